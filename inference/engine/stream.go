@@ -142,7 +142,7 @@ func (t *tail) add(ids []int32, ended bool) string {
 	}
 	t.ids = append(t.ids, ids...)
 	if ended {
-		return t.rest()
+		return t.rest(ids)
 	}
 	for _, id := range ids {
 		t.step(id)
@@ -167,19 +167,27 @@ func (t *tail) step(id int32) {
 	switch {
 	case text == before && (before != "" || late):
 		t.window = t.window[:len(t.window)-1] // a special token without text
-	case len(text) <= len(before) || !strings.HasPrefix(text, before) || cutShort(text, late):
+	case len(text) <= len(before) && strings.HasPrefix(before, text) || cutShort(text, late):
 	default:
-		t.held += text[len(before):]
+		more, ok := strings.CutPrefix(text, before)
+		if !ok { // the new tokens changed earlier text
+			more = t.tok.Decode(t.window[t.read:])
+		}
+		t.held += more
 		t.window = append(t.window[:0], t.window[t.read:]...)
 		t.read = len(t.window)
 	}
 }
 
-// rest returns the text of an ended response that was not emitted yet.
-func (t *tail) rest() string {
+// rest returns the text of an ended response that was not emitted yet. ids are
+// its last tokens.
+func (t *tail) rest(ids []int32) string {
 	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.emitted.String())
 	if !ok {
-		out = t.held
+		for _, id := range ids {
+			t.step(id)
+		}
+		out = t.held + t.tok.Decode(t.window[t.read:])
 	}
 	t.emitted.WriteString(out)
 	return out

@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/model"
 )
 
@@ -132,7 +133,7 @@ func (p pieces) Decode(ids []int32) string {
 	if !p.spaces {
 		return b.String()
 	}
-	return strings.ToValidUTF8(strings.TrimPrefix(b.String(), " "), "\uFFFD")
+	return lossy.String(strings.TrimPrefix(b.String(), " "))
 }
 
 // A tail emits only whole characters that are not part of a stop string, and in
@@ -177,6 +178,70 @@ func TestTailEmitsWholeCharacters(t *testing.T) {
 			}
 		}
 		require.Equal(t, p.Decode(ids[:end]), emitted)
+	}
+}
+
+// decoder is a function as a Decoder.
+type decoder func(ids []int32) string
+
+func (d decoder) Decode(ids []int32) string { return d(ids) }
+
+// A tail replaces only sequences that no later token can complete, each once.
+func TestTailReplacesBrokenSequences(t *testing.T) {
+	t.Parallel()
+	list := []string{"a", "é", "\xe4", "\xbd", "\xa0", "\xbd\xa0", "\xf0\x9f", "\x98\x80", "\xff", "\xed\xa0", "\uFFFD"}
+	broken := decoder(func(ids []int32) string { return lossy.String(pieces{list, false}.Decode(ids)) })
+	for round := range 3000 {
+		rng := rand.New(rand.NewPCG(4, uint64(round)))
+		ids := make([]int32, 1+rng.IntN(40))
+		for i := range ids {
+			ids[i] = rng.Int32N(int32(len(list)))
+		}
+		tail := tail{tok: broken}
+		emitted := ""
+		for at := 0; at < len(ids); {
+			n := min(1+rng.IntN(3), len(ids)-at)
+			at += n
+			emitted += tail.add(ids[at-n:at], at == len(ids))
+			require.True(t, strings.HasPrefix(broken.Decode(ids), emitted), "%q begins %q", broken.Decode(ids), emitted)
+		}
+		require.Equal(t, broken.Decode(ids), emitted)
+	}
+}
+
+// If new tokens change the text of earlier ones, a tail keeps what it emitted and
+// goes on: here a byte that is not UTF-8 breaks those before it.
+func TestTailSurvivesChangedText(t *testing.T) {
+	t.Parallel()
+	list := []string{"a", "b", "\xe4", "\xbd", "\xa0", "\xff"}
+	runs := decoder(func(ids []int32) string {
+		out, run := "", ""
+		flush := func() {
+			if !utf8.ValidString(run) {
+				run = strings.Repeat("\uFFFD", len(run))
+			}
+			out, run = out+run, ""
+		}
+		for _, id := range ids {
+			if id < 2 {
+				flush()
+				out += list[id]
+				continue
+			}
+			run += list[id]
+		}
+		flush()
+		return out
+	})
+	for ids, want := range map[[6]int32]string{
+		{2, 3, 4, 5, 0, 1}: "你\uFFFDab", {0, 2, 3, 4, 5, 5}: "a你\uFFFD\uFFFD", {2, 3, 0, 5, 1, 0}: "\uFFFD\uFFFDa\uFFFDba", {2, 3, 4, 2, 3, 4}: "你你",
+	} {
+		tail := tail{tok: runs}
+		emitted := ""
+		for i, id := range ids {
+			emitted += tail.add([]int32{id}, i == len(ids)-1)
+		}
+		require.Equal(t, want, emitted, "%v", ids)
 	}
 }
 
