@@ -2,10 +2,9 @@ package tokenizer
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/tokenizer/internal/split"
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // addedToken is a token that is matched before the model sees the text.
@@ -24,10 +23,12 @@ type matcher struct {
 	first  [256]bool // bytes that a token starts with
 	edges  map[uint64]int32
 	tokens []*addedToken // by trie node; nil if no token ends there
+	words  *ucd.Set
+	spaces *ucd.Set
 }
 
 func newMatcher(tokens []addedToken) *matcher {
-	m := &matcher{edges: make(map[uint64]int32), tokens: []*addedToken{nil}}
+	m := &matcher{edges: make(map[uint64]int32), tokens: []*addedToken{nil}, words: ucd.RegexWord(), spaces: ucd.Space()}
 	for _, a := range tokens {
 		if a.Content == "" {
 			continue
@@ -85,32 +86,31 @@ func (m *matcher) split(text string, token func(int32), rest func(string)) {
 		}
 		start, stop := i, i+len(a.Content)
 		i = stop
-		if a.SingleWord && (endsInWord(text[:start]) || startsWithWord(text[stop:])) {
+		if a.SingleWord && m.inWord(text, start, stop) {
 			continue
 		}
 		if a.LStrip {
-			start = max(done, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+			start = max(done, len(strings.TrimRightFunc(text[:start], m.spaces.Has)))
 		}
 		if a.RStrip {
-			stop = len(text) - len(strings.TrimLeftFunc(text[stop:], unicode.IsSpace))
+			stop = len(text) - len(strings.TrimLeftFunc(text[stop:], m.spaces.Has))
 		}
 		if done < start {
 			rest(text[done:start])
 		}
-		token(a.ID)
-		done = max(done, stop)
+		if start < stop { // else the token before it took this one as white space
+			token(a.ID)
+		}
+		done = stop
 	}
 	if done < len(text) {
 		rest(text[done:])
 	}
 }
 
-func startsWithWord(s string) bool {
-	c, _ := utf8.DecodeRuneInString(s)
-	return split.IsWord(c)
-}
-
-func endsInWord(s string) bool {
-	c, _ := utf8.DecodeLastRuneInString(s)
-	return split.IsWord(c)
+// inWord reports whether a word character is next to text[start:stop].
+func (m *matcher) inWord(text string, start, stop int) bool {
+	before, _ := utf8.DecodeLastRuneInString(text[:start])
+	after, _ := utf8.DecodeRuneInString(text[stop:])
+	return m.words.Has(before) || m.words.Has(after)
 }

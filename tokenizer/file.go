@@ -221,9 +221,9 @@ func newNormalizer(c *component) (text.Steps, error) {
 	case "NFKD":
 		return one(text.Form(norm.NFKD))
 	case "Lowercase":
-		return one(text.Lowercase)
+		return one(text.Lowercase())
 	case "StripAccents":
-		return one(text.StripAccents)
+		return one(text.StripAccents())
 	case "Strip":
 		return one(text.Strip(c.StripLeft == nil || *c.StripLeft, c.StripRight == nil || *c.StripRight))
 	case "Prepend":

@@ -10,7 +10,7 @@ import (
 )
 
 // The ids in testdata/golden.json are Hugging Face tokenizers' (version 0.23.3),
-// written by testdata/golden.py.
+// written by testdata/python/golden.py.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/golden.json")

@@ -3,10 +3,10 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
-	"unicode"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // appendSplit appends the steps of c. end reports whether ByteLevel was among
@@ -47,9 +47,9 @@ func newSplitter(c *component) (split.Step, error) {
 		return newPatternSplit(c)
 	case "Digits":
 		if c.Individual {
-			return &split.Pattern{Find: split.Runes(unicode.IsNumber), Behavior: split.Isolated}, nil
+			return &split.Pattern{Find: split.Runes(ucd.Numeric().Has), Behavior: split.Isolated}, nil
 		}
-		return &split.Pattern{Find: split.Runes(unicode.IsNumber), Behavior: split.Contiguous}, nil
+		return &split.Pattern{Find: split.Runes(ucd.Numeric().Has), Behavior: split.Contiguous}, nil
 	case "Metaspace":
 		m, err := newMetaspace(c)
 		if err != nil {
@@ -57,11 +57,11 @@ func newSplitter(c *component) (split.Step, error) {
 		}
 		return m, nil
 	case "Whitespace":
-		return &split.Pattern{Find: split.WordsAndSigns{}, Behavior: split.Removed, Invert: true}, nil
+		return &split.Pattern{Find: split.NewWordsAndSigns(), Behavior: split.Removed, Invert: true}, nil
 	case "WhitespaceSplit":
-		return &split.Pattern{Find: split.Runes(unicode.IsSpace), Behavior: split.Removed}, nil
+		return &split.Pattern{Find: split.Runes(ucd.Space().Has), Behavior: split.Removed}, nil
 	case "Punctuation":
-		p := &split.Pattern{Find: split.Runes(split.IsPunctuation), Behavior: c.Behavior}
+		p := &split.Pattern{Find: split.Runes(ucd.Punctuation().Has), Behavior: c.Behavior}
 		if p.Behavior == "" {
 			p.Behavior = split.Isolated
 		}

@@ -6,7 +6,8 @@
 // SentencePiece's BPE over characters, as in the Llama-2, Mistral and Gemma
 // families, from tokenizer.json or tokenizer.model; and the character vocabulary
 // of a tokenizer_config.json with char_ords. An unknown component is an error
-// that names it, never a guess.
+// that names it, never a guess. Each component knows the Unicode version of its
+// counterpart in Hugging Face tokenizers 0.23 (internal/ucd).
 package tokenizer
 
 import (
@@ -14,6 +15,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/lossy"
+	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
@@ -28,6 +31,7 @@ type Tokenizer struct {
 	cooked  *matcher     // added tokens found in the normalised text
 	decoder text.Decoder // of pieces; nil if pieces are the text's bytes
 	added   map[int32]addedToken
+	shown   map[int32]shown  // what Decode makes of added tokens
 	ids     map[string]int32 // of added tokens, by content
 	prefix  []int32          // ids that EncodePrompt puts before the text
 	suffix  []int32          // and after it
@@ -45,10 +49,24 @@ type model interface {
 	Unknown() int32 // the id for unknown text; -1 if none
 }
 
+// shown is an added token as Decode sees it.
+type shown struct {
+	piece string // a normalized token is shown normalized
+	bytes string // the piece in the alphabet of bytes, if it is written in it
+	skip  bool
+}
+
 // newTokenizer combines a model with added tokens.
 func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
-		added: make(map[int32]addedToken, len(added)), ids: make(map[string]int32, len(added))}
+		added: make(map[int32]addedToken, len(added)), shown: make(map[int32]shown, len(added)), ids: make(map[string]int32, len(added))}
+	special := make(map[string]bool)
+	for _, a := range added {
+		if a.Special {
+			special[a.Content] = true
+		}
+	}
+	alpha := bpe.NewAlphabet()
 	var raw, cooked []addedToken
 	for _, a := range added {
 		t.added[a.ID], t.ids[a.Content] = a, a.ID
@@ -59,6 +77,11 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 		} else {
 			raw = append(raw, a)
 		}
+		text, ok := alpha.Decode(a.Content)
+		if !ok {
+			text = a.Content
+		}
+		t.shown[a.ID] = shown{piece: a.Content, bytes: text, skip: special[a.Content]}
 	}
 	t.raw, t.cooked = newMatcher(raw), newMatcher(cooked)
 	return t
@@ -92,19 +115,21 @@ func (t *Tokenizer) encode(dst []int32, text string) []int32 {
 }
 
 // Decode returns the text of ids without special tokens such as end of sequence
-// or padding. Added tokens that are not special, such as <think>, stay. Decode
-// ignores ids outside the vocabulary. The result may be invalid UTF-8, because
-// ids may end within a character.
+// or padding, like decode of Hugging Face tokenizers with skip_special_tokens.
+// Added tokens that are not special, such as <think>, stay and pass through the
+// decoder. Decode ignores ids outside the vocabulary. The result is valid UTF-8:
+// ids that end within a character give U+FFFD. As for all BPE models,
+// clean_up_tokenization_spaces has no effect.
 func (t *Tokenizer) Decode(ids []int32) string {
 	if t.decoder != nil {
-		return t.decoder.Text(t.pieces(ids))
+		return lossy.String(t.decoder.Text(t.pieces(ids)))
 	}
 	var b strings.Builder
 	b.Grow(4 * len(ids))
 	for _, id := range ids {
-		if a, ok := t.added[id]; ok {
-			if !a.Special {
-				b.WriteString(a.Content)
+		if a, ok := t.shown[id]; ok {
+			if !a.skip {
+				b.WriteString(a.bytes)
 			}
 			continue
 		}
@@ -112,24 +137,42 @@ func (t *Tokenizer) Decode(ids []int32) string {
 			b.WriteString(text)
 		}
 	}
-	return b.String()
+	return lossy.String(b.String())
 }
 
 // pieces returns the pieces of ids, without special tokens.
 func (t *Tokenizer) pieces(ids []int32) []string {
 	out := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if a, ok := t.added[id]; ok {
-			if !a.Special && a.Normalized {
-				out = append(out, t.normal.Apply(a.Content))
-			} else if !a.Special {
-				out = append(out, a.Content)
+		if a, ok := t.shown[id]; ok {
+			if !a.skip {
+				out = append(out, a.piece)
 			}
 		} else if piece, special, ok := t.model.Piece(id); ok && !special {
 			out = append(out, piece)
 		}
 	}
 	return out
+}
+
+// Bytes returns the bytes that id adds to a text, which may be part of a
+// character.
+func (t *Tokenizer) Bytes(id int32) string {
+	if t.decoder == nil {
+		if a, ok := t.shown[id]; ok {
+			return a.bytes
+		}
+		text, _, _ := t.model.Piece(id)
+		return text
+	}
+	one := t.Decode([]int32{id})
+	if piece, _, _ := t.model.Piece(id); piece != one {
+		if b, ok := text.ByteOf(piece); ok {
+			return string([]byte{b})
+		}
+	}
+	// Some decoders drop the space at the beginning of a text.
+	return strings.TrimPrefix(t.Decode([]int32{id, id}), one)
 }
 
 // Special returns the name of a special token, such as "<|im_end|>", or "" for

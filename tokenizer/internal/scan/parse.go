@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // tree is a parsed part of a pattern: a repeated set, a look-ahead, a choice, or
@@ -20,22 +22,24 @@ type tree struct {
 
 const (
 	maxNesting = 20
-	maxFolded  = 1000  // characters of a set that ignores case
 	maxPattern = 10000 // bytes
 )
 
-// parser parses patterns that mean the same to the tokenizers' library and to
-// RE2. It gives up on all others.
+// parser parses patterns in Oniguruma's syntax, as far as this package can match
+// them. It gives up on all others.
 type parser struct {
 	rest  string
 	sets  map[string]*set // by their source
 	depth int
 	fold  bool
-	bad   bool // the pattern is not supported
+	cases *ucd.Folder // nil until needed
+
+	properties map[string][]ucd.Span // by name, that were looked up
+	bad        bool                  // the pattern is not supported
 }
 
 func parse(pattern string) (*tree, bool) {
-	p := &parser{rest: pattern, sets: make(map[string]*set)}
+	p := &parser{rest: pattern, sets: make(map[string]*set), properties: make(map[string][]ucd.Span)}
 	if len(pattern) > maxPattern || !utf8.ValidString(pattern) {
 		return nil, false
 	}
@@ -95,20 +99,34 @@ func (p *parser) atom() *tree {
 		spans := p.class()
 		return p.one(at[:len(at)-len(p.rest)], spans)
 	case '.':
-		return p.one(".", complement([]span{{'\n', '\n'}}))
+		return p.one(".", ucd.Complement([]ucd.Span{{Lo: '\n', Hi: '\n'}}))
 	case '\\':
-		spans := p.escape()
-		return p.one(at[:len(at)-len(p.rest)], spans)
-	case '^', '$', '*', '+', '?', '{', '}', ']':
+		if p.take("z") {
+			return without([]ucd.Span{{Lo: 0, Hi: unicode.MaxRune}})
+		}
+		spans := p.escape(false)
+		fold := p.fold
+		p.fold = fold && single(spans)
+		t := p.one(at[:len(at)-len(p.rest)], spans)
+		p.fold = fold
+		return t
+	case '$':
+		return without(ucd.Complement([]ucd.Span{{Lo: '\n', Hi: '\n'}}))
+	case '^', '*', '+', '?', '{', '}', ']':
 		p.bad = true
 		return &tree{}
 	default:
-		return p.one(string(c), []span{{c, c}})
+		return p.one(string(c), []ucd.Span{{Lo: c, Hi: c}})
 	}
 }
 
+// without returns a look-ahead for anything but spans.
+func without(spans []ucd.Span) *tree {
+	return &tree{look: true, negate: true, parts: []*tree{{set: newSet(spans), min: 1, max: 1}}}
+}
+
 // one returns a tree that matches one character of spans, whose source is text.
-func (p *parser) one(text string, spans []span) *tree {
+func (p *parser) one(text string, spans []ucd.Span) *tree {
 	if p.bad {
 		return &tree{}
 	}
@@ -118,15 +136,7 @@ func (p *parser) one(text string, spans []span) *tree {
 	s, ok := p.sets[text]
 	if !ok {
 		if p.fold {
-			count := 0
-			for _, r := range spans {
-				count += int(r.hi - r.lo + 1)
-			}
-			if count > maxFolded {
-				p.bad = true
-				return &tree{}
-			}
-			spans = folded(spans)
+			spans = p.folded(spans)
 		}
 		s = newSet(spans)
 		p.sets[text] = s
@@ -215,112 +225,4 @@ func (p *parser) number() int {
 		p.bad = true
 	}
 	return n
-}
-
-// escape parses the rest after a backslash.
-func (p *parser) escape() []span {
-	switch c := p.char(); c {
-	case 'r':
-		return []span{{'\r', '\r'}}
-	case 'n':
-		return []span{{'\n', '\n'}}
-	case 't':
-		return []span{{'\t', '\t'}}
-	case 's':
-		return tableSpans(unicode.White_Space)
-	case 'S':
-		return complement(tableSpans(unicode.White_Space))
-	case 'd':
-		return tableSpans(unicode.Nd)
-	case 'D':
-		return complement(tableSpans(unicode.Nd))
-	case 'p', 'P':
-		spans := p.property()
-		if c == 'P' {
-			spans = complement(spans)
-		}
-		return spans
-	default:
-		if c >= utf8.RuneSelf || unicode.IsLetter(c) || unicode.IsDigit(c) {
-			p.bad = true
-		}
-		return []span{{c, c}}
-	}
-}
-
-// property parses {L} and the like.
-func (p *parser) property() []span {
-	name, rest, ok := strings.Cut(p.rest, "}")
-	if !ok || !strings.HasPrefix(name, "{") {
-		p.bad = true
-		return nil
-	}
-	p.rest = rest
-	table := unicode.Categories[name[1:]]
-	if table == nil {
-		table = unicode.Scripts[name[1:]]
-	}
-	if table == nil {
-		p.bad = true
-		return nil
-	}
-	return tableSpans(table)
-}
-
-// class parses the rest after a bracket.
-func (p *parser) class() []span {
-	negate := p.take("^")
-	var spans []span
-	for first := true; !p.bad && !p.take("]"); first = false {
-		c := p.char()
-		switch {
-		case c == '[', c == '&' && strings.HasPrefix(p.rest, "&"), c == '-' && !first && !strings.HasPrefix(p.rest, "]"):
-			p.bad = true
-		case c == '\\':
-			add := p.escape()
-			if len(add) != 1 || add[0].lo != add[0].hi {
-				spans = append(spans, add...)
-				continue
-			}
-			c = add[0].lo
-			fallthrough
-		default:
-			spans = append(spans, p.span(c))
-		}
-	}
-	if len(spans) == 0 {
-		p.bad = true
-	}
-	spans = tidy(spans)
-	if negate && p.fold { // the libraries apply these in different orders
-		p.bad = true
-	}
-	if negate {
-		return complement(spans)
-	}
-	return spans
-}
-
-// span parses the rest of a-z, if any.
-func (p *parser) span(c rune) span {
-	if len(p.rest) < 2 || p.rest[0] != '-' || p.rest[1] == ']' {
-		return span{c, c}
-	}
-	p.rest = p.rest[1:]
-	high := p.char()
-	switch high {
-	case '[':
-		p.bad = true
-	case '\\':
-		add := p.escape()
-		if len(add) != 1 || add[0].lo != add[0].hi {
-			p.bad = true
-			return span{c, c}
-		}
-		high = add[0].lo
-	}
-	if high < c {
-		p.bad = true
-	}
-	return span{c, high}
 }

@@ -3,8 +3,9 @@
 package scan
 
 import (
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // The patterns that most models split text with. The first is GPT-2's, also that
@@ -21,17 +22,18 @@ const (
 type Scanner struct {
 	gpt2   bool // GPT-2's, else Llama-3's or Qwen2's
 	digits int  // maximum numerals in a match; ignored for GPT-2's
+	wide   *classes
 }
 
 // New returns the scanner of a pattern, or nil if there is none.
 func New(pattern string) *Scanner {
 	switch pattern {
 	case GPT2, GPT2Short:
-		return &Scanner{gpt2: true}
+		return &Scanner{gpt2: true, wide: newClasses()}
 	case Llama3:
-		return &Scanner{digits: 3}
+		return &Scanner{digits: 3, wide: newClasses()}
 	case Qwen2:
-		return &Scanner{digits: 1}
+		return &Scanner{digits: 1, wide: newClasses()}
 	}
 	return nil
 }
@@ -50,13 +52,13 @@ const (
 
 // classAt returns the class and the length of the character at i. A byte that is
 // not UTF-8 has otherClass.
-func classAt(s string, i int) (class, int) {
+func (p *Scanner) classAt(s string, i int) (class, int) {
 	if i >= len(s) {
 		return noClass, 0
 	}
 	b := s[i]
 	if b >= utf8.RuneSelf {
-		return wideClass(s[i:])
+		return p.wide.at(s[i:])
 	}
 	switch {
 	case b|0x20 >= 'a' && b|0x20 <= 'z':
@@ -71,23 +73,47 @@ func classAt(s string, i int) (class, int) {
 	return otherClass, 1
 }
 
-func wideClass(s string) (class, int) {
-	c, n := utf8.DecodeRuneInString(s)
-	switch {
-	case unicode.IsLetter(c):
-		return letterClass, n
-	case unicode.IsNumber(c):
-		return numberClass, n
-	case unicode.IsSpace(c):
-		return spaceClass, n
+// classes are the classes of non-ASCII characters.
+type classes struct {
+	plane                  []class // of the characters below planeEnd
+	letter, number, spaces *ucd.Set
+}
+
+const planeEnd = 1 << 16
+
+func newClasses() *classes {
+	all := &classes{plane: make([]class, planeEnd), letter: ucd.Letter(), number: ucd.Number(), spaces: ucd.Space()}
+	for c := range all.plane {
+		all.plane[c] = all.of(rune(c))
 	}
-	return otherClass, n
+	return all
+}
+
+func (k *classes) of(c rune) class {
+	switch {
+	case k.letter.Has(c):
+		return letterClass
+	case k.number.Has(c):
+		return numberClass
+	case k.spaces.Has(c):
+		return spaceClass
+	}
+	return otherClass
+}
+
+// at returns the class and the length of the character that s starts with.
+func (k *classes) at(s string) (class, int) {
+	c, n := utf8.DecodeRuneInString(s)
+	if c < planeEnd {
+		return k.plane[c], n
+	}
+	return k.of(c), n
 }
 
 // run returns the end of the characters of class c from i on.
-func run(s string, i int, c class) int {
+func (p *Scanner) run(s string, i int, c class) int {
 	for {
-		k, n := classAt(s, i)
+		k, n := p.classAt(s, i)
 		if k != c {
 			return i
 		}
@@ -108,7 +134,7 @@ func (p *Scanner) Matches(dst [][2]int, text string, from, limit int) (found [][
 
 // Match returns the end of the match at i < len(s).
 func (p *Scanner) Match(s string, i int) int {
-	c, n := classAt(s, i)
+	c, n := p.classAt(s, i)
 	if s[i] == '\'' {
 		if n := p.contraction(s[i+1:]); n > 0 {
 			return i + 1 + n
@@ -116,24 +142,24 @@ func (p *Scanner) Match(s string, i int) int {
 	}
 	next, nextN := noClass, 0
 	if c == spaceClass || c == otherClass {
-		next, nextN = classAt(s, i+n)
+		next, nextN = p.classAt(s, i+n)
 	}
 	blank := s[i] == ' '
 	switch {
 	case c == letterClass:
-		return run(s, i+n, letterClass)
+		return p.run(s, i+n, letterClass)
 	case next == letterClass && (blank || !p.gpt2):
-		return run(s, i+n+nextN, letterClass)
+		return p.run(s, i+n+nextN, letterClass)
 	case c == numberClass && p.gpt2:
-		return run(s, i+n, numberClass)
+		return p.run(s, i+n, numberClass)
 	case c == numberClass:
 		return p.number(s, i+n)
 	case next == numberClass && blank && p.gpt2:
-		return run(s, i+n+nextN, numberClass)
+		return p.run(s, i+n+nextN, numberClass)
 	case c == otherClass, next == otherClass && blank:
-		end := run(s, i+n, otherClass)
+		end := p.run(s, i+n, otherClass)
 		if !p.gpt2 {
-			end = run(s, end, newlineClass)
+			end = p.run(s, end, newlineClass)
 		}
 		return end
 	}
@@ -143,7 +169,7 @@ func (p *Scanner) Match(s string, i int) int {
 // number returns the end of a match that has one numeral before i.
 func (p *Scanner) number(s string, i int) int {
 	for k := 1; k < p.digits; k++ {
-		c, n := classAt(s, i)
+		c, n := p.classAt(s, i)
 		if c != numberClass {
 			break
 		}
@@ -157,7 +183,7 @@ func (p *Scanner) number(s string, i int) int {
 func (p *Scanner) space(s string, i int) int {
 	end, last, newline := i, i, -1 // last: start of the last character; newline: end of the last \r or \n
 	for {
-		c, n := classAt(s, end)
+		c, n := p.classAt(s, end)
 		if c != spaceClass && c != newlineClass {
 			break
 		}

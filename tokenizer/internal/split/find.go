@@ -1,8 +1,9 @@
 package split
 
 import (
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // Runes finds single characters that satisfy a predicate.
@@ -22,15 +23,18 @@ func (r Runes) Matches(dst [][2]int, text string, from, limit int) ([][2]int, in
 
 // WordsAndSigns finds all runs of word characters, and runs of characters that
 // are neither word characters nor white space.
-type WordsAndSigns struct{}
+type WordsAndSigns struct{ words, spaces *ucd.Set }
+
+// NewWordsAndSigns returns a WordsAndSigns.
+func NewWordsAndSigns() *WordsAndSigns { return &WordsAndSigns{ucd.RegexWord(), ucd.Space()} }
 
 // Matches implements Finder.
-func (WordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
+func (w *WordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	kind := func(c rune) int {
 		switch {
-		case IsWord(c):
+		case w.words.Has(c):
 			return 1
-		case unicode.IsSpace(c):
+		case w.spaces.Has(c):
 			return 0
 		}
 		return 2
@@ -50,15 +54,4 @@ func (WordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int
 		dst = append(dst, [2]int{from, len(text)})
 	}
 	return dst, len(text)
-}
-
-// IsPunctuation reports whether the Punctuation step splits at c: ASCII signs and
-// Unicode punctuation.
-func IsPunctuation(c rune) bool {
-	return c > ' ' && c < 0x7f && !IsWord(c) || c == '_' || unicode.IsPunct(c)
-}
-
-// IsWord reports whether c matches \w of Unicode's regular expressions.
-func IsWord(c rune) bool {
-	return unicode.In(c, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Other_Alphabetic, unicode.Pc, unicode.Join_Control)
 }

@@ -128,8 +128,11 @@ func (l Literal) Matches(dst [][2]int, text string, from, limit int) ([][2]int, 
 }
 
 // Regexp finds the matches of a regular expression that package scan does not
-// support.
-type Regexp struct{ *regexp2.Regexp }
+// match itself.
+type Regexp struct {
+	*regexp2.Regexp
+	Map func(rune) rune // from the text's characters to the expression's; nil keeps them
+}
 
 // Compile returns the fastest finder that supports a regular expression.
 func Compile(pattern string) (Finder, error) {
@@ -139,16 +142,25 @@ func Compile(pattern string) (Finder, error) {
 	if p, ok := scan.Compile(pattern); ok {
 		return p, nil
 	}
-	re, err := regexp2.Compile(pattern, regexp2.None)
+	reduced, err := scan.Reduce(pattern)
 	if err != nil {
 		return nil, err
 	}
-	return Regexp{re}, nil
+	re, err := regexp2.Compile(reduced.Pattern, regexp2.Multiline)
+	if err != nil {
+		return nil, err
+	}
+	return Regexp{re, reduced.Map}, nil
 }
 
 // Matches implements Finder; it returns all matches at once.
 func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	runes := []rune(text)
+	if r.Map != nil {
+		for i, c := range runes {
+			runes[i] = r.Map(c)
+		}
+	}
 	at, offset := 0, 0 // a rune's index and byte offset
 	to := func(index int) int {
 		for ; at < index; at++ {

@@ -3,6 +3,7 @@ package text
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Decoding changes the pieces of ids, in place if possible.
@@ -28,25 +29,32 @@ func ByteOf(piece string) (byte, bool) {
 	return byte(b), err == nil
 }
 
-// BytePieces replaces pieces of bytes by these bytes and joins consecutive ones.
-// The result may be invalid UTF-8.
+// BytePieces replaces consecutive pieces of bytes by the text that they encode or,
+// if they are not valid UTF-8, by a U+FFFD for each byte.
 func BytePieces(pieces []string) []string {
 	out := pieces[:0]
 	var row []byte
+	flush := func() {
+		switch {
+		case len(row) == 0:
+		case utf8.Valid(row):
+			out = append(out, string(row))
+		default:
+			for range row {
+				out = append(out, "\ufffd")
+			}
+		}
+		row = row[:0]
+	}
 	for _, p := range pieces {
 		if b, ok := ByteOf(p); ok {
 			row = append(row, b)
 			continue
 		}
-		if len(row) > 0 {
-			out = append(out, string(row))
-			row = row[:0]
-		}
+		flush()
 		out = append(out, p)
 	}
-	if len(row) > 0 {
-		out = append(out, string(row))
-	}
+	flush()
 	return out
 }
 

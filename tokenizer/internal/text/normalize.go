@@ -4,31 +4,55 @@ package text
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // longRun is the number of consecutive non-starters that makes a run long.
 const longRun = 8
 
-// normalizer brings text into a Unicode form.
+// normalizer brings text into a Unicode form. Characters newer than the Unicode
+// that the tokenizers' library follows stay as they are, and nothing composes or
+// moves across them.
 type normalizer struct {
 	norm.Form
+	newer *ucd.Set
 	pairs func() map[pair]rune // composites, computed on first use
 }
 
 func newNormalizer(form norm.Form) *normalizer {
-	return &normalizer{form, sync.OnceValue(composites)}
+	return &normalizer{form, ucd.Newer(), sync.OnceValue(composites)}
 }
 
-// apply works like Form.String without its stream-safe limit, which inserts
-// U+034F into long runs of combining marks. Tokenizers do not.
+// apply normalizes text. Text that is normal in the newer Unicode of norm is so in
+// the older one.
 func (form *normalizer) apply(text string) string {
 	if form.IsNormalString(text) {
 		return text
 	}
+	from := 0
+	var out strings.Builder
+	out.Grow(len(text))
+	for i, c := range text {
+		if c >= utf8.RuneSelf && form.newer.Has(c) {
+			end := i + utf8.RuneLen(c)
+			out.WriteString(form.part(text[from:i]))
+			out.WriteString(text[i:end])
+			from = end
+		}
+	}
+	out.WriteString(form.part(text[from:]))
+	return out.String()
+}
+
+// part works like Form.String without its stream-safe limit, which inserts U+034F
+// into long runs of combining marks. Tokenizers do not.
+func (form *normalizer) part(text string) string {
 	run := 0
 	for i, c := range text {
 		if c < utf8.RuneSelf || form.PropertiesString(text[i:]).BoundaryBefore() {

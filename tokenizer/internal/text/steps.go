@@ -2,10 +2,11 @@ package text
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // Step changes text before it is split into words.
@@ -60,35 +61,45 @@ func Replace(find func(text string) [][2]int, with string) Step {
 
 // Strip returns a step that removes white space from the ends.
 func Strip(left, right bool) Step {
+	space := ucd.Space().Has
 	return func(text string) string {
 		if left {
-			text = strings.TrimLeftFunc(text, unicode.IsSpace)
+			text = strings.TrimLeftFunc(text, space)
 		}
 		if right {
-			text = strings.TrimRightFunc(text, unicode.IsSpace)
+			text = strings.TrimRightFunc(text, space)
 		}
 		return text
 	}
 }
 
-// StripAccents removes combining marks.
-func StripAccents(text string) string {
-	return mapRunes(text, func(b *strings.Builder, c rune) {
-		if !unicode.Is(unicode.M, c) {
-			b.WriteRune(c)
-		}
-	})
+// StripAccents returns a step that removes combining marks.
+func StripAccents() Step {
+	accents := ucd.Accents()
+	return func(text string) string {
+		return mapRunes(text, func(b *strings.Builder, c rune) {
+			if !accents.Has(c) {
+				b.WriteRune(c)
+			}
+		})
+	}
 }
 
-// Lowercase converts each character to lower case independently.
-func Lowercase(text string) string {
-	return mapRunes(text, func(b *strings.Builder, c rune) {
-		if c == 'İ' { // the only character that becomes two
-			b.WriteString("i\u0307")
-			return
-		}
-		b.WriteRune(unicode.ToLower(c))
-	})
+// Lowercase returns a step that converts each character to lower case
+// independently.
+func Lowercase() Step {
+	lower := ucd.Lowercase()
+	return func(text string) string {
+		return mapRunes(text, func(b *strings.Builder, c rune) {
+			if c == 'İ' { // the only character that becomes two
+				b.WriteString("i\u0307")
+			} else if l, ok := lower[c]; ok {
+				b.WriteRune(l)
+			} else {
+				b.WriteRune(c)
+			}
+		})
+	}
 }
 
 // mapRunes calls each for the characters and keeps bytes that are not UTF-8.

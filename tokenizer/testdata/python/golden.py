@@ -1,6 +1,5 @@
-"""Writes golden.json: what Hugging Face tokenizers makes of random texts with
-small tokenizers that use each supported component. Needs: pip install tokenizers.
-Run in this folder: python golden.py"""
+"""Writes ../golden.json: what Hugging Face tokenizers makes of random texts with
+small tokenizers that use each supported component. See README.md."""
 import copy
 import json
 import random
@@ -89,5 +88,5 @@ for name, change in CASES.items():
         if r["prompt"] == r["ids"]:
             del r["prompt"]
     cases.append(dict(name=name, change=change, rows=rows))
-with open("golden.json", "w") as f:
+with open("../golden.json", "w") as f:
     f.write('{"base":' + json.dumps(BASE) + ',\n"cases":[\n' + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]}\n")

@@ -1,7 +1,7 @@
-"""Writes sentencepiece.json: what Hugging Face tokenizers makes of random texts
+"""Writes ../sentencepiece.json: what Hugging Face tokenizers makes of random texts
 with small tokenizers of the SentencePiece family, ids and decoded text; and
-models.json, tokenizer.model files with what sentencepiece makes of the texts.
-Needs: pip install tokenizers sentencepiece. Run in this folder: python spm_golden.py"""
+../models.json, tokenizer.model files with what sentencepiece makes of the texts.
+See README.md."""
 import base64
 import io
 import json
@@ -122,7 +122,7 @@ for name, change in CASES.items():
             row["decoded"] = decoded
         rows.append({k: v for k, v in row.items() if k != "prompt" or v != ids})
     cases.append(dict(name=name, change=change, rows=rows))
-with open("sentencepiece.json", "w") as f:
+with open("../sentencepiece.json", "w") as f:
     f.write('{"base":' + json.dumps(BASE) + ',\n"cases":[\n' + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]}\n")
 
 MODELS = {"llama": {}, "squeezed": dict(remove_extra_whitespaces=True), "no prefix": dict(add_dummy_prefix=False),
@@ -134,5 +134,5 @@ for name, options in MODELS.items():
     p = spm.SentencePieceProcessor(model_proto=proto)
     rows = [dict(text=x, ids=p.encode(x), decoded=p.decode(p.encode(x))) for x in texts(25) if not any(s in x for s in ["<s>", "</s>", "<unk>", "<pad>", "\x00"])]
     models.append(dict(name=name, model=base64.b64encode(proto).decode(), rows=rows))
-with open("models.json", "w") as f:
+with open("../models.json", "w") as f:
     f.write('[\n' + ",\n".join(json.dumps(m, separators=(",", ":")) for m in models) + "\n]\n")

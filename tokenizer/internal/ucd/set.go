@@ -1,0 +1,84 @@
+package ucd
+
+import (
+	"cmp"
+	"slices"
+	"unicode"
+)
+
+// Span is the characters from Lo to Hi.
+type Span struct{ Lo, Hi rune }
+
+// Set is a set of characters with fast look-up.
+type Set struct {
+	plane []uint64 // a bit for each character below planeEnd
+	high  []Span   // ascending, from planeEnd on
+}
+
+const planeEnd = 1 << 16
+
+// NewSet returns the set of tidy spans.
+func NewSet(spans []Span) *Set {
+	s := &Set{plane: make([]uint64, planeEnd/64)}
+	for _, r := range spans {
+		for c := r.Lo; c <= min(r.Hi, planeEnd-1); c++ {
+			s.plane[c>>6] |= 1 << (c & 63)
+		}
+		if r.Hi >= planeEnd {
+			s.high = append(s.high, Span{max(r.Lo, planeEnd), r.Hi})
+		}
+	}
+	return s
+}
+
+// Has reports whether c, a code point, is in the set.
+func (s *Set) Has(c rune) bool {
+	if c < planeEnd {
+		return s.plane[c>>6]>>(c&63)&1 != 0
+	}
+	return Contains(s.high, c)
+}
+
+// Contains reports whether tidy spans have c.
+func Contains(spans []Span, c rune) bool {
+	_, ok := slices.BinarySearchFunc(spans, c, func(r Span, c rune) int {
+		switch {
+		case r.Hi < c:
+			return -1
+		case r.Lo > c:
+			return 1
+		}
+		return 0
+	})
+	return ok
+}
+
+// Tidy sorts spans and joins adjacent ones, in place.
+func Tidy(spans []Span) []Span {
+	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Lo, b.Lo) })
+	out := spans[:0]
+	for _, r := range spans {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+		} else {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Complement returns the characters outside tidy spans.
+func Complement(spans []Span) []Span {
+	var out []Span
+	next := rune(0)
+	for _, r := range spans {
+		if next < r.Lo {
+			out = append(out, Span{next, r.Lo - 1})
+		}
+		next = r.Hi + 1
+	}
+	if next <= unicode.MaxRune {
+		out = append(out, Span{next, unicode.MaxRune})
+	}
+	return out
+}
