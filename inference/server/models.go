@@ -6,6 +6,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/job"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/internal/lossy"
 )
 
 // models answers calls about the model and its tokenizer.
@@ -71,7 +72,8 @@ func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
 	if pieces {
 		strs := make([]string, len(ids))
 		for i, id := range ids {
-			strs[i], _ = m.text.Piece(id)
+			piece, _ := m.text.Piece(id)
+			strs[i] = lossy.String(piece)
 		}
 		out["token_strs"] = strs
 	}

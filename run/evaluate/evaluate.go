@@ -10,12 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/internal/splitmix"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -174,7 +174,7 @@ func responses(g *rollout.Group, scores []reward.Score) []ScoredResponse {
 		resp, score := &g.Responses[i], &scores[i]
 		// JSON replaces invalid UTF-8, and a response read from a record must count like
 		// the original.
-		answer := strings.ToValidUTF8(score.Answer, "\uFFFD")
+		answer := lossy.String(score.Answer)
 		out[i] = ScoredResponse{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
 			Finish: resp.Finish, Tokens: len(resp.IDs)}
 	}

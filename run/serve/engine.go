@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
@@ -161,14 +160,12 @@ func (t textOf) Encode(text string) ([]int32, error) { return t.Tokenizer.Encode
 // Decode implements api.Text.
 func (t textOf) Decode(ids []int32) string { return t.Tokenizer.Decode(ids) }
 
-// Piece implements api.Text. It decodes the token after itself, since some tokenizers
-// drop the space at the beginning of a text.
+// Piece implements api.Text.
 func (t textOf) Piece(id int32) (text string, special bool) {
 	if name := t.Tokenizer.Special(id); name != "" {
 		return name, true
 	}
-	one := t.Tokenizer.Decode([]int32{id})
-	return strings.TrimPrefix(t.Tokenizer.Decode([]int32{id, id}), one), false
+	return t.Tokenizer.Bytes(id), false
 }
 
 // EOS implements api.Text.

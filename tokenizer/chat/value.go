@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
@@ -48,7 +48,7 @@ func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
 	return v, nil
 }
 
-func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+func clean(s string) string { return lossy.String(s) }
 
 // valueOf converts a Go value. Maps are ordered by key.
 func valueOf(m *py.Machine, v any) (py.Value, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/job"
 	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -49,7 +50,7 @@ func (w *Writer) piece(id int32) string {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
 	text, _ := w.tokenizer.Piece(id)
-	return text
+	return lossy.String(text)
 }
 
 // textEntries returns the log-probabilities of tokens in the form of text completions. The

@@ -3,6 +3,7 @@ package syntax
 import (
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
@@ -26,7 +27,7 @@ func Parse(source string, known Known) (t *Template, err error) {
 	if len(source) > maxSource {
 		fail(0, "template has %d bytes, expected at most %d", len(source), maxSource)
 	}
-	p := &parser{operators: newOperators(lex(strings.ToValidUTF8(source, "\uFFFD")), known)}
+	p := &parser{operators: newOperators(lex(lossy.String(source)), known)}
 	body := p.body()
 	if len(p.fault) > 0 {
 		return nil, &p.fault[0]
