@@ -98,14 +98,16 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	if meant, ok := spelling.Near("-"+name, known); ok {
 		return fmt.Errorf("unknown flag %s, did you mean %s?", arg, meant)
 	}
-	setting, ok := foreign.Lookup(name)
-	switch {
-	case ok && fs.Lookup("set") != nil && setting.Key != "":
-		return fmt.Errorf("unknown flag %s: %s, as in -set %s=…", arg, setting, setting.Key)
-	case ok && setting.Key == "":
-		return fmt.Errorf("unknown flag %s: %s", arg, setting)
-	case strings.Contains(name, ".") && fs.Lookup("set") != nil:
-		return fmt.Errorf("unknown flag %s; pass a setting as -set %s", arg, strings.TrimLeft(arg, "-"))
+	if fs.Lookup("set") != nil { // the command has a configuration
+		setting, ok := foreign.Lookup(name)
+		switch {
+		case ok && setting.Key != "":
+			return fmt.Errorf("unknown flag %s: %s, as in -set %s=…", arg, setting, setting.Key)
+		case ok:
+			return fmt.Errorf("unknown flag %s: %s", arg, setting)
+		case strings.Contains(name, "."):
+			return fmt.Errorf("unknown flag %s; pass a setting as -set %s", arg, strings.TrimLeft(arg, "-"))
+		}
 	}
 	return fmt.Errorf("unknown flag %s, expected one of %s", arg, strings.Join(known, ", "))
 }

@@ -61,14 +61,14 @@ func (r *Reader) warnForms(path string, all []rollout.Prompt) {
 			first[form] = p
 		}
 	}
-	for form, remedy := range map[string]string{
-		objects:  `set data.answer_key to the field inside that holds the answer, such as "answer.value"`,
-		lists:    `reward.kind = "math" accepts any answer of a list; data.answer_key = "answer.0" selects the first`,
-		decimals: "a response must state all of it; write whole numbers without a point",
+	for _, f := range []struct{ form, remedy string }{
+		{objects, `set data.answer_key to the field inside that holds the answer, such as "answer.value"`},
+		{lists, `reward.kind = "math" accepts any answer of a list; data.answer_key = "answer.0" selects the first`},
+		{decimals, "a response must state all of it; write whole numbers without a point"},
 	} {
-		if p := first[form]; p != nil {
+		if p := first[f.form]; p != nil {
 			r.warn("%s: %d of %d reference answers are %s, which reward %q compares as JSON text (first %s: %.40s); %s",
-				path, count[form], len(all), form, r.cfg.Reward.For(p.Source).Kind, p.ID, p.Answer, remedy)
+				path, count[f.form], len(all), f.form, r.cfg.Reward.For(p.Source).Kind, p.ID, p.Answer, f.remedy)
 		}
 	}
 }
