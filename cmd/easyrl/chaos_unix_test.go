@@ -335,7 +335,7 @@ func TestChaosOfProcesses(t *testing.T) {
 	nothing := func() {}
 	t.Run("stopped", func(t *testing.T) {
 		tr := run(t, "stopped", func() { victim.signal(syscall.SIGSTOP) }, func() { victim.signal(syscall.SIGCONT) }, true)
-		require.Regexp(t, `(?m)^warning: instance `+proxies[0].URL+`: .*\bSTALE\b.*timed out after 2s`, tr.said.String())
+		require.Regexp(t, `(?m)^warning: instance `+proxies[0].URL+`: .*\b(STALE|DEAD)\b.*timed out after 2s`, tr.said.String())
 	})
 	t.Run("restarted", func(t *testing.T) {
 		run(t, "restarted", func() {
