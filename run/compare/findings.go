@@ -219,7 +219,11 @@ func (c *Comparison) near() *Result {
 // serverAdvice describes the recommended number of servers.
 func serverAdvice(c *Comparison) string {
 	r, first := c.Recommend, c.Runs[0].Name
-	switch servers := fmt.Sprintf("periodic-async with %d servers", r.Servers); {
+	servers := fmt.Sprintf("periodic-async with %d servers", r.Servers)
+	if r.Servers == 1 {
+		servers = "periodic-async with 1 server"
+	}
+	switch {
 	case len(r.Change) == 0 && r.Servers == int(c.Runs[0].Servers):
 		return fmt.Sprintf("Keep the configuration: %s is predicted to be the fastest.", servers)
 	case len(r.Settings) > 1:
