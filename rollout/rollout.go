@@ -84,6 +84,11 @@ type Response struct {
 	Finish   Finish             `json:"finish"`
 	Version  int64              `json:"version"` // of the weights that sampled it
 	Instance string             `json:"instance"`
+	// Advantage is what the trainer gave the response; nil if it was not trained on.
+	Advantage *float64 `json:"advantage,omitempty"`
+	// Entropies are those of the policy's distribution at each of IDs, in nats, to four
+	// decimals. They are empty if the trainer computed none, as for an advantage of 0.
+	Entropies []float32 `json:"entropies,omitempty"`
 }
 
 // Group is a prompt and its responses. It is the unit streamed to the trainer, because an

@@ -48,6 +48,7 @@ func TestGroupMarshalsContract(t *testing.T) {
 
 	g.Index, g.Prompt.Source, g.Prompt.Messages = 3, "gsm8k", []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "1+1="}}
 	g.Responses[0].Parts = map[string]float64{"format": 1}
+	g.Responses[0].Advantage, g.Responses[0].Entropies = new(float64), []float32{0.5, 0}
 	written, err = json.Marshal(g)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(written, &got))
@@ -57,7 +58,7 @@ func TestGroupMarshalsContract(t *testing.T) {
 	response, ok := got["responses"].([]any)[0].(map[string]any)
 	require.True(t, ok)
 	require.Equal(t, []string{
-		"finish", "ids", "instance", "logprobs", "parts", "reward", "text", "version",
+		"advantage", "entropies", "finish", "ids", "instance", "logprobs", "parts", "reward", "text", "version",
 	}, slices.Sorted(maps.Keys(response)))
 }
 

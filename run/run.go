@@ -100,6 +100,9 @@ func (j *job) openDir() error {
 	if err == nil {
 		err = report.ThisMachine().Write(dir)
 	}
+	if err == nil {
+		err = summary.About(j.cfg, j.task.name, j.folder.Shape.NumParams()).Write(dir)
+	}
 	if err != nil {
 		return unwritable(dir, err)
 	}

@@ -30,6 +30,11 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 			return err
 		}
 	}
+	for i := range groups {
+		for j := range groups[i].Responses {
+			groups[i].Responses[j].Advantage = &advantages[i][j]
+		}
+	}
 	r.now.groups = append(r.now.groups, groups...)
 	return pack(r.parts(b, groups, rewards, advantages), r.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
@@ -138,7 +143,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 				}
 				now.responses, rows = nil, len(now.prompt)
 			}
-			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs,
+			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
 				advantage: advantage, weight: r.Loss.Aggregation.Weight(len(response.IDs))})
 			rows += n
 		}
@@ -159,8 +164,23 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]
 	b.loss += result.Loss
 	b.pg += result.PG
 	r.measurePass(&b.metrics, &result, lp.Entropy)
+	if r.LogRollouts {
+		m.recordEntropies(lp.Entropy)
+	}
 	if lp.Recomputed != nil {
 		measureMismatch(&b.metrics, lp.Recomputed, m.behaviour)
 	}
 	return result.Grad, nil
+}
+
+// recordEntropies notes the policy's entropies with the responses, for the rollouts file.
+func (m *micro) recordEntropies(entropies []float32) {
+	for i, response := range m.responses {
+		n := m.lengths[i]
+		response.Entropies = make([]float32, n)
+		for k, e := range entropies[:n] {
+			response.Entropies[k] = float32(math.Round(float64(e)*1e4) / 1e4)
+		}
+		entropies = entropies[n:]
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -26,7 +27,8 @@ type sequence struct {
 	ids       []int32
 	behaviour []float32 // the sampler's log-probabilities; nil for a demonstration
 	advantage float32
-	weight    float32 // of each token in the loss
+	response  *rollout.Response // recorded; nil for a demonstration
+	weight    float32           // of each token in the loss
 }
 
 // part is a prompt and those of its responses that share it in one micro-batch.
@@ -54,9 +56,10 @@ type micro struct {
 	advantage []float32
 	weight    []float32
 	behaviour []float32
-	lengths   []int    // tokens of each response
-	flows     []uint64 // the groups' names in the trace
-	first     string   // prompt ids, for errors
+	lengths   []int               // tokens of each response
+	responses []*rollout.Response // those of rollouts
+	flows     []uint64            // the groups' names in the trace
+	first     string              // prompt ids, for errors
 	last      string
 }
 
@@ -69,6 +72,9 @@ func (m *micro) add(p *part) {
 		m.layout.AddLeaf(root, r.ids)
 		m.behaviour = append(m.behaviour, r.behaviour...)
 		m.lengths = append(m.lengths, len(r.ids))
+		if r.response != nil {
+			m.responses = append(m.responses, r.response)
+		}
 		for range r.ids {
 			m.advantage = append(m.advantage, r.advantage)
 			m.weight = append(m.weight, r.weight)

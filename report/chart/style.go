@@ -29,6 +29,11 @@ func palette() []color {
 		{"link", "#1a56b0", "#86b6ff"},
 		{"gone", "#fbe3e1", "#4a2423"}, // background of deleted text
 		{"come", "#dcf2e3", "#1c4029"}, // background of inserted text
+		{"q1", "#fdf0dc", "#2c2820"}, // backgrounds of text, from likely to unlikely
+		{"q2", "#fbe0bd", "#40321f"},
+		{"q3", "#f9cc97", "#593b1c"},
+		{"q4", "#f7b37a", "#74411a"},
+		{"q5", "#f59a78", "#8f3d1f"},
 		{"c0", "#1f5fbf", "#6ea8ff"},
 		{"c1", "#b35900", "#ffb454"},
 		{"c2", "#0b7a53", "#4fd1a0"},
@@ -41,7 +46,8 @@ func palette() []color {
 
 // Style returns a page's style sheet, for light and dark schemes and any width from
 // a phone's: type, tables and charts. Its variables are --paper, --panel, --ink,
-// --muted, --rule, --edge, --link, --gone, --come, and --c0 to --c6 for lines.
+// --muted, --rule, --edge, --link, --gone, --come, --q1 to --q5 for text, and --c0 to --c6
+// for lines.
 func Style() template.CSS {
 	var light, dark, each strings.Builder
 	for _, c := range palette() {

@@ -52,6 +52,9 @@ func TestContrast(t *testing.T) {
 		least(4.5, "panel", "ink", "muted", "link")
 		least(4.5, "gone", "ink")
 		least(4.5, "come", "ink")
+		for i := range 5 {
+			least(4.5, fmt.Sprint("q", i+1), "ink")
+		}
 		least(3, "paper", "edge")
 		for i := range colours {
 			least(3, "paper", fmt.Sprint("c", i))

@@ -181,6 +181,11 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
 	}
+	about, err := page.About(c.dir)
+	if err != nil {
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
+		return
+	}
 	log, err := c.entries()
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
@@ -196,7 +201,7 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if instances != nil {
 		fleet = append([]Instance{}, instances.List()...)
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "glance": page.Glance(steps), "instances": fleet, "log": log})
+	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
 
 // entries returns the event log: the earlier warnings in the run's folder, then the

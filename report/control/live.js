@@ -146,18 +146,19 @@ function take(state) {
 	element("extent").textContent = state.extent;
 	element("shown").hidden = false;
 	if (live) document.title = state.name + " · easyrl";
-	drawNow(state.glance || []);
+	drawTiles(element("about"), state.about || []);
+	drawTiles(element("now"), state.glance || []);
 	for (const e of state.log || []) addEntry(e);
 	fleet = state.instances;
 	drawFleet();
 	tick();
 }
 
-// drawNow shows the headline tiles.
-function drawNow(tiles) {
-	element("now").replaceChildren(...tiles.map(tile => {
+// drawTiles shows labels with values.
+function drawTiles(at, tiles) {
+	at.replaceChildren(...tiles.map(tile => {
 		const box = make("div");
-		box.title = tile.name;
+		if (tile.name) box.title = tile.name;
 		box.append(make("dt", tile.label), make("dd", tile.value));
 		return box;
 	}));
@@ -285,10 +286,10 @@ function tick() {
 	}
 }
 
-// reads reports whether the user has selected text in a part.
+// reads reports whether the user has selected text in a part or points at a value.
 function reads(at) {
 	const selection = getSelection();
-	return !selection.isCollapsed && at.contains(selection.anchorNode);
+	return !selection.isCollapsed && at.contains(selection.anchorNode) || at.querySelector(".hits > g:hover, .tokens i:hover") !== null;
 }
 
 async function draw(p) {

@@ -33,15 +33,22 @@ type group struct {
 	ID        string          `json:"prompt_id"`
 	Prompt    string          `json:"prompt"`
 	Answer    json.RawMessage `json:"answer"`
+	Replaced  bool            `json:"replaced"`
 	Responses []response      `json:"responses"`
 }
 
 type response struct {
-	Text   string  `json:"text"`
-	IDs    []int32 `json:"ids"`
-	Reward float64 `json:"reward"`
-	Finish string  `json:"finish"`
-	Tokens int     `json:"tokens"` // in some files instead of IDs
+	Text      string    `json:"text"`
+	IDs       []int32   `json:"ids"`
+	Logprobs  []float64 `json:"logprobs"`
+	Entropies []float64 `json:"entropies"` // empty if the trainer computed none
+	Advantage *float64  `json:"advantage"` // nil if unknown
+	Reward    float64   `json:"reward"`
+	Finish    string    `json:"finish"`
+	Tokens    int       `json:"tokens"` // in some files instead of IDs
+
+	Count int     // equal responses that this one stands for
+	View  []token // empty if it is not shown by token
 }
 
 // AnswerText returns the reference answer, without quotes if it is a string.
@@ -53,8 +60,45 @@ func (g group) AnswerText() string {
 	return string(g.Answer)
 }
 
-// Shown returns the first pageResponses responses.
-func (g group) Shown() []response { return g.Responses[:min(len(g.Responses), pageResponses)] }
+// choose returns the responses to show: different ones, those with the lowest reward first,
+// but the best one among them.
+func (g *group) choose() []response {
+	var distinct []response
+	for _, r := range g.Responses {
+		same := slices.IndexFunc(distinct, func(d response) bool { return d.Text == r.Text && d.Reward == r.Reward && d.Finish == r.Finish })
+		if same >= 0 {
+			distinct[same].Count++
+			continue
+		}
+		r.Count = 1
+		distinct = append(distinct, r)
+	}
+	slices.SortStableFunc(distinct, func(a, b response) int { return cmp.Compare(a.Reward, b.Reward) })
+	if n := len(distinct); n > pageResponses {
+		distinct = append(distinct[:pageResponses-1], distinct[n-1])
+	}
+	return distinct
+}
+
+// wrongFirst orders groups by their lowest reward. Of equal ones those come first in which
+// other responses are better, since they are the ones to learn from.
+func wrongFirst(groups []group) {
+	rank := func(g group) int {
+		if g.Mean() > g.least() {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Or(cmp.Compare(a.least(), b.least()), rank(a)-rank(b)) })
+}
+
+// least returns the lowest reward, 0 without responses.
+func (g group) least() float64 {
+	if len(g.Responses) == 0 {
+		return 0
+	}
+	return slices.MinFunc(g.Responses, func(a, b response) int { return cmp.Compare(a.Reward, b.Reward) }).Reward
+}
 
 // Mean returns the mean reward.
 func (g group) Mean() float64 {
@@ -74,7 +118,32 @@ func (r response) Cut() bool { return r.Finish == "length" }
 // sample holds what the page shows of one rollouts file.
 type sample struct {
 	Step   int
-	Groups []group
+	Groups []shownGroup
+}
+
+// shownGroup is a group and those of its responses that the page shows.
+type shownGroup struct {
+	group
+	Shown []response
+}
+
+// HasViews reports whether a response is shown by token.
+func (a answers) HasViews() bool { return a.views(func(r *response) bool { return len(r.View) > 0 }) }
+
+// HasEntropies reports whether a response shown by token has entropies.
+func (a answers) HasEntropies() bool {
+	return a.views(func(r *response) bool { return len(r.View) > 0 && len(r.Entropies) > 0 })
+}
+
+func (a answers) views(of func(r *response) bool) bool {
+	for _, s := range a.Samples {
+		for _, g := range s.Groups {
+			if slices.ContainsFunc(g.Shown, func(r response) bool { return of(&r) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // pair is a prompt that was sampled at two steps.
@@ -122,16 +191,42 @@ func readAnswers(dir string) (answers, error) {
 			first = groups
 		}
 		if at == 0 || at == len(files)-1 {
-			a.Samples = append(a.Samples, sample{groups[0].Step, groups[:min(len(groups), pageGroups)]})
+			a.Samples = append(a.Samples, samplesOf(groups))
 		}
 	}
 	if len(lengths) > 0 {
 		a.Charts = []template.HTML{chart.Histogram("Response lengths", "tokens", lengths), chart.Histogram("Rewards", "reward", rewards)}
 	}
+	views := tokenViews{dir: dir, budget: pageTokens}
+	for _, s := range slices.Backward(a.Samples) { // the last step matters most
+		s.see(&views)
+	}
 	if len(a.Pairs) == 0 {
 		a.Pairs, err = findPairs(first, files)
 	}
 	return a, err
+}
+
+// samplesOf chooses what to show of the groups of a step: wrong responses first.
+func samplesOf(groups []group) sample {
+	s := sample{Step: groups[0].Step}
+	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.Replaced || len(g.Responses) == 0 })
+	wrongFirst(shown)
+	for _, g := range shown[:min(len(shown), pageGroups)] {
+		s.Groups = append(s.Groups, shownGroup{g, g.choose()})
+	}
+	return s
+}
+
+// see adds token views, the first response of each group before the others.
+func (s *sample) see(views *tokenViews) {
+	for i := range pageResponses {
+		for _, g := range s.Groups {
+			if i < len(g.Shown) {
+				g.Shown[i].View = views.view(&g.Shown[i])
+			}
+		}
+	}
 }
 
 // stepFiles returns a folder's step files in step order.
@@ -152,7 +247,9 @@ func heldPairs(files []string) ([]pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	return findPairs(first, []string{files[0], files[len(files)-1]})
+	pairs, err := findPairs(first, []string{files[0], files[len(files)-1]})
+	slices.SortStableFunc(pairs, func(a, b pair) int { return cmp.Compare(a.Last.Mean(), b.Last.Mean()) })
+	return pairs, err
 }
 
 // distribution returns the lengths and rewards of the groups of one step.

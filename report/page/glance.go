@@ -45,7 +45,7 @@ func Glance(steps *report.Steps) []Tile {
 		}
 		value := fmt.Sprintf("%.0f%%", 100*weighed(shares, of)/sum(of))
 		if last := len(of) - lately; last > 0 && sum(of[last:]) > 0 {
-			value += fmt.Sprintf(", recently %.0f%%", 100*weighed(shares[last:], of[last:])/sum(of[last:]))
+			value += fmt.Sprintf(", lately %.0f%%", 100*weighed(shares[last:], of[last:])/sum(of[last:]))
 		}
 		tiles = append(tiles, Tile{side[1], value, name})
 	}

@@ -32,6 +32,7 @@ var rules string
 // page is the template's data.
 type page struct {
 	Name     string
+	About    []Tile // what the run trains
 	Style    template.CSS
 	Steps    string // number of steps and their duration
 	Glance   []Tile
@@ -80,7 +81,7 @@ func Write(dir string) (path string, rows []Row, err error) {
 func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both come from this module
 
 func parse() (*template.Template, error) {
-	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable, "seconds": seconds}).Parse(pageSource)
+	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable, "seconds": seconds, "sign": sign, "signed": signed}).Parse(pageSource)
 }
 
 // gather reads everything that the page shows of a run with these steps.
@@ -89,7 +90,11 @@ func gather(dir string, steps *report.Steps) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &page{Name: title(absolute), Style: Style(), Steps: extent(steps), Glance: Glance(steps)}
+	about, err := About(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{Name: title(absolute), About: about, Style: Style(), Steps: extent(steps), Glance: Glance(steps)}
 	for _, part := range parts() {
 		if err := p.fill(part, dir, steps); err != nil {
 			return nil, err

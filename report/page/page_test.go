@@ -45,8 +45,8 @@ func TestWriteHTML(t *testing.T) {
 	html := readFile(t, path)
 	require.Contains(t, html, "/my [run]</h1>")
 	require.Contains(t, html, "1499 steps in 24m59s, until 2001-09-09 02:11 UTC")
-	require.Contains(t, html, "Responses of step 9<")
-	require.Contains(t, html, "Responses of step 10<")
+	require.Contains(t, html, "Responses of step 9, wrong ones first<")
+	require.Contains(t, html, "Responses of step 10, wrong ones first<")
 	require.Contains(t, html, "<dt>actor/<wbr>lr</dt><dd>1</dd>")
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
@@ -139,7 +139,7 @@ func TestCompare(t *testing.T) {
 		slow = append(slow, report.Values{"step": float64(i + 1), "timing_s/step": 1, "idle/instances": .25})
 	}
 	slow[0]["timing_s/step"], slow[0]["idle/instances"] = 10, .5
-	require.Equal(t, []Tile{{"instances idle", "38%, recently 25%", "idle/instances"}}, Glance(stepsOf(slow...)))
+	require.Equal(t, []Tile{{"instances idle", "38%, lately 25%", "idle/instances"}}, Glance(stepsOf(slow...)))
 	require.Empty(t, Glance(stepsOf()))
 }
 

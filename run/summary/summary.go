@@ -1,5 +1,5 @@
-// Package summary says in a few lines how a run ended: its time, its scores, where the
-// results are, and the command that continues it.
+// Package summary says what a run trains and, in a few lines, how it ended: its time, its
+// scores, where the results are, and the command that continues it.
 package summary
 
 import (

@@ -1,0 +1,147 @@
+package page
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/tokenizer"
+)
+
+// Limits of the tokens shown by color: of one response and of the page.
+const (
+	viewTokens = 256
+	pageTokens = 2000
+)
+
+// token is a piece of a response with what was recorded of it.
+type token struct {
+	Text  string
+	Class string // of its colors
+	Title string // its values
+}
+
+// tokenViews makes token views of responses until their budget is spent.
+type tokenViews struct {
+	dir    string
+	budget int
+	opened bool
+	text   *tokenizer.Tokenizer // nil if none was found
+}
+
+// view returns the first tokens of a response, or nil if their log-probabilities were not
+// recorded or the budget is spent.
+func (v *tokenViews) view(r *response) []token {
+	n := min(len(r.IDs), viewTokens)
+	if n == 0 || len(r.Logprobs) != len(r.IDs) || n > v.budget {
+		return nil
+	}
+	v.budget -= n
+	if !v.opened {
+		v.opened, v.text = true, findTokenizer(v.dir)
+	}
+	pieces := v.pieces(r.IDs[:n])
+	tokens := make([]token, n)
+	for i := range tokens {
+		lp := r.Logprobs[i]
+		classes := []string{}
+		if class := level(-lp); class > 0 {
+			classes = append(classes, fmt.Sprint("q", class))
+		}
+		title := fmt.Sprintf("log-probability %.3f", lp)
+		if len(r.Entropies) == len(r.IDs) {
+			if class := level(r.Entropies[i]); class > 0 {
+				classes = append(classes, fmt.Sprint("e", class))
+			}
+			title += fmt.Sprintf(", entropy %.3f", r.Entropies[i])
+		}
+		tokens[i] = token{pieces[i], strings.Join(classes, " "), title}
+	}
+	return tokens
+}
+
+// levels are the bounds of the classes of surprise and entropy, in nats.
+func levels() []float64 { return []float64{.1, .5, 1, 2, 4} }
+
+// level returns the class of a number of nats, from 0 to 5.
+func level(nats float64) int {
+	class, found := slices.BinarySearch(levels(), nats)
+	if found {
+		class++
+	}
+	return class
+}
+
+// pieces returns the text of each token: what it adds to the text of those before it.
+func (v *tokenViews) pieces(ids []int32) []string {
+	out := make([]string, len(ids))
+	before := ""
+	for i, id := range ids {
+		switch {
+		case v.text == nil:
+			out[i] = fmt.Sprintf("%d ", id)
+			continue
+		case v.text.Special(id) != "":
+			out[i] = v.text.Special(id)
+			continue
+		}
+		now := v.text.Decode(ids[:i+1])
+		out[i] = visible(strings.TrimPrefix(now, before))
+		before = now
+	}
+	return out
+}
+
+// visible marks line breaks and pieces that show nothing, such as a part of a character.
+func visible(piece string) string {
+	piece = strings.ReplaceAll(piece, "\n", "↵\n")
+	if piece == "" || !utf8.ValidString(piece) {
+		return "·"
+	}
+	return piece
+}
+
+// findTokenizer loads the tokenizer of a run from its newest checkpoint or from the model
+// that it started from. It returns nil if there is none.
+func findTokenizer(dir string) *tokenizer.Tokenizer {
+	names, _ := fs.Glob(os.DirFS(dir), "checkpoints/step-*")
+	slices.Sort(names)
+	slices.Reverse(names)
+	for i := range names {
+		names[i] = filepath.Join(dir, filepath.FromSlash(names[i]))
+	}
+	names = names[:min(len(names), 2)] // the newest may be incomplete
+	if about, err := report.ReadAbout(dir); err == nil && about.Tokenizer != "" {
+		names = append(names, about.Tokenizer)
+	}
+	for _, name := range names {
+		if t, err := tokenizer.Load(name); err == nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// sign returns the style class of an advantage.
+func sign(advantage *float64) string {
+	switch {
+	case advantage == nil || *advantage == 0:
+		return "none"
+	case *advantage > 0:
+		return "up"
+	}
+	return "down"
+}
+
+// signed formats an advantage.
+func signed(advantage *float64) string {
+	if *advantage == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%+.2f", *advantage)
+}
