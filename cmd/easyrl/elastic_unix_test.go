@@ -54,7 +54,7 @@ func TestElastic(t *testing.T) {
 	close(joined.open)
 	tr.until(t, left.came)
 	fleet("drain", 2, 3)
-	requireStates(t, control, "HEALTHY", "HEALTHY", "DRAINING", "DRAINING")
+	requireStates(t, control, "HEALTHY", "HEALTHY", "DRAINED", "DRAINED")
 	fleet("remove", 2, 3)
 	close(left.open)
 	tr.end(t)
@@ -88,7 +88,7 @@ func requireStates(t *testing.T, at string, states ...string) {
 	var got []string
 	for _, m := range members {
 		got = append(got, m.State)
-		require.True(t, m.State != "DRAINING" || m.Requests == 0, "%+v", m)
+		require.True(t, m.State != "DRAINED" || m.Requests == 0, "%+v", m)
 	}
 	require.Equal(t, states, got)
 }

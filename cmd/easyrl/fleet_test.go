@@ -111,7 +111,7 @@ func TestFleetVerb(t *testing.T) {
 	var all []control.Instance
 	require.NoError(t, json.Unmarshal([]byte(out), &all))
 	require.EqualValues(t, 1, all[0].Served)
-	require.Equal(t, "DRAINING", all[1].State)
+	require.Equal(t, "DRAINED", all[1].State)
 	require.Equal(t, "http://a:8000", all[1].URL)
 
 	code, out, errs = fleet("remove", "http://a:8000")

@@ -267,7 +267,7 @@ func TestServeJoins(t *testing.T) {
 	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
 	said.until(t, "the run has not started its instances yet; retrying")
 	r := &onPaper{}
-	control.Serve(r)
+	control.Serve(r, nil)
 	said.until(t, `joined \S+ as host/1`)
 	require.Equal(t, exitDone, stop(), said.String())
 	require.Equal(t, []string{"add easyrl " + root, "drain host/1", "remove host/1"}, r.called(""))

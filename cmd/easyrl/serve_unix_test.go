@@ -54,7 +54,7 @@ func TestServeDrainsOnSignal(t *testing.T) {
 	t.Parallel()
 	control, trainer := controlFor(t)
 	r := &onPaper{}
-	control.Serve(r)
+	control.Serve(r, nil)
 	const tokens = 120_000
 	p, root := startServe(t, "-simulate", fmt.Sprintf("lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
 	p.until("joined ")

@@ -20,6 +20,17 @@ const (
 	Retired  = state.Retired
 )
 
+// Words that an InstanceStatus shows for states that depend on more than its health.
+const (
+	Updating = state.Updating
+	Drained  = state.Drained
+)
+
+// States returns the words for all states that an InstanceStatus shows.
+func States() []string {
+	return []string{Healthy.String(), Suspect.String(), Dead.String(), Stale.String(), Updating, Draining.String(), Drained, Retired.String()}
+}
+
 // Event is a change of an instance's state, or of whether enough instances serve.
 type Event = state.Event
 

@@ -94,7 +94,7 @@ func (r *Registration) stay(ctx context.Context) {
 			if !r.join(ctx) {
 				return
 			}
-		case self.State == fleet.Draining.String():
+		case self.State == fleet.Draining.String() || self.State == fleet.Drained:
 			r.cfg.Say(notice.Warning, "%s is draining the instance; it will not rejoin", r.cfg.Trainer)
 			return
 		default:

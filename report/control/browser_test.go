@@ -51,7 +51,7 @@ func TestLivePage(t *testing.T) {
 	c, err := New("127.0.0.1:0", "", dir)
 	require.NoError(t, err)
 	defer func() { c.Close() }()
-	c.Serve(fleet)
+	c.Serve(fleet, []string{"HEALTHY", "UPDATING", "DRAINED"})
 
 	// The page loads.
 	b.Do(chromedp.Navigate("http://" + c.Addr() + "/"))
@@ -103,7 +103,7 @@ func TestLivePage(t *testing.T) {
 	require.NoError(t, m.Close())
 	c, err = New(addr, "", dir)
 	require.NoError(t, err)
-	c.Serve(threeInstances())
+	c.Serve(threeInstances(), nil)
 	b.Shows("#state", "Live")
 	b.Shows("#extent", "5 steps")
 	b.Shows("#entries li", "the trainer restarted")
@@ -128,7 +128,7 @@ func TestLivePageWithToken(t *testing.T) {
 	c, err := New("127.0.0.1:0", "open sesame", recorded(t, 2))
 	require.NoError(t, err)
 	defer c.Close()
-	c.Serve(fleet)
+	c.Serve(fleet, []string{"HEALTHY", "UPDATING", "DRAINED"})
 	b.Do(chromedp.Navigate("http://"+c.Addr()+"/"), chromedp.WaitVisible(chromedp.CSS("#ask")))
 	b.Until(`document.querySelector("#shown").hidden && document.activeElement.id === "token"`)
 	require.Empty(t, b.Complaints())

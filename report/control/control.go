@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -40,6 +41,7 @@ type Server struct {
 	left      string    // estimated time for the steps after last, in words
 	instances Instances // nil if the run has none
 	kinds     []string  // of server that can be added to them
+	shown     []string  // states that they can have
 	listeners listeners
 	journal   journal
 }
@@ -164,14 +166,36 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	c.mu.Lock()
 	last := c.last
 	c.mu.Unlock()
+	now := c.states()
 	switch string(ctx.Path()) {
 	case "/status":
 		ctx.SetContentType("application/json")
-		ctx.SetBody(last.Line())
+		values := report.Values{}
+		maps.Copy(values, last)
+		maps.Copy(values, now)
+		ctx.SetBody(values.Line())
 	case "/metrics":
 		ctx.SetContentType("text/plain; version=0.0.4")
-		ctx.SetBodyString(prometheus(last))
+		ctx.SetBodyString(prometheus(last, "of the last step") + prometheus(now, "now"))
 	default:
 		refuse(ctx, fasthttp.StatusNotFound, "%s not found, expected /, /status, /metrics, /events or /instances", path)
 	}
+}
+
+// states returns how many instances are in each state now, such as fleet/updating.
+func (c *Server) states() report.Values {
+	c.mu.Lock()
+	instances, states := c.instances, c.shown
+	c.mu.Unlock()
+	if instances == nil {
+		return nil
+	}
+	counts := report.Values{}
+	for _, state := range states {
+		counts["fleet/"+strings.ToLower(state)] = 0
+	}
+	for _, m := range instances.List() {
+		counts["fleet/"+strings.ToLower(m.State)]++
+	}
+	return counts
 }

@@ -18,8 +18,8 @@ import (
 type Instance struct {
 	ID        string  `json:"id"`
 	Kind      string  `json:"kind"`
-	URL       string  `json:"url,omitempty"` // empty for an instance in the run's process
-	State     string  `json:"state"`
+	URL       string  `json:"url,omitempty"`   // empty for an instance in the run's process
+	State     string  `json:"state"`           // in capitals, such as HEALTHY or UPDATING
 	Version   int64   `json:"version"`         // last known weight version
 	Capacity  int     `json:"capacity"`        // concurrent responses
 	Requests  int     `json:"requests"`        // outstanding
@@ -61,14 +61,15 @@ type Instances interface {
 }
 
 // Serve lets clients list and change instances. Until Serve is called, such requests
-// are refused. Refusals name the kinds of server that can be added.
-func (c *Server) Serve(instances Instances, kinds ...string) {
+// are refused. states are those that instances can have. Refusals
+// name the kinds of server that can be added.
+func (c *Server) Serve(instances Instances, states []string, kinds ...string) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.instances, c.kinds = instances, kinds
+	c.instances, c.shown, c.kinds = instances, states, kinds
 }
 
 // bodyOf describes the body of a request that adds an instance of one of kinds.

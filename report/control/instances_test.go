@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/report"
 )
 
 // ask sends a request and returns the response.
@@ -117,7 +119,7 @@ func newControl(t *testing.T, instances Instances) (*Server, string) {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	if instances != nil {
-		c.Serve(instances, "easyrl", "vllm", "sglang")
+		c.Serve(instances, []string{"HEALTHY", "UPDATING", "DRAINED"}, "easyrl", "vllm", "sglang")
 	}
 	return c, "http://" + c.Addr()
 }
@@ -213,7 +215,7 @@ func TestInstancesRefuse(t *testing.T) {
 	status, body = ask(t, "GET", none+"/instances", "")
 	require.Equal(t, 503, status, body)
 	var absent *Server
-	absent.Serve(nil)
+	absent.Serve(nil, nil)
 	absent.Instance(InstanceEvent{})
 }
 
@@ -222,7 +224,7 @@ func TestInstancesNeedToken(t *testing.T) {
 	c, err := New("127.0.0.1:0", "secret", t.TempDir())
 	require.NoError(t, err)
 	defer c.Close()
-	c.Serve(&book{})
+	c.Serve(&book{}, nil)
 	for _, path := range []string{"/instances", "/events"} {
 		status, body := ask(t, "GET", "http://"+c.Addr()+path, "")
 		require.Equal(t, 401, status, body)
@@ -264,4 +266,20 @@ func TestCloseEndsAnAdd(t *testing.T) {
 	_, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`)
 	require.Contains(t, body, "context canceled")
 	<-closed
+}
+
+// The address counts the instances in each state.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	c, err := New("127.0.0.1:0", "", t.TempDir())
+	require.NoError(t, err)
+	defer c.Close()
+	c.Step(report.Values{"step": 3}, "")
+	c.Serve(&book{all: []Instance{{ID: "a", State: "UPDATING"}, {ID: "b", State: "HEALTHY"}, {ID: "c", State: "UPDATING"}}},
+		[]string{"HEALTHY", "UPDATING", "DRAINED"})
+	_, body := get(t, "http://"+c.Addr()+"/status", "")
+	require.JSONEq(t, `{"step":3,"fleet/healthy":1,"fleet/updating":2,"fleet/drained":0}`, body)
+	_, body = get(t, "http://"+c.Addr()+"/metrics", "")
+	require.Contains(t, body, "# HELP easyrl_fleet_updating fleet/updating now.\n# TYPE easyrl_fleet_updating gauge\neasyrl_fleet_updating 2\n")
+	require.Contains(t, body, "easyrl_fleet_drained 0\n")
 }

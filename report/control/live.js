@@ -210,7 +210,7 @@ function drawFleet() {
 		fault.textContent = m.fault || "";
 		const [drain, remove] = row.querySelectorAll("button");
 		drain.hidden = remove.hidden = !m.url; // embedded instances cannot be removed
-		drain.disabled = !live || ["DRAINING", "RETIRED"].includes(m.state);
+		drain.disabled = !live || ["DRAINING", "DRAINED", "RETIRED"].includes(m.state);
 		remove.disabled = !live;
 	}
 	for (const gone of rows.values()) gone.remove();

@@ -9,10 +9,10 @@ import (
 )
 
 // prometheus formats values in Prometheus's text format: reward/mean becomes
-// easyrl_reward_mean. All are gauges of the last step; none is a counter. Names from
+// easyrl_reward_mean. All are gauges, of the time that when names; none is a counter. Names from
 // data sources and rewards may map to the same metric. Then only the first is kept,
 // because a scraper rejects duplicates.
-func prometheus(values report.Values) string {
+func prometheus(values report.Values, when string) string {
 	var b strings.Builder
 	seen := map[string]bool{}
 	for _, name := range values.Names() {
@@ -21,7 +21,7 @@ func prometheus(values report.Values) string {
 			continue
 		}
 		seen[metric] = true
-		fmt.Fprintf(&b, "# HELP %s %s of the last step.\n# TYPE %s gauge\n%s %v\n", metric, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(name), metric, metric, v)
+		fmt.Fprintf(&b, "# HELP %s %s %s.\n# TYPE %s gauge\n%s %v\n", metric, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(name), when, metric, metric, v)
 	}
 	return b.String()
 }

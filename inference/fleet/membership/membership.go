@@ -107,7 +107,7 @@ func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
 	m.connector.reconnect()
 	m.connector.watch()
 	m.tasks.Go(func() { m.monitor.run(m.ctx) })
-	live.Serve(m, remote.Names()...)
+	live.Serve(m, fleet.States(), remote.Names()...)
 	return m.await(ctx)
 }
 
@@ -172,7 +172,7 @@ func (m *Membership) Drain(id string) (control.Instance, error) {
 		return control.Instance{}, fmt.Errorf("drain instance %s: %w", id, err)
 	}
 	in, ok := m.servers.instance(id)
-	if ok && in.State == fleet.Draining.String() {
+	if ok && (in.State == fleet.Draining.String() || in.State == fleet.Drained) {
 		return in, nil
 	}
 	ended, end := context.WithCancel(m.ctx)

@@ -94,7 +94,7 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	}()
 	if in, ok := s.instance(e.URL); ok {
 		switch in.State {
-		case fleet.Draining.String(): // replace it
+		case fleet.Draining.String(), fleet.Drained: // replace it
 			if err := s.remove(ctx, s.get(e.URL)); err != nil && !errors.Is(err, control.ErrNotFound) {
 				return control.Instance{}, err
 			}
@@ -148,7 +148,7 @@ func (s *servers) list() []control.Instance {
 	defer s.mu.Unlock()
 	all := make([]control.Instance, len(status.Instances))
 	for i, st := range status.Instances {
-		in := control.Instance{ID: st.ID, Kind: embedded, State: st.State.String(), Version: st.Version, Capacity: st.Capacity,
+		in := control.Instance{ID: st.ID, Kind: embedded, State: st.Shown, Version: st.Version, Capacity: st.Capacity,
 			Requests: st.Requests, Responses: st.Responses, Served: st.Served, Failed: st.Failed, Tokens: st.Tokens,
 			Busy: st.Busy.Seconds(), Fault: st.PublishFail}
 		if srv, ok := s.byID[st.ID]; ok {

@@ -388,6 +388,40 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	require.Equal(t, []string{"instance a: HEALTHY, was STALE", "instance b: HEALTHY, was STALE", "fleet: enough instances serve again"}, lines(s.Take().Events))
 }
 
+// An instance that takes new weights is shown as updating, not as stale, unless that fails.
+// A draining one is shown as drained once its requests have ended.
+func TestShownStates(t *testing.T) {
+	t.Parallel()
+	s := machine(t, nil, 1, 1)
+	shown := func() (all []string) {
+		for _, i := range s.Status(start()).Instances {
+			all = append(all, i.Shown)
+		}
+		return all
+	}
+	require.Equal(t, []string{"HEALTHY", "HEALTHY"}, shown())
+	require.NoError(t, s.Begin(start(), 2))
+	require.Equal(t, []string{"UPDATING", "UPDATING"}, shown())
+	awaited, _ := s.Targets()
+	require.NoError(t, s.Published(start(), awaited[0], took(1)))
+	require.Equal(t, []string{"HEALTHY", "UPDATING"}, shown())
+	require.Error(t, s.Published(start(), awaited[1], Publication{Err: errors.New("connection refused")}))
+	require.Equal(t, []string{"HEALTHY", "STALE"}, shown())
+	s.Finish(start())
+
+	_, grants := ask(t, s, 1)
+	require.Len(t, grants, 1)
+	require.True(t, s.Drain(start(), grants[0].Instance))
+	require.Equal(t, "DRAINING", shown()[0])
+	s.Settle(start(), grants[0], Outcome{Abandoned: true})
+	require.Equal(t, "DRAINED", shown()[0])
+
+	empty := machine(t, nil)
+	_, _, err := empty.Join(start(), "a", 1, false)
+	require.NoError(t, err)
+	require.Equal(t, "STALE", empty.Status(start()).Instances[0].Shown, "there are no weights yet")
+}
+
 // A request that avoids b waits for a. When a publish takes a out of service, b still holds
 // the older weights and gets nothing.
 func TestPublishGivesNoWorkToStaleInstances(t *testing.T) {

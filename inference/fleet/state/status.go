@@ -6,7 +6,8 @@ import "time"
 type InstanceStatus struct {
 	ID          string
 	State       Health
-	Version     int64 // of the weights set by the last verified publish
+	Shown       string // State in words, or UPDATING or DRAINED
+	Version     int64  // of the weights set by the last verified publish
 	Capacity    int
 	Requests    int           // outstanding
 	Responses   int           // outstanding
@@ -42,8 +43,26 @@ func (s *Machine) Status(now time.Time) Status {
 	}
 	for _, m := range s.health.all {
 		i := m.status(now)
+		i.Shown = m.shown(s.health.version)
 		st.Busy += i.Busy
 		st.Instances = append(st.Instances, i)
 	}
 	return st
+}
+
+// Words for states that depend on more than an instance's health.
+const (
+	Updating = "UPDATING" // STALE only because the current weights are on their way
+	Drained  = "DRAINED"  // DRAINING without requests
+)
+
+// shown returns m's state in words. version is the current one.
+func (m *member) shown(version int64) string {
+	switch {
+	case m.health == Stale && m.publishErr == nil && version > 0:
+		return Updating
+	case m.health == Draining && m.requests == 0:
+		return Drained
+	}
+	return m.health.String()
 }

@@ -147,7 +147,7 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 			return false, err
 		}
 		at := slices.IndexFunc(all, func(o control.Instance) bool { return o.ID == id })
-		if at < 0 || all[at].State != fleet.Draining.String() { // or joined again
+		if at < 0 || all[at].State != fleet.Draining.String() && all[at].State != fleet.Drained { // or joined again
 			return true, nil
 		}
 		m = all[at]
