@@ -92,18 +92,30 @@ func (v *tokenViews) pieces(ids []int32) []string {
 		}
 		now := v.text.Decode(ids[:i+1])
 		out[i] = visible(strings.TrimPrefix(now, before))
-		before = now
+		before = whole(now)
 	}
 	return out
 }
 
+// whole returns text without a character at its end that later tokens complete.
+func whole(text string) string {
+	for text != "" {
+		r, size := utf8.DecodeLastRuneInString(text)
+		if r != utf8.RuneError {
+			break
+		}
+		text = text[:len(text)-size]
+	}
+	return text
+}
+
 // visible marks line breaks and pieces that show nothing, such as a part of a character.
 func visible(piece string) string {
-	piece = strings.ReplaceAll(piece, "\n", "↵\n")
-	if piece == "" || !utf8.ValidString(piece) {
+	piece = strings.ReplaceAll(whole(piece), "\n", "↵\n")
+	if piece == "" {
 		return "·"
 	}
-	return piece
+	return strings.ToValidUTF8(piece, "·")
 }
 
 // findTokenizer loads the tokenizer of a run from its newest checkpoint or from the model

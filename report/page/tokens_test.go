@@ -86,7 +86,7 @@ func TestTokenView(t *testing.T) {
 	shown := string(html)
 	require.Contains(t, shown, `<span class="tokens up"><i title="log-probability -0.010, entropy 0.000">a</i><i class="q2 e2" title="log-probability -0.700, entropy 0.600">&lt;b</i>`+
 		`<i class="q5" title="log-probability -5.000, entropy 0.000">↵`+"\n"+`</i><i class="q1" title="log-probability -0.200, entropy 0.000">·</i>`+
-		`<i class="q1" title="log-probability -0.300, entropy 0.000">`)
+		`<i class="q1" title="log-probability -0.300, entropy 0.000">é</i>`)
 	require.Contains(t, shown, `<i class="q4" title="log-probability -2.500, entropy 0.000">&lt;|end|&gt;</i></span>`)
 	require.Contains(t, shown, `reward 1 · advantage &#43;1.25 · 6 tokens`)
 	require.Contains(t, shown, `<span class="tokens down"><i title="log-probability -0.020">a</i></span>`, "without an entropy none is shown")
