@@ -152,7 +152,7 @@ func (r *reducer) group() error {
 			return nil
 		}
 	}
-	fold := r.fold
+	var fold bool
 	first := len(r.parts) == 0 || strings.HasPrefix(r.parts[len(r.parts)-1].text, "(?:")
 	switch {
 	case r.take("?i"):
@@ -168,7 +168,7 @@ func (r *reducer) group() error {
 		r.text("(?:")
 	case (first || !strings.Contains(r.rest, "|")) && r.take(")"): // elsewhere it would hold the alternatives
 	default:
-		return fmt.Errorf("flags before %.10q are not supported, expected (?i:", r.rest)
+		return fmt.Errorf("flags before %.10q are not supported, expected (?i: ...)", r.rest)
 	}
 	r.fold = fold
 	return nil

@@ -74,14 +74,13 @@ func mapping(name string) map[rune]rune {
 	return all
 }
 
-// Letter, Number and Space return \p{L}, \p{N} and \s. All components agree on
-// white space.
+// Letter returns \p{L}.
 func Letter() *Set { return NewSet(union("l")) }
 
 // Number returns \p{N}.
 func Number() *Set { return NewSet(union("n")) }
 
-// Space returns \s.
+// Space returns \s. All components agree on it.
 func Space() *Set { return NewSet(union("whitespace")) }
 
 // Word returns \w outside of brackets, where Oniguruma adds some of Latin-1's
