@@ -15,7 +15,7 @@ type surroundings struct {
 	before, value, after string
 }
 
-// fault returns why the words right before and after a value make it another one, or "".
+// fault returns why the words right before and after a value change it, or "".
 func (s surroundings) fault() string {
 	switch {
 	case s.isConsumed(), s.isAltered(), s.isDerived() && !strings.Contains(s.after, ", the same as"), s.isCompared(), s.isImagined():
@@ -24,10 +24,18 @@ func (s surroundings) fault() string {
 		return answer.Several
 	case s.isPerOther(), s.hasOtherSymbol(), s.isTimed():
 		return answer.OtherUnit
-	case strings.HasPrefix(s.after, "_") && s.FaultOf(s.value+s.after[:1+strings.Index(s.after+"}", "}")]) != "":
+	case s.hasOtherBase():
 		return answer.OtherForm
 	}
 	return ""
+}
+
+// hasOtherBase reports whether a subscript that follows a value makes it another number:
+// "1101_{10}" for a number in base 2.
+func (s surroundings) hasOtherBase() bool {
+	digits, ok := strings.CutPrefix(s.after, "_{")
+	base, _, closed := strings.Cut(digits, "}")
+	return ok && closed && plainNumber(base) && s.FaultOf(s.value+"_{"+base+"}") != ""
 }
 
 // clause returns the text after the value up to the next sign of punctuation.
@@ -39,7 +47,7 @@ func (s surroundings) clause() string {
 	return strings.Trim(strings.NewReplacer("*", " ", "$", " ").Replace(after[:min(len(after), maxLead)]), " ")
 }
 
-// near returns the first words of the clause after the value.
+// near returns the first four words of the clause after the value.
 func (s surroundings) near() []string {
 	fields := strings.Fields(s.clause())
 	return fields[:min(len(fields), 4)]
@@ -111,8 +119,8 @@ func (s surroundings) isDerived() bool {
 	return false
 }
 
-// isConsumed reports whether a value is of what is gone although the question asks for what is
-// left: "18 apples were eaten".
+// isConsumed reports whether a value counts what is gone, but the question asks what is left:
+// "18 apples were eaten".
 func (s surroundings) isConsumed() bool {
 	asked, _, _ := strings.Cut(s.question.Last(), " if ")
 	if !words.Contains(asked, " left", "remain") {
@@ -176,7 +184,8 @@ func (s surroundings) isRange() bool {
 	return ok && plainNumber(number) && number != s.value && len(lead) > 0 && words.OneOf(lead[len(lead)-1], "is", "are", "be", "was", "were", "about")
 }
 
-// isChained reports whether another number equals a value in a chain: "6·60 = 300 = 360".
+// isChained reports whether a chain of equations gives a value and a different number:
+// "6·60 = 300 = 360".
 func (s surroundings) isChained() bool {
 	head, ok := strings.CutSuffix(strings.TrimRight(s.before, " $*"), "=")
 	if !ok || !plainNumber(s.value) {

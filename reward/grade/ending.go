@@ -3,6 +3,7 @@ package grade
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/words"
@@ -25,7 +26,7 @@ func (t *Task) ends(text string) bool {
 	}
 	text = strings.ToLower(text)
 	head, ok := strings.CutSuffix(text, gold)
-	if !ok || head == "" || !strings.ContainsAny(head[len(head)-1:], " *\"'“") || len(head) > maxFinal/8 {
+	if !ok || head == "" || !words.Ends(head, " ", "*", "\"", "'", "“") || len(head) > maxFinal/8 {
 		return false
 	}
 	list := strings.Contains(gold, ", ")
@@ -53,13 +54,18 @@ func (t *Task) ends(text string) bool {
 // namesOthers reports whether a sentence has a name of the question that the reference answer,
 // a name too, lacks.
 func (t *Task) namesOthers(text string) bool {
-	if t.gold == "" || t.gold[0] < 'A' || t.gold[0] > 'Z' {
+	if !startsUpper(t.gold) {
 		return false
 	}
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
-		if i > 0 && unicode.IsUpper(rune(word[0])) && len(word) > 2 && !strings.Contains(t.gold, word) && strings.Contains(t.question.Text, " "+word) {
+		if i > 0 && startsUpper(word) && len(word) > 2 && !strings.Contains(t.gold, word) && strings.Contains(t.question.Text, " "+word) {
 			return true
 		}
 	}
 	return false
+}
+
+func startsUpper(s string) bool {
+	first, _ := utf8.DecodeRuneInString(s)
+	return unicode.IsUpper(first)
 }

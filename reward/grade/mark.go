@@ -132,8 +132,7 @@ func breaksOff(s string) bool {
 		return true
 	}
 	s = strings.TrimRight(s, " $*\n)]}\\")
-	s = strings.TrimRight(s, ".")
-	return words.Ends(s, "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
+	return words.Ends(s, "/.", "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
 }
 
 // undecided reports whether a bare answer that is not an expression has several values.

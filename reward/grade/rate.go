@@ -8,7 +8,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// isTimed reports whether a value is a rate per several units: "75 turns every 4 minutes".
+// isTimed reports whether a value is a rate per several units, "75 turns every 4 minutes", or a
+// percentage that the question does not ask for.
 func (s surroundings) isTimed() bool {
 	near := s.near()
 	for i, f := range near {

@@ -42,6 +42,11 @@ func TestTask(t *testing.T) {
 	t.Parallel()
 	const eggs = "Ann has 3 boxes of 8 eggs. How many eggs does she have?"
 	for _, row := range []struct{ question, gold, response, fault string }{
+		{eggs, "24", "The answer is _24_.", ""},
+		{eggs, "24", "She has __24__ eggs.", ""},
+		{"Write 9 in binary.", "1001", "The answer is 1001_{2}.", ""},
+		{"Write 9 in binary.", "1001", "The answer is 1001_{10}.", answer.OtherForm},
+		{"Which organelle makes most ATP?", "mitochondria", "Most of it is made in the “mitochondria”.", ""},
 		{eggs, "24", "She has 3 * 8 = 24 eggs.", ""},
 		{eggs, "24", "#### 24 eggs", ""},
 		{eggs, "24", "#### 24 pink elephants", answer.Strange},

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/question"
@@ -86,7 +87,7 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 	}
 	names := map[string]bool{} // that the text capitalizes
 	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
-		if unicode.IsUpper(rune(f[0])) {
+		if first, _ := utf8.DecodeRuneInString(f); unicode.IsUpper(first) {
 			names[strings.ToLower(f)] = true
 		}
 	}
