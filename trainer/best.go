@@ -17,8 +17,10 @@ const BestLink = "best"
 
 // markBest links the best checkpoint, that of step. A file system without links costs only
 // the link.
-func (c *checkpoints) markBest(step int) {
-	if err := c.linkBest(step); err != nil {
+func (c *checkpoints) markBest(step int) { c.warnOfLink(c.linkBest(step)) }
+
+func (c *checkpoints) warnOfLink(err error) {
+	if err != nil {
 		c.warn("cannot link %s to the best checkpoint: %v", filepath.Join(c.root, BestLink), err)
 	}
 }

@@ -42,6 +42,7 @@ type checkpoints struct {
 type written struct {
 	step int
 	err  error
+	link error // why the best checkpoint has no link
 }
 
 // capture copies everything that a checkpoint holds to host memory and returns a function
@@ -66,13 +67,14 @@ func (c *checkpoints) capture(state State) (write func() written, err error) {
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
 			return writeFolder(dir, c.files, weights, moments, sampled, line)
 		})
+		var link error
 		if err == nil {
-			c.markBest(state.BestStep)
+			link = c.linkBest(state.BestStep)
 		}
 		if err == nil && c.keep > 0 {
 			err = checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
 		}
-		return written{state.Step, err}
+		return written{state.Step, err, link}
 	}, nil
 }
 
@@ -89,10 +91,12 @@ func (c *checkpoints) wait() error {
 	return c.failed()
 }
 
-// failed returns the error of a write that has ended, once.
+// failed returns the error of a write that has ended, once, and warns if the write could not
+// link the best checkpoint.
 func (c *checkpoints) failed() error {
 	select {
 	case w := <-c.done:
+		c.warnOfLink(w.link)
 		if w.err == nil {
 			c.saved = w.step
 		}

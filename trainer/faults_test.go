@@ -124,10 +124,10 @@ func TestStopWritesMissingCheckpoint(t *testing.T) {
 	require.NoError(t, c.now(State{Step: 1, Pending: report.Values{"step": 1}}))
 	require.False(t, os.SameFile(first, at("step-000001")), "it keeps more than before")
 
-	c.start(func() written { return written{2, errors.New("full")} })
+	c.start(func() written { return written{2, errors.New("full"), nil} })
 	require.NoError(t, c.now(State{Step: 2}))
 	at("step-000002")
-	c.start(func() written { return written{3, errors.New("full")} })
+	c.start(func() written { return written{3, errors.New("full"), nil} })
 	require.EqualError(t, c.wait(), "full")
 	require.NoError(t, c.wait(), "once")
 }
