@@ -24,7 +24,7 @@ func TestCheck(t *testing.T) {
 	require.Zero(t, status, stderr)
 	require.Empty(t, stderr)
 	require.Contains(t, out, "k = 4                                    # -set\n")
-	require.Contains(t, out, "\n# data: 23 usable in data.train; held out: prompts 23\n")
+	require.Contains(t, out, "\n# data: 23 usable in data.train; held-out sets: prompts (23)\n")
 	require.Contains(t, out, "\n# device: cpu/")
 	require.Contains(t, out, "\n# ok: easyrl train can start\n")
 	status, out, stderr = command(t, append(args, "-sft", "-static", "-set", "sft.data="+demos)...)
@@ -168,7 +168,7 @@ func TestCheckCountsInstances(t *testing.T) {
 			}
 			return v
 		}
-		return find(`instances \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
+		return find(`instances? \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
 			find(`memory in total \(estimated\): ([0-9.]+) (.iB)`)
 	}
 	kv, activations, one := mebibytes(1)

@@ -132,7 +132,7 @@ func wide(head []byte) kind {
 	return kind{"binary data", ""}
 }
 
-// Patterns of first lines.
+// Patterns of first lines, and of a field in one.
 const (
 	yamlKey   = `^(- )?["']?[A-Za-z_][\w .-]{0,40}["']?:( |$)`
 	tomlKey   = `^\[{1,2}[A-Za-z_][\w."' -]*\]{1,2}\s*(#.*)?$|^[A-Za-z_][\w.-]* *= *\S`

@@ -19,7 +19,7 @@ func absent() []row {
 		{"", "easyrl uses rewards as they are", "normalize_reward normalize_rewards reward_clip_range reward.clip_range clip_reward reward.normalize_enable reward_scaling whiten_rewards reward_baseline"},
 		{"", "easyrl trains on verifiable rewards; a reward model can be a service, see reward.url", "reward_model reward_model_path reward_model.* reward_pretrain rm_path reward_model_name_or_path reward.model_name_or_path"},
 		{"", "easyrl logs every step", "logging_steps logging_strategy logging_first_step log_interval log_every log_freq log_every_n_steps disable_tqdm log_level log_level_replica logging_nan_inf_filter log_on_each_node verbose debug"},
-		{"", "easyrl does not report to it; log.to takes \"tensorboard\", \"csv\" and \"mlflow=http://host:5000\"", "wandb_* wandb.* project project_name trackio_* swanlab_* comet_* neptune_* clearml_*"},
+		{"", "easyrl does not report to this service; log.to takes \"tensorboard\", \"csv\" and \"mlflow=http://host:5000\"", "wandb_* wandb.* project project_name trackio_* swanlab_* comet_* neptune_* clearml_*"},
 		{"", "easyrl continues a run with the flag -resume", "resume resume_from_checkpoint resume_mode resume_from_path load_checkpoint resume_step ckpt.load_enable ckpt.resume_step load_ckpt resume_from auto_resume " +
 			"overwrite_output_dir resume_path ckpt.resume"},
 		{"", "checkpoints are always complete Hugging Face folders, and the best one is kept", "save_hf_ckpt save_only_model load_best_model_at_end metric_for_best_model greater_is_better save_contents ckpt.save_hf save_on_each_node " +
@@ -28,7 +28,7 @@ func absent() []row {
 		{"", "easyrl trains in one process; see run.mode, inference.endpoints and docs/fleets.md", "nnodes n_gpus_per_node num_nodes num_gpus_per_node actor_num_* actor.num_* reward_num_* ddp_* fsdp fsdp_* fsdp.* deepspeed deepspeed_* " +
 			"ds_config zero_stage zpg local_rank ray_* ray.* accelerator_config parallelism_config ulysses_sequence_parallel_size sequence_parallel* context_parallel* cp cp_size ep ep_size expert_parallel_size " +
 			"ring_attn_size ring_head_stride overlap_comm num_machines num_processes ds.* sp_size colocate_critic_reward nccl_timeout strategy use_ds_universal_ckpt tensor_model_parallel_size_train"},
-		{"", "easyrl keeps weights and moments on the trainer's device", "param_offload optimizer_offload adam_offload cpu_offload offload offload_policy activation_offloading enable_activation_offload fsdp_cpu_offload " +
+		{"", "easyrl keeps weights and moments on the trainer's device", "param_offload optimizer_offload adam_offload cpu_offload offload offload_policy activation_offloading enable_activation_offload " +
 			"optim_cpu_offload offload_optimizer offload_param"},
 		{"", "easyrl has its own kernels", "attn_implementation flash_attn use_flash_attn use_flash_attention flash_attention torch_compile* compile use_liger_kernel use_liger use_liger_loss liger_kernel_config use_fused_kernels use_torch_compile attn " +
 			"attention_implementation cudagraph_capture_sizes torch_empty_cache_steps jit xformers use_unsloth enforce_eager deepcompile"},
@@ -50,7 +50,7 @@ func absent() []row {
 		{"", "easyrl reads data once, before the first step", "dataloader_* num_workers dataset_num_proc preprocessing_num_workers streaming dataset_streaming prefetch_factor pin_memory filter_overlong_prompts_workers remove_unused_columns " +
 			"dataset_kwargs custom_cls.* overwrite_cache return_raw_input_ids return_full_prompt use_shm drop_last dataset_revision"},
 		{"", "easyrl uses all rows of a file", "max_samples train_max_samples max_train_samples dataset_fraction limit_train_batches num_examples skip_first"},
-		{"", "easyrl evaluates with the settings of training", "per_device_eval_batch_size val_batch_size eval_batch_size eval_accumulation_steps eval_delay per_gpu_eval_batch_size include_for_metrics batch_eval_metrics val_only"},
+		{"", "easyrl batches an evaluation itself", "per_device_eval_batch_size val_batch_size eval_batch_size eval_accumulation_steps eval_delay per_gpu_eval_batch_size include_for_metrics batch_eval_metrics val_only"},
 		{"", "easyrl has no dropout, label smoothing or noise", "disable_dropout dropout attention_dropout hidden_dropout label_smoothing_factor label_smoothing neftune_noise_alpha"},
 		{"", "easyrl trains dense decoders", "router_aux_loss_coef aux_loss_coef moe_* freeze_moe_router enable_rollout_routing_replay experts_implementation router_replay"},
 		{"", "easyrl trains by policy gradients on one policy", "distillation distillation.* teacher_model teacher ptx_coef pretrain_data teacher_models multi_objective_aggregation sapo_* vespo_* tau_pos tau_neg clip_cov_* kl_cov_ratio rollout_rs*"},
@@ -60,10 +60,9 @@ func absent() []row {
 	}
 }
 
-// others lists names, most of them beginnings, of programs whose other settings have no
-// counterpart. A name with a meaning of its own takes precedence.
+// others lists settings without a counterpart, by name or by how they begin. A name with a meaning of its own takes precedence.
 func others() []row {
-	return []row{{"", "easyrl has no such setting", "actor_rollout_ref.* transfer_queue.* global_profiler.* trainer.v1.* skip.* algorithm.* trainer.* reward.reward_manager.* reward.sandbox_fusion.* " +
+	return []row{{"", "easyrl has no such setting", "actor_rollout_ref.* transfer_queue.* global_profiler.* skip.* algorithm.* trainer.* reward.reward_manager.* reward.sandbox_fusion.* " +
 		"sandbox_fusion.* megatron.* orchestrator.* model_init_kwargs ds3_gather_for_generation vllm_* log_multimodal log_completions_hub_repo off_policy_mask_threshold use_bias_correction_kl " +
 		"transformers_continuous_batching_config ignore_bias_buffers lr_scheduler_kwargs average_tokens_across_devices activation_checkpointing_kwargs auto_find_batch_size include_num_input_tokens_seen " +
 		"prediction_loss_only eval_do_concat_batches eval_use_gather_object enable_jit_checkpoint ignore_data_skip restore_callback_states_from_checkpoint label_names skip_memory_metrics max_ckpt_mem " +

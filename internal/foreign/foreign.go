@@ -29,8 +29,8 @@ func (s Setting) String() string {
 // row gives several names the same meaning.
 type row struct {
 	key, note string
-	// names are separated by spaces. A dotted name matches the end of a path. A * at the end
-	// matches any further letters and dots.
+	// names are separated by spaces. A dotted name matches the end of a path. A name that ends
+	// in * matches every name that begins so.
 	names string
 }
 
@@ -59,8 +59,8 @@ func (r *row) has(name string) bool {
 	return false
 }
 
-// normal returns a name without the marks of a command line: --learning-rate and
-// +trainer.x=… of Hydra.
+// normal returns a name without the marks of a command line, as in --learning-rate and
+// +trainer.x.
 func normal(name string) string {
 	name = strings.TrimLeft(strings.ToLower(strings.Trim(name, `"' `)), "-+~")
 	return strings.ReplaceAll(name, "-", "_")

@@ -85,7 +85,7 @@ func lossKeys() []row {
 		{"loss.kind", lossKindNote, "loss_type loss_mode policy_loss_type algorithm algo importance_sampling_level policy_loss policy_loss.loss_mode rl_algorithm objective loss.type"},
 		{"loss.beta", "", "kl_coef init_kl_coef kl_loss_coef kl_coeff kl_beta kl_penalty_coef kl_ctrl.kl_coef kl.init_coef kl_weight beta_kl ppo_kl_coef kl_coefficient kl_lambda kl_loss_weight"},
 		{"loss.beta", "more than 0 for a divergence from the reference model, which enters the loss", "use_kl_loss kl.use_loss use_kl_in_reward use_kl use_reference_model"},
-		{"loss.kl", `"k1", "k2" or "k3"`, "kl_loss_type kl_penalty kl_estimator kl.estimator kl_type kl_estimator_type"},
+		{"loss.kl", `"k2" or "k3"`, "kl_loss_type kl_penalty kl_estimator kl.estimator kl_type kl_estimator_type"},
 		{"loss.epsilon_low", epsilonNote, "epsilon clip_ratio eps_clip clip_range cliprange clip_eps clip_epsilon ppo_clip eps_clip_low_high clip_param ppo_clip_ratio eps"},
 		{"loss.epsilon_low", "", "clip_ratio_low eps_clip_low epsilon_lower clip_low cliprange_low"},
 		{"loss.epsilon_high", "", "clip_ratio_high eps_clip_high epsilon_upper clip_high cliprange_high"},

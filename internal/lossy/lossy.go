@@ -27,8 +27,8 @@ func String(text string) string {
 	return b.String()
 }
 
-// beginning returns the length of the longest part that text starts with and that
-// begins a character, at least 1. text starts with no whole character.
+// beginning returns how many bytes at the start of text can begin a character, at least 1.
+// text must not begin with a whole one.
 func beginning(text string) int {
 	n := 1
 	for n < min(len(text), utf8.UTFMax) && !utf8.FullRuneInString(text[:n]) && text[n]&0xc0 == 0x80 {

@@ -22,9 +22,8 @@ const (
 // A Printer prints a message of a kind.
 type Printer func(kind Kind, format string, args ...any)
 
-// Text returns message with its kind in front of each line, except for indented lines,
-// which continue the line above, and lines that begin with a kind of their own, such as
-// "hint: …".
+// Text puts the kind before each line of message. It skips blank lines, indented lines, which
+// continue the line above, and lines that have a kind, such as "hint: …".
 func Text(kind Kind, message string) string {
 	if kind == Progress {
 		return message

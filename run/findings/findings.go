@@ -86,7 +86,7 @@ type Model struct {
 type Data struct {
 	Key     string `json:"key"` // of the files
 	Usable  int    `json:"usable"`
-	Dropped int    `json:"dropped,omitempty"` // prompts
+	Dropped int    `json:"dropped,omitempty"` // prompts or demonstrations
 	Eval    []Set  `json:"eval"`
 }
 

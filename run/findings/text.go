@@ -50,10 +50,10 @@ func (d *Data) String() string {
 	}
 	var sets []string
 	for _, s := range d.Eval {
-		sets = append(sets, fmt.Sprintf("%s %d", s.Name, s.Usable))
+		sets = append(sets, fmt.Sprintf("%s (%d)", s.Name, s.Usable))
 	}
 	if len(sets) > 0 {
-		text += "; held out: " + strings.Join(sets, ", ")
+		text += "; held-out sets: " + strings.Join(sets, ", ")
 	}
 	return text
 }
@@ -79,8 +79,11 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
 		size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
 	if m.Instances > 0 {
-		line("memory of each of %d instances (estimated): kv %s (%d pages), activations up to %s (%d rows)", m.Instances,
-			size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
+		of := "of the instance"
+		if m.Instances > 1 {
+			of = fmt.Sprintf("of each of %d instances", m.Instances)
+		}
+		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", of, size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
 	}
 	if m.Sent > 0 {
 		line("memory of the weights that servers receive: %s", size(m.Sent))

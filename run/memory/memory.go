@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/bytesize"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
@@ -154,7 +155,7 @@ func copies(n int) string {
 	return fmt.Sprintf(" (%d copies)", n)
 }
 
-// remedy says how to make a run smaller that does not fit.
+// remedy says how to shrink a run that does not fit.
 func (n *Need) remedy(limit Limit) string {
 	if n.Certain()-int64(n.Instances)*(n.Cache+n.Running) < limit.Bytes {
 		return "Lower inference.max_running or inference.instances."
@@ -163,9 +164,4 @@ func (n *Need) remedy(limit Limit) string {
 }
 
 // Text formats a number of bytes for people.
-func Text(n int64) string {
-	if n >= 1<<30 {
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
+func Text(n int64) string { return bytesize.Text(n) }

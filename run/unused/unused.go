@@ -17,7 +17,7 @@ type rule struct {
 }
 
 // Settings returns a line for each key that was set to another value than its default and
-// has no effect on a task.
+// has no effect on a task, and for each value that makes others pointless.
 func Settings(r *configs.Resolved, task configs.Task) (lines []string) {
 	base := configs.Resolved{Config: configs.Default()}
 	defaults, values := base.Values(""), r.Values("")
@@ -59,7 +59,7 @@ func doubts(c *configs.Config, task configs.Task) (lines []string) {
 	if task == configs.SFTTask {
 		key, steps = "sft.steps", c.SFT.Steps
 	}
-	if c.Train.Warmup >= steps && c.Train.Warmup > 0 {
+	if c.Train.Warmup > steps {
 		lines = append(lines, fmt.Sprintf("train.warmup is %d and %s is %d, so the learning rate never gets to train.lr. Lower train.warmup", c.Train.Warmup, key, steps))
 	}
 	if c.Train.LR == 0 {
