@@ -168,7 +168,7 @@ func TestCheckCountsInstances(t *testing.T) {
 			}
 			return v
 		}
-		return find(`instances? \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
+		return find(`instances? \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances? \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
 			find(`memory in total \(estimated\): ([0-9.]+) (.iB)`)
 	}
 	kv, activations, one := mebibytes(1)

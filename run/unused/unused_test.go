@@ -45,7 +45,7 @@ func TestSettings(t *testing.T) {
 		{configs.TrainTask, []string{"eval.k=4"}, []string{"eval.k = 4 has no effect: data.eval is not set"}},
 		{configs.TrainTask, []string{"eval.k=4", "data.eval=e"}, nil},
 		{configs.TrainTask, []string{"data.template=none", "data.system=s"}, []string{`data.system = "s" has no effect: data.template is "none"`}},
-		{configs.TrainTask, []string{"train.warmup=100"}, []string{"train.warmup is 100 and run.steps is 100, so the learning rate never gets to train.lr. Lower train.warmup"}},
+		{configs.TrainTask, []string{"train.warmup=101"}, []string{"train.warmup is 101 and run.steps is 100, so the learning rate never gets to train.lr. Lower train.warmup"}},
 		{configs.SFTTask, []string{"train.warmup=20", "sft.steps=10"}, []string{"train.warmup is 20 and sft.steps is 10, so the learning rate never gets to train.lr. Lower train.warmup"}},
 		{configs.TrainTask, []string{"train.lr=0"}, []string{"train.lr is 0, so the weights stay as they are"}},
 	} {
