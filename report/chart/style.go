@@ -29,7 +29,7 @@ func palette() []color {
 		{"link", "#1a56b0", "#86b6ff"},
 		{"gone", "#fbe3e1", "#4a2423"}, // background of deleted text
 		{"come", "#dcf2e3", "#1c4029"}, // background of inserted text
-		{"q1", "#fdf0dc", "#2c2820"}, // backgrounds of text, from likely to unlikely
+		{"q1", "#fdf0dc", "#2c2820"},   // backgrounds of text, from likely to unlikely
 		{"q2", "#fbe0bd", "#40321f"},
 		{"q3", "#f9cc97", "#593b1c"},
 		{"q4", "#f7b37a", "#74411a"},
