@@ -38,11 +38,10 @@ type Request struct {
 	// refuses the request with ErrInvalid.
 	PromptLogprobs bool
 	TopLogprobs    int
-	// Ended, if set, is told of responses that are final while others of the request are
-	// still being sampled. It is a hint: an instance may never call it, and it may be called
-	// from several goroutines, twice for a response, with other tokens by another instance
-	// after a fault, and after Generate has returned. What Generate returns counts. Ended
-	// must not block.
+	// Ended, if set, receives responses that are final while others of the request are still
+	// being sampled. It is a hint: an instance may never call it. Calls may come from several
+	// goroutines, repeat a response, bring other tokens from another instance after a fault,
+	// or follow Generate's return. Only what Generate returns counts. Ended must not block.
 	Ended func(index int, c Completion)
 }
 

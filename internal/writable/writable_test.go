@@ -76,7 +76,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// Permissions count, for whoever asks.
+// A user without permission cannot write; root can.
 func TestFolderOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
