@@ -25,29 +25,50 @@ type About struct {
 }
 
 // Write writes a to a run's folder.
-func (a About) Write(dir string) error {
-	text, err := json.MarshalIndent(a, "", "  ")
+func (a About) Write(dir string) error { return writeJSON(filepath.Join(dir, AboutFile), a) }
+
+// ReadAbout reads the file in a run's folder. Without one it returns the zero value.
+func ReadAbout(dir string) (a About, err error) {
+	_, err = readJSON(filepath.Join(dir, AboutFile), &a)
+	return a, err
+}
+
+// writeJSON writes v to a file, replacing an older one whole.
+func writeJSON(path string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
 	if err == nil {
-		err = ReplaceFile(filepath.Join(dir, AboutFile), append(text, '\n'))
+		err = ReplaceFile(path, append(text, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("write what the run trains: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
 
-// ReadAbout reads the file in a run's folder. Without one it returns the zero value.
-func ReadAbout(dir string) (a About, err error) {
-	path := filepath.Join(dir, AboutFile)
+// readJSON reads a file into v. It reports whether there is one.
+func readJSON(path string, v any) (found bool, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, nil
+		return false, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &a)
+		err = json.Unmarshal(text, v)
 	}
 	if err != nil {
-		return a, fmt.Errorf("read %s: %w", path, err)
+		return false, fmt.Errorf("read %s: %w", path, err)
 	}
-	return a, nil
+	return true, nil
+}
+
+// Parameters formats a number of parameters for people: "596 M".
+func Parameters(n int64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}} {
+		if float64(n) >= unit.size {
+			return fmt.Sprintf("%.3g%s", float64(n)/unit.size, unit.name)
+		}
+	}
+	return fmt.Sprint(n)
 }

@@ -1,10 +1,6 @@
 package report
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -55,31 +51,15 @@ func findIn(path, pattern string) string {
 }
 
 // Write writes m to a run's folder.
-func (m Machine) Write(dir string) error {
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err == nil {
-		err = ReplaceFile(filepath.Join(dir, MachineFile), append(text, '\n'))
-	}
-	if err != nil {
-		return fmt.Errorf("write machine: %w", err)
-	}
-	return nil
-}
+func (m Machine) Write(dir string) error { return writeJSON(filepath.Join(dir, MachineFile), m) }
 
 // ReadMachine reads the machine description in a run's folder. It returns nil if
 // there is none.
 func ReadMachine(dir string) (*Machine, error) {
-	path := filepath.Join(dir, MachineFile)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // a missing file is not an error
-	}
 	var m Machine
-	if err == nil {
-		err = json.Unmarshal(text, &m)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read machine %s: %w", path, err)
+	found, err := readJSON(filepath.Join(dir, MachineFile), &m)
+	if err != nil || !found {
+		return nil, err
 	}
 	return &m, nil
 }

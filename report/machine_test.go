@@ -31,6 +31,6 @@ func TestMachine(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, MachineFile), []byte("{"), 0o644))
 	_, err = ReadMachine(dir)
-	require.ErrorContains(t, err, "read machine "+filepath.Join(dir, MachineFile))
-	require.ErrorContains(t, here.Write(filepath.Join(dir, "none")), "write machine")
+	require.ErrorContains(t, err, "read "+filepath.Join(dir, MachineFile))
+	require.ErrorContains(t, here.Write(filepath.Join(dir, "none")), "write "+filepath.Join(dir, "none", MachineFile))
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/memory"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -63,8 +62,7 @@ func (c *checking) run(ctx context.Context, static bool) error {
 		return err
 	}
 	c.found.Threads = c.threads()
-	limit := memory.OfMachine()
-	c.found.Memory.Limit = &limit
+	c.found.Memory.Limit = &c.limit
 	err = c.try(ctx)
 	if c.dev != nil {
 		c.found.Device = &findings.Device{Name: c.dev.Name(), Threads: c.dev.Threads()}

@@ -40,6 +40,7 @@ type preparation struct {
 	examples int // usable prompts or demonstrations
 	dropped  int // others in the same files
 	tokens   memory.Tokens
+	limit    memory.Limit
 
 	prompts [][]rollout.Prompt             // of train, per file
 	sets    []evaluate.Set                 // of train, held out
@@ -78,7 +79,7 @@ func taskOf(cfg *configs.Config, kind configs.Task) task {
 }
 
 func newPreparation(resolved *configs.Resolved, opts Options, t task) *preparation {
-	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t}
+	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t, limit: memory.OfMachine()}
 }
 
 func (p *preparation) close() {
@@ -206,7 +207,7 @@ func serversToken(cfg *configs.Config) (string, error) {
 // on the first prompts.
 func (p *preparation) try(ctx context.Context) (err error) {
 	needs := p.needs()
-	if err := needs.Check(memory.OfMachine(), p.warn); err != nil {
+	if err := needs.Check(p.limit, p.warn); err != nil {
 		return err
 	}
 	if err := p.openDevice(); err != nil {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -27,23 +26,10 @@ func About(dir string) ([]Tile, error) {
 	add("run", run...)
 	model := []string{a.Model}
 	if a.Parameters > 0 {
-		model = append(model, parameters(a.Parameters)+" parameters")
+		model = append(model, report.Parameters(a.Parameters)+" parameters")
 	}
 	add("model", model...)
 	add("objective", a.Objective)
 	add("reward", a.Reward)
 	return tiles, nil
-}
-
-// parameters formats a number of parameters.
-func parameters(n int64) string {
-	for _, unit := range []struct {
-		size float64
-		name string
-	}{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}} {
-		if float64(n) >= unit.size {
-			return fmt.Sprintf("%.3g%s", float64(n)/unit.size, unit.name)
-		}
-	}
-	return fmt.Sprint(n)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/bytesize"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/chart"
 )
@@ -81,7 +82,7 @@ func Write(dir string) (path string, rows []Row, err error) {
 func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both come from this module
 
 func parse() (*template.Template, error) {
-	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "gib": gib, "times": timeTable, "seconds": seconds, "sign": sign, "signed": signed}).Parse(pageSource)
+	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "size": bytesize.Text, "times": timeTable, "seconds": seconds, "sign": sign, "signed": signed}).Parse(pageSource)
 }
 
 // gather reads everything that the page shows of a run with these steps.
@@ -147,8 +148,6 @@ func seconds(x float64) string {
 }
 
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
-
-func gib(bytes int64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
 // Row compares a metric's first and last value in a run.
 type Row struct {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/internal/bytesize"
+	"github.com/easyrl/easyrl/report"
 )
 
 // String describes how the cores are divided.
@@ -32,7 +33,7 @@ func (f *Folder) String() string {
 
 // String describes the model's size and source.
 func (m *Model) String() string {
-	text := fmt.Sprintf("%s parameters, %s, context of %d tokens", countText(m.Parameters), m.Type, m.Context)
+	text := fmt.Sprintf("%s parameters, %s, context of %d tokens", report.Parameters(m.Parameters), m.Type, m.Context)
 	switch {
 	case m.Random:
 		return text + ", random weights"
@@ -75,7 +76,7 @@ func (s *Server) String() string {
 
 // write writes the memory by purpose.
 func (m *Memory) write(line func(format string, args ...any)) {
-	size := memory.Text
+	size := bytesize.Text
 	line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
 		size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
 	if m.Instances > 0 {
@@ -92,17 +93,4 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	if m.Limit != nil && m.Limit.Bytes > 0 {
 		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))
 	}
-}
-
-// countText formats a number of parameters.
-func countText(n int64) string {
-	for _, unit := range []struct {
-		size int64
-		name string
-	}{{1e9, " B"}, {1e6, " M"}, {1e3, " K"}} {
-		if n >= unit.size {
-			return fmt.Sprintf("%.3g%s", float64(n)/float64(unit.size), unit.name)
-		}
-	}
-	return fmt.Sprint(n)
 }

@@ -124,10 +124,10 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 		return nil
 	case n.Certain() > limit.Bytes:
 		return usage.Errorf("the run needs %s of memory, expected at most %s, the memory of %s: %s. %s",
-			Text(n.Certain()), Text(limit.Bytes), limit.Of, n.parts(), n.remedy(limit))
+			bytesize.Text(n.Certain()), bytesize.Text(limit.Bytes), limit.Of, n.parts(), n.remedy(limit))
 	case n.Most() > limit.Bytes:
 		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. Lower train.micro_batch_tokens, or set train.recompute = true.",
-			Text(n.Most()), Text(limit.Bytes), limit.Of, n.Rows, Text(n.Activations))
+			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.Activations))
 	}
 	return nil
 }
@@ -136,14 +136,14 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 func (n *Need) parts() string {
 	var list []string
 	if !n.elsewhere {
-		list = append(list, "weights "+Text(n.Weights)+copies(n.Copies), "gradients "+Text(n.Gradients), "optimizer "+Text(n.Moments))
+		list = append(list, "weights "+bytesize.Text(n.Weights)+copies(n.Copies), "gradients "+bytesize.Text(n.Gradients), "optimizer "+bytesize.Text(n.Moments))
 	}
-	list = append(list, "checkpoints "+Text(n.Saved))
+	list = append(list, "checkpoints "+bytesize.Text(n.Saved))
 	if n.Sent > 0 {
-		list = append(list, "weights for servers "+Text(n.Sent))
+		list = append(list, "weights for servers "+bytesize.Text(n.Sent))
 	}
 	if n.Instances > 0 {
-		list = append(list, "instances "+Text(int64(n.Instances)*(n.Cache+n.Running)))
+		list = append(list, "instances "+bytesize.Text(int64(n.Instances)*(n.Cache+n.Running)))
 	}
 	return strings.Join(list, ", ")
 }
@@ -162,6 +162,3 @@ func (n *Need) remedy(limit Limit) string {
 	}
 	return "Choose a smaller model or a larger machine."
 }
-
-// Text formats a number of bytes for people.
-func Text(n int64) string { return bytesize.Text(n) }
