@@ -22,7 +22,7 @@ func (s surroundings) fault() string {
 		return answer.Altered
 	case s.isRange(), s.isRivalled(), s.isChained(), words.Ends(strings.TrimRight(s.before, " $"), "±", `\pm`), words.Contains(s.before, "if ") && words.Contains(s.after, "if not"):
 		return answer.Several
-	case s.isPerOther(), s.hasOtherSymbol(), s.isTimed():
+	case s.isPerOther(), s.hasOtherSymbol(), s.isTimed(), s.isShare():
 		return answer.OtherUnit
 	case s.hasOtherBase():
 		return answer.OtherForm

@@ -8,19 +8,21 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// isTimed reports whether a value is a rate per several units, "75 turns every 4 minutes", or a
-// percentage that the question does not ask for.
+// isTimed reports whether a value is a rate per several units: "75 turns every 4 minutes".
 func (s surroundings) isTimed() bool {
 	near := s.near()
 	for i, f := range near {
 		if f == "every" && i+1 < len(near) && expr.DigitAt(near[i+1], 0) {
 			return !strings.Contains(s.question.Last(), f+" "+near[i+1])
 		}
-		if i == 0 && f == "percent" {
-			return !s.question.AsksShare() && !s.question.Asks("percent", "%") && !words.Contains(s.gold, "%", "percent")
-		}
 	}
 	return false
+}
+
+// isShare reports whether a value is a percentage although neither the question nor the
+// reference answer has one.
+func (s surroundings) isShare() bool {
+	return strings.HasPrefix(s.clause(), "percent") && !s.question.Asks("percent", "%") && !words.Contains(s.gold, "%", "percent") && !s.question.AsksShare()
 }
 
 // unitSymbol returns the symbol of a unit at the start of s, in lower case, or "".
