@@ -105,7 +105,7 @@ func (w *words) addServers() {
 		if !slices.ContainsFunc(w.values[i], func(v [2]string) bool { return v[0] == Embedded }) {
 			continue
 		}
-		for _, k := range remote.Trainable() {
+		for _, k := range remote.Kinds() {
 			w.values[i] = append(w.values[i], [2]string{k.Name, "`\"" + k.Name + "\"` instances are " + k.Title + " servers."})
 		}
 	}

@@ -152,16 +152,13 @@ func (c *client) labelled() *labelled.Server {
 	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Limit: c.limit})
 }
 
-// together calls do for 0 to n-1, this many at once. The first error cancels the others.
-func together(ctx context.Context, n, atOnce int, do func(ctx context.Context, i int) error) error {
+// together calls do for 0 to n-1 at once. The first error cancels the other calls.
+func together(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
 			if err := do(ctx, i); err != nil {
 				cancel(err)
 			}

@@ -34,7 +34,7 @@ type easyrl struct {
 const EasyRL = "easyrl"
 
 func easyrlKind() Kind {
-	return Kind{Name: EasyRL, Title: "easyrl", Weights: true, Exact: true, marks: []mark{{"/v1/weights", "boot"}}, open: newEasyrl}
+	return Kind{Name: EasyRL, Title: "easyrl", Exact: true, marks: []mark{{"/v1/weights", "boot"}}, open: newEasyrl}
 }
 
 // held is the answer to GET and PUT /v1/weights.

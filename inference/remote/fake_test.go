@@ -229,7 +229,7 @@ func (f *fake) answer(r *http.Request) (any, int) {
 	if call == "GET /health" {
 		return object{}, 200
 	}
-	if call == "GET /v1/models" && f.kind != LlamaCpp {
+	if call == "GET /v1/models" {
 		return object{"object": "list", "data": []any{object{"id": "tiny", "max_model_len": 128}}}, 200
 	}
 	switch f.kind {
@@ -239,8 +239,6 @@ func (f *fake) answer(r *http.Request) (any, int) {
 		return f.vllm(call, body)
 	case SGLang:
 		return f.sglang(call, body)
-	case LlamaCpp:
-		return f.llama(call, body)
 	}
 	return notFound()
 }
@@ -357,24 +355,6 @@ func (f *fake) sglang(call string, body object) (any, int) {
 		return object{"success": true, "message": "Succeeded", "num_paused_requests": 0}, 200
 	case "POST /generate":
 		return f.generate(body), 200
-	}
-	return notFound()
-}
-
-func (f *fake) llama(call string, body object) (any, int) {
-	switch call {
-	case "GET /props":
-		return object{"total_slots": 3, "default_generation_settings": object{"n_ctx": 128}}, 200
-	case "POST /detokenize":
-		return object{"content": fmt.Sprintf("text of %d", len(body["tokens"].([]any)))}, 200
-	case "POST /completion":
-		ids, logprobs := f.sample(ints(body["prompt"]), int(body["seed"].(float64)), int(body["n_predict"].(float64)))
-		var probabilities []any
-		for i := range ids {
-			probabilities = append(probabilities, object{"id": ids[i], "logprob": logprobs[i]})
-		}
-		return object{"content": "text", "tokens": ids, "stop": true, "stop_type": "limit", "truncated": false,
-			"completion_probabilities": probabilities}, 200
 	}
 	return notFound()
 }

@@ -31,8 +31,6 @@ func samples(kind string) string {
 	switch kind {
 	case SGLang:
 		return "/generate"
-	case LlamaCpp:
-		return "/completion"
 	}
 	return "/v1/completions"
 }
@@ -78,7 +76,7 @@ func TestStatuses(t *testing.T) {
 func TestPublishRefused(t *testing.T) {
 	t.Parallel()
 	paths := map[string]string{EasyRL: "/v1/weights", VLLM: "/collective_rpc", SGLang: "/update_weights_from_disk"}
-	for _, kind := range trains() {
+	for _, kind := range allKinds() {
 		f := newFake(t, kind)
 		inst := f.dial()
 		for _, status := range []int{200, 400, 422, 500} {
@@ -98,7 +96,7 @@ func TestPublishRefused(t *testing.T) {
 
 func TestPublishBrokenWeights(t *testing.T) {
 	t.Parallel()
-	for _, kind := range trains() {
+	for _, kind := range allKinds() {
 		f := newFake(t, kind)
 		_, err := f.dial().Publish(t.Context(), brokenWeights{fakeWeights{1, 1}})
 		require.ErrorContains(t, err, "device lost", kind)

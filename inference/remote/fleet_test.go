@@ -74,7 +74,7 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 	defer func() { require.NoError(t, fleet.Close()) }()
 	var mu sync.Mutex // guards rng
 	var servers []*fake
-	for i, kind := range trains() {
+	for i, kind := range allKinds() {
 		f := newFake(t, kind)
 		all := faults()
 		names := []string{"truncated JSON", "empty", "null", "an empty list", "NaN", "wrong lengths", "a duplicate", "500", "502", "503", "no answer", "late"}

@@ -8,10 +8,9 @@ import (
 
 // Kind is a kind of inference server.
 type Kind struct {
-	Name    string // as in configurations and on the command line
-	Title   string // as its authors write it
-	Weights bool   // accepts weights, so a run can train with it
-	Exact   bool   // its log-probabilities equal the trainer's bit for bit
+	Name  string // as in configurations and on the command line
+	Title string // as its authors write it
+	Exact bool   // its log-probabilities equal the trainer's bit for bit
 
 	marks []mark
 	// shared marks a kind whose marks other kinds may also answer. It is tried last.
@@ -23,32 +22,32 @@ type Kind struct {
 // mark is a GET whose answer has a field that identifies a kind.
 type mark struct{ path, field string }
 
-// kinds lists every kind. To add one, write its file and add its line here. If the kind
-// accepts weights, inference.kind and easyrl fleet add -kind then accept its name, and
-// make docs adds it to the reference of all keys.
-func kinds() []Kind {
+// Kinds lists every kind. To add one, write its file and add its line here. inference.kind
+// and easyrl fleet add -kind then accept its name, and make docs adds it to the reference
+// of all keys.
+func Kinds() []Kind {
 	return []Kind{
 		easyrlKind(),
 		vllmKind(),
 		sglangKind(),
-		llamaKind(),
 	}
 }
 
-// Trainable returns the kinds that accept weights.
-func Trainable() []Kind {
-	return slices.DeleteFunc(kinds(), func(k Kind) bool { return !k.Weights })
+// Names returns the names of all kinds.
+func Names() []string {
+	var out []string
+	for _, k := range Kinds() {
+		out = append(out, k.Name)
+	}
+	return out
 }
-
-// Names returns the names of the kinds that accept weights.
-func Names() []string { return names(Trainable()) }
 
 // Expected lists Names as in "easyrl, vllm or sglang", for errors and help.
 func Expected() string { return join(Names()) }
 
 // kindOf returns the kind with a name.
 func kindOf(name string) (Kind, bool) {
-	all := kinds()
+	all := Kinds()
 	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
 	if i < 0 {
 		return Kind{}, false
@@ -71,7 +70,7 @@ type kindMark struct {
 // marks returns the marks of all kinds in the order in which to try them.
 func marks() []kindMark {
 	var own, shared []kindMark
-	for _, k := range kinds() {
+	for _, k := range Kinds() {
 		for _, m := range k.marks {
 			if k.shared {
 				shared = append(shared, kindMark{m, k})
@@ -83,18 +82,11 @@ func marks() []kindMark {
 	return append(own, shared...)
 }
 
-func names(all []Kind) []string {
-	out := make([]string, len(all))
-	for i, k := range all {
-		out[i] = k.Name
-	}
-	return out
-}
-
-func titles(all []Kind) []string {
-	out := make([]string, len(all))
-	for i, k := range all {
-		out[i] = k.Title
+// titles returns the titles of all kinds.
+func titles() []string {
+	var out []string
+	for _, k := range Kinds() {
+		out = append(out, k.Title)
 	}
 	return out
 }

@@ -1,5 +1,5 @@
-// Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang
-// and, for evaluation, llama.cpp.
+// Package remote samples with inference servers over HTTP: easyrl serve, vLLM and
+// SGLang.
 //
 // # Verification
 //
@@ -18,8 +18,8 @@
 //
 // # Randomness
 //
-// easyrl honours a request's seed exactly. vLLM and llama.cpp repeat their results as far
-// as their batching does. SGLang uses seeds only with --enable-deterministic-inference.
+// easyrl honours a request's seed exactly. vLLM repeats its results as far as its batching
+// does. SGLang uses seeds only with --enable-deterministic-inference.
 package remote
 
 import (
@@ -80,7 +80,7 @@ func (c *Config) Validate() error {
 		faults = append(faults, fmt.Errorf("instance: url %q, expected http://host:port", u.Redacted()))
 	}
 	if _, ok := kindOf(c.Kind); !ok && c.Kind != "" {
-		faults = append(faults, fmt.Errorf("instance %s: kind %q, expected %s", c.URL, c.Kind, join(names(kinds()))))
+		faults = append(faults, fmt.Errorf("instance %s: kind %q, expected %s", c.URL, c.Kind, Expected()))
 	}
 	if c.Capacity < 0 {
 		faults = append(faults, fmt.Errorf("instance %s: capacity %d, expected 0 or more", c.URL, c.Capacity))

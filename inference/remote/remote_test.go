@@ -10,19 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/rollout"
 )
 
-func allKinds() []string { return []string{EasyRL, VLLM, SGLang, LlamaCpp} }
-
-// trains returns the kinds that accept weights.
-func trains() []string { return []string{EasyRL, VLLM, SGLang} }
+func allKinds() []string { return []string{EasyRL, VLLM, SGLang} }
 
 func TestDialRecognises(t *testing.T) {
 	t.Parallel()
-	capacity := map[string]int{EasyRL: 7, VLLM: 192, SGLang: 48, LlamaCpp: 3}
+	capacity := map[string]int{EasyRL: 7, VLLM: 192, SGLang: 48}
 	cores := map[string]int{EasyRL: 3} // others report none
 	for _, kind := range allKinds() {
 		inst := newFake(t, kind).dial()
@@ -56,13 +52,13 @@ func TestDialRefuses(t *testing.T) {
 		require.ErrorContains(t, err, want, url)
 	}
 	_, err := Dial(t.Context(), Config{URL: "http://fake", Kind: "trl", Capacity: -1, Canary: &publish.Canary{}})
-	require.ErrorContains(t, err, `kind "trl", expected `+join(names(kinds())))
+	require.ErrorContains(t, err, `kind "trl", expected `+Expected())
 	require.ErrorContains(t, err, "capacity -1")
 	require.ErrorContains(t, err, "canary: prompt has 0 tokens")
 
 	f := newFake(t, "other server")
 	_, err = Dial(t.Context(), f.config())
-	require.EqualError(t, err, "instance http://fake:8000: not a known server: it is a server of OpenAI's API of another kind, expected "+join(titles(kinds())))
+	require.EqualError(t, err, "instance http://fake:8000: not a known server: it is a server of OpenAI's API of another kind, expected "+join(titles()))
 	cfg := newFake(t, VLLM).config()
 	cfg.Model = "other"
 	_, err = Dial(t.Context(), cfg)
@@ -101,9 +97,6 @@ func TestGenerate(t *testing.T) {
 			require.Len(t, out, 3)
 			for i, c := range out {
 				seed := i
-				if kind == LlamaCpp {
-					seed = int(completions.Seed31(req.Seed, i))
-				}
 				ids, logprobs := f.sample(req.PromptIDs, seed, 4)
 				want := inference.Completion{IDs: ids, Logprobs: logprobs, Text: "text", Finish: rollout.Length}
 				if kind == EasyRL {
@@ -120,7 +113,7 @@ func TestSamplingIsExplicit(t *testing.T) {
 	t.Parallel()
 	req := request(2)
 	req.Sampling = inference.Sampling{Temperature: 0.5, TopP: 0.9, MinP: 0.125, MaxTokens: 4, Stop: []string{"\n"}, StopIDs: []int32{9}}
-	for kind, path := range map[string]string{EasyRL: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate", LlamaCpp: "/completion"} {
+	for kind, path := range map[string]string{EasyRL: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate"} {
 		f := newFake(t, kind)
 		_, err := f.dial().Generate(t.Context(), req)
 		require.NoError(t, err)
@@ -131,9 +124,6 @@ func TestSamplingIsExplicit(t *testing.T) {
 			body = body["sampling_params"].(object)
 			require.Equal(t, false, body["ignore_eos"], "SGLang would ignore stop_token_ids too")
 			require.NotContains(t, body, "sampling_seed")
-		case LlamaCpp:
-			top, repetition = 0, "repeat_penalty"
-			require.Equal(t, false, body["cache_prompt"])
 		default:
 			require.Equal(t, true, body["ignore_eos"])
 			require.Equal(t, true, body["return_token_ids"])
@@ -167,7 +157,7 @@ func TestContextLimitsResponse(t *testing.T) {
 
 func TestPromptAndTopLogprobs(t *testing.T) {
 	t.Parallel()
-	for _, kind := range trains() {
+	for _, kind := range allKinds() {
 		f := newFake(t, kind)
 		req := request(2)
 		req.PromptLogprobs, req.TopLogprobs = true, 2
@@ -191,7 +181,7 @@ func TestPromptAndTopLogprobs(t *testing.T) {
 
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	for _, kind := range trains() {
+	for _, kind := range allKinds() {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			f := newFake(t, kind)
@@ -220,11 +210,9 @@ func TestPublish(t *testing.T) {
 			require.ErrorIs(t, err, inference.ErrStale, "a new process with base weights")
 		})
 	}
-	_, err := newFake(t, LlamaCpp).dial().Publish(t.Context(), fakeWeights{1, 1})
-	require.ErrorContains(t, err, "llama.cpp cannot load weights; it can evaluate but not train")
 	for _, kind := range []string{VLLM, SGLang} {
 		inst := newFake(t, kind).dial(func(c *Config) { c.Store = nil })
-		_, err = inst.Publish(t.Context(), fakeWeights{1, 1})
+		_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
 		require.ErrorContains(t, err, "reads weights from files; set a folder")
 	}
 }

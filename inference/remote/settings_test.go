@@ -34,7 +34,7 @@ func TestFirstIndex(t *testing.T) {
 		}
 		return body["seed"]
 	}
-	for kind, base := range map[string]float64{VLLM: 1<<40 + 5, SGLang: 256 + 5, LlamaCpp: 256 + 5} {
+	for kind, base := range map[string]float64{VLLM: 1<<40 + 5, SGLang: 256 + 5} {
 		require.InDelta(t, base, seeds(kind, 0), 0, kind)
 		require.InDelta(t, base+3, seeds(kind, 3), 0, kind)
 	}
@@ -129,7 +129,7 @@ func TestVLLMLogprobsMode(t *testing.T) {
 // A server that is starting is not mistaken for one of another kind.
 func TestDialStartingServer(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, LlamaCpp)
+	f := newFake(t, VLLM)
 	f.fault = func(w http.ResponseWriter, _ *http.Request) bool {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = io.WriteString(w, `{"object":"error","message":"Loading model"}`)

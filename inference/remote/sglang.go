@@ -31,7 +31,7 @@ type sglang struct {
 const SGLang = "sglang"
 
 func sglangKind() Kind {
-	return Kind{Name: SGLang, Title: "SGLang", Weights: true,
+	return Kind{Name: SGLang, Title: "SGLang",
 		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang}
 }
 

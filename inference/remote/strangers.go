@@ -18,6 +18,7 @@ type stranger struct {
 // last answers for any server of OpenAI's API.
 func strangers() []stranger {
 	return []stranger{
+		{"llama.cpp, which accepts no weights", mark{"/props", "total_slots"}},
 		{"Ollama", mark{"/api/version", "version"}},
 		{"LM Studio", mark{"/api/v0/models", "data"}},
 		{"Text Generation Inference", mark{"/info", "model_id"}},
@@ -30,7 +31,7 @@ func strangers() []stranger {
 // unknown returns the error about a server of none of the kinds, with its name if it is a
 // stranger.
 func (c *client) unknown(ctx context.Context) error {
-	expected := join(titles(kinds()))
+	expected := join(titles())
 	for _, s := range strangers() {
 		if answers, _ := c.answers(ctx, s.mark); answers {
 			return fmt.Errorf("instance %s: not a known server: it is %s, expected %s", c.url, s.name, expected)

@@ -34,7 +34,7 @@ func TestStrangers(t *testing.T) {
 		bodies map[string]string
 		want   string // after the URL; empty if the server is accepted
 	}{
-		{"", map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models}, ": not a known server: it is Ollama, expected easyrl, vLLM, SGLang or llama.cpp"},
+		{"", map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models}, ": not a known server: it is Ollama, expected easyrl, vLLM or SGLang"},
 		{VLLM, map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models}, ": it is Ollama, expected vLLM"},
 		{"", map[string]string{"/info": `{"model_id":"m","sha":"1"}`}, ": not a known server: it is Text Generation Inference, "},
 		{"", map[string]string{"/v1/models": models}, ": not a known server: it is a server of OpenAI's API of another kind, "},
@@ -43,7 +43,7 @@ func TestStrangers(t *testing.T) {
 		{VLLM, map[string]string{"/get_model_info": `{"model_path":"m"}`, "/version": `{"version":"1"}`, "/v1/models": models}, "it is SGLang, but its kind is given as \"vllm\"; name it \"sglang\""},
 		{VLLM, map[string]string{"/version": `{"version":"0.11"}`, "/v1/models": models}, ""},
 		{VLLM, map[string]string{"/v1/models": models}, ""}, // behind a proxy that hides the rest
-		{SGLang, map[string]string{"/props": `{"total_slots":4}`}, "it is llama.cpp, but its kind is given as \"sglang\""},
+		{SGLang, map[string]string{"/props": `{"total_slots":4}`}, "it is llama.cpp, which accepts no weights, expected SGLang"},
 	} {
 		_, err := Dial(t.Context(), Config{URL: at(t, test.bodies), Kind: test.kind})
 		if test.want == "" {

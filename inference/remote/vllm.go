@@ -30,7 +30,7 @@ type vllm struct {
 const VLLM = "vllm"
 
 func vllmKind() Kind {
-	return Kind{Name: VLLM, Title: "vLLM", Weights: true, marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM}
+	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM}
 }
 
 func newVLLM(ctx context.Context, c *client) (Server, error) {
@@ -141,7 +141,7 @@ func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, 
 // requests too, so that each is known when it has ended.
 func (v *vllm) separately(ctx context.Context, req inference.Request, limit int, label string) ([]inference.Completion, error) {
 	out := make([]inference.Completion, req.N)
-	err := together(ctx, req.N, req.N, func(ctx context.Context, i int) error {
+	err := together(ctx, req.N, func(ctx context.Context, i int) error {
 		one := req
 		one.N = 1
 		got, err := v.exchange(ctx, &one, limit, label, seedOf(&req)+uint64(i))

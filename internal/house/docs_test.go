@@ -26,7 +26,7 @@ func firstSentences() map[string]string {
 		"inference/fleet":  "Package fleet dispatches requests to inference instances that join, fail and leave, and publishes each version of the weights to them.",
 		"inference/engine": "Package engine samples from a model with continuous batching and a paged key-value cache.",
 		"inference/server": "Package server exposes an engine over HTTP.",
-		"inference/remote": "Package remote samples with inference servers over HTTP: easyrl serve, vLLM, SGLang and, for evaluation, llama.cpp.",
+		"inference/remote": "Package remote samples with inference servers over HTTP: easyrl serve, vLLM and SGLang.",
 		"producer":         "Package producer keeps the inference instances busy: it hands out prompts, scores what comes back and queues finished groups.",
 		"trainer":          "Package trainer runs the training loop: accumulate a step's gradients, update, evaluate, checkpoint.",
 		"data":             "Package data reads prompts from JSONL",

@@ -2,14 +2,11 @@ package membership
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/inference/remote/publish"
-	"github.com/easyrl/easyrl/report/control"
 )
 
 // Client is the client of an inference server.
@@ -42,11 +39,6 @@ func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err 
 		if err != nil {
 			return nil, "", err
 		}
-		kind := c.Kind()
-		if !kind.Weights {
-			return nil, "", errors.Join(fmt.Errorf("instance %s %w: %s does not accept weights, expected %s",
-				e.URL, control.ErrInvalid, kind.Name, remote.Expected()), c.Close())
-		}
-		return c, kind.Name, nil
+		return c, c.Kind().Name, nil
 	}, cleanup, nil
 }
