@@ -6,11 +6,12 @@ FUZZTIME ?= 10s
 BENCH ?=
 SCHEMAS ?=
 KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+VULN = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 QUICKSTART = runs/quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race bench lint fuzz cover docs deploy-check clean
+.PHONY: help build quickstart test race bench lint vuln fuzz cover docs deploy-check clean
 
 help: ## list all targets
 	@echo "Usage: make TARGET"
@@ -44,6 +45,9 @@ bench: build ## compare with PyTorch, TRL and oneDNN (installed by bench/peers/s
 
 lint: ## run the linter, built on the first call
 	$(GO) run $(LINT) run
+
+vuln: ## look for known vulnerabilities in what is linked; downloads the database of vuln.go.dev
+	$(GO) run $(VULN) ./...
 
 fuzz: ## run each fuzz test for FUZZTIME
 	@set -e; $(GO) test -list '^Fuzz' ./... | awk '/^Fuzz/ { names[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, names[i]; n = 0 }' | \
