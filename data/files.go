@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/paths"
 )
 
@@ -36,6 +37,9 @@ func expand(paths []string) ([]dataFile, error) {
 				return nil, fmt.Errorf("read prompts %s: named twice", name)
 			}
 			taken[clean] = true
+			if err := filetype.Check(name); err != nil {
+				return nil, fmt.Errorf("read prompts: %w", err)
+			}
 			files = append(files, dataFile{path: name, part: part})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/model/rope"
 )
 
@@ -123,7 +124,7 @@ func (c *Config) checkStops(ids []int32) error {
 // ReadConfig reads dir/config.json and adds the stop ids of
 // dir/generation_config.json, if that file exists.
 func ReadConfig(dir string) (*Config, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	b, err := filetype.Read(filepath.Join(dir, "config.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read model folder: %w; %s is not a Hugging Face model folder%s", err, dir, nearby(dir))
 	}
@@ -135,7 +136,7 @@ func ReadConfig(dir string) (*Config, error) {
 		return nil, inFile(filepath.Join(dir, "config.json"), err)
 	}
 	name := filepath.Join(dir, "generation_config.json")
-	b, err = os.ReadFile(name)
+	b, err = filetype.Read(name)
 	if errors.Is(err, os.ErrNotExist) {
 		return c, nil
 	}

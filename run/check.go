@@ -56,7 +56,7 @@ type checking struct {
 
 // run prepares the job. The static part reads files only.
 func (c *checking) run(ctx context.Context, static bool) error {
-	err := c.read()
+	err := c.read(ctx)
 	c.record()
 	if err != nil || static {
 		return err

@@ -48,7 +48,7 @@ func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, op
 		return nil, nil, err
 	}
 	reader := dataset.New(f, cfg, publish.CanaryTokens, warn)
-	sets, err := reader.EvalSets()
+	sets, err := reader.EvalSets(ctx)
 	if err != nil {
 		return nil, nil, paths.Explain(err, opts.Files...)
 	}

@@ -91,7 +91,7 @@ func (p *preparation) close() {
 func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
 
 // read reads and checks the run's files, except for the values of weights.
-func (p *preparation) read() (err error) {
+func (p *preparation) read(ctx context.Context) (err error) {
 	defer func() { err = paths.Explain(err, p.opts.Files...) }()
 	if err := oneRank(p.cfg); err != nil {
 		return err
@@ -109,9 +109,9 @@ func (p *preparation) read() (err error) {
 		return err
 	}
 	if p.task.name == sftTask {
-		err = p.readDemonstrations()
+		err = p.readDemonstrations(ctx)
 	} else {
-		err = p.readPrompts()
+		err = p.readPrompts(ctx)
 	}
 	if err != nil {
 		return err
@@ -129,10 +129,10 @@ func (p *preparation) needs() memory.Need {
 }
 
 // readPrompts reads the prompts to train and to evaluate on.
-func (p *preparation) readPrompts() (err error) {
+func (p *preparation) readPrompts(ctx context.Context) (err error) {
 	p.reader = dataset.New(p.folder, p.cfg, publish.CanaryTokens, p.warn)
 	var dropped []int
-	if p.prompts, dropped, err = p.reader.Prompts(p.cfg.Data.Train); err != nil {
+	if p.prompts, dropped, err = p.reader.Prompts(ctx, p.cfg.Data.Train); err != nil {
 		return err
 	}
 	all := slices.Concat(p.prompts...)
@@ -149,7 +149,7 @@ func (p *preparation) readPrompts() (err error) {
 	if err := p.reader.CheckContext(all); err != nil {
 		return err
 	}
-	if p.sets, err = p.reader.EvalSets(); err != nil {
+	if p.sets, err = p.reader.EvalSets(ctx); err != nil {
 		return err
 	}
 	if err := p.reader.CheckSources(p.resolved); err != nil {

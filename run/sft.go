@@ -17,7 +17,7 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
 	j := newJob(resolved, opts, taskOf(cfg, configs.SFTTask))
 	defer j.close()
-	err := j.read()
+	err := j.read(ctx)
 	if err == nil {
 		err = j.try(ctx)
 	}
@@ -50,14 +50,14 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 }
 
 // readDemonstrations reads the demonstrations to train and to evaluate on.
-func (p *preparation) readDemonstrations() error {
+func (p *preparation) readDemonstrations(ctx context.Context) error {
 	cfg := p.cfg
 	p.reader = dataset.New(p.folder, cfg, 0, p.warn)
-	lists, err := p.reader.Demonstrations(cfg.SFT.Data)
+	lists, err := p.reader.Demonstrations(ctx, cfg.SFT.Data)
 	if err != nil {
 		return err
 	}
-	if p.demos.Held, err = p.reader.HeldOut(); err != nil {
+	if p.demos.Held, err = p.reader.HeldOut(ctx); err != nil {
 		return err
 	}
 	sizes := make([]int, len(lists))

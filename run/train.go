@@ -44,7 +44,7 @@ type training struct {
 
 // open prepares the run before it changes anything in the run's folder.
 func (t *training) open(ctx context.Context) error {
-	if err := t.read(); err != nil {
+	if err := t.read(ctx); err != nil {
 		return err
 	}
 	if err := t.try(ctx); err != nil {

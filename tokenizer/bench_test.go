@@ -14,12 +14,12 @@ func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	tok := loaded(t, nil)
 	text := strings.Repeat("abc ab aab 12\n", 50)
-	want := tok.Encode(text)
+	want := tok.mustEncode(text)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
-				require.Equal(t, want, tok.Encode(text))
+				require.Equal(t, want, tok.mustEncode(text))
 				require.Equal(t, text, tok.Decode(want))
 			}
 		})
@@ -48,7 +48,7 @@ func BenchmarkEncode(b *testing.B) {
 				b.SetBytes(int64(len(text)))
 				b.ReportAllocs()
 				for b.Loop() {
-					tok.Encode(text)
+					tok.mustEncode(text)
 				}
 			})
 		}
@@ -58,7 +58,7 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	tok, err := Load(realFolders(b, "qwen2")[2])
 	require.NoError(b, err)
-	ids := tok.Encode(strings.Repeat("Natalia sold 48 clips to her friends.\n", 1000))
+	ids := tok.mustEncode(strings.Repeat("Natalia sold 48 clips to her friends.\n", 1000))
 	b.SetBytes(38000)
 	for b.Loop() {
 		tok.Decode(ids)

@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 )
 
 // The ids that precede the characters of a character vocabulary.
@@ -33,13 +35,16 @@ func newChars(ords []int64) (*Tokenizer, error) {
 		m.ids[c] = int32(len(m.pieces))
 		m.pieces = append(m.pieces, string(c))
 	}
-	t := newTokenizer(m, nil, nil)
+	t, err := newTokenizer(m, nil, nil)
+	if err != nil {
+		return nil, err
+	}
 	t.suffix, t.stops = []int32{charSeparator}, []int32{charEnd}
 	return t, nil
 }
 
 // Encode implements model.
-func (m *chars) Encode(dst []int32, text string, _ bool) []int32 {
+func (m *chars) Encode(_ *budget.Budget, dst []int32, text string, _ bool) []int32 {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		id, ok := m.ids[c]

@@ -5,6 +5,7 @@ import (
 	"math"
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
@@ -68,8 +69,8 @@ func newDecoder(c *component) (text.Decoder, error) {
 
 // replace returns a step that replaces matches by with.
 func replace(find split.Finder, with string) text.Step {
-	return text.Replace(func(s string) [][2]int {
-		found, _ := find.Matches(nil, s, 0, math.MaxInt)
+	return text.Replace(func(b *budget.Budget, s string) [][2]int {
+		found, _ := find.Matches(b, nil, s, 0, math.MaxInt)
 		return found
 	}, with)
 }

@@ -154,7 +154,10 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTokenizer(m, normal, added)
+	t, err := newTokenizer(m, normal, added)
+	if err != nil {
+		return nil, err
+	}
 	t.decoder = decoder
 	if err := t.setTemplate(f.PostProcessor); err != nil {
 		return nil, err

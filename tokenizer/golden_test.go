@@ -34,11 +34,11 @@ func TestGolden(t *testing.T) {
 		tok, err := Load(write(t, object{"tokenizer.json": file}))
 		require.NoError(t, err, c.Name)
 		for _, r := range c.Rows {
-			require.Equal(t, r.IDs, append([]int32{}, tok.Encode(r.Text)...), "%s %+q", c.Name, r.Text)
+			require.Equal(t, r.IDs, append([]int32{}, tok.mustEncode(r.Text)...), "%s %+q", c.Name, r.Text)
 			if r.Prompt == nil {
 				r.Prompt = r.IDs
 			}
-			require.Equal(t, r.Prompt, append([]int32{}, tok.EncodePrompt(r.Text)...), "%s %+q", c.Name, r.Text)
+			require.Equal(t, r.Prompt, append([]int32{}, tok.mustEncodePrompt(r.Text)...), "%s %+q", c.Name, r.Text)
 		}
 	}
 }

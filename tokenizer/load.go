@@ -51,7 +51,7 @@ type folder struct {
 // read returns the first of the named files that exists, or nil.
 func (f *folder) read(names ...string) (data []byte, name string, err error) {
 	for _, name := range names {
-		data, err := os.ReadFile(filepath.Join(f.dir, name))
+		data, err := filetype.Read(filepath.Join(f.dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -216,7 +216,7 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", vocab.name, configName, err)
 	}
-	return newTokenizer(m, normal, added), nil
+	return newTokenizer(m, normal, added)
 }
 
 // legacyAdded reads added_tokens.json, which has only contents and ids. It

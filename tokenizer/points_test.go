@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
@@ -58,7 +59,7 @@ func treatment(t *testing.T, normalizer, pre *component) func([]string) []string
 		return func(texts []string) []string {
 			out := make([]string, len(texts))
 			for i, s := range texts {
-				out[i] = normal.Apply(s)
+				out[i] = normal.Apply(budget.New(len(s)), s)
 			}
 			return out
 		}
@@ -75,7 +76,7 @@ func treatment(t *testing.T, normalizer, pre *component) func([]string) []string
 	})
 	return func(texts []string) []string {
 		var out []string
-		for _, id := range tok.Encode(strings.Join(texts, "")) {
+		for _, id := range tok.mustEncode(strings.Join(texts, "")) {
 			out = append(out, strconv.Itoa(int(id)))
 		}
 		return out
@@ -275,7 +276,7 @@ func TestCompositions(t *testing.T) {
 func applied(normal text.Steps, rows []string) []string {
 	out := make([]string, len(rows))
 	for i, s := range rows {
-		out[i] = normal.Apply(s)
+		out[i] = normal.Apply(budget.New(len(s)), s)
 	}
 	return out
 }

@@ -106,9 +106,9 @@ func TestEncode(t *testing.T) {
 		{"12", []int32{'1', '2'}},                 // digits one by one
 		{"a\n\nb", []int32{'a', '\n', '\n', 'b'}}, // white space
 	} {
-		require.Equal(t, c.want, append([]int32(nil), tok.Encode(c.text)...), "%q", c.text)
+		require.Equal(t, c.want, append([]int32(nil), tok.mustEncode(c.text)...), "%q", c.text)
 		require.Equal(t, lossy.String(strings.ReplaceAll(c.text, "<eos>", "")), tok.Decode(c.want), "%q", c.text)
-		require.Equal(t, tok.Encode(c.text), tok.EncodePrompt(c.text), "no template")
+		require.Equal(t, tok.mustEncode(c.text), tok.mustEncodePrompt(c.text), "no template")
 	}
 	require.Equal(t, 302, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer.json"}, tok.Files())
@@ -153,9 +153,9 @@ func TestMergesAsPairsAndParts(t *testing.T) {
 	require.Equal(t, []int32{300}, parts.StopIDs())
 	require.ElementsMatch(t, []string{"vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json"}, parts.Files())
 	for _, text := range []string{"abcabc abab aaaaa", "<think>abc<eos>", "caab\n abc 123"} {
-		require.Equal(t, want.Encode(text), pairs.Encode(text))
-		require.Equal(t, want.Encode(text), parts.Encode(text))
-		require.Equal(t, want.Decode(want.Encode(text)), parts.Decode(parts.Encode(text)))
+		require.Equal(t, want.mustEncode(text), pairs.mustEncode(text))
+		require.Equal(t, want.mustEncode(text), parts.mustEncode(text))
+		require.Equal(t, want.Decode(want.mustEncode(text)), parts.Decode(parts.mustEncode(text)))
 	}
 }
 
@@ -165,8 +165,8 @@ func TestModelOptions(t *testing.T) {
 		return loaded(t, func(f object) { set(f["model"].(object)) })
 	}
 	direct := model(func(m object) { m["ignore_merges"], m["merges"] = true, []string{} })
-	require.Equal(t, []int32{257, 260}, direct.Encode("abc ab"), "words that are pieces")
-	require.Equal(t, []int32{'a', 'b', 'a'}, direct.Encode("aba"), "other words are not merged")
+	require.Equal(t, []int32{257, 260}, direct.mustEncode("abc ab"), "words that are pieces")
+	require.Equal(t, []int32{'a', 'b', 'a'}, direct.mustEncode("aba"), "other words are not merged")
 	small := object{"a": 0, "b": 1, "<unk>": 2, "ab": 3}
 	set := func(m object, unk any, fuse bool) {
 		m["vocab"], m["merges"], m["unk_token"], m["fuse_unk"] = small, []string{"a b"}, unk, fuse
@@ -183,11 +183,11 @@ func TestModelOptions(t *testing.T) {
 		{"fused", "<unk>", true, []int32{3, 2, 0}},
 	} {
 		tok := loaded(t, func(f object) { plain(f); set(f["model"].(object), c.unk, c.fuse) })
-		require.Equal(t, c.want, tok.Encode("abxya"), c.name)
+		require.Equal(t, c.want, tok.mustEncode("abxya"), c.name)
 		require.Equal(t, map[bool]int32{false: -1, true: 2}[c.unk != nil], tok.Unknown(), c.name)
 	}
 	last := model(func(m object) { m["merges"] = []string{"a b", "b c", "ab c", "a b"} }) // a b has rank 3
-	require.Equal(t, []int32{'a', 258}, last.Encode("abc"), "the last rank of a pair wins")
+	require.Equal(t, []int32{'a', 258}, last.mustEncode("abc"), "the last rank of a pair wins")
 }
 
 func TestAddedTokenFlags(t *testing.T) {
@@ -220,7 +220,7 @@ func TestAddedTokenFlags(t *testing.T) {
 		{"single word at the edges", "<x>", object{"single_word": true}, x},
 		{"single word beside a mark", "\u0301<x>", object{"single_word": true}, bytes("\u0301<x>")},
 	} {
-		require.Equal(t, c.want, with(c.flags).Encode(c.text), c.name)
+		require.Equal(t, c.want, with(c.flags).mustEncode(c.text), c.name)
 	}
 }
 
@@ -232,8 +232,8 @@ func TestNormalizedAddedToken(t *testing.T) {
 			f["added_tokens"] = []object{{"id": 300, "content": "e\u0301", "normalized": normalized}}
 		})
 	}
-	require.Equal(t, []int32{300, 300}, tok(true).Encode("e\u0301\u00e9"), "in the normalised text")
-	require.Equal(t, []int32{300, 0xc3, 0xa9}, tok(false).Encode("e\u0301\u00e9"), "in the original text")
+	require.Equal(t, []int32{300, 300}, tok(true).mustEncode("e\u0301\u00e9"), "in the normalised text")
+	require.Equal(t, []int32{300, 0xc3, 0xa9}, tok(false).mustEncode("e\u0301\u00e9"), "in the original text")
 }
 
 func TestTemplate(t *testing.T) {
@@ -243,12 +243,12 @@ func TestTemplate(t *testing.T) {
 		"special_tokens": object{"<eos>": object{"ids": []int{300}}, "two": object{"ids": []int{301, 301}}}}
 	want := []int32{300, 'q', 301, 301}
 	one := loaded(t, func(f object) { f["post_processor"] = template })
-	require.Equal(t, want, one.EncodePrompt("q"))
-	require.Equal(t, []int32{'q'}, one.Encode("q"))
+	require.Equal(t, want, one.mustEncodePrompt("q"))
+	require.Equal(t, []int32{'q'}, one.mustEncode("q"))
 	seq := loaded(t, func(f object) {
 		f["post_processor"] = object{"type": "Sequence", "processors": []object{{"type": "ByteLevel"}, template}}
 	})
-	require.Equal(t, want, seq.EncodePrompt("q"))
+	require.Equal(t, want, seq.mustEncodePrompt("q"))
 }
 
 func TestConfiguration(t *testing.T) {
@@ -268,8 +268,8 @@ func TestConfiguration(t *testing.T) {
 		"additional_special_tokens": []string{"abc", "nowhere"}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []int32{301}, tok.StopIDs())
-	require.Equal(t, []int32{300, 305, 'q', 257}, tok.EncodePrompt("<new>qabc"))
-	require.Equal(t, "q", tok.Decode(tok.EncodePrompt("<new>q<think>abc")), "Decode omits eos, bos and special tokens")
+	require.Equal(t, []int32{300, 305, 'q', 257}, tok.mustEncodePrompt("<new>qabc"))
+	require.Equal(t, "q", tok.Decode(tok.mustEncodePrompt("<new>q<think>abc")), "Decode omits eos, bos and special tokens")
 	require.Equal(t, []string{"<new>", "<eos>", "", "", ""}, []string{tok.Special(305), tok.Special(300), tok.Special('q'), tok.Special(999), tok.Special(-1)})
 	require.Equal(t, 306, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer_config.json", "tokenizer.json", "chat_template.jinja"}, tok.Files())
@@ -392,9 +392,9 @@ func TestCharacters(t *testing.T) {
 	t.Parallel()
 	tok, err := Load(write(t, object{"tokenizer_config.json": object{"char_ords": []int{'0', '1', ',', 'é'}}}))
 	require.NoError(t, err)
-	require.Equal(t, []int32{4, 6, 5, 7, 3, 3}, tok.Encode("0,1éz\xff"))
-	require.Equal(t, []int32{4, 0}, tok.EncodePrompt("0"))
-	require.Equal(t, []int32{0, 1, 2, 3}, tok.Encode("SEPU"))
+	require.Equal(t, []int32{4, 6, 5, 7, 3, 3}, tok.mustEncode("0,1éz\xff"))
+	require.Equal(t, []int32{4, 0}, tok.mustEncodePrompt("0"))
+	require.Equal(t, []int32{0, 1, 2, 3}, tok.mustEncode("SEPU"))
 	require.Equal(t, "0,é", tok.Decode([]int32{4, 0, 6, 1, 2, 3, 7, 8, -1}))
 	require.Equal(t, []int32{1}, tok.StopIDs())
 	require.Equal(t, "E", tok.Special(1))

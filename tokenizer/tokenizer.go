@@ -12,16 +12,23 @@ package tokenizer
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// ErrNone reports a folder without a tokenizer that this package can read.
-var ErrNone = errors.New("no tokenizer files")
+var (
+	// ErrNone reports a folder without a tokenizer that this package can read.
+	ErrNone = errors.New("no tokenizer files")
+	// ErrLimit reports a text on which the tokenizer's patterns or replacements take too
+	// long, or that they make too large.
+	ErrLimit = budget.ErrSpent
+)
 
 // A Tokenizer maps text to ids and back. It is safe for concurrent use.
 type Tokenizer struct {
@@ -37,13 +44,14 @@ type Tokenizer struct {
 	suffix  []int32          // and after it
 	stops   []int32
 	size    int
+	longest int // bytes of a token
 	files   []string
 }
 
 // model encodes text that contains no added token.
 type model interface {
-	Encode(dst []int32, text string, first bool) []int32 // first: text starts the input
-	Piece(id int32) (text string, special, ok bool)      // the id's bytes
+	Encode(b *budget.Budget, dst []int32, text string, first bool) []int32 // first: text starts the input
+	Piece(id int32) (text string, special, ok bool)                        // the id's bytes
 	ID(piece string) (int32, bool)
 	Size() int      // 1 + the largest id
 	Unknown() int32 // the id for unknown text; -1 if none
@@ -57,7 +65,7 @@ type shown struct {
 }
 
 // newTokenizer combines a model with added tokens.
-func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
+func newTokenizer(m model, normal text.Steps, added []addedToken) (*Tokenizer, error) {
 	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
 		added: make(map[int32]addedToken, len(added)), shown: make(map[int32]shown, len(added)), ids: make(map[string]int32, len(added))}
 	special := make(map[string]bool)
@@ -66,13 +74,21 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 			special[a.Content] = true
 		}
 	}
+	for id := range int32(m.Size()) {
+		piece, _, _ := m.Piece(id)
+		t.longest = max(t.longest, len(piece))
+	}
 	alpha := bpe.NewAlphabet()
 	var raw, cooked []addedToken
 	for _, a := range added {
 		t.added[a.ID], t.ids[a.Content] = a, a.ID
-		t.size = max(t.size, int(a.ID)+1)
+		t.size, t.longest = max(t.size, int(a.ID)+1), max(t.longest, len(a.Content))
 		if a.Normalized {
-			a.Content = normal.Apply(a.Content)
+			b := budget.New(len(a.Content))
+			a.Content = normal.Apply(b, a.Content)
+			if err := b.Err(); err != nil {
+				return nil, fmt.Errorf("normalize added token %d: %w", a.ID, err)
+			}
 			cooked = append(cooked, a)
 		} else {
 			raw = append(raw, a)
@@ -84,34 +100,36 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) *Tokenizer {
 		t.shown[a.ID] = shown{piece: a.Content, bytes: text, skip: special[a.Content]}
 	}
 	t.raw, t.cooked = newMatcher(raw), newMatcher(cooked)
-	return t
+	return t, nil
 }
 
 // Encode returns the ids of text. Added tokens in the text, including special
 // ones, become their ids. Encode adds no tokens before or after the text. Bytes
-// that are not UTF-8 are encoded as bytes.
-func (t *Tokenizer) Encode(text string) []int32 {
+// that are not UTF-8 are encoded as bytes. The error wraps ErrLimit.
+func (t *Tokenizer) Encode(text string) ([]int32, error) {
 	return t.encode(make([]int32, 0, len(text)/3+4), text)
 }
 
 // EncodePrompt returns the ids of text as the start of a sequence that the model
 // continues: with the tokens that the post-processor or add_bos_token puts around
-// it or, for a character vocabulary, with the separator after it.
-func (t *Tokenizer) EncodePrompt(text string) []int32 {
+// it or, for a character vocabulary, with the separator after it. The error wraps
+// ErrLimit.
+func (t *Tokenizer) EncodePrompt(text string) ([]int32, error) {
 	ids := make([]int32, 0, len(text)/3+4+len(t.prefix)+len(t.suffix))
-	return append(t.encode(append(ids, t.prefix...), text), t.suffix...)
+	ids, err := t.encode(append(ids, t.prefix...), text)
+	return append(ids, t.suffix...), err
 }
 
-func (t *Tokenizer) encode(dst []int32, text string) []int32 {
-	first := true
+func (t *Tokenizer) encode(dst []int32, text string) ([]int32, error) {
+	b, first := budget.New(len(text)), true
 	token := func(id int32) { dst, first = append(dst, id), false }
 	t.raw.split(text, token, func(part string) {
-		t.cooked.split(t.normal.Apply(part), token, func(part string) {
-			dst = t.model.Encode(dst, part, first)
+		t.cooked.split(t.normal.Apply(b, part), token, func(part string) {
+			dst = t.model.Encode(b, dst, part, first)
 			first = false
 		})
 	})
-	return dst
+	return dst, b.Err()
 }
 
 // Decode returns the text of ids without special tokens such as end of sequence
@@ -122,7 +140,12 @@ func (t *Tokenizer) encode(dst []int32, text string) []int32 {
 // clean_up_tokenization_spaces has no effect.
 func (t *Tokenizer) Decode(ids []int32) string {
 	if t.decoder != nil {
-		return lossy.String(t.decoder.Text(t.pieces(ids)))
+		pieces := t.pieces(ids)
+		size := 0
+		for _, p := range pieces {
+			size += len(p)
+		}
+		return lossy.String(t.decoder.Text(budget.New(size), pieces))
 	}
 	var b strings.Builder
 	b.Grow(4 * len(ids))
@@ -188,6 +211,13 @@ func (t *Tokenizer) Special(id int32) string {
 	}
 	return ""
 }
+
+// Longest returns a number of bytes above which a text surely has more than this many
+// tokens, unless its normalizer removes almost all of it.
+func (t *Tokenizer) Longest(tokens int) int { return leastText + 4*tokens*t.longest }
+
+// leastText is a number of bytes that are never too many to encode.
+const leastText = 1 << 20
 
 // VocabSize returns 1 + the largest id.
 func (t *Tokenizer) VocabSize() int { return t.size }

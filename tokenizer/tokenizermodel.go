@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/spm"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
@@ -54,7 +55,10 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := newTokenizer(b, normal, added)
+	t, err := newTokenizer(b, normal, added)
+	if err != nil {
+		return nil, err
+	}
 	t.decoder = decoder
 	t.setEnds(m, config)
 	return t, nil
@@ -66,7 +70,7 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	if m.Squeeze {
 		normal = append(normal, text.Squeeze)
 	}
-	decoder := text.Decoder{text.Each(func(p string) string { return strings.ReplaceAll(p, bpe.SpaceMark, " ") }), text.BytePieces, text.Fuse}
+	decoder := text.Decoder{text.Each(func(_ *budget.Budget, p string) string { return strings.ReplaceAll(p, bpe.SpaceMark, " ") }), text.BytePieces, text.Fuse}
 	if m.Prefix {
 		decoder = append(decoder, text.StripChar(" ", 1, 0))
 	}
@@ -77,7 +81,7 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	}
 	normal = append(normal, replace(split.Literal(" "), bpe.SpaceMark))
 	if m.Squeeze { // at the end, also marks in the original text
-		normal = append(normal, func(s string) string {
+		normal = append(normal, func(_ *budget.Budget, s string) string {
 			for strings.HasSuffix(s, bpe.SpaceMark) {
 				s = strings.TrimSuffix(s, bpe.SpaceMark)
 			}

@@ -91,7 +91,7 @@ func TestSFTTurns(t *testing.T) {
 		cfg.SFT.Turns = turns
 		var said []string
 		warn := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
-		lists, err := dataset.New(f, &cfg, 0, warn).Demonstrations([]string{demos})
+		lists, err := dataset.New(f, &cfg, 0, warn).Demonstrations(t.Context(), []string{demos})
 		require.NoError(t, err)
 		var got []string
 		for _, e := range lists[0] {
@@ -113,7 +113,7 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	require.NoError(t, err)
 	demo := write(t, t.TempDir(), "demo.jsonl", fmt.Sprintf(`{"prompt":%q,"response":%q}`, prompt, response))
 	cfg := configs.Default()
-	lists, err := dataset.New(f, &cfg, 0, t.Logf).Demonstrations([]string{demo})
+	lists, err := dataset.New(f, &cfg, 0, t.Logf).Demonstrations(t.Context(), []string{demo})
 	require.NoError(t, err)
 	e := lists[0][0]
 	ids, err := json.Marshal(map[string]any{"ids": append(e.Prompt, e.Response...)})

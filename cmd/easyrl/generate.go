@@ -89,7 +89,7 @@ func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 		if f.Tokenizer == nil {
 			return nil, usage.Errorf("%s has no tokenizer files; pass the prompt as -prompt-ids", f.Dir)
 		}
-		return f.Tokenizer.EncodePrompt(text), nil
+		return f.Tokenizer.EncodePrompt(text)
 	}
 	var ids []int32
 	for part := range strings.SplitSeq(list, ",") {

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/run"
@@ -28,7 +28,7 @@ func initVerb(std streams) cli.Verb {
 		if *config == "" || *out == "" {
 			return usage.Errorf("init: expected -config and -out (see easyrl init -h)")
 		}
-		shape, err := os.ReadFile(*config)
+		shape, err := filetype.Read(*config)
 		if err != nil {
 			return usage.Errorf("read model configuration: %w", err)
 		}

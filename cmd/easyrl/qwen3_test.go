@@ -141,7 +141,7 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Data.Template, cfg.Data.Thinking = configs.TemplateChat, false
-	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("unexpected warning") }).Demonstrations([]string{file})
+	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("unexpected warning") }).Demonstrations(t.Context(), []string{file})
 	require.NoError(t, err)
 	require.Len(t, lists[0], 100)
 	b, err := os.ReadFile(file)
@@ -152,7 +152,9 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 		whole, err := f.Template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: row.Question}, {Role: "assistant", Content: row.Answer}}})
 		require.NoError(t, err)
 		e := lists[0][i]
-		require.Equal(t, f.Tokenizer.Encode(whole), append(e.Prompt, e.Response...), row.Question)
+		ids, err := f.Tokenizer.Encode(whole)
+		require.NoError(t, err)
+		require.Equal(t, ids, append(e.Prompt, e.Response...), row.Question)
 		require.Equal(t, []int32{151645, 198}, e.Response[len(e.Response)-2:], "<|im_end|> and the end of the line")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/paths"
 )
 
@@ -89,7 +90,7 @@ func insteadOfFolder(dir string) string {
 		}
 		return filepath.Base(found[0])
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "adapter_config.json")); err == nil {
+	if text, err := filetype.Read(filepath.Join(dir, "adapter_config.json")); err == nil {
 		var adapter struct {
 			Kind string `json:"peft_type"`
 			Base string `json:"base_model_name_or_path"`

@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/rope"
@@ -44,7 +45,7 @@ func Open(dir string) (*Folder, error) {
 	if err != nil {
 		return nil, usage.Wrap(explain(dir, err))
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	config, err := filetype.Read(filepath.Join(dir, "config.json"))
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
@@ -112,7 +113,7 @@ func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder
 		names = append(names, f.Tokenizer.Files()...)
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(filepath.Join(tokenizerDir, name))
+		b, err := filetype.Read(filepath.Join(tokenizerDir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -1,12 +1,15 @@
 package dataset
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/trainer"
@@ -14,7 +17,7 @@ import (
 
 // Demonstrations reads files of demonstrations and drops those that are too long. It
 // returns a list per path.
-func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, error) {
+func (r *Reader) Demonstrations(ctx context.Context, paths []string) ([][]trainer.Demonstration, error) {
 	f, cfg := r.folder, r.cfg
 	if f.Tokenizer == nil {
 		return nil, usage.Errorf("%s has no tokenizer files, required for demonstrations", f.Dir)
@@ -34,26 +37,23 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, erro
 		var dropped []string
 		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
 		for i := range rows[k] {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			row := &rows[k][i]
-			reply := rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra}
-			prompt, response, rendered, err := r.turns().Demonstration(row.Prompt, row.Messages, reply)
+			e, key, err := r.demonstration(row)
 			if err != nil {
 				return nil, usage.Errorf("%s: demonstration %s: %w", path, row.ID, err)
 			}
-			e := r.encodeDemonstration(prompt, response, rendered)
-			if len(e.Prompt) == 0 || len(e.Response) == 0 {
-				return nil, usage.Errorf("%s: demonstration %s has an empty prompt or response, expected at least one token each", path, row.ID)
-			}
-			if len(e.Prompt) > cfg.Data.MaxPromptTokens || len(e.Prompt)+len(e.Response) > f.Shape.MaxPositions {
+			if e == nil {
 				dropped = append(dropped, row.ID)
 				continue
 			}
-			key := prompt + "\x00" + response
 			if _, again := seen[key]; again {
 				repeated++
 			}
 			seen[key] = struct{}{}
-			lists[k] = append(lists[k], e)
+			lists[k] = append(lists[k], *e)
 		}
 		limits := fmt.Sprintf("limits are data.max_prompt_tokens = %d and the model's context of %d tokens", cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
 		if len(lists[k]) == 0 {
@@ -69,23 +69,54 @@ func (r *Reader) Demonstrations(paths []string) ([][]trainer.Demonstration, erro
 	return lists, nil
 }
 
+// demonstration renders and encodes a row, or returns nil if it is too long. Rows with equal
+// texts have equal keys.
+func (r *Reader) demonstration(row *data.Example) (e *trainer.Demonstration, key string, err error) {
+	positions := r.folder.Shape.MaxPositions
+	if sizeOf(row.Prompt, row.Messages)+len(row.Response) > r.folder.Tokenizer.Longest(positions) {
+		return nil, "", nil
+	}
+	reply := rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra}
+	prompt, response, rendered, err := r.turns().Demonstration(row.Prompt, row.Messages, reply)
+	if err != nil {
+		return nil, "", err
+	}
+	if e, err = encodeDemonstration(r.folder, prompt, response, rendered); err != nil {
+		return nil, "", err
+	}
+	if len(e.Prompt) == 0 || len(e.Response) == 0 {
+		return nil, "", errors.New("an empty prompt or response, expected at least one token each")
+	}
+	if len(e.Prompt) > r.cfg.Data.MaxPromptTokens || len(e.Prompt)+len(e.Response) > positions {
+		return nil, "", nil
+	}
+	return e, prompt + "\x00" + response, nil
+}
+
 // encodeDemonstration encodes prompt and response separately, as in sampling. A response
 // that no chat template has terminated gets the model's end-of-sequence token.
-func (r *Reader) encodeDemonstration(prompt, response string, rendered bool) trainer.Demonstration {
-	tok, stops := r.folder.Tokenizer, r.folder.StopIDs
+func encodeDemonstration(f *folder.Folder, prompt, response string, rendered bool) (*trainer.Demonstration, error) {
+	encodePrompt := f.Tokenizer.EncodePrompt
 	if rendered {
-		return trainer.Demonstration{Prompt: tok.Encode(prompt), Response: tok.Encode(response)}
+		encodePrompt = f.Tokenizer.Encode
 	}
-	e := trainer.Demonstration{Prompt: tok.EncodePrompt(prompt), Response: tok.Encode(response)}
-	if n := len(e.Response); len(stops) > 0 && (n == 0 || !slices.Contains(stops, e.Response[n-1])) {
-		e.Response = append(e.Response, stops[0])
+	var e trainer.Demonstration
+	var err error
+	if e.Prompt, err = encodePrompt(prompt); err != nil {
+		return nil, err
 	}
-	return e
+	if e.Response, err = f.Tokenizer.Encode(response); err != nil {
+		return nil, err
+	}
+	if n := len(e.Response); !rendered && len(f.StopIDs) > 0 && (n == 0 || !slices.Contains(f.StopIDs, e.Response[n-1])) {
+		e.Response = append(e.Response, f.StopIDs[0])
+	}
+	return &e, nil
 }
 
 // HeldOut reads the demonstrations of sft.eval, which are evaluated but not trained
 // on. It returns the first eval.prompts of each set, or all if eval.prompts is 0.
-func (r *Reader) HeldOut() (sets []trainer.HeldOut, err error) {
+func (r *Reader) HeldOut(ctx context.Context) (sets []trainer.HeldOut, err error) {
 	cfg := r.cfg
 	if len(cfg.SFT.Eval) == 0 {
 		return nil, nil
@@ -94,7 +125,7 @@ func (r *Reader) HeldOut() (sets []trainer.HeldOut, err error) {
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
-	lists, err := r.Demonstrations(files)
+	lists, err := r.Demonstrations(ctx, files)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package dataset
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ func (r *Reader) CanaryTokens() []int32 { return r.canary }
 // Prompts reads files of prompts. It returns a list per path and the number of prompts
 // dropped from each because they are too long or have no reference answer that their reward
 // finds right.
-func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
+func (r *Reader) Prompts(ctx context.Context, paths []string) (lists [][]rollout.Prompt, dropped []int, err error) {
 	f := r.folder
 	if f.Tokenizer == nil {
 		return nil, nil, usage.Errorf("%s has no tokenizer files, required for prompts", f.Dir)
@@ -56,22 +57,14 @@ func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []in
 	for k, path := range paths {
 		all := len(lists[k])
 		r.sources = data.Sources(r.sources, lists[k])
-		for i := range lists[k] {
-			p := &lists[k][i]
-			if p.Messages == nil {
-				r.plain = cmp.Or(r.plain, path)
-			}
-			if err := r.encode(p); err != nil {
-				return nil, nil, usage.Errorf("%s: prompt %s: %w", path, p.ID, err)
-			}
-			if p.Text == "" || len(p.IDs) == 0 {
-				return nil, nil, usage.Errorf("%s: prompt %s is empty", path, p.ID)
-			}
+		var huge []string
+		if lists[k], huge, err = r.encodeAll(ctx, path, lists[k]); err != nil {
+			return nil, nil, err
 		}
 		if lists[k], err = r.scorable(path, lists[k]); err != nil {
 			return nil, nil, err
 		}
-		if lists[k], err = r.fitting(path, lists[k]); err != nil {
+		if lists[k], err = r.fitting(path, lists[k], huge); err != nil {
 			return nil, nil, err
 		}
 		dropped = append(dropped, all-len(lists[k]))
@@ -80,6 +73,58 @@ func (r *Reader) Prompts(paths []string) (lists [][]rollout.Prompt, dropped []in
 		}
 	}
 	return lists, dropped, nil
+}
+
+// encodeAll encodes prompts. It returns the IDs of those with so many bytes that they are
+// too long whatever their tokens are, apart.
+func (r *Reader) encodeAll(ctx context.Context, path string, all []rollout.Prompt) (kept []rollout.Prompt, huge []string, err error) {
+	most := r.folder.Tokenizer.Longest(longestPrompt(r))
+	for i := range all {
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		p := &all[i]
+		if sizeOf(p.Text, p.Messages) > most {
+			huge = append(huge, p.ID)
+			continue
+		}
+		if p.Messages == nil {
+			r.plain = cmp.Or(r.plain, path)
+		}
+		if err := r.encode(p); err != nil {
+			return nil, nil, usage.Errorf("%s: prompt %s: %w", path, p.ID, err)
+		}
+		if p.Text == "" || len(p.IDs) == 0 {
+			return nil, nil, usage.Errorf("%s: prompt %s is empty", path, p.ID)
+		}
+		kept = append(kept, *p)
+	}
+	if len(kept) == 0 {
+		return nil, nil, allTooLong(path, huge, longestPrompt(r))
+	}
+	return kept, huge, nil
+}
+
+// allTooLong returns the error of a file none of whose prompts fits.
+func allTooLong(path string, dropped []string, limit int) error {
+	return usage.Errorf("%s: all %d prompts are longer than %d tokens", path, len(dropped), limit)
+}
+
+// longestPrompt returns the largest number of tokens of a prompt.
+func longestPrompt(r *Reader) int {
+	return min(r.cfg.Data.MaxPromptTokens, r.folder.Shape.MaxPositions-1)
+}
+
+// sizeOf returns the number of bytes of a text and of a conversation.
+func sizeOf(text string, messages []rollout.Message) int {
+	n := len(text)
+	for _, m := range messages {
+		n += len(m.Content)
+		for _, v := range m.Extra {
+			n += len(v)
+		}
+	}
+	return n
 }
 
 // CheckSources returns an error if a reward is for a data source without prompts.
@@ -98,7 +143,7 @@ func (r *Reader) WarnPlainText() {
 
 // EvalSets reads the held-out prompts of data.eval. It returns the first eval.prompts of
 // each set, or all if eval.prompts is 0.
-func (r *Reader) EvalSets() ([]evaluate.Set, error) {
+func (r *Reader) EvalSets(ctx context.Context) ([]evaluate.Set, error) {
 	cfg := r.cfg
 	if len(cfg.Data.Eval) == 0 {
 		return nil, nil
@@ -107,7 +152,7 @@ func (r *Reader) EvalSets() ([]evaluate.Set, error) {
 	if err != nil {
 		return nil, usage.Wrap(err)
 	}
-	lists, dropped, err := r.Prompts(files)
+	lists, dropped, err := r.Prompts(ctx, files)
 	if err != nil {
 		return nil, err
 	}
@@ -207,16 +252,18 @@ func (r *Reader) gradable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	return kept, nil
 }
 
-// fitting returns the prompts that are short enough and warns about the others. It also
-// warns about repeated prompts and unknown characters.
-func (r *Reader) fitting(path string, all []rollout.Prompt) ([]rollout.Prompt, error) {
-	limit := min(r.cfg.Data.MaxPromptTokens, r.folder.Shape.MaxPositions-1)
+// fitting returns the prompts that are short enough and warns about the others, also those
+// that were too large to encode. It also warns about repeated prompts and unknown
+// characters.
+func (r *Reader) fitting(path string, all []rollout.Prompt, huge []string) ([]rollout.Prompt, error) {
+	limit := longestPrompt(r)
 	kept, dropped := data.OverLong(all, limit)
+	dropped = append(dropped, huge...)
 	if len(kept) == 0 {
-		return nil, usage.Errorf("%s: all %d prompts are longer than %d tokens", path, len(all), limit)
+		return nil, allTooLong(path, dropped, limit)
 	}
 	if len(dropped) > 0 {
-		r.warn("%s: dropped %d of %d prompts longer than %d tokens (first %s)", path, len(dropped), len(all), limit, dropped[0])
+		r.warn("%s: dropped %d of %d prompts longer than %d tokens (first %s)", path, len(dropped), len(kept)+len(dropped), limit, dropped[0])
 	}
 	if n := data.Duplicates(kept); n > 0 {
 		r.warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
@@ -236,11 +283,11 @@ func (r *Reader) encode(p *rollout.Prompt) error {
 	}
 	p.Text = text
 	if rendered {
-		p.IDs = tok.Encode(text) // the template includes the beginning-of-sequence token
+		p.IDs, err = tok.Encode(text) // the template includes the beginning-of-sequence token
 	} else {
-		p.IDs = tok.EncodePrompt(text)
+		p.IDs, err = tok.EncodePrompt(text)
 	}
-	return nil
+	return err
 }
 
 // turns returns the renderer of conversations for the folder's model.

@@ -155,7 +155,16 @@ type textOf struct{ *folder.Folder }
 var _ api.Text = textOf{}
 
 // Encode implements api.Text.
-func (t textOf) Encode(text string) ([]int32, error) { return t.Tokenizer.EncodePrompt(text), nil }
+func (t textOf) Encode(text string) ([]int32, error) {
+	if context := t.Shape.MaxPositions; len(text) > t.Tokenizer.Longest(context) {
+		return nil, fmt.Errorf("%w: text of %d bytes exceeds this model's maximum context length of %d tokens", inference.ErrInvalid, len(text), context)
+	}
+	ids, err := t.Tokenizer.EncodePrompt(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", inference.ErrInvalid, err)
+	}
+	return ids, nil
+}
 
 // Decode implements api.Text.
 func (t textOf) Decode(ids []int32) string { return t.Tokenizer.Decode(ids) }
@@ -200,7 +209,11 @@ func (t textOf) Chat(messages, tools json.RawMessage) ([]int32, error) {
 	if err != nil {
 		return invalid("chat template: %w", err)
 	}
-	return t.Tokenizer.Encode(text), nil
+	ids, err := t.Tokenizer.Encode(text)
+	if err != nil {
+		return invalid("%w", err)
+	}
+	return ids, nil
 }
 
 // chatMessage reads a message in OpenAI's format. It joins text parts, because few

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // The files of a model folder that Load reads.
@@ -62,7 +63,7 @@ func Load(dir string) (*Template, error) {
 
 // read returns a file's content, or nil if the file does not exist.
 func read(dir, name string) ([]byte, error) {
-	data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+	data, err := filetype.Read(filepath.Join(dir, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/pairs"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
@@ -164,13 +165,14 @@ func (m *Model) ID(piece string) (int32, bool) {
 	return id, ok
 }
 
-// Encode appends the ids of text. first means that text starts the input.
-func (m *Model) Encode(dst []int32, text string, first bool) []int32 {
+// Encode appends the ids of text. first means that text starts the input. The ids are
+// incomplete if b is spent.
+func (m *Model) Encode(b *budget.Budget, dst []int32, text string, first bool) []int32 {
 	w, ok := m.walks.Get().(*split.Walk)
 	if !ok {
 		w = split.NewWalk(m.split)
 	}
-	w.Words(text, first, func(word string) { dst = m.word(dst, word) })
+	w.Words(b, text, first, func(word string) { dst = m.word(dst, word) })
 	if w.Forget() {
 		m.walks.Put(w)
 	}

@@ -2,6 +2,8 @@ package scan
 
 import (
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 )
 
 // Pattern is a regular expression with look-ahead, matched by backtracking. Only
@@ -107,12 +109,16 @@ func (n *node) begins(first *[256]bool) bool {
 
 // Matches appends the matches in text from a position on, leftmost first and not
 // overlapping, until dst has limit, each its start and its end. No match starts
-// between the end of the last one and next.
-func (p *Pattern) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
+// between the end of the last one and next. If the budget is spent, next is the
+// text's length.
+func (p *Pattern) Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	i := from
 	for i < len(text) && len(dst) < limit {
+		if b.Err() != nil {
+			return dst, len(text)
+		}
 		if p.first[text[i]] {
-			if end := p.start.match(text, i); end >= 0 {
+			if end := p.start.match(b, text, i); end >= 0 {
 				dst = append(dst, [2]int{i, end})
 				i = end
 				continue
@@ -125,32 +131,33 @@ func (p *Pattern) Matches(dst [][2]int, text string, from, limit int) (found [][
 }
 
 // match returns the end of the match at i, or -1.
-func (n *node) match(text string, i int) int {
-	for {
+func (n *node) match(b *budget.Budget, text string, i int) int {
+	for b.Step(1) {
 		switch n.kind {
 		case finish:
 			return i
 		case choose:
-			for _, b := range n.branches {
-				if i < len(text) && !b.first[text[i]] {
+			for _, branch := range n.branches {
+				if i < len(text) && !branch.first[text[i]] {
 					continue
 				}
-				if end := b.node.match(text, i); end >= 0 {
+				if end := branch.node.match(b, text, i); end >= 0 {
 					return end
 				}
 			}
 			return -1
 		case look:
-			if (n.body.match(text, i) >= 0) == n.negate {
+			if (n.body.match(b, text, i) >= 0) == n.negate {
 				return -1
 			}
 		case repeat:
 			end, count := n.set.run(text, i, n.max)
+			b.Step(count)
 			if count < n.min {
 				return -1
 			}
 			for ; count > n.min && !n.keep; count-- {
-				if found := n.next.match(text, end); found >= 0 {
+				if found := n.next.match(b, text, end); found >= 0 {
 					return found
 				}
 				_, size := utf8.DecodeLastRuneInString(text[i:end])
@@ -160,4 +167,5 @@ func (n *node) match(text string, i int) int {
 		}
 		n = n.next
 	}
+	return -1
 }

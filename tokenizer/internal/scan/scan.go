@@ -5,6 +5,7 @@ package scan
 import (
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
@@ -123,7 +124,7 @@ func (p *Scanner) run(s string, i int, c class) int {
 
 // Matches appends the matches in text from a position on until dst has limit,
 // each its start and its end. They cover the text up to next.
-func (p *Scanner) Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
+func (p *Scanner) Matches(_ *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	for from < len(text) && len(dst) < limit {
 		end := p.Match(text, from)
 		dst = append(dst, [2]int{from, end})

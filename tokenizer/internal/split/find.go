@@ -3,6 +3,7 @@ package split
 import (
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
@@ -10,7 +11,7 @@ import (
 type Runes func(rune) bool
 
 // Matches implements Finder.
-func (r Runes) Matches(dst [][2]int, text string, from, limit int) ([][2]int, int) {
+func (r Runes) Matches(_ *budget.Budget, dst [][2]int, text string, from, limit int) ([][2]int, int) {
 	for from < len(text) && len(dst) < limit {
 		c, n := utf8.DecodeRuneInString(text[from:])
 		if r(c) {
@@ -29,7 +30,7 @@ type WordsAndSigns struct{ words, spaces *ucd.Set }
 func NewWordsAndSigns() *WordsAndSigns { return &WordsAndSigns{ucd.RegexWord(), ucd.Space()} }
 
 // Matches implements Finder.
-func (w *WordsAndSigns) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
+func (w *WordsAndSigns) Matches(_ *budget.Budget, dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	kind := func(c rune) int {
 		switch {
 		case w.words.Has(c):

@@ -4,10 +4,12 @@ package split
 import (
 	"math"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
@@ -23,15 +25,17 @@ const Batch = 256
 
 // Pieces is the reusable output of a Step.
 type Pieces struct {
-	List  []string
-	found [][2]int // matches
+	List   []string
+	Budget *budget.Budget
+	found  [][2]int // matches
 }
 
 // Finder finds a pattern. Matches appends about limit matches from a position on,
 // ascending and not overlapping, each its start and its end. It returns the end
-// of the last match, or the text's length if there are no more.
+// of the last match, or the text's length if there are no more or the budget is
+// spent.
 type Finder interface {
-	Matches(dst [][2]int, text string, from, limit int) (found [][2]int, next int)
+	Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int)
 }
 
 // Behavior determines what a split does with matches.
@@ -60,7 +64,7 @@ func (p *Pattern) Split(text string, from int, to *Pieces) (next int) {
 	if p.Behavior != Isolated && p.Behavior != Removed { // pieces may grow
 		limit = math.MaxInt
 	}
-	to.found, next = p.Find.Matches(to.found[:0], text, from, limit)
+	to.found, next = p.Find.Matches(to.Budget, to.found[:0], text, from, limit)
 	last := lastPiece{text: text}
 	done := from
 	for _, m := range to.found {
@@ -112,7 +116,7 @@ func (p *Pattern) add(to *Pieces, last *lastPiece, start, end int, match bool) {
 type Literal string
 
 // Matches implements Finder.
-func (l Literal) Matches(dst [][2]int, text string, from, limit int) ([][2]int, int) {
+func (l Literal) Matches(_ *budget.Budget, dst [][2]int, text string, from, limit int) ([][2]int, int) {
 	for l != "" && len(dst) < limit {
 		i := strings.Index(text[from:], string(l))
 		if i < 0 {
@@ -150,11 +154,12 @@ func Compile(pattern string) (Finder, error) {
 	if err != nil {
 		return nil, err
 	}
+	re.MatchTimeout = budget.MatchTimeout
 	return Regexp{re, reduced.Map}, nil
 }
 
 // Matches implements Finder; it returns all matches at once.
-func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
+func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) ([][2]int, int) {
 	runes := []rune(text)
 	if r.Map != nil {
 		for i, c := range runes {
@@ -169,11 +174,20 @@ func (r Regexp) Matches(dst [][2]int, text string, _, _ int) ([][2]int, int) {
 		}
 		return offset
 	}
+	began := time.Now()
 	m, err := r.FindRunesMatch(runes)
-	for m != nil && err == nil { // only a time limit gives err, and none is set
+	for m != nil && err == nil {
 		start := to(m.Index)
 		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
+		if now := time.Now(); !b.Ran(now.Sub(began)) {
+			break
+		} else {
+			began = now
+		}
 		m, err = r.FindNextMatch(m)
+	}
+	if err != nil { // its time limit
+		b.Fail("a match of the regular expression %q takes more than %v", r.String(), budget.MatchTimeout)
 	}
 	return dst, len(text)
 }

@@ -1,6 +1,10 @@
 package split
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
+)
 
 // Walk applies the steps of a pre-tokenizer. It may be reused.
 type Walk struct {
@@ -14,9 +18,14 @@ func NewWalk(steps []Step) *Walk { return &Walk{steps, make([]Pieces, len(steps)
 // maxKeptPieces is the largest number of pieces whose memory a step keeps.
 const maxKeptPieces = 1 << 12
 
-// Words calls emit with the words of text, in order. first means that text starts
-// the input.
-func (w *Walk) Words(text string, first bool, emit func(word string)) { w.from(0, text, first, emit) }
+// Words calls emit with the words of text, in order, until the budget is spent. first
+// means that text starts the input.
+func (w *Walk) Words(b *budget.Budget, text string, first bool, emit func(word string)) {
+	for i := range w.levels {
+		w.levels[i].Budget = b
+	}
+	w.from(0, text, first, emit)
+}
 
 // from applies the steps from step i on.
 func (w *Walk) from(i int, text string, first bool, emit func(string)) {
@@ -31,7 +40,7 @@ func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 		text = s.mark(text, first)
 	}
 	level := &w.levels[i]
-	for from := 0; from < len(text); {
+	for from := 0; from < len(text) && level.Budget.Err() == nil; {
 		level.List = level.List[:0]
 		from = w.steps[i].Split(text, from, level)
 		for _, part := range level.List {
@@ -46,6 +55,7 @@ func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 func (w *Walk) Forget() bool {
 	for i := range w.levels {
 		level := &w.levels[i]
+		level.Budget = nil
 		if cap(level.List) > maxKeptPieces || cap(level.found) > maxKeptPieces {
 			return false
 		}

@@ -4,18 +4,21 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 )
 
 // Decoding changes the pieces of ids, in place if possible.
-type Decoding func(pieces []string) []string
+type Decoding func(b *budget.Budget, pieces []string) []string
 
 // Decoder is a list of decodings. Their result is joined.
 type Decoder []Decoding
 
-// Text returns the text of pieces, which it may change.
-func (d Decoder) Text(pieces []string) string {
+// Text returns the text of pieces, which it may change. If the budget is spent, the text
+// lacks changes.
+func (d Decoder) Text(b *budget.Budget, pieces []string) string {
 	for _, step := range d {
-		pieces = step(pieces)
+		pieces = step(b, pieces)
 	}
 	return strings.Join(pieces, "")
 }
@@ -31,7 +34,7 @@ func ByteOf(piece string) (byte, bool) {
 
 // BytePieces replaces consecutive pieces of bytes by the text that they encode or,
 // if they are not valid UTF-8, by a U+FFFD for each byte.
-func BytePieces(pieces []string) []string {
+func BytePieces(_ *budget.Budget, pieces []string) []string {
 	out := pieces[:0]
 	var row []byte
 	flush := func() {
@@ -59,13 +62,17 @@ func BytePieces(pieces []string) []string {
 }
 
 // Fuse joins all pieces into one.
-func Fuse(pieces []string) []string { return []string{strings.Join(pieces, "")} }
+func Fuse(_ *budget.Budget, pieces []string) []string { return []string{strings.Join(pieces, "")} }
 
 // Each applies a step to each piece.
 func Each(step Step) Decoding {
-	return func(pieces []string) []string {
+	return func(b *budget.Budget, pieces []string) []string {
+		size := 0
 		for i, p := range pieces {
-			pieces[i] = step(p)
+			pieces[i] = step(b, p)
+			if size += len(pieces[i]); !b.Holds(size) {
+				break
+			}
 		}
 		return pieces
 	}
@@ -74,7 +81,7 @@ func Each(step Step) Decoding {
 // StripChar removes up to start occurrences of content from the beginning of each
 // piece and up to stop from its end.
 func StripChar(content string, start, stop int) Decoding {
-	return Each(func(p string) string {
+	return Each(func(_ *budget.Budget, p string) string {
 		for i := 0; i < start && strings.HasPrefix(p, content); i++ {
 			p = p[len(content):]
 		}
@@ -88,7 +95,7 @@ func StripChar(content string, start, stop int) Decoding {
 // Metaspace replaces marks by spaces. If text is prefixed with a mark, it removes
 // those of the first piece.
 func Metaspace(mark string, prefixed bool) Decoding {
-	return func(pieces []string) []string {
+	return func(_ *budget.Budget, pieces []string) []string {
 		for i, p := range pieces {
 			space := " "
 			if i == 0 && prefixed {
@@ -101,4 +108,4 @@ func Metaspace(mark string, prefixed bool) Decoding {
 }
 
 // Spaced joins pieces with spaces.
-func Spaced(pieces []string) []string { return []string{strings.Join(pieces, " ")} }
+func Spaced(_ *budget.Budget, pieces []string) []string { return []string{strings.Join(pieces, " ")} }

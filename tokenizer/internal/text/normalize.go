@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
@@ -31,7 +32,7 @@ func newNormalizer(form norm.Form) *normalizer {
 
 // apply normalizes text. Text that is normal in the newer Unicode of norm is so in
 // the older one.
-func (form *normalizer) apply(text string) string {
+func (form *normalizer) apply(_ *budget.Budget, text string) string {
 	if form.IsNormalString(text) {
 		return text
 	}

@@ -6,19 +6,22 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
 // Step changes text before it is split into words.
-type Step func(text string) string
+type Step func(b *budget.Budget, text string) string
 
 // Steps are applied in order.
 type Steps []Step
 
-// Apply applies all steps.
-func (s Steps) Apply(text string) string {
+// Apply applies all steps. It stops when the budget is spent.
+func (s Steps) Apply(b *budget.Budget, text string) string {
 	for _, step := range s {
-		text = step(text)
+		if text = step(b, text); !b.Holds(len(text)) {
+			return text
+		}
 	}
 	return text
 }
@@ -30,7 +33,7 @@ func Form(form norm.Form) Step {
 
 // Prepend returns a step that puts prefix before non-empty text.
 func Prepend(prefix string) Step {
-	return func(text string) string {
+	return func(_ *budget.Budget, text string) string {
 		if text == "" {
 			return ""
 		}
@@ -40,29 +43,29 @@ func Prepend(prefix string) Step {
 
 // Replace returns a step that replaces the ranges that find returns, each a start
 // and an end, ascending and not overlapping.
-func Replace(find func(text string) [][2]int, with string) Step {
-	return func(text string) string {
-		found := find(text)
-		if len(found) == 0 {
+func Replace(find func(b *budget.Budget, text string) [][2]int, with string) Step {
+	return func(b *budget.Budget, text string) string {
+		found := find(b, text)
+		if len(found) == 0 || !b.Holds(len(text)+len(found)*len(with)) {
 			return text
 		}
-		var b strings.Builder
-		b.Grow(len(text) + len(found)*len(with))
+		var out strings.Builder
+		out.Grow(len(text) + len(found)*len(with))
 		done := 0
 		for _, m := range found {
-			b.WriteString(text[done:m[0]])
-			b.WriteString(with)
+			out.WriteString(text[done:m[0]])
+			out.WriteString(with)
 			done = m[1]
 		}
-		b.WriteString(text[done:])
-		return b.String()
+		out.WriteString(text[done:])
+		return out.String()
 	}
 }
 
 // Strip returns a step that removes white space from the ends.
 func Strip(left, right bool) Step {
 	space := ucd.Space().Has
-	return func(text string) string {
+	return func(_ *budget.Budget, text string) string {
 		if left {
 			text = strings.TrimLeftFunc(text, space)
 		}
@@ -76,7 +79,7 @@ func Strip(left, right bool) Step {
 // StripAccents returns a step that removes combining marks.
 func StripAccents() Step {
 	accents := ucd.Accents()
-	return func(text string) string {
+	return func(_ *budget.Budget, text string) string {
 		return mapRunes(text, func(b *strings.Builder, c rune) {
 			if !accents.Has(c) {
 				b.WriteRune(c)
@@ -89,7 +92,7 @@ func StripAccents() Step {
 // independently.
 func Lowercase() Step {
 	lower := ucd.Lowercase()
-	return func(text string) string {
+	return func(_ *budget.Budget, text string) string {
 		return mapRunes(text, func(b *strings.Builder, c rune) {
 			if c == 'İ' { // the only character that becomes two
 				b.WriteString("i\u0307")
@@ -119,7 +122,7 @@ func mapRunes(text string, each func(*strings.Builder, rune)) string {
 }
 
 // Squeeze removes spaces from the ends and collapses runs of spaces.
-func Squeeze(text string) string {
+func Squeeze(_ *budget.Budget, text string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(text, " ") {
 		if word == "" {
