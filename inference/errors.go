@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 )
 
 // Errors that callers branch on. Any other error of an instance is an infrastructure fault:
@@ -19,6 +20,27 @@ var (
 	// ErrNoInstance reports that too few instances have served for too long.
 	ErrNoInstance = errors.New("too few instances serve")
 )
+
+// BusyError reports that an instance accepts no work for now. It is no fault of the
+// instance or the request.
+type BusyError struct {
+	After time.Duration // as the instance asks; 0 if it does not
+	Err   error
+}
+
+func (e *BusyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// Rest returns how long to send the instance no work: After, at most a minute, or a second
+// if the instance does not say.
+func (e *BusyError) Rest() time.Duration {
+	if e.After <= 0 {
+		return time.Second
+	}
+	return min(e.After, time.Minute)
+}
 
 // MaxResponses is the largest N of a request.
 const MaxResponses = 1 << 16

@@ -168,7 +168,7 @@ func together(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return context.Cause(ctx)
 }
 
-// complete posts a completion request. each gets each answer as it arrives.
+// complete posts a completion request once. each gets each answer as it arrives.
 func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, each func(a *completions.Answer) error) error {
 	const path = "/v1/completions"
 	data, err := json.Marshal(body)
@@ -191,10 +191,10 @@ func (c *client) complete(ctx context.Context, body *completions.Request, limit 
 	k := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
 	if body.StreamChoices {
 		k.Each = read
-		return c.http.Do(ctx, k, nil)
+		return c.http.Once(ctx, k, nil)
 	}
 	var whole json.RawMessage
-	if err := c.http.Do(ctx, k, &whole); err != nil {
+	if err := c.http.Once(ctx, k, &whole); err != nil {
 		return err
 	}
 	return read(whole)

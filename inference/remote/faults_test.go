@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -201,15 +202,67 @@ func (largeWeights) WriteSafetensors(w io.Writer) error {
 	return nil
 }
 
+// A busy server's refusal of a request goes to the caller, with the time for which the
+// server asks. A publish waits and tries again.
 func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, kind := range allKinds() {
+			f := newFake(t, kind)
+			inst := f.dial()
+			in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(http.TimeFormat) }
+			for name, c := range map[string]struct {
+				status int
+				after  string
+				body   string
+				want   time.Duration // 0 if the server is not busy
+			}{
+				"seconds":          {429, "7", "", 7 * time.Second},
+				"date":             {429, in(20 * time.Second), "", 20 * time.Second},
+				"past":             {429, in(-20 * time.Second), "", time.Second},
+				"too long":         {429, "86400", "", time.Minute},
+				"distant date":     {429, in(1000 * time.Hour), "", time.Minute},
+				"none":             {429, "", "", time.Second},
+				"not a time":       {429, "soon", "", time.Second},
+				"negative":         {429, "-3", "", time.Second},
+				"unavailable":      {503, "7", "", 7 * time.Second},
+				"unavailable now":  {503, "", "", 0},
+				"draining":         {503, "7", `{"error":{"message":"drains","type":"draining"}}`, 0},
+				"without weights":  {503, "7", `{"error":{"message":"no weights yet","type":"unavailable"}}`, 0},
+				"internal failure": {500, "7", "", 0},
+			} {
+				f.set(func() {
+					f.fault = on(samples(kind), func(w http.ResponseWriter, _ *http.Request) {
+						w.Header().Set("Retry-After", c.after)
+						w.WriteHeader(c.status)
+						_, _ = io.WriteString(w, c.body)
+					})
+				})
+				start := time.Now()
+				_, err := inst.Generate(t.Context(), request(1))
+				require.ErrorContains(t, err, fmt.Sprint("status ", c.status), name)
+				require.Zero(t, time.Since(start), name)
+				var busy *inference.BusyError
+				require.Equal(t, c.want > 0, errors.As(err, &busy), "%s: %v", name, err)
+				if c.want > 0 {
+					require.Equal(t, c.want, busy.Rest(), name)
+				}
+			}
+			_ = inst.Close()
+		}
+	})
+}
+
+// A publish waits for a busy server, up to a number of pauses.
+func TestPublishWaitsForBusyServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, SGLang)
 		inst := f.dial()
-		full := 3
+		full := 0
 		f.set(func() {
 			f.fault = func(w http.ResponseWriter, r *http.Request) bool {
-				if r.URL.Path != "/generate" || full == 0 {
+				if r.Method != http.MethodPost || full == 0 {
 					return false
 				}
 				full--
@@ -218,12 +271,13 @@ func TestRetryAfter(t *testing.T) {
 				return true
 			}
 		})
+		full = 3
 		start := time.Now()
-		_, err := inst.Generate(t.Context(), request(1))
+		_, err := inst.Publish(t.Context(), fakeWeights{1, 1})
 		require.NoError(t, err)
 		require.Equal(t, 21*time.Second, time.Since(start))
 		full = 100
-		_, err = inst.Generate(t.Context(), request(1))
+		_, err = inst.Publish(t.Context(), fakeWeights{2, 2})
 		require.ErrorContains(t, err, "status 429")
 		require.Equal(t, 100-transport.MaxPauses-1, full)
 	})

@@ -227,7 +227,7 @@ func (s *sglang) sampler(want string) publish.Sampler {
 		}
 		var raw json.RawMessage
 		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body, Limit: completions.BodyLimit(&req, limit), Long: true}
-		if err := s.http.Do(ctx, k, &raw); err != nil {
+		if err := s.http.Once(ctx, k, &raw); err != nil {
 			return nil, err
 		}
 		out, unlabelled, err := decodeSGLang(raw, &req, limit, want)

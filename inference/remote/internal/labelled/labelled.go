@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
@@ -103,7 +104,7 @@ func (s *Server) Publish(ctx context.Context, w inference.Weights,
 		return "", err
 	}
 	if s.cfg.Canary != nil {
-		if seen, err = s.cfg.Canary.Look(ctx, w.Version(), seen, sample); err != nil {
+		if seen, err = s.cfg.Canary.Look(ctx, w.Version(), seen, patiently(sample)); err != nil {
 			return "", err
 		}
 	}
@@ -111,6 +112,17 @@ func (s *Server) Publish(ctx context.Context, w inference.Weights,
 	defer s.mu.Unlock()
 	s.version, s.label, s.seen = w.Version(), publish.Label(w), seen
 	return w.Checksum(), nil
+}
+
+// patiently returns sample, repeated while the server is busy.
+func patiently(sample publish.Sampler) publish.Sampler {
+	return func(ctx context.Context, req inference.Request, limit int) (out []inference.Completion, err error) {
+		err = transport.Patiently(ctx, func() error {
+			out, err = sample(ctx, req, limit)
+			return err
+		})
+		return out, err
+	}
 }
 
 // resume continues aborted responses from where they ended. It misses a stop string that

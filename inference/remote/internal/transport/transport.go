@@ -1,5 +1,5 @@
 // Package transport makes HTTP calls to one inference server. It ends calls that stall
-// and retries calls that a busy server postpones.
+// and repeats calls that a busy server postpones.
 package transport
 
 import (
@@ -27,7 +27,6 @@ const (
 	LargeBody = 1 << 30
 	// MaxPauses is the maximum number of pauses that a busy server may request per call.
 	MaxPauses = 5
-	maxPause  = time.Minute // limit of each
 	// idle is how long an unused connection is kept. vLLM and SGLang close one after 5
 	// seconds, which fails a call sent at that moment.
 	idle = 4 * time.Second
@@ -42,7 +41,6 @@ type StatusError struct {
 	call   string
 	text   string // the server's message
 	kind   string // the server's error.type, if any
-	after  time.Duration
 }
 
 func (e *StatusError) Error() string {
@@ -152,28 +150,39 @@ func (c *Client) Command(ctx context.Context, path string) error {
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: path, Body: []byte{}, Long: true}, nil)
 }
 
-// Do makes one call. It retries status 429 after the pause that the server requests.
+// Do makes one call. If the server is busy, Do repeats the call after the pause that the
+// server asks for.
 func (c *Client) Do(ctx context.Context, k Call, out any) error {
+	if k.Stream != nil {
+		return c.Once(ctx, k, out)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
+	defer stop()
+	return Patiently(ctx, func() error { return c.Once(ctx, k, out) })
+}
+
+// Patiently repeats do, up to MaxPauses times, while it returns an *inference.BusyError.
+func Patiently(ctx context.Context, do func() error) error {
 	for pause := 0; ; pause++ {
-		err := c.exchange(ctx, k, out)
-		var full *StatusError
-		if !errors.As(err, &full) || full.Status != http.StatusTooManyRequests || full.after == 0 || pause == MaxPauses || k.Stream != nil {
+		err := do()
+		var busy *inference.BusyError
+		if !errors.As(err, &busy) || pause == MaxPauses {
 			return err
 		}
-		t := time.NewTimer(min(full.after, maxPause))
+		t := time.NewTimer(busy.Rest())
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-		case <-c.ctx.Done():
-		}
-		t.Stop()
-		if ctx.Err() != nil || c.ctx.Err() != nil {
+			t.Stop()
 			return err
 		}
 	}
 }
 
-func (c *Client) exchange(ctx context.Context, k Call, out any) error {
+// Once makes one call. The error of a busy server is an *inference.BusyError.
+func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
@@ -245,7 +254,7 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	case int64(len(data)) > limit:
 		return nil, fmt.Errorf("%s %s: %w: body has more than %d bytes", k.Method, k.Path, ErrBody, limit)
 	case resp.StatusCode != http.StatusOK:
-		return nil, newStatusError(k, resp, data)
+		return nil, refusal(k, resp, data)
 	}
 	return data, nil
 }
@@ -308,14 +317,35 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 	}
 }
 
-// newStatusError reads the message of a refusal in OpenAI's shape or from a plain field
-// of one of the names in use.
-func newStatusError(k Call, resp *http.Response, data []byte) error {
+// refusal returns the error of an answer whose status is not 200.
+func refusal(k Call, resp *http.Response, data []byte) error {
 	e := Refusal(k.Method+" "+k.Path, resp.StatusCode, data)
-	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && s > 0 {
-		e.after = time.Duration(min(s, 3600)) * time.Second
+	after := resp.Header.Get("Retry-After")
+	switch {
+	case e.Status == http.StatusTooManyRequests:
+	case e.Status == http.StatusServiceUnavailable && after != "" && e.kind != "draining" && e.kind != "unavailable":
+		// The two excepted kinds are easyrl's: such a server needs weights or does not return.
+	default:
+		return e
 	}
-	return e
+	return &inference.BusyError{After: retryAfter(after, resp.Header.Get("Date")), Err: e}
+}
+
+// retryAfter returns the pause that a Retry-After header asks for, in seconds or as a date,
+// or 0. date is the server's time.
+func retryAfter(header, date string) time.Duration {
+	if s, err := strconv.Atoi(header); err == nil {
+		return time.Duration(min(max(s, 0), 3600)) * time.Second
+	}
+	until, err := http.ParseTime(header)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(date)
+	if err != nil {
+		now = time.Now()
+	}
+	return max(until.Sub(now), 0)
 }
 
 // Refusal returns the error of a body that refuses a call with a status. name is the
