@@ -88,6 +88,9 @@ func (f *Fleet) apply() {
 		gen, inst := f.gen, f.instances[p.Instance]
 		gen.reads.Go(func() { gen.mend(inst, p) })
 	}
+	for _, r := range e.Rests {
+		f.calls.Go(func() { rest(f, r) })
+	}
 	for _, h := range e.Idle {
 		if idle := f.idle[h]; idle != nil {
 			close(idle)

@@ -57,6 +57,9 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 	}
 	event := control.InstanceEvent{ID: e.ID, From: e.From.String(), To: e.To.String()}
 	switch {
+	case e.Waits:
+		a.notes.Say(notice.Warning, "%s", oneLine(e.String()))
+		return
 	case e.ID == "":
 		kind := notice.Progress
 		event = control.InstanceEvent{}

@@ -17,13 +17,14 @@ type Effects struct {
 	Refusals []Refusal // requests that left the queue without an instance
 	Orders   []Order   // publishes to start
 	Probes   []Probe   // probes to start
+	Rests    []Rest    // instances that get no work for a time
 	Idle     []Handle  // draining or removed instances to release: their last request has ended
 }
 
 // reset empties e and keeps its memory.
 func (e *Effects) reset() {
 	e.Events, e.Grants, e.Refusals = e.Events[:0], e.Grants[:0], e.Refusals[:0]
-	e.Orders, e.Probes, e.Idle = e.Orders[:0], e.Probes[:0], e.Idle[:0]
+	e.Orders, e.Probes, e.Rests, e.Idle = e.Orders[:0], e.Probes[:0], e.Rests[:0], e.Idle[:0]
 }
 
 // Grant assigns a request to an instance. Machine.Settle ends it, or Machine.Leave if the
@@ -76,6 +77,12 @@ type Probe struct {
 	Instance   Handle
 	generation int64 // number of the fleet's publish
 	m          *member
+}
+
+// Rest asks the caller to call Machine.Rested after a time.
+type Rest struct {
+	Instance Handle
+	For      time.Duration
 }
 
 // Next says how a request continues after one of its calls.

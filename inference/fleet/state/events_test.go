@@ -45,6 +45,8 @@ func (w *world) step() bool {
 		w.leave()
 	case op == 30:
 		w.part()
+	case op == 31 && w.pick(2) == 0:
+		w.rest()
 	default:
 		w.now = w.now.Add([]time.Duration{time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Hour}[w.pick(256)*5/256])
 	}
@@ -116,6 +118,8 @@ func (w *world) settle(how int) {
 		o.Err = fmt.Errorf("watchdog: %w", ErrStuck)
 	case how%64 == 20:
 		o.Abandoned = true
+	case how%32 >= 24:
+		o.Err = &inference.BusyError{After: time.Duration(how) * time.Second, Err: errors.New("429")}
 	}
 	w.finish(c, o)
 }
@@ -152,6 +156,13 @@ func (w *world) finish(c *sent, o Outcome) {
 
 // fault checks the verdict on a try that failed on h.
 func (w *world) fault(q *asked, h *host, v Verdict, err error) {
+	if busy := new(inference.BusyError); errors.As(err, &busy) {
+		w.must(v.Next == Retry && v.Pause == 0, "a busy instance gives verdict %d", v.Next)
+		w.must(h.left || w.closed || h.state == Draining || w.s.health.get(h.handle).rests.After(w.now), "%s is busy and does not rest", h.name)
+		q.phase = paused
+		w.rested++
+		return
+	}
 	if !errors.Is(err, inference.ErrStale) {
 		q.faults++
 	}
@@ -181,6 +192,18 @@ func (w *world) hedge() {
 	c.q.avoids = 0 // a hedge may go to the instance that last failed the request
 	w.grant(c.q, second)
 	c.q.avoids = avoids
+}
+
+// rest tells the machine that an instance's time to rest may be over.
+func (w *world) rest() {
+	if len(w.rests) == 0 {
+		return
+	}
+	at := w.pick(len(w.rests))
+	r := w.rests[at]
+	w.rests = append(w.rests[:at:at], w.rests[at+1:]...)
+	w.now = w.now.Add(r.For)
+	w.s.Rested(w.now, r.Instance)
 }
 
 func (w *world) look() {
@@ -338,7 +361,9 @@ func (w *world) start(name string, n int) {
 // calm adds instances that serve, answers everything and checks that each request ends.
 func (w *world) calm() {
 	w.start("calm-", w.cfg.MinServing)
-	for len(w.calls) > 0 || w.one(paused) != nil {
+	for len(w.calls) > 0 || w.one(paused) != nil || len(w.rests) > 0 {
+		w.rest()
+		w.check()
 		w.enqueue(w.one(paused))
 		w.check()
 		w.settle(1)
@@ -397,7 +422,7 @@ func randomEvents(seed uint64) []byte {
 func TestMachineUnderRandomEvents(t *testing.T) {
 	t.Parallel()
 	verdicts := map[Next]int{}
-	hedges := 0
+	hedges, rested := 0, 0
 	for seed := range uint64(sequences) {
 		w := newWorld(t, randomEvents(seed))
 		w.logf("seed %d, %+v", seed, w.cfg)
@@ -406,9 +431,11 @@ func TestMachineUnderRandomEvents(t *testing.T) {
 			verdicts[next] += n
 		}
 		hedges += w.hedges
+		rested += w.rested
 	}
-	t.Logf("%d hedges; verdicts %v", hedges, verdicts)
+	t.Logf("%d hedges, %d times busy; verdicts %v", hedges, rested, verdicts)
 	require.Greater(t, hedges, sequences/2)
+	require.Greater(t, rested, sequences/4)
 	for _, next := range []Next{Pending, Answered, Cancelled, Failed, Retry} {
 		require.Greater(t, verdicts[next], sequences/20, "verdict %d", next)
 	}

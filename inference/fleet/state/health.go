@@ -27,10 +27,12 @@ func (h Health) String() string {
 }
 
 // Event is a change of an instance's state. Err is the cause, if known. An event without ID
-// is about the fleet: with Err, too few instances serve; without, enough serve again.
+// is about the fleet: with Err, too few instances serve; without, enough serve again. If
+// Waits is set, Err says what requests wait for, and nothing has changed.
 type Event struct {
 	ID       string
 	From, To Health
+	Waits    bool
 	Err      error
 }
 

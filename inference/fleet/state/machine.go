@@ -24,7 +24,6 @@ type Machine struct {
 	effects Effects
 	health  *supervisor
 	queue   *queue
-	invalid int64
 }
 
 // New returns a machine without instances or weights. cfg must be valid.
@@ -134,38 +133,20 @@ func (s *Machine) Hedge(now time.Time, g Grant) (Grant, bool) {
 func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 	s.health.give(now, g.m, g.Request)
 	s.health.settle(now, g.m, g.epoch, &o)
-	v := s.decide(now, g, &o)
+	v := s.queue.decide(now, g, &o)
 	s.queue.dispatch(now)
 	return v
 }
 
-// decide returns the verdict on the request of g. The first good answer counts. A request
-// is invalid if two instances say so, or the only one does.
-func (s *Machine) decide(now time.Time, g Grant, o *Outcome) Verdict {
-	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
-	if g.try != r.try || r.decided {
-		return Verdict{}
+// Rested ends a Rest, unless the instance has since asked for more time.
+func (s *Machine) Rested(now time.Time, h Handle) {
+	m := s.health.get(h)
+	if m == nil || m.rests.IsZero() || now.Before(m.rests) {
+		return
 	}
-	r.running--
-	if o.Err != nil && !invalid && r.running > 0 {
-		return Verdict{}
-	}
-	r.decided = true
-	switch {
-	case o.Err == nil:
-		if r.refused.m != nil { // another instance has since answered what it refused
-			s.health.blame(now, r.refused.m, r.refused.epoch, r.refused.err)
-		}
-		return Verdict{Next: Answered}
-	case o.Abandoned:
-		return Verdict{Next: Cancelled}
-	case invalid && (r.refused.m != nil && r.refused.m != g.m || !s.health.hasOthers(g.m)):
-		s.invalid++
-		return Verdict{Next: Failed, Err: fmt.Errorf("generate on %s: %w", g.m.name, o.Err)}
-	case invalid:
-		r.refused = refusal{g.m, g.epoch, o.Err}
-	}
-	return r.next(&s.cfg, g.m, o.Err)
+	m.rests = time.Time{}
+	s.health.place(m)
+	s.queue.dispatch(now)
 }
 
 // Begin makes version the current version of the weights. No instance holds it yet. Queued

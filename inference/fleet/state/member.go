@@ -11,14 +11,16 @@ type member struct {
 
 	at         int // position in the heap of ready members
 	health     Health
-	capacity   int    // as of joining, or of its last weights
-	version    int64  // set by the last verified publish
-	sum        string // of that version
-	epoch      int64  // verified publishes so far
-	publishErr error  // of the last publish
-	failures   int    // in a row
-	restarts   int    // falls from service
-	mending    int64  // generation whose probes are running, 0 if none
+	capacity   int       // as of joining, or of its last weights
+	version    int64     // set by the last verified publish
+	sum        string    // of that version
+	epoch      int64     // verified publishes so far
+	publishErr error     // of the last publish
+	failures   int       // in a row
+	restarts   int       // falls from service
+	noted      time.Time // when a wait for it was last reported
+	rests      time.Time // until when it asked for no work; zero if it did not
+	mending    int64     // generation whose probes are running, 0 if none
 
 	requests  int   // outstanding
 	responses int   // outstanding
@@ -45,11 +47,13 @@ func (m *member) serves() bool { return m.health == Healthy || m.health == Suspe
 // mayReturn reports whether a publish can make m serve.
 func (m *member) mayReturn() bool { return m.health != Draining && m.health != Retired }
 
-// hasRoom reports whether m may take another request: fewer of its responses are growing
-// than its capacity plus the share ahead of it. With a share ahead it may have a second
+// hasRoom reports whether m may take another request: it does not rest, and fewer of its
+// responses are growing than its capacity plus the share ahead of it. With a share ahead it may have a second
 // request of any size, which fills slots as the first one ends.
 func (m *member) hasRoom(share, ahead float64) bool {
 	switch {
+	case !m.rests.IsZero():
+		return false
 	case m.requests == 0:
 		return true
 	case m.health != Healthy:

@@ -83,7 +83,7 @@ func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned boo
 		return
 	case first && !abandoned:
 		if m.health == Stale {
-			h.report(Event{m.name, Stale, Stale, err})
+			h.report(Event{ID: m.name, From: Stale, To: Stale, Err: err})
 		}
 		h.fall(now, m, Stale, err)
 	case m.health != Dead:

@@ -2,6 +2,7 @@ package state
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ type queue struct {
 	prefixes prefixes
 	retries  int64
 	hedges   int64
+	invalid  int64
 }
 
 // enqueue queues r and returns how long it may wait before the next Look.
@@ -91,7 +93,7 @@ func (q *queue) leave(now time.Time, r *Request) {
 		q.drop(r)
 	case r.running > 0 && !r.decided:
 		r.running, r.decided = 0, true
-		if r.try > 1 {
+		if r.retried {
 			q.retries--
 		}
 		q.health.give(now, r.on, r)
@@ -113,7 +115,8 @@ func (q *queue) dispatch(now time.Time) {
 			continue
 		}
 		q.drop(r)
-		if r.try++; r.try > 1 {
+		r.try++
+		if r.retried = r.try > 1 && !r.rested; r.retried {
 			q.retries++
 		}
 		r.on, r.running, r.decided = m, 0, false
@@ -163,4 +166,33 @@ func (q *queue) hedge(now time.Time, g Grant) (Grant, bool) {
 	}
 	q.hedges++
 	return q.book(now, second, r), true
+}
+
+// decide returns the verdict on the request of g. The first good answer counts. A request
+// is invalid if two instances say so, or the only one does.
+func (q *queue) decide(now time.Time, g Grant, o *Outcome) Verdict {
+	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
+	if g.try != r.try || r.decided {
+		return Verdict{}
+	}
+	r.running--
+	if o.Err != nil && !invalid && r.running > 0 {
+		return Verdict{}
+	}
+	r.decided = true
+	switch {
+	case o.Err == nil:
+		if r.refused.m != nil { // another instance has since answered what it refused
+			q.health.blame(now, r.refused.m, r.refused.epoch, r.refused.err)
+		}
+		return Verdict{Next: Answered}
+	case o.Abandoned:
+		return Verdict{Next: Cancelled}
+	case invalid && (r.refused.m != nil && r.refused.m != g.m || !q.health.hasOthers(g.m)):
+		q.invalid++
+		return Verdict{Next: Failed, Err: fmt.Errorf("generate on %s: %w", g.m.name, o.Err)}
+	case invalid:
+		r.refused = refusal{g.m, g.epoch, o.Err}
+	}
+	return r.next(q.cfg, g.m, o.Err)
 }

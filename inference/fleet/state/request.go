@@ -24,6 +24,8 @@ type Request struct {
 	running int           // calls of the current try
 	decided bool          // the current try has a verdict
 
+	rested  bool    // the last instance was busy: the next try is not a retry
+	retried bool    // the current try is counted as a retry
 	failed  int     // tries that count
 	avoid   *member // member that failed it last
 	last    error
@@ -51,6 +53,11 @@ func (r *Request) work() int64 { return int64(r.responses) * int64(r.maxTokens) 
 
 // next returns the verdict on r after a failed try on m.
 func (r *Request) next(cfg *Config, m *member, err error) Verdict {
+	var busy *inference.BusyError
+	if r.rested = errors.As(err, &busy); r.rested {
+		r.last = instanceFault(m, err)
+		return Verdict{Next: Retry, Err: r.last}
+	}
 	if !errors.Is(err, inference.ErrStale) {
 		r.failed++
 	}

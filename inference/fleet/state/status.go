@@ -6,7 +6,7 @@ import "time"
 type InstanceStatus struct {
 	ID          string
 	State       Health
-	Shown       string // State in words, or UPDATING or DRAINED
+	Shown       string // State in words, or UPDATING, DRAINED or RESTING
 	Version     int64  // of the weights set by the last verified publish
 	Capacity    int
 	Requests    int           // outstanding
@@ -36,7 +36,7 @@ type Status struct {
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
 		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),
-		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.invalid, Busy: s.health.removed,
+		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.health.removed,
 	}
 	if s.health.closed {
 		return st
@@ -54,6 +54,7 @@ func (s *Machine) Status(now time.Time) Status {
 const (
 	Updating = "UPDATING" // STALE only because the current weights are on their way
 	Drained  = "DRAINED"  // DRAINING without requests
+	Resting  = "RESTING"  // serves, but asked for no work for now
 )
 
 // shown returns m's state in words. version is the current one.
@@ -63,6 +64,8 @@ func (m *member) shown(version int64) string {
 		return Updating
 	case m.health == Draining && m.requests == 0:
 		return Drained
+	case m.serves() && !m.rests.IsZero():
+		return Resting
 	}
 	return m.health.String()
 }

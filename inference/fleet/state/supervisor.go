@@ -17,7 +17,8 @@ type supervisor struct {
 	version    int64 // of the current weights
 	generation int64 // publishes so far
 	floor      floor
-	stale      int64 // requests and responses refused for their version
+	noted      time.Time // when a rest of all members was last reported
+	stale      int64     // requests and responses refused for their version
 }
 
 // remove removes m from the fleet.
@@ -31,6 +32,7 @@ func (h *supervisor) remove(now time.Time, m *member) {
 // settle records the result of a call of m. epoch is that of the publish under which the
 // call was granted.
 func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
+	var busy *inference.BusyError
 	switch {
 	case o.Err == nil:
 		m.served++
@@ -44,9 +46,46 @@ func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
 	case errors.Is(o.Err, ErrStuck):
 		h.count(m, o.Err)
 		h.set(now, m, Retired, o.Err)
+	case errors.As(o.Err, &busy):
+		h.rest(now, m, busy)
 	case o.Abandoned || m.left || h.closed || errors.Is(o.Err, inference.ErrInvalid):
 	default:
 		h.blame(now, m, epoch, o.Err)
+	}
+}
+
+// rest gives m no work for as long as it asks.
+func (h *supervisor) rest(now time.Time, m *member, busy *inference.BusyError) {
+	d := busy.Rest()
+	until := now.Add(d)
+	if m.left || h.closed || !until.After(m.rests) {
+		return
+	}
+	m.rests = until
+	h.effects.Rests = append(h.effects.Rests, Rest{m.handle, d})
+	h.place(m)
+	if now.Sub(m.noted) >= noteEvery {
+		m.noted = now
+		h.note("%s rests for %v: %w", m.name, d, busy)
+	}
+	h.noteRests(now)
+}
+
+// noteRests reports if all members that serve rest.
+func (h *supervisor) noteRests(now time.Time) {
+	var first *member
+	for _, m := range h.all {
+		switch {
+		case !m.serves():
+		case m.rests.IsZero():
+			return
+		case first == nil || m.rests.Before(first.rests):
+			first = m
+		}
+	}
+	if first != nil && h.serving > 1 && now.Sub(h.noted) >= noteEvery {
+		h.noted = now
+		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name, first.rests.Sub(now))
 	}
 }
 
@@ -121,8 +160,16 @@ func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 	h.recount(m, served)
 	h.place(m)
 	h.moved = now
-	h.report(Event{m.name, from, to, cause})
+	h.report(Event{ID: m.name, From: from, To: to, Err: cause})
 	h.checkFloor(now)
+}
+
+// noteEvery limits the rate of notes on the same matter.
+const noteEvery = time.Minute
+
+// note reports what the fleet waits for.
+func (h *supervisor) note(format string, args ...any) {
+	h.report(Event{Waits: true, Err: fmt.Errorf(format, args...)})
 }
 
 func (h *supervisor) report(e Event) { h.effects.Events = append(h.effects.Events, e) }

@@ -34,6 +34,8 @@ type books struct {
 	calls      []*sent
 	orders     []Order
 	probes     []Probe
+	rests      []Rest
+	rested     int // calls of busy instances
 	verdicts   map[Next]int
 	hedges     int
 }
@@ -168,7 +170,7 @@ func (w *books) check() {
 	}
 	w.parting = nil
 	w.checkQueue(&e)
-	w.orders, w.probes = append(w.orders, e.Orders...), append(w.probes, e.Probes...)
+	w.orders, w.probes, w.rests = append(w.orders, e.Orders...), append(w.probes, e.Probes...), append(w.rests, e.Rests...)
 	for _, h := range e.Idle {
 		i := w.host(h)
 		w.must(i.state == Draining && i.requests == 0, "instance %s is idle: %+v", i.name, i)
@@ -179,6 +181,9 @@ func (w *books) check() {
 // event tracks the states of the instances.
 func (w *books) event(e Event) {
 	w.logf("%s", e)
+	if e.Waits {
+		return
+	}
 	if e.ID == "" {
 		w.must(w.low == (e.Err == nil), "the fleet reports %v, and was low: %v", e.Err, w.low)
 		w.low = e.Err != nil
