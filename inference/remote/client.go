@@ -72,10 +72,8 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 		if err != nil && !errors.As(err, &refused) && !errors.Is(err, transport.ErrBody) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
-		if refused != nil && (refused.Status == 401 || refused.Status == 403) {
-			return Kind{}, fmt.Errorf("instance %s: GET %s: status %d. Set inference.token_file to the server's bearer token", c.url, m.path, refused.Status)
-		}
-		if refused != nil && refused.Status >= 500 { // the server is starting, or a proxy has no backend
+		// The server wants a token, is starting, or is a proxy without a backend.
+		if refused != nil && (refused.Status == 401 || refused.Status == 403 || refused.Status >= 500) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
 	}

@@ -318,7 +318,7 @@ func (f *fake) vllm(call string, body object) (any, int) {
 		f.paused = false
 		return object{"status": "resumed"}, 200
 	case "POST /reset_prefix_cache":
-		return "", 200
+		return object{"success": true}, 200
 	case "POST /collective_rpc":
 		args := body["args"].([]any)
 		if body["method"] == "easyrl_load" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"time"
 
@@ -24,7 +25,12 @@ type vllm struct {
 	// raw means that log-probabilities ignore the temperature, as with any
 	// --logprobs-mode other than processed_logprobs.
 	raw bool
+	// reset is the call that empties the prefix cache.
+	reset string
 }
+
+// vllmColdest is the lowest temperature above 0. vLLM samples a lower one at this one.
+const vllmColdest = 0.01
 
 // VLLM is the name of the kind of vLLM's server.
 const VLLM = "vllm"
@@ -37,7 +43,7 @@ func newVLLM(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	v := &vllm{client: c, held: c.labelled()}
+	v := &vllm{client: c, held: c.labelled(), reset: "/reset_prefix_cache"}
 	return v, v.readSettings(ctx)
 }
 
@@ -56,9 +62,14 @@ func (v *vllm) readSettings(ctx context.Context) error {
 			Model struct {
 				Logprobs string `json:"logprobs_mode"`
 			} `json:"model_config"`
+			// Transfer configures a cache outside the server; null without one.
+			Transfer map[string]any `json:"kv_transfer_config"`
 		} `json:"vllm_config"`
 	}
-	_ = v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
+	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
+	if err != nil || server.Config.Transfer != nil {
+		v.reset += "?reset_external=true" // which fails on some versions without such a cache
+	}
 	switch mode := server.Config.Model.Logprobs; mode {
 	case "", "processed_logprobs":
 	case "raw_logprobs":
@@ -78,8 +89,11 @@ func (v *vllm) readSettings(ctx context.Context) error {
 // Generate samples req. After each exchange it asks the worker extension whether the
 // published weights are still in place.
 func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
-	if t := req.Sampling.Temperature; v.raw && t != 0 && t != 1 {
+	switch t := req.Sampling.Temperature; {
+	case v.raw && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
+	case t > 0 && t < vllmColdest:
+		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmColdest)
 	}
 	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" {
@@ -226,9 +240,34 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s", rank, l, label)
 		}
 	}
-	// Caches outside the server may ignore the salt.
-	if err := v.http.Command(ctx, "/reset_prefix_cache?reset_external=true"); err != nil {
+	if err := v.forget(ctx); err != nil {
 		return err
 	}
 	return v.verify(ctx, label)
+}
+
+// forget empties the prefix cache, since caches outside the server may ignore the salt.
+// vLLM refuses while a request holds part of the cache, as an aborted one does for a moment.
+func (v *vllm) forget(ctx context.Context) error {
+	for wait := 50 * time.Millisecond; ; wait *= 2 {
+		var out struct {
+			Success *bool `json:"success"`
+		}
+		err := v.http.Do(ctx, transport.Call{Method: http.MethodPost, Path: v.reset, Body: []byte{}, Long: true}, &out)
+		switch {
+		case errors.Is(err, transport.ErrBody): // older servers answer with an empty body
+			return nil
+		case err != nil:
+			return err
+		case out.Success == nil || *out.Success:
+			return nil
+		case wait > v.cfg.Stall:
+			return fmt.Errorf("POST %s: success is false, expected true: a request holds part of the prefix cache", v.reset)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }

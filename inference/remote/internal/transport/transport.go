@@ -44,10 +44,14 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	if e.text == "" {
-		return fmt.Sprintf("%s: status %d", e.call, e.Status)
+	out := fmt.Sprintf("%s: status %d", e.call, e.Status)
+	if e.text != "" {
+		out += ": " + e.text
 	}
-	return fmt.Sprintf("%s: status %d: %s", e.call, e.Status, e.text)
+	if e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden {
+		out += ". Set inference.token_file to the server's bearer token"
+	}
+	return out
 }
 
 // Is maps the status to the sentinels of package inference.
