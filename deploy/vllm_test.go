@@ -39,14 +39,31 @@ module("safetensors", safe_open=File)
 module("vllm")
 module("vllm.config", set_current_vllm_config=configure)
 
+class Layer:
+    def __init__(self, weights, tied=None):
+        self.weights = dict.fromkeys(weights, "0")
+        self.own = {name: object() for name in weights} | (tied.own if tied else {})
+        self.tied, self.packed, self.quant_method = tied, "0", self
+    def parameters(self, recurse): return self.own.values()
+    def process_weights_after_loading(self, layer): layer.packed = layer.tied.weights["a"]
+
 class Model:
-    def __init__(self): self.weights = {"a": "0", "b": "0"}
-    def named_parameters(self): return self.weights.items()
+    packed_modules_mapping = {"qk": ["q", "k"]}
+    def __init__(self):
+        self.body = Layer(["a", "x.qk.w"])
+        self.head = Layer([], self.body)
+    def modules(self): return [self, self.body, self.head]
+    def parameters(self, recurse): return []
+    def named_parameters(self): return self.body.weights.items()
     def load_weights(self, tensors):
         assert configured
-        seen = dict(tensors)
-        self.weights.update(seen)
-        return set(seen)
+        loaded = set()
+        for name, value in tensors:
+            name = name.replace(".q.", ".qk.").replace(".k.", ".qk.")
+            if name in self.body.weights and value != "skipped":
+                self.body.weights[name] = value
+                loaded.add(name)
+        return loaded
 
 class Old:
     def __init__(self): self.model = Model()
@@ -60,45 +77,67 @@ class New(Old):
 from easyrl_worker import EasyRL
 
 class Worker(EasyRL):
-    def __init__(self, runner, quantization):
+    def __init__(self, runner, quantization=None, stages=1):
         self.model_runner = runner
-        self.vllm_config = types.SimpleNamespace(model_config=types.SimpleNamespace(quantization=quantization))
+        self.vllm_config = types.SimpleNamespace(
+            model_config=types.SimpleNamespace(quantization=quantization),
+            parallel_config=types.SimpleNamespace(pipeline_parallel_size=stages))
 
-for name, worker in (("new", Worker(New(), "fp8")), ("old", Worker(Old(), None)), ("quantized", Worker(Old(), "fp8"))):
+for name, worker in (("new", Worker(New())), ("stages", Worker(New(), stages=2)), ("fp8", Worker(New(), "fp8")),
+                     ("old", Worker(Old())), ("old fp8", Worker(Old(), "fp8"))):
     print(name, repr(worker.easyrl_held()), sep="|")
-    for folder in sys.argv[1:]:
-        said = worker.easyrl_load(folder, "v1-x")
-        print(name, said, repr(worker.easyrl_held()), *worker.model_runner.model.weights.values(), sep="|")
+    for path in sys.argv[1:]:
+        said = worker.easyrl_load(path, "v1")
+        model = worker.model_runner.model
+        assert vars(model).keys() == {"body", "head"}
+        print(name, path.split("/")[-1], said.replace(path, "DIR"), repr(worker.easyrl_held()),
+              *model.body.weights.values(), model.head.packed, sep="|")
 `
 
-// The extension claims weights only once they are loaded, and reports failures.
+// The extension claims weights only once all are loaded and reports failures. It updates
+// a head that is tied to the embedding.
 func TestVLLMWorker(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")
 	}
-	folder := func(tensors string) string {
-		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(tensors), 0o600))
-		return dir
+	require.FileExists(t, "vllm/easyrl_worker.py") // for the test cache
+	dir := t.TempDir()
+	args := []string{"-c", workerScript}
+	for _, f := range []struct{ name, tensors string }{
+		{"whole", "a 1\nx.q.w 2\nx.k.w 3\n"}, {"none", ""}, {"part", "a 4\nx.q.w 5\n"},
+		{"skipped", "a skipped\nx.q.w 6\nx.k.w 7\n"}, {"more", "a 8\nx.q.w 9\nx.k.w 10\ny 11\n"},
+	} {
+		path := filepath.Join(dir, f.name)
+		require.NoError(t, os.Mkdir(path, 0o755))
+		args = append(args, path)
+		if f.tensors != "" {
+			require.NoError(t, os.WriteFile(filepath.Join(path, "model.safetensors"), []byte(f.tensors), 0o600))
+		}
 	}
-	whole, part, none := folder("a 1\nb 2\n"), folder("a 3\n"), t.TempDir()
-	cmd := exec.CommandContext(t.Context(), python, "-c", workerScript, whole, none, part) //nolint:gosec // of this test
+	cmd := exec.CommandContext(t.Context(), python, args...) //nolint:gosec // of this test
 	cmd.Env = append(os.Environ(), "PYTHONPATH=vllm", "PYTHONDONTWRITEBYTECODE=1")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	require.NoError(t, err, stderr.String())
-	file := filepath.Join(none, "model.safetensors")
-	missing := "FileNotFoundError: [Errno 2] No such file or directory: '" + file + "'"
-	require.Equal(t, strings.Join([]string{
-		"new|''", "new|v1-x|'v1-x'|1|2", "new|" + missing + "|''|1|2", "new|v1-x|'v1-x'|3|2",
-		"old|''", "old|v1-x|'v1-x'|1|2", "old|" + missing + "|''|1|2",
-		"old|ValueError: " + filepath.Join(part, "model.safetensors") + " lacks 1 of the model's tensors, such as b|''|3|2",
-		"quantized|''",
-		"quantized|ValueError: this vLLM cannot load new weights into a quantized model|''|0|0",
-		"quantized|ValueError: this vLLM cannot load new weights into a quantized model|''|0|0",
-		"quantized|ValueError: this vLLM cannot load new weights into a quantized model|''|0|0",
-	}, "\n"), strings.TrimSpace(string(out)))
+	const (
+		missing = "|FileNotFoundError: [Errno 2] No such file or directory: 'DIR/model.safetensors'|''|"
+		lacks   = "|ValueError: DIR/model.safetensors lacks 1 of the model's tensors, such as x.k.w|''|"
+		ignored = "|ValueError: vLLM did not load 1 of the tensors in DIR/model.safetensors, such as "
+		refused = "|ValueError: this vLLM cannot load new weights into a quantized model|''|0|0|0"
+	)
+	require.Equal(t, []string{
+		"new|''", "new|whole|v1|'v1'|1|3|1", "new|none" + missing + "1|3|1", "new|part" + lacks + "4|5|4",
+		"new|skipped" + ignored + "a|''|4|7|4", "new|more" + ignored + "y|''|8|10|8",
+		"stages|''", "stages|whole|v1|'v1'|1|3|1", "stages|none" + missing + "1|3|1", "stages|part" + lacks + "4|5|4",
+		"stages|skipped" + ignored + "a|''|4|7|4", "stages|more|v1|'v1'|8|10|8",
+		"fp8|''", "fp8|whole|v1|'v1'|1|3|1", "fp8|none" + missing + "1|3|1", "fp8|part|v1|'v1'|4|5|4",
+		"fp8|skipped|v1|'v1'|4|7|4", "fp8|more|v1|'v1'|8|10|8",
+		"old|''", "old|whole|v1|'v1'|1|3|1", "old|none" + missing + "1|3|1", "old|part" + lacks + "4|5|4",
+		"old|skipped" + ignored + "a|''|4|7|4", "old|more" + ignored + "y|''|8|10|8",
+		"old fp8|''", "old fp8|whole" + refused, "old fp8|none" + refused, "old fp8|part" + refused,
+		"old fp8|skipped" + refused, "old fp8|more" + refused,
+	}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }

@@ -39,32 +39,87 @@ def _load(worker, path: str) -> None:
     import torch
     from vllm.config import set_current_vllm_config
 
-    runner = worker.model_runner
+    runner, config = worker.model_runner, worker.vllm_config
+    model = runner.get_model()
+    parameters = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
     reload = getattr(runner, "reload_weights", None)
-    with set_current_vllm_config(worker.vllm_config):
+    with set_current_vllm_config(config), torch.inference_mode():
         # Pass tensors, not a path: the path would stay in the model's configuration and
         # depend on the load format that the server was started with.
         if reload and "weights_iterator" in inspect.signature(reload).parameters:
-            reload(weights_iterator=_tensors(path))
+            loaded = _reload(reload, model, path)
+        elif config.model_config.quantization is None:
+            loaded = model.load_weights(_tensors(path))
         else:
-            _load_in_place(runner.get_model(), worker.vllm_config.model_config, path)
+            raise ValueError("this vLLM cannot load new weights into a quantized model")
+        _process_tied(model)
+    if config.model_config.quantization is None:
+        whole = getattr(config.parallel_config, "pipeline_parallel_size", 1) == 1
+        _check(path, model, parameters, loaded, whole)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
-def _load_in_place(model, config, path: str) -> None:
-    """For vLLM without reload_weights(weights_iterator): unquantized models only."""
-    import torch
+def _reload(reload, model, path: str):
+    """Calls vLLM's reload and returns the names of the parameters that it loaded."""
+    loaded = None
+    load = model.load_weights
 
-    if config.quantization is not None:
-        raise ValueError("this vLLM cannot load new weights into a quantized model")
-    with torch.inference_mode():
-        loaded = model.load_weights(_tensors(path))
-    if loaded is None:
-        return  # the model does not report loaded names
-    missing = {name for name, _ in model.named_parameters()} - set(loaded)
-    if missing:
-        raise ValueError(f"{path} lacks {len(missing)} of the model's tensors, such as {min(missing)}")
+    def recorded(*args, **kwargs):
+        nonlocal loaded
+        loaded = load(*args, **kwargs)
+        return loaded
+
+    model.load_weights = recorded
+    try:
+        reload(weights_iterator=_tensors(path))
+    finally:
+        del model.load_weights
+    return loaded
+
+
+def _process_tied(model) -> None:
+    """Processes layers that use another layer's parameters, as after the first load.
+
+    A reload has no tensor for such a layer and skips it. A head tied to the embedding
+    would compute with the copy of the older weights that it packed for the CPU.
+    """
+    seen = set()
+    for layer in model.modules():
+        parameters = {id(p) for p in layer.parameters(recurse=False)}
+        process = getattr(getattr(layer, "quant_method", None), "process_weights_after_loading", None)
+        if process and parameters & seen:
+            process(layer)
+        seen |= parameters
+
+
+def _check(path: str, model, parameters: set, loaded, whole: bool) -> None:
+    """Raises an error unless the file and the parameters correspond and all were loaded.
+
+    whole is False if other workers hold parts of the model.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt", device="cpu") as f:
+        names = set(f.keys())
+    sources = {p: _sources(model, p) for p in parameters}
+    lacking = set().union(*sources.values()) - names
+    if lacking:
+        raise ValueError(f"{path} lacks {len(lacking)} of the model's tensors, such as {min(lacking)}")
+    loaded = parameters if loaded is None else set(loaded)  # not every model reports them
+    ignored = {p for p in parameters if p not in loaded}
+    if whole:
+        ignored |= names.difference(loaded, *sources.values())
+    if ignored:
+        raise ValueError(f"vLLM did not load {len(ignored)} of the tensors in {path}, such as {min(ignored)}")
+
+
+def _sources(model, parameter: str) -> set:
+    """Returns the names of the tensors that vLLM stacks into a parameter."""
+    for stack, parts in getattr(model, "packed_modules_mapping", {}).items():
+        if f".{stack}." in parameter:
+            return {parameter.replace(f".{stack}.", f".{part}.") for part in parts}
+    return {parameter}
 
 
 def _tensors(path: str):
