@@ -33,10 +33,12 @@ type Request struct {
 	Sampling   Sampling
 	// Version is the version that the instance must hold; 0 accepts any.
 	Version int64
-	// PromptLogprobs asks for Completion.PromptLogprobs. TopLogprobs is the number of
-	// entries of Completion.Top at each position. An instance that cannot provide them
-	// refuses the request with ErrInvalid.
+	// PromptLogprobs asks for Completion.PromptLogprobs. PromptTop and TopLogprobs are the
+	// numbers of entries of Completion.PromptTop, which needs PromptLogprobs, and of
+	// Completion.Top at each position. An instance that cannot provide them refuses the
+	// request with ErrInvalid.
 	PromptLogprobs bool
+	PromptTop      int
 	TopLogprobs    int
 	// Ended, if set, receives responses that are final while others of the request are still
 	// being sampled. It is a hint: an instance may never call it. Calls may come from several
@@ -57,6 +59,9 @@ type Completion struct {
 	// PromptLogprobs holds the log-probability of each prompt token given the tokens before
 	// it. The first is 0.
 	PromptLogprobs []float32
+	// PromptTop holds the most likely tokens at each position of the prompt, in descending
+	// order. The first is nil.
+	PromptTop [][]TokenLogprob
 	// Top holds the most likely tokens at each position, in descending order.
 	Top [][]TokenLogprob
 }

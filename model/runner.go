@@ -199,16 +199,36 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 	if err := checkTokens(r.cfg, targets); err != nil {
 		return err
 	}
-	d := r.cfg.HiddenSize
 	for len(rows) > 0 {
 		n := min(len(rows), r.max)
-		x, h := r.last.Slice(0, n*d), r.pass.norm.Slice(0, n*d)
-		r.dev.GatherRows(x, r.acts.x, rows[:n], d)
-		r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
+		h := r.normed(w, rows[:n])
 		out, spread := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n)
 		r.dev.LogProb(out, spread, h, w.Head, targets[:n], 1/temperature)
 		r.dev.Download(logp[:n], out)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}
 	return r.dev.Sync()
+}
+
+// Logits sets logits, [len(rows), V] in host memory, to those after the given rows, at most
+// the runner's maximum, of the last Prefill or Decode. The logits that it returned stay
+// valid.
+func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
+	buf, err := r.dev.Alloc(len(logits), npu.Activations)
+	if err != nil {
+		return fmt.Errorf("logits of %d rows: %w", len(rows), err)
+	}
+	defer r.dev.Free(buf)
+	r.dev.Linear(buf, r.normed(w, rows), w.Head, npu.Buffer{}, len(rows), false)
+	r.dev.Download(logits, buf)
+	return r.dev.Sync()
+}
+
+// normed returns the normalized outputs of the last layer for rows of the last pass.
+func (r *Runner) normed(w *Weights, rows []int32) npu.Buffer {
+	n, d := len(rows), r.cfg.HiddenSize
+	x, h := r.last.Slice(0, n*d), r.pass.norm.Slice(0, n*d)
+	r.dev.GatherRows(x, r.acts.x, rows, d)
+	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
+	return h
 }

@@ -140,6 +140,13 @@ func scored(h uint64, id int32, temperature float32) float32 {
 	return -float32(mix(h, uint64(id), uint64(temperature*1024))%1000) / 100
 }
 
+func (m *fakeModel) logitsOf(dst []float32, rows []int32) error {
+	for i, row := range rows {
+		m.put(dst[i*testVocab:], m.hashes[row])
+	}
+	return nil
+}
+
 func (m *fakeModel) download(dst []float32, src npu.Buffer) { copy(dst, src.Float32s()) }
 
 func (m *fakeModel) close() error { m.closed = true; return nil }

@@ -26,9 +26,10 @@ type group struct {
 	cache  []int32 // pages with the first filled positions of the prompt
 	filled int
 
-	promptLogp []float32 // one per prompt token; nil unless requested
-	feed       *feed     // nil unless the caller streams
-	endings    chan int  // ended responses while others run, at most one entry each; nil without Request.Ended
+	promptLogp []float32                  // one per prompt token; nil unless requested
+	promptTop  [][]inference.TokenLogprob // like promptLogp
+	feed       *feed                      // nil unless the caller streams
+	endings    chan int                   // ended responses while others run, at most one entry each; nil without Request.Ended
 
 	version  int64
 	checksum string
@@ -67,8 +68,8 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	if e.tok == nil && len(req.Sampling.Stop) > 0 {
 		return nil, fmt.Errorf("%w: stop strings need a tokenizer, but the model has none", inference.ErrInvalid)
 	}
-	if most := min(maxTop, e.vocab); req.TopLogprobs > most {
-		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d", inference.ErrInvalid, req.TopLogprobs, most)
+	if top, most := max(req.TopLogprobs, req.PromptTop), min(maxTop, e.vocab); top > most {
+		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d", inference.ErrInvalid, top, most)
 	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
 	// The last token of a response never runs.
@@ -83,6 +84,9 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	}
 	if req.PromptLogprobs {
 		g.promptLogp = make([]float32, n)
+	}
+	if req.PromptTop > 0 {
+		g.promptTop = make([][]inference.TokenLogprob, n)
 	}
 	g.seqs = make([]sequence, req.N)
 	g.pending = make([]*sequence, req.N)
@@ -107,7 +111,7 @@ func (g *group) completions(tok Decoder) []inference.Completion {
 func (g *group) completion(i int, tok Decoder) inference.Completion {
 	s := &g.seqs[i]
 	c := inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version, Checksum: g.checksum,
-		PromptLogprobs: g.promptLogp, Top: s.top}
+		PromptLogprobs: g.promptLogp, PromptTop: g.promptTop, Top: s.top}
 	if tok != nil {
 		c.Text = tok.Decode(s.ids)
 	}

@@ -23,6 +23,8 @@ type forward interface {
 	// score writes the log-probability of targets[i] after row rows[i] of the
 	// last prefill or decode, bit-identical to sample's at that temperature.
 	score(logp []float32, rows, targets []int32, temperature float32) error
+	// logitsOf writes the logits after the given rows of the last prefill or decode.
+	logitsOf(dst []float32, rows []int32) error
 	download(dst []float32, src npu.Buffer)
 	copyPage(dst, src int32)
 	// sample draws from logits, like npu.Device.Sample.
@@ -90,6 +92,10 @@ func (r *runner) decode(ids, positions, slots, tables []int32, stride int, lens 
 
 func (r *runner) score(logp []float32, rows, targets []int32, temperature float32) error {
 	return r.run.LogProbs(r.weights, logp, rows, targets, temperature)
+}
+
+func (r *runner) logitsOf(dst []float32, rows []int32) error {
+	return r.run.Logits(r.weights, dst, rows)
 }
 
 func (r *runner) download(dst []float32, src npu.Buffer) { r.dev.Download(dst, src) }

@@ -12,15 +12,19 @@ import (
 // maxTop is the maximum number of top log-probabilities per token.
 const maxTop = 32
 
+// topRows is the maximum number of prompt tokens whose logits are in host memory at once.
+const topRows = 8
+
 // scorer computes log-probabilities of given tokens. Its errors end the request.
 type scorer struct {
 	m      forward
 	vocab  int
-	logits []float32 // of one row, in host memory; reused
+	logits []float32 // of some rows, in host memory; reused
 }
 
 // prompt sets the log-probabilities, at temperature 1, of the prompt tokens that
-// follow the filled ones. Row first of the last prefill is the prompt's first token.
+// follow the filled ones, and their alternatives. Row first of the last prefill is the
+// prompt's first token.
 func (c *scorer) prompt(g *group, first int) error {
 	if g.promptLogp == nil {
 		return nil
@@ -30,17 +34,34 @@ func (c *scorer) prompt(g *group, first int) error {
 	for i := range rows {
 		rows[i] = int32(first + i)
 	}
-	return c.score(g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], 1)
+	if err := c.score(g.promptLogp[1:n+1], rows, g.req.PromptIDs[1:n+1], 1); err != nil || g.promptTop == nil {
+		return err
+	}
+	for at := 0; at < n; at += topRows {
+		some := rows[at:min(at+topRows, n)]
+		if err := c.m.logitsOf(c.room(len(some)), some); err != nil {
+			return fmt.Errorf("prompt: %w", err)
+		}
+		if err := c.top(g.promptTop[at+1:], some, g.req.PromptTop, 1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // next is prompt for a prompt token that runs in a decode step: the one after the
-// token that s has just run in the given row.
-func (c *scorer) next(s *sequence, row int32) error {
+// token that s has just run at the given place.
+func (c *scorer) next(s *sequence, ran place) error {
 	g, at := s.g, s.cached
 	if g.promptLogp == nil || at >= len(g.req.PromptIDs) {
 		return nil
 	}
-	return c.score(g.promptLogp[at:at+1], []int32{row}, g.req.PromptIDs[at:at+1], 1)
+	rows := []int32{ran.row}
+	if err := c.score(g.promptLogp[at:at+1], rows, g.req.PromptIDs[at:at+1], 1); err != nil || g.promptTop == nil {
+		return err
+	}
+	c.m.download(c.room(1), ran.logits)
+	return c.top(g.promptTop[at:], rows, g.req.PromptTop, 1)
 }
 
 // addTop records the likeliest tokens at the place where s's last token was
@@ -51,20 +72,34 @@ func (c *scorer) addTop(s *sequence, at place) error {
 	if n == 0 {
 		return nil
 	}
-	c.logits = slices.Grow(c.logits[:0], c.vocab)[:c.vocab]
-	c.m.download(c.logits, at.logits)
-	top := likeliest(c.logits, n)
-	rows, ids, logp := make([]int32, n), make([]int32, n), make([]float32, n)
-	for i := range top {
-		rows[i], ids[i] = at.row, top[i].ID
+	c.m.download(c.room(1), at.logits)
+	s.top = append(s.top, nil)
+	return c.top(s.top[len(s.top)-1:], []int32{at.row}, n, cmp.Or(s.g.req.Sampling.Temperature, 1))
+}
+
+// room returns c.logits with room for n rows.
+func (c *scorer) room(n int) []float32 {
+	c.logits = slices.Grow(c.logits[:0], n*c.vocab)[:n*c.vocab]
+	return c.logits
+}
+
+// top sets to[i] to the n likeliest tokens after row rows[i], whose logits are row i of
+// c.logits.
+func (c *scorer) top(to [][]inference.TokenLogprob, rows []int32, n int, temperature float32) error {
+	var at, ids []int32
+	for i, row := range rows {
+		to[i] = likeliest(c.logits[i*c.vocab:(i+1)*c.vocab], n)
+		for _, t := range to[i] {
+			at, ids = append(at, row), append(ids, t.ID)
+		}
 	}
-	if err := c.score(logp, rows, ids, cmp.Or(s.g.req.Sampling.Temperature, 1)); err != nil {
+	logp := make([]float32, len(ids))
+	if err := c.score(logp, at, ids, temperature); err != nil {
 		return err
 	}
-	for i := range top {
-		top[i].Logprob = logp[i]
+	for i, l := range logp {
+		to[i/n][i%n].Logprob = l
 	}
-	s.top = append(s.top, top)
 	return nil
 }
 

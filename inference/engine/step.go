@@ -72,7 +72,8 @@ func (r *sampler) step() {
 			continue // its group failed in this step
 		}
 		s.cached++
-		if err := r.scores.next(s, int32(i)); err != nil {
+		at := place{logits.Slice(i*r.vocab, (i+1)*r.vocab), int32(i)}
+		if err := r.scores.next(s, at); err != nil {
 			r.sched.fail(s.g, err)
 			continue
 		}
@@ -82,7 +83,7 @@ func (r *sampler) step() {
 			continue
 		}
 		r.sched.donate(s)
-		r.accept(s, b.sampled[i], b.logp[i], place{logits.Slice(i*r.vocab, (i+1)*r.vocab), int32(i)})
+		r.accept(s, b.sampled[i], b.logp[i], at)
 	}
 	r.sched.leave()
 	r.trace.decoded(start, n)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"strings"
@@ -268,6 +269,9 @@ func TestScoresMatchTrainer(t *testing.T) {
 			reqs := modelRequests(c.VocabSize)
 			for i := range reqs {
 				reqs[i].PromptLogprobs, reqs[i].TopLogprobs = i != 1, []int{0, 1, 7, 32}[i%4]
+				if reqs[i].PromptLogprobs {
+					reqs[i].PromptTop = []int{3, 0, 0, 1, 32, 0}[i%6]
+				}
 			}
 			tape := model.NewTape(dev, c)
 			defer tape.Close()
@@ -310,36 +314,48 @@ func checkScores(t *testing.T, tape *model.Tape, w *model.Weights, req inference
 	} else {
 		require.Nil(t, out.PromptLogprobs)
 	}
+	if req.PromptTop == 0 {
+		require.Nil(t, out.PromptTop)
+	} else {
+		require.Len(t, out.PromptTop, n)
+		require.Nil(t, out.PromptTop[0])
+		checkTop(t, tape, w, all, 1, 1, req.PromptTop, out.PromptTop[1:], out.PromptLogprobs[1:])
+	}
 	if req.TopLogprobs == 0 {
 		require.Nil(t, out.Top)
 		return
 	}
-	temperature := req.Sampling.Temperature
-	if temperature == 0 {
-		temperature = 1
+	checkTop(t, tape, w, all, n, cmp.Or(req.Sampling.Temperature, 1), req.TopLogprobs, out.Top, out.Logprobs)
+	if req.Sampling.Temperature == 0 {
+		for i, top := range out.Top {
+			require.Equal(t, out.IDs[i], top[0].ID)
+		}
 	}
-	require.Len(t, out.Top, len(out.IDs))
-	for i, top := range out.Top {
-		require.Len(t, top, req.TopLogprobs)
+}
+
+// checkTop checks the n likeliest tokens at the places of ids[first:], where logp are the
+// log-probabilities of ids.
+func checkTop(t *testing.T, tape *model.Tape, w *model.Weights, ids []int32, first int, temperature float32, n int, tops [][]inference.TokenLogprob, logp []float32) {
+	t.Helper()
+	require.Len(t, tops, len(logp))
+	for i, top := range tops {
+		require.Len(t, top, n)
 		listed := map[int32]float32{}
 		for k, candidate := range top {
-			ids := append(append([]int32{}, all[:n+i]...), candidate.ID)
 			if i < 3 {
-				require.Equal(t, forwardLogprobs(t, tape, w, ids, temperature)[n+i-1], candidate.Logprob)
+				other := append(append([]int32{}, ids[:first+i]...), candidate.ID)
+				require.Equal(t, forwardLogprobs(t, tape, w, other, temperature)[first+i-1], candidate.Logprob)
 			}
 			if k > 0 {
 				require.LessOrEqual(t, candidate.Logprob, top[k-1].Logprob)
 			}
 			listed[candidate.ID] = candidate.Logprob
 		}
-		require.Len(t, listed, req.TopLogprobs)
-		if logp, ok := listed[out.IDs[i]]; ok {
-			require.Equal(t, out.Logprobs[i], logp)
+		require.Len(t, listed, n)
+		if l, ok := listed[ids[first+i]]; ok {
+			require.Equal(t, l, logp[i])
 		} else {
-			require.LessOrEqual(t, out.Logprobs[i], top[len(top)-1].Logprob)
-		}
-		if req.Sampling.Temperature == 0 {
-			require.Equal(t, out.IDs[i], top[0].ID)
+			require.LessOrEqual(t, logp[i], top[n-1].Logprob)
 		}
 	}
 }

@@ -135,6 +135,9 @@ func (c *client) limit(req *inference.Request) (int, error) {
 	if err := req.Validate(); err != nil {
 		return 0, err
 	}
+	if req.PromptTop > 0 {
+		return 0, fmt.Errorf("%w: a server's client cannot report the likeliest tokens of the prompt", inference.ErrInvalid)
+	}
 	if c.context == 0 {
 		return req.Sampling.MaxTokens, nil
 	}

@@ -149,6 +149,10 @@ func TestContextLimitsResponse(t *testing.T) {
 		out, err := inst.Generate(t.Context(), req)
 		require.NoError(t, err)
 		require.Len(t, out[0].IDs, 2)
+		req.PromptLogprobs, req.PromptTop = true, 1
+		_, err = inst.Generate(t.Context(), req)
+		require.ErrorIs(t, err, inference.ErrInvalid)
+		req.PromptLogprobs, req.PromptTop = false, 0
 		req.PromptIDs = make([]int32, 128)
 		_, err = inst.Generate(t.Context(), req)
 		require.ErrorIs(t, err, inference.ErrInvalid)
