@@ -38,8 +38,21 @@ func modelOf(backend Backend, text Text, b *bodies) *job.Model {
 	return &job.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
 }
 
-// complete answers a completion or chat request.
-func (c *completions) complete(ctx *fasthttp.RequestCtx, chat bool) error {
+// ofText, ofChat and ofIDs answer requests with a text, a conversation and token IDs.
+func (c *completions) ofText(ctx *fasthttp.RequestCtx) error {
+	return c.complete(ctx, func(data []byte) (*job.Request, error) { return job.Decode(data, false) })
+}
+
+func (c *completions) ofChat(ctx *fasthttp.RequestCtx) error {
+	return c.complete(ctx, func(data []byte) (*job.Request, error) { return job.Decode(data, true) })
+}
+
+func (c *completions) ofIDs(ctx *fasthttp.RequestCtx) error {
+	return c.complete(ctx, job.DecodeGenerate)
+}
+
+// complete answers a request that decode understands.
+func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte) (*job.Request, error)) error {
 	if err := c.gate.begin(ctx); err != nil {
 		return err
 	}
@@ -50,7 +63,7 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, chat bool) error {
 		return err
 	}
 	defer release()
-	r, err := job.Decode(data, chat)
+	r, err := decode(data)
 	if err != nil {
 		return err
 	}

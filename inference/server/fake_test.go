@@ -194,8 +194,14 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 	}
 	if req.PromptLogprobs {
 		c.PromptLogprobs = make([]float32, len(req.PromptIDs))
+		if req.PromptTop > 0 {
+			c.PromptTop = make([][]inference.TokenLogprob, len(req.PromptIDs))
+		}
 		for k := 1; k < len(req.PromptIDs); k++ {
 			c.PromptLogprobs[k] = -float32(k) / 3
+			for t := range req.PromptTop {
+				c.PromptTop[k] = append(c.PromptTop[k], inference.TokenLogprob{ID: int32('A' + t), Logprob: -float32(t) / 4})
+			}
 		}
 	}
 	return c

@@ -28,16 +28,23 @@ import (
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"prompt":"a","n":2,"stop":["x"],"seed":18446744073709551615,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}}`,
-		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0,"prompt_logprobs":0,"weight_version":3}`,
+		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0,"prompt_logprobs":0,"weight_version":3,"truncate_prompt_tokens":-1}`,
+		`{"token_ids":[1,2],"sampling_params":{"max_tokens":3,"logprobs":1,"prompt_logprobs":2,"stop_token_ids":[4]},"request_id":"r","output_mode":"tokens"}`,
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"logprobs":true,"top_logprobs":2,"tools":[{}],"tool_choice":"none"}`,
 		`{"prompt":[],"logit_bias":{},"response_format":{"type":"text"},"temperature":1e-9,"top_k":-1,"stop":"é"}`, `{"n":`, "\xff", `[[[[`,
 	} {
-		f.Add([]byte(seed), true)
-		f.Add([]byte(seed), false)
+		f.Add([]byte(seed), byte(0))
+		f.Add([]byte(seed), byte(1))
+		f.Add([]byte(seed), byte(2))
 	}
 	m := modelOf(newFake(), fakeText{}, &bodies{})
-	f.Fuzz(func(t *testing.T, data []byte, chat bool) {
-		r, err := job.Decode(data, chat)
+	decode := []func(data []byte) (*job.Request, error){
+		func(data []byte) (*job.Request, error) { return job.Decode(data, false) },
+		func(data []byte) (*job.Request, error) { return job.Decode(data, true) },
+		job.DecodeGenerate,
+	}
+	f.Fuzz(func(t *testing.T, data []byte, kind byte) {
+		r, err := decode[int(kind)%len(decode)](data)
 		var j *job.Job
 		if err == nil {
 			require.True(t, r.N >= 1 && r.N <= job.MaxResponses)

@@ -19,13 +19,36 @@ func (s *Server) health(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
+// moduleVersion returns the version of the command's module.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
 // version answers with the version of the command's module.
 func version(ctx *fasthttp.RequestCtx) error {
-	version := "devel"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		version = info.Main.Version
-	}
-	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"version": version, "engine": "easyrl"})
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"version": moduleVersion(), "engine": "easyrl"})
+	return nil
+}
+
+// info answers with the model, the weights and the limits of the server.
+func (s *Server) info(ctx *fasthttp.RequestCtx) error {
+	model := s.backend.Info()
+	version, checksum := s.backend.Held()
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{
+		"engine": "easyrl", "version": moduleVersion(),
+		"served_model_name": s.backend.ID(), "model_path": model.Root, "max_model_len": model.Context, "vocab_size": model.Vocab,
+		"weight_version": version, "weight_checksum": checksum, "world_size": 1, "cores": model.Cores,
+		"capacity": s.backend.Capacity(), "max_concurrent": s.cfg.MaxConcurrent, "max_queue": s.cfg.MaxQueue, "max_body": s.cfg.MaxBody,
+	})
+	return nil
+}
+
+// worldSize answers with the number of processes that share the model: trainers ask for it.
+func worldSize(ctx *fasthttp.RequestCtx) error {
+	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{"world_size": 1})
 	return nil
 }
 

@@ -260,14 +260,20 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		get = version
 	case "/load":
 		get = s.load
+	case "/server_info":
+		get = s.info
+	case "/get_world_size":
+		get = worldSize
 	case "/metrics":
 		get = s.metrics
 	case "/v1/models":
 		get = s.models.list
 	case "/v1/completions":
-		post = func(ctx *fasthttp.RequestCtx) error { return s.completions.complete(ctx, false) }
+		post = s.completions.ofText
 	case "/v1/chat/completions":
-		post = func(ctx *fasthttp.RequestCtx) error { return s.completions.complete(ctx, true) }
+		post = s.completions.ofChat
+	case "/inference/v1/generate":
+		post = s.completions.ofIDs
 	case "/tokenize":
 		post = s.models.tokenize
 	case "/detokenize":

@@ -188,8 +188,13 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"top_k":2147483648`), 400, "top_k"},
 		{"completions", text(`"stop":[""]`), 400, "stop"},
 		{"completions", text(`"stop":5`), 400, "stop"},
-		{"completions", text(`"prompt_logprobs":5`), 400, "prompt_logprobs"},
+		{"completions", text(`"prompt_logprobs":21`), 400, "prompt_logprobs"},
 		{"completions", text(`"stream":true,"logprobs":0,"echo":true`), 400, "echo"},
+		{"completions", text(`"stream":true,"prompt_logprobs":1`), 400, "prompt_logprobs"},
+		{"completions", text(`"prompt_logprobs":20,"n":4096,"echo":true,"prompt":"` + strings.Repeat("a", 300) + `"`), 400, "logprobs"},
+		{"completions", text(`"truncate_prompt_tokens":0`), 400, "truncate_prompt_tokens"},
+		{"completions", text(`"truncate_prompt_tokens":-2`), 400, "truncate_prompt_tokens"},
+		{"completions", text(`"truncate_prompt_tokens":5,"truncation_side":"right"`), 400, "truncation_side"},
 		{"completions", text(`"model":"gpt-9"`), 404, "model"},
 		{"completions", text(`"weight_version":2`), 409, nil},
 		{"completions", `{"prompt":[]}`, 400, "prompt"},
@@ -228,6 +233,10 @@ func TestRefusals(t *testing.T) {
 	status, got := post(t, s, "/v1/completions", text(`"max_tokens":4096`))
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Equal(t, "context_length_exceeded", got["error"].(map[string]any)["code"])
+	require.Equal(t, "This model's maximum context length is 4096 tokens. However, you requested 4097 tokens (1 in the prompt, 4096 in the completion). Shorten the prompt or lower max_tokens",
+		got["error"].(map[string]any)["message"])
+	_, got = post(t, s, "/v1/completions", text(`"colour": {"red": 1}`))
+	require.Equal(t, `colour {"red": 1} is not supported, expected no such field`, got["error"].(map[string]any)["message"])
 	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function"}],"tool_choice":"none"`))
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
@@ -272,6 +281,7 @@ func TestSmallEndpoints(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	for path, want := range map[string]string{
 		"/health": `{"status":"ok"}`, "/load": `{"server_load":0}`, "/version": `"engine":"easyrl"`,
+		"/get_world_size": `{"world_size":1}`, "/server_info": `"served_model_name":"tiny"`,
 		"/v1/models": `"max_model_len":4096`, "/v1/models/tiny": `"id":"tiny"`,
 	} {
 		status, _, data := call(t, s, http.MethodGet, path, "")

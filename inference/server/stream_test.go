@@ -283,7 +283,7 @@ func TestChoicesEqualAnswer(t *testing.T) {
 	}
 	status, answer := post(t, s, "/v1/completions", `{"prompt":"x","stream":true,"stream_choices":true}`)
 	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, answer["error"].(map[string]any)["message"], "stream_choices is not supported with stream")
+	require.Contains(t, answer["error"].(map[string]any)["message"], "stream_choices true is not supported with stream true")
 	status, _ = post(t, s, "/v1/completions", `{"prompt":"x","stream_choices":true,"weight_version":99}`)
 	require.Equal(t, http.StatusConflict, status, "an error before the first choice has a status")
 }

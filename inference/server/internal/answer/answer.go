@@ -46,7 +46,7 @@ func New(model string, tokenizer Tokenizer, j *job.Job) *Writer { return &Writer
 // piece returns the text or name of a token, or token_id:ID if the request asks for IDs or
 // there is no tokenizer.
 func (w *Writer) piece(id int32) string {
-	if w.job.TokensAsIDs || w.tokenizer == nil {
+	if w.job.TokensAsIDs || w.job.Generate || w.tokenizer == nil {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
 	text, _ := w.tokenizer.Piece(id)
@@ -145,6 +145,12 @@ func (w *Writer) frame(out []inference.Completion) openai.Answer {
 		object = "chat.completion"
 	}
 	a := w.header(object, out[0].Version, out[0].Checksum)
+	if w.job.Generate {
+		a.ID, a.Object, a.RequestID, a.Mode = "", "", w.job.ID, "tokens"
+		if w.job.PromptLogprobs != nil {
+			a.PromptLogprobs = w.promptEntries(w.job.Prompts[0], &out[0])
+		}
+	}
 	tokens := 0
 	for i := range out {
 		if *w.job.MaxTokens > 0 {
@@ -152,7 +158,7 @@ func (w *Writer) frame(out []inference.Completion) openai.Answer {
 		}
 	}
 	a.Usage = usageOf(w.job, tokens)
-	if w.job.Chat && w.job.ReturnIDs {
+	if w.job.ReturnIDs && (w.job.Chat || w.job.Generate) {
 		a.PromptIDs = w.job.Prompts[0]
 	}
 	return a
@@ -161,23 +167,27 @@ func (w *Writer) frame(out []inference.Completion) openai.Answer {
 // choice converts completion i. It clears the tokens of c if the request wants none.
 func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 	if *w.job.MaxTokens == 0 { // drop the one token that the backend has to sample
-		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, Finish: "length", Version: c.Version, Checksum: c.Checksum}
+		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, PromptTop: c.PromptTop, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
 	e := w.endingOf(c)
 	ch := openai.Choice{Index: i, Finish: &e.reason, Stop: e.stop}
 	if w.job.ReturnIDs {
 		ch.IDs = c.IDs
 	}
-	if w.job.Chat {
+	switch {
+	case w.job.Generate:
+		w.fillIDs(&ch, c)
+		return ch
+	case w.job.Chat:
 		ch.Message = &openai.Message{Role: "assistant", Content: e.text}
 		if w.job.Logprobs != nil {
 			ch.Logprobs = w.chatEntries(c.IDs, c.Logprobs, c.Top)
 		}
-	} else {
+	default:
 		w.fillText(&ch, c, e.text)
 	}
 	if w.job.PromptLogprobs != nil {
-		ch.PromptLogprobs = w.promptEntries(w.job.Prompts[i/w.job.N], c.PromptLogprobs)
+		ch.PromptLogprobs = w.promptEntries(w.job.Prompts[i/w.job.N], c)
 	}
 	return ch
 }
@@ -198,19 +208,39 @@ func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text strin
 	if w.job.Logprobs == nil {
 		return
 	}
-	entries, _ := w.textEntries(ids, logprobs, c.Top, 0)
+	top := c.Top
+	if w.job.Echo && *w.job.Logprobs > 0 {
+		top = make([][]inference.TokenLogprob, 0, len(ids))
+		for _, likeliest := range c.PromptTop {
+			top = append(top, likeliest[:min(len(likeliest), *w.job.Logprobs)])
+		}
+		top = append(top, c.Top...)
+	}
+	entries, _ := w.textEntries(ids, logprobs, top, 0)
 	if w.job.Echo {
 		entries.Logprobs[0], entries.Top[0] = nil, nil // the first token has no predecessor
 	}
 	ch.Logprobs = entries
 }
 
-// promptEntries returns log-probabilities in vLLM's format: null for the first token, then
-// an object that maps the token's ID to its log-probability and text.
-func (w *Writer) promptEntries(ids []int32, logprobs []float32) []any {
+// promptEntries returns the log-probabilities of c's prompt in vLLM's format: null for the
+// first token, then an object that maps the IDs of the token and of its alternatives to
+// their log-probabilities and texts.
+func (w *Writer) promptEntries(ids []int32, c *inference.Completion) []any {
+	type entry struct {
+		Logprob float32 `json:"logprob"`
+		Text    string  `json:"decoded_token"`
+	}
 	out := make([]any, len(ids))
 	for i := 1; i < len(ids); i++ {
-		out[i] = map[string]any{strconv.Itoa(int(ids[i])): map[string]any{"logprob": logprobs[i], "decoded_token": w.piece(ids[i])}}
+		at := map[int32]entry{}
+		if c.PromptTop != nil {
+			for _, t := range c.PromptTop[i][:min(len(c.PromptTop[i]), *w.job.PromptLogprobs)] {
+				at[t.ID] = entry{max(t.Logprob, lowestLogprob), w.piece(t.ID)}
+			}
+		}
+		at[ids[i]] = entry{c.PromptLogprobs[i], w.piece(ids[i])}
+		out[i] = at
 	}
 	return out
 }

@@ -5,6 +5,7 @@ package fields
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -48,6 +49,29 @@ func (s *Stops) UnmarshalJSON(data []byte) error {
 		return json.Unmarshal(data, &(*s)[0])
 	}
 	return json.Unmarshal(data, (*[]string)(s))
+}
+
+// IDs is a list of token IDs.
+type IDs []int32
+
+// UnmarshalJSON refuses null among the IDs.
+func (ids *IDs) UnmarshalJSON(data []byte) error {
+	if bytes.IndexByte(data, 'n') >= 0 {
+		return errors.New("null")
+	}
+	return json.Unmarshal(data, (*[]int32)(ids))
+}
+
+// Object is a JSON object.
+type Object json.RawMessage
+
+// UnmarshalJSON refuses other values.
+func (o *Object) UnmarshalJSON(data []byte) error {
+	if data[0] != '{' {
+		return errors.New("no object")
+	}
+	*o = append((*o)[:0], data...)
+	return nil
 }
 
 // Field is a field of a request, the destination of its value and a description of valid
@@ -95,7 +119,7 @@ func Decode(data []byte, fields []Field) error {
 			}
 		case isHarmless(name) || isOneOf(raw, values):
 		case values == nil:
-			return invalid(name, "%q is not supported", name)
+			return invalid(name, "%s %.100s is not supported, expected no such field", name, line(raw))
 		default:
 			return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
 		}
@@ -128,7 +152,7 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 func isHarmless(name string) bool {
 	switch name {
 	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls", "include_reasoning":
+		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls", "include_reasoning", "routed_experts_prompt_start", "token_offsets":
 		return true
 	}
 	return false
@@ -152,6 +176,8 @@ func neutral(name string) []string {
 		return []string{`["text"]`}
 	case "function_call":
 		return []string{`"none"`, `"auto"`}
+	case "truncation_side":
+		return []string{`"left"`}
 	case "suffix":
 		return []string{`""`}
 	case "use_beam_search", "continue_final_message":

@@ -2,6 +2,7 @@
 package job
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -58,10 +59,17 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 	if r.Chat {
 		j.ID = "chatcmpl-" + randomHex()
 	}
+	if r.Generate {
+		j.ID = cmp.Or(r.RequestID, "generate-"+randomHex())
+	}
 	if err := m.tokens(j); err != nil {
 		return nil, err
 	}
-	longest := 0
+	m.truncate(j)
+	longest, prompt := 0, "prompt"
+	if r.Generate {
+		prompt = "token_ids"
+	}
 	for i, ids := range j.Prompts {
 		if len(ids) == 0 {
 			return nil, reply.Invalid("prompt", "prompt %d has no tokens", i)
@@ -69,7 +77,7 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 		longest = max(longest, len(ids))
 		for k, id := range ids {
 			if id < 0 || int(id) >= m.Vocab {
-				return nil, reply.Invalid("prompt", "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
+				return nil, reply.Invalid(prompt, "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
 			}
 		}
 	}
@@ -91,6 +99,10 @@ func (m *Model) None(name string) error {
 // tokens sets the prompts.
 func (m *Model) tokens(j *Job) error {
 	var err error
+	if j.Generate {
+		j.Prompts = [][]int32{j.TokenIDs}
+		return nil
+	}
 	if j.Chat {
 		if m.Text == nil {
 			return reply.Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
@@ -132,29 +144,70 @@ func (m *Model) tokens(j *Job) error {
 	return nil
 }
 
-// limit sets the number of tokens to sample. By default, a chat answer may fill the
-// context and a completion has 16 tokens.
+// truncate keeps the last tokens of each prompt, as many as the request asks for.
+func (m *Model) truncate(j *Job) {
+	if j.Truncate == nil {
+		return
+	}
+	keep := *j.Truncate
+	if keep < 0 {
+		keep = m.Context - 1
+		if j.MaxTokens != nil {
+			keep = max(1, m.Context-max(*j.MaxTokens, 1))
+		}
+	}
+	for i, ids := range j.Prompts {
+		if len(ids) <= keep {
+			continue
+		}
+		j.Prompts[i] = ids[len(ids)-keep:]
+		if j.Echo {
+			j.Texts[i] = m.Text.Decode(j.Prompts[i])
+		}
+	}
+}
+
+// limit sets the number of tokens to sample. By default, the answer to a text prompt has 16
+// tokens and any other may fill the context.
 func (j *Job) limit(context, longest int) error {
 	if j.MaxTokens == nil {
 		limit := min(16, context-longest)
-		if j.Chat {
+		if j.Chat || j.Generate {
 			limit = context - longest
 		}
 		j.MaxTokens = &limit
 	}
 	if asked := max(*j.MaxTokens, 1); longest+asked > context {
-		f := reply.Invalid("max_tokens", "prompt has %d tokens and max_tokens is %d, expected at most %d together, the model's maximum context length", longest, asked, context)
+		f := reply.Invalid("max_tokens", "This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d in the completion). Shorten the prompt or lower max_tokens",
+			context, longest+asked, longest, asked)
 		f.Code = "context_length_exceeded"
 		return f
 	}
-	if j.Logprobs == nil {
-		return nil
+	tokens := int64(0)
+	for _, ids := range j.Prompts {
+		tokens += int64(len(ids))
 	}
-	if all := int64(len(j.Prompts)*j.N) * int64(*j.MaxTokens) * int64(*j.Logprobs); all > maxAlternatives {
-		return reply.Invalid("logprobs", "%d responses of up to %d tokens with %d alternatives each are %d, expected at most %d",
-			len(j.Prompts)*j.N, *j.MaxTokens, *j.Logprobs, all, maxAlternatives)
+	all := tokens * int64(j.promptTop())
+	if j.Logprobs != nil {
+		all += int64(len(j.Prompts)) * int64(*j.MaxTokens) * int64(*j.Logprobs)
+	}
+	if all *= int64(j.N); all > maxAlternatives {
+		return reply.Invalid("logprobs", "%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
+			len(j.Prompts)*j.N, *j.MaxTokens, tokens, all, maxAlternatives)
 	}
 	return nil
+}
+
+// promptTop returns the number of alternatives of each prompt token.
+func (j *Job) promptTop() int {
+	n := 0
+	if j.PromptLogprobs != nil {
+		n = *j.PromptLogprobs
+	}
+	if j.Echo && j.Logprobs != nil {
+		n = max(n, *j.Logprobs)
+	}
+	return n
 }
 
 // sampling sets the request to the backend for each prompt.
@@ -171,7 +224,7 @@ func (m *Model) sampling(j *Job) error {
 		N: j.N, FirstIndex: j.SampleIndex,
 		Sampling: inference.Sampling{Temperature: j.Temperature, TopP: j.TopP, TopK: j.TopK, MinP: j.MinP,
 			MaxTokens: max(*j.MaxTokens, 1), Stop: j.Stop, StopIDs: stopIDs},
-		PromptLogprobs: j.PromptLogprobs != nil || (j.Echo && j.Logprobs != nil),
+		PromptLogprobs: j.PromptLogprobs != nil || (j.Echo && j.Logprobs != nil), PromptTop: j.promptTop(),
 	}
 	if j.Seed != nil {
 		j.Each.Seed = uint64(*j.Seed)
@@ -232,6 +285,8 @@ func (j *Job) CheckNumbers(i int, c *inference.Completion) error {
 		return fmt.Errorf("backend: response %d has a log-probability that is not finite", i)
 	case j.Each.TopLogprobs > 0 && len(c.Top) != len(c.IDs):
 		return fmt.Errorf("backend: response %d has alternatives for %d tokens, expected %d", i, len(c.Top), len(c.IDs))
+	case j.Each.PromptTop > 0 && len(c.PromptTop) != len(j.Prompts[i/j.N]):
+		return fmt.Errorf("backend: response %d lacks alternatives to its prompt's tokens", i)
 	case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
 		return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
 	}

@@ -15,18 +15,22 @@ const (
 	// MaxResponses is the maximum number of responses of a request.
 	MaxResponses = 4096
 
-	maxPrompts = 1024 // per request
-	maxStops   = 64   // stop strings, and stop tokens
-	maxTop     = 20   // alternatives per token
+	maxPrompts   = 1024 // per request
+	maxStops     = 64   // stop strings, and stop tokens
+	maxTop       = 20   // alternatives per token
+	maxRequestID = 256  // bytes
 	// maxAlternatives limits the alternatives of a request; each takes about 30 bytes.
 	maxAlternatives = 1 << 24
 )
 
-// Request is a client's request.
+// Request is a client's request for a text completion, a chat answer or token IDs.
 type Request struct {
 	Chat            bool
+	Generate        bool   // token IDs in, token IDs out
+	RequestID       string // the client's
 	Model           string
 	Prompt          json.RawMessage
+	TokenIDs        fields.IDs // the prompt of Generate
 	Messages, Tools json.RawMessage
 	ToolChoice      json.RawMessage
 	N, SampleIndex  int
@@ -40,6 +44,7 @@ type Request struct {
 	StopIDs         []int32
 	IgnoreEOS       bool
 	IncludeStop     bool
+	Truncate        *int // keep that many of a prompt's last tokens; -1 keeps as many as fit
 	Logprobs        *int // alternatives per token; nil for no log-probabilities
 	PromptLogprobs  *int
 	Echo            bool
@@ -64,19 +69,11 @@ func Decode(data []byte, chat bool) (*Request, error) {
 	}
 	var logprobs bool
 	var top, limit *int
-	list := []fields.Field{
-		fields.To("model", &r.Model, "a string"), fields.To("n", &r.N, "an integer"), fields.To("sample_index", &r.SampleIndex, "an integer"),
-		fields.To("max_tokens", &r.MaxTokens, "an integer"), fields.To("temperature", &r.Temperature, "a number"),
-		fields.To("top_p", &r.TopP, "a number"), fields.To("min_p", &r.MinP, "a number"), fields.To("top_k", &r.TopK, "an integer"),
-		fields.To("seed", &r.Seed, "an integer of 64 bits"), fields.To("stop", &r.Stop, "a string or strings"),
-		fields.To("stop_token_ids", &r.StopIDs, "token ids"), fields.To("ignore_eos", &r.IgnoreEOS, "true or false"),
-		fields.To("include_stop_str_in_output", &r.IncludeStop, "true or false"),
-		fields.To("prompt_logprobs", &r.PromptLogprobs, "an integer"), fields.To("echo", &r.Echo, "true or false"),
+	list := append(r.sampling(), fields.To("model", &r.Model, "a string"), fields.To("echo", &r.Echo, "true or false"),
 		fields.To("return_token_ids", &r.ReturnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
 		fields.To("stream", &r.Stream, "true or false"), fields.To("stream_options", &usage, "an object"),
 		fields.To("stream_choices", &r.StreamChoices, "true or false"),
-		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"),
-	}
+		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"))
 	if chat {
 		list = append(list, fields.To("messages", &r.Messages, "messages"), fields.To("tools", &r.Tools, "tools"),
 			fields.To("tool_choice", &r.ToolChoice, "a choice"), fields.To("logprobs", &logprobs, "true or false"),
@@ -99,9 +96,23 @@ func Decode(data []byte, chat bool) (*Request, error) {
 			r.Logprobs = top
 		}
 	case top != nil && *top != 0:
-		return nil, reply.Invalid("top_logprobs", "top_logprobs requires logprobs = true")
+		return nil, reply.Invalid("top_logprobs", "top_logprobs is %d without logprobs, expected logprobs true", *top)
 	}
 	return r, r.validate()
+}
+
+// sampling returns the fields that set how responses are sampled.
+func (r *Request) sampling() []fields.Field {
+	return []fields.Field{
+		fields.To("n", &r.N, "an integer"), fields.To("sample_index", &r.SampleIndex, "an integer"),
+		fields.To("max_tokens", &r.MaxTokens, "an integer"), fields.To("temperature", &r.Temperature, "a number"),
+		fields.To("top_p", &r.TopP, "a number"), fields.To("min_p", &r.MinP, "a number"), fields.To("top_k", &r.TopK, "an integer"),
+		fields.To("seed", &r.Seed, "an integer of 64 bits"), fields.To("stop", &r.Stop, "a string or strings"),
+		fields.To("stop_token_ids", &r.StopIDs, "token ids"), fields.To("ignore_eos", &r.IgnoreEOS, "true or false"),
+		fields.To("include_stop_str_in_output", &r.IncludeStop, "true or false"),
+		fields.To("prompt_logprobs", &r.PromptLogprobs, "an integer"),
+		fields.To("truncate_prompt_tokens", &r.Truncate, "an integer"),
+	}
 }
 
 // validate checks what depends neither on the model nor on package inference.
@@ -123,7 +134,7 @@ func (r *Request) validate() error {
 	for _, err := range []error{
 		within("n", &r.N, 1, MaxResponses), within("sample_index", &r.SampleIndex, 0, math.MaxInt32-r.N),
 		within("max_tokens", r.MaxTokens, lowest, 1<<31-1), within(alternatives, r.Logprobs, 0, maxTop),
-		within("prompt_logprobs", r.PromptLogprobs, 0, 0),
+		within("prompt_logprobs", r.PromptLogprobs, 0, maxTop), within("truncate_prompt_tokens", r.Truncate, -1, math.MaxInt32),
 	} {
 		if err != nil {
 			return err
@@ -148,16 +159,16 @@ func (r *Request) validate() error {
 		return reply.Invalid("top_k", "top_k %d, expected -1 to %d", r.TopK, math.MaxInt32)
 	case slices.Contains(r.Stop, ""):
 		return reply.Invalid("stop", "stop has an empty string, expected text")
+	case r.Truncate != nil && *r.Truncate == 0:
+		return reply.Invalid("truncate_prompt_tokens", "truncate_prompt_tokens is 0, expected -1 or at least 1")
 	case r.Stream && r.StreamChoices:
-		return reply.Invalid("stream_choices", "stream_choices is not supported with stream, expected one of them")
+		return reply.Invalid("stream_choices", "stream_choices true is not supported with stream true, expected one of them")
 	case r.Stream && r.PromptLogprobs != nil:
-		return reply.Invalid("prompt_logprobs", "prompt_logprobs is not supported in a stream")
+		return reply.Invalid("prompt_logprobs", "prompt_logprobs %d is not supported with stream true, expected stream false", *r.PromptLogprobs)
 	case r.Stream && r.Logprobs != nil && r.Echo:
-		return reply.Invalid("echo", "echo with logprobs is not supported in a stream")
-	case r.Echo && r.Logprobs != nil && *r.Logprobs > 0:
-		return reply.Invalid("logprobs", "logprobs above 0 is not supported with echo: prompt tokens have no alternatives")
+		return reply.Invalid("echo", "echo true with logprobs is not supported with stream true, expected stream false")
 	case r.Echo && r.Chat:
-		return reply.Invalid("echo", "echo is not supported for chat")
+		return reply.Invalid("echo", "echo true is not supported for a chat, expected false")
 	}
 	r.TopK = max(r.TopK, 0)
 	return r.ValidateChat()

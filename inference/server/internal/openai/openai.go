@@ -1,17 +1,21 @@
 // Package openai defines the types of OpenAI's answers, with vLLM's additions.
 package openai
 
-// Answer is a completion or chat completion, or a chunk of one.
+// Answer is a completion, a chat completion, a chunk of one, or an answer of token IDs.
 type Answer struct {
-	ID        string   `json:"id"`
-	Object    string   `json:"object"`
+	ID        string   `json:"id,omitempty"`
+	Object    string   `json:"object,omitempty"`
+	RequestID string   `json:"request_id,omitempty"` // of an answer of token IDs, instead of ID and Object
+	Mode      string   `json:"output_mode,omitempty"`
 	Created   int64    `json:"created"`
 	Model     string   `json:"model"`
 	Version   int64    `json:"weight_version"`
 	Checksum  string   `json:"weight_checksum,omitempty"` // distinguishes weights of one version
 	Choices   []Choice `json:"choices"`
 	Usage     *Usage   `json:"usage,omitempty"`
-	PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a conversation
+	PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a conversation or token IDs
+	// PromptLogprobs is Choice.PromptLogprobs of an answer of token IDs.
+	PromptLogprobs []any `json:"prompt_logprobs,omitempty"`
 }
 
 // Choice has a text, a message or a delta.
@@ -26,6 +30,14 @@ type Choice struct {
 	IDs            []int32  `json:"token_ids,omitempty"`
 	PromptIDs      []int32  `json:"prompt_token_ids,omitempty"`
 	PromptLogprobs []any    `json:"prompt_logprobs,omitempty"`
+	Versions       []Span   `json:"weight_versions,omitempty"`
+}
+
+// Span is the version of the weights that sampled the tokens Start to End-1.
+type Span struct {
+	Version string `json:"version"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
 }
 
 // Message is a turn of the assistant.
@@ -68,4 +80,18 @@ type TokenLogprob struct {
 	Logprob float32         `json:"logprob"`
 	Bytes   []int           `json:"bytes"`
 	Top     *[]TokenLogprob `json:"top_logprobs,omitempty"`
+}
+
+// IDLogprobs holds the log-probabilities of token IDs.
+type IDLogprobs struct {
+	Content []IDLogprob `json:"content"`
+}
+
+// IDLogprob is the log-probability of a token ID, with alternatives. Older clients read
+// Token, newer ones ID.
+type IDLogprob struct {
+	Token   string      `json:"token"` // token_id:N
+	ID      int32       `json:"token_id"`
+	Logprob float32     `json:"logprob"`
+	Top     []IDLogprob `json:"top_logprobs,omitempty"` // the token itself first
 }
