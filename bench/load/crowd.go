@@ -116,12 +116,12 @@ func (c *client) head(method, path, proto, fields string) string {
 	if c.l.server.token != "" {
 		token = "Authorization: Bearer " + c.l.server.token + "\r\n"
 	}
-	return method + " " + path + " " + proto + "\r\nHost: load\r\n" + token + fields + "\r\n"
+	return method + " " + path + " " + proto + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" + token + fields + "\r\n"
 }
 
 // post formats a complete POST request.
 func (c *client) post(path, body string) string {
-	return c.head(http.MethodPost, path, "HTTP/1.1", fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))) + body
+	return c.head(http.MethodPost, path, "HTTP/1.1", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
 }
 
 // question returns a random question with known answers.

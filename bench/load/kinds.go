@@ -247,7 +247,7 @@ func wrongToken(c *client) (string, error) {
 		return "not asked for", nil
 	}
 	body := `{"prompt":[7]}`
-	return c.refusedWith(fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: load\r\nAuthorization: Bearer %x\r\nContent-Length: %d\r\n\r\n%s",
+	return c.refusedWith(fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %x\r\nContent-Length: %d\r\n\r\n%s",
 		c.rng.Uint64(), len(body), body), http.StatusUnauthorized)
 }
 

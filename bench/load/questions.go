@@ -181,10 +181,16 @@ func (s *server) ask(ctx context.Context, q *question) (answer, error) {
 
 func (s *server) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, body)
-	if err == nil && s.token != "" {
+	if err != nil {
+		return nil, err
+	}
+	if method == http.MethodPost {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.token != "" {
 		req.Header.Set("Authorization", "Bearer "+s.token)
 	}
-	return req, err
+	return req, nil
 }
 
 // weightsOf returns the index of a version's weights, which alternate with updates.

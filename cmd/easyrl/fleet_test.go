@@ -144,7 +144,7 @@ func TestFleetVerb(t *testing.T) {
 	}
 	code, _, errs = command(t, "fleet", "list", "-trainer", trainer)
 	require.Equal(t, exitFailed, code)
-	require.Equal(t, "error: fleet: control token is missing or wrong, expected Authorization: Bearer TOKEN\n", errs)
+	require.Equal(t, "error: fleet: bearer token is missing or wrong, expected Authorization: Bearer TOKEN\n", errs)
 	code, _, errs = command(t, "fleet", "list", "-trainer", "127.0.0.1:7000")
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, `-trainer is "127.0.0.1:7000", expected http://HOST:PORT`)

@@ -133,6 +133,7 @@ func TestServeSimulatedLoad(t *testing.T) {
 	go func() {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/completions", strings.NewReader(`{"prompt":[3],"n":3,"max_tokens":1000000}`))
 		if err == nil {
+			req.Header.Set("Content-Type", "application/json")
 			var resp *http.Response
 			if resp, err = http.DefaultClient.Do(req); err == nil {
 				err = resp.Body.Close()

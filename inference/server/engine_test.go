@@ -144,11 +144,11 @@ func TestHostileClientsLeakNothing(t *testing.T) {
 		hasty := serve(t, b, fakeText{}, func(c *Config) { c.HeaderTimeout = 250 * time.Millisecond })
 		long := `{"prompt":"abc","n":8,"max_tokens":400,"ignore_eos":true,"stream":%t}`
 		request := func(body string) string {
-			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		}
 		stream, whole := request(fmt.Sprintf(long, true)), request(fmt.Sprintf(long, false))
 		large := request(strings.Repeat(" ", 20_000) + fmt.Sprintf(long, false)) // more than fasthttp reads with the header
-		const chunked = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+		const chunked = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 		for _, kind := range []struct {
 			name, send string
 			hear       string // output to wait for before leaving
@@ -216,7 +216,7 @@ func TestManyConnections(t *testing.T) {
 		}
 		for i, c := range conns {
 			body := fmt.Sprintf(`{"prompt":"a","seed":1,"max_tokens":3,"stream":%t}`, i%2 == 0)
-			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			require.NoError(t, err)
 		}
 		refused, err := io.ReadAll(dial(t, s))

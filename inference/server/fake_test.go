@@ -254,14 +254,17 @@ func serve(t testing.TB, backend Backend, text Text, change func(*Config)) *Serv
 	return s
 }
 
-// call sends a request and returns the answer's status, header and body.
+// call sends a request, by default with a body of JSON, and returns the answer's status,
+// header and body.
 func call(t *testing.T, s *Server, method, path string, body string, header ...string) (int, http.Header, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://"+s.Addr()+path, strings.NewReader(body))
 	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
+	req.Host = req.Header.Get("Host")
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	res, err := transport.RoundTrip(req)

@@ -79,14 +79,14 @@ func (noFiles) UpdateFile(context.Context, int64, string) (string, error) {
 func FuzzConnection(f *testing.F) {
 	const body = `{"prompt":"a","max_tokens":2,"seed":1,"stream":true}`
 	head := func(path, proto, fields string) string {
-		return "POST " + path + " " + proto + "\r\nHost: x\r\n" + fields + "\r\n"
+		return "POST " + path + " " + proto + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" + fields + "\r\n"
 	}
 	whole := head("/v1/completions", "HTTP/1.1", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
 	for _, seed := range []string{
 		whole, whole + whole, strings.Replace(whole, "1.1", "1.0", 1), whole[:len(whole)-1], whole[:30], "\r\n", "GET /metrics HTTP/1.1\r\n\r\n",
 		head("/v1/completions", "HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "34\r\n" + body + "\r\n0\r\nX-A: b\r\n\r\n",
 		head("/v1/completions", "HTTP/1.1", "Content-Length: 104857600\r\nExpect: 100-continue\r\n"), "GET * HTTP/1.1\r\nA:\r\n b\r\n\r\n",
-		"PUT /v1/weights?version=4 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checksum\r\n\r\n1\r\na\r\n0\r\nX-Checksum: 0\r\n\r\n",
+		"PUT /v1/weights?version=4 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checksum\r\n\r\n1\r\na\r\n0\r\nX-Checksum: 0\r\n\r\n",
 		head("/tokenize", "HTTP/1.1", "Content-Length: 14\r\nConnection: close\r\n") + `{"prompt":"a"}`,
 	} {
 		f.Add([]byte(seed))

@@ -52,7 +52,7 @@ func TestClientGone(t *testing.T) {
 		send := func() *net.TCPConn {
 			body := `{"prompt":"a","stream":` + stream + `}`
 			c := dial(t, s)
-			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			require.NoError(t, err)
 			return c
 		}
@@ -153,7 +153,7 @@ func TestLargeBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = 1 << 16 })
 	c := dial(t, s)
-	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 104857600\r\n\r\n"+strings.Repeat(" ", 8192))
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n"+strings.Repeat(" ", 8192))
 	require.NoError(t, err)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
@@ -165,6 +165,7 @@ func TestLargeBody(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", io.LimitReader(endless{}, 100<<20))
 		require.NoError(t, err)
 		req.ContentLength = length
+		req.Header.Set("Content-Type", "application/json")
 		c := dial(t, s)
 		go func() { _ = req.Write(c) }() // until the server stops reading
 		res, err := http.ReadResponse(bufio.NewReader(c), req)
@@ -179,7 +180,7 @@ func TestSlowHeader(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.HeaderTimeout = 50 * time.Millisecond })
 	c := dial(t, s)
-	_, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: ")
+	_, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: ")
 	require.NoError(t, err)
 	requireCutOff(t, c, " 408 ")
 }
@@ -188,7 +189,7 @@ func TestLargeHeader(t *testing.T) {
 	t.Parallel()
 	c := dial(t, serve(t, newFake(), fakeText{}, nil))
 	go func() {
-		_, _ = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX-A: "+strings.Repeat("a", 64<<10))
+		_, _ = io.WriteString(c, "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: "+strings.Repeat("a", 64<<10))
 	}() // the server does not read all of it
 	requireCutOff(t, c, " 431 ")
 }
@@ -217,8 +218,8 @@ func TestMalformed(t *testing.T) {
 			require.Less(t, len(data), 2000)
 		}
 	}
-	for _, raw := range []string{"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01", "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
-		"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"} {
+	for _, raw := range []string{"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n",
+		"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"} {
 		c := dial(t, s)
 		_, err := io.WriteString(c, raw)
 		require.NoError(t, err)
@@ -237,7 +238,7 @@ func TestPipeline(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	c := dial(t, s)
 	body := `{"prompt":"a","max_tokens":3,"seed":1}`
-	one := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	one := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	_, err := io.WriteString(c, one+one+one)
 	require.NoError(t, err)
 	r := bufio.NewReader(c)
@@ -258,7 +259,7 @@ func TestBodiesFull(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = most })
 	send := func(bytes int) *net.TCPConn {
 		c := dial(t, s)
-		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", most, strings.Repeat(" ", bytes))
+		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", most, strings.Repeat(" ", bytes))
 		require.NoError(t, err)
 		return c
 	}
@@ -321,7 +322,7 @@ func TestCloseEndsBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	c := dial(t, s)
-	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.bodies.held.Load() == 9000 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Close())

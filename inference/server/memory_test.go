@@ -23,6 +23,7 @@ func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts t
 		body := fmt.Sprintf(`{"prompt":"a","n":%d,"max_tokens":4,"ignore_eos":true,"logprobs":0,"return_token_ids":true,"stream":%t}`, n, stream)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", strings.NewReader(body))
 		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/json")
 		res, err := client.Do(req)
 		require.NoError(t, err)
 		defer res.Body.Close() //nolint:errcheck // read to its end

@@ -1,15 +1,13 @@
 // Package server exposes an engine over HTTP. It speaks vLLM's dialect of OpenAI's
 // interface and accepts new weights.
 //
-// A request passes these gates in order: the token, the size of the body, the meaning of
+// A request passes these gates in order: the guard, the size of the body, the meaning of
 // its fields, the queue, the backend. Each gate refuses requests with its own status.
 package server
 
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -24,6 +22,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
+	"github.com/easyrl/easyrl/internal/guard"
 )
 
 // Config sets where a server listens and its limits.
@@ -81,6 +80,7 @@ type Server struct {
 	http     *fasthttp.Server
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
+	guard    *guard.Guard
 
 	// Handlers and the state that they share.
 	gate        *gate
@@ -109,7 +109,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
-	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner)}
+	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner), guard: guard.New(cfg.Listen, cfg.Token)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.answerWith(text)
 	s.http = &fasthttp.Server{
@@ -208,7 +208,7 @@ func (s *Server) Running() int { return s.gate.running() }
 
 // handle answers one request.
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
-	err := s.authorize(ctx)
+	err := s.admit(ctx)
 	if err == nil {
 		err = uncoded(ctx)
 	}
@@ -224,19 +224,18 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	wire.LeftOver(ctx)
 }
 
-// authorize compares digests, so that the time it takes reveals nothing about the token.
-// /health needs no token because supervisors and load balancers have none.
-func (s *Server) authorize(ctx *fasthttp.RequestCtx) error {
-	if s.cfg.Token == "" || string(ctx.Path()) == "/health" {
+// admit refuses requests that break a rule of the server's guard. /health needs no token
+// because supervisors and load balancers have none.
+func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
+	no := s.guard.Check(ctx, string(ctx.Path()) == "/health")
+	switch {
+	case no == nil:
 		return nil
+	case no.Status == fasthttp.StatusUnauthorized:
+		return &reply.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
+			Message: no.Message + ". A trainer reads it from inference.token_file"}
 	}
-	scheme, given, _ := strings.Cut(string(ctx.Request.Header.Peek("Authorization")), " ")
-	got, want := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(s.cfg.Token))
-	if strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
-		return nil
-	}
-	return &reply.Failure{Status: fasthttp.StatusUnauthorized, Kind: "authentication_error", Code: "invalid_api_key",
-		Message: "expected the server's token as Authorization: Bearer. A trainer reads it from inference.token_file"}
+	return &reply.Failure{Status: no.Status, Kind: reply.InvalidRequest, Message: no.Message}
 }
 
 // uncoded refuses a compressed body.

@@ -155,7 +155,7 @@ func TestStreamToOldClient(t *testing.T) {
 	body := `{"prompt":"a","n":2,"seed":3,"stream":true}`
 	_, _, want := call(t, s, http.MethodPost, "/v1/completions", body)
 	c := dial(t, s)
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	answer, err := io.ReadAll(c) // until the server closes
 	require.NoError(t, err)
@@ -189,7 +189,7 @@ func TestStreamFails(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	c := dial(t, s)
 	body := `{"prompt":"a","stream":true}`
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil) // with the first tokens
 	close(backend.hold)

@@ -132,10 +132,10 @@ func TestUpdateCutOff(t *testing.T) {
 	backend := newFake()
 	s := serve(t, backend, fakeText{}, nil)
 	for _, head := range []string{
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 50000),
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 50000),
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
 	} {
 		c := dial(t, s)
 		_, err := io.WriteString(c, head)
@@ -184,7 +184,7 @@ func TestDrainSendsAnswers(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	c := dial(t, s)
 	body := fmt.Sprintf(`{"prompt":%q,"echo":true,"n":4000,"max_tokens":1}`, strings.Repeat("a", 4000))
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	<-backend.started
 	drained := make(chan error, 1)
@@ -254,7 +254,7 @@ func TestUpdateWaitsForItsTurn(t *testing.T) {
 		}
 		trainer(http.MethodPost, "", `{"id":"a"}`)
 		first := dial(t, s)
-		_, err := io.WriteString(first, "PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("a", 50000))
+		_, err := io.WriteString(first, "PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("a", 50000))
 		require.NoError(t, err)
 		connected := func(n int) {
 			require.Eventually(t, func() bool { return len(s.weights.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n }, time.Minute, time.Millisecond)

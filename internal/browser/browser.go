@@ -42,7 +42,8 @@ type Tab struct {
 }
 
 // New opens a tab in a new browser, or skips the test if no Chromium is
-// installed. It saves screenshots to the folder kept, or nowhere if kept is "".
+// installed. Names that end in .example lead to this machine. New saves screenshots to the
+// folder kept, or nowhere if kept is "".
 func New(t *testing.T, kept string) *Tab {
 	t.Helper()
 	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell", "headless-shell"}
@@ -53,7 +54,7 @@ func New(t *testing.T, kept string) *Tab {
 	limited, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox, chromedp.WindowSize(1200, 900),
-		chromedp.WSURLReadTimeout(2*time.Minute)) // a busy machine starts it slowly
+		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"), chromedp.WSURLReadTimeout(2*time.Minute)) // a busy machine starts it slowly
 	process, end := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(end)
 	b := &Tab{t: t, kept: kept}

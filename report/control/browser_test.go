@@ -2,6 +2,8 @@ package control
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -149,4 +151,45 @@ func TestLivePageWithToken(t *testing.T) {
 	require.Empty(t, b.Complaints())
 	kept := browser.Tells[string](b, "location.href + document.cookie + JSON.stringify(localStorage)")
 	require.NotContains(t, kept, "sesame")
+}
+
+// The live page works behind a tunnel such as ssh -L, whose port differs from the
+// address's own.
+func TestLivePageThroughTunnel(t *testing.T) {
+	t.Parallel()
+	b := browser.New(t, "")
+	fleet := threeInstances()
+	c, err := New("127.0.0.1:0", "", recorded(t, 2))
+	require.NoError(t, err)
+	defer c.Close()
+	c.Serve(fleet, []string{"HEALTHY", "UPDATING", "DRAINED"})
+	tunnel, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only a test
+	require.NoError(t, err)
+	defer tunnel.Close()
+	go func() {
+		for {
+			near, err := tunnel.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", c.Addr()) //nolint:noctx // only a test
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+				}()
+			}
+		}
+	}()
+	_, port, err := net.SplitHostPort(tunnel.Addr().String())
+	require.NoError(t, err)
+	b.Do(chromedp.Navigate("http://localhost:" + port + "/"))
+	b.Shows("#state", "Live")
+	b.Do(chromedp.Click(chromedp.CSS(`#instances button[aria-label="Drain instance 0"]`)))
+	b.Shows("#instances td", "DRAINING")
+	require.Empty(t, b.Complaints())
 }

@@ -5,7 +5,6 @@ package control
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/internal/accept"
+	"github.com/easyrl/easyrl/internal/guard"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -27,7 +27,7 @@ import (
 // instances. A Server is safe for concurrent use. All methods of a nil *Server do
 // nothing.
 type Server struct {
-	token    string // if not empty, required by every request except for the empty page
+	guard    *guard.Guard
 	server   *fasthttp.Server
 	listener net.Listener
 	served   sync.WaitGroup
@@ -71,11 +71,11 @@ func New(addr, token, dir string) (*Server, error) {
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
-	c := &Server{token: token, listener: accept.New(listener), listeners: listeners{},
+	c := &Server{guard: guard.New(addr, token), listener: accept.New(listener), listeners: listeners{},
 		livePage: livePage{dir: dir, boot: hex.EncodeToString(boot), shell: empty, parts: liveParts()}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
-		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
+		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, DisablePreParseMultipartForm: true, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
 	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // Close ends it
 	return c, nil
 }
@@ -134,20 +134,15 @@ func (c *Server) Close() {
 }
 
 func (c *Server) handle(ctx *fasthttp.RequestCtx) {
-	if host := string(ctx.Host()); c.token == "" && !local(host) {
-		refuse(ctx, fasthttp.StatusForbidden, "host is %.100q, expected localhost or an IP address because no token is set", host)
-		return
-	}
 	path := string(ctx.URI().PathOriginal())
-	if c.serveShell(ctx, path) {
-		return
-	}
-	given := []byte(strings.TrimPrefix(string(ctx.Request.Header.Peek("Authorization")), "Bearer "))
-	if c.token != "" && subtle.ConstantTimeCompare(given, []byte(c.token)) != 1 {
-		refuse(ctx, fasthttp.StatusUnauthorized, "control token is missing or wrong, expected Authorization: Bearer TOKEN")
+	if no := c.guard.Check(ctx, isShell(ctx, path)); no != nil {
+		refuse(ctx, no.Status, "%s", no.Message)
 		return
 	}
 	switch {
+	case isShell(ctx, path):
+		c.serveShell(ctx, path)
+		return
 	case path == "/instances" || strings.HasPrefix(path, "/instances/"):
 		c.serveInstances(ctx, path)
 		return

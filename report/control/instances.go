@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
@@ -110,17 +109,6 @@ func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, status, "%v", err)
 }
 
-// local reports whether a request's Host is localhost, an IP address or empty. Without
-// a token the server refuses other hosts to prevent DNS rebinding: a page whose name
-// resolves to 127.0.0.1 would count as this address's own.
-func local(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.Trim(host, "[]")
-	return host == "" || strings.EqualFold(host, "localhost") || net.ParseIP(host) != nil
-}
-
 // serveInstances answers requests below /instances. path is not unescaped yet, so that
 // an ID may contain any characters.
 func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
@@ -130,12 +118,6 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	if instances == nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "the run has not started its instances yet")
 		return
-	}
-	if origin := string(ctx.Request.Header.Peek("Origin")); origin != "" && !ctx.IsGet() {
-		if u, err := url.Parse(origin); err != nil || u.Host != string(ctx.Host()) { // another site's page in the user's browser
-			refuse(ctx, fasthttp.StatusForbidden, "request from a page of %q, expected this address's own page", origin)
-			return
-		}
 	}
 	method := string(ctx.Method())
 	rest := strings.TrimPrefix(path, "/instances")

@@ -18,11 +18,12 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// ask sends a request and returns the response.
+// ask sends a request, by default with a body of JSON, and returns the response.
 func ask(t *testing.T, method, url, body string, header ...string) (status int, answer string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
 	for i := 0; i+1 < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -200,8 +201,15 @@ func TestInstancesRefuse(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(body), &e))
 		require.NotEmpty(t, e.Error.Message)
 	}
-	status, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Origin", "http://elsewhere")
-	require.Equal(t, 403, status, body)
+	for _, origin := range []string{"http://elsewhere", "null"} {
+		for _, call := range []string{"POST /instances", "POST /instances/b/drain", "DELETE /instances/b", "GET /instances", "GET /status", "GET /events", "GET /page/answers"} {
+			method, path, _ := strings.Cut(call, " ")
+			status, body := ask(t, method, root+path, "", "Origin", origin)
+			require.Equal(t, 403, status, "%s: %s", call, body)
+		}
+	}
+	status, body := ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Content-Type", "text/plain")
+	require.Equal(t, 415, status, body)
 	status, body = ask(t, "POST", root+"/instances", `{"url":"http://a:2"}`, "Origin", root)
 	require.Equal(t, 201, status, body)
 

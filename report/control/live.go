@@ -84,22 +84,21 @@ func shell(needsToken bool) ([]byte, error) {
 	return html.Bytes(), err
 }
 
-// serveShell serves what a browser loads before it can send a token: the empty page and
-// its script, which reveal nothing about the run. It reports whether the path was one
-// of them.
-func (p *livePage) serveShell(ctx *fasthttp.RequestCtx, path string) bool {
-	if path != "/" && path != "/page/live.js" || !ctx.IsGet() && !ctx.IsHead() {
-		return false
-	}
+// isShell reports whether a request is for what a browser loads before it can send a
+// token: the empty page and its script, which reveal nothing about the run.
+func isShell(ctx *fasthttp.RequestCtx, path string) bool {
+	return (path == "/" || path == "/page/live.js") && (ctx.IsGet() || ctx.IsHead())
+}
+
+func (p *livePage) serveShell(ctx *fasthttp.RequestCtx, path string) {
 	secure(ctx)
 	if path == "/" {
 		ctx.SetContentType("text/html; charset=utf-8")
 		ctx.SetBody(p.shell)
-		return true
+		return
 	}
 	ctx.SetContentType("text/javascript; charset=utf-8")
 	ctx.SetBody(liveScript)
-	return true
 }
 
 func secure(ctx *fasthttp.RequestCtx) {
