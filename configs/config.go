@@ -291,7 +291,8 @@ type Log struct {
 type Control struct {
 	// Listen address, such as "127.0.0.1:7000". If empty, the trainer does not listen.
 	Listen string `toml:"listen"`
-	// File with the bearer token that control calls need.
+	// File with the bearer token that control calls need. Required if other machines reach
+	// the address, or with inference.token_file.
 	TokenFile string `toml:"token_file"`
 }
 

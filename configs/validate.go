@@ -98,7 +98,7 @@ func (r *Resolved) Validate(task Task) error {
 	}
 	c.train(r.Train)
 	c.machine()
-	c.control(r.Control)
+	c.control(r.Control, r.Inference.TokenFile)
 	return errors.Join(c.faults...)
 }
 
@@ -298,7 +298,7 @@ func (c *sections) eval(e Eval) {
 	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d but data.eval is not set, expected files to evaluate on", e.Every)
 }
 
-func (c *sections) control(control Control) {
+func (c *sections) control(control Control, fleetToken string) {
 	if control.Listen == "" {
 		return
 	}
@@ -309,6 +309,13 @@ func (c *sections) control(control Control) {
 	}
 	ip := net.ParseIP(host)
 	loopback := host == "localhost" || ip != nil && ip.IsLoopback()
-	c.expect(loopback || control.TokenFile != "", "control.token_file",
-		"is not set, expected a token file because control.listen = %q is reachable from other machines", control.Listen)
+	switch {
+	case control.TokenFile != "":
+	case !loopback:
+		c.expect(false, "control.token_file",
+			"is not set, expected a token file because control.listen = %q is reachable from other machines", control.Listen)
+	case fleetToken != "":
+		c.expect(false, "control.token_file",
+			"is not set, expected a token file because inference.token_file is set: a server that someone adds receives that token")
+	}
 }

@@ -124,6 +124,10 @@ func TestValidate(t *testing.T) {
 			`control.token_file is not set, expected a token file because control.listen = ":7000" is reachable from other machines`}},
 		{"control address", TrainTask, []string{"control.listen=7000"}, []string{
 			`-set: control.listen is "7000", expected an address such as "127.0.0.1:7000"`}},
+		{"fleet's token on an open control address", TrainTask, []string{"control.listen=127.0.0.1:7000", "inference.token_file=t"}, []string{
+			"control.token_file is not set, expected a token file because inference.token_file is set: a server that someone adds receives that token"}},
+		{"fleet's token without a control address", TrainTask, []string{"inference.token_file=t"}, nil},
+		{"fleet's token and a control token", TrainTask, []string{"control.listen=127.0.0.1:7000", "inference.token_file=t", "control.token_file=t"}, nil},
 		{"control with a token", TrainTask, []string{"control.listen=0.0.0.0:7000", "control.token_file=t"}, nil},
 	}
 	for _, test := range tests {
