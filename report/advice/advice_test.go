@@ -143,6 +143,8 @@ func TestLearning(t *testing.T) {
 		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch", "mismatch/kl is 0.012, expected at most 0.01"},
 		{"servers round", servers(), report.Values{mismatchKL: .002}, 0, "", ""},
 		{"exact instances differ", threads(8, 8), report.Values{mismatchKL: .002}, from, "mismatch", "Both compute the same bits"},
+		{"servers differ infinitely", servers(), report.Values{mismatchKL: math.Inf(1)}, from, "mismatch", "mismatch/kl is +Inf, expected at most 0.01"},
+		{"servers give no number", servers(), report.Values{mismatchKL: math.NaN()}, from, "mismatch", "mismatch/kl is NaN, expected at most 0.01"},
 		{"gradient", servers(), report.Values{gradNorm: 50}, from, "gradient", "gradient norm is 50, 25 times the median of earlier steps. Check what this step trained on. train.clip_grad = 1 limits"},
 		{"gradient without a bound", loose, report.Values{gradNorm: 50}, from, "gradient", "Set train.clip_grad near 4 (now 0) to limit"},
 		{"gradient of a hard step", servers(), report.Values{gradNorm: 8}, 0, "", ""},
