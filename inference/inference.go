@@ -64,6 +64,9 @@ type Completion struct {
 	PromptTop [][]TokenLogprob
 	// Top holds the most likely tokens at each position, in descending order.
 	Top [][]TokenLogprob
+	// Reject reports that Logprobs are not those of the weights, because of cause. A fleet
+	// sets it if Logprobs must equal the caller's to the bit.
+	Reject func(cause error)
 }
 
 // Weights is one version of the policy, ready to publish.
@@ -93,6 +96,12 @@ type Instance interface {
 type Hosted interface {
 	// Cores returns the number of cores that the instance computes with, 0 if unknown.
 	Cores() int
+}
+
+// Exact is an Instance outside this process that may compute the trainer's bits.
+type Exact interface {
+	// Exact reports whether its log-probabilities equal the trainer's to the bit.
+	Exact() bool
 }
 
 // Prober is an Instance that can be probed. A fleet probes an instance that is DEAD or

@@ -1,20 +1,25 @@
 package producer
 
-import "github.com/easyrl/easyrl/rollout"
+import (
+	"slices"
+
+	"github.com/easyrl/easyrl/rollout"
+)
 
 // delivery puts finished groups into the order in which they are delivered.
 type delivery struct {
 	order string // of Config, like gate
 	gate  bool
-	ended []bool           // by index: the prompt gave a group or failed
-	early []*rollout.Group // by index: finished before a preceding group
+	only  []int            // indices of the prompts, ascending
+	ended []bool           // by place in only: the prompt gave a group or failed
+	early []*rollout.Group // by place in only: finished before a preceding group
 	ready []*rollout.Group
 	count int // of ended
-	next  int // index of the next group in prompt order
+	next  int // place of the next group in prompt order
 }
 
-func newDelivery(order string, gate bool, total int) *delivery {
-	return &delivery{order: order, gate: gate, ended: make([]bool, total), early: make([]*rollout.Group, total)}
+func newDelivery(order string, gate bool, only []int) *delivery {
+	return &delivery{order: order, gate: gate, only: only, ended: make([]bool, len(only)), early: make([]*rollout.Group, len(only))}
 }
 
 // add records the group of prompt index, or nil if it failed, and returns the groups to
@@ -23,12 +28,13 @@ func (d *delivery) add(index int, g *rollout.Group) []*rollout.Group {
 	if !d.gate {
 		d.ready = d.ready[:0]
 	}
-	d.ended[index] = true
+	place, _ := slices.BinarySearch(d.only, index)
+	d.ended[place] = true
 	d.count++
 	if d.order == rollout.Arrival {
 		d.append(g)
 	} else {
-		d.early[index] = g
+		d.early[place] = g
 		for ; d.next < len(d.ended) && d.ended[d.next]; d.next++ {
 			d.append(d.early[d.next])
 			d.early[d.next] = nil

@@ -44,7 +44,7 @@ func TestDynamicSampling(t *testing.T) {
 		}
 		require.Equal(t, []string{"spare-0-2", "spare-1-2", "spare-2-1"}, ids)
 		byIndex := map[int][]string{}
-		for _, g := range sum.Replaced {
+		for _, g := range sum.replaced {
 			require.True(t, g.Replaced)
 			require.Len(t, g.Responses, 2)
 			require.Equal(t, 1.0, g.Responses[1].Reward)
@@ -81,7 +81,7 @@ func TestDynamicSamplingAsksSignal(t *testing.T) {
 				_, groups, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
 				require.NoError(t, err)
 				require.Len(t, groups, 3)
-				require.Len(t, sum.Replaced, c.replaced)
+				require.Len(t, sum.replaced, c.replaced)
 			})
 		})
 	}
@@ -98,7 +98,7 @@ func TestFleetBoundsDynamicSampling(t *testing.T) {
 		p.deps.Spare = func(int) rollout.Prompt { return rollout.Prompt{ID: "spare", IDs: []int32{1}} }
 		got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1, 1, 1, 1))
 		require.NoError(t, err)
-		require.Len(t, sum.Replaced, 6)
+		require.Len(t, sum.replaced, 6)
 		require.Equal(t, 2, f.most)
 		require.Equal(t, 24, got[5].second, "two times three rounds of two, each with its reward: freed slots are reused at once")
 	})

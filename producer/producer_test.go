@@ -118,6 +118,7 @@ type account struct {
 	failed     []failure
 	sampled    time.Duration // from the start to the last group's score
 	byInstance map[string]int
+	replaced   []rollout.Group
 }
 
 // produce runs a step to its end with a consumer that is always ready. In a synctest
@@ -132,6 +133,7 @@ func produce(ctx context.Context, t *testing.T, p *Producer, b rollout.Batch) (g
 		got = append(got, arrival{g.Index, int(time.Since(start) / time.Second)})
 		sum.sampled = max(sum.sampled, g.Scored.Sub(start))
 		sum.byInstance[g.Responses[0].Instance]++
+		sum.replaced = append(sum.replaced, g.Before...)
 	}
 	sum.Stats, err = s.Wait()
 	sum.failed = s.failed

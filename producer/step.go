@@ -24,6 +24,7 @@ const recheck = time.Second
 type step struct {
 	*Producer
 	batch  rollout.Batch
+	only   []int                   // indices to sample, ascending
 	groups chan rollout.Group      // has capacity for all groups
 	cancel context.CancelCauseFunc // ends the step with an error
 	freed  chan struct{}           // holds a token when a slot may have become free
@@ -34,7 +35,6 @@ type step struct {
 	inFlight int
 	delivery *delivery
 	failed   []failure
-	replaced []rollout.Group
 
 	stats rollout.Stats // stats and err are set before work ends
 	err   error
@@ -49,9 +49,14 @@ type failure struct {
 }
 
 func newStep(p *Producer, batch rollout.Batch) *step {
-	n := len(batch.Prompts)
-	return &step{Producer: p, batch: batch, groups: make(chan rollout.Group, n), freed: make(chan struct{}, 1),
-		before: p.count(), delivery: newDelivery(p.cfg.Order, p.cfg.Gate, n)}
+	only := slices.Sorted(slices.Values(batch.Only))
+	for i := range batch.Prompts {
+		if batch.Only == nil {
+			only = append(only, i)
+		}
+	}
+	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)), freed: make(chan struct{}, 1),
+		before: p.count(), delivery: newDelivery(p.cfg.Order, p.cfg.Gate, only)}
 }
 
 // Groups implements rollout.Stream.
@@ -77,8 +82,7 @@ func (s *step) run(ctx context.Context) {
 	}
 	after := s.count()
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
-		Retries: after.Retries - s.before.Retries, Hedges: after.Hedges - s.before.Hedges,
-		Failed: len(s.failed), Replaced: s.replaced,
+		Retries: after.Retries - s.before.Retries, Hedges: after.Hedges - s.before.Hedges, Failed: len(s.failed),
 		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // includes those of evaluations since the last step
 }
 
@@ -104,6 +108,11 @@ func validate(b *rollout.Batch) error {
 	if len(b.Prompts) == 0 {
 		faults = append(faults, errors.New("no prompts"))
 	}
+	for _, i := range b.Only {
+		if i < 0 || i >= len(b.Prompts) {
+			faults = append(faults, fmt.Errorf("index %d to sample, expected 0 to %d", i, len(b.Prompts)-1))
+		}
+	}
 	return errors.Join(faults...)
 }
 
@@ -119,8 +128,8 @@ func (s *step) dispatch(ctx context.Context) {
 	work = func() {
 		spare.Store(false)
 		for front.TryLock() {
-			index := next
-			found := index < len(s.batch.Prompts) && s.slot(ctx)
+			place := next
+			found := place < len(s.only) && s.slot(ctx)
 			if found {
 				next++
 			}
@@ -131,7 +140,7 @@ func (s *step) dispatch(ctx context.Context) {
 			if spare.CompareAndSwap(false, true) {
 				workers.Go(work)
 			}
-			if err := try(func() error { return s.task(ctx, index) }); err != nil {
+			if err := try(func() error { return s.task(ctx, s.only[place]) }); err != nil {
 				s.cancel(err)
 			}
 		}

@@ -19,6 +19,7 @@ func (s *step) task(ctx context.Context, index int) error {
 	var group *sample.Group
 	var err error
 	lost := false
+	var before []rollout.Group
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 && !s.slot(ctx) {
 			return context.Cause(ctx)
@@ -37,12 +38,11 @@ func (s *step) task(ctx context.Context, index int) error {
 		}
 		another := s.spare(&s.batch, index, attempt+1)
 		prompt = &another
-		s.mu.Lock()
 		group.Replaced = true
-		s.replaced = append(s.replaced, *group.Group)
-		s.mu.Unlock()
+		before = append(before, *group.Group)
 	}
 	if err == nil {
+		group.Before = before
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.deliver(index, group.Group)

@@ -9,11 +9,12 @@ const (
 )
 
 // Batch is the trainer's request for one step: a group for each prompt, all sampled with
-// one version of the weights.
+// one version of the weights. A repeated request gives the same responses, with Only too.
 type Batch struct {
 	Step    int   // from 1
 	Version int64 // of the weights, from 1
 	Prompts []Prompt
+	Only    []int // indices of the prompts to sample; nil for all
 }
 
 // Stream delivers the groups of a batch while they are sampled.
@@ -33,8 +34,6 @@ type Stats struct {
 	Retries   int64         // requests retried
 	Hedges    int64         // requests also sent to a second instance
 	Failed    int           // prompts without a group, each reported
-	// Replaced holds the scored groups that dynamic sampling replaced.
-	Replaced []Group
 	// RewardRetries counts retried reward calls.
 	RewardRetries int64
 }

@@ -108,6 +108,13 @@ type Group struct {
 	// Replaced means that the group was not trained on: it had no signal, and another group
 	// with the same index took its place.
 	Replaced bool
+	// Before holds the groups that this one replaced, in order. Rollouts files list them
+	// separately.
+	Before []Group
+	// Reject reports that the instance did not sample the group with the weights that it
+	// claims, because of cause. It is nil if the recorded log-probabilities may differ from
+	// the trainer's even with the right weights. Rollouts files omit it.
+	Reject func(cause error)
 }
 
 type groupJSON struct {

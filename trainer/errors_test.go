@@ -165,11 +165,13 @@ func TestReplacedGroups(t *testing.T) {
 			g.Responses[j].Reward = -10
 		}
 	}
-	produce := sampled(tr).Produce
-	sampled(tr).Produce = func(ctx context.Context, p rollout.Batch) rollout.Stream {
-		out := produce(ctx, p).(*stream)
-		out.stats.Replaced = replaced
-		return out
+	for i := range replaced {
+		replaced[i].Step, replaced[i].Version = 1, 1
+	}
+	s.change = func(g *rollout.Group) {
+		if g.Index < 2 {
+			g.Before = replaced[1-g.Index : 2-g.Index]
+		}
 	}
 	require.NoError(t, tr.Run(t.Context()))
 	lines, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))

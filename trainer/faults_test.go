@@ -20,6 +20,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer/verify"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -265,7 +266,7 @@ func FuzzParseGroups(f *testing.F) {
 			return
 		}
 		for i := range groups {
-			require.NoError(t, check(&groups[i], groups[i].Step, groups[i].Version))
+			require.NoError(t, verify.OnPolicy(&groups[i], groups[i].Step, groups[i].Version))
 			require.Equal(t, groups[0].Version, groups[i].Version)
 			for _, r := range groups[i].Responses {
 				for j, id := range r.IDs {

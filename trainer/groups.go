@@ -10,8 +10,24 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer/verify"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
+
+// verified returns groups that the published weights sampled; see verify.Verifier.
+func (r *rollouts) verified(ctx context.Context, s *step, groups []rollout.Group) ([]rollout.Group, error) {
+	began, waited := time.Now(), r.now.again.Waited
+	v := verify.Verifier{Models: r.t.Models, Rows: r.t.cfg.MicroBatchTokens, Produce: r.Produce, Track: r.t.Track}
+	batch := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.now.prompts}
+	groups, err := v.Groups(ctx, batch, groups, &r.now.again)
+	waited = r.now.again.Waited - waited
+	s.clock.wait += waited
+	s.clock.train += time.Since(began) - waited
+	for i := range groups {
+		r.now.replaced = append(r.now.replaced, groups[i].Before...)
+	}
+	return groups, err
+}
 
 // train accumulates the gradients of whole groups, a micro-batch at a time.
 func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
@@ -19,9 +35,6 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	defer func() { s.clock.train += time.Since(began) }()
 	rewards := make([][]float64, len(groups))
 	for i := range groups {
-		if err := check(&groups[i], s.number, int64(s.number)); err != nil {
-			return err
-		}
 		rewards[i] = rewardsOf(&groups[i])
 	}
 	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
@@ -39,28 +52,6 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	return pack(r.parts(b, groups, rewards, advantages), r.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
-}
-
-// check enforces the on-policy invariant: each response of a group was sampled, to its last
-// token, with the step's version of the weights.
-func check(g *rollout.Group, step int, version int64) error {
-	if g.Step != step || g.Version != version {
-		return fmt.Errorf("prompt %s: group is from step %d and version %d, expected step %d and version %d: not on-policy",
-			g.Prompt.ID, g.Step, g.Version, step, version)
-	}
-	for i := range g.Responses {
-		r := &g.Responses[i]
-		if r.Version != version {
-			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, version)
-		}
-		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
-			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
-		}
-		if r.Reward-r.Reward != 0 {
-			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
-		}
-	}
-	return nil
 }
 
 // rewardsOf returns the rewards of a group's responses.

@@ -97,10 +97,11 @@ func (r *rollouts) record(s *step, line report.Values) error {
 		line["perf/mfu"] = s.flops / wall / r.PeakFLOPS
 	}
 	line["fleet/size"], line["fleet/retries"], line["fleet/hedges"] = float64(stats.Instances), float64(stats.Retries), float64(stats.Hedges)
-	line["reward/retries"], line["groups/failed"] = float64(stats.RewardRetries), float64(r.now.failed)
+	line["reward/retries"] = float64(stats.RewardRetries + r.now.again.RewardRetries)
+	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed), float64(r.now.again.Groups)
 	if r.DynamicSampling {
-		line["groups/refilled"] = float64(len(stats.Replaced))
-		measureSampled(&s.metrics, stats.Replaced)
+		line["groups/refilled"] = float64(len(r.now.replaced))
+		measureSampled(&s.metrics, r.now.replaced)
 	}
 	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
 		s.metrics.Sum(name, 0) // 0 in a step without groups

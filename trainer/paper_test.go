@@ -29,6 +29,8 @@ type script struct {
 	hashes []string // of the published weights
 	// during, if set, is called with each group before it reaches the trainer.
 	during func(step, group int)
+	// change, if set, may change each group.
+	change func(g *rollout.Group)
 	spans  *trace.Spans
 }
 
@@ -89,6 +91,9 @@ func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 			g.Step, g.Version = p.Step, p.Version
 			for j := range g.Responses {
 				g.Responses[j].Version = p.Version
+			}
+			if s.change != nil {
+				s.change(&g)
 			}
 			if s.during != nil {
 				s.during(p.Step, i)

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/trainer/verify"
 )
 
 // Rollouts is the data of reinforcement learning: groups of responses, which are trained
@@ -22,7 +23,7 @@ import (
 type Rollouts struct {
 	Loss            loss.Config
 	MaxTokens       int  // maximum response tokens, for response_length/clip_ratio
-	DynamicSampling bool // prompts may be replaced, so rollout.Stats.Replaced is recorded
+	DynamicSampling bool // prompts may be replaced, so replaced groups are measured
 	LogRollouts     bool
 	BySource        bool // record the mean reward of each data source as a metric
 	// Cores returns the number of cores of the trainer and all serving instances, 0 if
@@ -58,12 +59,15 @@ type rollouts struct {
 
 // sampling is a step's stream and what it has delivered.
 type sampling struct {
-	stream rollout.Stream
-	cancel context.CancelFunc
-	began  time.Time
-	groups []rollout.Group // in the order of consumption
-	failed int             // failed groups
-	stats  rollout.Stats
+	prompts  []rollout.Prompt
+	stream   rollout.Stream
+	cancel   context.CancelFunc
+	began    time.Time
+	groups   []rollout.Group // in the order of consumption
+	replaced []rollout.Group // by dynamic sampling
+	failed   int             // failed groups
+	again    verify.Again
+	stats    rollout.Stats
 }
 
 // New prepares reinforcement learning. state is zero for a new run and comes from Resume
@@ -98,7 +102,7 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 		prompts[i] = r.Prompt(r.t.state.Position + i)
 	}
 	sample, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.now = sampling{cancel: cancel, began: time.Now()}
+	r.now = sampling{prompts: prompts, cancel: cancel, began: time.Now()}
 	r.now.stream = r.Produce(sample, //                         5-10
 		rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: prompts})
 	return nil
@@ -152,6 +156,10 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 			break
 		}
 		left -= len(groups)
+		groups, err := r.verified(ctx, s, groups)
+		if err != nil {
+			return nil, err
+		}
 		if loss.WholeBatch(r.Loss.Advantage) {
 			held = append(held, groups...)
 			continue
@@ -268,9 +276,9 @@ func (r *rollouts) log(step int) error {
 	}
 	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
 	slices.SortFunc(r.now.groups, byIndex)
-	slices.SortStableFunc(r.now.stats.Replaced, byIndex) // keeps the order of those with one index
+	slices.SortStableFunc(r.now.replaced, byIndex) // keeps the order of those with one index
 	var b []byte
-	for _, g := range slices.Concat(r.now.groups, r.now.stats.Replaced) {
+	for _, g := range slices.Concat(r.now.groups, r.now.replaced) {
 		line, err := g.MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)

@@ -197,6 +197,18 @@ func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 	return out, nil
 }
 
+// Recompute returns the log-probabilities of a layout's targets under the last published
+// version, which sampled the rollouts.
+func (m *Models) Recompute(l *attention.Layout) ([]float32, error) {
+	defer m.Track.Begin(trace.NoStep, "recompute").End()
+	logp := make([]float32, len(l.Targets))
+	err := m.tape.Forward(m.current.Weights(), l, m.cfg.Temperature, false, logp, make([]float32, len(l.Targets)))
+	if err != nil {
+		return nil, fmt.Errorf("recompute: %w", err)
+	}
+	return logp, nil
+}
+
 // old returns the weights of the old policy, or nil if they equal the policy's.
 func (m *Models) old() *model.Weights {
 	if m.cfg.OldPolicy == loss.PreviousStep && m.previous != m.current {

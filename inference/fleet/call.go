@@ -209,11 +209,26 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	case callCtx.Err() != nil:
 		err = context.Cause(callCtx)
 	}
+	if exact, ok := i.Instance.(inference.Exact); ok && f.cfg.Exact && exact.Exact() {
+		for k := range out {
+			out[k].Reject = rejecter(f, g.Grant)
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	v := f.state.Settle(time.Now(), g.Grant, state.Outcome{Completions: out, Err: err, Abandoned: ctx.Err() != nil})
 	f.apply()
 	return answer{i, out, v}
+}
+
+// rejecter returns the function with which a caller rejects an answer.
+func rejecter(f *Fleet, g state.Grant) func(cause error) {
+	return func(cause error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.state.Reject(time.Now(), g, cause)
+		f.apply()
+	}
 }
 
 // overdue is the error of a call that took longer than this duration.

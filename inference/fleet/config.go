@@ -26,6 +26,9 @@ type Config struct {
 	// Vocab is the size of the vocabulary, 0 if unknown. An answer with a token outside it
 	// is a fault of the instance.
 	Vocab int
+	// Exact means that callers compute the bits of exact instances, so that they may reject
+	// answers.
+	Exact bool
 	// Notify, if set, receives each change of state. It is called with the fleet locked and
 	// must not call the fleet.
 	Notify func(Event)

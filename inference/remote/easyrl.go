@@ -23,6 +23,7 @@ import (
 type easyrl struct {
 	*client
 	loopback bool
+	exact    bool
 	layout   string          // that the server accepts besides rows; may be empty
 	latest   *publish.Latest // the store's, or the instance's own
 	heard    atomic.Bool     // the last claim of the server succeeded
@@ -45,6 +46,8 @@ type held struct {
 	Capacity int    `json:"capacity"` // 0 if not reported
 	Cores    int    `json:"cores"`    // 0 if not reported
 	Layout   string `json:"layout"`   // of panels accepted besides rows; may be empty
+	// Simulated servers compute nothing, so their log-probabilities are arbitrary.
+	Simulated bool `json:"simulated"`
 }
 
 func newEasyrl(ctx context.Context, c *client) (Server, error) {
@@ -67,7 +70,7 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 		return nil, err
 	}
 	ip := net.ParseIP(u.Hostname())
-	e := &easyrl{client: c, layout: h.Layout, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
+	e := &easyrl{client: c, layout: h.Layout, exact: !h.Simulated, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
 	if c.cfg.Store != nil {
 		e.latest = c.cfg.Store.Latest()
 	} else {
@@ -75,6 +78,9 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	}
 	return e, nil
 }
+
+// Exact implements inference.Exact.
+func (e *easyrl) Exact() bool { return e.exact }
 
 // Generate samples exactly the tokens and log-probabilities that an embedded engine
 // would.
@@ -139,6 +145,8 @@ func sameWeights(a, first *completions.Answer, version int64) error {
 	switch {
 	case a.WeightVersion == nil:
 		return errors.New("no weight_version")
+	case a.Checksum == "":
+		return errors.New("no weight_checksum")
 	case version != 0 && *a.WeightVersion != version:
 		return fmt.Errorf("server has version %d, expected %d: %w", *a.WeightVersion, version, inference.ErrStale)
 	case *a.WeightVersion != *first.WeightVersion || a.Checksum != first.Checksum:

@@ -193,10 +193,8 @@ func (b earlyBackend) Generate(ctx context.Context, req inference.Request) ([]in
 		return out, err
 	}
 	for i := range len(out) - 1 {
-		_, out[i].Checksum = b.Held()
 		req.Ended(i, out[i])
 	}
-	_, out[len(out)-1].Checksum = b.Held()
 	select {
 	case <-b.hold:
 		return out, b.err

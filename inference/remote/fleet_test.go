@@ -32,16 +32,16 @@ func faults() map[string]http.HandlerFunc {
 				say(strings.Replace(goodSGLang, "-0.1", "NaN", 1))(w, r)
 				return
 			}
-			say(`{"weight_version":1,"choices":[`+strings.Replace(goodChoice, "-0.1", "NaN", 1)+`]}`)(w, r)
+			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+strings.Replace(goodChoice, "-0.1", "NaN", 1)+`]}`)(w, r)
 		},
 		"wrong lengths": func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/generate" {
 				say(strings.Replace(goodSGLang, "[-0.1,1,null],", "[-0.1],", 1))(w, r)
 				return
 			}
-			say(`{"weight_version":1,"choices":[`+strings.Replace(goodChoice, "[1,2]", "[1]", 1)+`]}`)(w, r)
+			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+strings.Replace(goodChoice, "[1,2]", "[1]", 1)+`]}`)(w, r)
 		},
-		"a duplicate": say(`{"weight_version":1,"choices":[` + goodChoice + "," + goodChoice + "," + goodChoice + `]}`),
+		"a duplicate": say(`{"weight_version":1,"weight_checksum":"sum","choices":[` + goodChoice + "," + goodChoice + "," + goodChoice + `]}`),
 		"500":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
 		"502":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 		"503":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },

@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
+	simulated "github.com/easyrl/easyrl/inference/simulate/backend"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -92,7 +93,7 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 	}
 	out := make([]inference.Completion, req.N)
 	for i := range out {
-		c := inference.Completion{Finish: rollout.Length, Version: b.version}
+		c := inference.Completion{Finish: rollout.Length, Version: b.version, Checksum: fakeWeights{value: b.value}.Checksum()}
 		for j := range req.Sampling.MaxTokens {
 			l := logprob(i, j)
 			id := int32(math.Float32bits(l) % 1000)
@@ -208,6 +209,29 @@ func TestServerAcceptsWeights(t *testing.T) {
 	require.EqualValues(t, 2, version, "a partial stream is not applied")
 	_, err = serving(t, b, nil).Publish(t.Context(), paddedWeights{fakeWeights{4, 4}})
 	require.NoError(t, err)
+}
+
+// A server's log-probabilities are the trainer's, to the bit, unless it is simulated. An
+// answer that does not identify its weights is an error.
+func TestExactServers(t *testing.T) {
+	t.Parallel()
+	simulated, err := simulated.New("lengths=fixed:3,vocab=16,context=64", "x", nil)
+	require.NoError(t, err)
+	require.False(t, servingBackend(t, simulated, nil).(inference.Exact).Exact())
+	require.True(t, serving(t, &backend{}, nil).(inference.Exact).Exact())
+	_, err = servingBackend(t, nameless{&backend{}}, nil).Generate(t.Context(), request(2))
+	require.ErrorContains(t, err, "POST /v1/completions: no weight_checksum")
+}
+
+// nameless answers without the checksum of its weights.
+type nameless struct{ *backend }
+
+func (b nameless) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+	out, err := b.backend.Generate(ctx, req)
+	for i := range out {
+		out[i].Checksum = ""
+	}
+	return out, err
 }
 
 // paddedWeights take 64 MiB, which need many writes.

@@ -44,6 +44,8 @@ type Info struct {
 	Cores  int // that sample; 0 if unknown
 	// Layout is panels.Layout if updates may use it, or empty if they must use rows.
 	Layout string
+	// Simulated means that tokens and log-probabilities do not come from the weights.
+	Simulated bool
 }
 
 // Load is the current load of a backend and its counters since the start.

@@ -151,6 +151,8 @@ type holding struct {
 	Cores    int    `json:"cores,omitempty"`   // that sample
 	Trainer  string `json:"trainer,omitempty"` // whose weights are accepted
 	Layout   string `json:"layout,omitempty"`
+	// Simulated means that nothing is computed with the weights.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 // held answers with the current weights and the process that serves them.
@@ -158,7 +160,7 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
 	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
-		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.Holder(time.Now()), Layout: info.Layout})
+		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.Holder(time.Now()), Layout: info.Layout, Simulated: info.Simulated})
 	return nil
 }
 

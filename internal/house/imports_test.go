@@ -33,6 +33,7 @@ func floors() [][]string {
 		{"inference/remote/internal/labelled", "inference/server/internal/answer"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
+		{"trainer/verify"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
 		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/score", "run/summary", "run/unused"},

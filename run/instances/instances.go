@@ -102,6 +102,7 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc.Vocab, fc.MinServing = deps.Shape.VocabSize, cfg.Inference.MinInstances
 	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
+	fc.Exact = cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
 		fc.EmptyWait = time.Second // no server can join

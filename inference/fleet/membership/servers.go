@@ -61,6 +61,12 @@ func (s *server) Cores() int {
 	return 0
 }
 
+// Exact implements inference.Exact.
+func (s *server) Exact() bool {
+	exact, ok := s.Client.(inference.Exact)
+	return ok && exact.Exact()
+}
+
 // servers holds the servers in the fleet. Its methods may be called concurrently.
 type servers struct {
 	fleet     *fleet.Fleet

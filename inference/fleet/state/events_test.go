@@ -93,7 +93,8 @@ func (w *world) enqueue(q *asked) {
 	w.must(left > 0, "look again in %v", left)
 }
 
-// settle ends some call: successfully, unless the byte is a multiple of 4.
+// settle ends some call: successfully, unless the byte is a multiple of 4. Some answers are
+// rejected.
 func (w *world) settle(how int) {
 	if len(w.calls) == 0 {
 		return
@@ -122,6 +123,19 @@ func (w *world) settle(how int) {
 		o.Err = &inference.BusyError{After: time.Duration(how) * time.Second, Err: errors.New("429")}
 	}
 	w.finish(c, o)
+	if o.Err == nil && how%16 == 3 {
+		w.check()
+		w.reject(c)
+	}
+}
+
+// reject rejects the answer to a call.
+func (w *world) reject(c *sent) {
+	w.logf("answer of %s is rejected", c.h.name)
+	if c.h.epoch == c.epoch {
+		c.h.generation = 0
+	}
+	w.s.Reject(w.now, c.Grant, errors.New("other bits"))
 }
 
 // finish ends a call and checks the verdict.

@@ -22,8 +22,7 @@ import (
 type Machine struct {
 	cfg     Config
 	effects Effects
-	health  *supervisor
-	queue   *queue
+	updates
 }
 
 // New returns a machine without instances or weights. cfg must be valid.
@@ -147,52 +146,6 @@ func (s *Machine) Rested(now time.Time, h Handle) {
 	m.rests = time.Time{}
 	s.health.place(m)
 	s.queue.dispatch(now)
-}
-
-// Begin makes version the current version of the weights. No instance holds it yet. Queued
-// requests for other versions are refused with ErrStale.
-func (s *Machine) Begin(now time.Time, version int64) error {
-	if s.health.closed {
-		return fmt.Errorf("fleet %w", inference.ErrClosed)
-	}
-	s.queue.prefixes = prefixes{}
-	s.health.begin(now, version)
-	s.queue.refuse(s.queue.stale)
-	return nil
-}
-
-// Targets returns orders for all instances that may take the current weights. A publish
-// waits for awaited. It waits for failed, the instances that are DEAD or whose last publish
-// failed, only while too few serve.
-func (s *Machine) Targets() (awaited, failed []Order) { return s.health.targets() }
-
-// Published ends an order with its result. An instance serves if it reports the checksum of
-// the weights. The error is the instance's fault, or nil if a newer publish has superseded
-// the order.
-func (s *Machine) Published(now time.Time, o Order, out Publication) error {
-	err := s.health.published(now, &o, &out)
-	s.queue.dispatch(now)
-	return err
-}
-
-// Finish ends a publish and re-enables reports that too few instances serve.
-func (s *Machine) Finish(now time.Time) {
-	s.health.floor.publishing = false
-	s.health.checkFloor(now)
-}
-
-// Mending reports whether to continue the probes that p asks for.
-func (s *Machine) Mending(p Probe) bool { return s.health.mending(&p) }
-
-// Probed returns the order to publish to an instance that has answered a probe. It reports
-// false if the probes belong to older weights.
-func (s *Machine) Probed(p Probe) (Order, bool) {
-	if p.generation != s.health.generation {
-		return Order{}, false
-	}
-	o := s.health.order(p.m)
-	o.probed = true
-	return o, true
 }
 
 // Serving returns the number of serving instances and of the responses that they sample at

@@ -38,7 +38,7 @@ type Simulated struct {
 // m is not nil, it provides the vocabulary and positions unless spec sets them.
 // The instance serves version 0 from the start.
 func New(spec, name string, m *Model) (*Simulated, error) {
-	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout}}
+	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout, Simulated: true}}
 	if m != nil {
 		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
 		s.info.Root, s.decode = m.Dir, m.Decode

@@ -1,0 +1,228 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/rollout"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+const vocab, positions = 37, 64
+
+// models returns small models whose version 3 is published and whose policy has moved on.
+func models(t *testing.T) *trimodel.Models {
+	t.Helper()
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	w, err := model.NewWeights(dev, &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: vocab,
+		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}, npu.Weights)
+	require.NoError(t, err)
+	w.Init(3)
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: loss.PreviousStep, Temperature: 0.8})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		m.Close()
+		require.NoError(t, dev.Close())
+	})
+	_, err = m.Publish(3)
+	require.NoError(t, err)
+	m.Policy.Init(4)
+	return m
+}
+
+// world samples groups exactly, unless it lies.
+type world struct {
+	*Verifier
+	t        *testing.T
+	lies     []func(g *rollout.Group) // about the next groups of a repeated request
+	fails    error                    // of repeated requests
+	asked    [][]int                  // rollout.Batch.Only of each repeated request
+	rejected []string                 // causes
+	missing  int                      // groups whose reward fails
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t}
+	w.Verifier = &Verifier{Models: models(t), Rows: 20, Produce: w.produce}
+	return w
+}
+
+func (w *world) batch() rollout.Batch { return rollout.Batch{Step: 3, Version: 3} }
+
+// group returns group index of step 3 as an honest instance samples it.
+func (w *world) group(index int) rollout.Group {
+	rng := rand.New(rand.NewPCG(uint64(index), 5))
+	ids := func(n int) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = rng.Int32N(vocab)
+		}
+		return out
+	}
+	g := rollout.Group{Step: 3, Version: 3, Index: index, Prompt: rollout.Prompt{ID: fmt.Sprint("p", index), IDs: ids(5)},
+		Reject: func(cause error) { w.rejected = append(w.rejected, cause.Error()) }}
+	for range 4 {
+		r := rollout.Response{IDs: ids(1 + rng.IntN(12)), Version: 3, Finish: rollout.Stop, Reward: 1}
+		var l attention.Layout
+		l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+		var err error
+		r.Logprobs, err = w.Models.Recompute(&l)
+		require.NoError(w.t, err)
+		g.Responses = append(g.Responses, r)
+	}
+	return g
+}
+
+// step is what a repeated request gives.
+type step struct {
+	groups chan rollout.Group
+	stats  rollout.Stats
+	err    error
+}
+
+func (s *step) Groups() <-chan rollout.Group { return s.groups }
+func (s *step) Wait() (rollout.Stats, error) { return s.stats, s.err }
+
+func (w *world) produce(ctx context.Context, b rollout.Batch) rollout.Stream {
+	w.asked = append(w.asked, b.Only)
+	s := &step{groups: make(chan rollout.Group, len(b.Only)), stats: rollout.Stats{RewardRetries: 2}, err: errors.Join(ctx.Err(), w.fails)}
+	defer close(s.groups)
+	if s.err != nil {
+		return s
+	}
+	if w.missing > 0 {
+		w.missing--
+		s.stats.Failed = 1
+		return s
+	}
+	for _, i := range b.Only {
+		g := w.group(i)
+		if len(w.lies) > 0 {
+			w.lies[0](&g)
+			w.lies = w.lies[1:]
+		}
+		s.groups <- g
+	}
+	return s
+}
+
+// bit changes the last bit of a log-probability of the last response.
+func bit(g *rollout.Group) {
+	r := &g.Responses[len(g.Responses)-1]
+	last := &r.Logprobs[len(r.Logprobs)-1]
+	*last = math.Nextafter32(*last, -1e9)
+}
+
+// requireHonest requires that groups are those that honest instances sample.
+func (w *world) requireHonest(groups []rollout.Group, indices ...int) {
+	w.t.Helper()
+	require.Len(w.t, groups, len(indices))
+	for i := range groups {
+		want := w.group(indices[i])
+		require.Equal(w.t, want.Responses, groups[i].Responses)
+	}
+}
+
+// Groups whose log-probabilities are the published weights' pass. Whatever else an instance
+// records, its group is rejected, and the same prompt is sampled again until it is right.
+func TestGroupsAreSampledAgain(t *testing.T) {
+	t.Parallel()
+	for name, lie := range map[string]func(g *rollout.Group){
+		"a bit":       bit,
+		"NaN":         func(g *rollout.Group) { g.Responses[1].Logprobs[0] = float32(math.NaN()) },
+		"infinity":    func(g *rollout.Group) { g.Responses[1].Logprobs[0] = float32(math.Inf(-1)) },
+		"other token": func(g *rollout.Group) { g.Responses[2].IDs[0] = (g.Responses[2].IDs[0] + 1) % vocab },
+		"two swapped": func(g *rollout.Group) {
+			g.Responses[0].Logprobs, g.Responses[3].Logprobs = g.Responses[3].Logprobs, g.Responses[0].Logprobs
+			g.Responses[0].IDs, g.Responses[3].IDs = make([]int32, len(g.Responses[0].Logprobs)), make([]int32, len(g.Responses[3].Logprobs))
+		},
+		"too long": func(g *rollout.Group) {
+			g.Responses[1].IDs, g.Responses[1].Logprobs = make([]int32, positions), make([]float32, positions)
+		},
+		"replaced group": func(g *rollout.Group) {
+			old := *g
+			old.Responses = slices.Clone(g.Responses)
+			old.Responses[0].Logprobs = make([]float32, len(old.Responses[0].IDs))
+			g.Before = []rollout.Group{old}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			groups := []rollout.Group{w.group(0), w.group(1), w.group(2)}
+			lie(&groups[1])
+			w.lies = append(w.lies, lie, lie)
+			var again Again
+			got, err := w.Groups(t.Context(), w.batch(), groups, &again)
+			require.NoError(t, err)
+			w.requireHonest(got, 0, 1, 2)
+			require.Equal(t, [][]int{{1}, {1}, {1}}, w.asked)
+			require.Len(t, w.rejected, 3)
+			require.Regexp(t, `^prompt p1, response \d: .*, expected `, w.rejected[0])
+			again.Waited = 0
+			require.Equal(t, Again{Groups: 3, RewardRetries: 6}, again)
+		})
+	}
+}
+
+// What cannot be exact is not compared, and neither are the weights that the policy has
+// since become.
+func TestHonestGroupsPass(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	server := w.group(1)
+	server.Reject = nil
+	bit(&server)
+	honest := w.group(0)
+	honest.Before = []rollout.Group{w.group(5)}
+	for _, rows := range []int{1, 20, 1000} {
+		w.Rows = rows
+		got, err := w.Groups(t.Context(), w.batch(), []rollout.Group{honest, server}, &Again{})
+		require.NoError(t, err)
+		require.Len(t, got, 2)
+		require.Empty(t, w.asked)
+	}
+}
+
+func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	lying := w.group(2)
+	bit(&lying)
+	var again Again
+	w.missing = 1
+	got, err := w.Groups(t.Context(), w.batch(), []rollout.Group{w.group(0), lying}, &again)
+	require.NoError(t, err)
+	w.requireHonest(got, 0)
+	require.Equal(t, 1, again.Failed, "its reward failed")
+
+	w.fails = errors.New("no instance")
+	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{lying}, &again)
+	require.ErrorIs(t, err, w.fails)
+	require.ErrorContains(t, err, "prompt p2, response 3: token ")
+	require.ErrorContains(t, err, "the instance does not sample with the weights that it reports; sampling it again failed: no instance")
+
+	w.fails = nil
+	ctx, cancel := context.WithCancelCause(t.Context())
+	lying.Reject = func(error) { cancel(errors.New("interrupt")) }
+	_, err = w.Groups(ctx, w.batch(), []rollout.Group{lying}, &again)
+	require.ErrorIs(t, err, context.Canceled)
+
+	late := w.group(0)
+	late.Version = 2
+	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{late}, &again)
+	require.ErrorContains(t, err, "not on-policy")
+}
