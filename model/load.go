@@ -113,22 +113,17 @@ func (c *Config) checkHead(f *checkpoint.WeightFiles) error {
 // LoadFrom fills w from open safetensors whose names begin with prefix. It needs
 // almost no memory beyond the weights: one block of values.
 func (w *Weights) LoadFrom(prefix string, f tensor.Finder) error {
-	var vals []float32
-	for i := range w.Params {
-		p := &w.Params[i]
-		t, err := p.Find(prefix, f)
-		if err != nil {
-			return err
-		}
-		vals, err = w.dev.Fill(p, vals, func(vals []float32, first int) error {
-			if err := t.ReadAt(vals, first); err != nil {
-				return fmt.Errorf("load weights: %w", err)
+	var t checkpoint.Tensor
+	err := w.Fill(func(p *tensor.Param, vals []float32, first int) (err error) {
+		if first == 0 {
+			if t, err = p.Find(prefix, f); err != nil {
+				return err
 			}
-			return nil
-		})
-		if err != nil {
-			return err
 		}
-	}
-	return w.dev.Sync()
+		if err := t.ReadAt(vals, first); err != nil {
+			return fmt.Errorf("load weights: %w", err)
+		}
+		return nil
+	})
+	return errors.Join(err, w.dev.Sync())
 }

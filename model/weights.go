@@ -167,24 +167,35 @@ func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
 // gives the same weights on every machine.
 func (w *Weights) Init(seed uint64) {
 	rng := normal{seed: seed}
+	_ = w.Fill(func(p *tensor.Param, vals []float32, _ int) error { // finite values never fail
+		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
+		for j := range vals {
+			switch {
+			case p.Cols > 0:
+				vals[j] = float32(p.Std * rng.next())
+			case isNorm:
+				vals[j] = 1
+			default:
+				vals[j] = 0
+			}
+		}
+		return nil
+	})
+}
+
+// Fill sets all values, tensor by tensor in arena order. read fills vals with the row-major
+// values of p from value first on. Fill rejects values that are not finite.
+func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) error) error {
 	var vals []float32
 	for i := range w.Params {
 		p := &w.Params[i]
-		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
-		vals, _ = w.dev.Fill(p, vals, func(vals []float32, _ int) error {
-			for j := range vals {
-				switch {
-				case p.Cols > 0:
-					vals[j] = float32(p.Std * rng.next())
-				case isNorm:
-					vals[j] = 1
-				default:
-					vals[j] = 0
-				}
-			}
-			return nil
-		})
+		var err error
+		vals, err = w.dev.Fill(p, vals, func(vals []float32, first int) error { return read(p, vals, first) })
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
