@@ -89,6 +89,9 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	if m.Sent > 0 {
 		line("memory of the weights that servers receive: %s", size(m.Sent))
 	}
+	if m.Verified > 0 {
+		line("memory of the perturbed weights that verify servers: %s", size(m.Verified))
+	}
 	line("memory in total (estimated): %s, plus %s while a checkpoint is written", size(m.Most-m.Saved), size(m.Saved))
 	if m.Limit != nil && m.Limit.Bytes > 0 {
 		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))

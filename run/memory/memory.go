@@ -4,7 +4,6 @@ package memory
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
@@ -30,6 +29,9 @@ type Need struct {
 	Saved int64 `json:"checkpoint"`
 	// Sent is the copy that easyrl servers receive.
 	Sent int64 `json:"servers"`
+	// Verified is the copy of perturbed weights with which vLLM and SGLang servers are
+	// verified.
+	Verified int64 `json:"verification"`
 	// Activations is the most that the trainer's passes over Rows tokens need.
 	Activations int64 `json:"activations"`
 	Rows        int   `json:"rows"`
@@ -66,8 +68,12 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 	if cfg.Loss.OldPolicy == loss.PreviousStep {
 		n.Saved += one
 	}
-	if serves(&cfg.Inference) {
+	exact, other := servers(&cfg.Inference)
+	if exact {
 		n.Sent = one
+	}
+	if other {
+		n.Verified = one
 	}
 	if n.Instances = cfg.Inference.Instances; n.Instances > 0 {
 		n.Pages, n.EngineRows = each.Pages(shape.MaxPositions), each.Rows(shape.MaxPositions)
@@ -76,12 +82,21 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 	return n
 }
 
-// serves reports whether the run has easyrl servers, to which it sends weights from memory.
-func serves(c *configs.Inference) bool {
-	return c.Kind != configs.Embedded && slices.ContainsFunc(c.Endpoints, func(text string) bool {
+// servers reports whether the run has servers that are exact, to which it sends weights from
+// memory, and others, which it verifies.
+func servers(c *configs.Inference) (exact, other bool) {
+	if c.Kind == configs.Embedded {
+		return false, false
+	}
+	for _, text := range c.Endpoints {
 		e, err := remote.ParseEndpoint(text, c.Kind)
-		return err == nil && e.Kind == remote.EasyRL
-	})
+		if err == nil && remote.IsExact(e.Kind) {
+			exact = true
+		} else if err == nil {
+			other = true
+		}
+	}
+	return exact, other
 }
 
 // Tokens are numbers of tokens, at most.
@@ -101,7 +116,7 @@ func activations(shape *model.Config, rows int, recompute bool) int64 {
 
 // Certain returns the memory that the run allocates whatever its data.
 func (n *Need) Certain() int64 {
-	host := n.Saved + n.Sent + int64(n.Instances)*(n.Cache+n.Running)
+	host := n.Saved + n.Sent + n.Verified + int64(n.Instances)*(n.Cache+n.Running)
 	if n.elsewhere {
 		return host
 	}
@@ -141,6 +156,9 @@ func (n *Need) parts() string {
 	list = append(list, "checkpoints "+bytesize.Text(n.Saved))
 	if n.Sent > 0 {
 		list = append(list, "weights for servers "+bytesize.Text(n.Sent))
+	}
+	if n.Verified > 0 {
+		list = append(list, "verification of servers "+bytesize.Text(n.Verified))
 	}
 	if n.Instances > 0 {
 		list = append(list, "instances "+bytesize.Text(int64(n.Instances)*(n.Cache+n.Running)))

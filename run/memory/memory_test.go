@@ -39,7 +39,7 @@ func TestNeed(t *testing.T) {
 		{"previous step", func(c *configs.Config) { c.Loss.OldPolicy = "previous-step" }, false, 3, 4, 1},
 		{"three instances", func(c *configs.Config) { c.Inference.Instances = 3 }, false, 3, 3, 3},
 		{"servers", func(c *configs.Config) { c.Inference.Instances = 0 }, false, 3, 3, 0},
-		{"easyrl servers", func(c *configs.Config) {
+		{"both servers", func(c *configs.Config) {
 			c.Inference.Instances, c.Inference.Kind, c.Inference.Endpoints = 0, "vllm", []string{"http://a", "easyrl=http://b"}
 		}, false, 3, 3, 0},
 		{"other servers", func(c *configs.Config) {
@@ -57,11 +57,9 @@ func TestNeed(t *testing.T) {
 			require.EqualValues(t, 2*one, n.Moments)
 			require.EqualValues(t, test.saved*one, n.Saved)
 			require.EqualValues(t, test.engines, n.Instances)
-			sent := 0
-			if test.name == "easyrl servers" {
-				sent = one
-			}
-			require.EqualValues(t, sent, n.Sent)
+			sent := map[string]int{"both servers": 2 * one, "other servers": one}[test.name]
+			require.EqualValues(t, sent, n.Sent+n.Verified)
+			require.Equal(t, test.name == "both servers", n.Sent > 0)
 			all := (test.copies+3+test.saved)*one + embedding + sent
 			if test.engines > 0 {
 				require.EqualValues(t, cache, n.Cache)
