@@ -1,14 +1,16 @@
-// Package canary computes the log-probabilities of a fixed prompt, the canary
-// tokens, under the weights being published, for comparison with those of
-// inference servers.
+// Package canary computes what a verification of inference servers compares their
+// log-probabilities with: those of a fixed prompt under the weights being
+// published, and perturbed weights with theirs.
 package canary
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/device"
@@ -31,8 +33,8 @@ func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 	return ids
 }
 
-// Reference computes the trainer's log-probabilities of a prompt, once per
-// version of the weights. Its methods are safe for concurrent use.
+// Reference computes the trainer's log-probabilities of a prompt, once per version of the
+// weights, and makes perturbed weights. Its methods are safe for concurrent use.
 type Reference struct {
 	shape  *model.Config
 	prompt []int32
@@ -43,6 +45,15 @@ type Reference struct {
 	logp    []float32
 	dev     npu.Device // opened by the first call
 	tape    *model.Tape
+	check   *perturbed // nil while nobody holds it
+}
+
+// perturbed are perturbed weights on a device of their own.
+type perturbed struct {
+	dev     npu.Device
+	weights *model.Snapshot
+	logp    []float32
+	holders int
 }
 
 // NewReference returns a Reference for prompt, without weights.
@@ -50,8 +61,10 @@ func NewReference(shape *model.Config, prompt []int32) *Reference {
 	return &Reference{shape: shape, prompt: prompt}
 }
 
-// Prompt returns the prompt.
-func (r *Reference) Prompt() []int32 { return r.prompt }
+// Canary returns a canary that compares servers with r.
+func (r *Reference) Canary() *publish.Canary {
+	return &publish.Canary{Prompt: r.prompt, Logprobs: r.Logprobs, Perturb: r.Perturb}
+}
 
 // SetWeights sets the weights being published. They must not change until the
 // next call. nil means none.
@@ -73,6 +86,16 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 	if r.weights == nil || r.weights.Version() != version {
 		return nil, fmt.Errorf("version %d is no longer being published", version)
 	}
+	logp, err := r.forward(r.weights.Weights(), r.prompt)
+	if err != nil {
+		return nil, err
+	}
+	r.version, r.logp = version, logp
+	return logp, nil
+}
+
+// forward returns the log-probabilities of prompt under w.
+func (r *Reference) forward(w *model.Weights, prompt []int32) ([]float32, error) {
 	if r.tape == nil {
 		dev, err := device.Open(device.CPU, 0)
 		if err != nil {
@@ -81,13 +104,65 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 		r.dev, r.tape = dev, model.NewTape(dev, r.shape)
 	}
 	var l attention.Layout
-	l.Add(-1, r.prompt, true)
+	l.Add(-1, prompt, true)
 	logp := make([]float32, len(l.Targets))
-	if err := r.tape.Forward(r.weights.Weights(), &l, 1, false, logp, make([]float32, len(logp))); err != nil {
+	if err := r.tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp))); err != nil {
 		return nil, err
 	}
-	r.version, r.logp = version, append(make([]float32, len(r.prompt)-len(logp)), logp...)
-	return r.logp, nil
+	return append(make([]float32, len(prompt)-len(logp)), logp...), nil
+}
+
+// Perturb returns perturbed weights. All callers share one copy, which is freed when each
+// has freed its own.
+func (r *Reference) Perturb(context.Context) (*publish.Perturbed, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	prompt := Prompt(r.shape, nil, publish.CanaryTokens)
+	if r.check == nil {
+		c, err := r.perturb(prompt)
+		if err != nil {
+			return nil, err
+		}
+		r.check = c
+	}
+	c := r.check
+	c.holders++
+	return &publish.Perturbed{Weights: c.weights, Prompt: prompt, Logprobs: c.logp, Free: sync.OnceFunc(func() { r.free(c) })}, nil
+}
+
+// perturb makes perturbed weights.
+func (r *Reference) perturb(prompt []int32) (c *perturbed, err error) {
+	dev, err := device.Open(device.CPU, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, dev.Close())
+		}
+	}()
+	w, err := model.NewWeights(dev, r.shape, npu.Weights)
+	if err != nil {
+		return nil, err
+	}
+	if err := perturb(w); err != nil {
+		return nil, err
+	}
+	logp, err := r.forward(w, prompt)
+	if err != nil {
+		return nil, err
+	}
+	return &perturbed{dev: dev, weights: model.NewSnapshot(w, 0), logp: logp}, nil
+}
+
+// free gives up one holder's share of c.
+func (r *Reference) free(c *perturbed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.holders--; c.holders == 0 {
+		r.check = nil
+		_ = c.dev.Close() // frees the weights
+	}
 }
 
 // Close frees the device.

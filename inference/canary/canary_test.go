@@ -62,3 +62,29 @@ func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	require.NoError(t, r.Close())
 	require.NoError(t, NewReference(shape, nil).Close())
 }
+
+// Perturbed weights are shared, the same every time, finite, and unlike those of a model.
+func TestPerturb(t *testing.T) {
+	t.Parallel()
+	shape := tinyShape(t)
+	r := NewReference(shape, Prompt(shape, nil, 8))
+	defer func() { require.NoError(t, r.Close()) }()
+	a, err := r.Perturb(t.Context())
+	require.NoError(t, err)
+	b, err := r.Perturb(t.Context())
+	require.NoError(t, err)
+	require.Same(t, a.Weights, b.Weights)
+	require.Zero(t, a.Version())
+	require.Equal(t, "7aab339662ff0cbf", a.Checksum(), "the same on every machine")
+	require.Len(t, a.Logprobs, len(a.Prompt))
+	a.Free()
+	a.Free()
+	require.NotNil(t, r.check, "b still holds them")
+	b.Free()
+	require.Nil(t, r.check)
+	again, err := r.Perturb(t.Context())
+	require.NoError(t, err)
+	require.NotSame(t, a.Weights, again.Weights)
+	require.Equal(t, a.Logprobs, again.Logprobs)
+	again.Free()
+}

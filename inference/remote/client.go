@@ -150,7 +150,7 @@ func (c *client) limit(req *inference.Request) (int, error) {
 
 // labelled returns a Server for a kind that identifies its weights by a label.
 func (c *client) labelled() *labelled.Server {
-	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Limit: c.limit})
+	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Remedy: c.kind.remedy, Limit: c.limit})
 }
 
 // together calls do for 0 to n-1 at once. The first error cancels the other calls.

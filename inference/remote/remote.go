@@ -7,8 +7,8 @@
 // 200. easyrl reports the version and checksum that it serves. SGLang and vLLM get a
 // label made of both and must report it: SGLang with each response, vLLM through the
 // worker extension in deploy/vllm after each response. A label proves nothing about the
-// values, so a Canary may also compare the log-probabilities of a fixed prompt with the
-// trainer's.
+// values, so a Canary may also compare log-probabilities with the trainer's: of perturbed
+// weights, which a server gets first, and of each version.
 //
 // # Deadlines
 //
@@ -59,7 +59,7 @@ type Config struct {
 	// another trainer holds, and the server accepts only this trainer's weights until
 	// Close.
 	Trainer Trainer
-	// Canary, if set, checks each publish to vLLM and SGLang.
+	// Canary, if set, verifies the weights of vLLM and SGLang.
 	Canary *publish.Canary
 	// Connect limits the set-up of a connection; 0 means 10 seconds. Stall limits the
 	// time without progress of a body and without an answer of the server; 0 means 30

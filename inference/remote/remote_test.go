@@ -277,29 +277,40 @@ func TestCanary(t *testing.T) {
 	for _, kind := range []string{VLLM, SGLang} {
 		f := newFake(t, kind)
 		value := map[int64]float32{1: 0.5, 2: 0.51, 3: 0.52, 4: 0.52, 5: 5}
-		canary := &publish.Canary{Prompt: []int32{3, 1, 4, 1, 5}}
 		var fault error
-		canary.Logprobs = func(_ context.Context, version int64) ([]float32, error) {
-			out := make([]float32, len(canary.Prompt))
-			for i := range out {
-				out[i] = (&fake{value: value[version]}).promptLogprob(canary.Prompt, i) + 0.01
+		canary := &publish.Canary{Prompt: []int32{3, 1, 4, 1, 5}}
+		trainer := func(value float32) (out []float32) {
+			for i := range canary.Prompt {
+				out = append(out, (&fake{value: value}).promptLogprob(canary.Prompt, i)+0.0001*float32(i))
 			}
-			return out, fault
+			return out
+		}
+		canary.Logprobs = func(_ context.Context, version int64) ([]float32, error) { return trainer(value[version]), fault }
+		freed := 0
+		canary.Perturb = func(context.Context) (*publish.Perturbed, error) {
+			return &publish.Perturbed{Weights: fakeWeights{0, 7}, Prompt: canary.Prompt, Logprobs: trainer(7), Free: func() { freed++ }}, nil
 		}
 		inst := f.dial(func(c *Config) { c.Canary = canary })
 		publish := func(version int64) error {
 			_, err := inst.Publish(t.Context(), fakeWeights{version, value[version]})
 			return err
 		}
+		f.set(func() { f.old = true })
+		require.ErrorContains(t, publish(1), "an update does not reach every tensor")
+		require.ErrorContains(t, publish(1), map[string]string{VLLM: "Update the worker deploy/vllm/easyrl_worker.py", SGLang: "Try another version of SGLang"}[kind])
+		f.set(func() { f.old = false })
 		require.NoError(t, publish(1))
+		require.Equal(t, 3, freed)
 		require.NoError(t, publish(2))
 		f.set(func() { f.old = true })
-		require.ErrorContains(t, publish(3), "the server still has the older weights")
-		require.ErrorContains(t, publish(5), "the server has other weights")
+		require.ErrorContains(t, publish(3), "nearer to those of version 2")
 		f.set(func() { f.old = false })
 		require.NoError(t, publish(3))
+		require.Equal(t, 4, freed, "a server that failed is verified anew")
 		f.set(func() { f.old = true })
 		require.NoError(t, publish(4), "the values did not change")
+		require.ErrorContains(t, publish(5), "nearer to those of version")
+		f.set(func() { f.old = false })
 		fault = errors.New("device lost")
 		require.ErrorContains(t, publish(4), "canary: trainer: device lost")
 	}

@@ -32,7 +32,8 @@ const SGLang = "sglang"
 
 func sglangKind() Kind {
 	return Kind{Name: SGLang, Title: "SGLang",
-		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang}
+		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang,
+		remedy: "Try another version of SGLang"}
 }
 
 func newSGLang(ctx context.Context, c *client) (Server, error) {
@@ -118,7 +119,7 @@ func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, erro
 	if s.info == "" && s.cfg.Canary == nil {
 		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary", s.url)
 	}
-	return s.held.Publish(ctx, w, s.push, s.sampler(publish.Label(w)))
+	return s.held.Publish(ctx, w, labelled.Calls{Push: s.push, Held: s.verify, Sampler: s.sampler})
 }
 
 // push loads the weights. The server aborts running requests, starts none meanwhile and

@@ -36,7 +36,8 @@ const vllmColdest = 0.01
 const VLLM = "vllm"
 
 func vllmKind() Kind {
-	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM}
+	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM,
+		remedy: "Update the worker deploy/vllm/easyrl_worker.py"}
 }
 
 func newVLLM(ctx context.Context, c *client) (Server, error) {
@@ -214,7 +215,7 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	return v.held.Publish(ctx, w, v.push, v.sampler(publish.Label(w)))
+	return v.held.Publish(ctx, w, labelled.Calls{Push: v.push, Held: v.verify, Sampler: v.sampler})
 }
 
 // push loads the weights. It pauses the server first if the server supports that, and

@@ -117,7 +117,7 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref *canary.Reference) (m
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
 		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{Name: trainerName(cfg)}, Context: EngineConfig(cfg, "", deps.Shape).Context,
-			Computes: deps.Computes, Canary: &publish.Canary{Prompt: ref.Prompt(), Logprobs: ref.Logprobs}}}
+			Computes: deps.Computes, Canary: ref.Canary()}}
 	if mc.WeightsDir == "" {
 		mc.WeightsDir, mc.RemoveWeights = filepath.Join(cfg.Run.Dir, "weights"), true
 	}

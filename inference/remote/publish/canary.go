@@ -13,29 +13,47 @@ import (
 // CanaryTokens is the usual length of a canary's prompt.
 const CanaryTokens = 32
 
-// moved is the change of the trainer's log-probabilities, at the most changed token,
-// above which a server's must have changed too. A server of lower precision may round a
-// smaller change away.
-const moved = 1e-4
+const (
+	// perturbedError limits a server's error under perturbed weights, in nats. Arithmetic in
+	// bfloat16 gave 0.01 to 0.06, with 1 to 80 layers; one stale tensor gave 0.2 or more in
+	// 5 layers and 0.09 or more in 28.
+	perturbedError = 0.1
+	// medianError limits the median error under the first true version, in nats. A few
+	// unlikely tokens carry most of the effect of lower precision: with all weights rounded
+	// to bfloat16, the median was 0.0002 to 0.039.
+	medianError = 0.05
+	// A server's error, relative to the spread of the log-probabilities, is about the same
+	// under all weights. Under the first true version it may be up to errorRise times as large
+	// as under perturbed weights, and up to errorFall times as small.
+	errorRise, errorFall = 10, 30
+	// Under later versions it may be errorGrowth times as large. Two versions differ measurably
+	// if the trainer's log-probabilities moved by more than measurable times the error.
+	errorGrowth, measurable = 5, 3
+	// exactness is the smallest error, relative to the spread, that an engine in float32 is
+	// expected to reach, and resolution the smallest one in nats.
+	exactness, resolution = 2e-6, 2e-6
+)
 
-// Canary is a fixed prompt whose log-probabilities distinguish weights. A server passes
-// if its log-probabilities differ from the trainer's by at most Tolerance in the median.
-// They must also differ from its previous ones if the trainer's moved by more than 1e-4.
-// The first test finds other weights, half an update and a wrong layout; the second finds
-// an update that was never applied. Several instances may share a canary.
+// Canary verifies that a server computes with the weights that it claims to hold. It
+// compares the log-probabilities of a prompt with the trainer's.
 //
-// The distance is the median because a few unlikely tokens carry most of the effect of
-// lower precision. With all weights rounded to bfloat16, the median was 0.0002 to 0.005
-// nats on text of a 260 thousand parameter story model (mean up to 0.006) and 0.009 on
-// the quickstart's prompts (mean 0.014). On IDs spread over the vocabularies it was 0.039
-// and 0.017. A server that also computes in bfloat16 differs more. The quickstart's
-// training moved the median by 0.028 in its first step, 0.074 in two, 0.23 in five and
-// 0.95 in twenty.
+// A server is first tested with perturbed weights, in which every tensor has other values
+// than in any version. One tensor that such an update does not reach changes the
+// log-probabilities by several times the error of arithmetic in bfloat16, whatever the
+// tensor and the values that the server keeps; only with 28 layers and more may a tensor
+// of the last layers' attention change them less. Under the first true version, the
+// server's error relative to the spread of the log-probabilities must be about the same.
+// In float32 this finds any tensor with an effect above 0.0001 nats. In bfloat16 a tensor
+// that took the perturbed values and keeps them is found if the policy depends on it.
 //
-// So a canary cannot distinguish base weights from those of a first step, nor one version
-// from the next, if steps are small. With the learning rates of large models that may
-// take hundreds of steps. It also misses changes that affect fewer than half of the
-// prompt's tokens. It adds evidence to the label but proves nothing; a checksum does.
+// Under each later version the error must remain near that of the first ones. The server
+// must also be nearer to the new version than to the last one from which the new one
+// differs measurably. So an update that does not arrive, wholly or in part, is found when
+// its effect, added up over versions, exceeds five times the server's error: in float32
+// after one step, even with a learning rate of 1e-6; in bfloat16 when the policy has moved
+// by some 0.1 nats. An effect below that is not found.
+//
+// Several instances may share a canary.
 type Canary struct {
 	// Prompt usually has CanaryTokens tokens, as likely as possible.
 	Prompt []int32
@@ -43,9 +61,17 @@ type Canary struct {
 	// published. Entry i is log p(Prompt[i] | Prompt[:i]); entry 0 is ignored. It may be
 	// called concurrently.
 	Logprobs func(ctx context.Context, version int64) ([]float32, error)
-	// Tolerance limits the median, in nats; 0 means 0.05. That is five times the effect
-	// of rounding the quickstart's weights to bfloat16, and two of its steps exceed it.
-	Tolerance float64
+	// Perturb returns perturbed weights. It may be called concurrently.
+	Perturb func(ctx context.Context) (*Perturbed, error)
+}
+
+// Perturbed are weights in which every tensor has other values than in any version. They
+// have version 0, and a checksum of their own.
+type Perturbed struct {
+	inference.Weights
+	Prompt   []int32   // usually spread over the vocabulary
+	Logprobs []float32 // the trainer's, as Canary.Logprobs returns them
+	Free     func()    // frees the weights
 }
 
 // Validate reports the first fault of c.
@@ -55,8 +81,8 @@ func (c *Canary) Validate() error {
 		return fmt.Errorf("canary: prompt has %d tokens, expected %d", len(c.Prompt), CanaryTokens)
 	case c.Logprobs == nil:
 		return errors.New("canary: no source of the trainer's log-probabilities")
-	case !(c.Tolerance >= 0) || math.IsInf(c.Tolerance, 0):
-		return fmt.Errorf("canary: tolerance %v, expected 0 or more", c.Tolerance)
+	case c.Perturb == nil:
+		return errors.New("canary: no source of perturbed weights")
 	}
 	return nil
 }
@@ -65,53 +91,136 @@ func (c *Canary) Validate() error {
 // have aborted some.
 type Sampler func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error)
 
-// Sighting holds the log-probabilities of trainer and server under one version.
-type Sighting struct{ trainer, server []float32 }
+// ErrWeights marks log-probabilities that show other weights than a server claims to hold.
+var ErrWeights = errors.New("the server computes with other weights")
 
-// Look samples the canary and compares both sides. before is the last sighting that
-// passed, or nil.
-func (c *Canary) Look(ctx context.Context, version int64, before *Sighting, sample Sampler) (*Sighting, error) {
+// Record is what a Canary knows of a server. It does not change.
+type Record struct {
+	noise   float64   // the server's error, relative to the spread of the log-probabilities
+	version int64     // the last version from which newer ones differ measurably; 0 before the first
+	trainer []float32 // its log-probabilities
+}
+
+// First looks at a server that holds p and returns its first record.
+func (c *Canary) First(ctx context.Context, p *Perturbed, sample Sampler) (*Record, error) {
+	s, err := look(ctx, p.Prompt, p.Logprobs, sample)
+	if err != nil {
+		return nil, err
+	}
+	if off := distance(s.server, s.trainer); !(off <= perturbedError) {
+		return nil, fmt.Errorf("under perturbed weights, log-probabilities differ from the trainer's by %.2g, expected at most %v: an update does not reach every tensor: %w", off, perturbedError, ErrWeights)
+	}
+	return &Record{noise: s.noise()}, nil
+}
+
+// Next looks at a server that holds a version and returns its next record. last is the one
+// before.
+func (c *Canary) Next(ctx context.Context, version int64, last *Record, sample Sampler) (*Record, error) {
 	want, err := c.Logprobs(ctx, version)
 	if err != nil {
 		return nil, fmt.Errorf("canary: trainer: %w", err)
 	}
-	if len(want) != len(c.Prompt) {
-		return nil, fmt.Errorf("canary: trainer returned %d log-probabilities for %d tokens", len(want), len(c.Prompt))
+	s, err := look(ctx, c.Prompt, want, sample)
+	if err != nil {
+		return nil, err
+	}
+	if last.version == 0 {
+		return s.first(version, last.noise)
+	}
+	return s.next(version, last)
+}
+
+// sight holds the log-probabilities of a prompt from trainer and server.
+type sight struct{ trainer, server []float32 }
+
+func look(ctx context.Context, prompt []int32, want []float32, sample Sampler) (*sight, error) {
+	if len(want) != len(prompt) {
+		return nil, fmt.Errorf("canary: trainer returned %d log-probabilities for %d tokens", len(want), len(prompt))
 	}
 	out, err := sample(ctx, inference.Request{
-		PromptIDs: c.Prompt, N: 1, PromptLogprobs: true,
+		PromptIDs: prompt, N: 1, PromptLogprobs: true,
 		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 1},
 	}, 1)
 	if err != nil {
 		return nil, fmt.Errorf("canary: %w", err)
 	}
-	got := out[0].PromptLogprobs
-	tolerance := c.Tolerance
-	if tolerance == 0 {
-		tolerance = 0.05
-	}
-	now := &Sighting{slices.Clone(want[1:]), slices.Clone(got[1:])}
-	if median, _ := distance(now.trainer, now.server); !(median <= tolerance) {
-		return nil, fmt.Errorf("canary: log-probabilities differ from the trainer's by %.3g in the median, expected at most %v: the server has other weights", median, tolerance)
-	}
-	if before != nil {
-		if _, most := distance(now.trainer, before.trainer); most > moved && slices.Equal(now.server, before.server) {
-			return nil, fmt.Errorf("canary: log-probabilities did not change, but the trainer's moved by %.3g: the server still has the older weights", most)
-		}
-	}
-	return now, nil
+	return &sight{slices.Clone(want[1:]), slices.Clone(out[0].PromptLogprobs[1:])}, nil
 }
 
-// distance returns the median and the largest difference. The median of an even number is
-// the upper one. Both are NaN if any difference is.
-func distance(a, b []float32) (median, most float64) {
-	all := make([]float64, len(a))
-	for i := range a {
-		all[i] = math.Abs(float64(a[i]) - float64(b[i]))
+// first judges the first true version. noise is that under perturbed weights.
+func (s *sight) first(version int64, noise float64) (*Record, error) {
+	median, off, spread := s.median(), distance(s.server, s.trainer), spread(s.trainer)
+	now := s.noise()
+	switch {
+	case !(median <= medianError):
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g in the median, expected at most %v: %w", version, median, medianError, ErrWeights)
+	case spread == 0: // the policy ignores its input
+	case now > errorRise*noise:
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g: %w", version, off, errorRise*noise*spread, ErrWeights)
+	case noise > errorFall*now:
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, but those under perturbed weights by %.2g times as much: an update does not reach every tensor: %w", version, off, noise/now, ErrWeights)
+	default:
+		noise = max(noise, now)
+	}
+	return &Record{noise, version, s.trainer}, nil
+}
+
+// next judges a version after the first.
+func (s *sight) next(version int64, last *Record) (*Record, error) {
+	off, old := distance(s.server, s.trainer), distance(s.server, last.trainer)
+	limit := last.noise*spread(s.trainer) + resolution
+	moved := distance(s.trainer, last.trainer) > measurable*limit
+	switch {
+	case moved && !(off < old):
+		return nil, fmt.Errorf("log-probabilities are nearer to those of version %d (%.2g) than to those of version %d (%.2g): an update did not arrive: %w",
+			last.version, old, version, off, ErrWeights)
+	case !(off <= errorGrowth*limit):
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g, %d times the server's own error: part of an update did not arrive: %w",
+			version, off, errorGrowth*limit, errorGrowth, ErrWeights)
+	case moved:
+		return &Record{last.noise, version, s.trainer}, nil
+	}
+	return last, nil
+}
+
+// noise returns the error relative to the spread.
+func (s *sight) noise() float64 {
+	return max(distance(s.server, s.trainer)/spread(s.trainer), exactness)
+}
+
+// median returns the median difference; of an even number, the upper one. It is NaN if any
+// difference is.
+func (s *sight) median() float64 {
+	all := make([]float64, len(s.trainer))
+	for i := range all {
+		all[i] = math.Abs(float64(s.server[i]) - float64(s.trainer[i]))
 	}
 	slices.Sort(all)
 	if math.IsNaN(all[0]) {
-		return all[0], all[0]
+		return all[0]
 	}
-	return all[len(all)/2], all[len(all)-1]
+	return all[len(all)/2]
+}
+
+// distance returns the root of the mean squared difference.
+func distance(a, b []float32) float64 {
+	sum := 0.0
+	for i := range a {
+		d := float64(a[i]) - float64(b[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(len(a)))
+}
+
+// spread returns the standard deviation.
+func spread(a []float32) float64 {
+	mean := 0.0
+	for _, v := range a {
+		mean += float64(v) / float64(len(a))
+	}
+	sum := 0.0
+	for _, v := range a {
+		sum += (float64(v) - mean) * (float64(v) - mean)
+	}
+	return math.Sqrt(sum / float64(len(a)))
 }

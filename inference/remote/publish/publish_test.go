@@ -76,27 +76,91 @@ func TestStore(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after), "each version is written once")
 
+	_, err = s.Put(t.Context(), w(2))
+	require.NoError(t, err)
+	again, err := os.Stat(filepath.Join(dir, Label(w(3)), file))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(before, again), "two are kept in turns")
+
 	_, err = s.Put(t.Context(), brokenWeights{w(4)})
 	require.ErrorContains(t, err, "device lost")
 	require.Equal(t, []string{"notes.txt", Label(w(2)), Label(w(3))}, names(), "a failed write leaves no files")
 }
 
-// A few tokens that lower precision gets wrong pass; a small difference in all of them
-// does not.
-func TestCanaryDistance(t *testing.T) {
+// sees returns what a server answers.
+func sees(logprobs []float32) Sampler {
+	return func(context.Context, inference.Request, int) ([]inference.Completion, error) {
+		return []inference.Completion{{PromptLogprobs: logprobs}}, nil
+	}
+}
+
+// judged has a canary look at a server under perturbed weights and then under versions. off
+// is the server's error, relative to the spread; lag is how many versions it is behind.
+func judged(t *testing.T, off float32, versions [][]float32, lag int) error {
+	c := &Canary{Prompt: make([]int32, len(versions[0])), Logprobs: func(_ context.Context, v int64) ([]float32, error) { return versions[v-1], nil }}
+	wrong := func(logp []float32) []float32 {
+		logp = slices.Clone(logp)
+		for i := range logp {
+			logp[i] += off * float32(1-i%2*2)
+		}
+		return logp
+	}
+	p := &Perturbed{Prompt: c.Prompt, Logprobs: []float32{0, -1, -3, -5, -7}}
+	r, err := c.First(t.Context(), p, sees(wrong(p.Logprobs)))
+	for v := range versions {
+		if err == nil {
+			r, err = c.Next(t.Context(), int64(v+1), r, sees(wrong(versions[max(0, v-lag)])))
+		}
+	}
+	return err
+}
+
+func TestCanary(t *testing.T) {
+	t.Parallel()
+	versions := func(n int, step float32) [][]float32 {
+		out := make([][]float32, n)
+		for v := range out {
+			moved := step * float32(v)
+			out[v] = []float32{0, -1 + moved, -3 - moved, -5 - moved, -7 + moved}
+		}
+		return out
+	}
+	require.NoError(t, judged(t, 0, versions(9, 1e-3), 0))
+	require.NoError(t, judged(t, 0.02, versions(9, 1e-3), 0))
+	require.NoError(t, judged(t, 0.02, versions(20, 1e-3), 20), "not measurable yet")
+	require.ErrorContains(t, judged(t, 0.02, versions(80, 1e-3), 80), "nearer to those of version 1 (0.02) than to those of version 62 (0.0")
+	require.ErrorContains(t, judged(t, 1e-6, versions(80, 1e-3), 80), "nearer to those of version 1 (9.5e-07) than to those of version 2 (0.001)")
+	require.ErrorContains(t, judged(t, 0.02, versions(2, 1), 1), "nearer to those of version 1 (0.02) than to those of version 2 (1)")
+	require.ErrorContains(t, judged(t, 0.2, versions(1, 0), 0), "under perturbed weights, log-probabilities differ from the trainer's by 0.2, expected at most 0.1")
+	nan := float32(math.NaN())
+	require.ErrorIs(t, judged(t, nan, versions(1, 0), 0), ErrWeights)
+
+	part := versions(3, 0.1) // a server that takes two of five changes
+	r := &Record{noise: 1e-5, version: 2, trainer: part[1][1:]}
+	c := &Canary{Prompt: make([]int32, 5), Logprobs: func(context.Context, int64) ([]float32, error) { return part[2], nil }}
+	_, err := c.Next(t.Context(), 3, r, sees(append(slices.Clone(part[2][:4]), part[1][4])))
+	require.ErrorContains(t, err, "part of an update did not arrive")
+	for _, got := range [][]float32{{0, nan, nan, nan, nan}, {0, -1, -1, -1, -1}} {
+		_, err = c.Next(t.Context(), 3, r, sees(got))
+		require.ErrorIs(t, err, ErrWeights)
+	}
+}
+
+// The first version is judged with the error under perturbed weights.
+func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	trainer := []float32{0, -1, -0.5, -17, -0.1, -2}
-	sees := func(server []float32) error {
+	next := func(noise float64, server ...float32) error {
 		c := &Canary{Prompt: make([]int32, len(trainer)), Logprobs: func(context.Context, int64) ([]float32, error) { return trainer, nil }}
-		_, err := c.Look(t.Context(), 1, nil, func(context.Context, inference.Request, int) ([]inference.Completion, error) {
-			return []inference.Completion{{PromptLogprobs: server}}, nil
-		})
+		_, err := c.Next(t.Context(), 1, &Record{noise: noise}, sees(server))
 		return err
 	}
-	require.NoError(t, sees([]float32{0, -1.01, -0.49, -14, -0.11, -2.02}), "the mean is 0.61 but the median passes")
-	require.ErrorContains(t, sees([]float32{0, -1.06, -0.56, -17, -0.16, -2.06}), "differ from the trainer's by 0.06 in the median, expected at most 0.05")
-	trainer[3] = float32(math.NaN())
-	require.ErrorContains(t, sees(slices.Clone(trainer)), "the server has other weights")
+	require.NoError(t, next(0.03, 0, -1.01, -0.49, -16, -0.11, -2.02), "the largest difference is 1 but the median passes")
+	require.ErrorContains(t, next(0.03, 0, -1.06, -0.56, -17, -0.16, -2.06), "differ from the trainer's by 0.06 in the median, expected at most 0.05")
+	require.ErrorContains(t, next(0.001, 0, -1.01, -0.49, -16, -0.11, -2.02), "differ from the trainer's by 0.45, expected at most 0.065")
+	require.ErrorContains(t, next(0.01, trainer...), "under perturbed weights by 5e+03 times as much: an update does not reach every tensor")
+	trainer = []float32{0, -2, -2, -2, -2, -2}
+	require.NoError(t, next(0.01, trainer...), "the policy ignores its input")
 }
 
 // counted counts its writes.

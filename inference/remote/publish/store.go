@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/easyrl/easyrl/inference"
 )
@@ -22,7 +23,7 @@ type Store struct {
 	latest  *Latest
 
 	turn chan struct{} // holds a token unless a write runs
-	have []string      // names of the last versions, newest last; guarded by turn
+	have []string      // names of the last two put, newest last; guarded by turn
 }
 
 // NewStore returns a store in dir. The first Put creates dir if necessary.
@@ -46,7 +47,7 @@ func Label(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(
 const file = "model.safetensors"
 
 // Put writes w unless it exists and returns its folder, which holds model.safetensors and
-// appears atomically. The folder stays until the second version after it is put.
+// appears atomically. The folder stays until two others are put.
 func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	select {
 	case <-s.turn:
@@ -59,13 +60,11 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 		return "", fmt.Errorf("weights folder %s: checksum %q, expected letters and digits", s.dir, w.Checksum())
 	}
 	folder := filepath.Join(s.dir, name)
-	if len(s.have) > 0 && s.have[len(s.have)-1] == name {
-		if info, err := os.Stat(filepath.Join(folder, file)); err == nil && info.Mode().IsRegular() {
-			return folder, nil
+	info, err := os.Stat(filepath.Join(folder, file))
+	if err != nil || !info.Mode().IsRegular() || !slices.Contains(s.have, name) {
+		if err := s.write(name, w); err != nil {
+			return "", fmt.Errorf("weights folder %s: %w", s.dir, err)
 		}
-	}
-	if err := s.write(name, w); err != nil {
-		return "", fmt.Errorf("weights folder %s: %w", s.dir, err)
 	}
 	s.keep(name)
 	return folder, nil
@@ -108,12 +107,10 @@ func writeFile(path string, w inference.Weights) error {
 	return f.Close()
 }
 
-// keep records name as the newest version and removes all but it and the previous one,
-// which a slow server may still read.
+// keep records name as the newest and removes all but it and the one put before, which
+// another server may still read.
 func (s *Store) keep(name string) {
-	if len(s.have) == 0 || s.have[len(s.have)-1] != name {
-		s.have = append(s.have, name)
-	}
+	s.have = append(slices.DeleteFunc(s.have, func(n string) bool { return n == name }), name)
 	s.have = s.have[max(0, len(s.have)-2):]
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

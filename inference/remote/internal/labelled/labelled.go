@@ -27,7 +27,7 @@ type Server struct {
 	version int64  // 0 before the first verified publish and after a failed one
 	label   string // empty if version is 0
 	begun   int64  // number of publishes started
-	seen    *publish.Sighting
+	record  *publish.Record
 }
 
 // Config configures a Server.
@@ -36,6 +36,7 @@ type Config struct {
 	Kind   string // its name
 	Store  *publish.Store
 	Canary *publish.Canary // may be nil
+	Remedy string          // what to do if an update does not reach every tensor
 	// Limit returns the maximum number of tokens of a response to req.
 	Limit func(req *inference.Request) (int, error)
 }
@@ -72,12 +73,23 @@ func (s *Server) unchanged(begun int64) error {
 	return nil
 }
 
-// Publish makes w the current weights. push loads them from a folder and verifies the
-// label that the server reports. The canary, if any, uses sample.
-func (s *Server) Publish(ctx context.Context, w inference.Weights,
-	push func(ctx context.Context, folder, label string) error, sample publish.Sampler,
-) (checksum string, err error) {
+// Calls are how a Server publishes to its kind of server and samples from it.
+type Calls struct {
+	// Push loads weights from a folder and verifies the label that the server reports.
+	Push func(ctx context.Context, folder, label string) error
+	// Held returns an error if the server reports another label, as after a restart.
+	Held func(ctx context.Context, label string) error
+	// Sampler returns a Sampler under the weights of label.
+	Sampler func(label string) publish.Sampler
+}
+
+// Publish makes w the current weights. If the server does not hold weights that were
+// verified before, and there is a canary, Publish pushes perturbed weights first.
+func (s *Server) Publish(ctx context.Context, w inference.Weights, calls Calls) (checksum string, err error) {
 	defer func() {
+		if errors.Is(err, publish.ErrWeights) && s.cfg.Remedy != "" {
+			err = fmt.Errorf("%w. %s", err, s.cfg.Remedy)
+		}
 		if err != nil {
 			err = fmt.Errorf("instance %s: %w", s.cfg.URL, publish.Fault(err))
 		}
@@ -91,27 +103,60 @@ func (s *Server) Publish(ctx context.Context, w inference.Weights,
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	folder, err := s.cfg.Store.Put(ctx, w)
-	if err != nil {
-		return "", err
+	label, record := s.begin()
+	if record != nil && transport.Patiently(ctx, func() error { return calls.Held(ctx, label) }) != nil {
+		record = nil
 	}
-	s.mu.Lock()
-	s.version, s.label = 0, ""
-	s.begun++
-	seen := s.seen
-	s.mu.Unlock()
-	if err := push(ctx, folder, publish.Label(w)); err != nil {
+	if record == nil && s.cfg.Canary != nil {
+		if record, err = s.prove(ctx, calls); err != nil {
+			return "", err
+		}
+	}
+	if err := s.push(ctx, w, calls); err != nil {
 		return "", err
 	}
 	if s.cfg.Canary != nil {
-		if seen, err = s.cfg.Canary.Look(ctx, w.Version(), seen, patiently(sample)); err != nil {
+		if record, err = s.cfg.Canary.Next(ctx, w.Version(), record, patiently(calls.Sampler(publish.Label(w)))); err != nil {
 			return "", err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version, s.label, s.seen = w.Version(), publish.Label(w), seen
+	s.version, s.label, s.record = w.Version(), publish.Label(w), record
 	return w.Checksum(), nil
+}
+
+// begin starts a publish and returns the label and the record of the weights before it,
+// which the server no longer counts as holding.
+func (s *Server) begin() (label string, record *publish.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	label, record = s.label, s.record
+	s.version, s.label, s.record = 0, "", nil
+	s.begun++
+	return label, record
+}
+
+// prove publishes perturbed weights and returns the server's first record.
+func (s *Server) prove(ctx context.Context, calls Calls) (*publish.Record, error) {
+	p, err := s.cfg.Canary.Perturb(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("perturb weights: %w", err)
+	}
+	defer p.Free()
+	if err := s.push(ctx, p, calls); err != nil {
+		return nil, err
+	}
+	return s.cfg.Canary.First(ctx, p, patiently(calls.Sampler(publish.Label(p))))
+}
+
+// push writes w to the store and makes the server read it.
+func (s *Server) push(ctx context.Context, w inference.Weights, calls Calls) error {
+	folder, err := s.cfg.Store.Put(ctx, w)
+	if err != nil {
+		return err
+	}
+	return calls.Push(ctx, folder, publish.Label(w))
 }
 
 // patiently returns sample, repeated while the server is busy.
