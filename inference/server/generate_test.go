@@ -21,8 +21,8 @@ func TestGenerateIDs(t *testing.T) {
 	want, err := backend.Generate(t.Context(), inference.Request{PromptIDs: []int32{97, 98, 99}, N: 2, Seed: 5, TopLogprobs: 2,
 		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 20, StopIDs: []int32{105, fakeEOS}}})
 	require.NoError(t, err)
-	status, _, data := call(t, s, http.MethodPost, "/inference/v1/generate", `{"model":"tiny","request_id":"mine","token_ids":[97,98,99],"return_token_ids":true,
-		"sampling_params":{"n":2,"seed":5,"max_tokens":20,"stop_token_ids":[105],"logprobs":2,"prompt_logprobs":1,"skip_special_tokens":false,"routed_experts_prompt_start":4},
+	status, _, data := call(t, s, http.MethodPost, "/inference/v1/generate", `{"model":"tiny","request_id":"mine","token_ids":[97,98,99],
+		"sampling_params":{"n":2,"return_token_ids":true,"seed":5,"max_tokens":20,"stop_token_ids":[105],"logprobs":2,"prompt_logprobs":1,"skip_special_tokens":false,"routed_experts_prompt_start":4},
 		"cache_salt":"1","priority":0,"stream":false,"features":null}`)
 	require.Equal(t, http.StatusOK, status, "%s", data)
 	type logprob struct {

@@ -33,7 +33,7 @@ func DecodeGenerate(data []byte) (*Request, error) {
 	case params == nil:
 		return nil, reply.Invalid("sampling_params", "no sampling_params, expected an object")
 	}
-	list = append(r.sampling(), fields.To("logprobs", &r.Logprobs, "an integer"))
+	list = append(r.sampling(), fields.To("logprobs", &r.Logprobs, "an integer"), fields.To("return_token_ids", &r.ReturnIDs, "true or false"))
 	for _, name := range []string{"skip_special_tokens", "spaces_between_special_tokens", "detokenize"} { // the answer has no text
 		list = append(list, fields.To(name, &text, "true or false"))
 	}
