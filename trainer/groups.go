@@ -2,9 +2,11 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/loss"
@@ -14,19 +16,28 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// verified returns groups that the published weights sampled; see verify.Verifier.
-func (r *rollouts) verified(ctx context.Context, s *step, groups []rollout.Group) ([]rollout.Group, error) {
-	began, waited := time.Now(), r.now.again.Waited
-	v := verify.Verifier{Models: r.t.Models, Rows: r.t.cfg.MicroBatchTokens, Produce: r.Produce, Track: r.t.Track}
-	batch := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.now.prompts}
-	groups, err := v.Groups(ctx, batch, groups, &r.now.again)
-	waited = r.now.again.Waited - waited
-	s.clock.wait += waited
-	s.clock.train += time.Since(began) - waited
-	for i := range groups {
-		r.now.replaced = append(r.now.replaced, groups[i].Before...)
+// learn verifies groups, samples again those that the published weights did not sample, and
+// trains. If a pass finds one, the whole batch is accumulated from the start: a part of the
+// group may be in the gradients.
+func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
+	request := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.now.prompts}
+	for {
+		began, waited := time.Now(), r.now.again.Waited
+		good, err := r.verifier.Groups(ctx, request, groups, &r.now.again)
+		waited = r.now.again.Waited - waited
+		s.clock.wait += waited
+		s.clock.train += time.Since(began) - waited
+		if err == nil {
+			err = r.train(ctx, s, b, good)
+		}
+		if !errors.As(err, new(verify.Doubt)) {
+			return err
+		}
+		groups = slices.Clone(r.now.groups[b.first:])
+		r.now.groups = r.now.groups[:b.first]
+		*b = batch{first: b.first}
+		r.t.Models.Discard()
 	}
-	return groups, err
 }
 
 // train accumulates the gradients of whole groups, a micro-batch at a time.
@@ -49,6 +60,11 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 		}
 	}
 	r.now.groups = append(r.now.groups, groups...)
+	for i := range groups {
+		if err := r.verifier.Rest(ctx, &groups[i], trained(&r.Loss, rewards[i], advantages[i])); err != nil {
+			return err
+		}
+	}
 	return pack(r.parts(b, groups, rewards, advantages), r.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
@@ -105,7 +121,7 @@ func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [
 			}
 			r.measureGroup(&b.metrics, g, rewards[i])
 			b.metrics.Share("reward/no_signal_frac", !loss.Signal(advantages[i], kept))
-			for p := range r.cut(g, advantages[i], kept) {
+			for p := range r.cut(g, advantages[i], trained(&r.Loss, rewards[i], advantages[i])) {
 				if !yield(p) {
 					return
 				}
@@ -114,18 +130,20 @@ func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [
 	}
 }
 
-// cut splits the kept responses of a group so that each part fits a micro-batch. The result
-// depends only on the group. Responses without a gradient are omitted: if beta is 0, those
-// whose advantage is 0.
-func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.Seq[part] {
+// trained returns the responses of a group that have a gradient: the kept ones without
+// those whose advantage is 0, unless beta is above 0.
+func trained(c *loss.Config, rewards, advantages []float64) []int {
+	kept := loss.Keep(c.Keep, rewards)
+	return slices.DeleteFunc(kept, func(i int) bool { return float32(advantages[i]) == 0 && c.Beta == 0 })
+}
+
+// cut splits some responses of a group so that each part fits a micro-batch. The result
+// depends only on the group.
+func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
-		now := part{id: g.Prompt.ID, flow: g.Seed, prompt: g.Prompt.IDs}
+		now := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
 		rows := len(now.prompt)
-		for _, i := range kept {
-			advantage := float32(advantages[i])
-			if advantage == 0 && r.Loss.Beta == 0 {
-				continue
-			}
+		for _, i := range some {
 			response := &g.Responses[i]
 			n := len(response.IDs) - 1
 			if len(now.responses) > 0 && rows+n > r.t.cfg.MicroBatchTokens {
@@ -135,7 +153,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 				now.responses, rows = nil, len(now.prompt)
 			}
 			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
-				advantage: advantage, weight: r.Loss.Aggregation.Weight(len(response.IDs))})
+				advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
 			rows += n
 		}
 		if len(now.responses) > 0 {
@@ -146,6 +164,9 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, kept []int) iter.
 
 // derive evaluates the loss of a micro-batch, measures it and returns its derivative.
 func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]float32, error) {
+	if err := m.verify(&r.verifier, lp.Recomputed); err != nil {
+		return nil, err
+	}
 	defer r.t.Track.Begin(s.number, "loss").End()
 	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
 		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
@@ -162,6 +183,20 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]
 		measureMismatch(&b.metrics, lp.Recomputed, m.behaviour)
 	}
 	return result.Grad, nil
+}
+
+// verify returns a verify.Doubt unless the published weights sampled the micro-batch.
+func (m *micro) verify(v *verify.Verifier, recomputed []float32) error {
+	if recomputed == nil {
+		return nil // Verifier.Passes is false
+	}
+	for i, n := range m.lengths {
+		if err := v.Pass(m.groups[i], m.responses[i], recomputed[:n]); err != nil {
+			return err
+		}
+		recomputed = recomputed[n:]
+	}
+	return nil
 }
 
 // recordEntropies notes the policy's entropies with the responses, for the rollouts file.

@@ -471,6 +471,10 @@ func TestPartsCutGroups(t *testing.T) {
 	}
 	got := cut([]float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4})
 	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
-	require.Equal(t, [][]int{{1, 4}}, cut([]float64{0, 1, 0, 0, -1}, []int{1, 3, 4}))
+	advantages := []float64{0, 1, 1, 1e-50, -1}
+	require.Equal(t, []int{1, 2, 4}, trained(&r.Loss, make([]float64, 5), advantages))
+	require.Equal(t, []int{1, 4}, trained(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
+	require.Equal(t, []int{0, 1, 2, 3, 4}, trained(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
+	require.Equal(t, [][]int{{1, 4}}, cut(advantages, []int{1, 4}))
 	require.Equal(t, []int{2, 3, 3}, []int{share(8, 3, 0), share(8, 3, 1), share(8, 3, 2)})
 }

@@ -100,8 +100,9 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	line["reward/retries"] = float64(stats.RewardRetries + r.now.again.RewardRetries)
 	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed), float64(r.now.again.Groups)
 	if r.DynamicSampling {
-		line["groups/refilled"] = float64(len(r.now.replaced))
-		measureSampled(&s.metrics, r.now.replaced)
+		replaced := r.now.replaced()
+		line["groups/refilled"] = float64(len(replaced))
+		measureSampled(&s.metrics, replaced)
 	}
 	for _, name := range []string{"groups/trained", "tokens/prompt", "tokens/response", "tokens/computed"} {
 		s.metrics.Sum(name, 0) // 0 in a step without groups

@@ -13,6 +13,7 @@ import (
 
 // batch is what one update needs besides the gradients, which the models accumulate.
 type batch struct {
+	first   int // place of its first group among those of the step
 	metrics metrics
 	// responses and tokens determine the loss's divisor. They also count responses without
 	// a gradient, whose pass is skipped.
@@ -33,8 +34,9 @@ type sequence struct {
 
 // part is a prompt and those of its responses that share it in one micro-batch.
 type part struct {
-	id        string // of the prompt, for errors; may be empty
-	flow      uint64 // the group's name in the trace; 0 if none
+	id        string         // of the prompt, for errors; may be empty
+	group     *rollout.Group // nil for a demonstration
+	flow      uint64         // the group's name in the trace; 0 if none
 	prompt    []int32
 	responses []sequence
 }
@@ -58,6 +60,7 @@ type micro struct {
 	behaviour []float32
 	lengths   []int               // tokens of each response
 	responses []*rollout.Response // those of rollouts
+	groups    []*rollout.Group    // of responses
 	flows     []uint64            // the groups' names in the trace
 	first     string              // prompt ids, for errors
 	last      string
@@ -74,6 +77,7 @@ func (m *micro) add(p *part) {
 		m.lengths = append(m.lengths, len(r.ids))
 		if r.response != nil {
 			m.responses = append(m.responses, r.response)
+			m.groups = append(m.groups, p.group)
 		}
 		for range r.ids {
 			m.advantage = append(m.advantage, r.advantage)

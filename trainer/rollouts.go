@@ -53,21 +53,29 @@ type rollouts struct {
 	Rollouts
 	t         *Trainer
 	objective *loss.Objective
+	verifier  verify.Verifier
 	published int64    // version that the instances hold, 0 before the first publish
 	now       sampling // of the step in progress
 }
 
 // sampling is a step's stream and what it has delivered.
 type sampling struct {
-	prompts  []rollout.Prompt
-	stream   rollout.Stream
-	cancel   context.CancelFunc
-	began    time.Time
-	groups   []rollout.Group // in the order of consumption
-	replaced []rollout.Group // by dynamic sampling
-	failed   int             // failed groups
-	again    verify.Again
-	stats    rollout.Stats
+	prompts []rollout.Prompt
+	stream  rollout.Stream
+	cancel  context.CancelFunc
+	began   time.Time
+	groups  []rollout.Group // in the order of consumption
+	failed  int             // failed groups
+	again   verify.Again
+	stats   rollout.Stats
+}
+
+// replaced returns the groups that dynamic sampling replaced.
+func (n *sampling) replaced() (all []rollout.Group) {
+	for i := range n.groups {
+		all = append(all, n.groups[i].Before...)
+	}
+	return all
 }
 
 // New prepares reinforcement learning. state is zero for a new run and comes from Resume
@@ -86,7 +94,12 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	}
 	t.state.Total, t.times = t.total, true
 	t.save.sampled = r.Loss.OldPolicy == loss.PreviousStep
-	t.source = &rollouts{Rollouts: r, t: t, objective: objective}
+	source := &rollouts{Rollouts: r, t: t, objective: objective}
+	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
+		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
+		// Only the first mini-batch of a step computes the published weights then.
+		Passes: r.Loss.OldPolicy != loss.PreviousStep || cfg.MiniBatches <= 1}
+	t.source = source
 	return t, nil
 }
 
@@ -138,7 +151,7 @@ func (r *rollouts) abandon() {
 // accumulate trains n groups of the step as they arrive. Its micro-batches contain all
 // groups that are ready.
 func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
-	b := &batch{}
+	b := &batch{first: len(r.now.groups)}
 	var held []rollout.Group // used if advantages need all groups
 	for left := n; left > 0; {
 		waiting := time.Now()
@@ -156,20 +169,16 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 			break
 		}
 		left -= len(groups)
-		groups, err := r.verified(ctx, s, groups)
-		if err != nil {
-			return nil, err
-		}
 		if loss.WholeBatch(r.Loss.Advantage) {
 			held = append(held, groups...)
 			continue
 		}
-		if err := r.train(ctx, s, b, groups); err != nil {
+		if err := r.learn(ctx, s, b, groups); err != nil {
 			return nil, err
 		}
 	}
 	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
-	if err := r.train(ctx, s, b, held); err != nil {
+	if err := r.learn(ctx, s, b, held); err != nil {
 		return nil, err
 	}
 	r.divide(b)
@@ -276,9 +285,8 @@ func (r *rollouts) log(step int) error {
 	}
 	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
 	slices.SortFunc(r.now.groups, byIndex)
-	slices.SortStableFunc(r.now.replaced, byIndex) // keeps the order of those with one index
 	var b []byte
-	for _, g := range slices.Concat(r.now.groups, r.now.replaced) {
+	for _, g := range slices.Concat(r.now.groups, r.now.replaced()) {
 		line, err := g.MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)

@@ -61,15 +61,18 @@ func otherToken(was string) string {
 
 const (
 	firstLogprob = `"token_logprobs":\[([^,\]]+)`
+	lastLogprob  = `(?s).*` + firstLogprob // of the last response's first token
 	firstToken   = `"token_ids":\[(\d+)`
 )
 
-// tells lets p tell lies from step 2 on, and the others wait in step 2 for the first.
+// tells lets p tell lies from its third answer of step 2 on, and the others wait in step 2
+// for the first.
 func tells(p *proxy, l lie, others ...*proxy) (told *atomic.Int64) {
 	told = &atomic.Int64{}
+	var asked atomic.Int64
 	first := newGate(2)
 	p.on(func(x *exchange) {
-		if x.update || x.version < 2 {
+		if x.update || x.version < 2 || asked.Add(1) <= 2 {
 			x.pass()
 			return
 		}
@@ -96,6 +99,7 @@ func TestLyingServers(t *testing.T) {
 	other := startServer(t, nil, initTiny(t, dir, "other", 5), "127.0.0.1:0")
 	lies := map[string]lie{
 		"weights": otherWeights(t, other.root), "bit": changed(firstLogprob, oneBit), "token": changed(firstToken, otherToken),
+		"late bit": changed(lastLogprob, oneBit),
 	}
 	const steps = 3
 	for _, c := range []struct {
@@ -105,9 +109,9 @@ func TestLyingServers(t *testing.T) {
 	}{
 		{"plain", []string{"weights", "bit", "token"}, nil},
 		{"minibatches", []string{"weights", "bit"}, []string{"train.minibatches=3"}},
-		{"large groups", []string{"weights", "token"}, []string{"train.micro_batch_tokens=10"}},
+		{"large groups", []string{"weights", "token", "late bit"}, []string{"train.micro_batch_tokens=10"}},
 		{"previous policy", []string{"bit"}, []string{"loss.old_policy=previous-step", "train.minibatches=2"}},
-		{"whole batch", []string{"weights"}, []string{"loss.kind=reinforce", "loss.advantage=batch", "run.mode=sync"}},
+		{"whole batch", []string{"weights", "late bit"}, []string{"loss.kind=reinforce", "loss.advantage=batch", "run.mode=sync"}},
 		{"sync", []string{"token"}, []string{"run.mode=sync", "train.minibatches=3"}},
 		{"colocated", []string{"weights"}, []string{"run.mode=colocated"}},
 		{"filtered", []string{"bit", "token"}, []string{"loss.keep=2"}},
@@ -132,7 +136,7 @@ func TestLyingServers(t *testing.T) {
 					resampled += values["groups/resampled"]
 				}
 				require.Positive(t, resampled)
-				require.Regexp(t, `instance `+proxies[0].URL+`: STALE, was HEALTHY: .*prompt \S+, response \d: token \d+ has log-probability \S+, expected \S+: the instance`, tr.said.String())
+				require.Regexp(t, `instance `+proxies[0].URL+`: STALE, was HEALTHY: .*prompt \S+: token \d+ of a response has log-probability \S+, expected \S+: the instance`, tr.said.String())
 			})
 		}
 	}
@@ -173,5 +177,5 @@ func TestAnswersWithoutChecksum(t *testing.T) {
 	require.Positive(t, told.Load())
 	require.Regexp(t, `instance `+proxies[0].URL+`: SUSPECT, was HEALTHY: .*no weight_checksum`, tr.said.String())
 	_, by := trainedOn(t, tr.out, 2)
-	require.Equal(t, map[string]int{proxies[1].URL: 12}, by)
+	require.LessOrEqual(t, by[proxies[0].URL], 2)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/attention"
@@ -14,12 +15,22 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
+// Doubt is the error of Rest and Pass for a group that the published weights did not sample.
+// Groups finds that group if it is called again.
+type Doubt struct{ error }
+
 // Verifier verifies groups. Only one goroutine may use it.
 type Verifier struct {
 	Models  *trimodel.Models
 	Rows    int // maximum rows of a pass, unless a single response has more
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	Track   trace.Track
+	// Passes means that training calls Rest for each group and Pass for each response that
+	// it trains, before any gradient is used. Then Groups recomputes only the responses of
+	// instances that Rest or Pass have caught, and replaced groups.
+	Passes bool
+
+	caught map[string]bool // instances
 }
 
 // Again counts the groups that were sampled again.
@@ -51,6 +62,43 @@ func (v *Verifier) Groups(ctx context.Context, batch rollout.Batch, groups []rol
 		}
 	}
 	return good, nil
+}
+
+// Rest verifies the responses of g other than those with these indices, which training
+// passes to Pass.
+func (v *Verifier) Rest(ctx context.Context, g *rollout.Group, trained []int) error {
+	if !v.inPasses(g) || len(trained) == len(g.Responses) {
+		return nil
+	}
+	defer v.Track.Begin(g.Step, "verify").End()
+	rest := slices.DeleteFunc(every(g), func(i int) bool { return slices.Contains(trained, i) })
+	return v.doubt(g, v.recompute(ctx, g, rest))
+}
+
+// Pass verifies a response of g. recomputed are its log-probabilities under the published
+// weights.
+func (v *Verifier) Pass(g *rollout.Group, response *rollout.Response, recomputed []float32) error {
+	if !v.inPasses(g) {
+		return nil
+	}
+	return v.doubt(g, compare(g, response, recomputed))
+}
+
+// doubt records the instance of g as caught if err is a mismatch, and returns a Doubt.
+func (v *Verifier) doubt(g *rollout.Group, err error) error {
+	if !errors.As(err, new(mismatch)) {
+		return err
+	}
+	if v.caught == nil {
+		v.caught = map[string]bool{}
+	}
+	v.caught[g.Responses[0].Instance] = true
+	return Doubt{err}
+}
+
+// inPasses reports whether Rest and Pass verify g.
+func (v *Verifier) inPasses(g *rollout.Group) bool {
+	return g.Reject != nil && v.Passes && !v.caught[g.Responses[0].Instance]
 }
 
 // genuine returns g, or the group that takes its place, or nil if the latter's reward fails.
@@ -104,8 +152,12 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 	if g.Reject == nil {
 		return nil
 	}
-	defer v.Track.Begin(batch.Step, "verify").End()
-	err := v.recompute(ctx, g)
+	err := v.fits(g)
+	if err == nil && (g.Replaced || !v.inPasses(g)) {
+		span := v.Track.Begin(batch.Step, "verify")
+		err = v.recompute(ctx, g, every(g))
+		span.End()
+	}
 	if errors.As(err, new(mismatch)) {
 		g.Reject(err)
 	}
@@ -134,50 +186,67 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 	return nil
 }
 
-// recompute computes the log-probabilities of g's responses and compares them with the
-// recorded ones, in passes of up to Rows rows.
-func (v *Verifier) recompute(ctx context.Context, g *rollout.Group) error {
-	prompt, most := len(g.Prompt.IDs), v.Models.Policy.Config.MaxPositions
-	for from := 0; from < len(g.Responses); {
-		to, rows := from, prompt
-		for to < len(g.Responses) && (to == from || rows+len(g.Responses[to].IDs) <= v.Rows) {
-			n := len(g.Responses[to].IDs)
-			if prompt+n > most {
-				return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, to, prompt+n, most)}
-			}
-			rows += n
-			to++
+// fits returns a mismatch for a group that the models cannot compute.
+func (v *Verifier) fits(g *rollout.Group) error {
+	most := v.Models.Policy.Config.MaxPositions
+	for i := range g.Responses {
+		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > most {
+			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, i, n, most)}
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := v.compare(g, from, to); err != nil {
-			return err
-		}
-		from = to
 	}
 	return nil
 }
 
-// compare compares responses from to to, to excluded, in one pass.
-func (v *Verifier) compare(g *rollout.Group, from, to int) error {
-	var l attention.Layout
-	root := l.Add(-1, g.Prompt.IDs, false)
-	for i := from; i < to; i++ {
-		l.AddLeaf(root, g.Responses[i].IDs)
+// every returns the indices of g's responses.
+func every(g *rollout.Group) []int {
+	all := make([]int, len(g.Responses))
+	for i := range all {
+		all[i] = i
 	}
-	computed, err := v.Models.Recompute(&l)
-	if err != nil {
-		return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
-	}
-	for i := from; i < to; i++ {
-		for k, recorded := range g.Responses[i].Logprobs {
-			if recorded != computed[k] { // also if one is NaN
-				return mismatch{fmt.Errorf("prompt %s, response %d: token %d has log-probability %v, expected %v: the instance does not sample with the weights that it reports",
-					g.Prompt.ID, i, k, recorded, computed[k])}
+	return all
+}
+
+// recompute computes the log-probabilities of some responses of g and compares them with
+// the recorded ones, in passes of up to Rows rows.
+func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) error {
+	for len(some) > 0 {
+		var l attention.Layout
+		root := l.Add(-1, g.Prompt.IDs, false)
+		n := 0
+		for ; n < len(some); n++ {
+			ids := g.Responses[some[n]].IDs
+			if n > 0 && l.Rows()+len(ids) > v.Rows {
+				break
 			}
+			l.AddLeaf(root, ids)
 		}
-		computed = computed[len(g.Responses[i].IDs):]
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		recomputed, err := v.Models.Recompute(&l)
+		if err != nil {
+			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
+		}
+		for _, i := range some[:n] {
+			r := &g.Responses[i]
+			if err := compare(g, r, recomputed[:len(r.IDs)]); err != nil {
+				return err
+			}
+			recomputed = recomputed[len(r.IDs):]
+		}
+		some = some[n:]
+	}
+	return nil
+}
+
+// compare returns a mismatch unless the recorded log-probabilities of a response of g equal
+// the recomputed ones.
+func compare(g *rollout.Group, r *rollout.Response, recomputed []float32) error {
+	for k, recorded := range r.Logprobs {
+		if recorded != recomputed[k] { // also if one is NaN
+			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: the instance does not sample with the weights that it reports",
+				g.Prompt.ID, k, recorded, recomputed[k])}
+		}
 	}
 	return nil
 }

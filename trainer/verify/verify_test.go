@@ -171,7 +171,7 @@ func TestGroupsAreSampledAgain(t *testing.T) {
 			w.requireHonest(got, 0, 1, 2)
 			require.Equal(t, [][]int{{1}, {1}, {1}}, w.asked)
 			require.Len(t, w.rejected, 3)
-			require.Regexp(t, `^prompt p1, response \d: .*, expected `, w.rejected[0])
+			require.Regexp(t, `^prompt p1.* response.*, expected `, w.rejected[0])
 			again.Waited = 0
 			require.Equal(t, Again{Groups: 3, RewardRetries: 6}, again)
 		})
@@ -212,7 +212,7 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 	w.fails = errors.New("no instance")
 	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{lying}, &again)
 	require.ErrorIs(t, err, w.fails)
-	require.ErrorContains(t, err, "prompt p2, response 3: token ")
+	require.ErrorContains(t, err, "prompt p2: token ")
 	require.ErrorContains(t, err, "the instance does not sample with the weights that it reports; sampling it again failed: no instance")
 
 	w.fails = nil
@@ -225,4 +225,57 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 	late.Version = 2
 	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{late}, &again)
 	require.ErrorContains(t, err, "not on-policy")
+}
+
+// Groups leaves to training passes what they compute anyway, until one of them catches an
+// instance.
+func TestPassesVerify(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.Passes = true
+	lying, alike, other := w.group(0), w.group(1), w.group(2)
+	other.Responses[0].Instance = "b"
+	for _, g := range []*rollout.Group{&lying, &alike, &other} {
+		bit(g) // in the last of four responses
+	}
+	groups := func(g ...rollout.Group) []rollout.Group {
+		got, err := w.Groups(t.Context(), w.batch(), g, &Again{})
+		require.NoError(t, err)
+		return got
+	}
+	pass := func(g *rollout.Group, i int) error {
+		honest := w.group(g.Index)
+		return w.Pass(g, &g.Responses[i], honest.Responses[i].Logprobs)
+	}
+	groups(lying, alike, other)
+	require.Empty(t, w.asked)
+	require.NoError(t, w.Rest(t.Context(), &lying, []int{3}))
+	require.NoError(t, w.Rest(t.Context(), &lying, []int{0, 1, 2, 3}))
+	require.NoError(t, pass(&lying, 0))
+	honest := w.group(0)
+	honest.Reject = nil
+	require.NoError(t, w.Pass(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
+
+	err := pass(&lying, 3)
+	require.ErrorAs(t, err, new(Doubt))
+	require.ErrorContains(t, err, "prompt p0: token ")
+	require.Empty(t, w.rejected, "only Groups rejects")
+	w.requireHonest(groups(lying, alike), 0, 1)
+	require.Equal(t, [][]int{{0}, {1}}, w.asked)
+	require.Len(t, w.rejected, 2)
+	require.NoError(t, pass(&alike, 3), "Groups verifies this instance")
+
+	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(Doubt))
+	w.requireHonest(groups(other), 2)
+	replaced, old := w.group(3), w.group(4)
+	replaced.Responses[0].Instance, old.Responses[0].Instance = "c", "c"
+	old.Replaced = true
+	bit(&old)
+	replaced.Before = []rollout.Group{old}
+	w.requireHonest(groups(replaced), 3)
+	require.Equal(t, []int{3}, w.asked[3], "no pass computes replaced groups")
+	long := w.group(5)
+	long.Responses[0].Instance = "d"
+	long.Responses[1].IDs, long.Responses[1].Logprobs = make([]int32, positions), make([]float32, positions)
+	w.requireHonest(groups(long), 5)
 }
