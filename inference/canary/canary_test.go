@@ -1,6 +1,7 @@
 package canary
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,4 +88,21 @@ func TestPerturb(t *testing.T) {
 	require.NotSame(t, a.Weights, again.Weights)
 	require.Equal(t, a.Logprobs, again.Logprobs)
 	again.Free()
+
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			p, err := r.Perturb(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer p.Free()
+			if p.Checksum() != a.Checksum() {
+				t.Errorf("checksum is %s, expected %s", p.Checksum(), a.Checksum())
+			}
+		})
+	}
+	all.Wait()
+	require.Nil(t, r.check)
 }

@@ -38,7 +38,7 @@ func sum(rng *rand.Rand) []int32 {
 // trained returns the weights of consecutive steps with this learning rate, which reinforce
 // or discourage responses. They start from a decoder that has learned to add a little.
 func trained(t *testing.T, tied bool, lr float64, steps int) []values {
-	w := decoder(t, "qwen3", tied)
+	w := quickstart(t, tied)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
@@ -48,7 +48,7 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 	step := func(opt *optim.AdamW, lr float64, discourage bool) {
 		var l attention.Layout
 		var dLogp []float32
-		for range 16 {
+		for range 8 {
 			l.Add(-1, sum(rng), true)
 			d := float32(-1)
 			if discourage && rng.IntN(2) == 0 {
@@ -94,7 +94,7 @@ func prompts() (ids []int32) {
 // the error of the engine's arithmetic. An honest server is never refused.
 func TestLostUpdatesAreFound(t *testing.T) {
 	t.Parallel()
-	const steps = 16
+	const steps = 10
 	for _, tied := range []bool{true, false} {
 		for _, lr := range []float64{3e-4, 1e-6} {
 			t.Run(fmt.Sprintf("tied=%v lr=%v", tied, lr), func(t *testing.T) {
@@ -105,13 +105,13 @@ func TestLostUpdatesAreFound(t *testing.T) {
 					require.Zero(t, lostAt(t, versions, tied, bf16, honest), "bf16 %v: an honest server", bf16)
 					for fault, set := range faults() {
 						at := lostAt(t, versions, tied, bf16, set)
-						small := fault == "head" || fault == "embedding"
+						whole := fault == "everything" || fault == "the version before"
 						switch {
-						case !bf16 && lr == 3e-4:
+						case !bf16 && (whole || lr == 3e-4):
 							require.EqualValues(t, 3, at, fault)
 						case !bf16:
-							require.Contains(t, []int64{3, 4, 5, 6}, at, fault)
-						case lr == 3e-4 && !small:
+							require.NotZero(t, at, fault)
+						case lr == 3e-4 && whole:
 							require.Contains(t, []int64{3, 4, 5, 6}, at, fault)
 						}
 					}
@@ -139,7 +139,7 @@ func faults() map[string]func(s *server) {
 // lostAt returns the first version that is refused, or 0. A server with the same fault must
 // then be refused again.
 func lostAt(t *testing.T, versions []values, tied, bf16 bool, fault func(s *server)) int64 {
-	w := decoder(t, "qwen3", tied)
+	w := quickstart(t, tied)
 	c := newClient(t, w.Config, prompts())
 	s := serve(t, w.Config, versions[0], bf16)
 	fault(s)

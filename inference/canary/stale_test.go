@@ -15,12 +15,11 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// decoder returns random weights. A decoder of type qwen3 has the quickstart's sizes.
-func decoder(t *testing.T, kind string, tied bool) *model.Weights {
-	layers, hidden := 4, 128
-	if kind != "qwen3" {
-		layers, hidden = 2, 64
-	}
+// quickstart returns random weights of the quickstart's sizes.
+func quickstart(t *testing.T, tied bool) *model.Weights { return decoder(t, "qwen3", 4, 128, tied) }
+
+// decoder returns random weights.
+func decoder(t *testing.T, kind string, layers, hidden int, tied bool) *model.Weights {
 	shape, err := model.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
 		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"vocab_size":53,"max_position_embeddings":256,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.02}`, kind, hidden, 3*hidden, layers, tied))
@@ -56,10 +55,10 @@ func onDisk(t *testing.T, name string) *model.Weights {
 func TestStaleTensorIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]func(t *testing.T) *model.Weights{
-		"qwen3 tied":   func(t *testing.T) *model.Weights { return decoder(t, "qwen3", true) },
-		"qwen3 untied": func(t *testing.T) *model.Weights { return decoder(t, "qwen3", false) },
-		"qwen2 tied":   func(t *testing.T) *model.Weights { return decoder(t, "qwen2", true) },
-		"llama untied": func(t *testing.T) *model.Weights { return decoder(t, "llama", false) },
+		"quickstart":   func(t *testing.T) *model.Weights { return quickstart(t, true) },
+		"qwen3 untied": func(t *testing.T) *model.Weights { return decoder(t, "qwen3", 2, 64, false) },
+		"qwen2 tied":   func(t *testing.T) *model.Weights { return decoder(t, "qwen2", 2, 64, true) },
+		"llama untied": func(t *testing.T) *model.Weights { return decoder(t, "llama", 1, 32, false) },
 		"stories260K":  func(t *testing.T) *model.Weights { return onDisk(t, "stories260K") },
 		"verl":         func(t *testing.T) *model.Weights { return onDisk(t, "verl_digit_completion") },
 	} {
@@ -97,7 +96,7 @@ func testStaleTensors(t *testing.T, w *model.Weights, bf16 bool) {
 // A server is verified anew when it has restarted or failed, otherwise only once.
 func TestVerifiedAgainAfterARestart(t *testing.T) {
 	t.Parallel()
-	w := decoder(t, "llama", true)
+	w := decoder(t, "llama", 1, 32, true)
 	c, loaded := newClient(t, w.Config, nil), read(w)
 	s := serve(t, w.Config, loaded, false)
 	inst := c.connect(s)
