@@ -43,13 +43,14 @@ def _load(worker, path: str) -> None:
     model = runner.get_model()
     parameters = {name.replace(".base_layer.", ".") for name, _ in model.named_parameters()}
     reload = getattr(runner, "reload_weights", None)
-    with set_current_vllm_config(config), torch.inference_mode():
+    with set_current_vllm_config(config):
         # Pass tensors, not a path: the path would stay in the model's configuration and
         # depend on the load format that the server was started with.
         if reload and "weights_iterator" in inspect.signature(reload).parameters:
             loaded = _reload(reload, model, path)
         elif config.model_config.quantization is None:
-            loaded = model.load_weights(_tensors(path))
+            with torch.inference_mode():
+                loaded = model.load_weights(_tensors(path))
         else:
             raise ValueError("this vLLM cannot load new weights into a quantized model")
         _process_tied(model)
