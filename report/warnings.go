@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/easyrl/easyrl/internal/plain"
 )
 
 // WarningsFile is the name of the warnings file in a run's folder.
@@ -52,7 +54,7 @@ func WriteWarnings(path string, all []Warning) error {
 			return fmt.Errorf("write warnings: %w", err)
 		}
 	}
-	if err := ReplaceFile(path, b.Bytes()); err != nil {
+	if err := ReplaceFile(path, plain.JSON(b.Bytes())); err != nil {
 		return fmt.Errorf("write warnings: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
@@ -90,7 +91,7 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 		return err
 	}
 	if asJSON {
-		e := json.NewEncoder(out)
+		e := json.NewEncoder(plain.JSONWriter{W: out})
 		e.SetIndent("", "  ")
 		return e.Encode(append([]control.Instance{}, all...))
 	}

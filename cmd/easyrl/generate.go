@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
@@ -35,7 +36,7 @@ func generateVerb(std streams) cli.Verb {
 	seed := v.Flags.Uint64("seed", 1, "`S` random seed")
 	ignoreEOS := v.Flags.Bool("ignore-eos", false, "do not stop at the end-of-sequence token")
 	stop := v.Flags.String("stop", "", "`TEXT` end a response when it contains TEXT")
-	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with text, ids, logprobs and finish")
+	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with its exact text, ids, logprobs and finish; without -json control characters are printed as escapes")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
@@ -104,7 +105,7 @@ func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 
 func printCompletions(std streams, f *folder.Folder, out []inference.Completion, asJSON bool) error {
 	p := cli.Printer{W: std.out}
-	lines := json.NewEncoder(std.out)
+	lines := json.NewEncoder(plain.JSONWriter{W: std.out})
 	lines.SetEscapeHTML(false)
 	for i := range out {
 		c := &out[i]

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/spelling"
 	"github.com/easyrl/easyrl/internal/usage"
 )
@@ -131,5 +132,7 @@ func describe(f *flag.Flag) (value, text string) {
 // Printer writes lines for people. It ignores write errors.
 type Printer struct{ W io.Writer }
 
-// Line writes one line.
-func (p Printer) Line(format string, args ...any) { _, _ = fmt.Fprintf(p.W, format+"\n", args...) }
+// Line writes one line, without control characters that a terminal obeys.
+func (p Printer) Line(format string, args ...any) {
+	_, _ = fmt.Fprintln(p.W, plain.Text(fmt.Sprintf(format, args...)))
+}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/plain"
 )
 
 // Kind is the prefix of a message.
@@ -52,7 +54,8 @@ func prefixed(line string) bool {
 	return false
 }
 
-// Print writes a message and a line break. It ignores write errors.
+// Print writes a message and a line break, without control characters that a terminal
+// obeys. It ignores write errors.
 func Print(w io.Writer, kind Kind, format string, args ...any) {
-	_, _ = fmt.Fprintln(w, Text(kind, strings.TrimRight(fmt.Sprintf(format, args...), "\n")))
+	_, _ = fmt.Fprintln(w, Text(kind, plain.Text(strings.TrimRight(fmt.Sprintf(format, args...), "\n"))))
 }

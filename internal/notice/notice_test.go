@@ -34,5 +34,6 @@ func TestPrint(t *testing.T) {
 	var b bytes.Buffer
 	Print(&b, Warning, "100%% of %s\n", "a\nhint: b")
 	Print(&b, Progress, "done")
-	require.Equal(t, "warning: 100% of a\nhint: b\ndone\n", b.String())
+	Print(&b, Error, "%s", "\x1b[2Jgone\r")
+	require.Equal(t, "warning: 100% of a\nhint: b\ndone\nerror: \\x1b[2Jgone\\r\n", b.String())
 }

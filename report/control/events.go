@@ -10,6 +10,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -71,7 +72,7 @@ type listeners map[chan []byte]struct{}
 
 // broadcast sends an event to all listeners and cuts off those that fall behind.
 func (all listeners) broadcast(name string, body []byte) {
-	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, bytes.TrimSpace(body))
+	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, plain.JSON(bytes.TrimSpace(body)))
 	for l := range all {
 		select {
 		case l <- event:

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/easyrl/easyrl/internal/plain"
 )
 
 // Instance describes an inference instance of a run.
@@ -94,7 +96,7 @@ func answer(ctx *fasthttp.RequestCtx, status int, v any) {
 	}
 	ctx.SetStatusCode(status)
 	ctx.SetContentType("application/json")
-	ctx.SetBody(append(body, '\n'))
+	ctx.SetBody(append(plain.JSON(body), '\n'))
 }
 
 // refuseError answers with the status that fits an error of Instances.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/run/memory"
 )
@@ -131,7 +132,7 @@ func Of(resolved *configs.Resolved, task string, static bool) *Findings {
 
 // WriteJSON writes the findings as one JSON document.
 func (f *Findings) WriteJSON(w io.Writer) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(plain.JSONWriter{W: w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(f)
@@ -178,6 +179,6 @@ func (f *Findings) WriteText(w io.Writer) error {
 	case f.OK:
 		line("ok: easyrl %s can start", f.Task)
 	}
-	_, err := io.WriteString(w, out.String())
+	_, err := io.WriteString(w, plain.Text(out.String()))
 	return err
 }

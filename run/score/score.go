@@ -15,6 +15,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/jsonlines"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout/sample"
@@ -133,7 +134,7 @@ func scoreAll(ctx context.Context, rewards scorer, opts Options) (Counts, error)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var counts Counts
-	out := json.NewEncoder(opts.Out)
+	out := json.NewEncoder(plain.JSONWriter{W: opts.Out})
 	out.SetEscapeHTML(false)
 	atOnce := max(runtime.GOMAXPROCS(0), min(rewards.Capacity(), mostAtOnce))
 	results := stream.New().WithMaxGoroutines(atOnce)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 )
@@ -113,4 +114,4 @@ func (a *Announcer) left(id string) {
 }
 
 // oneLine puts the errors joined in text on one line.
-func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+func oneLine(text string) string { return plain.Text(strings.ReplaceAll(text, "\n", "; ")) }

@@ -99,7 +99,7 @@ func (c *Client) refused(method, path string, status int, text []byte) error {
 	if err := json.Unmarshal(text, &body); err != nil || body.Error.Message == "" {
 		return fmt.Errorf("fleet: %s %s: status %d, expected a run's control address", method, c.root+path, status)
 	}
-	return &refusal{status, "fleet: " + body.Error.Message}
+	return &refusal{status, "fleet: " + strings.Join(strings.Fields(body.Error.Message), " ")}
 }
 
 // refusal is an error response of the control address.
