@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -47,10 +48,13 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	case k.holds(info):
 		return k.readKept(info.Size(), use)
 	}
-	_ = k.drop() // only read
-	f, err := os.Open(path)
+	_ = k.drop()                                                   // only read
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that replaces the file now does not block
 	if err != nil {
 		return err
+	}
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, errors.New("expected a regular file"), f.Close())
 	}
 	if steady(f) {
 		if k.kept, err = mapOpen(f); err != nil {

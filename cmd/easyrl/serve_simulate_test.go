@@ -73,7 +73,7 @@ func TestServeSimulates(t *testing.T) {
 	require.Equal(t, want, put.Checksum)
 	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7", "", bytes.NewReader(body[:len(body)-4]), &put))
 	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7&path="+dir, "", http.NoBody, &put))
-	require.Contains(t, put.Error.Message, "is not a regular file")
+	require.Contains(t, put.Error.Message, "path is not a file with weights of this model")
 	a, _ = askCompletions(t, root, `,"weight_version":6`)
 	require.EqualValues(t, 6, a.Version)
 	a, code = askCompletions(t, root, `,"weight_version":5`)

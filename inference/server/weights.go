@@ -11,6 +11,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/lease"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
@@ -98,6 +99,9 @@ func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx
 	}
 	defer stop()
 	checksum, err := w.backend.UpdateFile(watched, version, path)
+	if errors.Is(err, inference.ErrInvalid) { // one answer, which tells nothing about other files
+		return "", reply.Invalid("path", "path is not a file with weights of this model; send the weights as body")
+	}
 	if err != nil {
 		return "", fmt.Errorf("update to version %d: %w", version, err)
 	}

@@ -115,7 +115,7 @@ func TestUpdateFile(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "%s", answer)
 	require.Equal(t, bytesOf(1000), backend.file)
 	for query, want := range map[string]string{
-		"version=8&path=model.safetensors": "absolute", "version=8&path=" + path + "x": "no such file",
+		"version=8&path=model.safetensors": "absolute", "version=8&path=" + path + "x": "path is not a file with weights",
 		"path=" + path: "version", "version=0": "version", "version=8": "no body",
 	} {
 		status, _, answer := call(t, s, http.MethodPut, "/v1/weights?"+query, "")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/easyrl/easyrl/checkpoint"
@@ -102,19 +101,17 @@ func (s *Simulated) Update(ctx context.Context, version int64, r io.Reader, size
 
 // UpdateFile implements server.Backend.
 func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
+	var files checkpoint.Files
+	defer files.Close() //nolint:errcheck // only read
+	var sum string
+	err := files.Read(path, func(st *checkpoint.Stream) (err error) {
+		sum, err = panels.SumStream(st)
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	return s.Update(ctx, version, f, info.Size())
+	return s.Publish(ctx, named{version, sum})
 }
 
 // checksum reads a safetensors stream to its end and returns the same value as
