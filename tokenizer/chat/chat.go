@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/engine"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
@@ -67,7 +68,15 @@ type Template struct {
 	specials Specials
 	body     *engine.Template
 	tools    *engine.Template // for conversations with tools, nil if there is none
+	calls    calls.Format
+	forTools bool
 }
+
+// Calls returns the format of tool calls in the template.
+func (t *Template) Calls() calls.Format { return t.calls }
+
+// ForTools reports whether the template renders tools.
+func (t *Template) ForTools() bool { return t.forTools }
 
 // Parse parses a template; errors in it are of type *Error.
 func Parse(source string, specials Specials) (*Template, error) {
@@ -75,7 +84,7 @@ func Parse(source string, specials Specials) (*Template, error) {
 	if err != nil {
 		return nil, export(err)
 	}
-	return &Template{Limits: DefaultLimits(), specials: specials, body: body}, nil
+	return &Template{Limits: DefaultLimits(), specials: specials, body: body, calls: calls.Of(source), forTools: calls.ForTools(source)}, nil
 }
 
 // Message is a message of a conversation. Raw, if set, is the whole message as a JSON

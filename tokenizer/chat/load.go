@@ -56,7 +56,7 @@ func Load(dir string) (*Template, error) {
 		return nil, fmt.Errorf("load chat template of %s: %d named templates, but none is named default", dir, len(sources))
 	}
 	if tools != nil {
-		t.tools = tools.body
+		t.tools, t.calls, t.forTools = tools.body, tools.calls, true
 	}
 	return t, nil
 }
