@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
 // Backend samples for a server. Its methods may be called concurrently. ID returns the
@@ -70,8 +71,11 @@ type Text interface {
 	// text.
 	Piece(id int32) (text string, special bool)
 	// Chat returns the IDs of a conversation with the generation prompt. messages and
-	// tools are in OpenAI's format; tools may be nil. Errors wrap inference.ErrInvalid.
-	Chat(messages, tools json.RawMessage) ([]int32, error)
+	// tools are in OpenAI's format; variables is an object of further variables of the
+	// chat template. tools and variables may be nil. Errors wrap inference.ErrInvalid.
+	Chat(messages, tools, variables json.RawMessage) ([]int32, error)
+	// Calls returns the format of the tool calls that the chat template asks for.
+	Calls() calls.Format
 	// EOS returns the tokens that end a response.
 	EOS() []int32
 }

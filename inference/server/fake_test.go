@@ -19,10 +19,15 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
-// fakeEOS ends a sequence; smaller IDs are bytes.
-const fakeEOS = 256
+// fakeEOS ends a sequence; smaller IDs are bytes. fakeOpen, which only responses have, is
+// special too and opens a tool call.
+const (
+	fakeEOS  = 256
+	fakeOpen = 257
+)
 
 // fakeText is a tokenizer of bytes.
 type fakeText struct{}
@@ -46,13 +51,16 @@ func (fakeText) Decode(ids []int32) string {
 }
 
 func (fakeText) Piece(id int32) (text string, special bool) {
-	if id == fakeEOS {
+	switch id {
+	case fakeEOS:
 		return "<eos>", true
+	case fakeOpen:
+		return "<tool_call>", true
 	}
 	return string([]byte{byte(id)}), false
 }
 
-func (t fakeText) Chat(messages, tools json.RawMessage) ([]int32, error) {
+func (t fakeText) Chat(messages, tools, variables json.RawMessage) ([]int32, error) {
 	var list []struct {
 		Role    string
 		Content any
@@ -60,12 +68,14 @@ func (t fakeText) Chat(messages, tools json.RawMessage) ([]int32, error) {
 	if err := json.Unmarshal(messages, &list); err != nil {
 		return nil, fmt.Errorf("chat: %w: %w", inference.ErrInvalid, err)
 	}
-	text := string(tools)
+	text := string(tools) + string(variables)
 	for _, m := range list {
 		text += fmt.Sprintf("%s: %v\n", m.Role, m.Content)
 	}
 	return t.Encode(text + "assistant: ")
 }
+
+func (fakeText) Calls() calls.Format { return calls.Tagged }
 
 func (fakeText) EOS() []int32 { return []int32{fakeEOS} }
 
@@ -78,6 +88,7 @@ type fakeBackend struct {
 	load     Load
 	nan      bool
 	file     []byte
+	says     []int32       // if set, every response
 	started  chan struct{} // if set, Generate sends when it starts,
 	hold     chan struct{} // waits until this is closed,
 	ended    chan error    // and sends why it ended early
@@ -153,6 +164,9 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 		id := int32('a' + draw%26)
 		if draw%17 == 0 {
 			id = fakeEOS
+		}
+		if b.says != nil {
+			id = b.says[len(c.IDs)]
 		}
 		logprob := -float32(draw%100003) / 7919
 		if b.nan {

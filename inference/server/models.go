@@ -43,11 +43,11 @@ func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
 	r := job.Request{Chat: true, N: 1}
 	var prompt *string
 	var pieces bool
-	if err := m.small(ctx, &r, []fields.Field{fields.To("prompt", &prompt, "a string"), fields.To("messages", &r.Messages, "messages"),
-		fields.To("tools", &r.Tools, "tools"), fields.To("return_token_strs", &pieces, "true or false")}); err != nil {
+	if err := m.small(ctx, &r, append(r.Conversation(), fields.To("prompt", &prompt, "a string"),
+		fields.To("return_token_strs", &pieces, "true or false"))); err != nil {
 		return err
 	}
-	size := len(r.Messages) + len(r.Tools)
+	size := len(r.Messages) + len(r.Tools) + len(r.Variables)
 	if prompt != nil {
 		size = len(*prompt)
 	}
@@ -60,9 +60,8 @@ func (m *models) tokenize(ctx *fasthttp.RequestCtx) error {
 	if prompt != nil {
 		ids, err = m.text.Encode(*prompt)
 	} else {
-		r.ToolChoice = []byte(`"none"`)
 		if err = r.ValidateChat(); err == nil {
-			ids, err = m.text.Chat(r.Messages, r.Tools)
+			ids, err = m.text.Chat(r.Messages, r.Tools, r.Variables)
 		}
 	}
 	if err != nil {

@@ -207,7 +207,16 @@ func TestRefusals(t *testing.T) {
 		{"completions", `{}`, 400, "prompt"},
 		{"chat/completions", chat(`"response_format":{"type":"json_object"}`), 400, "response_format"},
 		{"chat/completions", chat(`"tools":[{"type":"function"}]`), 400, "tools"},
+		{"chat/completions", chat(`"tools":[{"type":"custom","function":{"name":"f"}}]`), 400, "tools"},
+		{"chat/completions", chat(`"tools":{}`), 400, "tools"},
 		{"chat/completions", chat(`"tool_choice":"required"`), 400, "tool_choice"},
+		{"chat/completions", chat(`"tool_choice":{"type":"function","function":{"name":"f"}}`), 400, "tool_choice"},
+		{"chat/completions", chat(`"parallel_tool_calls":1`), 400, "parallel_tool_calls"},
+		{"chat/completions", chat(`"chat_template_kwargs":[]`), 400, "chat_template_kwargs"},
+		{"chat/completions", chat(`"chat_template_kwargs":{"messages":[]}`), 400, "chat_template_kwargs"},
+		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":1}}]}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"type":"custom","function":{"name":"f"}}]}]}`, 400, "messages"},
 		{"chat/completions", chat(`"top_logprobs":3`), 400, "top_logprobs"},
 		{"chat/completions", chat(`"logprobs":true,"top_logprobs":21`), 400, "top_logprobs"},
 		{"chat/completions", chat(`"prompt":"a"`), 400, "prompt"},
@@ -237,7 +246,7 @@ func TestRefusals(t *testing.T) {
 		got["error"].(map[string]any)["message"])
 	_, got = post(t, s, "/v1/completions", text(`"colour": {"red": 1}`))
 	require.Equal(t, `colour {"red": 1} is not supported, expected no such field`, got["error"].(map[string]any)["message"])
-	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function"}],"tool_choice":"none"`))
+	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`))
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 

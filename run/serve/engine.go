@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,6 @@ import (
 	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run"
-	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
 var _ api.Backend = (*hosted)(nil)
@@ -147,101 +145,4 @@ func (s *hosted) Close() error {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	return errors.Join(err, s.files.Close(), s.dev.Close())
-}
-
-// textOf adapts a folder's tokenizer and chat template to api.Text.
-type textOf struct{ *folder.Folder }
-
-var _ api.Text = textOf{}
-
-// Encode implements api.Text.
-func (t textOf) Encode(text string) ([]int32, error) {
-	if context := t.Shape.MaxPositions; len(text) > t.Tokenizer.Longest(context) {
-		return nil, fmt.Errorf("%w: text of %d bytes exceeds this model's maximum context length of %d tokens", inference.ErrInvalid, len(text), context)
-	}
-	ids, err := t.Tokenizer.EncodePrompt(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", inference.ErrInvalid, err)
-	}
-	return ids, nil
-}
-
-// Decode implements api.Text.
-func (t textOf) Decode(ids []int32) string { return t.Tokenizer.Decode(ids) }
-
-// Piece implements api.Text.
-func (t textOf) Piece(id int32) (text string, special bool) {
-	if name := t.Tokenizer.Special(id); name != "" {
-		return name, true
-	}
-	return t.Tokenizer.Bytes(id), false
-}
-
-// EOS implements api.Text.
-func (t textOf) EOS() []int32 { return t.StopIDs }
-
-// Chat implements api.Text.
-func (t textOf) Chat(messages, tools json.RawMessage) ([]int32, error) {
-	invalid := func(format string, args ...any) ([]int32, error) {
-		return nil, fmt.Errorf("%w: %w", inference.ErrInvalid, fmt.Errorf(format, args...))
-	}
-	if t.Template == nil {
-		return invalid("%s has no chat template; send a prompt to the completions endpoint instead", t.Source)
-	}
-	in := chat.Input{AddGenerationPrompt: true}
-	var list []json.RawMessage
-	if err := json.Unmarshal(messages, &list); err != nil || len(list) == 0 {
-		return invalid("messages: expected a list of at least one message")
-	}
-	for i, raw := range list {
-		m, err := chatMessage(raw)
-		if err != nil {
-			return invalid("messages[%d]: %w", i, err)
-		}
-		in.Messages = append(in.Messages, m)
-	}
-	if tools != nil {
-		if err := json.Unmarshal(tools, &in.Tools); err != nil {
-			return invalid("tools: expected a list")
-		}
-	}
-	text, err := t.Template.Render(in)
-	if err != nil {
-		return invalid("chat template: %w", err)
-	}
-	ids, err := t.Tokenizer.Encode(text)
-	if err != nil {
-		return invalid("%w", err)
-	}
-	return ids, nil
-}
-
-// chatMessage reads a message in OpenAI's format. It joins text parts, because few
-// templates handle them.
-func chatMessage(raw json.RawMessage) (m chat.Message, err error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &fields); err != nil || fields == nil {
-		return m, errors.New("expected an object")
-	}
-	if err := json.Unmarshal(fields["role"], &m.Role); err != nil || m.Role == "" {
-		return m, errors.New("role: expected a string")
-	}
-	m.Raw = raw
-	var parts []struct {
-		Type string  `json:"type"`
-		Text *string `json:"text"`
-	}
-	if json.Unmarshal(fields["content"], &parts) != nil || parts == nil {
-		return m, nil // a string, or none beside tool calls
-	}
-	for i, p := range parts {
-		if p.Type != "text" || p.Text == nil {
-			return m, fmt.Errorf("content[%d]: type is %q, expected \"text\"", i, p.Type)
-		}
-		m.Content += *p.Text
-	}
-	if fields["content"], err = json.Marshal(m.Content); err == nil {
-		m.Raw, err = json.Marshal(fields)
-	}
-	return m, err
 }

@@ -179,7 +179,7 @@ func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 		w.fillIDs(&ch, c)
 		return ch
 	case w.job.Chat:
-		ch.Message = &openai.Message{Role: "assistant", Content: e.text}
+		ch.Message = w.message(&e)
 		if w.job.Logprobs != nil {
 			ch.Logprobs = w.chatEntries(c.IDs, c.Logprobs, c.Top)
 		}
@@ -265,8 +265,8 @@ type ending struct {
 // endingOf returns how c ended. Its text lacks the stop string or token, unless the request
 // keeps it.
 func (w *Writer) endingOf(c *inference.Completion) ending {
-	e := ending{text: c.Text, reason: string(c.Finish)}
-	if text, stop, ok := cut(c.Text, w.job.Stop, w.job.IncludeStop); ok {
+	e := ending{text: w.text(c), reason: string(c.Finish)}
+	if text, stop, ok := cut(e.text, w.job.Stop, w.job.IncludeStop); ok {
 		e.text, e.stop = text, stop
 		return e
 	}
@@ -276,7 +276,7 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 			e.stop = last
 		}
 		if w.tokenizer != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
-			e.text = w.tokenizer.Decode(c.IDs[:n])
+			e.text = w.decode(c.IDs[:n])
 		}
 	}
 	return e

@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
 // Stream writes the events of one job as they come.
@@ -34,6 +35,9 @@ type sent struct {
 	out    int    // bytes of text
 	held   string // text after them, not yet sent
 	offset int    // characters of tokens
+	parser *calls.Parser
+	calls  int
+	marked bool // a token marks a tool call: all text from it on waits for the end
 }
 
 // event writes one event. out keeps any error.
@@ -79,6 +83,9 @@ func (o *Stream) Part(d inference.Delta) {
 	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok { // no stop string starts in the text already sent
 		text = text[:min(len(text), len(before))]
 	}
+	if st.marked = st.marked || slices.ContainsFunc(d.IDs, o.marks); st.marked {
+		text = ""
+	}
 	st.held = st.held[len(text):]
 	st.out += len(text)
 	if len(d.IDs) > 0 || text != "" {
@@ -99,8 +106,9 @@ func (o *Stream) part(d inference.Delta, e *ending) {
 		if !st.begun {
 			empty := ""
 			o.chunk(j.UsageSoFar, openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
+			st.parser = o.parser()
 		}
-		c.Delta = &openai.Delta{Content: &text}
+		c.Delta = o.delta(st, text, e)
 		if j.Logprobs != nil && len(ids) > 0 {
 			c.Logprobs = o.chatEntries(ids, d.Logprobs, d.Top)
 		}
@@ -124,6 +132,32 @@ func (o *Stream) part(d inference.Delta, e *ending) {
 		c.Finish, c.Stop = &e.reason, e.stop
 	}
 	o.chunk(j.UsageSoFar, c)
+}
+
+// delta returns the part of a message that text completes. e is the ending after the last
+// part.
+func (o *Stream) delta(st *sent, text string, e *ending) *openai.Delta {
+	if st.parser == nil {
+		return &openai.Delta{Content: &text}
+	}
+	content, found := st.parser.Add(text)
+	if e != nil {
+		rest, last := st.parser.End()
+		content, found = content+rest, append(found, last...)
+	}
+	d := &openai.Delta{Calls: o.callsOf(found, st.calls)}
+	if content != "" {
+		d.Content = &content
+	}
+	for i := range d.Calls {
+		index := st.calls
+		d.Calls[i].Index = &index
+		st.calls++
+	}
+	if e != nil && st.calls > 0 {
+		e.called()
+	}
+	return d
 }
 
 // End sends the rest of each choice and how it ended, or the error that ended all

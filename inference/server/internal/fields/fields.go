@@ -152,7 +152,7 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 func isHarmless(name string) bool {
 	switch name {
 	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "parallel_tool_calls", "include_reasoning", "routed_experts_prompt_start", "token_offsets":
+		"request_id", "session_id", "cache_salt", "priority", "include_reasoning", "routed_experts_prompt_start", "token_offsets":
 		return true
 	}
 	return false
@@ -166,7 +166,7 @@ func neutral(name string) []string {
 		return []string{"0"}
 	case "repetition_penalty", "length_penalty":
 		return []string{"1"}
-	case "logit_bias", "chat_template_kwargs", "vllm_xargs":
+	case "logit_bias", "vllm_xargs":
 		return []string{"{}"}
 	case "bad_words", "functions", "documents":
 		return []string{"[]"}

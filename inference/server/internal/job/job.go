@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
 // Model describes the model that requests are for.
@@ -36,7 +37,8 @@ type Model struct {
 type Text interface {
 	Encode(text string) ([]int32, error)
 	Decode(ids []int32) string
-	Chat(messages, tools json.RawMessage) ([]int32, error)
+	Chat(messages, tools, variables json.RawMessage) ([]int32, error)
+	Calls() calls.Format
 	EOS() []int32
 }
 
@@ -48,6 +50,10 @@ type Job struct {
 	Prompts [][]int32
 	Texts   []string          // of the prompts, if they are echoed
 	Each    inference.Request // for one prompt, without its tokens
+	// Calls is the format of tool calls in answers, or calls.None if they stay text.
+	// Thinking says that the prompt ends with the start of a thought.
+	Calls    calls.Format
+	Thinking bool
 }
 
 // Prepare turns r into a job for m.
@@ -104,17 +110,7 @@ func (m *Model) tokens(j *Job) error {
 		return nil
 	}
 	if j.Chat {
-		if m.Text == nil {
-			return reply.Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
-		}
-		done, err := m.Alone(len(j.Messages) + len(j.Tools))
-		if err != nil {
-			return err
-		}
-		defer done()
-		j.Prompts = make([][]int32, 1)
-		j.Prompts[0], err = m.Text.Chat(j.Messages, j.Tools)
-		return err
+		return m.render(j)
 	}
 	if j.Texts, j.Prompts, err = fields.Prompts(j.Prompt, maxPrompts); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"bytes"
 	"encoding/json"
 	"math"
 	"slices"
@@ -33,6 +32,8 @@ type Request struct {
 	TokenIDs        fields.IDs // the prompt of Generate
 	Messages, Tools json.RawMessage
 	ToolChoice      json.RawMessage
+	ParallelCalls   bool
+	Variables       json.RawMessage // of the chat template, an object
 	N, SampleIndex  int
 	BestOf          *int
 	MaxTokens       *int
@@ -61,7 +62,7 @@ type Request struct {
 // Decode decodes a completion or chat request. Its errors are *reply.Failure and
 // *fields.Error.
 func Decode(data []byte, chat bool) (*Request, error) {
-	r := &Request{Chat: chat, N: 1, Temperature: 1, TopP: 1}
+	r := &Request{Chat: chat, N: 1, Temperature: 1, TopP: 1, ParallelCalls: true}
 	var usage struct {
 		Include    bool `json:"include_usage"`
 		Continuous bool `json:"continuous_usage_stats"`
@@ -75,8 +76,8 @@ func Decode(data []byte, chat bool) (*Request, error) {
 		fields.To("stream_choices", &r.StreamChoices, "true or false"),
 		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"))
 	if chat {
-		list = append(list, fields.To("messages", &r.Messages, "messages"), fields.To("tools", &r.Tools, "tools"),
-			fields.To("tool_choice", &r.ToolChoice, "a choice"), fields.To("logprobs", &logprobs, "true or false"),
+		list = append(append(list, r.Conversation()...), fields.To("tool_choice", &r.ToolChoice, "a choice"),
+			fields.To("parallel_tool_calls", &r.ParallelCalls, "true or false"), fields.To("logprobs", &logprobs, "true or false"),
 			fields.To("top_logprobs", &top, "an integer"), fields.To("max_completion_tokens", &limit, "an integer"))
 	} else {
 		list = append(list, fields.To("prompt", &r.Prompt, "a prompt"), fields.To("logprobs", &r.Logprobs, "an integer"),
@@ -172,47 +173,4 @@ func (r *Request) validate() error {
 	}
 	r.TopK = max(r.TopK, 0)
 	return r.ValidateChat()
-}
-
-// ValidateChat checks that the conversation is text. Tool calls stay in the text of the
-// answer, so clients must not expect them to be parsed.
-func (r *Request) ValidateChat() error {
-	if !r.Chat {
-		return nil
-	}
-	choice := string(bytes.Join(bytes.Fields(r.ToolChoice), []byte{' '}))
-	tools := slices.Contains([]string{"", "[]"}, string(bytes.Join(bytes.Fields(r.Tools), nil)))
-	switch {
-	case choice != "" && choice != `"none"` && (choice != `"auto"` || !tools):
-		return reply.Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"none\"", choice)
-	case choice == "" && !tools:
-		return reply.Invalid("tools", "tools are supported only with tool_choice \"none\": tool calls stay in the text")
-	}
-	var messages []struct {
-		Role    *string         `json:"role"`
-		Content json.RawMessage `json:"content"`
-	}
-	if err := json.Unmarshal(r.Messages, &messages); err != nil || len(messages) == 0 {
-		return reply.Invalid("messages", "messages: expected an array of at least one message, each an object with a role")
-	}
-	for i, m := range messages {
-		if m.Role == nil {
-			return reply.Invalid("messages", "messages[%d] has no role", i)
-		}
-		if len(m.Content) == 0 || m.Content[0] == '"' || string(m.Content) == "null" {
-			continue
-		}
-		var parts []struct {
-			Type string `json:"type"`
-		}
-		if json.Unmarshal(m.Content, &parts) != nil {
-			return reply.Invalid("messages", "messages[%d].content: expected a string or parts", i)
-		}
-		for j, p := range parts {
-			if p.Type != "text" {
-				return reply.Invalid("messages", "messages[%d].content[%d] has type %.40q, expected text", i, j, p.Type)
-			}
-		}
-	}
-	return nil
 }

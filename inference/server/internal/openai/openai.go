@@ -43,14 +43,30 @@ type Span struct {
 // Message is a turn of the assistant.
 type Message struct {
 	Role    string  `json:"role"`
-	Content string  `json:"content"`
+	Content *string `json:"content"` // nil if there are only calls
 	Refusal *string `json:"refusal"`
+	Calls   []Call  `json:"tool_calls,omitempty"`
 }
 
 // Delta is a part of a message.
 type Delta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
+	Calls   []Call  `json:"tool_calls,omitempty"`
+}
+
+// Call is a call of a tool.
+type Call struct {
+	Index    *int     `json:"index,omitempty"` // among the calls of a message, in a Delta
+	ID       string   `json:"id"`
+	Type     string   `json:"type"`
+	Function Function `json:"function"`
+}
+
+// Function is what a Call calls.
+type Function struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"` // JSON
 }
 
 // Usage counts tokens.
