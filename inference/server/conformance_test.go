@@ -16,11 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// schemas holds OpenAI's schemas by name.
+// schemas holds schemas by name.
 type schemas map[string]map[string]any
 
 // check reports whether v violates schema. It supports the keywords of JSON Schema that
-// OpenAI's schemas use.
+// OpenAI's schemas and the server's own answers use.
 func (s schemas) check(schema map[string]any, v any, at string) error {
 	if ref, ok := schema["$ref"].(string); ok {
 		target := s[ref[strings.LastIndexByte(ref, '/')+1:]]
@@ -53,8 +53,12 @@ func (s schemas) check(schema map[string]any, v any, at string) error {
 	if enum, ok := schema["enum"].([]any); ok && !slices.Contains(enum, v) {
 		return fmt.Errorf("%s: %v, expected one of %v", at, v, enum)
 	}
-	if kind, ok := schema["type"].(string); ok && !isKind(kind, v) {
-		return fmt.Errorf("%s: %v, expected %s", at, v, kind)
+	kinds, _ := schema["type"].([]any)
+	if kind, ok := schema["type"].(string); ok {
+		kinds = []any{kind}
+	}
+	if len(kinds) > 0 && !slices.ContainsFunc(kinds, func(kind any) bool { return isKind(kind.(string), v) }) {
+		return fmt.Errorf("%s: %v, expected %v", at, v, kinds)
 	}
 	if n, ok := v.(float64); ok {
 		low, hasLow := schema["minimum"].(float64)
@@ -80,6 +84,9 @@ func (s schemas) checkInside(schema map[string]any, v any, at string) error {
 		more, _ := schema["additionalProperties"].(map[string]any)
 		for name, value := range v {
 			inner, ok := properties[name].(map[string]any)
+			if !ok && schema["additionalProperties"] == false {
+				return fmt.Errorf("%s: unknown field %s", at, name)
+			}
 			if !ok {
 				inner = more
 			}

@@ -30,7 +30,7 @@ func FuzzRequest(f *testing.F) {
 		`{"prompt":"a","n":2,"stop":["x"],"seed":18446744073709551615,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0,"prompt_logprobs":0,"weight_version":3,"truncate_prompt_tokens":-1}`,
 		`{"token_ids":[1,2],"sampling_params":{"max_tokens":3,"logprobs":1,"prompt_logprobs":2,"stop_token_ids":[4]},"request_id":"r","output_mode":"tokens"}`,
-		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"logprobs":true,"top_logprobs":2,"tools":[{}],"tool_choice":"none"}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"logprobs":true,"top_logprobs":2,"tools":[{"type":"function","function":{"name":"f"}}],"chat_template_kwargs":{"a":1}}`,
 		`{"prompt":[],"logit_bias":{},"response_format":{"type":"text"},"temperature":1e-9,"top_k":-1,"stop":"é"}`, `{"n":`, "\xff", `[[[[`,
 	} {
 		f.Add([]byte(seed), byte(0))

@@ -89,6 +89,7 @@ type Server struct {
 	completions *completions
 	weights     *weights
 	models      *models
+	paths       map[string]methods
 
 	mu     sync.Mutex
 	closed bool
@@ -134,6 +135,7 @@ func (s *Server) answerWith(text Text) {
 	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
 		updating: make(chan struct{}, 1)}
 	s.models = &models{backend: s.backend, text: text, bodies: s.bodies}
+	s.paths = s.routes()
 }
 
 // answered follows the state of connections. One that is closed or waits for its next
@@ -248,50 +250,42 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected none", coding)}
 }
 
+// modelPath is the path of models by name.
+const modelPath = "/v1/models/"
+
+// methods holds the handlers of a path, nil for methods that it does not have.
+type methods struct {
+	get, post, put, del func(*fasthttp.RequestCtx) error
+}
+
+// routes returns the handlers of all paths.
+func (s *Server) routes() map[string]methods {
+	return map[string]methods{
+		"/health": {get: s.health}, "/version": {get: version}, "/load": {get: s.load}, "/server_info": {get: s.info},
+		"/get_world_size": {get: worldSize}, "/metrics": {get: s.metrics}, "/openapi.json": {get: document},
+		"/v1/models": {get: s.models.list}, modelPath: {get: s.models.one},
+		"/v1/completions": {post: s.completions.ofText}, "/v1/chat/completions": {post: s.completions.ofChat},
+		"/inference/v1/generate": {post: s.completions.ofIDs},
+		"/tokenize":              {post: s.models.tokenize}, "/detokenize": {post: s.models.detokenize},
+		"/v1/weights": {get: s.weights.held, put: s.weights.update},
+		"/v1/trainer": {post: s.weights.take, del: s.weights.free},
+		"/v1/drain":   {post: s.drained},
+	}
+}
+
 // route passes the request to the handler of its path and method.
 func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	path := string(ctx.Path())
-	var get, post, put, del func(*fasthttp.RequestCtx) error
-	switch path {
-	case "/health":
-		get = s.health
-	case "/version":
-		get = version
-	case "/load":
-		get = s.load
-	case "/server_info":
-		get = s.info
-	case "/get_world_size":
-		get = worldSize
-	case "/metrics":
-		get = s.metrics
-	case "/v1/models":
-		get = s.models.list
-	case "/v1/completions":
-		post = s.completions.ofText
-	case "/v1/chat/completions":
-		post = s.completions.ofChat
-	case "/inference/v1/generate":
-		post = s.completions.ofIDs
-	case "/tokenize":
-		post = s.models.tokenize
-	case "/detokenize":
-		post = s.models.detokenize
-	case "/v1/weights":
-		get, put = s.weights.held, s.weights.update
-	case "/v1/trainer":
-		post, del = s.weights.take, s.weights.free
-	case "/v1/drain":
-		post = s.drained
-	default:
-		if name, ok := strings.CutPrefix(path, "/v1/models/"); ok {
-			get = func(ctx *fasthttp.RequestCtx) error { return s.models.one(ctx, name) }
-			break
-		}
+	at := path
+	if strings.HasPrefix(path, modelPath) {
+		at = modelPath
+	}
+	m, ok := s.paths[at]
+	if !ok {
 		return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
-	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, get}, {[]string{fasthttp.MethodPost}, post},
-		{[]string{fasthttp.MethodPut}, put}, {[]string{fasthttp.MethodDelete}, del}})
+	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
+		{[]string{fasthttp.MethodPut}, m.put}, {[]string{fasthttp.MethodDelete}, m.del}})
 }
 
 // method is the handler of some methods; do is nil if the path has none.

@@ -222,6 +222,8 @@ func TestRefusals(t *testing.T) {
 		{"chat/completions", chat(`"prompt":"a"`), 400, "prompt"},
 		{"chat/completions", `{"messages":[]}`, 400, "messages"},
 		{"chat/completions", `{"messages":[{"content":"a"}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"","content":"a"}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"text"}]}]}`, 400, "messages"},
 		{"chat/completions", `{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}`, 400, "messages"},
 	} {
 		status, _, data := call(t, s, http.MethodPost, "/v1/"+test.path, test.body)

@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
 	"github.com/easyrl/easyrl/inference/server/internal/lease"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
@@ -23,7 +24,6 @@ const (
 	updateTimeout  = 30 * time.Minute // limits an update
 	updateStall    = time.Minute      // limits a client's pause between bytes of an update
 	updateTurn     = 20 * time.Second // limits the wait for the previous update, whose client may have left
-	longestName    = 4 << 10          // maximum length of a trainer's name, in bytes
 )
 
 // weights answers calls that publish weights and reserve the server for a trainer.
@@ -66,7 +66,7 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	w.served.update(time.Since(start))
-	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: w.backend.Info().Config})
+	reply.JSON(ctx, fasthttp.StatusOK, openai.WeightsHeld{Version: version, Checksum: checksum, Config: w.backend.Info().Config})
 	return nil
 }
 
@@ -145,25 +145,11 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 	return checksum, nil
 }
 
-// holding describes the current weights and the server that holds them.
-type holding struct {
-	Version  int64  `json:"version"`
-	Checksum string `json:"checksum"`
-	Config   string `json:"config,omitempty"`
-	Boot     string `json:"boot,omitempty"`
-	Capacity int    `json:"capacity,omitempty"`
-	Cores    int    `json:"cores,omitempty"`   // that sample
-	Trainer  string `json:"trainer,omitempty"` // whose weights are accepted
-	Layout   string `json:"layout,omitempty"`
-	// Simulated means that nothing is computed with the weights.
-	Simulated bool `json:"simulated,omitempty"`
-}
-
 // held answers with the current weights and the process that serves them.
 func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
-	reply.JSON(ctx, fasthttp.StatusOK, holding{Version: version, Checksum: checksum, Config: info.Config,
+	reply.JSON(ctx, fasthttp.StatusOK, openai.WeightsHeld{Version: version, Checksum: checksum, Config: info.Config,
 		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.Holder(time.Now()), Layout: info.Layout, Simulated: info.Simulated})
 	return nil
 }
@@ -176,33 +162,42 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	defer release()
-	var id, name string
-	var try bool
-	if err := fields.Decode(data, []fields.Field{fields.To("id", &id, "a string"), fields.To("name", &name, "a string"), fields.To("try", &try, "true or false")}); err != nil {
+	var r claim
+	if err := fields.Decode(data, r.fields()); err != nil {
 		return err
 	}
 	switch {
-	case id == "":
+	case r.id == "":
 		return reply.Invalid("id", "no id, expected one that identifies the trainer")
-	case len(id) > longestName || len(name) > longestName: // both are stored
-		return reply.Invalid("", "id has %d bytes and name %d, expected at most %d each", len(id), len(name), longestName)
+	case len(r.id) > lease.MaxName || len(r.name) > lease.MaxName: // both are stored
+		return reply.Invalid("", "id has %d bytes and name %d, expected at most %d each", len(r.id), len(r.name), lease.MaxName)
 	}
-	if try {
-		err = w.lease.Check(id, time.Now())
+	if r.try {
+		err = w.lease.Check(r.id, time.Now())
 	} else {
-		err = w.lease.Take(id, name, time.Now())
+		err = w.lease.Take(r.id, r.name, time.Now())
 	}
 	if err != nil {
 		return othersTrainer(err)
 	}
-	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})
+	reply.JSON(ctx, fasthttp.StatusOK, openai.Empty{})
 	return nil
+}
+
+// claim is a trainer's request to take the server.
+type claim struct {
+	id, name string
+	try      bool
+}
+
+func (c *claim) fields() []fields.Field {
+	return []fields.Field{fields.To("id", &c.id, "a string"), fields.To("name", &c.name, "a string"), fields.To("try", &c.try, "true or false")}
 }
 
 // free releases the server.
 func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 	w.lease.Free(string(ctx.QueryArgs().Peek("id")))
-	reply.JSON(ctx, fasthttp.StatusOK, map[string]any{})
+	reply.JSON(ctx, fasthttp.StatusOK, openai.Empty{})
 	return nil
 }
 

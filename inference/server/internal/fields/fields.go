@@ -110,18 +110,16 @@ func Decode(data []byte, fields []Field) error {
 			return invalid(name, "body: %s: %v", name, err)
 		}
 		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
-		values := neutral(name)
 		switch {
 		case string(raw) == "null":
 		case i >= 0:
 			if json.Unmarshal(raw, fields[i].Dst) != nil {
 				return invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].Want)
 			}
-		case isHarmless(name) || isOneOf(raw, values):
-		case values == nil:
-			return invalid(name, "%s %.100s is not supported, expected no such field", name, line(raw))
 		default:
-			return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
+			if err := refuse(name, raw); err != nil {
+				return err
+			}
 		}
 	}
 	if _, err := dec.Token(); err != nil {
@@ -131,6 +129,18 @@ func Decode(data []byte, fields []Field) error {
 		return invalid("", "body: data after the JSON object")
 	}
 	return nil
+}
+
+// refuse returns an error unless an unknown field has no effect.
+func refuse(name string, raw json.RawMessage) error {
+	values := Neutral()[name]
+	switch {
+	case slices.Contains(Harmless(), name) || isOneOf(raw, values):
+		return nil
+	case values == nil:
+		return invalid(name, "%s %.100s is not supported, expected no such field", name, line(raw))
+	}
+	return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
 }
 
 // line returns a value as one line without redundant white space.
@@ -148,44 +158,38 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 	return false
 }
 
-// isHarmless reports whether a field does not affect what is sampled.
-func isHarmless(name string) bool {
-	switch name {
-	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "include_reasoning", "routed_experts_prompt_start", "token_offsets":
-		return true
-	}
-	return false
+// Harmless returns the fields that do not affect what is sampled.
+func Harmless() []string {
+	return []string{"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
+		"request_id", "session_id", "cache_salt", "priority", "include_reasoning", "routed_experts_prompt_start", "token_offsets"}
 }
 
-// neutral returns the values besides null that an unsupported field may have. Errors name
-// the first. It returns nil if there are no such values.
-func neutral(name string) []string {
-	switch name {
-	case "presence_penalty", "frequency_penalty", "min_tokens":
-		return []string{"0"}
-	case "repetition_penalty", "length_penalty":
-		return []string{"1"}
-	case "logit_bias", "vllm_xargs":
-		return []string{"{}"}
-	case "bad_words", "functions", "documents":
-		return []string{"[]"}
-	case "response_format":
-		return []string{`{"type":"text"}`}
-	case "modalities":
-		return []string{`["text"]`}
-	case "function_call":
-		return []string{`"none"`, `"auto"`}
-	case "truncation_side":
-		return []string{`"left"`}
-	case "suffix":
-		return []string{`""`}
-	case "use_beam_search", "continue_final_message":
-		return []string{"false"}
-	case "skip_special_tokens", "spaces_between_special_tokens", "add_generation_prompt", "detokenize":
-		return []string{"true"}
+// Neutral returns the values besides null that unsupported fields may have. Errors name
+// the first.
+func Neutral() map[string][]string {
+	return map[string][]string{
+		"presence_penalty":              {"0"},
+		"frequency_penalty":             {"0"},
+		"min_tokens":                    {"0"},
+		"repetition_penalty":            {"1"},
+		"length_penalty":                {"1"},
+		"logit_bias":                    {"{}"},
+		"vllm_xargs":                    {"{}"},
+		"bad_words":                     {"[]"},
+		"functions":                     {"[]"},
+		"documents":                     {"[]"},
+		"response_format":               {`{"type":"text"}`},
+		"modalities":                    {`["text"]`},
+		"function_call":                 {`"none"`, `"auto"`},
+		"truncation_side":               {`"left"`},
+		"suffix":                        {`""`},
+		"use_beam_search":               {"false"},
+		"continue_final_message":        {"false"},
+		"skip_special_tokens":           {"true"},
+		"spaces_between_special_tokens": {"true"},
+		"add_generation_prompt":         {"true"},
+		"detokenize":                    {"true"},
 	}
-	return nil
 }
 
 // Prompts decodes one prompt or up to most, as text or as token IDs. One of texts and ids

@@ -80,7 +80,7 @@ func (r *Request) validateTools() error {
 
 // message is what the server checks of a message.
 type message struct {
-	Role    *string         `json:"role"`
+	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
 	Calls   []struct {
 		Type     *string `json:"type"`
@@ -93,7 +93,7 @@ type message struct {
 
 // validate checks message i: it is text and well-formed tool calls.
 func (m *message) validate(i int) error {
-	if m.Role == nil {
+	if m.Role == "" {
 		return reply.Invalid("messages", "messages[%d] has no role", i)
 	}
 	for j, call := range m.Calls {
@@ -109,13 +109,14 @@ func (m *message) validate(i int) error {
 		return nil
 	}
 	var parts []struct {
-		Type string `json:"type"`
+		Type string  `json:"type"`
+		Text *string `json:"text"`
 	}
 	if json.Unmarshal(m.Content, &parts) != nil {
 		return reply.Invalid("messages", "messages[%d].content: expected a string or parts", i)
 	}
 	for j, p := range parts {
-		if p.Type != "text" {
+		if p.Type != "text" || p.Text == nil {
 			return reply.Invalid("messages", "messages[%d].content[%d] has type %.40q, expected text", i, j, p.Type)
 		}
 	}

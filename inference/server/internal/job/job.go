@@ -112,7 +112,7 @@ func (m *Model) tokens(j *Job) error {
 	if j.Chat {
 		return m.render(j)
 	}
-	if j.Texts, j.Prompts, err = fields.Prompts(j.Prompt, maxPrompts); err != nil {
+	if j.Texts, j.Prompts, err = fields.Prompts(j.Prompt, MaxPrompts); err != nil {
 		return err
 	}
 	if m.Text == nil && (j.Texts != nil || j.Echo) {
@@ -218,7 +218,7 @@ func (m *Model) sampling(j *Job) error {
 	}
 	j.Each = inference.Request{
 		N: j.N, FirstIndex: j.SampleIndex,
-		Sampling: inference.Sampling{Temperature: j.Temperature, TopP: j.TopP, TopK: j.TopK, MinP: j.MinP,
+		Sampling: inference.Sampling{Temperature: float32(j.Temperature), TopP: float32(j.TopP), TopK: j.TopK, MinP: float32(j.MinP),
 			MaxTokens: max(*j.MaxTokens, 1), Stop: j.Stop, StopIDs: stopIDs},
 		PromptLogprobs: j.PromptLogprobs != nil || (j.Echo && j.Logprobs != nil), PromptTop: j.promptTop(),
 	}

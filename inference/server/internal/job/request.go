@@ -10,14 +10,14 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/reply"
 )
 
+// Limits of a request.
 const (
-	// MaxResponses is the maximum number of responses of a request.
-	MaxResponses = 4096
+	MaxResponses = 4096 // per request
+	MaxPrompts   = 1024 // per request
+	MaxStops     = 64   // stop strings, and stop tokens
+	MaxTop       = 20   // alternatives per token
+	MaxRequestID = 256  // bytes
 
-	maxPrompts   = 1024 // per request
-	maxStops     = 64   // stop strings, and stop tokens
-	maxTop       = 20   // alternatives per token
-	maxRequestID = 256  // bytes
 	// maxAlternatives limits the alternatives of a request; each takes about 30 bytes.
 	maxAlternatives = 1 << 24
 )
@@ -37,12 +37,12 @@ type Request struct {
 	N, SampleIndex  int
 	BestOf          *int
 	MaxTokens       *int
-	Temperature     float32
-	TopP, MinP      float32
+	Temperature     float64
+	TopP, MinP      float64
 	TopK            int
 	Seed            *fields.Seed
 	Stop            fields.Stops
-	StopIDs         []int32
+	StopIDs         fields.IDs
 	IgnoreEOS       bool
 	IncludeStop     bool
 	Truncate        *int // keep that many of a prompt's last tokens; -1 keeps as many as fit
@@ -63,44 +63,55 @@ type Request struct {
 // *fields.Error.
 func Decode(data []byte, chat bool) (*Request, error) {
 	r := &Request{Chat: chat, N: 1, Temperature: 1, TopP: 1, ParallelCalls: true}
-	var usage struct {
+	var x extras
+	if err := fields.Decode(data, r.fields(&x)); err != nil {
+		return nil, err
+	}
+	r.Usage, r.UsageSoFar = x.usage.Include, x.usage.Include && x.usage.Continuous
+	if x.limit != nil {
+		r.MaxTokens = x.limit
+	}
+	switch {
+	case chat && x.logprobs:
+		r.Logprobs = new(int)
+		if x.top != nil {
+			r.Logprobs = x.top
+		}
+	case x.top != nil && *x.top != 0:
+		return nil, reply.Invalid("top_logprobs", "top_logprobs is %d without logprobs, expected logprobs true", *x.top)
+	}
+	return r, r.validate()
+}
+
+// extras holds fields from which Decode sets others.
+type extras struct {
+	usage struct {
 		Include    bool `json:"include_usage"`
 		Continuous bool `json:"continuous_usage_stats"`
 		Obfuscated bool `json:"include_obfuscation"`
 	}
-	var logprobs bool
-	var top, limit *int
+	logprobs   bool
+	top, limit *int
+}
+
+// fields returns the fields of a completion or chat request.
+func (r *Request) fields(x *extras) []fields.Field {
 	list := append(r.sampling(), fields.To("model", &r.Model, "a string"), fields.To("echo", &r.Echo, "true or false"),
 		fields.To("return_token_ids", &r.ReturnIDs, "true or false"), fields.To("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
-		fields.To("stream", &r.Stream, "true or false"), fields.To("stream_options", &usage, "an object"),
+		fields.To("stream", &r.Stream, "true or false"), fields.To("stream_options", &x.usage, "an object"),
 		fields.To("stream_choices", &r.StreamChoices, "true or false"),
 		fields.To("weight_version", &r.Version, "an integer"), fields.To("add_special_tokens", &r.AddSpecial, "true or false"))
-	if chat {
-		list = append(append(list, r.Conversation()...), fields.To("tool_choice", &r.ToolChoice, "a choice"),
-			fields.To("parallel_tool_calls", &r.ParallelCalls, "true or false"), fields.To("logprobs", &logprobs, "true or false"),
-			fields.To("top_logprobs", &top, "an integer"), fields.To("max_completion_tokens", &limit, "an integer"))
-	} else {
-		list = append(list, fields.To("prompt", &r.Prompt, "a prompt"), fields.To("logprobs", &r.Logprobs, "an integer"),
+	if !r.Chat {
+		return append(list, fields.To("prompt", &r.Prompt, "a prompt"), fields.To("logprobs", &r.Logprobs, "an integer"),
 			fields.To("best_of", &r.BestOf, "an integer"))
 	}
-	if err := fields.Decode(data, list); err != nil {
-		return nil, err
-	}
-	r.Usage, r.UsageSoFar = usage.Include, usage.Include && usage.Continuous
-	if limit != nil {
-		r.MaxTokens = limit
-	}
-	switch {
-	case chat && logprobs:
-		r.Logprobs = new(int)
-		if top != nil {
-			r.Logprobs = top
-		}
-	case top != nil && *top != 0:
-		return nil, reply.Invalid("top_logprobs", "top_logprobs is %d without logprobs, expected logprobs true", *top)
-	}
-	return r, r.validate()
+	return append(append(list, r.Conversation()...), fields.To("tool_choice", &r.ToolChoice, "a choice"),
+		fields.To("parallel_tool_calls", &r.ParallelCalls, "true or false"), fields.To("logprobs", &x.logprobs, "true or false"),
+		fields.To("top_logprobs", &x.top, "an integer"), fields.To("max_completion_tokens", &x.limit, "an integer"))
 }
+
+// Fields returns the fields of a completion or chat request.
+func Fields(chat bool) []fields.Field { return (&Request{Chat: chat}).fields(&extras{}) }
 
 // sampling returns the fields that set how responses are sampled.
 func (r *Request) sampling() []fields.Field {
@@ -134,16 +145,16 @@ func (r *Request) validate() error {
 	}
 	for _, err := range []error{
 		within("n", &r.N, 1, MaxResponses), within("sample_index", &r.SampleIndex, 0, math.MaxInt32-r.N),
-		within("max_tokens", r.MaxTokens, lowest, 1<<31-1), within(alternatives, r.Logprobs, 0, maxTop),
-		within("prompt_logprobs", r.PromptLogprobs, 0, maxTop), within("truncate_prompt_tokens", r.Truncate, -1, math.MaxInt32),
+		within("max_tokens", r.MaxTokens, lowest, 1<<31-1), within(alternatives, r.Logprobs, 0, MaxTop),
+		within("prompt_logprobs", r.PromptLogprobs, 0, MaxTop), within("truncate_prompt_tokens", r.Truncate, -1, math.MaxInt32),
 	} {
 		if err != nil {
 			return err
 		}
 	}
 	switch {
-	case len(r.Stop) > maxStops || len(r.StopIDs) > maxStops:
-		return reply.Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop), len(r.StopIDs), maxStops)
+	case len(r.Stop) > MaxStops || len(r.StopIDs) > MaxStops:
+		return reply.Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop), len(r.StopIDs), MaxStops)
 	case r.BestOf != nil && *r.BestOf != r.N:
 		return reply.Invalid("best_of", "best_of %d is not supported, expected n, which is %d", *r.BestOf, r.N)
 	case r.AddSpecial != nil && *r.AddSpecial == r.Chat: // a chat template adds its own

@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// Time is how long a silent trainer keeps its lease.
-const Time = time.Minute
+const (
+	// Time is how long a silent trainer keeps its lease.
+	Time = time.Minute
+	// MaxName is the maximum length of a trainer's ID and name, in bytes.
+	MaxName = 4 << 10
+)
 
 // Lease is held by at most one trainer. Its zero value is free. It is safe for concurrent
 // use.

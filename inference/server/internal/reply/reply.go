@@ -13,6 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server/internal/fields"
+	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -73,20 +74,20 @@ func Stale(format string, args ...any) *Failure {
 }
 
 // Body returns the failure in OpenAI's format.
-func (f *Failure) Body() map[string]any {
-	orNull := func(s string) any {
+func (f *Failure) Body() openai.ErrorAnswer {
+	orNull := func(s string) *string {
 		if s == "" {
 			return nil
 		}
-		return s
+		return &s
 	}
-	return map[string]any{"error": map[string]any{"message": f.Message, "type": f.Kind, "param": orNull(f.Param), "code": orNull(f.Code)}}
+	return openai.ErrorAnswer{Error: openai.Error{Message: f.Message, Type: f.Kind, Param: orNull(f.Param), Code: orNull(f.Code)}}
 }
 
 // Line returns the failure for an answer that has begun: its status is in the body.
 func (f *Failure) Line() any {
 	body := f.Body()
-	body["status"] = f.Status
+	body.Status = f.Status
 	return body
 }
 
