@@ -179,11 +179,11 @@ func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) (
 	for m != nil && err == nil {
 		start := to(m.Index)
 		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
-		if now := time.Now(); !b.Ran(now.Sub(began)) {
+		now := time.Now()
+		if !b.Ran(now.Sub(began)) {
 			break
-		} else {
-			began = now
 		}
+		began = now
 		m, err = r.FindNextMatch(m)
 	}
 	if err != nil { // its time limit
