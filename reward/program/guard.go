@@ -12,10 +12,10 @@ import (
 // would take more than a twentieth of a core.
 const lookEvery = 100 * time.Millisecond
 
-// Guard limits the memory of programs, each with its children: it kills those that
-// exceed the limit. It also marks programs as the first victims of the kernel's
-// out-of-memory killer, for memory that runs out between checks. On systems that do not
-// report a program's memory (memoryOf), there is no limit.
+// Guard limits the memory of programs, each with its descendants: it kills those that
+// exceed the limit. On systems that do not report a program's memory (memoryOf), there is
+// no limit. If memory runs out between checks, the kernel's out-of-memory killer chooses
+// programs first (sacrifice).
 type Guard struct {
 	limit int64 // in bytes; 0 for none
 	stop  chan struct{}
@@ -24,13 +24,13 @@ type Guard struct {
 
 	mu      sync.Mutex
 	started bool
-	groups  map[int]*Process // by process group
+	watched map[int]*Process // by process
 }
 
 // NewGuard returns a guard with a limit in bytes; 0 means no limit. The caller closes
 // it after all programs have ended.
 func NewGuard(limit int64) *Guard {
-	return &Guard{limit: limit, stop: make(chan struct{}), groups: map[int]*Process{}}
+	return &Guard{limit: limit, stop: make(chan struct{}), watched: map[int]*Process{}}
 }
 
 func (g *Guard) err() error {
@@ -39,13 +39,12 @@ func (g *Guard) err() error {
 
 // add starts watching a running process.
 func (g *Guard) add(p *Process) {
-	sacrifice(p.cmd.Process.Pid)
 	if g.limit == 0 {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.groups[p.cmd.Process.Pid] = p
+	g.watched[p.cmd.Process.Pid] = p
 	if !g.started {
 		g.started = true
 		g.done.Go(g.watch)
@@ -57,7 +56,7 @@ func (g *Guard) add(p *Process) {
 func (g *Guard) remove(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.groups, p.cmd.Process.Pid)
+	delete(g.watched, p.cmd.Process.Pid)
 }
 
 func (g *Guard) watch() {
@@ -76,22 +75,22 @@ func (g *Guard) watch() {
 	}
 }
 
-// look kills the process groups above the limit.
+// look kills the programs above the limit.
 func (g *Guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.groups) == 0 {
+	if len(g.watched) == 0 {
 		return
 	}
-	of := make(map[int]int64, len(g.groups))
-	for group := range g.groups {
-		of[group] = 0
+	of := make(map[int]int64, len(g.watched))
+	for pid := range g.watched {
+		of[pid] = 0
 	}
 	memoryOf(of, g.limit)
-	for group, bytes := range of {
-		if p := g.groups[group]; bytes > g.limit {
+	for pid, bytes := range of {
+		if p := g.watched[pid]; bytes > g.limit {
 			p.over.Store(true)
-			killGroup(p.cmd)
+			p.leash.cut()
 		}
 	}
 }

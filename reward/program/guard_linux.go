@@ -18,65 +18,46 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "|0"), os.NewFile(uintptr(ends[1]), "|1"), nil
 }
 
-// sacrifice makes the out-of-memory killer choose a process and its children first.
-// Missing permission is ignored: it changes little.
-func sacrifice(pid int) {
-	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte("1000"), 0)
+// sacrifice makes the out-of-memory killer choose this process and those that it starts
+// first, until restore is called. Missing permission is ignored: it changes little.
+func sacrifice() (restore func()) {
+	const path = "/proc/self/oom_score_adj"
+	before, err := os.ReadFile(path)
+	if err != nil {
+		return func() {}
+	}
+	_ = os.WriteFile(path, []byte("1000"), 0)
+	return func() { _ = os.WriteFile(path, before, 0) }
 }
 
-// memoryOf sets the resident bytes of each process group. If a plain sum exceeds limit,
-// it counts shared memory once.
-func memoryOf(groups map[int]int64, limit int64) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return
-	}
-	defer proc.Close() //nolint:errcheck // only read
-	names, err := proc.Readdirnames(-1)
-	if err != nil {
-		return
-	}
-	members := map[int][]string{}
-	for _, name := range names {
-		if name[0] < '0' || name[0] > '9' {
-			continue
-		}
-		if group, resident, ok := status(name); ok {
-			if sum, watched := groups[group]; watched {
-				groups[group] = sum + resident
-				members[group] = append(members[group], name)
+// memoryOf sets the resident bytes of the descendants of each supervisor. If a plain sum
+// exceeds limit, it counts shared memory once.
+func memoryOf(supervisors map[int]int64, limit int64) {
+	all := map[int]process{}
+	eachProcess(func(p process) { all[p.pid] = p })
+	members := map[int][]int{}
+	for pid, p := range all {
+		for above, ok := p.parent, true; ok; above, ok = all[above].parent, all[above].parent > 0 {
+			if sum, watched := supervisors[above]; watched {
+				supervisors[above] = sum + p.resident
+				members[above] = append(members[above], pid)
+				break
 			}
 		}
 	}
-	for group, sum := range groups {
-		if sum > limit && len(members[group]) > 1 {
-			groups[group] = proportional(members[group], limit)
+	for supervisor, sum := range supervisors {
+		if sum > limit && len(members[supervisor]) > 1 {
+			supervisors[supervisor] = proportional(members[supervisor], limit)
 		}
 	}
-}
-
-// status returns a process's group and its resident memory in bytes.
-func status(pid string) (group int, resident int64, ok bool) {
-	const groupField, residentField = 2, 21 // after the name in brackets (proc_pid_stat(5): 5 and 24)
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return 0, 0, false // it has ended
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) <= residentField {
-		return 0, 0, false
-	}
-	group, err = strconv.Atoi(string(fields[groupField]))
-	pages, err2 := strconv.ParseInt(string(fields[residentField]), 10, 64)
-	return group, pages * int64(os.Getpagesize()), err == nil && err2 == nil
 }
 
 // proportional returns the memory of processes in bytes, swap included, with shared
 // pages divided among them. It returns more than limit if the memory is unknown.
-func proportional(pids []string, limit int64) int64 {
+func proportional(pids []int, limit int64) int64 {
 	var sum int64
 	for _, pid := range pids {
-		rollup, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
+		rollup, err := os.ReadFile(file(pid, "smaps_rollup"))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue // it has ended
 		}

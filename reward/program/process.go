@@ -1,5 +1,6 @@
 // Package program runs programs that answer lines with lines, within limits of time and
-// memory.
+// memory. On Linux a supervisor ends a program with all its descendants when this process
+// dies; elsewhere programs have a process group, which Kill ends.
 package program
 
 import (
@@ -34,6 +35,7 @@ var ErrEnded = errors.New("program exited without a reply")
 // Process is a running program. It is not safe for concurrent use.
 type Process struct {
 	cmd    *exec.Cmd
+	leash  *leash
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
 	lines  *bufio.Reader
@@ -42,8 +44,7 @@ type Process struct {
 	over   atomic.Bool // exceeded the memory limit
 }
 
-// Start runs argv and its children in a process group. The caller uses the process
-// until Ask fails, or kills it.
+// Start runs argv. The caller uses the process until Ask fails, or kills it.
 func Start(argv []string, memory *Guard) (*Process, error) {
 	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), memory: memory}
 	if err := p.start(); err != nil {
@@ -55,7 +56,6 @@ func Start(argv []string, memory *Guard) (*Process, error) {
 }
 
 func (p *Process) start() (err error) {
-	ownGroup(p.cmd)
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -66,7 +66,13 @@ func (p *Process) start() (err error) {
 		return err
 	}
 	p.cmd.Stderr = p.stderr.w
-	if err = p.cmd.Start(); err != nil {
+	if p.leash, err = tether(p.cmd); err == nil {
+		if err = p.cmd.Start(); err != nil {
+			p.leash.ended(nil)
+		}
+		p.leash.started()
+	}
+	if err != nil {
 		p.stderr.close()
 	}
 	return err
@@ -157,11 +163,11 @@ func (p *Process) read() ([]byte, error) {
 
 // explain adds the exit status and the last line of standard error to err.
 func (p *Process) explain(err, ended error) error {
-	if p.over.Load() {
-		err = p.memory.err()
-	}
 	var exit *exec.ExitError
-	if errors.As(ended, &exit) && exit.Exited() {
+	switch {
+	case p.over.Load():
+		err = p.memory.err()
+	case errors.As(ended, &exit) && exit.Exited():
 		err = fmt.Errorf("%w: %w", err, exit)
 	}
 	if said := p.stderr.lastLine(); said != "" {
@@ -170,9 +176,9 @@ func (p *Process) explain(err, ended error) error {
 	return err
 }
 
-// interrupt kills the process and its children, which unblocks Ask.
+// interrupt kills the process and its descendants, which unblocks Ask.
 func (p *Process) interrupt() {
-	killGroup(p.cmd)
+	p.leash.cut()
 	// These fail only if the process is gone already.
 	_ = p.stdin.Close()
 	_ = p.stdout.Close()
@@ -182,18 +188,26 @@ func (p *Process) interrupt() {
 func (p *Process) Kill() {
 	p.memory.remove(p)
 	p.interrupt()
-	_ = p.cmd.Wait() // reports the signal
-	p.stderr.close()
+	_ = p.wait() // reports the signal
 }
 
-// reap waits for a process that has closed its output, kills the children it leaves behind
-// and returns its exit error.
+// reap waits for a process that has closed its output and returns its exit error, or nil if
+// it has to be killed.
 func (p *Process) reap() error {
 	p.memory.remove(p)
-	impatience := time.AfterFunc(reapDelay, func() { killGroup(p.cmd) })
+	impatience := time.AfterFunc(reapDelay, p.leash.cut)
+	if err := p.wait(); impatience.Stop() {
+		return err
+	}
+	return nil
+}
+
+// wait waits for the process and its descendants to end and returns the exit error.
+func (p *Process) wait() error {
+	impatience := time.AfterFunc(2*reapDelay, func() { _ = p.cmd.Process.Kill() }) // fails only if it is gone
 	defer impatience.Stop()
 	err := p.cmd.Wait()
-	killGroup(p.cmd)
+	p.leash.ended(p.cmd.ProcessState)
 	p.stderr.close()
 	return err
 }
