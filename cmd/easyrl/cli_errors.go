@@ -5,15 +5,20 @@ import (
 	"errors"
 	"io"
 
+	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run"
 )
 
-// exitStatus prints err and returns the exit status for it.
+// exitStatus prints err, unless it is that nobody reads the output, and returns the exit
+// status for it.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return exitDone
+	}
+	if errors.Is(context.Cause(ctx), cli.ErrUnread) {
+		return exitFailed
 	}
 	var stopped run.StoppedError
 	code := exitFailed
@@ -22,7 +27,7 @@ func exitStatus(ctx context.Context, w io.Writer, err error) int {
 		code = exitStopped
 	case usage.Is(err):
 		code = exitUsage
-	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errInterrupted):
+	case errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), cli.ErrInterrupted):
 		err = context.Cause(ctx)
 	}
 	if code == exitStopped {

@@ -9,11 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -147,7 +143,7 @@ func TestReport(t *testing.T) {
 func TestExitStatus(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancelCause(t.Context())
-	cancel(fmt.Errorf("%w: interrupt", errInterrupted))
+	cancel(fmt.Errorf("%w: interrupt", cli.ErrInterrupted))
 	tests := []struct {
 		name string
 		ctx  context.Context
@@ -173,47 +169,4 @@ func TestExitStatus(t *testing.T) {
 			require.Equal(t, test.want, out.String())
 		})
 	}
-}
-
-// lockedBuffer is a buffer that a goroutine may write to while a test reads it.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func TestSignals(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var warn lockedBuffer
-		signals, exits := make(chan os.Signal), make(chan int, 1)
-		ctx, stop := interruptible(signals, &warn, func(code int) { exits <- code })
-		require.NoError(t, ctx.Err())
-		signals <- syscall.SIGINT
-		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), errInterrupted)
-		signals <- syscall.SIGINT // within echo of the first
-		synctest.Wait()
-		require.Empty(t, exits)
-		<-time.After(echo)
-		signals <- syscall.SIGTERM
-		require.Equal(t, exitFailed, <-exits)
-		require.Contains(t, warn.String(), "interrupt: stopping cleanly; press Ctrl-C again to quit now")
-		stop()
-
-		ctx, stop = interruptible(signals, &warn, func(int) { t.Error("exited without a signal") })
-		stop()
-		require.NotErrorIs(t, context.Cause(ctx), errInterrupted)
-	})
 }

@@ -7,9 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,12 +41,7 @@ func heldMain() {
 	if line == "" || os.Args[1] == "compare" || !strings.Contains(strings.Join(os.Args, " "), os.Getenv(holdRun)) {
 		return
 	}
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	ctx, stop := interruptible(signals, os.Stderr, os.Exit)
-	code := execute(ctx, streams{in: os.Stdin, out: os.Stdout, err: heldAt{ctx, line}}, os.Args[1:])
-	stop()
-	os.Exit(code)
+	os.Exit(runProcess(func(ctx context.Context) io.Writer { return heldAt{ctx, line} }))
 }
 
 // killAfter runs the command in a process of its own and kills it at a line of its
