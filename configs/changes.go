@@ -9,7 +9,7 @@ import (
 )
 
 // Changes returns the keys, in order, whose values differ from the resolved run in dir, each
-// as in "train.lr 0.001 (was 1e-06)". It ignores the run's name and folder. Without a
+// as in "train.lr 0.001 (was 1e-06)". It ignores passwords and the run's name and folder. Without a
 // resolved run in dir, the result is empty.
 func (r *Resolved) Changes(dir string) ([]string, error) {
 	held, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
@@ -33,13 +33,13 @@ func (r *Resolved) Changes(dir string) ([]string, error) {
 	return keys, nil
 }
 
-// all returns the keys in use, in order, and their values as TOML.
+// all returns the keys in use, in order, and their values as TOML with passwords hidden.
 func (r *Resolved) all() (keys []string, values map[string]string) {
 	values = map[string]string{}
 	for _, f := range shapeOf(&r.Config).fields {
 		if !r.unused(f) {
 			keys = append(keys, f.key)
-			values[f.key] = format(f.value)
+			values[f.key] = shown(f)
 		}
 	}
 	return keys, values

@@ -1,6 +1,8 @@
 package configs
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,4 +41,45 @@ func TestChanges(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, RunFile), []byte("[run"), 0o644))
 	_, err = load().Changes(dir)
 	require.ErrorContains(t, err, RunFile+":1: ")
+}
+
+// A run's folder holds no passwords. A run that needs one says which key to set, and others
+// do not differ by it.
+func TestPasswordsAreHidden(t *testing.T) {
+	t.Parallel()
+	document := small + "[log]\nto = [\"csv\", \"mlflow=http://me:s3cret@host:5000\"]\n[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"http\"\n" +
+		"url = [\"http://a/?x=1&token=s3cret\", \"http://me:s3cret@b/\"]\n"
+	r, err := Load(write(t, document), nil)
+	require.NoError(t, err)
+	require.NoError(t, r.Validate(TrainTask))
+	dir := t.TempDir()
+	require.NoError(t, r.WriteFile(dir))
+	path := filepath.Join(dir, RunFile)
+	held, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(held), `url = ["http://a/?x=1&token=***", "http://me:***@b/"]`)
+	var explained bytes.Buffer
+	require.NoError(t, r.Explain(&explained))
+	tree, err := json.Marshal(r.Tree())
+	require.NoError(t, err)
+	for _, text := range []string{string(held), explained.String(), string(tree)} {
+		require.NotContains(t, text, "s3cret")
+	}
+	changes, err := r.Changes(dir)
+	require.NoError(t, err)
+	require.Empty(t, changes)
+	require.True(t, r.Same(path))
+
+	again, err := Load([]string{path}, nil)
+	require.NoError(t, err)
+	err = again.Validate(TrainTask)
+	require.ErrorContains(t, err, `reward.parts.a.url is ["http://a/?x=1&token=***", "http://me:***@b/"], whose password is hidden in a run's run.toml; set the key in an overlay or with -set`)
+	require.ErrorContains(t, err, `log.to is ["csv", "mlflow=http://me:***@host:5000"], whose password is hidden`)
+	require.ErrorContains(t, err, path+":")
+	err = again.Validate(ScoreTask)
+	require.ErrorContains(t, err, "reward.parts.a.url is ")
+	require.NotContains(t, err.Error(), "log.to")
+	again, err = Load([]string{path}, []string{`reward.parts.a.url=["http://a/?x=1&token=new", "http://b/"]`, `log.to=["csv"]`})
+	require.NoError(t, err)
+	require.NoError(t, again.Validate(TrainTask))
 }

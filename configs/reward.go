@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/internal/spelling"
 	"github.com/easyrl/easyrl/reward"
 )
@@ -24,6 +26,16 @@ func (c *sections) reward(r *Resolved) {
 		}
 	}
 	c.idle(r, reported)
+	c.revealed("reward.")
+}
+
+// revealed expects the keys with a prefix to have their passwords, which WriteFile hides.
+func (c *sections) revealed(prefix string) {
+	for _, f := range shapeOf(&c.resolved.Config).fields {
+		if strings.HasPrefix(f.key, prefix) && !c.resolved.unused(f) && secret.Hidden(format(f.value)) {
+			c.expect(false, f.key, "is %s, whose password is hidden in a run's %s; set the key in an overlay or with -set", format(f.value), RunFile)
+		}
+	}
 }
 
 // idle reports keys that are set although their kind of reward does not use them, even if

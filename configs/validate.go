@@ -96,6 +96,9 @@ func (r *Resolved) Validate(task Task) error {
 		c.between("sft.batch_size", r.SFT.BatchSize, 1, mostPrompts)
 		c.atLeast("eval.every", r.Eval.Every, 0)
 	}
+	if task == TrainTask || task == SFTTask {
+		c.revealed("log.to")
+	}
 	c.train(r.Train)
 	c.machine()
 	c.control(r.Control, r.Inference.TokenFile)

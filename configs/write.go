@@ -2,7 +2,6 @@ package configs
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,36 +9,25 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/secret"
+	"github.com/easyrl/easyrl/report"
 )
 
 // RunFile is the name of the resolved configuration in a run's folder.
 const RunFile = "run.toml"
 
-// WriteFile writes the resolved run to RunFile in dir. Running that file repeats the run.
+// WriteFile writes the resolved run to RunFile in dir, with passwords hidden. Running that
+// file repeats the run, if it had none.
 func (r *Resolved) WriteFile(dir string) error {
 	var out bytes.Buffer
 	if err := r.write(&out, false); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, RunFile), out.Bytes()); err != nil {
+	if err := report.ReplaceFile(filepath.Join(dir, RunFile), out.Bytes()); err != nil {
 		return fmt.Errorf("write resolved run: %w", err)
 	}
 	return nil
-}
-
-// replaceFile replaces a file atomically. If it fails, as on a full disk, the old content
-// remains.
-func replaceFile(path string, data []byte) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
-	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Chmod(0o644), temp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
 }
 
 // Same reports whether WriteFile would not change the file at path.
@@ -64,7 +52,7 @@ func (r *Resolved) Values(section string) map[string]string {
 	return values
 }
 
-// Tree returns all values, by section and key, without unused keys.
+// Tree returns all values, by section and key, without unused keys and with passwords hidden.
 func (r *Resolved) Tree() map[string]any {
 	tree := map[string]any{}
 	for _, f := range shapeOf(&r.Config).fields {
@@ -86,9 +74,14 @@ func (r *Resolved) Tree() map[string]any {
 	return tree
 }
 
-// jsonValue returns v as a value that encodes in JSON. An empty list is not null.
+// jsonValue returns v as a value that encodes in JSON, with passwords hidden. An empty list
+// is not null.
 func jsonValue(v reflect.Value) any {
-	if v.Kind() != reflect.Slice {
+	switch v.Kind() {
+	case reflect.String:
+		return secret.Hide(v.String())
+	case reflect.Slice:
+	default:
 		return v.Interface()
 	}
 	items := []any{}
@@ -109,7 +102,8 @@ func (r *Resolved) Origins() map[string]string {
 	return origins
 }
 
-// Explain writes the resolved run as TOML, with each value's origin in a comment.
+// Explain writes the resolved run as TOML, with passwords hidden and each value's origin in a
+// comment.
 func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }
 
 func (r *Resolved) write(w io.Writer, origins bool) error {
@@ -127,7 +121,7 @@ func (r *Resolved) write(w io.Writer, origins bool) error {
 			fmt.Fprintf(&out, "[%s]\n", table)
 			section = table
 		}
-		line := f.key[len(table)+1:] + " = " + format(f.value)
+		line := f.key[len(table)+1:] + " = " + shown(f)
 		if origins {
 			line = fmt.Sprintf("%-40s # %s", line, r.Origin(f.key))
 		}
@@ -148,6 +142,9 @@ func (r *Resolved) unused(f field) bool {
 	}
 	return f.key == "model.path" && r.Model.Path == "" && r.Model.Init.Config != ""
 }
+
+// shown returns a field's TOML value with passwords hidden.
+func shown(f field) string { return secret.Hide(format(f.value)) }
 
 // format returns v as a TOML value.
 func format(v reflect.Value) string {

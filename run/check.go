@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
@@ -42,7 +43,7 @@ func Check(ctx context.Context, resolved *configs.Resolved, opts Options, check 
 	if check.JSON {
 		write = c.found.WriteJSON
 		if err != nil {
-			c.found.Error = err.Error()
+			c.found.Error = secret.Hide(err.Error())
 		}
 	}
 	return errors.Join(err, write(opts.Out))

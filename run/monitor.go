@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/advice"
 	"github.com/easyrl/easyrl/report/control"
@@ -103,6 +104,6 @@ func (m *monitor) close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // err itself is the one to report
+		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + secret.Hide(err.Error())}) // err itself is the one to report
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/internal/plain"
+	"github.com/easyrl/easyrl/internal/secret"
 )
 
 // Kind is the prefix of a message.
@@ -55,7 +56,8 @@ func prefixed(line string) bool {
 }
 
 // Print writes a message and a line break, without control characters that a terminal
-// obeys. It ignores write errors.
+// obeys and with passwords hidden. It ignores write errors.
 func Print(w io.Writer, kind Kind, format string, args ...any) {
-	_, _ = fmt.Fprintln(w, Text(kind, plain.Text(strings.TrimRight(fmt.Sprintf(format, args...), "\n"))))
+	text := plain.Text(strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
+	_, _ = fmt.Fprintln(w, Text(kind, secret.Hide(text)))
 }

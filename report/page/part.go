@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -65,7 +66,7 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
 			return readErr
 		}
-		p.Config = report.HidePasswords(string(config)) // pages are shared
+		p.Config = secret.Hide(string(config)) // pages are shared
 		p.Machine, err = report.ReadMachine(dir)
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -182,7 +183,7 @@ func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
 func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
 	var all []param
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
-		value := report.HidePasswords(settings[key])
+		value := secret.Hide(settings[key])
 		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
 	}
 	for some := range slices.Chunk(all, mostParams) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/report"
 )
 
 // ErrRecord reports a file that is not a record, or a record with other settings. The file
@@ -96,7 +97,7 @@ func begin(path string, settings map[string]string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return replace(path, func(w io.Writer) error {
+	return report.Replace(path, func(w io.Writer) error {
 		_, err := w.Write(first)
 		return err
 	})
@@ -227,7 +228,7 @@ func (r *Record) finish() error {
 		}
 		return a.index - b.index
 	})
-	err := replace(r.path, func(w io.Writer) error {
+	err := report.Replace(r.path, func(w io.Writer) error {
 		first := r.size
 		for _, at := range places {
 			first = min(first, r.done[at].from)
@@ -256,21 +257,4 @@ func encode(v any) ([]byte, error) {
 	e.SetEscapeHTML(false)
 	err := e.Encode(v)
 	return b.Bytes(), err
-}
-
-// replace replaces a file's content with what write writes. Even after a crash, readers see
-// either the old or the new content.
-func replace(path string, write func(w io.Writer) error) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
-	out := bufio.NewWriter(temp)
-	err = write(out)
-	err = errors.Join(err, out.Flush(), temp.Chmod(0o644), temp.Sync(), temp.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
 }
