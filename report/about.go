@@ -45,10 +45,10 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// readJSON reads a file into v. It reports whether there is one.
+// readJSON reads a file into v. It reports whether there is one that is not damaged.
 func readJSON(path string, v any) (found bool, err error) {
 	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !json.Valid(text) {
 		return false, nil
 	}
 	if err == nil {

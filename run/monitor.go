@@ -43,7 +43,7 @@ func (j *job) openMonitor() error {
 			m.warnings = append(m.warnings, w)
 		}
 	}
-	if len(m.warnings) < len(before) {
+	if len(m.warnings) < len(before) || report.Damaged(path) != "" {
 		if err := report.WriteWarnings(path, m.warnings); err != nil {
 			return err
 		}

@@ -47,6 +47,9 @@ func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts O
 	if j.folder, err = folder.Open(of.Model); err != nil {
 		return err
 	}
+	if line := report.CutOff(of.Rollouts); line != "" {
+		j.warn("%s", line)
+	}
 	groups, err := trainer.ReadGroups(of.Rollouts, j.folder.Shape)
 	if err != nil {
 		return usage.Wrap(err)

@@ -39,6 +39,9 @@ func (p *preparation) claimDir() (from string, err error) {
 		return "", unwritable(dir, err)
 	}
 	if resume {
+		for _, line := range report.Damage(dir) {
+			p.warn("%s", line)
+		}
 		if _, err := report.ReadWarnings(filepath.Join(dir, report.WarningsFile)); err != nil {
 			return "", err
 		}

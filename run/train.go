@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/npu/device"
+	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/cores"
@@ -96,7 +97,7 @@ func (t *training) openTrace() {
 	if t.from == "" {
 		return
 	}
-	if err := t.spans.Continue(t.tracePath()); err != nil {
+	if err := t.spans.Continue(t.tracePath()); err != nil && report.Damaged(t.tracePath()) == "" {
 		t.warn("%v", err)
 	}
 }

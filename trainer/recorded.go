@@ -14,8 +14,8 @@ import (
 
 // ReadGroups reads a file of recorded groups, one per line as in a run's rollouts/. All
 // groups must be of one step and version, and their tokens must be valid for a decoder of
-// shape c. Replaced groups, which were never trained, are omitted. The error names the
-// line.
+// shape c. Replaced groups, which were never trained, are omitted, and so is a last line that
+// is cut off. The error names the line.
 func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -36,12 +36,16 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 	first := 0 // line
 	for line := range bytes.Lines(text) {
 		n++
+		ended := line[len(line)-1] == '\n'
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
 		g, err := parseGroup(line)
 		if other := filetype.Explain(text, "groups as recorded in rollouts/"); err != nil && n == 1 && other != nil {
 			err = other
+		}
+		if err != nil && len(groups) > 0 && !ended && !json.Valid(line) {
+			break
 		}
 		if err == nil {
 			err = checkGroup(&g, c)

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
@@ -23,6 +24,9 @@ func reportVerb(std streams) cli.Verb {
 	v.Run = func(_ context.Context, args []string) error {
 		if len(args) != 1 {
 			return usage.Errorf("report: got %d arguments, expected one run folder", len(args))
+		}
+		for _, line := range report.Damage(args[0]) {
+			notice.Print(std.err, notice.Warning, "%s", line)
 		}
 		path, rows, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -44,7 +44,8 @@ func scoreVerb(std streams) cli.Verb {
 		if len(runs) == 0 && resolved.Origin("reward.kind").File == "" && len(resolved.Reward.Sources) == 0 {
 			return usage.Errorf("score: no reward given, expected RUN.toml or -reward KIND (see easyrl score -h)")
 		}
-		counts, err := score.Run(ctx, resolved, score.Options{Files: data.Values, In: std.in, Path: *out, Out: std.out})
+		counts, err := score.Run(ctx, resolved, score.Options{Files: data.Values, In: std.in, Path: *out, Out: std.out,
+			Warn: func(format string, args ...any) { notice.Print(std.err, notice.Warning, format, args...) }})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/report/trace"
 )
 
 // parts returns the names of the page's parts, each a template.
@@ -58,7 +59,9 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	case "curves":
 		p.Curves = drawCurves(steps)
 	case "timeline":
-		p.Timeline, err = drawTimeline(dir)
+		if p.Timeline, err = drawTimeline(dir); err != nil && report.Damaged(filepath.Join(dir, trace.File)) != "" {
+			p.Timeline, err = "", nil
+		}
 	case "answers":
 		p.Answers, err = readAnswers(dir)
 	case "configuration":

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/steptime"
 )
@@ -195,6 +196,9 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 		}
 		if _, finished := finalWeights(dir, v.cfg.Run.Steps); finished {
 			c.o.Say("%s (%d of %d): already done in %s", v.name, i+1, all, dir)
+			for _, line := range report.Damage(dir) {
+				c.o.Say("%s: %s", notice.Warning, line)
+			}
 			continue
 		}
 		args := append([]string{}, c.o.Files...)

@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/internal/jsonlines"
 	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout/sample"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	// Stdin is In. No files means In alone.
 	Files []string
 	In    io.Reader
+	// Warn reports a file whose last line is cut off and was skipped.
+	Warn func(format string, args ...any)
 	// Path is a file to write instead of Out; may be empty.
 	Path string
 	Out  io.Writer
@@ -199,15 +202,28 @@ func (o *Options) file(ctx context.Context, path string, yield func(response)) e
 		defer file.Close() //nolint:errcheck // read only
 		in, name = file, path
 	}
+	var fault error // of the last line
 	for line := range jsonlines.Read(ctx, in, maxLine) {
+		if fault != nil {
+			return fault
+		}
 		place := fmt.Sprintf("%s:%d", name, line.Number)
 		all, err := parse(line, place)
 		if err != nil {
-			return usage.Errorf("%s: %w", place, err)
+			if fault = usage.Errorf("%s: %w", place, err); path == Stdin {
+				return fault
+			}
+			continue
 		}
 		for _, r := range all {
 			yield(r)
 		}
 	}
-	return nil
+	if fault != nil {
+		if cut := report.CutOff(path); cut != "" {
+			o.Warn("%s", cut)
+			return nil
+		}
+	}
+	return fault
 }

@@ -38,13 +38,16 @@ type state struct {
 	Removed []string `json:"taken_out"` // servers that a user drained or removed, newest last
 }
 
-// openState reads the file from a run's folder, if it exists. With an empty folder nothing
-// is kept.
+// openState reads the file from a run's folder, if it exists and a crash did not damage it.
+// With an empty folder nothing is kept.
 func openState(folder string, notes *report.Notes) (*stateFile, error) {
 	f := &stateFile{notes: notes}
 	if folder != "" {
 		f.path = filepath.Join(folder, stateName)
 		data, err := os.ReadFile(f.path)
+		if err == nil && report.Damaged(f.path) != "" {
+			err = fs.ErrNotExist
+		}
 		if err == nil {
 			err = json.Unmarshal(data, &f.content)
 		}
