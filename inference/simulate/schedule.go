@@ -178,7 +178,13 @@ func (s *schedule) drop(fault func(*group) error) {
 	if s.prefilling != nil && s.prefilling.err != nil {
 		s.prefilling = nil
 	}
-	s.running.DeleteFunc(func(r response) bool { return dropped(r.g) })
+	s.running.DeleteFunc(func(r response) bool {
+		if !dropped(r.g) {
+			return false
+		}
+		s.stats.Tokens += int64(s.tokens(r.g, r.index))
+		return true
+	})
 	s.admit()
 }
 

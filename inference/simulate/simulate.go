@@ -86,7 +86,7 @@ type Stats struct {
 	Running      int           // current responses
 	Waiting      int           // current responses
 	PromptTokens int64         // of requests whose prompts ran
-	Tokens       int64         // of ended responses
+	Tokens       int64         // of responses, so far
 	Busy         time.Duration // total slot time of ended responses
 	Prefill      time.Duration // time during which prompts ran and no response grew
 }
@@ -140,6 +140,10 @@ func (i *Instance) Stats() Stats {
 	i.s.runTo(i.clock.now())
 	stats := i.s.stats
 	stats.Running = i.s.running.Len()
+	for at := range stats.Running {
+		r := i.s.running.At(at)
+		stats.Tokens += int64(i.s.tokens(r.g, r.index))
+	}
 	for _, g := range i.s.queue {
 		stats.Waiting += len(g.spans) - g.next
 	}
