@@ -110,3 +110,11 @@ type Exact interface {
 type Prober interface {
 	Probe(ctx context.Context) error
 }
+
+// Pulser is a Prober that shows whether it works. A fleet asks it when an answer is late.
+type Pulser interface {
+	// Pulse returns a text that changes with each token that the instance processes, for any
+	// caller. It is empty if the instance answers but does not report its work. Pulse
+	// returns early if ctx ends.
+	Pulse(ctx context.Context) (string, error)
+}

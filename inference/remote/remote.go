@@ -97,6 +97,7 @@ func (c *Config) Validate() error {
 // Server is a server as an inference.Instance.
 type Server interface {
 	inference.Instance
+	inference.Pulser
 	// Kind returns the server's kind.
 	Kind() Kind
 	// Probe checks that the server is healthy, regardless of its weights.

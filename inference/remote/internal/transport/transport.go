@@ -154,8 +154,8 @@ func (c *Client) Command(ctx context.Context, path string) error {
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: path, Body: []byte{}, Long: true}, nil)
 }
 
-// Do makes one call. If the server is busy, Do repeats the call after the pause that the
-// server asks for.
+// Do makes one call like Once. If the server is busy, Do repeats the call after the pause
+// that the server asks for.
 func (c *Client) Do(ctx context.Context, k Call, out any) error {
 	if k.Stream != nil {
 		return c.Once(ctx, k, out)
@@ -185,7 +185,8 @@ func Patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// Once makes one call. The error of a busy server is an *inference.BusyError.
+// Once makes one call and decodes the answer into out, or copies it if out is a *string. The
+// error of a busy server is an *inference.BusyError.
 func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
@@ -206,6 +207,10 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 		return peer.Fault(err)
 	}
 	if out == nil || k.Each != nil {
+		return nil
+	}
+	if text, ok := out.(*string); ok {
+		*text = string(data)
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
