@@ -211,9 +211,6 @@ type Inference struct {
 	MinInstances int `toml:"min_instances" unit:"instances"`
 	// How long a run waits for MinInstances, at its start and later.
 	WaitSeconds int `toml:"wait_seconds" unit:"s"`
-	// Delay without a response after which a request also goes to a second instance that has
-	// capacity. The first response wins. 0 turns this off.
-	HedgeAfter float64 `toml:"hedge_after" unit:"s"`
 	// Folder shared with the servers, for those that read weights from files; by default
 	// weights in the run's folder.
 	WeightsDir string `toml:"weights_dir"`

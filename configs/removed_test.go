@@ -38,7 +38,7 @@ func TestNoKeyIsForgotten(t *testing.T) {
 		train.clip_grad train.micro_batch_tokens train.order train.minibatches train.recompute
 		sft.data sft.weights sft.eval sft.prompt_key sft.response_key sft.turns sft.steps sft.batch_size
 		inference.kind inference.instances inference.threads inference.max_running inference.endpoints
-		inference.min_instances inference.wait_seconds inference.hedge_after inference.weights_dir inference.watch inference.token_file
+		inference.min_instances inference.wait_seconds inference.weights_dir inference.watch inference.token_file
 		device.kind device.threads
 		parallel.dp parallel.tp parallel.pp
 		checkpoint.every checkpoint.keep

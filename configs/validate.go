@@ -120,7 +120,6 @@ const (
 	mostTokens  = 1 << 24
 	mostThreads = 1024
 	mostWait    = 86_400 // seconds
-	mostHedge   = 1_800  // seconds; calls time out earlier
 	mostRanks   = 1024
 )
 
@@ -234,7 +233,6 @@ func (c *sections) inference(i Inference) {
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
 	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
 	c.between("inference.wait_seconds", i.WaitSeconds, 1, mostWait)
-	c.within("inference.hedge_after", i.HedgeAfter, 0, mostHedge, true, "0 to 1800")
 	joins := c.resolved.Control.Listen != "" || i.Watch != ""
 	configured := i.Instances + len(i.Endpoints)
 	c.expect(joins || configured <= 0 || i.MinInstances <= configured, "inference.min_instances",

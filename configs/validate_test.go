@@ -72,8 +72,6 @@ func TestValidate(t *testing.T) {
 		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
 			"-set: inference.min_instances is 2, expected 1 at most: the run has no other instances and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"}, []string{"-set: inference.wait_seconds is 0, expected 1 or more"}},
-		{"hedge_after too long", TrainTask, []string{"inference.hedge_after=1801"}, []string{"-set: inference.hedge_after is 1801, expected 0 to 1800"}},
-		{"hedge_after negative", TrainTask, []string{"inference.hedge_after=-1"}, []string{"-set: inference.hedge_after is -1, expected 0 to 1800"}},
 		{"wait too long", TrainTask, []string{"inference.wait_seconds=86401"}, []string{"-set: inference.wait_seconds is 86401, expected 86400 at most"}},
 		{"watched name without port", TrainTask, []string{"inference.kind=vllm", "inference.watch=dns:pool"}, []string{
 			`-set: inference.watch is invalid: watch dns:pool: expected dns:NAME:PORT`}},

@@ -94,10 +94,10 @@ type Fleet interface {
 
 // Counters are a run's totals so far. A step reports its share of them.
 type Counters struct {
-	Busy            time.Duration // time with work, summed over instances
-	Retries, Hedges int64         // of requests
-	RewardRetries   int64
-	Instances       int // serving now; not a total
+	Busy          time.Duration // time with work, summed over instances
+	Retries       int64         // of requests
+	RewardRetries int64
+	Instances     int // serving now; not a total
 }
 
 // Deps are the parts that a producer uses.

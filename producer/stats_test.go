@@ -19,11 +19,10 @@ import (
 // the second.
 func TestStatsCoverOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		now := Counters{Busy: 5 * time.Second, Instances: 3, Retries: 2, Hedges: 1, RewardRetries: 4}
+		now := Counters{Busy: 5 * time.Second, Instances: 3, Retries: 2, RewardRetries: 4}
 		f := &fakeFleet{room: 1, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 			now.Busy += time.Second
 			now.Retries += 10
-			now.Hedges += 20
 			now.RewardRetries++
 			now.Instances--
 			return answer(req), nil
@@ -32,14 +31,14 @@ func TestStatsCoverOneStep(t *testing.T) {
 		p.deps.Counters = func() Counters { return now }
 		_, _, sum, err := produce(t.Context(), t, p, batch(1, 1))
 		require.NoError(t, err)
-		require.Equal(t, rollout.Stats{Busy: 2 * time.Second, Instances: 1, Retries: 20, Hedges: 40, RewardRetries: 6}, sum.Stats)
+		require.Equal(t, rollout.Stats{Busy: 2 * time.Second, Instances: 1, Retries: 20, RewardRetries: 6}, sum.Stats)
 
 		now.Busy += time.Hour
 		now.Retries += 100
 		now.RewardRetries += 7
 		_, _, sum, err = produce(t.Context(), t, p, batch(1))
 		require.NoError(t, err)
-		require.Equal(t, rollout.Stats{Busy: time.Second, Retries: 10, Hedges: 20, RewardRetries: 8}, sum.Stats)
+		require.Equal(t, rollout.Stats{Busy: time.Second, Retries: 10, RewardRetries: 8}, sum.Stats)
 	})
 }
 

@@ -82,7 +82,7 @@ func (s *step) run(ctx context.Context) {
 	}
 	after := s.count()
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
-		Retries: after.Retries - s.before.Retries, Hedges: after.Hedges - s.before.Hedges, Failed: len(s.failed),
+		Retries: after.Retries - s.before.Retries, Failed: len(s.failed),
 		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // includes those of evaluations since the last step
 }
 

@@ -32,7 +32,6 @@ type Stats struct {
 	Busy      time.Duration // time with work, summed over instances
 	Instances int           // that served
 	Retries   int64         // requests retried
-	Hedges    int64         // requests also sent to a second instance
 	Failed    int           // prompts without a group, each reported
 	// RewardRetries counts retried reward calls.
 	RewardRetries int64

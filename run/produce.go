@@ -33,7 +33,7 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes t
 	return producer.New(pc, producer.Deps{Fleet: in, Reward: score, Text: f.Text, Spare: spare, Signal: cfg.Loss.MaySignal, Warn: warn, Lanes: lanes,
 		Counters: func() producer.Counters {
 			status := in.Status()
-			return producer.Counters{Busy: status.Busy, Instances: status.Size, Retries: status.Retries, Hedges: status.Hedges,
+			return producer.Counters{Busy: status.Busy, Instances: status.Size, Retries: status.Retries,
 				RewardRetries: score.Retries()}
 		}})
 }

@@ -96,7 +96,7 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	if r.PeakFLOPS > 0 {
 		line["perf/mfu"] = s.flops / wall / r.PeakFLOPS
 	}
-	line["fleet/size"], line["fleet/retries"], line["fleet/hedges"] = float64(stats.Instances), float64(stats.Retries), float64(stats.Hedges)
+	line["fleet/size"], line["fleet/retries"] = float64(stats.Instances), float64(stats.Retries)
 	line["reward/retries"] = float64(stats.RewardRetries + r.now.again.RewardRetries)
 	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed), float64(r.now.again.Groups)
 	if r.DynamicSampling {

@@ -32,6 +32,8 @@ type probed struct{ *engine.Engine }
 
 func (probed) Probe(context.Context) error { return nil }
 
+func (p probed) Pulse(context.Context) (string, error) { return fmt.Sprint(p.Stats().Tokens), nil }
+
 // tinyFleet returns the instances of tinyRun at version 3. Engines of this process replace
 // the servers. URLs that contain "gone" are unreachable. said receives the run's messages.
 func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {

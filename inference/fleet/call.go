@@ -10,13 +10,11 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// errLost ends the slower of two hedged calls.
-var errLost = errors.New("another instance answered first")
-
 // grant is the instance on which a request is booked, or the error that prevented it.
 type grant struct {
 	state.Grant
 	inst *instance
+	work context.Context // ends when the instance leaves or falls silent
 	err  error
 }
 
@@ -64,7 +62,7 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 		if err != nil {
 			return nil, "", fmt.Errorf("generate: %w", errors.Join(err, last))
 		}
-		a := c.attempt(ctx, g)
+		a := c.send(ctx, g)
 		switch id := a.inst.ID(); a.verdict.Next {
 		case state.Answered:
 			return a.out, id, nil
@@ -147,46 +145,12 @@ func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration
 	}
 }
 
-// attempt makes one attempt of the request as granted. A straggler's request also goes to a
-// second instance; the first good answer cancels the other call.
-func (c *call) attempt(ctx context.Context, g grant) answer {
-	f := c.fleet
-	if f.cfg.HedgeAfter == 0 {
-		return c.send(ctx, g)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(errLost)
-	answers := make(chan answer, 2)
-	start := func(g grant) { f.calls.Go(func() { answers <- c.send(ctx, g) }) }
-	start(g)
-	late := time.NewTimer(f.cfg.HedgeAfter)
-	defer late.Stop()
-	for {
-		select {
-		case <-late.C:
-			f.mu.Lock()
-			second, ok := f.state.Hedge(time.Now(), g.Grant)
-			inst := f.instances[second.Instance]
-			f.mu.Unlock()
-			if ok {
-				start(grant{Grant: second, inst: inst})
-			} else {
-				late.Reset(f.cfg.HedgeAfter)
-			}
-		case a := <-answers:
-			if a.verdict.Next != state.Pending {
-				return a
-			}
-		}
-	}
-}
-
 // send makes one call as granted and settles it.
 func (c *call) send(ctx context.Context, g grant) answer {
 	f, i := c.fleet, g.inst
 	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
 	defer cancel()
-	stop := context.AfterFunc(i.ctx, cancel)
+	stop := context.AfterFunc(g.work, cancel)
 	defer stop()
 
 	sent := c.req
@@ -195,17 +159,21 @@ func (c *call) send(ctx context.Context, g grant) answer {
 		sent.Ended = func(index int, got inference.Completion) {
 			good := index >= 0 && index < sent.N && checkResponse(index, &got, &sent, g.Checksum, f.cfg.Vocab) == nil
 			if good && callCtx.Err() == nil {
+				i.worked(f)
 				c.req.Ended(index, got)
 			}
 		}
+	}
+	if i.probed() {
+		f.calls.Go(func() { watch(callCtx, c, g) })
 	}
 	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
 	switch {
 	case err == nil:
 		err = checkAnswer(out, &sent, g.Checksum, f.cfg.Vocab)
 	case errors.Is(err, state.ErrStuck):
-	case i.ctx.Err() != nil:
-		err = context.Cause(i.ctx)
+	case g.work.Err() != nil:
+		err = context.Cause(g.work)
 	case callCtx.Err() != nil:
 		err = context.Cause(callCtx)
 	}
@@ -216,6 +184,9 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err == nil {
+		i.quietSince = time.Time{}
+	}
 	v := f.state.Settle(time.Now(), g.Grant, state.Outcome{Completions: out, Err: err, Abandoned: ctx.Err() != nil})
 	f.apply()
 	return answer{i, out, v}

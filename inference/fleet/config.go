@@ -16,10 +16,6 @@ type Config struct {
 	CallTimeout time.Duration
 	// PublishTimeout limits one instance's publish.
 	PublishTimeout time.Duration
-	// HedgeAfter, if not 0, is the time after which an unanswered request also goes to a
-	// second instance that has room. The first answer counts and the other call is
-	// cancelled.
-	HedgeAfter time.Duration
 	// ProbeEvery is the pause between probes of an instance that does not serve.
 	// ProbeTimeout limits one probe.
 	ProbeEvery, ProbeTimeout time.Duration
@@ -70,9 +66,6 @@ func (c *Config) Validate() error {
 	lasts("empty wait", c.EmptyWait)
 	lasts("backoff", c.Backoff)
 	lasts("largest backoff", c.BackoffMax)
-	if c.HedgeAfter != 0 {
-		lasts("hedge after", c.HedgeAfter)
-	}
 	lasts("probe every", c.ProbeEvery)
 	lasts("probe timeout", c.ProbeTimeout)
 	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first backoff (%v)", c.BackoffMax, c.Backoff)

@@ -25,7 +25,6 @@ func TestConfigWatchdogOutlastsEveryDeadline(t *testing.T) {
 		"publish timeout": func(c *Config, d time.Duration) { c.PublishTimeout = d },
 		"empty wait":      func(c *Config, d time.Duration) { c.EmptyWait = d },
 		"largest backoff": func(c *Config, d time.Duration) { c.BackoffMax = d },
-		"hedge after":     func(c *Config, d time.Duration) { c.HedgeAfter = d },
 		"probe every":     func(c *Config, d time.Duration) { c.ProbeEvery = d },
 		"probe timeout":   func(c *Config, d time.Duration) { c.ProbeTimeout = d },
 	} {

@@ -152,15 +152,6 @@ func pass(t *testing.T, d time.Duration) {
 	synctest.Wait()
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func hang(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()

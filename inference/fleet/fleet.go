@@ -35,19 +35,6 @@ type Fleet struct {
 	invalid   int64 // requests refused before any instance saw them
 }
 
-// instance is a member of the fleet.
-type instance struct {
-	inference.Instance
-	handle state.Handle
-	ctx    context.Context // ends when the instance leaves
-	cancel context.CancelCauseFunc
-}
-
-// leave cancels the instance's work for the fleet.
-func (i *instance) leave() {
-	i.cancel(fmt.Errorf("instance %s removed: %w", i.ID(), inference.ErrClosed))
-}
-
 // New returns a fleet without instances.
 func New(cfg Config) (*Fleet, error) {
 	if err := cfg.Validate(); err != nil {
@@ -75,7 +62,8 @@ func (f *Fleet) apply() {
 		f.enoughNow = nil
 	}
 	for _, g := range e.Grants {
-		f.deliver(g.Request, grant{Grant: g, inst: f.instances[g.Instance]})
+		inst := f.instances[g.Instance]
+		f.deliver(g.Request, grant{Grant: g, inst: inst, work: inst.work})
 	}
 	for _, r := range e.Refusals {
 		f.deliver(r.Request, grant{err: r.Err})
@@ -111,9 +99,9 @@ func (f *Fleet) deliver(r *state.Request, g grant) {
 // publish tries again. inst replaces a RETIRED instance with the same ID.
 func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
-	_, probed := inst.(inference.Prober)
+	added := &instance{Instance: inst, turn: make(chan struct{}, 1)}
 	f.mu.Lock()
-	order, replaced, err := f.state.Join(time.Now(), id, capacity, probed)
+	order, replaced, err := f.state.Join(time.Now(), id, capacity, added.probed())
 	if err != nil {
 		f.mu.Unlock()
 		return fmt.Errorf("add instance %s: %w", id, err)
@@ -123,8 +111,9 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 		delete(f.instances, replaced)
 		old.leave()
 	}
-	added := &instance{Instance: inst, handle: order.Instance}
+	added.handle = order.Instance
 	added.ctx, added.cancel = context.WithCancelCause(f.ctx)
+	added.work, added.hush = context.WithCancelCause(added.ctx)
 	f.instances[added.handle] = added
 	publish := f.gen.publisher(ctx, added, order)
 	f.apply()

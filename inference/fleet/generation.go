@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -31,13 +32,14 @@ func (g *generation) end() {
 	g.reads.Wait()
 }
 
-// publishAll starts a publish to each instance. Publish waits for awaited. It waits for
-// failed, the instances that failed before, only while too few serve.
-func (g *generation) publishAll(ctx context.Context) (awaited, failed results) {
+// publishAll starts a publish to each instance. Publish waits for awaited, and once patience
+// has passed only while too few serve. It waits for failed, the instances that failed
+// before, only while too few serve.
+func (g *generation) publishAll(ctx context.Context) (awaited, failed results, patience time.Duration) {
 	f := g.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, later := f.state.Targets()
+	now, later, patience := f.state.Targets()
 	start := func(ctx context.Context, orders []state.Order) results {
 		r := results{make(chan error, len(orders)), len(orders)}
 		for _, o := range orders {
@@ -46,7 +48,7 @@ func (g *generation) publishAll(ctx context.Context) (awaited, failed results) {
 		}
 		return r
 	}
-	return start(ctx, now), start(g.ctx, later)
+	return start(ctx, now), start(g.ctx, later), patience
 }
 
 // publisher returns a function that publishes the weights to i and reports the outcome to
@@ -80,6 +82,9 @@ func (g *generation) publishTo(ctx context.Context, i *instance) state.Publicati
 		defer stop()
 	}
 	sum, err := within(ctx, cfg.Watchdog, func() (string, error) { return i.Publish(ctx, g.weights) })
+	if err == nil {
+		err = g.try(ctx, i)
+	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, state.ErrStuck) {
 		err = context.Cause(ctx)
 	}
@@ -87,6 +92,37 @@ func (g *generation) publishTo(ctx context.Context, i *instance) state.Publicati
 		return state.Publication{Err: err}
 	}
 	return state.Publication{Checksum: g.weights.Checksum(), Reported: sum, Capacity: i.Capacity()}
+}
+
+// try makes an instance that was silent sample a token of the new weights.
+func (g *generation) try(ctx context.Context, i *instance) error {
+	f := g.fleet
+	f.mu.Lock()
+	trial := i.trial
+	f.mu.Unlock()
+	if trial == nil {
+		return nil
+	}
+	req := *trial
+	req.Version = g.weights.Version()
+	ctx, cancel := context.WithTimeoutCause(ctx, f.cfg.ProbeTimeout, overdue(f.cfg.ProbeTimeout))
+	defer cancel()
+	out, err := within(ctx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(ctx, req) })
+	switch {
+	case err == nil:
+		err = checkAnswer(out, &req, g.weights.Checksum(), f.cfg.Vocab)
+	case ctx.Err() != nil && !errors.Is(err, state.ErrStuck):
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("sample a token: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i.trial == trial {
+		i.trial = nil
+	}
+	return nil
 }
 
 // mend probes i until it answers and takes the weights, or needs no mending.

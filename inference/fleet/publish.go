@@ -13,8 +13,10 @@ import (
 // when it reports w's checksum. Queued requests for other weights end with ErrStale.
 //
 // Publish sends w at once to all instances that are not DRAINING or RETIRED, and waits until
-// each has taken it, failed or timed out. It waits for those that are DEAD or whose last
-// publish failed only while fewer than MinServing instances serve. If still too few serve,
+// each has taken it, failed or timed out. Once the last two publishes show how long instances
+// take, it waits twice as long, and then goes on if MinServing instances serve; the others
+// serve when they have taken it. It waits for those that are DEAD or did not take the last
+// weights only while fewer than MinServing instances serve. If still too few serve,
 // Publish waits for instances to join or recover, and returns ErrNoInstance after EmptyWait.
 //
 // When Publish returns nil, no instance reads older weights, except one that ignored its
@@ -33,9 +35,9 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	defer f.finish()
 	old.end()
 
-	awaited, failed := gen.publishAll(ctx)
-	faults := awaited.wait(ctx, nil)
-	faults = append(faults, failed.wait(ctx, f.haveEnough)...)
+	awaited, failed, patience := gen.publishAll(ctx)
+	faults := awaited.wait(ctx, patience, f.haveEnough)
+	faults = append(faults, failed.wait(ctx, 0, f.haveEnough)...)
 	f.finish() // from here on, too few instances are reported
 	if f.awaitEnough(ctx) {
 		return nil
@@ -108,19 +110,21 @@ type results struct {
 	n    int
 }
 
-// wait collects errors until all results are in or ctx ends. If enough is not nil, wait
-// calls it before each result and stops if it reports true.
-func (r *results) wait(ctx context.Context, enough func() bool) []error {
+// wait collects errors until all results are in or ctx ends. Once patience has passed, it
+// also stops when enough reports true.
+func (r *results) wait(ctx context.Context, patience time.Duration, enough func() bool) []error {
 	var faults []error
-	for range r.n {
-		if enough != nil && enough() {
-			break
-		}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for n, late := 0, patience == 0; n < r.n && !(late && enough()); {
 		select {
 		case err := <-r.done:
+			n++
 			if err != nil {
 				faults = append(faults, err)
 			}
+		case <-t.C:
+			late = true
 		case <-ctx.Done():
 			return faults
 		}

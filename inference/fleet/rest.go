@@ -8,11 +8,7 @@ import (
 
 // rest tells the machine of f when an instance has rested. It returns early if f is closed.
 func rest(f *Fleet, r state.Rest) {
-	t := time.NewTimer(r.For)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-f.ctx.Done():
+	if sleep(f.ctx, r.For) != nil {
 		return
 	}
 	f.mu.Lock()

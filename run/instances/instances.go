@@ -100,7 +100,6 @@ func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.P
 func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc := deps.Fleet
 	fc.Vocab, fc.MinServing = deps.Shape.VocabSize, cfg.Inference.MinInstances
-	fc.HedgeAfter = time.Duration(cfg.Inference.HedgeAfter * float64(time.Second))
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
 	fc.Exact = cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)

@@ -39,14 +39,12 @@ func rules(c *configs.Config, task configs.Task) []rule {
 		return all
 	}
 	servers := c.Inference.Kind != configs.Embedded || c.Control.Listen != ""
-	more := c.Inference.Instances+len(c.Inference.Endpoints) > 1 || c.Control.Listen != "" || c.Inference.Watch != ""
 	return append(all,
 		rule{[]string{"loss.kl"}, c.Loss.Beta == 0, "loss.beta is 0"},
 		rule{[]string{"loss.correction_high"}, c.Loss.Correction == loss.NoCorrection, fmt.Sprintf("loss.correction is %q", loss.NoCorrection)},
 		rule{[]string{"loss.epsilon_low", "loss.epsilon_high"}, c.Loss.Kind == loss.REINFORCE, fmt.Sprintf("loss.kind is %q, which has no clip", c.Loss.Kind)},
 		rule{[]string{"loss.dual_clip"}, c.Loss.Kind == loss.REINFORCE || c.Loss.Kind == loss.CISPO, fmt.Sprintf("loss.kind is %q", c.Loss.Kind)},
 		rule{[]string{"inference.weights_dir", "inference.token_file"}, !servers, "the run has no servers"},
-		rule{[]string{"inference.hedge_after"}, !more, "the run has one instance"},
 		rule{[]string{"control.token_file"}, c.Control.Listen == "", "control.listen is not set"},
 		rule{[]string{"eval.k", "eval.temperature", "eval.top_p", "eval.top_k", "eval.prompts"}, len(c.Data.Eval) == 0, "data.eval is not set"},
 		rule{[]string{"data.system", "data.thinking"}, c.Data.Template == configs.TemplateNone, fmt.Sprintf("data.template is %q", configs.TemplateNone)},

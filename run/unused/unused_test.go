@@ -39,8 +39,6 @@ func TestSettings(t *testing.T) {
 		{configs.TrainTask, []string{"loss.kind=cispo", "loss.dual_clip=3"}, []string{`loss.dual_clip = 3.0 has no effect: loss.kind is "cispo"`}},
 		{configs.TrainTask, []string{"inference.token_file=f"}, []string{`inference.token_file = "f" has no effect: the run has no servers`}},
 		{configs.TrainTask, []string{"inference.token_file=f", "inference.kind=vllm", "inference.endpoints=http://h:1"}, nil},
-		{configs.TrainTask, []string{"inference.hedge_after=2"}, []string{"inference.hedge_after = 2.0 has no effect: the run has one instance"}},
-		{configs.TrainTask, []string{"inference.hedge_after=2", "inference.instances=2"}, nil},
 		{configs.TrainTask, []string{"control.token_file=f"}, []string{`control.token_file = "f" has no effect: control.listen is not set`}},
 		{configs.TrainTask, []string{"eval.k=4"}, []string{"eval.k = 4 has no effect: data.eval is not set"}},
 		{configs.TrainTask, []string{"eval.k=4", "data.eval=e"}, nil},

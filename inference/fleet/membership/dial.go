@@ -12,6 +12,7 @@ import (
 // Client is the client of an inference server.
 type Client interface {
 	inference.Instance
+	inference.Pulser
 	// Probe returns an error if the server does not answer.
 	Probe(ctx context.Context) error
 }

@@ -25,6 +25,10 @@ type engineServer struct{ *engine.Engine }
 
 func (engineServer) Probe(context.Context) error { return nil }
 
+func (s engineServer) Pulse(context.Context) (string, error) {
+	return fmt.Sprint(s.Stats().Tokens), nil
+}
+
 // notes collects the lines that a run writes.
 type notes struct {
 	mu    sync.Mutex

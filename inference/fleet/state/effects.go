@@ -36,6 +36,7 @@ type Grant struct {
 	Checksum string // of those weights
 	epoch    int64  // number of publishes that the instance has taken
 	try      int    // number of the request's try, from 1
+	since    time.Time
 	m        *member
 }
 
@@ -85,19 +86,18 @@ type Rest struct {
 	For      time.Duration
 }
 
-// Next says how a request continues after one of its calls.
+// Next says how a request continues after its call.
 type Next int
 
 // The ways in which a request continues.
 const (
-	Pending   Next = iota // the other of two hedged calls decides or has decided
-	Answered              // the call's completions are the answer
+	Answered  Next = iota // the call's completions are the answer
 	Cancelled             // the answer is no longer wanted
 	Failed                // the request ends with Verdict.Err
 	Retry                 // enqueue the request again after Verdict.Pause
 )
 
-// Verdict is the machine's decision on a request after one of its calls.
+// Verdict is the machine's decision on a request after its call.
 type Verdict struct {
 	Next  Next
 	Pause time.Duration // before a Retry

@@ -28,7 +28,7 @@ func (w *world) step() bool {
 	case op < 20:
 		w.enqueue(w.one(paused))
 	case op < 22:
-		w.hedge()
+		w.watch()
 	case op == 22:
 		w.join()
 	case op == 23 && w.pick(3) == 0:
@@ -83,8 +83,7 @@ func (w *world) enqueue(q *asked) {
 		return
 	}
 	w.logf("request %p of version %d enters", q.Request, q.version)
-	q.phase, q.entered, q.granted, q.running = queued, len(w.log), 0, 0
-	q.try++
+	q.phase, q.entered = queued, len(w.log)
 	left, err := w.s.Enqueue(w.now, q.Request)
 	if err != nil {
 		w.end(q, err.Error())
@@ -102,8 +101,6 @@ func (w *world) settle(how int) {
 	c := w.calls[w.pick(len(w.calls))]
 	o := Outcome{Err: errors.New("502")}
 	switch {
-	case c.q.phase == ended:
-		o.Err, o.Abandoned = errors.New("another instance answered first"), true
 	case c.h.left || w.closed:
 		o.Err = fmt.Errorf("removed: %w", inference.ErrClosed)
 	case how%4 != 0:
@@ -148,18 +145,10 @@ func (w *world) finish(c *sent, o Outcome) {
 	}
 	v := w.s.Settle(w.now, c.Grant, o)
 	w.verdicts[v.Next]++
-	if c.try != q.try || q.phase != running {
-		w.must(v.Next == Pending, "a late call gives verdict %d", v.Next)
-		return
-	}
-	q.running--
-	invalid := errors.Is(o.Err, inference.ErrInvalid)
 	switch {
 	case o.Err == nil:
 		w.must(v.Next == Answered, "an answer gives verdict %d", v.Next)
 		w.end(q, "answered")
-	case q.running > 0 && !invalid:
-		w.must(v.Next == Pending, "verdict %d while the other call runs", v.Next)
 	case o.Abandoned:
 		w.must(v.Next == Cancelled, "an abandoned call gives verdict %d", v.Next)
 		w.end(q, "cancelled")
@@ -190,22 +179,37 @@ func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 	q.phase, q.avoids = paused, h.handle
 }
 
-func (w *world) hedge() {
+// watch asks what to do about some call whose instance has been quiet for a time. If the
+// instance is silent, its calls end.
+func (w *world) watch() {
 	if len(w.calls) == 0 {
 		return
 	}
 	c := w.calls[w.pick(len(w.calls))]
-	second, ok := w.s.Hedge(w.now, c.Grant)
-	if !ok {
+	served, n := c.h.serves(), 0
+	for _, h := range w.instances {
+		if h != c.h && h.serves() {
+			n++
+		}
+	}
+	quiet := []time.Duration{0, time.Second, time.Minute, time.Hour}[w.pick(4)]
+	watch := w.s.Watch(w.now, c.Grant, quiet)
+	if watch.Err == nil {
+		w.must(watch.Wait > 0, "watch again in %v", watch.Wait)
 		return
 	}
-	w.must(c.q.phase == running && c.try == c.q.try, "an ended call is hedged")
-	w.must(second.Instance != c.Instance, "hedged with itself")
-	w.hedges++
-	avoids := c.q.avoids
-	c.q.avoids = 0 // a hedge may go to the instance that last failed the request
-	w.grant(c.q, second)
-	c.q.avoids = avoids
+	w.logf("%s is quiet for %v", c.h.name, quiet)
+	w.check()
+	w.must(n >= max(1, w.cfg.MinServing), "%s is bypassed and %d others serve", c.h.name, n)
+	w.must(quiet >= time.Minute, "%s is bypassed after %v", c.h.name, quiet)
+	w.must(!served || c.h.state == Dead || c.h.state == Retired, "%s is silent and %s", c.h.name, c.h.state)
+	w.silent++
+	for _, o := range slices.Clone(w.calls) {
+		if o.h == c.h {
+			w.finish(o, Outcome{Err: watch.Err})
+			w.check()
+		}
+	}
 }
 
 // rest tells the machine that an instance's time to rest may be over.
@@ -239,10 +243,7 @@ func (w *world) leave() {
 		return
 	}
 	if q.phase == running {
-		if q.granted != 1 || q.running != 1 {
-			return // already sent
-		}
-		at := slices.IndexFunc(w.calls, func(c *sent) bool { return c.q == q && c.try == q.try })
+		at := slices.IndexFunc(w.calls, func(c *sent) bool { return c.q == q })
 		w.release(w.calls[at])
 	}
 	w.s.Leave(w.now, q.Request)
@@ -300,7 +301,8 @@ func (w *world) begin() {
 
 func (w *world) targets() {
 	w.due = false
-	awaited, late := w.s.Targets()
+	awaited, late, patience := w.s.Targets()
+	w.must(patience > 0, "a publish is awaited for %v", patience)
 	w.orders = append(append(w.orders, awaited...), late...)
 }
 
@@ -391,7 +393,7 @@ func (w *world) close() {
 	w.closed = true
 	w.s.Close()
 	w.check()
-	awaited, late := w.s.Targets()
+	awaited, late, _ := w.s.Targets()
 	w.must(len(awaited)+len(late) == 0, "a closed fleet orders publishes")
 	for len(w.calls) > 0 {
 		w.settle(1)
@@ -436,7 +438,7 @@ func randomEvents(seed uint64) []byte {
 func TestMachineUnderRandomEvents(t *testing.T) {
 	t.Parallel()
 	verdicts := map[Next]int{}
-	hedges, rested := 0, 0
+	silent, rested := 0, 0
 	for seed := range uint64(sequences) {
 		w := newWorld(t, randomEvents(seed))
 		w.logf("seed %d, %+v", seed, w.cfg)
@@ -444,13 +446,13 @@ func TestMachineUnderRandomEvents(t *testing.T) {
 		for next, n := range w.verdicts {
 			verdicts[next] += n
 		}
-		hedges += w.hedges
+		silent += w.silent
 		rested += w.rested
 	}
-	t.Logf("%d hedges, %d times busy; verdicts %v", hedges, rested, verdicts)
-	require.Greater(t, hedges, sequences/2)
+	t.Logf("%d times silent, %d times busy; verdicts %v", silent, rested, verdicts)
+	require.Greater(t, silent, sequences/40)
 	require.Greater(t, rested, sequences/4)
-	for _, next := range []Next{Pending, Answered, Cancelled, Failed, Retry} {
+	for _, next := range []Next{Answered, Cancelled, Failed, Retry} {
 		require.Greater(t, verdicts[next], sequences/20, "verdict %d", next)
 	}
 }

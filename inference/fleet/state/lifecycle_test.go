@@ -19,7 +19,7 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	require.Equal(t, []string{low}, lines(s.Take().Events))
 	s.Finish(start())
 	require.Empty(t, s.Take().Events, "reported once")
-	awaited, _ := s.Targets()
+	awaited, _, _ := s.Targets()
 	for _, o := range awaited {
 		require.NoError(t, s.Published(start(), o, took(1)))
 	}
@@ -40,7 +40,7 @@ func TestShownStates(t *testing.T) {
 	require.Equal(t, []string{"HEALTHY", "HEALTHY"}, shown())
 	require.NoError(t, s.Begin(start(), 2))
 	require.Equal(t, []string{"UPDATING", "UPDATING"}, shown())
-	awaited, _ := s.Targets()
+	awaited, _, _ := s.Targets()
 	require.NoError(t, s.Published(start(), awaited[0], took(1)))
 	require.Equal(t, []string{"HEALTHY", "UPDATING"}, shown())
 	require.Error(t, s.Published(start(), awaited[1], Publication{Err: errors.New("connection refused")}))
@@ -73,7 +73,7 @@ func TestPublishGivesNoWorkToStaleInstances(t *testing.T) {
 	require.Empty(t, s.Take().Grants)
 	require.NoError(t, s.Begin(start(), 2))
 	require.Empty(t, s.Take().Grants)
-	awaited, _ := s.Targets()
+	awaited, _, _ := s.Targets()
 	require.NoError(t, s.Published(start(), awaited[1], took(1)))
 	grants := s.Take().Grants
 	require.Len(t, grants, 1, "only b serves")
@@ -115,7 +115,7 @@ func TestProbesEndInPublishOrRetirement(t *testing.T) {
 	require.NoError(t, s.Begin(start(), 2))
 	_, ok := s.Probed(p)
 	require.False(t, ok)
-	awaited, late := s.Targets()
+	awaited, late, _ := s.Targets()
 	require.Empty(t, append(awaited, late...))
 }
 
@@ -129,8 +129,6 @@ func TestClosedMachineRefusesAll(t *testing.T) {
 	require.Len(t, e.Refusals, 1)
 	require.Same(t, r, e.Refusals[0].Request)
 	require.ErrorIs(t, e.Refusals[0].Err, inference.ErrClosed)
-	_, ok := s.Hedge(start(), grants[0])
-	require.False(t, ok)
 	_, err := s.Enqueue(start(), r)
 	require.ErrorIs(t, err, inference.ErrClosed)
 	_, _, err = s.Join(start(), "b", 1, false)
@@ -138,7 +136,7 @@ func TestClosedMachineRefusesAll(t *testing.T) {
 	require.ErrorIs(t, s.Begin(start(), 2), inference.ErrClosed)
 	s.Settle(start(), grants[0], Outcome{Err: inference.ErrClosed})
 	require.Empty(t, s.Take().Events)
-	awaited, late := s.Targets()
+	awaited, late, _ := s.Targets()
 	require.Empty(t, append(awaited, late...))
 	require.Empty(t, s.Status(start()).Instances)
 }

@@ -118,20 +118,19 @@ func (s *Machine) Leave(now time.Time, r *Request) {
 	s.queue.dispatch(now)
 }
 
-// Hedge grants the request of g, whose answer is overdue, to a second instance if one has
-// room now.
-func (s *Machine) Hedge(now time.Time, g Grant) (Grant, bool) {
-	if s.health.closed {
-		return Grant{}, false
-	}
-	return s.queue.hedge(now, g)
+// Watch decides what to do about a call that has no answer yet. quiet is for how long the
+// instance has given no sign of work, 0 if the caller has not asked for one.
+func (s *Machine) Watch(now time.Time, g Grant, quiet time.Duration) Watch {
+	w := s.health.watch(now, g, quiet)
+	s.queue.dispatch(now)
+	return w
 }
 
 // Settle ends a granted call, updates the instance's health and decides how the request
 // continues.
 func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 	s.health.give(now, g.m, g.Request)
-	s.health.settle(now, g.m, g.epoch, &o)
+	s.health.settle(now, g, &o)
 	v := s.queue.decide(now, g, &o)
 	s.queue.dispatch(now)
 	return v

@@ -41,7 +41,7 @@ func serve(t *testing.T, s *Machine, name string, capacity int) Handle {
 	if o.Version == 0 {
 		require.NoError(t, s.Begin(start(), 1))
 		s.Finish(start())
-		awaited, late := s.Targets()
+		awaited, late, _ := s.Targets()
 		require.Len(t, awaited, 1)
 		require.Empty(t, late)
 		o = awaited[0]
@@ -277,68 +277,6 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestHedgedRequestEndsOnce(t *testing.T) {
-	t.Parallel()
-	fault := errors.New("502")
-	for name, c := range map[string]struct {
-		first, second error // in order of arrival
-		verdicts      []Next
-	}{
-		"first answers":   {nil, fault, []Next{Answered, Pending}},
-		"both answer":     {nil, nil, []Next{Answered, Pending}},
-		"second answers":  {fault, nil, []Next{Pending, Answered}},
-		"both fail":       {fault, fault, []Next{Pending, Retry}},
-		"first refuses":   {inference.ErrInvalid, nil, []Next{Retry, Pending}},
-		"second refuses":  {fault, inference.ErrInvalid, []Next{Pending, Retry}},
-		"answer of a try": {inference.ErrInvalid, fault, []Next{Retry, Pending}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := machine(t, nil, 1, 1, 1)
-			_, grants := ask(t, s, 1)
-			second, ok := s.Hedge(start(), grants[0])
-			require.True(t, ok)
-			require.NotEqual(t, grants[0].Instance, second.Instance)
-			var got []Next
-			for i, err := range []error{c.first, c.second} {
-				o := Outcome{Err: err}
-				if err == nil {
-					o.Completions = responses(8)
-				}
-				got = append(got, s.Settle(start(), []Grant{grants[0], second}[i], o).Next)
-			}
-			require.Equal(t, c.verdicts, got)
-			require.EqualValues(t, 1, s.Status(start()).Hedges)
-			_, ok = s.Hedge(start(), grants[0])
-			require.False(t, ok, "the try is over")
-		})
-	}
-}
-
-func TestHedgeNeedsRoom(t *testing.T) {
-	t.Parallel()
-	s := machine(t, func(c *Config) { c.Ahead = 0 }, 1, 1)
-	_, first := ask(t, s, 1)
-	_, second := ask(t, s, 1)
-	_, ok := s.Hedge(start(), first[0])
-	require.False(t, ok, "b is busy")
-	s.Settle(start(), second[0], Outcome{Completions: responses(8)})
-	_, ok = s.Hedge(start(), first[0])
-	require.True(t, ok)
-}
-
-func TestHedgeNeedsEnoughInstances(t *testing.T) {
-	t.Parallel()
-	s := machine(t, func(c *Config) { c.MinServing = 2 }, 1, 1, 1)
-	_, grants := ask(t, s, 1)
-	s.Drain(start(), grants[0].Instance)
-	_, ok := s.Hedge(start(), grants[0])
-	require.True(t, ok)
-	s.Drain(start(), s.health.all[1].handle)
-	_, ok = s.Hedge(start(), grants[0])
-	require.False(t, ok, "one instance serves, expected two")
 }
 
 // Below the floor requests wait, but no longer than EmptyWait and Watchdog.

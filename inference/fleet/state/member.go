@@ -20,6 +20,7 @@ type member struct {
 	restarts   int       // falls from service
 	noted      time.Time // when a wait for it was last reported
 	rests      time.Time // until when it asked for no work; zero if it did not
+	awaited    int64     // last generation whose publish waited for it
 	mending    int64     // generation whose probes are running, 0 if none
 
 	requests  int   // outstanding

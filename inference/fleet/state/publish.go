@@ -8,11 +8,16 @@ import (
 
 // begin makes version the current one. No member holds it yet.
 func (h *supervisor) begin(now time.Time, version int64) {
-	h.generation++
-	h.version, h.floor.publishing = version, true
 	for _, m := range h.all {
+		if m.health == Stale && m.publishErr == nil && m.awaited > 0 && m.awaited == h.generation {
+			m.publishErr = fmt.Errorf("publish version %d to %s: not taken before the next version", h.version, m.name)
+		}
 		m.version = 0
 	}
+	h.generation++
+	h.version, h.floor.publishing = version, true
+	h.pace.turn()
+	h.publishes.begin(now)
 	for _, m := range h.all {
 		if m.serves() {
 			h.set(now, m, Stale, nil)
@@ -22,17 +27,18 @@ func (h *supervisor) begin(now time.Time, version int64) {
 }
 
 // targets implements Machine.Targets.
-func (h *supervisor) targets() (awaited, failed []Order) {
+func (h *supervisor) targets() (awaited, failed []Order, patience time.Duration) {
 	for _, m := range h.all {
 		switch {
 		case h.closed || !m.mayReturn():
 		case m.health == Dead || m.publishErr != nil:
 			failed = append(failed, h.order(m))
 		default:
+			m.awaited = h.generation
 			awaited = append(awaited, h.order(m))
 		}
 	}
-	return awaited, failed
+	return awaited, failed, h.publishes.patience(h.cfg.Watchdog)
 }
 
 // published implements Machine.Published. A newer publish supersedes the orders of an older
@@ -50,6 +56,9 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 		return err
 	}
 	m.publishErr, m.version, m.sum, m.failures = nil, o.Version, out.Checksum, 0
+	if h.floor.publishing && m.awaited == h.generation {
+		h.publishes.took(now)
+	}
 	if m.serves() {
 		h.capacity += out.Capacity - m.capacity
 	}

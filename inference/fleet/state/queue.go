@@ -18,7 +18,6 @@ type queue struct {
 	waiting  *list.List // of *Request, in order of arrival
 	prefixes prefixes
 	retries  int64
-	hedges   int64
 	invalid  int64
 }
 
@@ -91,8 +90,8 @@ func (q *queue) leave(now time.Time, r *Request) {
 	switch {
 	case r.place != nil:
 		q.drop(r)
-	case r.running > 0 && !r.decided:
-		r.running, r.decided = 0, true
+	case !r.decided:
+		r.decided = true
 		if r.retried {
 			q.retries--
 		}
@@ -119,7 +118,7 @@ func (q *queue) dispatch(now time.Time) {
 		if r.retried = r.try > 1 && !r.rested; r.retried {
 			q.retries++
 		}
-		r.on, r.running, r.decided = m, 0, false
+		r.on, r.decided = m, false
 		q.prefixes.note(r.keys, m)
 		q.effects.Grants = append(q.effects.Grants, q.book(now, m, r))
 	}
@@ -149,36 +148,14 @@ func (q *queue) pick(r *Request) *member {
 
 // book grants r to m.
 func (q *queue) book(now time.Time, m *member, r *Request) Grant {
-	r.running++
 	q.health.take(now, m, r)
-	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, m: m}
+	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, since: now, m: m}
 }
 
-// hedge books the request of g on a second member if one has room now.
-func (q *queue) hedge(now time.Time, g Grant) (Grant, bool) {
-	r := g.Request
-	if r.try != g.try || r.decided || q.stale(r) != nil || !q.health.enough() {
-		return Grant{}, false
-	}
-	second := q.health.least(g.m)
-	if second == nil {
-		return Grant{}, false
-	}
-	q.hedges++
-	return q.book(now, second, r), true
-}
-
-// decide returns the verdict on the request of g. The first good answer counts. A request
-// is invalid if two instances say so, or the only one does.
+// decide returns the verdict on the request of g. A request is invalid if two instances say
+// so, or the only one does.
 func (q *queue) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
-	if g.try != r.try || r.decided {
-		return Verdict{}
-	}
-	r.running--
-	if o.Err != nil && !invalid && r.running > 0 {
-		return Verdict{}
-	}
 	r.decided = true
 	switch {
 	case o.Err == nil:

@@ -19,9 +19,8 @@ type Request struct {
 
 	place   *list.Element // in the queue; nil outside
 	since   time.Time     // when it last entered the queue
-	on      *member       // of the first call of the current try
+	on      *member       // of the current try
 	try     int           // current one, from 1
-	running int           // calls of the current try
 	decided bool          // the current try has a verdict
 
 	rested  bool    // the last instance was busy: the next try is not a retry

@@ -25,7 +25,6 @@ type Status struct {
 	Size      int           // instances that serve
 	Queued    int           // requests waiting for an instance
 	Retries   int64         // tries after the first
-	Hedges    int64         // requests also sent to a second instance
 	Stale     int64         // requests and responses refused for their version
 	Invalid   int64         // requests refused as invalid
 	Busy      time.Duration // summed over all instances, including those that left
@@ -36,7 +35,7 @@ type Status struct {
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
 		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),
-		Retries: s.queue.retries, Hedges: s.queue.hedges, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.health.removed,
+		Retries: s.queue.retries, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.health.removed,
 	}
 	if s.health.closed {
 		return st

@@ -17,6 +17,8 @@ type supervisor struct {
 	version    int64 // of the current weights
 	generation int64 // publishes so far
 	floor      floor
+	pace       pace
+	publishes  publishes
 	noted      time.Time // when a rest of all members was last reported
 	stale      int64     // requests and responses refused for their version
 }
@@ -29,14 +31,15 @@ func (h *supervisor) remove(now time.Time, m *member) {
 	h.all = slices.DeleteFunc(h.all, func(o *member) bool { return o == m })
 }
 
-// settle records the result of a call of m. epoch is that of the publish under which the
-// call was granted.
-func (h *supervisor) settle(now time.Time, m *member, epoch int64, o *Outcome) {
+// settle records the result of a call.
+func (h *supervisor) settle(now time.Time, g Grant, o *Outcome) {
+	m, epoch := g.m, g.epoch
 	var busy *inference.BusyError
 	switch {
 	case o.Err == nil:
 		m.served++
 		h.learn(m, o.Completions)
+		h.pace.learn(now.Sub(g.since), g.Request.maxTokens)
 		if m.epoch == epoch {
 			m.failures = 0
 			if m.health == Suspect {

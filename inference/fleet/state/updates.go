@@ -33,9 +33,12 @@ func (u *updates) Begin(now time.Time, version int64) error {
 }
 
 // Targets returns orders for all instances that may take the current weights. A publish
-// waits for awaited. It waits for failed, the instances that are DEAD or whose last publish
-// failed, only while too few serve.
-func (u *updates) Targets() (awaited, failed []Order) { return u.health.targets() }
+// waits for awaited, and once patience has passed only while too few serve. It waits for
+// failed, the instances that are DEAD or did not take the last weights, only while too few
+// serve.
+func (u *updates) Targets() (awaited, failed []Order, patience time.Duration) {
+	return u.health.targets()
+}
 
 // Published ends an order with its result. An instance serves if it reports the checksum of
 // the weights. The error is the instance's fault, or nil if a newer publish has superseded

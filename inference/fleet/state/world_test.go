@@ -37,7 +37,7 @@ type books struct {
 	rests      []Rest
 	rested     int // calls of busy instances
 	verdicts   map[Next]int
-	hedges     int
+	silent     int // instances bypassed
 }
 
 // host models an instance.
@@ -72,11 +72,8 @@ type asked struct {
 	n       int
 	tokens  int64
 	version int64
-	try     int // calls to Enqueue
 	faults  int // tries that count
 	entered int // when it last entered the queue
-	granted int // calls of this try; running counts those still running
-	running int
 	avoids  Handle
 }
 
@@ -86,7 +83,6 @@ type sent struct {
 	q     *asked
 	h     *host
 	epoch int // of h
-	try   int // of q
 }
 
 // newWorld reads the configuration from the first bytes.
@@ -208,9 +204,7 @@ func (w *books) grant(q *asked, g Grant) {
 	w.must(q.avoids != h.handle || n == 1, "granted %s, which failed the request last", h.name)
 	w.must(!w.closed, "granted by a closed fleet")
 	h.requests, h.responses, h.tokens = h.requests+1, h.responses+q.n, h.tokens+q.tokens
-	q.granted++
-	q.running++
-	w.calls = append(w.calls, &sent{Grant: g, q: q, h: h, epoch: h.epoch, try: q.try})
+	w.calls = append(w.calls, &sent{Grant: g, q: q, h: h, epoch: h.epoch})
 }
 
 // release removes a call from the books.
@@ -263,7 +257,6 @@ func (w *books) checkBooks() {
 		}
 	}
 	w.must(s.Queued == waiting, "%d requests wait, expected %d", s.Queued, waiting)
-	w.must(s.Hedges == int64(w.hedges), "%d hedges, expected %d", s.Hedges, w.hedges)
 	ready := 0
 	for _, h := range w.instances {
 		m := w.s.health.get(h.handle)

@@ -1,0 +1,61 @@
+package state
+
+import (
+	"fmt"
+	"time"
+)
+
+// Watch says how to go on with a call that has no answer yet. The caller waits, then asks
+// the instance for a sign of work, and calls Machine.Watch again.
+type Watch struct {
+	Wait time.Duration
+	Ask  time.Duration // how long to wait for the sign
+	// Err, if set, ends all calls of the instance: it is silent and others get its requests.
+	Err error
+}
+
+// watch implements Machine.Watch. It never bypasses an instance whose loss would leave too
+// few.
+func (h *supervisor) watch(now time.Time, g Grant, quiet time.Duration) Watch {
+	m, r := g.m, g.Request
+	late := h.pace.late(r.maxTokens)
+	limit := max(leastQuiet, late/2)
+	waited := now.Sub(g.since)
+	switch {
+	case r.try != g.try || r.decided || m.left || h.closed:
+		return Watch{Wait: late}
+	case waited+limit < late:
+		return Watch{Wait: late - limit - waited, Ask: limit / 4}
+	case waited < late || quiet < limit:
+		return Watch{Wait: min(limit/2, max(late-waited, limit-quiet)), Ask: limit / 4}
+	}
+	others := h.serving
+	if m.serves() {
+		others--
+	}
+	if others < max(1, h.cfg.MinServing) {
+		if now.Sub(m.noted) >= noteEvery {
+			m.noted = now
+			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests), silence(waited, quiet))
+		}
+		return Watch{Wait: limit, Ask: limit / 4}
+	}
+	err := fmt.Errorf("%s; sending %s to other instances", silence(waited, quiet), requests(m.requests))
+	if m.serves() {
+		h.fall(now, m, Dead, err)
+		h.mend(m)
+	}
+	return Watch{Err: err}
+}
+
+// silence describes an instance that has not answered a call and been quiet for these times.
+func silence(waited, quiet time.Duration) string {
+	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(time.Second), quiet.Round(time.Second))
+}
+
+func requests(n int) string {
+	if n == 1 {
+		return "1 request"
+	}
+	return fmt.Sprintf("%d requests", n)
+}
