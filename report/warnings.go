@@ -22,8 +22,8 @@ type Warning struct {
 	Text string `json:"text"`
 }
 
-// ReadWarnings reads a file of warnings, one per line, and skips a damaged last line. A
-// missing file has none.
+// ReadWarnings reads a file of warnings, one per line, and skips a last line that is cut
+// off. A missing file has none.
 func ReadWarnings(path string) ([]Warning, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,17 +33,15 @@ func ReadWarnings(path string) ([]Warning, error) {
 		return nil, fmt.Errorf("read warnings: %w", err)
 	}
 	var all []Warning
-	var fault error
 	n := 0
 	for line := range bytes.Lines(data) {
-		if fault != nil {
-			return nil, fault
-		}
 		n++
 		var w Warning
 		if err := json.Unmarshal(line, &w); err != nil {
-			fault = fmt.Errorf("read warnings %s:%d: %w", path, n, err)
-			continue // tolerated on the last line
+			if line[len(line)-1] != '\n' {
+				break
+			}
+			return nil, fmt.Errorf("read warnings %s:%d: %w", path, n, err)
 		}
 		all = append(all, w)
 	}

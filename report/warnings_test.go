@@ -33,7 +33,7 @@ func TestWarningsRefuse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, WarningsFile)
-	require.NoError(t, os.WriteFile(path, []byte("{\"step\":1}\nnonsense\n{}\n"), 0o644))
+	require.NoError(t, os.WriteFile(path, []byte("{\"step\":1}\nnonsense\n"), 0o644))
 	_, err := ReadWarnings(path)
 	require.ErrorContains(t, err, path+":2:")
 	_, err = ReadWarnings(dir)
