@@ -36,11 +36,6 @@ func (c *checks) oneOf(key, value string, allowed ...string) {
 	c.expect(slices.Contains(allowed, value), key, "is %q, expected one of %s", value, quoted(allowed))
 }
 
-// within expects a number from low to high; high itself is allowed if closed.
-func (c *checks) within(key string, value, low, high float64, closed bool, expected string) {
-	c.expect(value >= low && (value < high || closed && value == high), key, "is %v, expected %s", value, expected)
-}
-
 // section adds the faults of a section's own Validate, each of which begins with a key.
 func (c *checks) section(name string, err error) {
 	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
