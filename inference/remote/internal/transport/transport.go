@@ -241,6 +241,9 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.Prepare != nil {
 		k.Prepare(req)
 	}
+	// Every call may be repeated, so net/http repeats one that meets a connection as the
+	// server closes it. The empty value marks the request and is not sent.
+	req.Header["Idempotency-Key"] = nil
 	if k.Long {
 		defer c.watch(ctx, cancel)()
 	} else {
