@@ -40,7 +40,7 @@ func removedKeys() []removed {
 		{"train.eps", 1e-8, "was removed: it is always 1e-8"},
 		{"sft.prompt_key", "", "was removed: use data.prompt_key"},
 		{"sft.weights", []any{}, "was removed: write the mixture to one file"},
-		{"inference.hedge_after", 0.0, "was removed: requests to an instance that shows no work go to others"},
+		{"inference.hedge_after", 0.0, "was removed: unresponsive instances are bypassed automatically"},
 		{"log.trace", true, "was removed: every run writes trace.json"},
 	}
 	for _, size := range []string{"hidden_size", "layers", "heads", "kv_heads", "head_dim", "ffn", "vocab_size"} {

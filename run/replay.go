@@ -47,12 +47,12 @@ func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts O
 	if j.folder, err = folder.Open(of.Model); err != nil {
 		return err
 	}
-	if line := report.CutOff(of.Rollouts); line != "" {
-		j.warn("%s", line)
-	}
 	groups, err := trainer.ReadGroups(of.Rollouts, j.folder.Shape)
 	if err != nil {
 		return usage.Wrap(err)
+	}
+	if line := report.CutOff(of.Rollouts); line != "" {
+		j.warn("%s", line)
 	}
 	if n := resolved.Train.Minibatches; n > len(groups) {
 		return usage.Errorf("train.minibatches is %d, expected %d at most, the number of groups in %s", n, len(groups), of.Rollouts)

@@ -1,6 +1,5 @@
-// Package canary computes what a verification of inference servers compares their
-// log-probabilities with: those of a fixed prompt under the weights being
-// published, and perturbed weights with theirs.
+// Package canary provides reference log-probabilities for verifying inference servers:
+// of a fixed prompt under the weights being published, and under perturbed weights.
 package canary
 
 import (

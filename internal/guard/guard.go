@@ -41,7 +41,8 @@ type Refusal struct {
 //     server listens on. An attacker's page can make its own name resolve to the server's
 //     address, which makes it the server's own page in a browser's eyes.
 //   - If the server has a token, the request has it, or is public.
-//   - The body of a POST is JSON. A browser sends other types to foreign servers unasked.
+//   - A POST with a body has the type of JSON. A browser sends other types to foreign servers
+//     without asking them first (a CORS preflight).
 func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
 	hosts := []string{string(ctx.Request.Header.Host()), string(ctx.Host())} // they differ if the request's target is a URL
 	if no := checkPage(&ctx.Request.Header, hosts); no != nil {

@@ -42,8 +42,8 @@ type leash struct {
 	mark      string // in the environment of the program and its descendants
 }
 
-// supervised is the program of a supervisor, which reads it from its lifeline: what kills
-// programs by their command line spares the supervisor.
+// supervised is what a supervisor runs. It arrives through the lifeline, not in argv, so that
+// pkill -f on the program does not match the supervisor.
 type supervised struct {
 	Path string
 	Argv []string
@@ -91,7 +91,7 @@ func supervise(leash *os.File) int {
 		return exitUnsupervised // the trainer is dead
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // only for ps
-	signal.Notify(make(chan os.Signal, 1))                         // ignores all, unlike signal.Ignore not in the program too
+	signal.Notify(make(chan os.Signal, 1))                         // discards signals; the program would inherit signal.Ignore
 	pid, err := p.start()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start program:", err)

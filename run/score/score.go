@@ -203,6 +203,7 @@ func (o *Options) file(ctx context.Context, path string, yield func(response)) e
 		in, name = file, path
 	}
 	var fault error // of the last line
+	good := 0
 	for line := range jsonlines.Read(ctx, in, maxLine) {
 		if fault != nil {
 			return fault
@@ -215,11 +216,12 @@ func (o *Options) file(ctx context.Context, path string, yield func(response)) e
 			}
 			continue
 		}
+		good++
 		for _, r := range all {
 			yield(r)
 		}
 	}
-	if fault != nil {
+	if fault != nil && good > 0 {
 		if cut := report.CutOff(path); cut != "" {
 			o.Warn("%s", cut)
 			return nil

@@ -19,7 +19,7 @@ const (
 )
 
 // pace holds how long answers took under the current weights and those before. Requests are
-// compared with those whose limits of tokens have as many bits.
+// classed by the bit length of their limit of tokens.
 type pace struct {
 	longest, before [bits.UintSize + 1]time.Duration
 }
@@ -36,8 +36,9 @@ func (p *pace) turn() {
 	}
 }
 
-// late returns the time after which a call with this limit of tokens is late. Without such
-// an answer, late is that of the nearest smaller limit, in proportion, or larger one.
+// late returns the time after which a call with this limit of tokens is late. Without an
+// answer of its class, late scales up the time of the nearest smaller class, or takes that
+// of the nearest larger one.
 func (p *pace) late(maxTokens int) time.Duration {
 	class := bits.Len(uint(maxTokens))
 	for c := class; c >= 0; c-- {

@@ -88,7 +88,7 @@ func (h *supervisor) noteRests(now time.Time) {
 	}
 	if first != nil && h.serving > 1 && now.Sub(h.noted) >= noteEvery {
 		h.noted = now
-		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name, first.rests.Sub(now))
+		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name, first.rests.Sub(now).Round(time.Second))
 	}
 }
 
