@@ -248,6 +248,8 @@ func TestRefusals(t *testing.T) {
 		got["error"].(map[string]any)["message"])
 	_, got = post(t, s, "/v1/completions", text(`"colour": {"red": 1}`))
 	require.Equal(t, `colour {"red": 1} is not supported, expected no such field`, got["error"].(map[string]any)["message"])
+	_, got = post(t, s, "/v1/completions", `{"prompt":"a","\u001b[31m":1}`)
+	require.Equal(t, `\x1b[31m 1 is not supported, expected no such field`, got["error"].(map[string]any)["message"])
 	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`))
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/internal/plain"
 )
 
 // Error is a fault of a request.
@@ -138,7 +140,7 @@ func refuse(name string, raw json.RawMessage) error {
 	case slices.Contains(Harmless(), name) || isOneOf(raw, values):
 		return nil
 	case values == nil:
-		return invalid(name, "%s %.100s is not supported, expected no such field", name, line(raw))
+		return invalid(name, "%.100s %.100s is not supported, expected no such field", plain.Text(name), line(raw))
 	}
 	return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
 }
