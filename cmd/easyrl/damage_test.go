@@ -56,7 +56,7 @@ func TestDamagedRunFiles(t *testing.T) {
 				require.Equal(t, want, weightsHash(t, run, 3))
 				if !strings.HasPrefix(name, "rollouts") {
 					_, _, errs := command(t, "report", run)
-					require.NotContains(t, errs, "warning", fmt.Sprintf("%s is written anew", name))
+					require.NotContains(t, errs, "warning", fmt.Sprintf("the resumed run replaces %s", name))
 				}
 			})
 		}

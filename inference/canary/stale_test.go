@@ -93,7 +93,7 @@ func testStaleTensors(t *testing.T, w *model.Weights, bf16 bool) {
 	}
 }
 
-// A server is verified anew when it has restarted or failed, otherwise only once.
+// A server is verified with perturbed weights once, and again after a restart or a failure.
 func TestVerifiedAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	w := decoder(t, "llama", 1, 32, true)

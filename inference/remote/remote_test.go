@@ -306,7 +306,7 @@ func TestCanary(t *testing.T) {
 		require.ErrorContains(t, publish(3), "nearer to those of version 2")
 		f.set(func() { f.old = false })
 		require.NoError(t, publish(3))
-		require.Equal(t, 4, freed, "a server that failed is verified anew")
+		require.Equal(t, 4, freed, "a server that failed is verified with perturbed weights again")
 		f.set(func() { f.old = true })
 		require.NoError(t, publish(4), "the values did not change")
 		require.ErrorContains(t, publish(5), "nearer to those of version")
