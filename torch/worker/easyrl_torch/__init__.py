@@ -1,0 +1,1 @@
+"""A rank of easyrl's PyTorch training backend."""
