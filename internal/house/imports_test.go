@@ -28,7 +28,7 @@ func floors() [][]string {
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
-		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply"},
+		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},

@@ -1,0 +1,90 @@
+package schedule
+
+import "slices"
+
+// queue is the plan of replicas that work independently. A micro-batch goes to the replica
+// with the fewest tokens in flight.
+type queue struct {
+	byID   map[int64]*item
+	items  []*item // of the step, in order
+	unsent []*item
+	due    []*item // derived, with their Backward unsent, in order
+	passed int
+
+	// of each replica
+	inFlight []int // micro-batches
+	load     []int // tokens in flight
+	total    []int // tokens in this step
+}
+
+func (q *queue) Add(id int64, tokens int) {
+	it := &item{id: id, tokens: tokens, replica: -1}
+	q.byID[id] = it
+	q.items = append(q.items, it)
+	q.unsent = append(q.unsent, it)
+}
+
+func (q *queue) Room() bool { return len(q.unsent) == 0 }
+
+func (q *queue) Derived(id int64) {
+	it := q.byID[id]
+	it.derived = true
+	if !slices.Contains(q.unsent, it) {
+		q.due = append(q.due, it)
+	}
+}
+
+func (q *queue) Passed(replica int, id int64) {
+	q.passed++
+	q.inFlight[replica]--
+	q.load[replica] -= q.byID[id].tokens
+}
+
+func (q *queue) Due(Outlook) []Message {
+	var out []Message
+	for _, it := range q.due {
+		out = append(out, Message{it.replica, Backward, it.id})
+	}
+	q.due = q.due[:0]
+	q.unsent = slices.DeleteFunc(q.unsent, func(it *item) bool {
+		if it.replica < 0 {
+			it.replica = q.choose()
+		}
+		r := it.replica
+		if r < 0 || q.inFlight[r] == Depth {
+			return false
+		}
+		q.inFlight[r]++
+		q.load[r] += it.tokens
+		q.total[r] += it.tokens
+		out = append(out, Message{r, Forward, it.id})
+		if it.derived {
+			out = append(out, Message{r, Backward, it.id})
+		}
+		return true
+	})
+	return out
+}
+
+// choose returns the replica with the fewest tokens in flight, and of several the one with
+// the fewest in the step. It returns -1 if all have enough.
+func (q *queue) choose() int {
+	best := -1
+	for r, n := range q.inFlight {
+		switch {
+		case n == Depth:
+		case best < 0, q.load[r] < q.load[best], q.load[r] == q.load[best] && q.total[r] < q.total[best]:
+			best = r
+		}
+	}
+	return best
+}
+
+func (q *queue) Idle() bool { return q.passed == len(q.items) }
+
+func (q *queue) Restart() {
+	q.unsent, q.due, q.passed = slices.Clone(q.items), nil, 0
+	clear(q.inFlight)
+	clear(q.load)
+	clear(q.total)
+}

@@ -1,0 +1,74 @@
+// Package schedule decides which replica of a model computes which micro-batch of an
+// optimizer step: a state machine without goroutines, locks, clocks or I/O.
+//
+// A micro-batch takes two messages. The first orders its log-probabilities, the second its
+// gradients, once the loss's derivative is known. Two micro-batches are in flight on a
+// replica, so that it computes one while the objective of the other is evaluated.
+package schedule
+
+// Depth is the number of micro-batches in flight on a replica.
+const Depth = 2
+
+// Kind is what a message orders.
+type Kind int
+
+// The two messages of a micro-batch.
+const (
+	Forward Kind = iota
+	Backward
+)
+
+// Message is an order to a replica.
+type Message struct {
+	Replica int
+	Kind    Kind
+	ID      int64 // of the micro-batch; below 0 if it is empty
+}
+
+// Outlook is what follows the micro-batches added so far.
+type Outlook int
+
+// What follows.
+const (
+	More  Outlook = iota // others, at once
+	Later                // others, after a while
+	None                 // nothing in this step
+)
+
+// Plan is the work of one optimizer step. Its messages are sent in order. Answers to the
+// messages of one replica come in order, too.
+type Plan interface {
+	// Add adds a micro-batch. Its ID is above 0 and new.
+	Add(id int64, tokens int)
+	// Room reports whether another micro-batch should be added, instead of waiting for replicas
+	// to finish.
+	Room() bool
+	// Derived notes that the loss's derivative is known.
+	Derived(id int64)
+	// Passed notes that a replica has answered a Backward.
+	Passed(replica int, id int64)
+	// Due returns the messages to send now.
+	Due(next Outlook) []Message
+	// Idle reports whether all micro-batches have been passed.
+	Idle() bool
+	// Restart begins the step again with new replicas. Each micro-batch goes to the same place
+	// as before, in the same order; its derivative stays known.
+	Restart()
+}
+
+// New returns the plan of a step. In lockstep all replicas receive the same sequence of
+// messages; otherwise each one receives work as it finishes its own.
+func New(replicas int, lockstep bool) Plan {
+	if lockstep {
+		return &rounds{replicas: replicas, byID: map[int64]*item{}, passed: make([]int, replicas)}
+	}
+	return &queue{byID: map[int64]*item{}, inFlight: make([]int, replicas), load: make([]int, replicas), total: make([]int, replicas)}
+}
+
+// item is a micro-batch.
+type item struct {
+	id      int64
+	tokens  int
+	replica int // -1 before it is sent for the first time; unused in rounds
+	derived bool
+}

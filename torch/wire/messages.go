@@ -1,0 +1,191 @@
+package wire
+
+// Message is the header of a frame. Its fields are those of its kind.
+type Message interface{ Kind() string }
+
+// Modes in which replicas work.
+const (
+	Auto     = "auto"     // free if weights and gradients fit, otherwise lockstep
+	Free     = "free"     // each replica holds all weights and gradients
+	Lockstep = "lockstep" // replicas hold shards and receive one sequence of messages
+)
+
+// What a Write writes.
+const (
+	Weights = "weights" // model.safetensors
+	State   = "state"   // weights in float32, and the optimizer's moments
+	Adapter = "adapter" // the adapter's folder
+)
+
+// Hello introduces a rank.
+type Hello struct {
+	Token      string            `json:"token"`
+	Rank       int               `json:"rank"`
+	World      int               `json:"world"`
+	Host       string            `json:"host"`
+	PID        int               `json:"pid"`
+	Device     string            `json:"device"` // such as "cpu" or "cuda:0"
+	DeviceName string            `json:"device_name"`
+	Memory     int64             `json:"memory"` // bytes of the device
+	Versions   map[string]string `json:"versions"`
+}
+
+// Welcome tells a rank what to load. All ranks have said hello.
+type Welcome struct {
+	Model       string    `json:"model"`     // folder of the weights
+	State       string    `json:"state"`     // folder of weights and moments; empty for none
+	Updates     int       `json:"updates"`   // made before State was written
+	Reference   string    `json:"reference"` // folder of the reference's weights; empty for none
+	DP          int       `json:"dp"`
+	TP          int       `json:"tp"`
+	DType       string    `json:"dtype"`
+	Mode        string    `json:"mode"`
+	Recompute   bool      `json:"recompute"`
+	Temperature float64   `json:"temperature"`
+	Optimizer   Optimizer `json:"optimizer"`
+	LoRA        LoRA      `json:"lora"`
+}
+
+// Optimizer sets AdamW's constants.
+type Optimizer struct {
+	Beta1       float64 `json:"beta1"`
+	Beta2       float64 `json:"beta2"`
+	Eps         float64 `json:"eps"`
+	WeightDecay float64 `json:"weight_decay"`
+}
+
+// LoRA sets the shape of an adapter. Rank 0 trains all weights.
+type LoRA struct {
+	Rank  int     `json:"rank"`
+	Alpha float64 `json:"alpha"`
+}
+
+// Refused answers a Hello that the trainer does not accept.
+type Refused struct {
+	Error string `json:"error"`
+}
+
+// Ready says that a rank has loaded its models.
+type Ready struct {
+	Parameters   int64  `json:"parameters"`
+	Trained      int64  `json:"trained"` // values
+	Vocabulary   int    `json:"vocabulary"`
+	MaxPositions int    `json:"max_positions"`
+	Packed       bool   `json:"packed"`    // shared prompts are computed once
+	Attention    string `json:"attention"` // the implementation
+	Reason       string `json:"reason"`    // why not packed; empty if packed
+	Mode         string `json:"mode"`      // Free or Lockstep
+	DType        string `json:"dtype"`
+	Memory       Memory `json:"memory"`
+	FLOPs        FLOPs  `json:"flops"`
+}
+
+// Memory is what a rank holds on its device, in bytes.
+type Memory struct {
+	Weights     int64 `json:"weights"`
+	Gradients   int64 `json:"gradients"`
+	Optimizer   int64 `json:"optimizer"`
+	Activations int64 `json:"activations"`
+}
+
+// FLOPs counts the floating-point operations of a forward and backward pass.
+type FLOPs struct {
+	Row    float64 `json:"row"`
+	Target float64 `json:"target"`
+	Key    float64 `json:"key"` // for each pair of a query row and a key that it attends to, in all layers
+}
+
+// Forward orders the log-probabilities of a micro-batch, whose layout is in its arrays.
+// Without arrays the micro-batch is empty.
+type Forward struct {
+	ID int64 `json:"id"`
+}
+
+// Backward orders the gradients of a micro-batch. Array "gradient" holds the loss's
+// derivative by each log-probability.
+type Backward struct {
+	ID int64 `json:"id"`
+}
+
+// Discard orders a rank to forget all micro-batches without Backward, and all gradients.
+type Discard struct{}
+
+// Score orders the log-probabilities of a layout without gradients.
+type Score struct {
+	ID          int64   `json:"id"`
+	Model       string  `json:"model"` // folder; empty for the current policy
+	Temperature float64 `json:"temperature"`
+}
+
+// Step orders an optimizer update.
+type Step struct {
+	Update int     `json:"update"` // from 1
+	Scale  float64 `json:"scale"`
+	LR     float64 `json:"lr"`
+	Clip   float64 `json:"clip"` // 0 for none
+}
+
+// Write orders files in a folder that exists.
+type Write struct {
+	What   string `json:"what"` // Weights, State or Adapter
+	Folder string `json:"folder"`
+}
+
+// Beat shows that its sender lives.
+type Beat struct{}
+
+// End ends a rank.
+type End struct{}
+
+// Logprobs answers Forward and Score. Arrays "policy", "entropy" and "reference" have one
+// value a target.
+type Logprobs struct {
+	ID      int64   `json:"id"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Passed answers Backward.
+type Passed struct {
+	ID      int64   `json:"id"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Stepped answers Step.
+type Stepped struct {
+	Update        int      `json:"update"`
+	Norm          *float64 `json:"norm"`   // of the scaled gradients before clipping; null if it is not finite
+	Finite        bool     `json:"finite"` // the gradients were
+	WeightsFinite bool     `json:"weights_finite"`
+	Memory        Memory   `json:"memory"`
+	Seconds       float64  `json:"seconds"`
+}
+
+// Written answers Write.
+type Written struct {
+	Seconds float64 `json:"seconds"`
+}
+
+// Failed says in one line why a rank exits.
+type Failed struct {
+	Error string `json:"error"`
+}
+
+// The kinds of messages.
+
+func (Hello) Kind() string    { return "hello" }
+func (Welcome) Kind() string  { return "welcome" }
+func (Refused) Kind() string  { return "refused" }
+func (Ready) Kind() string    { return "ready" }
+func (Forward) Kind() string  { return "forward" }
+func (Backward) Kind() string { return "backward" }
+func (Discard) Kind() string  { return "discard" }
+func (Score) Kind() string    { return "score" }
+func (Step) Kind() string     { return "step" }
+func (Write) Kind() string    { return "write" }
+func (Beat) Kind() string     { return "beat" }
+func (End) Kind() string      { return "end" }
+func (Logprobs) Kind() string { return "logprobs" }
+func (Passed) Kind() string   { return "passed" }
+func (Stepped) Kind() string  { return "stepped" }
+func (Written) Kind() string  { return "written" }
+func (Failed) Kind() string   { return "failed" }
