@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,8 +10,8 @@ import (
 	"strconv"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
-	"github.com/easyrl/easyrl/optim"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -65,7 +66,7 @@ func growWork(kind string, n, threads int) (func() error, error) {
 	}
 	long := *c
 	long.MaxPositions = max(c.MaxPositions, n)
-	m, opt, err := models(dev, &long, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	m, err := models(dev, &long, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -87,23 +88,25 @@ func growWork(kind string, n, threads int) (func() error, error) {
 		}
 		l.AddLeaf(root, tokens(rng, 64, c.VocabSize))
 	}
-	return stepOn(m, opt, &l, dev.Sync), nil
+	return stepOn(m, &l, dev.Sync), nil
 }
 
 // stepOn returns a training step on every target of a layout.
-func stepOn(m *trimodel.Models, opt *optim.AdamW, l *attention.Layout, sync func() error) func() error {
+func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() error {
 	seed := make([]float32, len(l.Targets))
 	for i := range seed {
 		seed[i] = -1
 	}
+	number := 0
 	return func() error {
+		number++
 		if _, err := m.Forward(l); err != nil {
 			return err
 		}
 		if err := m.Backward(seed); err != nil {
 			return err
 		}
-		_, err := m.Step(opt, 1/float64(len(seed)), 1e-6, 1)
+		_, err := m.Step(context.Background(), backend.Update{Number: number, Scale: 1 / float64(len(seed)), LR: 1e-6, Clip: 1})
 		return errors.Join(err, sync())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sourcegraph/conc/pool"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
@@ -102,18 +103,14 @@ func tokens(rng *rand.Rand, n, vocab int) []int32 {
 	return ids
 }
 
-func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Models, *optim.AdamW, error) {
+func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Models, error) {
 	w, err := model.NewWeights(dev, c, npu.Weights)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	w.Init(1)
-	m, err := trimodel.New(dev, w, cfg)
-	if err != nil {
-		return nil, nil, err
-	}
-	opt, err := optim.NewAdamW(optim.Default())
-	return m, opt, err
+	cfg.Optim = optim.Default()
+	return trimodel.New(dev, w, cfg)
 }
 
 // trainWork prepares a training step on every token of independent sequences.
@@ -126,7 +123,7 @@ func trainWork(name string, threads int) (func() error, error) {
 	if name == "25M" {
 		batch, length = 8, 512
 	}
-	m, opt, err := models(dev, c, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	m, err := models(dev, c, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +133,7 @@ func trainWork(name string, threads int) (func() error, error) {
 		ids := tokens(rng, length, c.VocabSize)
 		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
 	}
-	return stepOn(m, opt, &l, dev.Sync), nil
+	return stepOn(m, &l, dev.Sync), nil
 }
 
 // groupWork prepares a GRPO step on one group, with policy, old policy and reference.
@@ -145,7 +142,7 @@ func groupWork(name string, threads int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, opt, err := models(dev, c, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 1})
+	m, err := models(dev, c, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +166,7 @@ func groupWork(name string, threads int) (func() error, error) {
 	version := int64(0)
 	return func() error {
 		version++
-		if _, err := m.Publish(version); err != nil {
+		if _, err := m.Publish(context.Background(), version); err != nil {
 			return err
 		}
 		lp, err := m.Forward(&l)
@@ -183,7 +180,7 @@ func groupWork(name string, threads int) (func() error, error) {
 		if err := m.Backward(got.Grad); err != nil {
 			return err
 		}
-		_, err = m.Step(opt, 1/float64(got.Tokens), 1e-6, 1)
+		_, err = m.Step(context.Background(), backend.Update{Number: int(version), Scale: 1 / float64(got.Tokens), LR: 1e-6, Clip: 1})
 		return errors.Join(err, dev.Sync())
 	}, nil
 }

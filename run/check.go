@@ -72,13 +72,13 @@ func (c *checking) run(ctx context.Context, static bool) error {
 		return err
 	}
 	if c.task.name == sftTask {
-		return c.tryWeights()
+		return c.tryWeights(ctx)
 	}
 	c.found.Reward = &findings.Reward{Tried: c.reward.External()}
 	if _, err := c.listen(); err != nil {
 		return err
 	}
-	if err := c.tryWeights(); err != nil {
+	if err := c.tryWeights(ctx); err != nil {
 		return err
 	}
 	return c.probe(ctx)
@@ -148,9 +148,9 @@ func (c *checking) probe(ctx context.Context) error {
 }
 
 // tryWeights reads the weights that the run starts from. Random ones cannot be wrong.
-func (c *checking) tryWeights() error {
+func (c *checking) tryWeights(ctx context.Context) error {
 	if c.from != "" {
-		return c.open()
+		return c.open(ctx)
 	}
 	if c.folder.Dir == "" {
 		return nil

@@ -236,8 +236,8 @@ func (p *preparation) openDevice() (err error) {
 func (p *preparation) modelsConfig() trimodel.Config {
 	cfg := p.cfg
 	if p.task.name == sftTask {
-		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute}
+		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config}
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0,
-		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute}
+		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config}
 }

@@ -158,7 +158,7 @@ func (j *replay) scheduleSteps(step int) (int, error) {
 
 // load loads the model and, if it is a checkpoint of reinforcement learning, its state.
 // Moments of another kind of run estimate other gradients, so they are not continued.
-func (j *replay) load() error {
+func (j *replay) load(ctx context.Context) error {
 	from := ""
 	if _, err := os.Stat(filepath.Join(j.of.Model, "trainer")); err == nil {
 		state, err := trainer.ReadState(j.of.Model)
@@ -174,10 +174,11 @@ func (j *replay) load() error {
 	if err := j.openDevice(); err != nil {
 		return err
 	}
-	start, err := j.job.load(from, j.modelsConfig())
-	if err == nil && j.of.Reference != "" {
-		start, err = j.loadReference()
+	reference, err := j.reference()
+	if err != nil {
+		return err
 	}
+	_, start, err := j.job.load(ctx, from, reference)
 	if err != nil {
 		return err
 	}
@@ -186,7 +187,7 @@ func (j *replay) load() error {
 		j.state.Reference = start
 	case began != start && j.of.Reference != "":
 		return usage.Errorf("-reference %s is not the model that the run of %s started from: its weights differ", j.of.Reference, from)
-	case began != start && j.models.Reference != nil:
+	case began != start && j.cfg.Loss.Beta > 0:
 		return usage.Errorf("replay: loss.beta is %v but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from",
 			j.cfg.Loss.Beta, from)
 	}
@@ -194,28 +195,25 @@ func (j *replay) load() error {
 	return nil
 }
 
-// loadReference loads the weights of -reference and returns their checksum.
-func (j *replay) loadReference() (sum string, err error) {
+// reference opens the folder of -reference. It returns nil without one.
+func (j *replay) reference() (*folder.Folder, error) {
+	if j.of.Reference == "" {
+		return nil, nil //nolint:nilnil // see above
+	}
 	f, err := folder.Open(j.of.Reference)
 	if err != nil {
-		return "", usage.Prefix("-reference", err)
+		return nil, usage.Prefix("-reference", err)
 	}
 	if folder.Fingerprint(f.Shape) != folder.Fingerprint(j.folder.Shape) {
-		return "", usage.Errorf("-reference: config.json in %s describes another model than %s", j.of.Reference, j.of.Model)
+		return nil, usage.Errorf("-reference: config.json in %s describes another model than %s", j.of.Reference, j.of.Model)
 	}
-	w, err := f.Weights(j.dev)
-	if err != nil {
-		return "", usage.Prefix("-reference", err)
-	}
-	j.models.Reference.Free()
-	j.models.Reference = w
-	return w.Checksum(), nil
+	return f, nil
 }
 
 // takeStep takes the step in the run's folder and returns the path of its checkpoint.
 func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped string, err error) {
 	cfg := j.cfg
-	if err := j.load(); err != nil {
+	if err := j.load(ctx); err != nil {
 		return "", err
 	}
 	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {

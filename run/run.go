@@ -9,17 +9,16 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
-	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // UsageError reports a fault in a configuration or in the files that it names. Nothing
@@ -61,7 +60,7 @@ type Options struct {
 // folder, and progress output.
 type job struct {
 	*preparation
-	models  *trimodel.Models
+	models  backend.Models
 	state   trainer.State
 	metrics *report.Metrics
 	control *control.Server // nil without control.listen
@@ -121,43 +120,6 @@ func (j *job) firstLine() int {
 		return j.state.Step
 	}
 	return j.state.Step + 1
-}
-
-// load loads the policy onto the device and, if from is not empty, a checkpoint's state.
-// start is the checksum of the policy's starting weights.
-func (j *job) load(from string, cfg trimodel.Config) (start string, err error) {
-	policy, err := loadWeights(j.cfg, j.folder, j.dev)
-	if err != nil {
-		return "", err
-	}
-	if j.models, err = trimodel.New(j.dev, policy, cfg); err != nil {
-		return "", err
-	}
-	start = policy.Checksum()
-	if from != "" {
-		if j.state, err = trainer.Resume(from, j.models); err != nil {
-			return "", usage.Wrap(err)
-		}
-		if step := j.state.Step; cfg.OldPolicy == loss.PreviousStep && step > 0 && j.models.Sampled() == policy {
-			j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", cfg.OldPolicy, from, step, step+1)
-		}
-	}
-	return start, nil
-}
-
-// open loads the models of a prepared run and the state of the checkpoint that it resumes.
-func (j *job) open() error {
-	start, err := j.load(j.from, j.modelsConfig())
-	if err != nil {
-		return err
-	}
-	if began := j.state.Reference; began != "" && began != start {
-		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
-	}
-	id := &j.identity
-	j.state.Reference, j.state.Seed = start, id.Seed
-	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
-	return nil
 }
 
 // finish records how the run ended after a step, writes its report and returns err,

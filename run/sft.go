@@ -22,7 +22,7 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 		err = j.try(ctx)
 	}
 	if err == nil {
-		err = j.open()
+		err = j.open(ctx)
 	}
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (t *training) open(ctx context.Context) error {
 	if t.control, err = t.listen(); err != nil {
 		return err
 	}
-	if err := t.job.open(); err != nil {
+	if err := t.job.open(ctx); err != nil {
 		return err
 	}
 	t.openTrace()

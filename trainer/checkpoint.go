@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,18 +9,13 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/report/trace"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Names inside a checkpoint's trainer folder.
-const (
-	stateFile     = "state.json"
-	optimizerFile = "optimizer.safetensors"
-	sampledFile   = "sampled.safetensors"
-)
+// stateFile is the path of the state inside a checkpoint.
+const stateFile = "trainer/state.json"
 
 // CheckpointRoot returns the folder of the checkpoints of the run in dir.
 func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints") }
@@ -28,8 +24,7 @@ func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints"
 type checkpoints struct {
 	root     string
 	keep     int // 0 keeps all
-	models   *trimodel.Models
-	sampled  bool              // the state includes the old policy's weights
+	models   backend.Models
 	files    map[string][]byte // such as config.json and the tokenizer
 	disk     trace.Track
 	warn     func(format string, args ...any)
@@ -48,15 +43,13 @@ type written struct {
 // capture copies everything that a checkpoint holds to host memory and returns a function
 // that writes it, which may run beside training. It returns the error of the previous
 // write.
-func (c *checkpoints) capture(state State) (write func() written, err error) {
+func (c *checkpoints) capture(ctx context.Context, state State) (write func() written, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err
 	}
-	weights := hostCopy("", c.models.Policy)
-	moments := append(hostCopy("first.", c.models.First), hostCopy("second.", c.models.Second)...)
-	var sampled []checkpoint.Source
-	if c.sampled {
-		sampled = hostCopy("", c.models.Sampled())
+	models, err := c.models.Capture(ctx)
+	if err != nil {
+		return nil, err
 	}
 	line, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
@@ -65,7 +58,7 @@ func (c *checkpoints) capture(state State) (write func() written, err error) {
 	return func() written {
 		defer c.disk.Begin(state.Step, "write checkpoint").End()
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
-			return writeFolder(dir, c.files, weights, moments, sampled, line)
+			return writeFolder(dir, c.files, line, models)
 		})
 		var link error
 		if err == nil {
@@ -108,12 +101,12 @@ func (c *checkpoints) failed() error {
 
 // now writes a checkpoint and waits for it. It writes none if the checkpoint in flight or
 // last written is of the same step and no evaluation is pending.
-func (c *checkpoints) now(state State) error {
+func (c *checkpoints) now(ctx context.Context, state State) error {
 	if c.wait() == nil && c.saved == state.Step && state.Step > 0 && state.Pending == nil {
 		return nil
 	}
 	// An earlier write may have failed; this one replaces it.
-	write, err := c.capture(state)
+	write, err := c.capture(ctx, state)
 	if err != nil {
 		return err
 	}
@@ -122,44 +115,26 @@ func (c *checkpoints) now(state State) error {
 	return c.failed()
 }
 
-func writeFolder(dir string, files map[string][]byte, weights, moments, sampled []checkpoint.Source, state []byte) error {
+func writeFolder(dir string, files map[string][]byte, state []byte, models func(dir string) error) error {
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return err
 		}
 	}
-	own := filepath.Join(dir, "trainer")
-	if err := os.MkdirAll(own, 0o755); err != nil {
+	path := filepath.Join(dir, stateFile)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(own, stateFile), state, 0o644); err != nil {
+	if err := os.WriteFile(path, state, 0o644); err != nil {
 		return err
 	}
-	if err := checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), weights, map[string]string{"format": "pt"}); err != nil {
-		return err
-	}
-	if err := checkpoint.WriteFile(filepath.Join(own, optimizerFile), moments, nil); err != nil || sampled == nil {
-		return err
-	}
-	return checkpoint.WriteFile(filepath.Join(own, sampledFile), sampled, nil)
-}
-
-// hostCopy copies all values to host memory and returns them under prefixed names.
-func hostCopy(prefix string, w *model.Weights) []checkpoint.Source {
-	out := w.Sources()
-	for i := range out {
-		vals := make([]float32, checkpoint.Tensor{Shape: out[i].Shape}.Len())
-		out[i].Write(vals)
-		out[i].Name = prefix + out[i].Name
-		out[i].Write = func(dst []float32) { copy(dst, vals) }
-	}
-	return out
+	return models(dir)
 }
 
 // ReadState reads the state of a checkpoint without loading its weights.
 func ReadState(dir string) (State, error) {
 	var s State
-	b, err := os.ReadFile(filepath.Join(dir, "trainer", stateFile))
+	b, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
@@ -175,37 +150,13 @@ func ReadState(dir string) (State, error) {
 
 // Resume loads into m a checkpoint that Verify has accepted. m already has the run's
 // reference and starting weights.
-func Resume(dir string, m *trimodel.Models) (State, error) {
+func Resume(ctx context.Context, dir string, m backend.Models) (State, error) {
 	s, err := ReadState(dir)
 	if err != nil {
 		return s, err
 	}
-	own := filepath.Join(dir, "trainer")
-	if err := loadWeights(dir, "model.safetensors", "", m.Policy); err != nil {
-		return s, err
-	}
-	if err := loadWeights(own, optimizerFile, "first.", m.First); err != nil {
-		return s, err
-	}
-	if err := loadWeights(own, optimizerFile, "second.", m.Second); err != nil {
-		return s, err
-	}
-	if _, err := os.Stat(filepath.Join(own, sampledFile)); err == nil {
-		err = m.SetSampled(int64(s.Step), func(w *model.Weights) error { return loadWeights(own, sampledFile, "", w) })
-		return s, err
+	if err := m.Restore(ctx, dir, s.Step, s.Updates); err != nil {
+		return s, fmt.Errorf("resume: %w", err)
 	}
 	return s, nil
-}
-
-func loadWeights(dir, name, prefix string, w *model.Weights) error {
-	path := filepath.Join(dir, name)
-	f, err := checkpoint.OpenFile(path)
-	if err != nil {
-		return fmt.Errorf("resume: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // only read
-	if err := w.LoadFrom(prefix, f); err != nil {
-		return fmt.Errorf("resume from %s: %w", path, err)
-	}
-	return nil
 }

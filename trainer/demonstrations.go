@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/report"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // Demonstration is a prompt and the response to imitate, as token ids.
@@ -45,10 +45,7 @@ func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, err
 	if len(d.Held) == 0 {
 		cfg.EvalEvery = 0
 	}
-	t, err := newTrainer(cfg, state, deps)
-	if err != nil {
-		return nil, err
-	}
+	t := newTrainer(cfg, state, deps)
 	t.source = &demonstrations{Demonstrations: d, t: t}
 	return t, nil
 }
@@ -65,6 +62,9 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 	err := pack(d.parts(n, func(i int) Demonstration { return d.Example(first + i) }), d.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
+	if err == nil {
+		err = d.t.Models.Flush(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch
 }
 
 // crossEntropy measures the responses' negative log-likelihood and returns its derivative.
-func (b *batch) crossEntropy(lp trimodel.Logprobs) ([]float32, error) {
+func (b *batch) crossEntropy(lp backend.Logprobs) ([]float32, error) {
 	grad := make([]float32, len(lp.Policy))
 	for i, v := range lp.Policy {
 		grad[i] = -1
@@ -121,8 +121,8 @@ func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (scor
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			lp, err := d.t.Models.Forward(&m.layout)
-			for _, v := range lp.Policy {
+			lp, err := d.t.Models.Score(ctx, &m.layout)
+			for _, v := range lp {
 				losses.Mean("eval/"+set.Name+"/loss", -float64(v), 1)
 			}
 			return err

@@ -44,9 +44,9 @@ func (s *script) breaks(tr *Trainer, step, after int) {
 func (s *script) resumed(tr *Trainer, step int) {
 	tr.Models = tinyModels(s.t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	tr.save.models = tr.Models
-	state, err := Resume(filepath.Join(CheckpointRoot(s.dir), checkpoint.StepName(step)), tr.Models)
+	state, err := Resume(s.t.Context(), filepath.Join(CheckpointRoot(s.dir), checkpoint.StepName(step)), tr.Models)
 	require.NoError(s.t, err)
-	tr.state, tr.first, tr.opt.Updates = state, state.Step, state.Updates
+	tr.state, tr.first = state, state.Step
 }
 
 // An error keeps the steps trained before it, whatever it does to the current one. The
@@ -78,7 +78,7 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 			again := s.trainer(5, nil)
 			s.resumed(again, 3)
 			require.NoError(t, again.Run(t.Context()))
-			require.Equal(t, want, again.Models.Policy.Checksum())
+			require.Equal(t, want, own(again.Models).Policy.Checksum())
 		})
 	}
 }

@@ -28,7 +28,7 @@ func (t *Trainer) evaluateFirst(ctx context.Context) error {
 		return nil
 	}
 	t.state.Pending = nil
-	return t.save.now(t.state)
+	return t.save.now(context.WithoutCancel(ctx), t.state)
 }
 
 // evaluate adds the current policy's scores to line. best means that no earlier evaluation

@@ -54,7 +54,7 @@ func TestNonFiniteWeightsAreNotSaved(t *testing.T) {
 	require.Equal(t, []string{"step-000002"}, s.steps(t))
 	require.NoError(t, checkpoint.Verify(filepath.Join(CheckpointRoot(s.dir), "step-000002")))
 	resumed := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	_, err = Resume(filepath.Join(CheckpointRoot(s.dir), "step-000002"), resumed)
+	_, err = Resume(t.Context(), filepath.Join(CheckpointRoot(s.dir), "step-000002"), resumed)
 	require.NoError(t, err)
 	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
 }
@@ -65,7 +65,7 @@ func spoil(tr *Trainer, first int64) {
 	publish := sampled(tr).Publish
 	sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 		if w.Version() >= first {
-			tr.Models.Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
+			own(tr.Models).Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
 		}
 		return publish(ctx, w)
 	}
@@ -118,15 +118,15 @@ func TestStopWritesMissingCheckpoint(t *testing.T) {
 		require.NoError(t, err)
 		return info
 	}
-	require.NoError(t, c.now(State{Step: 1}))
+	require.NoError(t, c.now(t.Context(), State{Step: 1}))
 	first := at("step-000001")
-	require.NoError(t, c.now(State{Step: 1}))
+	require.NoError(t, c.now(t.Context(), State{Step: 1}))
 	require.True(t, os.SameFile(first, at("step-000001")))
-	require.NoError(t, c.now(State{Step: 1, Pending: report.Values{"step": 1}}))
+	require.NoError(t, c.now(t.Context(), State{Step: 1, Pending: report.Values{"step": 1}}))
 	require.False(t, os.SameFile(first, at("step-000001")), "it keeps more than before")
 
 	c.start(func() written { return written{2, errors.New("full"), nil} })
-	require.NoError(t, c.now(State{Step: 2}))
+	require.NoError(t, c.now(t.Context(), State{Step: 2}))
 	at("step-000002")
 	c.start(func() written { return written{3, errors.New("full"), nil} })
 	require.EqualError(t, c.wait(), "full")
@@ -171,7 +171,7 @@ func TestInterruptedEvaluationIsRepeated(t *testing.T) {
 	again := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
 	again.Models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	again.save.models = again.Models
-	again.state, err = Resume(dir, again.Models)
+	again.state, err = Resume(t.Context(), dir, again.Models)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops existing metrics
 	again.Metrics, err = report.OpenMetrics(path, state.Step)
@@ -196,7 +196,7 @@ func TestReadStateRefusesInvalid(t *testing.T) {
 		`{"position":-3}`: "position -3",
 		`{"step":`:        "unexpected end of JSON input",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "trainer", stateFile), []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o644))
 		_, err := ReadState(dir)
 		require.ErrorContains(t, err, want)
 	}
@@ -308,7 +308,7 @@ func TestClaim(t *testing.T) {
 	c := checkpoints{root: CheckpointRoot(run), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
 		files: map[string][]byte{"config.json": []byte("{}")}}
 	for step := 1; step <= 2; step++ {
-		require.NoError(t, c.now(State{Step: step, Seed: 3, Task: "train"}))
+		require.NoError(t, c.now(t.Context(), State{Step: step, Seed: 3, Task: "train"}))
 	}
 	first, second := filepath.Join(c.root, "step-000001"), filepath.Join(c.root, "step-000002")
 	from, err = claim(run, true)
@@ -385,7 +385,7 @@ func TestRewardsThatOverflow(t *testing.T) {
 			}
 			require.ErrorContains(t, err, "step 2: "+row.want)
 			require.Equal(t, 1, tr.Step())
-			require.Equal(t, s.hashes[1], tr.Models.Policy.Checksum(), "the weights of step 1")
+			require.Equal(t, s.hashes[1], own(tr.Models).Policy.Checksum(), "the weights of step 1")
 		})
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer/verify"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // learn verifies groups, samples again those that the published weights did not sample, and
@@ -65,8 +65,9 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 			return err
 		}
 	}
-	return pack(r.parts(b, groups, rewards, advantages), r.t.cfg.MicroBatchTokens, func(m *micro) error {
-		return r.t.pass(ctx, s, b, m, func(lp trimodel.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
+	parts := slices.Collect(r.parts(b, groups, rewards, advantages))
+	return pack(slices.Values(parts), r.t.rows(parts), func(m *micro) error {
+		return r.t.pass(ctx, s, b, m, func(lp backend.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
 }
 
@@ -163,7 +164,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.
 }
 
 // derive evaluates the loss of a micro-batch, measures it and returns its derivative.
-func (r *rollouts) derive(s *step, b *batch, m *micro, lp trimodel.Logprobs) ([]float32, error) {
+func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]float32, error) {
 	if err := m.verify(&r.verifier, lp.Recomputed); err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/internal/reference"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
@@ -35,10 +36,14 @@ func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models
 	w, err := model.NewWeights(dev, tinyShape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
+	cfg.Optim = optim.Default()
 	m, err := trimodel.New(dev, w, cfg)
 	require.NoError(t, err)
 	return m
 }
+
+// own returns models of package tri_model as such.
+func own(m backend.Models) *trimodel.Models { return m.(*trimodel.Models) }
 
 // nudge moves all weights a little, like an optimizer step.
 func nudge(w *model.Weights, seed uint64) {
@@ -162,12 +167,12 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.1, 0.25
 				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.8})
 				nudge(m.Policy, 5)
-				_, err := m.Publish(1)
+				first, err := m.Publish(t.Context(), 1)
 				require.NoError(t, err)
 				nudge(m.Policy, 6)
-				_, err = m.Publish(2)
+				_, err = m.Publish(t.Context(), 2)
 				require.NoError(t, err)
-				previous := decoder(m.Previous())
+				previous := decoder(first.(*model.Snapshot).Weights())
 				r := tinySource(t, m, 40, cfg)
 				b := &batch{}
 				groups := tinyGroups(3, 4)
@@ -396,7 +401,7 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	t.Parallel()
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 1000, Rollouts{Loss: loss.Default()})
-	snapshot, err := m.Publish(1)
+	snapshot, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)
 	measured := []string{"actor/entropy", "actor/kl", "actor/clip_frac", "mismatch/logprob_abs_max", "mismatch/kl"}
@@ -407,7 +412,7 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 		r.now = sampling{stream: streamOf(groups...)}
 		b, err := r.accumulate(t.Context(), s, len(groups))
 		require.NoError(t, err)
-		require.NoError(t, r.t.update(s, b))
+		require.NoError(t, r.t.update(t.Context(), s, b))
 		v := report.Values{}
 		require.NoError(t, r.record(s, v))
 		s.metrics.into(v)

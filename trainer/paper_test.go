@@ -155,12 +155,12 @@ func TestOneUpdatePerStep(t *testing.T) {
 	s := newScript(t)
 	tr := s.trainer(2, nil)
 	require.NoError(t, tr.Run(t.Context()))
-	require.Equal(t, 2, tr.opt.Updates)
+	require.Equal(t, 2, tr.state.Updates)
 
 	s = newScript(t)
 	tr = s.trainer(2, func(c *Config) { c.MiniBatches = 2 })
 	require.NoError(t, tr.Run(t.Context()))
-	require.Equal(t, 4, tr.opt.Updates, "two minibatches, two steps")
+	require.Equal(t, 4, tr.state.Updates, "two minibatches, two steps")
 }
 
 func TestEvaluationAndBestCheckpoint(t *testing.T) {
@@ -192,7 +192,7 @@ func TestStopMidStep(t *testing.T) {
 	require.Equal(t, 1, tr.Step())
 	dir := filepath.Join(s.dir, "checkpoints", "step-000001")
 	resumed := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	state, err := Resume(dir, resumed)
+	state, err := Resume(t.Context(), dir, resumed)
 	require.NoError(t, err)
 	require.Equal(t, 4, state.Position)
 	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
@@ -211,5 +211,5 @@ func TestStopBetweenMinibatches(t *testing.T) {
 	tr := s.trainer(5, func(c *Config) { c.MiniBatches = 2 })
 	require.ErrorIs(t, tr.Run(ctx), ErrStopped)
 	require.Equal(t, 2, tr.Step())
-	require.Equal(t, 4, tr.opt.Updates)
+	require.Equal(t, 4, tr.state.Updates)
 }

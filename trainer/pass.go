@@ -6,9 +6,9 @@ import (
 	"iter"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // batch is what one update needs besides the gradients, which the models accumulate.
@@ -124,26 +124,32 @@ func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
 	return run(&m)
 }
 
-// pass runs a micro-batch through the models and accumulates its gradients. derive
-// returns the loss's derivative by the policy's log-probabilities.
-func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive func(lp trimodel.Logprobs) ([]float32, error)) error {
+// rows returns the maximum size of a micro-batch of these parts: train.micro_batch_tokens, or
+// less to occupy all lanes of the models.
+func (t *Trainer) rows(parts []part) int {
+	n := 0
+	for i := range parts {
+		n += parts[i].rows()
+	}
+	lanes := t.Models.Lanes()
+	return min(t.cfg.MicroBatchTokens, (n+lanes-1)/lanes)
+}
+
+// pass runs a micro-batch through the models, which accumulate its gradients. derive may be
+// called later.
+func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive backend.Derive) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	defer t.Track.Begin(s.number, "micro-batch").EndWith(trace.Note{Tokens: m.rows(), Flows: m.flows})
-	forward := t.Track.Begin(s.number, "forward")
-	lp, err := t.Models.Forward(&m.layout)
-	forward.End()
-	if err != nil {
-		return m.wrap(err)
-	}
-	grad, err := derive(lp)
-	if err != nil {
-		return m.wrap(err)
-	}
 	b.rows += m.rows()
 	b.metrics.Sum("tokens/computed", float64(m.rows()))
-	s.flops += t.Models.Policy.Config.TrainFLOPs(&m.layout)
-	defer t.Track.Begin(s.number, "backward").End()
-	return t.Models.Backward(grad)
+	s.flops += t.Models.FLOPs(&m.layout)
+	return t.Models.Pass(ctx, &m.layout, func(lp backend.Logprobs) ([]float32, error) {
+		gradient, err := derive(lp)
+		if err != nil {
+			return nil, m.wrap(err)
+		}
+		return gradient, nil
+	})
 }

@@ -85,15 +85,11 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTrainer(cfg, state, deps)
-	if err != nil {
-		return nil, err
-	}
+	t := newTrainer(cfg, state, deps)
 	if loss.WholeBatch(r.Loss.Advantage) {
 		t.Warn("loss.advantage = %q needs all groups of a step, so training starts only after sampling ends", r.Loss.Advantage)
 	}
 	t.state.Total, t.times = t.total, true
-	t.save.sampled = r.Loss.OldPolicy == loss.PreviousStep
 	source := &rollouts{Rollouts: r, t: t, objective: objective}
 	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
 		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
@@ -129,7 +125,7 @@ func (r *rollouts) publish(ctx context.Context) error {
 		return nil
 	}
 	defer t.Track.Begin(t.state.Step+1, "publish").End()
-	snapshot, err := t.Models.Publish(version)
+	snapshot, err := t.Models.Publish(ctx, version)
 	if err != nil {
 		return err
 	}
@@ -156,10 +152,13 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 	for left := n; left > 0; {
 		waiting := time.Now()
 		span := r.t.Track.Begin(s.number, "wait")
-		groups, open := r.take(ctx, s, left)
+		groups, open, err := r.take(ctx, s, left)
 		span.End()
 		s.clock.wait += time.Since(waiting)
-		if err := ctx.Err(); err != nil {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
 			return nil, err
 		}
 		if !open {
@@ -181,6 +180,12 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 	if err := r.learn(ctx, s, b, held); err != nil {
 		return nil, err
 	}
+	began := time.Now()
+	err := r.t.Models.Flush(ctx)
+	s.clock.train += time.Since(began)
+	if err != nil {
+		return nil, err
+	}
 	r.divide(b)
 	return b, nil
 }
@@ -196,17 +201,23 @@ func (r *rollouts) divide(b *batch) {
 }
 
 // take waits for a finished group and adds further ones that are ready, up to limit. open
-// is false if the stream ended instead.
-func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool) {
-	select {
-	case <-ctx.Done():
-		return nil, true
-	case g, ok := <-r.now.stream.Groups():
-		if !ok {
-			return nil, false
+// is false if the stream ended instead. Meanwhile the models continue.
+func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool, err error) {
+	for len(groups) == 0 {
+		select {
+		case <-ctx.Done():
+			return nil, true, nil
+		case <-r.t.Models.Ready():
+			if err := r.t.Models.Poll(ctx); err != nil {
+				return nil, true, err
+			}
+		case g, ok := <-r.now.stream.Groups():
+			if !ok {
+				return nil, false, nil
+			}
+			groups = append(groups, g)
+			r.taken(&g)
 		}
-		groups = append(groups, g)
-		r.taken(&g)
 	}
 	if s.clock.firstGroup == 0 {
 		s.clock.firstGroup = time.Since(r.now.began)
@@ -215,15 +226,15 @@ func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollo
 		select {
 		case g, ok := <-r.now.stream.Groups():
 			if !ok {
-				return groups, true // the next take reports the end
+				return groups, true, nil // the next take reports the end
 			}
 			groups = append(groups, g)
 			r.taken(&g)
 		default:
-			return groups, true
+			return groups, true, nil
 		}
 	}
-	return groups, true
+	return groups, true, nil
 }
 
 // taken records the end of a group's wait for the trainer.

@@ -43,7 +43,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 		from, _, _, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
 		first := 0
 		if err == nil {
-			state, err = Resume(from, models)
+			state, err = Resume(t.Context(), from, models)
 			require.NoError(t, err)
 			if first = state.Step + 1; state.Pending != nil || state.Step == 0 {
 				first = state.Step
@@ -171,7 +171,7 @@ func TestSFTFaults(t *testing.T) {
 		var tr *Trainer
 		tr = sft(t, 1e-3, func(i int) Demonstration {
 			if i == 4*3 { // the first of step 4
-				tr.Models.Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
+				own(tr.Models).Gradients.Params[0].Buffer.Float32s()[0] = float32(math.NaN())
 			}
 			return example(i)
 		})
@@ -201,9 +201,9 @@ func TestSFTFaults(t *testing.T) {
 		require.ErrorIs(t, tr.Run(ctx), ErrStopped)
 		require.Equal(t, 3, tr.Step())
 		resumed := tinyModels(t, 1, trimodel.Config{Temperature: 1})
-		state, err := Resume(filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"), resumed)
+		state, err := Resume(t.Context(), filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"), resumed)
 		require.NoError(t, err)
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
-		require.Equal(t, tr.Models.Policy.Checksum(), resumed.Policy.Checksum())
+		require.Equal(t, own(tr.Models).Policy.Checksum(), resumed.Policy.Checksum())
 	})
 }

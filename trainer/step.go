@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
@@ -41,7 +42,7 @@ func (t *Trainer) begin() *step {
 // update takes an optimizer step on the accumulated gradients. These are sums, which it
 // divides once. A gradient that is not finite changes nothing and is counted. Weights that
 // are not finite end the run before they are saved.
-func (t *Trainer) update(s *step, b *batch) error {
+func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
 	t.between = true
@@ -51,14 +52,14 @@ func (t *Trainer) update(s *step, b *batch) error {
 	}
 	s.lr = t.schedule.LR(t.state.Updates+1, t.total*t.cfg.MiniBatches)
 	var err error
-	s.norm, err = t.Models.Step(t.opt, b.scale, s.lr, t.cfg.Optim.ClipGrad)
+	s.norm, err = t.Models.Step(ctx, backend.Update{Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
 	s.clock.optimizer += time.Since(began)
-	t.state.Updates = t.opt.Updates
 	if err == nil {
+		t.state.Updates++
 		if b.rows > 0 { // a gradient was computed
 			t.nonFinite = 0
 		}
-		err = t.Models.Policy.CheckFinite()
+		err = t.Models.CheckFinite()
 		if errors.Is(err, model.ErrNotFinite) {
 			return fmt.Errorf("after an update at lr %v: %w", s.lr, err)
 		}
@@ -104,7 +105,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	var write func() written
 	if last || best || due {
 		var err error
-		if write, err = t.capture(line); err != nil {
+		if write, err = t.capture(ctx, line); err != nil {
 			return err
 		}
 	}
@@ -121,10 +122,10 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 
 // capture copies the contents of the step's checkpoint and returns a function that writes
 // it.
-func (t *Trainer) capture(line report.Values) (write func() written, err error) {
+func (t *Trainer) capture(ctx context.Context, line report.Values) (write func() written, err error) {
 	began := time.Now()
 	defer t.Track.Begin(t.state.Step, "checkpoint").End()
-	write, err = t.save.capture(t.state)
+	write, err = t.save.capture(ctx, t.state)
 	if t.times {
 		line["timing_s/checkpoint"] = time.Since(began).Seconds()
 	}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"runtime"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // Config configures the loop, for any source.
@@ -32,7 +32,7 @@ type Config struct {
 
 // Deps are the parts that every run needs. Their owners close them.
 type Deps struct {
-	Models *trimodel.Models
+	Models backend.Models
 	// Files are copied into each checkpoint, such as config.json and the tokenizer.
 	Files   map[string][]byte
 	Metrics *report.Metrics
@@ -68,7 +68,6 @@ type Trainer struct {
 	cfg Config
 	Deps
 	source    source
-	opt       *optim.AdamW
 	schedule  optim.Schedule
 	total     int // spanned by the schedule
 	state     State
@@ -105,16 +104,11 @@ var ErrStopped = errors.New("stopped")
 
 // newTrainer prepares a run without its source. state is zero for a new run and comes from
 // Resume for a resumed one.
-func newTrainer(cfg Config, state State, deps Deps) (*Trainer, error) {
-	opt, err := optim.NewAdamW(cfg.Optim)
-	if err != nil {
-		return nil, err
-	}
-	opt.Updates = state.Updates
-	deps.Models.Track = deps.Track
-	return &Trainer{cfg: cfg, Deps: deps, opt: opt, schedule: optim.NewSchedule(cfg.Optim), total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
+func newTrainer(cfg Config, state State, deps Deps) *Trainer {
+	deps.Models.SetTrack(deps.Track)
+	return &Trainer{cfg: cfg, Deps: deps, schedule: optim.NewSchedule(cfg.Optim), total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
 		state: state, first: state.Step,
-		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk, warn: deps.Warn}}, nil
+		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk, warn: deps.Warn}}
 }
 
 // Step returns the number of completed steps.
@@ -144,7 +138,7 @@ func (t *Trainer) Run(ctx context.Context) error {
 			n := share(t.cfg.PromptsPerStep, t.cfg.MiniBatches, mini)
 			b, err := t.source.accumulate(until, s, n) //       11-19
 			if err == nil {
-				err = t.update(s, b) //                         20-21
+				err = t.update(until, s, b) //                         20-21
 			}
 			if err != nil {
 				t.source.abandon()
@@ -173,7 +167,7 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 		return err
 	}
 	t.Models.Discard()
-	saveErr := t.save.now(t.state)
+	saveErr := t.save.now(context.WithoutCancel(ctx), t.state)
 	switch {
 	case stopped && saveErr != nil:
 		return saveErr

@@ -7,9 +7,12 @@
 package trimodel
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -23,24 +26,25 @@ type Config struct {
 	Reference   bool    // keep the starting weights, for a KL term
 	Temperature float32 // of the policy's softmax, as in sampling
 	Recompute   bool    // see model.Tape
+	Optim       optim.Config
 }
 
 // Models holds policy, old policy and reference, with the policy's gradients and optimizer
 // state. Only one goroutine may use it at a time. Others may read a published snapshot
 // until the second Publish after it.
 type Models struct {
+	backend.Serial
+
 	Policy    *model.Weights
 	Gradients *model.Weights
 	First     *model.Weights // AdamW's first moment
 	Second    *model.Weights // AdamW's second moment
 	Reference *model.Weights // nil without Config.Reference
 
-	// Track records the spans of its passes, within those of its caller. The zero Track
-	// records nothing.
-	Track trace.Track
-
+	track     trace.Track // records spans within those of the caller
 	cfg       Config
 	dev       npu.Device
+	opt       *optim.AdamW
 	tape      *model.Tape
 	published [2]*model.Weights
 	current   *model.Snapshot // of the last Publish
@@ -55,7 +59,11 @@ type Models struct {
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	m := &Models{Policy: policy, cfg: cfg, dev: dev, tape: model.NewTape(dev, policy.Config)}
 	m.tape.Recompute = cfg.Recompute
-	if err := m.allocate(); err != nil {
+	var err error
+	if m.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
+		err = m.allocate()
+	}
+	if err != nil {
 		m.Close()
 		return nil, err
 	}
@@ -83,7 +91,7 @@ func (m *Models) allocate() (err error) {
 
 // Publish freezes the policy as a version for the instances and makes it the old policy of
 // the step that they sample with it.
-func (m *Models) Publish(version int64) (*model.Snapshot, error) {
+func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, error) {
 	slot := 0
 	if m.current != nil && m.current.Weights() == m.published[0] {
 		slot = 1
@@ -126,47 +134,27 @@ func (m *Models) Sampled() *model.Weights {
 	return m.sampled.Weights()
 }
 
-// Previous returns the weights of the Publish before the last. The "previous-step" old
-// policy has these weights. After the first Publish they equal the last.
-func (m *Models) Previous() *model.Weights { return m.previous.Weights() }
+// MaxPositions returns the maximum length of a sequence.
+func (m *Models) MaxPositions() int { return m.Policy.Config.MaxPositions }
 
-// SetSampled restores the result of Sampled when a run is resumed. load fills the weights
-// of the given version.
-func (m *Models) SetSampled(version int64, load func(*model.Weights) error) error {
-	w, err := m.slot(0)
-	if err != nil {
-		return err
-	}
-	if err := load(w); err != nil {
-		return err
-	}
-	m.current = model.NewSnapshot(w, version)
-	m.sampled = m.current
-	return nil
-}
+// FLOPs returns the floating-point operations of the policy's forward and backward pass.
+func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Config.TrainFLOPs(l) }
+
+// SetTrack sets the row of the trace that records passes.
+func (m *Models) SetTrack(track trace.Track) { m.track = track }
 
 // Allocated returns the device memory held, in bytes, by purpose.
 func (m *Models) Allocated() [npu.NumPurposes]int64 { return m.dev.Allocated() }
-
-// Logprobs holds the three models' log-probabilities of a layout's targets, in the order of
-// the targets. Slices may share memory.
-type Logprobs struct {
-	Policy     []float32
-	Old        []float32
-	Reference  []float32 // nil without a reference
-	Recomputed []float32 // under the last published version, which sampled the rollouts; nil if no pass computed it
-	Entropy    []float32 // of the policy's distribution at each target
-}
 
 // Forward runs the models over a micro-batch. Backward may follow.
 //
 // Forward skips the old policy's pass if its weights equal the policy's, because the result
 // would be identical, bit for bit.
-func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
+func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 	n := len(l.Targets)
-	var out Logprobs
+	var out backend.Logprobs
 	run := func(w *model.Weights, name string, keep bool) ([]float32, error) {
-		defer m.Track.Begin(trace.NoStep, name).End()
+		defer m.track.Begin(trace.NoStep, name).End()
 		logp := make([]float32, n)
 		out.Entropy = make([]float32, n) // the policy's, because it runs last
 		return logp, m.tape.Forward(w, l, m.cfg.Temperature, keep, logp, out.Entropy)
@@ -199,14 +187,23 @@ func (m *Models) Forward(l *attention.Layout) (Logprobs, error) {
 
 // Recompute returns the log-probabilities of a layout's targets under the last published
 // version, which sampled the rollouts.
-func (m *Models) Recompute(l *attention.Layout) ([]float32, error) {
-	defer m.Track.Begin(trace.NoStep, "recompute").End()
-	logp := make([]float32, len(l.Targets))
-	err := m.tape.Forward(m.current.Weights(), l, m.cfg.Temperature, false, logp, make([]float32, len(l.Targets)))
+func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, error) {
+	defer m.track.Begin(trace.NoStep, "recompute").End()
+	logp, err := score(m, m.current.Weights(), l)
 	if err != nil {
 		return nil, fmt.Errorf("recompute: %w", err)
 	}
 	return logp, nil
+}
+
+// Score returns the policy's log-probabilities of a layout's targets.
+func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error) {
+	return score(m, m.Policy, l)
+}
+
+func score(m *Models, w *model.Weights, l *attention.Layout) ([]float32, error) {
+	logp := make([]float32, len(l.Targets))
+	return logp, m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp)))
 }
 
 // old returns the weights of the old policy, or nil if they equal the policy's.
@@ -220,6 +217,22 @@ func (m *Models) old() *model.Weights {
 	return m.current.Weights()
 }
 
+// Pass runs a micro-batch forward and, with the gradient that derive returns, backward.
+func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Derive) error {
+	forward := m.track.Begin(trace.NoStep, "forward")
+	lp, err := m.Forward(l)
+	forward.End()
+	if err != nil {
+		return err
+	}
+	gradient, err := derive(lp)
+	if err != nil {
+		return err
+	}
+	defer m.track.Begin(trace.NoStep, "backward").End()
+	return m.Backward(gradient)
+}
+
 // Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
 // policy's log-probabilities of the last Forward.
 func (m *Models) Backward(dLogp []float32) error {
@@ -229,27 +242,32 @@ func (m *Models) Backward(dLogp []float32) error {
 // Discard clears the accumulated gradients.
 func (m *Models) Discard() { m.Gradients.Zero() }
 
-// Step updates the policy from the accumulated gradients times scale and clears them. It
-// clips them to a global norm of clip unless clip is 0. norm is that of the scaled
+// Step updates the policy from the accumulated gradients times u.Scale and clears them. It
+// clips them to a global norm of u.Clip unless that is 0. norm is that of the scaled
 // gradients before clipping. If a gradient is not finite, Step updates nothing but still
 // clears the gradients; the error wraps optim.ErrNonFinite.
-func (m *Models) Step(opt *optim.AdamW, scale, lr, clip float64) (norm float64, err error) {
-	reduce := m.Track.Begin(trace.NoStep, "reduce")
+func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err error) {
+	reduce := m.track.Begin(trace.NoStep, "reduce")
 	m.Gradients.Merge()
 	defer m.Gradients.Zero()
 	m.sampled = m.current
-	params := m.params()
+	params := params(m)
 	norm, err = optim.GradNorm(m.dev, params)
 	reduce.End()
 	if err != nil {
 		return norm, err
 	}
-	norm *= scale
+	norm *= u.Scale
 	m.fresh = false
-	return norm, opt.Step(m.dev, params, scale*optim.ClipScale(norm, clip), lr)
+	m.opt.Updates = u.Number - 1
+	return norm, m.opt.Step(m.dev, params, u.Scale*optim.ClipScale(norm, u.Clip), u.LR)
 }
 
-func (m *Models) params() []optim.Param {
+// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
+// finite.
+func (m *Models) CheckFinite() error { return m.Policy.CheckFinite() }
+
+func params(m *Models) []optim.Param {
 	out := make([]optim.Param, len(m.Policy.Params))
 	for i := range out {
 		p := &m.Policy.Params[i]

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -20,7 +21,7 @@ func shape() *model.Config {
 		MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, BOS: -1}
 }
 
-func open(t *testing.T, cfg Config) (*Models, *optim.AdamW) {
+func open(t *testing.T, cfg Config) *Models {
 	t.Helper()
 	dev, err := cpu.Open(2)
 	require.NoError(t, err)
@@ -28,13 +29,10 @@ func open(t *testing.T, cfg Config) (*Models, *optim.AdamW) {
 	w, err := model.NewWeights(dev, shape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(1)
+	cfg.Optim = optim.Default()
 	m, err := New(dev, w, cfg)
 	require.NoError(t, err)
-	oc := optim.Default()
-	oc.LR = 1e-2
-	opt, err := optim.NewAdamW(oc)
-	require.NoError(t, err)
-	return m, opt
+	return m
 }
 
 func layout() *attention.Layout {
@@ -55,8 +53,13 @@ func pass(t *testing.T, m *Models, w *model.Weights) []float32 {
 	return logp
 }
 
+// update returns the next update.
+func update(m *Models) backend.Update {
+	return backend.Update{Number: m.opt.Updates + 1, Scale: 1, LR: 1e-2, Clip: 1}
+}
+
 // step takes one optimizer step that makes the layout likelier.
-func step(t *testing.T, m *Models, opt *optim.AdamW) {
+func step(t *testing.T, m *Models) {
 	t.Helper()
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
@@ -65,39 +68,39 @@ func step(t *testing.T, m *Models, opt *optim.AdamW) {
 		grad[i] = -1
 	}
 	require.NoError(t, m.Backward(grad))
-	_, err = m.Step(opt, 1, 1e-2, 1)
+	_, err = m.Step(t.Context(), update(m))
 	require.NoError(t, err)
 }
 
 // The pass of an old policy that equals the policy is skipped, because it would give the
 // same bits.
 func TestSkippedPassIsIdentical(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 0.9})
+	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 0.9})
 	for range 3 {
-		snapshot, err := m.Publish(1)
+		snapshot, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
 		lp, err := m.Forward(layout())
 		require.NoError(t, err)
 		require.Same(t, &lp.Policy[0], &lp.Old[0], "one pass")
-		require.Equal(t, pass(t, m, snapshot.Weights()), lp.Policy)
+		require.Equal(t, pass(t, m, snapshot.(*model.Snapshot).Weights()), lp.Policy)
 		require.Equal(t, lp.Policy, lp.Recomputed)
-		step(t, m, opt)
+		step(t, m)
 	}
 }
 
 // After an optimizer step within a rollout step, the old policy is still the published one,
 // and the rollouts are compared with it.
 func TestOldPolicyIsPublishedPolicy(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	snapshot, err := m.Publish(1)
+	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	snapshot, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	before := pass(t, m, m.Policy)
-	step(t, m, opt)
+	step(t, m)
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
 	require.Equal(t, before, lp.Old)
 	require.Equal(t, before, lp.Recomputed)
-	require.Equal(t, before, pass(t, m, snapshot.Weights()))
+	require.Equal(t, before, pass(t, m, snapshot.(*model.Snapshot).Weights()))
 	require.Equal(t, pass(t, m, m.Policy), lp.Policy)
 	require.NotEqual(t, before, lp.Policy)
 }
@@ -105,34 +108,34 @@ func TestOldPolicyIsPublishedPolicy(t *testing.T) {
 // "the old policy network holds weights delayed by one training step relative
 // to the policy model" (section 4.1; Algorithm 1, lines 20 and 21).
 func TestPreviousStepIsOneStepBehind(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 	var history [][]float32
 	for version := int64(1); version <= 4; version++ {
 		history = append(history, pass(t, m, m.Policy))
-		_, err := m.Publish(version)
+		_, err := m.Publish(t.Context(), version)
 		require.NoError(t, err)
 		lp, err := m.Forward(layout())
 		require.NoError(t, err)
 		require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d", version)
 		require.Equal(t, history[len(history)-1], lp.Recomputed)
-		step(t, m, opt)
+		step(t, m)
 	}
 }
 
 // All mini-batches of a step have the old policy of the step before.
 func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+	m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 	var history [][]float32 // of the policies that sampled
 	for version := int64(1); version <= 3; version++ {
 		history = append(history, pass(t, m, m.Policy))
-		_, err := m.Publish(version)
+		_, err := m.Publish(t.Context(), version)
 		require.NoError(t, err)
 		for mini := range 3 {
 			lp, err := m.Forward(layout())
 			require.NoError(t, err)
 			require.Equal(t, history[max(0, len(history)-2)], lp.Old, "version %d, mini-batch %d", version, mini)
 			require.Equal(t, pass(t, m, m.Policy), lp.Policy)
-			step(t, m, opt)
+			step(t, m)
 		}
 	}
 }
@@ -143,26 +146,29 @@ func TestPreviousStepIsNotThePreviousMinibatch(t *testing.T) {
 func TestSampledSurvivesResume(t *testing.T) {
 	for _, published := range []bool{false, true} {
 		for _, skipped := range []bool{false, true} {
-			m, opt := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+			m := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
 			version := int64(1)
 			publish := func(m *Models) {
-				_, err := m.Publish(version)
+				_, err := m.Publish(t.Context(), version)
 				require.NoError(t, err)
 			}
 			publish(m)
-			step(t, m, opt)
+			step(t, m)
 			if skipped {
 				version++
 				publish(m)
-				skippedStep(t, m, opt)
+				skippedStep(t, m)
 			}
 			version++
 			if published {
 				publish(m)
 			}
-			resumed, _ := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
-			resumed.Policy.CopyFrom(m.Policy)
-			require.NoError(t, resumed.SetSampled(version-1, func(w *model.Weights) error { w.CopyFrom(m.Sampled()); return nil }))
+			resumed := open(t, Config{OldPolicy: loss.PreviousStep, Temperature: 1})
+			write, err := m.Capture(t.Context())
+			require.NoError(t, err)
+			dir := t.TempDir()
+			require.NoError(t, write(dir))
+			require.NoError(t, resumed.Restore(t.Context(), dir, int(version-1), m.opt.Updates))
 			publish(resumed)
 			if !published {
 				publish(m)
@@ -178,37 +184,37 @@ func TestSampledSurvivesResume(t *testing.T) {
 
 // skippedStep takes an optimizer step that changes nothing, because its gradient is not
 // finite.
-func skippedStep(t *testing.T, m *Models, opt *optim.AdamW) {
+func skippedStep(t *testing.T, m *Models) {
 	t.Helper()
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
 	grad := make([]float32, len(lp.Policy))
 	grad[1] = float32(math.Inf(1))
 	require.NoError(t, m.Backward(grad))
-	_, err = m.Step(opt, 1, 1e-2, 1)
+	_, err = m.Step(t.Context(), update(m))
 	require.ErrorIs(t, err, optim.ErrNonFinite)
 }
 
 // A snapshot does not change until the second Publish after it.
 func TestSnapshotsDoNotChange(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	first, err := m.Publish(1)
+	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	first, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	sum := first.Checksum()
-	step(t, m, opt)
-	second, err := m.Publish(2)
+	step(t, m)
+	second, err := m.Publish(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, sum, first.Weights().Checksum())
+	require.Equal(t, sum, first.(*model.Snapshot).Weights().Checksum())
 	require.NotEqual(t, sum, second.Checksum())
 }
 
 func TestReferenceIsStartingPolicy(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
+	m := open(t, Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
 	start := pass(t, m, m.Policy)
 	for range 2 {
-		_, err := m.Publish(1)
+		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
-		step(t, m, opt)
+		step(t, m)
 	}
 	lp, err := m.Forward(layout())
 	require.NoError(t, err)
@@ -218,14 +224,14 @@ func TestReferenceIsStartingPolicy(t *testing.T) {
 
 // A gradient that is not finite changes no weight and is cleared.
 func TestNonFiniteGradientChangesNothing(t *testing.T) {
-	m, opt := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	_, err := m.Publish(1)
+	m := open(t, Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	_, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	before := m.Policy.Checksum()
-	skippedStep(t, m, opt)
+	skippedStep(t, m)
 	require.Equal(t, before, m.Policy.Checksum())
-	require.Zero(t, opt.Updates)
-	step(t, m, opt)
+	require.Zero(t, m.opt.Updates)
+	step(t, m)
 	for i, p := range m.Policy.Params {
 		vals := make([]float32, p.Rows*max(p.Cols, 1))
 		m.Policy.Read(i, vals)
@@ -258,7 +264,7 @@ func TestFailedNewFreesEverything(t *testing.T) {
 		d := &little{dev, left}
 		w, err := model.NewWeights(d, shape(), npu.Weights)
 		require.NoError(t, err)
-		m, err := New(d, w, Config{Reference: true, Temperature: 1})
+		m, err := New(d, w, Config{Reference: true, Temperature: 1, Optim: optim.Default()})
 		if err == nil {
 			require.Equal(t, 5, left, "policy, gradients, two moments, reference")
 			m.Close()

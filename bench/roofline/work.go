@@ -1,10 +1,12 @@
 package roofline
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -39,7 +41,7 @@ func (b *measurement) all(w *model.Weights) error {
 		w.Free()
 		return err
 	}
-	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
+	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default()})
 	if err != nil {
 		return err
 	}
@@ -146,17 +148,14 @@ func (b *measurement) training(models *trimodel.Models) error {
 	if err != nil {
 		return err
 	}
-	opt, err := optim.NewAdamW(optim.Default())
-	if err != nil {
-		return err
-	}
 	n := len(l.Targets)
 	advantage, weight := make([]float32, n), make([]float32, n)
 	for i := range n {
 		advantage[i], weight[i] = float32(i%3)-1, 1
 	}
-	var logp trimodel.Logprobs
+	var logp backend.Logprobs
 	var result loss.Result
+	number := 0 // of the update
 	forward := func() (err error) {
 		logp, err = models.Forward(&l)
 		return err
@@ -175,7 +174,8 @@ func (b *measurement) training(models *trimodel.Models) error {
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
 		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {
-			_, err := models.Step(opt, 1/float64(n), 1e-6, 1)
+			number++
+			_, err := models.Step(context.Background(), backend.Update{Number: number, Scale: 1 / float64(n), LR: 1e-6, Clip: 1})
 			return synced(b.dev, err)
 		}})
 }

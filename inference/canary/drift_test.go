@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
@@ -42,10 +43,10 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1})
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default()})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
-	step := func(opt *optim.AdamW, lr float64, discourage bool) {
+	step := func(number int, lr float64, discourage bool) {
 		var l attention.Layout
 		var dLogp []float32
 		for range 8 {
@@ -61,21 +62,15 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 		_, err := m.Forward(&l)
 		require.NoError(t, err)
 		require.NoError(t, m.Backward(dLogp))
-		_, err = m.Step(opt, 1/float64(len(dLogp)), lr, 1)
+		_, err = m.Step(t.Context(), backend.Update{Number: number, Scale: 1 / float64(len(dLogp)), LR: lr, Clip: 1})
 		require.NoError(t, err)
 	}
-	opt := func() *optim.AdamW {
-		opt, err := optim.NewAdamW(optim.Default())
-		require.NoError(t, err)
-		return opt
+	for i := range 60 {
+		step(i+1, 2e-3, false)
 	}
-	first := opt()
-	for range 60 {
-		step(first, 2e-3, false)
-	}
-	then, out := opt(), []values{read(w)}
-	for range steps {
-		step(then, lr, true)
+	out := []values{read(w)}
+	for i := range steps {
+		step(i+1, lr, true)
 		out = append(out, read(w))
 	}
 	return out

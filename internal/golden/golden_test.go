@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -55,7 +56,10 @@ func TestTransformers(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, w.Load(dir))
 			before := values(w)
-			m, err := trimodel.New(dev, w, trimodel.Config{Temperature: 1})
+			cfg := optim.Default()
+			require.Equal(t, []float64{optim.Beta1, optim.Eps}, []float64{want.Beta1, want.Eps}, "AdamW's constants")
+			cfg.Beta2, cfg.WeightDecay = want.Beta2, want.WeightDecay
+			m, err := trimodel.New(dev, w, trimodel.Config{Temperature: 1, Optim: cfg})
 			require.NoError(t, err)
 			defer m.Close()
 
@@ -70,12 +74,7 @@ func TestTransformers(t *testing.T) {
 				grad[i] = -1
 			}
 			require.NoError(t, m.Backward(grad))
-			cfg := optim.Default()
-			require.Equal(t, []float64{optim.Beta1, optim.Eps}, []float64{want.Beta1, want.Eps}, "AdamW's constants")
-			cfg.Beta2, cfg.WeightDecay, cfg.ClipGrad = want.Beta2, want.WeightDecay, 0
-			opt, err := optim.NewAdamW(cfg)
-			require.NoError(t, err)
-			_, err = m.Step(opt, 1/float64(len(grad)), want.LR, 0)
+			_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1 / float64(len(grad)), LR: want.LR})
 			require.NoError(t, err)
 			requireStep(t, w, before, filepath.Join(dir, "stepped.safetensors"))
 		})

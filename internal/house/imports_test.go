@@ -32,6 +32,7 @@ func floors() [][]string {
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
+		{"backend"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
 		{"trainer/verify"},
 		{"trainer", "bench/roofline", "model/folder"},

@@ -12,16 +12,21 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
-	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
 // Doubt is the error of Rest and Pass for a group that the published weights did not sample.
 // Groups finds that group if it is called again.
 type Doubt struct{ error }
 
+// Models are what a Verifier needs of a backend.Models.
+type Models interface {
+	MaxPositions() int
+	Recompute(ctx context.Context, l *attention.Layout) ([]float32, error)
+}
+
 // Verifier verifies groups. Only one goroutine may use it.
 type Verifier struct {
-	Models  *trimodel.Models
+	Models  Models
 	Rows    int // maximum rows of a pass, unless a single response has more
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	Track   trace.Track
@@ -188,7 +193,7 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 
 // fits returns a mismatch for a group that the models cannot compute.
 func (v *Verifier) fits(g *rollout.Group) error {
-	most := v.Models.Policy.Config.MaxPositions
+	most := v.Models.MaxPositions()
 	for i := range g.Responses {
 		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > most {
 			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, i, n, most)}
@@ -223,7 +228,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		recomputed, err := v.Models.Recompute(&l)
+		recomputed, err := v.Models.Recompute(ctx, &l)
 		if err != nil {
 			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -31,13 +32,13 @@ func models(t *testing.T) *trimodel.Models {
 		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}, npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: loss.PreviousStep, Temperature: 0.8})
+	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep, Temperature: 0.8})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.Close()
 		require.NoError(t, dev.Close())
 	})
-	_, err = m.Publish(3)
+	_, err = m.Publish(t.Context(), 3)
 	require.NoError(t, err)
 	m.Policy.Init(4)
 	return m
@@ -79,7 +80,7 @@ func (w *world) group(index int) rollout.Group {
 		var l attention.Layout
 		l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 		var err error
-		r.Logprobs, err = w.Models.Recompute(&l)
+		r.Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
 		require.NoError(w.t, err)
 		g.Responses = append(g.Responses, r)
 	}

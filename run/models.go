@@ -1,0 +1,61 @@
+package run
+
+import (
+	"context"
+
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/trainer"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// load loads the policy and, if from is not empty, a checkpoint's state. reference is the
+// folder of the reference model, nil for the policy's. start and began are the checksums of the
+// policy's starting weights and of the reference's.
+func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (start, began string, err error) {
+	policy, err := loadWeights(j.cfg, j.folder, j.dev)
+	if err != nil {
+		return "", "", err
+	}
+	models, err := trimodel.New(j.dev, policy, j.modelsConfig())
+	if err != nil {
+		return "", "", err
+	}
+	j.models, start = models, policy.Checksum()
+	began = start
+	if reference != nil {
+		w, err := reference.Weights(j.dev)
+		if err != nil {
+			return "", "", usage.Prefix("-reference", err)
+		}
+		models.Reference.Free()
+		models.Reference = w
+		began = w.Checksum()
+	}
+	if from == "" {
+		return start, began, nil
+	}
+	if j.state, err = trainer.Resume(ctx, from, models); err != nil {
+		return "", "", usage.Wrap(err)
+	}
+	if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && models.Sampled() == policy {
+		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
+	}
+	return start, began, nil
+}
+
+// open loads the models of a prepared run and the state of the checkpoint that it resumes.
+func (j *job) open(ctx context.Context) error {
+	start, _, err := j.load(ctx, j.from, nil)
+	if err != nil {
+		return err
+	}
+	if began := j.state.Reference; began != "" && began != start {
+		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
+	}
+	id := &j.identity
+	j.state.Reference, j.state.Seed = start, id.Seed
+	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
+	return nil
+}
