@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from . import tensor_parallel
 from .layout import Layout
+from .lora import is_adapter
 from .mesh import Mesh
 from .policy import Policy
 
@@ -35,6 +36,7 @@ class Sharded:
         partial = tensor_parallel.split(policy.model, mesh.tensor) if mesh.tp > 1 else set()
         self.partial = {name for name, parameter in policy.named_parameters() if parameter in partial}
         self.mode = PLAIN if mesh.dp == 1 and dtype == torch.float32 else mode
+        self.adapted = any(is_adapter(name) for name, _ in policy.named_parameters())
         self._units: list[FSDPModule] = []
         if self.mode == PLAIN:
             policy.to(mesh.device)
@@ -124,10 +126,12 @@ class Sharded:
         return tensor and data
 
     def gradients(self) -> list[Tensor]:
-        """Returns this rank's parts of the reduced gradients, in the order of trained."""
+        """Returns this rank's parts of the reduced gradients, in the order of trained. Collective."""
         for _, parameter in self.trained():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            elif isinstance(parameter, DTensor) and parameter.grad.placements != parameter.placements:
+                parameter.grad = parameter.grad.redistribute(placements=parameter.placements)
         return [local(parameter.grad) for _, parameter in self.trained()]
 
     def clear(self) -> None:
@@ -152,7 +156,7 @@ def splits(tensor: Tensor, axis: str) -> bool:
     if not isinstance(tensor, DTensor):
         return False
     names = tensor.device_mesh.mesh_dim_names or ()
-    return any(name == axis and placement.is_shard() for name, placement in zip(names, tensor.placements))
+    return any(name == axis and not placement.is_replicate() for name, placement in zip(names, tensor.placements))
 
 
 def _one_token() -> Layout:

@@ -1,0 +1,127 @@
+"""Weights, moments and adapters as files. All functions are collective: every rank calls them,
+with its parameters as shards; the first rank writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from .lora import is_adapter
+from .names import Names
+from .optimizer import AdamW
+from .safetensors_stream import Folder, Writer
+from .shard import Sharded, local
+
+WEIGHTS = "model.safetensors"
+MOMENTS = "trainer/optimizer.safetensors"
+ADAPTER = "adapter_model.safetensors"
+
+
+def write_weights(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
+    """Writes the weights in the type that passes compute in; an adapter is merged into them."""
+    _write_model(policy, names, Path(folder) / WEIGHTS, policy.dtype)
+
+
+def write_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
+    """Writes the weights in float32, the optimizer's moments, and the adapter if there is one."""
+    _write_model(policy, names, Path(folder) / WEIGHTS, torch.float32)
+    if policy.adapted:
+        _make(policy, Path(folder) / "adapter")
+        write_adapter(policy, names, optimizer, str(Path(folder) / "adapter"))
+    _make(policy, Path(folder) / "trainer")
+    _write_moments(policy, names, optimizer, Path(folder) / MOMENTS)
+
+
+def write_adapter(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
+    """Writes a folder that PEFT loads. Raises ValueError without an adapter."""
+    raise NotImplementedError
+
+
+def load_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
+    """Loads weights and moments that any number of ranks wrote."""
+    load_weights(policy, names, folder)
+    like = dict(policy.policy.weights())
+    shards = {_plain(shard.name): shard for shard in optimizer.shards}
+    with Folder(folder, MOMENTS) as slices:
+        for kind in ("first", "second"):
+            chosen = {name.removeprefix(kind + "."): s for name, s in slices.items() if name.startswith(kind + ".")}
+            parts = names.in_memory(chosen, like, torch.float32)
+            for name, shard in shards.items():
+                getattr(shard, kind).copy_(parts[name])
+
+
+def load_weights(policy: Sharded, names: Names, folder: str) -> None:
+    """Replaces the weights by those of a folder."""
+    like = dict(policy.policy.weights())
+    with Folder(folder) as slices, torch.no_grad():
+        for name, part in names.in_memory(slices, like, torch.float32).items():
+            local(like[name]).copy_(part)
+
+
+@contextmanager
+def loaded(policy: Sharded, names: Names, folder: str) -> Iterator[None]:
+    """Has the policy compute with the weights of a folder inside the context, and puts its own back bit for bit."""
+    with policy.closed():
+        kept = [(p, local(p).detach().clone()) for _, p in policy.policy.weights()]
+        load_weights(policy, names, folder)
+    try:
+        yield
+    finally:
+        with policy.closed(), torch.no_grad():
+            for parameter, value in kept:
+                local(parameter).copy_(value)
+
+
+def _write_model(policy: Sharded, names: Names, path: Path, dtype: torch.dtype) -> None:
+    weights = dict(policy.policy.weights())
+    specs = [spec for group in names.groups for spec in names.specs(group)]
+    with _writer(policy, path, dtype, specs) as file:
+        for group in names.groups:
+            whole = {name: gather(weights[name].detach().to(dtype)) for name in group}
+            for name, tensor in names.on_disk(whole).items():
+                file.write(name, tensor)
+
+
+def _write_moments(policy: Sharded, names: Names, optimizer: AdamW, path: Path) -> None:
+    shards = {_plain(shard.name): shard for shard in optimizer.shards}
+    weights = dict(policy.policy.weights())
+    groups = [[name for name in group if name in shards] for group in names.groups]
+    specs = [(f"{kind}.{name}", shape) for group in groups for kind in ("first", "second") for name, shape in names.specs(group)]
+    with _writer(policy, path, torch.float32, specs) as file:
+        for group in groups:
+            for kind in ("first", "second"):
+                whole = {name: gather(_as(getattr(shards[name], kind), weights[name])) for name in group}
+                for name, tensor in names.on_disk(whole).items():
+                    file.write(f"{kind}.{name}", tensor)
+
+
+def _writer(policy: Sharded, path: Path, dtype: torch.dtype, specs) -> Writer:
+    return Writer(path if policy.mesh.rank == 0 else None, dtype, specs)
+
+
+def _make(policy: Sharded, folder: Path) -> None:
+    if policy.mesh.rank == 0:
+        folder.mkdir(exist_ok=True)
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """Returns the whole of a tensor that is split over ranks."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _as(part: Tensor, like: Tensor) -> Tensor:
+    """Returns part as a tensor split as `like`."""
+    if not isinstance(like, DTensor):
+        return part
+    return DTensor.from_local(
+        part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
+
+
+def _plain(name: str) -> str:
+    """Returns the name that Policy.weights has for a parameter of the policy."""
+    return name.removeprefix("model.")
