@@ -38,6 +38,7 @@ class Policy(nn.Module):
         self.attention = attention  # implementation for PACKED
         self.mode = PACKED
         self.reason = ""  # why mode is not PACKED
+        self.compute_dtype = model.dtype  # differs from the weights' under mixed precision
         self._stock = self._current = model.config._attn_implementation
         object.__setattr__(self, "_adapter", adapters.wrap(model, lora) if lora else None)
         if recompute:
