@@ -23,11 +23,13 @@ def split(model: PreTrainedModel, mesh: DeviceMesh) -> set[nn.Parameter]:
     plan, _, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=mesh.size()))
     _check(model, plan, mesh.size())
     partial = {name for name, style in plan.items() if style == _PARTIAL}
-    tied = model.get_output_embeddings() is not None and (
-        model.get_output_embeddings().weight is model.get_input_embeddings().weight)
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    if tied:
+        head.weight = nn.Parameter(embedding.weight.detach())  # the plan names both
     apply_tensor_parallelism(model, mesh, {name: style for name, style in plan.items() if name not in partial})
     if tied:
-        model.get_output_embeddings().weight = model.get_input_embeddings().weight
+        _tie(head, embedding)
     return {
         parameter
         for name, module in model.named_modules() if name in partial
@@ -42,3 +44,10 @@ def _check(model: PreTrainedModel, plan: dict[str, str], size: int) -> None:
         count = getattr(config, field, None)
         if split_heads and count is not None and count % size:
             raise ValueError(f"tp is {size}, expected a divisor of {field}, which is {count}")
+
+
+def _tie(head: nn.Module, embedding: nn.Module) -> None:
+    ways = [getattr(module.weight, "placements", None) for module in (head, embedding)]
+    if ways[0] != ways[1]:
+        raise ValueError(f"tensor parallelism splits the tied head by {ways[0]}, expected {ways[1]} as the embedding")
+    head.weight = embedding.weight

@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 import families
-from trainer import Trainer
+from trainer import Trainer, arrays
 
 GROUPS = [[(9, -1), (5, 0), (3, 0)], [(4, -1), (6, 0)], [(7, -1), (2, 0), (0, 0), (5, 1)], [(5, -1), (4, 0)], [(3, -1), (8, 0), (1, 0)]]
 STEPS = 5
@@ -80,3 +80,59 @@ def test_free(dp, tp, share, one, model, tmp_path):
         got = weights(trainer, tmp_path / "weights")
     np.testing.assert_allclose(norms, one[0], rtol=1e-5)
     same(got, one[1])
+
+
+def step_lockstep(trainer, step, share):
+    """One sequence for all replicas, two micro-batches in flight: F0 F1 B0 F2 B1 …; the others' are empty."""
+    places, count = trainer.settings["dp"], len(GROUPS)
+    rounds = max(share.count(place) for place in range(places)) + 1  # and one round that is empty everywhere
+    own = [[i for i in range(count) if share[i] == place] + [None] * rounds for place in range(places)]
+    values = {}
+
+    def forward(number):
+        for place in range(places):
+            i = own[place][number]
+            trainer.order("forward", arrays(None if i is None else layouts(step)[i]), trainer.replica(place), id=number)
+        for place in range(places):
+            values[place, number] = trainer.logprobs(place, number).get("policy")
+
+    def backward(number):
+        for place in range(places):
+            logprobs = values[place, number]
+            seed = None if logprobs is None else {"gradient": gradient(logprobs, step)}
+            trainer.order("backward", seed, trainer.replica(place), id=number)
+        for place in range(places):
+            assert trainer.answer(place * trainer.tp, "passed").fields["id"] == number
+
+    forward(0)
+    for number in range(1, rounds):
+        forward(number)
+        backward(number - 1)
+    backward(rounds - 1)
+    return trainer.step(step)["norm"]
+
+
+@pytest.mark.parametrize("dp, tp, share, recompute", [
+    (2, 1, [0, 0, 1, 0, 0], False), (2, 1, [0, 1, 0, 1, 0], True), (4, 1, [3, 3, 0, 1, 3], False), (2, 2, [1, 1, 0, 1, 1], True)])
+def test_lockstep(dp, tp, share, recompute, one, model, tmp_path):
+    with Trainer(tmp_path, model, dp=dp, tp=tp, mode="lockstep", recompute=recompute) as trainer:
+        assert {ready.fields["mode"] for ready in trainer.ready} == {"lockstep"}
+        norms = [step_lockstep(trainer, step, share) for step in range(1, STEPS + 1)]
+        got = weights(trainer, tmp_path / "weights")
+    np.testing.assert_allclose(norms, one[0], rtol=1e-5)
+    same(got, one[1])
+
+
+@pytest.mark.parametrize("family, dp, tp", [("qwen3_moe", 2, 1), ("qwen3_moe", 1, 2), ("qwen3_moe", 2, 2), ("gemma3", 2, 2), ("qwen2", 1, 2)])
+def test_families(family, dp, tp, tmp_path):
+    """Experts that are fused in memory, tied heads, biases."""
+    model = families.make(family, tmp_path / "model")
+    results = []
+    for name, shape in [("one", {}), ("spread", dict(dp=dp, tp=tp))]:
+        with Trainer(tmp_path, model, reference=str(model), **shape) as trainer:
+            norms = run(trainer, (1, 2), [i % shape.get("dp", 1) for i in range(5)])
+            results.append((norms, weights(trainer, tmp_path / name)))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+    same(results[0][1], results[1][1])
+    source = load_file(model / "model.safetensors")
+    assert {n: t.shape for n, t in source.items()} == {n: t.shape for n, t in results[1][1].items()}

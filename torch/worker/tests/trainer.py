@@ -14,8 +14,9 @@ import numpy as np
 from easyrl_torch import wire
 
 TOKEN = "secret"
+# A large eps keeps rounding errors of tiny gradients from growing to whole updates.
 SETTINGS = dict(state="", updates=0, reference="", dp=1, tp=1, dtype="float32", mode="free", recompute=False, temperature=1.0,
-                optimizer=dict(beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1), lora=dict(rank=0, alpha=1.0))
+                optimizer=dict(beta1=0.9, beta2=0.999, eps=1e-3, weight_decay=0.1), lora=dict(rank=0, alpha=1.0))
 
 # The server that forks ranks imports what they need once. It finds modules by PYTHONPATH alone.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
