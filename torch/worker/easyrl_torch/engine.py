@@ -14,11 +14,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import files, lora, measure
+from .adapter import Adapter
 from .layout import Layout
 from .mesh import Mesh
 from .optimizer import AdamW, Result, Settings, Shard
 from .policy import Policy
 from .shard import FREE, LOCKSTEP, PLAIN, Sharded, local
+
+_SEED = 20  # of new adapters, so that they are the same on all ranks
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,9 @@ class Engine:
     def __init__(self, job: Job, mesh: Mesh) -> None:
         """Loads everything. Raises ValueError and OSError for what cannot be loaded."""
         self.job, self.mesh, self.dtype = job, mesh, job.compute_dtype(mesh.device)
+        if job.lora is not None and mesh.tp > 1:
+            raise ValueError(f"tp is {mesh.tp}, expected 1 with LoRA")
+        torch.manual_seed(_SEED)
         policy = Policy.from_folder(
             job.model, torch.float32 if job.lora is None else self.dtype, recompute=job.recompute, lora=job.lora)
         self.names = files.Names(policy)
@@ -59,6 +65,8 @@ class Engine:
         mode = self._choose_mode()
         self.flops = measure.flops(policy)
         self.policy = Sharded(policy, mesh, mode, self.dtype)
+        if job.lora is not None:
+            self.policy.adapter = Adapter(policy, job.lora.alpha / job.lora.rank)
         self.mode = LOCKSTEP if self.policy.mode == LOCKSTEP else FREE
         self.reference = self._load_reference()
         self.optimizer = AdamW(job.optimizer, mesh, self._shards())
@@ -146,7 +154,8 @@ class Engine:
     def score(self, folder: str, layout: Layout, temperature: float) -> np.ndarray:
         """Returns log-probabilities [targets] under the weights of folder, or the policy's if "". Collective."""
         loaded = files.loaded(self.policy, self.names, folder) if folder else nullcontext()
-        with loaded, torch.no_grad():
+        plain = self.policy.policy.reference() if folder and self.policy.adapter is not None else nullcontext()
+        with loaded, plain, torch.no_grad():
             return self.policy.forward(layout, temperature)[0].float().cpu().numpy()
 
     def step(self, update: int, scale: float, lr: float, clip: float) -> Result:

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from transformers.distributed.sharding_utils import DtensorShardOperation
 
-from .lora import is_adapter
+from .adapter import FILE, peft_name
 from .names import Names
 from .optimizer import AdamW
 from .safetensors_stream import Folder, Writer
@@ -19,7 +21,6 @@ from .shard import Sharded, local
 
 WEIGHTS = "model.safetensors"
 MOMENTS = "trainer/optimizer.safetensors"
-ADAPTER = "adapter_model.safetensors"
 
 
 def write_weights(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
@@ -30,20 +31,32 @@ def write_weights(policy: Sharded, names: Names, optimizer: AdamW, folder: str) 
 def write_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
     """Writes the weights in float32, the optimizer's moments, and the adapter if there is one."""
     _write_model(policy, names, Path(folder) / WEIGHTS, torch.float32)
-    if policy.adapted:
-        _make(policy, Path(folder) / "adapter")
-        write_adapter(policy, names, optimizer, str(Path(folder) / "adapter"))
     _make(policy, Path(folder) / "trainer")
-    _write_moments(policy, names, optimizer, Path(folder) / MOMENTS)
+    if policy.adapter is None:
+        _write_moments(policy, names, optimizer, Path(folder) / MOMENTS)
+        return
+    _make(policy, Path(folder) / "adapter")
+    write_adapter(policy, names, optimizer, str(Path(folder) / "adapter"))
+    _write_adapter_moments(policy, optimizer, Path(folder) / MOMENTS)
 
 
 def write_adapter(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
     """Writes a folder that PEFT loads. Raises ValueError without an adapter."""
-    raise NotImplementedError
+    adapter = policy.adapter
+    if adapter is None:
+        raise ValueError("write adapter: the policy has none")
+    if policy.mesh.rank == 0:
+        adapter.write_config(Path(folder))
+    with _writer(policy, Path(folder) / FILE, torch.float32, adapter.specs) as file:
+        for name, parameter in adapter.tensors():
+            file.write(name, gather(parameter.detach()))
 
 
 def load_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> None:
-    """Loads weights and moments that any number of ranks wrote."""
+    """Loads weights and moments, or an adapter and its moments, that any number of ranks wrote."""
+    if policy.adapter is not None:
+        _load_adapter_state(policy, optimizer, Path(folder))
+        return
     load_weights(policy, names, folder)
     like = dict(policy.policy.weights())
     shards = {_plain(shard.name): shard for shard in optimizer.shards}
@@ -53,6 +66,28 @@ def load_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> 
             parts = names.in_memory(chosen, like, torch.float32)
             for name, shard in shards.items():
                 getattr(shard, kind).copy_(parts[name])
+
+
+def _load_adapter_state(policy: Sharded, optimizer: AdamW, folder: Path) -> None:
+    like = dict(policy.adapter.tensors())
+    shards = {peft_name(shard.name): shard for shard in optimizer.shards}
+    with Folder(folder / "adapter", FILE) as slices, torch.no_grad():
+        for name, parameter in like.items():
+            local(parameter).copy_(_part(slices, name, parameter))
+    with Folder(folder, MOMENTS) as slices:
+        for name, shard in shards.items():
+            shard.first.copy_(_part(slices, f"first.{name}", like[name]))
+            shard.second.copy_(_part(slices, f"second.{name}", like[name]))
+
+
+def _part(slices: Mapping[str, Any], name: str, like: Tensor) -> Tensor:
+    """Reads this rank's part of a tensor that is split as `like`."""
+    if name not in slices:
+        raise ValueError(f"tensor {name} is missing")
+    shape = tuple(slices[name].get_shape())
+    if shape != tuple(like.shape):
+        raise ValueError(f"tensor {name} has shape {list(shape)}, expected {list(like.shape)}")
+    return DtensorShardOperation(like).shard_tensor(slices[name]) if isinstance(like, DTensor) else slices[name][...]
 
 
 def load_weights(policy: Sharded, names: Names, folder: str) -> None:
@@ -82,9 +117,15 @@ def _write_model(policy: Sharded, names: Names, path: Path, dtype: torch.dtype) 
     specs = [spec for group in names.groups for spec in names.specs(group)]
     with _writer(policy, path, dtype, specs) as file:
         for group in names.groups:
-            whole = {name: gather(weights[name].detach().to(dtype)) for name in group}
+            whole = {name: _whole(policy, name, weights[name].detach(), dtype) for name in group}
             for name, tensor in names.on_disk(whole).items():
                 file.write(name, tensor)
+
+
+def _whole(policy: Sharded, name: str, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    if policy.adapter is None:
+        return gather(weight.to(dtype))
+    return policy.adapter.merged(name, gather(weight), gather)
 
 
 def _write_moments(policy: Sharded, names: Names, optimizer: AdamW, path: Path) -> None:
@@ -98,6 +139,16 @@ def _write_moments(policy: Sharded, names: Names, optimizer: AdamW, path: Path) 
                 whole = {name: gather(_as(getattr(shards[name], kind), weights[name])) for name in group}
                 for name, tensor in names.on_disk(whole).items():
                     file.write(f"{kind}.{name}", tensor)
+
+
+def _write_adapter_moments(policy: Sharded, optimizer: AdamW, path: Path) -> None:
+    like = dict(policy.adapter.tensors())
+    specs = [(f"{kind}.{name}", shape) for name, shape in policy.adapter.specs for kind in ("first", "second")]
+    shards = {peft_name(shard.name): shard for shard in optimizer.shards}
+    with _writer(policy, path, torch.float32, specs) as file:
+        for name, parameter in like.items():
+            for kind in ("first", "second"):
+                file.write(f"{kind}.{name}", gather(_as(getattr(shards[name], kind), parameter)))
 
 
 def _writer(policy: Sharded, path: Path, dtype: torch.dtype, specs) -> Writer:

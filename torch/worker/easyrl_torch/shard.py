@@ -19,8 +19,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from . import tensor_parallel
+from .adapter import Adapter
 from .layout import Layout
-from .lora import is_adapter
 from .mesh import Mesh
 from .policy import Policy
 
@@ -36,7 +36,7 @@ class Sharded:
         partial = tensor_parallel.split(policy.model, mesh.tensor) if mesh.tp > 1 else set()
         self.partial = {name for name, parameter in policy.named_parameters() if parameter in partial}
         self.mode = PLAIN if mesh.dp == 1 and dtype == torch.float32 else mode
-        self.adapted = any(is_adapter(name) for name, _ in policy.named_parameters())
+        self.adapter: Adapter | None = None  # set by the owner of a policy that has one
         self._units: list[FSDPModule] = []
         if self.mode == PLAIN:
             policy.to(mesh.device)
