@@ -33,7 +33,7 @@ func floors() [][]string {
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"backend"},
-		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend"},
+		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend", "torch", "torch/fake"},
 		{"trainer/verify"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
@@ -47,7 +47,7 @@ func floors() [][]string {
 
 // forTests lists the packages that only tests import, except for internal packages with a
 // floor. Examples have no floor, nor do benchmarks that cmd/easyrl does not offer.
-func forTests() []string { return []string{"internal", "npu/nputest"} }
+func forTests() []string { return []string{"internal", "npu/nputest", "torch/fake"} }
 
 func floorOf(pkg string) int {
 	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, pkg) })

@@ -145,14 +145,21 @@ type Frame struct {
 	data   []byte
 }
 
-// Read reads a frame whose arrays have at most this many bytes. An error wraps ErrFrame if
-// the bytes are not such a frame, io.EOF if r ends between two frames, and
-// io.ErrUnexpectedEOF if it ends within one.
-func Read(r io.Reader, most int) (Frame, error) {
+// Limit returns the number of bytes that the arrays of a frame may have. A reader calls it
+// when the frame begins to arrive.
+type Limit func() int
+
+// AtMost returns a limit that does not change.
+func AtMost(n int) Limit { return func() int { return n } }
+
+// Read reads a frame. An error wraps ErrFrame if the bytes are not a frame within the limit,
+// io.EOF if r ends between two frames, and io.ErrUnexpectedEOF if it ends within one.
+func Read(r io.Reader, limit Limit) (Frame, error) {
 	var start [prefix]byte
 	if _, err := io.ReadFull(r, start[:]); err != nil {
 		return Frame{}, err
 	}
+	most := min(limit(), MaxArrays)
 	version, header, data := binary.LittleEndian.Uint32(start[4:]), binary.LittleEndian.Uint32(start[8:]), binary.LittleEndian.Uint32(start[12:])
 	switch {
 	case string(start[:4]) != magic:
@@ -161,8 +168,8 @@ func Read(r io.Reader, most int) (Frame, error) {
 		return Frame{}, bad("version of the protocol is %d, expected %d", version, Version)
 	case header > MaxHeader:
 		return Frame{}, bad("header has %d bytes, expected at most %d", header, MaxHeader)
-	case int64(data) > int64(min(most, MaxArrays)):
-		return Frame{}, bad("arrays have %d bytes, expected at most %d", data, min(most, MaxArrays))
+	case int64(data) > int64(most):
+		return Frame{}, bad("arrays have %d bytes, expected at most %d", data, most)
 	}
 	var f Frame
 	var err error

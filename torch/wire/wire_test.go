@@ -27,7 +27,7 @@ func TestRoundTrip(t *testing.T) {
 	require.NoError(t, Send(&stream, Backward{ID: 7}, gradient))
 	require.NoError(t, Send(&stream, Beat{}, Body{}))
 
-	f, err := Read(&stream, MaxArrays)
+	f, err := Read(&stream, AtMost(MaxArrays))
 	require.NoError(t, err)
 	var forward Forward
 	require.NoError(t, f.Decode(&forward))
@@ -42,18 +42,18 @@ func TestRoundTrip(t *testing.T) {
 		require.Equal(t, attention.Target{Row: target.Row, Token: target.Token}, got.Targets[i])
 	}
 
-	f, err = Read(&stream, MaxArrays)
+	f, err = Read(&stream, AtMost(MaxArrays))
 	require.NoError(t, err)
 	require.ErrorContains(t, f.Decode(&forward), `kind is "backward", expected "forward"`)
 	require.Equal(t, []float32{0.5, -3, float32(math.Inf(1))}, f.Float32s("gradient"))
 	require.Nil(t, f.Float32s("other"))
 	require.Nil(t, f.Int32s("gradient"), "another type")
 
-	f, err = Read(&stream, 0)
+	f, err = Read(&stream, AtMost(0))
 	require.NoError(t, err)
 	require.Equal(t, "beat", f.Kind)
 	require.True(t, f.Empty())
-	_, err = Read(&stream, 0)
+	_, err = Read(&stream, AtMost(0))
 	require.ErrorIs(t, err, io.EOF)
 	require.NotErrorIs(t, err, io.ErrUnexpectedEOF)
 }
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		{"two fields", frame(`{"kind":"x","arrays":[["a","i32"]]}`, 0), "array has 2 fields, expected 3"},
 		{"many arrays", frame(`{"kind":"x","arrays":[["a","i32",0]`+strings.Repeat(`,["a","i32",0]`, maxNames)+`]}`, 0), `"x" has 65 arrays, expected at most 64`},
 	} {
-		_, err := Read(bytes.NewReader(test.bytes), 100)
+		_, err := Read(bytes.NewReader(test.bytes), AtMost(100))
 		require.ErrorIs(t, err, ErrFrame, test.name)
 		require.ErrorContains(t, err, test.want, test.name)
 	}
@@ -108,11 +108,11 @@ func TestCutOff(t *testing.T) {
 	t.Parallel()
 	whole := frame(`{"kind":"x","arrays":[["a","i32",2]]}`, 8)
 	for n := 1; n < len(whole); n++ {
-		_, err := Read(bytes.NewReader(whole[:n]), MaxArrays)
+		_, err := Read(bytes.NewReader(whole[:n]), AtMost(MaxArrays))
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%d bytes", n)
 	}
 	broken := errors.New("broken")
-	_, err := Read(io.MultiReader(bytes.NewReader(whole[:30]), failing{broken}), MaxArrays)
+	_, err := Read(io.MultiReader(bytes.NewReader(whole[:30]), failing{broken}), AtMost(MaxArrays))
 	require.ErrorIs(t, err, broken)
 }
 
@@ -162,7 +162,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
 		for {
-			got, err := Read(r, MaxArrays)
+			got, err := Read(r, AtMost(MaxArrays))
 			if err != nil {
 				return
 			}

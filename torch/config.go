@@ -1,0 +1,112 @@
+// Package torch trains on PyTorch ranks: it starts them or waits for them, hands them
+// micro-batches, and replaces them when one of them fails.
+//
+// A Session is the trainer's side. Ranks compute log-probabilities, gradients and optimizer
+// updates; the loss stays with the trainer. Since its last recovery point, a folder with
+// weights and moments, a session keeps every micro-batch with the loss's derivative, and
+// every update. After a failure it starts all ranks from the recovery point and repeats
+// them, so that a fault changes no result and each micro-batch counts once. Package
+// torch/schedule says which replica computes what; package torch/wire holds the protocol.
+package torch
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+const (
+	// maxRestarts bounds the restarts between two completed updates.
+	maxRestarts = 3
+	// recoveryEvery is the number of updates after which a session writes a recovery point if
+	// no checkpoint has made one.
+	recoveryEvery = 10
+)
+
+// Config configures a session.
+type Config struct {
+	Listen string // address at which ranks connect; empty chooses a port of this machine alone
+	// Token is what ranks say to be accepted. A session that starts its ranks makes a token for
+	// each start.
+	Token string
+	DP    int // replicas; 0 means 1
+	TP    int // ranks of a replica; 0 means 1
+
+	// Python is the interpreter that starts the ranks on this machine. If it is empty, others
+	// start them, for the first time and after a failure.
+	Python  string
+	Threads int // of a rank on CPUs; 0 divides those of the machine
+
+	Model     string // folder of the starting weights
+	State     string // checkpoint folder to continue from; empty for none
+	Updates   int    // made before State was written
+	Reference string // folder of the reference's weights; empty for none
+	Dir       string // folder shared with the ranks, for recovery points and their output
+
+	Mode        string // wire.Auto, wire.Free or wire.Lockstep; empty means Auto
+	DType       string // "auto", "float32" or "bfloat16"; empty means "auto"
+	Recompute   bool   // activations in the backward pass
+	Temperature float64
+	Optimizer   wire.Optimizer
+	LoRA        wire.LoRA
+
+	// Silence is the time without a message after which a rank counts as dead; 0 means 20 s.
+	Silence   time.Duration
+	Deadlines Deadlines
+
+	Say  func(format string, args ...any) // notes, such as how to start ranks; may be nil
+	Warn func(format string, args ...any) // faults that the session survives; may be nil
+	Rows func(rank int) trace.Track       // the trace's row of a rank; nil records nothing
+}
+
+// Deadlines bound the exchanges with ranks. 0 means the default.
+type Deadlines struct {
+	Join time.Duration // until all ranks are connected; 10 minutes
+	Load time.Duration // of models; 30 minutes
+	Pass time.Duration // of a micro-batch or an update; 10 minutes
+	File time.Duration // of writing weights or state; 30 minutes
+}
+
+// complete returns c with its defaults.
+func (c Config) complete() (Config, error) {
+	c.DP, c.TP = cmp.Or(c.DP, 1), cmp.Or(c.TP, 1)
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
+	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
+	c.Silence = cmp.Or(c.Silence, 20*time.Second)
+	d := &c.Deadlines
+	d.Join, d.Load = cmp.Or(d.Join, 10*time.Minute), cmp.Or(d.Load, 30*time.Minute)
+	d.Pass, d.File = cmp.Or(d.Pass, 10*time.Minute), cmp.Or(d.File, 30*time.Minute)
+	for _, to := range []*func(string, ...any){&c.Say, &c.Warn} {
+		if *to == nil {
+			*to = func(string, ...any) {}
+		}
+	}
+	if c.Rows == nil {
+		c.Rows = func(int) trace.Track { return trace.Track{} }
+	}
+	return c, c.validate()
+}
+
+func (c *Config) validate() error {
+	var faults []error
+	if err := c.mesh().Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if c.Token == "" && c.Python == "" {
+		faults = append(faults, errors.New("token is empty, expected the one that ranks send"))
+	}
+	if c.Model == "" || c.Dir == "" {
+		faults = append(faults, fmt.Errorf("model is %q and dir %q, expected folders", c.Model, c.Dir))
+	}
+	return errors.Join(faults...)
+}
+
+func (c *Config) mesh() parallel.Mesh { return parallel.Mesh{DP: c.DP, TP: c.TP, PP: 1} }
+
+// world returns the number of ranks.
+func (c *Config) world() int { return c.DP * c.TP }

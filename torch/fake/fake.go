@@ -1,0 +1,193 @@
+// Package fake plays PyTorch ranks for tests: it speaks their protocol over TCP and computes
+// with easyrl's own kernels on a CPU. Replicas add their gradients in the order of their
+// ranks, so that results repeat. It fails where it is told to.
+package fake
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// Fault is a way to fail.
+type Fault int
+
+// Ways to fail.
+const (
+	None  Fault = iota
+	Die         // close the connection
+	Hang        // send nothing more
+	Stall       // send beats, but no answers
+	Lie         // answer something else
+	Fail        // report an error
+)
+
+// Moment is when a rank is about to handle a message.
+type Moment struct {
+	Start int // of the ranks, from 1
+	Rank  int
+	Kind  string // of the message
+	ID    int64  // of the micro-batch; 0 if the message has none
+}
+
+// Ranks are the ranks of a session. Fields are set before Run.
+type Ranks struct {
+	Address string
+	Token   string
+	World   int
+	Mode    string                          // that "auto" becomes; empty means wire.Free
+	Fault   func(at Moment) Fault           // nil for none; called by all ranks at once
+	Lie     func(wire.Message) wire.Message // answers for Lie; nil changes IDs
+
+	mu  sync.Mutex
+	log [][]string // kinds that each rank of the last start received
+}
+
+// Run starts the ranks, again each time that all of them have ended, until ctx ends or a
+// session has ended them.
+func (f *Ranks) Run(ctx context.Context) {
+	for start := 1; ctx.Err() == nil; start++ {
+		var running conc.WaitGroup
+		group := newGroup()
+		ended := make([]bool, f.World)
+		f.mu.Lock()
+		f.log = make([][]string, f.World)
+		f.mu.Unlock()
+		for i := range f.World {
+			running.Go(func() { ended[i] = f.run(ctx, start, i, group) })
+		}
+		running.Wait()
+		if ended[0] {
+			return
+		}
+	}
+}
+
+// Received returns the kinds of the micro-batches' messages that each rank received since the
+// last start, in order.
+func (f *Ranks) Received() [][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.log
+}
+
+// run is a rank from its hello to its end. It reports whether the session ended it in order.
+func (f *Ranks) run(ctx context.Context, start, number int, g *group) (ended bool) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.Address)
+	if err != nil {
+		<-time.After(time.Millisecond)
+		return false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	r := &rank{ranks: f, start: start, number: number, group: g, conn: conn, frames: make(chan wire.Frame, 1000), cancel: cancel}
+	var running conc.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { r.read(ctx) })
+	running.Go(func() { r.beat(ctx) })
+	err = r.work(ctx)
+	r.close()
+	if errors.Is(err, errEnd) {
+		return true
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errDied) {
+		_ = r.send(wire.Failed{Error: err.Error()}, wire.Body{})
+	}
+	return false
+}
+
+var (
+	errEnd  = errors.New("the session ended")
+	errDied = errors.New("died")
+)
+
+// read queues frames until the connection ends, which ends the rank.
+func (r *rank) read(ctx context.Context) {
+	defer r.cancel()
+	in := bufio.NewReader(r.conn)
+	for {
+		frame, err := wire.Read(in, wire.AtMost(wire.MaxArrays))
+		if err != nil {
+			return
+		}
+		if frame.Kind == (wire.Beat{}).Kind() {
+			continue
+		}
+		select {
+		case r.frames <- frame:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *rank) beat(ctx context.Context) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if !r.quiet.Load() {
+				_ = r.send(wire.Beat{}, wire.Body{}) // reading shows that the connection has ended
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (r *rank) send(m wire.Message, body wire.Body) error {
+	r.sending.Lock()
+	defer r.sending.Unlock()
+	return wire.Send(r.conn, m, body)
+}
+
+// next returns the next message after the faults that its moment brings.
+func (r *rank) next(ctx context.Context) (wire.Frame, Fault, error) {
+	var f wire.Frame
+	select {
+	case f = <-r.frames:
+	case <-ctx.Done():
+		return f, None, errDied
+	}
+	at := Moment{Start: r.start, Rank: r.number, Kind: f.Kind}
+	var forward wire.Forward
+	var backward wire.Backward
+	if f.Decode(&forward) == nil {
+		at.ID = forward.ID
+	} else if f.Decode(&backward) == nil {
+		at.ID = backward.ID
+	}
+	if at.ID != 0 {
+		r.ranks.mu.Lock()
+		r.ranks.log[r.number] = append(r.ranks.log[r.number], f.Kind)
+		r.ranks.mu.Unlock()
+	}
+	fault := None
+	if r.ranks.Fault != nil {
+		fault = r.ranks.Fault(at)
+	}
+	switch fault {
+	case Die:
+		_ = r.conn.Close()
+		return f, fault, errDied
+	case Hang, Stall:
+		r.quiet.Store(fault == Hang)
+		<-ctx.Done()
+		return f, fault, errDied
+	case Fail:
+		return f, fault, fmt.Errorf("told to fail at %s of rank %d", f.Kind, r.number)
+	}
+	return f, fault, nil
+}

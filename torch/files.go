@@ -1,0 +1,163 @@
+package torch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// Write has the ranks write the policy to a folder, which exists: model.safetensors for
+// wire.Weights, an adapter's folder for wire.Adapter. The policy counts as published.
+func (s *Session) Write(ctx context.Context, what, folder string) error {
+	if err := s.write(ctx, what, func() (string, error) { return folder, nil }); err != nil {
+		return fmt.Errorf("write %s to %s: %w", what, folder, err)
+	}
+	s.fresh = true
+	return nil
+}
+
+// write has the ranks write to the folder that each attempt gets from place. A cancelled ctx
+// does not interrupt them.
+func (s *crew) write(ctx context.Context, what string, place func() (string, error)) error {
+	return s.attempt(ctx, func(g *gang) error {
+		folder, err := place()
+		if err == nil {
+			folder, err = filepath.Abs(folder)
+		}
+		if err != nil {
+			return err
+		}
+		return g.exchange(context.WithoutCancel(ctx), wire.Write{What: what, Folder: folder}, "write "+what, s.cfg.Deadlines.File,
+			func(_ *rank, f *wire.Frame) error { return f.Decode(&wire.Written{}) })
+	})
+}
+
+// savePoint writes a recovery point, and forgets the updates before it.
+func (s *crew) savePoint(ctx context.Context) error {
+	var next point
+	err := s.write(ctx, wire.State, func() (string, error) {
+		s.points++ // a rank that was lost may still be writing to the folder before
+		next = point{state: filepath.Join(s.folder(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
+		return next.state, os.MkdirAll(next.state, 0o755)
+	})
+	if err != nil {
+		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
+	}
+	if s.point.own {
+		err = os.RemoveAll(s.point.state)
+	}
+	if next.state, err = filepath.Abs(next.state); err != nil {
+		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
+	}
+	s.point, s.past = next, nil
+	return nil
+}
+
+// Capture makes the policy and the optimizer's state a recovery point, and returns a function
+// that moves a copy of its files to an existing folder. Training may continue meanwhile.
+func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err error) {
+	if !s.point.own || len(s.past) > 0 {
+		if err := s.savePoint(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.points++
+	kept := filepath.Join(s.folder(), fmt.Sprintf("checkpoint-%d", s.points))
+	if err := copyTree(kept, s.point.state); err != nil {
+		return nil, fmt.Errorf("keep recovery point: %w", err)
+	}
+	return func(dir string) error {
+		err := copyTree(dir, kept)
+		return errors.Join(err, os.RemoveAll(kept))
+	}, nil
+}
+
+// copyTree makes the files below from appear below to. They share their content where the
+// file system can do that; otherwise it is copied.
+func copyTree(to, from string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		switch {
+		case entry.IsDir():
+			return os.MkdirAll(target, 0o755)
+		case os.Link(path, target) == nil:
+			return nil
+		}
+		return copyFile(target, path)
+	})
+}
+
+func copyFile(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// Restore has the ranks load a checkpoint folder that was written after this many updates. It
+// does nothing if they have started from it.
+func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
+	if s.point.state == dir && s.point.updates == updates && len(s.past) == 0 {
+		return nil
+	}
+	s.lose()
+	s.point, s.past, s.updates = point{state: dir, updates: updates}, nil, updates
+	s.now, s.derive = s.newUpdate(), nil
+	if err := s.attempt(ctx, func(*gang) error { return nil }); err != nil {
+		return fmt.Errorf("restore %s: %w", dir, err)
+	}
+	return nil
+}
+
+// MaxPositions returns the maximum length of a sequence.
+func (s *Session) MaxPositions() int { return s.info.MaxPositions }
+
+// FLOPs returns the floating-point operations of a forward and backward pass.
+func (s *Session) FLOPs(l *attention.Layout) float64 {
+	of := s.info.FLOPs
+	keys := 0.0
+	ends := make([]float64, len(l.Segments)) // length of the sequence at the end of each segment
+	for i, segment := range l.Segments {
+		before, n := 0.0, float64(segment.Len)
+		if segment.Parent >= 0 {
+			before = ends[segment.Parent]
+		}
+		ends[i] = before + n
+		keys += n*before + n*(n+1)/2
+	}
+	return of.Row*float64(l.Rows()) + of.Target*float64(len(l.Targets)) + of.Key*keys
+}
+
+// Allocated returns the device memory that all ranks hold, in bytes, by purpose.
+func (s *Session) Allocated() [npu.NumPurposes]int64 {
+	var sum [npu.NumPurposes]int64
+	for _, m := range s.memory {
+		sum[npu.Weights] += m.Weights
+		sum[npu.Gradients] += m.Gradients
+		sum[npu.Optimizer] += m.Optimizer
+		sum[npu.Activations] += m.Activations
+	}
+	return sum
+}

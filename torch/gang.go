@@ -1,0 +1,224 @@
+package torch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// gang is all ranks of one start.
+type gang struct {
+	ranks  []*rank // by number; nil until they are connected
+	events chan event
+	launch *launch // nil if others start the ranks
+}
+
+// start starts the ranks, or waits for them, and has them load a recovery point.
+func (s *crew) start(ctx context.Context) (g *gang, err error) {
+	g = &gang{ranks: make([]*rank, s.cfg.world()), events: make(chan event, 16*s.cfg.world())}
+	defer func() {
+		if err != nil {
+			g.close()
+			g = nil
+		}
+	}()
+	token := s.cfg.Token
+	if s.cfg.Python != "" {
+		if g.launch, err = startLaunch(&s.cfg, s.listener.Addr().String()); err != nil {
+			return g, err
+		}
+		token = g.launch.token
+	}
+	if err := g.gather(ctx, &s.cfg, s.listener, token, s.notify); err != nil {
+		return g, g.launch.explain(err)
+	}
+	if err := g.welcome(ctx, &s.cfg, s.point); err != nil {
+		return g, g.launch.explain(err)
+	}
+	return g, nil
+}
+
+// gather waits until all ranks are connected.
+func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
+	timeout := time.NewTimer(cfg.Deadlines.Join)
+	defer timeout.Stop()
+	refused := ""
+	for slices.Contains(g.ranks, nil) {
+		select {
+		case a := <-from.arrivals:
+			why := a.check(token, len(g.ranks))
+			if why == "" && g.ranks[a.hello.Rank] != nil {
+				why = "the rank is taken"
+			}
+			if why != "" {
+				a.refuse(why)
+				refused = fmt.Sprintf("; refused %s: %s", a.name(), why)
+				continue
+			}
+			r := newRank(a, cfg.Rows(a.hello.Rank))
+			g.ranks[a.hello.Rank] = r
+			r.start(g.events, notify, cfg.Silence, cfg.Deadlines.Pass)
+		case e := <-g.events:
+			if e.err == nil || g.launch != nil {
+				if err := g.handle(e); err != nil {
+					return err
+				}
+				continue
+			}
+			g.drop(e.rank) // its starter may start it again
+		case <-g.launch.done():
+			return errors.New("torchrun ended")
+		case <-timeout.C:
+			return fmt.Errorf("%s of %d not connected to %s within %v%s", g.missing(), len(g.ranks), from.Addr(), cfg.Deadlines.Join, refused)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+func (g *gang) drop(r *rank) {
+	if g.ranks[r.hello.Rank] == r {
+		g.ranks[r.hello.Rank] = nil
+		r.close()
+	}
+}
+
+// missing names the ranks that are not connected, such as "rank 1" or "ranks 1, 3 and 12 others".
+func (g *gang) missing() string {
+	const most = 8
+	var names []string
+	for i, r := range g.ranks {
+		if r == nil {
+			names = append(names, strconv.Itoa(i))
+		}
+	}
+	switch {
+	case len(names) == 1:
+		return "rank " + names[0]
+	case len(names) > most:
+		return fmt.Sprintf("ranks %s and %d others", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return "ranks " + strings.Join(names, ", ")
+}
+
+// welcome has the ranks load their models.
+func (g *gang) welcome(ctx context.Context, c *Config, from point) error {
+	m := wire.Welcome{Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference, DP: c.DP, TP: c.TP,
+		DType: c.DType, Mode: c.Mode, Recompute: c.Recompute, Temperature: c.Temperature, Optimizer: c.Optimizer, LoRA: c.LoRA}
+	err := g.exchange(ctx, m, "load models", c.Deadlines.Load, func(r *rank, f *wire.Frame) error { return f.Decode(&r.ready) })
+	if err != nil {
+		return err
+	}
+	first := &g.ranks[0].ready
+	for _, r := range g.ranks {
+		switch {
+		case r.ready.Mode != wire.Free && r.ready.Mode != wire.Lockstep:
+			return r.fault(fmt.Errorf("mode is %s, expected %q or %q", wire.Quote(r.ready.Mode), wire.Free, wire.Lockstep))
+		case r.ready.Mode != first.Mode || r.ready.Parameters != first.Parameters || r.ready.Vocabulary != first.Vocabulary:
+			return r.fault(fmt.Errorf("mode is %s, with %d parameters and %d tokens, expected %s, %d and %d as on rank 0",
+				r.ready.Mode, r.ready.Parameters, r.ready.Vocabulary, first.Mode, first.Parameters, first.Vocabulary))
+		}
+	}
+	return nil
+}
+
+// close ends all ranks and waits until nothing of them is left.
+func (g *gang) close() {
+	for _, r := range g.ranks {
+		if r != nil {
+			r.close()
+		}
+	}
+	g.launch.kill()
+}
+
+// exchange sends a message to all ranks and waits for the answer of each.
+func (g *gang) exchange(ctx context.Context, m wire.Message, name string, within time.Duration, accept func(r *rank, f *wire.Frame) error) error {
+	frame, err := wire.Encode(m, wire.Body{})
+	if err != nil {
+		return err
+	}
+	left := len(g.ranks)
+	for _, r := range g.ranks {
+		if err := r.queue(frame); err != nil {
+			return err
+		}
+		r.expect(expectation{name, within, func(f *wire.Frame) error {
+			left--
+			return accept(r, f)
+		}})
+	}
+	for left > 0 {
+		if err := g.receive(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive waits for an event and handles it.
+func (g *gang) receive(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	if at := g.deadline(); !at.IsZero() {
+		timer.Reset(time.Until(at))
+	}
+	select {
+	case e := <-g.events:
+		return g.handle(e)
+	case <-timer.C:
+		return g.late()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// poll handles an event if there is one.
+func (g *gang) poll() (found bool, err error) {
+	select {
+	case e := <-g.events:
+		return true, g.handle(e)
+	default:
+		return false, g.late()
+	}
+}
+
+func (g *gang) handle(e event) error {
+	switch {
+	case g.ranks[e.rank.hello.Rank] != e.rank: // dropped
+		return nil
+	case e.err != nil:
+		return e.rank.fault(e.err)
+	}
+	return e.rank.answer(&e.frame)
+}
+
+func (g *gang) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
+
+// deadline returns the earliest deadline of an answer, or the zero time.
+func (g *gang) deadline() time.Time {
+	var first time.Time
+	for _, r := range g.ranks {
+		if at := r.deadline(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+func (g *gang) late() error {
+	now := time.Now()
+	for _, r := range g.ranks {
+		if err := r.late(now); err != nil {
+			return err
+		}
+	}
+	return nil
+}

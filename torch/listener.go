@@ -1,0 +1,128 @@
+package torch
+
+import (
+	"bufio"
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/internal/peer"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+const (
+	helloTime  = 10 * time.Second // for a connection to say hello
+	patience   = 30 * time.Second // for which a rank waits to be taken
+	maxWaiting = 256              // connections that are not ranks yet
+)
+
+// listener accepts connections and hands those that say a well-formed hello to arrivals.
+type listener struct {
+	net.Listener
+	arrivals chan arrival
+	ctx      context.Context // of the goroutines
+	cancel   context.CancelFunc
+	running  conc.WaitGroup
+}
+
+// arrival is a connection that has said hello.
+type arrival struct {
+	conn  net.Conn
+	r     *bufio.Reader
+	hello wire.Hello
+}
+
+func listen(address string) (*listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for ranks: %w", err)
+	}
+	l := &listener{Listener: ln, arrivals: make(chan arrival)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.running.Go(l.accept)
+	return l, nil
+}
+
+func (l *listener) close() {
+	l.cancel()
+	_ = l.Close() // ends accept
+	l.running.Wait()
+}
+
+func (l *listener) accept() {
+	places := make(chan struct{}, maxWaiting)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			select {
+			case <-l.ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond): // such as too many open files
+				continue
+			}
+		}
+		select {
+		case places <- struct{}{}:
+			l.running.Go(func() {
+				defer func() { <-places }()
+				l.receive(conn)
+			})
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// receive reads the hello of a connection and waits until somebody takes the rank.
+func (l *listener) receive(conn net.Conn) {
+	stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
+	defer stop()
+	a := arrival{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // fails if the connection has, which reading shows
+	frame, err := wire.Read(a.r, wire.AtMost(0))
+	if err == nil {
+		err = frame.Decode(&a.hello)
+	}
+	if err != nil {
+		a.refuse(peer.Fault(err).Error())
+		return
+	}
+	impatience := time.NewTimer(patience)
+	defer impatience.Stop()
+	select {
+	case l.arrivals <- a:
+	case <-impatience.C:
+		a.refuse("all ranks are connected")
+	case <-l.ctx.Done():
+		_ = conn.Close()
+	}
+}
+
+// refuse says why and closes the connection.
+func (a *arrival) refuse(why string) {
+	_ = a.conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = wire.Send(a.conn, wire.Refused{Error: why}, wire.Body{}) // the rank may be gone
+	_ = a.conn.Close()
+}
+
+// name describes a rank to a person.
+func (a *arrival) name() string {
+	return fmt.Sprintf("rank %d on %s", a.hello.Rank, wire.Quote(a.hello.Host))
+}
+
+// check returns why a connection is not a rank of this session.
+func (a *arrival) check(token string, world int) string {
+	switch {
+	case subtle.ConstantTimeCompare([]byte(a.hello.Token), []byte(token)) != 1:
+		return "the token is wrong"
+	case a.hello.World != world:
+		return fmt.Sprintf("world is %d ranks, expected %d", a.hello.World, world)
+	case a.hello.Rank < 0 || a.hello.Rank >= world:
+		return fmt.Sprintf("rank is %d, expected 0 to %d", a.hello.Rank, world-1)
+	}
+	return ""
+}

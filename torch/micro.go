@@ -1,0 +1,377 @@
+package torch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/torch/schedule"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// micro is a micro-batch. It outlives its Pass: a restart repeats it.
+type micro struct {
+	id       int64
+	update   *update
+	layout   wire.Body
+	targets  int
+	derive   backend.Derive
+	logprobs *backend.Logprobs // nil before the first answer
+	gradient *wire.Body        // nil before derive has returned
+}
+
+// Lanes returns the number of micro-batches that are computed at the same time.
+func (s *Session) Lanes() int { return s.cfg.DP * schedule.Depth }
+
+// Ready receives a value when Poll has something to do.
+func (s *Session) Ready() <-chan struct{} { return s.ready }
+
+// Pass hands a micro-batch to a replica. It waits until one has room. A later call of Pass,
+// Poll or Flush calls derive, once, also if ranks fail. After an error of a derive all of
+// them return it until Discard.
+func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+	if s.refused != nil {
+		return s.refused
+	}
+	if len(l.Targets) == 0 { // nothing to compute
+		_, err := derive(backend.Logprobs{})
+		return err
+	}
+	s.lastID++
+	m := &micro{id: s.lastID, update: s.now, layout: wire.Layout(l), targets: len(l.Targets), derive: derive}
+	s.now.micros[m.id] = m
+	s.now.plan.Add(m.id, l.Rows())
+	err := s.attempt(ctx, func(g *gang) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
+	if err == nil {
+		s.notify() // Poll may begin an incomplete round
+	}
+	return err
+}
+
+// Poll handles the answers that have arrived, without waiting for others.
+func (s *Session) Poll(ctx context.Context) error {
+	return s.attempt(ctx, func(g *gang) error {
+		for {
+			found, err := g.poll()
+			if err != nil {
+				return err
+			}
+			if !found {
+				return s.work(ctx, g, schedule.Later, func() bool { return true })
+			}
+		}
+	})
+}
+
+// Flush finishes all micro-batches.
+func (s *Session) Flush(ctx context.Context) error {
+	return s.attempt(ctx, func(g *gang) error { return s.finish(ctx, g) })
+}
+
+func (s *crew) finish(ctx context.Context, g *gang) error {
+	return s.work(ctx, g, schedule.None, s.now.plan.Idle)
+}
+
+// work sends what is due, derives what is answered, and receives answers until done.
+func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done func() bool) error {
+	for {
+		if err := s.order(g, s.now, next); err != nil {
+			return err
+		}
+		if derived, err := s.evaluate(); err != nil {
+			return err
+		} else if s.gang != g {
+			return errReplaced
+		} else if derived {
+			continue
+		}
+		if done() {
+			return nil
+		}
+		if err := g.receive(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// order sends the messages that an update's plan has due.
+func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
+	for _, message := range u.plan.Due(next) {
+		m := u.micros[message.ID] // nil if it is empty
+		first := message.Replica * s.cfg.TP
+		replica := g.ranks[first : first+s.cfg.TP]
+		var frame []byte
+		var err error
+		if message.Kind == schedule.Forward {
+			frame, err = s.forward(replica[0], message.ID, m)
+		} else {
+			frame, err = s.backward(replica[0], message, m, u)
+		}
+		if err != nil {
+			return err
+		}
+		for _, r := range replica {
+			if err := r.queue(frame); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forward returns a frame and makes the rank expect its answer.
+func (s *crew) forward(r *rank, id int64, m *micro) ([]byte, error) {
+	var body wire.Body
+	if m != nil {
+		body = m.layout
+		r.allow(m.targets)
+	}
+	r.expect(expectation{"forward", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
+		var a wire.Logprobs
+		if err := f.Decode(&a); err != nil {
+			return err
+		}
+		if a.ID != id {
+			return fmt.Errorf("id is %d, expected %d", a.ID, id)
+		}
+		if m == nil {
+			if !f.Empty() {
+				return errors.New("arrays for an empty micro-batch")
+			}
+			return nil
+		}
+		r.trace("forward", a.Seconds)
+		return s.answered(m, f)
+	}})
+	return wire.Encode(wire.Forward{ID: id}, body)
+}
+
+// answered takes a micro-batch's log-probabilities.
+func (s *crew) answered(m *micro, f *wire.Frame) error {
+	lp := &backend.Logprobs{}
+	var err error
+	take := func(name string) []float32 {
+		values := f.Float32s(name)
+		if len(values) != m.targets && err == nil {
+			err = fmt.Errorf("array %s has %d values, expected %d", name, len(values), m.targets)
+		}
+		return values
+	}
+	lp.Policy, lp.Entropy = take("policy"), take("entropy")
+	if s.cfg.Reference != "" {
+		lp.Reference = take("reference")
+	}
+	if err != nil {
+		return err
+	}
+	if s.fresh {
+		lp.Old, lp.Recomputed = lp.Policy, lp.Policy
+	}
+	if m.logprobs == nil && !m.update.void { // otherwise derive has them, or is about to
+		m.logprobs = lp
+		s.derive = append(s.derive, m)
+	}
+	return nil
+}
+
+// evaluate calls derive for the answered micro-batches. Within a derive it does nothing.
+func (s *crew) evaluate() (derived bool, err error) {
+	if s.refused != nil || s.deriving {
+		return false, s.refused
+	}
+	for len(s.derive) > 0 {
+		m := s.derive[0]
+		s.derive = s.derive[1:]
+		s.deriving = true
+		values, err := m.derive(*m.logprobs)
+		s.deriving = false
+		if err == nil && len(values) != m.targets {
+			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), m.targets)
+		}
+		if err != nil {
+			s.refused = err
+			return true, err
+		}
+		m.gradient = &wire.Body{}
+		m.gradient.AddFloat32s("gradient", values)
+		m.derive, m.logprobs = nil, &backend.Logprobs{} // of an earlier answer
+		m.update.plan.Derived(m.id)
+		derived = true
+	}
+	return derived, nil
+}
+
+// backward returns a frame and makes the rank expect its answer.
+func (s *crew) backward(r *rank, message schedule.Message, m *micro, u *update) ([]byte, error) {
+	var body wire.Body
+	if m != nil {
+		body = *m.gradient
+	}
+	r.expect(expectation{"backward", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
+		var a wire.Passed
+		if err := f.Decode(&a); err != nil {
+			return err
+		}
+		if a.ID != message.ID {
+			return fmt.Errorf("id is %d, expected %d", a.ID, message.ID)
+		}
+		if m != nil {
+			r.trace("backward", a.Seconds)
+		}
+		u.plan.Passed(message.Replica, message.ID)
+		return nil
+	}})
+	return wire.Encode(wire.Backward{ID: message.ID}, body)
+}
+
+// Discard forgets the micro-batches in flight and all gradients since the last Step.
+func (s *Session) Discard() {
+	s.now.void = true
+	s.now = s.newUpdate()
+	s.derive, s.refused = nil, nil
+	if s.gang == nil {
+		return
+	}
+	for _, r := range s.gang.ranks {
+		if r.send(wire.Discard{}, wire.Body{}) != nil { // it does not read
+			s.lose()
+			return
+		}
+	}
+}
+
+// Step finishes all micro-batches and makes an update. A cancelled ctx does not interrupt the
+// update itself.
+func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
+	if !finite(u.Scale) || !finite(u.LR) {
+		s.Discard()
+		return 0, fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", u.Number, u.Scale, u.LR, optim.ErrNonFinite)
+	}
+	s.now.step = wire.Step{Update: u.Number, Scale: u.Scale, LR: u.LR, Clip: u.Clip}
+	var result outcome
+	err = s.attempt(ctx, func(g *gang) error {
+		if err := s.finish(ctx, g); err != nil {
+			return err
+		}
+		result, err = s.step(context.WithoutCancel(ctx), g, s.now.step)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	made := s.now
+	s.now, s.fresh, s.restarts = s.newUpdate(), false, 0
+	if !result.finite {
+		return result.norm, fmt.Errorf("optimizer step %d: gradients: %w", u.Number, optim.ErrNonFinite)
+	}
+	s.past = append(s.past, made)
+	s.updates = u.Number
+	s.finite = nil
+	if !result.weightsFinite {
+		s.finite = fmt.Errorf("weights after update %d: %w", u.Number, model.ErrNotFinite)
+		return result.norm, nil
+	}
+	if len(s.past) >= recoveryEvery {
+		err = s.savePoint(ctx)
+	}
+	return result.norm, err
+}
+
+// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
+// finite.
+func (s *Session) CheckFinite() error { return s.finite }
+
+// outcome is what an update came to.
+type outcome struct {
+	norm                  float64
+	finite, weightsFinite bool
+}
+
+// step has all ranks make an update.
+func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) {
+	answers := make([]wire.Stepped, len(g.ranks))
+	err := g.exchange(ctx, m, "step", s.cfg.Deadlines.Pass, func(r *rank, f *wire.Frame) error {
+		a := &answers[r.hello.Rank]
+		if err := f.Decode(a); err != nil {
+			return err
+		}
+		if a.Update != m.Update {
+			return fmt.Errorf("update is %d, expected %d", a.Update, m.Update)
+		}
+		if a.Finite && (a.Norm == nil || !(*a.Norm >= 0)) {
+			return errors.New("norm is missing, expected 0 or more")
+		}
+		r.trace("optimizer", a.Seconds)
+		s.memory[r.hello.Rank] = a.Memory
+		return nil
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	first := &answers[0]
+	for i := range answers {
+		if a := &answers[i]; a.Finite != first.Finite || a.WeightsFinite != first.WeightsFinite {
+			return outcome{}, g.ranks[i].fault(fmt.Errorf("step: finite is %v for gradients and %v for weights, expected %v and %v as on rank 0",
+				a.Finite, a.WeightsFinite, first.Finite, first.WeightsFinite))
+		}
+	}
+	out := outcome{finite: first.Finite, weightsFinite: first.WeightsFinite}
+	if first.Norm != nil {
+		out.norm = *first.Norm
+	}
+	return out, nil
+}
+
+// Score returns the policy's log-probabilities of a layout's targets. It may be called within
+// a derive.
+func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
+	if len(l.Targets) == 0 {
+		return nil, nil
+	}
+	var out []float32
+	s.lastID++
+	id := s.lastID
+	frame, err := wire.Encode(wire.Score{ID: id, Temperature: s.cfg.Temperature}, wire.Layout(l))
+	if err != nil {
+		return nil, err
+	}
+	err = s.attempt(ctx, func(g *gang) error {
+		done := false
+		for _, r := range g.ranks { // scoring may take all replicas; the first answers
+			if err := r.queue(frame); err != nil {
+				return err
+			}
+		}
+		first := g.ranks[0]
+		first.allow(len(l.Targets))
+		first.expect(expectation{"score", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
+			var a wire.Logprobs
+			if err := f.Decode(&a); err != nil {
+				return err
+			}
+			if out = f.Float32s("policy"); a.ID != id || len(out) != len(l.Targets) {
+				return fmt.Errorf("id is %d with %d values, expected %d with %d", a.ID, len(out), id, len(l.Targets))
+			}
+			done = true
+			return nil
+		}})
+		for !done {
+			if err := g.receive(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("score: %w", err)
+	}
+	return slices.Clone(out), nil
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

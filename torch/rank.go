@@ -1,0 +1,243 @@
+package torch
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/internal/peer"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+const (
+	beatEvery = time.Second
+	maxQueued = 64 // frames to a rank
+)
+
+// fault is the failure of a rank. The session starts all ranks again.
+type fault struct {
+	rank string // its name; empty for all
+	err  error
+}
+
+func (f *fault) Error() string {
+	if f.rank == "" {
+		return f.err.Error()
+	}
+	return f.rank + ": " + f.err.Error()
+}
+
+func (f *fault) Unwrap() error { return f.err }
+
+// errClosed is the cause if a rank has ended without a word.
+var errClosed = errors.New("closed its connection")
+
+// rank is a connected rank.
+type rank struct {
+	arrival
+	frames  chan []byte // to write
+	stop    chan struct{}
+	running conc.WaitGroup
+	limit   atomic.Int64 // bytes of arrays that an answer may have
+	ready   wire.Ready
+
+	// The session's goroutine uses these.
+	expected []expectation
+	since    time.Time // when the first of expected was the next
+	row      trace.Track
+	traced   time.Time // end of its last span
+}
+
+// expectation is an answer that a rank owes. Answers come in the order of their questions.
+type expectation struct {
+	name   string // of the exchange, for errors
+	within time.Duration
+	accept func(f *wire.Frame) error
+}
+
+// event is a frame of a rank, or the end of its connection.
+type event struct {
+	rank  *rank
+	frame wire.Frame
+	err   error
+}
+
+func newRank(a arrival, row trace.Track) *rank {
+	return &rank{arrival: a, frames: make(chan []byte, maxQueued), stop: make(chan struct{}), row: row}
+}
+
+// start reads and writes until close. notify is called after each event.
+func (r *rank) start(events chan<- event, notify func(), silence, write time.Duration) {
+	report := func(e event) bool {
+		select {
+		case events <- e:
+			notify()
+			return true
+		case <-r.stop:
+			return false
+		}
+	}
+	r.running.Go(func() {
+		err := r.read(report, silence)
+		report(event{rank: r, err: err})
+	})
+	r.running.Go(func() {
+		if err := r.write(write); err != nil {
+			report(event{rank: r, err: err})
+		}
+	})
+}
+
+// close ends the connection.
+func (r *rank) close() {
+	close(r.stop)
+	_ = r.conn.Close()
+	r.running.Wait()
+}
+
+// patient reads from a connection that may not be silent for long.
+type patient struct {
+	*rank
+	silence time.Duration
+}
+
+func (p patient) Read(b []byte) (int, error) {
+	if p.r.Buffered() == 0 {
+		_ = p.conn.SetReadDeadline(time.Now().Add(p.silence)) // fails if the connection has, which reading shows
+	}
+	return p.r.Read(b)
+}
+
+// read reports frames until the connection ends, and returns why it did.
+func (r *rank) read(report func(e event) bool, silence time.Duration) error {
+	for {
+		frame, err := wire.Read(patient{r, silence}, func() int { return int(r.limit.Load()) })
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Errorf("sent nothing for %v", silence)
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return errClosed
+		case err != nil:
+			return peer.Fault(err)
+		case frame.Kind == wire.Beat{}.Kind():
+			continue
+		}
+		if !report(event{rank: r, frame: frame}) {
+			return nil
+		}
+	}
+}
+
+// write writes frames, and beats while there are none.
+func (r *rank) write(within time.Duration) error {
+	beat, err := wire.Encode(wire.Beat{}, wire.Body{})
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		frame := beat
+		select {
+		case <-r.stop:
+			return nil
+		case frame = <-r.frames:
+		case <-tick.C:
+		}
+		_ = r.conn.SetWriteDeadline(time.Now().Add(within))
+		if _, err := r.conn.Write(frame); err != nil {
+			return peer.Fault(err)
+		}
+	}
+}
+
+// send queues a message.
+func (r *rank) send(m wire.Message, body wire.Body) error {
+	frame, err := wire.Encode(m, body)
+	if err != nil {
+		return err
+	}
+	return r.queue(frame)
+}
+
+func (r *rank) queue(frame []byte) error {
+	select {
+	case r.frames <- frame:
+		return nil
+	default:
+		return r.fault(fmt.Errorf("does not read: %d messages wait", maxQueued))
+	}
+}
+
+// expect adds an answer that the rank owes.
+func (r *rank) expect(e expectation) {
+	if len(r.expected) == 0 {
+		r.since = time.Now()
+	}
+	r.expected = append(r.expected, e)
+}
+
+// allow raises the limit of an answer to three arrays of n values.
+func (r *rank) allow(n int) {
+	const arrays, bytes = 3, 4
+	r.limit.Store(max(r.limit.Load(), int64(arrays*bytes*n)))
+}
+
+func (r *rank) fault(err error) error { return &fault{r.name(), err} }
+
+// answer handles a frame: it must be what the rank owes next.
+func (r *rank) answer(f *wire.Frame) error {
+	if f.Kind == (wire.Failed{}).Kind() {
+		var failed wire.Failed
+		if err := f.Decode(&failed); err != nil {
+			return r.fault(err)
+		}
+		return r.fault(errors.New(oneLine(failed.Error)))
+	}
+	if len(r.expected) == 0 {
+		return r.fault(fmt.Errorf("sent %s, expected nothing", wire.Quote(f.Kind)))
+	}
+	next := r.expected[0]
+	r.expected = r.expected[1:]
+	r.since = time.Now()
+	if err := next.accept(f); err != nil {
+		return r.fault(fmt.Errorf("%s: %w", next.name, err))
+	}
+	return nil
+}
+
+// deadline returns when the next answer is late, and the zero time if none is due.
+func (r *rank) deadline() time.Time {
+	if len(r.expected) == 0 {
+		return time.Time{}
+	}
+	return r.since.Add(r.expected[0].within)
+}
+
+// late returns a fault if the next answer is late.
+func (r *rank) late(now time.Time) error {
+	if at := r.deadline(); at.IsZero() || now.Before(at) {
+		return nil
+	}
+	return r.fault(fmt.Errorf("%s: no answer within %v", r.expected[0].name, r.expected[0].within))
+}
+
+// trace records work that ended now.
+func (r *rank) trace(name string, seconds float64) {
+	if !r.row.Records() || !(seconds >= 0 && seconds < 1e6) {
+		return
+	}
+	end := time.Now()
+	begin := end.Add(-time.Duration(seconds * float64(time.Second)))
+	if begin.Before(r.traced) {
+		begin = r.traced
+	}
+	r.traced = end
+	r.row.Add(trace.NoStep, name, begin, end.Sub(begin), trace.Note{})
+}

@@ -1,0 +1,243 @@
+package torch
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/torch/fake"
+	"github.com/easyrl/easyrl/torch/wire"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+const temperature = 0.9
+
+const shape = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 24, "intermediate_size": 40,
+"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 29,
+"max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "initializer_range": 0.2, "hidden_act": "silu",
+"tie_word_embeddings": true}`
+
+// start writes a model folder and returns its weights.
+func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
+	t.Helper()
+	dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shape), 0o644))
+	cfg, err := model.ReadConfig(dir)
+	require.NoError(t, err)
+	dev, err = cpu.Open(1)
+	require.NoError(t, err)
+	w, err = model.NewWeights(dev, cfg, npu.Weights)
+	require.NoError(t, err)
+	w.Init(1)
+	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
+	return dir, w, dev
+}
+
+// adam returns the optimizer's settings.
+func adam() optim.Config {
+	cfg := optim.Default()
+	cfg.WeightDecay = 0.01
+	return cfg
+}
+
+// configure returns a session's configuration for ranks that the test starts.
+func configure(dir string, into string) Config {
+	o := adam()
+	return Config{Token: "secret", Model: dir, Reference: dir, Dir: into, Temperature: temperature, Silence: 10 * time.Second,
+		Optimizer: wire.Optimizer{Beta1: optim.Beta1, Beta2: o.Beta2, Eps: optim.Eps, WeightDecay: o.WeightDecay}}
+}
+
+// open starts a session and its ranks.
+func open(t *testing.T, cfg Config, ranks *fake.Ranks) *Session {
+	t.Helper()
+	s, err := tryOpen(t, cfg, ranks)
+	require.NoError(t, err)
+	return s
+}
+
+func tryOpen(t *testing.T, cfg Config, ranks *fake.Ranks) (*Session, error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	cfg.Say = func(_ string, args ...any) {
+		ranks.Address, ranks.Token, ranks.World = args[1].(string), cfg.Token, max(1, cfg.DP)*max(1, cfg.TP)
+		running.Go(func() { ranks.Run(ctx) })
+	}
+	s, err := Open(t.Context(), cfg)
+	t.Cleanup(func() {
+		if s != nil {
+			s.Close()
+		}
+		cancel()
+		running.Wait()
+	})
+	return s, err
+}
+
+// batch returns the micro-batches of an update.
+func batch(update int) []*attention.Layout {
+	random := rand.New(rand.NewPCG(uint64(update), 7))
+	out := make([]*attention.Layout, 5)
+	for i := range out {
+		tokens := func(n int) []int32 {
+			ids := make([]int32, n)
+			for k := range ids {
+				ids[k] = random.Int32N(29)
+			}
+			return ids
+		}
+		out[i] = &attention.Layout{}
+		root := out[i].Add(-1, tokens(2+random.IntN(6)), false)
+		for range 1 + random.IntN(3) {
+			out[i].AddLeaf(root, tokens(1+random.IntN(5)))
+		}
+	}
+	return out
+}
+
+// objective is a loss's derivative.
+func objective(lp backend.Logprobs) []float32 {
+	out := make([]float32, len(lp.Policy))
+	for i := range out {
+		out[i] = -1 - 0.25*lp.Policy[i] + 0.125*lp.Reference[i]
+	}
+	return out
+}
+
+// learner is what train uses of backend.Models.
+type learner interface {
+	Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error
+	Poll(ctx context.Context) error
+	Flush(ctx context.Context) error
+	Step(ctx context.Context, u backend.Update) (norm float64, err error)
+	CheckFinite() error
+}
+
+// train makes updates and counts the calls of each derive.
+func train(t *testing.T, m learner, updates int) {
+	t.Helper()
+	for n := 1; n <= updates; n++ {
+		calls := make([]int, len(batch(n)))
+		for i, l := range batch(n) {
+			require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+				calls[i]++
+				require.Len(t, lp.Policy, len(l.Targets))
+				require.Len(t, lp.Entropy, len(l.Targets))
+				return objective(lp), nil
+			}))
+			if i%2 == 0 {
+				require.NoError(t, m.Poll(t.Context()))
+			}
+		}
+		require.NoError(t, m.Flush(t.Context()))
+		for i, n := range calls {
+			require.Equal(t, 1, n, "derive of micro-batch %d", i)
+		}
+		norm, err := m.Step(t.Context(), backend.Update{Number: n, Scale: 0.05, LR: 1e-2, Clip: 0.5})
+		require.NoError(t, err)
+		require.Positive(t, norm)
+		require.NoError(t, m.CheckFinite())
+	}
+}
+
+// expected returns the weights after some updates by package tri_model.
+func expected(t *testing.T, updates int) []float32 {
+	t.Helper()
+	_, w, dev := start(t)
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature, Optim: adam()})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		m.Close()
+		require.NoError(t, dev.Close())
+	})
+	train(t, m, updates)
+	return values(m.Policy)
+}
+
+func values(w *model.Weights) []float32 {
+	var all []float32
+	for _, s := range w.Sources() {
+		part := make([]float32, checkpoint.Tensor{Shape: s.Shape}.Len())
+		s.Write(part)
+		all = append(all, part...)
+	}
+	return all
+}
+
+// written returns the weights that the ranks write.
+func written(t *testing.T, s *Session) []float32 {
+	t.Helper()
+	dir, w, dev := start(t)
+	require.NoError(t, s.Write(t.Context(), wire.Weights, dir))
+	require.NoError(t, w.Load(dir))
+	defer func() {
+		w.Free()
+		require.NoError(t, dev.Close())
+	}()
+	return values(w)
+}
+
+// requireClose checks weights that were trained at a learning rate of 1e-2 a step.
+func requireClose(t *testing.T, want, got []float32) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	worst := 0.0
+	for i := range want {
+		worst = max(worst, math.Abs(float64(want[i]-got[i])))
+	}
+	require.Less(t, worst, 1e-4)
+}
+
+// One rank gives the bits of package tri_model.
+func TestOneRankEqualsTriModel(t *testing.T) {
+	t.Parallel()
+	const updates = 12 // a recovery point in between
+	dir, _, _ := start(t)
+	s := open(t, configure(dir, t.TempDir()), &fake.Ranks{})
+	train(t, s, updates)
+	require.Equal(t, expected(t, updates), written(t, s))
+	require.Len(t, s.past, updates-recoveryEvery)
+}
+
+// Replicas agree with one rank to rounding, and in lockstep receive the same sequence of
+// messages.
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	want := expected(t, 4)
+	for _, test := range []struct {
+		dp, tp int
+		mode   string
+	}{{2, 1, wire.Free}, {4, 1, wire.Free}, {1, 2, wire.Free}, {2, 2, wire.Lockstep}, {3, 1, wire.Lockstep}} {
+		t.Run(fmt.Sprintf("dp %d tp %d %s", test.dp, test.tp, test.mode), func(t *testing.T) {
+			t.Parallel()
+			dir, _, _ := start(t)
+			cfg := configure(dir, t.TempDir())
+			cfg.DP, cfg.TP, cfg.Mode = test.dp, test.tp, test.mode
+			ranks := &fake.Ranks{}
+			s := open(t, cfg, ranks)
+			train(t, s, 4)
+			requireClose(t, want, written(t, s))
+			if test.mode == wire.Lockstep {
+				received := ranks.Received()
+				for _, kinds := range received {
+					require.Equal(t, received[0], kinds)
+				}
+			}
+		})
+	}
+}
