@@ -6,8 +6,10 @@ import copy
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig
+from transformers.core_model_loading import revert_weight_conversion
 
 VOCABULARY = 512
 WIDTHS = dict(hidden_size=256, intermediate_size=256, moe_intermediate_size=64, shared_expert_intermediate_size=64)
@@ -27,7 +29,11 @@ def write(config: PreTrainedConfig, folder: Path) -> None:
         model = _build(shrink(config, WIDTHS))
     except Exception:  # the architecture ties widths to each other
         model = _build(shrink(config, {}))
-    model.save_pretrained(folder)
+    model.config.save_pretrained(folder)  # a model's own save_pretrained writes on one rank alone
+    weights = {t.data_ptr(): name for name, t in reversed(model.state_dict().items())}  # tied ones once
+    tensors = {name: model.state_dict()[name] for name in weights.values()}
+    tensors = {name: t.contiguous() for name, t in revert_weight_conversion(model, tensors).items()}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 def shrink(config: PreTrainedConfig, widths: dict[str, int]) -> PreTrainedConfig:

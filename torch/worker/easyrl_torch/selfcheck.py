@@ -13,13 +13,14 @@ Two comparisons of log-probabilities and of all gradients, on a layout with shar
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from . import miniature
 from .attention import implementations
@@ -56,10 +57,10 @@ ROUNDED = Tolerance(2e-2, 0.25)
 class Result:
     """The outcome of a comparison."""
 
-    logprob: float  # root mean square of the errors, over that of the log-probabilities (at least 1)
-    gradient: float  # largest relative error of a tensor's gradient
-    tensor: str  # name of that tensor
-    reason: str  # why the check failed, in one line; empty if it passed
+    logprob: float = 0.0  # root mean square of the errors, over that of the log-probabilities (at least 1)
+    gradient: float = 0.0  # largest relative error of a tensor's gradient
+    tensor: str = ""  # name of that tensor
+    reason: str = ""  # why the check failed, in one line; empty if it passed
 
     @property
     def passed(self) -> bool:
@@ -68,77 +69,111 @@ class Result:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass computes."""
+    """What one pass forward and backward computes."""
 
     logprobs: Tensor  # [targets]
     gradients: dict[str, Tensor]  # by name of parameter
 
 
-def settle(policy: Policy, build: Callable[[Path], Policy], agree: Callable[[bool], bool],
-           whole: Callable[[Tensor], Tensor] | None = None, scale: float = 1.0) -> Result:
-    """Sets policy's attention, mode and reason to the fastest that pass on all ranks; arguments as in check.
+class Subject:
+    """A policy on one rank."""
 
-    agree returns whether all ranks pass True. Raises RuntimeError if no mode passes: then the sharded model is
-    not the model of the folder.
+    def __init__(self, policy: Policy):
+        self.policy = policy
+
+    def measure(self, layout: Layout, mode: str, whole: bool) -> Measured:
+        """Runs layout with fixed gradients of the log-probabilities; every rank of the policy calls it alike.
+
+        With whole, gradients are those of one pass over layout by one rank. Otherwise they may be parts,
+        or multiples, the same in each call.
+        """
+        del whole
+        self.policy.zero_grad()
+        logprobs = pass_layout(self.policy, layout, mode)
+        gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad
+                     for name, p in self.policy.named_parameters() if p.requires_grad}
+        self.policy.zero_grad()
+        return Measured(logprobs, gradients)
+
+
+def pass_layout(policy: Policy, layout: Layout, mode: str) -> Tensor:
+    """Runs layout forward and backward, and returns the log-probabilities; gradients add up in policy."""
+    logprobs, _ = policy(layout, 1.0, mode)
+    (logprobs * torch.linspace(-3, 3, len(logprobs), device=logprobs.device).sin()).sum().backward()
+    return logprobs.detach()
+
+
+Build = Callable[[Path], Subject]  # loads and shards a folder in float32, without adapter, as the subject is
+Agree = Callable[[bool], bool]  # whether all ranks pass True
+
+
+def settle(subject: Subject, build: Build, agree: Agree) -> Result:
+    """Sets the attention, mode and reason of subject's policy to the fastest that pass on all ranks.
+
+    Raises RuntimeError if no mode passes: then the sharded model is not the model of the folder.
     """
-    packed = ""
+    policy, packed = subject.policy, ""
     trials = [(name, PACKED) for name in implementations(policy.device)]
-    for policy.attention, mode in trials + [(policy.attention, SEPARATE), (policy.attention, STOCK)]:
-        result = check(policy, build, mode, whole, scale)
-        if agree(result.passed):
-            policy.mode, policy.reason = mode, packed if mode != PACKED else ""
+    trials += [(trials[-1][0], SEPARATE), (trials[-1][0], STOCK)]
+    for policy.attention, mode in trials:
+        result = check(subject, build, agree, mode)
+        if result.passed:
+            policy.mode, policy.reason = mode, "" if mode == PACKED else packed
             return result
-        reason = result.reason or "the check failed on another rank"
         if mode == PACKED:
-            packed = reason
-    raise RuntimeError(f"self-check: {reason}")
+            packed = result.reason
+    raise RuntimeError(f"self-check: {result.reason}")
 
 
-def check(policy: Policy, build: Callable[[Path], Policy], mode: str = PACKED,
-          whole: Callable[[Tensor], Tensor] | None = None, scale: float = 1.0) -> Result:
-    """Compares policy in mode with the model's own code; every rank calls it with the same arguments.
+def check(subject: Subject, build: Build, agree: Agree, mode: str = PACKED) -> Result:
+    """Compares subject in mode with the model's own code; every rank calls it with the same arguments.
 
-    build loads a folder and shards it as policy is, with float32 weights and arithmetic and no adapter; it
-    must not keep files of the folder open.
-    whole turns one of its gradients into the full tensor (collectively); None knows plain tensors and
-    DTensors. scale is what sharding multiplies gradients by if all ranks pass the same layout. Gradients of
-    policy are discarded.
+    Either all ranks pass or none. What this rank's result lacks is a fault of another. Gradients of subject are
+    discarded.
     """
-    reason = unsupported(policy) if mode == PACKED else ""
+    reason = unsupported(subject.policy) if mode == PACKED else ""
     if reason:
-        return Result(0.0, 0.0, "", reason)
+        return Result(reason=reason)
+    with tempfile.TemporaryDirectory() as folder:
+        stages = _stages(subject, build, mode, Path(folder))
+        for _ in range(STAGES):
+            result = _next(stages, mode)
+            if not agree(result.passed):
+                return Result(reason="the check failed on another rank") if result.passed else result
+    return result
+
+
+def _next(stages: Iterator[Result], mode: str) -> Result:
     try:
-        small = check_miniature(policy, build, mode, whole or full_tensor, scale)
-        return small if not small.passed else check_real(policy, mode)
+        return next(stages)
     except Exception as error:  # a family's own code may raise anything
         first = str(error).strip().split("\n")[0]
-        return Result(0.0, 0.0, "", f"{mode}: {type(error).__name__}: {first}")
+        return Result(reason=f"{mode}: {type(error).__name__}: {first}")
 
 
-def check_miniature(policy: Policy, build: Callable[[Path], Policy], mode: str,
-                    whole: Callable[[Tensor], Tensor], scale: float) -> Result:
-    """Compares a sharded miniature with an unsharded one of the same weights."""
-    with tempfile.TemporaryDirectory() as folder:
-        miniature.write(policy.config, Path(folder))
-        reference = Policy.from_folder(folder, torch.float32).to(policy.device)
-        candidate = build(Path(folder))
-    candidate.attention = policy.attention
-    layout = sample(LARGE, reference.vocabulary)
-    want = measure(reference, layout, STOCK)
-    got = measure(candidate, layout, mode)
-    gradients = {name: whole(g) / scale for name, g in got.gradients.items()}
-    return compare(Measured(got.logprobs, gradients), want, EXACT, "small random model")
+STAGES = 3
 
 
-def check_real(policy: Policy, mode: str) -> Result:
-    """Compares policy with its own code on separate sequences, on the shards of this rank."""
-    layout = sample(SMALL, policy.vocabulary)
-    want = measure(policy, layout, STOCK)
-    want = Measured(want.logprobs, {name: g.clone() for name, g in want.gradients.items()})
-    got = measure(policy, layout, mode)
-    result = compare(got, want, tolerance(policy), "model")
-    policy.zero_grad()
-    return result
+def _stages(subject: Subject, build: Build, mode: str, folder: Path) -> Iterator[Result]:
+    """Yields the outcomes of STAGES stages; ranks compute apart only in the first."""
+    policy = subject.policy
+    miniature.write(policy.config, folder)
+    reference = Subject(Policy.from_folder(folder, torch.float32).to(policy.device))
+    layout = sample(LARGE, reference.policy.vocabulary)
+    want = reference.measure(layout, STOCK, whole=True)
+    yield Result()
+    candidate = build(folder)
+    candidate.policy.attention = policy.attention
+    yield compare(candidate.measure(layout, mode, whole=True), want, EXACT, "small random model")
+    yield check_real(subject, mode)
+
+
+def check_real(subject: Subject, mode: str) -> Result:
+    """Compares subject with its own code on separate sequences, on the shards of this rank."""
+    layout = sample(SMALL, subject.policy.vocabulary)
+    want = subject.measure(layout, STOCK, whole=False)
+    got = subject.measure(layout, mode, whole=False)
+    return compare(got, want, tolerance(subject.policy), "model")
 
 
 def unsupported(policy: Policy) -> str:
@@ -160,23 +195,10 @@ def tolerance(policy: Policy) -> Tolerance:
     return EXACT if exact else ROUNDED
 
 
-def measure(policy: Policy, layout: Layout, mode: str) -> Measured:
-    """Runs layout forward and backward with fixed gradients of the log-probabilities."""
-    policy.zero_grad()
-    logprobs, _ = policy(layout, 1.0, mode)
-    seeds = torch.linspace(-3, 3, len(logprobs), device=logprobs.device).sin()
-    (logprobs * seeds).sum().backward()
-    gradients = {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
-    return Measured(logprobs.detach(), gradients)
-
-
 def compare(got: Measured, want: Measured, limits: Tolerance, what: str) -> Result:
-    """Compares two passes over one layout; gradients may be DTensors of one placement."""
+    """Compares two passes over one layout; gradients are whole, or the same parts."""
     size = max(1.0, _rms(want.logprobs))
     error = _rms(got.logprobs - want.logprobs) / size
-    if got.gradients.keys() != want.gradients.keys():
-        name = min(got.gradients.keys() ^ want.gradients.keys())
-        return Result(error, float("inf"), name, f"{what}: {name} has a gradient in one of both only")
     norms = {name: _norm(g) for name, g in want.gradients.items()}
     least = FLOOR * max(norms.values(), default=0.0)
     worst, tensor = 0.0, ""
@@ -211,13 +233,9 @@ def sample(segments: list[tuple[int, int]], vocabulary: int) -> Layout:
     return Layout.build(tokens, positions, spans, rows, targets, vocabulary)
 
 
-def full_tensor(x: Tensor) -> Tensor:
-    """Gathers a DTensor; returns other tensors as they are."""
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
-
-
 def _norm(x: Tensor) -> float:
-    return float(full_tensor(torch.linalg.vector_norm(x.float())))
+    x = x.to_local() if isinstance(x, DTensor) else x
+    return float(torch.linalg.vector_norm(x.float()))
 
 
 def _rms(x: Tensor) -> float:
