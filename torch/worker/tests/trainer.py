@@ -44,6 +44,8 @@ def rank_main(environment: dict[str, str], prepare) -> None:
 class Trainer:
     """The ranks of one job. Use it as a context."""
 
+    beats = True
+
     def __init__(self, folder: Path, model: Path, prepare=None, **settings):
         self.settings = {**SETTINGS, "model": str(model), **settings}
         self.world, self.tp = self.settings["dp"] * self.settings["tp"], self.settings["tp"]
@@ -65,17 +67,25 @@ class Trainer:
         }
 
     def __enter__(self):
-        for process in self.processes:
-            process.start()
         try:
-            self.ranks = self._accept()
-            threading.Thread(target=self._beat, daemon=True).start()
-            self.order("welcome", **self.settings)
-            self.ready = [self.answer(r, "ready") for r in range(self.world)]
-        except BaseException:
-            self.__exit__(None)
+            self.start()
+            self.welcome()
+        except BaseException as err:
+            self.__exit__(type(err))
             raise
         return self
+
+    def start(self) -> None:
+        """Starts the ranks and receives their hellos."""
+        for process in self.processes:
+            process.start()
+        self.ranks = self._accept()
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def welcome(self) -> None:
+        """Has the ranks load their models."""
+        self.order("welcome", **self.settings)
+        self.ready = [self.answer(r, "ready") for r in range(self.world)]
 
     def _accept(self) -> list[wire.Connection]:
         found = {}
@@ -88,7 +98,7 @@ class Trainer:
         return [found[rank] for rank in range(self.world)]
 
     def _beat(self) -> None:
-        while not self._closed.wait(1):
+        while self.beats and not self._closed.wait(1):
             for connection in self.ranks:
                 try:
                     connection.send("beat")
@@ -147,13 +157,25 @@ class Trainer:
     def end(self) -> None:
         """Ends the ranks and checks that they exit with status 0."""
         self.order("end")
+        assert self.exits() == [0] * len(self.processes), self.errors.read_text()
+
+    def exits(self) -> list[int | None]:
+        """Waits for the ranks and returns their statuses."""
         for process in self.processes:
             process.join(30)
-        assert [process.exitcode for process in self.processes] == [0] * self.world, self.errors.read_text()
+        return [process.exitcode for process in self.processes]
+
+    def failure(self, rank: int) -> str:
+        """Returns the line that a rank fails with."""
+        while True:
+            message = self.ranks[rank].receive()
+            assert message is not None, self.errors.read_text()
+            if message.kind == "failed":
+                return message.fields["error"]
 
     def __exit__(self, kind, *_) -> None:
         self._closed.set()
-        if kind is None and self.ranks and self.ready:
+        if kind is None and self.ready and all(process.exitcode is None for process in self.processes):
             self.end()
         for connection in self.ranks:
             connection.close()
