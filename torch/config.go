@@ -75,7 +75,6 @@ type Deadlines struct {
 // complete returns c with its defaults.
 func (c Config) complete() (Config, error) {
 	c.DP, c.TP = cmp.Or(c.DP, 1), cmp.Or(c.TP, 1)
-	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
 	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
 	c.Silence = cmp.Or(c.Silence, 20*time.Second)
 	d := &c.Deadlines

@@ -36,15 +36,12 @@ type arrival struct {
 	hello wire.Hello
 }
 
-func listen(address string) (*listener, error) {
-	ln, err := net.Listen("tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for ranks: %w", err)
-	}
+// listen accepts connections until close.
+func listen(ln net.Listener) *listener {
 	l := &listener{Listener: ln, arrivals: make(chan arrival)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.running.Go(l.accept)
-	return l, nil
+	return l
 }
 
 func (l *listener) close() {

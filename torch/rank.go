@@ -3,14 +3,12 @@ package torch
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
 
-	"github.com/easyrl/easyrl/internal/peer"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -121,10 +119,10 @@ func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("sent nothing for %v", silence)
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return errClosed
+		case errors.Is(err, wire.ErrFrame):
+			return err
 		case err != nil:
-			return peer.Fault(err)
+			return errClosed
 		case frame.Kind == wire.Beat{}.Kind():
 			continue
 		}
@@ -151,8 +149,12 @@ func (r *rank) write(within time.Duration) error {
 		case <-tick.C:
 		}
 		_ = r.conn.SetWriteDeadline(time.Now().Add(within))
-		if _, err := r.conn.Write(frame); err != nil {
-			return peer.Fault(err)
+		_, err := r.conn.Write(frame)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Errorf("took nothing for %v", within)
+		case err != nil:
+			return errClosed
 		}
 	}
 }

@@ -1,9 +1,11 @@
 package torch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -60,21 +62,29 @@ type update struct {
 
 // Open starts a session and returns when its ranks have loaded their models.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
+	ln, err := net.Listen("tcp", cmp.Or(cfg.Listen, "127.0.0.1:0"))
+	if err != nil {
+		return nil, fmt.Errorf("torch: listen for ranks: %w", err)
+	}
+	return open(ctx, cfg, ln)
+}
+
+// open starts a session that accepts ranks from ln, which it closes.
+func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
-		return nil, fmt.Errorf("torch: %w", err)
+		return nil, errors.Join(fmt.Errorf("torch: %w", err), ln.Close())
 	}
-	s := &Session{crew{cfg: cfg, ready: make(chan struct{}, 1), updates: cfg.Updates, point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
-	if err := os.RemoveAll(s.folder()); err != nil { // of an earlier process
-		return nil, fmt.Errorf("torch: %w", err)
+	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates,
+		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
+	err = os.RemoveAll(s.folder()) // of an earlier process
+	if err == nil {
+		if cfg.Python == "" {
+			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.Address())
+		}
+		s.gang, err = s.start(ctx)
 	}
-	if s.listener, err = listen(cfg.Listen); err != nil {
-		return nil, fmt.Errorf("torch: %w", err)
-	}
-	if cfg.Python == "" {
-		s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.Address())
-	}
-	if s.gang, err = s.start(ctx); err != nil {
+	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("torch: %w", err)
 	}

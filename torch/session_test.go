@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -32,20 +33,40 @@ const shape = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "h
 "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "initializer_range": 0.2, "hidden_act": "silu",
 "tie_word_embeddings": true}`
 
-// start writes a model folder and returns its weights.
-func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
+// start writes a model folder.
+func start(t *testing.T) string {
 	t.Helper()
-	dir = t.TempDir()
+	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shape), 0o644))
+	with(t, dir, func(_ npu.Device, w *model.Weights) {
+		w.Init(1)
+		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
+	})
+	return dir
+}
+
+// with calls use with weights of a folder's shape.
+func with(t *testing.T, dir string, use func(dev npu.Device, w *model.Weights)) {
+	t.Helper()
 	cfg, err := model.ReadConfig(dir)
 	require.NoError(t, err)
-	dev, err = cpu.Open(1)
+	dev, err := cpu.Open(1)
 	require.NoError(t, err)
-	w, err = model.NewWeights(dev, cfg, npu.Weights)
+	w, err := model.NewWeights(dev, cfg, npu.Weights)
 	require.NoError(t, err)
-	w.Init(1)
-	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), w.Sources(), nil))
-	return dir, w, dev
+	use(dev, w)
+	w.Free()
+	require.NoError(t, dev.Close())
+}
+
+// load returns the weights that ranks have written to a folder.
+func load(t *testing.T, dir string) (all []float32) {
+	t.Helper()
+	with(t, start(t), func(_ npu.Device, w *model.Weights) {
+		require.NoError(t, w.Load(dir))
+		all = values(w)
+	})
+	return all
 }
 
 // adam returns the optimizer's settings.
@@ -62,20 +83,16 @@ func configure(dir string, into string) Config {
 		Optimizer: wire.Optimizer{Beta1: optim.Beta1, Beta2: o.Beta2, Eps: optim.Eps, WeightDecay: o.WeightDecay}}
 }
 
-// open starts a session and its ranks.
-func open(t *testing.T, cfg Config, ranks *fake.Ranks) *Session {
-	t.Helper()
-	s, err := tryOpen(t, cfg, ranks)
-	require.NoError(t, err)
-	return s
-}
-
-func tryOpen(t *testing.T, cfg Config, ranks *fake.Ranks) (*Session, error) {
+// openTCP starts a session, and its ranks over TCP.
+func openTCP(t *testing.T, cfg Config, ranks *fake.Ranks) *Session {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	cfg.Say = func(_ string, args ...any) {
-		ranks.Address, ranks.Token, ranks.World = args[1].(string), cfg.Token, max(1, cfg.DP)*max(1, cfg.TP)
+		ranks.Token, ranks.World = cfg.Token, max(1, cfg.DP)*max(1, cfg.TP)
+		ranks.Dial = func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", args[1].(string))
+		}
 		running.Go(func() { ranks.Run(ctx) })
 	}
 	s, err := Open(t.Context(), cfg)
@@ -86,7 +103,8 @@ func tryOpen(t *testing.T, cfg Config, ranks *fake.Ranks) (*Session, error) {
 		cancel()
 		running.Wait()
 	})
-	return s, err
+	require.NoError(t, err)
+	return s
 }
 
 // batch returns the micro-batches of an update.
@@ -128,45 +146,57 @@ type learner interface {
 	CheckFinite() error
 }
 
-// train makes updates and counts the calls of each derive.
+// train makes the first updates.
 func train(t *testing.T, m learner, updates int) {
 	t.Helper()
 	for n := 1; n <= updates; n++ {
-		calls := make([]int, len(batch(n)))
-		for i, l := range batch(n) {
-			require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
-				calls[i]++
-				require.Len(t, lp.Policy, len(l.Targets))
-				require.Len(t, lp.Entropy, len(l.Targets))
-				return objective(lp), nil
-			}))
-			if i%2 == 0 {
-				require.NoError(t, m.Poll(t.Context()))
-			}
-		}
-		require.NoError(t, m.Flush(t.Context()))
-		for i, n := range calls {
-			require.Equal(t, 1, n, "derive of micro-batch %d", i)
-		}
-		norm, err := m.Step(t.Context(), backend.Update{Number: n, Scale: 0.05, LR: 1e-2, Clip: 0.5})
-		require.NoError(t, err)
-		require.Positive(t, norm)
-		require.NoError(t, m.CheckFinite())
+		advance(t, m, n)
 	}
 }
 
-// expected returns the weights after some updates by package tri_model.
-func expected(t *testing.T, updates int) []float32 {
+// advance makes an update and counts the calls of each derive.
+func advance(t *testing.T, m learner, n int) {
 	t.Helper()
-	_, w, dev := start(t)
+	calls := make([]int, len(batch(n)))
+	for i, l := range batch(n) {
+		require.NoError(t, m.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+			calls[i]++
+			require.Len(t, lp.Policy, len(l.Targets))
+			require.Len(t, lp.Entropy, len(l.Targets))
+			return objective(lp), nil
+		}))
+		if i%2 == 0 {
+			require.NoError(t, m.Poll(t.Context()))
+		}
+	}
+	require.NoError(t, m.Flush(t.Context()))
+	for i, n := range calls {
+		require.Equal(t, 1, n, "derive of micro-batch %d", i)
+	}
+	norm, err := m.Step(t.Context(), backend.Update{Number: n, Scale: 0.05, LR: 1e-2, Clip: 0.5})
+	require.NoError(t, err)
+	require.Positive(t, norm)
+	require.NoError(t, m.CheckFinite())
+}
+
+// expected returns the weights after some updates by package tri_model.
+func expected(t *testing.T, updates int) (all []float32) {
+	t.Helper()
+	dir := start(t)
+	cfg, err := model.ReadConfig(dir)
+	require.NoError(t, err)
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	w, err := model.NewWeights(dev, cfg, npu.Weights)
+	require.NoError(t, err)
+	require.NoError(t, w.Load(dir))
 	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature, Optim: adam()})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		m.Close()
-		require.NoError(t, dev.Close())
-	})
 	train(t, m, updates)
-	return values(m.Policy)
+	all = values(m.Policy)
+	m.Close()
+	require.NoError(t, dev.Close())
+	return all
 }
 
 func values(w *model.Weights) []float32 {
@@ -182,14 +212,9 @@ func values(w *model.Weights) []float32 {
 // written returns the weights that the ranks write.
 func written(t *testing.T, s *Session) []float32 {
 	t.Helper()
-	dir, w, dev := start(t)
+	dir := t.TempDir()
 	require.NoError(t, s.Write(t.Context(), wire.Weights, dir))
-	require.NoError(t, w.Load(dir))
-	defer func() {
-		w.Free()
-		require.NoError(t, dev.Close())
-	}()
-	return values(w)
+	return load(t, dir)
 }
 
 // requireClose checks weights that were trained at a learning rate of 1e-2 a step.
@@ -207,8 +232,8 @@ func requireClose(t *testing.T, want, got []float32) {
 func TestOneRankEqualsTriModel(t *testing.T) {
 	t.Parallel()
 	const updates = 12 // a recovery point in between
-	dir, _, _ := start(t)
-	s := open(t, configure(dir, t.TempDir()), &fake.Ranks{})
+	dir := start(t)
+	s := openTCP(t, configure(dir, t.TempDir()), &fake.Ranks{})
 	train(t, s, updates)
 	require.Equal(t, expected(t, updates), written(t, s))
 	require.Len(t, s.past, updates-recoveryEvery)
@@ -225,11 +250,11 @@ func TestReplicas(t *testing.T) {
 	}{{2, 1, wire.Free}, {4, 1, wire.Free}, {1, 2, wire.Free}, {2, 2, wire.Lockstep}, {3, 1, wire.Lockstep}} {
 		t.Run(fmt.Sprintf("dp %d tp %d %s", test.dp, test.tp, test.mode), func(t *testing.T) {
 			t.Parallel()
-			dir, _, _ := start(t)
+			dir := start(t)
 			cfg := configure(dir, t.TempDir())
 			cfg.DP, cfg.TP, cfg.Mode = test.dp, test.tp, test.mode
 			ranks := &fake.Ranks{}
-			s := open(t, cfg, ranks)
+			s := openTCP(t, cfg, ranks)
 			train(t, s, 4)
 			requireClose(t, want, written(t, s))
 			if test.mode == wire.Lockstep {
