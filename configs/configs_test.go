@@ -105,7 +105,7 @@ func TestFaultsAreShort(t *testing.T) {
 	require.Less(t, len(err.Error()), 2000)
 }
 
-const allSections = "[run], [model], [data], [rollout], [reward], [loss], [train], [sft], [inference], [device], [parallel], [checkpoint], [eval], [log] or [control]"
+const allSections = "[run], [model], [data], [rollout], [reward], [loss], [train], [sft], [inference], [device], [parallel], [torch], [checkpoint], [eval], [log] or [control]"
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
