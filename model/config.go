@@ -135,18 +135,23 @@ func ReadConfig(dir string) (*Config, error) {
 	if err != nil {
 		return nil, inFile(filepath.Join(dir, "config.json"), err)
 	}
+	return c, c.readStops(dir)
+}
+
+// readStops adds the stop ids of dir/generation_config.json, if that file exists.
+func (c *Config) readStops(dir string) error {
 	name := filepath.Join(dir, "generation_config.json")
-	b, err = filetype.Read(name)
+	b, err := filetype.Read(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return c, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read model folder: %w", err)
+		return fmt.Errorf("read model folder: %w", err)
 	}
 	if err := c.addStops(b); err != nil {
-		return nil, inFile(name, err)
+		return inFile(name, err)
 	}
-	return c, nil
+	return nil
 }
 
 // nearby returns a hint that names the last checkpoint in order of names, if dir is a

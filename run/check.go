@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/torch/models"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -35,6 +36,7 @@ func Check(ctx context.Context, resolved *configs.Resolved, opts Options, check 
 		}
 	}
 	c := checking{job: newJob(resolved, opts, taskOf(&resolved.Config, kind))}
+	c.checks = true
 	c.found = findings.Of(resolved, c.task.name, check.Static)
 	err := c.run(ctx, check.Static)
 	c.close()
@@ -110,7 +112,7 @@ func (c *checking) record() {
 		c.found.Folder.Changed, _ = c.resolved.Changes(c.cfg.Run.Dir)
 	}
 	s := c.folder.Shape
-	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: s.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,
+	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: c.folder.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,
 		Vocabulary: s.VocabSize, Context: s.MaxPositions, Template: c.folder.Template != nil, Random: c.folder.Dir == ""}
 	if c.examples == 0 {
 		return
@@ -147,8 +149,24 @@ func (c *checking) probe(ctx context.Context) error {
 	return err
 }
 
+// tryRanks starts the PyTorch ranks of this machine, which load the weights.
+func (c *checking) tryRanks(ctx context.Context) error {
+	if c.cfg.Torch.Listen != "" {
+		return nil // others start them
+	}
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	c.found.Model.Loaded = true
+	c.found.Torch = findings.OfTorch(c.models.(*models.Models).Ranks())
+	return nil
+}
+
 // tryWeights reads the weights that the run starts from. Random ones cannot be wrong.
 func (c *checking) tryWeights(ctx context.Context) error {
+	if c.cfg.Train.Backend == configs.PyTorch {
+		return c.tryRanks(ctx)
+	}
 	if c.from != "" {
 		return c.open(ctx)
 	}

@@ -19,7 +19,11 @@ const modelPath = "model.path"
 // with random weights.
 func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 	if cfg.Model.Path != "" {
-		f, err := folder.Open(cfg.Model.Path)
+		open := folder.Open
+		if cfg.Train.Backend == configs.PyTorch {
+			open = folder.OpenAny
+		}
+		f, err := open(cfg.Model.Path)
 		return f, usage.Prefix(modelPath, err)
 	}
 	path := cfg.Model.Init.Config

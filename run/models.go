@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 
+	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
@@ -14,6 +15,9 @@ import (
 // folder of the reference model, nil for the policy's. start and began are the checksums of the
 // policy's starting weights and of the reference's.
 func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (start, began string, err error) {
+	if j.cfg.Train.Backend == configs.PyTorch {
+		return j.loadTorch(ctx, from, reference)
+	}
 	policy, err := loadWeights(j.cfg, j.folder, j.dev)
 	if err != nil {
 		return "", "", err

@@ -108,6 +108,9 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	if err := checkWeights(p.cfg, p.folder); err != nil {
 		return err
 	}
+	if err := p.checkInstances(); err != nil {
+		return err
+	}
 	if p.task.name == sftTask {
 		err = p.readDemonstrations(ctx)
 	} else {
@@ -125,6 +128,9 @@ func (p *preparation) read(ctx context.Context) (err error) {
 // needs returns the memory that the run needs.
 func (p *preparation) needs() memory.Need {
 	each := instances.EngineConfig(p.cfg, "", p.folder.Shape)
+	if p.cfg.Train.Backend == configs.PyTorch {
+		return memory.OfTorch(p.cfg, p.folder.Shape, !p.folder.Foreign, each)
+	}
 	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask)
 }
 

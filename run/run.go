@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/summary"
+	"github.com/easyrl/easyrl/torch/models"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -61,6 +62,8 @@ type Options struct {
 type job struct {
 	*preparation
 	models  backend.Models
+	canary  *models.Canary // of a foreign decoder
+	checks  bool           // the job is a check
 	state   trainer.State
 	metrics *report.Metrics
 	control *control.Server // nil without control.listen
@@ -100,7 +103,7 @@ func (j *job) openDir() error {
 		err = report.ThisMachine().Write(dir)
 	}
 	if err == nil {
-		err = summary.About(j.cfg, j.task.name, j.folder.Shape.NumParams()).Write(dir)
+		err = summary.About(j.cfg, j.task.name, j.folder.NumParams()).Write(dir)
 	}
 	if err != nil {
 		return unwritable(dir, err)

@@ -82,7 +82,7 @@ func (t *training) open(ctx context.Context) error {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Verification: t.verification()})
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (t *training) connect() error {
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), PeakFLOPS: device.PeakFLOPS(t.dev),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,
@@ -141,6 +141,14 @@ func (t *training) connect() error {
 		Queue: t.spans.Lanes(producerRow),
 	}
 	return nil
+}
+
+// peak returns the peak rate of the trainer's device, or 0: that of PyTorch's is unknown.
+func (t *training) peak() float64 {
+	if t.cfg.Train.Backend == configs.PyTorch {
+		return 0
+	}
+	return device.PeakFLOPS(t.dev)
 }
 
 // cores returns a function for trainer.Rollouts.Cores.

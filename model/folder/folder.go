@@ -36,7 +36,11 @@ type Folder struct {
 	Template  *chat.Template       // nil without a chat template
 	Files     map[string][]byte    // files that a trained copy keeps: config.json, tokenizer and generation files
 	StopIDs   []int32              // stop ids of the model and the tokenizer
-	seed      uint64               // seed of random weights
+	// Foreign means that package model cannot compute the decoder. Of Shape, only what
+	// model.ReadForeign reads is set.
+	Foreign    bool
+	parameters int64  // of a foreign decoder
+	seed       uint64 // seed of random weights
 }
 
 // Open reads a model folder, except its weights.
@@ -50,6 +54,34 @@ func Open(dir string) (*Folder, error) {
 		return nil, usage.Wrap(err)
 	}
 	return read(dir, dir, config, shape)
+}
+
+// OpenAny is Open for decoders of any architecture.
+func OpenAny(dir string) (*Folder, error) {
+	f, err := Open(dir)
+	if err == nil {
+		return f, nil
+	}
+	shape, parameters, foreign := model.ReadForeign(dir)
+	if foreign != nil {
+		return nil, err // of the known decoders
+	}
+	config, foreign := filetype.Read(filepath.Join(dir, "config.json"))
+	if foreign != nil {
+		return nil, err
+	}
+	if f, err = read(dir, dir, config, shape); err == nil {
+		f.Foreign, f.parameters = true, parameters
+	}
+	return f, err
+}
+
+// NumParams returns the number of weights. Tied embeddings count once.
+func (f *Folder) NumParams() int64 {
+	if f.Foreign {
+		return f.parameters
+	}
+	return f.Shape.NumParams()
 }
 
 // Random describes a model with random weights drawn from seed, in the shape of a
@@ -140,9 +172,10 @@ func asFloat32(config []byte) ([]byte, error) {
 }
 
 // CheckWeights checks that the weights' files fit the shape, without reading values. It
-// returns a usage error if they do not. Random weights have no files.
+// returns a usage error if they do not. Random weights have no files, and
+// the tensors of a foreign decoder are not known.
 func (f *Folder) CheckWeights() error {
-	if f.Dir == "" {
+	if f.Dir == "" || f.Foreign {
 		return nil
 	}
 	if err := f.Shape.CheckFolder(f.Dir); err != nil {

@@ -30,6 +30,7 @@ type Findings struct {
 	Data     *Data             `json:"data,omitempty"`
 	Memory   *Memory           `json:"memory,omitempty"`
 	Device   *Device           `json:"device,omitempty"`
+	Torch    *Torch            `json:"torch,omitempty"`
 	Reward   *Reward           `json:"reward,omitempty"`
 	Servers  []Server          `json:"servers,omitempty"`
 }
@@ -169,6 +170,9 @@ func (f *Findings) WriteText(w io.Writer) error {
 	}
 	if f.Device != nil {
 		line("device: %s, %d threads", f.Device.Name, f.Device.Threads)
+	}
+	if f.Torch != nil {
+		f.Torch.write(line)
 	}
 	if f.Reward != nil && f.Reward.Tried {
 		line("reward: scored the answers of the first prompts")

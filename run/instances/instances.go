@@ -40,6 +40,17 @@ type Deps struct {
 	Say          notice.Printer
 	Dir          string            // the run's folder, for instances.json; empty saves nothing
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
+	// Verification verifies vLLM and SGLang servers; nil compares them with this process's
+	// decoder. Instances close it.
+	Verification Verification
+}
+
+// Verification verifies servers by log-probabilities.
+type Verification interface {
+	Canary() *publish.Canary
+	// SetWeights sets the weights being published; nil if they are not a snapshot.
+	SetWeights(w *model.Snapshot)
+	Close() error
 }
 
 // Instances are the instances that sample for a run. Publish must not be called
@@ -47,7 +58,7 @@ type Deps struct {
 type Instances struct {
 	fleet   *fleet.Fleet
 	members *membership.Membership
-	canary  *canary.Reference
+	canary  Verification
 	threads int        // number of threads of reader
 	reader  npu.Device // reads published weights; nil before the first publish
 }
@@ -62,8 +73,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 		announcer.Close()
 		return nil, err
 	}
-	in := &Instances{fleet: f, threads: cfg.Device.Threads,
-		canary: canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))}
+	in := &Instances{fleet: f, threads: cfg.Device.Threads, canary: verification(deps)}
 	mc, err := membershipConfig(cfg, deps, in.canary)
 	mc.Wait = fc.EmptyWait
 	if err == nil {
@@ -87,7 +97,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 // Probe connects to a run's servers and closes the connections. It starts no engine and
 // leaves the servers as they are. The error is the one with which Start would refuse them.
 func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.Probed, error) {
-	ref := canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))
+	ref := verification(deps)
 	mc, err := membershipConfig(cfg, deps, ref)
 	if err != nil {
 		return nil, errors.Join(err, ref.Close())
@@ -96,12 +106,20 @@ func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.P
 	return probed, errors.Join(err, ref.Close())
 }
 
+// verification returns the one of deps, or the default.
+func verification(deps *Deps) Verification {
+	if deps.Verification != nil {
+		return deps.Verification
+	}
+	return canary.NewReference(deps.Shape, canary.Prompt(deps.Shape, deps.CanaryTokens, publish.CanaryTokens))
+}
+
 // fleetConfig returns the configuration of a run's fleet.
 func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc := deps.Fleet
 	fc.Vocab, fc.MinServing = deps.Shape.VocabSize, cfg.Inference.MinInstances
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
-	fc.Exact = cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
+	fc.Exact = cfg.Train.Backend == configs.EasyRL && cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
 		fc.EmptyWait = time.Second // no server can join
@@ -111,7 +129,7 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 
 // membershipConfig returns the configuration of a run's servers. ref holds the
 // log-probabilities to which a server's are compared.
-func membershipConfig(cfg *configs.Config, deps *Deps, ref *canary.Reference) (membership.Config, error) {
+func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (membership.Config, error) {
 	c := &cfg.Inference
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,

@@ -68,6 +68,25 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 	if cfg.Loss.OldPolicy == loss.PreviousStep {
 		n.Saved += one
 	}
+	n.sampling(cfg, shape, each)
+	return n
+}
+
+// OfTorch returns the memory that training on PyTorch ranks needs in this process: two published
+// versions of the model, and what sampling needs. known means that shape describes the model
+// fully.
+func OfTorch(cfg *configs.Config, shape *model.Config, known bool, each engine.Config) Need {
+	if !known {
+		return Need{} // files hold the versions, and servers sample
+	}
+	n := Need{Copies: 2, Weights: 8 * shape.NumParams()}
+	n.sampling(cfg, shape, each)
+	return n
+}
+
+// sampling adds what sampling needs.
+func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Config) {
+	one := 4 * shape.NumParams()
 	exact, other := servers(&cfg.Inference)
 	if exact {
 		n.Sent = one
@@ -79,7 +98,6 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 		n.Pages, n.EngineRows = each.Pages(shape.MaxPositions), each.Rows(shape.MaxPositions)
 		n.Cache, n.Running = model.CacheBytes(shape, n.Pages), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
 	}
-	return n
 }
 
 // servers reports whether the run has servers that are exact, to which it sends weights from

@@ -1,0 +1,66 @@
+package findings
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/internal/bytesize"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/torch"
+)
+
+// Torch describes the PyTorch ranks of a run, which were started.
+type Torch struct {
+	Parameters int64       `json:"parameters"`
+	Trained    int64       `json:"trained"` // values
+	DType      string      `json:"dtype"`
+	Mode       string      `json:"mode"` // free or lockstep
+	Packed     bool        `json:"packed"`
+	Attention  string      `json:"attention"`        // the implementation
+	Reason     string      `json:"reason,omitempty"` // why not packed
+	Ranks      []TorchRank `json:"ranks"`
+}
+
+// TorchRank is a PyTorch rank. Sizes are in bytes.
+type TorchRank struct {
+	Rank         int    `json:"rank"`
+	Host         string `json:"host"`
+	Device       string `json:"device"`
+	DeviceName   string `json:"device_name"`
+	DeviceMemory int64  `json:"device_memory"`
+	Weights      int64  `json:"weights"`
+	Gradients    int64  `json:"gradients"`
+	Optimizer    int64  `json:"optimizer"`
+	Python       string `json:"python"`
+	PyTorch      string `json:"torch"`
+	Transformers string `json:"transformers"`
+	PEFT         string `json:"peft"`
+}
+
+// OfTorch returns the findings about ranks.
+func OfTorch(ranks []torch.RankInfo) *Torch {
+	first := &ranks[0]
+	t := &Torch{Parameters: first.Parameters, Trained: first.Trained, DType: first.DType, Mode: first.Mode,
+		Packed: first.Packed, Attention: first.Attention, Reason: first.Reason}
+	for i := range ranks {
+		r := &ranks[i]
+		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Rank, Host: r.Host, Device: r.Device, DeviceName: r.DeviceName, DeviceMemory: r.Hello.Memory,
+			Weights: r.Ready.Memory.Weights, Gradients: r.Ready.Memory.Gradients, Optimizer: r.Ready.Memory.Optimizer,
+			Python: r.Versions["python"], PyTorch: r.Versions["torch"], Transformers: r.Versions["transformers"], PEFT: r.Versions["peft"]})
+	}
+	return t
+}
+
+// write writes what the ranks share, then a line for each.
+func (t *Torch) write(line func(format string, args ...any)) {
+	text := fmt.Sprintf("torch: %s parameters, %s trained, %s, mode %s, ", report.Parameters(t.Parameters), report.Parameters(t.Trained), t.DType, t.Mode)
+	if t.Packed {
+		line("%sshared prompts computed once (attention %s)", text, t.Attention)
+	} else {
+		line("%sseparate sequences: %s", text, t.Reason)
+	}
+	size := bytesize.Text
+	for _, r := range t.Ranks {
+		line("torch rank %d on %s: %s (%s, %s), weights %s, gradients %s, optimizer %s; Python %s, torch %s, transformers %s, peft %s", r.Rank, r.Host,
+			r.Device, r.DeviceName, size(r.DeviceMemory), size(r.Weights), size(r.Gradients), size(r.Optimizer), r.Python, r.PyTorch, r.Transformers, r.PEFT)
+	}
+}

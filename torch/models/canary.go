@@ -1,0 +1,109 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/model"
+)
+
+// Canary verifies servers of a decoder that package model does not know, by log-probabilities
+// that the ranks compute. Its methods are safe for concurrent use.
+type Canary struct {
+	prompt    []int32
+	perturbed *publish.Perturbed // the same for all servers
+
+	mu      sync.Mutex
+	version int64 // of logp
+	logp    []float32
+}
+
+// NewCanary returns a canary for prompt, and has every later Publish compute the prompt's
+// log-probabilities. start is the model's folder.
+func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*Canary, error) {
+	dir := filepath.Join(m.dir, "perturbed")
+	if err := errors.Join(os.RemoveAll(dir), link(start, dir)); err != nil {
+		return nil, fmt.Errorf("perturbed weights: %w", err)
+	}
+	spread := make([]int32, len(prompt)) // over the vocabulary
+	for i := range spread {
+		spread[i] = int32((i + 1) * max(1, shape.VocabSize/(len(prompt)+2)) % shape.VocabSize)
+	}
+	path, err := perturb(start, dir, shape)
+	if err != nil {
+		return nil, fmt.Errorf("perturbed weights: %w", err)
+	}
+	logp, err := m.logprobs(ctx, spread, dir)
+	if err != nil {
+		return nil, fmt.Errorf("perturbed weights: %w", err)
+	}
+	w, err := openFile(path, 0)
+	if err != nil {
+		return nil, fmt.Errorf("perturbed weights: %w", err)
+	}
+	m.canary = &Canary{prompt: prompt, perturbed: &publish.Perturbed{Weights: w, Prompt: spread, Logprobs: logp, Free: func() {}}}
+	return m.canary, nil
+}
+
+// logprobs returns the log-probabilities of ids under the weights in a folder, or under the
+// policy if it is empty. Entry 0 is 0.
+func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float32, error) {
+	var l attention.Layout
+	l.Add(-1, ids, true)
+	logp, err := m.ScoreAs(ctx, &l, dir, 1)
+	return append([]float32{0}, logp...), err
+}
+
+// look computes the prompt's log-probabilities under the policy, which is about to be published.
+func (c *Canary) look(ctx context.Context, m *Models, version int64) error {
+	logp, err := m.logprobs(ctx, c.prompt, "")
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version, c.logp = version, logp
+	return nil
+}
+
+// Canary returns the canary as connections use it.
+func (c *Canary) Canary() *publish.Canary {
+	return &publish.Canary{Prompt: c.prompt, Logprobs: c.logprobs, Perturb: func(context.Context) (*publish.Perturbed, error) { return c.perturbed, nil }}
+}
+
+func (c *Canary) logprobs(_ context.Context, version int64) ([]float32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version != version {
+		return nil, fmt.Errorf("version %d is no longer being published", version)
+	}
+	return c.logp, nil
+}
+
+// SetWeights does nothing: Publish computes what Canary needs.
+func (c *Canary) SetWeights(*model.Snapshot) {}
+
+// Close does nothing.
+func (c *Canary) Close() error { return nil }
+
+// removeWeights removes the weights of a model folder.
+func removeWeights(dir string) error {
+	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, path := range found {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/easyrl/easyrl/checkpoint"
+)
+
+// file is a version of the weights of a decoder that package model does not know.
+type file struct {
+	path     string
+	version  int64
+	size     int64
+	checksum string
+}
+
+// openFile reads a safetensors file once for its checksum.
+func openFile(path string, version int64) (*file, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	h := xxh3.New()
+	size, err := io.Copy(h, f)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &file{path: path, version: version, size: size, checksum: fmt.Sprintf("%016x", h.Sum64())}, nil
+}
+
+// Version returns the version number.
+func (f *file) Version() int64 { return f.version }
+
+// Checksum returns a hash of the file.
+func (f *file) Checksum() string { return f.checksum }
+
+// WriteSafetensors copies the file to w.
+func (f *file) WriteSafetensors(w io.Writer) error {
+	in, err := os.Open(f.path)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	if memory, ok := w.(*checkpoint.MemoryFile); ok {
+		if err := memory.Begin(int(f.size)); err != nil {
+			return err
+		}
+	}
+	n, err := io.Copy(w, in)
+	if err == nil && n != f.size {
+		err = fmt.Errorf("%s has %d bytes, expected %d", f.path, n, f.size)
+	}
+	return err
+}
+
+// link fills the folder to with links to the files of from, or copies on another file system.
+func link(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, name)
+		if entry.IsDir() {
+			return os.MkdirAll(target, 0o755)
+		}
+		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) { // writing to it could change what it is linked to
+			return err
+		}
+		if err := os.Link(path, target); err == nil {
+			return nil
+		}
+		return copyFile(path, target)
+	})
+}
+
+func copyFile(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close() //nolint:errcheck // only read
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in)
+	return err
+}
+
+// Checksum returns a hash of the weights' files in a model folder.
+func Checksum(dir string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	if err != nil {
+		return "", err
+	}
+	h := xxh3.New()
+	for _, path := range paths {
+		f, err := openFile(path, 0)
+		if err != nil {
+			return "", err
+		}
+		_, _ = h.WriteString(f.checksum) // never fails
+	}
+	return fmt.Sprintf("%016x", h.Sum64()), nil
+}

@@ -1,0 +1,103 @@
+// Package models makes a session with PyTorch ranks the models of a trainer: it publishes
+// their weights and writes their checkpoints.
+package models
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/torch"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// Models are policy and reference on PyTorch ranks. Only one goroutine may use it at a time.
+type Models struct {
+	*torch.Session
+
+	dir       string     // shared with the ranks
+	dev       npu.Device // holds published weights; nil for a foreign decoder
+	published [2]*model.Weights
+	current   int // slot of the last Publish
+	reader    checkpoint.Files
+	canary    *Canary // nil without NewCanary
+}
+
+// New takes ownership of a session. dir is a folder that this process and the ranks share. The first of two slots for published weights
+// takes ownership of w, whose values it ignores. Without w, which package model needs to know
+// the decoder for, only servers that read weights from files can receive them.
+func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models {
+	return &Models{Session: s, dir: dir, dev: dev, published: [2]*model.Weights{w}, current: 1}
+}
+
+// SetTrack does nothing: each rank has a row of the trace.
+func (m *Models) SetTrack(trace.Track) {}
+
+// Publish has the ranks write the policy to a file and reads it.
+func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
+	m.current = 1 - m.current
+	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.current))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("publish version %d: %w", version, err)
+	}
+	if err := m.Write(ctx, wire.Weights, dir); err != nil {
+		return nil, fmt.Errorf("publish version %d: %w", version, err)
+	}
+	if m.canary != nil {
+		if err := m.canary.look(ctx, m, version); err != nil {
+			return nil, fmt.Errorf("publish version %d: %w", version, err)
+		}
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	if m.dev == nil {
+		return openFile(path, version)
+	}
+	w, err := m.slot()
+	if err == nil {
+		_, err = w.ReadFile(&m.reader, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("publish version %d: %w", version, err)
+	}
+	return model.NewSnapshot(w, version), nil
+}
+
+// slot returns the current slot, allocated on first use.
+func (m *Models) slot() (*model.Weights, error) {
+	if m.published[m.current] == nil {
+		w, err := model.NewWeights(m.dev, m.published[1-m.current].Config, npu.Weights)
+		if err != nil {
+			return nil, err
+		}
+		m.published[m.current] = w
+	}
+	return m.published[m.current], nil
+}
+
+// Recompute fails: ranks do not compute the bits of an exact instance.
+func (m *Models) Recompute(context.Context, *attention.Layout) ([]float32, error) {
+	return nil, errors.New("recompute: PyTorch ranks do not compute an instance's bits")
+}
+
+// Restore has the ranks load a checkpoint, unless they started from it.
+func (m *Models) Restore(ctx context.Context, dir string, _, updates int) error {
+	return m.Session.Restore(ctx, dir, updates)
+}
+
+// Close ends the session and frees the published weights.
+func (m *Models) Close() {
+	m.Session.Close()
+	for _, w := range m.published {
+		if w != nil {
+			w.Free()
+		}
+	}
+}
