@@ -115,6 +115,9 @@ func (j *job) torchDir() (dir string, err error) {
 		}
 		return dir, err
 	}
+	if err := os.MkdirAll(j.cfg.Run.Dir, 0o755); err != nil {
+		return "", unwritable(j.cfg.Run.Dir, err)
+	}
 	if err := j.lock(j.cfg.Run.Dir, true); err != nil { // no other process may use the folder
 		return "", err
 	}

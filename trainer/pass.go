@@ -108,20 +108,20 @@ func (m *micro) wrap(err error) error {
 // when it is full. A larger part becomes a separate micro-batch. The cuts change no bit of
 // the gradients.
 func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
-	var m micro
+	m := &micro{}
 	for p := range parts {
 		if m.rows() > 0 && m.rows()+p.rows() > rows {
-			if err := run(&m); err != nil {
+			if err := run(m); err != nil {
 				return err
 			}
-			m = micro{}
+			m = &micro{}
 		}
 		m.add(&p)
 	}
 	if m.rows() == 0 {
 		return nil
 	}
-	return run(&m)
+	return run(m)
 }
 
 // rows returns the maximum size of a micro-batch of these parts: train.micro_batch_tokens, or

@@ -39,13 +39,13 @@ type TorchRank struct {
 // OfTorch returns the findings about ranks.
 func OfTorch(ranks []torch.RankInfo) *Torch {
 	first := &ranks[0]
-	t := &Torch{Parameters: first.Parameters, Trained: first.Trained, DType: first.DType, Mode: first.Mode,
-		Packed: first.Packed, Attention: first.Attention, Reason: first.Reason}
+	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType, Mode: first.Ready.Mode,
+		Packed: first.Ready.Packed, Attention: first.Ready.Attention, Reason: first.Ready.Reason}
 	for i := range ranks {
 		r := &ranks[i]
-		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Rank, Host: r.Host, Device: r.Device, DeviceName: r.DeviceName, DeviceMemory: r.Hello.Memory,
+		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Hello.Rank, Host: r.Hello.Host, Device: r.Hello.Device, DeviceName: r.Hello.DeviceName, DeviceMemory: r.Hello.Memory,
 			Weights: r.Ready.Memory.Weights, Gradients: r.Ready.Memory.Gradients, Optimizer: r.Ready.Memory.Optimizer,
-			Python: r.Versions["python"], PyTorch: r.Versions["torch"], Transformers: r.Versions["transformers"], PEFT: r.Versions["peft"]})
+			Python: r.Hello.Versions["python"], PyTorch: r.Hello.Versions["torch"], Transformers: r.Hello.Versions["transformers"], PEFT: r.Hello.Versions["peft"]})
 	}
 	return t
 }
