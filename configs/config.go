@@ -11,26 +11,27 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/reward"
+	"github.com/easyrl/easyrl/torch"
 )
 
 // Config is the whole configuration of a run. Paths are relative to the working directory.
 type Config struct {
-	Run        Run           `toml:"run"`
-	Model      Model         `toml:"model"`
-	Data       Data          `toml:"data"`
-	Rollout    Rollout       `toml:"rollout"`
-	Reward     reward.Config `toml:"reward"`
-	Loss       loss.Config   `toml:"loss"`
-	Train      Train         `toml:"train"`
-	SFT        SFT           `toml:"sft"`
-	Inference  Inference     `toml:"inference"`
-	Device     Device        `toml:"device"`
-	Parallel   Parallel      `toml:"parallel"`
-	Torch      Torch         `toml:"torch"`
-	Checkpoint Checkpoint    `toml:"checkpoint"`
-	Eval       Eval          `toml:"eval"`
-	Log        Log           `toml:"log"`
-	Control    Control       `toml:"control"`
+	Run        Run            `toml:"run"`
+	Model      Model          `toml:"model"`
+	Data       Data           `toml:"data"`
+	Rollout    Rollout        `toml:"rollout"`
+	Reward     reward.Config  `toml:"reward"`
+	Loss       loss.Config    `toml:"loss"`
+	Train      Train          `toml:"train"`
+	SFT        SFT            `toml:"sft"`
+	Inference  Inference      `toml:"inference"`
+	Device     Device         `toml:"device"`
+	Parallel   Parallel       `toml:"parallel"`
+	Torch      torch.Settings `toml:"torch"`
+	Checkpoint Checkpoint     `toml:"checkpoint"`
+	Eval       Eval           `toml:"eval"`
+	Log        Log            `toml:"log"`
+	Control    Control        `toml:"control"`
 }
 
 // Modes of a run: when training starts and which cores it shares with sampling.
@@ -158,8 +159,7 @@ const (
 // Train sets how weights are updated.
 type Train struct {
 	optim.Config
-	// What computes the models: "easyrl", its own kernels, or "torch", the PyTorch ranks of
-	// [torch] and [parallel].
+	// What computes the models: "easyrl", its own kernels, or "torch", PyTorch ranks.
 	Backend string `toml:"backend"`
 	// Maximum tokens per forward and backward pass. A single larger group still runs in one
 	// pass.
@@ -252,41 +252,6 @@ type Device struct {
 	Threads int `toml:"threads" unit:"threads"`
 }
 
-// Torch sets the PyTorch ranks of train.backend = "torch". [parallel] sets their number.
-type Torch struct {
-	// Python with the packages of torch/worker/requirements.txt, with which easyrl starts the
-	// ranks on this machine.
-	Python string `toml:"python"`
-	// Listen address for ranks that torchrun starts elsewhere, such as "0.0.0.0:7100". If empty,
-	// easyrl starts the ranks.
-	Listen string `toml:"listen"`
-	// File with the token that the ranks present. Required with Listen.
-	TokenFile string `toml:"token_file"`
-	// Folder through which trainer and ranks exchange weights; by default torch in the run's
-	// folder.
-	Dir string `toml:"dir"`
-	// Type that the ranks compute with: "float32", "bfloat16", or "auto", which is "float32" on
-	// CPUs and "bfloat16" elsewhere.
-	DType string `toml:"dtype"`
-	// How the replicas share the model: "free" keeps whole weights and gradients on each rank, so
-	// that a replica need not wait for others; "lockstep" divides them; "auto" divides them if they
-	// do not fit.
-	Mode string `toml:"mode"`
-	// Rank of LoRA adapters, which are then trained instead of the weights; 0 trains the weights.
-	LoRARank int `toml:"lora_rank"`
-	// Scale of LoRA adapters, times 1/LoRARank.
-	LoRAAlpha float64 `toml:"lora_alpha"`
-}
-
-// Values of Torch.DType and Torch.Mode.
-const (
-	Auto     = "auto"
-	Float32  = "float32"
-	BFloat16 = "bfloat16"
-	Free     = "free"
-	Lockstep = "lockstep"
-)
-
 // Parallel sets the mesh of ranks. A single process needs none.
 type Parallel struct {
 	// Number of data-parallel replicas.
@@ -353,7 +318,7 @@ func Default() Config {
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
 		Device:     Device{Kind: CPU},
 		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
-		Torch:      Torch{Python: "python3", DType: Auto, Mode: Auto, LoRAAlpha: 32},
+		Torch:      torch.Default(),
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},
 		Log:        Log{Rollouts: true},

@@ -271,31 +271,10 @@ func (c *sections) machine() {
 	c.between("parallel.dp", r.Parallel.DP, 1, mostRanks)
 	c.between("parallel.tp", r.Parallel.TP, 1, mostRanks)
 	c.between("parallel.pp", r.Parallel.PP, 1, mostRanks)
-	c.torch(r.Torch)
+	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
 	c.log(r.Log)
-}
-
-// torch checks the PyTorch ranks.
-func (c *sections) torch(t Torch) {
-	c.oneOf("torch.dtype", t.DType, Auto, Float32, BFloat16)
-	c.oneOf("torch.mode", t.Mode, Auto, Free, Lockstep)
-	c.atLeast("torch.lora_rank", t.LoRARank, 0)
-	c.expect(t.LoRAAlpha > 0 && t.LoRAAlpha <= math.MaxFloat32, "torch.lora_alpha", "is %v, expected more than 0", t.LoRAAlpha)
-	r := c.resolved
-	if r.Train.Backend != PyTorch {
-		return
-	}
-	c.expect(r.Parallel.PP <= 1, "parallel.pp", "is %d, expected 1 with train.backend = %q", r.Parallel.PP, PyTorch)
-	c.expect(r.Loss.OldPolicy != loss.PreviousStep, "loss.old_policy", "is %q, expected %q with train.backend = %q", loss.PreviousStep, loss.Behaviour, PyTorch)
-	if t.Listen == "" {
-		c.expect(t.Python != "", "torch.python", "is empty, expected a Python or torch.listen")
-		return
-	}
-	_, _, err := net.SplitHostPort(t.Listen)
-	c.expect(err == nil, "torch.listen", "is %q, expected HOST:PORT", t.Listen)
-	c.expect(t.TokenFile != "", "torch.token_file", "is empty, expected a file with torch.listen")
 }
 
 // log checks that each program appears once.

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/torch/models"
+
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -158,7 +158,7 @@ func (c *checking) tryRanks(ctx context.Context) error {
 		return err
 	}
 	c.found.Model.Loaded = true
-	c.found.Torch = findings.OfTorch(c.models.(*models.Models).Ranks())
+	c.found.Torch = findings.OfTorch(c.ranks.Ranks())
 	return nil
 }
 

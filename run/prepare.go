@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/unused"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -108,7 +109,7 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	if err := checkWeights(p.cfg, p.folder); err != nil {
 		return err
 	}
-	if err := p.checkInstances(); err != nil {
+	if err := ranks.Check(p.cfg, p.folder); err != nil {
 		return err
 	}
 	if p.task.name == sftTask {

@@ -17,8 +17,10 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/monitor"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/summary"
-	"github.com/easyrl/easyrl/torch/models"
+
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -62,13 +64,13 @@ type Options struct {
 type job struct {
 	*preparation
 	models  backend.Models
-	canary  *models.Canary // of a foreign decoder
-	checks  bool           // the job is a check
+	ranks   *ranks.Ranks // the models with train.backend = "torch"
+	checks  bool         // the job is a check
 	state   trainer.State
 	metrics *report.Metrics
 	control *control.Server // nil without control.listen
 	spans   *trace.Spans    // nil if the verb writes no trace
-	monitor monitor
+	monitor *monitor.Monitor
 
 	first int       // steps done before this process started
 	began time.Time // of training
@@ -83,6 +85,15 @@ func (j *job) openConsole() {
 	j.first, j.began = j.state.Step, time.Now()
 	j.show(report.NewConsole(j.opts.Log, j.first, j.task.steps))
 	j.atEnd(j.console.Close)
+}
+
+// openMonitor starts to watch the run's steps.
+func (j *job) openMonitor() (err error) {
+	j.monitor, err = monitor.Open(j.resolved, monitor.Deps{First: j.firstLine(), Control: j.control, Remember: j.console.Remember, Warn: j.warn})
+	if err == nil {
+		j.atEnd(j.monitor.Abandon)
+	}
+	return err
 }
 
 // openDir locks the run's folder, writes the resolved configuration to it and opens its
@@ -128,7 +139,7 @@ func (j *job) firstLine() int {
 // finish records how the run ended after a step, writes its report and returns err,
 // or a StoppedError if the run was stopped.
 func (j *job) finish(step int, err error) error {
-	j.monitor.close(step, err)
+	j.monitor.Close(step, err)
 	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
 		j.warn("%v", pageErr)
 	}
@@ -150,7 +161,7 @@ func (j *job) finish(step int, err error) error {
 func (j *job) progress(_ int, values report.Values) {
 	j.console.Step(values)
 	j.control.Step(values, j.console.Left())
-	j.monitor.step(values)
+	j.monitor.Step(values)
 	_ = j.spans.Keep(j.tracePath()) // the last write reports a persistent error
 }
 

@@ -27,7 +27,7 @@ type micro struct {
 }
 
 // Lanes returns the number of micro-batches that are computed at the same time.
-func (s *Session) Lanes() int { return s.cfg.DP * schedule.Depth }
+func (s *Session) Lanes() int { return s.cfg.DP }
 
 // Ready receives a value when Poll has something to do.
 func (s *Session) Ready() <-chan struct{} { return s.ready }
@@ -331,13 +331,19 @@ func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) 
 // Score returns the policy's log-probabilities of a layout's targets. It may be called within
 // a derive.
 func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
+	return s.ScoreAs(ctx, l, "", s.cfg.Temperature)
+}
+
+// ScoreAs returns them under the weights of a folder, or the policy if it is empty, at a
+// temperature.
+func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder string, temperature float64) ([]float32, error) {
 	if len(l.Targets) == 0 {
 		return nil, nil
 	}
 	var out []float32
 	s.lastID++
 	id := s.lastID
-	frame, err := wire.Encode(wire.Score{ID: id, Temperature: s.cfg.Temperature}, wire.Layout(l))
+	frame, err := wire.Encode(wire.Score{ID: id, Model: folder, Temperature: temperature}, wire.Layout(l))
 	if err != nil {
 		return nil, err
 	}

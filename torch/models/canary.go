@@ -2,7 +2,6 @@ package models
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,7 +27,7 @@ type Canary struct {
 // log-probabilities. start is the model's folder.
 func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*Canary, error) {
 	dir := filepath.Join(m.dir, "perturbed")
-	if err := errors.Join(os.RemoveAll(dir), link(start, dir)); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
 	spread := make([]int32, len(prompt)) // over the vocabulary
@@ -91,19 +90,3 @@ func (c *Canary) SetWeights(*model.Snapshot) {}
 
 // Close does nothing.
 func (c *Canary) Close() error { return nil }
-
-// removeWeights removes the weights of a model folder.
-func removeWeights(dir string) error {
-	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return err
-		}
-		for _, path := range found {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}

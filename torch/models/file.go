@@ -1,10 +1,8 @@
 package models
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -58,45 +56,6 @@ func (f *file) WriteSafetensors(w io.Writer) error {
 	if err == nil && n != f.size {
 		err = fmt.Errorf("%s has %d bytes, expected %d", f.path, n, f.size)
 	}
-	return err
-}
-
-// link fills the folder to with links to the files of from, or copies on another file system.
-func link(from, to string) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, name)
-		if entry.IsDir() {
-			return os.MkdirAll(target, 0o755)
-		}
-		if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) { // writing to it could change what it is linked to
-			return err
-		}
-		if err := os.Link(path, target); err == nil {
-			return nil
-		}
-		return copyFile(path, target)
-	})
-}
-
-func copyFile(from, to string) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close() //nolint:errcheck // only read
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
 	return err
 }
 

@@ -12,13 +12,11 @@ import (
 	"github.com/easyrl/easyrl/model"
 )
 
-// perturb replaces the weights of dir, a copy of the folder start, by draws that only a
-// tensor's name and the values' positions determine, and returns the file's path. Attention
-// prefers some positions, and no softmax saturates. All values are exact in bfloat16.
+// perturb writes weights like those of the folder start to dir and returns the file's path.
+// Their values are draws that only a tensor's name and the values' positions determine.
+// Attention prefers some positions, and no softmax saturates. All values are exact in
+// bfloat16.
 func perturb(start, dir string, shape *model.Config) (path string, err error) {
-	if err := removeWeights(dir); err != nil {
-		return "", err
-	}
 	f, err := checkpoint.OpenFolder(start)
 	if err != nil {
 		return "", err

@@ -1,4 +1,6 @@
-package run
+// Package monitor forwards a run's steps to the programs of log.to and warns about problems that
+// the steps reveal.
+package monitor
 
 import (
 	"errors"
@@ -15,9 +17,8 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// monitor forwards a run's steps to the programs of log.to and warns about problems that
-// the steps reveal.
-type monitor struct {
+// Monitor watches one run.
+type Monitor struct {
 	dir      string
 	warn     func(format string, args ...any)
 	control  *control.Server
@@ -26,36 +27,51 @@ type monitor struct {
 	warnings []report.Warning // issued so far
 }
 
-// openMonitor starts the programs of log.to and reads earlier steps and warnings. It
-// drops the warnings of steps that run again, since their metrics are dropped too.
-func (j *job) openMonitor() error {
-	dir := j.cfg.Run.Dir
-	m := monitor{dir: dir, warn: j.warn, control: j.control,
-		sinks: sink.Open(j.cfg.Log.To, sink.Run{Name: j.cfg.Run.Name, Dir: dir, Settings: j.resolved.Values(""), Warn: j.warn})}
-	j.atEnd(func() { m.sinks.Close(sink.Failed) }) // does nothing if closed before
+// Deps are what a monitor needs besides the run's configuration.
+type Deps struct {
+	First    int                              // first step whose metrics this process writes
+	Control  *control.Server                  // may be nil
+	Remember func(values report.Values)       // receives the earlier steps
+	Warn     func(format string, args ...any) // receives warnings
+}
+
+// Open starts the programs of log.to and reads earlier steps and warnings. It drops the
+// warnings of steps that run again, since their metrics are dropped too. After an error there
+// is nothing to close.
+func Open(resolved *configs.Resolved, deps Deps) (m *Monitor, err error) {
+	cfg := &resolved.Config
+	dir := cfg.Run.Dir
 	path := filepath.Join(dir, report.WarningsFile)
 	before, err := report.ReadWarnings(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	m = &Monitor{dir: dir, warn: deps.Warn, control: deps.Control}
 	for _, w := range before {
-		if w.Step < j.firstLine() {
+		if w.Step < deps.First {
 			m.warnings = append(m.warnings, w)
 		}
 	}
 	if len(m.warnings) < len(before) || report.Damaged(path) != "" {
 		if err := report.WriteWarnings(path, m.warnings); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	m.adviser = advice.New(adviceOn(j.cfg), m.warnings)
-	j.monitor = m
-	return report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
+	m.adviser = advice.New(adviceOn(cfg), m.warnings)
+	err = report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
 		m.adviser.Remember(values)
-		j.console.Remember(values)
+		deps.Remember(values)
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	m.sinks = sink.Open(cfg.Log.To, sink.Run{Name: cfg.Run.Name, Dir: dir, Settings: resolved.Values(""), Warn: deps.Warn})
+	return m, nil
 }
+
+// Abandon ends the programs as after a failure, unless Close was called.
+func (m *Monitor) Abandon() { m.sinks.Close(sink.Failed) }
 
 // adviceOn returns what the adviser needs to know about a run.
 func adviceOn(cfg *configs.Config) advice.Run {
@@ -65,14 +81,14 @@ func adviceOn(cfg *configs.Config) advice.Run {
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,
 		LR: cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
-	if servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
+	if cfg.Train.Backend != configs.EasyRL || servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
 		on.Band = advice.ServerBand
 	}
 	return on
 }
 
-// step forwards a step and issues the warnings that it gives rise to.
-func (m *monitor) step(values report.Values) {
+// Step forwards a step and issues the warnings that it gives rise to.
+func (m *Monitor) Step(values report.Values) {
 	m.sinks.Step(values)
 	given := m.adviser.Step(values)
 	for _, w := range given {
@@ -84,7 +100,7 @@ func (m *monitor) step(values report.Values) {
 }
 
 // record shows warnings on the live page and saves them for the report.
-func (m *monitor) record(given ...report.Warning) error {
+func (m *Monitor) record(given ...report.Warning) error {
 	if len(given) == 0 {
 		return nil
 	}
@@ -95,8 +111,8 @@ func (m *monitor) record(given ...report.Warning) error {
 	return report.WriteWarnings(filepath.Join(m.dir, report.WarningsFile), m.warnings)
 }
 
-// close records how the run ended. step is its last step.
-func (m *monitor) close(step int, err error) {
+// Close records how the run ended. step is its last step.
+func (m *Monitor) Close(step int, err error) {
 	switch {
 	case err == nil:
 		m.sinks.Close(sink.Finished)
