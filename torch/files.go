@@ -1,11 +1,13 @@
 package torch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 
@@ -131,8 +133,9 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	return nil
 }
 
-// MaxPositions returns the maximum length of a sequence.
-func (s *Session) MaxPositions() int { return s.info.MaxPositions }
+// MaxPositions returns the maximum length of a sequence, a large number if the model sets
+// none.
+func (s *Session) MaxPositions() int { return cmp.Or(s.info.MaxPositions, math.MaxInt32) }
 
 // FLOPs returns the floating-point operations of a forward and backward pass.
 func (s *Session) FLOPs(l *attention.Layout) float64 {

@@ -179,21 +179,23 @@ func (l *launch) said() string {
 	return cause(text[:n])
 }
 
-// cause returns the last line that a Python error begins, unless torchrun raised it, and
-// otherwise the last line.
+// cause returns the signal that ended the first rank, which torchrun names, otherwise the
+// last line that a Python error begins, and otherwise the last line.
 func cause(output []byte) string {
 	raised := regexp.MustCompile(`^(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt|Exit)\b`)
-	last := ""
+	signal := regexp.MustCompile(`^\s*traceback\s*: (Signal \d+.*)`)
 	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
+	last, root := lines[len(lines)-1], false
 	for _, line := range lines {
+		root = root || bytes.HasPrefix(line, []byte("Root Cause"))
+		if found := signal.FindSubmatch(line); root && found != nil {
+			return oneLine(string(found[1]))
+		}
 		if raised.Match(line) && !bytes.Contains(line, []byte("ChildFailedError")) {
-			last = string(line)
+			last = line
 		}
 	}
-	if last == "" {
-		last = string(lines[len(lines)-1])
-	}
-	return oneLine(last)
+	return oneLine(string(last))
 }
 
 // oneLine returns the beginning of a text on one line.

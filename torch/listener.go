@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	helloTime  = 10 * time.Second // for a connection to say hello
 	patience   = 30 * time.Second // for which a rank waits to be taken
 	maxWaiting = 256              // connections that are not ranks yet
+	maxHello   = 64 << 10         // bytes
 )
 
 // listener accepts connections and hands those that say a well-formed hello to arrivals.
@@ -80,7 +82,7 @@ func (l *listener) receive(conn net.Conn) {
 	defer stop()
 	a := arrival{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
 	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // fails if the connection has, which reading shows
-	frame, err := wire.Read(a.r, wire.AtMost(0))
+	frame, err := wire.Read(io.LimitReader(a.r, maxHello), wire.AtMost(0))
 	if err == nil {
 		err = frame.Decode(&a.hello)
 	}

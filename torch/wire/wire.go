@@ -26,9 +26,9 @@ const (
 
 	magic     = "ERLT"
 	prefix    = 16
-	maxNames  = 64      // arrays of a frame
-	chunk     = 1 << 20 // bytes that a reader takes memory for ahead of their arrival
-	valueSize = 4       // bytes of a value
+	maxNames  = 64       // arrays of a frame
+	chunk     = 64 << 10 // bytes that a reader takes memory for ahead of their arrival, at first
+	valueSize = 4        // bytes of a value
 )
 
 // Types of an array's values.

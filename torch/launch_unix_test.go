@@ -1,0 +1,78 @@
+//go:build unix
+
+package torch
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// interpreter writes a program that takes the place of Python.
+func interpreter(t *testing.T, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o755))
+	return path
+}
+
+// If torchrun ends before its ranks connect, the error quotes the cause from its output.
+func TestLaunchFails(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ script, want string }{
+		{"echo Traceback >&2; echo 'ModuleNotFoundError: No module named x' >&2; echo see above >&2; exit 1", "torch: torchrun ended: ModuleNotFoundError: No module named x; see "},
+		{"echo 'unknown option'; exit 2", "torch: torchrun ended: unknown option; see "},
+		{"exit 2", "torch: torchrun ended; see "},
+	} {
+		cfg := configure(t.TempDir(), t.TempDir())
+		cfg.Python = interpreter(t, test.script)
+		_, err := Open(t.Context(), cfg)
+		require.ErrorContains(t, err, test.want)
+		require.FileExists(t, filepath.Join(cfg.Dir, OutputFile))
+	}
+	cfg := configure(t.TempDir(), t.TempDir())
+	cfg.Python = filepath.Join(t.TempDir(), "none")
+	_, err := Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "none")
+}
+
+// Ranks find the address and the token in their environment, and the token nowhere else.
+func TestLaunchPassesToken(t *testing.T) {
+	t.Parallel()
+	cfg := configure(t.TempDir(), t.TempDir())
+	cfg.DP, cfg.TP, cfg.Threads = 2, 3, 4
+	out := filepath.Join(t.TempDir(), "out")
+	cfg.Python = interpreter(t, `{ echo "$EASYRL_ADDRESS"; echo "$EASYRL_TOKEN"; echo "$OMP_NUM_THREADS"; echo "$PYTHONPATH"; echo "$@"; } > `+out)
+	cfg.Token = ""
+	_, err := Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "torchrun ended")
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	require.Len(t, lines, 5)
+	require.True(t, strings.HasPrefix(lines[0], "127.0.0.1:"), lines[0])
+	require.GreaterOrEqual(t, len(lines[1]), 26)
+	require.Equal(t, "4", lines[2])
+	worker, _, _ := strings.Cut(lines[3], ":")
+	require.FileExists(t, filepath.Join(worker, "easyrl_torch", "layout.py"))
+	require.Equal(t, "-m torch.distributed.run --standalone --nproc-per-node 6 -m easyrl_torch", lines[4])
+}
+
+func TestCause(t *testing.T) {
+	t.Parallel()
+	for output, want := range map[string]string{
+		"":                                   "",
+		"a\nb\n\n":                           "b",
+		"Traceback\nValueError: bad\nmore\n": "ValueError: bad",
+		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n":                   "[rank1]: torch.OutOfMemoryError: CUDA out of memory.",
+		"RuntimeError: connection reset\nRoot Cause (first observed failure):\n  exitcode  : -9 (pid: 12)\n  traceback : Signal 9 (SIGKILL) received by PID 12\n===\n": "Signal 9 (SIGKILL) received by PID 12",
+		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n":                                                    "KeyError: 'a'",
+		"x\xffy": "x?y",
+	} {
+		require.Equal(t, want, cause([]byte(output)))
+	}
+	require.Len(t, oneLine(strings.Repeat("é", maxLine)), maxLine+len("…"))
+}
