@@ -6,7 +6,8 @@
 // weights and moments, a session keeps every micro-batch with the loss's derivative, and
 // every update. After a failure it starts all ranks from the recovery point and repeats
 // them, so that a fault changes no result and each micro-batch counts once. Package
-// torch/schedule says which replica computes what; package torch/wire holds the protocol.
+// torch/schedule says which replica computes what; package torch/wire holds the protocol that
+// PROTOCOL.md describes.
 package torch
 
 import (

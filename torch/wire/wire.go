@@ -1,5 +1,7 @@
 // Package wire reads and writes the frames between the trainer and its PyTorch ranks.
 //
+// PROTOCOL.md in the folder above describes it.
+//
 // A frame is a prefix of 16 bytes (the magic, the version of the protocol, the lengths of
 // header and arrays), a header in JSON, and arrays of 32-bit values. All numbers are little
 // endian. A reader checks a frame before it allocates memory for it, and takes memory only
