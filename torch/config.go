@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/easyrl/easyrl/parallel"
@@ -89,7 +90,20 @@ func (c Config) complete() (Config, error) {
 	if c.Rows == nil {
 		c.Rows = func(int) trace.Track { return trace.Track{} }
 	}
+	for _, folder := range []*string{&c.Model, &c.State, &c.Reference, &c.Dir} { // ranks may run in another one
+		if err := absolute(folder); err != nil {
+			return c, err
+		}
+	}
 	return c, c.validate()
+}
+
+// absolute makes a path absolute unless it is empty.
+func absolute(path *string) (err error) {
+	if *path != "" {
+		*path, err = filepath.Abs(*path)
+	}
+	return err
 }
 
 func (c *Config) validate() error {

@@ -32,7 +32,7 @@ func (s *crew) write(ctx context.Context, what string, place func() (string, err
 	return s.attempt(ctx, func(g *gang) error {
 		folder, err := place()
 		if err == nil {
-			folder, err = filepath.Abs(folder)
+			err = absolute(&folder)
 		}
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func (s *crew) savePoint(ctx context.Context) error {
 	if s.point.own {
 		err = os.RemoveAll(s.point.state)
 	}
-	if next.state, err = filepath.Abs(next.state); err != nil {
+	if err != nil {
 		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
 	}
 	s.point, s.past = next, nil
@@ -121,6 +121,9 @@ func copyFile(to, from string) error {
 // Restore has the ranks load a checkpoint folder that was written after this many updates. It
 // does nothing if they have started from it.
 func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
+	if err := absolute(&dir); err != nil {
+		return fmt.Errorf("restore %s: %w", dir, err)
+	}
 	if s.point.state == dir && s.point.updates == updates && len(s.past) == 0 {
 		return nil
 	}

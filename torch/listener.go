@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -110,7 +111,11 @@ func (a *arrival) refuse(why string) {
 
 // name describes a rank to a person.
 func (a *arrival) name() string {
-	return fmt.Sprintf("rank %d on %s", a.hello.Rank, wire.Quote(a.hello.Host))
+	host := a.hello.Host
+	if len(host) > 60 || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
+		host = wire.Quote(host)
+	}
+	return fmt.Sprintf("rank %d on %s", a.hello.Rank, host)
 }
 
 // check returns why a connection is not a rank of this session.
