@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import files, lora, measure
+from . import files, lora, measure, selfcheck
 from .adapter import Adapter
 from .layout import Layout
 from .mesh import Mesh
 from .optimizer import AdamW, Result, Settings, Shard
-from .policy import Policy
-from .shard import FREE, LOCKSTEP, PLAIN, Sharded, local
+from .policy import PACKED, Policy
+from .shard import FREE, LOCKSTEP, Sharded, local
+from .spread import Spread
 
 _SEED = 20  # of new adapters, so that they are the same on all ranks
 
@@ -68,6 +69,7 @@ class Engine:
         if job.lora is not None:
             self.policy.adapter = Adapter(policy, job.lora.alpha / job.lora.rank)
         self.mode = LOCKSTEP if self.policy.mode == LOCKSTEP else FREE
+        selfcheck.settle(Spread(self.policy), self._build, mesh.all)
         self.reference = self._load_reference()
         self.optimizer = AdamW(job.optimizer, mesh, self._shards())
         if job.state:
@@ -84,11 +86,17 @@ class Engine:
         fits = measure.fits_free(self.parameters, self.trained, bool(self.job.reference) and self.job.lora is None, self.dtype, self.mesh)
         return FREE if self.mesh.all(fits) else LOCKSTEP
 
+    def _build(self, folder: Path) -> Spread:
+        """Spreads a folder over the ranks as the policy is, to check it."""
+        policy = Policy.from_folder(folder, recompute=self.job.recompute)
+        return Spread(Sharded(policy, self.mesh, self.policy.mode, torch.float32))
+
     def _load_reference(self) -> Sharded | None:
         if not self.job.reference or self.job.lora is not None:
             return None  # the reference of an adapter is what it adapts
         policy = Policy.from_folder(self.job.reference, self.dtype)
         policy.requires_grad_(False)
+        policy.attention, policy.mode = self.policy.policy.attention, self.policy.policy.mode
         return Sharded(policy, self.mesh, self.mode, self.dtype)
 
     def _shards(self) -> list[Shard]:
@@ -188,7 +196,7 @@ class Engine:
         policy = self.policy.policy
         return {
             "parameters": self.parameters, "trained": self.trained, "vocabulary": policy.vocabulary,
-            "max_positions": policy.max_positions or 0, "packed": policy.mode == "packed",
+            "max_positions": policy.max_positions or 0, "packed": policy.mode == PACKED,
             "attention": policy.attention, "reason": policy.reason, "mode": self.mode,
             "dtype": str(self.dtype).removeprefix("torch."), "memory": self.memory(), "flops": self.flops,
         }

@@ -97,11 +97,13 @@ class Policy(nn.Module):
         del mode
         return self
 
-    def forward(self, layout: Layout, temperature: float = 1.0, mode: str | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, layout: Layout, temperature: float = 1.0, mode: str | None = None,
+                passes: int = 0) -> tuple[Tensor, Tensor]:
         """Returns log-probabilities and entropies [targets] in float32; entropies carry no gradient.
 
         Logits are divided by temperature. mode replaces self.mode for this call; a backward pass must
-        come before a call with another mode if layers are recomputed.
+        come before a call with another mode if layers are recomputed. If separate sequences need fewer
+        than the given number of passes, passes of one token, which change nothing, make up for it.
         """
         mode = mode or self.mode
         if not len(layout.rows):
@@ -111,12 +113,16 @@ class Policy(nn.Module):
         if mode == PACKED:
             hidden = self._packed(layout)[torch.from_numpy(layout.rows).to(self.device)]
         elif mode == SEPARATE:
-            hidden = self._separate(layout, self._hidden)
+            hidden = self._separate(layout, self._hidden, passes)
         elif mode == STOCK:
-            return _score(self._separate(layout, self._logits), targets, temperature)
+            return _score(self._separate(layout, self._logits, passes), targets, temperature)
         else:
             raise ValueError(f"policy: mode is {mode!r}, expected {PACKED}, {SEPARATE} or {STOCK}")
         return self._head(hidden, targets, temperature)
+
+    def passes(self, layout: Layout) -> int:
+        """The number of times that forward runs the decoder in the policy's mode."""
+        return 1 if self.mode == PACKED else len(list(_batches(separate(layout).sequences)))
 
     def _packed(self, layout: Layout) -> Tensor:
         """[rows, hidden] of one pass over the layout."""
@@ -126,7 +132,7 @@ class Policy(nn.Module):
         out = self.model.base_model(input_ids=ids, position_ids=positions, use_cache=False, **{PLAN: plan})
         return out.last_hidden_state[0]
 
-    def _separate(self, layout: Layout, run) -> Tensor:
+    def _separate(self, layout: Layout, run, passes: int) -> Tensor:
         """Runs batches of separate sequences and returns their rows [targets, …] in layout's order."""
         self._use(self._stock)
         parts = separate(layout)
@@ -140,6 +146,9 @@ class Policy(nn.Module):
                 targets = np.flatnonzero(parts.sequence == i)
                 pieces.append(out[j, torch.from_numpy(parts.row[targets]).to(self.device)])
                 order.append(targets)
+            passes -= 1
+        for _ in range(passes):
+            pieces[0] = pieces[0] + 0.0 * run(torch.zeros(1, 1, dtype=torch.int64, device=self.device)).sum()
         inverse = np.argsort(np.concatenate(order))
         return torch.cat(pieces)[torch.from_numpy(inverse).to(self.device)]
 

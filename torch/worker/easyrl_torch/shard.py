@@ -22,7 +22,7 @@ from . import tensor_parallel
 from .adapter import Adapter
 from .layout import Layout
 from .mesh import Mesh
-from .policy import Policy
+from .policy import PACKED, Policy
 
 PLAIN, FREE, LOCKSTEP = "plain", "free", "lockstep"
 
@@ -87,7 +87,16 @@ class Sharded:
 
     def forward(self, layout: Layout | None, temperature: float) -> tuple[Tensor, Tensor]:
         """Returns log-probabilities and entropies [targets]. None is an empty pass of one token. Collective in lockstep."""
-        return self.policy(_one_token() if layout is None else layout, temperature)
+        layout = _one_token() if layout is None else layout
+        return self.policy(layout, temperature, passes=self._passes(layout))
+
+    def _passes(self, layout: Layout) -> int:
+        """Returns the number of passes of the replica that needs most, so that all make as many."""
+        if self.mode != LOCKSTEP or self.policy.mode == PACKED:
+            return 0
+        most = torch.tensor([self.policy.passes(layout)], device=self.mesh.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=self.mesh.data.get_group())
+        return int(most.item())
 
     def reduce(self) -> None:
         """Adds gradients up over the data axis, and leaves parameters and gradients as shards. Collective."""

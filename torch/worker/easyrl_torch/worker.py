@@ -32,6 +32,7 @@ _LAYOUT = ("tokens", "positions", "segments", "rows", "targets")
 def main() -> NoReturn:
     """Runs the rank and exits: 0 after the trainer's end, otherwise 1."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    transformers.utils.logging.disable_progress_bar()
     address, token = _address(), _token()
     place = mesh.Place.from_environment()
     connection = wire.Connection(wire.dial(address), PATIENCE)

@@ -123,6 +123,26 @@ def test_lockstep(dp, tp, share, recompute, one, model, tmp_path):
     same(got, one[1])
 
 
+def without_layouts():
+    """Has layouts of shared prefixes fail the self-check."""
+    from test_selfcheck import plant_mask
+
+    plant_mask(pytest.MonkeyPatch())
+
+
+@pytest.mark.parametrize("mode", ["free", "lockstep"])
+def test_separate_sequences(mode, one, model, tmp_path):
+    """Replicas that must pass sequences one by one, not equally many."""
+    share = [0, 0, 1, 0, 0]
+    with Trainer(tmp_path, model, prepare=without_layouts, dp=2, mode=mode, recompute=True) as trainer:
+        assert not trainer.ready[0].fields["packed"] and "log-probabilities differ" in trainer.ready[0].fields["reason"]
+        pass_step = step_lockstep if mode == "lockstep" else lambda t, step, share: run(t, [step], share)[0]
+        norms = [pass_step(trainer, step, share) for step in range(1, STEPS + 1)]
+        got = weights(trainer, tmp_path / "weights")
+    np.testing.assert_allclose(norms, one[0], rtol=1e-5)
+    same(got, one[1])
+
+
 @pytest.mark.parametrize("family, dp, tp", [("qwen3_moe", 2, 1), ("qwen3_moe", 1, 2), ("qwen3_moe", 2, 2), ("gemma3", 2, 2), ("qwen2", 1, 2)])
 def test_families(family, dp, tp, tmp_path):
     """Experts that are fused in memory, tied heads, biases."""
