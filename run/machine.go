@@ -19,11 +19,7 @@ const modelPath = "model.path"
 // with random weights.
 func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 	if cfg.Model.Path != "" {
-		open := folder.Open
-		if cfg.Train.Backend == configs.PyTorch {
-			open = folder.OpenAny
-		}
-		f, err := open(cfg.Model.Path)
+		f, err := openModel(cfg, cfg.Model.Path)
 		return f, usage.Prefix(modelPath, err)
 	}
 	path := cfg.Model.Init.Config
@@ -32,6 +28,14 @@ func openFolder(cfg *configs.Config) (*folder.Folder, error) {
 		return nil, usage.Errorf("read model configuration: %w", err)
 	}
 	return folder.Random(path, filepath.Dir(path), config, cfg.Run.Seed)
+}
+
+// openModel opens a model folder that the run's backend can train.
+func openModel(cfg *configs.Config, dir string) (*folder.Folder, error) {
+	if cfg.Train.Backend == configs.PyTorch {
+		return folder.OpenAny(dir)
+	}
+	return folder.Open(dir)
 }
 
 // loadWeights loads the policy's starting weights. Its errors name the configuration key

@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/cores"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -44,7 +45,10 @@ func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts O
 	}
 	j := replay{newJob(resolved, opts, task{}), of}
 	defer j.close()
-	if j.folder, err = folder.Open(of.Model); err != nil {
+	if j.folder, err = openModel(j.cfg, of.Model); err != nil {
+		return err
+	}
+	if err := ranks.Check(j.cfg, j.folder); err != nil {
 		return err
 	}
 	groups, err := trainer.ReadGroups(of.Rollouts, j.folder.Shape)
@@ -200,7 +204,7 @@ func (j *replay) reference() (*folder.Folder, error) {
 	if j.of.Reference == "" {
 		return nil, nil //nolint:nilnil // see above
 	}
-	f, err := folder.Open(j.of.Reference)
+	f, err := openModel(j.cfg, j.of.Reference)
 	if err != nil {
 		return nil, usage.Prefix("-reference", err)
 	}

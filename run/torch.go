@@ -58,8 +58,10 @@ func (j *job) torchDir() (dir string, err error) {
 	if err := os.MkdirAll(j.cfg.Run.Dir, 0o755); err != nil {
 		return "", unwritable(j.cfg.Run.Dir, err)
 	}
-	if err := j.lock(j.cfg.Run.Dir, true); err != nil { // no other process may use the folder
-		return "", err
+	if j.claimed != nil { // not a temporary folder: no other process may use it
+		if err := j.lock(j.cfg.Run.Dir, true); err != nil {
+			return "", err
+		}
 	}
 	dir, err = filepath.Abs(cmp.Or(j.cfg.Torch.Dir, filepath.Join(j.cfg.Run.Dir, "torch")))
 	if err == nil {

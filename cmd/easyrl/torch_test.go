@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run"
+	"github.com/easyrl/easyrl/torch/fake"
+)
+
+// checksum returns the checksum of the weights in a step's checkpoint.
+func checksum(t *testing.T, runDir string, step int) string {
+	t.Helper()
+	dir := filepath.Join(runDir, "checkpoints", fmt.Sprintf("step-%06d", step))
+	shape, err := model.ReadConfig(dir)
+	require.NoError(t, err)
+	dev, err := run.OpenCPU(1)
+	require.NoError(t, err)
+	defer dev.Close()
+	w, err := model.NewWeights(dev, shape, npu.Weights)
+	require.NoError(t, err)
+	require.NoError(t, w.Load(dir))
+	return w.Checksum()
+}
+
+// startFakes starts ranks that compute with easyrl's own kernels. It returns the settings of a
+// run that trains on them.
+func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) []string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
+	require.NoError(t, err)
+	address := l.Addr().String()
+	require.NoError(t, l.Close())
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	ranks := &fake.Ranks{Token: "secret", World: world, Fault: fault,
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { ranks.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", world)}
+}
+
+// Ranks that compute with easyrl's kernels end in the weights of training without ranks: the
+// trainer asks both for the same. That holds if one of them dies and if the run is resumed.
+func TestRanksEndInSameWeights(t *testing.T) {
+	dir := tinyRun(t)
+	settings := []string{"train.order=prompt", "loss.beta=0.01", "checkpoint.every=2"}
+	want := checksum(t, trainTiny(t, dir, "alone", settings...), 5)
+	require.Equal(t, want, checksum(t, trainTiny(t, dir, "ranks", append(startFakes(t, 1, nil), settings...)...), 5))
+
+	var died atomic.Bool
+	dies := func(at fake.Moment) fake.Fault {
+		if at.Kind == "backward" && at.ID == 3 && died.CompareAndSwap(false, true) {
+			return fake.Die
+		}
+		return fake.None
+	}
+	require.Equal(t, want, checksum(t, trainTiny(t, dir, "dies", append(startFakes(t, 1, dies), settings...)...), 5))
+	require.True(t, died.Load())
+
+	out := trainTiny(t, dir, "parts", append(startFakes(t, 1, nil), append(settings, "run.steps=2")...)...)
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", out)}
+	for _, s := range append(startFakes(t, 1, nil), settings...) {
+		args = append(args, "-set", s)
+	}
+	status, _, errs := command(t, args...)
+	require.Zero(t, status, errs)
+	require.Equal(t, want, checksum(t, out, 5), "a resumed run")
+}
+
+// Two replicas share the groups of a step. A run on ranks can continue one without, and the
+// other way round.
+func TestReplicas(t *testing.T) {
+	dir := tinyRun(t)
+	out := trainTiny(t, dir, "two", append(startFakes(t, 2, nil), "run.steps=2")...)
+	lines, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, lines, 2)
+	for _, values := range lines {
+		require.Equal(t, 6.0, values["groups/trained"])
+		require.Less(t, values["mismatch/logprob_abs_max"], 1e-6)
+		require.Positive(t, values["memory/optimizer_bytes"])
+	}
+	for i, backend := range [][]string{nil, startFakes(t, 1, nil)} {
+		args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", out), "-set", fmt.Sprintf("run.steps=%d", 3+i)}
+		for _, s := range backend {
+			args = append(args, "-set", s)
+		}
+		status, _, errs := command(t, args...)
+		require.Zero(t, status, errs)
+	}
+}
+
+func TestTorchSettings(t *testing.T) {
+	dir := tinyRun(t)
+	base := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch"}
+	for setting, want := range map[string]string{
+		"parallel.pp=2":                 `parallel.pp is 2, expected 1 with train.backend = "torch"`,
+		"loss.old_policy=previous-step": `loss.old_policy is "previous-step", expected "behaviour" with train.backend = "torch"`,
+		"torch.python=/no/such/python":  `/no/such/python`,
+		"torch.mode=loose":              `torch.mode is "loose", expected "auto", "free" or "lockstep"`,
+		"torch.listen=\"127.0.0.1:0\"":  `torch.token_file is "", expected a file if listen is set`,
+	} {
+		status, _, errs := command(t, append(base, "-set", setting)...)
+		require.NotZero(t, status, setting)
+		require.Contains(t, errs, want)
+		require.Equal(t, 1, strings.Count(errs, "error:"), errs)
+	}
+}
