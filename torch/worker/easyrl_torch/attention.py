@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
+from . import flex
 from .kernels import Fused, Plain, Scores
 from .layout import Layout
 from .parts import Part, build_parts
 
 PLAN = "easyrl_plan"
-SEGMENTS = "easyrl_segments"
+SEGMENTS = "easyrl_segments"  # dense parts, merged
+FLEX = "easyrl_flex"  # flex_attention, which has no backward pass on CPUs
 
 
 class Plan:
@@ -24,16 +26,27 @@ class Plan:
     def __init__(self, layout: Layout, device: torch.device):
         self.layout, self.device = layout, device
         self._parts: dict[int | None, list[Part]] = {}
+        self._masks: dict[int | None, flex.BlockMask] = {}
         self._biases: dict[tuple[int, torch.dtype], Tensor] = {}
         self._longest = int(layout.positions.max()) + 1 if len(layout) else 0
 
     def parts(self, window: int | None) -> list[Part]:
         """Returns the parts for a sliding window in positions; None for full attention."""
-        if window is not None and window >= self._longest:
-            window = None
+        window = self._effective(window)
         if window not in self._parts:
             self._parts[window] = build_parts(self.layout, window, self.device)
         return self._parts[window]
+
+    def block_mask(self, window: int | None) -> flex.BlockMask:
+        """Returns flex_attention's mask for a sliding window in positions; None for full attention."""
+        window = self._effective(window)
+        if window not in self._masks:
+            self._masks[window] = flex.block_mask(self.layout, window, self.device)
+        return self._masks[window]
+
+    def _effective(self, window: int | None) -> int | None:
+        """window, or None if no sequence is longer."""
+        return None if window is None or window >= self._longest else window
 
     def bias(self, part: Part, dtype: torch.dtype) -> Tensor | None:
         """Returns part's mask as numbers to add to the scores."""
@@ -58,6 +71,15 @@ def segments_attention(module: torch.nn.Module, query: Tensor, key: Tensor, valu
     scores = Scores(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap)
     rows = (x[0].transpose(0, 1) for x in (query, key, value))
     return _Attend.apply(*rows, s_aux, plan, sliding_window, scores)[None], None
+
+
+def flex_attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask,
+                   scaling: float | None = None, sliding_window: int | None = None, softcap: float | None = None,
+                   s_aux: Tensor | None = None, dropout: float = 0.0, **kwargs) -> tuple[Tensor, None]:
+    """Does what segments_attention does, in one kernel."""
+    mask = plan_of(kwargs, query).block_mask(sliding_window)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return flex.attend(query, key, value, mask, scale, softcap, s_aux), None
 
 
 def plan_of(kwargs: dict, query: Tensor) -> Plan:
@@ -183,7 +205,8 @@ def _sink_gradient(sinks: Tensor | None, grad: Tensor, out: Tensor, lse: Tensor)
 
 def implementations(device: torch.device) -> list[str]:
     """The names of the implementations for device, the fastest first."""
-    return [SEGMENTS]
+    return [FLEX, SEGMENTS] if device.type == "cuda" else [SEGMENTS]
 
 
 AttentionInterface.register(SEGMENTS, segments_attention)
+AttentionInterface.register(FLEX, flex_attention)

@@ -1,0 +1,126 @@
+"""Attention over layouts by PyTorch's flex_attention, whose block mask comes from the segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+from .layout import Layout
+
+BLOCK = 128  # rows of a block
+VARIANTS = 64  # compilations: windows, caps, types, with and without gradients
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float, softcap: float | None,
+           sinks: Tensor | None) -> Tensor:
+    """Attends query [1, H, S, D] to key and value [1, KV, S, D]; returns [1, S, H, D]. sinks is [H]."""
+    out = _compiled()(query, key, value, score_mod=_cap(softcap), block_mask=mask, scale=scale,
+                      enable_gqa=query.shape[1] != key.shape[1],
+                      return_aux=None if sinks is None else AuxRequest(lse=True))
+    if sinks is not None:
+        out, aux = out
+        out = out * torch.sigmoid(aux.lse - sinks[:, None]).to(out.dtype)[..., None]
+    return out.transpose(1, 2).contiguous()
+
+
+@cache
+def _compiled() -> Callable:
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    return torch.compile(flex_attention, dynamic=True)
+
+
+@cache
+def _cap(softcap: float | None) -> Callable | None:
+    if softcap is None:
+        return None
+    return lambda score, batch, head, query, key: softcap * torch.tanh(score / softcap)
+
+
+def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
+    """Returns the mask of layout; a window hides keys whose position is window or more below the query's."""
+    blocks = -(-len(layout) // BLOCK)
+    seen, full = blocks_of(layout, window)
+    partial = [_lists(seen & ~full, device), _lists(full, device)]
+    enter, leave = _ranges(layout)
+    pad = blocks * BLOCK - len(layout)
+    of, end, position = (torch.from_numpy(np.pad(x, (0, pad), constant_values=-1)).int().to(device) for x in (
+        enter[layout.segment_of], leave[layout.segment_of], layout.positions))
+
+    def visible(batch, head, query, key):
+        # A descendant's number lies between its ancestor's and the end of the ancestor's subtree.
+        shown = (of[key] <= of[query]) & (of[query] < end[key]) & (key <= query)
+        return shown if window is None else shown & (position[query] - position[key] < window)
+
+    return BlockMask.from_kv_blocks(*partial[0], *partial[1], BLOCK_SIZE=BLOCK, mask_mod=visible,
+                                    seq_lengths=(len(layout), len(layout)))
+
+
+def blocks_of(layout: Layout, window: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns [query blocks, key blocks] whether any pair of rows may see each other, and whether all do."""
+    blocks = -(-len(layout) // BLOCK)
+    seen, pairs = np.zeros((blocks, blocks), bool), np.zeros((blocks, blocks), np.int64)
+    for segment, path in enumerate(layout.paths):
+        queries = _span(layout, segment)
+        if queries is None:
+            continue
+        for ancestor in path:
+            keys = _span(layout, ancestor)
+            if keys is None:
+                continue
+            some = np.ones((len(queries.index), len(keys.index)), bool)
+            every = some.copy()
+            if ancestor == segment:
+                some &= keys.index[None] <= queries.index[:, None]
+                every &= keys.last[None] <= queries.first[:, None]
+            if window is not None:
+                some &= queries.first[:, None] - keys.last[None] < window
+                every &= queries.last[:, None] - keys.first[None] < window
+            area = slice(queries.index[0], queries.index[-1] + 1), slice(keys.index[0], keys.index[-1] + 1)
+            seen[area] |= some
+            pairs[area] += every * queries.count[:, None] * keys.count[None]
+    return seen, pairs == BLOCK * BLOCK
+
+
+class _Blocks:
+    """The blocks that a segment's rows touch: indices, first and last position in each, and number of rows."""
+
+    def __init__(self, start: int, length: int, position: int):
+        self.index = np.arange(start // BLOCK, (start + length - 1) // BLOCK + 1)
+        begin = np.maximum(self.index * BLOCK, start)
+        end = np.minimum((self.index + 1) * BLOCK, start + length)
+        self.first, self.last = position + begin - start, position + end - 1 - start
+        self.count = end - begin
+
+
+def _span(layout: Layout, segment: int) -> _Blocks | None:
+    start, length, _ = layout.segments[segment]
+    return _Blocks(start, length, layout.positions[start]) if length else None
+
+
+def _ranges(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """[segments] numbers in depth-first order, and the number after each segment's last descendant."""
+    sizes = np.ones(len(layout.segments), np.int64)
+    for i in range(len(sizes) - 1, -1, -1):
+        parent = layout.segments[i, 2]
+        if parent >= 0:
+            sizes[parent] += sizes[i]
+    enter, free, root = np.zeros_like(sizes), np.zeros_like(sizes), 0
+    for i, parent in enumerate(layout.segments[:, 2]):
+        if parent < 0:
+            enter[i], root = root, root + sizes[i]
+        else:
+            enter[i], free[parent] = free[parent], free[parent] + sizes[i]
+        free[i] = enter[i] + 1
+    return enter, enter + sizes
+
+
+def _lists(blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[1, 1, query blocks] counts and [1, 1, query blocks, key blocks] indices, those that count first."""
+    order = np.argsort(~blocks, axis=1, kind="stable")
+    counts, indices = (torch.from_numpy(x[None, None]).int().to(device) for x in (blocks.sum(1), order))
+    return counts, indices
