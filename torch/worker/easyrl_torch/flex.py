@@ -46,13 +46,11 @@ def block_mask(layout: Layout, window: int | None, device: torch.device) -> Bloc
     blocks = -(-len(layout) // BLOCK)
     seen, full = blocks_of(layout, window)
     partial = [_lists(seen & ~full, device), _lists(full, device)]
-    enter, leave = _ranges(layout)
     pad = blocks * BLOCK - len(layout)
-    of, end, position = (torch.from_numpy(np.pad(x, (0, pad), constant_values=-1)).int().to(device) for x in (
-        enter[layout.segment_of], leave[layout.segment_of], layout.positions))
+    of, end, position = (torch.from_numpy(np.pad(x, (0, pad), constant_values=-1)).int().to(device)
+                         for x in (*layout.subtrees, layout.positions))
 
     def visible(batch, head, query, key):
-        # A descendant's number lies between its ancestor's and the end of the ancestor's subtree.
         shown = (of[key] <= of[query]) & (of[query] < end[key]) & (key <= query)
         return shown if window is None else shown & (position[query] - position[key] < window)
 
@@ -100,23 +98,6 @@ class _Blocks:
 def _span(layout: Layout, segment: int) -> _Blocks | None:
     start, length, _ = layout.segments[segment]
     return _Blocks(start, length, layout.positions[start]) if length else None
-
-
-def _ranges(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
-    """[segments] numbers in depth-first order, and the number after each segment's last descendant."""
-    sizes = np.ones(len(layout.segments), np.int64)
-    for i in range(len(sizes) - 1, -1, -1):
-        parent = layout.segments[i, 2]
-        if parent >= 0:
-            sizes[parent] += sizes[i]
-    enter, free, root = np.zeros_like(sizes), np.zeros_like(sizes), 0
-    for i, parent in enumerate(layout.segments[:, 2]):
-        if parent < 0:
-            enter[i], root = root, root + sizes[i]
-        else:
-            enter[i], free[parent] = free[parent], free[parent] + sizes[i]
-        free[i] = enter[i] + 1
-    return enter, enter + sizes
 
 
 def _lists(blocks: np.ndarray, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -66,6 +66,26 @@ class Layout:
         """[segments] root of each segment."""
         return np.array([path[0] for path in self.paths], np.int64)
 
+    @cached_property
+    def subtrees(self) -> tuple[np.ndarray, np.ndarray]:
+        """[rows] number of the row's segment in depth-first order, and the number after its last descendant's.
+
+        A segment is another's ancestor, or the same, if the other's number lies in its range.
+        """
+        sizes = np.ones(len(self.segments), np.int64)
+        parents = self.segments[:, 2].tolist()
+        for i in range(len(sizes) - 1, -1, -1):
+            if parents[i] >= 0:
+                sizes[parents[i]] += sizes[i]
+        enter, free, root = np.zeros_like(sizes), np.zeros_like(sizes), 0
+        for i, parent in enumerate(parents):
+            if parent < 0:
+                enter[i], root = root, root + sizes[i]
+            else:
+                enter[i], free[parent] = free[parent], free[parent] + sizes[i]
+            free[i] = enter[i] + 1
+        return enter[self.segment_of], (enter + sizes)[self.segment_of]
+
     def path_rows(self, segment: int) -> np.ndarray:
         """The rows of the sequence from the root to the end of segment."""
         spans = self.segments[self.paths[segment], :2]

@@ -83,10 +83,8 @@ class _Builder:
         real = np.concatenate([i * length + np.arange(len(b)) for i, b in enumerate(blocks)])
         mask = None
         if masked:
-            mask = np.stack([self.visible(r, r) for r in rows])
-            mask |= np.eye(length, dtype=bool)  # padding sees itself
-            for i, b in enumerate(blocks):
-                mask[i, :len(b), len(b):] = False
+            mask = self.visible(rows, rows)  # padding sees what its last row sees
+            mask &= (np.arange(length) < np.array([len(b) for b in blocks])[:, None])[:, None]
         self.add(rows.reshape(-1), rows.reshape(-1), len(blocks), mask, causal=not masked, first=True,
                  real=real if len(real) < rows.size else None)
 
@@ -124,17 +122,13 @@ class _Builder:
                 self.masked(queries, keys, first=False)
 
     def visible(self, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-        """[queries, keys] whether each query sees each key, for rows of one tree."""
+        """[…, queries, keys] whether each query sees each key."""
         layout = self.layout
-        of_query, of_key = layout.segment_of[queries], layout.segment_of[keys]
-        segments = np.unique(of_key)
-        ancestor = np.zeros((len(layout.segments), len(segments)), bool)
-        for s in np.unique(of_query):
-            ancestor[s] = np.isin(segments, layout.paths[s])
-        mask = ancestor[of_query][:, np.searchsorted(segments, of_key)]
-        mask &= keys[None] <= queries[:, None]
+        of, end = layout.subtrees
+        queries, keys = queries[..., :, None], keys[..., None, :]
+        mask = (of[keys] <= of[queries]) & (of[queries] < end[keys]) & (keys <= queries)
         if self.window is not None:
-            mask &= layout.positions[queries][:, None] - layout.positions[keys][None] < self.window
+            mask &= layout.positions[queries] - layout.positions[keys] < self.window
         return mask
 
     def add(self, queries, keys, blocks, mask, causal=False, first=True, real=None) -> None:

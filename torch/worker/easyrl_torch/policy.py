@@ -190,12 +190,32 @@ class Policy(nn.Module):
 
 def _score(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """[n, vocabulary] logits to log-probabilities of targets, and entropies without gradient."""
-    scaled = logits.float() / temperature
-    total = torch.logsumexp(scaled, -1)
-    with torch.no_grad():
-        probabilities = (scaled - total[:, None]).exp()
-        entropy = total - (probabilities * scaled).nan_to_num_(0.0).sum(-1)
-    return scaled.gather(-1, targets[:, None])[:, 0] - total, entropy
+    logprobs, total = _LogProbabilities.apply(logits, targets, temperature)
+    with torch.no_grad():  # after what the backward pass needs, so that it does not recompute this
+        scaled = logits.detach().float() / temperature
+        probabilities = (scaled - total[:, None]).exp_()
+        entropies = total - probabilities.mul_(scaled).nan_to_num_(0.0).sum(-1)
+    return logprobs, entropies
+
+
+class _LogProbabilities(torch.autograd.Function):
+    """Log-probabilities [n] of targets [n] under logits [n, vocabulary] divided by temperature, and log-sum-exps [n]."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        scaled = logits.float() / temperature
+        total = torch.logsumexp(scaled, -1)
+        ctx.save_for_backward(logits, targets, total)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(total)
+        return scaled.gather(-1, targets[:, None])[:, 0] - total, total
+
+    @staticmethod
+    def backward(ctx, grad: Tensor, _):
+        logits, targets, total = ctx.saved_tensors
+        grad = (grad / ctx.temperature)[:, None]
+        out = (logits.float() / ctx.temperature).sub_(total[:, None]).exp_().mul_(-grad)
+        return out.scatter_add_(-1, targets[:, None], grad).to(logits.dtype), None, None
 
 
 @contextmanager
