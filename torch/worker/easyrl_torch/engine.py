@@ -71,12 +71,18 @@ class Engine:
         self.mode = LOCKSTEP if self.policy.mode == LOCKSTEP else FREE
         selfcheck.settle(Spread(self.policy), self._build, mesh.all)
         self.reference = self._load_reference()
+        models = [self.policy] if self.reference is None else [self.policy, self.reference]
+        for model in models:
+            model.close()
+        self._memory = measure.Memory(models, self.trained)
         self.optimizer = AdamW(job.optimizer, mesh, self._shards())
+        for model in models:
+            model.open()
         if job.state:
             with self.policy.closed():
                 files.load_state(self.policy, self.names, self.optimizer, job.state)
         self._flight: dict[int, Tensor] = {}  # log-probabilities that wait for their gradient
-        measure.reset_peak(mesh.device)
+        self._memory.start()
 
     def _choose_mode(self) -> str:
         if self.job.mode not in ("auto", FREE, LOCKSTEP):
@@ -100,12 +106,11 @@ class Engine:
         return Sharded(policy, self.mesh, self.mode, self.dtype)
 
     def _shards(self) -> list[Shard]:
-        with self.policy.closed():
-            return [
-                Shard(name, local(p.detach()), torch.zeros_like(local(p.detach())), torch.zeros_like(local(p.detach())),
-                      decays=p.ndim >= 2 and not name.endswith("bias"), owned=self.policy.owns(p))
-                for name, p in self.policy.trained()
-            ]
+        return [
+            Shard(name, local(p.detach()), torch.zeros_like(local(p.detach())), torch.zeros_like(local(p.detach())),
+                  decays=p.ndim >= 2 and not name.endswith("bias"), owned=self.policy.owns(p))
+            for name, p in self.policy.trained()
+        ]
 
     def forward(self, number: int, layout: Layout | None) -> dict[str, np.ndarray]:
         """Computes a micro-batch, or an empty one if layout is None, and keeps it for backward.
@@ -189,7 +194,7 @@ class Engine:
 
     def memory(self) -> dict[str, int]:
         """Returns the bytes that this rank holds, and at most held for activations."""
-        return measure.memory(self.policy, self.reference, self.optimizer)
+        return self._memory.report()
 
     def description(self) -> dict[str, Any]:
         """Returns the fields of ready."""

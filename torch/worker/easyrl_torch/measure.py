@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from .mesh import Mesh, device_memory
-
-if TYPE_CHECKING:
-    from .optimizer import AdamW
-    from .policy import Policy
-    from .shard import Sharded
+from .policy import Policy
+from .shard import FREE, Sharded, local
 
 _COMFORT = 0.6  # share of the device that weights, gradients and moments may take in free mode
 
@@ -56,34 +54,47 @@ def fits_free(parameters: int, trained: int, reference: bool, dtype: torch.dtype
     return (whole + spread) / mesh.tp <= _COMFORT * room
 
 
-def memory(policy: Sharded, reference: Sharded | None, optimizer: AdamW) -> dict[str, int]:
-    """Returns bytes by purpose: computed, except activations, which on an accelerator are what the peak leaves."""
-    mesh = policy.mesh
-    parameters = list(policy.policy.parameters())
-    held = sum(s.weight.nbytes for s in optimizer.shards)
-    whole = sum(p.numel() for p in parameters) // mesh.tp
-    trained = sum(p.numel() for p in parameters if p.requires_grad) // mesh.tp
-    weights = whole * policy.dtype.itemsize if policy.mode == "free" else 0
-    weights += held + sum(p.nbytes for p in reference.policy.parameters()) // mesh.tp if reference else held
-    gradients = trained * 4 if policy.mode == "free" else held
-    moments = 2 * held
-    peak = _peak(mesh.device)
-    return {
-        "weights": int(weights), "gradients": int(gradients), "optimizer": int(moments),
-        "activations": max(0, int(peak - weights - gradients - moments)),
-    }
+class Memory:
+    """Accounts for the bytes of one rank's device."""
+
+    def __init__(self, models: Sequence[Sharded], trained: int) -> None:
+        """models are the policy, of which `trained` values are trained, and its reference, if there is one."""
+        policy = models[0]
+        self._device = policy.mesh.device
+        shards = sum(local(p).nbytes for m in models for p in m.policy.parameters())
+        whole = sum(p.numel() for m in models for p in m.policy.parameters()) // policy.mesh.tp
+        own = sum(local(p).numel() for p in policy.policy.parameters() if p.requires_grad)
+        free = policy.mode == FREE
+        self.weights = shards + (whole * policy.dtype.itemsize if free else 0)
+        self.gradients = 4 * (trained // policy.mesh.tp if free else own)
+        self.optimizer = 8 * own
+        self._floor = 0
+
+    def start(self) -> None:
+        """Counts as activations what comes to be held from now on."""
+        if self._device.type == "cpu":
+            self._floor = _resident()
+            return
+        accelerator = getattr(torch, self._device.type)
+        accelerator.reset_peak_memory_stats(self._device)
+        self._floor = accelerator.memory_allocated(self._device)
+
+    def report(self) -> dict[str, int]:
+        """Returns bytes by purpose. Activations are what the peak leaves, and zero before the first pass."""
+        peak = getattr(torch, self._device.type).max_memory_allocated(self._device) if self._device.type != "cpu" else _resident_peak()
+        return {
+            "weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer,
+            "activations": max(0, peak - self._floor - self.gradients),
+        }
 
 
-def _peak(device: torch.device) -> int:
-    if device.type == "cpu":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return getattr(torch, device.type).max_memory_allocated(device)
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def reset_peak(device: torch.device) -> None:
-    """Forgets the peak so far, where the device can."""
-    if device.type != "cpu":
-        getattr(torch, device.type).reset_peak_memory_stats(device)
+def _resident_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def synchronize(device: torch.device) -> None:

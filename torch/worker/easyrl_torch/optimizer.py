@@ -71,10 +71,12 @@ class AdamW:
         chosen = [(s, g) for s, g in zip(self.shards, gradients) if s.decays == decays and s.weight.numel()]
         if not chosen:
             return
-        made = [torch.tensor(float(update - 1)) for _ in chosen]
+        fused = self._mesh.device.type in ("cpu", "cuda")  # without temporary copies
+        device = self._mesh.device if fused else "cpu"
+        made = [torch.tensor(float(update - 1), device=device) for _ in chosen]
         adamw(
             [s.weight for s, _ in chosen], [g for _, g in chosen], [s.first for s, _ in chosen], [s.second for s, _ in chosen],
-            [], made, foreach=True, amsgrad=False, lr=lr, beta1=self.settings.beta1, beta2=self.settings.beta2,
+            [], made, foreach=not fused, fused=fused, amsgrad=False, lr=lr, beta1=self.settings.beta1, beta2=self.settings.beta2,
             eps=self.settings.eps, weight_decay=self.settings.weight_decay if decays else 0.0, maximize=False,
         )
 
@@ -89,8 +91,9 @@ class AdamW:
 
 
 def _squares(tensors: list[Tensor], device: torch.device) -> Tensor:
-    """Returns the sum of squares of all elements, float64 [1]."""
+    """Returns the sum of squares of all elements [1], in float64 where the device has it."""
+    wide = torch.float32 if device.type == "npu" else torch.float64
     if not tensors:
-        return torch.zeros(1, dtype=torch.float64, device=device)
-    norms = torch.stack(torch._foreach_norm(tensors)).double()
+        return torch.zeros(1, dtype=wide, device=device)
+    norms = torch.stack(torch._foreach_norm(tensors)).to(wide)
     return norms.square().sum().reshape(1)

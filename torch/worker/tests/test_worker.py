@@ -123,6 +123,24 @@ def test_lockstep(dp, tp, share, recompute, one, model, tmp_path):
     same(got, one[1])
 
 
+@pytest.mark.parametrize("shape", [dict(), dict(dp=2), dict(dp=2, mode="lockstep")])
+def test_discarded_work_leaves_no_trace(shape, one, model, tmp_path):
+    """One micro-batch has gradients, another only log-probabilities when all are forgotten."""
+    with Trainer(tmp_path, model, **shape) as trainer:
+        places = range(shape.get("dp", 1))
+        for number in (1, 2):
+            trainer.order("forward", arrays(layouts(2)[number]), id=number)
+            for place in places:
+                trainer.logprobs(place, number)
+        trainer.order("backward", {"gradient": np.ones(len(layouts(2)[1].rows), np.float32)}, id=1)
+        for place in places:
+            trainer.answer(place, "passed")
+        trainer.order("discard")
+        share = [i % len(places) for i in range(5)]
+        norm = step_lockstep(trainer, 1, share) if "mode" in shape else run(trainer, [1], share)[0]
+    np.testing.assert_allclose(norm, one[0][0], rtol=1e-5)
+
+
 def without_layouts():
     """Has layouts of shared prefixes fail the self-check."""
     from test_selfcheck import plant_mask
