@@ -138,7 +138,7 @@ func (l *launch) explain(err error) error {
 	if l == nil {
 		return err
 	}
-	const moment = 2 * time.Second
+	const moment = 5 * time.Second
 	wait := time.NewTimer(0)
 	if errors.Is(err, errClosed) {
 		wait.Reset(moment)

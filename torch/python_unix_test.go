@@ -30,7 +30,7 @@ func TestPython(t *testing.T) {
 		dp, tp int
 		mode   string
 		signal syscall.Signal
-	}{{1, 1, wire.Auto, 0}, {2, 1, wire.Free, syscall.SIGKILL}, {2, 1, wire.Lockstep, syscall.SIGSTOP}} {
+	}{{1, 1, wire.Auto, 0}, {1, 2, wire.Auto, syscall.SIGKILL}, {2, 1, wire.Free, syscall.SIGKILL}, {2, 1, wire.Lockstep, syscall.SIGSTOP}} {
 		t.Run(fmt.Sprintf("dp %d tp %d %s %v", test.dp, test.tp, test.mode, test.signal), func(t *testing.T) {
 			var warnings []string
 			cfg := configure(start(t), t.TempDir())
@@ -47,7 +47,7 @@ func TestPython(t *testing.T) {
 			advance(t, s, 1)
 			if test.signal != 0 {
 				require.NoError(t, s.Pass(t.Context(), batch(2)[0], func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
-				victim := s.Ranks()[test.dp-1]
+				victim := s.Ranks()[test.dp*test.tp-1]
 				require.NoError(t, syscall.Kill(victim.Hello.PID, test.signal))
 				require.NoError(t, s.Flush(t.Context()))
 				s.Discard()
@@ -68,4 +68,35 @@ func TestPython(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Adapters continue from a recovery point when a rank is killed.
+func TestPythonAdapters(t *testing.T) {
+	python := os.Getenv("EASYRL_PYTHON")
+	if python == "" {
+		t.Skip("EASYRL_PYTHON is not set, expected a Python with PyTorch")
+	}
+	run := func(kill bool) []float32 {
+		cfg := configure(start(t), t.TempDir())
+		cfg.Python, cfg.Threads, cfg.Token = python, 1, ""
+		cfg.LoRA = wire.LoRA{Rank: 2, Alpha: 4}
+		warnings := 0
+		cfg.Warn = func(format string, args ...any) {
+			warnings++
+			t.Logf(format, args...)
+		}
+		s, err := Open(t.Context(), cfg)
+		require.NoError(t, err)
+		defer s.Close()
+		advance(t, s, 1)
+		if kill {
+			_, err := s.Capture(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, syscall.Kill(s.Ranks()[0].Hello.PID, syscall.SIGKILL))
+		}
+		advance(t, s, 2)
+		require.Equal(t, kill, warnings == 1)
+		return written(t, s)
+	}
+	requireClose(t, run(false), run(true))
 }

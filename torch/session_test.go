@@ -29,7 +29,7 @@ import (
 const temperature = 0.9
 
 const shape = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 24, "intermediate_size": 40,
-"num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 29,
+"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 30,
 "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "initializer_range": 0.2, "hidden_act": "silu",
 "tie_word_embeddings": true}`
 
