@@ -558,3 +558,32 @@ func TestConfigFaults(t *testing.T) {
 	_, err = Open(t.Context(), Config{Listen: "nowhere"})
 	require.ErrorContains(t, err, "torch: listen for ranks: ")
 }
+
+// The end of a session within a derive is not repeated.
+func TestEndWithinDerive(t *testing.T) {
+	t.Parallel()
+	dir, into := start(t), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, err := play(t, configure(dir, into), &fake.Ranks{Fault: func(at fake.Moment) fake.Fault {
+			if at.Kind == "score" {
+				return fake.Fail
+			}
+			return fake.None
+		}})
+		defer st.end()
+		require.NoError(t, err)
+		calls := 0
+		err = st.Pass(t.Context(), batch(1)[0], func(backend.Logprobs) ([]float32, error) {
+			calls++
+			_, err := st.Score(t.Context(), batch(1)[1])
+			return nil, err
+		})
+		if err == nil {
+			err = st.Flush(t.Context())
+		}
+		require.EqualError(t, err, "torch: rank 0 on fake: told to fail at score of rank 0; restarted 3 times since update 0")
+		require.Equal(t, 1, calls)
+		require.Len(t, st.warnings, 3)
+		require.Contains(t, st.warnings[0], "; waiting for all ranks to connect again, from update 0 (1 of 3)")
+	})
+}

@@ -90,6 +90,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	}
 	s.lockstep = s.gang.lockstep()
 	s.remember()
+	s.cfg.Mode = s.info.Mode // also after a restart
 	s.now = s.newUpdate()
 	return s, nil
 }
@@ -184,6 +185,8 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 		}
 		var failed *fault
 		switch {
+		case s.broken != nil: // within a derive
+			return s.broken
 		case errors.Is(err, errReplaced):
 			continue
 		case !errors.As(err, &failed):
@@ -198,7 +201,11 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 			s.broken = fmt.Errorf("torch: %w; restarted %d times since update %d", err, maxRestarts, s.updates)
 			break
 		}
-		s.cfg.Warn("%v; restarting all ranks from update %d (%d of %d)", err, s.point.updates, s.restarts, maxRestarts)
+		how := "restarting all ranks"
+		if s.cfg.Python == "" {
+			how = "waiting for all ranks to connect again"
+		}
+		s.cfg.Warn("%v; %s, from update %d (%d of %d)", err, how, s.point.updates, s.restarts, maxRestarts)
 	}
 	return s.broken
 }
