@@ -58,8 +58,8 @@ def load_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> 
         _load_adapter_state(policy, optimizer, Path(folder))
         return
     load_weights(policy, names, folder)
-    like = dict(policy.policy.weights())
     shards = {_plain(shard.name): shard for shard in optimizer.shards}
+    like = {name: weight for name, weight in policy.policy.weights() if name in shards}
     with Folder(folder, MOMENTS) as slices:
         for kind in ("first", "second"):
             chosen = {name.removeprefix(kind + "."): s for name, s in slices.items() if name.startswith(kind + ".")}
@@ -92,7 +92,7 @@ def _part(slices: Mapping[str, Any], name: str, like: Tensor) -> Tensor:
 
 def load_weights(policy: Sharded, names: Names, folder: str) -> None:
     """Replaces the weights by those of a folder."""
-    like = dict(policy.policy.weights())
+    like = names.tensors(policy.policy)
     with Folder(folder) as slices, torch.no_grad():
         for name, part in names.in_memory(slices, like, torch.float32).items():
             local(like[name]).copy_(part)
@@ -102,18 +102,18 @@ def load_weights(policy: Sharded, names: Names, folder: str) -> None:
 def loaded(policy: Sharded, names: Names, folder: str) -> Iterator[None]:
     """Has the policy compute with the weights of a folder inside the context, and puts its own back bit for bit."""
     with policy.closed():
-        kept = [(p, local(p).detach().clone()) for _, p in policy.policy.weights()]
+        kept = [(t, local(t).detach().clone()) for t in names.tensors(policy.policy).values()]
         load_weights(policy, names, folder)
     try:
         yield
     finally:
         with policy.closed(), torch.no_grad():
-            for parameter, value in kept:
-                local(parameter).copy_(value)
+            for tensor, value in kept:
+                local(tensor).copy_(value)
 
 
 def _write_model(policy: Sharded, names: Names, path: Path, dtype: torch.dtype) -> None:
-    weights = dict(policy.policy.weights())
+    weights = names.tensors(policy.policy)
     specs = [spec for group in names.groups for spec in names.specs(group)]
     with _writer(policy, path, dtype, specs) as file:
         for group in names.groups:
@@ -132,6 +132,7 @@ def _write_moments(policy: Sharded, names: Names, optimizer: AdamW, path: Path) 
     shards = {_plain(shard.name): shard for shard in optimizer.shards}
     weights = dict(policy.policy.weights())
     groups = [[name for name in group if name in shards] for group in names.groups]
+    groups = [group for group in groups if group]
     specs = [(f"{kind}.{name}", shape) for group in groups for kind in ("first", "second") for name, shape in names.specs(group)]
     with _writer(policy, path, torch.float32, specs) as file:
         for group in groups:

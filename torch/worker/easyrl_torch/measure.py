@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from . import miniature
 from .mesh import Mesh, device_memory
 from .policy import Policy
 from .shard import FREE, Sharded, local
@@ -36,7 +37,7 @@ def flops(policy: Policy) -> dict[str, float]:
 
 
 def _used(name: str, config) -> float:
-    experts = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None)
+    experts = miniature.experts(config)
     chosen = getattr(config, "num_experts_per_tok", None)
     if not experts or not chosen or ".experts." not in name:
         return 1.0

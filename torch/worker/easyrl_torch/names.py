@@ -4,7 +4,7 @@ them; files keep the names and shapes of the folder that a model came from."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model, revert_weight_conversion
 from transformers.modeling_utils import LoadStateDictConfig
 
+from .lora import plain_name
 from .policy import Policy
 from .safetensors_stream import Spec
 
@@ -26,8 +27,19 @@ class Names:
 
     def __init__(self, policy: Policy) -> None:
         self._model = policy.model
-        self.shapes = {name: tuple(p.shape) for name, p in policy.weights()}
+        own = {name: tuple(p.shape) for name, p in policy.weights()}
+        buffers = {plain_name(name): tuple(b.shape) for name, b in self._saved_buffers()}
+        self.shapes = own | buffers
         self.groups = _groups(self.shapes)
+
+    def tensors(self, policy: Policy) -> dict[str, Tensor]:
+        """Returns all that files hold by name: weights, and buffers that are no weights, such as an expert's bias."""
+        return dict(policy.weights()) | {plain_name(name): b for name, b in self._saved_buffers()}
+
+    def _saved_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        unsaved = {f"{path}.{name}" if path else name
+                   for path, module in self._model.named_modules() for name in module._non_persistent_buffers_set}
+        return ((name, b) for name, b in self._model.named_buffers() if name not in unsaved)
 
     def on_disk(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns a whole group's tensors, by name in memory, as they are on disk."""
@@ -51,7 +63,7 @@ class Names:
         if missing or found.mismatched_keys:
             wrong = missing or sorted(name for name, *_ in found.mismatched_keys)
             raise ValueError(f"weights: {wrong[0]} and {len(wrong) - 1} others are missing or have another shape")
-        return {name: _local(skeleton.get_parameter(name).detach()) for name in like}
+        return {name: _local(skeleton.get_parameter_or_buffer(name).detach()) for name in like}
 
     def _skeleton(self, like: Mapping[str, Tensor], dtype: torch.dtype) -> nn.Module:
         """Returns a model without memory whose weights are split as those of `like`."""
@@ -59,7 +71,9 @@ class Names:
             skeleton = AutoModelForCausalLM.from_config(self._model.config, dtype=dtype)
         for name, tensor in like.items():
             owner, _, field = name.rpartition(".")
-            setattr(skeleton.get_submodule(owner), field, nn.Parameter(_empty_like(tensor, dtype)))
+            module = skeleton.get_submodule(owner)
+            if field not in module._buffers:
+                setattr(module, field, nn.Parameter(_empty_like(tensor, dtype)))
         return skeleton
 
 

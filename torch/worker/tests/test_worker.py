@@ -113,7 +113,7 @@ def step_lockstep(trainer, step, share):
 
 
 @pytest.mark.parametrize("dp, tp, share, recompute", [
-    (2, 1, [0, 0, 1, 0, 0], False), (2, 1, [0, 1, 0, 1, 0], True), (4, 1, [3, 3, 0, 1, 3], False), (2, 2, [1, 1, 0, 1, 1], True)])
+    (2, 1, [0, 0, 1, 0, 0], True), (4, 1, [3, 3, 0, 1, 3], False), (2, 2, [1, 1, 0, 1, 1], True)])
 def test_lockstep(dp, tp, share, recompute, one, model, tmp_path):
     with Trainer(tmp_path, model, dp=dp, tp=tp, mode="lockstep", recompute=recompute) as trainer:
         assert {ready.fields["mode"] for ready in trainer.ready} == {"lockstep"}
@@ -161,7 +161,7 @@ def test_separate_sequences(mode, one, model, tmp_path):
     same(got, one[1])
 
 
-@pytest.mark.parametrize("family, dp, tp", [("qwen3_moe", 2, 1), ("qwen3_moe", 1, 2), ("qwen3_moe", 2, 2), ("gemma3", 2, 2), ("qwen2", 1, 2)])
+@pytest.mark.parametrize("family, dp, tp", [("qwen3_moe", 2, 2), ("gemma3", 2, 2), ("qwen2", 1, 2)])
 def test_families(family, dp, tp, tmp_path):
     """Experts that are fused in memory, tied heads, biases."""
     model = families.make(family, tmp_path / "model")
