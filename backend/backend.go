@@ -39,6 +39,8 @@ type Models interface {
 	Ready() <-chan struct{}
 	// Poll does what can be done without waiting.
 	Poll(ctx context.Context) error
+	// Idle reports whether no micro-batch is in flight.
+	Idle() bool
 	// Flush finishes all micro-batches.
 	Flush(ctx context.Context) error
 	// Discard forgets the micro-batches in flight and all gradients.
@@ -78,6 +80,9 @@ func (Serial) Ready() <-chan struct{} { return nil }
 
 // Poll does nothing.
 func (Serial) Poll(context.Context) error { return nil }
+
+// Idle returns true.
+func (Serial) Idle() bool { return true }
 
 // Flush does nothing.
 func (Serial) Flush(context.Context) error { return nil }

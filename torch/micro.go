@@ -29,6 +29,9 @@ type micro struct {
 // Lanes returns the number of micro-batches that are computed at the same time.
 func (s *Session) Lanes() int { return s.cfg.DP }
 
+// Idle reports whether no micro-batch is in flight.
+func (s *Session) Idle() bool { return s.now.plan.Idle() }
+
 // Ready receives a value when Poll has something to do.
 func (s *Session) Ready() <-chan struct{} { return s.ready }
 

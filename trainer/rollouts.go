@@ -150,11 +150,9 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, erro
 	b := &batch{first: len(r.now.groups)}
 	var held []rollout.Group // used if advantages need all groups
 	for left := n; left > 0; {
-		waiting := time.Now()
 		span := r.t.Track.Begin(s.number, "wait")
 		groups, open, err := r.take(ctx, s, left)
 		span.End()
-		s.clock.wait += time.Since(waiting)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -203,21 +201,25 @@ func (r *rollouts) divide(b *batch) {
 // take waits for a finished group and adds further ones that are ready, up to limit. open
 // is false if the stream ended instead. Meanwhile the models continue.
 func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool, err error) {
-	for len(groups) == 0 {
+	for open = true; open && len(groups) == 0 && err == nil && ctx.Err() == nil; {
+		began, spent := time.Now(), &s.clock.train
+		if r.t.Models.Idle() {
+			spent = &s.clock.wait
+		}
 		select {
 		case <-ctx.Done():
-			return nil, true, nil
 		case <-r.t.Models.Ready():
-			if err := r.t.Models.Poll(ctx); err != nil {
-				return nil, true, err
-			}
+			err = r.t.Models.Poll(ctx)
 		case g, ok := <-r.now.stream.Groups():
-			if !ok {
-				return nil, false, nil
+			if open = ok; ok {
+				groups = append(groups, g)
+				r.taken(&g)
 			}
-			groups = append(groups, g)
-			r.taken(&g)
 		}
+		*spent += time.Since(began)
+	}
+	if len(groups) == 0 {
+		return nil, open, err
 	}
 	if s.clock.firstGroup == 0 {
 		s.clock.firstGroup = time.Since(r.now.began)

@@ -103,7 +103,8 @@ def _check(path: str, model, parameters: set, loaded, whole: bool) -> None:
 
     with safe_open(path, framework="pt", device="cpu") as f:
         names = set(f.keys())
-    sources = {p: _sources(model, p) for p in parameters}
+    experts = _experts(model)
+    sources = {p: experts.get(p) or _sources(model, p) for p in parameters}
     lacking = set().union(*sources.values()) - names
     if lacking:
         raise ValueError(f"{path} lacks {len(lacking)} of the model's tensors, such as {min(lacking)}")
@@ -121,6 +122,23 @@ def _sources(model, parameter: str) -> set:
         if f".{stack}." in parameter:
             return {parameter.replace(f".{stack}.", f".{part}.") for part in parts}
     return {parameter}
+
+
+def _experts(model) -> dict:
+    """Returns the names of the tensors that vLLM stacks into the parameters of experts."""
+    sources = {}
+    for name, module in model.named_modules():
+        mapping = getattr(module, "get_expert_mapping", None)
+        layer, found, _ = name.partition("experts")
+        if not found or mapping is None:
+            continue
+        for stack, part, _, _ in mapping():
+            stack = stack.removeprefix("experts.")
+            for parameter, _ in module.named_parameters(recurse=False):
+                if parameter.startswith(stack):
+                    tensor = layer + part + parameter.removeprefix(stack)
+                    sources.setdefault(f"{name}.{parameter}", set()).add(tensor)
+    return sources
 
 
 def _tensors(path: str):
