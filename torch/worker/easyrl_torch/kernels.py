@@ -1,6 +1,6 @@
 """Dense attention of one part: forward with log-sum-exps, and backward given merged ones.
 
-Shapes: q [B, H, L, D], k and v [B, KV, K, D] with H a multiple of KV, log-sum-exps [B, H, L] float32.
+Shapes: q [B, H, L, D], k [B, KV, K, D] and v [B, KV, K, E] with H a multiple of KV, log-sum-exps [B, H, L] float32.
 Backward takes the output and log-sum-exps of all parts merged, so that it yields this part's share.
 """
 
@@ -23,7 +23,7 @@ class Scores:
 
 
 class Fused:
-    """PyTorch's fused CPU kernels. They know no softcap."""
+    """PyTorch's fused CPU kernels. They know no softcap, and need E = D."""
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, scores: Scores):
@@ -47,7 +47,7 @@ class Plain:
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, scores: Scores):
-        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        out, lse = q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=torch.float32)
         for block in _blocks(q, k):
             s, _ = _score(q[:, :, block], k, causal, mask, block, scores)
             lse[:, :, block] = top = torch.logsumexp(s, -1)

@@ -43,7 +43,7 @@ def shrink(config: PreTrainedConfig, widths: dict[str, int]) -> PreTrainedConfig
     _lower(small, {**widths, "num_hidden_layers": layers, "vocab_size": VOCABULARY, "sliding_window": WINDOW})
     for name in ("layer_types", "mlp_layer_types", "no_rope_layers"):
         kinds = getattr(config, name, None)
-        if isinstance(kinds, list):
+        if isinstance(kinds, list) and name in vars(config):
             setattr(small, name, kinds[:layers])
     if widths and not getattr(config, "n_group", None):
         least = 2 * (getattr(config, "num_experts_per_tok", None) or 0)

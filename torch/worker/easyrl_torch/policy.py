@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.modeling_outputs import MoeModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutput
 
 from . import lora as adapters
 from .attention import PLAN, SEGMENTS, Plan
@@ -68,6 +68,13 @@ class Policy(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def _decoder(self) -> nn.Module:
+        """The module whose last hidden states the model's head takes."""
+        model = self.model
+        found = (model.base_model, model.get_decoder(), getattr(model, "model", model))
+        return next((module for module in found if module is not model), model)
 
     def layers(self) -> list[nn.Module]:
         """The decoder's layers, in order."""
@@ -129,7 +136,7 @@ class Policy(nn.Module):
         self._use(self.attention)
         ids, positions = (torch.from_numpy(x).to(self.device)[None] for x in (layout.tokens, layout.positions))
         plan = Plan(layout, self.device)
-        out = self.model.base_model(input_ids=ids, position_ids=positions, use_cache=False, **{PLAN: plan})
+        out = self._decoder(input_ids=ids, position_ids=positions, use_cache=False, **{PLAN: plan})
         return out.last_hidden_state[0]
 
     def _separate(self, layout: Layout, run, passes: int) -> Tensor:
@@ -153,7 +160,7 @@ class Policy(nn.Module):
         return torch.cat(pieces)[torch.from_numpy(inverse).to(self.device)]
 
     def _hidden(self, ids: Tensor) -> Tensor:
-        return self.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        return self._decoder(input_ids=ids, use_cache=False).last_hidden_state
 
     def _logits(self, ids: Tensor) -> Tensor:
         return self.model(input_ids=ids, use_cache=False).logits
@@ -169,7 +176,7 @@ class Policy(nn.Module):
         return torch.cat(logprobs), torch.cat(entropies)
 
     def _head_chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        with _decoder_returns(self.model.base_model, hidden[None]):
+        with _decoder_returns(self._decoder, hidden[None]):
             logits = self.model(inputs_embeds=hidden[None], use_cache=False).logits[0]
         return _score(logits, targets, temperature)
 
@@ -218,10 +225,18 @@ class _LogProbabilities(torch.autograd.Function):
         return out.scatter_add_(-1, targets[:, None], grad).to(logits.dtype), None, None
 
 
+class _Output(BaseModelOutput):
+    """A decoder's output whose further fields, whatever a family calls them, are None."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
 @contextmanager
 def _decoder_returns(decoder: nn.Module, hidden: Tensor):
     """Has decoder return hidden [1, n, hidden], so that the model's call applies only its head."""
-    decoder.forward = lambda *args, **kwargs: MoeModelOutputWithPast(last_hidden_state=hidden)
+    decoder.forward = lambda *args, **kwargs: _Output(last_hidden_state=hidden)
     try:
         yield
     finally:

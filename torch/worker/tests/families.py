@@ -28,14 +28,22 @@ FAMILIES = {
     "gpt_oss": ("gpt_oss", dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=12,
                                 layer_types=["sliding_attention", "full_attention"],
                                 rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "deepseek_v3": ("deepseek_v3", dict(
+        num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=12,
+        n_routed_experts=8, n_group=2, topk_group=1, num_experts_per_tok=2, moe_intermediate_size=24, first_k_dense_replace=1)),
     "cohere": ("cohere", dict(logit_scale=0.25, tie_word_embeddings=True)),
     "granite": ("granite", dict(logits_scaling=4.0, attention_multiplier=0.2, embedding_multiplier=3.0)),
+}
+OTHERS = {  # layouts cannot be packed, or not by their code
+    "nemotron": ("nemotron", {}),
+    "bloom": ("bloom", dict(n_head=4, n_layer=2)),
+    "llama4": ("llama4_text", dict(num_local_experts=4, intermediate_size_mlp=48)),
 }
 
 
 def make(family: str, folder: Path, **changes) -> Path:
     """Writes a random model of a family to folder; large weights make its faults visible."""
-    kind, own = FAMILIES[family]
+    kind, own = {**FAMILIES, **OTHERS}[family]
     config = AutoConfig.for_model(kind, **{**SHAPE, **own, "initializer_range": 0.3, **changes})
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

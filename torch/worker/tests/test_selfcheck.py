@@ -28,6 +28,15 @@ def test_passes(family, tmp_path):
     assert all(p.grad is None for p in subject.policy.parameters())
 
 
+@pytest.mark.parametrize("family, mode, reason", [
+    ("nemotron", SEPARATE, "does not hand keywords to its attention"), ("bloom", SEPARATE, "log-probabilities differ"),
+    ("llama4", SEPARATE, "layers of type chunked_attention")])
+def test_falls_back(family, mode, reason, tmp_path):
+    subject = load(make(family, tmp_path))
+    assert selfcheck.settle(subject, load, alone).passed
+    assert subject.policy.mode == mode and reason in subject.policy.reason
+
+
 def flat(layout: Layout) -> Layout:
     """One segment whose rows see all earlier rows, at the positions of layout."""
     return Layout(layout.tokens, layout.positions, np.array([[0, len(layout), -1]]), layout.rows, layout.targets)
