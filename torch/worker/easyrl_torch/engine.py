@@ -89,7 +89,8 @@ class Engine:
             raise ValueError(f"mode is {self.job.mode}, expected auto, {FREE} or {LOCKSTEP}")
         if self.job.mode != "auto":
             return self.job.mode
-        fits = measure.fits_free(self.parameters, self.trained, bool(self.job.reference) and self.job.lora is None, self.dtype, self.mesh)
+        second = bool(self.job.reference) and self.job.lora is None
+        fits = measure.fits_free(self.parameters, self.trained, second, self.dtype, self.mesh)
         return FREE if self.mesh.all(fits) else LOCKSTEP
 
     def _build(self, folder: Path) -> Spread:
@@ -155,7 +156,8 @@ class Engine:
         elif gradient.size == logprobs.numel():
             seed = torch.from_numpy(np.array(gradient)).to(logprobs)
         else:
-            raise ValueError(f"backward {number}: {gradient.size} gradients, expected {logprobs.numel()}, one per target")
+            raise ValueError(
+                f"backward {number}: {gradient.size} gradients, expected {logprobs.numel()}, one per target")
         logprobs.backward(seed)
         measure.synchronize(self.mesh.device)
 

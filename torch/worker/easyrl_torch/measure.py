@@ -82,7 +82,10 @@ class Memory:
 
     def report(self) -> dict[str, int]:
         """Returns bytes by purpose. Activations are what the peak leaves, and zero before the first pass."""
-        peak = getattr(torch, self._device.type).max_memory_allocated(self._device) if self._device.type != "cpu" else _resident_peak()
+        if self._device.type == "cpu":
+            peak = _resident_peak()
+        else:
+            peak = getattr(torch, self._device.type).max_memory_allocated(self._device)
         return {
             "weights": self.weights, "gradients": self.gradients, "optimizer": self.optimizer,
             "activations": max(0, peak - self._floor - self.gradients),
