@@ -290,8 +290,18 @@ func (r *rank) score(f *wire.Frame) (wire.Message, wire.Body, error) {
 	if err != nil {
 		return nil, body, err
 	}
+	w := r.policy
+	if m.Model != "" {
+		if w, err = model.NewWeights(r.dev, r.policy.Config, npu.Weights); err != nil {
+			return nil, body, err
+		}
+		defer w.Free()
+		if err := w.Load(m.Model); err != nil {
+			return nil, body, err
+		}
+	}
 	policy := make([]float32, len(l.Targets))
-	if err := r.tape.Forward(r.policy, l, float32(m.Temperature), false, policy, make([]float32, len(policy))); err != nil {
+	if err := r.tape.Forward(w, l, float32(m.Temperature), false, policy, make([]float32, len(policy))); err != nil {
 		return nil, body, err
 	}
 	body.AddFloat32s("policy", policy)
