@@ -9,9 +9,10 @@ KUBECONFORM = github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 VULN = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 QUICKSTART = runs/quickstart
+TORCH = torch/worker/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race bench lint vuln fuzz cover docs deploy-check clean
+.PHONY: help build quickstart test race torch-test bench lint vuln fuzz cover docs deploy-check clean
 
 help: ## list all targets
 	@echo "Usage: make TARGET"
@@ -38,6 +39,15 @@ test: ## vet, run all tests, and build without cgo
 
 race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
+
+torch-test: $(TORCH)/installed ## test PyTorch ranks; installs PyTorch into torch/worker/venv on the first call, several GB
+	cd torch/worker && venv/bin/python -m pytest -q tests
+	EASYRL_TORCH=$(CURDIR)/$(TORCH)/bin/python $(GO) test -count=1 -timeout 30m ./torch ./cmd/easyrl -run 'TestPython|TestTorch'
+
+$(TORCH)/installed: torch/worker/requirements.txt
+	python3 -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --requirement $< pytest==9.2.0
+	touch $@
 
 bench: build ## compare with PyTorch, TRL and oneDNN (installed by bench/peers/setup), into bench/results
 	[ -d $(QUICKSTART)/sft ] || $(MAKE) quickstart

@@ -27,7 +27,7 @@ func stubs() map[string]string {
 		"srun": `echo "srun $*"
 for a in "$@"; do case $a in --ntasks=*) tasks=${a#*=} ;; esac; done
 pids=(); trap 'kill -TERM "${pids[@]}"' TERM
-for ((i = 0; i < tasks; i++)); do SLURM_LOCALID=$i bash "${@: -1}" & pids[i]=$!; done
+for ((i = 0; i < tasks; i++)); do SLURM_LOCALID=$i SLURM_NODEID=$i bash "${@: -1}" & pids[i]=$!; done
 for pid in "${pids[@]}"; do until wait "$pid"; code=$?; ((code <= 128)); do :; done; done
 echo "srun ends"`,
 		"easyrl": `mkfifo "$WORK/$$"; exec 3<>"$WORK/$$"
@@ -38,7 +38,7 @@ wait $!`,
 	}
 }
 
-// job is a run of easyrl.sbatch with stubs.
+// job is a run of a batch script with stubs.
 type job struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -50,12 +50,17 @@ type job struct {
 
 func startJob(t *testing.T, nodes string, env ...string) *job {
 	t.Helper()
+	return startScript(t, "easyrl.sbatch", stubs(), nodes, env...)
+}
+
+func startScript(t *testing.T, script string, stubs map[string]string, nodes string, env ...string) *job {
+	t.Helper()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("no bash")
 	}
 	bin := t.TempDir()
-	for name, body := range stubs() {
+	for name, body := range stubs {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!"+bash+"\n"+body+"\n"), 0o700)) //nolint:gosec // a command
 	}
 	here, err := os.Getwd()
@@ -65,7 +70,7 @@ func startJob(t *testing.T, nodes string, env ...string) *job {
 	out, in, err := os.Pipe()
 	require.NoError(t, err)
 	j.lines = bufio.NewScanner(out)
-	j.cmd = exec.Command(bash, filepath.Join(here, "slurm", "easyrl.sbatch"), "run.toml", "-set", "run.seed=2")
+	j.cmd = exec.Command(bash, filepath.Join(here, "slurm", script), "run.toml", "-set", "run.seed=2")
 	j.cmd.Dir, j.cmd.Stdout, j.cmd.Stderr = j.dir, in, in
 	j.cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WORK="+j.work, "MODEL=/scratch/base", "SLURM_JOB_ID=7",
 		"SLURM_SUBMIT_DIR="+j.dir, "SLURM_JOB_NODELIST="+nodes, "SLURM_CPUS_ON_NODE=9")

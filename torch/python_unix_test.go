@@ -20,9 +20,9 @@ import (
 // PyTorch ranks that the session starts agree with package tri_model, also if one of them is
 // killed or stopped on the way.
 func TestPython(t *testing.T) {
-	python := os.Getenv("EASYRL_PYTHON")
+	python := os.Getenv("EASYRL_TORCH")
 	if python == "" {
-		t.Skip("EASYRL_PYTHON is not set, expected a Python with PyTorch")
+		t.Skip("EASYRL_TORCH is not set, expected a Python with PyTorch")
 	}
 	const updates = 3
 	want := expected(t, updates)
