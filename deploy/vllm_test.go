@@ -53,6 +53,7 @@ class Model:
         self.body = Layer(["a", "x.qk.w"])
         self.head = Layer([], self.body)
     def modules(self): return [self, self.body, self.head]
+    def named_modules(self): return []
     def parameters(self, recurse): return []
     def named_parameters(self): return self.body.weights.items()
     def load_weights(self, tensors):
