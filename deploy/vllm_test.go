@@ -142,3 +142,35 @@ func TestVLLMWorker(t *testing.T) {
 		"old fp8|skipped" + refused, "old fp8|more" + refused,
 	}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }
+
+const expertsScript = `
+import easyrl_worker
+
+class Experts:
+    def get_expert_mapping(self):
+        return [(f"experts.{stack}_", f"experts.{i}.{part}.", i, "") for i in range(2)
+                for stack, part in (("w13", "gate"), ("w13", "up"), ("w2", "down"))]
+    def named_parameters(self, recurse): return [("w13_weight", None), ("w2_weight", None)]
+
+class Model:
+    def get_expert_mapping(self): raise AssertionError("of another form")
+    def named_modules(self): return [("", self), ("m.0.experts.routed", Experts())]
+
+for parameter, tensors in easyrl_worker._experts(Model()).items():
+    print(parameter, *sorted(tensors))
+`
+
+// The extension knows the tensors that vLLM stacks into the parameters of experts.
+func TestVLLMWorkerKnowsExperts(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	cmd := exec.CommandContext(t.Context(), python, "-c", expertsScript) //nolint:gosec // of this test
+	cmd.Env = append(os.Environ(), "PYTHONPATH=vllm", "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, "m.0.experts.routed.w13_weight m.0.experts.0.gate.weight m.0.experts.0.up.weight m.0.experts.1.gate.weight m.0.experts.1.up.weight\n"+
+		"m.0.experts.routed.w2_weight m.0.experts.0.down.weight m.0.experts.1.down.weight\n", string(out))
+}

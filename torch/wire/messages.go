@@ -170,22 +170,53 @@ type Failed struct {
 	Error string `json:"error"`
 }
 
-// The kinds of messages.
+// Kind returns "hello".
+func (Hello) Kind() string { return "hello" }
 
-func (Hello) Kind() string    { return "hello" }
-func (Welcome) Kind() string  { return "welcome" }
-func (Refused) Kind() string  { return "refused" }
-func (Ready) Kind() string    { return "ready" }
-func (Forward) Kind() string  { return "forward" }
+// Kind returns "welcome".
+func (Welcome) Kind() string { return "welcome" }
+
+// Kind returns "refused".
+func (Refused) Kind() string { return "refused" }
+
+// Kind returns "ready".
+func (Ready) Kind() string { return "ready" }
+
+// Kind returns "forward".
+func (Forward) Kind() string { return "forward" }
+
+// Kind returns "backward".
 func (Backward) Kind() string { return "backward" }
-func (Discard) Kind() string  { return "discard" }
-func (Score) Kind() string    { return "score" }
-func (Step) Kind() string     { return "step" }
-func (Write) Kind() string    { return "write" }
-func (Beat) Kind() string     { return "beat" }
-func (End) Kind() string      { return "end" }
+
+// Kind returns "discard".
+func (Discard) Kind() string { return "discard" }
+
+// Kind returns "score".
+func (Score) Kind() string { return "score" }
+
+// Kind returns "step".
+func (Step) Kind() string { return "step" }
+
+// Kind returns "write".
+func (Write) Kind() string { return "write" }
+
+// Kind returns "beat".
+func (Beat) Kind() string { return "beat" }
+
+// Kind returns "end".
+func (End) Kind() string { return "end" }
+
+// Kind returns "logprobs".
 func (Logprobs) Kind() string { return "logprobs" }
-func (Passed) Kind() string   { return "passed" }
-func (Stepped) Kind() string  { return "stepped" }
-func (Written) Kind() string  { return "written" }
-func (Failed) Kind() string   { return "failed" }
+
+// Kind returns "passed".
+func (Passed) Kind() string { return "passed" }
+
+// Kind returns "stepped".
+func (Stepped) Kind() string { return "stepped" }
+
+// Kind returns "written".
+func (Written) Kind() string { return "written" }
+
+// Kind returns "failed".
+func (Failed) Kind() string { return "failed" }
