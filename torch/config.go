@@ -1,13 +1,13 @@
-// Package torch trains on PyTorch ranks: it starts them or waits for them, hands them
-// micro-batches, and replaces them when one of them fails.
+// Package torch trains on PyTorch ranks: it starts them or waits for them, sends them
+// micro-batches, and replaces all of them when one fails.
 //
 // A Session is the trainer's side. Ranks compute log-probabilities, gradients and optimizer
-// updates; the loss stays with the trainer. Since its last recovery point, a folder with
-// weights and moments, a session keeps every micro-batch with the loss's derivative, and
-// every update. After a failure it starts all ranks from the recovery point and repeats
-// them, so that a fault changes no result and each micro-batch counts once. Package
-// torch/schedule says which replica computes what; package torch/wire holds the protocol that
-// PROTOCOL.md describes.
+// updates; the trainer computes the loss. A recovery point is a folder with weights and
+// moments. The session keeps every micro-batch since its last recovery point, with the
+// derivative of the loss, and every update. After a failure it starts all ranks from the
+// recovery point and repeats what it has kept, so that a fault changes no result and each
+// micro-batch counts once. Package torch/schedule decides which replica computes which
+// micro-batch. Package torch/wire implements the protocol in PROTOCOL.md.
 package torch
 
 import (
@@ -32,27 +32,27 @@ const (
 
 // Config configures a session.
 type Config struct {
-	Listen string // address at which ranks connect; empty chooses a port of this machine alone
-	// Token is what ranks say to be accepted. A session that starts its ranks makes a token for
-	// each start.
+	Listen string // address to listen on for ranks; empty means a free port of 127.0.0.1
+	// Token is what ranks must send to be accepted. A session that starts its ranks ignores it
+	// and makes a new token for each start.
 	Token string
-	DP    int // replicas; 0 means 1
-	TP    int // ranks of a replica; 0 means 1
+	DP    int // number of replicas; 0 means 1
+	TP    int // number of ranks per replica; 0 means 1
 
-	// Python is the interpreter that starts the ranks on this machine. If it is empty, others
-	// start them, for the first time and after a failure.
+	// Python is the interpreter that starts the ranks on this machine. If it is empty, the
+	// session waits for ranks that are started elsewhere, at the start and after a failure.
 	Python  string
-	Threads int // of a rank on CPUs; 0 divides those of the machine
+	Threads int // per rank on CPUs; 0 divides the machine's threads among the ranks
 
 	Model     string // folder of the starting weights
-	State     string // checkpoint folder to continue from; empty for none
-	Updates   int    // made before State was written
+	State     string // checkpoint folder to resume from; empty for none
+	Updates   int    // number of updates before State was written
 	Reference string // folder of the reference's weights; empty for none
-	Dir       string // folder shared with the ranks, for recovery points and their output
+	Dir       string // folder shared with the ranks, for recovery points and the ranks' output
 
 	Mode        string // wire.Auto, wire.Free or wire.Lockstep; empty means Auto
 	DType       string // "auto", "float32" or "bfloat16"; empty means "auto"
-	Recompute   bool   // activations in the backward pass
+	Recompute   bool   // whether the backward pass recomputes activations
 	Temperature float64
 	Optimizer   wire.Optimizer
 	LoRA        wire.LoRA
@@ -61,20 +61,20 @@ type Config struct {
 	Silence   time.Duration
 	Deadlines Deadlines
 
-	Say  func(format string, args ...any) // notes, such as how to start ranks; may be nil
-	Warn func(format string, args ...any) // faults that the session survives; may be nil
-	Rows func(rank int) trace.Track       // the trace's row of a rank; nil records nothing
+	Say  func(format string, args ...any) // prints notes, such as the address for ranks; may be nil
+	Warn func(format string, args ...any) // prints faults that the session survives; may be nil
+	Rows func(rank int) trace.Track       // returns a rank's row of the trace; nil records nothing
 }
 
-// Deadlines bound the exchanges with ranks. 0 means the default.
+// Deadlines limits how long the session waits for ranks. 0 means the default.
 type Deadlines struct {
-	Join time.Duration // until all ranks are connected; 10 minutes
-	Load time.Duration // of models; 30 minutes
-	Pass time.Duration // of a micro-batch or an update; 10 minutes
-	File time.Duration // of writing weights or state; 30 minutes
+	Join time.Duration // for all ranks to connect; default 10 minutes
+	Load time.Duration // to load models; default 30 minutes
+	Pass time.Duration // for one pass of a micro-batch or an update; default 10 minutes
+	File time.Duration // to write weights or state; default 30 minutes
 }
 
-// complete returns c with its defaults.
+// complete returns c with defaults filled in and paths made absolute.
 func (c Config) complete() (Config, error) {
 	c.DP, c.TP = cmp.Or(c.DP, 1), cmp.Or(c.TP, 1)
 	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
@@ -90,7 +90,7 @@ func (c Config) complete() (Config, error) {
 	if c.Rows == nil {
 		c.Rows = func(int) trace.Track { return trace.Track{} }
 	}
-	for _, folder := range []*string{&c.Model, &c.State, &c.Reference, &c.Dir} { // ranks may run in another one
+	for _, folder := range []*string{&c.Model, &c.State, &c.Reference, &c.Dir} { // ranks may run elsewhere
 		if err := absolute(folder); err != nil {
 			return c, err
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Write has the ranks write the policy to a folder, which exists: model.safetensors for
-// wire.Weights, an adapter's folder for wire.Adapter. The policy counts as published.
+// Write makes the ranks write the policy to an existing folder: model.safetensors for
+// wire.Weights, an adapter folder for wire.Adapter. The policy then counts as published.
 func (s *Session) Write(ctx context.Context, what, folder string) error {
 	if err := s.write(ctx, what, func() (string, error) { return folder, nil }); err != nil {
 		return fmt.Errorf("write %s to %s: %w", what, folder, err)
@@ -26,8 +26,8 @@ func (s *Session) Write(ctx context.Context, what, folder string) error {
 	return nil
 }
 
-// write has the ranks write to the folder that each attempt gets from place. A cancelled ctx
-// does not interrupt them.
+// write makes the ranks write to the folder that place returns. It calls place for each
+// attempt. Cancelling ctx does not interrupt the ranks.
 func (s *crew) write(ctx context.Context, what string, place func() (string, error)) error {
 	return s.attempt(ctx, func(g *gang) error {
 		folder, err := place()
@@ -42,11 +42,11 @@ func (s *crew) write(ctx context.Context, what string, place func() (string, err
 	})
 }
 
-// savePoint writes a recovery point, and forgets the updates before it.
+// savePoint writes a recovery point and drops the updates before it.
 func (s *crew) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
-		s.points++ // a rank that was lost may still be writing to the folder before
+		s.points++ // a lost rank may still be writing to the previous folder
 		next = point{state: filepath.Join(s.folder(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
 		return next.state, os.MkdirAll(next.state, 0o755)
 	})
@@ -63,8 +63,9 @@ func (s *crew) savePoint(ctx context.Context) error {
 	return nil
 }
 
-// Capture makes the policy and the optimizer's state a recovery point, and returns a function
-// that moves a copy of its files to an existing folder. Training may continue meanwhile.
+// Capture writes the policy and the optimizer's state as a recovery point, unless the last
+// recovery point already holds them. It returns a function that moves a copy of the files to
+// an existing folder. Training may continue before and while move runs.
 func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err error) {
 	if !s.point.own || len(s.past) > 0 {
 		if err := s.savePoint(ctx); err != nil {
@@ -82,8 +83,8 @@ func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err
 	}, nil
 }
 
-// copyTree makes the files below from appear below to. They share their content where the
-// file system can do that; otherwise it is copied.
+// copyTree copies the files below from to the folder to, as hard links where the file system
+// supports them.
 func copyTree(to, from string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -118,8 +119,8 @@ func copyFile(to, from string) error {
 	return errors.Join(err, out.Close())
 }
 
-// Restore has the ranks load a checkpoint folder that was written after this many updates. It
-// does nothing if they have started from it.
+// Restore makes the ranks load a checkpoint folder that was written after the given number of
+// updates. It does nothing if the ranks started from that folder.
 func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	if err := absolute(&dir); err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)
@@ -136,11 +137,11 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	return nil
 }
 
-// MaxPositions returns the maximum length of a sequence, a large number if the model sets
-// none.
+// MaxPositions returns the maximum length of a sequence. It is math.MaxInt32 if the model sets
+// no limit.
 func (s *Session) MaxPositions() int { return cmp.Or(s.info.MaxPositions, math.MaxInt32) }
 
-// FLOPs returns the floating-point operations of a forward and backward pass.
+// FLOPs returns the number of floating-point operations of a forward and backward pass over l.
 func (s *Session) FLOPs(l *attention.Layout) float64 {
 	of := s.info.FLOPs
 	keys := 0.0
@@ -156,7 +157,7 @@ func (s *Session) FLOPs(l *attention.Layout) float64 {
 	return of.Row*float64(l.Rows()) + of.Target*float64(len(l.Targets)) + of.Key*keys
 }
 
-// Allocated returns the device memory that all ranks hold, in bytes, by purpose.
+// Allocated returns the device memory that all ranks together hold, in bytes, by purpose.
 func (s *Session) Allocated() [npu.NumPurposes]int64 {
 	var sum [npu.NumPurposes]int64
 	for _, m := range s.memory {

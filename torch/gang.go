@@ -12,14 +12,14 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// gang is all ranks of one start.
+// gang is a set of ranks that started together.
 type gang struct {
 	ranks  []*rank // by number; nil until they are connected
 	events chan event
 	launch *launch // nil if others start the ranks
 }
 
-// start starts the ranks, or waits for them, and has them load a recovery point.
+// start starts the ranks, or waits for them, and makes them load the recovery point.
 func (s *crew) start(ctx context.Context) (g *gang, err error) {
 	g = &gang{ranks: make([]*rank, s.cfg.world()), events: make(chan event, 16*s.cfg.world())}
 	defer func() {
@@ -71,7 +71,7 @@ func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token st
 				}
 				continue
 			}
-			g.drop(e.rank) // its starter may start it again
+			g.drop(e.rank) // it may be started again
 		case <-g.launch.done():
 			return errors.New("torchrun ended")
 		case <-timeout.C:
@@ -108,7 +108,7 @@ func (g *gang) missing() string {
 	return "ranks " + strings.Join(names, ", ")
 }
 
-// welcome has the ranks load their models.
+// welcome makes the ranks load their models.
 func (g *gang) welcome(ctx context.Context, c *Config, from point) error {
 	m := wire.Welcome{Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference, DP: c.DP, TP: c.TP,
 		DType: c.DType, Mode: c.Mode, Recompute: c.Recompute, Temperature: c.Temperature, Optimizer: c.Optimizer, LoRA: c.LoRA}
@@ -129,7 +129,7 @@ func (g *gang) welcome(ctx context.Context, c *Config, from point) error {
 	return nil
 }
 
-// close ends all ranks and waits until nothing of them is left.
+// close ends all ranks and waits for their goroutines and for torchrun.
 func (g *gang) close() {
 	for _, r := range g.ranks {
 		if r != nil {
@@ -139,7 +139,7 @@ func (g *gang) close() {
 	g.launch.kill()
 }
 
-// exchange sends a message to all ranks and waits for the answer of each.
+// exchange sends a message to all ranks and waits until each has answered.
 func (g *gang) exchange(ctx context.Context, m wire.Message, name string, within time.Duration, accept func(r *rank, f *wire.Frame) error) error {
 	frame, err := wire.Encode(m, wire.Body{})
 	if err != nil {

@@ -19,12 +19,12 @@ import (
 	"github.com/easyrl/easyrl/reward/program"
 )
 
-// OutputFile is the file in Config.Dir that holds the output of ranks which the session
+// OutputFile is the file in Config.Dir that holds the output of the ranks that the session
 // starts.
 const OutputFile = "ranks.log"
 
 const (
-	// Variables that tell a rank where to connect.
+	// Environment variables with the address to connect to and the token.
 	addressKey = "EASYRL_ADDRESS"
 	tokenKey   = "EASYRL_TOKEN"
 
@@ -33,12 +33,12 @@ const (
 	maxLine      = 300      // bytes of a line in an error
 )
 
-// worker is the Python package that ranks run.
+// worker holds the Python package that ranks run.
 //
 //go:embed worker/easyrl_torch/*.py
 var worker embed.FS
 
-// Unpack writes the Python package that ranks run into a folder and returns the folder for
+// Unpack writes the Python package that ranks run below dir and returns the folder to add to
 // PYTHONPATH.
 func Unpack(dir string) (string, error) {
 	root := filepath.Join(dir, "worker")
@@ -62,12 +62,12 @@ func Unpack(dir string) (string, error) {
 	return filepath.Abs(root)
 }
 
-// launch is a torchrun of this machine. The methods of a nil launch do nothing.
+// launch is a torchrun process on this machine. The methods of a nil launch do nothing.
 type launch struct {
 	token   string
 	program *program.Background
-	output  string // path of its output
-	from    int64  // where its output begins
+	output  string // path of the file with its output
+	from    int64  // offset of its output in the file
 }
 
 // startLaunch starts torchrun with all ranks, which connect to address.
@@ -100,7 +100,7 @@ func startLaunch(c *Config, address string) (*launch, error) {
 	return l, nil
 }
 
-// joinPath joins lists of folders.
+// joinPath joins two lists of folders.
 func joinPath(a, b string) string {
 	if b == "" {
 		return a
@@ -108,7 +108,7 @@ func joinPath(a, b string) string {
 	return a + string(filepath.ListSeparator) + b
 }
 
-// inherited returns a variable of this process's environment.
+// inherited returns the value of an environment variable of this process.
 func inherited(key string) string {
 	for _, entry := range os.Environ() {
 		if name, value, _ := strings.Cut(entry, "="); name == key {
@@ -132,8 +132,8 @@ func (l *launch) kill() {
 	}
 }
 
-// explain adds to an error what torchrun's output says if it has ended, and gives it a
-// moment to end if a rank has done so without a word.
+// explain adds the cause from torchrun's output to an error if torchrun has ended. If a rank
+// closed its connection without an error message, explain waits up to 5 s for torchrun to end.
 func (l *launch) explain(err error) error {
 	if l == nil {
 		return err
@@ -159,7 +159,7 @@ func (l *launch) explain(err error) error {
 	return fmt.Errorf("%w; see %s", err, l.output)
 }
 
-// said returns the line of the output's end that most likely names the cause.
+// said returns the line near the end of the output that most likely names the cause.
 func (l *launch) said() string {
 	f, err := os.Open(l.output)
 	if err != nil {
@@ -179,8 +179,8 @@ func (l *launch) said() string {
 	return cause(text[:n])
 }
 
-// cause returns the signal that ended the first rank, which torchrun names, otherwise the
-// last line that a Python error begins, and otherwise the last line.
+// cause returns the signal that killed the first failed rank if torchrun reports one.
+// Otherwise it returns the last line that begins with a Python error, or else the last line.
 func cause(output []byte) string {
 	raised := regexp.MustCompile(`^(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt|Exit)\b`)
 	signal := regexp.MustCompile(`^\s*traceback\s*: (Signal \d+.*)`)
@@ -198,7 +198,7 @@ func cause(output []byte) string {
 	return oneLine(string(last))
 }
 
-// oneLine returns the beginning of a text on one line.
+// oneLine joins the lines of a text into one and cuts it to maxLine bytes.
 func oneLine(text string) string {
 	text = strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")
 	if len(text) > maxLine {

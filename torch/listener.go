@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	helloTime  = 10 * time.Second // for a connection to say hello
-	patience   = 30 * time.Second // for which a rank waits to be taken
-	maxWaiting = 256              // connections that are not ranks yet
-	maxHello   = 64 << 10         // bytes
+	helloTime  = 10 * time.Second // for a connection to send its hello
+	patience   = 30 * time.Second // for a rank to be accepted
+	maxWaiting = 256              // connections that are not accepted as ranks yet
+	maxHello   = 64 << 10         // size of a hello in bytes
 )
 
-// listener accepts connections and hands those that say a well-formed hello to arrivals.
+// listener accepts connections and sends those with a well-formed hello to arrivals.
 type listener struct {
 	net.Listener
 	arrivals chan arrival
@@ -32,7 +32,7 @@ type listener struct {
 	running  conc.WaitGroup
 }
 
-// arrival is a connection that has said hello.
+// arrival is a connection that has sent its hello.
 type arrival struct {
 	conn  net.Conn
 	r     *bufio.Reader
@@ -61,7 +61,7 @@ func (l *listener) accept() {
 			select {
 			case <-l.ctx.Done():
 				return
-			case <-time.After(100 * time.Millisecond): // such as too many open files
+			case <-time.After(100 * time.Millisecond): // for example too many open files
 				continue
 			}
 		}
@@ -77,12 +77,12 @@ func (l *listener) accept() {
 	}
 }
 
-// receive reads the hello of a connection and waits until somebody takes the rank.
+// receive reads the hello of a connection and waits until the arrival is taken.
 func (l *listener) receive(conn net.Conn) {
 	stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 	defer stop()
 	a := arrival{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
-	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // fails if the connection has, which reading shows
+	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // if it fails, so does the read
 	frame, err := wire.Read(io.LimitReader(a.r, maxHello), wire.AtMost(0))
 	if err == nil {
 		err = frame.Decode(&a.hello)
@@ -102,14 +102,14 @@ func (l *listener) receive(conn net.Conn) {
 	}
 }
 
-// refuse says why and closes the connection.
+// refuse sends the reason and closes the connection.
 func (a *arrival) refuse(why string) {
 	_ = a.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_ = wire.Send(a.conn, wire.Refused{Error: why}, wire.Body{}) // the rank may be gone
 	_ = a.conn.Close()
 }
 
-// name describes a rank to a person.
+// name returns a readable name of a rank, such as "rank 1 on host".
 func (a *arrival) name() string {
 	host := a.hello.Host
 	if len(host) > 60 || strings.Trim(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != "" {
@@ -118,7 +118,7 @@ func (a *arrival) name() string {
 	return fmt.Sprintf("rank %d on %s", a.hello.Rank, host)
 }
 
-// check returns why a connection is not a rank of this session.
+// check returns why a connection is not a rank of this session, or "" if it is one.
 func (a *arrival) check(token string, world int) string {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(a.hello.Token), []byte(token)) != 1:

@@ -26,18 +26,18 @@ type micro struct {
 	gradient *wire.Body        // nil before derive has returned
 }
 
-// Lanes returns the number of micro-batches that are computed at the same time.
+// Lanes returns the number of replicas. Each computes one micro-batch at a time.
 func (s *Session) Lanes() int { return s.cfg.DP }
 
 // Idle reports whether no micro-batch is in flight.
 func (s *Session) Idle() bool { return s.now.plan.Idle() }
 
-// Ready receives a value when Poll has something to do.
+// Ready returns a channel that receives a value when Poll has work to do.
 func (s *Session) Ready() <-chan struct{} { return s.ready }
 
-// Pass hands a micro-batch to a replica. It waits until one has room. A later call of Pass,
-// Poll or Flush calls derive, once, also if ranks fail. After an error of a derive all of
-// them return it until Discard.
+// Pass waits until a replica has room for a micro-batch and sends it. This call, or a later one
+// of Pass, Poll, Flush or Step, calls derive, exactly once even if ranks fail. After a derive
+// returns an error, all of them return that error until Discard.
 func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
 	if s.refused != nil {
 		return s.refused
@@ -52,12 +52,12 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 	s.now.plan.Add(m.id, l.Rows())
 	err := s.attempt(ctx, func(g *gang) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
 	if err == nil {
-		s.notify() // Poll may begin an incomplete round
+		s.notify() // Poll may start an incomplete round
 	}
 	return err
 }
 
-// Poll handles the answers that have arrived, without waiting for others.
+// Poll handles the answers that have arrived. It does not wait for more.
 func (s *Session) Poll(ctx context.Context) error {
 	return s.attempt(ctx, func(g *gang) error {
 		for {
@@ -72,7 +72,7 @@ func (s *Session) Poll(ctx context.Context) error {
 	})
 }
 
-// Flush finishes all micro-batches.
+// Flush waits until all micro-batches are finished.
 func (s *Session) Flush(ctx context.Context) error {
 	return s.attempt(ctx, func(g *gang) error { return s.finish(ctx, g) })
 }
@@ -81,7 +81,8 @@ func (s *crew) finish(ctx context.Context, g *gang) error {
 	return s.work(ctx, g, schedule.None, s.now.plan.Idle)
 }
 
-// work sends what is due, derives what is answered, and receives answers until done.
+// work sends messages that are due, calls derive for answered micro-batches, and receives
+// answers until done returns true.
 func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done func() bool) error {
 	for {
 		if err := s.order(g, s.now, next); err != nil {
@@ -103,10 +104,10 @@ func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done fu
 	}
 }
 
-// order sends the messages that an update's plan has due.
+// order sends the messages of an update's plan that are due.
 func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 	for _, message := range u.plan.Due(next) {
-		m := u.micros[message.ID] // nil if it is empty
+		m := u.micros[message.ID] // nil for an empty micro-batch
 		first := message.Replica * s.cfg.TP
 		replica := g.ranks[first : first+s.cfg.TP]
 		var frame []byte
@@ -128,7 +129,7 @@ func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 	return nil
 }
 
-// forward returns a frame and makes the rank expect its answer.
+// forward returns a forward message as a frame and registers the expected answer.
 func (s *crew) forward(r *rank, id int64, m *micro) ([]byte, error) {
 	var body wire.Body
 	if m != nil {
@@ -155,7 +156,7 @@ func (s *crew) forward(r *rank, id int64, m *micro) ([]byte, error) {
 	return wire.Encode(wire.Forward{ID: id}, body)
 }
 
-// answered takes a micro-batch's log-probabilities.
+// answered stores a micro-batch's log-probabilities and queues it for derive.
 func (s *crew) answered(m *micro, f *wire.Frame) error {
 	lp := &backend.Logprobs{}
 	var err error
@@ -176,14 +177,15 @@ func (s *crew) answered(m *micro, f *wire.Frame) error {
 	if s.fresh {
 		lp.Old, lp.Recomputed = lp.Policy, lp.Policy
 	}
-	if m.logprobs == nil && !m.update.void { // otherwise derive has them, or is about to
+	if m.logprobs == nil && !m.update.void { // otherwise derive has had them or will get them
 		m.logprobs = lp
 		s.derive = append(s.derive, m)
 	}
 	return nil
 }
 
-// evaluate calls derive for the answered micro-batches. Within a derive it does nothing.
+// evaluate calls derive for the answered micro-batches. Called from within a derive, it does
+// nothing.
 func (s *crew) evaluate() (derived bool, err error) {
 	if s.refused != nil || s.deriving {
 		return false, s.refused
@@ -210,7 +212,7 @@ func (s *crew) evaluate() (derived bool, err error) {
 	return derived, nil
 }
 
-// backward returns a frame and makes the rank expect its answer.
+// backward returns a backward message as a frame and registers the expected answer.
 func (s *crew) backward(r *rank, message schedule.Message, m *micro, u *update) ([]byte, error) {
 	var body wire.Body
 	if m != nil {
@@ -233,7 +235,7 @@ func (s *crew) backward(r *rank, message schedule.Message, m *micro, u *update) 
 	return wire.Encode(wire.Backward{ID: message.ID}, body)
 }
 
-// Discard forgets the micro-batches in flight and all gradients since the last Step.
+// Discard drops the micro-batches in flight and all gradients since the last Step.
 func (s *Session) Discard() {
 	s.now.void = true
 	s.now = s.newUpdate()
@@ -242,15 +244,15 @@ func (s *Session) Discard() {
 		return
 	}
 	for _, r := range s.gang.ranks {
-		if r.send(wire.Discard{}, wire.Body{}) != nil { // it does not read
+		if r.send(wire.Discard{}, wire.Body{}) != nil { // the rank does not read
 			s.lose()
 			return
 		}
 	}
 }
 
-// Step finishes all micro-batches and makes an update. A cancelled ctx does not interrupt the
-// update itself.
+// Step waits until all micro-batches are finished and makes an update. Cancelling ctx does not
+// interrupt the update itself.
 func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
 	if !finite(u.Scale) || !finite(u.LR) {
 		s.Discard()
@@ -290,13 +292,13 @@ func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err
 // finite.
 func (s *Session) CheckFinite() error { return s.finite }
 
-// outcome is what an update came to.
+// outcome is the result of an update.
 type outcome struct {
 	norm                  float64
 	finite, weightsFinite bool
 }
 
-// step has all ranks make an update.
+// step makes all ranks apply an update.
 func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) {
 	answers := make([]wire.Stepped, len(g.ranks))
 	err := g.exchange(ctx, m, "step", s.cfg.Deadlines.Pass, func(r *rank, f *wire.Frame) error {
@@ -331,14 +333,14 @@ func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) 
 	return out, nil
 }
 
-// Score returns the policy's log-probabilities of a layout's targets. It may be called within
-// a derive.
+// Score returns the log-probabilities of a layout's targets under the policy. A derive may
+// call it.
 func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
 	return s.ScoreAs(ctx, l, "", s.cfg.Temperature)
 }
 
-// ScoreAs returns them under the weights of a folder, or the policy if it is empty, at a
-// temperature.
+// ScoreAs returns the log-probabilities of a layout's targets at a temperature, under the
+// weights in a folder, or under the policy if folder is empty.
 func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder string, temperature float64) ([]float32, error) {
 	if len(l.Targets) == 0 {
 		return nil, nil
@@ -352,7 +354,7 @@ func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder strin
 	}
 	err = s.attempt(ctx, func(g *gang) error {
 		done := false
-		for _, r := range g.ranks { // scoring may take all replicas; the first answers
+		for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
 			if err := r.queue(frame); err != nil {
 				return err
 			}

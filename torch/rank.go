@@ -18,9 +18,9 @@ const (
 	maxQueued = 64 // frames to a rank
 )
 
-// fault is the failure of a rank. The session starts all ranks again.
+// fault is the failure of a rank. The session then restarts all ranks.
 type fault struct {
-	rank string // its name; empty for all
+	rank string // its name; empty if all ranks failed
 	err  error
 }
 
@@ -33,33 +33,34 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// errClosed is the cause if a rank has ended without a word.
+// errClosed is the cause if a rank closes its connection without an error message.
 var errClosed = errors.New("closed its connection")
 
 // rank is a connected rank.
 type rank struct {
 	arrival
-	frames  chan []byte // to write
+	frames  chan []byte // frames to write
 	stop    chan struct{}
 	running conc.WaitGroup
-	limit   atomic.Int64 // bytes of arrays that an answer may have
+	limit   atomic.Int64 // maximum size of an answer's arrays in bytes
 	ready   wire.Ready
 
-	// The session's goroutine uses these.
+	// Only the session's goroutine uses these.
 	expected []expectation
-	since    time.Time // when the first of expected was the next
+	since    time.Time // when the first of expected became the next answer
 	row      trace.Track
-	traced   time.Time // end of its last span
+	traced   time.Time // end of the row's last span
 }
 
-// expectation is an answer that a rank owes. Answers come in the order of their questions.
+// expectation is an answer that a rank still has to send. Answers come in the order of the
+// requests.
 type expectation struct {
-	name   string // of the exchange, for errors
+	name   string // of the request, for errors
 	within time.Duration
 	accept func(f *wire.Frame) error
 }
 
-// event is a frame of a rank, or the end of its connection.
+// event is a frame from a rank, or the error that ended its connection.
 type event struct {
 	rank  *rank
 	frame wire.Frame
@@ -70,7 +71,8 @@ func newRank(a arrival, row trace.Track) *rank {
 	return &rank{arrival: a, frames: make(chan []byte, maxQueued), stop: make(chan struct{}), row: row}
 }
 
-// start reads and writes until close. notify is called after each event.
+// start starts the goroutines that read and write until close. They call notify after each
+// event.
 func (r *rank) start(events chan<- event, notify func(), silence, write time.Duration) {
 	report := func(e event) bool {
 		select {
@@ -92,14 +94,14 @@ func (r *rank) start(events chan<- event, notify func(), silence, write time.Dur
 	})
 }
 
-// close ends the connection.
+// close closes the connection and waits for its goroutines.
 func (r *rank) close() {
 	close(r.stop)
 	_ = r.conn.Close()
 	r.running.Wait()
 }
 
-// patient reads from a connection that may not be silent for long.
+// patient reads from a rank's connection and fails after silence without data.
 type patient struct {
 	*rank
 	silence time.Duration
@@ -107,12 +109,12 @@ type patient struct {
 
 func (p patient) Read(b []byte) (int, error) {
 	if p.r.Buffered() == 0 {
-		_ = p.conn.SetReadDeadline(time.Now().Add(p.silence)) // fails if the connection has, which reading shows
+		_ = p.conn.SetReadDeadline(time.Now().Add(p.silence)) // if it fails, so does the read
 	}
 	return p.r.Read(b)
 }
 
-// read reports frames until the connection ends, and returns why it did.
+// read reports frames until the connection ends and returns the cause.
 func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	for {
 		frame, err := wire.Read(patient{r, silence}, func() int { return int(r.limit.Load()) })
@@ -132,7 +134,7 @@ func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	}
 }
 
-// write writes frames, and beats while there are none.
+// write writes queued frames, and a beat every beatEvery.
 func (r *rank) write(within time.Duration) error {
 	beat, err := wire.Encode(wire.Beat{}, wire.Body{})
 	if err != nil {
@@ -177,7 +179,7 @@ func (r *rank) queue(frame []byte) error {
 	}
 }
 
-// expect adds an answer that the rank owes.
+// expect adds an answer that the rank has to send.
 func (r *rank) expect(e expectation) {
 	if len(r.expected) == 0 {
 		r.since = time.Now()
@@ -185,7 +187,7 @@ func (r *rank) expect(e expectation) {
 	r.expected = append(r.expected, e)
 }
 
-// allow raises the limit of an answer to three arrays of n values.
+// allow raises the size limit of answers to three arrays of n values.
 func (r *rank) allow(n int) {
 	const arrays, bytes = 3, 4
 	r.limit.Store(max(r.limit.Load(), int64(arrays*bytes*n)))
@@ -193,7 +195,7 @@ func (r *rank) allow(n int) {
 
 func (r *rank) fault(err error) error { return &fault{r.name(), err} }
 
-// answer handles a frame: it must be what the rank owes next.
+// answer handles a frame, which must be the next expected answer or a failure.
 func (r *rank) answer(f *wire.Frame) error {
 	if f.Kind == (wire.Failed{}).Kind() {
 		var failed wire.Failed
@@ -214,7 +216,7 @@ func (r *rank) answer(f *wire.Frame) error {
 	return nil
 }
 
-// deadline returns when the next answer is late, and the zero time if none is due.
+// deadline returns when the next answer becomes late, or the zero time if none is expected.
 func (r *rank) deadline() time.Time {
 	if len(r.expected) == 0 {
 		return time.Time{}
@@ -222,7 +224,7 @@ func (r *rank) deadline() time.Time {
 	return r.since.Add(r.expected[0].within)
 }
 
-// late returns a fault if the next answer is late.
+// late returns a fault if the next answer is overdue.
 func (r *rank) late(now time.Time) error {
 	if at := r.deadline(); at.IsZero() || now.Before(at) {
 		return nil
@@ -230,7 +232,7 @@ func (r *rank) late(now time.Time) error {
 	return r.fault(fmt.Errorf("%s: no answer within %v", r.expected[0].name, r.expected[0].within))
 }
 
-// trace records work that ended now.
+// trace records a span of work that has just ended.
 func (r *rank) trace(name string, seconds float64) {
 	if !r.row.Records() || !(seconds >= 0 && seconds < 1e6) {
 		return

@@ -15,49 +15,50 @@ import (
 )
 
 // Session trains a model on ranks. Only one goroutine may use it. Its methods replace failed
-// ranks before they return; an error other than a caller's own means that this did not help.
+// ranks before they return. They return a rank's error only if replacing the ranks did not
+// help.
 type Session struct{ crew }
 
-// crew keeps the ranks at work and replaces them.
+// crew is the state of a session: the ranks, and what is needed to replace them.
 type crew struct {
 	cfg      Config
 	listener *listener
 	gang     *gang         // nil while there are no ranks
 	ready    chan struct{} // see Session.Ready
-	alarm    *time.Timer   // of the next deadline, while the caller does something else
+	alarm    *time.Timer   // fires at the next deadline, while no method runs
 
 	point   point
-	points  int       // names given to folders of recovery points
-	past    []*update // since the recovery point
-	now     *update   // being accumulated
-	updates int       // made
-	lastID  int64     // of micro-batches
+	points  int       // number of folder names used for recovery points
+	past    []*update // updates since the recovery point
+	now     *update   // the update whose gradients accumulate
+	updates int       // number of updates made
+	lastID  int64     // last id of a micro-batch or score
 
-	lockstep bool     // see wire.Lockstep
-	fresh    bool     // the policy equals the last published weights
-	derive   []*micro // to be derived, in the order of their answers
-	deriving bool
-	refused  error         // of a derive since the last Discard
-	finite   error         // of the weights after the last update
+	lockstep bool          // see wire.Lockstep
+	fresh    bool          // the policy equals the last published weights
+	derive   []*micro      // micro-batches that wait for derive, in the order of their answers
+	deriving bool          // a derive is running
+	refused  error         // error of a derive since the last Discard
+	finite   error         // not nil if the last update left weights that are not finite
 	info     wire.Ready    // of the first rank
 	memory   []wire.Memory // of each rank
 	restarts int           // since the last completed update
-	broken   error         // the session has ended
+	broken   error         // why the session has ended
 }
 
 // point is a recovery point: a state that ranks can load.
 type point struct {
 	state   string // folder; empty for the starting weights
-	updates int    // made before
-	own     bool   // the folder is the session's
+	updates int    // number of updates before it
+	own     bool   // whether the session wrote the folder
 }
 
 // update is an optimizer update with its micro-batches.
 type update struct {
 	plan   schedule.Plan
 	micros map[int64]*micro
-	step   wire.Step // set when it is made
-	void   bool      // discarded
+	step   wire.Step // set by Step
+	void   bool      // whether it was discarded
 }
 
 // Open starts a session and returns when its ranks have loaded their models.
@@ -77,7 +78,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	}
 	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates,
 		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
-	err = os.RemoveAll(s.folder()) // of an earlier process
+	err = os.RemoveAll(s.folder()) // left by an earlier process
 	if err == nil {
 		if cfg.Python == "" {
 			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.Address())
@@ -90,12 +91,12 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	}
 	s.lockstep = s.gang.lockstep()
 	s.remember()
-	s.cfg.Mode = s.info.Mode // also after a restart
+	s.cfg.Mode = s.info.Mode // restarted ranks must use the same mode
 	s.now = s.newUpdate()
 	return s, nil
 }
 
-// Address returns the address at which ranks connect.
+// Address returns the address that ranks connect to.
 func (s *Session) Address() string { return s.listener.Addr().String() }
 
 // folder returns the folder of the session's recovery points.
@@ -112,17 +113,17 @@ func (s *Session) Close() {
 		s.gang = nil
 	}
 	s.listener.close()
-	_ = os.RemoveAll(s.folder()) // the next session tries again
+	_ = os.RemoveAll(s.folder()) // the next session removes what is left
 }
 
-// end asks the ranks to exit and gives them some time for it.
+// end asks the ranks to exit and closes their connections after at most grace.
 func (g *gang) end(grace time.Duration) {
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
 	left := map[*rank]bool{}
 	for _, r := range g.ranks {
 		left[r] = true
-		_ = r.send(wire.End{}, wire.Body{}) // otherwise closing ends it
+		_ = r.send(wire.End{}, wire.Body{}) // if it fails, closing the connection ends the rank
 	}
 	for late := false; len(left) > 0 && !late; {
 		select {
@@ -143,7 +144,7 @@ type RankInfo struct {
 	Ready wire.Ready
 }
 
-// Ranks describes the ranks as they are now.
+// Ranks describes the current ranks, by number. It is nil while there are none.
 func (s *Session) Ranks() []RankInfo {
 	var infos []RankInfo
 	if s.gang == nil {
@@ -161,7 +162,7 @@ func (s *crew) newUpdate() *update {
 	return &update{plan: schedule.New(s.cfg.DP, s.lockstep), micros: map[int64]*micro{}}
 }
 
-// notify makes Ready receive. It never blocks.
+// notify sends a value to Ready's channel. It never blocks.
 func (s *crew) notify() {
 	select {
 	case s.ready <- struct{}{}:
@@ -169,8 +170,8 @@ func (s *crew) notify() {
 	}
 }
 
-// attempt calls op with ranks that hold the session's state. If a rank fails, it starts all
-// of them again, restores their state, and repeats op, which continues where it was.
+// attempt calls op with ranks that hold the session's state. If a rank fails, attempt restarts
+// all ranks, restores their state and calls op again.
 func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 	if s.alarm != nil {
 		s.alarm.Stop()
@@ -185,7 +186,7 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 		}
 		var failed *fault
 		switch {
-		case s.broken != nil: // within a derive
+		case s.broken != nil: // set by a call within a derive
 			return s.broken
 		case errors.Is(err, errReplaced):
 			continue
@@ -210,10 +211,10 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 	return s.broken
 }
 
-// errReplaced ends an operation on ranks that have been replaced within a derive.
+// errReplaced ends an operation whose ranks were replaced while it ran a derive.
 var errReplaced = errors.New("ranks were replaced")
 
-// watch makes Ready receive when the next answer is late.
+// watch makes Ready's channel receive a value when the next answer is late.
 func (s *crew) watch() {
 	if s.gang == nil {
 		return
@@ -231,8 +232,8 @@ func (s *crew) lose() {
 	}
 }
 
-// restore starts the ranks from the recovery point and repeats the updates since then. The
-// plan of the current update begins again.
+// restore starts the ranks from the recovery point and repeats the updates since then. It
+// restarts the plan of the current update.
 func (s *crew) restore(ctx context.Context) error {
 	g, err := s.start(ctx)
 	if err != nil {
@@ -258,7 +259,7 @@ func (s *crew) restore(ctx context.Context) error {
 	return nil
 }
 
-// repeat makes an update again.
+// repeat repeats an update and its micro-batches.
 func (s *crew) repeat(ctx context.Context, g *gang, u *update) error {
 	u.plan.Restart()
 	for !u.plan.Idle() {
@@ -279,7 +280,7 @@ func (s *crew) repeat(ctx context.Context, g *gang, u *update) error {
 	return err
 }
 
-// remember keeps what the ranks have said.
+// remember stores what the ranks have reported.
 func (s *crew) remember() {
 	s.info = s.gang.ranks[0].ready
 	for i, r := range s.gang.ranks {

@@ -10,40 +10,41 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Settings sets the PyTorch ranks of train.backend = "torch". [parallel] sets their number.
+// Settings configures the PyTorch ranks of train.backend = "torch". [parallel] sets their
+// number.
 type Settings struct {
-	// Python with the packages of torch/worker/requirements.txt, with which easyrl starts the
-	// ranks on this machine.
+	// Python interpreter that starts the ranks on this machine. It needs the packages in
+	// torch/worker/requirements.txt.
 	Python string `toml:"python"`
-	// Listen address for ranks that torchrun starts elsewhere, such as "0.0.0.0:7100". If empty,
-	// easyrl starts the ranks.
+	// Address to listen on for ranks that you start with torchrun, such as "0.0.0.0:7100". If
+	// empty, easyrl starts the ranks.
 	Listen string `toml:"listen"`
-	// File with the token that the ranks present. Required with Listen.
+	// File with the token that ranks must send to be accepted. Required with Listen.
 	TokenFile string `toml:"token_file"`
-	// Folder through which trainer and ranks exchange weights; by default torch in the run's
+	// Folder in which trainer and ranks exchange weights; by default the folder torch in the run's
 	// folder.
 	Dir string `toml:"dir"`
-	// Type that the ranks compute with: "float32", "bfloat16", or "auto", which is "float32" on
-	// CPUs and "bfloat16" elsewhere.
+	// Type that the ranks compute in: "float32", "bfloat16", or "auto", which is "float32" on CPUs
+	// and "bfloat16" elsewhere.
 	DType string `toml:"dtype"`
-	// How replicas hold the model: "free" keeps whole weights and gradients on each, so that none
-	// waits for another; "lockstep" divides them; "auto" divides them if they do not fit.
+	// How replicas hold the model: "free" keeps all weights and gradients on each replica, so that
+	// replicas work independently; "lockstep" shards them; "auto" shards them if they do not fit.
 	Mode string `toml:"mode"`
-	// Rank of LoRA adapters, which are then trained instead of the weights; 0 trains the weights.
+	// Rank of the LoRA adapters to train; 0 trains the weights themselves.
 	LoRARank int `toml:"lora_rank"`
-	// Scale of LoRA adapters, times 1/LoRARank.
+	// Alpha of the LoRA adapters. Their output is scaled by LoRAAlpha / LoRARank.
 	LoRAAlpha float64 `toml:"lora_alpha"`
 }
 
 // DTypes lists the values of Settings.DType.
 func DTypes() []string { return []string{"auto", "float32", "bfloat16"} }
 
-// Default returns ranks that the python3 of this machine runs.
+// Default returns the settings for ranks that easyrl starts with python3.
 func Default() Settings {
 	return Settings{Python: "python3", DType: DTypes()[0], Mode: wire.Auto, LoRAAlpha: 32}
 }
 
-// Validate reports all faults of s together, each beginning with its key.
+// Validate reports all invalid settings together, each error beginning with its key.
 func (s *Settings) Validate() error {
 	var faults []error
 	expect := func(ok bool, key string, value any, expected string) {

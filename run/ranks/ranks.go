@@ -1,4 +1,4 @@
-// Package ranks makes PyTorch ranks the models of a run.
+// Package ranks runs the models of a run on PyTorch ranks.
 package ranks
 
 import (
@@ -27,27 +27,27 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Deps are what ranks need besides the run's configuration.
+// Deps holds what Start needs besides the run's configuration.
 type Deps struct {
 	Dir         string         // folder that this process and the ranks share
 	Folder      *folder.Folder // of the starting weights
-	KeepStart   bool           // the starting weights are the reference
+	KeepStart   bool           // whether the starting weights are the reference
 	Reference   string         // folder of another reference; may be empty
-	State       string         // checkpoint to continue from; empty for none
-	Updates     int            // made before the checkpoint
+	State       string         // folder of the checkpoint to resume from; empty for none
+	Updates     int            // number of updates before the checkpoint
 	Temperature float64
-	Prompt      []int32 // first tokens of the run's prompts, to verify servers with; may be few
+	Prompt      []int32 // first tokens of the run's prompts, used to verify servers; may be short
 	Spans       *trace.Spans
 	Say, Warn   func(format string, args ...any)
 }
 
-// Ranks are the models of a run.
+// Ranks holds the models of a run on PyTorch ranks.
 type Ranks struct {
 	*models.Models
-	canary *models.Canary // of a foreign decoder; nil for others
+	canary *models.Canary // nil unless the decoder is foreign
 }
 
-// Verification returns what verifies servers, or nil for the usual comparison with this
+// Verification returns how servers are verified. nil means the usual comparison with this
 // process's decoder. r may be nil.
 func (r *Ranks) Verification() instances.Verification {
 	if r == nil || r.canary == nil {
@@ -56,8 +56,9 @@ func (r *Ranks) Verification() instances.Verification {
 	return r.canary
 }
 
-// Check returns a usage error for settings that train.backend = "torch" cannot follow, and for
-// instances that do not know a foreign decoder.
+// Check returns a usage error for settings that train.backend = "torch" does not support, and
+// for instances that cannot sample from a foreign decoder, one that package model does not
+// know.
 func Check(cfg *configs.Config, f *folder.Folder) error {
 	if cfg.Train.Backend != configs.PyTorch {
 		return nil
@@ -74,9 +75,9 @@ func Check(cfg *configs.Config, f *folder.Folder) error {
 	return nil
 }
 
-// Start starts the ranks of this machine, or waits for those that others start, until they have
-// loaded their models. It takes ownership of w, the starting weights on dev, which are nil if the
-// decoder is foreign.
+// Start starts ranks on this machine, or waits for ranks that are started elsewhere, and
+// returns when they have loaded their models. It takes ownership of w, the starting weights on
+// dev. w is nil if the decoder is foreign.
 func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weights, dev npu.Device) (*Ranks, error) {
 	tc, err := session(cfg, deps)
 	if err == nil {
@@ -104,7 +105,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 	return r, nil
 }
 
-// session returns the configuration of the session, without the starting weights.
+// session returns the session's configuration without the folder of the starting weights.
 func session(cfg *configs.Config, deps *Deps) (torch.Config, error) {
 	t := &cfg.Torch
 	training, _, _ := cores.Share(cfg)
@@ -125,7 +126,8 @@ func session(cfg *configs.Config, deps *Deps) (torch.Config, error) {
 	return tc, nil
 }
 
-// start returns the folder of the starting weights. It writes random ones.
+// start returns the folder of the starting weights. Random weights have none, so start writes
+// them to one.
 func start(deps *Deps, w *model.Weights) (string, error) {
 	if deps.Folder.Dir != "" {
 		return filepath.Abs(deps.Folder.Dir)

@@ -12,25 +12,25 @@ import (
 	"github.com/easyrl/easyrl/model"
 )
 
-// Canary verifies servers of a decoder that package model does not know, by log-probabilities
-// that the ranks compute. Its methods are safe for concurrent use.
+// Canary verifies servers whose decoder package model does not know. It compares with
+// log-probabilities that the ranks compute. Its methods are safe for concurrent use.
 type Canary struct {
 	prompt    []int32
-	perturbed *publish.Perturbed // the same for all servers
+	perturbed *publish.Perturbed // shared by all servers
 
 	mu      sync.Mutex
 	version int64 // of logp
 	logp    []float32
 }
 
-// NewCanary returns a canary for prompt, and has every later Publish compute the prompt's
-// log-probabilities. start is the model's folder.
+// NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
+// log-probabilities. start is the folder of the starting weights.
 func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*Canary, error) {
 	dir := filepath.Join(m.dir, "perturbed")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
-	spread := make([]int32, len(prompt)) // over the vocabulary
+	spread := make([]int32, len(prompt)) // token ids spread over the vocabulary
 	for i := range spread {
 		spread[i] = int32((i + 1) * max(1, shape.VocabSize/(len(prompt)+2)) % shape.VocabSize)
 	}
@@ -50,8 +50,8 @@ func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Confi
 	return m.canary, nil
 }
 
-// logprobs returns the log-probabilities of ids under the weights in a folder, or under the
-// policy if it is empty. Entry 0 is 0.
+// logprobs returns the log-probabilities of ids under the weights in dir, or under the policy
+// if dir is empty. Entry 0 is 0.
 func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float32, error) {
 	var l attention.Layout
 	l.Add(-1, ids, true)
@@ -59,7 +59,7 @@ func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float
 	return append([]float32{0}, logp...), err
 }
 
-// look computes the prompt's log-probabilities under the policy, which is about to be published.
+// look computes the prompt's log-probabilities under the policy that is being published.
 func (c *Canary) look(ctx context.Context, m *Models, version int64) error {
 	logp, err := m.logprobs(ctx, c.prompt, "")
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Canary) look(ctx context.Context, m *Models, version int64) error {
 	return nil
 }
 
-// Canary returns the canary as connections use it.
+// Canary returns what connections to servers need to verify them.
 func (c *Canary) Canary() *publish.Canary {
 	return &publish.Canary{Prompt: c.prompt, Logprobs: c.logprobs, Perturb: func(context.Context) (*publish.Perturbed, error) { return c.perturbed, nil }}
 }
@@ -85,7 +85,7 @@ func (c *Canary) logprobs(_ context.Context, version int64) ([]float32, error) {
 	return c.logp, nil
 }
 
-// SetWeights does nothing: Publish computes what Canary needs.
+// SetWeights does nothing: Models.Publish computes the log-probabilities.
 func (c *Canary) SetWeights(*model.Snapshot) {}
 
 // Close does nothing.

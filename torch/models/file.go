@@ -11,7 +11,8 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 )
 
-// file is a version of the weights of a decoder that package model does not know.
+// file is a published version of the weights, as a file, for a decoder that package model does
+// not know.
 type file struct {
 	path     string
 	version  int64
@@ -19,7 +20,7 @@ type file struct {
 	checksum string
 }
 
-// openFile reads a safetensors file once for its checksum.
+// openFile reads a safetensors file once to compute its checksum.
 func openFile(path string, version int64) (*file, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -59,7 +60,7 @@ func (f *file) WriteSafetensors(w io.Writer) error {
 	return err
 }
 
-// Checksum returns a hash of the weights' files in a model folder.
+// Checksum returns a hash of the safetensors files in a model folder.
 func Checksum(dir string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {

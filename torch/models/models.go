@@ -1,5 +1,5 @@
-// Package models makes a session with PyTorch ranks the models of a trainer: it publishes
-// their weights and writes their checkpoints.
+// Package models implements backend.Models with a session of PyTorch ranks: it publishes the
+// ranks' weights and writes their checkpoints.
 package models
 
 import (
@@ -19,11 +19,11 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Models are policy and reference on PyTorch ranks. Only one goroutine may use it at a time.
+// Models holds policy and reference on PyTorch ranks. Only one goroutine may use it at a time.
 type Models struct {
 	*torch.Session
 
-	dir       string     // shared with the ranks
+	dir       string     // folder shared with the ranks
 	dev       npu.Device // holds published weights; nil for a foreign decoder
 	published [2]*model.Weights
 	current   int // slot of the last Publish
@@ -31,17 +31,18 @@ type Models struct {
 	canary    *Canary // nil without NewCanary
 }
 
-// New takes ownership of a session. dir is a folder that this process and the ranks share. The first of two slots for published weights
-// takes ownership of w, whose values it ignores. Without w, which package model needs to know
-// the decoder for, only servers that read weights from files can receive them.
+// New takes ownership of a session. dir is a folder that this process and the ranks share. New
+// also takes ownership of w and uses its memory, not its values, for published weights on dev.
+// w is nil if package model does not know the decoder. Then only servers that read weights
+// from files can receive them.
 func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models {
 	return &Models{Session: s, dir: dir, dev: dev, published: [2]*model.Weights{w}, current: 1}
 }
 
-// SetTrack does nothing: each rank has a row of the trace.
+// SetTrack does nothing: each rank has its own row of the trace.
 func (m *Models) SetTrack(trace.Track) {}
 
-// Publish has the ranks write the policy to a file and reads it.
+// Publish makes the ranks write the policy to a file and loads the file.
 func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
 	m.current = 1 - m.current
 	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.current))
@@ -82,12 +83,12 @@ func (m *Models) slot() (*model.Weights, error) {
 	return m.published[m.current], nil
 }
 
-// Recompute fails: ranks do not compute the bits of an exact instance.
+// Recompute always fails: ranks cannot reproduce an exact instance's results bit for bit.
 func (m *Models) Recompute(context.Context, *attention.Layout) ([]float32, error) {
 	return nil, errors.New("recompute: PyTorch ranks do not compute an instance's bits")
 }
 
-// Restore has the ranks load a checkpoint, unless they started from it.
+// Restore makes the ranks load a checkpoint, unless they started from it.
 func (m *Models) Restore(ctx context.Context, dir string, _, updates int) error {
 	return m.Session.Restore(ctx, dir, updates)
 }

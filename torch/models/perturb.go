@@ -12,10 +12,10 @@ import (
 	"github.com/easyrl/easyrl/model"
 )
 
-// perturb writes weights like those of the folder start to dir and returns the file's path.
-// Their values are draws that only a tensor's name and the values' positions determine.
-// Attention prefers some positions, and no softmax saturates. All values are exact in
-// bfloat16.
+// perturb writes random weights with the names and shapes of those in start to dir and returns
+// the file's path. A value depends only on its tensor's name and its index. The weights are
+// scaled so that attention prefers some positions and no softmax saturates. All values are
+// exact in bfloat16.
 func perturb(start, dir string, shape *model.Config) (path string, err error) {
 	f, err := checkpoint.OpenFolder(start)
 	if err != nil {
@@ -37,10 +37,10 @@ func perturb(start, dir string, shape *model.Config) (path string, err error) {
 	return path, checkpoint.WriteFile(path, sources, map[string]string{"format": "pt"})
 }
 
-// drawOf returns a function from uniform draws to a tensor's values.
+// drawOf returns a function that maps a uniform draw from -1 to 1 to a value of a tensor.
 func drawOf(name string, dims []int, shape *model.Config) func(x float64) float64 {
 	if len(dims) < 2 && !strings.HasSuffix(name, ".bias") { // norms
-		if strings.HasPrefix(shape.Type, "gemma") { // which multiply by 1 + weight
+		if strings.HasPrefix(shape.Type, "gemma") { // its norms multiply by 1 + weight
 			return func(x float64) float64 { return math.Copysign(1, x) - 1 }
 		}
 		return func(x float64) float64 { return math.Copysign(1, x) }
