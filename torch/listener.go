@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sourcegraph/conc"
@@ -19,7 +20,7 @@ import (
 const (
 	helloTime  = 10 * time.Second // for a connection to send its hello
 	patience   = 30 * time.Second // for a rank to be accepted
-	maxWaiting = 256              // connections that are not accepted as ranks yet
+	maxWaiting = 256              // connections without a hello, and as many with one that are not accepted as ranks yet
 	maxHello   = 64 << 10         // size of a hello in bytes
 )
 
@@ -27,6 +28,7 @@ const (
 type listener struct {
 	net.Listener
 	arrivals chan arrival
+	places   chan struct{}   // of connections that have said hello
 	ctx      context.Context // of the goroutines
 	cancel   context.CancelFunc
 	running  conc.WaitGroup
@@ -41,7 +43,7 @@ type arrival struct {
 
 // listen accepts connections until close.
 func listen(ln net.Listener) *listener {
-	l := &listener{Listener: ln, arrivals: make(chan arrival)}
+	l := &listener{Listener: ln, arrivals: make(chan arrival), places: make(chan struct{}, maxWaiting)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.running.Go(l.accept)
 	return l
@@ -53,8 +55,16 @@ func (l *listener) close() {
 	l.running.Wait()
 }
 
+// guest is a connection that may not have said hello yet.
+type guest struct {
+	net.Conn
+	done atomic.Bool // it has said hello or has been closed; whoever sets this decides
+}
+
+// accept takes in connections. If too many are silent, the oldest of them gives way, so that
+// silent connections keep no rank out.
 func (l *listener) accept() {
-	places := make(chan struct{}, maxWaiting)
+	latest := make(chan *guest, maxWaiting)
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -65,30 +75,39 @@ func (l *listener) accept() {
 				continue
 			}
 		}
-		select {
-		case places <- struct{}{}:
-			l.running.Go(func() {
-				defer func() { <-places }()
-				l.receive(conn)
-			})
-		default:
-			_ = conn.Close()
+		if len(latest) == cap(latest) {
+			if oldest := <-latest; oldest.done.CompareAndSwap(false, true) {
+				_ = oldest.Close()
+			}
 		}
+		g := &guest{Conn: conn}
+		latest <- g
+		l.running.Go(func() { l.receive(g) })
 	}
 }
 
 // receive reads the hello of a connection and waits until the arrival is taken.
-func (l *listener) receive(conn net.Conn) {
+func (l *listener) receive(conn *guest) {
 	stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 	defer stop()
-	a := arrival{conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
+	a := arrival{conn: conn.Conn, r: bufio.NewReaderSize(conn, 64<<10)}
 	_ = conn.SetReadDeadline(time.Now().Add(helloTime)) // if it fails, so does the read
 	frame, err := wire.Read(io.LimitReader(a.r, maxHello), wire.AtMost(0))
 	if err == nil {
 		err = frame.Decode(&a.hello)
 	}
+	if !conn.done.CompareAndSwap(false, true) {
+		return
+	}
 	if err != nil {
 		a.refuse(peer.Fault(err).Error())
+		return
+	}
+	select {
+	case l.places <- struct{}{}:
+		defer func() { <-l.places }()
+	default:
+		a.refuse("too many connections wait")
 		return
 	}
 	impatience := time.NewTimer(patience)
