@@ -47,8 +47,8 @@ class Policy(nn.Module):
     @classmethod
     def from_folder(cls, path: str | Path, dtype: torch.dtype = torch.float32, attention: str = SEGMENTS,
                     recompute: bool = False, lora: adapters.Settings | None = None, **options) -> Policy:
-        """Loads a folder without network or remote code; options go to from_pretrained."""
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True,
+        """Loads a folder's safetensors without network, remote code or pickles; options go to from_pretrained."""
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True, use_safetensors=True,
                                                      trust_remote_code=False, **options)
         return cls(model, attention, recompute, lora)
 

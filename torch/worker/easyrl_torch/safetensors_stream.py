@@ -30,7 +30,8 @@ class Writer:
         self._next, self._file = 0, None
         if path is not None:
             self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            self._file = open(self._temporary, "wb")
+            self._temporary.unlink(missing_ok=True)
+            self._file = open(self._temporary, "xb")  # follows no link
             self._file.write(_header(self._specs, dtype))
 
     def write(self, name: str, tensor: Tensor) -> None:
