@@ -38,13 +38,14 @@ const (
 //go:embed worker/easyrl_torch/*.py
 var worker embed.FS
 
-// Unpack writes the Python package that ranks run below dir and returns the folder to add to
-// PYTHONPATH.
-func Unpack(dir string) (string, error) {
-	root := filepath.Join(dir, "worker")
+// unpack writes the Python package that ranks run into a new folder, in which nobody else can
+// write, and returns the folder for PYTHONPATH.
+func unpack() (root string, err error) {
+	if root, err = os.MkdirTemp("", "easyrl-ranks-"); err != nil {
+		return "", fmt.Errorf("unpack worker: %w", err)
+	}
 	to := filepath.Join(root, filepath.Base(workerFolder))
-	err := os.MkdirAll(to, 0o755)
-	if err == nil {
+	if err = os.Mkdir(to, 0o755); err == nil {
 		err = fs.WalkDir(worker, workerFolder, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
@@ -56,36 +57,73 @@ func Unpack(dir string) (string, error) {
 			return os.WriteFile(filepath.Join(to, entry.Name()), content, 0o644)
 		})
 	}
-	if err != nil {
-		return "", fmt.Errorf("unpack worker: %w", err)
+	if err == nil {
+		root, err = filepath.Abs(root)
 	}
-	return filepath.Abs(root)
+	if err != nil {
+		return "", fmt.Errorf("unpack worker: %w", errors.Join(err, os.RemoveAll(root)))
+	}
+	return root, nil
 }
 
 // launch is a torchrun process on this machine. The methods of a nil launch do nothing.
 type launch struct {
 	token   string
+	worker  string // folder of the Python package
 	program *program.Background
 	output  string // path of the file with its output
 	from    int64  // offset of its output in the file
 }
 
 // startLaunch starts torchrun with all ranks, which connect to address.
-func startLaunch(c *Config, address string) (*launch, error) {
-	l := &launch{token: rand.Text(), output: filepath.Join(c.Dir, OutputFile)}
-	path, err := Unpack(c.Dir)
-	if err != nil {
+func startLaunch(c *Config, address string) (l *launch, err error) {
+	l = &launch{token: rand.Text(), output: filepath.Join(c.Dir, OutputFile)}
+	if l.worker, err = unpack(); err != nil {
 		return nil, err
 	}
-	output, err := os.OpenFile(l.output, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	defer func() {
+		if err != nil {
+			l, err = nil, errors.Join(fmt.Errorf("start ranks: %w", err), os.RemoveAll(l.worker))
+		}
+	}()
+	output, err := openOutput(c.Dir)
 	if err != nil {
-		return nil, fmt.Errorf("start ranks: %w", err)
+		return l, err
 	}
 	defer output.Close() //nolint:errcheck // the ranks write to it
 	if l.from, err = output.Seek(0, io.SeekEnd); err != nil {
-		return nil, fmt.Errorf("start ranks: %w", err)
+		return l, err
 	}
-	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token, "PYTHONPATH=" + joinPath(path, inherited("PYTHONPATH")), "PYTHONUNBUFFERED=1"}
+	l.program, err = program.Launch(torchrun(c), l.environment(c, address), output)
+	return l, err
+}
+
+// openOutput opens the file of the ranks' output. It follows no link out of dir.
+func openOutput(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // only opens the file
+	return root.OpenFile(OutputFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
+// torchrun returns the command that starts the ranks. Its processes meet through a temporary
+// file: torchrun unpickles what it finds at the meeting point, and "--standalone" makes that a
+// port that every network can reach.
+func torchrun(c *Config) []string {
+	const meeting = "store_type=file,keep_alive_interval=600" // each sign of life makes the file longer
+	return []string{c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting, "--local-addr", "localhost",
+		"--nproc-per-node", strconv.Itoa(c.world()), "-m", filepath.Base(workerFolder)}
+}
+
+// environment returns the variables of the ranks.
+func (l *launch) environment(c *Config, address string) []string {
+	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token, "PYTHONPATH=" + joinPath(l.worker, inherited("PYTHONPATH")), "PYTHONUNBUFFERED=1",
+		"PYTHONSAFEPATH=1"} // the working directory has no modules
 	if c.Threads > 0 || inherited("OMP_NUM_THREADS") == "" {
 		threads := c.Threads
 		if threads == 0 {
@@ -93,11 +131,7 @@ func startLaunch(c *Config, address string) (*launch, error) {
 		}
 		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(threads))
 	}
-	argv := []string{c.Python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", strconv.Itoa(c.world()), "-m", filepath.Base(workerFolder)}
-	if l.program, err = program.Launch(argv, env, output); err != nil {
-		return nil, fmt.Errorf("start ranks: %w", err)
-	}
-	return l, nil
+	return env
 }
 
 // joinPath joins two lists of folders.
@@ -129,6 +163,7 @@ func (l *launch) done() <-chan struct{} {
 func (l *launch) kill() {
 	if l != nil {
 		l.program.Kill()
+		_ = os.RemoveAll(l.worker) // a temporary folder
 	}
 }
 

@@ -57,8 +57,42 @@ func TestLaunchPassesToken(t *testing.T) {
 	require.GreaterOrEqual(t, len(lines[1]), 26)
 	require.Equal(t, "4", lines[2])
 	worker, _, _ := strings.Cut(lines[3], ":")
-	require.FileExists(t, filepath.Join(worker, "easyrl_torch", "layout.py"))
-	require.Equal(t, "-m torch.distributed.run --standalone --nproc-per-node 6 -m easyrl_torch", lines[4])
+	require.NoDirExists(t, worker)
+	require.Equal(t, "-m torch.distributed.run --rdzv-backend c10d --rdzv-conf store_type=file,keep_alive_interval=600 --local-addr localhost --nproc-per-node 6 -m easyrl_torch", lines[4])
+}
+
+// Python loads no modules from the working directory, nor from the shared folder, and the
+// folder of the ranks' package belongs to this user alone.
+func TestLaunchTrustsNoFolder(t *testing.T) {
+	t.Parallel()
+	cfg := configure(t.TempDir(), t.TempDir())
+	out := filepath.Join(t.TempDir(), "out")
+	cfg.Python = interpreter(t, `{ echo "$PYTHONSAFEPATH"; echo "${PYTHONPATH%%:*}"; ls -ld "${PYTHONPATH%%:*}"; ls "${PYTHONPATH%%:*}"/*/layout.py; } > `+out)
+	_, err := Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "torchrun ended")
+	content, err := os.ReadFile(out)
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	require.Len(t, lines, 4)
+	require.Equal(t, "1", lines[0])
+	require.False(t, strings.HasPrefix(lines[1], cfg.Dir), lines[1])
+	require.True(t, strings.HasPrefix(lines[2], "drwx------"), lines[2])
+	require.Equal(t, filepath.Join(lines[1], "easyrl_torch", "layout.py"), lines[3])
+}
+
+// The ranks' output goes to no file outside the shared folder.
+func TestLaunchFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	cfg := configure(t.TempDir(), t.TempDir())
+	cfg.Python = interpreter(t, "echo hello")
+	victim := filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("content"), 0o644))
+	require.NoError(t, os.Symlink(victim, filepath.Join(cfg.Dir, OutputFile)))
+	_, err := Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "start ranks: ")
+	content, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "content", string(content))
 }
 
 func TestCause(t *testing.T) {
