@@ -58,7 +58,7 @@ func (l *listener) close() {
 // guest is a connection that may not have said hello yet.
 type guest struct {
 	net.Conn
-	done atomic.Bool // it has said hello or has been closed; whoever sets this decides
+	done atomic.Bool // set once, by the hello or by closing, whichever comes first
 }
 
 // accept takes in connections. If too many are silent, the oldest of them gives way, so that

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -265,4 +266,42 @@ func TestReplicas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A session describes its ranks and what they hold.
+func TestRanks(t *testing.T) {
+	t.Parallel()
+	dir, into := start(t), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := configure(dir, into)
+		cfg.DP = 2
+		st, err := play(t, cfg, &fake.Ranks{})
+		defer st.end()
+		require.NoError(t, err)
+		ranks := st.Ranks()
+		require.Len(t, ranks, 2)
+		require.Equal(t, 1, ranks[1].Hello.Rank)
+		require.Empty(t, ranks[1].Hello.Token)
+		n := 4 * ranks[0].Ready.Parameters
+		require.Equal(t, [npu.NumPurposes]int64{npu.Weights: 2 * n, npu.Gradients: 2 * n, npu.Optimizer: 4 * n}, st.Allocated())
+		advance(t, st, 1)
+		require.Positive(t, st.Allocated()[npu.Activations])
+		require.Equal(t, 64, st.MaxPositions())
+		var l attention.Layout
+		root := l.Add(-1, make([]int32, 4), false)
+		l.AddLeaf(root, make([]int32, 3)) // two rows after four
+		l.AddLeaf(root, make([]int32, 1)) // no row
+		keys := float64(1+2+3+4) + 5 + 6
+		require.Equal(t, 6*6.0+4*4+2*keys, st.FLOPs(&l))
+	})
+}
+
+func TestConfigFaults(t *testing.T) {
+	t.Parallel()
+	_, err := Open(t.Context(), Config{DP: -1})
+	require.ErrorContains(t, err, "dp")
+	require.ErrorContains(t, err, "token is empty, expected the one that ranks send")
+	require.ErrorContains(t, err, `model is "" and dir ""`)
+	_, err = Open(t.Context(), Config{Listen: "nowhere"})
+	require.ErrorContains(t, err, "torch: listen for ranks: ")
 }

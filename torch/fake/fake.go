@@ -1,6 +1,6 @@
 // Package fake plays PyTorch ranks for tests: it speaks their protocol over TCP and computes
 // with easyrl's own kernels on a CPU. Replicas add their gradients in the order of their
-// ranks, so that results repeat. It fails where it is told to.
+// ranks, so that results repeat. Ranks.Fault makes them fail at chosen messages.
 package fake
 
 import (

@@ -51,7 +51,7 @@ class AdamW:
         self.settings, self.shards, self._mesh = settings, list(shards), mesh
 
     def step(self, gradients: Sequence[Tensor], update: int, scale: float, lr: float, clip: float) -> Result:
-        """Applies one update from `scale` times the gradients, of which there is one for each shard.
+        """Applies one update from `scale` times the gradients, one for each shard.
 
         `update` counts from 1 and determines the bias corrections. A global norm above `clip` is
         scaled down to it; 0 does not clip. All ranks call it; the gradients are overwritten.
