@@ -1,6 +1,7 @@
 package canary
 
 import (
+	"math"
 	"sync"
 	"testing"
 
@@ -105,4 +106,24 @@ func TestPerturb(t *testing.T) {
 	}
 	all.Wait()
 	require.Nil(t, r.check)
+}
+
+// The name and the rows' length of a tensor determine its values, also for decoders that package
+// model does not know.
+func TestPerturbation(t *testing.T) {
+	t.Parallel()
+	values := func(kind, name string, cols int) map[float32]bool {
+		of := Perturbation(&model.Config{Type: kind, HiddenSize: 16}, name, cols)
+		seen := map[float32]bool{}
+		for i := range 200 {
+			seen[of(i)] = true
+		}
+		return seen
+	}
+	require.Equal(t, map[float32]bool{-1: true, 1: true}, values("qwen3_moe", "model.norm.weight", 0))
+	require.Equal(t, map[float32]bool{-2: true, 0: true}, values("gemma3_text", "model.norm.weight", 0), "multiplied by 1 + weight")
+	require.Greater(t, len(values("x", "model.layers.0.self_attn.q_proj.bias", 0)), 100)
+	for v := range values("x", "model.layers.0.mlp.experts.3.gate_proj.weight", 16) {
+		require.LessOrEqual(t, math.Abs(float64(v)), math.Sqrt(3)/4)
+	}
 }

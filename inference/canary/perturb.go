@@ -11,22 +11,15 @@ import (
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
-// perturb gives every tensor of w other values than those of any model: draws that only its
-// name and the values' positions determine. The decoder that results is one in which each
-// tensor counts. Embedding and blocks contribute similarly to the residual stream,
-// attention prefers some positions, and no softmax saturates. All values are exact in
-// bfloat16, so that only an engine's arithmetic shows.
+// perturb gives every tensor of w the values of Perturbation.
 func perturb(w *model.Weights) error {
+	var value func(i int) float32
 	err := w.Fill(func(p *tensor.Param, vals []float32, first int) error {
-		key, scale := xxh3.HashString(p.Name), scaleOf(w.Config, p)
-		signs := p.Cols == 0 && !strings.HasSuffix(p.Name, ".bias") // norms are ±scale, others uniform
+		if first == 0 {
+			value = Perturbation(w.Config, p.Name, p.Cols)
+		}
 		for i := range vals {
-			x := splitmix.At(key, uint64(first+i))
-			v := scale * float64(float64(x>>11)/(1<<52)-1) * math.Sqrt(3)
-			if signs {
-				v = math.Copysign(scale, v)
-			}
-			vals[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
+			vals[i] = value(first + i)
 		}
 		return nil
 	})
@@ -36,30 +29,49 @@ func perturb(w *model.Weights) error {
 	return w.CheckFinite()
 }
 
-// scaleOf returns the standard deviation of the values of p.
-func scaleOf(c *model.Config, p *tensor.Param) float64 {
-	part := strings.TrimSuffix(p.Name, ".weight")
-	if at := strings.LastIndex(part, ".layers."); at >= 0 {
-		_, part, _ = strings.Cut(part[at+len(".layers."):], ".")
+// Perturbation returns a function from the position of a value to the value in perturbed
+// weights. c need not be a decoder that package model can compute. cols is the length of a
+// matrix's rows, 0 for a vector.
+//
+// Every tensor gets other values than in any model: draws that only its name and the values'
+// positions determine. The decoder that results is one in which each tensor counts. Embedding
+// and blocks contribute similarly to the residual stream, attention prefers some positions,
+// and no softmax saturates. All values are exact in bfloat16, so that only an engine's
+// arithmetic shows.
+func Perturbation(c *model.Config, name string, cols int) func(i int) float32 {
+	key, scale := xxh3.HashString(name), scaleOf(c, name, cols)
+	norm := cols == 0 && !strings.HasSuffix(name, ".bias") // ±scale, others are uniform
+	shift := 0.0
+	if norm && strings.HasPrefix(c.Type, "gemma") { // its norms multiply by 1 + weight
+		shift = -1
 	}
+	return func(i int) float32 {
+		x := splitmix.At(key, uint64(i))
+		v := scale * float64(float64(x>>11)/(1<<52)-1) * math.Sqrt(3)
+		if norm {
+			v = math.Copysign(scale, v) + shift
+		}
+		return math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
+	}
+}
+
+// scaleOf returns the standard deviation of a tensor's values.
+func scaleOf(c *model.Config, name string, cols int) float64 {
 	stream := 2 / math.Sqrt(float64(c.HiddenSize)) // gives logits a standard deviation of 2
-	in := math.Sqrt(float64(max(p.Cols, 1)))
-	switch part {
-	case "self_attn.q_proj", "self_attn.k_proj", "self_attn.q_norm", "self_attn.k_norm":
-		return 1.25 / in // scores of about 1.6
-	case "self_attn.q_proj.bias", "self_attn.k_proj.bias":
-		return 1.5
-	case "self_attn.v_proj.bias":
-		return 0.5
-	case "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj":
-		return 1 / in
-	case "self_attn.o_proj":
-		return 0.8 * stream / in
-	case "mlp.down_proj":
-		return 0.6 * stream / in
+	in := math.Sqrt(float64(max(cols, 1)))
+	for _, rule := range []struct {
+		part  string
+		scale float64
+	}{
+		{".q_proj.bias", 1.5}, {".k_proj.bias", 1.5}, {".bias", 0.5},
+		{".q_proj.", 1.25 / in}, {".k_proj.", 1.25 / in}, {".q_norm.", 1.25 / in}, {".k_norm.", 1.25 / in}, // scores of about 1.6
+		{".v_proj.", 1 / in}, {".gate_proj.", 1 / in}, {".up_proj.", 1 / in}, {".gate.", 1.25 / in},
+		{".o_proj.", 0.8 * stream / in}, {".down_proj.", 0.6 * stream / in},
+		{"embed", stream}, {"lm_head", stream},
+	} {
+		if strings.Contains(name, rule.part) {
+			return rule.scale
+		}
 	}
-	if p.Cols == 0 { // the norms of the stream
-		return 1
-	}
-	return stream // embedding and head
+	return 1 / in // among others the norms of the stream
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 )
@@ -30,10 +31,7 @@ func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Confi
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
-	spread := make([]int32, len(prompt)) // token ids spread over the vocabulary
-	for i := range spread {
-		spread[i] = int32((i + 1) * max(1, shape.VocabSize/(len(prompt)+2)) % shape.VocabSize)
-	}
+	spread := canary.Prompt(shape, nil, publish.CanaryTokens)
 	path, err := perturb(start, dir, shape)
 	if err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)

@@ -171,15 +171,3 @@ func TestChecksum(t *testing.T) {
 	require.NotEqual(t, one, other)
 	w.Free()
 }
-
-func TestPerturbedNorms(t *testing.T) {
-	t.Parallel()
-	values := func(kind, name string, dims ...int) []float64 {
-		draw := drawOf(name, dims, &model.Config{Type: kind, HiddenSize: 16})
-		return []float64{draw(-0.5), draw(0.5)}
-	}
-	require.Equal(t, []float64{-1, 1}, values("qwen3_moe", "model.norm.weight", 16))
-	require.Equal(t, []float64{-2, 0}, values("gemma3_text", "model.norm.weight", 16), "multiplied by 1 + weight")
-	require.Equal(t, values("x", "model.layers.0.mlp.gate_proj.weight", 64, 16), values("x", "model.layers.0.mlp.experts.3.gate_proj.weight", 64, 16))
-	require.Equal(t, []float64{-1.5 * math.Sqrt(3) / 2, 1.5 * math.Sqrt(3) / 2}, values("x", "model.layers.0.self_attn.q_proj.bias", 16))
-}
