@@ -24,11 +24,14 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	if deps.Dir, err = j.torchDir(); err != nil {
 		return "", "", err
 	}
-	w, start, err := j.startingWeights()
+	w, start, err := j.weightsOf(j.folder)
 	began = start
 	if err == nil && reference != nil {
+		var of *model.Weights
+		if of, began, err = j.weightsOf(reference); of != nil {
+			of.Free() // the ranks read them from the folder
+		}
 		deps.Reference = reference.Dir
-		began, err = models.Checksum(reference.Dir)
 	}
 	if err == nil && from != "" {
 		j.state, err = trainer.ReadState(from)
@@ -73,14 +76,14 @@ func (j *job) torchDir() (dir string, err error) {
 	return dir, nil
 }
 
-// startingWeights returns the weights that the run starts from and their checksum. Those of a
-// foreign decoder are nil.
-func (j *job) startingWeights() (w *model.Weights, sum string, err error) {
-	if j.folder.Foreign {
-		sum, err = models.Checksum(j.folder.Dir)
+// weightsOf returns the weights of a folder and their checksum. Those of a foreign decoder are
+// nil.
+func (j *job) weightsOf(f *folder.Folder) (w *model.Weights, sum string, err error) {
+	if f.Foreign {
+		sum, err = models.Checksum(f.Dir)
 		return nil, sum, err
 	}
-	if w, err = loadWeights(j.cfg, j.folder, j.dev); err != nil {
+	if w, err = loadWeights(j.cfg, f, j.dev); err != nil {
 		return nil, "", err
 	}
 	return w, w.Checksum(), nil

@@ -85,6 +85,16 @@ func TestRanksEndInSameWeights(t *testing.T) {
 	status, _, errs := command(t, args...)
 	require.Zero(t, status, errs)
 	require.Equal(t, want, checksum(t, out, 5), "a resumed run")
+
+	replayed := filepath.Join(dir, "replayed")
+	args = []string{"replay", "-model", filepath.Join(out, "checkpoints", "step-000004"), "-reference", filepath.Join(out, "torch", "start"),
+		"-rollouts", filepath.Join(out, "rollouts", "step-000005.jsonl"), "-out", filepath.Join(replayed, "checkpoints", "step-000005")}
+	for _, s := range append(startFakes(t, 1, nil), "loss.beta=0.01", "train.lr=1e-2") {
+		args = append(args, "-set", s)
+	}
+	status, _, errs = command(t, args...)
+	require.Zero(t, status, errs)
+	require.Equal(t, want, checksum(t, replayed, 5), "a replayed step")
 }
 
 // Two replicas share the groups of a step. A run on ranks can continue one without, and the

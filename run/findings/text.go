@@ -77,8 +77,12 @@ func (s *Server) String() string {
 // write writes the memory by purpose.
 func (m *Memory) write(line func(format string, args ...any)) {
 	size := bytesize.Text
-	line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
-		size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
+	if m.Gradients > 0 {
+		line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
+			size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
+	} else if m.Weights > 0 { // PyTorch ranks train
+		line("memory of this process (estimated): published weights %s", size(m.Weights))
+	}
 	if m.Instances > 0 {
 		of := "of the instance"
 		if m.Instances > 1 {

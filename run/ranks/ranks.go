@@ -89,6 +89,14 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 	if deps.KeepStart && tc.Reference == "" {
 		tc.Reference = tc.Model
 	}
+	for _, dir := range []*string{&tc.Model, &tc.Reference, &tc.State} { // ranks may have another working directory
+		if *dir == "" {
+			continue
+		}
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return nil, err
+		}
+	}
 	s, err := torch.Open(ctx, tc)
 	if err != nil {
 		return nil, err
@@ -130,7 +138,7 @@ func session(cfg *configs.Config, deps *Deps) (torch.Config, error) {
 // them to one.
 func start(deps *Deps, w *model.Weights) (string, error) {
 	if deps.Folder.Dir != "" {
-		return filepath.Abs(deps.Folder.Dir)
+		return deps.Folder.Dir, nil
 	}
 	dir := filepath.Join(deps.Dir, "start")
 	return dir, errors.Join(os.RemoveAll(dir), deps.Folder.Write(dir, w))
