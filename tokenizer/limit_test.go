@@ -73,7 +73,6 @@ func TestHostile(t *testing.T) {
 // A normalizer that makes an added token too large is refused when it is loaded, and a
 // decoder returns what it has.
 func TestHostileTokens(t *testing.T) {
-	t.Parallel()
 	_, err := Load(hostile(t, `,"normalizer":{"type":"Sequence","normalizers":`+doublings(40)+`},
 		"added_tokens":[{"id":3,"content":"aaa","normalized":true,"special":false}]`))
 	require.ErrorIs(t, err, ErrLimit)

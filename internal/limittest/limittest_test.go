@@ -14,6 +14,7 @@ type record struct {
 }
 
 func (r *record) Helper()                           {}
+func (r *record) Setenv(string, string)             {}
 func (r *record) Fatalf(format string, args ...any) { r.failure = fmt.Sprintf(format, args...) }
 
 func TestRun(t *testing.T) {
@@ -34,4 +35,11 @@ func TestRun(t *testing.T) {
 	})
 	require.Contains(t, r.failure, "of processor time, expected 1s at most")
 	require.Greater(t, x, 1.0)
+}
+
+func TestParallelTests(t *testing.T) {
+	t.Run("parallel", func(t *testing.T) {
+		t.Parallel()
+		require.Panics(t, func() { Run(t, func() {}) })
+	})
 }
