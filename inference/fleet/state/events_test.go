@@ -192,7 +192,7 @@ func (w *world) watch() {
 			n++
 		}
 	}
-	quiet := []time.Duration{0, time.Second, time.Minute, time.Hour}[w.pick(4)]
+	quiet := []time.Duration{0, 500 * time.Millisecond, time.Minute, time.Hour}[w.pick(4)]
 	watch := w.s.Watch(w.now, c.Grant, quiet)
 	if watch.Err == nil {
 		w.must(watch.Wait > 0, "watch again in %v", watch.Wait)

@@ -8,14 +8,14 @@ import (
 const (
 	// A call is late after as long as the longest answer took, at least leastLate, and
 	// before any answer after unknownLate.
-	leastLate   = time.Second
+	leastLate   = time.Second / 2
 	unknownLate = 2 * time.Minute
 	// The instance of a late call is silent if it has given no sign of work for half of that
 	// time, at least leastQuiet.
-	leastQuiet = 2 * time.Second
+	leastQuiet = 600 * time.Millisecond
 	// A publish waits for an instance twice as long as the slowest one took, at least
 	// leastPatience.
-	leastPatience = 3 * time.Second
+	leastPatience = time.Second
 )
 
 // pace holds how long answers took under the current weights and those before. Requests are

@@ -50,7 +50,7 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet time.Duration) Watch {
 
 // silence describes an instance that has not answered a call and been quiet for these times.
 func silence(waited, quiet time.Duration) string {
-	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(time.Second), quiet.Round(time.Second))
+	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond), quiet.Round(100*time.Millisecond))
 }
 
 func requests(n int) string {
