@@ -96,7 +96,7 @@ func TestStalledServerIsBypassed(t *testing.T) {
 		_, by := trainedOn(t, tr.out, step)
 		require.Equal(t, map[string]int{proxies[1].URL: 6}, by)
 	}
-	require.Regexp(t, "instance "+proxies[0].URL+`: DEAD, was HEALTHY: no answer for [\d.]+s and no sign of work for [\d.]+s; sending \d+ requests? to other instances`, tr.said.String())
+	require.Regexp(t, "instance "+proxies[0].URL+`: DEAD, was HEALTHY: no answer for [\d.]+m?s and no sign of work for [\d.]+m?s; sending \d+ requests? to other instances`, tr.said.String())
 	values := metricsOf(t, tr.out)
 	require.Positive(t, values[1]["fleet/retries"])
 	for _, v := range values[2:] {
