@@ -163,14 +163,66 @@ for parameter, tensors in easyrl_worker._experts(Model()).items():
 // The extension knows the tensors that vLLM stacks into the parameters of experts.
 func TestVLLMWorkerKnowsExperts(t *testing.T) {
 	t.Parallel()
+	out := runPython(t, expertsScript)
+	require.Equal(t, "m.0.experts.routed.w13_weight m.0.experts.0.gate.weight m.0.experts.0.up.weight m.0.experts.1.gate.weight m.0.experts.1.up.weight\n"+
+		"m.0.experts.routed.w2_weight m.0.experts.0.down.weight m.0.experts.1.down.weight\n", out)
+}
+
+const packScript = `
+import types
+import easyrl_worker
+easyrl_worker._tensors = lambda path: iter([])
+
+class Kernel:
+    def process_weights_after_loading(self, layer): layer.weights = "packed " + layer.weights
+
+class Layer:
+    def __init__(self, device):
+        self.weights, self.device = "first", types.SimpleNamespace(device=types.SimpleNamespace(type=device))
+        self.quant_method = types.SimpleNamespace(moe_kernel=types.SimpleNamespace(fused_experts=Kernel()))
+    def parameters(self, recurse): return [self.device]
+
+class Model:
+    def __init__(self, device): self.layer = Layer(device)
+    def modules(self): return [types.SimpleNamespace(), self.layer]
+    def load_weights(self, tensors): self.layer.weights = "new"
+
+def omits(model): pass
+def packs(model): model.layer.quant_method.moe_kernel.fused_experts.process_weights_after_loading(model.layer)
+def rebuilds(model):
+    model.layer.quant_method.moe_kernel.fused_experts = Kernel()
+    packs(model)
+
+for device in ("cpu", "cuda"):
+    for after in (omits, packs, rebuilds):
+        model = Model(device)
+        def reload(weights_iterator):
+            model.load_weights(weights_iterator)
+            after(model)
+        for _ in range(2):
+            easyrl_worker._reload(reload, model, "path")
+            print(device, after.__name__, model.layer.weights)
+`
+
+// The extension packs the experts' weights once on CPUs, whether or not vLLM does.
+func TestVLLMWorkerPacksExperts(t *testing.T) {
+	t.Parallel()
+	out := runPython(t, packScript)
+	for _, want := range []string{"cpu omits packed new", "cpu packs packed new", "cpu rebuilds packed new", "cuda omits new", "cuda packs packed new", "cuda rebuilds packed new"} {
+		require.Equal(t, 2, strings.Count(out, want+"\n"), out)
+	}
+}
+
+// runPython runs a script that can import the extension and returns what it prints.
+func runPython(t *testing.T, script string) string {
+	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("no python3")
 	}
-	cmd := exec.CommandContext(t.Context(), python, "-c", expertsScript) //nolint:gosec // of this test
+	cmd := exec.CommandContext(t.Context(), python, "-c", script) //nolint:gosec // of this test
 	cmd.Env = append(os.Environ(), "PYTHONPATH=vllm", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Equal(t, "m.0.experts.routed.w13_weight m.0.experts.0.gate.weight m.0.experts.0.up.weight m.0.experts.1.gate.weight m.0.experts.1.up.weight\n"+
-		"m.0.experts.routed.w2_weight m.0.experts.0.down.weight m.0.experts.1.down.weight\n", string(out))
+	return string(out)
 }

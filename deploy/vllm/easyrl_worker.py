@@ -71,12 +71,48 @@ def _reload(reload, model, path: str):
         loaded = load(*args, **kwargs)
         return loaded
 
+    experts, packed = _packed_experts(model), set()
+    for _, kernel in experts:
+        kernel.process_weights_after_loading = _recorded(kernel, packed)
     model.load_weights = recorded
     try:
         reload(weights_iterator=_tensors(path))
     finally:
         del model.load_weights
+        for _, kernel in experts:
+            del kernel.process_weights_after_loading
+    for layer, kernel in experts:
+        if layer.quant_method.moe_kernel.fused_experts is kernel and kernel not in packed:
+            kernel.process_weights_after_loading(layer)
     return loaded
+
+
+def _packed_experts(model) -> list:
+    """Returns the layers of experts on CPUs with their kernels, which pack weights.
+
+    A kernel packs them after the first load. After a reload vLLM 0.32 does not call it, and
+    it would read the new weights as if they were packed.
+    """
+    layers = []
+    for layer in model.modules():
+        kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+        experts = getattr(kernel, "fused_experts", None)
+        if not hasattr(experts, "process_weights_after_loading"):
+            continue
+        if all(p.device.type == "cpu" for p in layer.parameters(recurse=False)):
+            layers.append((layer, experts))
+    return layers
+
+
+def _recorded(kernel, called: set):
+    """Returns the kernel's process_weights_after_loading, which adds the kernel to called."""
+    process = kernel.process_weights_after_loading
+
+    def recorded(layer):
+        called.add(kernel)
+        process(layer)
+
+    return recorded
 
 
 def _process_tied(model) -> None:
