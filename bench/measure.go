@@ -74,6 +74,10 @@ func measurements(peers string) []measurement {
 		}
 		return measurement{name, "oneDNN " + primitive, aim, self("gemm", which, "1", "20"), peer}
 	}
+	ranks := filepath.Join(peers, "venv/bin/python")
+	step := func(name, kind, aim, trainer string, n int) measurement {
+		return measurement{name, "TRL", aim, self(kind, trainer, "2", strconv.Itoa(n)), python("trl_step.py", kind, "2", strconv.Itoa(n))}
+	}
 	overhead := func(instances string) measurement {
 		return measurement{name: "overhead of 4096 groups, " + instances + " instances", aim: "< 0.205", ours: self("overhead", instances, "2", "20")}
 	}
@@ -88,7 +92,8 @@ func measurements(peers string) []measurement {
 		torch("group 25M, 448 + 8 x 32..96", "> 3.5", 6, "grpo", "25M"),
 		torch("generate 0.8M, 64 x 8 x 64", "> 8", 6, "generate", "0.8M"),
 		torch("generate 25M, 64 x 8 x 64", "> 2", 2, "generate", "25M"),
-		{"quickstart step", "TRL", "> 6", self("quickstart", "-", "2", "8"), python("trl_step.py", "2", "8")},
+		step("quickstart step", "quickstart", "> 6", ownKernels, 8), step("quickstart step, PyTorch ranks", "quickstart", "> 1", ranks, 8),
+		step("step 25M, 2 x (448 + 8 x 96)", "long", "", ownKernels, 2), step("step 25M, 2 x (448 + 8 x 96), PyTorch ranks", "long", "> 2.5", ranks, 2),
 		overhead("1"), overhead("64"), overhead("1000"),
 		{name: "start to the first group, quickstart", aim: "< 0.5", ours: self("start", "-", "2", "5")},
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,14 +14,22 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
+// ownKernels stands for the path of Python where our kernels train.
+const ownKernels = "-"
+
 // quickstart times n steps of the quickstart's GRPO in bin/easyrl, after a first step.
-// With one thread, trainer and instance share it.
-func quickstart(threads, n int) (outcome, error) {
+// With one thread, trainer and instance share it. If python is a path, a PyTorch rank
+// trains.
+func quickstart(python string, threads, n int, settings ...string) (outcome, error) {
 	mode := "run.mode=periodic-async"
 	if threads == 1 {
 		mode = "run.mode=colocated"
 	}
-	lines, usage, err := train(threads, "configs/quickstart.toml", fmt.Sprint("run.steps=", n+1), mode)
+	settings = append(settings, fmt.Sprint("run.steps=", n+1), mode)
+	if python != ownKernels {
+		settings = append(settings, "train.backend=torch", "torch.python="+python)
+	}
+	lines, usage, err := train(threads, "configs/quickstart.toml", settings...)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -28,6 +38,70 @@ func quickstart(threads, n int) (outcome, error) {
 		seconds = append(seconds, v["timing_s/step"])
 	}
 	return outcome{Seconds: map[string][]float64{"": seconds}, PeakBytes: usage.Maxrss * 1024}, nil
+}
+
+// long times steps of GRPO as quickstart does, with a model of 25 M parameters, prompts of
+// 448 tokens and groups of 8 responses of 96. peers/trl_step.py does the same.
+func long(python string, threads, n int) (outcome, error) {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return outcome{}, err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // temporary
+	model, data := filepath.Join(dir, "model"), filepath.Join(dir, "train.jsonl")
+	if err := writeLong(dir, data, 2*(n+1)); err != nil {
+		return outcome{}, err
+	}
+	if out, err := exec.Command("bin/easyrl", "init", "-config", filepath.Join(dir, "config.json"), "-out", model).CombinedOutput(); err != nil {
+		return outcome{}, fmt.Errorf("init: %w: %s", err, lastLine(out))
+	}
+	return quickstart(python, threads, n, "model.path="+model, "data.train="+data, "data.eval=[]", "data.max_prompt_tokens=448", "rollout.prompts_per_step=2",
+		"rollout.max_tokens=96", "reward.think=false", "reward.kind=regex", fmt.Sprintf("reward.pattern=^[%c-%c]", first, first+2047))
+}
+
+// first is the character of token 2 of the tokenizer that writeLong writes; characters and
+// tokens follow in order.
+const first = '一'
+
+// writeLong writes a configuration of 25 M parameters, a tokenizer with a token for each of
+// 4,094 characters, and n random prompts of 448 tokens.
+func writeLong(dir, data string, n int) error {
+	vocab := map[string]int{"<eos>": 0, "<pad>": 1}
+	for i := range 4094 {
+		vocab[string(first+rune(i))] = i + 2
+	}
+	var rows bytes.Buffer
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range n {
+		prompt := make([]rune, 448)
+		for i := range prompt {
+			prompt[i] = first + rune(rng.IntN(4094))
+		}
+		fmt.Fprintf(&rows, "{\"prompt\": %q, \"answer\": \"\"}\n", string(prompt))
+	}
+	tokenizer, err := json.Marshal(map[string]any{
+		"model":        map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
+		"added_tokens": []map[string]any{{"id": 0, "content": "<eos>", "special": true}, {"id": 1, "content": "<pad>", "special": true}},
+	})
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(map[string]any{
+		"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
+		"head_dim": 64, "vocab_size": 4096, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": true,
+		"eos_token_id": 0,
+	})
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		filepath.Join(dir, "config.json"): config, filepath.Join(dir, "tokenizer.json"): tokenizer, data: rows.Bytes(),
+	} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // start measures the time from the start of easyrl train to the quickstart's first

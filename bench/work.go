@@ -40,7 +40,9 @@ func work(kind, name string, threads, n int) (outcome, error) {
 	case "gemm":
 		return products(name, threads, n)
 	case "quickstart":
-		return quickstart(threads, n)
+		return quickstart(name, threads, n)
+	case "long":
+		return long(name, threads, n)
 	case "start":
 		return start(n)
 	case "overhead":

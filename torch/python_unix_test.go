@@ -72,9 +72,9 @@ func TestPython(t *testing.T) {
 
 // Adapters continue from a recovery point when a rank is killed.
 func TestPythonAdapters(t *testing.T) {
-	python := os.Getenv("EASYRL_PYTHON")
+	python := os.Getenv("EASYRL_TORCH")
 	if python == "" {
-		t.Skip("EASYRL_PYTHON is not set, expected a Python with PyTorch")
+		t.Skip("EASYRL_TORCH is not set, expected a Python with PyTorch")
 	}
 	run := func(kill bool) []float32 {
 		cfg := configure(start(t), t.TempDir())

@@ -30,13 +30,14 @@ func main() {
 	skip := flag.Int("skip", 2, "initial steps to ignore")
 	rounds := flag.Int("rounds", 3, "runs per mode")
 	spread := flag.Bool("spread", false, "measure a spread of Ti:Tt instead of only the given run")
+	python := flag.String("python", "", "train on a PyTorch rank that this `PYTHON` starts, instead of our kernels")
 	flag.Parse()
 	fmt.Println("settings                        round   Ti s   Tt s  Ti:Tt  sync s  async s   gain  ceiling  share")
 	for i, settings := range cases() {
 		if i > 0 && !*spread {
 			break
 		}
-		if err := measure(*command, *config, *steps, *skip, *rounds, settings); err != nil {
+		if err := measure(*command, *config, *python, *steps, *skip, *rounds, settings); err != nil {
 			fmt.Fprintln(os.Stderr, "asyncgain:", err)
 			os.Exit(1)
 		}
@@ -65,7 +66,7 @@ func cases() [][]string {
 // times holds the mean seconds of a step.
 type times struct{ step, sample, train float64 }
 
-func measure(command, config string, steps, skip, rounds int, settings []string) error {
+func measure(command, config, python string, steps, skip, rounds int, settings []string) error {
 	dir, err := os.MkdirTemp("", "asyncgain-")
 	if err != nil {
 		return err
@@ -74,6 +75,9 @@ func measure(command, config string, steps, skip, rounds int, settings []string)
 	var gains, ceilings, shares []float64
 	name := strings.Join(settings, " ")
 	name = strings.NewReplacer("loss.", "", "train.", "", "inference.", "", "filter=best-worst ", "", "rollout.prompts_per_step=", "prompts=").Replace(name)
+	if python != "" {
+		settings = append(settings, "train.backend=torch", "torch.python="+python)
+	}
 	for round := range rounds {
 		var t [2]times
 		for i, mode := range []string{"sync", "periodic-async"} {

@@ -59,6 +59,13 @@ func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) 
 	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", world)}
 }
 
+// mustResume continues a run of trainTiny in its folder out.
+func mustResume(t *testing.T, dir, out string, settings ...string) {
+	t.Helper()
+	code, errs := resumeTiny(t, dir, out, settings...)
+	require.Zero(t, code, errs)
+}
+
 // Ranks that compute with easyrl's kernels end in the weights of training without ranks: the
 // trainer asks both for the same. That holds if one of them dies and if the run is resumed.
 func TestRanksEndInSameWeights(t *testing.T) {
@@ -78,21 +85,16 @@ func TestRanksEndInSameWeights(t *testing.T) {
 	require.True(t, died.Load())
 
 	out := trainTiny(t, dir, "parts", append(startFakes(t, 1, nil), append(settings, "run.steps=2")...)...)
-	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", out)}
-	for _, s := range append(startFakes(t, 1, nil), settings...) {
-		args = append(args, "-set", s)
-	}
-	status, _, errs := command(t, args...)
-	require.Zero(t, status, errs)
+	mustResume(t, dir, out, append(startFakes(t, 1, nil), settings...)...)
 	require.Equal(t, want, checksum(t, out, 5), "a resumed run")
 
 	replayed := filepath.Join(dir, "replayed")
-	args = []string{"replay", "-model", filepath.Join(out, "checkpoints", "step-000004"), "-reference", filepath.Join(out, "torch", "start"),
+	args := []string{"replay", "-model", filepath.Join(out, "checkpoints", "step-000004"), "-reference", filepath.Join(out, "torch", "start"),
 		"-rollouts", filepath.Join(out, "rollouts", "step-000005.jsonl"), "-out", filepath.Join(replayed, "checkpoints", "step-000005")}
 	for _, s := range append(startFakes(t, 1, nil), "loss.beta=0.01", "train.lr=1e-2") {
 		args = append(args, "-set", s)
 	}
-	status, _, errs = command(t, args...)
+	status, _, errs := command(t, args...)
 	require.Zero(t, status, errs)
 	require.Equal(t, want, checksum(t, replayed, 5), "a replayed step")
 }
@@ -111,12 +113,7 @@ func TestReplicas(t *testing.T) {
 		require.Positive(t, values["memory/optimizer_bytes"])
 	}
 	for i, backend := range [][]string{nil, startFakes(t, 1, nil)} {
-		args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", out), "-set", fmt.Sprintf("run.steps=%d", 3+i)}
-		for _, s := range backend {
-			args = append(args, "-set", s)
-		}
-		status, _, errs := command(t, args...)
-		require.Zero(t, status, errs)
+		mustResume(t, dir, out, append(backend, fmt.Sprintf("run.steps=%d", 3+i))...)
 	}
 }
 
@@ -135,4 +132,36 @@ func TestTorchSettings(t *testing.T) {
 		require.Contains(t, errs, want)
 		require.Equal(t, 1, strings.Count(errs, "error:"), errs)
 	}
+}
+
+// python returns the Python that has PyTorch, or skips the test.
+func python(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("EASYRL_TORCH")
+	if path == "" {
+		t.Skip("EASYRL_TORCH is not set, expected a Python with PyTorch")
+	}
+	return path
+}
+
+// PyTorch ranks train the tiny run like our kernels, change ranks on the way, and train an
+// adapter.
+func TestTorch(t *testing.T) {
+	interpreter := python(t)
+	dir := tinyRun(t)
+	settings := []string{"run.steps=4", "train.lr=1e-3"}
+	own := trainTiny(t, dir, "own", settings...)
+	settings = append(settings, "train.backend=torch", "torch.python="+interpreter)
+	ranks := trainTiny(t, dir, "ranks", append(settings, "run.steps=2", "parallel.dp=2")...)
+	mustResume(t, dir, ranks, settings...)
+	got := metricsOf(t, ranks)
+	for i, want := range metricsOf(t, own) {
+		require.Less(t, got[i]["mismatch/logprob_abs_max"], 1e-4, "step %d", i+1)
+		for _, name := range []string{"reward/mean", "actor/grad_norm", "actor/entropy"} {
+			require.InEpsilon(t, 1+want[name], 1+got[i][name], 1e-3, "%s of step %d", name, i+1)
+		}
+	}
+	adapter := trainTiny(t, dir, "adapter", append(settings, "torch.lora_rank=2")...)
+	require.FileExists(t, filepath.Join(adapter, "checkpoints", "step-000004", "adapter", "adapter_model.safetensors"))
+	require.Len(t, metricsOf(t, adapter), 4)
 }
