@@ -41,28 +41,87 @@ func TestVLLM(t *testing.T) {
 			model := additionModel(t, dir, c.name, c.tied)
 			url := startVLLM(t, venv, model, c.worker)
 			for _, lr := range []string{"3e-4", "1e-6"} {
-				run := filepath.Join(dir, c.name+lr)
-				code, _, errs := command(t, "train", "../../configs/quickstart.toml", "-set", "run.dir="+run, "-set", "run.steps=5",
-					"-set", "model.path="+model, "-set", "data.train="+filepath.Join(dir, "train.jsonl"), "-set", "data.eval=[]",
-					"-set", "rollout.prompts_per_step=4", "-set", "reward.kind=overlong", "-set", "reward.buffer=48", "-set", "reward.think=false",
-					"-set", "train.lr="+lr, "-set", "train.schedule=constant", "-set", "train.warmup=0", "-set", "eval.every=0",
-					"-set", "inference.kind=vllm", "-set", "inference.endpoints="+url, "-set", "inference.wait_seconds=5")
 				if c.worker == "stale_worker.Stale" {
+					code, errs := runAddition(t, dir, filepath.Join(dir, "run-stale"+lr), model, url, lr)
 					require.Equal(t, exitFailed, code, errs)
 					require.Contains(t, errs, "Update the worker deploy/vllm/easyrl_worker.py")
 					require.NotContains(t, errs, "step 1/5", "no step is trained")
 					continue
 				}
-				require.Equal(t, exitDone, code, errs)
-				steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
-				require.NoError(t, err)
-				require.Len(t, steps, 5)
-				for i, values := range steps {
-					require.Less(t, values["mismatch/logprob_abs_max"], 1e-3, "lr %s, step %d", lr, i+1)
-					require.Positive(t, values["actor/grad_norm"], "the weights change")
-				}
+				requireMatchingSteps(t, trainAddition(t, dir, model, url, lr))
 			}
 		})
+	}
+}
+
+// expertsScript writes a mixture of experts with the tokenizer of a folder.
+const expertsScript = `
+import glob, json, shutil, sys
+from transformers import AutoConfig, AutoModelForCausalLM
+source, out = sys.argv[1:]
+shape = {k: v for k, v in json.load(open(source + "/config.json")).items() if k in ("vocab_size", "eos_token_id", "max_position_embeddings")}
+AutoModelForCausalLM.from_config(AutoConfig.for_model(
+    "qwen3_moe", hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, **shape)).save_pretrained(out)
+for path in glob.glob(source + "/tokenizer*"):
+    shutil.copy(path, out)
+`
+
+// PyTorch ranks train what a real vLLM samples, also a mixture of experts, which our kernels
+// do not compute.
+func TestVLLMTorch(t *testing.T) {
+	venv, interpreter := os.Getenv("EASYRL_VLLM"), python(t)
+	if venv == "" {
+		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
+	}
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	dense, experts := additionModel(t, dir, "dense", true), filepath.Join(dir, "experts")
+	out, err = exec.CommandContext(t.Context(), interpreter, "-c", expertsScript, dense, experts).CombinedOutput() //nolint:gosec // of this test
+	require.NoError(t, err, "%s", out)
+	for _, model := range []string{dense, experts} {
+		t.Run(filepath.Base(model), func(t *testing.T) {
+			url := startVLLM(t, venv, model, "easyrl_worker.EasyRL")
+			requireMatchingSteps(t, trainAddition(t, dir, model, url, "3e-4", "train.backend=torch", "torch.python="+interpreter))
+		})
+	}
+}
+
+// trainAddition trains a model for 5 steps with responses of vLLM and returns the run's folder.
+func trainAddition(t *testing.T, dir, model, url, lr string, settings ...string) string {
+	t.Helper()
+	run := filepath.Join(dir, "run-"+filepath.Base(model)+lr)
+	code, errs := runAddition(t, dir, run, model, url, lr, settings...)
+	require.Equal(t, exitDone, code, errs)
+	return run
+}
+
+func runAddition(t *testing.T, dir, run, model, url, lr string, settings ...string) (code int, errs string) {
+	t.Helper()
+	args := []string{"train", "../../configs/quickstart.toml"}
+	for _, s := range append([]string{
+		"run.dir=" + run, "run.steps=5", "model.path=" + model, "data.train=" + filepath.Join(dir, "train.jsonl"), "data.eval=[]",
+		"rollout.prompts_per_step=4", "reward.kind=overlong", "reward.buffer=48", "reward.think=false",
+		"train.lr=" + lr, "train.schedule=constant", "train.warmup=0", "eval.every=0",
+		"inference.kind=vllm", "inference.endpoints=" + url, "inference.wait_seconds=5",
+	}, settings...) {
+		args = append(args, "-set", s)
+	}
+	code, _, errs = command(t, args...)
+	return code, errs
+}
+
+// requireMatchingSteps checks that vLLM computed each step's log-probabilities as the trainer
+// did.
+func requireMatchingSteps(t *testing.T, run string) {
+	t.Helper()
+	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
+	require.NoError(t, err)
+	require.Len(t, steps, 5)
+	for i, values := range steps {
+		require.Less(t, values["mismatch/logprob_abs_max"], 1e-3, "%s, step %d", run, i+1)
+		require.Positive(t, values["actor/grad_norm"], "the weights change")
 	}
 }
 
