@@ -105,6 +105,7 @@ func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
 	if err != nil {
 		return err
 	}
+	j.ranks.End()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is empty
 		return fmt.Errorf("replay: %w", err)
 	}

@@ -139,6 +139,9 @@ func (j *job) firstLine() int {
 // finish records how the run ended after a step, writes its report and returns err,
 // or a StoppedError if the run was stopped.
 func (j *job) finish(step int, err error) error {
+	if err == nil {
+		j.ranks.End()
+	}
 	j.monitor.Close(step, err)
 	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
 		j.warn("%v", pageErr)

@@ -80,3 +80,23 @@ func TestCancel(t *testing.T) {
 	})
 	require.Equal(t, want, load(t, weights))
 }
+
+// Ranks end with the run. Without its end they start again.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	for _, final := range []bool{false, true} {
+		dir, into := start(t), t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			st, err := play(t, configure(dir, into), &fake.Ranks{})
+			defer st.end()
+			require.NoError(t, err)
+			train(t, st, 1)
+			if final {
+				st.End()
+			}
+			st.Close()
+			<-time.After(time.Second)
+			require.Equal(t, final, len(st.ranks.Received()[0]) > 0, "a start clears the list")
+		})
+	}
+}

@@ -44,6 +44,7 @@ type crew struct {
 	memory   []wire.Memory // of each rank
 	restarts int           // since the last completed update
 	broken   error         // why the session has ended
+	final    bool          // whether the run has ended
 }
 
 // point is a recovery point: a state that ranks can load.
@@ -81,7 +82,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	err = os.RemoveAll(s.folder()) // left by an earlier process
 	if err == nil {
 		if cfg.Python == "" {
-			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.Address())
+			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.listener.Addr().String())
 		}
 		s.gang, err = s.start(ctx)
 	}
@@ -96,22 +97,25 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	return s, nil
 }
 
-// Address returns the address that ranks connect to.
-func (s *Session) Address() string { return s.listener.Addr().String() }
-
 // folder returns the folder of the session's recovery points.
 func (s *crew) folder() string { return filepath.Join(s.cfg.Dir, "recovery") }
 
-// Close ends all ranks and removes the recovery points.
+// End makes Close tell the ranks that the run has ended. They then exit with status 0, and
+// nobody needs to start them again.
+func (s *Session) End() { s.final = true }
+
+// Close ends all ranks and removes the recovery points. Without End, ranks that the session did
+// not start exit with status 1: whoever starts them again has them ready when the run resumes.
 func (s *Session) Close() {
 	const grace = 5 * time.Second
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	if s.gang != nil {
+	if s.gang != nil && (s.final || s.gang.launch != nil) {
 		s.gang.end(grace)
 		s.gang = nil
 	}
+	s.lose()
 	s.listener.close()
 	_ = os.RemoveAll(s.folder()) // the next session removes what is left
 }

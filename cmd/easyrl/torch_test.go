@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
@@ -39,6 +40,13 @@ func checksum(t *testing.T, runDir string, step int) string {
 // run that trains on them.
 func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) []string {
 	t.Helper()
+	settings, _ := startEndingFakes(t, world, fault)
+	return settings
+}
+
+// startEndingFakes is startFakes with a channel that is closed when a run has ended the ranks.
+func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) (settings []string, ended <-chan struct{}) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
 	require.NoError(t, err)
 	address := l.Addr().String()
@@ -50,13 +58,36 @@ func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) 
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		}}
 	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { ranks.Run(ctx) })
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ranks.Run(ctx)
+	}()
 	t.Cleanup(func() {
 		cancel()
-		running.Wait()
+		<-done
 	})
-	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", world)}
+	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", world)}, done
+}
+
+// A run that stops leaves its ranks to the run that resumes. The end of that one ends them.
+func TestRanksOutliveStop(t *testing.T) {
+	dir := tinyRun(t)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	settings, ended := startEndingFakes(t, 1, func(at fake.Moment) fake.Fault {
+		if at.Kind == "backward" && at.ID == 4 {
+			stop()
+		}
+		return fake.None
+	})
+	settings = append(settings, fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")))
+	resolved, err := run.Load(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, settings)
+	require.NoError(t, err)
+	var stopped run.StoppedError
+	require.ErrorAs(t, run.Train(ctx, resolved, run.Options{Out: io.Discard, Log: io.Discard}), &stopped)
+	require.NoError(t, run.Train(t.Context(), resolved, run.Options{Out: io.Discard, Log: io.Discard, Resume: true}))
+	<-ended
 }
 
 // mustResume continues a run of trainTiny in its folder out.

@@ -56,6 +56,13 @@ func (r *Ranks) Verification() instances.Verification {
 	return r.canary
 }
 
+// End makes Close tell the ranks that the run has ended. r may be nil.
+func (r *Ranks) End() {
+	if r != nil {
+		r.Models.End()
+	}
+}
+
 // Check returns a usage error for settings that train.backend = "torch" does not support, and
 // for instances that cannot sample from a foreign decoder, one that package model does not
 // know.
