@@ -77,7 +77,7 @@ docs: ## regenerate docs/configuration.md from the code
 deploy-check: ## check deploy/ with shellcheck, systemd-analyze and kubectl if installed; with SCHEMAS also with kubeconform
 	EASYRL_DEPLOY_CHECK=1 $(GO) test -count=1 -v ./deploy
 	[ -z "$(SCHEMAS)" ] || $(GO) run $(KUBECONFORM) -strict -summary -kubernetes-version 1.34.0 -schema-location '$(SCHEMAS)' \
-		-skip Kustomization,PodMonitor -ignore-filename-pattern adapter-values deploy/kubernetes
+		-skip Kustomization,PodMonitor -ignore-filename-pattern 'adapter-values|torch/instances' deploy/kubernetes
 
 clean: ## remove build outputs; runs stay
 	rm -rf bin cover.out cover.html

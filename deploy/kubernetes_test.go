@@ -19,7 +19,17 @@ import (
 const (
 	instances = "easyrl-instances"
 	trainer   = "easyrl-trainer"
+	ranks     = "easyrl-ranks"
 )
+
+// overlays returns what the folders beside base apply.
+func overlays(t *testing.T) map[string]cluster {
+	t.Helper()
+	all := map[string]cluster{"autoscale": readCluster(t), "torch": readTorch(t)}
+	require.Len(t, all["autoscale"].pods, 2)
+	require.Len(t, all["torch"].pods, 3)
+	return all
+}
 
 // selected returns the only workload whose pods carry the labels want.
 func (c cluster) selected(t *testing.T, by object, want labels) string {
@@ -65,7 +75,16 @@ func (c cluster) flag(t *testing.T, name string) string {
 
 func TestSelectorsAndPorts(t *testing.T) {
 	t.Parallel()
-	c := readCluster(t)
+	for name, c := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testSelectorsAndPorts(t, c)
+		})
+	}
+}
+
+func testSelectorsAndPorts(t *testing.T, c cluster) {
+	t.Helper()
 	for _, o := range c.objects {
 		switch o.Kind {
 		case "Deployment":
@@ -202,48 +221,53 @@ func TestTrainerRestarts(t *testing.T) {
 
 func TestPodsAreConfined(t *testing.T) {
 	t.Parallel()
-	for name, pods := range readCluster(t).pods {
-		require.NotNil(t, pods.Spec.AutomountServiceAccountToken, name)
-		require.False(t, *pods.Spec.AutomountServiceAccountToken, name)
-		require.True(t, pods.Spec.SecurityContext.RunAsNonRoot, name)
-		require.Equal(t, 65532, pods.Spec.SecurityContext.RunAsUser, name) // as in the image
-		require.Equal(t, "RuntimeDefault", pods.Spec.SecurityContext.SeccompProfile.Type, name)
-		one := pods.Spec.Containers[0]
-		require.NotNil(t, one.SecurityContext.AllowPrivilegeEscalation, name)
-		require.False(t, *one.SecurityContext.AllowPrivilegeEscalation, name)
-		require.True(t, one.SecurityContext.ReadOnlyRootFilesystem, name)
-		require.Equal(t, []string{"ALL"}, one.SecurityContext.Capabilities.Drop, name)
-		require.Equal(t, one.Resources.Requests, one.Resources.Limits, name) // the QoS class that is evicted last
+	for overlay, c := range overlays(t) {
+		for name, pods := range c.pods {
+			name = overlay + ": " + name
+			require.NotNil(t, pods.Spec.AutomountServiceAccountToken, name)
+			require.False(t, *pods.Spec.AutomountServiceAccountToken, name)
+			require.True(t, pods.Spec.SecurityContext.RunAsNonRoot, name)
+			require.Equal(t, 65532, pods.Spec.SecurityContext.RunAsUser, name) // as in the images
+			require.Equal(t, 65532, pods.Spec.SecurityContext.FSGroup, name)
+			require.Equal(t, "RuntimeDefault", pods.Spec.SecurityContext.SeccompProfile.Type, name)
+			one := pods.Spec.Containers[0]
+			require.NotNil(t, one.SecurityContext.AllowPrivilegeEscalation, name)
+			require.False(t, *one.SecurityContext.AllowPrivilegeEscalation, name)
+			require.True(t, one.SecurityContext.ReadOnlyRootFilesystem, name)
+			require.Equal(t, []string{"ALL"}, one.SecurityContext.Capabilities.Drop, name)
+			require.Equal(t, one.Resources.Requests, one.Resources.Limits, name) // the QoS class that is evicted last
+		}
 	}
 }
 
 func TestVolumes(t *testing.T) {
 	t.Parallel()
-	c := readCluster(t)
-	for name, pods := range c.pods {
-		mounted := map[string]bool{}
-		for _, mount := range pods.Spec.Containers[0].VolumeMounts {
-			mounted[mount.Name] = true
+	for _, c := range overlays(t) {
+		for name, pods := range c.pods {
+			mounted := map[string]bool{}
+			for _, mount := range pods.Spec.Containers[0].VolumeMounts {
+				mounted[mount.Name] = true
+			}
+			volumes := map[string]bool{}
+			for _, v := range pods.Spec.Volumes {
+				volumes[v.Name] = true
+				if claimed := v.PersistentVolumeClaim.ClaimName; claimed != "" {
+					require.Contains(t, c.objects, "PersistentVolumeClaim/"+claimed, name)
+					require.NotEmpty(t, spec[claim](t, c.objects["PersistentVolumeClaim/"+claimed]).Resources.Requests["storage"])
+				}
+				if v.ConfigMap.Name != "" {
+					require.Contains(t, c.configMaps, v.ConfigMap.Name)
+				}
+				if v.Secret.SecretName != "" {
+					require.Equal(t, "easyrl-token", v.Secret.SecretName)
+					require.Equal(t, 0o440, v.Secret.DefaultMode)
+				}
+			}
+			require.Equal(t, volumes, mounted, name)
 		}
-		volumes := map[string]bool{}
-		for _, v := range pods.Spec.Volumes {
-			volumes[v.Name] = true
-			if claimed := v.PersistentVolumeClaim.ClaimName; claimed != "" {
-				require.Contains(t, c.objects, "PersistentVolumeClaim/"+claimed, name)
-				require.NotEmpty(t, spec[claim](t, c.objects["PersistentVolumeClaim/"+claimed]).Resources.Requests["storage"])
-			}
-			if v.ConfigMap.Name != "" {
-				require.Equal(t, c.base.ConfigMapGenerator[0].Name, v.ConfigMap.Name)
-			}
-			if v.Secret.SecretName != "" {
-				require.Equal(t, "easyrl-token", v.Secret.SecretName)
-				require.Equal(t, 0o440, v.Secret.DefaultMode)
-			}
+		for _, o := range c.objects {
+			require.NotEqual(t, "Secret", o.Kind, "%s: manifests must not contain secrets", o.file)
 		}
-		require.Equal(t, volumes, mounted, name)
-	}
-	for _, o := range c.objects {
-		require.NotEqual(t, "Secret", o.Kind, "%s: manifests must not contain secrets", o.file)
 	}
 }
 
@@ -311,8 +335,8 @@ func TestAutoscaler(t *testing.T) {
 	require.Equal(t, s.Metrics[0].Pods.Metric.Name, rules[0].Name.As)
 	require.Contains(t, rules[0].SeriesQuery, `"vllm:num_requests_waiting"`)
 
-	require.Len(t, c.scale.Patches, 1)
-	require.Equal(t, instances, c.scale.Patches[0].Target.Name)
-	patch := decode[[]map[string]string](t, "autoscale: patch", c.scale.Patches[0].Patch)
+	require.Len(t, c.overlay.Patches, 1)
+	require.Equal(t, instances, c.overlay.Patches[0].Target.Name)
+	patch := decode[[]map[string]string](t, "autoscale: patch", c.overlay.Patches[0].Patch)
 	require.Equal(t, []map[string]string{{"op": "remove", "path": "/spec/replicas"}}, patch)
 }

@@ -1,16 +1,5 @@
 package deploy
 
-import (
-	"io"
-	"os"
-	"path/filepath"
-	"strings"
-	"testing"
-
-	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
-)
-
 // The part of the Kubernetes API that the manifests use, and no more: a misspelt or
 // misplaced field fails to parse.
 type (
@@ -47,6 +36,9 @@ type (
 	}
 
 	batchJob struct {
+		CompletionMode       string `yaml:"completionMode"`
+		Completions          int    `yaml:"completions"`
+		Parallelism          int    `yaml:"parallelism"`
 		BackoffLimit         int    `yaml:"backoffLimit"`
 		PodReplacementPolicy string `yaml:"podReplacementPolicy"`
 		PodFailurePolicy     struct {
@@ -75,6 +67,7 @@ type (
 
 	pod struct {
 		RestartPolicy                 string `yaml:"restartPolicy"`
+		Subdomain                     string `yaml:"subdomain"`
 		AutomountServiceAccountToken  *bool  `yaml:"automountServiceAccountToken"`
 		EnableServiceLinks            *bool  `yaml:"enableServiceLinks"`
 		TerminationGracePeriodSeconds int    `yaml:"terminationGracePeriodSeconds"`
@@ -99,10 +92,12 @@ type (
 	}
 
 	container struct {
-		Name  string   `yaml:"name"`
-		Image string   `yaml:"image"`
-		Args  []string `yaml:"args"`
-		Ports []struct {
+		Name    string     `yaml:"name"`
+		Image   string     `yaml:"image"`
+		Command []string   `yaml:"command"`
+		Args    []string   `yaml:"args"`
+		Env     []variable `yaml:"env"`
+		Ports   []struct {
 			Name          string `yaml:"name"`
 			ContainerPort int    `yaml:"containerPort"`
 		} `yaml:"ports"`
@@ -134,6 +129,17 @@ type (
 		} `yaml:"volumeMounts"`
 	}
 
+	variable struct {
+		Name      string `yaml:"name"`
+		Value     string `yaml:"value"`
+		ValueFrom struct {
+			SecretKeyRef struct {
+				Name string `yaml:"name"`
+				Key  string `yaml:"key"`
+			} `yaml:"secretKeyRef"`
+		} `yaml:"valueFrom"`
+	}
+
 	probe struct {
 		HTTPGet struct {
 			Path string `yaml:"path"`
@@ -161,14 +167,16 @@ type (
 			Name string `yaml:"name"`
 		} `yaml:"configMap"`
 		EmptyDir struct {
+			Medium    string `yaml:"medium"`
 			SizeLimit string `yaml:"sizeLimit"`
 		} `yaml:"emptyDir"`
 	}
 
 	service struct {
-		ClusterIP string `yaml:"clusterIP"`
-		Selector  labels `yaml:"selector"`
-		Ports     []struct {
+		ClusterIP                string `yaml:"clusterIP"`
+		PublishNotReadyAddresses bool   `yaml:"publishNotReadyAddresses"`
+		Selector                 labels `yaml:"selector"`
+		Ports                    []struct {
 			Name       string `yaml:"name"`
 			Port       int    `yaml:"port"`
 			TargetPort string `yaml:"targetPort"`
@@ -265,18 +273,20 @@ type (
 			NewTag  string `yaml:"newTag"`
 		} `yaml:"images"`
 		ConfigMapGenerator []struct {
-			Name  string   `yaml:"name"`
-			Files []string `yaml:"files"`
+			Name     string   `yaml:"name"`
+			Behavior string   `yaml:"behavior"`
+			Files    []string `yaml:"files"`
 		} `yaml:"configMapGenerator"`
 		GeneratorOptions struct {
 			DisableNameSuffixHash bool `yaml:"disableNameSuffixHash"`
 		} `yaml:"generatorOptions"`
 		Patches []struct {
+			Path   string `yaml:"path"` // of a strategic merge patch
 			Target struct {
 				Kind string `yaml:"kind"`
 				Name string `yaml:"name"`
 			} `yaml:"target"`
-			Patch string `yaml:"patch"`
+			Patch string `yaml:"patch"` // a JSON patch
 		} `yaml:"patches"`
 	}
 
@@ -300,85 +310,3 @@ type (
 		} `yaml:"rules"`
 	}
 )
-
-// parse strictly decodes a file of one document.
-func parse[T any](t *testing.T, path string) T {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	return decode[T](t, path, string(data))
-}
-
-func decode[T any](t *testing.T, path, text string) T {
-	t.Helper()
-	decoder := yaml.NewDecoder(strings.NewReader(text))
-	decoder.KnownFields(true)
-	var value T
-	require.NoError(t, decoder.Decode(&value), path)
-	require.ErrorIs(t, decoder.Decode(&object{}), io.EOF, path)
-	return value
-}
-
-// spec strictly decodes the object's spec.
-func spec[T any](t *testing.T, o object) T {
-	t.Helper()
-	return decode[struct {
-		APIVersion string   `yaml:"apiVersion"`
-		Kind       string   `yaml:"kind"`
-		Metadata   metadata `yaml:"metadata"`
-		Spec       T        `yaml:"spec"`
-	}](t, o.file+": "+o.Kind+" "+o.Metadata.Name, o.text).Spec
-}
-
-// apis maps the used kinds to their API versions.
-func apis() map[string]string {
-	return map[string]string{
-		"Deployment": "apps/v1", "Job": "batch/v1", "Service": "v1", "PersistentVolumeClaim": "v1", "PodDisruptionBudget": "policy/v1",
-		"NetworkPolicy": "networking.k8s.io/v1", "HorizontalPodAutoscaler": "autoscaling/v2", "PodMonitor": "monitoring.coreos.com/v1",
-	}
-}
-
-// cluster is the result of applying autoscale, which includes base.
-type cluster struct {
-	base, scale kustomization
-	objects     map[string]object   // by kind and name, such as Service/easyrl-trainer
-	pods        map[string]template // by workload name
-}
-
-func readCluster(t *testing.T) cluster {
-	t.Helper()
-	c := cluster{base: parse[kustomization](t, "kubernetes/base/kustomization.yaml"),
-		scale:   parse[kustomization](t, "kubernetes/autoscale/kustomization.yaml"),
-		objects: map[string]object{}, pods: map[string]template{}}
-	for folder, k := range map[string]kustomization{"kubernetes/base": c.base, "kubernetes/autoscale": c.scale} {
-		require.Equal(t, "easyrl", k.Namespace)
-		for _, resource := range k.Resources {
-			path := filepath.Join(folder, resource)
-			if !strings.HasSuffix(path, ".yaml") {
-				require.Equal(t, "kubernetes/base", path)
-				continue
-			}
-			data, err := os.ReadFile(path)
-			require.NoError(t, err)
-			for _, text := range strings.Split(string(data), "\n---\n") {
-				o := decode[object](t, path, text)
-				o.file, o.text = path, text
-				key := o.Kind + "/" + o.Metadata.Name
-				require.Equal(t, apis()[o.Kind], o.APIVersion, "%s: %s", path, key)
-				require.NotContains(t, c.objects, key, path)
-				require.Equal(t, "easyrl", o.Metadata.Labels["app.kubernetes.io/name"], "%s: %s", path, key)
-				c.objects[key] = o
-			}
-		}
-	}
-	for _, o := range c.objects {
-		switch o.Kind {
-		case "Deployment":
-			c.pods[o.Metadata.Name] = spec[deployment](t, o).Template
-		case "Job":
-			c.pods[o.Metadata.Name] = spec[batchJob](t, o).Template
-		}
-	}
-	require.Len(t, c.pods, 2)
-	return c
-}

@@ -1,10 +1,13 @@
 package deploy
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,11 +133,12 @@ func TestShellcheckAcceptsScripts(t *testing.T) {
 	scripts, err := filepath.Glob("slurm/*")
 	require.NoError(t, err)
 	require.Len(t, scripts, 5)
+	scripts = append(scripts, "kubernetes/torch/ranks.sh")
 	require0(t, exec.Command(tool(t, "shellcheck"), scripts...))
 }
 
-// kustomize builds both folders, and the manifests use the image that the Dockerfile
-// builds.
+// kustomize builds the folders, the manifests use the images that the Dockerfiles build, and
+// this package's tests read the same manifests.
 func TestKustomizeBuildsManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := tool(t, "kubectl")
@@ -145,4 +149,40 @@ func TestKustomizeBuildsManifests(t *testing.T) {
 		require.Equal(t, 2, strings.Count(built, " image: "+image+"\n"), folder)
 		require.Equal(t, folder == "kubernetes/base", strings.Contains(built, "  replicas: 2\n"), folder)
 	}
+	for name, c := range overlays(t) {
+		built := require0(t, exec.Command(kubectl, "kustomize", "kubernetes/"+name))
+		for _, image := range slices.Concat(c.base.Images, c.overlay.Images) {
+			built = strings.ReplaceAll(built, " image: "+image.NewName+":"+image.NewTag+"\n", " image: "+image.Name+"\n")
+		}
+		count := 0
+		for _, text := range strings.Split(strings.ReplaceAll(built, "\n  namespace: easyrl\n", "\n"), "\n---\n") {
+			fields := decode[map[string]any](t, name, text)
+			if fields["kind"] == "ConfigMap" {
+				continue
+			}
+			key := fields["kind"].(string) + "/" + fields["metadata"].(map[string]any)["name"].(string)
+			require.Contains(t, c.objects, key)
+			require.Equal(t, sorted(fields), sorted(decode[map[string]any](t, key, c.objects[key].text)), key)
+			count++
+		}
+		require.Len(t, c.objects, count)
+	}
+}
+
+// sorted returns a value of YAML with sorted lists of maps: kustomize changes their order.
+func sorted(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			value[name] = sorted(field)
+		}
+	case []any:
+		for i := range value {
+			value[i] = sorted(value[i])
+		}
+		if len(value) > 0 && reflect.TypeOf(value[0]).Kind() == reflect.Map {
+			slices.SortFunc(value, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+	}
+	return value
 }
