@@ -61,7 +61,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 source, out = sys.argv[1:]
 shape = {k: v for k, v in json.load(open(source + "/config.json")).items() if k in ("vocab_size", "eos_token_id", "max_position_embeddings")}
 AutoModelForCausalLM.from_config(AutoConfig.for_model(
-    "qwen3_moe", hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    "qwen3_moe", hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
     num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, **shape)).save_pretrained(out)
 for path in glob.glob(source + "/tokenizer*"):
     shutil.copy(path, out)
