@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/ranks"
 
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -130,7 +131,7 @@ func (c *checking) record() {
 
 // probe tries the run's servers.
 func (c *checking) probe(ctx context.Context) error {
-	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir}
+	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir, Adapters: ranks.Adapters(c.cfg)}
 	if err := describe(c.folder, c.cfg, &deps); err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	}
 	if p.task.name == sftTask {
 		err = p.readDemonstrations(ctx)
-	} else {
+	} else if err = ranks.CheckInstances(p.cfg); err == nil {
 		err = p.readPrompts(ctx)
 	}
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *preparation) read(ctx context.Context) (err error) {
 func (p *preparation) needs() memory.Need {
 	each := instances.EngineConfig(p.cfg, "", p.folder.Shape)
 	if p.cfg.Train.Backend == configs.PyTorch {
-		return memory.OfTorch(p.cfg, p.folder.Shape, !p.folder.Foreign, each)
+		return memory.OfTorch(p.cfg, p.folder.Shape, !p.folder.Foreign && !ranks.Adapters(p.cfg), each)
 	}
 	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask)
 }

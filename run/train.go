@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -82,7 +83,7 @@ func (t *training) open(ctx context.Context) error {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Verification: t.ranks.Verification()})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Verification: t.ranks.Verification(), Adapters: ranks.Adapters(t.cfg)})
 	if err != nil {
 		return err
 	}

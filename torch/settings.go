@@ -34,14 +34,23 @@ type Settings struct {
 	LoRARank int `toml:"lora_rank"`
 	// Alpha of the LoRA adapters. Their output is scaled by LoRAAlpha / LoRARank.
 	LoRAAlpha float64 `toml:"lora_alpha"`
+	// What a LoRA run publishes: "merged", whole weights with the adapter merged into them, or
+	// "adapter", the adapter alone, which only vLLM servers take.
+	Publish string `toml:"publish"`
 }
+
+// Values of Settings.Publish.
+const (
+	Merged  = "merged"
+	Adapter = "adapter"
+)
 
 // DTypes lists the values of Settings.DType.
 func DTypes() []string { return []string{"auto", "float32", "bfloat16"} }
 
 // Default returns the settings for ranks that easyrl starts with python3.
 func Default() Settings {
-	return Settings{Python: "python3", DType: DTypes()[0], Mode: wire.Auto, LoRAAlpha: 32}
+	return Settings{Python: "python3", DType: DTypes()[0], Mode: wire.Auto, LoRAAlpha: 32, Publish: Merged}
 }
 
 // Validate reports all invalid settings together, each error beginning with its key.
@@ -57,6 +66,8 @@ func (s *Settings) Validate() error {
 	expect(slices.Contains([]string{wire.Auto, wire.Free, wire.Lockstep}, s.Mode), "mode", quoted(s.Mode), `"auto", "free" or "lockstep"`)
 	expect(s.LoRARank >= 0, "lora_rank", s.LoRARank, "0 or more")
 	expect(s.LoRAAlpha > 0 && s.LoRAAlpha <= math.MaxFloat32, "lora_alpha", s.LoRAAlpha, "more than 0")
+	expect(s.Publish == Merged || s.Publish == Adapter, "publish", quoted(s.Publish), `"merged" or "adapter"`)
+	expect(s.Publish != Adapter || s.LoRARank > 0, "publish", quoted(s.Publish), `"merged" if lora_rank is 0`)
 	if s.Listen == "" {
 		expect(s.Python != "", "python", quoted(s.Python), "a Python or torch.listen")
 		return errors.Join(faults...)

@@ -47,6 +47,9 @@ func (c *client) open(ctx context.Context) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.cfg.Adapters && !c.kind.adapters {
+		return nil, fmt.Errorf("instance %s: kind is %s, expected %s, which takes LoRA adapters without the model (torch.publish = %q)", c.url, c.kind.Name, VLLM, "adapter")
+	}
 	inst, err := c.kind.open(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", c.url, err)
@@ -150,7 +153,11 @@ func (c *client) limit(req *inference.Request) (int, error) {
 
 // labelled returns a Server for a kind that identifies its weights by a label.
 func (c *client) labelled() *labelled.Server {
-	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Remedy: c.kind.remedy, Limit: c.limit})
+	remedy := c.kind.remedy
+	if c.cfg.Adapters {
+		remedy = adapterRemedy
+	}
+	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Remedy: remedy, Limit: c.limit})
 }
 
 // together calls do for 0 to n-1 at once. The first error cancels the other calls.

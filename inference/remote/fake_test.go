@@ -75,8 +75,9 @@ type fake struct {
 	old     bool                      // an update answers 200 and keeps the weights
 	without map[string]bool           // paths missing on an older server
 	// fault, if set, may answer in place of the server.
-	fault func(w http.ResponseWriter, r *http.Request) bool
-	edit  func(path string, answer any) any // changes each answer
+	fault    func(w http.ResponseWriter, r *http.Request) bool
+	edit     func(path string, answer any) any // changes each answer
+	adapters map[string]float32                // vLLM's, by name
 	// seeded makes SGLang run with --enable-deterministic-inference.
 	seeded bool
 }
@@ -113,7 +114,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 
 func newFake(t *testing.T, kind string) *fake {
 	f := &fake{
-		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, without: map[string]bool{}, ends: make(chan struct{}),
+		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, adapters: map[string]float32{}, without: map[string]bool{}, ends: make(chan struct{}),
 		pipe: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})},
 	}
 	var open sync.WaitGroup // connections
@@ -177,7 +178,7 @@ func (f *fake) called(path string) (n int) {
 
 // restart simulates a new process with the base weights.
 func (f *fake) restart() {
-	f.set(func() { f.value, f.version, f.label = 0, 0, "default" })
+	f.set(func() { f.value, f.version, f.label, f.adapters = 0, 0, "default", map[string]float32{} })
 }
 
 func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
@@ -230,7 +231,11 @@ func (f *fake) answer(r *http.Request) (any, int) {
 		return object{}, 200
 	}
 	if call == "GET /v1/models" {
-		return object{"object": "list", "data": []any{object{"id": "tiny", "max_model_len": 128}}}, 200
+		data := []any{object{"id": "tiny", "max_model_len": 128}}
+		for name := range f.adapters {
+			data = append(data, object{"id": name, "max_model_len": nil})
+		}
+		return object{"object": "list", "data": data}, 200
 	}
 	switch f.kind {
 	case EasyRL:
@@ -310,7 +315,40 @@ func (f *fake) vllm(call string, body object) (any, int) {
 			"model_config": object{"logprobs_mode": "processed_logprobs"},
 		}}, 200
 	case "POST /v1/completions":
+		own := f.value
+		defer func() { f.value = own }()
+		if name := body["model"].(string); name != "tiny" {
+			value, ok := f.adapters[name]
+			if !ok {
+				return object{"error": object{"message": fmt.Sprintf("The model `%s` does not exist.", name), "type": "NotFoundError"}}, 404
+			}
+			f.value = value
+		}
 		return f.completions(body), 200
+	case "POST /v1/load_lora_adapter":
+		name := body["lora_name"].(string)
+		if _, ok := f.adapters[name]; ok {
+			return object{"error": object{"message": "already loaded"}}, 400
+		}
+		data, err := os.ReadFile(filepath.Join(body["lora_path"].(string), "adapter_model.safetensors"))
+		if err == nil {
+			_, err = os.Stat(filepath.Join(body["lora_path"].(string), "adapter_config.json"))
+		}
+		if err != nil {
+			return object{"error": object{"message": fmt.Sprintf("Loading lora %s failed: No adapter found", name)}}, 404
+		}
+		f.adapters[name] = f.value // of the model alone
+		if !f.old {
+			f.adapters[name], _ = readFake(data)
+		}
+		return "Success: LoRA adapter added successfully.", 200
+	case "POST /v1/unload_lora_adapter":
+		name := body["lora_name"].(string)
+		if _, ok := f.adapters[name]; !ok {
+			return object{"error": object{"message": "cannot be found", "type": "NotFoundError"}}, 404
+		}
+		delete(f.adapters, name)
+		return "Success: LoRA adapter removed successfully.", 200
 	case "POST /pause":
 		f.paused = true
 		return object{"status": "paused"}, 200

@@ -15,6 +15,8 @@ type Kind struct {
 	marks []mark
 	// shared marks a kind whose marks other kinds may also answer. It is tried last.
 	shared bool
+	// adapters means that servers of the kind take LoRA adapters.
+	adapters bool
 	// remedy says what to do if an update does not reach every tensor.
 	remedy string
 	// open reads the server's settings and returns its instance.

@@ -6,7 +6,8 @@
 // An instance counts as updated only when it reports the new weights, not when it answers
 // 200. easyrl reports the version and checksum that it serves. SGLang and vLLM get a
 // label made of both and must report it: SGLang with each response, vLLM through the
-// worker extension in deploy/vllm after each response. A label proves nothing about the
+// worker extension in deploy/vllm after each response. An adapter's name contains its
+// label, and vLLM refuses a request for a name that it does not hold. A label proves nothing about the
 // values, so a Canary may also compare log-probabilities with the trainer's: of perturbed
 // weights, which a server gets first, and of each version.
 //
@@ -59,6 +60,9 @@ type Config struct {
 	// another trainer holds, and the server accepts only this trainer's weights until
 	// Close.
 	Trainer Trainer
+	// Adapters means that the weights to publish are LoRA adapters for the model that the
+	// server holds (publish.Adapter). Dial refuses servers of kinds that take none.
+	Adapters bool
 	// Canary, if set, verifies the weights of vLLM and SGLang.
 	Canary *publish.Canary
 	// Connect limits the set-up of a connection; 0 means 10 seconds. Stall limits the

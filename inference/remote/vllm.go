@@ -18,15 +18,20 @@ import (
 )
 
 // vllm is an instance of vLLM's server. It accepts weights if it runs with
-// VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm.
+// VLLM_SERVER_DEV_MODE=1 and the worker extension of deploy/vllm, and adapters if it runs with
+// --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
 type vllm struct {
 	*client
 	held *labelled.Server
 	// raw means that log-probabilities ignore the temperature, as with any
 	// --logprobs-mode other than processed_logprobs.
 	raw bool
-	// reset is the call that empties the prefix cache.
-	reset string
+	// told means that the server reports how it was started.
+	told bool
+	// reset is the call that empties the prefix cache. external means that there is a cache
+	// outside the server.
+	reset    string
+	external bool
 }
 
 // vllmColdest is the lowest temperature above 0. vLLM samples a lower one at this one.
@@ -36,7 +41,7 @@ const vllmColdest = 0.01
 const VLLM = "vllm"
 
 func vllmKind() Kind {
-	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, open: newVLLM,
+	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, adapters: true, open: newVLLM,
 		remedy: "Update the worker deploy/vllm/easyrl_worker.py"}
 }
 
@@ -68,7 +73,8 @@ func (v *vllm) readSettings(ctx context.Context) error {
 		} `json:"vllm_config"`
 	}
 	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
-	if err != nil || server.Config.Transfer != nil {
+	v.told, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
+	if err != nil || v.external {
 		v.reset += "?reset_external=true" // which fails on some versions without such a cache
 	}
 	switch mode := server.Config.Model.Logprobs; mode {
@@ -93,11 +99,13 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	switch t := req.Sampling.Temperature; {
 	case v.raw && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
+	case v.cfg.Adapters && !v.told && t != 0 && t != 1:
+		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of %v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
 	case t > 0 && t < vllmColdest:
 		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmColdest)
 	}
 	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
-		if label == "" {
+		if label == "" || v.cfg.Adapters { // a request names its adapter
 			return nil
 		}
 		return v.verify(ctx, label)
@@ -138,12 +146,12 @@ func seedOf(req *inference.Request) uint64 {
 
 // exchange makes one call for all responses of req.
 func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) ([]inference.Completion, error) {
-	body := completions.NewRequest(v.model, req, limit)
+	body := completions.NewRequest(v.named(label), req, limit)
 	body.Seed, body.CacheSalt = seed, label
 	var whole completions.Answer
 	err := v.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error { whole = *a; return nil })
 	if err != nil {
-		return nil, err
+		return nil, v.lost(label, err)
 	}
 	out, err := completions.Decode(&whole, req, limit)
 	if err != nil {
@@ -215,6 +223,9 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
+	if v.cfg.Adapters {
+		return v.held.Publish(ctx, w, labelled.Calls{Push: v.load, Held: v.lists, Sampler: v.sampler})
+	}
 	return v.held.Publish(ctx, w, labelled.Calls{Push: v.push, Held: v.verify, Sampler: v.sampler})
 }
 

@@ -40,6 +40,7 @@ type Deps struct {
 	Say          notice.Printer
 	Dir          string            // the run's folder, for instances.json; empty saves nothing
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
+	Adapters     bool              // whether the run publishes LoRA adapters alone
 	// Verification verifies vLLM and SGLang servers; nil compares them with this process's
 	// decoder. Instances close it.
 	Verification Verification
@@ -133,7 +134,7 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (member
 	c := &cfg.Inference
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
-		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{Name: trainerName(cfg)}, Context: EngineConfig(cfg, "", deps.Shape).Context,
+		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{Name: trainerName(cfg)}, Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
 			Computes: deps.Computes, Canary: ref.Canary()}}
 	if mc.WeightsDir == "" {
 		mc.WeightsDir, mc.RemoveWeights = filepath.Join(cfg.Run.Dir, "weights"), true

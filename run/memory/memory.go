@@ -74,7 +74,7 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 
 // OfTorch returns the memory that training on PyTorch ranks needs in this process: two published
 // versions of the model, and what sampling needs. known means that shape describes the model
-// fully.
+// fully and that the run publishes whole weights.
 func OfTorch(cfg *configs.Config, shape *model.Config, known bool, each engine.Config) Need {
 	if !known {
 		return Need{} // files hold the versions, and servers sample

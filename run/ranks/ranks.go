@@ -44,7 +44,7 @@ type Deps struct {
 // Ranks holds the models of a run on PyTorch ranks.
 type Ranks struct {
 	*models.Models
-	canary *models.Canary // nil unless the decoder is foreign
+	canary *models.Canary // nil unless the decoder is foreign or the run publishes adapters
 }
 
 // Verification returns how servers are verified. nil means the usual comparison with this
@@ -82,6 +82,32 @@ func Check(cfg *configs.Config, f *folder.Folder) error {
 	return nil
 }
 
+// Adapters reports whether a run publishes LoRA adapters alone.
+func Adapters(cfg *configs.Config) bool {
+	return cfg.Train.Backend == configs.PyTorch && cfg.Torch.Publish == torch.Adapter
+}
+
+// CheckInstances returns a usage error if a run that publishes adapters alone has instances
+// that take none.
+func CheckInstances(cfg *configs.Config) error {
+	if !Adapters(cfg) {
+		return nil
+	}
+	in := &cfg.Inference
+	if in.Kind != remote.VLLM {
+		return usage.Errorf("inference.kind is %q, expected %q with torch.publish = %q", in.Kind, remote.VLLM, torch.Adapter)
+	}
+	if in.Instances > 0 {
+		return usage.Errorf("inference.instances is %d, expected 0 with torch.publish = %q: only vLLM takes adapters", in.Instances, torch.Adapter)
+	}
+	for _, text := range in.Endpoints {
+		if e, err := remote.ParseEndpoint(text, in.Kind); err == nil && e.Kind != remote.VLLM {
+			return usage.Errorf("inference.endpoints has %q, expected only %s servers with torch.publish = %q", text, remote.VLLM, torch.Adapter)
+		}
+	}
+	return nil
+}
+
 // Start starts ranks on this machine, or waits for ranks that are started elsewhere, and
 // returns when they have loaded their models. It takes ownership of w, the starting weights on
 // dev. w is nil if the decoder is foreign.
@@ -96,6 +122,9 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 	if deps.KeepStart && tc.Reference == "" {
 		tc.Reference = tc.Model
 	}
+	if w != nil && Adapters(cfg) {
+		w.Free() // nothing in this process reads them
+	}
 	for _, dir := range []*string{&tc.Model, &tc.Reference, &tc.State} { // ranks may have another working directory
 		if *dir == "" {
 			continue
@@ -108,10 +137,15 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 	if err != nil {
 		return nil, err
 	}
-	if w != nil {
+	if w != nil && !Adapters(cfg) {
 		return &Ranks{Models: models.New(s, deps.Dir, dev, w)}, nil
 	}
-	r := &Ranks{Models: models.New(s, deps.Dir, nil, nil)}
+	r := &Ranks{}
+	if Adapters(cfg) {
+		r.Models = models.NewAdapters(s, deps.Dir)
+	} else {
+		r.Models = models.New(s, deps.Dir, nil, nil)
+	}
 	prompt := canary.Prompt(deps.Folder.Shape, deps.Prompt, publish.CanaryTokens)
 	if r.canary, err = r.NewCanary(ctx, tc.Model, deps.Folder.Shape, prompt); err != nil {
 		r.Close()

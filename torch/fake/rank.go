@@ -292,13 +292,10 @@ func (r *rank) score(f *wire.Frame) (wire.Message, wire.Body, error) {
 	}
 	w := r.policy
 	if m.Model != "" {
-		if w, err = model.NewWeights(r.dev, r.policy.Config, npu.Weights); err != nil {
+		if w, err = r.weights(m.Model); err != nil {
 			return nil, body, err
 		}
 		defer w.Free()
-		if err := w.Load(m.Model); err != nil {
-			return nil, body, err
-		}
 	}
 	policy := make([]float32, len(l.Targets))
 	if err := r.tape.Forward(w, l, float32(m.Temperature), false, policy, make([]float32, len(policy))); err != nil {

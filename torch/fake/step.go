@@ -90,6 +90,9 @@ func (r *rank) write(f *wire.Frame) (wire.Message, error) {
 	if err != nil || r.number > 0 {
 		return wire.Written{}, err
 	}
+	if m.What == wire.Adapter {
+		return wire.Written{}, writeAdapter(r.policy, m.Folder)
+	}
 	if err := checkpoint.WriteFile(filepath.Join(m.Folder, "model.safetensors"), r.policy.Sources(), nil); err != nil {
 		return nil, err
 	}

@@ -8,13 +8,15 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Canary verifies servers whose decoder package model does not know. It compares with
-// log-probabilities that the ranks compute. Its methods are safe for concurrent use.
+// Canary verifies servers whose decoder package model does not know, or that receive adapters.
+// It compares with log-probabilities that the ranks compute. Its methods are safe for concurrent use.
 type Canary struct {
 	prompt    []int32
 	perturbed *publish.Perturbed // shared by all servers
@@ -25,14 +27,15 @@ type Canary struct {
 }
 
 // NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
-// log-probabilities. start is the folder of the starting weights.
+// log-probabilities. start is the folder of the starting weights. If m publishes adapters, so is
+// what NewCanary perturbs.
 func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*Canary, error) {
 	dir := filepath.Join(m.dir, "perturbed")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
 	spread := canary.Prompt(shape, nil, publish.CanaryTokens)
-	path, err := perturb(start, dir, shape)
+	w, err := m.perturb(ctx, start, dir, shape)
 	if err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
@@ -40,12 +43,34 @@ func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Confi
 	if err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
 	}
-	w, err := openFile(path, 0)
-	if err != nil {
-		return nil, fmt.Errorf("perturbed weights: %w", err)
+	p := &publish.Perturbed{Weights: w, Prompt: spread, Logprobs: logp, Free: func() {}}
+	if m.adapters {
+		own, err := m.logprobs(ctx, spread, "")
+		if err != nil {
+			return nil, fmt.Errorf("perturbed weights: %w", err)
+		}
+		p.Limit = publish.Distance(logp, own) * adapterError
 	}
-	m.canary = &Canary{prompt: prompt, perturbed: &publish.Perturbed{Weights: w, Prompt: spread, Logprobs: logp, Free: func() {}}}
+	m.canary = &Canary{prompt: prompt, perturbed: p}
 	return m.canary, nil
+}
+
+// perturb writes perturbed weights, or a perturbed adapter, to dir.
+func (m *Models) perturb(ctx context.Context, start, dir string, shape *model.Config) (inference.Weights, error) {
+	if !m.adapters {
+		path, err := perturb(start, dir, shape)
+		if err != nil {
+			return nil, err
+		}
+		return openFile(path, 0)
+	}
+	if err := m.Write(ctx, wire.Adapter, dir); err != nil { // for names, shapes and configuration
+		return nil, err
+	}
+	if err := perturbAdapter(start, dir); err != nil {
+		return nil, err
+	}
+	return openAdapter(dir, 0)
 }
 
 // logprobs returns the log-probabilities of ids under the weights in dir, or under the policy

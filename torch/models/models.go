@@ -24,6 +24,7 @@ type Models struct {
 	*torch.Session
 
 	dir       string     // folder shared with the ranks
+	adapters  bool       // Publish publishes adapters
 	dev       npu.Device // holds published weights; nil for a foreign decoder
 	published [2]*model.Weights
 	current   int // slot of the last Publish
@@ -39,23 +40,39 @@ func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models
 	return &Models{Session: s, dir: dir, dev: dev, published: [2]*model.Weights{w}, current: 1}
 }
 
+// NewAdapters is New for ranks that train LoRA adapters. Publish then publishes the adapter
+// alone, for servers that hold the starting weights.
+func NewAdapters(s *torch.Session, dir string) *Models {
+	m := New(s, dir, nil, nil)
+	m.adapters = true
+	return m
+}
+
 // SetTrack does nothing: each rank has its own row of the trace.
 func (m *Models) SetTrack(trace.Track) {}
 
-// Publish makes the ranks write the policy to a file and loads the file.
+// Publish makes the ranks write the policy, or its adapter, to a file. It loads a file of
+// weights that package model knows.
 func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
 	m.current = 1 - m.current
 	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.current))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
-	if err := m.Write(ctx, wire.Weights, dir); err != nil {
+	what := wire.Weights
+	if m.adapters {
+		what = wire.Adapter
+	}
+	if err := m.Write(ctx, what, dir); err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
 	if m.canary != nil {
 		if err := m.canary.look(ctx, m, version); err != nil {
 			return nil, fmt.Errorf("publish version %d: %w", version, err)
 		}
+	}
+	if m.adapters {
+		return openAdapter(dir, version)
 	}
 	path := filepath.Join(dir, "model.safetensors")
 	if m.dev == nil {

@@ -113,7 +113,7 @@ type Discard struct{}
 // Score orders the log-probabilities of a layout without gradients.
 type Score struct {
 	ID          int64   `json:"id"`
-	Model       string  `json:"model"` // folder; empty for the current policy
+	Model       string  `json:"model"` // model or adapter folder; empty for the current policy
 	Temperature float64 `json:"temperature"`
 }
 

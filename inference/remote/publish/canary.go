@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,7 +72,10 @@ type Perturbed struct {
 	inference.Weights
 	Prompt   []int32   // usually spread over the vocabulary
 	Logprobs []float32 // the trainer's, as Canary.Logprobs returns them
-	Free     func()    // frees the weights
+	// Limit is the largest error of a server that holds the weights, in nats, as the root of the
+	// mean square. 0 means perturbedError.
+	Limit float64
+	Free  func() // frees the weights
 }
 
 // Validate reports the first fault of c.
@@ -107,8 +111,9 @@ func (c *Canary) First(ctx context.Context, p *Perturbed, sample Sampler) (*Reco
 	if err != nil {
 		return nil, err
 	}
-	if off := distance(s.server, s.trainer); !(off <= perturbedError) {
-		return nil, fmt.Errorf("under perturbed weights, log-probabilities differ from the trainer's by %.2g, expected at most %v: an update does not reach every tensor: %w", off, perturbedError, ErrWeights)
+	limit := cmp.Or(p.Limit, perturbedError)
+	if off := distance(s.server, s.trainer); !(off <= limit) {
+		return nil, fmt.Errorf("under perturbed weights, log-probabilities differ from the trainer's by %.2g, expected at most %.2g: an update does not reach every tensor: %w", off, limit, ErrWeights)
 	}
 	return &Record{noise: s.noise()}, nil
 }
@@ -201,6 +206,10 @@ func (s *sight) median() float64 {
 	}
 	return all[len(all)/2]
 }
+
+// Distance returns the root of the mean squared difference of two prompts' log-probabilities.
+// It ignores entry 0.
+func Distance(a, b []float32) float64 { return distance(a[1:], b[1:]) }
 
 // distance returns the root of the mean squared difference.
 func distance(a, b []float32) float64 {

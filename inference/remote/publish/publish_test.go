@@ -68,23 +68,48 @@ func TestStore(t *testing.T) {
 		require.FileExists(t, filepath.Join(folder, "model.safetensors"))
 	}
 	require.Equal(t, []string{"notes.txt", Label(w(2)), Label(w(3))}, names())
-	before, err := os.Stat(filepath.Join(dir, Label(w(3)), file))
+	before, err := os.Stat(filepath.Join(dir, Label(w(3)), "model.safetensors"))
 	require.NoError(t, err)
 	_, err = s.Put(t.Context(), w(3))
 	require.NoError(t, err)
-	after, err := os.Stat(filepath.Join(dir, Label(w(3)), file))
+	after, err := os.Stat(filepath.Join(dir, Label(w(3)), "model.safetensors"))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after), "each version is written once")
 
 	_, err = s.Put(t.Context(), w(2))
 	require.NoError(t, err)
-	again, err := os.Stat(filepath.Join(dir, Label(w(3)), file))
+	again, err := os.Stat(filepath.Join(dir, Label(w(3)), "model.safetensors"))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, again), "two are kept in turns")
 
 	_, err = s.Put(t.Context(), brokenWeights{w(4)})
 	require.ErrorContains(t, err, "device lost")
 	require.Equal(t, []string{"notes.txt", Label(w(2)), Label(w(3))}, names(), "a failed write leaves no files")
+}
+
+type fakeAdapter struct{ fakeWeights }
+
+func (fakeAdapter) Config() []byte { return []byte(`{"r":8}`) }
+
+// The folder of an adapter is PEFT's.
+func TestStoreAdapter(t *testing.T) {
+	t.Parallel()
+	s, err := NewStore(t.TempDir())
+	require.NoError(t, err)
+	a := fakeAdapter{fakeWeights{1, 0.5}}
+	for range 2 {
+		folder, err := s.Put(t.Context(), a)
+		require.NoError(t, err)
+		entries, err := os.ReadDir(folder)
+		require.NoError(t, err)
+		require.Len(t, entries, 2)
+		got, err := os.ReadFile(filepath.Join(folder, AdapterConfig))
+		require.NoError(t, err)
+		require.Equal(t, a.Config(), got)
+		got, err = os.ReadFile(filepath.Join(folder, AdapterFile))
+		require.NoError(t, err)
+		require.Equal(t, published(t, a), string(got))
+	}
 }
 
 // sees returns what a server answers.

@@ -43,11 +43,30 @@ func (s *Store) Latest() *Latest { return s.latest }
 // Label returns the name of weights on the wire and in a store: version and checksum.
 func Label(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
 
-// file is the weights file of a version's folder.
-const file = "model.safetensors"
+// Adapter is a LoRA adapter for weights that servers already hold. WriteSafetensors writes its
+// tensors as PEFT names them.
+type Adapter interface {
+	inference.Weights
+	// Config returns PEFT's description of the adapter, as JSON.
+	Config() []byte
+}
 
-// Put writes w unless it exists and returns its folder, which holds model.safetensors and
-// appears atomically. The folder stays until two others are put.
+// AdapterFile and AdapterConfig are the files of PEFT's adapter folders.
+const (
+	AdapterFile   = "adapter_model.safetensors"
+	AdapterConfig = "adapter_config.json"
+)
+
+// fileOf returns the name of the file that holds w in a version's folder.
+func fileOf(w inference.Weights) string {
+	if _, ok := w.(Adapter); ok {
+		return AdapterFile
+	}
+	return "model.safetensors"
+}
+
+// Put writes w unless it exists and returns its folder, which holds model.safetensors, or the
+// two files of an adapter, and appears atomically. The folder stays until two others are put.
 func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	select {
 	case <-s.turn:
@@ -60,7 +79,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 		return "", fmt.Errorf("weights folder %s: checksum %q, expected letters and digits", s.dir, w.Checksum())
 	}
 	folder := filepath.Join(s.dir, name)
-	info, err := os.Stat(filepath.Join(folder, file))
+	info, err := os.Stat(filepath.Join(folder, fileOf(w)))
 	if err != nil || !info.Mode().IsRegular() || !slices.Contains(s.have, name) {
 		if err := s.write(name, w); err != nil {
 			return "", fmt.Errorf("weights folder %s: %w", s.dir, err)
@@ -82,7 +101,11 @@ func (s *Store) write(name string, w inference.Weights) error {
 	if err := os.Mkdir(partial, 0o755); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(partial, file), w); err != nil {
+	err := writeFile(filepath.Join(partial, fileOf(w)), w)
+	if a, ok := w.(Adapter); ok && err == nil {
+		err = os.WriteFile(filepath.Join(partial, AdapterConfig), a.Config(), 0o644)
+	}
+	if err != nil {
 		_ = os.RemoveAll(partial)
 		return err
 	}

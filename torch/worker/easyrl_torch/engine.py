@@ -167,9 +167,11 @@ class Engine:
         self.policy.discard()
 
     def score(self, folder: str, layout: Layout, temperature: float) -> np.ndarray:
-        """Returns log-probabilities [targets] under the weights of folder, or the policy's if "". Collective."""
+        """Returns log-probabilities [targets] under a folder's weights without adapter, under a folder's adapter, or,
+        if folder is "", the policy's. Collective."""
         loaded = files.loaded(self.policy, self.names, folder) if folder else nullcontext()
-        plain = self.policy.policy.reference() if folder and self.policy.adapter is not None else nullcontext()
+        whole = folder and self.policy.adapter is not None and not files.is_adapter(folder)
+        plain = self.policy.policy.reference() if whole else nullcontext()
         with loaded, plain, torch.no_grad():
             return self.policy.forward(layout, temperature)[0].float().cpu().numpy()
 

@@ -68,12 +68,24 @@ def load_state(policy: Sharded, names: Names, optimizer: AdamW, folder: str) -> 
                 getattr(shard, kind).copy_(parts[name])
 
 
+def is_adapter(folder: str) -> bool:
+    """Whether a folder holds a PEFT adapter instead of a model."""
+    return (Path(folder) / FILE).exists()
+
+
+def load_adapter(policy: Sharded, folder: str | Path) -> None:
+    """Replaces the adapter by that of a PEFT folder. Raises ValueError without an adapter."""
+    if policy.adapter is None:
+        raise ValueError(f"load adapter {folder}: the policy has none")
+    with Folder(folder, FILE) as slices, torch.no_grad():
+        for name, parameter in policy.adapter.tensors():
+            local(parameter).copy_(_part(slices, name, parameter))
+
+
 def _load_adapter_state(policy: Sharded, optimizer: AdamW, folder: Path) -> None:
     like = dict(policy.adapter.tensors())
     shards = {peft_name(shard.name): shard for shard in optimizer.shards}
-    with Folder(folder / "adapter", FILE) as slices, torch.no_grad():
-        for name, parameter in like.items():
-            local(parameter).copy_(_part(slices, name, parameter))
+    load_adapter(policy, folder / "adapter")
     with Folder(folder, MOMENTS) as slices:
         for name, shard in shards.items():
             shard.first.copy_(_part(slices, f"first.{name}", like[name]))
@@ -100,10 +112,16 @@ def load_weights(policy: Sharded, names: Names, folder: str) -> None:
 
 @contextmanager
 def loaded(policy: Sharded, names: Names, folder: str) -> Iterator[None]:
-    """Has the policy compute with the weights of a folder inside the context, and puts its own back bit for bit."""
+    """Has the policy compute with the weights, or the adapter, of a folder inside the context, and puts its own back
+    bit for bit. Weights replace those under an adapter."""
+    adapter = is_adapter(folder)
     with policy.closed():
-        kept = [(t, local(t).detach().clone()) for t in names.tensors(policy.policy).values()]
-        load_weights(policy, names, folder)
+        own = names.tensors(policy.policy) if not adapter else dict(policy.adapter.tensors() if policy.adapter else ())
+        kept = [(t, local(t).detach().clone()) for t in own.values()]
+        if adapter:
+            load_adapter(policy, folder)
+        else:
+            load_weights(policy, names, folder)
     try:
         yield
     finally:

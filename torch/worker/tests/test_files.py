@@ -88,6 +88,13 @@ def test_merged_weights_are_those_of_peft(model, tmp_path):
         assert abs(second["policy"] - first["policy"]).max() > 1e-3
         np.testing.assert_allclose(trainer.score(layout, merged), second["policy"], atol=1e-5)
         np.testing.assert_array_equal(trainer.score(layout), second["policy"])
+        trainer.forward(0, 3, layout)
+        trainer.backward(0, 3, gradient(second["policy"], 2))
+        trainer.step(2, lr=0.1)
+        third = trainer.score(layout)
+        assert abs(third - second["policy"]).max() > 1e-3
+        np.testing.assert_array_equal(trainer.score(layout, adapter), second["policy"])
+        np.testing.assert_array_equal(trainer.score(layout), third)
     base = AutoModelForCausalLM.from_pretrained(model)
     expected = peft.PeftModel.from_pretrained(base, adapter).merge_and_unload().state_dict()
     got = load_file(merged / "model.safetensors")

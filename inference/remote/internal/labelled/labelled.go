@@ -144,7 +144,7 @@ func (s *Server) prove(ctx context.Context, calls Calls) (*publish.Record, error
 		return nil, fmt.Errorf("perturb weights: %w", err)
 	}
 	defer p.Free()
-	if err := s.push(ctx, p, calls); err != nil {
+	if err := s.push(ctx, p.Weights, calls); err != nil {
 		return nil, err
 	}
 	return s.cfg.Canary.First(ctx, p, patiently(calls.Sampler(publish.Label(p))))

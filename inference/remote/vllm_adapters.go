@@ -1,0 +1,108 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/remote/internal/transport"
+)
+
+// adapterPrefix begins the names of adapters that a trainer loads. A label follows.
+const adapterPrefix = "easyrl-"
+
+// adapterRemedy says what to do if a server does not compute with the whole adapter.
+const adapterRemedy = "vLLM must serve the model in model.path, without --lora-target-modules"
+
+// named returns the model that a request under label names: the adapter, if there is one.
+func (v *vllm) named(label string) string {
+	if v.cfg.Adapters && label != "" {
+		return adapterPrefix + label
+	}
+	return v.model
+}
+
+// lost returns err. It wraps ErrStale if err shows that the server does not hold the adapter
+// of label, as after a restart.
+func (v *vllm) lost(label string, err error) error {
+	if name := v.named(label); name != v.model && transport.NoRoute(err) {
+		return fmt.Errorf("%s (adapter %s is not loaded): %w", err.Error(), name, inference.ErrStale)
+	}
+	return err
+}
+
+// lists checks that the server holds the adapter of label.
+func (v *vllm) lists(ctx context.Context, label string) error {
+	names, err := v.models(ctx)
+	if err != nil {
+		return err
+	}
+	if name := v.named(label); !slices.Contains(names, name) {
+		return fmt.Errorf("GET /v1/models: no adapter %s: %w", name, inference.ErrStale)
+	}
+	return nil
+}
+
+// models returns the names of the server's models and adapters.
+func (v *vllm) models(ctx context.Context) (names []string, err error) {
+	var list struct {
+		Data []struct {
+			ID string `json:"id"`
+		} `json:"data"`
+	}
+	err = v.http.Get(ctx, "/v1/models", &list)
+	for _, m := range list.Data {
+		names = append(names, m.ID)
+	}
+	return names, err
+}
+
+// load loads the adapter in folder under the name of label and unloads earlier ones. No
+// request uses those any more: a fleet ends its requests before it publishes. vLLM computes a
+// request with the adapter that the request names, so load does not pause it.
+func (v *vllm) load(ctx context.Context, folder, label string) error {
+	before, err := v.models(ctx)
+	if err != nil {
+		return err
+	}
+	name := v.named(label)
+	if slices.Contains(before, name) { // vLLM would read it again with every step if it replaced it
+		if err := v.unload(ctx, name); err != nil {
+			return err
+		}
+	}
+	if err := v.http.Post(ctx, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": folder}, nil); err != nil {
+		return refusedAdapter(err)
+	}
+	if v.external { // it may ignore names and salts
+		if err := v.forget(ctx); err != nil {
+			return err
+		}
+	}
+	for _, old := range before {
+		if old != name && strings.HasPrefix(old, adapterPrefix) {
+			_ = v.unload(ctx, old) // the next publish tries again; no request names it
+		}
+	}
+	return v.lists(ctx, label)
+}
+
+// refusedAdapter adds to an error of a load how to start vLLM.
+func refusedAdapter(err error) error {
+	if transport.NoRoute(err) && !strings.Contains(err.Error(), "No adapter found") {
+		return errors.New("POST /v1/load_lora_adapter: not found. Run vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+	}
+	return fmt.Errorf("%w. Run vLLM with --enable-lora and a --max-lora-rank of at least torch.lora_rank", err)
+}
+
+// unload unloads an adapter, if the server holds it.
+func (v *vllm) unload(ctx context.Context, name string) error {
+	err := v.http.Post(ctx, "/v1/unload_lora_adapter", map[string]any{"lora_name": name}, nil)
+	if transport.NoRoute(err) {
+		return nil
+	}
+	return err
+}
