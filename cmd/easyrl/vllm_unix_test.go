@@ -88,6 +88,45 @@ func TestVLLMTorch(t *testing.T) {
 	}
 }
 
+// A real vLLM samples with the adapter of each version, also in a resumed run. One that leaves
+// out one kind of layer gets no work, nor does one that takes no adapters.
+func TestVLLMAdapters(t *testing.T) {
+	venv, interpreter := os.Getenv("EASYRL_VLLM"), python(t)
+	if venv == "" {
+		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
+	}
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	model := additionModel(t, dir, "dense", true)
+	settings := []string{"train.backend=torch", "torch.python=" + interpreter, "torch.lora_rank=4", "torch.publish=adapter"}
+	lora := []string{"--enable-lora", "--max-lora-rank", "8"}
+	for _, c := range []struct {
+		name, want string
+		flags      []string
+	}{
+		{"whole", "", lora},
+		{"partial", "an update does not reach every tensor", append(lora, "--lora-target-modules", "qkv_proj", "gate_up_proj", "down_proj")},
+		{"none", "Run vLLM with --enable-lora", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := startVLLM(t, venv, model, "easyrl_worker.EasyRL", c.flags...)
+			if c.want != "" {
+				code, errs := runAddition(t, dir, filepath.Join(dir, c.name), model, url, "3e-3", settings...)
+				require.Equal(t, exitFailed, code, errs)
+				require.Contains(t, errs, c.want)
+				require.NotContains(t, errs, "step 1/5", "no step is trained")
+				return
+			}
+			run := trainAddition(t, dir, model, url, "3e-3", append(settings, "run.steps=3")...)
+			args := []string{"train", filepath.Join(run, "run.toml"), "-resume", "-set", "run.steps=5"}
+			code, _, errs := command(t, args...)
+			require.Equal(t, exitDone, code, errs)
+			requireMatchingSteps(t, run)
+		})
+	}
+}
+
 // trainAddition trains a model for 5 steps with responses of vLLM and returns the run's folder.
 func trainAddition(t *testing.T, dir, model, url, lr string, settings ...string) string {
 	t.Helper()
@@ -141,8 +180,8 @@ func additionModel(t *testing.T, dir, name string, tied bool) string {
 }
 
 // startVLLM starts vLLM with a worker extension and returns its address when it serves.
-// The worker may be one of testdata.
-func startVLLM(t *testing.T, venv, model, worker string) string {
+// The worker may be one of testdata. flags follow the others.
+func startVLLM(t *testing.T, venv, model, worker string, flags ...string) string {
 	t.Helper()
 	here, err := os.Getwd()
 	require.NoError(t, err)
@@ -152,9 +191,10 @@ func startVLLM(t *testing.T, venv, model, worker string) string {
 	require.NoError(t, free.Close())
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "vllm"), "serve", model, "--host", host, "--port", port,
-		"--worker-extension-cls", worker, "--logprobs-mode", "processed_logprobs", "--dtype", "float32", "--enforce-eager")
-	cmd.Env = append(os.Environ(), "VLLM_SERVER_DEV_MODE=1", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1",
+	args := append([]string{"serve", model, "--host", host, "--port", port,
+		"--worker-extension-cls", worker, "--logprobs-mode", "processed_logprobs", "--dtype", "float32", "--enforce-eager"}, flags...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "vllm"), args...) //nolint:gosec // of this test
+	cmd.Env = append(os.Environ(), "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1",
 		"PYTHONPATH="+filepath.Join(here, "testdata")+":"+filepath.Join(here, "..", "..", "deploy", "vllm"), "PYTHONDONTWRITEBYTECODE=1")
 	log, err := os.Create(filepath.Join(t.TempDir(), "vllm.log"))
 	require.NoError(t, err)
