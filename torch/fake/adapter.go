@@ -42,7 +42,7 @@ func (r *rank) weights(folder string) (*model.Weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(folder, adapterFile)); err == nil {
+	if _, missing := os.Stat(filepath.Join(folder, adapterFile)); missing == nil {
 		err = adapt(w, r.policy, folder)
 	} else {
 		err = w.Load(folder)
