@@ -69,7 +69,7 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 		return err
 	}
 	name := v.named(label)
-	if slices.Contains(before, name) { // vLLM would read it again with every step if it replaced it
+	if slices.Contains(before, name) { // replaced in place, vLLM would read it again in every step
 		if err := v.unload(ctx, name); err != nil {
 			return err
 		}
