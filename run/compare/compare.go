@@ -57,7 +57,8 @@ type Comparison struct {
 	Steps   int    `json:"steps"`
 	Warmup  int    `json:"warmup"` // of Steps, not timed
 	Repeats int    `json:"repeats"`
-	Order   string `json:"order"` // train.order
+	Backend string `json:"backend"` // train.backend
+	Order   string `json:"order"`   // train.order
 	Sweep   string `json:"sweep,omitempty"`
 	// Runs are in the order in which they were requested.
 	Runs []Result `json:"runs"`

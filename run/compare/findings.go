@@ -151,6 +151,8 @@ func weights(c *Comparison) []string {
 		return []string{fmt.Sprintf("All runs end with bit-identical weights (sha256 %.12s…).", c.Runs[0].Weights)}
 	case same:
 		return []string{"Runs with the same swept value end with bit-identical weights."}
+	case c.Backend == configs.PyTorch:
+		return []string{"The weights differ by rounding because PyTorch ranks sum groups in an order of their own."}
 	case c.Order == configs.Arrival:
 		return []string{"The weights differ by rounding because train.order is \"arrival\", which sums groups as they arrive. Set train.order = \"prompt\" for bit-identical weights."}
 	}
