@@ -105,7 +105,8 @@ func (s *crew) folder() string { return filepath.Join(s.cfg.Dir, "recovery") }
 func (s *Session) End() { s.final = true }
 
 // Close ends all ranks and removes the recovery points. Without End, ranks that the session did
-// not start exit with status 1: whoever starts them again has them ready when the run resumes.
+// not start exit with status 1, so that the loop around torchrun starts them again for the run
+// that resumes.
 func (s *Session) Close() {
 	const grace = 5 * time.Second
 	if s.alarm != nil {

@@ -22,13 +22,7 @@ import (
 // A real vLLM samples as the trainer computes after every update, with tied and untied
 // embeddings. A worker that leaves one tensor behind gets no work.
 func TestVLLM(t *testing.T) {
-	venv := os.Getenv("EASYRL_VLLM")
-	if venv == "" {
-		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
-	}
-	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	venv, dir := vllmAndData(t)
 	for _, c := range []struct {
 		name, worker string
 		tied         bool
@@ -70,15 +64,10 @@ for path in glob.glob(source + "/tokenizer*"):
 // PyTorch ranks train what a real vLLM samples, also a mixture of experts, which our kernels
 // do not compute.
 func TestVLLMTorch(t *testing.T) {
-	venv, interpreter := os.Getenv("EASYRL_VLLM"), python(t)
-	if venv == "" {
-		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
-	}
-	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	interpreter := python(t)
+	venv, dir := vllmAndData(t)
 	dense, experts := additionModel(t, dir, "dense", true), filepath.Join(dir, "experts")
-	out, err = exec.CommandContext(t.Context(), interpreter, "-c", expertsScript, dense, experts).CombinedOutput() //nolint:gosec // of this test
+	out, err := exec.CommandContext(t.Context(), interpreter, "-c", expertsScript, dense, experts).CombinedOutput() //nolint:gosec // of this test
 	require.NoError(t, err, "%s", out)
 	for _, model := range []string{dense, experts} {
 		t.Run(filepath.Base(model), func(t *testing.T) {
@@ -91,13 +80,8 @@ func TestVLLMTorch(t *testing.T) {
 // A real vLLM samples with the adapter of each version, also in a resumed run. One that leaves
 // out one kind of layer gets no work, nor does one that takes no adapters.
 func TestVLLMAdapters(t *testing.T) {
-	venv, interpreter := os.Getenv("EASYRL_VLLM"), python(t)
-	if venv == "" {
-		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
-	}
-	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	interpreter := python(t)
+	venv, dir := vllmAndData(t)
 	model := additionModel(t, dir, "dense", true)
 	settings := []string{"train.backend=torch", "torch.python=" + interpreter, "torch.lora_rank=4", "torch.publish=adapter"}
 	lora := []string{"--enable-lora", "--max-lora-rank", "8"}
@@ -162,6 +146,19 @@ func requireMatchingSteps(t *testing.T, run string) {
 		require.Less(t, values["mismatch/logprob_abs_max"], 1e-3, "%s, step %d", run, i+1)
 		require.Positive(t, values["actor/grad_norm"], "the weights change")
 	}
+}
+
+// vllmAndData returns the folder of an installed vLLM and one with the data of
+// examples/addition, or skips the test.
+func vllmAndData(t *testing.T) (venv, dir string) {
+	t.Helper()
+	venv, dir = os.Getenv("EASYRL_VLLM"), t.TempDir()
+	if venv == "" {
+		t.Skip("EASYRL_VLLM is not set to a folder that deploy/vllm/install-cpu has filled")
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", "../../examples/addition", "-out", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return venv, dir
 }
 
 // additionModel writes the model of examples/addition with random weights.
