@@ -2,6 +2,7 @@ package torch
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"embed"
 	"errors"
@@ -24,9 +25,11 @@ import (
 const OutputFile = "ranks.log"
 
 const (
-	// Environment variables with the address to connect to and the token.
+	// Environment variables with the address to connect to, the token, and the file through which
+	// ranks on one machine find each other.
 	addressKey = "EASYRL_ADDRESS"
 	tokenKey   = "EASYRL_TOKEN"
+	meetingKey = "EASYRL_MEETING"
 
 	workerFolder = "worker/easyrl_torch"
 	maxTail      = 16 << 10 // bytes of output that are searched for an error
@@ -39,7 +42,7 @@ const (
 var worker embed.FS
 
 // unpack writes the Python package that ranks run into a new folder, in which nobody else can
-// write, and returns the folder for PYTHONPATH.
+// write, and returns the folder that contains it.
 func unpack() (root string, err error) {
 	if root, err = os.MkdirTemp("", "easyrl-ranks-"); err != nil {
 		return "", fmt.Errorf("unpack worker: %w", err)
@@ -69,7 +72,7 @@ func unpack() (root string, err error) {
 // launch is a torchrun process on this machine. The methods of a nil launch do nothing.
 type launch struct {
 	token   string
-	worker  string // folder of the Python package
+	worker  string // folder that contains the Python package
 	program *program.Background
 	output  string // path of the file with its output
 	from    int64  // offset of its output in the file
@@ -94,7 +97,7 @@ func startLaunch(c *Config, address string) (l *launch, err error) {
 	if l.from, err = output.Seek(0, io.SeekEnd); err != nil {
 		return l, err
 	}
-	l.program, err = program.Launch(torchrun(c), l.environment(c, address), output)
+	l.program, err = program.Launch(l.torchrun(c), l.environment(c, address), output)
 	return l, err
 }
 
@@ -113,43 +116,26 @@ func openOutput(dir string) (*os.File, error) {
 
 // torchrun returns the command that starts the ranks. Its processes meet through a temporary
 // file: torchrun unpickles what it finds at the meeting point, and "--standalone" makes that a
-// port that every network can reach.
-func torchrun(c *Config) []string {
+// port that every network can reach. Python finds the package next to the program it runs, so
+// that PYTHONPATH remains the user's.
+func (l *launch) torchrun(c *Config) []string {
 	const meeting = "store_type=file,keep_alive_interval=600" // each sign of life makes the file longer
 	return []string{c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting, "--local-addr", "localhost",
-		"--nproc-per-node", strconv.Itoa(c.world()), "-m", filepath.Base(workerFolder)}
+		"--nproc-per-node", strconv.Itoa(c.world()), filepath.Join(l.worker, filepath.Base(workerFolder), "__main__.py")}
 }
 
-// environment returns the variables of the ranks.
+// environment returns the variables of the ranks. They meet through a file in the folder of the
+// package, where nobody else can write; torchrun's own store for them would be a port that every
+// network can reach.
 func (l *launch) environment(c *Config, address string) []string {
-	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token, "PYTHONPATH=" + joinPath(l.worker, inherited("PYTHONPATH")), "PYTHONUNBUFFERED=1",
+	threads := cmp.Or(c.Threads, max(1, runtime.NumCPU()/c.world()))
+	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token, meetingKey + "=" + filepath.Join(l.worker, "meeting"),
+		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=" + strconv.Itoa(threads), "PYTHONUNBUFFERED=1",
 		"PYTHONSAFEPATH=1"} // the working directory has no modules
-	if c.Threads > 0 || inherited("OMP_NUM_THREADS") == "" {
-		threads := c.Threads
-		if threads == 0 {
-			threads = max(1, runtime.NumCPU()/c.world())
-		}
-		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(threads))
+	if runtime.GOOS == "linux" {
+		env = append(env, "GLOO_SOCKET_IFNAME=lo") // instead of the interface with the host's address
 	}
 	return env
-}
-
-// joinPath joins two lists of folders.
-func joinPath(a, b string) string {
-	if b == "" {
-		return a
-	}
-	return a + string(filepath.ListSeparator) + b
-}
-
-// inherited returns the value of an environment variable of this process.
-func inherited(key string) string {
-	for _, entry := range os.Environ() {
-		if name, value, _ := strings.Cut(entry, "="); name == key {
-			return value
-		}
-	}
-	return ""
 }
 
 // done is closed when torchrun has ended.

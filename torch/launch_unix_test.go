@@ -45,7 +45,7 @@ func TestLaunchPassesToken(t *testing.T) {
 	cfg := configure(t.TempDir(), t.TempDir())
 	cfg.DP, cfg.TP, cfg.Threads = 2, 3, 4
 	out := filepath.Join(t.TempDir(), "out")
-	cfg.Python = interpreter(t, `{ echo "$EASYRL_ADDRESS"; echo "$EASYRL_TOKEN"; echo "$OMP_NUM_THREADS"; echo "$PYTHONPATH"; echo "$@"; } > `+out)
+	cfg.Python = interpreter(t, `{ echo "$EASYRL_ADDRESS"; echo "$EASYRL_TOKEN"; echo "$OMP_NUM_THREADS"; echo "$EASYRL_MEETING"; echo "$@"; } > `+out)
 	cfg.Token = ""
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torchrun ended")
@@ -56,9 +56,10 @@ func TestLaunchPassesToken(t *testing.T) {
 	require.True(t, strings.HasPrefix(lines[0], "127.0.0.1:"), lines[0])
 	require.GreaterOrEqual(t, len(lines[1]), 26)
 	require.Equal(t, "4", lines[2])
-	worker, _, _ := strings.Cut(lines[3], ":")
+	worker := filepath.Dir(lines[3])
 	require.NoDirExists(t, worker)
-	require.Equal(t, "-m torch.distributed.run --rdzv-backend c10d --rdzv-conf store_type=file,keep_alive_interval=600 --local-addr localhost --nproc-per-node 6 -m easyrl_torch", lines[4])
+	require.Equal(t, "-m torch.distributed.run --rdzv-backend c10d --rdzv-conf store_type=file,keep_alive_interval=600 --local-addr localhost --nproc-per-node 6 "+
+		filepath.Join(worker, "easyrl_torch", "__main__.py"), lines[4])
 }
 
 // Python loads no modules from the working directory, nor from the shared folder, and the
@@ -67,7 +68,7 @@ func TestLaunchTrustsNoFolder(t *testing.T) {
 	t.Parallel()
 	cfg := configure(t.TempDir(), t.TempDir())
 	out := filepath.Join(t.TempDir(), "out")
-	cfg.Python = interpreter(t, `{ echo "$PYTHONSAFEPATH"; echo "${PYTHONPATH%%:*}"; ls -ld "${PYTHONPATH%%:*}"; ls "${PYTHONPATH%%:*}"/*/layout.py; } > `+out)
+	cfg.Python = interpreter(t, `d=$(dirname "$EASYRL_MEETING"); { echo "$PYTHONSAFEPATH"; echo "$d"; ls -ld "$d"; ls "$d"/*/layout.py; } > `+out)
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torchrun ended")
 	content, err := os.ReadFile(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -63,6 +64,18 @@ def device_memory(device: torch.device) -> int:
     return getattr(torch, device.type).get_device_properties(device).total_memory
 
 
+def _meeting(place: Place) -> dict[str, Any]:
+    """Returns where the ranks meet: in the file EASYRL_MEETING, which opens no port, otherwise at MASTER_ADDR."""
+    path = os.environ.get("EASYRL_MEETING")
+    if place.world == 1:
+        store = dist.HashStore()
+    elif path:
+        store = dist.FileStore(path, place.world)
+    else:
+        return {}
+    return {"store": store, "rank": place.rank, "world_size": place.world}
+
+
 class Mesh:
     """The ranks as a grid of data and tensor axis. Rank r is at (r // tp, r % tp)."""
 
@@ -75,8 +88,7 @@ class Mesh:
         backend = {"cuda": "nccl", "npu": "hccl"}.get(device.type, "gloo")
         if not dist.is_initialized():
             bound = {"device_id": device} if device.type == "cuda" else {}
-            rendezvous = {} if "MASTER_ADDR" in os.environ else {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-            dist.init_process_group(backend, timeout=_COLLECTIVE_LIMIT, **bound, **rendezvous)
+            dist.init_process_group(backend, timeout=_COLLECTIVE_LIMIT, **bound, **_meeting(place))
         self._grid: DeviceMesh = init_device_mesh(device.type, (dp, tp), mesh_dim_names=("dp", "tp"))
 
     @property
