@@ -122,5 +122,8 @@ func (c *Config) validate() error {
 
 func (c *Config) mesh() parallel.Mesh { return parallel.Mesh{DP: c.DP, TP: c.TP, PP: 1} }
 
+// recovery returns the folder of the session's recovery points.
+func (c *Config) recovery() string { return filepath.Join(c.Dir, "recovery") }
+
 // world returns the number of ranks.
 func (c *Config) world() int { return c.DP * c.TP }

@@ -90,8 +90,8 @@ func TestRandomFaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				st, err := play(t, cfg, &fake.Ranks{Fault: fault})
 				defer st.end()
-				if err != nil { // it failed at the first start, which is not repeated
-					require.Empty(t, st.warnings)
+				if err != nil { // a rank failed at the first start in a way that is not repeated
+					require.LessOrEqual(t, len(st.warnings), faults-1)
 					return
 				}
 				train(t, st, updates)

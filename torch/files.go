@@ -47,7 +47,7 @@ func (s *crew) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
 		s.points++ // a lost rank may still be writing to the previous folder
-		next = point{state: filepath.Join(s.folder(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
+		next = point{state: filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
 		return next.state, os.MkdirAll(next.state, 0o755)
 	})
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err
 		}
 	}
 	s.points++
-	kept := filepath.Join(s.folder(), fmt.Sprintf("checkpoint-%d", s.points))
+	kept := filepath.Join(s.cfg.recovery(), fmt.Sprintf("checkpoint-%d", s.points))
 	if err := copyTree(kept, s.point.state); err != nil {
 		return nil, fmt.Errorf("keep recovery point: %w", err)
 	}

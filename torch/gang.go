@@ -36,12 +36,32 @@ func (s *crew) start(ctx context.Context) (g *gang, err error) {
 		token = g.launch.token
 	}
 	if err := g.gather(ctx, &s.cfg, s.listener, token, s.notify); err != nil {
-		return g, g.launch.explain(err)
+		return g, g.explain(err)
 	}
 	if err := g.welcome(ctx, &s.cfg, s.point); err != nil {
-		return g, g.launch.explain(err)
+		return g, g.explain(err)
 	}
 	return g, nil
+}
+
+// explain adds the cause from torchrun's output to an error if torchrun has ended. If torchrun
+// reports a rank that a signal killed, the error is that rank's fault: what other ranks report
+// follows from it.
+func (g *gang) explain(err error) error {
+	if g.launch == nil || !g.launch.ended(err) {
+		return err
+	}
+	output := g.launch.tail()
+	if number, signal := killed(output); signal != "" {
+		name := fmt.Sprintf("rank %d", number)
+		if 0 <= number && number < len(g.ranks) && g.ranks[number] != nil {
+			name = g.ranks[number].name()
+		}
+		err = &fault{name, fmt.Errorf("%w: %s", errKilled, signal)}
+	} else if said := cause(output); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return fmt.Errorf("%w; see %s", err, g.launch.output)
 }
 
 // gather waits until all ranks are connected.

@@ -153,65 +153,73 @@ func (l *launch) kill() {
 	}
 }
 
-// explain adds the cause from torchrun's output to an error if torchrun has ended. If a rank
-// closed its connection without an error message, explain waits up to 5 s for torchrun to end.
-func (l *launch) explain(err error) error {
-	if l == nil {
-		return err
-	}
+// ended reports whether torchrun has ended, and waits up to 5 s for that after an error that a
+// rank's end has caused.
+func (l *launch) ended(err error) bool {
 	const moment = 5 * time.Second
 	wait := time.NewTimer(0)
-	if errors.Is(err, errClosed) {
+	if errors.Is(err, errClosed) || errors.Is(err, errFailed) {
 		wait.Reset(moment)
 	}
 	defer wait.Stop()
 	select {
 	case <-l.program.Done():
+		return true
 	case <-wait.C:
-		select {
-		case <-l.program.Done():
-		default:
-			return err
-		}
 	}
-	if said := l.said(); said != "" {
-		err = fmt.Errorf("%w: %s", err, said)
+	select {
+	case <-l.program.Done():
+		return true
+	default:
+		return false
 	}
-	return fmt.Errorf("%w; see %s", err, l.output)
 }
 
-// said returns the line near the end of the output that most likely names the cause.
-func (l *launch) said() string {
+// tail returns the end of torchrun's output.
+func (l *launch) tail() []byte {
 	f, err := os.Open(l.output)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer f.Close() //nolint:errcheck // only read
 	info, err := f.Stat()
 	if err != nil {
-		return ""
+		return nil
 	}
 	from := max(l.from, info.Size()-maxTail)
 	text := make([]byte, max(0, info.Size()-from))
 	n, err := f.ReadAt(text, from)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return ""
+		return nil
 	}
-	return cause(text[:n])
+	return text[:n]
 }
 
-// cause returns the signal that killed the first failed rank if torchrun reports one.
-// Otherwise it returns the last line that begins with a Python error, or else the last line.
+// killed returns the number of the rank that a signal killed first, and the signal, as
+// torchrun's output reports them. The signal is empty if there is none.
+func killed(output []byte) (number int, signal string) {
+	rank := regexp.MustCompile(`^\s*rank\s*: (\d+) `)
+	cause := regexp.MustCompile(`^\s*traceback\s*: (Signal \d+.*)`)
+	current, root := -1, false
+	for line := range bytes.Lines(output) {
+		root = root || bytes.HasPrefix(line, []byte("Root Cause"))
+		if found := rank.FindSubmatch(line); found != nil {
+			current, _ = strconv.Atoi(string(found[1])) // its digits
+		}
+		if found := cause.FindSubmatch(line); found != nil && (root || signal == "") {
+			number, signal = current, oneLine(string(found[1]))
+		}
+	}
+	return number, signal
+}
+
+// cause returns the last line of an output that begins with a Python error, or else the last
+// line.
 func cause(output []byte) string {
 	raised := regexp.MustCompile(`^(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt|Exit)\b`)
-	signal := regexp.MustCompile(`^\s*traceback\s*: (Signal \d+.*)`)
 	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
-	last, root := lines[len(lines)-1], false
+	last := lines[len(lines)-1]
 	for _, line := range lines {
-		root = root || bytes.HasPrefix(line, []byte("Root Cause"))
-		if found := signal.FindSubmatch(line); root && found != nil {
-			return oneLine(string(found[1]))
-		}
 		if raised.Match(line) && !bytes.Contains(line, []byte("ChildFailedError")) {
 			last = line
 		}

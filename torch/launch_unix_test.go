@@ -3,6 +3,7 @@
 package torch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -102,12 +103,45 @@ func TestCause(t *testing.T) {
 		"":                                   "",
 		"a\nb\n\n":                           "b",
 		"Traceback\nValueError: bad\nmore\n": "ValueError: bad",
-		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n":                   "[rank1]: torch.OutOfMemoryError: CUDA out of memory.",
-		"RuntimeError: connection reset\nRoot Cause (first observed failure):\n  exitcode  : -9 (pid: 12)\n  traceback : Signal 9 (SIGKILL) received by PID 12\n===\n": "Signal 9 (SIGKILL) received by PID 12",
-		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n":                                                    "KeyError: 'a'",
+		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n": "[rank1]: torch.OutOfMemoryError: CUDA out of memory.",
+		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n":                                  "KeyError: 'a'",
 		"x\xffy": "x?y",
 	} {
 		require.Equal(t, want, cause([]byte(output)))
 	}
 	require.Len(t, oneLine(strings.Repeat("é", maxLine)), maxLine+len("…"))
+}
+
+// The rank that a signal killed first is at fault, whichever rank reported an error.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	failure := func(rank int, exit, why string) string {
+		return fmt.Sprintf("[0]:\n  time      : 2026\n  rank      : %d (local_rank: %d)\n  exitcode  : %s\n  traceback : %s\n", rank, rank, exit, why)
+	}
+	const trace, kill, abort = "To enable traceback see: https", "Signal 9 (SIGKILL) received by PID 12", "Signal 6 (SIGABRT) received by PID 13"
+	for _, test := range []struct {
+		others, root string
+		number       int
+		signal       string
+	}{
+		{"  <NO_OTHER_FAILURES>\n", failure(3, "-9 (pid: 12)", kill), 3, kill},
+		{failure(1, "1 (pid: 13)", trace), failure(0, "-9 (pid: 12)", kill), 0, kill},
+		{failure(1, "-9 (pid: 12)", kill), failure(0, "1 (pid: 13)", trace), 1, kill},
+		{failure(0, "-6 (pid: 13)", abort), failure(1, "-9 (pid: 12)", kill), 1, kill},
+		{"  <NO_OTHER_FAILURES>\n", failure(1, "1 (pid: 13)", trace), 0, ""},
+	} {
+		number, signal := killed([]byte("ValueError: x\nFailures:\n" + test.others + "---\nRoot Cause (first observed failure):\n" + test.root + "===\n"))
+		require.Equal(t, test.signal, signal)
+		require.Equal(t, test.number, number)
+	}
+	cfg := configure(t.TempDir(), t.TempDir())
+	cfg.DP = 2
+	starts := filepath.Join(t.TempDir(), "starts")
+	cfg.Python = interpreter(t, "echo start >> "+starts+"; cat <<'END'\nRoot Cause (first observed failure):\n"+failure(1, "-9 (pid: 12)", kill)+"END\nexit 1")
+	_, err := Open(t.Context(), cfg)
+	require.ErrorContains(t, err, "torch: rank 1: was killed: "+kill+"; see ")
+	require.ErrorContains(t, err, "; restarted 3 times since update 0")
+	content, err := os.ReadFile(starts)
+	require.NoError(t, err)
+	require.Equal(t, 4, strings.Count(string(content), "start"))
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +66,7 @@ func TestPython(t *testing.T) {
 			require.Less(t, worst, 1e-3)
 			if test.signal != 0 {
 				require.Len(t, warnings, 1)
+				require.True(t, strings.HasPrefix(warnings[0], "rank 1 on "), warnings[0])
 			}
 		})
 	}

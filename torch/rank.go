@@ -33,8 +33,18 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// errClosed is the cause if a rank closes its connection without an error message.
-var errClosed = errors.New("closed its connection")
+var (
+	errClosed = errors.New("closed its connection") // without an error message
+	errSilent = errors.New("sent nothing")
+	errKilled = errors.New("was killed")
+	errFailed = errors.New("failed") // the rank sent its error
+)
+
+// died reports whether err is the unexpected end of a rank's process or machine. What a rank
+// reports itself, such as a model that it cannot load, would most likely happen again.
+func died(err error) bool {
+	return errors.Is(err, errClosed) || errors.Is(err, errSilent) || errors.Is(err, errKilled)
+}
 
 // rank is a connected rank.
 type rank struct {
@@ -59,6 +69,13 @@ type expectation struct {
 	within time.Duration
 	accept func(f *wire.Frame) error
 }
+
+// failure is the error that a rank sent before it ended.
+type failure string
+
+func (f failure) Error() string { return string(f) }
+
+func (f failure) Is(target error) bool { return target == errFailed }
 
 // event is a frame from a rank, or the error that ended its connection.
 type event struct {
@@ -120,7 +137,7 @@ func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 		frame, err := wire.Read(patient{r, silence}, func() int { return int(r.limit.Load()) })
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return fmt.Errorf("sent nothing for %v", silence)
+			return fmt.Errorf("%w for %v", errSilent, silence)
 		case errors.Is(err, wire.ErrFrame):
 			return err
 		case err != nil:
@@ -202,7 +219,7 @@ func (r *rank) answer(f *wire.Frame) error {
 		if err := f.Decode(&failed); err != nil {
 			return r.fault(err)
 		}
-		return r.fault(errors.New(oneLine(failed.Error)))
+		return r.fault(failure(oneLine(failed.Error)))
 	}
 	if len(r.expected) == 0 {
 		return r.fault(fmt.Errorf("sent %s, expected nothing", wire.Quote(f.Kind)))

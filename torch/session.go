@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/easyrl/easyrl/torch/schedule"
@@ -79,12 +78,16 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	}
 	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates,
 		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
-	err = os.RemoveAll(s.folder()) // left by an earlier process
+	err = os.RemoveAll(s.cfg.recovery()) // left by an earlier process
 	if err == nil {
 		if cfg.Python == "" {
 			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.listener.Addr().String())
 		}
-		s.gang, err = s.start(ctx)
+		for err == nil && s.gang == nil {
+			if s.gang, err = s.start(ctx); died(err) {
+				err = s.again(err)
+			}
+		}
 	}
 	if err != nil {
 		s.Close()
@@ -96,9 +99,6 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	s.now = s.newUpdate()
 	return s, nil
 }
-
-// folder returns the folder of the session's recovery points.
-func (s *crew) folder() string { return filepath.Join(s.cfg.Dir, "recovery") }
 
 // End makes Close tell the ranks that the run has ended. They then exit with status 0, and
 // nobody needs to start them again.
@@ -118,7 +118,7 @@ func (s *Session) Close() {
 	}
 	s.lose()
 	s.listener.close()
-	_ = os.RemoveAll(s.folder()) // the next session removes what is left
+	_ = os.RemoveAll(s.cfg.recovery()) // the next session removes what is left
 }
 
 // end asks the ranks to exit and closes their connections after at most grace.
@@ -200,20 +200,27 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 			return err
 		}
 		if s.gang != nil {
-			err = s.gang.launch.explain(failed)
+			err = s.gang.explain(failed)
 		}
 		s.lose()
-		if s.restarts++; s.restarts > maxRestarts {
-			s.broken = fmt.Errorf("torch: %w; restarted %d times since update %d", err, maxRestarts, s.updates)
-			break
+		if err = s.again(err); err != nil {
+			s.broken = fmt.Errorf("torch: %w", err)
 		}
-		how := "restarting all ranks"
-		if s.cfg.Python == "" {
-			how = "waiting for all ranks to connect again"
-		}
-		s.cfg.Warn("%v; %s, from update %d (%d of %d)", err, how, s.point.updates, s.restarts, maxRestarts)
 	}
 	return s.broken
+}
+
+// again counts a restart and warns of its cause. It returns an error if there were too many.
+func (s *crew) again(cause error) error {
+	if s.restarts++; s.restarts > maxRestarts {
+		return fmt.Errorf("%w; restarted %d times since update %d", cause, maxRestarts, s.updates)
+	}
+	how := "restarting all ranks"
+	if s.cfg.Python == "" {
+		how = "waiting for all ranks to connect again"
+	}
+	s.cfg.Warn("%v; %s, from update %d (%d of %d)", cause, how, s.point.updates, s.restarts, maxRestarts)
+	return nil
 }
 
 // errReplaced ends an operation whose ranks were replaced while it ran a derive.
