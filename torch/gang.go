@@ -58,7 +58,7 @@ func (g *gang) explain(err error) error {
 			name = g.ranks[number].name()
 		}
 		err = &fault{name, fmt.Errorf("%w: %s", errKilled, signal)}
-	} else if said := cause(output); said != "" {
+	} else if said := cause(output); said != "" && !errors.Is(err, errFailed) { // the output repeats what a rank sent
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return fmt.Errorf("%w; see %s", err, g.launch.output)

@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/reward/program"
+	"github.com/easyrl/easyrl/torch/wire"
 )
 
 // interpreter writes a program that takes the place of Python.
@@ -114,8 +117,7 @@ func TestCause(t *testing.T) {
 
 // The rank that a signal killed first is at fault, whichever rank reported an error.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-	failure := func(rank int, exit, why string) string {
+	ended := func(rank int, exit, why string) string {
 		return fmt.Sprintf("[0]:\n  time      : 2026\n  rank      : %d (local_rank: %d)\n  exitcode  : %s\n  traceback : %s\n", rank, rank, exit, why)
 	}
 	const trace, kill, abort = "To enable traceback see: https", "Signal 9 (SIGKILL) received by PID 12", "Signal 6 (SIGABRT) received by PID 13"
@@ -124,24 +126,47 @@ func TestKilled(t *testing.T) {
 		number       int
 		signal       string
 	}{
-		{"  <NO_OTHER_FAILURES>\n", failure(3, "-9 (pid: 12)", kill), 3, kill},
-		{failure(1, "1 (pid: 13)", trace), failure(0, "-9 (pid: 12)", kill), 0, kill},
-		{failure(1, "-9 (pid: 12)", kill), failure(0, "1 (pid: 13)", trace), 1, kill},
-		{failure(0, "-6 (pid: 13)", abort), failure(1, "-9 (pid: 12)", kill), 1, kill},
-		{"  <NO_OTHER_FAILURES>\n", failure(1, "1 (pid: 13)", trace), 0, ""},
+		{"  <NO_OTHER_FAILURES>\n", ended(3, "-9 (pid: 12)", kill), 3, kill},
+		{ended(1, "1 (pid: 13)", trace), ended(0, "-9 (pid: 12)", kill), 0, kill},
+		{ended(1, "-9 (pid: 12)", kill), ended(0, "1 (pid: 13)", trace), 1, kill},
+		{ended(0, "-6 (pid: 13)", abort), ended(1, "-9 (pid: 12)", kill), 1, kill},
+		{"  <NO_OTHER_FAILURES>\n", ended(1, "1 (pid: 13)", trace), 0, ""},
 	} {
 		number, signal := killed([]byte("ValueError: x\nFailures:\n" + test.others + "---\nRoot Cause (first observed failure):\n" + test.root + "===\n"))
 		require.Equal(t, test.signal, signal)
 		require.Equal(t, test.number, number)
 	}
+	neighbour := &fault{"rank 0 on a", failure("RuntimeError: Connection closed by peer")}
+	require.EqualError(t, explained(t, ended(0, "1 (pid: 13)", trace)+"Root Cause\n"+ended(1, "-9 (pid: 12)", kill), neighbour),
+		"rank 1 on b: was killed: "+kill+"; see output")
+	require.EqualError(t, explained(t, "RuntimeError: Connection closed by peer", neighbour), "rank 0 on a: RuntimeError: Connection closed by peer; see output")
+	require.EqualError(t, explained(t, "MemoryError", &fault{"rank 1 on b", errClosed}), "rank 1 on b: closed its connection: MemoryError; see output")
 	cfg := configure(t.TempDir(), t.TempDir())
 	cfg.DP = 2
 	starts := filepath.Join(t.TempDir(), "starts")
-	cfg.Python = interpreter(t, "echo start >> "+starts+"; cat <<'END'\nRoot Cause (first observed failure):\n"+failure(1, "-9 (pid: 12)", kill)+"END\nexit 1")
+	cfg.Python = interpreter(t, "echo start >> "+starts+"; cat <<'END'\nRoot Cause (first observed failure):\n"+ended(1, "-9 (pid: 12)", kill)+"END\nexit 1")
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torch: rank 1: was killed: "+kill+"; see ")
 	require.ErrorContains(t, err, "; restarted 3 times since update 0")
 	content, err := os.ReadFile(starts)
 	require.NoError(t, err)
 	require.Equal(t, 4, strings.Count(string(content), "start"))
+}
+
+// explained returns what two ranks' gang makes of an error after torchrun has ended with some
+// output.
+func explained(t *testing.T, output string, err error) error {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("output", []byte(output), 0o644))
+	file, failed := os.Open("output")
+	require.NoError(t, failed)
+	defer file.Close() //nolint:errcheck // only read
+	p, failed := program.Launch([]string{"true"}, nil, file)
+	require.NoError(t, failed)
+	g := &gang{launch: &launch{program: p, output: "output"}}
+	for i, host := range []string{"a", "b"} {
+		g.ranks = append(g.ranks, &rank{arrival: arrival{hello: wire.Hello{Rank: i, Host: host}}})
+	}
+	return g.explain(err)
 }
