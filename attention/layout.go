@@ -21,7 +21,15 @@ type Layout struct {
 	Positions []int32       // [rows] position in the row's own sequence, from 0 at its root
 	Segments  []npu.Segment // in order of their rows, parents before children
 	Targets   []Target      // tokens that carry loss, in order of the rows that hold them
+	// Leaves[i] is the row after leaf i (see package npu), ascending; the last one is Rows(). A
+	// leaf consists of whole trees. Empty means that all rows are one leaf.
+	Leaves []int32
 }
+
+// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many
+// tokens and responses to it: a larger group is cut into leaves, and each one repeats the
+// prompt. A leaf with a single response may have more rows.
+func LeafRows(prompt int) int { return max(4096, 2*prompt) }
 
 // Target is a token to predict: hidden row Row predicts Token, which is token Offset of
 // segment Segment. For Offset 0, Row is the last row before the segment, in its parent. A
@@ -36,7 +44,15 @@ func (l *Layout) Rows() int { return len(l.Tokens) }
 // Reset empties l and keeps its memory.
 func (l *Layout) Reset() {
 	l.Tokens, l.Positions = l.Tokens[:0], l.Positions[:0]
-	l.Segments, l.Targets = l.Segments[:0], l.Targets[:0]
+	l.Segments, l.Targets, l.Leaves = l.Segments[:0], l.Targets[:0], l.Leaves[:0]
+}
+
+// EndLeaf ends a leaf after the last row, unless the leaf has no rows.
+func (l *Layout) EndLeaf() {
+	rows := int32(l.Rows())
+	if n := len(l.Leaves); rows > 0 && (n == 0 || l.Leaves[n-1] < rows) {
+		l.Leaves = append(l.Leaves, rows)
+	}
 }
 
 // Add appends a segment that continues segment parent, or starts a sequence if parent is
@@ -141,7 +157,7 @@ func (l *Layout) Validate() error {
 	if err := l.validateSegments(); err != nil {
 		return err
 	}
-	return errors.Join(l.validateRows(), l.validateTargets())
+	return errors.Join(l.validateRows(), l.validateTargets(), l.validateLeaves())
 }
 
 func (l *Layout) validateSegments() error {
@@ -159,6 +175,29 @@ func (l *Layout) validateSegments() error {
 	}
 	if int(next) != len(l.Tokens) {
 		return fmt.Errorf("layout: segments hold %d rows, expected %d", next, len(l.Tokens))
+	}
+	return nil
+}
+
+func (l *Layout) validateLeaves() error {
+	if len(l.Leaves) == 0 {
+		return nil
+	}
+	roots := map[int32]bool{int32(l.Rows()): true} // rows at which a leaf may end
+	for _, s := range l.Segments {
+		if s.Parent < 0 {
+			roots[s.Start] = true
+		}
+	}
+	last := int32(0)
+	for i, end := range l.Leaves {
+		if end <= last || !roots[end] {
+			return fmt.Errorf("layout: leaf %d ends at row %d, expected the start of a later tree or %d", i, end, l.Rows())
+		}
+		last = end
+	}
+	if int(last) != l.Rows() {
+		return fmt.Errorf("layout: leaves hold %d rows, expected %d", last, l.Rows())
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ type Models interface {
 	// this one.
 	Publish(ctx context.Context, version int64) (inference.Weights, error)
 
+	// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many
+	// tokens and responses to it, or 0 if the gradients are not summed by leaves.
+	LeafRows(prompt int) int
 	// Lanes returns how many micro-batches can be computed at the same time.
 	Lanes() int
 	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
@@ -74,6 +77,9 @@ type Models interface {
 // Serial implements the methods of Models that concern micro-batches in flight, for models
 // whose Pass computes one micro-batch and returns when it is finished.
 type Serial struct{}
+
+// LeafRows returns attention.LeafRows.
+func (Serial) LeafRows(prompt int) int { return attention.LeafRows(prompt) }
 
 // Lanes returns 1.
 func (Serial) Lanes() int { return 1 }

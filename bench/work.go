@@ -111,7 +111,7 @@ func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Mod
 		return nil, err
 	}
 	w.Init(1)
-	cfg.Optim = optim.Default()
+	cfg.Optim, cfg.Format = optim.Default(), optim.FixedPoint(1e6, 1e3)
 	return trimodel.New(dev, w, cfg)
 }
 
@@ -134,7 +134,11 @@ func trainWork(name string, threads int) (func() error, error) {
 	for range batch {
 		ids := tokens(rng, length, c.VocabSize)
 		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
+		if l.Rows()%512 > 512-length {
+			l.EndLeaf() // as supervised fine-tuning does
+		}
 	}
+	l.EndLeaf()
 	return stepOn(m, &l, dev.Sync), nil
 }
 

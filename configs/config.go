@@ -140,14 +140,6 @@ type Rollout struct {
 	Stop []string `toml:"stop"`
 }
 
-// Orders in which a step's gradients are summed.
-const (
-	// Arrival sums groups as they arrive.
-	Arrival = "arrival"
-	// Prompt sums groups in prompt order, so that results are bit-identical between runs.
-	Prompt = "prompt"
-)
-
 // Backends of the trainer.
 const (
 	// EasyRL computes with easyrl's own kernels.
@@ -161,12 +153,12 @@ type Train struct {
 	optim.Config
 	// What computes the models: "easyrl", its own kernels, or "torch", PyTorch ranks.
 	Backend string `toml:"backend"`
-	// Maximum tokens per forward and backward pass. A single larger group still runs in one
-	// pass.
+	// Maximum tokens per forward and backward pass. With easyrl's own kernels it changes no
+	// result: they cut a group into passes of up to 4,096 tokens, or twice its prompt, even if
+	// this is less.
 	MicroBatchTokens int `toml:"micro_batch_tokens" unit:"tokens"`
-	// Order in which the gradients of a step's groups are summed: "arrival" or "prompt".
-	Order string `toml:"order"`
-	// Number of optimizer steps into which each step is divided.
+	// Number of optimizer steps into which each step is divided, in the order of its prompts. A
+	// group that finishes before its turn waits.
 	Minibatches int `toml:"minibatches" unit:"optimizer steps"`
 	// Save memory by recomputing activations in the backward pass. Costs time; the result is
 	// bit-identical.
@@ -313,7 +305,7 @@ func Default() Config {
 		Rollout:    Rollout{PromptsPerStep: 32, GroupSize: 8, Temperature: 1, TopP: 1, MaxTokens: 1024},
 		Reward:     reward.Default(),
 		Loss:       loss.Default(),
-		Train:      Train{Config: optim.Default(), Backend: EasyRL, MicroBatchTokens: 4096, Order: Arrival, Minibatches: 1},
+		Train:      Train{Config: optim.Default(), Backend: EasyRL, MicroBatchTokens: 4096, Minibatches: 1},
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
 		Device:     Device{Kind: CPU},

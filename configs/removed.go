@@ -36,6 +36,7 @@ func removedKeys() []removed {
 		{"loss.correction_low", 0.5, "was removed: it is always 0.5"},
 		{"loss.filter", "best-worst", "was removed: loss.keep always keeps the best half and the worst half"},
 		{"loss.overlong", int64(0), part + `a part of kind "overlong"`},
+		{"train.order", "arrival", "was removed: the order in which groups arrive no longer changes the result"},
 		{"train.beta1", 0.9, "was removed: it is always 0.9"},
 		{"train.eps", 1e-8, "was removed: it is always 1e-8"},
 		{"sft.prompt_key", "", "was removed: use data.prompt_key"},

@@ -224,7 +224,6 @@ func (c *sections) train(t Train) {
 	c.section("train", t.Config.Validate())
 	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
 	c.oneOf("train.backend", t.Backend, EasyRL, PyTorch)
-	c.oneOf("train.order", t.Order, Arrival, Prompt)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
 }
 

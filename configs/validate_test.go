@@ -51,10 +51,9 @@ func TestValidate(t *testing.T) {
 			`-set: loss.kl is "k4", expected "k2", "k3"`,
 			"-set: train.lr is -1, expected 0 or more",
 			"-set: train.beta2 is 1, expected 0 or more and less than 1"}},
-		{"train", TrainTask, []string{"train.micro_batch_tokens=0", "train.order=promt", "train.minibatches=5"}, []string{
+		{"train", TrainTask, []string{"train.micro_batch_tokens=0", "train.minibatches=5"}, []string{
 			"-set: train.minibatches is 5, expected a divisor of rollout.prompts_per_step = 32",
-			"-set: train.micro_batch_tokens is 0, expected 1 or more",
-			`-set: train.order is "promt", expected one of "arrival", "prompt"`}},
+			"-set: train.micro_batch_tokens is 0, expected 1 or more"}},
 		{"embedded with endpoints", TrainTask, []string{"inference.endpoints=http://a:1", "inference.instances=0"}, []string{
 			"-set: inference.instances is 0, expected 1 or more",
 			`-set: inference.endpoints is set, expected none with kind "embedded"`}},

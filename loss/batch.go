@@ -6,6 +6,12 @@ import "slices"
 // step.
 func WholeBatch(kind string) bool { return kind == BatchAdvantage || kind == BatchBaselineAdvantage }
 
+// Unnormalized reports whether a kind of advantage is not divided by a standard deviation, so
+// that it grows with the rewards.
+func Unnormalized(kind string) bool {
+	return kind == GroupMeanAdvantage || kind == LeaveOneOutAdvantage || kind == RewardAdvantage
+}
+
 // BatchAdvantages estimates the advantages of all responses of an optimizer step from
 // the rewards of its groups. Each response counts once, whatever its length. The order
 // of the groups does not change a bit of the result. The advantages are exactly 0 if

@@ -3,6 +3,8 @@ package loss
 import (
 	"fmt"
 	"math"
+
+	"github.com/easyrl/easyrl/internal/exactsum"
 )
 
 // Vars holds the tokens of one or more whole responses, one entry per token.
@@ -24,16 +26,17 @@ type Vars struct {
 	Recomputed []float32
 }
 
-// Result holds sums over the tokens of one Eval, to be added over a step.
+// Result holds sums over the tokens of one Eval, to be added over a step. The sums are exact,
+// so that the split of a step into calls does not change them.
 type Result struct {
-	Grad      []float32 // d Loss / d Policy, one entry per token
-	Loss      float64   // weighted, not divided by the step's denominator
-	PG        float64   // Loss without the divergence
-	KL        float64   // unweighted sum of the k3 estimate to the reference, 0 without one
-	Clipped   float64   // tokens whose gradient the clip removes or whose weight it changes
-	Corrected float64   // tokens whose ratio to the instance the correction bounds or masks
-	Ratio     float64   // unweighted sum of policy / old, per token or per response as the kind defines it
-	RatioMax  float64   // maximum, not a sum
+	Grad      []float32    // d Loss / d Policy, one entry per token
+	Loss      exactsum.Sum // weighted, not divided by the step's denominator
+	PG        exactsum.Sum // Loss without the divergence
+	KL        exactsum.Sum // unweighted sum of the k3 estimate to the reference, 0 without one
+	Ratio     exactsum.Sum // unweighted sum of policy / old, per token or per response as the kind defines it
+	RatioMax  float64      // maximum, not a sum
+	Clipped   int          // tokens whose gradient the clip removes or whose weight it changes
+	Corrected int          // tokens whose ratio to the instance the correction bounds or masks
 	Tokens    int
 }
 
@@ -74,8 +77,8 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	r := Result{Grad: make([]float32, n), Tokens: n}
 	for i, g := range out[0] {
 		r.Grad[i] = float32(g)
-		r.Loss += out[1][i]
-		r.PG += out[2][i]
+		r.Loss.Add(out[1][i])
+		r.PG.Add(out[2][i])
 		if !finite(float64(r.Grad[i])) || !finite(out[1][i]) {
 			return Result{}, fmt.Errorf("loss of token %d: loss %v, gradient %v, expected finite; policy %v, old %v, advantage %v",
 				i, out[1][i], g, v.Policy[i], v.Old[i], v.Advantage[i])

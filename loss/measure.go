@@ -16,7 +16,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 	low, high := correctionBounds(o.cfg)
 	for i, p := range v.Policy {
 		ratio := math.Exp(logRatios[i])
-		r.Ratio += ratio
+		r.Ratio.Add(ratio)
 		r.RatioMax = max(r.RatioMax, ratio)
 		if m.clips != nil && m.clips(o.cfg, float64(v.Advantage[i]), ratio) {
 			r.Clipped++
@@ -28,7 +28,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 		}
 		if v.Reference != nil {
 			d := float64(v.Reference[i]) - float64(p)
-			r.KL += math.Exp(d) - 1 - d // the k3 estimate, whichever one the loss uses
+			r.KL.Add(math.Exp(d) - 1 - d) // the k3 estimate, whichever one the loss uses
 		}
 	}
 }

@@ -11,19 +11,22 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// benchShapes returns the quickstart model and one with 25 M parameters.
+// benchShapes returns the quickstart model, one with 25 M parameters, and one in which
+// the vocabulary takes most of the time.
 func benchShapes() map[string]*Config {
 	return map[string]*Config{
 		"0.8M": {Type: "qwen3", HiddenSize: 128, FFNSize: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, VocabSize: 53,
 			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
 		"25M": {Type: "qwen3", HiddenSize: 512, FFNSize: 1536, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 64, VocabSize: 4096,
 			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
+		"32k": {Type: "qwen3", HiddenSize: 256, FFNSize: 768, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64, VocabSize: 32768,
+			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
 	}
 }
 
 // BenchmarkTrain measures a forward and a backward pass over a group of 8 responses.
 func BenchmarkTrain(b *testing.B) {
-	for _, name := range []string{"0.8M", "25M"} {
+	for _, name := range []string{"0.8M", "25M", "32k"} {
 		c := benchShapes()[name]
 		for _, threads := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
@@ -38,6 +41,7 @@ func BenchmarkTrain(b *testing.B) {
 					for range 8 {
 						l.AddLeaf(root, randomTokens(rng, 24, c.VocabSize))
 					}
+					l.EndLeaf()
 				}
 				tape := NewTape(dev, c)
 				defer tape.Close()
@@ -46,13 +50,47 @@ func BenchmarkTrain(b *testing.B) {
 				seed[0] = 1
 				for b.Loop() {
 					require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
-					require.NoError(b, tape.Backward(w, g, seed))
+					require.NoError(b, tape.Backward(w, g, seed, fixed))
 				}
 				flops := c.TrainFLOPs(&l) * float64(b.N)
 				b.ReportMetric(flops/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 				b.ReportMetric(float64(l.Rows())*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 			})
 		}
+	}
+}
+
+// BenchmarkLeaves measures a forward and a backward pass over about 10,000 rows in leaves of
+// several lengths. Responses have 24 tokens, so that attention costs the same.
+func BenchmarkLeaves(b *testing.B) {
+	const rows, prompt, response = 10000, 10, 24
+	c := benchShapes()["0.8M"]
+	dev := openCPU(b, 1)
+	w := testWeights(b, dev, c)
+	g, err := NewGradients(dev, c)
+	require.NoError(b, err)
+	tape := NewTape(dev, c)
+	defer tape.Close()
+	for _, leaf := range []int{100, 1000, 10000} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		var l attention.Layout
+		for l.Rows() < rows {
+			start := l.Rows()
+			root := l.Add(-1, randomTokens(rng, prompt, c.VocabSize), false)
+			for l.Rows() < start+leaf {
+				l.AddLeaf(root, randomTokens(rng, response, c.VocabSize))
+			}
+			l.EndLeaf()
+		}
+		n := len(l.Targets)
+		logp, entropy, seed := make([]float32, n), make([]float32, n), make([]float32, n)
+		b.Run(fmt.Sprint(leaf), func(b *testing.B) {
+			for b.Loop() {
+				require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
+				require.NoError(b, tape.Backward(w, g, seed, fixed))
+			}
+			b.ReportMetric(float64(l.Rows())*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
+		})
 	}
 }
 

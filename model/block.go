@@ -59,46 +59,59 @@ func (p *pass) copy(dst, src npu.Buffer) {
 	}
 }
 
-// blockGrads is the scratch of a backward pass through one block.
+// blockGrads is the scratch of a backward pass through one block, and what all blocks of
+// the pass share.
 type blockGrads struct {
 	norm     npu.Buffer // [T, D]
 	att      npu.Buffer // [T, H·d]
 	q, k, v  npu.Buffer
 	segments []npu.Segment
+	leaves   npu.Leaves // of the T rows
 }
 
 // backward turns dx from the gradient of the block's output into the gradient of its
-// input and adds the gradients of its weights to g. It overwrites gate and up.
-func (p *pass) backward(w, g *Layer, a *blockActs, s *blockGrads, dx npu.Buffer) {
-	dev, cfg, t, none := p.dev, p.cfg, p.t, npu.Buffer{}
+// input and adds the gradients of its weights to g. It overwrites gate and up. The chain
+// of an input's gradient takes its terms by key-value head, or by block of the gate and
+// up projections.
+func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads, dx npu.Buffer) {
+	dev, cfg, t, none, l := p.dev, p.cfg, p.t, npu.Sums{}, &s.leaves
 	dev.SwiGLU(p.inner, a.gate, a.up)
-	dev.LinearBackwardWeight(g.Down, none, dx, p.inner, t)
-	dev.LinearBackwardInput(p.inner, dx, w.Down, t, false)
+	dev.LinearBackwardWeight(g.Down, none, dx, p.inner, l)
+	dev.LinearBackwardInput(p.inner, []npu.Product{product(dx, w.Down)}, t, false)
 	dev.SwiGLUBackward(a.gate, a.up, p.inner, a.gate, a.up)
 	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
-	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, t)
-	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, t)
-	dev.LinearBackwardInput(s.norm, a.gate, w.Gate, t, false)
-	dev.LinearBackwardInput(s.norm, a.up, w.Up, t, true)
-	dev.RMSNormBackward(dx, g.MLPNorm, s.norm, a.mid, w.MLPNorm, t, cfg.NormEps, true)
+	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, l)
+	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, l)
+	dev.LinearBackwardInput(s.norm, []npu.Product{
+		{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock},
+		{DY: a.up, W: w.Up, Block: npu.MatrixBlock},
+	}, t, false)
+	dev.RMSNormBackward(dx, g.MLPNorm, s.norm, a.mid, w.MLPNorm, 1, cfg.NormEps, true, l)
 
-	dev.LinearBackwardWeight(g.O, none, dx, a.att, t)
-	dev.LinearBackwardInput(s.att, dx, w.O, t, false)
+	dev.LinearBackwardWeight(g.O, none, dx, a.att, l)
+	dev.LinearBackwardInput(s.att, []npu.Product{product(dx, w.O)}, t, false)
 	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.heads())
 	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
 	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)
 	if cfg.QKNorm {
-		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, t*cfg.Heads, cfg.NormEps, false)
-		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, t*cfg.KVHeads, cfg.NormEps, false)
+		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, cfg.Heads, cfg.NormEps, false, l)
+		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, cfg.KVHeads, cfg.NormEps, false, l)
 	}
 	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
-	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, t)
-	dev.LinearBackwardWeight(g.K, g.KBias, s.k, p.norm, t)
-	dev.LinearBackwardWeight(g.V, g.VBias, s.v, p.norm, t)
-	dev.LinearBackwardInput(s.norm, s.q, w.Q, t, false)
-	dev.LinearBackwardInput(s.norm, s.k, w.K, t, true)
-	dev.LinearBackwardInput(s.norm, s.v, w.V, t, true)
-	dev.RMSNormBackward(dx, g.AttnNorm, s.norm, a.x, w.AttnNorm, t, cfg.NormEps, true)
+	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, l)
+	dev.LinearBackwardWeight(g.K, g.KBias, s.k, p.norm, l)
+	dev.LinearBackwardWeight(g.V, g.VBias, s.v, p.norm, l)
+	dev.LinearBackwardInput(s.norm, []npu.Product{
+		{DY: s.q, W: w.Q, Block: cfg.Heads / cfg.KVHeads * cfg.HeadDim},
+		{DY: s.k, W: w.K, Block: cfg.HeadDim},
+		{DY: s.v, W: w.V, Block: cfg.HeadDim},
+	}, t, false)
+	dev.RMSNormBackward(dx, g.AttnNorm, s.norm, a.x, w.AttnNorm, 1, cfg.NormEps, true, l)
 }
 
 func (c *Config) heads() npu.Heads { return npu.Heads{Q: c.Heads, KV: c.KVHeads, Dim: c.HeadDim} }
+
+// product returns dy·w with all of w's rows in one block.
+func product(dy npu.Buffer, w npu.Matrix) npu.Product {
+	return npu.Product{DY: dy, W: w, Block: w.Rows}
+}

@@ -36,3 +36,22 @@ func TestPredictedBytesEqualAllocated(t *testing.T) {
 	table := int64(4 * r.rope.positions * c.HeadDim)
 	require.Equal(t, RunnerBytes(c, rows, len(want))+table, dev.Allocated()[npu.Activations])
 }
+
+// The predicted size of a tape equals what the device counts. It grows with the rows, also
+// beyond those whose logits fit.
+func TestPredictedActivationsEqualAllocated(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen2"]
+	dev := openCPU(t, 1)
+	w, l := testWeights(t, dev, c), testForest(c)
+	for _, recompute := range []bool{true, false} {
+		tape := NewTape(dev, c)
+		tape.Recompute = recompute
+		n := len(l.Targets)
+		require.NoError(t, tape.Forward(w, l, 1, true, make([]float32, n), make([]float32, n)))
+		table := int64(4 * tape.rope.positions * c.HeadDim)
+		require.Equal(t, ActivationBytes(c, l.Rows(), n, recompute)+table, dev.Allocated()[npu.Activations])
+		tape.Close()
+	}
+	require.Greater(t, ActivationBytes(c, 1<<40, 1<<40, true), int64(1<<40))
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/head"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -57,13 +58,14 @@ type Runner struct {
 	acts blockActs
 	last npu.Buffer // [rows, D] picked rows, normed
 	out  npu.Buffer // [rows, V]
-	// scores holds log-probabilities and entropies, [2, rows].
+	// scores holds log-probabilities, entropies and statistics, [4, rows], for LogProbs.
 	scores npu.Buffer
+	head   *head.Head
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}}
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
@@ -73,7 +75,8 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r.pass = pass{dev: dev, cfg: c, norm: take(d), inner: take(f)}
 	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
 	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
-	r.last, r.scores = take(d), take(2)
+	r.last, r.scores = take(d), take(4)
+	r.head.Carve(maxRows, c.VocabSize, r.mem.take)
 	return r, nil
 }
 
@@ -82,9 +85,10 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 func runnerValues(c *Config, rows int) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	total := 0
-	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d, 2} {
+	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d, 4} {
 		total += padded(n * rows)
 	}
+	head.New(nil).Carve(rows, c.VocabSize, func(n int) npu.Buffer { total += padded(n); return npu.Buffer{} })
 	return total
 }
 
@@ -202,8 +206,8 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 	for len(rows) > 0 {
 		n := min(len(rows), r.max)
 		h := r.normed(w, rows[:n])
-		out, spread := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n)
-		r.dev.LogProb(out, spread, h, w.Head, targets[:n], 1/temperature)
+		out, spread, stats := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n), r.scores.Slice(2*r.max, 2*r.max+2*n)
+		r.head.Forward(out, spread, stats, h, w.Head, targets[:n], 1/temperature)
 		r.dev.Download(logp[:n], out)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}

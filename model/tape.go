@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/head"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -26,19 +27,23 @@ type Tape struct {
 	hidden  npu.Buffer  // [N, D] picked, normed
 	logp    npu.Buffer  // [N]
 	entropy npu.Buffer  // [N]
-	dPicked npu.Buffer  // [N, D]
-	dx      npu.Buffer  // [T, D]
+	stats   npu.Buffer  // [N, 2], see npu.Device.SoftmaxFinish
+	head    *head.Head
+	dPicked npu.Buffer // [N, D]
+	dx      npu.Buffer // [T, D]
 	grads   blockGrads
 
 	layout  *attention.Layout // layout of the last Forward with keep, else nil
 	picks   []int32           // [N] row of each target
 	targets []int32           // [N] token of each target
+	leaves  npu.Leaves        // of the N targets
 	invTemp float32
 }
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
-	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations}}
+	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
+		head: head.New(dev)}
 }
 
 // Close frees the activations.
@@ -70,7 +75,7 @@ func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, kee
 	}
 	t.dev.GatherRows(t.picked, t.last, t.picks, t.cfg.HiddenSize)
 	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, len(t.picks), t.cfg.NormEps)
-	t.dev.LogProb(t.logp, t.entropy, t.hidden, w.Head, t.targets, t.invTemp)
+	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, t.targets, t.invTemp)
 	t.dev.Download(logp, t.logp)
 	t.dev.Download(entropy, t.entropy)
 	if keep {
@@ -85,19 +90,19 @@ func (t *Tape) block(w *Weights, l *attention.Layout, i int, out npu.Buffer) {
 	})
 }
 
-// Backward adds to g the gradients of a loss. dLogp is the derivative of the loss by
-// each target's log-probability in the last Forward. w must be the weights of that
-// Forward.
-func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
+// Backward adds to g the gradients of a loss, leaf by leaf, in the given format. dLogp is
+// the derivative of the loss by each target's log-probability in the last Forward. w must
+// be the weights of that Forward.
+func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) error {
 	l := t.layout
 	if l == nil {
 		panic("model: Backward without a kept Forward")
 	}
 	t.layout = nil
-	n := len(t.picks)
+	t.cutLeaves(l, fixed)
 	t.dev.Upload(t.logp, dLogp)
-	t.dev.LogProbBackward(t.dPicked, g.Head, t.logp, t.hidden, w.Head, t.targets, t.invTemp)
-	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, n, t.cfg.NormEps, false)
+	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, t.targets, t.invTemp, &t.leaves)
+	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &t.leaves)
 	t.dev.Zero(t.dx)
 	t.dev.ScatterAddRows(t.dx, t.dPicked, t.picks, t.cfg.HiddenSize)
 	t.grads.segments = l.Segments
@@ -107,8 +112,27 @@ func (t *Tape) Backward(w, g *Weights, dLogp []float32) error {
 		}
 		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
 	}
-	t.dev.EmbedBackward(g.Embed, t.dx, l.Tokens)
+	t.dev.EmbedBackward(g.Embed, t.dx, l.Tokens, &t.grads.leaves)
 	return t.dev.Sync()
+}
+
+// cutLeaves sets the leaves of the rows and of the targets.
+func (t *Tape) cutLeaves(l *attention.Layout, fixed npu.FixedPoint) {
+	t.grads.leaves.FixedPoint, t.leaves.FixedPoint = fixed, fixed
+	t.grads.leaves.Ends, t.leaves.Ends = append(t.grads.leaves.Ends[:0], l.Leaves...), t.leaves.Ends[:0]
+	if len(l.Leaves) == 0 {
+		t.grads.leaves.Ends = append(t.grads.leaves.Ends, int32(l.Rows()))
+	}
+	n := 0
+	for _, end := range t.grads.leaves.Ends {
+		first := n
+		for n < len(t.picks) && t.picks[n] < end {
+			n++
+		}
+		if n > first {
+			t.leaves.Ends = append(t.leaves.Ends, int32(n))
+		}
+	}
 }
 
 // begin reserves memory for a pass over l and lays out its buffers.
@@ -125,17 +149,17 @@ func (t *Tape) begin(l *attention.Layout, keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := t.mem.reserve(t.carve(l, keep, nil)); err != nil {
+	if err := t.mem.reserve(t.carve(l.Rows(), len(l.Targets), keep, nil)); err != nil {
 		return fmt.Errorf("activations of %d rows: %w", l.Rows(), err)
 	}
-	t.carve(l, keep, &t.mem)
+	t.carve(l.Rows(), len(l.Targets), keep, &t.mem)
 	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, l.Rows(), l.Positions, rope
 	return nil
 }
 
-// carve assigns the pass's buffers from mem and returns the number of values. With
-// mem nil it only counts.
-func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
+// carve assigns the buffers of a pass over n rows from mem and returns the number of
+// values. With mem nil it only counts.
+func (t *Tape) carve(n, picks int, keep bool, mem *rows) int {
 	total := 0
 	take := func(n int) npu.Buffer {
 		total += padded(n)
@@ -144,11 +168,12 @@ func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
 		}
 		return mem.take(n)
 	}
-	c, n, picks := t.cfg, l.Rows(), len(l.Targets)
+	c := t.cfg
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
 	t.last = take(n * d)
-	t.picked, t.hidden, t.logp, t.entropy = take(picks*d), take(picks*d), take(picks), take(picks)
+	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
+	t.head.Carve(picks, c.VocabSize, take)
 	var shared blockActs
 	for i := range t.acts {
 		if keep && !t.Recompute || i == 0 {
@@ -163,7 +188,8 @@ func (t *Tape) carve(l *attention.Layout, keep bool, mem *rows) int {
 	}
 	if keep {
 		t.dPicked, t.dx = take(picks*d), take(n*d)
-		t.grads = blockGrads{norm: take(n * d), att: take(n * qd), q: take(n * qd), k: take(n * kd), v: take(n * kd)}
+		s := &t.grads
+		s.norm, s.att, s.q, s.k, s.v = take(n*d), take(n*qd), take(n*qd), take(n*kd), take(n*kd)
 	}
 	return total
 }
@@ -201,8 +227,7 @@ func checkTokens(c *Config, lists ...[]int32) error {
 func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
-	l := &attention.Layout{Tokens: make([]int32, rows), Targets: make([]attention.Target, targets)}
-	return int64(t.carve(l, true, nil)) * 4
+	return int64(t.carve(rows, targets, true, nil)) * 4
 }
 
 // CacheBytes returns the memory of a key-value cache.

@@ -13,26 +13,58 @@ import (
 // ErrNotFinite marks weights that contain NaN or infinity.
 var ErrNotFinite = tensor.ErrNotFinite
 
-// Layer holds the weights of one decoder block. Matrices are [out, in].
-type Layer struct {
-	AttnNorm, MLPNorm   npu.Buffer // [hidden]
-	Q, K, V, O          npu.Matrix
-	QBias, KBias, VBias npu.Buffer // none without QKVBias
-	QNorm, KNorm        npu.Buffer // [head dim], none without QKNorm
-	Gate, Up, Down      npu.Matrix
+// LayerOf holds one value per tensor of a decoder block: Vec for each vector and Mat for
+// each matrix. Matrices are [out, in].
+type LayerOf[Vec, Mat any] struct {
+	AttnNorm, MLPNorm   Vec // [hidden]
+	Q, K, V, O          Mat
+	QBias, KBias, VBias Vec // none without QKVBias
+	QNorm, KNorm        Vec // [head dim], none without QKNorm
+	Gate, Up, Down      Mat
 }
 
-// Weights are the parameters of a decoder, or their gradients or moments, in one
-// allocation.
+// Layer holds the weights of one decoder block.
+type Layer = LayerOf[npu.Buffer, npu.Matrix]
+
+// tensors holds one value per tensor of a decoder.
+type tensors[Vec, Mat any] struct {
+	Embed  Mat
+	Layers []LayerOf[Vec, Mat]
+	Norm   Vec
+	Head   Mat // Embed if embeddings are tied
+}
+
+// bind takes the tensors in the order of Config.params.
+func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat) {
+	t.Embed = matrix()
+	t.Layers = make([]LayerOf[Vec, Mat], c.Layers)
+	for i := range t.Layers {
+		l := &t.Layers[i]
+		l.AttnNorm = vector()
+		l.Q, l.K, l.V, l.O = matrix(), matrix(), matrix(), matrix()
+		if c.QKVBias {
+			l.QBias, l.KBias, l.VBias = vector(), vector(), vector()
+		}
+		if c.QKNorm {
+			l.QNorm, l.KNorm = vector(), vector()
+		}
+		l.MLPNorm = vector()
+		l.Gate, l.Up, l.Down = matrix(), matrix(), matrix()
+	}
+	t.Norm = vector()
+	t.Head = t.Embed
+	if !c.Tied {
+		t.Head = matrix()
+	}
+}
+
+// Weights are the parameters of a decoder, or their moments, in one allocation.
 type Weights struct {
 	Config *Config
 	Params tensor.Params // in arena order
-	Embed  npu.Matrix
-	Layers []Layer
-	Norm   npu.Buffer
-	Head   npu.Matrix // shares Embed's buffer if embeddings are tied, except in gradients
-	arena  npu.Buffer
-	dev    tensor.Transfer
+	tensors[npu.Buffer, npu.Matrix]
+	arena npu.Buffer
+	dev   tensor.Transfer
 }
 
 // params returns the tensors of a decoder in arena order.
@@ -72,83 +104,37 @@ func (c *Config) params() tensor.Params {
 
 // NewWeights allocates zeroed weights.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
-	return newWeights(dev, c, purpose, c.params())
-}
-
-// NewGradients allocates zeroed gradients. With tied embeddings, the output
-// projection's part has a buffer of its own, so that neither part's order of
-// summation depends on the split of a batch. Merge adds the two parts.
-func NewGradients(dev npu.Device, c *Config) (*Weights, error) {
 	ps := c.params()
-	if c.Tied {
-		ps = append(ps, tensor.Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize})
-	}
-	return newWeights(dev, c, npu.Gradients, ps)
-}
-
-func newWeights(dev npu.Device, c *Config, purpose npu.Purpose, ps tensor.Params) (*Weights, error) {
-	const align = 16 // values per cache line; each tensor starts on one
-	size := func(p *tensor.Param) int {
-		if p.Cols == 0 {
-			return p.Rows
-		}
-		return dev.MatrixLen(p.Rows, p.Cols)
-	}
 	total := 0
 	for i := range ps {
-		total += (size(&ps[i]) + align - 1) / align * align
+		total += padded(length(dev, &ps[i]))
 	}
 	arena, err := dev.Alloc(total, purpose)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
 	}
-	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Transfer{Device: dev}, Layers: make([]Layer, c.Layers)}
+	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Transfer{Device: dev}}
 	at := 0
 	for i := range ps {
-		n := size(&ps[i])
+		n := length(dev, &ps[i])
 		ps[i].Buffer = arena.Slice(at, at+n)
-		at += (n + align - 1) / align * align
+		at += padded(n)
 	}
-	w.bind()
+	next := 0
+	take := func() *tensor.Param { next++; return &ps[next-1] }
+	w.bind(c, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
+		p := take()
+		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
+	})
 	return w, nil
 }
 
-// bind points the fields at the tensors, in the order of Config.params.
-func (w *Weights) bind() {
-	c, next := w.Config, 0
-	vector := func() npu.Buffer { next++; return w.Params[next-1].Buffer }
-	matrix := func() npu.Matrix {
-		p := &w.Params[next]
-		next++
-		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
+// length returns the number of values of p in the device's layout.
+func length(dev npu.MatrixKernels, p *tensor.Param) int {
+	if p.Cols == 0 {
+		return p.Rows
 	}
-	w.Embed = matrix()
-	for i := range w.Layers {
-		l := &w.Layers[i]
-		l.AttnNorm = vector()
-		l.Q, l.K, l.V, l.O = matrix(), matrix(), matrix(), matrix()
-		if c.QKVBias {
-			l.QBias, l.KBias, l.VBias = vector(), vector(), vector()
-		}
-		if c.QKNorm {
-			l.QNorm, l.KNorm = vector(), vector()
-		}
-		l.MLPNorm = vector()
-		l.Gate, l.Up, l.Down = matrix(), matrix(), matrix()
-	}
-	w.Norm = vector()
-	w.Head = w.Embed
-	if next < len(w.Params) {
-		w.Head = matrix()
-	}
-}
-
-// Merge adds the output projection's part of tied gradients to the embedding's. Call
-// it once, before the optimizer reads the gradients.
-func (w *Weights) Merge() {
-	if w.Config.Tied && w.Head.Addr() != w.Embed.Addr() {
-		w.dev.Add(w.Embed.Buffer, w.Head.Buffer)
-	}
+	return dev.MatrixLen(p.Rows, p.Cols)
 }
 
 // Zero clears all values.

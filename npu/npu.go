@@ -14,6 +14,10 @@
 //     chains. A product that adds to its output starts its chains from the
 //     value in the output, so accumulating over several calls gives the bits
 //     of one long call.
+//   - A leaf is a range of rows. Kernels that compute the gradient of a weight
+//     compute a float32 value from zero for each leaf and add it to a 64-bit
+//     fixed-point sum (see Sums). Integer addition is associative, so a sum does
+//     not depend on the order of the leaves.
 //   - A fold sums n terms as sixteen partial sums. Term j goes to partial sum
 //     j mod 16 in ascending order. Then partial sum i+s is added to partial sum
 //     i for s = 8, 4, 2, 1. RMS norms, softmax over the vocabulary and sums of
@@ -99,6 +103,14 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 // Device.Download for the latter.
 func (b Buffer) Float32s() []float32 { return b.host }
 
+// Int64s returns the memory of b as 64-bit integers if the host can address it, else nil.
+func (b Buffer) Int64s() []int64 {
+	if b.host == nil {
+		return nil
+	}
+	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(b.host))), b.n/2)
+}
+
 // Matrix is a weight of shape [Rows, Cols] (out features, in features) in the
 // device's own layout, in blocks of MatrixBlock rows. Its buffer has
 // Device.MatrixLen(Rows, Cols) values. The layout's padding is zero and kernels keep
@@ -109,6 +121,67 @@ type Matrix struct {
 	Buffer
 	Rows, Cols int
 }
+
+// Sums holds the 64-bit fixed-point sums of a tensor's gradient, in the layout of the
+// tensor's values: two float32 slots of the buffer a sum. Addition wraps.
+type Sums struct {
+	Buffer
+	Mark Buffer // a word that is not 0 once a leaf's value was out of range (see FixedPoint)
+}
+
+// SumsLen returns the length of a buffer for NewSums that holds n sums and their mark.
+func SumsLen(n int) int { return 2 * (n + 1) }
+
+// NewSums divides a buffer into sums and, after them, their mark.
+func NewSums(b Buffer) Sums {
+	return Sums{Buffer: b.Slice(0, b.n-2), Mark: b.Slice(b.n-2, b.n)}
+}
+
+// Len returns the number of sums.
+func (s Sums) Len() int { return s.n / 2 }
+
+// Slice returns sums lo to hi, hi excluded, which share the mark.
+func (s Sums) Slice(lo, hi int) Sums { return Sums{Buffer: s.Buffer.Slice(2*lo, 2*hi), Mark: s.Mark} }
+
+// MatrixSums are the sums of a matrix [Rows, Cols], in the device's layout of that
+// matrix: Sums.Len is Device.MatrixLen(Rows, Cols).
+type MatrixSums struct {
+	Sums
+	Rows, Cols int
+}
+
+// FixedPoint is a 64-bit fixed-point format. A value v is added as v·Scale, rounded
+// once to the nearest integer, ties to even. A product whose magnitude is above Limit,
+// or that is NaN, is not added but marks the tensor. Scale is a power of two; Limit
+// times the number of leaves is at most 2^62.
+type FixedPoint struct {
+	Scale, Limit float32
+}
+
+// Leaves cuts rows into leaves.
+type Leaves struct {
+	FixedPoint
+	Ends []int32 // row after each leaf, ascending; the last one is the number of rows
+}
+
+// Rows returns the number of rows.
+func (l *Leaves) Rows() int {
+	if len(l.Ends) == 0 {
+		return 0
+	}
+	return int(l.Ends[len(l.Ends)-1])
+}
+
+// Product is the gradient DY [T, W.Rows] of x·Wᵀ, a term of LinearBackwardInput.
+// Block is the number of rows of W that it contributes at a time.
+type Product struct {
+	DY    Buffer
+	W     Matrix
+	Block int
+}
+
+// Wide is a sum of squares as a 192-bit unsigned integer, least significant word first.
+type Wide [3]uint64
 
 // Heads is the shape of an attention. Queries are [T, Q, Dim], keys and values [T,
 // KV, Dim]. Query head h attends to key-value head h / (Q / KV).
@@ -145,7 +218,7 @@ type AdamWParams struct {
 // paper. Shapes that do not fit are a programmer's error and panic. A device is not
 // safe for concurrent use.
 //
-// Shapes: T rows (tokens), row-major. All values are float32.
+// Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients.
 type Device interface {
 	Memory
 	MatrixKernels
@@ -198,19 +271,23 @@ type MatrixKernels interface {
 
 	// Embed computes y[t] = table[ids[t]]; y [T, Cols].
 	Embed(y Buffer, table Matrix, ids []int32)
-	// EmbedBackward computes dTable[ids[t]] += dy[t], t ascending.
-	EmbedBackward(dTable Matrix, dy Buffer, ids []int32)
+	// EmbedBackward adds, for each leaf and each token id in it, the sum of the rows
+	// dy[t] with that id, t ascending, to row id of dTable.
+	EmbedBackward(dTable MatrixSums, dy Buffer, ids []int32, l *Leaves)
 
 	// Linear computes y = x wᵀ + bias: x [T, Cols], y [T, Rows], bias [Rows] or none.
 	// Each y is a chain over Cols that starts from bias, from 0, or, with add (which
 	// takes no bias), from the y already there.
 	Linear(y, x Buffer, w Matrix, bias Buffer, t int, add bool)
-	// LinearBackwardInput computes dx = dy w. Each dx is a chain over Rows that
-	// starts from 0 or, with add, from the dx already there.
-	LinearBackwardInput(dx, dy Buffer, w Matrix, t int, add bool)
-	// LinearBackwardWeight computes dw += dyᵀ x and dBias += Σ dy. Both are chains
-	// over t ascending that start from the values already there. dBias may be none.
-	LinearBackwardWeight(dw Matrix, dBias, dy, x Buffer, t int)
+	// LinearBackwardInput computes dx [T, Cols] = Σ dy w over products with the same Cols.
+	// Each dx is one chain that starts from 0 or, with add, from the dx already there. The
+	// chain takes rows [0, Block) of the first product's weight, rows [0, Block) of the
+	// second's and so on, then the next Block rows of each. All products have the same number
+	// of blocks; a last block may be shorter.
+	LinearBackwardInput(dx Buffer, products []Product, t int, add bool)
+	// LinearBackwardWeight adds each leaf's dyᵀ x to dw and its Σ dy to dBias. Both are
+	// chains over the leaf's rows, ascending, that start from 0. dBias may be none.
+	LinearBackwardWeight(dw MatrixSums, dBias Sums, dy, x Buffer, l *Leaves)
 }
 
 // RowKernels work row by row or value by value.
@@ -225,10 +302,12 @@ type RowKernels interface {
 	// RMSNorm computes y = x · rsqrt(mean(x²) + eps) · weight for each of t rows of
 	// len(weight) values. The mean is a fold. y and x may be the same.
 	RMSNorm(y, x, weight Buffer, t int, eps float32)
-	// RMSNormBackward writes dx, or adds to it with add, and adds to dWeight, rows
-	// ascending. x is the input of the forward pass. dx and dy may be the same if add
-	// is false.
-	RMSNormBackward(dx, dWeight, dy, x, weight Buffer, t int, eps float32, add bool)
+	// RMSNormBackward writes dx, or adds to it with add, for l.Rows() rows of heads vectors
+	// of len(weight) values. It adds each leaf's gradient to dWeight: for each head a chain
+	// over the leaf's rows, ascending, that starts from 0; then the sum of the heads'
+	// chains, heads ascending. x is the input of the forward pass. dx and dy may be the same
+	// if add is false.
+	RMSNormBackward(dx Buffer, dWeight Sums, dy, x, weight Buffer, heads int, eps float32, add bool, l *Leaves)
 
 	// Rope rotates x [T, heads, dim] in place by each row's position. It rotates the
 	// pairs (i, i+dim/2), the convention of Hugging Face's Llama and Qwen. Row p of
@@ -268,17 +347,25 @@ type AttentionKernels interface {
 
 // VocabKernels work on distributions over the vocabulary.
 type VocabKernels interface {
-	// LogProb computes, for each row i of hidden [N, Cols], the log-probability of
-	// targets[i] under softmax(hidden wᵀ · invTemp) and the entropy of that
-	// distribution; logp and entropy [N]. It never stores all logits. Sums over the
-	// vocabulary are folds.
-	LogProb(logp, entropy, hidden Buffer, w Matrix, targets []int32, invTemp float32)
-	// LogProbBackward writes dHidden [N, Cols] and adds to dW, rows ascending, given
-	// dLogp [N].
-	LogProbBackward(dHidden Buffer, dW Matrix, dLogp, hidden Buffer, w Matrix, targets []int32, invTemp float32)
+	// SoftmaxMax computes the maximum of each of n rows of logits [N, V] · invTemp.
+	SoftmaxMax(max, logits Buffer, n int, invTemp float32)
+	// SoftmaxFold computes the partial sums of the folds over the vocabulary. logits [N, V]
+	// are columns first to first+V of the whole vocabulary; first is a multiple of
+	// MatrixBlock. With d = max(logit·invTemp - max, -104), folds [N, 2, 16] are the partial
+	// sums of exp(d) and, by fused multiply-adds, of exp(d)·d. They start from 0 if first is
+	// 0 and otherwise from the folds already there. If targets[i] is one of the columns,
+	// scores[i] becomes its logit · invTemp.
+	SoftmaxFold(folds, scores, max, logits Buffer, targets []int32, first int, invTemp float32)
+	// SoftmaxFinish adds up the partial sums z of exp(d) and u of exp(d)·d and writes, for
+	// each of n rows, logp = (score - max) - log z, entropy = log z - u/z, and stats [N, 2]:
+	// max and z.
+	SoftmaxFinish(logp, entropy, stats, folds, scores, max Buffer, n int)
+	// SoftmaxBackward turns logits, which are the columns from first on, into their
+	// gradient, given that of logp and the stats of SoftmaxFinish.
+	SoftmaxBackward(logits, dLogp, stats Buffer, targets []int32, first int, invTemp float32)
 	// Sample draws a token for each row of logits [N, vocab]. It reports the token's
-	// log-probability under softmax(logits / Temperature), with the bits that LogProb
-	// gives for invTemp = 1/Temperature (1 if Temperature is 0). Top-k, then top-p,
+	// log-probability under softmax(logits / Temperature), with the bits that the softmax
+	// kernels give for invTemp = 1/Temperature (1 if Temperature is 0). Top-k, then top-p,
 	// then min-p restrict the draw but not the reported log-probability. ids and logp
 	// have N entries.
 	Sample(ids []int32, logp []float32, logits Buffer, vocab int, params []SampleParams)
@@ -286,9 +373,13 @@ type VocabKernels interface {
 
 // UpdateKernels serve the optimizer.
 type UpdateKernels interface {
-	// AdamW updates w, m and v from the gradient g, elementwise.
-	AdamW(w, g, m, v Buffer, p AdamWParams)
+	// AdamW updates w, m and v from a gradient, elementwise. The gradient is
+	// float32(float64(g)) · p.GradScale.
+	AdamW(w Buffer, g Sums, m, v Buffer, p AdamWParams)
 	// SumSquares returns the sum of squares of x: folds of 4,096 values each,
 	// accumulated in float64 in ascending order.
 	SumSquares(x Buffer) float64
+	// SumSquaresExact returns the exact sum of squares of float32(float64(g)). ok is false
+	// if a leaf's value was out of range.
+	SumSquaresExact(g Sums) (sum Wide, ok bool)
 }

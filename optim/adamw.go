@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/big"
+	"math/bits"
 
 	"github.com/easyrl/easyrl/npu"
 )
@@ -12,11 +14,12 @@ import (
 var ErrNonFinite = errors.New("not finite")
 
 // Param is one weight with its gradient and the optimizer's moments. The caller owns the
-// buffers, which have one length and layout.
+// buffers, which have one number of values and one layout.
 type Param struct {
-	Name       string // as in the model's files
-	W, G, M, V npu.Buffer
-	Decay      bool // whether weight decay applies: matrices, not norms or biases
+	Name    string // as in the model's files
+	W, M, V npu.Buffer
+	G       npu.Sums
+	Decay   bool // whether weight decay applies: matrices, not norms or biases
 }
 
 // AdamW is the optimizer of Loshchilov and Hutter 2019 ("Decoupled weight decay
@@ -34,9 +37,9 @@ func NewAdamW(cfg Config) (*AdamW, error) {
 	return &AdamW{cfg: cfg}, nil
 }
 
-// Step updates the parameters in order, from gradScale times their gradients at learning
-// rate lr, and waits for the device. It does not change the gradients. The caller has
-// checked them with GradNorm.
+// Step updates the parameters in order, from gradScale times the sums of their gradients at
+// learning rate lr, and waits for the device. It does not change the sums. The caller has
+// checked them with GradNorm and divides gradScale by their format's scale.
 func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) error {
 	if !finite(gradScale) || !finite(lr) {
 		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr, ErrNonFinite)
@@ -59,21 +62,43 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 	return nil
 }
 
-// GradNorm returns the global norm of the gradients, summed in the order of params. If a
-// gradient is not finite, the error wraps ErrNonFinite and names the first such parameter.
-func GradNorm(dev npu.Device, params []Param) (float64, error) {
-	sum := 0.0
+// GradNorm returns the global norm of the gradients, which are sums in the given format. The
+// sum of squares is exact and rounded once, so its order does not matter. If a leaf's gradient
+// was out of the format's range, the error wraps ErrNonFinite and names the first such
+// parameter.
+func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, error) {
+	total := new(big.Int)
 	for i := range params {
-		squares := dev.SumSquares(params[i].G)
-		if !finite(squares) {
-			return 0, fmt.Errorf("gradient of %s: sum of squares %v: %w", params[i].Name, squares, ErrNonFinite)
+		squares, ok := dev.SumSquaresExact(params[i].G)
+		if !ok {
+			return 0, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Limit/format.Scale, ErrNonFinite)
 		}
-		sum += squares
+		for word := len(squares) - 1; word >= 0; word-- {
+			part := new(big.Int).SetUint64(squares[word])
+			total.Add(total, part.Lsh(part, 64*uint(word)))
+		}
 	}
 	if err := dev.Sync(); err != nil {
 		return 0, fmt.Errorf("gradient norm: %w", err)
 	}
-	return math.Sqrt(sum), nil
+	sum, _ := new(big.Float).SetInt(total).Float64()
+	return math.Sqrt(sum) / float64(format.Scale), nil
+}
+
+// FixedPoint returns the format of the sums of gradients that are later divided by at most
+// divisor. leaves is the maximum number of leaves of an update.
+//
+// A unit is at most 2^-43 of the gradient divided by the bound; AdamW's epsilon, 1e-8, is about
+// 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room for the two
+// gradients per leaf of a tied embedding. A divisor below the bound makes units and limit larger
+// in proportion.
+func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
+	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent
+	if divisor <= math.Ldexp(1, exponent-1) {
+		exponent--
+	}
+	most := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^most
+	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-most))}
 }
 
 // ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm

@@ -18,23 +18,41 @@ type recorder struct {
 	failure error
 }
 
-func (r *recorder) AdamW(w, _, _, _ npu.Buffer, p npu.AdamWParams) {
+func (r *recorder) AdamW(w npu.Buffer, _ npu.Sums, _, _ npu.Buffer, p npu.AdamWParams) {
 	r.updated, r.params = append(r.updated, w), append(r.params, p)
 }
 
-func (r *recorder) SumSquares(x npu.Buffer) float64 {
-	sum := 0.0
-	for _, v := range x.Float32s() {
-		sum += float64(v) * float64(v)
+func (r *recorder) SumSquaresExact(g npu.Sums) (sum npu.Wide, ok bool) {
+	for _, v := range g.Int64s() {
+		sum[0] += uint64(v * v)
 	}
-	return sum
+	return sum, g.Mark.Int64s()[0] == 0
 }
 
 func (r *recorder) Sync() error { return r.failure }
 
 func hostParam(name string, decay bool, g ...float32) Param {
 	buffer := func() npu.Buffer { return npu.HostBuffer(make([]float32, len(g))) }
-	return Param{Name: name, W: buffer(), G: npu.HostBuffer(g), M: buffer(), V: buffer(), Decay: decay}
+	sums := npu.NewSums(npu.HostBuffer(make([]float32, npu.SumsLen(len(g)))))
+	setSums(sums, g)
+	return Param{Name: name, W: buffer(), G: sums, M: buffer(), V: buffer(), Decay: decay}
+}
+
+// format is that of the tests' sums.
+func format() npu.FixedPoint { return npu.FixedPoint{Scale: 1 << 20, Limit: 1 << 60} }
+
+// setSums sets sums in host memory to the gradients of a leaf. It marks them if one is out of
+// range.
+func setSums(s npu.Sums, g []float32) {
+	s.Mark.Int64s()[0] = 0
+	for i, v := range g {
+		scaled := v * format().Scale
+		if !(scaled <= format().Limit && -scaled <= format().Limit) { //nolint:staticcheck // also true of NaN
+			s.Mark.Int64s()[0] = 1
+			continue
+		}
+		s.Int64s()[i] = int64(math.RoundToEven(float64(scaled)))
+	}
 }
 
 func TestStepUpdatesEachParameterOnce(t *testing.T) {
@@ -67,22 +85,41 @@ func TestStepRefusesAndReports(t *testing.T) {
 	require.Zero(t, a.Updates)
 	dev.failure = errors.New("device lost")
 	require.EqualError(t, a.Step(dev, nil, 1, 1), "optimizer step 1: device lost")
-	_, err = GradNorm(dev, nil)
+	_, err = GradNorm(dev, nil, format())
 	require.EqualError(t, err, "gradient norm: device lost")
 }
 
 func TestGradNorm(t *testing.T) {
 	t.Parallel()
 	dev := &recorder{}
-	norm, err := GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("b", true, 4), hostParam("c", false, 12)})
+	norm, err := GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("b", true, 4), hostParam("c", false, 12)}, format())
 	require.NoError(t, err)
 	require.Equal(t, 13.0, norm)
-	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
-		_, err = GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("layers.1.up_proj.weight", true, 1, bad), hostParam("c", true, bad)})
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32, -1 << 41} {
+		_, err = GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("layers.1.up_proj.weight", true, 1, bad), hostParam("c", true, bad)}, format())
 		require.ErrorIs(t, err, ErrNonFinite)
 		require.ErrorContains(t, err, "layers.1.up_proj.weight")
 	}
-	norm, err = GradNorm(dev, nil)
+	norm, err = GradNorm(dev, nil, format())
 	require.NoError(t, err)
 	require.Zero(t, norm)
+}
+
+// The format depends on the bounds alone.
+func TestFixedPoint(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		divisor float64
+		leaves  int
+		want    npu.FixedPoint
+	}{
+		{1, 1, npu.FixedPoint{Scale: 1 << 44, Limit: 1 << 61}},
+		{0.5, 0, npu.FixedPoint{Scale: 1 << 44, Limit: 1 << 61}},
+		{256, 64, npu.FixedPoint{Scale: 1 << 36, Limit: 1 << 55}},
+		{257, 65, npu.FixedPoint{Scale: 1 << 35, Limit: 1 << 54}},
+		{1 << 26, 1 << 14, npu.FixedPoint{Scale: 1 << 18, Limit: 1 << 47}},
+		{1e30, 3, npu.FixedPoint{Scale: 1, Limit: 1 << 59}},
+	} {
+		require.Equal(t, c.want, FixedPoint(c.divisor, c.leaves), "divisor %v, %d leaves", c.divisor, c.leaves)
+	}
 }

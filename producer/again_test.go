@@ -24,37 +24,35 @@ func drawn(_ context.Context, req inference.Request) ([]inference.Completion, er
 }
 
 // A repeated request for some prompts of a batch gives the same groups, replaced ones
-// included, in each order.
+// included, with and without the gate.
 func TestOnlySomePrompts(t *testing.T) {
 	t.Parallel()
-	for _, order := range []string{rollout.Arrival, rollout.PromptOrder} {
-		for _, gate := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				some := func(_ context.Context, in reward.Input) (reward.Score, error) {
-					return reward.Score{Value: float64(len(in.Text) + int(in.Prompt.IDs[0]))}, nil
-				}
-				p := newProducer(t, &fakeFleet{room: 8, generate: drawn}, some, func(c *Config) { c.Order, c.Gate, c.DynamicSampling = order, gate, 2 })
-				p.deps.Spare = func(place int) rollout.Prompt {
-					return rollout.Prompt{ID: fmt.Sprint("spare-", place), IDs: []int32{1}}
-				}
-				b := batch(1, 2, 3, 4)
-				_, all, _, err := produce(t.Context(), t, p, b)
-				require.NoError(t, err)
-				whole := map[int]rollout.Group{}
-				for _, g := range all {
-					require.Len(t, g.Before, 2)
-					whole[g.Index] = g
-				}
-				b.Only = []int{3, 1}
-				_, again, _, err := produce(t.Context(), t, p, b)
-				require.NoError(t, err)
-				require.Len(t, again, 2)
-				for _, g := range again {
-					require.Contains(t, b.Only, g.Index)
-					require.Equal(t, whole[g.Index], g)
-				}
-			})
-		}
+	for _, gate := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			some := func(_ context.Context, in reward.Input) (reward.Score, error) {
+				return reward.Score{Value: float64(len(in.Text) + int(in.Prompt.IDs[0]))}, nil
+			}
+			p := newProducer(t, &fakeFleet{room: 8, generate: drawn}, some, func(c *Config) { c.Gate, c.DynamicSampling = gate, 2 })
+			p.deps.Spare = func(place int) rollout.Prompt {
+				return rollout.Prompt{ID: fmt.Sprint("spare-", place), IDs: []int32{1}}
+			}
+			b := batch(1, 2, 3, 4)
+			_, all, _, err := produce(t.Context(), t, p, b)
+			require.NoError(t, err)
+			whole := map[int]rollout.Group{}
+			for _, g := range all {
+				require.Len(t, g.Before, 2)
+				whole[g.Index] = g
+			}
+			b.Only = []int{3, 1}
+			_, again, _, err := produce(t.Context(), t, p, b)
+			require.NoError(t, err)
+			require.Len(t, again, 2)
+			for _, g := range again {
+				require.Contains(t, b.Only, g.Index)
+				require.Equal(t, whole[g.Index], g)
+			}
+		})
 	}
 }
 

@@ -30,7 +30,7 @@ func TestDynamicSampling(t *testing.T) {
 			scored++
 			return reward.Score{Value: scored}, nil
 		}
-		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.DynamicSampling, c.Order = 2, rollout.PromptOrder })
+		p := newProducer(t, &fakeFleet{room: 8}, some, func(c *Config) { c.DynamicSampling, c.Gate = 2, true })
 		p.deps.Spare = func(place int) rollout.Prompt { // steps 1 and 2 use two rounds of three each
 			index, attempt := place%3, place/3-2*2+1
 			return rollout.Prompt{ID: fmt.Sprintf("spare-%d-%d", index, attempt), IDs: []int32{1}}

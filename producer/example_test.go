@@ -31,11 +31,11 @@ func (length) Score(_ context.Context, in reward.Input) (reward.Score, error) {
 	return reward.Score{Value: float64(in.Length)}, nil
 }
 
-// A producer samples and scores the batch of a step and streams its groups, here in
-// the order of the prompts.
+// A producer samples and scores the batch of a step and streams its groups. The gate
+// delivers them in the order of the prompts.
 func ExampleProducer_Start() {
 	cfg := producer.DefaultConfig()
-	cfg.Order, cfg.GroupSize = rollout.PromptOrder, 2
+	cfg.Gate, cfg.GroupSize = true, 2
 	p, err := producer.New(cfg, producer.Deps{Fleet: echo{}, Reward: length{}})
 	if err != nil {
 		fmt.Println(err)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/reward"
-	"github.com/easyrl/easyrl/rollout"
 )
 
 func TestRewardFailures(t *testing.T) {
@@ -49,7 +48,7 @@ func TestRewardFailures(t *testing.T) {
 					mu.Unlock()
 					return c.score(ctx, in)
 				}
-				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Order = rollout.PromptOrder })
+				p := newProducer(t, &fakeFleet{room: 8}, fn, func(cfg *Config) { cfg.Gate = true })
 				got, _, sum, err := produce(t.Context(), t, p, batch(1, 1, 1))
 				require.NoError(t, err, "one failure is within the budget")
 				require.Equal(t, 1, tries, "the reward itself decides whether to retry")

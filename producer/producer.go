@@ -26,9 +26,8 @@ var ErrBudget = errors.New("too many groups failed")
 
 // Config holds the settings shared by all steps of a run.
 type Config struct {
-	// Order is rollout.Arrival or rollout.PromptOrder.
-	Order string
-	// Gate holds back all groups until the last one of the step has finished.
+	// Gate holds back all groups until the last one of the step has finished. It delivers
+	// them in the order of the prompts. Without it, groups are delivered as they finish.
 	Gate bool
 	// GroupSize is the number of responses per prompt.
 	GroupSize int
@@ -57,15 +56,12 @@ func Budget(prompts int) int { return max(1, prompts/10) }
 // DefaultConfig returns a configuration that delivers groups as they arrive and allows none
 // to be lost. It leaves the sampling open.
 func DefaultConfig() Config {
-	return Config{Order: rollout.Arrival, Scoring: 8, MaxFailed: 1}
+	return Config{Scoring: 8, MaxFailed: 1}
 }
 
 // Validate reports all faults of c in one error.
 func (c *Config) Validate() error {
 	var faults []error
-	if c.Order != rollout.Arrival && c.Order != rollout.PromptOrder {
-		faults = append(faults, fmt.Errorf("producer: order is %q, expected %q or %q", c.Order, rollout.Arrival, rollout.PromptOrder))
-	}
 	for _, v := range []struct {
 		name       string
 		value, low int

@@ -155,24 +155,18 @@ func newProducer(t *testing.T, f Fleet, fn scorer, change func(*Config)) *Produc
 // differ is the signal of a group by its own rewards.
 func differ(rewards []float64) bool { return slices.Min(rewards) < slices.Max(rewards) }
 
-func TestOrdersAndGate(t *testing.T) {
-	for name, c := range map[string]struct {
-		order string
-		gate  bool
-		want  []arrival
-	}{
-		"arrival":      {rollout.Arrival, false, []arrival{{1, 1}, {3, 2}, {0, 5}, {2, 9}}},
-		"prompt":       {rollout.PromptOrder, false, []arrival{{0, 5}, {1, 5}, {2, 9}, {3, 9}}},
-		"arrival gate": {rollout.Arrival, true, []arrival{{1, 9}, {3, 9}, {0, 9}, {2, 9}}},
-		"prompt gate":  {rollout.PromptOrder, true, []arrival{{0, 9}, {1, 9}, {2, 9}, {3, 9}}},
+func TestGate(t *testing.T) {
+	for gate, want := range map[bool][]arrival{
+		false: {{1, 1}, {3, 2}, {0, 5}, {2, 9}},
+		true:  {{0, 9}, {1, 9}, {2, 9}, {3, 9}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprint("gate ", gate), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fakeFleet{room: 100}
-				p := newProducer(t, f, length, func(c2 *Config) { c2.Order, c2.Gate = c.order, c.gate })
+				p := newProducer(t, f, length, func(c *Config) { c.Gate = gate })
 				got, _, sum, err := produce(t.Context(), t, p, batch(5, 1, 9, 2))
 				require.NoError(t, err)
-				require.Equal(t, c.want, got)
+				require.Equal(t, want, got)
 				require.Equal(t, 9*time.Second, sum.sampled)
 				require.Equal(t, 17*time.Second, f.spent)
 			})
@@ -318,8 +312,8 @@ func TestSamplingNeverWaitsForTheConsumer(t *testing.T) {
 
 func TestBatchAndConfigReportAllFaults(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Order: "random", InFlight: -1, DynamicSampling: -1, MaxFailed: -1, MaxLost: -1}, Deps{})
-	for _, want := range []string{`order is "random"`, "group size is 0", "in flight is -1", "scoring is 0", "dynamic sampling is -1", "max failed is -1", "max lost is -1"} {
+	_, err := New(Config{InFlight: -1, DynamicSampling: -1, MaxFailed: -1, MaxLost: -1}, Deps{})
+	for _, want := range []string{"group size is 0", "in flight is -1", "scoring is 0", "dynamic sampling is -1", "max failed is -1", "max lost is -1"} {
 		require.ErrorContains(t, err, want)
 	}
 	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Step: 2})

@@ -56,7 +56,7 @@ func newStep(p *Producer, batch rollout.Batch) *step {
 		}
 	}
 	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)), freed: make(chan struct{}, 1),
-		before: p.count(), delivery: newDelivery(p.cfg.Order, p.cfg.Gate, only)}
+		before: p.count(), delivery: newDelivery(p.cfg.Gate, only)}
 }
 
 // Groups implements rollout.Stream.

@@ -2,12 +2,6 @@ package rollout
 
 import "time"
 
-// Orders in which a step's groups reach the trainer.
-const (
-	Arrival     = "arrival" // as they finish
-	PromptOrder = "prompt"  // in the order of the batch's prompts
-)
-
 // Batch is the trainer's request for one step: a group for each prompt, all sampled with
 // one version of the weights. A repeated request gives the same responses, with Only too.
 type Batch struct {

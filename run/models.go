@@ -59,7 +59,11 @@ func (j *job) open(ctx context.Context) error {
 		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
 	}
 	id := &j.identity
-	j.state.Reference, j.state.Seed = start, id.Seed
+	if was := j.state.Numerics; j.from != "" && was != id.Numerics {
+		j.warn("%s was trained with version %d of easyrl's arithmetic, this run has version %d (0: PyTorch ranks or an old version): its weights will differ by rounding from those of an uninterrupted run",
+			j.from, was, id.Numerics)
+	}
+	j.state.Reference, j.state.Seed, j.state.Numerics = start, id.Seed, id.Numerics
 	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
 	return nil
 }

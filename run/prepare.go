@@ -9,8 +9,10 @@ import (
 	"github.com/easyrl/easyrl/internal/paths"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
@@ -149,7 +151,7 @@ func (p *preparation) readPrompts(ctx context.Context) (err error) {
 		longest = max(longest, len(all[i].IDs))
 	}
 	response := min(r.MaxTokens, p.folder.Shape.MaxPositions-longest)
-	p.tokens = memory.Tokens{Sequence: longest + response, Step: r.PromptsPerStep * (longest + r.GroupSize*response)}
+	p.tokens = memory.Rollouts(longest, response, r)
 	for _, n := range dropped {
 		p.dropped += n
 	}
@@ -243,8 +245,16 @@ func (p *preparation) openDevice() (err error) {
 func (p *preparation) modelsConfig() trimodel.Config {
 	cfg := p.cfg
 	if p.task.name == sftTask {
-		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config}
+		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
+			Format: optim.FixedPoint(float64(p.tokens.Step), cfg.SFT.BatchSize)}
+	}
+	prompts := (cfg.Rollout.PromptsPerStep + cfg.Train.Minibatches - 1) / cfg.Train.Minibatches // of an update
+	n, most := prompts*cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens
+	divisor := cfg.Loss.Aggregation.Denominator(n, n*most, most)
+	if loss.Unnormalized(cfg.Loss.Advantage) {
+		divisor *= 16 // such advantages grow with the rewards: more range, at 4 bits of resolution
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0,
-		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config}
+		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
+		Format: optim.FixedPoint(divisor, n)}
 }

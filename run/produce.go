@@ -20,7 +20,7 @@ func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes t
 	score *reward.Scorer, warn func(format string, args ...any)) (*producer.Producer, error) {
 	r := &cfg.Rollout
 	pc := producer.DefaultConfig()
-	pc.Order, pc.Gate, pc.DynamicSampling = cfg.Train.Order, cfg.Run.Mode != configs.PeriodicAsync, r.DynamicSampling
+	pc.Gate, pc.DynamicSampling = cfg.Run.Mode != configs.PeriodicAsync, r.DynamicSampling
 	pc.GroupSize, pc.Seed, pc.MaxFailed = r.GroupSize, cfg.Run.Seed, producer.Budget(r.PromptsPerStep)
 	if !score.External() {
 		pc.Scoring = 1 // the groups are enough to share among the cores

@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/ranks"
+	"github.com/easyrl/easyrl/run/recorded"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -116,29 +117,6 @@ func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
 	return nil
 }
 
-// recorded is a rollout.Stream of groups sampled earlier.
-type recorded chan rollout.Group
-
-func (r recorded) Groups() <-chan rollout.Group               { return r }
-func (r recorded) Wait() (rollout.Stats, error)               { return rollout.Stats{}, nil }
-func publishNothing(context.Context, inference.Weights) error { return nil }
-
-// asStep marks groups as sampled in the given step with that step's weights. longest is
-// the length of the longest response, in tokens.
-func asStep(groups []rollout.Group, step int) (stream recorded, longest int) {
-	stream = make(recorded, len(groups))
-	for _, g := range groups {
-		for i := range g.Responses {
-			g.Responses[i].Version = int64(step)
-			longest = max(longest, len(g.Responses[i].IDs))
-		}
-		g.Step, g.Version = step, int64(step)
-		stream <- g
-	}
-	close(stream)
-	return stream, longest
-}
-
 // scheduleSteps returns the number of steps that the learning-rate schedule spans:
 // run.steps if set, otherwise the checkpoint's.
 func (j *replay) scheduleSteps(step int) (int, error) {
@@ -217,7 +195,9 @@ func (j *replay) reference() (*folder.Folder, error) {
 
 // takeStep takes the step in the run's folder and returns the path of its checkpoint.
 func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped string, err error) {
-	cfg := j.cfg
+	cfg, recorded := j.cfg, recorded.New(groups)
+	r := &cfg.Rollout // as in the run, for modelsConfig
+	r.PromptsPerStep, r.GroupSize, r.MaxTokens = recorded.Prompts, recorded.Size, max(r.MaxTokens, recorded.Longest)
 	if err := j.load(ctx); err != nil {
 		return "", err
 	}
@@ -230,18 +210,17 @@ func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped 
 	if err != nil {
 		return "", err
 	}
-	stream, longest := asStep(groups, step)
 	t, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: len(groups),
+		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: recorded.Prompts,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointKeep: 1, MaxNonFinite: 1,
 	}, j.state, trainer.Deps{
 		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
 	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: longest, Cores: func() int { return cores.Busy(cfg.Device.Threads) }, Publish: publishNothing,
+		Loss: cfg.Loss, MaxTokens: recorded.Longest, Cores: func() int { return cores.Busy(cfg.Device.Threads) }, Publish: func(context.Context, inference.Weights) error { return nil },
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
-		Produce: func(context.Context, rollout.Batch) rollout.Stream { return stream },
+		Produce: func(context.Context, rollout.Batch) rollout.Stream { return recorded.Start(step) },
 	})
 	if err != nil {
 		return "", err

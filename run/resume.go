@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
@@ -35,7 +36,8 @@ func (p *preparation) claimDir() (from string, err error) {
 	if err != nil {
 		return "", usage.Wrap(err)
 	}
-	if err := tryDir(dir); err != nil {
+	// An earlier process of the run may have left folders and files there.
+	if err := writable.Contents(dir, []string{"checkpoints", "rollouts"}, []string{"lock", report.MetricsFile}); err != nil {
 		return "", unwritable(dir, err)
 	}
 	if resume {
@@ -54,23 +56,6 @@ func (p *preparation) claimDir() (from string, err error) {
 		return err
 	}
 	return from, nil
-}
-
-// tryDir returns an error if the run cannot write to its folder, its subfolders or the
-// files that an earlier process of the run left there.
-func tryDir(dir string) error {
-	err := writable.Folder(dir)
-	for _, name := range []string{"checkpoints", "rollouts"} {
-		if err == nil {
-			err = writable.Folder(filepath.Join(dir, name))
-		}
-	}
-	for _, name := range []string{"lock", report.MetricsFile} {
-		if err == nil {
-			err = writable.File(filepath.Join(dir, name))
-		}
-	}
-	return err
 }
 
 // unwritable returns the error of a run whose folder cannot be written to. A full disk is a
@@ -128,6 +113,9 @@ func keepsWritten(resolved *configs.Resolved, files []string) error {
 // belongs to it.
 func (p *preparation) identify() error {
 	p.identity = trainer.State{Seed: p.cfg.Run.Seed, Task: p.task.name, Prompts: p.examples}
+	if p.cfg.Train.Backend == configs.EasyRL {
+		p.identity.Numerics = npu.Numerics
+	}
 	digest, err := data.Digest(p.task.files)
 	if err != nil {
 		return usage.Wrap(err)

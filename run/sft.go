@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/data"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/run/dataset"
+	"github.com/easyrl/easyrl/run/memory"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -70,10 +71,7 @@ func (p *preparation) readDemonstrations(ctx context.Context) error {
 	}
 	all := slices.Concat(lists...)
 	p.examples = len(all)
-	for i := range all {
-		p.tokens.Sequence = max(p.tokens.Sequence, len(all[i].Prompt)+len(all[i].Response))
-	}
-	p.tokens.Step = cfg.SFT.BatchSize * p.tokens.Sequence
+	p.tokens = memory.Demonstrations(all, cfg.SFT.BatchSize)
 	dataset.WarnRepeats(p.warn, cfg.SFT.BatchSize, p.examples, "sft.batch_size", "sft.data")
 	dataset.WarnHeldOut(p.warn, all, p.demos.Held)
 	p.demos.Example = func(i int) trainer.Demonstration { return all[order.At(i)] }

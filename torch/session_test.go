@@ -191,7 +191,8 @@ func expected(t *testing.T, updates int) (all []float32) {
 	w, err := model.NewWeights(dev, cfg, npu.Weights)
 	require.NoError(t, err)
 	require.NoError(t, w.Load(dir))
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature, Optim: adam()})
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature, Optim: adam(),
+		Format: optim.FixedPoint(1e6, 1000)}) // as package fake
 	require.NoError(t, err)
 	train(t, m, updates)
 	all = values(m.Policy)

@@ -34,9 +34,12 @@ type Demonstrations struct {
 // demonstrations is the source of supervised fine-tuning.
 type demonstrations struct {
 	Demonstrations
-	t    *Trainer
-	next int // position in the training order
+	t *Trainer
 }
+
+// DemonstrationRows is the number of rows that a leaf of demonstrations holds, unless a single
+// one has more.
+const DemonstrationRows = 512
 
 // NewSFT prepares supervised fine-tuning. state is zero for a new run and comes from Resume
 // for a resumed one. The first gradient that is not finite ends the run.
@@ -50,16 +53,13 @@ func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, err
 	return t, nil
 }
 
-func (d *demonstrations) start(context.Context, *step) error {
-	d.next = d.t.state.Position
-	return nil
-}
+func (d *demonstrations) start(context.Context, *step) error { return nil }
 
-func (d *demonstrations) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
-	b := &batch{responses: n}
-	first := d.next
-	d.next += n
-	err := pack(d.parts(n, func(i int) Demonstration { return d.Example(first + i) }), d.t.cfg.MicroBatchTokens, func(m *micro) error {
+func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
+	b := &batch{responses: end - first}
+	first += d.t.state.Position
+	leaves := d.leaves(b.responses, func(i int) Demonstration { return d.Example(first + i) })
+	err := pack(leaves, d.t.cfg.MicroBatchTokens, func(m *micro) error {
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
 	if err == nil {
@@ -86,14 +86,28 @@ func (b *batch) crossEntropy(lp backend.Logprobs) ([]float32, error) {
 	return grad, nil
 }
 
-// parts yields n examples, each as a separate part.
-func (d *demonstrations) parts(n int, example func(i int) Demonstration) iter.Seq[part] {
-	return func(yield func(part) bool) {
+// leaves yields n examples in leaves of consecutive ones. Models that do not sum by leaves get
+// each example separately.
+func (d *demonstrations) leaves(n int, example func(i int) Demonstration) iter.Seq[leaf] {
+	limit := DemonstrationRows
+	if d.t.Models.LeafRows(0) == 0 {
+		limit = 0
+	}
+	return func(yield func(leaf) bool) {
+		var now leaf
 		for i := range n {
 			e := example(i)
-			if !yield(part{prompt: e.Prompt, responses: []sequence{{ids: e.Response}}}) {
-				return
+			p := part{prompt: e.Prompt, responses: []sequence{{ids: e.Response}}}
+			if len(now) > 0 && now.rows()+p.rows() > limit {
+				if !yield(now) {
+					return
+				}
+				now = nil
 			}
+			now = append(now, p)
+		}
+		if len(now) > 0 {
+			yield(now)
 		}
 	}
 }
@@ -116,8 +130,8 @@ func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (scor
 	began := time.Now()
 	var losses metrics
 	for _, set := range d.Held {
-		parts := d.parts(len(set.Examples), func(i int) Demonstration { return set.Examples[i] })
-		err := pack(parts, d.t.cfg.MicroBatchTokens, func(m *micro) error {
+		leaves := d.leaves(len(set.Examples), func(i int) Demonstration { return set.Examples[i] })
+		err := pack(leaves, d.t.cfg.MicroBatchTokens, func(m *micro) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,8 +66,8 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 			return err
 		}
 	}
-	parts := slices.Collect(r.parts(b, groups, rewards, advantages))
-	return pack(slices.Values(parts), r.t.rows(parts), func(m *micro) error {
+	leaves := slices.Collect(r.leaves(b, groups, rewards, advantages))
+	return pack(slices.Values(leaves), r.t.rows(leaves), func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp backend.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
 }
@@ -110,9 +111,9 @@ func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error 
 	return nil
 }
 
-// parts yields the parts of groups, and counts and measures each group.
-func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [][]float64) iter.Seq[part] {
-	return func(yield func(part) bool) {
+// leaves yields the leaves of groups, and counts and measures each group.
+func (r *rollouts) leaves(b *batch, groups []rollout.Group, rewards, advantages [][]float64) iter.Seq[leaf] {
+	return func(yield func(leaf) bool) {
 		for i := range groups {
 			g := &groups[i]
 			kept := loss.Keep(r.Loss.Keep, rewards[i])
@@ -123,7 +124,7 @@ func (r *rollouts) parts(b *batch, groups []rollout.Group, rewards, advantages [
 			r.measureGroup(&b.metrics, g, rewards[i])
 			b.metrics.Share("reward/no_signal_frac", !loss.Signal(advantages[i], kept))
 			for p := range r.cut(g, advantages[i], trained(&r.Loss, rewards[i], advantages[i])) {
-				if !yield(p) {
+				if !yield(leaf{p}) {
 					return
 				}
 			}
@@ -138,16 +139,16 @@ func trained(c *loss.Config, rewards, advantages []float64) []int {
 	return slices.DeleteFunc(kept, func(i int) bool { return float32(advantages[i]) == 0 && c.Beta == 0 })
 }
 
-// cut splits some responses of a group so that each part fits a micro-batch. The result
-// depends only on the group.
+// cut splits some responses of a group into parts. Each part is a leaf and depends on the group
+// alone. Models without leaves get parts that fit a micro-batch.
 func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		now := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
-		rows := len(now.prompt)
+		rows, limit := len(now.prompt), cmp.Or(r.t.Models.LeafRows(len(now.prompt)), r.t.cfg.MicroBatchTokens)
 		for _, i := range some {
 			response := &g.Responses[i]
 			n := len(response.IDs) - 1
-			if len(now.responses) > 0 && rows+n > r.t.cfg.MicroBatchTokens {
+			if len(now.responses) > 0 && rows+n > limit {
 				if !yield(now) {
 					return
 				}
@@ -174,8 +175,8 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]f
 	if err != nil {
 		return nil, err
 	}
-	b.loss += result.Loss
-	b.pg += result.PG
+	b.loss.Merge(&result.Loss)
+	b.pg.Merge(&result.PG)
 	r.measurePass(&b.metrics, &result, lp.Entropy)
 	if r.LogRollouts {
 		m.recordEntropies(lp.Entropy)

@@ -36,7 +36,7 @@ func tinyModels(t testing.TB, threads int, cfg trimodel.Config) *trimodel.Models
 	w, err := model.NewWeights(dev, tinyShape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
-	cfg.Optim = optim.Default()
+	cfg.Optim, cfg.Format = optim.Default(), format()
 	m, err := trimodel.New(dev, w, cfg)
 	require.NoError(t, err)
 	return m
@@ -184,7 +184,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				want := func() float64 {
 					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
 				}
-				require.InDelta(t, want(), b.loss*b.scale, 1e-5)
+				require.InDelta(t, want(), b.loss.Float64()*b.scale, 1e-5)
 				require.Greater(t, sumOf(&b.metrics, "actor/clip_frac"), 0.0, "the case clips")
 				checkDifferences(t, m, policy, b.scale, want)
 			})
@@ -206,17 +206,33 @@ func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollo
 	return sampled(tr)
 }
 
+// format is that of the tests' sums of gradients.
+func format() npu.FixedPoint { return optim.FixedPoint(16*1000, 100) }
+
+// gradient returns the gradient of the policy's parameter i, row-major.
+func gradient(m *trimodel.Models, i int) []float64 {
+	p := &m.Policy.Params[i]
+	out := make([]float64, p.Rows*max(p.Cols, 1))
+	for j := range out {
+		at := j
+		if p.Cols > 0 {
+			row, col := j/p.Cols, j%p.Cols
+			at = (row/npu.MatrixBlock*p.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
+		}
+		out[j] = float64(m.Gradients.Params[i].Int64s()[at]) / float64(format().Scale)
+	}
+	return out
+}
+
 // checkDifferences compares the accumulated gradients with central differences of f in the
 // policy's tensors.
 func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decoder, scale float64, f func() float64) {
 	t.Helper()
-	m.Gradients.Merge()
 	rng := rand.New(rand.NewPCG(31, 32))
 	for i := range m.Policy.Params {
 		name := m.Policy.Params[i].Name
 		vals := policy.Tensor[name]
-		grad := make([]float32, len(vals))
-		m.Gradients.Read(i, grad)
+		grad := gradient(m, i)
 		for range 2 {
 			j := rng.IntN(len(vals))
 			const h = 1e-6
@@ -267,7 +283,7 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 			groups := tinyGroups(1, 3)
 			spoil(&groups[0])
 			r.now.stream = streamOf(groups...)
-			_, err := r.accumulate(t.Context(), &step{number: 1}, 1)
+			_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 1)
 			require.ErrorContains(t, err, name)
 		})
 	}
@@ -280,12 +296,12 @@ func TestMissingGroups(t *testing.T) {
 	r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(3, 3)
 	r.now = sampling{stream: streamOf(groups...)}
-	_, err := r.accumulate(t.Context(), &step{number: 1}, 4)
+	_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.ErrorContains(t, err, "1 groups are missing, but the producer reported only 0 failures")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
 	r.now = sampling{stream: s}
-	b, err := r.accumulate(t.Context(), &step{number: 1}, 4)
+	b, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.NoError(t, err)
 	require.Equal(t, 1, r.now.failed)
 	require.Equal(t, 3.0, sumOf(&b.metrics, "groups/trained"))
@@ -342,8 +358,8 @@ func TestNoSignalIsOfTheAdvantages(t *testing.T) {
 			require.Equal(t, c.want, sumOf(&b.metrics, "reward/no_signal_frac"))
 			require.Equal(t, c.equal, sumOf(&b.metrics, "reward/zero_std_frac"))
 			rows := 0 // of the groups with a signal, but one group keeps one response only
-			for p := range r.parts(&batch{}, groups, c.rewards, loss.BatchAdvantages(c.advantage, c.rewards)) {
-				rows += p.rows()
+			for l := range r.leaves(&batch{}, groups, c.rewards, loss.BatchAdvantages(c.advantage, c.rewards)) {
+				rows += l.rows()
 			}
 			require.Equal(t, rows, b.rows)
 			require.Equal(t, c.want == float64(len(groups)), rows == 0)
@@ -409,8 +425,11 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 		"response_length/clip_ratio", "prompt_length/mean"}
 	line := func(groups []rollout.Group) report.Values {
 		s := &step{number: 1}
+		for i := range groups {
+			groups[i].Index = i
+		}
 		r.now = sampling{stream: streamOf(groups...)}
-		b, err := r.accumulate(t.Context(), s, len(groups))
+		b, err := r.accumulate(t.Context(), s, 0, len(groups))
 		require.NoError(t, err)
 		require.NoError(t, r.t.update(t.Context(), s, b))
 		v := report.Values{}
@@ -439,24 +458,30 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	}
 }
 
-// The micro-batch budget changes no bit of the gradients, even if it splits groups.
+// The micro-batch budget changes no bit of the gradients, even if it is smaller than a group.
 func TestMicroBatchBudgetKeepsBits(t *testing.T) {
-	gradients := func(budget, threads int) string {
+	gradients := func(budget, threads int) (all []int64) {
 		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
 		require.NoError(t, r.train(t.Context(), &step{number: 1}, &batch{}, tinyGroups(4, 3)))
-		m.Gradients.Merge()
-		return m.Gradients.Checksum()
+		for _, p := range m.Gradients.Params {
+			all = append(append(all, p.Int64s()...), p.Mark.Int64s()...)
+		}
+		return all
 	}
 	want := gradients(100000, 1)
-	for _, budget := range []int{60, 90, 200} { // at least the largest group
+	for _, budget := range []int{1, 20, 60, 90, 200} { // the largest group has about 60 rows
 		require.Equal(t, want, gradients(budget, 2), "budget %d", budget)
 	}
-	require.Equal(t, gradients(20, 1), gradients(20, 2))
 }
 
+// leafless are models that do not sum by leaves.
+type leafless struct{ backend.Models }
+
+func (leafless) LeafRows(int) int { return 0 }
+
 func TestPartsCutGroups(t *testing.T) {
-	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}}}
+	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
 	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
 	for _, n := range []int{3, 4, 2, 30, 1} {
 		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
@@ -481,5 +506,9 @@ func TestPartsCutGroups(t *testing.T) {
 	require.Equal(t, []int{1, 4}, trained(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
 	require.Equal(t, []int{0, 1, 2, 3, 4}, trained(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
 	require.Equal(t, [][]int{{1, 4}}, cut(advantages, []int{1, 4}))
-	require.Equal(t, []int{2, 3, 3}, []int{share(8, 3, 0), share(8, 3, 1), share(8, 3, 2)})
+	r.t.cfg.PromptsPerStep, r.t.cfg.MiniBatches = 8, 3
+	for mini, want := range [][2]int{{0, 2}, {2, 5}, {5, 8}} {
+		first, end := r.t.share(mini)
+		require.Equal(t, want, [2]int{first, end})
+	}
 }

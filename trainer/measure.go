@@ -41,10 +41,10 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 // measurePass measures a micro-batch after its pass through the models.
 func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float32) {
 	tokens := float64(result.Tokens)
-	m.Mean("actor/kl", result.KL, tokens)
-	m.Mean("actor/clip_frac", result.Clipped, tokens)
+	m.MeanOf("actor/kl", &result.KL, tokens)
+	m.Mean("actor/clip_frac", float64(result.Clipped), tokens)
 	if r.Loss.Correction != loss.NoCorrection {
-		m.Mean("mismatch/corrected_frac", result.Corrected, tokens)
+		m.Mean("mismatch/corrected_frac", float64(result.Corrected), tokens)
 	}
 	for _, e := range entropy {
 		m.Mean("actor/entropy", float64(e), 1)

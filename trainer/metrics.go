@@ -3,6 +3,7 @@ package trainer
 import (
 	"math"
 
+	"github.com/easyrl/easyrl/internal/exactsum"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -20,13 +21,13 @@ const (
 type metric struct {
 	kind    kind
 	n       float64 // samples
-	sum     float64
-	squares float64 // used by deviation
-	most    float64 // used by largest
+	sum     exactsum.Sum
+	squares exactsum.Sum // used by deviation
+	most    float64      // used by largest
 }
 
-// metrics accumulates numbers by name where they are measured, in float64 and in the order
-// of the calls. The zero value is empty.
+// metrics accumulates numbers by name where they are measured. Their sums are exact, so the
+// order of the calls does not change a metric. The zero value is empty.
 type metrics struct {
 	byName map[string]*metric
 }
@@ -44,7 +45,14 @@ func (m *metrics) at(name string, k kind) *metric {
 // Mean adds n samples with the given sum to a mean.
 func (m *metrics) Mean(name string, sum, n float64) {
 	e := m.at(name, mean)
-	e.sum += sum
+	e.sum.Add(sum)
+	e.n += n
+}
+
+// MeanOf adds n samples with the given exact sum to a mean.
+func (m *metrics) MeanOf(name string, sum *exactsum.Sum, n float64) {
+	e := m.at(name, mean)
+	e.sum.Merge(sum)
 	e.n += n
 }
 
@@ -60,8 +68,8 @@ func (m *metrics) Share(name string, is bool) {
 // Std adds a sample to a standard deviation.
 func (m *metrics) Std(name string, v float64) {
 	e := m.at(name, deviation)
-	e.sum += v
-	e.squares += v * v
+	e.sum.Add(v)
+	e.squares.Add(v * v)
 	e.n++
 }
 
@@ -78,14 +86,14 @@ func (m *metrics) Max(name string, v float64) {
 // Sum adds v to a sum. A sum counts as data even if it is 0.
 func (m *metrics) Sum(name string, v float64) {
 	e := m.at(name, total)
-	e.sum += v
+	e.sum.Add(v)
 	e.n++
 }
 
 // totals returns the sum of a metric's samples and their number.
 func (m *metrics) totals(name string) (sum, n float64) {
 	if e := m.byName[name]; e != nil {
-		return e.sum, e.n
+		return e.sum.Float64(), e.n
 	}
 	return 0, 0
 }
@@ -99,8 +107,8 @@ func (m *metrics) merge(o *metrics) {
 		}
 		e.most = max(e.most, from.most)
 		e.n += from.n
-		e.sum += from.sum
-		e.squares += from.squares
+		e.sum.Merge(&from.sum)
+		e.squares.Merge(&from.squares)
 	}
 }
 
@@ -117,13 +125,13 @@ func (m *metrics) into(values report.Values) {
 func (e *metric) value() float64 {
 	switch e.kind {
 	case mean:
-		return e.sum / e.n
+		return e.sum.Float64() / e.n
 	case deviation:
-		centre := e.sum / e.n
-		return math.Sqrt(max(0, e.squares-e.n*centre*centre) / max(e.n-1, 1))
+		centre := e.sum.Float64() / e.n
+		return math.Sqrt(max(0, e.squares.Float64()-e.n*centre*centre) / max(e.n-1, 1))
 	case largest:
 		return e.most
 	default:
-		return e.sum
+		return e.sum.Float64()
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/internal/exactsum"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -18,9 +19,9 @@ type batch struct {
 	// responses and tokens determine the loss's divisor. They also count responses without
 	// a gradient, whose pass is skipped.
 	responses, tokens int
-	loss, pg          float64 // unnormalised sums: the loss, and its part without the divergence
-	rows              int     // passed through the models
-	scale             float64 // of the gradients: 1 over the loss's divisor; 0 without responses
+	loss, pg          exactsum.Sum // unnormalised: the loss, and its part without the divergence
+	rows              int          // passed through the models
+	scale             float64      // of the gradients: 1 over the loss's divisor; 0 without responses
 }
 
 // sequence is a response with the inputs of its loss.
@@ -32,7 +33,20 @@ type sequence struct {
 	weight    float32           // of each token in the loss
 }
 
-// part is a prompt and those of its responses that share it in one micro-batch.
+// leaf is the unit whose gradient is computed from zero and then added to the sums (see
+// npu.Sums). It depends on its groups or demonstrations alone, not on the micro-batch.
+type leaf []part
+
+// rows returns the number of rows of the leaf's layout.
+func (l leaf) rows() int {
+	n := 0
+	for i := range l {
+		n += l[i].rows()
+	}
+	return n
+}
+
+// part is a prompt and those of its responses that share it in one leaf.
 type part struct {
 	id        string         // of the prompt, for errors; may be empty
 	group     *rollout.Group // nil for a demonstration
@@ -68,7 +82,15 @@ type micro struct {
 
 func (m *micro) rows() int { return m.layout.Rows() }
 
-func (m *micro) add(p *part) {
+// add appends a leaf.
+func (m *micro) add(l leaf) {
+	for i := range l {
+		m.addPart(&l[i])
+	}
+	m.layout.EndLeaf()
+}
+
+func (m *micro) addPart(p *part) {
 	root := m.layout.Add(-1, p.prompt, false)
 	for i := range p.responses {
 		r := &p.responses[i]
@@ -104,19 +126,19 @@ func (m *micro) wrap(err error) error {
 	return fmt.Errorf("prompts %s to %s: %w", m.first, m.last, err)
 }
 
-// pack packs parts in order into micro-batches of at most this many rows and runs each one
-// when it is full. A larger part becomes a separate micro-batch. The cuts change no bit of
+// pack packs leaves in order into micro-batches of at most this many rows and runs each one
+// when it is full. A larger leaf becomes a separate micro-batch. The cuts change no bit of
 // the gradients.
-func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
+func pack(leaves iter.Seq[leaf], rows int, run func(m *micro) error) error {
 	m := &micro{}
-	for p := range parts {
-		if m.rows() > 0 && m.rows()+p.rows() > rows {
+	for l := range leaves {
+		if m.rows() > 0 && m.rows()+l.rows() > rows {
 			if err := run(m); err != nil {
 				return err
 			}
 			m = &micro{}
 		}
-		m.add(&p)
+		m.add(l)
 	}
 	if m.rows() == 0 {
 		return nil
@@ -124,12 +146,12 @@ func pack(parts iter.Seq[part], rows int, run func(m *micro) error) error {
 	return run(m)
 }
 
-// rows returns the maximum size of a micro-batch of these parts: train.micro_batch_tokens, or
+// rows returns the maximum size of a micro-batch of these leaves: train.micro_batch_tokens, or
 // less to occupy all lanes of the models.
-func (t *Trainer) rows(parts []part) int {
+func (t *Trainer) rows(leaves []leaf) int {
 	n := 0
-	for i := range parts {
-		n += parts[i].rows()
+	for _, l := range leaves {
+		n += l.rows()
 	}
 	lanes := t.Models.Lanes()
 	return min(t.cfg.MicroBatchTokens, (n+lanes-1)/lanes)

@@ -64,6 +64,7 @@ type sampling struct {
 	stream  rollout.Stream
 	cancel  context.CancelFunc
 	began   time.Time
+	waiting []rollout.Group // arrived, but not taken for training
 	groups  []rollout.Group // in the order of consumption
 	failed  int             // failed groups
 	again   verify.Again
@@ -144,26 +145,33 @@ func (r *rollouts) abandon() {
 	_, _ = r.now.stream.Wait()
 }
 
-// accumulate trains n groups of the step as they arrive. Its micro-batches contain all
-// groups that are ready.
-func (r *rollouts) accumulate(ctx context.Context, s *step, n int) (*batch, error) {
+// accumulate trains the groups of prompts first to end of the step as they arrive. Its
+// micro-batches contain all of them that are ready. Groups of later prompts wait.
+func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
 	b := &batch{first: len(r.now.groups)}
 	var held []rollout.Group // used if advantages need all groups
-	for left := n; left > 0; {
-		span := r.t.Track.Begin(s.number, "wait")
-		groups, open, err := r.take(ctx, s, left)
-		span.End()
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !open {
-			if err := r.ended(left); err != nil {
+	for left := end - first; left > 0; {
+		groups := r.now.due(end)
+		if len(groups) == 0 {
+			span := r.t.Track.Begin(s.number, "wait")
+			open, err := r.take(ctx, s)
+			span.End()
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil && !open {
+				err = r.ended(left)
+			}
+			if err != nil {
 				return nil, err
 			}
-			break
+			if !open {
+				break
+			}
+			continue
+		}
+		for i := range groups {
+			r.taken(&groups[i])
 		}
 		left -= len(groups)
 		if loss.WholeBatch(r.Loss.Advantage) {
@@ -194,14 +202,26 @@ func (r *rollouts) divide(b *batch) {
 	if b.responses > 0 { // otherwise every group failed
 		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
 	}
-	b.metrics.Mean("actor/loss", b.loss*b.scale, 1)
-	b.metrics.Mean("actor/pg_loss", b.pg*b.scale, 1)
+	b.metrics.Mean("actor/loss", b.loss.Float64()*b.scale, 1)
+	b.metrics.Mean("actor/pg_loss", b.pg.Float64()*b.scale, 1)
 }
 
-// take waits for a finished group and adds further ones that are ready, up to limit. open
-// is false if the stream ended instead. Meanwhile the models continue.
-func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollout.Group, open bool, err error) {
-	for open = true; open && len(groups) == 0 && err == nil && ctx.Err() == nil; {
+// due removes and returns the waiting groups of prompts before end.
+func (n *sampling) due(end int) (groups []rollout.Group) {
+	n.waiting = slices.DeleteFunc(n.waiting, func(g rollout.Group) bool {
+		if g.Index < end {
+			groups = append(groups, g)
+		}
+		return g.Index < end
+	})
+	return groups
+}
+
+// take waits for a finished group, and moves it and all others that are ready to waiting.
+// open is false if the stream ended instead. Meanwhile the models continue.
+func (r *rollouts) take(ctx context.Context, s *step) (open bool, err error) {
+	before := len(r.now.waiting)
+	for open = true; open && len(r.now.waiting) == before && err == nil && ctx.Err() == nil; {
 		began, spent := time.Now(), &s.clock.train
 		if r.t.Models.Idle() {
 			spent = &s.clock.wait
@@ -212,31 +232,28 @@ func (r *rollouts) take(ctx context.Context, s *step, limit int) (groups []rollo
 			err = r.t.Models.Poll(ctx)
 		case g, ok := <-r.now.stream.Groups():
 			if open = ok; ok {
-				groups = append(groups, g)
-				r.taken(&g)
+				r.now.waiting = append(r.now.waiting, g)
 			}
 		}
 		*spent += time.Since(began)
 	}
-	if len(groups) == 0 {
-		return nil, open, err
+	if len(r.now.waiting) == before {
+		return open, err
 	}
 	if s.clock.firstGroup == 0 {
 		s.clock.firstGroup = time.Since(r.now.began)
 	}
-	for len(groups) < limit {
+	for {
 		select {
 		case g, ok := <-r.now.stream.Groups():
 			if !ok {
-				return groups, true, nil // the next take reports the end
+				return true, nil // the next take reports the end
 			}
-			groups = append(groups, g)
-			r.taken(&g)
+			r.now.waiting = append(r.now.waiting, g)
 		default:
-			return groups, true, nil
+			return true, nil
 		}
 	}
-	return groups, true, nil
 }
 
 // taken records the end of a group's wait for the trainer.

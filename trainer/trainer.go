@@ -48,9 +48,9 @@ type Deps struct {
 type source interface {
 	// start begins a step's work.
 	start(ctx context.Context, s *step) error
-	// accumulate adds the gradients of the step's next n prompts to the models', until ctx
+	// accumulate adds the gradients of the step's prompts first to end to the models', until ctx
 	// ends.
-	accumulate(ctx context.Context, s *step, n int) (*batch, error)
+	accumulate(ctx context.Context, s *step, first, end int) (*batch, error)
 	// abandon gives up the current step and returns when nothing of it is running.
 	abandon()
 	// end waits for the rest of the step's work after its last update.
@@ -92,6 +92,9 @@ type State struct {
 	// They determine the order that Position counts in. They are empty and 0 if unknown.
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
+	// Numerics is npu.Numerics of the process that wrote the checkpoint. It is 0 for PyTorch
+	// ranks, for replayed steps and before version 2.
+	Numerics int `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`
 	// Pending is the line of Step if its evaluation was interrupted.
@@ -135,8 +138,8 @@ func (t *Trainer) Run(ctx context.Context) error {
 		}
 		until := ctx
 		for mini := range t.cfg.MiniBatches {
-			n := share(t.cfg.PromptsPerStep, t.cfg.MiniBatches, mini)
-			b, err := t.source.accumulate(until, s, n) //       11-19
+			first, end := t.share(mini)
+			b, err := t.source.accumulate(until, s, first, end) //11-19
 			if err == nil {
 				err = t.update(until, s, b) //                         20-21
 			}
@@ -154,8 +157,11 @@ func (t *Trainer) Run(ctx context.Context) error {
 	return t.save.wait()
 }
 
-// share returns the size of part i of n prompts divided into parts.
-func share(n, parts, i int) int { return n*(i+1)/parts - n*i/parts }
+// share returns the range of a step's prompts that optimizer update mini of the step trains.
+func (t *Trainer) share(mini int) (first, end int) {
+	n, parts := t.cfg.PromptsPerStep, t.cfg.MiniBatches
+	return n * mini / parts, n * (mini + 1) / parts
+}
 
 // stop returns Run's error after err. If the context was cancelled, stop first writes a
 // checkpoint, and the error is ErrStopped. Any other error loses no completed step either,

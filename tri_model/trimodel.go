@@ -27,6 +27,7 @@ type Config struct {
 	Temperature float32 // of the policy's softmax, as in sampling
 	Recompute   bool    // see model.Tape
 	Optim       optim.Config
+	Format      npu.FixedPoint // of the sums of gradients
 }
 
 // Models holds policy, old policy and reference, with the policy's gradients and optimizer
@@ -36,7 +37,7 @@ type Models struct {
 	backend.Serial
 
 	Policy    *model.Weights
-	Gradients *model.Weights
+	Gradients *model.Gradients
 	First     *model.Weights // AdamW's first moment
 	Second    *model.Weights // AdamW's second moment
 	Reference *model.Weights // nil without Config.Reference
@@ -55,8 +56,11 @@ type Models struct {
 
 // New takes ownership of the policy's starting weights and allocates what training needs
 // beside them. The reference is a copy of the starting weights. If New fails, it frees
-// everything, including the policy.
+// everything, including the policy. It panics without cfg.Format.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
+	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
+		panic("trimodel: no format of the sums of gradients")
+	}
 	m := &Models{Policy: policy, cfg: cfg, dev: dev, tape: model.NewTape(dev, policy.Config)}
 	m.tape.Recompute = cfg.Recompute
 	var err error
@@ -236,7 +240,7 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Der
 // Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
 // policy's log-probabilities of the last Forward.
 func (m *Models) Backward(dLogp []float32) error {
-	return m.tape.Backward(m.Policy, m.Gradients, dLogp)
+	return m.tape.Backward(m.Policy, m.Gradients, dLogp, m.cfg.Format)
 }
 
 // Discard clears the accumulated gradients.
@@ -248,11 +252,10 @@ func (m *Models) Discard() { m.Gradients.Zero() }
 // clears the gradients; the error wraps optim.ErrNonFinite.
 func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err error) {
 	reduce := m.track.Begin(trace.NoStep, "reduce")
-	m.Gradients.Merge()
 	defer m.Gradients.Zero()
 	m.sampled = m.current
 	params := params(m)
-	norm, err = optim.GradNorm(m.dev, params)
+	norm, err = optim.GradNorm(m.dev, params, m.cfg.Format)
 	reduce.End()
 	if err != nil {
 		return norm, err
@@ -260,7 +263,7 @@ func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err er
 	norm *= u.Scale
 	m.fresh = false
 	m.opt.Updates = u.Number - 1
-	return norm, m.opt.Step(m.dev, params, u.Scale*optim.ClipScale(norm, u.Clip), u.LR)
+	return norm, m.opt.Step(m.dev, params, u.Scale*optim.ClipScale(norm, u.Clip)/float64(m.cfg.Format.Scale), u.LR)
 }
 
 // CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
@@ -271,7 +274,7 @@ func params(m *Models) []optim.Param {
 	out := make([]optim.Param, len(m.Policy.Params))
 	for i := range out {
 		p := &m.Policy.Params[i]
-		out[i] = optim.Param{Name: p.Name, W: p.Buffer, G: m.Gradients.Params[i].Buffer,
+		out[i] = optim.Param{Name: p.Name, W: p.Buffer, G: m.Gradients.Params[i],
 			M: m.First.Params[i].Buffer, V: m.Second.Params[i].Buffer, Decay: p.Decay()}
 	}
 	return out
@@ -280,7 +283,10 @@ func params(m *Models) []optim.Param {
 // Close frees all memory, including the policy's. No instance may be reading a snapshot.
 func (m *Models) Close() {
 	m.tape.Close()
-	for _, w := range []*model.Weights{m.Policy, m.Gradients, m.First, m.Second, m.Reference, m.published[0], m.published[1]} {
+	if m.Gradients != nil {
+		m.Gradients.Free()
+	}
+	for _, w := range []*model.Weights{m.Policy, m.First, m.Second, m.Reference, m.published[0], m.published[1]} {
 		if w != nil {
 			w.Free()
 		}

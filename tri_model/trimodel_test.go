@@ -29,7 +29,7 @@ func open(t *testing.T, cfg Config) *Models {
 	w, err := model.NewWeights(dev, shape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(1)
-	cfg.Optim = optim.Default()
+	cfg.Optim, cfg.Format = optim.Default(), optim.FixedPoint(1, 16)
 	m, err := New(dev, w, cfg)
 	require.NoError(t, err)
 	return m
@@ -264,7 +264,7 @@ func TestFailedNewFreesEverything(t *testing.T) {
 		d := &little{dev, left}
 		w, err := model.NewWeights(d, shape(), npu.Weights)
 		require.NoError(t, err)
-		m, err := New(d, w, Config{Reference: true, Temperature: 1, Optim: optim.Default()})
+		m, err := New(d, w, Config{Reference: true, Temperature: 1, Optim: optim.Default(), Format: optim.FixedPoint(1, 16)})
 		if err == nil {
 			require.Equal(t, 5, left, "policy, gradients, two moments, reference")
 			m.Close()

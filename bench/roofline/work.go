@@ -41,7 +41,8 @@ func (b *measurement) all(w *model.Weights) error {
 		w.Free()
 		return err
 	}
-	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default()})
+	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default(),
+		Format: optim.FixedPoint(1e6, 1e3)})
 	if err != nil {
 		return err
 	}

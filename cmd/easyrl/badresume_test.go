@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -73,6 +75,34 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 			require.Len(t, steps, 5)
 		})
 	}
+}
+
+// A checkpoint of other arithmetic is accepted with a warning. A resumed run records its own.
+func TestResumeWithOtherArithmetic(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "run.steps=1", "checkpoint.keep=0")
+	folder := filepath.Join(run, "checkpoints", "step-000001")
+	path := filepath.Join(folder, "trainer", "state.json")
+	state, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before := fmt.Sprintf(`"numerics": %d`, npu.Numerics)
+	require.Contains(t, string(state), before)
+	older := []byte(strings.Replace(string(state), before, `"numerics": 1`, 1))
+	require.NoError(t, os.WriteFile(path, older, 0o644))
+	list := filepath.Join(folder, "trainer", "manifest.json")
+	manifest, err := os.ReadFile(list)
+	require.NoError(t, err)
+	sum := func(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
+	require.Contains(t, string(manifest), sum(state))
+	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(older), 1)), 0o644))
+	const warning = "was trained with version 1 of easyrl's arithmetic, this run has version 2"
+	code, errs := resumeTiny(t, dir, run, "run.steps=2")
+	require.Zero(t, code, errs)
+	require.Contains(t, errs, warning)
+	code, errs = resumeTiny(t, dir, run, "run.steps=3")
+	require.Zero(t, code, errs)
+	require.NotContains(t, errs, warning)
 }
 
 // Changed settings are accepted and reported. Changed data is rejected, because the run's
@@ -215,6 +245,6 @@ func TestRuinedWeightsEndRun(t *testing.T) {
 	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
 		"-set", "run.steps=200", "-set", "train.lr=1e8")
 	require.Equal(t, exitFailed, code, errs)
-	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: sum of squares NaN: not finite; skipped this update\n")
+	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: a value of a leaf is NaN or larger than 2.1e+06: not finite; skipped this update\n")
 	require.Contains(t, errs, "not finite, 3 in a row\n")
 }

@@ -24,7 +24,7 @@ func compareVerb(std streams) cli.Verb {
 		Name:     "compare",
 		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
 		Summary:  "Time a configuration in several modes on the same cores and recommend how to split them.",
-		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -set train.order=prompt -verify
+		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -verify
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
 			easyrl compare run.toml -repeats 3 -resume`,
 		Flags: cli.NewFlags(),

@@ -72,7 +72,6 @@ max_tokens = 12
 kind = "prefix"
 [train]
 lr = 1e-2
-order = "prompt"
 micro_batch_tokens = 64
 [inference]
 max_running = 7

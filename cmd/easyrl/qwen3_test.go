@@ -59,7 +59,7 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	problems, held := firstLines(t, root, dir, "train.jsonl", 100), firstLines(t, root, dir, "test.jsonl", 20)
 	args := func(verb, from, name string, settings ...string) []string {
 		args := []string{verb, recipe}
-		for _, s := range append([]string{"model.path=" + from, fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "train.warmup=0", "train.order=prompt",
+		for _, s := range append([]string{"model.path=" + from, fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "train.warmup=0",
 			"train.recompute=false", "eval.prompts=2", "checkpoint.every=1", "checkpoint.keep=0"}, settings...) {
 			args = append(args, "-set", s)
 		}

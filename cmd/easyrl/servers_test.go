@@ -21,7 +21,7 @@ import (
 // one server, on three servers of which one dies, or on servers and embedded engines.
 func TestServersEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
-	want := weightsHash(t, trainTiny(t, dir, "embedded", "train.order=prompt"), 5)
+	want := weightsHash(t, trainTiny(t, dir, "embedded"), 5)
 	model := initTiny(t, dir, "served", 9)
 	for _, c := range []struct {
 		name     string
@@ -43,7 +43,7 @@ func TestServersEndInSameWeights(t *testing.T) {
 			servers[0].on(diesAfter(c.dies))
 		}
 		out := filepath.Join(dir, c.name)
-		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "train.order=prompt",
+		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
 			"-set", "inference.kind=easyrl", "-set", endpoints(servers...)}
 		for _, set := range c.settings {
 			args = append(args, "-set", set)

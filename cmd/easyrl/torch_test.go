@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/torch/fake"
@@ -44,6 +45,10 @@ func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) 
 	return settings
 }
 
+// tinyFormat returns the format in which a tiny run sums gradients: its updates have 24 responses
+// of up to 12 tokens.
+func tinyFormat() npu.FixedPoint { return optim.FixedPoint(24*12, 24) }
+
 // startEndingFakes is startFakes with a channel that is closed when a run has ended the ranks.
 func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) (settings []string, ended <-chan struct{}) {
 	t.Helper()
@@ -53,7 +58,7 @@ func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.F
 	require.NoError(t, l.Close())
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
-	ranks := &fake.Ranks{Token: "secret", World: world, Fault: fault,
+	ranks := &fake.Ranks{Format: tinyFormat(), Token: "secret", World: world, Fault: fault,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		}}
@@ -101,7 +106,7 @@ func mustResume(t *testing.T, dir, out string, settings ...string) {
 // trainer asks both for the same. That holds if one of them dies and if the run is resumed.
 func TestRanksEndInSameWeights(t *testing.T) {
 	dir := tinyRun(t)
-	settings := []string{"train.order=prompt", "loss.beta=0.01", "checkpoint.every=2"}
+	settings := []string{"loss.beta=0.01", "checkpoint.every=2"}
 	want := checksum(t, trainTiny(t, dir, "alone", settings...), 5)
 	require.Equal(t, want, checksum(t, trainTiny(t, dir, "ranks", append(startFakes(t, 1, nil), settings...)...), 5))
 

@@ -43,7 +43,7 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default()})
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default(), Format: optim.FixedPoint(1000, 1)})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
 	step := func(number int, lr float64, discourage bool) {
@@ -91,7 +91,7 @@ func TestLostUpdatesAreFound(t *testing.T) {
 	t.Parallel()
 	const steps = 10
 	for _, tied := range []bool{true, false} {
-		for _, lr := range []float64{3e-4, 1e-6} {
+		for _, lr := range []float64{1e-3, 1e-6} {
 			t.Run(fmt.Sprintf("tied=%v lr=%v", tied, lr), func(t *testing.T) {
 				t.Parallel()
 				versions := trained(t, tied, lr, steps)
@@ -102,11 +102,11 @@ func TestLostUpdatesAreFound(t *testing.T) {
 						at := lostAt(t, versions, tied, bf16, set)
 						whole := fault == "everything" || fault == "the version before"
 						switch {
-						case !bf16 && (whole || lr == 3e-4):
+						case !bf16 && (whole || lr == 1e-3):
 							require.EqualValues(t, 3, at, fault)
 						case !bf16:
 							require.NotZero(t, at, fault)
-						case lr == 3e-4 && whole:
+						case lr == 1e-3 && whole:
 							require.Contains(t, []int64{3, 4, 5, 6}, at, fault)
 						}
 					}

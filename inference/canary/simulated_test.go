@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -76,25 +75,6 @@ func (d foreign) SwiGLU(y, gate, up npu.Buffer) {
 func (d foreign) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
 	d.Device.Attention(out, stats, q, k, v, segments, h)
 	d.round(out)
-}
-
-// LogProb rounds the logits.
-func (d foreign) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	n := len(targets)
-	logits, err := d.Alloc(n*w.Rows, npu.Activations)
-	if err != nil {
-		panic(err)
-	}
-	defer d.Free(logits)
-	d.Linear(logits, hidden, w, npu.Buffer{}, n, false)
-	for i, target := range targets {
-		row := logits.Float32s()[i*w.Rows : (i+1)*w.Rows]
-		most, sum := slices.Max(row), 0.0
-		for _, v := range row {
-			sum += math.Exp(float64(v - most))
-		}
-		logp.Float32s()[i] = row[target] - most - float32(math.Log(sum))
-	}
 }
 
 const headName, embedName = "lm_head.weight", "model.embed_tokens.weight"

@@ -6,6 +6,7 @@ func absent() []row {
 		{"", "easyrl always computes in float32", "bf16 fp16 dtype torch_dtype tf32 bf16_full_eval fp16_full_eval precision mixed_precision param_dtype model_dtype optimization_dtype reduce_dtype grad_accum_dtype " +
 			"cast_lm_head_to_fp32 amp half_precision compute_dtype"},
 		{"", "easyrl always uses AdamW", "optim optimizer optimizer_name optimizer_type optim.type optimizer.type optim_args optim_target_modules optimizer_impl override_optimizer_config muon.* momentum nesterov"},
+		{"", "easyrl's own kernels are always deterministic", "full_determinism full_determinism_enable deterministic use_deterministic_algorithms"},
 		{"", "AdamW's first decay rate is always 0.9", "adam_beta1 betas1 beta1 adam_b1"},
 		{"", "AdamW's epsilon is always 1e-8", "adam_epsilon adam_eps adam.eps optim.eps adamw_eps"},
 		{"", "easyrl trains each group in one pass over its data", "num_iterations ppo_epochs ppo_epoch inner_epochs num_ppo_epochs off_policy_epochs mu update_epochs"},

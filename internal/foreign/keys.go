@@ -118,7 +118,6 @@ func trainKeys() []row {
 		{"train.minibatches", "how many there are in a step: prompts per step / mini-batch size", "ppo_mini_batch_size mini_batch_size num_mini_batches num_minibatches minibatch_size ppo_minibatch_size num_mini_batch"},
 		{"train.recompute", "", "gradient_checkpointing activation_checkpointing enable_gradient_checkpointing gradient_checkpointing_enable use_gradient_checkpointing model.ac recompute_activations activation_recompute " +
 			"gradient_checkpointing_kwargs recompute_granularity"},
-		{"train.order", `"prompt" gives bit-identical runs`, "full_determinism full_determinism_enable deterministic use_deterministic_algorithms"},
 		{"device.kind", "", "device accelerator use_cpu no_cuda trainer.device device_type"},
 		{"device.threads", "", "num_threads omp_num_threads n_threads torch_num_threads num_cpus"},
 		{"parallel.dp", "", "data_parallel_size dp_size num_gpus n_gpus dp_replicate nproc_per_node world_size"},

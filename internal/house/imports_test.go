@@ -12,7 +12,7 @@ import (
 // of lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/secret"},
+		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/secret"},
 		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
@@ -29,7 +29,7 @@ func floors() [][]string {
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
-		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/head", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
 		{"backend"},
@@ -37,7 +37,7 @@ func floors() [][]string {
 		{"trainer/verify", "torch/models"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
-		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/score", "run/summary", "run/unused"},
+		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/recorded", "run/score", "run/summary", "run/unused"},
 		{"run/findings", "run/monitor", "run/ranks"},
 		{"run"},
 		{"run/serve"},

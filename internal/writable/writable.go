@@ -85,3 +85,20 @@ func cause(err error) error {
 	}
 	return err
 }
+
+// Contents returns an error unless files could be written to dir and to these folders in it,
+// and to these files in it.
+func Contents(dir string, folders, files []string) error {
+	err := Folder(dir)
+	for _, name := range folders {
+		if err == nil {
+			err = Folder(filepath.Join(dir, name))
+		}
+	}
+	for _, name := range files {
+		if err == nil {
+			err = File(filepath.Join(dir, name))
+		}
+	}
+	return err
+}

@@ -151,7 +151,8 @@ func BenchmarkRMSNorm(b *testing.B) {
 	for _, c := range [][2]int{{1000, 128}, {256, 1024}, {4000, 32}, {4000, 8}} {
 		d, random := benchDevice(b)
 		t, n := c[0], c[1]
-		x, y, w, dw, dy := random(t*n), random(t*n), random(n), random(n), random(t*n)
+		x, y, w, dy, l := random(t*n), random(t*n), random(n), random(t*n), leaves(t, 200)
+		dw := npu.NewSums(alloc(b, d, npu.SumsLen(n), 0))
 		b.Run(fmt.Sprintf("forward/%dx%d", t, n), func(b *testing.B) {
 			for b.Loop() {
 				d.RMSNorm(y, x, w, t, 1e-6)
@@ -160,7 +161,7 @@ func BenchmarkRMSNorm(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("backward/%dx%d", t, n), func(b *testing.B) {
 			for b.Loop() {
-				d.RMSNormBackward(y, dw, dy, x, w, t, 1e-6, false)
+				d.RMSNormBackward(y, dw, dy, x, w, 1, 1e-6, false, l)
 			}
 			report(b, float64(t*n), "Gvalues/s")
 		})

@@ -33,13 +33,14 @@ func BenchmarkDense(b *testing.B) {
 			}, 1)
 			x, y := alloc(b, d, s.m*s.k, 1), alloc(b, d, s.m*s.n, 1)
 			w := npu.Matrix{Buffer: alloc(b, d, d.MatrixLen(s.n, s.k), 0), Rows: s.n, Cols: s.k}
+			dw, one := sums(b, d, s.n, s.k), leaves(s.m, s.m)
 			for _, kernel := range []struct {
 				name string
 				call func()
 			}{
 				{"forward", func() { d.Linear(y, x, w, npu.Buffer{}, s.m, false) }},
-				{"input", func() { d.LinearBackwardInput(x, y, w, s.m, false) }},
-				{"weight", func() { d.LinearBackwardWeight(w, npu.Buffer{}, y, x, s.m) }},
+				{"input", func() { d.LinearBackwardInput(x, []npu.Product{{DY: y, W: w, Block: s.n}}, s.m, false) }},
+				{"weight", func() { d.LinearBackwardWeight(dw, npu.Sums{}, y, x, one) }},
 			} {
 				b.Run(fmt.Sprintf("%s/%s/%dx%dx%d", isa, kernel.name, s.m, s.n, s.k), func(b *testing.B) {
 					for b.Loop() {
@@ -51,6 +52,42 @@ func BenchmarkDense(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkLeaves measures the gradient of a weight [N, K] over 10,000 rows in leaves of
+// several lengths, on one thread, in GFLOP/s.
+func BenchmarkLeaves(b *testing.B) {
+	const rows = 10000
+	for _, s := range [][2]int{{128, 128}, {384, 128}, {512, 512}, {1536, 512}} {
+		n, k := s[0], s[1]
+		d := open(b, cpu.Open, 1)
+		x, dy, dw := alloc(b, d, rows*k, 1), alloc(b, d, rows*n, 1), sums(b, d, n, k)
+		for _, leaf := range []int{20, 100, 200, 1000, 10000} {
+			l := leaves(rows, leaf)
+			b.Run(fmt.Sprintf("%dx%d/%d", n, k, leaf), func(b *testing.B) {
+				for b.Loop() {
+					d.LinearBackwardWeight(dw, npu.Sums{}, dy, x, l)
+				}
+				b.ReportMetric(2*rows*float64(n)*float64(k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+			})
+		}
+	}
+}
+
+// leaves cuts rows into leaves of this length.
+func leaves(rows, length int) *npu.Leaves {
+	l := &npu.Leaves{FixedPoint: npu.FixedPoint{Scale: 1 << 30, Limit: 1 << 60}}
+	for end := 0; end < rows; {
+		end = min(rows, end+length)
+		l.Ends = append(l.Ends, int32(end))
+	}
+	return l
+}
+
+// sums returns the sums of a weight's gradient.
+func sums(b *testing.B, d npu.Device, rows, cols int) npu.MatrixSums {
+	b.Helper()
+	return npu.MatrixSums{Sums: npu.NewSums(alloc(b, d, npu.SumsLen(d.MatrixLen(rows, cols)), 0)), Rows: rows, Cols: cols}
 }
 
 // alloc returns a new buffer in which every seventh value is by and the others are

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
@@ -60,16 +62,32 @@ func (matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 }
 
 // EmbedBackward implements npu.Device.
-func (matrixKernels) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
-	check.Matrix("embed backward", dTable, matrixLen)
+func (matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, ids []int32, l *npu.Leaves) {
+	check.MatrixSums("embed backward", dTable, matrixLen)
 	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
 	check.Indices("embed backward: ids", ids, dTable.Rows)
-	g := dTable.Float32s()
-	for t, id := range ids {
-		at := lane(dTable, int(id))
-		for c, x := range dy.Float32s()[t*dTable.Cols : (t+1)*dTable.Cols] {
-			g[at+c*panelRows] += x
+	check.Leaves("embed backward", l, len(ids))
+	n, to, start := dTable.Cols, fixedSums(dTable.Sums, l.FixedPoint), 0
+	for _, end := range l.Ends {
+		rows := map[int32][]float32{}
+		for t := start; t < int(end); t++ {
+			row := dy.Float32s()[t*n : (t+1)*n]
+			sum, found := rows[ids[t]]
+			if !found {
+				rows[ids[t]] = slices.Clone(row)
+				continue
+			}
+			for c, v := range row {
+				sum[c] += v
+			}
 		}
+		for id, row := range rows {
+			at := int(id)/panelRows*panelRows*n + int(id)%panelRows
+			for c, v := range row {
+				to.add(at+c*panelRows, v)
+			}
+		}
+		start = int(end)
 	}
 }
 
@@ -84,23 +102,19 @@ func chain(acc []float32, a float32, b []float32) {
 // Linear implements npu.Device.
 func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	check.Linear("linear", y, x, w, bias, t, matrixLen)
-	d.linear(y.Float32s(), x.Float32s(), w, bias.Float32s(), t, add)
-}
-
-func (d matrixKernels) linear(y, x []float32, w npu.Matrix, bias []float32, t int, add bool) {
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
 		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
 		for i := range t {
-			acc := y[i*w.Rows+lo : i*w.Rows+hi]
+			acc := y.Float32s()[i*w.Rows+lo : i*w.Rows+hi]
 			switch {
 			case add:
-			case bias != nil:
-				copy(acc, bias[lo:hi])
+			case !bias.IsNil():
+				copy(acc, bias.Float32s()[lo:hi])
 			default:
 				clear(acc)
 			}
-			for k, a := range x[i*w.Cols : (i+1)*w.Cols] {
+			for k, a := range x.Float32s()[i*w.Cols : (i+1)*w.Cols] {
 				chain(acc, a, panel[k*panelRows:])
 			}
 		}
@@ -108,50 +122,74 @@ func (d matrixKernels) linear(y, x []float32, w npu.Matrix, bias []float32, t in
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d matrixKernels) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
-	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, matrixLen)
-	d.backwardInput(dx.Float32s(), dy.Float32s(), w, t, add)
-}
-
-func (d matrixKernels) backwardInput(dx, dy []float32, w npu.Matrix, t int, add bool) {
-	rows := make([]float32, w.Rows*w.Cols)
-	for n := range w.Rows {
-		unpackRow(rows[n*w.Cols:(n+1)*w.Cols], w, n)
+func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
+	check.Products("linear backward input", dx, products, t, matrixLen)
+	cols := products[0].W.Cols
+	rows := make([][]float32, len(products)) // weights, row-major
+	for i := range products {
+		w := products[i].W
+		rows[i] = make([]float32, w.Rows*cols)
+		for n := range w.Rows {
+			unpackRow(rows[i][n*cols:(n+1)*cols], w, n)
+		}
 	}
+	blocks := (products[0].W.Rows + products[0].Block - 1) / products[0].Block
 	d.parallel(t, func(i int) {
-		acc := dx[i*w.Cols : (i+1)*w.Cols]
+		acc := dx.Float32s()[i*cols : (i+1)*cols]
 		if !add {
 			clear(acc)
 		}
-		for n, a := range dy[i*w.Rows : (i+1)*w.Rows] {
-			chain(acc, a, rows[n*w.Cols:])
+		for b := range blocks {
+			for j := range products {
+				p := &products[j]
+				dy := p.DY.Float32s()[i*p.W.Rows : (i+1)*p.W.Rows]
+				for n := b * p.Block; n < min(p.W.Rows, (b+1)*p.Block); n++ {
+					chain(acc, dy[n], rows[j][n*cols:])
+				}
+			}
 		}
 	})
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d matrixKernels) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
-	check.Linear("linear backward weight", dy, x, dw, dBias, t, matrixLen)
-	d.backwardWeight(dw, dy.Float32s(), x.Float32s(), t)
+func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
+	check.LinearSums("linear backward weight", dw, dBias, dy, x, l, matrixLen)
+	d.parallel(panels(dw.Rows), func(p int) {
+		start := 0
+		for _, end := range l.Ends {
+			weightLeaf(dw, p, dy.Float32s(), x.Float32s(), start, int(end), l.FixedPoint)
+			start = int(end)
+		}
+	})
 	if dBias.IsNil() {
 		return
 	}
-	for i := range t {
-		for n, g := range dy.Float32s()[i*dw.Rows : (i+1)*dw.Rows] {
-			dBias.Float32s()[n] += g
+	to, start := fixedSums(dBias, l.FixedPoint), 0
+	for _, end := range l.Ends {
+		sum := make([]float32, dw.Rows)
+		for t := start; t < int(end); t++ {
+			for n, g := range dy.Float32s()[t*dw.Rows : (t+1)*dw.Rows] {
+				sum[n] += g
+			}
 		}
+		for n, v := range sum {
+			to.add(n, v)
+		}
+		start = int(end)
 	}
 }
 
-func (d matrixKernels) backwardWeight(dw npu.Matrix, dy, x []float32, t int) {
-	d.parallel(panels(dw.Rows), func(p int) {
-		lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
-		panel := dw.Float32s()[lo*dw.Cols : (p+1)*panelRows*dw.Cols]
-		for i := range t {
-			lanes := dy[i*dw.Rows+lo : i*dw.Rows+hi]
-			for k, a := range x[i*dw.Cols : (i+1)*dw.Cols] {
-				chain(panel[k*panelRows:k*panelRows+hi-lo], a, lanes)
-			}
+// weightLeaf adds the gradient of panel p from rows start to end to dw.
+func weightLeaf(dw npu.MatrixSums, p int, dy, x []float32, start, end int, f npu.FixedPoint) {
+	lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
+	panel, to := make([]float32, panelRows*dw.Cols), fixedSums(dw.Sums, f)
+	for t := start; t < end; t++ {
+		lanes := dy[t*dw.Rows+lo : t*dw.Rows+hi]
+		for k, a := range x[t*dw.Cols : (t+1)*dw.Cols] {
+			chain(panel[k*panelRows:k*panelRows+hi-lo], a, lanes)
 		}
-	})
+	}
+	for i, v := range panel {
+		to.add(lo*dw.Cols+i, v)
+	}
 }

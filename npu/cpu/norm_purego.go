@@ -23,31 +23,47 @@ func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 }
 
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
-// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r), and dWeight is the chain over rows of dy
-// and x·r.
-func (rowKernels) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
-	n := weight.Len()
-	check.Norm("rms norm backward", weight, t, dx, dy, x)
-	check.Len("rms norm backward: dWeight", dWeight, n, false)
-	dxs, dys, xs, w, dw := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s(), dWeight.Float32s()
-	for row := range t {
-		xr, dyr, dxr := xs[row*n:(row+1)*n], dys[row*n:(row+1)*n], dxs[row*n:(row+1)*n]
-		r := inverseRMS(xr, eps)
-		var part [16]float32
-		for i, v := range xr {
-			part[i%16] = fma32(float32(dyr[i]*w[i]), v, part[i%16])
+// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf, dWeight is the sum over
+// heads of the chain over rows of dy and x·r.
+func (rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+	n, t := weight.Len(), l.Rows()
+	check.Leaves("rms norm backward", l, t)
+	check.Norm("rms norm backward", weight, t*heads, dx, dy, x)
+	check.Sums("rms norm backward: dWeight", dWeight, n, false)
+	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
+	to, start := fixedSums(dWeight, l.FixedPoint), 0
+	for _, end := range l.Ends {
+		dw := make([]float32, heads*n)
+		for i := start * heads; i < int(end)*heads; i++ {
+			lo, hi := i*n, (i+1)*n
+			normBackwardRow(dxs[lo:hi], dw[i%heads*n:][:n], dys[lo:hi], xs[lo:hi], w, eps, add)
 		}
-		b := float32(foldPartials(&part) / float32(n))
-		b = float32(float32(float32(b*r)*r) * r)
-		for i, v := range xr {
-			dyi := dyr[i]
-			dw[i] = fma32(dyi, float32(v*r), dw[i])
-			g := fma32(v, -b, float32(float32(dyi*w[i])*r))
-			if add {
-				g = dxr[i] + g
+		for c, v := range dw[:n] {
+			for h := 1; h < heads; h++ {
+				v += dw[h*n+c]
 			}
-			dxr[i] = g
+			to.add(c, v)
 		}
+		start = int(end)
+	}
+}
+
+func normBackwardRow(dx, dw, dy, x, w []float32, eps float32, add bool) {
+	r := inverseRMS(x, eps)
+	var part [16]float32
+	for i, v := range x {
+		part[i%16] = fma32(float32(dy[i]*w[i]), v, part[i%16])
+	}
+	b := float32(foldPartials(&part) / float32(len(x)))
+	b = float32(float32(float32(b*r)*r) * r)
+	for i, v := range x {
+		dyi := dy[i]
+		dw[i] = fma32(dyi, float32(v*r), dw[i])
+		g := fma32(v, -b, float32(float32(dyi*w[i])*r))
+		if add {
+			g = dx[i] + g
+		}
+		dx[i] = g
 	}
 }
 

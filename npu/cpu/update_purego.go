@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/internal/check"
@@ -11,16 +12,14 @@ import (
 type updateKernels struct{}
 
 // AdamW implements npu.Device. csrc/update.h documents the order of operations.
-func (updateKernels) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
-	for _, b := range []npu.Buffer{g, m, v} {
-		check.Len("adamw", b, w.Len(), false)
-	}
-	ws, gs, ms, vs := w.Float32s(), g.Float32s(), m.Float32s(), v.Float32s()
+func (updateKernels) AdamW(w npu.Buffer, g npu.Sums, m, v npu.Buffer, p npu.AdamWParams) {
+	check.AdamW(w, g, m, v)
+	ws, gs, ms, vs := w.Float32s(), g.Int64s(), m.Float32s(), v.Float32s()
 	rest1, rest2 := 1-p.Beta1, 1-p.Beta2
 	correct1, correct2 := adamwCorrect(p.Beta1, p.Step), adamwCorrect(p.Beta2, p.Step)
 	keep := float32(1 - float64(float64(p.LR)*float64(p.WeightDecay)))
 	for i := range ws {
-		grad := float32(gs[i] * p.GradScale)
+		grad := float32(fixedValue(gs[i]) * p.GradScale)
 		ms[i] = fma32(p.Beta1, ms[i], float32(rest1*grad))
 		vs[i] = fma32(p.Beta2, vs[i], float32(rest2*float32(grad*grad)))
 		root := float32(math.Sqrt(float64(float32(vs[i]*correct2)))) + p.Eps
@@ -54,4 +53,18 @@ func (updateKernels) SumSquares(x npu.Buffer) float64 {
 		sum += float64(foldPartials(&part))
 	}
 	return sum
+}
+
+// SumSquaresExact implements npu.Device.
+func (updateKernels) SumSquaresExact(g npu.Sums) (sum npu.Wide, ok bool) {
+	check.Sums("exact sum of squares", g, g.Len(), true)
+	for _, x := range g.Int64s() {
+		v := uint64(math.Abs(float64(fixedValue(x))))
+		hi, lo := bits.Mul64(v, v)
+		var carry uint64
+		sum[0], carry = bits.Add64(sum[0], lo, 0)
+		sum[1], carry = bits.Add64(sum[1], hi, carry)
+		sum[2] += carry
+	}
+	return sum, g.IsNil() || g.Mark.Int64s()[0] == 0
 }

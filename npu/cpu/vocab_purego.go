@@ -10,37 +10,29 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// softmax holds the statistics of a row of logits. csrc/vocab.h documents the
-// formulas.
-type softmax struct {
-	max, sum, weighted float32
+// expOf returns exp(score - max). csrc/vocab.h documents the formulas.
+func expOf(score, max float32) (e, d float32) {
+	d = score - max
+	if d < expMin {
+		d = expMin
+	}
+	return exp32(d), d
 }
 
-// softmaxRow computes the statistics of row x and stores exp(x·invTemp - max) in e.
-func softmaxRow(e, x []float32, invTemp float32) softmax {
-	r := softmax{max: float32(math.Inf(-1))}
+// softmaxMax returns the maximum of x·invTemp, never -0.
+func softmaxMax(x []float32, invTemp float32) float32 {
+	m := float32(math.Inf(-1))
 	for _, v := range x {
-		if s := float32(v * invTemp); s > r.max {
-			r.max = s
+		if s := float32(v * invTemp); s > m {
+			m = s
 		}
 	}
-	var sum, weighted [16]float32
-	for i, v := range x {
-		d := float32(v*invTemp) - r.max
-		if d < expMin {
-			d = expMin
-		}
-		e[i] = exp32(d)
-		sum[i%16] += e[i]
-		weighted[i%16] = fma32(e[i], d, weighted[i%16])
-	}
-	r.sum, r.weighted = foldPartials(&sum), foldPartials(&weighted)
-	return r
+	return m + 0
 }
 
-func (r softmax) logp(x, invTemp float32) float32 {
-	return float32(float32(x*invTemp)-r.max) - log32(r.sum)
-}
+// logProb returns the log-probability of a score, given the maximum and the sum of the
+// exponentials.
+func logProb(score, max, sum float32) float32 { return float32(score-max) - log32(sum) }
 
 // vocabKernels are the kernels over distributions of the vocabulary.
 type vocabKernels struct {
@@ -48,53 +40,65 @@ type vocabKernels struct {
 	failed *failure // of Sample
 }
 
-// LogProb implements npu.Device.
-func (d vocabKernels) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob", hidden, w, targets, matrixLen)
-	check.Len("log prob: logp", logp, len(targets), false)
-	check.Len("log prob: entropy", entropy, len(targets), false)
-	d.parallel(len(targets), func(i int) {
-		x, e := make([]float32, w.Rows), make([]float32, w.Rows)
-		one := matrixKernels{newWorkers(1)}
-		one.linear(x, hidden.Float32s()[i*w.Cols:(i+1)*w.Cols], w, nil, 1, false)
-		r := softmaxRow(e, x, invTemp)
-		logp.Float32s()[i] = r.logp(x[targets[i]], invTemp)
-		entropy.Float32s()[i] = log32(r.sum) - float32(r.weighted/r.sum)
+// SoftmaxMax implements npu.Device.
+func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
+	cols := check.Softmax("softmax max", logits, n)
+	check.Len("softmax max: max", max, n, false)
+	d.parallel(n, func(i int) {
+		max.Float32s()[i] = softmaxMax(logits.Float32s()[i*cols:(i+1)*cols], invTemp)
 	})
 }
 
-// LogProbBackward implements npu.Device.
-func (d vocabKernels) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob backward", hidden, w, targets, matrixLen)
-	check.LogProb("log prob backward: gradient", dHidden, dW, targets, matrixLen)
-	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
-	check.Len("log prob backward: dLogp", dLogp, len(targets), false)
-	const chunk = 16
-	matrices := matrixKernels{d.workers}
-	x := make([]float32, chunk*w.Rows)
-	for lo := 0; lo < len(targets); lo += chunk {
-		n := min(chunk, len(targets)-lo)
-		h := hidden.Float32s()[lo*w.Cols : (lo+n)*w.Cols]
-		matrices.linear(x, h, w, nil, n, false)
-		for i := range n {
-			logitsGradient(x[i*w.Rows:(i+1)*w.Rows], int(targets[lo+i]), dLogp.Float32s()[lo+i], invTemp)
+// SoftmaxFold implements npu.Device.
+func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets []int32, first int, invTemp float32) {
+	cols := check.SoftmaxFold(folds, scores, max, logits, targets, first)
+	d.parallel(len(targets), func(i int) {
+		sum, weighted := folds.Float32s()[i*32:i*32+16], folds.Float32s()[i*32+16:(i+1)*32]
+		if first == 0 {
+			clear(sum)
+			clear(weighted)
 		}
-		matrices.backwardInput(dHidden.Float32s()[lo*w.Cols:(lo+n)*w.Cols], x, w, n, false)
-		matrices.backwardWeight(dW, x, h, n)
-	}
+		for j, v := range logits.Float32s()[i*cols : (i+1)*cols] {
+			score := float32(v * invTemp)
+			e, d := expOf(score, max.Float32s()[i])
+			sum[j%16] += e
+			weighted[j%16] = fma32(e, d, weighted[j%16])
+			if first+j == int(targets[i]) {
+				scores.Float32s()[i] = score
+			}
+		}
+	})
 }
 
-// logitsGradient turns a row of logits into d loss / d logits.
-func logitsGradient(x []float32, target int, dLogp, invTemp float32) {
-	r := softmaxRow(x, x, invTemp)
-	g, inv := float32(dLogp*invTemp), 1/r.sum
-	for j, e := range x {
-		onehot := float32(0)
-		if j == target {
-			onehot = 1
+// SoftmaxFinish implements npu.Device.
+func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+	check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
+	d.parallel(n, func(i int) {
+		m, row := max.Float32s()[i], folds.Float32s()[i*32:(i+1)*32]
+		sum, weighted := [16]float32(row), [16]float32(row[16:])
+		z, u := foldPartials(&sum), foldPartials(&weighted)
+		logp.Float32s()[i] = logProb(scores.Float32s()[i], m, z)
+		entropy.Float32s()[i] = log32(z) - float32(u/z)
+		stats.Float32s()[2*i], stats.Float32s()[2*i+1] = m, z
+	})
+}
+
+// SoftmaxBackward implements npu.Device.
+func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets []int32, first int, invTemp float32) {
+	cols := check.SoftmaxBackward(logits, dLogp, stats, targets, first)
+	d.parallel(len(targets), func(i int) {
+		m, inv := stats.Float32s()[2*i], 1/stats.Float32s()[2*i+1]
+		g := float32(dLogp.Float32s()[i] * invTemp)
+		x := logits.Float32s()[i*cols : (i+1)*cols]
+		for j, v := range x {
+			e, _ := expOf(float32(v*invTemp), m)
+			onehot := float32(0)
+			if first+j == int(targets[i]) {
+				onehot = 1
+			}
+			x[j] = float32(float32(onehot-float32(e*inv)) * g)
 		}
-		x[j] = float32(float32(onehot-float32(e*inv)) * g)
-	}
+	})
 }
 
 // Sample implements npu.Device.
@@ -117,9 +121,13 @@ func sampleRow(x []float32, p npu.SampleParams) (int32, float32) {
 	if p.Temperature > 0 {
 		invTemp = 1 / p.Temperature
 	}
-	e := make([]float32, len(x))
-	r := softmaxRow(e, x, invTemp)
-	if !(r.sum > 0 && r.sum <= math.MaxFloat32) {
+	m, e, partial := softmaxMax(x, invTemp), make([]float32, len(x)), [16]float32{}
+	for i, v := range x {
+		e[i], _ = expOf(float32(v*invTemp), m)
+		partial[i%16] += e[i]
+	}
+	sum := foldPartials(&partial)
+	if !(sum > 0 && sum <= math.MaxFloat32) {
 		return -1, 0
 	}
 	id := 0
@@ -133,7 +141,7 @@ func sampleRow(x []float32, p npu.SampleParams) (int32, float32) {
 			}
 		}
 	}
-	return int32(id), r.logp(x[id], invTemp)
+	return int32(id), logProb(float32(x[id]*invTemp), m, sum)
 }
 
 // limit zeroes the values of e that top-k, then top-p, then min-p exclude. Ties keep

@@ -90,19 +90,39 @@ static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const 
   pool_run(d->pool, t, embed_task, &(rows_job){.y = y, .m = table, .rows = ids});
 }
 
+typedef struct {
+  easyrl_matrix_sums m;
+  const float *dy;
+  const int32_t *ids;
+  easyrl_row_lists lists;
+  fixed_format format;
+} embed_job;
+
 static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
-  const rows_job *j = arg;
+  const embed_job *j = arg;
   int64_t cols = j->m.cols, lo = task * ROWS_TASK, hi = min64(cols, lo + ROWS_TASK);
-  for (int64_t t = 0; t < j->n; t++) {
-    int64_t id = j->rows[t];
-    float *dst = j->m.data + id / PANEL * PANEL * cols + id % PANEL;
-    for (int64_t k = lo; k < hi; k++) dst[k * PANEL] += j->x[t * cols + k];
+  for (int32_t i = 0; i < j->lists.n; i++) {
+    int64_t first = j->lists.firsts[i], id = j->ids[first];
+    int64_t *sum = j->m.sums.data + id / PANEL * PANEL * cols + id % PANEL;
+    for (int64_t k = lo; k < hi; k += VL) {
+      int n = (int)min64(VL, hi - k);
+      vf v = v_load_n(j->dy + first * cols + k, n);
+      for (int64_t t = j->lists.next[first]; t >= 0; t = j->lists.next[t]) v = v_add(v, v_load_n(j->dy + t * cols + k, n));
+      int64_t add[VL] = {0};
+      fixed_add(1, &v, add, 0, j->m.sums.mark, j->format);
+      for (int l = 0; l < n; l++) {
+        int64_t *to = sum + (k + l) * PANEL;
+        *to = (int64_t)((uint64_t)*to + (uint64_t)add[l]);
+      }
+    }
   }
 }
 
-static void kernel_embed_backward(easyrl_device *d, easyrl_matrix d_table, const float *dy, const int32_t *ids, int32_t t) {
-  pool_run(d->pool, ceil_div(d_table.cols, ROWS_TASK), embed_backward_task, &(rows_job){.x = dy, .m = d_table, .rows = ids, .n = t});
+static void kernel_embed_backward(easyrl_device *d, easyrl_matrix_sums d_table, const float *dy, const int32_t *ids,
+                                  easyrl_row_lists lists, easyrl_fixed_point format) {
+  embed_job j = {.m = d_table, .dy = dy, .ids = ids, .lists = lists, .format = fixed_of(format)};
+  pool_run(d->pool, ceil_div(d_table.cols, ROWS_TASK), embed_backward_task, &j);
 }
 
 static void kernel_gather_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {

@@ -4,6 +4,17 @@
 #ifndef EASYRL_CPU_DEVICE_H
 #define EASYRL_CPU_DEVICE_H
 
+/* Every product and sum is rounded separately, in any -std. This precedes all
+ * functions, intrinsics included. kernels_open tests the result. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+#if defined(__FAST_MATH__)
+#error "easyrl's kernels must not be compiled with -ffast-math"
+#endif
+
 #include "easyrl_device.h"
 #include "pool.h"
 

@@ -14,7 +14,7 @@
 
 #include <stdint.h>
 
-#define EASYRL_DEVICE_ABI 1
+#define EASYRL_DEVICE_ABI 2
 #define EASYRL_PAGE_SIZE 16
 
 typedef struct easyrl_device easyrl_device;
@@ -26,6 +26,26 @@ typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t 
 
 /* A weight [rows, cols] in the device's own layout. */
 typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
+
+/* Fixed-point sums and the word that marks values out of range, in the device's
+ * memory. Those of a matrix have the matrix's layout. */
+typedef struct { int64_t *data, *mark; } easyrl_sums;
+typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
+
+typedef struct { float scale, limit; } easyrl_fixed_point;
+
+/* n leaves; leaf i ends before row ends[i]. The last one ends at the number of rows. */
+typedef struct { const int32_t *ends; int32_t n; easyrl_fixed_point format; } easyrl_leaves;
+
+/* Rows of a leaf with one token id form a list: next[t] is the next row, or -1.
+ * firsts are the first rows of the n lists. */
+typedef struct { const int32_t *firsts, *next; int32_t n; } easyrl_row_lists;
+
+/* A term of linear_backward_input: dy [t, w.rows]. */
+typedef struct { const float *dy; easyrl_matrix w; int32_t block; } easyrl_product;
+
+/* A 192-bit unsigned integer, least significant word first. */
+typedef struct { uint64_t words[3]; } easyrl_wide;
 
 typedef struct {
   uint32_t abi;            /* EASYRL_DEVICE_ABI */
@@ -59,13 +79,18 @@ typedef struct {
   void (*unpack_matrix)(easyrl_device *, float *host_dst, easyrl_matrix);
 
   void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
-  void (*embed_backward)(easyrl_device *, easyrl_matrix d_table, const float *dy, const int32_t *ids, int32_t t);
+  void (*embed_backward)(easyrl_device *, easyrl_matrix_sums d_table, const float *dy, const int32_t *ids,
+                         easyrl_row_lists, easyrl_fixed_point);
   void (*linear)(easyrl_device *, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add);
-  void (*linear_backward_input)(easyrl_device *, float *dx, const float *dy, easyrl_matrix w, int32_t t, int32_t add);
-  void (*linear_backward_weight)(easyrl_device *, easyrl_matrix dw, float *d_bias, const float *dy, const float *x, int32_t t);
+  /* The n products are in host memory. */
+  void (*linear_backward_input)(easyrl_device *, float *dx, const easyrl_product *products, int32_t n, int32_t t,
+                                int32_t add);
+  /* d_bias.data may be NULL. */
+  void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
+                                 const float *x, easyrl_leaves);
   void (*rms_norm)(easyrl_device *, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps);
-  void (*rms_norm_backward)(easyrl_device *, float *dx, float *d_weight, const float *dy, const float *x,
-                            const float *weight, int32_t t, int32_t cols, float eps, int32_t add);
+  void (*rms_norm_backward)(easyrl_device *, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
+                            const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves);
   void (*rope)(easyrl_device *, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
                int32_t dim, int32_t inverse);
   void (*swiglu)(easyrl_device *, float *y, const float *gate, const float *up, int64_t n);
@@ -82,14 +107,19 @@ typedef struct {
                            const int32_t *tables, int32_t stride, const int32_t *lens, int32_t t, easyrl_heads);
   void (*gather_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
-  void (*log_prob)(easyrl_device *, float *logp, float *entropy, const float *hidden, easyrl_matrix w,
-                   const int32_t *targets, int32_t n, float inv_temp);
-  void (*log_prob_backward)(easyrl_device *, float *d_hidden, easyrl_matrix dw, const float *d_logp,
-                            const float *hidden, easyrl_matrix w, const int32_t *targets, int32_t n, float inv_temp);
+  void (*softmax_max)(easyrl_device *, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp);
+  void (*softmax_fold)(easyrl_device *, float *folds, float *scores, const float *max, const float *logits,
+                       const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
+  void (*softmax_finish)(easyrl_device *, float *logp, float *entropy, float *stats, const float *folds,
+                         const float *scores, const float *max, int32_t n);
+  void (*softmax_backward)(easyrl_device *, float *logits, const float *d_logp, const float *stats,
+                           const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
   void (*sample)(easyrl_device *, int32_t *host_ids, float *host_logp, const float *logits, int32_t n, int32_t vocab,
                  const easyrl_sample_params *host_params);
-  void (*adamw)(easyrl_device *, float *w, const float *g, float *m, float *v, int64_t n, easyrl_adamw_params);
+  void (*adamw)(easyrl_device *, float *w, easyrl_sums g, float *m, float *v, int64_t n, easyrl_adamw_params);
   double (*sum_squares)(easyrl_device *, const float *x, int64_t n);
+  /* sum_squares_exact returns whether the sums are in range. */
+  int32_t (*sum_squares_exact)(easyrl_device *, easyrl_wide *host_sum, easyrl_sums g, int64_t n);
 } easyrl_device_api;
 
 #endif

@@ -103,20 +103,27 @@ static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{2, gemm_t
 /* Rows are cut into tiles of nearly equal height. Returns the first row of tile i. */
 static inline int64_t gemm_tile_start(int64_t rows, int64_t tiles, int64_t i) { return rows * i / tiles; }
 
+/* Packs terms [0, kc) of the rows of one tile, x [m][ld], into [kc][GEMM_PR]. It may
+ * write up to 16 more floats. */
+static inline void gemm_pack_tile(float *dst, const float *x, int64_t ld, int m, int64_t kc) {
+  for (int64_t k = 0; k < kc; k += VL) {
+    int cols = (int)min64(VL, kc - k);
+#if GEMM_PR == 8
+    v_transpose8(dst + k * GEMM_PR, x + k, ld, m, cols);
+#elif defined(SIMD_AVX2)
+    v_transpose6(dst + k * GEMM_PR, x + k, ld, m, cols);
+#else
+    v_transpose(dst + k * GEMM_PR, GEMM_PR, x + k, ld, m, cols);
+#endif
+  }
+}
+
 /* Packs rows x [rows][ld], terms [0, kc), into consecutive tiles [kc][GEMM_PR].
  * dst needs room for 16 more floats. */
 static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows, int64_t tiles, int64_t kc) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i);
-    int m = (int)(gemm_tile_start(rows, tiles, i + 1) - r);
-    for (int64_t k = 0; k < kc; k += VL) {
-      int cols = (int)min64(VL, kc - k);
-#if GEMM_PR == 8
-      v_transpose8(dst + k * GEMM_PR, x + r * ld + k, ld, m, cols);
-#else
-      v_transpose(dst + k * GEMM_PR, GEMM_PR, x + r * ld + k, ld, m, cols);
-#endif
-    }
+    gemm_pack_tile(dst, x + r * ld, ld, (int)(gemm_tile_start(rows, tiles, i + 1) - r), kc);
     dst += kc * GEMM_PR;
   }
 }
@@ -174,10 +181,9 @@ static inline gemm_part gemm_task(const gemm_grid *g, int64_t task) {
                      g->panels * j / g->chunks, g->panels * (j + 1) / g->chunks};
 }
 
-/* y [t, ldy] = x wT, starting from the value that start selects. */
+/* y [t, w.rows] = x wT, starting from the value that start selects. */
 typedef struct {
   float *y;
-  int64_t ldy;
   const float *x;
   easyrl_matrix w;
   const float *bias;
@@ -203,11 +209,11 @@ static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *pac
     int64_t cols = n - p * PANEL;
     if (m <= GEMM_WIDE && p + gemm_wide[m - 1].panels <= p_end) {
       int panels = gemm_wide[m - 1].panels;
-      gemm_wide[m - 1].tile(k, a, m, b, k * PANEL, y, j->ldy, j->start, bias, (int)min64(cols, panels * PANEL));
+      gemm_wide[m - 1].tile(k, a, m, b, k * PANEL, y, j->w.rows, j->start, bias, (int)min64(cols, panels * PANEL));
       p += panels;
       continue;
     }
-    gemm_block(m, 1, k, a, m, 0, b, y, j->ldy, j->start, bias, (int)min64(cols, PANEL));
+    gemm_block(m, 1, k, a, m, 0, b, y, j->w.rows, j->start, bias, (int)min64(cols, PANEL));
     p++;
   }
 }
@@ -227,163 +233,25 @@ static void linear_task(void *arg, int64_t task, int32_t thread) {
     gemm_pack_rows(packed, j->x + r0 * k + k0, k, rows, tiles, kc);
     for (int64_t p = part.panel; p < part.panel_end; p++)
       gemm_block(rows, tiles, kc, packed, GEMM_PR, kc * GEMM_PR, j->w.data + (p * k + k0) * PANEL,
-                 j->y + r0 * j->ldy + p * PANEL, j->ldy, k0 ? START_OUTPUT : j->start,
+                 j->y + r0 * j->w.rows + p * PANEL, j->w.rows, k0 ? START_OUTPUT : j->start,
                  j->bias ? j->bias + p * PANEL : 0, (int)min64(PANEL, j->w.rows - p * PANEL));
   }
 }
 
-/* Returns the floats of scratch that linear_run takes per thread. */
+/* Returns the floats of scratch that a thread takes. */
 static int64_t linear_scratch(int64_t t, int64_t cols) {
   if (t <= GEMM_MR) return round_up(t * cols, 16) + 16;
   return round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(cols, GEMM_KC), 16) + 16;
 }
 
-static void linear_run(easyrl_device *d, linear_job j) {
-  if (j.t <= 0 || j.w.rows <= 0) return;
-  int32_t threads = pool_limited(d->pool);
-  if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.t, ceil_div(j.w.rows, PANEL), GEMM_MC, threads, 2);
-  j.scratch_part = linear_scratch(j.t, j.w.cols);
-  pool_run(d->pool, j.grid.blocks * j.grid.chunks, linear_task, &j);
-}
-
 static void kernel_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add) {
-  float *scratch = device_scratch(d, pool_threads(d->pool) * linear_scratch(t, w.cols));
-  if (!scratch) return;
-  linear_run(d, (linear_job){.y = y, .ldy = w.rows, .x = x, .w = w, .bias = bias, .t = t,
-                             .start = add ? START_OUTPUT : bias ? START_BIAS : START_ZERO, .scratch = scratch});
-}
-
-/* dx [t, cols] = dy [t, ldy] w. Lanes are columns; terms are the weight's rows. */
-typedef struct {
-  float *dx;
-  const float *dy;
-  int64_t ldy;
-  easyrl_matrix w;
-  int64_t t;
-  int start;
-  gemm_grid grid;
-  float *scratch;
-  int64_t scratch_part;
-} input_job;
-
-/* Transposes terms [n0, n0+nc) and columns [k0, k0+32) of a weight into [nc][32]. */
-static void input_pack_weight(float *dst, easyrl_matrix w, int64_t n0, int64_t nc, int64_t k0) {
-  int64_t cols = min64(PANEL, w.cols - k0);
-  for (int64_t n = 0; n < nc; n += VL) {
-    const float *src = w.data + ((n0 + n) / PANEL * w.cols + k0) * PANEL + (n0 + n) % PANEL;
-    int lanes = (int)min64(VL, nc - n);
-    for (int64_t half = 0; half < PANEL; half += VL) {
-      int rows = (int)max64(0, min64(VL, cols - half));
-      v_transpose(dst + n * PANEL + half, PANEL, src + half * PANEL, PANEL, rows, lanes);
-    }
-  }
-}
-
-static void input_task(void *arg, int64_t task, int32_t thread) {
-  const input_job *j = arg;
-  float *panel = j->scratch + thread * j->scratch_part, *packed = panel + GEMM_KC * PANEL;
-  gemm_part part = gemm_task(&j->grid, task);
-  int64_t k = j->w.cols, n = j->w.rows, r0 = part.row, rows = part.row_end - r0;
-  int64_t tiles = ceil_div(rows, GEMM_PR);
-  for (int64_t n0 = 0; n0 < n || n0 == 0; n0 += GEMM_KC) {
-    int64_t nc = min64(GEMM_KC, n - n0);
-    gemm_pack_rows(packed, j->dy + r0 * j->ldy + n0, j->ldy, rows, tiles, nc);
-    for (int64_t p = part.panel; p < part.panel_end; p++) {
-      input_pack_weight(panel, j->w, n0, nc, p * PANEL);
-      gemm_block(rows, tiles, nc, packed, GEMM_PR, nc * GEMM_PR, panel, j->dx + r0 * k + p * PANEL, k,
-                 n0 ? START_OUTPUT : j->start, 0, (int)min64(PANEL, k - p * PANEL));
-    }
-  }
-}
-
-static int64_t input_scratch(int64_t t, int64_t rows) {
-  return GEMM_KC * PANEL + round_up(round_up(min64(GEMM_MC, t), GEMM_PR) * min64(rows, GEMM_KC), 16) + 16;
-}
-
-static void input_run(easyrl_device *d, input_job j) {
-  if (j.t <= 0 || j.w.cols <= 0) return;
+  if (t <= 0 || w.rows <= 0) return;
+  linear_job j = {.y = y, .x = x, .w = w, .bias = bias, .t = t, .start = add ? START_OUTPUT : bias ? START_BIAS : START_ZERO};
+  j.scratch_part = linear_scratch(t, w.cols);
+  j.scratch = device_scratch(d, pool_threads(d->pool) * j.scratch_part);
+  if (!j.scratch) return;
   int32_t threads = pool_limited(d->pool);
-  if (j.t * j.w.rows * j.w.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.t, ceil_div(j.w.cols, PANEL), GEMM_MC, threads, 2);
-  j.scratch_part = input_scratch(j.t, j.w.rows);
-  pool_run(d->pool, j.grid.blocks * j.grid.chunks, input_task, &j);
-}
-
-static void kernel_linear_backward_input(easyrl_device *d, float *dx, const float *dy, easyrl_matrix w, int32_t t, int32_t add) {
-  float *scratch = device_scratch(d, pool_threads(d->pool) * input_scratch(t, w.rows));
-  if (!scratch) return;
-  input_run(d, (input_job){.dx = dx, .dy = dy, .ldy = w.rows, .w = w, .t = t, .start = add ? START_OUTPUT : START_ZERO,
-                           .scratch = scratch});
-}
-
-/* dw += dyT x, in the weight's own layout. A tile is m columns of the weight by
- * the 32 rows of a panel. Terms are the rows of x, read in place, and of dy. */
-typedef struct {
-  easyrl_matrix dw;
-  float *d_bias;
-  const float *dy;
-  int64_t ldy;
-  const float *x;
-  int64_t t;
-  gemm_grid grid; /* its rows are the weight's columns */
-  float *scratch;
-  int64_t scratch_part;
-} weight_job;
-
-/* Copies lanes of dy into [tc][32], zero beyond cols, and adds them to bias. */
-static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int cols, int64_t tc, float *bias) {
-  int lo = cols < VL ? cols : VL, hi = cols - lo;
-  vf sum0 = v_zero(), sum1 = v_zero();
-  if (bias) {
-    sum0 = v_load_n(bias, lo);
-    sum1 = hi ? v_load_n(bias + VL, hi) : v_zero();
-  }
-  for (int64_t t = 0; t < tc; t++) {
-    vf a = v_load_n(dy + t * ld, lo), b = hi ? v_load_n(dy + t * ld + VL, hi) : v_zero();
-    v_store(dst + t * PANEL, a);
-    v_store(dst + t * PANEL + VL, b);
-    sum0 = v_add(sum0, a);
-    sum1 = v_add(sum1, b);
-  }
-  if (bias) {
-    v_store_n(bias, sum0, lo);
-    if (hi) v_store_n(bias + VL, sum1, hi);
-  }
-}
-
-static void weight_task(void *arg, int64_t task, int32_t thread) {
-  const weight_job *j = arg;
-  float *panel = j->scratch + thread * j->scratch_part;
-  gemm_part part = gemm_task(&j->grid, task);
-  int64_t k = j->dw.cols, n = j->dw.rows, c0 = part.row, cols = part.row_end - c0;
-  int64_t tiles = ceil_div(cols, GEMM_MR);
-  for (int64_t t0 = 0; t0 < j->t; t0 += GEMM_KC) {
-    int64_t tc = min64(GEMM_KC, j->t - t0);
-    for (int64_t p = part.panel; p < part.panel_end; p++) {
-      int lanes = (int)min64(PANEL, n - p * PANEL);
-      weight_pack_lanes(panel, j->dy + t0 * j->ldy + p * PANEL, j->ldy, lanes, tc,
-                        c0 == 0 && j->d_bias ? j->d_bias + p * PANEL : 0);
-      gemm_block(cols, tiles, tc, j->x + t0 * k + c0, k, 0, panel, j->dw.data + (p * k + c0) * PANEL, PANEL, START_OUTPUT, 0,
-                 lanes);
-    }
-  }
-}
-
-#define WEIGHT_SCRATCH (GEMM_KC * PANEL)
-
-static void weight_run(easyrl_device *d, weight_job j) {
-  if (j.t <= 0 || j.dw.rows <= 0 || j.dw.cols <= 0) return;
-  int32_t threads = pool_limited(d->pool);
-  if (j.t * j.dw.rows * j.dw.cols < 1 << 15) threads = 1;
-  j.grid = gemm_cut(j.dw.cols, ceil_div(j.dw.rows, PANEL), GEMM_MC, threads, 1);
-  j.scratch_part = WEIGHT_SCRATCH;
-  pool_run(d->pool, j.grid.blocks * j.grid.chunks, weight_task, &j);
-}
-
-static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix dw, float *d_bias, const float *dy, const float *x,
-                                          int32_t t) {
-  float *scratch = device_scratch(d, pool_threads(d->pool) * WEIGHT_SCRATCH);
-  if (!scratch) return;
-  weight_run(d, (weight_job){.dw = dw, .d_bias = d_bias, .dy = dy, .ldy = dw.rows, .x = x, .t = t, .scratch = scratch});
+  if (j.t * w.rows * w.cols < 1 << 15) threads = 1;
+  j.grid = gemm_cut(j.t, ceil_div(w.rows, PANEL), GEMM_MC, threads, 2);
+  pool_run(d->pool, j.grid.blocks * j.grid.chunks, linear_task, &j);
 }

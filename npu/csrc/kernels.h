@@ -4,8 +4,14 @@
 #include "device.h"
 #include "easyrl_math.h"
 #include "simd.h"
+#include "transpose.h"
 
+#include <stdio.h>
+
+#include "fixed.h"
 #include "gemm.h"
+#include "input.h"
+#include "weight.h"
 #include "dense.h"
 #include "vocab.h"
 #include "update.h"
@@ -13,8 +19,25 @@
 #include "pointwise.h"
 #include "attention.h"
 
+/* Returns a * b - c in the first lane and without lanes. noinline keeps the compiler
+ * from computing them. */
+static __attribute__((noinline)) void kernels_difference(float *r, float a, float b, float c) {
+  float lanes[VL];
+  v_store(lanes, v_sub(v_mul(v_set1(a), v_set1(b)), v_set1(c)));
+  r[0] = lanes[0];
+  r[1] = a * b - c;
+}
+
 static easyrl_device *kernels_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   (void)ordinal;
+  float product[2], rest[2];
+  volatile float third = 1.0f / 3.0f;
+  kernels_difference(product, third, third, 0.0f);
+  kernels_difference(rest, third, third, product[0]);
+  if (product[0] != product[1] || rest[0] != 0.0f || rest[1] != 0.0f) {
+    snprintf(err, (size_t)err_len, "the kernels were compiled with floating-point contraction (-ffp-contract)");
+    return 0;
+  }
   return device_open("cpu/" SIMD_NAME, threads, err, err_len);
 }
 
@@ -54,11 +77,14 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .attention_cached = kernel_attention_cached,
       .gather_rows = kernel_gather_rows,
       .scatter_add_rows = kernel_scatter_add_rows,
-      .log_prob = kernel_log_prob,
-      .log_prob_backward = kernel_log_prob_backward,
+      .softmax_max = kernel_softmax_max,
+      .softmax_fold = kernel_softmax_fold,
+      .softmax_finish = kernel_softmax_finish,
+      .softmax_backward = kernel_softmax_backward,
       .sample = kernel_sample,
       .adamw = kernel_adamw,
       .sum_squares = kernel_sum_squares,
+      .sum_squares_exact = kernel_sum_squares_exact,
   };
   return KERNELS_SUPPORTED ? &table : 0;
 }

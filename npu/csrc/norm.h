@@ -2,24 +2,28 @@
  *
  * r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are
  * chains of fused multiply-adds; y = (x r) weight. Backward, with g = dy weight
- * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r), and dWeight is
- * the chain over rows of dy and x r. */
+ * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r). For each leaf,
+ * dWeight is the sum over heads of the chain over rows of dy and x r. */
 #ifndef EASYRL_NORM_H
 #define EASYRL_NORM_H
 
 #include "device.h"
+#include "fixed.h"
 #include "simd.h"
 
 #define NORM_VALUES 8192 /* approximate number of values per task */
 #define NORM_COLUMNS 64  /* columns per task of dWeight */
 
 typedef struct {
-  float *y, *dx, *dw;
+  float *y, *dx;
   const float *x, *w, *dy;
-  float *r, *b; /* per row */
-  int64_t t, rows; /* rows; rows per task */
-  int32_t n, add;
+  float *r, *b;    /* per vector */
+  int64_t t, rows; /* vectors; vectors per task */
+  int32_t n, add, heads;
   float eps;
+  easyrl_sums dw;
+  easyrl_leaves leaves;
+  fixed_format format;
 } norm_args;
 
 SIMD_INLINE float norm_inverse(const float *x, int32_t n, float eps) {
@@ -72,17 +76,36 @@ static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) 
   }
 }
 
-/* Adds to dWeight of some columns over rows [first, last). */
-static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last, int32_t from, int32_t to) {
-  int32_t n = a->n;
-  for (int32_t i = from; i < to; i += VL) {
+/* Continues a chain over the vectors [first, last) of one head; x, dy and r are the first
+ * one's. */
+SIMD_INLINE vf norm_chain(vf sum, const float *x, const float *dy, const float *r, int64_t heads, int64_t n, int64_t rows, int width) {
+  for (int64_t i = 0; i < rows; i++) {
+    vf xv = width == VL ? v_load(x) : v_load_n(x, width), g = width == VL ? v_load(dy) : v_load_n(dy, width);
+    sum = v_fma(g, v_mul(xv, v_set1(*r)), sum);
+    x += heads * n;
+    dy += heads * n;
+    r += heads;
+  }
+  return sum;
+}
+
+/* Continues the chains of some columns over rows [first, last) of a leaf. chains [heads,
+ * n] holds them if the leaf does not begin and end here. */
+static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last, int begins, int ends, int32_t from, int32_t to,
+                                 float *chains) {
+  int64_t n = a->n, heads = a->heads;
+  for (int64_t i = from; i < to; i += VL) {
     int width = (int)min64(VL, to - i);
-    vf sum = v_load_n(a->dw + i, width);
-    for (int64_t row = first; row < last; row++) {
-      vf x = v_load_n(a->x + row * n + i, width), dy = v_load_n(a->dy + row * n + i, width);
-      sum = v_fma(dy, v_mul(x, v_set1(a->r[row])), sum);
+    vf total = v_zero();
+    for (int64_t h = 0; h < heads; h++) {
+      int64_t vector = first * heads + h, at = vector * n + i;
+      vf sum = begins ? v_zero() : v_load_n(chains + h * n + i, width);
+      if (width == VL) sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, VL);
+      else sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, width);
+      if (!ends) v_store_n(chains + h * n + i, sum, width);
+      total = h ? v_add(total, sum) : sum;
     }
-    v_store_n(a->dw + i, sum, width);
+    if (ends) fixed_add_n(total, width, a->dw.data + i, a->dw.mark, a->format);
   }
 }
 
@@ -116,7 +139,9 @@ static void norm_task_rows(void *arg, int64_t task, int32_t thread) {
 static void norm_task_weight(void *arg, int64_t task, int32_t thread) {
   const norm_args *a = arg;
   (void)thread;
-  norm_backward_weight(a, 0, a->t, (int32_t)task * NORM_COLUMNS, (int32_t)min64(a->n, (task + 1) * NORM_COLUMNS));
+  int32_t start = 0, from = (int32_t)task * NORM_COLUMNS, to = (int32_t)min64(a->n, from + NORM_COLUMNS);
+  for (int32_t i = 0; i < a->leaves.n; start = a->leaves.ends[i++])
+    if (a->leaves.ends[i] > start) norm_backward_weight(a, start, a->leaves.ends[i], 1, 1, from, to, 0);
 }
 
 static void norm_task_input(void *arg, int64_t task, int32_t thread) {
@@ -125,22 +150,31 @@ static void norm_task_input(void *arg, int64_t task, int32_t thread) {
   norm_backward_input(a, task * a->rows, min64(a->t, (task + 1) * a->rows));
 }
 
-static void kernel_rms_norm_backward(easyrl_device *d, float *dx, float *d_weight, const float *dy, const float *x,
-                                     const float *weight, int32_t t, int32_t cols, float eps, int32_t add) {
-  norm_args a = {.dx = dx, .dw = d_weight, .x = x, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .eps = eps};
-  int64_t part = round_up(t, 16);
-  a.r = device_scratch(d, 2 * part);
+/* One leaf on one thread. Vectors stay in the cache from one pass to the next. */
+static void norm_backward_leaf(const norm_args *a, int64_t start, int64_t end, float *chains) {
+  int64_t rows = max64(1, a->rows / a->heads);
+  for (int64_t first = start; first < end; first += rows) {
+    int64_t last = min64(end, first + rows);
+    norm_backward_rows(a, first * a->heads, last * a->heads);
+    norm_backward_weight(a, first, last, first == start, last == end, 0, a->n, chains);
+    norm_backward_input(a, first * a->heads, last * a->heads);
+  }
+}
+
+static void kernel_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
+                                     const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+  if (leaves.n == 0) return;
+  int64_t t = (int64_t)leaves.ends[leaves.n - 1] * heads, part = round_up(t, 16);
+  norm_args a = {.dx = dx, .x = x, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,
+                 .dw = d_weight, .leaves = leaves, .format = fixed_of(leaves.format)};
+  a.r = device_scratch(d, 2 * part + (int64_t)heads * cols);
   if (!a.r) return;
   a.b = a.r + part;
   a.rows = max64(1, NORM_VALUES / cols);
   int64_t tasks = ceil_div(t, a.rows);
-  if (pool_limited(d->pool) == 1 || tasks == 1) { /* rows stay in the cache from one pass to the next */
-    for (int64_t first = 0; first < t; first += a.rows) {
-      int64_t last = min64(t, first + a.rows);
-      norm_backward_rows(&a, first, last);
-      norm_backward_weight(&a, first, last, 0, cols);
-      norm_backward_input(&a, first, last);
-    }
+  if (pool_limited(d->pool) == 1 || tasks == 1) {
+    int32_t start = 0;
+    for (int32_t i = 0; i < leaves.n; start = leaves.ends[i++]) norm_backward_leaf(&a, start, leaves.ends[i], a.b + part);
     return;
   }
   pool_run(d->pool, tasks, norm_task_rows, &a);

@@ -2,14 +2,14 @@
 
 typedef struct {
   float *w;
-  const float *g;
+  const int64_t *g;
   float *m, *v;
   int64_t n;
   float scale, beta1, rest1, beta2, rest2, correct1, correct2, eps, keep, lr;
 } adamw_job;
 
 /* In float32, every operation rounded:
- *   g = grad * scale
+ *   g = float32(float64(sum)) * scale
  *   m = fma(beta1, m, rest1 * g),  v = fma(beta2, v, rest2 * (g * g)),  rest = 1 - beta
  *   step = (m * correct1) / (sqrt(v * correct2) + eps),  correct = 1 / (1 - beta^t) computed in float64
  *   w = fma(-lr, step, w * keep),  keep = 1 - lr * decay computed in float64 */
@@ -28,7 +28,7 @@ static void adamw_task(void *arg, int64_t task, int32_t thread) {
   int64_t i = task * ELEMENTS, end = min64(j->n, i + ELEMENTS);
   for (; i + VL <= end; i += VL) {
     vf w = v_load(j->w + i), m = v_load(j->m + i), v = v_load(j->v + i);
-    adamw_step(j, &w, v_load(j->g + i), &m, &v);
+    adamw_step(j, &w, fixed_load(j->g + i), &m, &v);
     v_store(j->w + i, w);
     v_store(j->m + i, m);
     v_store(j->v + i, v);
@@ -36,7 +36,9 @@ static void adamw_task(void *arg, int64_t task, int32_t thread) {
   if (i < end) {
     int n = (int)(end - i);
     vf w = v_load_n(j->w + i, n), m = v_load_n(j->m + i, n), v = v_load_n(j->v + i, n);
-    adamw_step(j, &w, v_load_n(j->g + i, n), &m, &v);
+    int64_t g[VL] = {0};
+    memcpy(g, j->g + i, (size_t)n * 8);
+    adamw_step(j, &w, fixed_load(g), &m, &v);
     v_store_n(j->w + i, w, n);
     v_store_n(j->m + i, m, n);
     v_store_n(j->v + i, v, n);
@@ -53,9 +55,9 @@ static float adamw_correct(float beta, int32_t step) {
   return (float)(1 / (1 - power));
 }
 
-static void kernel_adamw(easyrl_device *d, float *w, const float *g, float *m, float *v, int64_t n, easyrl_adamw_params p) {
+static void kernel_adamw(easyrl_device *d, float *w, easyrl_sums g, float *m, float *v, int64_t n, easyrl_adamw_params p) {
   double decay = (double)p.lr * (double)p.weight_decay;
-  adamw_job j = {.w = w, .g = g, .m = m, .v = v, .n = n, .scale = p.grad_scale,
+  adamw_job j = {.w = w, .g = g.data, .m = m, .v = v, .n = n, .scale = p.grad_scale,
                  .beta1 = p.beta1, .rest1 = 1.0f - p.beta1, .beta2 = p.beta2, .rest2 = 1.0f - p.beta2,
                  .correct1 = adamw_correct(p.beta1, p.step), .correct2 = adamw_correct(p.beta2, p.step),
                  .eps = p.eps, .keep = (float)(1 - decay), .lr = p.lr};
@@ -98,4 +100,39 @@ static double kernel_sum_squares(easyrl_device *d, const float *x, int64_t n) {
   double sum = 0;
   for (int64_t f = 0; f < folds; f++) sum += (double)j.folds[f];
   return sum;
+}
+
+typedef struct {
+  const int64_t *g;
+  int64_t n;
+  easyrl_wide *parts; /* one per task */
+} exact_job;
+
+static inline void wide_add(easyrl_wide *sum, unsigned __int128 low, uint64_t high) {
+  unsigned __int128 old = (unsigned __int128)sum->words[1] << 64 | sum->words[0], total = old + low;
+  sum->words[0] = (uint64_t)total;
+  sum->words[1] = (uint64_t)(total >> 64);
+  sum->words[2] += high + (total < old);
+}
+
+static void exact_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const exact_job *j = arg;
+  easyrl_wide sum = {{0}};
+  for (int64_t i = task * ELEMENTS; i < min64(j->n, (task + 1) * ELEMENTS); i++) {
+    uint64_t v = (uint64_t)fabsf((float)(double)j->g[i]); /* at most 2^63 */
+    wide_add(&sum, (unsigned __int128)v * v, 0);
+  }
+  j->parts[task] = sum;
+}
+
+static int32_t kernel_sum_squares_exact(easyrl_device *d, easyrl_wide *sum, easyrl_sums g, int64_t n) {
+  int64_t tasks = ceil_div(n, ELEMENTS);
+  *sum = (easyrl_wide){{0}};
+  exact_job j = {.g = g.data, .n = n, .parts = (easyrl_wide *)device_scratch(d, tasks * (int64_t)(sizeof(easyrl_wide) / 4))};
+  if (!j.parts) return 1; /* sync reports the failure */
+  pool_run(d->pool, tasks, exact_task, &j);
+  for (int64_t i = 0; i < tasks; i++)
+    wide_add(sum, (unsigned __int128)j.parts[i].words[1] << 64 | j.parts[i].words[0], j.parts[i].words[2]);
+  return *g.mark == 0;
 }

@@ -5,16 +5,12 @@
  *   z = fold of e_j,  u = fold of e_j d_j by fma
  *   logp_j = (s_j - m) - log z,  entropy = log z - u / z
  *   d logit_j = (onehot_j - e_j (1 / z)) (d_logp inv_temp)
- * exp of less than -104 is 0, so the bound changes no term. */
+ * exp of less than -104 is 0, so the bound changes no term. A row may be cut at any
+ * multiple of 32 columns: the maximum comes first, and a fold continues from the
+ * partial sums of the columns before. */
 
-typedef struct {
-  float max, sum, weighted;
-} softmax;
-
-/* Computes the statistics of a row. If e is not NULL, it stores e_j there; e may
- * be x. */
-static softmax softmax_row(const float *x, int64_t n, float inv_temp, float *e) {
-  softmax r;
+/* Returns max s_j, never -0. */
+static float softmax_max(const float *x, int64_t n, float inv_temp) {
   vf t = v_set1(inv_temp), m0 = v_set1(-INFINITY), m1 = m0;
   int64_t i = 0;
   for (; i + 2 * VL <= n; i += 2 * VL) {
@@ -25,14 +21,25 @@ static softmax softmax_row(const float *x, int64_t n, float inv_temp, float *e) 
     int lanes = (int)min64(VL, n - i);
     m0 = v_max(v_select_n(lanes, v_mul(v_load_n(x + i, lanes), t), m0), m0);
   }
-  r.max = v_hmax(v_max(m0, m1));
-  vf max = v_set1(r.max), bound = v_set1(EXP_MIN), sum = v_zero(), weighted = v_zero();
-  for (i = 0; i + VL <= n; i += VL) {
+  return v_hmax(v_max(m0, m1)) + 0.0f;
+}
+
+/* The partial sums of z and u. */
+typedef struct {
+  vf sum, weighted;
+} softmax_sums;
+
+/* Continues the partial sums over a row whose first column is a multiple of 16 of the
+ * vocabulary. If e is not NULL, stores e_j there. */
+SIMD_INLINE softmax_sums softmax_fold(softmax_sums s, const float *x, int64_t n, float inv_temp, float m, float *e) {
+  vf t = v_set1(inv_temp), max = v_set1(m), bound = v_set1(EXP_MIN);
+  int64_t i = 0;
+  for (; i + VL <= n; i += VL) {
     vf d = v_max(bound, v_sub(v_mul(v_load(x + i), t), max));
     vf p = v_exp(d);
     if (e) v_store(e + i, p);
-    sum = v_add(sum, p);
-    weighted = v_fma(p, d, weighted);
+    s.sum = v_add(s.sum, p);
+    s.weighted = v_fma(p, d, s.weighted);
   }
   if (i < n) {
     int lanes = (int)(n - i);
@@ -40,91 +47,104 @@ static softmax softmax_row(const float *x, int64_t n, float inv_temp, float *e) 
     vf p = v_select_n(lanes, v_exp(d), v_zero());
     d = v_select_n(lanes, d, v_zero());
     if (e) v_store_n(e + i, p, lanes);
-    sum = v_add(sum, p);
-    weighted = v_fma(p, d, weighted);
+    s.sum = v_add(s.sum, p);
+    s.weighted = v_fma(p, d, s.weighted);
   }
-  r.sum = v_fold(sum);
-  r.weighted = v_fold(weighted);
-  return r;
+  return s;
 }
 
-static inline float softmax_logp(softmax r, float x, float inv_temp) { return (x * inv_temp - r.max) - s_log(r.sum); }
-
-#define VOCAB_FLOATS (8 << 20) /* logits held at a time, unless twelve rows need more */
-
-/* Returns the number of rows of logits in a chunk. */
-static int64_t vocab_chunk(int64_t n, int64_t vocab) {
-  return min64(n, max64(12, VOCAB_FLOATS / max64(1, vocab) / 12 * 12));
-}
+static inline float softmax_logp(float score, float max, float sum) { return (score - max) - s_log(sum); }
 
 typedef struct {
-  float *logp, *entropy;
-  const float *d_logp;
-  float *logits;
-  int64_t vocab;
+  float *max, *folds, *scores, *logits;
+  const float *stats, *d_logp;
   const int32_t *targets;
+  int64_t n, cols, first;
   float inv_temp;
-} vocab_job;
+  int64_t share; /* rows per task */
+} softmax_job;
 
-static void log_prob_task(void *arg, int64_t i, int32_t thread) {
+#define SOFTMAX_TASK 4096 /* logits per task, at least one row */
+
+static void softmax_run(easyrl_device *d, pool_fn task, softmax_job j) {
+  j.share = max64(1, SOFTMAX_TASK / max64(1, j.cols));
+  pool_run(d->pool, ceil_div(j.n, j.share), task, &j);
+}
+
+static void softmax_max_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
-  const vocab_job *j = arg;
-  const float *x = j->logits + i * j->vocab;
-  softmax r = softmax_row(x, j->vocab, j->inv_temp, 0);
-  j->logp[i] = softmax_logp(r, x[j->targets[i]], j->inv_temp);
-  j->entropy[i] = s_log(r.sum) - r.weighted / r.sum;
+  const softmax_job *j = arg;
+  for (int64_t i = task * j->share, end = min64(j->n, i + j->share); i < end; i++)
+    j->max[i] = softmax_max(j->logits + i * j->cols, j->cols, j->inv_temp);
 }
 
-static void kernel_log_prob(easyrl_device *d, float *logp, float *entropy, const float *hidden, easyrl_matrix w,
-                            const int32_t *targets, int32_t n, float inv_temp) {
-  int64_t chunk = vocab_chunk(n, w.rows), logits = round_up(chunk * w.rows, 16);
-  float *scratch = device_scratch(d, logits + pool_threads(d->pool) * linear_scratch(chunk, w.cols));
-  if (!scratch) return;
-  for (int64_t i = 0; i < n; i += chunk) {
-    int64_t rows = min64(chunk, n - i);
-    linear_run(d, (linear_job){.y = scratch, .ldy = w.rows, .x = hidden + i * w.cols, .w = w, .t = rows,
-                               .start = START_ZERO, .scratch = scratch + logits});
-    pool_run(d->pool, rows, log_prob_task,
-             &(vocab_job){.logp = logp + i, .entropy = entropy + i, .logits = scratch, .vocab = w.rows,
-                          .targets = targets + i, .inv_temp = inv_temp});
-  }
+static void kernel_softmax_max(easyrl_device *d, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp) {
+  softmax_run(d, softmax_max_task, (softmax_job){.max = max, .logits = (float *)logits, .n = n, .cols = cols, .inv_temp = inv_temp});
 }
 
-/* Turns a row of logits into its gradient. */
-static void log_prob_backward_task(void *arg, int64_t i, int32_t thread) {
+static void softmax_fold_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
-  const vocab_job *j = arg;
-  float *x = j->logits + i * j->vocab;
-  softmax r = softmax_row(x, j->vocab, j->inv_temp, x);
-  float g = j->d_logp[i] * j->inv_temp, inv = 1.0f / r.sum;
-  float target = (1.0f - x[j->targets[i]] * inv) * g;
-  vf gv = v_set1(g), iv = v_set1(inv);
-  int64_t k = 0;
-  for (; k + VL <= j->vocab; k += VL) v_store(x + k, v_mul(v_sub(v_zero(), v_mul(v_load(x + k), iv)), gv));
-  if (k < j->vocab) {
-    int lanes = (int)(j->vocab - k);
-    v_store_n(x + k, v_mul(v_sub(v_zero(), v_mul(v_load_n(x + k, lanes), iv)), gv), lanes);
+  const softmax_job *j = arg;
+  for (int64_t i = task * j->share, end = min64(j->n, i + j->share); i < end; i++) {
+    const float *x = j->logits + i * j->cols;
+    float *folds = j->folds + i * 2 * VL;
+    softmax_sums s = {v_zero(), v_zero()};
+    if (j->first) s = (softmax_sums){v_load(folds), v_load(folds + VL)};
+    s = softmax_fold(s, x, j->cols, j->inv_temp, j->max[i], 0);
+    v_store(folds, s.sum);
+    v_store(folds + VL, s.weighted);
+    int64_t target = j->targets[i] - j->first;
+    if (target >= 0 && target < j->cols) j->scores[i] = x[target] * j->inv_temp;
   }
-  x[j->targets[i]] = target;
 }
 
-static void kernel_log_prob_backward(easyrl_device *d, float *d_hidden, easyrl_matrix dw, const float *d_logp, const float *hidden,
-                                     easyrl_matrix w, const int32_t *targets, int32_t n, float inv_temp) {
-  int64_t chunk = vocab_chunk(n, w.rows), logits = round_up(chunk * w.rows, 16);
-  int64_t part = max64(linear_scratch(chunk, w.cols), max64(input_scratch(chunk, w.rows), WEIGHT_SCRATCH));
-  float *scratch = device_scratch(d, logits + pool_threads(d->pool) * part);
-  if (!scratch) return;
-  for (int64_t i = 0; i < n; i += chunk) {
-    int64_t rows = min64(chunk, n - i);
-    const float *x = hidden + i * w.cols;
-    linear_run(d, (linear_job){.y = scratch, .ldy = w.rows, .x = x, .w = w, .t = rows, .start = START_ZERO,
-                               .scratch = scratch + logits});
-    pool_run(d->pool, rows, log_prob_backward_task,
-             &(vocab_job){.d_logp = d_logp + i, .logits = scratch, .vocab = w.rows, .targets = targets + i, .inv_temp = inv_temp});
-    input_run(d, (input_job){.dx = d_hidden + i * w.cols, .dy = scratch, .ldy = w.rows, .w = w, .t = rows,
-                             .start = START_ZERO, .scratch = scratch + logits});
-    weight_run(d, (weight_job){.dw = dw, .dy = scratch, .ldy = w.rows, .x = x, .t = rows, .scratch = scratch + logits});
+static void kernel_softmax_fold(easyrl_device *d, float *folds, float *scores, const float *max, const float *logits,
+                                const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
+  softmax_run(d, softmax_fold_task,
+              (softmax_job){.folds = folds, .scores = scores, .max = (float *)max, .logits = (float *)logits, .targets = targets,
+                            .n = n, .cols = cols, .first = first, .inv_temp = inv_temp});
+}
+
+static void kernel_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const float *folds,
+                                  const float *scores, const float *max, int32_t n) {
+  (void)d;
+  for (int64_t i = 0; i < n; i++) {
+    float m = max[i], z = v_fold(v_load(folds + i * 2 * VL)), u = v_fold(v_load(folds + i * 2 * VL + VL));
+    logp[i] = softmax_logp(scores[i], m, z);
+    entropy[i] = s_log(z) - u / z;
+    stats[2 * i] = m;
+    stats[2 * i + 1] = z;
   }
+}
+
+static void softmax_backward_task(void *arg, int64_t task, int32_t thread) {
+  (void)thread;
+  const softmax_job *j = arg;
+  for (int64_t i = task * j->share, end = min64(j->n, i + j->share); i < end; i++) {
+    float *x = j->logits + i * j->cols;
+    float g = j->d_logp[i] * j->inv_temp, inv = 1.0f / j->stats[2 * i + 1];
+    int64_t target = j->targets[i] - j->first, n = j->cols;
+    float score = target >= 0 && target < n ? x[target] : 0.0f;
+    vf t = v_set1(j->inv_temp), max = v_set1(j->stats[2 * i]), bound = v_set1(EXP_MIN), gv = v_set1(g), iv = v_set1(inv);
+    for (int64_t k = 0; k < n; k += VL) {
+      int lanes = (int)min64(VL, n - k);
+      vf e = v_exp(v_max(bound, v_sub(v_mul(lanes == VL ? v_load(x + k) : v_load_n(x + k, lanes), t), max)));
+      e = v_mul(v_sub(v_zero(), v_mul(e, iv)), gv);
+      if (lanes == VL) v_store(x + k, e);
+      else v_store_n(x + k, e, lanes);
+    }
+    if (target >= 0 && target < n) {
+      float d = score * j->inv_temp - j->stats[2 * i];
+      x[target] = (1.0f - s_exp(EXP_MIN > d ? EXP_MIN : d) * inv) * g;
+    }
+  }
+}
+
+static void kernel_softmax_backward(easyrl_device *d, float *logits, const float *d_logp, const float *stats,
+                                    const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
+  softmax_run(d, softmax_backward_task,
+              (softmax_job){.logits = logits, .d_logp = d_logp, .stats = stats, .targets = targets, .n = n, .cols = cols,
+                            .first = first, .inv_temp = inv_temp});
 }
 
 typedef struct {
@@ -208,9 +228,10 @@ static void sample_task(void *arg, int64_t i, int32_t thread) {
   float *e = j->scratch + thread * j->part;
   int64_t n = j->vocab, id = 0;
   float inv_temp = p.temperature > 0.0f ? 1.0f / p.temperature : 1.0f;
-  softmax r = softmax_row(x, n, inv_temp, e);
+  float max = softmax_max(x, n, inv_temp);
+  float sum = v_fold(softmax_fold((softmax_sums){v_zero(), v_zero()}, x, n, inv_temp, max, e).sum);
   j->ids[i] = -1;
-  if (!(r.sum > 0.0f && r.sum < INFINITY)) return;
+  if (!(sum > 0.0f && sum < INFINITY)) return;
   if (p.temperature > 0.0f) {
     if ((p.top_k > 0 && p.top_k < n) || p.top_p < 1.0f) sample_limit(x, n, inv_temp, p, e, (uint32_t *)(e + n));
     if (p.min_p > 0.0f) /* the likeliest token has e = 1 and always stays */
@@ -222,7 +243,7 @@ static void sample_task(void *arg, int64_t i, int32_t thread) {
       if (x[k] > x[id]) id = k;
   }
   j->ids[i] = (int32_t)id;
-  j->logp[i] = softmax_logp(r, x[id], inv_temp);
+  j->logp[i] = softmax_logp(x[id] * inv_temp, max, sum);
 }
 
 static void kernel_sample(easyrl_device *d, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab,

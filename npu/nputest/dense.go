@@ -16,9 +16,10 @@ import (
 // memory: t rows, a weight [n, k]. Fields ending in 0 are the outputs' initial
 // values.
 type denseCase struct {
-	t, n, k           int
-	x, w, bias, dy    []float32
-	y0, dx0, dw0, db0 []float32
+	t, n, k        int
+	x, w, bias, dy []float32
+	y0, dx0        []float32
+	leaves         *npu.Leaves
 }
 
 func newDenseCase(t, n, k int, scale float64) *denseCase {
@@ -26,17 +27,16 @@ func newDenseCase(t, n, k int, scale float64) *denseCase {
 	return &denseCase{
 		t: t, n: n, k: k,
 		x: normal(r, t*k, scale), w: normal(r, n*k, 1), bias: normal(r, n, scale), dy: normal(r, t*n, scale),
-		y0: normal(r, t*n, scale), dx0: normal(r, t*k, scale), dw0: normal(r, n*k, scale), db0: normal(r, n, scale),
+		y0: normal(r, t*n, scale), dx0: normal(r, t*k, scale), leaves: &npu.Leaves{FixedPoint: format(scale * scale), Ends: cut(r, t)},
 	}
 }
 
 func (c *denseCase) String() string { return fmt.Sprintf("%d rows, weight [%d, %d]", c.t, c.n, c.k) }
 
-// rows returns the case of rows [lo, hi) alone, with the gradients accumulated so
-// far.
-func (c *denseCase) rows(lo, hi int, dw, db []float32) *denseCase {
+// rows returns the case of rows [lo, hi) alone, a leaf.
+func (c *denseCase) rows(lo, hi int) *denseCase {
 	return &denseCase{
-		t: hi - lo, n: c.n, k: c.k, w: c.w, bias: c.bias, dw0: dw, db0: db,
+		t: hi - lo, n: c.n, k: c.k, w: c.w, bias: c.bias, leaves: &npu.Leaves{FixedPoint: c.leaves.FixedPoint, Ends: []int32{int32(hi - lo)}},
 		x: c.x[lo*c.k : hi*c.k], dy: c.dy[lo*c.n : hi*c.n], y0: c.y0[lo*c.n : hi*c.n], dx0: c.dx0[lo*c.k : hi*c.k],
 	}
 }
@@ -53,7 +53,10 @@ func denseCases(scale float64) []*denseCase {
 		newDenseCase(530, 33, 14, scale), newDenseCase(13, 9, 401, scale))
 }
 
-type denseResult struct{ plain, biased, added, dx, dxAdded, dw, db []float32 }
+type denseResult struct {
+	plain, biased, added, dx, dxAdded []float32
+	dw, db                            sums
+}
 
 // putMatrix packs row-major values on the device.
 func (m *memory) putMatrix(x []float32, rows, cols int) npu.Matrix {
@@ -106,17 +109,17 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	x, w, bias, dy := m.put(c.x), m.putMatrix(c.w, c.n, c.k), m.put(c.bias), m.put(c.dy)
 	plain, biased, added := m.nan(c.t*c.n), m.nan(c.t*c.n), m.put(c.y0)
 	dx, dxAdded := m.nan(c.t*c.k), m.put(c.dx0)
-	dw, dwNoBias, db := m.putMatrix(c.dw0, c.n, c.k), m.putMatrix(c.dw0, c.n, c.k), m.put(c.db0)
+	dw, dwNoBias, db := m.matrixSums(c.n, c.k), m.matrixSums(c.n, c.k), m.sums(c.n)
 	d.Linear(plain, x, w, npu.Buffer{}, c.t, false)
 	d.Linear(biased, x, w, bias, c.t, false)
 	d.Linear(added, x, w, npu.Buffer{}, c.t, true)
-	d.LinearBackwardInput(dx, dy, w, c.t, false)
-	d.LinearBackwardInput(dxAdded, dy, w, c.t, true)
-	d.LinearBackwardWeight(dw, db, dy, x, c.t)
-	d.LinearBackwardWeight(dwNoBias, npu.Buffer{}, dy, x, c.t)
+	d.LinearBackwardInput(dx, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, false)
+	d.LinearBackwardInput(dxAdded, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, true)
+	d.LinearBackwardWeight(dw, db, dy, x, c.leaves)
+	d.LinearBackwardWeight(dwNoBias, npu.Sums{}, dy, x, c.leaves)
 	require.NoError(t, d.Sync())
-	r := denseResult{m.get(plain), m.get(biased), m.get(added), m.get(dx), m.get(dxAdded), m.getMatrix(dw), m.get(db)}
-	equal(t, c.String()+" dw, without a bias", r.dw, m.getMatrix(dwNoBias))
+	r := denseResult{m.get(plain), m.get(biased), m.get(added), m.get(dx), m.get(dxAdded), m.getMatrixSums(dw), m.getSums(db)}
+	require.Equal(t, r.dw, m.getMatrixSums(dwNoBias), "%v dw, without a bias", c)
 	equal(t, c.String()+" w", c.w, m.getMatrix(w))
 	m.requireBlocks(w, c.w)
 	return r
@@ -129,8 +132,8 @@ func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, d
 	ones := to(filled(t, 1))
 	y = reference.Product(to(c.y0), x, w, t, n, k, k, 1, k, 1)
 	dx = reference.Product(to(c.dx0), dy, w, t, k, n, n, 1, 1, k)
-	dw = reference.Product(to(c.dw0), dy, x, n, k, t, 1, n, 1, k)
-	db = reference.Product(to(c.db0), ones, dy, 1, n, t, 0, 1, 1, n)
+	dw = reference.Product(make([]F, n*k), dy, x, n, k, t, 1, n, 1, k)
+	db = reference.Product(make([]F, n), ones, dy, 1, n, t, 0, 1, 1, n)
 	return y, dx, dw, db
 }
 
@@ -142,8 +145,8 @@ func (c *denseCase) checkReference(t *testing.T, got denseResult) {
 	ny, ndx, ndw, ndb := refDense(c, same32)
 	near(t, c.String()+" y added", got.added, y, ny)
 	near(t, c.String()+" dx added", got.dxAdded, dx, ndx)
-	near(t, c.String()+" dw", got.dw, dw, ndw)
-	near(t, c.String()+" dbias", got.db, db, ndb)
+	near(t, c.String()+" dw", got.dw.floats(c.leaves), dw, ndw)
+	near(t, c.String()+" dbias", got.db.floats(c.leaves), db, ndb)
 	zero, bias := *c, *c
 	zero.y0, zero.dx0 = make([]float32, c.t*c.n), make([]float32, c.t*c.k)
 	bias.y0 = nil
@@ -166,8 +169,8 @@ func equalDense(t *testing.T, name string, want, got denseResult) {
 	equal(t, name+" y added", want.added, got.added)
 	equal(t, name+" dx", want.dx, got.dx)
 	equal(t, name+" dx added", want.dxAdded, got.dxAdded)
-	equal(t, name+" dw", want.dw, got.dw)
-	equal(t, name+" dbias", want.db, got.db)
+	require.Equal(t, want.dw, got.dw, name+" dw")
+	require.Equal(t, want.db, got.db, name+" dbias")
 }
 
 // testDense checks the linear layer and its backward pass.
@@ -203,21 +206,26 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("padding", func(t *testing.T) { testPadding(t, one) })
 }
 
-// checkApart requires calls over step rows each to give the bits of one call. Sums
-// over rows continue from call to call.
+// checkApart requires calls over leaves of step rows to give the bits of one call.
 func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	t.Helper()
 	if c.t > 40 && step == 1 {
 		return
 	}
-	all, parts := c.run(t, d), denseResult{dw: c.dw0, db: c.db0}
+	whole := *c
+	whole.leaves = &npu.Leaves{FixedPoint: c.leaves.FixedPoint}
+	var parts denseResult
 	for lo := 0; lo < c.t; lo += step {
-		r := c.rows(lo, min(c.t, lo+step), parts.dw, parts.db).run(t, d)
+		hi := min(c.t, lo+step)
+		whole.leaves.Ends = append(whole.leaves.Ends, int32(hi))
+		r := c.rows(lo, hi).run(t, d)
 		parts.plain, parts.biased = append(parts.plain, r.plain...), append(parts.biased, r.biased...)
 		parts.added, parts.dx = append(parts.added, r.added...), append(parts.dx, r.dx...)
-		parts.dxAdded, parts.dw, parts.db = append(parts.dxAdded, r.dxAdded...), r.dw, r.db
+		parts.dxAdded = append(parts.dxAdded, r.dxAdded...)
+		parts.dw.add(r.dw)
+		parts.db.add(r.db)
 	}
-	equalDense(t, fmt.Sprintf("%v, %d at a time", c, step), all, parts)
+	equalDense(t, fmt.Sprintf("%v, %d at a time", c, step), whole.run(t, d), parts)
 }
 
 // testChain compares with the chain over terms ascending. Operands of few bits make
@@ -247,12 +255,12 @@ func testPadding(t *testing.T, d npu.Device) {
 	c.x[4] = float32(math.Inf(1))
 	m := newMemory(t, d)
 	defer m.free()
-	dw, table := m.putMatrix(c.dw0, c.n, c.k), m.putMatrix(c.dw0, c.n, c.k)
-	d.LinearBackwardWeight(dw, npu.Buffer{}, m.put(c.dy), m.put(c.x), c.t)
-	d.EmbedBackward(table, m.put(c.x), []int32{32, 0, 31, 32, 1})
+	dw, table := m.matrixSums(c.n, c.k), m.matrixSums(c.n, c.k)
+	d.LinearBackwardWeight(dw, npu.Sums{}, m.put(c.dy), m.put(c.x), c.leaves)
+	d.EmbedBackward(table, m.put(c.x), []int32{32, 0, 31, 32, 1}, c.leaves)
 	require.NoError(t, d.Sync())
-	m.getMatrix(dw)
-	m.getMatrix(table)
+	require.True(t, m.getMatrixSums(dw).out)
+	require.True(t, m.getMatrixSums(table).out)
 }
 
 // sameDense requires the same bits from two devices.
@@ -262,56 +270,4 @@ func sameDense(t *testing.T, want, got npu.Device) {
 			equalDense(t, fmt.Sprintf("%v at %g", c, scale), c.run(t, want), c.run(t, got))
 		}
 	}
-}
-
-type rowsResult struct{ embedded, dTable, gathered, scattered []float32 }
-
-func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
-	t.Helper()
-	m := newMemory(t, d)
-	defer m.free()
-	r := rand.New(rand.NewPCG(uint64(rows), uint64(cols)))
-	ids := make([]int32, n)
-	for i := range ids {
-		ids[i] = int32(r.IntN(rows))
-	}
-	w, dw, dy := normal(r, rows*cols, 1), normal(r, rows*cols, 1), normal(r, n*cols, 1)
-	table, dTable := m.putMatrix(w, rows, cols), m.putMatrix(dw, rows, cols)
-	y, x, gathered, scattered := m.nan(n*cols), m.put(w), m.nan(n*cols), m.put(dw)
-	d.Embed(y, table, ids)
-	d.EmbedBackward(dTable, m.put(dy), ids)
-	d.GatherRows(gathered, x, ids, cols)
-	d.ScatterAddRows(scattered, m.put(dy), ids, cols)
-	require.NoError(t, d.Sync())
-	for i, id := range ids {
-		for c := range cols {
-			dw[int(id)*cols+c] += dy[i*cols+c]
-		}
-		require.Equal(t, w[int(id)*cols:(int(id)+1)*cols], m.get(y)[i*cols:(i+1)*cols])
-	}
-	res := rowsResult{m.get(y), m.getMatrix(dTable), m.get(gathered), m.get(scattered)}
-	equal(t, "gathered rows", res.embedded, res.gathered)
-	equal(t, "gradient of the table", dw, res.dTable)
-	equal(t, "scattered rows", dw, res.scattered)
-	return res
-}
-
-// testRows checks the kernels that move rows by index.
-func testRows(t *testing.T, open func(threads int) (npu.Device, error)) {
-	for _, threads := range []int{1, 3} {
-		d := device(t, open, threads)
-		for _, s := range [][3]int{{1, 1, 4}, {33, 65, 50}, {70, 3, 1}, {200, 130, 90}} {
-			runRows(t, d, s[0], s[1], s[2])
-		}
-		m := newMemory(t, d)
-		table := m.putMatrix(make([]float32, 6), 3, 2)
-		require.Panics(t, func() { d.Embed(m.nan(2), table, []int32{3}) }, "an id beyond the table")
-		require.Panics(t, func() { d.Embed(m.nan(2), table, []int32{-1}) }, "a negative id")
-		m.free()
-	}
-}
-
-func sameRows(t *testing.T, want, got npu.Device) {
-	a, b := runRows(t, want, 67, 33, 40), runRows(t, got, 67, 33, 40)
-	equal(t, "gradient of the table", a.dTable, b.dTable)
 }

@@ -14,31 +14,40 @@ import (
 
 const normEps = 1e-6
 
-// normCase holds the operands of an RMS norm of t rows of n values in host memory.
+// normCase holds the operands of an RMS norm in host memory: t rows of heads vectors of n
+// values.
 type normCase struct {
-	t, n            int
-	x, w, g, dx, dw []float32 // g is dy; dx and dw are the initial values
+	t, heads, n int
+	x, w, g, dx []float32 // g is dy; dx holds the initial values
+	leaves      *npu.Leaves
 }
 
-func newNormCase(t, n int, scale float64) *normCase {
+func newNormCase(t, heads, n int, scale float64) *normCase {
 	r := rand.New(rand.NewPCG(uint64(t), uint64(n)))
+	all := t * heads * n
 	return &normCase{
-		t: t, n: n, x: normal(r, t*n, scale), w: normal(r, n, 1), g: normal(r, t*n, scale),
-		dx: normal(r, t*n, 1), dw: normal(r, n, 1),
+		t: t, heads: heads, n: n, x: normal(r, all, scale), w: normal(r, n, 1), g: normal(r, all, scale), dx: normal(r, all, 1),
+		leaves: &npu.Leaves{FixedPoint: format(scale), Ends: cut(r, t)},
 	}
 }
 
-func (c *normCase) String() string { return fmt.Sprintf("%d rows of %d", c.t, c.n) }
+func (c *normCase) String() string {
+	return fmt.Sprintf("%d rows of %d vectors of %d", c.t, c.heads, c.n)
+}
 
-// rows returns the case of rows [lo, hi) alone, with the gradient accumulated so far.
-func (c *normCase) rows(lo, hi int, dw []float32) *normCase {
+// rows returns the case of rows [lo, hi) alone, a leaf.
+func (c *normCase) rows(lo, hi int) *normCase {
+	row := c.heads * c.n
 	return &normCase{
-		t: hi - lo, n: c.n, w: c.w, dw: dw,
-		x: c.x[lo*c.n : hi*c.n], g: c.g[lo*c.n : hi*c.n], dx: c.dx[lo*c.n : hi*c.n],
+		t: hi - lo, heads: c.heads, n: c.n, w: c.w, leaves: &npu.Leaves{FixedPoint: c.leaves.FixedPoint, Ends: []int32{int32(hi - lo)}},
+		x: c.x[lo*row : hi*row], g: c.g[lo*row : hi*row], dx: c.dx[lo*row : hi*row],
 	}
 }
 
-type normResult struct{ y, dx, dxAdded, dw []float32 }
+type normResult struct {
+	y, dx, dxAdded []float32
+	dw             sums
+}
 
 // run calls the kernels on a device. It writes dx once and adds to it once.
 func (c *normCase) run(t *testing.T, d npu.Device) normResult {
@@ -46,13 +55,13 @@ func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 	m := newMemory(t, d)
 	x, w, g := m.put(c.x), m.put(c.w), m.put(c.g)
 	y, dx, dxAdded := m.nan(len(c.x)), m.nan(len(c.x)), m.put(c.dx)
-	dw, dwAgain := m.put(c.dw), m.put(c.dw)
-	d.RMSNorm(y, x, w, c.t, normEps)
-	d.RMSNormBackward(dx, dw, g, x, w, c.t, normEps, false)
-	d.RMSNormBackward(dxAdded, dwAgain, g, x, w, c.t, normEps, true)
+	dw, dwAgain := m.sums(c.n), m.sums(c.n)
+	d.RMSNorm(y, x, w, c.t*c.heads, normEps)
+	d.RMSNormBackward(dx, dw, g, x, w, c.heads, normEps, false, c.leaves)
+	d.RMSNormBackward(dxAdded, dwAgain, g, x, w, c.heads, normEps, true, c.leaves)
 	require.NoError(t, d.Sync())
-	r := normResult{m.get(y), m.get(dx), m.get(dxAdded), m.get(dw)}
-	equal(t, c.String()+" dWeight, with dx added to", r.dw, m.get(dwAgain))
+	r := normResult{m.get(y), m.get(dx), m.get(dxAdded), m.getSums(dw)}
+	require.Equal(t, r.dw, m.getSums(dwAgain), "%v dWeight, with dx added to", c)
 	m.free()
 	return r
 }
@@ -61,8 +70,11 @@ func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 // sizes.
 func normCases(scale float64) []*normCase {
 	var all []*normCase
-	for _, s := range [][2]int{{1, 1}, {3, 5}, {517, 8}, {40, 16}, {17, 33}, {1030, 64}, {2, 128}, {33, 200}, {40, 511}, {9, 1024}} {
-		all = append(all, newNormCase(s[0], s[1], scale))
+	for _, s := range [][3]int{
+		{1, 1, 1}, {3, 1, 5}, {517, 1, 8}, {40, 1, 16}, {17, 1, 33}, {1030, 1, 64}, {2, 1, 128}, {33, 1, 200}, {40, 1, 511}, {9, 1, 1024},
+		{3, 2, 5}, {117, 3, 8}, {300, 4, 64}, {5, 32, 80}, {4, 5, 2050},
+	} {
+		all = append(all, newNormCase(s[0], s[1], s[2], scale))
 	}
 	return all
 }
@@ -85,14 +97,17 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 	t.Run("rows apart", func(t *testing.T) {
 		for _, c := range normCases(1) {
-			all := c.run(t, one)
-			var y, dx, added []float32
-			dw := c.dw
-			for lo := 0; lo < c.t; lo += max(1, c.t/3) {
-				r := c.rows(lo, min(c.t, lo+max(1, c.t/3)), dw).run(t, one)
-				y, dx, added, dw = append(y, r.y...), append(dx, r.dx...), append(added, r.dxAdded...), r.dw
+			whole, step := *c, max(1, c.t/3)
+			whole.leaves = &npu.Leaves{FixedPoint: c.leaves.FixedPoint}
+			var parts normResult
+			for lo := 0; lo < c.t; lo += step {
+				hi := min(c.t, lo+step)
+				whole.leaves.Ends = append(whole.leaves.Ends, int32(hi))
+				r := c.rows(lo, hi).run(t, one)
+				parts.y, parts.dx, parts.dxAdded = append(parts.y, r.y...), append(parts.dx, r.dx...), append(parts.dxAdded, r.dxAdded...)
+				parts.dw.add(r.dw)
 			}
-			equalNorms(t, c.String(), all, normResult{y, dx, added, dw})
+			equalNorms(t, c.String(), whole.run(t, one), parts)
 		}
 	})
 	t.Run("in place", func(t *testing.T) {
@@ -100,13 +115,13 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, c := range normCases(1) {
 			want := c.run(t, one)
 			m := newMemory(t, d)
-			x, again, w, g, dw := m.put(c.x), m.put(c.x), m.put(c.w), m.put(c.g), m.put(c.dw)
-			d.RMSNorm(x, x, w, c.t, normEps)
-			d.RMSNormBackward(g, dw, g, again, w, c.t, normEps, false)
+			x, again, w, g, dw := m.put(c.x), m.put(c.x), m.put(c.w), m.put(c.g), m.sums(c.n)
+			d.RMSNorm(x, x, w, c.t*c.heads, normEps)
+			d.RMSNormBackward(g, dw, g, again, w, c.heads, normEps, false, c.leaves)
 			require.NoError(t, d.Sync())
 			equal(t, c.String()+" y", want.y, m.get(x))
 			equal(t, c.String()+" dx", want.dx, m.get(g))
-			equal(t, c.String()+" dWeight", want.dw, m.get(dw))
+			require.Equal(t, want.dw, m.getSums(dw), "%v dWeight", c)
 			m.free()
 		}
 	})
@@ -114,9 +129,9 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, scale := range []float64{0, 1e-30, 1e4} {
 			for _, c := range normCases(scale) {
 				r := c.run(t, one)
-				for name, x := range map[string][]float32{"y": r.y, "dx": r.dx, "dWeight": r.dw} {
-					finite(t, fmt.Sprintf("%v at %g: %s", c, scale, name), x)
-				}
+				finite(t, fmt.Sprintf("%v at %g: y", c, scale), r.y)
+				finite(t, fmt.Sprintf("%v at %g: dx", c, scale), r.dx)
+				require.False(t, r.dw.out, "%v at %g: dWeight", c, scale)
 			}
 		}
 	})
@@ -137,11 +152,7 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 		ndx[i] += c.dx[i]
 	}
 	near(t, c.String()+" dx added", got.dxAdded, dx, ndx)
-	for i := range dw {
-		dw[i] += float64(c.dw[i])
-		ndw[i] += c.dw[i]
-	}
-	near(t, c.String()+" dWeight", got.dw, dw, ndw)
+	near(t, c.String()+" dWeight", got.dw.floats(c.leaves), dw, ndw)
 
 	loss := func() float64 {
 		sum := 0.0
@@ -154,7 +165,7 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 	for range 4 {
 		i, j := r.IntN(len(x)), r.IntN(len(w))
 		require.InDelta(t, reference.Slope(x, i, loss), dx[i]-float64(c.dx[i]), 1e-5*(1+math.Abs(dx[i])), "%v reference dx[%d]", c, i)
-		require.InDelta(t, reference.Slope(w, j, loss), dw[j]-float64(c.dw[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dw[%d]", c, j)
+		require.InDelta(t, reference.Slope(w, j, loss), dw[j], 1e-5*(1+math.Abs(dw[j])), "%v reference dw[%d]", c, j)
 	}
 }
 
@@ -174,5 +185,5 @@ func equalNorms(t *testing.T, name string, want, got normResult) {
 	equal(t, name+" y", want.y, got.y)
 	equal(t, name+" dx", want.dx, got.dx)
 	equal(t, name+" dx added", want.dxAdded, got.dxAdded)
-	equal(t, name+" dWeight", want.dw, got.dw)
+	require.Equal(t, want.dw, got.dw, name+" dWeight")
 }

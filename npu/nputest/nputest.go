@@ -16,6 +16,8 @@ import (
 func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("dense", func(t *testing.T) { testDense(t, open) })
+	t.Run("input", func(t *testing.T) { testInput(t, open) })
+	t.Run("leaves", func(t *testing.T) { testLeaves(t, open) })
 	t.Run("rows", func(t *testing.T) { testRows(t, open) })
 	t.Run("vocabulary", func(t *testing.T) { testVocab(t, open) })
 	t.Run("sample", func(t *testing.T) { testSample(t, open) })
@@ -29,6 +31,7 @@ func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 // kernel.
 func Same(t *testing.T, want, got npu.Device) {
 	t.Run("dense", func(t *testing.T) { sameDense(t, want, got) })
+	t.Run("input", func(t *testing.T) { sameInput(t, want, got) })
 	t.Run("rows", func(t *testing.T) { sameRows(t, want, got) })
 	t.Run("vocabulary", func(t *testing.T) { sameVocab(t, want, got) })
 	t.Run("sample", func(t *testing.T) { sameSample(t, want, got) })

@@ -2,6 +2,7 @@ package nputest
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -12,21 +13,20 @@ import (
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
-// vocabCase holds the operands of the fused log-probability: n rows of k values, a
-// weight [vocab, k].
+// vocabCase holds the operands of log-probabilities and their gradient: n rows of k
+// values, a weight [vocab, k].
 type vocabCase struct {
-	n, vocab, k         int
-	hidden, w, dw0, dlp []float32
-	targets             []int32
-	invTemp             float32
+	n, vocab, k    int
+	hidden, w, dlp []float32
+	targets        []int32
+	invTemp        float32
 }
 
 func newVocabCase(n, vocab, k int, scale float64, invTemp float32) *vocabCase {
 	r := rand.New(rand.NewPCG(uint64(n*7+vocab), uint64(k)))
-	c := &vocabCase{
-		n: n, vocab: vocab, k: k, invTemp: invTemp,
-		hidden: normal(r, n*k, scale), w: normal(r, vocab*k, 1), dw0: normal(r, vocab*k, 1), dlp: normal(r, n, 1),
-	}
+	c := &vocabCase{n: n, vocab: vocab, k: k, invTemp: invTemp, hidden: normal(r, n*k, scale), w: normal(r, vocab*k, 1)}
+	normal(r, vocab*k, 1) // golden bits depend on the draws
+	c.dlp = normal(r, n, 1)
 	for range n {
 		c.targets = append(c.targets, int32(r.IntN(vocab)))
 	}
@@ -38,9 +38,9 @@ func (c *vocabCase) String() string {
 	return fmt.Sprintf("%d rows of %d, vocabulary of %d at inverse temperature %g", c.n, c.k, c.vocab, c.invTemp)
 }
 
-func (c *vocabCase) rows(lo, hi int, dw []float32) *vocabCase {
+func (c *vocabCase) rows(lo, hi int) *vocabCase {
 	return &vocabCase{
-		n: hi - lo, vocab: c.vocab, k: c.k, w: c.w, dw0: dw, invTemp: c.invTemp,
+		n: hi - lo, vocab: c.vocab, k: c.k, w: c.w, invTemp: c.invTemp,
 		hidden: c.hidden[lo*c.k : hi*c.k], dlp: c.dlp[lo:hi], targets: c.targets[lo:hi],
 	}
 }
@@ -57,83 +57,124 @@ func vocabCases(scale float64) []*vocabCase {
 	return all
 }
 
-type vocabResult struct{ logp, entropy, dHidden, dw []float32 }
+// vocabPart is a range of the vocabulary on a device.
+type vocabPart struct {
+	first  int
+	w      npu.Matrix
+	logits npu.Buffer // [n, w.Rows]
+}
 
-func (c *vocabCase) run(t *testing.T, d npu.Device) vocabResult {
+// vocabResult is what a device computes: dLogits by columns, [vocab, n].
+type vocabResult struct{ logp, entropy, stats, dLogits, dHidden []float32 }
+
+// run computes with the vocabulary cut into parts of width columns, the last one
+// shorter.
+func (c *vocabCase) run(t *testing.T, d npu.Device, width int) vocabResult {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	hidden, w, dw := m.put(c.hidden), m.putMatrix(c.w, c.vocab, c.k), m.putMatrix(c.dw0, c.vocab, c.k)
-	logp, entropy, dHidden := m.nan(c.n), m.nan(c.n), m.nan(c.n*c.k)
-	d.LogProb(logp, entropy, hidden, w, c.targets, c.invTemp)
-	d.LogProbBackward(dHidden, dw, m.put(c.dlp), hidden, w, c.targets, c.invTemp)
+	hidden, dHidden, dlp := m.put(c.hidden), m.nan(c.n*c.k), m.put(c.dlp)
+	top := filled(c.n, float32(math.Inf(-1)))
+	var parts []vocabPart
+	for first := 0; first < c.vocab; first += width {
+		rows := min(width, c.vocab-first)
+		p := vocabPart{first: first, w: m.putMatrix(c.w[first*c.k:(first+rows)*c.k], rows, c.k), logits: m.nan(c.n * rows)}
+		d.Linear(p.logits, hidden, p.w, npu.Buffer{}, c.n, false)
+		of := m.nan(c.n)
+		d.SoftmaxMax(of, p.logits, c.n, c.invTemp)
+		for i, v := range m.get(of) {
+			top[i] = max(top[i], v)
+		}
+		parts = append(parts, p)
+	}
+	maxima, folds, scores := m.put(top), m.nan(c.n*32), m.nan(c.n)
+	logp, entropy, stats := m.nan(c.n), m.nan(c.n), m.nan(2*c.n)
+	for _, p := range parts {
+		d.SoftmaxFold(folds, scores, maxima, p.logits, c.targets, p.first, c.invTemp)
+	}
+	d.SoftmaxFinish(logp, entropy, stats, folds, scores, maxima, c.n)
+	r := vocabResult{logp: m.get(logp), entropy: m.get(entropy), stats: m.get(stats), dLogits: make([]float32, c.n*c.vocab)}
+	for _, p := range parts {
+		d.SoftmaxBackward(p.logits, dlp, stats, c.targets, p.first, c.invTemp)
+		d.LinearBackwardInput(dHidden, []npu.Product{{DY: p.logits, W: p.w, Block: p.w.Rows}}, c.n, p.first > 0)
+		for i, g := range m.get(p.logits) {
+			r.dLogits[(p.first+i%p.w.Rows)*c.n+i/p.w.Rows] = g
+		}
+	}
 	require.NoError(t, d.Sync())
-	return vocabResult{m.get(logp), m.get(entropy), m.get(dHidden), m.getMatrix(dw)}
+	r.dHidden = m.get(dHidden)
+	return r
 }
 
 func (c *vocabCase) checkReference(t *testing.T, got vocabResult) {
 	t.Helper()
 	hidden, w := widen(c.hidden), widen(c.w)
-	logp, entropy, dh, dw := reference.LogProb(hidden, w, widen(c.dlp), widen(c.dw0), c.targets, c.invTemp)
-	nlogp, nentropy, ndh, ndw := reference.LogProb(c.hidden, c.w, c.dlp, c.dw0, c.targets, c.invTemp)
+	logp, entropy, dl, dh := reference.LogProb(hidden, w, widen(c.dlp), c.targets, c.invTemp)
+	nlogp, nentropy, ndl, ndh := reference.LogProb(c.hidden, c.w, c.dlp, c.targets, c.invTemp)
 	near(t, c.String()+" logp", got.logp, logp, nlogp)
 	near(t, c.String()+" entropy", got.entropy, entropy, nentropy)
+	near(t, c.String()+" dLogits", got.dLogits, dl, ndl)
 	near(t, c.String()+" dHidden", got.dHidden, dh, ndh)
-	near(t, c.String()+" dW", got.dw, dw, ndw)
 	loss := func() float64 {
 		sum := 0.0
-		lp, _, _, _ := reference.LogProb(hidden, w, widen(c.dlp), widen(c.dw0), c.targets, c.invTemp)
+		lp, _, _, _ := reference.LogProb(hidden, w, widen(c.dlp), c.targets, c.invTemp)
 		for i, v := range lp {
 			sum += v * float64(c.dlp[i])
 		}
 		return sum
 	}
-	r := rand.New(rand.NewPCG(uint64(c.vocab), 5))
-	i, j := r.IntN(len(hidden)), r.IntN(len(w))
+	i := rand.New(rand.NewPCG(uint64(c.vocab), 5)).IntN(len(hidden))
 	require.InDelta(t, reference.Slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])), "%v reference dHidden[%d]", c, i)
-	require.InDelta(t, reference.Slope(w, j, loss), dw[j]-float64(c.dw0[j]), 1e-5*(1+math.Abs(dw[j])), "%v reference dW[%d]", c, j)
 }
 
 func equalVocab(t *testing.T, name string, want, got vocabResult) {
 	t.Helper()
 	equal(t, name+" logp", want.logp, got.logp)
 	equal(t, name+" entropy", want.entropy, got.entropy)
+	equal(t, name+" stats", want.stats, got.stats)
+	equal(t, name+" dLogits", want.dLogits, got.dLogits)
 	equal(t, name+" dHidden", want.dHidden, got.dHidden)
-	equal(t, name+" dW", want.dw, got.dw)
 }
 
-// testVocab checks the fused log-probability.
+// testVocab checks log-probabilities and their gradient.
 func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one, three := device(t, open, 1), device(t, open, 3)
 	t.Run("reference", func(t *testing.T) {
 		for _, c := range vocabCases(0.5) {
-			c.checkReference(t, c.run(t, one))
+			c.checkReference(t, c.run(t, one, c.vocab))
 		}
 	})
 	t.Run("threads", func(t *testing.T) {
 		for _, c := range vocabCases(0.5) {
-			equalVocab(t, c.String(), c.run(t, one), c.run(t, three))
+			equalVocab(t, c.String(), c.run(t, one, c.vocab), c.run(t, three, c.vocab))
+		}
+	})
+	t.Run("cut vocabulary", func(t *testing.T) {
+		for _, c := range vocabCases(2) {
+			for _, width := range []int{32, 96, 512} {
+				equalVocab(t, fmt.Sprintf("%v, %d at a time", c, width), c.run(t, one, c.vocab), c.run(t, one, width))
+			}
 		}
 	})
 	t.Run("rows apart", func(t *testing.T) {
 		for _, c := range vocabCases(0.5) {
-			parts := vocabResult{dw: c.dw0}
+			all, parts := c.run(t, one, c.vocab), vocabResult{}
 			for lo := 0; lo < c.n; lo += 5 {
-				r := c.rows(lo, min(c.n, lo+5), parts.dw).run(t, one)
+				r := c.rows(lo, min(c.n, lo+5)).run(t, one, c.vocab)
 				parts.logp, parts.entropy = append(parts.logp, r.logp...), append(parts.entropy, r.entropy...)
-				parts.dHidden, parts.dw = append(parts.dHidden, r.dHidden...), r.dw
+				parts.stats, parts.dHidden = append(parts.stats, r.stats...), append(parts.dHidden, r.dHidden...)
 			}
-			equalVocab(t, c.String(), c.run(t, one), parts)
+			parts.dLogits = all.dLogits // by columns; dHidden depends on them
+			equalVocab(t, c.String(), all, parts)
 		}
 	})
 	t.Run("extremes", func(t *testing.T) {
 		for _, scale := range []float64{0, 1e-30, 1e4} {
 			for _, c := range vocabCases(scale) {
-				r := c.run(t, one)
+				r := c.run(t, one, c.vocab)
 				finite(t, c.String()+" logp", r.logp)
 				finite(t, c.String()+" entropy", r.entropy)
 				finite(t, c.String()+" dHidden", r.dHidden)
-				finite(t, c.String()+" dW", r.dw)
 			}
 		}
 	})
@@ -145,13 +186,12 @@ func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 }
 
 // checkSampled requires the log-probability that Sample reports to equal the one that
-// LogProb computes for the token drawn.
+// the softmax kernels compute for the token drawn.
 func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	hidden, w := m.put(c.hidden), m.putMatrix(c.w, c.vocab, c.k)
-	logits, logp, entropy := m.nan(c.n*c.vocab), m.nan(c.n), m.nan(c.n)
+	hidden, w, logits := m.put(c.hidden), m.putMatrix(c.w, c.vocab, c.k), m.nan(c.n*c.vocab)
 	params := make([]npu.SampleParams, c.n)
 	for i := range params {
 		params[i] = npu.SampleParams{Temperature: 0.7, TopP: 0.9, Uniform: float32(i) / float32(c.n)}
@@ -162,15 +202,36 @@ func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 	ids, sampled := make([]int32, c.n), make([]float32, c.n)
 	d.Linear(logits, hidden, w, npu.Buffer{}, c.n, false)
 	d.Sample(ids, sampled, logits, c.vocab, params)
-	d.LogProb(logp, entropy, hidden, w, ids, c.invTemp)
 	require.NoError(t, d.Sync())
-	equal(t, c.String()+" logp of samples", m.get(logp), sampled)
+	drawn := *c
+	drawn.targets = ids
+	equal(t, c.String()+" logp of samples", drawn.run(t, d, c.vocab).logp, sampled)
+}
+
+// testVocabBits requires the bits of log-probabilities, entropies and gradients that
+// recorded runs depend on.
+func testVocabBits(t *testing.T, d npu.Device) {
+	for scale, want := range map[float64]uint64{0.5: 0x8f1cfe14d25f9ba9, 30: 0xc859a639ff1465a8, 1e4: 0x901207ab1eed1f58,
+		1e-20: 0x12451be69a918077} {
+		h := fnv.New64a()
+		for _, c := range vocabCases(scale) {
+			r := c.run(t, d, c.vocab)
+			for _, x := range [][]float32{r.logp, r.entropy, r.dHidden} {
+				for _, v := range x {
+					b := math.Float32bits(v)
+					_, _ = h.Write([]byte{byte(b), byte(b >> 8), byte(b >> 16), byte(b >> 24)})
+				}
+			}
+		}
+		require.Equal(t, want, h.Sum64(), "scale %g", scale)
+	}
 }
 
 func sameVocab(t *testing.T, want, got npu.Device) {
 	for _, scale := range []float64{0.5, 30, 1e4, 1e-20} {
 		for _, c := range vocabCases(scale) {
-			equalVocab(t, fmt.Sprintf("%v at %g", c, scale), c.run(t, want), c.run(t, got))
+			equalVocab(t, fmt.Sprintf("%v at %g", c, scale), c.run(t, want, c.vocab), c.run(t, got, c.vocab))
 		}
 	}
+	testVocabBits(t, got)
 }

@@ -58,7 +58,6 @@ type Comparison struct {
 	Warmup  int    `json:"warmup"` // of Steps, not timed
 	Repeats int    `json:"repeats"`
 	Backend string `json:"backend"` // train.backend
-	Order   string `json:"order"`   // train.order
 	Sweep   string `json:"sweep,omitempty"`
 	// Runs are in the order in which they were requested.
 	Runs []Result `json:"runs"`

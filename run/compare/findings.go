@@ -153,10 +153,8 @@ func weights(c *Comparison) []string {
 		return []string{"Runs with the same swept value end with bit-identical weights."}
 	case c.Backend == configs.PyTorch:
 		return []string{"The weights differ by rounding because PyTorch ranks sum groups in an order of their own."}
-	case c.Order == configs.Arrival:
-		return []string{"The weights differ by rounding because train.order is \"arrival\", which sums groups as they arrive. Set train.order = \"prompt\" for bit-identical weights."}
 	}
-	return []string{"The weights differ although train.order is \"prompt\". Something is not deterministic, such as a server, a reward, or a device without a fixed summation order."}
+	return []string{"The weights differ. Something is not deterministic, such as a server, a reward, or a device without a fixed summation order."}
 }
 
 // noise returns a warning if the steps of a run vary too much, otherwise an empty text.

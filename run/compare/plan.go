@@ -57,7 +57,7 @@ func (c *comparing) plan() ([]variant, error) {
 	if c.o.Dir == "" {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
-	c.found.Name, c.found.Steps, c.found.Backend, c.found.Order = given.Run.Name, given.Run.Steps, given.Train.Backend, given.Train.Order
+	c.found.Name, c.found.Steps, c.found.Backend = given.Run.Name, given.Run.Steps, given.Train.Backend
 	c.found.machine, c.found.local = c.o.Cores, onThisMachine(given.Inference)
 	c.batch, c.inTurn = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
 	values, err := c.sweep()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/remote"
@@ -14,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu/device"
+	"github.com/easyrl/easyrl/trainer"
 )
 
 // Need is the memory of a run by purpose, in bytes.
@@ -50,13 +52,10 @@ type Need struct {
 // training. each is the configuration of the run's engines, most the size of its data.
 func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool) Need {
 	one := 4 * shape.NumParams()
-	n := Need{Copies: 3, Gradients: one, Moments: 2 * one, Saved: 3 * one, elsewhere: cfg.Device.Kind != device.CPU}
-	if shape.Tied { // the embedding and the output projection have separate gradients
-		n.Gradients += 4 * int64(shape.VocabSize) * int64(shape.HiddenSize)
-	}
-	// A pass has as many rows as fit, unless a step has fewer or a sequence more.
-	n.Rows = min(max(cfg.Train.MicroBatchTokens, most.Sequence), most.Step)
-	n.Activations = activations(shape, n.Rows, cfg.Train.Recompute)
+	n := Need{Copies: 3, Gradients: model.GradientBytes(shape), Moments: 2 * one, Saved: 3 * one, elsewhere: cfg.Device.Kind != device.CPU}
+	// A pass has as many rows as fit, unless a step has fewer or a leaf more.
+	n.Rows = min(max(cfg.Train.MicroBatchTokens, most.Leaf), most.Step)
+	n.Activations = model.ActivationBytes(shape, n.Rows, n.Rows, cfg.Train.Recompute)
 	if sft {
 		n.Copies, n.Weights = 1, one
 		return n
@@ -119,17 +118,24 @@ func servers(c *configs.Inference) (exact, other bool) {
 
 // Tokens are numbers of tokens, at most.
 type Tokens struct {
-	Sequence int // in a prompt with one response
-	Step     int // in all sequences of a step
+	Leaf int // in a leaf, which a pass does not divide
+	Step int // in all sequences of a step
 }
 
-// activations returns the memory of a pass over this many rows. It grows with the rows.
-func activations(shape *model.Config, rows int, recompute bool) int64 {
-	const sample = 4096
-	if rows <= sample {
-		return model.ActivationBytes(shape, rows, rows, recompute)
+// Rollouts returns the tokens of reinforcement learning on prompts and responses of up to these
+// numbers of tokens.
+func Rollouts(prompt, response int, r *configs.Rollout) Tokens {
+	group := prompt + r.GroupSize*response
+	return Tokens{Leaf: max(prompt+response, min(group, attention.LeafRows(prompt))), Step: r.PromptsPerStep * group}
+}
+
+// Demonstrations returns the tokens of supervised fine-tuning with batches of this many examples.
+func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
+	longest := 0
+	for i := range all {
+		longest = max(longest, len(all[i].Prompt)+len(all[i].Response))
 	}
-	return int64(float64(model.ActivationBytes(shape, sample, sample, recompute)) / sample * float64(rows))
+	return Tokens{Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
 }
 
 // Certain returns the memory that the run allocates whatever its data.

@@ -1,6 +1,5 @@
 // Package fake plays PyTorch ranks for tests: it speaks their protocol over TCP and computes
-// with easyrl's own kernels on a CPU. Replicas add their gradients in the order of their
-// ranks, so that results repeat. Ranks.Fault makes them fail at chosen messages.
+// with easyrl's own kernels on a CPU, so that results repeat. Ranks.Fault makes them fail at chosen messages.
 package fake
 
 import (
@@ -14,6 +13,8 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
@@ -43,9 +44,12 @@ type Ranks struct {
 	Dial  func(ctx context.Context) (net.Conn, error)
 	Token string
 	World int
-	Mode  string                          // that "auto" becomes; empty means wire.Free
-	Fault func(at Moment) Fault           // nil for none; called by all ranks at once
-	Lie   func(wire.Message) wire.Message // answers for Lie; nil changes IDs
+	// Format of the sums of gradients; the zero value is that of up to 1,000 responses of 1,000
+	// tokens.
+	Format npu.FixedPoint
+	Mode   string                          // that "auto" becomes; empty means wire.Free
+	Fault  func(at Moment) Fault           // nil for none; called by all ranks at once
+	Lie    func(wire.Message) wire.Message // answers for Lie; nil changes IDs
 
 	mu  sync.Mutex
 	log [][]string // kinds that each rank of the last start received
@@ -54,6 +58,9 @@ type Ranks struct {
 // Run starts the ranks, again each time that all of them have ended, until ctx ends or a
 // session has ended them.
 func (f *Ranks) Run(ctx context.Context) {
+	if f.Format.Scale == 0 {
+		f.Format = optim.FixedPoint(1e6, 1000)
+	}
 	for start := 1; ctx.Err() == nil; start++ {
 		var running conc.WaitGroup
 		group := newGroup()

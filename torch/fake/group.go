@@ -15,19 +15,18 @@ func newGroup() *group { return &group{round: &round{full: make(chan struct{})}}
 
 // round is one addition.
 type round struct {
-	parts [][]float32 // by rank
+	parts [][]int64 // by rank
 	given int
-	sum   []float32
+	sum   []int64
 	full  chan struct{} // closed when sum is set
 }
 
-// add gives a rank's values, waits for those of all others, and returns the sum in the order
-// of the ranks. Nil values add nothing. The caller must not change the sum.
-func (g *group) add(ctx context.Context, world, number int, values []float32) ([]float32, error) {
+// add gives a rank's values, waits for those of all others, and returns the sum. Nil values add nothing. The caller must not change the sum.
+func (g *group) add(ctx context.Context, world, number int, values []int64) ([]int64, error) {
 	g.mu.Lock()
 	now := g.round
 	if now.parts == nil {
-		now.parts = make([][]float32, world)
+		now.parts = make([][]int64, world)
 	}
 	now.parts[number] = values
 	if now.given++; now.given == world {

@@ -30,12 +30,13 @@ type rank struct {
 	sending       sync.Mutex
 	quiet         atomic.Bool // sends no beats
 
-	setup                                       wire.Welcome
-	dev                                         npu.Device
-	tape                                        *model.Tape
-	policy, reference, gradients, first, second *model.Weights
-	opt                                         *optim.AdamW
-	layouts                                     map[int64]*attention.Layout // nil if empty
+	setup                            wire.Welcome
+	dev                              npu.Device
+	tape                             *model.Tape
+	policy, reference, first, second *model.Weights
+	gradients                        *model.Gradients
+	opt                              *optim.AdamW
+	layouts                          map[int64]*attention.Layout // nil if empty
 }
 
 // work handles messages until one of them ends the rank.
@@ -196,7 +197,7 @@ func (r *rank) close() {
 		return
 	}
 	r.tape.Close()
-	for _, w := range []*model.Weights{r.policy, r.reference, r.gradients, r.first, r.second} {
+	for _, w := range []*model.Weights{r.policy, r.reference, r.first, r.second} {
 		if w != nil {
 			w.Free()
 		}
@@ -220,6 +221,7 @@ func (r *rank) forward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		if err != nil {
 			return nil, body, err
 		}
+		cutLeaves(l)
 		r.layouts[m.ID] = l
 		if err := r.logprobs(l, &body); err != nil {
 			return nil, body, err
@@ -269,7 +271,7 @@ func (r *rank) backward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		if err := r.tape.Forward(r.policy, l, float32(r.setup.Temperature), true, scratch, make([]float32, len(l.Targets))); err != nil {
 			return nil, none, err
 		}
-		if err := r.tape.Backward(r.policy, r.gradients, gradient); err != nil {
+		if err := r.tape.Backward(r.policy, r.gradients, gradient, r.ranks.Format); err != nil {
 			return nil, none, err
 		}
 	}

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -30,14 +31,13 @@ func (r *rank) step(ctx context.Context, f *wire.Frame) (wire.Message, error) {
 	if err := r.reduce(ctx); err != nil {
 		return nil, err
 	}
-	r.gradients.Merge()
 	params := make([]optim.Param, len(r.policy.Params))
 	for i := range params {
 		p := &r.policy.Params[i]
-		params[i] = optim.Param{Name: p.Name, W: p.Buffer, G: r.gradients.Params[i].Buffer, M: r.first.Params[i].Buffer, V: r.second.Params[i].Buffer, Decay: p.Decay()}
+		params[i] = optim.Param{Name: p.Name, W: p.Buffer, G: r.gradients.Params[i], M: r.first.Params[i].Buffer, V: r.second.Params[i].Buffer, Decay: p.Decay()}
 	}
 	answer := wire.Stepped{Update: m.Update, WeightsFinite: true, Memory: r.memory(), Seconds: 1e-6}
-	norm, err := optim.GradNorm(r.dev, params)
+	norm, err := optim.GradNorm(r.dev, params, r.ranks.Format)
 	if errors.Is(err, optim.ErrNonFinite) {
 		return answer, nil
 	}
@@ -45,7 +45,7 @@ func (r *rank) step(ctx context.Context, f *wire.Frame) (wire.Message, error) {
 		return nil, err
 	}
 	norm *= m.Scale
-	if err := r.opt.Step(r.dev, params, m.Scale*optim.ClipScale(norm, m.Clip), m.LR); err != nil {
+	if err := r.opt.Step(r.dev, params, m.Scale*optim.ClipScale(norm, m.Clip)/float64(r.ranks.Format.Scale), m.LR); err != nil {
 		return nil, err
 	}
 	answer.Norm, answer.Finite = &norm, true
@@ -62,13 +62,10 @@ func (r *rank) reduce(ctx context.Context) error {
 	if r.ranks.World == 1 {
 		return nil
 	}
-	var values []float32 // the CPU's buffers are host memory
-	of := func(p npu.Buffer) []float32 { return p.Float32s() }
-	for i := range r.gradients.Params {
-		values = append(values, of(r.gradients.Params[i].Buffer)...)
+	var values []int64 // the CPU's buffers are host memory
+	for _, s := range r.gradients.Params {
+		values = append(append(values, s.Int64s()...), s.Mark.Int64s()...)
 	}
-	head := of(r.gradients.Head.Buffer) // apart from the embedding's gradient
-	values = append(values, head...)
 	if !r.answers() {
 		values = nil // the same as on the replica's first rank
 	}
@@ -76,11 +73,21 @@ func (r *rank) reduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range r.gradients.Params {
-		sum = sum[copy(of(r.gradients.Params[i].Buffer), sum):]
+	for _, s := range r.gradients.Params {
+		sum = sum[copy(s.Int64s(), sum):]
+		sum = sum[copy(s.Mark.Int64s(), sum):]
 	}
-	copy(head, sum)
 	return nil
+}
+
+// cutLeaves makes each tree of a layout a leaf, as the trainer does with groups.
+func cutLeaves(l *attention.Layout) {
+	for _, s := range l.Segments {
+		if s.Parent < 0 && s.Start > 0 && !slices.Contains(l.Leaves, s.Start) {
+			l.Leaves = append(l.Leaves, s.Start)
+		}
+	}
+	l.EndLeaf()
 }
 
 // write writes files on rank 0.

@@ -32,7 +32,8 @@ func models(t *testing.T) *trimodel.Models {
 		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}, npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
-	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep, Temperature: 0.8})
+	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep, Temperature: 0.8,
+		Format: optim.FixedPoint(1000, 100)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.Close()

@@ -5,6 +5,7 @@ package check
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/easyrl/easyrl/npu"
 )
@@ -57,11 +58,119 @@ func Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t in
 	}
 }
 
-// LogProb checks rows of hidden against w and targets.
-func LogProb(what string, hidden npu.Buffer, w npu.Matrix, targets []int32, matrixLen func(rows, cols int) int) {
-	Matrix(what, w, matrixLen)
-	Len(what+": hidden", hidden, len(targets)*w.Cols, false)
-	Indices(what+": targets", targets, w.Rows)
+// Sums requires n sums and their mark. With optional, s may also be none.
+func Sums(what string, s npu.Sums, n int, optional bool) {
+	if optional && s.IsNil() {
+		return
+	}
+	Len(what, s.Buffer, 2*n, false)
+	Len(what+": mark", s.Mark, 2, false)
+}
+
+// MatrixSums requires sums to have the length of their matrix's layout.
+func MatrixSums(what string, m npu.MatrixSums, matrixLen func(rows, cols int) int) {
+	if m.Rows <= 0 || m.Cols <= 0 {
+		fail("%s: sums of a matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
+	}
+	Sums(what, m.Sums, matrixLen(m.Rows, m.Cols), false)
+}
+
+// Leaves requires leaves of t rows in a valid format.
+func Leaves(what string, l *npu.Leaves, t int) {
+	Same(what+": rows of leaves", l.Rows(), t)
+	last := int32(0)
+	for i, end := range l.Ends {
+		if end < last {
+			fail("%s: leaf %d ends at row %d, expected at least %d", what, i, end, last)
+		}
+		last = end
+	}
+	if !(l.Scale >= 1) || math.Float32bits(l.Scale)<<9 != 0 {
+		fail("%s: scale is %v, expected a power of two of at least 1", what, l.Scale)
+	}
+	if !(l.Limit > 0 && l.Limit <= 1<<62) {
+		fail("%s: limit is %v, expected more than 0 and at most 2^62", what, l.Limit)
+	}
+}
+
+// LinearSums checks the operands of the gradient of a weight.
+func LinearSums(what string, dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves, matrixLen func(rows, cols int) int) {
+	MatrixSums(what, dw, matrixLen)
+	Sums(what+": bias", dBias, dw.Rows, true)
+	t := l.Rows()
+	Leaves(what, l, t)
+	Len(what+": values of Cols", x, t*dw.Cols, false)
+	Len(what+": values of Rows", dy, t*dw.Rows, false)
+}
+
+// Products checks the operands of a gradient with respect to an input.
+func Products(what string, dx npu.Buffer, products []npu.Product, t int, matrixLen func(rows, cols int) int) {
+	if len(products) == 0 {
+		fail("%s: no products, expected at least 1", what)
+	}
+	blocks := func(p *npu.Product) int { return (p.W.Rows + p.Block - 1) / p.Block }
+	for i := range products {
+		p := &products[i]
+		if p.Block <= 0 {
+			fail("%s: block of product %d is %d, expected at least 1", what, i, p.Block)
+		}
+		Same(what+": columns", p.W.Cols, products[0].W.Cols)
+		Same(what+": blocks", blocks(p), blocks(&products[0]))
+		Linear(what, p.DY, dx, p.W, npu.Buffer{}, t, matrixLen)
+	}
+}
+
+// Softmax checks n rows of logits and returns their length.
+func Softmax(what string, logits npu.Buffer, n int) int {
+	if n == 0 {
+		Len(what+": logits", logits, 0, false)
+		return 0
+	}
+	Len(what+": logits", logits, logits.Len()/n*n, false)
+	return logits.Len() / n
+}
+
+// SoftmaxFold checks the operands of SoftmaxFold and returns the length of the rows of
+// logits. Targets may be outside their columns.
+func SoftmaxFold(folds, scores, max, logits npu.Buffer, targets []int32, first int) int {
+	n := len(targets)
+	firstColumn("softmax fold", first)
+	Len("softmax fold: folds", folds, n*32, false)
+	Len("softmax fold: scores", scores, n, false)
+	Len("softmax fold: max", max, n, false)
+	return Softmax("softmax fold", logits, n)
+}
+
+func firstColumn(what string, first int) {
+	if first < 0 || first%npu.MatrixBlock != 0 {
+		fail("%s: first column is %d, expected a multiple of %d", what, first, npu.MatrixBlock)
+	}
+}
+
+// SoftmaxFinish checks the operands of SoftmaxFinish.
+func SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+	for _, b := range []npu.Buffer{logp, entropy, scores, max} {
+		Len("softmax finish", b, n, false)
+	}
+	Len("softmax finish: stats", stats, 2*n, false)
+	Len("softmax finish: folds", folds, 32*n, false)
+}
+
+// SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of the
+// rows of logits.
+func SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets []int32, first int) int {
+	n := len(targets)
+	firstColumn("softmax backward", first)
+	Len("softmax backward: dLogp", dLogp, n, false)
+	Len("softmax backward: stats", stats, 2*n, false)
+	return Softmax("softmax backward", logits, n)
+}
+
+// AdamW checks the operands of an update.
+func AdamW(w npu.Buffer, g npu.Sums, m, v npu.Buffer) {
+	Sums("adamw", g, w.Len(), false)
+	Len("adamw", m, w.Len(), false)
+	Len("adamw", v, w.Len(), false)
 }
 
 // Rows checks the indices rows, which select some from many, both in rows of cols

@@ -29,6 +29,16 @@ func matrix(m npu.Matrix) C.matrix {
 	return C.matrix{data: at(m.Buffer), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
 }
 
+func sums(s npu.Sums) C.sums { return C.sums{data: at(s.Buffer), mark: at(s.Mark)} }
+
+func matrixSums(m npu.MatrixSums) C.matrix_sums {
+	return C.matrix_sums{s: sums(m.Sums), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
+}
+
+func fixedPoint(l *npu.Leaves) C.easyrl_fixed_point {
+	return C.easyrl_fixed_point{scale: C.float(l.Scale), limit: C.float(l.Limit)}
+}
+
 func shape(h npu.Heads) C.easyrl_heads {
 	return C.easyrl_heads{q: C.int32_t(h.Q), kv: C.int32_t(h.KV), dim: C.int32_t(h.Dim)}
 }
@@ -63,11 +73,34 @@ func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
 }
 
 // EmbedBackward implements npu.Device.
-func (d matrixKernels) EmbedBackward(dTable npu.Matrix, dy npu.Buffer, ids []int32) {
-	check.Matrix("embed backward", dTable, d.MatrixLen)
+func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, ids []int32, l *npu.Leaves) {
+	check.MatrixSums("embed backward", dTable, d.MatrixLen)
 	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
 	check.Indices("embed backward: ids", ids, dTable.Rows)
-	C.t_embed_backward(d.t, d.d, matrix(dTable), at(dy), ints(ids), C.int32_t(len(ids)))
+	check.Leaves("embed backward", l, len(ids))
+	firsts, next := rowLists(ids, l.Ends)
+	C.t_embed_backward(d.t, d.d, matrixSums(dTable), at(dy), ints(ids), ints(firsts), ints(next), C.int32_t(len(firsts)), fixedPoint(l))
+}
+
+// rowLists lists, for each leaf and each token id in it, the rows with that id: next[t]
+// is the next row or -1. firsts are the first rows of all lists.
+func rowLists(ids, ends []int32) (firsts, next []int32) {
+	next = make([]int32, len(ids))
+	last, start := map[int32]int{}, 0
+	for _, end := range ends {
+		clear(last)
+		for t := start; t < int(end); t++ {
+			next[t] = -1
+			if before, found := last[ids[t]]; found {
+				next[before] = int32(t)
+			} else {
+				firsts = append(firsts, int32(t))
+			}
+			last[ids[t]] = t
+		}
+		start = int(end)
+	}
+	return firsts, next
 }
 
 // Linear implements npu.Device.
@@ -77,15 +110,21 @@ func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t 
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d matrixKernels) LinearBackwardInput(dx, dy npu.Buffer, w npu.Matrix, t int, add bool) {
-	check.Linear("linear backward input", dy, dx, w, npu.Buffer{}, t, d.MatrixLen)
-	C.t_linear_backward_input(d.t, d.d, at(dx), at(dy), matrix(w), C.int32_t(t), flag(add))
+func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
+	check.Products("linear backward input", dx, products, t, d.MatrixLen)
+	var buffer [4]C.product
+	list := buffer[:0]
+	for i := range products {
+		p := &products[i]
+		list = append(list, C.product{dy: at(p.DY), w: matrix(p.W), block: C.int32_t(p.Block)})
+	}
+	C.t_linear_backward_input(d.t, d.d, at(dx), unsafe.SliceData(list), C.int32_t(len(list)), C.int32_t(t), flag(add))
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d matrixKernels) LinearBackwardWeight(dw npu.Matrix, dBias, dy, x npu.Buffer, t int) {
-	check.Linear("linear backward weight", dy, x, dw, dBias, t, d.MatrixLen)
-	C.t_linear_backward_weight(d.t, d.d, matrix(dw), at(dBias), at(dy), at(x), C.int32_t(t))
+func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
+	check.LinearSums("linear backward weight", dw, dBias, dy, x, l, d.MatrixLen)
+	C.t_linear_backward_weight(d.t, d.d, matrixSums(dw), sums(dBias), at(dy), at(x), ints(l.Ends), C.int32_t(len(l.Ends)), fixedPoint(l))
 }
 
 // rowKernels are the kernels over rows and single values.
@@ -116,11 +155,13 @@ func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 }
 
 // RMSNormBackward implements npu.Device.
-func (d rowKernels) RMSNormBackward(dx, dWeight, dy, x, weight npu.Buffer, t int, eps float32, add bool) {
-	check.Norm("rms norm backward", weight, t, dx, dy, x)
-	check.Len("rms norm backward: dWeight", dWeight, weight.Len(), false)
-	C.t_rms_norm_backward(d.t, d.d, at(dx), at(dWeight), at(dy), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()),
-		C.float(eps), flag(add))
+func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+	t := l.Rows()
+	check.Leaves("rms norm backward", l, t)
+	check.Norm("rms norm backward", weight, t*heads, dx, dy, x)
+	check.Sums("rms norm backward: dWeight", dWeight, weight.Len(), false)
+	C.t_rms_norm_backward(d.t, d.d, at(dx), sums(dWeight), at(dy), at(x), at(weight), C.int32_t(heads), C.int32_t(weight.Len()),
+		C.float(eps), flag(add), ints(l.Ends), C.int32_t(len(l.Ends)), fixedPoint(l))
 }
 
 // Rope implements npu.Device.
@@ -186,22 +227,31 @@ func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tab
 // vocabKernels are the kernels over distributions of the vocabulary.
 type vocabKernels struct{ *handle }
 
-// LogProb implements npu.Device.
-func (d vocabKernels) LogProb(logp, entropy, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob", hidden, w, targets, d.MatrixLen)
-	check.Len("log prob: logp", logp, len(targets), false)
-	check.Len("log prob: entropy", entropy, len(targets), false)
-	C.t_log_prob(d.t, d.d, at(logp), at(entropy), at(hidden), matrix(w), ints(targets), C.int32_t(len(targets)), C.float(invTemp))
+// SoftmaxMax implements npu.Device.
+func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
+	cols := check.Softmax("softmax max", logits, n)
+	check.Len("softmax max: max", max, n, false)
+	C.t_softmax_max(d.t, d.d, at(max), at(logits), C.int32_t(n), C.int32_t(cols), C.float(invTemp))
 }
 
-// LogProbBackward implements npu.Device.
-func (d vocabKernels) LogProbBackward(dHidden npu.Buffer, dW npu.Matrix, dLogp, hidden npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	check.LogProb("log prob backward", hidden, w, targets, d.MatrixLen)
-	check.LogProb("log prob backward: gradient", dHidden, dW, targets, d.MatrixLen)
-	check.Len("log prob backward: dW", dW.Buffer, w.Len(), false)
-	check.Len("log prob backward: dLogp", dLogp, len(targets), false)
-	C.t_log_prob_backward(d.t, d.d, at(dHidden), matrix(dW), at(dLogp), at(hidden), matrix(w), ints(targets),
-		C.int32_t(len(targets)), C.float(invTemp))
+// SoftmaxFold implements npu.Device.
+func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets []int32, first int, invTemp float32) {
+	cols := check.SoftmaxFold(folds, scores, max, logits, targets, first)
+	C.t_softmax_fold(d.t, d.d, at(folds), at(scores), at(max), at(logits), ints(targets), C.int32_t(len(targets)), C.int32_t(cols),
+		C.int32_t(first), C.float(invTemp))
+}
+
+// SoftmaxFinish implements npu.Device.
+func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+	check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
+	C.t_softmax_finish(d.t, d.d, at(logp), at(entropy), at(stats), at(folds), at(scores), at(max), C.int32_t(n))
+}
+
+// SoftmaxBackward implements npu.Device.
+func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets []int32, first int, invTemp float32) {
+	cols := check.SoftmaxBackward(logits, dLogp, stats, targets, first)
+	C.t_softmax_backward(d.t, d.d, at(logits), at(dLogp), at(stats), ints(targets), C.int32_t(len(targets)), C.int32_t(cols),
+		C.int32_t(first), C.float(invTemp))
 }
 
 // Sample implements npu.Device.
@@ -221,11 +271,9 @@ func (d vocabKernels) Sample(ids []int32, logp []float32, logits npu.Buffer, voc
 type updateKernels struct{ *handle }
 
 // AdamW implements npu.Device.
-func (d updateKernels) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
-	for _, b := range []npu.Buffer{g, m, v} {
-		check.Len("adamw", b, w.Len(), false)
-	}
-	C.t_adamw(d.t, d.d, at(w), at(g), at(m), at(v), C.int64_t(w.Len()), C.easyrl_adamw_params{
+func (d updateKernels) AdamW(w npu.Buffer, g npu.Sums, m, v npu.Buffer, p npu.AdamWParams) {
+	check.AdamW(w, g, m, v)
+	C.t_adamw(d.t, d.d, at(w), sums(g), at(m), at(v), C.int64_t(w.Len()), C.easyrl_adamw_params{
 		lr: C.float(p.LR), beta1: C.float(p.Beta1), beta2: C.float(p.Beta2), eps: C.float(p.Eps),
 		weight_decay: C.float(p.WeightDecay), grad_scale: C.float(p.GradScale), step: C.int32_t(p.Step),
 	})
@@ -234,4 +282,18 @@ func (d updateKernels) AdamW(w, g, m, v npu.Buffer, p npu.AdamWParams) {
 // SumSquares implements npu.Device.
 func (d updateKernels) SumSquares(x npu.Buffer) float64 {
 	return float64(C.t_sum_squares(d.t, d.d, at(x), C.int64_t(x.Len())))
+}
+
+// SumSquaresExact implements npu.Device.
+func (d updateKernels) SumSquaresExact(g npu.Sums) (sum npu.Wide, ok bool) {
+	check.Sums("exact sum of squares", g, g.Len(), true)
+	if g.IsNil() {
+		return sum, true
+	}
+	var wide C.easyrl_wide
+	ok = C.t_sum_squares_exact(d.t, d.d, &wide, sums(g), C.int64_t(g.Len())) != 0
+	for i := range sum {
+		sum[i] = uint64(wide.words[i])
+	}
+	return sum, ok
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// LogProb computes the log softmax at targets, its entropy, and the derivative of
-// Σ dlp·logp, which it adds to dw for w.
-func LogProb[F Float](hidden, w, dlp, dw []F, targets []int32, invTemp float32) (logp, entropy, dHidden, dW []F) {
-	k := len(hidden) / len(targets)
-	dHidden, dW = make([]F, len(hidden)), append([]F(nil), dw...)
+// LogProb computes the log softmax at targets, its entropy, and the derivatives of
+// Σ dlp·logp by the logits before they are scaled, [vocabulary, rows], and by hidden.
+func LogProb[F Float](hidden, w, dlp []F, targets []int32, invTemp float32) (logp, entropy, dLogits, dHidden []F) {
+	n := len(targets)
+	k := len(hidden) / n
+	dLogits, dHidden = make([]F, n*(len(w)/k)), make([]F, len(hidden))
 	for i := range targets {
 		s := logits(hidden[i*k:(i+1)*k], w, F(invTemp))
 		top, sum, ent := s[0], F(0), F(0)
@@ -30,14 +31,14 @@ func LogProb[F Float](hidden, w, dlp, dw []F, targets []int32, invTemp float32) 
 				g++
 			}
 			g *= dlp[i] * F(invTemp)
+			dLogits[j*n+i] = g
 			for e := range k {
 				dHidden[i*k+e] += g * w[j*k+e]
-				dW[j*k+e] += g * hidden[i*k+e]
 			}
 		}
 		logp, entropy = append(logp, s[targets[i]]-lse), append(entropy, ent)
 	}
-	return logp, entropy, dHidden, dW
+	return logp, entropy, dLogits, dHidden
 }
 
 // logits returns a row's scaled logits.

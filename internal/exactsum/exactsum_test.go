@@ -1,0 +1,62 @@
+package exactsum
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Any order and any grouping of the terms gives the exact sum, rounded once.
+func TestAnyOrderGivesTheExactSum(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		terms := make([]float64, 1+rng.IntN(60))
+		exact := new(big.Rat)
+		for i := range terms {
+			terms[i] = math.Ldexp(rng.Float64()-0.5, rng.IntN(200)-100)
+			if i > 0 && rng.IntN(3) == 0 {
+				terms[i] = -terms[rng.IntN(i)] // cancels
+			}
+			exact.Add(exact, new(big.Rat).SetFloat64(terms[i]))
+		}
+		want, _ := exact.Float64()
+		for range 5 {
+			rng.Shuffle(len(terms), func(i, j int) { terms[i], terms[j] = terms[j], terms[i] })
+			cut := rng.IntN(len(terms) + 1)
+			s, rest := Of(terms[:cut]...), Of(terms[cut:]...)
+			s.Merge(&rest)
+			require.Equal(t, want, s.Float64(), "seed %d: %v", seed, terms)
+		}
+	}
+}
+
+func TestSpecialTerms(t *testing.T) {
+	t.Parallel()
+	var s Sum
+	require.Zero(t, s.Float64())
+	for _, c := range []struct {
+		terms []float64
+		want  float64
+	}{
+		{[]float64{1, math.Inf(1), -3}, math.Inf(1)},
+		{[]float64{math.Inf(-1), 5}, math.Inf(-1)},
+		{[]float64{1e308, 1e308, 1}, math.Inf(1)},
+		{[]float64{-1e308, 2, -1e308}, math.Inf(-1)},
+		{[]float64{1e16, 1, -1e16}, 1},
+		{[]float64{math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64}, math.SmallestNonzeroFloat64},
+		{[]float64{1, math.Ldexp(1, -53)}, 1},                                                 // a tie goes to even
+		{[]float64{1, math.Ldexp(1, -53), math.Ldexp(1, -1000)}, math.Nextafter(1, 2)},        // and is none with one bit more
+		{[]float64{math.Nextafter(1, 2), math.Ldexp(1, -53)}, 1 + 2*(math.Nextafter(1, 2)-1)}, // upward
+	} {
+		s := Of(c.terms...)
+		require.Equal(t, c.want, s.Float64(), "%v", c.terms)
+	}
+	for _, terms := range [][]float64{{math.NaN(), 1}, {math.Inf(1), math.Inf(-1)}} {
+		s := Of(terms...)
+		require.True(t, math.IsNaN(s.Float64()), "%v", terms)
+	}
+}

@@ -1,0 +1,105 @@
+// Package head computes log-probabilities over a vocabulary and their gradient, a part of the
+// logits at a time.
+package head
+
+import "github.com/easyrl/easyrl/npu"
+
+// mostLogits is the number of logits held at a time, unless minRows rows need more.
+const (
+	mostLogits = 8 << 20
+	minRows    = 12
+)
+
+// Head cuts the rows into chunks in Forward, and the vocabulary into blocks in Backward. It
+// does not own its buffers.
+type Head struct {
+	dev    npu.Device
+	logits npu.Buffer // [chunk, V] or [N, block]
+	max    npu.Buffer // [chunk]
+	scores npu.Buffer // [chunk]
+	folds  npu.Buffer // [chunk, 2, 16]
+	kept   bool       // logits are those of all rows of the last Forward
+}
+
+// New returns a head on a device.
+func New(dev npu.Device) *Head { return &Head{dev: dev} }
+
+// logitsLen returns the length of the logits buffer for n rows.
+func logitsLen(n, vocab int) int {
+	return min(n*vocab, max(mostLogits, minRows*vocab, npu.MatrixBlock*n))
+}
+
+// chunkRows returns the number of rows of a chunk.
+func chunkRows(n, vocab int) int {
+	rows := logitsLen(n, vocab) / vocab
+	if rows < n {
+		rows = rows / minRows * minRows
+	}
+	return rows
+}
+
+// Carve takes the buffers for up to n rows.
+func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
+	rows := chunkRows(n, vocab)
+	h.logits, h.max, h.scores, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows), take(rows*32)
+	h.kept = false
+}
+
+// Forward computes the log-probability of each target [n], the entropy of its
+// distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
+func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
+	n := len(targets)
+	chunk := min(n, h.max.Len())
+	h.kept = chunk == n
+	for lo := 0; lo < n; lo += chunk {
+		hi := min(n, lo+chunk)
+		rows := hi - lo
+		logits, most, scores, folds := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.scores.Slice(0, rows), h.folds.Slice(0, rows*32)
+		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
+		h.dev.SoftmaxMax(most, logits, rows, invTemp)
+		h.dev.SoftmaxFold(folds, scores, most, logits, targets[lo:hi], 0, invTemp)
+		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds, scores, most, rows)
+	}
+}
+
+// Backward writes the gradient of x and adds that of w to g, given the gradient of logp
+// and the other operands of the last call of Forward. l holds the leaves of x's rows. Backward
+// overwrites the logits.
+func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets []int32, invTemp float32, l *npu.Leaves) {
+	n := len(targets)
+	block := w.Rows
+	if n*block > h.logits.Len() {
+		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock
+	}
+	for first := 0; first < w.Rows; first += block {
+		last := min(w.Rows, first+block)
+		part, logits := matrixRows(h.dev, w, first, last), h.logits.Slice(0, n*(last-first))
+		if !h.kept {
+			h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
+		}
+		h.dev.SoftmaxBackward(logits, dLogp, stats, targets, first, invTemp)
+		h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, first > 0)
+		h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
+	}
+	h.kept = false
+}
+
+// matrixRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.
+func matrixRows(dev npu.Device, m npu.Matrix, lo, hi int) npu.Matrix {
+	at, n := rowsOf(dev, m.Cols, lo, hi)
+	return npu.Matrix{Buffer: m.Slice(at, at+n), Rows: hi - lo, Cols: m.Cols}
+}
+
+// sumsRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.
+func sumsRows(dev npu.Device, m npu.MatrixSums, lo, hi int) npu.MatrixSums {
+	at, n := rowsOf(dev, m.Cols, lo, hi)
+	return npu.MatrixSums{Sums: m.Slice(at, at+n), Rows: hi - lo, Cols: m.Cols}
+}
+
+// rowsOf returns where rows [lo, hi) of a matrix start and their number of values.
+func rowsOf(dev npu.Device, cols, lo, hi int) (at, n int) {
+	if lo > 0 {
+		at = dev.MatrixLen(lo, cols)
+	}
+	return at, dev.MatrixLen(hi-lo, cols)
+}

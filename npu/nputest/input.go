@@ -1,0 +1,183 @@
+package nputest
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/nputest/reference"
+)
+
+// inputCase holds the operands of a gradient with respect to an input of t rows of k
+// values: for each product, dy [t, rows] and a weight [rows, k].
+type inputCase struct {
+	t, k     int
+	products []inputProduct
+	dx0      []float32
+}
+
+type inputProduct struct {
+	rows, block int
+	dy, w       []float32
+}
+
+// newInputCase returns a case with products of these rows and blocks.
+func newInputCase(t, k int, scale float64, products ...[2]int) *inputCase {
+	r := rand.New(rand.NewPCG(uint64(t*1000+k), uint64(len(products))))
+	c := &inputCase{t: t, k: k, dx0: normal(r, t*k, scale)}
+	for _, p := range products {
+		c.products = append(c.products, inputProduct{rows: p[0], block: p[1], dy: normal(r, t*p[0], scale), w: normal(r, p[0]*k, 1)})
+	}
+	return c
+}
+
+func inputCases(scale float64) []*inputCase {
+	shapes := [][][2]int{
+		{{70, 70}}, {{70, 33}}, {{1, 1}}, {{257, 300}}, // one product
+		{{5, 1}, {5, 1}}, {{7, 3}, {9, 3}},
+		{{24, 12}, {12, 6}, {12, 6}}, {{32, 16}, {16, 8}, {16, 8}}, {{24, 8}, {24, 8}, {24, 8}}, // attention
+		{{640, 320}, {160, 80}, {160, 80}}, {{512, 256}, {256, 128}, {256, 128}}, {{240, 240}, {80, 80}, {80, 80}},
+		{{37, 32}, {37, 32}}, {{31, 32}, {31, 32}}, {{384, 32}, {384, 32}}, {{530, 32}, {530, 32}}, // feed-forward
+	}
+	var all []*inputCase
+	for _, products := range shapes {
+		for _, size := range [][2]int{{1, 17}, {2, 32}, {7, 65}, {33, 33}} {
+			all = append(all, newInputCase(size[0], size[1], scale, products...))
+		}
+	}
+	attention := [][2]int{{80, 40}, {40, 20}, {40, 20}}
+	return append(all, newInputCase(397, 37, scale, attention...), newInputCase(14, 401, scale, attention...))
+}
+
+func (c *inputCase) String() string {
+	text := fmt.Sprintf("%d rows of %d", c.t, c.k)
+	for _, p := range c.products {
+		text += fmt.Sprintf(", %d terms in blocks of %d", p.rows, p.block)
+	}
+	return text
+}
+
+// order returns the product and row of each term.
+func (c *inputCase) order() (terms [][2]int) {
+	for block := 0; block*c.products[0].block < c.products[0].rows; block++ {
+		for i, p := range c.products {
+			for row := block * p.block; row < min(p.rows, (block+1)*p.block); row++ {
+				terms = append(terms, [2]int{i, row})
+			}
+		}
+	}
+	return terms
+}
+
+func (c *inputCase) run(t *testing.T, d npu.Device) (dx, added []float32) {
+	t.Helper()
+	m := newMemory(t, d)
+	defer m.free()
+	var products []npu.Product
+	for _, p := range c.products {
+		products = append(products, npu.Product{DY: m.put(p.dy), W: m.putMatrix(p.w, p.rows, c.k), Block: p.block})
+	}
+	plain, onto := m.nan(c.t*c.k), m.put(c.dx0)
+	d.LinearBackwardInput(plain, products, c.t, false)
+	d.LinearBackwardInput(onto, products, c.t, true)
+	require.NoError(t, d.Sync())
+	return m.get(plain), m.get(onto)
+}
+
+// checkReference compares with the sum of the products.
+func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
+	t.Helper()
+	dx, added := c.run(t, d)
+	want, naive := make([]float64, c.t*c.k), make([]float32, c.t*c.k)
+	wantAdded, naiveAdded := widen(c.dx0), c.dx0
+	for _, p := range c.products {
+		want = reference.Product(want, widen(p.dy), widen(p.w), c.t, c.k, p.rows, p.rows, 1, 1, c.k)
+		naive = reference.Product(naive, p.dy, p.w, c.t, c.k, p.rows, p.rows, 1, 1, c.k)
+		wantAdded = reference.Product(wantAdded, widen(p.dy), widen(p.w), c.t, c.k, p.rows, p.rows, 1, 1, c.k)
+		naiveAdded = reference.Product(naiveAdded, p.dy, p.w, c.t, c.k, p.rows, p.rows, 1, 1, c.k)
+	}
+	near(t, c.String()+" dx", dx, want, naive)
+	near(t, c.String()+" dx added", added, wantAdded, naiveAdded)
+}
+
+// checkChain compares with the chain in its order of terms. Operands of few bits make
+// each product exact, so that a sum of products equals a fused one.
+func (c *inputCase) checkChain(t *testing.T, d npu.Device) {
+	t.Helper()
+	coarse := func(x []float32) []float32 {
+		y := make([]float32, len(x))
+		for i, v := range x {
+			y[i] = float32(math.Round(float64(v)*256) / 256)
+		}
+		return y
+	}
+	exact := *c
+	exact.products = nil
+	for _, p := range c.products {
+		exact.products = append(exact.products, inputProduct{rows: p.rows, block: p.block, dy: coarse(p.dy), w: coarse(p.w)})
+	}
+	want := make([]float32, c.t*c.k)
+	for _, term := range exact.order() {
+		p, row := exact.products[term[0]], term[1]
+		for i := range c.t {
+			for j := range c.k {
+				product := p.dy[i*p.rows+row] * p.w[row*c.k+j]
+				want[i*c.k+j] += product
+			}
+		}
+	}
+	dx, _ := exact.run(t, d)
+	equal(t, c.String()+" chain", want, dx)
+}
+
+// rows returns the case of rows [lo, hi) alone.
+func (c *inputCase) rows(lo, hi int) *inputCase {
+	part := &inputCase{t: hi - lo, k: c.k, dx0: c.dx0[lo*c.k : hi*c.k]}
+	for _, p := range c.products {
+		p.dy = p.dy[lo*p.rows : hi*p.rows]
+		part.products = append(part.products, p)
+	}
+	return part
+}
+
+// testInput checks the gradient with respect to an input.
+func testInput(t *testing.T, open func(threads int) (npu.Device, error)) {
+	one, three := device(t, open, 1), device(t, open, 3)
+	for _, c := range inputCases(1) {
+		c.checkReference(t, one)
+		c.checkChain(t, one)
+		dx, added := c.run(t, one)
+		dx3, added3 := c.run(t, three)
+		equal(t, c.String()+" dx, 3 threads", dx, dx3)
+		equal(t, c.String()+" dx added, 3 threads", added, added3)
+		var apart, apartAdded []float32
+		for lo := 0; lo < c.t; lo += 5 {
+			a, b := c.rows(lo, min(c.t, lo+5)).run(t, one)
+			apart, apartAdded = append(apart, a...), append(apartAdded, b...)
+		}
+		equal(t, c.String()+" dx, 5 rows at a time", dx, apart)
+		equal(t, c.String()+" dx added, 5 rows at a time", added, apartAdded)
+	}
+	m := newMemory(t, one)
+	defer m.free()
+	w, dx := m.putMatrix(make([]float32, 12), 6, 2), m.nan(2)
+	product := func(block int) npu.Product { return npu.Product{DY: m.nan(6), W: w, Block: block} }
+	require.Panics(t, func() { one.LinearBackwardInput(dx, nil, 1, false) }, "no products")
+	require.Panics(t, func() { one.LinearBackwardInput(dx, []npu.Product{product(0)}, 1, false) }, "no rows in a block")
+	require.Panics(t, func() { one.LinearBackwardInput(dx, []npu.Product{product(3), product(2)}, 1, false) }, "2 and 3 blocks")
+}
+
+func sameInput(t *testing.T, want, got npu.Device) {
+	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
+		for _, c := range inputCases(scale) {
+			dx, added := c.run(t, want)
+			dx2, added2 := c.run(t, got)
+			equal(t, fmt.Sprintf("%v at %g: dx", c, scale), dx, dx2)
+			equal(t, fmt.Sprintf("%v at %g: dx added", c, scale), added, added2)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package nputest
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// sums are fixed-point sums in host memory.
+type sums struct {
+	values []int64
+	out    bool // a leaf's value was out of range
+}
+
+// format returns the fixed-point format for values of this size.
+func format(size float64) npu.FixedPoint {
+	exponent := 30
+	if size > 0 {
+		exponent = min(120, max(0, 30-int(math.Round(math.Log2(size)))))
+	}
+	return npu.FixedPoint{Scale: float32(math.Ldexp(1, exponent)), Limit: 1 << 55}
+}
+
+// cut draws the ends of leaves of t rows.
+func cut(r *rand.Rand, t int) []int32 {
+	var ends []int32
+	for end := 0; end < t; {
+		end = min(t, end+r.IntN(max(2, t)))
+		ends = append(ends, int32(end))
+	}
+	return ends
+}
+
+// addLeaf adds a leaf's values by the definition of npu.FixedPoint.
+func (s *sums) addLeaf(values []float32, l *npu.Leaves) {
+	for i, v := range values {
+		p := v * l.Scale
+		if p != p || p > l.Limit || p < -l.Limit {
+			s.out = true
+			continue
+		}
+		s.values[i] += int64(math.RoundToEven(float64(p)))
+	}
+}
+
+func (s *sums) add(x sums) {
+	if s.values == nil {
+		s.values = make([]int64, len(x.values))
+	}
+	for i, v := range x.values {
+		s.values[i] += v
+	}
+	s.out = s.out || x.out
+}
+
+// floats returns the sums as values.
+func (s sums) floats(l *npu.Leaves) []float32 {
+	x := make([]float32, len(s.values))
+	for i, v := range s.values {
+		x[i] = float32(float64(v) / float64(l.Scale))
+	}
+	return x
+}
+
+// sums allocates n sums of 0.
+func (m *memory) sums(n int) npu.Sums {
+	m.t.Helper()
+	return npu.NewSums(m.put(make([]float32, npu.SumsLen(n))))
+}
+
+func (m *memory) matrixSums(rows, cols int) npu.MatrixSums {
+	m.t.Helper()
+	return npu.MatrixSums{Sums: m.sums(m.d.MatrixLen(rows, cols)), Rows: rows, Cols: cols}
+}
+
+// putSums copies sums to the device.
+func (m *memory) putSums(values []int64) npu.Sums {
+	m.t.Helper()
+	bits := append(slices.Clone(values), 0)
+	return npu.NewSums(m.put(unsafe.Slice((*float32)(unsafe.Pointer(&bits[0])), 2*len(bits))))
+}
+
+// getSums copies sums from the device.
+func (m *memory) getSums(s npu.Sums) sums {
+	read := func(b npu.Buffer) []int64 {
+		x := make([]int64, b.Len()/2)
+		m.d.Download(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), b.Len()), b)
+		return x
+	}
+	return sums{read(s.Buffer), read(s.Mark)[0] != 0}
+}
+
+// getMatrixSums returns the sums of a matrix, row-major. It requires zero padding. It
+// unpacks 16 bits at a time, which float32 represents, so that any layout will do.
+func (m *memory) getMatrixSums(w npu.MatrixSums) sums {
+	m.t.Helper()
+	packed := m.getSums(w.Sums)
+	all := sums{make([]int64, w.Rows*w.Cols), packed.out}
+	for shift := 0; shift < 64; shift += 16 {
+		part := make([]float32, len(packed.values))
+		for i, v := range packed.values {
+			part[i] = float32(uint16(v >> shift))
+		}
+		unpacked := m.getMatrix(npu.Matrix{Buffer: m.put(part), Rows: w.Rows, Cols: w.Cols})
+		for i, v := range unpacked {
+			all.values[i] |= int64(v) << shift
+		}
+	}
+	require.Len(m.t, packed.values, w.Len())
+	return all
+}

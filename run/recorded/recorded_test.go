@@ -1,0 +1,42 @@
+package recorded
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/rollout"
+)
+
+func TestIndices(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		indices, want   []int
+		prompts, failed int
+	}{
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0},
+		{[]int{1, 3, 4}, []int{1, 3, 4}, 5, 2},
+		{[]int{0, 0, 0}, []int{0, 1, 2}, 3, 0},
+		{[]int{2, 1}, []int{0, 1}, 2, 0},
+		{[]int{-1, 1}, []int{0, 1}, 2, 0},
+		{[]int{0, 1 << 40}, []int{0, 1}, 2, 0},
+	} {
+		var groups []rollout.Group
+		for i, index := range c.indices {
+			groups = append(groups, rollout.Group{Index: index, Responses: make([]rollout.Response, i+1)})
+			groups[i].Responses[0].IDs = make([]int32, 5-i)
+		}
+		s := New(groups)
+		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.Prompts, s.Size, s.Longest})
+		stream := s.Start(7)
+		var got []int
+		for g := range stream.Groups() {
+			got = append(got, g.Index)
+			require.Equal(t, []int64{7, 7, 7}, []int64{int64(g.Step), g.Version, g.Responses[0].Version})
+		}
+		require.Equal(t, c.want, got)
+		stats, err := stream.Wait()
+		require.NoError(t, err)
+		require.Equal(t, c.failed, stats.Failed)
+	}
+}
