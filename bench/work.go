@@ -131,12 +131,14 @@ func trainWork(name string, threads int) (func() error, error) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var l attention.Layout
+	began := 0 // of the leaf
 	for range batch {
 		ids := tokens(rng, length, c.VocabSize)
-		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
-		if l.Rows()%512 > 512-length {
-			l.EndLeaf() // as supervised fine-tuning does
+		if l.Rows()-began+length-1 > 512 { // as in supervised fine-tuning
+			l.EndLeaf()
+			began = l.Rows()
 		}
+		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
 	}
 	l.EndLeaf()
 	return stepOn(m, &l, dev.Sync), nil

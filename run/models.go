@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -37,12 +38,16 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 		models.Reference = w
 		began = w.Checksum()
 	}
-	if from == "" {
-		return start, began, nil
+	if from != "" {
+		if j.state, err = trainer.Resume(ctx, from, models); err != nil {
+			return "", "", usage.Wrap(err)
+		}
+		if was := j.state.Numerics; was != npu.Numerics {
+			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",
+				from, was, npu.Numerics)
+		}
 	}
-	if j.state, err = trainer.Resume(ctx, from, models); err != nil {
-		return "", "", usage.Wrap(err)
-	}
+	j.state.Numerics = npu.Numerics
 	if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && models.Sampled() == policy {
 		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
 	}
@@ -59,11 +64,7 @@ func (j *job) open(ctx context.Context) error {
 		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
 	}
 	id := &j.identity
-	if was := j.state.Numerics; j.from != "" && was != id.Numerics {
-		j.warn("%s was trained with version %d of easyrl's arithmetic, this run has version %d (0: PyTorch ranks or an old version): its weights will differ by rounding from those of an uninterrupted run",
-			j.from, was, id.Numerics)
-	}
-	j.state.Reference, j.state.Seed, j.state.Numerics = start, id.Seed, id.Numerics
+	j.state.Reference, j.state.Seed = start, id.Seed
 	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
 	return nil
 }

@@ -146,12 +146,9 @@ func (p *preparation) readPrompts(ctx context.Context) (err error) {
 	}
 	all := slices.Concat(p.prompts...)
 	p.examples = len(all)
-	longest, r := 0, &p.cfg.Rollout
 	for i := range all {
-		longest = max(longest, len(all[i].IDs))
+		p.tokens.AddPrompt(len(all[i].IDs), p.folder.Shape.MaxPositions, &p.cfg.Rollout)
 	}
-	response := min(r.MaxTokens, p.folder.Shape.MaxPositions-longest)
-	p.tokens = memory.Rollouts(longest, response, r)
 	for _, n := range dropped {
 		p.dropped += n
 	}

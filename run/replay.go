@@ -218,7 +218,8 @@ func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped 
 		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
 	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: recorded.Longest, Cores: func() int { return cores.Busy(cfg.Device.Threads) }, Publish: func(context.Context, inference.Weights) error { return nil },
+		Loss: cfg.Loss, MaxTokens: r.MaxTokens, Cores: func() int { return cores.Busy(cfg.Device.Threads) },
+		Publish: func(context.Context, inference.Weights) error { return nil },
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
 		Produce: func(context.Context, rollout.Batch) rollout.Stream { return recorded.Start(step) },
 	})

@@ -14,7 +14,6 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
@@ -113,9 +112,6 @@ func keepsWritten(resolved *configs.Resolved, files []string) error {
 // belongs to it.
 func (p *preparation) identify() error {
 	p.identity = trainer.State{Seed: p.cfg.Run.Seed, Task: p.task.name, Prompts: p.examples}
-	if p.cfg.Train.Backend == configs.EasyRL {
-		p.identity.Numerics = npu.Numerics
-	}
 	digest, err := data.Digest(p.task.files)
 	if err != nil {
 		return usage.Wrap(err)

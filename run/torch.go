@@ -35,6 +35,7 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	}
 	if err == nil && from != "" {
 		j.state, err = trainer.ReadState(from)
+		j.state.Numerics = 0
 		deps.Updates = j.state.Updates
 	}
 	if err != nil {

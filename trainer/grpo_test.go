@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -455,60 +454,5 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 			require.Positive(t, v["actor/entropy"])
 			require.Positive(t, v["mismatch/logprob_abs_max"])
 		}
-	}
-}
-
-// The micro-batch budget changes no bit of the gradients, even if it is smaller than a group.
-func TestMicroBatchBudgetKeepsBits(t *testing.T) {
-	gradients := func(budget, threads int) (all []int64) {
-		m := tinyModels(t, threads, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-		r := tinySource(t, m, budget, Rollouts{Loss: loss.Default()})
-		require.NoError(t, r.train(t.Context(), &step{number: 1}, &batch{}, tinyGroups(4, 3)))
-		for _, p := range m.Gradients.Params {
-			all = append(append(all, p.Int64s()...), p.Mark.Int64s()...)
-		}
-		return all
-	}
-	want := gradients(100000, 1)
-	for _, budget := range []int{1, 20, 60, 90, 200} { // the largest group has about 60 rows
-		require.Equal(t, want, gradients(budget, 2), "budget %d", budget)
-	}
-}
-
-// leafless are models that do not sum by leaves.
-type leafless struct{ backend.Models }
-
-func (leafless) LeafRows(int) int { return 0 }
-
-func TestPartsCutGroups(t *testing.T) {
-	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
-	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
-	for _, n := range []int{3, 4, 2, 30, 1} {
-		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
-	}
-	// cut returns the indices of the responses in each part. Their lengths identify them.
-	cut := func(advantages []float64, kept []int) (got [][]int) {
-		for p := range r.cut(g, advantages, kept) {
-			var responses []int
-			for _, s := range p.responses {
-				i := slices.IndexFunc(g.Responses, func(r rollout.Response) bool { return len(r.IDs) == len(s.ids) })
-				require.Equal(t, float32(advantages[i]), s.advantage)
-				responses = append(responses, i)
-			}
-			got = append(got, responses)
-		}
-		return got
-	}
-	got := cut([]float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4})
-	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
-	advantages := []float64{0, 1, 1, 1e-50, -1}
-	require.Equal(t, []int{1, 2, 4}, trained(&r.Loss, make([]float64, 5), advantages))
-	require.Equal(t, []int{1, 4}, trained(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
-	require.Equal(t, []int{0, 1, 2, 3, 4}, trained(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
-	require.Equal(t, [][]int{{1, 4}}, cut(advantages, []int{1, 4}))
-	r.t.cfg.PromptsPerStep, r.t.cfg.MiniBatches = 8, 3
-	for mini, want := range [][2]int{{0, 2}, {2, 5}, {5, 8}} {
-		first, end := r.t.share(mini)
-		require.Equal(t, want, [2]int{first, end})
 	}
 }

@@ -93,7 +93,7 @@ type State struct {
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
 	// Numerics is npu.Numerics of the process that wrote the checkpoint. It is 0 for PyTorch
-	// ranks, for replayed steps and before version 2.
+	// ranks and before version 2.
 	Numerics int `json:"numerics,omitempty"`
 	// Total is the number of steps spanned by the learning rate's schedule; 0 if unknown.
 	Total int `json:"total,omitempty"`

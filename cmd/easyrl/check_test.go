@@ -133,8 +133,8 @@ func TestCheckOfResume(t *testing.T) {
 	}
 }
 
-// Tied embeddings have one gradient. A value has 8 bytes, twice that of a weight, of which there
-// are 3 copies.
+// Tied embeddings share one gradient. A gradient takes 8 bytes a value, and a weight 4 in each of
+// 3 copies.
 func TestCheckCountsTiedGradients(t *testing.T) {
 	dir := tinyRun(t)
 	for tied, weights := range map[bool]string{false: "weights 184.8 MiB, gradients 123.2 MiB", true: "weights 94.0 MiB, gradients 62.6 MiB"} {

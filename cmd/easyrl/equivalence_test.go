@@ -16,6 +16,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/tracetest"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/trainer"
@@ -239,6 +240,29 @@ func TestReplayRepeatsStep(t *testing.T) {
 		"-out", filepath.Join(dir, "rejected"), "-set", "run.steps=2")
 	require.Equal(t, 2, status)
 	require.Contains(t, stderr, "run.steps is 2, expected at least 3, the step to take")
+}
+
+// With the aggregation "constant", replay divides by rollout.max_tokens as the run does, even if
+// all responses are shorter. Its checkpoint records its arithmetic.
+func TestReplayDividesByTheConstant(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	run := trainTiny(t, dir, "run", "loss.aggregation=constant", "run.steps=1")
+	norm := func(most int) float64 {
+		out := filepath.Join(dir, fmt.Sprint("replayed-", most))
+		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-out", out,
+			"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", "loss.aggregation=constant",
+			"-set", fmt.Sprintf("rollout.max_tokens=%d", most))
+		require.Zero(t, status, stderr)
+		state, err := trainer.ReadState(out)
+		require.NoError(t, err)
+		require.Equal(t, npu.Numerics, state.Numerics)
+		steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
+		require.NoError(t, err)
+		return steps[0]["actor/grad_norm"]
+	}
+	require.InEpsilon(t, 2*norm(48), norm(24), 1e-5)
+	require.InEpsilon(t, norm(12), norm(1), 1e-5, "the longest response has 12 tokens")
 }
 
 // Replay repeats any step of a run with a reference, an old policy one step behind and

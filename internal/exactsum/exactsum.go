@@ -22,7 +22,7 @@ func Of(terms ...float64) Sum {
 	return s
 }
 
-// Add adds a term. If finite terms add up to more than float64 can hold, the sum is infinite.
+// Add adds a term. Once finite terms add up to more than float64 can hold, the sum is infinite.
 func (s *Sum) Add(v float64) {
 	if v-v != 0 {
 		s.special += v

@@ -45,6 +45,7 @@ type Need struct {
 	Running    int64 `json:"instance_activations"`
 	EngineRows int   `json:"instance_rows"`
 
+	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is
 	elsewhere bool // the trainer's part is on a device with its own memory
 }
 
@@ -54,7 +55,8 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 	one := 4 * shape.NumParams()
 	n := Need{Copies: 3, Gradients: model.GradientBytes(shape), Moments: 2 * one, Saved: 3 * one, elsewhere: cfg.Device.Kind != device.CPU}
 	// A pass has as many rows as fit, unless a step has fewer or a leaf more.
-	n.Rows = min(max(cfg.Train.MicroBatchTokens, most.Leaf), most.Step)
+	n.leaf = most.Leaf
+	n.Rows = min(max(cfg.Train.MicroBatchTokens, n.leaf), most.Step)
 	n.Activations = model.ActivationBytes(shape, n.Rows, n.Rows, cfg.Train.Recompute)
 	if sft {
 		n.Copies, n.Weights = 1, one
@@ -122,11 +124,13 @@ type Tokens struct {
 	Step int // in all sequences of a step
 }
 
-// Rollouts returns the tokens of reinforcement learning on prompts and responses of up to these
-// numbers of tokens.
-func Rollouts(prompt, response int, r *configs.Rollout) Tokens {
+// AddPrompt makes t cover steps whose prompts have this many tokens, with sequences of up to
+// positions tokens.
+func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
+	response := min(r.MaxTokens, positions-prompt)
 	group := prompt + r.GroupSize*response
-	return Tokens{Leaf: max(prompt+response, min(group, attention.LeafRows(prompt))), Step: r.PromptsPerStep * group}
+	t.Leaf = max(t.Leaf, prompt+response, min(group, attention.LeafRows(prompt)))
+	t.Step = max(t.Step, r.PromptsPerStep*group)
 }
 
 // Demonstrations returns the tokens of supervised fine-tuning with batches of this many examples.
@@ -165,8 +169,12 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 		return usage.Errorf("the run needs %s of memory, expected at most %s, the memory of %s: %s. %s",
 			bytesize.Text(n.Certain()), bytesize.Text(limit.Bytes), limit.Of, n.parts(), n.remedy(limit))
 	case n.Most() > limit.Bytes:
-		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. Lower train.micro_batch_tokens, or set train.recompute = true.",
-			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.Activations))
+		remedy := "Lower train.micro_batch_tokens, or set train.recompute = true."
+		if n.Rows <= n.leaf {
+			remedy = "Set train.recompute = true."
+		}
+		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. %s",
+			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.Activations), remedy)
 	}
 	return nil
 }

@@ -1,5 +1,6 @@
 // Package fake plays PyTorch ranks for tests: it speaks their protocol over TCP and computes
-// with easyrl's own kernels on a CPU, so that results repeat. Ranks.Fault makes them fail at chosen messages.
+// with easyrl's own kernels on a CPU, so that results repeat. Ranks.Fault makes them fail at
+// chosen messages.
 package fake
 
 import (

@@ -21,7 +21,8 @@ type round struct {
 	full  chan struct{} // closed when sum is set
 }
 
-// add gives a rank's values, waits for those of all others, and returns the sum. Nil values add nothing. The caller must not change the sum.
+// add gives a rank's values, waits for those of all others, and returns the sum. Nil values add
+// nothing. The caller must not change the sum.
 func (g *group) add(ctx context.Context, world, number int, values []int64) ([]int64, error) {
 	g.mu.Lock()
 	now := g.round

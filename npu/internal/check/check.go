@@ -85,7 +85,7 @@ func Leaves(what string, l *npu.Leaves, t int) {
 		}
 		last = end
 	}
-	if !(l.Scale >= 1) || math.Float32bits(l.Scale)<<9 != 0 {
+	if !(l.Scale >= 1 && l.Scale <= math.MaxFloat32) || math.Float32bits(l.Scale)<<9 != 0 {
 		fail("%s: scale is %v, expected a power of two of at least 1", what, l.Scale)
 	}
 	if !(l.Limit > 0 && l.Limit <= 1<<62) {
