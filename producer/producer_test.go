@@ -182,7 +182,7 @@ func TestGroupIsComplete(t *testing.T) {
 		_, groups, sum, err := produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, rollout.Group{
-			Step: 3, Index: 1, Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1), Scored: time.Now(),
+			Step: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1), Scored: time.Now(),
 			Responses: []rollout.Response{
 				{Text: "[0]", IDs: []int32{0, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
 				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},

@@ -75,7 +75,7 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 	if err != nil {
 		return nil, err
 	}
-	g.Step, g.Index = b.Step, index
+	g.Step, g.Index, g.Prompts = b.Step, index, len(b.Prompts)
 	return g, nil
 }
 

@@ -96,6 +96,7 @@ type Response struct {
 type Group struct {
 	Step      int   // from 1
 	Index     int   // position among the step's prompts, from 0
+	Prompts   int   // number of prompts of the step; 0 if unknown
 	Version   int64 // of the weights, equal in all responses
 	Prompt    Prompt
 	Responses []Response
@@ -121,6 +122,7 @@ type groupJSON struct {
 	Step      int             `json:"step"`
 	Version   int64           `json:"version"`
 	Index     int             `json:"index"`
+	Prompts   int             `json:"prompts,omitempty"`
 	PromptID  string          `json:"prompt_id"`
 	Prompt    string          `json:"prompt"`
 	Question  string          `json:"question,omitempty"` // of a chat: the last message of the user
@@ -137,7 +139,7 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompt.ID, g.Prompt.Text, g.Prompt.Asked(), g.Prompt.IDs,
+	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompts, g.Prompt.ID, g.Prompt.Text, g.Prompt.Asked(), g.Prompt.IDs,
 		g.Prompt.Answer, g.Prompt.Source, g.Responses, g.Replaced})
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
@@ -151,7 +153,7 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 	if string(j.Answer) == "null" {
 		j.Answer = nil
 	}
-	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Responses: j.Responses, Replaced: j.Replaced,
+	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Prompts: j.Prompts, Responses: j.Responses, Replaced: j.Replaced,
 		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}
 	return nil
 }

@@ -2,10 +2,14 @@
 package recorded
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/easyrl/easyrl/rollout"
 )
+
+// maxPrompts bounds the number of prompts that a file may claim.
+const maxPrompts = 1 << 20
 
 // Step is a step whose groups are recorded. It implements rollout.Stream.
 type Step struct {
@@ -16,13 +20,16 @@ type Step struct {
 	stream  chan rollout.Group
 }
 
-// New returns the step of these groups. Indices that ascend and are below 2·len(groups), as in a
-// run's file, are kept, and missing ones count as failed. Other groups are numbered from 0.
+// New returns the step of these groups. Indices that ascend and are below the number of prompts,
+// as in a run's file, are kept, and missing ones count as failed. The number is that of the first
+// group; if it is unknown, at most 2·len(groups). Other groups are numbered from 0.
 func New(groups []rollout.Group) *Step {
 	s := &Step{groups: slices.Clone(groups), Size: 1}
-	kept, next := true, 0
+	prompts := groups[0].Prompts
+	limit := cmp.Or(prompts, 2*len(groups))
+	kept, next := limit <= maxPrompts, 0
 	for i := range groups {
-		kept = kept && groups[i].Index >= next && groups[i].Index < 2*len(groups)
+		kept = kept && groups[i].Index >= next && groups[i].Index < limit
 		next = groups[i].Index + 1
 	}
 	for i := range s.groups {
@@ -34,6 +41,9 @@ func New(groups []rollout.Group) *Step {
 		for j := range g.Responses {
 			s.Longest = max(s.Longest, len(g.Responses[j].IDs))
 		}
+	}
+	if kept {
+		s.Prompts = max(s.Prompts, prompts)
 	}
 	return s
 }

@@ -13,17 +13,23 @@ func TestIndices(t *testing.T) {
 	for _, c := range []struct {
 		indices, want   []int
 		prompts, failed int
+		recorded        int // number of prompts in the file
 	}{
-		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0},
-		{[]int{1, 3, 4}, []int{1, 3, 4}, 5, 2},
-		{[]int{0, 0, 0}, []int{0, 1, 2}, 3, 0},
-		{[]int{2, 1}, []int{0, 1}, 2, 0},
-		{[]int{-1, 1}, []int{0, 1}, 2, 0},
-		{[]int{0, 1 << 40}, []int{0, 1}, 2, 0},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0, 0},
+		{[]int{1, 3, 4}, []int{1, 3, 4}, 5, 2, 0},
+		{[]int{0, 0, 0}, []int{0, 1, 2}, 3, 0, 0},
+		{[]int{2, 1}, []int{0, 1}, 2, 0, 0},
+		{[]int{-1, 1}, []int{0, 1}, 2, 0, 0},
+		{[]int{0, 1 << 40}, []int{0, 1}, 2, 0, 0},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 5, 2, 5},
+		{[]int{0, 7}, []int{0, 7}, 8, 6, 8},
+		{[]int{0, 3}, []int{0, 1}, 2, 0, 3},
+		{[]int{0, 1}, []int{0, 1}, 2, 0, 1 << 40},
+		{[]int{0, 1}, []int{0, 1}, 2, 0, -1},
 	} {
 		var groups []rollout.Group
 		for i, index := range c.indices {
-			groups = append(groups, rollout.Group{Index: index, Responses: make([]rollout.Response, i+1)})
+			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded, Responses: make([]rollout.Response, i+1)})
 			groups[i].Responses[0].IDs = make([]int32, 5-i)
 		}
 		s := New(groups)
