@@ -8,6 +8,10 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
+// building guards the constants that Gorgonia shares between all graphs. It caches their hashes
+// when a graph is built.
+var building sync.Mutex
+
 // program is an objective for a maximum number of tokens, built, differentiated and
 // compiled once, because that takes longer than a run.
 type program struct {
@@ -18,6 +22,8 @@ type program struct {
 
 // compile returns a program for size tokens.
 func (o *Objective) compile(size int) (*program, error) {
+	building.Lock()
+	defer building.Unlock()
 	x := newExpression(size)
 	policy, each, part := o.build(x)
 	total := x.unary(func(a node) (node, error) { return gorgonia.Sum(a) }, each)
