@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
@@ -198,17 +199,35 @@ func TestStopMidStep(t *testing.T) {
 	require.Equal(t, s.hashes[1], resumed.Policy.Checksum())
 }
 
+// stepped calls after following each update.
+type stepped struct {
+	backend.Models
+	after func(update int)
+}
+
+func (m *stepped) Step(ctx context.Context, u backend.Update) (float64, error) {
+	defer m.after(u.Number)
+	return m.Models.Step(ctx, u)
+}
+
 // After the first of several updates, a step is finished before the run stops, so that
 // checkpoints hold whole steps.
 func TestStopBetweenMinibatches(t *testing.T) {
 	s := newScript(t)
 	ctx, cancel := context.WithCancel(t.Context())
+	updated := make(chan struct{})
 	s.during = func(step, group int) {
-		if step == 2 && group == 3 { // the second minibatch has begun
+		if step == 2 && group == 3 {
+			<-updated
 			cancel()
 		}
 	}
 	tr := s.trainer(5, func(c *Config) { c.MiniBatches = 2 })
+	tr.Models = &stepped{tr.Models, func(update int) {
+		if update == 3 { // the first of step 2
+			close(updated)
+		}
+	}}
 	require.ErrorIs(t, tr.Run(ctx), ErrStopped)
 	require.Equal(t, 2, tr.Step())
 	require.Equal(t, 4, tr.state.Updates)
