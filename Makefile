@@ -32,10 +32,10 @@ quickstart: build ## teach a small model to add, about a minute on two cores; re
 	@echo "Before and after $(QUICKSTART)/grpo (eval: share of right answers to held-out sums):"
 	@bin/easyrl report $(QUICKSTART)/grpo
 
-test: ## vet, run all tests, and build without cgo
+test: ## vet, build without cgo, and run all tests
 	$(GO) vet ./...
-	@{ $(GO) test -timeout 15m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 	CGO_ENABLED=0 $(GO) build ./...
+	@{ $(GO) test -timeout 15m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
