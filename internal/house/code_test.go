@@ -162,13 +162,18 @@ func TestNoHiddenState(t *testing.T) {
 	}
 }
 
+// variables are the exceptions to TestNoHiddenState, with the reason for each.
+func variables() map[string]string {
+	return map[string]string{"loss.building": "Gorgonia has package variables, which this lock guards"}
+}
+
 func checkVariables(t *testing.T, tr tree, s source, d *ast.GenDecl) {
 	t.Helper()
 	embedded := d.Doc != nil && slices.ContainsFunc(d.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
 	for _, spec := range d.Specs {
 		for _, name := range spec.(*ast.ValueSpec).Names {
 			isError := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
-			if name.Name != "_" && !isError && !embedded {
+			if name.Name != "_" && !isError && !embedded && variables()[s.pkg+"."+name.Name] == "" {
 				t.Errorf("%s: variable %s of package %s, expected a constant or a function", tr.line(s, name), name.Name, s.pkg)
 			}
 		}
