@@ -32,7 +32,7 @@ func products(which string, threads, n int) (outcome, error) {
 		}
 		var buffers [3]npu.Buffer
 		for i, size := range []int{s.m * s.k, s.m * s.n, dev.MatrixLen(s.n, s.k)} {
-			if buffers[i], err = dev.Alloc(size, npu.Activations); err != nil {
+			if buffers[i], err = dev.Alloc(npu.Float32, size, npu.Activations); err != nil {
 				return outcome{}, err
 			}
 			values := buffers[i].Float32s()

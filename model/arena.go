@@ -18,7 +18,7 @@ func (r *rows) reserve(n int) error {
 		return nil
 	}
 	r.free()
-	buf, err := r.dev.Alloc(n, r.purpose)
+	buf, err := r.dev.Alloc(npu.Float32, n, r.purpose)
 	r.buf = buf
 	return err
 }

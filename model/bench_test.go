@@ -50,7 +50,8 @@ func BenchmarkTrain(b *testing.B) {
 				seed[0] = 1
 				for b.Loop() {
 					require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
-					require.NoError(b, tape.Backward(w, g, seed, fixed))
+					require.NoError(b, tape.Wait())
+					tape.Backward(w, g, seed, fixed)
 				}
 				flops := c.TrainFLOPs(&l) * float64(b.N)
 				b.ReportMetric(flops/b.Elapsed().Seconds()/1e9, "GFLOP/s")
@@ -87,7 +88,8 @@ func BenchmarkLeaves(b *testing.B) {
 		b.Run(fmt.Sprint(leaf), func(b *testing.B) {
 			for b.Loop() {
 				require.NoError(b, tape.Forward(w, &l, 1, true, logp, entropy))
-				require.NoError(b, tape.Backward(w, g, seed, fixed))
+				require.NoError(b, tape.Wait())
+				tape.Backward(w, g, seed, fixed)
 			}
 			b.ReportMetric(float64(l.Rows())*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
 		})
@@ -124,8 +126,7 @@ func BenchmarkDecode(b *testing.B) {
 			for b.Loop() {
 				logits, err := r.Decode(w, cache, ids, positions, slots, tables, 4, lens)
 				require.NoError(b, err)
-				dev.Sample(ids, logp, logits, c.VocabSize, params)
-				require.NoError(b, dev.Sync())
+				require.NoError(b, r.Sample(ids, logp, logits, params))
 			}
 			b.ReportMetric(c.FLOPs(batch, batch, int64(41*batch))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			b.ReportMetric(float64(batch)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")

@@ -22,7 +22,7 @@ type pass struct {
 	dev       npu.Device
 	cfg       *Config
 	t         int
-	positions []int32
+	positions npu.Ints
 	rope      npu.Buffer
 	norm      npu.Buffer // [T, D] scratch
 	inner     npu.Buffer // [T, F] scratch
@@ -65,7 +65,7 @@ type blockGrads struct {
 	norm     npu.Buffer // [T, D]
 	att      npu.Buffer // [T, H·d]
 	q, k, v  npu.Buffer
-	segments []npu.Segment
+	segments npu.Segments
 	leaves   npu.Leaves // of the T rows
 }
 

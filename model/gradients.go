@@ -24,16 +24,17 @@ func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
 	ps := c.params()
 	total := 0
 	for i := range ps {
-		total += padded(npu.SumsLen(length(dev, &ps[i])))
+		total += padded(length(dev, &ps[i]) + 1)
 	}
-	arena, err := dev.Alloc(total, npu.Gradients)
+	arena, err := dev.Alloc(npu.Int64, total, npu.Gradients)
 	if err != nil {
 		return nil, fmt.Errorf("allocate gradients: %w", err)
 	}
+	dev.Zero(arena)
 	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, dev: dev}
 	at := 0
 	for i := range ps {
-		n := npu.SumsLen(length(dev, &ps[i]))
+		n := length(dev, &ps[i]) + 1 // and the mark
 		g.Params[i] = npu.NewSums(arena.Slice(at, at+n))
 		at += padded(n)
 	}
@@ -53,7 +54,7 @@ func (g *Gradients) Zero() { g.dev.Zero(g.arena) }
 func (g *Gradients) Free() { g.dev.Free(g.arena) }
 
 // Bytes returns the memory of the gradients.
-func (g *Gradients) Bytes() int64 { return int64(g.arena.Len()) * 4 }
+func (g *Gradients) Bytes() int64 { return g.arena.Bytes() }
 
 // GradientBytes returns the memory of the gradients of a decoder of shape c, apart from
 // padding.

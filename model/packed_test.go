@@ -20,9 +20,9 @@ import (
 // hidden is a device whose memory the host cannot address.
 type hidden struct{ npu.Device }
 
-func (d hidden) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
-	b, err := d.Device.Alloc(n, purpose)
-	return npu.DeviceBuffer(b.Addr(), n), err
+func (d hidden) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	b, err := d.Device.Alloc(dtype, n, purpose)
+	return npu.DeviceBuffer(b.Addr(), dtype, n, d.Space()), err
 }
 
 // openAll opens the CPU device and, if its kernels do not read the buffers' host
@@ -30,7 +30,7 @@ func (d hidden) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
 func openAll(t *testing.T) map[string]npu.Device {
 	t.Helper()
 	all := map[string]npu.Device{"host": openCPU(t, 2)}
-	if d := openCPU(t, 2); d.Name() != "cpu/go" {
+	if d := openCPU(t, 2); d.Info().Name != "cpu/go" {
 		all["hidden"] = hidden{d}
 	}
 	return all

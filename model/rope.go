@@ -20,7 +20,7 @@ func (t *ropeTable) grow(dev npu.Device, c *Config, last int32) (npu.Buffer, err
 		return t.buf, nil
 	}
 	n := min(max(int(last)+1, 2*t.positions, 512), max(c.MaxPositions, int(last)+1))
-	buf, err := dev.Alloc(n*c.HeadDim, npu.Activations)
+	buf, err := dev.Alloc(npu.Float32, n*c.HeadDim, npu.Activations)
 	if err != nil {
 		return npu.Buffer{}, err
 	}

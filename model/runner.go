@@ -6,6 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/head"
+	"github.com/easyrl/easyrl/model/index"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -21,7 +22,7 @@ type Cache struct {
 // NewCache allocates a cache of the given number of pages.
 func NewCache(dev npu.Device, c *Config, pages int) (*Cache, error) {
 	page := npu.PageSize * c.KVHeads * c.HeadDim
-	buf, err := dev.Alloc(2*c.Layers*pages*page, npu.KV)
+	buf, err := dev.Alloc(npu.Float32, 2*c.Layers*pages*page, npu.KV)
 	if err != nil {
 		return nil, fmt.Errorf("allocate key-value cache of %d pages: %w", pages, err)
 	}
@@ -61,14 +62,23 @@ type Runner struct {
 	// scores holds log-probabilities, entropies and statistics, [4, rows], for LogProbs.
 	scores npu.Buffer
 	head   *head.Head
+	batch  *npu.Batch // index arrays of a pass
+	after  *npu.Batch // index arrays of LogProbs, Logits and Sample
+	ids    npu.Buffer // [rows] sampled ids
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev)}
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev),
+		batch: npu.NewBatch(dev), after: npu.NewBatch(dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
+	}
+	var err error
+	if r.ids, err = dev.Alloc(npu.Int32, maxRows, npu.Activations); err != nil {
+		r.mem.free()
+		return nil, fmt.Errorf("ids of %d rows: %w", maxRows, err)
 	}
 	take := func(n int) npu.Buffer { return r.mem.take(n * maxRows) }
 	x := take(d)
@@ -93,7 +103,8 @@ func runnerValues(c *Config, rows int) int {
 }
 
 // RunnerBytes returns the memory of a runner for up to rows rows per call, of which
-// at most logits produce logits. It does not include the table of rotary positions.
+// at most logits produce logits. It does not include the table of rotary
+// positions and index arrays.
 func RunnerBytes(c *Config, rows, logits int) int64 {
 	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
 }
@@ -102,6 +113,9 @@ func RunnerBytes(c *Config, rows, logits int) int64 {
 func (r *Runner) Close() {
 	r.mem.free()
 	r.rope.free(r.dev)
+	r.batch.Free()
+	r.after.Free()
+	r.dev.Free(r.ids)
 	if !r.out.IsNil() {
 		r.dev.Free(r.out)
 	}
@@ -109,45 +123,62 @@ func (r *Runner) Close() {
 
 // Prefill runs a layout from scratch, writes the keys and values of row i to cache
 // slot slots[i], and returns the logits [len(want), V] of the rows in want. The
-// logits are valid until the next call.
+// logits are valid until the next call. The device's next Sync reports failures.
 func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
+	if err := r.begin(l.Tokens, want, 4, len(l.Tokens)+len(slots)+3*len(l.Segments)+len(want)); err != nil {
+		return npu.Buffer{}, err
+	}
+	at, segments := r.batch.Ints(slots), r.batch.Segments(l.Segments)
 	return r.run(w, l.Tokens, l.Positions, want, func(layer int, a *blockActs) {
-		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, slots, r.cfg.heads())
-		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, l.Segments, r.cfg.heads())
+		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, at, r.cfg.heads())
+		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.heads())
 	})
 }
 
 // Decode runs one new token for each of len(ids) sequences. Token i writes its keys
 // and values to slots[i] and attends to the first lens[i] positions, itself included,
 // of the pages tables[i·stride:]. Decode returns the logits [len(ids), V], valid
-// until the next call.
+// until the next call. The device's next Sync reports failures.
 func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
+	if err := r.begin(ids, nil, 5, len(ids)+len(slots)+len(tables)+len(lens)); err != nil {
+		return npu.Buffer{}, err
+	}
+	at, pages := r.batch.Ints(slots), r.batch.Tables(tables, stride, lens)
 	return r.run(w, ids, positions, nil, func(layer int, a *blockActs) {
-		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, slots, r.cfg.heads())
-		r.dev.AttentionCached(a.att, a.q, c.k[layer], c.v[layer], tables, stride, lens, r.cfg.heads())
+		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, at, r.cfg.heads())
+		r.dev.AttentionCached(a.att, a.q, c.k[layer], c.v[layer], &pages, r.cfg.heads())
 	})
 }
 
-// run passes rows through all layers and returns the logits of the rows in want, or
-// of all rows if want is nil.
-func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer int, a *blockActs)) (npu.Buffer, error) {
-	n, c := len(ids), r.cfg
+// begin checks a pass over ids and empties the batch for its arrays: those of run and others
+// that have this many values.
+func (r *Runner) begin(ids, want []int32, arrays, values int) error {
+	n := len(ids)
 	if n == 0 || n > r.max {
-		return npu.Buffer{}, fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
+		return fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
 	}
 	if len(want) > n {
-		return npu.Buffer{}, fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
+		return fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
 	}
-	if err := checkTokens(c, ids); err != nil {
-		return npu.Buffer{}, err
+	if err := index.CheckTokens(r.cfg.VocabSize, ids); err != nil {
+		return err
 	}
+	return r.batch.Begin(arrays+3, values+2*n+len(want))
+}
+
+// run passes rows through all layers and returns the logits of the rows in want, or
+// of all rows if want is nil. It follows begin.
+func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer int, a *blockActs)) (npu.Buffer, error) {
+	n, c := len(ids), r.cfg
 	rope, err := r.rope.grow(r.dev, c, slices.Max(positions))
 	if err != nil {
 		return npu.Buffer{}, err
 	}
-	r.pass.t, r.pass.positions, r.pass.rope = n, positions, rope
+	tokens, wanted := r.batch.Ints(ids), r.batch.Ints(want)
+	r.pass.t, r.pass.positions, r.pass.rope = n, r.batch.Ints(positions), rope
+	r.batch.Upload()
 	a, p := r.sized(n)
-	r.dev.Embed(a.x, w.Embed, ids)
+	r.dev.Embed(a.x, w.Embed, tokens)
 	for i := range w.Layers {
 		p.forward(&w.Layers[i], &a, a.x, func(a *blockActs) { attend(i, a) })
 	}
@@ -155,7 +186,7 @@ func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer
 	if want != nil {
 		n = len(want)
 		x = r.last.Slice(0, n*c.HiddenSize)
-		r.dev.GatherRows(x, a.x, want, c.HiddenSize)
+		r.dev.GatherRows(x, a.x, wanted, c.HiddenSize)
 	}
 	h := p.norm.Slice(0, n*c.HiddenSize)
 	r.dev.RMSNorm(h, x, w.Norm, n, c.NormEps)
@@ -164,7 +195,22 @@ func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer
 		return npu.Buffer{}, err
 	}
 	r.dev.Linear(logits, h, w.Head, npu.Buffer{}, n, false)
-	return logits, r.dev.Sync()
+	return logits, nil
+}
+
+// Sample draws a token from each row of logits, as npu.Device.Sample does, and waits.
+func (r *Runner) Sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error {
+	n := len(params)
+	if err := r.after.Begin(1, 5*n); err != nil {
+		return err
+	}
+	list := r.after.Params(params)
+	r.after.Upload()
+	sampled, scores := r.ids.Slice(0, n), r.scores.Slice(0, n)
+	r.dev.Sample(sampled, scores, logits, r.cfg.VocabSize, list)
+	r.dev.DownloadInts(ids, sampled)
+	r.dev.Download(logp, scores)
+	return r.dev.Sync()
 }
 
 // sized returns the activations and the pass sliced to n rows.
@@ -187,7 +233,7 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 			r.dev.Free(r.out)
 			r.out = npu.Buffer{}
 		}
-		buf, err := r.dev.Alloc(need, npu.Activations)
+		buf, err := r.dev.Alloc(npu.Float32, need, npu.Activations)
 		if err != nil {
 			return npu.Buffer{}, fmt.Errorf("logits of %d rows: %w", n, err)
 		}
@@ -200,14 +246,17 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 // last Prefill or Decode, at the given temperature. The bits equal those of sampling
 // and of Tape.Forward. The logits of that call stay valid.
 func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
-	if err := checkTokens(r.cfg, targets); err != nil {
+	if err := index.CheckTokens(r.cfg.VocabSize, targets); err != nil {
 		return err
 	}
 	for len(rows) > 0 {
 		n := min(len(rows), r.max)
-		h := r.normed(w, rows[:n])
+		h, wanted, err := r.normed(w, rows[:n], targets[:n])
+		if err != nil {
+			return err
+		}
 		out, spread, stats := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n), r.scores.Slice(2*r.max, 2*r.max+2*n)
-		r.head.Forward(out, spread, stats, h, w.Head, targets[:n], 1/temperature)
+		r.head.Forward(out, spread, stats, h, w.Head, wanted, 1/temperature)
 		r.dev.Download(logp[:n], out)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}
@@ -218,21 +267,31 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 // the runner's maximum, of the last Prefill or Decode. The logits that it returned stay
 // valid.
 func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
-	buf, err := r.dev.Alloc(len(logits), npu.Activations)
+	buf, err := r.dev.Alloc(npu.Float32, len(logits), npu.Activations)
 	if err != nil {
 		return fmt.Errorf("logits of %d rows: %w", len(rows), err)
 	}
 	defer r.dev.Free(buf)
-	r.dev.Linear(buf, r.normed(w, rows), w.Head, npu.Buffer{}, len(rows), false)
+	h, _, err := r.normed(w, rows, nil)
+	if err != nil {
+		return err
+	}
+	r.dev.Linear(buf, h, w.Head, npu.Buffer{}, len(rows), false)
 	r.dev.Download(logits, buf)
 	return r.dev.Sync()
 }
 
-// normed returns the normalized outputs of the last layer for rows of the last pass.
-func (r *Runner) normed(w *Weights, rows []int32) npu.Buffer {
+// normed returns the normalized outputs of the last layer for rows of the last pass, and the
+// list of targets.
+func (r *Runner) normed(w *Weights, rows, targets []int32) (npu.Buffer, npu.Ints, error) {
 	n, d := len(rows), r.cfg.HiddenSize
+	if err := r.after.Begin(2, n+len(targets)); err != nil {
+		return npu.Buffer{}, npu.Ints{}, err
+	}
+	picks, wanted := r.after.Ints(rows), r.after.Ints(targets)
+	r.after.Upload()
 	x, h := r.last.Slice(0, n*d), r.pass.norm.Slice(0, n*d)
-	r.dev.GatherRows(x, r.acts.x, rows, d)
+	r.dev.GatherRows(x, r.acts.x, picks, d)
 	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
-	return h
+	return h, wanted, nil
 }

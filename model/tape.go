@@ -2,10 +2,10 @@ package model
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/head"
+	"github.com/easyrl/easyrl/model/index"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -33,127 +33,117 @@ type Tape struct {
 	dx      npu.Buffer // [T, D]
 	grads   blockGrads
 
-	layout  *attention.Layout // layout of the last Forward with keep, else nil
-	picks   []int32           // [N] row of each target
-	targets []int32           // [N] token of each target
-	leaves  npu.Leaves        // of the N targets
+	batch   *npu.Batch
+	index   index.Arrays // of the last Load
+	kept    bool         // Backward may follow
 	invTemp float32
 }
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
-		head: head.New(dev)}
+		head: head.New(dev), batch: npu.NewBatch(dev)}
 }
 
 // Close frees the activations.
 func (t *Tape) Close() {
 	t.mem.free()
 	t.rope.free(t.dev)
+	t.batch.Free()
 }
 
-// Forward computes, for each of l.Targets, the log-probability of its token under
-// softmax(logits / temperature) and the entropy of that distribution. logp and
-// entropy have len(l.Targets) entries. With keep, Backward may be called until the
-// next Forward; l must not change until then.
+// Wait waits for the device. The results of earlier calls of Forward are then valid.
+func (t *Tape) Wait() error { return t.dev.Sync() }
+
+// Load uploads the index arrays of l for Run, with those of Backward if trained. l may change
+// when it returns.
+func (t *Tape) Load(l *attention.Layout, trained bool) error {
+	t.kept = false
+	return t.index.Upload(t.batch, t.cfg.VocabSize, l, trained)
+}
+
+// Forward is Load and Run.
 func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
-	t.layout = nil
-	if len(l.Targets) == 0 {
+	if err := t.Load(l, keep); err != nil {
+		return err
+	}
+	return t.Run(w, temperature, keep, logp, entropy)
+}
+
+// Run computes, for each target of the loaded layout, the log-probability of its token under
+// softmax(logits / temperature) and the entropy of that distribution. logp and entropy have
+// an entry for each target and hold the results after the next Wait, or Sync of the device.
+// With keep, Backward may be called until the next Load or Run; Load was called for it.
+func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []float32) error {
+	t.kept = false
+	x := &t.index
+	if x.Targets.Len() == 0 {
 		return nil
 	}
-	if err := t.begin(l, keep); err != nil {
+	if err := t.begin(keep); err != nil {
 		return err
 	}
 	t.invTemp = 1 / temperature
-	t.dev.Embed(t.acts[0].x, w.Embed, l.Tokens)
+	t.dev.Embed(t.acts[0].x, w.Embed, x.Tokens.IDs)
 	for i := range t.acts {
 		out := t.last
 		if i+1 < len(t.acts) {
 			out = t.acts[i+1].x
 		}
-		t.block(w, l, i, out)
+		t.block(w, i, out)
 	}
-	t.dev.GatherRows(t.picked, t.last, t.picks, t.cfg.HiddenSize)
-	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, len(t.picks), t.cfg.NormEps)
-	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, t.targets, t.invTemp)
+	t.dev.GatherRows(t.picked, t.last, x.Picks, t.cfg.HiddenSize)
+	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, x.Targets.Len(), t.cfg.NormEps)
+	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.Targets, t.invTemp)
 	t.dev.Download(logp, t.logp)
 	t.dev.Download(entropy, t.entropy)
-	if keep {
-		t.layout = l
-	}
-	return t.dev.Sync()
+	t.kept = keep
+	return nil
 }
 
-func (t *Tape) block(w *Weights, l *attention.Layout, i int, out npu.Buffer) {
+func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 	t.pass.forward(&w.Layers[i], &t.acts[i], out, func(a *blockActs) {
-		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, l.Segments, t.cfg.heads())
+		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.Segments, t.cfg.heads())
 	})
 }
 
 // Backward adds to g the gradients of a loss, leaf by leaf, in the given format. dLogp is
 // the derivative of the loss by each target's log-probability in the last Forward. w must
-// be the weights of that Forward.
-func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) error {
-	l := t.layout
-	if l == nil {
+// be the weights of that Forward. The device's next Sync reports failures.
+func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) {
+	if !t.kept {
 		panic("model: Backward without a kept Forward")
 	}
-	t.layout = nil
-	t.cutLeaves(l, fixed)
+	t.kept = false
+	x := &t.index
+	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
 	t.dev.Upload(t.logp, dLogp)
-	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, t.targets, t.invTemp, &t.leaves)
-	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &t.leaves)
+	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
+	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
 	t.dev.Zero(t.dx)
-	t.dev.ScatterAddRows(t.dx, t.dPicked, t.picks, t.cfg.HiddenSize)
-	t.grads.segments = l.Segments
+	t.dev.ScatterAddRows(t.dx, t.dPicked, x.Picks, t.cfg.HiddenSize)
+	t.grads.segments, t.grads.leaves = x.Segments, x.Leaves
 	for i := len(t.acts) - 1; i >= 0; i-- {
 		if t.Recompute && i < len(t.acts)-1 {
-			t.block(w, l, i, t.last)
+			t.block(w, i, t.last)
 		}
 		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
 	}
-	t.dev.EmbedBackward(g.Embed, t.dx, l.Tokens, &t.grads.leaves)
-	return t.dev.Sync()
+	t.dev.EmbedBackward(g.Embed, t.dx, &x.Tokens, fixed)
 }
 
-// cutLeaves sets the leaves of the rows and of the targets.
-func (t *Tape) cutLeaves(l *attention.Layout, fixed npu.FixedPoint) {
-	t.grads.leaves.FixedPoint, t.leaves.FixedPoint = fixed, fixed
-	t.grads.leaves.Ends, t.leaves.Ends = append(t.grads.leaves.Ends[:0], l.Leaves...), t.leaves.Ends[:0]
-	if len(l.Leaves) == 0 {
-		t.grads.leaves.Ends = append(t.grads.leaves.Ends, int32(l.Rows()))
-	}
-	n := 0
-	for _, end := range t.grads.leaves.Ends {
-		first := n
-		for n < len(t.picks) && t.picks[n] < end {
-			n++
-		}
-		if n > first {
-			t.leaves.Ends = append(t.leaves.Ends, int32(n))
-		}
-	}
-}
-
-// begin reserves memory for a pass over l and lays out its buffers.
-func (t *Tape) begin(l *attention.Layout, keep bool) error {
-	t.picks, t.targets = t.picks[:0], t.targets[:0]
-	for _, target := range l.Targets {
-		t.picks = append(t.picks, target.Row)
-		t.targets = append(t.targets, target.Token)
-	}
-	if err := checkTokens(t.cfg, l.Tokens, t.targets); err != nil {
-		return err
-	}
-	rope, err := t.rope.grow(t.dev, t.cfg, slices.Max(l.Positions))
+// begin reserves memory for a pass over the loaded layout and lays out its buffers.
+func (t *Tape) begin(keep bool) error {
+	n, targets := t.index.Positions.Len(), t.index.Targets.Len()
+	rope, err := t.rope.grow(t.dev, t.cfg, t.index.Positions.Max)
 	if err != nil {
 		return err
 	}
-	if err := t.mem.reserve(t.carve(l.Rows(), len(l.Targets), keep, nil)); err != nil {
-		return fmt.Errorf("activations of %d rows: %w", l.Rows(), err)
+	if err := t.mem.reserve(t.carve(n, targets, keep, nil)); err != nil {
+		return fmt.Errorf("activations of %d rows: %w", n, err)
 	}
-	t.carve(l.Rows(), len(l.Targets), keep, &t.mem)
-	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, l.Rows(), l.Positions, rope
+	t.carve(n, targets, keep, &t.mem)
+	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.Positions, rope
 	return nil
 }
 
@@ -210,20 +200,8 @@ func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs
 	return a
 }
 
-// checkTokens rejects ids outside the vocabulary.
-func checkTokens(c *Config, lists ...[]int32) error {
-	for _, ids := range lists {
-		for i, id := range ids {
-			if id < 0 || int(id) >= c.VocabSize {
-				return fmt.Errorf("token %d at row %d is outside the vocabulary of %d", id, i, c.VocabSize)
-			}
-		}
-	}
-	return nil
-}
-
 // ActivationBytes returns the memory of a tape of shape c for a micro-batch of rows
-// tokens, with targets predicted tokens.
+// tokens, with targets predicted tokens, without the table of rotary positions and index arrays.
 func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute

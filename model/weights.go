@@ -109,10 +109,11 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 	for i := range ps {
 		total += padded(length(dev, &ps[i]))
 	}
-	arena, err := dev.Alloc(total, purpose)
+	arena, err := dev.Alloc(npu.Float32, total, purpose)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
 	}
+	dev.Zero(arena)
 	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Transfer{Device: dev}}
 	at := 0
 	for i := range ps {
@@ -137,6 +138,10 @@ func length(dev npu.MatrixKernels, p *tensor.Param) int {
 	return dev.MatrixLen(p.Rows, p.Cols)
 }
 
+// Fork opens another queue on the device that holds w, with the given number of threads, 0 for
+// all, if it has cores. Any goroutine may call it.
+func (w *Weights) Fork(threads int) (npu.Device, error) { return w.dev.Fork(threads) }
+
 // Zero clears all values.
 func (w *Weights) Zero() { w.dev.Zero(w.arena) }
 
@@ -147,18 +152,18 @@ func (w *Weights) CopyFrom(src *Weights) { w.dev.Copy(w.arena, src.arena) }
 func (w *Weights) Free() { w.dev.Free(w.arena) }
 
 // Bytes returns the memory of the weights.
-func (w *Weights) Bytes() int64 { return int64(w.arena.Len()) * 4 }
+func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
 
 // Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. A seed
 // gives the same weights on every machine.
 func (w *Weights) Init(seed uint64) {
-	rng := normal{seed: seed}
+	rng := splitmix.Normal{Seed: seed}
 	_ = w.Fill(func(p *tensor.Param, vals []float32, _ int) error { // finite values never fail
 		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
 		for j := range vals {
 			switch {
 			case p.Cols > 0:
-				vals[j] = float32(p.Std * rng.next())
+				vals[j] = float32(p.Std * rng.Next())
 			case isNorm:
 				vals[j] = 1
 			default:
@@ -188,7 +193,7 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 func (w *Weights) Read(i int, dst []float32) {
 	p := &w.Params[i]
 	if p.Cols == 0 {
-		w.dev.Download(dst, p.Buffer)
+		w.dev.Fetch(dst, p.Buffer)
 		return
 	}
 	w.dev.UnpackMatrix(dst, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols})
@@ -198,13 +203,19 @@ func (w *Weights) Read(i int, dst []float32) {
 // values whose sum of squares overflows float32, as after a far too large update. The
 // error wraps ErrNotFinite.
 func (w *Weights) CheckFinite() error {
+	buffers, sums := make([]npu.Buffer, len(w.Params)), make([]float64, len(w.Params))
 	for i := range w.Params {
-		p := &w.Params[i]
-		if sum := w.dev.SumSquares(p.Buffer); sum-sum != 0 {
-			return fmt.Errorf("weights of %s: sum of squares %v: %w", p.Name, sum, ErrNotFinite)
+		buffers[i] = w.Params[i].Buffer
+	}
+	if err := w.dev.SumSquares(sums, buffers); err != nil {
+		return err
+	}
+	for i, sum := range sums {
+		if sum-sum != 0 {
+			return fmt.Errorf("weights of %s: sum of squares %v: %w", w.Params[i].Name, sum, ErrNotFinite)
 		}
 	}
-	return w.dev.Sync()
+	return nil
 }
 
 // Checksum returns the checksum of the values. It is the same on every device; see
@@ -225,35 +236,4 @@ func (w *Weights) Sources() []checkpoint.Source {
 		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) { w.Read(i, dst) }})
 	}
 	return out
-}
-
-// normal draws from N(0, 1) by the polar method over splitmix64.
-type normal struct {
-	seed  uint64
-	drawn uint64
-	spare float64
-	have  bool
-}
-
-func (r *normal) uniform() float64 {
-	x := splitmix.At(r.seed, r.drawn)
-	r.drawn++
-	return float64(x>>11) / (1 << 53)
-}
-
-func (r *normal) next() float64 {
-	if r.have {
-		r.have = false
-		return r.spare
-	}
-	for {
-		u, v := 2*r.uniform()-1, 2*r.uniform()-1
-		s := float64(u*u) + float64(v*v)
-		if s >= 1 || s == 0 {
-			continue
-		}
-		f := math.Sqrt(-2 * math.Log(s) / s)
-		r.spare, r.have = v*f, true
-		return u * f
-	}
 }

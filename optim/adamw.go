@@ -16,10 +16,8 @@ var ErrNonFinite = errors.New("not finite")
 // Param is one weight with its gradient and the optimizer's moments. The caller owns the
 // buffers, which have one number of values and one layout.
 type Param struct {
-	Name    string // as in the model's files
-	W, M, V npu.Buffer
-	G       npu.Sums
-	Decay   bool // whether weight decay applies: matrices, not norms or biases
+	Name string // as in the model's files
+	npu.Update
 }
 
 // AdamW is the optimizer of Loshchilov and Hutter 2019 ("Decoupled weight decay
@@ -37,28 +35,22 @@ func NewAdamW(cfg Config) (*AdamW, error) {
 	return &AdamW{cfg: cfg}, nil
 }
 
-// Step updates the parameters in order, from gradScale times the sums of their gradients at
-// learning rate lr, and waits for the device. It does not change the sums. The caller has
+// Step updates the parameters from gradScale times the sums of their gradients at learning rate
+// lr. The device's next Sync reports failures. Step does not change the sums. The caller has
 // checked them with GradNorm and divides gradScale by their format's scale.
 func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) error {
 	if !finite(gradScale) || !finite(lr) {
 		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr, ErrNonFinite)
 	}
 	a.Updates++
+	updates := make([]npu.Update, len(params))
 	for i := range params {
-		p := &params[i]
-		update := npu.AdamWParams{
-			LR: float32(lr), Beta1: Beta1, Beta2: float32(a.cfg.Beta2), Eps: Eps,
-			GradScale: float32(gradScale), Step: a.Updates,
-		}
-		if p.Decay {
-			update.WeightDecay = float32(a.cfg.WeightDecay)
-		}
-		dev.AdamW(p.W, p.G, p.M, p.V, update)
+		updates[i] = params[i].Update
 	}
-	if err := dev.Sync(); err != nil {
-		return fmt.Errorf("optimizer step %d: %w", a.Updates, err)
-	}
+	dev.AdamW(updates, npu.AdamWParams{
+		LR: float32(lr), Beta1: Beta1, Beta2: float32(a.cfg.Beta2), Eps: Eps,
+		WeightDecay: float32(a.cfg.WeightDecay), GradScale: float32(gradScale), Step: a.Updates,
+	})
 	return nil
 }
 
@@ -67,19 +59,22 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 // was out of the format's range, the error wraps ErrNonFinite and names the first such
 // parameter.
 func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, error) {
-	total := new(big.Int)
+	gradients, squares := make([]npu.Sums, len(params)), make([]npu.Squares, len(params))
 	for i := range params {
-		squares, ok := dev.SumSquaresExact(params[i].G)
-		if !ok {
+		gradients[i] = params[i].G
+	}
+	if err := dev.SumSquaresExact(squares, gradients); err != nil {
+		return 0, fmt.Errorf("gradient norm: %w", err)
+	}
+	total := new(big.Int)
+	for i := range squares {
+		if !squares[i].OK {
 			return 0, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Limit/format.Scale, ErrNonFinite)
 		}
-		for word := len(squares) - 1; word >= 0; word-- {
-			part := new(big.Int).SetUint64(squares[word])
+		for word, value := range squares[i].Sum {
+			part := new(big.Int).SetUint64(value)
 			total.Add(total, part.Lsh(part, 64*uint(word)))
 		}
-	}
-	if err := dev.Sync(); err != nil {
-		return 0, fmt.Errorf("gradient norm: %w", err)
 	}
 	sum, _ := new(big.Float).SetInt(total).Float64()
 	return math.Sqrt(sum) / float64(format.Scale), nil

@@ -32,17 +32,20 @@ func (r *reference) update(cfg Config, g []float32, decay bool, scale, lr float6
 
 func allocate(t *testing.T, dev npu.Device, name string, n int, decay bool) Param {
 	t.Helper()
-	p := Param{Name: name, Decay: decay}
+	p := Param{Name: name, Update: npu.Update{Decay: decay}}
 	for _, b := range []struct {
 		buffer  *npu.Buffer
 		purpose npu.Purpose
 	}{{&p.W, npu.Weights}, {&p.M, npu.Optimizer}, {&p.V, npu.Optimizer}} {
 		var err error
-		*b.buffer, err = dev.Alloc(n, b.purpose)
+		*b.buffer, err = dev.Alloc(npu.Float32, n, b.purpose)
 		require.NoError(t, err)
 	}
-	sums, err := dev.Alloc(npu.SumsLen(n), npu.Gradients)
+	sums, err := dev.Alloc(npu.Int64, n+1, npu.Gradients)
 	require.NoError(t, err)
+	dev.Zero(sums)
+	dev.Zero(p.M)
+	dev.Zero(p.V)
 	p.G = npu.NewSums(sums)
 	return p
 }

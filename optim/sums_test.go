@@ -44,14 +44,16 @@ func gradientErrors(t *testing.T, a loss.Aggregation, responses, length int) (fi
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	defer dev.Close()
-	memory := func(values int) npu.Buffer {
-		b, err := dev.Alloc(values, npu.Gradients)
+	memory := func(dtype npu.DType, values int) npu.Buffer {
+		b, err := dev.Alloc(dtype, values, npu.Gradients)
 		require.NoError(t, err)
+		dev.Zero(b)
 		return b
 	}
+	batch := npu.NewBatch(dev)
 	size := dev.MatrixLen(n, k)
-	dw := npu.MatrixSums{Sums: npu.NewSums(memory(npu.SumsLen(size))), Rows: n, Cols: k}
-	dy, x := memory(16*length*n), memory(16*length*k)
+	dw := npu.MatrixSums{Sums: npu.NewSums(memory(npu.Int64, size+1)), Rows: n, Cols: k}
+	dy, x := memory(npu.Float32, 16*length*n), memory(npu.Float32, 16*length*k)
 	point := FixedPoint(a.Denominator(responses, responses*length, length), responses)
 	rng := rand.New(rand.NewPCG(uint64(responses), 5))
 	var exact [n * k]float64
@@ -79,7 +81,10 @@ func gradientErrors(t *testing.T, a loss.Aggregation, responses, length int) (fi
 			}
 		}
 		tokens += rows
-		dev.LinearBackwardWeight(dw, npu.Sums{}, dy.Slice(0, rows*n), x.Slice(0, rows*k), &npu.Leaves{FixedPoint: point, Ends: []int32{int32(rows)}})
+		require.NoError(t, batch.Begin(1, 1))
+		leaf := batch.Leaves(point, []int32{int32(rows)}, rows)
+		batch.Upload()
+		dev.LinearBackwardWeight(dw, npu.Sums{}, dy.Slice(0, rows*n), x.Slice(0, rows*k), &leaf)
 	}
 	require.NoError(t, dev.Sync())
 	sums, divisor := dw.Int64s(), a.Denominator(responses, tokens, length)

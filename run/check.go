@@ -8,11 +8,11 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/secret"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/ranks"
-
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -69,7 +69,7 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	c.found.Memory.Limit = &c.limit
 	err = c.try(ctx)
 	if c.dev != nil {
-		c.found.Device = &findings.Device{Name: c.dev.Name(), Threads: c.dev.Threads()}
+		c.found.Device = &findings.Device{Name: c.dev.Info().Name, Threads: npu.Threads(c.dev)}
 	}
 	if err != nil {
 		return err

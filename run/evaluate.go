@@ -105,7 +105,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	if err := e.tryReward(ctx); err != nil {
 		return nil, err
 	}
-	in, err := startInstances(ctx, e.folder, cfg, e.opts.Fleet, deps)
+	in, err := startInstances(ctx, e.folder, cfg, nil, e.opts.Fleet, deps)
 	if err != nil {
 		return nil, err
 	}

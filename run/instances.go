@@ -9,13 +9,14 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/instances"
 )
 
-// startInstances starts the engines of a run and connects to its servers. A nil fc
-// selects fleet.DefaultConfig.
-func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
+// startInstances starts the engines of a run and connects to its servers. Engines share the
+// memory of dev, or have a CPU device if it is nil. A nil fc selects fleet.DefaultConfig.
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, dev npu.Device, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
 	if err := describe(f, cfg, &deps); err != nil {
 		return nil, err
 	}
@@ -25,7 +26,16 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 		}
 	}
 	_, each, _ := cores.Share(cfg)
-	deps.Engine = func(ec engine.Config) (*engine.Engine, error) { return StartEngine(f, ec, each) }
+	deps.Engine = func(ec engine.Config) (*engine.Engine, error) {
+		if dev == nil {
+			return StartEngine(f, ec, each)
+		}
+		queue, err := dev.Fork(each)
+		if err != nil {
+			return nil, err
+		}
+		return startEngine(f, ec, queue)
+	}
 	if deps.Fleet = fleet.DefaultConfig(); fc != nil {
 		deps.Fleet = *fc
 	}
@@ -46,6 +56,11 @@ func StartEngine(f *folder.Folder, cfg engine.Config, threads int) (*engine.Engi
 	if err != nil {
 		return nil, err
 	}
+	return startEngine(f, cfg, dev)
+}
+
+// startEngine starts an engine on dev, which it owns.
+func startEngine(f *folder.Folder, cfg engine.Config, dev npu.Device) (*engine.Engine, error) {
 	var tok engine.Decoder
 	if f.Tokenizer != nil {
 		tok = f.Tokenizer

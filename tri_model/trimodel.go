@@ -161,9 +161,12 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 		defer m.track.Begin(trace.NoStep, name).End()
 		logp := make([]float32, n)
 		out.Entropy = make([]float32, n) // the policy's, because it runs last
-		return logp, m.tape.Forward(w, l, m.cfg.Temperature, keep, logp, out.Entropy)
+		return logp, m.tape.Run(w, m.cfg.Temperature, keep, logp, out.Entropy)
 	}
-	var err error
+	err := m.tape.Load(l, true)
+	if err != nil {
+		return out, err
+	}
 	if m.Reference != nil {
 		if out.Reference, err = run(m.Reference, "reference", false); err != nil {
 			return out, fmt.Errorf("reference: %w", err)
@@ -179,6 +182,9 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 	}
 	if out.Old == nil {
 		out.Old = out.Policy
+	}
+	if err := m.dev.Sync(); err != nil {
+		return out, err
 	}
 	switch {
 	case m.fresh:
@@ -207,7 +213,10 @@ func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error
 
 func score(m *Models, w *model.Weights, l *attention.Layout) ([]float32, error) {
 	logp := make([]float32, len(l.Targets))
-	return logp, m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp)))
+	if err := m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp))); err != nil {
+		return nil, err
+	}
+	return logp, m.dev.Sync()
 }
 
 // old returns the weights of the old policy, or nil if they equal the policy's.
@@ -234,13 +243,14 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Der
 		return err
 	}
 	defer m.track.Begin(trace.NoStep, "backward").End()
-	return m.Backward(gradient)
+	m.Backward(gradient)
+	return nil
 }
 
 // Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
-// policy's log-probabilities of the last Forward.
-func (m *Models) Backward(dLogp []float32) error {
-	return m.tape.Backward(m.Policy, m.Gradients, dLogp, m.cfg.Format)
+// policy's log-probabilities of the last Forward. The device's next Sync reports failures.
+func (m *Models) Backward(dLogp []float32) {
+	m.tape.Backward(m.Policy, m.Gradients, dLogp, m.cfg.Format)
 }
 
 // Discard clears the accumulated gradients.
@@ -274,8 +284,8 @@ func params(m *Models) []optim.Param {
 	out := make([]optim.Param, len(m.Policy.Params))
 	for i := range out {
 		p := &m.Policy.Params[i]
-		out[i] = optim.Param{Name: p.Name, W: p.Buffer, G: m.Gradients.Params[i],
-			M: m.First.Params[i].Buffer, V: m.Second.Params[i].Buffer, Decay: p.Decay()}
+		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: p.Buffer, G: m.Gradients.Params[i],
+			M: m.First.Params[i].Buffer, V: m.Second.Params[i].Buffer, Decay: p.Decay()}}
 	}
 	return out
 }

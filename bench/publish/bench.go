@@ -102,7 +102,7 @@ func (b *bench) makeModel() error {
 	}
 	b.weights.Init(1)
 	n := int(b.weights.Bytes() / 4)
-	room, err := b.dev.Alloc(2*n, npu.Activations)
+	room, err := b.dev.Alloc(npu.Float32, 2*n, npu.Activations)
 	if err != nil {
 		return err
 	}

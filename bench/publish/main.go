@@ -80,7 +80,7 @@ func (b *bench) print() error {
 			bytes/median, bytes)
 		return bytes / median
 	}
-	fmt.Printf("%.2f GB of weights, %d instances of %d threads, %d cores, %s\n", gb, b.instances, b.threads, runtime.GOMAXPROCS(0), b.dev.Name())
+	fmt.Printf("%.2f GB of weights, %d instances of %d threads, %d cores, %s\n", gb, b.instances, b.threads, runtime.GOMAXPROCS(0), b.dev.Info().Name)
 	fmt.Printf("%-28s %6.3f s\n", "first publish of the file", b.first.Seconds())
 	memory := say("copy in memory, all cores", b.times["copy"], gb)
 	file := say("file, to all", b.times["file"], gb*float64(1+b.instances))

@@ -18,7 +18,7 @@ import (
 // weights that load returns. name is the model's name in the report. If ctx ends,
 // Measure stops early and returns its error.
 func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
-	r := &Report{Device: dev.Name(), Model: name, Parameters: shape.NumParams()}
+	r := &Report{Device: dev.Info().Name, Model: name, Parameters: shape.NumParams()}
 	var err error
 	if r.Ceilings, err = device.Ceilings(dev); err != nil {
 		return nil, err

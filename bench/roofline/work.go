@@ -110,19 +110,18 @@ func (b *measurement) sampling(w *model.Weights) error {
 			return err
 		}
 	}
-	return b.draw(ids[:sampled], logits, rng)
+	return b.draw(run, ids[:sampled], logits, rng)
 }
 
 // draw times sampling one token per row of logits.
-func (b *measurement) draw(ids []int32, logits npu.Buffer, rng *rand.Rand) error {
+func (b *measurement) draw(run *model.Runner, ids []int32, logits npu.Buffer, rng *rand.Rand) error {
 	n, vocab := len(ids), b.shape.VocabSize
 	params, logp := make([]npu.SampleParams, n), make([]float32, n)
 	for i := range params {
 		params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: rng.Float32()}
 	}
 	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flop: drawFLOP * float64(n*vocab), read: 4 * float64(n*vocab), run: func() error {
-		b.dev.Sample(ids, logp, logits.Slice(0, n*vocab), vocab, params)
-		return b.dev.Sync()
+		return run.Sample(ids, logp, logits.Slice(0, n*vocab), params)
 	}})
 }
 
@@ -171,7 +170,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 			return err
 		}},
 		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights, set: 2*weights + kept,
-			before: forward, run: func() error { return models.Backward(result.Grad) }},
+			before: forward, run: func() error { models.Backward(result.Grad); return b.dev.Sync() }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
 		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {

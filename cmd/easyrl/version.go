@@ -34,7 +34,7 @@ func versionVerb(std streams) cli.Verb {
 		p.Line("easyrl %s", version)
 		p.Line("revision %s", revision)
 		p.Line("go %s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		p.Line("devices %s", dev.Name())
+		p.Line("devices %s", dev.Info().Name)
 		return nil
 	}
 	return v

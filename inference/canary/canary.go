@@ -42,7 +42,7 @@ type Reference struct {
 	weights *model.Snapshot
 	version int64 // of logp; 0 before the first call
 	logp    []float32
-	dev     npu.Device // opened by the first call
+	dev     npu.Device // a queue of the weights' device, opened by the first call
 	tape    *model.Tape
 	check   *perturbed // nil while nobody holds it
 }
@@ -85,7 +85,15 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 	if r.weights == nil || r.weights.Version() != version {
 		return nil, fmt.Errorf("version %d is no longer being published", version)
 	}
-	logp, err := r.forward(r.weights.Weights(), r.prompt)
+	w := r.weights.Weights()
+	if r.tape == nil {
+		dev, err := w.Fork(0)
+		if err != nil {
+			return nil, err
+		}
+		r.dev, r.tape = dev, model.NewTape(dev, r.shape)
+	}
+	logp, err := forward(r.tape, w, r.prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -94,18 +102,15 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 }
 
 // forward returns the log-probabilities of prompt under w.
-func (r *Reference) forward(w *model.Weights, prompt []int32) ([]float32, error) {
-	if r.tape == nil {
-		dev, err := device.Open(device.CPU, 0)
-		if err != nil {
-			return nil, err
-		}
-		r.dev, r.tape = dev, model.NewTape(dev, r.shape)
-	}
+func forward(tape *model.Tape, w *model.Weights, prompt []int32) ([]float32, error) {
 	var l attention.Layout
 	l.Add(-1, prompt, true)
 	logp := make([]float32, len(l.Targets))
-	if err := r.tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp))); err != nil {
+	err := tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp)))
+	if err == nil {
+		err = tape.Wait()
+	}
+	if err != nil {
 		return nil, err
 	}
 	return append(make([]float32, len(prompt)-len(logp)), logp...), nil
@@ -147,7 +152,9 @@ func (r *Reference) perturb(prompt []int32) (c *perturbed, err error) {
 	if err := perturb(w); err != nil {
 		return nil, err
 	}
-	logp, err := r.forward(w, prompt)
+	tape := model.NewTape(dev, r.shape)
+	defer tape.Close()
+	logp, err := forward(tape, w, prompt)
 	if err != nil {
 		return nil, err
 	}

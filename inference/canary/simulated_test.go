@@ -2,6 +2,7 @@ package canary
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -47,7 +48,7 @@ func (d foreign) rounded(v float32) float32 {
 	return float32(float64(v) * (1 + off*0x1p-22))
 }
 
-func (d foreign) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
+func (d foreign) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.Device.Embed(y, table, ids)
 	d.round(y)
 }
@@ -62,7 +63,7 @@ func (d foreign) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.round(y)
 }
 
-func (d foreign) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
+func (d foreign) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.Device.Rope(x, table, positions, heads, dim, inverse)
 	d.round(x)
 }
@@ -72,7 +73,7 @@ func (d foreign) SwiGLU(y, gate, up npu.Buffer) {
 	d.round(y)
 }
 
-func (d foreign) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+func (d foreign) Attention(out, stats, q, k, v npu.Buffer, segments npu.Segments, h npu.Heads) {
 	d.Device.Attention(out, stats, q, k, v, segments, h)
 	d.round(out)
 }
@@ -231,7 +232,7 @@ func (s *server) logprobs(prompt []int32) []any {
 	var l attention.Layout
 	l.Add(-1, prompt, true)
 	logp := make([]float32, len(l.Targets))
-	if err := s.tape.Forward(s.w, &l, 1, false, logp, make([]float32, len(logp))); err != nil {
+	if err := errors.Join(s.tape.Forward(s.w, &l, 1, false, logp, make([]float32, len(logp))), s.tape.Wait()); err != nil {
 		s.t.Error(err)
 	}
 	out := []any{nil}

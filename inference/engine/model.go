@@ -83,7 +83,11 @@ func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, er
 	for _, p := range prompts {
 		r.layout.Add(-1, p, false)
 	}
-	return r.run.Prefill(r.weights, r.cache, &r.layout, slots, want)
+	logits, err := r.run.Prefill(r.weights, r.cache, &r.layout, slots, want)
+	if err != nil {
+		return logits, err
+	}
+	return logits, r.dev.Sync()
 }
 
 func (r *runner) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
@@ -98,13 +102,12 @@ func (r *runner) logitsOf(dst []float32, rows []int32) error {
 	return r.run.Logits(r.weights, dst, rows)
 }
 
-func (r *runner) download(dst []float32, src npu.Buffer) { r.dev.Download(dst, src) }
+func (r *runner) download(dst []float32, src npu.Buffer) { r.dev.Fetch(dst, src) }
 
 func (r *runner) copyPage(dst, src int32) { r.cache.CopyPage(dst, src) }
 
 func (r *runner) sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error {
-	r.dev.Sample(ids, logp, logits, r.cfg.VocabSize, params)
-	return r.dev.Sync()
+	return r.run.Sample(ids, logp, logits, params)
 }
 
 func (r *runner) close() error {

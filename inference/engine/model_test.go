@@ -134,6 +134,7 @@ func TestRecordedLogprobsMatchTrainer(t *testing.T) {
 				}
 				logp, entropy := make([]float32, len(l.Targets)), make([]float32, len(l.Targets))
 				require.NoError(t, tape.Forward(w, &l, temperature, false, logp, entropy))
+				require.NoError(t, tape.Wait())
 				require.Equal(t, got, logp, "request %d", i)
 			}
 		})

@@ -300,6 +300,7 @@ func forwardLogprobs(t *testing.T, tape *model.Tape, w *model.Weights, ids []int
 	l.Add(-1, ids, true)
 	logp := make([]float32, len(l.Targets))
 	require.NoError(t, tape.Forward(w, &l, temperature, false, logp, make([]float32, len(logp))))
+	require.NoError(t, tape.Wait())
 	return logp
 }
 

@@ -74,5 +74,6 @@ func logprobs(t *testing.T, dir, config string, ids []int32) []float32 {
 	l.Add(-1, ids, true)
 	got := make([]float32, len(ids)-1)
 	require.NoError(t, tape.Forward(w, &l, 1, false, got, make([]float32, len(got))))
+	require.NoError(t, tape.Wait())
 	return got
 }

@@ -29,9 +29,9 @@ func floors() [][]string {
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
-		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/head", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/head", "model/index", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
-		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest"},
+		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend", "torch", "torch/fake"},
 		{"trainer/verify", "torch/models"},
@@ -47,7 +47,7 @@ func floors() [][]string {
 
 // forTests lists the packages that only tests import, except for internal packages with a
 // floor. Examples have no floor, nor do benchmarks that cmd/easyrl does not offer.
-func forTests() []string { return []string{"internal", "npu/nputest", "torch/fake"} }
+func forTests() []string { return []string{"internal", "npu/nputest", "npu/far", "torch/fake"} }
 
 func floorOf(pkg string) int {
 	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, pkg) })

@@ -47,8 +47,8 @@ func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
 
 // Forward computes the log-probability of each target [n], the entropy of its
 // distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
-func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets []int32, invTemp float32) {
-	n := len(targets)
+func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
+	n := targets.Len()
 	chunk := min(n, h.max.Len())
 	h.kept = chunk == n
 	for lo := 0; lo < n; lo += chunk {
@@ -57,7 +57,7 @@ func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 		logits, most, scores, folds := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.scores.Slice(0, rows), h.folds.Slice(0, rows*32)
 		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
 		h.dev.SoftmaxMax(most, logits, rows, invTemp)
-		h.dev.SoftmaxFold(folds, scores, most, logits, targets[lo:hi], 0, invTemp)
+		h.dev.SoftmaxFold(folds, scores, most, logits, targets.Slice(lo, hi), 0, invTemp)
 		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds, scores, most, rows)
 	}
 }
@@ -65,8 +65,8 @@ func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 // Backward writes the gradient of x and adds that of w to g, given the gradient of logp
 // and the other operands of the last call of Forward. l holds the leaves of x's rows. Backward
 // overwrites the logits.
-func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets []int32, invTemp float32, l *npu.Leaves) {
-	n := len(targets)
+func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves) {
+	n := targets.Len()
 	block := w.Rows
 	if n*block > h.logits.Len() {
 		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock

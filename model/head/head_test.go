@@ -19,7 +19,7 @@ func TestCuts(t *testing.T) {
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(16, 17))
 	buffer := func(length int) npu.Buffer {
-		b, err := dev.Alloc(length, npu.Activations)
+		b, err := dev.Alloc(npu.Float32, length, npu.Activations)
 		require.NoError(t, err)
 		vals := make([]float32, length)
 		for i := range vals {
@@ -30,16 +30,20 @@ func TestCuts(t *testing.T) {
 	}
 	x, dLogp := buffer(n*d), buffer(n)
 	w := npu.Matrix{Buffer: buffer(dev.MatrixLen(vocab, d)), Rows: vocab, Cols: d}
-	targets := make([]int32, n)
-	for i := range targets {
-		targets[i] = rng.Int32N(vocab)
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = rng.Int32N(vocab)
 	}
-	leaves := npu.Leaves{FixedPoint: npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55}, Ends: []int32{7, 8, n}}
+	batch := npu.NewBatch(dev)
+	require.NoError(t, batch.Begin(2, n+3))
+	targets, leaves := batch.Ints(ids), batch.Leaves(npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55}, []int32{7, 8, n}, n)
+	batch.Upload()
 	run := func(logits, chunk int) []any {
 		h := Head{dev: dev, logits: buffer(logits), max: buffer(chunk), scores: buffer(chunk), folds: buffer(32 * chunk)}
 		logp, entropy, stats, dx := buffer(n), buffer(n), buffer(2*n), buffer(n*d)
-		sums, err := dev.Alloc(npu.SumsLen(w.Len()), npu.Gradients)
+		sums, err := dev.Alloc(npu.Int64, w.Len()+1, npu.Gradients)
 		require.NoError(t, err)
+		dev.Zero(sums)
 		g := npu.MatrixSums{Sums: npu.NewSums(sums), Rows: vocab, Cols: d}
 		h.Forward(logp, entropy, stats, x, w, targets, 0.8)
 		h.Backward(dx, g, dLogp, stats, x, w, targets, 0.8, &leaves)

@@ -53,7 +53,7 @@ func (d Transfer) Set(p *Param, first int, vals []float32, sums []uint64) error 
 		laid = p.Shape().Pack(nil, vals)
 	}
 	run, at := p.Shape().PanelLen(), p.Shape().PanelAt(first)
-	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], d.Threads()) {
+	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device)) {
 		return nil
 	}
 	return p.checkFinite(vals, first)
@@ -74,7 +74,7 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 		return d.Set(p, first, part.Unpack(vals), sums)
 	}
 	own := mem[first : first+len(vals)]
-	if !host.CopySum(own, vals, run, sums[at:at+n], d.Threads()) {
+	if !host.CopySum(own, vals, run, sums[at:at+n], npu.Threads(d.Device)) {
 		if err := p.checkFinite(part.Unpack(own), first); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 func (d Transfer) Get(vals []float32, m npu.Matrix) []float32 {
 	vals = room(vals, m)
 	if m.Cols == 0 {
-		d.Download(vals, m.Buffer)
+		d.Fetch(vals, m.Buffer)
 	} else {
 		d.UnpackMatrix(vals, m)
 	}
@@ -113,7 +113,7 @@ func (d Transfer) Fill(p *Param, vals []float32, read func(vals []float32, first
 func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) {
 	run := p.Shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
-		host.CopySum(dst, mem, run, sums, d.Threads())
+		host.CopySum(dst, mem, run, sums, npu.Threads(d.Device))
 		return
 	}
 	var vals, laid []float32
@@ -125,7 +125,7 @@ func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) {
 		if dst != nil {
 			to = dst[at*run : at*run+len(laid)]
 		}
-		host.CopySum(to, laid, run, sums[at:at+len(laid)/run], d.Threads())
+		host.CopySum(to, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device))
 	}
 }
 

@@ -75,11 +75,21 @@ func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 		for i := range x {
 			x[i] = float32(r.NormFloat64())
 		}
-		buf, err := d.Alloc(n, npu.Activations)
+		buf, err := d.Alloc(npu.Float32, n, npu.Activations)
 		require.NoError(b, err)
 		d.Upload(buf, x)
 		return buf
 	}
+}
+
+// batch uploads index arrays of at most this number of values.
+func batch(b *testing.B, d npu.Device, values int, add func(a *npu.Batch)) {
+	b.Helper()
+	a := npu.NewBatch(d)
+	require.NoError(b, a.Begin(2, values))
+	add(a)
+	a.Upload()
+	require.NoError(b, d.Sync())
 }
 
 // report reports a rate of ops operations per call, in billions per second.
@@ -95,8 +105,10 @@ func BenchmarkAttention(b *testing.B) {
 			t, n := pairs(c.segments)
 			wq, wk := t*c.h.Q*c.h.Dim, t*c.h.KV*c.h.Dim
 			out, stats, q, k, v := random(wq), random(2*t*c.h.Q), random(wq), random(wk), random(wk)
+			var segments npu.Segments
+			batch(b, d, 3*len(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
 			for b.Loop() {
-				d.Attention(out, stats, q, k, v, c.segments, c.h)
+				d.Attention(out, stats, q, k, v, segments, c.h)
 			}
 			report(b, 4*float64(n*c.h.Q*c.h.Dim), "GFLOP/s")
 		})
@@ -112,9 +124,11 @@ func BenchmarkAttentionBackward(b *testing.B) {
 			wq, wk := t*c.h.Q*c.h.Dim, t*c.h.KV*c.h.Dim
 			out, stats, q, k, v := random(wq), random(2*t*c.h.Q), random(wq), random(wk), random(wk)
 			dOut, dq, dk, dv := random(wq), random(wq), random(wk), random(wk)
-			d.Attention(out, stats, q, k, v, c.segments, c.h)
+			var segments npu.Segments
+			batch(b, d, 3*len(c.segments), func(a *npu.Batch) { segments = a.Segments(c.segments) })
+			d.Attention(out, stats, q, k, v, segments, c.h)
 			for b.Loop() {
-				d.AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v, c.segments, c.h)
+				d.AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v, segments, c.h)
 			}
 			report(b, 10*float64(n*c.h.Q*c.h.Dim), "GFLOP/s")
 		})
@@ -128,17 +142,19 @@ func BenchmarkAttentionCached(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%d", c[0], c[1]), func(b *testing.B) {
 			d, random := benchDevice(b)
 			t, stride := c[0], c[1]/npu.PageSize+1
-			var tables, lens []int32
+			var pages, lens []int32
 			for i := range t {
 				for page := range stride {
-					tables = append(tables, int32(i*stride+page))
+					pages = append(pages, int32(i*stride+page))
 				}
 				lens = append(lens, int32(c[1]))
 			}
-			width := len(tables) * npu.PageSize * h.KV * h.Dim
+			width := len(pages) * npu.PageSize * h.KV * h.Dim
 			q, out, cacheK, cacheV := random(t*h.Q*h.Dim), random(t*h.Q*h.Dim), random(width), random(width)
+			var tables npu.Tables
+			batch(b, d, len(pages)+len(lens), func(a *npu.Batch) { tables = a.Tables(pages, stride, lens) })
 			for b.Loop() {
-				d.AttentionCached(out, q, cacheK, cacheV, tables, stride, lens, h)
+				d.AttentionCached(out, q, cacheK, cacheV, &tables, h)
 			}
 			report(b, float64(8*t*c[1]*h.KV*h.Dim), "GB/s")
 			report(b, float64(4*t*c[1]*h.Q*h.Dim), "GFLOP/s")
@@ -151,8 +167,8 @@ func BenchmarkRMSNorm(b *testing.B) {
 	for _, c := range [][2]int{{1000, 128}, {256, 1024}, {4000, 32}, {4000, 8}} {
 		d, random := benchDevice(b)
 		t, n := c[0], c[1]
-		x, y, w, dy, l := random(t*n), random(t*n), random(n), random(t*n), leaves(t, 200)
-		dw := npu.NewSums(alloc(b, d, npu.SumsLen(n), 0))
+		x, y, w, dy, l := random(t*n), random(t*n), random(n), random(t*n), leaves(b, d, t, 200)
+		dw := sums(b, d, n)
 		b.Run(fmt.Sprintf("forward/%dx%d", t, n), func(b *testing.B) {
 			for b.Loop() {
 				d.RMSNorm(y, x, w, t, 1e-6)
@@ -173,10 +189,12 @@ func BenchmarkPointwise(b *testing.B) {
 	const n = 1 << 16
 	d, random := benchDevice(b)
 	x, y, z, u := random(n), random(n), random(n), random(n)
-	positions := make([]int32, n/256)
-	for i := range positions {
-		positions[i] = int32(i)
+	list := make([]int32, n/256)
+	for i := range list {
+		list[i] = int32(i)
 	}
+	var positions npu.Ints
+	batch(b, d, len(list), func(a *npu.Batch) { positions = a.Ints(list) })
 	b.Run("rope", func(b *testing.B) {
 		for b.Loop() {
 			d.Rope(x, y, positions, 4, 64, false)

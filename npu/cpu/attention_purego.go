@@ -12,14 +12,14 @@ import (
 // sum.
 
 // attentionKernels are attention, its backward pass and its cached form.
-type attentionKernels struct{ *workers }
+type attentionKernels struct{ *core }
 
 // Attention implements npu.Device.
-func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
-	check.Attention(out, q, k, v, segments, h)
-	check.Len("attention: stats", stats, check.StatsLen(q, h), true)
+func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
+	d.check.Attention(out, q, k, v, forest, h)
+	d.check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
-	scale := attentionScale(h.Dim)
+	scale, segments := attentionScale(h.Dim), segmentList(forest)
 	group := h.Q / h.KV
 	d.parallel(len(segments)*h.KV, func(task int) {
 		seg, c := task/h.KV, task%h.KV
@@ -51,11 +51,12 @@ func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, segments []n
 // chain of dOut and v, dS = (p·(dP-D))·scale, and dq is the chain of dS and k. dk and
 // dv of a key are chains over the rows that attend to it: segments in their order,
 // rows ascending, heads ascending. These rows are all in one root's tree.
-func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
-	check.Attention(out, q, k, v, segments, h)
-	check.Attention(dOut, dq, dk, dv, segments, h)
-	check.Len("attention backward: dq", dq, q.Len(), false)
-	check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
+func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
+	d.check.Attention(out, q, k, v, forest, h)
+	d.check.Attention(dOut, dq, dk, dv, forest, h)
+	d.check.Len("attention backward: dq", dq, q.Len(), false)
+	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
+	segments := segmentList(forest)
 	b := pureGoBackward{
 		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
 		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
@@ -125,13 +126,10 @@ func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
 
 // CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
 // values [KV][PageSize][Dim].
-func (attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int32, h npu.Heads) {
-	check.Cache(cacheK, cacheV, h)
-	check.Len("cache write: k", k, len(slots)*h.KV*h.Dim, false)
-	check.Len("cache write: v", v, len(slots)*h.KV*h.Dim, false)
-	check.Indices("cache write: slots", slots, cacheK.Len()/(h.KV*h.Dim))
+func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
+	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
 	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
-	for t, slot := range slots {
+	for t, slot := range slots.Int32s() {
 		page, offset := int(slot)/npu.PageSize, int(slot)%npu.PageSize
 		for c := range h.KV {
 			base := (page*h.KV + c) * npu.PageSize * h.Dim
@@ -145,18 +143,16 @@ func (attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots []int3
 }
 
 // AttentionCached implements npu.Device.
-func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables []int32, stride int, lens []int32, h npu.Heads) {
-	check.Cache(cacheK, cacheV, h)
-	check.Len("cached attention: q", q, len(lens)*h.Q*h.Dim, false)
-	check.Len("cached attention: out", out, len(lens)*h.Q*h.Dim, false)
-	check.Tables(tables, stride, lens, cacheK.Len()/(npu.PageSize*h.KV*h.Dim))
+func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
+	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
 	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
+	table, lens := tables.Pages.Int32s(), tables.Lens.Int32s()
 	scale := attentionScale(h.Dim)
 	group := h.Q / h.KV
 	d.parallel(len(lens)*h.Q, func(task int) {
 		t, c := task/h.Q, task%h.Q/group
 		n := int(lens[t])
-		pages := tables[t*stride : t*stride+(n+npu.PageSize-1)/npu.PageSize]
+		pages := table[t*tables.Stride:][:(n+npu.PageSize-1)/npu.PageSize]
 		qr, or := qs[task*h.Dim:(task+1)*h.Dim], o[task*h.Dim:(task+1)*h.Dim]
 		p := make([]float32, len(pages)*npu.PageSize)
 		for i, page := range pages {
@@ -245,6 +241,15 @@ func axpy(y, x []float32, a float32) {
 	for i := range y {
 		y[i] = fma32(a, x[i], y[i])
 	}
+}
+
+// segmentList returns the segments of a forest.
+func segmentList(forest npu.Segments) []npu.Segment {
+	list, words := make([]npu.Segment, forest.N), forest.Int32s()
+	for i := range list {
+		list[i] = npu.Segment{Start: words[3*i], Len: words[3*i+1], Parent: words[3*i+2]}
+	}
+	return list
 }
 
 // ancestors returns the rows of seg's ancestors, the root's first, with capacity for

@@ -33,7 +33,7 @@ func BenchmarkDense(b *testing.B) {
 			}, 1)
 			x, y := alloc(b, d, s.m*s.k, 1), alloc(b, d, s.m*s.n, 1)
 			w := npu.Matrix{Buffer: alloc(b, d, d.MatrixLen(s.n, s.k), 0), Rows: s.n, Cols: s.k}
-			dw, one := sums(b, d, s.n, s.k), leaves(s.m, s.m)
+			dw, one := matrixSums(b, d, s.n, s.k), leaves(b, d, s.m, s.m)
 			for _, kernel := range []struct {
 				name string
 				call func()
@@ -61,9 +61,9 @@ func BenchmarkLeaves(b *testing.B) {
 	for _, s := range [][2]int{{128, 128}, {384, 128}, {512, 512}, {1536, 512}} {
 		n, k := s[0], s[1]
 		d := open(b, cpu.Open, 1)
-		x, dy, dw := alloc(b, d, rows*k, 1), alloc(b, d, rows*n, 1), sums(b, d, n, k)
+		x, dy, dw := alloc(b, d, rows*k, 1), alloc(b, d, rows*n, 1), matrixSums(b, d, n, k)
 		for _, leaf := range []int{20, 100, 200, 1000, 10000} {
-			l := leaves(rows, leaf)
+			l := leaves(b, d, rows, leaf)
 			b.Run(fmt.Sprintf("%dx%d/%d", n, k, leaf), func(b *testing.B) {
 				for b.Loop() {
 					d.LinearBackwardWeight(dw, npu.Sums{}, dy, x, l)
@@ -75,26 +75,40 @@ func BenchmarkLeaves(b *testing.B) {
 }
 
 // leaves cuts rows into leaves of this length.
-func leaves(rows, length int) *npu.Leaves {
-	l := &npu.Leaves{FixedPoint: npu.FixedPoint{Scale: 1 << 30, Limit: 1 << 60}}
+func leaves(b *testing.B, d npu.Device, rows, length int) *npu.Leaves {
+	b.Helper()
+	var ends []int32
 	for end := 0; end < rows; {
 		end = min(rows, end+length)
-		l.Ends = append(l.Ends, int32(end))
+		ends = append(ends, int32(end))
 	}
-	return l
+	var l npu.Leaves
+	batch(b, d, len(ends), func(a *npu.Batch) { l = a.Leaves(npu.FixedPoint{Scale: 1 << 30, Limit: 1 << 60}, ends, rows) })
+	return &l
 }
 
-// sums returns the sums of a weight's gradient.
-func sums(b *testing.B, d npu.Device, rows, cols int) npu.MatrixSums {
+// sums returns n sums of 0.
+func sums(b *testing.B, d npu.Device, n int) npu.Sums {
 	b.Helper()
-	return npu.MatrixSums{Sums: npu.NewSums(alloc(b, d, npu.SumsLen(d.MatrixLen(rows, cols)), 0)), Rows: rows, Cols: cols}
+	buf, err := d.Alloc(npu.Int64, n+1, npu.Gradients)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d.Zero(buf)
+	return npu.NewSums(buf)
+}
+
+// matrixSums returns the sums of a weight's gradient.
+func matrixSums(b *testing.B, d npu.Device, rows, cols int) npu.MatrixSums {
+	b.Helper()
+	return npu.MatrixSums{Sums: sums(b, d, d.MatrixLen(rows, cols)), Rows: rows, Cols: cols}
 }
 
 // alloc returns a new buffer in which every seventh value is by and the others are
 // zero, which keeps products finite.
 func alloc(b *testing.B, d npu.Device, n int, by float32) npu.Buffer {
 	b.Helper()
-	buf, err := d.Alloc(n, npu.Activations)
+	buf, err := d.Alloc(npu.Float32, n, npu.Activations)
 	if err != nil {
 		b.Fatal(err)
 	}

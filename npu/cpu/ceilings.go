@@ -87,7 +87,7 @@ func memory(size int64) (set []float32, free func(), err error) {
 		return nil, nil, err
 	}
 	free = func() { _ = dev.Close() } // no kernel ran that could have failed
-	buf, err := dev.Alloc(int(min(max(size, smallestSet), largestSet)/4), npu.Activations)
+	buf, err := dev.Alloc(npu.Float32, int(min(max(size, smallestSet), largestSet)/4), npu.Activations)
 	if err != nil {
 		free()
 		return nil, nil, fmt.Errorf("measure bandwidth: %w", err)

@@ -40,11 +40,27 @@ func open(t testing.TB, open func(int) (npu.Device, error), threads int) npu.Dev
 	return d
 }
 
+// A fork of the host's memory has its own threads.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	for _, from := range []func(int) (npu.Device, error){cpu.Open, cpu.OpenPureGo} {
+		d := open(t, from, 1)
+		f := open(t, d.Fork, 3)
+		require.Equal(t, 1, npu.Threads(d))
+		require.Equal(t, 3, npu.Threads(f))
+		require.Equal(t, d.Info(), f.Info())
+		_, err := d.Fork(-1)
+		require.ErrorContains(t, err, "-1 threads")
+	}
+}
+
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	d := open(t, cpu.Open, 0)
-	require.Positive(t, d.Threads())
-	require.Contains(t, d.Name(), "cpu/")
+	require.Positive(t, npu.Threads(d))
+	require.Contains(t, d.Info().Name, "cpu/")
+	require.True(t, d.Info().Exact)
+	require.Same(t, npu.Host, d.Space())
 	_, err := cpu.Open(-1)
 	require.ErrorContains(t, err, "-1 threads")
 	_, err = cpu.Open(100000)

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
@@ -13,7 +12,7 @@ func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 func matrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
 
 // matrixKernels are the kernels over matrices in panels.
-type matrixKernels struct{ *workers }
+type matrixKernels struct{ *core }
 
 // MatrixLen implements npu.Device.
 func (matrixKernels) MatrixLen(rows, cols int) int { return matrixLen(rows, cols) }
@@ -23,9 +22,8 @@ func (matrixKernels) MatrixLen(rows, cols int) int { return matrixLen(rows, cols
 func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
 
 // PackMatrix implements npu.Device.
-func (matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
-	check.Matrix("pack matrix", m, matrixLen)
-	check.Same("pack matrix", len(src), m.Rows*m.Cols)
+func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+	d.check.Host("pack matrix", m, src)
 	clear(m.Float32s())
 	for row := range m.Rows {
 		at := lane(m, row)
@@ -36,9 +34,8 @@ func (matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
 }
 
 // UnpackMatrix implements npu.Device.
-func (matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
-	check.Matrix("unpack matrix", m, matrixLen)
-	check.Same("unpack matrix", len(dst), m.Rows*m.Cols)
+func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+	d.check.Host("unpack matrix", m, dst)
 	for row := range m.Rows {
 		unpackRow(dst[row*m.Cols:(row+1)*m.Cols], m, row)
 	}
@@ -52,42 +49,30 @@ func unpackRow(dst []float32, m npu.Matrix, row int) {
 }
 
 // Embed implements npu.Device.
-func (matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids []int32) {
-	check.Matrix("embed", table, matrixLen)
-	check.Len("embed: y", y, len(ids)*table.Cols, false)
-	check.Indices("embed: ids", ids, table.Rows)
-	for t, id := range ids {
+func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
+	d.check.Embed(y, table, ids)
+	for t, id := range ids.Int32s() {
 		unpackRow(y.Float32s()[t*table.Cols:(t+1)*table.Cols], table, int(id))
 	}
 }
 
 // EmbedBackward implements npu.Device.
-func (matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, ids []int32, l *npu.Leaves) {
-	check.MatrixSums("embed backward", dTable, matrixLen)
-	check.Len("embed backward: dy", dy, len(ids)*dTable.Cols, false)
-	check.Indices("embed backward: ids", ids, dTable.Rows)
-	check.Leaves("embed backward", l, len(ids))
-	n, to, start := dTable.Cols, fixedSums(dTable.Sums, l.FixedPoint), 0
-	for _, end := range l.Ends {
-		rows := map[int32][]float32{}
-		for t := start; t < int(end); t++ {
-			row := dy.Float32s()[t*n : (t+1)*n]
-			sum, found := rows[ids[t]]
-			if !found {
-				rows[ids[t]] = slices.Clone(row)
-				continue
-			}
-			for c, v := range row {
+func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
+	d.check.EmbedBackward(dTable, dy, tokens, format)
+	n, to := dTable.Cols, fixedSums(dTable.Sums, format)
+	ids, next, dys := tokens.IDs.Int32s(), tokens.Next.Int32s(), dy.Float32s()
+	for _, first := range tokens.Firsts.Int32s() {
+		sum := slices.Clone(dys[int(first)*n : (int(first)+1)*n])
+		for t := next[first]; t >= 0; t = next[t] {
+			for c, v := range dys[int(t)*n : (int(t)+1)*n] {
 				sum[c] += v
 			}
 		}
-		for id, row := range rows {
-			at := int(id)/panelRows*panelRows*n + int(id)%panelRows
-			for c, v := range row {
-				to.add(at+c*panelRows, v)
-			}
+		row := int(ids[first])
+		at := row/panelRows*panelRows*n + row%panelRows
+		for c, v := range sum {
+			to.add(at+c*panelRows, v)
 		}
-		start = int(end)
 	}
 }
 
@@ -101,7 +86,7 @@ func chain(acc []float32, a float32, b []float32) {
 
 // Linear implements npu.Device.
 func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
-	check.Linear("linear", y, x, w, bias, t, matrixLen)
+	d.check.Linear("linear", y, x, w, bias, t)
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
 		panel := w.Float32s()[lo*w.Cols : (p+1)*panelRows*w.Cols]
@@ -123,7 +108,7 @@ func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t 
 
 // LinearBackwardInput implements npu.Device.
 func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
-	check.Products("linear backward input", dx, products, t, matrixLen)
+	d.check.Products(dx, products, t)
 	cols := products[0].W.Cols
 	rows := make([][]float32, len(products)) // weights, row-major
 	for i := range products {
@@ -153,10 +138,10 @@ func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product
 
 // LinearBackwardWeight implements npu.Device.
 func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
-	check.LinearSums("linear backward weight", dw, dBias, dy, x, l, matrixLen)
+	d.check.LinearSums(dw, dBias, dy, x, l)
 	d.parallel(panels(dw.Rows), func(p int) {
 		start := 0
-		for _, end := range l.Ends {
+		for _, end := range l.Ends.Int32s() {
 			weightLeaf(dw, p, dy.Float32s(), x.Float32s(), start, int(end), l.FixedPoint)
 			start = int(end)
 		}
@@ -165,7 +150,7 @@ func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, d
 		return
 	}
 	to, start := fixedSums(dBias, l.FixedPoint), 0
-	for _, end := range l.Ends {
+	for _, end := range l.Ends.Int32s() {
 		sum := make([]float32, dw.Rows)
 		for t := start; t < int(end); t++ {
 			for n, g := range dy.Float32s()[t*dw.Rows : (t+1)*dw.Rows] {

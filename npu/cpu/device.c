@@ -53,10 +53,14 @@ easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t
   return &d->base;
 }
 
+easyrl_device *device_fork(easyrl_device *d, int32_t threads, char *err, int64_t err_len) {
+  return device_open(d->name, threads, err, err_len);
+}
+
 void device_close(easyrl_device *base) {
   cpu_device *d = (cpu_device *)base;
   pool_close(base->pool);
-  while (d->blocks.next != &d->blocks) device_free(base, (float *)((char *)d->blocks.next + BLOCK_BYTES));
+  while (d->blocks.next != &d->blocks) device_free(base, (char *)d->blocks.next + BLOCK_BYTES);
   free(base->scratch);
   free(d);
 }
@@ -67,26 +71,34 @@ int32_t device_threads(easyrl_device *d) { return pool_threads(d->pool); }
 
 void device_limit(easyrl_device *d, int32_t n) { pool_limit(d->pool, n); }
 
-float *device_alloc(easyrl_device *base, int64_t n) {
+void *device_alloc(easyrl_device *base, int64_t bytes) {
   cpu_device *d = (cpu_device *)base;
-  if (n < 0 || n > INT64_MAX / 8) return 0;
-  int64_t bytes = round_up(BLOCK_BYTES + n * 4, 64);
-  block *b = aligned(bytes);
+  if (bytes < 0 || bytes > INT64_MAX / 2) return 0;
+  block *b = aligned(round_up(BLOCK_BYTES + bytes, 64));
   if (!b) return 0;
-  memset(b, 0, (size_t)bytes);
   b->prev = &d->blocks;
   b->next = d->blocks.next;
   b->prev->next = b->next->prev = b;
-  return (float *)((char *)b + BLOCK_BYTES);
+  return (char *)b + BLOCK_BYTES;
 }
 
-void device_free(easyrl_device *base, float *values) {
+void device_free(easyrl_device *base, void *mem) {
   (void)base;
-  if (!values) return;
-  block *b = (block *)((char *)values - BLOCK_BYTES);
+  if (!mem) return;
+  block *b = (block *)((char *)mem - BLOCK_BYTES);
   b->prev->next = b->next;
   b->next->prev = b->prev;
   free(b);
+}
+
+void *device_host_alloc(easyrl_device *d, int64_t bytes) {
+  (void)d;
+  return bytes < 0 || bytes > INT64_MAX / 2 ? 0 : aligned(round_up(bytes, 64));
+}
+
+void device_host_free(easyrl_device *d, void *mem) {
+  (void)d;
+  free(mem);
 }
 
 float *device_scratch(easyrl_device *d, int64_t n) {
@@ -114,17 +126,17 @@ int32_t device_sync(easyrl_device *d, char *err, int64_t err_len) {
   return 1;
 }
 
-void device_transfer(easyrl_device *d, float *dst, const float *src, int64_t n) {
+void device_transfer(easyrl_device *d, void *dst, const void *src, int64_t bytes) {
   (void)d;
-  memmove(dst, src, (size_t)n * 4);
+  memmove(dst, src, (size_t)bytes);
 }
 
-void device_zero(easyrl_device *d, float *x, int64_t n) {
+void device_zero(easyrl_device *d, void *x, int64_t bytes) {
   (void)d;
-  memset(x, 0, (size_t)n * 4);
+  memset(x, 0, (size_t)bytes);
 }
 
-__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v1(void) {
+__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v2(void) {
   const easyrl_device_api *table = easyrl_cpu_avx512();
   if (!table) table = easyrl_cpu_avx2();
   return table ? table : easyrl_cpu_portable();
@@ -134,7 +146,7 @@ __attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_ap
  * does not run it. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
   switch (isa) {
-    case 0: return easyrl_device_api_v1();
+    case 0: return easyrl_device_api_v2();
     case 1: return easyrl_cpu_portable();
     case 2: return easyrl_cpu_avx2();
     case 3: return easyrl_cpu_avx512();

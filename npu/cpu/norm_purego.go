@@ -4,14 +4,13 @@ import (
 	"math"
 
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 // RMSNorm implements npu.Device: r = 1/sqrt(Σx²/n + eps), y = (x·r)·weight. The sum
 // is a fold whose partial sums are chains of fused multiply-adds.
 func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
-	check.Norm("rms norm", weight, t, y, x)
+	d.check.Norm("rms norm", weight, t, y, x)
 	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
 	d.parallel(t, func(row int) {
 		xr, yr := xs[row*n:(row+1)*n], ys[row*n:(row+1)*n]
@@ -25,14 +24,14 @@ func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
 // = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf, dWeight is the sum over
 // heads of the chain over rows of dy and x·r.
-func (rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
-	n, t := weight.Len(), l.Rows()
-	check.Leaves("rms norm backward", l, t)
-	check.Norm("rms norm backward", weight, t*heads, dx, dy, x)
-	check.Sums("rms norm backward: dWeight", dWeight, n, false)
+func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+	n := weight.Len()
+	d.check.Leaves("rms norm backward", l)
+	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
+	d.check.Sums("rms norm backward: dWeight", dWeight, n, false)
 	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
 	to, start := fixedSums(dWeight, l.FixedPoint), 0
-	for _, end := range l.Ends {
+	for _, end := range l.Ends.Int32s() {
 		dw := make([]float32, heads*n)
 		for i := start * heads; i < int(end)*heads; i++ {
 			lo, hi := i*n, (i+1)*n

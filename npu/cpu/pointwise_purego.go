@@ -1,34 +1,32 @@
 package cpu
 
-import (
-	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/internal/check"
-)
+import "github.com/easyrl/easyrl/npu"
 
 // rowKernels are the kernels over rows and single values.
-type rowKernels struct{ *workers }
+type rowKernels struct{ *core }
 
 // Add implements npu.Device.
-func (rowKernels) Add(y, x npu.Buffer) {
-	check.Len("add", x, y.Len(), false)
-	xs := x.Float32s()
-	for i := range y.Float32s() {
-		y.Float32s()[i] += xs[i]
+func (d rowKernels) Add(y, x npu.Buffer) {
+	d.check.Len("add", y, y.Len(), false)
+	d.check.Len("add", x, y.Len(), false)
+	ys := y.Float32s()
+	for i, v := range x.Float32s() {
+		ys[i] += v
 	}
 }
 
 // GatherRows implements npu.Device.
-func (rowKernels) GatherRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("gather rows", y, x, rows, cols)
-	for i, row := range rows {
+func (d rowKernels) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+	d.check.Rows("gather rows", y, x, rows, cols)
+	for i, row := range rows.Int32s() {
 		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
 	}
 }
 
 // ScatterAddRows implements npu.Device.
-func (rowKernels) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
-	check.Rows("scatter rows", x, y, rows, cols)
-	for i, row := range rows {
+func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+	d.check.Rows("scatter rows", x, y, rows, cols)
+	for i, row := range rows.Int32s() {
 		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
 		for c, v := range x.Float32s()[i*cols : (i+1)*cols] {
 			dst[c] += v
@@ -38,12 +36,12 @@ func (rowKernels) ScatterAddRows(y, x npu.Buffer, rows []int32, cols int) {
 
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
 // fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
-func (d rowKernels) Rope(x, table npu.Buffer, positions []int32, heads, dim int, inverse bool) {
-	check.Rope(x, table, positions, heads, dim)
+func (d rowKernels) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
+	d.check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
-	xs, tab := x.Float32s(), table.Float32s()
-	d.parallel(len(positions), func(t int) {
-		row := tab[int(positions[t])*dim : (int(positions[t])+1)*dim]
+	xs, tab, at := x.Float32s(), table.Float32s(), positions.Int32s()
+	d.parallel(len(at), func(t int) {
+		row := tab[int(at[t])*dim : (int(at[t])+1)*dim]
 		for head := range heads {
 			v := xs[(t*heads+head)*dim : (t*heads+head+1)*dim]
 			for i := range half {
@@ -63,8 +61,7 @@ const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
 func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
-	check.Len("swiglu: gate", gate, y.Len(), false)
-	check.Len("swiglu: up", up, y.Len(), false)
+	d.check.SwiGLU("swiglu", y.Len(), y, gate, up)
 	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(ys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(ys), (task+1)*swigluChunk); i++ {
@@ -77,10 +74,7 @@ func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
 // SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
 // dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
 func (d rowKernels) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
-	check.Len("swiglu backward: gate", gate, dy.Len(), false)
-	check.Len("swiglu backward: up", up, dy.Len(), false)
-	check.Len("swiglu backward: dGate", dGate, dy.Len(), false)
-	check.Len("swiglu backward: dUp", dUp, dy.Len(), false)
+	d.check.SwiGLU("swiglu backward", dy.Len(), dy, gate, up, dGate, dUp)
 	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(dys)+swigluChunk-1)/swigluChunk, func(task int) {
 		for i := task * swigluChunk; i < min(len(dys), (task+1)*swigluChunk); i++ {

@@ -19,8 +19,7 @@ const pureGoName = "cpu/go"
 // pureGo is the CPU device in pure Go. It has the layouts, the order of operations
 // and the bits of the C kernels, and is written for clarity.
 type pureGo struct {
-	*workers
-	*failure
+	*core
 	*heap
 	matrixKernels
 	rowKernels
@@ -29,25 +28,38 @@ type pureGo struct {
 	updateKernels
 }
 
-var _ npu.Device = (*pureGo)(nil)
+var (
+	_ npu.Device = (*pureGo)(nil)
+	_ npu.Cores  = (*pureGo)(nil)
+)
 
 func newPureGo(threads int) *pureGo {
-	w, f := newWorkers(threads), &failure{}
+	c := &core{newWorkers(threads), &failure{}, &check.Device{Buffers: check.Buffers{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen}}}
 	return &pureGo{
-		workers: w, failure: f, heap: &heap{blocks: map[uintptr]allocation{}},
-		matrixKernels: matrixKernels{w}, rowKernels: rowKernels{w}, attentionKernels: attentionKernels{w},
-		vocabKernels: vocabKernels{w, f},
+		core: c, heap: newHeap(c.check),
+		matrixKernels: matrixKernels{c}, rowKernels: rowKernels{c}, attentionKernels: attentionKernels{c},
+		vocabKernels: vocabKernels{c}, updateKernels: updateKernels{c},
 	}
 }
 
-// Name implements npu.Device.
-func (*pureGo) Name() string { return pureGoName }
+// Info implements npu.Device.
+func (*pureGo) Info() npu.Info { return npu.Info{Name: pureGoName, Exact: true} }
+
+// Fork implements npu.Device. All devices of the host share its memory.
+func (*pureGo) Fork(threads int) (npu.Device, error) { return OpenPureGo(threads) }
 
 // Close implements npu.Device.
 func (d *pureGo) Close() error {
 	err := d.Sync()
 	*d.heap = heap{}
 	return err
+}
+
+// core is what all kernels of a device share.
+type core struct {
+	*workers
+	*failure
+	check *check.Device
 }
 
 // workers are the threads of the device.
@@ -62,10 +74,10 @@ func newWorkers(threads int) *workers {
 	return w
 }
 
-// Threads implements npu.Device.
+// Threads implements npu.Cores.
 func (w *workers) Threads() int { return w.threads }
 
-// Limit implements npu.Device.
+// Limit implements npu.Cores.
 func (w *workers) Limit(threads int) { w.limit.Store(int64(min(max(1, threads), w.threads))) }
 
 // parallel calls task for 0 to n-1 and returns when all calls are done. It uses
@@ -105,64 +117,3 @@ func (f *failure) Sync() error {
 	f.err = nil
 	return err
 }
-
-type allocation struct {
-	values  []float32 // keeps the memory alive
-	purpose npu.Purpose
-}
-
-// heap is the memory of the device.
-type heap struct {
-	allocated [npu.NumPurposes]int64
-	blocks    map[uintptr]allocation
-}
-
-// Alloc implements npu.Device.
-func (h *heap) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
-	if n < 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected at least 0", n, purpose, pureGoName)
-	}
-	b := npu.HostBuffer(make([]float32, n))
-	if n > 0 {
-		h.blocks[b.Addr()] = allocation{b.Float32s(), purpose}
-		h.allocated[purpose] += int64(n) * 4
-	}
-	return b, nil
-}
-
-// Free implements npu.Device.
-func (h *heap) Free(b npu.Buffer) {
-	if b.IsNil() {
-		return
-	}
-	a, ok := h.blocks[b.Addr()]
-	if !ok {
-		panic("npu: free of a buffer that this device did not allocate")
-	}
-	delete(h.blocks, b.Addr())
-	h.allocated[a.purpose] -= int64(len(a.values)) * 4
-}
-
-// Allocated implements npu.Device.
-func (h *heap) Allocated() [npu.NumPurposes]int64 { return h.allocated }
-
-// Upload implements npu.Device.
-func (*heap) Upload(dst npu.Buffer, src []float32) {
-	check.Len("upload", dst, len(src), false)
-	copy(dst.Float32s(), src)
-}
-
-// Download implements npu.Device.
-func (*heap) Download(dst []float32, src npu.Buffer) {
-	check.Len("download", src, len(dst), false)
-	copy(dst, src.Float32s())
-}
-
-// Copy implements npu.Device.
-func (*heap) Copy(dst, src npu.Buffer) {
-	check.Len("copy", dst, src.Len(), false)
-	copy(dst.Float32s(), src.Float32s())
-}
-
-// Zero implements npu.Device.
-func (*heap) Zero(b npu.Buffer) { clear(b.Float32s()) }

@@ -5,19 +5,27 @@ import (
 	"math/bits"
 
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 // updateKernels are the optimizer's kernels.
-type updateKernels struct{}
+type updateKernels struct{ *core }
 
 // AdamW implements npu.Device. csrc/update.h documents the order of operations.
-func (updateKernels) AdamW(w npu.Buffer, g npu.Sums, m, v npu.Buffer, p npu.AdamWParams) {
-	check.AdamW(w, g, m, v)
-	ws, gs, ms, vs := w.Float32s(), g.Int64s(), m.Float32s(), v.Float32s()
+func (d updateKernels) AdamW(updates []npu.Update, p npu.AdamWParams) {
+	d.check.AdamW(updates)
+	for i := range updates {
+		updateWeight(&updates[i], p)
+	}
+}
+
+func updateWeight(u *npu.Update, p npu.AdamWParams) {
+	ws, gs, ms, vs := u.W.Float32s(), u.G.Int64s(), u.M.Float32s(), u.V.Float32s()
 	rest1, rest2 := 1-p.Beta1, 1-p.Beta2
 	correct1, correct2 := adamwCorrect(p.Beta1, p.Step), adamwCorrect(p.Beta2, p.Step)
-	keep := float32(1 - float64(float64(p.LR)*float64(p.WeightDecay)))
+	keep := float32(1)
+	if u.Decay {
+		keep = float32(1 - float64(float64(p.LR)*float64(p.WeightDecay)))
+	}
 	for i := range ws {
 		grad := float32(fixedValue(gs[i]) * p.GradScale)
 		ms[i] = fma32(p.Beta1, ms[i], float32(rest1*grad))
@@ -41,13 +49,20 @@ func adamwCorrect(beta float32, step int) float32 {
 }
 
 // SumSquares implements npu.Device.
-func (updateKernels) SumSquares(x npu.Buffer) float64 {
+func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
+	d.check.SumSquares(sums, x)
+	for i, b := range x {
+		sums[i] = sumSquares(b.Float32s())
+	}
+	return d.Sync()
+}
+
+func sumSquares(x []float32) float64 {
 	const fold = 4096
-	xs := x.Float32s()
 	sum := 0.0
-	for lo := 0; lo < len(xs); lo += fold {
+	for lo := 0; lo < len(x); lo += fold {
 		var part [16]float32
-		for i, v := range xs[lo:min(len(xs), lo+fold)] {
+		for i, v := range x[lo:min(len(x), lo+fold)] {
 			part[i%16] = fma32(v, v, part[i%16])
 		}
 		sum += float64(foldPartials(&part))
@@ -56,15 +71,22 @@ func (updateKernels) SumSquares(x npu.Buffer) float64 {
 }
 
 // SumSquaresExact implements npu.Device.
-func (updateKernels) SumSquaresExact(g npu.Sums) (sum npu.Wide, ok bool) {
-	check.Sums("exact sum of squares", g, g.Len(), true)
-	for _, x := range g.Int64s() {
-		v := uint64(math.Abs(float64(fixedValue(x))))
+func (d updateKernels) SumSquaresExact(sums []npu.Squares, g []npu.Sums) error {
+	d.check.SumSquaresExact(sums, g)
+	for i, s := range g {
+		sums[i] = npu.Squares{Sum: sumSquaresExact(s.Int64s()), OK: s.IsNil() || s.Mark.Int64s()[0] == 0}
+	}
+	return d.Sync()
+}
+
+func sumSquaresExact(x []int64) (sum npu.Wide) {
+	for _, s := range x {
+		v := uint64(math.Abs(float64(fixedValue(s))))
 		hi, lo := bits.Mul64(v, v)
 		var carry uint64
 		sum[0], carry = bits.Add64(sum[0], lo, 0)
 		sum[1], carry = bits.Add64(sum[1], hi, carry)
 		sum[2] += carry
 	}
-	return sum, g.IsNil() || g.Mark.Int64s()[0] == 0
+	return sum
 }

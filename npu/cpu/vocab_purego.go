@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 // expOf returns exp(score - max). csrc/vocab.h documents the formulas.
@@ -35,24 +34,20 @@ func softmaxMax(x []float32, invTemp float32) float32 {
 func logProb(score, max, sum float32) float32 { return float32(score-max) - log32(sum) }
 
 // vocabKernels are the kernels over distributions of the vocabulary.
-type vocabKernels struct {
-	*workers
-	failed *failure // of Sample
-}
+type vocabKernels struct{ *core }
 
 // SoftmaxMax implements npu.Device.
 func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
-	cols := check.Softmax("softmax max", logits, n)
-	check.Len("softmax max: max", max, n, false)
+	cols := d.check.SoftmaxMax(max, logits, n)
 	d.parallel(n, func(i int) {
 		max.Float32s()[i] = softmaxMax(logits.Float32s()[i*cols:(i+1)*cols], invTemp)
 	})
 }
 
 // SoftmaxFold implements npu.Device.
-func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets []int32, first int, invTemp float32) {
-	cols := check.SoftmaxFold(folds, scores, max, logits, targets, first)
-	d.parallel(len(targets), func(i int) {
+func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
+	d.parallel(targets.Len(), func(i int) {
 		sum, weighted := folds.Float32s()[i*32:i*32+16], folds.Float32s()[i*32+16:(i+1)*32]
 		if first == 0 {
 			clear(sum)
@@ -63,7 +58,7 @@ func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets
 			e, d := expOf(score, max.Float32s()[i])
 			sum[j%16] += e
 			weighted[j%16] = fma32(e, d, weighted[j%16])
-			if first+j == int(targets[i]) {
+			if first+j == int(targets.Int32s()[i]) {
 				scores.Float32s()[i] = score
 			}
 		}
@@ -72,7 +67,7 @@ func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets
 
 // SoftmaxFinish implements npu.Device.
 func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
+	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
 	d.parallel(n, func(i int) {
 		m, row := max.Float32s()[i], folds.Float32s()[i*32:(i+1)*32]
 		sum, weighted := [16]float32(row), [16]float32(row[16:])
@@ -84,16 +79,16 @@ func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets []int32, first int, invTemp float32) {
-	cols := check.SoftmaxBackward(logits, dLogp, stats, targets, first)
-	d.parallel(len(targets), func(i int) {
+func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
+	d.parallel(targets.Len(), func(i int) {
 		m, inv := stats.Float32s()[2*i], 1/stats.Float32s()[2*i+1]
 		g := float32(dLogp.Float32s()[i] * invTemp)
 		x := logits.Float32s()[i*cols : (i+1)*cols]
 		for j, v := range x {
 			e, _ := expOf(float32(v*invTemp), m)
 			onehot := float32(0)
-			if first+j == int(targets[i]) {
+			if first+j == int(targets.Int32s()[i]) {
 				onehot = 1
 			}
 			x[j] = float32(float32(onehot-float32(e*inv)) * g)
@@ -102,17 +97,25 @@ func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets [
 }
 
 // Sample implements npu.Device.
-func (d vocabKernels) Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
-	check.Sample(ids, logp, logits, vocab, params)
-	d.parallel(len(params), func(i int) {
-		ids[i], logp[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], params[i])
+func (d vocabKernels) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
+	d.check.Sample(ids, logp, logits, vocab, params)
+	drawn, lps := ids.Int32s(), logp.Float32s()
+	d.parallel(params.N, func(i int) {
+		drawn[i], lps[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], sampleParams(params, i))
 	})
-	for i := range ids {
-		if ids[i] < 0 {
-			ids[i], logp[i] = 0, float32(math.NaN())
-			d.failed.set(fmt.Errorf("sample: logits of row %d are not finite", i))
+	for i := range drawn {
+		if drawn[i] < 0 {
+			drawn[i], lps[i] = 0, float32(math.NaN())
+			d.set(fmt.Errorf("sample: logits of row %d are not finite", i))
 		}
 	}
+}
+
+// sampleParams returns the parameters of row i.
+func sampleParams(p npu.Params, i int) npu.SampleParams {
+	row := p.Int32s()[5*i : 5*i+5]
+	value := func(word int32) float32 { return math.Float32frombits(uint32(word)) }
+	return npu.SampleParams{Temperature: value(row[0]), TopP: value(row[1]), MinP: value(row[2]), TopK: row[3], Uniform: value(row[4])}
 }
 
 // sampleRow draws from one row. The id is -1 if the logits are not finite.

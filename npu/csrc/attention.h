@@ -57,9 +57,9 @@ static void att_forward_tile(void *arg, int64_t task, int32_t thread) {
 }
 
 static void kernel_attention(easyrl_device *d, float *out, float *stats, const float *q, const float *k, const float *v,
-                             const easyrl_segment *segments, int32_t n_segments, easyrl_heads h) {
+                             easyrl_segments segments, easyrl_heads h) {
   att_forward a = {.out = out, .stats = stats, .q = q, .k = k, .v = v};
-  int64_t shared = att_forest_measure(&a.f, segments, n_segments, h);
+  int64_t shared = att_forest_measure(&a.f, segments.list, segments.n, h);
   a.part = 2 * ATT_LANES * a.f.dim_padded + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16) +
            a.f.max_keys * ATT_LANES;
   float *cursor = device_scratch(d, shared + pool_threads(d->pool) * a.part);
@@ -311,11 +311,10 @@ static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {
 
 static void kernel_attention_backward(easyrl_device *d, float *dq, float *dk, float *dv, const float *d_out,
                                       const float *out, const float *stats, const float *q, const float *k,
-                                      const float *v, const easyrl_segment *segments, int32_t n_segments,
-                                      easyrl_heads h) {
+                                      const float *v, easyrl_segments segments, easyrl_heads h) {
   att_backward a = {.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .out = out, .stats = stats, .q = q, .k = k, .v = v};
   int32_t threads = pool_threads(d->pool);
-  int64_t shared = att_forest_measure(&a.f, segments, n_segments, h);
+  int64_t shared = att_forest_measure(&a.f, segments.list, segments.n, h);
   a.part = 4 * ATT_LANES * a.f.dim_padded + round_up(a.f.depth * (int64_t)sizeof(att_span) / 4, 16);
   a.slot = att_slot_floats(&a.f, a.f.max_keys);
   int64_t room = threads * a.slot;

@@ -56,8 +56,7 @@ static void kernel_cache_write(easyrl_device *d, float *cache_k, float *cache_v,
 typedef struct {
   float *out;
   const float *q, *cache_k, *cache_v;
-  const int32_t *tables, *lens;
-  int32_t stride;
+  easyrl_tables tables;
   easyrl_heads h;
   float scale;
   float *scratch;
@@ -188,8 +187,8 @@ static void cache_attend_row(void *arg, int64_t task, int32_t thread) {
   int64_t head = t * a->h.q + c * group, base = c * CACHE_PAGE * dim;
   cache_block b = {
       .q = a->q + head * dim, .k = a->cache_k + base, .v = a->cache_v + base,
-      .p = a->scratch + thread * a->part, .out = a->out + head * dim, .table = a->tables + t * a->stride,
-      .page = (int64_t)CACHE_PAGE * a->h.kv * dim, .len = a->lens[t], .padded = round_up(a->lens[t], CACHE_PAGE),
+      .p = a->scratch + thread * a->part, .out = a->out + head * dim, .table = a->tables.pages + t * a->tables.stride,
+      .page = (int64_t)CACHE_PAGE * a->h.kv * dim, .len = a->tables.lens[t], .padded = round_up(a->tables.lens[t], CACHE_PAGE),
       .dim = dim, .scale = a->scale,
   };
   while (group > 0) {
@@ -207,17 +206,13 @@ static void cache_attend_row(void *arg, int64_t task, int32_t thread) {
 }
 
 static void kernel_attention_cached(easyrl_device *d, float *out, const float *q, const float *cache_k,
-                                    const float *cache_v, const int32_t *tables, int32_t stride, const int32_t *lens,
-                                    int32_t t, easyrl_heads h) {
-  cache_attend a = {.out = out, .q = q, .cache_k = cache_k, .cache_v = cache_v, .tables = tables, .lens = lens,
-                    .stride = stride, .h = h};
-  int64_t longest = 0;
-  for (int32_t i = 0; i < t; i++) longest = max64(longest, lens[i]);
+                                    const float *cache_v, easyrl_tables tables, easyrl_heads h) {
+  cache_attend a = {.out = out, .q = q, .cache_k = cache_k, .cache_v = cache_v, .tables = tables, .h = h};
   a.scale = (float)(1.0 / sqrt((double)h.dim));
-  a.part = round_up(longest, CACHE_PAGE) * CACHE_HEADS;
+  a.part = round_up(tables.longest, CACHE_PAGE) * CACHE_HEADS;
   a.scratch = device_scratch(d, pool_threads(d->pool) * a.part);
   if (!a.scratch) return;
-  pool_run(d->pool, (int64_t)t * h.kv, cache_attend_row, &a);
+  pool_run(d->pool, (int64_t)tables.n * h.kv, cache_attend_row, &a);
 }
 
 #endif

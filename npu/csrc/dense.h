@@ -93,22 +93,22 @@ static void kernel_embed(easyrl_device *d, float *y, easyrl_matrix table, const 
 typedef struct {
   easyrl_matrix_sums m;
   const float *dy;
-  const int32_t *ids;
-  easyrl_row_lists lists;
+  easyrl_tokens tokens;
   fixed_format format;
 } embed_job;
 
 static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
   (void)thread;
   const embed_job *j = arg;
+  const int32_t *next = j->tokens.next;
   int64_t cols = j->m.cols, lo = task * ROWS_TASK, hi = min64(cols, lo + ROWS_TASK);
-  for (int32_t i = 0; i < j->lists.n; i++) {
-    int64_t first = j->lists.firsts[i], id = j->ids[first];
+  for (int32_t i = 0; i < j->tokens.lists; i++) {
+    int64_t first = j->tokens.firsts[i], id = j->tokens.ids[first];
     int64_t *sum = j->m.sums.data + id / PANEL * PANEL * cols + id % PANEL;
     for (int64_t k = lo; k < hi; k += VL) {
       int n = (int)min64(VL, hi - k);
       vf v = v_load_n(j->dy + first * cols + k, n);
-      for (int64_t t = j->lists.next[first]; t >= 0; t = j->lists.next[t]) v = v_add(v, v_load_n(j->dy + t * cols + k, n));
+      for (int64_t t = next[first]; t >= 0; t = next[t]) v = v_add(v, v_load_n(j->dy + t * cols + k, n));
       int64_t add[VL] = {0};
       fixed_add(1, &v, add, 0, j->m.sums.mark, j->format);
       for (int l = 0; l < n; l++) {
@@ -119,9 +119,9 @@ static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static void kernel_embed_backward(easyrl_device *d, easyrl_matrix_sums d_table, const float *dy, const int32_t *ids,
-                                  easyrl_row_lists lists, easyrl_fixed_point format) {
-  embed_job j = {.m = d_table, .dy = dy, .ids = ids, .lists = lists, .format = fixed_of(format)};
+static void kernel_embed_backward(easyrl_device *d, easyrl_matrix_sums d_table, const float *dy, easyrl_tokens tokens,
+                                  easyrl_fixed_point format) {
+  embed_job j = {.m = d_table, .dy = dy, .tokens = tokens, .format = fixed_of(format)};
   pool_run(d->pool, ceil_div(d_table.cols, ROWS_TASK), embed_backward_task, &j);
 }
 

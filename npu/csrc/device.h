@@ -50,14 +50,17 @@ EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_portable(void);
 
 /* Entries shared by all instruction sets. */
 EASYRL_INTERNAL easyrl_device *device_open(const char *name, int32_t threads, char *err, int64_t err_len);
+EASYRL_INTERNAL easyrl_device *device_fork(easyrl_device *, int32_t threads, char *err, int64_t err_len);
 EASYRL_INTERNAL void device_close(easyrl_device *);
 EASYRL_INTERNAL const char *device_name(easyrl_device *);
 EASYRL_INTERNAL int32_t device_threads(easyrl_device *);
 EASYRL_INTERNAL void device_limit(easyrl_device *, int32_t n);
-EASYRL_INTERNAL float *device_alloc(easyrl_device *, int64_t n);
-EASYRL_INTERNAL void device_free(easyrl_device *, float *);
+EASYRL_INTERNAL void *device_alloc(easyrl_device *, int64_t bytes);
+EASYRL_INTERNAL void device_free(easyrl_device *, void *);
+EASYRL_INTERNAL void *device_host_alloc(easyrl_device *, int64_t bytes);
+EASYRL_INTERNAL void device_host_free(easyrl_device *, void *);
 EASYRL_INTERNAL int32_t device_sync(easyrl_device *, char *err, int64_t err_len);
-EASYRL_INTERNAL void device_transfer(easyrl_device *, float *dst, const float *src, int64_t n);
-EASYRL_INTERNAL void device_zero(easyrl_device *, float *, int64_t n);
+EASYRL_INTERNAL void device_transfer(easyrl_device *, void *dst, const void *src, int64_t bytes);
+EASYRL_INTERNAL void device_zero(easyrl_device *, void *, int64_t bytes);
 
 #endif

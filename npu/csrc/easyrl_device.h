@@ -1,20 +1,27 @@
 /* The contract between easyrl and a device: a table of functions over opaque
  * handles, in plain C. A device library exports
  *
- *     const easyrl_device_api *easyrl_device_api_v1(void);
+ *     const easyrl_device_api *easyrl_device_api_v2(void);
  *
  * Meaning, shapes and the order of every reduction are those of npu.Device in
  * npu.go, function by function. This header only defines how they are called.
- * Pointers of type float * are addresses in the device's memory unless marked
- * host. Pointers of type const int32_t * are always host memory, read before the
- * call returns. Kernels return nothing: a device records its first failure, which
- * sync returns. A device is used from one thread at a time. */
+ *
+ * A device is memory and a queue. A call adds work to the queue and may return before
+ * the work is done; work is done in the order of the calls. Only sync, unpack_matrix,
+ * sum_squares and sum_squares_exact wait for the queue. Kernels return nothing: a
+ * device records its first failure, which sync returns. A device is used from one
+ * thread at a time, its forks from others.
+ *
+ * Pointers, also those to indices, segments and sampling parameters, are addresses in
+ * the device's memory. Those whose name begins with host are addresses in host memory:
+ * the call reads or writes it before it returns and does not keep the pointer. The
+ * exceptions are upload and download. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
 #include <stdint.h>
 
-#define EASYRL_DEVICE_ABI 2
+#define EASYRL_DEVICE_VERSION 2
 #define EASYRL_PAGE_SIZE 16
 
 typedef struct easyrl_device easyrl_device;
@@ -27,63 +34,96 @@ typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t 
 /* A weight [rows, cols] in the device's own layout. */
 typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
 
-/* Fixed-point sums and the word that marks values out of range, in the device's
- * memory. Those of a matrix have the matrix's layout. */
+/* Fixed-point sums and the word that marks values out of range. Those of a matrix have
+ * the matrix's layout. */
 typedef struct { int64_t *data, *mark; } easyrl_sums;
 typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
 
 typedef struct { float scale, limit; } easyrl_fixed_point;
 
-/* n leaves; leaf i ends before row ends[i]. The last one ends at the number of rows. */
-typedef struct { const int32_t *ends; int32_t n; easyrl_fixed_point format; } easyrl_leaves;
+/* n leaves of rows rows in all; leaf i ends before row ends[i]. The last one ends at rows. */
+typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format; } easyrl_leaves;
 
-/* Rows of a leaf with one token id form a list: next[t] is the next row, or -1.
- * firsts are the first rows of the n lists. */
-typedef struct { const int32_t *firsts, *next; int32_t n; } easyrl_row_lists;
+/* A forest of n segments. rows is one more than the last row of all segments. */
+typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
+
+/* The ids of t tokens. Rows of a leaf with one id form a list: next[t] is the next row,
+ * or -1. firsts are the first rows of the lists. */
+typedef struct { const int32_t *ids, *firsts, *next; int32_t t, lists; } easyrl_tokens;
+
+/* The pages [n, stride] and lengths of n sequences, and the greatest length. */
+typedef struct { const int32_t *pages, *lens; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
 typedef struct { const float *dy; easyrl_matrix w; int32_t block; } easyrl_product;
 
+/* n values to update, with their gradient and moments. Without decay, weight_decay counts
+ * as 0. */
+typedef struct { float *w; easyrl_sums g; float *m, *v; int64_t n; int32_t decay; } easyrl_update;
+
+typedef struct { const float *data; int64_t n; } easyrl_values;
+typedef struct { easyrl_sums sums; int64_t n; } easyrl_gradient;
+
 /* A 192-bit unsigned integer, least significant word first. */
 typedef struct { uint64_t words[3]; } easyrl_wide;
 
-typedef struct {
-  uint32_t abi;            /* EASYRL_DEVICE_ABI */
-  uint32_t host_memory;    /* 1 if the host may read and write device addresses */
+/* ok is 0 if the mark is set; sum is undefined then. */
+typedef struct { easyrl_wide sum; int32_t ok; } easyrl_squares;
 
-  /* open returns NULL and writes a line to err (of err_len bytes) on failure.
-   * threads is a hint that accelerators ignore; ordinal selects one of several
-   * devices. */
+typedef struct {
+  uint32_t version; /* EASYRL_DEVICE_VERSION */
+  uint32_t size;    /* sizeof(easyrl_device_api). A later header may add entries at the end. */
+  uint32_t exact;   /* 1 if kernels have the bits of npu.Device's chains and folds */
+
+  /* 1 if device addresses are addresses in host memory. upload and download then take
+   * any host memory and are done when they return. */
+  uint32_t host_memory;
+
+  /* open returns NULL and writes a line to err (of err_len bytes) on failure. ordinal
+   * selects one of several devices. threads, 0 for all, is for devices of CPU cores. */
   easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
+  /* fork opens another queue on the same memory, with its own failure. Kernels of all
+   * queues may use memory that any of them allocated. It fails as open does. It may be
+   * called from any thread at any time. */
+  easyrl_device *(*fork)(easyrl_device *, int32_t threads, char *err, int64_t err_len);
+  /* close frees the queue and all that was allocated with it. Forks are closed before
+   * their origin. */
   void (*close)(easyrl_device *);
   const char *(*name)(easyrl_device *);
+  /* threads and limit are NULL unless kernels run on CPU cores. limit sets the number of
+   * threads for kernels called from now on to n, 1 to threads(). It may be called from
+   * any thread at any time. */
   int32_t (*threads)(easyrl_device *);
-  /* limit sets the number of threads for kernels called from now on to n, 1 to
-   * threads(). It may be called from any thread at any time. Accelerators ignore
-   * it. */
   void (*limit)(easyrl_device *, int32_t n);
-  /* alloc returns n zeroed values aligned to 64 bytes, or NULL. */
-  float *(*alloc)(easyrl_device *, int64_t n);
-  void (*free)(easyrl_device *, float *);
-  /* sync returns 0, or 1 with a line in err. It then clears the failure. */
+
+  /* alloc returns memory aligned to 64 bytes, or NULL. Its content is undefined. free
+   * takes effect after the calls so far. */
+  void *(*alloc)(easyrl_device *, int64_t bytes);
+  void (*free)(easyrl_device *, void *);
+  /* host_alloc returns pinned memory: host memory that the queue may access, aligned to
+   * 64 bytes, or NULL. host_free is called when the queue is empty. */
+  void *(*host_alloc)(easyrl_device *, int64_t bytes);
+  void (*host_free)(easyrl_device *, void *host);
+  /* sync waits for the queue and returns 0, or 1 with a line in err. It then clears the
+   * failure. */
   int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
 
-  void (*upload)(easyrl_device *, float *dst, const float *host_src, int64_t n);
-  void (*download)(easyrl_device *, float *host_dst, const float *src, int64_t n);
-  void (*copy)(easyrl_device *, float *dst, const float *src, int64_t n);
-  void (*zero)(easyrl_device *, float *, int64_t n);
+  /* pinned is memory of host_alloc, which the queue accesses until the next wait. */
+  void (*upload)(easyrl_device *, void *dst, const void *pinned, int64_t bytes);
+  void (*download)(easyrl_device *, void *pinned, const void *src, int64_t bytes);
+  void (*copy)(easyrl_device *, void *dst, const void *src, int64_t bytes);
+  void (*zero)(easyrl_device *, void *, int64_t bytes);
   void (*add)(easyrl_device *, float *y, const float *x, int64_t n);
 
   int64_t (*matrix_len)(easyrl_device *, int32_t rows, int32_t cols);
   void (*pack_matrix)(easyrl_device *, easyrl_matrix, const float *host_src);
+  /* unpack_matrix waits. */
   void (*unpack_matrix)(easyrl_device *, float *host_dst, easyrl_matrix);
 
   void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
-  void (*embed_backward)(easyrl_device *, easyrl_matrix_sums d_table, const float *dy, const int32_t *ids,
-                         easyrl_row_lists, easyrl_fixed_point);
+  void (*embed_backward)(easyrl_device *, easyrl_matrix_sums d_table, const float *dy, easyrl_tokens, easyrl_fixed_point);
   void (*linear)(easyrl_device *, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add);
-  /* The n products are in host memory. */
-  void (*linear_backward_input)(easyrl_device *, float *dx, const easyrl_product *products, int32_t n, int32_t t,
+  void (*linear_backward_input)(easyrl_device *, float *dx, const easyrl_product *host_products, int32_t n, int32_t t,
                                 int32_t add);
   /* d_bias.data may be NULL. */
   void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
@@ -97,14 +137,14 @@ typedef struct {
   void (*swiglu_backward)(easyrl_device *, float *d_gate, float *d_up, const float *dy, const float *gate,
                           const float *up, int64_t n);
   void (*attention)(easyrl_device *, float *out, float *stats, const float *q, const float *k, const float *v,
-                    const easyrl_segment *segments, int32_t n_segments, easyrl_heads);
+                    easyrl_segments, easyrl_heads);
   void (*attention_backward)(easyrl_device *, float *dq, float *dk, float *dv, const float *d_out, const float *out,
                              const float *stats, const float *q, const float *k, const float *v,
-                             const easyrl_segment *segments, int32_t n_segments, easyrl_heads);
+                             easyrl_segments, easyrl_heads);
   void (*cache_write)(easyrl_device *, float *cache_k, float *cache_v, const float *k, const float *v,
                       const int32_t *slots, int32_t t, easyrl_heads);
   void (*attention_cached)(easyrl_device *, float *out, const float *q, const float *cache_k, const float *cache_v,
-                           const int32_t *tables, int32_t stride, const int32_t *lens, int32_t t, easyrl_heads);
+                           easyrl_tables, easyrl_heads);
   void (*gather_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*softmax_max)(easyrl_device *, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp);
@@ -114,12 +154,13 @@ typedef struct {
                          const float *scores, const float *max, int32_t n);
   void (*softmax_backward)(easyrl_device *, float *logits, const float *d_logp, const float *stats,
                            const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);
-  void (*sample)(easyrl_device *, int32_t *host_ids, float *host_logp, const float *logits, int32_t n, int32_t vocab,
-                 const easyrl_sample_params *host_params);
-  void (*adamw)(easyrl_device *, float *w, easyrl_sums g, float *m, float *v, int64_t n, easyrl_adamw_params);
-  double (*sum_squares)(easyrl_device *, const float *x, int64_t n);
-  /* sum_squares_exact returns whether the sums are in range. */
-  int32_t (*sum_squares_exact)(easyrl_device *, easyrl_wide *host_sum, easyrl_sums g, int64_t n);
+  void (*sample)(easyrl_device *, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab,
+                 const easyrl_sample_params *);
+  void (*adamw)(easyrl_device *, const easyrl_update *host_updates, int32_t n, easyrl_adamw_params);
+  /* sum_squares and sum_squares_exact wait. If they fail, sync returns the failure and the
+   * sums are undefined. */
+  void (*sum_squares)(easyrl_device *, double *host_sums, const easyrl_values *host_x, int32_t n);
+  void (*sum_squares_exact)(easyrl_device *, easyrl_squares *host_sums, const easyrl_gradient *host_g, int32_t n);
 } easyrl_device_api;
 
 #endif

@@ -164,7 +164,7 @@ static void norm_backward_leaf(const norm_args *a, int64_t start, int64_t end, f
 static void kernel_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
                                      const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
   if (leaves.n == 0) return;
-  int64_t t = (int64_t)leaves.ends[leaves.n - 1] * heads, part = round_up(t, 16);
+  int64_t t = (int64_t)leaves.rows * heads, part = round_up(t, 16);
   norm_args a = {.dx = dx, .x = x, .w = weight, .dy = dy, .t = t, .n = cols, .add = add, .heads = heads, .eps = eps,
                  .dw = d_weight, .leaves = leaves, .format = fixed_of(leaves.format)};
   a.r = device_scratch(d, 2 * part + (int64_t)heads * cols);

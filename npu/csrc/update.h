@@ -55,13 +55,16 @@ static float adamw_correct(float beta, int32_t step) {
   return (float)(1 / (1 - power));
 }
 
-static void kernel_adamw(easyrl_device *d, float *w, easyrl_sums g, float *m, float *v, int64_t n, easyrl_adamw_params p) {
-  double decay = (double)p.lr * (double)p.weight_decay;
-  adamw_job j = {.w = w, .g = g.data, .m = m, .v = v, .n = n, .scale = p.grad_scale,
-                 .beta1 = p.beta1, .rest1 = 1.0f - p.beta1, .beta2 = p.beta2, .rest2 = 1.0f - p.beta2,
+static void kernel_adamw(easyrl_device *d, const easyrl_update *updates, int32_t n, easyrl_adamw_params p) {
+  float keep = (float)(1 - (double)p.lr * (double)p.weight_decay);
+  adamw_job j = {.scale = p.grad_scale, .beta1 = p.beta1, .rest1 = 1.0f - p.beta1, .beta2 = p.beta2, .rest2 = 1.0f - p.beta2,
                  .correct1 = adamw_correct(p.beta1, p.step), .correct2 = adamw_correct(p.beta2, p.step),
-                 .eps = p.eps, .keep = (float)(1 - decay), .lr = p.lr};
-  pool_run(d->pool, ceil_div(n, ELEMENTS), adamw_task, &j);
+                 .eps = p.eps, .lr = p.lr};
+  for (const easyrl_update *u = updates; u < updates + n; u++) {
+    j.w = u->w, j.g = u->g.data, j.m = u->m, j.v = u->v, j.n = u->n;
+    j.keep = u->decay ? keep : 1.0f;
+    pool_run(d->pool, ceil_div(j.n, ELEMENTS), adamw_task, &j);
+  }
 }
 
 #define SQUARES_FOLD 4096
@@ -92,7 +95,7 @@ static void squares_task(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-static double kernel_sum_squares(easyrl_device *d, const float *x, int64_t n) {
+static double squares_sum(easyrl_device *d, const float *x, int64_t n) {
   int64_t folds = ceil_div(n, SQUARES_FOLD);
   squares_job j = {.x = x, .n = n, .folds = device_scratch(d, folds)};
   if (folds == 0 || !j.folds) return 0;
@@ -100,6 +103,10 @@ static double kernel_sum_squares(easyrl_device *d, const float *x, int64_t n) {
   double sum = 0;
   for (int64_t f = 0; f < folds; f++) sum += (double)j.folds[f];
   return sum;
+}
+
+static void kernel_sum_squares(easyrl_device *d, double *sums, const easyrl_values *x, int32_t n) {
+  for (int32_t i = 0; i < n; i++) sums[i] = squares_sum(d, x[i].data, x[i].n);
 }
 
 typedef struct {
@@ -126,13 +133,18 @@ static void exact_task(void *arg, int64_t task, int32_t thread) {
   j->parts[task] = sum;
 }
 
-static int32_t kernel_sum_squares_exact(easyrl_device *d, easyrl_wide *sum, easyrl_sums g, int64_t n) {
-  int64_t tasks = ceil_div(n, ELEMENTS);
-  *sum = (easyrl_wide){{0}};
-  exact_job j = {.g = g.data, .n = n, .parts = (easyrl_wide *)device_scratch(d, tasks * (int64_t)(sizeof(easyrl_wide) / 4))};
-  if (!j.parts) return 1; /* sync reports the failure */
+static easyrl_squares exact_sum(easyrl_device *d, const easyrl_gradient *g) {
+  easyrl_squares s = {.ok = 1};
+  int64_t tasks = ceil_div(g->n, ELEMENTS);
+  exact_job j = {.g = g->sums.data, .n = g->n, .parts = (easyrl_wide *)device_scratch(d, tasks * (int64_t)(sizeof(easyrl_wide) / 4))};
+  if (tasks == 0 || !j.parts) return s; /* sync reports a failure */
   pool_run(d->pool, tasks, exact_task, &j);
   for (int64_t i = 0; i < tasks; i++)
-    wide_add(sum, (unsigned __int128)j.parts[i].words[1] << 64 | j.parts[i].words[0], j.parts[i].words[2]);
-  return *g.mark == 0;
+    wide_add(&s.sum, (unsigned __int128)j.parts[i].words[1] << 64 | j.parts[i].words[0], j.parts[i].words[2]);
+  s.ok = *g->sums.mark == 0;
+  return s;
+}
+
+static void kernel_sum_squares_exact(easyrl_device *d, easyrl_squares *sums, const easyrl_gradient *g, int32_t n) {
+  for (int32_t i = 0; i < n; i++) sums[i] = exact_sum(d, g + i);
 }

@@ -188,7 +188,7 @@ static void kernel_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums d
   weight_job j = {.dw = dw, .d_bias = d_bias, .dy = dy, .x = x, .format = fixed_of(leaves.format), .pieces = pieces,
                   .n_pieces = n, .scratch = scratch + listed};
   int32_t threads = pool_limited(d->pool);
-  if ((int64_t)leaves.ends[leaves.n - 1] * dw.rows * dw.cols < 1 << 15) threads = 1;
+  if ((int64_t)leaves.rows * dw.rows * dw.cols < 1 << 15) threads = 1;
   j.grid = gemm_cut(dw.cols, ceil_div(dw.rows, PANEL), WEIGHT_COLUMNS, threads, 1);
   pool_run(d->pool, j.grid.blocks * j.grid.chunks, weight_task, &j);
 }

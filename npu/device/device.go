@@ -5,7 +5,6 @@ package device
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -25,7 +24,10 @@ func Open(kind string, threads int) (npu.Device, error) {
 }
 
 // isCPU reports whether the kernels of dev run on the cores of this machine.
-func isCPU(dev npu.Device) bool { return strings.HasPrefix(dev.Name(), "cpu/") }
+func isCPU(dev npu.Device) bool {
+	_, ok := dev.(npu.Cores)
+	return ok
+}
 
 // PeakFLOPS measures the float32 operations per second, two for each fused
 // multiply-add, that the threads of dev reach together in registers. It takes some
@@ -34,7 +36,7 @@ func PeakFLOPS(dev npu.Device) float64 {
 	if !isCPU(dev) {
 		return 0
 	}
-	peak, err := cpu.PeakFLOPS(dev.Threads())
+	peak, err := cpu.PeakFLOPS(npu.Threads(dev))
 	if err != nil {
 		return 0
 	}
@@ -45,9 +47,9 @@ func PeakFLOPS(dev npu.Device) float64 {
 // dev, which must be a CPU. It takes half a second and 256 MiB.
 func Ceilings(dev npu.Device) (npu.Ceilings, error) {
 	if !isCPU(dev) {
-		return npu.Ceilings{}, fmt.Errorf("measure ceilings: device is %s, expected a CPU", dev.Name())
+		return npu.Ceilings{}, fmt.Errorf("measure ceilings: device is %s, expected a CPU", dev.Info().Name)
 	}
-	return cpu.Ceilings(dev.Threads())
+	return cpu.Ceilings(npu.Threads(dev))
 }
 
 // Bandwidth measures the bytes per second that the threads of dev read and copy as
@@ -55,7 +57,7 @@ func Ceilings(dev npu.Device) (npu.Ceilings, error) {
 // counts as read and as written.
 func Bandwidth(dev npu.Device, size int64) (read, copied float64, err error) {
 	if !isCPU(dev) {
-		return 0, 0, fmt.Errorf("measure bandwidth: device is %s, expected a CPU", dev.Name())
+		return 0, 0, fmt.Errorf("measure bandwidth: device is %s, expected a CPU", dev.Info().Name)
 	}
-	return cpu.Bandwidth(dev.Threads(), size)
+	return cpu.Bandwidth(npu.Threads(dev), size)
 }

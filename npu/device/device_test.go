@@ -20,8 +20,8 @@ func openCPU(t *testing.T) npu.Device {
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	dev := openCPU(t)
-	require.Contains(t, dev.Name(), "cpu/")
-	require.Equal(t, 1, dev.Threads())
+	require.Contains(t, dev.Info().Name, "cpu/")
+	require.Equal(t, 1, npu.Threads(dev))
 	_, err := Open(CPU, -1)
 	require.ErrorContains(t, err, "-1 threads")
 	for _, kind := range []string{"cuda", "ascend", filepath.Join(t.TempDir(), "libeasyrl_none.so")} {
@@ -31,13 +31,10 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// namedDevice is a device under another name.
-type namedDevice struct {
-	npu.Device
-	name string
-}
+// accelerator is a device without the methods of npu.Cores.
+type accelerator struct{ npu.Device }
 
-func (d namedDevice) Name() string { return d.name }
+func (accelerator) Info() npu.Info { return npu.Info{Name: "cuda/sm90"} }
 
 // A CPU is measured; the rates of other devices are unknown.
 func TestMeasure(t *testing.T) {
@@ -52,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, c.All.Threads)
 
-	other := namedDevice{dev, "cuda/sm90"}
+	other := accelerator{dev}
 	require.Zero(t, PeakFLOPS(other))
 	_, _, err = Bandwidth(other, 1<<20)
 	require.EqualError(t, err, "measure bandwidth: device is cuda/sm90, expected a CPU")

@@ -25,31 +25,34 @@ func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	}
 	w, dw, dy := normal(r, rows*cols, 1), normal(r, rows*cols, 1), normal(r, n*cols, 1)
 	table, dTable := m.putMatrix(w, rows, cols), m.matrixSums(rows, cols)
-	l := &npu.Leaves{FixedPoint: format(1), Ends: cut(r, n)}
+	l, list := &leaves{format(1), cut(r, n)}, m.ints(ids...)
 	y, x, gathered, scattered := m.nan(n*cols), m.put(w), m.nan(n*cols), m.put(dw)
-	d.Embed(y, table, ids)
-	d.EmbedBackward(dTable, m.put(dy), ids, l)
-	d.GatherRows(gathered, x, ids, cols)
-	d.ScatterAddRows(scattered, m.put(dy), ids, cols)
-	require.NoError(t, d.Sync())
+	d.Embed(y, table, list)
+	d.EmbedBackward(dTable, m.put(dy), m.tokens(ids, l), l.FixedPoint)
+	d.GatherRows(gathered, x, list, cols)
+	d.ScatterAddRows(scattered, m.put(dy), list, cols)
+	res := rowsResult{embedded: m.get(y), gathered: m.get(gathered), scattered: m.get(scattered), dTable: m.getMatrixSums(dTable)}
 	for i, id := range ids {
 		for c := range cols {
 			dw[int(id)*cols+c] += dy[i*cols+c]
 		}
-		require.Equal(t, w[int(id)*cols:(int(id)+1)*cols], m.get(y)[i*cols:(i+1)*cols])
+		require.Equal(t, w[int(id)*cols:(int(id)+1)*cols], res.embedded[i*cols:(i+1)*cols])
 	}
-	res := rowsResult{embedded: m.get(y), gathered: m.get(gathered), scattered: m.get(scattered), dTable: m.getMatrixSums(dTable)}
 	equal(t, "gathered rows", res.embedded, res.gathered)
-	require.Equal(t, embedGradient(dy, ids, rows, cols, l), res.dTable, "gradient of the table")
+	if want := embedGradient(dy, ids, rows, cols, l); d.Info().Exact {
+		require.Equal(t, want, res.dTable, "gradient of the table")
+	} else {
+		within(t, "gradient of the table", res.dTable.floats(l), widen(want.floats(l)), 1e-5)
+	}
 	equal(t, "scattered rows", dw, res.scattered)
 	return res
 }
 
 // embedGradient computes the definition.
-func embedGradient(dy []float32, ids []int32, rows, cols int, l *npu.Leaves) sums {
+func embedGradient(dy []float32, ids []int32, rows, cols int, l *leaves) sums {
 	total := sums{values: make([]int64, rows*cols)}
 	start := 0
-	for _, end := range l.Ends {
+	for _, end := range l.ends {
 		leaf := make([]float32, rows*cols)
 		for t := start; t < int(end); t++ {
 			for c := range cols {
@@ -69,11 +72,6 @@ func testRows(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, s := range [][3]int{{1, 1, 4}, {33, 65, 50}, {70, 3, 1}, {200, 130, 90}} {
 			runRows(t, d, s[0], s[1], s[2])
 		}
-		m := newMemory(t, d)
-		table := m.putMatrix(make([]float32, 6), 3, 2)
-		require.Panics(t, func() { d.Embed(m.nan(2), table, []int32{3}) }, "an id beyond the table")
-		require.Panics(t, func() { d.Embed(m.nan(2), table, []int32{-1}) }, "a negative id")
-		m.free()
 	}
 }
 

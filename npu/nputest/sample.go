@@ -12,12 +12,24 @@ import (
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
-func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) ([]int32, []float32) {
+// sample draws a token for each row and waits. The error is that of Sync.
+func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) (ids []int32, logp []float32, err error) {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	ids, logp := make([]int32, len(params)), make([]float32, len(params))
-	d.Sample(ids, logp, m.put(logits), vocab, params)
+	to, toLogp := m.alloc(npu.Int32, len(params)), m.nan(len(params))
+	d.Sample(to, toLogp, m.put(logits), vocab, m.params(params))
+	ids, logp = make([]int32, len(params)), make([]float32, len(params))
+	d.DownloadInts(ids, to)
+	d.Download(logp, toLogp)
+	return ids, logp, d.Sync()
+}
+
+// drawn is sample for logits that are finite.
+func drawn(t *testing.T, d npu.Device, logits []float32, vocab int, params ...npu.SampleParams) ([]int32, []float32) {
+	t.Helper()
+	ids, logp, err := sample(t, d, logits, vocab, params)
+	require.NoError(t, err)
 	return ids, logp
 }
 
@@ -26,8 +38,7 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	t.Run("greedy", func(t *testing.T) {
 		logits := []float32{1, 3, -2, 3, 2, -1, -1, float32(math.Inf(-1)), -1, -4}
-		ids, logp := sample(t, d, logits, 5, []npu.SampleParams{{TopP: 1}, {TopP: 1, Uniform: 0.99}})
-		require.NoError(t, d.Sync())
+		ids, logp := drawn(t, d, logits, 5, npu.SampleParams{TopP: 1}, npu.SampleParams{TopP: 1, Uniform: 0.99})
 		require.Equal(t, []int32{1, 0}, ids, "the lowest id among equals")
 		require.InDelta(t, 3-math.Log(math.Exp(1)+2*math.Exp(3)+math.Exp(-2)+math.Exp(2)), logp[0], 1e-6)
 		require.InDelta(t, -1-math.Log(3*math.Exp(-1)+math.Exp(-4)), logp[1], 1e-6)
@@ -39,7 +50,7 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 			p := npu.SampleParams{Temperature: 1, TopP: 1, TopK: k}
 			high := p
 			high.Uniform = math.Nextafter32(1, 0)
-			ids, _ := sample(t, d, append(append([]float32{}, logits...), logits...), 6, []npu.SampleParams{p, high})
+			ids, _ := drawn(t, d, append(append([]float32{}, logits...), logits...), 6, p, high)
 			require.Equal(t, want, ids, "top-k %d", k)
 		}
 	})
@@ -47,7 +58,7 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 		logits := []float32{1, 5, 5, -3}
 		for _, p := range []npu.SampleParams{{TopP: 1e-9}, {TopP: 0}, {TopP: 1, MinP: 1}, {TopP: 0, MinP: 2, TopK: 1}} {
 			p.Temperature = 0.5
-			ids, _ := sample(t, d, logits, 4, []npu.SampleParams{p})
+			ids, _ := drawn(t, d, logits, 4, p)
 			require.Equal(t, []int32{1}, ids, "%+v", p)
 		}
 	})
@@ -56,8 +67,8 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, bad := range [][]float32{{0, nan, 1}, {nan, nan, nan}, {0, inf, 1}, {-inf, -inf, -inf}} {
 			for _, temperature := range []float32{0, 1} {
 				p := npu.SampleParams{Temperature: temperature, TopP: 1}
-				ids, logp := sample(t, d, append([]float32{1, 2, 3}, bad...), 3, []npu.SampleParams{p, p})
-				require.ErrorContains(t, d.Sync(), "sample: logits of row 1 are not finite", "%v", bad)
+				ids, logp, err := sample(t, d, append([]float32{1, 2, 3}, bad...), 3, []npu.SampleParams{p, p})
+				require.ErrorContains(t, err, "sample: logits of row 1 are not finite", "%v", bad)
 				require.NoError(t, d.Sync(), "a failure is reported once")
 				require.False(t, math.IsNaN(float64(logp[0])))
 				require.True(t, math.IsNaN(float64(logp[1])))
@@ -65,7 +76,39 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 			}
 		}
 	})
-	t.Run("threads", func(t *testing.T) { sameSample(t, d, device(t, open, 3)) })
+	t.Run("failure", func(t *testing.T) { testFailure(t, d) })
+	t.Run("threads", func(t *testing.T) {
+		for _, three := range teams(t, open, 3) {
+			sameSample(t, d, three)
+		}
+	})
+}
+
+// testFailure checks which calls report a failure: Sync and the sums of squares. The first
+// one counts.
+func testFailure(t *testing.T, d npu.Device) {
+	m := newMemory(t, d)
+	defer m.free()
+	ids, logp, w := m.alloc(npu.Int32, 3), m.nan(3), m.putMatrix(ramp(6), 2, 3)
+	params := m.params(make([]npu.SampleParams, 3))
+	fail := func(row int) {
+		logits := make([]float32, 6)
+		logits[2*row] = float32(math.NaN())
+		d.Sample(ids, logp, m.put(logits), 2, params)
+	}
+	reports := map[string]func() error{
+		"sync":                 d.Sync,
+		"sum of squares":       func() error { return d.SumSquares(make([]float64, 1), []npu.Buffer{logp}) },
+		"exact sum of squares": func() error { return d.SumSquaresExact(make([]npu.Squares, 1), []npu.Sums{m.sums(3)}) },
+	}
+	for name, report := range reports {
+		fail(2)
+		fail(0)
+		d.Fetch(make([]float32, 3), logp)
+		d.UnpackMatrix(make([]float32, 6), w)
+		require.ErrorContains(t, report(), "sample: logits of row 2 are not finite", name)
+		require.NoError(t, d.Sync(), name)
+	}
 }
 
 func sampleSettings() []npu.SampleParams {
@@ -96,8 +139,7 @@ func testDistribution(t *testing.T, d npu.Device) {
 				params[i].Uniform = float32(i) / steps
 				logits = append(logits, row...)
 			}
-			ids, logp := sample(t, d, logits, vocab, params)
-			require.NoError(t, d.Sync())
+			ids, logp := drawn(t, d, logits, vocab, params...)
 			for i, id := range ids {
 				got[id]++
 				require.True(t, i == 0 || ids[i-1] <= id, "ids ascend with uniform")
@@ -130,10 +172,8 @@ func sameSample(t *testing.T, want, got npu.Device) {
 					logits[i] = float32(math.Round(float64(logits[i])))
 				}
 			}
-			ids, logp := sample(t, want, logits, vocab, params)
-			ids2, logp2 := sample(t, got, logits, vocab, params)
-			require.NoError(t, want.Sync())
-			require.NoError(t, got.Sync())
+			ids, logp := drawn(t, want, logits, vocab, params...)
+			ids2, logp2 := drawn(t, got, logits, vocab, params...)
 			require.Equal(t, ids, ids2, "vocabulary of %d, %+v", vocab, p)
 			equal(t, fmt.Sprintf("vocabulary of %d, %+v: logp", vocab, p), logp, logp2)
 		}

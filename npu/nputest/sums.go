@@ -4,12 +4,27 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
 )
+
+// leaves are npu.Leaves in host memory.
+type leaves struct {
+	npu.FixedPoint
+	ends []int32
+}
+
+func (l *leaves) rows() int {
+	if len(l.ends) == 0 {
+		return 0
+	}
+	return int(l.ends[len(l.ends)-1])
+}
+
+// of returns one leaf of n rows in the same format.
+func (l *leaves) of(n int) *leaves { return &leaves{l.FixedPoint, []int32{int32(n)}} }
 
 // sums are fixed-point sums in host memory.
 type sums struct {
@@ -37,7 +52,7 @@ func cut(r *rand.Rand, t int) []int32 {
 }
 
 // addLeaf adds a leaf's values by the definition of npu.FixedPoint.
-func (s *sums) addLeaf(values []float32, l *npu.Leaves) {
+func (s *sums) addLeaf(values []float32, l *leaves) {
 	for i, v := range values {
 		p := v * l.Scale
 		if p != p || p > l.Limit || p < -l.Limit {
@@ -59,7 +74,7 @@ func (s *sums) add(x sums) {
 }
 
 // floats returns the sums as values.
-func (s sums) floats(l *npu.Leaves) []float32 {
+func (s sums) floats(l *leaves) []float32 {
 	x := make([]float32, len(s.values))
 	for i, v := range s.values {
 		x[i] = float32(float64(v) / float64(l.Scale))
@@ -70,7 +85,7 @@ func (s sums) floats(l *npu.Leaves) []float32 {
 // sums allocates n sums of 0.
 func (m *memory) sums(n int) npu.Sums {
 	m.t.Helper()
-	return npu.NewSums(m.put(make([]float32, npu.SumsLen(n))))
+	return npu.NewSums(m.zero(npu.Int64, n+1))
 }
 
 func (m *memory) matrixSums(rows, cols int) npu.MatrixSums {
@@ -81,18 +96,15 @@ func (m *memory) matrixSums(rows, cols int) npu.MatrixSums {
 // putSums copies sums to the device.
 func (m *memory) putSums(values []int64) npu.Sums {
 	m.t.Helper()
-	bits := append(slices.Clone(values), 0)
-	return npu.NewSums(m.put(unsafe.Slice((*float32)(unsafe.Pointer(&bits[0])), 2*len(bits))))
+	b := m.alloc(npu.Int64, len(values)+1)
+	m.putLongs(b, append(slices.Clone(values), 0))
+	return npu.NewSums(b)
 }
 
 // getSums copies sums from the device.
 func (m *memory) getSums(s npu.Sums) sums {
-	read := func(b npu.Buffer) []int64 {
-		x := make([]int64, b.Len()/2)
-		m.d.Download(unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), b.Len()), b)
-		return x
-	}
-	return sums{read(s.Buffer), read(s.Mark)[0] != 0}
+	m.t.Helper()
+	return sums{m.getLongs(s.Buffer), m.getLongs(s.Mark)[0] != 0}
 }
 
 // getMatrixSums returns the sums of a matrix, row-major. It requires zero padding. It

@@ -44,118 +44,186 @@ func randomSums(r *rand.Rand, n int, scale float64) []int64 {
 	return x
 }
 
-// runAdamW makes steps updates with the same gradient.
-func runAdamW(t *testing.T, d npu.Device, n, steps int, scale float64) updateResult {
+// updateCase is a tensor of n values.
+type updateCase struct {
+	n     int
+	decay bool
+}
+
+func updateCases() (all []updateCase) {
+	for _, n := range updateLengths() {
+		all = append(all, updateCase{n, true}, updateCase{n, false})
+	}
+	return all
+}
+
+// runAdamW makes steps updates of all tensors with the same gradients.
+func runAdamW(t *testing.T, d npu.Device, cases []updateCase, steps int, scale float64) []updateResult {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
-	w0, g0 := updateOperands(n, scale)
-	w, g := m.put(w0), m.putSums(g0)
-	m1, m2 := m.put(make([]float32, n)), m.put(make([]float32, n))
-	for step := range steps {
-		d.AdamW(w, g, m1, m2, updateParams(step+1))
+	var updates []npu.Update
+	for _, c := range cases {
+		w, g := updateOperands(c.n, scale)
+		updates = append(updates, npu.Update{
+			W: m.put(w), G: m.putSums(g), M: m.zero(npu.Float32, c.n), V: m.zero(npu.Float32, c.n), Decay: c.decay,
+		})
 	}
-	require.NoError(t, d.Sync())
-	return updateResult{m.get(w), m.get(m1), m.get(m2)}
+	for step := range steps {
+		d.AdamW(updates, updateParams(step+1))
+	}
+	var results []updateResult
+	for _, u := range updates {
+		results = append(results, updateResult{m.get(u.W), m.get(u.M), m.get(u.V)})
+	}
+	return results
 }
 
 func updateLengths() []int { return []int{1, 15, 16, 33, 4096, 4097, 40000} }
 
 // testUpdate checks the optimizer's kernels.
 func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
-	one, three := device(t, open, 1), device(t, open, 3)
+	one := device(t, open, 1)
 	t.Run("adamw", func(t *testing.T) {
-		for _, n := range updateLengths() {
-			for _, steps := range []int{1, 4} {
-				got := runAdamW(t, one, n, steps, 1)
-				w0, g := updateOperands(n, 1)
-				g0 := make([]float32, n)
+		for _, steps := range []int{1, 4} {
+			for i, got := range runAdamW(t, one, updateCases(), steps, 1) {
+				c := updateCases()[i]
+				w0, g := updateOperands(c.n, 1)
+				g0 := make([]float32, c.n)
 				for i, v := range g {
 					g0[i] = float32(v)
 				}
-				w, m, v := reference.AdamW[float64](w0, g0, updateParams(0), steps)
-				nw, nm, nv := reference.AdamW[float32](w0, g0, updateParams(0), steps)
+				p := updateParams(0)
+				if !c.decay {
+					p.WeightDecay = 0
+				}
+				w, m, v := reference.AdamW[float64](w0, g0, p, steps)
+				nw, nm, nv := reference.AdamW[float32](w0, g0, p, steps)
 				near(t, "w", got.w, w, nw)
 				near(t, "m", got.m, m, nm)
 				near(t, "v", got.v, v, nv)
 			}
 		}
 	})
+	t.Run("tensors apart", func(t *testing.T) {
+		exactOnly(t, one)
+		for i, want := range runAdamW(t, one, updateCases(), 2, 1) {
+			equalUpdate(t, fmt.Sprintf("%+v: ", updateCases()[i]), want, runAdamW(t, one, updateCases()[i:i+1], 2, 1)[0])
+		}
+	})
 	t.Run("zeros stay zero", func(t *testing.T) {
 		m := newMemory(t, one)
 		defer m.free()
-		w, g, m1, m2 := m.put(make([]float32, 20)), m.sums(20), m.put(make([]float32, 20)), m.put(make([]float32, 20))
-		one.AdamW(w, g, m1, m2, updateParams(1))
-		require.Equal(t, make([]float32, 20), m.get(w))
+		zeros := func() npu.Buffer { return m.zero(npu.Float32, 20) }
+		u := npu.Update{W: zeros(), G: m.sums(20), M: zeros(), V: zeros(), Decay: true}
+		one.AdamW([]npu.Update{u}, updateParams(1))
+		require.Equal(t, make([]float32, 20), m.get(u.W))
+		one.AdamW(nil, updateParams(1))
 	})
-	t.Run("sum of squares", func(t *testing.T) {
-		for _, n := range append(updateLengths(), 0) {
-			m := newMemory(t, one)
-			x := normal(rand.New(rand.NewPCG(uint64(n), 2)), n, 3)
-			want := 0.0
-			for _, v := range x {
-				want += float64(v) * float64(v)
-			}
-			require.InDelta(t, want, one.SumSquares(m.put(x)), 1e-6*want, "%d values", n)
-			m.free()
+	t.Run("sum of squares", func(t *testing.T) { testSumSquares(t, one) })
+	t.Run("exact sum of squares", func(t *testing.T) { testSquares(t, one) })
+	t.Run("threads", func(t *testing.T) {
+		for _, three := range teams(t, open, 3) {
+			sameUpdate(t, one, three)
 		}
 	})
-	t.Run("exact sum of squares", func(t *testing.T) { testSquares(t, one) })
-	t.Run("threads", func(t *testing.T) { sameUpdate(t, one, three) })
 }
 
-// testSquares compares with arbitrary precision.
-func testSquares(t *testing.T, d npu.Device) {
-	sum, ok := d.SumSquaresExact(npu.Sums{})
-	require.True(t, ok)
-	require.Zero(t, sum)
-	for _, n := range updateLengths() {
-		for _, scale := range []float64{1, 1e-6, 1e9} {
-			m := newMemory(t, d)
-			_, g := updateOperands(n, scale)
-			want := new(big.Int)
-			for _, v := range g {
-				x, _ := big.NewFloat(float64(float32(float64(v)))).Int(nil)
-				want.Add(want, x.Mul(x, x))
-			}
-			s := m.putSums(g)
-			sum, ok := d.SumSquaresExact(s)
-			require.NoError(t, d.Sync())
-			require.True(t, ok)
-			got := new(big.Int)
-			for i := range sum {
-				got.Or(got, new(big.Int).Lsh(new(big.Int).SetUint64(sum[i]), uint(64*i)))
-			}
-			require.Equal(t, want.String(), got.String(), "%d values at %g", n, scale)
-			d.Upload(s.Mark, []float32{0, 1})
-			_, ok = d.SumSquaresExact(s)
-			require.False(t, ok, "marked")
-			m.free()
+// testSumSquares compares with float64.
+func testSumSquares(t *testing.T, d npu.Device) {
+	m := newMemory(t, d)
+	defer m.free()
+	var x []npu.Buffer
+	var want []float64
+	for _, n := range append(updateLengths(), 0) {
+		values, sum := normal(rand.New(rand.NewPCG(uint64(n), 2)), n, 3), 0.0
+		for _, v := range values {
+			sum += float64(v) * float64(v)
 		}
+		x, want = append(x, m.put(values)), append(want, sum)
 	}
+	got := make([]float64, len(x))
+	require.NoError(t, d.SumSquares(got, x))
+	for i, sum := range want {
+		require.InDelta(t, sum, got[i], 1e-6*sum, "%d values", x[i].Len())
+	}
+	require.NoError(t, d.SumSquares(nil, nil))
+}
+
+// testSquares compares with arbitrary precision. The last sums are none.
+func testSquares(t *testing.T, d npu.Device) {
+	for _, scale := range []float64{1, 1e-6, 1e9} {
+		m := newMemory(t, d)
+		var g []npu.Sums
+		var want []string
+		for _, n := range updateLengths() {
+			_, values := updateOperands(n, scale)
+			sum := new(big.Int)
+			for _, v := range values {
+				x, _ := big.NewFloat(float64(float32(float64(v)))).Int(nil)
+				sum.Add(sum, x.Mul(x, x))
+			}
+			g, want = append(g, m.putSums(values)), append(want, sum.String())
+		}
+		g, want = append(g, npu.Sums{}), append(want, "0")
+		got := make([]npu.Squares, len(g))
+		require.NoError(t, d.SumSquaresExact(got, g))
+		for i, s := range got {
+			require.True(t, s.OK)
+			sum := new(big.Int)
+			for word, v := range s.Sum {
+				sum.Or(sum, new(big.Int).Lsh(new(big.Int).SetUint64(v), uint(64*word)))
+			}
+			require.Equal(t, want[i], sum.String(), "%d values at %g", g[i].Len(), scale)
+		}
+		m.putLongs(g[2].Mark, []int64{1 << 40})
+		require.NoError(t, d.SumSquaresExact(got, g))
+		for i, s := range got {
+			require.Equal(t, i != 2, s.OK, "marks, sums %d", i)
+		}
+		m.free()
+	}
+}
+
+func equalUpdate(t *testing.T, name string, want, got updateResult) {
+	t.Helper()
+	equal(t, name+"w", want.w, got.w)
+	equal(t, name+"m", want.m, got.m)
+	equal(t, name+"v", want.v, got.v)
 }
 
 func sameUpdate(t *testing.T, want, got npu.Device) {
-	for _, n := range updateLengths() {
-		for _, scale := range []float64{1, 1e9, 1e-8, 0} {
-			a, b := runAdamW(t, want, n, 3, scale), runAdamW(t, got, n, 3, scale)
-			name := fmt.Sprintf("%d values at %g: ", n, scale)
-			equal(t, name+"w", a.w, b.w)
-			equal(t, name+"m", a.m, b.m)
-			equal(t, name+"v", a.v, b.v)
-			x := normal(rand.New(rand.NewPCG(uint64(n), 2)), n, scale)
-			m1, m2 := newMemory(t, want), newMemory(t, got)
-			require.Equal(t, want.SumSquares(m1.put(x)), got.SumSquares(m2.put(x)), name+"sum of squares")
-			y1, y2 := m1.put(x), m2.put(x)
-			want.Add(y1, m1.put(x[:n]))
-			got.Add(y2, m2.put(x[:n]))
-			equal(t, name+"sum", m1.get(y1), m2.get(y2))
-			_, g := updateOperands(n, scale)
-			wide, _ := want.SumSquaresExact(m1.putSums(g))
-			again, _ := got.SumSquaresExact(m2.putSums(g))
-			require.Equal(t, wide, again, name+"exact sum of squares")
-			m1.free()
-			m2.free()
+	for _, scale := range []float64{1, 1e9, 1e-8, 0} {
+		a, b := runAdamW(t, want, updateCases(), 3, scale), runAdamW(t, got, updateCases(), 3, scale)
+		for i, c := range updateCases() {
+			equalUpdate(t, fmt.Sprintf("%+v at %g: ", c, scale), a[i], b[i])
 		}
+		y, sums, exact := runReductions(t, want, scale)
+		y2, sums2, exact2 := runReductions(t, got, scale)
+		for i, n := range updateLengths() {
+			equal(t, fmt.Sprintf("%d values at %g: sum", n, scale), y[i], y2[i])
+		}
+		require.Equal(t, sums, sums2, "sums of squares at %g", scale)
+		require.Equal(t, exact, exact2, "exact sums of squares at %g", scale)
 	}
+}
+
+// runReductions adds vectors to themselves, and sums the squares of vectors and gradients.
+func runReductions(t *testing.T, d npu.Device, scale float64) (y [][]float32, sums []float64, exact []npu.Squares) {
+	t.Helper()
+	m := newMemory(t, d)
+	defer m.free()
+	var x []npu.Buffer
+	var g []npu.Sums
+	for _, n := range updateLengths() {
+		values := normal(rand.New(rand.NewPCG(uint64(n), 2)), n, scale)
+		_, gradient := updateOperands(n, scale)
+		to := m.put(values)
+		d.Add(to, m.put(values))
+		x, g, y = append(x, m.put(values)), append(g, m.putSums(gradient)), append(y, m.get(to))
+	}
+	sums, exact = make([]float64, len(x)), make([]npu.Squares, len(g))
+	require.NoError(t, d.SumSquares(sums, x))
+	require.NoError(t, d.SumSquaresExact(exact, g))
+	return y, sums, exact
 }

@@ -22,10 +22,14 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
 
-const symbol = "easyrl_device_api_v1"
+const (
+	symbol  = "easyrl_device_api_v2"
+	version = 2
+	older   = "easyrl_device_api_v1"
+)
 
-// Open loads the library at path and opens its device ordinal. threads is a hint that
-// accelerators ignore; 0 lets the library choose.
+// Open loads the library at path and opens its device ordinal. threads is the
+// number of threads of a device of CPU cores, 0 for all; accelerators ignore it.
 func Open(path string, ordinal, threads int) (npu.Device, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
@@ -46,17 +50,26 @@ func load(path string) (unsafe.Pointer, error) {
 	// dlerror's message belongs to the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	name, entry := C.CString(path), C.CString(symbol)
+	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
-	defer C.free(unsafe.Pointer(entry))
 	lib := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
 	if lib == nil {
 		return nil, fmt.Errorf("%s", C.GoString(C.dlerror()))
 	}
-	f := C.dlsym(lib, entry)
+	f := find(lib, symbol)
 	if f == nil {
-		C.dlclose(lib)
+		defer C.dlclose(lib)
+		if find(lib, older) != nil {
+			return nil, fmt.Errorf("library has version 1, expected %d", version)
+		}
 		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
 	}
 	return C.table(f), nil
+}
+
+// find returns the address of a library's symbol, nil if it has none.
+func find(lib unsafe.Pointer, symbol string) unsafe.Pointer {
+	name := C.CString(symbol)
+	defer C.free(unsafe.Pointer(name))
+	return C.dlsym(lib, name)
 }

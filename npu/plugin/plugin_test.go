@@ -44,8 +44,8 @@ func TestCPULibrary(t *testing.T) {
 	builtin, err := cpu.Open(1)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, builtin.Close()) }()
-	require.Equal(t, builtin.Name(), loaded.Name())
-	require.Equal(t, 2, loaded.Threads())
+	require.Equal(t, builtin.Info(), loaded.Info())
+	require.Equal(t, 2, npu.Threads(loaded))
 	nputest.Same(t, builtin, loaded)
 	t.Run("conformance", func(t *testing.T) {
 		nputest.Run(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
@@ -63,18 +63,20 @@ func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	notLibrary := filepath.Join(t.TempDir(), "text.so")
 	require.NoError(t, os.WriteFile(notLibrary, []byte("not a library"), 0o600))
-	const entry = "const easyrl_device_api *easyrl_device_api_v1(void) { return %; }\n"
+	const entry = "const easyrl_device_api *easyrl_device_api_v2(void) { return %; }\n"
 	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
 	for name, test := range map[string]struct{ lib, want string }{
 		"missing":     {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
 		"not one":     {notLibrary, "text.so: "},
-		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v1"},
+		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v2"},
 		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
-		"another ABI": {build(t, "libabi.so", source(t, "static easyrl_device_api t = {.abi = 99};\n"+returning("&t"))), "library has ABI 99, expected 2"},
+		"version 1":   {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")), "library has version 1, expected 2"},
+		"version 99":  {build(t, "libversion.so", source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))), "library has version 99, expected 2"},
+		"small table": {build(t, "libsmall.so", source(t, "static easyrl_device_api t = {.version = 2, .size = 64};\n"+returning("&t"))), "library's table has 64 bytes, expected at least "},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>
 static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1", (int)o); return 0; }
-static easyrl_device_api t = {.abi = EASYRL_DEVICE_ABI, .open = fail};
+static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = sizeof t + 8, .open = fail};
 `+returning("&t"))), "open device 3: ordinal 3 of 1",
 		},
 	} {

@@ -63,11 +63,12 @@ func GiveWay(computing int) (restore func()) {
 // callback may be called concurrently. It is nil if the trainer borrows no threads.
 func Lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 	own, each, lends := Share(cfg)
-	if !lends {
+	cores, ok := dev.(npu.Cores)
+	if !lends || !ok {
 		return nil
 	}
 	var mu sync.Mutex
-	dev.Limit(own)
+	cores.Limit(own)
 	return func(resting bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -76,6 +77,6 @@ func Lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
 		} else {
 			own -= each
 		}
-		dev.Limit(own)
+		cores.Limit(own)
 	}
 }

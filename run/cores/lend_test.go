@@ -16,6 +16,8 @@ type limited struct {
 	limit int
 }
 
+func (d *limited) Threads() int { return 4 }
+
 func (d *limited) Limit(threads int) { d.limit = threads }
 
 // Not parallel: a run changes GOMAXPROCS while it trains.

@@ -22,7 +22,6 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -201,14 +200,14 @@ func (in *Instances) Begin(ctx context.Context, live *control.Server) error {
 	return in.members.Begin(ctx, live)
 }
 
-// Publish makes w the weights that the fleet samples with. Weights in host memory are
-// read through a separate device, so that servers that join later can receive them
+// Publish makes w the weights that the fleet samples with. They are read
+// through a queue of their own, so that servers that join later can receive them
 // while the trainer's device computes.
 func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err error) {
 	snapshot, _ := w.(*model.Snapshot)
-	if snapshot != nil && snapshot.Weights().Embed.Float32s() != nil {
+	if snapshot != nil {
 		if in.reader == nil {
-			if in.reader, err = device.Open(device.CPU, in.threads); err != nil {
+			if in.reader, err = snapshot.Weights().Fork(in.threads); err != nil {
 				return err
 			}
 		}

@@ -48,7 +48,11 @@ func run(ctx context.Context, tape *model.Tape, w *model.Weights, temperature fl
 		var l attention.Layout
 		l.Add(-1, ids, true)
 		logp := make([]float32, len(l.Targets))
-		if err := tape.Forward(w, &l, temperature, false, logp, make([]float32, len(logp))); err != nil {
+		err = tape.Forward(w, &l, temperature, false, logp, make([]float32, len(logp)))
+		if err == nil {
+			err = tape.Wait()
+		}
+		if err != nil {
 			return fmt.Errorf("%s:%d: %w", name, line.Number, err)
 		}
 		if at := slices.IndexFunc(logp, func(v float32) bool { return v-v != 0 }); at >= 0 {

@@ -116,6 +116,7 @@ func TestCanaryOfForeignDecoder(t *testing.T) {
 		l.Add(-1, ids, true)
 		logp := make([]float32, len(l.Targets))
 		require.NoError(t, tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp))))
+		require.NoError(t, tape.Wait())
 		return append([]float32{0}, logp...)
 	}
 	p, err := canary.Canary().Perturb(t.Context())

@@ -1,6 +1,6 @@
-// Package check panics if the shapes of a kernel call do not fit. Such a call is a
-// programmer's error, unlike the failures that a device records. All devices check
-// shapes here before they touch memory.
+// Package check panics if the buffers of a kernel call do not fit: their lengths, types and
+// address spaces, and the bounds of indices. Such a call is a programmer's error, unlike the
+// failures that a device records. All devices check here before they touch memory.
 package check
 
 import (
@@ -12,11 +12,43 @@ import (
 
 func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
 
-// Len requires n values in b. With optional, b may also be none.
-func Len(what string, b npu.Buffer, n int, optional bool) {
-	if b.Len() != n && (!optional || !b.IsNil()) {
-		fail("%s: %d values, expected %d", what, b.Len(), n)
+// Device checks the kernel calls of one device.
+type Device struct{ Buffers }
+
+// Buffers checks buffers of one device.
+type Buffers struct {
+	Name      string // of the device, for messages
+	Space     *npu.Space
+	MatrixLen func(rows, cols int) int
+}
+
+// Buffer requires n values of a type in b. With optional, b may also be none.
+func (d *Buffers) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optional bool) {
+	if b.Len() == n && (b.DType() == dtype && b.Space() == d.Space || n == 0) || optional && b.IsNil() {
+		return
 	}
+	switch {
+	case b.Len() != n:
+		fail("%s: %d values, expected %d", what, b.Len(), n)
+	case b.DType() != dtype:
+		fail("%s: values are %s, expected %s", what, b.DType(), dtype)
+	default:
+		fail("%s: buffer belongs to %s, expected one of %s (device %s)", what, b.Space(), d.Space, d.Name)
+	}
+}
+
+// Len requires n values of float32 in b. With optional, b may also be none.
+func (d *Buffers) Len(what string, b npu.Buffer, n int, optional bool) {
+	d.Buffer(what, b, npu.Float32, n, optional)
+}
+
+// Own requires b to be in the device's space. Its type does not matter.
+func (d *Buffers) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b.Len(), true) }
+
+// Copy requires two buffers of one length and type.
+func (d *Buffers) Copy(dst, src npu.Buffer) {
+	d.Own("copy: source", src)
+	d.Buffer("copy: destination", dst, src.DType(), src.Len(), false)
 }
 
 // Same requires lengths to be equal.
@@ -26,85 +58,111 @@ func Same(what string, got, want int) {
 	}
 }
 
+// Alloc rejects a negative number of values.
+func Alloc(dtype npu.DType, n int, purpose npu.Purpose, device string) error {
+	if n < 0 {
+		return fmt.Errorf("allocate %d values of %s for %s on %s: expected at least 0", n, dtype, purpose, device)
+	}
+	return nil
+}
+
 // Matrix requires a matrix to have its layout's length.
-func Matrix(what string, m npu.Matrix, matrixLen func(rows, cols int) int) {
+func (d *Buffers) Matrix(what string, m npu.Matrix) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
-	Len(what, m.Buffer, matrixLen(m.Rows, m.Cols), false)
+	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols), false)
 }
 
-// Indices requires every index to be in [0, n).
-func Indices(what string, indices []int32, n int) {
-	for i, x := range indices {
-		if x < 0 || int(x) >= n {
-			fail("%s: entry %d is %d, expected less than %d", what, i, x, n)
-		}
+// Host requires values of a matrix in host memory.
+func (d *Buffers) Host(what string, m npu.Matrix, host []float32) {
+	d.Matrix(what, m)
+	Same(what, len(host), m.Rows*m.Cols)
+}
+
+// Indices requires n indices in [0, limit), or any number if n is negative.
+func (d *Buffers) Indices(what string, l npu.Ints, n, limit int) {
+	if n < 0 {
+		n = l.Len()
 	}
+	d.Buffer(what, l.Buffer, npu.Int32, n, false)
+	if n > 0 && (l.Min < 0 || int(l.Max) >= limit) {
+		fail("%s: values from %d to %d, expected 0 to %d", what, l.Min, l.Max, limit-1)
+	}
+}
+
+// Embed checks a lookup.
+func (d *Device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
+	d.Matrix("embed", table)
+	d.Len("embed: y", y, ids.Len()*table.Cols, false)
+	d.Indices("embed: ids", ids, -1, table.Rows)
+}
+
+// EmbedBackward checks the operands of the gradient of an embedding.
+func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Tokens, format npu.FixedPoint) {
+	n := t.IDs.Len()
+	d.MatrixSums("embed backward", dTable)
+	d.Len("embed backward: dy", dy, n*dTable.Cols, false)
+	d.Indices("embed backward: ids", t.IDs, n, dTable.Rows)
+	d.Indices("embed backward: first rows", t.Firsts, -1, n)
+	d.Buffer("embed backward: next rows", t.Next.Buffer, npu.Int32, n, false)
+	formatOf("embed backward", format)
 }
 
 // Linear checks the operands of a product with w over t rows. in has Cols values per
 // row, out has Rows.
-func Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, matrixLen func(rows, cols int) int) {
-	Matrix(what, w, matrixLen)
-	if in.Len() != t*w.Cols { // format the message only on failure: this runs at every kernel call
-		Len(what+": values of Cols", in, t*w.Cols, false)
-	}
-	if out.Len() != t*w.Rows {
-		Len(what+": values of Rows", out, t*w.Rows, false)
-	}
-	if bias.Len() != w.Rows {
-		Len(what+": bias", bias, w.Rows, true)
-	}
+func (d *Buffers) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int) {
+	d.Matrix(what, w)
+	d.Len(what, in, t*w.Cols, false)
+	d.Len(what, out, t*w.Rows, false)
+	d.Len(what, bias, w.Rows, true)
 }
 
 // Sums requires n sums and their mark. With optional, s may also be none.
-func Sums(what string, s npu.Sums, n int, optional bool) {
+func (d *Buffers) Sums(what string, s npu.Sums, n int, optional bool) {
 	if optional && s.IsNil() {
 		return
 	}
-	Len(what, s.Buffer, 2*n, false)
-	Len(what+": mark", s.Mark, 2, false)
+	d.Buffer(what, s.Buffer, npu.Int64, n, false)
+	d.Buffer(what, s.Mark, npu.Int64, 1, false)
 }
 
 // MatrixSums requires sums to have the length of their matrix's layout.
-func MatrixSums(what string, m npu.MatrixSums, matrixLen func(rows, cols int) int) {
+func (d *Buffers) MatrixSums(what string, m npu.MatrixSums) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: sums of a matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
-	Sums(what, m.Sums, matrixLen(m.Rows, m.Cols), false)
+	d.Sums(what, m.Sums, d.MatrixLen(m.Rows, m.Cols), false)
 }
 
-// Leaves requires leaves of t rows in a valid format.
-func Leaves(what string, l *npu.Leaves, t int) {
-	Same(what+": rows of leaves", l.Rows(), t)
-	last := int32(0)
-	for i, end := range l.Ends {
-		if end < last {
-			fail("%s: leaf %d ends at row %d, expected at least %d", what, i, end, last)
-		}
-		last = end
+// Leaves requires leaves in a valid format.
+func (d *Buffers) Leaves(what string, l *npu.Leaves) {
+	d.Indices(what, l.Ends, -1, l.Rows+1)
+	formatOf(what, l.FixedPoint)
+}
+
+func formatOf(what string, f npu.FixedPoint) {
+	if !(f.Scale >= 1 && f.Scale <= math.MaxFloat32) || math.Float32bits(f.Scale)<<9 != 0 {
+		fail("%s: scale is %v, expected a power of two of at least 1", what, f.Scale)
 	}
-	if !(l.Scale >= 1 && l.Scale <= math.MaxFloat32) || math.Float32bits(l.Scale)<<9 != 0 {
-		fail("%s: scale is %v, expected a power of two of at least 1", what, l.Scale)
-	}
-	if !(l.Limit > 0 && l.Limit <= 1<<62) {
-		fail("%s: limit is %v, expected more than 0 and at most 2^62", what, l.Limit)
+	if !(f.Limit > 0 && f.Limit <= 1<<62) {
+		fail("%s: limit is %v, expected more than 0 and at most 2^62", what, f.Limit)
 	}
 }
 
 // LinearSums checks the operands of the gradient of a weight.
-func LinearSums(what string, dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves, matrixLen func(rows, cols int) int) {
-	MatrixSums(what, dw, matrixLen)
-	Sums(what+": bias", dBias, dw.Rows, true)
-	t := l.Rows()
-	Leaves(what, l, t)
-	Len(what+": values of Cols", x, t*dw.Cols, false)
-	Len(what+": values of Rows", dy, t*dw.Rows, false)
+func (d *Device) LinearSums(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
+	const what = "linear backward weight"
+	d.MatrixSums(what, dw)
+	d.Sums(what, dBias, dw.Rows, true)
+	d.Leaves(what, l)
+	d.Len(what, x, l.Rows*dw.Cols, false)
+	d.Len(what, dy, l.Rows*dw.Rows, false)
 }
 
 // Products checks the operands of a gradient with respect to an input.
-func Products(what string, dx npu.Buffer, products []npu.Product, t int, matrixLen func(rows, cols int) int) {
+func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
+	const what = "linear backward input"
 	if len(products) == 0 {
 		fail("%s: no products, expected at least 1", what)
 	}
@@ -114,31 +172,38 @@ func Products(what string, dx npu.Buffer, products []npu.Product, t int, matrixL
 		if p.Block <= 0 {
 			fail("%s: block of product %d is %d, expected at least 1", what, i, p.Block)
 		}
-		Same(what+": columns", p.W.Cols, products[0].W.Cols)
-		Same(what+": blocks", blocks(p), blocks(&products[0]))
-		Linear(what, p.DY, dx, p.W, npu.Buffer{}, t, matrixLen)
+		Same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
+		Same("linear backward input: blocks", blocks(p), blocks(&products[0]))
+		d.Linear(what, p.DY, dx, p.W, npu.Buffer{}, t)
 	}
 }
 
-// Softmax checks n rows of logits and returns their length.
-func Softmax(what string, logits npu.Buffer, n int) int {
+// logits checks n rows of logits and returns their length.
+func (d *Buffers) logits(what string, logits npu.Buffer, n int) int {
 	if n == 0 {
-		Len(what+": logits", logits, 0, false)
+		d.Len(what, logits, 0, false)
 		return 0
 	}
-	Len(what+": logits", logits, logits.Len()/n*n, false)
+	d.Len(what, logits, logits.Len()/n*n, false)
 	return logits.Len() / n
+}
+
+// SoftmaxMax checks the operands of SoftmaxMax and returns the length of the rows of logits.
+func (d *Device) SoftmaxMax(max, logits npu.Buffer, n int) int {
+	d.Len("softmax max: max", max, n, false)
+	return d.logits("softmax max: logits", logits, n)
 }
 
 // SoftmaxFold checks the operands of SoftmaxFold and returns the length of the rows of
 // logits. Targets may be outside their columns.
-func SoftmaxFold(folds, scores, max, logits npu.Buffer, targets []int32, first int) int {
-	n := len(targets)
+func (d *Device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int) int {
+	n := targets.Len()
 	firstColumn("softmax fold", first)
-	Len("softmax fold: folds", folds, n*32, false)
-	Len("softmax fold: scores", scores, n, false)
-	Len("softmax fold: max", max, n, false)
-	return Softmax("softmax fold", logits, n)
+	d.Len("softmax fold: folds", folds, n*32, false)
+	d.Len("softmax fold: scores", scores, n, false)
+	d.Len("softmax fold: max", max, n, false)
+	d.Buffer("softmax fold: targets", targets.Buffer, npu.Int32, n, false)
+	return d.logits("softmax fold: logits", logits, n)
 }
 
 func firstColumn(what string, first int) {
@@ -148,62 +213,96 @@ func firstColumn(what string, first int) {
 }
 
 // SoftmaxFinish checks the operands of SoftmaxFinish.
-func SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	for _, b := range []npu.Buffer{logp, entropy, scores, max} {
-		Len("softmax finish", b, n, false)
-	}
-	Len("softmax finish: stats", stats, 2*n, false)
-	Len("softmax finish: folds", folds, 32*n, false)
+func (d *Device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+	d.Len("softmax finish: logp", logp, n, false)
+	d.Len("softmax finish: entropy", entropy, n, false)
+	d.Len("softmax finish: scores", scores, n, false)
+	d.Len("softmax finish: max", max, n, false)
+	d.Len("softmax finish: stats", stats, 2*n, false)
+	d.Len("softmax finish: folds", folds, 32*n, false)
 }
 
 // SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of the
 // rows of logits.
-func SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets []int32, first int) int {
-	n := len(targets)
+func (d *Device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int) int {
+	n := targets.Len()
 	firstColumn("softmax backward", first)
-	Len("softmax backward: dLogp", dLogp, n, false)
-	Len("softmax backward: stats", stats, 2*n, false)
-	return Softmax("softmax backward", logits, n)
+	d.Len("softmax backward: dLogp", dLogp, n, false)
+	d.Len("softmax backward: stats", stats, 2*n, false)
+	d.Buffer("softmax backward: targets", targets.Buffer, npu.Int32, n, false)
+	return d.logits("softmax backward: logits", logits, n)
 }
 
-// AdamW checks the operands of an update.
-func AdamW(w npu.Buffer, g npu.Sums, m, v npu.Buffer) {
-	Sums("adamw", g, w.Len(), false)
-	Len("adamw", m, w.Len(), false)
-	Len("adamw", v, w.Len(), false)
+// AdamW checks the operands of updates.
+func (d *Device) AdamW(updates []npu.Update) {
+	for i := range updates {
+		u := &updates[i]
+		d.Own("adamw: weight", u.W)
+		d.Sums("adamw: gradient", u.G, u.W.Len(), false)
+		d.Len("adamw: weight", u.W, u.W.Len(), false)
+		d.Len("adamw: first moment", u.M, u.W.Len(), false)
+		d.Len("adamw: second moment", u.V, u.W.Len(), false)
+	}
+}
+
+// SumSquares checks the operands of SumSquares.
+func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
+	Same("sum of squares: results", len(sums), len(x))
+	for i := range x {
+		d.Len("sum of squares", x[i], x[i].Len(), false)
+	}
+}
+
+// SumSquaresExact checks the operands of SumSquaresExact.
+func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
+	Same("exact sum of squares: results", len(sums), len(g))
+	for i := range g {
+		d.Sums("exact sum of squares", g[i], g[i].Len(), true)
+	}
 }
 
 // Rows checks the indices rows, which select some from many, both in rows of cols
 // values.
-func Rows(what string, some, many npu.Buffer, rows []int32, cols int) {
+func (d *Buffers) Rows(what string, some, many npu.Buffer, rows npu.Ints, cols int) {
 	if cols <= 0 {
 		fail("%s: row length is %d, expected at least 1", what, cols)
 	}
-	Len(what, some, len(rows)*cols, false)
-	Indices(what, rows, many.Len()/cols)
+	d.Len(what, some, rows.Len()*cols, false)
+	d.Len(what, many, many.Len(), false)
+	d.Indices(what, rows, -1, many.Len()/cols)
 }
 
-// Sample checks logits of len(params) rows.
-func Sample(ids []int32, logp []float32, logits npu.Buffer, vocab int, params []npu.SampleParams) {
-	Len("sample: logits", logits, len(params)*vocab, false)
-	Same("sample: ids", len(ids), len(params))
-	Same("sample: logp", len(logp), len(params))
+// Sample checks logits of params.N rows and their results.
+func (d *Device) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
+	d.Len("sample: logits", logits, params.N*vocab, false)
+	d.Buffer("sample: ids", ids, npu.Int32, params.N, false)
+	d.Len("sample: logp", logp, params.N, false)
+	d.Buffer("sample: params", params.Buffer, npu.Int32, 5*params.N, false)
 }
 
 // Norm checks rows of len(weight) values.
-func Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
+func (d *Buffers) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
+	d.Len(what, weight, weight.Len(), false)
 	for _, b := range rows {
-		Len(what, b, t*weight.Len(), false)
+		d.Len(what, b, t*weight.Len(), false)
 	}
 }
 
 // Rope checks x [T, heads, dim] against positions and the table's rows.
-func Rope(x, table npu.Buffer, positions []int32, heads, dim int) {
+func (d *Device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int) {
 	if dim <= 0 || dim%2 != 0 {
 		fail("rope: head dimension is %d, expected an even number", dim)
 	}
-	Len("rope: x", x, len(positions)*heads*dim, false)
-	Indices("rope: positions", positions, table.Len()/dim)
+	d.Len("rope: x", x, positions.Len()*heads*dim, false)
+	d.Len("rope: table", table, table.Len(), false)
+	d.Indices("rope: positions", positions, -1, table.Len()/dim)
+}
+
+// SwiGLU checks buffers of n values.
+func (d *Buffers) SwiGLU(what string, n int, buffers ...npu.Buffer) {
+	for _, b := range buffers {
+		d.Len(what, b, n, false)
+	}
 }
 
 // StatsLen returns the length of the statistics for q.
@@ -215,43 +314,45 @@ func heads(h npu.Heads) {
 	}
 }
 
-// Attention checks the operands of an attention. Segments must be within its rows,
-// parents first.
-func Attention(out, q, k, v npu.Buffer, segments []npu.Segment, h npu.Heads) {
+// Attention checks the operands of an attention.
+func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	heads(h)
 	t := q.Len() / (h.Q * h.Dim)
-	Len("attention: q", q, t*h.Q*h.Dim, false)
-	Len("attention: out", out, q.Len(), false)
-	Len("attention: k", k, t*h.KV*h.Dim, false)
-	Len("attention: v", v, t*h.KV*h.Dim, false)
-	for i, s := range segments {
-		if s.Start < 0 || s.Len < 0 || int(s.Start)+int(s.Len) > t {
-			fail("attention: segment %d is rows %d to %d, expected at most %d", i, s.Start, s.Start+s.Len, t)
-		}
-		if s.Parent < -1 || int(s.Parent) >= i {
-			fail("attention: segment %d has parent %d, expected an earlier segment or -1", i, s.Parent)
-		}
+	d.Len("attention: q", q, t*h.Q*h.Dim, false)
+	d.Len("attention: out", out, q.Len(), false)
+	d.Len("attention: k", k, t*h.KV*h.Dim, false)
+	d.Len("attention: v", v, t*h.KV*h.Dim, false)
+	d.Buffer("attention: segments", s.Buffer, npu.Int32, 3*s.N, false)
+	if s.Rows > t {
+		fail("attention: segments of %d rows, expected at most %d", s.Rows, t)
 	}
 }
 
-// Cache checks that both halves of a cache consist of whole pages.
-func Cache(cacheK, cacheV npu.Buffer, h npu.Heads) {
+// cache checks that both halves of a cache consist of whole pages and returns their number.
+func (d *Buffers) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
 	heads(h)
-	Len("cache: values", cacheV, cacheK.Len(), false)
-	if cacheK.Len()%(npu.PageSize*h.KV*h.Dim) != 0 {
-		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), npu.PageSize*h.KV*h.Dim)
+	page := npu.PageSize * h.KV * h.Dim
+	d.Len("cache: keys", cacheK, cacheK.Len(), false)
+	d.Len("cache: values", cacheV, cacheK.Len(), false)
+	if cacheK.Len()%page != 0 {
+		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), page)
 	}
+	return cacheK.Len() / page
 }
 
-// Tables checks that tables, with stride pages per row, lists valid pages for the
-// positions in lens.
-func Tables(tables []int32, stride int, lens []int32, pages int) {
-	Same("cached attention: tables", len(tables), stride*len(lens))
-	for i, n := range lens {
-		used := (int(n) + npu.PageSize - 1) / npu.PageSize
-		if n < 1 || used > stride {
-			fail("cached attention: length %d of row %d, expected 1 to %d", n, i, stride*npu.PageSize)
-		}
-		Indices("cached attention: tables", tables[i*stride:i*stride+used], pages)
-	}
+// CacheWrite checks a write of rows to slots.
+func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
+	pages := d.cache(cacheK, cacheV, h)
+	d.Len("cache write: k", k, slots.Len()*h.KV*h.Dim, false)
+	d.Len("cache write: v", v, slots.Len()*h.KV*h.Dim, false)
+	d.Indices("cache write: slots", slots, -1, pages*npu.PageSize)
+}
+
+// AttentionCached checks an attention over a cache. Batch.Tables has checked the lengths.
+func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
+	pages, n := d.cache(cacheK, cacheV, h), t.Lens.Len()
+	d.Len("cached attention: q", q, n*h.Q*h.Dim, false)
+	d.Len("cached attention: out", out, n*h.Q*h.Dim, false)
+	d.Indices("cached attention: pages", t.Pages, n*t.Stride, pages)
+	d.Buffer("cached attention: lengths", t.Lens.Buffer, npu.Int32, n, false)
 }

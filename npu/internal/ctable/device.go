@@ -15,15 +15,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/easyrl/easyrl/npu"
 	_ "github.com/easyrl/easyrl/npu/csrc" // the header above
+	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-const errLen = 256
+const (
+	errLen   = 256
+	maxCores = 1024
+)
 
-// device is an open device of a table.
+// device is an open queue of a table's device.
 type device struct {
 	*handle
 	memory
@@ -32,44 +37,78 @@ type device struct {
 	attentionKernels
 	vocabKernels
 	updateKernels
-	err *C.char // errLen bytes
 }
 
-var _ npu.Device = (*device)(nil)
+// cores is a device whose kernels run on the cores of this machine.
+type cores struct{ *device }
+
+var (
+	_ npu.Device = (*device)(nil)
+	_ npu.Device = (*cores)(nil)
+	_ npu.Cores  = (*cores)(nil)
+)
 
 // FromTable opens device ordinal of the easyrl_device_api at table, which must
-// outlive the device. It rejects a table of another ABI.
+// outlive the device. It rejects a table of another version.
 func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	t := C.table(table)
 	if t == nil {
 		return nil, errors.New("open device: function table is null")
 	}
-	if t.abi != C.EASYRL_DEVICE_ABI {
-		return nil, fmt.Errorf("open device: library has ABI %d, expected %d", uint32(t.abi), uint32(C.EASYRL_DEVICE_ABI))
+	if t.version != C.EASYRL_DEVICE_VERSION {
+		return nil, fmt.Errorf("open device: library has version %d, expected %d", uint32(t.version), uint32(C.EASYRL_DEVICE_VERSION))
 	}
-	if ordinal < math.MinInt32 || ordinal > math.MaxInt32 || threads < 0 || threads > math.MaxInt32 {
-		return nil, fmt.Errorf("open device %d: %d threads, expected 0 (all) or more", ordinal, threads)
+	if want := uint32(unsafe.Sizeof(*t)); uint32(t.size) < want {
+		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d", uint32(t.size), want)
 	}
-	msg := (*C.char)(C.calloc(1, errLen))
-	d := C.t_open(t, C.int32_t(ordinal), C.int32_t(threads), msg, errLen)
-	if d == nil {
-		defer C.free(unsafe.Pointer(msg))
-		return nil, fmt.Errorf("open device %d: %s", ordinal, C.GoString(msg))
+	if ordinal < math.MinInt32 || ordinal > math.MaxInt32 {
+		return nil, fmt.Errorf("open device %d: number does not fit 32 bits", ordinal)
 	}
-	h := &handle{t: t, d: d, name: C.GoString(C.t_name(t, d))}
-	return &device{
-		handle: h, memory: memory{handle: h, host: t.host_memory != 0, blocks: map[uintptr]allocation{}},
-		matrixKernels: matrixKernels{h}, rowKernels: rowKernels{h}, attentionKernels: attentionKernels{h},
-		vocabKernels: vocabKernels{h}, updateKernels: updateKernels{h}, err: msg,
-	}, nil
+	h, err := start(t, threads, func(threads C.int32_t, msg *C.char) C.device {
+		return C.t_open(t, C.int32_t(ordinal), threads, msg, errLen)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open device %d: %w", ordinal, err)
+	}
+	space := npu.Host
+	if t.host_memory == 0 {
+		space = npu.NewSpace(fmt.Sprintf("%s:%d", h.name, ordinal))
+	}
+	return h.device(space), nil
 }
 
-// Sync implements npu.Device.
-func (d *device) Sync() error {
-	if C.t_sync(d.t, d.d, d.err, errLen) == 0 {
-		return nil
+// start calls open and makes a handle of the queue that it returns. 0 threads are all.
+func start(t C.table, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*handle, error) {
+	if threads < 0 || threads > math.MaxInt32 {
+		return nil, fmt.Errorf("%d threads, expected 0 (all) or more", threads)
 	}
-	return fmt.Errorf("device %s: %s", d.name, C.GoString(d.err))
+	if threads == 0 && C.t_cores(t) != 0 {
+		threads = min(runtime.GOMAXPROCS(0), maxCores)
+	}
+	msg := (*C.char)(C.calloc(1, errLen))
+	d := open(C.int32_t(threads), msg)
+	if d == nil {
+		defer C.free(unsafe.Pointer(msg))
+		return nil, errors.New(C.GoString(msg))
+	}
+	return &handle{t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg}, nil
+}
+
+// device returns the device of a queue with memory in space.
+func (h *handle) device(space *npu.Space) npu.Device {
+	h.check = check.Device{Buffers: check.Buffers{Name: h.name, Space: space, MatrixLen: h.MatrixLen}}
+	if space != npu.Host {
+		h.staging = &staging{}
+	}
+	d := &device{
+		handle: h, memory: memory{handle: h, blocks: map[uintptr]allocation{}},
+		matrixKernels: matrixKernels{h}, rowKernels: rowKernels{h}, attentionKernels: attentionKernels{h},
+		vocabKernels: vocabKernels{h}, updateKernels: updateKernels{h},
+	}
+	if C.t_cores(h.t) != 0 {
+		return &cores{d}
+	}
+	return d
 }
 
 // Close implements npu.Device. The device must not be used afterwards.
@@ -78,33 +117,76 @@ func (d *device) Close() error {
 		return nil
 	}
 	err := d.Sync()
+	d.freeStaging()
 	C.t_close(d.t, d.d)
 	C.free(unsafe.Pointer(d.err))
 	d.d, d.err, d.memory = nil, nil, memory{handle: d.handle}
 	return err
 }
 
-// handle is an open device and the table of its functions.
-type handle struct {
-	t    C.table
-	d    C.device // nil after Close
-	name string
-}
+// Threads implements npu.Cores.
+func (d *cores) Threads() int { return int(C.t_threads(d.t, d.d)) }
 
-// Name implements npu.Device.
-func (d *handle) Name() string { return d.name }
-
-// Threads implements npu.Device.
-func (d *handle) Threads() int { return int(C.t_threads(d.t, d.d)) }
-
-// Limit implements npu.Device.
-func (d *handle) Limit(threads int) {
+// Limit implements npu.Cores.
+func (d *cores) Limit(threads int) {
 	if d.d != nil { // not closed
 		C.t_limit(d.t, d.d, C.int32_t(threads))
 	}
 }
 
+// handle is an open queue and the table of its functions.
+type handle struct {
+	t     C.table
+	d     C.device // nil after Close
+	name  string
+	check check.Device
+	err   *C.char // errLen bytes
+
+	failure error    // found by a wait other than Sync
+	staging *staging // nil if the host can address the memory
+
+	// Arguments of one call.
+	products  []C.product
+	updates   []C.update
+	values    []C.values
+	gradients []C.gradient
+	squares   []C.easyrl_squares
+}
+
+// Info implements npu.Device.
+func (h *handle) Info() npu.Info { return npu.Info{Name: h.name, Exact: h.t.exact != 0} }
+
+// Space implements npu.Device.
+func (h *handle) Space() *npu.Space { return h.check.Space }
+
+// Fork implements npu.Device.
+func (h *handle) Fork(threads int) (npu.Device, error) {
+	fork, err := start(h.t, threads, func(threads C.int32_t, msg *C.char) C.device {
+		return C.t_fork(h.t, h.d, threads, msg, errLen)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fork device %s: %w", h.name, err)
+	}
+	return fork.device(h.check.Space), nil
+}
+
+// Sync implements npu.Device.
+func (h *handle) Sync() error {
+	h.wait()
+	err := h.failure
+	h.failure = nil
+	return err
+}
+
+// wait waits for the queue, keeps its failure and delivers downloads.
+func (h *handle) wait() {
+	if C.t_sync(h.t, h.d, h.err, errLen) != 0 && h.failure == nil {
+		h.failure = fmt.Errorf("device %s: %s", h.name, C.GoString(h.err))
+	}
+	h.deliver()
+}
+
 // MatrixLen implements npu.Device.
-func (d *handle) MatrixLen(rows, cols int) int {
-	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))
+func (h *handle) MatrixLen(rows, cols int) int {
+	return int(C.t_matrix_len(h.t, h.d, C.int32_t(rows), C.int32_t(cols)))
 }

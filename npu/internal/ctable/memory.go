@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/easyrl/easyrl/internal/bytesize"
@@ -19,54 +20,51 @@ type allocation struct {
 	purpose npu.Purpose
 }
 
-// memory is the memory of a device.
+// memory is what a queue has allocated.
 type memory struct {
 	*handle
-	host      bool // the host can address it
 	allocated [npu.NumPurposes]int64
 	blocks    map[uintptr]allocation
 }
 
 // Alloc implements npu.Device.
-func (d *memory) Alloc(n int, purpose npu.Purpose) (npu.Buffer, error) {
-	if n < 0 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: expected at least 0", n, purpose, d.name)
+func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	if err := check.Alloc(dtype, n, purpose, d.name); err != nil || n == 0 {
+		return npu.Buffer{}, err
 	}
-	if n == 0 {
-		return npu.Buffer{}, nil
-	}
-	addr := uintptr(C.t_alloc(d.t, d.d, C.int64_t(n)))
+	bytes := min(int64(n), math.MaxInt64/8) * int64(dtype.Size())
+	addr := uintptr(C.t_alloc(d.t, d.d, C.int64_t(bytes)))
 	if addr == 0 {
 		used := int64(0)
 		for _, n := range d.allocated {
 			used += n
 		}
-		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; %s are in use", bytesize.Text(int64(n)*4), purpose, d.name, bytesize.Text(used))
+		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; %s are in use", bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
 	}
-	d.blocks[addr] = allocation{int64(n) * 4, purpose}
-	d.allocated[purpose] += int64(n) * 4
-	if !d.host {
-		return npu.DeviceBuffer(addr, n), nil
+	d.blocks[addr] = allocation{bytes, purpose}
+	d.allocated[purpose] += bytes
+	if space := d.Space(); space != npu.Host {
+		return npu.DeviceBuffer(addr, dtype, n, space), nil
 	}
-	return npu.HostBuffer(unsafe.Slice(hostFloats(&addr), n)), nil
+	return npu.AddressBuffer(pointer(&addr), dtype, n), nil
 }
 
-// hostFloats reads the pointer that the C side keeps at *addr. It points outside Go's
-// heap.
-func hostFloats(addr *uintptr) *float32 { return *(**float32)(unsafe.Pointer(addr)) }
+// pointer reads the pointer that the C side keeps at *addr. It points outside Go's heap.
+func pointer(addr *uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(addr)) }
 
 // Free implements npu.Device.
 func (d *memory) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
+	d.check.Own("free", b)
 	a, ok := d.blocks[b.Addr()]
 	if !ok {
 		panic("npu: free of a buffer that this device did not allocate")
 	}
 	delete(d.blocks, b.Addr())
 	d.allocated[a.purpose] -= a.bytes
-	C.t_free(d.t, d.d, C.addr(b.Addr()))
+	C.t_free(d.t, d.d, at(b))
 }
 
 // Allocated implements npu.Device.
@@ -74,21 +72,42 @@ func (d *memory) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Upload implements npu.Device.
 func (d *memory) Upload(dst npu.Buffer, src []float32) {
-	check.Len("upload", dst, len(src), false)
-	C.t_upload(d.t, d.d, at(dst), floats(src), C.int64_t(len(src)))
+	d.check.Len("upload", dst, len(src), false)
+	d.upload(at(dst), bytesOf(src))
+}
+
+// UploadInts implements npu.Device.
+func (d *memory) UploadInts(dst npu.Buffer, src []int32) {
+	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
+	d.upload(at(dst), bytesOf(src))
 }
 
 // Download implements npu.Device.
 func (d *memory) Download(dst []float32, src npu.Buffer) {
-	check.Len("download", src, len(dst), false)
-	C.t_download(d.t, d.d, floats(dst), at(src), C.int64_t(len(dst)))
+	d.check.Len("download", src, len(dst), false)
+	d.download(bytesOf(dst), at(src))
+}
+
+// DownloadInts implements npu.Device.
+func (d *memory) DownloadInts(dst []int32, src npu.Buffer) {
+	d.check.Buffer("download", src, npu.Int32, len(dst), false)
+	d.download(bytesOf(dst), at(src))
+}
+
+// Fetch implements npu.Device.
+func (d *memory) Fetch(dst []float32, src npu.Buffer) {
+	d.Download(dst, src)
+	d.wait()
 }
 
 // Copy implements npu.Device.
 func (d *memory) Copy(dst, src npu.Buffer) {
-	check.Len("copy", dst, src.Len(), false)
-	C.t_copy(d.t, d.d, at(dst), at(src), C.int64_t(src.Len()))
+	d.check.Copy(dst, src)
+	C.t_copy(d.t, d.d, at(dst), at(src), C.int64_t(src.Bytes()))
 }
 
 // Zero implements npu.Device.
-func (d *memory) Zero(b npu.Buffer) { C.t_zero(d.t, d.d, at(b), C.int64_t(b.Len())) }
+func (d *memory) Zero(b npu.Buffer) {
+	d.check.Own("zero", b)
+	C.t_zero(d.t, d.d, at(b), C.int64_t(b.Bytes()))
+}

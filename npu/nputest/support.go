@@ -6,57 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/easyrl/easyrl/npu"
 )
-
-// memory allocates a test's buffers on a device and frees them together.
-type memory struct {
-	t    *testing.T
-	d    npu.Device
-	held []npu.Buffer
-}
-
-func newMemory(t *testing.T, d npu.Device) *memory { return &memory{t: t, d: d} }
-
-// put copies values to the device.
-func (m *memory) put(x []float32) npu.Buffer {
-	m.t.Helper()
-	b, err := m.d.Alloc(len(x), npu.Activations)
-	require.NoError(m.t, err)
-	m.held = append(m.held, b)
-	m.d.Upload(b, x)
-	return b
-}
-
-// nan allocates n NaN values, which kernels must overwrite.
-func (m *memory) nan(n int) npu.Buffer {
-	m.t.Helper()
-	return m.put(filled(n, float32(math.NaN())))
-}
-
-// get copies values from the device.
-func (m *memory) get(b npu.Buffer) []float32 {
-	x := make([]float32, b.Len())
-	m.d.Download(x, b)
-	return x
-}
-
-func (m *memory) free() {
-	for _, b := range m.held {
-		m.d.Free(b)
-	}
-	m.held = nil
-}
-
-// device opens a device for the duration of a test.
-func device(t *testing.T, open func(threads int) (npu.Device, error), threads int) npu.Device {
-	t.Helper()
-	d, err := open(threads)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return d
-}
 
 // normal draws n values from a normal distribution.
 func normal(r *rand.Rand, n int, scale float64) []float32 {
@@ -96,7 +46,7 @@ func rms(x []float64) float64 {
 // near requires the error of got against the exact values to be at most three times
 // the largest error of naive code in the same precision, plus a few units in the last
 // place of a typical value.
-func near(t *testing.T, name string, got []float32, want []float64, naive []float32) {
+func near(t testing.TB, name string, got []float32, want []float64, naive []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
 	typical, worst := rms(want), 0.0
@@ -113,7 +63,7 @@ func near(t *testing.T, name string, got []float32, want []float64, naive []floa
 
 // within requires a relative error against the exact values. Values below a typical
 // one count as typical.
-func within(t *testing.T, name string, got []float32, want []float64, relative float64) {
+func within(t testing.TB, name string, got []float32, want []float64, relative float64) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
 	typical := rms(want)
@@ -126,7 +76,7 @@ func within(t *testing.T, name string, got []float32, want []float64, relative f
 }
 
 // equal requires the same bits. All NaN are equal.
-func equal(t *testing.T, name string, want, got []float32) {
+func equal(t testing.TB, name string, want, got []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
 	for i, w := range want {
@@ -138,7 +88,7 @@ func equal(t *testing.T, name string, want, got []float32) {
 }
 
 // finite requires all values to be finite.
-func finite(t *testing.T, name string, x []float32) {
+func finite(t testing.TB, name string, x []float32) {
 	t.Helper()
 	for i, v := range x {
 		if v-v != 0 {

@@ -1,0 +1,37 @@
+package splitmix
+
+import "math"
+
+// Normal draws from N(0, 1) by the polar method. The draws of a seed are the same on every
+// machine.
+type Normal struct {
+	Seed  uint64
+	drawn uint64
+	spare float64
+	have  bool
+}
+
+// Next returns the next draw.
+func (r *Normal) Next() float64 {
+	if r.have {
+		r.have = false
+		return r.spare
+	}
+	for {
+		u, v := 2*r.uniform()-1, 2*r.uniform()-1
+		s := float64(u*u) + float64(v*v)
+		if s >= 1 || s == 0 {
+			continue
+		}
+		f := math.Sqrt(-2 * math.Log(s) / s)
+		r.spare, r.have = v*f, true
+		return u * f
+	}
+}
+
+// uniform draws from [0, 1).
+func (r *Normal) uniform() float64 {
+	x := At(r.Seed, r.drawn)
+	r.drawn++
+	return float64(x>>11) / (1 << 53)
+}

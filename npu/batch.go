@@ -1,0 +1,235 @@
+package npu
+
+import (
+	"fmt"
+	"math"
+)
+
+// Ints is a list of int32 values in a device's memory, with bounds that the host knows.
+type Ints struct {
+	Buffer
+	Min, Max int32 // the least and the greatest value; 0 and -1 of an empty list
+}
+
+// Slice returns values lo to hi of l, hi excluded.
+func (l Ints) Slice(lo, hi int) Ints { return Ints{l.Buffer.Slice(lo, hi), l.Min, l.Max} }
+
+// Segment is a run of rows whose positions continue its parent's. A row attends to
+// all rows of its ancestors and, causally, to the rows of its own segment. Parents
+// precede their children. Parent is -1 for a root.
+type Segment struct {
+	Start, Len, Parent int32
+}
+
+// Segments is a forest of segments in a device's memory.
+type Segments struct {
+	Buffer     // Int32 [N, 3]: start, length and parent
+	N      int // segments
+	Rows   int // one more than the last row of all segments
+}
+
+// FixedPoint is a 64-bit fixed-point format. A value v is added as v·Scale, rounded
+// once to the nearest integer, ties to even. A product whose magnitude is above Limit,
+// or that is NaN, is not added but marks the tensor. Scale is a power of two; Limit
+// times the number of leaves is at most 2^62.
+type FixedPoint struct {
+	Scale, Limit float32
+}
+
+// Leaves cuts rows into leaves.
+type Leaves struct {
+	FixedPoint
+	Ends Ints // row after each leaf, ascending; the last one is the number of rows
+	Rows int
+}
+
+// Tokens are the token ids of a pass and, for the gradient of an embedding, the rows of each
+// id: rows of a leaf with one id form a list.
+type Tokens struct {
+	IDs    Ints
+	Firsts Ints // first row of each list
+	Next   Ints // the next row of each row's list, or -1
+}
+
+// Tables are the pages of sequences in a key-value cache.
+type Tables struct {
+	Pages  Ints // [sequences, Stride]
+	Stride int
+	Lens   Ints // positions of each sequence
+}
+
+// SampleParams sets how one row's next token is drawn.
+type SampleParams struct {
+	Temperature float32 // 0 takes the likeliest token; ties take the lowest id
+	TopP        float32 // 1 keeps all
+	MinP        float32 // 0 keeps all
+	TopK        int32   // 0 keeps all
+	Uniform     float32 // the random draw, in [0, 1)
+}
+
+// Params are SampleParams in a device's memory.
+type Params struct {
+	Buffer     // Int32 [N, 5]: the bits of the fields, in order
+	N      int // rows
+}
+
+// Batch holds the index arrays of a pass in a device's memory. One upload sends them all, and
+// all kernels of the pass use them. Arrays are valid until the next Begin. A Batch is not
+// safe for concurrent use.
+type Batch struct {
+	dev   Memory
+	mem   Buffer
+	words []int32
+}
+
+// NewBatch returns an empty batch on a device.
+func NewBatch(dev Memory) *Batch { return &Batch{dev: dev} }
+
+// batchAlign is the alignment of arrays, in words.
+const batchAlign = 4
+
+// Begin empties the batch and makes room for a number of arrays with words values in all.
+// A segment has 3 values, the parameters of a row 5.
+func (b *Batch) Begin(arrays, words int) error {
+	b.words = b.words[:0]
+	n := words + arrays*(batchAlign-1)
+	if n <= b.mem.Len() {
+		return nil
+	}
+	b.Free()
+	mem, err := b.dev.Alloc(Int32, n+n/2, Activations)
+	if err != nil {
+		return fmt.Errorf("index arrays: %w", err)
+	}
+	b.mem, b.words = mem, make([]int32, 0, mem.Len())
+	return nil
+}
+
+// Upload sends all arrays to the device. It precedes the kernels that use them.
+func (b *Batch) Upload() {
+	if len(b.words) > 0 {
+		b.dev.UploadInts(b.mem.Slice(0, len(b.words)), b.words)
+	}
+}
+
+// Bytes returns the size of the device's memory.
+func (b *Batch) Bytes() int64 { return b.mem.Bytes() }
+
+// Free frees the device's memory.
+func (b *Batch) Free() {
+	b.dev.Free(b.mem)
+	b.mem = Buffer{}
+}
+
+// place reserves an array of n values and returns it in both memories.
+func (b *Batch) place(n int) ([]int32, Buffer) {
+	at := len(b.words)
+	if at+n > b.mem.Len() {
+		panic(fmt.Sprintf("npu: batch of %d values, expected at most the %d of Begin", at+n, b.mem.Len()))
+	}
+	end := min((at+n+batchAlign-1)/batchAlign*batchAlign, b.mem.Len())
+	b.words = b.words[:end]
+	return b.words[at : at+n : at+n], b.mem.Slice(at, at+n)
+}
+
+// Ints adds a list.
+func (b *Batch) Ints(list []int32) Ints {
+	host, mem := b.place(len(list))
+	copy(host, list)
+	return bounded(mem, host)
+}
+
+// bounded returns the list in mem, whose values are host.
+func bounded(mem Buffer, host []int32) Ints {
+	l := Ints{Buffer: mem, Min: math.MaxInt32, Max: math.MinInt32}
+	for _, v := range host {
+		l.Min, l.Max = min(l.Min, v), max(l.Max, v)
+	}
+	if len(host) == 0 {
+		l.Min, l.Max = 0, -1
+	}
+	return l
+}
+
+// Segments adds a forest. It panics unless parents precede their children.
+func (b *Batch) Segments(list []Segment) Segments {
+	host, mem := b.place(3 * len(list))
+	s := Segments{Buffer: mem, N: len(list)}
+	for i, v := range list {
+		if v.Start < 0 || v.Len < 0 || v.Parent < -1 || int(v.Parent) >= i {
+			panic(fmt.Sprintf("npu: segment %d is %+v, expected rows from 0 on and an earlier parent or -1", i, v))
+		}
+		s.Rows = max(s.Rows, int(v.Start)+int(v.Len))
+		host[3*i], host[3*i+1], host[3*i+2] = v.Start, v.Len, v.Parent
+	}
+	return s
+}
+
+// Leaves adds the leaves of a number of rows. ends are the rows after each leaf. It panics
+// unless they ascend to the number of rows.
+func (b *Batch) Leaves(format FixedPoint, ends []int32, rows int) Leaves {
+	last := int32(0)
+	for i, end := range ends {
+		if end < last {
+			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected at least %d", i, end, last))
+		}
+		last = end
+	}
+	if int(last) != rows {
+		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", last, rows))
+	}
+	return Leaves{FixedPoint: format, Ends: b.Ints(ends), Rows: rows}
+}
+
+// Tokens adds the token ids of a pass whose leaves end at the given rows.
+func (b *Batch) Tokens(ids, ends []int32) Tokens {
+	t := Tokens{IDs: b.Ints(ids)}
+	next, mem := b.place(len(ids))
+	firsts := make([]int32, 0, len(ids))
+	last, start := map[int32]int{}, 0
+	for _, end := range ends {
+		clear(last)
+		for row := start; row < int(end); row++ {
+			next[row] = -1
+			if before, found := last[ids[row]]; found {
+				next[before] = int32(row)
+			} else {
+				firsts = append(firsts, int32(row))
+			}
+			last[ids[row]] = row
+		}
+		start = int(end)
+	}
+	if start != len(ids) {
+		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", start, len(ids)))
+	}
+	t.Next, t.Firsts = bounded(mem, next), b.Ints(firsts)
+	return t
+}
+
+// Tables adds the pages of sequences, stride for each, and their lengths in positions.
+// Pages beyond a length are not used but must exist, such as page 0. It panics if a
+// length is below 1 or beyond its pages.
+func (b *Batch) Tables(pages []int32, stride int, lens []int32) Tables {
+	t := Tables{Pages: b.Ints(pages), Stride: stride, Lens: b.Ints(lens)}
+	if len(pages) != stride*len(lens) {
+		panic(fmt.Sprintf("npu: %d pages of %d sequences, expected %d each", len(pages), len(lens), stride))
+	}
+	if len(lens) > 0 && (t.Lens.Min < 1 || int(t.Lens.Max) > stride*PageSize) {
+		panic(fmt.Sprintf("npu: lengths of %d to %d positions, expected 1 to %d", t.Lens.Min, t.Lens.Max, stride*PageSize))
+	}
+	return t
+}
+
+// Params adds the sampling parameters of rows.
+func (b *Batch) Params(list []SampleParams) Params {
+	host, mem := b.place(5 * len(list))
+	for i, p := range list {
+		row := host[5*i : 5*i+5]
+		for j, f := range []float32{p.Temperature, p.TopP, p.MinP, 0, p.Uniform} {
+			row[j] = int32(math.Float32bits(f))
+		}
+		row[3] = p.TopK
+	}
+	return Params{Buffer: mem, N: len(list)}
+}

@@ -1,0 +1,277 @@
+package npu_test
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// words is device memory that the host can read. Only its methods for index arrays work.
+type words struct {
+	npu.Memory
+	allocated, freed []int // lengths
+	uploads          int
+	err              error
+}
+
+func (m *words) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	if m.err != nil {
+		return npu.Buffer{}, m.err
+	}
+	if dtype != npu.Int32 || purpose != npu.Activations {
+		return npu.Buffer{}, errors.New("index arrays are activations of type int32")
+	}
+	m.allocated = append(m.allocated, n)
+	list := make([]int32, n)
+	for i := range list {
+		list[i] = -99 // undefined
+	}
+	return npu.HostBuffer(list), nil
+}
+
+func (m *words) Free(b npu.Buffer) {
+	if !b.IsNil() {
+		m.freed = append(m.freed, b.Len())
+	}
+}
+
+func (m *words) UploadInts(dst npu.Buffer, src []int32) {
+	m.uploads++
+	copy(dst.Int32s(), src)
+}
+
+// begin returns a batch with room for arrays with values in all.
+func begin(t *testing.T, arrays, values int) *npu.Batch {
+	t.Helper()
+	b := npu.NewBatch(&words{})
+	require.NoError(t, b.Begin(arrays, values))
+	return b
+}
+
+func TestInts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		list     []int32
+		min, max int32
+	}{
+		"none":     {nil, 0, -1},
+		"one":      {[]int32{7}, 7, 7},
+		"several":  {[]int32{3, -2, 9, 9, 0}, -2, 9},
+		"extremes": {[]int32{math.MaxInt32, math.MinInt32}, math.MinInt32, math.MaxInt32},
+	} {
+		b := begin(t, 2, 6)
+		before, l := b.Ints([]int32{5}), b.Ints(test.list)
+		b.Upload()
+		require.Equal(t, test.list, l.Int32s(), name)
+		require.Equal(t, []int32{test.min, test.max}, []int32{l.Min, l.Max}, name)
+		require.Equal(t, []int32{5}, before.Int32s(), name)
+		if len(test.list) > 0 {
+			require.Equal(t, npu.Int32, l.DType())
+			require.Zero(t, (l.Addr()-before.Addr())%16, "%s: arrays are aligned to 16 bytes", name)
+		}
+	}
+	b := begin(t, 1, 4)
+	part := b.Ints([]int32{4, 1, 8, 2}).Slice(1, 3)
+	b.Upload()
+	require.Equal(t, []int32{1, 8}, part.Int32s())
+	require.Equal(t, []int32{1, 8}, []int32{part.Min, part.Max}, "bounds of the whole list hold")
+}
+
+func TestSegments(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		list  []npu.Segment
+		words []int32
+		rows  int
+	}{
+		"none":                {nil, nil, 0},
+		"tree":                {[]npu.Segment{{0, 5, -1}, {5, 3, 0}, {8, 0, 1}}, []int32{0, 5, -1, 5, 3, 0, 8, 0, 1}, 8},
+		"the last rows first": {[]npu.Segment{{20, 9, -1}, {0, 20, -1}}, []int32{20, 9, -1, 0, 20, -1}, 29},
+	} {
+		b := begin(t, 1, 3*len(test.list))
+		s := b.Segments(test.list)
+		b.Upload()
+		require.Equal(t, test.words, s.Int32s(), name)
+		require.Equal(t, []int{len(test.list), test.rows}, []int{s.N, s.Rows}, name)
+	}
+	for name, bad := range map[string][]npu.Segment{
+		"a negative start":         {{-1, 2, -1}},
+		"a negative length":        {{0, -1, -1}},
+		"a parent below -1":        {{0, 1, -2}},
+		"its own parent":           {{0, 1, 0}},
+		"a parent after its child": {{0, 1, -1}, {1, 1, 2}, {2, 1, 0}},
+	} {
+		require.Panics(t, func() { begin(t, 1, 9).Segments(bad) }, name)
+	}
+}
+
+func TestLeaves(t *testing.T) {
+	t.Parallel()
+	format := npu.FixedPoint{Scale: 4, Limit: 8}
+	for name, test := range map[string]struct {
+		ends []int32
+		rows int
+	}{
+		"none":       {nil, 0},
+		"one":        {[]int32{5}, 5},
+		"some empty": {[]int32{0, 3, 3, 7, 7}, 7},
+	} {
+		b := begin(t, 1, len(test.ends))
+		l := b.Leaves(format, test.ends, test.rows)
+		b.Upload()
+		require.Equal(t, test.ends, l.Ends.Int32s(), name)
+		require.Equal(t, test.rows, l.Rows, name)
+		require.Equal(t, format, l.FixedPoint, name)
+	}
+	for name, test := range map[string]struct {
+		ends []int32
+		rows int
+		want string
+	}{
+		"none of some rows": {nil, 3, "npu: leaves end at row 0, expected 3"},
+		"too few rows":      {[]int32{2}, 3, "npu: leaves end at row 2, expected 3"},
+		"too many rows":     {[]int32{2, 4}, 3, "npu: leaves end at row 4, expected 3"},
+		"descending":        {[]int32{2, 1, 3}, 3, "npu: leaf 1 ends at row 1, expected at least 2"},
+		"negative":          {[]int32{-1, 3}, 3, "npu: leaf 0 ends at row -1, expected at least 0"},
+	} {
+		require.PanicsWithValue(t, test.want, func() { begin(t, 1, 3).Leaves(format, test.ends, test.rows) }, name)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		ids, ends    []int32
+		firsts, next []int32
+	}{
+		"none":               {nil, nil, nil, nil},
+		"an empty leaf":      {nil, []int32{0}, nil, nil},
+		"all different":      {[]int32{4, 1, 2}, []int32{3}, []int32{0, 1, 2}, []int32{-1, -1, -1}},
+		"one id":             {[]int32{4, 4, 4}, []int32{3}, []int32{0}, []int32{1, 2, -1}},
+		"two ids":            {[]int32{4, 1, 4, 4, 1}, []int32{5}, []int32{0, 1}, []int32{2, 4, 3, -1, -1}},
+		"an id of 2 leaves":  {[]int32{4, 4, 4, 4}, []int32{1, 1, 4}, []int32{0, 1}, []int32{-1, 2, 3, -1}},
+		"ids of many leaves": {[]int32{7, 7, 7}, []int32{1, 2, 3}, []int32{0, 1, 2}, []int32{-1, -1, -1}},
+	} {
+		b := begin(t, 3, 3*len(test.ids))
+		l := b.Tokens(test.ids, test.ends)
+		b.Upload()
+		require.Equal(t, test.ids, l.IDs.Int32s(), name)
+		require.Equal(t, test.firsts, l.Firsts.Int32s(), name)
+		require.Equal(t, test.next, l.Next.Int32s(), name)
+		for what, list := range map[string]npu.Ints{"ids": l.IDs, "first rows": l.Firsts, "next rows": l.Next} {
+			least, greatest := int32(0), int32(-1)
+			if list.Len() > 0 {
+				least, greatest = slices.Min(list.Int32s()), slices.Max(list.Int32s())
+			}
+			require.Equal(t, []int32{least, greatest}, []int32{list.Min, list.Max}, "%s: bounds of %s", name, what)
+		}
+	}
+	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3", func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{2}) })
+	require.Panics(t, func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{4}) }, "a leaf beyond the ids")
+}
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+	b := begin(t, 2, 8)
+	l := b.Tables([]int32{3, 0, 9, 4}, 2, []int32{1, 2 * npu.PageSize})
+	b.Upload()
+	require.Equal(t, []int32{3, 0, 9, 4}, l.Pages.Int32s())
+	require.Equal(t, []int32{1, 32}, l.Lens.Int32s())
+	require.Equal(t, 2, l.Stride)
+	require.Equal(t, []int32{0, 9, 1, 32}, []int32{l.Pages.Min, l.Pages.Max, l.Lens.Min, l.Lens.Max})
+	none := begin(t, 2, 0).Tables(nil, 2, nil)
+	require.Zero(t, none.Lens.Len())
+	for name, test := range map[string]struct {
+		pages, lens []int32
+		want        string
+	}{
+		"pages missing":      {[]int32{0, 1, 2}, []int32{1, 1}, "npu: 3 pages of 2 sequences, expected 2 each"},
+		"pages left over":    {[]int32{0, 1}, nil, "npu: 2 pages of 0 sequences, expected 2 each"},
+		"a length of 0":      {[]int32{0, 1, 2, 3}, []int32{5, 0}, "npu: lengths of 0 to 5 positions, expected 1 to 32"},
+		"a length too large": {[]int32{0, 1, 2, 3}, []int32{33, 1}, "npu: lengths of 1 to 33 positions, expected 1 to 32"},
+	} {
+		require.PanicsWithValue(t, test.want, func() { begin(t, 2, 8).Tables(test.pages, 2, test.lens) }, name)
+	}
+}
+
+func TestParams(t *testing.T) {
+	t.Parallel()
+	b := begin(t, 1, 10)
+	p := b.Params([]npu.SampleParams{{Temperature: 0.5, TopP: 1, MinP: 0.25, TopK: 40, Uniform: 0.75}, {TopK: -1}})
+	b.Upload()
+	require.Equal(t, 2, p.N)
+	require.Equal(t, []int32{0x3f000000, 0x3f800000, 0x3e800000, 40, 0x3f400000, 0, 0, 0, -1, 0}, p.Int32s())
+	require.Zero(t, begin(t, 1, 0).Params(nil).N)
+}
+
+// A batch keeps its memory while it suffices, and is empty after Begin.
+func TestBatchBegin(t *testing.T) {
+	t.Parallel()
+	m := &words{}
+	b := npu.NewBatch(m)
+	require.NoError(t, b.Begin(0, 0))
+	b.Upload()
+	require.Zero(t, m.uploads, "nothing to upload")
+	require.Empty(t, m.allocated)
+
+	for _, n := range []int{8, 3, 8, 10, 100, 1} {
+		require.NoError(t, b.Begin(2, n))
+		list := make([]int32, n-n/2)
+		for i := range list {
+			list[i] = int32(n + i)
+		}
+		first, second := b.Ints(list[:n/2]), b.Ints(list)
+		b.Upload()
+		require.Equal(t, list, second.Int32s())
+		require.True(t, slices.Equal(list[:n/2], first.Int32s()))
+	}
+	require.Equal(t, 6, m.uploads, "one for all arrays")
+	require.Len(t, m.allocated, 2, "8 values leave room for 10")
+	require.Equal(t, m.allocated[:1], m.freed)
+	require.Equal(t, int64(4*m.allocated[1]), b.Bytes())
+	b.Free()
+	require.Zero(t, b.Bytes())
+	require.Equal(t, m.allocated, m.freed)
+	require.Panics(t, func() { b.Ints([]int32{1}) }, "after Free")
+	require.NoError(t, b.Begin(1, 1))
+	require.Len(t, m.allocated, 3)
+	b.Ints([]int32{1})
+}
+
+// Begin makes room for arrays of any lengths that add up to its number of values.
+func TestBatchRoom(t *testing.T) {
+	t.Parallel()
+	for _, lens := range [][]int{{1}, {1, 1, 1}, {4, 4}, {3, 5, 1, 1, 7}, {0, 0, 9}, {9, 0, 0}} {
+		sum := 0
+		for _, n := range lens {
+			sum += n
+		}
+		b := begin(t, len(lens), sum)
+		var all []npu.Ints
+		for i, n := range lens {
+			all = append(all, b.Ints(slices.Repeat([]int32{int32(i)}, n)))
+		}
+		b.Upload()
+		for i, n := range lens {
+			require.True(t, slices.Equal(slices.Repeat([]int32{int32(i)}, n), all[i].Int32s()), "array %d of %v", i, lens)
+		}
+	}
+	require.Panics(t, func() { begin(t, 1, 4).Ints(make([]int32, 100)) }, "beyond the memory")
+}
+
+func TestBatchFailure(t *testing.T) {
+	t.Parallel()
+	m := &words{err: errors.New("out of memory")}
+	b := npu.NewBatch(m)
+	require.EqualError(t, b.Begin(1, 1), "index arrays: out of memory")
+	require.ErrorIs(t, b.Begin(1, 1), m.err)
+	b.Free()
+	require.Empty(t, m.freed)
+	m.err = nil
+	require.NoError(t, b.Begin(1, 1))
+}

@@ -1,0 +1,180 @@
+package npu
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// DType is the type of a buffer's values.
+type DType uint8
+
+// The types of values.
+const (
+	Float32 DType = iota
+	BFloat16
+	Int32
+	Int64
+)
+
+// Size returns the number of bytes of a value.
+func (t DType) Size() int { return [...]int{4, 2, 4, 8}[t] }
+
+func (t DType) String() string { return [...]string{"float32", "bfloat16", "int32", "int64"}[t] }
+
+// Space is an address space: the memory of the host or of one device. All devices whose
+// kernels run on the host's memory share the space Host.
+type Space struct{ name string }
+
+// Host is the memory of the host.
+var Host = &Space{name: "host"}
+
+// NewSpace returns the address space of a device with memory of its own.
+func NewSpace(name string) *Space { return &Space{name: name} }
+
+func (s *Space) String() string { return s.name }
+
+// Purpose names the use of an allocation, for memory reports.
+type Purpose int
+
+// The purposes of device memory.
+const (
+	Weights Purpose = iota
+	Gradients
+	Optimizer
+	Activations
+	KV
+	NumPurposes
+)
+
+func (p Purpose) String() string {
+	return [...]string{"weights", "gradients", "optimizer", "activations", "kv"}[p]
+}
+
+// Buffer is a span of values of one type in an address space. It is a small value.
+// Slices of a buffer share its memory, and only a buffer returned by Alloc may be
+// freed. The zero Buffer means "none" for a kernel's optional argument.
+type Buffer struct {
+	addr  uintptr
+	n     int
+	host  unsafe.Pointer // the first value, if the host can address it
+	space *Space
+	dtype DType
+}
+
+// HostBuffer wraps memory that kernels of a host device may use. The slice must stay
+// alive. For a device behind the C contract it must be outside Go's heap.
+func HostBuffer[T float32 | int32 | int64](mem []T) Buffer {
+	if len(mem) == 0 {
+		return Buffer{}
+	}
+	dtype := Float32
+	switch any(mem[0]).(type) {
+	case int32:
+		dtype = Int32
+	case int64:
+		dtype = Int64
+	}
+	return AddressBuffer(unsafe.Pointer(&mem[0]), dtype, len(mem))
+}
+
+// AddressBuffer wraps n values of the host's memory.
+func AddressBuffer(host unsafe.Pointer, dtype DType, n int) Buffer {
+	return Buffer{addr: uintptr(host), n: n, host: host, space: Host, dtype: dtype}
+}
+
+// DeviceBuffer returns a buffer of n values at an address of a space that the host
+// cannot read.
+func DeviceBuffer(addr uintptr, dtype DType, n int, space *Space) Buffer {
+	return Buffer{addr: addr, n: n, space: space, dtype: dtype}
+}
+
+// Len returns the number of values in b.
+func (b Buffer) Len() int { return b.n }
+
+// Bytes returns the size of b in bytes.
+func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.dtype.Size()) }
+
+// DType returns the type of b's values.
+func (b Buffer) DType() DType { return b.dtype }
+
+// Space returns the address space of b, nil for none.
+func (b Buffer) Space() *Space { return b.space }
+
+// IsNil reports whether b is the zero Buffer.
+func (b Buffer) IsNil() bool { return b.n == 0 }
+
+// Addr returns the device address of the first value of b.
+func (b Buffer) Addr() uintptr { return b.addr }
+
+// Slice returns values lo to hi of b, hi excluded.
+func (b Buffer) Slice(lo, hi int) Buffer {
+	if lo < 0 || hi < lo || hi > b.n {
+		panic("npu: slice out of range")
+	}
+	if lo == hi {
+		return Buffer{}
+	}
+	b.n = hi - lo
+	b.addr += uintptr(lo * b.dtype.Size())
+	if b.host != nil {
+		b.host = unsafe.Add(b.host, lo*b.dtype.Size())
+	}
+	return b
+}
+
+// Float32s returns the memory of b if the host can address it, else nil. Only devices and
+// package host may use it and its like; others use Device.Download.
+func (b Buffer) Float32s() []float32 { return hostValues[float32](b, Float32) }
+
+// Int32s is Float32s for values of type Int32.
+func (b Buffer) Int32s() []int32 { return hostValues[int32](b, Int32) }
+
+// Int64s is Float32s for values of type Int64.
+func (b Buffer) Int64s() []int64 { return hostValues[int64](b, Int64) }
+
+func hostValues[T any](b Buffer, dtype DType) []T {
+	if b.host == nil {
+		return nil
+	}
+	if b.dtype != dtype {
+		panic(fmt.Sprintf("npu: buffer holds %s, expected %s", b.dtype, dtype))
+	}
+	return unsafe.Slice((*T)(b.host), b.n)
+}
+
+// MatrixBlock is the number of rows that a device may lay out together. For every k,
+// a matrix is laid out as its first MatrixBlock·k rows followed by the rest.
+const MatrixBlock = 32
+
+// Matrix is a weight of shape [Rows, Cols] (out features, in features) in the
+// device's own layout, in blocks of MatrixBlock rows. Its buffer has
+// Device.MatrixLen(Rows, Cols) values. The layout's padding is zero and kernels keep
+// it zero. A matrix's gradient and optimizer moments have the same layout. If the
+// host can address the memory, a block is [Cols][MatrixBlock]: for each column, the
+// values of the block's rows in order.
+type Matrix struct {
+	Buffer
+	Rows, Cols int
+}
+
+// Sums holds the 64-bit fixed-point sums of a tensor's gradient, in the layout of the
+// tensor's values. Addition wraps.
+type Sums struct {
+	Buffer        // Int64
+	Mark   Buffer // a word that is not 0 once a leaf's value was out of range (see FixedPoint)
+}
+
+// NewSums divides a buffer of Int64 into sums and, after them, their mark.
+func NewSums(b Buffer) Sums {
+	return Sums{Buffer: b.Slice(0, b.n-1), Mark: b.Slice(b.n-1, b.n)}
+}
+
+// Slice returns sums lo to hi, hi excluded, which share the mark.
+func (s Sums) Slice(lo, hi int) Sums { return Sums{Buffer: s.Buffer.Slice(lo, hi), Mark: s.Mark} }
+
+// MatrixSums are the sums of a matrix [Rows, Cols], in the device's layout of that
+// matrix: Sums.Len is Device.MatrixLen(Rows, Cols).
+type MatrixSums struct {
+	Sums
+	Rows, Cols int
+}

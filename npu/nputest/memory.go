@@ -1,0 +1,163 @@
+package nputest
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// memory allocates a test's buffers and index arrays on a device and frees them together.
+type memory struct {
+	indices
+	held []npu.Buffer
+}
+
+func newMemory(t testing.TB, d npu.Device) *memory { return &memory{indices: indices{t: t, d: d}} }
+
+// alloc allocates n values, which are undefined.
+func (m *memory) alloc(dtype npu.DType, n int) npu.Buffer {
+	m.t.Helper()
+	b, err := m.d.Alloc(dtype, n, npu.Activations)
+	require.NoError(m.t, err)
+	m.held = append(m.held, b)
+	return b
+}
+
+// put copies values to the device.
+func (m *memory) put(x []float32) npu.Buffer {
+	m.t.Helper()
+	b := m.alloc(npu.Float32, len(x))
+	m.d.Upload(b, x)
+	return b
+}
+
+// nan allocates n NaN values, which kernels must overwrite.
+func (m *memory) nan(n int) npu.Buffer {
+	m.t.Helper()
+	return m.put(filled(n, float32(math.NaN())))
+}
+
+// zero allocates n values of 0.
+func (m *memory) zero(dtype npu.DType, n int) npu.Buffer {
+	m.t.Helper()
+	b := m.alloc(dtype, n)
+	m.d.Zero(b)
+	return b
+}
+
+// get waits for the kernels called so far and copies values from the device.
+func (m *memory) get(b npu.Buffer) []float32 {
+	m.t.Helper()
+	x := make([]float32, b.Len())
+	m.d.Download(x, b)
+	require.NoError(m.t, m.d.Sync())
+	return x
+}
+
+// getInts is get for values of type Int32.
+func (m *memory) getInts(b npu.Buffer) []int32 {
+	m.t.Helper()
+	x := make([]int32, b.Len())
+	m.d.DownloadInts(x, b)
+	require.NoError(m.t, m.d.Sync())
+	return x
+}
+
+// words returns the memory of 64-bit values as 32-bit words, which a device can copy from
+// and to the host.
+func words(b npu.Buffer) npu.Buffer {
+	if host := b.Int64s(); host != nil {
+		return npu.AddressBuffer(unsafe.Pointer(&host[0]), npu.Int32, 2*len(host))
+	}
+	return npu.DeviceBuffer(b.Addr(), npu.Int32, 2*b.Len(), b.Space())
+}
+
+// putLongs copies 64-bit values to b.
+func (m *memory) putLongs(b npu.Buffer, x []int64) {
+	m.d.UploadInts(words(b), unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)))
+}
+
+// getLongs is get for values of type Int64.
+func (m *memory) getLongs(b npu.Buffer) []int64 {
+	m.t.Helper()
+	x := make([]int64, b.Len())
+	m.d.DownloadInts(unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x)), words(b))
+	require.NoError(m.t, m.d.Sync())
+	return x
+}
+
+func (m *memory) free() {
+	for _, b := range m.held {
+		m.d.Free(b)
+	}
+	m.held = nil
+	m.indices.free()
+}
+
+// indices uploads a test's index arrays, each as a batch of its own.
+type indices struct {
+	t       testing.TB
+	d       npu.Device
+	batches []*npu.Batch
+}
+
+func (x *indices) free() {
+	for _, b := range x.batches {
+		b.Free()
+	}
+	x.batches = nil
+}
+
+// batch uploads index arrays with a number of values in all.
+func (x *indices) batch(arrays, values int, add func(b *npu.Batch)) {
+	x.t.Helper()
+	b := npu.NewBatch(x.d)
+	require.NoError(x.t, b.Begin(arrays, values))
+	x.batches = append(x.batches, b)
+	add(b)
+	b.Upload()
+}
+
+func (x *indices) ints(list ...int32) (l npu.Ints) {
+	x.t.Helper()
+	x.batch(1, len(list), func(b *npu.Batch) { l = b.Ints(list) })
+	return l
+}
+
+func (x *indices) segments(list []npu.Segment) (s npu.Segments) {
+	x.t.Helper()
+	x.batch(1, 3*len(list), func(b *npu.Batch) { s = b.Segments(list) })
+	return s
+}
+
+func (x *indices) leaves(l *leaves) *npu.Leaves {
+	x.t.Helper()
+	var all npu.Leaves
+	x.batch(1, len(l.ends), func(b *npu.Batch) { all = b.Leaves(l.FixedPoint, l.ends, l.rows()) })
+	return &all
+}
+
+// tokens uploads the token ids of leaves.
+func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
+	x.t.Helper()
+	var t npu.Tokens
+	x.batch(3, 3*len(ids), func(b *npu.Batch) { t = b.Tokens(ids, l.ends) })
+	return &t
+}
+
+func (x *indices) tables(pages []int32, stride int, lens []int32) *npu.Tables {
+	x.t.Helper()
+	var t npu.Tables
+	x.batch(2, len(pages)+len(lens), func(b *npu.Batch) { t = b.Tables(pages, stride, lens) })
+	return &t
+}
+
+func (x *indices) params(list []npu.SampleParams) (p npu.Params) {
+	x.t.Helper()
+	x.batch(1, 5*len(list), func(b *npu.Batch) { p = b.Params(list) })
+	return p
+}
