@@ -1,0 +1,342 @@
+//go:build ignore
+
+/* A device for tests, built as a shared library. Its memory is the host's, but the host
+ * faults if it uses one of its addresses. Calls are recorded and run in a wait, by the
+ * kernels of the CPU. Memory that nobody has written, and memory that is free, is
+ * poisoned. */
+#include "far.h"
+
+#include <stdarg.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+_Static_assert(sizeof(void *) == 8, "addresses have 64 bits");
+
+/* The CPU device in this library has only one instruction set, and another name for its
+ * entry. */
+#undef easyrl_device_api_v2
+const easyrl_device_api *easyrl_far_cpu_api(void);
+#define ABSENT __attribute__((weak, visibility("hidden")))
+ABSENT const easyrl_device_api *easyrl_cpu_avx512(void) { return 0; }
+ABSENT const easyrl_device_api *easyrl_cpu_avx2(void) { return 0; }
+ABSENT const easyrl_device_api *easyrl_cpu_portable(void) { return 0; }
+
+static _Atomic int64_t counters[FAR_COUNTERS];
+
+static void far_count(int counter, int64_t n) { atomic_fetch_add(&counters[counter], n); }
+
+EXPORT void easyrl_far_counters(int64_t *values) {
+  for (int i = 0; i < FAR_COUNTERS; i++) values[i] = atomic_load(&counters[i]);
+}
+
+EXPORT void easyrl_far_reset(void) {
+  for (int i = 0; i < FAR_COUNTERS; i++) atomic_store(&counters[i], 0);
+}
+
+static void far_fail(easyrl_device *d, const char *operand, const char *format, ...) {
+  d->valid = 0;
+  if (d->failed) return;
+  d->failed = 1;
+  int n = snprintf(d->failure, sizeof d->failure, "%s: %s: ", d->running, operand);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(d->failure + n, sizeof d->failure - (size_t)n, format, args);
+  va_end(args);
+}
+
+static void far_poison(void *mem, int64_t bytes) {
+  const uint32_t word = FAR_POISON;
+  for (int64_t i = 0; i < bytes; i += 4) memcpy((char *)mem + i, &word, (size_t)(bytes - i < 4 ? bytes - i : 4));
+}
+
+/* Returns the number of blocks whose base is at most at. The caller of this and of the
+ * following functions has the mutex. */
+static int64_t far_rank(const far_memory *m, const char *at) {
+  int64_t lo = 0, hi = m->n;
+  while (lo < hi) {
+    int64_t mid = (lo + hi) / 2;
+    if (m->blocks[mid]->base <= at) lo = mid + 1;
+    else hi = mid;
+  }
+  return lo;
+}
+
+/* Returns the block that holds the host's address at, or NULL. */
+static far_block *far_find(const far_memory *m, const char *at) {
+  int64_t rank = far_rank(m, at);
+  far_block *b = rank ? m->blocks[rank - 1] : 0;
+  return b && at < b->base + b->bytes ? b : 0;
+}
+
+static void far_insert(far_memory *m, far_block *b) {
+  if (m->n == m->room) {
+    m->room = 2 * m->room + 64;
+    m->blocks = realloc(m->blocks, (size_t)m->room * sizeof *m->blocks);
+    if (!m->blocks) abort();
+  }
+  int64_t rank = far_rank(m, b->base);
+  memmove(m->blocks + rank + 1, m->blocks + rank, (size_t)(m->n++ - rank) * sizeof *m->blocks);
+  m->blocks[rank] = b;
+}
+
+static void far_remove(far_memory *m, far_block *b) {
+  int64_t rank = far_rank(m, b->base);
+  memmove(m->blocks + rank - 1, m->blocks + rank, (size_t)(m->n-- - rank) * sizeof *m->blocks);
+  free(b->base);
+  free(b);
+}
+
+/* Poisons a block and puts it into quarantine, which its oldest blocks leave. */
+static void far_bury(far_memory *m, far_block *b) {
+  far_poison(b->base, b->bytes);
+  b->state = FAR_FREED;
+  *m->newest = b;
+  m->newest = &b->next;
+  m->freed++;
+  m->freed_bytes += b->bytes;
+  while (m->freed > FAR_QUARANTINE || m->freed_bytes > FAR_QUARANTINE_BYTES) {
+    far_block *old = m->oldest;
+    m->oldest = old->next;
+    if (!m->oldest) m->newest = &m->oldest;
+    m->freed--;
+    m->freed_bytes -= old->bytes;
+    far_remove(m, old);
+  }
+}
+
+static void *far_within(easyrl_device *d, const char *operand, const char *at, int64_t bytes, far_state state) {
+  far_memory *m = d->memory;
+  pthread_mutex_lock(&m->mutex);
+  const far_block *b = far_find(m, at);
+  int64_t left = b ? b->bytes - (at - b->base) : 0;
+  far_state found = b ? b->state : state;
+  pthread_mutex_unlock(&m->mutex);
+  if (b && found == state && bytes <= left) return (void *)(uintptr_t)at;
+  if (!b || found == FAR_PINNED || state == FAR_PINNED) far_fail(d, operand, state == FAR_PINNED ? "memory is not pinned" : "no memory of the device");
+  else if (found == FAR_FREED) far_fail(d, operand, "memory is free");
+  else far_fail(d, operand, "%lld bytes at the last %lld of an allocation", (long long)bytes, (long long)left);
+  return 0;
+}
+
+static void *far_near(easyrl_device *d, const char *operand, const void *address, int64_t bytes) {
+  uintptr_t at = (uintptr_t)address;
+  if (bytes == 0) return 0;
+  if ((at & FAR_TAG) != FAR_TAG) {
+    far_fail(d, operand, at ? "address of the host" : "no address");
+    return 0;
+  }
+  return far_within(d, operand, (const char *)(at ^ FAR_TAG), bytes, FAR_LIVE);
+}
+
+static void *far_pinned(easyrl_device *d, const char *operand, const void *address, int64_t bytes) {
+  return far_within(d, operand, address, bytes, FAR_PINNED);
+}
+
+static void *far_keep(const void *host, int64_t bytes) {
+  void *copy = malloc((size_t)bytes + 1);
+  if (!copy) abort();
+  return memcpy(copy, host, (size_t)bytes);
+}
+
+static void far_indices(easyrl_device *d, const char *operand, const int32_t *p, int64_t n, int64_t lo, int64_t hi) {
+  for (int64_t i = 0; p && i < n; i++) {
+    if (p[i] >= lo && p[i] < hi) continue;
+    far_fail(d, operand, "value %lld is %lld, expected %lld to %lld", (long long)i, (long long)p[i], (long long)lo, (long long)hi - 1);
+    return;
+  }
+}
+
+static void *far_push(easyrl_device *d, const char *name, void (*run)(easyrl_device *, void *), size_t args) {
+  far_command *c = calloc(1, sizeof *c + args);
+  if (!c) abort();
+  c->name = name;
+  c->run = run;
+  *d->last = c;
+  d->last = &c->next;
+  return c->args;
+}
+
+static void far_flush(easyrl_device *d) {
+  if (!d->first) return;
+  far_count(FAR_WAITS, 1);
+  for (far_command *c = d->first, *next; c; c = next) {
+    char failure[sizeof d->failure];
+    d->running = c->name;
+    d->valid = 1;
+    c->run(d, c->args);
+    if (d->api->sync(d->cpu, failure, sizeof failure) && !d->failed) {
+      d->failed = 1;
+      memcpy(d->failure, failure, sizeof failure);
+    }
+    next = c->next;
+    free(c);
+  }
+  d->first = 0;
+  d->last = &d->first;
+}
+
+#include "far_kernels.h"
+#include "far_model.h"
+
+ARGS(upload, char *dst; const char *pinned; int64_t bytes;)
+RUN(upload) {
+  a->pinned = far_pinned(d, "source", a->pinned, a->bytes);
+  NEAR(dst, a->bytes);
+  if (d->valid) memcpy(a->dst, a->pinned, (size_t)a->bytes);
+}
+static void far_upload(easyrl_device *d, void *dst, const void *pinned, int64_t bytes) {
+  far_count(FAR_UPLOADS, 1);
+  far_count(FAR_BYTES_UP, bytes);
+  *(upload_args *)far_push(d, "upload", run_upload, sizeof(upload_args)) = (upload_args){dst, pinned, bytes};
+}
+
+ARGS(download, char *pinned; const char *src; int64_t bytes;)
+RUN(download) {
+  a->pinned = far_pinned(d, "destination", a->pinned, a->bytes);
+  NEAR(src, a->bytes);
+  if (d->valid) memcpy(a->pinned, a->src, (size_t)a->bytes);
+}
+static void far_download(easyrl_device *d, void *pinned, const void *src, int64_t bytes) {
+  far_count(FAR_DOWNLOADS, 1);
+  far_count(FAR_BYTES_DOWN, bytes);
+  far_poison(pinned, bytes);
+  *(download_args *)far_push(d, "download", run_download, sizeof(download_args)) = (download_args){pinned, src, bytes};
+}
+
+static void *far_new_block(easyrl_device *d, int64_t bytes, far_state state) {
+  far_block *b = bytes > 0 ? calloc(1, sizeof *b) : 0;
+  void *mem;
+  if (!b || posix_memalign(&mem, 64, (size_t)bytes)) {
+    free(b);
+    return 0;
+  }
+  far_poison(mem, bytes);
+  *b = (far_block){.base = mem, .bytes = bytes, .state = state, .owner = d};
+  pthread_mutex_lock(&d->memory->mutex);
+  far_insert(d->memory, b);
+  pthread_mutex_unlock(&d->memory->mutex);
+  return mem;
+}
+
+static void *far_alloc(easyrl_device *d, int64_t bytes) {
+  void *mem = far_new_block(d, bytes, FAR_LIVE);
+  return mem ? (void *)((uintptr_t)mem ^ FAR_TAG) : 0;
+}
+
+static void *far_host_alloc(easyrl_device *d, int64_t bytes) { return far_new_block(d, bytes, FAR_PINNED); }
+
+ARGS(free, char *mem;)
+RUN(free) {
+  if (!NEAR(mem, 1)) return;
+  far_memory *m = d->memory;
+  pthread_mutex_lock(&m->mutex);
+  far_block *b = far_find(m, a->mem);
+  if (b->base == a->mem) far_bury(m, b);
+  else far_fail(d, "mem", "not the address of an allocation");
+  pthread_mutex_unlock(&m->mutex);
+}
+static void far_free(easyrl_device *d, void *mem) { *(free_args *)far_push(d, "free", run_free, sizeof(free_args)) = (free_args){mem}; }
+
+static void far_host_free(easyrl_device *d, void *mem) {
+  pthread_mutex_lock(&d->memory->mutex);
+  far_block *b = far_find(d->memory, mem);
+  if (b && b->base == mem && b->state == FAR_PINNED) far_remove(d->memory, b);
+  pthread_mutex_unlock(&d->memory->mutex);
+}
+
+/* Opens a queue on a memory. */
+static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+  easyrl_device *d = calloc(1, sizeof *d);
+  if (!d || !m) {
+    snprintf(err, (size_t)err_len, "out of memory");
+    free(d);
+    return 0;
+  }
+  d->memory = m;
+  d->last = &d->first;
+  d->api = easyrl_far_cpu_api();
+  d->cpu = d->api->open(ordinal, threads, err, err_len);
+  if (!d->cpu) {
+    free(d);
+    return 0;
+  }
+  snprintf(d->name, sizeof d->name, "far/%s", d->api->name(d->cpu) + strlen("cpu/"));
+  pthread_mutex_lock(&m->mutex);
+  m->queues++;
+  pthread_mutex_unlock(&m->mutex);
+  return d;
+}
+
+static easyrl_device *far_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
+  far_memory *m = calloc(1, sizeof *m);
+  if (m) {
+    pthread_mutex_init(&m->mutex, 0);
+    m->newest = &m->oldest;
+  }
+  easyrl_device *d = far_queue(m, ordinal, threads, err, err_len);
+  if (!d) free(m);
+  return d;
+}
+
+static easyrl_device *far_fork(easyrl_device *d, int32_t threads, char *err, int64_t err_len) {
+  return far_queue(d->memory, 0, threads, err, err_len);
+}
+
+/* Frees what the queue has allocated. */
+static void far_abandon(easyrl_device *d) {
+  far_memory *m = d->memory;
+  for (int64_t i = m->n - 1; i >= 0; i--) {
+    far_block *b = m->blocks[i];
+    if (b->owner != d) continue;
+    if (b->state == FAR_PINNED) far_remove(m, b);
+    else if (b->state == FAR_LIVE) far_bury(m, b);
+    i = i < m->n ? i : m->n; /* old blocks may have left */
+  }
+}
+
+static void far_close(easyrl_device *d) {
+  far_memory *m = d->memory;
+  far_flush(d);
+  pthread_mutex_lock(&m->mutex);
+  far_abandon(d);
+  int32_t left = --m->queues;
+  pthread_mutex_unlock(&m->mutex);
+  if (left == 0) {
+    while (m->n) far_remove(m, m->blocks[m->n - 1]);
+    pthread_mutex_destroy(&m->mutex);
+    free(m->blocks);
+    free(m);
+  }
+  d->api->close(d->cpu);
+  free(d);
+}
+
+static const char *far_name(easyrl_device *d) { return d->name; }
+
+static int64_t far_matrix_len(easyrl_device *d, int32_t rows, int32_t cols) { return far_matrix(d, rows, cols); }
+
+static int32_t far_sync(easyrl_device *d, char *err, int64_t err_len) {
+  far_flush(d);
+  if (!d->failed) return 0;
+  snprintf(err, (size_t)err_len, "%s", d->failure);
+  d->failed = 0;
+  return 1;
+}
+
+#define ENTRY(kernel) .kernel = far_##kernel
+
+EXPORT const easyrl_device_api *easyrl_device_api_v2(void) {
+  static const easyrl_device_api table = {
+      .version = EASYRL_DEVICE_VERSION,
+      .size = sizeof table,
+      .exact = 1,
+      ENTRY(open), ENTRY(fork), ENTRY(close), ENTRY(name), ENTRY(alloc), ENTRY(free), ENTRY(host_alloc), ENTRY(host_free), ENTRY(sync),
+      ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(zero), ENTRY(add), ENTRY(matrix_len), ENTRY(pack_matrix), ENTRY(unpack_matrix),
+      ENTRY(embed), ENTRY(embed_backward), ENTRY(linear), ENTRY(linear_backward_input), ENTRY(linear_backward_weight),
+      ENTRY(rms_norm), ENTRY(rms_norm_backward), ENTRY(rope), ENTRY(swiglu), ENTRY(swiglu_backward),
+      ENTRY(attention), ENTRY(attention_backward), ENTRY(cache_write), ENTRY(attention_cached), ENTRY(gather_rows), ENTRY(scatter_add_rows),
+      ENTRY(softmax_max), ENTRY(softmax_fold), ENTRY(softmax_finish), ENTRY(softmax_backward), ENTRY(sample),
+      ENTRY(adamw), ENTRY(sum_squares), ENTRY(sum_squares_exact),
+  };
+  return &table;
+}

@@ -1,0 +1,203 @@
+/* The kernels. Each call records its arguments. Later its run function turns them into
+ * the host's addresses and calls the CPU's kernel, unless an argument is not valid. */
+
+/* The fields of a kernel's arguments. */
+#define ARGS(kernel, ...)             \
+  typedef struct {                    \
+    __VA_ARGS__                       \
+  } kernel##_args;
+
+/* Begins the function that runs a kernel with arguments a. */
+#define RUN(kernel)                                                                    \
+  static void with_##kernel(easyrl_device *d, kernel##_args *a);                       \
+  static void run_##kernel(easyrl_device *d, void *args) { with_##kernel(d, args); }   \
+  static void with_##kernel(easyrl_device *d, kernel##_args *a)
+
+/* Records a call of a kernel. */
+#define CALL(kernel, ...)                                                                                          \
+  do {                                                                                                             \
+    far_count(FAR_KERNELS, 1);                                                                                     \
+    *(kernel##_args *)far_push(d, #kernel, run_##kernel, sizeof(kernel##_args)) = (kernel##_args){__VA_ARGS__};    \
+  } while (0)
+
+/* Calls the CPU's kernel if all arguments are valid. */
+#define CPU(kernel, ...) \
+  if (d->valid) d->api->kernel(d->cpu, __VA_ARGS__)
+
+/* An operand of n values, by its field. */
+#define NEAR(field, n) (a->field = far_near(d, #field, a->field, (int64_t)(n) * (int64_t)sizeof *a->field))
+#define OPTIONAL(field, n) (a->field ? NEAR(field, n) : 0)
+#define INDICES(field, n, lo, hi) (NEAR(field, n), far_indices(d, #field, a->field, n, lo, hi))
+#define MATRIX(field) NEAR(field.data, far_matrix(d, a->field.rows, a->field.cols))
+#define SUMS(field, n) (NEAR(field.data, n), NEAR(field.mark, 1))
+#define MATRIX_SUMS(field) SUMS(field.sums, far_matrix(d, a->field.rows, a->field.cols))
+#define LEAVES(field) INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1)
+#define INDEX_END INT32_MAX /* of indices whose limit the operands give */
+
+static int64_t far_matrix(easyrl_device *d, int32_t rows, int32_t cols) { return d->api->matrix_len(d->cpu, rows, cols); }
+
+ARGS(copy, char *dst; const char *src; int64_t bytes;)
+RUN(copy) {
+  NEAR(dst, a->bytes), NEAR(src, a->bytes);
+  CPU(copy, a->dst, a->src, a->bytes);
+}
+static void far_copy(easyrl_device *d, void *dst, const void *src, int64_t bytes) { CALL(copy, dst, src, bytes); }
+
+ARGS(zero, char *x; int64_t bytes;)
+RUN(zero) {
+  NEAR(x, a->bytes);
+  CPU(zero, a->x, a->bytes);
+}
+static void far_zero(easyrl_device *d, void *x, int64_t bytes) { CALL(zero, x, bytes); }
+
+ARGS(add, float *y; const float *x; int64_t n;)
+RUN(add) {
+  NEAR(y, a->n), NEAR(x, a->n);
+  CPU(add, a->y, a->x, a->n);
+}
+static void far_add(easyrl_device *d, float *y, const float *x, int64_t n) { CALL(add, y, x, n); }
+
+ARGS(pack_matrix, easyrl_matrix m; float *host;)
+RUN(pack_matrix) {
+  MATRIX(m);
+  CPU(pack_matrix, a->m, a->host);
+  free(a->host);
+}
+static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *host) {
+  int64_t bytes = (int64_t)m.rows * m.cols * 4;
+  far_count(FAR_UPLOADS, 1);
+  far_count(FAR_BYTES_UP, bytes);
+  CALL(pack_matrix, m, far_keep(host, bytes));
+}
+
+ARGS(unpack_matrix, float *host; easyrl_matrix m;)
+RUN(unpack_matrix) {
+  MATRIX(m);
+  CPU(unpack_matrix, a->host, a->m);
+}
+static void far_unpack_matrix(easyrl_device *d, float *host, easyrl_matrix m) {
+  far_count(FAR_DOWNLOADS, 1);
+  far_count(FAR_BYTES_DOWN, (int64_t)m.rows * m.cols * 4);
+  CALL(unpack_matrix, host, m);
+  far_flush(d);
+}
+
+ARGS(embed, float *y; easyrl_matrix table; const int32_t *ids; int32_t t;)
+RUN(embed) {
+  NEAR(y, (int64_t)a->t * a->table.cols), MATRIX(table);
+  INDICES(ids, a->t, 0, a->table.rows);
+  CPU(embed, a->y, a->table, a->ids, a->t);
+}
+static void far_embed(easyrl_device *d, float *y, easyrl_matrix table, const int32_t *ids, int32_t t) { CALL(embed, y, table, ids, t); }
+
+ARGS(embed_backward, easyrl_matrix_sums m; const float *dy; easyrl_tokens tokens; easyrl_fixed_point format;)
+RUN(embed_backward) {
+  MATRIX_SUMS(m), NEAR(dy, (int64_t)a->tokens.t * a->m.cols);
+  INDICES(tokens.ids, a->tokens.t, 0, a->m.rows);
+  INDICES(tokens.next, a->tokens.t, -1, a->tokens.t);
+  INDICES(tokens.firsts, a->tokens.lists, 0, a->tokens.t);
+  CPU(embed_backward, a->m, a->dy, a->tokens, a->format);
+}
+static void far_embed_backward(easyrl_device *d, easyrl_matrix_sums m, const float *dy, easyrl_tokens tokens, easyrl_fixed_point format) {
+  CALL(embed_backward, m, dy, tokens, format);
+}
+
+ARGS(linear, float *y; const float *x; easyrl_matrix w; const float *bias; int32_t t, add;)
+RUN(linear) {
+  NEAR(y, (int64_t)a->t * a->w.rows), NEAR(x, (int64_t)a->t * a->w.cols);
+  MATRIX(w), OPTIONAL(bias, a->w.rows);
+  CPU(linear, a->y, a->x, a->w, a->bias, a->t, a->add);
+}
+static void far_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix w, const float *bias, int32_t t, int32_t add) {
+  CALL(linear, y, x, w, bias, t, add);
+}
+
+ARGS(linear_backward_input, float *dx; easyrl_product *products; int32_t n, t, add;)
+RUN(linear_backward_input) {
+  NEAR(dx, (int64_t)a->t * a->products[0].w.cols);
+  for (int32_t i = 0; i < a->n; i++) NEAR(products[i].dy, (int64_t)a->t * a->products[i].w.rows), MATRIX(products[i].w);
+  CPU(linear_backward_input, a->dx, a->products, a->n, a->t, a->add);
+  free(a->products);
+}
+static void far_linear_backward_input(easyrl_device *d, float *dx, const easyrl_product *products, int32_t n, int32_t t, int32_t add) {
+  CALL(linear_backward_input, dx, far_keep(products, n * (int64_t)sizeof *products), n, t, add);
+}
+
+ARGS(linear_backward_weight, easyrl_matrix_sums dw; easyrl_sums d_bias; const float *dy, *x; easyrl_leaves leaves;)
+RUN(linear_backward_weight) {
+  MATRIX_SUMS(dw), LEAVES(leaves);
+  if (a->d_bias.data) SUMS(d_bias, a->dw.rows);
+  NEAR(dy, (int64_t)a->leaves.rows * a->dw.rows), NEAR(x, (int64_t)a->leaves.rows * a->dw.cols);
+  CPU(linear_backward_weight, a->dw, a->d_bias, a->dy, a->x, a->leaves);
+}
+static void far_linear_backward_weight(easyrl_device *d, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy, const float *x, easyrl_leaves leaves) {
+  CALL(linear_backward_weight, dw, d_bias, dy, x, leaves);
+}
+
+ARGS(rms_norm, float *y; const float *x, *weight; int32_t t, cols; float eps;)
+RUN(rms_norm) {
+  NEAR(y, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), NEAR(weight, a->cols);
+  CPU(rms_norm, a->y, a->x, a->weight, a->t, a->cols, a->eps);
+}
+static void far_rms_norm(easyrl_device *d, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps) {
+  CALL(rms_norm, y, x, weight, t, cols, eps);
+}
+
+ARGS(rms_norm_backward, float *dx; easyrl_sums dw; const float *dy, *x, *weight; int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
+RUN(rms_norm_backward) {
+  int64_t n = (int64_t)a->leaves.rows * a->heads * a->cols;
+  NEAR(dx, n), NEAR(dy, n), NEAR(x, n), NEAR(weight, a->cols), SUMS(dw, a->cols), LEAVES(leaves);
+  CPU(rms_norm_backward, a->dx, a->dw, a->dy, a->x, a->weight, a->heads, a->cols, a->eps, a->add, a->leaves);
+}
+static void far_rms_norm_backward(easyrl_device *d, float *dx, easyrl_sums dw, const float *dy, const float *x, const float *weight, int32_t heads,
+                                  int32_t cols, float eps, int32_t add, easyrl_leaves leaves) {
+  CALL(rms_norm_backward, dx, dw, dy, x, weight, heads, cols, eps, add, leaves);
+}
+
+ARGS(rope, float *x; const float *table; const int32_t *positions; int32_t t, heads, dim, inverse;)
+RUN(rope) {
+  NEAR(x, (int64_t)a->t * a->heads * a->dim);
+  INDICES(positions, a->t, 0, INDEX_END);
+  NEAR(table, (far_most(a->positions, a->t) + 1) * a->dim);
+  CPU(rope, a->x, a->table, a->positions, a->t, a->heads, a->dim, a->inverse);
+}
+static void far_rope(easyrl_device *d, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads, int32_t dim, int32_t inverse) {
+  CALL(rope, x, table, positions, t, heads, dim, inverse);
+}
+
+ARGS(swiglu, float *y; const float *gate, *up; int64_t n;)
+RUN(swiglu) {
+  NEAR(y, a->n), NEAR(gate, a->n), NEAR(up, a->n);
+  CPU(swiglu, a->y, a->gate, a->up, a->n);
+}
+static void far_swiglu(easyrl_device *d, float *y, const float *gate, const float *up, int64_t n) { CALL(swiglu, y, gate, up, n); }
+
+ARGS(swiglu_backward, float *d_gate, *d_up; const float *dy, *gate, *up; int64_t n;)
+RUN(swiglu_backward) {
+  NEAR(d_gate, a->n), NEAR(d_up, a->n), NEAR(dy, a->n), NEAR(gate, a->n), NEAR(up, a->n);
+  CPU(swiglu_backward, a->d_gate, a->d_up, a->dy, a->gate, a->up, a->n);
+}
+static void far_swiglu_backward(easyrl_device *d, float *d_gate, float *d_up, const float *dy, const float *gate, const float *up, int64_t n) {
+  CALL(swiglu_backward, d_gate, d_up, dy, gate, up, n);
+}
+
+ARGS(gather_rows, float *y; const float *x; const int32_t *rows; int32_t n, cols;)
+RUN(gather_rows) {
+  NEAR(y, (int64_t)a->n * a->cols);
+  INDICES(rows, a->n, 0, INDEX_END);
+  NEAR(x, (far_most(a->rows, a->n) + 1) * a->cols);
+  CPU(gather_rows, a->y, a->x, a->rows, a->n, a->cols);
+}
+static void far_gather_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
+  CALL(gather_rows, y, x, rows, n, cols);
+}
+
+ARGS(scatter_add_rows, float *y; const float *x; const int32_t *rows; int32_t n, cols;)
+RUN(scatter_add_rows) {
+  INDICES(rows, a->n, 0, INDEX_END);
+  NEAR(y, (far_most(a->rows, a->n) + 1) * a->cols), NEAR(x, (int64_t)a->n * a->cols);
+  CPU(scatter_add_rows, a->y, a->x, a->rows, a->n, a->cols);
+}
+static void far_scatter_add_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
+  CALL(scatter_add_rows, y, x, rows, n, cols);
+}

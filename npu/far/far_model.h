@@ -1,0 +1,155 @@
+/* The kernels of attention, of the vocabulary and of the optimizer. */
+
+/* Requires a forest whose parents precede their children. */
+static void far_forest(easyrl_device *d, easyrl_segments s) {
+  for (int32_t i = 0; s.list && i < s.n; i++) {
+    easyrl_segment g = s.list[i];
+    if (g.start < 0 || g.len < 0 || g.parent < -1 || g.parent >= i || (int64_t)g.start + g.len > s.rows) {
+      far_fail(d, "segments", "segment %d is {%d, %d, %d} of %d rows", (int)i, (int)g.start, (int)g.len, (int)g.parent, (int)s.rows);
+      return;
+    }
+  }
+}
+#define SEGMENTS(field) (NEAR(field.list, a->field.n), far_forest(d, a->field))
+
+ARGS(attention, float *out, *stats; const float *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
+RUN(attention) {
+  int64_t heads = (int64_t)a->segments.rows * a->h.q, keys = (int64_t)a->segments.rows * a->h.kv;
+  NEAR(out, heads * a->h.dim), OPTIONAL(stats, heads * 2), NEAR(q, heads * a->h.dim);
+  NEAR(k, keys * a->h.dim), NEAR(v, keys * a->h.dim), SEGMENTS(segments);
+  CPU(attention, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
+}
+static void far_attention(easyrl_device *d, float *out, float *stats, const float *q, const float *k, const float *v, easyrl_segments s, easyrl_heads h) {
+  CALL(attention, out, stats, q, k, v, s, h);
+}
+
+ARGS(attention_backward, float *dq, *dk, *dv; const float *d_out, *out, *stats, *q, *k, *v; easyrl_segments segments; easyrl_heads h;)
+RUN(attention_backward) {
+  int64_t heads = (int64_t)a->segments.rows * a->h.q, keys = (int64_t)a->segments.rows * a->h.kv, dim = a->h.dim;
+  NEAR(dq, heads * dim), NEAR(dk, keys * dim), NEAR(dv, keys * dim), NEAR(d_out, heads * dim), NEAR(out, heads * dim);
+  NEAR(stats, heads * 2), NEAR(q, heads * dim), NEAR(k, keys * dim), NEAR(v, keys * dim), SEGMENTS(segments);
+  CPU(attention_backward, a->dq, a->dk, a->dv, a->d_out, a->out, a->stats, a->q, a->k, a->v, a->segments, a->h);
+}
+static void far_attention_backward(easyrl_device *d, float *dq, float *dk, float *dv, const float *d_out, const float *out, const float *stats,
+                                   const float *q, const float *k, const float *v, easyrl_segments s, easyrl_heads h) {
+  CALL(attention_backward, dq, dk, dv, d_out, out, stats, q, k, v, s, h);
+}
+
+/* Floats of a page. */
+static int64_t far_page(easyrl_heads h) { return (int64_t)EASYRL_PAGE_SIZE * h.kv * h.dim; }
+
+ARGS(cache_write, float *cache_k, *cache_v; const float *k, *v; const int32_t *slots; int32_t t; easyrl_heads h;)
+RUN(cache_write) {
+  int64_t n = (int64_t)a->t * a->h.kv * a->h.dim;
+  INDICES(slots, a->t, 0, INDEX_END);
+  int64_t most = far_most(a->slots, a->t), cache = most < 0 ? 0 : (most / EASYRL_PAGE_SIZE + 1) * far_page(a->h);
+  NEAR(cache_k, cache), NEAR(cache_v, cache), NEAR(k, n), NEAR(v, n);
+  CPU(cache_write, a->cache_k, a->cache_v, a->k, a->v, a->slots, a->t, a->h);
+}
+static void far_cache_write(easyrl_device *d, float *cache_k, float *cache_v, const float *k, const float *v, const int32_t *slots, int32_t t, easyrl_heads h) {
+  CALL(cache_write, cache_k, cache_v, k, v, slots, t, h);
+}
+
+ARGS(attention_cached, float *out; const float *q, *cache_k, *cache_v; easyrl_tables tables; easyrl_heads h;)
+RUN(attention_cached) {
+  int64_t n = (int64_t)a->tables.n * a->h.q * a->h.dim, pages = (int64_t)a->tables.n * a->tables.stride;
+  NEAR(out, n), NEAR(q, n);
+  INDICES(tables.pages, pages, 0, INDEX_END);
+  INDICES(tables.lens, a->tables.n, 1, (int64_t)a->tables.longest + 1);
+  if (a->tables.longest > (int64_t)a->tables.stride * EASYRL_PAGE_SIZE)
+    far_fail(d, "tables", "%d positions in %d pages", (int)a->tables.longest, (int)a->tables.stride);
+  int64_t cache = (far_most(a->tables.pages, pages) + 1) * far_page(a->h);
+  NEAR(cache_k, cache), NEAR(cache_v, cache);
+  CPU(attention_cached, a->out, a->q, a->cache_k, a->cache_v, a->tables, a->h);
+}
+static void far_attention_cached(easyrl_device *d, float *out, const float *q, const float *cache_k, const float *cache_v, easyrl_tables t, easyrl_heads h) {
+  CALL(attention_cached, out, q, cache_k, cache_v, t, h);
+}
+
+ARGS(softmax_max, float *max; const float *logits; int32_t n, cols; float inv_temp;)
+RUN(softmax_max) {
+  NEAR(max, a->n), NEAR(logits, (int64_t)a->n * a->cols);
+  CPU(softmax_max, a->max, a->logits, a->n, a->cols, a->inv_temp);
+}
+static void far_softmax_max(easyrl_device *d, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp) {
+  CALL(softmax_max, max, logits, n, cols, inv_temp);
+}
+
+ARGS(softmax_fold, float *folds, *scores; const float *max, *logits; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
+RUN(softmax_fold) {
+  NEAR(folds, (int64_t)a->n * 32), NEAR(scores, a->n), NEAR(max, a->n), NEAR(logits, (int64_t)a->n * a->cols);
+  INDICES(targets, a->n, INT32_MIN, INDEX_END);
+  CPU(softmax_fold, a->folds, a->scores, a->max, a->logits, a->targets, a->n, a->cols, a->first, a->inv_temp);
+}
+static void far_softmax_fold(easyrl_device *d, float *folds, float *scores, const float *max, const float *logits, const int32_t *targets, int32_t n,
+                             int32_t cols, int32_t first, float inv_temp) {
+  CALL(softmax_fold, folds, scores, max, logits, targets, n, cols, first, inv_temp);
+}
+
+ARGS(softmax_finish, float *logp, *entropy, *stats; const float *folds, *scores, *max; int32_t n;)
+RUN(softmax_finish) {
+  NEAR(logp, a->n), NEAR(entropy, a->n), NEAR(stats, (int64_t)a->n * 2);
+  NEAR(folds, (int64_t)a->n * 32), NEAR(scores, a->n), NEAR(max, a->n);
+  CPU(softmax_finish, a->logp, a->entropy, a->stats, a->folds, a->scores, a->max, a->n);
+}
+static void far_softmax_finish(easyrl_device *d, float *logp, float *entropy, float *stats, const float *folds, const float *scores, const float *max, int32_t n) {
+  CALL(softmax_finish, logp, entropy, stats, folds, scores, max, n);
+}
+
+ARGS(softmax_backward, float *logits; const float *d_logp, *stats; const int32_t *targets; int32_t n, cols, first; float inv_temp;)
+RUN(softmax_backward) {
+  NEAR(logits, (int64_t)a->n * a->cols), NEAR(d_logp, a->n), NEAR(stats, (int64_t)a->n * 2);
+  INDICES(targets, a->n, INT32_MIN, INDEX_END);
+  CPU(softmax_backward, a->logits, a->d_logp, a->stats, a->targets, a->n, a->cols, a->first, a->inv_temp);
+}
+static void far_softmax_backward(easyrl_device *d, float *logits, const float *d_logp, const float *stats, const int32_t *targets, int32_t n, int32_t cols,
+                                 int32_t first, float inv_temp) {
+  CALL(softmax_backward, logits, d_logp, stats, targets, n, cols, first, inv_temp);
+}
+
+ARGS(sample, int32_t *ids; float *logp; const float *logits; int32_t n, vocab; const easyrl_sample_params *params;)
+RUN(sample) {
+  NEAR(ids, a->n), NEAR(logp, a->n), NEAR(logits, (int64_t)a->n * a->vocab), NEAR(params, a->n);
+  CPU(sample, a->ids, a->logp, a->logits, a->n, a->vocab, a->params);
+}
+static void far_sample(easyrl_device *d, int32_t *ids, float *logp, const float *logits, int32_t n, int32_t vocab, const easyrl_sample_params *params) {
+  CALL(sample, ids, logp, logits, n, vocab, params);
+}
+
+ARGS(adamw, easyrl_update *updates; int32_t n; easyrl_adamw_params p;)
+RUN(adamw) {
+  for (int32_t i = 0; i < a->n; i++) {
+    int64_t n = a->updates[i].n;
+    if (n > 0) NEAR(updates[i].w, n), SUMS(updates[i].g, n), NEAR(updates[i].m, n), NEAR(updates[i].v, n);
+  }
+  CPU(adamw, a->updates, a->n, a->p);
+  free(a->updates);
+}
+static void far_adamw(easyrl_device *d, const easyrl_update *updates, int32_t n, easyrl_adamw_params p) {
+  CALL(adamw, far_keep(updates, n * (int64_t)sizeof *updates), n, p);
+}
+
+ARGS(sum_squares, double *sums; easyrl_values *x; int32_t n;)
+RUN(sum_squares) {
+  for (int32_t i = 0; i < a->n; i++) NEAR(x[i].data, a->x[i].n);
+  CPU(sum_squares, a->sums, a->x, a->n);
+  free(a->x);
+}
+static void far_sum_squares(easyrl_device *d, double *sums, const easyrl_values *x, int32_t n) {
+  memset(sums, 0, (size_t)n * sizeof *sums);
+  CALL(sum_squares, sums, far_keep(x, n * (int64_t)sizeof *x), n);
+  far_flush(d);
+}
+
+ARGS(sum_squares_exact, easyrl_squares *sums; easyrl_gradient *g; int32_t n;)
+RUN(sum_squares_exact) {
+  for (int32_t i = 0; i < a->n; i++)
+    if (a->g[i].n > 0) SUMS(g[i].sums, a->g[i].n);
+  CPU(sum_squares_exact, a->sums, a->g, a->n);
+  free(a->g);
+}
+static void far_sum_squares_exact(easyrl_device *d, easyrl_squares *sums, const easyrl_gradient *g, int32_t n) {
+  memset(sums, 0, (size_t)n * sizeof *sums);
+  CALL(sum_squares_exact, sums, far_keep(g, n * (int64_t)sizeof *g), n);
+  far_flush(d);
+}

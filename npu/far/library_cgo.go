@@ -1,0 +1,48 @@
+//go:build cgo && unix
+
+package far
+
+/*
+#cgo CFLAGS: -std=c11
+#cgo linux LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+static void read_counters(void *entry, int64_t *values) { ((void (*)(int64_t *))entry)(values); }
+static void reset_counters(void *entry) { ((void (*)(void))entry)(); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// Read returns the counters of the library at a path that Library returned.
+func Read(lib string) Counters {
+	var v [6]C.int64_t
+	C.read_counters(symbol(lib, "easyrl_far_counters"), &v[0])
+	return Counters{
+		Waits: int64(v[0]), Uploads: int64(v[1]), Downloads: int64(v[2]), BytesUp: int64(v[3]), BytesDown: int64(v[4]), Kernels: int64(v[5]),
+	}
+}
+
+// Reset sets the counters of the library to 0.
+func Reset(lib string) { C.reset_counters(symbol(lib, "easyrl_far_reset")) }
+
+// symbol returns a function of the library, which stays loaded.
+func symbol(lib, name string) unsafe.Pointer {
+	path, entry := C.CString(lib), C.CString(name)
+	defer C.free(unsafe.Pointer(path))
+	defer C.free(unsafe.Pointer(entry))
+	handle := C.dlopen(path, C.RTLD_NOW|C.RTLD_LOCAL)
+	if handle == nil {
+		panic(fmt.Sprintf("far: cannot load %s", lib))
+	}
+	f := C.dlsym(handle, entry)
+	if f == nil {
+		panic(fmt.Sprintf("far: %s has no symbol %s", lib, name))
+	}
+	return f
+}

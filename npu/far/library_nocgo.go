@@ -1,0 +1,17 @@
+//go:build !cgo || !unix
+
+package far
+
+import "testing"
+
+// Library skips the test: only a build with cgo on Unix can load a library.
+func Library(t testing.TB) string {
+	t.Skip("no cgo")
+	return ""
+}
+
+// Read returns nothing.
+func Read(string) Counters { return Counters{} }
+
+// Reset does nothing.
+func Reset(string) {}
