@@ -19,24 +19,24 @@ type Snapshot struct {
 	version int64
 	weights *Weights
 
-	mu   sync.Mutex // guards reading the values
-	read *Weights   // the same values, bound to the device that reads them
-	sum  string     // empty until computed
+	mu   *sync.Mutex // guards reading the values, by the device that reads them
+	read *Weights    // the same values, bound to the device that reads them
+	sum  string      // empty until computed
 }
 
 // NewSnapshot publishes w as a version. w must not change while the snapshot is in
 // use.
 func NewSnapshot(w *Weights, version int64) *Snapshot {
-	return &Snapshot{version: version, weights: w, read: w}
+	return &Snapshot{version: version, weights: w, mu: new(sync.Mutex), read: w}
 }
 
 // ReadWith makes dev read the values for Checksum, WriteSafetensors and WritePacked,
-// so that they can run while the weights' own device is busy. dev must be of the same
-// kind. Call ReadWith before those methods.
-func (s *Snapshot) ReadWith(dev npu.Device) {
+// so that they can run while the weights' own device is busy. dev is a fork of that device; mu
+// guards it if several snapshots use it. Call ReadWith before those methods.
+func (s *Snapshot) ReadWith(dev npu.Device, mu *sync.Mutex) {
 	read := *s.weights
 	read.dev = tensor.Transfer{Device: dev}
-	s.read = &read
+	s.read, s.mu = &read, mu
 }
 
 // Version returns the version number.

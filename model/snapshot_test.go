@@ -42,7 +42,7 @@ func TestWriteSnapshot(t *testing.T) {
 			require.Equal(t, w.Checksum(), sum)
 
 			s := NewSnapshot(w, 7)
-			s.ReadWith(openCPU(t, 2))
+			s.ReadWith(openCPU(t, 2), new(sync.Mutex))
 			path := filepath.Join(t.TempDir(), "w")
 			f, err := os.Create(path)
 			require.NoError(t, err)
@@ -168,7 +168,7 @@ func TestSnapshotReadWith(t *testing.T) {
 	reading.Go(func() {
 		for version := range int64(50) {
 			s := NewSnapshot(w, version)
-			s.ReadWith(reader)
+			s.ReadWith(reader, new(sync.Mutex))
 			if got := s.Checksum(); got != want {
 				t.Errorf("checksum is %s, expected %s", got, want)
 				return

@@ -35,6 +35,7 @@ type Tape struct {
 
 	batch   *npu.Batch
 	index   index.Arrays // of the last Load
+	trained bool         // of the last Load
 	kept    bool         // Backward may follow
 	invTemp float32
 }
@@ -55,10 +56,10 @@ func (t *Tape) Close() {
 // Wait waits for the device. The results of earlier calls of Forward are then valid.
 func (t *Tape) Wait() error { return t.dev.Sync() }
 
-// Load uploads the index arrays of l for Run, with those of Backward if trained. l may change
-// when it returns.
+// Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may
+// change when Load returns.
 func (t *Tape) Load(l *attention.Layout, trained bool) error {
-	t.kept = false
+	t.kept, t.trained = false, trained
 	return t.index.Upload(t.batch, t.cfg.VocabSize, l, trained)
 }
 
@@ -73,11 +74,15 @@ func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, kee
 // Run computes, for each target of the loaded layout, the log-probability of its token under
 // softmax(logits / temperature) and the entropy of that distribution. logp and entropy have
 // an entry for each target and hold the results after the next Wait, or Sync of the device.
-// With keep, Backward may be called until the next Load or Run; Load was called for it.
+// keep allows one Backward before the next Load or Run; it requires Load with trained.
 func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []float32) error {
-	t.kept = false
 	x := &t.index
+	if keep && !t.trained {
+		panic("model: Run with keep after Load without trained")
+	}
+	t.kept = false
 	if x.Targets.Len() == 0 {
+		t.kept = keep
 		return nil
 	}
 	if err := t.begin(keep); err != nil {
@@ -116,6 +121,9 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 	}
 	t.kept = false
 	x := &t.index
+	if x.Targets.Len() == 0 {
+		return
+	}
 	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
 	t.dev.Upload(t.logp, dLogp)
 	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// Ints is a list of int32 values in a device's memory, with bounds that the host knows.
+// Ints is a list of int32 values in a device's memory. The host checks indices by their bounds.
 type Ints struct {
 	Buffer
-	Min, Max int32 // the least and the greatest value; 0 and -1 of an empty list
+	Min, Max int32 // no value is below or above; 0 and -1 of an empty list
 }
 
 // Slice returns values lo to hi of l, hi excluded.
@@ -74,7 +74,7 @@ type Params struct {
 }
 
 // Batch holds the index arrays of a pass in a device's memory. One upload sends them all, and
-// all kernels of the pass use them. Arrays are valid until the next Begin. A Batch is not
+// all kernels of the pass use them. Kernels called before the next Begin may use the arrays. A Batch is not
 // safe for concurrent use.
 type Batch struct {
 	dev   Memory
@@ -166,7 +166,7 @@ func (b *Batch) Segments(list []Segment) Segments {
 }
 
 // Leaves adds the leaves of a number of rows. ends are the rows after each leaf. It panics
-// unless they ascend to the number of rows.
+// if they descend or do not end at the number of rows.
 func (b *Batch) Leaves(format FixedPoint, ends []int32, rows int) Leaves {
 	last := int32(0)
 	for i, end := range ends {
@@ -187,7 +187,10 @@ func (b *Batch) Tokens(ids, ends []int32) Tokens {
 	next, mem := b.place(len(ids))
 	firsts := make([]int32, 0, len(ids))
 	last, start := map[int32]int{}, 0
-	for _, end := range ends {
+	for i, end := range ends {
+		if int(end) < start || int(end) > len(ids) {
+			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected %d to %d", i, end, start, len(ids)))
+		}
 		clear(last)
 		for row := start; row < int(end); row++ {
 			next[row] = -1

@@ -173,6 +173,7 @@ func TestTokens(t *testing.T) {
 	}
 	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3", func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{2}) })
 	require.Panics(t, func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{4}) }, "a leaf beyond the ids")
+	require.Panics(t, func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}) }, "ends that descend")
 }
 
 func TestTables(t *testing.T) {

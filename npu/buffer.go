@@ -122,8 +122,9 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return b
 }
 
-// Float32s returns the memory of b if the host can address it, else nil. Only devices and
-// package host may use it and its like; others use Device.Download.
+// Float32s returns the memory of b if the host can address it, else nil. It panics if b has
+// values of another type. Code above package npu uses Device.Download, which works on every
+// device.
 func (b Buffer) Float32s() []float32 { return hostValues[float32](b, Float32) }
 
 // Int32s is Float32s for values of type Int32.

@@ -77,11 +77,11 @@ type Info struct {
 }
 
 // Device is memory and a queue of kernels. A call adds a kernel to the queue and may return
-// before the kernel has run; kernels run in the order of the calls. Only Sync, Fetch,
-// UnpackMatrix, SumSquares and SumSquaresExact wait. A device records its first failure, which
-// Sync and the sums of squares return, so that a layer reads like the paper. Shapes, types and
-// address spaces that do not fit are a programmer's error and panic. A device is not safe for
-// concurrent use.
+// before the kernel has run; kernels run in the order of the calls. Sync, Fetch, UnpackMatrix,
+// SumSquares, SumSquaresExact and Close wait, as do many megabytes of transfers at once and a
+// device of host memory. A device keeps its first failure; Sync and the sums of squares return
+// and clear it. Kernels therefore return no error. Shapes, types and address spaces that do not
+// fit are a programmer's error and panic. A device is not safe for concurrent use.
 //
 // Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients
 // and index arrays.
@@ -95,8 +95,9 @@ type Device interface {
 
 	Info() Info
 	// Fork opens another queue on the same memory, for another goroutine. threads is the
-	// number of threads of a device of CPU cores, 0 for all. Memory is allocated and freed
-	// per queue. Any goroutine may call Fork. Close a fork before its origin.
+	// number of threads of a device of CPU cores, 0 for all. The queue that allocated a buffer
+	// frees it; all queues may use it. Queues are not ordered with each other: Sync one before
+	// another uses what it wrote. Any goroutine may call Fork. Close a fork before its origin.
 	Fork(threads int) (Device, error)
 	// Sync waits for the queue and returns the first failure since the last Sync.
 	Sync() error
@@ -109,7 +110,8 @@ type Cores interface {
 	// Threads returns the maximum number of threads that kernels use.
 	Threads() int
 	// Limit sets the number of threads for kernels from now on, clamped to [1,
-	// Threads()]. Any goroutine may call it, also while a kernel runs.
+	// Threads()]. Any goroutine may call it, also while a kernel runs, but not during or after
+	// Close.
 	Limit(threads int)
 }
 
@@ -129,7 +131,7 @@ type Memory interface {
 	Alloc(dtype DType, n int, purpose Purpose) (Buffer, error)
 	// Free frees a buffer that Alloc returned, after the kernels called so far.
 	Free(b Buffer)
-	// Allocated returns the number of bytes allocated now, by purpose.
+	// Allocated returns the number of bytes that this queue has allocated now, by purpose.
 	Allocated() [NumPurposes]int64
 
 	// Upload copies host values to dst. src may change when it returns. Download copies src
@@ -139,7 +141,8 @@ type Memory interface {
 	UploadInts(dst Buffer, src []int32)
 	Download(dst []float32, src Buffer)
 	DownloadInts(dst []int32, src Buffer)
-	// Fetch copies src to the host and waits. A failure stays for Sync.
+	// Fetch copies src to the host and waits. The next Sync returns a failure; dst is undefined
+	// then.
 	Fetch(dst []float32, src Buffer)
 	Copy(dst, src Buffer)
 	Zero(b Buffer)

@@ -171,13 +171,15 @@ func (r *Reference) free(c *perturbed) {
 	}
 }
 
-// Close frees the device.
+// Close closes the device's queue. Later calls of Logprobs fail.
 func (r *Reference) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.weights, r.version = nil, 0
 	if r.tape == nil {
 		return nil
 	}
 	r.tape.Close()
+	r.tape = nil
 	return r.dev.Close()
 }

@@ -61,8 +61,11 @@ func TestLogprobsOfThePublishedVersion(t *testing.T) {
 	r.SetWeights(nil)
 	_, err = r.Logprobs(t.Context(), 2)
 	require.Error(t, err)
-	require.NoError(t, r.Close())
 	require.NoError(t, NewReference(shape, nil).Close())
+	r.SetWeights(model.NewSnapshot(w, 2))
+	require.NoError(t, r.Close())
+	_, err = r.Logprobs(t.Context(), 2)
+	require.ErrorContains(t, err, "version 2 is no longer being published", "after Close")
 }
 
 // Perturbed weights are shared, the same every time, finite, and unlike those of a model.

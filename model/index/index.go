@@ -21,9 +21,10 @@ type Arrays struct {
 	rows, ids, ends, pickedEnds []int32 // on the host
 }
 
-// Upload sends the arrays of l through b, whose arrays they are until its next Begin. With keep,
-// the arrays of a backward pass are among them. It rejects ids outside the vocabulary.
-func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, keep bool) error {
+// Upload adds the arrays of l to b and uploads b. They are valid until b's next Begin. trained
+// adds those that only a backward pass uses. Upload returns an error for an id outside the
+// vocabulary or if allocation fails.
+func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained bool) error {
 	x.rows, x.ids = x.rows[:0], x.ids[:0]
 	for _, target := range l.Targets {
 		x.rows, x.ids = append(x.rows, target.Row), append(x.ids, target.Token)
@@ -36,7 +37,7 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, keep bool)
 	if err := b.Begin(9, 4*n+3*len(l.Segments)+2*targets+len(x.ends)+len(x.pickedEnds)); err != nil {
 		return err
 	}
-	if keep {
+	if trained {
 		x.Tokens = b.Tokens(l.Tokens, x.ends)
 		x.Leaves = b.Leaves(npu.FixedPoint{}, x.ends, n)
 		x.Picked = b.Leaves(npu.FixedPoint{}, x.pickedEnds, targets)

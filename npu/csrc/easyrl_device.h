@@ -14,8 +14,8 @@
  *
  * Pointers, also those to indices, segments and sampling parameters, are addresses in
  * the device's memory. Those whose name begins with host are addresses in host memory:
- * the call reads or writes it before it returns and does not keep the pointer. The
- * exceptions are upload and download. */
+ * the call uses it only until it returns. upload and download keep pinned memory until
+ * the next wait. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
@@ -41,7 +41,7 @@ typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
 
 typedef struct { float scale, limit; } easyrl_fixed_point;
 
-/* n leaves of rows rows in all; leaf i ends before row ends[i]. The last one ends at rows. */
+/* n leaves that cover rows [0, rows). Leaf i ends before row ends[i]. */
 typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format; } easyrl_leaves;
 
 /* A forest of n segments. rows is one more than the last row of all segments. */
@@ -83,8 +83,9 @@ typedef struct {
    * selects one of several devices. threads, 0 for all, is for devices of CPU cores. */
   easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
   /* fork opens another queue on the same memory, with its own failure. Kernels of all
-   * queues may use memory that any of them allocated. It fails as open does. It may be
-   * called from any thread at any time. */
+   * queues may use memory that any of them allocated. Queues are not ordered with each
+   * other: the caller syncs one before another uses what it wrote. fork fails as open
+   * does. It may be called from any thread at any time. */
   easyrl_device *(*fork)(easyrl_device *, int32_t threads, char *err, int64_t err_len);
   /* close frees the queue and all that was allocated with it. Forks are closed before
    * their origin. */

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
@@ -61,6 +62,7 @@ type Instances struct {
 	canary  Verification
 	threads int        // number of threads of reader
 	reader  npu.Device // reads published weights; nil before the first publish
+	reading sync.Mutex // guards reader
 }
 
 // Start starts a run's engines and connects to its servers. Call Begin next.
@@ -211,7 +213,7 @@ func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err erro
 				return err
 			}
 		}
-		snapshot.ReadWith(in.reader)
+		snapshot.ReadWith(in.reader, &in.reading)
 	}
 	in.canary.SetWeights(snapshot)
 	return in.fleet.Publish(ctx, w)

@@ -74,7 +74,7 @@ func (d *Buffers) Matrix(what string, m npu.Matrix) {
 	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols), false)
 }
 
-// Host requires values of a matrix in host memory.
+// Host requires m in its layout and Rows·Cols host values.
 func (d *Buffers) Host(what string, m npu.Matrix, host []float32) {
 	d.Matrix(what, m)
 	Same(what, len(host), m.Rows*m.Cols)
@@ -261,8 +261,8 @@ func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
 	}
 }
 
-// Rows checks the indices rows, which select some from many, both in rows of cols
-// values.
+// Rows checks GatherRows and ScatterAddRows: rows index many; some has a row of cols values
+// for each index.
 func (d *Buffers) Rows(what string, some, many npu.Buffer, rows npu.Ints, cols int) {
 	if cols <= 0 {
 		fail("%s: row length is %d, expected at least 1", what, cols)

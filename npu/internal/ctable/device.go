@@ -74,7 +74,7 @@ func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	if t.host_memory == 0 {
 		space = npu.NewSpace(fmt.Sprintf("%s:%d", h.name, ordinal))
 	}
-	return h.device(space), nil
+	return h.device(space)
 }
 
 // start calls open and makes a handle of the queue that it returns. 0 threads are all.
@@ -94,11 +94,16 @@ func start(t C.table, threads int, open func(threads C.int32_t, msg *C.char) C.d
 	return &handle{t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg}, nil
 }
 
-// device returns the device of a queue with memory in space.
-func (h *handle) device(space *npu.Space) npu.Device {
+// device returns the device of a queue with memory in space. If it fails, it closes the queue.
+func (h *handle) device(space *npu.Space) (npu.Device, error) {
 	h.check = check.Device{Buffers: check.Buffers{Name: h.name, Space: space, MatrixLen: h.MatrixLen}}
 	if space != npu.Host {
 		h.staging = &staging{}
+		if !h.grow() {
+			C.t_close(h.t, h.d)
+			C.free(unsafe.Pointer(h.err))
+			return nil, fmt.Errorf("open device %s: cannot allocate %d bytes of pinned host memory", h.name, chunkBytes)
+		}
 	}
 	d := &device{
 		handle: h, memory: memory{handle: h, blocks: map[uintptr]allocation{}},
@@ -106,9 +111,9 @@ func (h *handle) device(space *npu.Space) npu.Device {
 		vocabKernels: vocabKernels{h}, updateKernels: updateKernels{h},
 	}
 	if C.t_cores(h.t) != 0 {
-		return &cores{d}
+		return &cores{d}, nil
 	}
-	return d
+	return d, nil
 }
 
 // Close implements npu.Device. The device must not be used afterwards.
@@ -142,7 +147,7 @@ type handle struct {
 	check check.Device
 	err   *C.char // errLen bytes
 
-	failure error    // found by a wait other than Sync
+	failure error    // the first one that Sync has not returned
 	staging *staging // nil if the host can address the memory
 
 	// Arguments of one call.
@@ -167,7 +172,7 @@ func (h *handle) Fork(threads int) (npu.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fork device %s: %w", h.name, err)
 	}
-	return fork.device(h.check.Space), nil
+	return fork.device(h.check.Space)
 }
 
 // Sync implements npu.Device.

@@ -35,11 +35,15 @@ func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 	bytes := min(int64(n), math.MaxInt64/8) * int64(dtype.Size())
 	addr := uintptr(C.t_alloc(d.t, d.d, C.int64_t(bytes)))
 	if addr == 0 {
+		d.wait() // frees what the queue still frees
+		addr = uintptr(C.t_alloc(d.t, d.d, C.int64_t(bytes)))
+	}
+	if addr == 0 {
 		used := int64(0)
 		for _, n := range d.allocated {
 			used += n
 		}
-		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; %s are in use", bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
+		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; this queue has allocated %s", bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
 	}
 	d.blocks[addr] = allocation{bytes, purpose}
 	d.allocated[purpose] += bytes

@@ -5,10 +5,7 @@ package ctable
 // #include "table.h"
 import "C"
 
-import (
-	"fmt"
-	"unsafe"
-)
+import "unsafe"
 
 const (
 	chunkBytes = 4 << 20
@@ -16,14 +13,14 @@ const (
 )
 
 // staging is pinned memory for the transfers of a device whose memory the host cannot
-// address. A wait empties it.
+// address. It has at least one chunk. A wait empties it.
 type staging struct {
 	chunks    [][]byte // of chunkBytes each
 	chunk, at int      // the first free byte
 	downloads []download
 }
 
-// download is a finished or pending download to pinned memory and its destination.
+// download is a download into pinned memory, and where deliver copies it.
 type download struct{ dst, pinned []byte }
 
 // bytesOf returns the memory of values.
@@ -33,34 +30,32 @@ func bytesOf[T float32 | int32](x []T) []byte {
 
 func first(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
-// stage returns pinned memory of 1 to n bytes, or nil if there is none.
+// stage returns pinned memory of 1 to n bytes.
 func (h *handle) stage(n int) []byte {
 	s := h.staging
 	if s.at == chunkBytes {
 		s.chunk, s.at = s.chunk+1, 0
 	}
 	if s.chunk == len(s.chunks) && !h.grow() {
-		return nil
+		h.wait() // frees all chunks
 	}
 	mem := s.chunks[s.chunk][s.at:min(s.at+n, chunkBytes)]
 	s.at += (len(mem) + 63) &^ 63
 	return mem
 }
 
-// grow makes room for one more chunk, by a wait if it cannot allocate one.
+// grow adds a chunk and reports whether there is room and memory for it.
 func (h *handle) grow() bool {
 	s := h.staging
-	if len(s.chunks) < maxChunks {
-		if mem := C.t_host_alloc(h.t, h.d, chunkBytes); mem != nil {
-			s.chunks = append(s.chunks, unsafe.Slice((*byte)(mem), chunkBytes))
-			return true
-		}
+	if len(s.chunks) == maxChunks {
+		return false
 	}
-	h.wait()
-	if len(s.chunks) == 0 && h.failure == nil {
-		h.failure = fmt.Errorf("device %s: out of memory: cannot allocate %d bytes of pinned host memory", h.name, chunkBytes)
+	mem := C.t_host_alloc(h.t, h.d, chunkBytes)
+	if mem == nil {
+		return false
 	}
-	return len(s.chunks) > 0
+	s.chunks = append(s.chunks, unsafe.Slice((*byte)(mem), chunkBytes))
+	return true
 }
 
 // deliver copies downloads to their destinations after a wait.
@@ -84,9 +79,6 @@ func (h *handle) upload(dst C.addr, src []byte) {
 	}
 	for len(src) > 0 {
 		mem := h.stage(len(src))
-		if mem == nil {
-			return
-		}
 		copy(mem, src)
 		C.t_upload(h.t, h.d, dst, first(mem), C.int64_t(len(mem)))
 		dst, src = dst+C.addr(len(mem)), src[len(mem):]
@@ -101,9 +93,6 @@ func (h *handle) download(dst []byte, src C.addr) {
 	}
 	for len(dst) > 0 {
 		mem := h.stage(len(dst))
-		if mem == nil {
-			return
-		}
 		C.t_download(h.t, h.d, first(mem), src, C.int64_t(len(mem)))
 		h.staging.downloads = append(h.staging.downloads, download{dst[:len(mem)], mem})
 		src, dst = src+C.addr(len(mem)), dst[len(mem):]
