@@ -125,7 +125,7 @@ func (r *Runner) Close() {
 // slot slots[i], and returns the logits [len(want), V] of the rows in want. The
 // logits are valid until the next call. The device's next Sync reports failures.
 func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
-	if err := r.begin(l.Tokens, want, 4, len(l.Tokens)+len(slots)+3*len(l.Segments)+len(want)); err != nil {
+	if err := r.begin(l.Tokens, want, 2, len(slots)+3*len(l.Segments)); err != nil {
 		return npu.Buffer{}, err
 	}
 	at, segments := r.batch.Ints(slots), r.batch.Segments(l.Segments)
@@ -140,7 +140,7 @@ func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want 
 // of the pages tables[i·stride:]. Decode returns the logits [len(ids), V], valid
 // until the next call. The device's next Sync reports failures.
 func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
-	if err := r.begin(ids, nil, 5, len(ids)+len(slots)+len(tables)+len(lens)); err != nil {
+	if err := r.begin(ids, nil, 3, len(slots)+len(tables)+len(lens)); err != nil {
 		return npu.Buffer{}, err
 	}
 	at, pages := r.batch.Ints(slots), r.batch.Tables(tables, stride, lens)
@@ -150,8 +150,8 @@ func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []in
 	})
 }
 
-// begin checks a pass over ids and empties the batch for its arrays: those of run and others
-// that have this many values.
+// begin checks a pass over ids and empties the batch for the arrays of run and a number of
+// others, which have values values in all.
 func (r *Runner) begin(ids, want []int32, arrays, values int) error {
 	n := len(ids)
 	if n == 0 || n > r.max {

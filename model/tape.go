@@ -53,7 +53,7 @@ func (t *Tape) Close() {
 	t.batch.Free()
 }
 
-// Wait waits for the device. The results of earlier calls of Forward are then valid.
+// Wait waits for the device. If it returns nil, the results of earlier calls of Run are valid.
 func (t *Tape) Wait() error { return t.dev.Sync() }
 
 // Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may

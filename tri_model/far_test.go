@@ -7,11 +7,8 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
-	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/npu/far"
-	"github.com/easyrl/easyrl/optim"
 )
 
 // The host waits for the device once in a micro-batch, for its log-probabilities, and three
@@ -28,12 +25,7 @@ func TestWaitsAndTransfers(t *testing.T) {
 			dev, err := device.Open(library, 1)
 			require.NoError(t, err)
 			defer dev.Close()
-			w, err := model.NewWeights(dev, shape(), npu.Weights)
-			require.NoError(t, err)
-			w.Init(1)
-			cfg.Optim, cfg.Format = optim.Default(), optim.FixedPoint(1, 16)
-			m, err := New(dev, w, cfg)
-			require.NoError(t, err)
+			m := openOn(t, dev, cfg)
 			defer m.Close()
 			for step := range 3 {
 				for range 2 {

@@ -26,6 +26,11 @@ func open(t *testing.T, cfg Config) *Models {
 	dev, err := cpu.Open(2)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return openOn(t, dev, cfg)
+}
+
+func openOn(t *testing.T, dev npu.Device, cfg Config) *Models {
+	t.Helper()
 	w, err := model.NewWeights(dev, shape(), npu.Weights)
 	require.NoError(t, err)
 	w.Init(1)

@@ -202,9 +202,8 @@ func (in *Instances) Begin(ctx context.Context, live *control.Server) error {
 	return in.members.Begin(ctx, live)
 }
 
-// Publish makes w the weights that the fleet samples with. They are read
-// through a queue of their own, so that servers that join later can receive them
-// while the trainer's device computes.
+// Publish makes w the weights that the fleet samples with. They are read through a queue of
+// their own, so that servers that join later can receive them while the trainer computes.
 func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err error) {
 	snapshot, _ := w.(*model.Snapshot)
 	if snapshot != nil {
