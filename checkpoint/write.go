@@ -20,8 +20,16 @@ import (
 // A Source is a tensor to write as F32.
 type Source struct {
 	Name  string
-	Shape []int               // row-major; empty for a scalar
-	Write func(dst []float32) // fills dst, which is zeroed and has the shape's length
+	Shape []int                     // row-major; empty for a scalar
+	Write func(dst []float32) error // fills dst, which is zeroed and has the shape's length
+}
+
+// Filled returns a Source's Write that calls fill, which cannot fail.
+func Filled(fill func(dst []float32)) func(dst []float32) error {
+	return func(dst []float32) error {
+		fill(dst)
+		return nil
+	}
 }
 
 // WriteSafetensors writes tensors in name order, one at a time. It buffers only
@@ -46,8 +54,11 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 		n := Tensor{Shape: t.Shape}.Len()
 		values = slices.Grow(values[:0], n)[:n]
 		clear(values)
-		t.Write(values)
-		if err := WriteFloats(w, values); err != nil {
+		err := t.Write(values)
+		if err == nil {
+			err = WriteFloats(w, values)
+		}
+		if err != nil {
 			return fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -106,17 +107,13 @@ func BenchmarkDecode(b *testing.B) {
 			r, err := NewRunner(dev, c, batch)
 			require.NoError(b, err)
 			defer r.Close()
-			cache, err := NewCache(dev, c, 4*batch)
+			held, err := cache.New(dev, c.Cache(4*batch, batch, 4*npu.PageSize))
 			require.NoError(b, err)
-			defer cache.Close()
-			ids, positions, slots, lens := make([]int32, batch), make([]int32, batch), make([]int32, batch), make([]int32, batch)
-			tables := make([]int32, 4*batch)
-			for i := range batch {
-				positions[i], lens[i] = 40, 41
-				for j := range 4 {
-					tables[4*i+j] = int32(4*i + j)
-				}
-				slots[i] = tables[4*i+2]*npu.PageSize + 8
+			defer held.Close()
+			ids, rows := make([]int32, batch), make([]Row, batch)
+			for i := range int32(batch) {
+				held.SetPages(i, 0, []int32{4 * i, 4*i + 1, 4*i + 2, 4*i + 3})
+				rows[i] = Row{Sequence: i, Position: 40, Slot: (4*i+2)*npu.PageSize + 8}
 			}
 			params := make([]npu.SampleParams, batch)
 			for i := range params {
@@ -124,9 +121,8 @@ func BenchmarkDecode(b *testing.B) {
 			}
 			logp := make([]float32, batch)
 			for b.Loop() {
-				logits, err := r.Decode(w, cache, ids, positions, slots, tables, 4, lens)
+				_, err := r.Step(w, held, rows, params, ids, logp)
 				require.NoError(b, err)
-				require.NoError(b, r.Sample(ids, logp, logits, params))
 			}
 			b.ReportMetric(c.FLOPs(batch, batch, int64(41*batch))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 			b.ReportMetric(float64(batch)*float64(b.N)/b.Elapsed().Seconds(), "tokens/s")

@@ -26,28 +26,36 @@ type pass struct {
 	rope      npu.Buffer
 	norm      npu.Buffer // [T, D] scratch
 	inner     npu.Buffer // [T, F] scratch
+	outputs   []npu.Projection
+}
+
+// layers embeds tokens and runs all layers in the activations a, which they share. attend
+// computes a.att from a.q, a.k and a.v.
+func (p *pass) layers(w *Weights, a *blockActs, tokens npu.Ints, attend func(layer int)) {
+	p.dev.Embed(a.x, w.Embed, tokens)
+	for i := range w.Layers {
+		p.forward(&w.Layers[i], a, a.x, func() { attend(i) })
+	}
 }
 
 // forward computes out = block(a.x). attend computes a.att from a.q, a.k and a.v.
-func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func(a *blockActs)) {
+func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 	dev, cfg, t := p.dev, p.cfg, p.t
-	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
-	dev.Linear(a.qRaw, p.norm, w.Q, w.QBias, t, false)
-	dev.Linear(a.kRaw, p.norm, w.K, w.KBias, t, false)
-	dev.Linear(a.v, p.norm, w.V, w.VBias, t, false)
+	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.qRaw, W: w.Q, Bias: w.QBias}, npu.Projection{Y: a.kRaw, W: w.K, Bias: w.KBias},
+		npu.Projection{Y: a.v, W: w.V, Bias: w.VBias})
+	dev.NormLinear(p.outputs, p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
 	if cfg.QKNorm {
 		dev.RMSNorm(a.q, a.qRaw, w.QNorm, t*cfg.Heads, cfg.NormEps)
 		dev.RMSNorm(a.k, a.kRaw, w.KNorm, t*cfg.KVHeads, cfg.NormEps)
 	}
 	dev.Rope(a.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, false)
 	dev.Rope(a.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, false)
-	attend(a)
+	attend()
 	p.copy(a.mid, a.x)
 	dev.Linear(a.mid, a.att, w.O, npu.Buffer{}, t, true)
 
-	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
-	dev.Linear(a.gate, p.norm, w.Gate, npu.Buffer{}, t, false)
-	dev.Linear(a.up, p.norm, w.Up, npu.Buffer{}, t, false)
+	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.gate, W: w.Gate}, npu.Projection{Y: a.up, W: w.Up})
+	dev.NormLinear(p.outputs, p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
 	dev.SwiGLU(p.inner, a.gate, a.up)
 	p.copy(out, a.mid)
 	dev.Linear(out, p.inner, w.Down, npu.Buffer{}, t, true)

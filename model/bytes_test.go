@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -21,19 +22,20 @@ func TestPredictedBytesEqualAllocated(t *testing.T) {
 	r, err := NewRunner(dev, c, rows)
 	require.NoError(t, err)
 	defer r.Close()
-	cache, err := NewCache(dev, c, pages)
+	shape := c.Cache(pages, 3, 100)
+	held, err := cache.New(dev, shape)
 	require.NoError(t, err)
-	defer cache.Close()
-	require.Equal(t, CacheBytes(c, pages), dev.Allocated()[npu.KV])
+	defer held.Close()
+	require.Equal(t, shape.Bytes(), dev.Allocated()[npu.KV])
 	var l attention.Layout
 	l.Add(-1, randomTokens(rand.New(rand.NewPCG(1, 2)), rows, c.VocabSize), false)
 	slots, want := make([]int32, rows), make([]int32, 9)
 	for i := range slots {
 		slots[i] = int32(i)
 	}
-	_, err = r.Prefill(w, cache, &l, slots, want)
+	_, err = r.Prefill(w, held, &l, slots, want)
 	require.NoError(t, err)
-	table := int64(4 * r.rope.positions * c.HeadDim)
+	table := r.rope.Bytes()
 	index := r.batch.Bytes() + r.after.Bytes() + r.ids.Bytes()
 	require.Equal(t, RunnerBytes(c, rows, len(want))+table+index, dev.Allocated()[npu.Activations])
 }
@@ -51,7 +53,7 @@ func TestPredictedActivationsEqualAllocated(t *testing.T) {
 		n := len(l.Targets)
 		require.NoError(t, tape.Forward(w, l, 1, true, make([]float32, n), make([]float32, n)))
 		require.NoError(t, tape.Wait())
-		table := int64(4 * tape.rope.positions * c.HeadDim)
+		table := tape.rope.Bytes()
 		require.Equal(t, ActivationBytes(c, l.Rows(), n, recompute)+table+tape.batch.Bytes(), dev.Allocated()[npu.Activations])
 		tape.Close()
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/model/hf"
 	"github.com/easyrl/easyrl/model/rope"
 )
 
@@ -38,11 +40,11 @@ type Config struct {
 // ParseConfig parses a config.json. It rejects settings known to change the arithmetic in
 // ways that this decoder does not support. The error names the fields, several if possible.
 func ParseConfig(b []byte) (*Config, error) {
-	h, err := readHF(b)
+	h, err := hf.Read(b)
 	if err != nil {
 		return nil, err
 	}
-	errs := h.unsupported()
+	errs := h.Unsupported()
 	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions), Scaling: h.RopeScaling,
 		Parameters: h.RopeParameters, Original: h.OriginalPositions})
 	if err != nil {
@@ -51,7 +53,7 @@ func ParseConfig(b []byte) (*Config, error) {
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
 		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange, Tied: h.TieWordEmbeddings,
-		QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
+		QKVBias: h.ModelType == hf.Qwen2, QKNorm: h.ModelType == hf.Qwen3, StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
 	}
@@ -169,9 +171,9 @@ func nearby(dir string) string {
 // addStops adds the stop ids of a generation_config.json.
 func (c *Config) addStops(b []byte) error {
 	var g struct {
-		EOS idList `json:"eos_token_id"`
+		EOS hf.IDs `json:"eos_token_id"`
 	}
-	if err := unmarshal(b, &g); err != nil {
+	if err := hf.Unmarshal(b, &g); err != nil {
 		return err
 	}
 	if err := c.checkStops(g.EOS); err != nil {
@@ -224,4 +226,14 @@ func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
 		keys += int64(p)
 	}
 	return 3 * c.FLOPs(l.Rows(), len(l.Targets), keys)
+}
+
+// Cache returns the shape of a cache of pages for a number of sequences of up to some
+// positions.
+func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
+	return cache.Shape{Layers: c.Layers, Heads: c.heads(), Pages: pages, Sequences: sequences, Positions: positions}
+}
+
+func (c *Config) ropeTable() rope.Table {
+	return rope.Table{Theta: c.RopeTheta, Scaling: c.RopeScaling, Dim: c.HeadDim, Context: c.MaxPositions}
 }

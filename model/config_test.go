@@ -175,12 +175,12 @@ func TestUnexpectedTensors(t *testing.T) {
 	dev := openCPU(t, 1)
 	w := testWeights(t, dev, c)
 	embed := w.Sources()[0]
-	fill := func(v float32) func([]float32) {
-		return func(dst []float32) {
+	fill := func(v float32) func([]float32) error {
+		return checkpoint.Filled(func(dst []float32) {
 			for i := range dst {
 				dst[i] = v
 			}
-		}
+		})
 	}
 	next := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", c.Layers)
 	for _, test := range []struct {

@@ -16,7 +16,7 @@ func foreign(t *testing.T, config string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
 	require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), []checkpoint.Source{
-		{Name: "a", Shape: []int{4, 4}, Write: func([]float32) {}}, {Name: "b", Shape: []int{4}, Write: func([]float32) {}}}, nil))
+		{Name: "a", Shape: []int{4, 4}, Write: checkpoint.Filled(func([]float32) {})}, {Name: "b", Shape: []int{4}, Write: checkpoint.Filled(func([]float32) {})}}, nil))
 	return dir
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/reference"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -303,10 +304,11 @@ func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []i
 	r, err := NewRunner(dev, c, 64)
 	require.NoError(t, err)
 	defer r.Close()
-	cache, err := NewCache(dev, c, 8)
+	held, err := cache.New(dev, c.Cache(8, 3, 8*npu.PageSize))
 	require.NoError(t, err)
-	defer cache.Close()
+	defer held.Close()
 	table := []int32{5, 2, 7, 0, 3, 1}
+	held.SetPages(2, 0, table)
 	slot := func(p int) int32 { return table[p/npu.PageSize]*npu.PageSize + int32(p%npu.PageSize) }
 	var l attention.Layout
 	l.Add(-1, prompt, false)
@@ -314,13 +316,14 @@ func decodeLogprobs(t *testing.T, dev npu.Device, w *Weights, prompt, answer []i
 	for i := range slots {
 		slots[i] = slot(i)
 	}
-	logits, err := r.Prefill(w, cache, &l, slots, []int32{int32(len(prompt) - 1)})
+	logits, err := r.Prefill(w, held, &l, slots, []int32{int32(len(prompt) - 1)})
 	require.NoError(t, err)
 	var out []float32
 	for i, id := range answer {
 		out = append(out, forced(t, r, logits, id, temperature))
 		p := len(prompt) + i
-		logits, err = r.Decode(w, cache, []int32{id}, []int32{int32(p)}, []int32{slot(p)}, table, len(table), []int32{int32(p + 1)})
+		row := Row{Sequence: 2, ID: id, Position: int32(p), Slot: slot(p)}
+		logits, err = r.Step(w, held, []Row{row}, make([]npu.SampleParams, 1), make([]int32, 1), make([]float32, 1))
 		require.NoError(t, err)
 	}
 	return out

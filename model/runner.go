@@ -5,47 +5,13 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/model/head"
 	"github.com/easyrl/easyrl/model/index"
+	"github.com/easyrl/easyrl/model/replay"
+	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
-
-// Cache is the paged key-value cache of a decoder. Each layer holds keys and values
-// for pages·npu.PageSize positions.
-type Cache struct {
-	dev    npu.Device
-	k, v   []npu.Buffer // one per layer
-	page   int          // values per page, in k and in v
-	buffer npu.Buffer
-}
-
-// NewCache allocates a cache of the given number of pages.
-func NewCache(dev npu.Device, c *Config, pages int) (*Cache, error) {
-	page := npu.PageSize * c.KVHeads * c.HeadDim
-	buf, err := dev.Alloc(npu.Float32, 2*c.Layers*pages*page, npu.KV)
-	if err != nil {
-		return nil, fmt.Errorf("allocate key-value cache of %d pages: %w", pages, err)
-	}
-	cache := &Cache{dev: dev, page: page, buffer: buf}
-	for l := range c.Layers {
-		at := 2 * l * pages * page
-		cache.k = append(cache.k, buf.Slice(at, at+pages*page))
-		cache.v = append(cache.v, buf.Slice(at+pages*page, at+2*pages*page))
-	}
-	return cache, nil
-}
-
-// CopyPage copies page src to page dst in all layers.
-func (c *Cache) CopyPage(dst, src int32) {
-	d, s := int(dst)*c.page, int(src)*c.page
-	for l := range c.k {
-		c.dev.Copy(c.k[l].Slice(d, d+c.page), c.k[l].Slice(s, s+c.page))
-		c.dev.Copy(c.v[l].Slice(d, d+c.page), c.v[l].Slice(s, s+c.page))
-	}
-}
-
-// Close frees the cache.
-func (c *Cache) Close() { c.dev.Free(c.buffer) }
 
 // Runner runs prompts and single tokens forward through a cache, for sampling. It is
 // not safe for concurrent use.
@@ -54,23 +20,26 @@ type Runner struct {
 	cfg  *Config
 	max  int
 	mem  rows
-	rope ropeTable
+	rope rope.Table
 	pass pass
 	acts blockActs
 	last npu.Buffer // [rows, D] picked rows, normed
 	out  npu.Buffer // [rows, V]
-	// scores holds log-probabilities, entropies and statistics, [4, rows], for LogProbs.
+	// scores holds log-probabilities, entropies and statistics, [4, rows].
 	scores npu.Buffer
 	head   *head.Head
 	batch  *npu.Batch // index arrays of a pass
 	after  *npu.Batch // index arrays of LogProbs, Logits and Sample
 	ids    npu.Buffer // [rows] sampled ids
+	ran    int        // rows of the last pass
+	steps  *replay.Runs[stepKey]
+	step   step
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev),
-		batch: npu.NewBatch(dev), after: npu.NewBatch(dev)}
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev), rope: c.ropeTable(),
+		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: replay.New[stepKey](dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
@@ -111,97 +80,81 @@ func RunnerBytes(c *Config, rows, logits int) int64 {
 
 // Close frees the runner's memory.
 func (r *Runner) Close() {
+	r.steps.Free()
 	r.mem.free()
-	r.rope.free(r.dev)
+	r.rope.Free(r.dev)
 	r.batch.Free()
 	r.after.Free()
 	r.dev.Free(r.ids)
-	if !r.out.IsNil() {
-		r.dev.Free(r.out)
-	}
+	r.dev.Free(r.out)
 }
 
 // Prefill runs a layout from scratch, writes the keys and values of row i to cache
 // slot slots[i], and returns the logits [len(want), V] of the rows in want. The
 // logits are valid until the next call. The device's next Sync reports failures.
-func (r *Runner) Prefill(w *Weights, c *Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
-	if err := r.begin(l.Tokens, want, 2, len(slots)+3*len(l.Segments)); err != nil {
+func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots, want []int32) (npu.Buffer, error) {
+	n := l.Rows()
+	if err := r.check(n); err != nil {
 		return npu.Buffer{}, err
 	}
-	at, segments := r.batch.Ints(slots), r.batch.Segments(l.Segments)
-	return r.run(w, l.Tokens, l.Positions, want, func(layer int, a *blockActs) {
-		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, at, r.cfg.heads())
+	if len(want) > n {
+		return npu.Buffer{}, fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
+	}
+	if err := index.CheckTokens(r.cfg.VocabSize, l.Tokens); err != nil {
+		return npu.Buffer{}, err
+	}
+	if err := r.batch.Begin(2*n + len(want) + len(slots) + 3*len(l.Segments)); err != nil {
+		return npu.Buffer{}, err
+	}
+	logits, err := r.begin(n, len(want), slices.Max(l.Positions))
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	b, d := r.batch, r.cfg.HiddenSize
+	ids, wanted, at, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
+	r.pass.positions = b.Ints(l.Positions)
+	b.Upload()
+	a, p := r.sized(n)
+	p.layers(w, &a, ids, func(layer int) {
+		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, at, r.cfg.heads())
 		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.heads())
 	})
+	x := r.last.Slice(0, len(want)*d)
+	r.dev.GatherRows(x, a.x, wanted, d)
+	r.project(w, logits, x, len(want))
+	return logits, nil
 }
 
-// Decode runs one new token for each of len(ids) sequences. Token i writes its keys
-// and values to slots[i] and attends to the first lens[i] positions, itself included,
-// of the pages tables[i·stride:]. Decode returns the logits [len(ids), V], valid
-// until the next call. The device's next Sync reports failures.
-func (r *Runner) Decode(w *Weights, c *Cache, ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
-	if err := r.begin(ids, nil, 3, len(slots)+len(tables)+len(lens)); err != nil {
-		return npu.Buffer{}, err
-	}
-	at, pages := r.batch.Ints(slots), r.batch.Tables(tables, stride, lens)
-	return r.run(w, ids, positions, nil, func(layer int, a *blockActs) {
-		r.dev.CacheWrite(c.k[layer], c.v[layer], a.k, a.v, at, r.cfg.heads())
-		r.dev.AttentionCached(a.att, a.q, c.k[layer], c.v[layer], &pages, r.cfg.heads())
-	})
-}
-
-// begin checks a pass over ids and empties the batch for the arrays of run and a number of
-// others, which have values values in all.
-func (r *Runner) begin(ids, want []int32, arrays, values int) error {
-	n := len(ids)
+// check requires a number of rows that fit.
+func (r *Runner) check(n int) error {
 	if n == 0 || n > r.max {
 		return fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
 	}
-	if len(want) > n {
-		return fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
-	}
-	if err := index.CheckTokens(r.cfg.VocabSize, ids); err != nil {
-		return err
-	}
-	return r.batch.Begin(arrays+3, values+2*n+len(want))
+	return nil
 }
 
-// run passes rows through all layers and returns the logits of the rows in want, or
-// of all rows if want is nil. It follows begin.
-func (r *Runner) run(w *Weights, ids, positions, want []int32, attend func(layer int, a *blockActs)) (npu.Buffer, error) {
-	n, c := len(ids), r.cfg
-	rope, err := r.rope.grow(r.dev, c, slices.Max(positions))
+// begin makes room for a pass of n rows up to position last and returns the logits of some
+// rows.
+func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
+	table, err := r.rope.Grow(r.dev, last)
 	if err != nil {
 		return npu.Buffer{}, err
 	}
-	tokens, wanted := r.batch.Ints(ids), r.batch.Ints(want)
-	r.pass.t, r.pass.positions, r.pass.rope = n, r.batch.Ints(positions), rope
-	r.batch.Upload()
-	a, p := r.sized(n)
-	r.dev.Embed(a.x, w.Embed, tokens)
-	for i := range w.Layers {
-		p.forward(&w.Layers[i], &a, a.x, func(a *blockActs) { attend(i, a) })
-	}
-	x := a.x
-	if want != nil {
-		n = len(want)
-		x = r.last.Slice(0, n*c.HiddenSize)
-		r.dev.GatherRows(x, a.x, wanted, c.HiddenSize)
-	}
-	h := p.norm.Slice(0, n*c.HiddenSize)
-	r.dev.RMSNorm(h, x, w.Norm, n, c.NormEps)
-	logits, err := r.logits(n)
-	if err != nil {
-		return npu.Buffer{}, err
-	}
+	r.pass.t, r.pass.rope, r.ran = n, table, n
+	return r.logits(want)
+}
+
+// project computes the logits of n rows of the last layer's output.
+func (r *Runner) project(w *Weights, logits, x npu.Buffer, n int) {
+	h := r.pass.norm.Slice(0, n*r.cfg.HiddenSize)
+	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
 	r.dev.Linear(logits, h, w.Head, npu.Buffer{}, n, false)
-	return logits, nil
 }
 
 // Sample draws a token from each row of logits, as npu.Device.Sample does, and waits.
 func (r *Runner) Sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error {
 	n := len(params)
-	if err := r.after.Begin(1, 5*n); err != nil {
+	if err := r.after.Begin(5 * n); err != nil {
 		return err
 	}
 	list := r.after.Params(params)
@@ -229,10 +182,8 @@ func (r *Runner) sized(n int) (blockActs, pass) {
 func (r *Runner) logits(n int) (npu.Buffer, error) {
 	need := n * r.cfg.VocabSize
 	if r.out.Len() < need {
-		if !r.out.IsNil() {
-			r.dev.Free(r.out)
-			r.out = npu.Buffer{}
-		}
+		r.dev.Free(r.out)
+		r.out = npu.Buffer{}
 		buf, err := r.dev.Alloc(npu.Float32, need, npu.Activations)
 		if err != nil {
 			return npu.Buffer{}, fmt.Errorf("logits of %d rows: %w", n, err)
@@ -243,7 +194,7 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 }
 
 // LogProbs sets logp[i] to the log-probability of targets[i] after row rows[i] of the
-// last Prefill or Decode, at the given temperature. The bits equal those of sampling
+// last Prefill or Step, at the given temperature. The bits equal those of sampling
 // and of Tape.Forward. The logits of that call stay valid.
 func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
 	if err := index.CheckTokens(r.cfg.VocabSize, targets); err != nil {
@@ -264,7 +215,7 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 }
 
 // Logits sets logits, [len(rows), V] in host memory, to those after the given rows, at most
-// the runner's maximum, of the last Prefill or Decode. The logits that it returned stay
+// the runner's maximum, of the last Prefill or Step. The logits that it returned stay
 // valid.
 func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 	buf, err := r.dev.Alloc(npu.Float32, len(logits), npu.Activations)
@@ -285,7 +236,12 @@ func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 // list of targets.
 func (r *Runner) normed(w *Weights, rows, targets []int32) (npu.Buffer, npu.Ints, error) {
 	n, d := len(rows), r.cfg.HiddenSize
-	if err := r.after.Begin(2, n+len(targets)); err != nil {
+	for _, row := range rows {
+		if row < 0 || int(row) >= r.ran {
+			return npu.Buffer{}, npu.Ints{}, fmt.Errorf("row %d of the last pass, expected 0 to %d", row, r.ran-1)
+		}
+	}
+	if err := r.after.Begin(n + len(targets)); err != nil {
 		return npu.Buffer{}, npu.Ints{}, err
 	}
 	picks, wanted := r.after.Ints(rows), r.after.Ints(targets)

@@ -45,20 +45,26 @@ func (s *Snapshot) Version() int64 { return s.version }
 // Weights returns the values. They are read-only.
 func (s *Snapshot) Weights() *Weights { return s.weights }
 
-// Checksum returns Weights.Checksum, computed once.
-func (s *Snapshot) Checksum() string {
+// Sum returns Weights.Sum, computed once.
+func (s *Snapshot) Sum() (sum string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.sum == "" {
-		s.sum = s.read.Checksum()
+		s.sum, err = s.read.Sum()
 	}
-	return s.sum
+	return s.sum, err
 }
+
+// Checksum returns Sum, or a text that is no checksum if the device fails.
+func (s *Snapshot) Checksum() string { return textOf(s.Sum()) }
 
 // WriteSafetensors streams the weights as a safetensors file with its checksum, which
 // ReadStream verifies.
 func (s *Snapshot) WriteSafetensors(w io.Writer) error {
-	sum := s.Checksum()
+	sum, err := s.Sum()
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum}, checkpoint.Align)
@@ -71,10 +77,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	if err := s.read.each(w); err != nil {
-		return err
-	}
-	return s.read.dev.Sync()
+	return s.read.each(w)
 }
 
 // Layout returns the name of the layout that WritePacked writes.
@@ -108,15 +111,14 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	for _, p := range s.read.Params.ByName() {
 		room, err := m.Room(p.Shape().Panels() * p.Shape().PanelLen())
 		if err == nil {
-			s.read.dev.ReadPanels(room, p, sums[p.Name])
+			err = s.read.dev.ReadPanels(room, p, sums[p.Name])
+		}
+		if err == nil {
 			err = m.Took(room)
 		}
 		if err != nil {
 			return fmt.Errorf("write tensor %s: %w", p.Name, err)
 		}
-	}
-	if err := s.read.dev.Sync(); err != nil {
-		return err
 	}
 	s.sum = sums.Total()
 	texts[checksumKey] = s.sum
@@ -141,8 +143,11 @@ func (w *Weights) each(to io.Writer) error {
 	var vals []float32
 	for _, p := range w.Params.ByName() {
 		for _, m := range w.dev.Blocks(p) {
-			vals = w.dev.Get(vals, m)
-			if err := checkpoint.WriteFloats(to, vals); err != nil {
+			var err error
+			if vals, err = w.dev.Get(vals, m); err == nil {
+				err = checkpoint.WriteFloats(to, vals)
+			}
+			if err != nil {
 				return fmt.Errorf("write tensor %s: %w", p.Name, err)
 			}
 		}

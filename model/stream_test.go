@@ -121,7 +121,7 @@ func TestReadStreamRefuses(t *testing.T) {
 	bad := func(v float32) []byte {
 		return changed(func(s []checkpoint.Source) []checkpoint.Source {
 			write := s[2].Write
-			s[2].Write = func(dst []float32) { write(dst); dst[5] = v }
+			s[2].Write = func(dst []float32) error { err := write(dst); dst[5] = v; return err }
 			return s
 		})
 	}
@@ -144,7 +144,7 @@ func TestReadStreamRefuses(t *testing.T) {
 		"missing": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })), -1,
 			"tensor model.embed_tokens.weight is missing"},
 		"extra": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
-			return append(s, checkpoint.Source{Name: "v_head.weight", Shape: []int{1}, Write: func([]float32) {}})
+			return append(s, checkpoint.Source{Name: "v_head.weight", Shape: []int{1}, Write: checkpoint.Filled(func([]float32) {})})
 		})), -1, "tensor v_head.weight is not one of the"},
 		"shape": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
 			s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}

@@ -6,6 +6,8 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/head"
 	"github.com/easyrl/easyrl/model/index"
+	"github.com/easyrl/easyrl/model/replay"
+	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -19,7 +21,7 @@ type Tape struct {
 	Recompute bool
 
 	mem     rows
-	rope    ropeTable
+	rope    rope.Table
 	pass    pass
 	acts    []blockActs // one per layer; they share buffers if nothing is kept
 	last    npu.Buffer  // [T, D] output of the last block
@@ -33,23 +35,37 @@ type Tape struct {
 	dx      npu.Buffer // [T, D]
 	grads   blockGrads
 
-	batch   *npu.Batch
-	index   index.Arrays // of the last Load
-	trained bool         // of the last Load
-	kept    bool         // Backward may follow
-	invTemp float32
+	batch    *npu.Batch
+	index    index.Arrays // of the last Load
+	targets  int          // of the last Load, without padding
+	trained  bool         // of the last Load
+	kept     bool         // Backward may follow
+	invTemp  float32
+	passes   *replay.Runs[passKey]
+	gradient []float32 // of the log-probabilities, with padding
+}
+
+// passKey stands for the arguments of a pass's kernels.
+type passKey struct {
+	index.Shape
+	weights         *Weights
+	gradients       *Gradients // of a backward pass, else nil
+	fixed           npu.FixedPoint
+	keep, recompute bool
+	invTemp         float32
 }
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
-		head: head.New(dev), batch: npu.NewBatch(dev)}
+		head: head.New(dev), rope: c.ropeTable(), batch: npu.NewBatch(dev), passes: replay.New[passKey](dev)}
 }
 
 // Close frees the activations.
 func (t *Tape) Close() {
+	t.passes.Free()
 	t.mem.free()
-	t.rope.free(t.dev)
+	t.rope.Free(t.dev)
 	t.batch.Free()
 }
 
@@ -59,8 +75,8 @@ func (t *Tape) Wait() error { return t.dev.Sync() }
 // Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may
 // change when Load returns.
 func (t *Tape) Load(l *attention.Layout, trained bool) error {
-	t.kept, t.trained = false, trained
-	return t.index.Upload(t.batch, t.cfg.VocabSize, l, trained)
+	t.kept, t.trained, t.targets = false, trained, len(l.Targets)
+	return t.index.Upload(t.batch, t.cfg.VocabSize, l, trained, t.passes.Captures())
 }
 
 // Forward is Load and Run.
@@ -76,12 +92,11 @@ func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, kee
 // an entry for each target and hold the results after the next Wait, or Sync of the device.
 // keep allows one Backward before the next Load or Run; it requires Load with trained.
 func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []float32) error {
-	x := &t.index
 	if keep && !t.trained {
 		panic("model: Run with keep after Load without trained")
 	}
 	t.kept = false
-	if x.Targets.Len() == 0 {
+	if t.targets == 0 {
 		t.kept = keep
 		return nil
 	}
@@ -89,6 +104,23 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 		return err
 	}
 	t.invTemp = 1 / temperature
+	if err := t.passes.Run(t.key(w, keep), func() { t.forward(w) }); err != nil {
+		return err
+	}
+	t.dev.Download(logp, t.logp.Slice(0, t.targets))
+	t.dev.Download(entropy, t.entropy.Slice(0, t.targets))
+	t.kept = keep
+	return nil
+}
+
+// key returns the key of a pass over the loaded layout.
+func (t *Tape) key(w *Weights, keep bool) passKey {
+	return passKey{Shape: t.index.Shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
+}
+
+// forward computes the log-probabilities and entropies of all targets.
+func (t *Tape) forward(w *Weights) {
+	x := &t.index
 	t.dev.Embed(t.acts[0].x, w.Embed, x.Tokens.IDs)
 	for i := range t.acts {
 		out := t.last
@@ -98,16 +130,13 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 		t.block(w, i, out)
 	}
 	t.dev.GatherRows(t.picked, t.last, x.Picks, t.cfg.HiddenSize)
-	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, x.Targets.Len(), t.cfg.NormEps)
+	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, x.Shape.Targets, t.cfg.NormEps)
 	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.Targets, t.invTemp)
-	t.dev.Download(logp, t.logp)
-	t.dev.Download(entropy, t.entropy)
-	t.kept = keep
-	return nil
 }
 
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
-	t.pass.forward(&w.Layers[i], &t.acts[i], out, func(a *blockActs) {
+	a := &t.acts[i]
+	t.pass.forward(&w.Layers[i], a, out, func() {
 		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.Segments, t.cfg.heads())
 	})
 }
@@ -115,17 +144,27 @@ func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 // Backward adds to g the gradients of a loss, leaf by leaf, in the given format. dLogp is
 // the derivative of the loss by each target's log-probability in the last Forward. w must
 // be the weights of that Forward. The device's next Sync reports failures.
-func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) {
+func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) error {
 	if !t.kept {
 		panic("model: Backward without a kept Forward")
 	}
 	t.kept = false
-	x := &t.index
-	if x.Targets.Len() == 0 {
-		return
+	if t.targets == 0 {
+		return nil
 	}
-	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
+	if n := t.index.Shape.Targets; len(dLogp) < n {
+		t.gradient = append(append(t.gradient[:0], dLogp...), make([]float32, n-len(dLogp))...)
+		dLogp = t.gradient
+	}
 	t.dev.Upload(t.logp, dLogp)
+	key := t.key(w, true)
+	key.gradients, key.fixed = g, fixed
+	return t.passes.Run(key, func() { t.backward(w, g, fixed) })
+}
+
+func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
+	x := &t.index
+	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
 	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
 	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
 	t.dev.Zero(t.dx)
@@ -142,8 +181,8 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 
 // begin reserves memory for a pass over the loaded layout and lays out its buffers.
 func (t *Tape) begin(keep bool) error {
-	n, targets := t.index.Positions.Len(), t.index.Targets.Len()
-	rope, err := t.rope.grow(t.dev, t.cfg, t.index.Positions.Max)
+	n, targets := t.index.Rows, t.index.Shape.Targets
+	table, err := t.rope.Grow(t.dev, t.index.Positions.Max)
 	if err != nil {
 		return err
 	}
@@ -151,7 +190,7 @@ func (t *Tape) begin(keep bool) error {
 		return fmt.Errorf("activations of %d rows: %w", n, err)
 	}
 	t.carve(n, targets, keep, &t.mem)
-	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.Positions, rope
+	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.Positions, table
 	return nil
 }
 
@@ -214,9 +253,4 @@ func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
 	return int64(t.carve(rows, targets, true, nil)) * 4
-}
-
-// CacheBytes returns the memory of a key-value cache.
-func CacheBytes(c *Config, pages int) int64 {
-	return 4 * 2 * int64(c.Layers) * int64(pages) * npu.PageSize * int64(c.KVHeads*c.HeadDim)
 }

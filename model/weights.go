@@ -190,14 +190,7 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 }
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
-func (w *Weights) Read(i int, dst []float32) {
-	p := &w.Params[i]
-	if p.Cols == 0 {
-		w.dev.Fetch(dst, p.Buffer)
-		return
-	}
-	w.dev.UnpackMatrix(dst, npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols})
-}
+func (w *Weights) Read(i int, dst []float32) error { return w.dev.Read(dst, &w.Params[i]) }
 
 // CheckFinite returns an error that names the first parameter with NaN, infinity, or
 // values whose sum of squares overflows float32, as after a far too large update. The
@@ -218,14 +211,28 @@ func (w *Weights) CheckFinite() error {
 	return nil
 }
 
-// Checksum returns the checksum of the values. It is the same on every device; see
-// host.Sums.
-func (w *Weights) Checksum() string {
-	s := w.Params.Sums()
-	for i := range w.Params {
-		w.dev.ReadPanels(nil, &w.Params[i], s[w.Params[i].Name])
+// Checksum returns Sum, or a text that is no checksum if the device fails.
+func (w *Weights) Checksum() string { return textOf(w.Sum()) }
+
+func textOf(sum string, err error) string {
+	if err != nil {
+		return "none: " + err.Error()
 	}
-	return s.Total()
+	return sum
+}
+
+// Sum waits and returns the checksum of the values. It is the same on every device; see
+// host.Sums.
+func (w *Weights) Sum() (string, error) {
+	s := w.Params.Sums()
+	var lists [][]uint64
+	for i := range w.Params {
+		lists = append(lists, s[w.Params[i].Name])
+	}
+	if err := w.dev.Sums(w.Params, lists); err != nil {
+		return "", fmt.Errorf("checksum of weights: %w", err)
+	}
+	return s.Total(), nil
 }
 
 // Sources returns the tensors under their names, to be streamed row-major.
@@ -233,7 +240,7 @@ func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
 		p := &w.Params[i]
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) { w.Read(i, dst) }})
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) error { return w.Read(i, dst) }})
 	}
 	return out
 }

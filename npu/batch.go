@@ -47,14 +47,15 @@ type Leaves struct {
 // id: rows of a leaf with one id form a list.
 type Tokens struct {
 	IDs    Ints
-	Firsts Ints // first row of each list
+	Firsts Ints // first row of each list, or -1 for no list
 	Next   Ints // the next row of each row's list, or -1
 }
 
 // Tables are the pages of sequences in a key-value cache.
 type Tables struct {
-	Pages  Ints // [sequences, Stride]
+	Pages  Ints // [rows, Stride]
 	Stride int
+	Rows   Ints // the row of each sequence in Pages
 	Lens   Ints // positions of each sequence
 }
 
@@ -74,8 +75,8 @@ type Params struct {
 }
 
 // Batch holds the index arrays of a pass in a device's memory. One upload sends them all, and
-// all kernels of the pass use them. Kernels called before the next Begin may use the arrays. A Batch is not
-// safe for concurrent use.
+// all kernels of the pass use them. Kernels called before the next Begin may use the arrays. A
+// Batch is not safe for concurrent use.
 type Batch struct {
 	dev   Memory
 	mem   Buffer
@@ -85,14 +86,10 @@ type Batch struct {
 // NewBatch returns an empty batch on a device.
 func NewBatch(dev Memory) *Batch { return &Batch{dev: dev} }
 
-// batchAlign is the alignment of arrays, in words.
-const batchAlign = 4
-
-// Begin empties the batch and makes room for a number of arrays with words values in all.
-// A segment has 3 values, the parameters of a row 5.
-func (b *Batch) Begin(arrays, words int) error {
+// Begin empties the batch and makes room for arrays with n values in all. A segment has 3
+// values, the parameters of a row 5.
+func (b *Batch) Begin(n int) error {
 	b.words = b.words[:0]
-	n := words + arrays*(batchAlign-1)
 	if n <= b.mem.Len() {
 		return nil
 	}
@@ -127,8 +124,7 @@ func (b *Batch) place(n int) ([]int32, Buffer) {
 	if at+n > b.mem.Len() {
 		panic(fmt.Sprintf("npu: batch of %d values, expected at most the %d of Begin", at+n, b.mem.Len()))
 	}
-	end := min((at+n+batchAlign-1)/batchAlign*batchAlign, b.mem.Len())
-	b.words = b.words[:end]
+	b.words = b.words[:at+n]
 	return b.words[at : at+n : at+n], b.mem.Slice(at, at+n)
 }
 
@@ -181,8 +177,9 @@ func (b *Batch) Leaves(format FixedPoint, ends []int32, rows int) Leaves {
 	return Leaves{FixedPoint: format, Ends: b.Ints(ends), Rows: rows}
 }
 
-// Tokens adds the token ids of a pass whose leaves end at the given rows.
-func (b *Batch) Tokens(ids, ends []int32) Tokens {
+// Tokens adds the token ids of a pass whose leaves end at the given rows, with at least lists
+// entries in Firsts.
+func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
 	t := Tokens{IDs: b.Ints(ids)}
 	next, mem := b.place(len(ids))
 	firsts := make([]int32, 0, len(ids))
@@ -206,17 +203,20 @@ func (b *Batch) Tokens(ids, ends []int32) Tokens {
 	if start != len(ids) {
 		panic(fmt.Sprintf("npu: leaves end at row %d, expected %d", start, len(ids)))
 	}
+	for len(firsts) < lists {
+		firsts = append(firsts, -1)
+	}
 	t.Next, t.Firsts = bounded(mem, next), b.Ints(firsts)
 	return t
 }
 
-// Tables adds the pages of sequences, stride for each, and their lengths in positions.
-// Pages beyond a length are not used but must exist, such as page 0. It panics if a
-// length is below 1 or beyond its pages.
-func (b *Batch) Tables(pages []int32, stride int, lens []int32) Tables {
-	t := Tables{Pages: b.Ints(pages), Stride: stride, Lens: b.Ints(lens)}
-	if len(pages) != stride*len(lens) {
-		panic(fmt.Sprintf("npu: %d pages of %d sequences, expected %d each", len(pages), len(lens), stride))
+// Tables adds the rows of sequences in a table of pages, [rows, stride], and their lengths in
+// positions. Pages beyond a length are not used. It panics if a length is below 1 or beyond
+// its row.
+func (b *Batch) Tables(pages Ints, stride int, rows, lens []int32) Tables {
+	t := Tables{Pages: pages, Stride: stride, Rows: b.Ints(rows), Lens: b.Ints(lens)}
+	if len(rows) != len(lens) {
+		panic(fmt.Sprintf("npu: %d rows of %d sequences", len(rows), len(lens)))
 	}
 	if len(lens) > 0 && (t.Lens.Min < 1 || int(t.Lens.Max) > stride*PageSize) {
 		panic(fmt.Sprintf("npu: lengths of %d to %d positions, expected 1 to %d", t.Lens.Min, t.Lens.Max, stride*PageSize))

@@ -46,10 +46,10 @@ func (m *words) UploadInts(dst npu.Buffer, src []int32) {
 }
 
 // begin returns a batch with room for arrays with values in all.
-func begin(t *testing.T, arrays, values int) *npu.Batch {
+func begin(t *testing.T, values int) *npu.Batch {
 	t.Helper()
 	b := npu.NewBatch(&words{})
-	require.NoError(t, b.Begin(arrays, values))
+	require.NoError(t, b.Begin(values))
 	return b
 }
 
@@ -64,7 +64,7 @@ func TestInts(t *testing.T) {
 		"several":  {[]int32{3, -2, 9, 9, 0}, -2, 9},
 		"extremes": {[]int32{math.MaxInt32, math.MinInt32}, math.MinInt32, math.MaxInt32},
 	} {
-		b := begin(t, 2, 6)
+		b := begin(t, 6)
 		before, l := b.Ints([]int32{5}), b.Ints(test.list)
 		b.Upload()
 		require.Equal(t, test.list, l.Int32s(), name)
@@ -72,10 +72,10 @@ func TestInts(t *testing.T) {
 		require.Equal(t, []int32{5}, before.Int32s(), name)
 		if len(test.list) > 0 {
 			require.Equal(t, npu.Int32, l.DType())
-			require.Zero(t, (l.Addr()-before.Addr())%16, "%s: arrays are aligned to 16 bytes", name)
+			require.Equal(t, before.Addr()+4, l.Addr(), "%s: no gap between arrays", name)
 		}
 	}
-	b := begin(t, 1, 4)
+	b := begin(t, 4)
 	part := b.Ints([]int32{4, 1, 8, 2}).Slice(1, 3)
 	b.Upload()
 	require.Equal(t, []int32{1, 8}, part.Int32s())
@@ -93,7 +93,7 @@ func TestSegments(t *testing.T) {
 		"tree":                {[]npu.Segment{{0, 5, -1}, {5, 3, 0}, {8, 0, 1}}, []int32{0, 5, -1, 5, 3, 0, 8, 0, 1}, 8},
 		"the last rows first": {[]npu.Segment{{20, 9, -1}, {0, 20, -1}}, []int32{20, 9, -1, 0, 20, -1}, 29},
 	} {
-		b := begin(t, 1, 3*len(test.list))
+		b := begin(t, 3*len(test.list))
 		s := b.Segments(test.list)
 		b.Upload()
 		require.Equal(t, test.words, s.Int32s(), name)
@@ -106,7 +106,7 @@ func TestSegments(t *testing.T) {
 		"its own parent":           {{0, 1, 0}},
 		"a parent after its child": {{0, 1, -1}, {1, 1, 2}, {2, 1, 0}},
 	} {
-		require.Panics(t, func() { begin(t, 1, 9).Segments(bad) }, name)
+		require.Panics(t, func() { begin(t, 9).Segments(bad) }, name)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestLeaves(t *testing.T) {
 		"one":        {[]int32{5}, 5},
 		"some empty": {[]int32{0, 3, 3, 7, 7}, 7},
 	} {
-		b := begin(t, 1, len(test.ends))
+		b := begin(t, len(test.ends))
 		l := b.Leaves(format, test.ends, test.rows)
 		b.Upload()
 		require.Equal(t, test.ends, l.Ends.Int32s(), name)
@@ -139,7 +139,7 @@ func TestLeaves(t *testing.T) {
 		"descending":        {[]int32{2, 1, 3}, 3, "npu: leaf 1 ends at row 1, expected at least 2"},
 		"negative":          {[]int32{-1, 3}, 3, "npu: leaf 0 ends at row -1, expected at least 0"},
 	} {
-		require.PanicsWithValue(t, test.want, func() { begin(t, 1, 3).Leaves(format, test.ends, test.rows) }, name)
+		require.PanicsWithValue(t, test.want, func() { begin(t, 3).Leaves(format, test.ends, test.rows) }, name)
 	}
 }
 
@@ -157,8 +157,8 @@ func TestTokens(t *testing.T) {
 		"an id of 2 leaves":  {[]int32{4, 4, 4, 4}, []int32{1, 1, 4}, []int32{0, 1}, []int32{-1, 2, 3, -1}},
 		"ids of many leaves": {[]int32{7, 7, 7}, []int32{1, 2, 3}, []int32{0, 1, 2}, []int32{-1, -1, -1}},
 	} {
-		b := begin(t, 3, 3*len(test.ids))
-		l := b.Tokens(test.ids, test.ends)
+		b := begin(t, 3*len(test.ids))
+		l := b.Tokens(test.ids, test.ends, 0)
 		b.Upload()
 		require.Equal(t, test.ids, l.IDs.Int32s(), name)
 		require.Equal(t, test.firsts, l.Firsts.Int32s(), name)
@@ -171,43 +171,49 @@ func TestTokens(t *testing.T) {
 			require.Equal(t, []int32{least, greatest}, []int32{list.Min, list.Max}, "%s: bounds of %s", name, what)
 		}
 	}
-	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3", func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{2}) })
-	require.Panics(t, func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{4}) }, "a leaf beyond the ids")
-	require.Panics(t, func() { begin(t, 3, 9).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}) }, "ends that descend")
+	b := begin(t, 9)
+	l := b.Tokens([]int32{4, 4}, []int32{2}, 3)
+	b.Upload()
+	require.Equal(t, []int32{0, -1, -1}, l.Firsts.Int32s())
+	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3", func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2}, 0) })
+	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{4}, 0) }, "a leaf beyond the ids")
+	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}, 0) }, "ends that descend")
 }
 
 func TestTables(t *testing.T) {
 	t.Parallel()
-	b := begin(t, 2, 8)
-	l := b.Tables([]int32{3, 0, 9, 4}, 2, []int32{1, 2 * npu.PageSize})
+	b := begin(t, 8)
+	pages := b.Ints([]int32{3, 0, 9, 4})
+	l := b.Tables(pages, 2, []int32{1, 0}, []int32{1, 2 * npu.PageSize})
 	b.Upload()
 	require.Equal(t, []int32{3, 0, 9, 4}, l.Pages.Int32s())
+	require.Equal(t, []int32{1, 0}, l.Rows.Int32s())
 	require.Equal(t, []int32{1, 32}, l.Lens.Int32s())
 	require.Equal(t, 2, l.Stride)
-	require.Equal(t, []int32{0, 9, 1, 32}, []int32{l.Pages.Min, l.Pages.Max, l.Lens.Min, l.Lens.Max})
-	none := begin(t, 2, 0).Tables(nil, 2, nil)
+	require.Equal(t, []int32{0, 9, 0, 1, 1, 32}, []int32{l.Pages.Min, l.Pages.Max, l.Rows.Min, l.Rows.Max, l.Lens.Min, l.Lens.Max})
+	none := begin(t, 0).Tables(npu.Ints{}, 2, nil, nil)
 	require.Zero(t, none.Lens.Len())
 	for name, test := range map[string]struct {
-		pages, lens []int32
-		want        string
+		rows, lens []int32
+		want       string
 	}{
-		"pages missing":      {[]int32{0, 1, 2}, []int32{1, 1}, "npu: 3 pages of 2 sequences, expected 2 each"},
-		"pages left over":    {[]int32{0, 1}, nil, "npu: 2 pages of 0 sequences, expected 2 each"},
-		"a length of 0":      {[]int32{0, 1, 2, 3}, []int32{5, 0}, "npu: lengths of 0 to 5 positions, expected 1 to 32"},
-		"a length too large": {[]int32{0, 1, 2, 3}, []int32{33, 1}, "npu: lengths of 1 to 33 positions, expected 1 to 32"},
+		"a row missing":      {[]int32{0}, []int32{1, 1}, "npu: 1 rows of 2 sequences"},
+		"a row left over":    {[]int32{0}, nil, "npu: 1 rows of 0 sequences"},
+		"a length of 0":      {[]int32{0, 1}, []int32{5, 0}, "npu: lengths of 0 to 5 positions, expected 1 to 32"},
+		"a length too large": {[]int32{0, 1}, []int32{33, 1}, "npu: lengths of 1 to 33 positions, expected 1 to 32"},
 	} {
-		require.PanicsWithValue(t, test.want, func() { begin(t, 2, 8).Tables(test.pages, 2, test.lens) }, name)
+		require.PanicsWithValue(t, test.want, func() { begin(t, 8).Tables(pages, 2, test.rows, test.lens) }, name)
 	}
 }
 
 func TestParams(t *testing.T) {
 	t.Parallel()
-	b := begin(t, 1, 10)
+	b := begin(t, 10)
 	p := b.Params([]npu.SampleParams{{Temperature: 0.5, TopP: 1, MinP: 0.25, TopK: 40, Uniform: 0.75}, {TopK: -1}})
 	b.Upload()
 	require.Equal(t, 2, p.N)
 	require.Equal(t, []int32{0x3f000000, 0x3f800000, 0x3e800000, 40, 0x3f400000, 0, 0, 0, -1, 0}, p.Int32s())
-	require.Zero(t, begin(t, 1, 0).Params(nil).N)
+	require.Zero(t, begin(t, 0).Params(nil).N)
 }
 
 // A batch keeps its memory while it suffices, and is empty after Begin.
@@ -215,13 +221,13 @@ func TestBatchBegin(t *testing.T) {
 	t.Parallel()
 	m := &words{}
 	b := npu.NewBatch(m)
-	require.NoError(t, b.Begin(0, 0))
+	require.NoError(t, b.Begin(0))
 	b.Upload()
 	require.Zero(t, m.uploads, "nothing to upload")
 	require.Empty(t, m.allocated)
 
 	for _, n := range []int{8, 3, 8, 10, 100, 1} {
-		require.NoError(t, b.Begin(2, n))
+		require.NoError(t, b.Begin(n))
 		list := make([]int32, n-n/2)
 		for i := range list {
 			list[i] = int32(n + i)
@@ -239,7 +245,7 @@ func TestBatchBegin(t *testing.T) {
 	require.Zero(t, b.Bytes())
 	require.Equal(t, m.allocated, m.freed)
 	require.Panics(t, func() { b.Ints([]int32{1}) }, "after Free")
-	require.NoError(t, b.Begin(1, 1))
+	require.NoError(t, b.Begin(1))
 	require.Len(t, m.allocated, 3)
 	b.Ints([]int32{1})
 }
@@ -252,7 +258,7 @@ func TestBatchRoom(t *testing.T) {
 		for _, n := range lens {
 			sum += n
 		}
-		b := begin(t, len(lens), sum)
+		b := begin(t, sum)
 		var all []npu.Ints
 		for i, n := range lens {
 			all = append(all, b.Ints(slices.Repeat([]int32{int32(i)}, n)))
@@ -262,17 +268,17 @@ func TestBatchRoom(t *testing.T) {
 			require.True(t, slices.Equal(slices.Repeat([]int32{int32(i)}, n), all[i].Int32s()), "array %d of %v", i, lens)
 		}
 	}
-	require.Panics(t, func() { begin(t, 1, 4).Ints(make([]int32, 100)) }, "beyond the memory")
+	require.Panics(t, func() { begin(t, 4).Ints(make([]int32, 100)) }, "beyond the memory")
 }
 
 func TestBatchFailure(t *testing.T) {
 	t.Parallel()
 	m := &words{err: errors.New("out of memory")}
 	b := npu.NewBatch(m)
-	require.EqualError(t, b.Begin(1, 1), "index arrays: out of memory")
-	require.ErrorIs(t, b.Begin(1, 1), m.err)
+	require.EqualError(t, b.Begin(1), "index arrays: out of memory")
+	require.ErrorIs(t, b.Begin(1), m.err)
 	b.Free()
 	require.Empty(t, m.freed)
 	m.err = nil
-	require.NoError(t, b.Begin(1, 1))
+	require.NoError(t, b.Begin(1))
 }

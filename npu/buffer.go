@@ -2,6 +2,7 @@ package npu
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -33,6 +34,15 @@ func NewSpace(name string) *Space { return &Space{name: name} }
 
 func (s *Space) String() string { return s.name }
 
+// Allocation is memory that buffers share.
+type Allocation struct {
+	space *Space
+	freed atomic.Bool
+}
+
+// Freed reports whether a device has freed the memory.
+func (a *Allocation) Freed() bool { return a.freed.Load() }
+
 // Purpose names the use of an allocation, for memory reports.
 type Purpose int
 
@@ -57,7 +67,7 @@ type Buffer struct {
 	addr  uintptr
 	n     int
 	host  unsafe.Pointer // the first value, if the host can address it
-	space *Space
+	mem   *Allocation
 	dtype DType
 }
 
@@ -79,13 +89,13 @@ func HostBuffer[T float32 | int32 | int64](mem []T) Buffer {
 
 // AddressBuffer wraps n values of the host's memory.
 func AddressBuffer(host unsafe.Pointer, dtype DType, n int) Buffer {
-	return Buffer{addr: uintptr(host), n: n, host: host, space: Host, dtype: dtype}
+	return Buffer{addr: uintptr(host), n: n, host: host, mem: &Allocation{space: Host}, dtype: dtype}
 }
 
 // DeviceBuffer returns a buffer of n values at an address of a space that the host
 // cannot read.
 func DeviceBuffer(addr uintptr, dtype DType, n int, space *Space) Buffer {
-	return Buffer{addr: addr, n: n, space: space, dtype: dtype}
+	return Buffer{addr: addr, n: n, mem: &Allocation{space: space}, dtype: dtype}
 }
 
 // Len returns the number of values in b.
@@ -98,7 +108,21 @@ func (b Buffer) Bytes() int64 { return int64(b.n) * int64(b.dtype.Size()) }
 func (b Buffer) DType() DType { return b.dtype }
 
 // Space returns the address space of b, nil for none.
-func (b Buffer) Space() *Space { return b.space }
+func (b Buffer) Space() *Space {
+	if b.mem == nil {
+		return nil
+	}
+	return b.mem.space
+}
+
+// Allocation returns the memory that b is part of, nil for none.
+func (b Buffer) Allocation() *Allocation { return b.mem }
+
+// Freed reports whether a device has freed the memory of b. Kernels reject such a buffer.
+func (b Buffer) Freed() bool { return b.mem != nil && b.mem.Freed() }
+
+// SetFreed marks the memory of b as free. Only Device.Free calls it.
+func (b Buffer) SetFreed() { b.mem.freed.Store(true) }
 
 // IsNil reports whether b is the zero Buffer.
 func (b Buffer) IsNil() bool { return b.n == 0 }

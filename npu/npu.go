@@ -38,6 +38,13 @@ type Product struct {
 	Block int
 }
 
+// Projection is an output Y [T, W.Rows] of NormLinear. Bias may be none.
+type Projection struct {
+	Y    Buffer
+	W    Matrix
+	Bias Buffer
+}
+
 // Wide is a sum of squares as a 192-bit unsigned integer, least significant word first.
 type Wide [3]uint64
 
@@ -73,15 +80,32 @@ type Squares struct {
 type Info struct {
 	Name string // kind and instruction set, such as "cpu/avx512"
 	// Exact devices have the bits of package npu's chains and folds.
-	Exact bool
+	Exact                bool
+	Graphs               bool // Capture returns a graph
+	Weights, Activations DType
+}
+
+// Event is a point in a queue.
+type Event interface {
+	// Free frees the event, after the calls of Await so far.
+	Free()
+}
+
+// Graph is a list of kernel calls that Device.Capture recorded.
+type Graph interface {
+	// Replay adds the calls, with the arguments they had, to the queue that recorded them. It
+	// returns false and adds nothing if memory that they use has been freed.
+	Replay() bool
+	// Free frees the graph, after the calls of Replay so far.
+	Free()
 }
 
 // Device is memory and a queue of kernels. A call adds a kernel to the queue and may return
-// before the kernel has run; kernels run in the order of the calls. Sync, Fetch, UnpackMatrix,
-// SumSquares, SumSquaresExact and Close wait, as do many megabytes of transfers at once and a
-// device of host memory. A device keeps its first failure; Sync and the sums of squares return
-// and clear it. Kernels therefore return no error. Shapes, types and address spaces that do not
-// fit are a programmer's error and panic. A device is not safe for concurrent use.
+// before the kernel has run; kernels run in the order of the calls. Sync, SumPanels, SumSquares,
+// SumSquaresExact and Close wait, as do many megabytes of transfers at once and a device of host
+// memory. A device keeps its first failure; Sync and the sums return and clear it. Kernels
+// therefore return no error. Shapes, types and address spaces that do not fit, and memory that
+// is free, are a programmer's error and panic. A device is not safe for concurrent use.
 //
 // Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients
 // and index arrays.
@@ -96,9 +120,18 @@ type Device interface {
 	Info() Info
 	// Fork opens another queue on the same memory, for another goroutine. threads is the
 	// number of threads of a device of CPU cores, 0 for all. The queue that allocated a buffer
-	// frees it; all queues may use it. Queues are not ordered with each other: Sync one before
-	// another uses what it wrote. Any goroutine may call Fork. Close a fork before its origin.
+	// frees it; all queues may use it. Queues are not ordered with each other: Sync one, or
+	// Await its event, before another uses what it wrote. Any goroutine may call Fork. Close a
+	// fork before its origin.
 	Fork(threads int) (Device, error)
+	// Record returns an event after the calls so far, or nil if they have run.
+	Record() (Event, error)
+	// Await makes the calls that follow run after e, which another queue of the memory
+	// recorded. It does not wait.
+	Await(e Event)
+	// Capture calls record, which calls kernels, and makes them run once. If the device can
+	// replay them, it also returns a graph. A transfer, an allocation or a wait in record panics.
+	Capture(record func()) (Graph, error)
 	// Sync waits for the queue and returns the first failure since the last Sync.
 	Sync() error
 	// Close frees the device and everything allocated on it.
@@ -135,15 +168,12 @@ type Memory interface {
 	Allocated() [NumPurposes]int64
 
 	// Upload copies host values to dst. src may change when it returns. Download copies src
-	// to the host: dst holds the values after the next Sync and must not be touched before.
+	// to the host: dst holds the values after the next wait and must not be touched before.
 	// Lengths and types must match.
 	Upload(dst Buffer, src []float32)
 	UploadInts(dst Buffer, src []int32)
 	Download(dst []float32, src Buffer)
 	DownloadInts(dst []int32, src Buffer)
-	// Fetch copies src to the host and waits. The next Sync returns a failure; dst is undefined
-	// then.
-	Fetch(dst []float32, src Buffer)
 	Copy(dst, src Buffer)
 	Zero(b Buffer)
 }
@@ -153,10 +183,16 @@ type MatrixKernels interface {
 	// MatrixLen returns the number of values of a matrix [rows, cols] in the device's
 	// layout.
 	MatrixLen(rows, cols int) int
-	// PackMatrix writes row-major host values [Rows, Cols] to m; src may change when it
-	// returns. UnpackMatrix reads them back and waits. A failure stays for Sync.
+	// PackMatrix writes row-major host values [Rows, Cols] to m, as Upload does. UnpackMatrix
+	// reads them back, as Download does.
 	PackMatrix(m Matrix, src []float32)
 	UnpackMatrix(dst []float32, m Matrix)
+	// SumPanels sets sums to the 64-bit XXH3 of each panel of each matrix, in order, as
+	// little-endian float32. A panel is a block of MatrixBlock rows in the layout that Matrix
+	// gives for host memory, with rows of zeros after the last. A matrix with Cols 0 is a
+	// vector of Rows values, which is one panel. SumPanels waits, and returns what Sync
+	// returns.
+	SumPanels(sums []uint64, matrices []Matrix) error
 
 	// Embed computes y[t] = table[ids[t]]; y [T, Cols].
 	Embed(y Buffer, table Matrix, ids Ints)
@@ -187,10 +223,15 @@ type RowKernels interface {
 	GatherRows(y, x Buffer, rows Ints, cols int)
 	// ScatterAddRows computes y[rows[i]] += x[i], i ascending.
 	ScatterAddRows(y, x Buffer, rows Ints, cols int)
+	// SetInts sets y[at[i]] = x[i]. y is of type Int32. Equal indices have equal values.
+	SetInts(y Buffer, at, x Ints)
 
 	// RMSNorm computes y = x · rsqrt(mean(x²) + eps) · weight for each of t rows of
 	// len(weight) values. The mean is a fold. y and x may be the same.
 	RMSNorm(y, x, weight Buffer, t int, eps float32)
+	// NormLinear computes the RMSNorm of x and from it each projection, as Linear does without
+	// add. norm [T, len(weight)] is scratch.
+	NormLinear(outputs []Projection, norm, x, weight Buffer, t int, eps float32)
 	// RMSNormBackward writes dx, or adds to it with add, for l.Rows rows of heads vectors
 	// of len(weight) values. It adds each leaf's gradient to dWeight: for each head a chain
 	// over the leaf's rows, ascending, that starts from 0; then the sum of the heads'
@@ -228,9 +269,9 @@ type AttentionKernels interface {
 	// pages·PageSize·KV·Dim values in the device's own layout, page after page, so
 	// that Copy can copy a page.
 	CacheWrite(cacheK, cacheV, k, v Buffer, slots Ints, h Heads)
-	// AttentionCached computes Attention for one query row per sequence. Row i
-	// attends to the first t.Lens[i] positions of the pages t.Pages[i·t.Stride:]. The
-	// order and the bits are those of Attention.
+	// AttentionCached computes Attention for one query row per sequence. Row i attends to the
+	// first t.Lens[i] positions of the pages in row t.Rows[i] of the table. The order and the
+	// bits are those of Attention.
 	AttentionCached(out, q, cacheK, cacheV Buffer, t *Tables, h Heads)
 }
 

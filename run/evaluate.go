@@ -93,7 +93,11 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 		return nil, err
 	}
 	if record != "" {
-		settings, err := evalSettings(resolved, e.folder, w.Checksum(), e.sets)
+		sum, err := w.Sum()
+		if err != nil {
+			return nil, err
+		}
+		settings, err := evalSettings(resolved, e.folder, sum, e.sets)
 		if err != nil {
 			return nil, err
 		}

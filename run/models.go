@@ -27,7 +27,10 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if err != nil {
 		return "", "", err
 	}
-	j.models, start = models, policy.Checksum()
+	j.models = models
+	if start, err = policy.Sum(); err != nil {
+		return "", "", err
+	}
 	began = start
 	if reference != nil {
 		w, err := reference.Weights(j.dev)
@@ -36,7 +39,9 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 		}
 		models.Reference.Free()
 		models.Reference = w
-		began = w.Checksum()
+		if began, err = w.Sum(); err != nil {
+			return "", "", err
+		}
 	}
 	if from != "" {
 		if j.state, err = trainer.Resume(ctx, from, models); err != nil {

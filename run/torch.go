@@ -87,5 +87,6 @@ func (j *job) weightsOf(f *folder.Folder) (w *model.Weights, sum string, err err
 	if w, err = loadWeights(j.cfg, f, j.dev); err != nil {
 		return nil, "", err
 	}
-	return w, w.Checksum(), nil
+	sum, err = w.Sum()
+	return w, sum, err
 }

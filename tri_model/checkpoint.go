@@ -22,12 +22,17 @@ const (
 // memory. It returns a function that writes the copies to a folder and may run beside
 // training.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
-	weights := hostCopy("", m.Policy)
-	moments := append(hostCopy("first.", m.First), hostCopy("second.", m.Second)...)
-	var sampled []checkpoint.Source
+	copies := make([][]checkpoint.Source, 4)
+	held := []*model.Weights{m.Policy, m.First, m.Second}
 	if m.cfg.OldPolicy == loss.PreviousStep {
-		sampled = hostCopy("", m.Sampled())
+		held = append(held, m.Sampled())
 	}
+	for i, w := range held {
+		if copies[i], err = hostCopy([]string{"", "first.", "second.", ""}[i], w); err != nil {
+			return nil, err
+		}
+	}
+	weights, moments, sampled := copies[0], append(copies[1], copies[2]...), copies[3]
 	return func(dir string) error {
 		if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
 			return err
@@ -43,15 +48,17 @@ func (m *Models) Capture(context.Context) (write func(dir string) error, err err
 }
 
 // hostCopy copies all values to host memory and returns them under prefixed names.
-func hostCopy(prefix string, w *model.Weights) []checkpoint.Source {
+func hostCopy(prefix string, w *model.Weights) ([]checkpoint.Source, error) {
 	out := w.Sources()
 	for i := range out {
 		vals := make([]float32, checkpoint.Tensor{Shape: out[i].Shape}.Len())
-		out[i].Write(vals)
+		if err := out[i].Write(vals); err != nil {
+			return nil, fmt.Errorf("read tensor %s: %w", out[i].Name, err)
+		}
 		out[i].Name = prefix + out[i].Name
-		out[i].Write = func(dst []float32) { copy(dst, vals) }
+		out[i].Write = checkpoint.Filled(func(dst []float32) { copy(dst, vals) })
 	}
-	return out
+	return out, nil
 }
 
 // Restore loads what Capture's function wrote after this many steps. Step receives the number

@@ -105,11 +105,11 @@ func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, e
 		return nil, err
 	}
 	w.CopyFrom(m.Policy)
-	if err := m.dev.Sync(); err != nil {
+	snapshot := model.NewSnapshot(w, version)
+	if _, err := snapshot.Sum(); err != nil { // waits for the copy
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
-	m.previous = m.current
-	m.current = model.NewSnapshot(w, version)
+	m.previous, m.current = m.current, snapshot
 	if m.previous == nil {
 		m.previous = m.current
 	}
@@ -243,14 +243,13 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Der
 		return err
 	}
 	defer m.track.Begin(trace.NoStep, "backward").End()
-	m.Backward(gradient)
-	return nil
+	return m.Backward(gradient)
 }
 
 // Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
 // policy's log-probabilities of the last Forward. The device's next Sync reports failures.
-func (m *Models) Backward(dLogp []float32) {
-	m.tape.Backward(m.Policy, m.Gradients, dLogp, m.cfg.Format)
+func (m *Models) Backward(dLogp []float32) error {
+	return m.tape.Backward(m.Policy, m.Gradients, dLogp, m.cfg.Format)
 }
 
 // Discard clears the accumulated gradients.

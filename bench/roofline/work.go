@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -70,41 +71,41 @@ func (b *measurement) sampling(w *model.Weights) error {
 		return err
 	}
 	defer run.Close()
-	cache, err := model.NewCache(b.dev, c, most*pages)
+	held, err := cache.New(b.dev, c.Cache(most*pages, most, length+1))
 	if err != nil {
 		return err
 	}
-	defer cache.Close()
+	defer held.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	var prompt attention.Layout
 	prompt.Add(-1, b.tokens(rng, length), false)
-	weights, position := 4*float64(c.NumParams()), float64(model.CacheBytes(c, 1))/npu.PageSize
+	weights, position := 4*float64(c.NumParams()), float64(c.Cache(1, 0, 0).Bytes())/npu.PageSize
 	err = b.time(phase{name: "prefill", rows: length, flop: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
 		read: weights, write: float64(length) * position, run: func() error {
-			_, err := run.Prefill(w, cache, &prompt, prompt.Positions, []int32{int32(length) - 1})
+			_, err := run.Prefill(w, held, &prompt, prompt.Positions, []int32{int32(length) - 1})
 			return synced(b.dev, err)
 		}})
 	if err != nil {
 		return err
 	}
 	for page := pages; page < most*pages; page++ {
-		cache.CopyPage(int32(page), int32(page%pages))
+		held.CopyPage(int32(page), int32(page%pages))
 	}
 	ids := b.tokens(rng, most)
-	var positions, slots, tables, lens []int32
+	var rows []model.Row
 	for i := range most {
 		for j := range pages {
-			tables = append(tables, int32(i*pages+j))
+			held.SetPages(int32(i), j, []int32{int32(i*pages + j)})
 		}
-		positions, lens = append(positions, int32(length)), append(lens, int32(length)+1)
-		slots = append(slots, int32(i*pages*npu.PageSize+length))
+		rows = append(rows, model.Row{Sequence: int32(i), ID: ids[i], Position: int32(length), Slot: int32(i*pages*npu.PageSize + length)})
 	}
 	var logits npu.Buffer
+	params, sampledIDs, logp := make([]npu.SampleParams, most), make([]int32, most), make([]float32, most) // the likeliest token
 	for _, n := range batches() {
 		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flop: c.FLOPs(n, n, int64(n)*int64(length+1)),
 			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
-				logits, err = run.Decode(w, cache, ids[:n], positions[:n], slots[:n], tables[:n*pages], pages, lens[:n])
-				return synced(b.dev, err)
+				logits, err = run.Step(w, held, rows[:n], params[:n], sampledIDs[:n], logp[:n])
+				return err
 			}})
 		if err != nil {
 			return err

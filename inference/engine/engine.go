@@ -31,6 +31,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -93,9 +94,11 @@ func (c Config) withDefaults(context int) Config {
 	return c
 }
 
-// Pages returns the size of the key-value cache, in pages, for a model with the
-// given context.
-func (c Config) Pages(context int) int { return c.withDefaults(context).CachePages }
+// Cache returns the shape of the key-value cache for a model.
+func (c Config) Cache(mc *model.Config) cache.Shape {
+	c = c.withDefaults(mc.MaxPositions)
+	return mc.Cache(c.CachePages, c.MaxRunning, c.Context)
+}
 
 // Rows returns the maximum number of rows of one pass for a model with the given
 // context.
@@ -147,7 +150,7 @@ func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, er
 		return nil, err
 	}
 	cfg = cfg.withDefaults(mc.MaxPositions)
-	m, err := newRunner(dev, mc, cfg.Rows(mc.MaxPositions), cfg.CachePages)
+	m, err := newRunner(dev, mc, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", cfg.ID, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -192,7 +193,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 	for range 20 {
 		e.loop.sampler.step()
 	}
-	e.loop.sampler.m = quiet{m}
+	e.loop.sampler.m = quiet{m, npu.HostBuffer(m.logits)}
 	allocs := testing.AllocsPerRun(150, func() {
 		e.loop.dropCancelled()
 		e.loop.sampler.admit()
@@ -204,17 +205,18 @@ func TestStepAllocatesNothing(t *testing.T) {
 }
 
 // quiet is a fakeModel without its checks, which allocate.
-type quiet struct{ *fakeModel }
-
-func (q quiet) decode(ids, _, _, _ []int32, _ int, _ []int32) (npu.Buffer, error) {
-	return npu.HostBuffer(q.logits[:len(ids)*testVocab]), nil
+type quiet struct {
+	*fakeModel
+	held npu.Buffer // of the logits
 }
 
-func (q quiet) sample(ids []int32, logp []float32, _ npu.Buffer, _ []npu.SampleParams) error {
+func (q quiet) setPages(int32, int, []int32) {}
+
+func (q quiet) step(rows []model.Row, _ []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error) {
 	for i := range ids {
 		ids[i], logp[i] = int32(i), -1
 	}
-	return nil
+	return q.held.Slice(0, len(rows)*testVocab), nil
 }
 
 func TestGenerateRefusesInvalidRequests(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -22,14 +23,15 @@ const testVocab = 50
 type fakeModel struct {
 	t       testing.TB
 	e       *Engine
-	cells   []cell // one per slot
+	cells   []cell            // one per slot
+	tables  map[int32][]int32 // pages by sequence
 	version int64
 	logits  []float32
 	hashes  []uint64 // of each row of the last pass
-	most    int      // maximum rows of a decode
-	failing error    // error of the next decode
+	most    int      // maximum rows of a step
+	failing error    // error of the next step
 	nan     bool
-	gate    chan struct{} // if set, each decode receives from it
+	gate    chan struct{} // if set, each step receives from it
 	closed  bool
 }
 
@@ -83,31 +85,40 @@ func (m *fakeModel) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer,
 	return npu.HostBuffer(m.logits[:len(want)*testVocab]), nil
 }
 
-func (m *fakeModel) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
+func (m *fakeModel) setPages(sequence int32, first int, pages []int32) {
+	require.Less(m.t, int(sequence), m.e.cfg.MaxRunning)
+	require.LessOrEqual(m.t, first, len(m.tables[sequence]), "no page is left out")
+	m.tables[sequence] = append(m.tables[sequence][:first], pages...)
+}
+
+func (m *fakeModel) step(rows []model.Row, params []npu.SampleParams, sampled []int32, logp []float32) (npu.Buffer, error) {
 	if m.gate != nil {
 		<-m.gate
 	}
 	if m.failing != nil {
 		return npu.Buffer{}, m.failing
 	}
-	m.most = max(m.most, len(ids))
+	m.most = max(m.most, len(rows))
 	m.hashes = m.hashes[:0]
-	for i, s := range slots {
-		require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[s/npu.PageSize], "a written page has one holder")
-		m.cells[s] = cell{ids[i], positions[i], m.version}
+	sequences := map[int32]bool{}
+	for _, r := range rows {
+		require.EqualValues(m.t, 1, m.e.loop.sched.pages.refs[r.Slot/npu.PageSize], "a written page has one holder")
+		require.False(m.t, sequences[r.Sequence], "each row has a sequence of its own")
+		sequences[r.Sequence] = true
+		m.cells[r.Slot] = cell{r.ID, r.Position, m.version}
 	}
-	for i := range ids {
-		require.Equal(m.t, positions[i]+1, lens[i])
+	for i, r := range rows {
 		h := mix(1, uint64(m.version))
-		for p := range lens[i] {
-			c := m.cells[tables[i*stride+int(p)/npu.PageSize]*npu.PageSize+p%npu.PageSize]
-			require.Equal(m.t, cell{c.token, p, m.version}, c, "row %d of %d", i, len(ids))
+		for p := range r.Position + 1 {
+			c := m.cells[m.tables[r.Sequence][p/npu.PageSize]*npu.PageSize+p%npu.PageSize]
+			require.Equal(m.t, cell{c.token, p, m.version}, c, "row %d of %d", i, len(rows))
 			h = mix(h, uint64(c.token))
 		}
 		m.hashes = append(m.hashes, h)
 		m.put(m.logits[i*testVocab:], h)
 	}
-	return npu.HostBuffer(m.logits[:len(ids)*testVocab]), nil
+	logits := npu.HostBuffer(m.logits[:len(rows)*testVocab])
+	return logits, m.sample(sampled, logp, logits, params)
 }
 
 func (m *fakeModel) copyPage(dst, src int32) {
@@ -147,7 +158,10 @@ func (m *fakeModel) logitsOf(dst []float32, rows []int32) error {
 	return nil
 }
 
-func (m *fakeModel) download(dst []float32, src npu.Buffer) { copy(dst, src.Float32s()) }
+func (m *fakeModel) download(dst []float32, src npu.Buffer) error {
+	copy(dst, src.Float32s())
+	return nil
+}
 
 func (m *fakeModel) close() error { m.closed = true; return nil }
 
@@ -232,7 +246,7 @@ func newFake(t testing.TB, cfg Config) (*Engine, *fakeModel) {
 	cfg.ID = "e"
 	require.NoError(t, cfg.Validate())
 	cfg = cfg.withDefaults(256)
-	m := &fakeModel{t: t, cells: make([]cell, cfg.CachePages*npu.PageSize)}
+	m := &fakeModel{t: t, cells: make([]cell, cfg.CachePages*npu.PageSize), tables: map[int32][]int32{}}
 	m.logits = make([]float32, max(cfg.PrefillRows, cfg.MaxRunning)*testVocab)
 	m.e = newEngine(cfg, testVocab, letters{}, m)
 	return m.e, m
@@ -255,6 +269,7 @@ func closeFake(t testing.TB, e *Engine) {
 	require.NoError(t, e.Close())
 	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages, "all pages are free at the end")
 	require.Zero(t, e.loop.sched.rows)
+	require.Len(t, e.loop.sched.lanes, e.cfg.MaxRunning)
 	require.Empty(t, e.loop.sched.running)
 	require.True(t, e.loop.m.(*fakeModel).closed)
 }

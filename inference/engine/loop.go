@@ -27,7 +27,10 @@ func newLoop(cfg Config, vocab int, tok Decoder, m forward, mail *mailbox) *loop
 	l := &loop{cfg: &cfg, mail: mail, m: m, trace: trace{emit: cfg.Span}}
 	l.sched = scheduler{
 		cfg: l.cfg, copyPage: m.copyPage, pages: newPages(cfg.CachePages), acc: &l.acc,
-		running: make([]*sequence, 0, cfg.MaxRunning),
+		running: make([]*sequence, 0, cfg.MaxRunning), lanes: make([]int32, cfg.MaxRunning),
+	}
+	for i := range l.sched.lanes {
+		l.sched.lanes[i] = int32(i)
 	}
 	l.sampler = sampler{
 		cfg: l.cfg, m: m, vocab: vocab, tok: tok, weights: &l.weights, sched: &l.sched, trace: &l.trace,

@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -16,16 +17,18 @@ type forward interface {
 	use(w inference.Weights) error
 	// prefill runs prompts concatenated over the rows and writes row i to cache
 	// slot slots[i]. It returns the logits of the rows listed in want, valid
-	// until the next prefill or decode.
+	// until the next prefill or step.
 	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
-	// decode runs one token of each sequence, like model.Runner.Decode.
-	decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error)
+	// setPages sets page first of a sequence, and those that follow, for later steps.
+	setPages(sequence int32, first int, pages []int32)
+	// step runs one token of each sequence and samples the next, like model.Runner.Step.
+	step(rows []model.Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error)
 	// score writes the log-probability of targets[i] after row rows[i] of the
-	// last prefill or decode, bit-identical to sample's at that temperature.
+	// last prefill or step, bit-identical to sample's at that temperature.
 	score(logp []float32, rows, targets []int32, temperature float32) error
-	// logitsOf writes the logits after the given rows of the last prefill or decode.
+	// logitsOf writes the logits after the given rows of the last prefill or step.
 	logitsOf(dst []float32, rows []int32) error
-	download(dst []float32, src npu.Buffer)
+	download(dst []float32, src npu.Buffer) error
 	copyPage(dst, src int32)
 	// sample draws from logits, like npu.Device.Sample.
 	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
@@ -37,22 +40,22 @@ type runner struct {
 	dev     npu.Device
 	cfg     *model.Config
 	run     *model.Runner
-	cache   *model.Cache
+	cache   *cache.Cache
 	weights *model.Weights
 	layout  attention.Layout
 }
 
-func newRunner(dev npu.Device, mc *model.Config, rows, pages int) (*runner, error) {
-	run, err := model.NewRunner(dev, mc, rows)
+func newRunner(dev npu.Device, mc *model.Config, cfg *Config) (*runner, error) {
+	run, err := model.NewRunner(dev, mc, cfg.Rows(mc.MaxPositions))
 	if err != nil {
 		return nil, err
 	}
-	cache, err := model.NewCache(dev, mc, pages)
+	held, err := cache.New(dev, cfg.Cache(mc))
 	if err != nil {
 		run.Close()
 		return nil, err
 	}
-	return &runner{dev: dev, cfg: mc, run: run, cache: cache}, nil
+	return &runner{dev: dev, cfg: mc, run: run, cache: held}, nil
 }
 
 func (r *runner) use(w inference.Weights) error {
@@ -90,8 +93,12 @@ func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, er
 	return logits, r.dev.Sync()
 }
 
-func (r *runner) decode(ids, positions, slots, tables []int32, stride int, lens []int32) (npu.Buffer, error) {
-	return r.run.Decode(r.weights, r.cache, ids, positions, slots, tables, stride, lens)
+func (r *runner) setPages(sequence int32, first int, pages []int32) {
+	r.cache.SetPages(sequence, first, pages)
+}
+
+func (r *runner) step(rows []model.Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error) {
+	return r.run.Step(r.weights, r.cache, rows, params, ids, logp)
 }
 
 func (r *runner) score(logp []float32, rows, targets []int32, temperature float32) error {
@@ -102,7 +109,10 @@ func (r *runner) logitsOf(dst []float32, rows []int32) error {
 	return r.run.Logits(r.weights, dst, rows)
 }
 
-func (r *runner) download(dst []float32, src npu.Buffer) { r.dev.Fetch(dst, src) }
+func (r *runner) download(dst []float32, src npu.Buffer) error {
+	r.dev.Download(dst, src)
+	return r.dev.Sync()
+}
 
 func (r *runner) copyPage(dst, src int32) { r.cache.CopyPage(dst, src) }
 
@@ -111,7 +121,7 @@ func (r *runner) sample(ids []int32, logp []float32, logits npu.Buffer, params [
 }
 
 func (r *runner) close() error {
-	r.cache.Close()
 	r.run.Close()
+	r.cache.Close()
 	return errors.Join(r.dev.Sync(), r.dev.Close())
 }

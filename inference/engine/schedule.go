@@ -16,7 +16,8 @@ type scheduler struct {
 	running  []*sequence // rows of the next step
 	rows     int         // number of active sequences in running
 	pages    pages
-	acc      *Stats // the loop's counters
+	lanes    []int32 // numbers that no running sequence has
+	acc      *Stats  // the loop's counters
 }
 
 // takePrompt allocates pages for the first n tokens of g's prompt if that leaves
@@ -61,6 +62,8 @@ func (c *scheduler) fork(s *sequence, first bool) {
 	}
 	g.pending = slices.Delete(g.pending, 0, 1)
 	g.running++
+	last := len(c.lanes) - 1
+	s.lane, c.lanes = c.lanes[last], c.lanes[:last]
 	s.active = true
 	c.rows++
 	c.running = append(c.running, s)
@@ -177,7 +180,8 @@ func (c *scheduler) preempt(s *sequence) {
 // stop removes s from the rows and frees its pages; leave compacts the rows.
 func (c *scheduler) stop(s *sequence) {
 	c.pages.drop(s.pages)
-	s.pages, s.cached, s.active = s.pages[:0], 0, false
+	s.pages, s.told, s.cached, s.active = s.pages[:0], 0, 0, false
+	c.lanes = append(c.lanes, s.lane)
 	s.g.running--
 	c.rows--
 }

@@ -60,7 +60,9 @@ func (c *scorer) next(s *sequence, ran place) error {
 	if err := c.score(g.promptLogp[at:at+1], rows, g.req.PromptIDs[at:at+1], 1); err != nil || g.promptTop == nil {
 		return err
 	}
-	c.m.download(c.room(1), ran.logits)
+	if err := c.m.download(c.room(1), ran.logits); err != nil {
+		return fmt.Errorf("prompt: %w", err)
+	}
 	return c.top(g.promptTop[at:], rows, g.req.PromptTop, 1)
 }
 
@@ -72,7 +74,9 @@ func (c *scorer) addTop(s *sequence, at place) error {
 	if n == 0 {
 		return nil
 	}
-	c.m.download(c.room(1), at.logits)
+	if err := c.m.download(c.room(1), at.logits); err != nil {
+		return fmt.Errorf("top log-probabilities: %w", err)
+	}
 	s.top = append(s.top, nil)
 	return c.top(s.top[len(s.top)-1:], []int32{at.row}, n, cmp.Or(s.g.req.Sampling.Temperature, 1))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -26,25 +27,21 @@ type sampler struct {
 
 // buffers holds the arguments of model calls; it is reused between calls.
 type buffers struct {
-	batch     []*group
-	prompts   [][]int32
-	want      []int32
-	slots     []int32
-	ids       []int32
-	positions []int32
-	lens      []int32
-	tables    []int32 // [rows, stride] page tables
-	params    []npu.SampleParams
-	sampled   []int32
-	logp      []float32
+	batch   []*group
+	prompts [][]int32
+	want    []int32
+	slots   []int32
+	rows    []model.Row
+	params  []npu.SampleParams
+	sampled []int32
+	logp    []float32
 }
 
 func newBuffers(c *Config) buffers {
 	n := c.MaxRunning
 	return buffers{
-		slots: make([]int32, 0, max(n, c.PrefillRows)), ids: make([]int32, 0, n), positions: make([]int32, 0, n), lens: make([]int32, 0, n),
-		tables: make([]int32, 0, n*min(pagesFor(c.Context), c.CachePages)),
-		params: make([]npu.SampleParams, 0, n), sampled: make([]int32, n), logp: make([]float32, n),
+		slots: make([]int32, 0, c.PrefillRows), rows: make([]model.Row, 0, n), params: make([]npu.SampleParams, 0, n),
+		sampled: make([]int32, n), logp: make([]float32, n),
 	}
 }
 
@@ -55,13 +52,9 @@ func (r *sampler) step() {
 		return
 	}
 	start := time.Now()
-	b := &r.buf
-	stride := b.fill(r.sched.running)
-	n := len(r.sched.running)
-	logits, err := r.m.decode(b.ids, b.positions, b.slots, b.tables, stride, b.lens)
-	if err == nil {
-		err = r.m.sample(b.sampled[:n], b.logp[:n], logits, b.params)
-	}
+	b, n := &r.buf, len(r.sched.running)
+	r.fill()
+	logits, err := r.m.step(b.rows, b.params, b.sampled[:n], b.logp[:n])
 	if err != nil {
 		r.sched.failRunning(fmt.Errorf("decode: %w", err))
 		return
@@ -89,28 +82,22 @@ func (r *sampler) step() {
 	r.trace.decoded(start, n)
 }
 
-// fill lays out a step of the running sequences and returns the stride of the page
-// tables.
-func (b *buffers) fill(running []*sequence) (stride int) {
-	for _, s := range running {
-		stride = max(stride, len(s.pages))
-	}
-	b.ids, b.positions, b.slots, b.lens = b.ids[:0], b.positions[:0], b.slots[:0], b.lens[:0]
-	b.tables, b.params = b.tables[:len(running)*stride], b.params[:0]
-	for i, s := range running {
-		row := b.tables[i*stride : (i+1)*stride]
-		clear(row[copy(row, s.pages):])
-		b.ids = append(b.ids, s.token(s.cached))
-		b.positions = append(b.positions, int32(s.cached))
-		b.slots = append(b.slots, slot(s.pages, s.cached))
-		b.lens = append(b.lens, int32(s.cached+1))
+// fill lays out a step of the running sequences and tells the model their new pages.
+func (r *sampler) fill() {
+	b := &r.buf
+	b.rows, b.params = b.rows[:0], b.params[:0]
+	for _, s := range r.sched.running {
+		if s.told < len(s.pages) {
+			r.m.setPages(s.lane, s.told, s.pages[s.told:])
+			s.told = len(s.pages)
+		}
+		b.rows = append(b.rows, model.Row{Sequence: s.lane, ID: s.token(s.cached), Position: int32(s.cached), Slot: slot(s.pages, s.cached)})
 		p := npu.SampleParams{TopP: 1}
 		if s.cached+1 == s.known() {
 			p = s.params()
 		}
 		b.params = append(b.params, p)
 	}
-	return stride
 }
 
 // params returns the sampling parameters of the sequence's next token.

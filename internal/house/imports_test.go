@@ -14,7 +14,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/secret"},
 		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
-			"inference/remote/internal/flow", "model/rope", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
+			"inference/remote/internal/flow", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
 			"tokenizer/internal/scan", "tokenizer/internal/text"},
@@ -29,7 +29,7 @@ func floors() [][]string {
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
-		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/head", "model/index", "model/panels", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},

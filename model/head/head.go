@@ -18,7 +18,6 @@ type Head struct {
 	max    npu.Buffer // [chunk]
 	scores npu.Buffer // [chunk]
 	folds  npu.Buffer // [chunk, 2, 16]
-	kept   bool       // logits are those of all rows of the last Forward
 }
 
 // New returns a head on a device.
@@ -42,7 +41,6 @@ func chunkRows(n, vocab int) int {
 func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
 	rows := chunkRows(n, vocab)
 	h.logits, h.max, h.scores, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows), take(rows*32)
-	h.kept = false
 }
 
 // Forward computes the log-probability of each target [n], the entropy of its
@@ -50,7 +48,6 @@ func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
 func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
 	n := targets.Len()
 	chunk := min(n, h.max.Len())
-	h.kept = chunk == n
 	for lo := 0; lo < n; lo += chunk {
 		hi := min(n, lo+chunk)
 		rows := hi - lo
@@ -67,21 +64,20 @@ func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 // overwrites the logits.
 func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
-	block := w.Rows
+	block, kept := w.Rows, n <= h.max.Len() // whether logits are those of all rows
 	if n*block > h.logits.Len() {
 		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock
 	}
 	for first := 0; first < w.Rows; first += block {
 		last := min(w.Rows, first+block)
 		part, logits := matrixRows(h.dev, w, first, last), h.logits.Slice(0, n*(last-first))
-		if !h.kept {
+		if !kept {
 			h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
 		}
 		h.dev.SoftmaxBackward(logits, dLogp, stats, targets, first, invTemp)
 		h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, first > 0)
 		h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
 	}
-	h.kept = false
 }
 
 // matrixRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.

@@ -3,28 +3,38 @@ package index
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/npu"
 )
 
+// Shape is the number of entries of each array. Rows, targets and so on beyond those of the
+// layout are padding: rows of a tree and a leaf of their own, and targets among them.
+type Shape struct {
+	Rows, Targets, Segments, Leaves, Picked, Lists int
+}
+
 // Arrays are the index arrays of a layout on a device.
 type Arrays struct {
+	Shape
 	Tokens    npu.Tokens // without lists if only a forward pass follows
 	Positions npu.Ints
 	Segments  npu.Segments
-	Picks     npu.Ints   // [N] row of each target
-	Targets   npu.Ints   // [N] token of each target
+	Picks     npu.Ints   // [Targets] row of each target
+	Targets   npu.Ints   // [Targets] token of each target
 	Leaves    npu.Leaves // of the rows, without a format
-	Picked    npu.Leaves // of the N targets, without a format
+	Picked    npu.Leaves // of the targets, without a format
 
-	rows, ids, ends, pickedEnds []int32 // on the host
+	tokens, positions, rows, ids, ends, pickedEnds []int32 // on the host
+	segments                                       []npu.Segment
 }
 
 // Upload adds the arrays of l to b and uploads b. They are valid until b's next Begin. trained
-// adds those that only a backward pass uses. Upload returns an error for an id outside the
-// vocabulary or if allocation fails.
-func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained bool) error {
+// adds those that only a backward pass uses. padded makes layouts of similar sizes have one
+// shape, for a device that captures kernels; the padding changes no result and no gradient.
+// Upload returns an error for an id outside the vocabulary or if allocation fails.
+func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, padded bool) error {
 	x.rows, x.ids = x.rows[:0], x.ids[:0]
 	for _, target := range l.Targets {
 		x.rows, x.ids = append(x.rows, target.Row), append(x.ids, target.Token)
@@ -33,19 +43,25 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained bo
 		return err
 	}
 	x.cut(l)
-	n, targets := l.Rows(), len(l.Targets)
-	if err := b.Begin(9, 4*n+3*len(l.Segments)+2*targets+len(x.ends)+len(x.pickedEnds)); err != nil {
+	x.tokens, x.positions, x.segments = l.Tokens, l.Positions, l.Segments
+	lists := 0
+	if padded {
+		lists = x.pad(l)
+	}
+	n, targets := len(x.tokens), len(x.rows)
+	if err := b.Begin(4*n + 3*len(x.segments) + 2*targets + len(x.ends) + len(x.pickedEnds)); err != nil {
 		return err
 	}
+	x.Positions, x.Segments = b.Ints(x.positions), b.Segments(x.segments)
+	x.Picks, x.Targets = b.Ints(x.rows), b.Ints(x.ids)
 	if trained {
-		x.Tokens = b.Tokens(l.Tokens, x.ends)
 		x.Leaves = b.Leaves(npu.FixedPoint{}, x.ends, n)
 		x.Picked = b.Leaves(npu.FixedPoint{}, x.pickedEnds, targets)
+		x.Tokens = b.Tokens(x.tokens, x.ends, lists)
 	} else {
-		x.Tokens = npu.Tokens{IDs: b.Ints(l.Tokens)}
+		x.Tokens = npu.Tokens{IDs: b.Ints(x.tokens)}
 	}
-	x.Positions, x.Segments = b.Ints(l.Positions), b.Segments(l.Segments)
-	x.Picks, x.Targets = b.Ints(x.rows), b.Ints(x.ids)
+	x.Shape = Shape{n, targets, len(x.segments), len(x.ends), len(x.pickedEnds), x.Tokens.Firsts.Len()}
 	b.Upload()
 	return nil
 }
@@ -66,6 +82,44 @@ func (x *Arrays) cut(l *attention.Layout) {
 			x.pickedEnds = append(x.pickedEnds, int32(n))
 		}
 	}
+}
+
+// pad lengthens the arrays of l and returns the number of lists. There is at least one row of
+// padding.
+func (x *Arrays) pad(l *attention.Layout) (lists int) {
+	n, rows, targets := l.Rows(), eighths(l.Rows()+1), eighths(len(x.rows))
+	x.tokens, x.positions = append([]int32(nil), l.Tokens...), append([]int32(nil), l.Positions...)
+	x.segments = append([]npu.Segment(nil), l.Segments...)
+	x.segments = append(x.segments, npu.Segment{Start: int32(n), Len: int32(rows - n), Parent: -1})
+	for len(x.segments) < power(len(x.segments)) {
+		x.segments = append(x.segments, npu.Segment{Start: int32(rows), Parent: -1})
+	}
+	for i := range rows - n {
+		x.tokens, x.positions = append(x.tokens, 0), append(x.positions, int32(i))
+	}
+	for len(x.rows) < targets {
+		x.rows, x.ids = append(x.rows, int32(n)), append(x.ids, 0)
+	}
+	x.ends, x.pickedEnds = fill(x.ends, rows), fill(x.pickedEnds, targets)
+	return rows
+}
+
+// fill appends end to ends until their number is a power of two.
+func fill(ends []int32, end int) []int32 {
+	ends = append(ends, int32(end))
+	for len(ends) < power(len(ends)) {
+		ends = append(ends, int32(end))
+	}
+	return ends
+}
+
+// power returns the least power of two that is at least n, for a positive n.
+func power(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+// eighths rounds n up to a number with at most four significant bits: by less than an eighth.
+func eighths(n int) int {
+	step := 1 << max(bits.Len(uint(n))-4, 0)
+	return (n + step - 1) / step * step
 }
 
 // CheckTokens rejects ids outside a vocabulary.

@@ -39,6 +39,9 @@ type Param struct {
 // and biases.
 func (p *Param) Decay() bool { return p.Cols > 0 }
 
+// matrix returns p as a matrix, with Cols 0 for a vector.
+func (p *Param) matrix() npu.Matrix { return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols} }
+
 // Shape returns the shape of p in host memory.
 func (p *Param) Shape() host.Shape { return host.Shape{Rows: p.Rows, Cols: p.Cols} }
 

@@ -12,6 +12,10 @@ import (
 // time. Blocks avoid a second copy of a tensor and fit in a core's cache.
 const BlockValues = 1 << 18
 
+// farBlock is BlockValues of a device whose memory the host cannot address, where each block
+// costs a wait.
+const farBlock = 1 << 23
+
 // Transfer moves tensors between a device and host memory, block by block.
 type Transfer struct{ npu.Device }
 
@@ -20,7 +24,11 @@ type Transfer struct{ npu.Device }
 // block in the device's layout, with Cols 0 for a vector.
 func (d Transfer) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
 	return func(yield func(first int, matrix npu.Matrix) bool) {
-		all, step := p.Shape().Values(), p.Shape().Block(BlockValues)
+		size := BlockValues
+		if d.Space() != npu.Host {
+			size = farBlock
+		}
+		all, step := p.Shape().Values(), p.Shape().Block(size)
 		for first := 0; first < all; first += step {
 			if !yield(first, d.block(p, first, min(step, all-first))) {
 				return
@@ -83,14 +91,38 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 }
 
 // Get returns the row-major values of block m. It reuses vals if they fit.
-func (d Transfer) Get(vals []float32, m npu.Matrix) []float32 {
+func (d Transfer) Get(vals []float32, m npu.Matrix) ([]float32, error) {
 	vals = room(vals, m)
+	return vals, d.read(vals, m)
+}
+
+func (d Transfer) read(vals []float32, m npu.Matrix) error {
 	if m.Cols == 0 {
-		d.Fetch(vals, m.Buffer)
+		d.Download(vals, m.Buffer)
 	} else {
 		d.UnpackMatrix(vals, m)
 	}
-	return vals
+	return d.Sync()
+}
+
+// Read copies the row-major values of p to dst.
+func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.matrix()) }
+
+// Sums sets sums[i] to the sums of the panels of ps[i].
+func (d Transfer) Sums(ps Params, sums [][]uint64) error {
+	matrices := make([]npu.Matrix, len(ps))
+	var all []uint64
+	for i := range ps {
+		matrices[i] = ps[i].matrix()
+		all = append(all, sums[i]...)
+	}
+	if err := d.SumPanels(all, matrices); err != nil {
+		return err
+	}
+	for i := range sums {
+		all = all[copy(sums[i], all):]
+	}
+	return nil
 }
 
 // Fill sets p block by block from read, which fills vals. It returns vals for reuse.
@@ -109,24 +141,24 @@ func (d Transfer) Fill(p *Param, vals []float32, read func(vals []float32, first
 	return vals, nil
 }
 
-// ReadPanels sums the panels of p and, unless dst is nil, copies them to dst.
-func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) {
+// ReadPanels copies the panels of p to dst and sums them.
+func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) error {
 	run := p.Shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
 		host.CopySum(dst, mem, run, sums, npu.Threads(d.Device))
-		return
+		return nil
 	}
 	var vals, laid []float32
 	for first, m := range d.Blocks(p) {
-		vals = d.Get(vals, m)
-		laid = p.Shape().Pack(laid, vals)
-		var to []float32
-		at := p.Shape().PanelAt(first)
-		if dst != nil {
-			to = dst[at*run : at*run+len(laid)]
+		var err error
+		if vals, err = d.Get(vals, m); err != nil {
+			return err
 		}
-		host.CopySum(to, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device))
+		laid = p.Shape().Pack(laid, vals)
+		at := p.Shape().PanelAt(first)
+		host.CopySum(dst[at*run:at*run+len(laid)], laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device))
 	}
+	return nil
 }
 
 // room returns vals resized to the length of block m; it reallocates if needed.

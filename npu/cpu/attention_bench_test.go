@@ -86,7 +86,7 @@ func benchDevice(b *testing.B) (npu.Device, func(n int) npu.Buffer) {
 func batch(b *testing.B, d npu.Device, values int, add func(a *npu.Batch)) {
 	b.Helper()
 	a := npu.NewBatch(d)
-	require.NoError(b, a.Begin(2, values))
+	require.NoError(b, a.Begin(values))
 	add(a)
 	a.Upload()
 	require.NoError(b, d.Sync())
@@ -142,8 +142,9 @@ func BenchmarkAttentionCached(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%d", c[0], c[1]), func(b *testing.B) {
 			d, random := benchDevice(b)
 			t, stride := c[0], c[1]/npu.PageSize+1
-			var pages, lens []int32
+			var pages, rows, lens []int32
 			for i := range t {
+				rows = append(rows, int32(i))
 				for page := range stride {
 					pages = append(pages, int32(i*stride+page))
 				}
@@ -152,7 +153,7 @@ func BenchmarkAttentionCached(b *testing.B) {
 			width := len(pages) * npu.PageSize * h.KV * h.Dim
 			q, out, cacheK, cacheV := random(t*h.Q*h.Dim), random(t*h.Q*h.Dim), random(width), random(width)
 			var tables npu.Tables
-			batch(b, d, len(pages)+len(lens), func(a *npu.Batch) { tables = a.Tables(pages, stride, lens) })
+			batch(b, d, len(pages)+2*len(lens), func(a *npu.Batch) { tables = a.Tables(a.Ints(pages), stride, rows, lens) })
 			for b.Loop() {
 				d.AttentionCached(out, q, cacheK, cacheV, &tables, h)
 			}

@@ -146,13 +146,13 @@ func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.
 func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
 	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
-	table, lens := tables.Pages.Int32s(), tables.Lens.Int32s()
+	table, rows, lens := tables.Pages.Int32s(), tables.Rows.Int32s(), tables.Lens.Int32s()
 	scale := attentionScale(h.Dim)
 	group := h.Q / h.KV
 	d.parallel(len(lens)*h.Q, func(task int) {
 		t, c := task/h.Q, task%h.Q/group
 		n := int(lens[t])
-		pages := table[t*tables.Stride:][:(n+npu.PageSize-1)/npu.PageSize]
+		pages := table[int(rows[t])*tables.Stride:][:(n+npu.PageSize-1)/npu.PageSize]
 		qr, or := qs[task*h.Dim:(task+1)*h.Dim], o[task*h.Dim:(task+1)*h.Dim]
 		p := make([]float32, len(pages)*npu.PageSize)
 		for i, page := range pages {

@@ -1,7 +1,11 @@
 package cpu
 
 import (
+	"encoding/binary"
+	"math"
 	"slices"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/easyrl/easyrl/npu"
 )
@@ -23,6 +27,7 @@ func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + r
 
 // PackMatrix implements npu.Device.
 func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+	d.check.Outside("upload")
 	d.check.Host("pack matrix", m, src)
 	clear(m.Float32s())
 	for row := range m.Rows {
@@ -35,10 +40,36 @@ func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
 
 // UnpackMatrix implements npu.Device.
 func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+	d.check.Outside("download")
 	d.check.Host("unpack matrix", m, dst)
 	for row := range m.Rows {
 		unpackRow(dst[row*m.Cols:(row+1)*m.Cols], m, row)
 	}
+}
+
+// SumPanels implements npu.Device.
+func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+	d.check.SumPanels(sums, matrices)
+	next := 0
+	for _, m := range matrices {
+		n := m.Len()
+		if m.Cols > 0 {
+			n = panelRows * m.Cols
+		}
+		for panel := range slices.Chunk(m.Float32s(), n) {
+			sums[next] = xxh3.Hash(littleEndian(panel))
+			next++
+		}
+	}
+	return d.Sync()
+}
+
+func littleEndian(x []float32) []byte {
+	b := make([]byte, 0, 4*len(x))
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
 }
 
 func unpackRow(dst []float32, m npu.Matrix, row int) {
@@ -62,6 +93,9 @@ func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, token
 	n, to := dTable.Cols, fixedSums(dTable.Sums, format)
 	ids, next, dys := tokens.IDs.Int32s(), tokens.Next.Int32s(), dy.Float32s()
 	for _, first := range tokens.Firsts.Int32s() {
+		if first < 0 {
+			continue
+		}
 		sum := slices.Clone(dys[int(first)*n : (int(first)+1)*n])
 		for t := next[first]; t >= 0; t = next[t] {
 			for c, v := range dys[int(t)*n : (int(t)+1)*n] {

@@ -12,8 +12,8 @@ import (
 const alignment = 64
 
 type allocation struct {
+	npu.Buffer
 	memory  []uint64 // keeps the memory alive
-	bytes   int64
 	purpose npu.Purpose
 }
 
@@ -31,6 +31,7 @@ func (*heap) Space() *npu.Space { return npu.Host }
 
 // Alloc implements npu.Device. No kernel takes BFloat16.
 func (h *heap) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	h.check.Outside("allocation")
 	if err := check.Alloc(dtype, n, purpose, pureGoName); err != nil {
 		return npu.Buffer{}, err
 	}
@@ -43,7 +44,7 @@ func (h *heap) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, e
 	memory := make([]uint64, (n*dtype.Size()+7)/8+alignment/8-1)
 	first := unsafe.Pointer(&memory[0])
 	b := npu.AddressBuffer(unsafe.Add(first, -uintptr(first)%alignment), dtype, n)
-	h.blocks[b.Addr()] = allocation{memory, b.Bytes(), purpose}
+	h.blocks[b.Addr()] = allocation{b, memory, purpose}
 	h.allocated[purpose] += b.Bytes()
 	return b, nil
 }
@@ -53,12 +54,15 @@ func (h *heap) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
+	h.check.Outside("free")
+	h.check.Own("free", b)
 	a, ok := h.blocks[b.Addr()]
 	if !ok {
 		panic("npu: free of a buffer that this device did not allocate")
 	}
 	delete(h.blocks, b.Addr())
-	h.allocated[a.purpose] -= a.bytes
+	h.allocated[a.purpose] -= a.Bytes()
+	b.SetFreed()
 }
 
 // Allocated implements npu.Device.
@@ -66,30 +70,31 @@ func (h *heap) Allocated() [npu.NumPurposes]int64 { return h.allocated }
 
 // Upload implements npu.Device.
 func (h *heap) Upload(dst npu.Buffer, src []float32) {
+	h.check.Outside("upload")
 	h.check.Len("upload", dst, len(src), false)
 	copy(dst.Float32s(), src)
 }
 
 // UploadInts implements npu.Device.
 func (h *heap) UploadInts(dst npu.Buffer, src []int32) {
+	h.check.Outside("upload")
 	h.check.Buffer("upload", dst, npu.Int32, len(src), false)
 	copy(dst.Int32s(), src)
 }
 
 // Download implements npu.Device.
 func (h *heap) Download(dst []float32, src npu.Buffer) {
+	h.check.Outside("download")
 	h.check.Len("download", src, len(dst), false)
 	copy(dst, src.Float32s())
 }
 
 // DownloadInts implements npu.Device.
 func (h *heap) DownloadInts(dst []int32, src npu.Buffer) {
+	h.check.Outside("download")
 	h.check.Buffer("download", src, npu.Int32, len(dst), false)
 	copy(dst, src.Int32s())
 }
-
-// Fetch implements npu.Device.
-func (h *heap) Fetch(dst []float32, src npu.Buffer) { h.Download(dst, src) }
 
 // Copy implements npu.Device.
 func (h *heap) Copy(dst, src npu.Buffer) {

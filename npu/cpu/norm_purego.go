@@ -21,6 +21,15 @@ func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	})
 }
 
+// NormLinear implements npu.Device.
+func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
+	d.check.NormLinear(outputs, norm, x, weight, t)
+	d.RMSNorm(norm, x, weight, t, eps)
+	for _, o := range outputs {
+		matrixKernels(d).Linear(o.Y, norm, o.W, o.Bias, t, false)
+	}
+}
+
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
 // = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf, dWeight is the sum over
 // heads of the chain over rows of dy and x·r.

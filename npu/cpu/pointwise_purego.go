@@ -34,6 +34,14 @@ func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	}
 }
 
+// SetInts implements npu.Device.
+func (d rowKernels) SetInts(y npu.Buffer, at, x npu.Ints) {
+	d.check.SetInts(y, at, x)
+	for i, to := range at.Int32s() {
+		y.Int32s()[to] = x.Int32s()[i]
+	}
+}
+
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
 // fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
 func (d rowKernels) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {

@@ -34,7 +34,7 @@ var (
 )
 
 func newPureGo(threads int) *pureGo {
-	c := &core{newWorkers(threads), &failure{}, &check.Device{Buffers: check.Buffers{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen}}}
+	c := &core{workers: newWorkers(threads), check: &check.Device{Buffers: check.Buffers{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen}}}
 	return &pureGo{
 		core: c, heap: newHeap(c.check),
 		matrixKernels: matrixKernels{c}, rowKernels: rowKernels{c}, attentionKernels: attentionKernels{c},
@@ -51,6 +51,9 @@ func (*pureGo) Fork(threads int) (npu.Device, error) { return OpenPureGo(threads
 // Close implements npu.Device.
 func (d *pureGo) Close() error {
 	err := d.Sync()
+	for _, a := range d.blocks {
+		a.SetFreed()
+	}
 	*d.heap = heap{}
 	return err
 }
@@ -58,8 +61,37 @@ func (d *pureGo) Close() error {
 // core is what all kernels of a device share.
 type core struct {
 	*workers
-	*failure
-	check *check.Device
+	check   *check.Device
+	failure error // the first since the last Sync
+}
+
+func (c *core) fail(err error) {
+	if c.failure == nil {
+		c.failure = fmt.Errorf("device %s: %w", pureGoName, err)
+	}
+}
+
+// Sync implements npu.Device.
+func (c *core) Sync() error {
+	c.check.Outside("wait")
+	err := c.failure
+	c.failure = nil
+	return err
+}
+
+// Record implements npu.Device. All calls have run.
+func (c *core) Record() (npu.Event, error) {
+	c.check.Outside("event")
+	return nil, nil
+}
+
+// Await implements npu.Device.
+func (c *core) Await(npu.Event) { c.check.Outside("event") }
+
+// Capture implements npu.Device.
+func (c *core) Capture(record func()) (npu.Graph, error) {
+	c.check.Capture(record, false)
+	return nil, nil
 }
 
 // workers are the threads of the device.
@@ -100,20 +132,4 @@ func (w *workers) parallel(n int, task func(i int)) {
 		})
 	}
 	group.Wait()
-}
-
-// failure keeps the first failure since the last Sync.
-type failure struct{ err error }
-
-func (f *failure) set(err error) {
-	if f.err == nil {
-		f.err = fmt.Errorf("device %s: %w", pureGoName, err)
-	}
-}
-
-// Sync implements npu.Device.
-func (f *failure) Sync() error {
-	err := f.err
-	f.err = nil
-	return err
 }

@@ -106,7 +106,7 @@ func (d vocabKernels) Sample(ids, logp, logits npu.Buffer, vocab int, params npu
 	for i := range drawn {
 		if drawn[i] < 0 {
 			drawn[i], lps[i] = 0, float32(math.NaN())
-			d.set(fmt.Errorf("sample: logits of row %d are not finite", i))
+			d.fail(fmt.Errorf("sample: logits of row %d are not finite", i))
 		}
 	}
 }

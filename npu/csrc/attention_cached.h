@@ -187,7 +187,7 @@ static void cache_attend_row(void *arg, int64_t task, int32_t thread) {
   int64_t head = t * a->h.q + c * group, base = c * CACHE_PAGE * dim;
   cache_block b = {
       .q = a->q + head * dim, .k = a->cache_k + base, .v = a->cache_v + base,
-      .p = a->scratch + thread * a->part, .out = a->out + head * dim, .table = a->tables.pages + t * a->tables.stride,
+      .p = a->scratch + thread * a->part, .out = a->out + head * dim, .table = a->tables.pages + (int64_t)a->tables.rows[t] * a->tables.stride,
       .page = (int64_t)CACHE_PAGE * a->h.kv * dim, .len = a->tables.lens[t], .padded = round_up(a->tables.lens[t], CACHE_PAGE),
       .dim = dim, .scale = a->scale,
   };

@@ -69,6 +69,26 @@ static void kernel_unpack_matrix(easyrl_device *d, float *dst, easyrl_matrix m) 
 }
 
 typedef struct {
+  uint64_t *sums;
+  easyrl_matrix m;
+} panels_job;
+
+static void panel_task(void *arg, int64_t p, int32_t thread) {
+  (void)thread;
+  const panels_job *j = arg;
+  int64_t values = j->m.cols ? (int64_t)PANEL * j->m.cols : j->m.rows;
+  j->sums[p] = xxh3(j->m.data + p * values, values * (int64_t)sizeof(float));
+}
+
+static void kernel_sum_panels(easyrl_device *d, uint64_t *sums, const easyrl_matrix *m, int32_t n) {
+  for (int32_t i = 0; i < n; i++) {
+    int64_t panels = m[i].cols ? ceil_div(m[i].rows, PANEL) : 1;
+    pool_run(d->pool, panels, panel_task, &(panels_job){sums, m[i]});
+    sums += panels;
+  }
+}
+
+typedef struct {
   float *y;
   const float *x;
   easyrl_matrix m;
@@ -103,7 +123,9 @@ static void embed_backward_task(void *arg, int64_t task, int32_t thread) {
   const int32_t *next = j->tokens.next;
   int64_t cols = j->m.cols, lo = task * ROWS_TASK, hi = min64(cols, lo + ROWS_TASK);
   for (int32_t i = 0; i < j->tokens.lists; i++) {
-    int64_t first = j->tokens.firsts[i], id = j->tokens.ids[first];
+    int64_t first = j->tokens.firsts[i];
+    if (first < 0) continue;
+    int64_t id = j->tokens.ids[first];
     int64_t *sum = j->m.sums.data + id / PANEL * PANEL * cols + id % PANEL;
     for (int64_t k = lo; k < hi; k += VL) {
       int n = (int)min64(VL, hi - k);
@@ -145,4 +167,9 @@ static void scatter_add_task(void *arg, int64_t task, int32_t thread) {
 
 static void kernel_scatter_add_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
   pool_run(d->pool, ceil_div(cols, ROWS_TASK), scatter_add_task, &(rows_job){.y = y, .x = x, .rows = rows, .n = n, .cols = cols});
+}
+
+static void kernel_set_ints(easyrl_device *d, int32_t *y, const int32_t *at, const int32_t *x, int32_t n) {
+  (void)d;
+  for (int32_t i = 0; i < n; i++) y[at[i]] = x[i];
 }

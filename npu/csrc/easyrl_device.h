@@ -7,15 +7,16 @@
  * npu.go, function by function. This header only defines how they are called.
  *
  * A device is memory and a queue. A call adds work to the queue and may return before
- * the work is done; work is done in the order of the calls. Only sync, unpack_matrix,
- * sum_squares and sum_squares_exact wait for the queue. Kernels return nothing: a
+ * the work is done; work is done in the order of the calls. Only sync, sum_squares,
+ * sum_squares_exact and sum_panels wait for the queue. Kernels return nothing: a
  * device records its first failure, which sync returns. A device is used from one
- * thread at a time, its forks from others.
+ * thread at a time, its forks from others. A call may come from any thread: it sets what
+ * it needs of the thread's state.
  *
  * Pointers, also those to indices, segments and sampling parameters, are addresses in
  * the device's memory. Those whose name begins with host are addresses in host memory:
- * the call uses it only until it returns. upload and download keep pinned memory until
- * the next wait. */
+ * the call uses it only until it returns. Those named pinned are memory of host_alloc,
+ * which the queue uses until the next wait. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
@@ -25,6 +26,10 @@
 #define EASYRL_PAGE_SIZE 16
 
 typedef struct easyrl_device easyrl_device;
+typedef struct easyrl_event easyrl_event; /* a point in a queue */
+typedef struct easyrl_graph easyrl_graph; /* recorded calls */
+
+typedef enum { EASYRL_FLOAT32, EASYRL_BFLOAT16 } easyrl_dtype;
 
 typedef struct { int32_t start, len, parent; } easyrl_segment;
 typedef struct { int32_t q, kv, dim; } easyrl_heads;
@@ -48,14 +53,18 @@ typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format
 typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
 
 /* The ids of t tokens. Rows of a leaf with one id form a list: next[t] is the next row,
- * or -1. firsts are the first rows of the lists. */
+ * or -1. firsts are the first rows of the lists, or -1 for no list. */
 typedef struct { const int32_t *ids, *firsts, *next; int32_t t, lists; } easyrl_tokens;
 
-/* The pages [n, stride] and lengths of n sequences, and the greatest length. */
-typedef struct { const int32_t *pages, *lens; int32_t n, stride, longest; } easyrl_tables;
+/* n sequences and their lengths, at most longest. The pages of sequence i are row rows[i]
+ * of pages [, stride]. */
+typedef struct { const int32_t *pages, *rows, *lens; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
 typedef struct { const float *dy; easyrl_matrix w; int32_t block; } easyrl_product;
+
+/* An output of norm_linear: y [t, w.rows]. bias may be NULL. */
+typedef struct { float *y; easyrl_matrix w; const float *bias; } easyrl_projection;
 
 /* n values to update, with their gradient and moments. Without decay, weight_decay counts
  * as 0. */
@@ -78,6 +87,9 @@ typedef struct {
   /* 1 if device addresses are addresses in host memory. upload and download then take
    * any host memory and are done when they return. */
   uint32_t host_memory;
+
+  /* The types of weights and of activations, an easyrl_dtype each. */
+  uint32_t weights, activations;
 
   /* open returns NULL and writes a line to err (of err_len bytes) on failure. ordinal
    * selects one of several devices. threads, 0 for all, is for devices of CPU cores. */
@@ -109,7 +121,24 @@ typedef struct {
    * failure. */
   int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
 
-  /* pinned is memory of host_alloc, which the queue accesses until the next wait. */
+  /* record returns an event, or NULL without memory. await makes the calls that follow run
+   * after those that another queue of the memory was given before it recorded the event.
+   * All are NULL if work is done when a call returns. */
+  easyrl_event *(*record)(easyrl_device *);
+  void (*await)(easyrl_device *, easyrl_event *);
+  void (*event_free)(easyrl_event *);
+
+  /* Between capture and captured, calls of copy, zero and of kernels are recorded, but not
+   * run; no other call is made, and none that waits. captured returns the graph, or NULL
+   * and a line in err. replay adds the recorded calls, with the arguments they had, to the
+   * queue that recorded them. The caller does not replay a graph after it has freed memory
+   * that the graph uses. graph_free takes effect after the calls so far. All are NULL if
+   * the device cannot record. */
+  void (*capture)(easyrl_device *);
+  easyrl_graph *(*captured)(easyrl_device *, char *err, int64_t err_len);
+  void (*replay)(easyrl_device *, easyrl_graph *);
+  void (*graph_free)(easyrl_device *, easyrl_graph *);
+
   void (*upload)(easyrl_device *, void *dst, const void *pinned, int64_t bytes);
   void (*download)(easyrl_device *, void *pinned, const void *src, int64_t bytes);
   void (*copy)(easyrl_device *, void *dst, const void *src, int64_t bytes);
@@ -117,9 +146,11 @@ typedef struct {
   void (*add)(easyrl_device *, float *y, const float *x, int64_t n);
 
   int64_t (*matrix_len)(easyrl_device *, int32_t rows, int32_t cols);
-  void (*pack_matrix)(easyrl_device *, easyrl_matrix, const float *host_src);
-  /* unpack_matrix waits. */
-  void (*unpack_matrix)(easyrl_device *, float *host_dst, easyrl_matrix);
+  void (*pack_matrix)(easyrl_device *, easyrl_matrix, const float *pinned_src);
+  void (*unpack_matrix)(easyrl_device *, float *pinned_dst, easyrl_matrix);
+  /* sum_panels writes the sums of all panels of n matrices, in order. cols is 0 for a
+   * vector of rows values. It waits. If it fails, sync returns the failure. */
+  void (*sum_panels)(easyrl_device *, uint64_t *host_sums, const easyrl_matrix *host_m, int32_t n);
 
   void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
   void (*embed_backward)(easyrl_device *, easyrl_matrix_sums d_table, const float *dy, easyrl_tokens, easyrl_fixed_point);
@@ -130,6 +161,9 @@ typedef struct {
   void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
                                  const float *x, easyrl_leaves);
   void (*rms_norm)(easyrl_device *, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps);
+  /* norm [t, cols] is scratch. NULL if rms_norm and linear are as fast. */
+  void (*norm_linear)(easyrl_device *, const easyrl_projection *host_outputs, int32_t n, float *norm, const float *x,
+                      const float *weight, int32_t t, int32_t cols, float eps);
   void (*rms_norm_backward)(easyrl_device *, float *dx, easyrl_sums d_weight, const float *dy, const float *x,
                             const float *weight, int32_t heads, int32_t cols, float eps, int32_t add, easyrl_leaves);
   void (*rope)(easyrl_device *, float *x, const float *table, const int32_t *positions, int32_t t, int32_t heads,
@@ -148,6 +182,7 @@ typedef struct {
                            easyrl_tables, easyrl_heads);
   void (*gather_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
   void (*scatter_add_rows)(easyrl_device *, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols);
+  void (*set_ints)(easyrl_device *, int32_t *y, const int32_t *at, const int32_t *x, int32_t n);
   void (*softmax_max)(easyrl_device *, float *max, const float *logits, int32_t n, int32_t cols, float inv_temp);
   void (*softmax_fold)(easyrl_device *, float *folds, float *scores, const float *max, const float *logits,
                        const int32_t *targets, int32_t n, int32_t cols, int32_t first, float inv_temp);

@@ -5,6 +5,7 @@
 #include "easyrl_math.h"
 #include "simd.h"
 #include "transpose.h"
+#include "xxh3.h"
 
 #include <stdio.h>
 
@@ -66,6 +67,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .matrix_len = kernel_matrix_len,
       .pack_matrix = kernel_pack_matrix,
       .unpack_matrix = kernel_unpack_matrix,
+      .sum_panels = kernel_sum_panels,
       .embed = kernel_embed,
       .embed_backward = kernel_embed_backward,
       .linear = kernel_linear,
@@ -82,6 +84,7 @@ EASYRL_INTERNAL const easyrl_device_api *KERNELS_TABLE(void) {
       .attention_cached = kernel_attention_cached,
       .gather_rows = kernel_gather_rows,
       .scatter_add_rows = kernel_scatter_add_rows,
+      .set_ints = kernel_set_ints,
       .softmax_max = kernel_softmax_max,
       .softmax_fold = kernel_softmax_fold,
       .softmax_finish = kernel_softmax_finish,

@@ -132,12 +132,6 @@ static void *far_pinned(easyrl_device *d, const char *operand, const void *addre
   return far_within(d, operand, address, bytes, FAR_PINNED);
 }
 
-static void *far_keep(const void *host, int64_t bytes) {
-  void *copy = malloc((size_t)bytes + 1);
-  if (!copy) abort();
-  return memcpy(copy, host, (size_t)bytes);
-}
-
 static void far_indices(easyrl_device *d, const char *operand, const int32_t *p, int64_t n, int64_t lo, int64_t hi) {
   for (int64_t i = 0; p && i < n; i++) {
     if (p[i] >= lo && p[i] < hi) continue;
@@ -146,33 +140,65 @@ static void far_indices(easyrl_device *d, const char *operand, const int32_t *p,
   }
 }
 
-static void *far_push(easyrl_device *d, const char *name, void (*run)(easyrl_device *, void *), size_t args) {
-  far_command *c = calloc(1, sizeof *c + args);
+static void far_append(far_list *l, far_command *c) {
+  if (!l->first) l->last = &l->first;
+  *l->last = c;
+  l->last = &c->next;
+}
+
+static void far_push(easyrl_device *d, const char *name, void (*run)(easyrl_device *, void *), const void *args, size_t bytes, const void *list,
+                     size_t list_bytes) {
+  far_command *c = calloc(1, sizeof *c + bytes + list_bytes);
   if (!c) abort();
   c->name = name;
   c->run = run;
-  *d->last = c;
-  d->last = &c->next;
-  return c->args;
+  c->bytes = bytes + list_bytes;
+  memcpy(c->args, args, bytes);
+  if (list_bytes) memcpy(c->args + bytes, list, list_bytes);
+  if (d->capture) {
+    far_append(&d->capture->calls, c);
+    return;
+  }
+  pthread_mutex_lock(&d->mutex);
+  far_append(&d->queue, c);
+  pthread_mutex_unlock(&d->mutex);
 }
 
-static void far_flush(easyrl_device *d) {
-  if (!d->first) return;
-  far_count(FAR_WAITS, 1);
-  for (far_command *c = d->first, *next; c; c = next) {
-    char failure[sizeof d->failure];
-    d->running = c->name;
-    d->valid = 1;
-    c->run(d, c->args);
-    if (d->api->sync(d->cpu, failure, sizeof failure) && !d->failed) {
-      d->failed = 1;
-      memcpy(d->failure, failure, sizeof failure);
-    }
-    next = c->next;
+/* Takes the first command from the queue. */
+static far_command *far_take(easyrl_device *d) {
+  pthread_mutex_lock(&d->mutex);
+  far_command *c = d->queue.first;
+  if (c) d->queue.first = c->next;
+  pthread_mutex_unlock(&d->mutex);
+  return c;
+}
+
+static void far_run(easyrl_device *d, const char *name, void (*run)(easyrl_device *, void *), void *args) {
+  char failure[sizeof d->failure];
+  d->running = name;
+  d->valid = 1;
+  run(d, args);
+  if (d->api->sync(d->cpu, failure, sizeof failure) && !d->failed) {
+    d->failed = 1;
+    memcpy(d->failure, failure, sizeof failure);
+  }
+}
+
+static void far_flush(easyrl_device *d, const easyrl_event *end) {
+  pthread_mutex_lock(&d->memory->running);
+  for (far_command *c; !(end && atomic_load(&end->passed)) && (c = far_take(d));) {
+    far_run(d, c->name, c->run, c->args);
     free(c);
   }
-  d->first = 0;
-  d->last = &d->first;
+  pthread_mutex_unlock(&d->memory->running);
+}
+
+static void far_wait(easyrl_device *d) {
+  pthread_mutex_lock(&d->mutex);
+  int waits = d->queue.first != 0;
+  pthread_mutex_unlock(&d->mutex);
+  far_count(FAR_WAITS, waits);
+  far_flush(d, 0);
 }
 
 #include "far_kernels.h"
@@ -187,7 +213,7 @@ RUN(upload) {
 static void far_upload(easyrl_device *d, void *dst, const void *pinned, int64_t bytes) {
   far_count(FAR_UPLOADS, 1);
   far_count(FAR_BYTES_UP, bytes);
-  *(upload_args *)far_push(d, "upload", run_upload, sizeof(upload_args)) = (upload_args){dst, pinned, bytes};
+  PUSH(upload, dst, pinned, bytes);
 }
 
 ARGS(download, char *pinned; const char *src; int64_t bytes;)
@@ -200,7 +226,7 @@ static void far_download(easyrl_device *d, void *pinned, const void *src, int64_
   far_count(FAR_DOWNLOADS, 1);
   far_count(FAR_BYTES_DOWN, bytes);
   far_poison(pinned, bytes);
-  *(download_args *)far_push(d, "download", run_download, sizeof(download_args)) = (download_args){pinned, src, bytes};
+  PUSH(download, pinned, src, bytes);
 }
 
 static void *far_new_block(easyrl_device *d, int64_t bytes, far_state state) {
@@ -235,7 +261,7 @@ RUN(free) {
   else far_fail(d, "mem", "not the address of an allocation");
   pthread_mutex_unlock(&m->mutex);
 }
-static void far_free(easyrl_device *d, void *mem) { *(free_args *)far_push(d, "free", run_free, sizeof(free_args)) = (free_args){mem}; }
+static void far_free(easyrl_device *d, void *mem) { PUSH(free, mem); }
 
 static void far_host_free(easyrl_device *d, void *mem) {
   pthread_mutex_lock(&d->memory->mutex);
@@ -243,6 +269,77 @@ static void far_host_free(easyrl_device *d, void *mem) {
   if (b && b->base == mem && b->state == FAR_PINNED) far_remove(d->memory, b);
   pthread_mutex_unlock(&d->memory->mutex);
 }
+
+static void far_release(easyrl_event *e) {
+  if (atomic_fetch_sub(&e->holders, 1) == 1) free(e);
+}
+
+ARGS(record, easyrl_event *event;)
+RUN(record) {
+  (void)d;
+  atomic_store(&a->event->passed, 1);
+  far_release(a->event);
+}
+static easyrl_event *far_record(easyrl_device *d) {
+  easyrl_event *e = calloc(1, sizeof *e);
+  if (!e) return 0;
+  e->device = d;
+  atomic_store(&e->holders, 2);
+  PUSH(record, e);
+  return e;
+}
+
+ARGS(await, easyrl_event *event;)
+RUN(await) {
+  if (!atomic_load(&a->event->passed)) far_flush(a->event->device, a->event);
+  if (!atomic_load(&a->event->passed)) far_fail(d, "event", "its queue has not run up to it");
+  far_release(a->event);
+}
+static void far_await(easyrl_device *d, easyrl_event *e) {
+  atomic_fetch_add(&e->holders, 1);
+  PUSH(await, e);
+}
+
+static void far_event_free(easyrl_event *e) { far_release(e); }
+
+static void far_capture(easyrl_device *d) {
+  d->capture = calloc(1, sizeof *d->capture);
+  if (!d->capture) abort();
+}
+
+static easyrl_graph *far_captured(easyrl_device *d, char *err, int64_t err_len) {
+  (void)err, (void)err_len;
+  easyrl_graph *g = d->capture;
+  d->capture = 0;
+  far_count(FAR_CAPTURES, 1);
+  return g;
+}
+
+ARGS(replay, easyrl_graph *graph;)
+RUN(replay) {
+  for (far_command *c = a->graph->calls.first; c; c = c->next) {
+    void *args = malloc(c->bytes + 1);
+    if (!args) abort();
+    memcpy(args, c->args, c->bytes);
+    far_run(d, c->name, c->run, args);
+    free(args);
+  }
+}
+static void far_replay(easyrl_device *d, easyrl_graph *g) {
+  far_count(FAR_REPLAYS, 1);
+  PUSH(replay, g);
+}
+
+ARGS(graph_free, easyrl_graph *graph;)
+RUN(graph_free) {
+  (void)d;
+  for (far_command *c = a->graph->calls.first, *next; c; c = next) {
+    next = c->next;
+    free(c);
+  }
+  free(a->graph);
+}
+static void far_graph_free(easyrl_device *d, easyrl_graph *g) { PUSH(graph_free, g); }
 
 /* Opens a queue on a memory. */
 static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
@@ -253,7 +350,7 @@ static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads,
     return 0;
   }
   d->memory = m;
-  d->last = &d->first;
+  pthread_mutex_init(&d->mutex, 0);
   d->api = easyrl_far_cpu_api();
   d->cpu = d->api->open(ordinal, threads, err, err_len);
   if (!d->cpu) {
@@ -270,6 +367,11 @@ static easyrl_device *far_queue(far_memory *m, int32_t ordinal, int32_t threads,
 static easyrl_device *far_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   far_memory *m = calloc(1, sizeof *m);
   if (m) {
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&m->running, &recursive);
+    pthread_mutexattr_destroy(&recursive);
     pthread_mutex_init(&m->mutex, 0);
     m->newest = &m->oldest;
   }
@@ -296,7 +398,7 @@ static void far_abandon(easyrl_device *d) {
 
 static void far_close(easyrl_device *d) {
   far_memory *m = d->memory;
-  far_flush(d);
+  far_flush(d, 0);
   pthread_mutex_lock(&m->mutex);
   far_abandon(d);
   int32_t left = --m->queues;
@@ -304,10 +406,12 @@ static void far_close(easyrl_device *d) {
   if (left == 0) {
     while (m->n) far_remove(m, m->blocks[m->n - 1]);
     pthread_mutex_destroy(&m->mutex);
+    pthread_mutex_destroy(&m->running);
     free(m->blocks);
     free(m);
   }
   d->api->close(d->cpu);
+  pthread_mutex_destroy(&d->mutex);
   free(d);
 }
 
@@ -316,7 +420,7 @@ static const char *far_name(easyrl_device *d) { return d->name; }
 static int64_t far_matrix_len(easyrl_device *d, int32_t rows, int32_t cols) { return far_matrix(d, rows, cols); }
 
 static int32_t far_sync(easyrl_device *d, char *err, int64_t err_len) {
-  far_flush(d);
+  far_wait(d);
   if (!d->failed) return 0;
   snprintf(err, (size_t)err_len, "%s", d->failure);
   d->failed = 0;
@@ -331,10 +435,11 @@ EXPORT const easyrl_device_api *easyrl_device_api_v2(void) {
       .size = sizeof table,
       .exact = 1,
       ENTRY(open), ENTRY(fork), ENTRY(close), ENTRY(name), ENTRY(alloc), ENTRY(free), ENTRY(host_alloc), ENTRY(host_free), ENTRY(sync),
-      ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(zero), ENTRY(add), ENTRY(matrix_len), ENTRY(pack_matrix), ENTRY(unpack_matrix),
+      ENTRY(record), ENTRY(await), ENTRY(event_free), ENTRY(capture), ENTRY(captured), ENTRY(replay), ENTRY(graph_free),
+      ENTRY(upload), ENTRY(download), ENTRY(copy), ENTRY(zero), ENTRY(add), ENTRY(matrix_len), ENTRY(pack_matrix), ENTRY(unpack_matrix), ENTRY(sum_panels),
       ENTRY(embed), ENTRY(embed_backward), ENTRY(linear), ENTRY(linear_backward_input), ENTRY(linear_backward_weight),
-      ENTRY(rms_norm), ENTRY(rms_norm_backward), ENTRY(rope), ENTRY(swiglu), ENTRY(swiglu_backward),
-      ENTRY(attention), ENTRY(attention_backward), ENTRY(cache_write), ENTRY(attention_cached), ENTRY(gather_rows), ENTRY(scatter_add_rows),
+      ENTRY(rms_norm), ENTRY(norm_linear), ENTRY(rms_norm_backward), ENTRY(rope), ENTRY(swiglu), ENTRY(swiglu_backward),
+      ENTRY(attention), ENTRY(attention_backward), ENTRY(cache_write), ENTRY(attention_cached), ENTRY(gather_rows), ENTRY(scatter_add_rows), ENTRY(set_ints),
       ENTRY(softmax_max), ENTRY(softmax_fold), ENTRY(softmax_finish), ENTRY(softmax_backward), ENTRY(sample),
       ENTRY(adamw), ENTRY(sum_squares), ENTRY(sum_squares_exact),
   };

@@ -14,5 +14,7 @@ type Counters struct {
 	Downloads int64 // transfers to the host, unpacked matrices included
 	BytesUp   int64
 	BytesDown int64
-	Kernels   int64 // all calls that are neither transfers nor free
+	Kernels   int64 // calls of kernels, captured ones included
+	Captures  int64
+	Replays   int64
 }

@@ -32,45 +32,69 @@ typedef struct far_block {
 
 /* The memory that a device shares with its forks. */
 typedef struct {
-  pthread_mutex_t mutex;
-  far_block **blocks; /* by base */
+  pthread_mutex_t running; /* recursive; whoever runs calls of any queue holds it */
+  pthread_mutex_t mutex;   /* of what follows */
+  far_block **blocks;      /* by base */
   int64_t n, room;
   far_block *oldest, **newest; /* the quarantine */
   int64_t freed, freed_bytes;
   int32_t queues;
 } far_memory;
 
-/* One call. args is its own; run checks them and runs the kernel. */
+/* One call. run changes its arguments and runs the kernel. */
 typedef struct far_command {
   struct far_command *next;
   const char *name;
   void (*run)(easyrl_device *, void *args);
+  size_t bytes; /* of args and the list that follows them */
   _Alignas(16) char args[];
 } far_command;
+
+/* Calls in order. */
+typedef struct {
+  far_command *first, **last;
+} far_list;
+
+struct easyrl_graph {
+  far_list calls;
+};
+
+/* A point in a queue. Its owner and the commands that name it hold it. */
+struct easyrl_event {
+  easyrl_device *device;
+  _Atomic int32_t passed, holders;
+};
 
 struct easyrl_device {
   far_memory *memory;
   const easyrl_device_api *api; /* the CPU's kernels */
   easyrl_device *cpu;
-  far_command *first, **last;
+  pthread_mutex_t mutex; /* of the queue */
+  far_list queue;
+  easyrl_graph *capture; /* what records calls now, or NULL */
   const char *running;
   int32_t valid; /* whether the running command's arguments are, so far */
   int32_t failed;
   char name[64], failure[256];
 };
 
-enum { FAR_WAITS, FAR_UPLOADS, FAR_DOWNLOADS, FAR_BYTES_UP, FAR_BYTES_DOWN, FAR_KERNELS, FAR_COUNTERS };
+enum { FAR_WAITS, FAR_UPLOADS, FAR_DOWNLOADS, FAR_BYTES_UP, FAR_BYTES_DOWN, FAR_KERNELS, FAR_CAPTURES, FAR_REPLAYS, FAR_COUNTERS };
 
 static void far_count(int counter, int64_t n);
 
 /* Records a failure of the running command. */
 static void far_fail(easyrl_device *, const char *operand, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Adds a command to the queue and returns the place of its arguments. */
-static void *far_push(easyrl_device *, const char *name, void (*run)(easyrl_device *, void *), size_t args);
+/* Adds a command to the queue, or to what is captured, with its arguments and a list that
+ * follows them. */
+static void far_push(easyrl_device *, const char *name, void (*run)(easyrl_device *, void *args), const void *args, size_t bytes,
+                     const void *list, size_t list_bytes);
 
-/* Runs all commands. */
-static void far_flush(easyrl_device *);
+/* Runs all commands, or those before an event. */
+static void far_flush(easyrl_device *, const easyrl_event *end);
+
+/* Counts a wait of the host, if there is anything to wait for, and runs all commands. */
+static void far_wait(easyrl_device *);
 
 /* Returns the host's address of an operand of the running command, NULL if it is not
  * bytes of live memory. */
@@ -78,9 +102,6 @@ static void *far_near(easyrl_device *, const char *operand, const void *address,
 
 /* Returns pinned memory, NULL if it is not pinned. */
 static void *far_pinned(easyrl_device *, const char *operand, const void *address, int64_t bytes);
-
-/* Returns a copy of host memory, which the running command frees. */
-static void *far_keep(const void *host, int64_t bytes);
 
 /* Requires indices to be in [lo, hi). p may be NULL. */
 static void far_indices(easyrl_device *, const char *operand, const int32_t *p, int64_t n, int64_t lo, int64_t hi);

@@ -13,12 +13,23 @@
   static void run_##kernel(easyrl_device *d, void *args) { with_##kernel(d, args); }   \
   static void with_##kernel(easyrl_device *d, kernel##_args *a)
 
+/* Records a call with its arguments. */
+#define PUSH(call, ...) far_push(d, #call, run_##call, &(call##_args){__VA_ARGS__}, sizeof(call##_args), 0, 0)
+
 /* Records a call of a kernel. */
-#define CALL(kernel, ...)                                                                                          \
-  do {                                                                                                             \
-    far_count(FAR_KERNELS, 1);                                                                                     \
-    *(kernel##_args *)far_push(d, #kernel, run_##kernel, sizeof(kernel##_args)) = (kernel##_args){__VA_ARGS__};    \
+#define CALL(kernel, ...)      \
+  do {                         \
+    far_count(FAR_KERNELS, 1); \
+    PUSH(kernel, __VA_ARGS__); \
   } while (0)
+
+/* Records a call of a kernel with a copy of a list of n. Its run function sets the list. */
+#define CALL_LIST(kernel, list, n, ...)                                                                                             \
+  do {                                                                                                                              \
+    far_count(FAR_KERNELS, 1);                                                                                                      \
+    far_push(d, #kernel, run_##kernel, &(kernel##_args){__VA_ARGS__}, sizeof(kernel##_args), list, (size_t)(n) * sizeof *(list));   \
+  } while (0)
+#define LIST(field) (a->field = (void *)(a + 1))
 
 /* Calls the CPU's kernel if all arguments are valid. */
 #define CPU(kernel, ...) \
@@ -57,29 +68,41 @@ RUN(add) {
 }
 static void far_add(easyrl_device *d, float *y, const float *x, int64_t n) { CALL(add, y, x, n); }
 
-ARGS(pack_matrix, easyrl_matrix m; float *host;)
+ARGS(pack_matrix, easyrl_matrix m; const float *pinned;)
 RUN(pack_matrix) {
+  a->pinned = far_pinned(d, "source", a->pinned, (int64_t)a->m.rows * a->m.cols * 4);
   MATRIX(m);
-  CPU(pack_matrix, a->m, a->host);
-  free(a->host);
+  CPU(pack_matrix, a->m, a->pinned);
 }
-static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *host) {
-  int64_t bytes = (int64_t)m.rows * m.cols * 4;
+static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *pinned) {
   far_count(FAR_UPLOADS, 1);
-  far_count(FAR_BYTES_UP, bytes);
-  CALL(pack_matrix, m, far_keep(host, bytes));
+  far_count(FAR_BYTES_UP, (int64_t)m.rows * m.cols * 4);
+  CALL(pack_matrix, m, pinned);
 }
 
-ARGS(unpack_matrix, float *host; easyrl_matrix m;)
+ARGS(unpack_matrix, float *pinned; easyrl_matrix m;)
 RUN(unpack_matrix) {
+  a->pinned = far_pinned(d, "destination", a->pinned, (int64_t)a->m.rows * a->m.cols * 4);
   MATRIX(m);
-  CPU(unpack_matrix, a->host, a->m);
+  CPU(unpack_matrix, a->pinned, a->m);
 }
-static void far_unpack_matrix(easyrl_device *d, float *host, easyrl_matrix m) {
+static void far_unpack_matrix(easyrl_device *d, float *pinned, easyrl_matrix m) {
+  int64_t bytes = (int64_t)m.rows * m.cols * 4;
   far_count(FAR_DOWNLOADS, 1);
-  far_count(FAR_BYTES_DOWN, (int64_t)m.rows * m.cols * 4);
-  CALL(unpack_matrix, host, m);
-  far_flush(d);
+  far_count(FAR_BYTES_DOWN, bytes);
+  far_poison(pinned, bytes);
+  CALL(unpack_matrix, pinned, m);
+}
+
+ARGS(sum_panels, uint64_t *sums; easyrl_matrix *m; int32_t n;)
+RUN(sum_panels) {
+  LIST(m);
+  for (int32_t i = 0; i < a->n; i++) NEAR(m[i].data, a->m[i].cols ? far_matrix(d, a->m[i].rows, a->m[i].cols) : a->m[i].rows);
+  CPU(sum_panels, a->sums, a->m, a->n);
+}
+static void far_sum_panels(easyrl_device *d, uint64_t *sums, const easyrl_matrix *m, int32_t n) {
+  CALL_LIST(sum_panels, m, n, sums, 0, n);
+  far_wait(d);
 }
 
 ARGS(embed, float *y; easyrl_matrix table; const int32_t *ids; int32_t t;)
@@ -95,7 +118,7 @@ RUN(embed_backward) {
   MATRIX_SUMS(m), NEAR(dy, (int64_t)a->tokens.t * a->m.cols);
   INDICES(tokens.ids, a->tokens.t, 0, a->m.rows);
   INDICES(tokens.next, a->tokens.t, -1, a->tokens.t);
-  INDICES(tokens.firsts, a->tokens.lists, 0, a->tokens.t);
+  INDICES(tokens.firsts, a->tokens.lists, -1, a->tokens.t);
   CPU(embed_backward, a->m, a->dy, a->tokens, a->format);
 }
 static void far_embed_backward(easyrl_device *d, easyrl_matrix_sums m, const float *dy, easyrl_tokens tokens, easyrl_fixed_point format) {
@@ -114,13 +137,13 @@ static void far_linear(easyrl_device *d, float *y, const float *x, easyrl_matrix
 
 ARGS(linear_backward_input, float *dx; easyrl_product *products; int32_t n, t, add;)
 RUN(linear_backward_input) {
+  LIST(products);
   NEAR(dx, (int64_t)a->t * a->products[0].w.cols);
   for (int32_t i = 0; i < a->n; i++) NEAR(products[i].dy, (int64_t)a->t * a->products[i].w.rows), MATRIX(products[i].w);
   CPU(linear_backward_input, a->dx, a->products, a->n, a->t, a->add);
-  free(a->products);
 }
 static void far_linear_backward_input(easyrl_device *d, float *dx, const easyrl_product *products, int32_t n, int32_t t, int32_t add) {
-  CALL(linear_backward_input, dx, far_keep(products, n * (int64_t)sizeof *products), n, t, add);
+  CALL_LIST(linear_backward_input, products, n, dx, 0, n, t, add);
 }
 
 ARGS(linear_backward_weight, easyrl_matrix_sums dw; easyrl_sums d_bias; const float *dy, *x; easyrl_leaves leaves;)
@@ -141,6 +164,23 @@ RUN(rms_norm) {
 }
 static void far_rms_norm(easyrl_device *d, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps) {
   CALL(rms_norm, y, x, weight, t, cols, eps);
+}
+
+ARGS(norm_linear, easyrl_projection *outputs; int32_t n; float *norm; const float *x, *weight; int32_t t, cols; float eps;)
+RUN(norm_linear) {
+  LIST(outputs);
+  NEAR(norm, (int64_t)a->t * a->cols), NEAR(x, (int64_t)a->t * a->cols), NEAR(weight, a->cols);
+  CPU(rms_norm, a->norm, a->x, a->weight, a->t, a->cols, a->eps);
+  for (int32_t i = 0; i < a->n; i++) {
+    easyrl_projection *o = a->outputs + i;
+    NEAR(outputs[i].y, (int64_t)a->t * o->w.rows), MATRIX(outputs[i].w), OPTIONAL(outputs[i].bias, o->w.rows);
+    CPU(linear, o->y, a->norm, o->w, o->bias, a->t, 0);
+  }
+  if (d->valid) far_poison(a->norm, (int64_t)a->t * a->cols * 4); /* scratch */
+}
+static void far_norm_linear(easyrl_device *d, const easyrl_projection *outputs, int32_t n, float *norm, const float *x, const float *weight, int32_t t,
+                            int32_t cols, float eps) {
+  CALL_LIST(norm_linear, outputs, n, 0, n, norm, x, weight, t, cols, eps);
 }
 
 ARGS(rms_norm_backward, float *dx; easyrl_sums dw; const float *dy, *x, *weight; int32_t heads, cols; float eps; int32_t add; easyrl_leaves leaves;)
@@ -201,3 +241,11 @@ RUN(scatter_add_rows) {
 static void far_scatter_add_rows(easyrl_device *d, float *y, const float *x, const int32_t *rows, int32_t n, int32_t cols) {
   CALL(scatter_add_rows, y, x, rows, n, cols);
 }
+
+ARGS(set_ints, int32_t *y; const int32_t *at, *x; int32_t n;)
+RUN(set_ints) {
+  INDICES(at, a->n, 0, INDEX_END);
+  NEAR(x, a->n), NEAR(y, far_most(a->at, a->n) + 1);
+  CPU(set_ints, a->y, a->at, a->x, a->n);
+}
+static void far_set_ints(easyrl_device *d, int32_t *y, const int32_t *at, const int32_t *x, int32_t n) { CALL(set_ints, y, at, x, n); }

@@ -50,15 +50,30 @@ static void far_cache_write(easyrl_device *d, float *cache_k, float *cache_v, co
   CALL(cache_write, cache_k, cache_v, k, v, slots, t, h);
 }
 
+/* Turns a table of pages into the host's addresses. Returns one more than the greatest page that
+ * a sequence uses. */
+static int64_t far_tables(easyrl_device *d, easyrl_tables *t) {
+  t->rows = far_near(d, "tables.rows", t->rows, t->n * 4LL);
+  t->lens = far_near(d, "tables.lens", t->lens, t->n * 4LL);
+  far_indices(d, "tables.rows", t->rows, t->n, 0, INDEX_END);
+  far_indices(d, "tables.lens", t->lens, t->n, 1, (int64_t)t->longest + 1);
+  if (t->longest > (int64_t)t->stride * EASYRL_PAGE_SIZE) far_fail(d, "tables", "%d positions in %d pages", (int)t->longest, (int)t->stride);
+  t->pages = far_near(d, "tables.pages", t->pages, (far_most(t->rows, t->n) + 1) * t->stride * 4);
+  int64_t most = -1;
+  for (int32_t i = 0; d->valid && i < t->n; i++) {
+    const int32_t *row = t->pages + (int64_t)t->rows[i] * t->stride;
+    int64_t used = (t->lens[i] + EASYRL_PAGE_SIZE - 1) / EASYRL_PAGE_SIZE, last = far_most(row, used);
+    far_indices(d, "tables.pages", row, used, 0, INDEX_END);
+    most = last > most ? last : most;
+  }
+  return most + 1;
+}
+
 ARGS(attention_cached, float *out; const float *q, *cache_k, *cache_v; easyrl_tables tables; easyrl_heads h;)
 RUN(attention_cached) {
-  int64_t n = (int64_t)a->tables.n * a->h.q * a->h.dim, pages = (int64_t)a->tables.n * a->tables.stride;
+  int64_t n = (int64_t)a->tables.n * a->h.q * a->h.dim;
   NEAR(out, n), NEAR(q, n);
-  INDICES(tables.pages, pages, 0, INDEX_END);
-  INDICES(tables.lens, a->tables.n, 1, (int64_t)a->tables.longest + 1);
-  if (a->tables.longest > (int64_t)a->tables.stride * EASYRL_PAGE_SIZE)
-    far_fail(d, "tables", "%d positions in %d pages", (int)a->tables.longest, (int)a->tables.stride);
-  int64_t cache = (far_most(a->tables.pages, pages) + 1) * far_page(a->h);
+  int64_t cache = far_tables(d, &a->tables) * far_page(a->h);
   NEAR(cache_k, cache), NEAR(cache_v, cache);
   CPU(attention_cached, a->out, a->q, a->cache_k, a->cache_v, a->tables, a->h);
 }
@@ -118,38 +133,38 @@ static void far_sample(easyrl_device *d, int32_t *ids, float *logp, const float 
 
 ARGS(adamw, easyrl_update *updates; int32_t n; easyrl_adamw_params p;)
 RUN(adamw) {
+  LIST(updates);
   for (int32_t i = 0; i < a->n; i++) {
     int64_t n = a->updates[i].n;
     if (n > 0) NEAR(updates[i].w, n), SUMS(updates[i].g, n), NEAR(updates[i].m, n), NEAR(updates[i].v, n);
   }
   CPU(adamw, a->updates, a->n, a->p);
-  free(a->updates);
 }
 static void far_adamw(easyrl_device *d, const easyrl_update *updates, int32_t n, easyrl_adamw_params p) {
-  CALL(adamw, far_keep(updates, n * (int64_t)sizeof *updates), n, p);
+  CALL_LIST(adamw, updates, n, 0, n, p);
 }
 
 ARGS(sum_squares, double *sums; easyrl_values *x; int32_t n;)
 RUN(sum_squares) {
+  LIST(x);
   for (int32_t i = 0; i < a->n; i++) NEAR(x[i].data, a->x[i].n);
   CPU(sum_squares, a->sums, a->x, a->n);
-  free(a->x);
 }
 static void far_sum_squares(easyrl_device *d, double *sums, const easyrl_values *x, int32_t n) {
   memset(sums, 0, (size_t)n * sizeof *sums);
-  CALL(sum_squares, sums, far_keep(x, n * (int64_t)sizeof *x), n);
-  far_flush(d);
+  CALL_LIST(sum_squares, x, n, sums, 0, n);
+  far_wait(d);
 }
 
 ARGS(sum_squares_exact, easyrl_squares *sums; easyrl_gradient *g; int32_t n;)
 RUN(sum_squares_exact) {
+  LIST(g);
   for (int32_t i = 0; i < a->n; i++)
     if (a->g[i].n > 0) SUMS(g[i].sums, a->g[i].n);
   CPU(sum_squares_exact, a->sums, a->g, a->n);
-  free(a->g);
 }
 static void far_sum_squares_exact(easyrl_device *d, easyrl_squares *sums, const easyrl_gradient *g, int32_t n) {
   memset(sums, 0, (size_t)n * sizeof *sums);
-  CALL(sum_squares_exact, sums, far_keep(g, n * (int64_t)sizeof *g), n);
-  far_flush(d);
+  CALL_LIST(sum_squares_exact, g, n, sums, 0, n);
+  far_wait(d);
 }

@@ -41,11 +41,16 @@ func put(t *testing.T, d npu.Device, x ...float32) npu.Buffer {
 	return b
 }
 
-func get(d npu.Device, b npu.Buffer) []float32 {
+func get(t *testing.T, d npu.Device, b npu.Buffer) []float32 {
+	t.Helper()
 	x := make([]float32, b.Len())
-	d.Fetch(x, b)
+	d.Download(x, b)
+	require.NoError(t, d.Sync())
 	return x
 }
+
+// alias returns b without the host's knowledge of whether it is free.
+func alias(b npu.Buffer) npu.Buffer { return npu.DeviceBuffer(b.Addr(), b.DType(), b.Len(), b.Space()) }
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
@@ -87,6 +92,8 @@ func TestWaits(t *testing.T) { // not parallel: counters are the library's
 	d.PackMatrix(w, values)
 	clear(values)
 	d.UnpackMatrix(values, w)
+	require.Equal(t, make([]float32, 6), values, "nothing has run")
+	require.NoError(t, d.Sync())
 	require.Equal(t, []float32{1, 2, 3, 4, 5, 6}, values)
 	want.Waits, want.Kernels = 3, 4
 	want.Uploads, want.Downloads, want.BytesUp, want.BytesDown = 3, 2, want.BytesUp+24, want.BytesDown+24
@@ -99,7 +106,7 @@ func TestWaits(t *testing.T) { // not parallel: counters are the library's
 func TestPoison(t *testing.T) {
 	t.Parallel()
 	d := open(t)
-	for _, v := range get(d, alloc(t, d, npu.Float32, 5)) {
+	for _, v := range get(t, d, alloc(t, d, npu.Float32, 5)) {
 		require.True(t, math.IsNaN(float64(v)))
 	}
 	table, y := put(t, d, 1, 2, 3, 4), alloc(t, d, npu.Float32, 2)
@@ -114,11 +121,12 @@ func TestUseAfterFree(t *testing.T) {
 	d.Add(y, x)
 	d.Free(x)
 	require.NoError(t, d.Sync(), "x is free after the kernels called so far")
-	d.Add(y, x)
+	require.PanicsWithValue(t, "npu: add: x: memory is free (device "+d.Info().Name+")", func() { d.Add(y, x) })
+	d.Add(y, alias(x))
 	d.Add(z, y)
 	require.EqualError(t, d.Sync(), "device "+d.Info().Name+": add: x: memory is free")
 	require.NoError(t, d.Sync(), "the failure is cleared")
-	require.Equal(t, []float32{9, 12}, get(d, z), "a kernel whose arguments are not valid does not run")
+	require.Equal(t, []float32{9, 12}, get(t, d, z), "a kernel whose arguments are not valid does not run")
 }
 
 func TestBadAddresses(t *testing.T) {
@@ -140,7 +148,59 @@ func TestBadAddresses(t *testing.T) {
 		c.call()
 		require.ErrorContains(t, d.Sync(), c.want, name)
 	}
-	require.Equal(t, []float32{3, 4, 5}, get(d, y))
+	require.Equal(t, []float32{3, 4, 5}, get(t, d, y))
+}
+
+// A graph replays its calls with the arguments they had. It finds memory that is free, also
+// that of another queue.
+func TestGraph(t *testing.T) { // not parallel: counters are the library's
+	lib := far.Library(t)
+	d := open(t)
+	fork, err := d.Fork(1)
+	require.NoError(t, err)
+	x, y, z := put(t, d, 1, 2), put(t, d, 10, 20), put(t, fork, 0, 0)
+	require.NoError(t, fork.Sync())
+	far.Reset(lib)
+	g, err := d.Capture(func() {
+		d.Add(y, x)
+		d.Copy(z, y)
+	})
+	require.NoError(t, err)
+	require.True(t, g.Replay())
+	require.Equal(t, []float32{12, 24}, get(t, d, z))
+	c := far.Read(lib)
+	require.Equal(t, []int64{1, 2}, []int64{c.Captures, c.Replays})
+	fork.Free(z)
+	require.False(t, g.Replay())
+	g.Free()
+	require.NoError(t, fork.Close())
+
+	g, err = d.Capture(func() { d.Add(y, alias(x)) })
+	require.NoError(t, err)
+	require.NoError(t, d.Sync())
+	d.Free(x)
+	require.True(t, g.Replay(), "the host does not know")
+	require.ErrorContains(t, d.Sync(), "add: x: memory is free")
+}
+
+// A queue that waits for an event of another runs that queue up to it.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	fork, err := d.Fork(1)
+	require.NoError(t, err)
+	x, y := put(t, d, 1, 2), alloc(t, d, npu.Float32, 2)
+	e, err := d.Record()
+	require.NoError(t, err)
+	fork.Await(e)
+	e.Free()
+	fork.Copy(y, x)
+	require.Equal(t, []float32{1, 2}, get(t, fork, y))
+	d.Add(x, x)
+	fork.Copy(y, x)
+	require.Equal(t, []float32{1, 2}, get(t, fork, y), "without an event, the other queue has not run")
+	require.NoError(t, d.Sync())
+	require.NoError(t, fork.Close())
 }
 
 // A buffer of another space is a programmer's error.
@@ -166,14 +226,15 @@ func TestFork(t *testing.T) {
 	require.NoError(t, d.Sync())
 	y := put(t, fork, 10, 20)
 	fork.Add(y, x)
-	require.Equal(t, []float32{11, 22}, get(fork, y))
-	require.Equal(t, []float32{11, 22}, get(d, y), "the memory is the same")
+	require.Equal(t, []float32{11, 22}, get(t, fork, y))
+	require.Equal(t, []float32{11, 22}, get(t, d, y), "the memory is the same")
 
 	fork.Add(y, npu.DeviceBuffer(x.Addr()^1<<40, npu.Float32, 2, d.Space()))
 	require.NoError(t, d.Sync(), "each queue has its own failure")
 	require.Error(t, fork.Sync())
 	require.NoError(t, fork.Close())
-	d.Add(x, y)
+	require.Panics(t, func() { d.Add(x, y) })
+	d.Add(x, alias(y))
 	require.ErrorContains(t, d.Sync(), "add: x: memory is free", "Close frees what the fork allocated")
 }
 

@@ -1,88 +1,49 @@
 //go:build unix
 
-/* Copies runs of bytes and sums each one while it is in registers: 64-bit XXH3
- * without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md defines it for
- * more than 240 bytes. A run with the right sum is stored intact even if its
- * source changes during the copy: only part of the last stripe is read twice, and
- * the second reading is the one that is stored.
- *
- *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
-#include <stdint.h>
-#include <string.h>
+/* Copies runs of more than 240 bytes and sums each one while it is in registers. A run
+ * with the right sum is stored intact even if its source changes during the copy: only
+ * part of the last stripe is read twice, and the second reading is the one that is
+ * stored. */
+#include "../csrc/xxh3.h"
 
 #define INTERNAL __attribute__((visibility("hidden")))
-#define STRIPE 64
-#define BLOCK 16
 #define EXPONENT 0x7f800000u /* of infinity and NaN */
 #define LOWEST 0x00800000u   /* added to an exponent of all ones, carries into the sign */
-
-static const uint64_t prime32_1 = 0x9e3779b1u, prime64_1 = 0x9e3779b185ebca87u;
-
-static const uint64_t first_acc[8] = {0xc2b2ae3du,          0x9e3779b185ebca87u, 0xc2b2ae3d27d4eb4fu, 0x165667b19e3779f9u,
-                                      0x85ebca77c2b2ae63u, 0x85ebca77u,         0x27d4eb2f165667c5u, 0x9e3779b1u};
-
-static const uint64_t secret_words[24] = {
-    0xbe4ba423396cfeb8, 0x1cad21f72c81017c, 0xdb979083e96dd4de, 0x1f67b3b7a4a44072, 0x78e5c0cc4ee679cb, 0x2172ffcc7dd05a82,
-    0x8e2443f7744608b8, 0x4c263a81e69035e0, 0xcb00c391bb52283c, 0xa32e531b8b65d088, 0x4ef90da297486471, 0xd8acdea946ef1938,
-    0x3f349ce33f76faa8, 0x1d4f0bc7c7bbdcf9, 0x3159b4cd4be0518a, 0x647378d9c97e9fc8, 0xc3ebd33483acc5ea, 0xeb6313faffa081c5,
-    0x49daf0b751dd0d17, 0x9e68d429265516d3, 0xfca1477d58be162b, 0xce31d07ad1b8f88f, 0x280416958f3acb45, 0x7e404bbbcafbd7af};
-
-static const uint8_t *secret(void) { return (const uint8_t *)secret_words; }
-
-static uint64_t word(const uint8_t *p) {
-  uint64_t w;
-  memcpy(&w, p, sizeof w);
-  return w;
-}
-
-static uint64_t folded(uint64_t a, uint64_t b) {
-  unsigned __int128 p = (unsigned __int128)a * b;
-  return (uint64_t)p ^ (uint64_t)(p >> 64);
-}
-
-/* Returns the hash of a run of the given length from its accumulators. */
-static uint64_t merged(const uint64_t *acc, int64_t bytes) {
-  uint64_t h = (uint64_t)bytes * prime64_1;
-  for (int i = 0; i < 4; i++) h += folded(acc[2 * i] ^ word(secret() + 11 + 16 * i), acc[2 * i + 1] ^ word(secret() + 19 + 16 * i));
-  h ^= h >> 37;
-  h *= 0x165667919e3779f9u;
-  return h ^ h >> 32;
-}
 
 /* run_<isa> sums a run and, unless dst is NULL, copies it to dst. It bypasses the
  * caches if dst is aligned to a cache line. It sets the sign bit of *bad if a
  * value is not finite. */
-#define RUN(isa, target, vec, vecs)                                                                                             \
-  target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,      \
-                                                                          int past, uint32_t *bad) {                            \
-    const int size = STRIPE / vecs;                                                                                             \
-    vec acc[vecs], wrong[vecs];                                                                                                 \
-    for (int i = 0; i < vecs; i++) acc[i] = load_##isa((const uint8_t *)first_acc + i * size), wrong[i] = zero_##isa();         \
-    int64_t stripes = (bytes - 1) / STRIPE;                                                                                     \
-    for (int64_t s = 0; s <= stripes; s++) {                                                                                    \
-      int last = s == stripes;                                                                                                  \
-      const uint8_t *in = last ? src + bytes - STRIPE : src + s * STRIPE, *key = secret() + (last ? 121 : s % BLOCK * 8);       \
-      for (int i = 0; i < vecs; i++) {                                                                                          \
-        vec d = load_##isa(in + i * size);                                                                                      \
-        acc[i] = mixed_##isa(acc[i], d, load_##isa(key + i * size));                                                            \
-        wrong[i] = carried_##isa(wrong[i], d);                                                                                  \
-        if (past && !last) stream_##isa(dst + s * STRIPE + i * size, d);                                                        \
-        if (!past && dst) store_##isa(last ? dst + bytes - STRIPE + i * size : dst + s * STRIPE + i * size, d);                 \
-        if (past && last) store_##isa(dst + bytes - STRIPE + i * size, d);                                                      \
-      }                                                                                                                         \
-      if (s % BLOCK == BLOCK - 1 && !last)                                                                                      \
-        for (int i = 0; i < vecs; i++) acc[i] = scrambled_##isa(acc[i], load_##isa(secret() + 128 + i * size));                 \
-    }                                                                                                                           \
-    uint64_t sums[8];                                                                                                           \
-    uint32_t carries[16];                                                                                                       \
+#define RUN(isa, target, vec, vecs)                                                                                                       \
+  target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,                \
+                                                                          int past, uint32_t *bad) {                                      \
+    const int size = XXH3_STRIPE / vecs;                                                                                                  \
+    vec acc[vecs], wrong[vecs];                                                                                                           \
+    for (int i = 0; i < vecs; i++) acc[i] = load_##isa((const uint8_t *)xxh3_first + i * size), wrong[i] = zero_##isa();                  \
+    int64_t stripes = (bytes - 1) / XXH3_STRIPE;                                                                                          \
+    for (int64_t s = 0; s <= stripes; s++) {                                                                                              \
+      int last = s == stripes;                                                                                                            \
+      const uint8_t *in = last ? src + bytes - XXH3_STRIPE : src + s * XXH3_STRIPE, *key = xxh3_secret() + (last ? 121 : s % XXH3_BLOCK * 8);\
+      for (int i = 0; i < vecs; i++) {                                                                                                    \
+        vec d = load_##isa(in + i * size);                                                                                                \
+        acc[i] = mixed_##isa(acc[i], d, load_##isa(key + i * size));                                                                      \
+        wrong[i] = carried_##isa(wrong[i], d);                                                                                            \
+        if (past && !last) stream_##isa(dst + s * XXH3_STRIPE + i * size, d);                                                             \
+        if (!past && dst) store_##isa(last ? dst + bytes - XXH3_STRIPE + i * size : dst + s * XXH3_STRIPE + i * size, d);                 \
+        if (past && last) store_##isa(dst + bytes - XXH3_STRIPE + i * size, d);                                                           \
+      }                                                                                                                                   \
+      if (s % XXH3_BLOCK == XXH3_BLOCK - 1 && !last)                                                                                      \
+        for (int i = 0; i < vecs; i++) acc[i] = scrambled_##isa(acc[i], load_##isa(xxh3_secret() + 128 + i * size));                      \
+    }                                                                                                                                     \
+    uint64_t sums[8];                                                                                                                     \
+    uint32_t carries[16];                                                                                                                 \
     for (int i = 0; i < vecs; i++) store_##isa((uint8_t *)sums + i * size, acc[i]), store_##isa((uint8_t *)carries + i * size, wrong[i]); \
-    for (int i = 0; i < 16; i++) *bad |= carries[i];                                                                            \
-    return merged(sums, bytes);                                                                                                 \
-  }                                                                                                                             \
-  target static uint64_t run_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad) {                            \
-    if (!dst) return body_##isa(0, src, bytes, 0, bad);                                                                         \
-    if ((uintptr_t)dst % STRIPE == 0) return body_##isa(dst, src, bytes, 1, bad);                                               \
-    return body_##isa(dst, src, bytes, 0, bad);                                                                                 \
+    for (int i = 0; i < 16; i++) *bad |= carries[i];                                                                                      \
+    return xxh3_merged(sums, bytes);                                                                                                      \
+  }                                                                                                                                       \
+  target static uint64_t run_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad) {                                      \
+    if (!dst) return body_##isa(0, src, bytes, 0, bad);                                                                                   \
+    if ((uintptr_t)dst % XXH3_STRIPE == 0) return body_##isa(dst, src, bytes, 1, bad);                                                    \
+    return body_##isa(dst, src, bytes, 0, bad);                                                                                           \
   }
 
 #define INLINE static inline __attribute__((always_inline))
@@ -105,7 +66,7 @@ AVX512 INLINE __m512i carried_avx512(__m512i wrong, __m512i d) {
   return _mm512_or_si512(wrong, _mm512_add_epi32(e, _mm512_set1_epi32(LOWEST)));
 }
 AVX512 INLINE __m512i scrambled_avx512(__m512i acc, __m512i key) {
-  __m512i x = _mm512_xor_si512(_mm512_xor_si512(acc, _mm512_srli_epi64(acc, 47)), key), p = _mm512_set1_epi64((int64_t)prime32_1);
+  __m512i x = _mm512_xor_si512(_mm512_xor_si512(acc, _mm512_srli_epi64(acc, 47)), key), p = _mm512_set1_epi64((int64_t)XXH3_PRIME32);
   return _mm512_add_epi64(_mm512_mul_epu32(x, p), _mm512_slli_epi64(_mm512_mul_epu32(_mm512_srli_epi64(x, 32), p), 32));
 }
 RUN(avx512, AVX512, __m512i, 1)
@@ -125,7 +86,7 @@ AVX2 INLINE __m256i carried_avx2(__m256i wrong, __m256i d) {
   return _mm256_or_si256(wrong, _mm256_add_epi32(e, _mm256_set1_epi32(LOWEST)));
 }
 AVX2 INLINE __m256i scrambled_avx2(__m256i acc, __m256i key) {
-  __m256i x = _mm256_xor_si256(_mm256_xor_si256(acc, _mm256_srli_epi64(acc, 47)), key), p = _mm256_set1_epi64x((int64_t)prime32_1);
+  __m256i x = _mm256_xor_si256(_mm256_xor_si256(acc, _mm256_srli_epi64(acc, 47)), key), p = _mm256_set1_epi64x((int64_t)XXH3_PRIME32);
   return _mm256_add_epi64(_mm256_mul_epu32(x, p), _mm256_slli_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), p), 32));
 }
 RUN(avx2, AVX2, __m256i, 2)
@@ -135,7 +96,7 @@ typedef struct {
   uint64_t a, b;
 } pair;
 INLINE pair zero_portable(void) { return (pair){0, 0}; }
-INLINE pair load_portable(const uint8_t *p) { return (pair){word(p), word(p + 8)}; }
+INLINE pair load_portable(const uint8_t *p) { return (pair){xxh3_word(p), xxh3_word(p + 8)}; }
 INLINE void store_portable(uint8_t *p, pair x) { memcpy(p, &x, sizeof x); }
 #define stream_portable store_portable
 INLINE uint64_t halves(uint64_t x) { return (x & 0xffffffffu) * (x >> 32); }
@@ -145,7 +106,7 @@ INLINE pair mixed_portable(pair acc, pair d, pair key) {
 /* The exponent of a word's lower value cannot carry beyond its sign. */
 INLINE uint64_t carries(uint64_t x) { return (x & 0x7f8000007f800000u) + 0x0080000000800000u; }
 INLINE pair carried_portable(pair wrong, pair d) { return (pair){wrong.a | carries(d.a), wrong.b | carries(d.b)}; }
-INLINE uint64_t scrambled(uint64_t acc, uint64_t key) { return (acc ^ acc >> 47 ^ key) * prime32_1; }
+INLINE uint64_t scrambled(uint64_t acc, uint64_t key) { return (acc ^ acc >> 47 ^ key) * XXH3_PRIME32; }
 INLINE pair scrambled_portable(pair acc, pair key) { return (pair){scrambled(acc.a, key.a), scrambled(acc.b, key.b)}; }
 RUN(portable, , pair, 4)
 

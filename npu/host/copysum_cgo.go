@@ -14,6 +14,8 @@ import "C"
 import (
 	"slices"
 	"unsafe"
+
+	_ "github.com/easyrl/easyrl/npu/csrc" // xxh3.h
 )
 
 // shortRun is the longest run in bytes that XXH3 hashes with another algorithm, which

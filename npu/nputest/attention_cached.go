@@ -64,7 +64,7 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 		}
 		stale = append(stale, fill...)
 	}
-	cacheK, cacheV := m.put(stale), m.put(stale)
+	cacheK, cacheV, pageTable := m.put(stale), m.put(stale), m.ints(table...)
 	all := make([]float32, len(c.q))
 	for p := range longest {
 		var rows []int
@@ -75,13 +75,13 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 			}
 			rows = append(rows, seq[p])
 			slots = append(slots, table[s*stride+p/npu.PageSize]*npu.PageSize+int32(p%npu.PageSize))
-			active = append(active, table[s*stride:(s+1)*stride]...)
+			active = append(active, int32(s))
 			lens = append(lens, int32(p+1))
 		}
 		q, k, v := m.put(rowsOf(c.q, rows, wq)), m.put(rowsOf(c.k, rows, wk)), m.put(rowsOf(c.v, rows, wk))
 		out := m.nan(q.Len())
-		require.NoError(t, b.Begin(3, len(slots)+len(active)+len(lens)))
-		to, tables := b.Ints(slots), b.Tables(active, stride, lens)
+		require.NoError(t, b.Begin(len(slots)+len(active)+len(lens)))
+		to, tables := b.Ints(slots), b.Tables(pageTable, stride, active, lens)
 		b.Upload()
 		d.CacheWrite(cacheK, cacheV, k, v, to, c.h)
 		d.AttentionCached(out, q, cacheK, cacheV, &tables, c.h)

@@ -41,7 +41,6 @@ func wrongCalls(d npu.Device) map[string]func(m *memory) {
 		"download another length":     func(m *memory) { d.Download(make([]float32, 3), m.nan(4)) },
 		"download floats as integers": func(m *memory) { d.DownloadInts(make([]int32, 4), m.nan(4)) },
 		"download from another space": func(*memory) { d.Download(make([]float32, 4), foreign) },
-		"fetch another length":        func(m *memory) { d.Fetch(make([]float32, 3), m.nan(4)) },
 		"zero in another space":       func(*memory) { d.Zero(foreign) },
 		"add to another space":        func(m *memory) { d.Add(foreign, m.nan(4)) },
 		"add integers":                func(m *memory) { d.Add(m.ints(1, 2).Buffer, m.ints(1, 2).Buffer) },

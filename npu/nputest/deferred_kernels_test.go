@@ -43,18 +43,21 @@ func (d *deferred) segments(s npu.Segments) npu.Segments {
 }
 
 func (d *deferred) Upload(dst npu.Buffer, src []float32) {
+	d.check.Outside("upload")
 	d.check.Len("upload", dst, len(src), false)
 	src = slices.Clone(src)
 	d.later(func() { d.Device.Upload(d.at(dst), src) })
 }
 
 func (d *deferred) UploadInts(dst npu.Buffer, src []int32) {
+	d.check.Outside("upload")
 	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
 	src = slices.Clone(src)
 	d.later(func() { d.Device.UploadInts(d.at(dst), src) })
 }
 
 func (d *deferred) Download(dst []float32, src npu.Buffer) {
+	d.check.Outside("download")
 	d.check.Len("download", src, len(dst), false)
 	for i := range dst {
 		dst[i] = float32(math.NaN())
@@ -63,16 +66,12 @@ func (d *deferred) Download(dst []float32, src npu.Buffer) {
 }
 
 func (d *deferred) DownloadInts(dst []int32, src npu.Buffer) {
+	d.check.Outside("download")
 	d.check.Buffer("download", src, npu.Int32, len(dst), false)
 	for i := range dst {
 		dst[i] = math.MinInt32
 	}
 	d.later(func() { d.Device.DownloadInts(dst, d.at(src)) })
-}
-
-func (d *deferred) Fetch(dst []float32, src npu.Buffer) {
-	d.Download(dst, src)
-	d.run()
 }
 
 func (d *deferred) Copy(dst, src npu.Buffer) {
@@ -86,15 +85,29 @@ func (d *deferred) Zero(b npu.Buffer) {
 }
 
 func (d *deferred) PackMatrix(m npu.Matrix, src []float32) {
+	d.check.Outside("upload")
 	d.check.Host("pack matrix", m, src)
 	src = slices.Clone(src)
 	d.later(func() { d.Device.PackMatrix(d.matrix(m), src) })
 }
 
 func (d *deferred) UnpackMatrix(dst []float32, m npu.Matrix) {
+	d.check.Outside("download")
 	d.check.Host("unpack matrix", m, dst)
+	for i := range dst {
+		dst[i] = float32(math.NaN())
+	}
+	d.later(func() { d.Device.UnpackMatrix(dst, d.matrix(m)) })
+}
+
+func (d *deferred) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+	d.check.SumPanels(sums, matrices)
 	d.run()
-	d.Device.UnpackMatrix(dst, d.matrix(m))
+	var all []npu.Matrix
+	for _, m := range matrices {
+		all = append(all, d.matrix(m))
+	}
+	return d.Device.SumPanels(sums, all)
 }
 
 func (d *deferred) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
@@ -104,8 +117,9 @@ func (d *deferred) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 
 func (d *deferred) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
-	t := *tokens
+	held := *tokens
 	d.later(func() {
+		t := held
 		t.IDs, t.Firsts, t.Next = d.ints(t.IDs), d.ints(t.Firsts), d.ints(t.Next)
 		d.Device.EmbedBackward(d.matrixSums(dTable), d.at(dy), &t, format)
 	})
@@ -120,10 +134,11 @@ func (d *deferred) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t 
 	d.check.Products(dx, products, t)
 	products = slices.Clone(products)
 	d.later(func() {
-		for i, p := range products {
-			products[i] = npu.Product{DY: d.at(p.DY), W: d.matrix(p.W), Block: p.Block}
+		var all []npu.Product
+		for _, p := range products {
+			all = append(all, npu.Product{DY: d.at(p.DY), W: d.matrix(p.W), Block: p.Block})
 		}
-		d.Device.LinearBackwardInput(d.at(dx), products, t, add)
+		d.Device.LinearBackwardInput(d.at(dx), all, t, add)
 	})
 }
 
@@ -149,6 +164,23 @@ func (d *deferred) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 func (d *deferred) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("scatter rows", x, y, rows, cols)
 	d.later(func() { d.Device.ScatterAddRows(d.at(y), d.at(x), d.ints(rows), cols) })
+}
+
+func (d *deferred) SetInts(y npu.Buffer, at, x npu.Ints) {
+	d.check.SetInts(y, at, x)
+	d.later(func() { d.Device.SetInts(d.at(y), d.ints(at), d.ints(x)) })
+}
+
+func (d *deferred) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
+	d.check.NormLinear(outputs, norm, x, weight, t)
+	outputs = slices.Clone(outputs)
+	d.later(func() {
+		var all []npu.Projection
+		for _, o := range outputs {
+			all = append(all, npu.Projection{Y: d.at(o.Y), W: d.matrix(o.W), Bias: d.at(o.Bias)})
+		}
+		d.Device.NormLinear(all, d.at(norm), d.at(x), d.at(weight), t, eps)
+	})
 }
 
 func (d *deferred) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
@@ -205,9 +237,10 @@ func (d *deferred) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h
 
 func (d *deferred) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
-	t := *tables
+	held := *tables
 	d.later(func() {
-		t.Pages, t.Lens = d.ints(t.Pages), d.ints(t.Lens)
+		t := held
+		t.Pages, t.Rows, t.Lens = d.ints(t.Pages), d.ints(t.Rows), d.ints(t.Lens)
 		d.Device.AttentionCached(d.at(out), d.at(q), d.at(cacheK), d.at(cacheV), &t, h)
 	})
 }
@@ -249,10 +282,11 @@ func (d *deferred) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.check.AdamW(updates)
 	updates = slices.Clone(updates)
 	d.later(func() {
-		for i, u := range updates {
-			updates[i] = npu.Update{W: d.at(u.W), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay}
+		var all []npu.Update
+		for _, u := range updates {
+			all = append(all, npu.Update{W: d.at(u.W), G: d.sums(u.G), M: d.at(u.M), V: d.at(u.V), Decay: u.Decay})
 		}
-		d.Device.AdamW(updates, p)
+		d.Device.AdamW(all, p)
 	})
 }
 

@@ -129,14 +129,58 @@ func openDeferred(s *space, exact bool) (npu.Device, error) {
 
 func (d *deferred) later(call func()) { d.queue = append(d.queue, call) }
 
+// Record runs the queue, so that no event is needed.
+func (d *deferred) Record() (npu.Event, error) {
+	d.check.Outside("event")
+	d.run()
+	return nil, nil
+}
+
+func (d *deferred) Await(npu.Event) { d.check.Outside("event") }
+
+// recorded is a graph of a deferred device.
+type recorded struct {
+	d     *deferred
+	calls []func()
+	used  map[*npu.Allocation]bool
+}
+
+func (d *deferred) Capture(record func()) (npu.Graph, error) {
+	g := &recorded{d: d}
+	g.used = d.check.Capture(func() {
+		queue := d.queue
+		d.queue = nil
+		defer func() { g.calls, d.queue = d.queue, queue }()
+		record()
+	}, true)
+	g.Replay()
+	return g, nil
+}
+
+func (g *recorded) Replay() bool {
+	g.d.check.Outside("replay")
+	for a := range g.used {
+		if a.Freed() {
+			return false
+		}
+	}
+	for _, call := range g.calls {
+		g.d.later(call)
+	}
+	return true
+}
+
+func (g *recorded) Free() {}
+
 func (d *deferred) run() {
+	d.check.Outside("wait")
 	for _, call := range d.queue {
 		call()
 	}
 	d.queue = nil
 }
 
-func (d *deferred) Info() npu.Info { return npu.Info{Name: "deferred", Exact: d.exact} }
+func (d *deferred) Info() npu.Info { return npu.Info{Name: "deferred", Exact: d.exact, Graphs: true} }
 
 func (d *deferred) Fork(int) (npu.Device, error) { return openDeferred(d.space, d.exact) }
 
@@ -155,6 +199,7 @@ func (d *deferred) Space() *npu.Space { return d.space.Space }
 func (d *deferred) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 func (d *deferred) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	d.check.Outside("allocation")
 	if err := check.Alloc(dtype, n, purpose, "deferred"); err != nil || n == 0 {
 		return npu.Buffer{}, err
 	}
@@ -168,7 +213,10 @@ func (d *deferred) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffe
 }
 
 func (d *deferred) Free(b npu.Buffer) {
+	d.check.Outside("free")
 	if !b.IsNil() {
+		d.check.Own("free", b)
+		b.SetFreed()
 		held := d.space.block(b.Addr())
 		d.allocated[held.purpose] -= held.bytes
 		d.later(func() { d.Device.Free(d.space.remove(held.addr)) })

@@ -72,6 +72,7 @@ func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	m.t.Helper()
 	x := make([]float32, w.Rows*w.Cols)
 	m.d.UnpackMatrix(x, w)
+	require.NoError(m.t, m.d.Sync())
 	again := npu.Matrix{Buffer: m.zero(npu.Float32, w.Len()), Rows: w.Rows, Cols: w.Cols}
 	m.d.PackMatrix(again, x)
 	equal(m.t, "layout of an unpacked and packed matrix", m.get(again.Buffer), m.get(w.Buffer))

@@ -2,6 +2,7 @@ package nputest
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -113,10 +114,10 @@ func (x *indices) free() {
 }
 
 // batch uploads index arrays with a number of values in all.
-func (x *indices) batch(arrays, values int, add func(b *npu.Batch)) {
+func (x *indices) batch(values int, add func(b *npu.Batch)) {
 	x.t.Helper()
 	b := npu.NewBatch(x.d)
-	require.NoError(x.t, b.Begin(arrays, values))
+	require.NoError(x.t, b.Begin(values))
 	x.batches = append(x.batches, b)
 	add(b)
 	b.Upload()
@@ -124,20 +125,20 @@ func (x *indices) batch(arrays, values int, add func(b *npu.Batch)) {
 
 func (x *indices) ints(list ...int32) (l npu.Ints) {
 	x.t.Helper()
-	x.batch(1, len(list), func(b *npu.Batch) { l = b.Ints(list) })
+	x.batch(len(list), func(b *npu.Batch) { l = b.Ints(list) })
 	return l
 }
 
 func (x *indices) segments(list []npu.Segment) (s npu.Segments) {
 	x.t.Helper()
-	x.batch(1, 3*len(list), func(b *npu.Batch) { s = b.Segments(list) })
+	x.batch(3*len(list), func(b *npu.Batch) { s = b.Segments(list) })
 	return s
 }
 
 func (x *indices) leaves(l *leaves) *npu.Leaves {
 	x.t.Helper()
 	var all npu.Leaves
-	x.batch(1, len(l.ends), func(b *npu.Batch) { all = b.Leaves(l.FixedPoint, l.ends, l.rows()) })
+	x.batch(len(l.ends), func(b *npu.Batch) { all = b.Leaves(l.FixedPoint, l.ends, l.rows()) })
 	return &all
 }
 
@@ -145,19 +146,26 @@ func (x *indices) leaves(l *leaves) *npu.Leaves {
 func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
 	x.t.Helper()
 	var t npu.Tokens
-	x.batch(3, 3*len(ids), func(b *npu.Batch) { t = b.Tokens(ids, l.ends) })
+	x.batch(3*len(ids)+2, func(b *npu.Batch) { t = b.Tokens(ids, l.ends, len(ids)+2) })
 	return &t
 }
 
+// tables uploads the pages of sequences, the last sequence's first.
 func (x *indices) tables(pages []int32, stride int, lens []int32) *npu.Tables {
 	x.t.Helper()
 	var t npu.Tables
-	x.batch(2, len(pages)+len(lens), func(b *npu.Batch) { t = b.Tables(pages, stride, lens) })
+	x.batch(len(pages)+2*len(lens), func(b *npu.Batch) {
+		var table, rows []int32
+		for i := range slices.Backward(lens) {
+			table, rows = append(table, pages[i*stride:(i+1)*stride]...), append(rows, int32(i))
+		}
+		t = b.Tables(b.Ints(table), stride, rows, lens)
+	})
 	return &t
 }
 
 func (x *indices) params(list []npu.SampleParams) (p npu.Params) {
 	x.t.Helper()
-	x.batch(1, 5*len(list), func(b *npu.Batch) { p = b.Params(list) })
+	x.batch(5*len(list), func(b *npu.Batch) { p = b.Params(list) })
 	return p
 }

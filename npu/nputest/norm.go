@@ -88,6 +88,7 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 			c.checkReference(t, c.run(t, one))
 		}
 	})
+	t.Run("with projections", func(t *testing.T) { testNormLinear(t, one) })
 	t.Run("threads", func(t *testing.T) {
 		for _, d := range teams(t, open, 2, 3, 4) {
 			for _, c := range normCases(1) {

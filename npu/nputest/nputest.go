@@ -17,9 +17,12 @@ import (
 func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("queue", func(t *testing.T) { testQueue(t, open) })
+	t.Run("events", func(t *testing.T) { testEvents(t, open) })
+	t.Run("capture", func(t *testing.T) { testCapture(t, open) })
 	t.Run("checks", func(t *testing.T) { testChecks(t, open) })
 	t.Run("dense", func(t *testing.T) { testDense(t, open) })
 	t.Run("input", func(t *testing.T) { testInput(t, open) })
+	t.Run("panels", func(t *testing.T) { testPanels(t, open) })
 	t.Run("leaves", func(t *testing.T) { testLeaves(t, open) })
 	t.Run("rows", func(t *testing.T) { testRows(t, open) })
 	t.Run("vocabulary", func(t *testing.T) { testVocab(t, open) })

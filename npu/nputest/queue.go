@@ -120,18 +120,21 @@ func testTransfers(t *testing.T, d npu.Device) {
 	require.Equal(t, make([]int32, 40), listAfter)
 }
 
-// testWaiting checks the calls whose results are valid when they return.
+// testWaiting checks the calls whose results are valid when they return, and copies that
+// are valid after a wait.
 func testWaiting(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
 	b, src, got := m.put(ramp(6)), ramp(6), make([]float32, 6)
 	d.Add(b, b)
-	d.Fetch(got, b)
+	d.Download(got, b)
+	require.NoError(t, d.Sync())
 	require.Equal(t, []float32{-15, -13, -11, -9, -7, -5}, got)
 	w := npu.Matrix{Buffer: m.nan(d.MatrixLen(2, 3)), Rows: 2, Cols: 3}
 	d.PackMatrix(w, src)
 	clear(src)
 	d.UnpackMatrix(got, w)
+	require.NoError(t, d.Sync())
 	require.Equal(t, ramp(6), got)
 	d.Zero(b)
 	d.Upload(b.Slice(2, 4), []float32{3, 4})
@@ -174,7 +177,7 @@ func testBatch(t *testing.T, d npu.Device) {
 	var want [][]float32
 	var got []npu.Buffer
 	for _, n := range []int{4, 3, 50, 50, 1} {
-		require.NoError(t, b.Begin(2, 2*n))
+		require.NoError(t, b.Begin(2*n))
 		rows := make([]int32, n)
 		for i := range rows {
 			rows[i] = int32((7*i + n) % 50)

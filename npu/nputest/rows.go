@@ -72,6 +72,7 @@ func testRows(t *testing.T, open func(threads int) (npu.Device, error)) {
 		for _, s := range [][3]int{{1, 1, 4}, {33, 65, 50}, {70, 3, 1}, {200, 130, 90}} {
 			runRows(t, d, s[0], s[1], s[2])
 		}
+		testSetInts(t, d)
 	}
 }
 

@@ -104,7 +104,7 @@ func testFailure(t *testing.T, d npu.Device) {
 	for name, report := range reports {
 		fail(2)
 		fail(0)
-		d.Fetch(make([]float32, 3), logp)
+		d.Download(make([]float32, 3), logp)
 		d.UnpackMatrix(make([]float32, 6), w)
 		require.ErrorContains(t, report(), "sample: logits of row 2 are not finite", name)
 		require.NoError(t, d.Sync(), name)

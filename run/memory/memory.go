@@ -96,8 +96,9 @@ func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Co
 		n.Verified = one
 	}
 	if n.Instances = cfg.Inference.Instances; n.Instances > 0 {
-		n.Pages, n.EngineRows = each.Pages(shape.MaxPositions), each.Rows(shape.MaxPositions)
-		n.Cache, n.Running = model.CacheBytes(shape, n.Pages), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
+		held := each.Cache(shape)
+		n.Pages, n.EngineRows = held.Pages, each.Rows(shape.MaxPositions)
+		n.Cache, n.Running = held.Bytes(), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
 	}
 }
 

@@ -24,8 +24,8 @@ func TestNeed(t *testing.T) {
 	const layer = 32*(4+2+2)*8 + 4*8*32 + 3*32*48 + 2*32 + 2*8
 	const one, embedding = 4 * (2*layer + 16*32 + 32), 4 * 16 * 32
 	each := engine.Config{MaxRunning: 3, Context: 40}
-	const pages = 3 * 3 // of 16 positions
-	const cache = 4 * 2 * 2 * pages * 16 * 2 * 8
+	const pages = 3 * 3                      // of 16 positions
+	const cache = 4*2*2*pages*16*2*8 + 4*3*3 // with the table of pages
 	for _, test := range []struct {
 		name    string
 		change  func(c *configs.Config)

@@ -25,8 +25,10 @@ func writeAdapter(policy *model.Weights, folder string) error {
 	sources := policy.Sources()
 	of := sources[slices.IndexFunc(sources, func(s checkpoint.Source) bool { return s.Name == adapted })]
 	whole := make([]float32, checkpoint.Tensor{Shape: of.Shape}.Len())
-	of.Write(whole)
-	write := func(dst []float32) { copy(dst, whole) }
+	if err := of.Write(whole); err != nil {
+		return err
+	}
+	write := checkpoint.Filled(func(dst []float32) { copy(dst, whole) })
 	name := "base_model.model.model.layers.0.self_attn.o_proj.lora_"
 	return errors.Join(os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(`{"r":2,"lora_alpha":4}`), 0o644),
 		checkpoint.WriteFile(filepath.Join(folder, adapterFile), []checkpoint.Source{
@@ -74,14 +76,17 @@ func adapt(w, policy *model.Weights, folder string) error {
 		if s.Name != adapted {
 			continue
 		}
-		sources[i].Write = func(dst []float32) {
-			s.Write(dst)
+		sources[i].Write = func(dst []float32) error {
+			if err := s.Write(dst); err != nil {
+				return err
+			}
 			cols := s.Shape[1]
 			for at := range dst {
 				for k := range adapterRank {
 					dst[at] += adapterScale * halves[1][at/cols*adapterRank+k] * halves[0][k*cols+at%cols]
 				}
 			}
+			return nil
 		}
 	}
 	dir, err := os.MkdirTemp("", "easyrl-fake-")

@@ -24,11 +24,11 @@ func perturb(start, dir string, shape *model.Config) (path string, err error) {
 			cols = t.Shape[n-1]
 		}
 		value := canary.Perturbation(shape, name, cols)
-		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape, Write: func(dst []float32) {
+		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape, Write: checkpoint.Filled(func(dst []float32) {
 			for i := range dst {
 				dst[i] = value(i)
 			}
-		}})
+		})})
 	}
 	path = filepath.Join(dir, "model.safetensors")
 	return path, checkpoint.WriteFile(path, sources, map[string]string{"format": "pt"})

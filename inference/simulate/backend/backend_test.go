@@ -21,7 +21,7 @@ func TestSimulatedUpdates(t *testing.T) {
 		var b bytes.Buffer
 		var tensors []checkpoint.Source
 		for _, name := range names {
-			tensors = append(tensors, checkpoint.Source{Name: name, Shape: []int{70_000}, Write: func(dst []float32) { dst[0] = float32(len(names)) }})
+			tensors = append(tensors, checkpoint.Source{Name: name, Shape: []int{70_000}, Write: checkpoint.Filled(func(dst []float32) { dst[0] = float32(len(names)) })})
 		}
 		require.NoError(t, checkpoint.WriteSafetensors(&b, tensors, nil))
 		return b.Bytes()
@@ -48,7 +48,7 @@ func TestSimulatedUpdates(t *testing.T) {
 		header := `{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`
 		half := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"\x80\x3f\x00\x40"...)
 		var full bytes.Buffer
-		require.NoError(t, checkpoint.WriteSafetensors(&full, []checkpoint.Source{{Name: "a", Shape: []int{2}, Write: func(dst []float32) { dst[0], dst[1] = 1, 2 }}}, nil))
+		require.NoError(t, checkpoint.WriteSafetensors(&full, []checkpoint.Source{{Name: "a", Shape: []int{2}, Write: checkpoint.Filled(func(dst []float32) { dst[0], dst[1] = 1, 2 })}}, nil))
 		for _, pair := range [][2][]byte{{good, turned}, {full.Bytes(), half}} { // order and dtype of the data do not matter
 			want, err := s.Update(t.Context(), 4, bytes.NewReader(pair[0]), -1)
 			require.NoError(t, err)

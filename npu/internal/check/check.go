@@ -20,11 +20,34 @@ type Buffers struct {
 	Name      string // of the device, for messages
 	Space     *npu.Space
 	MatrixLen func(rows, cols int) int
+
+	capturing bool
+	used      map[*npu.Allocation]bool // by the capture, unless nil
+}
+
+// Capture calls record and returns the memory that its kernels use, if asked to. Outside panics
+// meanwhile.
+func (d *Buffers) Capture(record func(), used bool) map[*npu.Allocation]bool {
+	d.Outside("capture")
+	d.capturing = true
+	if used {
+		d.used = map[*npu.Allocation]bool{}
+	}
+	defer func() { d.capturing, d.used = false, nil }()
+	record()
+	return d.used
+}
+
+// Outside requires that no kernels are being captured.
+func (d *Buffers) Outside(what string) {
+	if d.capturing {
+		fail("%s in a capture of kernels (device %s)", what, d.Name)
+	}
 }
 
 // Buffer requires n values of a type in b. With optional, b may also be none.
 func (d *Buffers) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optional bool) {
-	if b.Len() == n && (b.DType() == dtype && b.Space() == d.Space || n == 0) || optional && b.IsNil() {
+	if b.IsNil() && (n == 0 || optional) {
 		return
 	}
 	switch {
@@ -32,8 +55,13 @@ func (d *Buffers) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, opti
 		fail("%s: %d values, expected %d", what, b.Len(), n)
 	case b.DType() != dtype:
 		fail("%s: values are %s, expected %s", what, b.DType(), dtype)
-	default:
+	case b.Space() != d.Space:
 		fail("%s: buffer belongs to %s, expected one of %s (device %s)", what, b.Space(), d.Space, d.Name)
+	case b.Freed():
+		fail("%s: memory is free (device %s)", what, d.Name)
+	}
+	if d.used != nil {
+		d.used[b.Allocation()] = true
 	}
 }
 
@@ -104,7 +132,7 @@ func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Toke
 	d.MatrixSums("embed backward", dTable)
 	d.Len("embed backward: dy", dy, n*dTable.Cols, false)
 	d.Indices("embed backward: ids", t.IDs, n, dTable.Rows)
-	d.Indices("embed backward: first rows", t.Firsts, -1, n)
+	d.Buffer("embed backward: first rows", t.Firsts.Buffer, npu.Int32, t.Firsts.Len(), false)
 	d.Buffer("embed backward: next rows", t.Next.Buffer, npu.Int32, n, false)
 	formatOf("embed backward", format)
 }
@@ -280,6 +308,37 @@ func (d *Device) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Para
 	d.Buffer("sample: params", params.Buffer, npu.Int32, 5*params.N, false)
 }
 
+// SetInts checks the operands of SetInts.
+func (d *Device) SetInts(y npu.Buffer, at, x npu.Ints) {
+	d.Buffer("set ints: y", y, npu.Int32, y.Len(), false)
+	d.Indices("set ints: indices", at, -1, y.Len())
+	d.Buffer("set ints: x", x.Buffer, npu.Int32, at.Len(), false)
+}
+
+// NormLinear checks the operands of NormLinear.
+func (d *Device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int) {
+	d.Norm("norm linear", weight, t, norm, x)
+	for i := range outputs {
+		o := &outputs[i]
+		d.Linear("norm linear", o.Y, norm, o.W, o.Bias, t)
+	}
+}
+
+// SumPanels checks the operands of SumPanels.
+func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
+	panels := 0
+	for _, m := range matrices {
+		if m.Cols == 0 {
+			d.Len("sum panels", m.Buffer, m.Rows, false)
+			panels++
+			continue
+		}
+		d.Matrix("sum panels", m)
+		panels += (m.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
+	}
+	Same("sum panels: sums", len(sums), panels)
+}
+
 // Norm checks rows of len(weight) values.
 func (d *Buffers) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
 	d.Len(what, weight, weight.Len(), false)
@@ -303,56 +362,4 @@ func (d *Buffers) SwiGLU(what string, n int, buffers ...npu.Buffer) {
 	for _, b := range buffers {
 		d.Len(what, b, n, false)
 	}
-}
-
-// StatsLen returns the length of the statistics for q.
-func StatsLen(q npu.Buffer, h npu.Heads) int { return q.Len() / h.Dim * 2 }
-
-func heads(h npu.Heads) {
-	if h.Q <= 0 || h.KV <= 0 || h.Dim <= 0 || h.Q%h.KV != 0 {
-		fail("attention: %d query and %d key-value heads of %d, expected Q to be a multiple of KV", h.Q, h.KV, h.Dim)
-	}
-}
-
-// Attention checks the operands of an attention.
-func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
-	heads(h)
-	t := q.Len() / (h.Q * h.Dim)
-	d.Len("attention: q", q, t*h.Q*h.Dim, false)
-	d.Len("attention: out", out, q.Len(), false)
-	d.Len("attention: k", k, t*h.KV*h.Dim, false)
-	d.Len("attention: v", v, t*h.KV*h.Dim, false)
-	d.Buffer("attention: segments", s.Buffer, npu.Int32, 3*s.N, false)
-	if s.Rows > t {
-		fail("attention: segments of %d rows, expected at most %d", s.Rows, t)
-	}
-}
-
-// cache checks that both halves of a cache consist of whole pages and returns their number.
-func (d *Buffers) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
-	heads(h)
-	page := npu.PageSize * h.KV * h.Dim
-	d.Len("cache: keys", cacheK, cacheK.Len(), false)
-	d.Len("cache: values", cacheV, cacheK.Len(), false)
-	if cacheK.Len()%page != 0 {
-		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), page)
-	}
-	return cacheK.Len() / page
-}
-
-// CacheWrite checks a write of rows to slots.
-func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
-	pages := d.cache(cacheK, cacheV, h)
-	d.Len("cache write: k", k, slots.Len()*h.KV*h.Dim, false)
-	d.Len("cache write: v", v, slots.Len()*h.KV*h.Dim, false)
-	d.Indices("cache write: slots", slots, -1, pages*npu.PageSize)
-}
-
-// AttentionCached checks an attention over a cache. Batch.Tables has checked the lengths.
-func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
-	pages, n := d.cache(cacheK, cacheV, h), t.Lens.Len()
-	d.Len("cached attention: q", q, n*h.Q*h.Dim, false)
-	d.Len("cached attention: out", out, n*h.Q*h.Dim, false)
-	d.Indices("cached attention: pages", t.Pages, n*t.Stride, pages)
-	d.Buffer("cached attention: lengths", t.Lens.Buffer, npu.Int32, n, false)
 }

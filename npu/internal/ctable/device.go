@@ -51,34 +51,40 @@ var (
 // FromTable opens device ordinal of the easyrl_device_api at table, which must
 // outlive the device. It rejects a table of another version.
 func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
-	t := C.table(table)
-	if t == nil {
+	api := (*C.easyrl_device_api)(table)
+	if api == nil {
 		return nil, errors.New("open device: function table is null")
 	}
-	if t.version != C.EASYRL_DEVICE_VERSION {
-		return nil, fmt.Errorf("open device: library has version %d, expected %d", uint32(t.version), uint32(C.EASYRL_DEVICE_VERSION))
+	if api.version != C.EASYRL_DEVICE_VERSION {
+		return nil, fmt.Errorf("open device: library has version %d, expected %d", uint32(api.version), uint32(C.EASYRL_DEVICE_VERSION))
 	}
-	if want := uint32(unsafe.Sizeof(*t)); uint32(t.size) < want {
-		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d", uint32(t.size), want)
+	if want := uint32(unsafe.Sizeof(*api)); uint32(api.size) < want {
+		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d", uint32(api.size), want)
+	}
+	if most := uint32(C.EASYRL_BFLOAT16); uint32(api.weights) > most || uint32(api.activations) > most {
+		return nil, fmt.Errorf("open device: library has types %d of weights and %d of activations, expected at most %d", uint32(api.weights), uint32(api.activations), most)
 	}
 	if ordinal < math.MinInt32 || ordinal > math.MaxInt32 {
 		return nil, fmt.Errorf("open device %d: number does not fit 32 bits", ordinal)
 	}
-	h, err := start(t, threads, func(threads C.int32_t, msg *C.char) C.device {
-		return C.t_open(t, C.int32_t(ordinal), threads, msg, errLen)
+	h, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
+		return C.t_open(tableOf(api), C.int32_t(ordinal), threads, msg, errLen)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open device %d: %w", ordinal, err)
 	}
 	space := npu.Host
-	if t.host_memory == 0 {
+	if api.host_memory == 0 {
 		space = npu.NewSpace(fmt.Sprintf("%s:%d", h.name, ordinal))
 	}
 	return h.device(space)
 }
 
+func tableOf(api *C.easyrl_device_api) C.table { return C.table(uintptr(unsafe.Pointer(api))) }
+
 // start calls open and makes a handle of the queue that it returns. 0 threads are all.
-func start(t C.table, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*handle, error) {
+func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*handle, error) {
+	t := tableOf(api)
 	if threads < 0 || threads > math.MaxInt32 {
 		return nil, fmt.Errorf("%d threads, expected 0 (all) or more", threads)
 	}
@@ -87,11 +93,14 @@ func start(t C.table, threads int, open func(threads C.int32_t, msg *C.char) C.d
 	}
 	msg := (*C.char)(C.calloc(1, errLen))
 	d := open(C.int32_t(threads), msg)
-	if d == nil {
+	if d == 0 {
 		defer C.free(unsafe.Pointer(msg))
 		return nil, errors.New(C.GoString(msg))
 	}
-	return &handle{t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg}, nil
+	return &handle{
+		api: api, t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg,
+		events: C.t_has_events(t) != 0, graphs: C.t_has_graphs(t) != 0, normLinear: C.t_has_norm_linear(t) != 0,
+	}, nil
 }
 
 // device returns the device of a queue with memory in space. If it fails, it closes the queue.
@@ -99,7 +108,7 @@ func (h *handle) device(space *npu.Space) (npu.Device, error) {
 	h.check = check.Device{Buffers: check.Buffers{Name: h.name, Space: space, MatrixLen: h.MatrixLen}}
 	if space != npu.Host {
 		h.staging = &staging{}
-		if !h.grow() {
+		if !h.grow(chunkBytes) {
 			C.t_close(h.t, h.d)
 			C.free(unsafe.Pointer(h.err))
 			return nil, fmt.Errorf("open device %s: cannot allocate %d bytes of pinned host memory", h.name, chunkBytes)
@@ -118,14 +127,17 @@ func (h *handle) device(space *npu.Space) (npu.Device, error) {
 
 // Close implements npu.Device. The device must not be used afterwards.
 func (d *device) Close() error {
-	if d.d == nil {
+	if d.d == 0 {
 		return nil
 	}
 	err := d.Sync()
 	d.freeStaging()
+	for _, a := range d.blocks {
+		a.SetFreed()
+	}
 	C.t_close(d.t, d.d)
 	C.free(unsafe.Pointer(d.err))
-	d.d, d.err, d.memory = nil, nil, memory{handle: d.handle}
+	d.d, d.err, d.memory = 0, nil, memory{handle: d.handle}
 	return err
 }
 
@@ -134,15 +146,16 @@ func (d *cores) Threads() int { return int(C.t_threads(d.t, d.d)) }
 
 // Limit implements npu.Cores.
 func (d *cores) Limit(threads int) {
-	if d.d != nil { // not closed
+	if d.d != 0 { // not closed
 		C.t_limit(d.t, d.d, C.int32_t(threads))
 	}
 }
 
 // handle is an open queue and the table of its functions.
 type handle struct {
-	t     C.table
-	d     C.device // nil after Close
+	api   *C.easyrl_device_api
+	t     C.table  // api
+	d     C.device // 0 after Close
 	name  string
 	check check.Device
 	err   *C.char // errLen bytes
@@ -150,8 +163,12 @@ type handle struct {
 	failure error    // the first one that Sync has not returned
 	staging *staging // nil if the host can address the memory
 
+	events, graphs, normLinear bool // whether the table has these optional functions
+
 	// Arguments of one call.
 	products  []C.product
+	outputs   []C.projection
+	matrices  []C.matrix
 	updates   []C.update
 	values    []C.values
 	gradients []C.gradient
@@ -159,14 +176,16 @@ type handle struct {
 }
 
 // Info implements npu.Device.
-func (h *handle) Info() npu.Info { return npu.Info{Name: h.name, Exact: h.t.exact != 0} }
+func (h *handle) Info() npu.Info {
+	return npu.Info{Name: h.name, Exact: h.api.exact != 0, Graphs: h.graphs, Weights: npu.DType(h.api.weights), Activations: npu.DType(h.api.activations)}
+}
 
 // Space implements npu.Device.
 func (h *handle) Space() *npu.Space { return h.check.Space }
 
 // Fork implements npu.Device.
 func (h *handle) Fork(threads int) (npu.Device, error) {
-	fork, err := start(h.t, threads, func(threads C.int32_t, msg *C.char) C.device {
+	fork, err := start(h.api, threads, func(threads C.int32_t, msg *C.char) C.device {
 		return C.t_fork(h.t, h.d, threads, msg, errLen)
 	})
 	if err != nil {
@@ -177,6 +196,7 @@ func (h *handle) Fork(threads int) (npu.Device, error) {
 
 // Sync implements npu.Device.
 func (h *handle) Sync() error {
+	h.check.Outside("wait")
 	h.wait()
 	err := h.failure
 	h.failure = nil
@@ -185,13 +205,23 @@ func (h *handle) Sync() error {
 
 // wait waits for the queue, keeps its failure and delivers downloads.
 func (h *handle) wait() {
-	if C.t_sync(h.t, h.d, h.err, errLen) != 0 && h.failure == nil {
-		h.failure = fmt.Errorf("device %s: %s", h.name, C.GoString(h.err))
+	if C.t_sync(h.t, h.d, h.err, errLen) != 0 {
+		h.fail(fmt.Errorf("device %s: %s", h.name, C.GoString(h.err)))
 	}
 	h.deliver()
 }
 
+// fail keeps the first failure.
+func (h *handle) fail(err error) {
+	if h.failure == nil {
+		h.failure = err
+	}
+}
+
 // MatrixLen implements npu.Device.
 func (h *handle) MatrixLen(rows, cols int) int {
+	if h.staging == nil { // the layout of host memory, see npu.Matrix
+		return (rows + npu.MatrixBlock - 1) / npu.MatrixBlock * npu.MatrixBlock * cols
+	}
 	return int(C.t_matrix_len(h.t, h.d, C.int32_t(rows), C.int32_t(cols)))
 }

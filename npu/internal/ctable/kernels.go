@@ -15,8 +15,6 @@ import (
 
 func at(b npu.Buffer) C.addr { return C.addr(b.Addr()) }
 
-func floats(x []float32) *C.float { return (*C.float)(unsafe.SliceData(x)) }
-
 func flag(b bool) C.int32_t {
 	if b {
 		return 1
@@ -55,15 +53,36 @@ type matrixKernels struct{ *handle }
 
 // PackMatrix implements npu.Device.
 func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+	d.check.Outside("upload")
 	d.check.Host("pack matrix", m, src)
-	C.t_pack_matrix(d.t, d.d, matrix(m), floats(src))
+	if d.staging == nil {
+		C.t_pack_matrix(d.t, d.d, matrix(m), first(bytesOf(src)))
+		return
+	}
+	d.pack(m, bytesOf(src))
 }
 
 // UnpackMatrix implements npu.Device.
 func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+	d.check.Outside("download")
 	d.check.Host("unpack matrix", m, dst)
-	C.t_unpack_matrix(d.t, d.d, floats(dst), matrix(m))
-	d.deliver()
+	if d.staging == nil {
+		C.t_unpack_matrix(d.t, d.d, first(bytesOf(dst)), matrix(m))
+		return
+	}
+	d.unpack(bytesOf(dst), m)
+}
+
+// SumPanels implements npu.Device.
+func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+	d.check.SumPanels(sums, matrices)
+	list := d.matrices[:0]
+	for _, m := range matrices {
+		list = append(list, matrix(m))
+	}
+	d.matrices = list
+	C.t_sum_panels(d.t, d.d, (*C.uint64_t)(unsafe.SliceData(sums)), unsafe.SliceData(list), C.int32_t(len(list)))
+	return d.Sync()
 }
 
 // Embed implements npu.Device.
@@ -127,10 +146,37 @@ func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), at(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
 }
 
+// SetInts implements npu.Device.
+func (d rowKernels) SetInts(y npu.Buffer, indices, x npu.Ints) {
+	d.check.SetInts(y, indices, x)
+	C.t_set_ints(d.t, d.d, at(y), at(indices.Buffer), at(x.Buffer), C.int32_t(x.Len()))
+}
+
 // RMSNorm implements npu.Device.
 func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.check.Norm("rms norm", weight, t, y, x)
 	C.t_rms_norm(d.t, d.d, at(y), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+}
+
+// NormLinear implements npu.Device.
+func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
+	d.check.NormLinear(outputs, norm, x, weight, t)
+	if !d.normLinear {
+		C.t_rms_norm(d.t, d.d, at(norm), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+		for i := range outputs {
+			o := &outputs[i]
+			C.t_linear(d.t, d.d, at(o.Y), at(norm), matrix(o.W), at(o.Bias), C.int32_t(t), 0)
+		}
+		return
+	}
+	list := d.outputs[:0]
+	for i := range outputs {
+		o := &outputs[i]
+		list = append(list, C.projection{y: at(o.Y), w: matrix(o.W), bias: at(o.Bias)})
+	}
+	d.outputs = list
+	C.t_norm_linear(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), at(norm), at(x), at(weight), C.int32_t(t),
+		C.int32_t(weight.Len()), C.float(eps))
 }
 
 // RMSNormBackward implements npu.Device.
@@ -190,7 +236,7 @@ func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.
 func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, t, h)
 	C.t_attention_cached(d.t, d.d, at(out), at(q), at(cacheK), at(cacheV), C.tables{
-		pages: at(t.Pages.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
+		pages: at(t.Pages.Buffer), rows: at(t.Rows.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
 	}, shape(h))
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 type allocation struct {
-	bytes   int64
+	npu.Buffer
 	purpose npu.Purpose
 }
 
@@ -29,6 +29,7 @@ type memory struct {
 
 // Alloc implements npu.Device.
 func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+	d.check.Outside("allocation")
 	if err := check.Alloc(dtype, n, purpose, d.name); err != nil || n == 0 {
 		return npu.Buffer{}, err
 	}
@@ -45,12 +46,13 @@ func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 		}
 		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; this queue has allocated %s", bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
 	}
-	d.blocks[addr] = allocation{bytes, purpose}
-	d.allocated[purpose] += bytes
+	b := npu.AddressBuffer(pointer(&addr), dtype, n)
 	if space := d.Space(); space != npu.Host {
-		return npu.DeviceBuffer(addr, dtype, n, space), nil
+		b = npu.DeviceBuffer(addr, dtype, n, space)
 	}
-	return npu.AddressBuffer(pointer(&addr), dtype, n), nil
+	d.blocks[addr] = allocation{b, purpose}
+	d.allocated[purpose] += bytes
+	return b, nil
 }
 
 // pointer reads the pointer that the C side keeps at *addr. It points outside Go's heap.
@@ -61,13 +63,15 @@ func (d *memory) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
+	d.check.Outside("free")
 	d.check.Own("free", b)
 	a, ok := d.blocks[b.Addr()]
 	if !ok {
 		panic("npu: free of a buffer that this device did not allocate")
 	}
 	delete(d.blocks, b.Addr())
-	d.allocated[a.purpose] -= a.bytes
+	d.allocated[a.purpose] -= a.Bytes()
+	b.SetFreed()
 	C.t_free(d.t, d.d, at(b))
 }
 
@@ -76,32 +80,30 @@ func (d *memory) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Upload implements npu.Device.
 func (d *memory) Upload(dst npu.Buffer, src []float32) {
+	d.check.Outside("upload")
 	d.check.Len("upload", dst, len(src), false)
 	d.upload(at(dst), bytesOf(src))
 }
 
 // UploadInts implements npu.Device.
 func (d *memory) UploadInts(dst npu.Buffer, src []int32) {
+	d.check.Outside("upload")
 	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
 	d.upload(at(dst), bytesOf(src))
 }
 
 // Download implements npu.Device.
 func (d *memory) Download(dst []float32, src npu.Buffer) {
+	d.check.Outside("download")
 	d.check.Len("download", src, len(dst), false)
 	d.download(bytesOf(dst), at(src))
 }
 
 // DownloadInts implements npu.Device.
 func (d *memory) DownloadInts(dst []int32, src npu.Buffer) {
+	d.check.Outside("download")
 	d.check.Buffer("download", src, npu.Int32, len(dst), false)
 	d.download(bytesOf(dst), at(src))
-}
-
-// Fetch implements npu.Device.
-func (d *memory) Fetch(dst []float32, src npu.Buffer) {
-	d.Download(dst, src)
-	d.wait()
 }
 
 // Copy implements npu.Device.

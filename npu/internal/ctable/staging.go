@@ -5,7 +5,13 @@ package ctable
 // #include "table.h"
 import "C"
 
-import "unsafe"
+import (
+	"fmt"
+	"iter"
+	"unsafe"
+
+	"github.com/easyrl/easyrl/npu"
+)
 
 const (
 	chunkBytes = 4 << 20
@@ -15,7 +21,7 @@ const (
 // staging is pinned memory for the transfers of a device whose memory the host cannot
 // address. It has at least one chunk. A wait empties it.
 type staging struct {
-	chunks    [][]byte // of chunkBytes each
+	chunks    [][]byte // of chunkBytes or more
 	chunk, at int      // the first free byte
 	downloads []download
 }
@@ -30,31 +36,43 @@ func bytesOf[T float32 | int32](x []T) []byte {
 
 func first(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
-// stage returns pinned memory of 1 to n bytes.
-func (h *handle) stage(n int) []byte {
+// stage returns pinned memory of least to most bytes, and keeps a failure if there is none.
+// least is at most chunkBytes, or most.
+func (h *handle) stage(least, most int) []byte {
 	s := h.staging
-	if s.at == chunkBytes {
+	for s.chunk < len(s.chunks) && len(s.chunks[s.chunk])-s.at < least {
 		s.chunk, s.at = s.chunk+1, 0
 	}
-	if s.chunk == len(s.chunks) && !h.grow() {
+	if s.chunk == len(s.chunks) && !h.grow(least) {
 		h.wait() // frees all chunks
+		if least > chunkBytes {
+			h.freeStaging()
+			h.grow(least)
+		}
+		if len(s.chunks) == 0 || len(s.chunks[0]) < least {
+			h.fail(fmt.Errorf("device %s: cannot allocate %d bytes of pinned host memory", h.name, least))
+			return nil
+		}
 	}
-	mem := s.chunks[s.chunk][s.at:min(s.at+n, chunkBytes)]
-	s.at += (len(mem) + 63) &^ 63
+	chunk := s.chunks[s.chunk]
+	mem := chunk[s.at:min(s.at+most, len(chunk))]
+	s.at = min(s.at+(len(mem)+63)&^63, len(chunk))
 	return mem
 }
 
-// grow adds a chunk and reports whether there is room and memory for it.
-func (h *handle) grow() bool {
+// grow adds a chunk with room for least bytes and reports whether there is room and memory for
+// it.
+func (h *handle) grow(least int) bool {
 	s := h.staging
 	if len(s.chunks) == maxChunks {
 		return false
 	}
-	mem := C.t_host_alloc(h.t, h.d, chunkBytes)
+	n := max(least, chunkBytes)
+	mem := C.t_host_alloc(h.t, h.d, C.int64_t(n))
 	if mem == nil {
 		return false
 	}
-	s.chunks = append(s.chunks, unsafe.Slice((*byte)(mem), chunkBytes))
+	s.chunks = append(s.chunks, unsafe.Slice((*byte)(mem), n))
 	return true
 }
 
@@ -78,7 +96,10 @@ func (h *handle) upload(dst C.addr, src []byte) {
 		return
 	}
 	for len(src) > 0 {
-		mem := h.stage(len(src))
+		mem := h.stage(1, len(src))
+		if mem == nil {
+			return
+		}
 		copy(mem, src)
 		C.t_upload(h.t, h.d, dst, first(mem), C.int64_t(len(mem)))
 		dst, src = dst+C.addr(len(mem)), src[len(mem):]
@@ -92,7 +113,10 @@ func (h *handle) download(dst []byte, src C.addr) {
 		return
 	}
 	for len(dst) > 0 {
-		mem := h.stage(len(dst))
+		mem := h.stage(1, len(dst))
+		if mem == nil {
+			return
+		}
 		C.t_download(h.t, h.d, first(mem), src, C.int64_t(len(mem)))
 		h.staging.downloads = append(h.staging.downloads, download{dst[:len(mem)], mem})
 		src, dst = src+C.addr(len(mem)), dst[len(mem):]
@@ -106,5 +130,44 @@ func (h *handle) freeStaging() {
 	for _, mem := range h.staging.chunks {
 		C.t_host_free(h.t, h.d, first(mem))
 	}
-	h.staging = &staging{}
+	*h.staging = staging{}
+}
+
+// pack writes row-major values to m, some rows at a time.
+func (h *handle) pack(m npu.Matrix, src []byte) {
+	for part := range h.parts(m) {
+		n := 4 * part.Rows * part.Cols
+		if mem := h.stage(n, n); mem != nil {
+			copy(mem, src)
+			C.t_pack_matrix(h.t, h.d, matrix(part), first(mem))
+		}
+		src = src[n:]
+	}
+}
+
+// unpack reads the row-major values of m, some rows at a time.
+func (h *handle) unpack(dst []byte, m npu.Matrix) {
+	for part := range h.parts(m) {
+		n := 4 * part.Rows * part.Cols
+		if mem := h.stage(n, n); mem != nil {
+			C.t_unpack_matrix(h.t, h.d, first(mem), matrix(part))
+			h.staging.downloads = append(h.staging.downloads, download{dst[:n], mem})
+		}
+		dst = dst[n:]
+	}
+}
+
+// parts cuts m into blocks of rows that fit a chunk, or into the smallest blocks.
+func (h *handle) parts(m npu.Matrix) iter.Seq[npu.Matrix] {
+	step := max(chunkBytes/(4*m.Cols*npu.MatrixBlock), 1) * npu.MatrixBlock
+	return func(yield func(npu.Matrix) bool) {
+		for at, row := 0, 0; row < m.Rows; row += step {
+			rows := min(step, m.Rows-row)
+			n := h.MatrixLen(rows, m.Cols)
+			if !yield(npu.Matrix{Buffer: m.Slice(at, at+n), Rows: rows, Cols: m.Cols}) {
+				return
+			}
+			at += n
+		}
+	}
 }

@@ -5,30 +5,42 @@
 
 #include "../../csrc/easyrl_device.h"
 
-typedef const easyrl_device_api *table;
-typedef easyrl_device *device;
-typedef uintptr_t addr;
+/* The table and its handles are integers too: Go checks the pointers of a call. */
+typedef uintptr_t table, device, event, graph, addr;
+#define A(t) ((const easyrl_device_api *)(t))
+#define D(d) ((easyrl_device *)(d))
+#define E(e) ((easyrl_event *)(e))
+#define G(g) ((easyrl_graph *)(g))
 #define V(a) ((void *)(a))
 #define F(a) ((float *)(a))
 #define I(a) ((int32_t *)(a))
 
-static inline device t_open(table t, int32_t ordinal, int32_t threads, char *err, int64_t n) { return t->open(ordinal, threads, err, n); }
-static inline device t_fork(table t, device d, int32_t threads, char *err, int64_t n) { return t->fork(d, threads, err, n); }
-static inline void t_close(table t, device d) { t->close(d); }
-static inline const char *t_name(table t, device d) { return t->name(d); }
-static inline int32_t t_cores(table t) { return t->host_memory && t->threads && t->limit; }
-static inline int32_t t_threads(table t, device d) { return t->threads(d); }
-static inline void t_limit(table t, device d, int32_t n) { t->limit(d, n); }
-static inline addr t_alloc(table t, device d, int64_t bytes) { return (addr)t->alloc(d, bytes); }
-static inline void t_free(table t, device d, addr a) { t->free(d, V(a)); }
-static inline void *t_host_alloc(table t, device d, int64_t bytes) { return t->host_alloc(d, bytes); }
-static inline void t_host_free(table t, device d, uint8_t *mem) { t->host_free(d, mem); }
-static inline int32_t t_sync(table t, device d, char *err, int64_t n) { return t->sync(d, err, n); }
-static inline void t_upload(table t, device d, addr dst, const uint8_t *src, int64_t bytes) { t->upload(d, V(dst), src, bytes); }
-static inline void t_download(table t, device d, uint8_t *dst, addr src, int64_t bytes) { t->download(d, dst, V(src), bytes); }
-static inline void t_copy(table t, device d, addr dst, addr src, int64_t bytes) { t->copy(d, V(dst), V(src), bytes); }
-static inline void t_zero(table t, device d, addr a, int64_t bytes) { t->zero(d, V(a), bytes); }
-static inline void t_add(table t, device d, addr y, addr x, int64_t n) { t->add(d, F(y), F(x), n); }
+static inline device t_open(table t, int32_t ordinal, int32_t threads, char *err, int64_t n) { return (device)A(t)->open(ordinal, threads, err, n); }
+static inline device t_fork(table t, device d, int32_t threads, char *err, int64_t n) { return (device)A(t)->fork(D(d), threads, err, n); }
+static inline void t_close(table t, device d) { A(t)->close(D(d)); }
+static inline const char *t_name(table t, device d) { return A(t)->name(D(d)); }
+static inline int32_t t_cores(table t) { return A(t)->host_memory && A(t)->threads && A(t)->limit; }
+static inline int32_t t_threads(table t, device d) { return A(t)->threads(D(d)); }
+static inline void t_limit(table t, device d, int32_t n) { A(t)->limit(D(d), n); }
+static inline addr t_alloc(table t, device d, int64_t bytes) { return (addr)A(t)->alloc(D(d), bytes); }
+static inline void t_free(table t, device d, addr a) { A(t)->free(D(d), V(a)); }
+static inline void *t_host_alloc(table t, device d, int64_t bytes) { return A(t)->host_alloc(D(d), bytes); }
+static inline void t_host_free(table t, device d, uint8_t *mem) { A(t)->host_free(D(d), mem); }
+static inline int32_t t_sync(table t, device d, char *err, int64_t n) { return A(t)->sync(D(d), err, n); }
+static inline int32_t t_has_events(table t) { return A(t)->record && A(t)->await && A(t)->event_free; }
+static inline event t_record(table t, device d) { return (event)A(t)->record(D(d)); }
+static inline void t_await(table t, device d, event e) { A(t)->await(D(d), E(e)); }
+static inline void t_event_free(table t, event e) { A(t)->event_free(E(e)); }
+static inline int32_t t_has_graphs(table t) { return A(t)->capture && A(t)->captured && A(t)->replay && A(t)->graph_free; }
+static inline void t_capture(table t, device d) { A(t)->capture(D(d)); }
+static inline graph t_captured(table t, device d, char *err, int64_t n) { return (graph)A(t)->captured(D(d), err, n); }
+static inline void t_replay(table t, device d, graph g) { A(t)->replay(D(d), G(g)); }
+static inline void t_graph_free(table t, device d, graph g) { A(t)->graph_free(D(d), G(g)); }
+static inline void t_upload(table t, device d, addr dst, const uint8_t *src, int64_t bytes) { A(t)->upload(D(d), V(dst), src, bytes); }
+static inline void t_download(table t, device d, uint8_t *dst, addr src, int64_t bytes) { A(t)->download(D(d), dst, V(src), bytes); }
+static inline void t_copy(table t, device d, addr dst, addr src, int64_t bytes) { A(t)->copy(D(d), V(dst), V(src), bytes); }
+static inline void t_zero(table t, device d, addr a, int64_t bytes) { A(t)->zero(D(d), V(a), bytes); }
+static inline void t_add(table t, device d, addr y, addr x, int64_t n) { A(t)->add(D(d), F(y), F(x), n); }
 
 typedef struct { addr data; int32_t rows, cols; } matrix;
 typedef struct { addr data, mark; } sums;
@@ -36,81 +48,89 @@ typedef struct { sums s; int32_t rows, cols; } matrix_sums;
 typedef struct { addr ends; int32_t n, rows; easyrl_fixed_point format; } leaves;
 typedef struct { addr list; int32_t n, rows; } segments;
 typedef struct { addr ids, firsts, next; int32_t t, lists; } tokens;
-typedef struct { addr pages, lens; int32_t n, stride, longest; } tables;
+typedef struct { addr pages, rows, lens; int32_t n, stride, longest; } tables;
 static inline easyrl_matrix M(matrix m) { easyrl_matrix v = {F(m.data), m.rows, m.cols}; return v; }
 static inline easyrl_sums S(sums s) { easyrl_sums v = {(int64_t *)s.data, (int64_t *)s.mark}; return v; }
 static inline easyrl_matrix_sums MS(matrix_sums m) { easyrl_matrix_sums v = {S(m.s), m.rows, m.cols}; return v; }
 static inline easyrl_leaves L(leaves l) { easyrl_leaves v = {I(l.ends), l.n, l.rows, l.format}; return v; }
 static inline easyrl_segments SG(segments s) { easyrl_segments v = {V(s.list), s.n, s.rows}; return v; }
 static inline easyrl_tokens TK(tokens t) { easyrl_tokens v = {I(t.ids), I(t.firsts), I(t.next), t.t, t.lists}; return v; }
-static inline easyrl_tables TB(tables t) { easyrl_tables v = {I(t.pages), I(t.lens), t.n, t.stride, t.longest}; return v; }
+static inline easyrl_tables TB(tables t) { easyrl_tables v = {I(t.pages), I(t.rows), I(t.lens), t.n, t.stride, t.longest}; return v; }
 
 /* Elements of lists. They have the layout of the contract's types. */
 typedef struct { addr dy; matrix w; int32_t block; } product;
+typedef struct { addr y; matrix w; addr bias; } projection;
 typedef struct { addr w; sums g; addr m, v; int64_t n; int32_t decay; } update;
 typedef struct { addr data; int64_t n; } values;
 typedef struct { sums s; int64_t n; } gradient;
 _Static_assert(sizeof(product) == sizeof(easyrl_product) && sizeof(update) == sizeof(easyrl_update), "layout");
+_Static_assert(sizeof(projection) == sizeof(easyrl_projection) && sizeof(matrix) == sizeof(easyrl_matrix), "layout");
 _Static_assert(sizeof(values) == sizeof(easyrl_values) && sizeof(gradient) == sizeof(easyrl_gradient), "layout");
 
-static inline int64_t t_matrix_len(table t, device d, int32_t rows, int32_t cols) { return t->matrix_len(d, rows, cols); }
-static inline void t_pack_matrix(table t, device d, matrix m, const float *src) { t->pack_matrix(d, M(m), src); }
-static inline void t_unpack_matrix(table t, device d, float *dst, matrix m) { t->unpack_matrix(d, dst, M(m)); }
-static inline void t_embed(table t, device d, addr y, matrix m, addr ids, int32_t n) { t->embed(d, F(y), M(m), I(ids), n); }
-static inline void t_embed_backward(table t, device d, matrix_sums m, addr dy, tokens k, easyrl_fixed_point f) { t->embed_backward(d, MS(m), F(dy), TK(k), f); }
-static inline void t_linear(table t, device d, addr y, addr x, matrix w, addr bias, int32_t n, int32_t add) { t->linear(d, F(y), F(x), M(w), F(bias), n, add); }
+static inline int64_t t_matrix_len(table t, device d, int32_t rows, int32_t cols) { return A(t)->matrix_len(D(d), rows, cols); }
+static inline void t_pack_matrix(table t, device d, matrix m, const uint8_t *src) { A(t)->pack_matrix(D(d), M(m), (const float *)src); }
+static inline void t_unpack_matrix(table t, device d, uint8_t *dst, matrix m) { A(t)->unpack_matrix(D(d), (float *)dst, M(m)); }
+static inline void t_sum_panels(table t, device d, uint64_t *s, const matrix *m, int32_t n) { A(t)->sum_panels(D(d), s, (const easyrl_matrix *)m, n); }
+static inline void t_embed(table t, device d, addr y, matrix m, addr ids, int32_t n) { A(t)->embed(D(d), F(y), M(m), I(ids), n); }
+static inline void t_embed_backward(table t, device d, matrix_sums m, addr dy, tokens k, easyrl_fixed_point f) { A(t)->embed_backward(D(d), MS(m), F(dy), TK(k), f); }
+static inline void t_linear(table t, device d, addr y, addr x, matrix w, addr bias, int32_t n, int32_t add) { A(t)->linear(D(d), F(y), F(x), M(w), F(bias), n, add); }
 static inline void t_linear_backward_input(table t, device d, addr dx, const product *p, int32_t n, int32_t rows, int32_t add) {
-  t->linear_backward_input(d, F(dx), (const easyrl_product *)p, n, rows, add);
+  A(t)->linear_backward_input(D(d), F(dx), (const easyrl_product *)p, n, rows, add);
 }
 static inline void t_linear_backward_weight(table t, device d, matrix_sums dw, sums d_bias, addr dy, addr x, leaves l) {
-  t->linear_backward_weight(d, MS(dw), S(d_bias), F(dy), F(x), L(l));
+  A(t)->linear_backward_weight(D(d), MS(dw), S(d_bias), F(dy), F(x), L(l));
 }
-static inline void t_rms_norm(table t, device d, addr y, addr x, addr w, int32_t n, int32_t cols, float eps) { t->rms_norm(d, F(y), F(x), F(w), n, cols, eps); }
+static inline void t_rms_norm(table t, device d, addr y, addr x, addr w, int32_t n, int32_t cols, float eps) { A(t)->rms_norm(D(d), F(y), F(x), F(w), n, cols, eps); }
+static inline int32_t t_has_norm_linear(table t) { return A(t)->norm_linear != 0; }
+static inline void t_norm_linear(table t, device d, const projection *p, int32_t n, addr norm, addr x, addr w, int32_t rows, int32_t cols, float eps) {
+  A(t)->norm_linear(D(d), (const easyrl_projection *)p, n, F(norm), F(x), F(w), rows, cols, eps);
+}
 static inline void t_rms_norm_backward(table t, device d, addr dx, sums dw, addr dy, addr x, addr w, int32_t heads, int32_t cols, float eps, int32_t add, leaves l) {
-  t->rms_norm_backward(d, F(dx), S(dw), F(dy), F(x), F(w), heads, cols, eps, add, L(l));
+  A(t)->rms_norm_backward(D(d), F(dx), S(dw), F(dy), F(x), F(w), heads, cols, eps, add, L(l));
 }
 static inline void t_rope(table t, device d, addr x, addr tab, addr pos, int32_t n, int32_t heads, int32_t dim, int32_t inverse) {
-  t->rope(d, F(x), F(tab), I(pos), n, heads, dim, inverse);
+  A(t)->rope(D(d), F(x), F(tab), I(pos), n, heads, dim, inverse);
 }
-static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) { t->swiglu(d, F(y), F(gate), F(up), n); }
+static inline void t_swiglu(table t, device d, addr y, addr gate, addr up, int64_t n) { A(t)->swiglu(D(d), F(y), F(gate), F(up), n); }
 static inline void t_swiglu_backward(table t, device d, addr dg, addr du, addr dy, addr gate, addr up, int64_t n) {
-  t->swiglu_backward(d, F(dg), F(du), F(dy), F(gate), F(up), n);
+  A(t)->swiglu_backward(D(d), F(dg), F(du), F(dy), F(gate), F(up), n);
 }
 static inline void t_attention(table t, device d, addr out, addr stats, addr q, addr k, addr v, segments s, easyrl_heads h) {
-  t->attention(d, F(out), F(stats), F(q), F(k), F(v), SG(s), h);
+  A(t)->attention(D(d), F(out), F(stats), F(q), F(k), F(v), SG(s), h);
 }
 static inline void t_attention_backward(table t, device d, addr dq, addr dk, addr dv, addr d_out, addr out, addr stats, addr q, addr k, addr v, segments s,
                                         easyrl_heads h) {
-  t->attention_backward(d, F(dq), F(dk), F(dv), F(d_out), F(out), F(stats), F(q), F(k), F(v), SG(s), h);
+  A(t)->attention_backward(D(d), F(dq), F(dk), F(dv), F(d_out), F(out), F(stats), F(q), F(k), F(v), SG(s), h);
 }
 static inline void t_cache_write(table t, device d, addr ck, addr cv, addr k, addr v, addr slots, int32_t n, easyrl_heads h) {
-  t->cache_write(d, F(ck), F(cv), F(k), F(v), I(slots), n, h);
+  A(t)->cache_write(D(d), F(ck), F(cv), F(k), F(v), I(slots), n, h);
 }
 static inline void t_attention_cached(table t, device d, addr out, addr q, addr ck, addr cv, tables b, easyrl_heads h) {
-  t->attention_cached(d, F(out), F(q), F(ck), F(cv), TB(b), h);
+  A(t)->attention_cached(D(d), F(out), F(q), F(ck), F(cv), TB(b), h);
 }
-static inline void t_gather_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { t->gather_rows(d, F(y), F(x), I(rows), n, cols); }
-static inline void t_scatter_add_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { t->scatter_add_rows(d, F(y), F(x), I(rows), n, cols); }
+static inline void t_gather_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { A(t)->gather_rows(D(d), F(y), F(x), I(rows), n, cols); }
+static inline void t_scatter_add_rows(table t, device d, addr y, addr x, addr rows, int32_t n, int32_t cols) { A(t)->scatter_add_rows(D(d), F(y), F(x), I(rows), n, cols); }
+static inline void t_set_ints(table t, device d, addr y, addr at, addr x, int32_t n) { A(t)->set_ints(D(d), I(y), I(at), I(x), n); }
 static inline void t_softmax_max(table t, device d, addr max, addr logits, int32_t n, int32_t cols, float inv_temp) {
-  t->softmax_max(d, F(max), F(logits), n, cols, inv_temp);
+  A(t)->softmax_max(D(d), F(max), F(logits), n, cols, inv_temp);
 }
 static inline void t_softmax_fold(table t, device d, addr folds, addr scores, addr max, addr logits, addr targets, int32_t n, int32_t cols, int32_t first,
                                   float inv_temp) {
-  t->softmax_fold(d, F(folds), F(scores), F(max), F(logits), I(targets), n, cols, first, inv_temp);
+  A(t)->softmax_fold(D(d), F(folds), F(scores), F(max), F(logits), I(targets), n, cols, first, inv_temp);
 }
 static inline void t_softmax_finish(table t, device d, addr logp, addr entropy, addr stats, addr folds, addr scores, addr max, int32_t n) {
-  t->softmax_finish(d, F(logp), F(entropy), F(stats), F(folds), F(scores), F(max), n);
+  A(t)->softmax_finish(D(d), F(logp), F(entropy), F(stats), F(folds), F(scores), F(max), n);
 }
 static inline void t_softmax_backward(table t, device d, addr logits, addr dl, addr stats, addr targets, int32_t n, int32_t cols, int32_t first, float inv_temp) {
-  t->softmax_backward(d, F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);
+  A(t)->softmax_backward(D(d), F(logits), F(dl), F(stats), I(targets), n, cols, first, inv_temp);
 }
 static inline void t_sample(table t, device d, addr ids, addr logp, addr logits, int32_t n, int32_t vocab, addr params) {
-  t->sample(d, I(ids), F(logp), F(logits), n, vocab, V(params));
+  A(t)->sample(D(d), I(ids), F(logp), F(logits), n, vocab, V(params));
 }
-static inline void t_adamw(table t, device d, const update *u, int32_t n, easyrl_adamw_params p) { t->adamw(d, (const easyrl_update *)u, n, p); }
-static inline void t_sum_squares(table t, device d, double *s, const values *x, int32_t n) { t->sum_squares(d, s, (const easyrl_values *)x, n); }
+static inline void t_adamw(table t, device d, const update *u, int32_t n, easyrl_adamw_params p) { A(t)->adamw(D(d), (const easyrl_update *)u, n, p); }
+static inline void t_sum_squares(table t, device d, double *s, const values *x, int32_t n) { A(t)->sum_squares(D(d), s, (const easyrl_values *)x, n); }
 static inline void t_sum_squares_exact(table t, device d, easyrl_squares *s, const gradient *g, int32_t n) {
-  t->sum_squares_exact(d, s, (const easyrl_gradient *)g, n);
+  A(t)->sum_squares_exact(D(d), s, (const easyrl_gradient *)g, n);
 }
 
 #endif

@@ -1,0 +1,55 @@
+package rope
+
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Table caches the table of npu.Device.Rope on a device: the cosines and sines of rotary
+// embeddings (Su et al. 2021, section 3.2).
+type Table struct {
+	Theta   float64
+	Scaling Scaling
+	Dim     int // of a head
+	Context int // positions of the model
+
+	buf       npu.Buffer
+	positions int
+}
+
+// Grow makes the table cover positions 0 to last and returns it, valid until the next call.
+// Its size doubles, from 512 positions up to Context, unless last needs more.
+func (t *Table) Grow(dev npu.Device, last int32) (npu.Buffer, error) {
+	if int(last) < t.positions {
+		return t.buf, nil
+	}
+	n := min(max(int(last)+1, 2*t.positions, 512), max(t.Context, int(last)+1))
+	buf, err := dev.Alloc(npu.Float32, n*t.Dim, npu.Activations)
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	half := t.Dim / 2
+	freq, factor := t.Scaling.Frequencies(t.Theta, t.Dim)
+	vals := make([]float32, n*t.Dim)
+	for p := range n {
+		row := vals[p*t.Dim:]
+		for i, f := range freq {
+			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // the angle is rounded to float32, as in transformers
+			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
+		}
+	}
+	dev.Upload(buf, vals)
+	t.Free(dev)
+	t.buf, t.positions = buf, n
+	return buf, nil
+}
+
+// Bytes returns the size of the table.
+func (t *Table) Bytes() int64 { return t.buf.Bytes() }
+
+// Free frees the table.
+func (t *Table) Free(dev npu.Device) {
+	dev.Free(t.buf)
+	t.buf, t.positions = npu.Buffer{}, 0
+}

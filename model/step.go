@@ -1,0 +1,125 @@
+package model
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// Row is the next token of a sequence in a decode step. Its keys and values go to Slot; it
+// attends to positions 0 to Position of the sequence's pages.
+type Row struct {
+	Sequence, ID, Position, Slot int32
+}
+
+// stepKey stands for the arguments of a decode step's kernels.
+type stepKey struct {
+	weights *Weights
+	cache   *cache.Cache
+	rows    int
+	longest int // positions
+}
+
+// step holds the index arrays of a decode step on the host.
+type step struct {
+	ids, positions, slots, sequences, lens []int32
+	params                                 []npu.SampleParams
+}
+
+// Step runs one token of each of several sequences through w and samples the next, with
+// params[i] for row i as npu.Device.Sample does, into ids and logp. It waits once. It returns the
+// logits [len(rows), V], valid until the next call.
+//
+// A device that captures kernels replays those of an earlier step of similar size: it runs up to
+// a third more rows, which repeat the last one and so write what it writes.
+func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error) {
+	n := len(rows)
+	key, err := r.key(w, c, rows)
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	s, b := &r.step, r.batch
+	s.fill(rows, params, key.rows)
+	if err := b.Begin(10*key.rows + c.Changes()); err != nil {
+		return npu.Buffer{}, err
+	}
+	logits, err := r.begin(key.rows, key.rows, int32(key.longest-1))
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	tokens, slots, tables, list := b.Ints(s.ids), b.Ints(s.slots), c.Tables(b, s.sequences, s.lens), b.Params(s.params)
+	tables.Lens.Max = int32(key.longest)
+	r.pass.positions = b.Ints(s.positions)
+	c.Load(b)
+	b.Upload()
+	c.Apply()
+	sampled, scores := r.ids.Slice(0, key.rows), r.scores.Slice(0, key.rows)
+	err = r.steps.Run(key, func() {
+		a, p := r.sized(key.rows)
+		p.layers(w, &a, tokens, func(layer int) {
+			r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, slots, r.cfg.heads())
+			r.dev.AttentionCached(a.att, a.q, c.K[layer], c.V[layer], &tables, r.cfg.heads())
+		})
+		r.project(w, logits, a.x, key.rows)
+		r.dev.Sample(sampled, scores, logits, r.cfg.VocabSize, list)
+	})
+	if err != nil {
+		return npu.Buffer{}, err
+	}
+	r.dev.DownloadInts(ids, sampled.Slice(0, n))
+	r.dev.Download(logp, scores.Slice(0, n))
+	return logits.Slice(0, n*r.cfg.VocabSize), r.dev.Sync()
+}
+
+// key checks rows and returns the key of their step.
+func (r *Runner) key(w *Weights, c *cache.Cache, rows []Row) (stepKey, error) {
+	key := stepKey{weights: w, cache: c, rows: len(rows)}
+	if err := r.check(key.rows); err != nil {
+		return key, err
+	}
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case row.ID < 0 || int(row.ID) >= r.cfg.VocabSize:
+			return key, fmt.Errorf("token %d at row %d is outside the vocabulary of %d", row.ID, i, r.cfg.VocabSize)
+		case row.Sequence < 0 || int(row.Sequence) >= c.Sequences:
+			return key, fmt.Errorf("sequence %d at row %d, expected 0 to %d", row.Sequence, i, c.Sequences-1)
+		case row.Position < 0 || int(row.Position) >= c.Positions:
+			return key, fmt.Errorf("position %d at row %d, expected 0 to %d", row.Position, i, c.Positions-1)
+		case row.Slot < 0 || int(row.Slot) >= c.Pages*npu.PageSize:
+			return key, fmt.Errorf("slot %d at row %d, expected 0 to %d", row.Slot, i, c.Pages*npu.PageSize-1)
+		}
+		key.longest = max(key.longest, int(row.Position)+1)
+	}
+	if r.steps.Captures() {
+		key.rows = min(stepRows(key.rows), r.max)
+		key.longest = min(max(1<<bits.Len(uint(key.longest-1)), 256), c.Positions)
+	}
+	return key, nil
+}
+
+// stepRows rounds a number of rows up by at most a third.
+func stepRows(n int) int {
+	switch {
+	case n <= 8:
+		return n
+	case n <= 32:
+		return (n + 3) / 4 * 4
+	}
+	return (n + 7) / 8 * 8
+}
+
+// fill lays out rows, and repeats the last one up to n.
+func (s *step) fill(rows []Row, params []npu.SampleParams, n int) {
+	s.ids, s.positions, s.slots, s.sequences, s.lens = s.ids[:0], s.positions[:0], s.slots[:0], s.sequences[:0], s.lens[:0]
+	s.params = s.params[:0]
+	for i := range n {
+		i = min(i, len(rows)-1)
+		row := &rows[i]
+		s.ids, s.positions, s.slots = append(s.ids, row.ID), append(s.positions, row.Position), append(s.slots, row.Slot)
+		s.sequences, s.lens = append(s.sequences, row.Sequence), append(s.lens, row.Position+1)
+		s.params = append(s.params, params[i])
+	}
+}

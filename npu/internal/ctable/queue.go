@@ -1,0 +1,87 @@
+//go:build cgo
+
+package ctable
+
+// #include "table.h"
+import "C"
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/npu"
+)
+
+// event is a point in a queue.
+type event struct {
+	t C.table
+	e C.event
+}
+
+// Free implements npu.Event.
+func (e *event) Free() { C.t_event_free(e.t, e.e) }
+
+// Record implements npu.Device.
+func (h *handle) Record() (npu.Event, error) {
+	h.check.Outside("event")
+	if !h.events {
+		return nil, nil
+	}
+	e := C.t_record(h.t, h.d)
+	if e == 0 {
+		return nil, fmt.Errorf("device %s: event: out of memory", h.name)
+	}
+	return &event{h.t, e}, nil
+}
+
+// Await implements npu.Device.
+func (h *handle) Await(e npu.Event) {
+	h.check.Outside("event")
+	if e != nil {
+		C.t_await(h.t, h.d, e.(*event).e)
+	}
+}
+
+// graph is a list of recorded calls.
+type graph struct {
+	*handle
+	g    C.graph
+	used map[*npu.Allocation]bool
+}
+
+// Capture implements npu.Device.
+func (h *handle) Capture(record func()) (npu.Graph, error) {
+	if !h.graphs {
+		h.check.Capture(record, false)
+		return nil, nil
+	}
+	g := &graph{handle: h}
+	g.used = h.check.Capture(func() {
+		C.t_capture(h.t, h.d)
+		defer func() { g.g = C.t_captured(h.t, h.d, h.err, errLen) }()
+		record()
+	}, true)
+	if g.g == 0 {
+		return nil, fmt.Errorf("device %s: capture: %s", h.name, C.GoString(h.err))
+	}
+	g.Replay()
+	return g, nil
+}
+
+// Replay implements npu.Graph.
+func (g *graph) Replay() bool {
+	g.check.Outside("replay")
+	for a := range g.used {
+		if a.Freed() {
+			return false
+		}
+	}
+	C.t_replay(g.t, g.d, g.g)
+	return true
+}
+
+// Free implements npu.Graph.
+func (g *graph) Free() {
+	if g.d != 0 { // not closed
+		C.t_graph_free(g.t, g.d, g.g)
+	}
+}
