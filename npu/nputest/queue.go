@@ -89,6 +89,7 @@ func ramp(n int) []float32 {
 func testQueue(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	t.Run("transfers", func(t *testing.T) { testTransfers(t, d) })
+	t.Run("lists", func(t *testing.T) { testLists(t, d) })
 	t.Run("waiting calls", func(t *testing.T) { testWaiting(t, d) })
 	t.Run("free", func(t *testing.T) { testFree(t, d) })
 	t.Run("batch", func(t *testing.T) { testBatch(t, d) })
@@ -118,6 +119,28 @@ func testTransfers(t *testing.T, d npu.Device) {
 	require.Equal(t, []int32{1: 3, 39: 5}, listBefore)
 	require.Equal(t, make([]float32, 40), after)
 	require.Equal(t, make([]int32, 40), listAfter)
+}
+
+// testLists changes the lists of calls right after the calls.
+func testLists(t *testing.T, d npu.Device) {
+	m := newMemory(t, d)
+	defer m.free()
+	w, x := m.putMatrix(ramp(6), 2, 3), m.put([]float32{1, 2})
+	dx, products := m.nan(3), []npu.Product{{DY: x, W: w, Block: 2}}
+	d.LinearBackwardInput(dx, products, 1, false)
+	clear(products)
+	require.Equal(t, []float32{-16.5, -13.5, -10.5}, m.get(dx))
+	y, outputs := m.nan(2), []npu.Projection{{W: w}}
+	outputs[0].Y = y
+	d.NormLinear(outputs, m.nan(3), m.put([]float32{2, 2, 2}), m.put([]float32{1, 1, 1}), 1, 0)
+	clear(outputs)
+	require.Equal(t, []float32{-19.5, -10.5}, m.get(y))
+	weight := m.nan(4)
+	updates := []npu.Update{{W: weight, G: m.sums(4), M: m.zero(npu.Float32, 4), V: m.zero(npu.Float32, 4)}}
+	d.Upload(weight, ramp(4))
+	d.AdamW(updates, npu.AdamWParams{LR: 1, Eps: 1, WeightDecay: 0, GradScale: 1, Step: 1})
+	clear(updates)
+	require.Equal(t, ramp(4), m.get(weight), "a gradient of 0")
 }
 
 // testWaiting checks the calls whose results are valid when they return, and copies that
