@@ -104,6 +104,9 @@ func (c *Config) params() tensor.Params {
 
 // NewWeights allocates zeroed weights.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
+	if i := dev.Info(); i.Weights != npu.Float32 || i.Activations != npu.Float32 {
+		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.Weights, i.Activations)
+	}
 	ps := c.params()
 	total := 0
 	for i := range ps {

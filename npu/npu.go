@@ -85,6 +85,18 @@ type Info struct {
 	Weights, Activations DType
 }
 
+// Arithmetic describes the device's arithmetic, such as "exact, float32".
+func (i Info) Arithmetic() string {
+	text := "exact, "
+	if !i.Exact {
+		text = "not exact, "
+	}
+	if i.Weights == i.Activations {
+		return text + i.Weights.String()
+	}
+	return text + i.Weights.String() + " weights, " + i.Activations.String() + " activations"
+}
+
 // Event is a point in a queue.
 type Event interface {
 	// Free frees the event, after the calls of Await so far.

@@ -69,7 +69,8 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	c.found.Memory.Limit = &c.limit
 	err = c.try(ctx)
 	if c.dev != nil {
-		c.found.Device = &findings.Device{Name: c.dev.Info().Name, Threads: npu.Threads(c.dev)}
+		info := c.dev.Info()
+		c.found.Device = &findings.Device{Name: info.Name, Arithmetic: info.Arithmetic(), Threads: npu.Threads(c.dev)}
 	}
 	if err != nil {
 		return err

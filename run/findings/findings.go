@@ -108,8 +108,9 @@ type Memory struct {
 
 // Device is the trainer's device.
 type Device struct {
-	Name    string `json:"name"`
-	Threads int    `json:"threads"`
+	Name       string `json:"name"`
+	Arithmetic string `json:"arithmetic"` // see npu.Info.Arithmetic
+	Threads    int    `json:"threads"`
 }
 
 // Reward says whether the reward was tried.
@@ -169,7 +170,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 		f.Memory.write(line)
 	}
 	if f.Device != nil {
-		line("device: %s, %d threads", f.Device.Name, f.Device.Threads)
+		line("device: %s (%s), %d threads", f.Device.Name, f.Device.Arithmetic, f.Device.Threads)
 	}
 	if f.Torch != nil {
 		f.Torch.write(line)
