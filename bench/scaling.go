@@ -103,7 +103,9 @@ func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() e
 		if _, err := m.Forward(l); err != nil {
 			return err
 		}
-		m.Backward(seed)
+		if err := m.Backward(seed); err != nil {
+			return err
+		}
 		_, err := m.Step(context.Background(), backend.Update{Number: number, Scale: 1 / float64(len(seed)), LR: 1e-6, Clip: 1})
 		return errors.Join(err, sync())
 	}

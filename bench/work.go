@@ -185,7 +185,9 @@ func groupWork(name string, threads int) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		m.Backward(got.Grad)
+		if err := m.Backward(got.Grad); err != nil {
+			return err
+		}
 		_, err = m.Step(context.Background(), backend.Update{Number: int(version), Scale: 1 / float64(got.Tokens), LR: 1e-6, Clip: 1})
 		return errors.Join(err, dev.Sync())
 	}, nil

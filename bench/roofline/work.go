@@ -171,7 +171,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 			return err
 		}},
 		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights, set: 2*weights + kept,
-			before: forward, run: func() error { models.Backward(result.Grad); return b.dev.Sync() }},
+			before: forward, run: func() error { return synced(b.dev, models.Backward(result.Grad)) }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
 		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {

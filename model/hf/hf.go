@@ -93,6 +93,7 @@ type switches struct {
 // IDs is a token id, a list of them, or null.
 type IDs []int32
 
+// UnmarshalJSON implements json.Unmarshaler.
 func (l *IDs) UnmarshalJSON(b []byte) error {
 	var one *int32
 	if json.Unmarshal(b, &one) == nil {

@@ -152,8 +152,7 @@ func (d *noEvents) Fork(threads int) (npu.Device, error) {
 // graphs captures kernels in a wrong way.
 type graphs struct {
 	*deferred
-	again  bool
-	record func()
+	again bool
 }
 
 func (d *graphs) Capture(record func()) (npu.Graph, error) {

@@ -271,7 +271,9 @@ func (r *rank) backward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		if err := run(r, r.policy, l, float32(r.setup.Temperature), true, scratch, make([]float32, len(l.Targets))); err != nil {
 			return nil, none, err
 		}
-		r.tape.Backward(r.policy, r.gradients, gradient, r.ranks.Format)
+		if err := r.tape.Backward(r.policy, r.gradients, gradient, r.ranks.Format); err != nil {
+			return nil, none, err
+		}
 	}
 	if !r.answers() {
 		return nil, none, nil
