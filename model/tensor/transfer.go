@@ -108,8 +108,15 @@ func (d Transfer) read(vals []float32, m npu.Matrix) error {
 // Read copies the row-major values of p to dst.
 func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.matrix()) }
 
-// Sums sets sums[i] to the sums of the panels of ps[i].
+// Sums sets sums[i] to the sums of the panels of ps[i]. The device computes them unless the host
+// can read its memory.
 func (d Transfer) Sums(ps Params, sums [][]uint64) error {
+	if len(ps) > 0 && ps[0].Buffer.Float32s() != nil {
+		for i := range ps {
+			host.CopySum(nil, ps[i].Buffer.Float32s(), ps[i].Shape().PanelLen(), sums[i], npu.Threads(d.Device))
+		}
+		return d.Sync()
+	}
 	matrices := make([]npu.Matrix, len(ps))
 	var all []uint64
 	for i := range ps {
