@@ -102,7 +102,7 @@ func TestDecodeStep(t *testing.T) {
 	require.EqualValues(t, 2*4, captures, "of each version: 40 rows for 37 and 34, 1, 5 and 12")
 }
 
-// Memory that a captured step uses and that moves is found: the step is captured again.
+// A step is captured again after memory that it uses has moved.
 func TestStaleSteps(t *testing.T) {
 	dev, library := openFar(t)
 	c := shapes()["llama"]
@@ -134,12 +134,15 @@ func TestStepRefuses(t *testing.T) {
 	w := testWeights(t, dev, c)
 	d := newDecoder(t, dev, c, 2)
 	defer d.close()
+	d.held.SetPages(1, 0, []int32{7, 6})
 	for want, row := range map[string]Row{
-		"token 5000 at row 0 is outside the vocabulary": {ID: 5000},
-		"sequence 2 at row 0, expected 0 to 1":          {Sequence: 2},
-		"position 64 at row 0, expected 0 to 63":        {Position: 64},
-		"slot 128 at row 0, expected 0 to 127":          {Slot: 128},
-		"slot -1 at row 0, expected 0 to 127":           {Slot: -1},
+		"token 5000 at row 0 is outside the vocabulary":  {ID: 5000},
+		"sequence 2 at row 0, expected 0 to 1":           {Sequence: 2},
+		"position 64 at row 0, expected 0 to 63":         {Position: 64},
+		"slot 128 at row 0, expected 0 to 127":           {Sequence: 1, Slot: 128},
+		"slot -1 at row 0, expected 0 to 127":            {Sequence: 1, Slot: -1},
+		"position 0 at row 0 has no page in sequence 0":  {},
+		"position 32 at row 0 has no page in sequence 1": {Sequence: 1, Position: 32},
 	} {
 		_, err := d.r.Step(w, d.held, []Row{row}, make([]npu.SampleParams, 1), make([]int32, 1), make([]float32, 1))
 		require.ErrorContains(t, err, want)
@@ -151,4 +154,8 @@ func TestStepRefuses(t *testing.T) {
 	require.Panics(t, func() { d.held.SetPages(0, 0, []int32{8}) })
 	require.Panics(t, func() { d.held.SetPages(2, 0, []int32{0}) })
 	require.Panics(t, func() { d.held.SetPages(0, 4, []int32{0}) })
+	require.Panics(t, func() { d.held.SetPages(0, 2, []int32{0}) }, "a gap")
+	d.held.SetPages(1, 1, []int32{5})
+	d.held.SetPages(1, 1, []int32{4})
+	require.Equal(t, 2, d.held.Changes(), "the last page counts")
 }

@@ -32,7 +32,7 @@ type Runner struct {
 	after  *npu.Batch // index arrays of LogProbs, Logits and Sample
 	ids    npu.Buffer // [rows] sampled ids
 	ran    int        // rows of the last pass
-	steps  *replay.Runs[stepKey]
+	steps  *replay.Cache[stepKey]
 	step   step
 }
 

@@ -14,7 +14,7 @@ type Row struct {
 	Sequence, ID, Position, Slot int32
 }
 
-// stepKey stands for the arguments of a decode step's kernels.
+// stepKey identifies the kernel calls of a decode step: equal keys mean equal arguments.
 type stepKey struct {
 	weights *Weights
 	cache   *cache.Cache
@@ -32,8 +32,8 @@ type step struct {
 // params[i] for row i as npu.Device.Sample does, into ids and logp. It waits once. It returns the
 // logits [len(rows), V], valid until the next call.
 //
-// A device that captures kernels replays those of an earlier step of similar size: it runs up to
-// a third more rows, which repeat the last one and so write what it writes.
+// On a device with graphs, Step replays an earlier step of similar size. It pads to at most a
+// third more rows by repeating the last row; the copies write the same values.
 func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error) {
 	n := len(rows)
 	key, err := r.key(w, c, rows)
@@ -49,12 +49,13 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	if err != nil {
 		return npu.Buffer{}, err
 	}
+	r.ran = n
 	tokens, slots, tables, list := b.Ints(s.ids), b.Ints(s.slots), c.Tables(b, s.sequences, s.lens), b.Params(s.params)
 	tables.Lens.Max = int32(key.longest)
 	r.pass.positions = b.Ints(s.positions)
-	c.Load(b)
+	places, values := c.Load(b)
 	b.Upload()
-	c.Apply()
+	c.Apply(places, values)
 	sampled, scores := r.ids.Slice(0, key.rows), r.scores.Slice(0, key.rows)
 	err = r.steps.Run(key, func() {
 		a, p := r.sized(key.rows)
@@ -88,13 +89,15 @@ func (r *Runner) key(w *Weights, c *cache.Cache, rows []Row) (stepKey, error) {
 			return key, fmt.Errorf("sequence %d at row %d, expected 0 to %d", row.Sequence, i, c.Sequences-1)
 		case row.Position < 0 || int(row.Position) >= c.Positions:
 			return key, fmt.Errorf("position %d at row %d, expected 0 to %d", row.Position, i, c.Positions-1)
+		case !c.Holds(row.Sequence, row.Position):
+			return key, fmt.Errorf("position %d at row %d has no page in sequence %d", row.Position, i, row.Sequence)
 		case row.Slot < 0 || int(row.Slot) >= c.Pages*npu.PageSize:
 			return key, fmt.Errorf("slot %d at row %d, expected 0 to %d", row.Slot, i, c.Pages*npu.PageSize-1)
 		}
 		key.longest = max(key.longest, int(row.Position)+1)
 	}
 	if r.steps.Captures() {
-		key.rows = min(stepRows(key.rows), r.max)
+		key.rows = min(stepRows(key.rows), c.Sequences)
 		key.longest = min(max(1<<bits.Len(uint(key.longest-1)), 256), c.Positions)
 	}
 	return key, nil

@@ -41,13 +41,13 @@ type Tape struct {
 	trained  bool         // of the last Load
 	kept     bool         // Backward may follow
 	invTemp  float32
-	passes   *replay.Runs[passKey]
+	passes   *replay.Cache[passKey]
 	gradient []float32 // of the log-probabilities, with padding
 }
 
-// passKey stands for the arguments of a pass's kernels.
+// passKey identifies the kernel calls of a pass: equal keys mean equal arguments.
 type passKey struct {
-	index.Shape
+	shape           index.Shape
 	weights         *Weights
 	gradients       *Gradients // of a backward pass, else nil
 	fixed           npu.FixedPoint
@@ -115,7 +115,7 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 
 // key returns the key of a pass over the loaded layout.
 func (t *Tape) key(w *Weights, keep bool) passKey {
-	return passKey{Shape: t.index.Shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
+	return passKey{shape: t.index.Shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
 }
 
 // forward computes the log-probabilities and entropies of all targets.
@@ -181,7 +181,7 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 
 // begin reserves memory for a pass over the loaded layout and lays out its buffers.
 func (t *Tape) begin(keep bool) error {
-	n, targets := t.index.Rows, t.index.Shape.Targets
+	n, targets := t.index.Shape.Rows, t.index.Shape.Targets
 	table, err := t.rope.Grow(t.dev, t.index.Positions.Max)
 	if err != nil {
 		return err

@@ -104,8 +104,8 @@ func (c *Config) params() tensor.Params {
 
 // NewWeights allocates zeroed weights.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
-	if i := dev.Info(); i.Weights != npu.Float32 || i.Activations != npu.Float32 {
-		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.Weights, i.Activations)
+	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
+		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
 	}
 	ps := c.params()
 	total := 0

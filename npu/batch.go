@@ -5,7 +5,8 @@ import (
 	"math"
 )
 
-// Ints is a list of int32 values in a device's memory. The host checks indices by their bounds.
+// Ints is a list of int32 values in a device's memory. Min and Max let the host check indices
+// without reading them.
 type Ints struct {
 	Buffer
 	Min, Max int32 // no value is below or above; 0 and -1 of an empty list
@@ -47,7 +48,7 @@ type Leaves struct {
 // id: rows of a leaf with one id form a list.
 type Tokens struct {
 	IDs    Ints
-	Firsts Ints // first row of each list, or -1 for no list
+	Firsts Ints // first row of each list; -1 marks an unused entry
 	Next   Ints // the next row of each row's list, or -1
 }
 
@@ -210,9 +211,9 @@ func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
 	return t
 }
 
-// Tables adds the rows of sequences in a table of pages, [rows, stride], and their lengths in
-// positions. Pages beyond a length are not used. It panics if a length is below 1 or beyond
-// its row.
+// Tables adds, for each sequence, its row in the page table [rows, stride] and its length in
+// positions. Entries beyond a length are ignored. It panics if a length is below 1 or beyond its
+// row.
 func (b *Batch) Tables(pages Ints, stride int, rows, lens []int32) Tables {
 	t := Tables{Pages: pages, Stride: stride, Rows: b.Ints(rows), Lens: b.Ints(lens)}
 	if len(rows) != len(lens) {

@@ -79,10 +79,10 @@ type Squares struct {
 // Info describes a device.
 type Info struct {
 	Name string // kind and instruction set, such as "cpu/avx512"
-	// Exact devices have the bits of package npu's chains and folds.
-	Exact                bool
-	Graphs               bool // Capture returns a graph
-	Weights, Activations DType
+	// Exact reports whether kernels reproduce package npu's chains and folds bit for bit.
+	Exact                      bool
+	Graphs                     bool // Capture returns a graph
+	WeightType, ActivationType DType
 }
 
 // Arithmetic describes the device's arithmetic, such as "exact, float32".
@@ -91,33 +91,34 @@ func (i Info) Arithmetic() string {
 	if !i.Exact {
 		text = "not exact, "
 	}
-	if i.Weights == i.Activations {
-		return text + i.Weights.String()
+	if i.WeightType == i.ActivationType {
+		return text + i.WeightType.String()
 	}
-	return text + i.Weights.String() + " weights, " + i.Activations.String() + " activations"
+	return text + i.WeightType.String() + " weights, " + i.ActivationType.String() + " activations"
 }
 
 // Event is a point in a queue.
 type Event interface {
-	// Free frees the event, after the calls of Await so far.
+	// Free releases the event. Earlier calls of Await stay in effect. Any goroutine may call it.
 	Free()
 }
 
 // Graph is a list of kernel calls that Device.Capture recorded.
 type Graph interface {
-	// Replay adds the calls, with the arguments they had, to the queue that recorded them. It
-	// returns false and adds nothing if memory that they use has been freed.
+	// Replay queues the recorded calls again with their original arguments. It returns false,
+	// and queues nothing, if a buffer that they use has been freed.
 	Replay() bool
-	// Free frees the graph, after the calls of Replay so far.
+	// Free releases the graph once its queued replays have run. Closing the device does too.
 	Free()
 }
 
 // Device is memory and a queue of kernels. A call adds a kernel to the queue and may return
 // before the kernel has run; kernels run in the order of the calls. Sync, SumPanels, SumSquares,
-// SumSquaresExact and Close wait, as do many megabytes of transfers at once and a device of host
-// memory. A device keeps its first failure; Sync and the sums return and clear it. Kernels
-// therefore return no error. Shapes, types and address spaces that do not fit, and memory that
-// is free, are a programmer's error and panic. A device is not safe for concurrent use.
+// SumSquaresExact and Close wait for the queue. Alloc may wait when memory is short, and a
+// transfer when many megabytes are pending. A device of host memory may finish each call before
+// it returns. A device keeps its first failure; Sync and the sums return and clear it. Kernels
+// therefore return no error. A call panics if a shape, type or address space does not match, or
+// if a buffer has been freed. A device is not safe for concurrent use.
 //
 // Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients
 // and index arrays.
@@ -136,13 +137,16 @@ type Device interface {
 	// Await its event, before another uses what it wrote. Any goroutine may call Fork. Close a
 	// fork before its origin.
 	Fork(threads int) (Device, error)
-	// Record returns an event after the calls so far, or nil if they have run.
+	// Record returns an event that marks the end of the calls so far, or nil if they have
+	// already run.
 	Record() (Event, error)
-	// Await makes the calls that follow run after e, which another queue of the memory
-	// recorded. It does not wait.
+	// Await makes later calls of this queue run after e, an event of another queue on the same
+	// memory. The host does not wait, and a failure of the other queue stays there. A nil event
+	// does nothing.
 	Await(e Event)
-	// Capture calls record, which calls kernels, and makes them run once. If the device can
-	// replay them, it also returns a graph. A transfer, an allocation or a wait in record panics.
+	// Capture runs the kernels that record calls, once. On a device with graphs it also returns
+	// a graph that replays them. If it returns an error, none has run. record panics if it
+	// transfers, allocates, frees or waits.
 	Capture(record func()) (Graph, error)
 	// Sync waits for the queue and returns the first failure since the last Sync.
 	Sync() error
@@ -200,8 +204,8 @@ type MatrixKernels interface {
 	PackMatrix(m Matrix, src []float32)
 	UnpackMatrix(dst []float32, m Matrix)
 	// SumPanels sets sums to the 64-bit XXH3 of each panel of each matrix, in order, as
-	// little-endian float32. A panel is a block of MatrixBlock rows in the layout that Matrix
-	// gives for host memory, with rows of zeros after the last. A matrix with Cols 0 is a
+	// little-endian float32. A panel is a block of MatrixBlock rows in Matrix's host layout,
+	// padded with rows of zeros. A matrix with Cols 0 is a
 	// vector of Rows values, which is one panel. SumPanels waits, and returns what Sync
 	// returns.
 	SumPanels(sums []uint64, matrices []Matrix) error
@@ -233,9 +237,9 @@ type RowKernels interface {
 	Add(y, x Buffer)
 	// GatherRows computes y[i] = x[rows[i]], for rows of cols values.
 	GatherRows(y, x Buffer, rows Ints, cols int)
-	// ScatterAddRows computes y[rows[i]] += x[i], i ascending.
+	// ScatterAddRows computes y[rows[i]] += x[i], i ascending. rows do not descend.
 	ScatterAddRows(y, x Buffer, rows Ints, cols int)
-	// SetInts sets y[at[i]] = x[i]. y is of type Int32. Equal indices have equal values.
+	// SetInts sets y[at[i]] = x[i]. y is of type Int32. If an index repeats, its values are equal.
 	SetInts(y Buffer, at, x Ints)
 
 	// RMSNorm computes y = x · rsqrt(mean(x²) + eps) · weight for each of t rows of
@@ -277,7 +281,7 @@ type AttentionKernels interface {
 	AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v Buffer, segments Segments, h Heads)
 
 	// CacheWrite writes rows of k and v to the pages of a layer's cache. Row t goes
-	// to slot slots[t] = page·PageSize + offset. cacheK and cacheV each have
+	// to slot slots[t] = page·PageSize + offset; equal slots have equal rows. cacheK and cacheV each have
 	// pages·PageSize·KV·Dim values in the device's own layout, page after page, so
 	// that Copy can copy a page.
 	CacheWrite(cacheK, cacheV, k, v Buffer, slots Ints, h Heads)

@@ -32,8 +32,8 @@ func ones(lp backend.Logprobs) ([]float32, error) {
 	return gradient, nil
 }
 
-// measured runs a micro-batch with gradients of 1. It returns an error if the host waits more than
-// once or moves more than 64 bytes a row and 16 a target, and what was counted.
+// measured runs a micro-batch with gradients of 1 and returns its counters. It fails unless the
+// host waits exactly once and moves at most 64 bytes a row and 16 a target.
 func measured(t *testing.T, m *Models, library string, l *attention.Layout) (c far.Counters, err error) {
 	t.Helper()
 	defer func() {
@@ -65,7 +65,7 @@ func measured(t *testing.T, m *Models, library string, l *attention.Layout) (c f
 func TestWaitsAndTransfers(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg     Config
-		replays int64 // of a micro-batch in the first step and later: forward passes and a backward pass
+		replays int64 // of a micro-batch in the last step: forward passes and a backward pass
 	}{
 		"policy":    {Config{OldPolicy: loss.Behaviour, Temperature: 1}, 2},
 		"three":     {Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.7}, 4},
@@ -141,8 +141,7 @@ func (d *meddler) SwiGLU(y, gate, up npu.Buffer) {
 	d.Device.SwiGLU(y, gate, up)
 }
 
-// What the loop must not do is found: a wait, a download, a read of the device's memory by the
-// host, and the use of memory that is free.
+// measured notices a wait, a download, a host read of device memory and a use of freed memory.
 func TestMeddling(t *testing.T) {
 	alias := func(b npu.Buffer) npu.Buffer { return npu.DeviceBuffer(b.Addr(), b.DType(), b.Len(), b.Space()) }
 	for name, test := range map[string]struct {

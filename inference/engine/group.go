@@ -46,7 +46,7 @@ type sequence struct {
 	top    [][]inference.TokenLogprob // nil unless requested
 	finish rollout.Finish
 	pages  []int32 // for positions 0, 1, … of prompt and response
-	told   int     // how many of the pages the model knows
+	sent   int     // pages already in the model's table
 	lane   int32   // the sequence's number in the model, while it runs
 	cached int     // positions with keys and values in pages
 	active bool    // a row of the next step

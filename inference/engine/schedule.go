@@ -16,7 +16,7 @@ type scheduler struct {
 	running  []*sequence // rows of the next step
 	rows     int         // number of active sequences in running
 	pages    pages
-	lanes    []int32 // numbers that no running sequence has
+	lanes    []int32 // free sequence numbers
 	acc      *Stats  // the loop's counters
 }
 
@@ -180,7 +180,7 @@ func (c *scheduler) preempt(s *sequence) {
 // stop removes s from the rows and frees its pages; leave compacts the rows.
 func (c *scheduler) stop(s *sequence) {
 	c.pages.drop(s.pages)
-	s.pages, s.told, s.cached, s.active = s.pages[:0], 0, 0, false
+	s.pages, s.sent, s.cached, s.active = s.pages[:0], 0, 0, false
 	c.lanes = append(c.lanes, s.lane)
 	s.g.running--
 	c.rows--

@@ -82,14 +82,14 @@ func (r *sampler) step() {
 	r.trace.decoded(start, n)
 }
 
-// fill lays out a step of the running sequences and tells the model their new pages.
+// fill lays out a step of the running sequences and passes new pages to the model.
 func (r *sampler) fill() {
 	b := &r.buf
 	b.rows, b.params = b.rows[:0], b.params[:0]
 	for _, s := range r.sched.running {
-		if s.told < len(s.pages) {
-			r.m.setPages(s.lane, s.told, s.pages[s.told:])
-			s.told = len(s.pages)
+		if s.sent < len(s.pages) {
+			r.m.setPages(s.lane, s.sent, s.pages[s.sent:])
+			s.sent = len(s.pages)
 		}
 		b.rows = append(b.rows, model.Row{Sequence: s.lane, ID: s.token(s.cached), Position: int32(s.cached), Slot: slot(s.pages, s.cached)})
 		p := npu.SampleParams{TopP: 1}

@@ -33,12 +33,14 @@ type Cache struct {
 	Shape
 	K, V []npu.Buffer // of each layer
 
-	dev         npu.Device
-	buffer      npu.Buffer
-	table       npu.Buffer // Int32 [Sequences, stride]
-	at, changed []int32    // changes of the table that Load sends
-	apply       [2]npu.Ints
-	last        int32 // greatest page in the table
+	dev    npu.Device
+	buffer npu.Buffer
+	table  npu.Buffer // Int32 [Sequences, stride]
+	known  []int      // pages of each sequence
+	last   int32      // greatest page in the table
+
+	changed        map[int32]int32 // values of the table that Load sends, by place
+	places, values []int32         // of the last Load
 }
 
 // New allocates a cache.
@@ -53,7 +55,8 @@ func New(dev npu.Device, s Shape) (*Cache, error) {
 		dev.Free(buf)
 		return nil, fmt.Errorf("allocate table of pages of %d sequences: %w", s.Sequences, err)
 	}
-	c := &Cache{Shape: s, dev: dev, buffer: buf, table: table}
+	dev.Zero(table)
+	c := &Cache{Shape: s, dev: dev, buffer: buf, table: table, known: make([]int, s.Sequences), changed: map[int32]int32{}}
 	for l := range s.Layers {
 		at := 2 * l * n
 		c.K, c.V = append(c.K, buf.Slice(at, at+n)), append(c.V, buf.Slice(at+n, at+2*n))
@@ -71,34 +74,44 @@ func (c *Cache) CopyPage(dst, src int32) {
 	}
 }
 
-// SetPages sets page first of a sequence, and those that follow, from the next Load on. It
-// panics if a sequence or a page does not exist.
+// SetPages replaces the pages of a sequence from page first on. The next Load sends them. It panics
+// if the sequence, the pages before them or a page does not exist.
 func (c *Cache) SetPages(sequence int32, first int, pages []int32) {
-	if sequence < 0 || int(sequence) >= c.Sequences || first < 0 || first+len(pages) > c.stride() {
-		panic(fmt.Sprintf("cache: pages %d to %d of sequence %d, expected %d pages of %d sequences", first, first+len(pages)-1, sequence, c.stride(), c.Sequences))
+	if sequence < 0 || int(sequence) >= c.Sequences || first < 0 || first > c.known[sequence] || first+len(pages) > c.stride() {
+		panic(fmt.Sprintf("cache: pages from %d to %d of sequence %d, expected up to %d pages of %d sequences, without a gap", first, first+len(pages), sequence, c.stride(), c.Sequences))
 	}
 	for i, page := range pages {
 		if page < 0 || int(page) >= c.Pages {
 			panic(fmt.Sprintf("cache: page %d, expected 0 to %d", page, c.Pages-1))
 		}
-		c.at, c.changed = append(c.at, sequence*int32(c.stride())+int32(first+i)), append(c.changed, page)
+		c.changed[sequence*int32(c.stride())+int32(first+i)] = page
 		c.last = max(c.last, page)
 	}
+	c.known[sequence] = first + len(pages)
 }
 
-// Changes returns the number of values that Load adds.
-func (c *Cache) Changes() int { return 2 * len(c.at) }
-
-// Load adds the changed pages to b. Apply follows b's Upload.
-func (c *Cache) Load(b *npu.Batch) {
-	c.apply = [2]npu.Ints{b.Ints(c.at), b.Ints(c.changed)}
-	c.at, c.changed = c.at[:0], c.changed[:0]
+// Holds reports whether a sequence exists and has a page for a position.
+func (c *Cache) Holds(sequence, position int32) bool {
+	return sequence >= 0 && int(sequence) < c.Sequences && position >= 0 && int(position)/npu.PageSize < c.known[sequence]
 }
 
-// Apply writes the loaded changes to the table of pages.
-func (c *Cache) Apply() {
-	if c.apply[0].Len() > 0 {
-		c.dev.SetInts(c.table, c.apply[0], c.apply[1])
+// Changes returns the number of values that Load adds to a batch.
+func (c *Cache) Changes() int { return 2 * len(c.changed) }
+
+// Load adds the changed pages to b: where in the table, and their values. Apply takes them.
+func (c *Cache) Load(b *npu.Batch) (places, values npu.Ints) {
+	c.places, c.values = c.places[:0], c.values[:0]
+	for at, page := range c.changed {
+		c.places, c.values = append(c.places, at), append(c.values, page)
+	}
+	clear(c.changed)
+	return b.Ints(c.places), b.Ints(c.values)
+}
+
+// Apply writes changed pages to the table.
+func (c *Cache) Apply(places, values npu.Ints) {
+	if places.Len() > 0 {
+		c.dev.SetInts(c.table, places, values)
 	}
 }
 

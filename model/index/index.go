@@ -9,15 +9,15 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Shape is the number of entries of each array. Rows, targets and so on beyond those of the
-// layout are padding: rows of a tree and a leaf of their own, and targets among them.
+// Shape is the number of entries of each array. Entries beyond the layout's are padding: extra
+// rows form a tree and a leaf of their own, and extra targets point into them.
 type Shape struct {
 	Rows, Targets, Segments, Leaves, Picked, Lists int
 }
 
 // Arrays are the index arrays of a layout on a device.
 type Arrays struct {
-	Shape
+	Shape     Shape
 	Tokens    npu.Tokens // without lists if only a forward pass follows
 	Positions npu.Ints
 	Segments  npu.Segments
@@ -32,11 +32,15 @@ type Arrays struct {
 
 // Upload adds the arrays of l to b and uploads b. They are valid until b's next Begin. trained
 // adds those that only a backward pass uses. padded makes layouts of similar sizes have one
-// shape, for a device that captures kernels; the padding changes no result and no gradient.
-// Upload returns an error for an id outside the vocabulary or if allocation fails.
+// shape, for a device that captures kernels. Padding changes no result, and no gradient unless
+// the activations of its tokens are not finite. Upload returns an error for an id outside the
+// vocabulary, for a row outside the layout or if allocation fails.
 func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, padded bool) error {
 	x.rows, x.ids = x.rows[:0], x.ids[:0]
 	for _, target := range l.Targets {
+		if target.Row < 0 || int(target.Row) >= l.Rows() {
+			return fmt.Errorf("target at row %d, expected 0 to %d", target.Row, l.Rows()-1)
+		}
 		x.rows, x.ids = append(x.rows, target.Row), append(x.ids, target.Token)
 	}
 	if err := CheckTokens(vocab, l.Tokens, x.ids); err != nil {
@@ -46,13 +50,16 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, p
 	x.tokens, x.positions, x.segments = l.Tokens, l.Positions, l.Segments
 	lists := 0
 	if padded {
-		lists = x.pad(l)
+		lists = x.pad(l, vocab)
 	}
 	n, targets := len(x.tokens), len(x.rows)
 	if err := b.Begin(4*n + 3*len(x.segments) + 2*targets + len(x.ends) + len(x.pickedEnds)); err != nil {
 		return err
 	}
 	x.Positions, x.Segments = b.Ints(x.positions), b.Segments(x.segments)
+	if x.Segments.Rows > n {
+		return fmt.Errorf("segments of %d rows, expected at most %d", x.Segments.Rows, n)
+	}
 	x.Picks, x.Targets = b.Ints(x.rows), b.Ints(x.ids)
 	if trained {
 		x.Leaves = b.Leaves(npu.FixedPoint{}, x.ends, n)
@@ -85,8 +92,8 @@ func (x *Arrays) cut(l *attention.Layout) {
 }
 
 // pad lengthens the arrays of l and returns the number of lists. There is at least one row of
-// padding.
-func (x *Arrays) pad(l *attention.Layout) (lists int) {
+// padding. Ids and targets are spread, so that few of their gradients are added to one row.
+func (x *Arrays) pad(l *attention.Layout, vocab int) (lists int) {
 	n, rows, targets := l.Rows(), eighths(l.Rows()+1), eighths(len(x.rows))
 	x.tokens, x.positions = append([]int32(nil), l.Tokens...), append([]int32(nil), l.Positions...)
 	x.segments = append([]npu.Segment(nil), l.Segments...)
@@ -95,10 +102,10 @@ func (x *Arrays) pad(l *attention.Layout) (lists int) {
 		x.segments = append(x.segments, npu.Segment{Start: int32(rows), Parent: -1})
 	}
 	for i := range rows - n {
-		x.tokens, x.positions = append(x.tokens, 0), append(x.positions, int32(i))
+		x.tokens, x.positions = append(x.tokens, int32(i%vocab)), append(x.positions, int32(i))
 	}
-	for len(x.rows) < targets {
-		x.rows, x.ids = append(x.rows, int32(n)), append(x.ids, 0)
+	for i := range targets - len(x.rows) { // ascending rows
+		x.rows, x.ids = append(x.rows, int32(n+min(i, rows-n-1))), append(x.ids, int32(i%vocab))
 	}
 	x.ends, x.pickedEnds = fill(x.ends, rows), fill(x.pickedEnds, targets)
 	return rows

@@ -1,57 +1,61 @@
-// Package replay runs kernels again by replaying them, on devices that can.
+// Package replay caches graphs of kernel calls.
 package replay
 
 import "github.com/easyrl/easyrl/npu"
 
-// most is the maximum number of graphs that Runs keeps.
+// most is the maximum number of graphs in a Cache.
 const most = 128
 
-// Runs keeps the graphs of earlier runs of kernels. A key stands for all arguments of a run's
-// kernels, but not for the content of memory. Runs is not safe for concurrent use.
-type Runs[K comparable] struct {
+// Cache keeps the graphs of earlier runs of kernels. A key must determine every argument of the
+// kernels, but not the content of memory. A Cache is not safe for concurrent use.
+type Cache[K comparable] struct {
 	dev    npu.Device
 	graphs map[K]npu.Graph // nil on a device without graphs
 }
 
-// New returns an empty Runs. A nil device has no graphs.
-func New[K comparable](dev npu.Device) *Runs[K] {
-	r := &Runs[K]{dev: dev}
+// New returns an empty cache. A nil device has no graphs.
+func New[K comparable](dev npu.Device) *Cache[K] {
+	c := &Cache[K]{dev: dev}
 	if dev != nil && dev.Info().Graphs {
-		r.graphs = map[K]npu.Graph{}
+		c.graphs = map[K]npu.Graph{}
 	}
-	return r
+	return c
 }
 
 // Captures reports whether the device captures kernels.
-func (r *Runs[K]) Captures() bool { return r.graphs != nil }
+func (c *Cache[K]) Captures() bool { return c.graphs != nil }
 
 // Run runs the kernels that record calls. It does not call record if it can replay them.
-func (r *Runs[K]) Run(key K, record func()) error {
-	if !r.Captures() {
-		_, err := r.dev.Capture(record)
+func (c *Cache[K]) Run(key K, record func()) error {
+	if !c.Captures() {
+		_, err := c.dev.Capture(record)
 		return err
 	}
-	if g := r.graphs[key]; g != nil {
+	if g := c.graphs[key]; g != nil {
 		if g.Replay() {
 			return nil
 		}
 		g.Free()
-		delete(r.graphs, key)
+		delete(c.graphs, key)
 	}
-	if len(r.graphs) == most {
-		r.Free()
+	if len(c.graphs) == most {
+		c.Free()
 	}
-	g, err := r.dev.Capture(record)
-	if err == nil {
-		r.graphs[key] = g
+	g, err := c.dev.Capture(record)
+	if err != nil { // perhaps for lack of memory
+		c.Free()
+		if g, err = c.dev.Capture(record); err != nil {
+			return err
+		}
 	}
-	return err
+	c.graphs[key] = g
+	return nil
 }
 
 // Free frees all graphs.
-func (r *Runs[K]) Free() {
-	for _, g := range r.graphs {
+func (c *Cache[K]) Free() {
+	for _, g := range c.graphs {
 		g.Free()
 	}
-	clear(r.graphs)
+	clear(c.graphs)
 }

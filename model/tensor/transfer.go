@@ -12,8 +12,7 @@ import (
 // time. Blocks avoid a second copy of a tensor and fit in a core's cache.
 const BlockValues = 1 << 18
 
-// farBlock is BlockValues of a device whose memory the host cannot address, where each block
-// costs a wait.
+// farBlock replaces BlockValues on a device with its own memory, where each block costs a wait.
 const farBlock = 1 << 23
 
 // Transfer moves tensors between a device and host memory, block by block.
@@ -112,10 +111,13 @@ func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.mat
 // can read its memory.
 func (d Transfer) Sums(ps Params, sums [][]uint64) error {
 	if len(ps) > 0 && ps[0].Buffer.Float32s() != nil {
+		if err := d.Sync(); err != nil {
+			return err
+		}
 		for i := range ps {
 			host.CopySum(nil, ps[i].Buffer.Float32s(), ps[i].Shape().PanelLen(), sums[i], npu.Threads(d.Device))
 		}
-		return d.Sync()
+		return nil
 	}
 	matrices := make([]npu.Matrix, len(ps))
 	var all []uint64
@@ -152,6 +154,9 @@ func (d Transfer) Fill(p *Param, vals []float32, read func(vals []float32, first
 func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) error {
 	run := p.Shape().PanelLen()
 	if mem := p.Buffer.Float32s(); mem != nil {
+		if err := d.Sync(); err != nil {
+			return err
+		}
 		host.CopySum(dst, mem, run, sums, npu.Threads(d.Device))
 		return nil
 	}

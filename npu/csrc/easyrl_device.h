@@ -10,13 +10,13 @@
  * the work is done; work is done in the order of the calls. Only sync, sum_squares,
  * sum_squares_exact and sum_panels wait for the queue. Kernels return nothing: a
  * device records its first failure, which sync returns. A device is used from one
- * thread at a time, its forks from others. A call may come from any thread: it sets what
- * it needs of the thread's state.
+ * thread at a time, its forks from others. Calls may come from any thread, so each call
+ * sets the thread state it needs (in CUDA, the current device).
  *
  * Pointers, also those to indices, segments and sampling parameters, are addresses in
- * the device's memory. Those whose name begins with host are addresses in host memory:
- * the call uses it only until it returns. Those named pinned are memory of host_alloc,
- * which the queue uses until the next wait. */
+ * the device's memory. Parameters named host... point to host memory that is not used
+ * after the call returns. Those named pinned... are memory of host_alloc, which the queue
+ * uses until the next wait. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
@@ -53,11 +53,11 @@ typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format
 typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
 
 /* The ids of t tokens. Rows of a leaf with one id form a list: next[t] is the next row,
- * or -1. firsts are the first rows of the lists, or -1 for no list. */
+ * or -1. firsts are the first rows of the lists; -1 marks an unused entry. */
 typedef struct { const int32_t *ids, *firsts, *next; int32_t t, lists; } easyrl_tokens;
 
-/* n sequences and their lengths, at most longest. The pages of sequence i are row rows[i]
- * of pages [, stride]. */
+/* n sequences. lens[i], at most longest, is the length of sequence i; row rows[i] of pages
+ * (stride entries) lists its pages. */
 typedef struct { const int32_t *pages, *rows, *lens; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
@@ -88,7 +88,8 @@ typedef struct {
    * any host memory and are done when they return. */
   uint32_t host_memory;
 
-  /* The types of weights and of activations, an easyrl_dtype each. */
+  /* The types of weights and of activations, an easyrl_dtype each. float * stands for a
+   * pointer to values of these types; the host's values are float32. */
   uint32_t weights, activations;
 
   /* open returns NULL and writes a line to err (of err_len bytes) on failure. ordinal
@@ -96,10 +97,10 @@ typedef struct {
   easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
   /* fork opens another queue on the same memory, with its own failure. Kernels of all
    * queues may use memory that any of them allocated. Queues are not ordered with each
-   * other: the caller syncs one before another uses what it wrote. fork fails as open
-   * does. It may be called from any thread at any time. */
+   * other: the caller syncs one, or makes another await its event, before the other uses
+   * what it wrote. fork fails as open does. It may be called from any thread at any time. */
   easyrl_device *(*fork)(easyrl_device *, int32_t threads, char *err, int64_t err_len);
-  /* close frees the queue and all that was allocated with it. Forks are closed before
+  /* close frees the queue, its graphs and all that was allocated with it. Forks are closed before
    * their origin. */
   void (*close)(easyrl_device *);
   const char *(*name)(easyrl_device *);
@@ -109,8 +110,8 @@ typedef struct {
   int32_t (*threads)(easyrl_device *);
   void (*limit)(easyrl_device *, int32_t n);
 
-  /* alloc returns memory aligned to 64 bytes, or NULL. Its content is undefined. free
-   * takes effect after the calls so far. */
+  /* alloc returns memory aligned to 64 bytes, or NULL. Its content is undefined. All queues
+   * may use it at once. free takes effect after the calls so far. */
   void *(*alloc)(easyrl_device *, int64_t bytes);
   void (*free)(easyrl_device *, void *);
   /* host_alloc returns pinned memory: host memory that the queue may access, aligned to
@@ -118,22 +119,27 @@ typedef struct {
   void *(*host_alloc)(easyrl_device *, int64_t bytes);
   void (*host_free)(easyrl_device *, void *host);
   /* sync waits for the queue and returns 0, or 1 with a line in err. It then clears the
-   * failure. */
+   * failure, unless no later call can succeed. */
   int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
 
-  /* record returns an event, or NULL without memory. await makes the calls that follow run
-   * after those that another queue of the memory was given before it recorded the event.
-   * All are NULL if work is done when a call returns. */
+  /* record returns an event after the calls so far, or NULL if out of memory. await makes
+   * later calls of this queue run after an event of another queue of the memory.
+   * event_free may be called from any thread, also before an await has taken effect and after
+   * the event's queue is closed. The three are NULL if work is done when a call returns. */
   easyrl_event *(*record)(easyrl_device *);
   void (*await)(easyrl_device *, easyrl_event *);
   void (*event_free)(easyrl_event *);
 
-  /* Between capture and captured, calls of copy, zero and of kernels are recorded, but not
-   * run; no other call is made, and none that waits. captured returns the graph, or NULL
-   * and a line in err. replay adds the recorded calls, with the arguments they had, to the
-   * queue that recorded them. The caller does not replay a graph after it has freed memory
-   * that the graph uses. graph_free takes effect after the calls so far. All are NULL if
-   * the device cannot record. */
+  /* Calls of copy, zero and kernels between capture and captured are recorded instead of
+   * run. This queue gets no other call but matrix_len; other queues may get any (in CUDA,
+   * capture in relaxed mode: captured may come from another thread). captured returns the
+   * graph, or NULL with a line in err if capture or a call in between failed; that is no
+   * failure for sync. replay queues the recorded calls with their original arguments:
+   * device memory, index arrays included, may differ at each replay, scalars and lists in
+   * host memory, which the graph copies, do not. Scratch that a graph uses lives as long
+   * as the graph. The caller does not replay a graph after it has freed memory that the
+   * graph uses. graph_free takes effect after the calls so far. The four are NULL if the
+   * device cannot record. */
   void (*capture)(easyrl_device *);
   easyrl_graph *(*captured)(easyrl_device *, char *err, int64_t err_len);
   void (*replay)(easyrl_device *, easyrl_graph *);

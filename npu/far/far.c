@@ -311,6 +311,8 @@ static easyrl_graph *far_captured(easyrl_device *d, char *err, int64_t err_len) 
   (void)err, (void)err_len;
   easyrl_graph *g = d->capture;
   d->capture = 0;
+  g->next = d->graphs;
+  d->graphs = g;
   far_count(FAR_CAPTURES, 1);
   return g;
 }
@@ -332,7 +334,10 @@ static void far_replay(easyrl_device *d, easyrl_graph *g) {
 
 ARGS(graph_free, easyrl_graph *graph;)
 RUN(graph_free) {
-  (void)d;
+  easyrl_graph **at = &d->graphs;
+  while (*at && *at != a->graph) at = &(*at)->next;
+  if (!*at) return; /* not one of this device */
+  *at = a->graph->next;
   for (far_command *c = a->graph->calls.first, *next; c; c = next) {
     next = c->next;
     free(c);
@@ -398,6 +403,7 @@ static void far_abandon(easyrl_device *d) {
 
 static void far_close(easyrl_device *d) {
   far_memory *m = d->memory;
+  for (easyrl_graph *g = d->graphs; g; g = g->next) far_graph_free(d, g);
   far_flush(d, 0);
   pthread_mutex_lock(&m->mutex);
   far_abandon(d);

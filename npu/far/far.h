@@ -32,7 +32,7 @@ typedef struct far_block {
 
 /* The memory that a device shares with its forks. */
 typedef struct {
-  pthread_mutex_t running; /* recursive; whoever runs calls of any queue holds it */
+  pthread_mutex_t running; /* recursive; held while calls of any queue run */
   pthread_mutex_t mutex;   /* of what follows */
   far_block **blocks;      /* by base */
   int64_t n, room;
@@ -57,9 +57,10 @@ typedef struct {
 
 struct easyrl_graph {
   far_list calls;
+  easyrl_graph *next; /* of the device's */
 };
 
-/* A point in a queue. Its owner and the commands that name it hold it. */
+/* A point in a queue. Reference-counted: the owner and each queued command hold one. */
 struct easyrl_event {
   easyrl_device *device;
   _Atomic int32_t passed, holders;
@@ -71,7 +72,8 @@ struct easyrl_device {
   easyrl_device *cpu;
   pthread_mutex_t mutex; /* of the queue */
   far_list queue;
-  easyrl_graph *capture; /* what records calls now, or NULL */
+  easyrl_graph *capture; /* the graph being recorded, or NULL */
+  easyrl_graph *graphs;
   const char *running;
   int32_t valid; /* whether the running command's arguments are, so far */
   int32_t failed;

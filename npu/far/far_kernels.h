@@ -246,6 +246,9 @@ ARGS(set_ints, int32_t *y; const int32_t *at, *x; int32_t n;)
 RUN(set_ints) {
   INDICES(at, a->n, 0, INDEX_END);
   NEAR(x, a->n), NEAR(y, far_most(a->at, a->n) + 1);
+  for (int32_t i = 0; d->valid && i < a->n; i++)
+    for (int32_t j = 0; j < i; j++)
+      if (a->at[i] == a->at[j] && a->x[i] != a->x[j]) far_fail(d, "at", "index %d has the values %d and %d", (int)a->at[i], (int)a->x[j], (int)a->x[i]);
   CPU(set_ints, a->y, a->at, a->x, a->n);
 }
 static void far_set_ints(easyrl_device *d, int32_t *y, const int32_t *at, const int32_t *x, int32_t n) { CALL(set_ints, y, at, x, n); }

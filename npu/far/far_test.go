@@ -49,7 +49,7 @@ func get(t *testing.T, d npu.Device, b npu.Buffer) []float32 {
 	return x
 }
 
-// alias returns b without the host's knowledge of whether it is free.
+// alias returns b as a buffer that the host does not know to be freed.
 func alias(b npu.Buffer) npu.Buffer { return npu.DeviceBuffer(b.Addr(), b.DType(), b.Len(), b.Space()) }
 
 func TestOpen(t *testing.T) {
@@ -151,8 +151,7 @@ func TestBadAddresses(t *testing.T) {
 	require.Equal(t, []float32{3, 4, 5}, get(t, d, y))
 }
 
-// A graph replays its calls with the arguments they had. It finds memory that is free, also
-// that of another queue.
+// Replay refuses freed memory, also that of another queue.
 func TestGraph(t *testing.T) { // not parallel: counters are the library's
 	lib := far.Library(t)
 	d := open(t)

@@ -14,23 +14,29 @@ import (
 // faulty names the fault of the device that TestFaulty tests.
 const faulty = "EASYRL_TEST_FAULT"
 
-// faults returns devices that break the contract in one way.
-func faults() map[string]func(d *deferred) npu.Device {
-	return map[string]func(d *deferred) npu.Device{
-		"uploads read the slice later":       func(d *deferred) npu.Device { return &lateUploads{d} },
-		"products read the list later":       func(d *deferred) npu.Device { return &lateProducts{d} },
-		"projections read the list later":    func(d *deferred) npu.Device { return &lateProjections{d} },
-		"updates read the list later":        func(d *deferred) npu.Device { return &lateUpdates{d} },
-		"downloads overtake kernels":         func(d *deferred) npu.Device { return &earlyDownloads{d} },
-		"memory is free before kernels":      func(d *deferred) npu.Device { return &earlyFree{d} },
-		"freed memory is accepted":           func(d *deferred) npu.Device { return &blindFree{d} },
-		"events mark nothing":                func(d *deferred) npu.Device { return &noEvents{d} },
-		"graphs call the kernels again":      func(d *deferred) npu.Device { return &graphs{deferred: d, again: true} },
-		"graphs use freed memory":            func(d *deferred) npu.Device { return &graphs{deferred: d} },
-		"transfers in a capture are allowed": func(d *deferred) npu.Device { return &laxCapture{d} },
-		"sums of panels skip the last":       func(d *deferred) npu.Device { return &shortSums{d} },
-		"a failure is lost":                  func(d *deferred) npu.Device { return &silent{d} },
-		"a product starts from what is left": func(d *deferred) npu.Device { return &staleLinear{d} },
+// fault is a device that breaks the contract in one way, and the test that finds it.
+type fault struct {
+	open  func(d *deferred) npu.Device
+	found string
+}
+
+func faults() map[string]fault {
+	return map[string]fault{
+		"none":                               {func(d *deferred) npu.Device { return d }, ""},
+		"uploads read the slice later":       {func(d *deferred) npu.Device { return &lateUploads{d} }, "TestFaulty/queue/transfers"},
+		"products read the list later":       {func(d *deferred) npu.Device { return &lateProducts{d} }, "TestFaulty/queue/lists"},
+		"projections read the list later":    {func(d *deferred) npu.Device { return &lateProjections{d} }, "TestFaulty/queue/lists"},
+		"updates read the list later":        {func(d *deferred) npu.Device { return &lateUpdates{d} }, "TestFaulty/queue/lists"},
+		"downloads overtake kernels":         {func(d *deferred) npu.Device { return &earlyDownloads{d} }, "TestFaulty/queue/transfers"},
+		"memory is free before kernels":      {func(d *deferred) npu.Device { return &earlyFree{d} }, "TestFaulty/queue/free"},
+		"freed memory is accepted":           {func(d *deferred) npu.Device { return &blindFree{d} }, "TestFaulty/capture"},
+		"events mark nothing":                {func(d *deferred) npu.Device { return &noEvents{d} }, "TestFaulty/events"},
+		"graphs call the kernels again":      {func(d *deferred) npu.Device { return &graphs{deferred: d, again: true} }, "TestFaulty/capture"},
+		"graphs use freed memory":            {func(d *deferred) npu.Device { return &graphs{deferred: d} }, "TestFaulty/capture"},
+		"transfers in a capture are allowed": {func(d *deferred) npu.Device { return &laxCapture{d} }, "TestFaulty/capture"},
+		"sums of panels skip the last":       {func(d *deferred) npu.Device { return &shortSums{d} }, "TestFaulty/panels"},
+		"a failure is lost":                  {func(d *deferred) npu.Device { return &silent{d} }, "TestFaulty/sample"},
+		"a product starts from what is left": {func(d *deferred) npu.Device { return &staleLinear{d} }, "TestFaulty/dense"},
 	}
 }
 
@@ -39,16 +45,19 @@ func TestFaults(t *testing.T) {
 	t.Parallel()
 	binary, err := os.Executable()
 	require.NoError(t, err)
-	for name := range faults() {
+	for name, f := range faults() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			parts := "^TestFaulty$/^(queue|events|capture|panels|sample|checks|dense)$"
 			cmd := exec.CommandContext(t.Context(), binary, "-test.run="+parts)
 			cmd.Env = append(os.Environ(), faulty+"="+name)
 			out, err := cmd.CombinedOutput()
+			if f.found == "" {
+				require.NoError(t, err, "%s", out)
+				return
+			}
 			require.Error(t, err, "the suite passes")
-			require.Contains(t, string(out), "TestFaulty", "%s", out)
-			require.NotContains(t, string(out), "no tests to run")
+			require.Contains(t, string(out), "--- FAIL: "+f.found+" ", "%s", out)
 		})
 	}
 }
@@ -61,10 +70,10 @@ func TestFaulty(t *testing.T) {
 	}
 	nputest.Run(t, func(int) (npu.Device, error) {
 		d, err := openDeferred(&space{Space: npu.NewSpace("deferred")}, true)
-		if err != nil || name == "none" {
-			return d, err
+		if err != nil {
+			return nil, err
 		}
-		return faults()[name](d.(*deferred)), nil
+		return faults()[name].open(d.(*deferred)), nil
 	})
 }
 

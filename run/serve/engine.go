@@ -65,7 +65,11 @@ func (s *hosted) open(ctx context.Context, f *folder.Folder, name string, thread
 	if s.Engine, err = run.StartEngine(f, engine.Config{ID: name, MaxRunning: maxRunning}, threads); err != nil {
 		return errors.Join(err, s.dev.Close())
 	}
-	if s.checksum, err = s.Publish(ctx, model.NewSnapshot(s.live, 0)); err != nil {
+	start := model.NewSnapshot(s.live, 0)
+	if _, err = start.Sum(); err == nil {
+		s.checksum, err = s.Publish(ctx, start)
+	}
+	if err != nil {
 		return errors.Join(err, s.Close())
 	}
 	s.opening.Go(func() {

@@ -328,7 +328,7 @@ func (d *Device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 	panels := 0
 	for _, m := range matrices {
-		if m.Cols == 0 {
+		if m.Cols == 0 && m.Rows > 0 {
 			d.Len("sum panels", m.Buffer, m.Rows, false)
 			panels++
 			continue

@@ -177,7 +177,7 @@ type handle struct {
 
 // Info implements npu.Device.
 func (h *handle) Info() npu.Info {
-	return npu.Info{Name: h.name, Exact: h.api.exact != 0, Graphs: h.graphs, Weights: npu.DType(h.api.weights), Activations: npu.DType(h.api.activations)}
+	return npu.Info{Name: h.name, Exact: h.api.exact != 0, Graphs: h.graphs, WeightType: npu.DType(h.api.weights), ActivationType: npu.DType(h.api.activations)}
 }
 
 // Space implements npu.Device.

@@ -75,6 +75,7 @@ func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
 
 // SumPanels implements npu.Device.
 func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+	d.check.Outside("wait")
 	d.check.SumPanels(sums, matrices)
 	list := d.matrices[:0]
 	for _, m := range matrices {
@@ -295,6 +296,7 @@ func (d updateKernels) AdamW(updates []npu.Update, p npu.AdamWParams) {
 
 // SumSquares implements npu.Device.
 func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
+	d.check.Outside("wait")
 	d.check.SumSquares(sums, x)
 	list := d.values[:0]
 	for _, b := range x {
@@ -307,6 +309,7 @@ func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
 
 // SumSquaresExact implements npu.Device.
 func (d updateKernels) SumSquaresExact(squares []npu.Squares, g []npu.Sums) error {
+	d.check.Outside("wait")
 	d.check.SumSquaresExact(squares, g)
 	list := d.gradients[:0]
 	for i := range g {

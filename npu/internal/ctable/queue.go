@@ -54,22 +54,33 @@ func (h *handle) Capture(record func()) (npu.Graph, error) {
 		h.check.Capture(record, false)
 		return nil, nil
 	}
-	g := &graph{handle: h}
+	g, complete := &graph{handle: h}, false
 	g.used = h.check.Capture(func() {
 		C.t_capture(h.t, h.d)
-		defer func() { g.g = C.t_captured(h.t, h.d, h.err, errLen) }()
+		defer func() {
+			if g.g = C.t_captured(h.t, h.d, h.err, errLen); g.g != 0 && !complete {
+				g.Free() // record panicked
+			}
+		}()
 		record()
+		complete = true
 	}, true)
 	if g.g == 0 {
 		return nil, fmt.Errorf("device %s: capture: %s", h.name, C.GoString(h.err))
 	}
-	g.Replay()
+	if !g.Replay() {
+		g.Free()
+		return nil, fmt.Errorf("device %s: capture: memory that the kernels use has been freed", h.name)
+	}
 	return g, nil
 }
 
 // Replay implements npu.Graph.
 func (g *graph) Replay() bool {
 	g.check.Outside("replay")
+	if g.d == 0 { // closed
+		return false
+	}
 	for a := range g.used {
 		if a.Freed() {
 			return false
@@ -81,7 +92,7 @@ func (g *graph) Replay() bool {
 
 // Free implements npu.Graph.
 func (g *graph) Free() {
-	if g.d != 0 { // not closed
+	if g.d != 0 { // Close frees it otherwise
 		C.t_graph_free(g.t, g.d, g.g)
 	}
 }
