@@ -12,7 +12,7 @@ QUICKSTART = runs/quickstart
 TORCH = torch/worker/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race torch-test bench lint vuln fuzz cover docs deploy-check clean
+.PHONY: help build quickstart test race mpi torch-test bench lint vuln fuzz cover docs deploy-check clean
 
 help: ## list all targets
 	@echo "Usage: make TARGET"
@@ -39,6 +39,10 @@ test: ## vet, build without cgo, and run all tests
 
 race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
+
+mpi: ## test ranks over MPI; needs mpicc and mpirun
+	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi
+	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m ./parallel/mpi
 
 torch-test: $(TORCH)/installed ## test PyTorch ranks; installs PyTorch into torch/worker/venv on the first call, several GB
 	cd torch/worker && venv/bin/python -m pytest -q tests

@@ -1,6 +1,9 @@
-// Package parallel maps ranks to the data, tensor and pipeline axes of a mesh.
+// Package parallel maps ranks to the data, tensor and pipeline axes of a mesh and lets them
+// communicate.
 //
-// It is arithmetic only: it neither shards a model nor communicates.
+// A Group holds the ranks along an axis. Its collectives work on any Transport: package local
+// connects the ranks of one process, package tcp those of several. Sharding a model is the
+// model's business.
 package parallel
 
 import (

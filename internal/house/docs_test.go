@@ -17,7 +17,7 @@ func firstSentences() map[string]string {
 		"npu/nputest":      "Package nputest holds the conformance suite that every device must pass.",
 		"bench/roofline":   "Package roofline measures each phase of training and sampling against the compute and memory ceilings of the machine",
 		"attention":        "Package attention lays out token sequences that share prefixes, so that a prompt is computed once for all its responses.",
-		"parallel":         "Package parallel maps ranks to the data, tensor and pipeline axes of a mesh.",
+		"parallel":         "Package parallel maps ranks to the data, tensor and pipeline axes of a mesh and lets them communicate.",
 		"model":            "Package model is a decoder-only transformer with its backward pass written by hand.",
 		"tri_model":        "Package trimodel keeps policy, old policy and reference on one device.",
 		"optim":            "Package optim updates weights: AdamW, gradient clipping, learning-rate schedules.",

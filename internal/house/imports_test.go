@@ -28,7 +28,7 @@ func floors() [][]string {
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
-		{"inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
+		{"parallel/local", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
@@ -47,7 +47,9 @@ func floors() [][]string {
 
 // forTests lists the packages that only tests import, except for internal packages with a
 // floor. Examples have no floor, nor do benchmarks that cmd/easyrl does not offer.
-func forTests() []string { return []string{"internal", "npu/nputest", "npu/far", "torch/fake"} }
+func forTests() []string {
+	return []string{"internal", "npu/nputest", "npu/far", "parallel/paralleltest", "torch/fake"}
+}
 
 func floorOf(pkg string) int {
 	return slices.IndexFunc(floors(), func(floor []string) bool { return slices.Contains(floor, pkg) })

@@ -1,0 +1,107 @@
+//go:build mpi
+
+package mpi
+
+/*
+#include <mpi.h>
+#include <stdlib.h>
+
+static int start(int *rank, int *size) {
+	int provided, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+	if (rc == MPI_SUCCESS) rc = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	if (rc == MPI_SUCCESS) rc = MPI_Comm_rank(MPI_COMM_WORLD, rank);
+	if (rc == MPI_SUCCESS) rc = MPI_Comm_size(MPI_COMM_WORLD, size);
+	return rc;
+}
+
+static int post(int send, void *data, int n, int peer, int tag, MPI_Request *r) {
+	if (send) return MPI_Isend(data, n, MPI_BYTE, peer, tag, MPI_COMM_WORLD, r);
+	return MPI_Irecv(data, n, MPI_BYTE, peer < 0 ? MPI_ANY_SOURCE : peer, tag, MPI_COMM_WORLD, r);
+}
+
+static int test(MPI_Request *r, int *done) { return MPI_Test(r, done, MPI_STATUS_IGNORE); }
+
+static int cancel(MPI_Request *r) {
+	int rc = MPI_Cancel(r);
+	if (rc == MPI_SUCCESS) rc = MPI_Wait(r, MPI_STATUS_IGNORE);
+	return rc;
+}
+
+static MPI_Request *request(void) { return malloc(sizeof(MPI_Request)); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// anyone is the peer of a receive from all ranks.
+const anyone = -1
+
+// request is a message under way. Only the engine's thread uses it.
+type request struct {
+	handle *C.MPI_Request
+	send   bool
+	pin    runtime.Pinner
+}
+
+func initialize() (rank, size int, err error) {
+	var r, n C.int
+	err = check("MPI_Init_thread", C.start(&r, &n))
+	return int(r), int(n), err
+}
+
+func finalize() error { return check("MPI_Finalize", C.MPI_Finalize()) }
+
+// post starts to send or receive data, at most 1 GiB, which stays pinned until the request is
+// done.
+func post(send bool, data []byte, peer, tag int) (*request, error) {
+	r := &request{handle: C.request(), send: send}
+	way, at := C.int(0), unsafe.Pointer(unsafe.SliceData(data))
+	if send {
+		way = 1
+	}
+	if at != nil {
+		r.pin.Pin(at)
+	}
+	err := check("start a message", C.post(way, at, C.int(len(data)), C.int(peer), C.int(tag), r.handle))
+	if err != nil {
+		r.free()
+		return nil, err
+	}
+	return r, nil
+}
+
+// test returns whether r is done.
+func (r *request) test() (bool, error) {
+	var done C.int
+	err := check("MPI_Test", C.test(r.handle, &done))
+	if done != 0 || err != nil {
+		r.free()
+	}
+	return done != 0, err
+}
+
+// cancel ends a receive. What a send's memory holds stays pinned, because MPI may still read
+// it.
+func (r *request) cancel() {
+	if !r.send && check("MPI_Cancel", C.cancel(r.handle)) == nil {
+		r.free()
+	}
+}
+
+func (r *request) free() {
+	r.pin.Unpin()
+	C.free(unsafe.Pointer(r.handle))
+}
+
+func check(call string, code C.int) error {
+	if code == C.MPI_SUCCESS {
+		return nil
+	}
+	text, n := make([]byte, C.MPI_MAX_ERROR_STRING), C.int(0)
+	C.MPI_Error_string(code, (*C.char)(unsafe.Pointer(&text[0])), &n)
+	return fmt.Errorf("%s: %s", call, text[:n])
+}

@@ -1,0 +1,124 @@
+// Package tcp connects ranks that are processes, on one machine or several.
+//
+// Rank 0 listens at an address that all ranks know. The others join there and learn each
+// other's addresses. Every rank has a control connection to rank 0, which decides what has
+// failed and tells the others. Messages travel on a connection for each sender, receiver and
+// channel, made when it is first used, so that the kernel's buffers bound what waits and
+// channels do not block each other.
+//
+// Both ends of each connection prove that they know a shared token, which does not travel.
+// Messages themselves are neither encrypted nor signed: use a network that you trust.
+package tcp
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Config says how a rank joins its world. All ranks have the same Size, Token and Run.
+type Config struct {
+	Rank   int
+	Size   int
+	Master string // host:port of rank 0
+	Token  []byte // at least MinToken bytes that are hard to guess
+	Run    string // identifies the run, so that ranks of another one are refused; at most 128 bytes
+
+	// Listen is where a rank other than 0 accepts messages; empty for any port of the
+	// address from which it reaches rank 0.
+	Listen string
+
+	Join    time.Duration // how long to wait for all ranks; 0 for 10 minutes
+	Silence time.Duration // without a sign of life, after which a rank has failed; 0 for 30 seconds
+
+	// Warn gets a line for each connection that is refused; nil for none. It may be called
+	// concurrently.
+	Warn func(format string, args ...any)
+}
+
+// MinToken is the length of the shortest token.
+const MinToken = 16
+
+const maxRun = 128
+
+// MaxSize limits the number of ranks.
+const MaxSize = 1 << 14
+
+// Validate reports all faults of c.
+func (c *Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.Size < 1 || c.Size > MaxSize {
+		bad("world size is %d, expected 1 to %d", c.Size, MaxSize)
+	}
+	if c.Rank < 0 || c.Rank >= c.Size {
+		bad("rank is %d, expected 0 to %d", c.Rank, c.Size-1)
+	}
+	if len(c.Token) < MinToken {
+		bad("token has %d bytes, expected at least %d", len(c.Token), MinToken)
+	}
+	if len(c.Run) > maxRun {
+		bad("run has %d bytes, expected at most %d", len(c.Run), maxRun)
+	}
+	if _, _, err := net.SplitHostPort(c.Master); err != nil {
+		bad("master address is %q, expected host:port", c.Master)
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil && c.Listen != "" {
+		bad("listen address is %q, expected host:port", c.Listen)
+	}
+	if c.Join < 0 || c.Silence < 0 {
+		bad("time to join is %v and silence %v, expected none below 0", c.Join, c.Silence)
+	}
+	return errors.Join(errs...)
+}
+
+// withDefaults returns c with its defaults filled in and a key in place of the token.
+func (c Config) withDefaults() Config {
+	if c.Join == 0 {
+		c.Join = 10 * time.Minute
+	}
+	if c.Silence == 0 {
+		c.Silence = 30 * time.Second
+	}
+	if c.Warn == nil {
+		c.Warn = func(string, ...any) {}
+	}
+	key := sha256.Sum256(append([]byte("easyrl parallel\n"), c.Token...))
+	c.Token = key[:]
+	return c
+}
+
+// FromEnv fills in Rank, Size and Master from the variables of torchrun, Slurm or Open MPI.
+// getenv is os.Getenv.
+func (c *Config) FromEnv(getenv func(string) string) error {
+	var errs []error
+	number := func(names ...string) int {
+		for _, name := range names {
+			text := getenv(name)
+			if text == "" {
+				continue
+			}
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s is %q, expected a number", name, text))
+			}
+			return n
+		}
+		errs = append(errs, fmt.Errorf("none of %v is set", names))
+		return 0
+	}
+	c.Rank = number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+	c.Size = number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
+	if host == "" || port == "" {
+		errs = append(errs, fmt.Errorf("MASTER_ADDR is %q and MASTER_PORT %q, expected both to be set", host, port))
+	}
+	c.Master = net.JoinHostPort(host, port)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("read rank from the environment: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/easyrl/easyrl/internal/peer"
+)
+
+// note is a message of a control connection.
+type note struct {
+	Kind    kind
+	Rank    int      `json:",omitempty"` // the culprit, or the rank that has left
+	Reason  string   `json:",omitempty"` // of a report or verdict
+	Overdue bool     `json:",omitempty"` // whether a report is only a suspicion
+	Waits   []int    `json:",omitempty"` // ranks that the sender waits for
+	Addrs   []string `json:",omitempty"` // of all ranks
+}
+
+type kind string
+
+const (
+	beat    kind = "beat"    // both ways: the sender lives
+	table   kind = "table"   // from rank 0: all have joined
+	report  kind = "report"  // to rank 0: a rank has failed
+	verdict kind = "verdict" // from rank 0: the first rank that has failed
+	left    kind = "left"    // from rank 0: a rank has left
+	bye     kind = "bye"     // both ways: the sender leaves
+)
+
+const (
+	maxNote  = 8 << 10 // bytes of a note without addresses
+	maxAddr  = 260
+	maxWaits = 4
+	linger   = time.Second // how long Close waits for the other side of a control connection
+)
+
+// link is a control connection.
+type link struct {
+	w     *World
+	peer  int
+	addr  string
+	conn  net.Conn
+	out   chan note     // has room for all: a report, or a table and a verdict
+	news  chan struct{} // holds a token if a rank has left; of rank 0's links
+	bye   chan struct{} // closed when this rank leaves
+	over  chan struct{} // closed when nothing more can be read
+	waits []int         // of the last beat; guarded by World.mu
+	told  int           // of World.leavers; guarded by World.mu
+}
+
+func newLink(w *World, rank int, addr string, c net.Conn) *link {
+	return &link{w: w, peer: rank, addr: addr, conn: c, out: make(chan note, 2), news: make(chan struct{}, 1), bye: make(chan struct{}), over: make(chan struct{})}
+}
+
+// serve runs l until either side leaves.
+func (l *link) serve() {
+	defer l.conn.Close()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(l.over)
+		l.listen()
+	})
+	l.speak()
+	reading.Wait()
+}
+
+// speak sends beats and notes.
+func (l *link) speak() {
+	w := l.w
+	every := time.NewTicker(min(w.cfg.Silence/4, time.Second))
+	defer every.Stop()
+	write := func(n note) bool {
+		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && writeNote(l.conn, n) == nil
+	}
+	for {
+		ok := true
+		select {
+		case n := <-l.out:
+			ok = write(n)
+		case <-every.C:
+			waits := w.waits.List()
+			ok = write(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]})
+		case <-l.news:
+			for _, rank := range l.newLeavers() {
+				ok = ok && write(note{Kind: left, Rank: rank})
+			}
+		case <-l.over:
+			return
+		case <-l.bye:
+			_ = l.conn.SetDeadline(time.Now().Add(linger)) // a peer that hangs is not waited for
+			for ok && len(l.out) > 0 {
+				ok = writeNote(l.conn, <-l.out) == nil
+			}
+			if ok && writeNote(l.conn, note{Kind: bye}) == nil {
+				if c, is := l.conn.(*net.TCPConn); is {
+					_ = c.CloseWrite() // closing now could discard what is under way
+				}
+			}
+			return
+		}
+		if !ok {
+			return // listen finds out why
+		}
+	}
+}
+
+// newLeavers returns the ranks that have left and of which the peer does not know.
+func (l *link) newLeavers() []int {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cfg.Rank != 0 {
+		return nil
+	}
+	ranks := slices.Clone(w.leavers[l.told:])
+	l.told = len(w.leavers)
+	return ranks
+}
+
+// listen handles the peer's notes.
+func (l *link) listen() {
+	w := l.w
+	limit := maxNote
+	if w.cfg.Rank != 0 {
+		limit += w.cfg.Size * (maxAddr + 3)
+	}
+	for {
+		_ = l.conn.SetReadDeadline(time.Now().Add(w.cfg.Silence)) // reading fails too
+		select {
+		case <-l.bye:
+			_ = l.conn.SetReadDeadline(time.Now().Add(linger))
+		default:
+		}
+		n, err := readNote(l.conn, limit)
+		switch {
+		case err != nil:
+			l.lost(err)
+			return
+		case n.Kind == bye:
+			l.depart()
+			return
+		}
+		if err := l.handle(n); err != nil {
+			l.lost(err)
+			return
+		}
+	}
+}
+
+// handle acts on a note. An error means that the peer breaks the protocol.
+func (l *link) handle(n note) error {
+	w := l.w
+	fromHost := l.peer == 0
+	if n.Rank < 0 || n.Rank >= w.cfg.Size {
+		return fmt.Errorf("note is about rank %d, expected one below %d", n.Rank, w.cfg.Size)
+	}
+	switch {
+	case n.Kind == beat:
+		if slices.ContainsFunc(n.Waits, func(r int) bool { return r < 0 || r >= w.cfg.Size }) {
+			return fmt.Errorf("waits are for ranks %v, expected ones below %d", n.Waits, w.cfg.Size)
+		}
+		w.mu.Lock()
+		l.waits = n.Waits
+		w.mu.Unlock()
+	case n.Kind == report && !fromHost:
+		w.fail(n.Rank, errors.New(n.Reason), n.Overdue)
+	case n.Kind == verdict && fromHost:
+		w.mu.Lock()
+		w.settle(n.Rank, errors.New(n.Reason))
+		w.mu.Unlock()
+	case n.Kind == left && fromHost:
+		w.leave(n.Rank)
+	case n.Kind == table && fromHost && len(n.Addrs) == w.cfg.Size && !w.isReady():
+		w.mu.Lock()
+		copy(w.addrs[1:], n.Addrs[1:]) // rank 0's is known
+		close(w.ready)
+		w.mu.Unlock()
+	default:
+		return fmt.Errorf("note is %q, which is unexpected here", n.Kind)
+	}
+	return nil
+}
+
+func (w *World) isReady() bool {
+	select {
+	case <-w.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// lost handles a control connection that ended without a goodbye.
+func (l *link) lost(err error) {
+	w := l.w
+	if l.forget() {
+		w.cfg.Warn("rank %d (%s) is gone, waiting for it to join again: %v", l.peer, l.addr, peer.Fault(err))
+		return
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("no sign of life for %v", w.cfg.Silence)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("connection is closed, the process has ended")
+	}
+	err = peer.Fault(err)
+	if w.cfg.Rank == 0 {
+		w.fail(l.peer, err, false)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alone = true
+	if !w.closing {
+		w.settle(0, err)
+	}
+}
+
+// depart handles a peer's goodbye.
+func (l *link) depart() {
+	w := l.w
+	if l.forget() {
+		w.cfg.Warn("rank %d (%s) has left, waiting for it to join again", l.peer, l.addr)
+		return
+	}
+	w.leave(l.peer)
+}
+
+// forget removes l if ranks still join. It returns whether it did.
+func (l *link) forget() bool {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.cfg.Rank != 0 || w.isReady() || w.closing || w.err != nil {
+		return false
+	}
+	delete(w.links, l.peer)
+	w.addrs[l.peer] = ""
+	return true
+}
+
+func writeNote(c io.Writer, n note) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	_, err = c.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...))
+	return err
+}
+
+func readNote(c io.Reader, most int) (n note, err error) {
+	var length [4]byte
+	if _, err := io.ReadFull(c, length[:]); err != nil {
+		return n, err
+	}
+	size := binary.LittleEndian.Uint32(length[:])
+	if uint64(size) > uint64(most) {
+		return n, fmt.Errorf("note has %d bytes, expected at most %d", size, most)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(c, text); err != nil {
+		return n, err
+	}
+	if err := json.Unmarshal(text, &n); err != nil {
+		return n, fmt.Errorf("note is malformed: %w", err)
+	}
+	return n, nil
+}

@@ -1,0 +1,310 @@
+//go:build unix
+
+package tcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// rankProcess is the test's own process as another rank.
+const rankProcess = "EASYRL_TEST_RANK"
+
+// TestMain runs a rank of TestDeath in a process of its own.
+func TestMain(m *testing.M) {
+	if os.Getenv(rankProcess) != "" {
+		if err := reduceForever(); err != nil {
+			_, _ = os.Stdout.WriteString(err.Error() + "\n")
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func reduceForever() error {
+	cfg := Config{Token: []byte(secret), Silence: 2 * time.Second}
+	if err := cfg.FromEnv(os.Getenv); err != nil {
+		return err
+	}
+	w, err := Open(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	g, err := parallel.Mesh{DP: w.Size(), TP: 1, PP: 1}.Join(w, parallel.Data, 0)
+	for i := 0; err == nil; i++ {
+		if err = g.AllReduceSum(context.Background(), make([]int64, 100_000)); i == 3 {
+			_, _ = os.Stdout.WriteString("running\n")
+		}
+	}
+	return err
+}
+
+// A rank that is killed or stopped is named by all others.
+func TestDeath(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		signal os.Signal
+		victim int
+		want   string
+	}{
+		"killed":         {os.Kill, 2, "rank 2 (127.0.0.1:"},
+		"stopped":        {syscall.SIGSTOP, 2, "no sign of life for 2s"},
+		"killed master":  {os.Kill, 0, "rank 0 (127.0.0.1:"},
+		"stopped master": {syscall.SIGSTOP, 0, "rank 0 (127.0.0.1:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host, port, err := net.SplitHostPort(address(t))
+			require.NoError(t, err)
+			self, err := os.Executable()
+			require.NoError(t, err)
+			var ranks []*exec.Cmd
+			var outs []io.Reader
+			for i := range 4 {
+				cmd := exec.Command(self)
+				cmd.Env = append(os.Environ(), rankProcess+"=1", "WORLD_SIZE=4", "RANK="+strconv.Itoa(i), "MASTER_ADDR="+host, "MASTER_PORT="+port)
+				out, err := cmd.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, cmd.Start())
+				t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+				ranks, outs = append(ranks, cmd), append(outs, out)
+			}
+			for _, out := range outs {
+				line := make([]byte, len("running\n"))
+				_, err := io.ReadFull(out, line)
+				require.NoError(t, err)
+				require.Equal(t, "running\n", string(line))
+			}
+			require.NoError(t, ranks[row.victim].Process.Signal(row.signal))
+			for i, out := range outs {
+				if i == row.victim {
+					continue
+				}
+				text, err := io.ReadAll(out)
+				require.NoError(t, err)
+				require.Contains(t, string(text), row.want, "rank %d", i)
+				require.Contains(t, string(text), "all-reduce over dp: rank "+strconv.Itoa(row.victim)+" (", "rank %d", i)
+			}
+		})
+	}
+}
+
+// hostOf2 starts rank 0 of 2 and returns its address, its warnings, and a function that returns
+// Open's result.
+func hostOf2(t *testing.T) (addr string, said *notes, opened func() (*World, error)) {
+	t.Helper()
+	type result struct {
+		w   *World
+		err error
+	}
+	said = newNotes()
+	cfg := Config{Rank: 0, Size: 2, Master: address(t), Token: []byte(secret), Run: "run", Warn: said.warn}
+	done := make(chan result, 1)
+	go func() {
+		w, err := Open(t.Context(), cfg)
+		done <- result{w, err}
+	}()
+	return cfg.Master, said, func() (*World, error) {
+		r := <-done
+		return r.w, r.err
+	}
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	for {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		require.NoError(t, t.Context().Err())
+	}
+}
+
+// Rank 0 refuses strangers and goes on to serve.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	addr, said, opened := hostOf2(t)
+	good := Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run", Join: time.Minute}
+	for want, change := range map[string]func(*Config){
+		`refused: "token differs"`:                         func(c *Config) { c.Token = []byte("another token of tests") },
+		`refused: "run is \"old\", expected \"run\""`:      func(c *Config) { c.Run = "old" },
+		`refused: "world size is 3, expected 2"`:           func(c *Config) { c.Size = 3 },
+		`listen tcp 192.0.2.1:1: bind: cannot assign requ`: func(c *Config) { c.Listen = "192.0.2.1:1" },
+	} {
+		bad := good
+		change(&bad)
+		_, err := Open(t.Context(), bad)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "join world at "+addr+" as rank 1 of ")
+	}
+	said.wait("token differs")
+
+	stranger := dial(t, addr)
+	_, err := io.WriteString(stranger, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	said.wait(`connection begins with "GET / HTTP/1.1\r\n", expected "easyrl parallel "`)
+	_, err = dial(t, addr).Write(append([]byte(magic), 9))
+	require.NoError(t, err)
+	said.wait("protocol version is 9, expected 1")
+	huge := dial(t, addr)
+	_, _, err = exchange(huge)
+	require.NoError(t, err)
+	_, err = huge.Write(binary.LittleEndian.AppendUint16(nil, 60_000))
+	require.NoError(t, err)
+	said.wait("text has 60000 bytes, expected at most 1024")
+	var slow []net.Conn
+	for range maxHandshakes + 10 { // more than are served at once
+		slow = append(slow, dial(t, addr))
+	}
+	for _, c := range slow[:12] {
+		c.Close() // the others stay and say nothing
+	}
+	w, err := Open(t.Context(), good)
+	require.NoError(t, err)
+	defer w.Close()
+	first, err := opened()
+	require.NoError(t, err)
+	defer first.Close()
+	_, err = Open(t.Context(), good)
+	require.ErrorContains(t, err, "rank 1 has already joined, from 127.0.0.1:")
+	require.NoError(t, exercise(t.Context(), w, first))
+}
+
+// exercise sends a message from a to b.
+func exercise(ctx context.Context, a, b *World) error {
+	errs := make(chan error, 1)
+	go func() { errs <- a.Send(ctx, parallel.Envelope{Peer: b.Rank(), Channel: "x"}, []byte("hello")) }()
+	got := make([]byte, 5)
+	err := b.Recv(ctx, parallel.Envelope{Peer: a.Rank(), Channel: "x"}, got)
+	if err = errors.Join(err, <-errs); err == nil && string(got) != "hello" {
+		err = errors.New(string(got))
+	}
+	return err
+}
+
+// A server that does not know the token learns nothing that lets a rank in, and is refused.
+func TestFalseMaster(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	seen := make(chan string, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		var all strings.Builder
+		in := io.TeeReader(c, &all)
+		_, _, err = exchange(struct {
+			io.Reader
+			io.Writer
+		}{in, c})
+		if err == nil {
+			_, err = readText(in, maxHello)
+		}
+		if err == nil {
+			_, err = io.CopyN(io.Discard, in, 32)
+		}
+		if err == nil {
+			c.Write(make([]byte, 33)) // welcome, with a false proof
+		}
+		seen <- all.String()
+	}()
+	_, err = Open(t.Context(), Config{Rank: 1, Size: 2, Master: l.Addr().String(), Token: []byte(secret)})
+	require.ErrorContains(t, err, "token of the other side differs")
+	require.NotContains(t, <-seen, secret)
+}
+
+// A rank that dies while others join may join again. One that never comes is named.
+func TestJoinAgain(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	cfg := Config{Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn}.withDefaults()
+	w := newWorld(cfg)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	require.NoError(t, host(ctx, w))
+	has := func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.links[1] != nil
+	}
+	cfg.Rank, cfg.Token = 1, []byte(secret)
+	errs := make(chan error, 1)
+	for range 3 {
+		short, stop := context.WithCancel(t.Context())
+		go func() {
+			_, err := Open(short, cfg)
+			errs <- err
+		}()
+		for !has() {
+			runtime.Gosched()
+		}
+		stop()
+		require.ErrorContains(t, <-errs, "context canceled")
+		for has() {
+			runtime.Gosched()
+		}
+	}
+	said.wait("rank 1 (127.0.0.1:")
+	go func() {
+		_, err := Open(t.Context(), cfg)
+		errs <- err
+	}()
+	for !has() {
+		runtime.Gosched()
+	}
+	cancel(errors.New("enough"))
+	const want = "world is enough: ranks [2] are missing"
+	require.ErrorContains(t, assemble(ctx, w), want)
+	require.NoError(t, w.Close())
+	require.ErrorContains(t, <-errs, want)
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	bad := Config{Rank: 3, Size: 2, Token: []byte("short"), Run: strings.Repeat("x", 129), Listen: "x", Join: -1}
+	_, err := Open(t.Context(), bad)
+	require.EqualError(t, err, `join world: rank is 3, expected 0 to 1
+token has 5 bytes, expected at least 16
+run has 129 bytes, expected at most 128
+master address is "", expected host:port
+listen address is "x", expected host:port
+time to join is -1ns and silence 0s, expected none below 0`)
+
+	env := func(pairs ...string) func(string) string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return func(name string) string { return m[name] }
+	}
+	for _, names := range [][2]string{{"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}} {
+		var c Config
+		require.NoError(t, c.FromEnv(env(names[0], "3", names[1], "4", "MASTER_ADDR", "::1", "MASTER_PORT", "29500")))
+		require.Equal(t, Config{Rank: 3, Size: 4, Master: "[::1]:29500"}, c)
+	}
+	var c Config
+	require.EqualError(t, c.FromEnv(env("RANK", "x")), `read rank from the environment: RANK is "x", expected a number
+none of [WORLD_SIZE SLURM_NTASKS OMPI_COMM_WORLD_SIZE] is set
+MASTER_ADDR is "" and MASTER_PORT "", expected both to be set`)
+}

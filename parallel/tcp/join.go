@@ -1,0 +1,283 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/easyrl/easyrl/internal/peer"
+	"github.com/easyrl/easyrl/parallel"
+)
+
+const (
+	maxHandshakes = 64 // at the same time
+	maxChannels   = 64 // of one sender
+	retry         = 200 * time.Millisecond
+)
+
+// Open joins a world and returns when all ranks have.
+func Open(ctx context.Context, cfg Config) (*World, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("join world: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	w := newWorld(cfg)
+	if cfg.Size == 1 {
+		return w, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Join, fmt.Errorf("not complete after %v", cfg.Join))
+	defer cancel()
+	start := join
+	if cfg.Rank == 0 {
+		start = host
+	}
+	err := start(ctx, w)
+	if err == nil {
+		err = assemble(ctx, w)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("join world at %s as rank %d of %d: %w", cfg.Master, cfg.Rank, cfg.Size, errors.Join(err, w.Close()))
+	}
+	return w, nil
+}
+
+// host lets rank 0 listen.
+func host(ctx context.Context, w *World) error {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", w.cfg.Master)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) { // the name may be that of a service in front of this machine
+		_, port, _ := net.SplitHostPort(w.cfg.Master) // checked
+		l, err = config.Listen(ctx, "tcp", ":"+port)
+	}
+	if err != nil {
+		return err
+	}
+	w.accept(l)
+	return nil
+}
+
+// join lets another rank listen and connect to rank 0.
+func join(ctx context.Context, w *World) error {
+	for {
+		c, err := callHost(ctx, w)
+		if err == nil {
+			l := newLink(w, 0, w.cfg.Master, c)
+			w.mu.Lock()
+			w.links[0] = l
+			w.mu.Unlock()
+			w.tasks.Go(l.serve)
+			return nil
+		}
+		var r refusal
+		if errors.As(err, &r) {
+			return fmt.Errorf("rank 0: %w", err)
+		}
+		select {
+		case <-time.After(retry): // rank 0 may start later
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), peer.Fault(err))
+		}
+	}
+}
+
+// callHost makes the control connection.
+func callHost(ctx context.Context, w *World) (net.Conn, error) {
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "tcp", w.cfg.Master)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // ends the handshake
+	if w.listener == nil {
+		err = listenNear(ctx, w, c.LocalAddr())
+	}
+	if err == nil {
+		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr())}
+		err = introduce(c, w.cfg.Token, h, time.Now().Add(handshakeTime))
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = c.Close() // the error matters more
+		return nil, err
+	}
+	return c, nil
+}
+
+// listenNear listens where rank 0, and so others, can be reached from.
+func listenNear(ctx context.Context, w *World, local net.Addr) error {
+	at := w.cfg.Listen
+	if at == "" {
+		host, _, err := net.SplitHostPort(local.String())
+		if err != nil {
+			return err
+		}
+		at = net.JoinHostPort(host, "0")
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", at)
+	if err != nil {
+		return refusal{err.Error()}
+	}
+	w.accept(l)
+	return nil
+}
+
+// reachable returns the address for other ranks.
+func reachable(l net.Listener, local net.Addr) string {
+	host, port, _ := net.SplitHostPort(l.Addr().String()) // TCP addresses have both
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host, _, _ = net.SplitHostPort(local.String())
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// assemble waits for all ranks.
+func assemble(ctx context.Context, w *World) error {
+	select {
+	case <-w.ready:
+		return nil
+	case <-w.failed:
+		return w.err
+	case <-w.left[0]:
+		return errors.New("rank 0 has left")
+	case <-ctx.Done():
+	}
+	err := context.Cause(ctx)
+	if w.cfg.Rank != 0 {
+		return err
+	}
+	w.mu.Lock()
+	var missing []int
+	for rank := 1; rank < w.cfg.Size && len(missing) < 10; rank++ {
+		if w.links[rank] == nil {
+			missing = append(missing, rank)
+		}
+	}
+	w.mu.Unlock()
+	w.fail(0, fmt.Errorf("world is %w: ranks %v are missing", err, missing), false)
+	return w.verdict()
+}
+
+// accept serves strangers until Close.
+func (w *World) accept(l net.Listener) {
+	w.listener = l
+	slots := make(chan struct{}, maxHandshakes)
+	w.tasks.Go(func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // such as too many open files
+				select {
+				case <-time.After(retry):
+					continue
+				case <-w.life.Done():
+					return
+				}
+			}
+			select {
+			case slots <- struct{}{}:
+			case <-w.life.Done():
+				_ = c.Close() // nobody uses it
+				return
+			}
+			w.tasks.Go(func() {
+				l := receive(w, c)
+				<-slots
+				if l != nil {
+					l.serve()
+				}
+			})
+		}
+	})
+}
+
+// receive shakes hands with a stranger. It returns the link of one that joins.
+func receive(w *World, c net.Conn) *link {
+	if !w.track(c) {
+		return nil
+	}
+	var l *link
+	err := greet(c, w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
+		if err := w.cfg.belongs(h); err != nil {
+			return err
+		}
+		if h.Channel != "" {
+			return w.attach(h, c)
+		}
+		l, err = w.enlist(h, c)
+		return err
+	})
+	if err != nil {
+		w.drop(c)
+		w.cfg.Warn("refuse connection from %s: %v", c.RemoteAddr(), peer.Fault(err))
+		if l != nil {
+			l.lost(err)
+		}
+		return nil
+	}
+	if l != nil {
+		l.enlisted()
+	}
+	return l
+}
+
+// belongs returns a refusal unless h is from another rank of this world and meant for this
+// one.
+func (c *Config) belongs(h hello) error {
+	switch {
+	case h.Run != c.Run:
+		return refusal{fmt.Sprintf("run is %q, expected %q", h.Run, c.Run)}
+	case h.Size != c.Size:
+		return refusal{fmt.Sprintf("world size is %d, expected %d", h.Size, c.Size)}
+	case h.Rank < 0 || h.Rank >= h.Size || h.Rank == c.Rank:
+		return refusal{fmt.Sprintf("rank is %d, expected one below %d and not %d", h.Rank, h.Size, c.Rank)}
+	case h.To != c.Rank:
+		return refusal{fmt.Sprintf("this is rank %d, expected %d", c.Rank, h.To)}
+	case len(h.Channel) > parallel.MaxChannel:
+		return refusal{fmt.Sprintf("channel has %d bytes, expected at most %d", len(h.Channel), parallel.MaxChannel)}
+	}
+	return nil
+}
+
+// enlist makes the link of a rank that joins.
+func (w *World) enlist(h hello, c net.Conn) (*link, error) {
+	if _, _, err := net.SplitHostPort(h.Addr); err != nil || len(h.Addr) > maxAddr {
+		return nil, refusal{fmt.Sprintf("address is %q, expected host:port", h.Addr)}
+	}
+	if w.cfg.Rank != 0 {
+		return nil, refusal{fmt.Sprintf("this is rank %d, expected 0", w.cfg.Rank)}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.links[h.Rank]; l != nil {
+		return nil, refusal{fmt.Sprintf("rank %d has already joined, from %s", h.Rank, l.addr)}
+	}
+	if w.life.Err() != nil {
+		return nil, refusal{"world has ended"}
+	}
+	l := newLink(w, h.Rank, h.Addr, c)
+	w.links[h.Rank], w.addrs[h.Rank] = l, h.Addr
+	delete(w.conns, c)
+	return l, nil
+}
+
+// enlisted tells all ranks that the world is complete, if it is.
+func (l *link) enlisted() {
+	w := l.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.links) < w.cfg.Size-1 || w.isReady() {
+		return
+	}
+	for _, l := range w.links {
+		l.out <- note{Kind: table, Addrs: w.addrs} // has room
+	}
+	close(w.ready)
+}

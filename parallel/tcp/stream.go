@@ -1,0 +1,324 @@
+package tcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/easyrl/easyrl/internal/peer"
+	"github.com/easyrl/easyrl/parallel"
+)
+
+const (
+	headerSize = 16      // operation, count and length of a message
+	small      = 4 << 10 // messages up to this size are sent together with their header
+	piece      = 1 << 20 // bytes for which a deadline holds
+)
+
+type route struct {
+	from, to int
+	channel  string
+}
+
+// stream carries the messages of one route.
+type stream struct {
+	turn  chan struct{} // holds a token while a message is sent or received
+	there chan struct{} // closed once the sender has connected; of a receiver's stream
+	conn  net.Conn      // nil before
+	in    *bufio.Reader
+}
+
+// stream returns the stream of a route. The caller holds mu.
+func (w *World) stream(r route) *stream {
+	s := w.streams[r]
+	if s == nil {
+		s = &stream{turn: make(chan struct{}, 1), there: make(chan struct{})}
+		w.streams[r] = s
+	}
+	return s
+}
+
+// attach makes c the connection of a receiver's stream.
+func (w *World) attach(h hello, c net.Conn) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	open := 0
+	for r, s := range w.streams {
+		if r.from == h.Rank && s.conn != nil {
+			open++
+		}
+	}
+	s := w.stream(route{h.Rank, w.cfg.Rank, h.Channel})
+	if s.conn != nil {
+		return refusal{fmt.Sprintf("rank %d has already connected for %q", h.Rank, h.Channel)}
+	}
+	if open >= maxChannels {
+		return refusal{fmt.Sprintf("rank %d has %d channels, expected no more", h.Rank, open)}
+	}
+	s.conn, s.in = c, bufio.NewReaderSize(c, small)
+	close(s.there)
+	return nil
+}
+
+// Send implements parallel.Transport.
+func (w *World) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
+	c, err := w.begin(ctx, to, route{w.cfg.Rank, to.Peer, to.Channel})
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.take(); err != nil {
+		return c.fault(err)
+	}
+	defer c.release()
+	if c.s.conn == nil {
+		if err := c.connect(); err != nil {
+			return c.fault(err)
+		}
+	}
+	return c.fault(c.send(data))
+}
+
+// Recv implements parallel.Transport.
+func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
+	c, err := w.begin(ctx, from, route{from.Peer, w.cfg.Rank, from.Channel})
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if err := c.awaitSender(); err != nil {
+		return c.fault(err)
+	}
+	if err := c.take(); err != nil {
+		return c.fault(err)
+	}
+	defer c.release()
+	return c.fault(c.receive(into))
+}
+
+// call is a Send or a Recv.
+type call struct {
+	w    *World
+	ctx  context.Context
+	at   parallel.Envelope
+	s    *stream
+	done func()
+}
+
+func (w *World) begin(ctx context.Context, at parallel.Envelope, r route) (*call, error) {
+	if at.Peer < 0 || at.Peer >= w.cfg.Size || at.Peer == w.cfg.Rank {
+		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, w.cfg.Size, w.cfg.Rank)
+	}
+	if at.Channel == "" || len(at.Channel) > parallel.MaxChannel {
+		return nil, fmt.Errorf("channel is %q, expected 1 to %d bytes", at.Channel, parallel.MaxChannel)
+	}
+	w.calls.RLock()
+	c := &call{w: w, ctx: ctx, at: at, done: w.waits.On(at.Peer)}
+	w.mu.Lock()
+	c.s = w.stream(r)
+	w.mu.Unlock()
+	if w.life.Err() != nil || ctx.Err() != nil {
+		defer c.end()
+		return nil, c.fault(context.Canceled)
+	}
+	return c, nil
+}
+
+func (c *call) end() {
+	c.done()
+	c.w.calls.RUnlock()
+}
+
+// fault returns the verdict about the error of a call, or nil without one.
+func (c *call) fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	rank := c.at.Peer
+	switch ended := c.ctx.Err(); {
+	case c.w.life.Err() != nil:
+	case errors.Is(ended, context.DeadlineExceeded):
+		c.w.fail(rank, fmt.Errorf("no message before the deadline in %s", c.at.In()), true)
+	case ended != nil:
+		c.w.fail(c.w.cfg.Rank, ended, false)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		c.w.fail(rank, fmt.Errorf("no message for %v in %s", c.at.Limit, c.at.In()), true)
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		c.w.fail(rank, fmt.Errorf("connection is closed in %s", c.at.In()), false)
+	default:
+		c.w.fail(rank, peer.Fault(err), false)
+	}
+	return c.w.verdict()
+}
+
+// take waits until the stream carries no other message.
+func (c *call) take() error {
+	select {
+	case c.s.turn <- struct{}{}:
+		return nil
+	case <-c.w.life.Done():
+		return net.ErrClosed
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+func (c *call) release() { <-c.s.turn }
+
+// awaitSender waits until the sender has connected.
+func (c *call) awaitSender() error {
+	var late <-chan time.Time
+	if c.at.Limit > 0 {
+		timer := time.NewTimer(c.at.Limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-c.s.there:
+		return nil
+	case <-c.w.left[c.at.Peer]:
+	case <-late:
+		return os.ErrDeadlineExceeded
+	case <-c.w.life.Done():
+		return net.ErrClosed
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+	select {
+	case <-c.s.there: // it left after it had sent
+		return nil
+	default:
+		return fmt.Errorf("left before %s", c.at.In())
+	}
+}
+
+// connect makes the connection of a sender's stream.
+func (c *call) connect() error {
+	w := c.w
+	ctx, cancel := context.WithTimeout(c.ctx, w.cfg.Silence)
+	defer cancel()
+	defer context.AfterFunc(w.life, cancel)()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", w.addrs[c.at.Peer])
+	if err != nil {
+		return err
+	}
+	if !w.track(conn) {
+		return net.ErrClosed
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
+	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.at.Peer, Run: w.cfg.Run, Channel: c.at.Channel}
+	err = introduce(conn, w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		w.drop(conn)
+		return fmt.Errorf("connect: %w", err)
+	}
+	w.mu.Lock()
+	c.s.conn = conn
+	w.mu.Unlock()
+	return nil
+}
+
+// send writes a message: its header and data.
+func (c *call) send(data []byte) error {
+	conn := c.s.conn
+	defer c.watch(conn.SetWriteDeadline)()
+	l := c.at.Label
+	header := make([]byte, 0, headerSize+min(len(data), small))
+	header = binary.LittleEndian.AppendUint32(header, uint32(l.Op))
+	header = binary.LittleEndian.AppendUint32(header, l.Count)
+	header = binary.LittleEndian.AppendUint64(header, uint64(len(data)))
+	if len(data) <= small {
+		header, data = append(header, data...), nil
+	}
+	if err := c.extend(conn.SetWriteDeadline); err != nil {
+		return err
+	}
+	first := data[:min(len(data), piece)]
+	parts := net.Buffers{header, first}
+	if _, err := parts.WriteTo(conn); err != nil {
+		return err
+	}
+	for data = data[len(first):]; len(data) > 0; {
+		next := data[:min(len(data), piece)]
+		if err := c.extend(conn.SetWriteDeadline); err != nil {
+			return err
+		}
+		if _, err := conn.Write(next); err != nil {
+			return err
+		}
+		data = data[len(next):]
+	}
+	return nil
+}
+
+// receive reads a message into memory of its length.
+func (c *call) receive(into []byte) error {
+	conn := c.s.conn
+	defer c.watch(conn.SetReadDeadline)()
+	if err := c.extend(conn.SetReadDeadline); err != nil {
+		return err
+	}
+	var header [headerSize]byte
+	if _, err := io.ReadFull(c.s.in, header[:]); err != nil {
+		return err
+	}
+	label, length := parseHeader(header)
+	if err := parallel.Check(label, c.at.Label, length, uint64(len(into))); err != nil {
+		return err
+	}
+	for len(into) > 0 {
+		next := into[:min(len(into), piece)]
+		if err := c.extend(conn.SetReadDeadline); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c.s.in, next); err != nil {
+			return err
+		}
+		into = into[len(next):]
+	}
+	return nil
+}
+
+func parseHeader(h [headerSize]byte) (parallel.Label, uint64) {
+	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
+	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:])
+}
+
+// watch lets the end of ctx interrupt reading or writing until the result is called.
+func (c *call) watch(deadline func(time.Time) error) (stop func()) {
+	if c.ctx.Done() == nil {
+		return func() {}
+	}
+	ran := make(chan struct{})
+	cancel := context.AfterFunc(c.ctx, func() {
+		_ = deadline(time.Unix(1, 0)) // fails only if the connection is closed
+		close(ran)
+	})
+	return func() {
+		if !cancel() {
+			<-ran // or it would interrupt the next call
+		}
+	}
+}
+
+// extend gives the peer another limit.
+func (c *call) extend(deadline func(time.Time) error) error {
+	var until time.Time
+	if c.at.Limit > 0 {
+		until = time.Now().Add(c.at.Limit)
+	}
+	if err := deadline(until); err != nil {
+		return err
+	}
+	return c.ctx.Err() // watch may have come first
+}

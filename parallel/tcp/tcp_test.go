@@ -1,0 +1,96 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/paralleltest"
+)
+
+const secret = "a token of tests that is long"
+
+// address returns an address where nobody listens.
+func address(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// notes collects warnings.
+type notes struct {
+	mu    sync.Mutex
+	lines []string
+	came  chan struct{}
+}
+
+func newNotes() *notes { return &notes{came: make(chan struct{}, 1000)} }
+
+func (n *notes) warn(format string, args ...any) {
+	n.mu.Lock()
+	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+	n.mu.Unlock()
+	n.came <- struct{}{}
+}
+
+// wait returns when a warning contains text.
+func (n *notes) wait(text string) {
+	for {
+		n.mu.Lock()
+		found := strings.Contains(strings.Join(n.lines, "\n"), text)
+		n.mu.Unlock()
+		if found {
+			return
+		}
+		<-n.came
+	}
+}
+
+// openWith returns the transports of n ranks. change may alter their configurations.
+func openWith(t testing.TB, n int, change func(*Config)) []parallel.Transport {
+	t.Helper()
+	world, errs := make([]parallel.Transport, n), make([]error, n)
+	master := address(t)
+	var joining sync.WaitGroup
+	for i := range n {
+		joining.Go(func() {
+			cfg := Config{Rank: i, Size: n, Master: master, Token: []byte(secret), Run: t.Name(), Join: time.Minute}
+			if change != nil {
+				change(&cfg)
+			}
+			w, err := Open(context.Background(), cfg)
+			if err == nil {
+				world[i] = w
+			}
+			errs[i] = err
+		})
+	}
+	joining.Wait()
+	for i, err := range errs {
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, world[i].Close()) })
+	}
+	return world
+}
+
+func open(t testing.TB, n int) []parallel.Transport { return openWith(t, n, nil) }
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	paralleltest.Run(t, open)
+}
+
+func TestHang(t *testing.T) {
+	t.Parallel()
+	world := openWith(t, 4, func(c *Config) { c.Silence = time.Second })
+	paralleltest.Hang(t, world, 1500*time.Millisecond)
+}
