@@ -83,7 +83,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
 	sampling := max(1, cfg.Inference.Instances)
 	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
-	dev, err := openDevice(configs.CPU, min(cores, cfg.Inference.Threads*sampling))
+	dev, err := OpenDevice(cfg.Device.Kind, min(cores, cfg.Inference.Threads*sampling))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	if err := e.tryReward(ctx); err != nil {
 		return nil, err
 	}
-	in, err := startInstances(ctx, e.folder, cfg, nil, e.opts.Fleet, deps)
+	in, err := startInstances(ctx, e.folder, cfg, dev, e.opts.Fleet, deps)
 	if err != nil {
 		return nil, err
 	}

@@ -27,14 +27,14 @@ func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, 
 	}
 	_, each, _ := cores.Share(cfg)
 	deps.Engine = func(ec engine.Config) (*engine.Engine, error) {
-		if dev == nil {
-			return StartEngine(f, ec, each)
+		if dev != nil {
+			return StartEngine(f, ec, dev, each)
 		}
-		queue, err := dev.Fork(each)
+		own, err := OpenCPU(each)
 		if err != nil {
 			return nil, err
 		}
-		return startEngine(f, ec, queue)
+		return startEngine(f, ec, own)
 	}
 	if deps.Fleet = fleet.DefaultConfig(); fc != nil {
 		deps.Fleet = *fc
@@ -49,14 +49,14 @@ func describe(f *folder.Folder, cfg *configs.Config, deps *instances.Deps) (err 
 	return err
 }
 
-// StartEngine starts an engine for a folder's model on this process's CPU with the given
-// number of threads, 0 for all. The engine has no weights until Publish.
-func StartEngine(f *folder.Folder, cfg engine.Config, threads int) (*engine.Engine, error) {
-	dev, err := openDevice(configs.CPU, threads)
+// StartEngine starts an engine for a folder's model on a queue of its own of dev, with the given
+// number of threads, 0 for all, if dev has cores. The engine has no weights until Publish.
+func StartEngine(f *folder.Folder, cfg engine.Config, dev npu.Device, threads int) (*engine.Engine, error) {
+	queue, err := dev.Fork(threads)
 	if err != nil {
 		return nil, err
 	}
-	return startEngine(f, cfg, dev)
+	return startEngine(f, cfg, queue)
 }
 
 // startEngine starts an engine on dev, which it owns.

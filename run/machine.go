@@ -58,9 +58,9 @@ func checkWeights(cfg *configs.Config, f *folder.Folder) error {
 	return err
 }
 
-// openDevice opens a device of the given kind with the given number of threads, 0 for
+// OpenDevice opens a device of the given kind with the given number of threads, 0 for
 // all. Its errors are usage errors.
-func openDevice(kind string, threads int) (npu.Device, error) {
+func OpenDevice(kind string, threads int) (npu.Device, error) {
 	dev, err := device.Open(kind, threads)
 	switch {
 	case err != nil && (kind == configs.CUDA || kind == configs.Ascend):
@@ -72,4 +72,4 @@ func openDevice(kind string, threads int) (npu.Device, error) {
 }
 
 // OpenCPU opens the CPU with the given number of threads, 0 for all.
-func OpenCPU(threads int) (npu.Device, error) { return openDevice(configs.CPU, threads) }
+func OpenCPU(threads int) (npu.Device, error) { return OpenDevice(configs.CPU, threads) }

@@ -9,10 +9,10 @@ import (
 	"github.com/easyrl/easyrl/model/folder"
 )
 
-// Sample runs one request on a temporary engine with the given number of CPU threads, 0
-// for all.
-func Sample(ctx context.Context, f *folder.Folder, threads int, req inference.Request) ([]inference.Completion, error) {
-	dev, err := OpenCPU(threads)
+// Sample runs one request on a temporary engine on a device of the given kind, with the given
+// number of CPU threads, 0 for all.
+func Sample(ctx context.Context, f *folder.Folder, kind string, threads int, req inference.Request) ([]inference.Completion, error) {
+	dev, err := OpenDevice(kind, threads)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func Sample(ctx context.Context, f *folder.Folder, threads int, req inference.Re
 	}
 	// Size the cache for the request, not for the model's whole context.
 	room := min(f.Shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.Shape.MaxPositions))
-	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, threads)
+	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, dev, threads)
 	if err != nil {
 		return nil, err
 	}

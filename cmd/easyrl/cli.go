@@ -70,6 +70,11 @@ func addSettings(fs *flag.FlagSet) *cli.List {
 	return set
 }
 
+// deviceFlag adds the flag -device to fs.
+func deviceFlag(fs *flag.FlagSet) *string {
+	return fs.String("device", configs.CPU, "`KIND` cpu or the path of a kernel library")
+}
+
 // loadRun reads and validates the configuration of a task.
 func loadRun(task configs.Task, files []string, set *cli.List) (*configs.Resolved, error) {
 	if len(files) == 0 {

@@ -74,6 +74,39 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 		}
 		require.True(t, bytes.Equal(weights[0], weights[1]))
 	})
+	// Verbs that sample or score print the same.
+	trained := filepath.Join(trainTiny(t, dir, "verbs", "run.steps=1"), "checkpoints", "step-000001")
+	ids := write(t, dir, "ids.jsonl", `{"ids":[1,2,3]}`+"\n")
+	for name, args := range map[string][]string{
+		"generate": {"generate", "-model", trained, "-prompt-ids", "1,2,3", "-n", "3", "-max-tokens", "9", "-json", "-device"},
+		"logprobs": {"logprobs", "-model", trained, "-data", ids, "-device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var outs []string
+			for _, kind := range []string{"cpu", far.Library(t)} {
+				code, out, errs := command(t, append(args, kind)...)
+				require.Zero(t, code, errs)
+				outs = append(outs, out)
+			}
+			require.NotEmpty(t, outs[0])
+			require.Equal(t, outs[0], outs[1])
+		})
+	}
+	t.Run("eval", func(t *testing.T) {
+		var outs []string
+		for _, device := range []string{"device.kind=cpu", library} {
+			code, out, errs := command(t, "eval", filepath.Join(dir, "run.toml"), "-model", trained, "-set", device)
+			require.Zero(t, code, errs)
+			outs = append(outs, out)
+		}
+		require.Equal(t, outs[0], outs[1])
+	})
+	t.Run("serve", func(t *testing.T) {
+		root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served-by-far", 9), "-threads", "1", "-max-running", "5", "-device", far.Library(t))
+		cpu := trainTiny(t, dir, "server-cpu")
+		remote := trainTiny(t, dir, "server-far", "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q]", root))
+		require.Equal(t, checkpointHash(t, cpu, 5), checkpointHash(t, remote, 5))
+	})
 	t.Run("check", func(t *testing.T) {
 		code, out, errs := command(t, "check", filepath.Join(dir, "run.toml"), "-set", library)
 		require.Zero(t, code, errs)

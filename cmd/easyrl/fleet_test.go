@@ -46,7 +46,9 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	require.NoError(t, err)
 	f, err := folder.Random("tiny", filepath.Dir(cfg.Model.Init.Config), shape, cfg.Run.Seed)
 	require.NoError(t, err)
-	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, 1) }
+	dev, err := cpu.Open(1)
+	require.NoError(t, err)
+	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, dev, 1) }
 	said = make(chan string, 100)
 	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
 		Say: func(_ notice.Kind, format string, args ...any) { said <- fmt.Sprintf(format, args...) },
@@ -59,8 +61,6 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })
-	dev, err := cpu.Open(1)
-	require.NoError(t, err)
 	w, err := f.Weights(dev)
 	require.NoError(t, err)
 	require.NoError(t, in.Publish(t.Context(), model.NewSnapshot(w, 3)))

@@ -38,6 +38,7 @@ func generateVerb(std streams) cli.Verb {
 	stop := v.Flags.String("stop", "", "`TEXT` end a response when it contains TEXT")
 	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with its exact text, ids, logprobs and finish; without -json control characters are printed as escapes")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
+	device := deviceFlag(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
 			return usage.Errorf("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
@@ -61,7 +62,7 @@ func generateVerb(std streams) cli.Verb {
 		if err := checkRequest(req, *temperature); err != nil {
 			return err
 		}
-		out, err := run.Sample(ctx, f, *threads, req)
+		out, err := run.Sample(ctx, f, *device, *threads, req)
 		if errors.Is(err, inference.ErrInvalid) { // does not fit this model
 			return usage.Wrap(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/logprobs"
 )
 
@@ -22,6 +23,7 @@ func logprobsVerb(std streams) cli.Verb {
 	data := v.Flags.String("data", "", "`FILE` JSON lines {\"ids\":[…]} (default standard input)")
 	temperature := v.Flags.Float64("temperature", 1, "`T` sampling temperature")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
+	device := deviceFlag(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" {
 			return usage.Errorf("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")
@@ -42,7 +44,12 @@ func logprobsVerb(std streams) cli.Verb {
 		if err != nil {
 			return err
 		}
-		return logprobs.Run(ctx, f, float32(*temperature), *threads, in, name, std.out)
+		dev, err := run.OpenDevice(*device, *threads)
+		if err != nil {
+			return err
+		}
+		defer dev.Close() //nolint:errcheck // only read from
+		return logprobs.Run(ctx, f, dev, float32(*temperature), in, name, std.out)
 	}
 	return v
 }

@@ -13,21 +13,16 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/npu/device"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // maxLine is the maximum length of a line of JSON input, in bytes.
 const maxLine = 64 << 20
 
 // Run reads lines of JSON with token ids from in and writes a line with the
-// trainer's log-probabilities of each to out. name is in's name in errors. threads is
-// the number of CPU threads, 0 for all. An invalid line is a usage error.
-func Run(ctx context.Context, f *folder.Folder, temperature float32, threads int, in io.Reader, name string, out io.Writer) error {
-	dev, err := device.Open(device.CPU, threads)
-	if err != nil {
-		return usage.Wrap(err)
-	}
-	defer dev.Close() //nolint:errcheck // only read from
+// trainer's log-probabilities of each, computed on dev, to out. name is in's name in errors. An
+// invalid line is a usage error.
+func Run(ctx context.Context, f *folder.Folder, dev npu.Device, temperature float32, in io.Reader, name string, out io.Writer) error {
 	w, err := f.Weights(dev)
 	if err != nil {
 		return err
