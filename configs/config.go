@@ -237,7 +237,7 @@ const (
 
 // Device sets what the trainer computes on.
 type Device struct {
-	// Device of the trainer: "cpu", "cuda", "ascend", or the path of a kernel library.
+	// Device of the trainer and of embedded instances: "cpu", "cuda", "ascend", or the path of a kernel library.
 	Kind string `toml:"kind"`
 	// Trainer threads on a CPU; 0 uses the cores that inference leaves, and those of idle
 	// instances.
