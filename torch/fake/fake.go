@@ -69,10 +69,17 @@ func (f *Ranks) Run(ctx context.Context) {
 		f.mu.Lock()
 		f.log = make([][]string, f.World)
 		f.mu.Unlock()
+		dialing, stop := context.WithCancel(ctx)
 		for i := range f.World {
-			running.Go(func() { ended[i] = f.run(ctx, start, i, group) })
+			running.Go(func() {
+				if conn := f.dial(dialing); conn != nil {
+					defer stop() // a rank that has not connected starts again with this one
+					ended[i] = f.run(ctx, conn, start, i, group)
+				}
+			})
 		}
 		running.Wait()
+		stop()
 		if ended[0] {
 			return
 		}
@@ -87,13 +94,22 @@ func (f *Ranks) Received() [][]string {
 	return f.log
 }
 
-// run is a rank from its hello to its end. It reports whether the session ended it in order.
-func (f *Ranks) run(ctx context.Context, start, number int, g *group) (ended bool) {
-	conn, err := f.Dial(ctx)
-	if err != nil {
-		<-time.After(time.Millisecond)
-		return false
+// dial connects to the session, as soon as it listens. It returns nil if ctx ends before.
+func (f *Ranks) dial(ctx context.Context) net.Conn {
+	for ctx.Err() == nil {
+		if conn, err := f.Dial(ctx); err == nil {
+			return conn
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
+	return nil
+}
+
+// run is a rank from its hello to its end. It reports whether the session ended it in order.
+func (f *Ranks) run(ctx context.Context, conn net.Conn, start, number int, g *group) (ended bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -104,7 +120,7 @@ func (f *Ranks) run(ctx context.Context, start, number int, g *group) (ended boo
 	defer cancel()
 	running.Go(func() { r.read(ctx) })
 	running.Go(func() { r.beat(ctx) })
-	err = r.work(ctx)
+	err := r.work(ctx)
 	r.close()
 	if errors.Is(err, errEnd) {
 		return true
