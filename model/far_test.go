@@ -99,7 +99,7 @@ func TestDecodeStep(t *testing.T) {
 		require.Equal(t, want.ids, d.ids, "step %d", step)
 		require.Equal(t, want.logp, d.logp, "step %d", step)
 	}
-	require.EqualValues(t, 2*4, captures, "of each version: 40 rows for 37 and 34, 1, 5 and 12")
+	require.EqualValues(t, 2*4, captures, "of each version: 37 rows for 37 and 34, 1, 5, and 12 for 11")
 }
 
 // A step is captured again after memory that it uses has moved.

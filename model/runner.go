@@ -110,6 +110,7 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	if err != nil {
 		return npu.Buffer{}, err
 	}
+	r.ran = n
 	b, d := r.batch, r.cfg.HiddenSize
 	ids, wanted, at, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
 	r.pass.positions = b.Ints(l.Positions)
@@ -140,7 +141,7 @@ func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 	if err != nil {
 		return npu.Buffer{}, err
 	}
-	r.pass.t, r.pass.rope, r.ran = n, table, n
+	r.pass.t, r.pass.rope = n, table
 	return r.logits(want)
 }
 

@@ -30,9 +30,9 @@ func NewSnapshot(w *Weights, version int64) *Snapshot {
 	return &Snapshot{version: version, weights: w, mu: new(sync.Mutex), read: w}
 }
 
-// ReadWith makes dev read the values for Checksum, WriteSafetensors and WritePacked,
+// ReadWith makes dev read the values for Sum, Checksum, WriteSafetensors and WritePacked,
 // so that they can run while the weights' own device is busy. dev is a fork of that device; mu
-// guards it if several snapshots use it. Call ReadWith before those methods.
+// guards it if several snapshots use it. Call ReadWith before other goroutines use the snapshot.
 func (s *Snapshot) ReadWith(dev npu.Device, mu *sync.Mutex) {
 	read := *s.weights
 	read.dev = tensor.Transfer{Device: dev}
