@@ -75,6 +75,7 @@ type blockGrads struct {
 	q, k, v  npu.Buffer
 	segments npu.Segments
 	leaves   npu.Leaves // of the T rows
+	heads    npu.Leaves // leaves, for sums to which each head of the decoder contributes
 }
 
 // backward turns dx from the gradient of the block's output into the gradient of its
@@ -102,8 +103,8 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
 	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)
 	if cfg.QKNorm {
-		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, cfg.Heads, cfg.NormEps, false, l)
-		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, cfg.KVHeads, cfg.NormEps, false, l)
+		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, cfg.Heads, cfg.NormEps, false, &s.heads)
+		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, cfg.KVHeads, cfg.NormEps, false, &s.heads)
 	}
 	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
 	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, l)

@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -94,6 +95,28 @@ func TestMicroBatchesGiveTheSameBits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ranges is a device that records the limit of each norm's sums, by the number of heads.
+type ranges struct {
+	npu.Device
+	limits map[int][]float32
+}
+
+func (d *ranges) RMSNormBackward(dx npu.Buffer, dw npu.Sums, dy, x, w npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+	d.limits[heads] = append(d.limits[heads], l.Limit)
+	d.Device.RMSNormBackward(dx, dw, dy, x, w, heads, eps, add, l)
+}
+
+// The heads of a leaf share its range.
+func TestNormsOfHeadsShareTheRange(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	d := &ranges{openCPU(t, 1), map[int][]float32{}}
+	l := testForest(c)
+	gradients(t, d, testWeights(t, d, c), l, make([]float32, len(l.Targets)), false)
+	whole, part := float32(1<<55), float32(1<<52) // six heads count as eight
+	require.Equal(t, map[int][]float32{1: slices.Repeat([]float32{whole}, 7), 3: {part, part, part}, 6: {part, part, part}}, d.limits)
 }
 
 // A layout without leaves is one leaf, and its gradients differ from those of the same

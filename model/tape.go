@@ -169,7 +169,8 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
 	t.dev.Zero(t.dx)
 	t.dev.ScatterAddRows(t.dx, t.dPicked, x.Picks, t.cfg.HiddenSize)
-	t.grads.segments, t.grads.leaves = x.Segments, x.Leaves
+	t.grads.segments, t.grads.leaves, t.grads.heads = x.Segments, x.Leaves, x.Leaves
+	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Heads) // the whole decoder's query heads
 	for i := len(t.acts) - 1; i >= 0; i-- {
 		if t.Recompute && i < len(t.acts)-1 {
 			t.block(w, i, t.last)

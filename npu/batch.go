@@ -3,6 +3,7 @@ package npu
 import (
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // Ints is a list of int32 values in a device's memory. Min and Max let the host check indices
@@ -32,9 +33,18 @@ type Segments struct {
 // FixedPoint is a 64-bit fixed-point format. A value v is added as v·Scale, rounded
 // once to the nearest integer, ties to even. A product whose magnitude is above Limit,
 // or that is NaN, is not added but marks the tensor. Scale is a power of two; Limit
-// times the number of leaves is at most 2^62.
+// times the number of leaves is at most 2^62. Leaves are counted by contributions to a sum:
+// in RMSNormBackward, a leaf counts once per head.
 type FixedPoint struct {
 	Scale, Limit float32
+}
+
+// Split returns the format for sums to which each leaf contributes up to n times: it divides
+// Limit by the least power of two that is at least n. Limit remains at least 1.
+func (f FixedPoint) Split(n int) FixedPoint {
+	parts := math.Ldexp(1, bits.Len(uint(max(n, 1)-1)))
+	f.Limit = max(1, float32(float64(f.Limit)/parts))
+	return f
 }
 
 // Leaves cuts rows into leaves.

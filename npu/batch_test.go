@@ -110,6 +110,13 @@ func TestSegments(t *testing.T) {
 	}
 }
 
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	for n, limit := range map[int]float32{0: 1 << 50, 1: 1 << 50, 2: 1 << 49, 3: 1 << 48, 4: 1 << 48, 5: 1 << 47, 96: 1 << 43, 1 << 50: 1, 1 << 60: 1} {
+		require.Equal(t, npu.FixedPoint{Scale: 4, Limit: limit}, npu.FixedPoint{Scale: 4, Limit: 1 << 50}.Split(n), "%d parts", n)
+	}
+}
+
 func TestLeaves(t *testing.T) {
 	t.Parallel()
 	format := npu.FixedPoint{Scale: 4, Limit: 8}

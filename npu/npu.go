@@ -249,10 +249,10 @@ type RowKernels interface {
 	// add. norm [T, len(weight)] is scratch.
 	NormLinear(outputs []Projection, norm, x, weight Buffer, t int, eps float32)
 	// RMSNormBackward writes dx, or adds to it with add, for l.Rows rows of heads vectors
-	// of len(weight) values. It adds each leaf's gradient to dWeight: for each head a chain
-	// over the leaf's rows, ascending, that starts from 0; then the sum of the heads'
-	// chains, heads ascending. x is the input of the forward pass. dx and dy may be the same
-	// if add is false.
+	// of len(weight) values. For each leaf and each head it adds a gradient to dWeight, a
+	// chain over the leaf's rows, ascending, that starts from 0. So the sums do not depend on
+	// how heads are divided among calls. x is the input of the forward pass. dx and dy may be
+	// the same if add is false.
 	RMSNormBackward(dx Buffer, dWeight Sums, dy, x, weight Buffer, heads int, eps float32, add bool, l *Leaves)
 
 	// Rope rotates x [T, heads, dim] in place by each row's position. It rotates the

@@ -85,7 +85,8 @@ func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, e
 //
 // A unit is at most 2^-43 of the gradient divided by the bound; AdamW's epsilon, 1e-8, is about
 // 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room for the two
-// gradients per leaf of a tied embedding. A divisor below the bound makes units and limit larger
+// gradients per leaf of a tied embedding. Where each head of a leaf contributes, the heads share
+// the leaf's limit (npu.FixedPoint.Split). A divisor below the bound makes units and limit larger
 // in proportion.
 func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent

@@ -96,7 +96,7 @@ func TestResumeWithOtherArithmetic(t *testing.T) {
 	sum := func(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 	require.Contains(t, string(manifest), sum(state))
 	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(older), 1)), 0o644))
-	const warning = "was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now 2."
+	warning := fmt.Sprintf("was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now %d.", npu.Numerics)
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, warning)

@@ -31,8 +31,8 @@ func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buf
 }
 
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
-// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf, dWeight is the sum over
-// heads of the chain over rows of dy and x·r.
+// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf and head, the chain over rows
+// of dy and x·r is added to dWeight on its own.
 func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
 	n := weight.Len()
 	d.check.Leaves("rms norm backward", l)
@@ -46,11 +46,8 @@ func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weig
 			lo, hi := i*n, (i+1)*n
 			normBackwardRow(dxs[lo:hi], dw[i%heads*n:][:n], dys[lo:hi], xs[lo:hi], w, eps, add)
 		}
-		for c, v := range dw[:n] {
-			for h := 1; h < heads; h++ {
-				v += dw[h*n+c]
-			}
-			to.add(c, v)
+		for i, v := range dw {
+			to.add(i%n, v)
 		}
 		start = int(end)
 	}

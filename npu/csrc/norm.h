@@ -2,8 +2,8 @@
  *
  * r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are
  * chains of fused multiply-adds; y = (x r) weight. Backward, with g = dy weight
- * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r). For each leaf,
- * dWeight is the sum over heads of the chain over rows of dy and x r. */
+ * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r). For each leaf and
+ * head, the chain over rows of dy and x r is added to dWeight on its own. */
 #ifndef EASYRL_NORM_H
 #define EASYRL_NORM_H
 
@@ -96,16 +96,14 @@ static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last
   int64_t n = a->n, heads = a->heads;
   for (int64_t i = from; i < to; i += VL) {
     int width = (int)min64(VL, to - i);
-    vf total = v_zero();
     for (int64_t h = 0; h < heads; h++) {
       int64_t vector = first * heads + h, at = vector * n + i;
       vf sum = begins ? v_zero() : v_load_n(chains + h * n + i, width);
       if (width == VL) sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, VL);
       else sum = norm_chain(sum, a->x + at, a->dy + at, a->r + vector, heads, n, last - first, width);
-      if (!ends) v_store_n(chains + h * n + i, sum, width);
-      total = h ? v_add(total, sum) : sum;
+      if (ends) fixed_add_n(sum, width, a->dw.data + i, a->dw.mark, a->format);
+      else v_store_n(chains + h * n + i, sum, width);
     }
-    if (ends) fixed_add_n(total, width, a->dw.data + i, a->dw.mark, a->format);
   }
 }
 

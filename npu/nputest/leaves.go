@@ -161,7 +161,8 @@ func edges(limit float32) []float32 {
 	return list
 }
 
-// checkRounding adds v to one of many sums. With one row whose x is 1, the gradient is dy.
+// checkRounding adds v to one of many sums. With one row whose x is 1, the gradient is dy,
+// and twice that with two equal heads.
 func checkRounding(t *testing.T, d npu.Device, v float32, l *leaves) {
 	t.Helper()
 	const n = 37
@@ -188,4 +189,10 @@ func checkRounding(t *testing.T, d npu.Device, v float32, l *leaves) {
 	got := m.getMatrixSums(table)
 	require.Equal(t, want, sums{got.values[n:], got.out}, name)
 	require.Equal(t, make([]int64, n), got.values[:n], name)
+	ones, twice, weight := m.put(filled(2*n, 1)), m.put(slices.Concat(dy, dy)), m.putSums(start)
+	d.RMSNormBackward(m.nan(2*n), weight, twice, ones, ones.Slice(0, n), 2, 0, false, m.leaves(l))
+	want.values = slices.Clone(start)
+	want.addLeaf(dy, l)
+	want.addLeaf(dy, l)
+	require.Equal(t, want, m.getSums(weight), name+", two heads")
 }

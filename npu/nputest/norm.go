@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,17 @@ func newNormCase(t, heads, n int, scale float64) *normCase {
 
 func (c *normCase) String() string {
 	return fmt.Sprintf("%d rows of %d vectors of %d", c.t, c.heads, c.n)
+}
+
+// part returns the case of heads [lo, hi) of each row.
+func (c *normCase) part(lo, hi int) *normCase {
+	pick := func(all []float32) (some []float32) {
+		for row := range slices.Chunk(all, c.heads*c.n) {
+			some = append(some, row[lo*c.n:hi*c.n]...)
+		}
+		return some
+	}
+	return &normCase{t: c.t, heads: hi - lo, n: c.n, w: c.w, leaves: c.leaves, x: pick(c.x), g: pick(c.g), dx: pick(c.dx)}
 }
 
 // rows returns the case of rows [lo, hi) alone, a leaf.
@@ -112,6 +124,7 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 			equalNorms(t, c.String(), whole.run(t, one), parts)
 		}
 	})
+	t.Run("heads apart", func(t *testing.T) { testNormHeads(t, one) })
 	t.Run("in place", func(t *testing.T) {
 		exactOnly(t, one)
 		d := device(t, open, 3)
@@ -137,6 +150,28 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 			}
 		}
 	})
+}
+
+// testNormHeads requires the same bits if the heads of a call are divided over two calls.
+func testNormHeads(t *testing.T, d npu.Device) {
+	exactOnly(t, d)
+	for _, scale := range []float64{1, 1e4, 1e-20} {
+		for _, c := range normCases(scale) {
+			half := c.heads / 2
+			if half == 0 {
+				continue
+			}
+			want, low, high := c.run(t, d), c.part(0, half).run(t, d), c.part(half, c.heads).run(t, d)
+			low.dw.add(high.dw)
+			require.Equal(t, want.dw, low.dw, "%v at %g dWeight", c, scale)
+			dx := make([]float32, 0, len(c.dx))
+			for row := range c.t {
+				dx = append(dx, low.dx[row*half*c.n:][:half*c.n]...)
+				dx = append(dx, high.dx[row*(c.heads-half)*c.n:][:(c.heads-half)*c.n]...)
+			}
+			equal(t, fmt.Sprintf("%v at %g dx", c, scale), want.dx, dx)
+		}
+	}
 }
 
 // checkReference compares with the definition, whose derivative it compares with
