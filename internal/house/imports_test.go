@@ -27,7 +27,7 @@ func floors() [][]string {
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "tokenizer/chat"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
-		{"attention", "parallel", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
+		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"parallel/local", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
