@@ -1,6 +1,11 @@
 package model
 
-import "github.com/easyrl/easyrl/npu"
+import (
+	"slices"
+
+	"github.com/easyrl/easyrl/model/carry"
+	"github.com/easyrl/easyrl/npu"
+)
 
 // blockActs holds the activations that one block keeps for its backward pass. The
 // backward pass recomputes norms and the feed-forward's inner product. Without
@@ -27,6 +32,7 @@ type pass struct {
 	norm      npu.Buffer // [T, D] scratch
 	inner     npu.Buffer // [T, F] scratch
 	outputs   []npu.Projection
+	carry     *carry.Carry // between tensor ranks; nil for one
 }
 
 // layers embeds tokens and runs all layers in the activations a, which they share. attend
@@ -51,20 +57,43 @@ func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 	dev.Rope(a.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, false)
 	dev.Rope(a.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, false)
 	attend()
-	p.copy(a.mid, a.x)
-	dev.Linear(a.mid, a.att, w.O, npu.Buffer{}, t, true)
+	p.linear(a.mid, a.x, a.att, w.O)
 
 	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.gate, W: w.Gate}, npu.Projection{Y: a.up, W: w.Up})
 	dev.NormLinear(p.outputs, p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
 	dev.SwiGLU(p.inner, a.gate, a.up)
-	p.copy(out, a.mid)
-	dev.Linear(out, p.inner, w.Down, npu.Buffer{}, t, true)
+	p.linear(out, a.mid, p.inner, w.Down)
 }
 
-func (p *pass) copy(dst, src npu.Buffer) {
-	if dst.Addr() != src.Addr() {
-		p.dev.Copy(dst, src)
+// linear computes y = start + x wᵀ, summed over the tensor ranks. y and start may be the same.
+func (p *pass) linear(y, start, x npu.Buffer, w npu.Matrix) {
+	if p.carry != nil {
+		p.carry.Rows(y, start, p.t, w.Rows, func(lo, hi int, add bool) {
+			p.dev.Linear(y.Slice(lo*w.Rows, hi*w.Rows), x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, add)
+		})
+		return
 	}
+	if y.Addr() != start.Addr() {
+		p.dev.Copy(y, start)
+	}
+	p.dev.Linear(y, x, w, npu.Buffer{}, p.t, true)
+}
+
+// linearBackwardInput computes dx [T, D] = Σ dy w over products, summed over the tensor ranks.
+func (p *pass) linearBackwardInput(dx npu.Buffer, products ...npu.Product) {
+	if p.carry == nil {
+		p.dev.LinearBackwardInput(dx, products, p.t, false)
+		return
+	}
+	width := products[0].W.Cols
+	p.carry.Rows(dx, npu.Buffer{}, p.t, width, func(lo, hi int, add bool) {
+		part := slices.Clone(products)
+		for i := range part {
+			n := part[i].W.Rows
+			part[i].DY = part[i].DY.Slice(lo*n, hi*n)
+		}
+		p.dev.LinearBackwardInput(dx.Slice(lo*width, hi*width), part, hi-lo, add)
+	})
 }
 
 // blockGrads is the scratch of a backward pass through one block, and what all blocks of
@@ -91,15 +120,12 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
 	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, l)
 	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, l)
-	dev.LinearBackwardInput(s.norm, []npu.Product{
-		{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock},
-		{DY: a.up, W: w.Up, Block: npu.MatrixBlock},
-	}, t, false)
+	p.linearBackwardInput(s.norm, npu.Product{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock}, npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
 	dev.RMSNormBackward(dx, g.MLPNorm, s.norm, a.mid, w.MLPNorm, 1, cfg.NormEps, true, l)
 
 	dev.LinearBackwardWeight(g.O, none, dx, a.att, l)
 	dev.LinearBackwardInput(s.att, []npu.Product{product(dx, w.O)}, t, false)
-	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.heads())
+	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.Attention())
 	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
 	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)
 	if cfg.QKNorm {
@@ -110,15 +136,10 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, l)
 	dev.LinearBackwardWeight(g.K, g.KBias, s.k, p.norm, l)
 	dev.LinearBackwardWeight(g.V, g.VBias, s.v, p.norm, l)
-	dev.LinearBackwardInput(s.norm, []npu.Product{
-		{DY: s.q, W: w.Q, Block: cfg.Heads / cfg.KVHeads * cfg.HeadDim},
-		{DY: s.k, W: w.K, Block: cfg.HeadDim},
-		{DY: s.v, W: w.V, Block: cfg.HeadDim},
-	}, t, false)
+	p.linearBackwardInput(s.norm, npu.Product{DY: s.q, W: w.Q, Block: cfg.Heads / cfg.KVHeads * cfg.HeadDim},
+		npu.Product{DY: s.k, W: w.K, Block: cfg.HeadDim}, npu.Product{DY: s.v, W: w.V, Block: cfg.HeadDim})
 	dev.RMSNormBackward(dx, g.AttnNorm, s.norm, a.x, w.AttnNorm, 1, cfg.NormEps, true, l)
 }
-
-func (c *Config) heads() npu.Heads { return npu.Heads{Q: c.Heads, KV: c.KVHeads, Dim: c.HeadDim} }
 
 // product returns dy·w with all of w's rows in one block.
 func product(dy npu.Buffer, w npu.Matrix) npu.Product {

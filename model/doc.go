@@ -10,3 +10,8 @@
 // and every kernel computes a row independently of the other rows. A token's
 // log-probability therefore has the same bits in sampling and in training.
 package model
+
+import "github.com/easyrl/easyrl/model/decoder"
+
+// Config is the shape of a decoder, or of a rank's part of one.
+type Config = decoder.Config

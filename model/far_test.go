@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/npu/far"
 )
 
-// decoder samples from sequences that grow by a token a step.
-type decoder struct {
+// sampler samples from sequences that grow by a token a step.
+type sampler struct {
 	r    *Runner
 	held *cache.Cache
 	rows []Row
@@ -20,26 +20,26 @@ type decoder struct {
 	logp []float32
 }
 
-func newDecoder(t *testing.T, dev npu.Device, c *Config, sequences int) *decoder {
+func newDecoder(t *testing.T, dev npu.Device, c *Config, sequences int) *sampler {
 	t.Helper()
 	r, err := NewRunner(dev, c, sequences)
 	require.NoError(t, err)
 	held, err := cache.New(dev, c.Cache(4*sequences, sequences, 4*npu.PageSize))
 	require.NoError(t, err)
-	d := &decoder{r: r, held: held, rows: make([]Row, sequences), ids: make([]int32, sequences), logp: make([]float32, sequences)}
+	d := &sampler{r: r, held: held, rows: make([]Row, sequences), ids: make([]int32, sequences), logp: make([]float32, sequences)}
 	for i := range d.rows {
 		d.rows[i] = Row{Sequence: int32(sequences - 1 - i), ID: int32(i % c.VocabSize)}
 	}
 	return d
 }
 
-func (d *decoder) close() {
+func (d *sampler) close() {
 	d.r.Close()
 	d.held.Close()
 }
 
 // step runs the first n sequences and returns the number of pages that they begin.
-func (d *decoder) step(t *testing.T, w *Weights, n int) (pages int) {
+func (d *sampler) step(t *testing.T, w *Weights, n int) (pages int) {
 	t.Helper()
 	params := make([]npu.SampleParams, n)
 	for i := range n {

@@ -21,7 +21,7 @@ type Gradients struct {
 
 // NewGradients allocates zeroed gradients.
 func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
-	ps := c.params()
+	ps := c.Params()
 	total := 0
 	for i := range ps {
 		total += padded(length(dev, &ps[i]) + 1)
@@ -49,6 +49,15 @@ func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
 
 // Zero clears all sums and marks.
 func (g *Gradients) Zero() { g.dev.Zero(g.arena) }
+
+// Arena returns the memory of all sums and marks.
+func (g *Gradients) Arena() npu.Buffer { return g.arena }
+
+// Whole returns the memory of the sums of parameter i, and of their mark.
+func (g *Gradients) Whole(i int) npu.Buffer {
+	first := int(g.Params[i].Addr()-g.arena.Addr()) / npu.Int64.Size()
+	return g.arena.Slice(first, first+g.Params[i].Len()+1)
+}
 
 // Free frees the memory.
 func (g *Gradients) Free() { g.dev.Free(g.arena) }

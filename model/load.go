@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
@@ -19,12 +20,12 @@ func (w *Weights) Load(dir string) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	err = w.Config.checkOthers(f)
+	err = checkOthers(w.Config, f)
 	if err == nil {
 		err = w.LoadFrom("", f)
 	}
 	if err == nil {
-		err = w.Config.checkHead(f)
+		err = checkHead(w.Config, f)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -32,16 +33,16 @@ func (w *Weights) Load(dir string) error {
 	return nil
 }
 
-// CheckFolder checks that a model folder's safetensors fit this shape, without
+// CheckFolder checks that a model folder's safetensors fit the shape c, without
 // reading or allocating values. The error names the first tensor that is missing, has
 // another shape or type, or belongs to a decoder that computes something else.
-func (c *Config) CheckFolder(dir string) error {
+func CheckFolder(c *Config, dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	for _, p := range c.params() {
+	for _, p := range c.Params() {
 		t, err := p.Find("", f)
 		if err == nil {
 			if err = t.ReadAt(nil, 0); err != nil { // its type
@@ -52,28 +53,25 @@ func (c *Config) CheckFolder(dir string) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	if err := c.checkOthers(f); err != nil {
+	if err := checkOthers(c, f); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
 }
 
-// headName is the name of the output projection's tensor.
-const headName = "lm_head.weight"
-
 // checkOthers rejects tensors that this shape lacks but that take part in a decoder's
 // computation: further layers, biases, norms. It ignores tensors outside the decoder,
 // such as a value head, and the rotary frequencies in older files, which follow from
 // config.json. checkHead handles an output projection beside tied embeddings.
-func (c *Config) checkOthers(f *checkpoint.WeightFiles) error {
+func checkOthers(c *Config, f *checkpoint.WeightFiles) error {
 	known := make(map[string]struct{})
-	for _, p := range c.params() {
+	for _, p := range c.Params() {
 		known[p.Name] = struct{}{}
 	}
 	for _, name := range f.Names() {
 		_, ok := known[name]
 		ours := strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")
-		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == headName && c.Tied {
+		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == decoder.HeadName && c.Tied {
 			continue
 		}
 		var layer int
@@ -87,16 +85,16 @@ func (c *Config) checkOthers(f *checkpoint.WeightFiles) error {
 
 // checkHead rejects an output projection that differs from the embedding that
 // config.json ties it to. Published folders contain equal copies.
-func (c *Config) checkHead(f *checkpoint.WeightFiles) error {
-	head, ok := f.Tensor(headName)
+func checkHead(c *Config, f *checkpoint.WeightFiles) error {
+	head, ok := f.Tensor(decoder.HeadName)
 	if !ok || !c.Tied {
 		return nil
 	}
-	p := tensor.Param{Name: headName, Rows: c.VocabSize, Cols: c.HiddenSize}
+	p := tensor.Param{Name: decoder.HeadName, Rows: c.VocabSize, Cols: c.HiddenSize}
 	if _, err := p.Find("", f); err != nil {
 		return err
 	}
-	embed, _ := f.Tensor(c.params()[0].Name)
+	embed, _ := f.Tensor(c.Params()[0].Name)
 	a, b := make([]float32, min(tensor.BlockValues, p.Rows*p.Cols)), make([]float32, min(tensor.BlockValues, p.Rows*p.Cols))
 	for at := 0; at < p.Rows*p.Cols; at += len(a) {
 		n := min(len(a), p.Rows*p.Cols-at)
@@ -104,7 +102,7 @@ func (c *Config) checkHead(f *checkpoint.WeightFiles) error {
 			return fmt.Errorf("load weights: %w", err)
 		}
 		if !slices.Equal(a[:n], b[:n]) {
-			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", headName)
+			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", decoder.HeadName)
 		}
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/reference"
 	"github.com/easyrl/easyrl/model/cache"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -370,7 +371,7 @@ func TestStories260K(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(b, &golden))
 	dev := openCPU(t, 1)
-	c, err := ReadConfig(dir)
+	c, err := decoder.ReadConfig(dir)
 	require.NoError(t, err)
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ type Runner struct {
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev), rope: c.ropeTable(),
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev), rope: c.RopeTable(),
 		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: replay.New[stepKey](dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
@@ -117,8 +117,8 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	b.Upload()
 	a, p := r.sized(n)
 	p.layers(w, &a, ids, func(layer int) {
-		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, at, r.cfg.heads())
-		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.heads())
+		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, at, r.cfg.Attention())
+		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.Attention())
 	})
 	x := r.last.Slice(0, len(want)*d)
 	r.dev.GatherRows(x, a.x, wanted, d)

@@ -60,8 +60,8 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	err = r.steps.Run(key, func() {
 		a, p := r.sized(key.rows)
 		p.layers(w, &a, tokens, func(layer int) {
-			r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, slots, r.cfg.heads())
-			r.dev.AttentionCached(a.att, a.q, c.K[layer], c.V[layer], &tables, r.cfg.heads())
+			r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, slots, r.cfg.Attention())
+			r.dev.AttentionCached(a.att, a.q, c.K[layer], c.V[layer], &tables, r.cfg.Attention())
 		})
 		r.project(w, logits, a.x, key.rows)
 		r.dev.Sample(sampled, scores, logits, r.cfg.VocabSize, list)

@@ -1,9 +1,11 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/model/carry"
 	"github.com/easyrl/easyrl/model/head"
 	"github.com/easyrl/easyrl/model/index"
 	"github.com/easyrl/easyrl/model/replay"
@@ -19,6 +21,11 @@ type Tape struct {
 	// Recompute keeps only each block's input and recomputes the rest in the backward
 	// pass. This saves memory, costs a third more work and gives the same bits.
 	Recompute bool
+	// In and Out are host memory for [T, D] values of a pipeline stage that is not the first or
+	// the last one. Run reads the output of the stage before from In and writes that of this
+	// stage to Out; Backward does the same with gradients, the other way round. Out is valid
+	// after the next Wait.
+	In, Out []float32
 
 	mem     rows
 	rope    rope.Table
@@ -36,6 +43,7 @@ type Tape struct {
 	grads   blockGrads
 
 	batch    *npu.Batch
+	vocab    index.Vocab
 	index    index.Arrays // of the last Load
 	targets  int          // of the last Load, without padding
 	trained  bool         // of the last Load
@@ -58,7 +66,13 @@ type passKey struct {
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
-		head: head.New(dev), rope: c.ropeTable(), batch: npu.NewBatch(dev), passes: replay.New[passKey](dev)}
+		head: head.New(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: index.Vocab{Size: c.Whole().VocabSize}, passes: replay.New[passKey](dev)}
+}
+
+// Divide connects the tape to those of the other tensor ranks. All run the same layouts.
+func (t *Tape) Divide(ranks *carry.Carry) {
+	t.pass.carry, t.vocab.Starts, t.vocab.Rank = ranks, t.cfg.Part().VocabStarts(), t.cfg.Part().At.TP
+	t.head.Divide(ranks, t.cfg.Part().Vocab.From)
 }
 
 // Close frees the activations.
@@ -70,14 +84,20 @@ func (t *Tape) Close() {
 }
 
 // Wait waits for the device. If it returns nil, the results of earlier calls of Run are valid.
-func (t *Tape) Wait() error { return t.dev.Sync() }
+func (t *Tape) Wait() error { return errors.Join(t.pass.carry.Err(), t.dev.Sync()) }
 
 // Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may
 // change when Load returns.
 func (t *Tape) Load(l *attention.Layout, trained bool) error {
 	t.kept, t.trained, t.targets = false, trained, len(l.Targets)
-	return t.index.Upload(t.batch, t.cfg.VocabSize, l, trained, t.passes.Captures())
+	return t.index.Upload(t.batch, &t.vocab, l, trained, t.captures())
 }
+
+// captures reports whether kernels are captured. Those of several ranks wait for each other.
+func (t *Tape) captures() bool { return t.cfg.Part() == nil && t.passes.Captures() }
+
+// Rows returns the number of rows of the loaded layout.
+func (t *Tape) Rows() int { return t.index.Shape.Rows }
 
 // Forward is Load and Run.
 func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
@@ -104,13 +124,29 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 		return err
 	}
 	t.invTemp = 1 / temperature
-	if err := t.passes.Run(t.key(w, keep), func() { t.forward(w) }); err != nil {
+	if !t.cfg.First() {
+		t.dev.Upload(t.acts[0].x, t.In)
+	}
+	if err := t.run(t.key(w, keep), func() { t.forward(w) }); err != nil {
 		return err
 	}
-	t.dev.Download(logp, t.logp.Slice(0, t.targets))
-	t.dev.Download(entropy, t.entropy.Slice(0, t.targets))
+	if t.cfg.Last() {
+		t.dev.Download(logp, t.logp.Slice(0, t.targets))
+		t.dev.Download(entropy, t.entropy.Slice(0, t.targets))
+	} else {
+		t.dev.Download(t.Out, t.last)
+	}
 	t.kept = keep
 	return nil
+}
+
+// run calls kernels, or replays them.
+func (t *Tape) run(key passKey, kernels func()) error {
+	if t.captures() {
+		return t.passes.Run(key, kernels)
+	}
+	kernels()
+	return t.pass.carry.Err()
 }
 
 // key returns the key of a pass over the loaded layout.
@@ -121,7 +157,9 @@ func (t *Tape) key(w *Weights, keep bool) passKey {
 // forward computes the log-probabilities and entropies of all targets.
 func (t *Tape) forward(w *Weights) {
 	x := &t.index
-	t.dev.Embed(t.acts[0].x, w.Embed, x.Tokens.IDs)
+	if t.cfg.First() {
+		t.embed(w.Embed)
+	}
 	for i := range t.acts {
 		out := t.last
 		if i+1 < len(t.acts) {
@@ -129,15 +167,40 @@ func (t *Tape) forward(w *Weights) {
 		}
 		t.block(w, i, out)
 	}
+	if !t.cfg.Last() {
+		return
+	}
 	t.dev.GatherRows(t.picked, t.last, x.Picks, t.cfg.HiddenSize)
 	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, x.Shape.Targets, t.cfg.NormEps)
 	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.Targets, t.invTemp)
 }
 
+// embed looks up the rows of the input. Each tensor rank looks up those of its tokens.
+func (t *Tape) embed(table npu.Matrix) {
+	x, d := t.acts[0].x, t.cfg.HiddenSize
+	if t.pass.carry == nil {
+		t.dev.Embed(x, table, t.index.Tokens.IDs)
+		return
+	}
+	owned, from := &t.index.Owned, 0
+	counts := make([]int, len(owned.Counts))
+	for r, n := range owned.Counts {
+		counts[r] = n * d
+		if r < t.vocab.Rank {
+			from += counts[r]
+		}
+	}
+	if n := counts[t.vocab.Rank]; n > 0 {
+		t.dev.Embed(t.pass.norm.Slice(from, from+n), table, owned.IDs)
+	}
+	t.pass.carry.Gather(t.pass.norm, counts)
+	t.dev.GatherRows(x, t.pass.norm, owned.Places, d)
+}
+
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 	a := &t.acts[i]
 	t.pass.forward(&w.Layers[i], a, out, func() {
-		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.Segments, t.cfg.heads())
+		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.Segments, t.cfg.Attention())
 	})
 }
 
@@ -152,32 +215,46 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 	if t.targets == 0 {
 		return nil
 	}
-	if n := t.index.Shape.Targets; len(dLogp) < n {
+	if n := t.index.Shape.Targets; t.cfg.Last() && len(dLogp) < n {
 		t.gradient = append(append(t.gradient[:0], dLogp...), make([]float32, n-len(dLogp))...)
 		dLogp = t.gradient
 	}
-	t.dev.Upload(t.logp, dLogp)
+	if t.cfg.Last() {
+		t.dev.Upload(t.logp, dLogp)
+	} else {
+		t.dev.Upload(t.dx, t.In)
+	}
 	key := t.key(w, true)
 	key.gradients, key.fixed = g, fixed
-	return t.passes.Run(key, func() { t.backward(w, g, fixed) })
+	if err := t.run(key, func() { t.backward(w, g, fixed) }); err != nil {
+		return err
+	}
+	if !t.cfg.First() {
+		t.dev.Download(t.Out, t.dx)
+	}
+	return nil
 }
 
 func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x := &t.index
 	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
-	t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
-	t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
-	t.dev.Zero(t.dx)
-	t.dev.ScatterAddRows(t.dx, t.dPicked, x.Picks, t.cfg.HiddenSize)
+	if t.cfg.Last() {
+		t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
+		t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
+		t.dev.Zero(t.dx)
+		t.dev.ScatterAddRows(t.dx, t.dPicked, x.Picks, t.cfg.HiddenSize)
+	}
 	t.grads.segments, t.grads.leaves, t.grads.heads = x.Segments, x.Leaves, x.Leaves
-	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Heads) // the whole decoder's query heads
+	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
 	for i := len(t.acts) - 1; i >= 0; i-- {
 		if t.Recompute && i < len(t.acts)-1 {
 			t.block(w, i, t.last)
 		}
 		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
 	}
-	t.dev.EmbedBackward(g.Embed, t.dx, &x.Tokens, fixed)
+	if t.cfg.First() && !x.Tokens.Firsts.IsNil() {
+		t.dev.EmbedBackward(g.Embed, t.dx, &x.Tokens, fixed)
+	}
 }
 
 // begin reserves memory for a pass over the loaded layout and lays out its buffers.
@@ -211,7 +288,9 @@ func (t *Tape) carve(n, picks int, keep bool, mem *rows) int {
 	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
 	t.last = take(n * d)
 	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
-	t.head.Carve(picks, c.VocabSize, take)
+	if c.Last() {
+		t.head.Carve(picks, c.MostVocab(), take)
+	}
 	var shared blockActs
 	for i := range t.acts {
 		if keep && !t.Recompute || i == 0 {

@@ -2,7 +2,6 @@ package model
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
@@ -31,12 +30,14 @@ type tensors[Vec, Mat any] struct {
 	Embed  Mat
 	Layers []LayerOf[Vec, Mat]
 	Norm   Vec
-	Head   Mat // Embed if embeddings are tied
+	Head   Mat // Embed if embeddings are tied and one stage has both
 }
 
 // bind takes the tensors in the order of Config.params.
 func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat) {
-	t.Embed = matrix()
+	if c.First() {
+		t.Embed = matrix()
+	}
 	t.Layers = make([]LayerOf[Vec, Mat], c.Layers)
 	for i := range t.Layers {
 		l := &t.Layers[i]
@@ -51,9 +52,12 @@ func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat
 		l.MLPNorm = vector()
 		l.Gate, l.Up, l.Down = matrix(), matrix(), matrix()
 	}
+	if !c.Last() {
+		return
+	}
 	t.Norm = vector()
 	t.Head = t.Embed
-	if !c.Tied {
+	if !c.Tied || !c.First() {
 		t.Head = matrix()
 	}
 }
@@ -67,47 +71,12 @@ type Weights struct {
 	dev   tensor.Transfer
 }
 
-// params returns the tensors of a decoder in arena order.
-func (c *Config) params() tensor.Params {
-	out := c.InitStd / math.Sqrt(2*float64(c.Layers)) // projections into the residual stream start smaller
-	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	ps := tensor.Params{{Name: "model.embed_tokens.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd}}
-	for l := range c.Layers {
-		add := func(name string, rows, cols int, std float64) {
-			ps = append(ps, tensor.Param{Name: fmt.Sprintf("model.layers.%d.%s", l, name), Rows: rows, Cols: cols, Std: std})
-		}
-		add("input_layernorm.weight", c.HiddenSize, 0, 0)
-		add("self_attn.q_proj.weight", qd, c.HiddenSize, c.InitStd)
-		add("self_attn.k_proj.weight", kd, c.HiddenSize, c.InitStd)
-		add("self_attn.v_proj.weight", kd, c.HiddenSize, c.InitStd)
-		add("self_attn.o_proj.weight", c.HiddenSize, qd, out)
-		if c.QKVBias {
-			add("self_attn.q_proj.bias", qd, 0, 0)
-			add("self_attn.k_proj.bias", kd, 0, 0)
-			add("self_attn.v_proj.bias", kd, 0, 0)
-		}
-		if c.QKNorm {
-			add("self_attn.q_norm.weight", c.HeadDim, 0, 0)
-			add("self_attn.k_norm.weight", c.HeadDim, 0, 0)
-		}
-		add("post_attention_layernorm.weight", c.HiddenSize, 0, 0)
-		add("mlp.gate_proj.weight", c.FFNSize, c.HiddenSize, c.InitStd)
-		add("mlp.up_proj.weight", c.FFNSize, c.HiddenSize, c.InitStd)
-		add("mlp.down_proj.weight", c.HiddenSize, c.FFNSize, out)
-	}
-	ps = append(ps, tensor.Param{Name: "model.norm.weight", Rows: c.HiddenSize})
-	if !c.Tied {
-		ps = append(ps, tensor.Param{Name: "lm_head.weight", Rows: c.VocabSize, Cols: c.HiddenSize, Std: c.InitStd})
-	}
-	return ps
-}
-
 // NewWeights allocates zeroed weights.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
 	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
 	}
-	ps := c.params()
+	ps := c.Params()
 	total := 0
 	for i := range ps {
 		total += padded(length(dev, &ps[i]))
@@ -194,6 +163,16 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
 func (w *Weights) Read(i int, dst []float32) error { return w.dev.Read(dst, &w.Params[i]) }
+
+// Write sets parameter i to the Rows·Cols row-major values of src. It rejects values that are not
+// finite.
+func (w *Weights) Write(i int, src []float32) error {
+	_, err := w.dev.Fill(&w.Params[i], nil, func(vals []float32, first int) error {
+		copy(vals, src[first:])
+		return nil
+	})
+	return err
+}
 
 // CheckFinite returns an error that names the first parameter with NaN, infinity, or
 // values whose sum of squares overflows float32, as after a far too large update. The

@@ -189,9 +189,13 @@ func (b *Batch) Leaves(format FixedPoint, ends []int32, rows int) Leaves {
 }
 
 // Tokens adds the token ids of a pass whose leaves end at the given rows, with at least lists
-// entries in Firsts.
+// entries in Firsts. Rows with an id below 0 are in no list.
 func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
-	t := Tokens{IDs: b.Ints(ids)}
+	known, mem := b.place(len(ids))
+	for i, id := range ids {
+		known[i] = max(id, 0)
+	}
+	t := Tokens{IDs: bounded(mem, known)}
 	next, mem := b.place(len(ids))
 	firsts := make([]int32, 0, len(ids))
 	last, start := map[int32]int{}, 0
@@ -202,6 +206,9 @@ func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
 		clear(last)
 		for row := start; row < int(end); row++ {
 			next[row] = -1
+			if ids[row] < 0 {
+				continue
+			}
 			if before, found := last[ids[row]]; found {
 				next[before] = int32(row)
 			} else {

@@ -146,6 +146,15 @@ func (b Buffer) Slice(lo, hi int) Buffer {
 	return b
 }
 
+// Words returns the memory of a buffer of Int64 as Int32, two for each value, for transfers.
+func (b Buffer) Words() Buffer {
+	if b.n > 0 && b.dtype != Int64 {
+		panic(fmt.Sprintf("npu: words of a buffer of %s, expected int64", b.dtype))
+	}
+	b.dtype, b.n = Int32, 2*b.n
+	return b
+}
+
 // Float32s returns the memory of b if the host can address it, else nil. It panics if b has
 // values of another type. Code above package npu uses Device.Download, which works on every
 // device.

@@ -59,25 +59,39 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 // was out of the format's range, the error wraps ErrNonFinite and names the first such
 // parameter.
 func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, error) {
+	total, err := SumSquares(dev, params, format)
+	if err != nil {
+		return 0, err
+	}
+	return Norm(total, format), nil
+}
+
+// SumSquares returns the exact sum of squares of the sums of gradients. It fails like GradNorm.
+func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int, error) {
 	gradients, squares := make([]npu.Sums, len(params)), make([]npu.Squares, len(params))
 	for i := range params {
 		gradients[i] = params[i].G
 	}
 	if err := dev.SumSquaresExact(squares, gradients); err != nil {
-		return 0, fmt.Errorf("gradient norm: %w", err)
+		return nil, fmt.Errorf("gradient norm: %w", err)
 	}
 	total := new(big.Int)
 	for i := range squares {
 		if !squares[i].OK {
-			return 0, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Limit/format.Scale, ErrNonFinite)
+			return nil, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Limit/format.Scale, ErrNonFinite)
 		}
 		for word, value := range squares[i].Sum {
 			part := new(big.Int).SetUint64(value)
 			total.Add(total, part.Lsh(part, 64*uint(word)))
 		}
 	}
-	sum, _ := new(big.Float).SetInt(total).Float64()
-	return math.Sqrt(sum) / float64(format.Scale), nil
+	return total, nil
+}
+
+// Norm returns the norm of gradients with a sum of squares in the given format.
+func Norm(squares *big.Int, format npu.FixedPoint) float64 {
+	sum, _ := new(big.Float).SetInt(squares).Float64()
+	return math.Sqrt(sum) / float64(format.Scale)
 }
 
 // FixedPoint returns the format of the sums of gradients that are later divided by at most

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/loss"
@@ -18,44 +19,82 @@ const (
 	sampledFile   = "trainer/sampled.safetensors" // the "previous-step" old policy
 )
 
+// Prefixes of the moments' tensors.
+const (
+	firstPrefix  = "first."
+	secondPrefix = "second."
+)
+
+// Stored is a set of tensors in a checkpoint.
+type Stored struct{ File, Prefix string }
+
+// Places returns where a checkpoint stores policy, first and second moment, and, if it has it,
+// the policy that sampled its step.
+func Places(dir string) []Stored {
+	all := []Stored{{weightsFile, ""}, {optimizerFile, firstPrefix}, {optimizerFile, secondPrefix}}
+	if _, err := os.Stat(filepath.Join(dir, sampledFile)); err == nil {
+		all = append(all, Stored{sampledFile, ""})
+	}
+	return all
+}
+
 // Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host
 // memory. It returns a function that writes the copies to a folder and may run beside
 // training.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
-	copies := make([][]checkpoint.Source, 4)
-	held := []*model.Weights{m.Policy, m.First, m.Second}
-	if m.cfg.OldPolicy == loss.PreviousStep {
-		held = append(held, m.Sampled())
-	}
-	for i, w := range held {
-		if copies[i], err = hostCopy([]string{"", "first.", "second.", ""}[i], w); err != nil {
+	var c Checkpoint
+	for _, part := range []struct {
+		to      *[]checkpoint.Source
+		weights *model.Weights
+	}{{&c.Policy, m.Policy}, {&c.First, m.First}, {&c.Second, m.Second}, {&c.Sampled, m.Sampled()}} {
+		if part.to == &c.Sampled && m.cfg.OldPolicy != loss.PreviousStep {
+			break
+		}
+		if *part.to, err = hostCopy(part.weights); err != nil {
 			return nil, err
 		}
 	}
-	weights, moments, sampled := copies[0], append(copies[1], copies[2]...), copies[3]
-	return func(dir string) error {
-		if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
-			return err
-		}
-		if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), weights, map[string]string{"format": "pt"}); err != nil {
-			return err
-		}
-		if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil || sampled == nil {
-			return err
-		}
-		return checkpoint.WriteFile(filepath.Join(dir, sampledFile), sampled, nil)
-	}, nil
+	return c.Write, nil
 }
 
-// hostCopy copies all values to host memory and returns them under prefixed names.
-func hostCopy(prefix string, w *model.Weights) ([]checkpoint.Source, error) {
+// Checkpoint holds the values of a checkpoint's models, tensor by tensor.
+type Checkpoint struct {
+	Policy, First, Second []checkpoint.Source
+	Sampled               []checkpoint.Source // empty unless the old policy is "previous-step"
+}
+
+// Write writes the files of a checkpoint to a folder.
+func (c *Checkpoint) Write(dir string) error {
+	if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
+		return err
+	}
+	if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), c.Policy, map[string]string{"format": "pt"}); err != nil {
+		return err
+	}
+	moments := append(named(firstPrefix, c.First), named(secondPrefix, c.Second)...)
+	if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil || len(c.Sampled) == 0 {
+		return err
+	}
+	return checkpoint.WriteFile(filepath.Join(dir, sampledFile), c.Sampled, nil)
+}
+
+// named returns sources with a prefix before their names.
+func named(prefix string, sources []checkpoint.Source) []checkpoint.Source {
+	all := slices.Clone(sources)
+	for i := range all {
+		all[i].Name = prefix + all[i].Name
+	}
+	return all
+}
+
+// hostCopy copies all values to host memory.
+func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 	out := w.Sources()
 	for i := range out {
 		vals := make([]float32, checkpoint.Tensor{Shape: out[i].Shape}.Len())
 		if err := out[i].Write(vals); err != nil {
 			return nil, fmt.Errorf("read tensor %s: %w", out[i].Name, err)
 		}
-		out[i].Name = prefix + out[i].Name
 		out[i].Write = checkpoint.Filled(func(dst []float32) { copy(dst, vals) })
 	}
 	return out, nil
@@ -64,27 +103,17 @@ func hostCopy(prefix string, w *model.Weights) ([]checkpoint.Source, error) {
 // Restore loads what Capture's function wrote after this many steps. Step receives the number
 // of updates from its caller.
 func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
-	if err := read(dir, weightsFile, "", m.Policy); err != nil {
-		return err
+	for i, place := range Places(dir) {
+		if i == 3 {
+			if err := m.HoldSampled(steps); err != nil {
+				return err
+			}
+		}
+		w := []*model.Weights{m.Policy, m.First, m.Second, m.Held()}[i]
+		if err := read(dir, place.File, place.Prefix, w); err != nil {
+			return err
+		}
 	}
-	if err := read(dir, optimizerFile, "first.", m.First); err != nil {
-		return err
-	}
-	if err := read(dir, optimizerFile, "second.", m.Second); err != nil {
-		return err
-	}
-	if _, err := os.Stat(filepath.Join(dir, sampledFile)); err != nil {
-		return nil //nolint:nilerr // the old policy needs no such file
-	}
-	w, err := m.slot(0)
-	if err != nil {
-		return err
-	}
-	if err := read(dir, sampledFile, "", w); err != nil {
-		return err
-	}
-	m.current = model.NewSnapshot(w, int64(steps))
-	m.sampled = m.current
 	return nil
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/tracetest"
-	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
@@ -358,7 +358,7 @@ func TestReplayDropsMomentsOfSFT(t *testing.T) {
 func TestRolloutsMatchLogprobs(t *testing.T) {
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
-	shape, err := model.ReadConfig(dir)
+	shape, err := decoder.ReadConfig(dir)
 	require.NoError(t, err)
 	groups, err := trainer.ReadGroups(filepath.Join(run, "rollouts", "step-000002.jsonl"), shape)
 	require.NoError(t, err)

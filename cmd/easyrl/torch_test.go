@@ -15,6 +15,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
@@ -26,7 +27,7 @@ import (
 func checksum(t *testing.T, runDir string, step int) string {
 	t.Helper()
 	dir := filepath.Join(runDir, "checkpoints", fmt.Sprintf("step-%06d", step))
-	shape, err := model.ReadConfig(dir)
+	shape, err := decoder.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err := run.OpenCPU(1)
 	require.NoError(t, err)

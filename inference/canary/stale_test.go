@@ -11,16 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
 // quickstart returns random weights of the quickstart's sizes.
-func quickstart(t *testing.T, tied bool) *model.Weights { return decoder(t, "qwen3", 4, 128, tied) }
+func quickstart(t *testing.T, tied bool) *model.Weights { return random(t, "qwen3", 4, 128, tied) }
 
-// decoder returns random weights.
-func decoder(t *testing.T, kind string, layers, hidden int, tied bool) *model.Weights {
-	shape, err := model.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
+// random returns random weights.
+func random(t *testing.T, kind string, layers, hidden int, tied bool) *model.Weights {
+	shape, err := decoder.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
 		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"vocab_size":53,"max_position_embeddings":256,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.02}`, kind, hidden, 3*hidden, layers, tied))
 	require.NoError(t, err)
@@ -41,7 +42,7 @@ func allocate(t *testing.T, shape *model.Config) *model.Weights {
 // onDisk returns the weights of a folder of the test data.
 func onDisk(t *testing.T, name string) *model.Weights {
 	dir := filepath.Join(os.Getenv("EASYRL_TESTDATA"), "weights", name)
-	shape, err := model.ReadConfig(dir)
+	shape, err := decoder.ReadConfig(dir)
 	if err != nil {
 		t.Skipf("EASYRL_TESTDATA has no model: %v", err)
 	}
@@ -56,9 +57,9 @@ func TestStaleTensorIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]func(t *testing.T) *model.Weights{
 		"quickstart":   func(t *testing.T) *model.Weights { return quickstart(t, true) },
-		"qwen3 untied": func(t *testing.T) *model.Weights { return decoder(t, "qwen3", 2, 64, false) },
-		"qwen2 tied":   func(t *testing.T) *model.Weights { return decoder(t, "qwen2", 2, 64, true) },
-		"llama untied": func(t *testing.T) *model.Weights { return decoder(t, "llama", 1, 32, false) },
+		"qwen3 untied": func(t *testing.T) *model.Weights { return random(t, "qwen3", 2, 64, false) },
+		"qwen2 tied":   func(t *testing.T) *model.Weights { return random(t, "qwen2", 2, 64, true) },
+		"llama untied": func(t *testing.T) *model.Weights { return random(t, "llama", 1, 32, false) },
 		"stories260K":  func(t *testing.T) *model.Weights { return onDisk(t, "stories260K") },
 		"verl":         func(t *testing.T) *model.Weights { return onDisk(t, "verl_digit_completion") },
 	} {
@@ -96,7 +97,7 @@ func testStaleTensors(t *testing.T, w *model.Weights, bf16 bool) {
 // A server is verified with perturbed weights once, and again after a restart or a failure.
 func TestVerifiedAgainAfterARestart(t *testing.T) {
 	t.Parallel()
-	w := decoder(t, "llama", 1, 32, true)
+	w := random(t, "llama", 1, 32, true)
 	c, loaded := newClient(t, w.Config, nil), read(w)
 	s := serve(t, w.Config, loaded, false)
 	inst := c.connect(s)

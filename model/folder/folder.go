@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/tokenizer"
@@ -37,7 +38,7 @@ type Folder struct {
 	Files     map[string][]byte    // files that a trained copy keeps: config.json, tokenizer and generation files
 	StopIDs   []int32              // stop ids of the model and the tokenizer
 	// Foreign means that package model cannot compute the decoder. Of Shape, only what
-	// model.ReadForeign reads is set.
+	// decoder.ReadForeign reads is set.
 	Foreign    bool
 	parameters int64  // of a foreign decoder
 	seed       uint64 // seed of random weights
@@ -45,7 +46,7 @@ type Folder struct {
 
 // Open reads a model folder, except its weights.
 func Open(dir string) (*Folder, error) {
-	shape, err := model.ReadConfig(dir)
+	shape, err := decoder.ReadConfig(dir)
 	if err != nil {
 		return nil, usage.Wrap(explain(dir, err))
 	}
@@ -62,7 +63,7 @@ func OpenAny(dir string) (*Folder, error) {
 	if err == nil {
 		return f, nil
 	}
-	shape, parameters, foreign := model.ReadForeign(dir)
+	shape, parameters, foreign := decoder.ReadForeign(dir)
 	if foreign != nil {
 		return nil, err // of the known decoders
 	}
@@ -88,7 +89,7 @@ func (f *Folder) NumParams() int64 {
 // config.json. tokenizerDir holds the tokenizer's files and may be empty. source
 // names the model in errors.
 func Random(source, tokenizerDir string, config []byte, seed uint64) (*Folder, error) {
-	shape, err := model.ParseConfig(config)
+	shape, err := decoder.ParseConfig(config)
 	if err != nil {
 		return nil, usage.Prefix(source, usage.Wrap(err))
 	}
@@ -178,7 +179,7 @@ func (f *Folder) CheckWeights() error {
 	if f.Dir == "" || f.Foreign {
 		return nil
 	}
-	if err := f.Shape.CheckFolder(f.Dir); err != nil {
+	if err := model.CheckFolder(f.Shape, f.Dir); err != nil {
 		return usage.Wrap(explain(f.Dir, err))
 	}
 	return nil

@@ -2,7 +2,10 @@
 // logits at a time.
 package head
 
-import "github.com/easyrl/easyrl/npu"
+import (
+	"github.com/easyrl/easyrl/model/carry"
+	"github.com/easyrl/easyrl/npu"
+)
 
 // mostLogits is the number of logits held at a time, unless minRows rows need more.
 const (
@@ -14,14 +17,20 @@ const (
 // does not own its buffers.
 type Head struct {
 	dev    npu.Device
-	logits npu.Buffer // [chunk, V] or [N, block]
-	max    npu.Buffer // [chunk]
-	scores npu.Buffer // [chunk]
-	folds  npu.Buffer // [chunk, 2, 16]
+	first  int          // token of the weight's first row
+	carry  *carry.Carry // between the ranks that divide the vocabulary; nil for one
+	vocab  int          // tokens of the largest part of the vocabulary
+	logits npu.Buffer   // [chunk, V] or [N, block]
+	max    npu.Buffer   // [chunk]
+	folds  npu.Buffer   // [chunk, 2, 16], then scores [chunk]
 }
 
 // New returns a head on a device.
 func New(dev npu.Device) *Head { return &Head{dev: dev} }
+
+// Divide makes the weights of Forward and Backward a part of the vocabulary, from token first on.
+// The ranks of c have the other parts, in order.
+func (h *Head) Divide(c *carry.Carry, first int) { h.carry, h.first = c, first }
 
 // logitsLen returns the length of the logits buffer for n rows.
 func logitsLen(n, vocab int) int {
@@ -37,10 +46,11 @@ func chunkRows(n, vocab int) int {
 	return rows
 }
 
-// Carve takes the buffers for up to n rows.
+// Carve takes the buffers for up to n rows. Ranks that divide a vocabulary pass the largest part.
 func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
 	rows := chunkRows(n, vocab)
-	h.logits, h.max, h.scores, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows), take(rows*32)
+	h.vocab = vocab
+	h.logits, h.max, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows*33)
 }
 
 // Forward computes the log-probability of each target [n], the entropy of its
@@ -51,10 +61,16 @@ func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 	for lo := 0; lo < n; lo += chunk {
 		hi := min(n, lo+chunk)
 		rows := hi - lo
-		logits, most, scores, folds := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.scores.Slice(0, rows), h.folds.Slice(0, rows*32)
+		logits, most, folds, scores := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.folds.Slice(0, rows*32), h.folds.Slice(rows*32, rows*33)
 		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
 		h.dev.SoftmaxMax(most, logits, rows, invTemp)
-		h.dev.SoftmaxFold(folds, scores, most, logits, targets.Slice(lo, hi), 0, invTemp)
+		fold := func() { h.dev.SoftmaxFold(folds, scores, most, logits, targets.Slice(lo, hi), h.first, invTemp) }
+		if h.carry == nil {
+			fold()
+		} else {
+			h.carry.Max(most)
+			h.carry.Along(h.folds.Slice(0, rows*33), fold)
+		}
 		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds, scores, most, rows)
 	}
 }
@@ -68,16 +84,42 @@ func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buf
 	if n*block > h.logits.Len() {
 		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock
 	}
-	for first := 0; first < w.Rows; first += block {
-		last := min(w.Rows, first+block)
-		part, logits := matrixRows(h.dev, w, first, last), h.logits.Slice(0, n*(last-first))
-		if !kept {
-			h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
+	blocks := func(add bool) {
+		for first := 0; first < w.Rows; first += block {
+			last := min(w.Rows, first+block)
+			part, logits := matrixRows(h.dev, w, first, last), h.logits.Slice(0, n*(last-first))
+			if !kept {
+				h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
+			}
+			h.dev.SoftmaxBackward(logits, dLogp, stats, targets, h.first+first, invTemp)
+			h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, add || first > 0)
+			h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
 		}
-		h.dev.SoftmaxBackward(logits, dLogp, stats, targets, first, invTemp)
-		h.dev.LinearBackwardInput(dx, []npu.Product{{DY: logits, W: part, Block: part.Rows}}, n, first > 0)
-		h.dev.LinearBackwardWeight(sumsRows(h.dev, g, first, last), npu.Sums{}, logits, x, l)
 	}
+	switch {
+	case h.carry == nil:
+		blocks(false)
+	case n*h.vocab > h.logits.Len():
+		h.carry.Along(dx, func() { blocks(h.first > 0) })
+	default:
+		h.divided(dx, g, dLogp, stats, x, w, targets, invTemp, l, kept)
+	}
+}
+
+// divided is Backward for a part of the vocabulary whose logits fit. The next rank continues the
+// gradient of x while this one computes that of w.
+func (h *Head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
+	n := targets.Len()
+	logits := h.logits.Slice(0, n*w.Rows)
+	if !kept {
+		h.dev.Linear(logits, x, w, npu.Buffer{}, n, false)
+	}
+	h.dev.SoftmaxBackward(logits, dLogp, stats, targets, h.first, invTemp)
+	h.carry.Rows(dx, npu.Buffer{}, n, w.Cols, func(lo, hi int, add bool) {
+		dy := logits.Slice(lo*w.Rows, hi*w.Rows)
+		h.dev.LinearBackwardInput(dx.Slice(lo*w.Cols, hi*w.Cols), []npu.Product{{DY: dy, W: w, Block: w.Rows}}, hi-lo, add)
+	})
+	h.dev.LinearBackwardWeight(g, npu.Sums{}, logits, x, l)
 }
 
 // matrixRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.

@@ -39,7 +39,7 @@ func TestCuts(t *testing.T) {
 	targets, leaves := batch.Ints(ids), batch.Leaves(npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55}, []int32{7, 8, n}, n)
 	batch.Upload()
 	run := func(logits, chunk int) []any {
-		h := Head{dev: dev, logits: buffer(logits), max: buffer(chunk), scores: buffer(chunk), folds: buffer(32 * chunk)}
+		h := Head{dev: dev, logits: buffer(logits), max: buffer(chunk), folds: buffer(33 * chunk)}
 		logp, entropy, stats, dx := buffer(n), buffer(n), buffer(2*n), buffer(n*d)
 		sums, err := dev.Alloc(npu.Int64, w.Len()+1, npu.Gradients)
 		require.NoError(t, err)

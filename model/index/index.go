@@ -4,6 +4,7 @@ package index
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/npu"
@@ -25,17 +26,34 @@ type Arrays struct {
 	Targets   npu.Ints   // [Targets] token of each target
 	Leaves    npu.Leaves // of the rows, without a format
 	Picked    npu.Leaves // of the targets, without a format
+	Owned     Owned      // with a divided vocabulary
 
 	tokens, positions, rows, ids, ends, pickedEnds []int32 // on the host
 	segments                                       []npu.Segment
+}
+
+// Vocab is a vocabulary. If ranks divide it, rank r has ids Starts[r] to Starts[r+1], and Rank is
+// this one; otherwise Starts is nil.
+type Vocab struct {
+	Size   int
+	Starts []int32
+	Rank   int
+}
+
+// Owned says which rank embeds each row. Rows packed by rank keep their order within a rank.
+type Owned struct {
+	Counts []int    // rows of each rank
+	IDs    npu.Ints // this rank's ids, from the first one that it has
+	Places npu.Ints // [Rows] place of each row among the packed ones
 }
 
 // Upload adds the arrays of l to b and uploads b. They are valid until b's next Begin. trained
 // adds those that only a backward pass uses. padded makes layouts of similar sizes have one
 // shape, for a device that captures kernels. Padding changes no result, and no gradient unless
 // the activations of its tokens are not finite. Upload returns an error for an id outside the
-// vocabulary, for a row outside the layout or if allocation fails.
-func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, padded bool) error {
+// vocabulary, for a row outside the layout or if allocation fails. With a divided vocabulary,
+// Tokens has lists of this rank's ids only and no other ids.
+func (x *Arrays) Upload(b *npu.Batch, vocab *Vocab, l *attention.Layout, trained, padded bool) error {
 	x.rows, x.ids = x.rows[:0], x.ids[:0]
 	for _, target := range l.Targets {
 		if target.Row < 0 || int(target.Row) >= l.Rows() {
@@ -43,17 +61,17 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, p
 		}
 		x.rows, x.ids = append(x.rows, target.Row), append(x.ids, target.Token)
 	}
-	if err := CheckTokens(vocab, l.Tokens, x.ids); err != nil {
+	if err := CheckTokens(vocab.Size, l.Tokens, x.ids); err != nil {
 		return err
 	}
 	x.cut(l)
 	x.tokens, x.positions, x.segments = l.Tokens, l.Positions, l.Segments
 	lists := 0
 	if padded {
-		lists = x.pad(l, vocab)
+		lists = x.pad(l, vocab.Size)
 	}
 	n, targets := len(x.tokens), len(x.rows)
-	if err := b.Begin(4*n + 3*len(x.segments) + 2*targets + len(x.ends) + len(x.pickedEnds)); err != nil {
+	if err := b.Begin(6*n + 3*len(x.segments) + 2*targets + len(x.ends) + len(x.pickedEnds)); err != nil {
 		return err
 	}
 	x.Positions, x.Segments = b.Ints(x.positions), b.Segments(x.segments)
@@ -61,6 +79,10 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, p
 		return fmt.Errorf("segments of %d rows, expected at most %d", x.Segments.Rows, n)
 	}
 	x.Picks, x.Targets = b.Ints(x.rows), b.Ints(x.ids)
+	x.Owned = Owned{}
+	if vocab.Starts != nil {
+		x.divide(b, vocab)
+	}
 	if trained {
 		x.Leaves = b.Leaves(npu.FixedPoint{}, x.ends, n)
 		x.Picked = b.Leaves(npu.FixedPoint{}, x.pickedEnds, targets)
@@ -71,6 +93,38 @@ func (x *Arrays) Upload(b *npu.Batch, vocab int, l *attention.Layout, trained, p
 	x.Shape = Shape{n, targets, len(x.segments), len(x.ends), len(x.pickedEnds), x.Tokens.Firsts.Len()}
 	b.Upload()
 	return nil
+}
+
+// divide adds the arrays of Owned and replaces the tokens by this rank's ids, and -1 for others.
+func (x *Arrays) divide(b *npu.Batch, vocab *Vocab) {
+	ranks := len(vocab.Starts) - 1
+	x.Owned.Counts = make([]int, ranks)
+	owner := func(id int32) int { // the last rank that starts at or before id
+		r, found := slices.BinarySearch(vocab.Starts, id)
+		if !found {
+			r--
+		}
+		return r
+	}
+	for _, id := range x.tokens {
+		x.Owned.Counts[owner(id)]++
+	}
+	at := make([]int32, ranks)
+	for r := 1; r < ranks; r++ {
+		at[r] = at[r-1] + int32(x.Owned.Counts[r-1])
+	}
+	var own []int32
+	places, local := make([]int32, len(x.tokens)), make([]int32, len(x.tokens))
+	for i, id := range x.tokens {
+		r := owner(id)
+		places[i], local[i] = at[r], -1
+		at[r]++
+		if r == vocab.Rank {
+			local[i] = id - vocab.Starts[r]
+			own = append(own, local[i])
+		}
+	}
+	x.Owned.IDs, x.Owned.Places, x.tokens = b.Ints(own), b.Ints(places), local
 }
 
 // cut sets the ends of the leaves of l's rows and targets.

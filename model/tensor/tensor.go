@@ -33,6 +33,48 @@ type Param struct {
 	Std float64
 	// Buffer holds the values in the device's layout.
 	Buffer npu.Buffer
+	// Whole is the tensor that this one is a part of.
+	Whole Whole
+}
+
+// Whole is the shape of a tensor, with the place of a part in it. Cols is 0 for a vector.
+type Whole struct {
+	Rows, Cols int
+	Row, Col   int // of the part's first value
+	Share      Share
+}
+
+// Share says how tensor-parallel ranks share a tensor.
+type Share uint8
+
+// The ways to share a tensor.
+const (
+	Divided Share = iota // each rank has a part and its gradient
+	Copied               // each rank has all values and their gradient
+	Summed               // each rank has all values; the sum of the ranks' gradients is theirs
+)
+
+// Extract copies p from the row-major values of the whole tensor to dst, row-major.
+func (p *Param) Extract(dst, whole []float32) {
+	p.rows(func(at, in, n int) { copy(dst[at:at+n], whole[in:]) })
+}
+
+// Insert copies the row-major values of p to the whole tensor.
+func (p *Param) Insert(whole, part []float32) {
+	p.rows(func(at, in, n int) { copy(whole[in:], part[at:at+n]) })
+}
+
+// rows calls f with the index of each row of p in p and in the whole tensor, and its length.
+func (p *Param) rows(f func(at, in, n int)) {
+	w := &p.Whole
+	if w.Cols == 0 || p.Cols == w.Cols {
+		cols := max(p.Cols, 1)
+		f(0, w.Row*cols, p.Rows*cols)
+		return
+	}
+	for r := range p.Rows {
+		f(r*p.Cols, (w.Row+r)*w.Cols+w.Col, p.Cols)
+	}
 }
 
 // Decay reports whether weight decay applies. It applies to matrices, not to norms
@@ -70,8 +112,8 @@ func (p *Param) padded(err error) error {
 	return nil
 }
 
-// checkFinite rejects NaN and infinity. vals start at value first of p.
-func (p *Param) checkFinite(vals []float32, first int) error {
+// CheckFinite rejects NaN and infinity. vals start at value first of p.
+func (p *Param) CheckFinite(vals []float32, first int) error {
 	for j, v := range vals {
 		if v-v != 0 {
 			return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, first+j, v, ErrNotFinite)

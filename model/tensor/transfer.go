@@ -63,7 +63,7 @@ func (d Transfer) Set(p *Param, first int, vals []float32, sums []uint64) error 
 	if host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], npu.Threads(d.Device)) {
 		return nil
 	}
-	return p.checkFinite(vals, first)
+	return p.CheckFinite(vals, first)
 }
 
 // SetPacked writes a block of panels to p and their sums to the sums of p. It rejects
@@ -82,7 +82,7 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 	}
 	own := mem[first : first+len(vals)]
 	if !host.CopySum(own, vals, run, sums[at:at+n], npu.Threads(d.Device)) {
-		if err := p.checkFinite(part.Unpack(own), first); err != nil {
+		if err := p.CheckFinite(part.Unpack(own), first); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -33,7 +34,7 @@ func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
 	t.Helper()
 	dir = t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
-	shape, err := model.ReadConfig(dir)
+	shape, err := decoder.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err = cpu.Open(1)
 	require.NoError(t, err)

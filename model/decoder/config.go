@@ -1,4 +1,6 @@
-package model
+// Package decoder describes decoders: their shape, their tensors, and how a mesh of ranks divides
+// them.
+package decoder
 
 import (
 	"errors"
@@ -13,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/model/hf"
 	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/npu"
 )
 
 // Config is the shape of a decoder, as given by a Hugging Face config.json.
@@ -35,6 +38,8 @@ type Config struct {
 	QKNorm       bool    // RMS norm of each query and key head before RoPE
 	StopIDs      []int32 // end-of-sequence ids
 	BOS          int32   // -1 if the model has none
+
+	part *Part // nil for a whole decoder
 }
 
 // ParseConfig parses a config.json. It rejects settings known to change the arithmetic in
@@ -203,7 +208,7 @@ func inFile(name string, err error) error {
 // NumParams returns the number of weights. Tied embeddings count once.
 func (c *Config) NumParams() int64 {
 	var n int64
-	for _, p := range c.params() {
+	for _, p := range c.Params() {
 		n += int64(p.Rows) * int64(max(p.Cols, 1))
 	}
 	return n
@@ -231,9 +236,13 @@ func (c *Config) TrainFLOPs(l *attention.Layout) float64 {
 // Cache returns the shape of a cache of pages for a number of sequences of up to some
 // positions.
 func (c *Config) Cache(pages, sequences, positions int) cache.Shape {
-	return cache.Shape{Layers: c.Layers, Heads: c.heads(), Pages: pages, Sequences: sequences, Positions: positions}
+	return cache.Shape{Layers: c.Layers, Heads: c.Attention(), Pages: pages, Sequences: sequences, Positions: positions}
 }
 
-func (c *Config) ropeTable() rope.Table {
+// RopeTable returns the table of rotary positions.
+func (c *Config) RopeTable() rope.Table {
 	return rope.Table{Theta: c.RopeTheta, Scaling: c.RopeScaling, Dim: c.HeadDim, Context: c.MaxPositions}
 }
+
+// Attention returns the shape of the decoder's attention.
+func (c *Config) Attention() npu.Heads { return npu.Heads{Q: c.Heads, KV: c.KVHeads, Dim: c.HeadDim} }

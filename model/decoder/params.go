@@ -1,0 +1,71 @@
+package decoder
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/easyrl/easyrl/model/tensor"
+)
+
+// Names of the embedding's tensor and the output projection's.
+const (
+	EmbedName = "model.embed_tokens.weight"
+	HeadName  = "lm_head.weight"
+)
+
+// Params returns the tensors of a decoder, or of the part of it that c is, in arena order. With
+// tied embeddings and several stages, the first and the last one have the embedding.
+func (c *Config) Params() tensor.Params {
+	w, p := c.Whole(), c.part
+	if p == nil {
+		p = &Part{}
+	}
+	out := c.InitStd / math.Sqrt(2*float64(w.Layers)) // projections into the residual stream start smaller
+	d, qd, kd := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	q, k := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim}, tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
+	o, f := tensor.Whole{Rows: d, Cols: q.Rows, Col: q.Row}, tensor.Whole{Rows: w.FFNSize, Cols: d, Row: p.FFN.From}
+	down, vocab := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From}, tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
+	var ps tensor.Params
+	add := func(name string, rows, cols int, std float64, whole tensor.Whole) {
+		ps = append(ps, tensor.Param{Name: name, Rows: rows, Cols: cols, Std: std, Whole: whole})
+	}
+	vector := func(name string, whole tensor.Whole, rows int) {
+		add(name, rows, 0, 0, tensor.Whole{Rows: whole.Rows, Row: whole.Row, Share: whole.Share})
+	}
+	copied, summed := tensor.Whole{Rows: d, Share: tensor.Copied}, tensor.Whole{Rows: c.HeadDim, Share: tensor.Summed}
+	embed := func(name string) { add(name, c.VocabSize, d, c.InitStd, vocab) }
+	if c.First() {
+		embed(EmbedName)
+	}
+	for l := range c.Layers {
+		name := func(s string) string { return fmt.Sprintf("model.layers.%d.%s", p.Layers.From+l, s) }
+		vector(name("input_layernorm.weight"), copied, d)
+		add(name("self_attn.q_proj.weight"), qd, d, c.InitStd, q)
+		add(name("self_attn.k_proj.weight"), kd, d, c.InitStd, k)
+		add(name("self_attn.v_proj.weight"), kd, d, c.InitStd, k)
+		add(name("self_attn.o_proj.weight"), d, qd, out, o)
+		if c.QKVBias {
+			vector(name("self_attn.q_proj.bias"), q, qd)
+			vector(name("self_attn.k_proj.bias"), k, kd)
+			vector(name("self_attn.v_proj.bias"), k, kd)
+		}
+		if c.QKNorm {
+			vector(name("self_attn.q_norm.weight"), summed, c.HeadDim)
+			vector(name("self_attn.k_norm.weight"), summed, c.HeadDim)
+		}
+		vector(name("post_attention_layernorm.weight"), copied, d)
+		add(name("mlp.gate_proj.weight"), c.FFNSize, d, c.InitStd, f)
+		add(name("mlp.up_proj.weight"), c.FFNSize, d, c.InitStd, f)
+		add(name("mlp.down_proj.weight"), d, c.FFNSize, out, down)
+	}
+	if !c.Last() {
+		return ps
+	}
+	vector("model.norm.weight", copied, d)
+	if !c.Tied {
+		embed(HeadName)
+	} else if !c.First() {
+		embed(EmbedName)
+	}
+	return ps
+}

@@ -1,0 +1,256 @@
+package trimodel
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/report/trace"
+)
+
+// Config selects the models and sets how they are evaluated.
+type Config struct {
+	OldPolicy   string  // loss.Behaviour or loss.PreviousStep
+	Reference   bool    // keep the starting weights, for a KL term
+	Temperature float32 // of the policy's softmax, as in sampling
+	Recompute   bool    // see model.Tape
+	Optim       optim.Config
+	Format      npu.FixedPoint // of the sums of gradients
+}
+
+// Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
+// optimizer state. Only one goroutine may use it at a time.
+type Set struct {
+	Policy    *model.Weights
+	Gradients *model.Gradients
+	First     *model.Weights // AdamW's first moment
+	Second    *model.Weights // AdamW's second moment
+	Reference *model.Weights // nil without Config.Reference
+
+	track     trace.Track // records spans within those of the caller
+	cfg       Config
+	dev       npu.Device
+	opt       *optim.AdamW
+	published [2]*model.Weights
+	current   *model.Snapshot // of the last Hold
+	previous  *model.Snapshot // of the Hold before that; current after the first
+	sampled   *model.Snapshot // current at the last Update
+	fresh     bool            // the policy equals the last held weights
+}
+
+// NewSet takes ownership of the policy's starting weights and allocates what training needs
+// beside them. The reference is a copy of the starting weights. If NewSet fails, it frees
+// everything, including the policy. It panics without cfg.Format.
+func NewSet(dev npu.Device, policy *model.Weights, cfg Config) (*Set, error) {
+	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
+		panic("trimodel: no format of the sums of gradients")
+	}
+	s := &Set{Policy: policy, cfg: cfg, dev: dev}
+	var err error
+	if s.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
+		err = s.allocate()
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Set) allocate() (err error) {
+	if s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config); err != nil {
+		return err
+	}
+	if s.First, err = model.NewWeights(s.dev, s.Policy.Config, npu.Optimizer); err != nil {
+		return err
+	}
+	if s.Second, err = model.NewWeights(s.dev, s.Policy.Config, npu.Optimizer); err != nil {
+		return err
+	}
+	if s.cfg.Reference {
+		if s.Reference, err = model.NewWeights(s.dev, s.Policy.Config, npu.Weights); err != nil {
+			return err
+		}
+		s.Reference.CopyFrom(s.Policy)
+	}
+	return s.dev.Sync()
+}
+
+// Hold copies the policy as a version and makes it the old policy of the step that the version
+// samples. It does not wait for the copy.
+func (s *Set) Hold(version int64) error {
+	slot := 0
+	if s.current != nil && s.current.Weights() == s.published[0] {
+		slot = 1
+	}
+	w, err := s.slot(slot)
+	if err != nil {
+		return err
+	}
+	w.CopyFrom(s.Policy)
+	s.previous, s.current = s.current, model.NewSnapshot(w, version)
+	if s.previous == nil {
+		s.previous = s.current
+	}
+	s.fresh = true
+	return nil
+}
+
+// Held returns the weights of the last version, or the policy before the first one.
+func (s *Set) Held() *model.Weights {
+	if s.current == nil {
+		return s.Policy
+	}
+	return s.current.Weights()
+}
+
+// HoldSampled makes room for the weights that sampled the last step, whose number is steps. The
+// caller sets the values of Held.
+func (s *Set) HoldSampled(steps int) error {
+	w, err := s.slot(0)
+	if err != nil {
+		return err
+	}
+	s.current = model.NewSnapshot(w, int64(steps))
+	s.sampled = s.current
+	return nil
+}
+
+// slot returns one of the two buffers of published weights, allocated on first use.
+func (s *Set) slot(i int) (*model.Weights, error) {
+	if s.published[i] == nil {
+		w, err := model.NewWeights(s.dev, s.Policy.Config, npu.Weights)
+		if err != nil {
+			return nil, err
+		}
+		s.published[i] = w
+	}
+	return s.published[i], nil
+}
+
+// Sampled returns the weights that sampled the last Step's rollouts, even if newer ones
+// have been published since. Before the first Step it returns the policy.
+func (s *Set) Sampled() *model.Weights {
+	if s.sampled == nil {
+		return s.Policy
+	}
+	return s.sampled.Weights()
+}
+
+// Allocated returns the device memory held, in bytes, by purpose.
+func (s *Set) Allocated() [npu.NumPurposes]int64 { return s.dev.Allocated() }
+
+// Pass is one model's part in a micro-batch.
+type Pass struct {
+	Name    string
+	Weights *model.Weights
+	Keep    bool // a backward pass follows
+}
+
+// Passes returns the passes of a micro-batch in their order; the policy's is the last one. There is
+// none of the old policy if its weights equal the policy's, because the result would be
+// identical, bit for bit.
+func (s *Set) Passes() (all []Pass) {
+	if s.Reference != nil {
+		all = append(all, Pass{Name: "reference", Weights: s.Reference})
+	}
+	if old := s.old(); old != nil {
+		all = append(all, Pass{Name: "old policy", Weights: old})
+	}
+	return append(all, Pass{Name: "policy", Weights: s.Policy, Keep: true})
+}
+
+// Logprobs arranges the log-probabilities of Passes' models.
+func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
+	out := backend.Logprobs{Policy: logp[len(logp)-1], Entropy: entropy}
+	out.Old = out.Policy
+	if s.Reference != nil {
+		out.Reference, logp = logp[0], logp[1:]
+	}
+	if len(logp) > 1 {
+		out.Old = logp[0]
+	}
+	switch {
+	case s.fresh:
+		out.Recomputed = out.Policy
+	case s.cfg.OldPolicy == loss.Behaviour:
+		out.Recomputed = out.Old
+	}
+	return out
+}
+
+// Run runs a pass on a tape with a loaded layout. logp and entropy hold its results after the
+// device's next Sync.
+func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
+	defer s.track.Begin(trace.NoStep, p.Name).End()
+	if err := t.Run(p.Weights, s.cfg.Temperature, p.Keep, logp, entropy); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// old returns the weights of the old policy, or nil if they equal the policy's.
+func (s *Set) old() *model.Weights {
+	if s.cfg.OldPolicy == loss.PreviousStep && s.previous != s.current {
+		return s.previous.Weights()
+	}
+	if s.fresh || s.current == nil {
+		return nil
+	}
+	return s.current.Weights()
+}
+
+// Backward accumulates the gradients of a loss on a tape on which Run ran the policy. dLogp is the
+// loss's derivative by the policy's log-probabilities. The device's next Sync reports failures.
+func (s *Set) Backward(t *model.Tape, dLogp []float32) error {
+	return t.Backward(s.Policy, s.Gradients, dLogp, s.cfg.Format)
+}
+
+// Discard clears the accumulated gradients.
+func (s *Set) Discard() { s.Gradients.Zero() }
+
+// Update is Step with a known norm of the sums of gradients. failed says why there is none.
+func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
+	defer s.Gradients.Zero()
+	s.sampled = s.current
+	if failed != nil {
+		return norm, failed
+	}
+	norm *= u.Scale
+	s.fresh = false
+	s.opt.Updates = u.Number - 1
+	return norm, s.opt.Step(s.dev, s.Params(), u.Scale*optim.ClipScale(norm, u.Clip)/float64(s.cfg.Format.Scale), u.LR)
+}
+
+// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
+// finite.
+func (s *Set) CheckFinite() error { return s.Policy.CheckFinite() }
+
+// Params returns the policy's parameters with their gradients and moments.
+func (s *Set) Params() []optim.Param {
+	out := make([]optim.Param, len(s.Policy.Params))
+	for i := range out {
+		p := &s.Policy.Params[i]
+		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: p.Buffer, G: s.Gradients.Params[i],
+			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
+	}
+	return out
+}
+
+// SetTrack sets the row of the trace that records passes.
+func (s *Set) SetTrack(track trace.Track) { s.track = track }
+
+// Close frees all memory, including the policy's.
+func (s *Set) Close() {
+	if s.Gradients != nil {
+		s.Gradients.Free()
+	}
+	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
+		if w != nil {
+			w.Free()
+		}
+	}
+}
