@@ -34,7 +34,7 @@ func floors() [][]string {
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend", "torch", "torch/fake"},
-		{"trainer/verify", "torch/models"},
+		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
 		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/logprobs", "run/memory", "run/recorded", "run/score", "run/summary", "run/unused"},

@@ -1,0 +1,258 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/sourcegraph/conc"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/report/trace"
+)
+
+// crew is all ranks, as the trainer's goroutine sees them.
+type crew struct {
+	cfg    Config
+	shape  *model.Config // whole
+	dev    npu.Device
+	ends   []parallel.Transport // of the ranks in this process
+	ranks  []*rank
+	cancel context.CancelFunc
+	work   conc.WaitGroup // ranks of this process, and readers of all ranks' answers
+	mail   mail
+}
+
+// rank is the trainer's view of one rank.
+type rank struct {
+	at     parallel.Coord
+	params tensor.Params // without memory
+	shape  *model.Config
+	link   link[command, answer]
+	direct chan answer // to calls that wait for them
+	memory [npu.NumPurposes]int64
+}
+
+// mail holds answers that belong to micro-batches, and the first failure.
+type mail struct {
+	mu     sync.Mutex
+	list   []answer
+	ready  chan struct{} // has a value when list has
+	broken chan struct{} // closed after failed is set
+	failed error
+}
+
+// setUp tells ranks what to hold and distributes the starting weights.
+func (c *crew) setUp(ctx context.Context, whole *model.Weights) error {
+	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce}
+	if err := c.tell(ctx, c.ranks, command{Action: setUp, Setup: setup}); err != nil {
+		return err
+	}
+	names := []which{policy}
+	if c.cfg.Models.Reference {
+		names = append(names, reference)
+	}
+	for _, name := range names {
+		read := func(i int, _ *tensor.Param, values []float32) error { return whole.Read(i, values) }
+		if err := c.scatter(ctx, name, read); err != nil {
+			return err
+		}
+	}
+	return c.settle(ctx)
+}
+
+// start connects to all ranks and starts those of this process.
+func (c *crew) start(ctx context.Context, threads int) error {
+	mesh, ends := c.cfg.Mesh, c.ends
+	if len(ends) != mesh.Size() && (len(ends) != 1 || ends[0].Rank() != 0) {
+		return fmt.Errorf("connect %d ranks: this process has %d, expected all or rank 0", mesh.Size(), len(ends))
+	}
+	var others *parallel.Group
+	if len(ends) < mesh.Size() {
+		var err error
+		if others, err = trainerGroup(ends[0]); err != nil {
+			return err
+		}
+	}
+	for i := range mesh.Size() {
+		shape, err := c.shape.Shard(mesh, mesh.Coord(i))
+		if err != nil {
+			return err
+		}
+		r := &rank{at: mesh.Coord(i), shape: shape, params: shape.Params(), direct: make(chan answer)}
+		c.ranks = append(c.ranks, r)
+		if i < len(ends) {
+			dev, err := c.dev.Fork(threads)
+			if err != nil {
+				return err
+			}
+			here, there := newPipe()
+			r.link = here
+			c.work.Go(func() { c.serve(ctx, dev, ends[i], there) })
+		} else {
+			r.link = wire[command, answer]{others, i}
+		}
+		c.work.Go(func() { c.read(ctx, i, r) })
+	}
+	return nil
+}
+
+// serve runs a rank of this process.
+func (c *crew) serve(ctx context.Context, dev npu.Device, end parallel.Transport, l pipe[answer, command]) {
+	var track trace.Track
+	if c.cfg.Track != nil {
+		track = c.cfg.Track(end.Rank())
+	}
+	err := serve(ctx, dev, end, l, track)
+	if closing := dev.Close(); err == nil && closing != nil {
+		c.fail(fmt.Errorf("rank %d: %w", end.Rank(), closing))
+	}
+}
+
+// trainerGroup returns the group over which the trainer and ranks of other processes talk.
+func trainerGroup(end parallel.Transport) (*parallel.Group, error) {
+	all := make([]int, end.Size())
+	for i := range all {
+		all[i] = i
+	}
+	return parallel.NewGroup(end, "trainer", all, limit)
+}
+
+// read receives a rank's answers until it ends.
+func (c *crew) read(ctx context.Context, i int, r *rank) {
+	for {
+		a, err := r.link.recv(ctx)
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				c.fail(err)
+			}
+			return
+		case a.Action == leave:
+			if a.Fault != nil {
+				c.fail(a.Fault.of(i))
+			}
+			return
+		case a.Action == forward || a.Action == derivative:
+			a.rank = i
+			c.mail.add(a)
+		default:
+			select {
+			case r.direct <- a:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (l *mail) add(a answer) {
+	l.mu.Lock()
+	l.list = append(l.list, a)
+	l.mu.Unlock()
+	l.signal()
+}
+
+// signal makes ready receive a value.
+func (l *mail) signal() {
+	select {
+	case l.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the answers so far.
+func (l *mail) take() []answer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.list
+	l.list = nil
+	return list
+}
+
+// putBack returns answers that take returned.
+func (l *mail) putBack(list []answer) {
+	if len(list) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.list = append(list, l.list...)
+	l.mu.Unlock()
+	l.signal()
+}
+
+// fail records the first failure and ends all waits.
+func (c *crew) fail(err error) {
+	c.mail.mu.Lock()
+	defer c.mail.mu.Unlock()
+	if c.mail.failed == nil {
+		c.mail.failed = err
+		close(c.mail.broken)
+		c.mail.signal()
+	}
+}
+
+// err returns the first failure of a rank.
+func (c *crew) err() error {
+	c.mail.mu.Lock()
+	defer c.mail.mu.Unlock()
+	return c.mail.failed
+}
+
+// answer waits for a rank's answer to a command.
+func (c *crew) answer(ctx context.Context, r *rank) (answer, error) {
+	select {
+	case a := <-r.direct:
+		return a, nil
+	case <-c.mail.broken:
+		return answer{}, c.err()
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
+	}
+}
+
+// settle waits until all ranks have done what they were told.
+func (c *crew) settle(ctx context.Context) error {
+	if err := c.tell(ctx, c.ranks, command{Action: settle}); err != nil {
+		return err
+	}
+	for _, r := range c.ranks {
+		if _, err := c.answer(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell sends a command to some ranks.
+func (c *crew) tell(ctx context.Context, to []*rank, m command) error {
+	for _, r := range to {
+		if err := c.err(); err != nil {
+			return err
+		}
+		if err := r.link.send(ctx, m); err != nil {
+			return errors.Join(err, c.err())
+		}
+	}
+	return nil
+}
+
+// replica returns the ranks of a replica.
+func (c *crew) replica(i int) (all []*rank) {
+	for _, r := range c.ranks {
+		if r.at.DP == i {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// last returns the ranks of a replica's last stage.
+func (c *crew) last(i int) []*rank {
+	return slices.DeleteFunc(c.replica(i), func(r *rank) bool { return !r.shape.Last() })
+}

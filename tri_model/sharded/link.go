@@ -1,0 +1,115 @@
+package sharded
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"fmt"
+
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// link is one end of the connection between the trainer and a rank: it sends S and receives R. One
+// goroutine may send while another receives.
+type link[S, R any] interface {
+	send(ctx context.Context, m S) error
+	recv(ctx context.Context) (R, error)
+}
+
+// pipe is a link within a process. Both ends share the messages' memory.
+type pipe[S, R any] struct {
+	out chan<- S
+	in  <-chan R
+}
+
+// depth is the number of messages that a pipe holds.
+const depth = 8
+
+func newPipe() (trainer pipe[command, answer], rank pipe[answer, command]) {
+	down, up := make(chan command, depth), make(chan answer, depth)
+	return pipe[command, answer]{down, up}, pipe[answer, command]{up, down}
+}
+
+func (p pipe[S, R]) send(ctx context.Context, m S) error {
+	select {
+	case p.out <- m:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p pipe[S, R]) recv(ctx context.Context) (m R, err error) {
+	select {
+	case m = <-p.in:
+		return m, nil
+	case <-ctx.Done():
+		return m, ctx.Err()
+	}
+}
+
+// message is what a wire carries: values follow the encoded rest.
+type message interface {
+	command | answer
+}
+
+// wire is a link between processes, over a group of all ranks.
+type wire[S, R message] struct {
+	group *parallel.Group
+	peer  int
+}
+
+// maxMessage limits what a peer may make this process allocate.
+const maxMessage = 1 << 31
+
+func (w wire[S, R]) send(ctx context.Context, m S) error {
+	values := valuesOf(&m)
+	floats := *values
+	*values = nil
+	var text bytes.Buffer
+	if err := gob.NewEncoder(&text).Encode(&m); err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	err := parallel.Send(ctx, w.group, w.peer, []int64{int64(text.Len()), int64(len(floats))})
+	if err == nil {
+		err = parallel.Send(ctx, w.group, w.peer, text.Bytes())
+	}
+	if err == nil && len(floats) > 0 {
+		err = parallel.Send(ctx, w.group, w.peer, floats)
+	}
+	return err
+}
+
+func (w wire[S, R]) recv(ctx context.Context) (m R, err error) {
+	var sizes [2]int64
+	if err := parallel.Recv(ctx, w.group, w.peer, sizes[:]); err != nil {
+		return m, err
+	}
+	if sizes[0] < 0 || sizes[0] > maxMessage || sizes[1] < 0 || sizes[1] > maxMessage {
+		return m, fmt.Errorf("rank %d sent a message of %d bytes and %d values, expected at most %d", w.peer, sizes[0], sizes[1], maxMessage)
+	}
+	text := make([]byte, sizes[0])
+	if err := parallel.Recv(ctx, w.group, w.peer, text); err != nil {
+		return m, err
+	}
+	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&m); err != nil {
+		return m, fmt.Errorf("rank %d sent a message that is not valid: %w", w.peer, err)
+	}
+	if sizes[1] > 0 {
+		floats := make([]float32, sizes[1])
+		*valuesOf(&m) = floats
+		err = parallel.Recv(ctx, w.group, w.peer, floats)
+	}
+	return m, err
+}
+
+// valuesOf returns the values of a message.
+func valuesOf[M message](m *M) *[]float32 {
+	switch m := any(m).(type) {
+	case *command:
+		return &m.Values
+	case *answer:
+		return &m.Values
+	}
+	panic("sharded: not a message")
+}

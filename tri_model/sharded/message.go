@@ -1,0 +1,116 @@
+package sharded
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// action is what the trainer asks of a rank.
+type action uint8
+
+const (
+	setUp      action = iota + 1 // hold Setup's part of a decoder
+	forward                      // run Layout forward; the last stage answers with log-probabilities
+	derivative                   // of the oldest micro-batch without one, for its backward pass
+	score                        // compute the log-probabilities of Layout under Which
+	hold                         // copy the policy as Version
+	fill                         // set parameter Param of Which to Values
+	read                         // answer with the values of all parameters of Which
+	sampled                      // hold Which's values as the version that sampled step Version
+	update                       // reduce the gradients and update the policy
+	settle                       // answer
+	discard                      // clear the gradients
+	leave                        // end
+)
+
+// which names weights of a rank.
+type which uint8
+
+const (
+	policy which = iota
+	reference
+	first
+	second
+	held // the last version
+	old  // the version that sampled the last update's rollouts
+)
+
+// command is a message from the trainer to a rank.
+type command struct {
+	Action  action
+	Setup   *Setup
+	Layout  *attention.Layout
+	Which   which
+	Param   int
+	Version int64
+	Update  backend.Update
+	Values  []float32 // sent apart: not part of the encoded message
+}
+
+// Setup is what a rank needs to know before it starts.
+type Setup struct {
+	Mesh   parallel.Mesh
+	Shape  model.Config
+	Models trimodel.Config
+	Reduce bool // see Config.Reduce
+}
+
+// answer is a message from a rank to the trainer.
+type answer struct {
+	Action action
+	Logp   backend.Logprobs
+	Norm   float64
+	Memory [npu.NumPurposes]int64
+	Fault  *fault
+	Ended  bool      // the rank has left
+	Values []float32 // sent apart
+
+	rank int
+}
+
+// fault is an error that another process can read.
+type fault struct {
+	Text string
+	Is   int // index in sentinels, or -1
+	// Elsewhere is set if the cause is on another rank, whose fault says more.
+	Elsewhere bool
+}
+
+// sentinels returns the errors that a trainer handles.
+func sentinels() []error { return []error{optim.ErrNonFinite, model.ErrNotFinite} }
+
+// elsewhere marks an error whose cause is on another rank.
+type elsewhere struct{ error }
+
+func (e elsewhere) Unwrap() error { return e.error }
+
+func faultOf(err error) *fault {
+	if err == nil {
+		return nil
+	}
+	return &fault{Text: err.Error(), Is: slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }),
+		Elsewhere: errors.As(err, new(elsewhere))}
+}
+
+// Error returns the text.
+func (f *fault) Error() string { return f.Text }
+
+// Unwrap returns the sentinel.
+func (f *fault) Unwrap() error {
+	if f.Is < 0 || f.Is >= len(sentinels()) {
+		return nil
+	}
+	return sentinels()[f.Is]
+}
+
+// of names the rank of a fault.
+func (f *fault) of(rank int) error { return fmt.Errorf("rank %d: %w", rank, f) }

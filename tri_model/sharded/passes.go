@@ -1,0 +1,210 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// batch is a micro-batch in flight.
+type batch struct {
+	replica int
+	layout  *attention.Layout
+	derive  backend.Derive
+	derived bool
+}
+
+// load is what a replica has in flight.
+type load struct{ batches, rows int }
+
+// Lanes returns the number of stages of all replicas.
+func (m *Models) Lanes() int { return m.cfg.Mesh.DP * m.cfg.Mesh.PP }
+
+// Pass sends a micro-batch to the replica with the fewest rows in flight. If all have enough, it
+// waits for one.
+func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+	if err := m.Poll(ctx); err != nil {
+		return err
+	}
+	replica := choose(m.sent, m.cfg.Mesh.PP)
+	for ; replica < 0; replica = choose(m.sent, m.cfg.Mesh.PP) {
+		if err := wait(ctx, m); err != nil {
+			return err
+		}
+	}
+	m.batch = append(m.batch, &batch{replica: replica, layout: l, derive: derive})
+	m.sent[replica].batches++
+	m.sent[replica].rows += l.Rows()
+	if err := m.tell(ctx, m.replica(replica), command{Action: forward, Layout: l}); err != nil {
+		return err
+	}
+	return m.Poll(ctx)
+}
+
+// choose returns the replica with the fewest rows in flight, or -1 if all have one micro-batch more
+// than stages.
+func choose(sent []load, stages int) int {
+	best := -1
+	for i, l := range sent {
+		if l.batches <= stages && (best < 0 || l.rows < sent[best].rows) {
+			best = i
+		}
+	}
+	return best
+}
+
+// Ready returns a channel that receives a value when Poll has work to do.
+func (m *Models) Ready() <-chan struct{} { return m.mail.ready }
+
+// Idle reports whether no micro-batch is in flight.
+func (m *Models) Idle() bool { return len(m.batch) == 0 }
+
+// Poll calls derive for all log-probabilities that have arrived.
+func (m *Models) Poll(ctx context.Context) error {
+	return poll(ctx, m, func(b *batch, lp backend.Logprobs) ([]float32, error) { return b.derive(lp) })
+}
+
+func poll(ctx context.Context, m *Models, derive func(*batch, backend.Logprobs) ([]float32, error)) error {
+	list := m.mail.take()
+	for len(list) > 0 {
+		a := list[0]
+		list = list[1:]
+		replica := m.ranks[a.rank].at.DP
+		if a.Action == derivative {
+			passed(m, replica)
+			continue
+		}
+		// A replica answers in the order in which it got its micro-batches.
+		i := slices.IndexFunc(m.batch, func(b *batch) bool { return b.replica == replica && !b.derived })
+		b := m.batch[i]
+		b.derived = true
+		gradient, failed := derive(b, a.Logp)
+		if failed != nil {
+			gradient = make([]float32, len(b.layout.Targets)) // lets the micro-batch end; Discard drops it
+		}
+		if err := m.tell(ctx, m.last(replica), command{Action: derivative, Values: gradient}); err != nil || failed != nil {
+			m.mail.putBack(list)
+			return errors.Join(failed, err)
+		}
+	}
+	return m.err()
+}
+
+// passed removes the oldest micro-batch of a replica, which has passed through it.
+func passed(m *Models, replica int) {
+	i := slices.IndexFunc(m.batch, func(b *batch) bool { return b.replica == replica })
+	m.sent[replica].batches--
+	m.sent[replica].rows -= m.batch[i].layout.Rows()
+	m.batch = slices.Delete(m.batch, i, i+1)
+}
+
+// wait waits for an answer and polls.
+func wait(ctx context.Context, m *Models) error {
+	select {
+	case <-m.mail.ready:
+		return m.Poll(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Flush waits until all micro-batches are finished.
+func (m *Models) Flush(ctx context.Context) error {
+	for len(m.batch) > 0 {
+		if err := wait(ctx, m); err != nil {
+			return err
+		}
+	}
+	return m.err()
+}
+
+// Discard drops the micro-batches in flight and all gradients.
+func (m *Models) Discard() {
+	ctx := context.Background()
+	none := func(b *batch, _ backend.Logprobs) ([]float32, error) {
+		return make([]float32, len(b.layout.Targets)), nil
+	}
+	for len(m.batch) > 0 {
+		if poll(ctx, m, none) != nil {
+			return // the next call reports it
+		}
+		if len(m.batch) > 0 {
+			<-m.mail.ready
+		}
+	}
+	_ = m.tell(ctx, m.ranks, command{Action: discard})
+}
+
+// Step updates the policy of all ranks.
+func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
+	if err := m.Flush(ctx); err != nil {
+		return 0, err
+	}
+	if err := m.tell(ctx, m.ranks, command{Action: update, Update: u}); err != nil {
+		return 0, err
+	}
+	m.finite = nil
+	var faults []error
+	for _, r := range m.ranks {
+		a, err := m.answer(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		r.memory = a.Memory
+		if a.Norm != 0 {
+			norm = a.Norm
+		}
+		switch {
+		case a.Fault == nil:
+		case errors.Is(a.Fault, model.ErrNotFinite) && !errors.Is(a.Fault, optim.ErrNonFinite):
+			m.finite = a.Fault
+		default:
+			faults = append(faults, a.Fault)
+		}
+	}
+	return norm, named(faults)
+}
+
+// named returns the fault that names a parameter, or the first one.
+func named(faults []error) error {
+	for _, f := range faults {
+		if f, ok := f.(*fault); ok && !f.Elsewhere { //nolint:errorlint // made here
+			return f
+		}
+	}
+	if len(faults) > 0 {
+		return faults[0]
+	}
+	return nil
+}
+
+// CheckFinite returns an error that wraps model.ErrNotFinite if a weight is not finite after the
+// last Step.
+func (m *Models) CheckFinite() error { return m.finite }
+
+// Score returns the log-probabilities of a layout's targets under the policy.
+func (m *Models) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
+	return scoreUnder(ctx, m, l, policy)
+}
+
+// Recompute returns the log-probabilities of a layout's targets under the last published version.
+func (m *Models) Recompute(ctx context.Context, l *attention.Layout) ([]float32, error) {
+	return scoreUnder(ctx, m, l, held)
+}
+
+func scoreUnder(ctx context.Context, m *Models, l *attention.Layout, under which) ([]float32, error) {
+	if err := m.Flush(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.tell(ctx, m.replica(0), command{Action: score, Layout: l, Which: under}); err != nil {
+		return nil, err
+	}
+	a, err := m.answer(ctx, m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})])
+	return a.Logp.Policy, err
+}

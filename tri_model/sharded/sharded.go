@@ -1,0 +1,115 @@
+// Package sharded keeps policy, old policy and reference on the ranks of a mesh.
+//
+// Each rank holds a part of the models, a trimodel.Models, and works in a goroutine of its own or
+// in another process. The trainer's goroutine sends micro-batches to replicas as they become
+// free, computes the loss, and gathers the weights of the instances and of checkpoints. Weights,
+// moments and log-probabilities have the bits of one rank: see packages model/carry, npu and
+// parallel/pipeline.
+package sharded
+
+import (
+	"context"
+	"errors"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/report/trace"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// Config sets how ranks hold the models.
+type Config struct {
+	Mesh   parallel.Mesh
+	Models trimodel.Config
+	// Reduce adds the partial sums of tensor ranks with an ordinary all-reduce instead of handing
+	// sums on. The bits then depend on the mesh.
+	Reduce bool
+	// Track returns the trace row of a rank in this process.
+	Track func(rank int) trace.Track
+}
+
+// Models drives the ranks of a mesh. Only one goroutine may use it.
+type Models struct {
+	backend.Serial // for LeafRows
+	*crew
+
+	batch   []*batch          // micro-batches in flight, in order
+	sent    []load            // of each replica
+	whole   [2]*model.Weights // published versions
+	current *model.Weights    // of the last Publish
+	finite  error             // of the last Step
+}
+
+// New distributes the whole decoder's starting weights and allocates
+// what training needs beside them. It takes ownership of the weights and of ends. ends are the transports of the ranks in this process: of all,
+// or of rank 0 alone, if Follow runs the others. Each rank in this process gets a fork of dev
+// with the given number of threads, 0 for all.
+func New(ctx context.Context, dev npu.Device, whole *model.Weights, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m := &Models{crew: &crew{cfg: cfg, shape: whole.Config, dev: dev, ends: ends, cancel: cancel}, sent: make([]load, cfg.Mesh.DP), whole: [2]*model.Weights{whole}}
+	m.mail.ready, m.mail.broken = make(chan struct{}, 1), make(chan struct{})
+	err := m.start(ctx, threads)
+	if err == nil {
+		err = m.setUp(ctx, whole)
+	}
+	if err != nil {
+		m.fail(err)
+		m.Close()
+		return nil, m.err()
+	}
+	return m, nil
+}
+
+// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends.
+func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
+	group, err := trainerGroup(end)
+	if err != nil {
+		return err
+	}
+	err = serve(ctx, dev, end, wire[answer, command]{group, 0}, track)
+	return errors.Join(err, end.Close())
+}
+
+// Close ends all ranks and frees everything. No instance may be reading published weights.
+func (m *Models) Close() {
+	m.Discard()
+	if m.tell(context.Background(), m.ranks, command{Action: leave}) != nil {
+		m.cancel()
+	}
+	m.work.Wait()
+	m.cancel()
+	for _, end := range m.ends {
+		_ = end.Close() // its calls have ended
+	}
+	for _, w := range m.whole {
+		if w != nil {
+			w.Free()
+		}
+	}
+}
+
+// SetTrack does nothing: ranks have tracks of their own.
+func (m *Models) SetTrack(trace.Track) {}
+
+// MaxPositions returns the maximum length of a sequence.
+func (m *Models) MaxPositions() int { return m.shape.MaxPositions }
+
+// FLOPs returns the number of operations of the policy's forward and backward pass over a layout.
+func (m *Models) FLOPs(l *attention.Layout) float64 { return m.shape.TrainFLOPs(l) }
+
+// Allocated returns the device memory of this process's device and of all ranks after their last
+// update, in bytes, by purpose.
+func (m *Models) Allocated() [npu.NumPurposes]int64 {
+	sum := m.dev.Allocated()
+	for _, r := range m.ranks {
+		for i, n := range r.memory {
+			sum[i] += n
+		}
+	}
+	return sum
+}
+
+var _ backend.Models = (*Models)(nil)

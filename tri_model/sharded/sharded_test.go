@@ -1,0 +1,177 @@
+package sharded
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/local"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// shapes are decoders with four key-value heads whose feed-forward size and vocabulary do not
+// divide evenly.
+func shapes() map[string]*model.Config {
+	base := model.Config{HiddenSize: 40, FFNSize: 150, Layers: 3, Heads: 8, KVHeads: 4, HeadDim: 10, VocabSize: 157,
+		MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.1, BOS: -1}
+	llama, qwen2, qwen3 := base, base, base
+	llama.Type, qwen2.Type, qwen3.Type = "llama", "qwen2", "qwen3"
+	qwen2.QKVBias, qwen2.Tied = true, true
+	qwen3.QKNorm = true
+	return map[string]*model.Config{"llama": &llama, "qwen2": &qwen2, "qwen3": &qwen3}
+}
+
+func openCPU(t testing.TB, threads int) npu.Device {
+	t.Helper()
+	dev, err := cpu.Open(threads)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+func start(t testing.TB, dev npu.Device, c *model.Config) *model.Weights {
+	t.Helper()
+	w, err := model.NewWeights(dev, c, npu.Weights)
+	require.NoError(t, err)
+	w.Init(7)
+	return w
+}
+
+func config() trimodel.Config {
+	o := optim.Default()
+	o.LR = 1e-3
+	return trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 0.9, Optim: o, Format: optim.FixedPoint(64, 16)}
+}
+
+func open(t testing.TB, c *model.Config, cfg Config) *Models {
+	t.Helper()
+	dev := openCPU(t, 1)
+	var ends []parallel.Transport
+	for _, end := range local.New(cfg.Mesh.Size()) {
+		ends = append(ends, end)
+	}
+	m, err := New(t.Context(), dev, start(t, dev, c), cfg, ends, 1)
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	return m
+}
+
+func layouts(c *model.Config, seed uint64, n int) (all []*attention.Layout) {
+	rng := rand.New(rand.NewPCG(seed, 2))
+	ids := func(n int) []int32 {
+		out := make([]int32, n)
+		for i := range out {
+			out[i] = int32(rng.IntN(c.VocabSize))
+		}
+		return out
+	}
+	for range n {
+		l := &attention.Layout{}
+		for range 1 + rng.IntN(3) {
+			l.AddGroup(ids(3+rng.IntN(9)), [][]int32{ids(1 + rng.IntN(20)), ids(1 + rng.IntN(20))})
+			l.EndLeaf()
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// train takes steps and returns a hash of the checkpoint's files.
+func train(t testing.TB, m backend.Models, c *model.Config, from, to int) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for step := from; step <= to; step++ {
+		w, err := m.Publish(ctx, int64(step))
+		require.NoError(t, err)
+		require.NotEmpty(t, w.Checksum())
+		for range 2 { // minibatches
+			for _, l := range layouts(c, uint64(step), 7) {
+				require.NoError(t, m.Pass(ctx, l, func(lp backend.Logprobs) ([]float32, error) {
+					gradient := make([]float32, len(lp.Policy))
+					for i, p := range lp.Policy {
+						gradient[i] = p + 0.5*lp.Old[i] - lp.Entropy[i]/3
+						if lp.Reference != nil {
+							gradient[i] += lp.Reference[i] / 4
+						}
+						if lp.Recomputed != nil {
+							gradient[i] -= lp.Recomputed[i] / 8
+						}
+					}
+					return gradient, nil
+				}))
+			}
+			require.NoError(t, m.Flush(ctx))
+			norm, err := m.Step(ctx, backend.Update{Number: 2*step - 1, Scale: 1.0 / 64, LR: 1e-3, Clip: 0.5})
+			require.NoError(t, err)
+			require.Positive(t, norm)
+			require.NoError(t, m.CheckFinite())
+		}
+	}
+	write, err := m.Capture(ctx)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, write(dir))
+	return dir
+}
+
+// hashOf returns a hash of all files of a checkpoint.
+func hashOf(t testing.TB, dir string) string {
+	t.Helper()
+	h := sha256.New()
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		h.Write([]byte(filepath.Base(path)))
+		h.Write(b)
+		return err
+	}))
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// one returns the checkpoint of one rank.
+func one(t testing.TB, c *model.Config, cfg trimodel.Config, steps int) string {
+	t.Helper()
+	dev := openCPU(t, 1)
+	m, err := trimodel.New(dev, start(t, dev, c), cfg)
+	require.NoError(t, err)
+	defer m.Close()
+	return train(t, m, c, 1, steps)
+}
+
+// Weights and moments of all meshes have the bits of one rank.
+func TestMeshesEndInTheSameBits(t *testing.T) {
+	for name, c := range shapes() {
+		cfg := config()
+		cfg.Reference = name == "llama"
+		if name == "qwen3" {
+			cfg.OldPolicy = loss.PreviousStep
+		}
+		want := hashOf(t, one(t, c, cfg, 3))
+		for _, s := range [][3]int{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 3}, {1, 2, 2}, {2, 2, 2}} {
+			mesh := parallel.Mesh{DP: s[0], TP: s[1], PP: s[2]}
+			t.Run(fmt.Sprintf("%s/dp=%d,tp=%d,pp=%d", name, mesh.DP, mesh.TP, mesh.PP), func(t *testing.T) {
+				t.Parallel()
+				m := open(t, c, Config{Mesh: mesh, Models: cfg})
+				require.Equal(t, want, hashOf(t, train(t, m, c, 1, 3)))
+			})
+		}
+	}
+}
