@@ -42,6 +42,8 @@ const (
 	Sync = "sync"
 	// Colocated alternates sampling and training, each on all cores.
 	Colocated = "colocated"
+	// ReduceExact and ReduceSum are the values of parallel.reduce.
+	ReduceExact, ReduceSum = "exact", "sum"
 )
 
 // Run names a run and sets its length.
@@ -244,7 +246,8 @@ type Device struct {
 	Threads int `toml:"threads" unit:"threads"`
 }
 
-// Parallel sets the mesh of ranks. A single process needs none.
+// Parallel sets the mesh of ranks that train: goroutines of one process, or processes that torchrun,
+// Slurm or mpirun started.
 type Parallel struct {
 	// Number of data-parallel replicas.
 	DP int `toml:"dp" unit:"ranks"`
@@ -252,6 +255,10 @@ type Parallel struct {
 	TP int `toml:"tp" unit:"ranks"`
 	// Number of pipeline stages.
 	PP int `toml:"pp" unit:"ranks"`
+	// How tensor ranks add: "exact" gives the bits of one rank; with "sum", an all-reduce, they depend on tp.
+	Reduce string `toml:"reduce"`
+	// File with a token of at least 16 bytes, which all processes share.
+	TokenFile string `toml:"token_file"`
 }
 
 // Checkpoint sets when a run is saved.
@@ -309,7 +316,7 @@ func Default() Config {
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
 		Device:     Device{Kind: CPU},
-		Parallel:   Parallel{DP: 1, TP: 1, PP: 1},
+		Parallel:   Parallel{DP: 1, TP: 1, PP: 1, Reduce: ReduceExact},
 		Torch:      torch.Default(),
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},

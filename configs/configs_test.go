@@ -198,7 +198,7 @@ func TestUnknownNames(t *testing.T) {
 		{"[checkpoint]\nkep = 4", parts + "checkpoint.kep, did you mean checkpoint.keep?"},
 		{"[train]\ngrop_size = 4", parts + "train.grop_size, did you mean rollout.group_size?"},
 		{"[sftt]\nsteps = 4", "unknown section sftt, did you mean sft?"},
-		{"[parallel]\nep = 4", parts + "parallel.ep: easyrl trains in one process; see run.mode, inference.endpoints and docs/fleets.md"},
+		{"[parallel]\nep = 4", parts + "parallel.ep: parallel.dp, parallel.tp and parallel.pp set the ranks that train, inference.endpoints those that sample"},
 	} {
 		_, err := Load(write(t, test.document), nil)
 		require.Error(t, err, test.document)

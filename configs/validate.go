@@ -270,6 +270,7 @@ func (c *sections) machine() {
 	c.between("parallel.dp", r.Parallel.DP, 1, mostRanks)
 	c.between("parallel.tp", r.Parallel.TP, 1, mostRanks)
 	c.between("parallel.pp", r.Parallel.PP, 1, mostRanks)
+	c.expect(r.Parallel.Reduce == ReduceExact || r.Parallel.Reduce == ReduceSum, "parallel.reduce", "is %q, expected %s", r.Parallel.Reduce, quoted([]string{ReduceExact, ReduceSum}))
 	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)

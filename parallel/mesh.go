@@ -46,6 +46,9 @@ func (m Mesh) Validate() error {
 	return errors.Join(errs...)
 }
 
+// String returns the sizes as settings, as in "dp=2 tp=1 pp=4".
+func (m Mesh) String() string { return fmt.Sprintf("dp=%d tp=%d pp=%d", m.DP, m.TP, m.PP) }
+
 // Size returns the number of ranks.
 func (m Mesh) Size() int { return m.DP * m.TP * m.PP }
 
@@ -69,16 +72,4 @@ func (m Mesh) Group(rank int, a Axis) []int {
 		ranks[i] = m.Rank(c)
 	}
 	return ranks
-}
-
-// Layers returns the half-open range of n layers that a pipeline stage holds. The split is
-// as even as possible; the first stages hold one more if it leaves a remainder.
-func (m Mesh) Layers(stage, n int) (from, to int) {
-	each, more := n/m.PP, n%m.PP
-	from = stage*each + min(stage, more)
-	to = from + each
-	if stage < more {
-		to++
-	}
-	return from, to
 }

@@ -36,19 +36,6 @@ func TestGroupsPartitionRanks(t *testing.T) {
 	}
 }
 
-func TestLayersCoverTheModel(t *testing.T) {
-	for _, m := range []Mesh{{PP: 1}, {PP: 3}, {PP: 4}} {
-		next := 0
-		for stage := range m.PP {
-			from, to := m.Layers(stage, 14)
-			require.Equal(t, next, from)
-			require.InDelta(t, 14/m.PP, to-from, 1)
-			next = to
-		}
-		require.Equal(t, 14, next)
-	}
-}
-
 func TestValidate(t *testing.T) {
 	require.NoError(t, Mesh{1, 1, 1}.Validate())
 	require.ErrorContains(t, Mesh{1, 0, -2}.Validate(), "tp is 0, expected at least 1\npp is -2, expected at least 1")

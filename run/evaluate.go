@@ -39,9 +39,6 @@ import (
 // With a record, a cancelled context ends the evaluation with a StoppedError.
 func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, opts Options) (map[string]float64, []evaluate.Set, error) {
 	cfg := &resolved.Config
-	if err := oneRank(cfg); err != nil {
-		return nil, nil, err
-	}
 	warn := func(format string, args ...any) { notice.Print(opts.Log, notice.Warning, format, args...) }
 	f, err := openFolder(cfg)
 	if err != nil {

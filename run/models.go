@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -23,14 +24,24 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if err != nil {
 		return "", "", err
 	}
+	if start, err = policy.Sum(); err != nil {
+		return "", "", err
+	}
+	if mesh.Of(j.cfg).Size() > 1 && j.task.name != "" && !j.checks { // a replayed step has the same bits on one rank
+		deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Note: j.note}
+		models, err := mesh.Start(ctx, j.cfg, policy, deps)
+		if err != nil {
+			return "", "", err
+		}
+		j.models = models
+		j.atEnd(models.Close)
+		return start, start, j.restore(ctx, from)
+	}
 	models, err := trimodel.New(j.dev, policy, j.modelsConfig())
 	if err != nil {
 		return "", "", err
 	}
 	j.models = models
-	if start, err = policy.Sum(); err != nil {
-		return "", "", err
-	}
 	began = start
 	if reference != nil {
 		w, err := reference.Weights(j.dev)
@@ -43,9 +54,20 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 			return "", "", err
 		}
 	}
+	if err := j.restore(ctx, from); err != nil {
+		return "", "", err
+	}
+	if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && models.Sampled() == policy {
+		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
+	}
+	return start, began, nil
+}
+
+// restore loads the state of a checkpoint, if from is not empty.
+func (j *job) restore(ctx context.Context, from string) (err error) {
 	if from != "" {
-		if j.state, err = trainer.Resume(ctx, from, models); err != nil {
-			return "", "", usage.Wrap(err)
+		if j.state, err = trainer.Resume(ctx, from, j.models); err != nil {
+			return usage.Wrap(err)
 		}
 		if was := j.state.Numerics; was != npu.Numerics {
 			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",
@@ -53,10 +75,7 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 		}
 	}
 	j.state.Numerics = npu.Numerics
-	if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && models.Sampled() == policy {
-		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
-	}
-	return start, began, nil
+	return nil
 }
 
 // open loads the models of a prepared run and the state of the checkpoint that it resumes.

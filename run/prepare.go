@@ -20,6 +20,7 @@ import (
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/unused"
 	"github.com/easyrl/easyrl/trainer"
@@ -96,9 +97,6 @@ func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
 // read reads and checks the run's files, except for the values of weights.
 func (p *preparation) read(ctx context.Context) (err error) {
 	defer func() { err = paths.Explain(err, p.opts.Files...) }()
-	if err := oneRank(p.cfg); err != nil {
-		return err
-	}
 	for _, line := range unused.Settings(p.resolved, configs.Task(p.task.name)) {
 		p.warn("%s", line)
 	}
@@ -112,6 +110,9 @@ func (p *preparation) read(ctx context.Context) (err error) {
 		return err
 	}
 	if err := ranks.Check(p.cfg, p.folder); err != nil {
+		return err
+	}
+	if err := mesh.Check(p.cfg, p.folder.Shape); err != nil {
 		return err
 	}
 	if p.task.name == sftTask {

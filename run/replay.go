@@ -35,9 +35,6 @@ type Replayed struct {
 // Replay takes one optimizer step on recorded groups, without sampling. It writes the
 // stepped model, its optimizer state and the step's metrics.
 func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts Options) (err error) {
-	if err := oneRank(&resolved.Config); err != nil {
-		return err
-	}
 	if of.Reference != "" && resolved.Loss.Beta == 0 {
 		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
 	}

@@ -170,14 +170,6 @@ func (j *job) progress(_ int, values report.Values) {
 
 func (j *job) tracePath() string { return filepath.Join(j.cfg.Run.Dir, trace.File) }
 
-// oneRank returns an error if the configuration asks for more ranks than its backend has.
-func oneRank(cfg *configs.Config) error {
-	if n := cfg.Parallel.DP * cfg.Parallel.TP * cfg.Parallel.PP; n != 1 && cfg.Train.Backend != configs.PyTorch {
-		return usage.Errorf("[parallel] sets %d ranks, expected 1 with train.backend = %q", n, cfg.Train.Backend)
-	}
-	return nil
-}
-
 // Load reads and validates the configuration of a task. Later files override earlier
 // ones, and settings override files. Its errors are usage errors.
 func Load(task configs.Task, files, settings []string) (*configs.Resolved, error) {

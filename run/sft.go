@@ -15,6 +15,9 @@ import (
 // SFT trains a model to imitate demonstrations. A cancelled context makes it write a
 // checkpoint and return a StoppedError.
 func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
+	if follows, err := follow(ctx, &resolved.Config, &opts); follows || err != nil {
+		return err
+	}
 	cfg := &resolved.Config
 	j := newJob(resolved, opts, taskOf(cfg, configs.SFTTask))
 	defer j.close()

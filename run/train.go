@@ -15,6 +15,8 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/produce"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -28,6 +30,9 @@ const (
 // Train trains a model with reinforcement learning and prints the run's folder to
 // opts.Out. A cancelled context makes it write a checkpoint and return a StoppedError.
 func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
+	if follows, err := follow(ctx, &resolved.Config, &opts); follows || err != nil {
+		return err
+	}
 	cfg := &resolved.Config
 	t := training{job: newJob(resolved, opts, taskOf(cfg, configs.TrainTask))}
 	defer t.close()
@@ -56,10 +61,10 @@ func (t *training) open(ctx context.Context) error {
 	if t.control, err = t.listen(); err != nil {
 		return err
 	}
+	t.openTrace()
 	if err := t.job.open(ctx); err != nil {
 		return err
 	}
-	t.openTrace()
 	if err := t.startInstances(ctx); err != nil {
 		return err
 	}
@@ -126,13 +131,13 @@ func (t *training) connect() error {
 	cfg := t.cfg
 	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: t.reward, Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
-	sampling, err := newProducer(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
+	sampling, err := produce.New(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
 	if err != nil {
 		return err
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), PeakFLOPS: t.peak(),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), Ranks: mesh.Of(cfg).Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Publish: t.instances.Publish,
@@ -181,7 +186,7 @@ func (t *training) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restore := cores.GiveWay(1 + cfg.Inference.Instances)
+	restore := cores.GiveWay(mesh.Of(cfg).Size() + cfg.Inference.Instances)
 	err = loop.Run(ctx)
 	restore()
 	if traceErr := t.spans.WriteFile(t.tracePath()); err == nil {

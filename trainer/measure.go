@@ -9,9 +9,6 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ranks is the number of devices that train. Each instance is a device too.
-const ranks = 1
-
 // measureGroup measures a group taken for training. rewards are those of its responses.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
@@ -87,7 +84,7 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	line["idle/trainer"], line["idle/instances"] = c.wait.Seconds()/wall, max(0, 1-busy/(wall*instances))
 	rate := (prompt + response) / wall
 	line["perf/tokens_per_second"] = rate
-	line["perf/tokens_per_second_per_device"] = rate / float64(ranks+stats.Instances)
+	line["perf/tokens_per_second_per_device"] = rate / float64(max(1, r.Ranks)+stats.Instances)
 	if r.Cores != nil {
 		if cores := float64(r.Cores()); cores > 0 {
 			line["perf/cores"], line["perf/tokens_per_second_per_core"] = cores, rate/cores

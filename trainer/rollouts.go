@@ -26,6 +26,7 @@ type Rollouts struct {
 	DynamicSampling bool // prompts may be replaced, so replaced groups are measured
 	LogRollouts     bool
 	BySource        bool // record the mean reward of each data source as a metric
+	Ranks           int  // devices that train; each instance is a device too
 	// Cores returns the number of cores of the trainer and all serving instances, 0 if
 	// unknown: then the metrics per core are omitted. It may be nil.
 	Cores func() int

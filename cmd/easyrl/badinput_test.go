@@ -111,7 +111,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"device.kind=cuda", `device.kind is "cuda", expected "cpu" or the path of a kernel library`},
 		{"device.kind=./none.so", "open device library: stat ./none.so: no such file"},
 		{"device.kind=" + in("run.toml"), "open device library " + in("run.toml")},
-		{"parallel.dp=2", "[parallel] sets 2 ranks, expected 1"},
+		{"parallel.tp=9", "[parallel] tp is 9, expected at most"},
 		{"run.name=..", `-set: run.name is "..", expected a name without slashes`},
 		{"run.dir=" + in("run.toml"), `run.toml" is a file, expected a folder`},
 		{"run.dir=" + in("run.toml/below"), "not a directory"},
@@ -145,7 +145,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"trian " + in("run.toml"), `unknown command "trian", did you mean train?`},
 		{"sft " + in("run.toml"), "sft.data is not set, expected a file of demonstrations"},
 		{"sft " + in("run.toml") + " -set sft.data=" + in("nokey.jsonl"), `nokey.jsonl:1: `},
-		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=2", "[parallel] sets 2 ranks"},
+		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=9", "[parallel] tp is 9, expected at most"},
 		{"report " + in("m"), "is not a run folder, expected one with metrics.jsonl"},
 		{"report " + in("run.toml"), "is not a run folder, expected one with metrics.jsonl"},
 	} {
@@ -456,7 +456,6 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-set", "train.minibatches=7"}, "train.minibatches is 7, expected 6 at most"},
 		{[]string{"-set", "loss.kl=k9"}, `-set: loss.kl is "k9"`},
 		{[]string{"-set", "rollout.temperature=0"}, "-set: rollout.temperature is 0, expected more than 0"},
-		{[]string{"-set", "parallel.pp=2"}, "[parallel] sets 2 ranks, expected 1"},
 		{[]string{"-set", "loss.beta=0.1"}, "lacks the reference weights of its run"},
 	} {
 		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")}, test.args...)

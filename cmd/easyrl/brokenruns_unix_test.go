@@ -179,7 +179,7 @@ func (b *breaker) settings(t *testing.T) {
 	b.both("negative rate", "train.lr is -1", "train.lr=-1")
 	b.both("unknown mode", "run.mode", "run.mode=fast")
 	b.both("two faults", "run.seed", "run.seed=99999999999999999999", "train.lr=-1")
-	b.both("ranks", "[parallel] sets 2 ranks, expected 1", "parallel.dp=2")
+	b.both("ranks", "[parallel] tp is 9, expected at most", "parallel.tp=9")
 	b.add("train", "no steps", "run.steps is 0", "run.steps=0")
 	b.add("sft", "no steps", "sft.steps is 0", "sft.steps=0")
 	b.add("train", "one response", "rollout.group_size is 1", "rollout.group_size=1")

@@ -26,7 +26,7 @@ func absent() []row {
 		{"", "checkpoints are always complete Hugging Face folders, and the best one is kept", "save_hf_ckpt save_only_model load_best_model_at_end metric_for_best_model greater_is_better save_contents ckpt.save_hf save_on_each_node " +
 			"best_metric_key save_format save_safetensors disable_ds_ckpt save_last save_sharded async_save"},
 		{"", "easyrl does not upload models", "push_to_hub hub_* push_to_hub_*"},
-		{"", "easyrl trains in one process; see run.mode, inference.endpoints and docs/fleets.md", "nnodes n_gpus_per_node num_nodes num_gpus_per_node actor_num_* actor.num_* reward_num_* ddp_* fsdp fsdp_* fsdp.* deepspeed deepspeed_* " +
+		{"", "parallel.dp, parallel.tp and parallel.pp set the ranks that train, inference.endpoints those that sample", "nnodes n_gpus_per_node num_nodes num_gpus_per_node actor_num_* actor.num_* reward_num_* ddp_* fsdp fsdp_* fsdp.* deepspeed deepspeed_* " +
 			"ds_config zero_stage zpg local_rank ray_* ray.* accelerator_config parallelism_config ulysses_sequence_parallel_size sequence_parallel* context_parallel* cp cp_size ep ep_size expert_parallel_size " +
 			"ring_attn_size ring_head_stride overlap_comm num_machines num_processes ds.* sp_size colocate_critic_reward nccl_timeout strategy use_ds_universal_ckpt tensor_model_parallel_size_train"},
 		{"", "easyrl keeps weights and moments on the trainer's device", "param_offload optimizer_offload adam_offload cpu_offload offload offload_policy activation_offloading enable_activation_offload " +

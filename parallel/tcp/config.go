@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 )
 
@@ -89,36 +88,4 @@ func (c Config) withDefaults() Config {
 	key := sha256.Sum256(append([]byte("easyrl parallel\n"), c.Token...))
 	c.Token = key[:]
 	return c
-}
-
-// FromEnv fills in Rank, Size and Master from the variables of torchrun, Slurm or Open MPI.
-// getenv is os.Getenv.
-func (c *Config) FromEnv(getenv func(string) string) error {
-	var errs []error
-	number := func(names ...string) int {
-		for _, name := range names {
-			text := getenv(name)
-			if text == "" {
-				continue
-			}
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s is %q, expected a number", name, text))
-			}
-			return n
-		}
-		errs = append(errs, fmt.Errorf("none of %v is set", names))
-		return 0
-	}
-	c.Rank = number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-	c.Size = number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
-	if host == "" || port == "" {
-		errs = append(errs, fmt.Errorf("MASTER_ADDR is %q and MASTER_PORT %q, expected both to be set", host, port))
-	}
-	c.Master = net.JoinHostPort(host, port)
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("read rank from the environment: %w", err)
-	}
-	return nil
 }

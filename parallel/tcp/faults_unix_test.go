@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/launch"
 )
 
 // rankProcess is the test's own process as another rank.
@@ -37,10 +38,11 @@ func TestMain(m *testing.M) {
 }
 
 func reduceForever() error {
-	cfg := Config{Token: []byte(secret), Silence: 2 * time.Second}
-	if err := cfg.FromEnv(os.Getenv); err != nil {
+	p, err := launch.Here()
+	if err != nil {
 		return err
 	}
+	cfg := Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(secret), Silence: 2 * time.Second}
 	w, err := Open(context.Background(), cfg)
 	if err != nil {
 		return err
@@ -290,21 +292,4 @@ run has 129 bytes, expected at most 128
 master address is "", expected host:port
 listen address is "x", expected host:port
 time to join is -1ns and silence 0s, expected none below 0`)
-
-	env := func(pairs ...string) func(string) string {
-		m := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			m[pairs[i]] = pairs[i+1]
-		}
-		return func(name string) string { return m[name] }
-	}
-	for _, names := range [][2]string{{"RANK", "WORLD_SIZE"}, {"SLURM_PROCID", "SLURM_NTASKS"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}} {
-		var c Config
-		require.NoError(t, c.FromEnv(env(names[0], "3", names[1], "4", "MASTER_ADDR", "::1", "MASTER_PORT", "29500")))
-		require.Equal(t, Config{Rank: 3, Size: 4, Master: "[::1]:29500"}, c)
-	}
-	var c Config
-	require.EqualError(t, c.FromEnv(env("RANK", "x")), `read rank from the environment: RANK is "x", expected a number
-none of [WORLD_SIZE SLURM_NTASKS OMPI_COMM_WORLD_SIZE] is set
-MASTER_ADDR is "" and MASTER_PORT "", expected both to be set`)
 }

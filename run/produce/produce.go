@@ -1,4 +1,5 @@
-package run
+// Package produce configures a run's producer.
+package produce
 
 import (
 	"github.com/easyrl/easyrl/configs"
@@ -12,11 +13,11 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// newProducer returns a producer that samples with the given fleet and scores with the
+// New returns a producer that samples with the given fleet and scores with the
 // given reward. spare is an endless sequence of replacement prompts for dynamic
 // sampling. The gate is open only in periodic-async mode; otherwise the trainer gets a
 // step's groups once all of them are finished.
-func newProducer(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes trace.Track, spare func(place int) rollout.Prompt,
+func New(cfg *configs.Config, f *folder.Folder, in *fleet.Fleet, lanes trace.Track, spare func(place int) rollout.Prompt,
 	score *reward.Scorer, warn func(format string, args ...any)) (*producer.Producer, error) {
 	r := &cfg.Rollout
 	pc := producer.DefaultConfig()

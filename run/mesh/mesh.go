@@ -1,0 +1,182 @@
+// Package mesh joins the ranks that train a run with easyrl's own kernels: goroutines of one process,
+// or processes that a launcher such as torchrun, Slurm or mpirun started.
+package mesh
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel/local"
+	"github.com/easyrl/easyrl/parallel/tcp"
+	"github.com/easyrl/easyrl/report/control/client"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/cores"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded"
+)
+
+// Of returns the mesh of a run.
+func Of(cfg *configs.Config) parallel.Mesh {
+	return parallel.Mesh{DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, PP: cfg.Parallel.PP}
+}
+
+// Check returns a usage error if a run's mesh cannot divide a model. It gives all reasons and the
+// nearest meshes that can.
+func Check(cfg *configs.Config, shape *model.Config) error {
+	m := Of(cfg)
+	err := shape.CheckMesh(m)
+	if err == nil || cfg.Train.Backend == configs.PyTorch {
+		return nil
+	}
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if near := nearest(m, shape); len(near) > 0 {
+		text += ". The nearest meshes that work: " + strings.Join(near, "; ")
+	}
+	return usage.Errorf("[parallel] %s", text)
+}
+
+// nearest returns up to three meshes near m that can divide a model: of as many ranks, or else of
+// fewer.
+func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
+	type candidate struct {
+		mesh     parallel.Mesh
+		distance float64
+	}
+	for ranks := m.Size(); ranks > 0 && len(texts) == 0; ranks-- {
+		var all []candidate
+		for tp := 1; tp <= ranks; tp++ {
+			for pp := 1; ranks%tp == 0 && pp <= ranks/tp; pp++ {
+				c := parallel.Mesh{DP: ranks / tp / pp, TP: tp, PP: pp}
+				if c.Size() != ranks || shape.CheckMesh(c) != nil {
+					continue
+				}
+				far := func(a, b int) float64 { return math.Abs(math.Log2(float64(a) / float64(b))) }
+				all = append(all, candidate{c, far(c.DP, m.DP) + far(c.TP, m.TP) + far(c.PP, m.PP)})
+			}
+		}
+		slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
+		for _, c := range all[:min(3, len(all))] {
+			texts = append(texts, c.mesh.String())
+		}
+	}
+	return texts
+}
+
+// process returns this process. Its error is a usage error: a launcher started another number of
+// processes than the run has ranks.
+func process(cfg *configs.Config) (launch.Process, error) {
+	ranks := Of(cfg).Size()
+	if ranks == 1 || cfg.Train.Backend == configs.PyTorch {
+		return launch.Process{Size: 1}, nil
+	}
+	p, err := launch.Here()
+	switch {
+	case err != nil:
+		return p, usage.Wrap(err)
+	case p.Size > 1 && p.Size != ranks:
+		return p, usage.Errorf("the launcher started %d processes, but [parallel] sets %d ranks (%s)", p.Size, ranks, Of(cfg))
+	}
+	return p, nil
+}
+
+// Follows reports whether this process only runs a rank other than 0.
+func Follows(cfg *configs.Config) (bool, error) {
+	p, err := process(cfg)
+	return p.Rank > 0, err
+}
+
+// Follow runs a rank other than 0 until rank 0 ends.
+func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, note func(format string, args ...any)) error {
+	p, err := process(cfg)
+	if err != nil {
+		return err
+	}
+	end, err := join(ctx, cfg, p, note)
+	if err != nil {
+		return err
+	}
+	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
+	return sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
+}
+
+// Deps are what Start needs of the run.
+type Deps struct {
+	Device npu.Device
+	Models trimodel.Config
+	Track  func(name string) trace.Track
+	Note   func(format string, args ...any)
+}
+
+// Start distributes the policy, which it takes ownership of, over the run's ranks: goroutines of
+// this process, or the processes that a launcher started.
+func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps *Deps) (*sharded.Models, error) {
+	p, err := process(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var ends []parallel.Transport
+	if p.Size > 1 {
+		end, err := join(ctx, cfg, p, deps.Note)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, end)
+	} else {
+		for _, end := range local.New(Of(cfg).Size()) {
+			ends = append(ends, end)
+		}
+	}
+	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == configs.ReduceSum,
+		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}, ends, threads(cfg, p))
+}
+
+// joinTCP connects the processes of a run over TCP.
+func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+	token, err := client.ReadToken(cfg.Parallel.TokenFile)
+	if err != nil {
+		return nil, usage.Errorf("parallel.token_file: %w", err)
+	}
+	if token == "" {
+		return nil, usage.Errorf("parallel.token_file is not set, expected a file with a token of at least %d bytes that all processes share", tcp.MinToken)
+	}
+	if p.Master == "" {
+		return nil, usage.Errorf("MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
+	}
+	note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
+	return tcp.Open(ctx, tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg), Warn: note})
+}
+
+// runName identifies a run among others at the same address.
+func runName(cfg *configs.Config) string {
+	name := fmt.Sprintf("%s, %s", Of(cfg), cfg.Run.Dir)
+	return name[:min(len(name), 128)]
+}
+
+// threads returns the number of threads of each rank in the process p.
+func threads(cfg *configs.Config, p launch.Process) int {
+	training, _, _ := cores.Share(cfg)
+	if p.Size == 1 { // all ranks are here
+		return max(1, training/Of(cfg).Size())
+	}
+	if cfg.Device.Threads > 0 {
+		return cfg.Device.Threads
+	}
+	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.Beside)))
+}
+
+// Threads returns the number of threads of a rank that is the only one of this process.
+func Threads(cfg *configs.Config) int {
+	p, _ := process(cfg) // Follows reports the error
+	return threads(cfg, p)
+}

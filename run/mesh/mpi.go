@@ -1,0 +1,20 @@
+//go:build mpi
+
+package mesh
+
+import (
+	"context"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel/mpi"
+)
+
+// join connects the processes of a run: over MPI if mpirun started them, else over TCP.
+func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+	if p.MPI {
+		return mpi.Open()
+	}
+	return joinTCP(ctx, cfg, p, note)
+}

@@ -1,0 +1,16 @@
+//go:build !mpi
+
+package mesh
+
+import (
+	"context"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/launch"
+)
+
+// join connects the processes of a run.
+func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+	return joinTCP(ctx, cfg, p, note)
+}
