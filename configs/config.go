@@ -10,28 +10,29 @@ package configs
 import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/torch"
 )
 
 // Config is the whole configuration of a run. Paths are relative to the working directory.
 type Config struct {
-	Run        Run            `toml:"run"`
-	Model      Model          `toml:"model"`
-	Data       Data           `toml:"data"`
-	Rollout    Rollout        `toml:"rollout"`
-	Reward     reward.Config  `toml:"reward"`
-	Loss       loss.Config    `toml:"loss"`
-	Train      Train          `toml:"train"`
-	SFT        SFT            `toml:"sft"`
-	Inference  Inference      `toml:"inference"`
-	Device     Device         `toml:"device"`
-	Parallel   Parallel       `toml:"parallel"`
-	Torch      torch.Settings `toml:"torch"`
-	Checkpoint Checkpoint     `toml:"checkpoint"`
-	Eval       Eval           `toml:"eval"`
-	Log        Log            `toml:"log"`
-	Control    Control        `toml:"control"`
+	Run        Run               `toml:"run"`
+	Model      Model             `toml:"model"`
+	Data       Data              `toml:"data"`
+	Rollout    Rollout           `toml:"rollout"`
+	Reward     reward.Config     `toml:"reward"`
+	Loss       loss.Config       `toml:"loss"`
+	Train      Train             `toml:"train"`
+	SFT        SFT               `toml:"sft"`
+	Inference  Inference         `toml:"inference"`
+	Device     Device            `toml:"device"`
+	Parallel   parallel.Settings `toml:"parallel"`
+	Torch      torch.Settings    `toml:"torch"`
+	Checkpoint Checkpoint        `toml:"checkpoint"`
+	Eval       Eval              `toml:"eval"`
+	Log        Log               `toml:"log"`
+	Control    Control           `toml:"control"`
 }
 
 // Modes of a run: when training starts and which cores it shares with sampling.
@@ -42,8 +43,6 @@ const (
 	Sync = "sync"
 	// Colocated alternates sampling and training, each on all cores.
 	Colocated = "colocated"
-	// ReduceExact and ReduceSum are the values of parallel.reduce.
-	ReduceExact, ReduceSum = "exact", "sum"
 )
 
 // Run names a run and sets its length.
@@ -246,21 +245,6 @@ type Device struct {
 	Threads int `toml:"threads" unit:"threads"`
 }
 
-// Parallel sets the mesh of ranks that train: goroutines of one process, or processes that torchrun,
-// Slurm or mpirun started.
-type Parallel struct {
-	// Number of data-parallel replicas.
-	DP int `toml:"dp" unit:"ranks"`
-	// Number of ranks that share each layer.
-	TP int `toml:"tp" unit:"ranks"`
-	// Number of pipeline stages.
-	PP int `toml:"pp" unit:"ranks"`
-	// How tensor ranks add: "exact" gives the bits of one rank; with "sum", an all-reduce, they depend on tp.
-	Reduce string `toml:"reduce"`
-	// File with a token of at least 16 bytes, which all processes share.
-	TokenFile string `toml:"token_file"`
-}
-
 // Checkpoint sets when a run is saved.
 type Checkpoint struct {
 	// Save every N steps and at the end. 0 saves only at the end.
@@ -316,7 +300,7 @@ func Default() Config {
 		SFT:        SFT{Turns: LastTurn, Steps: 100, BatchSize: 32},
 		Inference:  Inference{Kind: Embedded, Instances: 1, MaxRunning: 64, MinInstances: 1, WaitSeconds: 120},
 		Device:     Device{Kind: CPU},
-		Parallel:   Parallel{DP: 1, TP: 1, PP: 1, Reduce: ReduceExact},
+		Parallel:   parallel.Default(),
 		Torch:      torch.Default(),
 		Checkpoint: Checkpoint{Every: 50, Keep: 2},
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},

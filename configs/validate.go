@@ -120,7 +120,6 @@ const (
 	mostTokens  = 1 << 24
 	mostThreads = 1024
 	mostWait    = 86_400 // seconds
-	mostRanks   = 1024
 )
 
 // sections checks a configuration section by section.
@@ -267,10 +266,7 @@ func (c *sections) machine() {
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
 		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind, quoted([]string{CPU, CUDA, Ascend}))
 	c.between("device.threads", r.Device.Threads, 0, mostThreads)
-	c.between("parallel.dp", r.Parallel.DP, 1, mostRanks)
-	c.between("parallel.tp", r.Parallel.TP, 1, mostRanks)
-	c.between("parallel.pp", r.Parallel.PP, 1, mostRanks)
-	c.expect(r.Parallel.Reduce == ReduceExact || r.Parallel.Reduce == ReduceSum, "parallel.reduce", "is %q, expected %s", r.Parallel.Reduce, quoted([]string{ReduceExact, ReduceSum}))
+	c.section("parallel", r.Parallel.Validate())
 	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)

@@ -16,6 +16,7 @@ type Gradients struct {
 	Params []npu.Sums // in the order of Weights.Params
 	tensors[npu.Sums, npu.MatrixSums]
 	arena npu.Buffer
+	marks int // place of the marks in arena
 	dev   npu.Device
 }
 
@@ -24,18 +25,18 @@ func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
 	ps := c.Params()
 	total := 0
 	for i := range ps {
-		total += padded(length(dev, &ps[i]) + 1)
+		total += padded(length(dev, &ps[i]))
 	}
-	arena, err := dev.Alloc(npu.Int64, total, npu.Gradients)
+	arena, err := dev.Alloc(npu.Int64, total+padded(len(ps)), npu.Gradients)
 	if err != nil {
 		return nil, fmt.Errorf("allocate gradients: %w", err)
 	}
 	dev.Zero(arena)
-	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, dev: dev}
+	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev}
 	at := 0
 	for i := range ps {
-		n := length(dev, &ps[i]) + 1 // and the mark
-		g.Params[i] = npu.NewSums(arena.Slice(at, at+n))
+		n := length(dev, &ps[i])
+		g.Params[i] = npu.Sums{Buffer: arena.Slice(at, at+n), Mark: arena.Slice(total+i, total+i+1)}
 		at += padded(n)
 	}
 	next := 0
@@ -50,14 +51,11 @@ func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
 // Zero clears all sums and marks.
 func (g *Gradients) Zero() { g.dev.Zero(g.arena) }
 
-// Arena returns the memory of all sums and marks.
-func (g *Gradients) Arena() npu.Buffer { return g.arena }
+// Sums returns the memory of all sums, in the layout of Weights.Arena.
+func (g *Gradients) Sums() npu.Buffer { return g.arena.Slice(0, g.marks) }
 
-// Whole returns the memory of the sums of parameter i, and of their mark.
-func (g *Gradients) Whole(i int) npu.Buffer {
-	first := int(g.Params[i].Addr()-g.arena.Addr()) / npu.Int64.Size()
-	return g.arena.Slice(first, first+g.Params[i].Len()+1)
-}
+// Marks returns the marks of all parameters.
+func (g *Gradients) Marks() npu.Buffer { return g.arena.Slice(g.marks, g.marks+len(g.Params)) }
 
 // Free frees the memory.
 func (g *Gradients) Free() { g.dev.Free(g.arena) }

@@ -77,7 +77,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	return s.read.each(w)
+	return each(s.read, w)
 }
 
 // Layout returns the name of the layout that WritePacked writes.
@@ -139,7 +139,7 @@ func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string, 
 }
 
 // each writes all values, row-major, tensor by tensor in name order.
-func (w *Weights) each(to io.Writer) error {
+func each(w *Weights, to io.Writer) error {
 	var vals []float32
 	for _, p := range w.Params.ByName() {
 		for _, m := range w.dev.Blocks(p) {

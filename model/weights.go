@@ -73,32 +73,45 @@ type Weights struct {
 
 // NewWeights allocates zeroed weights.
 func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error) {
+	w, err := NewTensors(dev, c, c.Params(), purpose)
+	if err != nil {
+		return nil, err
+	}
+	next := 0
+	take := func() *tensor.Param { next++; return &w.Params[next-1] }
+	w.bind(c, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
+		p := take()
+		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
+	})
+	return w, nil
+}
+
+// NewTensors allocates zeroed values of some tensors of a decoder, or of parts of them. A decoder
+// cannot run with them. NewTensors sets the tensors' buffers.
+func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose) (*Weights, error) {
 	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
 	}
-	ps := c.Params()
 	total := 0
 	for i := range ps {
 		total += padded(length(dev, &ps[i]))
+	}
+	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}}
+	if total == 0 {
+		return w, nil
 	}
 	arena, err := dev.Alloc(npu.Float32, total, purpose)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
 	}
 	dev.Zero(arena)
-	w := &Weights{Config: c, Params: ps, arena: arena, dev: tensor.Transfer{Device: dev}}
+	w.arena = arena
 	at := 0
 	for i := range ps {
 		n := length(dev, &ps[i])
 		ps[i].Buffer = arena.Slice(at, at+n)
 		at += padded(n)
 	}
-	next := 0
-	take := func() *tensor.Param { next++; return &ps[next-1] }
-	w.bind(c, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
-		p := take()
-		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
-	})
 	return w, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report/trace"
@@ -26,8 +27,9 @@ type Config struct {
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients
-	First     *model.Weights // AdamW's first moment
-	Second    *model.Weights // AdamW's second moment
+	Pieces    []tensor.Piece // of the policy's tensors, which the set updates
+	First     *model.Weights // AdamW's first moment, of the pieces
+	Second    *model.Weights // AdamW's second moment, of the pieces
 	Reference *model.Weights // nil without Config.Reference
 
 	track     trace.Track // records spans within those of the caller
@@ -42,13 +44,14 @@ type Set struct {
 }
 
 // NewSet takes ownership of the policy's starting weights and allocates what training needs
-// beside them. The reference is a copy of the starting weights. If NewSet fails, it frees
-// everything, including the policy. It panics without cfg.Format.
-func NewSet(dev npu.Device, policy *model.Weights, cfg Config) (*Set, error) {
+// beside them. pieces are what it updates; others update the rest. The reference is a copy of the
+// starting weights. If NewSet fails, it frees everything, including the policy. It panics without
+// cfg.Format.
+func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece) (*Set, error) {
 	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
 		panic("trimodel: no format of the sums of gradients")
 	}
-	s := &Set{Policy: policy, cfg: cfg, dev: dev}
+	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev}
 	var err error
 	if s.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
 		err = s.allocate()
@@ -64,11 +67,14 @@ func (s *Set) allocate() (err error) {
 	if s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config); err != nil {
 		return err
 	}
-	if s.First, err = model.NewWeights(s.dev, s.Policy.Config, npu.Optimizer); err != nil {
-		return err
-	}
-	if s.Second, err = model.NewWeights(s.dev, s.Policy.Config, npu.Optimizer); err != nil {
-		return err
+	for _, moment := range []**model.Weights{&s.First, &s.Second} {
+		params := make(tensor.Params, len(s.Pieces))
+		for i := range params {
+			params[i] = s.Pieces[i].Param
+		}
+		if *moment, err = model.NewTensors(s.dev, s.Policy.Config, params, npu.Optimizer); err != nil {
+			return err
+		}
 	}
 	if s.cfg.Reference {
 		if s.Reference, err = model.NewWeights(s.dev, s.Policy.Config, npu.Weights); err != nil {
@@ -229,12 +235,13 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 // finite.
 func (s *Set) CheckFinite() error { return s.Policy.CheckFinite() }
 
-// Params returns the policy's parameters with their gradients and moments.
+// Params returns the pieces with their gradients and moments.
 func (s *Set) Params() []optim.Param {
-	out := make([]optim.Param, len(s.Policy.Params))
+	out := make([]optim.Param, len(s.Pieces))
 	for i := range out {
-		p := &s.Policy.Params[i]
-		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: p.Buffer, G: s.Gradients.Params[i],
+		p := &s.Pieces[i]
+		from, to := model.Span(s.Policy, p)
+		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: s.Gradients.Params[p.Of].Slice(from, to),
 			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
 	}
 	return out

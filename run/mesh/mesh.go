@@ -28,7 +28,7 @@ import (
 
 // Of returns the mesh of a run.
 func Of(cfg *configs.Config) parallel.Mesh {
-	return parallel.Mesh{DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, PP: cfg.Parallel.PP}
+	return cfg.Parallel.Mesh()
 }
 
 // Check returns a usage error if a run's mesh cannot divide a model. It gives all reasons and the
@@ -137,7 +137,7 @@ func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps
 			ends = append(ends, end)
 		}
 	}
-	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == configs.ReduceSum,
+	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero,
 		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}, ends, threads(cfg, p))
 }
 

@@ -35,6 +35,11 @@ func rules(c *configs.Config, task configs.Task) []rule {
 	all := []rule{
 		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant, fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},
 	}
+	m := c.Parallel.Mesh()
+	all = append(all,
+		rule{[]string{"parallel.zero"}, m.DP == 1, "parallel.dp is 1"},
+		rule{[]string{"parallel.reduce"}, m.TP == 1, "parallel.tp is 1"},
+		rule{[]string{"parallel.token_file"}, m.Size() == 1, "there is one rank"})
 	if task != configs.TrainTask {
 		return all
 	}

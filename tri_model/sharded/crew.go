@@ -32,6 +32,7 @@ type crew struct {
 type rank struct {
 	at     parallel.Coord
 	params tensor.Params // without memory
+	pieces tensor.Params // of params, of which it has moments
 	shape  *model.Config
 	link   link[command, answer]
 	direct chan answer // to calls that wait for them
@@ -49,7 +50,7 @@ type mail struct {
 
 // setUp tells ranks what to hold and distributes the starting weights.
 func (c *crew) setUp(ctx context.Context, whole *model.Weights) error {
-	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce}
+	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce, Zero: c.cfg.Zero}
 	if err := c.tell(ctx, c.ranks, command{Action: setUp, Setup: setup}); err != nil {
 		return err
 	}
@@ -85,6 +86,9 @@ func (c *crew) start(ctx context.Context, threads int) error {
 			return err
 		}
 		r := &rank{at: mesh.Coord(i), shape: shape, params: shape.Params(), direct: make(chan answer)}
+		for _, p := range pieces(r.params, mesh, r.at, c.cfg.Zero) {
+			r.pieces = append(r.pieces, p.Param)
+		}
 		c.ranks = append(c.ranks, r)
 		if i < len(ends) {
 			dev, err := c.dev.Fork(threads)
@@ -100,6 +104,22 @@ func (c *crew) start(ctx context.Context, threads int) error {
 		c.work.Go(func() { c.read(ctx, i, r) })
 	}
 	return nil
+}
+
+// pieces returns the pieces of a rank's tensors that it has moments of.
+func pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero int) []tensor.Piece {
+	if zero == 0 {
+		return params.Pieces(0, 1)
+	}
+	return params.Pieces(at.DP, mesh.DP)
+}
+
+// has returns the tensors of which a rank has a kind of values.
+func (r *rank) has(name which) tensor.Params {
+	if name == first || name == second {
+		return r.pieces
+	}
+	return r.params
 }
 
 // serve runs a rank of this process.

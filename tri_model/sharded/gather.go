@@ -10,10 +10,10 @@ import (
 )
 
 // sends reports whether a rank sends its values of a parameter. Of several ranks with the same
-// values, the first one does.
-func sends(s *model.Config, p *tensor.Param) bool {
+// values, the first one does. divided means that replicas have different values.
+func sends(s *model.Config, p *tensor.Param, divided bool) bool {
 	at := s.Part().At
-	return at.DP == 0 && (at.TP == 0 || p.Whole.Share == tensor.Divided) && (s.First() || !s.TiedStages(p))
+	return (at.DP == 0 || divided) && (at.TP == 0 || p.Whole.Share == tensor.Divided) && (s.First() || !s.TiedStages(p))
 }
 
 // scatter sets weights of all ranks, tensor by tensor. read fills values with tensor i of the whole
@@ -27,8 +27,9 @@ func (c *crew) scatter(ctx context.Context, name which, read func(i int, p *tens
 			return err
 		}
 		for _, r := range c.ranks {
-			for j := range r.params {
-				own := &r.params[j]
+			has := r.has(name)
+			for j := range has {
+				own := &has[j]
 				if own.Name != p.Name {
 					continue
 				}
@@ -46,7 +47,11 @@ func (c *crew) scatter(ctx context.Context, name which, read func(i int, p *tens
 // gather calls use with each tensor of the whole decoder, row-major, in order. use may keep the
 // values.
 func (c *crew) gather(ctx context.Context, name which, use func(i int, p *tensor.Param, values []float32) error) error {
+	divided := c.cfg.Zero > 0 && (name == first || name == second)
 	ranks := c.replica(0)
+	if divided {
+		ranks = c.ranks
+	}
 	if err := c.tell(ctx, ranks, command{Action: read, Which: name}); err != nil {
 		return err
 	}
@@ -55,9 +60,10 @@ func (c *crew) gather(ctx context.Context, name which, use func(i int, p *tensor
 		p := &params[i]
 		values := make([]float32, p.Rows*max(p.Cols, 1))
 		for _, r := range ranks {
-			for j := range r.params {
-				own := &r.params[j]
-				if own.Name != p.Name || !sends(r.shape, own) {
+			has := r.has(name)
+			for j := range has {
+				own := &has[j]
+				if own.Name != p.Name || !sends(r.shape, own, divided) {
 					continue
 				}
 				a, err := c.answer(ctx, r)

@@ -62,6 +62,7 @@ type Setup struct {
 	Shape  model.Config
 	Models trimodel.Config
 	Reduce bool // see Config.Reduce
+	Zero   int  // see Config.Zero
 }
 
 // answer is a message from a rank to the trainer.

@@ -27,6 +27,9 @@ type Config struct {
 	// Reduce adds the partial sums of tensor ranks with an ordinary all-reduce instead of handing
 	// sums on. The bits then depend on the mesh.
 	Reduce bool
+	// Zero is the ZeRO stage (Rajbhandari et al. 2020): from 1 on, each replica keeps the moments
+	// of a part of its weights, which it updates for all replicas.
+	Zero int
 	// Track returns the trace row of a rank in this process.
 	Track func(rank int) trace.Track
 }

@@ -172,6 +172,14 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 				m := open(t, c, Config{Mesh: mesh, Models: cfg})
 				require.Equal(t, want, hashOf(t, train(t, m, c, 1, 3)))
 			})
+			if mesh.DP == 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/zero/dp=%d,tp=%d,pp=%d", name, mesh.DP, mesh.TP, mesh.PP), func(t *testing.T) {
+				t.Parallel()
+				m := open(t, c, Config{Mesh: mesh, Models: cfg, Zero: 1})
+				require.Equal(t, want, hashOf(t, train(t, m, c, 1, 3)))
+			})
 		}
 	}
 }

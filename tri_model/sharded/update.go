@@ -29,7 +29,7 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case fill:
 		return weights(w.models, c.Which).Write(c.Param, c.Values)
 	case read:
-		return w.read(ctx, weights(w.models, c.Which))
+		return w.read(ctx, weights(w.models, c.Which), w.setup.Zero > 0 && (c.Which == first || c.Which == second))
 	case settle:
 		return w.link.send(ctx, answer{Action: settle})
 	case discard:
@@ -53,11 +53,12 @@ func weights(m *trimodel.Set, name which) *model.Weights {
 	return [...]*model.Weights{policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled()}[name]
 }
 
-// read sends all values of weights, tensor by tensor.
-func (w *worker) read(ctx context.Context, weights *model.Weights) error {
+// read sends all values of weights, tensor by tensor. divided means that replicas have different
+// values.
+func (w *worker) read(ctx context.Context, weights *model.Weights, divided bool) error {
 	for i := range weights.Params {
 		p := &weights.Params[i]
-		if !sends(w.shape, p) {
+		if !sends(w.shape, p, divided) {
 			continue
 		}
 		values := make([]float32, p.Rows*max(p.Cols, 1))
@@ -71,7 +72,8 @@ func (w *worker) read(ctx context.Context, weights *model.Weights) error {
 	return nil
 }
 
-// update sums the gradients over the ranks that share them and updates the rank's weights.
+// update sums the gradients over the ranks that share them and updates the rank's weights. With
+// ZeRO, each replica updates its pieces and all get the others'.
 func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, err error) {
 	span := w.track.Begin(trace.NoStep, "reduce")
 	total, err := reduce(ctx, w)
@@ -82,8 +84,23 @@ func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, er
 	if err == nil {
 		norm = optim.Norm(total, w.setup.Models.Format)
 	}
-	return w.models.Update(u, norm, err)
+	if norm, err = w.models.Update(u, norm, err); err != nil || !divides(w) {
+		return norm, err
+	}
+	policy := w.models.Policy
+	values, done := floats(w.dev, policy.Arena())
+	if err := w.dev.Sync(); err != nil {
+		return norm, err
+	}
+	if err := parallel.AllGather(ctx, w.data, values, model.Counts(policy, w.data.Size())); err != nil {
+		return norm, err
+	}
+	done()
+	return norm, nil
 }
+
+// divides reports whether replicas update different pieces.
+func divides(w *worker) bool { return w.setup.Zero > 0 && w.data != nil }
 
 // reduce sums the gradients over the ranks that share them and returns the sum of squares of all.
 // Each sum is one of 64-bit integers, so its order does not matter.
@@ -91,51 +108,80 @@ func reduce(ctx context.Context, w *worker) (*big.Int, error) {
 	g := w.models.Gradients
 	for i := range w.models.Policy.Params {
 		p := &w.models.Policy.Params[i]
-		if w.tensor != nil && p.Whole.Share == tensor.Summed {
-			if err := sum(ctx, w.dev, w.tensor, g.Whole(i)); err != nil {
-				return nil, err
-			}
+		shared := w.tensor
+		switch {
+		case w.tensor != nil && p.Whole.Share == tensor.Summed:
+		case w.tied != nil && w.shape.TiedStages(p):
+			shared = w.tied
+		default:
+			continue
 		}
-		if w.tied != nil && w.shape.TiedStages(p) {
-			if err := sum(ctx, w.dev, w.tied, g.Whole(i)); err != nil {
+		for _, sums := range []npu.Buffer{g.Params[i].Buffer, g.Params[i].Mark} {
+			if err := sum(ctx, w.dev, shared, sums); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if w.data != nil {
-		if err := sum(ctx, w.dev, w.data, g.Arena()); err != nil {
+		if err := reduceData(ctx, w, g); err != nil {
 			return nil, err
 		}
 	}
 	return squares(ctx, w)
 }
 
-// bucket is how many sums pass through host memory at a time.
-const bucket = 1 << 20
+// reduceData sums the gradients over replicas. With ZeRO, each gets the sums of its pieces.
+func reduceData(ctx context.Context, w *worker, g *model.Gradients) error {
+	if err := sum(ctx, w.dev, w.data, g.Marks()); err != nil {
+		return err
+	}
+	if !divides(w) {
+		return sum(ctx, w.dev, w.data, g.Sums())
+	}
+	values, done := integers(w.dev, g.Sums())
+	if err := w.dev.Sync(); err != nil {
+		return err
+	}
+	if err := w.data.ReduceScatterSum(ctx, values, model.Counts(w.models.Policy, w.data.Size())); err != nil {
+		return err
+	}
+	done()
+	return nil
+}
 
 // sum adds sums of gradients over the ranks of a group.
 func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer) error {
+	values, done := integers(dev, sums)
 	if err := dev.Sync(); err != nil {
 		return err
 	}
-	if sums.Space() == npu.Host {
-		return g.AllReduceSum(ctx, sums.Int64s())
+	if err := g.AllReduceSum(ctx, values); err != nil {
+		return err
 	}
-	values := make([]int64, min(bucket, sums.Len()))
-	for at := 0; at < sums.Len(); at += len(values) {
-		part := sums.Slice(at, min(at+len(values), sums.Len()))
-		host := values[:part.Len()]
-		words := unsafe.Slice((*int32)(unsafe.Pointer(&host[0])), 2*len(host))
-		dev.DownloadInts(words, part.Words())
-		if err := dev.Sync(); err != nil {
-			return err
-		}
-		if err := g.AllReduceSum(ctx, host); err != nil {
-			return err
-		}
-		dev.UploadInts(part.Words(), words)
-	}
+	done()
 	return nil
+}
+
+// integers returns the values of a buffer, valid after the device's next Sync, and a function that
+// writes them back. On a device of host memory both are the buffer's own memory.
+func integers(dev npu.Device, b npu.Buffer) (values []int64, done func()) {
+	if b.Space() == npu.Host {
+		return b.Int64s(), func() {}
+	}
+	values = make([]int64, b.Len())
+	words := unsafe.Slice((*int32)(unsafe.Pointer(&values[0])), 2*len(values))
+	dev.DownloadInts(words, b.Words())
+	return values, func() { dev.UploadInts(b.Words(), words) }
+}
+
+// floats is integers for a buffer of float32.
+func floats(dev npu.Device, b npu.Buffer) (values []float32, done func()) {
+	if b.Space() == npu.Host {
+		return b.Float32s(), func() {}
+	}
+	values = make([]float32, b.Len())
+	dev.Download(values, b)
+	return values, func() { dev.Upload(b, values) }
 }
 
 // words is the number of 64-bit words of a sum of squares of all ranks, and squaresLen that of what
@@ -191,12 +237,12 @@ func squares(ctx context.Context, w *worker) (*big.Int, error) {
 // with the same gradient, the first one does.
 func counted(w *worker) (own []optim.Param) {
 	at := w.setup.Mesh.Coord(w.rank)
-	if at.DP > 0 {
+	if at.DP > 0 && !divides(w) {
 		return nil
 	}
 	for i, p := range w.models.Params() {
-		param := &w.models.Policy.Params[i]
-		if at.TP > 0 && param.Whole.Share != tensor.Divided || !w.shape.First() && w.shape.TiedStages(param) {
+		piece := &w.models.Pieces[i].Param
+		if at.TP > 0 && piece.Whole.Share != tensor.Divided || !w.shape.First() && w.shape.TiedStages(piece) {
 			continue
 		}
 		own = append(own, p)

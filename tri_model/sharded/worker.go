@@ -147,7 +147,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models); err != nil {
+	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, pieces(weights.Params, mesh, at, s.Zero)); err != nil {
 		return err
 	}
 	w.models.SetTrack(w.track)

@@ -1,0 +1,62 @@
+package parallel
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Settings sets the mesh of ranks that train: goroutines of one process, or processes that torchrun,
+// Slurm or mpirun started.
+type Settings struct {
+	// Number of data-parallel replicas.
+	DP int `toml:"dp" unit:"ranks"`
+	// Number of ranks that share each layer.
+	TP int `toml:"tp" unit:"ranks"`
+	// Number of pipeline stages.
+	PP int `toml:"pp" unit:"ranks"`
+	// How tensor ranks add partial sums: "exact" gives the bits of one rank; with "sum", an
+	// ordinary all-reduce, the bits depend on TP.
+	Reduce string `toml:"reduce"`
+	// ZeRO stage: 1 divides the optimizer's moments among replicas. 0 keeps them on each.
+	Zero int `toml:"zero"`
+	// File with a token of at least 16 bytes, which all processes share.
+	TokenFile string `toml:"token_file"`
+}
+
+// Values of Settings.Reduce.
+const (
+	Exact = "exact"
+	Sum   = "sum"
+)
+
+// Limits of settings.
+const (
+	maxAxis = 1024
+	maxZero = 1
+)
+
+// Default returns the settings of one rank.
+func Default() Settings { return Settings{DP: 1, TP: 1, PP: 1, Reduce: Exact} }
+
+// Mesh returns the mesh.
+func (s *Settings) Mesh() Mesh { return Mesh{DP: s.DP, TP: s.TP, PP: s.PP} }
+
+// Validate reports all faults, each beginning with its key.
+func (s *Settings) Validate() error {
+	var faults []error
+	between := func(key string, n, least, most int) {
+		if n < least {
+			faults = append(faults, fmt.Errorf("%s is %d, expected %d or more", key, n, least))
+		} else if n > most {
+			faults = append(faults, fmt.Errorf("%s is %d, expected %d at most", key, n, most))
+		}
+	}
+	between("dp", s.DP, 1, maxAxis)
+	between("tp", s.TP, 1, maxAxis)
+	between("pp", s.PP, 1, maxAxis)
+	between("zero", s.Zero, 0, maxZero)
+	if s.Reduce != Exact && s.Reduce != Sum {
+		faults = append(faults, fmt.Errorf("reduce is %q, expected %q or %q", s.Reduce, Exact, Sum))
+	}
+	return errors.Join(faults...)
+}
