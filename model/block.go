@@ -33,6 +33,7 @@ type pass struct {
 	inner     npu.Buffer // [T, F] scratch
 	outputs   []npu.Projection
 	carry     *carry.Carry // between tensor ranks; nil for one
+	own       own          // rows of the residual stream that this rank has
 }
 
 // layers embeds tokens and runs all layers in the activations a, which they share. attend
@@ -49,7 +50,7 @@ func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 	dev, cfg, t := p.dev, p.cfg, p.t
 	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.qRaw, W: w.Q, Bias: w.QBias}, npu.Projection{Y: a.kRaw, W: w.K, Bias: w.KBias},
 		npu.Projection{Y: a.v, W: w.V, Bias: w.VBias})
-	dev.NormLinear(p.outputs, p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
+	p.project(a.x, w.AttnNorm)
 	if cfg.QKNorm {
 		dev.RMSNorm(a.q, a.qRaw, w.QNorm, t*cfg.Heads, cfg.NormEps)
 		dev.RMSNorm(a.k, a.kRaw, w.KNorm, t*cfg.KVHeads, cfg.NormEps)
@@ -60,7 +61,7 @@ func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 	p.linear(a.mid, a.x, a.att, w.O)
 
 	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.gate, W: w.Gate}, npu.Projection{Y: a.up, W: w.Up})
-	dev.NormLinear(p.outputs, p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
+	p.project(a.mid, w.MLPNorm)
 	dev.SwiGLU(p.inner, a.gate, a.up)
 	p.linear(out, a.mid, p.inner, w.Down)
 }
@@ -68,8 +69,8 @@ func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 // linear computes y = start + x wᵀ, summed over the tensor ranks. y and start may be the same.
 func (p *pass) linear(y, start, x npu.Buffer, w npu.Matrix) {
 	if p.carry != nil {
-		p.carry.Rows(y, start, p.t, w.Rows, func(lo, hi int, add bool) {
-			p.dev.Linear(y.Slice(lo*w.Rows, hi*w.Rows), x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, add)
+		p.sum(y, start, p.norm, true, w.Rows, func(y npu.Buffer, lo, hi int, add bool) {
+			p.dev.Linear(y, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, hi-lo, add)
 		})
 		return
 	}
@@ -79,20 +80,21 @@ func (p *pass) linear(y, start, x npu.Buffer, w npu.Matrix) {
 	p.dev.Linear(y, x, w, npu.Buffer{}, p.t, true)
 }
 
-// linearBackwardInput computes dx [T, D] = Σ dy w over products, summed over the tensor ranks.
-func (p *pass) linearBackwardInput(dx npu.Buffer, products ...npu.Product) {
+// linearBackwardInput computes dx = Σ dy w over products, summed over the tensor ranks. scratch
+// [T, D] may be dx if that has all rows.
+func (p *pass) linearBackwardInput(dx, scratch npu.Buffer, products ...npu.Product) {
 	if p.carry == nil {
 		p.dev.LinearBackwardInput(dx, products, p.t, false)
 		return
 	}
 	width := products[0].W.Cols
-	p.carry.Rows(dx, npu.Buffer{}, p.t, width, func(lo, hi int, add bool) {
+	p.sum(dx, npu.Buffer{}, scratch, false, width, func(dx npu.Buffer, lo, hi int, add bool) {
 		part := slices.Clone(products)
 		for i := range part {
 			n := part[i].W.Rows
 			part[i].DY = part[i].DY.Slice(lo*n, hi*n)
 		}
-		p.dev.LinearBackwardInput(dx.Slice(lo*width, hi*width), part, hi-lo, add)
+		p.dev.LinearBackwardInput(dx, part, hi-lo, add)
 	})
 }
 
@@ -100,10 +102,13 @@ func (p *pass) linearBackwardInput(dx npu.Buffer, products ...npu.Product) {
 // the pass share.
 type blockGrads struct {
 	norm     npu.Buffer // [T, D]
+	whole    npu.Buffer // [T, D] all rows of dx, if ranks divide them
+	part     npu.Buffer // this rank's rows of norm, or norm
 	att      npu.Buffer // [T, H·d]
 	q, k, v  npu.Buffer
 	segments npu.Segments
 	leaves   npu.Leaves // of the T rows
+	own      npu.Leaves // of this rank's rows
 	heads    npu.Leaves // leaves, for sums to which each head of the decoder contributes
 }
 
@@ -113,18 +118,20 @@ type blockGrads struct {
 // up projections.
 func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads, dx npu.Buffer) {
 	dev, cfg, t, none, l := p.dev, p.cfg, p.t, npu.Sums{}, &s.leaves
+	whole := p.whole(dx, s.whole)
 	dev.SwiGLU(p.inner, a.gate, a.up)
-	dev.LinearBackwardWeight(g.Down, none, dx, p.inner, l)
-	dev.LinearBackwardInput(p.inner, []npu.Product{product(dx, w.Down)}, t, false)
+	dev.LinearBackwardWeight(g.Down, none, whole, p.inner, l)
+	dev.LinearBackwardInput(p.inner, []npu.Product{product(whole, w.Down)}, t, false)
 	dev.SwiGLUBackward(a.gate, a.up, p.inner, a.gate, a.up)
-	dev.RMSNorm(p.norm, a.mid, w.MLPNorm, t, cfg.NormEps)
+	p.normalize(a.mid, w.MLPNorm)
 	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, l)
 	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, l)
-	p.linearBackwardInput(s.norm, npu.Product{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock}, npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
-	dev.RMSNormBackward(dx, g.MLPNorm, s.norm, a.mid, w.MLPNorm, 1, cfg.NormEps, true, l)
+	p.linearBackwardInput(s.part, s.norm, npu.Product{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock}, npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
+	dev.RMSNormBackward(dx, g.MLPNorm, s.part, a.mid, w.MLPNorm, 1, cfg.NormEps, true, &s.own)
 
-	dev.LinearBackwardWeight(g.O, none, dx, a.att, l)
-	dev.LinearBackwardInput(s.att, []npu.Product{product(dx, w.O)}, t, false)
+	whole = p.whole(dx, s.whole)
+	dev.LinearBackwardWeight(g.O, none, whole, a.att, l)
+	dev.LinearBackwardInput(s.att, []npu.Product{product(whole, w.O)}, t, false)
 	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.Attention())
 	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
 	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)
@@ -132,13 +139,13 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 		dev.RMSNormBackward(s.q, g.QNorm, s.q, a.qRaw, w.QNorm, cfg.Heads, cfg.NormEps, false, &s.heads)
 		dev.RMSNormBackward(s.k, g.KNorm, s.k, a.kRaw, w.KNorm, cfg.KVHeads, cfg.NormEps, false, &s.heads)
 	}
-	dev.RMSNorm(p.norm, a.x, w.AttnNorm, t, cfg.NormEps)
+	p.normalize(a.x, w.AttnNorm)
 	dev.LinearBackwardWeight(g.Q, g.QBias, s.q, p.norm, l)
 	dev.LinearBackwardWeight(g.K, g.KBias, s.k, p.norm, l)
 	dev.LinearBackwardWeight(g.V, g.VBias, s.v, p.norm, l)
-	p.linearBackwardInput(s.norm, npu.Product{DY: s.q, W: w.Q, Block: cfg.Heads / cfg.KVHeads * cfg.HeadDim},
+	p.linearBackwardInput(s.part, s.norm, npu.Product{DY: s.q, W: w.Q, Block: cfg.Heads / cfg.KVHeads * cfg.HeadDim},
 		npu.Product{DY: s.k, W: w.K, Block: cfg.HeadDim}, npu.Product{DY: s.v, W: w.V, Block: cfg.HeadDim})
-	dev.RMSNormBackward(dx, g.AttnNorm, s.norm, a.x, w.AttnNorm, 1, cfg.NormEps, true, l)
+	dev.RMSNormBackward(dx, g.AttnNorm, s.part, a.x, w.AttnNorm, 1, cfg.NormEps, true, &s.own)
 }
 
 // product returns dy·w with all of w's rows in one block.

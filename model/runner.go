@@ -142,6 +142,7 @@ func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 		return npu.Buffer{}, err
 	}
 	r.pass.t, r.pass.rope = n, table
+	r.pass.own.set(nil, 0, n)
 	return r.logits(want)
 }
 

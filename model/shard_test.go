@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/carry"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
@@ -36,11 +37,11 @@ type piece struct {
 }
 
 // divide returns the ranks of a mesh with the values of w.
-func divide(t *testing.T, dev npu.Device, w *Weights, mesh parallel.Mesh, recompute bool) []*piece {
+func divide(t *testing.T, dev npu.Device, w *Weights, mesh parallel.Mesh, recompute, sequence bool) []*piece {
 	t.Helper()
 	var pieces []*piece
 	for rank, end := range local.New(mesh.Size()) {
-		c, err := w.Config.Shard(mesh, mesh.Coord(rank))
+		c, err := w.Config.Shard(mesh, mesh.Coord(rank), sequence)
 		require.NoError(t, err)
 		own, err := dev.Fork(1)
 		require.NoError(t, err)
@@ -84,7 +85,7 @@ func wholeValues(t *testing.T, w *Weights) map[string][]float32 {
 
 // stages runs the tensor ranks of each stage at the same time, in the order of stages or, with
 // back, the other way round, and hands on what passes between stages.
-func stages(t *testing.T, pieces []*piece, mesh parallel.Mesh, back bool, run func(p *piece) error) {
+func stages(t *testing.T, pieces []*piece, mesh parallel.Mesh, l *attention.Layout, back bool, run func(p *piece) error) {
 	t.Helper()
 	for i := range mesh.PP {
 		stage, next := i, i+1
@@ -98,7 +99,7 @@ func stages(t *testing.T, pieces []*piece, mesh parallel.Mesh, back bool, run fu
 			go func() {
 				defer wg.Done()
 				p := pieces[mesh.Rank(parallel.Coord{TP: tp, PP: stage})]
-				p.tape.Out = make([]float32, p.tape.Rows()*p.tape.cfg.HiddenSize)
+				p.tape.Out = make([]float32, OwnRows(p.tape.cfg, l)*p.tape.cfg.HiddenSize)
 				if errs[tp] = run(p); errs[tp] == nil {
 					errs[tp] = p.tape.Wait()
 				}
@@ -135,15 +136,17 @@ func TestMeshesGiveTheSameBits(t *testing.T) {
 		for _, size := range [][2]int{{2, 1}, {4, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {4, 3}} {
 			mesh := parallel.Mesh{DP: 1, TP: size[0], PP: size[1]}
 			for _, recompute := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,recompute=%v", name, mesh.TP, mesh.PP, recompute), func(t *testing.T) {
-					checkMesh(t, c, mesh, recompute)
-				})
+				for _, sequence := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,recompute=%v,sequence=%v", name, mesh.TP, mesh.PP, recompute, sequence), func(t *testing.T) {
+						checkMesh(t, c, mesh, recompute, sequence)
+					})
+				}
 			}
 		}
 	}
 }
 
-func checkMesh(t *testing.T, c *Config, mesh parallel.Mesh, recompute bool) {
+func checkMesh(t *testing.T, c *Config, mesh parallel.Mesh, recompute, sequence bool) {
 	t.Helper()
 	dev := openCPU(t, 1)
 	w := testWeights(t, dev, c)
@@ -166,17 +169,17 @@ func checkMesh(t *testing.T, c *Config, mesh parallel.Mesh, recompute bool) {
 	require.NoError(t, tape.Forward(w, layout, 0.7, true, want, wantEntropy))
 	require.NoError(t, tape.Backward(w, g, seed, fixed))
 
-	pieces := divide(t, dev, w, mesh, recompute)
+	pieces := divide(t, dev, w, mesh, recompute, sequence)
 	logp, entropy := make([][]float32, mesh.Size()), make([][]float32, mesh.Size())
 	for i, p := range pieces {
 		logp[i], entropy[i] = make([]float32, len(seed)), make([]float32, len(seed))
 		require.NoError(t, p.tape.Load(layout, true))
 	}
 	rank := func(p *piece) int { return mesh.Rank(p.tape.cfg.Part().At) }
-	stages(t, pieces, mesh, false, func(p *piece) error {
+	stages(t, pieces, mesh, layout, false, func(p *piece) error {
 		return p.tape.Run(p.weights, 0.7, true, logp[rank(p)], entropy[rank(p)])
 	})
-	stages(t, pieces, mesh, true, func(p *piece) error { return p.tape.Backward(p.weights, p.gradients, seed, fixed) })
+	stages(t, pieces, mesh, layout, true, func(p *piece) error { return p.tape.Backward(p.weights, p.gradients, seed, fixed) })
 	for tp := range mesh.TP {
 		last := mesh.Rank(parallel.Coord{TP: tp, PP: mesh.PP - 1})
 		require.Equal(t, want, logp[last])

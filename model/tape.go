@@ -21,7 +21,7 @@ type Tape struct {
 	// Recompute keeps only each block's input and recomputes the rest in the backward
 	// pass. This saves memory, costs a third more work and gives the same bits.
 	Recompute bool
-	// In and Out are host memory for [T, D] values of a pipeline stage that is not the first or
+	// In and Out are host memory for [OwnRows, D] values of a pipeline stage that is not the first or
 	// the last one. Run reads the output of the stage before from In and writes that of this
 	// stage to Out; Backward does the same with gradients, the other way round. Out is valid
 	// after the next Wait.
@@ -72,6 +72,7 @@ func NewTape(dev npu.Device, c *Config) *Tape {
 // Divide connects the tape to those of the other tensor ranks. All run the same layouts.
 func (t *Tape) Divide(ranks *carry.Carry) {
 	t.pass.carry, t.vocab.Starts, t.vocab.Rank = ranks, t.cfg.Part().VocabStarts(), t.cfg.Part().At.TP
+	t.vocab.Sequence = t.cfg.Part().Sequence
 	t.head.Divide(ranks, t.cfg.Part().Vocab.From)
 }
 
@@ -96,8 +97,15 @@ func (t *Tape) Load(l *attention.Layout, trained bool) error {
 // captures reports whether kernels are captured. Those of several ranks wait for each other.
 func (t *Tape) captures() bool { return t.cfg.Part() == nil && t.passes.Captures() }
 
-// Rows returns the number of rows of the loaded layout.
-func (t *Tape) Rows() int { return t.index.Shape.Rows }
+// OwnRows returns the number of rows of a layout that a rank of a decoder of shape c has between
+// two stages.
+func OwnRows(c *Config, l *attention.Layout) int {
+	if p := c.Part(); p != nil && p.Sequence {
+		bounds := index.Rows(l, p.Mesh.TP)
+		return bounds[p.At.TP+1] - bounds[p.At.TP]
+	}
+	return l.Rows()
+}
 
 // Forward is Load and Run.
 func (t *Tape) Forward(w *Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
@@ -170,8 +178,17 @@ func (t *Tape) forward(w *Weights) {
 	if !t.cfg.Last() {
 		return
 	}
-	t.dev.GatherRows(t.picked, t.last, x.Picks, t.cfg.HiddenSize)
-	t.dev.RMSNorm(t.hidden, t.picked, w.Norm, x.Shape.Targets, t.cfg.NormEps)
+	lo, hi, picks := 0, x.Shape.Targets, x.Picks
+	if x.Part.Rows != nil {
+		lo, hi, picks = x.Part.Targets[t.vocab.Rank], x.Part.Targets[t.vocab.Rank+1], x.Part.Picks
+	}
+	if d := t.cfg.HiddenSize; lo < hi {
+		t.dev.GatherRows(t.picked.Slice(lo*d, hi*d), t.last, picks, d)
+		t.dev.RMSNorm(t.hidden.Slice(lo*d, hi*d), t.picked.Slice(lo*d, hi*d), w.Norm, hi-lo, t.cfg.NormEps)
+	}
+	if x.Part.Rows != nil {
+		t.pass.gather(t.hidden, x.Part.Targets, t.cfg.HiddenSize)
+	}
 	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.Targets, t.invTemp)
 }
 
@@ -194,7 +211,9 @@ func (t *Tape) embed(table npu.Matrix) {
 		t.dev.Embed(t.pass.norm.Slice(from, from+n), table, owned.IDs)
 	}
 	t.pass.carry.Gather(t.pass.norm, counts)
-	t.dev.GatherRows(x, t.pass.norm, owned.Places, d)
+	if o := &t.pass.own; o.rows() > 0 {
+		t.dev.GatherRows(x, t.pass.norm, owned.Places.Slice(o.lo, o.hi), d)
+	}
 }
 
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
@@ -240,11 +259,13 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
 	if t.cfg.Last() {
 		t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
-		t.dev.RMSNormBackward(t.dPicked, g.Norm, t.dPicked, t.picked, w.Norm, 1, t.cfg.NormEps, false, &x.Picked)
-		t.dev.Zero(t.dx)
-		t.dev.ScatterAddRows(t.dx, t.dPicked, x.Picks, t.cfg.HiddenSize)
+		t.spread(w, g, fixed)
 	}
-	t.grads.segments, t.grads.leaves, t.grads.heads = x.Segments, x.Leaves, x.Leaves
+	t.grads.segments, t.grads.leaves, t.grads.heads, t.grads.own = x.Segments, x.Leaves, x.Leaves, x.Leaves
+	if x.Part.Rows != nil {
+		t.grads.own = x.Part.Leaves
+		t.grads.own.FixedPoint = fixed
+	}
 	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
 	for i := len(t.acts) - 1; i >= 0; i-- {
 		if t.Recompute && i < len(t.acts)-1 {
@@ -252,9 +273,31 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 		}
 		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
 	}
-	if t.cfg.First() && !x.Tokens.Firsts.IsNil() {
-		t.dev.EmbedBackward(g.Embed, t.dx, &x.Tokens, fixed)
+	if t.cfg.First() {
+		dx := t.pass.whole(t.dx, t.grads.whole)
+		if !x.Tokens.Firsts.IsNil() {
+			t.dev.EmbedBackward(g.Embed, dx, &x.Tokens, fixed)
+		}
 	}
+}
+
+// spread turns t.dPicked from the gradient of t.hidden into that of t.last, in t.dx.
+func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
+	x, d := &t.index, t.cfg.HiddenSize
+	lo, hi, picks, leaves := 0, x.Shape.Targets, x.Picks, x.Picked
+	if x.Part.Rows != nil {
+		lo, hi, picks, leaves = x.Part.Targets[t.vocab.Rank], x.Part.Targets[t.vocab.Rank+1], x.Part.Picks, x.Part.Picked
+		leaves.FixedPoint = fixed
+	}
+	if !t.dx.IsNil() {
+		t.dev.Zero(t.dx)
+	}
+	if lo == hi {
+		return
+	}
+	part := t.dPicked.Slice(lo*d, hi*d)
+	t.dev.RMSNormBackward(part, g.Norm, part, t.picked.Slice(lo*d, hi*d), w.Norm, 1, t.cfg.NormEps, false, &leaves)
+	t.dev.ScatterAddRows(t.dx, part, picks, d)
 }
 
 // begin reserves memory for a pass over the loaded layout and lays out its buffers.
@@ -264,17 +307,19 @@ func (t *Tape) begin(keep bool) error {
 	if err != nil {
 		return err
 	}
-	if err := t.mem.reserve(t.carve(n, targets, keep, nil)); err != nil {
+	t.pass.own.set(t.index.Part.Rows, t.vocab.Rank, n)
+	own := t.pass.own.rows()
+	if err := t.mem.reserve(t.carve(n, own, targets, keep, nil)); err != nil {
 		return fmt.Errorf("activations of %d rows: %w", n, err)
 	}
-	t.carve(n, targets, keep, &t.mem)
+	t.carve(n, own, targets, keep, &t.mem)
 	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.Positions, table
 	return nil
 }
 
-// carve assigns the buffers of a pass over n rows from mem and returns the number of
-// values. With mem nil it only counts.
-func (t *Tape) carve(n, picks int, keep bool, mem *rows) int {
+// carve assigns the buffers of a pass over n rows, of whose residual stream this rank has own
+// rows, from mem and returns the number of values. With mem nil it only counts.
+func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 	total := 0
 	take := func(n int) npu.Buffer {
 		total += padded(n)
@@ -286,7 +331,7 @@ func (t *Tape) carve(n, picks int, keep bool, mem *rows) int {
 	c := t.cfg
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
-	t.last = take(n * d)
+	t.last = take(own * d)
 	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
 	if c.Last() {
 		t.head.Carve(picks, c.MostVocab(), take)
@@ -294,32 +339,35 @@ func (t *Tape) carve(n, picks int, keep bool, mem *rows) int {
 	var shared blockActs
 	for i := range t.acts {
 		if keep && !t.Recompute || i == 0 {
-			shared = t.carveBlock(n, keep, take)
+			shared = t.carveBlock(n, own, keep, take)
 		}
 		t.acts[i] = shared
 		if keep {
-			t.acts[i].x = take(n * d)
+			t.acts[i].x = take(own * d)
 		} else {
 			t.acts[i].x, t.acts[i].mid = t.last, t.last
 		}
 	}
 	if keep {
-		t.dPicked, t.dx = take(picks*d), take(n*d)
+		t.dPicked, t.dx = take(picks*d), take(own*d)
 		s := &t.grads
 		s.norm, s.att, s.q, s.k, s.v = take(n*d), take(n*qd), take(n*qd), take(n*kd), take(n*kd)
+		if s.part = s.norm; t.vocab.Sequence {
+			s.whole, s.part = take(n*d), take(own*d)
+		}
 	}
 	return total
 }
 
 // carveBlock takes what one block keeps, except its input.
-func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs {
+func (t *Tape) carveBlock(n, own int, keep bool, take func(int) npu.Buffer) blockActs {
 	c := t.cfg
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	a := blockActs{q: take(n * qd), k: take(n * kd), v: take(n * kd), att: take(n * qd),
 		gate: take(n * c.FFNSize), up: take(n * c.FFNSize)}
 	a.qRaw, a.kRaw = a.q, a.k
 	if keep {
-		a.mid, a.stats = take(n*c.HiddenSize), take(n*c.Heads*2)
+		a.mid, a.stats = take(own*c.HiddenSize), take(n*c.Heads*2)
 		if c.QKNorm {
 			a.qRaw, a.kRaw = take(n*qd), take(n*kd)
 		}
@@ -332,5 +380,9 @@ func (t *Tape) carveBlock(n int, keep bool, take func(int) npu.Buffer) blockActs
 func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
-	return int64(t.carve(rows, targets, true, nil)) * 4
+	own := rows
+	if p := c.Part(); p != nil && p.Sequence {
+		own, t.vocab.Sequence = (rows+p.Mesh.TP-1)/p.Mesh.TP, true
+	}
+	return int64(t.carve(rows, own, targets, true, nil)) * 4
 }

@@ -17,6 +17,8 @@ type Settings struct {
 	// How tensor ranks add partial sums: "exact" gives the bits of one rank; with "sum", an
 	// ordinary all-reduce, the bits depend on TP.
 	Reduce string `toml:"reduce"`
+	// Divide the rows of the residual stream among the tensor ranks, which saves activations.
+	Sequence bool `toml:"sequence"`
 	// ZeRO stage: 1 divides the optimizer's moments among replicas. 0 keeps them on each.
 	Zero int `toml:"zero"`
 	// File with a token of at least 16 bytes, which all processes share.

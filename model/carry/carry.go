@@ -108,6 +108,115 @@ func (c *Carry) reduce(y, start npu.Buffer, t int, product func(lo, hi int, add 
 	c.upload(y, host)
 }
 
+// Scatter is Rows with divided rows: rank i has rows bounds[i] to bounds[i+1] of start and gets those
+// of the sum in y. started is false if there is no start. product computes rows [lo, hi) in a scratch
+// buffer [t, width].
+func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int, product func(lo, hi int, add bool)) {
+	rank, last := c.group.Rank(), c.group.Size()-1
+	own, t := bounds[rank], bounds[last+1]
+	if c.Reduce {
+		c.reduceScatter(y, start, scratch, started, bounds, width, product)
+		return
+	}
+	host, chunks := c.host(scratch), chunksOf(bounds, Chunk(t, last+1))
+	mine := func(b npu.Buffer, k chunk) npu.Buffer { return b.Slice((k.lo-own)*width, (k.hi-own)*width) }
+	values := func(k chunk) []float32 { return host[k.lo*width : k.hi*width] }
+	if rank > 0 && started { // rank 0 begins the sums
+		for _, k := range chunks {
+			if k.owner == rank {
+				c.send(0, mine(start, k))
+			}
+		}
+	}
+	for _, k := range chunks {
+		part := scratch.Slice(k.lo*width, k.hi*width)
+		switch {
+		case rank > 0 || started && k.owner > 0:
+			from := rank - 1
+			if rank == 0 {
+				from = k.owner
+			}
+			c.recv(from, values(k))
+			c.upload(part, values(k))
+		case started:
+			c.dev.Copy(part, mine(start, k))
+		}
+		if c.err != nil {
+			break
+		}
+		product(k.lo, k.hi, rank > 0 || started)
+		switch {
+		case rank < last:
+			c.post(rank+1, part, values(k))
+		case k.owner == last:
+			c.dev.Copy(mine(y, k), part)
+		default:
+			c.post(k.owner, part, values(k))
+		}
+	}
+	for len(c.posts) > 0 {
+		c.sent()
+	}
+	if rank < last {
+		for _, k := range chunks {
+			if k.owner == rank {
+				c.receive(last, mine(y, k))
+			}
+		}
+	}
+}
+
+// chunk is a range of rows of one owner.
+type chunk struct{ lo, hi, owner int }
+
+// chunksOf cuts ranges of rows into chunks of at most n rows.
+func chunksOf(bounds []int, n int) (all []chunk) {
+	for owner := range len(bounds) - 1 {
+		for lo := bounds[owner]; lo < bounds[owner+1]; lo += n {
+			all = append(all, chunk{lo, min(lo+n, bounds[owner+1]), owner})
+		}
+	}
+	return all
+}
+
+// reduceScatter computes what Scatter does with an all-reduce.
+func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int, product func(lo, hi int, add bool)) {
+	rank, t := c.group.Rank(), bounds[len(bounds)-1]
+	product(0, t, false)
+	part := scratch.Slice(bounds[rank]*width, bounds[rank+1]*width)
+	if started && !part.IsNil() {
+		c.dev.Add(part, start)
+	}
+	host := c.host(scratch)
+	c.download(host, scratch)
+	if c.err == nil {
+		c.err = c.group.AllReduceOrdered(c.ctx, host)
+	}
+	c.upload(scratch, host)
+	if !part.IsNil() {
+		c.dev.Copy(y, part)
+	}
+}
+
+// send sends x without waiting for the receiver.
+func (c *Carry) send(to int, x npu.Buffer) {
+	host := x.Float32s()
+	if host == nil {
+		host = make([]float32, x.Len())
+	}
+	c.post(to, x, host)
+}
+
+// receive receives x.
+func (c *Carry) receive(from int, x npu.Buffer) {
+	host := x.Float32s()
+	if host == nil {
+		host = make([]float32, x.Len())
+	}
+	c.recv(from, host)
+	c.upload(x, host)
+}
+
 // Max replaces x by its maximum over the ranks.
 func (c *Carry) Max(x npu.Buffer) {
 	host := c.host(x)

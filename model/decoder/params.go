@@ -33,6 +33,9 @@ func (c *Config) Params() tensor.Params {
 		add(name, rows, 0, 0, tensor.Whole{Rows: whole.Rows, Row: whole.Row, Share: whole.Share})
 	}
 	copied, summed := tensor.Whole{Rows: d, Share: tensor.Copied}, tensor.Whole{Rows: c.HeadDim, Share: tensor.Summed}
+	if p.Sequence {
+		copied.Share = tensor.Summed // each rank has the gradient of its rows
+	}
 	embed := func(name string) { add(name, c.VocabSize, d, c.InitStd, vocab) }
 	if c.First() {
 		embed(EmbedName)

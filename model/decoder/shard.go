@@ -29,6 +29,9 @@ type Part struct {
 	KVHeads Range
 	FFN     Range
 	Vocab   Range
+	// Sequence divides the rows of the residual stream and of its norms among the tensor ranks
+	// (Korthikanti et al. 2022).
+	Sequence bool
 }
 
 // First reports whether the stage embeds tokens.
@@ -37,14 +40,14 @@ func (p *Part) First() bool { return p.At.PP == 0 }
 // Last reports whether the stage computes log-probabilities.
 func (p *Part) Last() bool { return p.At.PP == p.Mesh.PP-1 }
 
-// Shard returns the shape of the part of c that a rank of a mesh holds. Its error says why a mesh
-// cannot divide c.
-func (c *Config) Shard(m parallel.Mesh, at parallel.Coord) (*Config, error) {
+// Shard returns the shape of the part of c that a rank of a mesh holds, with sequence parallelism if
+// sequence is set. Its error says why a mesh cannot divide c.
+func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Config, error) {
 	if err := c.CheckMesh(m); err != nil {
 		return nil, err
 	}
 	p := &Part{Whole: c, Mesh: m, At: at, Layers: c.stage(m.PP, at.PP), KVHeads: even(c.KVHeads, m.TP, at.TP),
-		FFN: blocks(c.FFNSize, m.TP, at.TP), Vocab: blocks(c.VocabSize, m.TP, at.TP)}
+		FFN: blocks(c.FFNSize, m.TP, at.TP), Vocab: blocks(c.VocabSize, m.TP, at.TP), Sequence: sequence && m.TP > 1}
 	group := c.Heads / c.KVHeads
 	p.Heads = Range{p.KVHeads.From * group, p.KVHeads.To * group}
 	local := *c

@@ -27,6 +27,7 @@ type Arrays struct {
 	Leaves    npu.Leaves // of the rows, without a format
 	Picked    npu.Leaves // of the targets, without a format
 	Owned     Owned      // with a divided vocabulary
+	Part      Part       // with divided rows
 
 	tokens, positions, rows, ids, ends, pickedEnds []int32 // on the host
 	segments                                       []npu.Segment
@@ -38,6 +39,17 @@ type Vocab struct {
 	Size   int
 	Starts []int32
 	Rank   int
+	// Sequence also divides rows among the ranks.
+	Sequence bool
+}
+
+// Part is a rank's part of a layout whose rows are divided between leaves. Rows and
+// Targets say where those of each rank begin, and after them their number.
+type Part struct {
+	Rows, Targets []int
+	Picks         npu.Ints   // of this rank's targets, from its first row
+	Leaves        npu.Leaves // of its rows
+	Picked        npu.Leaves // of its targets
 }
 
 // Owned says which rank embeds each row. Rows packed by rank keep their order within a rank.
@@ -71,7 +83,7 @@ func (x *Arrays) Upload(b *npu.Batch, vocab *Vocab, l *attention.Layout, trained
 		lists = x.pad(l, vocab.Size)
 	}
 	n, targets := len(x.tokens), len(x.rows)
-	if err := b.Begin(6*n + 3*len(x.segments) + 2*targets + len(x.ends) + len(x.pickedEnds)); err != nil {
+	if err := b.Begin(6*n + targets + 3*len(x.segments) + 2*targets + 2*len(x.ends) + 2*len(x.pickedEnds)); err != nil {
 		return err
 	}
 	x.Positions, x.Segments = b.Ints(x.positions), b.Segments(x.segments)
@@ -80,8 +92,12 @@ func (x *Arrays) Upload(b *npu.Batch, vocab *Vocab, l *attention.Layout, trained
 	}
 	x.Picks, x.Targets = b.Ints(x.rows), b.Ints(x.ids)
 	x.Owned = Owned{}
+	x.Part = Part{}
 	if vocab.Starts != nil {
 		x.divide(b, vocab)
+	}
+	if vocab.Sequence {
+		x.divideRows(b, vocab, l)
 	}
 	if trained {
 		x.Leaves = b.Leaves(npu.FixedPoint{}, x.ends, n)
@@ -125,6 +141,55 @@ func (x *Arrays) divide(b *npu.Batch, vocab *Vocab) {
 		}
 	}
 	x.Owned.IDs, x.Owned.Places, x.tokens = b.Ints(own), b.Ints(places), local
+}
+
+// Rows returns the row with which each of some ranks begins if they divide a layout's rows between
+// leaves, about evenly, and after them the number of rows.
+func Rows(l *attention.Layout, ranks int) []int {
+	bounds, n := make([]int, ranks+1), l.Rows()
+	bounds[ranks] = n
+	for r := 1; r < ranks; r++ {
+		want, best := n*r/ranks, bounds[r-1]
+		for _, end := range append([]int32{0}, l.Leaves...) {
+			if e := int(end); e >= bounds[r-1] && max(e-want, want-e) < max(best-want, want-best) {
+				best = e
+			}
+		}
+		bounds[r] = best
+	}
+	return bounds
+}
+
+// divideRows sets Part.
+func (x *Arrays) divideRows(b *npu.Batch, vocab *Vocab, l *attention.Layout) {
+	x.Part.Rows = Rows(l, len(vocab.Starts)-1)
+	x.Part.Targets = make([]int, len(x.Part.Rows))
+	for r, row := range x.Part.Rows {
+		at := 0 // targets are in the order of leaves
+		for at < len(x.rows) && int(x.rows[at]) < row {
+			at++
+		}
+		x.Part.Targets[r] = at
+	}
+	first, end := x.Part.Rows[vocab.Rank], x.Part.Rows[vocab.Rank+1]
+	from, to := x.Part.Targets[vocab.Rank], x.Part.Targets[vocab.Rank+1]
+	picks := make([]int32, 0, to-from)
+	for _, row := range x.rows[from:to] {
+		picks = append(picks, row-int32(first))
+	}
+	x.Part.Picks = b.Ints(picks)
+	x.Part.Leaves = b.Leaves(npu.FixedPoint{}, within(x.ends, first, end), end-first)
+	x.Part.Picked = b.Leaves(npu.FixedPoint{}, within(x.pickedEnds, from, to), to-from)
+}
+
+// within returns the ends in (first, end], from first on.
+func within(ends []int32, first, end int) (out []int32) {
+	for _, e := range ends {
+		if int(e) > first && int(e) <= end {
+			out = append(out, e-int32(first))
+		}
+	}
+	return out
 }
 
 // cut sets the ends of the leaves of l's rows and targets.

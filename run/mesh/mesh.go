@@ -137,7 +137,7 @@ func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps
 			ends = append(ends, end)
 		}
 	}
-	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero,
+	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
 		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}, ends, threads(cfg, p))
 }
 

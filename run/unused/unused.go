@@ -38,7 +38,7 @@ func rules(c *configs.Config, task configs.Task) []rule {
 	m := c.Parallel.Mesh()
 	all = append(all,
 		rule{[]string{"parallel.zero"}, m.DP == 1, "parallel.dp is 1"},
-		rule{[]string{"parallel.reduce"}, m.TP == 1, "parallel.tp is 1"},
+		rule{[]string{"parallel.reduce", "parallel.sequence"}, m.TP == 1, "parallel.tp is 1"},
 		rule{[]string{"parallel.token_file"}, m.Size() == 1, "there is one rank"})
 	if task != configs.TrainTask {
 		return all

@@ -50,7 +50,7 @@ type mail struct {
 
 // setUp tells ranks what to hold and distributes the starting weights.
 func (c *crew) setUp(ctx context.Context, whole *model.Weights) error {
-	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce, Zero: c.cfg.Zero}
+	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce, Zero: c.cfg.Zero, Sequence: c.cfg.Sequence}
 	if err := c.tell(ctx, c.ranks, command{Action: setUp, Setup: setup}); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *crew) start(ctx context.Context, threads int) error {
 		}
 	}
 	for i := range mesh.Size() {
-		shape, err := c.shape.Shard(mesh, mesh.Coord(i))
+		shape, err := c.shape.Shard(mesh, mesh.Coord(i), c.cfg.Sequence)
 		if err != nil {
 			return err
 		}

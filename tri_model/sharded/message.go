@@ -58,11 +58,12 @@ type command struct {
 
 // Setup is what a rank needs to know before it starts.
 type Setup struct {
-	Mesh   parallel.Mesh
-	Shape  model.Config
-	Models trimodel.Config
-	Reduce bool // see Config.Reduce
-	Zero   int  // see Config.Zero
+	Mesh     parallel.Mesh
+	Shape    model.Config
+	Models   trimodel.Config
+	Reduce   bool // see Config.Reduce
+	Zero     int  // see Config.Zero
+	Sequence bool // see Config.Sequence
 }
 
 // answer is a message from a rank to the trainer.

@@ -30,6 +30,8 @@ type Config struct {
 	// Zero is the ZeRO stage (Rajbhandari et al. 2020): from 1 on, each replica keeps the moments
 	// of a part of its weights, which it updates for all replicas.
 	Zero int
+	// Sequence divides the rows of the residual stream among tensor ranks, between leaves.
+	Sequence bool
 	// Track returns the trace row of a rank in this process.
 	Track func(rank int) trace.Track
 }

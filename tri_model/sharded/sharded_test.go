@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -167,19 +168,72 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 		want := hashOf(t, one(t, c, cfg, 3))
 		for _, s := range [][3]int{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 3}, {1, 2, 2}, {2, 2, 2}} {
 			mesh := parallel.Mesh{DP: s[0], TP: s[1], PP: s[2]}
-			t.Run(fmt.Sprintf("%s/dp=%d,tp=%d,pp=%d", name, mesh.DP, mesh.TP, mesh.PP), func(t *testing.T) {
-				t.Parallel()
-				m := open(t, c, Config{Mesh: mesh, Models: cfg})
-				require.Equal(t, want, hashOf(t, train(t, m, c, 1, 3)))
-			})
-			if mesh.DP == 1 {
-				continue
+			for setting, own := range map[string]Config{"plain": {}, "zero": {Zero: 1}, "sequence": {Sequence: true}, "both": {Zero: 1, Sequence: true}} {
+				if own.Zero > 0 && mesh.DP == 1 || own.Sequence && mesh.TP == 1 {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", name, mesh, setting), func(t *testing.T) {
+					t.Parallel()
+					own.Mesh, own.Models = mesh, cfg
+					require.Equal(t, want, hashOf(t, train(t, open(t, c, own), c, 1, 3)))
+				})
 			}
-			t.Run(fmt.Sprintf("%s/zero/dp=%d,tp=%d,pp=%d", name, mesh.DP, mesh.TP, mesh.PP), func(t *testing.T) {
-				t.Parallel()
-				m := open(t, c, Config{Mesh: mesh, Models: cfg, Zero: 1})
-				require.Equal(t, want, hashOf(t, train(t, m, c, 1, 3)))
-			})
 		}
 	}
+}
+
+// An ordinary all-reduce of partial sums gives nearly the same weights, and the same ones again.
+func TestReduce(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	want := valuesOfCheckpoint(t, one(t, c, config(), 3))
+	for _, sequence := range []bool{false, true} {
+		cfg := Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, Models: config(), Reduce: true, Sequence: sequence}
+		dir := train(t, open(t, c, cfg), c, 1, 3)
+		got, differ := valuesOfCheckpoint(t, dir), 0
+		for i, v := range want {
+			require.InDelta(t, v, got[i], 2e-2)
+			if v != got[i] {
+				differ++
+			}
+		}
+		require.Positive(t, differ, "sums in another order")
+		require.Equal(t, hashOf(t, dir), hashOf(t, train(t, open(t, c, cfg), c, 1, 3)))
+	}
+}
+
+// valuesOfCheckpoint returns all weights of a checkpoint.
+func valuesOfCheckpoint(t *testing.T, dir string) (all []float32) {
+	t.Helper()
+	f, err := checkpoint.OpenFile(filepath.Join(dir, "model.safetensors"))
+	require.NoError(t, err)
+	defer f.Close()
+	for _, name := range f.Names() {
+		tensor, _ := f.Tensor(name)
+		values := make([]float32, tensor.Len())
+		require.NoError(t, tensor.ReadAt(values, 0))
+		all = append(all, values...)
+	}
+	return all
+}
+
+// A checkpoint of one mesh continues on any other.
+func TestRestoreOnAnotherMesh(t *testing.T) {
+	t.Parallel()
+	c, cfg := shapes()["qwen2"], config()
+	cfg.OldPolicy = loss.PreviousStep
+	want := hashOf(t, one(t, c, cfg, 4))
+	dir := train(t, open(t, c, Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, Models: cfg}), c, 1, 1)
+	for i, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}}, {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 1}} {
+		own.Models = cfg
+		m := open(t, c, own)
+		require.NoError(t, m.Restore(t.Context(), dir, i+1, 0))
+		dir = train(t, m, c, i+2, i+2)
+	}
+	dev := openCPU(t, 1)
+	m, err := trimodel.New(dev, start(t, dev, c), cfg)
+	require.NoError(t, err)
+	defer m.Close()
+	require.NoError(t, m.Restore(t.Context(), dir, 3, 0))
+	require.Equal(t, want, hashOf(t, train(t, m, c, 4, 4)))
 }

@@ -23,7 +23,7 @@ func (w *worker) forward(ctx context.Context) error {
 		in, q.inputs = q.inputs[0], q.inputs[1:]
 	}
 	t := w.tape()
-	w.flight = append(w.flight, t)
+	w.flight = append(w.flight, flying{t, model.OwnRows(w.shape, layout) * w.shape.HiddenSize})
 	passes := w.models.Passes()
 	logp, entropy, out, err := w.run(t, layout, passes, in, true)
 	if err != nil {
@@ -44,7 +44,7 @@ func (w *worker) run(t *model.Tape, l *attention.Layout, passes []trimodel.Pass,
 	if err := t.Load(l, trained); err != nil {
 		return nil, nil, nil, err
 	}
-	width := l.Rows() * w.shape.HiddenSize
+	width := model.OwnRows(w.shape, l) * w.shape.HiddenSize
 	if !w.shape.Last() {
 		out = make([]float32, len(passes)*width)
 	}
@@ -73,10 +73,11 @@ func (w *worker) backward(ctx context.Context) error {
 	defer w.track.Begin(trace.NoStep, "backward").End()
 	gradient := w.queue.derivatives[0]
 	w.queue.derivatives = w.queue.derivatives[1:]
-	t := w.flight[0]
+	m := w.flight[0]
 	w.flight = w.flight[1:]
+	t := m.tape
 	if !w.shape.First() {
-		t.Out = make([]float32, t.Rows()*w.shape.HiddenSize)
+		t.Out = make([]float32, m.width)
 	}
 	if !w.shape.Last() {
 		t.In = gradient
@@ -124,7 +125,7 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	defer w.track.Begin(trace.NoStep, "score").End()
 	var in []float32
 	if !w.shape.First() {
-		in = make([]float32, c.Layout.Rows()*w.shape.HiddenSize)
+		in = make([]float32, model.OwnRows(w.shape, c.Layout)*w.shape.HiddenSize)
 		if err := parallel.Recv(ctx, w.stages, w.stages.Rank()-1, in); err != nil {
 			return err
 		}

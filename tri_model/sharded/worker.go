@@ -47,9 +47,15 @@ type worker struct {
 		other       []command   // that concern no micro-batch
 		announced   int         // inputs that the schedule knows of
 	}
-	flight []*model.Tape // of micro-batches in flight, in order
+	flight []flying // micro-batches in flight, in order
 	idle   []*model.Tape
 	posts  []*parallel.Pending
+}
+
+// flying is a micro-batch between its forward and its backward pass.
+type flying struct {
+	tape  *model.Tape
+	width int // values of the rank between two stages
 }
 
 // limit is how long a rank waits for another one in a collective.
@@ -117,7 +123,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	w.setup = s
 	mesh, at := s.Mesh, s.Mesh.Coord(w.rank)
-	if w.shape, err = s.Shape.Shard(mesh, at); err != nil {
+	if w.shape, err = s.Shape.Shard(mesh, at, s.Sequence); err != nil {
 		return err
 	}
 	join := func(name string, ranks []int) (g *parallel.Group) {
@@ -286,7 +292,7 @@ func (w *worker) await(ctx context.Context) error {
 		switch c.Action {
 		case forward:
 			q.layouts = append(q.layouts, c.Layout)
-			width := c.Layout.Rows() * w.shape.HiddenSize
+			width := model.OwnRows(w.shape, c.Layout) * w.shape.HiddenSize
 			if !w.shape.First() {
 				w.expect.inputs <- len(w.models.Passes()) * width
 			}
@@ -328,7 +334,10 @@ func (w *worker) sent(n int) error {
 
 func (w *worker) free() {
 	_ = w.sent(0)
-	for _, t := range append(w.flight, w.idle...) {
+	for _, m := range w.flight {
+		m.tape.Close()
+	}
+	for _, t := range w.idle {
 		t.Close()
 	}
 	if w.models != nil {
