@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -18,13 +19,29 @@ type Gradients struct {
 	arena npu.Buffer
 	marks int // place of the marks in arena
 	dev   npu.Device
+
+	take   func(layer int) // nil unless layers share memory
+	layers tensor.Params
 }
 
 // NewGradients allocates zeroed gradients.
-func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
+func NewGradients(dev npu.Device, c *Config) (*Gradients, error) { return newGradients(dev, c, nil) }
+
+// NewPassing allocates gradients that have memory for two layers. A backward pass calls take after
+// each layer, whose sums take must have read when it returns.
+func NewPassing(dev npu.Device, c *Config, take func(layer int)) (*Gradients, error) {
+	return newGradients(dev, c, take)
+}
+
+func newGradients(dev npu.Device, c *Config, take func(layer int)) (*Gradients, error) {
 	ps := c.Params()
-	total := 0
-	for i := range ps {
+	places, total := make([]int, len(ps)), 0
+	for i := range ps { // a layer shares memory with the one two before it
+		if l := ps[i].Layer; take != nil && l > 1 {
+			places[i] = places[i-2*layerParams(ps)]
+			continue
+		}
+		places[i] = total
 		total += padded(length(dev, &ps[i]))
 	}
 	arena, err := dev.Alloc(npu.Int64, total+padded(len(ps)), npu.Gradients)
@@ -32,26 +49,52 @@ func NewGradients(dev npu.Device, c *Config) (*Gradients, error) {
 		return nil, fmt.Errorf("allocate gradients: %w", err)
 	}
 	dev.Zero(arena)
-	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev}
-	at := 0
+	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev, take: take, layers: ps}
 	for i := range ps {
-		n := length(dev, &ps[i])
-		g.Params[i] = npu.Sums{Buffer: arena.Slice(at, at+n), Mark: arena.Slice(total+i, total+i+1)}
-		at += padded(n)
+		at := places[i]
+		g.Params[i] = npu.Sums{Buffer: arena.Slice(at, at+length(dev, &ps[i])), Mark: arena.Slice(total+i, total+i+1)}
 	}
 	next := 0
-	take := func() int { next++; return next - 1 }
-	g.bind(c, func() npu.Sums { return g.Params[take()] }, func() npu.MatrixSums {
-		i := take()
+	one := func() int { next++; return next - 1 }
+	g.bind(c, func() npu.Sums { return g.Params[one()] }, func() npu.MatrixSums {
+		i := one()
 		return npu.MatrixSums{Sums: g.Params[i], Rows: ps[i].Rows, Cols: ps[i].Cols}
 	})
 	return g, nil
 }
 
+// layerParams returns the number of parameters of a layer.
+func layerParams(ps tensor.Params) (n int) {
+	for i := range ps {
+		if ps[i].Layer == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// begin clears the sums of a layer if it shares them, and end has them taken.
+func (g *Gradients) begin(layer int) {
+	if g.take == nil {
+		return
+	}
+	for i := range g.Params {
+		if g.layers[i].Layer == layer {
+			g.dev.Zero(g.Params[i].Buffer)
+		}
+	}
+}
+
+func (g *Gradients) end(layer int) {
+	if g.take != nil {
+		g.take(layer)
+	}
+}
+
 // Zero clears all sums and marks.
 func (g *Gradients) Zero() { g.dev.Zero(g.arena) }
 
-// Sums returns the memory of all sums, in the layout of Weights.Arena.
+// Sums returns the memory of all sums, in the layout of Weights.Arena unless layers share memory.
 func (g *Gradients) Sums() npu.Buffer { return g.arena.Slice(0, g.marks) }
 
 // Marks returns the marks of all parameters.

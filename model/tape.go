@@ -271,7 +271,9 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 		if t.Recompute && i < len(t.acts)-1 {
 			t.block(w, i, t.last)
 		}
+		g.begin(i)
 		t.pass.backward(&w.Layers[i], &g.Layers[i], &t.acts[i], &t.grads, t.dx)
+		g.end(i)
 	}
 	if t.cfg.First() {
 		dx := t.pass.whole(t.dx, t.grads.whole)

@@ -19,7 +19,8 @@ type Settings struct {
 	Reduce string `toml:"reduce"`
 	// Divide the rows of the residual stream among the tensor ranks, which saves activations.
 	Sequence bool `toml:"sequence"`
-	// ZeRO stage: 1 divides the optimizer's moments among replicas. 0 keeps them on each.
+	// ZeRO stage: 1 divides the optimizer's moments among replicas, 2 also the gradients of layers.
+	// 0 keeps all on each.
 	Zero int `toml:"zero"`
 	// File with a token of at least 16 bytes, which all processes share.
 	TokenFile string `toml:"token_file"`
@@ -34,7 +35,7 @@ const (
 // Limits of settings.
 const (
 	maxAxis = 1024
-	maxZero = 1
+	maxZero = 2
 )
 
 // Default returns the settings of one rank.

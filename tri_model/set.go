@@ -28,11 +28,15 @@ type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients
 	Pieces    []tensor.Piece // of the policy's tensors, which the set updates
+	// Own are the sums of the pieces that belong to layers, if Gradients pass layers on. The caller
+	// adds to them.
+	Own       []npu.Sums
 	First     *model.Weights // AdamW's first moment, of the pieces
 	Second    *model.Weights // AdamW's second moment, of the pieces
 	Reference *model.Weights // nil without Config.Reference
 
 	track     trace.Track // records spans within those of the caller
+	own       npu.Buffer  // memory of Own
 	cfg       Config
 	dev       npu.Device
 	opt       *optim.AdamW
@@ -44,17 +48,18 @@ type Set struct {
 }
 
 // NewSet takes ownership of the policy's starting weights and allocates what training needs
-// beside them. pieces are what it updates; others update the rest. The reference is a copy of the
+// beside them. pieces are what it updates; others update the rest. If take is not nil, it gets the
+// gradients of each layer (see model.NewPassing). The reference is a copy of the
 // starting weights. If NewSet fails, it frees everything, including the policy. It panics without
 // cfg.Format.
-func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece) (*Set, error) {
+func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int)) (*Set, error) {
 	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
 		panic("trimodel: no format of the sums of gradients")
 	}
 	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev}
 	var err error
 	if s.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
-		err = s.allocate()
+		err = s.allocate(take)
 	}
 	if err != nil {
 		s.Close()
@@ -63,8 +68,13 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 	return s, nil
 }
 
-func (s *Set) allocate() (err error) {
-	if s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config); err != nil {
+func (s *Set) allocate(take func(layer int)) (err error) {
+	if take == nil {
+		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
+	} else if s.Gradients, err = model.NewPassing(s.dev, s.Policy.Config, take); err == nil {
+		err = s.allocateOwn()
+	}
+	if err != nil {
 		return err
 	}
 	for _, moment := range []**model.Weights{&s.First, &s.Second} {
@@ -83,6 +93,33 @@ func (s *Set) allocate() (err error) {
 		s.Reference.CopyFrom(s.Policy)
 	}
 	return s.dev.Sync()
+}
+
+// allocateOwn allocates Own.
+func (s *Set) allocateOwn() (err error) {
+	total := 0
+	lengths := make([]int, len(s.Pieces))
+	for i := range s.Pieces {
+		if p := &s.Pieces[i]; p.Layer >= 0 {
+			from, to := model.Span(s.Policy, p)
+			lengths[i] = to - from
+			total += lengths[i]
+		}
+	}
+	s.Own = make([]npu.Sums, len(s.Pieces))
+	if total == 0 {
+		return nil
+	}
+	if s.own, err = s.dev.Alloc(npu.Int64, total, npu.Gradients); err != nil {
+		return fmt.Errorf("allocate gradients: %w", err)
+	}
+	s.dev.Zero(s.own)
+	at := 0
+	for i, n := range lengths {
+		s.Own[i] = npu.Sums{Buffer: s.own.Slice(at, at+n), Mark: s.Gradients.Params[s.Pieces[i].Of].Mark}
+		at += n
+	}
+	return nil
 }
 
 // Hold copies the policy as a version and makes it the old policy of the step that the version
@@ -216,11 +253,16 @@ func (s *Set) Backward(t *model.Tape, dLogp []float32) error {
 }
 
 // Discard clears the accumulated gradients.
-func (s *Set) Discard() { s.Gradients.Zero() }
+func (s *Set) Discard() {
+	s.Gradients.Zero()
+	if !s.own.IsNil() {
+		s.dev.Zero(s.own)
+	}
+}
 
 // Update is Step with a known norm of the sums of gradients. failed says why there is none.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
-	defer s.Gradients.Zero()
+	defer s.Discard()
 	s.sampled = s.current
 	if failed != nil {
 		return norm, failed
@@ -241,7 +283,11 @@ func (s *Set) Params() []optim.Param {
 	for i := range out {
 		p := &s.Pieces[i]
 		from, to := model.Span(s.Policy, p)
-		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: s.Gradients.Params[p.Of].Slice(from, to),
+		sums := s.Gradients.Params[p.Of].Slice(from, to)
+		if s.Own != nil && p.Layer >= 0 {
+			sums = s.Own[i]
+		}
+		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
 			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
 	}
 	return out
@@ -255,6 +301,7 @@ func (s *Set) Close() {
 	if s.Gradients != nil {
 		s.Gradients.Free()
 	}
+	s.dev.Free(s.own)
 	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
 		if w != nil {
 			w.Free()

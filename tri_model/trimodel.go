@@ -30,7 +30,7 @@ type Models struct {
 // New takes ownership of the policy's starting weights and allocates what training needs
 // beside them, as NewSet does.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
-	s, err := NewSet(dev, policy, cfg, policy.Params.Pieces(0, 1))
+	s, err := NewSet(dev, policy, cfg, policy.Params.Pieces(0, 1), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,9 @@ func (c *Config) Params() tensor.Params {
 	o, f := tensor.Whole{Rows: d, Cols: q.Rows, Col: q.Row}, tensor.Whole{Rows: w.FFNSize, Cols: d, Row: p.FFN.From}
 	down, vocab := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From}, tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
 	var ps tensor.Params
+	layer := -1
 	add := func(name string, rows, cols int, std float64, whole tensor.Whole) {
-		ps = append(ps, tensor.Param{Name: name, Rows: rows, Cols: cols, Std: std, Whole: whole})
+		ps = append(ps, tensor.Param{Name: name, Rows: rows, Cols: cols, Std: std, Whole: whole, Layer: layer})
 	}
 	vector := func(name string, whole tensor.Whole, rows int) {
 		add(name, rows, 0, 0, tensor.Whole{Rows: whole.Rows, Row: whole.Row, Share: whole.Share})
@@ -41,6 +42,7 @@ func (c *Config) Params() tensor.Params {
 		embed(EmbedName)
 	}
 	for l := range c.Layers {
+		layer = l
 		name := func(s string) string { return fmt.Sprintf("model.layers.%d.%s", p.Layers.From+l, s) }
 		vector(name("input_layernorm.weight"), copied, d)
 		add(name("self_attn.q_proj.weight"), qd, d, c.InitStd, q)
@@ -61,7 +63,7 @@ func (c *Config) Params() tensor.Params {
 		add(name("mlp.up_proj.weight"), c.FFNSize, d, c.InitStd, f)
 		add(name("mlp.down_proj.weight"), d, c.FFNSize, out, down)
 	}
-	if !c.Last() {
+	if layer = -1; !c.Last() {
 		return ps
 	}
 	vector("model.norm.weight", copied, d)

@@ -35,6 +35,7 @@ type Param struct {
 	Buffer npu.Buffer
 	// Whole is the tensor that this one is a part of.
 	Whole Whole
+	Layer int // of the decoder or its part; -1 for none
 }
 
 // Whole is the shape of a tensor, with the place of a part in it. Cols is 0 for a vector.

@@ -138,7 +138,9 @@ func (m *Models) Discard() {
 			<-m.mail.ready
 		}
 	}
-	_ = m.tell(ctx, m.ranks, command{Action: discard})
+	if m.tell(ctx, m.ranks, command{Action: discard}) == nil {
+		_ = m.settle(ctx) // before one rank adds to another's sums again
+	}
 }
 
 // Step updates the policy of all ranks.

@@ -28,7 +28,8 @@ type Config struct {
 	// sums on. The bits then depend on the mesh.
 	Reduce bool
 	// Zero is the ZeRO stage (Rajbhandari et al. 2020): from 1 on, each replica keeps the moments
-	// of a part of its weights, which it updates for all replicas.
+	// of a part of its weights, which it updates for all replicas; from 2 on, also only the sums of
+	// that part's gradients in layers.
 	Zero int
 	// Sequence divides the rows of the residual stream among tensor ranks, between leaves.
 	Sequence bool

@@ -168,7 +168,7 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 		want := hashOf(t, one(t, c, cfg, 3))
 		for _, s := range [][3]int{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 3}, {1, 2, 2}, {2, 2, 2}} {
 			mesh := parallel.Mesh{DP: s[0], TP: s[1], PP: s[2]}
-			for setting, own := range map[string]Config{"plain": {}, "zero": {Zero: 1}, "sequence": {Sequence: true}, "both": {Zero: 1, Sequence: true}} {
+			for setting, own := range map[string]Config{"plain": {}, "zero": {Zero: 1}, "sequence": {Sequence: true}, "both": {Zero: 1, Sequence: true}, "zero 2": {Zero: 2}, "zero 2 and sequence": {Zero: 2, Sequence: true}} {
 				if own.Zero > 0 && mesh.DP == 1 || own.Sequence && mesh.TP == 1 {
 					continue
 				}
@@ -236,4 +236,32 @@ func TestRestoreOnAnotherMesh(t *testing.T) {
 	defer m.Close()
 	require.NoError(t, m.Restore(t.Context(), dir, 3, 0))
 	require.Equal(t, want, hashOf(t, train(t, m, c, 4, 4)))
+}
+
+// Replicas divide moments with ZeRO-1 and also the gradients of layers with ZeRO-2, apart from the
+// two layers that a backward pass works on.
+func TestZeroDividesMemory(t *testing.T) {
+	t.Parallel()
+	deep := *shapes()["llama"]
+	deep.Layers, deep.HiddenSize, deep.HeadDim, deep.FFNSize, deep.VocabSize = 12, 64, 8, 160, 160 // no padding
+	sums := make([][npu.NumPurposes]int64, 3)
+	for zero := range sums {
+		m := open(t, &deep, Config{Mesh: parallel.Mesh{DP: 4, TP: 1, PP: 1}, Models: config(), Zero: zero})
+		train(t, m, &deep, 1, 1)
+		for _, r := range m.ranks {
+			for purpose, n := range r.memory {
+				sums[zero][purpose] = max(sums[zero][purpose], n)
+			}
+		}
+	}
+	params := deep.NumParams()
+	layers := params - 2*int64(deep.VocabSize*deep.HiddenSize)
+	within := func(want, got int64) { require.InEpsilon(t, want, got, 0.1) } // padding, and blocks of rows
+	within(8*params, sums[0][npu.Optimizer])
+	within(8*params/4, sums[1][npu.Optimizer])
+	within(8*params/4, sums[2][npu.Optimizer])
+	within(8*params, sums[0][npu.Gradients])
+	within(8*params, sums[1][npu.Gradients])
+	within(8*(params-layers+layers/4+2*layers/12), sums[2][npu.Gradients])
+	require.Equal(t, sums[0][npu.Weights], sums[2][npu.Weights])
 }

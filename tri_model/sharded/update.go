@@ -33,7 +33,10 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case settle:
 		return w.link.send(ctx, answer{Action: settle})
 	case discard:
-		w.models.Discard()
+		defer w.models.Discard()
+		if w.owners != nil {
+			return w.owners.end(w.models)
+		}
 		return nil
 	case update:
 		norm, err := w.update(ctx, c.Update)
@@ -110,6 +113,8 @@ func reduce(ctx context.Context, w *worker) (*big.Int, error) {
 		p := &w.models.Policy.Params[i]
 		shared := w.tensor
 		switch {
+		case w.owners != nil && p.Layer >= 0: // take has summed them
+			continue
 		case w.tensor != nil && p.Whole.Share == tensor.Summed:
 		case w.tied != nil && w.shape.TiedStages(p):
 			shared = w.tied
@@ -134,6 +139,19 @@ func reduce(ctx context.Context, w *worker) (*big.Int, error) {
 func reduceData(ctx context.Context, w *worker, g *model.Gradients) error {
 	if err := sum(ctx, w.dev, w.data, g.Marks()); err != nil {
 		return err
+	}
+	if w.owners != nil {
+		if err := w.owners.end(w.models); err != nil {
+			return err
+		}
+		for i := range g.Params {
+			if w.models.Policy.Params[i].Layer < 0 {
+				if err := sum(ctx, w.dev, w.data, g.Params[i].Buffer); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 	if !divides(w) {
 		return sum(ctx, w.dev, w.data, g.Sums())

@@ -30,6 +30,7 @@ type worker struct {
 
 	world, tensor, data, stages *parallel.Group // nil for one rank
 	tied                        *parallel.Group // the stages that share an embedding
+	owners                      *owners         // nil without ZeRO-2
 	carry                       *carry.Carry
 
 	// decides is false if the rank does what the first tensor rank of its stage decides. The last
@@ -90,7 +91,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	var helpers conc.WaitGroup
 	defer helpers.Wait()
 	defer cancel()
-	failed := make(chan error, 3)
+	failed := make(chan error, 3+w.setup.Mesh.DP)
 	run := func(f func(context.Context) error) {
 		helpers.Go(func() {
 			if err := f(ctx); err != nil {
@@ -107,6 +108,11 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 		run(func(ctx context.Context) error {
 			return w.receive(ctx, w.setup.Mesh.Coord(w.rank).PP+1, w.expect.grads, w.grads)
 		})
+	}
+	for r := 0; w.owners != nil && r < w.data.Size(); r++ {
+		if r != w.data.Rank() {
+			run(func(context.Context) error { return w.owners.receive(r) })
+		}
 	}
 	err = w.work(ctx)
 	select {
@@ -153,8 +159,20 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, pieces(weights.Params, mesh, at, s.Zero)); err != nil {
+	var take func(layer int)
+	if s.Zero > 1 && w.data != nil {
+		group, err := parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), limit)
+		if err != nil {
+			return err
+		}
+		w.owners = newOwners(ctx, w, group)
+		take = w.owners.take
+	}
+	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, pieces(weights.Params, mesh, at, s.Zero), take); err != nil {
 		return err
+	}
+	if w.owners != nil {
+		w.owners.open(w.models)
 	}
 	w.models.SetTrack(w.track)
 	w.schedule, w.decides = pipeline.NewStage(at.PP, mesh.PP), at.TP == 0 || w.shape.Last()
@@ -220,6 +238,11 @@ func (w *worker) work(ctx context.Context) error {
 			c := w.queue.other[0]
 			w.queue.other = w.queue.other[1:]
 			if c.Action == leave {
+				if w.owners != nil {
+					if err := w.owners.exchange(rankEnds); err != nil {
+						return err
+					}
+				}
 				return w.sent(0)
 			}
 			err = w.obey(ctx, &c)

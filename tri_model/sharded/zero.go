@@ -1,0 +1,201 @@
+package sharded
+
+import (
+	"context"
+	"sync"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/parallel"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// owners divides the sums of layers' gradients among replicas (ZeRO-2). A replica sends the sums of a
+// layer to their owners when a micro-batch's backward pass has computed them, since replicas have
+// different numbers of micro-batches. Sums of a micro-batch are exact, so their order does not
+// matter.
+type owners struct {
+	w     *worker
+	ctx   context.Context //nolint:containedctx // of the rank
+	group *parallel.Group // replicas
+	spans [][][]span      // of each layer and replica
+	posts []*parallel.Pending
+	err   error // of take
+
+	mu   sync.Mutex
+	sums []int64 // this replica's, of all layers
+	ends chan struct{}
+}
+
+// span is a range of sums of a parameter, and its place among those of their owner.
+type span struct{ of, from, to, at int }
+
+// Marks in place of a layer.
+const (
+	stepEnds = -1 // no more of this step
+	rankEnds = -2
+)
+
+// newOwners returns the owners of a rank's sums. Its caller sets set before the first backward pass.
+func newOwners(ctx context.Context, w *worker, group *parallel.Group) *owners {
+	return &owners{w: w, ctx: ctx, group: group, ends: make(chan struct{}, group.Size())}
+}
+
+// open divides the sums of a set.
+func (o *owners) open(set *trimodel.Set) {
+	ranks := o.group.Size()
+	o.spans = make([][][]span, set.Policy.Config.Layers)
+	for l := range o.spans {
+		o.spans[l] = make([][]span, ranks)
+	}
+	for r := range ranks {
+		at := 0
+		for _, p := range set.Policy.Params.Pieces(r, ranks) {
+			if p.Layer < 0 {
+				continue
+			}
+			from, to := model.Span(set.Policy, &p)
+			o.spans[p.Layer][r] = append(o.spans[p.Layer][r], span{p.Of, from, to, at})
+			at += to - from
+		}
+		if r == o.group.Rank() {
+			o.sums = make([]int64, at)
+		}
+	}
+}
+
+// take sends the sums of a layer to their owners. Its failure is reported by end.
+func (o *owners) take(layer int) {
+	set := o.w.models
+	for i := range set.Policy.Params {
+		p := &set.Policy.Params[i]
+		if o.err == nil && p.Layer == layer && o.w.tensor != nil && p.Whole.Share == tensor.Summed {
+			o.err = sum(o.ctx, o.w.dev, o.w.tensor, set.Gradients.Params[i].Buffer)
+		}
+	}
+	for r, spans := range o.spans[layer] {
+		if o.err != nil || len(spans) == 0 {
+			continue
+		}
+		values, err := o.values(set.Gradients, spans)
+		switch {
+		case err != nil:
+			o.err = err
+		case r == o.group.Rank():
+			o.add(layer, values)
+		default:
+			o.post(r, []int64{int64(layer)})
+			o.post(r, values)
+		}
+	}
+}
+
+// values copies some sums.
+func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err error) {
+	for _, s := range spans {
+		part, _ := integers(o.w.dev, g.Params[s.of].Slice(s.from, s.to).Buffer)
+		if err := o.w.dev.Sync(); err != nil {
+			return nil, err
+		}
+		all = append(all, part...)
+	}
+	return all, nil
+}
+
+// post sends values without waiting for their owner, unless much is under way.
+func (o *owners) post(to int, values []int64) {
+	o.posts = append(o.posts, parallel.Post(o.ctx, o.group, to, values))
+	for len(o.posts) > 4*depth {
+		o.sent()
+	}
+}
+
+func (o *owners) sent() {
+	err := o.posts[0].Wait()
+	if o.posts = o.posts[1:]; o.err == nil {
+		o.err = err
+	}
+}
+
+// add adds a layer's sums to this replica's.
+func (o *owners) add(layer int, values []int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.spans[layer][o.group.Rank()] {
+		own := o.sums[s.at : s.at+s.to-s.from]
+		for i := range own {
+			own[i] += values[i]
+		}
+		values = values[len(own):]
+	}
+}
+
+// receive adds what a replica sends, until it ends.
+func (o *owners) receive(from int) error {
+	for {
+		var layer [1]int64
+		if err := parallel.Recv(o.ctx, o.group, from, layer[:]); err != nil {
+			return err
+		}
+		switch l := int(layer[0]); {
+		case l == rankEnds:
+			o.ends <- struct{}{}
+			return nil
+		case l == stepEnds:
+			o.ends <- struct{}{}
+		default:
+			n := 0
+			for _, s := range o.spans[l][o.group.Rank()] {
+				n += s.to - s.from
+			}
+			values := make([]int64, n)
+			if err := parallel.Recv(o.ctx, o.group, from, values); err != nil {
+				return err
+			}
+			o.add(l, values)
+		}
+	}
+}
+
+// exchange tells all other replicas that nothing follows, and waits for them.
+func (o *owners) exchange(end int64) error {
+	for r := range o.group.Size() {
+		if r != o.group.Rank() {
+			o.post(r, []int64{end})
+		}
+	}
+	for len(o.posts) > 0 {
+		o.sent()
+	}
+	for range o.group.Size() - 1 {
+		select {
+		case <-o.ends:
+		case <-o.ctx.Done():
+			return o.ctx.Err()
+		}
+	}
+	return o.err
+}
+
+// end waits for the sums of all replicas and moves this one's to set.Own.
+func (o *owners) end(set *trimodel.Set) error {
+	if err := o.exchange(stepEnds); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := 0
+	for _, own := range set.Own {
+		if own.IsNil() {
+			continue
+		}
+		values, done := integers(o.w.dev, own.Buffer)
+		if err := o.w.dev.Sync(); err != nil {
+			return err
+		}
+		at += copy(values, o.sums[at:])
+		done()
+	}
+	clear(o.sums)
+	return nil
+}
