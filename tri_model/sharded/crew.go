@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
 // crew is all ranks, as the trainer's goroutine sees them.
@@ -86,7 +87,7 @@ func (c *crew) start(ctx context.Context, threads int) error {
 			return err
 		}
 		r := &rank{at: mesh.Coord(i), shape: shape, params: shape.Params(), direct: make(chan answer)}
-		for _, p := range pieces(r.params, mesh, r.at, c.cfg.Zero) {
+		for _, p := range reduce.Pieces(r.params, mesh, r.at, c.cfg.Zero) {
 			r.pieces = append(r.pieces, p.Param)
 		}
 		c.ranks = append(c.ranks, r)
@@ -104,14 +105,6 @@ func (c *crew) start(ctx context.Context, threads int) error {
 		c.work.Go(func() { c.read(ctx, i, r) })
 	}
 	return nil
-}
-
-// pieces returns the pieces of a rank's tensors that it has moments of.
-func pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero int) []tensor.Piece {
-	if zero == 0 {
-		return params.Pieces(0, 1)
-	}
-	return params.Pieces(at.DP, mesh.DP)
 }
 
 // has returns the tensors of which a rank has a kind of values.

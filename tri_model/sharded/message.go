@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
 // action is what the trainer asks of a rank.
@@ -90,17 +91,12 @@ type fault struct {
 // sentinels returns the errors that a trainer handles.
 func sentinels() []error { return []error{optim.ErrNonFinite, model.ErrNotFinite} }
 
-// elsewhere marks an error whose cause is on another rank.
-type elsewhere struct{ error }
-
-func (e elsewhere) Unwrap() error { return e.error }
-
 func faultOf(err error) *fault {
 	if err == nil {
 		return nil
 	}
 	return &fault{Text: err.Error(), Is: slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }),
-		Elsewhere: errors.As(err, new(elsewhere))}
+		Elsewhere: errors.As(err, new(reduce.Elsewhere))}
 }
 
 // Error returns the text.

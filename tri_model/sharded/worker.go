@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/parallel/pipeline"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
 // worker is one rank: its part of the models, and its place in the mesh. Its goroutine makes all
@@ -28,10 +29,10 @@ type worker struct {
 	models *trimodel.Set
 	shape  *model.Config
 
-	world, tensor, data, stages *parallel.Group // nil for one rank
-	tied                        *parallel.Group // the stages that share an embedding
-	owners                      *owners         // nil without ZeRO-2
-	carry                       *carry.Carry
+	tensor, stages *parallel.Group // nil for one rank
+	share          *reduce.Ranks
+	receivers      []func() error // of share
+	carry          *carry.Carry
 
 	// decides is false if the rank does what the first tensor rank of its stage decides. The last
 	// stage has no choices: each of its ranks decides the same.
@@ -91,7 +92,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	var helpers conc.WaitGroup
 	defer helpers.Wait()
 	defer cancel()
-	failed := make(chan error, 3+w.setup.Mesh.DP)
+	failed := make(chan error, 3+len(w.receivers))
 	run := func(f func(context.Context) error) {
 		helpers.Go(func() {
 			if err := f(ctx); err != nil {
@@ -109,10 +110,8 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 			return w.receive(ctx, w.setup.Mesh.Coord(w.rank).PP+1, w.expect.grads, w.grads)
 		})
 	}
-	for r := 0; w.owners != nil && r < w.data.Size(); r++ {
-		if r != w.data.Rank() {
-			run(func(context.Context) error { return w.owners.receive(r) })
-		}
+	for _, receive := range w.receivers {
+		run(func(context.Context) error { return receive() })
 	}
 	err = w.work(ctx)
 	select {
@@ -142,11 +141,12 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	for i := range all {
 		all[i] = i
 	}
-	w.world = join("world", all)
-	w.tensor, w.data, w.stages = join("tp", mesh.Group(w.rank, parallel.Tensor)), join("dp", mesh.Group(w.rank, parallel.Data)), join("pp", mesh.Group(w.rank, parallel.Pipeline))
+	w.tensor, w.stages = join("tp", mesh.Group(w.rank, parallel.Tensor)), join("pp", mesh.Group(w.rank, parallel.Pipeline))
+	w.share = &reduce.Ranks{Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
+		World: join("world", all), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data))}
 	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
 		ranks := mesh.Group(w.rank, parallel.Pipeline)
-		w.tied = join("tied", []int{ranks[0], ranks[len(ranks)-1]})
+		w.share.Tied = join("tied", []int{ranks[0], ranks[len(ranks)-1]})
 	}
 	if err != nil {
 		return err
@@ -159,21 +159,16 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if err != nil {
 		return err
 	}
-	var take func(layer int)
-	if s.Zero > 1 && w.data != nil {
-		group, err := parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), limit)
-		if err != nil {
-			return err
-		}
-		w.owners = newOwners(ctx, w, group)
-		take = w.owners.take
-	}
-	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, pieces(weights.Params, mesh, at, s.Zero), take); err != nil {
+	take, err := w.share.Take(ctx, func() (*parallel.Group, error) {
+		return parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), limit)
+	})
+	if err != nil {
 		return err
 	}
-	if w.owners != nil {
-		w.owners.open(w.models)
+	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, reduce.Pieces(weights.Params, mesh, at, s.Zero), take); err != nil {
+		return err
 	}
+	w.receivers = w.share.Open(w.models)
 	w.models.SetTrack(w.track)
 	w.schedule, w.decides = pipeline.NewStage(at.PP, mesh.PP), at.TP == 0 || w.shape.Last()
 	w.commands, w.inputs, w.grads = make(chan command, depth), make(chan []float32, mesh.PP+1), make(chan []float32, mesh.PP+1)
@@ -238,10 +233,8 @@ func (w *worker) work(ctx context.Context) error {
 			c := w.queue.other[0]
 			w.queue.other = w.queue.other[1:]
 			if c.Action == leave {
-				if w.owners != nil {
-					if err := w.owners.exchange(rankEnds); err != nil {
-						return err
-					}
+				if err := w.share.Leave(); err != nil {
+					return err
 				}
 				return w.sent(0)
 			}

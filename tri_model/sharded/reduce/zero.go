@@ -1,4 +1,4 @@
-package sharded
+package reduce
 
 import (
 	"context"
@@ -15,7 +15,8 @@ import (
 // different numbers of micro-batches. Sums of a micro-batch are exact, so their order does not
 // matter.
 type owners struct {
-	w     *worker
+	w     *Ranks
+	set   *trimodel.Set
 	ctx   context.Context //nolint:containedctx // of the rank
 	group *parallel.Group // replicas
 	spans [][][]span      // of each layer and replica
@@ -36,13 +37,57 @@ const (
 	rankEnds = -2
 )
 
-// newOwners returns the owners of a rank's sums. Its caller sets set before the first backward pass.
-func newOwners(ctx context.Context, w *worker, group *parallel.Group) *owners {
-	return &owners{w: w, ctx: ctx, group: group, ends: make(chan struct{}, group.Size())}
+// depth is the number of messages under way to other replicas.
+const depth = 32
+
+// Take returns what gets the gradients of layers for trimodel.NewSet: nil without ZeRO-2. group has
+// the replicas and a name of its own. Open follows.
+func (w *Ranks) Take(ctx context.Context, group func() (*parallel.Group, error)) (take func(layer int), err error) {
+	if w.Zero < 2 || w.Data == nil {
+		return nil, nil
+	}
+	g, err := group()
+	if err != nil {
+		return nil, err
+	}
+	w.owners = &owners{w: w, ctx: ctx, group: g, ends: make(chan struct{}, g.Size())}
+	return w.owners.take, nil
+}
+
+// Open prepares for the sums of a set. It returns functions that the caller runs until the other
+// replicas leave.
+func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
+	if w.owners == nil {
+		return nil
+	}
+	w.owners.open(set)
+	for r := range w.Data.Size() {
+		if r != w.Data.Rank() {
+			receivers = append(receivers, func() error { return w.owners.receive(r) })
+		}
+	}
+	return receivers
+}
+
+// EndStep waits for the sums that other replicas have sent.
+func (w *Ranks) EndStep(set *trimodel.Set) error {
+	if w.owners == nil {
+		return nil
+	}
+	return w.owners.end(set)
+}
+
+// Leave ends the receivers of all replicas, which must call it too.
+func (w *Ranks) Leave() error {
+	if w.owners == nil {
+		return nil
+	}
+	return w.owners.exchange(rankEnds)
 }
 
 // open divides the sums of a set.
 func (o *owners) open(set *trimodel.Set) {
+	o.set = set
 	ranks := o.group.Size()
 	o.spans = make([][][]span, set.Policy.Config.Layers)
 	for l := range o.spans {
@@ -66,11 +111,11 @@ func (o *owners) open(set *trimodel.Set) {
 
 // take sends the sums of a layer to their owners. Its failure is reported by end.
 func (o *owners) take(layer int) {
-	set := o.w.models
+	set := o.set
 	for i := range set.Policy.Params {
 		p := &set.Policy.Params[i]
-		if o.err == nil && p.Layer == layer && o.w.tensor != nil && p.Whole.Share == tensor.Summed {
-			o.err = sum(o.ctx, o.w.dev, o.w.tensor, set.Gradients.Params[i].Buffer)
+		if o.err == nil && p.Layer == layer && o.w.Tensor != nil && p.Whole.Share == tensor.Summed {
+			o.err = sum(o.ctx, o.w.Device, o.w.Tensor, set.Gradients.Params[i].Buffer)
 		}
 	}
 	for r, spans := range o.spans[layer] {
@@ -93,8 +138,8 @@ func (o *owners) take(layer int) {
 // values copies some sums.
 func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err error) {
 	for _, s := range spans {
-		part, _ := integers(o.w.dev, g.Params[s.of].Slice(s.from, s.to).Buffer)
-		if err := o.w.dev.Sync(); err != nil {
+		part, _ := integers(o.w.Device, g.Params[s.of].Slice(s.from, s.to).Buffer)
+		if err := o.w.Device.Sync(); err != nil {
 			return nil, err
 		}
 		all = append(all, part...)
@@ -105,7 +150,7 @@ func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err erro
 // post sends values without waiting for their owner, unless much is under way.
 func (o *owners) post(to int, values []int64) {
 	o.posts = append(o.posts, parallel.Post(o.ctx, o.group, to, values))
-	for len(o.posts) > 4*depth {
+	for len(o.posts) > depth {
 		o.sent()
 	}
 }
@@ -189,8 +234,8 @@ func (o *owners) end(set *trimodel.Set) error {
 		if own.IsNil() {
 			continue
 		}
-		values, done := integers(o.w.dev, own.Buffer)
-		if err := o.w.dev.Sync(); err != nil {
+		values, done := integers(o.w.Device, own.Buffer)
+		if err := o.w.Device.Sync(); err != nil {
 			return err
 		}
 		at += copy(values, o.sums[at:])
