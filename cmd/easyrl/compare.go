@@ -26,6 +26,7 @@ func compareVerb(std streams) cli.Verb {
 		Summary:  "Time a configuration in several modes on the same cores and recommend how to split them.",
 		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -verify
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
+			easyrl compare run.toml -sweep parallel.dp=1,2,4
 			easyrl compare run.toml -repeats 3 -resume`,
 		Flags: cli.NewFlags(),
 	}

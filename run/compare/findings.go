@@ -22,7 +22,10 @@ func findings(c *Comparison) []string {
 	if text := noise(c); text != "" {
 		all = append(all, text)
 	}
-	if key, _, swept := strings.Cut(c.Sweep, "="); c.Recommend == nil && swept && !sameWork(key) {
+	key, _, swept := strings.Cut(c.Sweep, "=")
+	if c.Recommend == nil && swept && sameWork(key) && !dividesCores(key) {
+		return append(all, fmt.Sprintf("No recommendation for the cores: the runs differ in %s.", key))
+	} else if c.Recommend == nil && swept && !sameWork(key) {
 		return append(all, fmt.Sprintf("No recommendation: %s changes the work itself, so the times of the runs are not comparable.", key))
 	} else if c.Recommend == nil {
 		return append(all, fmt.Sprintf("No recommendation: every run computes with more threads than the %d cores of this machine. Compare with fewer instances or threads.", c.machine))

@@ -115,8 +115,8 @@ func (c *comparing) check(given *configs.Resolved) error {
 	if c.o.Verify && given.Inference.Instances == 0 {
 		faults = append(faults, errors.New("-verify is set but servers sample, expected embedded instances: with servers, only their number is recommended"))
 	}
-	if key, _, swept := strings.Cut(c.o.Sweep, "="); c.o.Verify && swept && !sameWork(key) {
-		faults = append(faults, fmt.Errorf("-verify is set but -sweep varies %s, expected a key of inference or device: other keys change the work, so nothing is recommended", key))
+	if key, _, swept := strings.Cut(c.o.Sweep, "="); c.o.Verify && swept && !dividesCores(key) {
+		faults = append(faults, fmt.Errorf("-verify is set but -sweep varies %s, expected a key of inference or device: for other keys nothing is recommended", key))
 	}
 	return errors.Join(faults...)
 }

@@ -67,7 +67,7 @@ const better = 0.98
 // there is none or if the sweep changes the work itself.
 func recommend(c *Comparison, batch steptime.Workload) *Recommend {
 	key, _, swept := strings.Cut(c.Sweep, "=")
-	if swept && !sameWork(key) {
+	if swept && !dividesCores(key) {
 		return nil
 	}
 	first := &c.Runs[0]
@@ -122,6 +122,12 @@ func known(runs []Result, s steptime.Split) bool {
 
 // sameWork reports whether a key changes only where work runs, not what it computes.
 func sameWork(key string) bool {
+	section, name, _ := strings.Cut(strings.TrimSpace(key), ".")
+	return dividesCores(key) || section == "parallel" && name != "reduce"
+}
+
+// dividesCores reports whether a key changes only how trainer and instances share cores.
+func dividesCores(key string) bool {
 	section, _, _ := strings.Cut(strings.TrimSpace(key), ".")
 	return section == "inference" || section == "device"
 }
