@@ -45,8 +45,8 @@ func (c *crew) scatter(ctx context.Context, name which, read func(i int, p *tens
 }
 
 // gather calls use with each tensor of the whole decoder, row-major, in order. use may keep the
-// values.
-func (c *crew) gather(ctx context.Context, name which, use func(i int, p *tensor.Param, values []float32) error) error {
+// values if kept is set; otherwise they change when it returns.
+func (c *crew) gather(ctx context.Context, name which, kept bool, use func(i int, p *tensor.Param, values []float32) error) error {
 	divided := c.cfg.Zero > 0 && (name == first || name == second)
 	ranks := c.replica(0)
 	if divided {
@@ -56,9 +56,14 @@ func (c *crew) gather(ctx context.Context, name which, use func(i int, p *tensor
 		return err
 	}
 	params := c.shape.Params()
+	var values []float32
 	for i := range params {
 		p := &params[i]
-		values := make([]float32, p.Rows*max(p.Cols, 1))
+		if n := p.Shape().Values(); kept || cap(values) < n {
+			values = make([]float32, n)
+		} else {
+			values = values[:n]
+		}
 		for _, r := range ranks {
 			has := r.has(name)
 			for j := range has {

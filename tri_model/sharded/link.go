@@ -22,11 +22,12 @@ type pipe[S, R any] struct {
 	in  <-chan R
 }
 
-// depth is the number of messages that a pipe holds.
+// depth is the number of commands that a pipe holds. It holds no answer: a rank that sends weights
+// holds one tensor's values at a time.
 const depth = 8
 
 func newPipe() (trainer pipe[command, answer], rank pipe[answer, command]) {
-	down, up := make(chan command, depth), make(chan answer, depth)
+	down, up := make(chan command, depth), make(chan answer)
 	return pipe[command, answer]{down, up}, pipe[answer, command]{up, down}
 }
 

@@ -35,7 +35,7 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 	if err := m.tell(ctx, m.ranks, command{Action: hold, Version: version}); err != nil {
 		return nil, err
 	}
-	if err := m.gather(ctx, held, func(i int, _ *tensor.Param, values []float32) error { return w.Write(i, values) }); err != nil {
+	if err := m.gather(ctx, held, false, func(i int, _ *tensor.Param, values []float32) error { return w.Write(i, values) }); err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
 	m.current = w
@@ -60,7 +60,7 @@ func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err
 		if part.name == old && m.cfg.Models.OldPolicy != loss.PreviousStep {
 			break
 		}
-		err := m.gather(ctx, part.name, func(_ int, p *tensor.Param, values []float32) error {
+		err := m.gather(ctx, part.name, true, func(_ int, p *tensor.Param, values []float32) error {
 			*part.to = append(*part.to, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(),
 				Write: checkpoint.Filled(func(dst []float32) { copy(dst, values) })})
 			return nil
