@@ -1,0 +1,141 @@
+package layout
+
+import (
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// Traffic is what a rank sends to others, in bytes. It leaves out the trainer's commands, layouts
+// and derivatives, and what ranks tell each other of their schedule and of norms.
+type Traffic struct {
+	Tensor   int64 `json:"tp"`      // partial sums, embeddings, the head, gradients of norms
+	Pipeline int64 `json:"pp"`      // activations and their gradients, the gradient of a tied embedding
+	Data     int64 `json:"dp"`      // gradients
+	Publish  int64 `json:"publish"` // weights to rank 0; within a process they are copied
+}
+
+// Pass counts what the models compute for a step, or a micro-batch: rows of the policy and its
+// targets, and those of passes of the reference and the old policy.
+type Pass struct {
+	Rows, Targets           int
+	OtherRows, OtherTargets int
+	Recompute               bool // train.recompute
+}
+
+// Step returns what a rank that holds the part c sends in a step with p on its replica and some
+// optimizer updates. It publishes once if the run samples.
+func Step(c *model.Config, p Pass, updates int, publishes bool) Traffic {
+	t := Micro(c, p)
+	u := Update(c)
+	t.Tensor += int64(updates) * u.Tensor
+	t.Pipeline += int64(updates) * u.Pipeline
+	t.Data += int64(updates) * u.Data
+	if publishes {
+		t.Publish = Publish(c)
+	}
+	return t
+}
+
+// Micro returns what a rank that holds the part c sends for the passes over a micro-batch.
+func Micro(c *model.Config, p Pass) (t Traffic) {
+	part := c.Part()
+	width, forward := 4*int64(c.HiddenSize), int64(p.Rows+p.OtherRows)
+	if part.Mesh.TP > 1 {
+		t.Tensor = tensorPasses(c, p)
+	}
+	if !c.Last() {
+		t.Pipeline += forward * width
+	}
+	if !c.First() {
+		t.Pipeline += int64(p.Rows) * width
+	}
+	return t
+}
+
+// foldWidth is the number of values of a target that the head hands on: see
+// npu.Device.SoftmaxFold.
+const foldWidth = 33
+
+// tensorPasses returns what a tensor rank sends for passes. model/carry hands a sum on for the
+// output of attention and of the feed-forward, and for the gradients of their inputs.
+func tensorPasses(c *model.Config, p Pass) int64 {
+	at, n := c.Part().At.TP, c.Part().Mesh.TP
+	width, rows := 4*int64(c.HiddenSize), int64(p.Rows)
+	forward := rows + int64(p.OtherRows)
+	sums := 2 * int64(c.Layers) * (forward + rows)
+	if p.Recompute {
+		sums += 2 * int64(c.Layers-1) * rows
+	}
+	sent := handOns(at, n) * sums * width
+	if c.First() { // all rows but those of the next rank; as many for each rank on average
+		sent += forward * width * int64(n-1) / int64(n)
+	}
+	if c.Last() {
+		sent += allReduce(at, n, p.Targets, 4) + allReduce(at, n, p.OtherTargets, 4) // largest logits
+		sent += handOns(at, n) * (4*foldWidth*int64(p.Targets+p.OtherTargets) + int64(p.Targets)*width)
+	}
+	return sent
+}
+
+// handOns returns how often a rank of n sends a sum: on to the next rank, and, when the sum comes
+// around, to the next one that lacks it.
+func handOns(rank, n int) int64 {
+	if rank < n-2 {
+		return 2
+	}
+	return 1
+}
+
+// allReduce returns what a rank of n sends in an all-reduce of count values of some bytes.
+func allReduce(rank, n, count, size int) int64 {
+	share := func(i int) int { // of rank i
+		i %= n
+		return (i+1)*(count/n) + min(i+1, count%n) - i*(count/n) - min(i, count%n)
+	}
+	return int64(size) * int64(2*count-share(rank)-share(rank+1))
+}
+
+// Update returns what a rank that holds the part c sends for an optimizer update: 64-bit sums of
+// gradients, without padding.
+func Update(c *model.Config) (t Traffic) {
+	part := c.Part()
+	params := c.Params()
+	for i := range params {
+		p := &params[i]
+		count := values(p) + 1 // and a mark
+		if part.Mesh.TP > 1 && p.Whole.Share == tensor.Summed {
+			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, count, 8)
+		}
+		if c.TiedStages(p) {
+			rank := 0 // of two
+			if c.Last() {
+				rank = 1
+			}
+			t.Pipeline += allReduce(rank, 2, count, 8)
+		}
+	}
+	if n := part.Mesh.DP; n > 1 {
+		t.Data = allReduce(part.At.DP, n, int(c.NumParams())+len(params), 8)
+	}
+	return t
+}
+
+// Publish returns what a rank that holds the part c sends to rank 0 when a version is published.
+func Publish(c *model.Config) (bytes int64) {
+	at := c.Part().At
+	if at.DP > 0 || at == (parallel.Coord{}) {
+		return 0
+	}
+	params := c.Params()
+	for i := range params {
+		p := &params[i]
+		if (at.TP == 0 || p.Whole.Share == tensor.Divided) && (c.First() || !c.TiedStages(p)) {
+			bytes += 4 * int64(values(p))
+		}
+	}
+	return bytes
+}
+
+// values returns the number of values of a tensor.
+func values(p *tensor.Param) int { return p.Rows * max(p.Cols, 1) }
