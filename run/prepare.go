@@ -135,7 +135,8 @@ func (p *preparation) needs() memory.Need {
 	if p.cfg.Train.Backend == configs.PyTorch {
 		return memory.OfTorch(p.cfg, p.folder.Shape, !p.folder.Foreign && !ranks.Adapters(p.cfg), each)
 	}
-	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask)
+	process, _ := mesh.Process(p.cfg) // Train, SFT and Check report the error first
+	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask, process)
 }
 
 // readPrompts reads the prompts to train and to evaluate on.

@@ -3,10 +3,10 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
-	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/remote"
@@ -15,15 +15,20 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu/device"
-	"github.com/easyrl/easyrl/trainer"
+	"github.com/easyrl/easyrl/parallel/launch"
 )
 
-// Need is the memory of a run by purpose, in bytes.
+// Need is the memory of the process that hosts the trainer, by purpose, in bytes. Weights,
+// Gradients, Moments and Activations are those of all ranks in the process.
 type Need struct {
-	// Copies counts the copies of the model's weights: the policy, two published versions
-	// and the reference. Weights is their size.
+	// Copies counts the copies of the model's weights, or of a rank's part of them: the policy,
+	// two published versions and the reference. Weights is their size.
 	Copies  int   `json:"copies"`
 	Weights int64 `json:"weights"`
+	// Whole is the size of the versions of the whole model that the process holds beside its
+	// ranks' parts, WholeCopies their number.
+	Whole       int64 `json:"whole_weights"`
+	WholeCopies int   `json:"whole_copies"`
 	// Gradients and Moments belong to the policy.
 	Gradients int64 `json:"gradients"`
 	Moments   int64 `json:"optimizer"`
@@ -37,6 +42,9 @@ type Need struct {
 	// Activations is the most that the trainer's passes over Rows tokens need.
 	Activations int64 `json:"activations"`
 	Rows        int   `json:"rows"`
+	// Ranks is empty for one rank. The first Here of them are in this process.
+	Ranks []Rank `json:"ranks,omitempty"`
+	Here  int    `json:"ranks_here"`
 	// Instances counts the engines in the process. Each has a cache of keys and values with
 	// Pages pages, and room for the activations of EngineRows tokens.
 	Instances  int   `json:"instances"`
@@ -47,25 +55,25 @@ type Need struct {
 
 	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is
 	elsewhere bool // the trainer's part is on a device with its own memory
+	beside    int  // processes of the run on this machine, with this one
 }
 
 // Of returns the memory that training a model of this shape needs; sft means supervised
-// training. each is the configuration of the run's engines, most the size of its data.
-func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool) Need {
+// training. each is the configuration of the run's engines, most the size of its data, and p the
+// process of rank 0. The run's mesh can divide shape.
+func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p launch.Process) Need {
 	one := 4 * shape.NumParams()
-	n := Need{Copies: 3, Gradients: model.GradientBytes(shape), Moments: 2 * one, Saved: 3 * one, elsewhere: cfg.Device.Kind != device.CPU}
-	// A pass has as many rows as fit, unless a step has fewer or a leaf more.
-	n.leaf = most.Leaf
-	n.Rows = min(max(cfg.Train.MicroBatchTokens, n.leaf), most.Step)
-	n.Activations = model.ActivationBytes(shape, n.Rows, n.Rows, cfg.Train.Recompute)
-	if sft {
-		n.Copies, n.Weights = 1, one
-		return n
-	}
-	if cfg.Loss.Beta > 0 {
+	n := Need{Copies: 3, Saved: 3 * one, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
+	switch {
+	case sft:
+		n.Copies = 1
+	case cfg.Loss.Beta > 0:
 		n.Copies++
 	}
-	n.Weights = int64(n.Copies) * one
+	n.train(cfg, shape, p)
+	if sft {
+		return n
+	}
 	if cfg.Loss.OldPolicy == loss.PreviousStep {
 		n.Saved += one
 	}
@@ -119,40 +127,16 @@ func servers(c *configs.Inference) (exact, other bool) {
 	return exact, other
 }
 
-// Tokens are numbers of tokens, at most.
-type Tokens struct {
-	Leaf int // in a leaf, which a pass does not divide
-	Step int // in all sequences of a step
-}
-
-// AddPrompt makes t cover steps whose prompts have this many tokens, with sequences of up to
-// positions tokens.
-func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
-	response := min(r.MaxTokens, positions-prompt)
-	group := prompt + r.GroupSize*response
-	t.Leaf = max(t.Leaf, prompt+response, min(group, attention.LeafRows(prompt)))
-	t.Step = max(t.Step, r.PromptsPerStep*group)
-}
-
-// Demonstrations returns the tokens of supervised fine-tuning with batches of this many examples.
-func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
-	longest := 0
-	for i := range all {
-		longest = max(longest, len(all[i].Prompt)+len(all[i].Response))
-	}
-	return Tokens{Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
-}
-
-// Certain returns the memory that the run allocates whatever its data.
+// Certain returns the memory that the process allocates whatever its data.
 func (n *Need) Certain() int64 {
 	host := n.Saved + n.Sent + n.Verified + int64(n.Instances)*(n.Cache+n.Running)
 	if n.elsewhere {
 		return host
 	}
-	return host + n.Weights + n.Gradients + n.Moments
+	return host + n.Weights + n.Whole + n.Gradients + n.Moments
 }
 
-// Most returns the most memory that the run needs.
+// Most returns the most memory that the process needs.
 func (n *Need) Most() int64 {
 	if n.elsewhere {
 		return n.Certain()
@@ -160,9 +144,10 @@ func (n *Need) Most() int64 {
 	return n.Certain() + n.Activations
 }
 
-// Check returns a usage error if the run cannot fit into the limit. It warns if the run may
-// not fit.
+// Check returns a usage error if the process cannot fit into the limit. It warns if the process,
+// or the run's processes on this machine, may not fit.
 func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
+	others, rest := n.others()
 	switch {
 	case limit.Bytes <= 0:
 		return nil
@@ -175,16 +160,36 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 			remedy = "Set train.recompute = true."
 		}
 		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. %s",
-			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.Activations), remedy)
+			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.pass()), remedy)
+	case n.Most()+rest > limit.Bytes:
+		warn("the run's processes on this machine may need %s of memory, more than the %s of %s: rank 0's %s and %s of %d others. Start fewer ranks on each machine.",
+			bytesize.Text(n.Most()+rest), bytesize.Text(limit.Bytes), limit.Of, bytesize.Text(n.Most()), bytesize.Text(rest), others)
 	}
 	return nil
+}
+
+// pass returns the activations of a pass of the rank that needs most.
+func (n *Need) pass() int64 {
+	most := int64(0)
+	for i := range n.Ranks {
+		most = max(most, n.Ranks[i].Pass)
+	}
+	return cmp.Or(most, n.Activations)
 }
 
 // parts lists what Certain adds up.
 func (n *Need) parts() string {
 	var list []string
 	if !n.elsewhere {
-		list = append(list, "weights "+bytesize.Text(n.Weights)+copies(n.Copies), "gradients "+bytesize.Text(n.Gradients), "optimizer "+bytesize.Text(n.Moments))
+		weights := "weights "
+		if n.Here > 1 {
+			weights = fmt.Sprintf("weights of %d ranks ", n.Here)
+		}
+		list = append(list, weights+bytesize.Text(n.Weights)+copies(n.Copies))
+		if n.Whole > 0 {
+			list = append(list, "whole weights "+bytesize.Text(n.Whole)+copies(n.WholeCopies))
+		}
+		list = append(list, "gradients "+bytesize.Text(n.Gradients), "optimizer "+bytesize.Text(n.Moments))
 	}
 	list = append(list, "checkpoints "+bytesize.Text(n.Saved))
 	if n.Sent > 0 {
@@ -210,6 +215,9 @@ func copies(n int) string {
 func (n *Need) remedy(limit Limit) string {
 	if n.Certain()-int64(n.Instances)*(n.Cache+n.Running) < limit.Bytes {
 		return "Lower inference.max_running or inference.instances."
+	}
+	if n.Here > 1 {
+		return "Choose a smaller model, or start the ranks on several machines."
 	}
 	return "Choose a smaller model or a larger machine."
 }

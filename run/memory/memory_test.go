@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/parallel/launch"
 )
 
 // 2·2 layers: hidden size 32, 4 heads of 8, 2 for keys, 48 wide, 16 tokens, tied.
@@ -52,7 +53,7 @@ func TestNeed(t *testing.T) {
 			t.Parallel()
 			cfg := configs.Default()
 			test.change(&cfg)
-			n := Of(&cfg, shape, each, Tokens{50, 5000}, test.sft)
+			n := Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
 			require.EqualValues(t, test.copies*one, n.Weights)
 			require.EqualValues(t, 2*one, n.Gradients)
 			require.EqualValues(t, 2*one, n.Moments)
@@ -69,7 +70,7 @@ func TestNeed(t *testing.T) {
 			require.EqualValues(t, all, n.Certain())
 			require.EqualValues(t, int64(all)+n.Activations, n.Most())
 			cfg.Device.Kind = "./other.so"
-			n = Of(&cfg, shape, each, Tokens{50, 5000}, test.sft)
+			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
 			require.EqualValues(t, int64(sent+test.saved*one+test.engines*cache)+int64(test.engines)*n.Running, n.Certain(), "the rest is on the device")
 			require.Equal(t, n.Certain(), n.Most())
 		})
@@ -83,7 +84,7 @@ func TestActivations(t *testing.T) {
 	cfg := configs.Default()
 	for _, test := range []struct{ micro, sequence, step, rows int }{{100, 30, 900, 100}, {100_000, 30, 900, 900}, {8, 30, 900, 30}, {8, 30, 20, 20}} {
 		cfg.Train.MicroBatchTokens = test.micro
-		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{test.sequence, test.step}, true)
+		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{Leaf: test.sequence, Step: test.step}, true, launch.Process{Size: 1})
 		require.Equal(t, test.rows, n.Rows)
 		require.Equal(t, model.ActivationBytes(shape, test.rows, test.rows, false), n.Activations)
 	}

@@ -73,9 +73,9 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 	return texts
 }
 
-// process returns this process. Its error is a usage error: a launcher started another number of
-// processes than the run has ranks.
-func process(cfg *configs.Config) (launch.Process, error) {
+// Process returns this process, the only one of a run without a launcher. Its error is a usage
+// error: a launcher started another number of processes than the run has ranks.
+func Process(cfg *configs.Config) (launch.Process, error) {
 	ranks := Of(cfg).Size()
 	if ranks == 1 || cfg.Train.Backend == configs.PyTorch {
 		return launch.Process{Size: 1}, nil
@@ -92,13 +92,13 @@ func process(cfg *configs.Config) (launch.Process, error) {
 
 // Follows reports whether this process only runs a rank other than 0.
 func Follows(cfg *configs.Config) (bool, error) {
-	p, err := process(cfg)
+	p, err := Process(cfg)
 	return p.Rank > 0, err
 }
 
 // Follow runs a rank other than 0 until rank 0 ends.
 func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, note func(format string, args ...any)) error {
-	p, err := process(cfg)
+	p, err := Process(cfg)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ type Deps struct {
 // Start distributes the policy, which it takes ownership of, over the run's ranks: goroutines of
 // this process, or the processes that a launcher started.
 func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps *Deps) (*sharded.Models, error) {
-	p, err := process(cfg)
+	p, err := Process(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -141,20 +141,42 @@ func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps
 		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}, ends, threads(cfg, p))
 }
 
-// joinTCP connects the processes of a run over TCP.
-func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+// CheckJoin returns a usage error if this process lacks what it needs to join the others. It
+// connects to none.
+func CheckJoin(cfg *configs.Config) error {
+	p, err := Process(cfg)
+	if err != nil || p.Size == 1 || p.MPI && withMPI {
+		return err
+	}
+	_, err = settings(cfg, p)
+	return err
+}
+
+// settings returns how this process joins the others over TCP.
+func settings(cfg *configs.Config, p launch.Process) (tcp.Config, error) {
 	token, err := client.ReadToken(cfg.Parallel.TokenFile)
 	if err != nil {
-		return nil, usage.Errorf("parallel.token_file: %w", err)
+		return tcp.Config{}, usage.Errorf("parallel.token_file: %w", err)
 	}
 	if token == "" {
-		return nil, usage.Errorf("parallel.token_file is not set, expected a file with a token of at least %d bytes that all processes share", tcp.MinToken)
+		return tcp.Config{}, usage.Errorf("parallel.token_file is not set, expected a file with a token of at least %d bytes that all processes share", tcp.MinToken)
 	}
 	if p.Master == "" {
-		return nil, usage.Errorf("MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
+		return tcp.Config{}, usage.Errorf("MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
 	}
+	c := tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg)}
+	return c, usage.Wrap(c.Validate())
+}
+
+// joinTCP connects the processes of a run over TCP.
+func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+	c, err := settings(cfg, p)
+	if err != nil {
+		return nil, err
+	}
+	c.Warn = note
 	note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
-	return tcp.Open(ctx, tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg), Warn: note})
+	return tcp.Open(ctx, c)
 }
 
 // runName identifies a run among others at the same address.
@@ -177,6 +199,6 @@ func threads(cfg *configs.Config, p launch.Process) int {
 
 // Threads returns the number of threads of a rank that is the only one of this process.
 func Threads(cfg *configs.Config) int {
-	p, _ := process(cfg) // Follows reports the error
+	p, _ := Process(cfg) // Follows reports the error
 	return threads(cfg, p)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/easyrl/easyrl/parallel/mpi"
 )
 
+// withMPI says whether this binary can use MPI.
+const withMPI = true
+
 // join connects the processes of a run: over MPI if mpirun started them, else over TCP.
 func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
 	if p.MPI {

@@ -10,6 +10,9 @@ import (
 	"github.com/easyrl/easyrl/parallel/launch"
 )
 
+// withMPI says whether this binary can use MPI.
+const withMPI = false
+
 // join connects the processes of a run.
 func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
 	return joinTCP(ctx, cfg, p, note)
