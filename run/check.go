@@ -1,17 +1,15 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"runtime"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -27,6 +25,9 @@ type CheckOptions struct {
 // opts.Out, and returns the error with which Train or SFT would refuse the run. It changes
 // nothing.
 func Check(ctx context.Context, resolved *configs.Resolved, opts Options, check CheckOptions) error {
+	if follows, err := follow(ctx, &resolved.Config, &opts, true); follows || err != nil {
+		return err
+	}
 	kind := check.Task
 	if kind == configs.AnyTask {
 		kind = resolved.Task()
@@ -65,8 +66,14 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	if err != nil || static {
 		return err
 	}
-	c.found.Threads = c.threads()
+	c.found.Threads = findings.ThreadsOf(c.cfg, c.task.name == sftTask)
+	if len(c.found.Memory.Ranks) > 0 {
+		c.found.Threads.Divide(mesh.Threads(c.cfg), c.found.Memory.Here)
+	}
 	c.found.Memory.Limit = &c.limit
+	if err := mesh.CheckJoin(c.cfg); err != nil {
+		return err
+	}
 	err = c.try(ctx)
 	if c.dev != nil {
 		info := c.dev.Info()
@@ -88,20 +95,6 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	return c.probe(ctx)
 }
 
-// threads returns how the run divides the cores.
-func (c *checking) threads() *findings.Threads {
-	if c.task.name == sftTask {
-		return &findings.Threads{Training: cmp.Or(c.cfg.Device.Threads, runtime.GOMAXPROCS(0))}
-	}
-	n := c.cfg.Inference.Instances
-	training, sampling, lends := cores.Share(c.cfg)
-	threads := &findings.Threads{Training: training, Idle: training, Sampling: sampling, Instances: n}
-	if lends {
-		threads.Idle += n * sampling
-	}
-	return threads
-}
-
 // record adds what read found, as far as it came.
 func (c *checking) record() {
 	if c.folder == nil {
@@ -119,14 +112,15 @@ func (c *checking) record() {
 	if c.examples == 0 {
 		return
 	}
+	_ = c.found.AddMesh(c.cfg, s, c.tokens) // read reports an error
 	needs := c.needs()
 	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Most()}
 	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}
 	for _, set := range c.sets {
-		c.found.Data.Eval = append(c.found.Data.Eval, findings.Set{Name: set.Name, Usable: len(set.Prompts)})
+		c.found.Data.Add(set.Name, len(set.Prompts))
 	}
 	for _, set := range c.demos.Held {
-		c.found.Data.Eval = append(c.found.Data.Eval, findings.Set{Name: set.Name, Usable: len(set.Examples)})
+		c.found.Data.Add(set.Name, len(set.Examples))
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // SFT trains a model to imitate demonstrations. A cancelled context makes it write a
 // checkpoint and return a StoppedError.
 func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
-	if follows, err := follow(ctx, &resolved.Config, &opts); follows || err != nil {
+	if follows, err := follow(ctx, &resolved.Config, &opts, false); follows || err != nil {
 		return err
 	}
 	cfg := &resolved.Config

@@ -30,7 +30,7 @@ const (
 // Train trains a model with reinforcement learning and prints the run's folder to
 // opts.Out. A cancelled context makes it write a checkpoint and return a StoppedError.
 func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
-	if follows, err := follow(ctx, &resolved.Config, &opts); follows || err != nil {
+	if follows, err := follow(ctx, &resolved.Config, &opts, false); follows || err != nil {
 		return err
 	}
 	cfg := &resolved.Config

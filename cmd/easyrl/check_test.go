@@ -177,3 +177,34 @@ func TestCheckCountsInstances(t *testing.T) {
 	_, _, three := mebibytes(3)
 	require.InDelta(t, 2*(kv+activations), three-one, 110, "shown to a tenth of a GiB")
 }
+
+// A check describes the ranks of a mesh. Of several processes only rank 0's describes anything.
+func TestCheckOfMesh(t *testing.T) {
+	dir := tinyRun(t)
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "parallel.dp=2", "-set", "parallel.pp=2"}
+	status, out, stderr := command(t, args...)
+	require.Zero(t, status, stderr)
+	require.Contains(t, out, "\n# rank 3: dp 1, tp 0, pp 1; layers 1, ")
+	require.Regexp(t, `# memory of rank 0's process \(estimated\): 4 ranks; 2 versions`, out)
+	require.Regexp(t, `# threads: [0-9]+ for each of 4 ranks`, out)
+	require.Regexp(t, `# communication \(estimated\): a rank sends up to pp .*, dp .*, weights to rank 0 `, out)
+	require.Contains(t, out, "\n# pipeline (predicted): ")
+
+	for name, value := range map[string]string{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"} {
+		t.Setenv(name, value)
+	}
+	for rank := range 2 {
+		t.Setenv("RANK", strconv.Itoa(rank))
+		status, _, stderr = command(t, args...)
+		require.Equal(t, exitUsage, status)
+		require.Contains(t, stderr, "parallel.token_file is not set")
+		token := write(t, dir, "token", "a-token-of-tests-that-is-long")
+		status, out, stderr = command(t, append(args, "-set", fmt.Sprintf("parallel.token_file=%q", token))...)
+		require.Zero(t, status, stderr)
+		require.Equal(t, rank == 0, out != "")
+		status, _, stderr = command(t, append(args, "-set", "parallel.pp=1")...)
+		require.Equal(t, exitUsage, status)
+		require.Contains(t, stderr, "the launcher started 4 processes, but [parallel] sets 2 ranks (dp=2 tp=1 pp=1)")
+	}
+	require.NoDirExists(t, filepath.Join(dir, "out"))
+}

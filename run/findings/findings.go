@@ -3,14 +3,17 @@
 package findings
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/plain"
-	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/run/cores"
+	"github.com/easyrl/easyrl/run/layout"
 	"github.com/easyrl/easyrl/run/memory"
 )
 
@@ -23,43 +26,47 @@ type Findings struct {
 	Warnings []string          `json:"warnings"`
 	Config   map[string]any    `json:"config"` // every value, by section and key
 	SetBy    map[string]string `json:"set_by"` // where each key was set
-	Ranks    []Rank            `json:"ranks"`
+	Ranks    []layout.Rank     `json:"ranks"`
 	Threads  *Threads          `json:"threads,omitempty"` // of this machine
 	Folder   *Folder           `json:"folder,omitempty"`
 	Model    *Model            `json:"model,omitempty"`
 	Data     *Data             `json:"data,omitempty"`
 	Memory   *Memory           `json:"memory,omitempty"`
-	Device   *Device           `json:"device,omitempty"`
-	Torch    *Torch            `json:"torch,omitempty"`
-	Reward   *Reward           `json:"reward,omitempty"`
-	Servers  []Server          `json:"servers,omitempty"`
-}
-
-// Rank is a process of the run and its place in the mesh.
-type Rank struct {
-	Rank int `json:"rank"`
-	DP   int `json:"dp"`
-	TP   int `json:"tp"`
-	PP   int `json:"pp"`
-}
-
-// Ranks returns the ranks of a mesh.
-func Ranks(mesh parallel.Mesh) (ranks []Rank) {
-	for rank := range mesh.Size() {
-		c := mesh.Coord(rank)
-		ranks = append(ranks, Rank{rank, c.DP, c.TP, c.PP})
-	}
-	return ranks
+	// Communication and Waits belong to a mesh of several ranks of easyrl's kernels.
+	Communication *Communication `json:"communication,omitempty"`
+	Waits         *layout.Waits  `json:"waits,omitempty"`
+	Device        *Device        `json:"device,omitempty"`
+	Torch         *Torch         `json:"torch,omitempty"`
+	Reward        *Reward        `json:"reward,omitempty"`
+	Servers       []Server       `json:"servers,omitempty"`
 }
 
 // Threads is how a run divides its cores.
 type Threads struct {
-	Training int `json:"training"`
+	Training int `json:"training"` // of each of Ranks
 	Idle     int `json:"training_while_sampling_is_idle"`
 	// Sampling threads belong to each of Instances engines in the process.
 	Sampling  int `json:"sampling"`
 	Instances int `json:"instances"`
+	Ranks     int `json:"ranks,omitempty"` // in the process, if a mesh has several
 }
+
+// ThreadsOf returns how a run of one rank divides the cores of this machine.
+func ThreadsOf(cfg *configs.Config, sft bool) *Threads {
+	if sft {
+		return &Threads{Training: cmp.Or(cfg.Device.Threads, runtime.GOMAXPROCS(0))}
+	}
+	n := cfg.Inference.Instances
+	training, sampling, lends := cores.Share(cfg)
+	threads := &Threads{Training: training, Idle: training, Sampling: sampling, Instances: n}
+	if lends {
+		threads.Idle += n * sampling
+	}
+	return threads
+}
+
+// Divide sets the threads of each of several ranks in the process. Instances lend them none.
+func (t *Threads) Divide(each, ranks int) { t.Training, t.Idle, t.Ranks = each, each, ranks }
 
 // Folder is the run's folder.
 type Folder struct {
@@ -98,6 +105,9 @@ type Set struct {
 	Usable int    `json:"usable"`
 }
 
+// Add adds a set that the run is evaluated on.
+func (d *Data) Add(name string, usable int) { d.Eval = append(d.Eval, Set{name, usable}) }
+
 // Memory is the run's memory in bytes.
 type Memory struct {
 	memory.Need
@@ -129,7 +139,7 @@ type Server struct {
 // Of returns the findings that follow from the configuration alone.
 func Of(resolved *configs.Resolved, task string, static bool) *Findings {
 	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(), SetBy: resolved.Origins(),
-		Ranks: Ranks(parallel.Mesh{DP: resolved.Parallel.DP, TP: resolved.Parallel.TP, PP: resolved.Parallel.PP})}
+		Ranks: layout.Places(meshOf(&resolved.Config))}
 }
 
 // WriteJSON writes the findings as one JSON document.
@@ -145,9 +155,7 @@ func (f *Findings) WriteText(w io.Writer) error {
 	var out strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&out, "# "+format+"\n", args...) }
 	out.WriteByte('\n')
-	for _, r := range f.Ranks {
-		line("rank %d: dp %d, tp %d, pp %d", r.Rank, r.DP, r.TP, r.PP)
-	}
+	f.writeRanks(line)
 	if f.Threads != nil {
 		line("threads: %s", f.Threads)
 	}
@@ -168,6 +176,10 @@ func (f *Findings) WriteText(w io.Writer) error {
 	}
 	if f.Memory != nil {
 		f.Memory.write(line)
+	}
+	if f.Communication != nil {
+		f.Communication.write(line)
+		writeWaits(f.Waits, line)
 	}
 	if f.Device != nil {
 		line("device: %s (%s), %d threads", f.Device.Name, f.Device.Arithmetic, f.Device.Threads)

@@ -11,6 +11,9 @@ import (
 // String describes how the cores are divided.
 func (t *Threads) String() string {
 	text := fmt.Sprintf("%d for training", t.Training)
+	if t.Ranks > 1 {
+		text = fmt.Sprintf("%d for each of %d ranks", t.Training, t.Ranks)
+	}
 	if t.Idle > t.Training {
 		text += fmt.Sprintf(" (%d while sampling is idle)", t.Idle)
 	}
@@ -77,7 +80,9 @@ func (s *Server) String() string {
 // write writes the memory by purpose.
 func (m *Memory) write(line func(format string, args ...any)) {
 	size := bytesize.Text
-	if m.Gradients > 0 {
+	if len(m.Ranks) > 0 {
+		m.writeRanks(line)
+	} else if m.Gradients > 0 {
 		line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
 			size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
 	} else if m.Weights > 0 { // PyTorch ranks train
@@ -96,8 +101,39 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	if m.Verified > 0 {
 		line("memory of the perturbed weights that verify servers: %s", size(m.Verified))
 	}
-	line("memory in total (estimated): %s, plus %s while a checkpoint is written", size(m.Most-m.Saved), size(m.Saved))
+	of := "memory"
+	if m.Here < len(m.Ranks) {
+		of = "memory of this process"
+	}
+	line("%s in total (estimated): %s, plus %s while a checkpoint is written", of, size(m.Most-m.Saved), size(m.Saved))
 	if m.Limit != nil && m.Limit.Bytes > 0 {
 		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))
 	}
+}
+
+// writeRanks writes the memory of ranks, those with equal parts together, and what rank 0's process
+// holds beside.
+func (m *Memory) writeRanks(line func(format string, args ...any)) {
+	size, lines := bytesize.Text, 0
+	for first := 0; first < len(m.Ranks); {
+		r, end := m.Ranks[first], first+1
+		for ; end < len(m.Ranks); end++ {
+			if r.Rank = m.Ranks[end].Rank; r != m.Ranks[end] {
+				break
+			}
+		}
+		of, each := fmt.Sprintf("rank %d", first), ""
+		if end > first+1 {
+			of, each = fmt.Sprintf("ranks %d-%d", first, end-1), ", each"
+		}
+		if lines++; lines <= mostRows {
+			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of %d rows)", of, each, size(r.Weights),
+				size(r.Gradients), size(r.Moments), size(r.Activations), count(r.InFlight, "micro-batch", "micro-batches"), m.Rows)
+		}
+		first = end
+	}
+	if lines > mostRows {
+		line("memory of more ranks: see -json")
+	}
+	line("memory of rank 0's process (estimated): %s; %s of the whole weights, %s", count(m.Here, "rank", "ranks"), count(m.WholeCopies, "version", "versions"), size(m.Whole))
 }

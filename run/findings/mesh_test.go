@@ -1,0 +1,451 @@
+package findings
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sourcegraph/conc"
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/engine"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel/local"
+	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/layout"
+	"github.com/easyrl/easyrl/run/memory"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded"
+)
+
+// counter counts the bytes that a rank sends, by channel.
+type counter struct {
+	*local.Endpoint
+	mu    sync.Mutex
+	bytes map[string]int64
+	left  map[int][]int64 // by peer: lengths of the rest of a message between trainer and rank
+}
+
+func (c *counter) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
+	c.count(to, data)
+	return c.Endpoint.Send(ctx, to, data)
+}
+
+func (c *counter) count(to parallel.Envelope, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := to.Channel
+	switch {
+	case name == "tp/send" && len(data) == 1:
+		name = "schedule"
+	case name == "tp" && to.Label.Op == parallel.OpAllGather:
+		name = "embedding"
+	case name == "trainer/send":
+		switch rest := c.left[to.Peer]; {
+		case len(rest) == 0: // the lengths of text and values
+			c.left[to.Peer] = []int64{int64(binary.LittleEndian.Uint64(data)), int64(binary.LittleEndian.Uint64(data[8:]))}
+			return
+		case len(rest) == 2:
+			if c.left[to.Peer] = rest[1:]; rest[1] == 0 {
+				c.left[to.Peer] = nil
+			}
+			return
+		}
+		c.left[to.Peer] = nil
+		name = "values"
+	}
+	c.bytes[name] += int64(len(data))
+}
+
+// reset forgets what has been sent.
+func (c *counter) reset() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bytes = map[string]int64{}
+}
+
+// ranked is a mesh whose ranks, apart from rank 0, have their own devices.
+type ranked struct {
+	*sharded.Models
+	trainer npu.Device   // of rank 0's process
+	others  []npu.Device // of ranks 1 and up
+	ends    []*counter
+}
+
+func openMesh(t *testing.T, mesh parallel.Mesh, shape *model.Config, cfg trimodel.Config) *ranked {
+	t.Helper()
+	open := func() npu.Device {
+		dev, err := cpu.Open(1)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, dev.Close()) })
+		return dev
+	}
+	m := &ranked{trainer: open()}
+	for range mesh.Size() - 1 {
+		m.others = append(m.others, open())
+	}
+	var followers conc.WaitGroup
+	t.Cleanup(followers.Wait)
+	for i, end := range local.New(mesh.Size()) {
+		counts := &counter{Endpoint: end, bytes: map[string]int64{}, left: map[int][]int64{}}
+		m.ends = append(m.ends, counts)
+		if i > 0 {
+			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], counts, trace.Track{}) }) // failures reach rank 0
+		}
+	}
+	w, err := model.NewWeights(m.trainer, shape, npu.Weights)
+	require.NoError(t, err)
+	w.Init(3)
+	m.Models, err = sharded.New(t.Context(), m.trainer, w, sharded.Config{Mesh: mesh, Models: cfg}, []parallel.Transport{m.ends[0]}, 1)
+	require.NoError(t, err)
+	t.Cleanup(m.Close)
+	return m
+}
+
+// step publishes, passes micro-batches and updates.
+func (m *ranked) step(t *testing.T, number int, micros []*attention.Layout) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err := m.Publish(ctx, int64(number))
+	require.NoError(t, err)
+	for _, l := range micros {
+		require.NoError(t, m.Pass(ctx, l, func(lp backend.Logprobs) ([]float32, error) { return lp.Policy, nil }))
+	}
+	require.NoError(t, m.Flush(ctx))
+	_, err = m.Step(ctx, backend.Update{Number: number, Scale: 1, LR: 1e-3})
+	require.NoError(t, err)
+}
+
+// allocated returns the memory of each rank's part of the models, without rank 0's whole weights.
+func (m *ranked) allocated() [][npu.NumPurposes]int64 {
+	first := m.Allocated()
+	for i, n := range m.trainer.Allocated() {
+		first[i] -= n
+	}
+	all := [][npu.NumPurposes]int64{first}
+	for _, dev := range m.others {
+		held := dev.Allocated()
+		for i, n := range held {
+			all[0][i] -= n
+		}
+		all = append(all, held)
+	}
+	return all
+}
+
+// batches returns micro-batches of one group each.
+func batches(shape *model.Config, n int) (all []*attention.Layout) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	ids := func(n int) []int32 {
+		list := make([]int32, n)
+		for i := range list {
+			list[i] = int32(rng.IntN(shape.VocabSize))
+		}
+		return list
+	}
+	for range n {
+		l := &attention.Layout{}
+		l.AddGroup(ids(5+rng.IntN(20)), [][]int32{ids(2 + rng.IntN(30)), ids(1 + rng.IntN(9))})
+		l.EndLeaf()
+		all = append(all, l)
+	}
+	return all
+}
+
+// shape returns a decoder whose matrices need no padding, also in parts.
+func shape(tied, normed bool) *model.Config {
+	return &model.Config{Type: "llama", HiddenSize: 64, FFNSize: 256, Layers: 5, Heads: 8, KVHeads: 4, HeadDim: 32, VocabSize: 512, MaxPositions: 128,
+		NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.05, BOS: -1, Tied: tied, QKNorm: normed, QKVBias: !normed}
+}
+
+// padding returns the most bytes by which a device pads the tensors of a part in an allocation of
+// values of this size: each to a cache line, and sums of gradients with a mark.
+func padding(part *model.Config, size int) int64 { return int64(len(part.Params()) * 16 * size) }
+
+func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		mesh                             parallel.Mesh
+		tied, normed, reference, smaller bool
+	}{
+		{mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, normed: true},
+		{mesh: parallel.Mesh{DP: 1, TP: 4, PP: 1}, reference: true, smaller: true},
+		{mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}, tied: true},
+		{mesh: parallel.Mesh{DP: 1, TP: 1, PP: 3}, reference: true, smaller: true},
+		{mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, reference: true},
+		{mesh: parallel.Mesh{DP: 3, TP: 1, PP: 1}, tied: true},
+		{mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, tied: true, normed: true, reference: true, smaller: true},
+	} {
+		t.Run(test.mesh.String(), func(t *testing.T) {
+			t.Parallel()
+			c := shape(test.tied, test.normed)
+			m := openMesh(t, test.mesh, c, trimodel.Config{OldPolicy: loss.Behaviour, Reference: test.reference, Recompute: test.smaller, Temperature: 1,
+				Optim: optim.Default(), Format: optim.FixedPoint(64, 16)})
+			micros := batches(c, 9)
+			for step := 1; step <= 2; step++ {
+				for _, end := range m.ends {
+					end.reset()
+				}
+				m.step(t, step, micros)
+			}
+			rows := 0
+			for _, l := range micros {
+				rows = max(rows, l.Rows(), len(l.Targets))
+			}
+			cfg := configs.Default()
+			cfg.Parallel = configs.Parallel{DP: test.mesh.DP, TP: test.mesh.TP, PP: test.mesh.PP}
+			cfg.Train.MicroBatchTokens, cfg.Train.Recompute = rows, test.smaller
+			if test.reference {
+				cfg.Loss.Beta = 0.1
+			}
+			requireMemory(t, m, &cfg, c, memory.Tokens{Leaf: rows, Step: 100 * rows})
+			requireTraffic(t, m, test.mesh, c, micros, test.reference, test.smaller)
+		})
+	}
+}
+
+func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config, tokens memory.Tokens) {
+	t.Helper()
+	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, launch.Process{Size: 1})
+	mesh := meshOf(cfg)
+	require.Len(t, need.Ranks, mesh.Size())
+	require.Equal(t, mesh.Size(), need.Here)
+	within := func(predicted, allocated, slack int64, what string, rank int) {
+		t.Helper()
+		require.LessOrEqual(t, predicted, allocated, "%s of rank %d", what, rank)
+		require.LessOrEqual(t, allocated, predicted+slack, "%s of rank %d", what, rank)
+	}
+	var sum memory.Rank
+	for i, held := range m.allocated() {
+		part, err := c.Shard(mesh, mesh.Coord(i))
+		require.NoError(t, err)
+		r := need.Ranks[i]
+		within(r.Weights, held[npu.Weights], int64(need.Copies)*padding(part, 4), "weights", i)
+		within(r.Moments, held[npu.Optimizer], 2*padding(part, 4), "moments", i)
+		within(r.Gradients, held[npu.Gradients], padding(part, 8), "gradients", i)
+		// Index arrays and rotary positions are not predicted. The order of events decides how
+		// many micro-batches a rank holds.
+		const small = 64 << 10
+		require.LessOrEqual(t, held[npu.Activations], r.Activations+int64(r.InFlight)*small, "activations of rank %d", i)
+		require.Greater(t, 2*held[npu.Activations], r.Pass, "activations of rank %d", i)
+		sum.Weights += r.Weights
+		sum.Gradients += r.Gradients
+		sum.Moments += r.Moments
+		sum.Activations += r.Activations
+	}
+	require.Equal(t, memory.Rank{Weights: need.Weights, Gradients: need.Gradients, Moments: need.Moments, Activations: need.Activations}, sum)
+	within(need.Whole, m.trainer.Allocated()[npu.Weights], 2*padding(c, 4), "whole weights", 0)
+	alone := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, launch.Process{Size: mesh.Size()})
+	require.Equal(t, need.Ranks, alone.Ranks)
+	require.Equal(t, need.Ranks[0].Weights, alone.Weights)
+	require.Equal(t, need.Whole, alone.Whole)
+	require.Less(t, alone.Certain(), need.Certain())
+}
+
+func requireTraffic(t *testing.T, m *ranked, mesh parallel.Mesh, c *model.Config, micros []*attention.Layout, reference, recompute bool) {
+	t.Helper()
+	var passes []layout.Pass
+	rows := int64(0) // of all passes
+	for _, l := range micros {
+		p := layout.Pass{Rows: l.Rows(), Targets: len(l.Targets), Recompute: recompute}
+		if reference {
+			p.OtherRows, p.OtherTargets = p.Rows, p.Targets
+		}
+		passes = append(passes, p)
+		rows += int64(p.Rows + p.OtherRows)
+	}
+	// Events decide which replica gets a micro-batch, so the ranks at a place of all replicas are
+	// counted together.
+	type place struct{ tp, pp int }
+	sent, want, parts := map[place]map[string]int64{}, map[place]layout.Traffic{}, map[place]*model.Config{}
+	for i, end := range m.ends {
+		at := mesh.Coord(i)
+		part, err := c.Shard(mesh, at)
+		require.NoError(t, err)
+		p := place{at.TP, at.PP}
+		if sent[p] == nil {
+			sent[p], parts[p] = map[string]int64{}, part
+			for _, pass := range passes {
+				want[p] = add(want[p], layout.Micro(part, pass))
+			}
+		}
+		want[p] = add(want[p], layout.Step(part, layout.Pass{Recompute: recompute}, 1, true))
+		for name, n := range end.bytes {
+			sent[p][name] += n
+		}
+		if i > 0 {
+			require.Equal(t, layout.Publish(part), end.bytes["values"], "weights of rank %d", i)
+		}
+	}
+	embedded := int64(0)
+	for p, part := range parts {
+		got, tp := sent[p], want[p].Tensor
+		if part.First() && mesh.TP > 1 { // the ranks' shares depend on the tokens
+			tp -= rows * 4 * int64(c.HiddenSize) * int64(mesh.TP-1) / int64(mesh.TP)
+			embedded += got["embedding"]
+		}
+		require.Equal(t, tp, got["tp"]+got["tp/send"], "tensor ranks %v", p)
+		require.Equal(t, want[p].Pipeline, got["pp/send"]+got["tied"], "stages %v", p)
+		sums := int64(0) // and their padding
+		if mesh.DP > 1 {
+			g, err := model.NewGradients(m.trainer, part)
+			require.NoError(t, err)
+			sums = 2 * int64(mesh.DP-1) * g.Bytes() // each rank sends 2(n-1)/n of them
+			g.Free()
+		}
+		require.Equal(t, sums, got["dp"], "replicas %v", p)
+		require.LessOrEqual(t, want[p].Data, sums)
+		require.LessOrEqual(t, sums-want[p].Data, 2*int64(mesh.DP-1)*padding(part, 8))
+		if mesh.PP == 1 || mesh.TP == 1 {
+			require.Zero(t, got["schedule"])
+		}
+	}
+	if mesh.TP > 1 {
+		require.Equal(t, rows*4*int64(c.HiddenSize)*int64(mesh.TP-1), embedded)
+	}
+}
+
+func add(a, b layout.Traffic) layout.Traffic {
+	return layout.Traffic{Tensor: a.Tensor + b.Tensor, Pipeline: a.Pipeline + b.Pipeline, Data: a.Data + b.Data, Publish: a.Publish + b.Publish}
+}
+
+// The weights that ranks send and rank 0's own are the whole weights.
+func TestPublishSendsEachWeightOnce(t *testing.T) {
+	t.Parallel()
+	for _, tied := range []bool{false, true} {
+		c, mesh := shape(tied, true), parallel.Mesh{DP: 2, TP: 2, PP: 3}
+		sum := int64(0)
+		for i := range mesh.Size() {
+			part, err := c.Shard(mesh, mesh.Coord(i))
+			require.NoError(t, err)
+			sum += layout.Publish(part)
+		}
+		own, err := c.Shard(mesh, mesh.Coord(0)) // does not travel
+		require.NoError(t, err)
+		require.Equal(t, 4*c.NumParams(), sum+4*own.NumParams())
+	}
+}
+
+// described returns the findings about a mesh, with the memory of rank 0's process.
+func described(t *testing.T, cfg *configs.Config, c *model.Config, p launch.Process) *Findings {
+	t.Helper()
+	var tokens memory.Tokens
+	tokens.AddPrompt(30, 128, &cfg.Rollout)
+	f := &Findings{Task: "train", OK: true}
+	require.NoError(t, f.AddMesh(cfg, c, tokens))
+	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, p)
+	f.Memory = &Memory{Need: need, Certain: need.Certain(), Most: need.Most()}
+	return f
+}
+
+func TestMeshText(t *testing.T) {
+	t.Parallel()
+	cfg := configs.Default()
+	cfg.Parallel.TP, cfg.Parallel.PP, cfg.Inference.Instances = 2, 2, 0
+	text := func(p launch.Process) string {
+		var out strings.Builder
+		require.NoError(t, described(t, &cfg, shape(false, true), p).WriteText(&out))
+		return out.String()
+	}
+	const head, memory, tail = `
+# ranks: 4, counted from 0 like all indices
+# rank 0: dp 0, tp 0, pp 0; layers 0-2, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary 0-255; trainer, queue, rewards, rollouts, metrics, checkpoints, pages, embedding, publishing
+# rank 1: dp 0, tp 1, pp 0; layers 0-2, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; embedding, publishing
+# rank 2: dp 0, tp 0, pp 1; layers 3-4, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary 0-255; log-probabilities, publishing
+# rank 3: dp 0, tp 1, pp 1; layers 3-4, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; log-probabilities, publishing
+# memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up to 120.9 MiB (2 micro-batches of 4096 rows)
+# memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up to 49.8 MiB (1 micro-batch of 4096 rows)
+`, `# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB
+# memory in total (estimated): 360.6 MiB, plus 6.4 MiB while a checkpoint is written
+`, `# communication (estimated): a rank sends up to tp 79.5 MiB, pp 6.4 MiB, weights to rank 0 0.6 MiB in a step of 26048 rows for each replica
+# pipeline (predicted): a stage waits 12% of an update's passes: 2 stages, 7 micro-batches for each replica, all there from the start
+# tensor parallelism (predicted): a rank waits 11% of a product whose sum is handed on: 2 ranks, 8 chunks of 4096 rows
+# ok: easyrl train can start
+`
+	require.Equal(t, head+memory+tail, text(launch.Process{Size: 1}))
+	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank; 2 versions of the whole weights, 4.3 MiB
+# memory of this process in total (estimated): 129.5 MiB, plus 6.4 MiB while a checkpoint is written
+`+tail, text(launch.Process{Size: 4}))
+	cfg.Parallel.Reduce = configs.ReduceSum
+	require.NotContains(t, text(launch.Process{Size: 1}), "handed on")
+	cfg.Parallel.DP = 5
+	long := text(launch.Process{Size: 1})
+	require.Contains(t, long, "# rank 15: ")
+	require.NotContains(t, long, "# rank 16: ")
+	require.Contains(t, long, "# ranks: 4 more, see -json\n# memory of ranks 0-9 (estimated, each): ")
+	require.Contains(t, long, "pp 1.3 MiB, dp 2.0 MiB, weights")
+	cfg.Parallel = configs.Default().Parallel
+	f := described(t, &cfg, shape(false, true), launch.Process{Size: 1})
+	require.Nil(t, f.Waits)
+	require.Empty(t, f.Memory.Ranks)
+}
+
+// JSON describes all ranks.
+func TestMeshJSON(t *testing.T) {
+	t.Parallel()
+	cfg := configs.Default()
+	cfg.Parallel.DP, cfg.Parallel.TP, cfg.Parallel.PP = 5, 2, 2
+	var out bytes.Buffer
+	require.NoError(t, described(t, &cfg, shape(false, true), launch.Process{Size: 1}).WriteJSON(&out))
+	var found struct {
+		Ranks  []map[string]any
+		Memory struct {
+			Ranks []memory.Rank
+			Here  int `json:"ranks_here"`
+		}
+		Communication Communication
+		Waits         layout.Waits
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &found))
+	require.Len(t, found.Ranks, 20)
+	require.Len(t, found.Memory.Ranks, 20)
+	require.Equal(t, 20, found.Memory.Here)
+	require.Len(t, found.Communication.Ranks, 20)
+	require.Equal(t, map[string]any{"rank": 19.0, "dp": 4.0, "tp": 1.0, "pp": 1.0, "layers": map[string]any{"first": 3.0, "last": 4.0},
+		"query_heads": map[string]any{"first": 4.0, "last": 7.0}, "key_value_heads": map[string]any{"first": 2.0, "last": 3.0},
+		"feed_forward": map[string]any{"first": 128.0, "last": 255.0}, "vocabulary": map[string]any{"first": 256.0, "last": 511.0},
+		"duties": []any{"log-probabilities"}}, found.Ranks[19])
+	require.Equal(t, 2, found.Waits.Stages)
+	require.Equal(t, 1, found.Communication.Updates)
+}
+
+// What the passes of other models add depends on the objective.
+func TestPassOf(t *testing.T) {
+	t.Parallel()
+	tokens := memory.Tokens{Step: 900, Targets: 600}
+	for _, test := range []struct {
+		change func(c *configs.Config)
+		sft    bool
+		want   layout.Pass
+	}{
+		{func(*configs.Config) {}, false, layout.Pass{Rows: 900, Targets: 600}},
+		{func(c *configs.Config) { c.Parallel.DP = 7 }, false, layout.Pass{Rows: 129, Targets: 86}},
+		{func(c *configs.Config) { c.Loss.Beta = 1 }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 900, OtherTargets: 600}},
+		{func(c *configs.Config) { c.Train.Minibatches = 3 }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 600, OtherTargets: 400}},
+		{func(c *configs.Config) { c.Loss.Beta, c.Loss.OldPolicy = 1, loss.PreviousStep }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 1800, OtherTargets: 1200}},
+		{func(c *configs.Config) { c.Loss.Beta, c.Train.Recompute = 1, true }, true, layout.Pass{Rows: 900, Targets: 600, Recompute: true}},
+	} {
+		cfg := configs.Default()
+		test.change(&cfg)
+		require.Equal(t, test.want, passOf(&cfg, tokens, test.sft))
+	}
+	cfg := configs.Default()
+	require.Equal(t, []string{"trainer", "instances", "queue", "rewards", "rollouts", "metrics", "checkpoints", "pages"}, hosts(&cfg, false))
+	require.Equal(t, []string{"trainer", "metrics", "checkpoints", "pages"}, hosts(&cfg, true))
+}
