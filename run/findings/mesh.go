@@ -43,15 +43,16 @@ func (f *Findings) AddMesh(cfg *configs.Config, shape *model.Config, tokens memo
 	}
 	f.Ranks = ranks
 	cut, pass := tokens.Cut(cfg, sft), passOf(cfg, tokens, sft)
+	pass.Zero, pass.MicroBatches = cfg.Parallel.Zero, cut.MicroBatches*cut.Updates
 	f.Communication = &Communication{Rows: pass.Rows, Targets: pass.Targets, OtherRows: pass.OtherRows, OtherTargets: pass.OtherTargets, Updates: cut.Updates}
 	for i := range ranks {
-		part, err := shape.Shard(mesh, mesh.Coord(i))
+		part, err := shape.Shard(mesh, mesh.Coord(i), cfg.Parallel.Sequence)
 		if err != nil {
 			return err
 		}
 		f.Communication.Ranks = append(f.Communication.Ranks, layout.Step(part, pass, cut.Updates, !sft))
 	}
-	waits := layout.WaitsOf(mesh, cut.MicroBatches, cut.Rows, cfg.Parallel.Reduce == configs.ReduceExact)
+	waits := layout.WaitsOf(mesh, cut.MicroBatches, cut.Rows, cfg.Parallel.Reduce == parallel.Exact)
 	f.Waits = &waits
 	return nil
 }

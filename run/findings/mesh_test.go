@@ -209,7 +209,7 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 				rows = max(rows, l.Rows(), len(l.Targets))
 			}
 			cfg := configs.Default()
-			cfg.Parallel = configs.Parallel{DP: test.mesh.DP, TP: test.mesh.TP, PP: test.mesh.PP}
+			cfg.Parallel = parallel.Settings{DP: test.mesh.DP, TP: test.mesh.TP, PP: test.mesh.PP}
 			cfg.Train.MicroBatchTokens, cfg.Train.Recompute = rows, test.smaller
 			if test.reference {
 				cfg.Loss.Beta = 0.1
@@ -233,7 +233,7 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 	}
 	var sum memory.Rank
 	for i, held := range m.allocated() {
-		part, err := c.Shard(mesh, mesh.Coord(i))
+		part, err := c.Shard(mesh, mesh.Coord(i), false)
 		require.NoError(t, err)
 		r := need.Ranks[i]
 		within(r.Weights, held[npu.Weights], int64(need.Copies)*padding(part, 4), "weights", i)
@@ -276,7 +276,7 @@ func requireTraffic(t *testing.T, m *ranked, mesh parallel.Mesh, c *model.Config
 	sent, want, parts := map[place]map[string]int64{}, map[place]layout.Traffic{}, map[place]*model.Config{}
 	for i, end := range m.ends {
 		at := mesh.Coord(i)
-		part, err := c.Shard(mesh, at)
+		part, err := c.Shard(mesh, at, false)
 		require.NoError(t, err)
 		p := place{at.TP, at.PP}
 		if sent[p] == nil {
@@ -306,7 +306,7 @@ func requireTraffic(t *testing.T, m *ranked, mesh parallel.Mesh, c *model.Config
 		if mesh.DP > 1 {
 			g, err := model.NewGradients(m.trainer, part)
 			require.NoError(t, err)
-			sums = 2 * int64(mesh.DP-1) * g.Bytes() // each rank sends 2(n-1)/n of them
+			sums = 2 * int64(mesh.DP-1) * (g.Sums().Bytes() + g.Marks().Bytes()) // each rank sends 2(n-1)/n of them
 			g.Free()
 		}
 		require.Equal(t, sums, got["dp"], "replicas %v", p)
@@ -332,11 +332,11 @@ func TestPublishSendsEachWeightOnce(t *testing.T) {
 		c, mesh := shape(tied, true), parallel.Mesh{DP: 2, TP: 2, PP: 3}
 		sum := int64(0)
 		for i := range mesh.Size() {
-			part, err := c.Shard(mesh, mesh.Coord(i))
+			part, err := c.Shard(mesh, mesh.Coord(i), false)
 			require.NoError(t, err)
 			sum += layout.Publish(part)
 		}
-		own, err := c.Shard(mesh, mesh.Coord(0)) // does not travel
+		own, err := c.Shard(mesh, mesh.Coord(0), false) // does not travel
 		require.NoError(t, err)
 		require.Equal(t, 4*c.NumParams(), sum+4*own.NumParams())
 	}
@@ -382,7 +382,7 @@ func TestMeshText(t *testing.T) {
 	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank; 2 versions of the whole weights, 4.3 MiB
 # memory of this process in total (estimated): 129.5 MiB, plus 6.4 MiB while a checkpoint is written
 `+tail, text(launch.Process{Size: 4}))
-	cfg.Parallel.Reduce = configs.ReduceSum
+	cfg.Parallel.Reduce = parallel.Sum
 	require.NotContains(t, text(launch.Process{Size: 1}), "handed on")
 	cfg.Parallel.DP = 5
 	long := text(launch.Process{Size: 1})

@@ -56,7 +56,7 @@ func Places(mesh parallel.Mesh) (ranks []Rank) {
 func Ranks(mesh parallel.Mesh, shape *model.Config, hosts []string) ([]Rank, error) {
 	ranks := Places(mesh)
 	for i := range ranks {
-		c, err := shape.Shard(mesh, mesh.Coord(i))
+		c, err := shape.Shard(mesh, mesh.Coord(i), false)
 		if err != nil {
 			return nil, err
 		}

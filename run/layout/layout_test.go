@@ -49,14 +49,14 @@ func TestAllReduce(t *testing.T) {
 func TestStep(t *testing.T) {
 	t.Parallel()
 	mesh := parallel.Mesh{DP: 1, TP: 1, PP: 3}
-	part, err := shape().Shard(mesh, parallel.Coord{PP: 1})
+	part, err := shape().Shard(mesh, parallel.Coord{PP: 1}, false)
 	require.NoError(t, err)
 	got := Step(part, Pass{Rows: 10, Targets: 5, OtherRows: 20, OtherTargets: 10}, 3, false)
 	require.Equal(t, Traffic{Pipeline: (30 + 10) * 64 * 4}, got, "30 rows forward and 10 back")
 	got = Step(part, Pass{}, 3, true)
 	require.Equal(t, Traffic{Publish: 4 * part.NumParams()}, got)
 	mesh = parallel.Mesh{DP: 2, TP: 1, PP: 1}
-	part, err = shape().Shard(mesh, parallel.Coord{DP: 1})
+	part, err = shape().Shard(mesh, parallel.Coord{DP: 1}, false)
 	require.NoError(t, err)
 	require.Equal(t, Traffic{Data: 3 * 8 * (part.NumParams() + int64(len(part.Params())))}, Step(part, Pass{Rows: 10}, 3, true))
 }

@@ -21,13 +21,15 @@ type Pass struct {
 	Rows, Targets           int
 	OtherRows, OtherTargets int
 	Recompute               bool // train.recompute
+	Zero                    int  // parallel.zero
+	MicroBatches            int  // into which the rows are cut
 }
 
 // Step returns what a rank that holds the part c sends in a step with p on its replica and some
 // optimizer updates. It publishes once if the run samples.
 func Step(c *model.Config, p Pass, updates int, publishes bool) Traffic {
 	t := Micro(c, p)
-	u := Update(c)
+	u := Update(c, p.Zero)
 	t.Tensor += int64(updates) * u.Tensor
 	t.Pipeline += int64(updates) * u.Pipeline
 	t.Data += int64(updates) * u.Data
@@ -50,7 +52,24 @@ func Micro(c *model.Config, p Pass) (t Traffic) {
 	if !c.First() {
 		t.Pipeline += int64(p.Rows) * width
 	}
+	if part.Sequence { // a rank has a part of the rows between stages
+		t.Pipeline /= int64(part.Mesh.TP)
+	}
+	if n := part.Mesh.DP; p.Zero > 1 && n > 1 { // sums of layers go to their owners
+		t.Data += int64(p.MicroBatches) * 8 * int64(layers(c)) * int64(n-1) / int64(n)
+	}
 	return t
+}
+
+// layers returns the number of values in layers.
+func layers(c *model.Config) (n int) {
+	params := c.Params()
+	for i := range params {
+		if params[i].Layer >= 0 {
+			n += values(&params[i])
+		}
+	}
+	return n
 }
 
 // foldWidth is the number of values of a target that the head hands on: see
@@ -68,6 +87,9 @@ func tensorPasses(c *model.Config, p Pass) int64 {
 		sums += 2 * int64(c.Layers-1) * rows
 	}
 	sent := handOns(at, n) * sums * width
+	if c.Part().Sequence {
+		sent = width * sequencePasses(c, p)
+	}
 	if c.First() { // all rows but those of the next rank; as many for each rank on average
 		sent += forward * width * int64(n-1) / int64(n)
 	}
@@ -76,6 +98,30 @@ func tensorPasses(c *model.Config, p Pass) int64 {
 		sent += handOns(at, n) * (4*foldWidth*int64(p.Targets+p.OtherTargets) + int64(p.Targets)*width)
 	}
 	return sent
+}
+
+// sequencePasses returns the rows that a tensor rank sends in layers with sequence parallelism, if
+// each has as many: starts of sums to rank 0, sums to the next rank, and from the last rank to
+// their owners; before each product it gathers the rows of its input, forward of norms and
+// backward also of gradients.
+func sequencePasses(c *model.Config, p Pass) int64 {
+	at, n := c.Part().At.TP, int64(c.Part().Mesh.TP)
+	rows, forward := int64(p.Rows), int64(p.Rows+p.OtherRows)
+	again := int64(0)
+	if p.Recompute {
+		again = rows * int64(c.Layers-1) / int64(max(1, c.Layers))
+	}
+	on := n // in parts of n: what it sends of a sum
+	if int64(at) == n-1 {
+		on = n - 1
+	}
+	start := int64(0)
+	if at > 0 {
+		start = 1
+	}
+	gathers := n - 1
+	layer := 2*(forward+again)*(start+on+gathers) + 2*rows*(on+2*gathers)
+	return int64(c.Layers) * layer / n
 }
 
 // handOns returns how often a rank of n sends a sum: on to the next rank, and, when the sum comes
@@ -97,26 +143,36 @@ func allReduce(rank, n, count, size int) int64 {
 }
 
 // Update returns what a rank that holds the part c sends for an optimizer update: 64-bit sums of
-// gradients, without padding.
-func Update(c *model.Config) (t Traffic) {
+// gradients, without padding, and the weights that replicas update for each other.
+func Update(c *model.Config, zero int) (t Traffic) {
 	part := c.Part()
 	params := c.Params()
 	for i := range params {
 		p := &params[i]
-		count := values(p) + 1 // and a mark
+		count := values(p)
 		if part.Mesh.TP > 1 && p.Whole.Share == tensor.Summed {
-			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, count, 8)
+			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, count, 8) + allReduce(part.At.TP, part.Mesh.TP, 1, 8) // and a mark
 		}
 		if c.TiedStages(p) {
 			rank := 0 // of two
 			if c.Last() {
 				rank = 1
 			}
-			t.Pipeline += allReduce(rank, 2, count, 8)
+			t.Pipeline += allReduce(rank, 2, count, 8) + allReduce(rank, 2, 1, 8)
 		}
 	}
 	if n := part.Mesh.DP; n > 1 {
-		t.Data = allReduce(part.At.DP, n, int(c.NumParams())+len(params), 8)
+		all, at := int(c.NumParams()), part.At.DP
+		t.Data = allReduce(at, n, len(params), 8)
+		share := func(values, size int) int64 { return int64(size) * int64(values) * int64(n-1) / int64(n) }
+		switch zero {
+		case 0:
+			t.Data += allReduce(at, n, all, 8)
+		case 1:
+			t.Data += share(all, 8) + share(all, 4)
+		default:
+			t.Data += allReduce(at, n, all-layers(c), 8) + share(all, 4)
+		}
 	}
 	return t
 }

@@ -23,16 +23,16 @@ type Rank struct {
 // train adds the memory of the ranks of a run, of which p hosts all, or rank 0 if it is one of
 // several processes.
 func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process) {
-	mesh := parallel.Mesh{DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, PP: cfg.Parallel.PP}
+	mesh := cfg.Parallel.Mesh()
 	for i := range mesh.Size() {
 		part := shape
 		if mesh.Size() > 1 {
 			var err error
-			if part, err = shape.Shard(mesh, mesh.Coord(i)); err != nil {
+			if part, err = shape.Shard(mesh, mesh.Coord(i), cfg.Parallel.Sequence); err != nil {
 				return // the run is refused
 			}
 		}
-		n.Ranks = append(n.Ranks, n.rank(part, i, mesh.PP-mesh.Coord(i).PP, cfg.Train.Recompute))
+		n.Ranks = append(n.Ranks, n.rank(part, i, mesh, &cfg.Parallel, cfg.Train.Recompute))
 	}
 	if p.Size == 1 {
 		n.Here = mesh.Size()
@@ -52,12 +52,40 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process)
 }
 
 // rank returns the memory of a rank that holds a part of the models.
-func (n *Need) rank(part *model.Config, rank, inFlight int, recompute bool) Rank {
-	one := 4 * part.NumParams()
-	r := Rank{Rank: rank, Weights: int64(n.Copies) * one, Gradients: model.GradientBytes(part), Moments: 2 * one, InFlight: inFlight}
+func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool) Rank {
+	at := mesh.Coord(rank)
+	r := Rank{Rank: rank, Weights: int64(n.Copies) * 4 * part.NumParams(), InFlight: mesh.PP - at.PP}
+	r.Gradients, r.Moments = updated(part, at.DP, mesh.DP, set.Zero)
 	r.Pass = model.ActivationBytes(part, n.Rows, n.Rows, recompute)
-	r.Activations = int64(inFlight) * r.Pass
+	r.Activations = int64(r.InFlight) * r.Pass
 	return r
+}
+
+// updated returns the memory of the gradients and moments of a replica's part. From ZeRO stage 1 on,
+// it has moments of its pieces; from 2 on, of layers it has the sums of its pieces and those of
+// the two layers that a backward pass works on.
+func updated(part *model.Config, replica, replicas, zero int) (gradients, moments int64) {
+	if zero == 0 || replicas == 1 {
+		return model.GradientBytes(part), 8 * part.NumParams()
+	}
+	params := part.Params()
+	inLayers := int64(0)
+	for _, p := range params.Pieces(replica, replicas) {
+		values := int64(p.Shape().Values())
+		moments += 8 * values
+		if p.Layer >= 0 {
+			inLayers += 8 * values
+		}
+	}
+	if zero == 1 {
+		return model.GradientBytes(part), moments
+	}
+	for i := range params {
+		if params[i].Layer < 2 {
+			gradients += 8 * int64(params[i].Shape().Values())
+		}
+	}
+	return gradients + inLayers, moments
 }
 
 // others returns the number of the run's other processes on this machine and the most memory that
