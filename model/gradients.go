@@ -28,7 +28,7 @@ type Gradients struct {
 func NewGradients(dev npu.Device, c *Config) (*Gradients, error) { return newGradients(dev, c, nil) }
 
 // NewPassing allocates gradients that have memory for two layers. A backward pass calls take after
-// each layer, whose sums take must have read when it returns.
+// each layer. take must have read the layer's sums when it returns.
 func NewPassing(dev npu.Device, c *Config, take func(layer int)) (*Gradients, error) {
 	return newGradients(dev, c, take)
 }
@@ -73,7 +73,7 @@ func layerParams(ps tensor.Params) (n int) {
 	return n
 }
 
-// begin clears the sums of a layer if it shares them, and end has them taken.
+// begin clears a layer's sums if layers share memory.
 func (g *Gradients) begin(layer int) {
 	if g.take == nil {
 		return
@@ -85,6 +85,7 @@ func (g *Gradients) begin(layer int) {
 	}
 }
 
+// end passes a layer's sums to take.
 func (g *Gradients) end(layer int) {
 	if g.take != nil {
 		g.take(layer)

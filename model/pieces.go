@@ -8,16 +8,14 @@ import (
 // Arena returns the memory of all values.
 func (w *Weights) Arena() npu.Buffer { return w.arena }
 
-// Span returns the values [from, to) of the tensor's buffer that p, one of the pieces of w.Params,
-// has.
+// Span returns the range [from, to) that p, a piece of w.Params, covers in its tensor's buffer.
 func Span(w *Weights, p *tensor.Piece) (from, to int) {
 	whole := &w.Params[p.Of]
 	from = offset(w, whole, p.Row) - offset(w, whole, 0)
 	return from, from + length(w.dev, &p.Param)
 }
 
-// Counts returns the numbers of values of w's Arena that n ranks have, if they divide w.Params among
-// them.
+// Counts returns how many values of w's Arena each of n ranks has if they divide w.Params.
 func Counts(w *Weights, n int) []int {
 	place := func(i int) int {
 		of, row := w.Params.Cut(i, n)

@@ -225,7 +225,7 @@ func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 
 // Backward adds to g the gradients of a loss, leaf by leaf, in the given format. dLogp is
 // the derivative of the loss by each target's log-probability in the last Forward. w must
-// be the weights of that Forward. The device's next Sync reports failures.
+// be the weights of that Forward. The next Wait reports failures.
 func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) error {
 	if !t.kept {
 		panic("model: Backward without a kept Forward")

@@ -15,7 +15,7 @@ type Settings struct {
 	// Number of pipeline stages.
 	PP int `toml:"pp" unit:"ranks"`
 	// How tensor ranks add partial sums: "exact" gives the bits of one rank; with "sum", an
-	// ordinary all-reduce, the bits depend on TP.
+	// ordinary all-reduce, the bits depend on TP and Sequence.
 	Reduce string `toml:"reduce"`
 	// Divide the rows of the residual stream among the tensor ranks, which saves activations.
 	Sequence bool `toml:"sequence"`

@@ -48,7 +48,7 @@ type Set struct {
 }
 
 // NewSet takes ownership of the policy's starting weights and allocates what training needs
-// beside them. pieces are what it updates; others update the rest. If take is not nil, it gets the
+// beside them. pieces are what it updates; other ranks update the rest. If take is not nil, it gets the
 // gradients of each layer (see model.NewPassing). The reference is a copy of the
 // starting weights. If NewSet fails, it frees everything, including the policy. It panics without
 // cfg.Format.

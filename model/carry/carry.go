@@ -42,7 +42,8 @@ func (c *Carry) Err() error {
 	return c.err
 }
 
-// minChunk is the least number of rows that a rank hands on at a time: kernels are slow for few.
+// minChunk is the least number of rows that a rank hands on at a time, because kernels are slow on few
+// rows.
 const minChunk = 24
 
 // Chunk returns the number of rows of t that a rank hands on at a time.

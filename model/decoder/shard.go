@@ -68,7 +68,7 @@ func (c *Config) CheckMesh(m parallel.Mesh) error {
 		}
 	}
 	limit("pp", m.PP, c.Layers, "layers")
-	limit("tp", m.TP, c.KVHeads, "key-value heads: a rank holds all queries of a key-value head")
+	limit("tp", m.TP, c.KVHeads, "key-value heads (a rank holds all queries of a key-value head)")
 	limit("tp", m.TP, numBlocks(c.FFNSize), fmt.Sprintf("blocks of %d in the feed-forward size %d", npu.MatrixBlock, c.FFNSize))
 	limit("tp", m.TP, numBlocks(c.VocabSize), fmt.Sprintf("blocks of %d in the vocabulary of %d", npu.MatrixBlock, c.VocabSize))
 	return errors.Join(errs...)
@@ -91,8 +91,8 @@ func (c *Config) First() bool { return c.part == nil || c.part.First() }
 // Last reports whether c computes log-probabilities.
 func (c *Config) Last() bool { return c.part == nil || c.part.Last() }
 
-// TiedStages reports whether the first and the last stage share the gradient of a parameter of c: that
-// of the whole decoder is the sum of theirs.
+// TiedStages reports whether the first and the last stage both hold p. Its gradient in the whole
+// decoder is the sum of theirs.
 func (c *Config) TiedStages(p *tensor.Param) bool {
 	return c.part != nil && c.part.Whole.Tied && c.part.Mesh.PP > 1 && p.Name == EmbedName
 }

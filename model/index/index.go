@@ -43,8 +43,8 @@ type Vocab struct {
 	Sequence bool
 }
 
-// Part is a rank's part of a layout whose rows are divided between leaves. Rows and
-// Targets say where those of each rank begin, and after them their number.
+// Part is a rank's part of a layout whose rows are cut between leaves. Rows and Targets hold each
+// rank's first row and target, then the total.
 type Part struct {
 	Rows, Targets []int
 	Picks         npu.Ints   // of this rank's targets, from its first row

@@ -10,8 +10,8 @@ type Piece struct {
 	Row int // of the tensor, with which the piece begins
 }
 
-// Cut returns the tensor and the row with which rank i of n begins, if ranks divide all values about
-// evenly. For i = n it is the end.
+// Cut returns the tensor and row at which rank i of n begins if ranks divide all values about evenly.
+// For i = n it returns the end.
 func (ps Params) Cut(i, n int) (of, row int) {
 	if i == n {
 		return len(ps), 0

@@ -39,7 +39,7 @@ func Read(getenv func(string) string) (Process, error) {
 		p.Rank, errs[0] = strconv.Atoi(getenv(names.rank))
 		p.Size, errs[1] = strconv.Atoi(getenv(names.size))
 		if errors.Join(errs[:]...) != nil || p.Rank < 0 || p.Rank >= p.Size {
-			return p, fmt.Errorf("%s is %q and %s is %q, expected a rank and a larger number of ranks", names.rank, getenv(names.rank), names.size, getenv(names.size))
+			return p, fmt.Errorf("%s is %q and %s is %q, expected a rank from 0 to the number of ranks minus 1", names.rank, getenv(names.rank), names.size, getenv(names.size))
 		}
 		p.Beside, _ = strconv.Atoi(getenv(names.beside)) // 0 if it is not a number
 		p.MPI = names.rank[0] == 'O' || names.rank[0] == 'P'
@@ -50,11 +50,11 @@ func Read(getenv func(string) string) (Process, error) {
 		return p, nil
 	}
 	n, err := strconv.Atoi(port)
-	if host == "" || err != nil || n < 1 || n >= math.MaxUint16 {
-		return p, fmt.Errorf("MASTER_ADDR is %q and MASTER_PORT is %q, expected a host and a port", host, port)
-	}
 	if getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" {
 		n++ // torchrun itself listens at MASTER_PORT
+	}
+	if host == "" || err != nil || n < 1 || n > math.MaxUint16 {
+		return p, fmt.Errorf("MASTER_ADDR is %q and MASTER_PORT is %q, expected a host and a port", host, port)
 	}
 	p.Master = net.JoinHostPort(host, strconv.Itoa(n))
 	return p, nil

@@ -37,11 +37,11 @@ func TestRead(t *testing.T) {
 		})
 	}
 	for want, pairs := range map[string][]string{
-		`RANK is "x" and WORLD_SIZE is "2", expected a rank and a larger number of ranks`:           {"RANK", "x", "WORLD_SIZE", "2"},
-		`SLURM_PROCID is "2" and SLURM_NTASKS is "2", expected a rank and a larger number of ranks`: {"SLURM_PROCID", "2", "SLURM_NTASKS", "2"},
-		`MASTER_ADDR is "a" and MASTER_PORT is "", expected a host and a port`:                      {"MASTER_ADDR", "a"},
-		`MASTER_ADDR is "" and MASTER_PORT is "1", expected a host and a port`:                      {"MASTER_PORT", "1"},
-		`MASTER_ADDR is "a" and MASTER_PORT is "70000", expected a host and a port`:                 {"MASTER_ADDR", "a", "MASTER_PORT", "70000"},
+		`RANK is "x" and WORLD_SIZE is "2", expected a rank from 0 to the number of ranks minus 1`:           {"RANK", "x", "WORLD_SIZE", "2"},
+		`SLURM_PROCID is "2" and SLURM_NTASKS is "2", expected a rank from 0 to the number of ranks minus 1`: {"SLURM_PROCID", "2", "SLURM_NTASKS", "2"},
+		`MASTER_ADDR is "a" and MASTER_PORT is "", expected a host and a port`:                               {"MASTER_ADDR", "a"},
+		`MASTER_ADDR is "" and MASTER_PORT is "1", expected a host and a port`:                               {"MASTER_PORT", "1"},
+		`MASTER_ADDR is "a" and MASTER_PORT is "70000", expected a host and a port`:                          {"MASTER_ADDR", "a", "MASTER_PORT", "70000"},
 	} {
 		_, err := Read(env(pairs...))
 		require.EqualError(t, err, want)

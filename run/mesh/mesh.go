@@ -55,10 +55,11 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 	}
 	for ranks := m.Size(); ranks > 0 && len(texts) == 0; ranks-- {
 		var all []candidate
-		for tp := 1; tp <= ranks; tp++ {
-			for pp := 1; ranks%tp == 0 && pp <= ranks/tp; pp++ {
+		for tp := 1; tp <= min(ranks, shape.KVHeads); tp++ {
+			for pp := 1; ranks%tp == 0 && pp <= min(ranks/tp, shape.Layers); pp++ {
 				c := parallel.Mesh{DP: ranks / tp / pp, TP: tp, PP: pp}
-				if c.Size() != ranks || shape.CheckMesh(c) != nil {
+				set := parallel.Settings{DP: c.DP, TP: c.TP, PP: c.PP, Reduce: parallel.Exact}
+				if c.Size() != ranks || set.Validate() != nil || shape.CheckMesh(c) != nil {
 					continue
 				}
 				far := func(a, b int) float64 { return math.Abs(math.Log2(float64(a) / float64(b))) }
@@ -122,17 +123,17 @@ type Deps struct {
 // this process, or the processes that a launcher started.
 func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps *Deps) (*sharded.Models, error) {
 	p, err := Process(cfg)
+	var end parallel.Transport
+	if err == nil && p.Size > 1 {
+		end, err = join(ctx, cfg, p, deps.Note)
+	}
 	if err != nil {
+		policy.Free()
 		return nil, err
 	}
-	var ends []parallel.Transport
-	if p.Size > 1 {
-		end, err := join(ctx, cfg, p, deps.Note)
-		if err != nil {
-			return nil, err
-		}
-		ends = append(ends, end)
-	} else {
+	ends := []parallel.Transport{end}
+	if p.Size == 1 {
+		ends = nil
 		for _, end := range local.New(Of(cfg).Size()) {
 			ends = append(ends, end)
 		}

@@ -33,7 +33,7 @@ type crew struct {
 type rank struct {
 	at     parallel.Coord
 	params tensor.Params // without memory
-	pieces tensor.Params // of params, of which it has moments
+	pieces tensor.Params // the parts of params whose moments it holds
 	shape  *model.Config
 	link   link[command, answer]
 	direct chan answer // to calls that wait for them
@@ -44,7 +44,7 @@ type rank struct {
 type mail struct {
 	mu     sync.Mutex
 	list   []answer
-	ready  chan struct{} // has a value when list has
+	ready  chan struct{} // holds a value when list is not empty, or after the first failure
 	broken chan struct{} // closed after failed is set
 	failed error
 }
@@ -96,7 +96,7 @@ func (c *crew) start(ctx context.Context, threads int) error {
 			if err != nil {
 				return err
 			}
-			here, there := newPipe()
+			here, there := newPipe(c.mail.broken)
 			r.link = here
 			c.work.Go(func() { c.serve(ctx, dev, ends[i], there) })
 		} else {
@@ -157,6 +157,7 @@ func (c *crew) read(ctx context.Context, i int, r *rank) {
 		default:
 			select {
 			case r.direct <- a:
+			case <-c.mail.broken: // nobody waits any more
 			case <-ctx.Done():
 				return
 			}
@@ -217,15 +218,17 @@ func (c *crew) err() error {
 	return c.mail.failed
 }
 
-// answer waits for a rank's answer to a command.
-func (c *crew) answer(ctx context.Context, r *rank) (answer, error) {
+// answer waits for a rank's answer to a command. A rank answers or fails, so it takes no context: an
+// answer that nobody waits for would meet the next command.
+func (c *crew) answer(r *rank, to action) (answer, error) {
 	select {
 	case a := <-r.direct:
+		if a.Action != to {
+			return a, fmt.Errorf("rank answers command %d, expected %d", a.Action, to)
+		}
 		return a, nil
 	case <-c.mail.broken:
 		return answer{}, c.err()
-	case <-ctx.Done():
-		return answer{}, ctx.Err()
 	}
 }
 
@@ -235,15 +238,16 @@ func (c *crew) settle(ctx context.Context) error {
 		return err
 	}
 	for _, r := range c.ranks {
-		if _, err := c.answer(ctx, r); err != nil {
+		if _, err := c.answer(r, settle); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tell sends a command to some ranks.
+// tell sends a command to some ranks. All get it, even if ctx ends, unless a rank fails.
 func (c *crew) tell(ctx context.Context, to []*rank, m command) error {
+	ctx = context.WithoutCancel(ctx)
 	for _, r := range to {
 		if err := c.err(); err != nil {
 			return err

@@ -44,8 +44,8 @@ func (c *crew) scatter(ctx context.Context, name which, read func(i int, p *tens
 	return nil
 }
 
-// gather calls use with each tensor of the whole decoder, row-major, in order. use may keep the
-// values if kept is set; otherwise they change when it returns.
+// gather calls use with each tensor of the whole decoder in order, its values row-major. With kept,
+// use may keep the values; otherwise they are overwritten after it returns.
 func (c *crew) gather(ctx context.Context, name which, kept bool, use func(i int, p *tensor.Param, values []float32) error) error {
 	divided := c.cfg.Zero > 0 && (name == first || name == second)
 	ranks := c.replica(0)
@@ -57,6 +57,7 @@ func (c *crew) gather(ctx context.Context, name which, kept bool, use func(i int
 	}
 	params := c.shape.Params()
 	var values []float32
+	var failed error
 	for i := range params {
 		p := &params[i]
 		if n := p.Shape().Values(); kept || cap(values) < n {
@@ -71,18 +72,18 @@ func (c *crew) gather(ctx context.Context, name which, kept bool, use func(i int
 				if own.Name != p.Name || !sends(r.shape, own, divided) {
 					continue
 				}
-				a, err := c.answer(ctx, r)
+				a, err := c.answer(r, read)
 				if err != nil {
 					return err
 				}
 				own.Insert(values, a.Values)
 			}
 		}
-		if err := use(i, p, values); err != nil {
-			return err
+		if failed == nil { // the ranks send the rest all the same
+			failed = use(i, p, values)
 		}
 	}
-	return nil
+	return failed
 }
 
 // restore distributes the tensors of a file whose names begin with prefix.

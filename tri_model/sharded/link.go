@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/gob"
+	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/parallel"
@@ -18,23 +19,27 @@ type link[S, R any] interface {
 
 // pipe is a link within a process. Both ends share the messages' memory.
 type pipe[S, R any] struct {
-	out chan<- S
-	in  <-chan R
+	out    chan<- S
+	in     <-chan R
+	broken <-chan struct{} // closed when nobody may receive any more; nil at a rank's end
 }
 
 // depth is the number of commands that a pipe holds. It holds no answer: a rank that sends weights
-// holds one tensor's values at a time.
+// holds two tensors' values at most.
 const depth = 8
 
-func newPipe() (trainer pipe[command, answer], rank pipe[answer, command]) {
+// newPipe returns both ends of a pipe. The trainer's sends fail when broken is closed.
+func newPipe(broken <-chan struct{}) (trainer pipe[command, answer], rank pipe[answer, command]) {
 	down, up := make(chan command, depth), make(chan answer)
-	return pipe[command, answer]{down, up}, pipe[answer, command]{up, down}
+	return pipe[command, answer]{down, up, broken}, pipe[answer, command]{up, down, nil}
 }
 
 func (p pipe[S, R]) send(ctx context.Context, m S) error {
 	select {
 	case p.out <- m:
 		return nil
+	case <-p.broken:
+		return errors.New("a rank has failed") // its own error says more
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -87,7 +92,7 @@ func (w wire[S, R]) recv(ctx context.Context) (m R, err error) {
 		return m, err
 	}
 	if sizes[0] < 0 || sizes[0] > maxMessage || sizes[1] < 0 || sizes[1] > maxMessage {
-		return m, fmt.Errorf("rank %d sent a message of %d bytes and %d values, expected at most %d", w.peer, sizes[0], sizes[1], maxMessage)
+		return m, fmt.Errorf("rank %d announced a message of %d bytes and %d values, expected at most %d of each", w.peer, sizes[0], sizes[1], maxMessage)
 	}
 	text := make([]byte, sizes[0])
 	if err := parallel.Recv(ctx, w.group, w.peer, text); err != nil {

@@ -21,12 +21,12 @@ type action uint8
 const (
 	setUp      action = iota + 1 // hold Setup's part of a decoder
 	forward                      // run Layout forward; the last stage answers with log-probabilities
-	derivative                   // of the oldest micro-batch without one, for its backward pass
+	derivative                   // run the oldest waiting micro-batch backward; Values are its loss\'s derivative
 	score                        // compute the log-probabilities of Layout under Which
 	hold                         // copy the policy as Version
 	fill                         // set parameter Param of Which to Values
 	read                         // answer with the values of all parameters of Which
-	sampled                      // hold Which's values as the version that sampled step Version
+	sampled                      // make room in held for the weights that sampled step Version
 	update                       // reduce the gradients and update the policy
 	settle                       // answer
 	discard                      // clear the gradients
@@ -74,7 +74,6 @@ type answer struct {
 	Norm   float64
 	Memory [npu.NumPurposes]int64
 	Fault  *fault
-	Ended  bool      // the rank has left
 	Values []float32 // sent apart
 
 	rank int

@@ -32,6 +32,10 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.D
 	if err := m.Poll(ctx); err != nil {
 		return err
 	}
+	if len(l.Targets) == 0 { // nothing to compute
+		_, err := derive(backend.Logprobs{})
+		return err
+	}
 	replica := choose(m.sent, m.cfg.Mesh.PP)
 	for ; replica < 0; replica = choose(m.sent, m.cfg.Mesh.PP) {
 		if err := wait(ctx, m); err != nil {
@@ -47,8 +51,8 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.D
 	return m.Poll(ctx)
 }
 
-// choose returns the replica with the fewest rows in flight, or -1 if all have one micro-batch more
-// than stages.
+// choose returns the replica with the fewest rows in flight, or -1 if each replica has more
+// micro-batches in flight than stages.
 func choose(sent []load, stages int) int {
 	best := -1
 	for i, l := range sent {
@@ -109,6 +113,8 @@ func wait(ctx context.Context, m *Models) error {
 	select {
 	case <-m.mail.ready:
 		return m.Poll(ctx)
+	case <-m.mail.broken:
+		return m.err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -124,7 +130,8 @@ func (m *Models) Flush(ctx context.Context) error {
 	return m.err()
 }
 
-// Discard drops the micro-batches in flight and all gradients.
+// Discard drops the micro-batches in flight and all gradients, unless a rank has failed: the next
+// call reports that.
 func (m *Models) Discard() {
 	ctx := context.Background()
 	none := func(b *batch, _ backend.Logprobs) ([]float32, error) {
@@ -135,7 +142,10 @@ func (m *Models) Discard() {
 			return // the next call reports it
 		}
 		if len(m.batch) > 0 {
-			<-m.mail.ready
+			select {
+			case <-m.mail.ready:
+			case <-m.mail.broken:
+			}
 		}
 	}
 	if m.tell(ctx, m.ranks, command{Action: discard}) == nil {
@@ -154,7 +164,7 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 	m.finite = nil
 	var faults []error
 	for _, r := range m.ranks {
-		a, err := m.answer(ctx, r)
+		a, err := m.answer(r, update)
 		if err != nil {
 			return 0, err
 		}
@@ -201,12 +211,15 @@ func (m *Models) Recompute(ctx context.Context, l *attention.Layout) ([]float32,
 }
 
 func scoreUnder(ctx context.Context, m *Models, l *attention.Layout, under which) ([]float32, error) {
+	if len(l.Targets) == 0 {
+		return nil, m.err()
+	}
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
 	if err := m.tell(ctx, m.replica(0), command{Action: score, Layout: l, Which: under}); err != nil {
 		return nil, err
 	}
-	a, err := m.answer(ctx, m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})])
+	a, err := m.answer(m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})], score)
 	return a.Logp.Policy, err
 }

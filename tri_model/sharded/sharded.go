@@ -1,6 +1,6 @@
 // Package sharded keeps policy, old policy and reference on the ranks of a mesh.
 //
-// Each rank holds a part of the models, a trimodel.Models, and works in a goroutine of its own or
+// Each rank holds a part of the models, a trimodel.Set, and works in a goroutine of its own or
 // in another process. The trainer's goroutine sends micro-batches to replicas as they become
 // free, computes the loss, and gathers the weights of the instances and of checkpoints. Weights,
 // moments and log-probabilities have the bits of one rank: see packages model/carry, npu and

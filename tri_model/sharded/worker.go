@@ -3,6 +3,7 @@ package sharded
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/sourcegraph/conc"
 
@@ -34,8 +35,8 @@ type worker struct {
 	receivers      []func() error // of share
 	carry          *carry.Carry
 
-	// decides is false if the rank does what the first tensor rank of its stage decides. The last
-	// stage has no choices: each of its ranks decides the same.
+	// decides is false if the rank follows the first tensor rank of its stage. In the last stage the
+	// schedule leaves no choice, so each rank decides for itself.
 	decides  bool
 	schedule *pipeline.Stage
 	commands chan command // in order
@@ -68,7 +69,7 @@ const limit = 0
 func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], track trace.Track) error {
 	working, cancel := context.WithCancel(ctx)
 	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, track: track}
-	err := w.serve(working, cancel)
+	err := caught(func() error { return w.serve(working, cancel) })
 	if err != nil {
 		end.Abort(err)
 	}
@@ -95,7 +96,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	failed := make(chan error, 3+len(w.receivers))
 	run := func(f func(context.Context) error) {
 		helpers.Go(func() {
-			if err := f(ctx); err != nil {
+			if err := caught(func() error { return f(ctx) }); err != nil {
 				failed <- err
 				cancel()
 			}
@@ -113,7 +114,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	for _, receive := range w.receivers {
 		run(func(context.Context) error { return receive() })
 	}
-	err = w.work(ctx)
+	err = caught(func() error { return w.work(ctx) })
 	select {
 	case first := <-failed:
 		if err != nil {
@@ -122,6 +123,17 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	default:
 	}
 	return err
+}
+
+// caught returns the error of f, or its panic as an error: a rank that panics must not leave the others
+// waiting.
+func caught(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return f()
 }
 
 // open joins the groups and allocates the rank's part of the models.
@@ -155,13 +167,13 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 		w.carry = carry.New(ctx, w.dev, w.tensor)
 		w.carry.Reduce = s.Reduce
 	}
-	weights, err := model.NewWeights(w.dev, w.shape, npu.Weights)
-	if err != nil {
-		return err
-	}
 	take, err := w.share.Take(ctx, func() (*parallel.Group, error) {
 		return parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), limit)
 	})
+	if err != nil {
+		return err
+	}
+	weights, err := model.NewWeights(w.dev, w.shape, npu.Weights)
 	if err != nil {
 		return err
 	}
@@ -281,8 +293,8 @@ func (w *worker) ready() int {
 	return min(len(w.queue.layouts), len(w.queue.inputs))
 }
 
-// decide waits until the schedule has an operation, or another command is due: after all
-// micro-batches before it.
+// decide waits until the schedule has an operation or, once all earlier micro-batches are done, until
+// another command is queued.
 func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 	for {
 		for ; w.queue.announced < w.ready(); w.queue.announced++ {

@@ -66,7 +66,7 @@ func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 }
 
 // Sum sums the gradients of a set over the ranks that share them and returns the sum of squares of
-// all. Each sum is one of 64-bit integers, so its order does not matter. If a gradient is not finite,
+// all. Sums are of 64-bit integers, so their order does not matter. If a gradient is not finite,
 // the error wraps optim.ErrNonFinite on all ranks, and Elsewhere on those that do not have it.
 func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	g := set.Gradients
@@ -74,7 +74,12 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		p := &set.Policy.Params[i]
 		shared := w.Tensor
 		switch {
-		case w.owners != nil && p.Layer >= 0: // take has summed them
+		case w.owners != nil && p.Layer >= 0:
+			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // take has summed the sums, but not their mark
+				if err := sum(ctx, w.Device, w.Tensor, g.Params[i].Mark); err != nil {
+					return nil, err
+				}
+			}
 			continue
 		case w.Tensor != nil && p.Whole.Share == tensor.Summed:
 		case w.Tied != nil && w.Shape.TiedStages(p):

@@ -10,10 +10,9 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// owners divides the sums of layers' gradients among replicas (ZeRO-2). A replica sends the sums of a
-// layer to their owners when a micro-batch's backward pass has computed them, since replicas have
-// different numbers of micro-batches. Sums of a micro-batch are exact, so their order does not
-// matter.
+// owners divides the sums of layers' gradients among replicas (ZeRO-2). A replica sends a layer's sums
+// to their owners as soon as a micro-batch's backward pass has computed them, because replicas have
+// different numbers of micro-batches. The sums are exact, so their order does not matter.
 type owners struct {
 	w     *Ranks
 	set   *trimodel.Set
@@ -109,7 +108,7 @@ func (o *owners) open(set *trimodel.Set) {
 	}
 }
 
-// take sends the sums of a layer to their owners. Its failure is reported by end.
+// take sends the sums of a layer to their owners. end reports its failure.
 func (o *owners) take(layer int) {
 	set := o.set
 	for i := range set.Policy.Params {
@@ -202,7 +201,7 @@ func (o *owners) receive(from int) error {
 	}
 }
 
-// exchange tells all other replicas that nothing follows, and waits for them.
+// exchange tells all other replicas that it sends nothing more, and waits until they say the same.
 func (o *owners) exchange(end int64) error {
 	for r := range o.group.Size() {
 		if r != o.group.Rank() {
