@@ -2,7 +2,6 @@ package sharded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -253,7 +252,8 @@ func (c *crew) tell(ctx context.Context, to []*rank, m command) error {
 			return err
 		}
 		if err := r.link.send(ctx, m); err != nil {
-			return errors.Join(err, c.err())
+			c.fail(err) // unless it is the consequence of an earlier failure
+			return c.err()
 		}
 	}
 	return nil
