@@ -23,5 +23,5 @@ func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool
 		return true, mesh.CheckJoin(cfg)
 	}
 	said := notes{log: opts.Log}
-	return true, mesh.Follow(ctx, cfg, dev, said.note)
+	return true, mesh.Follow(ctx, cfg, dev, mesh.Peers{Silence: opts.Silence, Note: said.note})
 }

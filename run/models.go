@@ -28,7 +28,7 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 		return "", "", err
 	}
 	if mesh.Of(j.cfg).Size() > 1 && j.task.name != "" && !j.checks { // a replayed step has the same bits on one rank
-		deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Note: j.note}
+		deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: mesh.Peers{Silence: j.opts.Silence, Note: j.note}}
 		models, err := mesh.Start(ctx, j.cfg, policy, deps)
 		if err != nil {
 			return "", "", err

@@ -57,6 +57,9 @@ type Options struct {
 	// Fleet sets timeouts, retries and health thresholds; nil selects the defaults.
 	// Configuration keys override some of them.
 	Fleet *fleet.Config
+	// Silence is the time without a sign of life after which a rank in another process has
+	// failed; 0 selects the default of parallel/tcp.
+	Silence time.Duration
 }
 
 // job holds what train, sft and replay share: models and optimizer state on a device, a

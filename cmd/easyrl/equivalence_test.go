@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv("EASYRL_TEST_AS_COMMAND") != "" {
 		heldMain()
+		impatientMain()
 		main()
 	}
 	os.Exit(m.Run())

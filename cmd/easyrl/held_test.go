@@ -9,8 +9,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/run"
 )
 
 // Environment variables that hold the command: the prefix of the line of standard error at
@@ -41,7 +46,7 @@ func heldMain() {
 	if line == "" || os.Args[1] == "compare" || !strings.Contains(strings.Join(os.Args, " "), os.Getenv(holdRun)) {
 		return
 	}
-	os.Exit(runProcess(func(ctx context.Context) io.Writer { return heldAt{ctx, line} }))
+	os.Exit(runProcess(func(ctx context.Context) io.Writer { return heldAt{ctx, line} }, execute))
 }
 
 // killAfter runs the command in a process of its own and kills it at a line of its
@@ -64,4 +69,24 @@ func killAfter(t *testing.T, line string, args ...string) {
 		}
 	}
 	require.Fail(t, "the run ended before it was killed", "%s", said.String())
+}
+
+// silenceKey is an environment variable of the command: the time after which ranks that show no sign of
+// life have failed.
+const silenceKey = "EASYRL_TEST_SILENCE"
+
+// impatientMain is main of a rank with a silence of its own. It returns if this process is not one.
+func impatientMain() {
+	limit, err := time.ParseDuration(os.Getenv(silenceKey))
+	if err != nil {
+		return
+	}
+	train := func(ctx context.Context, resolved *configs.Resolved, opts run.Options) error {
+		opts.Silence = limit
+		return run.Train(ctx, resolved, opts)
+	}
+	os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr }, func(ctx context.Context, std streams, args []string) int {
+		verb := trainingVerb(std, configs.TrainTask, train, cli.Verb{Name: "train"})
+		return exitStatus(ctx, std.err, cli.Execute(ctx, []cli.Verb{verb}, args, std.out, std.err))
+	}))
 }

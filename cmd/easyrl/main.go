@@ -13,11 +13,11 @@ import (
 	"github.com/easyrl/easyrl/internal/cli"
 )
 
-func main() { os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr })) }
+func main() { os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr }, execute)) }
 
-// runProcess runs this process's command and returns its exit status. stderr returns the
-// standard error of a command with a context.
-func runProcess(stderr func(context.Context) io.Writer) int {
+// runProcess runs this process's command with execute and returns its exit status. stderr
+// returns the standard error of a command with a context.
+func runProcess(stderr func(context.Context) io.Writer, execute func(ctx context.Context, std streams, args []string) int) int {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // net/http's log repeats errors that we already return
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/usage"
@@ -97,13 +98,19 @@ func Follows(cfg *configs.Config) (bool, error) {
 	return p.Rank > 0, err
 }
 
+// Peers sets how this process treats those of other ranks.
+type Peers struct {
+	Silence time.Duration // see tcp.Config
+	Note    func(format string, args ...any)
+}
+
 // Follow runs a rank other than 0 until rank 0 ends.
-func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, note func(format string, args ...any)) error {
+func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peers) error {
 	p, err := Process(cfg)
 	if err != nil {
 		return err
 	}
-	end, err := join(ctx, cfg, p, note)
+	end, err := join(ctx, cfg, p, peers)
 	if err != nil {
 		return err
 	}
@@ -116,7 +123,7 @@ type Deps struct {
 	Device npu.Device
 	Models trimodel.Config
 	Track  func(name string) trace.Track
-	Note   func(format string, args ...any)
+	Peers  Peers
 }
 
 // Start distributes the policy, which it takes ownership of, over the run's ranks: goroutines of
@@ -125,7 +132,7 @@ func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps
 	p, err := Process(cfg)
 	var end parallel.Transport
 	if err == nil && p.Size > 1 {
-		end, err = join(ctx, cfg, p, deps.Note)
+		end, err = join(ctx, cfg, p, deps.Peers)
 	}
 	if err != nil {
 		policy.Free()
@@ -170,13 +177,13 @@ func settings(cfg *configs.Config, p launch.Process) (tcp.Config, error) {
 }
 
 // joinTCP connects the processes of a run over TCP.
-func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
 	c, err := settings(cfg, p)
 	if err != nil {
 		return nil, err
 	}
-	c.Warn = note
-	note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
+	c.Silence, c.Warn = peers.Silence, peers.Note
+	peers.Note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
 	return tcp.Open(ctx, c)
 }
 

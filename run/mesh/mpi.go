@@ -15,9 +15,9 @@ import (
 const withMPI = true
 
 // join connects the processes of a run: over MPI if mpirun started them, else over TCP.
-func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
+func join(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
 	if p.MPI {
 		return mpi.Open()
 	}
-	return joinTCP(ctx, cfg, p, note)
+	return joinTCP(ctx, cfg, p, peers)
 }

@@ -14,6 +14,6 @@ import (
 const withMPI = false
 
 // join connects the processes of a run.
-func join(ctx context.Context, cfg *configs.Config, p launch.Process, note func(format string, args ...any)) (parallel.Transport, error) {
-	return joinTCP(ctx, cfg, p, note)
+func join(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
+	return joinTCP(ctx, cfg, p, peers)
 }
