@@ -146,24 +146,36 @@ func TestReducedSumsEndInOtherBits(t *testing.T) {
 	require.InEpsilon(t, changeless(t, want)[0]["actor/grad_norm"], changeless(t, got)[0]["actor/grad_norm"], 1e-4)
 }
 
+// demonstrations returns a file of demonstrations.
+func demonstrations() string {
+	var all strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&all, `{"prompt":"%d,%d","response":"%s"}`+"\n", i%10, i/10, strings.Repeat("ab", i%7))
+	}
+	return all.String()
+}
+
+// tuneTiny runs easyrl sft with dir's run into its own folder and returns that folder.
+func tuneTiny(t *testing.T, dir, name string, settings ...string) string {
+	t.Helper()
+	out := filepath.Join(dir, name)
+	args := []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}
+	for _, s := range settings {
+		args = append(args, "-set", s)
+	}
+	status, _, stderr := command(t, args...)
+	require.Zero(t, status, stderr)
+	return out
+}
+
 // Supervised training and its evaluation have the same bits on all meshes, too.
 func TestMeshesTuneToSameBits(t *testing.T) {
 	dir := meshRun(t, "qwen2")
-	var demos strings.Builder
-	for i := range 40 {
-		fmt.Fprintf(&demos, `{"prompt":"%d,%d","response":"%s"}`+"\n", i%10, i/10, strings.Repeat("ab", i%7))
-	}
-	data := write(t, dir, "demos.jsonl", demos.String())
-	tune := func(name string, m parallel.Mesh) string {
-		out := filepath.Join(dir, name)
-		status, _, stderr := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", mesh(m),
-			"-set", "sft.data="+data, "-set", "sft.eval="+data, "-set", "eval.every=2", "-set", "sft.steps=5", "-set", "sft.batch_size=16")
-		require.Zero(t, status, stderr)
-		return out
-	}
-	want := tune("one", parallel.Mesh{DP: 1, TP: 1, PP: 1})
+	data := write(t, dir, "demos.jsonl", demonstrations())
+	settings := []string{"sft.steps=5", "sft.batch_size=16", "eval.every=2", "sft.data=" + data, "sft.eval=" + data}
+	want := tuneTiny(t, dir, "one", settings...)
 	for _, m := range []parallel.Mesh{{DP: 3, TP: 1, PP: 1}, {DP: 1, TP: 4, PP: 1}, {DP: 1, TP: 1, PP: 3}, {DP: 2, TP: 2, PP: 2}} {
-		requireSameBits(t, want, tune(m.String(), m), 5)
+		requireSameBits(t, want, tuneTiny(t, dir, m.String(), append(settings, mesh(m))...), 5)
 	}
 }
 

@@ -1,0 +1,306 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// world describes the processes of a run whose ranks meet over TCP.
+type world struct {
+	t        *testing.T
+	dir, out string // of the run's files and of the run
+	verb     string
+	mesh     parallel.Mesh
+	port     string
+	args     []string
+}
+
+// newWorld returns a world that trains dir's run into dir/name.
+func newWorld(t *testing.T, dir, name string, m parallel.Mesh, settings ...string) *world {
+	t.Helper()
+	w := &world{t: t, dir: dir, out: filepath.Join(dir, name), verb: "train", mesh: m, port: freePort(t)}
+	token := write(t, dir, "token", "0123456789abcdef\n")
+	for _, s := range append([]string{mesh(m), fmt.Sprintf("run.dir=%q", w.out)}, append(settings, "parallel.token_file="+token)...) {
+		w.args = append(w.args, "-set", s)
+	}
+	return w
+}
+
+// freePort returns a port that was free.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+// env returns the variables that a launcher sets for a rank.
+func (w *world) env(rank int) []string {
+	return []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", w.mesh.Size()), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + w.port}
+}
+
+// rank starts the process of a rank.
+func (w *world) rank(rank int, env []string, more ...string) *process {
+	w.t.Helper()
+	args := append(append([]string{w.verb, filepath.Join(w.dir, "run.toml")}, w.args...), more...)
+	return startProcess(w.t, func(cmd *exec.Cmd) { cmd.Env = append(append(cmd.Env, w.env(rank)...), env...) }, args...)
+}
+
+// start starts the processes of all ranks, rank 0 first.
+func (w *world) start(more ...string) (ranks []*process) {
+	w.t.Helper()
+	for i := range w.mesh.Size() {
+		ranks = append(ranks, w.rank(i, nil, more...))
+	}
+	return ranks
+}
+
+// run starts all ranks and requires that they succeed.
+func (w *world) run(more ...string) {
+	w.t.Helper()
+	for i, p := range w.start(more...) {
+		code, errs := p.end()
+		require.Zero(w.t, code, "rank %d: %s", i, errs)
+	}
+}
+
+// processCases returns some of meshCases with meshes for several processes.
+func processCases() (some []meshCase) {
+	meshes := map[string][]parallel.Mesh{
+		"both":           {{DP: 2, TP: 1, PP: 1}, {DP: 2, TP: 2, PP: 1}},
+		"previous split": {{DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 2}},
+		"gspo":           {{DP: 1, TP: 1, PP: 2}, {DP: 2, TP: 2, PP: 1}},
+	}
+	for _, c := range meshCases() {
+		if c.meshes = meshes[c.name]; c.meshes != nil {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// Ranks in processes of their own end in the weights, moments and metrics of one rank.
+func TestProcessesEndInSameBits(t *testing.T) {
+	for i, c := range processCases() {
+		dir := meshRun(t, c.model)
+		want := trainTiny(t, dir, "one", c.settings...)
+		for k, m := range c.meshes {
+			w := newWorld(t, dir, m.String(), m, append([]string{meshWith(m, i+2*k)}, c.settings...)...)
+			w.run()
+			requireSameBits(t, want, w.out, 5)
+		}
+	}
+}
+
+func TestProcessesTuneToSameBits(t *testing.T) {
+	dir := meshRun(t, "qwen2")
+	settings := []string{"sft.steps=5", "sft.batch_size=16", "sft.data=" + write(t, dir, "demos.jsonl", demonstrations())}
+	want := tuneTiny(t, dir, "one", settings...)
+	w := newWorld(t, dir, "two", parallel.Mesh{DP: 1, TP: 1, PP: 2}, settings...)
+	w.verb = "sft"
+	w.run()
+	requireSameBits(t, want, w.out, 5)
+}
+
+// stepGate holds a run in the middle of a step: the instances of its rank 0 sample behind a proxy, which
+// answers some requests of version 3 and holds the others.
+func stepGate(t *testing.T, model string) (proxied string, came <-chan struct{}) {
+	t.Helper()
+	root, _, _ := serveFolder(t, "-model", model, "-threads", "1", "-max-running", "5")
+	p, there, never := newProxy(t, root), make(chan struct{}), make(chan struct{})
+	var asked atomic.Int64
+	p.on(func(x *exchange) {
+		if !x.update && x.version == 3 {
+			switch n := asked.Add(1); {
+			case n == 4:
+				close(there)
+				fallthrough
+			case n > 4:
+				x.wait(never)
+			}
+		}
+		x.pass()
+	})
+	return endpoints(p), there
+}
+
+// The ranks of a run end if one of them dies or hangs in the middle of a step. All name it, the last
+// checkpoint remains, and the resumed run ends in the bits of an undisturbed one.
+func TestRankFailures(t *testing.T) {
+	dir := meshRun(t, "qwen3")
+	settings := []string{"train.minibatches=2", "train.micro_batch_tokens=10"}
+	want, model := trainTiny(t, dir, "one", settings...), initTiny(t, dir, "served", 9)
+	for name, row := range map[string]struct {
+		mesh   parallel.Mesh
+		victim int
+		signal syscall.Signal
+		reason string // besides that the connection has ended
+	}{
+		"killed tensor rank":    {parallel.Mesh{DP: 1, TP: 2, PP: 1}, 1, syscall.SIGKILL, ""},
+		"killed pipeline rank":  {parallel.Mesh{DP: 1, TP: 2, PP: 2}, 3, syscall.SIGKILL, ""},
+		"killed data rank":      {parallel.Mesh{DP: 2, TP: 1, PP: 1}, 1, syscall.SIGKILL, ""},
+		"killed trainer":        {parallel.Mesh{DP: 1, TP: 2, PP: 2}, 0, syscall.SIGKILL, ""},
+		"stopped tensor rank":   {parallel.Mesh{DP: 2, TP: 2, PP: 1}, 3, syscall.SIGSTOP, "no sign of life for 3s"},
+		"stopped pipeline rank": {parallel.Mesh{DP: 1, TP: 1, PP: 2}, 1, syscall.SIGSTOP, "no sign of life for 3s"},
+		"stopped trainer":       {parallel.Mesh{DP: 1, TP: 2, PP: 1}, 0, syscall.SIGSTOP, "no sign of life for 3s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxied, came := stepGate(t, model)
+			w := newWorld(t, dir, name, row.mesh, append([]string{meshWith(row.mesh, row.victim)}, settings...)...)
+			var ranks []*process
+			var env []string
+			if row.reason != "" {
+				env = []string{silenceKey + "=3s"}
+			}
+			for i := range row.mesh.Size() {
+				ranks = append(ranks, w.rank(i, env, "-set", "inference.kind=easyrl", "-set", proxied))
+			}
+			<-came
+			ranks[row.victim].signal(row.signal)
+			for i, p := range ranks {
+				if i == row.victim {
+					continue
+				}
+				requireEnd(t, p, exitFailed, fmt.Sprintf(`^error: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s`, row.victim, row.reason))
+			}
+			ranks[row.victim].signal(syscall.SIGKILL)
+			code, errs := ranks[row.victim].end()
+			require.Equal(t, -1, code, errs)
+			if row.victim > 0 { // else step 2 may not be on disk yet
+				require.DirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(2)))
+			}
+			require.NoDirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(3)))
+			w.run("-resume")
+			requireSameBits(t, want, w.out, 5)
+		})
+	}
+}
+
+// A signal to all processes, as launchers send it, writes a checkpoint of the last finished step.
+func TestStoppedRanks(t *testing.T) {
+	dir := meshRun(t, "llama")
+	settings := []string{"run.steps=8", "checkpoint.every=1000"}
+	want := trainTiny(t, dir, "one", settings...)
+	for i, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		w := newWorld(t, dir, s.String(), parallel.Mesh{DP: 1, TP: 2, PP: 2}, settings...)
+		ranks := []*process{w.rank(0, []string{holdKey + "=step 2/8"})}
+		for k := 1; k < w.mesh.Size(); k++ {
+			ranks = append(ranks, w.rank(k, nil))
+		}
+		ranks[0].until("step 2/8")
+		for k := range ranks {
+			ranks[(i+k)%len(ranks)].signal(s)
+		}
+		code, errs := ranks[0].end()
+		require.Equal(t, exitStopped, code, errs)
+		var step int
+		lines := strings.Split(strings.TrimSpace(errs), "\n")
+		_, err := fmt.Sscanf(lines[len(lines)-2], "stopped after step %d", &step)
+		require.NoError(t, err, errs)
+		require.DirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(step)))
+		for _, p := range ranks[1:] {
+			code, errs := p.end()
+			require.Zero(t, code, errs)
+			require.NotContains(t, errs, "error")
+		}
+		w.run("-resume")
+		requireSameBits(t, want, w.out, 8)
+	}
+}
+
+// requireEnd requires that a process ends with a status and a line, and with at most one error.
+func requireEnd(t *testing.T, p *process, status int, want string) {
+	t.Helper()
+	code, errs := p.end()
+	require.Equal(t, status, code, errs)
+	require.Regexp(t, "(?m)"+want, errs)
+	require.LessOrEqual(t, strings.Count(errs, "error: "), 1, errs)
+}
+
+// A rank that does not belong to a run is refused with one line, and the run starts without it.
+func TestStrangeRanks(t *testing.T) {
+	dir := meshRun(t, "qwen2")
+	m := parallel.Mesh{DP: 1, TP: 2, PP: 1}
+	w := newWorld(t, dir, "run", m, "run.steps=2")
+	host := w.rank(0, nil)
+	host.until("rank 0 of 2 joins at ")
+	other := write(t, dir, "other", "fedcba9876543210\n")
+	for want, setting := range map[string]string{
+		"refused: \"token differs\"$":                        "parallel.token_file=" + other,
+		`run is .*dp=2 tp=1 pp=1.*expected .*dp=1 tp=2 pp=1`: mesh(parallel.Mesh{DP: 2, TP: 1, PP: 1}),
+		`run is .*elsewhere.*expected .*`:                    "run.dir=elsewhere",
+	} {
+		stranger := w.rank(1, nil, "-set", setting)
+		requireEnd(t, stranger, exitFailed, "^error: join world at 127.0.0.1:"+w.port+" as rank 1 of 2: rank 0: .*"+want)
+		host.until("refuse connection from 127.0.0.1:")
+	}
+	requireEnd(t, w.rank(1, nil), exitDone, "rank 1 of 2 joins")
+	code, errs := host.end()
+	require.Zero(t, code, errs)
+}
+
+// A signal ends ranks that wait for others.
+func TestSignalWhileRanksJoin(t *testing.T) {
+	dir := meshRun(t, "qwen2")
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 3, TP: 1, PP: 1})
+	host, other := w.rank(0, nil), w.rank(2, nil)
+	host.until("rank 0 of 3 joins at ")
+	other.until("rank 2 of 3 joins at ")
+	other.signal(syscall.SIGTERM)
+	requireEnd(t, other, exitFailed, "^error: .*stopped by signal: terminated")
+	host.signal(syscall.SIGINT)
+	requireEnd(t, host, exitFailed, `^error: .*stopped by signal: interrupt.*ranks \[1 2\] are missing`)
+	require.NoDirExists(t, w.out)
+}
+
+// Ranks that cannot join say why in one line.
+func TestRanksThatCannotJoin(t *testing.T) {
+	dir := meshRun(t, "qwen2")
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1})
+	used, err := net.Listen("tcp", "127.0.0.1:"+w.port)
+	require.NoError(t, err)
+	defer used.Close()
+	set := func(setting string) []string { return []string{"-set", setting} }
+	short := write(t, dir, "short", "secret\n")
+	for _, c := range []struct {
+		env, args []string
+		code      int
+		want      string
+		first     bool // only rank 0 fails
+	}{
+		{nil, nil, exitFailed, "as rank 0 of 2: listen tcp 127.0.0.1:" + w.port + ": bind: address already in use", true},
+		{[]string{"WORLD_SIZE=3"}, nil, exitUsage, "the launcher started 3 processes, but [parallel] sets 2 ranks (dp=1 tp=2 pp=1)", false},
+		{nil, set("parallel.tp=3"), exitUsage, "the launcher started 2 processes, but [parallel] sets 3 ranks (dp=1 tp=3 pp=1)", false},
+		{nil, set("parallel.token_file=\"\""), exitUsage, "parallel.token_file is not set, expected a file with a token of at least 16 bytes", false},
+		{nil, set("parallel.token_file=none"), exitUsage, "parallel.token_file: open none: no such file or directory", false},
+		{nil, set("parallel.token_file=" + short), exitUsage, "token has 6 bytes, expected at least 16", false},
+		{[]string{"MASTER_ADDR=", "MASTER_PORT="}, nil, exitUsage, "MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of 2 listens", false},
+		{[]string{"MASTER_PORT=none"}, nil, exitUsage, `MASTER_PORT is "none", expected a host and a port`, false},
+		{[]string{"RANK=2"}, nil, exitUsage, `RANK is "2" and WORLD_SIZE is "2", expected a rank from 0 to the number of ranks minus 1`, false},
+	} {
+		for rank := range w.mesh.Size() {
+			if rank == 0 || !c.first {
+				requireEnd(t, w.rank(rank, c.env, c.args...), c.code, "^error: .*"+regexp.QuoteMeta(c.want))
+			}
+		}
+	}
+	require.NoDirExists(t, w.out)
+}
