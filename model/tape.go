@@ -377,14 +377,15 @@ func (t *Tape) carveBlock(n, own int, keep bool, take func(int) npu.Buffer) bloc
 	return a
 }
 
-// ActivationBytes returns the memory of a tape of shape c for a micro-batch of rows
-// tokens, with targets predicted tokens, without the table of rotary positions and index arrays.
-func ActivationBytes(c *Config, rows, targets int, recompute bool) int64 {
+// ActivationBytes returns the most memory of a tape of shape c for a micro-batch of rows tokens, in
+// leaves of up to leaf rows, with targets predicted tokens. It leaves out the table of rotary positions
+// and index arrays.
+func ActivationBytes(c *Config, rows, leaf, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
 	own := rows
 	if p := c.Part(); p != nil && p.Sequence {
-		own, t.vocab.Sequence = (rows+p.Mesh.TP-1)/p.Mesh.TP, true
+		own, t.vocab.Sequence = min(rows, (rows+p.Mesh.TP-1)/p.Mesh.TP+leaf), true
 	}
 	return int64(t.carve(rows, own, targets, true, nil)) * 4
 }

@@ -162,7 +162,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 		return err
 	}
 	weights := 4 * float64(c.NumParams())
-	kept := float64(model.ActivationBytes(c, l.Rows(), n, false))
+	kept := float64(model.ActivationBytes(c, l.Rows(), l.Rows(), n, false))
 	flop, vector := c.TrainFLOPs(&l)/3, 4*float64(n)
 	return b.time(
 		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: kept, run: forward},

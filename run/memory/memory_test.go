@@ -86,7 +86,7 @@ func TestActivations(t *testing.T) {
 		cfg.Train.MicroBatchTokens = test.micro
 		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{Leaf: test.sequence, Step: test.step}, true, launch.Process{Size: 1})
 		require.Equal(t, test.rows, n.Rows)
-		require.Equal(t, model.ActivationBytes(shape, test.rows, test.rows, false), n.Activations)
+		require.Equal(t, model.ActivationBytes(shape, test.rows, test.sequence, test.rows, false), n.Activations)
 	}
 }
 

@@ -56,7 +56,7 @@ func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *paral
 	at := mesh.Coord(rank)
 	r := Rank{Rank: rank, Weights: int64(n.Copies) * 4 * part.NumParams(), InFlight: mesh.PP - at.PP}
 	r.Gradients, r.Moments = updated(part, at.DP, mesh.DP, set.Zero)
-	r.Pass = model.ActivationBytes(part, n.Rows, n.Rows, recompute)
+	r.Pass = model.ActivationBytes(part, n.Rows, n.leaf, n.Rows, recompute)
 	r.Activations = int64(r.InFlight) * r.Pass
 	return r
 }
