@@ -57,8 +57,22 @@ func Micro(c *model.Config, p Pass) (t Traffic) {
 	}
 	if n := part.Mesh.DP; p.Zero > 1 && n > 1 { // sums of layers go to their owners
 		t.Data += int64(p.MicroBatches) * 8 * int64(layers(c)) * int64(n-1) / int64(n)
+		t.Tensor += int64(p.MicroBatches) * summed(c, true)
 	}
 	return t
+}
+
+// summed returns what a tensor rank sends to sum gradients that ranks share, without marks: those of
+// layers or the others.
+func summed(c *model.Config, layers bool) (bytes int64) {
+	at, n := c.Part().At.TP, c.Part().Mesh.TP
+	params := c.Params()
+	for i := range params {
+		if p := &params[i]; n > 1 && p.Whole.Share == tensor.Summed && (p.Layer >= 0) == layers {
+			bytes += allReduce(at, n, values(p), 8)
+		}
+	}
+	return bytes
 }
 
 // layers returns the number of values in layers.
@@ -100,10 +114,10 @@ func tensorPasses(c *model.Config, p Pass) int64 {
 	return sent
 }
 
-// sequencePasses returns the rows that a tensor rank sends in layers with sequence parallelism, if
-// each has as many: starts of sums to rank 0, sums to the next rank, and from the last rank to
-// their owners; before each product it gathers the rows of its input, forward of norms and
-// backward also of gradients.
+// sequencePasses returns the rows that a tensor rank sends with sequence parallelism, if each has as
+// many: starts of sums to rank 0, sums to the next rank, and from the last rank to their owners;
+// before each product it gathers the rows of its input, forward of norms and backward also of
+// gradients. It also gathers the input of the head and the gradient of the embedding's output.
 func sequencePasses(c *model.Config, p Pass) int64 {
 	at, n := c.Part().At.TP, int64(c.Part().Mesh.TP)
 	rows, forward := int64(p.Rows), int64(p.Rows+p.OtherRows)
@@ -120,8 +134,14 @@ func sequencePasses(c *model.Config, p Pass) int64 {
 		start = 1
 	}
 	gathers := n - 1
-	layer := 2*(forward+again)*(start+on+gathers) + 2*rows*(on+2*gathers)
-	return int64(c.Layers) * layer / n
+	all := int64(c.Layers) * (2*(forward+again)*(start+on+gathers) + 2*rows*(on+2*gathers))
+	if c.Last() {
+		all += int64(p.Targets+p.OtherTargets) * gathers
+	}
+	if c.First() {
+		all += rows * gathers
+	}
+	return all / n
 }
 
 // handOns returns how often a rank of n sends a sum: on to the next rank, and, when the sum comes
@@ -147,11 +167,15 @@ func allReduce(rank, n, count, size int) int64 {
 func Update(c *model.Config, zero int) (t Traffic) {
 	part := c.Part()
 	params := c.Params()
+	t.Tensor = summed(c, false)
+	if zero < 2 || part.Mesh.DP == 1 { // else Micro has them
+		t.Tensor += summed(c, true)
+	}
 	for i := range params {
 		p := &params[i]
 		count := values(p)
 		if part.Mesh.TP > 1 && p.Whole.Share == tensor.Summed {
-			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, count, 8) + allReduce(part.At.TP, part.Mesh.TP, 1, 8) // and a mark
+			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, 1, 8) // its mark
 		}
 		if c.TiedStages(p) {
 			rank := 0 // of two
