@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -33,22 +34,25 @@ type world struct {
 func newWorld(t *testing.T, dir, name string, m parallel.Mesh, settings ...string) *world {
 	t.Helper()
 	w := &world{t: t, dir: dir, out: filepath.Join(dir, name), verb: "train", mesh: m, port: freePort(t)}
-	token := write(t, dir, "token", "0123456789abcdef\n")
+	token := write(t, t.TempDir(), "token", "0123456789abcdef\n")
 	for _, s := range append([]string{mesh(m), fmt.Sprintf("run.dir=%q", w.out)}, append(settings, "parallel.token_file="+token)...) {
 		w.args = append(w.args, "-set", s)
 	}
 	return w
 }
 
-// freePort returns a port that was free.
+// freePort returns a port that is free, below those of connections that others make in the meantime.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
+	for range 100 {
+		port := fmt.Sprint(10_000 + rand.IntN(20_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
 }
 
 // env returns the variables that a launcher sets for a rank.
@@ -141,6 +145,20 @@ func stepGate(t *testing.T, model string) (proxied string, came <-chan struct{})
 	return endpoints(p), there
 }
 
+// await waits for an event while the process runs.
+func (p *process) await(event <-chan struct{}) {
+	p.t.Helper()
+	for {
+		select {
+		case <-event:
+			return
+		case line, ok := <-p.lines:
+			require.True(p.t, ok, "the process exited too early: %s", &p.log)
+			p.log.WriteString(line + "\n")
+		}
+	}
+}
+
 // The ranks of a run end if one of them dies or hangs in the middle of a step. All name it, the last
 // checkpoint remains, and the resumed run ends in the bits of an undisturbed one.
 func TestRankFailures(t *testing.T) {
@@ -173,7 +191,7 @@ func TestRankFailures(t *testing.T) {
 			for i := range row.mesh.Size() {
 				ranks = append(ranks, w.rank(i, env, "-set", "inference.kind=easyrl", "-set", proxied))
 			}
-			<-came
+			ranks[0].await(came)
 			ranks[row.victim].signal(row.signal)
 			for i, p := range ranks {
 				if i == row.victim {
