@@ -41,8 +41,9 @@ race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 mpi: ## test ranks over MPI; needs mpicc and mpirun
-	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi
+	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./run/mesh ./cmd/easyrl
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m ./parallel/mpi
+	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m -run TestMPI ./cmd/easyrl
 
 torch-test: $(TORCH)/installed ## test PyTorch ranks; installs PyTorch into torch/worker/venv on the first call, several GB
 	cd torch/worker && venv/bin/python -m pytest -q tests
