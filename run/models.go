@@ -67,7 +67,7 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 func (j *job) restore(ctx context.Context, from string) (err error) {
 	if from != "" {
 		if j.state, err = trainer.Resume(ctx, from, j.models); err != nil {
-			return usage.Wrap(err)
+			return mesh.Wrap(err)
 		}
 		if was := j.state.Numerics; was != npu.Numerics {
 			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",

@@ -5,6 +5,7 @@ package mesh
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -185,6 +186,14 @@ func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, peers P
 	c.Silence, c.Warn = peers.Silence, peers.Note
 	peers.Note("rank %d of %d joins at %s", p.Rank, p.Size, p.Master)
 	return tcp.Open(ctx, c)
+}
+
+// Wrap returns err as a usage error, unless it says that a rank failed.
+func Wrap(err error) error {
+	if errors.As(err, new(*parallel.RankError)) {
+		return err
+	}
+	return usage.Wrap(err)
 }
 
 // runName identifies a run among others at the same address.
