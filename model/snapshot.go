@@ -8,7 +8,6 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model/panels"
-	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -34,9 +33,7 @@ func NewSnapshot(w *Weights, version int64) *Snapshot {
 // so that they can run while the weights' own device is busy. dev is a fork of that device; mu
 // guards it if several snapshots use it. Call ReadWith before other goroutines use the snapshot.
 func (s *Snapshot) ReadWith(dev npu.Device, mu *sync.Mutex) {
-	read := *s.weights
-	read.dev = tensor.Transfer{Device: dev}
-	s.read, s.mu = &read, mu
+	s.read, s.mu = Through(s.weights, dev), mu
 }
 
 // Version returns the version number.
@@ -67,7 +64,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	head, err := s.header(s.weights.Sources(), map[string]string{checksumKey: sum}, checkpoint.Align)
+	head, err := header(s.weights.Sources(), s.version, map[string]string{checksumKey: sum}, checkpoint.Align)
 	if memory, ok := w.(*checkpoint.MemoryFile); ok && err == nil {
 		err = memory.Begin(len(head) + int(4*s.weights.Config.NumParams()))
 	}
@@ -77,7 +74,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	return each(s.read, w)
+	return writeAll(s.read, w)
 }
 
 // Layout returns the name of the layout that WritePacked writes.
@@ -97,7 +94,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
 	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.Params.Shapes()}
-	head, err := s.header(sources, texts, cacheLine)
+	head, err := header(sources, s.version, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)
 	}
@@ -122,7 +119,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	}
 	s.sum = sums.Total()
 	texts[checksumKey] = s.sum
-	if head, err = s.header(sources, texts, cacheLine); err == nil { // has the same length
+	if head, err = header(sources, s.version, texts, cacheLine); err == nil { // has the same length
 		m.SetHeader(head)
 	}
 	return err
@@ -131,15 +128,15 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 // cacheLine is the alignment in bytes of the data in a packed file.
 const cacheLine = 64
 
-// header returns the header of a file of sources whose data starts at a multiple of
+// header returns the header of a file of a version's sources whose data starts at a multiple of
 // align bytes.
-func (s *Snapshot) header(sources []checkpoint.Source, texts map[string]string, align int) ([]byte, error) {
-	texts["format"], texts["version"] = "pt", fmt.Sprint(s.version)
+func header(sources []checkpoint.Source, version int64, texts map[string]string, align int) ([]byte, error) {
+	texts["format"], texts["version"] = "pt", fmt.Sprint(version)
 	return checkpoint.Header(sources, texts, align)
 }
 
-// each writes all values, row-major, tensor by tensor in name order.
-func each(w *Weights, to io.Writer) error {
+// writeAll writes all values, row-major, tensor by tensor in name order.
+func writeAll(w *Weights, to io.Writer) error {
 	var vals []float32
 	for _, p := range w.Params.ByName() {
 		for _, m := range w.dev.Blocks(p) {

@@ -123,6 +123,14 @@ func length(dev npu.MatrixKernels, p *tensor.Param) int {
 	return dev.MatrixLen(p.Rows, p.Cols)
 }
 
+// Through returns w as another queue of its device reads it. The values are those of w, which
+// remains their owner.
+func Through(w *Weights, queue npu.Device) *Weights {
+	read := *w
+	read.dev = tensor.Transfer{Device: queue}
+	return &read
+}
+
 // Fork opens another queue on the device that holds w, with the given number of threads, 0 for
 // all, if it has cores. Any goroutine may call it.
 func (w *Weights) Fork(threads int) (npu.Device, error) { return w.dev.Fork(threads) }
@@ -144,19 +152,24 @@ func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
 func (w *Weights) Init(seed uint64) {
 	rng := splitmix.Normal{Seed: seed}
 	_ = w.Fill(func(p *tensor.Param, vals []float32, _ int) error { // finite values never fail
-		isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
-		for j := range vals {
-			switch {
-			case p.Cols > 0:
-				vals[j] = float32(p.Std * rng.Next())
-			case isNorm:
-				vals[j] = 1
-			default:
-				vals[j] = 0
-			}
-		}
+		draw(p, vals, &rng)
 		return nil
 	})
+}
+
+// draw draws the next values of p for Init.
+func draw(p *tensor.Param, vals []float32, rng *splitmix.Normal) {
+	isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
+	for j := range vals {
+		switch {
+		case p.Cols > 0:
+			vals[j] = float32(p.Std * rng.Next())
+		case isNorm:
+			vals[j] = 1
+		default:
+			vals[j] = 0
+		}
+	}
 }
 
 // Fill sets all values, tensor by tensor in arena order. read fills vals with the row-major

@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/tokenizer"
 	"github.com/easyrl/easyrl/tokenizer/chat"
@@ -205,6 +206,26 @@ func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
 		return nil, usage.Wrap(err)
 	}
 	return w, nil
+}
+
+// Each calls use with the starting weights, tensor by tensor in the order of Config.Params. It needs
+// memory for one tensor. Errors of use are returned as they are, others are usage errors.
+func (f *Folder) Each(use model.Use) error {
+	if err := f.CheckWeights(); err != nil {
+		return err
+	}
+	var failed error
+	through := func(i int, p *tensor.Param, values []float32) error {
+		failed = use(i, p, values)
+		return failed
+	}
+	if f.Dir == "" {
+		return model.EachDrawn(f.Shape, f.seed, through)
+	}
+	if err := model.Each(f.Shape, f.Dir, through); failed == nil {
+		return usage.Wrap(err)
+	}
+	return failed
 }
 
 // Text decodes a response without special tokens and without the token that ended it.

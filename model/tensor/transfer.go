@@ -173,6 +173,22 @@ func (d Transfer) ReadPanels(dst []float32, p *Param, sums []uint64) error {
 	return nil
 }
 
+// Sum sets sums to the sums of the panels of p, whose row-major values are vals. It rejects values
+// that are not finite. It uses memory for one block.
+func (p *Param) Sum(vals []float32, sums []uint64, threads int) error {
+	var laid []float32
+	run, step := p.Shape().PanelLen(), p.Shape().Block(BlockValues)
+	for first := 0; first < len(vals); first += step {
+		block := vals[first:min(first+step, len(vals))]
+		laid = p.Shape().Pack(laid, block)
+		at := p.Shape().PanelAt(first)
+		if !host.CopySum(nil, laid, run, sums[at:at+len(laid)/run], threads) {
+			return p.CheckFinite(block, first)
+		}
+	}
+	return nil
+}
+
 // room returns vals resized to the length of block m; it reallocates if needed.
 func room(vals []float32, m npu.Matrix) []float32 {
 	n := m.Rows * max(m.Cols, 1)

@@ -85,9 +85,13 @@ func (s Shape) Pack(buf, vals []float32) []float32 {
 	}
 	n := Shape{len(vals) / s.Cols, s.Cols}.Panels() * s.PanelLen()
 	buf = slices.Grow(buf[:0], n)[:n]
-	clear(buf)
-	for i, v := range vals {
-		buf[s.place(i)] = v
+	clear(buf[max(0, n-s.PanelLen()):]) // the padding is in the last panel
+	for first := 0; first < len(vals); first += s.Cols {
+		at := s.place(first)
+		for _, v := range vals[first : first+s.Cols] {
+			buf[at] = v
+			at += npu.MatrixBlock
+		}
 	}
 	return buf
 }
