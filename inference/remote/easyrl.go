@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -207,15 +208,18 @@ func refuses(err error) bool {
 
 // sendIn sends w in a layout of publish.Latest.Put.
 func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *held) error {
-	path, file, err := e.latest.Put(ctx, w, layout)
-	if err != nil {
-		return err
-	}
 	query := url.Values{"version": {fmt.Sprint(w.Version())}}
 	if e.cfg.Trainer.ID != "" {
 		query.Set("trainer", e.cfg.Trainer.ID)
 	}
 	streamed := "/v1/weights?" + query.Encode()
+	if sized, ok := w.(publish.Sized); ok {
+		return e.sendSized(ctx, w, sized, streamed, h)
+	}
+	path, file, err := e.latest.Put(ctx, w, layout)
+	if err != nil {
+		return err
+	}
 	if e.loopback && e.cfg.Store != nil && path != "" {
 		query.Set("path", path)
 		err := e.http.Do(ctx, transport.Call{Method: http.MethodPut, Path: "/v1/weights?" + query.Encode(), Body: []byte{}, Long: true}, h)
@@ -223,13 +227,41 @@ func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string,
 			return err
 		}
 	}
+	return e.stream(ctx, streamed, file, file.Size(), h)
+}
+
+// sendSized streams w while it is being read.
+func (e *easyrl) sendSized(ctx context.Context, w inference.Weights, sized publish.Sized, path string, h *held) error {
+	size, err := sized.Size()
+	if err != nil {
+		return err
+	}
+	from, to := io.Pipe()
+	var writing conc.WaitGroup
+	defer writing.Wait()
+	var failed error
+	writing.Go(func() {
+		failed = w.WriteSafetensors(to)
+		_ = to.CloseWithError(failed) // never fails
+	})
+	err = e.stream(ctx, path, from, size, h)
+	_ = from.CloseWithError(io.ErrClosedPipe) // ends the writer; never fails
+	writing.Wait()
+	if failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
+		return fmt.Errorf("read weights: %w", failed)
+	}
+	return err
+}
+
+// stream puts a file of size bytes.
+func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size int64, h *held) error {
 	body := &flow.Lent{From: file}
 	defer body.Back()
 	return e.http.Do(ctx, transport.Call{
-		Method: http.MethodPut, Path: streamed, Stream: body, Long: true,
+		Method: http.MethodPut, Path: path, Stream: body, Long: true,
 		Prepare: func(req *http.Request) {
 			req.Header.Set("Content-Type", "application/octet-stream")
-			req.ContentLength = file.Size()
+			req.ContentLength = size
 		},
 	}, h)
 }

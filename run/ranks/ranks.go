@@ -44,7 +44,7 @@ type Deps struct {
 // Ranks holds the models of a run on PyTorch ranks.
 type Ranks struct {
 	*models.Models
-	canary *models.Canary // nil unless the decoder is foreign or the run publishes adapters
+	canary *canary.Recorded // nil unless the decoder is foreign or the run publishes adapters
 }
 
 // Verification returns how servers are verified. nil means the usual comparison with this

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/inference"
@@ -15,21 +14,10 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Canary verifies servers whose decoder package model does not know, or that receive adapters.
-// It compares with log-probabilities that the ranks compute. Its methods are safe for concurrent use.
-type Canary struct {
-	prompt    []int32
-	perturbed *publish.Perturbed // shared by all servers
-
-	mu      sync.Mutex
-	version int64 // of logp
-	logp    []float32
-}
-
 // NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
 // log-probabilities. start is the folder of the starting weights. If m publishes adapters, so is
 // what NewCanary perturbs.
-func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*Canary, error) {
+func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*canary.Recorded, error) {
 	dir := filepath.Join(m.dir, "perturbed")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
@@ -51,7 +39,7 @@ func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Confi
 		}
 		p.Limit = publish.Distance(logp, own) * adapterError
 	}
-	m.canary = &Canary{prompt: prompt, perturbed: p}
+	m.canary = canary.NewRecorded(prompt, p)
 	return m.canary, nil
 }
 
@@ -82,34 +70,11 @@ func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float
 	return append([]float32{0}, logp...), err
 }
 
-// look computes the prompt's log-probabilities under the policy that is being published.
-func (c *Canary) look(ctx context.Context, m *Models, version int64) error {
-	logp, err := m.logprobs(ctx, c.prompt, "")
-	if err != nil {
-		return err
+// look computes the log-probabilities of the canary's prompt under the policy that is being published.
+func (m *Models) look(ctx context.Context, version int64) error {
+	logp, err := m.logprobs(ctx, m.canary.Prompt(), "")
+	if err == nil {
+		m.canary.Set(version, logp)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.version, c.logp = version, logp
-	return nil
+	return err
 }
-
-// Canary returns what connections to servers need to verify them.
-func (c *Canary) Canary() *publish.Canary {
-	return &publish.Canary{Prompt: c.prompt, Logprobs: c.logprobs, Perturb: func(context.Context) (*publish.Perturbed, error) { return c.perturbed, nil }}
-}
-
-func (c *Canary) logprobs(_ context.Context, version int64) ([]float32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.version != version {
-		return nil, fmt.Errorf("version %d is no longer being published", version)
-	}
-	return c.logp, nil
-}
-
-// SetWeights does nothing: Models.Publish computes the log-probabilities.
-func (c *Canary) SetWeights(*model.Snapshot) {}
-
-// Close does nothing.
-func (c *Canary) Close() error { return nil }

@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report/trace"
@@ -29,7 +30,7 @@ type Models struct {
 	published [2]*model.Weights
 	current   int // slot of the last Publish
 	reader    checkpoint.Files
-	canary    *Canary // nil without NewCanary
+	canary    *canary.Recorded // nil without NewCanary
 }
 
 // New takes ownership of a session. dir is a folder that this process and the ranks share. New
@@ -70,7 +71,7 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
 	if m.canary != nil {
-		if err := m.canary.look(ctx, m, version); err != nil {
+		if err := m.look(ctx, version); err != nil {
 			return nil, fmt.Errorf("publish version %d: %w", version, err)
 		}
 	}

@@ -33,6 +33,12 @@ type Packed interface {
 	WritePacked(m *checkpoint.MemoryFile) error
 }
 
+// Sized is implemented by weights that are not in this process's memory. They are streamed to each
+// server, as a file of Size bytes.
+type Sized interface {
+	Size() (int64, error)
+}
+
 // NewLatest returns a Latest without weights.
 func NewLatest() *Latest {
 	l := &Latest{turn: make(chan struct{}, 1), files: map[string]*layoutFile{}}
