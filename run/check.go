@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -169,7 +170,7 @@ func (c *checking) tryWeights(ctx context.Context) error {
 	if c.folder.Dir == "" {
 		return nil
 	}
-	w, err := loadWeights(c.cfg, c.folder, c.dev)
+	w, err := origin.Weights(c.cfg, c.folder, c.dev)
 	if err != nil {
 		return err
 	}

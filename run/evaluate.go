@@ -30,6 +30,7 @@ import (
 	"github.com/easyrl/easyrl/run/dataset"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/summary"
 )
 
@@ -40,7 +41,7 @@ import (
 func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, opts Options) (map[string]float64, []evaluate.Set, error) {
 	cfg := &resolved.Config
 	warn := func(format string, args ...any) { notice.Print(opts.Log, notice.Warning, format, args...) }
-	f, err := openFolder(cfg)
+	f, err := origin.Folder(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -85,7 +86,7 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 		return nil, err
 	}
 	defer dev.Close() //nolint:errcheck // only read from
-	w, err := loadWeights(cfg, e.folder, dev)
+	w, err := origin.Weights(cfg, e.folder, dev)
 	if err != nil {
 		return nil, err
 	}

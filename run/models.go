@@ -4,11 +4,14 @@ import (
 	"context"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/inference/canary"
+	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -20,22 +23,15 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if j.cfg.Train.Backend == configs.PyTorch {
 		return j.loadTorch(ctx, from, reference)
 	}
-	policy, err := loadWeights(j.cfg, j.folder, j.dev)
+	if mesh.Of(j.cfg).Size() > 1 && j.task.name != "" && !j.checks { // a replayed step has the same bits on one rank
+		return j.loadMesh(ctx, from)
+	}
+	policy, err := origin.Weights(j.cfg, j.folder, j.dev)
 	if err != nil {
 		return "", "", err
 	}
 	if start, err = policy.Sum(); err != nil {
 		return "", "", err
-	}
-	if mesh.Of(j.cfg).Size() > 1 && j.task.name != "" && !j.checks { // a replayed step has the same bits on one rank
-		deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: mesh.Peers{Silence: j.opts.Silence, Note: j.note}}
-		models, err := mesh.Start(ctx, j.cfg, policy, deps)
-		if err != nil {
-			return "", "", err
-		}
-		j.models = models
-		j.atEnd(models.Close)
-		return start, start, j.restore(ctx, from)
 	}
 	models, err := trimodel.New(j.dev, policy, j.modelsConfig())
 	if err != nil {
@@ -61,6 +57,26 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
 	}
 	return start, began, nil
+}
+
+// loadMesh is load for several ranks of easyrl's kernels.
+func (j *job) loadMesh(ctx context.Context, from string) (start, began string, err error) {
+	deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: mesh.Peers{Silence: j.opts.Silence, Note: j.note},
+		Shape: j.folder.Shape, Each: origin.Each(j.cfg, j.folder)}
+	if j.reader != nil {
+		deps.Whole = j.cfg.Inference.Instances > 0
+		deps.Canary = canary.Prompt(j.folder.Shape, j.reader.CanaryTokens(), publish.CanaryTokens)
+	}
+	models, err := mesh.Start(ctx, j.cfg, deps)
+	if err != nil {
+		return "", "", err
+	}
+	j.models = models
+	if c := models.Canary(); c != nil {
+		j.verification = c
+	}
+	j.atEnd(models.Close)
+	return models.Start(), models.Start(), j.restore(ctx, from)
 }
 
 // restore loads the state of a checkpoint, if from is not empty.

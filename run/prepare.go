@@ -21,6 +21,7 @@ import (
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
 	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/unused"
 	"github.com/easyrl/easyrl/trainer"
@@ -103,10 +104,10 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	if p.from, err = p.claimDir(); err != nil {
 		return err
 	}
-	if p.folder, err = openFolder(p.cfg); err != nil {
+	if p.folder, err = origin.Folder(p.cfg); err != nil {
 		return err
 	}
-	if err := checkWeights(p.cfg, p.folder); err != nil {
+	if err := origin.Check(p.cfg, p.folder); err != nil {
 		return err
 	}
 	if err := ranks.Check(p.cfg, p.folder); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/cores"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/recorded"
 	"github.com/easyrl/easyrl/trainer"
@@ -43,7 +44,7 @@ func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts O
 	}
 	j := replay{newJob(resolved, opts, task{}), of}
 	defer j.close()
-	if j.folder, err = openModel(j.cfg, of.Model); err != nil {
+	if j.folder, err = origin.Open(j.cfg, of.Model); err != nil {
 		return err
 	}
 	if err := ranks.Check(j.cfg, j.folder); err != nil {
@@ -180,7 +181,7 @@ func (j *replay) reference() (*folder.Folder, error) {
 	if j.of.Reference == "" {
 		return nil, nil //nolint:nilnil // see above
 	}
-	f, err := openModel(j.cfg, j.of.Reference)
+	f, err := origin.Open(j.cfg, j.of.Reference)
 	if err != nil {
 		return nil, usage.Prefix("-reference", err)
 	}

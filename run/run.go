@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/monitor"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/summary"
@@ -66,14 +67,17 @@ type Options struct {
 // folder, and progress output.
 type job struct {
 	*preparation
-	models  backend.Models
-	ranks   *ranks.Ranks // the models with train.backend = "torch"
-	checks  bool         // the job is a check
-	state   trainer.State
-	metrics *report.Metrics
-	control *control.Server // nil without control.listen
-	spans   *trace.Spans    // nil if the verb writes no trace
-	monitor *monitor.Monitor
+	models backend.Models
+	ranks  *ranks.Ranks // the models with train.backend = "torch"
+	// verification verifies servers by log-probabilities of the models' ranks; nil for the usual
+	// comparison with this process's decoder.
+	verification instances.Verification
+	checks       bool // the job is a check
+	state        trainer.State
+	metrics      *report.Metrics
+	control      *control.Server // nil without control.listen
+	spans        *trace.Spans    // nil if the verb writes no trace
+	monitor      *monitor.Monitor
 
 	first int       // steps done before this process started
 	began time.Time // of training

@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/torch/models"
 	"github.com/easyrl/easyrl/trainer"
@@ -45,7 +46,7 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	if err != nil {
 		return "", "", err
 	}
-	j.models, j.ranks = r, r
+	j.models, j.ranks, j.verification = r, r, r.Verification()
 	j.atEnd(r.Close)
 	return start, began, nil
 }
@@ -84,7 +85,7 @@ func (j *job) weightsOf(f *folder.Folder) (w *model.Weights, sum string, err err
 		sum, err = models.Checksum(f.Dir)
 		return nil, sum, err
 	}
-	if w, err = loadWeights(j.cfg, f, j.dev); err != nil {
+	if w, err = origin.Weights(j.cfg, f, j.dev); err != nil {
 		return nil, "", err
 	}
 	sum, err = w.Sum()

@@ -1,6 +1,7 @@
 package trimodel
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/easyrl/easyrl/backend"
@@ -150,6 +151,16 @@ func (s *Set) Held() *model.Weights {
 	return s.current.Weights()
 }
 
+// Version returns the weights of a version, or nil if Hold has overwritten them.
+func (s *Set) Version(version int64) *model.Weights {
+	for _, held := range []*model.Snapshot{s.current, s.previous} {
+		if held != nil && held.Version() == version {
+			return held.Weights()
+		}
+	}
+	return nil
+}
+
 // HoldSampled makes room for the weights that sampled the last step, whose number is steps. The
 // caller sets the values of Held.
 func (s *Set) HoldSampled(steps int) error {
@@ -191,6 +202,8 @@ type Pass struct {
 	Name    string
 	Weights *model.Weights
 	Keep    bool // a backward pass follows
+
+	Temperature float32 // of the softmax; 0 for Config's
 }
 
 // Passes returns the passes of a micro-batch in their order; the policy's is the last one. There is
@@ -229,7 +242,7 @@ func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
 // device's next Sync.
 func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
 	defer s.track.Begin(trace.NoStep, p.Name).End()
-	if err := t.Run(p.Weights, s.cfg.Temperature, p.Keep, logp, entropy); err != nil {
+	if err := t.Run(p.Weights, cmp.Or(p.Temperature, s.cfg.Temperature), p.Keep, logp, entropy); err != nil {
 		return fmt.Errorf("%s: %w", p.Name, err)
 	}
 	return nil

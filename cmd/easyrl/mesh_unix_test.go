@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -192,6 +194,8 @@ func TestRankFailures(t *testing.T) {
 				ranks = append(ranks, w.rank(i, env, "-set", "inference.kind=easyrl", "-set", proxied))
 			}
 			ranks[0].await(came)
+			last := filepath.Join(w.out, "checkpoints", checkpoint.StepName(2))
+			require.Eventually(t, func() bool { _, err := os.Stat(last); return err == nil }, time.Minute, time.Millisecond, "it is written beside step 3")
 			ranks[row.victim].signal(row.signal)
 			for i, p := range ranks {
 				if i == row.victim {
@@ -202,9 +206,7 @@ func TestRankFailures(t *testing.T) {
 			ranks[row.victim].signal(syscall.SIGKILL)
 			code, errs := ranks[row.victim].end()
 			require.Equal(t, -1, code, errs)
-			if row.victim > 0 { // else step 2 may not be on disk yet
-				require.DirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(2)))
-			}
+			require.DirExists(t, last)
 			require.NoDirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(3)))
 			w.run("-resume")
 			requireSameBits(t, want, w.out, 5)

@@ -3,7 +3,6 @@ package findings
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -39,7 +38,8 @@ type counter struct {
 	*local.Endpoint
 	mu    sync.Mutex
 	bytes map[string]int64
-	left  map[int][]int64 // by peer: lengths of the rest of a message between trainer and rank
+	// announced is set between the two parts of an answer with values.
+	announced bool
 }
 
 func (c *counter) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
@@ -56,18 +56,10 @@ func (c *counter) count(to parallel.Envelope, data []byte) {
 		name = "schedule"
 	case name == "tp" && to.Label.Op == parallel.OpAllGather:
 		name = "gather"
-	case name == "trainer/send":
-		switch rest := c.left[to.Peer]; {
-		case len(rest) == 0: // the lengths of text and values
-			c.left[to.Peer] = []int64{int64(binary.LittleEndian.Uint64(data)), int64(binary.LittleEndian.Uint64(data[8:]))}
-			return
-		case len(rest) == 2:
-			if c.left[to.Peer] = rest[1:]; rest[1] == 0 {
-				c.left[to.Peer] = nil
-			}
+	case name == "values/send":
+		if c.announced = !c.announced; c.announced { // the numbers of values and of bytes of an error
 			return
 		}
-		c.left[to.Peer] = nil
 		name = "values"
 	}
 	c.bytes[name] += int64(len(data))
@@ -104,16 +96,15 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 	var followers conc.WaitGroup
 	t.Cleanup(followers.Wait)
 	for i, end := range local.New(mesh.Size()) {
-		counts := &counter{Endpoint: end, bytes: map[string]int64{}, left: map[int][]int64{}}
+		counts := &counter{Endpoint: end, bytes: map[string]int64{}}
 		m.ends = append(m.ends, counts)
 		if i > 0 {
 			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], counts, trace.Track{}) }) // failures reach rank 0
 		}
 	}
-	w, err := model.NewWeights(m.trainer, shape, npu.Weights)
-	require.NoError(t, err)
-	w.Init(3)
-	m.Models, err = sharded.New(t.Context(), m.trainer, w, sharded.Config{Mesh: mesh, Models: cfg, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
+	var err error
+	each := func(use model.Use) error { return model.EachDrawn(shape, 3, use) }
+	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
@@ -412,17 +403,21 @@ func TestMeshText(t *testing.T) {
 # rank 3: dp 0, tp 1, pp 1; layers 3-4, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; log-probabilities, publishing
 # memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up to 120.9 MiB (2 micro-batches of 4096 rows)
 # memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up to 49.8 MiB (1 micro-batch of 4096 rows)
-`, `# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB
-# memory in total (estimated): 360.6 MiB, plus 6.4 MiB while a checkpoint is written
+`, `# memory of rank 0's process (estimated): 4 ranks
+# memory of the weights that servers receive: 0.1 MiB
+# memory in total (estimated): 356.5 MiB, plus 6.5 MiB while a checkpoint is written
 `, `# communication (estimated): a rank sends up to tp 79.5 MiB, pp 6.4 MiB, weights to rank 0 0.6 MiB in a step of 26048 rows for each replica
 # pipeline (predicted): a stage waits 12% of an update's passes: 2 stages, 7 micro-batches for each replica, all there from the start
 # tensor parallelism (predicted): a rank waits 11% of a product whose sum is handed on: 2 ranks, 8 chunks of 4096 rows
 # ok: easyrl train can start
 `
 	require.Equal(t, head+memory+tail, text(launch.Process{Size: 1}))
-	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank; 2 versions of the whole weights, 4.3 MiB
-# memory of this process in total (estimated): 129.5 MiB, plus 6.4 MiB while a checkpoint is written
+	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank
+# memory of the weights that servers receive: 0.1 MiB
+# memory of this process in total (estimated): 125.4 MiB, plus 2.0 MiB while a checkpoint is written
 `+tail, text(launch.Process{Size: 4}))
+	cfg.Inference.Instances = 1
+	require.Contains(t, text(launch.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
 	cfg.Parallel.Reduce = parallel.Sum
 	require.NotContains(t, text(launch.Process{Size: 1}), "handed on")
 	cfg.Parallel.DP = 5

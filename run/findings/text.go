@@ -118,7 +118,8 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 	for first := 0; first < len(m.Ranks); {
 		r, end := m.Ranks[first], first+1
 		for ; end < len(m.Ranks); end++ {
-			if r.Rank = m.Ranks[end].Rank; r != m.Ranks[end] {
+			next := m.Ranks[end]
+			if r.Rank, r.Saved = next.Rank, next.Saved; r != next {
 				break
 			}
 		}
@@ -135,5 +136,9 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 	if lines > mostRows {
 		line("memory of more ranks: see -json")
 	}
-	line("memory of rank 0's process (estimated): %s; %s of the whole weights, %s", count(m.Here, "rank", "ranks"), count(m.WholeCopies, "version", "versions"), size(m.Whole))
+	whole := ""
+	if m.Whole > 0 {
+		whole = fmt.Sprintf("; %s of the whole weights, %s", count(m.WholeCopies, "version", "versions"), size(m.Whole))
+	}
+	line("memory of rank 0's process (estimated): %s%s", count(m.Here, "rank", "ranks"), whole)
 }

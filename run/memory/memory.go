@@ -34,7 +34,7 @@ type Need struct {
 	Moments   int64 `json:"optimizer"`
 	// Saved holds the copies of weights and moments while a checkpoint is written.
 	Saved int64 `json:"checkpoint"`
-	// Sent is the copy that easyrl servers receive.
+	// Sent is the copy that easyrl servers receive, or the tensors of ranks on their way to servers.
 	Sent int64 `json:"servers"`
 	// Verified is the copy of perturbed weights with which vLLM and SGLang servers are
 	// verified.
@@ -62,22 +62,24 @@ type Need struct {
 // training. each is the configuration of the run's engines, most the size of its data, and p the
 // process of rank 0. The run's mesh can divide shape.
 func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p launch.Process) Need {
-	one := 4 * shape.NumParams()
-	n := Need{Copies: 3, Saved: 3 * one, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
+	n := Need{Copies: 3, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
 	switch {
 	case sft:
 		n.Copies = 1
 	case cfg.Loss.Beta > 0:
 		n.Copies++
 	}
-	n.train(cfg, shape, p)
-	if sft {
-		return n
+	if !sft && cfg.Inference.Instances > 0 {
+		n.WholeCopies = 2
 	}
-	if cfg.Loss.OldPolicy == loss.PreviousStep {
-		n.Saved += one
+	saved := 1
+	if !sft && cfg.Loss.OldPolicy == loss.PreviousStep {
+		saved = 2
 	}
-	n.sampling(cfg, shape, each)
+	n.train(cfg, shape, p, saved)
+	if !sft {
+		n.sampling(cfg, shape, each)
+	}
 	return n
 }
 
@@ -97,6 +99,10 @@ func OfTorch(cfg *configs.Config, shape *model.Config, known bool, each engine.C
 func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Config) {
 	one := 4 * shape.NumParams()
 	exact, other := servers(&cfg.Inference)
+	if len(n.Ranks) > 0 && n.WholeCopies == 0 { // weights are read from the ranks, for each server apart
+		n.Sent = int64(len(cfg.Inference.Endpoints)+1) * largest(shape)
+		exact, other = false, false
+	}
 	if exact {
 		n.Sent = one
 	}

@@ -13,6 +13,8 @@ type Rank struct {
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"`
 	Moments   int64 `json:"optimizer"`
+	// Saved is what the rank copies while a checkpoint is written.
+	Saved int64 `json:"checkpoint"`
 	// InFlight is the most micro-batches whose activations the rank holds, Activations their
 	// size at most, and Pass that of one.
 	InFlight    int   `json:"in_flight"`
@@ -21,8 +23,8 @@ type Rank struct {
 }
 
 // train adds the memory of the ranks of a run, of which p hosts all, or rank 0 if it is one of
-// several processes.
-func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process) {
+// several processes. A checkpoint has the moments and saved versions of the weights.
+func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process, saved int) {
 	mesh := cfg.Parallel.Mesh()
 	for i := range mesh.Size() {
 		part := shape
@@ -32,7 +34,7 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process)
 				return // the run is refused
 			}
 		}
-		n.Ranks = append(n.Ranks, n.rank(part, i, mesh, &cfg.Parallel, cfg.Train.Recompute))
+		n.Ranks = append(n.Ranks, n.rank(part, i, mesh, &cfg.Parallel, cfg.Train.Recompute, saved))
 	}
 	if p.Size == 1 {
 		n.Here = mesh.Size()
@@ -42,23 +44,39 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process)
 		n.Gradients += r.Gradients
 		n.Moments += r.Moments
 		n.Activations += r.Activations
+		n.Saved += r.Saved
 	}
 	if mesh.Size() == 1 {
-		n.Ranks = nil
+		n.Ranks, n.WholeCopies = nil, 0
 		return
 	}
-	n.WholeCopies = min(2, n.Copies) // one if nothing is published
+	n.Saved += largest(shape)
 	n.Whole = int64(n.WholeCopies) * 4 * shape.NumParams()
 }
 
 // rank returns the memory of a rank that holds a part of the models.
-func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool) Rank {
+func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool, saved int) Rank {
 	at := mesh.Coord(rank)
 	r := Rank{Rank: rank, Weights: int64(n.Copies) * 4 * part.NumParams(), InFlight: mesh.PP - at.PP}
 	r.Gradients, r.Moments = updated(part, at.DP, mesh.DP, set.Zero)
+	if at.DP == 0 { // the first replica lends weights, and moments if all have the same
+		r.Saved = int64(saved) * 4 * part.NumParams()
+	}
+	if at.DP == 0 || set.Zero > 0 {
+		r.Saved += r.Moments
+	}
 	r.Pass = model.ActivationBytes(part, n.Rows, n.leaf, n.Rows, recompute)
 	r.Activations = int64(r.InFlight) * r.Pass
 	return r
+}
+
+// largest returns the memory of a decoder's largest tensor.
+func largest(shape *model.Config) (most int64) {
+	params := shape.Params()
+	for i := range params {
+		most = max(most, 4*int64(params[i].Shape().Values()))
+	}
+	return most
 }
 
 // updated returns the memory of the gradients and moments of a replica's part. From ZeRO stage 1 on,

@@ -31,8 +31,13 @@ func TestNeedOfRanks(t *testing.T) {
 	require.Equal(t, 1, one.Here)
 	require.Equal(t, 1250, all.Rows, "a step of 4 lanes")
 	whole := 4 * shape.NumParams()
-	require.Equal(t, 2*whole, all.Whole)
-	require.Equal(t, 3*whole, all.Saved)
+	require.Zero(t, all.Whole, "no instance in this process")
+	tensor := int64(4 * 32 * 48)
+	require.Equal(t, 3*whole+4*16*32*3+tensor, all.Saved, "parts of the first replica, with the embedding twice, and a tensor on its way")
+	require.Equal(t, tensor, all.Sent)
+	cfg.Inference.Instances = 1
+	require.Equal(t, 2*whole, of(launch.Process{Size: 1}, false).Whole)
+	cfg.Inference.Instances = 0
 	require.Equal(t, all.Ranks[0].Weights+2*all.Ranks[1].Weights, one.Weights+2*one.Ranks[1].Weights)
 	require.Equal(t, 2*all.Ranks[0].Pass, all.Ranks[0].Activations, "the first of two stages")
 	require.Equal(t, 1, all.Ranks[3].InFlight)
@@ -40,12 +45,12 @@ func TestNeedOfRanks(t *testing.T) {
 	tied := all.Ranks[0].Weights + all.Ranks[2].Weights - 3*whole
 	require.EqualValues(t, 3*4*16*32, tied, "both stages have the embedding")
 	sft := of(launch.Process{Size: 1}, true)
-	require.Equal(t, whole, sft.Whole)
+	require.Zero(t, sft.Whole)
 	require.Equal(t, 4096, sft.Rows)
 	require.Equal(t, all.Ranks[0].Weights, 3*sft.Ranks[0].Weights)
 	cfg.Device.Kind = "./other.so"
 	elsewhere := of(launch.Process{Size: 1}, false)
-	require.Equal(t, elsewhere.Certain(), one.Saved)
+	require.Equal(t, elsewhere.Certain(), all.Saved+all.Sent)
 }
 
 func TestCheckOfRanks(t *testing.T) {

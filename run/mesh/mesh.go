@@ -123,20 +123,23 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 type Deps struct {
 	Device npu.Device
 	Models trimodel.Config
+	Whole  bool    // see sharded.Config
+	Canary []int32 // see sharded.Config
+	Shape  *model.Config
+	Each   func(model.Use) error // passes the starting weights on, tensor by tensor
 	Track  func(name string) trace.Track
 	Peers  Peers
 }
 
-// Start distributes the policy, which it takes ownership of, over the run's ranks: goroutines of
-// this process, or the processes that a launcher started.
-func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps *Deps) (*sharded.Models, error) {
+// Start distributes the starting weights over the run's ranks: goroutines of this process, or the
+// processes that a launcher started.
+func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*sharded.Models, error) {
 	p, err := Process(cfg)
 	var end parallel.Transport
 	if err == nil && p.Size > 1 {
 		end, err = join(ctx, cfg, p, deps.Peers)
 	}
 	if err != nil {
-		policy.Free()
 		return nil, err
 	}
 	ends := []parallel.Transport{end}
@@ -146,8 +149,9 @@ func Start(ctx context.Context, cfg *configs.Config, policy *model.Weights, deps
 			ends = append(ends, end)
 		}
 	}
-	return sharded.New(ctx, deps.Device, policy, sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
-		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}, ends, threads(cfg, p))
+	sc := sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
+		Whole: deps.Whole, Canary: deps.Canary, Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
+	return sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, threads(cfg, p))
 }
 
 // CheckJoin returns a usage error if this process lacks what it needs to join the others. It

@@ -8,11 +8,13 @@ import (
 
 	"github.com/sourcegraph/conc"
 
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
@@ -23,9 +25,12 @@ type crew struct {
 	dev    npu.Device
 	ends   []parallel.Transport // of the ranks in this process
 	ranks  []*rank
+	life   context.Context //nolint:containedctx // from New to Close
 	cancel context.CancelFunc
 	work   conc.WaitGroup // ranks of this process, and readers of all ranks' answers
 	mail   mail
+	began  string // checksum of the starting weights
+	canary *canary.Recorded
 }
 
 // rank is the trainer's view of one rank.
@@ -35,6 +40,7 @@ type rank struct {
 	pieces tensor.Params // the parts of params whose moments it holds
 	shape  *model.Config
 	link   link[command, answer]
+	shelf  lend.Lender
 	direct chan answer // to calls that wait for them
 	memory [npu.NumPurposes]int64
 }
@@ -49,34 +55,47 @@ type mail struct {
 }
 
 // setUp tells ranks what to hold and distributes the starting weights.
-func (c *crew) setUp(ctx context.Context, whole *model.Weights) error {
+func (c *crew) setUp(ctx context.Context, each func(model.Use) error) error {
 	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce, Zero: c.cfg.Zero, Sequence: c.cfg.Sequence}
 	if err := c.tell(ctx, c.ranks, command{Action: setUp, Setup: setup}); err != nil {
 		return err
+	}
+	if len(c.cfg.Canary) > 0 {
+		if err := perturb(ctx, c); err != nil {
+			return fmt.Errorf("perturbed weights: %w", err)
+		}
 	}
 	names := []which{policy}
 	if c.cfg.Models.Reference {
 		names = append(names, reference)
 	}
-	for _, name := range names {
-		read := func(i int, _ *tensor.Param, values []float32) error { return whole.Read(i, values) }
-		if err := c.scatter(ctx, name, read); err != nil {
+	give, sums := c.give(ctx, names...), c.shape.Params().Sums()
+	err := each(func(i int, p *tensor.Param, values []float32) error {
+		if err := p.Sum(values, sums[p.Name], npu.Threads(c.dev)); err != nil {
 			return err
 		}
+		return give(i, p, values)
+	})
+	if err != nil {
+		return err
 	}
+	c.began = sums.Total()
 	return c.settle(ctx)
 }
 
 // start connects to all ranks and starts those of this process.
-func (c *crew) start(ctx context.Context, threads int) error {
-	mesh, ends := c.cfg.Mesh, c.ends
+func (c *crew) start(threads int) error {
+	ctx, mesh, ends := c.life, c.cfg.Mesh, c.ends
 	if len(ends) != mesh.Size() && (len(ends) != 1 || ends[0].Rank() != 0) {
 		return fmt.Errorf("connect %d ranks: this process has %d, expected all or rank 0", mesh.Size(), len(ends))
 	}
-	var others *parallel.Group
+	var others, values *parallel.Group
 	if len(ends) < mesh.Size() {
 		var err error
-		if others, err = trainerGroup(ends[0]); err != nil {
+		if others, err = groupOfAll(ends[0], "trainer"); err != nil {
+			return err
+		}
+		if values, err = groupOfAll(ends[0], "values"); err != nil {
 			return err
 		}
 	}
@@ -96,10 +115,11 @@ func (c *crew) start(ctx context.Context, threads int) error {
 				return err
 			}
 			here, there := newPipe(c.mail.broken)
-			r.link = here
-			c.work.Go(func() { c.serve(ctx, dev, ends[i], there) })
+			own := lend.NewShelf(dev)
+			r.link, r.shelf = here, own
+			c.work.Go(func() { c.serve(ctx, dev, ends[i], there, own) })
 		} else {
-			r.link = wire[command, answer]{others, i}
+			r.link, r.shelf = wire[command, answer]{others, i}, lend.NewFar(values, i)
 		}
 		c.work.Go(func() { c.read(ctx, i, r) })
 	}
@@ -115,24 +135,25 @@ func (r *rank) has(name which) tensor.Params {
 }
 
 // serve runs a rank of this process.
-func (c *crew) serve(ctx context.Context, dev npu.Device, end parallel.Transport, l pipe[answer, command]) {
+func (c *crew) serve(ctx context.Context, dev npu.Device, end parallel.Transport, l pipe[answer, command], s *lend.Shelf) {
 	var track trace.Track
 	if c.cfg.Track != nil {
 		track = c.cfg.Track(end.Rank())
 	}
-	err := serve(ctx, dev, end, l, track)
+	err := serve(ctx, dev, end, l, s, nil, track)
 	if closing := dev.Close(); err == nil && closing != nil {
 		c.fail(fmt.Errorf("rank %d: %w", end.Rank(), closing))
 	}
 }
 
-// trainerGroup returns the group over which the trainer and ranks of other processes talk.
-func trainerGroup(end parallel.Transport) (*parallel.Group, error) {
+// groupOfAll returns a group of all ranks: "trainer" for commands and answers, and "values" for what
+// ranks of other processes lend.
+func groupOfAll(end parallel.Transport, name string) (*parallel.Group, error) {
 	all := make([]int, end.Size())
 	for i := range all {
 		all[i] = i
 	}
-	return parallel.NewGroup(end, "trainer", all, limit)
+	return parallel.NewGroup(end, name, all, limit)
 }
 
 // read receives a rank's answers until it ends.

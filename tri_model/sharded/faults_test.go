@@ -150,7 +150,7 @@ func TestRankFails(t *testing.T) {
 			for _, end := range local.New(mesh.Size()) {
 				ends = append(ends, end)
 			}
-			m, err := New(t.Context(), dev, start(t, dev, c), Config{Mesh: mesh, Models: config()}, ends, 1)
+			m, err := New(t.Context(), dev, c, drawn(c), Config{Mesh: mesh, Models: config()}, ends, 1)
 			require.NoError(t, err)
 			for err == nil {
 				for _, l := range layouts(c, 3, 9) {

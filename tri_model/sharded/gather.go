@@ -3,108 +3,125 @@ package sharded
 import (
 	"context"
 	"fmt"
+	"slices"
 
-	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 )
 
-// sends reports whether a rank sends its values of a parameter. Of several ranks with the same
+// sends reports whether a rank lends its values of a parameter. Of several ranks with the same
 // values, the first one does. divided means that replicas have different values.
 func sends(s *model.Config, p *tensor.Param, divided bool) bool {
 	at := s.Part().At
 	return (at.DP == 0 || divided) && (at.TP == 0 || p.Whole.Share == tensor.Divided) && (s.First() || !s.TiedStages(p))
 }
 
-// scatter sets weights of all ranks, tensor by tensor. read fills values with tensor i of the whole
-// decoder, row-major.
-func (c *crew) scatter(ctx context.Context, name which, read func(i int, p *tensor.Param, values []float32) error) error {
-	params := c.shape.Params()
-	for i := range params {
-		p := &params[i]
-		values := make([]float32, p.Rows*max(p.Cols, 1))
-		if err := read(i, p, values); err != nil {
-			return err
+// divided reports whether replicas have different values of some weights.
+func divided(name which, zero int) bool { return zero > 0 && (name == first || name == second) }
+
+// saves returns which weights a checkpoint has.
+func saves(cfg *trimodel.Config) []which {
+	if cfg.OldPolicy == loss.PreviousStep {
+		return []which{policy, first, second, old}
+	}
+	return []which{policy, first, second}
+}
+
+// kindOf returns the kind of values that a shelf lends of some weights: of held ones, a version, and
+// of others, the copies for a checkpoint.
+func kindOf(name which) int {
+	if name == held {
+		return lend.Published
+	}
+	return slices.Index([]which{policy, first, second, old}, name)
+}
+
+// part is a rank's part of a tensor.
+type part struct {
+	*tensor.Param
+	rank  *rank
+	index int // among the rank's parameters
+}
+
+// partsOf returns the parts of the whole decoder's tensors, by name. Together they have each value
+// once if lent is set, else once on each rank that holds it.
+func (c *crew) partsOf(name which, lent bool) map[string][]part {
+	all := map[string][]part{}
+	for _, r := range c.ranks {
+		has := r.has(name)
+		for i := range has {
+			if own := &has[i]; !lent || sends(r.shape, own, divided(name, c.cfg.Zero)) {
+				all[own.Name] = append(all[own.Name], part{own, r, i})
+			}
 		}
-		for _, r := range c.ranks {
-			has := r.has(name)
-			for j := range has {
-				own := &has[j]
-				if own.Name != p.Name {
-					continue
-				}
-				part := make([]float32, own.Rows*max(own.Cols, 1))
-				own.Extract(part, values)
-				if err := c.tell(ctx, []*rank{r}, command{Action: fill, Which: name, Param: j, Values: part}); err != nil {
+	}
+	return all
+}
+
+// give returns a function that sets some weights of all ranks, tensor by tensor. Its values are those
+// of the whole tensor, row-major.
+func (c *crew) give(ctx context.Context, names ...which) model.Use {
+	parts := c.partsOf(names[0], false)
+	return func(_ int, p *tensor.Param, values []float32) error {
+		for _, own := range parts[p.Name] {
+			for _, name := range names {
+				vals := make([]float32, own.Shape().Values())
+				own.Extract(vals, values)
+				if err := c.tell(ctx, []*rank{own.rank}, command{Action: fill, Which: name, Param: own.index, Values: vals}); err != nil {
 					return err
 				}
 			}
+		}
+		return nil
+	}
+}
+
+// loan reads what ranks lend of some weights. It needs memory for one rank's part of a tensor. Any
+// goroutine may use it.
+type loan struct {
+	crew  *crew
+	query lend.Query // but for the parameter
+	parts map[string][]part
+}
+
+// borrow returns a loan. The version counts only for held weights.
+func (c *crew) borrow(name which, version int64) *loan {
+	return &loan{c, lend.Query{Kind: kindOf(name), Version: version}, c.partsOf(name, true)}
+}
+
+// read fills values with a tensor of the whole decoder, row-major.
+func (l *loan) read(p *tensor.Param, values []float32) error {
+	q := l.query
+	for _, own := range l.parts[p.Name] {
+		q.Param = own.index
+		err := own.rank.shelf.Lend(l.crew.life, q, func(vals []float32) { own.Insert(values, vals) })
+		if first := l.crew.err(); first != nil {
+			return first
+		}
+		if err != nil {
+			return fmt.Errorf("read tensor %s: %w", p.Name, err)
 		}
 	}
 	return nil
 }
 
-// gather calls use with each tensor of the whole decoder in order, its values row-major. With kept,
-// use may keep the values; otherwise they are overwritten after it returns.
-func (c *crew) gather(ctx context.Context, name which, kept bool, use func(i int, p *tensor.Param, values []float32) error) error {
-	divided := c.cfg.Zero > 0 && (name == first || name == second)
-	ranks := c.replica(0)
-	if divided {
-		ranks = c.ranks
-	}
-	if err := c.tell(ctx, ranks, command{Action: read, Which: name}); err != nil {
-		return err
-	}
-	params := c.shape.Params()
+// each calls use with each tensor of the whole decoder in order.
+func (l *loan) each(use model.Use) error {
 	var values []float32
-	var failed error
+	params := l.crew.shape.Params()
 	for i := range params {
 		p := &params[i]
-		if n := p.Shape().Values(); kept || cap(values) < n {
-			values = make([]float32, n)
-		} else {
-			values = values[:n]
-		}
-		for _, r := range ranks {
-			has := r.has(name)
-			for j := range has {
-				own := &has[j]
-				if own.Name != p.Name || !sends(r.shape, own, divided) {
-					continue
-				}
-				a, err := c.answer(r, read)
-				if err != nil {
-					return err
-				}
-				own.Insert(values, a.Values)
-			}
-		}
-		if failed == nil { // the ranks send the rest all the same
-			failed = use(i, p, values)
-		}
-	}
-	return failed
-}
-
-// restore distributes the tensors of a file whose names begin with prefix.
-func (c *crew) restore(ctx context.Context, path, prefix string, name which) error {
-	f, err := checkpoint.OpenFile(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	err = c.scatter(ctx, name, func(_ int, p *tensor.Param, values []float32) error {
-		t, err := p.Find(prefix, f)
-		if err != nil {
+		n := p.Shape().Values()
+		values = slices.Grow(values[:0], n)[:n]
+		if err := l.read(p, values); err != nil {
 			return err
 		}
-		if err := t.ReadAt(values, 0); err != nil {
-			return fmt.Errorf("load weights: %w", err)
+		if err := use(i, p, values); err != nil {
+			return err
 		}
-		return p.CheckFinite(values, 0)
-	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
 }

@@ -24,8 +24,7 @@ type pipe[S, R any] struct {
 	broken <-chan struct{} // closed when nobody may receive any more; nil at a rank's end
 }
 
-// depth is the number of commands that a pipe holds. It holds no answer: a rank that sends weights
-// holds two tensors' values at most.
+// depth is the number of commands that a pipe holds.
 const depth = 8
 
 // newPipe returns both ends of a pipe. The trainer's sends fail when broken is closed.

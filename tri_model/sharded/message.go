@@ -22,10 +22,10 @@ const (
 	setUp      action = iota + 1 // hold Setup's part of a decoder
 	forward                      // run Layout forward; the last stage answers with log-probabilities
 	derivative                   // run the oldest waiting micro-batch backward; Values are its loss\'s derivative
-	score                        // compute the log-probabilities of Layout under Which
+	score                        // compute the log-probabilities of Layout under Which at Temperature, 0 for that of training
 	hold                         // copy the policy as Version
 	fill                         // set parameter Param of Which to Values
-	read                         // answer with the values of all parameters of Which
+	save                         // copy what a checkpoint has to host memory
 	sampled                      // make room in held for the weights that sampled step Version
 	update                       // reduce the gradients and update the policy
 	settle                       // answer
@@ -55,6 +55,8 @@ type command struct {
 	Version int64
 	Update  backend.Update
 	Values  []float32 // sent apart: not part of the encoded message
+
+	Temperature float32
 }
 
 // Setup is what a rank needs to know before it starts.

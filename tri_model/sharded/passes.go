@@ -9,7 +9,6 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/optim"
-	"github.com/easyrl/easyrl/parallel"
 )
 
 // batch is a micro-batch in flight.
@@ -217,9 +216,5 @@ func scoreUnder(ctx context.Context, m *Models, l *attention.Layout, under which
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.tell(ctx, m.replica(0), command{Action: score, Layout: l, Which: under}); err != nil {
-		return nil, err
-	}
-	a, err := m.answer(m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})], score)
-	return a.Logp.Policy, err
+	return m.score(ctx, l, under, 0)
 }

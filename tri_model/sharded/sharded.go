@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 )
 
 // Config sets how ranks hold the models.
@@ -33,6 +34,11 @@ type Config struct {
 	Zero int
 	// Sequence divides the rows of the residual stream among tensor ranks, between leaves.
 	Sequence bool
+	// Whole keeps two published versions of the whole weights in this process, for engines that
+	// sample from them.
+	Whole bool
+	// Canary is a prompt with which servers are verified, if Whole is not set; see Models.Canary.
+	Canary []int32
 	// Track returns the trace row of a rank in this process.
 	Track func(rank int) trace.Track
 }
@@ -44,22 +50,22 @@ type Models struct {
 
 	batch   []*batch          // micro-batches in flight, in order
 	sent    []load            // of each replica
-	whole   [2]*model.Weights // published versions
+	whole   [2]*model.Weights // published versions, with Config.Whole
 	current *model.Weights    // of the last Publish
 	finite  error             // of the last Step
 }
 
-// New distributes the whole decoder's starting weights and allocates
-// what training needs beside them. It takes ownership of the weights and of ends. ends are the transports of the ranks in this process: of all,
-// or of rank 0 alone, if Follow runs the others. Each rank in this process gets a fork of dev
-// with the given number of threads, 0 for all.
-func New(ctx context.Context, dev npu.Device, whole *model.Weights, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m := &Models{crew: &crew{cfg: cfg, shape: whole.Config, dev: dev, ends: ends, cancel: cancel}, sent: make([]load, cfg.Mesh.DP), whole: [2]*model.Weights{whole}}
+// New distributes a decoder's starting weights, which each passes on tensor by tensor, and allocates
+// what training needs beside them. It takes ownership of ends, the transports of the ranks in this
+// process: of all, or of rank 0 alone, if Follow runs the others. Each rank in this process gets
+// a fork of dev with the given number of threads, 0 for all.
+func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(model.Use) error, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m := &Models{crew: &crew{cfg: cfg, shape: shape, dev: dev, ends: ends, life: life, cancel: cancel}, sent: make([]load, cfg.Mesh.DP)}
 	m.mail.ready, m.mail.broken = make(chan struct{}, 1), make(chan struct{})
-	err := m.start(ctx, threads)
+	err := m.start(threads)
 	if err == nil {
-		err = m.setUp(ctx, whole)
+		err = m.setUp(life, each)
 	}
 	if err != nil {
 		m.fail(err)
@@ -69,19 +75,31 @@ func New(ctx context.Context, dev npu.Device, whole *model.Weights, cfg Config, 
 	return m, nil
 }
 
+// Start returns the checksum of the starting weights.
+func (c *crew) Start() string { return c.began }
+
 // Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends.
 func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
-	group, err := trainerGroup(end)
+	group, err := groupOfAll(end, "trainer")
 	if err != nil {
 		return err
 	}
-	err = serve(ctx, dev, end, wire[answer, command]{group, 0}, track)
+	values, err := groupOfAll(end, "values")
+	if err != nil {
+		return err
+	}
+	err = serve(ctx, dev, end, wire[answer, command]{group, 0}, lend.NewShelf(dev), values, track)
 	return errors.Join(err, end.Close())
 }
 
 // Close ends all ranks and frees everything. No instance may be reading published weights.
 func (m *Models) Close() {
 	m.Discard()
+	for _, r := range m.ranks {
+		if f, ok := r.shelf.(*lend.Far); ok && m.err() == nil {
+			_ = f.End(m.life) // a rank that has failed needs no message
+		}
+	}
 	if m.tell(context.Background(), m.ranks, command{Action: leave}) != nil {
 		m.cancel()
 	}

@@ -53,6 +53,11 @@ func start(t testing.TB, dev npu.Device, c *model.Config) *model.Weights {
 	return w
 }
 
+// drawn passes on the weights of start.
+func drawn(c *model.Config) func(model.Use) error {
+	return func(use model.Use) error { return model.EachDrawn(c, 7, use) }
+}
+
 func config() trimodel.Config {
 	o := optim.Default()
 	o.LR = 1e-3
@@ -66,7 +71,7 @@ func open(t testing.TB, c *model.Config, cfg Config) *Models {
 	for _, end := range local.New(cfg.Mesh.Size()) {
 		ends = append(ends, end)
 	}
-	m, err := New(t.Context(), dev, start(t, dev, c), cfg, ends, 1)
+	m, err := New(t.Context(), dev, c, drawn(c), cfg, ends, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m

@@ -132,7 +132,7 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	}
 	t := w.tape()
 	defer func() { w.idle = append(w.idle, t) }()
-	logp, _, out, err := w.run(t, c.Layout, []trimodel.Pass{{Name: "score", Weights: weights(w.models, c.Which)}}, in, false)
+	logp, _, out, err := w.run(t, c.Layout, []trimodel.Pass{{Name: "score", Weights: weights(w.models, c.Which), Temperature: c.Temperature}}, in, false)
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 )
 
 // obey does what the trainer asks, apart from training micro-batches.
@@ -18,13 +20,13 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case score:
 		return w.score(ctx, c)
 	case hold:
-		return w.models.Hold(c.Version)
+		return w.shelf.Hold(c.Version)
 	case sampled:
-		return w.models.HoldSampled(int(c.Version))
+		return w.shelf.HoldSampled(int(c.Version))
 	case fill:
 		return weights(w.models, c.Which).Write(c.Param, c.Values)
-	case read:
-		return w.read(ctx, weights(w.models, c.Which), w.setup.Zero > 0 && (c.Which == first || c.Which == second))
+	case save:
+		return w.save()
 	case settle:
 		return w.link.send(ctx, answer{Action: settle})
 	case discard:
@@ -48,23 +50,13 @@ func weights(m *trimodel.Set, name which) *model.Weights {
 	return [...]*model.Weights{policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled()}[name]
 }
 
-// read sends all values of weights, tensor by tensor. divided means that replicas have different
-// values.
-func (w *worker) read(ctx context.Context, weights *model.Weights, divided bool) error {
-	for i := range weights.Params {
-		p := &weights.Params[i]
-		if !sends(w.shape, p, divided) {
-			continue
-		}
-		values := make([]float32, p.Rows*max(p.Cols, 1))
-		if err := weights.Read(i, values); err != nil {
-			return err
-		}
-		if err := w.link.send(ctx, answer{Action: read, Values: values}); err != nil {
-			return err
-		}
+// save copies what the rank lends for a checkpoint.
+func (w *worker) save() error {
+	var kinds []lend.Saved
+	for _, name := range saves(&w.setup.Models) {
+		kinds = append(kinds, lend.Saved{Weights: weights(w.models, name), Lends: func(p *tensor.Param) bool { return sends(w.shape, p, divided(name, w.setup.Zero)) }})
 	}
-	return nil
+	return w.shelf.Save(kinds)
 }
 
 // update sums the gradients over the ranks that share them and updates the rank's weights. With

@@ -15,6 +15,7 @@ import (
 	"github.com/easyrl/easyrl/parallel/pipeline"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
@@ -27,6 +28,7 @@ type worker struct {
 	end    parallel.Transport
 	link   link[answer, command]
 	track  trace.Track
+	shelf  *lend.Shelf
 	models *trimodel.Set
 	shape  *model.Config
 
@@ -65,11 +67,11 @@ type flying struct {
 const limit = 0
 
 // serve runs a rank until the trainer tells it to leave, ctx ends or something fails. If it fails,
-// all ranks do.
-func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], track trace.Track) error {
+// all ranks do. The trainer reads s, over values if that is not nil.
+func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], s *lend.Shelf, values *parallel.Group, track trace.Track) error {
 	working, cancel := context.WithCancel(ctx)
-	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, track: track}
-	err := caught(func() error { return w.serve(working, cancel) })
+	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, shelf: s, track: track}
+	err := caught(func() error { return w.serve(working, cancel, values) })
 	if err != nil {
 		end.Abort(err)
 	}
@@ -79,7 +81,7 @@ func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[a
 	return err
 }
 
-func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
+func (w *worker) serve(ctx context.Context, cancel context.CancelFunc, values *parallel.Group) error {
 	c, err := w.link.recv(ctx)
 	if err != nil {
 		return err
@@ -90,31 +92,37 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc) error {
 	if err := w.open(ctx, c.Setup); err != nil {
 		return err
 	}
-	var helpers conc.WaitGroup
+	var helpers, lending conc.WaitGroup
+	defer lending.Wait()
 	defer helpers.Wait()
 	defer cancel()
-	failed := make(chan error, 3+len(w.receivers))
-	run := func(f func(context.Context) error) {
-		helpers.Go(func() {
+	failed := make(chan error, 4+len(w.receivers))
+	run := func(group *conc.WaitGroup, f func(context.Context) error) {
+		group.Go(func() {
 			if err := caught(func() error { return f(ctx) }); err != nil {
 				failed <- err
 				cancel()
 			}
 		})
 	}
-	run(w.readCommands)
+	run(&helpers, w.readCommands)
+	if values != nil {
+		run(&lending, func(ctx context.Context) error { return w.shelf.Serve(ctx, values) })
+	}
 	if at := w.setup.Mesh.Coord(w.rank); at.PP > 0 {
-		run(func(ctx context.Context) error { return w.receive(ctx, at.PP-1, w.expect.inputs, w.inputs) })
+		run(&helpers, func(ctx context.Context) error { return w.receive(ctx, at.PP-1, w.expect.inputs, w.inputs) })
 	}
 	if !w.shape.Last() {
-		run(func(ctx context.Context) error {
+		run(&helpers, func(ctx context.Context) error {
 			return w.receive(ctx, w.setup.Mesh.Coord(w.rank).PP+1, w.expect.grads, w.grads)
 		})
 	}
 	for _, receive := range w.receivers {
-		run(func(context.Context) error { return receive() })
+		run(&helpers, func(context.Context) error { return receive() })
 	}
-	err = caught(func() error { return w.work(ctx) })
+	if err = caught(func() error { return w.work(ctx) }); err == nil {
+		lending.Wait() // the trainer ends it with the rank
+	}
 	select {
 	case first := <-failed:
 		if err != nil {
@@ -180,6 +188,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, reduce.Pieces(weights.Params, mesh, at, s.Zero), take); err != nil {
 		return err
 	}
+	w.shelf.Open(w.models)
 	w.receivers = w.share.Open(w.models)
 	w.models.SetTrack(w.track)
 	w.schedule, w.decides = pipeline.NewStage(at.PP, mesh.PP), at.TP == 0 || w.shape.Last()
@@ -368,6 +377,7 @@ func (w *worker) free() {
 	for _, t := range w.idle {
 		t.Close()
 	}
+	_ = w.shelf.Close() // its queue has no work
 	if w.models != nil {
 		w.models.Close()
 	}
