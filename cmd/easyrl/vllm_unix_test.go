@@ -20,29 +20,32 @@ import (
 )
 
 // A real vLLM samples as the trainer computes after every update, with tied and untied
-// embeddings. A worker that leaves one tensor behind gets no work.
+// embeddings, and with a trainer whose weights are divided among ranks. A worker that leaves one tensor behind gets no work.
 func TestVLLM(t *testing.T) {
 	venv, dir := vllmAndData(t)
 	for _, c := range []struct {
 		name, worker string
 		tied         bool
+		settings     []string
 	}{
-		{"tied", "easyrl_worker.EasyRL", true},
-		{"untied", "easyrl_worker.EasyRL", false},
-		{"stale", "stale_worker.Stale", true},
+		{"tied", "easyrl_worker.EasyRL", true, nil},
+		{"untied", "easyrl_worker.EasyRL", false, nil},
+		{"divided", "easyrl_worker.EasyRL", true, []string{"parallel.tp=2", "parallel.pp=2"}},
+		{"stale", "stale_worker.Stale", true, nil},
+		{"stale and divided", "stale_worker.Stale", true, []string{"parallel.tp=2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			model := additionModel(t, dir, c.name, c.tied)
 			url := startVLLM(t, venv, model, c.worker)
 			for _, lr := range []string{"3e-4", "1e-6"} {
 				if c.worker == "stale_worker.Stale" {
-					code, errs := runAddition(t, dir, filepath.Join(dir, "run-stale"+lr), model, url, lr)
+					code, errs := runAddition(t, dir, filepath.Join(dir, "run-"+c.name+lr), model, url, lr, c.settings...)
 					require.Equal(t, exitFailed, code, errs)
 					require.Contains(t, errs, "Update the worker deploy/vllm/easyrl_worker.py")
 					require.NotContains(t, errs, "step 1/5", "no step is trained")
 					continue
 				}
-				requireMatchingSteps(t, trainAddition(t, dir, model, url, lr))
+				requireMatchingSteps(t, trainAddition(t, dir, model, url, lr, c.settings...))
 			}
 		})
 	}
