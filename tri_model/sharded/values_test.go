@@ -179,3 +179,23 @@ func TestCanary(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPublish publishes 25 M parameters and reads them as for a server.
+func BenchmarkPublish(b *testing.B) {
+	c := medium()
+	c.Layers, c.VocabSize = 24, 4096
+	for _, mesh := range []parallel.Mesh{{DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 2, PP: 2}} {
+		for name, whole := range map[string]bool{"whole": true, "parts": false} {
+			b.Run(mesh.String()+"/"+name, func(b *testing.B) {
+				m := open(b, c, Config{Mesh: mesh, Models: config(), Whole: whole})
+				b.SetBytes(4 * c.NumParams())
+				version := int64(0)
+				for b.Loop() {
+					version++
+					_, err := m.Publish(b.Context(), version)
+					require.NoError(b, err)
+				}
+			})
+		}
+	}
+}
