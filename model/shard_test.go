@@ -65,7 +65,7 @@ func divide(t *testing.T, dev npu.Device, w *Weights, mesh parallel.Mesh, recomp
 			param := &p.weights.Params[i]
 			vals := make([]float32, param.Rows*max(param.Cols, 1))
 			param.Extract(vals, all[param.Name])
-			require.NoError(t, p.weights.Write(i, vals))
+			require.NoError(t, p.weights.Write(i, vals, nil))
 		}
 		pieces = append(pieces, p)
 	}

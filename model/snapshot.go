@@ -29,6 +29,13 @@ func NewSnapshot(w *Weights, version int64) *Snapshot {
 	return &Snapshot{version: version, weights: w, mu: new(sync.Mutex), read: w}
 }
 
+// NewSummed is NewSnapshot for weights whose Sum is known.
+func NewSummed(w *Weights, version int64, sum string) *Snapshot {
+	s := NewSnapshot(w, version)
+	s.sum = sum
+	return s
+}
+
 // ReadWith makes dev read the values for Sum, Checksum, WriteSafetensors and WritePacked,
 // so that they can run while the weights' own device is busy. dev is a fork of that device; mu
 // guards it if several snapshots use it. Call ReadWith before other goroutines use the snapshot.

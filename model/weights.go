@@ -190,14 +190,19 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
 func (w *Weights) Read(i int, dst []float32) error { return w.dev.Read(dst, &w.Params[i]) }
 
-// Write sets parameter i to the Rows·Cols row-major values of src. It rejects values that are not
-// finite.
-func (w *Weights) Write(i int, src []float32) error {
-	_, err := w.dev.Fill(&w.Params[i], nil, func(vals []float32, first int) error {
-		copy(vals, src[first:])
-		return nil
-	})
-	return err
+// Write sets parameter i to the Rows·Cols row-major values of src, and sums, unless it is nil, to the
+// sums of its panels. It rejects values that are not finite.
+func (w *Weights) Write(i int, src []float32, sums []uint64) error {
+	p := &w.Params[i]
+	if sums == nil {
+		sums = make([]uint64, p.Shape().Panels())
+	}
+	for first, m := range w.dev.Blocks(p) {
+		if err := w.dev.Set(p, first, src[first:first+m.Rows*max(m.Cols, 1)], sums); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // CheckFinite returns an error that names the first parameter with NaN, infinity, or

@@ -24,7 +24,7 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case sampled:
 		return w.shelf.HoldSampled(int(c.Version))
 	case fill:
-		return weights(w.models, c.Which).Write(c.Param, c.Values)
+		return weights(w.models, c.Which).Write(c.Param, c.Values, nil)
 	case save:
 		return w.save()
 	case settle:

@@ -55,15 +55,16 @@ func publishWhole(m *Models, number int64) (*model.Snapshot, error) {
 		}
 		m.whole[slot] = w
 	}
-	w := m.whole[slot]
-	err := m.borrow(held, number).each(func(i int, _ *tensor.Param, values []float32) error { return w.Write(i, values) })
+	w, sums := m.whole[slot], m.shape.Params().Sums()
+	err := m.borrow(held, number).each(func(i int, p *tensor.Param, values []float32) error { return w.Write(i, values, sums[p.Name]) })
+	if err == nil {
+		err = m.dev.Sync()
+	}
 	if err != nil {
 		return nil, err
 	}
 	m.current = w
-	snapshot := model.NewSnapshot(w, number)
-	_, err = snapshot.Sum()
-	return snapshot, err
+	return model.NewSummed(w, number, sums.Total()), nil
 }
 
 // publishParts reads a version that the ranks hold once, for its checksum.
