@@ -51,6 +51,8 @@ type Config struct {
 	// Context is the maximum number of positions of prompt and response together;
 	// 0 means the model's maximum.
 	Context int
+	// Released starts the engine without a cache and activations: see Engine.Release.
+	Released bool
 	// Span, if set, is called for each span of work, on the engine's goroutine.
 	// It must not retain the span's Seeds.
 	Span func(s Span)
@@ -244,6 +246,32 @@ func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, erro
 	case <-ctx.Done():
 		return "", fmt.Errorf("engine %s: publish version %d: %w", e.cfg.ID, w.Version(), context.Cause(ctx))
 	}
+}
+
+// Allocate allocates the cache and the activations if Release has freed them. A request does so
+// too, and fails if there is no memory.
+func (e *Engine) Allocate(ctx context.Context) error { return e.room(ctx, true) }
+
+// Release frees the cache and the activations. It waits until the engine has no requests.
+func (e *Engine) Release(ctx context.Context) error { return e.room(ctx, false) }
+
+// room makes the loop allocate memory, or free it.
+func (e *Engine) room(ctx context.Context, allocate bool) error {
+	r := &room{allocate: allocate, done: make(chan error, 1)}
+	err := e.mail.ask(r)
+	if err == nil {
+		select {
+		case err = <-r.done:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-e.ended:
+			err = inference.ErrClosed
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("engine %s: %w", e.cfg.ID, err)
+	}
+	return nil
 }
 
 // Close ends all requests with inference.ErrClosed, waits for the loop and closes

@@ -30,6 +30,7 @@ type fakeModel struct {
 	hashes  []uint64 // of each row of the last pass
 	most    int      // maximum rows of a step
 	failing error    // error of the next step
+	full    error    // error of allocate
 	nan     bool
 	gate    chan struct{} // if set, each step receives from it
 	closed  bool
@@ -119,6 +120,24 @@ func (m *fakeModel) step(rows []model.Row, params []npu.SampleParams, sampled []
 	}
 	logits := npu.HostBuffer(m.logits[:len(rows)*testVocab])
 	return logits, m.sample(sampled, logp, logits, params)
+}
+
+func (m *fakeModel) allocate() error {
+	if m.full != nil {
+		return m.full
+	}
+	if m.cells == nil {
+		m.cells, m.tables = make([]cell, m.e.cfg.CachePages*npu.PageSize), map[int32][]int32{}
+	}
+	return nil
+}
+
+func (m *fakeModel) release() error {
+	if free := len(m.e.loop.sched.pages.free); free < m.e.cfg.CachePages {
+		return fmt.Errorf("%d pages are free, expected all %d", free, m.e.cfg.CachePages)
+	}
+	m.cells, m.tables = nil, nil
+	return nil
 }
 
 func (m *fakeModel) copyPage(dst, src int32) {

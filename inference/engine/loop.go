@@ -47,6 +47,7 @@ func (l *loop) run() error {
 	for l.intake() {
 		start := time.Now()
 		l.dropCancelled()
+		l.ready()
 		if !l.sampler.admit() && l.sched.rows == 0 && len(l.sched.groups) > 0 {
 			// Cannot happen: newGroup refuses requests that do not fit.
 			l.sched.fail(l.sched.groups[0], fmt.Errorf("request does not fit a cache of %d pages", l.cfg.CachePages))
@@ -75,6 +76,9 @@ func (l *loop) intake() bool {
 		for _, g := range inbox {
 			l.enqueue(g)
 		}
+		for _, r := range l.mail.takeRooms(len(l.sched.groups) == 0) {
+			r.done <- l.room(r)
+		}
 		if closing {
 			return false
 		}
@@ -101,6 +105,27 @@ func (l *loop) enqueue(g *group) {
 		return
 	}
 	l.sched.groups = append(l.sched.groups, g)
+}
+
+// room allocates the memory for sampling, or frees it.
+func (l *loop) room(r *room) error {
+	if r.allocate {
+		return l.m.allocate()
+	}
+	l.trace.endDecode()
+	return l.m.release()
+}
+
+// ready allocates the memory for sampling if there are requests, which fail without it.
+func (l *loop) ready() {
+	if len(l.sched.groups) == 0 {
+		return
+	}
+	if err := l.m.allocate(); err != nil {
+		for len(l.sched.groups) > 0 {
+			l.sched.fail(l.sched.groups[0], err)
+		}
+	}
 }
 
 // take installs the weights of o.

@@ -15,6 +15,7 @@ type mailbox struct {
 	mu      sync.Mutex // guards the fields below
 	inbox   []*group
 	orders  []*order
+	rooms   []*room
 	closing bool
 	stats   Stats
 }
@@ -24,6 +25,12 @@ type order struct {
 	ctx      context.Context
 	weights  inference.Weights
 	checksum string
+	done     chan error
+}
+
+// room is a request to allocate the memory for sampling, or to free it.
+type room struct {
+	allocate bool
 	done     chan error
 }
 
@@ -37,6 +44,22 @@ func (b *mailbox) submit(g *group) error {
 // publish hands o to the loop.
 func (b *mailbox) publish(o *order) error {
 	return b.send(func() { b.orders = append(b.orders, o) })
+}
+
+// ask hands r to the loop.
+func (b *mailbox) ask(r *room) error {
+	return b.send(func() { b.rooms = append(b.rooms, r) })
+}
+
+// takeRooms returns what ask has handed over if it need not wait: idle says that the loop has no
+// requests.
+func (b *mailbox) takeRooms(idle bool) (all []*room) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.rooms) > 0 && (idle || b.rooms[0].allocate) {
+		all, b.rooms = append(all, b.rooms[0]), b.rooms[1:]
+	}
+	return all
 }
 
 // send puts something into the mailbox and wakes the loop, unless the engine closes.

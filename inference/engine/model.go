@@ -32,6 +32,10 @@ type forward interface {
 	copyPage(dst, src int32)
 	// sample draws from logits, like npu.Device.Sample.
 	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
+	// allocate allocates the cache and the activations, unless they are there. release frees them;
+	// no sequence may have pages.
+	allocate() error
+	release() error
 	close() error
 }
 
@@ -39,23 +43,46 @@ type forward interface {
 type runner struct {
 	dev     npu.Device
 	cfg     *model.Config
-	run     *model.Runner
+	rows    int
+	shape   cache.Shape
+	run     *model.Runner // nil while released
 	cache   *cache.Cache
 	weights *model.Weights
 	layout  attention.Layout
 }
 
 func newRunner(dev npu.Device, mc *model.Config, cfg *Config) (*runner, error) {
-	run, err := model.NewRunner(dev, mc, cfg.Rows(mc.MaxPositions))
-	if err != nil {
-		return nil, err
+	r := &runner{dev: dev, cfg: mc, rows: cfg.Rows(mc.MaxPositions), shape: cfg.Cache(mc)}
+	if cfg.Released {
+		return r, nil
 	}
-	held, err := cache.New(dev, cfg.Cache(mc))
+	return r, r.allocate()
+}
+
+func (r *runner) allocate() error {
+	if r.run != nil {
+		return nil
+	}
+	run, err := model.NewRunner(r.dev, r.cfg, r.rows)
 	if err != nil {
+		return err
+	}
+	if r.cache, err = cache.New(r.dev, r.shape); err != nil {
 		run.Close()
-		return nil, err
+		return err
 	}
-	return &runner{dev: dev, cfg: mc, run: run, cache: held}, nil
+	r.run = run
+	return nil
+}
+
+func (r *runner) release() error {
+	if r.run == nil {
+		return nil
+	}
+	r.run.Close()
+	r.cache.Close()
+	r.run, r.cache = nil, nil
+	return r.dev.Sync() // frees the memory for other queues
 }
 
 func (r *runner) use(w inference.Weights) error {
@@ -120,8 +147,4 @@ func (r *runner) sample(ids []int32, logp []float32, logits npu.Buffer, params [
 	return r.run.Sample(ids, logp, logits, params)
 }
 
-func (r *runner) close() error {
-	r.run.Close()
-	r.cache.Close()
-	return errors.Join(r.dev.Sync(), r.dev.Close())
-}
+func (r *runner) close() error { return errors.Join(r.release(), r.dev.Sync(), r.dev.Close()) }
