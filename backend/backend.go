@@ -74,6 +74,17 @@ type Models interface {
 	Close()
 }
 
+// Swapper is implemented by Models that can give the device's memory to instances.
+type Swapper interface {
+	// SwapOut frees the device's memory of all that only training needs and keeps the values. It follows
+	// Publish. Until SwapIn, the models can be captured, discarded and closed, and nothing else.
+	// On a device of host memory both do nothing.
+	SwapOut(ctx context.Context) error
+	// SwapIn reverts SwapOut, bit for bit. If one of them fails, no value is lost and SwapIn can be
+	// called again.
+	SwapIn(ctx context.Context) error
+}
+
 // Serial implements the methods of Models that concern micro-batches in flight, for models
 // whose Pass computes one micro-batch and returns when it is finished.
 type Serial struct{}

@@ -67,8 +67,10 @@ type Weights struct {
 	Config *Config
 	Params tensor.Params // in arena order
 	tensors[npu.Buffer, npu.Matrix]
-	arena npu.Buffer
-	dev   tensor.Transfer
+	arena   npu.Buffer
+	dev     tensor.Transfer
+	purpose npu.Purpose
+	away    away
 }
 
 // NewWeights allocates zeroed weights.
@@ -77,13 +79,18 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 	if err != nil {
 		return nil, err
 	}
+	bindParams(w)
+	return w, nil
+}
+
+// bindParams makes the tensors of a decoder use the buffers of its parameters.
+func bindParams(w *Weights) {
 	next := 0
 	take := func() *tensor.Param { next++; return &w.Params[next-1] }
-	w.bind(c, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
+	w.bind(w.Config, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
 		p := take()
 		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
 	})
-	return w, nil
 }
 
 // NewTensors allocates zeroed values of some tensors of a decoder, or of parts of them. A decoder
@@ -92,27 +99,35 @@ func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose
 	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
 	}
-	total := 0
-	for i := range ps {
-		total += padded(length(dev, &ps[i]))
-	}
-	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}}
-	if total == 0 {
-		return w, nil
-	}
-	arena, err := dev.Alloc(npu.Float32, total, purpose)
-	if err != nil {
-		return nil, fmt.Errorf("allocate %s: %w", purpose, err)
-	}
-	dev.Zero(arena)
-	w.arena = arena
-	at := 0
-	for i := range ps {
-		n := length(dev, &ps[i])
-		ps[i].Buffer = arena.Slice(at, at+n)
-		at += padded(n)
+	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose}
+	if err := allocate(w); err != nil {
+		return nil, err
 	}
 	return w, nil
+}
+
+// allocate allocates zeroed values and sets the parameters' buffers.
+func allocate(w *Weights) error {
+	total := 0
+	for i := range w.Params {
+		total += padded(length(w.dev, &w.Params[i]))
+	}
+	if total == 0 {
+		return nil
+	}
+	arena, err := w.dev.Alloc(npu.Float32, total, w.purpose)
+	if err != nil {
+		return fmt.Errorf("allocate %s: %w", w.purpose, err)
+	}
+	w.dev.Zero(arena)
+	w.arena = arena
+	at := 0
+	for i := range w.Params {
+		n := length(w.dev, &w.Params[i])
+		w.Params[i].Buffer = arena.Slice(at, at+n)
+		at += padded(n)
+	}
+	return nil
 }
 
 // length returns the number of values of p in the device's layout.
@@ -188,7 +203,12 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 }
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
-func (w *Weights) Read(i int, dst []float32) error { return w.dev.Read(dst, &w.Params[i]) }
+func (w *Weights) Read(i int, dst []float32) error {
+	if w.away.out {
+		return w.away.read(i, dst)
+	}
+	return w.dev.Read(dst, &w.Params[i])
+}
 
 // Write sets parameter i to the Rows·Cols row-major values of src, and sums, unless it is nil, to the
 // sums of its panels. It rejects values that are not finite.

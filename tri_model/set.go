@@ -46,6 +46,8 @@ type Set struct {
 	previous  *model.Snapshot // of the Hold before that; current after the first
 	sampled   *model.Snapshot // current at the last Update
 	fresh     bool            // the policy equals the last held weights
+	added     bool            // the sums of gradients may not be zero
+	take      func(layer int) // of the gradients of layers; may be nil
 }
 
 // NewSet takes ownership of the policy's starting weights and allocates what training needs
@@ -57,10 +59,10 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
 		panic("trimodel: no format of the sums of gradients")
 	}
-	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev}
+	s := &Set{Policy: policy, Pieces: pieces, cfg: cfg, dev: dev, take: take}
 	var err error
 	if s.opt, err = optim.NewAdamW(cfg.Optim); err == nil {
-		err = s.allocate(take)
+		err = s.allocate()
 	}
 	if err != nil {
 		s.Close()
@@ -69,13 +71,8 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 	return s, nil
 }
 
-func (s *Set) allocate(take func(layer int)) (err error) {
-	if take == nil {
-		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
-	} else if s.Gradients, err = model.NewPassing(s.dev, s.Policy.Config, take); err == nil {
-		err = s.allocateOwn()
-	}
-	if err != nil {
+func (s *Set) allocate() (err error) {
+	if err := allocateGradients(s); err != nil {
 		return err
 	}
 	for _, moment := range []**model.Weights{&s.First, &s.Second} {
@@ -96,8 +93,15 @@ func (s *Set) allocate(take func(layer int)) (err error) {
 	return s.dev.Sync()
 }
 
-// allocateOwn allocates Own.
-func (s *Set) allocateOwn() (err error) {
+// allocateGradients allocates Gradients and, if they pass layers on, Own.
+func allocateGradients(s *Set) (err error) {
+	if s.take == nil {
+		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
+		return err
+	}
+	if s.Gradients, err = model.NewPassing(s.dev, s.Policy.Config, s.take); err != nil {
+		return err
+	}
 	total := 0
 	lengths := make([]int, len(s.Pieces))
 	for i := range s.Pieces {
@@ -262,11 +266,15 @@ func (s *Set) old() *model.Weights {
 // Backward accumulates the gradients of a loss on a tape on which Run ran the policy. dLogp is the
 // loss's derivative by the policy's log-probabilities. The device's next Sync reports failures.
 func (s *Set) Backward(t *model.Tape, dLogp []float32) error {
+	s.added = true
 	return t.Backward(s.Policy, s.Gradients, dLogp, s.cfg.Format)
 }
 
 // Discard clears the accumulated gradients.
 func (s *Set) Discard() {
+	if s.added = false; s.Gradients == nil { // swapped out
+		return
+	}
 	s.Gradients.Zero()
 	if !s.own.IsNil() {
 		s.dev.Zero(s.own)
@@ -311,10 +319,7 @@ func (s *Set) SetTrack(track trace.Track) { s.track = track }
 
 // Close frees all memory, including the policy's.
 func (s *Set) Close() {
-	if s.Gradients != nil {
-		s.Gradients.Free()
-	}
-	s.dev.Free(s.own)
+	freeGradients(s)
 	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
 		if w != nil {
 			w.Free()

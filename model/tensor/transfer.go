@@ -107,6 +107,16 @@ func (d Transfer) read(vals []float32, m npu.Matrix) error {
 // Read copies the row-major values of p to dst.
 func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.matrix()) }
 
+// Write copies the row-major values of src to p, whatever they are. The device's next Sync reports
+// failures.
+func (d Transfer) Write(p *Param, src []float32) {
+	if p.Cols == 0 {
+		d.Upload(p.Buffer, src)
+	} else {
+		d.PackMatrix(p.matrix(), src)
+	}
+}
+
 // Sums sets sums[i] to the sums of the panels of ps[i]. The device computes them unless the host
 // can read its memory.
 func (d Transfer) Sums(ps Params, sums [][]uint64) error {

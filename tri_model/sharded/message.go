@@ -30,6 +30,8 @@ const (
 	update                       // reduce the gradients and update the policy
 	settle                       // answer
 	discard                      // clear the gradients
+	swapOut                      // free what only training needs; answer
+	swapIn                       // revert swapOut; answer
 	leave                        // end
 )
 

@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -32,6 +33,8 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case discard:
 		defer w.models.Discard()
 		return w.share.EndStep(w.models)
+	case swapOut, swapIn:
+		return w.link.send(ctx, answer{Action: c.Action, Fault: faultOf(swap(w, c.Action))})
 	case update:
 		norm, err := w.update(ctx, c.Update)
 		if err == nil {
@@ -43,6 +46,44 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 		return w.link.send(ctx, answer{Action: update, Norm: norm, Fault: faultOf(err), Memory: w.models.Allocated()})
 	}
 	return fmt.Errorf("message is %d, expected a command", c.Action)
+}
+
+// swap frees the device's memory of what only training needs, or gets it again.
+func swap(w *worker, to action) error {
+	if to == swapIn {
+		return w.models.SwapIn()
+	}
+	if w.dev.Space() != npu.Host {
+		for _, t := range w.idle {
+			t.Close()
+		}
+		w.idle = nil
+	}
+	return w.models.SwapOut()
+}
+
+// SwapOut implements backend.Swapper for all ranks. A rank that cannot swap does not fail: its
+// values can still be gathered.
+func (c *crew) SwapOut(ctx context.Context) error { return swapAll(ctx, c, swapOut) }
+
+// SwapIn implements backend.Swapper.
+func (c *crew) SwapIn(ctx context.Context) error { return swapAll(ctx, c, swapIn) }
+
+func swapAll(ctx context.Context, c *crew, to action) error {
+	if err := c.tell(ctx, c.ranks, command{Action: to}); err != nil {
+		return err
+	}
+	var failed error
+	for i, r := range c.ranks {
+		a, err := c.answer(r, to)
+		if err != nil {
+			return err
+		}
+		if a.Fault != nil && failed == nil {
+			failed = a.Fault.of(i)
+		}
+	}
+	return failed
 }
 
 // weights returns the weights of a name.
@@ -76,3 +117,5 @@ func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, er
 	}
 	return norm, w.share.Spread(ctx, w.models)
 }
+
+var _ backend.Swapper = (*crew)(nil)

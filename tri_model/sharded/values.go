@@ -34,7 +34,7 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	if m.cfg.Whole {
 		w, err = publishWhole(m, number)
 	} else {
-		w, err = m.publishParts(ctx, number)
+		w, err = publishParts(ctx, m.crew, number)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", number, err)
@@ -68,7 +68,7 @@ func publishWhole(m *Models, number int64) (*model.Snapshot, error) {
 }
 
 // publishParts reads a version that the ranks hold once, for its checksum.
-func (c *crew) publishParts(ctx context.Context, number int64) (*version, error) {
+func publishParts(ctx context.Context, c *crew, number int64) (*version, error) {
 	lent, sums := c.borrow(held, number), c.shape.Params().Sums()
 	err := lent.each(func(_ int, p *tensor.Param, values []float32) error {
 		return p.Sum(values, sums[p.Name], npu.Threads(c.dev))
@@ -153,7 +153,7 @@ func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
 				return err
 			}
 		}
-		if err := m.restore(ctx, filepath.Join(dir, place.File), place.Prefix, name); err != nil {
+		if err := restore(ctx, m.crew, filepath.Join(dir, place.File), place.Prefix, name); err != nil {
 			return err
 		}
 	}
@@ -161,7 +161,7 @@ func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
 }
 
 // restore distributes the tensors of a file whose names begin with prefix.
-func (c *crew) restore(ctx context.Context, path, prefix string, name which) error {
+func restore(ctx context.Context, c *crew, path, prefix string, name which) error {
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
 		return err

@@ -1,0 +1,98 @@
+package trimodel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
+)
+
+// SwapOut frees the device's memory of what only training needs, after Hold and until SwapIn. The
+// moments and the reference move to host memory. The policy equals the held weights, from which
+// SwapIn copies it: the allgather-swap of the MindSpeed RL paper. The sums of gradients are zero after
+// an update; otherwise SwapOut fails. On a device of host memory it does nothing.
+//
+// Until SwapIn, a checkpoint can be captured, but no pass can run. After a failure some of the memory
+// may be free; no value is lost, and SwapIn gets the memory again.
+func (s *Set) SwapOut() error {
+	if s.dev.Space() == npu.Host {
+		return nil
+	}
+	if s.added {
+		return errors.New("the sums of gradients are not zero, expected those after an update")
+	}
+	freeGradients(s)
+	var same *model.Weights
+	if s.fresh {
+		same = s.current.Weights()
+	}
+	if err := model.Unload(s.Policy, same); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	for _, part := range stored(s) {
+		if err := model.Unload(part.weights, nil); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	return s.dev.Sync() // frees the memory for other queues
+}
+
+// SwapIn reverts SwapOut, bit for bit. If it fails, it can be called again.
+func (s *Set) SwapIn() error {
+	if err := model.Reload(s.Policy); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	for _, part := range stored(s) {
+		if err := model.Reload(part.weights); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	if s.Gradients != nil {
+		return nil
+	}
+	if err := allocateGradients(s); err != nil {
+		freeGradients(s)
+		return err
+	}
+	return s.dev.Sync()
+}
+
+// part is weights that SwapOut moves to host memory.
+type part struct {
+	name    string
+	weights *model.Weights
+}
+
+// stored lists the weights that SwapOut moves to host memory, apart from the policy.
+func stored(s *Set) []part {
+	all := []part{{"first moment", s.First}, {"second moment", s.Second}}
+	if s.Reference != nil {
+		all = append(all, part{"reference", s.Reference})
+	}
+	return all
+}
+
+// freeGradients frees Gradients and Own.
+func freeGradients(s *Set) {
+	if s.Gradients != nil {
+		s.Gradients.Free()
+	}
+	s.dev.Free(s.own)
+	s.Gradients, s.own, s.Own = nil, npu.Buffer{}, nil
+}
+
+// SwapOut implements backend.Swapper: it also frees the activations.
+func (m *Models) SwapOut(context.Context) error {
+	if m.dev.Space() != npu.Host {
+		m.tape.Close()
+	}
+	return m.Set.SwapOut()
+}
+
+// SwapIn implements backend.Swapper.
+func (m *Models) SwapIn(context.Context) error { return m.Set.SwapIn() }
+
+var _ backend.Swapper = (*Models)(nil)
