@@ -22,6 +22,8 @@ ABSENT const easyrl_device_api *easyrl_cpu_avx2(void) { return 0; }
 ABSENT const easyrl_device_api *easyrl_cpu_portable(void) { return 0; }
 
 static _Atomic int64_t counters[FAR_COUNTERS];
+/* Bytes of live memory now and at most, packed matrices, and the one of them that fails. */
+static _Atomic int64_t live, peak, packs, broken;
 
 static void far_count(int counter, int64_t n) { atomic_fetch_add(&counters[counter], n); }
 
@@ -31,7 +33,32 @@ EXPORT void easyrl_far_counters(int64_t *values) {
 
 EXPORT void easyrl_far_reset(void) {
   for (int i = 0; i < FAR_COUNTERS; i++) atomic_store(&counters[i], 0);
+  atomic_store(&peak, atomic_load(&live));
+  atomic_store(&packs, 0);
+  atomic_store(&broken, 0);
 }
+
+EXPORT void easyrl_far_memory(int64_t *values) {
+  values[0] = atomic_load(&live);
+  values[1] = atomic_load(&peak);
+  values[2] = atomic_load(&packs);
+}
+
+EXPORT void easyrl_far_break(int64_t pack) { atomic_store(&broken, pack); }
+
+static void far_use(int64_t bytes) {
+  int64_t now = atomic_fetch_add(&live, bytes) + bytes, most = atomic_load(&peak);
+  while (now > most && !atomic_compare_exchange_weak(&peak, &most, now)) {}
+}
+
+/* Stops counting a block as live. A free counts when it is called: an allocation that found no memory
+ * would wait for it. */
+static void far_unuse(far_block *b) {
+  if (b->used) far_use(-b->bytes);
+  b->used = 0;
+}
+
+static int far_breaks(void) { return atomic_fetch_add(&packs, 1) + 1 == atomic_load(&broken); }
 
 static void far_fail(easyrl_device *d, const char *operand, const char *format, ...) {
   d->valid = 0;
@@ -89,6 +116,7 @@ static void far_remove(far_memory *m, far_block *b) {
 /* Poisons a block and puts it into quarantine, which its oldest blocks leave. */
 static void far_bury(far_memory *m, far_block *b) {
   far_poison(b->base, b->bytes);
+  far_unuse(b);
   b->state = FAR_FREED;
   *m->newest = b;
   m->newest = &b->next;
@@ -237,7 +265,8 @@ static void *far_new_block(easyrl_device *d, int64_t bytes, far_state state) {
     return 0;
   }
   far_poison(mem, bytes);
-  *b = (far_block){.base = mem, .bytes = bytes, .state = state, .owner = d};
+  if (state == FAR_LIVE) far_use(bytes);
+  *b = (far_block){.base = mem, .bytes = bytes, .state = state, .used = state == FAR_LIVE, .owner = d};
   pthread_mutex_lock(&d->memory->mutex);
   far_insert(d->memory, b);
   pthread_mutex_unlock(&d->memory->mutex);
@@ -261,7 +290,13 @@ RUN(free) {
   else far_fail(d, "mem", "not the address of an allocation");
   pthread_mutex_unlock(&m->mutex);
 }
-static void far_free(easyrl_device *d, void *mem) { PUSH(free, mem); }
+static void far_free(easyrl_device *d, void *mem) {
+  pthread_mutex_lock(&d->memory->mutex);
+  far_block *b = far_find(d->memory, (char *)((uintptr_t)mem ^ FAR_TAG));
+  if (b) far_unuse(b);
+  pthread_mutex_unlock(&d->memory->mutex);
+  PUSH(free, mem);
+}
 
 static void far_host_free(easyrl_device *d, void *mem) {
   pthread_mutex_lock(&d->memory->mutex);

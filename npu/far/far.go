@@ -7,6 +7,13 @@
 // the host, of freed memory or beyond an allocation, or an index out of range.
 package far
 
+// Memory is the device memory that all devices of a library use.
+type Memory struct {
+	Live  int64 // bytes now, without those being freed
+	Peak  int64 // bytes at most since Reset
+	Packs int64 // packed matrices since Reset
+}
+
 // Counters count what all devices of a library did since Reset.
 type Counters struct {
 	Waits     int64 // calls that found work in the queue and waited for it

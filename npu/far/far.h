@@ -26,6 +26,7 @@ typedef struct far_block {
   char *base;
   int64_t bytes;
   far_state state;
+  int32_t used; /* counts as live: it is not being freed */
   easyrl_device *owner;
   struct far_block *next; /* in quarantine */
 } far_block;
@@ -83,6 +84,9 @@ struct easyrl_device {
 enum { FAR_WAITS, FAR_UPLOADS, FAR_DOWNLOADS, FAR_BYTES_UP, FAR_BYTES_DOWN, FAR_KERNELS, FAR_CAPTURES, FAR_REPLAYS, FAR_COUNTERS };
 
 static void far_count(int counter, int64_t n);
+
+/* Counts a packed matrix and reports whether it fails. */
+static int far_breaks(void);
 
 /* Records a failure of the running command. */
 static void far_fail(easyrl_device *, const char *operand, const char *format, ...) __attribute__((format(printf, 3, 4)));

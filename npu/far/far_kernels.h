@@ -75,6 +75,7 @@ RUN(pack_matrix) {
   CPU(pack_matrix, a->m, a->pinned);
 }
 static void far_pack_matrix(easyrl_device *d, easyrl_matrix m, const float *pinned) {
+  if (far_breaks()) pinned = 0;
   far_count(FAR_UPLOADS, 1);
   far_count(FAR_BYTES_UP, (int64_t)m.rows * m.cols * 4);
   CALL(pack_matrix, m, pinned);

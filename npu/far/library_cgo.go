@@ -10,6 +10,7 @@ package far
 #include <stdlib.h>
 
 static void read_counters(void *entry, int64_t *values) { ((void (*)(int64_t *))entry)(values); }
+static void break_pack(void *entry, int64_t pack) { ((void (*)(int64_t))entry)(pack); }
 static void reset_counters(void *entry) { ((void (*)(void))entry)(); }
 */
 import "C"
@@ -28,6 +29,16 @@ func Read(lib string) Counters {
 		Captures: int64(v[6]), Replays: int64(v[7]),
 	}
 }
+
+// Use returns the memory in use by the library's devices.
+func Use(lib string) Memory {
+	var v [3]C.int64_t
+	C.read_counters(symbol(lib, "easyrl_far_memory"), &v[0])
+	return Memory{Live: int64(v[0]), Peak: int64(v[1]), Packs: int64(v[2])}
+}
+
+// Break makes a matrix fail to be packed: the one with this number, from 1 after a Reset.
+func Break(lib string, pack int64) { C.break_pack(symbol(lib, "easyrl_far_break"), C.int64_t(pack)) }
 
 // Reset sets the counters of the library to 0.
 func Reset(lib string) { C.reset_counters(symbol(lib, "easyrl_far_reset")) }

@@ -13,5 +13,11 @@ func Library(t testing.TB) string {
 // Read returns nothing.
 func Read(string) Counters { return Counters{} }
 
+// Use returns nothing.
+func Use(string) Memory { return Memory{} }
+
+// Break does nothing.
+func Break(string, int64) {}
+
 // Reset does nothing.
 func Reset(string) {}
