@@ -164,6 +164,10 @@ type Train struct {
 	// Save memory by recomputing activations in the backward pass. Costs time; the result is
 	// bit-identical.
 	Recompute bool `toml:"recompute"`
+	// Make room for the instances on a device with memory of its own: while they sample, all that
+	// only training needs is in host memory, and while the run trains, their caches are freed. The
+	// result is bit-identical. Needs run.mode = "colocated" and easyrl's own kernels.
+	Swap bool `toml:"swap"`
 }
 
 // SFT sets supervised training with easyrl sft.
@@ -306,6 +310,11 @@ func Default() Config {
 		Eval:       Eval{K: 1, Temperature: 1, TopP: 1},
 		Log:        Log{Rollouts: true},
 	}
+}
+
+// Swaps reports whether Train.Swap has an effect.
+func (c *Config) Swaps() bool {
+	return c.Train.Swap && c.Device.Kind != CPU && c.Inference.Instances > 0
 }
 
 // Waves returns the number of responses per step divided by the number that the instances

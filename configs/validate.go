@@ -224,6 +224,8 @@ func (c *sections) train(t Train) {
 	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
 	c.oneOf("train.backend", t.Backend, EasyRL, PyTorch)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
+	c.expect(!t.Swap || c.resolved.Run.Mode == Colocated, "train.swap", "is true, expected false unless run.mode is %q", Colocated)
+	c.expect(!t.Swap || t.Backend == EasyRL, "train.swap", "is true, expected false unless train.backend is %q", EasyRL)
 }
 
 func (c *sections) inference(i Inference) {

@@ -51,6 +51,8 @@ func TestValidate(t *testing.T) {
 			`-set: loss.kl is "k4", expected "k2", "k3"`,
 			"-set: train.lr is -1, expected 0 or more",
 			"-set: train.beta2 is 1, expected 0 or more and less than 1"}},
+		{"swap", TrainTask, []string{"train.swap=true", "train.backend=torch"}, []string{
+			`-set: train.swap is true, expected false unless run.mode is "colocated"`, `-set: train.swap is true, expected false unless train.backend is "easyrl"`}},
 		{"train", TrainTask, []string{"train.micro_batch_tokens=0", "train.minibatches=5"}, []string{
 			"-set: train.minibatches is 5, expected a divisor of rollout.prompts_per_step = 32",
 			"-set: train.micro_batch_tokens is 0, expected 1 or more"}},

@@ -18,6 +18,7 @@ import (
 	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/produce"
 	"github.com/easyrl/easyrl/run/ranks"
+	"github.com/easyrl/easyrl/run/swap"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -50,14 +51,13 @@ type training struct {
 }
 
 // open prepares the run before it changes anything in the run's folder.
-func (t *training) open(ctx context.Context) error {
+func (t *training) open(ctx context.Context) (err error) {
 	if err := t.read(ctx); err != nil {
 		return err
 	}
 	if err := t.try(ctx); err != nil {
 		return err
 	}
-	var err error
 	if t.control, err = t.listen(); err != nil {
 		return err
 	}
@@ -140,12 +140,12 @@ func (t *training) connect() error {
 		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), Ranks: mesh.Of(cfg).Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
-		Publish: t.instances.Publish,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
 			return t.evaluateStep(ctx, step, t.sets, held)
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}
+	t.models, t.rollouts.Publish = swap.With(cfg.Swaps(), t.models, t.instances)
 	return nil
 }
 

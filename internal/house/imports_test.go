@@ -38,7 +38,7 @@ func floors() [][]string {
 		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
-		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/layout", "run/logprobs", "run/memory", "run/origin", "run/produce", "run/recorded", "run/score", "run/summary", "run/unused"},
+		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/layout", "run/logprobs", "run/memory", "run/origin", "run/produce", "run/recorded", "run/score", "run/summary", "run/swap", "run/unused"},
 		{"run/findings", "run/mesh", "run/monitor", "run/ranks"},
 		{"run"},
 		{"run/serve"},

@@ -76,6 +76,9 @@ func (c *comparing) relate(variants []variant) error {
 	if r == nil {
 		return nil
 	}
+	if c.swaps && r.Mode != configs.Colocated {
+		r.Settings = append(r.Settings, "train.swap=false")
+	}
 	var err error
 	r.Change, err = c.change(r.Settings)
 	return err

@@ -93,6 +93,7 @@ type comparing struct {
 	found  Comparison
 	batch  steptime.Workload
 	inTurn bool // the configuration's own mode is colocated
+	swaps  bool // the configuration sets train.swap, which other modes refuse
 }
 
 // Run runs the comparison and writes compare.json and compare.html to its folder. If

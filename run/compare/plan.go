@@ -60,6 +60,7 @@ func (c *comparing) plan() ([]variant, error) {
 	c.found.Name, c.found.Steps, c.found.Backend = given.Run.Name, given.Run.Steps, given.Train.Backend
 	c.found.machine, c.found.local = c.o.Cores, onThisMachine(given.Inference)
 	c.batch, c.inTurn = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
+	c.swaps = given.Train.Swap
 	values, err := c.sweep()
 	if err != nil {
 		return nil, err
@@ -68,6 +69,9 @@ func (c *comparing) plan() ([]variant, error) {
 	for _, value := range values {
 		for _, mode := range c.modes(given) {
 			v := variant{name: strings.TrimSpace(mode + " " + value), mode: mode, value: value, settings: []string{"run.mode=" + mode}}
+			if c.swaps && mode != configs.Colocated {
+				v.settings = append(v.settings, "train.swap=false")
+			}
 			if value != "" {
 				v.settings = append(v.settings, value)
 			}

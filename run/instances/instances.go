@@ -58,6 +58,7 @@ type Verification interface {
 // concurrently.
 type Instances struct {
 	fleet   *fleet.Fleet
+	engines []*engine.Engine
 	members *membership.Membership
 	canary  Verification
 	threads int        // number of threads of reader
@@ -86,7 +87,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*Instances, er
 		announcer.Close()
 		return nil, err
 	}
-	err = startEngines(ctx, cfg, deps, f)
+	in.engines, err = startEngines(ctx, cfg, deps, f)
 	if err == nil {
 		err = in.members.Connect(ctx)
 	}
@@ -164,7 +165,7 @@ func trainerName(cfg *configs.Config) string {
 }
 
 // startEngines starts the engines of this process and adds them to the fleet.
-func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet.Fleet) error {
+func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet.Fleet) (all []*engine.Engine, err error) {
 	for i := range cfg.Inference.Instances {
 		id := fmt.Sprintf("embedded-%d", i+1)
 		track := deps.Spans.Track(id)
@@ -177,20 +178,42 @@ func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet
 		}
 		e, err := deps.Engine(ec)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := f.Add(ctx, e); err != nil {
-			return errors.Join(err, e.Close())
+			return nil, errors.Join(err, e.Close())
 		}
+		all = append(all, e)
 	}
-	return nil
+	return all, nil
 }
 
 // EngineConfig returns the configuration of an engine of this process, with room for the
 // run's longest prompt and response.
 func EngineConfig(cfg *configs.Config, id string, shape *model.Config) engine.Config {
-	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning,
+	return engine.Config{ID: id, MaxRunning: cfg.Inference.MaxRunning, Released: cfg.Swaps(),
 		Context: min(shape.MaxPositions, cfg.Data.MaxPromptTokens+cfg.Rollout.MaxTokens)}
+}
+
+// Allocate makes the engines of this process allocate the memory that they sample with.
+func (in *Instances) Allocate(ctx context.Context) error {
+	for _, e := range in.engines {
+		if err := e.Allocate(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Release makes the engines of this process free the memory that they sample with, as soon as they
+// have no requests.
+func (in *Instances) Release(ctx context.Context) error {
+	for _, e := range in.engines {
+		if err := e.Release(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Fleet returns the fleet of all instances.

@@ -33,8 +33,10 @@ func TestRejectedEngineIsClosed(t *testing.T) {
 	}}
 	cfg := configs.Default()
 	cfg.Data.MaxPromptTokens, cfg.Rollout.MaxTokens = 8, 8
-	require.NoError(t, startEngines(t.Context(), &cfg, deps, f))
-	require.ErrorContains(t, startEngines(t.Context(), &cfg, deps, f), "an instance of that name is already in the fleet")
+	_, err = startEngines(t.Context(), &cfg, deps, f)
+	require.NoError(t, err)
+	_, err = startEngines(t.Context(), &cfg, deps, f)
+	require.ErrorContains(t, err, "an instance of that name is already in the fleet")
 	_, err = last.Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7,
 		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}})
 	require.ErrorIs(t, err, inference.ErrClosed)

@@ -45,6 +45,8 @@ func rules(c *configs.Config, task configs.Task) []rule {
 	}
 	servers := c.Inference.Kind != configs.Embedded || c.Control.Listen != ""
 	return append(all,
+		rule{[]string{"train.swap"}, c.Device.Kind == configs.CPU, fmt.Sprintf("device.kind is %q, whose memory is the host's", configs.CPU)},
+		rule{[]string{"train.swap"}, c.Device.Kind != configs.CPU && c.Inference.Instances == 0, "the run has no embedded instances"},
 		rule{[]string{"loss.kl"}, c.Loss.Beta == 0, "loss.beta is 0"},
 		rule{[]string{"loss.correction_high"}, c.Loss.Correction == loss.NoCorrection, fmt.Sprintf("loss.correction is %q", loss.NoCorrection)},
 		rule{[]string{"loss.epsilon_low", "loss.epsilon_high"}, c.Loss.Kind == loss.REINFORCE, fmt.Sprintf("loss.kind is %q, which has no clip", c.Loss.Kind)},

@@ -45,6 +45,10 @@ func TestSettings(t *testing.T) {
 		{configs.TrainTask, []string{"data.template=none", "data.system=s"}, []string{`data.system = "s" has no effect: data.template is "none"`}},
 		{configs.TrainTask, []string{"train.warmup=101"}, []string{"train.warmup is 101 and run.steps is 100, so the learning rate never gets to train.lr. Lower train.warmup"}},
 		{configs.SFTTask, []string{"train.warmup=20", "sft.steps=10"}, []string{"train.warmup is 20 and sft.steps is 10, so the learning rate never gets to train.lr. Lower train.warmup"}},
+		{configs.TrainTask, []string{"train.swap=true", "run.mode=colocated"}, []string{`train.swap = true has no effect: device.kind is "cpu", whose memory is the host's`}},
+		{configs.TrainTask, []string{"train.swap=true", "run.mode=colocated", "device.kind=cuda"}, nil},
+		{configs.TrainTask, []string{"train.swap=true", "run.mode=colocated", "device.kind=cuda", "inference.kind=easyrl", "inference.endpoints=http://h:1"},
+			[]string{`train.swap = true has no effect: the run has no embedded instances`}},
 		{configs.TrainTask, []string{"train.lr=0"}, []string{"train.lr is 0, so the weights stay as they are"}},
 	} {
 		require.Equal(t, test.want, Settings(resolve(t, test.task, nil, test.settings...), test.task), test.settings)
