@@ -95,6 +95,10 @@ func (m *Memory) write(line func(format string, args ...any)) {
 		}
 		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", of, size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
 	}
+	if s := m.Swap; s != nil {
+		line("memory of the device (estimated): up to %s: published weights %s, beside them %s while training or %s while sampling; swapped state in host memory %s",
+			size(s.Device), size(s.Stays), size(s.Training), size(s.Sampling), size(s.Host))
+	}
 	if m.Sent > 0 {
 		line("memory of the weights that servers receive: %s", size(m.Sent))
 	}

@@ -52,6 +52,8 @@ type Need struct {
 	Pages      int   `json:"instance_pages"`
 	Running    int64 `json:"instance_activations"`
 	EngineRows int   `json:"instance_rows"`
+	// Swap is nil unless training and sampling use a device's memory by turns.
+	Swap *Swap `json:"swap,omitempty"`
 
 	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is
 	elsewhere bool // the trainer's part is on a device with its own memory
@@ -77,8 +79,12 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 		saved = 2
 	}
 	n.train(cfg, shape, p, saved)
-	if !sft {
-		n.sampling(cfg, shape, each)
+	if sft {
+		return n
+	}
+	n.sampling(cfg, shape, each)
+	if cfg.Swaps() {
+		n.Swap = n.swap()
 	}
 	return n
 }
@@ -135,12 +141,18 @@ func servers(c *configs.Inference) (exact, other bool) {
 
 // Certain returns the memory that the process allocates whatever its data.
 func (n *Need) Certain() int64 {
-	host := n.Saved + n.Sent + n.Verified + int64(n.Instances)*(n.Cache+n.Running)
+	host := n.Saved + n.Sent + n.Verified
+	if n.Swap != nil {
+		host += n.Swap.Host
+	}
 	if n.elsewhere {
 		return host
 	}
-	return host + n.Weights + n.Whole + n.Gradients + n.Moments
+	return host + n.instances() + n.Weights + n.Whole + n.Gradients + n.Moments
 }
+
+// instances returns the memory of the instances, which are on the trainer's device.
+func (n *Need) instances() int64 { return int64(n.Instances) * (n.Cache + n.Running) }
 
 // Most returns the most memory that the process needs.
 func (n *Need) Most() int64 {
@@ -204,8 +216,11 @@ func (n *Need) parts() string {
 	if n.Verified > 0 {
 		list = append(list, "verification of servers "+bytesize.Text(n.Verified))
 	}
-	if n.Instances > 0 {
-		list = append(list, "instances "+bytesize.Text(int64(n.Instances)*(n.Cache+n.Running)))
+	if n.Swap != nil {
+		list = append(list, "swapped state "+bytesize.Text(n.Swap.Host))
+	}
+	if n.Instances > 0 && !n.elsewhere {
+		list = append(list, "instances "+bytesize.Text(n.instances()))
 	}
 	return strings.Join(list, ", ")
 }
@@ -219,7 +234,7 @@ func copies(n int) string {
 
 // remedy says how to shrink a run that does not fit.
 func (n *Need) remedy(limit Limit) string {
-	if n.Certain()-int64(n.Instances)*(n.Cache+n.Running) < limit.Bytes {
+	if !n.elsewhere && n.Certain()-n.instances() < limit.Bytes {
 		return "Lower inference.max_running or inference.instances."
 	}
 	if n.Here > 1 {

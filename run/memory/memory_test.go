@@ -71,7 +71,17 @@ func TestNeed(t *testing.T) {
 			require.EqualValues(t, int64(all)+n.Activations, n.Most())
 			cfg.Device.Kind = "./other.so"
 			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
-			require.EqualValues(t, int64(sent+test.saved*one+test.engines*cache)+int64(test.engines)*n.Running, n.Certain(), "the rest is on the device")
+			require.EqualValues(t, sent+test.saved*one, n.Certain(), "the rest is on the device")
+			require.Nil(t, n.Swap)
+			cfg.Train.Swap, cfg.Run.Mode = true, configs.Colocated
+			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
+			if test.engines == 0 {
+				require.Nil(t, n.Swap)
+				return
+			}
+			sampling, training := int64(test.engines)*(cache+n.Running), int64(test.copies-2+4)*one+n.Activations+n.Activations/8
+			require.Equal(t, &Swap{Stays: 2 * one, Training: training, Sampling: sampling, Device: 2*one + max(sampling, training), Host: int64(test.copies-3+2) * one}, n.Swap)
+			require.EqualValues(t, int64(sent+test.saved*one)+n.Swap.Host, n.Certain())
 			require.Equal(t, n.Certain(), n.Most())
 		})
 	}
