@@ -49,6 +49,8 @@ func TestRecommendationIsNews(t *testing.T) {
 		"default is fastest":  {2, slowTurns, nil, "periodic-async", "Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest", []string{}},
 		"written out":         {2, slowTurns, []string{"inference.threads=1", "inference.instances=1"}, "periodic-async", "Keep the configuration: it already has", []string{}},
 		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync", "Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. The measured run", []string{"run.mode=periodic-async"}},
+		"swap is set": {2, slowTurns, []string{"run.mode=colocated", "train.swap=true"}, "", "Recommended: periodic-async, ",
+			[]string{"run.mode=periodic-async", "train.swap=false"}},
 		"within the noise": {8, map[string]float64{configs.Colocated: 1.025}, nil, "periodic-async",
 			"Keep the configuration: no measured or predicted split is faster than periodic-async by more than the measurement noise.", nil},
 		"turns are faster": {8, map[string]float64{configs.Colocated: .5}, nil, "periodic-async",
