@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -22,14 +23,14 @@ func TestCheckFolder(t *testing.T) {
 		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), change(w.Sources()), nil))
 		return dir
 	}
-	require.NoError(t, CheckFolder(c, save(func(s []checkpoint.Source) []checkpoint.Source { return s })))
-	require.ErrorContains(t, CheckFolder(c, save(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })),
+	require.NoError(t, source.Check(c, save(func(s []checkpoint.Source) []checkpoint.Source { return s })))
+	require.ErrorContains(t, source.Check(c, save(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })),
 		": load weights: tensor model.embed_tokens.weight is missing")
-	require.ErrorContains(t, CheckFolder(c, save(func(s []checkpoint.Source) []checkpoint.Source {
+	require.ErrorContains(t, source.Check(c, save(func(s []checkpoint.Source) []checkpoint.Source {
 		s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}
 		return s
 	})), ": load weights: tensor model.embed_tokens.weight has shape [19 65], expected [65 19] from config.json")
-	require.ErrorIs(t, CheckFolder(c, t.TempDir()), checkpoint.ErrNotFound)
+	require.ErrorIs(t, source.Check(c, t.TempDir()), checkpoint.ErrNotFound)
 }
 
 // A tensor that config.json does not account for is rejected if it takes part in a
@@ -68,7 +69,7 @@ func TestUnexpectedTensors(t *testing.T) {
 		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), append(w.Sources(), test.more), nil))
 		again, err := NewWeights(dev, c, npu.Weights)
 		require.NoError(t, err)
-		checked, loaded := CheckFolder(c, dir), again.Load(dir)
+		checked, loaded := source.Check(c, dir), again.Load(dir)
 		again.Free()
 		if test.want == "" {
 			require.NoError(t, checked, test.more.Name)

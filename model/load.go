@@ -3,11 +3,9 @@ package model
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
@@ -20,90 +18,15 @@ func (w *Weights) Load(dir string) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	err = checkOthers(w.Config, f)
+	err = source.CheckOthers(w.Config, f)
 	if err == nil {
 		err = w.LoadFrom("", f)
 	}
 	if err == nil {
-		err = checkHead(w.Config, f)
+		err = source.CheckHead(w.Config, f)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
-	}
-	return nil
-}
-
-// CheckFolder checks that a model folder's safetensors fit the shape c, without
-// reading or allocating values. The error names the first tensor that is missing, has
-// another shape or type, or belongs to a decoder that computes something else.
-func CheckFolder(c *Config, dir string) error {
-	f, err := checkpoint.OpenFolder(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // only read
-	for _, p := range c.Params() {
-		t, err := p.Find("", f)
-		if err == nil {
-			if err = t.ReadAt(nil, 0); err != nil { // its type
-				err = fmt.Errorf("load weights: %w", err)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", dir, err)
-		}
-	}
-	if err := checkOthers(c, f); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
-	}
-	return nil
-}
-
-// checkOthers rejects tensors that this shape lacks but that take part in a decoder's
-// computation: further layers, biases, norms. It ignores tensors outside the decoder,
-// such as a value head, and the rotary frequencies in older files, which follow from
-// config.json. checkHead handles an output projection beside tied embeddings.
-func checkOthers(c *Config, f *checkpoint.WeightFiles) error {
-	known := make(map[string]struct{})
-	for _, p := range c.Params() {
-		known[p.Name] = struct{}{}
-	}
-	for _, name := range f.Names() {
-		_, ok := known[name]
-		ours := strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")
-		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == decoder.HeadName && c.Tied {
-			continue
-		}
-		var layer int
-		if n, _ := fmt.Sscanf(name, "model.layers.%d.", &layer); n == 1 && layer >= c.Layers {
-			return fmt.Errorf("load weights: tensor %s belongs to layer %d, but num_hidden_layers is %d", name, layer+1, c.Layers)
-		}
-		return fmt.Errorf("load weights: tensor %s is not part of the %s decoder in config.json", name, c.Type)
-	}
-	return nil
-}
-
-// checkHead rejects an output projection that differs from the embedding that
-// config.json ties it to. Published folders contain equal copies.
-func checkHead(c *Config, f *checkpoint.WeightFiles) error {
-	head, ok := f.Tensor(decoder.HeadName)
-	if !ok || !c.Tied {
-		return nil
-	}
-	p := tensor.Param{Name: decoder.HeadName, Rows: c.VocabSize, Cols: c.HiddenSize}
-	if _, err := p.Find("", f); err != nil {
-		return err
-	}
-	embed, _ := f.Tensor(c.Params()[0].Name)
-	a, b := make([]float32, min(tensor.BlockValues, p.Rows*p.Cols)), make([]float32, min(tensor.BlockValues, p.Rows*p.Cols))
-	for at := 0; at < p.Rows*p.Cols; at += len(a) {
-		n := min(len(a), p.Rows*p.Cols-at)
-		if err := errors.Join(head.ReadAt(a[:n], at), embed.ReadAt(b[:n], at)); err != nil {
-			return fmt.Errorf("load weights: %w", err)
-		}
-		if !slices.Equal(a[:n], b[:n]) {
-			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", decoder.HeadName)
-		}
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -167,24 +168,9 @@ func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
 func (w *Weights) Init(seed uint64) {
 	rng := splitmix.Normal{Seed: seed}
 	_ = w.Fill(func(p *tensor.Param, vals []float32, _ int) error { // finite values never fail
-		draw(p, vals, &rng)
+		source.Draw(p, vals, &rng)
 		return nil
 	})
-}
-
-// draw draws the next values of p for Init.
-func draw(p *tensor.Param, vals []float32, rng *splitmix.Normal) {
-	isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
-	for j := range vals {
-		switch {
-		case p.Cols > 0:
-			vals[j] = float32(p.Std * rng.Next())
-		case isNorm:
-			vals[j] = 1
-		default:
-			vals[j] = 0
-		}
-	}
 }
 
 // Fill sets all values, tensor by tensor in arena order. read fills vals with the row-major

@@ -155,8 +155,8 @@ func (s *Set) Held() *model.Weights {
 	return s.current.Weights()
 }
 
-// Version returns the weights of a version, or nil if Hold has overwritten them.
-func (s *Set) Version(version int64) *model.Weights {
+// Version returns the weights of a version that s has held, or nil if Hold has overwritten them.
+func Version(s *Set, version int64) *model.Weights {
 	for _, held := range []*model.Snapshot{s.current, s.previous} {
 		if held != nil && held.Version() == version {
 			return held.Weights()

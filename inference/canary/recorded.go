@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
@@ -62,7 +63,7 @@ func (r *Recorded) Close() error { return nil }
 
 // Perturbed returns perturbed weights that are computed whenever they are written. It calls use with
 // each tensor once.
-func Perturbed(c *model.Config, use model.Use) (inference.Weights, error) {
+func Perturbed(c *model.Config, use source.Use) (inference.Weights, error) {
 	w := computed{model.VersionFile{Config: c}}
 	var values []float32
 	params := c.Params()

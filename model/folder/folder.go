@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/rope"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/tokenizer"
@@ -180,7 +181,7 @@ func (f *Folder) CheckWeights() error {
 	if f.Dir == "" || f.Foreign {
 		return nil
 	}
-	if err := model.CheckFolder(f.Shape, f.Dir); err != nil {
+	if err := source.Check(f.Shape, f.Dir); err != nil {
 		return usage.Wrap(explain(f.Dir, err))
 	}
 	return nil
@@ -210,7 +211,7 @@ func (f *Folder) Weights(dev npu.Device) (*model.Weights, error) {
 
 // Each calls use with the starting weights, tensor by tensor in the order of Config.Params. It needs
 // memory for one tensor. Errors of use are returned as they are, others are usage errors.
-func (f *Folder) Each(use model.Use) error {
+func (f *Folder) Each(use source.Use) error {
 	if err := f.CheckWeights(); err != nil {
 		return err
 	}
@@ -220,9 +221,9 @@ func (f *Folder) Each(use model.Use) error {
 		return failed
 	}
 	if f.Dir == "" {
-		return model.EachDrawn(f.Shape, f.seed, through)
+		return source.Drawn(f.Shape, f.seed, through)
 	}
-	if err := model.Each(f.Shape, f.Dir, through); failed == nil {
+	if err := source.Folder(f.Shape, f.Dir, through); failed == nil {
 		return usage.Wrap(err)
 	}
 	return failed

@@ -20,6 +20,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -103,7 +104,7 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 		}
 	}
 	var err error
-	each := func(use model.Use) error { return model.EachDrawn(shape, 3, use) }
+	each := func(use source.Use) error { return source.Drawn(shape, 3, use) }
 	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)

@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/launch"
@@ -126,7 +127,7 @@ type Deps struct {
 	Whole  bool    // see sharded.Config
 	Canary []int32 // see sharded.Config
 	Shape  *model.Config
-	Each   func(model.Use) error // passes the starting weights on, tensor by tensor
+	Each   func(source.Use) error // passes the starting weights on, tensor by tensor
 	Track  func(name string) trace.Track
 	Peers  Peers
 }

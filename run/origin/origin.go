@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -43,8 +44,8 @@ func Weights(cfg *configs.Config, f *folder.Folder, dev npu.Device) (*model.Weig
 }
 
 // Each returns a function that passes the policy's starting weights on; see folder.Folder.Each.
-func Each(cfg *configs.Config, f *folder.Folder) func(model.Use) error {
-	return func(use model.Use) error { return named(cfg, f.Each(use)) }
+func Each(cfg *configs.Config, f *folder.Folder) func(source.Use) error {
+	return func(use source.Use) error { return named(cfg, f.Each(use)) }
 }
 
 // Check checks that the files of the model folder fit its config.json, without

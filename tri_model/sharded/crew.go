@@ -10,6 +10,7 @@ import (
 
 	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
@@ -55,7 +56,7 @@ type mail struct {
 }
 
 // setUp tells ranks what to hold and distributes the starting weights.
-func (c *crew) setUp(ctx context.Context, each func(model.Use) error) error {
+func (c *crew) setUp(ctx context.Context, each func(source.Use) error) error {
 	setup := &Setup{Mesh: c.cfg.Mesh, Shape: *c.shape, Models: c.cfg.Models, Reduce: c.cfg.Reduce, Zero: c.cfg.Zero, Sequence: c.cfg.Sequence}
 	if err := c.tell(ctx, c.ranks, command{Action: setUp, Setup: setup}); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 	"github.com/easyrl/easyrl/tri_model/sharded/lend"
@@ -63,7 +64,7 @@ func (c *crew) partsOf(name which, lent bool) map[string][]part {
 
 // give returns a function that sets some weights of all ranks, tensor by tensor. Its values are those
 // of the whole tensor, row-major.
-func (c *crew) give(ctx context.Context, names ...which) model.Use {
+func (c *crew) give(ctx context.Context, names ...which) source.Use {
 	parts := c.partsOf(names[0], false)
 	return func(_ int, p *tensor.Param, values []float32) error {
 		for _, own := range parts[p.Name] {
@@ -109,7 +110,7 @@ func (l *loan) read(p *tensor.Param, values []float32) error {
 }
 
 // each calls use with each tensor of the whole decoder in order.
-func (l *loan) each(use model.Use) error {
+func (l *loan) each(use source.Use) error {
 	var values []float32
 	params := l.crew.shape.Params()
 	for i := range params {

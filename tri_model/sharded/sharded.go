@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
@@ -59,7 +60,7 @@ type Models struct {
 // what training needs beside them. It takes ownership of ends, the transports of the ranks in this
 // process: of all, or of rank 0 alone, if Follow runs the others. Each rank in this process gets
 // a fork of dev with the given number of threads, 0 for all.
-func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(model.Use) error, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
+func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Models{crew: &crew{cfg: cfg, shape: shape, dev: dev, ends: ends, life: life, cancel: cancel}, sent: make([]load, cfg.Mesh.DP)}
 	m.mail.ready, m.mail.broken = make(chan struct{}, 1), make(chan struct{})

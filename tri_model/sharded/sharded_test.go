@@ -17,6 +17,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -54,8 +55,8 @@ func start(t testing.TB, dev npu.Device, c *model.Config) *model.Weights {
 }
 
 // drawn passes on the weights of start.
-func drawn(c *model.Config) func(model.Use) error {
-	return func(use model.Use) error { return model.EachDrawn(c, 7, use) }
+func drawn(c *model.Config) func(source.Use) error {
+	return func(use source.Use) error { return source.Drawn(c, 7, use) }
 }
 
 func config() trimodel.Config {

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -167,7 +168,7 @@ func restore(ctx context.Context, c *crew, path, prefix string, name which) erro
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	if err := model.EachFrom(c.shape, prefix, f, c.give(ctx, name)); err != nil {
+	if err := source.From(c.shape, prefix, f, c.give(ctx, name)); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil

@@ -121,7 +121,7 @@ func (s *Shelf) Lend(_ context.Context, q Query, use func(values []float32)) err
 	}
 	var w *model.Weights
 	if s.models != nil {
-		w = s.models.Version(q.Version)
+		w = trimodel.Version(s.models, q.Version)
 	}
 	if w == nil || q.Param < 0 || q.Param >= len(w.Params) {
 		return fmt.Errorf("version %d is no longer published", q.Version)

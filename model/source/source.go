@@ -1,0 +1,94 @@
+// Package source reads or draws a decoder's weights tensor by tensor, and checks that a model folder has
+// them.
+package source
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/splitmix"
+	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/tensor"
+)
+
+// Use gets the row-major values of tensor i of decoder.Config.Params. They are overwritten after it
+// returns.
+type Use func(i int, p *tensor.Param, values []float32) error
+
+// Folder reads a model folder's safetensors as model.Weights.Load does, with memory for one tensor. It calls
+// use with each tensor in order.
+func Folder(c *decoder.Config, dir string, use Use) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	if err = CheckOthers(c, f); err == nil {
+		err = CheckHead(c, f)
+	}
+	if err == nil {
+		err = From(c, "", f, use)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// From calls use with the tensors of open safetensors whose names begin with prefix, in order. It
+// rejects values that are not finite.
+func From(c *decoder.Config, prefix string, f tensor.Finder, use Use) error {
+	return each(c, func(p *tensor.Param, values []float32) error {
+		t, err := p.Find(prefix, f)
+		if err != nil {
+			return err
+		}
+		if err := t.ReadAt(values, 0); err != nil {
+			return fmt.Errorf("load weights: %w", err)
+		}
+		return p.CheckFinite(values, 0)
+	}, use)
+}
+
+// Drawn calls use with the weights of model.Weights.Init, tensor by tensor in order.
+func Drawn(c *decoder.Config, seed uint64, use Use) error {
+	rng := splitmix.Normal{Seed: seed}
+	return each(c, func(p *tensor.Param, values []float32) error {
+		Draw(p, values, &rng)
+		return nil
+	}, use)
+}
+
+// each fills memory for one tensor and passes it to use, for all tensors in order.
+func each(c *decoder.Config, fill func(p *tensor.Param, values []float32) error, use Use) error {
+	var values []float32
+	params := c.Params()
+	for i := range params {
+		p := &params[i]
+		n := p.Shape().Values()
+		values = slices.Grow(values[:0], n)[:n]
+		if err := fill(p, values); err != nil {
+			return err
+		}
+		if err := use(i, p, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Draw draws the next values of p: of a matrix from N(0, Std²), of a norm 1, of a bias 0.
+func Draw(p *tensor.Param, vals []float32, rng *splitmix.Normal) {
+	isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
+	for j := range vals {
+		switch {
+		case p.Cols > 0:
+			vals[j] = float32(p.Std * rng.Next())
+		case isNorm:
+			vals[j] = 1
+		default:
+			vals[j] = 0
+		}
+	}
+}
