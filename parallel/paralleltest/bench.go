@@ -11,46 +11,57 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
+// length is how many elements a measured collective has.
+const length = 8 << 20
+
+// Case is a collective to measure.
+type Case struct {
+	Name    string
+	Bytes   int // that a rank receives
+	Prepare func(ctx context.Context, g *parallel.Group) (call func() error)
+}
+
+// Cases returns what is measured with n ranks.
+func Cases(n int) []Case {
+	return []Case{
+		{"AllReduceSum", 2 * (n - 1) * length * 8 / n, func(ctx context.Context, g *parallel.Group) func() error {
+			data := make([]int64, length)
+			Touch(data)
+			return func() error { return g.AllReduceSum(ctx, data) }
+		}},
+		{"AllGather", (n - 1) * length * 4 / n, func(ctx context.Context, g *parallel.Group) func() error {
+			data, counts := make([]float32, length), make([]int, n)
+			Touch(data)
+			for i := range counts {
+				counts[i] = length / n
+			}
+			return func() error { return parallel.AllGather(ctx, g, data, counts) }
+		}},
+		{"Send", length * 4, func(ctx context.Context, g *parallel.Group) func() error {
+			data, into := make([]float32, length), make([]float32, length)
+			Touch(data)
+			Touch(into)
+			return func() error { // around the ring
+				p := parallel.Post(ctx, g, (g.Rank()+1)%n, data)
+				if err := parallel.Recv(ctx, g, (g.Rank()+n-1)%n, into); err != nil {
+					return err
+				}
+				return p.Wait()
+			}
+		}},
+	}
+}
+
 // Bench measures collectives of 2 and 4 ranks beside a copy: plain returns a function that
 // lets each of n ranks receive as many bytes by the plainest means there is, some times. What
 // plain prepares is not measured. "speed" is the bytes that a rank receives in a collective
 // per time, divided by that of the copy.
 func Bench(b *testing.B, open Open, plain func(b *testing.B, n, bytes int) (copies func(times int))) {
-	const length = 8 << 20
 	for _, n := range []int{2, 4} {
-		for name, c := range map[string]struct {
-			bytes int // that a rank receives
-			call  func(ctx context.Context, g *parallel.Group) func() error
-		}{
-			"AllReduceSum": {2 * (n - 1) * length * 8 / n, func(ctx context.Context, g *parallel.Group) func() error {
-				data := make([]int64, length)
-				Touch(data)
-				return func() error { return g.AllReduceSum(ctx, data) }
-			}},
-			"AllGather": {(n - 1) * length * 4 / n, func(ctx context.Context, g *parallel.Group) func() error {
-				data, counts := make([]float32, length), make([]int, n)
-				Touch(data)
-				for i := range counts {
-					counts[i] = length / n
-				}
-				return func() error { return parallel.AllGather(ctx, g, data, counts) }
-			}},
-			"Send": {length * 4, func(ctx context.Context, g *parallel.Group) func() error {
-				data, into := make([]float32, length), make([]float32, length)
-				Touch(data)
-				Touch(into)
-				return func() error { // around the ring
-					p := parallel.Post(ctx, g, (g.Rank()+1)%n, data)
-					if err := parallel.Recv(ctx, g, (g.Rank()+n-1)%n, into); err != nil {
-						return err
-					}
-					return p.Wait()
-				}
-			}},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
-				b.SetBytes(int64(n * c.bytes))
-				measure(b, open(b, n), c.call, plain(b, n, c.bytes))
+		for _, c := range Cases(n) {
+			b.Run(fmt.Sprintf("%s/%d", c.Name, n), func(b *testing.B) {
+				b.SetBytes(int64(n * c.Bytes))
+				measure(b, open(b, n), c.Prepare, plain(b, n, c.Bytes))
 			})
 		}
 	}
