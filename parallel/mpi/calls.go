@@ -7,7 +7,7 @@ package mpi
 #include <stdlib.h>
 
 static int start(int *rank, int *size) {
-	int provided, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+	int provided, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_rank(MPI_COMM_WORLD, rank);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_size(MPI_COMM_WORLD, size);
@@ -21,9 +21,9 @@ static int post(int send, void *data, int n, int peer, int tag, MPI_Request *r) 
 
 static int test(MPI_Request *r, int *done) { return MPI_Test(r, done, MPI_STATUS_IGNORE); }
 
-static int cancel(MPI_Request *r) {
+static int cancel(MPI_Request *r, int *done) {
 	int rc = MPI_Cancel(r);
-	if (rc == MPI_SUCCESS) rc = MPI_Wait(r, MPI_STATUS_IGNORE);
+	if (rc == MPI_SUCCESS) rc = MPI_Test(r, done, MPI_STATUS_IGNORE);
 	return rc;
 }
 
@@ -34,13 +34,14 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"runtime/cgo"
 	"unsafe"
 )
 
 // anyone is the peer of a receive from all ranks.
 const anyone = -1
 
-// request is a message under way. Only the engine's thread uses it.
+// request is a message under way. Only the engine uses it.
 type request struct {
 	handle *C.MPI_Request
 	send   bool
@@ -84,12 +85,15 @@ func (r *request) test() (bool, error) {
 	return done != 0, err
 }
 
-// cancel ends a receive. What a send's memory holds stays pinned, because MPI may still read
-// it.
+// cancel ends a receive that has not begun. MPI may still use the memory of any other message,
+// so it stays pinned for good; waiting for a rank that has died would take forever.
 func (r *request) cancel() {
-	if !r.send && check("MPI_Cancel", C.cancel(r.handle)) == nil {
+	var done C.int
+	if !r.send && check("MPI_Cancel", C.cancel(r.handle, &done)) == nil && done != 0 {
 		r.free()
+		return
 	}
+	cgo.NewHandle(r) // a Pinner that is collected before Unpin panics
 }
 
 func (r *request) free() {

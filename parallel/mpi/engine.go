@@ -4,84 +4,80 @@ package mpi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/parallel"
 )
 
 const (
-	noteTag   = 0 // of notes; those of messages are 2 and above
-	noteSize  = 1024
-	linger    = time.Second           // how long a world that has failed sends its notes
-	spins     = 200                   // polls without a pause after progress
+	spin      = time.Millisecond      // how long polls have no pause after progress
 	pause     = 20 * time.Microsecond // between later polls
-	lastPolls = 1000                  // for messages of a rank that has left
 	idle      = time.Millisecond      // between polls while nothing but notes is expected
+	lastPolls = 1000                  // for messages of a rank that has left
 )
 
-// job is a part of a message that the engine sends or receives.
+// job is a message that the engine sends or receives.
 type job struct {
 	ctx   context.Context
 	at    parallel.Envelope
 	send  bool
-	data  []byte
 	tag   int
-	until time.Time // zero for no limit
-	done  chan error
-	r     *request
-	last  int // polls since the peer has left
-}
+	parts [][]byte     // the header and pieces of the data
+	check func() error // of the header that was received
+	call  func() error // in place of a message
+	done  chan error   // has room
 
-// note tells other ranks what has become of a rank. It is sent as JSON, padded with spaces.
-type note struct {
-	From   int
-	Left   bool // From has left; or Rank has failed
-	Rank   int
-	Reason string
+	until  time.Time // zero for no limit
+	r      []*request
+	last   int  // polls since the peer has left
+	broken bool // has failed, and waits for the verdict
 }
 
 // engine makes all calls of MPI.
 type engine struct {
 	w      *World
 	active []*job
-	note   *request // the next one
-	text   []byte   // of the next note
-	sends  []*request
-	told   bool   // the others know that the world has failed
-	gone   []bool // by rank; those that have left
-	heard  []bool // by rank; those that have sent a note
-	bye    bool   // the others know that this rank has left
+	moved  time.Time // the last progress
+	notes
 }
 
 // run is the engine's goroutine. It reports that MPI has started.
 func (e *engine) run(started chan<- error) {
-	runtime.LockOSThread() // for good: MPI knows the thread
+	runtime.LockOSThread() // for good: the thread that starts MPI also ends it
 	defer close(e.w.ended)
 	var err error
 	e.w.rank, e.w.size, err = initialize()
-	e.gone, e.heard = make([]bool, e.w.size), make([]bool, e.w.size)
 	if err == nil {
-		err = e.expect()
+		e.w.waits = make(parallel.Waits, e.w.size)
+		err = e.begin()
 	}
 	started <- err
 	if err != nil {
 		return
 	}
-	for still := 0; ; still++ {
-		moved, over := e.step()
+	polled := make(chan bool)
+	go func() { polled <- e.poll() }() // a goroutine without a thread of its own takes turns faster
+	all := <-polled
+	close(e.w.leaving)
+	if all {
+		e.w.result = e.w.finalize()
+	}
+}
+
+// poll does all work until this rank has left. It returns whether all others have too.
+func (e *engine) poll() (all bool) {
+	for {
+		e.step()
+		if over, all := e.leave(); over {
+			return all
+		}
 		switch {
-		case over:
-			return
-		case moved:
-			still = 0
 		case len(e.active) == 0 && len(e.sends) == 0:
 			e.rest(idle)
-		case still > spins:
+		case time.Since(e.moved) > spin:
 			e.rest(pause)
 		default:
 			runtime.Gosched()
@@ -98,166 +94,117 @@ func (e *engine) rest(d time.Duration) {
 	}
 }
 
-// step does what can be done now. over means that this rank has left.
-func (e *engine) step() (moved, over bool) {
-	select {
-	case j := <-e.w.jobs:
-		e.start(j)
-		moved = true
-	default:
+// step does what can be done now.
+func (e *engine) step() {
+	for more := true; more; {
+		select {
+		case j := <-e.w.jobs:
+			e.start(j)
+		default:
+			more = false
+		}
 	}
 	rest := e.active[:0]
 	for _, j := range e.active {
-		if e.finish(j) {
-			moved = true
+		if over, err := e.finish(j); over {
+			j.done <- err
 		} else {
 			rest = append(rest, j)
 		}
 	}
 	clear(e.active[len(rest):])
 	e.active = rest
-	e.notes()
-	return moved, e.leave()
+	e.converse()
 }
 
 func (e *engine) start(j *job) {
-	var err error
-	if j.r, err = post(j.send, j.data, j.at.Peer, j.tag); err != nil {
-		j.done <- e.w.fail(j.at.Peer, err)
+	e.moved = time.Now()
+	if j.call != nil {
+		j.done <- j.call()
 		return
 	}
 	e.active = append(e.active, j)
+	j.extend()
+	tag := j.tag
+	for _, part := range j.parts {
+		r, err := post(j.send, part, j.at.Peer, tag)
+		if err != nil {
+			j.fail(e.w, j.at.Peer, err)
+			return
+		}
+		j.r = append(j.r, r)
+		tag = j.tag + 1
+	}
 }
 
-// finish returns whether a job is done or has failed.
-func (e *engine) finish(j *job) bool {
-	done, err := j.r.test()
-	switch {
-	case err != nil:
-		j.done <- e.w.fail(j.at.Peer, err)
-		return true
-	case done:
-		j.done <- nil
-		return true
+// extend gives the peer another limit.
+func (j *job) extend() {
+	if j.at.Limit > 0 {
+		j.until = time.Now().Add(j.at.Limit)
 	}
-	if err := e.fault(j); err != nil {
-		j.r.cancel()
-		j.done <- err
-		return true
-	}
-	return false
 }
 
-// fault returns why a job that is not done cannot be waited for.
-func (e *engine) fault(j *job) error {
-	if err := e.w.failure(); err != nil {
-		return err
+// finish returns whether a job is over, and its error.
+func (e *engine) finish(j *job) (over bool, err error) {
+	for !j.broken && len(j.r) > 0 {
+		done, err := j.r[0].test()
+		if err == nil && !done {
+			break
+		}
+		e.moved = time.Now()
+		j.extend()
+		j.r = j.r[1:]
+		if err == nil && j.check != nil {
+			err, j.check = j.check(), nil
+		}
+		if err != nil {
+			j.fail(e.w, j.at.Peer, err)
+		}
 	}
+	if !j.broken && len(j.r) == 0 {
+		return true, nil
+	}
+	if !j.broken {
+		e.inspect(j)
+	}
+	if err := e.w.over(); err != nil {
+		j.drop()
+		return true, err
+	}
+	return false, nil
+}
+
+// inspect fails a job that cannot be waited for.
+func (e *engine) inspect(j *job) {
 	switch err := j.ctx.Err(); {
 	case errors.Is(err, context.DeadlineExceeded):
-		return e.w.fail(j.at.Peer, fmt.Errorf("no message before the deadline in %s", j.at.In()))
+		j.suspect(e.w, "before the deadline")
 	case err != nil:
-		return e.w.fail(e.w.rank, err)
+		j.fail(e.w, e.w.rank, err)
 	case !j.until.IsZero() && time.Now().After(j.until):
-		return e.w.fail(j.at.Peer, fmt.Errorf("no message for %v in %s", j.at.Limit, j.at.In()))
-	case e.w.isClosing():
-		return errClosed
+		j.suspect(e.w, "for "+j.at.Limit.String())
 	case e.gone[j.at.Peer] && j.last > lastPolls:
-		return e.w.fail(j.at.Peer, fmt.Errorf("left before %s", j.at.In()))
+		j.fail(e.w, j.at.Peer, fmt.Errorf("left before %s", j.at.In()))
 	case e.gone[j.at.Peer]:
 		j.last++ // what it has sent may still be under way
 	}
-	return nil
 }
 
-// expect receives the next note.
-func (e *engine) expect() (err error) {
-	e.text = make([]byte, noteSize)
-	e.note, err = post(false, e.text, anyone, noteTag)
-	return err
+// fail reports that a rank has failed. The job ends with the verdict.
+func (j *job) fail(w *World, rank int, err error) {
+	j.broken = true
+	w.fail(rank, err, false)
 }
 
-// tell sends a note to all other ranks.
-func (e *engine) tell(n note) {
-	n.From = e.w.rank
-	e.heard[n.From] = true
-	n.Reason = n.Reason[:min(len(n.Reason), noteSize/2)]
-	text, err := json.Marshal(n)
-	if err != nil || len(text) > noteSize { // a reason full of escapes
-		text, _ = json.Marshal(note{From: n.From, Left: n.Left, Rank: n.Rank, Reason: "failed"})
-	}
-	for len(text) < noteSize {
-		text = append(text, ' ')
-	}
-	for rank := range e.w.size {
-		if rank == e.w.rank {
-			continue
-		}
-		if r, err := post(true, text, rank, noteTag); err == nil {
-			e.sends = append(e.sends, r)
-		}
-	}
+// suspect reports that a message of the peer is overdue.
+func (j *job) suspect(w *World, when string) {
+	j.broken = true
+	w.fail(j.at.Peer, fmt.Errorf("no message %s in %s", when, j.at.In()), true)
 }
 
-// notes reads and sends notes.
-func (e *engine) notes() {
-	if done, err := e.note.test(); done || err != nil {
-		e.read(err)
+func (j *job) drop() {
+	for _, r := range j.r {
+		r.cancel()
 	}
-	if failed := e.w.failure(); failed != nil && !e.told {
-		e.told = true
-		e.tell(note{Rank: failed.Rank, Reason: failed.Err.Error()})
-	}
-	rest := e.sends[:0]
-	for _, r := range e.sends {
-		if done, err := r.test(); !done && err == nil {
-			rest = append(rest, r)
-		}
-	}
-	e.sends = rest
-}
-
-func (e *engine) read(err error) {
-	var n note
-	if err == nil {
-		err = json.Unmarshal(e.text, &n)
-	}
-	switch {
-	case err != nil:
-		_ = e.w.fail(e.w.rank, fmt.Errorf("receive a note: %w", err))
-	case min(n.Rank, n.From) < 0 || max(n.Rank, n.From) >= e.w.size:
-		_ = e.w.fail(e.w.rank, fmt.Errorf("note is from rank %d about %d, expected ranks below %d", n.From, n.Rank, e.w.size))
-	case n.Left:
-		e.heard[n.From], e.gone[n.From] = true, true
-	default:
-		e.heard[n.From] = true
-		_ = e.w.fail(n.Rank, errors.New(n.Reason))
-	}
-	if err := e.expect(); err != nil {
-		_ = e.w.fail(e.w.rank, err)
-	}
-}
-
-// leave returns true once this rank has left. MPI_Finalize waits for all ranks, so it is only
-// called when all have left without a failure. After a failure, this rank waits a moment for
-// the others to know of it, because mpirun ends them when the first one exits.
-func (e *engine) leave() bool {
-	if !e.w.isClosing() || len(e.active) > 0 {
-		return false
-	}
-	all := len(e.sends) == 0 && !slices.Contains(e.heard, false)
-	if e.w.failure() != nil {
-		return all || time.Since(e.w.closed) > linger
-	}
-	if !e.bye {
-		e.bye = true
-		e.tell(note{Left: true, Rank: e.w.rank})
-		return false
-	}
-	if !all {
-		return false
-	}
-	e.note.cancel()
-	e.w.result = finalize()
-	return true
+	j.r = nil
 }

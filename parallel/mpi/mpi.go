@@ -17,6 +17,9 @@ import (
 const (
 	headerSize = 24      // operation, count and length of a message, and its channel's hash
 	piece      = 1 << 28 // bytes that are sent at once
+	maxJobs    = 64      // that wait for the engine
+
+	defaultSilence = 30 * time.Second
 )
 
 var errClosed = fmt.Errorf("MPI: %w", net.ErrClosed)
@@ -24,15 +27,20 @@ var errClosed = fmt.Errorf("MPI: %w", net.ErrClosed)
 // World is the transport of one rank.
 type World struct {
 	rank, size int
+	silence    time.Duration // without a sign of life, after which a rank has failed
+	waits      parallel.Waits
 	jobs       chan *job
+	failed     chan struct{} // closed once err is set
+	leaving    chan struct{} // closed when the engine makes no more calls, but for MPI_Finalize
 	ended      chan struct{} // closed when the engine has ended
-	result     error         // of the engine
+	finalize   func() error
+	result     error // of finalize
 
-	mu      sync.Mutex
-	err     *parallel.RankError
-	closing bool
-	closed  time.Time
-	turns   map[turn]chan struct{}
+	mu     sync.Mutex
+	found  *note                  // the first failure that this rank has found
+	err    *parallel.RankError    // the verdict
+	closed time.Time              // when Close was called; zero before
+	turns  map[turn]chan struct{} // holds a token while a message is sent or received
 }
 
 // turn is a direction of a channel, which carries one message at a time.
@@ -43,8 +51,13 @@ type turn struct {
 }
 
 // Open starts MPI, which a process can do once.
-func Open() (*World, error) {
-	w := &World{jobs: make(chan *job), ended: make(chan struct{}), turns: map[turn]chan struct{}{}}
+func Open() (*World, error) { return open(defaultSilence, finalize) }
+
+func open(silence time.Duration, finalize func() error) (*World, error) {
+	w := &World{
+		silence: silence, finalize: finalize, jobs: make(chan *job, maxJobs), failed: make(chan struct{}),
+		leaving: make(chan struct{}), ended: make(chan struct{}), turns: map[turn]chan struct{}{},
+	}
 	started := make(chan error)
 	e := &engine{w: w}
 	go e.run(started)
@@ -69,46 +82,54 @@ func (w *World) Send(ctx context.Context, to parallel.Envelope, data []byte) err
 	header = binary.LittleEndian.AppendUint32(header, to.Label.Count)
 	header = binary.LittleEndian.AppendUint64(header, uint64(len(data)))
 	header = binary.LittleEndian.AppendUint64(header, sum)
-	return w.exclusive(ctx, to, true, func() error {
-		if err := w.do(ctx, to, true, header, tag); err != nil {
-			return err
-		}
-		return w.pieces(ctx, to, true, data, tag+1)
-	})
+	return w.exclusive(&job{ctx: ctx, at: to, send: true, tag: tag, parts: parts(header, data)})
 }
 
 // Recv implements parallel.Transport.
 func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
 	tag, sum := tags(from.Channel)
-	return w.exclusive(ctx, from, false, func() error {
-		header := make([]byte, headerSize)
-		if err := w.do(ctx, from, false, header, tag); err != nil {
-			return err
-		}
+	header := make([]byte, headerSize)
+	check := func() error {
 		label := parallel.Label{Op: parallel.Op(binary.LittleEndian.Uint32(header)), Count: binary.LittleEndian.Uint32(header[4:])}
-		err := parallel.Check(label, from.Label, binary.LittleEndian.Uint64(header[8:]), uint64(len(into)))
-		if got := binary.LittleEndian.Uint64(header[16:]); err == nil && got != sum {
-			err = fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names", from.Channel, tag)
+		if got := binary.LittleEndian.Uint64(header[16:]); got != sum {
+			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names", from.Channel, tag)
 		}
-		if err != nil {
-			return w.fail(from.Peer, err)
-		}
-		return w.pieces(ctx, from, false, into, tag+1)
-	})
+		return parallel.Check(label, from.Label, binary.LittleEndian.Uint64(header[8:]), uint64(len(into)))
+	}
+	return w.exclusive(&job{ctx: ctx, at: from, tag: tag, parts: parts(header, into), check: check})
 }
 
-// Abort implements parallel.Transport.
-func (w *World) Abort(err error) { _ = w.fail(w.rank, err) }
+// parts returns a header and the pieces of the data that follows it.
+func parts(header, data []byte) [][]byte {
+	all := [][]byte{header}
+	for len(data) > 0 {
+		part := data[:min(len(data), piece)]
+		all, data = append(all, part), data[len(part):]
+	}
+	return all
+}
+
+// Abort implements parallel.Transport. It returns when rank 0 knows, or is silent for too
+// long.
+func (w *World) Abort(err error) {
+	w.fail(w.rank, err, false)
+	_ = w.verdict() // the caller knows
+}
 
 // Close implements parallel.Transport. It waits until all ranks leave or one has failed.
 func (w *World) Close() error {
 	w.mu.Lock()
-	if !w.closing {
-		w.closing, w.closed = true, time.Now()
+	if w.closed.IsZero() {
+		w.closed = time.Now()
 	}
 	w.mu.Unlock()
-	<-w.ended
-	return w.result
+	<-w.leaving
+	select {
+	case <-w.ended:
+		return w.result
+	case <-time.After(w.silence):
+		return fmt.Errorf("MPI_Finalize has not returned for %v, a rank has failed after it left", w.silence)
+	}
 }
 
 // tags returns the tag of a channel's headers, which precedes that of its data, and its hash.
@@ -120,13 +141,16 @@ func tags(channel string) (tag int, sum uint64) {
 	return 2 + 2*int(sum%16_000), sum
 }
 
-// exclusive runs a call while its channel carries no other message in that direction.
-func (w *World) exclusive(ctx context.Context, at parallel.Envelope, send bool, call func() error) error {
-	if at.Peer < 0 || at.Peer >= w.size || at.Peer == w.rank {
-		return fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, w.size, w.rank)
+// exclusive lets the engine do a message when its channel carries no other one in that
+// direction.
+func (w *World) exclusive(j *job) error {
+	peer := j.at.Peer
+	if peer < 0 || peer >= w.size || peer == w.rank {
+		return fmt.Errorf("rank is %d, expected one below %d and not this one, %d", peer, w.size, w.rank)
 	}
+	defer w.waits.On(peer)()
 	w.mu.Lock()
-	key := turn{send, at.Peer, at.Channel}
+	key := turn{j.send, peer, j.at.Channel}
 	own := w.turns[key]
 	if own == nil {
 		own = make(chan struct{}, 1)
@@ -135,63 +159,102 @@ func (w *World) exclusive(ctx context.Context, at parallel.Envelope, send bool, 
 	w.mu.Unlock()
 	select {
 	case own <- struct{}{}:
-	case <-w.ended:
+	case <-w.failed:
+		return w.err
+	case <-w.leaving:
 		return errClosed
-	case <-ctx.Done():
-		return w.fail(w.rank, ctx.Err())
+	case <-j.ctx.Done():
+		w.fail(w.rank, j.ctx.Err(), false)
+		return w.verdict()
 	}
 	defer func() { <-own }()
-	return call()
-}
-
-// pieces sends or receives data in parts.
-func (w *World) pieces(ctx context.Context, at parallel.Envelope, send bool, data []byte, tag int) error {
-	for len(data) > 0 {
-		part := data[:min(len(data), piece)]
-		if err := w.do(ctx, at, send, part, tag); err != nil {
-			return err
-		}
-		data = data[len(part):]
-	}
-	return nil
-}
-
-// do lets the engine send or receive part of a message.
-func (w *World) do(ctx context.Context, at parallel.Envelope, send bool, data []byte, tag int) error {
-	if err := w.failure(); err != nil {
+	if err := w.over(); err != nil {
 		return err
 	}
-	j := &job{ctx: ctx, at: at, send: send, data: data, tag: tag, done: make(chan error, 1)}
-	if at.Limit > 0 {
-		j.until = time.Now().Add(at.Limit)
-	}
+	return w.do(j)
+}
+
+// do lets the engine do a job.
+func (w *World) do(j *job) error {
+	j.done = make(chan error, 1)
 	select {
 	case w.jobs <- j:
-		return <-j.done
-	case <-w.ended:
+	case <-w.leaving:
 		return errClosed
+	}
+	select {
+	case err := <-j.done:
+		return err
+	case <-w.leaving:
+	}
+	select {
+	case err := <-j.done:
+		return err
+	default:
+		return errClosed // it came too late
 	}
 }
 
-// fail records the first failure, unless there is one, and returns it.
-func (w *World) fail(rank int, err error) error {
+// fail records the first failure that this rank finds. overdue says that it is only
+// suspected, because something that the rank should have sent is missing. The verdict
+// follows.
+func (w *World) fail(rank int, err error, overdue bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.found == nil {
+		w.found = &note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue}
+	}
+}
+
+// settle records the verdict, which ends all calls.
+func (w *World) settle(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
 		w.err = &parallel.RankError{Rank: rank, Err: err}
+		close(w.failed)
 	}
-	return w.err
 }
 
-// failure returns the first failure, or nil.
+// verdict waits until it is known what has failed.
+func (w *World) verdict() error {
+	select {
+	case <-w.failed:
+		return w.err
+	case <-w.leaving:
+		return errClosed
+	}
+}
+
+// findings returns what this rank has found, and the verdict. Both may be nil.
+func (w *World) findings() (*note, *parallel.RankError) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.found, w.err
+}
+
+// failure returns the verdict, or nil.
 func (w *World) failure() *parallel.RankError {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
+	_, err := w.findings()
+	return err
 }
 
-func (w *World) isClosing() bool {
+// over returns an error if nothing can be sent or received any more.
+func (w *World) over() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closing
+	switch {
+	case w.err != nil:
+		return w.err
+	case !w.closed.IsZero():
+		return errClosed
+	}
+	return nil
+}
+
+// closing returns when Close was called, or zero.
+func (w *World) closing() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
 }
