@@ -5,6 +5,7 @@ package mpi
 /*
 #include <mpi.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int start(int *rank, int *size) {
 	int provided, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
@@ -100,6 +101,9 @@ func (r *request) free() {
 	r.pin.Unpin()
 	C.free(unsafe.Pointer(r.handle))
 }
+
+// nap sleeps for some 20 microseconds, where a timer of Go takes more than a millisecond.
+func nap() { C.usleep(20) }
 
 func check(call string, code C.int) error {
 	if code == C.MPI_SUCCESS {

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	spin      = time.Millisecond      // how long polls have no pause after progress
-	pause     = 20 * time.Microsecond // between later polls
-	idle      = time.Millisecond      // between polls while nothing but notes is expected
+	spin      = time.Millisecond       // how long polls have no pause after progress
+	doze      = 100 * time.Millisecond // how long they have short ones
+	idle      = time.Millisecond       // between later polls, and between looks at notes
 	lastPolls = 1000                  // for messages of a rank that has left
 )
 
@@ -74,11 +74,12 @@ func (e *engine) poll() (all bool) {
 		if over, all := e.leave(); over {
 			return all
 		}
-		switch {
-		case len(e.active) == 0 && len(e.sends) == 0:
-			e.rest(idle)
-		case time.Since(e.moved) > spin:
-			e.rest(pause)
+		switch still := time.Since(e.moved); {
+		case len(e.active) == 0 && len(e.sends) == 0, still > doze:
+			e.rest()
+		case still > spin:
+			runtime.Gosched()
+			nap()
 		default:
 			runtime.Gosched()
 		}
@@ -86,24 +87,38 @@ func (e *engine) poll() (all bool) {
 }
 
 // rest waits for a job or some time.
-func (e *engine) rest(d time.Duration) {
+func (e *engine) rest() {
 	select {
 	case j := <-e.w.jobs:
-		e.start(j)
-	case <-time.After(d):
+		runtime.Gosched() // a job of another direction may follow
+		e.startAll(j)
+	case <-time.After(idle):
+	}
+}
+
+// startAll starts jobs and all others that wait. MPI may copy a large message as soon as it is
+// received, so sends come first, and the peer can copy at the same time.
+func (e *engine) startAll(jobs ...*job) {
+	for more := true; more; {
+		select {
+		case j := <-e.w.jobs:
+			jobs = append(jobs, j)
+		default:
+			more = false
+		}
+	}
+	for _, send := range []bool{true, false} {
+		for _, j := range jobs {
+			if j.send == send {
+				e.start(j)
+			}
+		}
 	}
 }
 
 // step does what can be done now.
 func (e *engine) step() {
-	for more := true; more; {
-		select {
-		case j := <-e.w.jobs:
-			e.start(j)
-		default:
-			more = false
-		}
-	}
+	e.startAll()
 	rest := e.active[:0]
 	for _, j := range e.active {
 		if over, err := e.finish(j); over {
@@ -114,7 +129,9 @@ func (e *engine) step() {
 	}
 	clear(e.active[len(rest):])
 	e.active = rest
-	e.converse()
+	if now := time.Now(); now.Sub(e.looked) >= idle {
+		e.converse(now)
+	}
 }
 
 func (e *engine) start(j *job) {

@@ -123,7 +123,7 @@ func introduce(rank int) { fmt.Printf("rank %d is process %d.\n", rank, os.Getpi
 
 // mpirun starts n processes that play a scenario.
 func mpirun(n int, name string, flags ...string) *exec.Cmd {
-	cmd := exec.Command("mpirun", append(flags, "-n", strconv.Itoa(n), "--oversubscribe", "--allow-run-as-root", os.Args[0])...)
+	cmd := exec.Command("mpirun", append(flags, "-n", strconv.Itoa(n), "--allow-run-as-root", os.Args[0])...)
 	cmd.Env = append(os.Environ(), scenario+"="+name)
 	return cmd
 }

@@ -46,7 +46,7 @@ type notes struct {
 	text     []byte   // of the next note
 	sends    []*request
 	beaten   time.Time   // the last beat
-	looked   time.Time   // the last look at seen
+	looked   time.Time   // the last look at notes
 	seen     []time.Time // by rank; the last note
 	waits    [][]int     // by rank; of the last beat
 	gone     []bool      // by rank; those that have left
@@ -71,7 +71,7 @@ func (e *engine) expect() (err error) {
 }
 
 // converse reads and sends notes.
-func (e *engine) converse() {
+func (e *engine) converse(now time.Time) {
 	for e.next != nil {
 		done, err := e.next.test()
 		if !done && err == nil {
@@ -88,7 +88,6 @@ func (e *engine) converse() {
 		}
 	}
 	e.judge()
-	now := time.Now()
 	e.listen(now)
 	if now.Sub(e.beaten) > min(e.w.silence/4, time.Second) {
 		e.beaten = now
