@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,11 @@ func BenchmarkMPI(b *testing.B) {
 	for _, n := range []int{2, 4} {
 		for _, c := range paralleltest.Cases(n) {
 			b.Run(fmt.Sprintf("%s/%d", c.Name, n), func(b *testing.B) {
-				cmd := mpirun(n, fmt.Sprintf("bench %s %d", c.Name, b.N))
+				var flags []string
+				if n > runtime.NumCPU() {
+					flags = append(flags, "--oversubscribe")
+				}
+				cmd := mpirun(n, fmt.Sprintf("bench %s %d", c.Name, b.N), flags...)
 				// A C program keeps memory that MPI frees, but threads other than its first one do not.
 				cmd.Env = append(cmd.Env, "MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=536870912", "MALLOC_TRIM_THRESHOLD_=536870912", "MALLOC_TOP_PAD_=268435456")
 				out, err := cmd.CombinedOutput()

@@ -16,7 +16,7 @@ const (
 	spin      = time.Millisecond       // how long polls have no pause after progress
 	doze      = 100 * time.Millisecond // how long they have short ones
 	idle      = time.Millisecond       // between later polls, and between looks at notes
-	lastPolls = 1000                  // for messages of a rank that has left
+	lastPolls = 1000                   // for messages of a rank that has left
 )
 
 // job is a message that the engine sends or receives.
