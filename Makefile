@@ -41,7 +41,7 @@ race: ## run all tests under the race detector
 	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 mpi: ## test ranks over MPI; needs mpicc and mpirun
-	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./run/mesh ./cmd/easyrl
+	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./parallel/paralleltest ./run/mesh ./cmd/easyrl
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m ./parallel/mpi
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m -run TestMPI ./cmd/easyrl
 
