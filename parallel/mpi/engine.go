@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	spin      = time.Millisecond       // how long polls have no pause after progress
-	doze      = 100 * time.Millisecond // how long they have short ones
-	idle      = time.Millisecond       // between later polls, and between looks at notes
-	lastPolls = 1000                   // for messages of a rank that has left
+	spin = time.Millisecond       // how long polls have no pause after progress
+	doze = 100 * time.Millisecond // how long they have short ones
+	idle = time.Millisecond       // between later polls, and between looks at notes
+	last = 100 * time.Millisecond // how long to wait for messages of a rank that has left
 )
 
 // job is a message that the engine sends or receives.
@@ -32,8 +32,8 @@ type job struct {
 
 	until  time.Time // zero for no limit
 	r      []*request
-	last   int  // polls since the peer has left
-	broken bool // has failed, and waits for the verdict
+	gone   time.Time // when the peer had left; zero before
+	broken bool      // has failed, and waits for the verdict
 }
 
 // engine makes all calls of MPI.
@@ -200,10 +200,10 @@ func (e *engine) inspect(j *job) {
 		j.fail(e.w, e.w.rank, err)
 	case !j.until.IsZero() && time.Now().After(j.until):
 		j.suspect(e.w, "for "+j.at.Limit.String())
-	case e.gone[j.at.Peer] && j.last > lastPolls:
+	case e.gone[j.at.Peer] && j.gone.IsZero():
+		j.gone = time.Now() // what it has sent may still be under way
+	case !j.gone.IsZero() && time.Since(j.gone) > last:
 		j.fail(e.w, j.at.Peer, fmt.Errorf("left before %s", j.at.In()))
-	case e.gone[j.at.Peer]:
-		j.last++ // what it has sent may still be under way
 	}
 }
 
