@@ -67,10 +67,16 @@ func config() trimodel.Config {
 
 func open(t testing.TB, c *model.Config, cfg Config) *Models {
 	t.Helper()
+	return openOver(t, c, cfg, func(end *local.Endpoint) parallel.Transport { return end })
+}
+
+// openOver opens models whose ranks use what over returns for their transports.
+func openOver(t testing.TB, c *model.Config, cfg Config, over func(*local.Endpoint) parallel.Transport) *Models {
+	t.Helper()
 	dev := openCPU(t, 1)
 	var ends []parallel.Transport
 	for _, end := range local.New(cfg.Mesh.Size()) {
-		ends = append(ends, end)
+		ends = append(ends, over(end))
 	}
 	m, err := New(t.Context(), dev, c, drawn(c), cfg, ends, 1)
 	require.NoError(t, err)
