@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -112,6 +113,58 @@ func TestProcessesEndInSameBits(t *testing.T) {
 			w.run()
 			requireSameBits(t, want, w.out, 5)
 		}
+	}
+}
+
+// pauseAtRandom stops and continues random processes until the result is called. It returns the
+// number of stops.
+func pauseAtRandom(t *testing.T, ranks []*process, seed uint64) (stop func() int) {
+	t.Helper()
+	random, over, count := rand.New(rand.NewPCG(seed, 5)), make(chan struct{}), make(chan int)
+	wait := func() { <-time.After(time.Duration(1+random.IntN(50)) * time.Millisecond) }
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-over:
+				count <- n
+				return
+			default:
+			}
+			p := ranks[random.IntN(len(ranks))].cmd.Process
+			_ = p.Signal(syscall.SIGSTOP) // it may have exited
+			wait()
+			_ = p.Signal(syscall.SIGCONT)
+			wait()
+		}
+	}()
+	stop = sync.OnceValue(func() int {
+		close(over)
+		return <-count
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
+
+// Processes that stop at any time and continue end in the bits of one rank.
+func TestPausedProcessesEndInSameBits(t *testing.T) {
+	dir := meshRun(t, "qwen3")
+	settings := []string{"loss.old_policy=previous-step", "train.minibatches=2"}
+	want := trainTiny(t, dir, "one", settings...)
+	for i, m := range []parallel.Mesh{{DP: 1, TP: 2, PP: 1}, {DP: 2, TP: 2, PP: 1}} {
+		t.Run(m.String(), func(t *testing.T) {
+			w := newWorld(t, dir, m.String(), m, append([]string{meshWith(m, 5-i)}, settings...)...)
+			ranks := w.start()
+			stop := pauseAtRandom(t, ranks, uint64(i))
+			var codes []int
+			var errs []string
+			for _, p := range ranks {
+				code, text := p.end()
+				codes, errs = append(codes, code), append(errs, text)
+			}
+			require.Greater(t, stop(), 10, "pauses")
+			require.Equal(t, make([]int, len(ranks)), codes, errs)
+			requireSameBits(t, want, w.out, 5)
+		})
 	}
 }
 
