@@ -35,12 +35,31 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 	derive := func(lp backend.Logprobs) ([]float32, error) { return make([]float32, len(lp.Policy)), nil }
 	_, err := m.Publish(b.Context(), 1)
 	require.NoError(b, err)
-	for range 2 { // activations grow in the first step
+	step := func() map[string][]trace.Event {
 		for _, l := range micros {
 			require.NoError(b, m.Pass(b.Context(), l, derive))
 		}
 		require.NoError(b, m.Flush(b.Context()))
+		require.NoError(b, m.settle(b.Context())) // all spans have ended
+		return passesOf(b, spans)
 	}
+	first := step() // activations grow
+	both := step()
+	names := map[string]int{}
+	for rank, list := range both {
+		both[rank] = list[len(first[rank]):]
+		for _, e := range both[rank] {
+			names[e.Name]++
+		}
+	}
+	n := len(micros) * mesh.TP * mesh.PP
+	require.Equal(b, map[string]int{"forward": n, "backward": n}, names)
+	return both
+}
+
+// passesOf returns the passes of each rank, in order.
+func passesOf(b *testing.B, spans *trace.Spans) map[string][]trace.Event {
+	b.Helper()
 	path := filepath.Join(b.TempDir(), "trace.json")
 	require.NoError(b, spans.WriteFile(path))
 	text, err := os.ReadFile(path)
@@ -60,9 +79,8 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 			passes[rows[e.TID]] = append(passes[rows[e.TID]], e)
 		}
 	}
-	for name, list := range passes {
+	for _, list := range passes {
 		slices.SortFunc(list, func(a, b trace.Event) int { return cmp.Compare(a.Time, b.Time) })
-		passes[name] = list[len(list)/2:] // the second step's
 	}
 	return passes
 }
@@ -83,13 +101,14 @@ func idle(passes map[string][]trace.Event) float64 {
 func BenchmarkPipeline(b *testing.B) {
 	for _, n := range []int{4, 8, 16} {
 		b.Run(fmt.Sprintf("pp=2/micros=%d", n), func(b *testing.B) {
+			var measured, replayed, count float64
 			for b.Loop() {
 				passes := recorded(b, parallel.Mesh{DP: 1, TP: 1, PP: 2}, equalMicros(n, 200))
-				predicted := pipeline.Idle(replay(passes, n), 2)
-				b.ReportMetric(idle(passes), "idle")
-				b.ReportMetric(predicted, "replayed")
-				b.ReportMetric(pipeline.Bubble(2, n), "formula")
+				measured, replayed, count = measured+idle(passes), replayed+pipeline.Idle(replay(passes, n), 2), count+1
 			}
+			b.ReportMetric(measured/count, "idle")
+			b.ReportMetric(replayed/count, "replayed")
+			b.ReportMetric(pipeline.Bubble(2, n), "formula")
 		})
 	}
 }
@@ -123,14 +142,16 @@ func replay(passes map[string][]trace.Event, n int) []pipeline.Span {
 // BenchmarkReplicas measures the share of time that two replicas wait while a step's 128 groups of
 // long-tailed lengths are trained.
 func BenchmarkReplicas(b *testing.B) {
+	var measured, count float64
 	for b.Loop() {
 		rng := rand.New(rand.NewPCG(1, 3))
 		var micros []*attention.Layout
 		for range 128 {
 			micros = append(micros, equalMicros(1, 16+int(40*rng.ExpFloat64()))...)
 		}
-		b.ReportMetric(idle(recorded(b, parallel.Mesh{DP: 2, TP: 1, PP: 1}, micros)), "idle")
+		measured, count = measured+idle(recorded(b, parallel.Mesh{DP: 2, TP: 1, PP: 1}, micros)), count+1
 	}
+	b.ReportMetric(measured/count, "idle")
 }
 
 // equalMicros returns micro-batches of a group with about as many rows.
