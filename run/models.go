@@ -50,13 +50,7 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 			return "", "", err
 		}
 	}
-	if err := j.restore(ctx, from); err != nil {
-		return "", "", err
-	}
-	if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && models.Sampled() == policy {
-		j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
-	}
-	return start, began, nil
+	return start, began, j.restore(ctx, from)
 }
 
 // loadMesh is load for several ranks of easyrl's kernels.
@@ -88,6 +82,9 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 		if was := j.state.Numerics; was != npu.Numerics {
 			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",
 				from, was, npu.Numerics)
+		}
+		if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && !trimodel.HasSampled(from) {
+			j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
 		}
 	}
 	j.state.Numerics = npu.Numerics

@@ -32,10 +32,16 @@ type Stored struct{ File, Prefix string }
 // the policy that sampled its step.
 func Places(dir string) []Stored {
 	all := []Stored{{weightsFile, ""}, {optimizerFile, firstPrefix}, {optimizerFile, secondPrefix}}
-	if _, err := os.Stat(filepath.Join(dir, sampledFile)); err == nil {
+	if HasSampled(dir) {
 		all = append(all, Stored{sampledFile, ""})
 	}
 	return all
+}
+
+// HasSampled reports whether a checkpoint has the policy that sampled its step.
+func HasSampled(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, sampledFile))
+	return err == nil
 }
 
 // Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host

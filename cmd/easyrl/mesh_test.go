@@ -229,3 +229,26 @@ func TestMeshResumesOnOthers(t *testing.T) {
 		}
 	}
 }
+
+// A checkpoint without the previous step's policy resumes with a warning, and in the same bits, on any
+// mesh.
+func TestMeshResumesWithoutPreviousPolicy(t *testing.T) {
+	dir := meshRun(t, "qwen3")
+	var want string
+	for i, m := range []parallel.Mesh{{DP: 1, TP: 1, PP: 1}, {DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 2}} {
+		out := trainTiny(t, dir, m.String(), "run.steps=2", mesh(m))
+		settings := []string{"loss.old_policy=previous-step", "train.minibatches=2", "loss.epsilon_low=0.001", meshWith(m, i)}
+		code, errs := resumeTiny(t, dir, out, settings...)
+		require.Zero(t, code, errs)
+		require.Equal(t, 1, strings.Count(errs, "lacks the policy that sampled step 2: step 3 uses its own instead"), errs)
+		if want == "" {
+			want = out
+		}
+		requireSameBits(t, want, out, 5)
+		if m.PP == 2 { // the new checkpoint has it
+			code, errs = resumeTiny(t, dir, out, append(settings, "run.steps=6")...)
+			require.Zero(t, code, errs)
+			require.NotContains(t, errs, "lacks the policy")
+		}
+	}
+}
