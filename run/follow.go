@@ -2,13 +2,15 @@ package run
 
 import (
 	"context"
+	"errors"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/tri_model/sharded"
 )
 
 // follow runs a rank other than 0 of a run whose processes a launcher started, until rank 0 ends. A
-// check only tries what such a rank needs. follow returns false in the process of rank 0, which
+// check only tries what such a rank needs. If rank 0 stops, the error is a StoppedError. follow returns false in the process of rank 0, which
 // does everything else.
 func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool) (follows bool, err error) {
 	if follows, err = mesh.Follows(cfg); err != nil || !follows {
@@ -23,5 +25,9 @@ func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool
 		return true, mesh.CheckJoin(cfg)
 	}
 	said := notes{log: opts.Log}
-	return true, mesh.Follow(ctx, cfg, dev, mesh.Peers{Silence: opts.Silence, Note: said.note})
+	err = mesh.Follow(ctx, cfg, dev, mesh.Peers{Silence: opts.Silence, Note: said.note, Joined: opts.Follows})
+	if errors.Is(err, sharded.ErrStopped) {
+		err = StoppedError{Message: err.Error()}
+	}
+	return true, err
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,15 +93,7 @@ func (p *preparation) lock(dir string, create bool) error {
 // run's own configuration files.
 func keepsWritten(resolved *configs.Resolved, files []string) error {
 	path := filepath.Join(resolved.Run.Dir, configs.RunFile)
-	target, err := os.Stat(path)
-	if err != nil || resolved.Same(path) {
-		return nil
-	}
-	isTarget := func(file string) bool {
-		info, err := os.Stat(file)
-		return err == nil && os.SameFile(info, target)
-	}
-	if slices.ContainsFunc(files, isTarget) {
+	if !resolved.Same(path) && writable.Among(path, files) {
 		return usage.Errorf("%s is a configuration file of this run and would be overwritten; set another run.dir or rename the file", path)
 	}
 	return nil

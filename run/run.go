@@ -18,10 +18,10 @@ import (
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/instances"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/monitor"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/summary"
-
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -58,6 +58,9 @@ type Options struct {
 	// Fleet sets timeouts, retries and health thresholds; nil selects the defaults.
 	// Configuration keys override some of them.
 	Fleet *fleet.Config
+	// Follows is called in the process of a rank other than 0 when all ranks have joined. From then
+	// on the process ends with rank 0, even if the context is cancelled. It may be nil.
+	Follows func()
 	// Silence is the time without a sign of life after which a rank in another process has
 	// failed; 0 selects the default of parallel/tcp.
 	Silence time.Duration
@@ -162,6 +165,7 @@ func (j *job) finish(step int, err error) error {
 		}
 	}
 	if stopped {
+		mesh.Stop(j.models)
 		return j.stopped(step)
 	}
 	return err

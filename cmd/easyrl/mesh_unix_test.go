@@ -291,12 +291,32 @@ func TestStoppedRanks(t *testing.T) {
 		require.DirExists(t, filepath.Join(w.out, "checkpoints", checkpoint.StepName(step)))
 		for _, p := range ranks[1:] {
 			code, errs := p.end()
-			require.Zero(t, code, errs)
+			require.Equal(t, exitStopped, code, errs)
 			require.NotContains(t, errs, "error")
+			require.NotContains(t, errs, stoppingCleanly)
+			require.Contains(t, errs, "\n"+s.String()+": this rank continues until rank 0 ends; press Ctrl-C again to quit now\n")
+			require.True(t, strings.HasSuffix(errs, "rank 0 has stopped the run\n"), errs)
 		}
 		w.run("-resume")
 		requireSameBits(t, want, w.out, 8)
 	}
+}
+
+// A run goes on after a signal to a rank other than 0. One to rank 0 alone stops all.
+func TestSignalToOneRank(t *testing.T) {
+	dir := meshRun(t, "llama")
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "run.steps=40", "rollout.prompts_per_step=24")
+	ranks := w.start()
+	ranks[0].until("step 1/")
+	ranks[1].signal(syscall.SIGTERM)
+	ranks[0].until("step 3/")
+	ranks[0].signal(syscall.SIGINT)
+	code, errs := ranks[0].end()
+	require.Equal(t, exitStopped, code, errs)
+	require.Contains(t, errs, "\ninterrupt: "+stoppingCleanly+"\n")
+	code, errs = ranks[1].end()
+	require.Equal(t, exitStopped, code, errs)
+	require.Regexp(t, "(?s)\nterminated: this rank continues until rank 0 ends; .*rank 0 has stopped the run\n$", errs)
 }
 
 // requireEnd requires that a process ends with a status and a line, and with at most one error.

@@ -36,7 +36,8 @@ func trainingVerb(std streams, task configs.Task, train func(context.Context, *c
 		if err != nil {
 			return err
 		}
-		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"), Out: std.out, Log: std.err})
+		follows := func() { cli.OnSignal(ctx, "this rank continues until rank 0 ends") }
+		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"), Out: std.out, Log: std.err, Follows: follows})
 	}
 	return v
 }

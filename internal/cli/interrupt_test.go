@@ -53,6 +53,14 @@ func TestSignals(t *testing.T) {
 		require.Contains(t, warn.String(), "interrupt: stopping cleanly; press Ctrl-C again to quit now")
 		stop()
 
+		ctx, stop = Interruptible(signals, &warn, func() { t.Error("quits after one signal") })
+		OnSignal(ctx, "waiting for others")
+		signals <- syscall.SIGTERM
+		<-ctx.Done()
+		stop()
+		require.Contains(t, warn.String(), "terminated: waiting for others; press Ctrl-C again to quit now")
+		OnSignal(t.Context(), "nothing")
+
 		ctx, stop = Interruptible(signals, &warn, func() { t.Error("quits without a signal") })
 		stop()
 		require.NotErrorIs(t, context.Cause(ctx), ErrInterrupted)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
@@ -101,4 +102,13 @@ func Contents(dir string, folders, files []string) error {
 		}
 	}
 	return err
+}
+
+// Among reports whether a file is one of several, which may have other paths.
+func Among(path string, files []string) bool {
+	target, err := os.Stat(path)
+	return err == nil && slices.ContainsFunc(files, func(file string) bool {
+		info, err := os.Stat(file)
+		return err == nil && os.SameFile(info, target)
+	})
 }

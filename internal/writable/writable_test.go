@@ -123,3 +123,16 @@ func TestFile(t *testing.T) {
 	require.True(t, Refused(File(filepath.Join(path, "below"))))
 	require.False(t, Refused(syscall.ENOSPC))
 }
+
+func TestAmong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	require.NoError(t, os.WriteFile(other, nil, 0o644))
+	link := filepath.Join(dir, "link")
+	require.NoError(t, os.Symlink(path, link))
+	require.False(t, Among(path, []string{other, "none"}))
+	require.True(t, Among(path, []string{other, link}))
+	require.False(t, Among("none", []string{"none"}))
+}

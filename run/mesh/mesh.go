@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
@@ -104,9 +105,11 @@ func Follows(cfg *configs.Config) (bool, error) {
 type Peers struct {
 	Silence time.Duration // see tcp.Config
 	Note    func(format string, args ...any)
+	Joined  func() // called by Follow when all ranks have joined; may be nil
 }
 
-// Follow runs a rank other than 0 until rank 0 ends.
+// Follow runs a rank other than 0 until rank 0 ends. Its error is sharded.ErrStopped if rank 0 has
+// stopped before the end of the run.
 func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peers) error {
 	p, err := Process(cfg)
 	if err != nil {
@@ -116,8 +119,26 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 	if err != nil {
 		return err
 	}
+	if peers.Joined != nil {
+		peers.Joined()
+	}
 	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
-	return sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
+	err = sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
+	if errors.Is(err, sharded.ErrStopped) {
+		<-time.After(after)
+	}
+	return err
+}
+
+// after is how much longer than rank 0's the other processes of a stopped run live, because launchers
+// may kill rank 0's once another has ended.
+const after = time.Second
+
+// Stop makes the processes of other ranks say that a run was stopped, when its models are closed.
+func Stop(models backend.Models) {
+	if m, ok := models.(*sharded.Models); ok {
+		m.Stop()
+	}
 }
 
 // Deps are what Start needs of the run.

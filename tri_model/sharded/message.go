@@ -55,6 +55,7 @@ type command struct {
 	Which   which
 	Param   int
 	Version int64
+	Stopped bool // of leave: see Models.Stop
 	Update  backend.Update
 	Values  []float32 // sent apart: not part of the encoded message
 

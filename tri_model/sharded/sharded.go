@@ -54,7 +54,11 @@ type Models struct {
 	whole   [2]*model.Weights // published versions, with Config.Whole
 	current *model.Weights    // of the last Publish
 	finite  error             // of the last Step
+	stopped bool
 }
+
+// ErrStopped is Follow's error if rank 0 has stopped before the end of its run.
+var ErrStopped = errors.New("rank 0 has stopped the run")
 
 // New distributes a decoder's starting weights, which each passes on tensor by tensor, and allocates
 // what training needs beside them. It takes ownership of ends, the transports of the ranks in this
@@ -79,7 +83,8 @@ func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(sou
 // Start returns the checksum of the starting weights.
 func (c *crew) Start() string { return c.began }
 
-// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends.
+// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends. Its error is
+// ErrStopped if Models.Stop was called.
 func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
 	group, err := groupOfAll(end, "trainer")
 	if err != nil {
@@ -93,6 +98,9 @@ func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track t
 	return errors.Join(err, end.Close())
 }
 
+// Stop makes Close tell ranks in other processes that the run is not complete.
+func (m *Models) Stop() { m.stopped = true }
+
 // Close ends all ranks and frees everything. No instance may be reading published weights.
 func (m *Models) Close() {
 	m.Discard()
@@ -101,7 +109,7 @@ func (m *Models) Close() {
 			_ = f.End(m.life) // a rank that has failed needs no message
 		}
 	}
-	if m.tell(context.Background(), m.ranks, command{Action: leave}) != nil {
+	if m.tell(context.Background(), m.ranks, command{Action: leave, Stopped: m.stopped}) != nil {
 		m.cancel()
 	}
 	m.work.Wait()

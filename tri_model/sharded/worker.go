@@ -55,6 +55,8 @@ type worker struct {
 	flight []flying // micro-batches in flight, in order
 	idle   []*model.Tape
 	posts  []*parallel.Pending
+
+	stopped bool // the run is not complete
 }
 
 // flying is a micro-batch between its forward and its backward pass.
@@ -67,7 +69,8 @@ type flying struct {
 const limit = 0
 
 // serve runs a rank until the trainer tells it to leave, ctx ends or something fails. If it fails,
-// all ranks do. The trainer reads s, over values if that is not nil.
+// all ranks do. The trainer reads s, over values if that is not nil. The error is ErrStopped if the
+// trainer has stopped early.
 func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], s *lend.Shelf, values *parallel.Group, track trace.Track) error {
 	working, cancel := context.WithCancel(ctx)
 	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, shelf: s, track: track}
@@ -78,6 +81,9 @@ func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[a
 	cancel()
 	w.free()
 	_ = l.send(ctx, answer{Action: leave, Fault: faultOf(err)}) // the trainer may be gone
+	if err == nil && w.stopped {
+		return ErrStopped
+	}
 	return err
 }
 
@@ -257,6 +263,7 @@ func (w *worker) work(ctx context.Context) error {
 				if err := w.share.Leave(); err != nil {
 					return err
 				}
+				w.stopped = c.Stopped
 				return w.sent(0)
 			}
 			err = w.obey(ctx, &c)
