@@ -16,7 +16,8 @@ var ErrNonFinite = errors.New("not finite")
 // Param is one weight with its gradient and the optimizer's moments. The caller owns the
 // buffers, which have one number of values and one layout.
 type Param struct {
-	Name string // as in the model's files
+	Name  string // as in the model's files
+	Terms int    // times that a leaf contributes to each value, among which its limit is divided; 0 for one
 	npu.Update
 }
 
@@ -78,7 +79,7 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 	total := new(big.Int)
 	for i := range squares {
 		if !squares[i].OK {
-			return nil, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Limit/format.Scale, ErrNonFinite)
+			return nil, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Split(params[i].Terms).Limit/format.Scale, ErrNonFinite)
 		}
 		for word, value := range squares[i].Sum {
 			part := new(big.Int).SetUint64(value)

@@ -99,6 +99,10 @@ func TestGradNorm(t *testing.T) {
 		require.ErrorIs(t, err, ErrNonFinite)
 		require.ErrorContains(t, err, "layers.1.up_proj.weight")
 	}
+	split := hostParam("k_norm.weight", true, float32(math.NaN()))
+	split.Terms = 3
+	_, err = GradNorm(dev, []Param{split}, npu.FixedPoint{Scale: 4, Limit: 1 << 20})
+	require.EqualError(t, err, "gradient of k_norm.weight: a value of a leaf is NaN or larger than 6.55e+04: not finite", "a quarter of the leaf's limit")
 	norm, err = GradNorm(dev, nil, format())
 	require.NoError(t, err)
 	require.Zero(t, norm)

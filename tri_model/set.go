@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
@@ -308,7 +309,7 @@ func (s *Set) Params() []optim.Param {
 		if s.Own != nil && p.Layer >= 0 {
 			sums = s.Own[i]
 		}
-		out[i] = optim.Param{Name: p.Name, Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
+		out[i] = optim.Param{Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name), Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
 			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
 	}
 	return out

@@ -3,6 +3,7 @@ package decoder
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/easyrl/easyrl/model/tensor"
 )
@@ -73,4 +74,13 @@ func (c *Config) Params() tensor.Params {
 		embed(EmbedName)
 	}
 	return ps
+}
+
+// Terms returns how many times a leaf contributes to the gradient of a parameter: once for each query
+// head to the norms of queries and keys.
+func Terms(c *Config, name string) int {
+	if strings.HasSuffix(name, ".q_norm.weight") || strings.HasSuffix(name, ".k_norm.weight") {
+		return c.Whole().Heads
+	}
+	return 1
 }

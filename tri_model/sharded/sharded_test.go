@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/local"
 	trimodel "github.com/easyrl/easyrl/tri_model"
+	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
 // shapes are decoders with four key-value heads whose feed-forward size and vocabulary do not
@@ -191,6 +193,32 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// The heads of a leaf share its limit in norms of queries and keys, on a rank with some of the heads too.
+func TestTerms(t *testing.T) {
+	t.Parallel()
+	c := shapes()["qwen3"]
+	part, err := c.Shard(parallel.Mesh{DP: 1, TP: 2, PP: 1}, parallel.Coord{TP: 1}, false)
+	require.NoError(t, err)
+	dev := openCPU(t, 1)
+	for _, shape := range []*model.Config{c, part} {
+		w := start(t, dev, shape)
+		pieces := reduce.Pieces(w.Params, parallel.Mesh{DP: 1, TP: 1, PP: 1}, parallel.Coord{}, 0)
+		s, err := trimodel.NewSet(dev, w, config(), pieces, nil)
+		require.NoError(t, err)
+		split := 0
+		for _, p := range s.Params() {
+			want := 1
+			if strings.Contains(p.Name, "q_norm") || strings.Contains(p.Name, "k_norm") {
+				want = 8
+				split++
+			}
+			require.Equal(t, want, p.Terms, p.Name)
+		}
+		require.Equal(t, 6, split)
+		s.Close()
 	}
 }
 
