@@ -11,9 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
@@ -113,6 +115,43 @@ func TestErrorKeepsNoPartialStep(t *testing.T) {
 			require.EqualError(t, tr.Run(ctx), "step 4: sample: scorer is away")
 			require.Equal(t, []string{"step-000002"}, s.steps(t), "the weights match neither step 3 nor step 4")
 		})
+	}
+}
+
+// rankless is models that cannot be captured any more once a rank has failed.
+type rankless struct {
+	backend.Models
+	err error
+}
+
+func (m *rankless) Capture(ctx context.Context) (func(dir string) error, error) {
+	if m.err != nil {
+		return nil, m.err
+	}
+	return m.Models.Capture(ctx)
+}
+
+// If a rank has failed, the error names the checkpoint that remains.
+func TestFailedRankLeavesLastCheckpoint(t *testing.T) {
+	for every, want := range map[int]string{
+		0: "",
+		2: "; -resume continues from the checkpoint of step 2",
+		3: "; saved a checkpoint after step 3, -resume continues from it",
+	} {
+		s := newScript(t)
+		tr := s.trainer(5, func(c *Config) { c.CheckpointEvery = every })
+		models, publish := &rankless{Models: tr.Models}, sampled(tr).Publish
+		tr.save.models = models
+		sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
+			if w.Version() < 4 {
+				return publish(ctx, w)
+			}
+			models.err = &parallel.RankError{Rank: 1, Err: errors.New("process has ended")}
+			return models.err
+		}
+		err := tr.Run(t.Context())
+		require.Error(t, err)
+		require.Regexp(t, "rank 1: process has ended"+want+"$", err.Error())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -101,8 +102,7 @@ type State struct {
 	Pending report.Values `json:"pending,omitempty"`
 }
 
-// ErrStopped is returned by Run if its context is cancelled. A checkpoint of the last
-// completed step is on disk.
+// ErrStopped is Run's error if its context is cancelled. A checkpoint of the last completed step is on disk.
 var ErrStopped = errors.New("stopped")
 
 // newTrainer prepares a run without its source. state is zero for a new run and comes from
@@ -163,14 +163,13 @@ func (t *Trainer) share(mini int) (first, end int) {
 	return n * mini / parts, n * (mini + 1) / parts
 }
 
-// stop returns Run's error after err. If the context was cancelled, stop first writes a
-// checkpoint, and the error is ErrStopped. Any other error loses no completed step either,
-// unless the next step's weights have been updated, or the last step's records cannot be
-// written.
+// stop returns Run's error after err. If the context was cancelled, stop first writes a checkpoint, and
+// the error is ErrStopped. Any other error loses no completed step either, unless a rank has failed, the
+// next step's weights have been updated, or the last step's records cannot be written.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
 	if t.between || !stopped && t.state.Step == t.first {
-		return err
+		return t.lost(err)
 	}
 	t.Models.Discard()
 	saveErr := t.save.now(context.WithoutCancel(ctx), t.state)
@@ -179,8 +178,19 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 		return saveErr
 	case stopped:
 		return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
+	case errors.As(saveErr, new(*parallel.RankError)):
+		return t.lost(err)
 	case saveErr != nil:
 		return fmt.Errorf("%w; saving the checkpoint of step %d failed too: %w", err, t.state.Step, saveErr)
 	}
 	return fmt.Errorf("%w; saved a checkpoint after step %d, -resume continues from it", err, t.state.Step)
+}
+
+// lost adds the last checkpoint to the error of a failed rank, without which none can be written.
+func (t *Trainer) lost(err error) error {
+	_ = t.save.wait() // the rank's failure matters more
+	if step := max(t.save.saved, t.first); step > 0 && errors.As(err, new(*parallel.RankError)) {
+		return fmt.Errorf("%w; -resume continues from the checkpoint of step %d", err, step)
+	}
+	return err
 }
