@@ -162,7 +162,10 @@ func TestRankFails(t *testing.T) {
 					err = m.Flush(t.Context())
 				}
 			}
-			require.ErrorContains(t, err, "rank 2")
+			var failed *parallel.RankError
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, 2, failed.Rank)
+			require.ErrorContains(t, err, "rank 2: ")
 			m.Discard()
 			_, err = m.Capture(t.Context())
 			require.ErrorContains(t, err, "rank 2")

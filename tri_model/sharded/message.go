@@ -2,7 +2,6 @@ package sharded
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
@@ -115,4 +114,4 @@ func (f *fault) Unwrap() error {
 }
 
 // of names the rank of a fault.
-func (f *fault) of(rank int) error { return fmt.Errorf("rank %d: %w", rank, f) }
+func (f *fault) of(rank int) error { return &parallel.RankError{Rank: rank, Err: f} }
