@@ -276,7 +276,7 @@ func TestJoinAgain(t *testing.T) {
 		runtime.Gosched()
 	}
 	cancel(errors.New("enough"))
-	const want = "world is enough: ranks [2] are missing"
+	const want = "enough; ranks [2] have not joined"
 	require.ErrorContains(t, assemble(ctx, w), want)
 	require.NoError(t, w.Close())
 	require.ErrorContains(t, <-errs, want)

@@ -28,7 +28,7 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	if cfg.Size == 1 {
 		return w, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Join, fmt.Errorf("not complete after %v", cfg.Join))
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Join, fmt.Errorf("world is not complete after %v", cfg.Join))
 	defer cancel()
 	start := join
 	if cfg.Rank == 0 {
@@ -159,7 +159,7 @@ func assemble(ctx context.Context, w *World) error {
 		}
 	}
 	w.mu.Unlock()
-	w.fail(0, fmt.Errorf("world is %w: ranks %v are missing", err, missing), false)
+	w.fail(0, fmt.Errorf("%w; ranks %v have not joined", err, missing), false)
 	return w.verdict()
 }
 
