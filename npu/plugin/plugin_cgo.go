@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	symbol  = "easyrl_device_api_v2"
-	version = 2
-	older   = "easyrl_device_api_v1"
+	symbol  = "easyrl_device_api_v3"
+	prefix  = "easyrl_device_api_v"
+	version = 3
 )
 
 // Open loads the library at path and opens its device ordinal. threads is the
@@ -59,8 +59,10 @@ func load(path string) (unsafe.Pointer, error) {
 	f := find(lib, symbol)
 	if f == nil {
 		defer C.dlclose(lib)
-		if find(lib, older) != nil {
-			return nil, fmt.Errorf("library has version 1, expected %d", version)
+		for older := version - 1; older > 0; older-- {
+			if find(lib, fmt.Sprint(prefix, older)) != nil {
+				return nil, fmt.Errorf("library has version %d, expected %d", older, version)
+			}
 		}
 		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
 	}
