@@ -33,9 +33,11 @@ type Config struct {
 	Join    time.Duration // how long to wait for all ranks; 0 for 10 minutes
 	Silence time.Duration // without a sign of life, after which a rank has failed; 0 for 30 seconds
 
-	// Warn gets a line for each connection that is refused; nil for none. It may be called
-	// concurrently.
+	// Warn gets a line for each connection that is refused, and one if the world is not complete after
+	// some seconds; nil for none. It may be called concurrently.
 	Warn func(format string, args ...any)
+
+	patience time.Duration // until that line; 0 for 10 seconds
 }
 
 // MinToken is the length of the shortest token.
@@ -81,6 +83,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Silence == 0 {
 		c.Silence = 30 * time.Second
+	}
+	if c.patience == 0 {
+		c.patience = 10 * time.Second
 	}
 	if c.Warn == nil {
 		c.Warn = func(string, ...any) {}

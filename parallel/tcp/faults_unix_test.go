@@ -282,6 +282,63 @@ func TestJoinAgain(t *testing.T) {
 	require.ErrorContains(t, <-errs, want)
 }
 
+// A rank that has joined ends at once if rank 0 dies or gives up before the others have joined. Before
+// that it says once what it waits for.
+func TestHostEndsWhileRanksJoin(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *World){
+		"dies":     func(w *World) { w.links[1].conn.Close() },
+		"gives up": func(w *World) { w.links[1].out <- note{Kind: verdict, Reason: "no model"} },
+		"leaves":   func(w *World) { close(w.links[1].bye) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			said, heard := newNotes(), newNotes()
+			cfg := Config{Rank: 1, Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+			errs := make(chan error, 1)
+			go func() {
+				_, err := Open(t.Context(), cfg)
+				errs <- err
+			}()
+			said.wait("rank 1 of 3 still waits for rank 0 to listen at " + cfg.Master)
+			own := cfg
+			own.Rank, own.Warn = 0, heard.warn
+			w := newWorld(own.withDefaults())
+			require.NoError(t, host(t.Context(), w))
+			for joined := false; !joined; runtime.Gosched() {
+				w.mu.Lock()
+				if joined = w.links[1] != nil; joined {
+					end(w)
+				}
+				w.mu.Unlock()
+			}
+			err := <-errs
+			require.ErrorContains(t, err, "join world at "+cfg.Master+" as rank 1 of 3: rank 0")
+			require.NotContains(t, err.Error(), "not complete")
+			w.mu.Lock()
+			clear(w.links) // their connections have ended
+			w.mu.Unlock()
+			require.NoError(t, w.Close())
+		})
+	}
+}
+
+// Rank 0 says once which ranks are missing.
+func TestHostStillWaits(t *testing.T) {
+	t.Parallel()
+	said := newNotes()
+	cfg := Config{Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := make(chan error, 1)
+	go func() {
+		_, err := Open(ctx, cfg)
+		errs <- err
+	}()
+	said.wait("rank 0 of 3 still waits for ranks [1 2] to join")
+	cancel()
+	require.ErrorContains(t, <-errs, "context canceled; ranks [1 2] have not joined")
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	bad := Config{Rank: 3, Size: 2, Token: []byte("short"), Run: strings.Repeat("x", 129), Listen: "x", Join: -1}

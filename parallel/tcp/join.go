@@ -30,6 +30,8 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Join, fmt.Errorf("world is not complete after %v", cfg.Join))
 	defer cancel()
+	late := time.AfterFunc(cfg.patience, func() { cfg.Warn("rank %d of %d still waits for %s", cfg.Rank, cfg.Size, awaited(w)) })
+	defer late.Stop()
 	start := join
 	if cfg.Rank == 0 {
 		start = host
@@ -151,16 +153,33 @@ func assemble(ctx context.Context, w *World) error {
 	if w.cfg.Rank != 0 {
 		return err
 	}
+	w.fail(0, fmt.Errorf("%w; ranks %v have not joined", err, missing(w)), false)
+	return w.verdict()
+}
+
+// missing returns the first of the ranks that have not joined, as far as rank 0 knows.
+func missing(w *World) (ranks []int) {
 	w.mu.Lock()
-	var missing []int
-	for rank := 1; rank < w.cfg.Size && len(missing) < 10; rank++ {
+	defer w.mu.Unlock()
+	for rank := 1; rank < w.cfg.Size && len(ranks) < 10; rank++ {
 		if w.links[rank] == nil {
-			missing = append(missing, rank)
+			ranks = append(ranks, rank)
 		}
 	}
-	w.mu.Unlock()
-	w.fail(0, fmt.Errorf("%w; ranks %v have not joined", err, missing), false)
-	return w.verdict()
+	return ranks
+}
+
+// awaited describes the ranks that a rank which joins waits for.
+func awaited(w *World) string {
+	if w.cfg.Rank == 0 {
+		return fmt.Sprintf("ranks %v to join", missing(w))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.links[0] == nil {
+		return "rank 0 to listen at " + w.cfg.Master
+	}
+	return fmt.Sprintf("ranks other than 0 to join; rank 0 at %s knows which", w.cfg.Master)
 }
 
 // accept serves strangers until Close.
