@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/backend"
@@ -37,8 +38,7 @@ type demonstrations struct {
 	t *Trainer
 }
 
-// DemonstrationRows is the number of rows that a leaf of demonstrations holds, unless a single
-// one has more.
+// DemonstrationRows is the number of rows of a leaf of demonstrations, unless a single one has more.
 const DemonstrationRows = 512
 
 // NewSFT prepares supervised fine-tuning. state is zero for a new run and comes from Resume
@@ -58,8 +58,8 @@ func (d *demonstrations) start(context.Context, *step) error { return nil }
 func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
 	b := &batch{responses: end - first}
 	first += d.t.state.Position
-	leaves := d.leaves(b.responses, func(i int) Demonstration { return d.Example(first + i) })
-	err := pack(leaves, d.t.cfg.MicroBatchTokens, func(m *micro) error {
+	leaves := slices.Collect(d.leaves(b.responses, func(i int) Demonstration { return d.Example(first + i) }))
+	err := pack(slices.Values(leaves), d.t.rows(leaves), func(m *micro) error {
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
@@ -206,4 +207,42 @@ func TestSFTFaults(t *testing.T) {
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
 		require.Equal(t, own(tr.Models).Policy.Checksum(), resumed.Policy.Checksum())
 	})
+}
+
+// wide is models with several lanes that counts their micro-batches.
+type wide struct {
+	*trimodel.Models
+	lanes, passes int
+}
+
+func (w *wide) Lanes() int { return w.lanes }
+
+func (w *wide) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
+	w.passes++
+	return w.Models.Pass(ctx, l, derive)
+}
+
+// A batch of demonstrations occupies all lanes of the models, in the same bits.
+func TestSFTOccupiesLanes(t *testing.T) {
+	t.Parallel()
+	long := make([]int32, DemonstrationRows/2) // two examples exceed a leaf
+	run := func(lanes int) (passes int, sum string) {
+		models := &wide{Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), lanes: lanes}
+		metrics, err := report.OpenMetrics(filepath.Join(t.TempDir(), report.MetricsFile), 0)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, metrics.Close()) }()
+		cfg := Config{Dir: t.TempDir(), Steps: 1, PromptsPerStep: 8, MicroBatchTokens: 1 << 20, MiniBatches: 1, Optim: optim.Default()}
+		tr, err := NewSFT(cfg, State{}, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
+			Demonstrations{Example: func(i int) Demonstration { return Demonstration{Prompt: long, Response: []int32{int32(i), 5, 1}} }})
+		require.NoError(t, err)
+		require.NoError(t, tr.Run(t.Context()))
+		return models.passes, models.Policy.Checksum()
+	}
+	passes, want := run(1)
+	require.Equal(t, 1, passes)
+	for _, lanes := range []int{2, 4, 8} {
+		passes, sum := run(lanes)
+		require.Equal(t, lanes, passes)
+		require.Equal(t, want, sum)
+	}
 }

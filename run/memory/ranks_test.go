@@ -46,7 +46,7 @@ func TestNeedOfRanks(t *testing.T) {
 	require.EqualValues(t, 3*4*16*32, tied, "both stages have the embedding")
 	sft := of(launch.Process{Size: 1}, true)
 	require.Zero(t, sft.Whole)
-	require.Equal(t, 4096, sft.Rows)
+	require.Equal(t, 1250, sft.Rows)
 	require.Equal(t, all.Ranks[0].Weights, 3*sft.Ranks[0].Weights)
 	cfg.Device.Kind = "./other.so"
 	elsewhere := of(launch.Process{Size: 1}, false)
@@ -96,6 +96,7 @@ func TestCut(t *testing.T) {
 		{"two updates", 2, 2, 2, 100_000, false, Cut{2, 3984, 2}},
 		{"leaves are not cut", 1, 4, 1, 100, false, Cut{1, 996, 32}},
 		{"supervised", 2, 2, 1, 4096, true, Cut{1, 4096, 4}},
+		{"four supervised lanes", 2, 2, 3, 100_000, true, Cut{1, 7968, 2}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -54,8 +54,8 @@ func (t *Tokens) Cut(cfg *configs.Config, sft bool) Cut {
 		c.Updates = cfg.Train.Minibatches
 		prompts := divide(cfg.Rollout.PromptsPerStep, c.Updates)
 		update, leaves = divide(t.Step*prompts, cfg.Rollout.PromptsPerStep), divide(t.Leaves*prompts, cfg.Rollout.PromptsPerStep)
-		rows = min(rows, divide(update, cfg.Parallel.DP*cfg.Parallel.PP))
 	}
+	rows = min(rows, divide(update, cfg.Parallel.DP*cfg.Parallel.PP))
 	c.Rows = min(max(rows, t.Leaf), update)
 	if t.Leaf > 0 {
 		c.MicroBatches = divide(divide(leaves, max(1, rows/t.Leaf)), cfg.Parallel.DP)
