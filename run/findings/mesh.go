@@ -72,7 +72,7 @@ func hosts(cfg *configs.Config, sft bool) []string {
 // passOf returns what a replica computes for a step, at most.
 func passOf(cfg *configs.Config, tokens memory.Tokens, sft bool) layout.Pass {
 	each := func(n int) int { return (n + cfg.Parallel.DP - 1) / cfg.Parallel.DP }
-	p := layout.Pass{Rows: each(tokens.Step), Targets: each(tokens.Targets), Recompute: cfg.Train.Recompute}
+	p := layout.Pass{Rows: each(tokens.Step), Targets: each(tokens.Targets), Recompute: cfg.Train.Recompute, Reduce: cfg.Parallel.Reduce == parallel.Sum}
 	if sft {
 		return p
 	}

@@ -105,7 +105,7 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 	}
 	var err error
 	each := func(use source.Use) error { return source.Drawn(shape, 3, use) }
-	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
+	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
@@ -196,8 +196,11 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 		{set: parallel.Settings{DP: 2, TP: 2, PP: 2, Zero: 2}, normed: true, smaller: true},
 		{set: parallel.Settings{DP: 1, TP: 2, PP: 1, Sequence: true}, normed: true, smaller: true},
 		{set: parallel.Settings{DP: 1, TP: 4, PP: 2, Sequence: true}, reference: true},
+		{set: parallel.Settings{DP: 1, TP: 4, PP: 1, Reduce: parallel.Sum}, reference: true, smaller: true},
+		{set: parallel.Settings{DP: 1, TP: 4, PP: 1, Sequence: true, Reduce: parallel.Sum}, reference: true, smaller: true},
+		{set: parallel.Settings{DP: 1, TP: 2, PP: 2, Sequence: true, Reduce: parallel.Sum}, normed: true},
 	} {
-		t.Run(fmt.Sprintf("%s zero=%d sequence=%v", test.set.Mesh(), test.set.Zero, test.set.Sequence), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s zero=%d sequence=%v %s", test.set.Mesh(), test.set.Zero, test.set.Sequence, test.set.Reduce), func(t *testing.T) {
 			t.Parallel()
 			c := shape(test.tied, test.normed)
 			m := openMesh(t, &test.set, c, trimodel.Config{OldPolicy: loss.Behaviour, Reference: test.reference, Recompute: test.smaller, Temperature: 1,
@@ -269,7 +272,7 @@ func requireTraffic(t *testing.T, m *ranked, set *parallel.Settings, c *model.Co
 	var passes []layout.Pass
 	rows := int64(0) // of all passes
 	for _, l := range micros {
-		p := layout.Pass{Rows: l.Rows(), Targets: len(l.Targets), Recompute: recompute, Zero: set.Zero, MicroBatches: 1}
+		p := layout.Pass{Rows: l.Rows(), Targets: len(l.Targets), Recompute: recompute, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, MicroBatches: 1}
 		if reference {
 			p.OtherRows, p.OtherTargets = p.Rows, p.Targets
 		}

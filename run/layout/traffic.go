@@ -21,6 +21,7 @@ type Pass struct {
 	Rows, Targets           int
 	OtherRows, OtherTargets int
 	Recompute               bool // train.recompute
+	Reduce                  bool // parallel.reduce = "sum"
 	Zero                    int  // parallel.zero
 	MicroBatches            int  // into which the rows are cut
 }
@@ -117,7 +118,8 @@ func tensorPasses(c *model.Config, p Pass) int64 {
 // sequencePasses returns the rows that a tensor rank sends with sequence parallelism, if each has as
 // many: starts of sums to rank 0, sums to the next rank, and from the last rank to their owners;
 // before each product it gathers the rows of its input, forward of norms and backward also of
-// gradients. It also gathers the input of the head and the gradient of the embedding's output.
+// gradients. It also gathers the input of the head and the gradient of the embedding's output. With
+// Reduce it sends a whole sum as without sequence parallelism.
 func sequencePasses(c *model.Config, p Pass) int64 {
 	at, n := c.Part().At.TP, int64(c.Part().Mesh.TP)
 	rows, forward := int64(p.Rows), int64(p.Rows+p.OtherRows)
@@ -132,6 +134,9 @@ func sequencePasses(c *model.Config, p Pass) int64 {
 	start := int64(0)
 	if at > 0 {
 		start = 1
+	}
+	if p.Reduce {
+		on, start = n*handOns(at, int(n)), 0
 	}
 	gathers := n - 1
 	all := int64(c.Layers) * (2*(forward+again)*(start+on+gathers) + 2*rows*(on+2*gathers))
