@@ -7,7 +7,7 @@ import (
 
 // chunk is how many bytes a collective sends at once. While a rank works on one, the next is
 // under way. A multiple of each Element's size.
-const chunk = 1 << 20
+const chunk = 4 << 20
 
 // relay is one rank's part of a collective: blocks of data that it receives from the rank on
 // its left and sends to the rank on its right. Both run at the same time, chunk by chunk.
