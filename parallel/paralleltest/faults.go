@@ -36,7 +36,7 @@ func Run(t *testing.T, open Open) {
 	for n := 1; n <= 5; n++ {
 		t.Run(fmt.Sprintf("all operations, %d ranks", n), func(t *testing.T) {
 			t.Parallel()
-			large := 400_003 // several chunks for each rank
+			large := 1_300_003 // several chunks for each rank
 			if n > 3 {
 				large = 20_011
 			}

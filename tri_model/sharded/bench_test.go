@@ -136,7 +136,33 @@ func replay(passes map[string][]trace.Event, n int) []pipeline.Span {
 			backwards++
 		}
 	}
-	return pipeline.Replay(durations, make([]float64, n), 0)
+	return pipeline.Replay(durations, make([]float64, n), messages(passes))
+}
+
+// messages returns the median time from the end of a pass to the start of the one that it makes possible
+// on the other of two stages, of those for which that stage waited.
+func messages(passes map[string][]trace.Event) float64 {
+	var times []float64
+	for _, way := range []struct{ name, from, to string }{{"forward", "rank 0", "rank 1"}, {"backward", "rank 1", "rank 0"}} {
+		var ends []float64
+		for _, e := range passes[way.from] {
+			if e.Name == way.name {
+				ends = append(ends, e.Time+e.Dur)
+			}
+		}
+		before := 0.0
+		for _, e := range passes[way.to] {
+			if e.Name == way.name {
+				if ends[0] > before {
+					times = append(times, max(0, e.Time-ends[0]))
+				}
+				ends = ends[1:]
+			}
+			before = e.Time + e.Dur
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2]
 }
 
 // BenchmarkReplicas measures the share of time that two replicas wait while a step's 128 groups of

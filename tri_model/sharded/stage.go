@@ -13,7 +13,7 @@ import (
 // forward runs the models' passes of the next micro-batch. The last stage answers with the
 // log-probabilities, and another one sends its output on.
 func (w *worker) forward(ctx context.Context) error {
-	defer w.track.Begin(trace.NoStep, "forward").End()
+	span := w.track.Begin(trace.NoStep, "forward")
 	q := &w.queue
 	layout := q.layouts[0]
 	q.layouts = q.layouts[1:]
@@ -26,6 +26,7 @@ func (w *worker) forward(ctx context.Context) error {
 	w.flight = append(w.flight, flying{t, model.OwnRows(w.shape, layout) * w.shape.HiddenSize})
 	passes := w.models.Passes()
 	logp, entropy, out, err := w.run(t, layout, passes, in, true)
+	span.End() // others start with what is sent next
 	if err != nil {
 		return err
 	}
@@ -70,7 +71,7 @@ func (w *worker) run(t *model.Tape, l *attention.Layout, passes []trimodel.Pass,
 // backward runs the backward pass of the oldest micro-batch in flight. The first stage, where
 // it ends, answers.
 func (w *worker) backward(ctx context.Context) error {
-	defer w.track.Begin(trace.NoStep, "backward").End()
+	span := w.track.Begin(trace.NoStep, "backward")
 	gradient := w.queue.derivatives[0]
 	w.queue.derivatives = w.queue.derivatives[1:]
 	m := w.flight[0]
@@ -82,10 +83,12 @@ func (w *worker) backward(ctx context.Context) error {
 	if !w.shape.Last() {
 		t.In = gradient
 	}
-	if err := w.models.Backward(t, gradient); err != nil {
-		return err
+	err := w.models.Backward(t, gradient)
+	if err == nil {
+		err = t.Wait()
 	}
-	if err := t.Wait(); err != nil {
+	span.End()
+	if err != nil {
 		return err
 	}
 	w.idle = append(w.idle, t)
