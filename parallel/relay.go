@@ -5,20 +5,9 @@ import (
 	"sync"
 )
 
-// A collective sends chunkOf(op) bytes at once, a multiple of each Element's size. While a rank works
-// on them, the next are under way. Small ones overlap better with the work of a sum, and large ones
-// need fewer round trips.
-const (
-	foldChunk = 1 << 20
-	copyChunk = 4 << 20
-)
-
-func chunkOf(op Op) int {
-	if op == OpAllReduce || op == OpReduceScatter {
-		return foldChunk
-	}
-	return copyChunk
-}
+// chunk is how many bytes a collective sends at once. While a rank works on one, the next is
+// under way. A multiple of each Element's size.
+const chunk = 4 << 20
 
 // relay is one rank's part of a collective: blocks of data that it receives from the rank on
 // its left and sends to the rank on its right. Both run at the same time, chunk by chunk.
@@ -95,7 +84,7 @@ func (g *Group) run(ctx context.Context, label Label, r relay) error {
 }
 
 func (g *Group) sendAll(ctx context.Context, label Label, r relay, received, sent *gate) error {
-	e, chunk := g.letter(label, r.right), chunkOf(label.Op)
+	e := g.letter(label, r.right)
 	for i, block := range r.sends {
 		for j, from := 0, 0; from < len(block); j, from = j+1, from+chunk {
 			if !received.wait(i-r.lead, j) {
@@ -111,7 +100,7 @@ func (g *Group) sendAll(ctx context.Context, label Label, r relay, received, sen
 }
 
 func (g *Group) recvAll(ctx context.Context, label Label, r relay, received, sent *gate) error {
-	e, chunk := g.letter(label, r.left), chunkOf(label.Op)
+	e := g.letter(label, r.left)
 	for i, block := range r.recvs {
 		for j, from := 0, 0; from < len(block); j, from = j+1, from+chunk {
 			if !sent.wait(i-r.reuse, j) {
@@ -139,7 +128,7 @@ func (g *Group) recvFold(ctx context.Context, e Envelope, own []byte, f fold) er
 		return v.View(ctx, e, len(own), func(other []byte) { f(own, other) })
 	}
 	if g.scratch == nil {
-		g.scratch = make([]byte, foldChunk)
+		g.scratch = make([]byte, chunk)
 	}
 	other := g.scratch[:len(own)]
 	if err := g.t.Recv(ctx, e, other); err != nil {
