@@ -57,8 +57,8 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 func (j *job) loadMesh(ctx context.Context, from string) (start, began string, err error) {
 	deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: mesh.Peers{Silence: j.opts.Silence, Note: j.note},
 		Shape: j.folder.Shape, Each: origin.Each(j.cfg, j.folder)}
-	if j.reader != nil {
-		deps.Whole = j.cfg.Inference.Instances > 0
+	deps.Whole = j.task.name == trainTask && j.cfg.Inference.Instances > 0
+	if j.task.name == trainTask && !deps.Whole {
 		deps.Canary = canary.Prompt(j.folder.Shape, j.reader.CanaryTokens(), publish.CanaryTokens)
 	}
 	models, err := mesh.Start(ctx, j.cfg, deps)

@@ -159,13 +159,13 @@ func (j *job) finish(step int, err error) error {
 	stopped := errors.Is(err, trainer.ErrStopped)
 	j.console.Close()
 	if err == nil || stopped {
+		mesh.End(j.models, stopped)
 		ended := summary.Run{Dir: j.cfg.Run.Dir, First: j.first, Last: step, Total: j.task.steps, Took: time.Since(j.began)}
 		for _, line := range ended.Lines() {
 			j.note("%s", line)
 		}
 	}
 	if stopped {
-		mesh.Stop(j.models)
 		return j.stopped(step)
 	}
 	return err

@@ -178,10 +178,10 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 		return saveErr
 	case stopped:
 		return fmt.Errorf("%w after step %d", ErrStopped, t.state.Step)
-	case errors.As(saveErr, new(*parallel.RankError)):
+	case errors.As(err, new(*parallel.RankError)) && errors.As(saveErr, new(*parallel.RankError)):
 		return t.lost(err)
 	case saveErr != nil:
-		return fmt.Errorf("%w; saving the checkpoint of step %d failed too: %w", err, t.state.Step, saveErr)
+		return t.lost(fmt.Errorf("%w; saving the checkpoint of step %d failed too: %w", err, t.state.Step, saveErr))
 	}
 	return fmt.Errorf("%w; saved a checkpoint after step %d, -resume continues from it", err, t.state.Step)
 }

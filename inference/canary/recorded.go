@@ -61,8 +61,8 @@ func (r *Recorded) SetWeights(*model.Snapshot) {}
 // Close does nothing.
 func (r *Recorded) Close() error { return nil }
 
-// Perturbed returns perturbed weights that are computed whenever they are written. It calls use with
-// each tensor once.
+// Perturbed returns perturbed weights that take no memory: each write computes them again. It calls
+// use with each tensor once.
 func Perturbed(c *model.Config, use source.Use) (inference.Weights, error) {
 	w := computed{model.VersionFile{Config: c}}
 	var values []float32

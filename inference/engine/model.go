@@ -69,7 +69,7 @@ func (r *runner) allocate() error {
 	}
 	if r.cache, err = cache.New(r.dev, r.shape); err != nil {
 		run.Close()
-		return err
+		return errors.Join(err, r.dev.Sync()) // frees the memory for other queues
 	}
 	r.run = run
 	return nil

@@ -244,6 +244,8 @@ func (e *easyrl) sendSized(ctx context.Context, w inference.Weights, sized publi
 		failed = w.WriteSafetensors(to)
 		_ = to.CloseWithError(failed) // never fails
 	})
+	stop := context.AfterFunc(ctx, func() { _ = from.CloseWithError(context.Cause(ctx)) }) // never fails
+	defer stop()
 	err = e.stream(ctx, path, from, size, h)
 	_ = from.CloseWithError(io.ErrClosedPipe) // ends the writer; never fails
 	writing.Wait()

@@ -9,6 +9,7 @@ package mpi
 
 static int start(int *rank, int *size) {
 	int provided, rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+	if (rc == MPI_SUCCESS && provided < MPI_THREAD_SERIALIZED) rc = MPI_ERR_UNSUPPORTED_OPERATION;
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_rank(MPI_COMM_WORLD, rank);
 	if (rc == MPI_SUCCESS) rc = MPI_Comm_size(MPI_COMM_WORLD, size);

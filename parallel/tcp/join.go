@@ -169,7 +169,7 @@ func missing(w *World) (ranks []int) {
 	return ranks
 }
 
-// awaited describes the ranks that a rank which joins waits for.
+// awaited names the ranks that a joining rank still waits for.
 func awaited(w *World) string {
 	if w.cfg.Rank == 0 {
 		return fmt.Sprintf("ranks %v to join", missing(w))

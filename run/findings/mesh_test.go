@@ -405,11 +405,11 @@ func TestMeshText(t *testing.T) {
 # rank 1: dp 0, tp 1, pp 0; layers 0-2, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; embedding, publishing
 # rank 2: dp 0, tp 0, pp 1; layers 3-4, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary 0-255; log-probabilities, publishing
 # rank 3: dp 0, tp 1, pp 1; layers 3-4, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; log-probabilities, publishing
-# memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up to 120.9 MiB (2 micro-batches of 4096 rows)
-# memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up to 49.8 MiB (1 micro-batch of 4096 rows)
+# memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up to 120.9 MiB (2 micro-batches of 4096 rows), plus 1.9 MiB while a checkpoint is written
+# memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up to 49.8 MiB (1 micro-batch of 4096 rows), plus 1.3 MiB while a checkpoint is written
 `, `# memory of rank 0's process (estimated): 4 ranks
-# memory of the weights that servers receive: 0.1 MiB
-# memory in total (estimated): 356.5 MiB, plus 6.5 MiB while a checkpoint is written
+# memory of the weights that servers receive: 0.2 MiB
+# memory in total (estimated): 356.6 MiB, plus 6.5 MiB while a checkpoint is written
 `, `# communication (estimated): a rank sends up to tp 79.5 MiB, pp 6.4 MiB, weights to rank 0 0.6 MiB in a step of 26048 rows for each replica
 # pipeline (predicted): a stage waits 12% of an update's passes: 2 stages, 7 micro-batches for each replica, all there from the start
 # tensor parallelism (predicted): a rank waits 11% of a product whose sum is handed on: 2 ranks, 8 chunks of 4096 rows
@@ -417,8 +417,8 @@ func TestMeshText(t *testing.T) {
 `
 	require.Equal(t, head+memory+tail, text(launch.Process{Size: 1}))
 	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank
-# memory of the weights that servers receive: 0.1 MiB
-# memory of this process in total (estimated): 125.4 MiB, plus 2.0 MiB while a checkpoint is written
+# memory of the weights that servers receive: 0.2 MiB
+# memory of this process in total (estimated): 125.5 MiB, plus 2.0 MiB while a checkpoint is written
 `+tail, text(launch.Process{Size: 4}))
 	cfg.Inference.Instances = 1
 	require.Contains(t, text(launch.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
@@ -428,7 +428,7 @@ func TestMeshText(t *testing.T) {
 	long := text(launch.Process{Size: 1})
 	require.Contains(t, long, "# rank 15: ")
 	require.NotContains(t, long, "# rank 16: ")
-	require.Contains(t, long, "# ranks: 4 more, see -json\n# memory of ranks 0-9 (estimated, each): ")
+	require.Contains(t, long, "# ranks: 4 more, see -json\n# memory of ranks 0-1 (estimated, each): ")
 	require.Contains(t, long, "pp 1.3 MiB, dp 2.0 MiB, weights")
 	cfg.Parallel = configs.Default().Parallel
 	f := described(t, &cfg, shape(false, true), launch.Process{Size: 1})

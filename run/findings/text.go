@@ -122,8 +122,7 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 	for first := 0; first < len(m.Ranks); {
 		r, end := m.Ranks[first], first+1
 		for ; end < len(m.Ranks); end++ {
-			next := m.Ranks[end]
-			if r.Rank, r.Saved = next.Rank, next.Saved; r != next {
+			if r.Rank = m.Ranks[end].Rank; r != m.Ranks[end] {
 				break
 			}
 		}
@@ -131,9 +130,13 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 		if end > first+1 {
 			of, each = fmt.Sprintf("ranks %d-%d", first, end-1), ", each"
 		}
+		copied := ""
+		if r.Saved > 0 {
+			copied = fmt.Sprintf(", plus %s while a checkpoint is written", size(r.Saved))
+		}
 		if lines++; lines <= mostRows {
-			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of %d rows)", of, each, size(r.Weights),
-				size(r.Gradients), size(r.Moments), size(r.Activations), count(r.InFlight, "micro-batch", "micro-batches"), m.Rows)
+			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of %d rows)%s", of, each, size(r.Weights),
+				size(r.Gradients), size(r.Moments), size(r.Activations), count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, copied)
 		}
 		first = end
 	}

@@ -106,7 +106,7 @@ func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Co
 	one := 4 * shape.NumParams()
 	exact, other := servers(&cfg.Inference)
 	if len(n.Ranks) > 0 && n.WholeCopies == 0 { // weights are read from the ranks, for each server apart
-		n.Sent = int64(len(cfg.Inference.Endpoints)+1) * largest(shape)
+		n.Sent = int64(len(cfg.Inference.Endpoints)+2) * largest(shape) // also to sum it, and in parts on the ranks
 		exact, other = false, false
 	}
 	if exact {

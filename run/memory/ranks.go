@@ -109,13 +109,18 @@ func updated(part *model.Config, replica, replicas, zero int) (gradients, moment
 // others returns the number of the run's other processes on this machine and the most memory that
 // they need. Launchers give neighbouring ranks to a machine.
 func (n *Need) others() (count int, most int64) {
-	if n.elsewhere || n.Here > 1 {
+	if n.Here > 1 {
 		return 0, 0
 	}
 	for i := 1; i < min(n.beside, len(n.Ranks)); i++ {
 		r := &n.Ranks[i]
 		count++
-		most += r.Weights + r.Gradients + r.Moments + r.Activations
+		most += r.Saved
+		if !n.elsewhere {
+			most += r.Weights + r.Gradients + r.Moments + r.Activations
+		} else if n.Swap != nil {
+			most += r.Moments + r.Weights/int64(n.Copies)*int64(n.Copies-3) // the reference
+		}
 	}
 	return count, most
 }

@@ -34,7 +34,7 @@ func TestNeedOfRanks(t *testing.T) {
 	require.Zero(t, all.Whole, "no instance in this process")
 	tensor := int64(4 * 32 * 48)
 	require.Equal(t, 3*whole+4*16*32*3+tensor, all.Saved, "parts of the first replica, with the embedding twice, and a tensor on its way")
-	require.Equal(t, tensor, all.Sent)
+	require.Equal(t, 2*tensor, all.Sent)
 	cfg.Inference.Instances = 1
 	require.Equal(t, 2*whole, of(launch.Process{Size: 1}, false).Whole)
 	cfg.Inference.Instances = 0

@@ -1,6 +1,6 @@
 package memory
 
-// Swap is the memory of a run with train.swap, in bytes: training and sampling use the device's by turns.
+// Swap is the memory of a run with train.swap, in bytes: training and sampling take turns with the device's.
 type Swap struct {
 	Stays    int64 `json:"stays"`    // on the device: published versions of the weights
 	Training int64 `json:"training"` // on the device while the run trains, activations included

@@ -108,8 +108,8 @@ type Peers struct {
 	Joined  func() // called by Follow when all ranks have joined; may be nil
 }
 
-// Follow runs a rank other than 0 until rank 0 ends. Its error is sharded.ErrStopped if rank 0 has
-// stopped before the end of the run.
+// Follow runs a rank other than 0 until rank 0 ends. Its error is sharded.ErrStopped or
+// sharded.ErrFailed if rank 0's run does not end.
 func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peers) error {
 	p, err := Process(cfg)
 	if err != nil {
@@ -124,20 +124,21 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 	}
 	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
 	err = sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
-	if errors.Is(err, sharded.ErrStopped) {
+	if errors.Is(err, sharded.ErrStopped) || errors.Is(err, sharded.ErrFailed) {
 		<-time.After(after)
 	}
 	return err
 }
 
-// after is how much longer than rank 0's the other processes of a stopped run live, because launchers
+// after is how much longer than rank 0's the other processes of a stopped or failed run live, because launchers
 // may kill rank 0's once another has ended.
 const after = time.Second
 
-// Stop makes the processes of other ranks say that a run was stopped, when its models are closed.
-func Stop(models backend.Models) {
-	if m, ok := models.(*sharded.Models); ok {
-		m.Stop()
+// End tells the processes of other ranks, when the models are closed, that a run is complete, or was stopped
+// before that. Without a call it has failed.
+func End(models backend.Models, stopped bool) {
+	if m, ok := models.(interface{ End(stopped bool) }); ok {
+		m.End(stopped)
 	}
 }
 

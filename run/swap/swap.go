@@ -23,8 +23,8 @@ type Instances interface {
 	Release(ctx context.Context) error
 }
 
-// models are models that have the device's memory from the first call that computes until weights are
-// published to the instances. Only one goroutine may use them.
+// models own the device's memory from a step's first computation until its weights are published to
+// the instances. Only one goroutine may use them.
 type models struct {
 	backend.Models
 	swapper   backend.Swapper // the same
@@ -72,6 +72,13 @@ func (m *models) enter(ctx context.Context) error {
 	}
 	m.out = false
 	return nil
+}
+
+// End says how the run ended, to models that tell other processes.
+func (m *models) End(stopped bool) {
+	if inner, ok := m.Models.(interface{ End(stopped bool) }); ok {
+		inner.End(stopped)
+	}
 }
 
 // Publish implements backend.Models.

@@ -141,8 +141,8 @@ func (c *crew) serve(ctx context.Context, dev npu.Device, end parallel.Transport
 	if c.cfg.Track != nil {
 		track = c.cfg.Track(end.Rank())
 	}
-	err := serve(ctx, dev, end, l, s, nil, track)
-	if closing := dev.Close(); err == nil && closing != nil {
+	_ = serve(ctx, dev, end, l, s, nil, track) // its last answer has the error
+	if closing := dev.Close(); closing != nil {
 		c.fail(fmt.Errorf("rank %d: %w", end.Rank(), closing))
 	}
 }

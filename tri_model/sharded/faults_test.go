@@ -166,6 +166,11 @@ func TestRankFails(t *testing.T) {
 			require.ErrorAs(t, err, &failed)
 			require.Equal(t, 2, failed.Rank)
 			require.ErrorContains(t, err, "rank 2: ")
+			if fault.panics {
+				require.ErrorContains(t, err, "broken kernel")
+			} else {
+				require.ErrorContains(t, err, "device lost")
+			}
 			m.Discard()
 			_, err = m.Capture(t.Context())
 			require.ErrorContains(t, err, "rank 2")

@@ -88,7 +88,7 @@ type loan struct {
 	parts map[string][]part
 }
 
-// borrow returns a loan. The version counts only for held weights.
+// borrow returns a loan of a version of held weights, or of the copies for the checkpoint of a number.
 func (c *crew) borrow(name which, version int64) *loan {
 	return &loan{c, lend.Query{Kind: kindOf(name), Version: version}, c.partsOf(name, true)}
 }

@@ -54,7 +54,7 @@ type command struct {
 	Which   which
 	Param   int
 	Version int64
-	Stopped bool // of leave: see Models.Stop
+	Ended   ending // of leave
 	Update  backend.Update
 	Values  []float32 // sent apart: not part of the encoded message
 
@@ -78,7 +78,6 @@ type answer struct {
 	Norm   float64
 	Memory [npu.NumPurposes]int64
 	Fault  *fault
-	Values []float32 // sent apart
 
 	rank int
 }
@@ -87,6 +86,9 @@ type answer struct {
 type fault struct {
 	Text string
 	Is   int // index in sentinels, or -1
+	// Culprit is the rank that failed; -1 for the one that reports.
+	Culprit int
+	Addr    string // of the culprit; may be empty
 	// Elsewhere is set if the cause is on another rank, whose fault says more.
 	Elsewhere bool
 }
@@ -98,8 +100,12 @@ func faultOf(err error) *fault {
 	if err == nil {
 		return nil
 	}
-	return &fault{Text: err.Error(), Is: slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }),
+	f := &fault{Text: err.Error(), Is: slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }), Culprit: -1,
 		Elsewhere: errors.As(err, new(reduce.Elsewhere))}
+	if other := (*parallel.RankError)(nil); errors.As(err, &other) {
+		f.Culprit, f.Addr, f.Text = other.Rank, other.Addr, other.Err.Error()
+	}
+	return f
 }
 
 // Error returns the text.
@@ -113,5 +119,10 @@ func (f *fault) Unwrap() error {
 	return sentinels()[f.Is]
 }
 
-// of names the rank of a fault.
-func (f *fault) of(rank int) error { return &parallel.RankError{Rank: rank, Err: f} }
+// of names the rank of a fault that a rank reports.
+func (f *fault) of(rank int) error {
+	if f.Culprit >= 0 {
+		rank = f.Culprit
+	}
+	return &parallel.RankError{Rank: rank, Addr: f.Addr, Err: f}
+}

@@ -2,8 +2,8 @@
 //
 // Each rank holds a part of the models, a trimodel.Set, and works in a goroutine of its own or
 // in another process. The trainer's goroutine sends micro-batches to replicas as they become
-// free, computes the loss, and gathers the weights of the instances and of checkpoints. Weights,
-// moments and log-probabilities have the bits of one rank: see packages model/carry, npu and
+// free and computes the loss. Published versions and checkpoints are read from the ranks by whoever
+// needs them (package lend). Weights, moments and log-probabilities have the bits of one rank: see packages model/carry, npu and
 // parallel/pipeline.
 package sharded
 
@@ -44,7 +44,8 @@ type Config struct {
 	Track func(rank int) trace.Track
 }
 
-// Models drives the ranks of a mesh. Only one goroutine may use it.
+// Models drives the ranks of a mesh. Only one goroutine may use it; others may read published
+// versions and write checkpoints.
 type Models struct {
 	backend.Serial // for LeafRows
 	*crew
@@ -54,14 +55,32 @@ type Models struct {
 	whole   [2]*model.Weights // published versions, with Config.Whole
 	current *model.Weights    // of the last Publish
 	finite  error             // of the last Step
-	stopped bool
+	ended   ending
+	saves   int64 // the number of the last checkpoint
 }
 
-// ErrStopped is Follow's error if rank 0 has stopped before the end of its run.
-var ErrStopped = errors.New("rank 0 has stopped the run")
+// Errors of Follow if rank 0's run does not end.
+var (
+	ErrStopped = errors.New("rank 0 has stopped the run")
+	ErrFailed  = errors.New("the run has failed; rank 0 says why")
+)
 
-// New distributes a decoder's starting weights, which each passes on tensor by tensor, and allocates
-// what training needs beside them. It takes ownership of ends, the transports of the ranks in this
+// ending is how a run ended.
+type ending uint8
+
+const (
+	endedFailed ending = iota
+	endedComplete
+	endedStopped
+)
+
+// err returns Follow's error.
+func (e ending) err() error {
+	return [...]error{endedFailed: ErrFailed, endedComplete: nil, endedStopped: ErrStopped}[e]
+}
+
+// New distributes a decoder's starting weights and allocates what training needs beside them. The
+// function each yields the weights tensor by tensor. It takes ownership of ends, the transports of the ranks in this
 // process: of all, or of rank 0 alone, if Follow runs the others. Each rank in this process gets
 // a fork of dev with the given number of threads, 0 for all.
 func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
@@ -84,7 +103,7 @@ func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(sou
 func (c *crew) Start() string { return c.began }
 
 // Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends. Its error is
-// ErrStopped if Models.Stop was called.
+// ErrStopped or ErrFailed if rank 0's run does not end.
 func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
 	group, err := groupOfAll(end, "trainer")
 	if err != nil {
@@ -98,10 +117,17 @@ func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track t
 	return errors.Join(err, end.Close())
 }
 
-// Stop makes Close tell ranks in other processes that the run is not complete.
-func (m *Models) Stop() { m.stopped = true }
+// End says how the run ended: it is complete, or stopped before that. Without a call it has failed.
+// Followers learn it when the models are closed.
+func (m *Models) End(stopped bool) {
+	m.ended = endedComplete
+	if stopped {
+		m.ended = endedStopped
+	}
+}
 
-// Close ends all ranks and frees everything. No instance may be reading published weights.
+// Close ends all ranks and frees everything. Nobody may be reading published weights or writing a
+// checkpoint.
 func (m *Models) Close() {
 	m.Discard()
 	for _, r := range m.ranks {
@@ -109,7 +135,12 @@ func (m *Models) Close() {
 			_ = f.End(m.life) // a rank that has failed needs no message
 		}
 	}
-	if m.tell(context.Background(), m.ranks, command{Action: leave, Stopped: m.stopped}) != nil {
+	if err := m.err(); err != nil {
+		for _, end := range m.ends {
+			end.Abort(err) // before the ranks of this process report that their context has ended
+		}
+	}
+	if m.tell(context.Background(), m.ranks, command{Action: leave, Ended: m.ended}) != nil {
 		m.cancel()
 	}
 	m.work.Wait()

@@ -27,7 +27,7 @@ func (w *worker) obey(ctx context.Context, c *command) error {
 	case fill:
 		return weights(w.models, c.Which).Write(c.Param, c.Values, nil)
 	case save:
-		return w.save()
+		return w.save(c.Version)
 	case settle:
 		return w.link.send(ctx, answer{Action: settle})
 	case discard:
@@ -91,13 +91,13 @@ func weights(m *trimodel.Set, name which) *model.Weights {
 	return [...]*model.Weights{policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled()}[name]
 }
 
-// save copies what the rank lends for a checkpoint.
-func (w *worker) save() error {
+// save copies what the rank lends for the checkpoint of this number.
+func (w *worker) save(number int64) error {
 	var kinds []lend.Saved
 	for _, name := range saves(&w.setup.Models) {
 		kinds = append(kinds, lend.Saved{Weights: weights(w.models, name), Lends: func(p *tensor.Param) bool { return sends(w.shape, p, divided(name, w.setup.Zero)) }})
 	}
-	return w.shelf.Save(kinds)
+	return w.shelf.Save(number, kinds)
 }
 
 // update sums the gradients over the ranks that share them and updates the rank's weights. With

@@ -111,18 +111,20 @@ func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	if err := m.tell(ctx, m.ranks, command{Action: save}); err != nil {
+	m.saves++
+	number := m.saves
+	if err := m.tell(ctx, m.ranks, command{Action: save, Version: number}); err != nil {
 		return nil, err
 	}
 	if err := m.settle(ctx); err != nil {
 		return nil, err
 	}
 	return func(dir string) error {
-		defer release(m.crew)
+		defer release(m.crew, number)
 		var c trimodel.Checkpoint
 		lists := []*[]checkpoint.Source{&c.Policy, &c.First, &c.Second, &c.Sampled}
 		for i, name := range saves(&m.cfg.Models) {
-			*lists[i] = m.borrow(name, 0).sources()
+			*lists[i] = m.borrow(name, number).sources()
 		}
 		return c.Write(dir)
 	}, nil
@@ -139,9 +141,9 @@ func (l *loan) sources() (all []checkpoint.Source) {
 }
 
 // release frees the copies for a checkpoint.
-func release(c *crew) {
+func release(c *crew, number int64) {
 	for _, r := range c.ranks {
-		_ = r.shelf.Release(c.life) // a rank that has failed says so elsewhere
+		_ = r.shelf.Release(c.life, number) // a rank that has failed says so elsewhere
 	}
 }
 

@@ -2,6 +2,7 @@ package sharded
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/report/trace"
@@ -21,14 +23,17 @@ import (
 // openApart connects the trainer with its ranks, apart from rank 0, as with ranks in other processes.
 func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	t.Helper()
-	var followers conc.WaitGroup
-	t.Cleanup(followers.Wait)
-	ends := local.New(cfg.Mesh.Size())
-	for _, end := range ends[1:] {
-		dev := openCPU(t, 1)
-		followers.Go(func() { _ = Follow(t.Context(), dev, end, trace.Track{}) }) // failures reach rank 0
+	var devices []npu.Device
+	for range cfg.Mesh.Size() {
+		devices = append(devices, openCPU(t, 1))
 	}
-	m, err := New(t.Context(), openCPU(t, 1), c, drawn(c), cfg, []parallel.Transport{ends[0]}, 1)
+	var followers conc.WaitGroup
+	t.Cleanup(followers.Wait) // before the devices are closed
+	ends := local.New(cfg.Mesh.Size())
+	for i, end := range ends[1:] {
+		followers.Go(func() { _ = Follow(context.WithoutCancel(t.Context()), devices[i+1], end, trace.Track{}) }) // failures reach rank 0
+	}
+	m, err := New(t.Context(), devices[0], c, drawn(c), cfg, []parallel.Transport{ends[0]}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
@@ -125,6 +130,11 @@ func TestCheckpointIsWrittenBesideTraining(t *testing.T) {
 		want := t.TempDir()
 		require.NoError(t, write(want))
 		require.ErrorContains(t, write(t.TempDir()), "the copy for a checkpoint is gone")
+		for range 20 { // the copies of the last one are freed beside the next one's
+			write, err := m.Capture(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, write(t.TempDir()))
+		}
 
 		write, err = m.Capture(t.Context())
 		require.NoError(t, err)

@@ -56,7 +56,7 @@ type worker struct {
 	idle   []*model.Tape
 	posts  []*parallel.Pending
 
-	stopped bool // the run is not complete
+	ended ending // of the run
 }
 
 // flying is a micro-batch between its forward and its backward pass.
@@ -69,8 +69,8 @@ type flying struct {
 const limit = 0
 
 // serve runs a rank until the trainer tells it to leave, ctx ends or something fails. If it fails,
-// all ranks do. The trainer reads s, over values if that is not nil. The error is ErrStopped if the
-// trainer has stopped early.
+// all ranks do. The trainer reads s, over values if that is not nil. The error is ErrStopped
+// or ErrFailed if the trainer has stopped early or failed.
 func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], s *lend.Shelf, values *parallel.Group, track trace.Track) error {
 	working, cancel := context.WithCancel(ctx)
 	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, shelf: s, track: track}
@@ -81,8 +81,8 @@ func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[a
 	cancel()
 	w.free()
 	_ = l.send(ctx, answer{Action: leave, Fault: faultOf(err)}) // the trainer may be gone
-	if err == nil && w.stopped {
-		return ErrStopped
+	if err == nil {
+		return w.ended.err()
 	}
 	return err
 }
@@ -106,6 +106,7 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc, values *p
 	run := func(group *conc.WaitGroup, f func(context.Context) error) {
 		group.Go(func() {
 			if err := caught(func() error { return f(ctx) }); err != nil {
+				w.end.Abort(err) // before others report that their context has ended
 				failed <- err
 				cancel()
 			}
@@ -128,6 +129,8 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc, values *p
 	}
 	if err = caught(func() error { return w.work(ctx) }); err == nil {
 		lending.Wait() // the trainer ends it with the rank
+	} else {
+		w.end.Abort(err)
 	}
 	select {
 	case first := <-failed:
@@ -263,7 +266,7 @@ func (w *worker) work(ctx context.Context) error {
 				if err := w.share.Leave(); err != nil {
 					return err
 				}
-				w.stopped = c.Stopped
+				w.ended = c.Ended
 				return w.sent(0)
 			}
 			err = w.obey(ctx, &c)

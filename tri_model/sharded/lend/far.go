@@ -27,6 +27,7 @@ type Far struct {
 	group  *parallel.Group // of all ranks; rank 0 has the trainer
 	peer   int
 	buffer []float32
+	ended  bool
 }
 
 // NewFar returns the shelf of a rank of a group in which that rank serves.
@@ -62,18 +63,29 @@ func (f *Far) Lend(ctx context.Context, q Query, use func(values []float32)) err
 }
 
 // Release implements Lender.
-func (f *Far) Release(ctx context.Context) error { return f.tell(ctx, dropSaved) }
+func (f *Far) Release(ctx context.Context, number int64) error {
+	return f.tell(ctx, dropSaved, Query{Version: number})
+}
 
-// End ends Serve.
-func (f *Far) End(ctx context.Context) error { return f.tell(ctx, endShelf) }
-
-func (f *Far) tell(ctx context.Context, op int64) error {
+// End ends Serve. Later calls fail.
+func (f *Far) End(ctx context.Context) error {
+	err := f.tell(ctx, endShelf, Query{})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.send(ctx, op, Query{})
+	f.ended = true
+	return err
+}
+
+func (f *Far) tell(ctx context.Context, op int64, q Query) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.send(ctx, op, q)
 }
 
 func (f *Far) send(ctx context.Context, op int64, q Query) error {
+	if f.ended {
+		return fmt.Errorf("rank %d has ended", f.peer)
+	}
 	return parallel.Send(ctx, f.group, f.peer, []int64{op, int64(q.Kind), q.Version, int64(q.Param)})
 }
 
@@ -91,7 +103,7 @@ func (s *Shelf) Serve(ctx context.Context, group *parallel.Group) error {
 		case endShelf:
 			return nil
 		case dropSaved:
-			_ = s.Release(ctx) // never fails
+			_ = s.Release(ctx, m[2]) // never fails
 		default:
 			if err := s.answer(ctx, group, Query{Kind: int(m[1]), Version: m[2], Param: int(m[3])}); err != nil {
 				return err

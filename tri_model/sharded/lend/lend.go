@@ -19,7 +19,8 @@ import (
 // copies.
 const Published = -1
 
-// Query names a parameter of a rank. Only published ones have a version.
+// Query names a parameter of a rank. Version is that of the weights or, of other kinds, the number of
+// the checkpoint.
 type Query struct {
 	Kind    int
 	Version int64
@@ -31,8 +32,8 @@ type Lender interface {
 	// Lend calls use with the row-major values of a parameter, which are overwritten after it
 	// returns.
 	Lend(ctx context.Context, q Query, use func(values []float32)) error
-	// Release frees the copies for a checkpoint.
-	Release(ctx context.Context) error
+	// Release frees the copies for the checkpoint of this number, unless later ones have replaced them.
+	Release(ctx context.Context, number int64) error
 }
 
 // Shelf is a rank's lender in its own process. Any goroutine may use it.
@@ -42,6 +43,7 @@ type Shelf struct {
 	queue  npu.Device // reads versions beside it; nil before the first read
 	models *trimodel.Set
 	buffer []float32
+	number int64         // of the checkpoint that saved is for
 	saved  [][][]float32 // by kind and parameter
 }
 
@@ -78,11 +80,11 @@ type Saved struct {
 	Lends   func(p *tensor.Param) bool // false if another rank lends it
 }
 
-// Save copies weights to host memory, in place of earlier copies.
-func (s *Shelf) Save(kinds []Saved) error {
+// Save copies weights to host memory for the checkpoint of this number, in place of earlier copies.
+func (s *Shelf) Save(number int64, kinds []Saved) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.saved = make([][][]float32, len(kinds))
+	s.number, s.saved = number, make([][][]float32, len(kinds))
 	for kind, k := range kinds {
 		all := make([][]float32, len(k.Weights.Params))
 		for i := range all {
@@ -101,10 +103,12 @@ func (s *Shelf) Save(kinds []Saved) error {
 }
 
 // Release implements Lender.
-func (s *Shelf) Release(context.Context) error {
+func (s *Shelf) Release(_ context.Context, number int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.saved = nil
+	if s.number == number {
+		s.saved = nil
+	}
 	return nil
 }
 
@@ -113,7 +117,7 @@ func (s *Shelf) Lend(_ context.Context, q Query, use func(values []float32)) err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if q.Kind != Published {
-		if q.Kind < 0 || q.Kind >= len(s.saved) || q.Param < 0 || q.Param >= len(s.saved[q.Kind]) || s.saved[q.Kind][q.Param] == nil {
+		if q.Version != s.number || q.Kind < 0 || q.Kind >= len(s.saved) || q.Param < 0 || q.Param >= len(s.saved[q.Kind]) || s.saved[q.Kind][q.Param] == nil {
 			return errors.New("the copy for a checkpoint is gone")
 		}
 		use(s.saved[q.Kind][q.Param])
