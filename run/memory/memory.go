@@ -52,7 +52,7 @@ type Need struct {
 	Pages      int   `json:"instance_pages"`
 	Running    int64 `json:"instance_activations"`
 	EngineRows int   `json:"instance_rows"`
-	// Swap is nil unless training and sampling use a device's memory by turns.
+	// Swap is nil unless training and sampling take turns with a device's memory.
 	Swap *Swap `json:"swap,omitempty"`
 
 	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is

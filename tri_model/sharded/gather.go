@@ -31,8 +31,8 @@ func saves(cfg *trimodel.Config) []which {
 	return []which{policy, first, second}
 }
 
-// kindOf returns the kind of values that a shelf lends of some weights: of held ones, a version, and
-// of others, the copies for a checkpoint.
+// kindOf returns the kind under which a shelf lends some weights: held weights as a published version,
+// others as copies for a checkpoint.
 func kindOf(name which) int {
 	if name == held {
 		return lend.Published
@@ -47,8 +47,8 @@ type part struct {
 	index int // among the rank's parameters
 }
 
-// partsOf returns the parts of the whole decoder's tensors, by name. Together they have each value
-// once if lent is set, else once on each rank that holds it.
+// partsOf returns the ranks' parts of the whole decoder's tensors, by name. If lent is set, they cover
+// each value once; otherwise they include every rank's copy.
 func (c *crew) partsOf(name which, lent bool) map[string][]part {
 	all := map[string][]part{}
 	for _, r := range c.ranks {

@@ -18,8 +18,8 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-// While a version is published and a checkpoint written, the ranks hold no more than a tensor and
-// each rank's part of it beside what they hold anyway; of the checkpoint, each also its copies.
+// Publishing a version and writing a checkpoint need memory for one tensor and for each rank's part of
+// it. A checkpoint also needs the ranks' copies.
 func TestPublishingNeedsATensor(t *testing.T) {
 	t.Run("one process", func(t *testing.T) {
 		publishingNeedsATensor(t, func(c *model.Config, cfg Config) *Models { return open(t, c, cfg) })

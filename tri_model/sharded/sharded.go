@@ -2,9 +2,11 @@
 //
 // Each rank holds a part of the models, a trimodel.Set, and works in a goroutine of its own or
 // in another process. The trainer's goroutine sends micro-batches to replicas as they become
-// free and computes the loss. Published versions and checkpoints are read from the ranks by whoever
-// needs them (package lend). Weights, moments and log-probabilities have the bits of one rank: see packages model/carry, npu and
-// parallel/pipeline.
+// free and computes the loss. Server connections and the checkpoint writer read weights from the
+// ranks through package lend.
+//
+// Weights, moments and log-probabilities have the bits of one rank: see packages model/carry, npu
+// and parallel/pipeline.
 package sharded
 
 import (

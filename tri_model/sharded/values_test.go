@@ -20,7 +20,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// openApart connects the trainer with its ranks, apart from rank 0, as with ranks in other processes.
+// openApart connects the trainer to all ranks but rank 0 as if they ran in other processes.
 func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	t.Helper()
 	var devices []npu.Device
