@@ -118,7 +118,7 @@ func (j *job) openDir() error {
 		return err
 	}
 	if err == nil {
-		err = j.resolved.WriteFile(dir)
+		err = writeSettings(j.resolved, dir, j.state.Step)
 	}
 	if err == nil {
 		err = report.ThisMachine().Write(dir)
