@@ -24,6 +24,9 @@ type Origin struct {
 // setOrigin is the File of a setting.
 const setOrigin = "-set"
 
+// FromSet reports whether a setting of the command line set the value.
+func (o Origin) FromSet() bool { return o.File == setOrigin }
+
 // String returns the place as text, such as "run.toml:12".
 func (o Origin) String() string {
 	switch {

@@ -77,6 +77,7 @@ func (r *Resolved) Validate(task Task) error {
 	switch task {
 	case ReplayTask:
 		c.temperature(r.Rollout.Temperature)
+		c.length(r.Rollout)
 		c.section("loss", r.Loss.Validate())
 		c.correction(r)
 	case TrainTask:
@@ -101,7 +102,10 @@ func (r *Resolved) Validate(task Task) error {
 	}
 	c.train(r.Train)
 	c.machine()
-	c.control(r.Control, r.Inference.TokenFile)
+	if task != ReplayTask {
+		c.log(r.Log)
+		c.control(r.Control, r.Inference.TokenFile)
+	}
 	return errors.Join(c.faults...)
 }
 
@@ -262,7 +266,7 @@ func (c *sections) inference(i Inference) {
 	}
 }
 
-// machine checks devices, ranks, checkpoints and logging.
+// machine checks devices, ranks and checkpoints.
 func (c *sections) machine() {
 	r := c.resolved
 	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
@@ -272,7 +276,6 @@ func (c *sections) machine() {
 	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)
 	c.atLeast("checkpoint.keep", r.Checkpoint.Keep, 0)
-	c.log(r.Log)
 }
 
 // log checks that each program appears once.

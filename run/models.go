@@ -23,7 +23,7 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if j.cfg.Train.Backend == configs.PyTorch {
 		return j.loadTorch(ctx, from, reference)
 	}
-	if mesh.Of(j.cfg).Size() > 1 && j.task.name != "" && !j.checks { // a replayed step has the same bits on one rank
+	if mesh.Of(j.cfg).Size() > 1 && !j.checks {
 		return j.loadMesh(ctx, from)
 	}
 	policy, err := origin.Weights(j.cfg, j.folder, j.dev)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,11 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/cores"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/run/recorded"
@@ -29,44 +32,97 @@ type Replayed struct {
 	// optimizer state continues.
 	Model     string
 	Rollouts  string // file of groups
-	Reference string // folder of the reference model; empty for Model
+	Run       string // folder of the run whose settings apply; empty for the one that Rollouts lies in
+	Reference string // folder of the reference model; empty for the one that the run started from
 	Out       string // new or empty folder
 }
 
-// Replay takes one optimizer step on recorded groups, without sampling. It writes the
-// stepped model, its optimizer state and the step's metrics.
-func Replay(ctx context.Context, resolved *configs.Resolved, of Replayed, opts Options) (err error) {
-	if of.Reference != "" && resolved.Loss.Beta == 0 {
-		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
-	}
+// Replay takes one optimizer step on recorded groups, without sampling. Its settings are those with which
+// the run took the step, overridden by settings of the form section.key=value. It writes the stepped model,
+// its optimizer state and the step's metrics.
+func Replay(ctx context.Context, of Replayed, settings []string, opts Options) error {
 	if err := CheckOut(of.Out); err != nil {
 		return usage.Wrap(err)
 	}
-	j := replay{newJob(resolved, opts, task{}), of}
-	defer j.close()
-	if j.folder, err = origin.Open(j.cfg, of.Model); err != nil {
-		return err
-	}
-	if err := ranks.Check(j.cfg, j.folder); err != nil {
-		return err
-	}
-	groups, err := trainer.ReadGroups(of.Rollouts, j.folder.Shape)
+	text, err := os.ReadFile(of.Rollouts)
 	if err != nil {
-		return usage.Wrap(err)
+		return usage.Errorf("read groups: %w", err)
 	}
-	if line := report.CutOff(of.Rollouts); line != "" {
-		j.warn("%s", line)
+	state, written, err := readState(of.Model)
+	if err != nil {
+		return err
 	}
-	if n := resolved.Train.Minibatches; n > len(groups) {
-		return usage.Errorf("train.minibatches is %d, expected %d at most, the number of groups in %s", n, len(groups), of.Rollouts)
+	resolved, file, err := of.settings(cmp.Or(trainer.StepOf(text), state.Step+1), settings)
+	if err != nil {
+		return err
 	}
-	return j.stepTo(ctx, groups)
+	resolved.Inference.Instances = 0 // all threads are the trainer's
+	if resolved.Torch.Listen == "" {
+		resolved.Torch.Dir = "" // the run may be using it
+	}
+	j := replay{job: newJob(resolved, opts, task{}), of: of, file: file}
+	defer j.close()
+	if written && state.Task != "" && state.Task != trainTask {
+		// Its moments estimate other gradients.
+		j.warn("%s was written by easyrl %s: replay starts from its weights, and the optimizer state from zero", of.Model, state.Task)
+	} else if written {
+		j.from, j.state = of.Model, state
+	}
+	if err := j.read(text); err != nil {
+		return err
+	}
+	return j.stepTo(ctx)
 }
 
 // replay is a job that takes one step from recorded groups.
 type replay struct {
 	*job
-	of Replayed
+	of     Replayed
+	file   string        // with the settings of the run; empty if there is none
+	was    parallel.Mesh // of the settings
+	groups *recorded.Step
+	start  *folder.Folder    // of the run's starting weights; nil for none, or for the model itself
+	files  map[string][]byte // of the model's folder
+}
+
+// readState reads the state of a checkpoint of any task. written is false for a plain model folder.
+func readState(dir string) (state trainer.State, written bool, err error) {
+	if _, err := os.Stat(filepath.Join(dir, "trainer")); err != nil {
+		return state, false, nil
+	}
+	state, err = trainer.ReadState(dir)
+	return state, true, usage.Wrap(err)
+}
+
+// read checks the settings, the model folders and the groups, which text has.
+func (j *replay) read(text []byte) (err error) {
+	if j.of.Reference != "" && j.needsStart() == "" {
+		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
+	}
+	if j.folder, err = origin.Open(j.cfg, j.of.Model); err != nil {
+		return err
+	}
+	j.files = j.folder.Files
+	groups, err := trainer.ParseGroups(j.of.Rollouts, text, j.folder.Shape)
+	if err != nil {
+		return usage.Wrap(err)
+	}
+	if line := report.CutOff(j.of.Rollouts); line != "" {
+		j.warn("%s", line)
+	}
+	if err := j.checkKnown(); err != nil {
+		return err
+	}
+	if err := j.fit(groups); err != nil {
+		return err
+	}
+	if err := ranks.Check(j.cfg, j.folder); err != nil {
+		return err
+	}
+	if err := j.chooseMesh(); err != nil {
+		return err
+	}
+	return j.openStart()
 }
 
 // CheckOut returns an error if the output folder has content.
@@ -82,7 +138,7 @@ func CheckOut(out string) error {
 }
 
 // stepTo takes the step in a temporary run folder beside -out and moves its checkpoint there.
-func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
+func (j *replay) stepTo(ctx context.Context) error {
 	path, err := filepath.Abs(j.of.Out)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
@@ -94,7 +150,7 @@ func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
 		return usage.Errorf("replay: create -out: %w", err)
 	}
 	defer os.RemoveAll(j.cfg.Run.Dir) //nolint:errcheck // leftovers are harmless
-	stepped, err := j.takeStep(ctx, groups)
+	stepped, err := j.takeStep(ctx)
 	if errors.Is(err, trainer.ErrStopped) {
 		return context.Canceled
 	}
@@ -115,111 +171,136 @@ func (j *replay) stepTo(ctx context.Context, groups []rollout.Group) error {
 	return nil
 }
 
-// scheduleSteps returns the number of steps that the learning-rate schedule spans:
-// run.steps if set, otherwise the checkpoint's.
+// scheduleSteps returns the number of steps that the learning-rate schedule spans: run.steps if it is known,
+// otherwise the checkpoint's.
 func (j *replay) scheduleSteps(step int) (int, error) {
-	set := 0
-	if j.resolved.Origin("run.steps").File != "" {
-		set = j.cfg.Run.Steps
+	if !j.known("run.steps") {
+		return max(j.state.Total, step), nil
 	}
-	switch {
-	case set > 0 && set < step:
-		return 0, usage.Errorf("run.steps is %d, expected at least %d, the step to take", set, step)
-	case set > 0:
-		return set, nil
-	case j.state.Total >= step:
-		return j.state.Total, nil
-	}
-	steps := max(j.cfg.Run.Steps, step)
-	if j.cfg.Train.Schedule != optim.Constant {
-		j.warn("the length of the run is unknown, so train.schedule = %q spans %d steps. Set it with -set run.steps=N.", j.cfg.Train.Schedule, steps)
+	steps := j.cfg.Run.Steps
+	if steps < step && j.cfg.Train.Schedule != optim.Constant {
+		return 0, usage.Errorf("%s: run.steps is %d, expected at least %d, the step to take", j.resolved.Origin("run.steps"), steps, step)
 	}
 	return steps, nil
 }
 
-// load loads the model and, if it is a checkpoint of reinforcement learning, its state.
-// Moments of another kind of run estimate other gradients, so they are not continued.
-func (j *replay) load(ctx context.Context) error {
-	from := ""
-	if _, err := os.Stat(filepath.Join(j.of.Model, "trainer")); err == nil {
-		state, err := trainer.ReadState(j.of.Model)
-		if err != nil {
-			return usage.Wrap(err)
-		}
-		if state.Task == "" || state.Task == trainTask {
-			from, j.cfg.Run.Seed = j.of.Model, state.Seed
-		} else {
-			j.warn("%s was written by easyrl %s: replay starts from its weights, and the optimizer state from zero", j.of.Model, state.Task)
-		}
+// needsStart says why the step needs the starting weights of the run. It is empty if the step needs none.
+func (j *replay) needsStart() string {
+	switch c := j.cfg; {
+	case c.Loss.Beta > 0: // they are the reference
+		return fmt.Sprintf("loss.beta is %v", c.Loss.Beta)
+	case c.Train.Backend == configs.PyTorch && c.Torch.LoRARank > 0: // the checkpoint's adapter changes them
+		return fmt.Sprintf("torch.lora_rank is %d", c.Torch.LoRARank)
 	}
+	return ""
+}
+
+// openStart opens the folder of the starting weights: that of -reference, or of the model in the run's settings.
+// Without a checkpoint, the model itself is the start.
+func (j *replay) openStart() (err error) {
+	why := j.needsStart()
+	own := why == "" || j.from == "" && j.of.Reference == ""
+	settings := j.cfg.Model
+	if own || j.of.Reference != "" {
+		j.cfg.Model = configs.Model{} // errors about models name no key
+	}
+	switch {
+	case own:
+		return nil
+	case j.of.Reference != "":
+		j.start, err = origin.Open(j.cfg, j.of.Reference)
+	case settings == (configs.Model{}):
+		return usage.Errorf("%s but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from", why, j.from)
+	default:
+		j.start, err = origin.Folder(j.cfg)
+	}
+	if err == nil {
+		err = origin.Check(j.cfg, j.start)
+	}
+	switch {
+	case err != nil && j.of.Reference != "":
+		return usage.Prefix("-reference", err)
+	case err != nil:
+		return usage.Errorf("%s, so the step needs the model that the run started from; add -reference DIR, or start replay where the run was started: %w", why, err)
+	case folder.Fingerprint(j.start.Shape) != folder.Fingerprint(j.folder.Shape):
+		return usage.Errorf("%s: config.json describes another model than that in %s", j.startName(), j.of.Model)
+	case j.from == "" && mesh.Of(j.cfg).Size() > 1 && j.cfg.Train.Backend == configs.EasyRL:
+		return usage.Errorf("-reference is set, %s is no checkpoint and [parallel] sets %s, expected one rank", j.of.Model, mesh.Of(j.cfg))
+	}
+	return nil
+}
+
+// load loads the models and, from a checkpoint, the state.
+func (j *replay) load(ctx context.Context) error {
 	if err := j.openDevice(); err != nil {
 		return err
 	}
-	reference, err := j.reference()
+	reference := j.start
+	if j.from != "" && reference != nil { // as in a resumed run, which loads the model that it started from first
+		j.folder, reference = reference, nil
+	}
+	_, began, err := j.job.load(ctx, j.from, reference)
 	if err != nil {
 		return err
 	}
-	_, start, err := j.job.load(ctx, from, reference)
-	if err != nil {
-		return err
-	}
-	switch began := j.state.Reference; {
-	case began == "":
-		j.state.Reference = start
-	case began != start && j.of.Reference != "":
-		return usage.Errorf("-reference %s is not the model that the run of %s started from: its weights differ", j.of.Reference, from)
-	case began != start && j.cfg.Loss.Beta > 0:
-		return usage.Errorf("replay: loss.beta is %v but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from",
-			j.cfg.Loss.Beta, from)
+	switch state := &j.state; {
+	case j.from == "" || state.Reference == "":
+		state.Reference = began
+	case j.start != nil && state.Reference != began:
+		return usage.Errorf("%s is not the model that the run of %s started from: its weights differ", j.startName(), j.from)
 	}
 	j.state.Seed, j.state.Pending = j.cfg.Run.Seed, nil
 	return nil
 }
 
-// reference opens the folder of -reference. It returns nil without one.
-func (j *replay) reference() (*folder.Folder, error) {
-	if j.of.Reference == "" {
-		return nil, nil //nolint:nilnil // see above
+// startName names the starting model and where it was set.
+func (j *replay) startName() string {
+	if j.of.Reference != "" {
+		return "-reference " + j.of.Reference
 	}
-	f, err := origin.Open(j.cfg, j.of.Reference)
-	if err != nil {
-		return nil, usage.Prefix("-reference", err)
+	return j.start.Source + " of " + j.file
+}
+
+// announce logs what the step repeats.
+func (j *replay) announce() {
+	if j.file != "" {
+		j.note("settings of %s", j.file)
 	}
-	if folder.Fingerprint(f.Shape) != folder.Fingerprint(j.folder.Shape) {
-		return nil, usage.Errorf("-reference: config.json in %s describes another model than %s", j.of.Reference, j.of.Model)
+	if now := mesh.Of(j.cfg); now != j.was {
+		j.note("%s instead of %s: the bits are the same", now, j.was)
 	}
-	return f, nil
+	if was, step := j.groups.Step, j.state.Step+1; was > 0 && was != step {
+		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run", j.of.Rollouts, was, j.of.Model, step)
+	}
 }
 
 // takeStep takes the step in the run's folder and returns the path of its checkpoint.
-func (j *replay) takeStep(ctx context.Context, groups []rollout.Group) (stepped string, err error) {
-	cfg, recorded := j.cfg, recorded.New(groups)
-	r := &cfg.Rollout // as in the run, for modelsConfig
-	r.PromptsPerStep, r.GroupSize, r.MaxTokens = recorded.Prompts, recorded.Size, max(r.MaxTokens, recorded.Longest)
-	if err := j.load(ctx); err != nil {
-		return "", err
-	}
-	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
-		return "", err
-	}
-	defer j.metrics.Close() //nolint:errcheck // its line is already written
-	step := j.state.Step + 1
+func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
+	cfg, step := j.cfg, j.state.Step+1
 	steps, err := j.scheduleSteps(step)
 	if err != nil {
 		return "", err
 	}
+	if err := j.load(ctx); err != nil {
+		return "", err
+	}
+	j.announce()
+	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
+		return "", err
+	}
+	defer j.metrics.Close() //nolint:errcheck // its line is already written
 	t, err := trainer.New(trainer.Config{
-		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: recorded.Prompts,
+		Dir: cfg.Run.Dir, Steps: step, ScheduleSteps: steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointKeep: 1, MaxNonFinite: 1,
 	}, j.state, trainer.Deps{
-		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Warn: j.warn,
+		Models: j.models, Files: j.files, Metrics: j.metrics, Warn: j.warn,
 		Progress: func(_ int, values report.Values) { _, _ = fmt.Fprintln(j.opts.Log, report.Summary(values)) },
 	}, trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: r.MaxTokens, Cores: func() int { return cores.Busy(cfg.Device.Threads) },
+		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Cores: func() int { return cores.Busy(cfg.Device.Threads) },
 		Publish: func(context.Context, inference.Weights) error { return nil },
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
-		Produce: func(context.Context, rollout.Batch) rollout.Stream { return recorded.Start(step) },
+		Produce: func(context.Context, rollout.Batch) rollout.Stream { return j.groups.Start(step) },
 	})
 	if err != nil {
 		return "", err

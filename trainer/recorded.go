@@ -21,6 +21,21 @@ func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}
+	return ParseGroups(path, text, c)
+}
+
+// StepOf returns the step of the groups in the text of a file, or 0 if its first line has none.
+func StepOf(text []byte) int {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
+	var first struct{ Step int }
+	if json.Unmarshal(line, &first) != nil {
+		return 0 // ParseGroups reports the error
+	}
+	return first.Step
+}
+
+// ParseGroups is ReadGroups for a file that has been read.
+func ParseGroups(path string, text []byte, c *model.Config) ([]rollout.Group, error) {
 	groups, n, err := parseGroups(text, c)
 	switch {
 	case err != nil:

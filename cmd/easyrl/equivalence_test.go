@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,50 +202,39 @@ func TestKilledRunResumesToSameWeights(t *testing.T) {
 	}
 }
 
-// Replaying a step's recorded groups repeats the run's step, at the learning rate that the
-// schedule had for it.
-func TestReplayRepeatsStep(t *testing.T) {
+// A replayed step has the learning rate of the run's schedule, or of one that is set.
+func TestReplayFollowsSchedule(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "checkpoint.keep=0", "train.schedule=cosine")
-	for step := 1; step < 5; step++ {
-		out := filepath.Join(dir, fmt.Sprint("replayed-", step))
-		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step)),
-			"-rollouts", filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step+1)), "-out", out, "-set", "train.lr=1e-2",
-			"-set", "rollout.max_tokens=12", "-set", "train.schedule=cosine")
-		require.Zero(t, status, stderr)
-		want, err := os.ReadFile(filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step+1), "model.safetensors"))
-		require.NoError(t, err)
-		got, err := os.ReadFile(filepath.Join(out, "model.safetensors"))
-		require.NoError(t, err)
-		require.Equal(t, sha256.Sum256(want), sha256.Sum256(got), "step %d", step+1)
-	}
-	rate := func(model, settings string) float64 {
-		out := filepath.Join(dir, "rate-"+settings)
+	run := trainTiny(t, dir, "run", "checkpoint.keep=0", "train.schedule=cosine", "run.steps=3")
+	rate := func(model string, settings ...string) float64 {
+		out := filepath.Join(t.TempDir(), "out")
 		args := []string{"replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out}
-		for _, setting := range strings.Fields("train.lr=1e-2 train.schedule=linear " + settings) {
+		for _, setting := range settings {
 			args = append(args, "-set", setting)
 		}
 		status, _, stderr := command(t, args...)
 		require.Zero(t, status, stderr)
-		require.Equal(t, settings == "", strings.Contains(stderr, `the length of the run is unknown, so train.schedule = "linear" spans 100 steps`), stderr)
 		values, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 		require.NoError(t, err)
 		return values[0]["actor/lr"]
 	}
 	last := filepath.Join(run, "checkpoints", "step-000002")
-	require.InDelta(t, 1e-2*(1-2.0/8), rate(last, "run.steps=8"), 1e-9, "as set")
+	require.InDelta(t, 1e-2*(1+math.Cos(2*math.Pi/3))/2, rate(last), 1e-9, "the run's")
+	require.InDelta(t, 1e-2*(1-2.0/8), rate(last, "train.schedule=linear", "run.steps=8"), 1e-9, "as set")
+	require.InDelta(t, 1e-2, rate(filepath.Join(run, "checkpoints", "step-000003"), "train.schedule=constant"), 1e-9, "after the last step")
 	fresh := filepath.Join(dir, "fresh")
 	require.NoError(t, os.CopyFS(fresh, os.DirFS(last)))
 	require.NoError(t, os.RemoveAll(filepath.Join(fresh, "trainer")))
-	require.InDelta(t, 1e-2, rate(fresh, ""), 1e-9, "first step of a model without a checkpoint")
+	require.InDelta(t, 1e-2, rate(fresh), 1e-9, "first step of a model without a checkpoint")
 	status, _, stderr := command(t, "replay", "-model", last, "-rollouts", filepath.Join(run, "rollouts", "step-000003.jsonl"),
 		"-out", filepath.Join(dir, "rejected"), "-set", "run.steps=2")
 	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "run.steps is 2, expected at least 3, the step to take")
+	require.Contains(t, stderr, "-set: run.steps is 2, expected at least 3, the step to take")
 }
 
 // With the aggregation "constant", replay divides by rollout.max_tokens as the run does, even if
-// all responses are shorter. Its checkpoint records its arithmetic.
+// all responses are shorter, and refuses a number below the longest. Its checkpoint records its arithmetic.
 func TestReplayDividesByTheConstant(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
@@ -252,8 +242,7 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 	norm := func(most int) float64 {
 		out := filepath.Join(dir, fmt.Sprint("replayed-", most))
 		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-out", out,
-			"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", "loss.aggregation=constant",
-			"-set", fmt.Sprintf("rollout.max_tokens=%d", most))
+			"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", fmt.Sprintf("rollout.max_tokens=%d", most))
 		require.Zero(t, status, stderr)
 		state, err := trainer.ReadState(out)
 		require.NoError(t, err)
@@ -263,66 +252,10 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 		return steps[0]["actor/grad_norm"]
 	}
 	require.InEpsilon(t, 2*norm(48), norm(24), 1e-5)
-	require.InEpsilon(t, norm(12), norm(1), 1e-5, "the longest response has 12 tokens")
-}
-
-// Replay repeats any step of a run with a reference, an old policy one step behind and
-// several mini-batches, given the model that the run started from.
-func TestReplayWithReference(t *testing.T) {
-	dir := tinyRun(t)
-	settings := []string{"loss.beta=0.2", "loss.old_policy=previous-step", "train.minibatches=2"}
-	run := trainTiny(t, dir, "run", append(settings, "checkpoint.keep=0", "run.steps=4")...)
-	init := func(seed string) string {
-		out := filepath.Join(dir, "start-"+seed)
-		status, _, stderr := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", out, "-seed", seed)
-		require.Zero(t, status, stderr)
-		return out
-	}
-	replay := func(model string, step int, more ...string) (out string, status int, stderr string) {
-		out = filepath.Join(t.TempDir(), "stepped")
-		args := []string{"replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)), "-out", out,
-			"-set", "train.lr=1e-2", "-set", "rollout.max_tokens=12", "-set", "train.micro_batch_tokens=64"}
-		for _, s := range settings {
-			args = append(args, "-set", s)
-		}
-		status, _, stderr = command(t, append(args, more...)...)
-		return out, status, stderr
-	}
-	sum := func(folder string) [32]byte {
-		data, err := os.ReadFile(filepath.Join(folder, "model.safetensors"))
-		require.NoError(t, err)
-		return sha256.Sum256(data)
-	}
-	checkpoint := func(step int) string { return filepath.Join(run, "checkpoints", fmt.Sprintf("step-%06d", step)) }
-	reference := init("1")
-	model := reference
-	for step := 1; step <= 4; step++ { // the first from the starting model, which is its own reference
-		var more []string
-		if step > 1 {
-			more = []string{"-reference", reference}
-		}
-		out, status, stderr := replay(model, step, more...)
-		require.Zero(t, status, stderr)
-		require.Equal(t, sum(checkpoint(step)), sum(out), "step %d", step)
-		if model = checkpoint(step); step == 3 {
-			model = out // a stepped model continues like the run's checkpoint
-		}
-	}
-	_, status, stderr := replay(checkpoint(2), 3)
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "lacks the reference weights of its run; add -reference DIR, the model that the run started from")
-	_, status, stderr = replay(checkpoint(2), 3, "-reference", init("2"))
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "is not the model that the run of")
-	_, status, stderr = replay(checkpoint(2), 3, "-reference", filepath.Join(dir, "none"))
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "-reference")
-	_, status, stderr = replay(checkpoint(2), 3, "-reference", reference, "-set", "loss.beta=0")
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "-reference is set but loss.beta is 0")
-	_, status, stderr = replay(checkpoint(2), 3, "-reference", reference, "-set", "loss.correction=mask")
-	require.Equal(t, 2, status)
-	require.Contains(t, stderr, "loss.correction is \"mask\"")
+	status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-out", filepath.Join(dir, "out"),
+		"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", "rollout.max_tokens=11")
+	require.Equal(t, exitUsage, status)
+	requireOneLine(t, stderr, "-set: rollout.max_tokens is 11, expected 12 or more as in ")
 }
 
 // The moments of supervised training are those of another loss. Replay starts from the

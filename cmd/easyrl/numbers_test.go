@@ -238,7 +238,7 @@ func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, ol
 
 // firstHalf returns the model between the two updates of a step: replay takes the first
 // with the groups of the first mini-batch.
-func (h *byHand) firstHalf(step int, settings []string) string {
+func (h *byHand) firstHalf(step int) string {
 	data, err := os.ReadFile(filepath.Join(h.dir, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)))
 	require.NoError(h.t, err)
 	lines := bytes.SplitAfter(data, []byte("\n"))
@@ -246,12 +246,7 @@ func (h *byHand) firstHalf(step int, settings []string) string {
 	half, out := filepath.Join(dir, "half.jsonl"), filepath.Join(dir, "stepped")
 	require.NoError(h.t, os.WriteFile(half, bytes.Join(lines[:3], nil), 0o644))
 	args := []string{"replay", "-model", h.after(step - 1), "-rollouts", half, "-out", out, "-reference", h.start,
-		"-set", "train.lr=1e-2", "-set", "train.minibatches=1"}
-	for _, s := range settings {
-		if strings.HasPrefix(s, "loss.") {
-			args = append(args, "-set", s)
-		}
-	}
+		"-run", h.dir, "-set", "train.minibatches=1"}
 	status, _, stderr := command(h.t, args...)
 	require.Zero(h.t, status, stderr)
 	return out
@@ -281,7 +276,7 @@ func TestNumbersByHand(t *testing.T) {
 		advantages := h.advantages(groups)
 		sampled, old, start := h.decoder(h.after(step-1)), h.decoder(h.after(step-2)), h.decoder(h.start)
 		first := h.loss(groups[:3], advantages[:3], sampled, old, start)
-		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step, grpo)), old, start) // the old policy is of the previous step
+		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step)), old, start) // the old policy is of the previous step
 		require.InDelta(t, (first.loss+second.loss)/2, line["actor/loss"], 1e-4, "step %d", step)
 		require.InDelta(t, (first.pg+second.pg)/2, line["actor/pg_loss"], 1e-4, "step %d", step)
 		tokens := first.tokens + second.tokens

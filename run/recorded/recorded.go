@@ -13,6 +13,7 @@ const maxPrompts = 1 << 20
 
 // Step is a step whose groups are recorded. It implements rollout.Stream.
 type Step struct {
+	Step    int // in which the groups were sampled; 0 if unknown
 	Prompts int // in the step, with or without a group
 	Size    int // responses of the largest group
 	Longest int // tokens of the longest response
@@ -22,10 +23,11 @@ type Step struct {
 
 // New returns the step of these groups. Indices that ascend and are below the number of prompts,
 // as in a run's file, are kept, and missing ones count as failed. The number is that of the first
-// group; if it is unknown, at most 2·len(groups). Other groups are numbered from 0.
-func New(groups []rollout.Group) *Step {
-	s := &Step{groups: slices.Clone(groups), Size: 1}
-	prompts := groups[0].Prompts
+// group, or else known; if both are 0, which means unknown, it is at most 2·len(groups). Other groups are
+// numbered from 0.
+func New(groups []rollout.Group, known int) *Step {
+	s := &Step{Step: groups[0].Step, groups: slices.Clone(groups), Size: 1}
+	prompts := cmp.Or(groups[0].Prompts, known)
 	limit := cmp.Or(prompts, 2*len(groups))
 	kept, next := limit <= maxPrompts, 0
 	for i := range groups {

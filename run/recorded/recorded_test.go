@@ -13,26 +13,29 @@ func TestIndices(t *testing.T) {
 	for _, c := range []struct {
 		indices, want   []int
 		prompts, failed int
-		recorded        int // number of prompts in the file
+		recorded, known int // number of prompts in the file, and in the settings
 	}{
-		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0, 0},
-		{[]int{1, 3, 4}, []int{1, 3, 4}, 5, 2, 0},
-		{[]int{0, 0, 0}, []int{0, 1, 2}, 3, 0, 0},
-		{[]int{2, 1}, []int{0, 1}, 2, 0, 0},
-		{[]int{-1, 1}, []int{0, 1}, 2, 0, 0},
-		{[]int{0, 1 << 40}, []int{0, 1}, 2, 0, 0},
-		{[]int{0, 1, 2}, []int{0, 1, 2}, 5, 2, 5},
-		{[]int{0, 7}, []int{0, 7}, 8, 6, 8},
-		{[]int{0, 3}, []int{0, 1}, 2, 0, 3},
-		{[]int{0, 1}, []int{0, 1}, 2, 0, 1 << 40},
-		{[]int{0, 1}, []int{0, 1}, 2, 0, -1},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0, 0, 0},
+		{[]int{1, 3, 4}, []int{1, 3, 4}, 5, 2, 0, 0},
+		{[]int{0, 0, 0}, []int{0, 1, 2}, 3, 0, 0, 0},
+		{[]int{2, 1}, []int{0, 1}, 2, 0, 0, 0},
+		{[]int{-1, 1}, []int{0, 1}, 2, 0, 0, 0},
+		{[]int{0, 1 << 40}, []int{0, 1}, 2, 0, 0, 0},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 5, 2, 5, 0},
+		{[]int{0, 7}, []int{0, 7}, 8, 6, 8, 0},
+		{[]int{0, 3}, []int{0, 1}, 2, 0, 3, 0},
+		{[]int{0, 1}, []int{0, 1}, 2, 0, 1 << 40, 0},
+		{[]int{0, 1}, []int{0, 1}, 2, 0, -1, 0},
+		{[]int{0, 5}, []int{0, 5}, 6, 4, 0, 6},
+		{[]int{0, 5}, []int{0, 5}, 8, 6, 8, 6},
+		{[]int{0, 1, 2}, []int{0, 1, 2}, 3, 0, 0, 2},
 	} {
 		var groups []rollout.Group
 		for i, index := range c.indices {
 			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded, Responses: make([]rollout.Response, i+1)})
 			groups[i].Responses[0].IDs = make([]int32, 5-i)
 		}
-		s := New(groups)
+		s := New(groups, c.known)
 		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.Prompts, s.Size, s.Longest})
 		stream := s.Start(7)
 		var got []int

@@ -31,6 +31,16 @@ func Settings(r *configs.Resolved, task configs.Task) (lines []string) {
 	return append(lines, doubts(&r.Config, task)...)
 }
 
+// Keys returns the keys that have no effect on a task, whatever their values.
+func Keys(c *configs.Config, task configs.Task) (keys []string) {
+	for _, rule := range rules(c, task) {
+		if rule.idle {
+			keys = append(keys, rule.keys...)
+		}
+	}
+	return keys
+}
+
 func rules(c *configs.Config, task configs.Task) []rule {
 	all := []rule{
 		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant, fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},

@@ -1,0 +1,162 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/usage"
+	"github.com/easyrl/easyrl/loss"
+	"github.com/easyrl/easyrl/optim"
+	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/rollout"
+	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/recorded"
+	"github.com/easyrl/easyrl/run/unused"
+)
+
+// settings merges the settings with which the run that recorded the groups took the step with those of
+// the command line. file is the run's, empty if there is none.
+func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved, file string, err error) {
+	dir := of.Run
+	if rollouts := filepath.Dir(of.Rollouts); dir == "" {
+		if abs, err := filepath.Abs(rollouts); err == nil && filepath.Base(abs) == "rollouts" {
+			dir = filepath.Join(rollouts, "..")
+		}
+	}
+	var files []string
+	if dir != "" {
+		file, err = settingsOf(dir, step)
+		if err == nil {
+			_, err = os.Stat(file)
+		}
+		missing := errors.Is(err, fs.ErrNotExist)
+		switch {
+		case err == nil:
+			files = []string{file}
+		case of.Run != "" && missing:
+			return nil, "", usage.Errorf("-run %s has no %s, expected the folder of a run", dir, configs.RunFile)
+		case of.Run != "":
+			return nil, "", usage.Errorf("-run: expected the folder of a run: %w", err)
+		case !missing:
+			return nil, "", usage.Errorf("read the settings of the run: %w", err)
+		default:
+			file = ""
+		}
+	}
+	if resolved, err = Load(configs.ReplayTask, files, set); err != nil {
+		return nil, "", err
+	}
+	if resolved.Task() != configs.TrainTask {
+		return nil, "", usage.Errorf("%s is of easyrl sft, expected the settings of easyrl train", file)
+	}
+	return resolved, file, nil
+}
+
+// known reports whether a file or the command line sets a key.
+func (j *replay) known(key string) bool { return j.resolved.Origin(key).File != "" }
+
+// checkKnown returns an error that names the settings that the step depends on and that nothing sets. In a
+// run's file, a missing key has its default.
+func (j *replay) checkKnown() error {
+	if j.file != "" {
+		return nil
+	}
+	idle := unused.Keys(j.cfg, configs.TrainTask)
+	var missing []string
+	for _, key := range configs.Keys() {
+		if j.known(key) || !j.decides(key) || slices.Contains(idle, key) && !strings.HasPrefix(key, "parallel.") {
+			continue
+		}
+		missing = append(missing, key)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return usage.Errorf("the settings of the step are unknown: %s is not in the folder of a run with a %s. Name the run's folder with -run DIR, or add -set for each of %s",
+		j.of.Rollouts, configs.RunFile, strings.Join(missing, ", "))
+}
+
+// decides reports whether the bits of the step depend on a key besides the groups and the model.
+func (j *replay) decides(key string) bool {
+	torch := j.cfg.Train.Backend == configs.PyTorch
+	switch key {
+	case "rollout.temperature":
+		return true
+	case "rollout.max_tokens": // of the divisor, or of its bound
+		return j.cfg.Loss.Aggregation != loss.SequenceMean
+	case "run.steps":
+		return j.cfg.Train.Schedule != optim.Constant && j.state.Total == 0
+	case "train.recompute", "train.swap":
+		return false
+	case "train.micro_batch_tokens", "torch.dtype", "torch.mode", "torch.lora_rank", "torch.lora_alpha":
+		return torch
+	case "parallel.reduce":
+		return !torch
+	case "parallel.tp":
+		return torch || j.cfg.Parallel.Reduce == parallel.Sum
+	case "parallel.sequence":
+		return !torch && j.cfg.Parallel.Reduce == parallel.Sum
+	case "parallel.dp":
+		return torch
+	}
+	return strings.HasPrefix(key, "loss.") || strings.HasPrefix(key, "train.")
+}
+
+// fit makes a step of the groups and takes what is not set from them. It returns an error if they, or the
+// checkpoint, cannot be of a run with these settings.
+func (j *replay) fit(groups []rollout.Group) error {
+	r, prompts := &j.cfg.Rollout, 0
+	if j.known("rollout.prompts_per_step") {
+		prompts = r.PromptsPerStep
+	}
+	s := recorded.New(groups, prompts)
+	var faults []error
+	expect := func(ok bool, key string, value any, expected, in string) {
+		if !ok && j.known(key) {
+			faults = append(faults, usage.Errorf("%s: %s is %v, expected %s as in %s", j.resolved.Origin(key), key, value, expected, in))
+		}
+	}
+	seed, minibatches := j.cfg.Run.Seed, j.cfg.Train.Minibatches
+	expect(j.from == "" || j.state.Seed == seed, "run.seed", seed, fmt.Sprint(j.state.Seed), j.from)
+	expect(s.Prompts == r.PromptsPerStep, "rollout.prompts_per_step", r.PromptsPerStep, fmt.Sprint(s.Prompts), j.of.Rollouts)
+	expect(s.Size == r.GroupSize, "rollout.group_size", r.GroupSize, fmt.Sprint(s.Size), j.of.Rollouts)
+	expect(s.Longest <= r.MaxTokens, "rollout.max_tokens", r.MaxTokens, fmt.Sprintf("%d or more", s.Longest), j.of.Rollouts)
+	expect(minibatches <= s.Prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.Prompts), j.of.Rollouts)
+	if j.from != "" {
+		j.cfg.Run.Seed = j.state.Seed
+	}
+	r.PromptsPerStep, r.GroupSize, r.MaxTokens = s.Prompts, s.Size, max(r.MaxTokens, s.Longest)
+	j.groups = s
+	return errors.Join(faults...)
+}
+
+// chooseMesh sets the ranks that take the step, all in this process: those of the command line, or those
+// of the run whose number changes bits.
+func (j *replay) chooseMesh() error {
+	p := &j.cfg.Parallel
+	j.was = p.Mesh()
+	set := slices.ContainsFunc(configs.Keys(), func(key string) bool {
+		return strings.HasPrefix(key, "parallel.") && j.resolved.Origin(key).FromSet()
+	})
+	switch {
+	case j.cfg.Train.Backend == configs.PyTorch || set:
+	case p.Reduce == parallel.Exact:
+		*p = parallel.Default()
+	default:
+		p.DP, p.PP, p.Zero = 1, 1, 0
+	}
+	if err := mesh.Check(j.cfg, j.folder.Shape); err != nil {
+		return err
+	}
+	process, err := mesh.Process(j.cfg)
+	if err == nil && process.Size > 1 {
+		err = usage.Errorf("a launcher started %d processes, expected one: the ranks of a replayed step are in one process", process.Size)
+	}
+	return err
+}
