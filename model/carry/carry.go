@@ -180,23 +180,25 @@ func chunksOf(bounds []int, n int) (all []chunk) {
 	return all
 }
 
-// reduceScatter computes what Scatter does with an all-reduce.
+// reduceScatter computes what Scatter does with an all-reduce. The start is added last, by the rank that has
+// the row, because no rank has all of it. So bits do not depend on which rank has which row.
 func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int, product func(lo, hi int, add bool)) {
 	rank, t := c.group.Rank(), bounds[len(bounds)-1]
 	product(0, t, false)
-	part := scratch.Slice(bounds[rank]*width, bounds[rank+1]*width)
-	if started && !part.IsNil() {
-		c.dev.Add(part, start)
-	}
 	host := c.host(scratch)
 	c.download(host, scratch)
 	if c.err == nil {
 		c.err = c.group.AllReduceOrdered(c.ctx, host)
 	}
 	c.upload(scratch, host)
-	if !part.IsNil() {
-		c.dev.Copy(y, part)
+	part := scratch.Slice(bounds[rank]*width, bounds[rank+1]*width)
+	if part.IsNil() {
+		return
 	}
+	if started {
+		c.dev.Add(part, start)
+	}
+	c.dev.Copy(y, part)
 }
 
 // send sends x without waiting for the receiver.

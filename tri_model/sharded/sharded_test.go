@@ -86,7 +86,24 @@ func openOver(t testing.TB, c *model.Config, cfg Config, over func(*local.Endpoi
 	return m
 }
 
+// layouts returns n micro-batches.
 func layouts(c *model.Config, seed uint64, n int) (all []*attention.Layout) {
+	draw(c, seed, n, func() *attention.Layout {
+		all = append(all, &attention.Layout{})
+		return all[len(all)-1]
+	})
+	return all
+}
+
+// whole returns one micro-batch with all leaves of layouts.
+func whole(c *model.Config, seed uint64, n int) []*attention.Layout {
+	l := &attention.Layout{}
+	draw(c, seed, n, func() *attention.Layout { return l })
+	return []*attention.Layout{l}
+}
+
+// draw adds random leaves, in n parts, each to the layout that next returns.
+func draw(c *model.Config, seed uint64, n int, next func() *attention.Layout) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	ids := func(n int) []int32 {
 		out := make([]int32, n)
@@ -96,18 +113,22 @@ func layouts(c *model.Config, seed uint64, n int) (all []*attention.Layout) {
 		return out
 	}
 	for range n {
-		l := &attention.Layout{}
+		l := next()
 		for range 1 + rng.IntN(3) {
 			l.AddGroup(ids(3+rng.IntN(9)), [][]int32{ids(1 + rng.IntN(20)), ids(1 + rng.IntN(20))})
 			l.EndLeaf()
 		}
-		all = append(all, l)
 	}
-	return all
 }
 
-// train takes steps and returns a hash of the checkpoint's files.
+// train takes steps and returns the folder of a checkpoint.
 func train(t testing.TB, m backend.Models, c *model.Config, from, to int) string {
+	t.Helper()
+	return trainOn(t, m, c, from, to, layouts)
+}
+
+// trainOn is train with other micro-batches than layouts.
+func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int, cut func(c *model.Config, seed uint64, n int) []*attention.Layout) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -116,7 +137,7 @@ func train(t testing.TB, m backend.Models, c *model.Config, from, to int) string
 		require.NoError(t, err)
 		require.NotEmpty(t, w.Checksum())
 		for range 2 { // minibatches
-			for _, l := range layouts(c, uint64(step), 7) {
+			for _, l := range cut(c, uint64(step), 7) {
 				require.NoError(t, m.Pass(ctx, l, func(lp backend.Logprobs) ([]float32, error) {
 					gradient := make([]float32, len(lp.Policy))
 					for i, p := range lp.Policy {
@@ -222,7 +243,8 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// An ordinary all-reduce of partial sums gives nearly the same weights, and the same ones again.
+// An ordinary all-reduce of partial sums gives nearly the same weights, and the same ones again, in whatever
+// micro-batches.
 func TestReduce(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]
@@ -239,6 +261,7 @@ func TestReduce(t *testing.T) {
 		}
 		require.Positive(t, differ, "sums in another order")
 		require.Equal(t, hashOf(t, dir), hashOf(t, train(t, open(t, c, cfg), c, 1, 3)))
+		require.Equal(t, hashOf(t, dir), hashOf(t, trainOn(t, open(t, c, cfg), c, 1, 3, whole)), "sequence %v", sequence)
 	}
 }
 
