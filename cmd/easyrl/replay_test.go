@@ -60,7 +60,7 @@ func TestReplayRepeatsEveryStep(t *testing.T) {
 			"rollout.group_size=3", "parallel.pp=2"}},
 		{name: "constant divisor", settings: []string{"loss.aggregation=constant", "loss.advantage=group-mean", "rollout.max_tokens=40",
 			"train.beta2=0.95", "loss.dual_clip=3.0"}},
-		{name: "sums of tensor ranks", settings: []string{"loss.beta=0.1", "train.minibatches=2", "parallel.tp=2", "parallel.dp=2",
+		{name: "sums of tensor ranks", settings: []string{"loss.beta=0.1", "train.minibatches=2", "parallel.tp=2", "parallel.dp=2", "parallel.sequence=true",
 			"parallel.reduce=sum"}, wide: true},
 		{name: "resampled and filtered", settings: []string{"rollout.dynamic_sampling=3", "loss.keep=2", "train.schedule=linear",
 			"train.min_lr=0.1", "rollout.temperature=0.8"}},
