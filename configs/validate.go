@@ -27,7 +27,7 @@ const (
 	EvalTask Task = "eval"
 	// ScoreTask is easyrl score, which uses only the reward.
 	ScoreTask Task = "score"
-	// ReplayTask is easyrl replay, whose model and groups are given by flags.
+	// ReplayTask is easyrl replay, which uses the settings that decide an optimizer step.
 	ReplayTask Task = "replay"
 	// AnyTask is SFTTask if sft.data is set and data.train is not, otherwise TrainTask.
 	AnyTask Task = ""

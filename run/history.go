@@ -21,10 +21,10 @@ type past struct {
 	last int
 }
 
-// pastName returns the name of the file with the settings of steps up to last: run.step-000005.toml.
+// pastName returns the name of the file with the settings of steps up to last: run-step-000005.toml.
 func pastName(last int) string { return runStem + checkpoint.StepName(last) + settingsExt }
 
-const runStem, settingsExt = "run.", ".toml"
+const runStem, settingsExt = "run-", ".toml"
 
 // pastSettings returns the files of past settings in a run's folder, oldest first.
 func pastSettings(dir string) (all []past, err error) {

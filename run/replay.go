@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
@@ -212,6 +213,9 @@ func (j *replay) openStart() (err error) {
 	case settings == (configs.Model{}):
 		return usage.Errorf("%s but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from", why, j.from)
 	default:
+		for _, path := range []*string{&j.cfg.Model.Path, &j.cfg.Model.Init.Config} {
+			*path = j.find(*path)
+		}
 		j.start, err = origin.Folder(j.cfg)
 	}
 	if err == nil {
@@ -228,6 +232,23 @@ func (j *replay) openStart() (err error) {
 		return usage.Errorf("-reference is set, %s is no checkpoint and [parallel] sets %s, expected one rank", j.of.Model, mesh.Of(j.cfg))
 	}
 	return nil
+}
+
+// find returns a path of the run's settings as seen from this process's working directory: where nothing is,
+// as seen from the folder in which the run was started, from which run.dir led to the run's folder.
+func (j *replay) find(path string) string {
+	dir, err := filepath.Abs(filepath.Dir(j.file))
+	started, ok := strings.CutSuffix(dir, string(filepath.Separator)+filepath.Clean(j.cfg.Run.Dir))
+	there := filepath.Join(started, path)
+	if err == nil && ok && path != "" && !filepath.IsAbs(path) && !exists(path) && exists(there) {
+		return there
+	}
+	return path
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // load loads the models and, from a checkpoint, the state.

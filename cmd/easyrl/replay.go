@@ -11,7 +11,7 @@ import (
 func replayVerb(std streams) cli.Verb {
 	v := cli.Verb{
 		Name:    "replay",
-		Summary: "Take one optimizer step from recorded groups, without sampling.",
+		Summary: "Take one optimizer step from recorded groups, without sampling, with the settings of their run.",
 		Example: `easyrl replay -model runs/mine/checkpoints/step-000003 -rollouts runs/mine/rollouts/step-000004.jsonl -out step4
 			easyrl replay -model DIR -rollouts FILE -run runs/mine -out try -set train.lr=1e-4`,
 		Flags: cli.NewFlags(),

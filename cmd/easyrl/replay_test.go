@@ -117,7 +117,7 @@ func TestReplayAfterChangedSettings(t *testing.T) {
 	}
 	requireFiles := func(names ...string) {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(run, "run.*"))
+		found, err := filepath.Glob(filepath.Join(run, "run*"))
 		require.NoError(t, err)
 		for i := range found {
 			found[i] = filepath.Base(found[i])
@@ -126,12 +126,12 @@ func TestReplayAfterChangedSettings(t *testing.T) {
 	}
 	requireFiles()
 	resume("run.steps=3", "train.lr=1e-3", "rollout.group_size=3", "loss.beta=0.1")
-	requireFiles("run.step-000002.toml")
+	requireFiles("run-step-000002.toml")
 	resume("run.steps=3", "train.lr=1e-3", "rollout.group_size=3", "loss.beta=0.1")
-	requireFiles("run.step-000002.toml")
+	requireFiles("run-step-000002.toml")
 	resume("run.steps=5", "loss.kind=cispo", "train.minibatches=2")
-	requireFiles("run.step-000002.toml", "run.step-000003.toml")
-	for step, file := range []string{1: "run.step-000002.toml", 2: "run.step-000002.toml", 3: "run.step-000003.toml", 4: "run.toml", 5: "run.toml"} {
+	requireFiles("run-step-000002.toml", "run-step-000003.toml")
+	for step, file := range []string{1: "run-step-000002.toml", 2: "run-step-000002.toml", 3: "run-step-000003.toml", 4: "run.toml", 5: "run.toml"} {
 		if step > 0 {
 			require.Contains(t, requireRepeats(t, run, start, step), "settings of "+filepath.Join(run, file)+"\n")
 		}
@@ -140,7 +140,7 @@ func TestReplayAfterChangedSettings(t *testing.T) {
 		require.NoError(t, os.RemoveAll(filepath.Join(run, "checkpoints", checkpoint.StepName(step))))
 	}
 	resume("run.steps=4", "train.lr=3e-3")
-	requireFiles("run.step-000001.toml")
+	requireFiles("run-step-000001.toml")
 	for step := 1; step <= 4; step++ {
 		requireRepeats(t, run, start, step)
 	}
@@ -202,6 +202,26 @@ func TestReplayNamesSettings(t *testing.T) {
 	requireOneLine(t, errs, "add -set for each of run.steps\n")
 	code, errs = replay(append(set, "-set", "run.steps=2")...)
 	require.Zero(t, code, errs)
+}
+
+// The model that a run started from is found from any working directory: settings name it from the one of the run.
+func TestReplayFindsStart(t *testing.T) {
+	dir := tinyRun(t)
+	start := initTiny(t, dir, "start", 3)
+	t.Chdir(dir)
+	trainTiny(t, dir, "", "run.dir=runs/here", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1", "model.init.config=", "model.path=start")
+	run := filepath.Join(dir, "runs", "here")
+	moved := filepath.Join(t.TempDir(), "moved")
+	require.NoError(t, os.Rename(run, moved))
+	t.Chdir(t.TempDir())
+	model, rollouts := stepFiles(moved, start, 2)
+	code, _, errs := command(t, "replay", "-model", model, "-rollouts", rollouts, "-out", filepath.Join(t.TempDir(), "out"))
+	require.Equal(t, exitUsage, code)
+	requireOneLine(t, errs, "add -reference DIR, or start replay where the run was started: model.path: read model folder: start does not exist")
+	require.NoError(t, os.Rename(moved, run))
+	for step := 1; step <= 2; step++ {
+		requireRepeats(t, run, start, step)
+	}
 }
 
 // A setting of the command line overrides the run's.
