@@ -20,34 +20,15 @@ import (
 	"github.com/easyrl/easyrl/run/unused"
 )
 
-// settings merges the settings with which the run that recorded the groups took the step with those of
-// the command line. file is the run's, empty if there is none.
+// settings merges the settings with which the run that recorded the groups took a step with those of the
+// command line. file has the run's, and is empty if there are none.
 func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved, file string, err error) {
-	dir := of.Run
-	if rollouts := filepath.Dir(of.Rollouts); dir == "" {
-		if abs, err := filepath.Abs(rollouts); err == nil && filepath.Base(abs) == "rollouts" {
-			dir = filepath.Join(rollouts, "..")
-		}
+	if file, err = of.settingsFile(step); err != nil {
+		return nil, "", err
 	}
 	var files []string
-	if dir != "" {
-		file, err = settingsOf(dir, step)
-		if err == nil {
-			_, err = os.Stat(file)
-		}
-		missing := errors.Is(err, fs.ErrNotExist)
-		switch {
-		case err == nil:
-			files = []string{file}
-		case of.Run != "" && missing:
-			return nil, "", usage.Errorf("-run %s has no %s, expected the folder of a run", dir, configs.RunFile)
-		case of.Run != "":
-			return nil, "", usage.Errorf("-run: expected the folder of a run: %w", err)
-		case !missing:
-			return nil, "", usage.Errorf("read the settings of the run: %w", err)
-		default:
-			file = ""
-		}
+	if file != "" {
+		files = []string{file}
 	}
 	if resolved, err = Load(configs.ReplayTask, files, set); err != nil {
 		return nil, "", err
@@ -56,6 +37,31 @@ func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved
 		return nil, "", usage.Errorf("%s is of easyrl sft, expected the settings of easyrl train", file)
 	}
 	return resolved, file, nil
+}
+
+// settingsFile returns the path of the settings with which the run took a step, or an empty one if the
+// groups are in no run's folder.
+func (of *Replayed) settingsFile(step int) (string, error) {
+	dir, rollouts := of.Run, filepath.Dir(of.Rollouts)
+	if abs, err := filepath.Abs(rollouts); dir == "" && err == nil && filepath.Base(abs) == "rollouts" {
+		dir = filepath.Join(rollouts, "..")
+	}
+	if dir == "" {
+		return "", nil
+	}
+	file, err := settingsOf(dir, step)
+	if err == nil {
+		_, err = os.Stat(file)
+	}
+	switch missing := errors.Is(err, fs.ErrNotExist); {
+	case missing && of.Run == "":
+		return "", nil
+	case missing:
+		return "", usage.Errorf("-run %s has no %s, expected the folder of a run", dir, configs.RunFile)
+	case err != nil:
+		return "", usage.Errorf("read the settings of the run in %s: %w", dir, err)
+	}
+	return file, nil
 }
 
 // known reports whether a file or the command line sets a key.

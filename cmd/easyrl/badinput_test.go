@@ -479,7 +479,7 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-rollouts", filepath.Join(copied, "step-000002.jsonl")}, "the settings of the step are unknown: " + copied},
 		{[]string{"-run", dir + "/none"}, "-run " + dir + "/none has no run.toml, expected the folder of a run"},
 		{[]string{"-run", from}, "-run " + from + " has no run.toml, expected the folder of a run"},
-		{[]string{"-run", groups}, "-run: expected the folder of a run: open " + groups},
+		{[]string{"-run", groups}, "read the settings of the run in " + groups},
 		{[]string{"-run", folder("broken", "[loss]", "[loss")}, filepath.Join(others, "broken", "run.toml") + ":"},
 		{[]string{"-run", folder("unknown", "[loss]\n", "[loss]\nkinds = 3\n")}, ": unknown key loss.kinds"},
 		{[]string{"-run", folder("sft", string(text), "[sft]\ndata = 'a'\n")}, "run.toml is of easyrl sft, expected the settings of easyrl train"},
