@@ -25,11 +25,13 @@ func TestSettingsOfEveryStep(t *testing.T) {
 		{"one process", []process{{0, 1}}, []int{1}, nil},
 		{"resumed", []process{{0, 1}, {3, 1}}, []int{1}, nil},
 		{"changed", []process{{0, 1}, {3, 2}}, []int{1, 1, 1, 2}, []string{"run-step-000003.toml"}},
-		{"changed twice", []process{{0, 1}, {3, 2}, {4, 3}}, []int{1, 1, 1, 2, 3}, []string{"run-step-000003.toml", "run-step-000004.toml"}},
+		{"changed twice", []process{{0, 1}, {3, 2}, {4, 3}}, []int{1, 1, 1, 2, 3},
+			[]string{"run-step-000003.toml", "run-step-000004.toml"}},
 		{"changed before a step", []process{{0, 1}, {3, 2}, {3, 3}}, []int{1, 1, 1, 3}, []string{"run-step-000003.toml"}},
 		{"changed back before a step", []process{{0, 1}, {3, 2}, {3, 1}}, []int{1}, []string{"run-step-000003.toml"}},
 		{"lost checkpoints", []process{{0, 1}, {3, 2}, {6, 3}, {2, 4}}, []int{1, 1, 4}, []string{"run-step-000002.toml"}},
-		{"lost checkpoints within a change", []process{{0, 1}, {3, 2}, {6, 3}, {5, 3}}, []int{1, 1, 1, 2, 2, 3}, []string{"run-step-000003.toml", "run-step-000005.toml"}},
+		{"lost checkpoints within a change", []process{{0, 1}, {3, 2}, {6, 3}, {5, 3}}, []int{1, 1, 1, 2, 2, 3},
+			[]string{"run-step-000003.toml", "run-step-000005.toml"}},
 		{"lost all checkpoints", []process{{0, 1}, {3, 2}, {0, 3}}, []int{3}, nil},
 		{"the rate of the step lost", []process{{0, 1}, {3, 2}, {2, 1}}, []int{1}, nil},
 	} {
@@ -65,7 +67,8 @@ func TestSettingsOfEveryStep(t *testing.T) {
 func TestSettingsOfOtherNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"run-step-3.toml", "run-step-000000.toml", "run-step-00000x.toml", "run-step-000009.toml.old", "my.step-000009.toml"} {
+	for _, name := range []string{"run-step-3.toml", "run-step-000000.toml", "run-step-00000x.toml",
+		"run-step-000009.toml.old", "my-step-000009.toml"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o644))
 	}
 	path, err := settingsOf(dir, 1)

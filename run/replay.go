@@ -65,7 +65,8 @@ func Replay(ctx context.Context, of Replayed, settings []string, opts Options) e
 	defer j.close()
 	if written && state.Task != "" && state.Task != trainTask {
 		// Its moments estimate other gradients.
-		j.warn("%s was written by easyrl %s: replay starts from its weights, and the optimizer state from zero", of.Model, state.Task)
+		j.warn("%s was written by easyrl %s: replay starts from its weights, and the optimizer state from zero",
+			of.Model, state.Task)
 	} else if written {
 		j.from, j.state = of.Model, state
 	}
@@ -180,7 +181,8 @@ func (j *replay) scheduleSteps(step int) (int, error) {
 	}
 	steps := j.cfg.Run.Steps
 	if steps < step && j.cfg.Train.Schedule != optim.Constant {
-		return 0, usage.Errorf("%s: run.steps is %d, expected at least %d, the step to take", j.resolved.Origin("run.steps"), steps, step)
+		return 0, usage.Errorf("%s: run.steps is %d, expected at least %d, the step to take",
+			j.resolved.Origin("run.steps"), steps, step)
 	}
 	return steps, nil
 }
@@ -211,7 +213,8 @@ func (j *replay) openStart() (err error) {
 	case j.of.Reference != "":
 		j.start, err = origin.Open(j.cfg, j.of.Reference)
 	case settings == (configs.Model{}):
-		return usage.Errorf("%s but %s lacks the reference weights of its run; add -reference DIR, the model that the run started from", why, j.from)
+		return usage.Errorf("%s but %s lacks the reference weights of its run; "+
+			"add -reference DIR, the model that the run started from", why, j.from)
 	default:
 		for _, path := range []*string{&j.cfg.Model.Path, &j.cfg.Model.Init.Config} {
 			*path = j.find(*path)
@@ -225,11 +228,13 @@ func (j *replay) openStart() (err error) {
 	case err != nil && j.of.Reference != "":
 		return usage.Prefix("-reference", err)
 	case err != nil:
-		return usage.Errorf("%s, so the step needs the model that the run started from; add -reference DIR, or start replay where the run was started: %w", why, err)
+		return usage.Errorf("%s, so the step needs the model that the run started from; "+
+			"add -reference DIR, or start replay where the run was started: %w", why, err)
 	case folder.Fingerprint(j.start.Shape) != folder.Fingerprint(j.folder.Shape):
 		return usage.Errorf("%s: config.json describes another model than that in %s", j.startName(), j.of.Model)
 	case j.from == "" && mesh.Of(j.cfg).Size() > 1 && j.cfg.Train.Backend == configs.EasyRL:
-		return usage.Errorf("-reference is set, %s is no checkpoint and [parallel] sets %s, expected one rank", j.of.Model, mesh.Of(j.cfg))
+		return usage.Errorf("-reference is set, %s is no checkpoint and [parallel] sets %s, expected one rank",
+			j.of.Model, mesh.Of(j.cfg))
 	}
 	return nil
 }
@@ -276,14 +281,17 @@ func (j *replay) load(ctx context.Context) error {
 
 // startName names the starting model and where it was set.
 func (j *replay) startName() string {
-	if j.of.Reference != "" {
+	switch {
+	case j.of.Reference != "":
 		return "-reference " + j.of.Reference
+	case j.file == "":
+		return j.start.Source
 	}
 	return j.start.Source + " of " + j.file
 }
 
-// announce logs what the step repeats.
-func (j *replay) announce() {
+// noteStep logs what the step repeats.
+func (j *replay) noteStep() {
 	if j.file != "" {
 		j.note("settings of %s", j.file)
 	}
@@ -291,7 +299,8 @@ func (j *replay) announce() {
 		j.note("%s instead of %s: the bits are the same", now, j.was)
 	}
 	if was, step := j.groups.Step, j.state.Step+1; was > 0 && was != step {
-		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run", j.of.Rollouts, was, j.of.Model, step)
+		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run",
+			j.of.Rollouts, was, j.of.Model, step)
 	}
 }
 
@@ -305,7 +314,7 @@ func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
 	if err := j.load(ctx); err != nil {
 		return "", err
 	}
-	j.announce()
+	j.noteStep()
 	if j.metrics, err = report.OpenMetrics(filepath.Join(cfg.Run.Dir, report.MetricsFile), 0); err != nil {
 		return "", err
 	}

@@ -84,7 +84,8 @@ func (j *replay) checkKnown() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return usage.Errorf("the settings of the step are unknown: %s is not in the folder of a run with a %s. Name the run's folder with -run DIR, or add -set for each of %s",
+	return usage.Errorf("the settings of the step are unknown: %s is not in the folder of a run with a %s. "+
+		"Name the run's folder with -run DIR, or add -set for each of %s",
 		j.of.Rollouts, configs.RunFile, strings.Join(missing, ", "))
 }
 
@@ -125,15 +126,16 @@ func (j *replay) fit(groups []rollout.Group) error {
 	var faults []error
 	expect := func(ok bool, key string, value any, expected, in string) {
 		if !ok && j.known(key) {
-			faults = append(faults, usage.Errorf("%s: %s is %v, expected %s as in %s", j.resolved.Origin(key), key, value, expected, in))
+			at := j.resolved.Origin(key)
+			faults = append(faults, usage.Errorf("%s: %s is %v, expected %s as in %s", at, key, value, expected, in))
 		}
 	}
-	seed, minibatches := j.cfg.Run.Seed, j.cfg.Train.Minibatches
+	seed, minibatches, file := j.cfg.Run.Seed, j.cfg.Train.Minibatches, j.of.Rollouts
 	expect(j.from == "" || j.state.Seed == seed, "run.seed", seed, fmt.Sprint(j.state.Seed), j.from)
-	expect(s.Prompts == r.PromptsPerStep, "rollout.prompts_per_step", r.PromptsPerStep, fmt.Sprint(s.Prompts), j.of.Rollouts)
-	expect(s.Size == r.GroupSize, "rollout.group_size", r.GroupSize, fmt.Sprint(s.Size), j.of.Rollouts)
-	expect(s.Longest <= r.MaxTokens, "rollout.max_tokens", r.MaxTokens, fmt.Sprintf("%d or more", s.Longest), j.of.Rollouts)
-	expect(minibatches <= s.Prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.Prompts), j.of.Rollouts)
+	expect(s.Prompts == r.PromptsPerStep, "rollout.prompts_per_step", r.PromptsPerStep, fmt.Sprint(s.Prompts), file)
+	expect(s.Size == r.GroupSize, "rollout.group_size", r.GroupSize, fmt.Sprint(s.Size), file)
+	expect(s.Longest <= r.MaxTokens, "rollout.max_tokens", r.MaxTokens, fmt.Sprintf("%d or more", s.Longest), file)
+	expect(minibatches <= s.Prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.Prompts), file)
 	if j.from != "" {
 		j.cfg.Run.Seed = j.state.Seed
 	}
@@ -162,7 +164,8 @@ func (j *replay) chooseMesh() error {
 	}
 	process, err := mesh.Process(j.cfg)
 	if err == nil && process.Size > 1 {
-		err = usage.Errorf("a launcher started %d processes, expected one: the ranks of a replayed step are in one process", process.Size)
+		err = usage.Errorf("a launcher started %d processes, expected one: the ranks of a replayed step are in one process",
+			process.Size)
 	}
 	return err
 }

@@ -450,7 +450,9 @@ func TestBadReplays(t *testing.T) {
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "wide"), 0o755))
-	wide := write(t, filepath.Join(dir, "wide"), "config.json", strings.Replace(string(config), `"hidden_size":32`, `"hidden_size":40`, 1))
+	larger := strings.Replace(string(config), `"hidden_size":32`, `"hidden_size":40`, 1)
+	wide := write(t, filepath.Join(dir, "wide"), "config.json", larger)
+	seven := filepath.Join(dir, "seven")
 	init := func(name string) string { return fmt.Sprintf("config = %q", name) }
 	start := init(filepath.Join(dir, "config.json"))
 	before := files(t, dir)
@@ -475,29 +477,39 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-set", "rollout.temperature=0"}, "-set: rollout.temperature is 0, expected more than 0"},
 		{[]string{"-set", "rollout.max_tokens=11"}, "-set: rollout.max_tokens is 11, expected 12 or more as in " + groups},
 		{[]string{"-set", "rollout.group_sise=4"}, "-set: unknown key rollout.group_sise"},
-		{[]string{"-set", "run.steps=1", "-set", "train.schedule=linear"}, "-set: run.steps is 1, expected at least 2, the step to take"},
-		{[]string{"-rollouts", filepath.Join(copied, "step-000002.jsonl")}, "the settings of the step are unknown: " + copied},
+		{[]string{"-set", "run.steps=1", "-set", "train.schedule=linear"},
+			"-set: run.steps is 1, expected at least 2, the step to take"},
+		{[]string{"-rollouts", filepath.Join(copied, "step-000002.jsonl")},
+			"the settings of the step are unknown: " + copied},
 		{[]string{"-run", dir + "/none"}, "-run " + dir + "/none has no run.toml, expected the folder of a run"},
 		{[]string{"-run", from}, "-run " + from + " has no run.toml, expected the folder of a run"},
 		{[]string{"-run", groups}, "read the settings of the run in " + groups},
 		{[]string{"-run", folder("broken", "[loss]", "[loss")}, filepath.Join(others, "broken", "run.toml") + ":"},
 		{[]string{"-run", folder("unknown", "[loss]\n", "[loss]\nkinds = 3\n")}, ": unknown key loss.kinds"},
-		{[]string{"-run", folder("sft", string(text), "[sft]\ndata = 'a'\n")}, "run.toml is of easyrl sft, expected the settings of easyrl train"},
-		{[]string{"-run", folder("sizes", "group_size = 4", "group_size = 8")}, ": rollout.group_size is 8, expected 4 as in " + groups},
-		{[]string{"-run", folder("prompts", "prompts_per_step = 6", "prompts_per_step = 8")}, ": rollout.prompts_per_step is 8, expected 6 as in " + groups},
-		{[]string{"-run", folder("lengths", "max_tokens = 12", "max_tokens = 8")}, ": rollout.max_tokens is 8, expected 12 or more as in " + groups},
+		{[]string{"-run", folder("sft", string(text), "[sft]\ndata = 'a'\n")},
+			"run.toml is of easyrl sft, expected the settings of easyrl train"},
+		{[]string{"-run", folder("sizes", "group_size = 4", "group_size = 8")},
+			": rollout.group_size is 8, expected 4 as in " + groups},
+		{[]string{"-run", folder("prompts", "prompts_per_step = 6", "prompts_per_step = 8")},
+			": rollout.prompts_per_step is 8, expected 6 as in " + groups},
+		{[]string{"-run", folder("lengths", "max_tokens = 12", "max_tokens = 8")},
+			": rollout.max_tokens is 8, expected 12 or more as in " + groups},
 		{[]string{"-run", folder("seed", "seed = 1", "seed = 2")}, ": run.seed is 2, expected 1 as in " + from},
-		{[]string{"-run", folder("gone", start, init(filepath.Join(dir, "gone.json")))}, "loss.beta is 0.1, so the step needs the model that the run started from; " +
-			"add -reference DIR, or start replay where the run was started: read model configuration: open "},
+		{[]string{"-run", folder("gone", start, init(filepath.Join(dir, "gone.json")))},
+			"loss.beta is 0.1, so the step needs the model that the run started from; " +
+				"add -reference DIR, or start replay where the run was started: read model configuration: open "},
 		{[]string{"-run", folder("shape", start, init(wide))}, "config.json describes another model than that in " + from},
-		{[]string{"-run", folder("weights", start, fmt.Sprintf("config = %q\n[model]\npath = %q", "", filepath.Join(dir, "seven")))}, "seven of " +
-			filepath.Join(others, "weights", "run.toml") + " is not the model that the run of " + from + " started from: its weights differ"},
-		{[]string{"-reference", filepath.Join(dir, "seven")}, "-reference " + filepath.Join(dir, "seven") + " is not the model that the run of "},
+		{[]string{"-run", folder("weights", start, fmt.Sprintf("config = %q\n[model]\npath = %q", "", seven))},
+			seven + " of " + filepath.Join(others, "weights", "run.toml") + " is not the model that the run of " + from +
+				" started from: its weights differ"},
+		{[]string{"-reference", seven}, "-reference " + seven + " is not the model that the run of "},
 		{[]string{"-reference", filepath.Join(dir, "none")}, "-reference: "},
-		{[]string{"-reference", filepath.Join(dir, "seven"), "-set", "loss.beta=0"}, "-reference is set but loss.beta is 0"},
-		{[]string{"-set", "loss.correction=mask", "-set", "loss.old_policy=previous-step", "-set", "train.minibatches=2"}, "loss.correction is \"mask\""},
+		{[]string{"-reference", seven, "-set", "loss.beta=0"}, "-reference is set but loss.beta is 0"},
+		{[]string{"-set", "loss.correction=mask", "-set", "loss.old_policy=previous-step", "-set", "train.minibatches=2"},
+			"loss.correction is \"mask\""},
 		{[]string{"-set", "parallel.tp=2"}, "[parallel] tp is 2, expected at most 1"},
-		{[]string{"-model", filepath.Join(dir, "m"), "-reference", filepath.Join(dir, "seven"), "-set", "parallel.dp=2"}, "m is no checkpoint and [parallel] sets dp=2 tp=1 pp=1, expected one rank"},
+		{[]string{"-model", filepath.Join(dir, "m"), "-reference", seven, "-set", "parallel.dp=2"},
+			"m is no checkpoint and [parallel] sets dp=2 tp=1 pp=1, expected one rank"},
 	} {
 		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")}, test.args...)
 		code, _, errs := command(t, args...)

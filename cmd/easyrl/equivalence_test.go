@@ -222,7 +222,8 @@ func TestReplayFollowsSchedule(t *testing.T) {
 	last := filepath.Join(run, "checkpoints", "step-000002")
 	require.InDelta(t, 1e-2*(1+math.Cos(2*math.Pi/3))/2, rate(last), 1e-9, "the run's")
 	require.InDelta(t, 1e-2*(1-2.0/8), rate(last, "train.schedule=linear", "run.steps=8"), 1e-9, "as set")
-	require.InDelta(t, 1e-2, rate(filepath.Join(run, "checkpoints", "step-000003"), "train.schedule=constant"), 1e-9, "after the last step")
+	end := filepath.Join(run, "checkpoints", "step-000003")
+	require.InDelta(t, 1e-2, rate(end, "train.schedule=constant"), 1e-9, "after the last step")
 	fresh := filepath.Join(dir, "fresh")
 	require.NoError(t, os.CopyFS(fresh, os.DirFS(last)))
 	require.NoError(t, os.RemoveAll(filepath.Join(fresh, "trainer")))
@@ -252,8 +253,9 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 		return steps[0]["actor/grad_norm"]
 	}
 	require.InEpsilon(t, 2*norm(48), norm(24), 1e-5)
-	status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-out", filepath.Join(dir, "out"),
-		"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", "rollout.max_tokens=11")
+	status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"),
+		"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", filepath.Join(dir, "out"),
+		"-set", "rollout.max_tokens=11")
 	require.Equal(t, exitUsage, status)
 	requireOneLine(t, stderr, "-set: rollout.max_tokens is 11, expected 12 or more as in ")
 }

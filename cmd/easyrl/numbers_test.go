@@ -276,7 +276,8 @@ func TestNumbersByHand(t *testing.T) {
 		advantages := h.advantages(groups)
 		sampled, old, start := h.decoder(h.after(step-1)), h.decoder(h.after(step-2)), h.decoder(h.start)
 		first := h.loss(groups[:3], advantages[:3], sampled, old, start)
-		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step)), old, start) // the old policy is of the previous step
+		// The old policy is of the previous step.
+		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step)), old, start)
 		require.InDelta(t, (first.loss+second.loss)/2, line["actor/loss"], 1e-4, "step %d", step)
 		require.InDelta(t, (first.pg+second.pg)/2, line["actor/pg_loss"], 1e-4, "step %d", step)
 		tokens := first.tokens + second.tokens

@@ -31,7 +31,8 @@ func requireRepeats(t *testing.T, run, start string, step int, more ...string) s
 	model, rollouts := stepFiles(run, start, step)
 	root := t.TempDir()
 	out := filepath.Join(root, "checkpoints", checkpoint.StepName(step))
-	code, _, errs := command(t, append([]string{"replay", "-model", model, "-rollouts", rollouts, "-out", out}, more...)...)
+	args := append([]string{"replay", "-model", model, "-rollouts", rollouts, "-out", out}, more...)
+	code, _, errs := command(t, args...)
 	require.Zero(t, code, errs)
 	require.Equal(t, checkpointHash(t, run, step), checkpointHash(t, root, step), "step %d\n%s", step, errs)
 	require.NotContains(t, errs, "warning: "+rollouts)
@@ -50,25 +51,28 @@ func TestReplayRepeatsEveryStep(t *testing.T) {
 	}
 	runs := []run{
 		{name: "defaults"},
-		{name: "reference and previous step", settings: []string{"loss.beta=0.2", "loss.kl=k2", "loss.old_policy=previous-step",
-			"train.minibatches=2", "train.schedule=cosine"}},
-		{name: "gspo on tensor ranks", settings: []string{"loss.kind=gspo", "loss.aggregation=sequence-mean", "train.minibatches=3",
-			"train.warmup=2", "parallel.tp=2", "parallel.sequence=true"}, wide: true},
+		{name: "reference and previous step", settings: []string{"loss.beta=0.2", "loss.kl=k2",
+			"loss.old_policy=previous-step", "train.minibatches=2", "train.schedule=cosine"}},
+		{name: "gspo on tensor ranks", settings: []string{"loss.kind=gspo", "loss.aggregation=sequence-mean",
+			"train.minibatches=3", "train.warmup=2", "parallel.tp=2", "parallel.sequence=true"}, wide: true},
 		{name: "cispo on replicas", settings: []string{"loss.kind=cispo", "loss.epsilon_low=1.0", "train.minibatches=2",
 			"train.weight_decay=0.1", "parallel.dp=2", "parallel.zero=2"}},
 		{name: "whole batch in a pipeline", settings: []string{"loss.kind=reinforce", "loss.advantage=batch", "loss.beta=0.1",
 			"rollout.group_size=3", "parallel.pp=2"}},
-		{name: "constant divisor", settings: []string{"loss.aggregation=constant", "loss.advantage=group-mean", "rollout.max_tokens=40",
-			"train.beta2=0.95", "loss.dual_clip=3.0"}},
-		{name: "sums of tensor ranks", settings: []string{"loss.beta=0.1", "train.minibatches=2", "parallel.tp=2", "parallel.dp=2", "parallel.sequence=true",
-			"parallel.reduce=sum"}, wide: true},
-		{name: "resampled and filtered", settings: []string{"rollout.dynamic_sampling=3", "loss.keep=2", "train.schedule=linear",
-			"train.min_lr=0.1", "rollout.temperature=0.8"}},
-		{name: "corrected", settings: []string{"loss.correction=mask", "rollout.top_p=0.9", "rollout.top_k=7", "train.clip_grad=0.01"}},
-		{name: "other seed", settings: []string{"run.seed=5", "run.mode=colocated", "loss.beta=0.1", "inference.instances=2", "train.recompute=true"}},
+		{name: "constant divisor", settings: []string{"loss.aggregation=constant", "loss.advantage=group-mean",
+			"rollout.max_tokens=40", "train.beta2=0.95", "loss.dual_clip=3.0"}},
+		{name: "sums of tensor ranks", settings: []string{"loss.beta=0.1", "train.minibatches=2", "parallel.tp=2",
+			"parallel.dp=2", "parallel.sequence=true", "parallel.reduce=sum"}, wide: true},
+		{name: "resampled and filtered", settings: []string{"rollout.dynamic_sampling=3", "loss.keep=2",
+			"train.schedule=linear", "train.min_lr=0.1", "rollout.temperature=0.8"}},
+		{name: "corrected", settings: []string{"loss.correction=mask", "rollout.top_p=0.9", "rollout.top_k=7",
+			"train.clip_grad=0.01"}},
+		{name: "other seed", settings: []string{"run.seed=5", "run.mode=colocated", "loss.beta=0.1", "inference.instances=2",
+			"train.recompute=true"}},
 	}
 	for name, overlay := range objectives(t) {
-		runs = append(runs, run{name: name, overlay: overlay, settings: []string{"rollout.prompts_per_step=16", "rollout.group_size=4"}})
+		small := []string{"rollout.prompts_per_step=16", "rollout.group_size=4"}
+		runs = append(runs, run{name: name, overlay: overlay, settings: small})
 	}
 	for _, r := range runs {
 		t.Run(r.name, func(t *testing.T) {
@@ -131,10 +135,9 @@ func TestReplayAfterChangedSettings(t *testing.T) {
 	requireFiles("run-step-000002.toml")
 	resume("run.steps=5", "loss.kind=cispo", "train.minibatches=2")
 	requireFiles("run-step-000002.toml", "run-step-000003.toml")
-	for step, file := range []string{1: "run-step-000002.toml", 2: "run-step-000002.toml", 3: "run-step-000003.toml", 4: "run.toml", 5: "run.toml"} {
-		if step > 0 {
-			require.Contains(t, requireRepeats(t, run, start, step), "settings of "+filepath.Join(run, file)+"\n")
-		}
+	second, third, last := "run-step-000002.toml", "run-step-000003.toml", "run.toml"
+	for i, file := range []string{second, second, third, last, last} {
+		require.Contains(t, requireRepeats(t, run, start, i+1), "settings of "+filepath.Join(run, file)+"\n")
 	}
 	for _, step := range []int{2, 3, 4, 5} {
 		require.NoError(t, os.RemoveAll(filepath.Join(run, "checkpoints", checkpoint.StepName(step))))
@@ -150,7 +153,8 @@ func TestReplayAfterChangedSettings(t *testing.T) {
 func TestReplayNamesSettings(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.aggregation=constant", "train.schedule=linear")
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.aggregation=constant",
+		"train.schedule=linear")
 	start := initTiny(t, dir, "start", 1)
 	want := checkpointHash(t, run, 2)
 	text, err := os.ReadFile(filepath.Join(run, "rollouts", "step-000002.jsonl"))
@@ -161,7 +165,8 @@ func TestReplayNamesSettings(t *testing.T) {
 	replay := func(more ...string) (code int, errs string) {
 		t.Helper()
 		root := t.TempDir()
-		code, _, errs = command(t, append([]string{"replay", "-model", model, "-rollouts", groups, "-out", filepath.Join(root, "checkpoints", "step-000002")}, more...)...)
+		out := filepath.Join(root, "checkpoints", "step-000002")
+		code, _, errs = command(t, append([]string{"replay", "-model", model, "-rollouts", groups, "-out", out}, more...)...)
 		if code == exitDone {
 			require.Equal(t, want, checkpointHash(t, root, 2), errs)
 		}
@@ -173,20 +178,24 @@ func TestReplayNamesSettings(t *testing.T) {
 	// Each demand lists the settings that matter beside those that are set.
 	var set []string
 	for _, want := range []struct{ missing, settings string }{
-		{"rollout.temperature, rollout.max_tokens, loss.kind, loss.epsilon_low, loss.epsilon_high, loss.dual_clip, loss.beta, loss.aggregation, " +
-			"loss.advantage, loss.old_policy, loss.correction, loss.keep, train.lr, train.schedule, train.warmup, train.beta2, train.weight_decay, " +
-			"train.clip_grad, train.backend, train.minibatches, parallel.reduce",
-			"rollout.temperature=1 rollout.max_tokens=12 loss.kind=grpo loss.epsilon_low=0.2 loss.epsilon_high=0.2 loss.dual_clip=0 loss.beta=0 " +
-				"loss.advantage=group loss.old_policy=behaviour loss.correction=none loss.keep=0 train.lr=1e-2 train.schedule=linear"},
-		{"loss.aggregation, train.warmup, train.min_lr, train.beta2, train.weight_decay, train.clip_grad, train.backend, train.minibatches, parallel.reduce",
-			"loss.aggregation=constant train.warmup=0 train.min_lr=0 train.beta2=0.999 train.weight_decay=0 train.clip_grad=1 train.backend=easyrl " +
-				"train.minibatches=1"},
+		{"rollout.temperature, rollout.max_tokens, loss.kind, loss.epsilon_low, loss.epsilon_high, loss.dual_clip, " +
+			"loss.beta, loss.aggregation, loss.advantage, loss.old_policy, loss.correction, loss.keep, train.lr, " +
+			"train.schedule, train.warmup, train.beta2, train.weight_decay, train.clip_grad, train.backend, " +
+			"train.minibatches, parallel.reduce",
+			"rollout.temperature=1 rollout.max_tokens=12 loss.kind=grpo loss.epsilon_low=0.2 loss.epsilon_high=0.2 " +
+				"loss.dual_clip=0 loss.beta=0 loss.advantage=group loss.old_policy=behaviour loss.correction=none loss.keep=0 " +
+				"train.lr=1e-2 train.schedule=linear"},
+		{"loss.aggregation, train.warmup, train.min_lr, train.beta2, train.weight_decay, train.clip_grad, train.backend, " +
+			"train.minibatches, parallel.reduce",
+			"loss.aggregation=constant train.warmup=0 train.min_lr=0 train.beta2=0.999 train.weight_decay=0 train.clip_grad=1 " +
+				"train.backend=easyrl train.minibatches=1"},
 		{"parallel.reduce", "parallel.reduce=exact"},
 	} {
 		code, errs := replay(set...)
 		require.Equal(t, exitUsage, code, errs)
-		requireOneLine(t, errs, "the settings of the step are unknown: "+groups+" is not in the folder of a run with a run.toml. "+
-			"Name the run's folder with -run DIR, or add -set for each of "+want.missing+"\n")
+		requireOneLine(t, errs, "the settings of the step are unknown: "+groups+
+			" is not in the folder of a run with a run.toml. Name the run's folder with -run DIR, or add -set for each of "+
+			want.missing+"\n")
 		for s := range strings.FieldsSeq(want.settings) {
 			set = append(set, "-set", s)
 		}
@@ -209,15 +218,17 @@ func TestReplayFindsStart(t *testing.T) {
 	dir := tinyRun(t)
 	start := initTiny(t, dir, "start", 3)
 	t.Chdir(dir)
-	trainTiny(t, dir, "", "run.dir=runs/here", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1", "model.init.config=", "model.path=start")
+	trainTiny(t, dir, "", "run.dir=runs/here", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1",
+		"model.init.config=", "model.path=start")
 	run := filepath.Join(dir, "runs", "here")
 	moved := filepath.Join(t.TempDir(), "moved")
 	require.NoError(t, os.Rename(run, moved))
 	t.Chdir(t.TempDir())
 	model, rollouts := stepFiles(moved, start, 2)
-	code, _, errs := command(t, "replay", "-model", model, "-rollouts", rollouts, "-out", filepath.Join(t.TempDir(), "out"))
+	out := filepath.Join(t.TempDir(), "out")
+	code, _, errs := command(t, "replay", "-model", model, "-rollouts", rollouts, "-out", out)
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "add -reference DIR, or start replay where the run was started: model.path: read model folder: start does not exist")
+	requireOneLine(t, errs, "start replay where the run was started: model.path: read model folder: start does not exist")
 	require.NoError(t, os.Rename(moved, run))
 	for step := 1; step <= 2; step++ {
 		requireRepeats(t, run, start, step)
@@ -234,12 +245,14 @@ func TestReplayWithOtherSettings(t *testing.T) {
 		errs := requireRepeats(t, run, start, 2, "-set", mesh)
 		require.NotContains(t, errs, "instead of")
 	}
-	require.Contains(t, requireRepeats(t, run, start, 2), "dp=1 tp=1 pp=1 instead of dp=2 tp=1 pp=1: the bits are the same\n")
+	said := requireRepeats(t, run, start, 2)
+	require.Contains(t, said, "dp=1 tp=1 pp=1 instead of dp=2 tp=1 pp=1: the bits are the same\n")
 	require.Contains(t, requireRepeats(t, run, start, 2, "-reference", start), "settings of ")
 	model, rollouts := stepFiles(run, start, 2)
 	norm := func(model string, more ...string) (norm, lr float64, errs string) {
 		out := filepath.Join(t.TempDir(), "out")
-		code, _, errs := command(t, append([]string{"replay", "-model", model, "-rollouts", rollouts, "-out", out}, more...)...)
+		args := append([]string{"replay", "-model", model, "-rollouts", rollouts, "-out", out}, more...)
+		code, _, errs := command(t, args...)
 		require.Zero(t, code, errs)
 		values, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 		require.NoError(t, err)
@@ -251,7 +264,8 @@ func TestReplayWithOtherSettings(t *testing.T) {
 	again, lr, _ := norm(model, "-set", "train.lr=1e-4")
 	require.Equal(t, []float64{same, 1e-4}, []float64{again, lr})
 	_, _, errs = norm(start)
-	require.Contains(t, errs, "warning: "+rollouts+" is from step 2, but the step after "+start+" is step 1: this repeats no step of a run\n")
+	require.Contains(t, errs, "warning: "+rollouts+" is from step 2, but the step after "+start+
+		" is step 1: this repeats no step of a run\n")
 }
 
 // Groups of which some failed are replayed with the step's mini-batches, even if there are more of these
@@ -266,7 +280,8 @@ func TestReplayWithFailedGroups(t *testing.T) {
 	lines := strings.SplitAfter(string(text), "\n")
 	write(t, run, filepath.Join("rollouts", "step-000002.jsonl"), lines[0]+strings.Join(lines[3:], ""))
 	out := filepath.Join(dir, "out")
-	code, _, errs := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts", path, "-out", out)
+	model := filepath.Join(run, "checkpoints", "step-000001")
+	code, _, errs := command(t, "replay", "-model", model, "-rollouts", path, "-out", out)
 	require.Zero(t, code, errs)
 	state, err := trainer.ReadState(out)
 	require.NoError(t, err)

@@ -128,7 +128,8 @@ func train(t testing.TB, m backend.Models, c *model.Config, from, to int) string
 }
 
 // trainOn is train with other micro-batches than layouts.
-func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int, cut func(c *model.Config, seed uint64, n int) []*attention.Layout) string {
+func trainOn(t testing.TB, m backend.Models, c *model.Config, from, to int,
+	cut func(c *model.Config, seed uint64, n int) []*attention.Layout) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
