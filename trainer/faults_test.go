@@ -87,6 +87,13 @@ func TestNonFiniteGradients(t *testing.T) {
 				require.Equal(t, s.hashes[2], hash)
 			}
 			require.Equal(t, n-1, strings.Count(strings.Join(s.events, "\n"), "skipped this update"))
+			steps, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
+			require.NoError(t, err)
+			for _, line := range steps {
+				_, measured := line["actor/grad_norm"]
+				require.Equal(t, line["step"] < 3, measured, "a skipped update has no norm")
+				require.Contains(t, line, "actor/lr")
+			}
 		})
 	}
 }

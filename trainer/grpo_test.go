@@ -411,7 +411,8 @@ func TestRateIsDividedByDevicesAndCores(t *testing.T) {
 	}
 }
 
-// A step's line omits what was not measured: an entropy of 0 would be a measurement.
+// A step's line omits what was not measured: an entropy of 0 would be a measurement. The tokens
+// of responses without a pass are not clipped, and their gradient is 0.
 func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	t.Parallel()
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
@@ -419,9 +420,9 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	snapshot, err := m.Publish(t.Context(), 1)
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)
-	measured := []string{"actor/entropy", "actor/kl", "actor/clip_frac", "mismatch/logprob_abs_max", "mismatch/kl"}
+	measured := []string{"actor/entropy", "actor/kl", "mismatch/logprob_abs_max", "mismatch/kl"}
 	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/no_signal_frac", "staleness/max", "response_length/mean", "response_length/max",
-		"response_length/clip_ratio", "prompt_length/mean"}
+		"response_length/clip_ratio", "prompt_length/mean", "actor/clip_frac", "actor/loss", "actor/pg_loss", "actor/grad_norm"}
 	line := func(groups []rollout.Group) report.Values {
 		s := &step{number: 1}
 		for i := range groups {

@@ -23,6 +23,7 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 		m.Max("staleness/max", float64(int64(g.Step)-response.Version))
 		m.Mean("response_length/mean", tokens, 1)
 		m.Max("response_length/max", tokens)
+		m.Mean("actor/clip_frac", 0, tokens) // measurePass adds the clipped tokens
 		m.Share("response_length/clip_ratio", response.Finish == rollout.Length)
 		m.Mean("reward/mean", response.Reward, 1)
 		m.Std("reward/std", response.Reward)
@@ -39,7 +40,7 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float32) {
 	tokens := float64(result.Tokens)
 	m.MeanOf("actor/kl", &result.KL, tokens)
-	m.Mean("actor/clip_frac", float64(result.Clipped), tokens)
+	m.Mean("actor/clip_frac", float64(result.Clipped), 0) // measureGroup has counted the tokens
 	if r.Loss.Correction != loss.NoCorrection {
 		m.Mean("mismatch/corrected_frac", float64(result.Corrected), tokens)
 	}

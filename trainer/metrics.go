@@ -69,7 +69,7 @@ func (m *metrics) Share(name string, is bool) {
 func (m *metrics) Std(name string, v float64) {
 	e := m.at(name, deviation)
 	e.sum.Add(v)
-	e.squares.Add(v * v)
+	e.squares.AddSquare(v)
 	e.n++
 }
 
@@ -127,8 +127,7 @@ func (e *metric) value() float64 {
 	case mean:
 		return e.sum.Float64() / e.n
 	case deviation:
-		centre := e.sum.Float64() / e.n
-		return math.Sqrt(max(0, e.squares.Float64()-e.n*centre*centre) / max(e.n-1, 1))
+		return math.Sqrt(exactsum.Variance(&e.sum, &e.squares, e.n))
 	case largest:
 		return e.most
 	default:

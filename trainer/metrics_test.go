@@ -48,6 +48,10 @@ func TestMetrics(t *testing.T) {
 	measure(&one, 5)
 	require.Equal(t, report.Values{"kept": 7, "mean": 5, "std": 0, "max": 5, "sum": 5, "share": 1}, value(&one))
 
+	var far metrics
+	measure(&far, 1e6, 1e6, 1e6-1e-4)
+	require.InEpsilon(t, 1e-4/math.Sqrt(3), value(&far)["std"], 1e-6, "a small spread far from 0")
+
 	tiny := math.Nextafter(1, 2) - 1
 	for _, terms := range [][]float64{{1, tiny / 2, tiny / 2}, {tiny / 2, tiny / 2, 1}} {
 		var m metrics

@@ -198,13 +198,16 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*ba
 }
 
 // divide sets the scale of a complete batch according to the loss's aggregation, and
-// measures its loss.
+// measures its loss. The sums and denominators of a step's batches add up, so that each
+// batch counts by its share of the step.
 func (r *rollouts) divide(b *batch) {
-	if b.responses > 0 { // otherwise every group failed
-		b.scale = 1 / r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
+	if b.responses == 0 { // every group failed
+		return
 	}
-	b.metrics.Mean("actor/loss", b.loss.Float64()*b.scale, 1)
-	b.metrics.Mean("actor/pg_loss", b.pg.Float64()*b.scale, 1)
+	denominator := r.Loss.Aggregation.Denominator(b.responses, b.tokens, r.MaxTokens)
+	b.scale = 1 / denominator
+	b.metrics.MeanOf("actor/loss", &b.loss, denominator)
+	b.metrics.MeanOf("actor/pg_loss", &b.pg, denominator)
 }
 
 // due removes and returns the waiting groups of prompts before end.

@@ -20,12 +20,13 @@ const maxNonFinite = 3
 
 // step is one step in progress.
 type step struct {
-	number   int // from 1
-	span     trace.Span
-	clock    clock
-	metrics  metrics // of the updates made
-	norm, lr float64 // of the last update
-	flops    float64 // of the policy's forward and backward passes
+	number  int // from 1
+	span    trace.Span
+	clock   clock
+	metrics metrics // of its batches
+	updates int     // made or skipped
+	lr      float64 // of the last update
+	flops   float64 // of the policy's forward and backward passes
 }
 
 // clock splits a step's wall time.
@@ -50,12 +51,13 @@ func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	if b.scale == 0 { // nothing to train
 		return nil
 	}
+	s.updates++
 	s.lr = t.schedule.LR(t.state.Updates+1, t.total*t.cfg.MiniBatches)
-	var err error
-	s.norm, err = t.Models.Step(ctx, backend.Update{Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
+	norm, err := t.Models.Step(ctx, backend.Update{Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
 	s.clock.optimizer += time.Since(began)
 	if err == nil {
 		t.state.Updates++
+		s.metrics.Mean("actor/grad_norm", norm, 1)
 		if b.rows > 0 { // a gradient was computed
 			t.nonFinite = 0
 		}
@@ -83,10 +85,13 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	t.state.Position += t.cfg.PromptsPerStep
 	s.clock.all = time.Since(s.clock.began)
 	s.span.End()
-	line := report.Values{"step": float64(s.number), "time": unixNow(), "actor/grad_norm": s.norm, "actor/lr": s.lr,
+	line := report.Values{"step": float64(s.number), "time": unixNow(),
 		"timing_s/step": s.clock.all.Seconds(), "memory/peak_bytes": float64(report.PeakMemory())}
 	if err := t.source.record(s, line); err != nil {
 		return err
+	}
+	if s.updates > 0 {
+		line["actor/lr"] = s.lr
 	}
 	s.metrics.into(line)
 	last, best := s.number == t.cfg.Steps, false

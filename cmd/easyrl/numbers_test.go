@@ -206,7 +206,7 @@ func (h *byHand) after(step int) string {
 	return filepath.Join(h.dir, "checkpoints", fmt.Sprintf("step-%06d", step))
 }
 
-// losses are means over a mini-batch's tokens.
+// losses are sums over a mini-batch's tokens.
 type losses struct{ loss, pg, kl, clipped, tokens float64 }
 
 // loss computes GRPO with k2 and clips at 0.8 and 1.2, in float64.
@@ -232,7 +232,6 @@ func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, ol
 			}
 		}
 	}
-	l.loss, l.pg = l.loss/l.tokens, l.pg/l.tokens
 	return l
 }
 
@@ -277,10 +276,10 @@ func TestNumbersByHand(t *testing.T) {
 		sampled, old, start := h.decoder(h.after(step-1)), h.decoder(h.after(step-2)), h.decoder(h.start)
 		first := h.loss(groups[:3], advantages[:3], sampled, old, start)
 		// The old policy is of the previous step.
-		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step)), old, start)
-		require.InDelta(t, (first.loss+second.loss)/2, line["actor/loss"], 1e-4, "step %d", step)
-		require.InDelta(t, (first.pg+second.pg)/2, line["actor/pg_loss"], 1e-4, "step %d", step)
+		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step, grpo)), old, start)
 		tokens := first.tokens + second.tokens
+		require.InDelta(t, (first.loss+second.loss)/tokens, line["actor/loss"], 1e-4, "step %d", step)
+		require.InDelta(t, (first.pg+second.pg)/tokens, line["actor/pg_loss"], 1e-4, "step %d", step)
 		require.InDelta(t, (first.kl+second.kl)/tokens, line["actor/kl"], 1e-4, "step %d", step)
 		require.InDelta(t, (first.clipped+second.clipped)/tokens, line["actor/clip_frac"], 1e-9, "step %d", step)
 		for _, g := range groups { // the recorded version is the one that sampled

@@ -2,7 +2,10 @@
 // the order of its terms.
 package exactsum
 
-import "math/big"
+import (
+	"math"
+	"math/big"
+)
 
 // Sum is an exact sum of float64 values. The zero value is 0. It represents the sum as a
 // list of values whose bits do not overlap, smallest first (Shewchuk 1997, "Adaptive
@@ -45,6 +48,15 @@ func (s *Sum) Add(v float64) {
 	s.parts = append(kept, v)
 }
 
+// AddSquare adds the square of v, exactly unless it overflows or underflows.
+func (s *Sum) AddSquare(v float64) {
+	high := float64(v * v)
+	s.Add(high)
+	if high-high == 0 {
+		s.Add(math.FMA(v, v, -high)) // what rounding took from it
+	}
+}
+
 // Merge adds the terms of o.
 func (s *Sum) Merge(o *Sum) {
 	s.special += o.special
@@ -59,11 +71,36 @@ func (s *Sum) Float64() float64 {
 	if s.special != 0 { // also if it is NaN
 		return s.special
 	}
-	const bits = 2200 // from the largest to the smallest bit of a float64, and carries
+	v, _ := s.exact().Float64()
+	return v
+}
+
+// bits is the width of an exact sum: from the largest to the smallest bit of a float64, and
+// carries.
+const bits = 2200
+
+// exact returns the sum of the finite terms.
+func (s *Sum) exact() *big.Float {
 	total := new(big.Float).SetPrec(bits)
 	for _, part := range s.parts {
 		total.Add(total, big.NewFloat(part))
 	}
-	v, _ := total.Float64()
-	return v
+	return total
+}
+
+// Variance returns the unbiased variance of n values from their sum and the sum of their
+// squares, 0 for fewer than two values. It is NaN if a sum is not finite.
+func Variance(sum, squares *Sum, n float64) float64 {
+	if sum.special != 0 || squares.special != 0 {
+		return math.NaN()
+	}
+	if n < 2 {
+		return 0
+	}
+	wide := func() *big.Float { return new(big.Float).SetPrec(2*bits + 64) }
+	total := sum.exact()
+	spread := wide().Mul(wide().SetFloat64(n), squares.exact()) // n·Σv² - (Σv)²
+	spread.Sub(spread, wide().Mul(total, total))
+	v, _ := spread.Quo(spread, wide().SetFloat64(float64(n*(n-1)))).Float64()
+	return max(0, v)
 }

@@ -34,6 +34,38 @@ func TestAnyOrderGivesTheExactSum(t *testing.T) {
 	}
 }
 
+// The variance of values far from 0 is as exact as that of others.
+func TestVariance(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		n, centre, spread := 2+rng.IntN(9), math.Ldexp(rng.Float64(), rng.IntN(60)), math.Ldexp(1, rng.IntN(20)-10)
+		var sum, squares Sum
+		mean, want := new(big.Rat), new(big.Rat)
+		var values []*big.Rat
+		for range n {
+			v := centre + spread*rng.NormFloat64()
+			sum.Add(v)
+			squares.AddSquare(v)
+			values = append(values, new(big.Rat).SetFloat64(v))
+			mean.Add(mean, values[len(values)-1])
+		}
+		mean.Quo(mean, big.NewRat(int64(n), 1))
+		for _, v := range values {
+			d := v.Sub(v, mean)
+			want.Add(want, d.Mul(d, d))
+		}
+		exact, _ := want.Quo(want, big.NewRat(int64(n-1), 1)).Float64()
+		require.Equal(t, exact, Variance(&sum, &squares, float64(n)), "seed %d", seed)
+	}
+	one, square := Of(3), Of(9)
+	require.Zero(t, Variance(&one, &square, 1))
+	var large Sum
+	large.AddSquare(1e200)
+	require.Equal(t, math.Inf(1), large.Float64())
+	require.True(t, math.IsNaN(Variance(&one, &large, 2)))
+}
+
 func TestSpecialTerms(t *testing.T) {
 	t.Parallel()
 	var s Sum
