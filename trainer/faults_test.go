@@ -231,10 +231,24 @@ func TestParseGroups(t *testing.T) {
 		{`"ids":[5,1]`, `"ids":[5,null]`, "response 0: ids[1] is null, expected a number"},
 		{`"ids":[5,1]`, `"ids":[5]`, "response 0: 1 ids and 2 logprobs, expected equally many, at least 1"},
 		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`, "response 0: 0 ids and 0 logprobs, expected equally many, at least 1"},
-		{`-0.25`, `0.25`, "response 0: logprobs[1] is 0.25, expected 0 or less"},
+		{`-0.25`, `0.25`, "response 0: logprobs[1] is 0.25, expected -745 to 0"},
+		{`-0.25`, `-200.5`, ""},
+		{`-0.25`, `-744.9`, ""},
+		{`-0.25`, `-745.1`, "response 0: logprobs[1] is -745.1, expected -745 to 0"},
+		{`-0.25`, `-9999`, "response 0: logprobs[1] is -9999, expected -745 to 0"},
+		{`-0.25`, `-1e30`, "response 0: logprobs[1] is -1e+30, expected -745 to 0"},
+		{`-0.25`, `0.002`, "response 0: logprobs[1] is 0.002, expected -745 to 0"},
+		{`-0.25`, `Infinity`, "response 0: logprobs[1] is Infinity, expected -745 to 0"},
+		{`-0.25`, `-Infinity`, "response 0: logprobs[1] is -Infinity, expected -745 to 0"},
+		{`-0.25`, `"nan"`, "response 0: logprobs[1] is nan, expected -745 to 0"},
+		{`-0.25`, `"low"`, "responses.logprobs is a JSON string, expected a group as recorded in rollouts/"},
+		{`[0.0001]`, `[-inf]`, "response 1: logprobs[0] is -inf, expected -745 to 0"},
 		{`-0.25`, `null`, "response 0: logprobs[1] is null, expected a number"},
-		{`-0.25`, `NaN`, "not JSON: invalid character 'N' looking for beginning of value"},
-		{`-0.25`, `-1e39`, "responses.logprobs is a JSON number -1e39, expected a group as recorded in rollouts/"},
+		{`-0.25`, `NaN`, "response 0: logprobs[1] is NaN, expected -745 to 0"},
+		{`"answer":"2"`, `"answer":NaN`, "not JSON: invalid character 'N' looking for beginning of value"},
+		{`"reward":1`, `"reward":NaN`, "response 0: reward is NaN, expected a finite number"},
+		{`"reward":1`, `"reward":1e999`, "response 0: reward is 1e999, expected a finite number"},
+		{`-0.25`, `-1e39`, "response 0: logprobs[1] is -1e39, expected -745 to 0"},
 		{`"reward":1`, `"reward":null`, "response 0 has no reward, expected a number"},
 		{`"reward":1`, `"rewards":1`, "response 0 has no reward, expected a number"},
 		{`"reward":1`, `"reward":"1"`, "responses.reward is a JSON string, expected a group as recorded in rollouts/"},
@@ -247,9 +261,15 @@ func TestParseGroups(t *testing.T) {
 		bad := strings.Replace(recordedGroup, test.old, test.replacement, 1)
 		require.NotEqual(t, recordedGroup, bad, test.old)
 		_, n, err := parseGroups([]byte(recordedGroup+"\n\n"+bad+"\n"), shape)
+		if test.want == "" {
+			require.NoError(t, err, test.replacement)
+			continue
+		}
 		require.EqualError(t, err, test.want, test.replacement)
 		require.Equal(t, 3, n)
 	}
+	_, _, err = parseGroups([]byte(recordedGroup+"\n"+strings.Replace(recordedGroup, "-0.25", "NaN", 1)), shape)
+	require.EqualError(t, err, "response 0: logprobs[1] is NaN, expected -745 to 0", "a last line without a line break is not cut off")
 	path := filepath.Join(t.TempDir(), "empty.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte("\n \n"), 0o644))
 	_, err = ReadGroups(path, shape)
@@ -276,7 +296,7 @@ func FuzzParseGroups(f *testing.F) {
 			require.Equal(t, groups[0].Version, groups[i].Version)
 			for _, r := range groups[i].Responses {
 				for j, id := range r.IDs {
-					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j]-r.Logprobs[j] == 0)
+					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j] >= -745 && r.Logprobs[j] <= 1e-3)
 				}
 			}
 		}

@@ -5,7 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/model"
@@ -59,7 +64,7 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 		if other := filetype.Explain(text, "groups as recorded in rollouts/"); err != nil && n == 1 && other != nil {
 			err = other
 		}
-		if err != nil && len(groups) > 0 && !ended && !json.Valid(line) {
+		if err != nil && len(groups) > 0 && !ended && !json.Valid(quoteConstants(line)) {
 			break
 		}
 		if err == nil {
@@ -83,20 +88,34 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 }
 
 // parseGroup reads a line of a rollouts file. It refuses null in place of a number, which
-// encoding/json reads as 0 and other programs write for NaN.
+// encoding/json reads as 0 and other programs write for NaN, and names the place of a number
+// that is not finite.
 func parseGroup(text []byte) (rollout.Group, error) {
 	var g rollout.Group
 	var numbers struct {
 		PromptIDs []*int32 `json:"prompt_ids"`
 		Responses []struct {
-			IDs      []*int32   `json:"ids"`
-			Logprobs []*float32 `json:"logprobs"`
-			Reward   *float64   `json:"reward"`
+			IDs      []*int32          `json:"ids"`
+			Logprobs []json.RawMessage `json:"logprobs"`
+			Reward   json.RawMessage   `json:"reward"`
 		} `json:"responses"`
+	}
+	faulty := json.Unmarshal(quoteConstants(text), &numbers)
+	if faulty == nil {
+		for j, r := range numbers.Responses {
+			for i, lp := range r.Logprobs {
+				if unbounded(lp, 32) {
+					return g, fmt.Errorf("response %d: %w", j, logprobError(i, unquoted(lp)))
+				}
+			}
+			if unbounded(r.Reward, 64) {
+				return g, fmt.Errorf("response %d: reward is %s, expected a finite number", j, unquoted(r.Reward))
+			}
+		}
 	}
 	err := json.Unmarshal(text, &g)
 	if err == nil {
-		err = json.Unmarshal(text, &numbers)
+		err = faulty
 	}
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -116,10 +135,10 @@ func parseGroup(text []byte) (rollout.Group, error) {
 		if i := null(r.IDs); i >= 0 {
 			return g, fmt.Errorf("response %d: ids[%d] is null, expected a number", j, i)
 		}
-		if i := null(r.Logprobs); i >= 0 {
+		if i := slices.IndexFunc(r.Logprobs, isNull); i >= 0 {
 			return g, fmt.Errorf("response %d: logprobs[%d] is null, expected a number", j, i)
 		}
-		if r.Reward == nil {
+		if isNull(r.Reward) {
 			return g, fmt.Errorf("response %d has no reward, expected a number", j)
 		}
 	}
@@ -136,8 +155,45 @@ func null[T any](list []*T) int {
 	return -1
 }
 
-// maxLogprob is how far above 0 an instance's rounding may move a log-probability.
-const maxLogprob = 1e-3
+// isNull reports whether a JSON value is null or absent.
+func isNull(v json.RawMessage) bool { return len(v) == 0 || string(v) == "null" }
+
+// quoteConstants turns NaN, -Infinity and the like, which other programs write for numbers that
+// are not finite, into JSON strings.
+func quoteConstants(text []byte) []byte {
+	if json.Valid(text) {
+		return text
+	}
+	stringOrConstant := regexp.MustCompile(`"(?:[^"\\]|\\.)*"|(?i:nan|[-+]?inf(?:inity)?)`)
+	return stringOrConstant.ReplaceAllFunc(text, func(match []byte) []byte {
+		if match[0] == '"' {
+			return match
+		}
+		return slices.Concat([]byte{'"'}, match, []byte{'"'})
+	})
+}
+
+// unbounded reports whether a JSON value is NaN or infinite in this number of bits, as a number or
+// by name.
+func unbounded(v json.RawMessage, bits int) bool {
+	x, _ := strconv.ParseFloat(unquoted(v), bits) // 0 for what is not a number
+	return math.IsNaN(x) || math.IsInf(x, 0)
+}
+
+func unquoted(v json.RawMessage) string { return strings.Trim(string(v), `"`) }
+
+// Bounds of a recorded log-probability. No sampler draws a token whose probability is 0 in
+// its arithmetic, and the least float64 above 0 is e^-744.4. An instance's rounding may move a
+// log-probability a little above 0.
+const (
+	minLogprob = -745
+	maxLogprob = 1e-3
+)
+
+// logprobError says that the log-probability of token i of a response is impossible.
+func logprobError(i int, lp any) error {
+	return fmt.Errorf("logprobs[%d] is %v, expected %v to 0", i, lp, minLogprob)
+}
 
 // checkGroup refuses a group that no run of a decoder of shape c could record.
 func checkGroup(g *rollout.Group, c *model.Config) error {
@@ -167,8 +223,8 @@ func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}
 	for i, lp := range r.Logprobs {
-		if lp > maxLogprob {
-			return fmt.Errorf("logprobs[%d] is %v, expected 0 or less", i, lp)
+		if !(lp >= minLogprob && lp <= maxLogprob) {
+			return logprobError(i, lp)
 		}
 	}
 	return checkIDs("ids", r.IDs, c.VocabSize)
