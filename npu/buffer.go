@@ -194,8 +194,10 @@ type Matrix struct {
 // Sums holds the 64-bit fixed-point sums of a tensor's gradient, in the layout of the
 // tensor's values. Addition wraps.
 type Sums struct {
-	Buffer        // Int64
-	Mark   Buffer // a word that is not 0 once a leaf's value was out of range (see FixedPoint)
+	Buffer // Int64
+	// Mark is a word. It is 0, or the bits of the largest magnitude of a leaf's value that was
+	// out of range (see FixedPoint), in which NaN (0x7fc00000) is above all.
+	Mark Buffer
 }
 
 // NewSums divides a buffer of Int64 into sums and, after them, their mark.

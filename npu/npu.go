@@ -73,7 +73,9 @@ type Update struct {
 // Squares is the exact sum of squares of a gradient.
 type Squares struct {
 	Sum Wide
-	OK  bool // false if a leaf's value was out of range; Sum is undefined then
+	// Worst is the largest magnitude of a leaf's value that was out of range, in which NaN is
+	// above all; 0 if none was. Sum is undefined unless it is 0.
+	Worst float32
 }
 
 // Info describes a device.

@@ -10,8 +10,18 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// ErrNonFinite reports a gradient that contains NaN or Inf.
+// ErrNonFinite reports a gradient that contains NaN or Inf, or that is out of range.
 var ErrNonFinite = errors.New("not finite")
+
+// ErrOutOfRange reports a finite gradient that the sums of gradients cannot hold. It wraps
+// ErrNonFinite.
+var ErrOutOfRange error = outOfRange{}
+
+type outOfRange struct{}
+
+func (outOfRange) Error() string { return "the bound of the fixed-point sums of gradients" }
+
+func (outOfRange) Unwrap() error { return ErrNonFinite }
 
 // Param is one weight with its gradient and the optimizer's moments. The caller owns the
 // buffers, which have one number of values and one layout.
@@ -57,8 +67,8 @@ func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) erro
 
 // GradNorm returns the global norm of the gradients, which are sums in the given format. The
 // sum of squares is exact and rounded once, so its order does not matter. If a leaf's gradient
-// was out of the format's range, the error wraps ErrNonFinite and names the first such
-// parameter.
+// was not finite or out of the format's range, the error wraps ErrNonFinite or ErrOutOfRange and
+// names the first such parameter.
 func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, error) {
 	total, err := SumSquares(dev, params, format)
 	if err != nil {
@@ -78,8 +88,8 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 	}
 	total := new(big.Int)
 	for i := range squares {
-		if !squares[i].OK {
-			return nil, fmt.Errorf("gradient of %s: a value of a leaf is NaN or larger than %.3g: %w", params[i].Name, format.Split(params[i].Terms).Limit/format.Scale, ErrNonFinite)
+		if worst := float64(squares[i].Worst); worst != 0 {
+			return nil, unusable(&params[i], worst, format)
 		}
 		for word, value := range squares[i].Sum {
 			part := new(big.Int).SetUint64(value)
@@ -87,6 +97,16 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 		}
 	}
 	return total, nil
+}
+
+// unusable returns the error of a parameter in whose gradient worst was the largest magnitude out
+// of range.
+func unusable(p *Param, worst float64, format npu.FixedPoint) error {
+	if !finite(worst) {
+		return fmt.Errorf("gradient of %s: a value of a leaf is %v: %w", p.Name, worst, ErrNonFinite)
+	}
+	bound := format.Split(p.Terms).Limit / format.Scale
+	return fmt.Errorf("gradient of %s: a value of a leaf is %.4g in magnitude, expected at most %.4g, %w", p.Name, worst, bound, ErrOutOfRange)
 }
 
 // Norm returns the norm of gradients with a sum of squares in the given format.

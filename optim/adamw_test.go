@@ -27,7 +27,7 @@ func (r *recorder) SumSquaresExact(sums []npu.Squares, g []npu.Sums) error {
 		for _, v := range g[i].Int64s() {
 			sums[i].Sum[0] += uint64(v * v)
 		}
-		sums[i].OK = g[i].Mark.Int64s()[0] == 0
+		sums[i].Worst = math.Float32frombits(uint32(g[i].Mark.Int64s()[0]))
 	}
 	return r.failure
 }
@@ -51,7 +51,7 @@ func setSums(s npu.Sums, g []float32) {
 	for i, v := range g {
 		scaled := v * format().Scale
 		if !(scaled <= format().Limit && -scaled <= format().Limit) { //nolint:staticcheck // also true of NaN
-			s.Mark.Int64s()[0] = 1
+			s.Mark.Int64s()[0] = max(s.Mark.Int64s()[0], int64(math.Float32bits(v)&^(1<<31)))
 			continue
 		}
 		s.Int64s()[i] = int64(math.RoundToEven(float64(scaled)))
@@ -102,7 +102,14 @@ func TestGradNorm(t *testing.T) {
 	split := hostParam("k_norm.weight", true, float32(math.NaN()))
 	split.Terms = 3
 	_, err = GradNorm(dev, []Param{split}, npu.FixedPoint{Scale: 4, Limit: 1 << 20})
-	require.EqualError(t, err, "gradient of k_norm.weight: a value of a leaf is NaN or larger than 6.55e+04: not finite", "a quarter of the leaf's limit")
+	require.EqualError(t, err, "gradient of k_norm.weight: a value of a leaf is NaN: not finite")
+	require.NotErrorIs(t, err, ErrOutOfRange)
+	split.G.Mark.Int64s()[0] = int64(math.Float32bits(123456789))
+	_, err = GradNorm(dev, []Param{split}, npu.FixedPoint{Scale: 4, Limit: 1 << 20})
+	require.EqualError(t, err, "gradient of k_norm.weight: a value of a leaf is 1.235e+08 in magnitude, expected at most 6.554e+04, "+
+		"the bound of the fixed-point sums of gradients", "a quarter of the leaf's limit")
+	require.ErrorIs(t, err, ErrOutOfRange)
+	require.ErrorIs(t, err, ErrNonFinite, "it is skipped like one that is not finite")
 	norm, err = GradNorm(dev, nil, format())
 	require.NoError(t, err)
 	require.Zero(t, norm)

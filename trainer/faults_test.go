@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,35 +59,53 @@ func TestNonFiniteWeightsAreNotSaved(t *testing.T) {
 	require.Equal(t, s.hashes[2], resumed.Policy.Checksum())
 }
 
-// spoil makes the gradient of each step from first on not finite, before anything is added
-// to it.
-func spoil(tr *Trainer, first int64) {
+// spoil puts a value out of range into the gradient of each step from first on, before anything
+// is added to it.
+func spoil(tr *Trainer, first int64, value float64) {
 	publish := sampled(tr).Publish
 	sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 		if w.Version() >= first {
-			own(tr.Models).Gradients.Params[0].Mark.Int64s()[0] = 1
+			own(tr.Models).Gradients.Params[0].Mark.Int64s()[0] = int64(math.Float32bits(float32(value)))
 		}
 		return publish(ctx, w)
 	}
 }
 
-// A gradient that is not finite is named and changes nothing. Too many in a row end the
-// run. Meanwhile no checkpoint replaces an older one.
-func TestNonFiniteGradients(t *testing.T) {
-	for _, most := range []int{0, 1} {
-		t.Run(fmt.Sprint(most), func(t *testing.T) {
+// A gradient that is not finite or out of range is named and changes nothing. Too many in a row
+// end the run. Meanwhile no checkpoint replaces an older one.
+func TestUnusableGradients(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		most      int // in a row
+		value     float64
+		advantage string
+		beta      float64
+		want      string
+	}{
+		{"not finite", 3, math.Inf(1), loss.GroupAdvantage, 0, "a value of a leaf is +Inf: not finite"},
+		{"the first", 1, math.NaN(), loss.GroupAdvantage, 0, "a value of a leaf is NaN: not finite"},
+		{"out of range", 3, 1e9, loss.GroupAdvantage, 0, "a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
+			"the bound of the fixed-point sums of gradients (remedy: a lower train.lr)"},
+		{"out of range, with large rewards", 3, 1e9, loss.RewardAdvantage, 0.1, "a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
+			"the bound of the fixed-point sums of gradients (remedy: smaller rewards or loss.advantage = \"group\" or a smaller loss.beta or a lower train.lr)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t)
-			tr := s.trainer(9, func(c *Config) { c.CheckpointEvery, c.CheckpointKeep, c.MaxNonFinite = 1, 1, most })
-			spoil(tr, 3)
+			if c.beta > 0 {
+				s.models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
+			}
+			tr := s.trainer(9, func(cfg *Config) { cfg.CheckpointEvery, cfg.CheckpointKeep, cfg.MaxNonFinite = 1, 1, c.most%3 })
+			source := sampled(tr)
+			source.Loss.Advantage, source.Loss.Beta = c.advantage, c.beta
+			spoil(tr, 3, c.value)
 			err := tr.Run(t.Context())
 			require.ErrorIs(t, err, optim.ErrNonFinite)
-			n := map[int]int{0: 3, 1: 1}[most]
-			require.ErrorContains(t, err, fmt.Sprintf("step %d: gradient of model.embed_tokens.weight: a value of a leaf is NaN or larger than 1.68e+07: not finite, %d in a row", 2+n, n))
+			require.ErrorContains(t, err, fmt.Sprintf("step %d: gradient of model.embed_tokens.weight: %s, %d in a row", 2+c.most, c.want, c.most))
 			require.Equal(t, []string{"step-000002"}, s.steps(t))
 			for _, hash := range s.hashes[3:] {
 				require.Equal(t, s.hashes[2], hash)
 			}
-			require.Equal(t, n-1, strings.Count(strings.Join(s.events, "\n"), "skipped this update"))
+			require.Equal(t, c.most-1, strings.Count(strings.Join(s.events, "\n"), c.want+"; skipped this update"))
 			steps, err := report.ReadMetrics(filepath.Join(s.dir, report.MetricsFile))
 			require.NoError(t, err)
 			for _, line := range steps {

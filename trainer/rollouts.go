@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
@@ -278,6 +279,19 @@ func (r *rollouts) ended(missing int) error {
 		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.now.failed, stats.Failed)
 	}
 	return nil
+}
+
+// remedy names what makes a gradient smaller: unnormalized advantages grow with the rewards, the
+// gradient of a divergence with the distance from the reference, and all with weights that diverge.
+func (r *rollouts) remedy() string {
+	var ways []string
+	if loss.Unnormalized(r.Loss.Advantage) {
+		ways = append(ways, "smaller rewards", `loss.advantage = "group"`)
+	}
+	if r.Loss.Beta > 0 {
+		ways = append(ways, "a smaller loss.beta")
+	}
+	return strings.Join(append(ways, "a lower train.lr"), " or ")
 }
 
 func (r *rollouts) end() (err error) {

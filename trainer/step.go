@@ -41,7 +41,7 @@ func (t *Trainer) begin() *step {
 }
 
 // update takes an optimizer step on the accumulated gradients. These are sums, which it
-// divides once. A gradient that is not finite changes nothing and is counted. Weights that
+// divides once. A gradient that is not finite or out of range changes nothing and is counted. Weights that
 // are not finite end the run before they are saved.
 func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	began := time.Now()
@@ -68,6 +68,9 @@ func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	}
 	if !errors.Is(err, optim.ErrNonFinite) {
 		return err
+	}
+	if errors.Is(err, optim.ErrOutOfRange) {
+		err = fmt.Errorf("%w (remedy: %s)", err, t.source.remedy())
 	}
 	if t.nonFinite++; t.nonFinite >= cmp.Or(t.cfg.MaxNonFinite, maxNonFinite) {
 		return fmt.Errorf("%w, %d in a row", err, t.nonFinite)

@@ -54,6 +54,8 @@ type source interface {
 	accumulate(ctx context.Context, s *step, first, end int) (*batch, error)
 	// abandon gives up the current step and returns when nothing of it is running.
 	abandon()
+	// remedy names the settings that make a gradient smaller.
+	remedy() string
 	// end waits for the rest of the step's work after its last update.
 	end() error
 	// record adds to the step's line what s.metrics lacks and writes the step's other

@@ -22,10 +22,21 @@ func fixedSums(s npu.Sums, f npu.FixedPoint) *fixed {
 func (f *fixed) add(i int, v float32) {
 	p := float32(v * f.Scale)
 	if !(float32(math.Abs(float64(p))) <= f.Limit) {
-		atomic.StoreInt64(f.mark, 1)
+		f.markOut(v)
 		return
 	}
 	f.sums[i] += int64(math.RoundToEven(float64(p)))
+}
+
+// markOut marks the tensor with a value out of range.
+func (f *fixed) markOut(v float32) {
+	size := int64(math.Float32bits(v) &^ (1 << 31))
+	if v != v {
+		size = 0x7fc00000
+	}
+	for old := atomic.LoadInt64(f.mark); old < size && !atomic.CompareAndSwapInt64(f.mark, old, size); {
+		old = atomic.LoadInt64(f.mark)
+	}
 }
 
 // fixedValue returns a sum as a float32.

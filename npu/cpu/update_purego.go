@@ -74,7 +74,10 @@ func sumSquares(x []float32) float64 {
 func (d updateKernels) SumSquaresExact(sums []npu.Squares, g []npu.Sums) error {
 	d.check.SumSquaresExact(sums, g)
 	for i, s := range g {
-		sums[i] = npu.Squares{Sum: sumSquaresExact(s.Int64s()), OK: s.IsNil() || s.Mark.Int64s()[0] == 0}
+		sums[i] = npu.Squares{Sum: sumSquaresExact(s.Int64s())}
+		if !s.IsNil() {
+			sums[i].Worst = math.Float32frombits(uint32(s.Mark.Int64s()[0]))
+		}
 	}
 	return d.Sync()
 }

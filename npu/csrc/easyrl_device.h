@@ -22,7 +22,7 @@
 
 #include <stdint.h>
 
-#define EASYRL_DEVICE_VERSION 3
+#define EASYRL_DEVICE_VERSION 4
 #define EASYRL_PAGE_SIZE 16
 
 typedef struct easyrl_device easyrl_device;
@@ -39,8 +39,9 @@ typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t 
 /* A weight [rows, cols] in the device's own layout. */
 typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
 
-/* Fixed-point sums and the word that marks values out of range. Those of a matrix have
- * the matrix's layout. */
+/* Fixed-point sums, and a word that is 0 or the bits of the largest magnitude of a value
+ * out of range, in which NaN (0x7fc00000) is above all. Those of a matrix have the
+ * matrix's layout. */
 typedef struct { int64_t *data, *mark; } easyrl_sums;
 typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
 
@@ -76,8 +77,8 @@ typedef struct { easyrl_sums sums; int64_t n; } easyrl_gradient;
 /* A 192-bit unsigned integer, least significant word first. */
 typedef struct { uint64_t words[3]; } easyrl_wide;
 
-/* ok is 0 if the mark is set; sum is undefined then. */
-typedef struct { easyrl_wide sum; int32_t ok; } easyrl_squares;
+/* worst is the mark; sum is undefined unless it is 0. */
+typedef struct { easyrl_wide sum; float worst; } easyrl_squares;
 
 typedef struct {
   uint32_t version; /* EASYRL_DEVICE_VERSION */

@@ -1,7 +1,8 @@
 /* 64-bit fixed-point sums. A value v is added as v * scale, rounded once to the
  * nearest integer, ties to even; additions wrap. scale is a power of two of at least
  * 1, so v * scale is exact in float32 or infinite. A product that is not at most the
- * limit in magnitude, or NaN, sets the mark and is not added. */
+ * limit in magnitude, or NaN, is not added; the mark keeps the bits of the largest
+ * magnitude of such a v, in which NaN is above all. */
 #ifndef EASYRL_FIXED_H
 #define EASYRL_FIXED_H
 
@@ -23,14 +24,32 @@ static fixed_format fixed_of(easyrl_fixed_point p) {
 /* Adding and subtracting it rounds a double of at most 2^51 to an integer. */
 #define FIXED_MAGIC 0x1.8p52
 
-static inline void fixed_mark(int64_t *mark) { __atomic_store_n(mark, 1, __ATOMIC_RELAXED); }
+static __attribute__((noinline)) void fixed_mark(int64_t *mark, float v) {
+  uint32_t bits;
+  memcpy(&bits, &v, sizeof bits);
+  int64_t size = bits & 0x7fffffff, old = __atomic_load_n(mark, __ATOMIC_RELAXED);
+  if (size > 0x7f800000) size = 0x7fc00000;
+  while (old < size && !__atomic_compare_exchange_n(mark, &old, size, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+}
+
+static inline int fixed_in_range(float v, fixed_format f) { return fabsf(v * f.scale) <= f.limit; }
+
+/* Marks what is out of range in m vectors. */
+static __attribute__((noinline, unused)) void fixed_mark_all(int64_t *mark, const vf *v, int m, fixed_format f) {
+  float t[VL];
+  for (int i = 0; i < m; i++) {
+    v_store(t, v[i]);
+    for (int l = 0; l < VL; l++)
+      if (!fixed_in_range(t[l], f)) fixed_mark(mark, t[l]);
+  }
+}
 
 static inline void fixed_add_one(int64_t *sum, int64_t *mark, float v, fixed_format f) {
-  float p = v * f.scale;
-  if (!(fabsf(p) <= f.limit)) {
-    fixed_mark(mark);
+  if (!fixed_in_range(v, f)) {
+    fixed_mark(mark, v);
     return;
   }
+  float p = v * f.scale;
   /* From 2^24 on every float32 is an integer. */
   double d = (double)p, whole = fabsf(p) < 0x1p24f ? (d + FIXED_MAGIC) - FIXED_MAGIC : d;
   *sum = (int64_t)((uint64_t)*sum + (uint64_t)(int64_t)whole);
@@ -59,7 +78,7 @@ SIMD_INLINE void fixed_add(const int m, const vf *v, int64_t *sum, int64_t strid
     _mm512_storeu_si512(s + 8, _mm512_add_epi64(_mm512_loadu_si512(s + 8), hi));
     all &= in;
   }
-  if (__builtin_expect(all != 0xffff, 0)) fixed_mark(mark);
+  if (__builtin_expect(all != 0xffff, 0)) fixed_mark_all(mark, v, m, f);
 }
 
 #elif defined(SIMD_AVX2)
@@ -121,7 +140,7 @@ SIMD_INLINE void fixed_add(const int m, const vf *v, int64_t *sum, int64_t strid
     in = vandq_u32(in, vandq_u32(fixed_add4(s, v[i].a, f), fixed_add4(s + 4, v[i].b, f)));
     in = vandq_u32(in, vandq_u32(fixed_add4(s + 8, v[i].c, f), fixed_add4(s + 12, v[i].d, f)));
   }
-  if (vminvq_u32(in) == 0) fixed_mark(mark);
+  if (vminvq_u32(in) == 0) fixed_mark_all(mark, v, m, f);
 }
 
 #else

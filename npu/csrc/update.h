@@ -134,14 +134,15 @@ static void exact_task(void *arg, int64_t task, int32_t thread) {
 }
 
 static easyrl_squares exact_sum(easyrl_device *d, const easyrl_gradient *g) {
-  easyrl_squares s = {.ok = 1};
+  easyrl_squares s = {.worst = 0};
   int64_t tasks = ceil_div(g->n, ELEMENTS);
   exact_job j = {.g = g->sums.data, .n = g->n, .parts = (easyrl_wide *)device_scratch(d, tasks * (int64_t)(sizeof(easyrl_wide) / 4))};
   if (tasks == 0 || !j.parts) return s; /* sync reports a failure */
   pool_run(d->pool, tasks, exact_task, &j);
   for (int64_t i = 0; i < tasks; i++)
     wide_add(&s.sum, (unsigned __int128)j.parts[i].words[1] << 64 | j.parts[i].words[0], j.parts[i].words[2]);
-  s.ok = *g->sums.mark == 0;
+  uint32_t mark = (uint32_t)*g->sums.mark;
+  memcpy(&s.worst, &mark, sizeof mark);
   return s;
 }
 

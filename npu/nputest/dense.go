@@ -264,8 +264,8 @@ func testPadding(t *testing.T, d npu.Device) {
 	dw, table := m.matrixSums(c.n, c.k), m.matrixSums(c.n, c.k)
 	d.LinearBackwardWeight(dw, npu.Sums{}, m.put(c.dy), m.put(c.x), m.leaves(c.leaves))
 	d.EmbedBackward(table, m.put(c.x), m.tokens([]int32{32, 0, 31, 32, 1}, c.leaves), c.leaves.FixedPoint)
-	require.True(t, m.getMatrixSums(dw).out)
-	require.True(t, m.getMatrixSums(table).out)
+	require.NotZero(t, m.getMatrixSums(dw).worst)
+	require.NotZero(t, m.getMatrixSums(table).worst)
 }
 
 // sameDense requires the same bits from two devices.

@@ -187,7 +187,7 @@ func checkRounding(t *testing.T, d npu.Device, v float32, l *leaves) {
 	want.addLeaf(dy, l)
 	require.Equal(t, want, m.getMatrixSums(dw), name)
 	got := m.getMatrixSums(table)
-	require.Equal(t, want, sums{got.values[n:], got.out}, name)
+	require.Equal(t, want, sums{got.values[n:], got.worst}, name)
 	require.Equal(t, make([]int64, n), got.values[:n], name)
 	ones, twice, weight := m.put(filled(2*n, 1)), m.put(slices.Concat(dy, dy)), m.putSums(start)
 	d.RMSNormBackward(m.nan(2*n), weight, twice, ones, ones.Slice(0, n), 2, 0, false, m.leaves(l))

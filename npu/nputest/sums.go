@@ -29,7 +29,7 @@ func (l *leaves) of(n int) *leaves { return &leaves{l.FixedPoint, []int32{int32(
 // sums are fixed-point sums in host memory.
 type sums struct {
 	values []int64
-	out    bool // a leaf's value was out of range
+	worst  int64 // the mark
 }
 
 // format returns the fixed-point format for values of this size.
@@ -56,11 +56,19 @@ func (s *sums) addLeaf(values []float32, l *leaves) {
 	for i, v := range values {
 		p := v * l.Scale
 		if p != p || p > l.Limit || p < -l.Limit {
-			s.out = true
+			s.worst = max(s.worst, markOf(v))
 			continue
 		}
 		s.values[i] += int64(math.RoundToEven(float64(p)))
 	}
+}
+
+// markOf returns the mark that a value out of range leaves.
+func markOf(v float32) int64 {
+	if v != v {
+		return int64(math.Float32bits(float32(math.NaN()))) // the canonical one
+	}
+	return int64(math.Float32bits(max(v, -v)))
 }
 
 func (s *sums) add(x sums) {
@@ -70,7 +78,7 @@ func (s *sums) add(x sums) {
 	for i, v := range x.values {
 		s.values[i] += v
 	}
-	s.out = s.out || x.out
+	s.worst = max(s.worst, x.worst)
 }
 
 // floats returns the sums as values.
@@ -104,7 +112,7 @@ func (m *memory) putSums(values []int64) npu.Sums {
 // getSums copies sums from the device.
 func (m *memory) getSums(s npu.Sums) sums {
 	m.t.Helper()
-	return sums{m.getLongs(s.Buffer), m.getLongs(s.Mark)[0] != 0}
+	return sums{m.getLongs(s.Buffer), m.getLongs(s.Mark)[0]}
 }
 
 // getMatrixSums returns the sums of a matrix, row-major. It requires zero padding. It
@@ -112,7 +120,7 @@ func (m *memory) getSums(s npu.Sums) sums {
 func (m *memory) getMatrixSums(w npu.MatrixSums) sums {
 	m.t.Helper()
 	packed := m.getSums(w.Sums)
-	all := sums{make([]int64, w.Rows*w.Cols), packed.out}
+	all := sums{make([]int64, w.Rows*w.Cols), packed.worst}
 	for shift := 0; shift < 64; shift += 16 {
 		part := make([]float32, len(packed.values))
 		for i, v := range packed.values {

@@ -73,7 +73,7 @@ func TestOpenErrors(t *testing.T) {
 		"version 1":   {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")), "library has version 1, expected 3"},
 		"version 2":   {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")), "library has version 2, expected 3"},
 		"version 99":  {build(t, "libversion.so", source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))), "library has version 99, expected 3"},
-		"small table": {build(t, "libsmall.so", source(t, "static easyrl_device_api t = {.version = 3, .size = 64};\n"+returning("&t"))), "library's table has 64 bytes, expected at least "},
+		"small table": {build(t, "libsmall.so", source(t, "static easyrl_device_api t = {.version = 4, .size = 64};\n"+returning("&t"))), "library's table has 64 bytes, expected at least "},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>
 static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1", (int)o); return 0; }

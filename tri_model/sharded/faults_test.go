@@ -82,11 +82,15 @@ func TestNoTargets(t *testing.T) {
 	require.Empty(t, logp)
 }
 
-// A value out of range on any rank skips the update on all, and the error names the parameter.
+// A value out of range on any rank skips the update on all. The error names the parameter, the
+// bound and the largest value of all replicas.
 func TestNotFinite(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen3"]
-	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}}, {Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 1}, Zero: 2, Sequence: true}} {
+	whole := ""
+	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 1}}, {Mesh: parallel.Mesh{DP: 3, TP: 1, PP: 1}},
+		{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 2}, Zero: 1}, {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 2},
+		{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}}, {Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 1}, Zero: 2, Sequence: true}} {
 		own.Models = config()
 		own.Models.Format = npu.FixedPoint{Scale: own.Models.Format.Scale, Limit: 1}
 		m := open(t, c, own)
@@ -97,7 +101,15 @@ func TestNotFinite(t *testing.T) {
 		}
 		_, err = m.Step(t.Context(), backend.Update{Number: 1, Scale: 1, LR: 1e-3})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
-		require.ErrorContains(t, err, "gradient of model.")
+		require.ErrorIs(t, err, optim.ErrOutOfRange)
+		require.Regexp(t, `^gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+-]+ in magnitude, `+
+			`expected at most [0-9.e+-]+, the bound of the fixed-point sums of gradients$`, err.Error())
+		if whole == "" {
+			whole = err.Error()
+		}
+		if own.Mesh.TP == 1 { // otherwise the value is the largest of a part
+			require.Equal(t, whole, err.Error(), "%+v", own)
+		}
 		require.NoError(t, m.CheckFinite())
 	}
 }

@@ -94,7 +94,7 @@ type fault struct {
 }
 
 // sentinels returns the errors that a trainer handles.
-func sentinels() []error { return []error{optim.ErrNonFinite, model.ErrNotFinite} }
+func sentinels() []error { return []error{optim.ErrOutOfRange, optim.ErrNonFinite, model.ErrNotFinite} }
 
 func faultOf(err error) *fault {
 	if err == nil {

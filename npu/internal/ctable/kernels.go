@@ -322,7 +322,7 @@ func (d updateKernels) SumSquaresExact(squares []npu.Squares, g []npu.Sums) erro
 		for j, word := range d.squares[i].sum.words {
 			squares[i].Sum[j] = uint64(word)
 		}
-		squares[i].OK = d.squares[i].ok != 0
+		squares[i].Worst = float32(d.squares[i].worst)
 	}
 	return d.Sync()
 }

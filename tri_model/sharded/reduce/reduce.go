@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"unsafe"
 
@@ -76,7 +77,7 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		switch {
 		case w.owners != nil && p.Layer >= 0:
 			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // take has summed the sums, but not their mark
-				if err := sum(ctx, w.Device, w.Tensor, g.Params[i].Mark); err != nil {
+				if err := largest(ctx, w.Device, w.Tensor, g.Params[i].Mark); err != nil {
 					return nil, err
 				}
 			}
@@ -87,10 +88,11 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		default:
 			continue
 		}
-		for _, sums := range []npu.Buffer{g.Params[i].Buffer, g.Params[i].Mark} {
-			if err := sum(ctx, w.Device, shared, sums); err != nil {
-				return nil, err
-			}
+		if err := sum(ctx, w.Device, shared, g.Params[i].Buffer); err != nil {
+			return nil, err
+		}
+		if err := largest(ctx, w.Device, shared, g.Params[i].Mark); err != nil {
+			return nil, err
 		}
 	}
 	if w.Data != nil {
@@ -104,7 +106,7 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 // sumData sums the gradients over replicas. With ZeRO, each gets the sums of its pieces.
 func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	g := set.Gradients
-	if err := sum(ctx, w.Device, w.Data, g.Marks()); err != nil {
+	if err := largest(ctx, w.Device, w.Data, g.Marks()); err != nil {
 		return err
 	}
 	if w.owners != nil {
@@ -142,6 +144,26 @@ func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer
 	}
 	if err := g.AllReduceSum(ctx, values); err != nil {
 		return err
+	}
+	done()
+	return nil
+}
+
+// largest replaces marks by the largest ones of the ranks of a group.
+func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.Buffer) error {
+	values, done := integers(dev, marks)
+	if err := dev.Sync(); err != nil {
+		return err
+	}
+	sizes := make([]float32, len(values)) // see npu.Sums
+	for i, v := range values {
+		sizes[i] = math.Float32frombits(uint32(v))
+	}
+	if err := g.AllReduceMax(ctx, sizes); err != nil {
+		return err
+	}
+	for i, v := range sizes {
+		values[i] = int64(math.Float32bits(v))
 	}
 	done()
 	return nil
