@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -320,5 +321,57 @@ func TestNumbersByHand(t *testing.T) {
 	h.cores = 1 + 2*1
 	for i, line := range metricsOf(t, h.dir) {
 		h.check(i+1, line)
+	}
+}
+
+// With rollout.top_p and rollout.top_k our engine draws from the cut distribution, embedded and
+// served, but records log-probabilities of the whole one, as the trainer computes them: the
+// mismatch is 0. The tokens and log-probabilities agree with a float64 decoder.
+func TestCutDistributionByHand(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	initTiny(t, dir, "start", 1)
+	root, _, _ := serveFolder(t, "-model", filepath.Join(dir, "start"), "-threads", "1")
+	const most, mass = 6, 0.4
+	cut := []string{"run.steps=2", "loss.beta=0.1", "loss.correction=truncate", fmt.Sprint("rollout.top_k=", most), fmt.Sprint("rollout.top_p=", mass)}
+	served := append(slices.Clone(cut), "inference.kind=easyrl", "inference.instances=0", fmt.Sprintf("inference.endpoints=[%q]", root))
+	for name, settings := range map[string][]string{"embedded": cut, "served": served} {
+		h := byHand{t: t, dir: trainTiny(t, dir, name, settings...), start: filepath.Join(dir, "start")}
+		for i, line := range metricsOf(t, h.dir) {
+			require.Contains(t, line, "mismatch/kl", "%s, step %d", name, i+1)
+			for _, metric := range []string{"mismatch/kl", "mismatch/logprob_abs_max", "mismatch/corrected_frac"} {
+				require.Zero(t, line[metric], "%s, step %d: %s", name, i+1, metric)
+			}
+		}
+		start, excluded := h.decoder(h.start), 0.0
+		g := h.groups(1)[0]
+		for _, r := range g.Responses {
+			for k := range r.IDs {
+				var all []float64 // log-probabilities of the vocabulary at k
+				for id := range int32(16) {
+					var layout attention.Layout
+					layout.AddLeaf(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.IDs[:k]), id))
+					logprobs, _ := start.Logprobs(&layout, 1)
+					all = append(all, logprobs[k])
+				}
+				drawn := all[r.IDs[k]]
+				require.InDelta(t, drawn, r.Logprobs[k], 1e-4, "%s: of the whole distribution", name)
+				slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
+				kept, above, likelier := 0.0, 0.0, 0
+				for rank, lp := range all {
+					if rank < most {
+						kept += math.Exp(lp)
+					}
+					if lp > drawn+1e-6 {
+						above += math.Exp(lp)
+						likelier++
+					}
+				}
+				require.Less(t, likelier, most, "%s: among the likeliest", name)
+				require.Less(t, above, mass*kept+1e-4, "%s: within their mass", name)
+				excluded = max(excluded, 1-kept)
+			}
+		}
+		require.Greater(t, excluded, 0.2, "the cut excludes tokens")
 	}
 }

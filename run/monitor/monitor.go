@@ -81,7 +81,8 @@ func adviceOn(cfg *configs.Config) advice.Run {
 		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,
 		LR: cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
-	if cfg.Train.Backend != configs.EasyRL || servers && !remote.IsExact(cfg.Inference.Kind) || cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
+	// Our engine records log-probabilities of the whole distribution, even if top_p or top_k cut it.
+	if cfg.Train.Backend != configs.EasyRL || servers && !remote.IsExact(cfg.Inference.Kind) {
 		on.Band = advice.ServerBand
 	}
 	return on
