@@ -106,7 +106,8 @@ func unusable(p *Param, worst float64, format npu.FixedPoint) error {
 		return fmt.Errorf("gradient of %s: a value of a leaf is %v: %w", p.Name, worst, ErrNonFinite)
 	}
 	bound := format.Split(p.Terms).Limit / format.Scale
-	return fmt.Errorf("gradient of %s: a value of a leaf is %.4g in magnitude, expected at most %.4g, %w", p.Name, worst, bound, ErrOutOfRange)
+	return fmt.Errorf("gradient of %s: a value of a leaf is %.4g in magnitude, expected at most %.4g, %w",
+		p.Name, worst, bound, ErrOutOfRange)
 }
 
 // Norm returns the norm of gradients with a sum of squares in the given format.

@@ -100,7 +100,8 @@ func TestUnusableGradients(t *testing.T) {
 			spoil(tr, 3, c.value)
 			err := tr.Run(t.Context())
 			require.ErrorIs(t, err, optim.ErrNonFinite)
-			require.ErrorContains(t, err, fmt.Sprintf("step %d: gradient of model.embed_tokens.weight: %s, %d in a row", 2+c.most, c.want, c.most))
+			require.ErrorContains(t, err, fmt.Sprintf(
+				"step %d: gradient of model.embed_tokens.weight: %s, %d in a row", 2+c.most, c.want, c.most))
 			require.Equal(t, []string{"step-000002"}, s.steps(t))
 			for _, hash := range s.hashes[3:] {
 				require.Equal(t, s.hashes[2], hash)

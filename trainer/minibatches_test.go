@@ -124,8 +124,8 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				nudge(m.Policy, 5)
 				_, err := m.Publish(t.Context(), 1)
 				require.NoError(t, err)
-				tr, err := New(Config{MicroBatchTokens: 40, MiniBatches: updates, PromptsPerStep: 5, Steps: 9, Optim: optim.Default()}, State{},
-					Deps{Models: m, Warn: t.Logf}, cfg)
+				run := Config{MicroBatchTokens: 40, MiniBatches: updates, PromptsPerStep: 5, Steps: 9, Optim: optim.Default()}
+				tr, err := New(run, State{}, Deps{Models: m, Warn: t.Logf}, cfg)
 				require.NoError(t, err)
 				tr.schedule.Peak = 1e-2
 				r, s := sampled(tr), &step{number: 1}

@@ -19,8 +19,9 @@ import (
 
 // ReadGroups reads a file of recorded groups, one per line as in a run's rollouts/. All
 // groups must be of one step and version, and their tokens must be valid for a decoder of
-// shape c and their log-probabilities possible (minLogprob, maxLogprob). Replaced groups, which were never trained, are omitted, and so is a last line that
-// is cut off. The error names the line.
+// shape c and their log-probabilities possible (minLogprob, maxLogprob). Replaced groups, which
+// were never trained, are omitted, and so is a last line that is cut off. The error names the
+// line.
 func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

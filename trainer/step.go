@@ -41,8 +41,8 @@ func (t *Trainer) begin() *step {
 }
 
 // update takes an optimizer step on the accumulated gradients. These are sums, which it
-// divides once. A gradient that is not finite or out of range changes nothing and is counted. Weights that
-// are not finite end the run before they are saved.
+// divides once. A gradient that is not finite or out of range changes nothing and is counted.
+// Weights that are not finite end the run before they are saved.
 func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
@@ -53,7 +53,8 @@ func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	}
 	s.updates++
 	s.lr = t.schedule.LR(t.state.Updates+1, t.total*t.cfg.MiniBatches)
-	norm, err := t.Models.Step(ctx, backend.Update{Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
+	norm, err := t.Models.Step(ctx, backend.Update{
+		Number: t.state.Updates + 1, Scale: b.scale, LR: s.lr, Clip: t.cfg.Optim.ClipGrad})
 	s.clock.optimizer += time.Since(began)
 	if err == nil {
 		t.state.Updates++

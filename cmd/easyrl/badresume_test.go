@@ -247,9 +247,11 @@ func TestRuinedWeightsEndRun(t *testing.T) {
 	require.Equal(t, exitFailed, code, errs)
 	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: a value of a leaf is NaN: not finite; skipped this update\n")
 	require.Contains(t, errs, "not finite, 3 in a row\n")
-	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "far")),
+	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"),
+		"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "far")),
 		"-set", "run.steps=200", "-set", "loss.beta=1e12", "-set", "train.lr=1e-2")
 	require.Equal(t, exitFailed, code, errs)
-	require.Regexp(t, `warning: step \d+: gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+]+ in magnitude, expected at most [0-9.e+]+, `+
-		`the bound of the fixed-point sums of gradients \(remedy: a smaller loss\.beta or a lower train\.lr\); skipped this update\n`, errs)
+	require.Regexp(t, `warning: step \d+: gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+]+ in magnitude, `+
+		`expected at most [0-9.e+]+, the bound of the fixed-point sums of gradients `+
+		`\(remedy: a smaller loss\.beta or a lower train\.lr\); skipped this update\n`, errs)
 }

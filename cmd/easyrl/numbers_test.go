@@ -333,8 +333,10 @@ func TestCutDistributionByHand(t *testing.T) {
 	initTiny(t, dir, "start", 1)
 	root, _, _ := serveFolder(t, "-model", filepath.Join(dir, "start"), "-threads", "1")
 	const most, mass = 6, 0.4
-	cut := []string{"run.steps=2", "loss.beta=0.1", "loss.correction=truncate", fmt.Sprint("rollout.top_k=", most), fmt.Sprint("rollout.top_p=", mass)}
-	served := append(slices.Clone(cut), "inference.kind=easyrl", "inference.instances=0", fmt.Sprintf("inference.endpoints=[%q]", root))
+	cut := []string{"run.steps=2", "loss.beta=0.1", "loss.correction=truncate",
+		fmt.Sprint("rollout.top_k=", most), fmt.Sprint("rollout.top_p=", mass)}
+	served := append(slices.Clone(cut), "inference.kind=easyrl", "inference.instances=0",
+		fmt.Sprintf("inference.endpoints=[%q]", root))
 	for name, settings := range map[string][]string{"embedded": cut, "served": served} {
 		h := byHand{t: t, dir: trainTiny(t, dir, name, settings...), start: filepath.Join(dir, "start")}
 		for i, line := range metricsOf(t, h.dir) {
