@@ -277,7 +277,7 @@ func TestNumbersByHand(t *testing.T) {
 		sampled, old, start := h.decoder(h.after(step-1)), h.decoder(h.after(step-2)), h.decoder(h.start)
 		first := h.loss(groups[:3], advantages[:3], sampled, old, start)
 		// The old policy is of the previous step.
-		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step, grpo)), old, start)
+		second := h.loss(groups[3:], advantages[3:], h.decoder(h.firstHalf(step)), old, start)
 		tokens := first.tokens + second.tokens
 		require.InDelta(t, (first.loss+second.loss)/tokens, line["actor/loss"], 1e-4, "step %d", step)
 		require.InDelta(t, (first.pg+second.pg)/tokens, line["actor/pg_loss"], 1e-4, "step %d", step)
