@@ -166,11 +166,23 @@ func WriteFile(path string, tensors []Source, metadata map[string]string) error 
 	return nil
 }
 
+// WriteSecret replaces the content of path with data, atomically and durably. Only
+// the owner may read the file.
+func WriteSecret(path string, data []byte) error {
+	return writePart(path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
 // writeFile writes a temporary file next to path, syncs it, and renames it to
 // path.
-func writeFile(path string, write func(io.Writer) error) error {
+func writeFile(path string, write func(io.Writer) error) error { return writePart(path, 0o644, write) }
+
+// writePart is writeFile with the permissions perm, which the umask may reduce.
+func writePart(path string, perm os.FileMode, write func(io.Writer) error) error {
 	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ import (
 )
 
 // follow runs a rank other than 0 of a run whose processes a launcher started, until rank 0 ends. A
-// check only tries what such a rank needs. If rank 0 stops, the error is a StoppedError. follow returns false in the process of rank 0, which
+// check only tries what such a rank needs. If rank 0 stops, or a signal comes before all ranks have
+// joined, the error is a StoppedError. follow returns false in the process of rank 0, which
 // does everything else.
 func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool) (follows bool, err error) {
 	if follows, err = mesh.Follows(cfg); err != nil || !follows {
@@ -26,8 +27,11 @@ func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool
 	}
 	said := notes{log: opts.Log}
 	err = mesh.Follow(ctx, cfg, dev, mesh.Peers{Silence: opts.Silence, Note: said.note, Joined: opts.Follows})
-	if errors.Is(err, sharded.ErrStopped) {
+	switch {
+	case errors.Is(err, sharded.ErrStopped):
 		err = StoppedError{Message: err.Error()}
+	case err != nil && errors.Is(err, context.Cause(ctx)): // a signal came before all ranks had joined
+		err = StoppedError{Message: stoppedAfter(0) + ": " + err.Error()}
 	}
 	return true, err
 }

@@ -101,7 +101,7 @@ func (j *job) open(ctx context.Context) error {
 		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
 	}
 	id := &j.identity
-	j.state.Reference, j.state.Seed = start, id.Seed
+	j.state.Reference, j.state.Seed, j.state.Run = start, id.Seed, id.Run
 	j.state.Task, j.state.Data, j.state.Prompts = id.Task, id.Data, id.Prompts
 	return nil
 }

@@ -40,6 +40,7 @@ type preparation struct {
 
 	from     string        // checkpoint to resume from; empty for a new run
 	identity trainer.State // of the run, as its checkpoints record it
+	id       trainer.Identity
 	folder   *folder.Folder
 	reader   *dataset.Reader
 	examples int // usable prompts or demonstrations

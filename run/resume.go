@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,10 +11,12 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/run/mesh"
 	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -108,22 +111,39 @@ func (p *preparation) identify() error {
 		return usage.Wrap(err)
 	}
 	p.identity.Data = digest
-	if p.from == "" {
-		return nil
-	}
-	return p.checkResume(p.from, p.identity)
-}
-
-// checkResume returns an error if the checkpoint belongs to another run, or if the order
-// of prompts has changed since.
-func (p *preparation) checkResume(from string, id trainer.State) error {
-	files := maps.Clone(p.folder.Files)
-	delete(files, folder.GenerationFile) // stop settings; they may change
-	if err := trainer.CheckResume(from, id, files, p.folder.Source); err != nil {
+	id, known, err := trainer.ReadIdentity(p.cfg.Run.Dir, p.opts.Resume)
+	if err != nil {
 		return usage.Wrap(err)
 	}
+	p.id = id
+	if p.from != "" {
+		err = p.checkResume(known)
+	}
+	p.identity.Run = p.id.Run
+	return err
+}
+
+// checkResume returns an error if the checkpoint to resume from belongs to another run, or if
+// the order of prompts has changed since. In a folder without a known identity the run is that
+// of the checkpoint.
+func (p *preparation) checkResume(known bool) error {
+	from, id := p.from, &p.identity
+	files := maps.Clone(p.folder.Files)
+	delete(files, folder.GenerationFile) // stop settings; they may change
 	state, err := trainer.ReadState(from)
 	if err != nil {
+		return usage.Wrap(err)
+	}
+	switch {
+	case state.Run == "":
+		p.warn("%s does not say which run wrote it; resuming as if it was the run of this folder", from)
+	case known && state.Run != p.id.Run:
+		return usage.Errorf("resume: %s was written by run %s, expected run %s of this folder. Move it away to continue this run, or continue the other run in its own folder",
+			from, plain.Text(state.Run), p.id.Run)
+	case !known:
+		p.id.Run = state.Run
+	}
+	if err := trainer.CheckResume(from, *id, files, p.folder.Source); err != nil {
 		return usage.Wrap(err)
 	}
 	switch {
@@ -157,13 +177,43 @@ func (j *job) announce() {
 	}
 }
 
-// stopped returns the error of a run that a signal stopped after a step.
-func (j *job) stopped(step int) error {
+// unbegun returns the error of a run that ended before training began: a StoppedError if a signal
+// stopped it, which may show as any error, and err otherwise.
+func (j *job) unbegun(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	mesh.End(j.models, true)
+	if j.monitor != nil {
+		j.monitor.Close(j.state.Step, trainer.ErrStopped)
+	}
+	step := j.state.Step
+	if j.from != "" && step == 0 { // not loaded yet
+		state, _ := trainer.ReadState(j.from) // claimDir has read it
+		step = state.Step
+	}
+	message := stoppedAfter(step)
+	if cause := context.Cause(ctx); errors.Is(err, cause) && err.Error() != cause.Error() { // err says at what
+		message += ": " + err.Error()
+	}
+	return j.stopped(message)
+}
+
+// stoppedAfter says that a run stopped after a step, 0 before the first.
+func stoppedAfter(step int) string {
+	if step == 0 {
+		return "stopped before step 1"
+	}
+	return fmt.Sprintf("stopped after step %d", step)
+}
+
+// stopped returns the error of a run that a signal stopped.
+func (j *job) stopped(message string) error {
 	command := j.opts.Command
 	if len(command) == 0 {
 		command = []string{"easyrl", j.task.name, filepath.Join(j.cfg.Run.Dir, configs.RunFile)}
 	}
-	return StoppedError{fmt.Sprintf("stopped after step %d", step), summary.Command(append(slices.Clone(command), "-resume")...)}
+	return StoppedError{message, summary.Command(append(slices.Clone(command), "-resume")...)}
 }
 
 // finished reports whether a resumed run has nothing left to do.

@@ -106,13 +106,16 @@ func (j *job) openMonitor() (err error) {
 	return err
 }
 
-// openDir locks the run's folder, writes the resolved configuration to it and opens its
-// metrics.
+// openDir locks the run's folder, writes the run's identity and the resolved configuration to it
+// and opens its metrics.
 func (j *job) openDir() error {
 	dir := j.cfg.Run.Dir
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
 		err = j.lock(dir, true)
+	}
+	if err == nil {
+		err = j.id.Keep(dir)
 	}
 	if usage.Is(err) {
 		return err
@@ -166,7 +169,7 @@ func (j *job) finish(step int, err error) error {
 		}
 	}
 	if stopped {
-		return j.stopped(step)
+		return j.stopped(stoppedAfter(step))
 	}
 	return err
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// SFT trains a model to imitate demonstrations. A cancelled context makes it write a
-// checkpoint and return a StoppedError.
+// SFT trains a model to imitate demonstrations. A cancelled context makes it return a
+// StoppedError, after writing a checkpoint if training has begun.
 func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	if follows, err := follow(ctx, &resolved.Config, &opts, false); follows || err != nil {
 		return err
@@ -21,23 +21,8 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	cfg := &resolved.Config
 	j := newJob(resolved, opts, taskOf(cfg, configs.SFTTask))
 	defer j.close()
-	err := j.read(ctx)
-	if err == nil {
-		err = j.try(ctx)
-	}
-	if err == nil {
-		err = j.open(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	j.announce()
-	if err := j.openDir(); err != nil {
-		return err
-	}
-	j.openConsole()
-	if err := j.openMonitor(); err != nil {
-		return err
+	if err := j.openSFT(ctx); err != nil {
+		return j.unbegun(ctx, err)
 	}
 	t, err := trainer.NewSFT(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.SFT.Steps, PromptsPerStep: cfg.SFT.BatchSize,
@@ -51,6 +36,28 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	}
 	err = t.Run(ctx)
 	return j.finish(t.Step(), err)
+}
+
+// openSFT prepares the run before it changes anything in the run's folder.
+func (j *job) openSFT(ctx context.Context) error {
+	if err := j.read(ctx); err != nil {
+		return err
+	}
+	if err := j.try(ctx); err != nil {
+		return err
+	}
+	if err := j.open(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // a stopped run leaves no folder
+		return context.Cause(ctx)
+	}
+	j.announce()
+	if err := j.openDir(); err != nil {
+		return err
+	}
+	j.openConsole()
+	return j.openMonitor()
 }
 
 // readDemonstrations reads the demonstrations to train and to evaluate on.

@@ -29,7 +29,8 @@ const (
 )
 
 // Train trains a model with reinforcement learning and prints the run's folder to
-// opts.Out. A cancelled context makes it write a checkpoint and return a StoppedError.
+// opts.Out. A cancelled context makes it return a StoppedError, after writing a checkpoint if
+// training has begun.
 func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 	if follows, err := follow(ctx, &resolved.Config, &opts, false); follows || err != nil {
 		return err
@@ -38,7 +39,7 @@ func Train(ctx context.Context, resolved *configs.Resolved, opts Options) error 
 	t := training{job: newJob(resolved, opts, taskOf(cfg, configs.TrainTask))}
 	defer t.close()
 	if err := t.open(ctx); err != nil {
-		return err
+		return t.unbegun(ctx, err)
 	}
 	return t.train(ctx)
 }
@@ -68,6 +69,9 @@ func (t *training) open(ctx context.Context) (err error) {
 	if err := t.startInstances(ctx); err != nil {
 		return err
 	}
+	if ctx.Err() != nil { // a stopped run leaves no folder
+		return context.Cause(ctx)
+	}
 	if t.control != nil {
 		t.note("live page: http://%s/", t.control.Addr())
 	}
@@ -88,7 +92,7 @@ func (t *training) open(ctx context.Context) (err error) {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.dev, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
 	if err != nil {
 		return err
 	}

@@ -83,14 +83,15 @@ type Trainer struct {
 
 // State is what a resumed run continues from, besides weights and moments.
 type State struct {
-	Step      int     `json:"step"`      // steps completed
-	Updates   int     `json:"updates"`   // optimizer updates completed
-	Position  int     `json:"position"`  // next prompt of the training order
-	Best      float64 `json:"best"`      // best evaluation score so far
-	BestStep  int     `json:"best_step"` // 0 before the first
-	Reference string  `json:"reference"` // checksum of the starting weights, which are the reference
-	Seed      uint64  `json:"seed"`      // of the run
-	Task      string  `json:"task"`      // kind of run, named by its starter
+	Step      int     `json:"step"`          // steps completed
+	Updates   int     `json:"updates"`       // optimizer updates completed
+	Position  int     `json:"position"`      // next prompt of the training order
+	Best      float64 `json:"best"`          // best evaluation score so far
+	BestStep  int     `json:"best_step"`     // 0 before the first
+	Reference string  `json:"reference"`     // checksum of the starting weights, which are the reference
+	Run       string  `json:"run,omitempty"` // Identity.Run; empty if unknown
+	Seed      uint64  `json:"seed"`          // of the run
+	Task      string  `json:"task"`          // kind of run, named by its starter
 	// Data is a checksum of the training files, and Prompts the number of prompts in them.
 	// They determine the order that Position counts in. They are empty and 0 if unknown.
 	Data    string `json:"data,omitempty"`

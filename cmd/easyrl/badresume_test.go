@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/trainer"
 )
 
 func corrupt(t *testing.T, path string) {
@@ -254,4 +256,108 @@ func TestRuinedWeightsEndRun(t *testing.T) {
 	require.Regexp(t, `warning: step \d+: gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+]+ in magnitude, `+
 		`expected at most [0-9.e+]+, the bound of the fixed-point sums of gradients `+
 		`\(remedy: a smaller loss\.beta or a lower train\.lr\); skipped this update\n`, errs)
+}
+
+// editState edits the state of a checkpoint and its checksum in the manifest.
+func editState(t *testing.T, folder string, edit func(state map[string]any)) {
+	t.Helper()
+	path, list := filepath.Join(folder, "trainer", "state.json"), filepath.Join(folder, "trainer", "manifest.json")
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var state map[string]any
+	require.NoError(t, json.Unmarshal(before, &state))
+	edit(state)
+	after, err := json.Marshal(state)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, after, 0o644))
+	text, err := os.ReadFile(list)
+	require.NoError(t, err)
+	var manifest struct {
+		Version int `json:"version"`
+		Files   map[string]struct {
+			Size   int    `json:"size"`
+			SHA256 string `json:"sha256"`
+		} `json:"files"`
+	}
+	require.NoError(t, json.Unmarshal(text, &manifest))
+	record := manifest.Files["trainer/state.json"]
+	record.Size, record.SHA256 = len(after), fmt.Sprintf("%x", sha256.Sum256(after))
+	manifest.Files["trainer/state.json"] = record
+	text, err = json.Marshal(manifest)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(list, text, 0o644))
+}
+
+// A run resumes only from its own checkpoints, and refuses another run's even if older ones of its
+// own remain. A checkpoint that names no run is accepted with a warning.
+func TestResumeFromAnotherRun(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	own := trainTiny(t, dir, "own", "run.steps=2", "checkpoint.keep=0")
+	other := trainTiny(t, dir, "other", "run.steps=3", "checkpoint.keep=0")
+	want := weightsHash(t, trainTiny(t, dir, "whole", "run.steps=4"), 4)
+	runOf := func(folder string) string {
+		state, err := trainer.ReadState(folder)
+		require.NoError(t, err)
+		return state.Run
+	}
+	last := func(run string, step int) string { return filepath.Join(run, "checkpoints", checkpoint.StepName(step)) }
+	require.Equal(t, runOf(last(own, 1)), runOf(last(own, 2)))
+	require.NotEqual(t, runOf(last(own, 1)), runOf(last(other, 1)))
+	const unnamed = " does not say which run wrote it; "
+	nameless := func(state map[string]any) { delete(state, "run") }
+	for name, test := range map[string]struct {
+		change  func(t *testing.T, run string)
+		refused int // step of the refused checkpoint; 0 if none is
+		warns   bool
+	}{
+		"own":   {change: func(*testing.T, string) {}},
+		"newer": {change: func(t *testing.T, run string) { copyDir(t, last(other, 3), run, "checkpoints/step-000003") }, refused: 3},
+		"instead of its own": {change: func(t *testing.T, run string) {
+			require.NoError(t, os.RemoveAll(last(run, 2)))
+			copyDir(t, last(other, 2), run, "checkpoints/step-000002")
+		}, refused: 2},
+		"damaged": {change: func(t *testing.T, run string) {
+			corrupt(t, filepath.Join(copyDir(t, last(other, 3), run, "checkpoints/step-000003"), "model.safetensors"))
+		}},
+		"without a name": {change: func(t *testing.T, run string) { editState(t, last(run, 2), nameless) }, warns: true},
+		"of another run without a name": {change: func(t *testing.T, run string) {
+			editState(t, copyDir(t, last(other, 3), run, "checkpoints/step-000003"), nameless)
+		}, warns: true},
+		"without identity": {change: func(t *testing.T, run string) { require.NoError(t, os.Remove(filepath.Join(run, "identity.json"))) }},
+		"only checkpoints": {change: func(t *testing.T, run string) {
+			for _, name := range []string{"identity.json", "metrics.jsonl", "run.toml"} {
+				require.NoError(t, os.Remove(filepath.Join(run, name)))
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := copyDir(t, own, t.TempDir(), "run")
+			test.change(t, run)
+			before := files(t, run)
+			code, errs := resumeTiny(t, dir, run, "run.steps=4")
+			require.Equal(t, test.warns, strings.Contains(errs, unnamed), errs)
+			if test.refused > 0 {
+				require.Equal(t, exitUsage, code, errs)
+				requireOneLine(t, errs, fmt.Sprintf("resume: %s was written by run %s, expected run %s of this folder. ",
+					last(run, test.refused), runOf(last(other, 1)), runOf(last(own, 1))))
+				require.Equal(t, before, files(t, run))
+				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume", "-set", fmt.Sprintf("run.dir=%q", run))
+				require.Equal(t, exitUsage, code, errs)
+				require.NoError(t, os.RemoveAll(last(run, test.refused))) // as the error says
+				code, errs = resumeTiny(t, dir, run, "run.steps=4")
+			}
+			require.Zero(t, code, errs)
+			require.Equal(t, want, weightsHash(t, run, 4))
+			named := runOf(last(run, 4))
+			require.Equal(t, runOf(last(own, 1)), named, "a resumed run keeps its name")
+			code, errs = resumeTiny(t, dir, run, "run.steps=4")
+			require.Zero(t, code, errs)
+			require.NotContains(t, errs, unnamed)
+			metrics, err := os.ReadFile(filepath.Join(run, report.MetricsFile))
+			require.NoError(t, err)
+			require.NotContains(t, string(metrics), named)
+		})
+	}
 }

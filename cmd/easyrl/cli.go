@@ -18,7 +18,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1 // the command failed
 	exitUsage   = 2 // the command line or the configuration is wrong
-	exitStopped = 3 // stopped by a signal after writing a checkpoint
+	exitStopped = 3 // stopped by a signal; the printed command continues
 )
 
 // streams are the standard streams of a verb.

@@ -23,7 +23,7 @@ func TestDamagedRunFiles(t *testing.T) {
 		"zeros": func(text string) string { return text + strings.Repeat("\x00", 300) },
 		"empty": func(string) string { return "" },
 	}
-	for _, name := range []string{"metrics.jsonl", "warnings.jsonl", "trace.json", "instances.json", "about.json", "machine.json", "rollouts/step-000002.jsonl"} {
+	for _, name := range []string{"metrics.jsonl", "warnings.jsonl", "trace.json", "identity.json", "about.json", "machine.json", "rollouts/step-000002.jsonl"} {
 		for damage, spoil := range damages {
 			t.Run(damage+" "+name, func(t *testing.T) {
 				t.Parallel()

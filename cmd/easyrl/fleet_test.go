@@ -32,6 +32,8 @@ type probed struct{ *engine.Engine }
 
 func (probed) Probe(context.Context) error { return nil }
 
+func (probed) Claim(context.Context) error { return nil }
+
 func (p probed) Pulse(context.Context) (string, error) { return fmt.Sprint(p.Stats().Tokens), nil }
 
 // tinyFleet returns the instances of tinyRun at version 3. Engines of this process replace

@@ -50,12 +50,13 @@ func (w *world) killOne(rng *rand.Rand, longest time.Duration) (said string) {
 		if i == victim || code == exitDone {
 			continue
 		}
-		require.Equal(w.t, exitFailed, code, "%s: rank %d: %s", said, i, errs)
 		if late.Load() {
-			require.Regexp(w.t, "(?m)^error: join world at .*stopped by signal", errs, said)
+			require.Equal(w.t, exitStopped, code, "%s: rank %d: %s", said, i, errs)
+			require.Regexp(w.t, "(?m)^stopped before step 1: join world at .*stopped by signal", errs, said)
 			said += ", while ranks joined"
 			continue
 		}
+		require.Equal(w.t, exitFailed, code, "%s: rank %d: %s", said, i, errs)
 		require.Regexp(w.t, fmt.Sprintf(`(?m)^error: .*\brank %d \(127\.0\.0\.1:\d+\): `, victim), errs, said)
 	}
 	return said

@@ -373,9 +373,9 @@ func TestSignalWhileRanksJoin(t *testing.T) {
 	host.until("rank 0 of 3 joins at ")
 	other.until("rank 2 of 3 joins at ")
 	other.signal(syscall.SIGTERM)
-	requireEnd(t, other, exitFailed, "^error: .*stopped by signal: terminated")
+	requireEnd(t, other, exitStopped, "^stopped before step 1: join world .*stopped by signal: terminated")
 	host.signal(syscall.SIGINT)
-	requireEnd(t, host, exitFailed, `^error: .*stopped by signal: interrupt; ranks \[1 2\] have not joined`)
+	requireEnd(t, host, exitStopped, `^stopped before step 1: join world .*stopped by signal: interrupt; ranks \[1 2\] have not joined`)
 	require.NoDirExists(t, w.out)
 }
 

@@ -77,6 +77,9 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	} else {
 		e.latest = publish.NewLatest()
 	}
+	if err := e.try(ctx); err != nil {
+		return nil, publish.Fault(err)
+	}
 	return e, nil
 }
 

@@ -57,8 +57,8 @@ type Config struct {
 	Context  int
 	Computes string
 	// Trainer identifies the publisher, if set. Dial refuses an easyrl server that
-	// another trainer holds, and the server accepts only this trainer's weights until
-	// Close.
+	// another trainer holds. From Claim to Close the server accepts only this trainer's
+	// weights.
 	Trainer Trainer
 	// Adapters means that the weights to publish are LoRA adapters for the model that the
 	// server holds (publish.Adapter). Dial refuses servers of kinds that take none.
@@ -106,10 +106,13 @@ type Server interface {
 	Kind() Kind
 	// Probe checks that the server is healthy, regardless of its weights.
 	Probe(ctx context.Context) error
+	// Claim reserves the server for the trainer until Close, if its kind accepts one trainer
+	// at a time. It must not be called concurrently.
+	Claim(ctx context.Context) error
 }
 
-// Dial connects to a server and reads its kind and settings. It samples nothing and sends
-// no weights.
+// Dial connects to a server and reads its kind and settings. It samples nothing, sends no
+// weights and claims nothing.
 func Dial(ctx context.Context, cfg Config) (Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -123,18 +126,9 @@ func Dial(ctx context.Context, cfg Config) (Server, error) {
 	}
 	c := newClient(cfg)
 	inst, err := c.open(ctx)
-	if h, ok := inst.(holder); ok && err == nil {
-		err = h.hold(ctx)
-	}
 	if err != nil {
 		_ = c.Close()
 		return nil, err
 	}
 	return inst, nil
-}
-
-// holder is an Instance whose server accepts one trainer at a time.
-type holder interface {
-	// hold reserves the server for the trainer until Close.
-	hold(ctx context.Context) error
 }

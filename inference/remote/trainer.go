@@ -24,19 +24,18 @@ const (
 type Trainer struct {
 	ID   string // stays the same when the run restarts; empty means none
 	Name string // for people to read
-	Try  bool   // only ask whether the server would accept the trainer
 }
 
-// hold reserves the server for the trainer until Close.
-func (e *easyrl) hold(ctx context.Context) error {
-	if e.cfg.Trainer.ID == "" {
+// Claim implements Server.
+func (*client) Claim(context.Context) error { return nil }
+
+// Claim implements Server.
+func (e *easyrl) Claim(ctx context.Context) error {
+	if e.cfg.Trainer.ID == "" || e.stop != nil {
 		return nil
 	}
 	if err := e.take(ctx); err != nil {
 		return fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
-	}
-	if e.cfg.Trainer.Try {
-		return nil
 	}
 	beats, stop := context.WithCancel(context.Background())
 	e.stop = stop
@@ -55,15 +54,20 @@ func (e *easyrl) hold(ctx context.Context) error {
 	return nil
 }
 
-// take claims the server for the trainer, or renews the claim. With Try it only asks.
+// try returns an error if the server would refuse the trainer. It claims nothing.
+func (e *easyrl) try(ctx context.Context) error {
+	t := &e.cfg.Trainer
+	if t.ID == "" {
+		return nil
+	}
+	return e.http.Post(ctx, "/v1/trainer", map[string]any{"id": t.ID, "name": t.Name, "try": true}, nil)
+}
+
+// take claims the server for the trainer, or renews the claim.
 func (e *easyrl) take(ctx context.Context) error {
 	t := &e.cfg.Trainer
-	in := map[string]any{"id": t.ID, "name": t.Name}
-	if t.Try {
-		in["try"] = true
-	}
-	err := e.http.Post(ctx, "/v1/trainer", in, nil)
-	if !t.Try && (err == nil || ctx.Err() == nil) { // a cancelled call proves nothing
+	err := e.http.Post(ctx, "/v1/trainer", map[string]any{"id": t.ID, "name": t.Name}, nil)
+	if err == nil || ctx.Err() == nil { // a cancelled call proves nothing
 		e.heard.Store(err == nil)
 	}
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A server belongs to its trainer until Close, and then to the next.
+// A server belongs to its trainer from Claim to Close, and then to the next.
 func TestServerIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, EasyRL)
@@ -20,6 +20,13 @@ func TestServerIsHeld(t *testing.T) {
 		}
 		a, err := Dial(t.Context(), of("a"))
 		require.NoError(t, err)
+		require.Empty(t, f.trainer, "Dial claims nothing")
+		late, err := Dial(t.Context(), of("b"))
+		require.NoError(t, err)
+		require.NoError(t, a.Claim(t.Context()))
+		require.Equal(t, "a", f.trainer)
+		require.EqualError(t, late.Claim(t.Context()), "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
+		require.NoError(t, late.Close())
 		_, err = Dial(t.Context(), of("b"))
 		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
 		calls := f.called("/v1/trainer")
@@ -34,6 +41,7 @@ func TestServerIsHeld(t *testing.T) {
 		require.Empty(t, f.trainer)
 		b, err := Dial(t.Context(), of("b"))
 		require.NoError(t, err)
+		require.NoError(t, b.Claim(t.Context()))
 		require.Equal(t, "b", f.trainer)
 		f.set(func() { f.trainer = "c" }) // b's claim expired
 		_, err = b.Publish(t.Context(), fakeWeights{2, 2})
@@ -44,12 +52,12 @@ func TestServerIsHeld(t *testing.T) {
 	})
 }
 
-// A trainer that only tries learns whether the server would accept it and leaves no claim.
+// A trainer that only dials learns whether the server would accept it and leaves no claim.
 func TestServerIsTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, EasyRL)
 		cfg := f.config()
-		cfg.Trainer = Trainer{ID: "a", Name: "run a", Try: true}
+		cfg.Trainer = Trainer{ID: "a", Name: "run a"}
 		for _, holder := range []string{"", "a"} {
 			f.set(func() { f.trainer = holder })
 			a, err := Dial(t.Context(), cfg)
@@ -73,6 +81,7 @@ func TestReleasesServerAfterCancelledPublish(t *testing.T) {
 		cfg.Trainer = Trainer{ID: "a", Name: "run a"}
 		a, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)
+		require.NoError(t, a.Claim(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err = a.Publish(ctx, fakeWeights{1, 1})

@@ -91,7 +91,7 @@ func Overview(w io.Writer, all []Verb) {
 	}
 	p.Line("")
 	p.Line("Run `easyrl COMMAND -h` for help on a command.")
-	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal after saving a checkpoint.")
+	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal and can continue.")
 }
 
 // Help prints the help of v.

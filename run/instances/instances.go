@@ -3,7 +3,9 @@
 package instances
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -39,6 +41,7 @@ type Deps struct {
 	Rest         func(resting bool)                              // engine.Config.Rest of each engine; may be nil
 	Say          notice.Printer
 	Dir          string            // the run's folder, for instances.json; empty saves nothing
+	Trainer      string            // ID with which to claim servers; empty draws one
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
 	Adapters     bool              // whether the run publishes LoRA adapters alone
 	// Verification verifies vLLM and SGLang servers; nil compares them with this process's
@@ -136,7 +139,8 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (member
 	c := &cfg.Inference
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
-		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{Name: trainerName(cfg)}, Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
+		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{ID: cmp.Or(deps.Trainer, rand.Text()), Name: trainerName(cfg)},
+			Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
 			Computes: deps.Computes, Canary: ref.Canary()}}
 	if mc.WeightsDir == "" {
 		mc.WeightsDir, mc.RemoveWeights = filepath.Join(cfg.Run.Dir, "weights"), true

@@ -55,6 +55,29 @@ func (c *connector) connect(ctx context.Context) []error {
 	return faults
 }
 
+// claim claims the connected servers, and from now on add claims those that it connects to. A
+// server that another run has claimed since connect leaves; reconnect tries it again.
+func (c *connector) claim(ctx context.Context) {
+	all := c.servers.claimAll()
+	lost := make([]bool, len(all))
+	var calls sync.WaitGroup
+	for i, srv := range all {
+		calls.Go(func() {
+			if lost[i] = srv.Claim(ctx) != nil; lost[i] { // reconnect says why
+				c.servers.drop(ctx, srv)
+			}
+		})
+	}
+	calls.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, srv := range all {
+		if lost[i] {
+			c.unreachable = append(c.unreachable, srv.endpoint)
+		}
+	}
+}
+
 // reconnect starts connecting to the configured servers that did not answer.
 func (c *connector) reconnect() {
 	c.mu.Lock()

@@ -15,14 +15,17 @@ type Client interface {
 	inference.Pulser
 	// Probe returns an error if the server does not answer.
 	Probe(ctx context.Context) error
+	// Claim reserves the server for the run until Close.
+	Claim(ctx context.Context) error
 }
 
-// Dialer connects to the server of an endpoint and returns its client and kind.
+// Dialer connects to the server of an endpoint, without claiming it, and returns its client
+// and kind.
 type Dialer func(ctx context.Context, e remote.Endpoint) (c Client, kind string, err error)
 
-// newDialer returns a Dialer over HTTP. run identifies the run to servers. cleanup removes
-// the folder of weights written for servers, if cfg.RemoveWeights is set.
-func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err error) {
+// newDialer returns a Dialer over HTTP. cleanup removes the folder of weights written for
+// servers, if cfg.RemoveWeights is set.
+func newDialer(cfg *Config) (dial Dialer, cleanup func() error, err error) {
 	store, err := publish.NewStore(cfg.WeightsDir)
 	if err != nil {
 		return nil, nil, err
@@ -32,7 +35,7 @@ func newDialer(cfg *Config, run string) (dial Dialer, cleanup func() error, err 
 		cleanup = func() error { return os.RemoveAll(cfg.WeightsDir) }
 	}
 	base := cfg.Client
-	base.Store, base.Trainer.ID = store, run
+	base.Store = store
 	return func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
 		rc := base
 		rc.URL, rc.Kind = e.URL, e.Kind

@@ -26,6 +26,8 @@ type engineServer struct{ *engine.Engine }
 
 func (engineServer) Probe(context.Context) error { return nil }
 
+func (engineServer) Claim(context.Context) error { return nil }
+
 func (s engineServer) Pulse(context.Context) (string, error) {
 	return fmt.Sprint(s.Stats().Tokens), nil
 }

@@ -35,11 +35,11 @@ type Config struct {
 	// MayJoin means that servers may join after Connect, from the watched list or at the
 	// control address.
 	MayJoin bool
-	// Dir is the run's folder, where instances.json is kept; empty keeps nothing. It must
-	// exist when Begin is called.
+	// Dir is the run's folder, where instances.json is kept; empty keeps nothing. When Begin
+	// is called it must exist and hold the Trainer.ID of Client, with which a killed run's next
+	// process gets the servers back.
 	Dir string
-	// Client configures the client of every server. Membership fills in URL, Kind, Store
-	// and Trainer.ID.
+	// Client configures the client of every server. Membership fills in URL, Kind and Store.
 	Client remote.Config
 	// WeightsDir is where weights are written for servers that read them from files.
 	// RemoveWeights makes Close remove it.
@@ -78,7 +78,7 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 		return nil, err
 	}
 	if m.cfg.Dial == nil {
-		if m.cfg.Dial, m.cleanup, err = newDialer(&m.cfg, m.state.content.Run); err != nil {
+		if m.cfg.Dial, m.cleanup, err = newDialer(&m.cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -90,20 +90,21 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 	return m, nil
 }
 
-// Connect connects to the configured servers. If some do not answer and no server may join
-// later, it returns an error unless MinInstances are usable without them. Begin tries those
-// that did not answer again.
+// Connect connects to the configured servers and claims none. If some do not answer and no
+// server may join later, it returns an error unless MinInstances are usable without them. Begin
+// tries those that did not answer again.
 func (m *Membership) Connect(ctx context.Context) error {
 	err := errors.Join(m.connector.connect(ctx)...)
 	return m.cfg.enough(m.usable(), err)
 }
 
-// Begin lets servers join until Close: configured ones that did not answer Connect, those
-// on the watched list, and those that call the control address. live may be nil. Begin
-// returns when the run has MinInstances.
+// Begin claims the connected servers and lets others join until Close: configured ones that
+// did not answer Connect or that another run has claimed since, those on the watched list, and
+// those that call the control address. live may be nil. Begin returns when the run has
+// MinInstances.
 func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
-	m.state.save()
 	m.announcer.serve(live)
+	m.connector.claim(ctx)
 	m.connector.reconnect()
 	m.connector.watch()
 	m.tasks.Go(func() { m.monitor.run(m.ctx) })

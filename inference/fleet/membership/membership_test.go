@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -244,7 +246,6 @@ func TestRemovedServersArePersisted(t *testing.T) {
 	end() // as if killed: nothing more is written
 	again, end := start()
 	defer end()
-	require.Equal(t, m.state.content.Run, again.state.content.Run)
 	for url, removed := range map[string]bool{"http://a:1": true, "http://b:1": true, "http://c:1": false} {
 		require.Equal(t, removed, again.Removed(url), url)
 	}
@@ -257,8 +258,8 @@ func TestRemovedServersArePersisted(t *testing.T) {
 	require.True(t, third.Removed("http://b:1"))
 	data, err := os.ReadFile(filepath.Join(folder, "instances.json"))
 	require.NoError(t, err)
-	require.Equal(t, fmt.Sprintf(`{"run":%q,"taken_out":["http://b:1"]}`+"\n", third.state.content.Run), string(data))
-	for content, refused := range map[string]bool{"": false, "{": false, "\x00\x00": false, "null": true, `{"x":1}`: true} {
+	require.Equal(t, `{"taken_out":["http://b:1"]}`+"\n", string(data))
+	for content, refused := range map[string]bool{"": false, "{": false, "\x00\x00": false, `{"run":"A","taken_out":null}`: false, "[]": true, `{"taken_out":1}`: true} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, stateName), []byte(content), 0o644))
 		state, err := openState(folder, nil)
 		if refused {
@@ -266,7 +267,6 @@ func TestRemovedServersArePersisted(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, "a crash cut it off")
-		require.NotEmpty(t, state.content.Run)
 		require.Empty(t, state.content.Removed)
 	}
 }
@@ -282,4 +282,54 @@ func TestRemovedServersAreBounded(t *testing.T) {
 	require.False(t, f.isRemoved("0"))
 	require.True(t, f.isRemoved("1"))
 	require.True(t, f.isRemoved(fmt.Sprint(maxRemoved)))
+}
+
+// claimed is a server that accepts one run at a time.
+type claimed struct {
+	engineServer
+	claims chan<- string
+	taken  *atomic.Bool // by another run
+}
+
+func (c claimed) Claim(context.Context) error {
+	if c.taken.Load() {
+		return fmt.Errorf("instance %s: held by another run", c.ID())
+	}
+	c.claims <- c.ID()
+	return nil
+}
+
+// A run claims its servers when its folder exists, which is when Begin is called, and later ones
+// as they join. A server that another run has claimed by then is tried again.
+func TestServersAreClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := newNotes()
+		claims := make(chan string, 10)
+		var taken atomic.Bool
+		m := open(t.Context(), t, said, setup{engines: 1, endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://b:2"}},
+			dial: dialThen(t, func(url string, e engineServer) Client {
+				c := claimed{e, claims, &taken}
+				if url != "http://b:2" {
+					c.taken = new(atomic.Bool)
+				}
+				return c
+			})})
+		require.NoError(t, m.Connect(t.Context()))
+		require.Empty(t, claims)
+		require.Len(t, m.List(), 3)
+		taken.Store(true)
+		require.NoError(t, m.Begin(t.Context(), nil))
+		require.Equal(t, "http://a:1", <-claims)
+		synctest.Wait()
+		require.Empty(t, claims)
+		require.Len(t, m.List(), 2)
+		said.await(t, "instance http://b:2: held by another run; retrying until it responds")
+		taken.Store(false)
+		require.Equal(t, "http://b:2", <-claims)
+		_, err := m.Add(t.Context(), "http://c:3", "")
+		require.NoError(t, err)
+		require.Equal(t, "http://c:3", <-claims)
+		require.Len(t, m.List(), 4)
+		require.NoError(t, m.Close())
+	})
 }

@@ -20,14 +20,13 @@ type Probed struct {
 // fleet or is claimed. engines is the number of engines in the run's process. The error is
 // the one that Connect would return.
 func Probe(ctx context.Context, cfg Config, engines int) ([]Probed, error) {
-	state, err := openState(cfg.Dir, nil)
-	if err != nil {
+	if _, err := openState(cfg.Dir, nil); err != nil {
 		return nil, err
 	}
 	dial := cfg.Dial
 	if dial == nil {
-		cfg.Client.Trainer.Try = true
-		if dial, _, err = newDialer(&cfg, state.content.Run); err != nil {
+		var err error
+		if dial, _, err = newDialer(&cfg); err != nil {
 			return nil, err
 		}
 	}

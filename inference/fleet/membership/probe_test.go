@@ -65,7 +65,7 @@ func TestProbe(t *testing.T) {
 		})
 	}
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, stateName), []byte("null"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, stateName), []byte("[]"), 0o644))
 	_, err := Probe(t.Context(), Config{Dir: dir}, 1)
 	require.ErrorContains(t, err, "Delete the file to start with an empty list")
 }

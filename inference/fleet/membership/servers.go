@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,6 +78,7 @@ type servers struct {
 	joined    chan struct{} // holds a token after a server has joined
 
 	mu      sync.Mutex
+	claims  bool // add claims servers
 	byID    map[string]*server
 	pending map[string]bool // URLs being added
 	evicted map[string]bool // URLs of servers that left because they did not answer
@@ -113,8 +115,32 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	if err != nil {
 		return control.Instance{}, err
 	}
+	if s.claiming() {
+		if err := c.Claim(ctx); err != nil {
+			return control.Instance{}, errors.Join(err, c.Close())
+		}
+	}
 	e.Kind = kind
 	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(c.ID())})
+}
+
+// claimAll makes add claim servers and returns those that it has added without a claim, in the
+// order of their URLs.
+func (s *servers) claimAll() (unclaimed []*server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims = true
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		unclaimed = append(unclaimed, s.byID[id])
+	}
+	return unclaimed
+}
+
+// claiming reports whether add claims servers.
+func (s *servers) claiming() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claims
 }
 
 // join adds a connected server to the fleet, or closes it if the fleet refuses it.

@@ -1,7 +1,6 @@
 package membership
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +33,6 @@ type stateFile struct {
 
 // state is the content of the file.
 type state struct {
-	Run     string   `json:"run"`       // identifies the run to servers
 	Removed []string `json:"taken_out"` // servers that a user drained or removed, newest last
 }
 
@@ -51,15 +49,9 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 		if err == nil {
 			err = json.Unmarshal(data, &f.content)
 		}
-		if err == nil && f.content.Run == "" {
-			err = errors.New("it has no run ID")
-		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read instances %s: %w. Delete the file to start with an empty list", f.path, err)
 		}
-	}
-	if f.content.Run == "" {
-		f.content.Run = rand.Text()
 	}
 	return f, nil
 }
@@ -86,14 +78,7 @@ func (f *stateFile) setRemoved(id string, removed bool) {
 	f.write()
 }
 
-// save writes the file to the run's folder, which must exist.
-func (f *stateFile) save() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.write()
-}
-
-// write writes the file. f is locked.
+// write writes the file to the run's folder, which must exist. f is locked.
 func (f *stateFile) write() {
 	if f.path == "" {
 		return
