@@ -379,6 +379,20 @@ func TestSignalWhileRanksJoin(t *testing.T) {
 	require.NoDirExists(t, w.out)
 }
 
+// A signal to one process of a run that has not begun ends all with 3, and -resume begins the run.
+func TestStoppedRanksBeforeFirstStep(t *testing.T) {
+	dir := meshRun(t, "qwen2")
+	settings := []string{"run.steps=2", "control.listen=127.0.0.1:0", "inference.min_instances=2"}
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 2, TP: 1, PP: 1}, settings...)
+	ranks := w.start()
+	ranks[0].until("waiting for instances: 1 available, expected at least 2")
+	ranks[0].signal(syscall.SIGTERM)
+	requireEnd(t, ranks[0], exitStopped, "^stopped before step 1$")
+	requireEnd(t, ranks[1], exitStopped, "stopped")
+	w.run("-resume", "-set", "inference.min_instances=1")
+	requireSameBits(t, trainTiny(t, dir, "one", "run.steps=2"), w.out, 2)
+}
+
 // Ranks that cannot join say why in one line.
 func TestRanksThatCannotJoin(t *testing.T) {
 	dir := meshRun(t, "qwen2")

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -334,4 +335,98 @@ func addLongPrompt(t *testing.T, dir string) {
 	b, err := os.ReadFile(filepath.Join(dir, "prompts.jsonl"))
 	require.NoError(t, err)
 	write(t, dir, "prompts.jsonl", string(b)+`{"prompt":"`+strings.Repeat("1", 70)+`","answer":"1"}`+"\n")
+}
+
+// A signal before the first step, wherever it comes, exits with 3. -resume then begins the run.
+func TestStoppedBeforeFirstStep(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	addLongPrompt(t, dir)
+	var demos strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&demos, `{"prompt":"%d,%d","response":"%d"}`+"\n", i%10, i/10, i%7)
+	}
+	data := write(t, dir, "demos.jsonl", demos.String()+`{"prompt":"`+strings.Repeat("1", 70)+`","response":"1"}`+"\n")
+	root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served", 9), "-threads", "1", "-max-running", "5")
+	server := newPassing(t, root)
+	served := []string{"inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q]", server.URL)}
+	sft := []string{"sft.data=" + data, "sft.steps=2", "sft.batch_size=8"}
+	const dropped, waiting = "warning: ", "waiting for instances: 1 available, expected at least 2"
+	for _, test := range []struct {
+		name     string
+		verb     string
+		line     string // of standard error, at which the process is held; empty if it is not
+		call     string // to the server, whose answer is held; empty if none is
+		settings []string
+		begun    bool     // the run has a folder
+		instead  []string // settings of the resumed run
+		signal   syscall.Signal
+	}{
+		{name: "reads prompts", verb: "train", line: dropped, signal: syscall.SIGTERM},
+		{name: "reads demonstrations", verb: "sft", line: dropped, settings: sft, signal: syscall.SIGTERM},
+		{name: "connects", verb: "train", call: "GET /v1/models", settings: served, signal: syscall.SIGTERM},
+		{name: "asks for the server", verb: "train", call: "POST /v1/trainer try", settings: served, signal: syscall.SIGINT},
+		{name: "shows its page", verb: "train", line: "live page: ", settings: []string{"control.listen=127.0.0.1:0"}, begun: true, signal: syscall.SIGINT},
+		{name: "claims the server", verb: "train", call: "POST /v1/trainer", settings: served, begun: true, signal: syscall.SIGHUP},
+		{name: "waits for instances", verb: "train", line: waiting, settings: []string{"control.listen=127.0.0.1:0", "inference.min_instances=2"},
+			begun: true, instead: []string{"inference.min_instances=1"}, signal: syscall.SIGTERM},
+		{name: "publishes", verb: "train", call: "PUT /v1/weights", settings: served, begun: true, signal: syscall.SIGTERM},
+		{name: "samples", verb: "train", call: "POST /v1/completions", settings: served, begun: true, signal: syscall.SIGINT},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.signal == syscall.SIGHUP && signal.Ignored(syscall.SIGHUP) {
+				t.Skip("hangups are ignored here, as under nohup")
+			}
+			args := func(name string, settings ...string) (args []string, run string) {
+				run = filepath.Join(dir, test.verb+" "+name)
+				args = []string{test.verb, filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2"}
+				for _, s := range append(settings, test.settings...) {
+					args = append(args, "-set", s)
+				}
+				return args, run
+			}
+			begin, run := args(test.name)
+			held, released := make(chan struct{}), make(chan struct{})
+			if test.call != "" {
+				var once sync.Once
+				hold := func(call string) bool {
+					if call == test.call {
+						once.Do(func() { close(held) })
+						<-released
+					}
+					return call != test.call
+				}
+				server.after.Store(&hold)
+			}
+			p := startHeld(t, test.line, begin...)
+			if test.line != "" {
+				p.until(test.line)
+			} else {
+				<-held
+			}
+			p.signal(test.signal)
+			code, errs := p.end()
+			server.after.Store(nil)
+			close(released)
+			require.Equal(t, exitStopped, code, errs)
+			require.Contains(t, errs, "\nstopped before step 1")
+			require.NotContains(t, errs, "error: ")
+			require.True(t, strings.HasSuffix(continued(t, errs), " -resume"), errs)
+			if _, err := os.Stat(run); !test.begun {
+				require.ErrorIs(t, err, os.ErrNotExist, "a run that has not begun leaves no folder")
+			}
+			var more []string
+			for _, s := range test.instead {
+				more = append(more, "-set "+s)
+			}
+			_, errs = shell(t, continued(t, errs)+" "+strings.Join(more, " "))
+			require.Regexp(t, `no checkpoint in .*; starting from the beginning|resuming after step 0 from `, errs)
+			undisturbed, whole := args("undisturbed", test.instead...)
+			if _, err := os.Stat(whole); err != nil {
+				code, _, errs := command(t, append(undisturbed, "-set", "inference.min_instances=1")...)
+				require.Zero(t, code, errs)
+			}
+			require.Equal(t, weightsHash(t, whole, 2), weightsHash(t, run, 2))
+		})
+	}
 }
