@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -103,6 +104,32 @@ func TestStalledServerIsBypassed(t *testing.T) {
 		require.EqualValues(t, 1, v["fleet/size"])
 		require.Zero(t, v["fleet/retries"], "no request reaches the stalled server again")
 	}
+}
+
+// A run with one server goes on when the server has left requests unanswered and recovered, within
+// inference.wait_seconds instead of the half hour that a call may take.
+func TestOnlyServerRecovers(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	want := trainTiny(t, dir, "embedded", "run.steps=3")
+	root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served", 9), "-threads", "1", "-max-running", "5")
+	p := newProxy(t, root)
+	never := make(chan struct{})
+	var recovered atomic.Bool
+	p.on(func(x *exchange) {
+		if !x.update && x.version == 2 && !recovered.Load() {
+			x.wait(never)
+		}
+		x.pass()
+	})
+	fc := fleet.DefaultConfig()
+	fc.ProbeEvery = 50 * time.Millisecond
+	tr := startTraining(t, dir, "recovers", fc, "run.steps=3", "inference.kind=easyrl", "inference.wait_seconds=100", endpoints(p))
+	require.NotEmpty(t, tr.said.until(t, `(DEAD, was HEALTHY: no answer for [\d.]+m?s and no sign of work for [\d.]+m?s, but it responds; sending)|ended`), tr.said)
+	recovered.Store(true)
+	tr.end(t)
+	requireSameRun(t, want, tr.out, 3)
+	require.Contains(t, tr.said.String(), "instance "+p.URL+": HEALTHY again")
 }
 
 // diesAfter returns a handler that answers the given number of requests for completions

@@ -387,6 +387,8 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 			}
 			begin, run := args(test.name)
 			held, released := make(chan struct{}), make(chan struct{})
+			release := sync.OnceFunc(func() { close(released) })
+			defer release()
 			if test.call != "" {
 				var once sync.Once
 				hold := func(call string) bool {
@@ -407,7 +409,7 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 			p.signal(test.signal)
 			code, errs := p.end()
 			server.after.Store(nil)
-			close(released)
+			release()
 			require.Equal(t, exitStopped, code, errs)
 			require.Contains(t, errs, "\nstopped before step 1")
 			require.NotContains(t, errs, "error: ")

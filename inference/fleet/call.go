@@ -185,7 +185,7 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
-		i.quietSince = time.Time{}
+		i.quietSince, i.idleSince = time.Time{}, time.Time{}
 	}
 	v := f.state.Settle(time.Now(), g.Grant, state.Outcome{Completions: out, Err: err, Abandoned: ctx.Err() != nil})
 	f.apply()

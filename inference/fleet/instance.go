@@ -24,6 +24,7 @@ type instance struct {
 	pulse      string             // as last reported
 	asked      time.Time          // when it was last asked for its pulse
 	quietSince time.Time          // when it was first asked after its last sign of work; zero if it has not been
+	idleSince  time.Time          // since when it has responded each time and shown no work; zero if it does not
 }
 
 // leave cancels the instance's work for the fleet.
@@ -42,6 +43,7 @@ func (i *instance) probed() bool {
 // like req. The fleet is locked.
 func (i *instance) silence(req inference.Request, cause error) {
 	i.hush(cause)
+	i.idleSince = time.Time{}
 	i.work, i.hush = context.WithCancelCause(i.ctx)
 	i.trial = &inference.Request{PromptIDs: req.PromptIDs, N: 1, Seed: req.Seed, Sampling: req.Sampling}
 	i.trial.Sampling.MaxTokens = 1

@@ -233,6 +233,64 @@ func TestStalledInstanceIsBypassed(t *testing.T) {
 	}
 }
 
+// A fleet that needs every instance it has goes on soon after one has left requests unanswered and
+// recovered, whatever it answered meanwhile. An instance that was only frozen keeps its requests.
+func TestNeededInstanceRecovers(t *testing.T) {
+	const token = 50 * time.Millisecond
+	const away = 45 * time.Second
+	lose := func(w *worker, loses bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.swallows = loses
+	}
+	for name, row := range map[string]struct {
+		workers  int // all of them needed
+		fault    func(w *worker)
+		recovers func(w *worker)
+		falls    int
+	}{
+		"loses requests": {1, func(w *worker) { lose(w, true) }, func(w *worker) { lose(w, false) }, 1},
+		"restarts behind a proxy that keeps connections": {1,
+			func(w *worker) { lose(w, true); w.freeze() },
+			func(w *worker) { w.thaw(); <-time.After(10 * time.Second); lose(w, false) }, 1},
+		"freezes":                {1, func(w *worker) { w.freeze() }, func(w *worker) { w.thaw() }, 0},
+		"loses requests, of two": {2, func(w *worker) { lose(w, true) }, func(w *worker) { lose(w, false) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := func(t *testing.T, during func(w *worker, step int)) (times []time.Duration, lengths [][]int, falls int) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFleet(t, func(c *Config) { c.MinServing = row.workers })
+					var workers []*worker
+					for i := range row.workers {
+						workers = append(workers, newWorker(string(rune('a'+i)), token))
+						require.NoError(t, f.Add(t.Context(), workers[i]))
+					}
+					times, lengths = steps(t, f, func(step int) { during(workers[0], step) })
+					falls = f.Status().Instances[0].Restarts
+					require.NoError(t, f.Close())
+				})
+				return times, lengths, falls
+			}
+			alone, want, _ := run(t, func(*worker, int) {})
+			times, got, falls := run(t, func(w *worker, step int) {
+				if step == 4 {
+					<-time.After(2 * time.Second)
+					row.fault(w)
+					<-time.After(away)
+					row.recovers(w)
+				}
+			})
+			require.Equal(t, want, got)
+			require.Equal(t, row.falls > 0, falls > 0)
+			t.Logf("alone %v, with a fault %v, %d falls", alone, times, falls)
+			require.Less(t, times[3], away+5*alone[3]+DefaultConfig().ProbeEvery)
+			for i := 4; i < stallSteps; i++ {
+				require.LessOrEqual(t, times[i], 2*alone[i], "step %d", i+1)
+			}
+		})
+	}
+}
+
 // A stalled or slow instance does not change how long the responses are: other instances
 // sample the same responses again, and an instance that works keeps its long ones.
 func TestStalledInstanceKeepsLengths(t *testing.T) {

@@ -12,10 +12,11 @@ import (
 // requests.
 func watch(ctx context.Context, c *call, g grant) {
 	f, i := c.fleet, g.inst
-	begun, quiet := time.Time{}, time.Duration(0)
+	var begun time.Time
+	var quiet, idle time.Duration
 	for {
 		f.mu.Lock()
-		w := f.state.Watch(time.Now(), g.Grant, quiet)
+		w := f.state.Watch(time.Now(), g.Grant, quiet, idle)
 		if w.Err != nil {
 			i.silence(c.req, w.Err)
 		}
@@ -28,32 +29,37 @@ func watch(ctx context.Context, c *call, g grant) {
 			if begun.IsZero() {
 				begun = time.Now()
 			}
-			if since := i.look(ctx, f, w.Ask); since.After(begun) {
-				begun = since
+			quietSince, idleSince := i.look(ctx, f, w.Ask)
+			if quietSince.After(begun) {
+				begun = quietSince
 			}
-			quiet = time.Since(begun)
+			quiet, idle = time.Since(begun), 0
+			if !idleSince.IsZero() {
+				idle = min(quiet, time.Since(idleSince))
+			}
 		}
 	}
 }
 
-// look asks i for a sign of work, unless another call has just done so, and returns since
-// when it has given none.
-func (i *instance) look(ctx context.Context, f *Fleet, limit time.Duration) time.Time {
+// look asks i for a sign of work, unless another call has just done so. It returns since when i
+// has given none, and since when it has responded each time without one, zero if it has not.
+func (i *instance) look(ctx context.Context, f *Fleet, limit time.Duration) (quietSince, idleSince time.Time) {
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
 	case <-ctx.Done():
-		return time.Now()
+		return time.Now(), time.Time{}
 	}
 	f.mu.Lock()
 	now := time.Now()
-	recent, since := now.Sub(i.asked) < limit, i.quietSince
+	recent := now.Sub(i.asked) < limit
+	quietSince, idleSince = i.quietSince, i.idleSince
 	f.mu.Unlock()
 	switch {
-	case recent && since.IsZero():
-		return now
+	case recent && quietSince.IsZero():
+		return now, time.Time{}
 	case recent:
-		return since
+		return quietSince, idleSince
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -62,13 +68,20 @@ func (i *instance) look(ctx context.Context, f *Fleet, limit time.Duration) time
 	defer f.mu.Unlock()
 	i.asked = now
 	// An instance that does not report its work is only expected to answer.
-	if i.quietSince.IsZero() || err == nil && (pulse == "" || pulse != i.pulse) {
+	works := err == nil && (pulse == "" || pulse != i.pulse)
+	if i.quietSince.IsZero() || works {
 		i.quietSince = now
+	}
+	switch {
+	case err != nil || works:
+		i.idleSince = time.Time{}
+	case i.idleSince.IsZero():
+		i.idleSince = now
 	}
 	if err == nil {
 		i.pulse = pulse
 	}
-	return i.quietSince
+	return i.quietSince, i.idleSince
 }
 
 // pulseOf returns the pulse of an instance, "" if it only answers probes.
@@ -83,7 +96,7 @@ func pulseOf(ctx context.Context, inst inference.Instance) (string, error) {
 func (i *instance) worked(f *Fleet) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i.quietSince = time.Time{}
+	i.quietSince, i.idleSince = time.Time{}, time.Time{}
 }
 
 // sleep waits for d or returns the error of ctx.

@@ -127,7 +127,8 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
 	fc.Exact = cfg.Train.Backend == configs.EasyRL && cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
-	if cfg.Inference.Kind == configs.Embedded && cfg.Control.Listen == "" {
+	c := &cfg.Inference
+	if c.Kind == configs.Embedded && cfg.Control.Listen == "" && c.Watch == "" && len(c.Endpoints) == 0 {
 		fc.EmptyWait = time.Second // no server can join
 	}
 	return fc

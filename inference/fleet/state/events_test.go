@@ -193,14 +193,15 @@ func (w *world) watch() {
 		}
 	}
 	quiet := []time.Duration{0, 500 * time.Millisecond, time.Minute, time.Hour}[w.pick(4)]
-	watch := w.s.Watch(w.now, c.Grant, quiet)
+	idle := []time.Duration{0, quiet}[w.pick(2)]
+	watch := w.s.Watch(w.now, c.Grant, quiet, idle)
 	if watch.Err == nil {
 		w.must(watch.Wait > 0, "watch again in %v", watch.Wait)
 		return
 	}
 	w.logf("%s is quiet for %v", c.h.name, quiet)
 	w.check()
-	w.must(n >= max(1, w.cfg.MinServing), "%s is bypassed and %d others serve", c.h.name, n)
+	w.must(n >= max(1, w.cfg.MinServing) || idle >= time.Minute, "%s is bypassed, %d others serve and it is idle for %v", c.h.name, n, idle)
 	w.must(quiet >= time.Minute, "%s is bypassed after %v", c.h.name, quiet)
 	w.must(!served || c.h.state == Dead || c.h.state == Retired, "%s is silent and %s", c.h.name, c.h.state)
 	w.silent++

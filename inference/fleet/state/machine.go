@@ -119,9 +119,10 @@ func (s *Machine) Leave(now time.Time, r *Request) {
 }
 
 // Watch decides what to do about a call that has no answer yet. quiet is for how long the
-// instance has given no sign of work, 0 if the caller has not asked for one.
-func (s *Machine) Watch(now time.Time, g Grant, quiet time.Duration) Watch {
-	w := s.health.watch(now, g, quiet)
+// instance has given no sign of work, and idle for how long of that it has responded all the time,
+// to say so; both are 0 if the caller has not asked for a sign.
+func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
+	w := s.health.watch(now, g, quiet, idle)
 	s.queue.dispatch(now)
 	return w
 }

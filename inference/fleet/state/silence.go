@@ -14,9 +14,10 @@ type Watch struct {
 	Err error
 }
 
-// watch implements Machine.Watch. It never bypasses an instance whose loss would leave too
-// few.
-func (h *supervisor) watch(now time.Time, g Grant, quiet time.Duration) Watch {
+// watch implements Machine.Watch. An instance whose loss would leave too few is waited for
+// while it does not answer at all, since it may be frozen with its requests. Once it answers and is
+// idle, it has lost them.
+func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	m, r := g.m, g.Request
 	late := h.pace.late(r.maxTokens)
 	limit := max(leastQuiet, late/2)
@@ -33,7 +34,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet time.Duration) Watch {
 	if m.serves() {
 		others--
 	}
-	if others < max(1, h.cfg.MinServing) {
+	needed := others < max(1, h.cfg.MinServing)
+	if needed && idle < limit<<min(r.failed, 10) { // it may be slower than ever: each try is more patient
 		if now.Sub(m.noted) >= noteEvery {
 			m.noted = now
 			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests), silence(waited, quiet))
@@ -41,6 +43,9 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet time.Duration) Watch {
 		return Watch{Wait: limit, Ask: limit / 4}
 	}
 	err := fmt.Errorf("%s; sending %s to other instances", silence(waited, quiet), requests(m.requests))
+	if needed {
+		err = fmt.Errorf("%s, but it responds; sending %s again", silence(waited, quiet), requests(m.requests))
+	}
 	if m.serves() {
 		h.fall(now, m, Dead, err)
 		h.mend(m)

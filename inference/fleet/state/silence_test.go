@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -44,12 +45,12 @@ func TestWatchesLateCall(t *testing.T) {
 	t.Parallel()
 	s, g := watched(t, nil)
 	limit := 1250 * time.Millisecond
-	require.Equal(t, Watch{Wait: 2 * time.Second, Ask: limit}, s.Watch(start().Add(3*time.Second), g, 0), "watched from half time")
-	require.Equal(t, Watch{Wait: 2500 * time.Millisecond, Ask: limit}, s.Watch(start().Add(6*time.Second), g, time.Hour), "not late")
+	require.Equal(t, Watch{Wait: 2 * time.Second, Ask: limit}, s.Watch(start().Add(3*time.Second), g, 0, 0), "watched from half time")
+	require.Equal(t, Watch{Wait: 2500 * time.Millisecond, Ask: limit}, s.Watch(start().Add(6*time.Second), g, time.Hour, 0), "not late")
 	late := start().Add(10 * time.Second)
-	require.Equal(t, Watch{Wait: time.Second, Ask: limit}, s.Watch(late, g, 4*time.Second), "not quiet for long enough")
+	require.Equal(t, Watch{Wait: time.Second, Ask: limit}, s.Watch(late, g, 4*time.Second, 0), "not quiet for long enough")
 	require.Empty(t, s.Take().Events)
-	w := s.Watch(late.Add(5*time.Second), g, 5*time.Second)
+	w := s.Watch(late.Add(5*time.Second), g, 5*time.Second, 0)
 	require.EqualError(t, w.Err, "no answer for 15s and no sign of work for 5s; sending 1 request to other instances")
 	e := s.Take()
 	require.Equal(t, []string{"instance a: DEAD, was HEALTHY: " + w.Err.Error()}, lines(e.Events))
@@ -62,7 +63,7 @@ func TestWatchesLateCall(t *testing.T) {
 	grants := s.Take().Grants
 	require.Len(t, grants, 1)
 	require.EqualValues(t, 2, grants[0].Instance)
-	require.NoError(t, s.Watch(late.Add(time.Hour), g, time.Hour).Err, "the call has ended")
+	require.NoError(t, s.Watch(late.Add(time.Hour), g, time.Hour, 0).Err, "the call has ended")
 }
 
 // The fleet waits for a silent instance that it cannot do without, and says so.
@@ -83,13 +84,64 @@ func TestWaitsForLastInstance(t *testing.T) {
 				s.Take()
 			}
 			now := start().Add(20 * time.Second)
-			require.NoError(t, s.Watch(now, g, 10*time.Second).Err)
+			require.NoError(t, s.Watch(now, g, 10*time.Second, 0).Err)
 			require.Equal(t, []string{"fleet: waiting for a with 1 request: no answer for 20s and no sign of work for 10s, and too few others serve"}, lines(s.Take().Events))
-			require.NoError(t, s.Watch(now.Add(10*time.Second), g, 20*time.Second).Err)
+			require.NoError(t, s.Watch(now.Add(10*time.Second), g, 20*time.Second, 0).Err)
 			require.Empty(t, s.Take().Events, "once a minute is enough")
-			require.NoError(t, s.Watch(now.Add(time.Minute), g, 70*time.Second).Err)
+			require.NoError(t, s.Watch(now.Add(time.Minute), g, 70*time.Second, 0).Err)
 			require.Len(t, s.Take().Events, 1)
 		})
+	}
+}
+
+// The last instance is waited for while it does not respond. When it responds again and is idle, it
+// has lost its requests and gets them again, each time after twice as long.
+func TestLastInstanceThatLostItsRequests(t *testing.T) {
+	t.Parallel()
+	s := machine(t, nil, 4)
+	_, grants := ask(t, s, 1)
+	now := start().Add(10 * time.Second)
+	s.Settle(now, grants[0], Outcome{Completions: responses(8)})
+	r, grants := ask(t, s, 1)
+	now = start().Add(20 * time.Second)
+	limit := 5 * time.Second // half of what the answer took
+	for _, row := range []struct {
+		name        string
+		quiet, idle time.Duration
+		failed      int // tries before
+		resends     bool
+	}{
+		{"has just been asked", limit - 1, limit - 1, 0, false},
+		{"does not respond", time.Hour, 0, 0, false},
+		{"has just come back", time.Hour, limit - 1, 0, false},
+		{"is idle", limit, limit, 0, true},
+		{"is idle again", time.Hour, 2*limit - 1, 1, false},
+		{"is idle for longer", time.Hour, 2 * limit, 1, true},
+		{"is idle at the last try", time.Hour, 16*limit - 1, 4, false},
+	} {
+		r.failed = row.failed
+		w := s.Watch(now, grants[0], row.quiet, row.idle)
+		require.Equal(t, row.resends, w.Err != nil, row.name)
+		if !row.resends {
+			require.Positive(t, w.Ask, row.name)
+			s.Take()
+			continue
+		}
+		require.ErrorContains(t, w.Err, "but it responds; sending 1 request again", row.name)
+		e := s.Take()
+		require.Equal(t, []string{"instance a: DEAD, was HEALTHY: " + w.Err.Error()}, lines(e.Events)[:1], row.name)
+		require.Len(t, e.Probes, 1, row.name)
+		require.Equal(t, Retry, s.Settle(now, grants[0], Outcome{Err: w.Err}).Next, row.name)
+		left, err := s.Enqueue(now, r)
+		require.NoError(t, err, row.name)
+		require.Equal(t, config().EmptyWait, left, "%s: the deadline of a fleet without instances", row.name)
+		o, ok := s.Probed(e.Probes[0])
+		require.True(t, ok, row.name)
+		require.NoError(t, s.Published(now, o, took(4)), row.name)
+		require.False(t, s.Mending(e.Probes[0]), row.name)
+		grants = slices.Clone(s.Take().Grants)
+		require.Len(t, grants, 1, row.name)
+		now = now.Add(20 * time.Second)
 	}
 }
 
