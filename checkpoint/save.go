@@ -17,6 +17,9 @@ const (
 	replacedPrefix = ".replaced-"
 )
 
+// asidePrefix is the prefix of folders that SetAside has renamed.
+const asidePrefix = "failed-"
+
 // Save creates the run checkpoint root/name: write fills a new folder, which Save
 // seals with a manifest and moves into place. At any instant, even after a power
 // cut, that name holds either its previous content or the complete new
@@ -50,6 +53,26 @@ func save(root, name string, write func(dir string) error) (string, error) {
 	}
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(temp))
+	}
+	return path, nil
+}
+
+// SetAside durably renames the checkpoint root/name, so that Latest and Prune ignore
+// it, and returns its new path. It replaces a folder that has the new name. The error
+// wraps fs.ErrNotExist if there is no such checkpoint.
+func SetAside(root, name string) (path string, err error) {
+	path = filepath.Join(root, asidePrefix+name)
+	if _, err = os.Lstat(filepath.Join(root, name)); err == nil {
+		err = os.RemoveAll(path)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(root, name), path)
+	}
+	if err == nil {
+		err = syncDir(root)
+	}
+	if err != nil {
+		return "", fmt.Errorf("set checkpoint %q aside in %s: %w", name, root, err)
 	}
 	return path, nil
 }

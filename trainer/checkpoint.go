@@ -115,6 +115,16 @@ func (c *checkpoints) now(ctx context.Context, state State) error {
 	return c.failed()
 }
 
+// setAside waits for the write in flight and renames the checkpoint of step, so that no run resumes
+// from it. It returns the new path, or an error that wraps fs.ErrNotExist if there is no checkpoint.
+func (c *checkpoints) setAside(step, best int) (path string, err error) {
+	_ = c.wait() // a failed write leaves no checkpoint of the step
+	if path, err = checkpoint.SetAside(c.root, checkpoint.StepName(step)); err == nil && step == best {
+		c.markBest(0)
+	}
+	return path, err
+}
+
 func writeFolder(dir string, files map[string][]byte, state []byte, models func(dir string) error) error {
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {

@@ -118,6 +118,8 @@ func (d *demonstrations) remedy() string { return "a lower train.lr" }
 
 func (d *demonstrations) end() error { return nil }
 
+func (d *demonstrations) unusable(context.Context) bool { return false }
+
 func (d *demonstrations) record(s *step, line report.Values) error {
 	computed, _ := s.metrics.totals("tokens/computed")
 	line["perf/tokens_per_second"] = computed / s.clock.all.Seconds()

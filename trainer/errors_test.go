@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,6 +82,64 @@ func TestErrorKeepsFinishedSteps(t *testing.T) {
 			s.resumed(again, 3)
 			require.NoError(t, again.Run(t.Context()))
 			require.Equal(t, want, own(again.Models).Policy.Checksum())
+		})
+	}
+}
+
+// When the weights of the last step cannot be sampled from, no checkpoint of them is left for
+// -resume, and the error names the one from which it continues.
+func TestUnusableWeightsAreSetAside(t *testing.T) {
+	const finding = "the weights after step 3 cannot be sampled from: their log-probabilities are not finite"
+	for _, row := range []struct {
+		name        string
+		every, eval int
+		lr          float64 // of step 3
+		resumes     bool    // at step 3, after a process that was killed there
+		steps       []string
+		want        string // the error's end
+		best        string // of the link
+	}{
+		{"saved", 1, 0, 1e15, false, []string{"failed-step-000003", "step-000001", "step-000002"},
+			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
+		{"not saved", 2, 0, 1e15, false, []string{"step-000002"}, finding + "; -resume continues from the checkpoint of step 2", ""},
+		{"none before", 3, 0, 1e15, false, []string{"failed-step-000003"},
+			finding + ", so their checkpoint is now ROOT/failed-step-000003; no other checkpoint is left, so -resume starts from the beginning", ""},
+		{"never saved", 0, 0, 1e15, false, nil, finding + "; no other checkpoint is left, so -resume starts from the beginning", ""},
+		{"resumed", 1, 0, 1e15, true, []string{"failed-step-000003", "step-000001", "step-000002"},
+			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
+		{"evaluated as the best", 1, 3, 1e15, false, []string{"failed-step-000003", "step-000001", "step-000002"},
+			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
+		{"usable", 1, 3, 1e-2, false, []string{"best", "step-000001", "step-000002", "step-000003"}, "saved a checkpoint after step 3, -resume continues from it", "step-000003"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newScript(t)
+			begin := func(steps int) *Trainer {
+				tr := s.trainer(steps, func(c *Config) { c.CheckpointEvery, c.EvalEvery = row.every, row.eval })
+				sampled(tr).Prompt = func(i int) rollout.Prompt { return rollout.Prompt{ID: "p", IDs: []int32{3, int32(i % 4)}} }
+				return tr
+			}
+			tr := begin(5)
+			s.during = func(step, _ int) {
+				tr.schedule.Peak = 1e-2
+				if step == 3 {
+					tr.schedule.Peak = row.lr
+				}
+			}
+			s.breaks(tr, 4, 0)
+			if row.resumes {
+				tr.cfg.Steps = 3
+				require.NoError(t, tr.Run(t.Context()))
+				tr = begin(5)
+				s.breaks(tr, 4, 0)
+				s.resumed(tr, 3)
+			}
+			err := tr.Run(t.Context())
+			require.ErrorIs(t, err, errAway)
+			root := CheckpointRoot(s.dir)
+			require.Equal(t, "step 4: sample: scorer is away; "+strings.ReplaceAll(row.want, "ROOT", root), err.Error())
+			require.Equal(t, row.steps, s.steps(t))
+			best, _ := os.Readlink(filepath.Join(root, BestLink)) // there may be none
+			require.Equal(t, row.best, best)
 		})
 	}
 }

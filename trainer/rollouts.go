@@ -302,6 +302,29 @@ func (r *rollouts) end() (err error) {
 	return nil
 }
 
+// unusable computes the first token's log-probability after each of the next step's first prompts,
+// as many as a micro-batch holds.
+func (r *rollouts) unusable(ctx context.Context) bool {
+	t := r.t
+	if r.published != int64(t.state.Step)+1 {
+		return false
+	}
+	m := &micro{}
+	for i := range t.cfg.PromptsPerStep {
+		ids := r.Prompt(t.state.Position + i).IDs
+		if len(ids) == 0 {
+			return false
+		}
+		l := leaf{{prompt: ids, responses: []sequence{{ids: ids[:1]}}}} // any token will do
+		if i > 0 && m.rows()+l.rows() > t.cfg.MicroBatchTokens {
+			break
+		}
+		m.add(l)
+	}
+	lp, err := t.Models.Score(ctx, &m.layout)
+	return err == nil && slices.ContainsFunc(lp, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) })
+}
+
 // evaluate publishes the current policy and adds its scores to line.
 func (r *rollouts) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
 	step := r.t.state.Step

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
@@ -64,6 +66,9 @@ type source interface {
 	// evaluate adds the scores of the held-out sets to line. score ranks checkpoints unless
 	// it is NaN.
 	evaluate(ctx context.Context, line report.Values) (score float64, err error)
+	// unusable reports whether the current policy has been published and cannot be sampled
+	// from.
+	unusable(ctx context.Context) bool
 }
 
 // Trainer is one run. Only one goroutine may use it.
@@ -168,13 +173,20 @@ func (t *Trainer) share(mini int) (first, end int) {
 
 // stop returns Run's error after err. If the context was cancelled, stop first writes a checkpoint, and
 // the error is ErrStopped. Any other error loses no completed step either, unless a rank has failed, the
-// next step's weights have been updated, or the last step's records cannot be written.
+// next step's weights have been updated, the last step's records cannot be written, or its weights
+// cannot be sampled from.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
-	if t.between || !stopped && t.state.Step == t.first {
+	if t.between {
 		return t.lost(err)
 	}
 	t.Models.Discard()
+	if !stopped && t.state.Step > 0 && !errors.As(err, new(*parallel.RankError)) && t.source.unusable(ctx) {
+		return t.setAside(err)
+	}
+	if !stopped && t.state.Step == t.first {
+		return t.lost(err)
+	}
 	saveErr := t.save.now(context.WithoutCancel(ctx), t.state)
 	switch {
 	case stopped && saveErr != nil:
@@ -187,6 +199,26 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 		return t.lost(fmt.Errorf("%w; saving the checkpoint of step %d failed too: %w", err, t.state.Step, saveErr))
 	}
 	return fmt.Errorf("%w; saved a checkpoint after step %d, -resume continues from it", err, t.state.Step)
+}
+
+// setAside ends a run whose last step's weights cannot be sampled from. A resumed run would fail at
+// once with them, so their checkpoint, if it is written, gets a name that Claim ignores. The error says
+// where -resume continues.
+func (t *Trainer) setAside(err error) error {
+	step := t.state.Step
+	err = fmt.Errorf("%w; the weights after step %d cannot be sampled from: their log-probabilities are not finite", err, step)
+	path, asideErr := t.save.setAside(step, t.state.BestStep)
+	switch {
+	case errors.Is(asideErr, fs.ErrNotExist): // not written
+	case asideErr != nil:
+		return fmt.Errorf("%w; %w", err, asideErr)
+	default:
+		err = fmt.Errorf("%w, so their checkpoint is now %s", err, path)
+	}
+	if _, last, _, latestErr := checkpoint.Latest(t.save.root, checkpoint.StepPrefix); latestErr == nil {
+		return fmt.Errorf("%w; -resume continues from the checkpoint of step %d", err, last)
+	}
+	return fmt.Errorf("%w; no other checkpoint is left, so -resume starts from the beginning", err)
 }
 
 // lost adds the last checkpoint to the error of a failed rank, without which none can be written.

@@ -361,3 +361,26 @@ func TestResumeFromAnotherRun(t *testing.T) {
 		})
 	}
 }
+
+// A run whose weights are finite but cannot be sampled from leaves no checkpoint of them for -resume,
+// and continues from the one that it names.
+func TestUnusableWeightsEndRun(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	want := weightsHash(t, trainTiny(t, dir, "whole"), 5)
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
+	code, errs := resumeTiny(t, dir, run, "train.lr=1e15", "run.steps=3")
+	require.Zero(t, code, errs) // the weights of step 3 are saved and not sampled from yet
+	for range 2 {
+		code, errs = resumeTiny(t, dir, run, "train.lr=1e15")
+		require.Equal(t, exitFailed, code, errs)
+		require.Contains(t, errs, "; the weights after step 3 cannot be sampled from: their log-probabilities are not finite, so their checkpoint is now "+
+			filepath.Join(run, "checkpoints", "failed-step-000003")+"; -resume continues from the checkpoint of step 2\n")
+		require.Equal(t, 1, strings.Count(errs, "error: "), errs)
+		require.NoDirExists(t, filepath.Join(run, "checkpoints", "step-000003"))
+	}
+	require.Contains(t, errs, "resuming after step 2 from ")
+	code, errs = resumeTiny(t, dir, run)
+	require.Zero(t, code, errs)
+	require.Equal(t, want, weightsHash(t, run, 5))
+}

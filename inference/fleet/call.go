@@ -60,7 +60,10 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 	for {
 		g, err := c.acquire(ctx)
 		if err != nil {
-			return nil, "", fmt.Errorf("generate: %w", errors.Join(err, last))
+			if last != nil {
+				err = fmt.Errorf("%w after %w", err, last)
+			}
+			return nil, "", fmt.Errorf("generate: %w", err)
 		}
 		a := c.send(ctx, g)
 		switch id := a.inst.ID(); a.verdict.Next {
