@@ -127,7 +127,8 @@ func (c *checking) record() {
 
 // probe tries the run's servers.
 func (c *checking) probe(ctx context.Context) error {
-	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir, Trainer: c.id.Trainer, Adapters: ranks.Adapters(c.cfg)}
+	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir,
+		Trainer: c.id.Trainer, Adapters: ranks.Adapters(c.cfg)}
 	if err := describe(c.folder, c.cfg, &deps); err != nil {
 		return err
 	}

@@ -138,7 +138,8 @@ func (p *preparation) checkResume(known bool) error {
 	case state.Run == "":
 		p.warn("%s does not say which run wrote it; resuming as if it was the run of this folder", from)
 	case known && state.Run != p.id.Run:
-		return usage.Errorf("resume: %s was written by run %s, expected run %s of this folder. Move it away to continue this run, or continue the other run in its own folder",
+		return usage.Errorf("resume: %s was written by run %s, expected run %s of this folder. "+
+			"Move it away to continue this run, or continue the other run in its own folder",
 			from, plain.Text(state.Run), p.id.Run)
 	case !known:
 		p.id.Run = state.Run

@@ -92,7 +92,8 @@ func (t *training) open(ctx context.Context) (err error) {
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.dev, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say, Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
+		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say,
+		Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
 	if err != nil {
 		return err
 	}

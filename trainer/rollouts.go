@@ -322,7 +322,9 @@ func (r *rollouts) unusable(ctx context.Context) bool {
 		m.add(l)
 	}
 	lp, err := t.Models.Score(ctx, &m.layout)
-	return err == nil && slices.ContainsFunc(lp, func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) })
+	return err == nil && slices.ContainsFunc(lp, func(v float32) bool {
+		return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)
+	})
 }
 
 // evaluate publishes the current policy and adds its scores to line.

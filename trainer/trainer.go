@@ -206,7 +206,8 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 // where -resume continues.
 func (t *Trainer) setAside(err error) error {
 	step := t.state.Step
-	err = fmt.Errorf("%w; the weights after step %d cannot be sampled from: their log-probabilities are not finite", err, step)
+	err = fmt.Errorf("%w; the weights after step %d cannot be sampled from: their log-probabilities are not finite",
+		err, step)
 	path, asideErr := t.save.setAside(step, t.state.BestStep)
 	switch {
 	case errors.Is(asideErr, fs.ErrNotExist): // not written

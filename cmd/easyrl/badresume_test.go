@@ -311,8 +311,10 @@ func TestResumeFromAnotherRun(t *testing.T) {
 		refused int // step of the refused checkpoint; 0 if none is
 		warns   bool
 	}{
-		"own":   {change: func(*testing.T, string) {}},
-		"newer": {change: func(t *testing.T, run string) { copyDir(t, last(other, 3), run, "checkpoints/step-000003") }, refused: 3},
+		"own": {change: func(*testing.T, string) {}},
+		"newer": {change: func(t *testing.T, run string) {
+			copyDir(t, last(other, 3), run, "checkpoints/step-000003")
+		}, refused: 3},
 		"instead of its own": {change: func(t *testing.T, run string) {
 			require.NoError(t, os.RemoveAll(last(run, 2)))
 			copyDir(t, last(other, 2), run, "checkpoints/step-000002")
@@ -324,7 +326,9 @@ func TestResumeFromAnotherRun(t *testing.T) {
 		"of another run without a name": {change: func(t *testing.T, run string) {
 			editState(t, copyDir(t, last(other, 3), run, "checkpoints/step-000003"), nameless)
 		}, warns: true},
-		"without identity": {change: func(t *testing.T, run string) { require.NoError(t, os.Remove(filepath.Join(run, "identity.json"))) }},
+		"without identity": {change: func(t *testing.T, run string) {
+			require.NoError(t, os.Remove(filepath.Join(run, "identity.json")))
+		}},
 		"only checkpoints": {change: func(t *testing.T, run string) {
 			for _, name := range []string{"identity.json", "metrics.jsonl", "run.toml"} {
 				require.NoError(t, os.Remove(filepath.Join(run, name)))
@@ -343,7 +347,8 @@ func TestResumeFromAnotherRun(t *testing.T) {
 				requireOneLine(t, errs, fmt.Sprintf("resume: %s was written by run %s, expected run %s of this folder. ",
 					last(run, test.refused), runOf(last(other, 1)), runOf(last(own, 1))))
 				require.Equal(t, before, files(t, run))
-				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume", "-set", fmt.Sprintf("run.dir=%q", run))
+				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume",
+					"-set", fmt.Sprintf("run.dir=%q", run))
 				require.Equal(t, exitUsage, code, errs)
 				require.NoError(t, os.RemoveAll(last(run, test.refused))) // as the error says
 				code, errs = resumeTiny(t, dir, run, "run.steps=4")
@@ -374,7 +379,8 @@ func TestUnusableWeightsEndRun(t *testing.T) {
 	for range 2 {
 		code, errs = resumeTiny(t, dir, run, "train.lr=1e15")
 		require.Equal(t, exitFailed, code, errs)
-		require.Contains(t, errs, "; the weights after step 3 cannot be sampled from: their log-probabilities are not finite, so their checkpoint is now "+
+		require.Contains(t, errs, "; the weights after step 3 cannot be sampled from: "+
+			"their log-probabilities are not finite, so their checkpoint is now "+
 			filepath.Join(run, "checkpoints", "failed-step-000003")+"; -resume continues from the checkpoint of step 2\n")
 		require.Equal(t, 1, strings.Count(errs, "error: "), errs)
 		require.NoDirExists(t, filepath.Join(run, "checkpoints", "step-000003"))

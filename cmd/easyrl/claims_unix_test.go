@@ -37,7 +37,7 @@ func newPassing(t *testing.T, root string) *passing {
 	pass := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(backend) },
 		FlushInterval: -1,
-		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the client was killed
+		ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		ModifyResponse: func(r *http.Response) error {
 			if after := p.after.Load(); after != nil && !(*after)(r.Request.Header.Get("X-Test-Call")) {
 				return http.ErrAbortHandler
@@ -67,7 +67,9 @@ func newPassing(t *testing.T, root string) *passing {
 
 // servedRun returns the folder of a tiny run and the arguments with which it trains into the
 // folder name with the servers behind n proxies.
-func servedRun(t *testing.T, n, steps int) (dir string, servers []*passing, args func(name string, more ...string) []string) {
+func servedRun(t *testing.T, n, steps int) (
+	dir string, servers []*passing, args func(name string, more ...string) []string,
+) {
 	t.Helper()
 	dir = tinyRun(t)
 	model := initTiny(t, dir, "served", 9)
@@ -78,7 +80,8 @@ func servedRun(t *testing.T, n, steps int) (dir string, servers []*passing, args
 		urls = append(urls, fmt.Sprintf("%q", servers[len(servers)-1].URL))
 	}
 	return dir, servers, func(name string, more ...string) []string {
-		return append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)),
+		return append([]string{"train", filepath.Join(dir, "run.toml"),
+			"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)),
 			"-set", fmt.Sprint("run.steps=", steps), "-set", "inference.kind=easyrl",
 			"-set", "inference.endpoints=[" + strings.Join(urls, ",") + "]"}, more...)
 	}
@@ -175,7 +178,8 @@ func TestRandomTrainerKills(t *testing.T) {
 		at(-1, nil)
 		code, _, errs := command(t, args(name, "-resume")...)
 		require.Zero(t, code, "killed %v after request %d of %d: %s", after, n, all, errs)
-		require.Equal(t, want, weightsHash(t, filepath.Join(dir, name), steps), "killed %v after request %d of %d", after, n, all)
+		require.Equal(t, want, weightsHash(t, filepath.Join(dir, name), steps),
+			"killed %v after request %d of %d", after, n, all)
 		resumed++
 	}
 	t.Logf("%d of %d killed trainers resumed at the first try", resumed, max(4, *kills))

@@ -366,10 +366,13 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 		{name: "reads demonstrations", verb: "sft", line: dropped, settings: sft, signal: syscall.SIGTERM},
 		{name: "connects", verb: "train", call: "GET /v1/models", settings: served, signal: syscall.SIGTERM},
 		{name: "asks for the server", verb: "train", call: "POST /v1/trainer try", settings: served, signal: syscall.SIGINT},
-		{name: "shows its page", verb: "train", line: "live page: ", settings: []string{"control.listen=127.0.0.1:0"}, begun: true, signal: syscall.SIGINT},
-		{name: "claims the server", verb: "train", call: "POST /v1/trainer", settings: served, begun: true, signal: syscall.SIGHUP},
-		{name: "waits for instances", verb: "train", line: waiting, settings: []string{"control.listen=127.0.0.1:0", "inference.min_instances=2"},
-			begun: true, instead: []string{"inference.min_instances=1"}, signal: syscall.SIGTERM},
+		{name: "shows its page", verb: "train", line: "live page: ",
+			settings: []string{"control.listen=127.0.0.1:0"}, begun: true, signal: syscall.SIGINT},
+		{name: "claims the server", verb: "train", call: "POST /v1/trainer", settings: served,
+			begun: true, signal: syscall.SIGHUP},
+		{name: "waits for instances", verb: "train", line: waiting,
+			settings: []string{"control.listen=127.0.0.1:0", "inference.min_instances=2"},
+			begun:    true, instead: []string{"inference.min_instances=1"}, signal: syscall.SIGTERM},
 		{name: "publishes", verb: "train", call: "PUT /v1/weights", settings: served, begun: true, signal: syscall.SIGTERM},
 		{name: "samples", verb: "train", call: "POST /v1/completions", settings: served, begun: true, signal: syscall.SIGINT},
 	} {
@@ -379,7 +382,8 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 			}
 			args := func(name string, settings ...string) (args []string, run string) {
 				run = filepath.Join(dir, test.verb+" "+name)
-				args = []string{test.verb, filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2"}
+				args = []string{test.verb, filepath.Join(dir, "run.toml"),
+					"-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2"}
 				for _, s := range append(settings, test.settings...) {
 					args = append(args, "-set", s)
 				}

@@ -25,7 +25,8 @@ func TestServerIsHeld(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, a.Claim(t.Context()))
 		require.Equal(t, "a", f.trainer)
-		require.EqualError(t, late.Claim(t.Context()), "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
+		require.EqualError(t, late.Claim(t.Context()),
+			"instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
 		require.NoError(t, late.Close())
 		_, err = Dial(t.Context(), of("b"))
 		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")

@@ -140,7 +140,8 @@ func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (member
 	c := &cfg.Inference
 	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
 		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
-		Client: remote.Config{Token: deps.Token, Trainer: remote.Trainer{ID: cmp.Or(deps.Trainer, rand.Text()), Name: trainerName(cfg)},
+		Client: remote.Config{Token: deps.Token,
+			Trainer: remote.Trainer{ID: cmp.Or(deps.Trainer, rand.Text()), Name: trainerName(cfg)},
 			Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
 			Computes: deps.Computes, Canary: ref.Canary()}}
 	if mc.WeightsDir == "" {

@@ -259,7 +259,8 @@ func TestRemovedServersArePersisted(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(folder, "instances.json"))
 	require.NoError(t, err)
 	require.Equal(t, `{"taken_out":["http://b:1"]}`+"\n", string(data))
-	for content, refused := range map[string]bool{"": false, "{": false, "\x00\x00": false, `{"run":"A","taken_out":null}`: false, "[]": true, `{"taken_out":1}`: true} {
+	for content, refused := range map[string]bool{"": false, "{": false, "\x00\x00": false,
+		`{"run":"A","taken_out":null}`: false, "[]": true, `{"taken_out":1}`: true} {
 		require.NoError(t, os.WriteFile(filepath.Join(folder, stateName), []byte(content), 0o644))
 		state, err := openState(folder, nil)
 		if refused {
@@ -306,7 +307,8 @@ func TestServersAreClaimed(t *testing.T) {
 		said := newNotes()
 		claims := make(chan string, 10)
 		var taken atomic.Bool
-		m := open(t.Context(), t, said, setup{engines: 1, endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://b:2"}},
+		m := open(t.Context(), t, said, setup{engines: 1,
+			endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://b:2"}},
 			dial: dialThen(t, func(url string, e engineServer) Client {
 				c := claimed{e, claims, &taken}
 				if url != "http://b:2" {

@@ -201,7 +201,8 @@ func (w *world) watch() {
 	}
 	w.logf("%s is quiet for %v", c.h.name, quiet)
 	w.check()
-	w.must(n >= max(1, w.cfg.MinServing) || idle >= time.Minute, "%s is bypassed, %d others serve and it is idle for %v", c.h.name, n, idle)
+	w.must(n >= max(1, w.cfg.MinServing) || idle >= time.Minute,
+		"%s is bypassed, %d others serve and it is idle for %v", c.h.name, n, idle)
 	w.must(quiet >= time.Minute, "%s is bypassed after %v", c.h.name, quiet)
 	w.must(!served || c.h.state == Dead || c.h.state == Retired, "%s is silent and %s", c.h.name, c.h.state)
 	w.silent++
