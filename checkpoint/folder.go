@@ -130,17 +130,7 @@ func missing(dir string) error {
 
 // readLimited reads a regular file of at most limit bytes.
 func readLimited(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s, expected a regular file", info.Mode().Type())
-	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%d bytes, expected at most %d", info.Size(), limit)
-	}
-	return os.ReadFile(path)
+	return filetype.ReadLimited(path, limit)
 }
 
 // parseIndex returns the expected tensor names by shard.
@@ -202,7 +192,7 @@ func (f *WeightFiles) openAll(path string) error {
 }
 
 func openFile(path string) (*file, error) {
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return nil, err
 	}

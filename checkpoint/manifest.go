@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // manifestName is the list of a run checkpoint's files. It is written last: a
@@ -107,7 +109,7 @@ func parseManifest(text []byte) (*manifest, error) {
 // record returns the size and checksum of a file. With durable it also syncs the
 // file to disk.
 func record(path string, durable bool) (fileRecord, error) {
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return fileRecord{}, err
 	}

@@ -8,8 +8,9 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // keepMap is how long an unread mapping is kept.
@@ -39,22 +40,17 @@ func (k *Files) Read(path string, use func(s *Stream) error) error {
 }
 
 func (k *Files) read(path string, use func(s *Stream) error) error {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s, expected a regular file", info.Mode().Type())
-	case k.holds(info):
+	if info, err := os.Stat(path); err == nil && k.holds(info) {
 		return k.readKept(info.Size(), use)
 	}
-	_ = k.drop()                                                   // only read
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that replaces the file now does not block
+	_ = k.drop() // only read
+	f, err := filetype.Open(path)
 	if err != nil {
 		return err
 	}
-	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return errors.Join(err, errors.New("expected a regular file"), f.Close())
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
 	}
 	if steady(f) {
 		if k.kept, err = mapOpen(f); err != nil {

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // A Source is a tensor to write as F32.
@@ -182,6 +184,9 @@ func writeFile(path string, write func(io.Writer) error) error { return writePar
 // writePart is writeFile with the permissions perm, which the umask may reduce.
 func writePart(path string, perm os.FileMode, write func(io.Writer) error) error {
 	part := path + ".part"
+	if err := filetype.Check(part); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {
 		return err

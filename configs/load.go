@@ -3,7 +3,6 @@ package configs
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/foreign"
 )
 
@@ -22,6 +22,9 @@ type Resolved struct {
 	origins map[string]Origin // by key; keys with default values have none
 }
 
+// maxDocument bounds a file, in bytes.
+const maxDocument = 1 << 20
+
 // Load merges files from left to right and then settings of the form
 // section.key=value. It reports all faults together, each as a *Fault. It does not check
 // values; Validate does.
@@ -29,7 +32,7 @@ func Load(files, settings []string) (*Resolved, error) {
 	r := &Resolved{Config: Default(), origins: map[string]Origin{}}
 	var faults []error
 	for i, file := range files {
-		document, err := os.ReadFile(file)
+		document, err := filetype.ReadInput(file, maxDocument)
 		if err != nil {
 			if key, _, is := strings.Cut(file, "="); is && strings.Contains(key, ".") {
 				err = fmt.Errorf("%w; pass a setting as -set %s", err, file)

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
@@ -36,7 +36,7 @@ func (r *Resolved) Same(path string) bool {
 	if r.write(&out, false) != nil {
 		return false
 	}
-	held, err := os.ReadFile(path)
+	held, err := filetype.Read(path)
 	return err == nil && bytes.Equal(held, out.Bytes())
 }
 

@@ -5,7 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Digest returns a checksum of the content of all files named by paths and
@@ -27,7 +28,7 @@ func Digest(paths []string) (string, error) {
 }
 
 func addFile(to io.Writer, path string) error {
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return err
 	}

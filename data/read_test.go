@@ -123,7 +123,7 @@ func TestReadErrors(t *testing.T) {
 	_, err := Read(filepath.Join(t.TempDir(), "none.jsonl"), keyed)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Read(t.TempDir(), keyed)
-	require.ErrorContains(t, err, "is a directory")
+	require.ErrorContains(t, err, "is a folder, expected a regular file")
 	_, err = Read(write(t, "set.json", "[]"), keyed)
 	require.ErrorIs(t, err, ErrEmpty)
 }

@@ -41,7 +41,7 @@ func (d *records) fault(line int, err error) error {
 
 // open reads the file.
 func (d *records) open() error {
-	f, err := os.Open(d.path)
+	f, err := filetype.Open(d.path)
 	if err != nil {
 		return fmt.Errorf("read prompts: %w", err)
 	}

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // AboutFile is the name of the file in a run's folder that says what the run trains.
@@ -47,7 +48,7 @@ func writeJSON(path string, v any) error {
 
 // readJSON reads a file into v. It reports whether there is one that is not damaged.
 func readJSON(path string, v any) (found bool, err error) {
-	text, err := os.ReadFile(path)
+	text, err := filetype.Read(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !json.Valid(text) {
 		return false, nil
 	}

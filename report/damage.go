@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Damage returns a line for each file of a run's folder that a crash left empty or cut off.
@@ -38,7 +40,7 @@ func Damaged(path string) string {
 	case ext == ".jsonl":
 		return CutOff(path)
 	}
-	if text, err := os.ReadFile(path); err == nil && !json.Valid(text) {
+	if text, err := filetype.Read(path); err == nil && !json.Valid(text) {
 		return path + " is damaged; skipped it"
 	}
 	return ""
@@ -47,7 +49,7 @@ func Damaged(path string) string {
 // CutOff says in a line that the last line of a file of JSON lines is cut off. It is empty
 // if that line is whole or cannot be read.
 func CutOff(path string) string {
-	file, err := os.Open(path)
+	file, err := filetype.Open(path)
 	if err != nil {
 		return ""
 	}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // MetricsFile is the name of the metrics file in a run's folder.
@@ -87,10 +89,13 @@ type Metrics struct {
 	file *os.File
 }
 
+// maxMetrics bounds a metrics file, in bytes.
+const maxMetrics = 1 << 36
+
 // OpenMetrics opens path for writing steps from onward. It drops existing lines of
 // those steps and an incomplete last line, because a resumed run rewrites them.
 func OpenMetrics(path string, from int) (*Metrics, error) {
-	old, err := os.ReadFile(path)
+	old, err := filetype.ReadLimited(path, maxMetrics)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("open metrics: %w", err)
 	}
@@ -153,7 +158,7 @@ func ReadMetrics(path string) ([]Values, error) {
 // EachStep calls visit with each line of a metrics file, read as ReadMetrics does.
 // It stops at the first error of visit and returns it.
 func EachStep(path string, visit func(Values) error) error {
-	file, err := os.Open(path)
+	file, err := filetype.Open(path)
 	if err != nil {
 		return fmt.Errorf("read metrics: %w", err)
 	}

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/plain"
 )
 
@@ -25,7 +25,7 @@ type Warning struct {
 // ReadWarnings reads a file of warnings, one per line, and skips a last line that is cut
 // off. A missing file has none.
 func ReadWarnings(path string) ([]Warning, error) {
-	data, err := os.ReadFile(path)
+	data, err := filetype.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

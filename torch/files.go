@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -106,7 +107,7 @@ func copyTree(to, from string) error {
 }
 
 func copyFile(to, from string) error {
-	in, err := os.Open(from)
+	in, err := filetype.Open(from)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/reward/program"
 )
 
@@ -177,7 +178,7 @@ func (l *launch) ended(err error) bool {
 
 // tail returns the end of torchrun's output.
 func (l *launch) tail() []byte {
-	f, err := os.Open(l.output)
+	f, err := filetype.Open(l.output)
 	if err != nil {
 		return nil
 	}

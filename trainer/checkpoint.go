@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report/trace"
 )
 
@@ -144,7 +145,7 @@ func writeFolder(dir string, files map[string][]byte, state []byte, models func(
 // ReadState reads the state of a checkpoint without loading its weights.
 func ReadState(dir string) (State, error) {
 	var s State
-	b, err := os.ReadFile(filepath.Join(dir, stateFile))
+	b, err := filetype.Read(filepath.Join(dir, stateFile))
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}

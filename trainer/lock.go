@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // lockFile is the file in a run's folder that its process keeps locked.
@@ -19,6 +20,9 @@ func Lock(dir string, create bool) (unlock func(), held bool, err error) {
 	flags := os.O_RDWR
 	if create {
 		flags |= os.O_CREATE
+	}
+	if err := filetype.Check(filepath.Join(dir, lockFile)); err != nil {
+		return nil, false, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o644)
 	if err != nil && !create {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,13 +16,16 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
+// maxGroups bounds a file of recorded groups, in bytes.
+const maxGroups = 1 << 36
+
 // ReadGroups reads a file of recorded groups, one per line as in a run's rollouts/. All
 // groups must be of one step and version, and their tokens must be valid for a decoder of
 // shape c and their log-probabilities possible (minLogprob, maxLogprob). Replaced groups, which
 // were never trained, are omitted, and so is a last line that is cut off. The error names the
 // line.
 func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
-	text, err := os.ReadFile(path)
+	text, err := filetype.ReadInput(path, maxGroups)
 	if err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}

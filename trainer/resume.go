@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -62,7 +63,7 @@ func CheckResume(from string, run State, files map[string][]byte, source string)
 		return fmt.Errorf("resume: run.seed is %d, expected the run's original %d", run.Seed, state.Seed)
 	}
 	for name, content := range files {
-		if saved, err := os.ReadFile(filepath.Join(from, name)); err != nil || !bytes.Equal(saved, content) {
+		if saved, err := filetype.Read(filepath.Join(from, name)); err != nil || !bytes.Equal(saved, content) {
 			return fmt.Errorf("resume: %s in %s differs from the one in %s: different model", name, source, from)
 		}
 	}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/internal/cli"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/run"
@@ -33,7 +33,7 @@ func logprobsVerb(std streams) cli.Verb {
 		}
 		in, name := std.in, "standard input"
 		if *data != "" {
-			file, err := os.Open(*data)
+			file, err := filetype.OpenInput(*data)
 			if err != nil {
 				return usage.Wrap(err)
 			}

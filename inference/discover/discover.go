@@ -9,11 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 const (
@@ -129,7 +130,7 @@ func reader(source string, check func(endpoint string) error, lookup lookupFunc)
 }
 
 func readFile(path string, check func(endpoint string) error) ([]string, error) {
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}

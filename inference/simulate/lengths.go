@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // maxLines is the maximum number of lengths in a file.
@@ -87,14 +88,7 @@ func pair(s string) (a, b float64, err error) {
 func whole(x float64) bool { return x >= 1 && x <= maxLength && x == math.Trunc(x) }
 
 func readLengths(path string) ([]int, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return nil, err
 	}

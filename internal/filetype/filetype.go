@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,10 +40,7 @@ func NotJSON(head []byte) error { return Explain(head, "JSON", "a JSON ") }
 
 // ExplainFile is Explain for a file. It returns nil for a file that it cannot read.
 func ExplainFile(path, expected string, fine ...string) error {
-	if Check(path) != nil {
-		return nil
-	}
-	f, err := os.Open(path)
+	f, err := Open(path)
 	if err != nil {
 		return nil
 	}

@@ -1,36 +1,131 @@
 package filetype
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 )
 
-// Read reads a file of a model or data set. It refuses what is not a file on disk before
-// it opens it, because a pipe or a device may block or never end.
-func Read(path string) ([]byte, error) {
+// ErrIrregular is wrapped by the error about a pipe, a device, a socket or a folder.
+var ErrIrregular = errors.New("expected a regular file")
+
+// maxRead bounds the files that Read reads, in bytes. The largest tokenizers have some 40 MB.
+const maxRead = 1 << 30
+
+// Open opens a regular file for reading; symbolic links are followed. Anything else it refuses
+// before it opens it: opening a pipe blocks, opening a device may act, and either may never end.
+func Open(path string) (*os.File, error) {
 	if err := Check(path); err != nil {
 		return nil, err
 	}
-	return os.ReadFile(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that replaces the file now does not block
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = irregular(path, info.Mode())
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
-// Check returns an error if path is a pipe, a device or a socket. It does not open it.
+// OpenInput is Open for a file that the user names. It also opens what this process has been
+// given: /dev/stdin, and /dev/fd/N, as a shell writes <(…).
+func OpenInput(path string) (*os.File, error) {
+	if given(path) {
+		return os.Open(path)
+	}
+	return Open(path)
+}
+
+// given reports whether path is a file that is open in this process.
+func given(path string) bool {
+	clean := filepath.ToSlash(filepath.Clean(path))
+	return clean == "/dev/stdin" || strings.HasPrefix(clean, "/dev/fd/") || strings.HasPrefix(clean, "/proc/self/fd/")
+}
+
+// Read reads a regular file of a model or a run, as Open opens it, of at most 1 GiB.
+func Read(path string) ([]byte, error) { return readAll(path, Open, maxRead) }
+
+// ReadLimited reads a regular file of at most limit bytes, as Open opens it.
+func ReadLimited(path string, limit int64) ([]byte, error) { return readAll(path, Open, limit) }
+
+// ReadInput reads a file of at most limit bytes that OpenInput opens.
+func ReadInput(path string, limit int64) ([]byte, error) { return readAll(path, OpenInput, limit) }
+
+func readAll(path string, open func(string) (*os.File, error), limit int64) ([]byte, error) {
+	f, err := open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var b bytes.Buffer
+	if info, err := f.Stat(); err == nil {
+		if info.Size() > limit {
+			return nil, fmt.Errorf("%s has %d bytes, expected at most %d", path, info.Size(), limit)
+		}
+		b.Grow(int(info.Size()) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
+		return nil, err
+	}
+	if int64(b.Len()) > limit {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return b.Bytes(), nil
+}
+
+// Check returns an error if path exists and is not a regular file after following symbolic
+// links. It does not open it.
 func Check(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil //nolint:nilerr // opening it reports the error
 	}
-	what := ""
-	switch mode := info.Mode(); {
+	return irregular(path, info.Mode())
+}
+
+// CheckFolder returns an error if an entry of a folder is neither a regular file nor a folder,
+// for programs that open files of the folder by themselves.
+func CheckFolder(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			if err := irregular(path, info.Mode()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// irregular returns an error that says what a file is, unless it is regular.
+func irregular(path string, mode fs.FileMode) error {
+	what := "a special file"
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		what = "a folder"
 	case mode&fs.ModeNamedPipe != 0:
 		what = "a pipe"
 	case mode&fs.ModeDevice != 0:
 		what = "a device"
 	case mode&fs.ModeSocket != 0:
 		what = "a socket"
-	default:
-		return nil
 	}
-	return fmt.Errorf("%s is %s, expected a regular file", path, what)
+	return fmt.Errorf("%s is %s, %w", path, what, ErrIrregular)
 }

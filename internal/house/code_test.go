@@ -104,6 +104,35 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// opensItself lists the files that may open what is no regular file, with the reason.
+func opensItself() map[string]string {
+	return map[string]string{
+		"checkpoint/files_unix.go":                           "syncs folders",
+		"inference/server/internal/exposition/exposition.go": "reads /proc",
+		"internal/filetype/regular.go":                       "opens files for all others",
+		"npu/far/build_cgo.go":                               "reads its own sources",
+		"report/machine.go":                                  "reads /proc",
+		"reward/program/guard_linux.go":                      "reads /proc",
+		"reward/program/proc_linux.go":                       "reads /proc",
+	}
+}
+
+// A folder from a stranger may have a pipe in place of any file, and reading that blocks for good.
+func TestFilesAreRegular(t *testing.T) {
+	t.Parallel()
+	tr := parse(t)
+	for _, s := range tr.files {
+		if s.test || opensItself()[s.path] != "" || under(s.pkg, "bench", "examples") {
+			continue
+		}
+		calls(s.ast, func(call *ast.CallExpr, name string) {
+			if name == "os.Open" || name == "os.ReadFile" {
+				t.Errorf("%s: calls %s, expected filetype.Open or filetype.Read, which refuse pipes and devices", tr.line(s, call), name)
+			}
+		})
+	}
+}
+
 // Pure packages start no goroutines. No package has an init function or a mutable
 // package variable, except errors and compile-time checks.
 func TestNoHiddenState(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Folder returns an error unless files could be written to dir, which need not exist yet.
@@ -36,8 +38,12 @@ func Folder(dir string) error {
 // report longer ones themselves only in a folder that exists.
 const longestName = 255
 
-// File returns an error if a file exists at path that cannot be opened for writing.
+// File returns an error if a file exists at path that is not a regular one or cannot be opened
+// for writing.
 func File(path string) error {
+	if err := filetype.Check(path); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -51,7 +57,7 @@ func File(path string) error {
 // Refused reports whether err says that a place is no place to write to. Other errors, such
 // as a full disk, are failures of a place that is.
 func Refused(err error) bool {
-	for _, refusal := range []error{fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
+	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
 		syscall.ELOOP, syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
 		if errors.Is(err, refusal) {
 			return true

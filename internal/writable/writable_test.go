@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // TestMain also lets the test binary try folders as another user.
@@ -118,7 +120,7 @@ func TestFile(t *testing.T) {
 	before := state(t, dir)
 	require.NoError(t, File(path))
 	require.Equal(t, before, state(t, dir))
-	require.ErrorIs(t, File(dir), syscall.EISDIR)
+	require.ErrorIs(t, File(dir), filetype.ErrIrregular)
 	require.True(t, Refused(File(dir)))
 	require.True(t, Refused(File(filepath.Join(path, "below"))))
 	require.False(t, Refused(syscall.ENOSPC))

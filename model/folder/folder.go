@@ -59,8 +59,12 @@ func Open(dir string) (*Folder, error) {
 	return read(dir, dir, config, shape)
 }
 
-// OpenAny is Open for decoders of any architecture.
+// OpenAny is Open for decoders of any architecture. transformers, which computes those, opens
+// files of the folder by itself, so every entry must be a regular file or a folder.
 func OpenAny(dir string) (*Folder, error) {
+	if err := filetype.CheckFolder(dir); errors.Is(err, filetype.ErrIrregular) {
+		return nil, usage.Wrap(err)
+	}
 	f, err := Open(dir)
 	if err == nil {
 		return f, nil

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"unsafe"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
@@ -32,6 +33,9 @@ const (
 // number of threads of a device of CPU cores, 0 for all; accelerators ignore it.
 func Open(path string, ordinal, threads int) (npu.Device, error) {
 	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("open device library: %w", err)
+	}
+	if err := filetype.Check(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
 	}
 	table, err := load(path)

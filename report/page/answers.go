@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report/chart"
 )
 
@@ -268,7 +269,7 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 // readGroups reads the first readBytes of a rollouts file. It stops at an incomplete
 // line.
 func readGroups(path string) ([]group, error) {
-	file, err := os.Open(path)
+	file, err := filetype.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +316,7 @@ func findPairs(first []group, files []string) ([]pair, error) {
 // eachLine calls f with each line of a file within a budget of bytes, and subtracts
 // what it read from the budget.
 func eachLine(path string, budget *int64, f func(line []byte)) error {
-	file, err := os.Open(path)
+	file, err := filetype.Open(path)
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
@@ -65,7 +65,7 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	case "answers":
 		p.Answers, err = readAnswers(dir)
 	case "configuration":
-		config, readErr := os.ReadFile(filepath.Join(dir, "run.toml"))
+		config, readErr := filetype.Read(filepath.Join(dir, "run.toml"))
 		if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) {
 			return readErr
 		}

@@ -9,12 +9,12 @@ import (
 	"html/template"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report/chart"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -61,7 +61,7 @@ func usualKinds() []string {
 // drawTimeline draws the newest steps of the trace in dir. It returns "" if there
 // is no trace or no step in it.
 func drawTimeline(dir string) (template.HTML, error) {
-	file, err := os.Open(filepath.Join(dir, trace.File))
+	file, err := filetype.Open(filepath.Join(dir, trace.File))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -66,7 +67,7 @@ type tracker struct {
 // openMLflow starts a tracker for the server at url. transport carries its requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
 	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), place: place{URL: url, Step: -1}}
-	data, err := os.ReadFile(t.path())
+	data, err := filetype.Read(t.path())
 	var was place
 	if err == nil {
 		if err = json.Unmarshal(data, &was); err != nil {
@@ -78,7 +79,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	if was.URL == url {
 		t.place = was
 	}
-	if t.file, err = os.Open(run.metrics()); err != nil {
+	if t.file, err = filetype.Open(run.metrics()); err != nil {
 		return nil, err
 	}
 	t.lines = bufio.NewReader(t.file)

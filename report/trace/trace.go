@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"slices"
 	"time"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -70,7 +70,7 @@ func (s *Spans) Continue(path string) error {
 	if s == nil {
 		return nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := filetype.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/steptime"
@@ -253,7 +254,7 @@ func (c *comparing) claim(variants []variant) error {
 // remember restores Resumed from the comparison that is resumed.
 func (c *comparing) remember() {
 	var before Comparison
-	if b, err := os.ReadFile(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
+	if b, err := filetype.Read(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
 		c.found.Resumed = before.Resumed
 	}
 }

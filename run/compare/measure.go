@@ -15,6 +15,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/steptime"
 )
@@ -274,7 +275,7 @@ func finalWeights(dir string, step int) (sum string, ok bool) {
 }
 
 func digestFile(w io.Writer, path string) error {
-	file, err := os.Open(path)
+	file, err := filetype.Open(path)
 	if err != nil {
 		return err
 	}

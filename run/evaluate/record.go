@@ -62,6 +62,9 @@ const maxHeader = 1 << 20
 // truncated last line. Only one process can have a record open. The caller closes it.
 func OpenRecord(path string, settings map[string]string) (*Record, error) {
 	r := &Record{path: path, done: map[place]line{}}
+	if err := filetype.Check(path); err != nil {
+		return nil, fmt.Errorf("open record: %w: %w", ErrRecord, err)
+	}
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = begin(path, settings); err == nil {

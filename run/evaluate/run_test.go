@@ -395,7 +395,7 @@ func TestRecordRefuses(t *testing.T) {
 		})
 	}
 	_, err = OpenRecord(dir, nil)
-	require.ErrorContains(t, err, "is a directory")
+	require.ErrorContains(t, err, "is a folder, expected a regular file")
 	_, err = OpenRecord(os.DevNull, nil)
 	require.ErrorIs(t, err, ErrRecord)
 }

@@ -3,10 +3,10 @@
 package origin
 
 import (
-	"os"
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
@@ -22,7 +22,7 @@ func Folder(cfg *configs.Config) (*folder.Folder, error) {
 		return f, named(cfg, err)
 	}
 	path := cfg.Model.Init.Config
-	config, err := os.ReadFile(path)
+	config, err := filetype.Read(path)
 	if err != nil {
 		return nil, usage.Errorf("read model configuration: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/sourcegraph/conc/stream"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/jsonlines"
 	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
@@ -195,7 +196,7 @@ func (o *Options) each(ctx context.Context, yield func(response)) error {
 func (o *Options) file(ctx context.Context, path string, yield func(response)) error {
 	in, name := o.In, "stdin"
 	if path != Stdin {
-		file, err := os.Open(path)
+		file, err := filetype.OpenInput(path)
 		if err != nil {
 			return usage.Wrap(err)
 		}

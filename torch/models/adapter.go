@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
@@ -36,7 +36,7 @@ func openAdapter(dir string, version int64) (*adapter, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := os.ReadFile(filepath.Join(dir, publish.AdapterConfig))
+	config, err := filetype.Read(filepath.Join(dir, publish.AdapterConfig))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func adapterScale(dir string) (float64, error) {
 		Rank  float64 `json:"r"`
 		Alpha float64 `json:"lora_alpha"`
 	}
-	text, err := os.ReadFile(filepath.Join(dir, publish.AdapterConfig))
+	text, err := filetype.Read(filepath.Join(dir, publish.AdapterConfig))
 	if err == nil {
 		err = json.Unmarshal(text, &config)
 	}

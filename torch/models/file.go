@@ -3,12 +3,12 @@ package models
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // file is a published version of the weights, as a file, for a decoder that package model does
@@ -22,7 +22,7 @@ type file struct {
 
 // openFile reads a safetensors file once to compute its checksum.
 func openFile(path string, version int64) (*file, error) {
-	f, err := os.Open(path)
+	f, err := filetype.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (f *file) Checksum() string { return f.checksum }
 
 // WriteSafetensors copies the file to w.
 func (f *file) WriteSafetensors(w io.Writer) error {
-	in, err := os.Open(f.path)
+	in, err := filetype.Open(f.path)
 	if err != nil {
 		return err
 	}

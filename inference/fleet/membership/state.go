@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/report"
 )
@@ -42,7 +42,7 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 	f := &stateFile{notes: notes}
 	if folder != "" {
 		f.path = filepath.Join(folder, stateName)
-		data, err := os.ReadFile(f.path)
+		data, err := filetype.Read(f.path)
 		if err == nil && report.Damaged(f.path) != "" {
 			err = fs.ErrNotExist
 		}

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // Address parses the URL of a control address.
@@ -24,13 +25,13 @@ func Address(text string) (*url.URL, error) {
 // longestToken bounds a token file, in bytes. The token goes into a header.
 const longestToken = 4 << 10
 
-// ReadToken reads a bearer token from a file, which may be a pipe. It returns "" if path
-// is empty.
+// ReadToken reads a bearer token from a file, which may be one that this process has been given,
+// such as <(…) of a shell. It returns "" if path is empty.
 func ReadToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	f, err := os.Open(path)
+	f, err := filetype.OpenInput(path)
 	if err != nil {
 		return "", err
 	}
