@@ -25,38 +25,25 @@ type Resolved struct {
 // maxDocument bounds a file, in bytes.
 const maxDocument = 1 << 20
 
+// mostFaults is the number of faults that are reported together.
+const mostFaults = 20
+
+// join returns the first faults as one error.
+func join(faults []error) error {
+	if len(faults) > mostFaults {
+		more := fmt.Errorf("these are the first %d errors; others follow", mostFaults)
+		faults = append(faults[:mostFaults:mostFaults], more)
+	}
+	return errors.Join(faults...)
+}
+
 // Load merges files from left to right and then settings of the form
-// section.key=value. It reports all faults together, each as a *Fault. It does not check
+// section.key=value. It reports the first faults together, each as a *Fault. It does not check
 // values; Validate does.
 func Load(files, settings []string) (*Resolved, error) {
 	r := &Resolved{Config: Default(), origins: map[string]Origin{}}
-	var faults []error
-	for i, file := range files {
-		document, err := filetype.ReadInput(file, maxDocument)
-		if err != nil {
-			if key, _, is := strings.Cut(file, "="); is && strings.Contains(key, ".") {
-				err = fmt.Errorf("%w; pass a setting as -set %s", err, file)
-			}
-			faults = append(faults, fmt.Errorf("read configuration: %w", err))
-			continue
-		}
-		entries, err := parse(file, document)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		faults = append(faults, r.merge(entries, i+1)...)
-	}
-	for _, setting := range settings {
-		e, err := r.parseSetting(setting)
-		if err != nil {
-			faults = append(faults, err)
-			continue
-		}
-		faults = append(faults, r.merge(e, len(files)+1)...)
-	}
-	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+	if faults := r.load(files, settings); len(faults) > 0 {
+		return nil, join(faults)
 	}
 	if len(r.Reward.Sources) > 0 && r.origins["reward.kind"].File == "" {
 		r.Reward.Kind = "" // sources without a rule get no default reward
@@ -73,32 +60,102 @@ func Load(files, settings []string) (*Resolved, error) {
 	return r, nil
 }
 
-// Origin returns where a key was set.
-func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
-
-// merge overrides the configuration with the entries of a layer.
-func (r *Resolved) merge(entries []entry, layer int) []error {
-	m := merging{resolved: r, layer: layer}
-	for _, e := range entries {
-		if !grow(&r.Config, e.path) {
-			return []error{&Fault{e.name, tooManyNames(joinKey(e.path))}}
+// load merges files and settings. It returns the faults; after more than mostFaults it stops.
+func (r *Resolved) load(files, settings []string) (faults []error) {
+	for i, file := range files {
+		if len(faults) > mostFaults {
+			return faults
+		}
+		document, err := filetype.ReadInput(file, maxDocument)
+		if err != nil {
+			if key, _, is := strings.Cut(file, "="); is && strings.Contains(key, ".") {
+				err = fmt.Errorf("%w; pass a setting as -set %s", err, file)
+			}
+			faults = append(faults, fmt.Errorf("read configuration: %w", err))
+			continue
+		}
+		entries, err := parse(file, document)
+		m := merging{resolved: r, layer: i + 1}
+		if full := m.grow(entries); full != nil {
+			faults = append(faults, full)
+			continue
+		}
+		m.look()
+		m.merge(entries)
+		faults = append(faults, m.faults...)
+		if err != nil {
+			faults = append(faults, err)
 		}
 	}
-	m.all = shapeOf(&r.Config)
-	m.known = m.all.keys()
-	for _, e := range entries {
-		m.entry(e)
+	if len(settings) > mostKeys {
+		return append(faults, &Fault{Origin{File: setOrigin}, fmt.Sprintf("%d settings, expected at most %d", len(settings), mostKeys)})
 	}
-	m.leave()
+	m := merging{resolved: r, layer: len(files) + 1, faults: faults}
+	var parsed []setting
+	for _, text := range settings {
+		s, err := parseSetting(text)
+		if err == nil {
+			err = m.grow(s.entries())
+		}
+		s.fault = err
+		parsed = append(parsed, s)
+	}
+	m.look()
+	for _, s := range parsed {
+		if len(m.faults) > mostFaults {
+			break
+		}
+		if err := m.typed(&s); err != nil {
+			m.faults = append(m.faults, err)
+			continue
+		}
+		m.merge(s.entries())
+	}
 	return m.faults
 }
 
-// merging is the state of a merge.
+// Origin returns where a key was set.
+func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
+
+// merge overrides the configuration with entries. After more than mostFaults it stops.
+func (m *merging) merge(entries []entry) {
+	for _, e := range entries {
+		if len(m.faults) > mostFaults {
+			break
+		}
+		m.entry(e)
+	}
+	m.leave()
+	m.rejected, m.table, m.near = "", "", false
+}
+
+// grow creates the named tables on the paths of entries. It returns a fault if there are too many.
+func (m *merging) grow(entries []entry) error {
+	for _, e := range entries {
+		if !grow(&m.resolved.Config, e.path) {
+			return &Fault{e.name, tooManyNames(joinKey(e.path))}
+		}
+	}
+	return nil
+}
+
+// look lists the keys, which takes long if there are many named tables. Call it after grow.
+func (m *merging) look() {
+	m.all = shapeOf(&m.resolved.Config)
+	m.known = m.all.keys()
+	m.places = make(map[string]int, len(m.known))
+	for i, key := range m.known {
+		m.places[key] = i
+	}
+}
+
+// merging is the state of merging a layer: a file, or all settings.
 type merging struct {
 	resolved *Resolved
 	layer    int
 	all      *shape
-	known    []string // keys
+	known    []string       // keys
+	places   map[string]int // of the keys, in all.fields
 	faults   []error
 	rejected string // last table reported as wrong; its keys are not reported
 	strange  *Fault // about the last unknown table; nil if there is none or its keys say more
@@ -112,14 +169,14 @@ func (m *merging) entry(e entry) {
 	if m.rejected != "" && strings.HasPrefix(key, m.rejected+".") {
 		return
 	}
-	at := slices.Index(m.known, key)
+	at, known := m.places[key]
 	switch {
-	case e.table && at >= 0 || !e.table && slices.Contains(m.all.tables, key):
+	case e.table && known || !e.table && slices.Contains(m.all.tables, key):
 		m.faults = append(m.faults, &Fault{e.name, wrongShape(e)})
 		m.rejected = key
 	case e.table:
 		m.header(e, key)
-	case at < 0:
+	case !known:
 		m.unknown(e, key)
 	default:
 		m.value(e, key, m.all.fields[at].value)
@@ -190,44 +247,69 @@ func wrongShape(e entry) string {
 	return fmt.Sprintf("%s is a section, expected %s.<key> = …", key, key)
 }
 
-// parseSetting parses section.key=value. The value is TOML, or bare text if the key is a
-// string.
-func (r *Resolved) parseSetting(setting string) ([]entry, error) {
-	name, text, ok := cutSetting(setting)
-	name, text = strings.TrimSpace(name), strings.TrimSpace(text)
+// setting is a setting of the command line.
+type setting struct {
+	path  []string
+	text  string // of the value
+	value any    // the text as TOML
+	err   error  // of reading it so
+	fault error  // of the setting, whatever its key
+}
+
+// entries returns the setting's key, or the keys of its inline table.
+func (s *setting) entries() []entry {
 	origin := Origin{File: setOrigin}
-	if !ok || name == "" || !utf8.ValidString(setting) || strings.ContainsFunc(name, unicode.IsControl) {
-		return nil, &Fault{origin, fmt.Sprintf("setting is %q, expected section.key=value", setting)}
+	return appendEntries(nil, s.path, s.value, origin, origin)
+}
+
+// parseSetting parses section.key=value.
+func parseSetting(text string) (setting, error) {
+	name, value, ok := cutSetting(text)
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if !ok || name == "" || !utf8.ValidString(text) || strings.ContainsFunc(name, unicode.IsControl) {
+		return setting{}, &Fault{Origin{File: setOrigin}, fmt.Sprintf("setting is %q, expected section.key=value", text)}
 	}
 	var document map[string]any
-	err := toml.Unmarshal([]byte("value = "+text), &document)
-	value := document["value"]
+	s := setting{path: pathOf(name), text: value}
+	if n := len(s.path); n > mostParts {
+		return s, &Fault{Origin{File: setOrigin}, fmt.Sprintf("key has %d parts, expected at most %d", n, mostParts)}
+	}
+	assignment := []byte("value = " + value)
+	if _, err := newText(setOrigin, assignment).limit(assignment); err != nil {
+		return s, err
+	}
+	s.err = toml.Unmarshal(assignment, &document)
+	s.value = document["value"]
 	if len(document) > 1 {
-		value, err = nil, errors.New("more than a value")
+		s.value, s.err = nil, errors.New("more than a value")
 	}
-	path := pathOf(name)
-	if !grow(&r.Config, path) {
-		return nil, &Fault{origin, tooManyNames(name)}
+	return s, nil
+}
+
+// typed makes the value of a setting fit its key: TOML, or bare text if the key is a string. It
+// returns the setting's fault if it has one.
+func (m *merging) typed(s *setting) error {
+	if s.fault != nil {
+		return s.fault
 	}
-	all := shapeOf(&r.Config)
-	key := joinKey(path)
-	at := slices.Index(all.keys(), key)
-	if at < 0 {
-		if err != nil { // report the key, not the value
-			value = text
+	key := joinKey(s.path)
+	at, known := m.places[key]
+	if !known {
+		if s.err != nil { // report the key, not the value
+			s.value = s.text
 		}
-		return appendEntries(nil, path, value, origin, origin), nil
+		return nil
 	}
-	t := all.fields[at].value.Type()
-	_, isText := value.(string)
-	_, isList := value.([]any)
-	if !isText && (t.Kind() == reflect.String || err != nil && t == reflect.TypeFor[[]string]() && !isList) {
-		value, err = text, nil
+	t := m.all.fields[at].value.Type()
+	_, isText := s.value.(string)
+	_, isList := s.value.([]any)
+	if !isText && (t.Kind() == reflect.String || s.err != nil && t == reflect.TypeFor[[]string]() && !isList) {
+		s.value, s.err = s.text, nil
 	}
-	if err != nil {
-		return nil, &Fault{origin, fmt.Sprintf("%s: expected %s, found %q", key, kindName(t), text)}
+	if s.err != nil {
+		return &Fault{Origin{File: setOrigin}, fmt.Sprintf("%s: expected %s, found %q", key, kindName(t), s.text)}
 	}
-	return appendEntries(nil, path, value, origin, origin), nil
+	return nil
 }
 
 // cutSetting cuts key=value at the first equals sign outside of quotes.

@@ -104,20 +104,40 @@ type entry struct {
 	origin Origin // of the key and its value
 }
 
-// parse returns the keys of a document in order.
+// text is the text of a file.
+type text struct {
+	file   string
+	lines  []string
+	starts []int // of the lines, in bytes
+}
+
+func newText(file string, document []byte) *text {
+	t := &text{file: file, lines: strings.Split(string(document), "\n")}
+	at := 0
+	for _, line := range t.lines {
+		t.starts = append(t.starts, at)
+		at += len(line) + 1
+	}
+	return t
+}
+
+// parse returns the keys of a document in order. If the document exceeds a limit, it returns a
+// fault and the keys before that.
 func parse(file string, document []byte) ([]entry, error) {
+	t := newText(file, document)
+	end, limit := t.limit(document)
+	document = document[:end]
 	var values map[string]any
 	if err := toml.Unmarshal(document, &values); err != nil {
-		return nil, syntaxFault(file, document, err)
+		return nil, syntaxFault(t, err)
 	}
-	lines := strings.Split(string(document), "\n")
 	var parser unstable.Parser
 	var entries []entry
 	var table []string
 	parser.Reset(document)
 	for parser.NextExpression() {
 		node := parser.Expression()
-		path, name := keyOf(&parser, node, file, lines)
+		path, name := t.key(node)
 		if node.Kind != unstable.KeyValue {
 			table = path
 			if node.Kind == unstable.ArrayTable {
@@ -128,13 +148,63 @@ func parse(file string, document []byte) ([]entry, error) {
 			continue
 		}
 		path = append(append([]string(nil), table...), path...)
-		whole := originOf(file, lines, parser.Shape(node.Raw))
+		whole := t.origin(node.Raw)
 		entries = appendEntries(entries, path, lookup(values, path), name, whole)
 	}
 	if err := parser.Error(); err != nil {
-		return nil, syntaxFault(file, document, err)
+		return nil, syntaxFault(t, err)
 	}
-	return entries, nil
+	return entries, limit
+}
+
+// Limits of a file. TOML needs time in the square of the number of keys.
+const (
+	mostKeys  = 10000
+	mostParts = 20 // of a key
+)
+
+// limit returns a fault if the document has too many keys, or one with too many parts, and the
+// end of the lines before that. It needs time in proportion to the document. Other faults it
+// leaves to the parser of values.
+func (t *text) limit(document []byte) (end int, fault error) {
+	var parser unstable.Parser
+	parser.Reset(document)
+	for keys := 0; parser.NextExpression(); {
+		node := parser.Expression()
+		_, name := t.key(node)
+		n := mostPartsOf(node, &keys)
+		switch {
+		case n > mostParts:
+			fault = &Fault{name, fmt.Sprintf("key has %d parts, expected at most %d", n, mostParts)}
+		case keys > mostKeys:
+			fault = &Fault{name, fmt.Sprintf("file has more than %d keys", mostKeys)}
+		default:
+			continue
+		}
+		return t.starts[name.Line-1], fault
+	}
+	return len(document), nil
+}
+
+// mostPartsOf returns the number of parts of the longest key of an expression, those of inline
+// tables included. It adds the number of keys to keys.
+func mostPartsOf(node *unstable.Node, keys *int) int {
+	parts := 0
+	switch node.Kind {
+	case unstable.KeyValue, unstable.Table, unstable.ArrayTable:
+		*keys++
+		for it := node.Key(); it.Next(); {
+			parts++
+		}
+		if node.Kind == unstable.KeyValue {
+			parts = max(parts, mostPartsOf(node.Value(), keys))
+		}
+	case unstable.InlineTable, unstable.Array:
+		for it := node.Children(); it.Next(); {
+			parts = max(parts, mostPartsOf(it.Node(), keys))
+		}
+	}
+	return parts
 }
 
 // appendEntries appends a key, or the keys of its inline table.
@@ -150,13 +220,13 @@ func appendEntries(entries []entry, path []string, value any, name, whole Origin
 	return entries
 }
 
-// keyOf returns the key of a table or of a value, and its place.
-func keyOf(parser *unstable.Parser, node *unstable.Node, file string, lines []string) ([]string, Origin) {
+// key returns the key of a table or of a value, and its place.
+func (t *text) key(node *unstable.Node) ([]string, Origin) {
 	var path []string
 	var origin Origin
 	for it := node.Key(); it.Next(); {
 		path = append(path, string(it.Node().Data))
-		part := originOf(file, lines, parser.Shape(it.Node().Raw))
+		part := t.origin(it.Node().Raw)
 		if origin.File == "" {
 			origin = part
 		}
@@ -165,13 +235,15 @@ func keyOf(parser *unstable.Parser, node *unstable.Node, file string, lines []st
 	return path, origin
 }
 
-// originOf returns the part of shape on its first line.
-func originOf(file string, lines []string, shape unstable.Shape) Origin {
-	o := Origin{File: file, Line: shape.Start.Line, from: shape.Start.Column - 1, to: shape.End.Column - 1}
-	o.text = strings.TrimRight(lines[o.Line-1], "\r \t")
-	if shape.End.Line > shape.Start.Line || o.to > len(o.text) {
-		o.to = len(o.text)
+// origin returns the part of a range on its first line.
+func (t *text) origin(part unstable.Range) Origin {
+	row, found := slices.BinarySearch(t.starts, int(part.Offset))
+	if !found {
+		row-- // the line that contains the offset
 	}
+	o := Origin{File: t.file, Line: row + 1, text: strings.TrimRight(t.lines[row], "\r \t")}
+	o.from = int(part.Offset) - t.starts[row]
+	o.to = min(o.from+int(part.Length), len(o.text))
 	o.from = min(o.from, o.to)
 	return o
 }
@@ -189,15 +261,15 @@ func lookup(values map[string]any, path []string) any {
 }
 
 // syntaxFault converts a TOML syntax error to a Fault.
-func syntaxFault(file string, document []byte, err error) error {
+func syntaxFault(t *text, err error) error {
 	var decode *toml.DecodeError
 	if !errors.As(err, &decode) {
-		return &Fault{Origin{File: file}, strings.TrimPrefix(err.Error(), "toml: ")}
+		return &Fault{Origin{File: t.file}, strings.TrimPrefix(err.Error(), "toml: ")}
 	}
 	row, column := decode.Position()
-	o := Origin{File: file, Line: row}
-	if lines := strings.Split(string(document), "\n"); row >= 1 && row <= len(lines) {
-		o.text = strings.TrimRight(lines[row-1], "\r \t")
+	o := Origin{File: t.file, Line: row}
+	if row >= 1 && row <= len(t.lines) {
+		o.text = strings.TrimRight(t.lines[row-1], "\r \t")
 		o.from = min(max(column-1, 0), len(o.text))
 		o.to = len(o.text)
 	}

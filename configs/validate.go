@@ -1,7 +1,6 @@
 package configs
 
 import (
-	"errors"
 	"math"
 	"net"
 	"slices"
@@ -54,7 +53,7 @@ func (r *Resolved) complete(task Task) {
 	}
 }
 
-// Validate sets the defaults that depend on the task and reports all invalid values together,
+// Validate sets the defaults that depend on the task and reports the first invalid values together,
 // each as a *Fault with the place that set it. It opens no files.
 func (r *Resolved) Validate(task Task) error {
 	if task == AnyTask {
@@ -65,7 +64,7 @@ func (r *Resolved) Validate(task Task) error {
 	if task == ScoreTask {
 		c.length(r.Rollout)
 		c.reward(r)
-		return errors.Join(c.faults...)
+		return join(c.faults)
 	}
 	if task != ReplayTask && task != EvalTask {
 		c.run(r.Run, task)
@@ -106,7 +105,7 @@ func (r *Resolved) Validate(task Task) error {
 		c.log(r.Log)
 		c.control(r.Control, r.Inference.TokenFile)
 	}
-	return errors.Join(c.faults...)
+	return join(c.faults)
 }
 
 // Task returns the task that AnyTask stands for.
@@ -255,14 +254,12 @@ func (c *sections) inference(i Inference) {
 	}
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
 		"is empty, expected server URLs for kind %q, or control.listen or inference.watch so that servers can join", i.Kind)
-	for at, endpoint := range i.Endpoints {
+	seen := map[string]bool{} // URLs
+	for _, endpoint := range i.Endpoints {
 		e, err := remote.ParseEndpoint(endpoint, i.Kind)
 		c.expect(err == nil, "inference.endpoints", "has %v", err)
-		again := slices.ContainsFunc(i.Endpoints[:at], func(other string) bool {
-			o, err := remote.ParseEndpoint(other, i.Kind)
-			return err == nil && o.URL == e.URL
-		})
-		c.expect(err != nil || !again, "inference.endpoints", "has %q twice", e.URL)
+		c.expect(err != nil || !seen[e.URL], "inference.endpoints", "has %q twice", e.URL)
+		seen[e.URL] = true
 	}
 }
 

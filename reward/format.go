@@ -2,7 +2,6 @@ package reward
 
 import (
 	"context"
-	"slices"
 	"strings"
 )
 
@@ -30,11 +29,13 @@ func formatKind() Kind {
 
 func checkFormat(v *validation, r *Rule) {
 	v.expect(len(r.Tags) > 0, "tags", "is empty, expected one or more")
-	for i, tag := range r.Tags {
-		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || slices.Contains(r.Tags[:i], tag) {
+	seen := map[string]bool{}
+	for _, tag := range r.Tags {
+		if tag == "" || strings.ContainsAny(tag, "<>/ \n") || seen[tag] {
 			v.fault("tags", "has %q, expected different names without brackets", tag)
 			return
 		}
+		seen[tag] = true
 	}
 }
 
