@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/easyrl/easyrl/reward/program"
@@ -20,6 +22,9 @@ const Command = "command"
 type CommandConfig struct {
 	// Program that "command" runs, with its arguments.
 	Command []string `toml:"command"`
+	// Names of environment variables that "command" gets from easyrl, besides PATH, HOME, LANG and
+	// TMPDIR. Values are not part of a run file.
+	Env []string `toml:"env"`
 	// Memory limit of each "command" process with its children. A process that exceeds it is
 	// killed. 0 sets no limit. Linux only.
 	MemoryGiB float64 `toml:"memory_gib" unit:"GiB"`
@@ -29,7 +34,7 @@ func commandKind() Kind {
 	return Kind{
 		Name:     Command,
 		About:    "calls a program over JSON lines.",
-		keys:     append([]string{"command", "memory_gib"}, callKeys()...),
+		keys:     append([]string{"command", "env", "memory_gib"}, callKeys()...),
 		defaults: func(t *Term) { t.MemoryGiB, t.CallConfig = 8, defaultCalls() },
 		example:  func(r *Rule) { r.Command = []string{"python3", "reward.py"} },
 		check:    checkCommand,
@@ -37,8 +42,19 @@ func commandKind() Kind {
 	}
 }
 
+// isName reports whether text is the name of an environment variable. Lower-case letters count,
+// as in http_proxy.
+func isName(text string) bool { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(text) }
+
 func checkCommand(v *validation, r *Rule) {
 	v.expect(len(r.Command) > 0 && r.Command[0] != "", "command", "is empty, expected a program and its arguments")
+	for i, name := range r.Env {
+		shown, _, valued := strings.Cut(name, "=")
+		if valued {
+			shown += "=***" // the rest may be a password
+		}
+		v.expect(isName(name), "env", "has %.60q at position %d, expected the name of an environment variable; easyrl passes its own value on", shown, i+1)
+	}
 	const mostMemory = 1 << 20
 	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib", "is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
 	checkCalls(v, r)
@@ -51,6 +67,7 @@ func checkCommand(v *validation, r *Rule) {
 type command struct {
 	asking
 	argv    []string
+	env     []string // of the program
 	timeout func(batch []Input) time.Duration // for each answer
 	memory  *program.Guard
 }
@@ -59,7 +76,11 @@ func newCommand(t *Term) (*command, error) {
 	if _, err := exec.LookPath(t.Command[0]); err != nil {
 		return nil, fmt.Errorf("new reward: command: %w", err)
 	}
-	c := &command{argv: t.Command, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
+	env, err := program.Environment(t.Env)
+	if err != nil {
+		return nil, fmt.Errorf("new reward: env: %w", err)
+	}
+	c := &command{argv: t.Command, env: env, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
 	cfg := queue.Config{Workers: cmp.Or(t.Concurrency, 4), Batch: t.Batch, Retries: t.Retries}
 	c.asking = asking{"reward command " + t.Command[0], queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
 	return c, nil
@@ -106,7 +127,7 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 func (s *seat) attempt(ctx context.Context, batch []Input) (answers []wire.Answer, err error) {
 	if s.process == nil {
 		s.asked = 0
-		if s.process, err = program.Start(s.argv, s.memory); err != nil {
+		if s.process, err = program.Start(s.argv, s.env, s.memory); err != nil {
 			return nil, err
 		}
 	}

@@ -15,17 +15,16 @@ type Background struct {
 	err   error // set before done is closed
 }
 
-// Launch starts argv with more variables in its environment and its output in a file, which
+// Launch starts argv with the environment of this process and more variables and its output in a file, which
 // the caller may close.
 func Launch(argv, env []string, output *os.File) (*Background, error) {
 	b := &Background{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
 	b.cmd.Stdout, b.cmd.Stderr = output, output
-	b.cmd.Env = os.Environ()
+	b.cmd.Env = append(os.Environ(), env...)
 	var err error
 	if b.leash, err = tether(b.cmd); err != nil {
 		return nil, err
 	}
-	b.cmd.Env = append(b.cmd.Env, env...)
 	if err = b.cmd.Start(); err != nil {
 		b.leash.ended(nil)
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
@@ -44,9 +45,34 @@ type Process struct {
 	over   atomic.Bool // exceeded the memory limit
 }
 
-// Start runs argv. The caller uses the process until Ask fails, or kills it.
-func Start(argv []string, memory *Guard) (*Process, error) {
+// Environment returns the variables that a program gets: PATH, HOME, LANG, TMPDIR and those named,
+// with their values in this process. A named variable that is not set is an error. The program
+// gets no others, which may hold secrets of this process.
+func Environment(names []string) ([]string, error) {
+	env := []string{} // not nil, which would be the whole environment
+	find := func(name string) bool {
+		value, ok := os.LookupEnv(name)
+		if ok {
+			env = append(env, name+"="+value)
+		}
+		return ok
+	}
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
+		find(name)
+	}
+	for _, name := range names {
+		if !find(name) {
+			return nil, fmt.Errorf("variable %s is not set", name)
+		}
+	}
+	return env, nil
+}
+
+// Start runs argv with the variables env, which replace the environment of this process. The
+// caller uses the process until Ask fails, or kills it.
+func Start(argv, env []string, memory *Guard) (*Process, error) {
 	p := &Process{cmd: exec.Command(argv[0], argv[1:]...), memory: memory}
+	p.cmd.Env = env
 	if err := p.start(); err != nil {
 		return nil, fmt.Errorf("start program: %w", err)
 	}

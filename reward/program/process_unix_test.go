@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // lead trains: it asks a program once, and then waits for the signal that ends it.
 func lead(argv []string) {
-	p, err := Start(argv, NewGuard(0))
+	p, err := Start(argv, os.Environ(), NewGuard(0))
 	if err == nil {
 		_, err = p.Ask(context.Background(), []byte("line\n"), 1, time.Minute, func(int, []byte) error { return nil })
 	}
@@ -85,7 +85,7 @@ func answer(mode string, args []string) {
 
 func started(t *testing.T, args ...string) *Process {
 	t.Helper()
-	p, err := Start(append([]string{os.Args[0], "answer"}, args...), NewGuard(0))
+	p, err := Start(append([]string{os.Args[0], "answer"}, args...), os.Environ(), NewGuard(0))
 	require.NoError(t, err)
 	return p
 }

@@ -2,7 +2,7 @@ package program
 
 import (
 	"crypto/rand"
-	"encoding/json"
+	"encoding/gob"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +18,8 @@ import (
 const (
 	supervisorName = "reward-supervisor" // its argv[0]
 	markKey        = "EASYRL_REWARD_PROGRAM"
-	lifeline       = 3 // the supervisor's file that ends with the trainer
+	lifeline       = 3                 // the supervisor's file that ends with the trainer
+	librariesKey   = "LD_LIBRARY_PATH" // where this executable's libraries may be
 
 	exitUnsupervised = 125 // the supervisor failed
 	exitUnstarted    = 126 // the program did not start, as in a shell
@@ -47,19 +48,26 @@ type leash struct {
 type supervised struct {
 	Path string
 	Argv []string
+	Env  []string
 }
 
 // tether makes cmd run under a supervisor: this executable in a process of its own, which
 // adopts the program's orphans, and kills the program and all its descendants when the
-// leash is cut or the program exits.
+// leash is cut or the program exits. The program gets the environment of cmd, the supervisor only
+// what this executable may need to start.
 func tether(cmd *exec.Cmd) (*leash, error) {
 	far, near, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	l := &leash{near: near, far: far, program: supervised{cmd.Path, cmd.Args}, mark: markKey + "=" + rand.Text()}
+	l := &leash{near: near, far: far, mark: markKey + "=" + rand.Text()}
+	cmd.Env = append(cmd.Environ(), l.mark)
+	l.program = supervised{cmd.Path, cmd.Args, cmd.Environ()}
 	cmd.Path, cmd.Args = "/proc/self/exe", []string{supervisorName}
-	cmd.Env = append(os.Environ(), l.mark)
+	cmd.Env = []string{l.mark}
+	if libraries, ok := os.LookupEnv(librariesKey); ok {
+		cmd.Env = append(cmd.Env, librariesKey+"="+libraries)
+	}
 	cmd.ExtraFiles = []*os.File{far}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to our group or terminal spare it
 	return l, nil
@@ -68,7 +76,7 @@ func tether(cmd *exec.Cmd) (*leash, error) {
 // started tells the supervisor what to run. Call it after the attempt to start.
 func (l *leash) started() {
 	_ = l.far.Close()
-	_ = json.NewEncoder(l.near).Encode(l.program) // fails if the supervisor is dead, which its output shows
+	_ = gob.NewEncoder(l.near).Encode(l.program) // fails if the supervisor is dead, which its output shows
 }
 
 // cut makes the supervisor kill the program and its descendants. It may be called again.
@@ -87,7 +95,7 @@ func (l *leash) ended(state *os.ProcessState) {
 func supervise(leash *os.File) int {
 	unix.CloseOnExec(lifeline)
 	var p supervised
-	if json.NewDecoder(leash).Decode(&p) != nil {
+	if gob.NewDecoder(leash).Decode(&p) != nil {
 		return exitUnsupervised // the trainer is dead
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // only for ps
@@ -134,7 +142,7 @@ func (p supervised) start() (pid int, err error) {
 	restore := sacrifice()
 	// Pdeathsig refers to the thread that forks, here the main thread, which lives as long as the process.
 	pid, err = syscall.ForkExec(p.Path, p.Argv, &syscall.ProcAttr{
-		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		Env: p.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
 	restore()
 	if err != nil {

@@ -103,7 +103,7 @@ func TestProgramsEndWithTheTrainer(t *testing.T) {
 func startFamily(t *testing.T, script string, memory *Guard) (p *Process, mark string) {
 	t.Helper()
 	mark = fmt.Sprintf("%d %s", os.Getpid(), t.Name())
-	p, err := Start([]string{"env", familyKey + "=" + mark, "sh", "-c", script + "\nwhile read -r q; do [ \"$q\" = exit ] && exit 3; echo $q; done"}, memory)
+	p, err := Start([]string{"env", familyKey + "=" + mark, "sh", "-c", script + "\nwhile read -r q; do [ \"$q\" = exit ] && exit 3; echo $q; done"}, os.Environ(), memory)
 	require.NoError(t, err)
 	return p, mark
 }
@@ -177,7 +177,7 @@ func TestProgramDoesNotStart(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "program")
 	require.NoError(t, os.WriteFile(path, []byte("#!/no/interpreter\n"), 0o700))
-	p, err := Start([]string{path}, NewGuard(0))
+	p, err := Start([]string{path}, os.Environ(), NewGuard(0))
 	require.NoError(t, err)
 	require.ErrorContains(t, asked(t, p, "1"), "start program: exec "+path+": no such file or directory")
 }
