@@ -44,7 +44,9 @@ func commandKind() Kind {
 
 // isName reports whether text is the name of an environment variable. Lower-case letters count,
 // as in http_proxy.
-func isName(text string) bool { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(text) }
+func isName(text string) bool {
+	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(text)
+}
 
 func checkCommand(v *validation, r *Rule) {
 	v.expect(len(r.Command) > 0 && r.Command[0] != "", "command", "is empty, expected a program and its arguments")
@@ -67,7 +69,7 @@ func checkCommand(v *validation, r *Rule) {
 type command struct {
 	asking
 	argv    []string
-	env     []string // of the program
+	env     []string                          // of the program
 	timeout func(batch []Input) time.Duration // for each answer
 	memory  *program.Guard
 }
