@@ -53,7 +53,9 @@ func TestLimits(t *testing.T) {
 // Settings have the limits of files, and the time for many grows with their number.
 func TestManySettings(t *testing.T) {
 	t.Parallel()
-	set := func(n int, format string) []string { return strings.Split(strings.TrimSuffix(repeat(n, format), "\n"), "\n") }
+	set := func(n int, format string) []string {
+		return strings.Split(strings.TrimSuffix(repeat(n, format), "\n"), "\n")
+	}
 	for name, test := range map[string]struct {
 		settings []string
 		want     string

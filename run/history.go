@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -78,7 +79,7 @@ func writeSettings(resolved *configs.Resolved, dir string, done int) error {
 
 // copySettings copies a file of settings. It does nothing if there is none.
 func copySettings(to, from string) error {
-	text, err := os.ReadFile(from)
+	text, err := filetype.Read(from)
 	if errors.Is(err, fs.ErrNotExist) || to == from {
 		return nil
 	}

@@ -45,9 +45,9 @@ func Replay(ctx context.Context, of Replayed, settings []string, opts Options) e
 	if err := CheckOut(of.Out); err != nil {
 		return usage.Wrap(err)
 	}
-	text, err := os.ReadFile(of.Rollouts)
+	text, err := trainer.ReadRollouts(of.Rollouts)
 	if err != nil {
-		return usage.Errorf("read groups: %w", err)
+		return usage.Wrap(err)
 	}
 	state, written, err := readState(of.Model)
 	if err != nil {

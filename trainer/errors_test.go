@@ -278,7 +278,9 @@ func TestReplacedGroups(t *testing.T) {
 	require.InDelta(t, (lines[0]["reward/mean"]*12-10*6)/18, lines[0]["reward/sampled_mean"], 1e-12)
 
 	path := filepath.Join(s.dir, "rollouts", "step-000001.jsonl")
-	groups, err := ReadGroups(path, tinyShape())
+	text, err := ReadRollouts(path)
+	require.NoError(t, err)
+	groups, err := ParseGroups(path, text, tinyShape())
 	require.NoError(t, err)
 	require.Len(t, groups, 4)
 	for i, g := range groups {

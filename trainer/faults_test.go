@@ -290,11 +290,9 @@ func TestParseGroups(t *testing.T) {
 	}
 	_, _, err = parseGroups([]byte(recordedGroup+"\n"+strings.Replace(recordedGroup, "-0.25", "NaN", 1)), shape)
 	require.EqualError(t, err, "response 0: logprobs[1] is NaN, expected -745 to 0", "a last line without a line break is not cut off")
-	path := filepath.Join(t.TempDir(), "empty.jsonl")
-	require.NoError(t, os.WriteFile(path, []byte("\n \n"), 0o644))
-	_, err = ReadGroups(path, shape)
-	require.EqualError(t, err, path+" has no groups, expected one per line")
-	_, err = ReadGroups(path+"x", shape)
+	_, err = ParseGroups("empty.jsonl", []byte("\n \n"), shape)
+	require.EqualError(t, err, "empty.jsonl has no groups, expected one per line")
+	_, err = ReadRollouts(filepath.Join(t.TempDir(), "none.jsonl"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

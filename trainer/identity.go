@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/filetype"
 )
 
 // identityFile is the file in a run's folder that identifies the run.
@@ -76,7 +76,7 @@ func (id *Identity) Keep(dir string) error {
 
 // readIdentity returns the content of the file, "" if there is none.
 func readIdentity(dir string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, identityFile))
+	text, err := filetype.Read(filepath.Join(dir, identityFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read identity: %w", err)
 	}

@@ -16,20 +16,16 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxGroups bounds a file of recorded groups, in bytes.
-const maxGroups = 1 << 36
+// maxRollouts bounds a rollouts file, in bytes.
+const maxRollouts = 1 << 36
 
-// ReadGroups reads a file of recorded groups, one per line as in a run's rollouts/. All
-// groups must be of one step and version, and their tokens must be valid for a decoder of
-// shape c and their log-probabilities possible (minLogprob, maxLogprob). Replaced groups, which
-// were never trained, are omitted, and so is a last line that is cut off. The error names the
-// line.
-func ReadGroups(path string, c *model.Config) ([]rollout.Group, error) {
-	text, err := filetype.ReadInput(path, maxGroups)
+// ReadRollouts returns the text of a rollouts file, for StepOf and ParseGroups.
+func ReadRollouts(path string) ([]byte, error) {
+	text, err := filetype.ReadInput(path, maxRollouts)
 	if err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}
-	return ParseGroups(path, text, c)
+	return text, nil
 }
 
 // StepOf returns the step of the groups in the text of a file, or 0 if its first line has none.
@@ -42,7 +38,10 @@ func StepOf(text []byte) int {
 	return first.Step
 }
 
-// ParseGroups is ReadGroups for a file that has been read.
+// ParseGroups parses the text of a rollouts file, one group per line. All groups must be of one
+// step and version, their tokens valid for a decoder of shape c, and their log-probabilities
+// possible (minLogprob, maxLogprob). Replaced groups, which were never trained, are omitted, and
+// so is a last line that is cut off. The error names path and the line.
 func ParseGroups(path string, text []byte, c *model.Config) ([]rollout.Group, error) {
 	groups, n, err := parseGroups(text, c)
 	switch {

@@ -296,7 +296,10 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
 	shape, err := decoder.ReadConfig(dir)
 	require.NoError(t, err)
-	groups, err := trainer.ReadGroups(filepath.Join(run, "rollouts", "step-000002.jsonl"), shape)
+	path := filepath.Join(run, "rollouts", "step-000002.jsonl")
+	text, err := trainer.ReadRollouts(path)
+	require.NoError(t, err)
+	groups, err := trainer.ParseGroups(path, text, shape)
 	require.NoError(t, err)
 	var in strings.Builder
 	for _, g := range groups {
