@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import transformers
 from torch import Tensor
 
 from . import files, lora, measure, selfcheck
@@ -57,6 +58,7 @@ class Engine:
         self.job, self.mesh, self.dtype = job, mesh, job.compute_dtype(mesh.device)
         if job.lora is not None and mesh.tp > 1:
             raise ValueError(f"tp is {mesh.tp}, expected 1 with LoRA")
+        transformers.utils.logging.disable_progress_bar()
         torch.manual_seed(_SEED)
         policy = Policy.from_folder(
             job.model, torch.float32 if job.lora is None else self.dtype, recompute=job.recompute, lora=job.lora)
@@ -144,6 +146,10 @@ class Engine:
                 return self.policy.forward(layout, self.job.temperature)[0]
         return None
 
+    def in_flight(self) -> list[int]:
+        """Returns the micro-batches that wait for their backward."""
+        return list(self._flight)
+
     def backward(self, number: int, gradient: np.ndarray | None) -> None:
         """Adds a micro-batch's gradients; `gradient` [targets] is d loss / d policy, None for an empty one."""
         if number not in self._flight:
@@ -206,6 +212,6 @@ class Engine:
         return {
             "parameters": self.parameters, "trained": self.trained, "vocabulary": policy.vocabulary,
             "max_positions": policy.max_positions or 0, "packed": policy.mode == PACKED,
-            "attention": policy.attention, "reason": policy.reason, "mode": self.mode,
+            "attention": policy.attention, "reason": policy.reason, "slowdown": policy.slowdown, "mode": self.mode,
             "dtype": str(self.dtype).removeprefix("torch."), "memory": self.memory(), "flops": self.flops,
         }

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
@@ -18,14 +19,22 @@ VARIANTS = 64  # compilations: windows, caps, types, with and without gradients
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float, softcap: float | None,
            sinks: Tensor | None) -> Tensor:
-    """Attends query [1, H, S, D] to key and value [1, KV, S, D]; returns [1, S, H, D]. sinks is [H]."""
-    out = _compiled()(query, key, value, score_mod=_cap(softcap), block_mask=mask, scale=scale,
+    """Attends query [1, H, S, D] to key and value [1, KV, S, D]; returns [1, S, H, D]. sinks is [H].
+
+    A layout of fewer than BLOCK rows is padded to BLOCK: flex_attention has another kernel for shorter ones, which
+    fails for some shapes of heads. So all layouts use one kernel, and what the self-check finds holds for each.
+    """
+    rows = query.shape[2]
+    if rows < BLOCK:
+        query, key, value = (F.pad(x, (0, 0, 0, BLOCK - rows)) for x in (query, key, value))
+    cap = None if softcap is None else _cap(softcap, query.device)
+    out = _compiled()(query, key, value, score_mod=cap, block_mask=mask, scale=scale,
                       enable_gqa=query.shape[1] != key.shape[1],
                       return_aux=None if sinks is None else AuxRequest(lse=True))
     if sinks is not None:
         out, aux = out
         out = out * torch.sigmoid(aux.lse - sinks[:, None]).to(out.dtype)[..., None]
-    return out.transpose(1, 2).contiguous()
+    return out[:, :, :rows].transpose(1, 2).contiguous()
 
 
 @cache
@@ -35,27 +44,35 @@ def _compiled() -> Callable:
 
 
 @cache
-def _cap(softcap: float | None) -> Callable | None:
-    if softcap is None:
-        return None
-    return lambda score, batch, head, query, key: softcap * torch.tanh(score / softcap)
+def _cap(softcap: float, device: torch.device) -> Callable:
+    """Returns a score_mod that caps scores.
+
+    It captures a tensor: a captured number becomes a symbol under dynamic=True, with which flex_attention fails.
+    """
+    limit = torch.tensor(softcap, dtype=torch.float32, device=device)
+    return lambda score, batch, head, query, key: limit * torch.tanh(score / limit)
 
 
 def block_mask(layout: Layout, window: int | None, device: torch.device) -> BlockMask:
-    """Returns the mask of layout; a window hides keys whose position is window or more below the query's."""
+    """Returns the mask of layout, padded to BLOCK rows if it has fewer. Padding sees nothing, and nothing sees it.
+
+    A window hides keys whose position is window or more below the query's.
+    """
     blocks = -(-len(layout) // BLOCK)
     seen, full = blocks_of(layout, window)
     partial = [_lists(seen & ~full, device), _lists(full, device)]
     pad = blocks * BLOCK - len(layout)
     of, end, position = (torch.from_numpy(np.pad(x, (0, pad), constant_values=-1)).int().to(device)
                          for x in (*layout.subtrees, layout.positions))
+    span = None if window is None else torch.tensor(window, dtype=torch.int32, device=device)  # see _cap
 
     def visible(batch, head, query, key):
         shown = (of[key] <= of[query]) & (of[query] < end[key]) & (key <= query)
-        return shown if window is None else shown & (position[query] - position[key] < window)
+        return shown if span is None else shown & (position[query] - position[key] < span)
 
+    rows = max(BLOCK, len(layout))
     return BlockMask.from_kv_blocks(*partial[0], *partial[1], BLOCK_SIZE=BLOCK, mask_mod=visible,
-                                    seq_lengths=(len(layout), len(layout)))
+                                    seq_lengths=(rows, rows))
 
 
 def blocks_of(layout: Layout, window: int | None) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from . import lora as adapters
 from .attention import PLAN, SEGMENTS, Plan
+from .installed import RECOMPUTE
 from .layout import Layout, separate
 
 PACKED = "packed"  # one pass over the layout's rows
@@ -37,7 +38,8 @@ class Policy(nn.Module):
         self.model = model.eval()
         self.attention = attention  # implementation for PACKED
         self.mode = PACKED
-        self.reason = ""  # why mode is not PACKED
+        self.reason = ""  # why a faster attention or mode was rejected; empty if none was
+        self.slowdown = 0.0  # see selfcheck.slowdown; 0 if reason is empty, or if it is not known
         self.compute_dtype = model.dtype  # differs from the weights' under mixed precision
         self._stock = self._current = model.config._attn_implementation
         object.__setattr__(self, "_adapter", adapters.wrap(model, lora) if lora else None)
@@ -190,7 +192,8 @@ class Policy(nn.Module):
 
         transformers asks for the layer's training flag. Its children keep theirs off, and with it dropout.
         """
-        self.model.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        enable = next(method for name in RECOMPUTE if (method := getattr(self.model, name, None)))
+        enable({"use_reentrant": False, "preserve_rng_state": False})
         for layer in self.layers():
             layer.training = True
 

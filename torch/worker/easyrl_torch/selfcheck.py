@@ -12,7 +12,10 @@ Two comparisons of log-probabilities and of all gradients, on a layout with shar
 
 from __future__ import annotations
 
+import sys
 import tempfile
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +27,17 @@ from torch.distributed.tensor import DTensor
 
 from . import miniature
 from .attention import implementations
-from .layout import Layout
+from .layout import Layout, separate
+from .measure import synchronize
 from .policy import PACKED, SEPARATE, STOCK, Policy
 
 # Segments (length, parent): a group whose responses differ in length, one empty; a conversation whose second
-# turn has two responses; and, in the miniature, a tree too large for one dense part.
-SMALL = [(23, -1), (9, 0), (0, 0), (17, 0), (12, -1), (8, 4), (11, 5), (5, 5)]
-LARGE = SMALL + [(120, -1), (40, 8), (33, 8), (18, 8), (9, 10), (14, 10)]
+# turn has two responses; a prompt with one response; and, in the miniature, a tree too large for one dense part.
+# Both have at least flex.BLOCK rows, from which on kernels are those of large layouts, and an odd number of them.
+SMALL = [(23, -1), (9, 0), (0, 0), (17, 0), (12, -1), (8, 4), (11, 5), (5, 5), (19, -1), (27, 8)]
+LARGE = SMALL + [(120, -1), (40, 10), (33, 10), (18, 10), (9, 12), (14, 12)]
+RESPONSES, PROMPT = 4, 512  # of the group that slowdown passes; its responses are half as long as the prompt
+REASON = 300  # characters of an exception that a reason keeps
 FLOOR = 1e-3  # a tensor's gradient is compared at no less than this share of the largest norm
 CHECKED_TYPES = {"full_attention", "sliding_attention"}
 MOVING_ROPE = {"dynamic", "longrope"}  # angles depend on the longest sequence of the batch
@@ -108,21 +115,58 @@ Agree = Callable[[bool], bool]  # whether all ranks pass True
 
 
 def settle(subject: Subject, build: Build, agree: Agree) -> Result:
-    """Sets the attention, mode and reason of subject's policy to the fastest that pass on all ranks.
+    """Sets the attention and mode of subject's policy to the fastest that pass on all ranks.
 
-    Raises RuntimeError if no mode passes: then the sharded model is not the model of the folder.
+    If they are not the first choice, it also sets the reason and the slowdown. Raises RuntimeError if no mode
+    passes: then the sharded model is not the model of the folder.
     """
-    policy, packed = subject.policy, ""
+    policy, reasons = subject.policy, []
     trials = [(name, PACKED) for name in implementations(policy.device)]
     trials += [(trials[-1][0], SEPARATE), (trials[-1][0], STOCK)]
     for policy.attention, mode in trials:
         result = check(subject, build, agree, mode)
         if result.passed:
-            policy.mode, policy.reason = mode, "" if mode == PACKED else packed
+            policy.mode, policy.reason = mode, "; ".join(reasons)
+            policy.slowdown = slowdown(subject) if reasons else 0.0
             return result
-        if mode == PACKED:
-            packed = result.reason
+        reasons.append(f"{policy.attention if mode == PACKED else mode + ' sequences'}: {result.reason}")
     raise RuntimeError(f"self-check: {result.reason}")
+
+
+def slowdown(subject: Subject) -> float:
+    """Returns how much a fallback costs, for a group of RESPONSES responses to a prompt.
+
+    A policy in mode PACKED: how many times as long a pass forward and backward takes as one over separate sequences
+    through the family's own attention. Other modes: how many times the rows of a shared prompt and its responses they
+    compute. Every rank of the policy calls it alike.
+    """
+    policy = subject.policy
+    layout = sample(group(policy.max_positions), policy.vocabulary)
+    if policy.mode != PACKED:
+        return sum(map(len, separate(layout).sequences)) / len(layout)
+    chosen = policy.mode
+    taken = {mode: _seconds(subject, layout, mode) for mode in (chosen, SEPARATE)}
+    policy.mode = chosen
+    return taken[chosen] / max(taken[SEPARATE], 1e-9)
+
+
+def group(max_positions: int | None) -> list[tuple[int, int]]:
+    """Returns the segments of a group that fits a model."""
+    prompt = max(2, min(PROMPT, (max_positions or PROMPT * 2) // 2))
+    return [(prompt, -1)] + [(prompt // 2, 0)] * RESPONSES
+
+
+def _seconds(subject: Subject, layout: Layout, mode: str) -> float:
+    """Returns the shorter time of two passes, after one that compiles."""
+    subject.measure(layout, mode, whole=False)
+    times = []
+    for _ in range(2):
+        synchronize(subject.policy.device)
+        start = time.perf_counter()
+        subject.measure(layout, mode, whole=False)
+        synchronize(subject.policy.device)
+        times.append(time.perf_counter() - start)
+    return min(times)
 
 
 def check(subject: Subject, build: Build, agree: Agree, mode: str = PACKED) -> Result:
@@ -137,18 +181,19 @@ def check(subject: Subject, build: Build, agree: Agree, mode: str = PACKED) -> R
     with tempfile.TemporaryDirectory() as folder:
         stages = _stages(subject, build, mode, Path(folder))
         for _ in range(STAGES):
-            result = _next(stages, mode)
+            result = _next(stages)
             if not agree(result.passed):
                 return Result(reason="the check failed on another rank") if result.passed else result
     return result
 
 
-def _next(stages: Iterator[Result], mode: str) -> Result:
+def _next(stages: Iterator[Result]) -> Result:
     try:
         return next(stages)
     except Exception as error:  # a family's own code may raise anything
+        traceback.print_exception(error, file=sys.stderr)
         first = str(error).strip().split("\n")[0]
-        return Result(reason=f"{mode}: {type(error).__name__}: {first}")
+        return Result(reason=f"{type(error).__name__}: {first}"[:REASON])
 
 
 STAGES = 3

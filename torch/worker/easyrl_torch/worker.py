@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import queue
@@ -12,27 +13,26 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import peft
 import torch
-import transformers
 
-from . import lora, mesh, wire
-from .engine import Engine, Job
+from . import installed, mesh, wire
 from .layout import Layout
-from .optimizer import Settings
+
+if TYPE_CHECKING:  # imported once the trainer can be told what the packages lack
+    from .engine import Engine, Job
 
 SILENCE = 60.0  # seconds without a byte from the trainer after which a rank exits
 PATIENCE = 900.0  # the same before the welcome, while other ranks still start
+_MEMORY_SIGNS = ("out of memory", "can't allocate memory", "alloc_failed")  # CUDA and NPU; the CPU; cuBLAS and cuDNN
 _LAYOUT = ("tokens", "positions", "segments", "rows", "targets")
 
 
 def main() -> NoReturn:
     """Runs the rank and exits: 0 after the trainer's end, otherwise 1."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    transformers.utils.logging.disable_progress_bar()
     address, token = _address(), _token()
     place = mesh.Place.from_environment()
     connection = wire.Connection(wire.dial(address), PATIENCE)
@@ -59,6 +59,7 @@ class Worker:
         self._parent = os.getppid()
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._engine: Engine | None = None
+        self._passing: int | None = None  # the micro-batch that a pass computes
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             "forward": self._forward, "backward": self._backward, "discard": self._discard,
             "score": self._score, "step": self._step, "write": self._write,
@@ -91,9 +92,16 @@ class Worker:
             raise wire.ProtocolError(f"kind is {welcome.kind!r:.80}, expected welcome")
         self._connection.set_silence(SILENCE)
         threading.Thread(target=self._read, name="read", daemon=True).start()
-        grid = mesh.Mesh(self._place, device, welcome.get("dp", int), welcome.get("tp", int))
-        self._engine = Engine(job(welcome), grid)
+        self._engine = self._load(welcome, device)
         self._connection.send("ready", **self._engine.description())
+
+    def _load(self, welcome: wire.Message, device: torch.device) -> Engine:
+        """Loads what a welcome asks for, once the installed packages are known to suffice."""
+        engine = installed.importing(lambda: importlib.import_module(".engine", __package__))
+        asked, dp, tp = job(welcome), welcome.get("dp", int), welcome.get("tp", int)
+        float32 = asked.compute_dtype(device) == torch.float32
+        installed.check(installed.needs(device.type, dp, tp, float32, asked.recompute))
+        return engine.Engine(asked, mesh.Mesh(self._place, device, dp, tp))
 
     def _wait_for_welcome(self) -> wire.Message | None:
         while True:
@@ -106,8 +114,7 @@ class Worker:
             "token": self._token, "rank": self._place.rank, "world": self._place.world,
             "host": platform.node(), "pid": os.getpid(), "device": str(device),
             "device_name": mesh.device_name(device), "memory": mesh.device_memory(device),
-            "versions": {"python": platform.python_version(), "torch": torch.__version__,
-                         "transformers": transformers.__version__, "peft": peft.__version__},
+            "versions": {"python": platform.python_version(), **installed.versions()},
         }
 
     def _read(self) -> None:
@@ -141,25 +148,35 @@ class Worker:
     def _fail(self, err: BaseException) -> NoReturn:
         line = describe(err)
         traceback.print_exception(err, file=sys.stderr)
+        fields = {"out_of_memory": self._in_flight()} if self._passing is not None and out_of_memory(err) else {}
         try:
             self._connection.set_silence(5)
-            self._connection.send("failed", error=line)
+            self._connection.send("failed", error=line, **fields)
         except BaseException:
             pass
         leave(1)
+
+    def _in_flight(self) -> list[int]:
+        """Returns the micro-batches whose activations the rank holds."""
+        return sorted({self._passing, *self._engine.in_flight()})
 
     def _handle(self, message: wire.Message) -> None:
         self._handlers[message.kind](message)
 
     def _forward(self, message: wire.Message) -> None:
         start, number = time.monotonic(), message.get("id", int)
-        arrays = self._engine.forward(number, self._layout(message))
+        layout = self._layout(message)
+        self._passing = number
+        arrays = self._engine.forward(number, layout)
+        self._passing = None
         self._answer("logprobs", start, arrays, id=number)
 
     def _backward(self, message: wire.Message) -> None:
         start, number = time.monotonic(), message.get("id", int)
         gradient = message.array("gradient", "f32") if message.arrays else None
+        self._passing = number
         self._engine.backward(number, gradient)
+        self._passing = None
         self._answer("passed", start, {}, id=number)
 
     def _discard(self, message: wire.Message) -> None:
@@ -203,6 +220,10 @@ class Worker:
 
 def job(welcome: wire.Message) -> Job:
     """Returns what a welcome asks for."""
+    from . import lora
+    from .engine import Job
+    from .optimizer import Settings
+
     optimizer = wire.Message("welcome.optimizer", welcome.get("optimizer", dict))
     adapter = wire.Message("welcome.lora", welcome.get("lora", dict))
     rank = adapter.get("rank", int)
@@ -218,9 +239,26 @@ def job(welcome: wire.Message) -> Job:
 def describe(err: BaseException) -> str:
     """Returns an error as one line."""
     text = " ".join(str(err).split()) or type(err).__name__
-    if not isinstance(err, (ValueError, OSError, wire.ProtocolError, wire.Silence)):
+    if not isinstance(err, (ValueError, OSError, wire.ProtocolError, wire.Silence, installed.Lacking)):
         text = f"{type(err).__name__}: {text}"
     return text[:2000]
+
+
+def out_of_memory(err: BaseException) -> bool:
+    """Whether err, or what caused it, is a lack of memory on the device or the host.
+
+    Libraries below PyTorch report it as an error of their own, which only its text tells apart.
+    """
+    seen: set[int] = set()
+    while err is not None and id(err) not in seen:
+        seen.add(id(err))
+        text = str(err).lower()
+        if isinstance(err, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        if isinstance(err, RuntimeError) and any(sign in text for sign in _MEMORY_SIGNS):
+            return True
+        err = err.__cause__ or err.__context__
+    return False
 
 
 def leave(status: int) -> NoReturn:

@@ -77,6 +77,33 @@ def test_flex(name, window, cap, sinks, monkeypatch):
         torch.testing.assert_close(out, reference(*tensors, mask, cap, sinks), rtol=0, atol=3e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 85, 127, 128, 131, 257])
+def test_flex_has_one_kernel(rows, monkeypatch):
+    """flex_attention takes another kernel for fewer than 128 queries; no layout comes to it."""
+    seen = []
+
+    def spy(query, key, value, block_mask, **options):
+        seen.append((query.shape[2], key.shape[2], value.shape[2], block_mask.seq_lengths))
+        return uncompiled(query, key, value, block_mask=block_mask, **options)
+    monkeypatch.setattr(flex, "_compiled", lambda: spy)
+    forest = layout([(rows, -1)])
+    tensors = [x.detach() for x in inputs(rows, False)[0]]
+    out, _ = flex_attention(None, *tensors, None, **{PLAN: Plan(forest, CPU)})
+    torch.testing.assert_close(out, reference(*tensors, dense(forest, None), None, None), rtol=0, atol=3e-6)
+    padded = max(rows, 128)
+    assert seen == [(padded, padded, padded, (padded, padded))]
+
+
+def test_flex_compiles_caps_and_windows():
+    """Compiled for any number of rows, a captured number is a symbol, which flex_attention does not take."""
+    for name in ("small", "late"):
+        forest = layout(FORESTS[name])
+        tensors = [x.detach() for x in inputs(len(forest), False)[0]]
+        with torch.no_grad():
+            out, _ = flex_attention(None, *tensors, None, sliding_window=33, softcap=5.0, **{PLAN: Plan(forest, CPU)})
+        torch.testing.assert_close(out, reference(*tensors, dense(forest, 33), 5.0, None), rtol=0, atol=3e-6)
+
+
 @pytest.mark.parametrize("window", [None, 33, 150, 260])
 @pytest.mark.parametrize("name", FORESTS)
 def test_blocks(name, window):

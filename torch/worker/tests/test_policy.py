@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from easyrl_torch import policy as p
 from families import FAMILIES, GROUPS, layout, make
@@ -34,3 +35,11 @@ def test_packed_equals_separate(family, forest, recompute, tmp_path):
         assert got[2].keys() == want[2].keys()
         for name, gradient in want[2].items():
             assert (got[2][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
+
+
+def test_recompute_under_its_older_name(monkeypatch, tmp_path):
+    """transformers 5.17 has only gradient_checkpointing_enable."""
+    monkeypatch.setattr(PreTrainedModel, "gradient_checkpointing_enable", PreTrainedModel._activation_checkpointing_enable)
+    monkeypatch.delattr(PreTrainedModel, "activation_checkpointing_enable")
+    policy = p.Policy.from_folder(make("llama", tmp_path), recompute=True)
+    assert all(layer.gradient_checkpointing and layer.training for layer in policy.layers())

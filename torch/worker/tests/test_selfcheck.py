@@ -6,13 +6,39 @@ import numpy as np
 import pytest
 import torch
 
-from easyrl_torch import attention, lora, selfcheck
+from easyrl_torch import attention, flex, lora, selfcheck
 from easyrl_torch.kernels import Scores
 from easyrl_torch.layout import Layout
 from easyrl_torch.policy import PACKED, SEPARATE, STOCK, Policy
 from families import FAMILIES, make
 
 alone = bool  # one rank agrees with itself
+
+
+class KernelError(RuntimeError):
+    """What a compiler raises."""
+
+
+def plant_flex(monkeypatch, fails) -> list[int]:
+    """Has the CPU use flex_attention, with a stand-in for the compiled one that has a backward pass.
+
+    It raises where fails(rows) is true. Returns the list to which it adds the rows of its calls.
+    """
+    seen = []
+
+    def dense(query, key, value, score_mod, block_mask, scale, enable_gqa, return_aux):
+        seen.append(query.shape[2])
+        if fails(query.shape[2]):
+            raise KernelError("NoValidChoicesError: No choices to select.\nSet TORCHDYNAMO_VERBOSE=1 for more.")
+        assert score_mod is None and return_aux is None
+        index = torch.arange(query.shape[2])
+        mask = block_mask.mask_mod(0, 0, index[:, None], index[None])
+        mask = mask | ~mask.any(-1, keepdim=True)  # padding sees nothing
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+    monkeypatch.setattr(flex, "_compiled", lambda: dense)
+    monkeypatch.setattr(selfcheck, "implementations", lambda device: [attention.FLEX, attention.SEGMENTS])
+    return seen
 
 
 def load(path: Path, **options) -> selfcheck.Subject:
@@ -109,7 +135,56 @@ def test_another_rank_decides(tmp_path):
     subject = load(make("llama", tmp_path))
     votes = iter([True, False, True, True, True])
     assert selfcheck.settle(subject, load, lambda passed: next(votes)).passed
-    assert subject.policy.mode == SEPARATE and subject.policy.reason == "the check failed on another rank"
+    assert subject.policy.mode == SEPARATE
+    assert subject.policy.reason == "easyrl_segments: the check failed on another rank"
+
+
+def test_layouts_are_large_enough():
+    """Both layouts have the rows from which on kernels are those of large layouts, and fill no block."""
+    for segments in (selfcheck.SMALL, selfcheck.LARGE):
+        rows = len(selfcheck.sample(segments, 64))
+        assert rows >= 128 and rows % 2 == 1
+
+
+def test_uses_the_kernel_of_training(monkeypatch, tmp_path):
+    """A kernel for short layouts that does not compile is used neither in the check nor in training."""
+    seen = plant_flex(monkeypatch, lambda rows: rows < 128)
+    subject = load(make("llama", tmp_path))
+    assert selfcheck.settle(subject, load, alone).passed
+    policy = subject.policy
+    assert (policy.attention, policy.mode, policy.reason, policy.slowdown) == (attention.FLEX, PACKED, "", 0.0)
+    assert {131, 365} <= set(seen)
+    for segments in ([(1, -1), (0, 0)], [(23, -1), (9, 0), (17, 0)], [(120, -1), (137, 0)]):
+        policy(selfcheck.sample(segments, policy.vocabulary))[0].sum().backward()
+    assert min(seen) >= 128
+
+
+def test_keeps_why_attention_was_rejected(monkeypatch, tmp_path):
+    plant_flex(monkeypatch, lambda rows: True)
+    subject = load(make("llama", tmp_path))
+    assert selfcheck.settle(subject, load, alone).passed
+    policy = subject.policy
+    assert (policy.attention, policy.mode) == (attention.SEGMENTS, PACKED)
+    assert policy.reason == "easyrl_flex: KernelError: NoValidChoicesError: No choices to select."
+    assert policy.slowdown > 0
+    assert all(p.grad is None for p in policy.parameters())
+
+
+def test_keeps_every_reason(monkeypatch, tmp_path):
+    plant_flex(monkeypatch, lambda rows: True)
+    plant_mask(monkeypatch)
+    subject = load(make("llama", tmp_path))
+    assert selfcheck.settle(subject, load, alone).passed
+    first, second = subject.policy.reason.split("; ")
+    assert first.startswith("easyrl_flex: KernelError") and second.startswith("easyrl_segments: small random model: log-prob")
+    assert subject.policy.mode == SEPARATE and subject.policy.slowdown == 2.0, "four copies of a prompt of 256, 4 × 128"
+
+
+def test_a_long_error_is_cut(monkeypatch, tmp_path):
+    def fails(self, layout):
+        raise KernelError("x" * 10_000)
+    monkeypatch.setattr(Policy, "_packed", fails)
+    assert len(selfcheck.check(load(make("llama", tmp_path)), load, alone).reason) == 300
 
 
 @pytest.mark.parametrize("changes, reason", [
