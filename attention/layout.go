@@ -10,6 +10,7 @@ package attention
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/easyrl/easyrl/npu"
 )
@@ -45,6 +46,12 @@ func (l *Layout) Rows() int { return len(l.Tokens) }
 func (l *Layout) Reset() {
 	l.Tokens, l.Positions = l.Tokens[:0], l.Positions[:0]
 	l.Segments, l.Targets, l.Leaves = l.Segments[:0], l.Targets[:0], l.Leaves[:0]
+}
+
+// Clone returns a copy that shares no memory with l.
+func (l *Layout) Clone() *Layout {
+	return &Layout{slices.Clone(l.Tokens), slices.Clone(l.Positions), slices.Clone(l.Segments), slices.Clone(l.Targets),
+		slices.Clone(l.Leaves)}
 }
 
 // EndLeaf ends a leaf after the last row, unless the leaf has no rows.

@@ -34,6 +34,9 @@ type Models interface {
 	LeafRows(prompt int) int
 	// Lanes returns how many micro-batches can be computed at the same time.
 	Lanes() int
+	// MicroBatchRows returns the maximum number of rows of a micro-batch that fits the models'
+	// memory, as far as an earlier one has shown it, or 0. A larger one takes longer.
+	MicroBatchRows() int
 	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. It may return before derive is called; a later Pass,
 	// Poll or Flush then calls derive on its caller's goroutine. The layout must not change until
@@ -94,6 +97,9 @@ func (Serial) LeafRows(prompt int) int { return attention.LeafRows(prompt) }
 
 // Lanes returns 1.
 func (Serial) Lanes() int { return 1 }
+
+// MicroBatchRows returns 0.
+func (Serial) MicroBatchRows() int { return 0 }
 
 // Ready returns nil, since Pass always calls derive itself.
 func (Serial) Ready() <-chan struct{} { return nil }

@@ -17,13 +17,26 @@ import (
 
 // micro is a micro-batch. It outlives its Pass: a restart repeats it.
 type micro struct {
-	id       int64
 	update   *update
-	layout   wire.Body
-	targets  int
+	layout   *attention.Layout
 	derive   backend.Derive
 	logprobs *backend.Logprobs // nil before the first answer
-	gradient *wire.Body        // nil before derive has returned
+	gradient []float32         // nil before derive has returned
+	whole    *piece            // all of it; nil if it is cut or has no pieces yet
+	missing  int               // pieces without an answer, before derive
+}
+
+// piece is what a replica computes at once: a micro-batch, or a part of one that does not fit a
+// rank's memory.
+type piece struct {
+	id      int64
+	of      *micro
+	layout  *attention.Layout
+	targets []int // indices in the micro-batch; nil if the piece is all of it
+	// probe is set if the piece only computes log-probabilities for a derive that needs those of
+	// all pieces. Its gradients are zero.
+	probe    bool
+	answered bool
 }
 
 // Lanes returns the number of replicas. Each computes one micro-batch at a time.
@@ -46,10 +59,9 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 		_, err := derive(backend.Logprobs{})
 		return err
 	}
-	s.lastID++
-	m := &micro{id: s.lastID, update: s.now, layout: wire.Layout(l), targets: len(l.Targets), derive: derive}
-	s.now.micros[m.id] = m
-	s.now.plan.Add(m.id, l.Rows())
+	m := &micro{update: s.now, layout: l.Clone(), derive: derive}
+	s.now.micros = append(s.now.micros, m)
+	s.cut(m)
 	err := s.attempt(ctx, func(g *gang) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
 	if err == nil {
 		s.notify() // Poll may start an incomplete round
@@ -107,15 +119,15 @@ func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done fu
 // order sends the messages of an update's plan that are due.
 func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 	for _, message := range u.plan.Due(next) {
-		m := u.micros[message.ID] // nil for an empty micro-batch
+		p := u.pieces[message.ID] // nil for an empty micro-batch
 		first := message.Replica * s.cfg.TP
 		replica := g.ranks[first : first+s.cfg.TP]
 		var frame []byte
 		var err error
 		if message.Kind == schedule.Forward {
-			frame, err = s.forward(replica[0], message.ID, m)
+			frame, err = s.forward(replica[0], message.ID, p)
 		} else {
-			frame, err = s.backward(replica[0], message, m, u)
+			frame, err = s.backward(replica[0], message, p, u)
 		}
 		if err != nil {
 			return err
@@ -130,11 +142,11 @@ func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 }
 
 // forward returns a forward message as a frame and registers the expected answer.
-func (s *crew) forward(r *rank, id int64, m *micro) ([]byte, error) {
+func (s *crew) forward(r *rank, id int64, p *piece) ([]byte, error) {
 	var body wire.Body
-	if m != nil {
-		body = m.layout
-		r.allow(m.targets)
+	if p != nil {
+		body = wire.Layout(p.layout)
+		r.allow(len(p.layout.Targets))
 	}
 	r.expect(expectation{"forward", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
 		var a wire.Logprobs
@@ -144,26 +156,27 @@ func (s *crew) forward(r *rank, id int64, m *micro) ([]byte, error) {
 		if a.ID != id {
 			return fmt.Errorf("id is %d, expected %d", a.ID, id)
 		}
-		if m == nil {
+		if p == nil {
 			if !f.Empty() {
 				return errors.New("arrays for an empty micro-batch")
 			}
 			return nil
 		}
 		r.trace("forward", a.Seconds)
-		return s.answered(m, f)
+		return s.answered(p, f)
 	}})
 	return wire.Encode(wire.Forward{ID: id}, body)
 }
 
-// answered stores a micro-batch's log-probabilities and queues it for derive.
-func (s *crew) answered(m *micro, f *wire.Frame) error {
-	lp := &backend.Logprobs{}
+// answered stores a piece's log-probabilities. Once a micro-batch has all of them, answered
+// queues it for derive.
+func (s *crew) answered(p *piece, f *wire.Frame) error {
+	var lp backend.Logprobs
 	var err error
 	take := func(name string) []float32 {
 		values := f.Float32s(name)
-		if len(values) != m.targets && err == nil {
-			err = fmt.Errorf("array %s has %d values, expected %d", name, len(values), m.targets)
+		if expected := len(p.layout.Targets); len(values) != expected && err == nil {
+			err = fmt.Errorf("array %s has %d values, expected %d", name, len(values), expected)
 		}
 		return values
 	}
@@ -171,17 +184,41 @@ func (s *crew) answered(m *micro, f *wire.Frame) error {
 	if s.cfg.Reference != "" {
 		lp.Reference = take("reference")
 	}
-	if err != nil {
-		return err
+	m := p.of
+	if err != nil || p.answered || m.gradient != nil || m.update.void {
+		return err // derive has had the values, will get them, or needs them no more
+	}
+	p.answered = true
+	m.store(p, &lp)
+	if m.missing--; m.missing > 0 {
+		return nil
 	}
 	if s.fresh {
-		lp.Old, lp.Recomputed = lp.Policy, lp.Policy
+		m.logprobs.Old, m.logprobs.Recomputed = m.logprobs.Policy, m.logprobs.Policy
 	}
-	if m.logprobs == nil && !m.update.void { // otherwise derive has had them or will get them
-		m.logprobs = lp
-		s.derive = append(s.derive, m)
-	}
+	s.derive = append(s.derive, m)
 	return nil
+}
+
+// store copies a piece's log-probabilities to their places.
+func (m *micro) store(p *piece, lp *backend.Logprobs) {
+	if p.targets == nil {
+		m.logprobs = lp
+		return
+	}
+	n := len(m.layout.Targets)
+	if m.logprobs == nil {
+		m.logprobs = &backend.Logprobs{Policy: make([]float32, n), Entropy: make([]float32, n)}
+		if lp.Reference != nil {
+			m.logprobs.Reference = make([]float32, n)
+		}
+	}
+	for i, to := range p.targets {
+		m.logprobs.Policy[to], m.logprobs.Entropy[to] = lp.Policy[i], lp.Entropy[i]
+		if lp.Reference != nil {
+			m.logprobs.Reference[to] = lp.Reference[i]
+		}
+	}
 }
 
 // evaluate calls derive for the answered micro-batches. Called from within a derive, it does
@@ -196,27 +233,25 @@ func (s *crew) evaluate() (derived bool, err error) {
 		s.deriving = true
 		values, err := m.derive(*m.logprobs)
 		s.deriving = false
-		if err == nil && len(values) != m.targets {
-			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), m.targets)
+		if expected := len(m.layout.Targets); err == nil && len(values) != expected {
+			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), expected)
 		}
 		if err != nil {
 			s.refused = err
 			return true, err
 		}
-		m.gradient = &wire.Body{}
-		m.gradient.AddFloat32s("gradient", values)
-		m.derive, m.logprobs = nil, &backend.Logprobs{} // of an earlier answer
-		m.update.plan.Derived(m.id)
+		m.gradient, m.derive, m.logprobs = slices.Clone(values), nil, nil
+		s.derived(m)
 		derived = true
 	}
 	return derived, nil
 }
 
 // backward returns a backward message as a frame and registers the expected answer.
-func (s *crew) backward(r *rank, message schedule.Message, m *micro, u *update) ([]byte, error) {
+func (s *crew) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
 	var body wire.Body
-	if m != nil {
-		body = *m.gradient
+	if p != nil {
+		body.AddFloat32s("gradient", p.gradient())
 	}
 	r.expect(expectation{"backward", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
 		var a wire.Passed
@@ -226,7 +261,7 @@ func (s *crew) backward(r *rank, message schedule.Message, m *micro, u *update) 
 		if a.ID != message.ID {
 			return fmt.Errorf("id is %d, expected %d", a.ID, message.ID)
 		}
-		if m != nil {
+		if p != nil {
 			r.trace("backward", a.Seconds)
 		}
 		u.plan.Passed(message.Replica, message.ID)

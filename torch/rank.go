@@ -219,6 +219,9 @@ func (r *rank) answer(f *wire.Frame) error {
 		if err := f.Decode(&failed); err != nil {
 			return r.fault(err)
 		}
+		if len(failed.OutOfMemory) > 0 {
+			return r.fault(&exhausted{failure(oneLine(failed.Error)), failed.OutOfMemory})
+		}
 		return r.fault(failure(oneLine(failed.Error)))
 	}
 	if len(r.expected) == 0 {

@@ -42,6 +42,7 @@ type crew struct {
 	info     wire.Ready    // of the first rank
 	memory   []wire.Memory // of each rank
 	restarts int           // since the last completed update
+	rows     int           // maximum rows of a piece; 0 for no limit
 	broken   error         // why the session has ended
 	final    bool          // whether the run has ended
 }
@@ -56,9 +57,10 @@ type point struct {
 // update is an optimizer update with its micro-batches.
 type update struct {
 	plan   schedule.Plan
-	micros map[int64]*micro
-	step   wire.Step // set by Step
-	void   bool      // whether it was discarded
+	micros []*micro         // in order
+	pieces map[int64]*piece // of micros, by id
+	step   wire.Step        // set by Step
+	void   bool             // whether it was discarded
 }
 
 // Open starts a session and returns when its ranks have loaded their models.
@@ -94,6 +96,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 		return nil, fmt.Errorf("torch: %w", err)
 	}
 	s.lockstep = s.gang.lockstep()
+	s.gang.warnFallback(s.cfg.Warn)
 	s.remember()
 	s.cfg.Mode = s.info.Mode // restarted ranks must use the same mode
 	s.now = s.newUpdate()
@@ -164,7 +167,7 @@ func (s *Session) Ranks() []RankInfo {
 }
 
 func (s *crew) newUpdate() *update {
-	return &update{plan: schedule.New(s.cfg.DP, s.lockstep), micros: map[int64]*micro{}}
+	return &update{plan: schedule.New(s.cfg.DP, s.lockstep), pieces: map[int64]*piece{}}
 }
 
 // notify sends a value to Ready's channel. It never blocks.
@@ -199,11 +202,18 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 			s.watch()
 			return err
 		}
-		if s.gang != nil {
-			err = s.gang.explain(failed)
+		var full *exhausted
+		if errors.As(err, &full) {
+			s.lose()
+			err = s.shrink(failed, full)
+		} else {
+			if s.gang != nil {
+				err = s.gang.explain(failed)
+			}
+			s.lose()
+			err = s.again(err)
 		}
-		s.lose()
-		if err = s.again(err); err != nil {
+		if err != nil {
 			s.broken = fmt.Errorf("torch: %w", err)
 		}
 	}
@@ -215,12 +225,17 @@ func (s *crew) again(cause error) error {
 	if s.restarts++; s.restarts > maxRestarts {
 		return fmt.Errorf("%w; restarted %d times since update %d", cause, maxRestarts, s.updates)
 	}
+	s.cfg.Warn("%v; %s (%d of %d)", cause, s.restarting(), s.restarts, maxRestarts)
+	return nil
+}
+
+// restarting says how ranks start again, for warnings.
+func (s *crew) restarting() string {
 	how := "restarting all ranks"
 	if s.cfg.Python == "" {
 		how = "waiting for all ranks to connect again"
 	}
-	s.cfg.Warn("%v; %s, from update %d (%d of %d)", cause, how, s.point.updates, s.restarts, maxRestarts)
-	return nil
+	return fmt.Sprintf("%s, from update %d", how, s.point.updates)
 }
 
 // errReplaced ends an operation whose ranks were replaced while it ran a derive.

@@ -135,7 +135,7 @@ func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (scor
 	var losses metrics
 	for _, set := range d.Held {
 		leaves := d.leaves(len(set.Examples), func(i int) Demonstration { return set.Examples[i] })
-		err := pack(leaves, d.t.cfg.MicroBatchTokens, func(m *micro) error {
+		err := pack(leaves, d.t.microBatchRows(), func(m *micro) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}

@@ -144,7 +144,7 @@ func trained(c *loss.Config, rewards, advantages []float64) []int {
 func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		now := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
-		rows, limit := len(now.prompt), cmp.Or(r.t.Models.LeafRows(len(now.prompt)), r.t.cfg.MicroBatchTokens)
+		rows, limit := len(now.prompt), cmp.Or(r.t.Models.LeafRows(len(now.prompt)), r.t.microBatchRows())
 		for _, i := range some {
 			response := &g.Responses[i]
 			n := len(response.IDs) - 1

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -154,7 +155,12 @@ func (t *Trainer) rows(leaves []leaf) int {
 		n += l.rows()
 	}
 	lanes := t.Models.Lanes()
-	return min(t.cfg.MicroBatchTokens, (n+lanes-1)/lanes)
+	return min(t.microBatchRows(), (n+lanes-1)/lanes)
+}
+
+// microBatchRows returns train.micro_batch_tokens, or less if the models' memory holds less.
+func (t *Trainer) microBatchRows() int {
+	return min(t.cfg.MicroBatchTokens, cmp.Or(t.Models.MicroBatchRows(), t.cfg.MicroBatchTokens))
 }
 
 // pass runs a micro-batch through the models, which accumulate its gradients. derive may be

@@ -15,8 +15,9 @@ type Torch struct {
 	DType      string      `json:"dtype"`
 	Mode       string      `json:"mode"` // free or lockstep
 	Packed     bool        `json:"packed"`
-	Attention  string      `json:"attention"`        // the implementation
-	Reason     string      `json:"reason,omitempty"` // why not packed
+	Attention  string      `json:"attention"`          // the implementation
+	Reason     string      `json:"reason,omitempty"`   // why faster attention was rejected
+	Slowdown   float64     `json:"slowdown,omitempty"` // see wire.Ready
 	Ranks      []TorchRank `json:"ranks"`
 }
 
@@ -40,7 +41,8 @@ type TorchRank struct {
 func OfTorch(ranks []torch.RankInfo) *Torch {
 	first := &ranks[0]
 	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType, Mode: first.Ready.Mode,
-		Packed: first.Ready.Packed, Attention: first.Ready.Attention, Reason: first.Ready.Reason}
+		Packed: first.Ready.Packed, Attention: first.Ready.Attention, Reason: first.Ready.Reason,
+		Slowdown: first.Ready.Slowdown}
 	for i := range ranks {
 		r := &ranks[i]
 		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Hello.Rank, Host: r.Hello.Host, Device: r.Hello.Device, DeviceName: r.Hello.DeviceName, DeviceMemory: r.Hello.Memory,

@@ -48,6 +48,8 @@ type Ranks struct {
 	// Format of the sums of gradients; the zero value is that of up to 1,000 responses of 1,000
 	// tokens.
 	Format npu.FixedPoint
+	Memory func(start int) int             // rows of the micro-batches that a rank can hold; nil or 0 for any number
+	Ready  func(rank int, m *wire.Ready)   // changes what a rank says about itself; may be nil
 	Mode   string                          // that "auto" becomes; empty means wire.Free
 	Fault  func(at Moment) Fault           // nil for none; called by all ranks at once
 	Lie    func(wire.Message) wire.Message // answers for Lie; nil changes IDs
@@ -126,7 +128,11 @@ func (f *Ranks) run(ctx context.Context, conn net.Conn, start, number int, g *gr
 		return true
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errDied) {
-		_ = r.send(wire.Failed{Error: err.Error()}, wire.Body{})
+		failed := wire.Failed{Error: err.Error()}
+		if full := new(fullError); errors.As(err, full) {
+			failed.OutOfMemory = full.held
+		}
+		_ = r.send(failed, wire.Body{})
 	}
 	return false
 }
@@ -135,6 +141,16 @@ var (
 	errEnd  = errors.New("the session ended")
 	errDied = errors.New("died")
 )
+
+// fullError is a lack of memory for a micro-batch.
+type fullError struct {
+	rows, most int
+	held       []int64 // ids
+}
+
+func (e fullError) Error() string {
+	return fmt.Sprintf("out of memory: %d rows, and there is room for %d", e.rows, e.most)
+}
 
 // read queues frames until the connection ends, which ends the rank.
 func (r *rank) read(ctx context.Context) {

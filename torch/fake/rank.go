@@ -159,8 +159,13 @@ func (r *rank) load() (wire.Message, error) {
 	if mode == "" {
 		mode = wire.Free
 	}
-	return wire.Ready{Parameters: r.policy.Bytes() / 4, Trained: r.policy.Bytes() / 4, Vocabulary: cfg.VocabSize, MaxPositions: cfg.MaxPositions,
-		Packed: true, Attention: "easyrl", Mode: mode, DType: "float32", Memory: r.memory(), FLOPs: wire.FLOPs{Row: 6, Target: 4, Key: 2}}, nil
+	ready := wire.Ready{Parameters: r.policy.Bytes() / 4, Trained: r.policy.Bytes() / 4, Vocabulary: cfg.VocabSize,
+		MaxPositions: cfg.MaxPositions, Packed: true, Attention: "easyrl", Mode: mode, DType: "float32", Memory: r.memory(),
+		FLOPs: wire.FLOPs{Row: 6, Target: 4, Key: 2}}
+	if r.ranks.Ready != nil {
+		r.ranks.Ready(r.number, &ready)
+	}
+	return ready, nil
 }
 
 func (r *rank) memory() wire.Memory {
@@ -224,6 +229,9 @@ func (r *rank) forward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		}
 		cutLeaves(l)
 		r.layouts[m.ID] = l
+		if err := r.fit(); err != nil {
+			return nil, body, err
+		}
 		if err := r.logprobs(l, &body); err != nil {
 			return nil, body, err
 		}
@@ -232,6 +240,24 @@ func (r *rank) forward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		return nil, body, nil
 	}
 	return answer, body, nil
+}
+
+// fit returns a fullError if the rank holds more rows than it has memory for.
+func (r *rank) fit() error {
+	if r.ranks.Memory == nil {
+		return nil
+	}
+	full := fullError{most: r.ranks.Memory(r.start)}
+	for id, l := range r.layouts {
+		full.held = append(full.held, id)
+		if l != nil {
+			full.rows += l.Rows()
+		}
+	}
+	if full.most == 0 || full.rows <= full.most {
+		return nil
+	}
+	return full
 }
 
 func (r *rank) logprobs(l *attention.Layout, body *wire.Body) error {

@@ -73,11 +73,14 @@ type Ready struct {
 	MaxPositions int    `json:"max_positions"`
 	Packed       bool   `json:"packed"`    // shared prompts are computed once
 	Attention    string `json:"attention"` // the implementation
-	Reason       string `json:"reason"`    // why not packed; empty if packed
-	Mode         string `json:"mode"`      // Free or Lockstep
-	DType        string `json:"dtype"`
-	Memory       Memory `json:"memory"`
-	FLOPs        FLOPs  `json:"flops"`
+	Reason       string `json:"reason"`    // why faster attention was rejected; empty if none was
+	// Slowdown is the cost of Reason, 0 if unknown. Packed, it is how many times as long a pass takes as over separate
+	// sequences through PyTorch's own attention; otherwise, how many times as many rows a group takes.
+	Slowdown float64 `json:"slowdown"`
+	Mode     string  `json:"mode"` // Free or Lockstep
+	DType    string  `json:"dtype"`
+	Memory   Memory  `json:"memory"`
+	FLOPs    FLOPs   `json:"flops"`
 }
 
 // Memory is what a rank holds on its device, in bytes.
@@ -168,6 +171,9 @@ type Written struct {
 // Failed says in one line why a rank exits.
 type Failed struct {
 	Error string `json:"error"`
+	// OutOfMemory lists the micro-batches that the rank held when one of their passes ran out of
+	// memory. It is empty for other failures.
+	OutOfMemory []int64 `json:"out_of_memory,omitempty"`
 }
 
 // Kind returns "hello".

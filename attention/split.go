@@ -1,0 +1,103 @@
+package attention
+
+import "slices"
+
+// Part is a part of a layout: some of its targets with the rows that they need.
+type Part struct {
+	Layout  *Layout
+	Targets []int // index in the whole layout of each of Layout's targets, ascending
+}
+
+// Split divides the targets of l among parts of at most this many rows. A part holds whole segments
+// with targets and their ancestors, so that parts repeat what their segments share. A segment that
+// needs more rows is a part of its own. The parts share no memory with l and have no leaves.
+func (l *Layout) Split(rows int) []Part {
+	targets := make([][]int, len(l.Segments)) // of each segment
+	for i := range l.Targets {
+		s := l.Targets[i].Segment
+		targets[s] = append(targets[s], i)
+	}
+	var parts []Part
+	var now partial
+	for s := range l.Segments {
+		if len(targets[s]) == 0 {
+			continue
+		}
+		if len(now.targets) > 0 && now.rows+now.missing(l, s) > rows {
+			parts = append(parts, now.part(l))
+			now = partial{}
+		}
+		now.add(l, s)
+		now.targets = append(now.targets, targets[s]...)
+	}
+	if len(now.targets) > 0 {
+		parts = append(parts, now.part(l))
+	}
+	return parts
+}
+
+// Divisible reports whether parts of l can have fewer rows than l.
+func (l *Layout) Divisible() bool {
+	for _, p := range l.Split(1) {
+		if p.Layout.Rows() >= l.Rows() {
+			return false
+		}
+	}
+	return true
+}
+
+// partial is a part before its rows are copied.
+type partial struct {
+	segments map[int]bool // with their ancestors
+	targets  []int
+	rows     int
+}
+
+// missing returns the number of rows that segment s and its ancestors would add.
+func (p *partial) missing(l *Layout, s int) int {
+	n := 0
+	for ; s >= 0 && !p.segments[s]; s = int(l.Segments[s].Parent) {
+		n += int(l.Segments[s].Len)
+	}
+	return n
+}
+
+// add adds segment s and its ancestors.
+func (p *partial) add(l *Layout, s int) {
+	p.rows += p.missing(l, s)
+	if p.segments == nil {
+		p.segments = map[int]bool{}
+	}
+	for ; s >= 0 && !p.segments[s]; s = int(l.Segments[s].Parent) {
+		p.segments[s] = true
+	}
+}
+
+// part copies the rows.
+func (p *partial) part(l *Layout) Part {
+	slices.Sort(p.targets)
+	out := Part{&Layout{}, p.targets}
+	shift := make([]int32, len(l.Segments)) // from a segment's rows in l to those in the part
+	index := make([]int32, len(l.Segments))
+	for s, segment := range l.Segments {
+		if !p.segments[s] {
+			continue
+		}
+		shift[s], index[s] = int32(out.Layout.Rows())-segment.Start, int32(len(out.Layout.Segments))
+		from, to := segment.Start, segment.Start+segment.Len
+		out.Layout.Tokens = append(out.Layout.Tokens, l.Tokens[from:to]...)
+		out.Layout.Positions = append(out.Layout.Positions, l.Positions[from:to]...)
+		segment.Start += shift[s]
+		if segment.Parent >= 0 {
+			segment.Parent = index[segment.Parent]
+		}
+		out.Layout.Segments = append(out.Layout.Segments, segment)
+	}
+	for _, i := range p.targets {
+		t := l.Targets[i]
+		t.Row += shift[l.SegmentOf(int(t.Row))]
+		t.Segment = index[t.Segment]
+		out.Layout.Targets = append(out.Layout.Targets, t)
+	}
+	return out
+}

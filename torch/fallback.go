@@ -1,0 +1,34 @@
+package torch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// warnFallback warns if the ranks' self-check has rejected faster implementations than the one
+// they use. It names each different reason with the first rank that gave it.
+func (g *gang) warnFallback(warn func(format string, args ...any)) {
+	var said, reasons []string
+	for _, r := range g.ranks {
+		if reason := oneLine(r.ready.Reason); reason != "" && !slices.Contains(said, reason) {
+			said, reasons = append(said, reason), append(reasons, fmt.Sprintf("%s: %s", r.name(), reason))
+		}
+	}
+	if len(reasons) == 0 {
+		return
+	}
+	first := &g.ranks[0].ready
+	cost := "prompts are computed once for each of their responses"
+	if first.Packed {
+		cost = "passes use " + oneLine(first.Attention)
+	}
+	if n := first.Slowdown; n > 0 {
+		how := "%s, %.1f times the rows for 4 responses half as long as their prompt"
+		if first.Packed {
+			how = "%s and take %.1f times as long as PyTorch's own attention on separate sequences"
+		}
+		cost = fmt.Sprintf(how, cost, n)
+	}
+	warn("slow PyTorch ranks: %s; rejected by the self-check: %s", cost, strings.Join(reasons, "; "))
+}

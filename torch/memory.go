@@ -1,0 +1,130 @@
+package torch
+
+import (
+	"fmt"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/torch/schedule"
+)
+
+// exhausted is the failure of a rank that ran out of memory in a pass.
+type exhausted struct {
+	failure
+	held []int64 // pieces whose activations the rank held; below 0 for empty ones
+}
+
+// MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0
+// until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
+// log-probabilities twice.
+func (s *Session) MicroBatchRows() int { return s.rows }
+
+// shrink halves the maximum size of a micro-batch after a rank has run out of memory: half the
+// rows of the largest that the rank held and that can be cut. Each size is tried once, and the
+// restart does not count as one of maxRestarts.
+func (s *crew) shrink(rank *fault, full *exhausted) error {
+	held, largest := 0, 0
+	for _, id := range full.held {
+		p := s.piece(id)
+		if p == nil {
+			continue
+		}
+		rows := p.layout.Rows()
+		held += rows
+		if rows > largest && p.layout.Divisible() {
+			largest = rows
+		}
+	}
+	if largest < 2 {
+		return fmt.Errorf("%w; it held micro-batches of %d rows, which are single responses and cannot be cut: "+
+			"set train.recompute = true, use more ranks, or shorten rollout.max_tokens", rank, held)
+	}
+	s.rows = largest / 2
+	s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
+		rank, largest, s.rows, s.rows, s.restarting())
+	for _, u := range append(s.past[:len(s.past):len(s.past)], s.now) {
+		s.recut(u)
+	}
+	return nil
+}
+
+// piece returns the piece with an ID, nil if there is none.
+func (s *crew) piece(id int64) *piece {
+	if p := s.now.pieces[id]; p != nil {
+		return p
+	}
+	for _, u := range s.past {
+		if p := u.pieces[id]; p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// recut cuts an update's micro-batches into pieces of the current size. Answers that derive has
+// not had are forgotten, unless derive is about to have them.
+func (s *crew) recut(u *update) {
+	waits := map[*micro]bool{}
+	for _, m := range s.derive {
+		waits[m] = true
+	}
+	u.plan, u.pieces = schedule.New(s.cfg.DP, s.lockstep), map[int64]*piece{}
+	for _, m := range u.micros {
+		if m.whole = nil; !waits[m] {
+			m.logprobs = nil
+			s.cut(m)
+		}
+	}
+}
+
+// cut plans the pieces of a micro-batch. If there are several, and derive needs the
+// log-probabilities of all, they are probes: a replica holds too few of them for all to wait for
+// derive.
+func (s *crew) cut(m *micro) {
+	whole := []attention.Part{{Layout: m.layout}}
+	if s.rows > 0 && m.layout.Rows() > s.rows {
+		whole = m.layout.Split(s.rows)
+	}
+	u, known := m.update, m.gradient != nil
+	m.whole, m.missing = nil, len(whole)
+	for _, part := range whole {
+		s.lastID++
+		p := &piece{id: s.lastID, of: m, layout: part.Layout, targets: part.Targets, probe: len(whole) > 1 && !known}
+		if len(whole) == 1 {
+			m.whole = p
+		}
+		u.pieces[p.id] = p
+		u.plan.Add(p.id, p.layout.Rows())
+		if known || p.probe {
+			u.plan.Derived(p.id)
+		}
+	}
+}
+
+// derived plans the gradients of a micro-batch whose derivatives have become known.
+func (s *crew) derived(m *micro) {
+	if m.whole == nil {
+		s.cut(m)
+		return
+	}
+	m.update.plan.Derived(m.whole.id)
+}
+
+// gradient returns the derivatives for the piece's targets.
+func (p *piece) gradient() []float32 {
+	out := make([]float32, len(p.layout.Targets))
+	if p.probe {
+		return out
+	}
+	for i := range out {
+		out[i] = p.of.gradient[p.at(i)]
+	}
+	return out
+}
+
+// at returns the index in the micro-batch of a target of the piece.
+func (p *piece) at(target int) int {
+	if p.targets == nil {
+		return target
+	}
+	return p.targets[target]
+}

@@ -1,0 +1,234 @@
+package torch
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/torch/fake"
+	"github.com/easyrl/easyrl/torch/wire"
+)
+
+// group returns a micro-batch of a prompt of 4 rows and responses of 4 rows each.
+func group(responses int) *attention.Layout {
+	l := &attention.Layout{}
+	root := l.Add(-1, []int32{1, 2, 3, 4}, false)
+	for i := range int32(responses) {
+		l.AddLeaf(root, []int32{5 + i%20, 6, 7, 8, 9})
+	}
+	return l
+}
+
+// holds returns a memory of this many rows.
+func holds(rows int) func(start int) int { return func(int) int { return rows } }
+
+// pass passes some micro-batches, makes an update and returns its norm.
+func pass(t *testing.T, s *Session, n int, layouts ...*attention.Layout) (norm float64, err error) {
+	t.Helper()
+	for _, l := range layouts {
+		calls := 0
+		err := s.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
+			calls++
+			require.Equal(t, 1, calls)
+			require.Len(t, lp.Policy, len(l.Targets))
+			require.Len(t, lp.Reference, len(l.Targets))
+			require.Len(t, lp.Entropy, len(l.Targets))
+			return objective(lp), nil
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return s.Step(t.Context(), backend.Update{Number: n, Scale: 0.05, LR: 1e-2, Clip: 0.5})
+}
+
+// A rank that runs out of memory halves the micro-batch, each size once, and the update counts
+// each target once. That may take more restarts than other failures have.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		dp     int
+		mode   string
+		memory int
+		rows   []int // maximum rows after each lack of memory
+	}{
+		{"enough", 1, wire.Free, 264, nil},
+		{"one of two in flight", 1, wire.Free, 200, []int{66}},
+		{"half", 1, wire.Free, 132, []int{66}},
+		{"four times", 1, wire.Free, 16, []int{66, 32, 16, 8}},
+		{"replicas", 2, wire.Free, 128, []int{66}},
+		{"lockstep", 2, wire.Lockstep, 128, []int{66}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
+			layouts := []*attention.Layout{group(32), group(32), group(1), group(32)} // of 132 rows
+			synctest.Test(t, func(t *testing.T) {
+				st, err := play(t, configure(dir, into), &fake.Ranks{})
+				defer st.end()
+				require.NoError(t, err)
+				_, err = pass(t, st.Session, 1, layouts...)
+				require.NoError(t, err)
+				require.NoError(t, st.Write(t.Context(), wire.Weights, want))
+			})
+			synctest.Test(t, func(t *testing.T) {
+				cfg := configure(dir, into)
+				cfg.DP, cfg.Mode = test.dp, test.mode
+				st, err := play(t, cfg, &fake.Ranks{Memory: holds(test.memory)})
+				defer st.end()
+				require.NoError(t, err)
+				_, err = pass(t, st.Session, 1, layouts...)
+				require.NoError(t, err)
+				require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
+				require.Len(t, st.warnings, len(test.rows))
+				last := 0
+				for i, rows := range test.rows {
+					require.Contains(t, st.warnings[i], "on fake: forward: out of memory: ")
+					require.Contains(t, st.warnings[i], fmt.Sprintf("rows, from now on at most %d (train.micro_batch_tokens = %[1]d avoids this); waiting", rows))
+					last = rows
+				}
+				require.Equal(t, last, st.MicroBatchRows())
+				require.Zero(t, st.restarts)
+				_, err = pass(t, st.Session, 2, layouts...)
+				require.NoError(t, err)
+				require.Len(t, st.warnings, len(test.rows), "the size stays")
+			})
+			requireClose(t, load(t, want), load(t, weights))
+		})
+	}
+}
+
+// A micro-batch of one response cannot be cut: the run ends at once, with one line.
+func TestOutOfMemoryAtTheSmallest(t *testing.T) {
+	t.Parallel()
+	dir, into := start(t), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		starts := 0
+		st, err := play(t, configure(dir, into), &fake.Ranks{Memory: holds(7), Fault: func(at fake.Moment) fake.Fault {
+			if at.Kind == "welcome" {
+				starts++
+			}
+			return fake.None
+		}})
+		defer st.end()
+		require.NoError(t, err)
+		_, err = pass(t, st.Session, 1, group(8)) // of 36 rows
+		require.EqualError(t, err, "torch: rank 0 on fake: forward: out of memory: 8 rows, and there is room for 7; "+
+			"it held micro-batches of 8 rows, which are single responses and cannot be cut: "+
+			"set train.recompute = true, use more ranks, or shorten rollout.max_tokens")
+		require.Equal(t, 3, starts, "with 36 rows, 16 and 8")
+		require.Equal(t, err, st.Flush(t.Context()), "it stays")
+	})
+}
+
+// A lack of memory while updates are repeated cuts those, too.
+func TestOutOfMemoryInRepetition(t *testing.T) {
+	t.Parallel()
+	dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
+	for out, memory := range map[string]int{want: 0, weights: 40} {
+		synctest.Test(t, func(t *testing.T) {
+			ranks := &fake.Ranks{Fault: once(fake.Die, 0, "forward", 4), Memory: func(start int) int { return min(start-1, 1) * memory }}
+			st, err := play(t, configure(dir, into), ranks)
+			defer st.end()
+			require.NoError(t, err)
+			_, err = pass(t, st.Session, 1, group(16), group(3))
+			require.NoError(t, err)
+			_, err = pass(t, st.Session, 2, group(2), group(1))
+			require.NoError(t, err)
+			require.NoError(t, st.Write(t.Context(), wire.Weights, out))
+			if memory > 0 {
+				require.Len(t, st.warnings, 2)
+				require.Contains(t, st.warnings[1], "a micro-batch had 68 rows, from now on at most 34 ")
+			}
+		})
+	}
+	requireClose(t, load(t, want), load(t, weights))
+}
+
+// A lack of memory among other faults: each micro-batch counts once, and derive is called once.
+func TestOutOfMemoryAmongFaults(t *testing.T) {
+	t.Parallel()
+	const updates = 3
+	want := expected(t, updates)
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			dir, into, weights := start(t), t.TempDir(), t.TempDir()
+			random := rand.New(rand.NewPCG(seed, 33))
+			cfg := configure(dir, into)
+			cfg.DP, cfg.TP = 1+random.IntN(3), 1+random.IntN(2)
+			cfg.Mode = []string{wire.Free, wire.Lockstep}[random.IntN(2)]
+			var mu sync.Mutex
+			left, next := random.IntN(3), 20+random.IntN(40)
+			fault := func(fake.Moment) fake.Fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if next--; next > 0 || left == 0 {
+					return fake.None
+				}
+				left--
+				next = 1 + random.IntN(40)
+				return []fake.Fault{fake.Die, fake.Stall, fake.Fail}[random.IntN(3)]
+			}
+			synctest.Test(t, func(t *testing.T) {
+				st, err := play(t, cfg, &fake.Ranks{Fault: fault, Memory: holds(22 + random.IntN(10))}) // two single responses fit
+				defer st.end()
+				if err != nil {
+					return // a rank failed at the first start in a way that is not repeated
+				}
+				train(t, st, updates)
+				require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
+				requireClose(t, want, load(t, weights))
+			})
+		})
+	}
+}
+
+// A session warns of a slow attention, with its cost and every reason for which it was rejected.
+func TestFallback(t *testing.T) {
+	t.Parallel()
+	const planted = "easyrl_flex: InductorError: NoValidChoicesError: No choices"
+	for _, test := range []struct {
+		name  string
+		ready wire.Ready // of all ranks but the second's reason
+		other string     // reason of the second rank
+		want  string
+	}{
+		{"none", wire.Ready{Packed: true, Attention: "easyrl_flex"}, "", ""},
+		{"slow attention", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: planted, Slowdown: 2.84}, planted,
+			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 times as long as PyTorch's own attention on separate sequences; " +
+				"rejected by the self-check: rank 0 on fake: " + planted},
+		{"another rank", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: "easyrl_flex: the check failed on another rank"}, planted,
+			"slow PyTorch ranks: passes use easyrl_segments; rejected by the self-check: " +
+				"rank 0 on fake: easyrl_flex: the check failed on another rank; rank 1 on fake: " + planted},
+		{"separate", wire.Ready{Attention: "easyrl_segments", Reason: "easyrl_segments: layers of type\nchunked", Slowdown: 2}, "",
+			"slow PyTorch ranks: prompts are computed once for each of their responses, 2.0 times the rows for 4 responses half as long as " +
+				"their prompt; rejected by the self-check: rank 0 on fake: easyrl_segments: layers of type chunked"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir, into := start(t), t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := configure(dir, into)
+				cfg.DP = 2
+				st, err := play(t, cfg, &fake.Ranks{Ready: func(rank int, m *wire.Ready) {
+					m.Packed, m.Attention, m.Reason, m.Slowdown = test.ready.Packed, test.ready.Attention, test.ready.Reason, test.ready.Slowdown
+					if rank == 1 {
+						m.Reason = test.other
+					}
+				}})
+				defer st.end()
+				require.NoError(t, err)
+				require.Equal(t, test.want, strings.Join(st.warnings, "\n"))
+			})
+		})
+	}
+}
