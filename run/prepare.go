@@ -120,6 +120,9 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	if p.task.name == sftTask {
 		err = p.readDemonstrations(ctx)
 	} else if err = ranks.CheckInstances(p.cfg); err == nil {
+		if text := ranks.TypeWarning(p.cfg, p.cfg.Torch.DType); text != "" { // otherwise loadTorch knows
+			p.warn("%s", text)
+		}
 		err = p.readPrompts(ctx)
 	}
 	if err != nil {

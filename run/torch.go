@@ -46,6 +46,11 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	if err != nil {
 		return "", "", err
 	}
+	if dtype := r.Ranks()[0].Ready.DType; j.reader != nil && dtype != j.cfg.Torch.DType { // otherwise read has warned
+		if text := ranks.TypeWarning(j.cfg, dtype); text != "" {
+			j.warn("%s", text)
+		}
+	}
 	j.models, j.ranks, j.verification = r, r, r.Verification()
 	j.atEnd(r.Close)
 	return start, began, nil

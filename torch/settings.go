@@ -46,7 +46,7 @@ const (
 )
 
 // DTypes lists the values of Settings.DType.
-func DTypes() []string { return []string{"auto", "float32", "bfloat16"} }
+func DTypes() []string { return []string{"auto", "float32", wire.BFloat16} }
 
 // Default returns the settings for ranks that easyrl starts with python3.
 func Default() Settings {

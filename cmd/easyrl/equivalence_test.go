@@ -92,14 +92,21 @@ every = 0
 // trainTiny trains the tiny run in dir into its own folder and returns that folder.
 func trainTiny(t *testing.T, dir, name string, settings ...string) string {
 	t.Helper()
-	out := filepath.Join(dir, name)
+	out, _ := trainTinyLog(t, dir, name, settings...)
+	return out
+}
+
+// trainTinyLog is trainTiny with what the run prints on its standard error.
+func trainTinyLog(t *testing.T, dir, name string, settings ...string) (out, log string) {
+	t.Helper()
+	out = filepath.Join(dir, name)
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "run.dir=" + fmt.Sprintf("%q", out)}
 	for _, s := range settings {
 		args = append(args, "-set", s)
 	}
 	status, _, stderr := command(t, args...)
 	require.Zero(t, status, stderr)
-	return out
+	return out, stderr
 }
 
 // weightsHash returns the hash of the weights in a step's checkpoint.

@@ -21,6 +21,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/torch/fake"
+	torchwire "github.com/easyrl/easyrl/torch/wire"
 )
 
 // checksum returns the checksum of the weights in a step's checkpoint.
@@ -53,16 +54,29 @@ func tinyFormat() npu.FixedPoint { return optim.FixedPoint(24*12, 24) }
 // startEndingFakes is startFakes with a channel that is closed when a run has ended the ranks.
 func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) (settings []string, ended <-chan struct{}) {
 	t.Helper()
+	return startEnding(t, &fake.Ranks{World: world, Fault: fault})
+}
+
+// startFakesAs is startFakes for ranks that the caller has described.
+func startFakesAs(t *testing.T, ranks *fake.Ranks) []string {
+	t.Helper()
+	settings, _ := startEnding(t, ranks)
+	return settings
+}
+
+// startEnding starts ranks.
+func startEnding(t *testing.T, ranks *fake.Ranks) (settings []string, ended <-chan struct{}) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
 	require.NoError(t, err)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
-	ranks := &fake.Ranks{Format: tinyFormat(), Token: "secret", World: world, Fault: fault,
-		Dial: func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		}}
+	ranks.Format, ranks.Token = tinyFormat(), "secret"
+	ranks.Dial = func(ctx context.Context) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -73,7 +87,7 @@ func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.F
 		cancel()
 		<-done
 	})
-	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", world)}, done
+	return []string{"train.backend=torch", "torch.listen=" + fmt.Sprintf("%q", address), "torch.token_file=" + fmt.Sprintf("%q", token), fmt.Sprintf("parallel.dp=%d", ranks.World)}, done
 }
 
 // A run that stops leaves its ranks to the run that resumes. The end of that one ends them.
@@ -168,6 +182,52 @@ func TestTorchSettings(t *testing.T) {
 		require.NotZero(t, status, setting)
 		require.Contains(t, errs, want)
 		require.Equal(t, 1, strings.Count(errs, "error:"), errs)
+	}
+}
+
+// Ranks in bfloat16 beside instances in float32 are a warning, also of check, unless nothing samples.
+func TestTorchTypeWarning(t *testing.T) {
+	dir := tinyRun(t)
+	base := []string{"-static", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
+		"-set", "train.backend=torch", "-set", "torch.python=none"}
+	check := func(settings ...string) string {
+		args := append([]string{"check"}, base...)
+		for _, s := range settings {
+			args = append(args, "-set", s)
+		}
+		_, _, errs := command(t, args...)
+		return errs
+	}
+	const warning = `warning: PyTorch ranks compute in bfloat16 (torch.dtype = "bfloat16"), but `
+	require.Equal(t, 1, strings.Count(check("torch.dtype=bfloat16"), warning+"embedded instances sample in float32: "))
+	server := "inference.endpoints=[\"http://127.0.0.1:1\"]"
+	require.Contains(t, check("torch.dtype=bfloat16", "inference.kind=easyrl", server), warning+"easyrl servers sample in float32: ")
+	require.NotContains(t, check("torch.dtype=bfloat16", "inference.kind=vllm", server), "in float32")
+	require.NotContains(t, check("torch.dtype=float32"), "in float32")
+	require.NotContains(t, check(), "in float32", "the ranks decide")
+	require.NotContains(t, check("torch.dtype=bfloat16", "train.backend=easyrl"), "in float32")
+
+	ranks := startFakesAs(t, &fake.Ranks{World: 1, Ready: func(_ int, m *torchwire.Ready) {
+		m.DType, m.Packed, m.Reason, m.Attention, m.Slowdown = "bfloat16", true, "easyrl_flex: InductorError: no choices", "easyrl_segments", 2.8
+	}})
+	_, log := trainTinyLog(t, dir, "auto", append(ranks, "run.steps=1")...)
+	require.Equal(t, 1, strings.Count(log, `warning: PyTorch ranks compute in bfloat16 (torch.dtype = "auto"), but embedded instances sample`), log)
+	require.Equal(t, 1, strings.Count(log, "take 2.8 times as long as PyTorch's own attention"), log)
+}
+
+// Ranks that run out of memory train the step in smaller micro-batches, and the run ends as it does with enough memory.
+func TestTorchOutOfMemory(t *testing.T) {
+	dir := tinyRun(t)
+	want := metricsOf(t, trainTiny(t, dir, "enough", append(startFakes(t, 1, nil), "run.steps=3")...))
+	ranks := startFakesAs(t, &fake.Ranks{World: 1, Memory: func(int) int { return 60 }})
+	out, log := trainTinyLog(t, dir, "little", append(ranks, "run.steps=3")...)
+	require.Contains(t, log, "rows, from now on at most ")
+	got := metricsOf(t, out)
+	require.Len(t, got, len(want))
+	for i := range want {
+		for _, name := range []string{"actor/loss", "actor/grad_norm", "tokens/response", "reward/mean"} {
+			require.InDelta(t, want[i][name], got[i][name], 1e-5, "%s of step %d", name, i+1)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/canary"
@@ -106,6 +107,30 @@ func CheckInstances(cfg *configs.Config) error {
 		}
 	}
 	return nil
+}
+
+// TypeWarning returns a warning if ranks that compute in dtype train on what easyrl's engine,
+// which computes in float32, samples, or nothing. dtype is what torch.dtype has become.
+func TypeWarning(cfg *configs.Config, dtype string) string {
+	if cfg.Train.Backend != configs.PyTorch || dtype != wire.BFloat16 {
+		return ""
+	}
+	in := &cfg.Inference
+	who := ""
+	if in.Instances > 0 {
+		who = "embedded instances"
+	} else if in.Kind == remote.EasyRL || slices.ContainsFunc(in.Endpoints, func(text string) bool {
+		e, err := remote.ParseEndpoint(text, in.Kind)
+		return err == nil && e.Kind == remote.EasyRL
+	}) {
+		who = "easyrl servers"
+	}
+	if who == "" {
+		return ""
+	}
+	return fmt.Sprintf("PyTorch ranks compute in %s (torch.dtype = %q), but %s sample in float32: in the quickstart on an H100, "+
+		"log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with ranks in float32 by 0.00004. "+
+		`Set torch.dtype = "float32", or sample with vllm or sglang in bfloat16`, dtype, cfg.Torch.DType, who)
 }
 
 // Start starts ranks on this machine, or waits for ranks that are started elsewhere, and

@@ -10,6 +10,9 @@ const (
 	Lockstep = "lockstep" // replicas hold shards and receive one sequence of messages
 )
 
+// BFloat16 is a type that ranks compute in.
+const BFloat16 = "bfloat16"
+
 // What a Write writes.
 const (
 	Weights = "weights" // model.safetensors
