@@ -75,6 +75,9 @@ class New(Old):
     def reload_weights(self, weights_iterator=None, weights_path=None):
         self.model.load_weights(weights_iterator)
 
+class Forwards(New):
+    def reload_weights(self, *args, **kwargs): super().reload_weights(*args, **kwargs)
+
 from easyrl_worker import EasyRL
 
 class Worker(EasyRL):
@@ -85,6 +88,7 @@ class Worker(EasyRL):
             parallel_config=types.SimpleNamespace(pipeline_parallel_size=stages))
 
 for name, worker in (("new", Worker(New())), ("stages", Worker(New(), stages=2)), ("fp8", Worker(New(), "fp8")),
+                     ("forwards", Worker(Forwards())), ("forwards fp8", Worker(Forwards(), "fp8")),
                      ("old", Worker(Old())), ("old fp8", Worker(Old(), "fp8"))):
     print(name, repr(worker.easyrl_held()), sep="|")
     for path in sys.argv[1:]:
@@ -136,11 +140,49 @@ func TestVLLMWorker(t *testing.T) {
 		"stages|skipped" + ignored + "a|''|4|7|4", "stages|more|v1|'v1'|8|10|8",
 		"fp8|''", "fp8|whole|v1|'v1'|1|3|1", "fp8|none" + missing + "1|3|1", "fp8|part|v1|'v1'|4|5|4",
 		"fp8|skipped|v1|'v1'|4|7|4", "fp8|more|v1|'v1'|8|10|8",
+		"forwards|''", "forwards|whole|v1|'v1'|1|3|1", "forwards|none" + missing + "1|3|1", "forwards|part" + lacks + "4|5|4",
+		"forwards|skipped" + ignored + "a|''|4|7|4", "forwards|more" + ignored + "y|''|8|10|8",
+		"forwards fp8|''", "forwards fp8|whole|v1|'v1'|1|3|1", "forwards fp8|none" + missing + "1|3|1", "forwards fp8|part|v1|'v1'|4|5|4",
+		"forwards fp8|skipped|v1|'v1'|4|7|4", "forwards fp8|more|v1|'v1'|8|10|8",
 		"old|''", "old|whole|v1|'v1'|1|3|1", "old|none" + missing + "1|3|1", "old|part" + lacks + "4|5|4",
 		"old|skipped" + ignored + "a|''|4|7|4", "old|more" + ignored + "y|''|8|10|8",
 		"old fp8|''", "old fp8|whole" + refused, "old fp8|none" + refused, "old fp8|part" + refused,
 		"old fp8|skipped" + refused, "old fp8|more" + refused,
 	}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+}
+
+const signaturesScript = `
+import functools
+import easyrl_worker
+
+def old(): pass
+def named(weights_iterator=None, weights_path=None): pass
+def required(weights_iterator, *, is_checkpoint_format=True): pass
+def forwards(*args, **kwargs): pass
+def keywords(**kwargs): pass
+def positional(*args): pass
+def by_place(weights_iterator, /): pass
+def needs_more(weights_iterator, weights_path): pass
+
+@functools.wraps(old)
+def wraps_old(*args, **kwargs): pass
+
+@functools.wraps(named)
+def wraps_named(*args, **kwargs): pass
+
+class Runner:
+    def reload_weights(self, *args, **kwargs): pass
+
+for f in (old, named, required, forwards, keywords, positional, by_place, needs_more, wraps_old, wraps_named,
+          Runner().reload_weights, functools.partial(named, weights_path=None), dict.pop):
+    print(getattr(f, "__qualname__", "partial"), easyrl_worker._takes_tensors(f))
+`
+
+// The extension reloads through vLLM whenever the reload takes tensors, under whatever signature.
+func TestVLLMWorkerKnowsReloads(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "old False\nnamed True\nrequired True\nforwards True\nkeywords True\npositional False\nby_place False\n"+
+		"needs_more False\nold False\nnamed True\nRunner.reload_weights True\npartial True\ndict.pop False\n", runPython(t, signaturesScript))
 }
 
 const expertsScript = `

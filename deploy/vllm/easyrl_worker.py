@@ -46,7 +46,7 @@ def _load(worker, path: str) -> None:
     with set_current_vllm_config(config):
         # Pass tensors, not a path: the path would stay in the model's configuration and
         # depend on the load format that the server was started with.
-        if reload and "weights_iterator" in inspect.signature(reload).parameters:
+        if reload and _takes_tensors(reload):
             loaded = _reload(reload, model, path)
         elif config.model_config.quantization is None:
             with torch.inference_mode():
@@ -59,6 +59,15 @@ def _load(worker, path: str) -> None:
         _check(path, model, parameters, loaded, whole)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def _takes_tensors(reload) -> bool:
+    """Reports whether vLLM's reload can be called with weights_iterator, by name or among any keywords."""
+    try:
+        inspect.signature(reload).bind(weights_iterator=None)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _reload(reload, model, path: str):
