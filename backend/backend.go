@@ -34,8 +34,8 @@ type Models interface {
 	LeafRows(prompt int) int
 	// Lanes returns how many micro-batches can be computed at the same time.
 	Lanes() int
-	// MicroBatchRows returns the maximum number of rows of a micro-batch that fits the models'
-	// memory, as far as an earlier one has shown it, or 0. A larger one takes longer.
+	// MicroBatchRows returns the maximum rows of a micro-batch once a larger one has not fit in
+	// memory, before that 0. Pass takes larger ones, but needs longer for them.
 	MicroBatchRows() int
 	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. It may return before derive is called; a later Pass,

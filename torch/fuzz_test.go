@@ -63,6 +63,8 @@ func (s *script) act(action byte) error {
 	switch action % 16 {
 	default:
 		return s.answer()
+	case 7:
+		return wire.Send(s.conn, wire.Failed{Error: "full", OutOfMemory: []int64{int64(number()), int64(number())}}, body)
 	case 8:
 		n := int(s.next())
 		body.AddFloat32s("policy", make([]float32, n))
@@ -126,6 +128,7 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte("\x00\x08\x00\x04\x01"))
 	f.Add([]byte("\x00\x00\x00\x09\x00\x07"))
 	f.Add([]byte("\x00\x00\x00\x0a\x01\x01\x00"))
+	f.Add([]byte("\x00\x00\x07\x02\x01\x00\x00\x07\x03\x04\x00\x00"))
 	f.Add([]byte("\x0e\x00\x00\x00\x0d\x00\xff"))
 	f.Add([]byte("\x0c\x00\x10ERLT\x01\x00\x00\x00\xff\xff\x00\x00\xff\xff\xff\x3f"))
 	f.Add([]byte("\x00\x0b\x00out of memory\nat line 2\x00\xff"))

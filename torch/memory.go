@@ -18,25 +18,28 @@ type exhausted struct {
 // log-probabilities twice.
 func (s *Session) MicroBatchRows() int { return s.rows }
 
-// shrink halves the maximum size of a micro-batch after a rank has run out of memory: half the
-// rows of the largest that the rank held and that can be cut. Each size is tried once, and the
-// restart does not count as one of maxRestarts.
+// shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
+// rows of the largest that the rank held and that can be cut. So each size is tried once. The
+// restart does not count as one of maxRestarts. shrink returns an error if cutting cannot help.
 func (s *crew) shrink(rank *fault, full *exhausted) error {
-	held, largest := 0, 0
+	held, most, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
 	for _, id := range full.held {
 		p := s.piece(id)
-		if p == nil {
+		if p == nil { // empty, or of an update that was discarded
 			continue
 		}
 		rows := p.layout.Rows()
-		held += rows
+		held, most = held+rows, max(most, rows)
 		if rows > largest && p.layout.Divisible() {
 			largest = rows
 		}
 	}
-	if largest < 2 {
-		return fmt.Errorf("%w; it held micro-batches of %d rows, which are single responses and cannot be cut: "+
-			"set train.recompute = true, use more ranks, or shorten rollout.max_tokens", rank, held)
+	switch {
+	case held == 0:
+		return s.again(rank)
+	case largest == 0, largest < most/2: // others take the memory
+		return fmt.Errorf("%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
+			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, most)
 	}
 	s.rows = largest / 2
 	s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",

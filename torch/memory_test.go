@@ -122,10 +122,26 @@ func TestOutOfMemoryAtTheSmallest(t *testing.T) {
 		require.NoError(t, err)
 		_, err = pass(t, st.Session, 1, group(8)) // of 36 rows
 		require.EqualError(t, err, "torch: rank 0 on fake: forward: out of memory: 8 rows, and there is room for 7; "+
-			"it held micro-batches of 8 rows, which are single responses and cannot be cut: "+
-			"set train.recompute = true, use more ranks, or shorten rollout.max_tokens")
+			"it held micro-batches of 8 rows, the largest a single response of 8, which cannot be cut: "+
+			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens")
 		require.Equal(t, 3, starts, "with 36 rows, 16 and 8")
 		require.Equal(t, err, st.Flush(t.Context()), "it stays")
+	})
+}
+
+// Cutting a small micro-batch does not make room for a long response beside it.
+func TestOutOfMemoryOfOneResponse(t *testing.T) {
+	t.Parallel()
+	dir, into := start(t), t.TempDir()
+	long := &attention.Layout{}
+	long.AddLeaf(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37))
+	synctest.Test(t, func(t *testing.T) {
+		st, err := play(t, configure(dir, into), &fake.Ranks{Memory: holds(45)})
+		defer st.end()
+		require.NoError(t, err)
+		_, err = pass(t, st.Session, 1, group(2), long) // of 12 and 40 rows
+		require.ErrorContains(t, err, "it held micro-batches of 52 rows, the largest a single response of 40, which cannot be cut: ")
+		require.Empty(t, st.warnings)
 	})
 }
 

@@ -30,9 +30,14 @@ func TestMicroBatchBudgetKeepsBits(t *testing.T) {
 }
 
 // leafless are models that do not sum by leaves.
-type leafless struct{ backend.Models }
+type leafless struct {
+	backend.Models
+	rows int // that fit in memory; 0 if that is unknown
+}
 
 func (leafless) LeafRows(int) int { return 0 }
+
+func (m leafless) MicroBatchRows() int { return m.rows }
 
 func TestPartsCutGroups(t *testing.T) {
 	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
@@ -55,6 +60,11 @@ func TestPartsCutGroups(t *testing.T) {
 	}
 	got := cut([]float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4})
 	require.Equal(t, [][]int{{0, 1, 2}, {3}, {4}}, got[:min(3, len(got))])
+	for rows, want := range map[int][][]int{6: {{0}, {1}, {2}, {3}, {4}}, 9: {{0, 1}, {2}, {3}, {4}}, 1000: got} {
+		r.t.Models = leafless{rows: rows}
+		require.Equal(t, want, cut([]float64{1, 1, -1, 1, 1}, []int{0, 1, 2, 3, 4}), "memory for %d rows", rows)
+	}
+	r.t.Models = leafless{}
 	advantages := []float64{0, 1, 1, 1e-50, -1}
 	require.Equal(t, []int{1, 2, 4}, trained(&r.Loss, make([]float64, 5), advantages))
 	require.Equal(t, []int{1, 4}, trained(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))

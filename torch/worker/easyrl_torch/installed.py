@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -62,17 +63,14 @@ def importing(load: Callable[[], T]) -> T:
 
 
 def versions() -> dict[str, str]:
-    """Returns the version of each of PACKAGES, "none" if it is not installed."""
+    """Returns the version of each of PACKAGES, "none" if it is not installed. It imports none, which takes seconds."""
     return {name: _version(name) for name in PACKAGES}
 
 
 def _version(package: str) -> str:
+    version = getattr(sys.modules.get(package), "__version__", None)
     try:
-        return importlib.import_module(package).__version__
-    except ImportError:
-        pass
-    try:
-        return metadata.version(package)
+        return version or metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
 
