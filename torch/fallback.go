@@ -26,7 +26,7 @@ func (g *gang) warnFallback(warn func(format string, args ...any)) {
 	if n := first.Slowdown; n > 0 {
 		how := "%s, %.1f times the rows for 4 responses half as long as their prompt"
 		if first.Packed {
-			how = "%s and take %.1f times as long as PyTorch's own attention on separate sequences"
+			how = "%s and take %.1f times as long as the model's own attention on separate sequences"
 		}
 		cost = fmt.Sprintf(how, cost, n)
 	}

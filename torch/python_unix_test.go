@@ -72,6 +72,63 @@ func TestPython(t *testing.T) {
 	}
 }
 
+// full makes ranks run out of memory in forward passes of more than 12 rows.
+const full = `
+import importlib.machinery, sys
+
+class Finder(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "easyrl_torch.engine":
+            return None
+        spec = super().find_spec(name, path, target)
+        run = spec.loader.exec_module
+        def planted(module):
+            import torch
+            run(module)
+            forward = module.Engine.forward
+            def fail(self, number, layout):
+                if layout is not None and len(layout) > 12:
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return forward(self, number, layout)
+            module.Engine.forward = fail
+        spec.loader.exec_module = planted
+        return spec
+
+sys.meta_path.insert(0, Finder)
+`
+
+// PyTorch ranks that run out of memory train in smaller micro-batches.
+func TestPythonOutOfMemory(t *testing.T) {
+	python := os.Getenv("EASYRL_TORCH")
+	if python == "" {
+		t.Skip("EASYRL_TORCH is not set, expected a Python with PyTorch")
+	}
+	const updates = 2
+	want := expected(t, updates)
+	site := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(site, "sitecustomize.py"), []byte(full), 0o600))
+	t.Setenv("PYTHONPATH", site)
+	var warnings []string
+	cfg := configure(start(t), t.TempDir())
+	cfg.Python, cfg.Threads, cfg.Token = python, 1, ""
+	cfg.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	s, err := Open(t.Context(), cfg)
+	require.NoError(t, err)
+	defer s.Close()
+	train(t, s, updates)
+	require.NotEmpty(t, warnings)
+	for _, w := range warnings {
+		require.Contains(t, w, ": OutOfMemoryError: CUDA out of memory.; a micro-batch had ")
+	}
+	require.Positive(t, s.MicroBatchRows())
+	got := written(t, s)
+	for i := range want {
+		require.InDelta(t, want[i], got[i], 1e-3)
+	}
+	t.Logf("%d lacks of memory, at most %d rows", len(warnings), s.MicroBatchRows())
+}
+
 // Adapters continue from a recovery point when a rank is killed.
 func TestPythonAdapters(t *testing.T) {
 	python := os.Getenv("EASYRL_TORCH")

@@ -212,7 +212,7 @@ func TestTorchTypeWarning(t *testing.T) {
 	}})
 	_, log := trainTinyLog(t, dir, "auto", append(ranks, "run.steps=1")...)
 	require.Equal(t, 1, strings.Count(log, `warning: PyTorch ranks compute in bfloat16 (torch.dtype = "auto"), but embedded instances sample`), log)
-	require.Equal(t, 1, strings.Count(log, "take 2.8 times as long as PyTorch's own attention"), log)
+	require.Equal(t, 1, strings.Count(log, "take 2.8 times as long as the model's own attention"), log)
 }
 
 // Ranks that run out of memory train the step in smaller micro-batches, and the run ends as it does with enough memory.

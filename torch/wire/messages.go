@@ -77,8 +77,9 @@ type Ready struct {
 	Packed       bool   `json:"packed"`    // shared prompts are computed once
 	Attention    string `json:"attention"` // the implementation
 	Reason       string `json:"reason"`    // why faster attention was rejected; empty if none was
-	// Slowdown is the cost of Reason, 0 if unknown. Packed, it is how many times as long a pass takes as over separate
-	// sequences through PyTorch's own attention; otherwise, how many times as many rows a group takes.
+	// Slowdown is the cost of Reason, 0 if unknown. Packed, it is how many times as long a pass
+	// takes as over separate sequences through the model's own attention; otherwise, how many
+	// times as many rows a group takes.
 	Slowdown float64 `json:"slowdown"`
 	Mode     string  `json:"mode"` // Free or Lockstep
 	DType    string  `json:"dtype"`

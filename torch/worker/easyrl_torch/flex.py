@@ -21,8 +21,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: fl
            sinks: Tensor | None) -> Tensor:
     """Attends query [1, H, S, D] to key and value [1, KV, S, D]; returns [1, S, H, D]. sinks is [H].
 
-    A layout of fewer than BLOCK rows is padded to BLOCK: flex_attention has another kernel for shorter ones, which
-    fails for some shapes of heads. So all layouts use one kernel, and what the self-check finds holds for each.
+    A layout of fewer than BLOCK rows is padded to BLOCK: flex_attention has another kernel for fewer queries, which
+    does not compile for every model. So all layouts use one kernel, and what the self-check finds holds for each.
     """
     rows = query.shape[2]
     if rows < BLOCK:
