@@ -92,7 +92,8 @@ func TestOutOfMemory(t *testing.T) {
 				last := 0
 				for i, rows := range test.rows {
 					require.Contains(t, st.warnings[i], "on fake: forward: out of memory: ")
-					require.Contains(t, st.warnings[i], fmt.Sprintf("rows, from now on at most %d (train.micro_batch_tokens = %[1]d avoids this); waiting", rows))
+					require.Contains(t, st.warnings[i],
+						fmt.Sprintf("rows, from now on at most %d (train.micro_batch_tokens = %[1]d avoids this); waiting", rows))
 					last = rows
 				}
 				require.Equal(t, last, st.MicroBatchRows())
@@ -140,7 +141,8 @@ func TestOutOfMemoryOfOneResponse(t *testing.T) {
 		defer st.end()
 		require.NoError(t, err)
 		_, err = pass(t, st.Session, 1, group(2), long) // of 12 and 40 rows
-		require.ErrorContains(t, err, "it held micro-batches of 52 rows, the largest a single response of 40, which cannot be cut: ")
+		require.ErrorContains(t, err,
+			"it held micro-batches of 52 rows, the largest a single response of 40, which cannot be cut: ")
 		require.Empty(t, st.warnings)
 	})
 }
@@ -151,7 +153,8 @@ func TestOutOfMemoryInRepetition(t *testing.T) {
 	dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
 	for out, memory := range map[string]int{want: 0, weights: 40} {
 		synctest.Test(t, func(t *testing.T) {
-			ranks := &fake.Ranks{Fault: once(fake.Die, 0, "forward", 4), Memory: func(start int) int { return min(start-1, 1) * memory }}
+			ranks := &fake.Ranks{Fault: once(fake.Die, 0, "forward", 4),
+				Memory: func(start int) int { return min(start-1, 1) * memory }}
 			st, err := play(t, configure(dir, into), ranks)
 			defer st.end()
 			require.NoError(t, err)
@@ -212,6 +215,7 @@ func TestOutOfMemoryAmongFaults(t *testing.T) {
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	const planted = "easyrl_flex: InductorError: NoValidChoicesError: No choices"
+	const elsewhere = "easyrl_flex: the check failed on another rank"
 	for _, test := range []struct {
 		name  string
 		ready wire.Ready // of all ranks but the second's reason
@@ -220,14 +224,14 @@ func TestFallback(t *testing.T) {
 	}{
 		{"none", wire.Ready{Packed: true, Attention: "easyrl_flex"}, "", ""},
 		{"slow attention", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: planted, Slowdown: 2.84}, planted,
-			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 times as long as the model's own attention on separate sequences; " +
-				"rejected by the self-check: rank 0 on fake: " + planted},
-		{"another rank", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: "easyrl_flex: the check failed on another rank"}, planted,
+			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 times as long as the model's own attention on " +
+				"separate sequences; rejected by the self-check: rank 0 on fake: " + planted},
+		{"another rank", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: elsewhere}, planted,
 			"slow PyTorch ranks: passes use easyrl_segments; rejected by the self-check: " +
-				"rank 0 on fake: easyrl_flex: the check failed on another rank; rank 1 on fake: " + planted},
+				"rank 0 on fake: " + elsewhere + "; rank 1 on fake: " + planted},
 		{"separate", wire.Ready{Attention: "easyrl_segments", Reason: "easyrl_segments: layers of type\nchunked", Slowdown: 2}, "",
-			"slow PyTorch ranks: prompts are computed once for each of their responses, 2.0 times the rows for 4 responses half as long as " +
-				"their prompt; rejected by the self-check: rank 0 on fake: easyrl_segments: layers of type chunked"},
+			"slow PyTorch ranks: prompts are computed once for each of their responses, 2.0 times the rows for 4 responses " +
+				"half as long as their prompt; rejected by the self-check: rank 0 on fake: easyrl_segments: layers of type chunked"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -236,7 +240,8 @@ func TestFallback(t *testing.T) {
 				cfg := configure(dir, into)
 				cfg.DP = 2
 				st, err := play(t, cfg, &fake.Ranks{Ready: func(rank int, m *wire.Ready) {
-					m.Packed, m.Attention, m.Reason, m.Slowdown = test.ready.Packed, test.ready.Attention, test.ready.Reason, test.ready.Slowdown
+					m.Packed, m.Attention = test.ready.Packed, test.ready.Attention
+					m.Reason, m.Slowdown = test.ready.Reason, test.ready.Slowdown
 					if rank == 1 {
 						m.Reason = test.other
 					}

@@ -128,8 +128,8 @@ func TypeWarning(cfg *configs.Config, dtype string) string {
 	if who == "" {
 		return ""
 	}
-	return fmt.Sprintf("PyTorch ranks compute in %s (torch.dtype = %q), but %s sample in float32: in the quickstart on an H100, "+
-		"log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with ranks in float32 by 0.00004. "+
+	return fmt.Sprintf("PyTorch ranks compute in %s (torch.dtype = %q), but %s sample in float32: "+
+		"in the quickstart on an H100, log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with ranks in float32 by 0.00004. "+
 		`Set torch.dtype = "float32", or sample with vllm or sglang in bfloat16`, dtype, cfg.Torch.DType, who)
 }
 
