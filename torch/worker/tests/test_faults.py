@@ -160,15 +160,17 @@ def test_sigterm(model, tmp_path):
 
 
 def leave_child_alone():
-    """Goes on as the child of a process that exits."""
+    """Goes on as the child of a process that exits once the file "leave" is there."""
     if os.fork():
-        time.sleep(3)
+        while not Path(os.environ["ERRORS"]).with_name("leave").exists():
+            time.sleep(0.05)
         os._exit(0)
 
 
 def test_orphans_exit(model, tmp_path):
     with started(tmp_path, model, prepare=leave_child_alone) as trainer:
         trainer.welcome()
+        (tmp_path / "leave").touch()
         trainer.ranks[0].set_silence(30)
         while True:
             try:
