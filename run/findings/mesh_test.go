@@ -342,7 +342,7 @@ func requireData(t *testing.T, m *ranked, set *parallel.Settings, part *model.Co
 	require.NoError(t, err)
 	w, err := model.NewWeights(m.trainer, part, npu.Weights)
 	require.NoError(t, err)
-	sums, marks, weights := g.Sums().Bytes(), 2*others*g.Marks().Bytes(), w.Bytes()
+	sums, marks, weights := g.Sums().Bytes(), 2*others*g.Marks().Bytes()/2, w.Bytes() // a mark travels as 4 of its 8 bytes
 	g.Free()
 	w.Free()
 	slack := 2 * others * padding(part, 12)

@@ -180,14 +180,14 @@ func Update(c *model.Config, zero int) (t Traffic) {
 		p := &params[i]
 		count := values(p)
 		if part.Mesh.TP > 1 && p.Whole.Share == tensor.Summed {
-			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, 1, 8) // its mark
+			t.Tensor += allReduce(part.At.TP, part.Mesh.TP, 1, 4) // its mark
 		}
 		if c.TiedStages(p) {
 			rank := 0 // of two
 			if c.Last() {
 				rank = 1
 			}
-			t.Pipeline += allReduce(rank, 2, count, 8) + allReduce(rank, 2, 1, 8)
+			t.Pipeline += allReduce(rank, 2, count, 8) + allReduce(rank, 2, 1, 4)
 		}
 	}
 	if n := part.Mesh.DP; n > 1 {
