@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +47,7 @@ type link struct {
 	w     *World
 	peer  int
 	addr  string
-	conn  net.Conn
+	conn  *conn
 	out   chan note     // has room for all: a report, or a table and a verdict
 	news  chan struct{} // holds a token if a rank has left; of rank 0's links
 	bye   chan struct{} // closed when this rank leaves
@@ -57,7 +56,7 @@ type link struct {
 	told  int           // of World.leavers; guarded by World.mu
 }
 
-func newLink(w *World, rank int, addr string, c net.Conn) *link {
+func newLink(w *World, rank int, addr string, c *conn) *link {
 	return &link{w: w, peer: rank, addr: addr, conn: c, out: make(chan note, 2), news: make(chan struct{}, 1), bye: make(chan struct{}), over: make(chan struct{})}
 }
 
@@ -101,7 +100,7 @@ func (l *link) speak() {
 				ok = writeNote(l.conn, <-l.out) == nil
 			}
 			if ok && writeNote(l.conn, note{Kind: bye}) == nil {
-				if c, is := l.conn.(*net.TCPConn); is {
+				if c, is := l.conn.Conn.(*net.TCPConn); is {
 					_ = c.CloseWrite() // closing now could discard what is under way
 				}
 			}
@@ -211,6 +210,8 @@ func (l *link) lost(err error) {
 		err = fmt.Errorf("no sign of life for %v", w.cfg.Silence)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("connection is closed, the process has ended")
+	case errors.As(err, new(forged)):
+		err = fmt.Errorf("control connection: %w", err)
 	}
 	err = peer.Fault(err)
 	if w.cfg.Rank == 0 {
@@ -248,26 +249,17 @@ func (l *link) forget() bool {
 	return true
 }
 
-func writeNote(c io.Writer, n note) error {
+func writeNote(c *conn, n note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	_, err = c.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...))
-	return err
+	return c.sendText(text)
 }
 
-func readNote(c io.Reader, most int) (n note, err error) {
-	var length [4]byte
-	if _, err := io.ReadFull(c, length[:]); err != nil {
-		return n, err
-	}
-	size := binary.LittleEndian.Uint32(length[:])
-	if uint64(size) > uint64(most) {
-		return n, fmt.Errorf("note has %d bytes, expected at most %d", size, most)
-	}
-	text := make([]byte, size)
-	if _, err := io.ReadFull(c, text); err != nil {
+func readNote(c *conn, most int) (n note, err error) {
+	text, err := c.receiveText(most)
+	if err != nil {
 		return n, err
 	}
 	if err := json.Unmarshal(text, &n); err != nil {

@@ -2,7 +2,8 @@ package tcp
 
 import (
 	"bytes"
-	"encoding/binary"
+	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -12,46 +13,85 @@ import (
 
 // wire is the other side of a connection that has sent all that it sends.
 type wire struct {
+	net.Conn
 	io.Reader
 	out bytes.Buffer
 }
 
+func (w *wire) Read(p []byte) (int, error)  { return w.Reader.Read(p) }
 func (w *wire) Write(p []byte) (int, error) { return w.out.Write(p) }
+
+// after returns a connection past its handshake that receives data and sends into the wire.
+func after(data []byte) (*conn, *wire) {
+	w := &wire{Reader: bytes.NewReader(data)}
+	c := newConn(w, newBuffers())
+	c.sending.secret, c.receiving.secret = bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{1}, 32)
+	return c, w
+}
 
 // Strangers' bytes end a handshake with an error.
 func FuzzHandshake(f *testing.F) {
 	key := Config{Token: []byte(secret)}.withDefaults().Token
-	nonce := bytes.Repeat([]byte{7}, nonceSize)
-	start := append(append([]byte(magic), version), nonce...)
-	text := []byte(`{"Rank":1}`)
+	_, start, err := newOpening()
+	require.NoError(f, err)
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(start)
-	f.Add(append(append(binary.LittleEndian.AppendUint16(start, uint16(len(text))), text...), make([]byte, 32)...))
+	f.Add(append([]byte(magic), version+1))
+	f.Add(append(append([]byte(magic), version), make([]byte, publicSize+maxHello+overhead)...)) // a key of low order
+	f.Add(append(bytes.Clone(start), make([]byte, maxHello+overhead)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c := &wire{Reader: bytes.NewReader(data)}
-		_, answer, err := interview(c, key)
+		w := &wire{Reader: bytes.NewReader(data)}
+		_, err := newConn(w, newBuffers()).interview(key)
 		require.Error(t, err)
-		require.Nil(t, answer)
-		require.Len(t, c.out.Bytes(), opening)
+		require.Contains(t, []int{0, opening, opening + 1}, w.out.Len())
 	})
 }
 
-// A control connection's bytes give a note or an error, and allocate no more than allowed.
+// A changed stream of frames gives what was sent up to the change, and then an error.
+func FuzzFrames(f *testing.F) {
+	texts := [][]byte{[]byte("hello"), nil, bytes.Repeat([]byte("0123456789"), 20_000), []byte("bye")}
+	sender, sent := after(nil)
+	for _, text := range texts {
+		require.NoError(f, sender.sendText(text))
+	}
+	whole := sent.out.Bytes()
+	f.Add(uint32(0), uint32(0), []byte{})
+	f.Add(uint32(3), uint32(1), []byte{0xff})
+	f.Add(uint32(20), uint32(21), []byte{})
+	f.Add(uint32(100), uint32(0), whole[:20])
+	f.Add(uint32(len(whole)-1), uint32(1), []byte{})
+	f.Fuzz(func(t *testing.T, at, cut uint32, instead []byte) {
+		from := int(at) % (len(whole) + 1)
+		to := min(from+int(cut%100_000), len(whole))
+		data := bytes.Join([][]byte{whole[:from], instead, whole[to:]}, nil)
+		c, _ := after(data)
+		for i := 0; ; i++ {
+			got, err := c.receiveText(1 << 20)
+			if err != nil {
+				require.True(t, i == len(texts) || !bytes.Equal(data, whole))
+				known := errors.As(err, new(forged)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+				require.True(t, known, "%v", err)
+				return
+			}
+			require.Less(t, i, len(texts))
+			require.True(t, bytes.Equal(texts[i], got))
+		}
+	})
+}
+
+// A rank's notes are handled, or are an error.
 func FuzzNote(f *testing.F) {
-	var good bytes.Buffer
-	require.NoError(f, writeNote(&good, note{Kind: verdict, Rank: 2, Reason: "loss is NaN"}))
-	f.Add(good.Bytes())
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{'})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		n, err := readNote(bytes.NewReader(data), 100)
+	f.Add([]byte(`{"Kind":"verdict","Rank":2,"Reason":"loss is NaN"}`))
+	f.Add([]byte(`{"Kind":"beat","Waits":[-1]}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, sent := after(nil)
+		require.NoError(t, c.sendText(text))
+		c, _ = after(sent.out.Bytes())
+		n, err := readNote(c, 100)
 		if err != nil {
 			return
 		}
-		var again bytes.Buffer
-		require.NoError(t, writeNote(&again, n))
-		m, err := readNote(&again, maxNote)
-		require.NoError(t, err)
-		require.Equal(t, n.Kind, m.Kind)
 		w := newWorld(Config{Size: 4}.withDefaults())
 		err = newLink(w, 1, "", nil).handle(n)
 		if n.Kind == table || n.Kind == verdict || n.Kind == left {
@@ -60,41 +100,68 @@ func FuzzNote(f *testing.F) {
 	})
 }
 
-// A hello that is signed with the key is taken; a changed one is not.
-func TestHello(t *testing.T) {
+// shake lets two sides shake hands over a pipe, with own keys of the token.
+func shake(t *testing.T, client, server []byte, h hello, admit func(hello) error) (c, s *conn, faults [2]error) {
+	t.Helper()
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() })
+	c, s = newConn(a, newBuffers()), newConn(b, newBuffers())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if faults[0] = c.introduce(client, h, deadline(t)); faults[0] != nil {
+			a.Close()
+		}
+	}()
+	if faults[1] = s.greet(server, deadline(t), admit); faults[1] != nil {
+		b.Close()
+	}
+	<-done
+	return c, s, faults
+}
+
+// Both sides of a handshake have the same keys, other ones for each direction and connection.
+func TestKeys(t *testing.T) {
 	t.Parallel()
 	key := Config{Token: []byte(secret)}.withDefaults().Token
-	for _, spoil := range []bool{false, true} {
-		c, s := net.Pipe()
-		go func() {
-			defer c.Close()
-			var own, other []byte
-			own = bytes.Repeat([]byte{7}, nonceSize)
-			wrote := make(chan struct{})
-			go func() {
-				defer close(wrote)
-				c.Write(append(append([]byte(magic), version), own...))
-			}()
-			got := make([]byte, opening)
-			if _, err := io.ReadFull(c, got); err != nil {
-				return
-			}
-			<-wrote
-			other = got[len(magic)+1:]
-			text := []byte(`{"Rank":1,"Size":2}`)
-			sum := proof(key, "hello", own, other, text)
-			if spoil {
-				text[8] = '2'
-			}
-			c.Write(append(append(binary.LittleEndian.AppendUint16(nil, uint16(len(text))), text...), sum...))
-		}()
-		h, answer, err := interview(s, key)
-		if spoil {
-			require.Equal(t, refusal{"token differs"}, err)
-			continue
-		}
-		require.NoError(t, err)
-		require.Equal(t, hello{Rank: 1, Size: 2}, h)
-		require.Len(t, answer, 32)
+	h := hello{Rank: 1, Size: 2, Run: "r", Channel: "x"}
+	known := map[string]bool{}
+	for range 3 {
+		c, s, faults := shake(t, key, key, h, func(got hello) error {
+			require.Equal(t, h, got)
+			return nil
+		})
+		require.Equal(t, [2]error{}, faults)
+		require.Equal(t, c.sending.secret, s.receiving.secret)
+		require.Equal(t, c.receiving.secret, s.sending.secret)
+		known[string(c.sending.secret)], known[string(s.sending.secret)] = true, true
 	}
+	require.Len(t, known, 6)
+	other := make([]byte, 32)
+	_, _ = rand.Read(other)
+	_, _, faults := shake(t, other, key, h, func(hello) error { panic("it does not know the token") })
+	require.ErrorContains(t, faults[0], `refused: "token differs"`)
+	require.ErrorContains(t, faults[1], "token differs")
+	_, _, faults = shake(t, key, key, h, func(hello) error { return refusal{misfit, "run differs"} })
+	require.EqualError(t, faults[0], `refused: "run differs"`)
+	require.EqualError(t, faults[1], "run differs")
+}
+
+// Keys change on both sides after the same frame, and no frame repeats a nonce under a key.
+func TestKeysChange(t *testing.T) {
+	t.Parallel()
+	a, sent := after(nil)
+	require.NoError(t, a.sendText([]byte("one")))
+	before := a.sending.aead
+	a.sending.frames = keyFrames - 1
+	require.NoError(t, a.sendText([]byte("two")))
+	require.NotEqual(t, before, a.sending.aead)
+	b, _ := after(sent.out.Bytes())
+	got, err := b.receiveText(10)
+	require.NoError(t, err)
+	require.Equal(t, "one", string(got))
+	b.receiving.frames = keyFrames - 1
+	got, err = b.receiveText(10)
+	require.NoError(t, err)
+	require.Equal(t, "two", string(got))
 }

@@ -2,31 +2,30 @@ package tcp
 
 import (
 	"bytes"
-	"crypto/hmac"
+	"crypto/ecdh"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 )
 
-// The handshake. C made the connection, S accepted it.
+// The handshake. C made the connection, S accepted it. All but the openings and one byte is sealed with
+// keys that follow from both openings, a Diffie-Hellman exchange and the token, so that who opens a
+// frame knows that the other side has the token and saw the same openings.
 //
-//	C: magic, version, nonce of C
-//	S: magic, version, nonce of S
-//	C: length and text of its hello, HMAC of "hello", both nonces and the text
-//	S: 0, HMAC of "welcome", both nonces and the text; or 1, length and text of a refusal
+//	C: magic, version, public key of C
+//	S: magic, version, public key of S
+//	C: hello, padded with spaces
+//	S: 0 and the reason of a refusal, empty if C is welcome; or 1, because the hello does not open
 const (
-	magic     = "easyrl parallel "
-	version   = 1
-	opening   = len(magic) + 1 + nonceSize
-	nonceSize = 32
-	maxHello  = 1024
-	maxReason = 512
+	magic      = "easyrl parallel "
+	version    = 2
+	publicSize = 32 // of X25519
+	opening    = len(magic) + 1 + publicSize
+	maxHello   = 1024
+	maxReason  = 512
 
 	// handshakeTime bounds a stranger's use of a connection.
 	handshakeTime = 5 * time.Second
@@ -42,51 +41,45 @@ type hello struct {
 	Channel string `json:",omitempty"` // of the messages to come; empty for a control connection
 }
 
-// refusal is the other side's reason to end a handshake. Trying again does not help.
-type refusal struct{ reason string }
+// refusal is one side's reason to end a handshake. Trying again does not help.
+type refusal struct {
+	cause  cause
+	reason string
+}
 
 func (r refusal) Error() string { return r.reason }
 
-// exchange sends this side's opening and returns the nonces, this side's first.
-func exchange(c io.ReadWriter) (own, other []byte, err error) {
-	own = make([]byte, nonceSize)
-	_, _ = rand.Read(own) // never fails
-	if _, err := c.Write(append(append([]byte(magic), version), own...)); err != nil {
+// newOpening returns a fresh key and the opening that presents it.
+func newOpening() (*ecdh.PrivateKey, []byte, error) {
+	own, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
 		return nil, nil, err
 	}
-	got := make([]byte, opening)
-	if _, err := io.ReadFull(c, got[:len(magic)+1]); err != nil {
-		return nil, nil, err
-	}
-	if !bytes.Equal(got[:len(magic)], []byte(magic)) {
-		return nil, nil, refusal{fmt.Sprintf("connection begins with %q, expected %q", got[:len(magic)], magic)}
-	}
-	if v := got[len(magic)]; v != version {
-		return nil, nil, refusal{fmt.Sprintf("protocol version is %d, expected %d", v, version)}
-	}
-	other = got[len(magic)+1:]
-	if _, err := io.ReadFull(c, other); err != nil {
-		return nil, nil, err
-	}
-	return own, other, nil
+	return own, append(append([]byte(magic), version), own.PublicKey().Bytes()...), nil
 }
 
-// proof returns the HMAC that one side sends.
-func proof(key []byte, role string, client, server, text []byte) []byte {
-	mac := hmac.New(sha256.New, key)
-	for _, part := range [][]byte{[]byte(role), client, server, text} {
-		mac.Write(part) // never fails
+// readOpening reads the other side's opening. It returns that of another version with an error.
+func (c *conn) readOpening() ([]byte, error) {
+	got := make([]byte, opening)
+	if _, err := io.ReadFull(c.in, got[:len(magic)+1]); err != nil {
+		return nil, err
 	}
-	return mac.Sum(nil)
+	if !bytes.Equal(got[:len(magic)], []byte(magic)) {
+		return nil, refusal{protocol, fmt.Sprintf("connection begins with %q, expected %q", got[:len(magic)], magic)}
+	}
+	if _, err := io.ReadFull(c.in, got[len(magic)+1:]); err != nil { // as long in all versions
+		return nil, err
+	}
+	if v := got[len(magic)]; v != version {
+		const advice = "all ranks need the same release of easyrl"
+		return got, refusal{release, fmt.Sprintf("protocol version is %d, expected %d: %s", v, version, advice)}
+	}
+	return got, nil
 }
 
 // introduce is the connecting side's handshake.
-func introduce(c net.Conn, key []byte, h hello, until time.Time) error {
+func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 	if err := c.SetDeadline(until); err != nil {
-		return err
-	}
-	client, server, err := exchange(c)
-	if err != nil {
 		return err
 	}
 	text, err := json.Marshal(h)
@@ -94,95 +87,97 @@ func introduce(c net.Conn, key []byte, h hello, until time.Time) error {
 		return err
 	}
 	if len(text) > maxHello {
-		return refusal{fmt.Sprintf("hello has %d bytes, expected at most %d", len(text), maxHello)}
+		return refusal{misfit, fmt.Sprintf("hello has %d bytes, expected at most %d", len(text), maxHello)}
 	}
-	message := binary.LittleEndian.AppendUint16(nil, uint16(len(text)))
-	message = append(append(message, text...), proof(key, "hello", client, server, text)...)
-	if _, err := c.Write(message); err != nil {
+	text = append(text, bytes.Repeat([]byte{' '}, maxHello-len(text))...)
+	own, client, err := newOpening()
+	if err != nil {
 		return err
 	}
-	var refused [1]byte
-	if _, err := io.ReadFull(c, refused[:]); err != nil {
+	if _, err := c.Write(client); err != nil {
 		return err
 	}
-	if refused[0] != 0 {
-		reason, err := readText(c, maxReason)
-		if err != nil {
-			return err
-		}
-		return refusal{fmt.Sprintf("refused: %q", reason)}
-	}
-	got := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(c, got); err != nil {
+	server, err := c.readOpening()
+	if err != nil {
 		return err
 	}
-	if !hmac.Equal(got, proof(key, "welcome", client, server, text)) {
-		return refusal{"token of the other side differs"}
+	if err := c.agree(key, own, client, server, true); err != nil {
+		return err
+	}
+	if err := c.send(nil, text, always); err != nil {
+		return err
+	}
+	status, err := c.in.ReadByte()
+	if err != nil {
+		return err
+	}
+	if status != 0 {
+		return refusal{stranger, `refused: "token differs", or the data was changed on the way`}
+	}
+	reason, err := c.receiveText(maxReason)
+	switch {
+	case errors.As(err, new(forged)):
+		return refusal{stranger, "token of the other side differs, or the data was changed on the way"}
+	case err != nil:
+		return err
+	case len(reason) > 0:
+		return refusal{misfit, fmt.Sprintf("refused: %q", reason)}
 	}
 	return c.SetDeadline(time.Time{})
 }
 
-// greet is the accepting side's handshake. admit decides about the hello of a side that
-// knows the token, and may use c from then on. If it returns nil and greet an error, c is
-// lost.
-func greet(c net.Conn, key []byte, until time.Time, admit func(hello) error) error {
+// greet is the accepting side's handshake. admit decides about the hello of a side that knows the
+// token. It is called at most once; if it returns nil and greet an error, c is lost.
+func (c *conn) greet(key []byte, until time.Time, admit func(hello) error) error {
 	if err := c.SetDeadline(until); err != nil {
 		return err
 	}
-	h, answer, err := interview(c, key)
-	if err == nil {
-		err = c.SetDeadline(time.Time{}) // what follows fits into the socket's buffer
-	}
-	if err == nil {
-		err = admit(h)
-	}
+	h, err := c.interview(key)
 	if err != nil {
-		var r refusal
-		if errors.As(err, &r) {
-			reason := r.reason[:min(len(r.reason), maxReason)]
-			_, _ = c.Write(append(binary.LittleEndian.AppendUint16([]byte{1}, uint16(len(reason))), reason...)) // it is refused either way
-		}
 		return err
 	}
-	_, err = c.Write(append([]byte{0}, answer...))
-	return err
+	if err := c.SetDeadline(time.Time{}); err != nil { // what follows fits into the socket's buffer
+		return err
+	}
+	var refused refusal
+	err = admit(h)
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	reason := refused.reason[:min(len(refused.reason), maxReason)]
+	if _, fault := c.Write([]byte{0}); fault != nil {
+		return errors.Join(err, fault)
+	}
+	return errors.Join(err, c.sendText([]byte(reason)))
 }
 
-// interview reads the hello of a side that proves to know the token, and returns the proof
-// to answer with.
-func interview(c io.ReadWriter, key []byte) (h hello, answer []byte, err error) {
-	server, client, err := exchange(c)
+// interview reads the hello of a side that proves to know the token.
+func (c *conn) interview(key []byte) (h hello, err error) {
+	client, err := c.readOpening()
+	if client == nil {
+		return h, err // a silent side costs no key
+	}
+	own, server, fault := newOpening()
+	if fault != nil {
+		return h, fault
+	}
+	if _, fault := c.Write(server); err != nil || fault != nil { // one of another version learns this one's
+		return h, errors.Join(err, fault)
+	}
+	if err := c.agree(key, own, client, server, false); err != nil {
+		return h, err
+	}
+	text := make([]byte, maxHello)
+	err = c.receive(text, always)
+	if errors.As(err, new(forged)) {
+		_, _ = c.Write([]byte{1}) // it is refused either way
+		return h, refusal{stranger, "token differs, or the data was changed on the way"}
+	}
 	if err != nil {
-		return h, nil, err
-	}
-	text, err := readText(c, maxHello)
-	if err != nil {
-		return h, nil, err
-	}
-	got := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(c, got); err != nil {
-		return h, nil, err
-	}
-	if !hmac.Equal(got, proof(key, "hello", client, server, text)) {
-		return h, nil, refusal{"token differs"}
+		return h, err
 	}
 	if err := json.Unmarshal(text, &h); err != nil {
-		return h, nil, refusal{fmt.Sprintf("hello is malformed: %v", err)}
+		return h, refusal{misfit, fmt.Sprintf("hello is malformed: %v", err)}
 	}
-	return h, proof(key, "welcome", client, server, text), nil
-}
-
-// readText reads a length and as many bytes.
-func readText(c io.Reader, most int) ([]byte, error) {
-	var length [2]byte
-	if _, err := io.ReadFull(c, length[:]); err != nil {
-		return nil, err
-	}
-	n := int(binary.LittleEndian.Uint16(length[:]))
-	if n > most {
-		return nil, refusal{fmt.Sprintf("text has %d bytes, expected at most %d", n, most)}
-	}
-	text := make([]byte, n)
-	_, err := io.ReadFull(c, text)
-	return text, err
+	return h, nil
 }

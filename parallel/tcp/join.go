@@ -1,10 +1,13 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
@@ -13,8 +16,8 @@ import (
 )
 
 const (
-	maxHandshakes = 64 // at the same time
-	maxChannels   = 64 // of one sender
+	maxHandshakes = 256 // at the same time
+	maxChannels   = 64  // of one sender
 	retry         = 200 * time.Millisecond
 )
 
@@ -40,23 +43,39 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	if err == nil {
 		err = assemble(ctx, w)
 	}
+	w.refused.flush()
 	if err != nil {
 		return nil, fmt.Errorf("join world at %s as rank %d of %d: %w", cfg.Master, cfg.Rank, cfg.Size, errors.Join(err, w.Close()))
 	}
 	return w, nil
 }
 
-// host lets rank 0 listen.
+// host lets rank 0 listen at the master address, or at all addresses of this machine if that is not
+// one of them.
 func host(ctx context.Context, w *World) error {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", w.cfg.Master)
-	if errors.Is(err, syscall.EADDRNOTAVAIL) { // the name may be that of a service in front of this machine
-		_, port, _ := net.SplitHostPort(w.cfg.Master) // checked
-		l, err = config.Listen(ctx, "tcp", ":"+port)
-	}
+	name, port, _ := net.SplitHostPort(w.cfg.Master) // checked
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen()) })
+	var config net.ListenConfig
+	for _, ip := range ips {
+		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(ip.String(), port))
+		if err == nil {
+			w.accept(l)
+			return nil
+		}
+		if !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return err
+		}
+	}
+	l, err := config.Listen(ctx, "tcp", ":"+port) // the name may be that of a service in front of this machine
+	if err != nil {
+		return err
+	}
+	w.cfg.Warn("%s is not an address of this machine, so rank 0 listens at port %s of all its addresses; "+
+		"to listen at one of them alone, make it the master address", name, port)
 	w.accept(l)
 	return nil
 }
@@ -86,19 +105,19 @@ func join(ctx context.Context, w *World) error {
 }
 
 // callHost makes the control connection.
-func callHost(ctx context.Context, w *World) (net.Conn, error) {
-	var dialer net.Dialer
-	c, err := dialer.DialContext(ctx, "tcp", w.cfg.Master)
+func callHost(ctx context.Context, w *World) (*conn, error) {
+	raw, err := w.cfg.dial(ctx, w.cfg.Master)
 	if err != nil {
 		return nil, err
 	}
+	c := newConn(raw, w.buffers)
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // ends the handshake
 	if w.listener == nil {
 		err = listenNear(ctx, w, c.LocalAddr())
 	}
 	if err == nil {
 		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr())}
-		err = introduce(c, w.cfg.Token, h, time.Now().Add(handshakeTime))
+		err = c.introduce(w.cfg.Token, h, time.Now().Add(handshakeTime))
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -123,7 +142,7 @@ func listenNear(ctx context.Context, w *World, local net.Addr) error {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", at)
 	if err != nil {
-		return refusal{err.Error()}
+		return refusal{misfit, err.Error()}
 	}
 	w.accept(l)
 	return nil
@@ -185,7 +204,6 @@ func awaited(w *World) string {
 // accept serves strangers until Close.
 func (w *World) accept(l net.Listener) {
 	w.listener = l
-	slots := make(chan struct{}, maxHandshakes)
 	w.tasks.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -200,16 +218,12 @@ func (w *World) accept(l net.Listener) {
 					return
 				}
 			}
-			select {
-			case slots <- struct{}{}:
-			case <-w.life.Done():
-				_ = c.Close() // nobody uses it
+			if !w.track(c) {
 				return
 			}
+			w.lobby.enter(c)
 			w.tasks.Go(func() {
-				l := receive(w, c)
-				<-slots
-				if l != nil {
+				if l := receive(w, c); l != nil {
 					l.serve()
 				}
 			})
@@ -218,28 +232,39 @@ func (w *World) accept(l net.Listener) {
 }
 
 // receive shakes hands with a stranger. It returns the link of one that joins.
-func receive(w *World, c net.Conn) *link {
-	if !w.track(c) {
-		return nil
-	}
+func receive(w *World, raw net.Conn) *link {
 	var l *link
-	err := greet(c, w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
+	var s *stream
+	c := newConn(raw, w.buffers)
+	err := c.greet(w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
+		if !w.lobby.leave(raw) {
+			return errGaveWay
+		}
 		if err := w.cfg.belongs(h); err != nil {
 			return err
 		}
 		if h.Channel != "" {
-			return w.attach(h, c)
+			s, err = w.attach(h, c)
+			return err
 		}
 		l, err = w.enlist(h, c)
 		return err
 	})
 	if err != nil {
-		w.drop(c)
-		w.cfg.Warn("refuse connection from %s: %v", c.RemoteAddr(), peer.Fault(err))
+		if !w.lobby.leave(raw) && errors.Is(err, net.ErrClosed) {
+			err = errGaveWay
+		}
+		w.drop(raw)
+		if w.life.Err() == nil {
+			w.refused.add(raw.RemoteAddr(), err)
+		}
 		if l != nil {
 			l.lost(err)
 		}
 		return nil
+	}
+	if s != nil {
+		close(s.there)
 	}
 	if l != nil {
 		l.enlisted()
@@ -252,38 +277,38 @@ func receive(w *World, c net.Conn) *link {
 func (c *Config) belongs(h hello) error {
 	switch {
 	case h.Run != c.Run:
-		return refusal{fmt.Sprintf("run is %q, expected %q", h.Run, c.Run)}
+		return refusal{misfit, fmt.Sprintf("run is %q, expected %q", h.Run, c.Run)}
 	case h.Size != c.Size:
-		return refusal{fmt.Sprintf("world size is %d, expected %d", h.Size, c.Size)}
+		return refusal{misfit, fmt.Sprintf("world size is %d, expected %d", h.Size, c.Size)}
 	case h.Rank < 0 || h.Rank >= h.Size || h.Rank == c.Rank:
-		return refusal{fmt.Sprintf("rank is %d, expected one below %d and not %d", h.Rank, h.Size, c.Rank)}
+		return refusal{misfit, fmt.Sprintf("rank is %d, expected one below %d and not %d", h.Rank, h.Size, c.Rank)}
 	case h.To != c.Rank:
-		return refusal{fmt.Sprintf("this is rank %d, expected %d", c.Rank, h.To)}
+		return refusal{misfit, fmt.Sprintf("this is rank %d, expected %d", c.Rank, h.To)}
 	case len(h.Channel) > parallel.MaxChannel:
-		return refusal{fmt.Sprintf("channel has %d bytes, expected at most %d", len(h.Channel), parallel.MaxChannel)}
+		return refusal{misfit, fmt.Sprintf("channel has %d bytes, expected at most %d", len(h.Channel), parallel.MaxChannel)}
 	}
 	return nil
 }
 
 // enlist makes the link of a rank that joins.
-func (w *World) enlist(h hello, c net.Conn) (*link, error) {
+func (w *World) enlist(h hello, c *conn) (*link, error) {
 	if _, _, err := net.SplitHostPort(h.Addr); err != nil || len(h.Addr) > maxAddr {
-		return nil, refusal{fmt.Sprintf("address is %q, expected host:port", h.Addr)}
+		return nil, refusal{misfit, fmt.Sprintf("address is %q, expected host:port", h.Addr)}
 	}
 	if w.cfg.Rank != 0 {
-		return nil, refusal{fmt.Sprintf("this is rank %d, expected 0", w.cfg.Rank)}
+		return nil, refusal{misfit, fmt.Sprintf("this is rank %d, expected 0", w.cfg.Rank)}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if l := w.links[h.Rank]; l != nil {
-		return nil, refusal{fmt.Sprintf("rank %d has already joined, from %s", h.Rank, l.addr)}
+		return nil, refusal{misfit, fmt.Sprintf("rank %d has already joined, from %s", h.Rank, l.addr)}
 	}
 	if w.life.Err() != nil {
-		return nil, refusal{"world has ended"}
+		return nil, refusal{misfit, "world has ended"}
 	}
 	l := newLink(w, h.Rank, h.Addr, c)
 	w.links[h.Rank], w.addrs[h.Rank] = l, h.Addr
-	delete(w.conns, c)
+	delete(w.conns, c.Conn)
 	return l, nil
 }
 

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,8 +16,7 @@ import (
 
 const (
 	headerSize = 16      // operation, count and length of a message
-	small      = 4 << 10 // messages up to this size are sent together with their header
-	piece      = 1 << 20 // bytes for which a deadline holds
+	small      = 4 << 10 // a message up to this size is received with its header at once
 )
 
 type route struct {
@@ -30,8 +28,7 @@ type route struct {
 type stream struct {
 	turn  chan struct{} // holds a token while a message is sent or received
 	there chan struct{} // closed once the sender has connected; of a receiver's stream
-	conn  net.Conn      // nil before
-	in    *bufio.Reader
+	conn  *conn         // nil before
 }
 
 // stream returns the stream of a route. The caller holds mu.
@@ -44,8 +41,8 @@ func (w *World) stream(r route) *stream {
 	return s
 }
 
-// attach makes c the connection of a receiver's stream.
-func (w *World) attach(h hello, c net.Conn) error {
+// attach makes c the connection of a receiver's stream, which may be used once there is closed.
+func (w *World) attach(h hello, c *conn) (*stream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	open := 0
@@ -56,14 +53,13 @@ func (w *World) attach(h hello, c net.Conn) error {
 	}
 	s := w.stream(route{h.Rank, w.cfg.Rank, h.Channel})
 	if s.conn != nil {
-		return refusal{fmt.Sprintf("rank %d has already connected for %q", h.Rank, h.Channel)}
+		return nil, refusal{misfit, fmt.Sprintf("rank %d has already connected for %q", h.Rank, h.Channel)}
 	}
 	if open >= maxChannels {
-		return refusal{fmt.Sprintf("rank %d has %d channels, expected no more", h.Rank, open)}
+		return nil, refusal{misfit, fmt.Sprintf("rank %d has %d channels, expected no more", h.Rank, open)}
 	}
-	s.conn, s.in = c, bufio.NewReaderSize(c, small)
-	close(s.there)
-	return nil
+	s.conn = c
+	return s, nil
 }
 
 // Send implements parallel.Transport.
@@ -151,6 +147,8 @@ func (c *call) fault(err error) error {
 		c.w.fail(rank, fmt.Errorf("no message for %v in %s", c.at.Limit, c.at.In()), true)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		c.w.fail(rank, fmt.Errorf("connection is closed in %s", c.at.In()), false)
+	case errors.As(err, new(forged)):
+		c.w.fail(rank, fmt.Errorf("%s: %w", c.at.In(), err), false)
 	default:
 		c.w.fail(rank, peer.Fault(err), false)
 	}
@@ -198,34 +196,54 @@ func (c *call) awaitSender() error {
 	}
 }
 
-// connect makes the connection of a sender's stream.
+// connect makes the connection of a sender's stream. It tries again if the handshake breaks off, as
+// when too many others shake hands with the receiver.
 func (c *call) connect() error {
 	w := c.w
 	ctx, cancel := context.WithTimeout(c.ctx, w.cfg.Silence)
 	defer cancel()
 	defer context.AfterFunc(w.life, cancel)()
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", w.addrs[c.at.Peer])
-	if err != nil {
-		return err
+	for {
+		raw, err := w.cfg.dial(ctx, w.addrs[c.at.Peer])
+		if err != nil {
+			return err
+		}
+		conn, err := c.introduce(ctx, raw)
+		if err == nil {
+			w.mu.Lock()
+			c.s.conn = conn
+			w.mu.Unlock()
+			return nil
+		}
+		if ctx.Err() != nil || errors.As(err, new(refusal)) {
+			return fmt.Errorf("connect: %w", err)
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return fmt.Errorf("connect: %w", err)
+		}
 	}
-	if !w.track(conn) {
-		return net.ErrClosed
+}
+
+// introduce is the sender's part of the handshake.
+func (c *call) introduce(ctx context.Context, raw net.Conn) (*conn, error) {
+	w := c.w
+	if !w.track(raw) {
+		return nil, net.ErrClosed
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
+	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
 	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.at.Peer, Run: w.cfg.Run, Channel: c.at.Channel}
-	err = introduce(conn, w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
+	conn := newConn(raw, w.buffers)
+	err := conn.introduce(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
 	if err != nil {
-		w.drop(conn)
-		return fmt.Errorf("connect: %w", err)
+		w.drop(raw)
+		return nil, err
 	}
-	w.mu.Lock()
-	c.s.conn = conn
-	w.mu.Unlock()
-	return nil
+	return conn, nil
 }
 
 // send writes a message: its header and data.
@@ -233,60 +251,27 @@ func (c *call) send(data []byte) error {
 	conn := c.s.conn
 	defer c.watch(conn.SetWriteDeadline)()
 	l := c.at.Label
-	header := make([]byte, 0, headerSize+min(len(data), small))
+	header := make([]byte, 0, headerSize)
 	header = binary.LittleEndian.AppendUint32(header, uint32(l.Op))
 	header = binary.LittleEndian.AppendUint32(header, l.Count)
 	header = binary.LittleEndian.AppendUint64(header, uint64(len(data)))
-	if len(data) <= small {
-		header, data = append(header, data...), nil
-	}
-	if err := c.extend(conn.SetWriteDeadline); err != nil {
-		return err
-	}
-	first := data[:min(len(data), piece)]
-	parts := net.Buffers{header, first}
-	if _, err := parts.WriteTo(conn); err != nil {
-		return err
-	}
-	for data = data[len(first):]; len(data) > 0; {
-		next := data[:min(len(data), piece)]
-		if err := c.extend(conn.SetWriteDeadline); err != nil {
-			return err
-		}
-		if _, err := conn.Write(next); err != nil {
-			return err
-		}
-		data = data[len(next):]
-	}
-	return nil
+	return conn.send(header, data, func() error { return c.extend(conn.SetWriteDeadline) })
 }
 
 // receive reads a message into memory of its length.
 func (c *call) receive(into []byte) error {
 	conn := c.s.conn
 	defer c.watch(conn.SetReadDeadline)()
-	if err := c.extend(conn.SetReadDeadline); err != nil {
-		return err
-	}
+	extend := func() error { return c.extend(conn.SetReadDeadline) }
 	var header [headerSize]byte
-	if _, err := io.ReadFull(c.s.in, header[:]); err != nil {
+	if err := conn.receive(header[:], extend); err != nil {
 		return err
 	}
 	label, length := parseHeader(header)
 	if err := parallel.Check(label, c.at.Label, length, uint64(len(into))); err != nil {
 		return err
 	}
-	for len(into) > 0 {
-		next := into[:min(len(into), piece)]
-		if err := c.extend(conn.SetReadDeadline); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c.s.in, next); err != nil {
-			return err
-		}
-		into = into[len(next):]
-	}
-	return nil
+	return conn.receive(into, extend)
 }
 
 func parseHeader(h [headerSize]byte) (parallel.Label, uint64) {

@@ -94,3 +94,12 @@ func TestHang(t *testing.T) {
 	world := openWith(t, 4, func(c *Config) { c.Silence = time.Second })
 	paralleltest.Hang(t, world, 1500*time.Millisecond)
 }
+
+// deadline returns a time that a test does not reach.
+func deadline(t *testing.T) time.Time {
+	t.Helper()
+	if at, ok := t.Deadline(); ok {
+		return at
+	}
+	return time.Now().Add(time.Hour)
+}

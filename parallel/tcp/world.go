@@ -17,6 +17,9 @@ type World struct {
 	listener net.Listener // nil in a world of one
 	waits    parallel.Waits
 	left     []chan struct{} // by rank; closed when it has left
+	lobby    lobby
+	refused  refusals
+	buffers  *sync.Pool // see newBuffers
 
 	life   context.Context // ends when the world has failed or Close begins
 	end    context.CancelFunc
@@ -41,6 +44,7 @@ type World struct {
 func newWorld(cfg Config) *World {
 	w := &World{
 		cfg: cfg, waits: make(parallel.Waits, cfg.Size), left: make([]chan struct{}, cfg.Size),
+		refused: refusals{warn: cfg.Warn}, buffers: newBuffers(),
 		failed: make(chan struct{}), ready: make(chan struct{}), addrs: make([]string, cfg.Size),
 		links: map[int]*link{}, streams: map[route]*stream{}, conns: map[net.Conn]bool{},
 	}
@@ -188,6 +192,7 @@ func (w *World) Close() error {
 		}
 	}
 	w.tasks.Wait()
+	w.refused.flush()
 	w.calls.Lock()
 	defer w.calls.Unlock()
 	return err
