@@ -48,7 +48,7 @@ type link struct {
 	peer  int
 	addr  string
 	conn  *conn
-	out   chan note     // has room for all: a report, or a table and a verdict
+	out   chan note     // has room for all: two reports, or a table and a verdict
 	news  chan struct{} // holds a token if a rank has left; of rank 0's links
 	bye   chan struct{} // closed when this rank leaves
 	over  chan struct{} // closed when nothing more can be read
@@ -93,13 +93,10 @@ func (l *link) speak() {
 				ok = ok && write(note{Kind: left, Rank: rank})
 			}
 		case <-l.over:
+			l.flush()
 			return
 		case <-l.bye:
-			_ = l.conn.SetDeadline(time.Now().Add(linger)) // a peer that hangs is not waited for
-			for ok && len(l.out) > 0 {
-				ok = writeNote(l.conn, <-l.out) == nil
-			}
-			if ok && writeNote(l.conn, note{Kind: bye}) == nil {
+			if l.flush() && writeNote(l.conn, note{Kind: bye}) == nil {
 				if c, is := l.conn.Conn.(*net.TCPConn); is {
 					_ = c.CloseWrite() // closing now could discard what is under way
 				}
@@ -110,6 +107,15 @@ func (l *link) speak() {
 			return // listen finds out why
 		}
 	}
+}
+
+// flush sends the notes that wait.
+func (l *link) flush() (ok bool) {
+	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil // a peer that hangs is not waited for
+	for ok && len(l.out) > 0 {
+		ok = writeNote(l.conn, <-l.out) == nil
+	}
+	return ok
 }
 
 // newLeavers returns the ranks that have left and of which the peer does not know.
@@ -222,6 +228,9 @@ func (l *link) lost(err error) {
 	defer w.mu.Unlock()
 	w.alone = true
 	if !w.closing {
+		if w.err == nil && errors.As(err, new(forged)) {
+			l.out <- note{Kind: report, Reason: reason(err)} // has room; rank 0 may still be reached
+		}
 		w.settle(0, err)
 	}
 }

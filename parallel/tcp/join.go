@@ -204,6 +204,7 @@ func awaited(w *World) string {
 // accept serves strangers until Close.
 func (w *World) accept(l net.Listener) {
 	w.listener = l
+	w.tasks.Go(w.guard)
 	w.tasks.Go(func() {
 		for {
 			c, err := l.Accept()

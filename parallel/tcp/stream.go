@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/easyrl/easyrl/internal/peer"
@@ -29,6 +30,11 @@ type stream struct {
 	turn  chan struct{} // holds a token while a message is sent or received
 	there chan struct{} // closed once the sender has connected; of a receiver's stream
 	conn  *conn         // nil before
+
+	// Of a receiver's stream, for World.guard.
+	reading atomic.Bool   // whether a message is awaited
+	frames  atomic.Uint32 // frames and messages so far; wraps
+	within  atomic.Uint32 // bytes of the frame that is awaited within a message; 0 between messages
 }
 
 // stream returns the stream of a route. The caller holds mu.
@@ -213,11 +219,13 @@ func (c *call) connect() error {
 			w.mu.Lock()
 			c.s.conn = conn
 			w.mu.Unlock()
+			w.tasks.Go(func() { w.answer(c.s, c.at) })
 			return nil
 		}
 		if ctx.Err() != nil || errors.As(err, new(refusal)) {
-			return fmt.Errorf("connect: %w", err)
+			return fmt.Errorf("connect: %w", err) // raw stays open, lest the peer report its end instead
 		}
+		w.drop(raw)
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
@@ -239,44 +247,56 @@ func (c *call) introduce(ctx context.Context, raw net.Conn) (*conn, error) {
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
-	if err != nil {
-		w.drop(raw)
-		return nil, err
-	}
-	return conn, nil
+	return conn, err
 }
 
 // send writes a message: its header and data.
 func (c *call) send(data []byte) error {
 	conn := c.s.conn
 	defer c.watch(conn.SetWriteDeadline)()
-	l := c.at.Label
-	header := make([]byte, 0, headerSize)
-	header = binary.LittleEndian.AppendUint32(header, uint32(l.Op))
-	header = binary.LittleEndian.AppendUint32(header, l.Count)
-	header = binary.LittleEndian.AppendUint64(header, uint64(len(data)))
-	return conn.send(header, data, func() error { return c.extend(conn.SetWriteDeadline) })
+	return conn.send(newHeader(c.at.Label, len(data)), data, func() error { return c.extend(conn.SetWriteDeadline) })
 }
 
 // receive reads a message into memory of its length.
 func (c *call) receive(into []byte) error {
-	conn := c.s.conn
+	s, conn := c.s, c.s.conn
 	defer c.watch(conn.SetReadDeadline)()
-	extend := func() error { return c.extend(conn.SetReadDeadline) }
-	var header [headerSize]byte
-	if err := conn.receive(header[:], extend); err != nil {
+	s.frames.Add(1)
+	s.reading.Store(true)
+	defer s.reading.Store(false)
+	extend := func() error {
+		s.frames.Add(1)
+		return c.extend(conn.SetReadDeadline)
+	}
+	label, length, err := receiveHeader(conn, extend)
+	for err == nil && label.Op == sign {
+		s.frames.Add(1)
+		if err = conn.receive(make([]byte, min(length, piece)), always); err == nil {
+			label, length, err = receiveHeader(conn, always) // the message is as late as before
+		}
+	}
+	if err == nil {
+		err = parallel.Check(label, c.at.Label, length, uint64(len(into)))
+	}
+	if err != nil {
 		return err
 	}
-	label, length := parseHeader(header)
-	if err := parallel.Check(label, c.at.Label, length, uint64(len(into))); err != nil {
-		return err
-	}
+	s.within.Store(uint32(min(len(into), piece)))
+	defer s.within.Store(0)
 	return conn.receive(into, extend)
 }
 
-func parseHeader(h [headerSize]byte) (parallel.Label, uint64) {
+func newHeader(l parallel.Label, length int) []byte {
+	header := binary.LittleEndian.AppendUint32(make([]byte, 0, headerSize), uint32(l.Op))
+	header = binary.LittleEndian.AppendUint32(header, l.Count)
+	return binary.LittleEndian.AppendUint64(header, uint64(length))
+}
+
+func receiveHeader(c *conn, before func() error) (l parallel.Label, length uint64, err error) {
+	var h [headerSize]byte
+	err = c.receive(h[:], before)
 	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
-	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:])
+	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:]), err
 }
 
 // watch lets the end of ctx interrupt reading or writing until the result is called.

@@ -191,10 +191,10 @@ func (w *World) Close() error {
 			err = nil
 		}
 	}
+	w.calls.Lock() // none starts a goroutine from now on
+	w.calls.Unlock()
 	w.tasks.Wait()
 	w.refused.flush()
-	w.calls.Lock()
-	defer w.calls.Unlock()
 	return err
 }
 
