@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -352,17 +353,74 @@ func TestStrangeRanks(t *testing.T) {
 	host.until("rank 0 of 2 joins at ")
 	other := write(t, dir, "other", "fedcba9876543210\n")
 	for want, setting := range map[string]string{
-		"refused: \"token differs\"$":                        "parallel.token_file=" + other,
-		`run is .*dp=2 tp=1 pp=1.*expected .*dp=1 tp=2 pp=1`: mesh(parallel.Mesh{DP: 2, TP: 1, PP: 1}),
-		`run is .*elsewhere.*expected .*`:                    "run.dir=elsewhere",
+		`refused: "token differs, or the data was changed on the way"$`: "parallel.token_file=" + other,
+		`run is .*dp=2 tp=1 pp=1.*expected .*dp=1 tp=2 pp=1`:            mesh(parallel.Mesh{DP: 2, TP: 1, PP: 1}),
+		`run is .*elsewhere.*expected .*`:                               "run.dir=elsewhere",
 	} {
 		stranger := w.rank(1, nil, "-set", setting)
 		requireEnd(t, stranger, exitFailed, "^error: join world at 127.0.0.1:"+w.port+" as rank 1 of 2: rank 0: .*"+want)
-		host.until("refuse connection from 127.0.0.1:")
 	}
 	requireEnd(t, w.rank(1, nil), exitDone, "rank 1 of 2 joins")
 	code, errs := host.end()
 	require.Zero(t, code, errs)
+	require.Equal(t, 2, strings.Count(errs, "refuse connection from 127.0.0.1:"), errs)
+	require.Contains(t, errs, "refused 1 more connections: 1 of ranks that do not belong here")
+}
+
+// relayTo accepts connections and passes them on to a port of this machine. It changes one byte of what
+// the first connection carries that carries enough.
+func relayTo(t *testing.T, port string) (at string) {
+	t.Helper()
+	const offset = 3000 // behind the handshake
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	var changed atomic.Bool
+	join := func(near net.Conn) {
+		defer near.Close()
+		far, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			return // the rank tries again
+		}
+		defer far.Close()
+		go func() {
+			defer near.Close()
+			_, _ = io.Copy(near, far) // until either side ends
+		}()
+		if _, err := io.CopyN(far, near, offset); err != nil {
+			return
+		}
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(near, b); err != nil {
+			return
+		}
+		if changed.CompareAndSwap(false, true) {
+			b[0] ^= 1
+		}
+		_, _ = far.Write(b) // copying fails too
+		_, _ = io.Copy(far, near)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go join(c)
+		}
+	}()
+	_, at, err = net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return at
+}
+
+// A bit that changes between two ranks ends the run. No process goes on with other data.
+func TestAlteredTraffic(t *testing.T) {
+	w := newWorld(t, meshRun(t, "qwen3"), "altered", parallel.Mesh{DP: 1, TP: 2, PP: 1})
+	between := relayTo(t, w.port)
+	for _, p := range []*process{w.rank(0, nil), w.rank(1, []string{"MASTER_PORT=" + between})} {
+		requireEnd(t, p, exitFailed, `rank 1 \(127\.0\.0\.1:\d+\): .*frame \d+ is not authentic, the data was changed on the way`)
+	}
 }
 
 // A signal ends ranks that wait for others.

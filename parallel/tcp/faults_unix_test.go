@@ -147,10 +147,10 @@ func TestStrangers(t *testing.T) {
 	addr, said, opened := hostOf2(t)
 	good := Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run", Join: time.Minute}
 	for want, change := range map[string]func(*Config){
-		`refused: "token differs", or the data was changed`: func(c *Config) { c.Token = []byte("another token of tests") },
-		`refused: "run is \"old\", expected \"run\""`:       func(c *Config) { c.Run = "old" },
-		`refused: "world size is 3, expected 2"`:            func(c *Config) { c.Size = 3 },
-		`listen tcp 192.0.2.1:1: bind: cannot assign requ`:  func(c *Config) { c.Listen = "192.0.2.1:1" },
+		`refused: "token differs, or the data was changed on the way"`: func(c *Config) { c.Token = []byte("another token of tests") },
+		`refused: "run is \"old\", expected \"run\""`:                  func(c *Config) { c.Run = "old" },
+		`refused: "world size is 3, expected 2"`:                       func(c *Config) { c.Size = 3 },
+		`listen tcp 192.0.2.1:1: bind: cannot assign requ`:             func(c *Config) { c.Listen = "192.0.2.1:1" },
 	} {
 		bad := good
 		change(&bad)
@@ -228,7 +228,7 @@ func TestFalseMaster(t *testing.T) {
 		seen <- all.String()
 	}()
 	_, err = Open(t.Context(), Config{Rank: 1, Size: 2, Master: l.Addr().String(), Token: []byte(secret)})
-	require.ErrorContains(t, err, `refused: "token differs"`)
+	require.ErrorContains(t, err, `refused: "token differs, or the data was changed on the way"`)
 	require.NotContains(t, <-seen, secret)
 }
 

@@ -112,7 +112,7 @@ func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 		return err
 	}
 	if status != 0 {
-		return refusal{stranger, `refused: "token differs", or the data was changed on the way`}
+		return refusal{stranger, `refused: "token differs, or the data was changed on the way"`}
 	}
 	reason, err := c.receiveText(maxReason)
 	switch {

@@ -25,16 +25,16 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 			r.add(from, io.EOF)
 		}
 		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs", "refuse connection from 10.0.0.9:7: EOF"}, said.lines)
-		time.Sleep(summary) // of the test's own clock
+		<-time.After(summary) // of the test's own clock
 		synctest.Wait()
 		require.Len(t, said.lines, 3)
 		require.Equal(t, "refused 598 more connections: 299 without a handshake, 299 without the token", said.lines[2])
-		time.Sleep(10 * summary)
+		<-time.After(10 * summary)
 		require.Len(t, said.lines, 3)
 		r.add(from, refusal{stranger, "token differs"})
 		r.flush()
 		require.Equal(t, "refused 1 more connections: 1 without the token", said.lines[3])
-		time.Sleep(10 * summary)
+		<-time.After(10 * summary)
 		require.Len(t, said.lines, 4)
 	})
 }
