@@ -57,7 +57,7 @@ func Advantages(kind string, rewards []float64) []float64 {
 		divide(advantages, (n-1)/n)
 	case RewardAdvantage:
 		for i, r := range rewards {
-			advantages[i] = r + 0*mean // NaN if the mean is
+			advantages[i] = r + float64(0*mean) // NaN if the mean is
 		}
 	default:
 		panic(fmt.Sprintf("loss: unknown group advantage %q", kind))
@@ -88,7 +88,7 @@ func centre(rewards []float64) (centred []float64, mean float64) {
 	for _, r := range rewards {
 		mean += r / float64(len(rewards))
 	}
-	mean += 0 * mean // an infinite mean becomes NaN
+	mean += float64(0 * mean) // an infinite mean becomes NaN
 	if Equal(rewards) {
 		return centred, mean
 	}
@@ -115,8 +115,8 @@ func deviation(values []float64, mean float64) float64 {
 	}
 	squares := 0.0
 	for _, v := range values {
-		squares += (v - mean) * (v - mean)
+		squares += float64((v - mean) * (v - mean))
 	}
 	std := math.Sqrt(squares / float64(len(values)-1))
-	return std + 0*std // NaN if infinite: dividing by it would hide the overflow
+	return std + float64(0*std) // NaN if infinite: dividing by it would hide the overflow
 }

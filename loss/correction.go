@@ -1,6 +1,10 @@
 package loss
 
-import "math"
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/internal/rounded"
+)
 
 // Corrections for instances whose log-probabilities differ from the trainer's. They
 // weight a token's loss, without its divergence, by a function of ρ =
@@ -34,7 +38,7 @@ func correction(x *expression, v vectors, c Config) node {
 func correctionBounds(c Config) (low, high float64) {
 	low = -math.MaxFloat64
 	if c.Correction == Mask {
-		low = max(low, math.Log(c.CorrectionLow))
+		low = max(low, rounded.Log(c.CorrectionLow))
 	}
-	return low, math.Log(c.CorrectionHigh)
+	return low, rounded.Log(c.CorrectionHigh)
 }

@@ -3,6 +3,8 @@ package loss
 import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
+
+	"github.com/easyrl/easyrl/internal/rounded"
 )
 
 // node is a vector with one float64 per token, or a scalar.
@@ -64,7 +66,6 @@ func (x *expression) binary(f func(a, b node) (node, error), a, b node) node {
 	return r
 }
 
-func (x *expression) exp(a node) node    { return x.unary(gorgonia.Exp, a) }
 func (x *expression) neg(a node) node    { return x.unary(gorgonia.Neg, a) }
 func (x *expression) square(a node) node { return x.unary(gorgonia.Square, a) }
 func (x *expression) add(a, b node) node { return x.binary(gorgonia.Add, a, b) }
@@ -74,6 +75,16 @@ func (x *expression) mul(a, b node) node { return x.binary(gorgonia.HadamardProd
 // atMost returns 1 if a <= b, else 0. No gradient passes.
 func (x *expression) atMost(a, b node) node {
 	return x.binary(func(a, b node) (node, error) { return gorgonia.Lte(a, b, true) }, a, b)
+}
+
+// exp returns e^a, whose bits are equal on every machine. Gorgonia's own are not.
+func (x *expression) exp(a node) node {
+	op := &expOp{vectorOp{name: "exp", apply: func(out, in []float64) {
+		for i, v := range in {
+			out[i] = rounded.Exp(v)
+		}
+	}}}
+	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)
 }
 
 // choose returns a if the mask is 1 and b if it is 0. Both must be finite.

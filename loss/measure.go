@@ -1,6 +1,6 @@
 package loss
 
-import "math"
+import "github.com/easyrl/easyrl/internal/rounded"
 
 // measure adds each token's ratio, clip, correction and KL to the sums of r, which are
 // metrics and do not affect the loss.
@@ -15,7 +15,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 	}
 	low, high := correctionBounds(o.cfg)
 	for i, p := range v.Policy {
-		ratio := math.Exp(logRatios[i])
+		ratio := rounded.Exp(logRatios[i])
 		r.Ratio.Add(ratio)
 		r.RatioMax = max(r.RatioMax, ratio)
 		if m.clips != nil && m.clips(o.cfg, float64(v.Advantage[i]), ratio) {
@@ -28,7 +28,7 @@ func (o *Objective) measure(r *Result, v Vars) {
 		}
 		if v.Reference != nil {
 			d := float64(v.Reference[i]) - float64(p)
-			r.KL.Add(math.Exp(d) - 1 - d) // the k3 estimate, whichever one the loss uses
+			r.KL.Add(rounded.Exp(d) - 1 - d) // the k3 estimate, whichever one the loss uses
 		}
 	}
 }

@@ -51,6 +51,16 @@ func (o *vectorOp) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.N
 	return gorgonia.Nodes{n}, err
 }
 
+// expOp is the exponential of each value, which is its own derivative.
+type expOp struct{ vectorOp }
+
+func (o *expOp) DiffWRT(int) []bool { return []bool{true} }
+
+func (o *expOp) SymDiff(_ gorgonia.Nodes, output, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	n, err := gorgonia.HadamardProd(output, grad)
+	return gorgonia.Nodes{n}, err
+}
+
 func (o *vectorOp) InferShape(shapes ...gorgonia.DimSizer) (tensor.Shape, error) {
 	s, ok := shapes[0].(tensor.Shape)
 	if !ok || s.Dims() != 1 {

@@ -1,6 +1,10 @@
 package optim
 
-import "math"
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/internal/rounded"
+)
 
 // The shapes of the learning rate after the warm-up.
 const (
@@ -35,9 +39,9 @@ func (s Schedule) LR(step, total int) float64 {
 	}
 	switch s.Kind {
 	case Linear:
-		return s.Peak * (s.MinRatio + (1-s.MinRatio)*(1-done))
+		return s.Peak * (s.MinRatio + float64((1-s.MinRatio)*(1-done)))
 	case Cosine:
-		return s.Peak * (s.MinRatio + (1-s.MinRatio)*(1+math.Cos(math.Pi*done))/2)
+		return s.Peak * (s.MinRatio + float64((1-s.MinRatio)*(1+rounded.Cos(math.Pi*done)))/2)
 	default:
 		return s.Peak
 	}

@@ -134,7 +134,7 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		if err != nil {
 			return Score{}, fmt.Errorf("component %s: %w", c.Name, err)
 		}
-		weighted := c.Weight * score.Value
+		weighted := float64(c.Weight * score.Value)
 		if !small(weighted) {
 			return Score{}, bounded(fmt.Sprintf("component %s with weight %v", c.Name, c.Weight), weighted)
 		}

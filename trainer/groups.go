@@ -91,7 +91,7 @@ func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error 
 	}
 	size := 0.0 // bounds the sums behind every statistic
 	for i, v := range rewards {
-		size += v * v
+		size += float64(v * v)
 		for _, part := range g.Responses[i].Parts {
 			size += math.Abs(part)
 		}

@@ -3,6 +3,7 @@ package trainer
 import (
 	"math"
 
+	"github.com/easyrl/easyrl/internal/rounded"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
@@ -55,7 +56,7 @@ func measureMismatch(m *metrics, recomputed, behaviour []float32) {
 	for i, lp := range recomputed {
 		d := float64(lp) - float64(behaviour[i])
 		m.Max("mismatch/logprob_abs_max", math.Abs(d))
-		m.Mean("mismatch/kl", math.Expm1(d)-d, 1)
+		m.Mean("mismatch/kl", rounded.Expm1(d)-d, 1)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // of lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/secret"},
+		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/rounded", "internal/secret"},
 		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},

@@ -1,6 +1,10 @@
 package splitmix
 
-import "math"
+import (
+	"math"
+
+	"github.com/easyrl/easyrl/internal/rounded"
+)
 
 // Normal draws from N(0, 1) by the polar method. The draws of a seed are the same on every
 // machine.
@@ -18,14 +22,14 @@ func (r *Normal) Next() float64 {
 		return r.spare
 	}
 	for {
-		u, v := 2*r.uniform()-1, 2*r.uniform()-1
+		u, v := float64(2*r.uniform())-1, float64(2*r.uniform())-1
 		s := float64(u*u) + float64(v*v)
 		if s >= 1 || s == 0 {
 			continue
 		}
-		f := math.Sqrt(-2 * math.Log(s) / s)
-		r.spare, r.have = v*f, true
-		return u * f
+		f := math.Sqrt(-2 * rounded.Log(s) / s)
+		r.spare, r.have = float64(v*f), true
+		return float64(u * f)
 	}
 }
 

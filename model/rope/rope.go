@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/easyrl/easyrl/internal/rounded"
 )
 
 // The kinds of scaling.
@@ -148,7 +150,7 @@ func (s *Scaling) validate() error {
 func (s *Scaling) Frequencies(theta float64, dim int) (freq []float64, factor float64) {
 	freq = make([]float64, dim/2)
 	for i := range freq {
-		freq[i] = 1 / math.Pow(theta, float64(2*i)/float64(dim))
+		freq[i] = 1 / rounded.Pow(theta, float64(2*i)/float64(dim))
 	}
 	switch s.Kind {
 	case linear:
@@ -171,7 +173,7 @@ func (s *Scaling) llama3(f float64) float64 {
 	turns := s.Original * f / (2 * math.Pi) // turns in the original context
 	blend := (turns - s.LowFreq) / (s.HighFreq - s.LowFreq)
 	blend = min(1, max(0, blend))
-	return (1-blend)*f/s.Factor + blend*f
+	return float64((1-blend)*f)/s.Factor + float64(blend*f)
 }
 
 // yarn interpolates frequencies by parts ("NTK-by-parts"), in place, and returns the
@@ -179,7 +181,7 @@ func (s *Scaling) llama3(f float64) float64 {
 // that turn BetaFast and BetaSlow times in the original context.
 func (s *Scaling) yarn(freq []float64, theta float64, dim int) float64 {
 	at := func(turns float64) float64 {
-		return float64(dim) * math.Log(s.Original/(turns*2*math.Pi)) / (2 * math.Log(theta))
+		return float64(dim) * rounded.Log(s.Original/(turns*2*math.Pi)) / (2 * rounded.Log(theta))
 	}
 	low, high := at(s.BetaFast), at(s.BetaSlow)
 	if s.Truncate {
@@ -191,13 +193,13 @@ func (s *Scaling) yarn(freq []float64, theta float64, dim int) float64 {
 	}
 	for i, f := range freq {
 		ramp := min(1, max(0, (float64(i)-low)/(high-low)))
-		freq[i] = f/s.Factor*ramp + f*(1-ramp)
+		freq[i] = float64(f/s.Factor*ramp) + float64(f*(1-ramp))
 	}
 	scale := func(m float64) float64 {
 		if s.Factor <= 1 {
 			return 1
 		}
-		return 0.1*m*math.Log(s.Factor) + 1
+		return float64(0.1*m*rounded.Log(s.Factor)) + 1
 	}
 	switch {
 	case s.Attention != 0:

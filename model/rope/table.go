@@ -1,8 +1,7 @@
 package rope
 
 import (
-	"math"
-
+	"github.com/easyrl/easyrl/internal/rounded"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -35,7 +34,7 @@ func (t *Table) Grow(dev npu.Device, last int32) (npu.Buffer, error) {
 	for p := range n {
 		row := vals[p*t.Dim:]
 		for i, f := range freq {
-			sin, cos := math.Sincos(float64(float32(p) * float32(f))) // the angle is rounded to float32, as in transformers
+			sin, cos := rounded.Sincos(float64(float32(p) * float32(f))) // the angle is rounded to float32, as in transformers
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}

@@ -18,7 +18,7 @@ func fma32(a, b, c float32) float32 {
 const minNormal = 0x3810000000000000 // the bits of 2^-126
 
 func fmaOdd(a, b, c float32) float32 {
-	p, z := float64(a)*float64(b), float64(c)
+	p, z := float64(float64(a)*float64(b)), float64(c)
 	s := float64(p + z)
 	// The exact error of the sum (Knuth's two-sum).
 	t := float64(s - p)

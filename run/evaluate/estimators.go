@@ -1,6 +1,9 @@
 package evaluate
 
-import "math"
+import (
+	"math"
+	"math/big"
+)
 
 // MeanAtK returns the mean of the first k scores.
 func MeanAtK(scores []float64, k int) float64 {
@@ -36,20 +39,15 @@ func PassAtK(n, c, k int) float64 {
 func GPassAtK(n, c, k int, tau float64) float64 {
 	k = min(k, n)
 	least := max(1, int(math.Ceil(tau*float64(k))))
-	sum := 0.0
+	draws, ways := new(big.Int), new(big.Int)
 	for right := least; right <= min(c, k); right++ {
-		sum += math.Exp(choose(c, right) + choose(n-c, k-right) - choose(n, k))
+		if k-right <= n-c {
+			ways.Binomial(int64(c), int64(right))
+			draws.Add(draws, ways.Mul(ways, new(big.Int).Binomial(int64(n-c), int64(k-right))))
+		}
 	}
-	return min(1, sum)
-}
-
-// choose returns the logarithm of the binomial coefficient of n and k.
-func choose(n, k int) float64 {
-	if k < 0 || k > n {
-		return math.Inf(-1)
-	}
-	lgamma := func(x int) float64 { v, _ := math.Lgamma(float64(x) + 1); return v }
-	return lgamma(n) - lgamma(k) - lgamma(n-k)
+	share, _ := new(big.Rat).SetFrac(draws, ways.Binomial(int64(n), int64(k))).Float64()
+	return share
 }
 
 // MajAtK returns the score of the most common of the first k answers, the earliest among
@@ -172,13 +170,13 @@ func wonWith(votes, k, silent int, candidates []candidate) float64 {
 				}
 				for got := range min(votes, c.size+1, k-drawn+1) {
 					to := &next[at(drawn+got, equal)]
-					to.draws += ways[got] * s.draws
-					to.scores += ways[got] * s.scores
+					to.draws += float64(ways[got] * s.draws)
+					to.scores += float64(ways[got] * s.scores)
 				}
 				if c.size >= votes && drawn+votes <= k {
 					to := &next[at(drawn+votes, equal+1)]
-					to.draws += ways[votes] * s.draws
-					to.scores += ways[votes] * (s.scores + c.score*s.draws)
+					to.draws += float64(ways[votes] * s.draws)
+					to.scores += float64(ways[votes] * (s.scores + float64(c.score*s.draws)))
 				}
 			}
 		}
@@ -213,7 +211,7 @@ func StdErr(means []float64) float64 {
 	}
 	squares := 0.0
 	for _, x := range means {
-		squares += (x - mean) * (x - mean)
+		squares += float64((x - mean) * (x - mean))
 	}
 	return math.Sqrt(squares / (n - 1) / n)
 }

@@ -191,7 +191,7 @@ func average(each []map[string]float64) map[string]float64 {
 			x, ok := one[name]
 			everywhere = everywhere && ok
 			sum += x
-			squares += x * x
+			squares += float64(x * x)
 		}
 		switch {
 		case !everywhere:

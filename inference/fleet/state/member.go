@@ -65,7 +65,7 @@ func (m *member) hasRoom(share, ahead float64) bool {
 
 // grows returns how many of m's outstanding responses are growing, if that share of them
 // is.
-func (m *member) grows(share float64) float64 { return share * float64(m.responses) }
+func (m *member) grows(share float64) float64 { return float64(share * float64(m.responses)) }
 
 // take books a request on m.
 func (m *member) take(now time.Time, r *Request) {

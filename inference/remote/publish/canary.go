@@ -173,7 +173,7 @@ func (s *sight) first(version int64, noise float64) (*Record, error) {
 // next judges a version after the first.
 func (s *sight) next(version int64, last *Record) (*Record, error) {
 	off, old := distance(s.server, s.trainer), distance(s.server, last.trainer)
-	limit := last.noise*spread(s.trainer) + resolution
+	limit := float64(last.noise*spread(s.trainer)) + resolution
 	moved := distance(s.trainer, last.trainer) > measurable*limit
 	switch {
 	case moved && !(off < old):
@@ -216,7 +216,7 @@ func distance(a, b []float32) float64 {
 	sum := 0.0
 	for i := range a {
 		d := float64(a[i]) - float64(b[i])
-		sum += d * d
+		sum += float64(d * d)
 	}
 	return math.Sqrt(sum / float64(len(a)))
 }
@@ -229,7 +229,7 @@ func spread(a []float32) float64 {
 	}
 	sum := 0.0
 	for _, v := range a {
-		sum += (float64(v) - mean) * (float64(v) - mean)
+		sum += float64((float64(v) - mean) * (float64(v) - mean))
 	}
 	return math.Sqrt(sum / float64(len(a)))
 }
