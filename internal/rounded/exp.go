@@ -58,14 +58,17 @@ func Expm1(x float64) float64 {
 	})
 }
 
-// expand returns e^x = d·2^k with d between 0.99 and 2.01, for x between -745 and 710. The relative
+// expand returns e^x = d·2^k, for x without a low part.
+func expand(x float64) (d double, k int) { return expandDouble(double{x, 0}) }
+
+// expandDouble returns e^x = d·2^k with d between 0.99 and 2.01, for x between -745 and 710. The relative
 // error is below 2^-72.
-func expand(x float64) (d double, k int) {
+func expandDouble(x double) (d double, k int) {
 	c := tables()
-	steps := math.RoundToEven(float64(x * (expSteps / math.Ln2)))
+	steps := math.RoundToEven(float64(x.high * (expSteps / math.Ln2)))
 	p := twoProduct(steps, c.expStep.low)
-	r := twoSum(x-float64(steps*c.expStep.high), -p.high) // the first difference is exact
-	r.low -= p.low
+	r := twoSum(x.high-float64(steps*c.expStep.high), -p.high) // the first difference is exact
+	r.low += x.low - p.low
 	n := int(steps)
 	t := c.power[n&(expSteps-1)]
 	m := tail(r)

@@ -113,6 +113,29 @@ func TestUndecidedArguments(t *testing.T) {
 	}
 }
 
+// Powers are those of big arithmetic.
+func TestPow(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(11, 12))
+	for i := range 2000 {
+		x, y := math.Ldexp(1+rng.Float64(), rng.IntN(60)-30), rng.NormFloat64()*math.Ldexp(1, rng.IntN(12)-6)
+		switch i % 4 {
+		case 1:
+			x, y = float64(2+rng.IntN(1000)), float64(rng.IntN(60)-30)
+		case 2:
+			x, y = float64(1+rng.IntN(1000)), float64(rng.IntN(40)-20)/4
+		case 3:
+			x, y = 1+(rng.Float64()-0.5)*0x1p-20, rng.NormFloat64()*1e7
+		}
+		want := new(big.Float).Mul(bigLog(big.NewFloat(x), 400), big.NewFloat(y))
+		if size, _ := want.Float64(); math.Abs(size) > 740 {
+			continue
+		}
+		v, _ := bigExp(want, 400).SetPrec(300).Float64()
+		require.Equal(t, v, Pow(x, y), "%v^%v", x, y)
+	}
+}
+
 // The functions of math differ in the last places at most.
 func TestNearMath(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"strings"
@@ -66,8 +65,8 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 				if c.Size() != ranks || set.Validate() != nil || shape.CheckMesh(c) != nil {
 					continue
 				}
-				far := func(a, b int) float64 { return math.Abs(math.Log2(float64(a) / float64(b))) }
-				all = append(all, candidate{c, far(c.DP, m.DP) + far(c.TP, m.TP) + far(c.PP, m.PP)})
+				far := func(a, b int) float64 { return float64(max(a, b)) / float64(min(a, b)) }
+				all = append(all, candidate{c, far(c.DP, m.DP) * far(c.TP, m.TP) * far(c.PP, m.PP)})
 			}
 		}
 		slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })

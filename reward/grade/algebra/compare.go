@@ -84,7 +84,7 @@ func (c *Comparer) Same(want, got *expr.Node) bool {
 func near(want, got *expr.Node, w, g *facts, base int) bool {
 	for seed := range w.points[base] {
 		a, b := w.points[base][seed], g.points[base][seed]
-		if cmplx.IsNaN(a) || cmplx.IsNaN(b) || cmplx.IsInf(a) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a), cmplx.Abs(b))) {
+		if cmplx.IsNaN(a) || cmplx.IsNaN(b) || cmplx.IsInf(a) || cmplx.IsInf(b) || !agree(want, got, w, g, size(a-b), max(size(a), size(b))) {
 			return false
 		}
 	}

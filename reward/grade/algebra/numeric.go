@@ -5,6 +5,7 @@ import (
 	"math/cmplx"
 	"strconv"
 
+	"github.com/easyrl/easyrl/internal/rounded"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
@@ -35,7 +36,7 @@ func (p *point) eval(n *expr.Node) complex128 {
 	case expr.Product:
 		total := complex128(1)
 		for _, arg := range n.Args {
-			total *= p.eval(arg)
+			total = times(total, p.eval(arg))
 		}
 		return total
 	case expr.Power:
@@ -43,7 +44,7 @@ func (p *point) eval(n *expr.Node) complex128 {
 	case expr.Unit, expr.Label:
 		v := p.eval(n.Args[0])
 		if n.Name == "%" {
-			v /= 100
+			v = over(v, 100)
 		}
 		return v
 	case expr.Call:
@@ -91,20 +92,20 @@ func power(base, exponent complex128) complex128 {
 	if imag(base) == 0 && imag(exponent) == 0 {
 		b, x := real(base), real(exponent)
 		if b >= 0 || x == math.Trunc(x) {
-			return complex(math.Pow(b, x), 0)
+			return complex(rounded.Pow(b, x), 0)
 		}
-		if odd := math.Round(1 / x); math.Abs(odd*x-1) < 1e-15 && math.Mod(odd, 2) != 0 { // a real root
-			return complex(-math.Pow(-b, x), 0)
+		if odd := math.Round(1 / x); math.Abs(float64(odd*x)-1) < 1e-15 && math.Mod(odd, 2) != 0 { // a real root
+			return complex(-rounded.Pow(-b, x), 0)
 		}
 	}
-	return cmplx.Pow(base, exponent)
+	return complexPower(base, exponent)
 }
 
 // angle returns the argument of a trigonometric function in radians.
 func (p *point) angle(n *expr.Node) complex128 {
 	v := p.eval(n)
 	if n.Has(func(m *expr.Node) bool { return m.Kind == expr.Unit && m.Name == "deg" }) {
-		v *= math.Pi / 180
+		v = times(v, math.Pi/180)
 	}
 	return v
 }
@@ -119,28 +120,28 @@ func (p *point) call(n *expr.Node) complex128 {
 	values := p.values(n.Args)
 	switch v := values[0]; {
 	case n.Name == "log" && len(n.Args) == 2:
-		return cmplx.Log(v) / cmplx.Log(values[1])
+		return over(logarithm(v), logarithm(values[1]))
 	case n.Name == "log":
-		return cmplx.Log(v) / complex(math.Log(p.base), 0)
+		return over(logarithm(v), complex(rounded.Log(p.base), 0))
 	case n.Name == "ln":
-		return cmplx.Log(v)
+		return logarithm(v)
 	case n.Name == "lg":
-		return cmplx.Log10(v)
+		return over(logarithm(v), math.Ln10)
 	case n.Name == "conj":
 		return cmplx.Conj(v)
 	case n.Name == "exp":
-		return cmplx.Exp(v)
+		return exponential(v)
 	case n.Name == "abs" || n.Name == "norm":
-		return complex(cmplx.Abs(v), 0)
+		return complex(size(v), 0)
 	case n.Name == "floor" && imag(v) == 0:
 		return complex(math.Floor(real(v)+1e-12), 0)
 	case n.Name == "ceil" && imag(v) == 0:
 		return complex(math.Ceil(real(v)-1e-12), 0)
 	case n.Name == "factorial" && imag(v) == 0:
-		return complex(math.Gamma(real(v)+1), 0)
+		return complex(gamma(real(v)+1), 0)
 	case n.Name == "binom" && len(n.Args) == 2:
 		k := values[1]
-		return complex(math.Gamma(real(v)+1)/math.Gamma(real(k)+1)/math.Gamma(real(v)-real(k)+1), 0)
+		return complex(gamma(real(v)+1)/gamma(real(k)+1)/gamma(real(v)-real(k)+1), 0)
 	}
 	return p.opaque(n, values)
 }
@@ -148,31 +149,33 @@ func (p *point) call(n *expr.Node) complex128 {
 func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 	switch name {
 	case "sin":
-		return cmplx.Sin(p.angle(arg)), true
+		return sine(p.angle(arg)), true
 	case "cos":
-		return cmplx.Cos(p.angle(arg)), true
+		return cosine(p.angle(arg)), true
 	case "tan":
-		return cmplx.Tan(p.angle(arg)), true
+		a := p.angle(arg)
+		return over(sine(a), cosine(a)), true
 	case "cot":
-		return cmplx.Cot(p.angle(arg)), true
+		a := p.angle(arg)
+		return over(cosine(a), sine(a)), true
 	case "sec":
-		return 1 / cmplx.Cos(p.angle(arg)), true
+		return over(1, cosine(p.angle(arg))), true
 	case "csc":
-		return 1 / cmplx.Sin(p.angle(arg)), true
+		return over(1, sine(p.angle(arg))), true
 	case "arcsin", "asin":
-		return cmplx.Asin(p.eval(arg)), true
+		return arcsine(p.eval(arg)), true
 	case "arccos", "acos":
-		return cmplx.Acos(p.eval(arg)), true
+		return arccosine(p.eval(arg)), true
 	case "arctan", "atan":
-		return cmplx.Atan(p.eval(arg)), true
+		return arctangent(p.eval(arg)), true
 	case "sinh":
-		return cmplx.Sinh(p.eval(arg)), true
+		return hyperbolicSine(p.eval(arg)), true
 	case "cosh":
-		return cmplx.Cosh(p.eval(arg)), true
+		return hyperbolicCosine(p.eval(arg)), true
 	case "tanh":
-		return cmplx.Tanh(p.eval(arg)), true
+		return hyperbolicTangent(p.eval(arg)), true
 	case "cis":
-		return cmplx.Exp(1i * p.angle(arg)), true
+		return exponential(times(1i, p.angle(arg))), true
 	}
 	return 0, false
 }

@@ -5,6 +5,7 @@ import (
 	"math/big"
 	"strconv"
 
+	"github.com/easyrl/easyrl/internal/rounded"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
@@ -57,7 +58,7 @@ func round(v py.Value, args py.Args) py.Value {
 	if !ok {
 		py.Raise(py.KindType, "type %s doesn't define __round__ method", py.TypeName(v))
 	}
-	scale := math.Pow(10, float64(precision))
+	scale := rounded.Pow(10, float64(precision))
 	n, isInt := py.ToBig(v)
 	switch {
 	case method == "ceil":

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+
+	"github.com/easyrl/easyrl/internal/rounded"
 )
 
 // maxBits is the maximum size of an integer.
@@ -181,7 +183,7 @@ func floatPower(f, g float64) Value {
 	if f < 0 && g != math.Trunc(g) && !math.IsInf(g, 0) {
 		Raise(KindType, "complex numbers are not supported: %s ** %s", FloatText(f), FloatText(g))
 	}
-	p := math.Pow(f, g)
+	p := rounded.Pow(f, g)
 	if math.IsInf(p, 0) && !math.IsInf(f, 0) && !math.IsInf(g, 0) {
 		Raise("OverflowError", "(34, 'Numerical result out of range')")
 	}
