@@ -28,6 +28,14 @@ func (t *Table) Grow(dev npu.Device, last int32) (npu.Buffer, error) {
 	if err != nil {
 		return npu.Buffer{}, err
 	}
+	dev.Upload(buf, t.values(n))
+	t.Free(dev)
+	t.buf, t.positions = buf, n
+	return buf, nil
+}
+
+// values returns the rows of positions 0 to n-1: Dim/2 cosines, then as many sines.
+func (t *Table) values(n int) []float32 {
 	half := t.Dim / 2
 	freq, factor := t.Scaling.Frequencies(t.Theta, t.Dim)
 	vals := make([]float32, n*t.Dim)
@@ -38,10 +46,7 @@ func (t *Table) Grow(dev npu.Device, last int32) (npu.Buffer, error) {
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}
-	dev.Upload(buf, vals)
-	t.Free(dev)
-	t.buf, t.positions = buf, n
-	return buf, nil
+	return vals
 }
 
 // Bytes returns the size of the table.
