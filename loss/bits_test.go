@@ -91,10 +91,10 @@ func TestObjectiveBits(t *testing.T) {
 		for range n {
 			policy := -float32(math.Abs(draws.Next()))
 			v.Policy = append(v.Policy, policy)
-			v.Old = append(v.Old, policy+0.2*float32(draws.Next()))
-			v.Reference = append(v.Reference, policy+0.3*float32(draws.Next()))
-			v.Recomputed = append(v.Recomputed, policy+0.5*float32(draws.Next()))
-			v.Behaviour = append(v.Behaviour, policy+0.5*float32(draws.Next()))
+			v.Old = append(v.Old, policy+float32(0.2*float32(draws.Next())))
+			v.Reference = append(v.Reference, policy+float32(0.3*float32(draws.Next())))
+			v.Recomputed = append(v.Recomputed, policy+float32(0.5*float32(draws.Next())))
+			v.Behaviour = append(v.Behaviour, policy+float32(0.5*float32(draws.Next())))
 			v.Advantage = append(v.Advantage, a)
 			v.Weight = append(v.Weight, SequenceMean.Weight(n))
 		}

@@ -16,7 +16,7 @@ func TestNormalBits(t *testing.T) {
 	const draws = 100_000
 	for range draws {
 		x := r.Next()
-		squares += x * x
+		squares += float64(x * x)
 		_, err := sum.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(x)))
 		require.NoError(t, err)
 	}
