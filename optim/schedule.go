@@ -41,7 +41,7 @@ func (s Schedule) LR(step, total int) float64 {
 	case Linear:
 		return s.Peak * (s.MinRatio + float64((1-s.MinRatio)*(1-done)))
 	case Cosine:
-		return s.Peak * (s.MinRatio + float64((1-s.MinRatio)*(1+rounded.Cos(math.Pi*done)))/2)
+		return s.Peak * (s.MinRatio + float64((1-s.MinRatio)*(1+rounded.Cos(math.Pi*done))/2))
 	default:
 		return s.Peak
 	}

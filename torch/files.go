@@ -153,9 +153,9 @@ func (s *Session) FLOPs(l *attention.Layout) float64 {
 			before = ends[segment.Parent]
 		}
 		ends[i] = before + n
-		keys += n*before + n*(n+1)/2
+		keys += float64(n*before) + float64(n*(n+1)/2)
 	}
-	return of.Row*float64(l.Rows()) + of.Target*float64(len(l.Targets)) + of.Key*keys
+	return float64(of.Row*float64(l.Rows())) + float64(of.Target*float64(len(l.Targets))) + float64(of.Key*keys)
 }
 
 // Allocated returns the device memory that all ranks together hold, in bytes, by purpose.

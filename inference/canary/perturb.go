@@ -47,7 +47,7 @@ func Perturbation(c *model.Config, name string, cols int) func(i int) float32 {
 	}
 	return func(i int) float32 {
 		x := splitmix.At(key, uint64(i))
-		v := float64(scale * float64(float64(x>>11)/(1<<52)-1) * math.Sqrt(3))
+		v := float64(scale * (float64(float64(x>>11)/(1<<52)) - 1) * math.Sqrt(3))
 		if norm {
 			v = math.Copysign(scale, v) + shift
 		}

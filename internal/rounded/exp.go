@@ -21,7 +21,7 @@ func Exp(x float64) float64 {
 	}
 	if x > -708 && x < 709 { // a normal result
 		d, k := expand(x)
-		if y, ok := d.nearest(0x1p-70 * d.high); ok {
+		if y, ok := d.nearest(float64(0x1p-70 * d.high)); ok {
 			return math.Ldexp(y, k)
 		}
 	}
@@ -40,7 +40,7 @@ func Expm1(x float64) float64 {
 		return x
 	case size < small:
 		d := tail(double{x, 0})
-		if y, ok := d.nearest(0x1p-66 * size); ok {
+		if y, ok := d.nearest(float64(0x1p-66 * size)); ok {
 			return y
 		}
 	case x < 709:
@@ -87,7 +87,7 @@ func tail(r double) double {
 	q = math.FMA(h, q, 1.0/24)
 	q = math.FMA(h, q, 1.0/6)
 	s := twoProduct(h, h)
-	d := twoSum(h, s.high/2)
-	d.low += r.low + (s.low/2 + float64(h*r.low)) + float64(float64(h*s.high)*q)
+	d := twoSum(h, float64(s.high/2))
+	d.low += r.low + (float64(s.low/2) + float64(h*r.low)) + float64(float64(h*s.high)*q)
 	return d
 }

@@ -18,7 +18,7 @@ func Log(x float64) float64 {
 		return 0
 	}
 	d := logarithm(x)
-	if y, ok := d.nearest(0x1p-68 * math.Abs(d.high)); ok {
+	if y, ok := d.nearest(float64(0x1p-68 * math.Abs(d.high))); ok {
 		return y
 	}
 	return settle(func(prec uint) *big.Float { return bigLog(big.NewFloat(x), prec) })
@@ -48,10 +48,10 @@ func logarithm(x float64) double {
 	cube := twoProduct(h, s.high)
 	cubic := twoProduct(cube.high, third)
 	cubic.low += float64(cube.high*thirdLow) + float64((cube.low+float64(h*s.low))*third)
-	low := l/(1+h) + c.minusLog[i].low + float64(e*c.ln2.low) - s.low/2 + cubic.low + float64(float64(cube.high*h)*q)
+	low := l/(1+h) + c.minusLog[i].low + float64(e*c.ln2.low) - float64(s.low/2) + cubic.low + float64(float64(cube.high*h)*q)
 	a := twoSum(float64(e*c.ln2.high), c.minusLog[i].high)
 	b := twoSum(a.high, h)
-	d := twoSum(b.high, -s.high/2)
+	d := twoSum(b.high, float64(-s.high/2))
 	f := twoSum(d.high, cubic.high)
 	return twoSum(f.high, f.low+(d.low+(a.low+b.low+low)))
 }

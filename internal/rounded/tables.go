@@ -41,7 +41,7 @@ var tables = sync.OnceValue(func() *constants {
 	for i := range c.inverse {
 		c.inverse[i] = 1
 		if i != logSteps/2-1 && i != logSteps/2 {
-			c.inverse[i] = math.Round(512/(0.5+(float64(i)+0.5)/logSteps)) / 512
+			c.inverse[i] = math.Round(512/(0.5+float64((float64(i)+0.5)/logSteps))) / 512
 		}
 		l := bigLog(number(prec, c.inverse[i]), prec)
 		c.minusLog[i] = split(l.Neg(l), 0)

@@ -28,8 +28,8 @@ func Sincos(x float64) (sin, cos float64) {
 	}
 	if size < 0x1p22 {
 		s, c := circle(size)
-		sin, sure := s.nearest(0x1p-66 * math.Abs(s.high))
-		cos, also := c.nearest(0x1p-66 * math.Abs(c.high))
+		sin, sure := s.nearest(float64(0x1p-66 * math.Abs(s.high)))
+		cos, also := c.nearest(float64(0x1p-66 * math.Abs(c.high)))
 		if sure && also {
 			return math.Copysign(1, x) * sin, cos
 		}
@@ -61,7 +61,7 @@ func circle(x float64) (sin, cos double) {
 	sine.low += r.low + cubic.low + float64(float64(cube.high*s.high)*f)
 	g := math.FMA(s.high, 1.0/40320, -1.0/720)
 	g = math.FMA(s.high, g, 1.0/24)
-	cosine := double{-s.high / 2, float64(float64(s.high*s.high)*g) - s.low/2} // less 1
+	cosine := double{float64(-s.high / 2), float64(float64(s.high*s.high)*g) - float64(s.low/2)} // less 1
 
 	i := int(k) & (angleSteps - 1)
 	return turned(t.sin[i], t.cos[i], sine, cosine), turned(t.cos[i], t.sin[i].minus(), sine, cosine)

@@ -37,5 +37,5 @@ func (r *Normal) Next() float64 {
 func (r *Normal) uniform() float64 {
 	x := At(r.Seed, r.drawn)
 	r.drawn++
-	return float64(x>>11) / (1 << 53)
+	return float64(float64(x>>11) / (1 << 53))
 }

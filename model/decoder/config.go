@@ -113,8 +113,8 @@ func (c *Config) validate() error {
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
 	// projected is the number of columns of the attention's four projections.
-	width, projected := float64(c.HiddenSize), float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads)
-	params := width * (float64(c.VocabSize) + float64(c.Layers)*(projected+3*float64(c.FFNSize)))
+	width, projected := float64(c.HiddenSize), float64(float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads))
+	params := width * (float64(c.VocabSize) + float64(float64(c.Layers)*(projected+float64(3*float64(c.FFNSize)))))
 	expect(params <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", params, float64(maxParams))
 	return errors.Join(append(errs, c.checkStops(c.StopIDs))...)
 }
@@ -219,8 +219,8 @@ func (c *Config) NumParams() int64 {
 // predicted ones, and keys the number of keys that all rows together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	layer := 2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize) + 4*float64(keys)*float64(qd)
-	return float64(c.Layers)*layer + 2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize)
+	layer := float64(2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize)) + float64(4*float64(keys)*float64(qd))
+	return float64(float64(c.Layers)*layer) + float64(2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize))
 }
 
 // TrainFLOPs returns the floating-point operations of a forward and a backward pass

@@ -122,12 +122,12 @@ func (c *Config) stage(stages, stage int) Range {
 	}
 	one := *c
 	one.Layers = 1
-	head := 2 * float64(c.HiddenSize) * float64(c.VocabSize)
+	head := float64(2 * float64(c.HiddenSize) * float64(c.VocabSize))
 	layer := one.FLOPs(1, 1, 0) - head
 	best, last := 0.0, 0
 	for n := 1; n <= c.Layers-(stages-1); n++ { // layers of the last stage
 		others := (c.Layers - n + stages - 2) / (stages - 1)
-		if cost := max(float64(n)*layer+head, float64(others)*layer); last == 0 || cost <= best {
+		if cost := max(float64(float64(n)*layer)+head, float64(others)*layer); last == 0 || cost <= best {
 			best, last = cost, n
 		}
 	}

@@ -183,7 +183,7 @@ func Idle(spans []Span, stages int) float64 {
 		first, last = min(first, s.Start), max(last, s.End)
 		busy += s.End - s.Start
 	}
-	all := float64(stages) * (last - first)
+	all := float64(float64(stages) * (last - first))
 	if all == 0 {
 		return 0
 	}

@@ -76,7 +76,7 @@ func perturbAdapter(start, dir string) error {
 		}
 		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape, Write: checkpoint.Filled(func(dst []float32) {
 			for i := range dst {
-				v := size * math.Sqrt(3) * (float64(splitmix.At(key, uint64(i))>>11)/(1<<52) - 1)
+				v := size * math.Sqrt(3) * (float64(float64(splitmix.At(key, uint64(i))>>11)/(1<<52)) - 1)
 				dst[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
 			}
 		})})

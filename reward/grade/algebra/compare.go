@@ -134,7 +134,7 @@ func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
 		ratio = q
 	}
 	p := &point{field: fields()[0], base: math.E}
-	if q := p.eval(a) / p.eval(b); real(q) < 0 {
+	if q := over(p.eval(a), p.eval(b)); real(q) < 0 {
 		return -1, true
 	}
 	return 1, true

@@ -180,6 +180,6 @@ func gamma(x float64) float64 {
 	square := float64(y * y)
 	series := float64(square*(1.0/1260-float64(square*(1.0/1680)))) - 1.0/360
 	series = float64(y * (1.0/12 + float64(square*series)))
-	half := rounded.Pow(x, x/2-0.25) // its square would overflow
+	half := rounded.Pow(x, float64(x/2)-0.25) // its square would overflow
 	return half * rounded.Exp(series-x) * half * math.Sqrt(2*math.Pi) / product
 }
