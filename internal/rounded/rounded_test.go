@@ -170,7 +170,6 @@ func TestSpecialValues(t *testing.T) {
 	values := []float64{0, zero, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 4, inf, -inf, nan, most, -most, 1 << 53, 1<<53 - 1, -(1<<53 - 1), 1e-300}
 	same := func(want, got float64, name string, args ...float64) {
 		if math.IsNaN(want) {
-			want, got = 0, math.Float64frombits(math.Float64bits(got)&(1<<63-1))-math.Float64frombits(math.Float64bits(got)&(1<<63-1))
 			require.True(t, math.IsNaN(got), "%s of %v", name, args)
 			return
 		}

@@ -136,7 +136,7 @@ void device_zero(easyrl_device *d, void *x, int64_t bytes) {
   memset(x, 0, (size_t)bytes);
 }
 
-__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v3(void) {
+__attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_api_v4(void) {
   const easyrl_device_api *table = easyrl_cpu_avx512();
   if (!table) table = easyrl_cpu_avx2();
   return table ? table : easyrl_cpu_portable();
@@ -146,7 +146,7 @@ __attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_ap
  * does not run it. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
   switch (isa) {
-    case 0: return easyrl_device_api_v3();
+    case 0: return easyrl_device_api_v4();
     case 1: return easyrl_cpu_portable();
     case 2: return easyrl_cpu_avx2();
     case 3: return easyrl_cpu_avx512();

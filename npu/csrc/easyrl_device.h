@@ -1,7 +1,7 @@
 /* The contract between easyrl and a device: a table of functions over opaque
  * handles, in plain C. A device library exports
  *
- *     const easyrl_device_api *easyrl_device_api_v3(void);
+ *     const easyrl_device_api *easyrl_device_api_v4(void);
  *
  * Meaning, shapes and the order of every reduction are those of npu.Device in
  * npu.go, function by function. This header only defines how they are called.

@@ -14,7 +14,7 @@ _Static_assert(sizeof(void *) == 8, "addresses have 64 bits");
 
 /* The CPU device in this library has only one instruction set, and another name for its
  * entry. */
-#undef easyrl_device_api_v3
+#undef easyrl_device_api_v4
 const easyrl_device_api *easyrl_far_cpu_api(void);
 #define ABSENT __attribute__((weak, visibility("hidden")))
 ABSENT const easyrl_device_api *easyrl_cpu_avx512(void) { return 0; }
@@ -470,7 +470,7 @@ static int32_t far_sync(easyrl_device *d, char *err, int64_t err_len) {
 
 #define ENTRY(kernel) .kernel = far_##kernel
 
-EXPORT const easyrl_device_api *easyrl_device_api_v3(void) {
+EXPORT const easyrl_device_api *easyrl_device_api_v4(void) {
   static const easyrl_device_api table = {
       .version = EASYRL_DEVICE_VERSION,
       .size = sizeof table,

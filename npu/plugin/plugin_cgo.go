@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	symbol  = "easyrl_device_api_v3"
+	symbol  = "easyrl_device_api_v4"
 	prefix  = "easyrl_device_api_v"
 	version = 3
 )

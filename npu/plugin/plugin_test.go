@@ -63,12 +63,12 @@ func TestOpenErrors(t *testing.T) {
 	t.Parallel()
 	notLibrary := filepath.Join(t.TempDir(), "text.so")
 	require.NoError(t, os.WriteFile(notLibrary, []byte("not a library"), 0o600))
-	const entry = "const easyrl_device_api *easyrl_device_api_v3(void) { return %; }\n"
+	const entry = "const easyrl_device_api *easyrl_device_api_v4(void) { return %; }\n"
 	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
 	for name, test := range map[string]struct{ lib, want string }{
 		"missing":     {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
 		"not one":     {notLibrary, "text.so: "},
-		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v3"},
+		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v4"},
 		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
 		"version 1":   {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")), "library has version 1, expected 3"},
 		"version 2":   {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")), "library has version 2, expected 3"},

@@ -191,8 +191,8 @@ func (w *World) Close() error {
 			err = nil
 		}
 	}
-	w.calls.Lock() // none starts a goroutine from now on
-	w.calls.Unlock()
+	w.calls.Lock() // calls have ended, so none starts a goroutine from now on
+	defer w.calls.Unlock()
 	w.tasks.Wait()
 	w.refused.flush()
 	return err
