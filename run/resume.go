@@ -11,6 +11,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
+	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/internal/writable"
@@ -76,7 +77,7 @@ func (p *preparation) lock(dir string, create bool) error {
 		return nil
 	}
 	unlock, held, err := trainer.Lock(dir, create)
-	if errors.Is(err, trainer.ErrLocked) {
+	if errors.Is(err, trainer.ErrLocked) || errors.Is(err, filetype.ErrIrregular) {
 		return usage.Wrap(err)
 	}
 	if err != nil {

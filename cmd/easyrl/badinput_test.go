@@ -118,7 +118,7 @@ func TestBadConfigurations(t *testing.T) {
 		{"run.dir=" + dir, "run.toml is a configuration file of this run and would be overwritten; set another run.dir or rename the file"},
 		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") + ": no such file"},
 		{"data.train=" + in("none.jsonl"), "read prompts: open " + in("none.jsonl") + ": no such file"},
-		{"data.train=" + dir, "is a directory"},
+		{"data.train=" + dir, "is a folder, expected a regular file"},
 		{"data.train=" + in("empty"), "empty: no prompts, expected at least one JSON object"},
 		{"data.train=" + in("cut.jsonl"), "cut.jsonl:2: not a JSON object: unexpected end of JSON input"},
 		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
@@ -311,7 +311,7 @@ func TestBadModelsToInit(t *testing.T) {
 		{config, "m", "m is not empty, expected a new folder"},
 		{config, "empty", "empty cannot be read as a folder"},
 		{config, "empty/below", "below cannot be read as a folder"},
-		{dir, "new", "is a directory"},
+		{dir, "new", "is a folder, expected a regular file"},
 	} {
 		code, _, errs := command(t, "init", "-config", test.config, "-out", filepath.Join(dir, test.out))
 		require.Equal(t, exitUsage, code, errs)
@@ -372,13 +372,13 @@ func TestBadArguments(t *testing.T) {
 		{eval("-reward", "math", "-set", "reward.buffer=1"), `-set: reward.buffer is set, but does not apply to kind "math"`},
 		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")), "none of 2 prompts has a reference answer, required by reward \"math\" (first blanks.jsonl:1)"},
 		{eval("-out", prompts), "line 1 does not hold an evaluation's settings"},
-		{eval("-out", dir), "is a directory"},
+		{eval("-out", dir), "is a folder, expected a regular file"},
 		{eval("more"), "open more: no such file"},
 		{[]string{"eval", "-model", m}, "eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval"},
 		{[]string{"logprobs"}, "logprobs: expected -model DIR and no other argument"},
 		{[]string{"logprobs", "-model", m, "-temperature", "0"}, "logprobs: -temperature is 0, expected 0.0001 to 10000"},
 		{[]string{"logprobs", "-model", m, "-data", filepath.Join(dir, "none")}, "none: no such file"},
-		{[]string{"logprobs", "-model", m, "-data", dir}, "is a directory"},
+		{[]string{"logprobs", "-model", m, "-data", dir}, "is a folder, expected a regular file"},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(test.args, " "), dir, ""), func(t *testing.T) {
 			code, out, errs := command(t, test.args...)

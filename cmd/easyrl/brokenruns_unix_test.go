@@ -204,7 +204,7 @@ func (b *breaker) data(t *testing.T) {
 	for name, want := range map[string]string{
 		"none.jsonl": "no such file", "none*.jsonl": "no file matches", "empty": "expected at least one JSON object", "cut.jsonl": "cut.jsonl:2: not a JSON object",
 		"odd.jsonl": "odd.jsonl:1: prompt: ", "table.jsonl": "table.jsonl: found CSV, expected JSON lines, JSON or Parquet",
-		"not.parquet": "not.parquet", ".": "is a directory",
+		"not.parquet": "not.parquet", ".": "is a folder, expected a regular file",
 	} {
 		b.add("train", "data "+name, want, "data.train="+b.in(name))
 		b.add("train", "held-out data "+name, want, "data.eval="+b.in(name))

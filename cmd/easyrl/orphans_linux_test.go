@@ -41,7 +41,8 @@ func TestRewardProgramsEndWithTheRun(t *testing.T) {
 			require.NoError(t, syscall.Mkfifo(up, 0o600))
 			p := startProcess(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, mark, "UP="+up) }, "train", filepath.Join(dir, "run.toml"),
 				"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, sig.String())),
-				"-set", fmt.Sprintf(`reward={kind="command",command=["sh","-c",%q],timeout=1000}`, `setsid sleep 1000 & echo up >"$UP"; sleep 1000`))
+				"-set", fmt.Sprintf(`reward={kind="command",command=["sh","-c",%q],env=["UP","EASYRL_TEST_RUN"],timeout=1000}`,
+					`setsid sleep 1000 & echo up >"$UP"; sleep 1000`))
 			_, err := os.ReadFile(up) // until the program runs
 			require.NoError(t, err)
 			require.Eventually(t, func() bool { return running() >= 4 }, time.Minute, time.Millisecond)

@@ -41,7 +41,8 @@ func TestPipesInModelFolders(t *testing.T) {
 		"eval":     {"eval", "-data", data, "-model"},
 		"train":    {"train", run, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "model.init.config=", "-set"},
 		"check":    {"check", run, "-set", "model.init.config=", "-set"},
-		"replay":   {"replay", "-rollouts", groups, "-out", filepath.Join(dir, "stepped"), "-model"},
+		"replay": {"replay", "-rollouts", groups, "-run", dir, "-set", "rollout.prompts_per_step=1", "-set", "rollout.group_size=1",
+			"-out", filepath.Join(dir, "stepped"), "-model"},
 	}
 	sharded := filepath.Join(dir, "sharded")
 	require.NoError(t, os.CopyFS(sharded, os.DirFS(filepath.Join(dir, "m"))))

@@ -26,7 +26,7 @@ import (
 const (
 	symbol  = "easyrl_device_api_v4"
 	prefix  = "easyrl_device_api_v"
-	version = 3
+	version = 4
 )
 
 // Open loads the library at path and opens its device ordinal. threads is the
