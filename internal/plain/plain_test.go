@@ -13,7 +13,7 @@ func TestText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"": "",
-		"plain\n\ttext, Grüße, 你好, שלום\u200f, 👩‍💻": "plain\n\ttext, Grüße, 你好, שלום\u200f, 👩‍💻",
+		"plain\n\ttext, Grüße, 你好, שלום, 👩‍💻": "plain\n\ttext, Grüße, 你好, שלום, 👩‍💻",
 		"\x1b[2J\x1b[31mred":                    `\x1b[2J\x1b[31mred`,
 		"\x1b]8;;http://evil.example\x1b\\link": `\x1b]8;;http://evil.example\x1b\link`,
 		"\x1b]52;c;cm0gLXJm\a":                  `\x1b]52;c;cm0gLXJm\a`,
@@ -22,7 +22,8 @@ func TestText(t *testing.T) {
 		"safe\rerror: ok\b\b\x00\v\f\x7f":       `safe\rerror: ok\b\b\x00\v\f\x7f`,
 		"a\u202egpj.exe\u2066x\u2069":           `a\u202egpj.exe\u2066x\u2069`,
 		"cut \xe4\xbd":                          `cut \xe4\xbd`,
-		"\ufffd":                                "\ufffd",
+		"a\u200b\u200db\u200f\u061c\u2060\ufeff\u00ad\u180e\u2028\U000e0041": `a\u200b\u200db\u200f\u061c\u2060\ufeff\u00ad\u180e\u2028\U000e0041`,
+		"\ufffd": "\ufffd",
 	} {
 		require.Equal(t, want, Text(text))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
 )
@@ -164,8 +165,8 @@ func (p *livePage) draw(name string, part *part) (html []byte, added int, err er
 		return nil, 0, err
 	}
 	took := time.Since(begin)
-	part.html, part.added, part.until = html, added, begin.Add(took+max(drawEvery, drawShare*took))
-	return html, added, nil
+	part.html, part.added, part.until = plain.Page(html), added, begin.Add(took+max(drawEvery, drawShare*took))
+	return part.html, added, nil
 }
 
 // serveState answers with the content of the page outside its parts.

@@ -59,7 +59,7 @@ function asked(why) {
 function show(state, text) {
 	live = state === "live";
 	const at = element("state");
-	if (at.textContent !== text) at.textContent = text;
+	if (at.textContent !== text) at.textContent = visible(text);
 	at.dataset.state = state;
 	document.documentElement.toggleAttribute("data-away", state === "away");
 	document.title = (state === "away" ? "disconnected · " : "") + element("name").textContent + " · easyrl";
@@ -142,10 +142,10 @@ function take(state) {
 	if (boot && boot !== state.boot) addEntry({kind: "instance", time: Date.now(), text: "the trainer restarted"});
 	boot = state.boot;
 	newest = `"${state.boot}-${state.told}"`;
-	element("name").textContent = state.name;
-	element("extent").textContent = state.extent;
+	element("name").textContent = visible(state.name);
+	element("extent").textContent = visible(state.extent);
 	element("shown").hidden = false;
-	if (live) document.title = state.name + " · easyrl";
+	if (live) document.title = visible(state.name) + " · easyrl";
 	drawTiles(element("about"), state.about || []);
 	drawTiles(element("now"), state.glance || []);
 	for (const e of state.log || []) addEntry(e);
@@ -158,15 +158,21 @@ function take(state) {
 function drawTiles(at, tiles) {
 	at.replaceChildren(...tiles.map(tile => {
 		const box = make("div");
-		if (tile.name) box.title = tile.name;
+		if (tile.name) box.title = visible(tile.name);
 		box.append(make("dt", tile.label), make("dd", tile.value));
 		return box;
 	}));
 }
 
+// visible shows characters that control, reorder or hide text as escapes.
+const visible = text => String(text).replace(
+	/(?<=[^\x00-\x7f\s\p{C}])[\u200c\u200d](?=[^\x00-\x7f\s\p{C}])|[^\P{C}\n\t]|[\u2028\u2029]/gu,
+	(c, at, all) => /[\u200c\u200d]/.test(c) && /[^\x00-\x7f\s\p{C}]$/u.test(all.slice(0, at)) && /^[^\x00-\x7f\s\p{C}]/u.test(all.slice(at + 1)) ?
+		c : "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
+
 function make(tag, text = "") {
 	const e = document.createElement(tag);
-	e.textContent = text;
+	e.textContent = visible(text);
 	return e;
 }
 
@@ -183,7 +189,7 @@ function addEntry(e) {
 		line.append(at);
 	}
 	if (e.kind === "warning") line.append(make("b", "Warning "));
-	line.append(e.text);
+	line.append(visible(e.text));
 	list.prepend(line);
 	while (list.children.length > mostEntries) list.lastChild.remove();
 	list.hidden = false;
@@ -201,13 +207,13 @@ function drawFleet() {
 		let row = rows.get(m.id);
 		rows.delete(m.id);
 		if (!row) body.append(row = newRow(m));
-		const cells = [m.state, m.version || "–", m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
+		const cells = [visible(m.state), m.version || "–", m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
 		cells.forEach((text, i) => {
 			if (typeof text === "number") text = text.toLocaleString("en");
 			if (row.cells[i + 1].firstChild.data !== text) row.cells[i + 1].firstChild.data = text;
 		});
 		const fault = row.querySelector(".fault");
-		fault.textContent = m.fault || "";
+		fault.textContent = visible(m.fault || "");
 		const [drain, remove] = row.querySelectorAll("button");
 		drain.hidden = remove.hidden = !m.url; // embedded instances cannot be removed
 		drain.disabled = !live || ["DRAINING", "DRAINED", "RETIRED"].includes(m.state);
@@ -242,7 +248,7 @@ function button(text, id, method, action, asks = false) {
 	const b = make("button", text);
 	const name = words => {
 		b.textContent = words;
-		b.setAttribute("aria-label", words + " " + id);
+		b.setAttribute("aria-label", words + " " + visible(id));
 	};
 	let sure = 0;
 	const calm = () => {
@@ -262,12 +268,12 @@ function button(text, id, method, action, asks = false) {
 		}
 		calm();
 		const done = element("done");
-		done.textContent = `${text} ${id} …`;
+		done.textContent = `${text} ${visible(id)} …`;
 		try {
 			await call("/instances/" + encodeURIComponent(id) + action, {method});
-			done.textContent = `${text} ${id}: done.`;
+			done.textContent = `${text} ${visible(id)}: done.`;
 		} catch (fault) {
-			done.textContent = `${text} ${id}: ${fault.message}`;
+			done.textContent = `${text} ${visible(id)}: ${visible(fault.message)}`;
 		}
 		refresh();
 	};
@@ -300,7 +306,7 @@ async function draw(p) {
 		if (tag !== p.tag) replace(p.at, html);
 		p.tag = tag;
 	} catch (fault) {
-		if (live && p.tag === "") p.at.textContent = fault.message;
+		if (live && p.tag === "") p.at.textContent = visible(fault.message);
 	}
 	p.next = Date.now() + p.every;
 }

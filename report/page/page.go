@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/internal/bytesize"
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/chart"
 )
@@ -72,7 +73,7 @@ func Write(dir string) (path string, rows []Row, err error) {
 		return "", nil, fmt.Errorf("write report: %w", err)
 	}
 	path = filepath.Join(dir, File)
-	if err := report.ReplaceFile(path, html.Bytes()); err != nil {
+	if err := report.ReplaceFile(path, plain.Page(html.Bytes())); err != nil {
 		return "", nil, fmt.Errorf("write report: %w", err)
 	}
 	return path, p.Rows, nil

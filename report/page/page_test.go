@@ -222,3 +222,26 @@ func readFile(t *testing.T, path string) string {
 	require.NoError(t, err)
 	return string(data)
 }
+
+func TestPageShowsHiddenCharacters(t *testing.T) {
+	t.Parallel()
+	hidden := "\x01\x1b\x7f\u0085\u009b\u200b\u200e\u200f\u061c\u202a\u202e\u2066\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041"
+	dir := filepath.Join(t.TempDir(), "run")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
+	require.NoError(t, err)
+	require.NoError(t, m.Write(report.Values{"step": 1, "reward/" + hidden: 1}))
+	require.NoError(t, m.Close())
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("name = \""+hidden+"\""), 0o644))
+	warnings := []report.Warning{{Step: 1, Kind: "x", Text: hidden}}
+	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), warnings))
+	path, _, err := Write(dir)
+	require.NoError(t, err)
+	html := readFile(t, path)
+	for _, r := range hidden {
+		require.NotContains(t, html, string(r))
+		require.NotContains(t, html, fmt.Sprintf("&#x%x;", r))
+		require.NotContains(t, html, fmt.Sprintf("&#%d;", r))
+	}
+	require.Contains(t, html, `\u202a\u202e\u2066\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041`)
+}

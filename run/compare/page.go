@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/chart"
 )
@@ -67,7 +68,7 @@ func writePage(c *Comparison) error {
 		err = view.Execute(&html, p)
 	}
 	if err == nil {
-		err = report.ReplaceFile(filepath.Join(c.dir, PageFile), html.Bytes())
+		err = report.ReplaceFile(filepath.Join(c.dir, PageFile), plain.Page(html.Bytes()))
 	}
 	if err != nil {
 		return fmt.Errorf("write comparison page: %w", err)
