@@ -59,7 +59,8 @@ function asked(why) {
 function show(state, text) {
 	live = state === "live";
 	const at = element("state");
-	if (at.textContent !== text) at.textContent = visible(text);
+	text = visible(text);
+	if (at.textContent !== text) at.textContent = text;
 	at.dataset.state = state;
 	document.documentElement.toggleAttribute("data-away", state === "away");
 	document.title = (state === "away" ? "disconnected · " : "") + element("name").textContent + " · easyrl";
@@ -165,10 +166,13 @@ function drawTiles(at, tiles) {
 }
 
 // visible shows characters that control, reorder or hide text as escapes.
+// It keeps joiners between characters beyond ASCII, like the trainer's pages.
 const visible = text => String(text).replace(
-	/(?<=[^\x00-\x7f\s\p{C}])[\u200c\u200d](?=[^\x00-\x7f\s\p{C}])|[^\P{C}\n\t]|[\u2028\u2029]/gu,
-	(c, at, all) => /[\u200c\u200d]/.test(c) && /[^\x00-\x7f\s\p{C}]$/u.test(all.slice(0, at)) && /^[^\x00-\x7f\s\p{C}]/u.test(all.slice(at + 1)) ?
-		c : "\\u" + c.codePointAt(0).toString(16).padStart(4, "0"));
+	/(?<![^\x00-\x7f\s\p{Cc}\p{Cf}\p{Cs}])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s\p{Cc}\p{Cf}\p{Cs}])|(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu,
+	c => {
+		const hex = c.codePointAt(0).toString(16);
+		return hex.length > 4 ? "\\U" + hex.padStart(8, "0") : "\\u" + hex.padStart(4, "0");
+	});
 
 function make(tag, text = "") {
 	const e = document.createElement(tag);
