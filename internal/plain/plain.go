@@ -82,8 +82,8 @@ func (w JSONWriter) Write(doc []byte) (int, error) {
 // suspect reports whether r controls a terminal, sets the writing direction or is
 // invisible.
 func suspect(r rune) bool {
-	return r != '\n' && r != '\t' && unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) ||
-		r == '\u2028' || r == '\u2029'
+	formats := unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+	return r != '\n' && r != '\t' && unicode.IsControl(r) || formats || r == '\u2028' || r == '\u2029'
 }
 
 // joins reports whether r is a joiner or non-joiner.
