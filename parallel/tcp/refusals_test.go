@@ -24,18 +24,18 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 			r.add(from, errors.Join(nil, refusal{stranger, "token differs"}))
 			r.add(from, io.EOF)
 		}
-		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs", "refuse connection from 10.0.0.9:7: EOF"}, said.lines)
+		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs", "refuse connection from 10.0.0.9:7: EOF"}, said.all())
 		<-time.After(summary) // of the test's own clock
 		synctest.Wait()
-		require.Len(t, said.lines, 3)
-		require.Equal(t, "refused 598 more connections: 299 without a handshake, 299 without the token", said.lines[2])
+		require.Len(t, said.all(), 3)
+		require.Equal(t, "refused 598 more connections: 299 without a handshake, 299 without the token", said.all()[2])
 		<-time.After(10 * summary)
-		require.Len(t, said.lines, 3)
+		require.Len(t, said.all(), 3)
 		r.add(from, refusal{stranger, "token differs"})
 		r.flush()
-		require.Equal(t, "refused 1 more connections: 1 without the token", said.lines[3])
+		require.Equal(t, "refused 1 more connections: 1 without the token", said.all()[3])
 		<-time.After(10 * summary)
-		require.Len(t, said.lines, 4)
+		require.Len(t, said.all(), 4)
 	})
 }
 
@@ -85,9 +85,9 @@ func TestSilentConnections(t *testing.T) {
 	require.NoError(t, exercise(t.Context(), first, w))
 	require.Len(t, held, 3*(maxHandshakes+50))
 	require.NoError(t, first.Close())
-	all := strings.Join(said.lines, "\n")
+	all := strings.Join(said.all(), "\n")
 	require.Contains(t, all, errGaveWay.Error())
-	require.Less(t, len(said.lines), 10)
+	require.Less(t, len(said.all()), 10)
 }
 
 // A master address of another machine is said, and rank 0 can be reached all the same.

@@ -135,7 +135,7 @@ func relayed(t *testing.T, r *relay, silence time.Duration) (errs [2]error, said
 	ranks.Wait()
 	r.running.Wait()
 	for i, n := range heard {
-		said[i] = strings.Join(n.lines, "\n")
+		said[i] = strings.Join(n.all(), "\n")
 	}
 	return errs, said
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +41,13 @@ func (n *notes) warn(format string, args ...any) {
 	n.lines = append(n.lines, fmt.Sprintf(format, args...))
 	n.mu.Unlock()
 	n.came <- struct{}{}
+}
+
+// all returns the warnings so far.
+func (n *notes) all() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.lines)
 }
 
 // wait returns when a warning contains text.
