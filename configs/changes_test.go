@@ -57,7 +57,7 @@ func TestPasswordsAreHidden(t *testing.T) {
 	path := filepath.Join(dir, RunFile)
 	held, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Contains(t, string(held), `url = ["http://a/?x=1&token=***", "http://me:***@b/"]`)
+	require.Contains(t, string(held), `url = ["http://a/?***", "http://***@b/"]`)
 	var explained bytes.Buffer
 	require.NoError(t, r.Explain(&explained))
 	tree, err := json.Marshal(r.Tree())
@@ -73,8 +73,8 @@ func TestPasswordsAreHidden(t *testing.T) {
 	again, err := Load([]string{path}, nil)
 	require.NoError(t, err)
 	err = again.Validate(TrainTask)
-	require.ErrorContains(t, err, `reward.parts.a.url is ["http://a/?x=1&token=***", "http://me:***@b/"], whose password is hidden in a run's run.toml; set the key in an overlay or with -set`)
-	require.ErrorContains(t, err, `log.to is ["csv", "mlflow=http://me:***@host:5000"], whose password is hidden`)
+	require.ErrorContains(t, err, `reward.parts.a.url is ["http://a/?***", "http://***@b/"], whose password is hidden in a run's run.toml; set the key in an overlay or with -set`)
+	require.ErrorContains(t, err, `log.to is ["csv", "mlflow=http://***@host:5000"], whose password is hidden`)
 	require.ErrorContains(t, err, path+":")
 	err = again.Validate(ScoreTask)
 	require.ErrorContains(t, err, "reward.parts.a.url is ")
@@ -82,4 +82,37 @@ func TestPasswordsAreHidden(t *testing.T) {
 	again, err = Load([]string{path}, []string{`reward.parts.a.url=["http://a/?x=1&token=new", "http://b/"]`, `log.to=["csv"]`})
 	require.NoError(t, err)
 	require.NoError(t, again.Validate(TrainTask))
+}
+
+// A reward's command keeps its secrets out of the run's folder and of the JSON of a check; a
+// command without secrets runs again.
+func TestSecretsOfCommandsAreHidden(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct{ command, want string }{
+		"option":   {`["python3", "r.py", "--token", "hunter2"]`, `["python3", "r.py", "--token", "***"]`},
+		"variable": {`["env", "API_KEY=hunter2", "r"]`, `["env", "API_KEY=***", "r"]`},
+		"URL":      {`["r", "http://a/?x=hunter2"]`, `["r", "http://a/?***"]`},
+		"none":     {`["python3", "r.py", "--mode", "strict", "--timeout", "5"]`, `["python3", "r.py", "--mode", "strict", "--timeout", "5"]`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := Load(write(t, small+"[reward]\nkind = \"command\"\ncommand = "+row.command+"\n"), nil)
+			require.NoError(t, err)
+			dir := t.TempDir()
+			require.NoError(t, r.WriteFile(dir))
+			held, err := os.ReadFile(filepath.Join(dir, RunFile))
+			require.NoError(t, err)
+			require.Contains(t, string(held), "command = "+row.want)
+			tree, err := json.Marshal(r.Tree())
+			require.NoError(t, err)
+			require.NotContains(t, string(tree), "hunter2")
+			again, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
+			require.NoError(t, err)
+			if err := again.Validate(TrainTask); row.want == row.command {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "hidden in a run's run.toml")
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package configs
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -69,17 +70,29 @@ func (r *Resolved) Tree() map[string]any {
 			}
 			table = inner
 		}
-		table[path[len(path)-1]] = jsonValue(f.value)
+		table[path[len(path)-1]] = jsonField(f)
 	}
 	return tree
 }
 
-// jsonValue returns v as a value that encodes in JSON, with passwords hidden. An empty list
-// is not null.
+// jsonField returns a field's value as jsonValue does, with secrets hidden.
+func jsonField(f field) any {
+	text := shown(f)
+	if text == format(f.value) {
+		return jsonValue(f.value)
+	}
+	var value any
+	if json.Unmarshal([]byte(text), &value) != nil { // strings and their lists are the same in TOML and JSON
+		return "***"
+	}
+	return value
+}
+
+// jsonValue returns v as a value that encodes in JSON. An empty list is not null.
 func jsonValue(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.String:
-		return secret.Hide(v.String())
+		return v.String()
 	case reflect.Slice:
 	default:
 		return v.Interface()
@@ -144,7 +157,12 @@ func (r *Resolved) unused(f field) bool {
 }
 
 // shown returns a field's TOML value with passwords hidden.
-func shown(f field) string { return secret.Hide(format(f.value)) }
+func shown(f field) string {
+	if strings.HasSuffix(f.key, ".command") {
+		return secret.Arguments(format(f.value))
+	}
+	return secret.Hide(format(f.value))
+}
 
 // format returns v as a TOML value.
 func format(v reflect.Value) string {

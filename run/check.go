@@ -135,9 +135,9 @@ func (c *checking) probe(ctx context.Context) error {
 	probed, err := instances.Probe(ctx, c.cfg, &deps)
 	for i := range probed {
 		p := &probed[i]
-		server := findings.Server{URL: p.URL, Kind: p.Kind, Capacity: p.Capacity}
+		server := findings.Server{URL: secret.Hide(p.URL), Kind: p.Kind, Capacity: p.Capacity}
 		if p.Fault != nil {
-			server.Error = p.Fault.Error()
+			server.Error = secret.Hide(p.Fault.Error())
 			if err == nil {
 				c.warn("%v; the run would start without it and retry", p.Fault)
 			}

@@ -109,7 +109,7 @@ func TestPageHasNoPassword(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[log]\nto = ['mlflow=https://me:secret@host']\n"), 0o644))
 	html, err := Part("configuration", dir, stepsOf())
 	require.NoError(t, err)
-	require.Contains(t, string(html), "https://me:***@host")
+	require.Contains(t, string(html), "https://***@host")
 	require.NotContains(t, string(html), "secret")
 }
 

@@ -56,6 +56,9 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 		p.Parts, p.Idle = Times(steps)
 	case "warnings":
 		p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile))
+		for i := range p.Warnings {
+			p.Warnings[i].Text = secret.Hide(p.Warnings[i].Text)
+		}
 	case "curves":
 		p.Curves = drawCurves(steps)
 	case "timeline":

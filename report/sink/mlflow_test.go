@@ -215,7 +215,7 @@ func TestMLflowGetsSettingsAfterFailures(t *testing.T) {
 	})
 	require.Len(t, api.runs, 1)
 	require.Equal(t, []int{1}, api.runs[0].steps("reward/mean"))
-	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://me:***@mlflow:5000"]`}, api.runs[0].params)
+	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://***@mlflow:5000"]`}, api.runs[0].params)
 }
 
 func TestMLflowDownAtEndGetsRestAfterResume(t *testing.T) {

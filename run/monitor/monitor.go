@@ -5,6 +5,7 @@ package monitor
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/remote"
@@ -100,10 +101,14 @@ func (m *Monitor) Step(values report.Values) {
 	}
 }
 
-// record shows warnings on the live page and saves them for the report.
+// record shows warnings on the live page and saves them for the report, with secrets hidden.
 func (m *Monitor) record(given ...report.Warning) error {
 	if len(given) == 0 {
 		return nil
+	}
+	given = slices.Clone(given)
+	for i := range given {
+		given[i].Text = secret.Hide(given[i].Text)
 	}
 	for _, w := range given {
 		m.control.Warning(w)
@@ -121,6 +126,6 @@ func (m *Monitor) Close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + secret.Hide(err.Error())}) // err itself is the one to report
+		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // err itself is the one to report
 	}
 }
