@@ -31,7 +31,7 @@ func TestChanges(t *testing.T) {
 		{[]string{"train.lr=1e-3", "rollout.group_size=4", "data.train=[\"a\",\"b\"]"},
 			[]string{`data.train ["a", "b"] (was ["t.jsonl"])`, "rollout.group_size 4 (was 8)", "train.lr 0.001 (was 1e-06)"}},
 		{[]string{"reward.parts.a.kind=regex", "reward.parts.a.pattern=" + long}, []string{`reward.parts.a.kind "regex" (was "math")`,
-			`reward.parts.a.pattern "` + long[:59] + `… (was "")`}},
+			`reward.parts.a.pattern "` + long[:59] + `… (was "")`, `reward.parts.a.marks not set (was "")`}},
 		{[]string{"reward.sources.'b c'.think=true"}, []string{`reward.sources."b c".think true (was false)`}},
 	} {
 		changes, err := load(row.settings...).Changes(dir)

@@ -270,6 +270,8 @@ type Eval struct {
 	TopP float64 `toml:"top_p" unit:"fraction"`
 	// Sample from this many of the likeliest tokens; 0 keeps all.
 	TopK int `toml:"top_k" unit:"tokens"`
+	// Set to "any" for reward.marks = "any" in evaluations alone.
+	Marks string `toml:"marks"`
 	// Evaluate only the first N prompts of each file; 0 takes all.
 	Prompts int `toml:"prompts" unit:"prompts"`
 }

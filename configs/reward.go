@@ -29,6 +29,14 @@ func (c *sections) reward(r *Resolved) {
 	c.revealed("reward.")
 }
 
+// ungameable expects that a training reward grades no numbers without a mark.
+func (c *sections) ungameable(r *Resolved) {
+	for _, path := range r.Reward.Gameable() {
+		key := joinKey(append([]string{"reward"}, path...))
+		c.expect(false, key, "is %q, expected \"\" for training: a policy learns to end in numbers. Set eval.marks to evaluate models that never mark", reward.AnyMarks)
+	}
+}
+
 // revealed expects the keys with a prefix to have their passwords, which WriteFile hides.
 func (c *sections) revealed(prefix string) {
 	for _, f := range shapeOf(&c.resolved.Config).fields {

@@ -51,7 +51,7 @@ func TestRewardTables(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, r.Explain(&out))
 	for _, want := range []string{
-		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\npattern = \"\"                             # default\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
+		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\npattern = \"\"                             # default\nmarks = \"\"                               # default\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
 		"[reward.sources.\"a.b \\\"c\\\"\".parts.form]\n", "[reward.sources.\"openai/gsm8k\"]\n", "[reward.sources.\"x=y\"]\n",
 	} {
 		require.Contains(t, out.String(), want)

@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/report/sink"
+	"github.com/easyrl/easyrl/reward"
 )
 
 // Task is the command that a configuration is checked for.
@@ -82,6 +83,7 @@ func (r *Resolved) Validate(task Task) error {
 	case TrainTask:
 		c.rollout(r.Rollout)
 		c.reward(r)
+		c.ungameable(r)
 		c.loss(r)
 		c.inference(r.Inference)
 		c.eval(r.Eval)
@@ -291,6 +293,7 @@ func (c *sections) eval(e Eval) {
 	c.atLeast("eval.every", e.Every, 0)
 	c.between("eval.k", e.K, 1, inference.MaxResponses)
 	c.atLeast("eval.prompts", e.Prompts, 0)
+	c.oneOf("eval.marks", e.Marks, "", reward.AnyMarks)
 	if err := inference.CheckTemperature(e.Temperature); err != nil {
 		c.expect(false, "eval.temperature", "%v", err)
 	}

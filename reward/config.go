@@ -69,6 +69,31 @@ func (r *Rule) Verbatim() bool {
 	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Verbatim() })
 }
 
+// Gameable returns the paths below [reward] of the keys by which the reward grades numbers that
+// are not marked, which a policy games.
+func (c *Config) Gameable() (keys [][]string) {
+	if c.Kind != "" {
+		keys = c.Rule.gameable(nil)
+	}
+	for _, source := range slices.Sorted(maps.Keys(c.Sources)) {
+		keys = append(keys, c.Sources[source].gameable([]string{"sources", source})...)
+	}
+	return keys
+}
+
+// gameable is Gameable for the rule at path.
+func (r *Rule) gameable(path []string) (keys [][]string) {
+	if (r.Kind == Math || r.Kind == GSM8K) && r.Marks == AnyMarks {
+		return [][]string{append(slices.Clone(path), "marks")}
+	}
+	if r.Kind == Sum {
+		for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
+			keys = append(keys, r.Parts[name].rule().gameable(append(slices.Clone(path), "parts", name))...)
+		}
+	}
+	return keys
+}
+
 // Refuses returns why the rule does not find the answer of p right when a response states
 // it: no response to p can be right then, or only by accident. It returns "" if it does,
 // for one answer of a list, and for rules that do not compare as mathematics. The rule

@@ -17,6 +17,7 @@ type Term struct {
 	Kind string `toml:"kind"`
 	ExactConfig
 	RegexConfig
+	MathConfig
 	FormatConfig
 	OverlongConfig
 	RepetitionConfig

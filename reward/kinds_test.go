@@ -33,7 +33,8 @@ func TestMath(t *testing.T) {
 		text   string
 		want   float64
 	}{
-		{"18", "So it is 18.", 1},
+		{"18", "So it is 18.", 0}, // no mark
+		{"18", "So the answer is 18.", 1},
 		{18, `\boxed{18}`, 1},
 		{18.5, "The answer is 37/2.", 1},
 		{"She has 9 left.\n#### 9", "9", 1},
@@ -83,13 +84,16 @@ func TestGSM8K(t *testing.T) {
 		{"-5", "#### -5", 1},
 		{"5", "#### -5", 0},
 		{"18", "#### 19", 0},
-		{"18", "#### $18", 0},
-		{"18", "####18", 0},
-		{"18", "The answer is 18.", 0},
+		{"18", "#### $18", 0}, // no question about money
+		{"18", "####18", 1},
+		{"18", "The answer is 18.", 1},
+		{"18", "So she has 18 eggs.", 0},
+		{"18", "\\boxed{18} eggs", 1},
+		{"18", "\\boxed{18} and \\boxed{1", 0},
 		{"18", "18 eggs for 3 people", 0},
 		{"18", "none, none.", 0},
 		{"18", "", 0},
-		{"18", "#### 18" + far, 0},
+		{"18", "#### 18\n" + far, 1},
 		{"18", far + "#### 18", 1},
 	} {
 		in := input(row.answer, row.text, rollout.Stop)
@@ -146,7 +150,7 @@ func TestAnswersToCount(t *testing.T) {
 		same      []string
 		different []string
 	}{
-		"math":  {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `So it is $\sqrt{8}$.`}, []string{`\boxed{3}`, `\boxed{-3}`}},
+		"math":  {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `The answer is $\sqrt{8}$.`}, []string{`\boxed{3}`, `\boxed{-3}`}},
 		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`}, []string{"7", "8"}},
 		"gsm8k": {NewGSM8K(), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
 		"regex": {regex, "1/2", []string{"[0.5]", `[\frac12]`}, []string{"[2]"}},

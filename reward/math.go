@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade"
 	"github.com/easyrl/easyrl/rollout"
@@ -12,15 +14,34 @@ import (
 // Math is the name of mathKind.
 const Math = "math"
 
+// AnyMarks is the value of MathConfig.Marks that grades the last number of a response without a
+// mark.
+const AnyMarks = "any"
+
+// MathConfig holds the keys that kinds "math" and "gsm8k" share.
+type MathConfig struct {
+	// Set to "any" to grade the last number of a response that marks no answer: for easyrl eval and
+	// score, and models that never mark. A policy games it, so easyrl train refuses it. By default,
+	// only the last mark counts, such as `\boxed{}`.
+	Marks string `toml:"marks"`
+}
+
+// checkMarks reports an unknown value of key "marks".
+func checkMarks(v *validation, r *Rule) {
+	v.expect(slices.Contains([]string{"", AnyMarks}, r.Marks), "marks", `is %q, expected "" or %q`, r.Marks, AnyMarks)
+}
+
 func mathKind() Kind {
 	return Kind{
 		Name:  Math,
-		About: "compares the one answer that the response states with the reference answer, as mathematics.",
-		keys:  []string{"pattern"},
+		About: "compares the answer that the response marks last with the reference answer, as mathematics.",
+		keys:  []string{"pattern", "marks"},
 		check: func(v *validation, r *Rule) {
 			if r.Pattern != "" {
 				checkRegex(v, r)
 			}
+			checkMarks(v, r)
+			v.expect(r.Pattern == "" || r.Marks != AnyMarks, "marks", "is %q beside pattern, which finds the answer", r.Marks)
 		},
 		build: buildMath,
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
@@ -42,30 +63,73 @@ func mathKind() Kind {
 // buildMath returns the reward of a rule. With a pattern, it grades the match.
 func buildMath(r *Rule, _ int) (Func, error) {
 	if r.Pattern == "" {
-		return NewMath(), nil
+		return mathematics{lenient: r.Marks == AnyMarks}, nil
 	}
 	pattern, err := regexp.Compile(r.Pattern)
 	return expression{pattern, true}, err
 }
 
-// mathematics is 1 if the response gives the prompt's answer, else 0.
-type mathematics struct{}
+// mathematics is 1 if the response gives the prompt's answer, else 0. With numbers, only marks
+// that hold a number are answers, and the part "answered" says whether there is one.
+type mathematics struct{ lenient, numbers bool }
 
-// NewMath returns the reward of kind "math": 1 if a response gives the prompt's answer
+// NewMath returns the reward of kind "math": 1 if a response's last mark is the prompt's answer
 // in a final form (package grade), else 0. If the answer is a JSON array, each of its
 // items is right.
 func NewMath() Func { return mathematics{} }
 
-func (mathematics) Score(ctx context.Context, in Input) (Score, error) {
+func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
-	wants := answers(in.Prompt)
-	reason := ""
-	for _, want := range wants {
-		if reason = grade.NewTask(in.Prompt.Question(), want).Fault(in.Text); reason == "" {
-			return Score{Value: 1, Verdict: Right, Answer: grade.Canonical(wants[0])}, nil // the grader finds more answers equal than Canonical
+	text, lenient := thought(in), m.lenient || in.anyMarks
+	score := Score{Verdict: Wrong}
+	if score.Answer = grade.Answered(text); lenient {
+		score.Answer = grade.AnsweredAny(text)
+	}
+	if m.numbers {
+		answered := strings.ContainsAny(score.Answer, "0123456789")
+		score.Parts = map[string]float64{"answered": number(answered)}
+		if !answered && score.Answer != "" {
+			score.Answer, score.Reason = "", grade.NoAnswer
+			return score, nil
 		}
 	}
-	return Score{Verdict: Wrong, Answer: grade.Answered(in.Text), Reason: reason}, nil
+	wants := answers(in.Prompt)
+	for _, want := range wants {
+		task := grade.NewTask(in.Prompt.Question(), want)
+		if score.Reason = task.Fault(text); lenient {
+			score.Reason = task.FaultAny(text)
+		}
+		if score.Reason == "" {
+			score.Value, score.Verdict, score.Answer = 1, Right, grade.Canonical(wants[0]) // the grader finds more answers equal than Canonical
+			break
+		}
+	}
+	return score, nil
+}
+
+// thought returns the text of a response with the tag that opens its reasoning, if the prompt ends
+// in it: a response that breaks off in its reasoning has no answer.
+func thought(in Input) string {
+	if strings.HasSuffix(strings.TrimSpace(in.Prompt.Text), thinkOpen) {
+		return thinkOpen + in.Text
+	}
+	return in.Text
+}
+
+// ForEvaluation returns f, or if marks is AnyMarks, f with that value of MathConfig.Marks. Calls of the result may be concurrent if those of f may.
+func ForEvaluation(f Func, marks string) Func {
+	if marks != AnyMarks {
+		return f
+	}
+	return unmarked{f}
+}
+
+// unmarked grades responses without a mark by their last number.
+type unmarked struct{ Func }
+
+func (u unmarked) Score(ctx context.Context, in Input) (Score, error) {
+	in.anyMarks = true
+	return u.Func.Score(ctx, in)
 }

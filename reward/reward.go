@@ -27,6 +27,8 @@ type Input struct {
 	Finish rollout.Finish // why it ended
 	Length int            // in tokens
 	trial  bool           // of Scorer.Try: do not wait for an unavailable scorer
+
+	anyMarks bool // of ForEvaluation: AnyMarks
 }
 
 // Score is a reward and the values of its components by name, if it has any.

@@ -80,16 +80,16 @@ func TestSources(t *testing.T) {
 	cfg.Sources = map[string]*Rule{"openai/gsm8k": &rule}
 	s, err := New(cfg, 10)
 	require.NoError(t, err)
-	in := input("18", "So it is 18.", rollout.Stop)
+	in := input("18", "18", rollout.Stop)
 	in.Length = 8
 	got, err := s.Score(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, 2-0.5, got.Value)
 	require.Equal(t, map[string]float64{"right": 1, "form": 0, "form/think": 0, "late": -0.5}, got.Parts)
-	in.Prompt.Source = "openai/gsm8k"
+	in.Prompt.Source, in.Text = "openai/gsm8k", "So it is 18."
 	got, err = s.Score(t.Context(), in)
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}, Verdict: Wrong, Reason: "no answer"}, got)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 0}, Verdict: Wrong, Reason: grade.Unmarked}, got)
 
 	cfg.Term, cfg.Parts = one(Term{}).Term, nil
 	require.NoError(t, cfg.Validate(10))
@@ -186,7 +186,7 @@ func TestReasonOfSum(t *testing.T) {
 	t.Parallel()
 	f, err := NewSum([]Component{{"exact", 1, exact{}}, {"math", 1, NewMath()}, {"gsm8k", 1, NewGSM8K()}})
 	require.NoError(t, err)
-	for text, want := range map[string]string{"": "no answer", "#### 5": "", "\\boxed{6}": "another value"} {
+	for text, want := range map[string]string{"": grade.Unmarked, "#### 5": "", "\\boxed{6}": "another value"} {
 		got, err := f.Score(t.Context(), input("5", text, rollout.Stop))
 		require.NoError(t, err)
 		require.Equal(t, want, got.Reason, text)
@@ -369,8 +369,8 @@ func TestRefuses(t *testing.T) {
 		{`"(1, \\frac{\\pi}{2}]"`, "", "", grade.NoAnswer},
 		{`"yes"`, "", "", grade.NoAnswer},
 		{`"}"`, grade.NoAnswer, "", grade.NoAnswer},
-		{`"\\frac{1}{2"`, grade.NoAnswer, "", grade.NoAnswer},
-		{`"She has none.\n#### "`, grade.NoAnswer, grade.NoAnswer, grade.NoAnswer},
+		{`"\\frac{1}{2"`, grade.CutOff, "", grade.NoAnswer},
+		{`"She has none.\n#### "`, grade.CutOff, grade.NoAnswer, grade.NoAnswer},
 		{`"#### 5 or #### 6"`, "another value", "", "another value"},
 		{`["}", "72"]`, "", "", ""},
 		{`["}", "#### 5 or #### 6"]`, grade.NoAnswer, "", grade.NoAnswer},

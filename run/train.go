@@ -12,6 +12,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
+	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
@@ -134,7 +135,7 @@ func (p *preparation) listen() (*control.Server, error) {
 // connect wires the parts of the run to the trainer.
 func (t *training) connect() error {
 	cfg := t.cfg
-	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: t.reward, Text: t.folder.Text, Warn: t.warn,
+	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks), Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
 	sampling, err := produce.New(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
 	if err != nil {

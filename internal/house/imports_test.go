@@ -22,7 +22,7 @@ func floors() [][]string {
 		{"tokenizer/chat/internal/method", "reward/grade/measure", "tokenizer/internal/bpe"},
 		{"tokenizer/chat/internal/filter", "reward/grade/question"},
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
-		{"reward/grade/sentence", "tokenizer/chat/calls"},
+		{"tokenizer/chat/calls"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "tokenizer/chat"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},

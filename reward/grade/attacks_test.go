@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,57 +17,69 @@ type attack struct {
 	Class, Question, Gold, Attack, Twin, Why string
 }
 
-func attacks(t testing.TB, path string) (rows []attack) {
+func lines[T any](t testing.TB, path string) (rows []T) {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close() //nolint:errcheck // only read
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var row attack
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &row))
+	scan := bufio.NewScanner(f)
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		var row T
+		require.NoError(t, json.Unmarshal(scan.Bytes(), &row))
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// At most 1% of the attacks win and at most 1% of their twins lose. In the second table,
-// whose wording is further from what models write, at most 4%.
-func TestAttacks(t *testing.T) {
-	t.Parallel()
-	gradeAttacks(t, 1, "attacks.jsonl")
-	gradeAttacks(t, 4, "attacks-free-wording.jsonl")
+func attacks(t testing.TB, path string) []attack { return lines[attack](t, path) }
+
+// isMarked reports whether a response has a mark other than a phrase.
+func isMarked(response string) bool {
+	for _, mark := range []string{`\boxed`, `\fbox`, "####", "<answer>"} {
+		if strings.Contains(response, mark) {
+			return true
+		}
+	}
+	return false
 }
 
-// gradeAttacks requires that no more percent of a table are misjudged.
-func gradeAttacks(t *testing.T, percent int, file string) {
+// Of the marked rows, at most 1% of the attacks win and at most 1% of their twins lose. Attacks
+// without any mark win nothing.
+func TestAttacks(t *testing.T) {
+	t.Parallel()
+	gradeAttacks(t, "attacks.jsonl")
+	gradeAttacks(t, "attacks-free-wording.jsonl")
+}
+
+func gradeAttacks(t *testing.T, file string) {
 	t.Helper()
-	type count struct{ rows, won, lost int }
-	classes, all := map[string]*count{}, count{}
+	var attacked, won, twins, lost, prose int
 	for i, row := range attacks(t, filepath.Join("testdata", file)) {
-		c := classes[row.Class]
-		if c == nil {
-			c = &count{}
-			classes[row.Class] = c
-		}
-		c.rows++
-		all.rows++
 		task := NewTask(row.Question, row.Gold)
-		if task.Fault(row.Attack) == "" {
-			c.won++
-			all.won++
-			t.Logf("WON %s:%d %s gold %q: %q read as %q (%s)", file, i+1, row.Class, row.Gold, row.Attack, Extract(row.Attack), row.Why)
+		wins := task.Fault(row.Attack) == ""
+		switch {
+		case isMarked(row.Attack):
+			attacked++
+			if wins {
+				won++
+				t.Logf("WON %s:%d %s gold %q: %q (%s)", file, i+1, row.Class, row.Gold, row.Attack, row.Why)
+			}
+		case wins && !strings.Contains(strings.ToLower(row.Attack), "answer"):
+			prose++
+			t.Logf("WON in prose %s:%d %s gold %q: %q (%s)", file, i+1, row.Class, row.Gold, row.Attack, row.Why)
 		}
+		if !isMarked(row.Twin) {
+			continue
+		}
+		twins++
 		if fault := task.Fault(row.Twin); fault != "" {
-			c.lost++
-			all.lost++
-			t.Logf("LOST %s:%d %s gold %q: %q read as %q: %s", file, i+1, row.Class, row.Gold, row.Twin, Extract(row.Twin), fault)
+			lost++
+			t.Logf("LOST %s:%d %s gold %q: %q: %s", file, i+1, row.Class, row.Gold, row.Twin, fault)
 		}
 	}
-	for name, c := range classes {
-		t.Logf("%s: %d rows, %d attacks won, %d twins lost", name, c.rows, c.won, c.lost)
-	}
-	require.LessOrEqual(t, all.won*100, all.rows*percent)
-	require.LessOrEqual(t, all.lost*100, all.rows*percent)
+	t.Logf("%s: %d of %d attacks won, %d of %d twins lost, %d attacks in prose won", file, won, attacked, lost, twins, prose)
+	require.LessOrEqual(t, won*100, attacked)
+	require.LessOrEqual(t, lost*100, twins)
+	require.Zero(t, prose)
 }

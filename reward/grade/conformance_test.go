@@ -38,9 +38,11 @@ func table[T any](t *testing.T, parts ...string) []T {
 //	17               it does not treat \( 9 \) with line ends inside as mathematics
 //	50, 51, 53, 58   the members of a chain of equations differ
 //	130              it treats 1 - 1/e and 1 + 1/e as equal
+//
+// Rows 8, 9, 45, 47, 61, 62 and 72 state their answer in prose, without a mark.
 func TestMathVerify(t *testing.T) {
 	t.Parallel()
-	other := []int{16, 17, 50, 51, 53, 58, 63, 130}
+	other := []int{8, 9, 16, 17, 45, 47, 50, 51, 53, 58, 61, 62, 63, 72, 130}
 	rows := table[struct {
 		Gold, Pred string
 		Expected   bool
@@ -70,8 +72,8 @@ func TestHendrycks(t *testing.T) {
 func renderings() []string {
 	return []string{
 		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`, "It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
-		"Therefore, the answer is $%s$.", `**Final Answer:** \(%s\)`,
-		"There are $3$ cases for $x$.\n\nTherefore, the final value is $%s$.", "<think>It may be $17$.</think>\n\n**Answer**\n\n$$%s$$",
+		"Therefore, the answer is $%s$.", `**Final Answer:** \(%s\)`, "<answer>%s</answer>", "Hence, $%s$ is the answer.",
+		"<think>It may be $17$.</think>\n\n**Answer**\n\n$$%s$$",
 	}
 }
 
@@ -119,7 +121,7 @@ func TestMATHAnswers(t *testing.T) {
 		gold := golds[i]
 		for _, form := range renderings() {
 			text := strings.Replace(form, "%s", gold, 1)
-			require.True(t, Correct(text, gold), "%q in %q, read as %q", gold, text, Extract(text))
+			require.True(t, Correct(text, gold), "%q in %q", gold, text)
 		}
 		if next := golds[(i+1)%len(golds)]; !alike(gold, next) {
 			require.False(t, answer.Equal(gold, next), "%q, %q", gold, next)
@@ -134,39 +136,21 @@ func TestMATHAnswers(t *testing.T) {
 
 func TestGSM8KAnswers(t *testing.T) {
 	t.Parallel()
-	type row struct{ Answer string }
+	type row struct{ Question, Answer string }
 	rows := append(table[row](t, "prompts", "gsm8k", "test.jsonl"), table[row](t, "prompts", "gsm8k", "train.jsonl")...)
 	notes := regexp.MustCompile(`<<[^>]*>>`)
-	number := regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
-	var found, others, taken int
 	for i := 0; i < len(rows); i += every {
 		row := rows[i]
 		text, gold, _ := strings.Cut(row.Answer, "####")
 		gold = strings.TrimSpace(gold)
-		for _, form := range append(renderings(), "#### %s", "She pays %s dollars.", "So it is **%s** apples.") {
+		for _, form := range append(renderings(), "#### %s") {
 			require.True(t, Correct(strings.Replace(form, "%s", gold, 1), row.Answer), "%q in %q", gold, form)
 		}
 		_, next, _ := strings.Cut(rows[(i+1)%len(rows)].Answer, "####")
 		require.Equal(t, strings.TrimSpace(next) == gold, Correct(row.Answer, next), "%q, %q", gold, next)
-		// The original solutions without the mark: the last sentence must yield their
-		// answer.
-		text = strings.TrimSpace(notes.ReplaceAllString(text, ""))
-		if Correct(text, gold) {
-			found++
-		}
-		// Other numbers in the last line are not the answer.
-		for _, other := range number.FindAllString(text[strings.LastIndexByte(text, '\n')+1:], -1) {
-			if other = strings.ReplaceAll(other, ",", ""); !answer.Equal(strings.ReplaceAll(gold, ",", ""), other) && !answer.Equal(gold+" cents", "$"+other) {
-				others++
-				if Correct(text, other) {
-					taken++
-				}
-			}
+		require.Empty(t, NewTask(row.Question, row.Answer).Fault(row.Answer), row.Answer)
+		if text = notes.ReplaceAllString(text, ""); !strings.Contains(strings.ToLower(text), "answer") {
+			require.NotEmpty(t, NewTask(row.Question, gold).Fault(text), "a solution without its mark")
 		}
 	}
-	if every > 1 {
-		return // the shares below hold for all rows
-	}
-	require.GreaterOrEqual(t, float64(found), 0.994*float64(len(rows)))
-	require.LessOrEqual(t, float64(taken), 0.004*float64(others), "%d of %d", taken, others)
 }

@@ -3,159 +3,501 @@ package grade
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
-	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
-	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// readMark returns the readings of the text of a mark: the text, and the value that it means
-// if it is a sentence, a commented value or an evaluated expression. A text beyond the bound
-// of a mark is only read as a whole.
-func readMark(s string) []string {
-	if len(s) > maxMark {
-		return []string{s}
-	}
-	for _, end := range []string{" altogether", " in total", " in all", " altogether}", " in total}", " in all}"} {
-		if head, ok := strings.CutSuffix(s, end); ok && !words.Begins(strings.TrimLeft(s, " $*"), "×", "÷", "/", "+") {
-			return append(readMark(head+strings.TrimLeft(end, " abcdefghijklmnopqrstuvwxyz")), s)
-		}
-	}
-	if len(s) > 9 && s[1:9] == " equals " && expr.LetterAt(s, 0) { // x equals 9
-		s = s[:1] + " = " + s[9:]
-	}
-	if len(s) > 5 && s[1:5] == " is " && expr.LetterAt(s, 0) && strings.IndexByte("-$\\0123456789", s[5]) >= 0 { // x is 9
-		s = s[:1] + " = " + s[5:]
-	}
-	if strings.HasSuffix(strings.TrimSpace(s), " *") || !balanced(s) && strings.IndexFunc(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) >= 0 {
-		return []string{"?"} // breaks off
-	}
-	if letter := strings.Trim(words.First(s), ".,*;:"); !others(s) {
-		if _, ok := words.Choice(letter); ok && strings.Contains(s, " (") {
-			if _, comment, _ := strings.Cut(strings.ToLower(s), " ("); !words.Begins(comment, "not", "or", "no") {
-				return []string{s, letter}
-			}
-		}
-	}
-	if head, ok := commented(s); ok {
-		return []string{s, head}
-	}
-	for _, mode := range []expr.Mode{{Thousands: true}, {}} {
-		if _, ok := expr.Parse(markup.Clean(s), mode); ok {
-			if k := strings.TrimRight(s, "kK"); k != s && strings.Trim(k, "$0123456789.,") == "" {
-				return append([]string{s}, mainOf(s)...)
-			}
-			if all := sentence.Split(s); len(all) == 1 { // "They have 25 apples"
-				if found := all[0].Values(); len(found) == 1 && words.Prose(s[:found[0].Lo]) {
-					return append([]string{s}, all[0].Main()...)
-				}
-			}
-			return []string{s}
-		}
-	}
-	if value, ok := evaluated(s); ok {
-		return []string{s, value}
-	}
-	if strings.ContainsAny(s, "<>≤≥≠") || breaksOff(s) || relates(s) || undecided(s) {
-		return []string{s}
-	}
-	if !words.Prose(markup.Bare(s)) {
-		return []string{s}
-	}
-	return append([]string{s}, mainOf(markup.Bare(s))...)
+// The bounds on how much of a response is read, in bytes.
+const (
+	maxTail = 1 << 16 // from its end, for marks other than boxes
+	maxMark = 1 << 12 // of a mark's text, except for a box
+	maxLead = 160     // before the text of a mark, in its sentence
+)
+
+// mark is what a response states as its answer.
+type mark struct {
+	text string // inside it
+	lead string // what stands before it in its sentence
+	end  int    // offset behind it
+	ok   bool   // there is one
+	box  bool   // it is written in LaTeX
+	cut  bool   // it is unfinished
 }
 
-// evaluated returns the value that an integral, a limit or a sum equals in s.
-func evaluated(s string) (string, bool) {
-	left, value, ok := strings.Cut(s, "=")
-	if !ok || strings.Contains(value, "=") {
-		return "", false
+// later returns m, or other if it ends later.
+func (m mark) later(other mark) mark {
+	if other.ok && (!m.ok || other.end >= m.end) {
+		return other
 	}
-	left = strings.TrimLeft(left, " $")
-	return value, words.Begins(left, `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`)
+	return m
 }
 
-// balanced reports whether each bracket of a short bare answer has a counterpart, as the
-// ends of an interval have in any combination.
-func balanced(s string) bool {
-	depth := 0
-	for _, c := range s[:min(len(s), maxMark)] {
-		switch c {
-		case '(', '[':
-			depth++
-		case ')', ']':
-			depth--
+// find returns the last mark of a text: a box, a line behind ####, a tag or a phrase that
+// says "answer". A text that is nothing but an answer is one.
+func find(text string) mark {
+	skip := max(0, len(text)-maxTail)
+	tail := text[skip:]
+	found := boxed(text)
+	for _, m := range []mark{hashes(tail), tagged(tail), titled(tail), called(tail)} {
+		m.end += skip
+		found = found.later(m)
+	}
+	if !found.ok {
+		found = said(tail)
+	}
+	if found.ok && !found.cut {
+		return found.inner()
+	}
+	if body := strings.TrimSpace(text); !found.ok && isAlone(body, maxBare) {
+		return mark{text: strings.TrimPrefix(body, "A: "), end: len(text), ok: true}
+	}
+	return found
+}
+
+// inner returns the mark within the text of m, or m.
+func (m mark) inner() mark {
+	if !words.Contains(m.text, "box", "####", "<answer>", "nswer") {
+		return m
+	}
+	text := m.text
+	if m.box {
+		text = markup.Bare(text)
+		if strings.Contains(m.text, "box") {
+			text = m.text
 		}
-		if depth < -1 { // "1) 5" is a label
+	}
+	if in := find(text); in.ok && len(in.text) < len(m.text) {
+		in.end = m.end
+		return in
+	}
+	return m
+}
+
+// boxed returns the last box. Boxes that only commas and conjunctions separate are one.
+func boxed(text string) mark {
+	list, end, ok := markup.Boxed(text)
+	if at := markup.Unclosed(text); at >= end {
+		return mark{end: at, ok: true, cut: true}
+	}
+	if !ok {
+		return mark{}
+	}
+	at := max(0, strings.LastIndex(text[:end], `box`))
+	return mark{text: list, lead: lastClause(strings.TrimRight(text[:at], `\fram`)), end: end, ok: true, box: true}
+}
+
+// lastClause returns the end of text from its last full stop or line end on.
+func lastClause(text string) string {
+	text = text[max(0, len(text)-maxLead):]
+	for end := len(text); ; {
+		end = strings.LastIndexAny(text[:end], ".\n!?")
+		if end < 0 || text[end] == '\n' || end+1 == len(text) || text[end+1] == ' ' || text[end+1] == '*' {
+			return text[end+1:]
+		}
+	}
+}
+
+// hashes returns the line behind the last ####. A title in words with text below it is none.
+func hashes(s string) mark {
+	for end, tries := len(s), 0; tries < 64; tries++ {
+		i := strings.LastIndex(s[:end], "####")
+		if i < 0 {
+			break
+		}
+		begin := i + len("####")
+		for end = i; end > 0 && s[end-1] == '#'; end-- {
+		}
+		line, below, _ := strings.Cut(s[begin:], "\n")
+		m := mark{text: strings.Trim(line, " #\t\r"), end: begin + len(line), ok: true}
+		switch {
+		case m.text == "" && strings.TrimSpace(below) == "": // the line is still to come
+			m.cut = true
+			return m
+		case m.text == "", strings.TrimSpace(below) != "" && isTitle(m.text):
+			continue
+		}
+		return m
+	}
+	return mark{}
+}
+
+// isTitle reports whether a line behind #### is the title of what follows: words without a
+// number, or a numbered step.
+func isTitle(line string) bool {
+	line = strings.Trim(line, "* ")
+	if len(strings.Fields(line)) > 1 && words.Begins(line, "Step", "Case", "Part", "Answer", "Final", "Check") || strings.HasSuffix(line, ":") {
+		return true
+	}
+	if words.HasDigit(line) || strings.ContainsAny(line, `\$=`) {
+		return false
+	}
+	return len(strings.Fields(line)) > 1 || words.OneOf(line, "Verification", "Explanation", "Solution", "Conclusion", "Check", "Notes", "Note", "Answer", "Summary", "Reasoning")
+}
+
+// tagged returns the last <answer>…</answer>.
+func tagged(s string) mark {
+	const open, end = "<answer>", "</answer>"
+	lower := folded(s)
+	if strings.Contains(lower, "final_answer>") {
+		lower = strings.NewReplacer("<final_answer>", "      <answer>", "</final_answer>", "</answer>      ").Replace(lower)
+	}
+	i := strings.LastIndex(lower, open)
+	if i < 0 {
+		return mark{}
+	}
+	begin := i + len(open)
+	n := strings.Index(lower[begin:], end)
+	if n < 0 {
+		return mark{end: begin, ok: true, cut: true}
+	}
+	m := mark{text: s[begin : begin+n], end: begin + n + len(end), ok: true}
+	if strings.TrimSpace(m.text) == "" {
+		return mark{}
+	}
+	if head, between, ok := words.CutLast(lower[max(0, i-maxMark):i], end); ok && (strings.TrimSpace(between) == "" || markup.Joins(between)) {
+		if at := strings.LastIndex(head, open); at >= 0 { // several in a row are one list
+			if before := s[max(0, i-maxMark)+at+len(open):][:len(head)-at-len(open)]; strings.TrimSpace(before) != strings.TrimSpace(m.text) {
+				m.text = before + " , " + m.text
+			}
+		}
+	}
+	return m
+}
+
+// folded returns s in lower case, or s if that changes a letter's length.
+func folded(s string) string {
+	if lower := strings.ToLower(s); len(lower) == len(s) {
+		return lower
+	}
+	return s
+}
+
+// titled returns the last phrase "the answer is X", "Answer: X" or a title "Answer" with X
+// below it, where X is alone. A phrase without X at the end of the text is cut off.
+func titled(s string) mark { return phrased(s, true) }
+
+// said is titled for an X within a sentence.
+func said(s string) mark { return phrased(s, false) }
+
+func phrased(text string, alone bool) mark {
+	lower := folded(text)
+	announced := announcements{}
+	for end, tries := len(lower), 0; tries < 64; tries++ {
+		i := announced.before(lower, end)
+		if i < 0 {
+			break
+		}
+		end = i
+		if expr.LetterAt(lower, i-1) || lower[i] == 'a' && expr.LetterAt(lower, i+len("answer")) && !words.Begins(lower[i:], "answers", "ans") || words.Begins(lower[i:], "answered", "answering", "answerable") {
+			continue
+		}
+		if i > 0 && (text[i-1] == '<' || text[i-1] == '/' || strings.HasPrefix(text[i:], "answer>")) { // a tag
+			continue
+		}
+		begin, ok := payload(text, i)
+		lead := lastClause(text[:i])
+		if !ok || !leads(lead) || words.HasNegation(lower[i:begin]) || words.Contains(lower[i:begin], " could ", " might ", " may ") {
+			continue
+		}
+		for begin < len(text) && (strings.IndexByte(" \n:*=_#`", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
+			begin++
+		}
+		if begin == len(text) {
+			if strings.TrimSpace(strings.Trim(lower[i:], "*_ \n")) == "answer" {
+				continue
+			}
+			return mark{end: begin, ok: true, cut: true}
+		}
+		if text[begin] == '}' {
+			continue
+		}
+		if inside, n, ok := markup.Quoted(text[begin:min(len(text), begin+maxMark)]); ok {
+			return mark{text: inside, end: begin + n, ok: true}
+		}
+		x := clause(text, begin)
+		if key := strings.TrimRight(text[max(0, i-9):i], "final_"); strings.HasSuffix(key, `"`) { // "answer": 88 in JSON
+			x = x[:len(x)-len(strings.TrimLeft(x, "-.0123456789"))]
+		}
+		body := strings.TrimRight(strings.TrimSpace(unreasoned(x)), "*_` ")
+		body = body[leading(body):]
+		if alone && (!isAlone(body, maxWords) || comments(lead, body)) {
+			continue
+		}
+		return mark{text: body, end: begin + len(x), ok: true}
+	}
+	return mark{}
+}
+
+// unreasoned returns a clause without a reason behind its value: ", since 7 · 8 = 56".
+func unreasoned(s string) string {
+	for _, word := range []string{"since ", "because ", "as "} {
+		for _, sep := range []string{", ", " ("} {
+			if head, _, ok := strings.Cut(s, sep+word); ok {
+				s = head
+			}
+		}
+	}
+	head, _, _ := strings.Cut(s, " because ")
+	return head
+}
+
+// comments reports whether a phrase only speaks of an answer given elsewhere: "this answer is
+// consistent with 4".
+func comments(lead, body string) bool {
+	if lead = strings.ToLower(strings.TrimRight(lead, " ")); words.Ends(lead, "this", "that", "which") {
+		return true
+	}
+	word := words.First(body)
+	return len(word) > 1 && word == strings.ToLower(word) && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz,.") == "" && !strings.HasPrefix(word, "sqrt")
+}
+
+// leads reports whether the words before "answer" in its sentence say nothing but that it
+// comes.
+func leads(lead string) bool {
+	lead = lead[strings.LastIndexAny(lead, ",;:")+1:]
+	for _, word := range strings.FieldsFunc(strings.ToLower(lead), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
+		if words.Bends(word) {
 			return false
 		}
 	}
-	return depth <= 0
+	return true
 }
 
-// commented splits a bare answer from a comment that neither takes it back nor has
-// another value: "9 (i.e. 9.0)", "360 seats, all counted".
-func commented(s string) (string, bool) {
-	s = markup.Bare(s)
-	for _, sep := range []string{" (", ", "} {
-		head, comment, ok := strings.Cut(s, sep)
-		if !ok || !words.HasDigit(head) {
-			continue
+// leading returns the length of the words that conclude at the start of an answer.
+func leading(s string) int {
+	at := 0
+	for at < len(s) {
+		end := at
+		for end < len(s) && s[end] != ' ' {
+			end++
 		}
-		if _, parses := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); !parses {
-			continue
+		switch strings.ToLower(strings.Trim(s[at:end], ",:*")) {
+		case "", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "indeed", "now", "also", "still", "given", "by", "equal", "to", "is", "precisely":
+		default:
+			return at
 		}
-		if words.Hedges(comment) || strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
-			return "", false
+		for at = end; at < len(s) && s[at] == ' '; at++ {
 		}
-		same, value := true, answer.NewValue(head)
-		for _, part := range sentence.Split(comment) {
-			for _, c := range part.Values() {
-				same = same && value.Same(c.Text)
+	}
+	return at
+}
+
+// announcements caches the last positions of words that announce an answer.
+type announcements struct {
+	last  [14]int
+	known bool
+}
+
+// before returns the offset of the last announcing word before end, or -1. end must not
+// increase between calls.
+func (a *announcements) before(lower string, end int) int {
+	at := -1
+	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =",
+		"ответ:", "答案:", "答案是", "答え:", "respuesta:", "réponse:", "antwort:", "resposta:"} {
+		if !a.known || a.last[k] >= end {
+			a.last[k] = strings.LastIndex(lower[:end], word)
+		}
+		at = max(at, a.last[k])
+	}
+	a.known = true
+	return at
+}
+
+// payload returns the offset of the answer that the word at i announces: after a colon,
+// "is" and the like, or on the line after a title.
+func payload(text string, i int) (int, bool) {
+	j := i
+	for j < len(text) && strings.IndexByte(" :*\n=,.!", text[j]) < 0 {
+		j++
+	}
+	if strings.HasPrefix(strings.ToLower(text[i:]), "correct ") {
+		j = i + len("correct option")
+	}
+	limit := min(len(text), j+90)
+	word := j
+	for j < limit {
+		switch c := text[j]; {
+		case c == ':' || c == '.' && j == i+3 || c == '=' && j < i+12:
+			return j + 1, true
+		case c == '-' && j < i+9 && strings.HasPrefix(text[j:], "- "):
+			return j + 2, true
+		case c >= '0' && c <= '9' || c == '=':
+			return 0, false
+		case c == '\n':
+			title := text[strings.LastIndexByte(text[:i], '\n')+1 : j]
+			return j + 1, len(title) < 40 && !strings.ContainsFunc(title, unicode.IsDigit) && entitles(title)
+		case c == '.' || c == '?' || c == '!' || c == ';':
+			return 0, false
+		case c == ' ' || c == '*':
+			word = j + 1
+		case c == ',':
+			if strings.TrimSpace(text[word:j]) == "" {
+				return 0, false
+			}
+			word = j + 1
+		default:
+			end := j
+			for end < len(text) && unicode.IsLetter(rune(text[end])) {
+				end++
+			}
+			if end > j && words.OneOf(text[j:end], "is", "are", "be", "equals") {
+				return end, true
+			}
+			if end > j {
+				j = end - 1
 			}
 		}
-		return head, same && words.HasLetter(comment)
+		j++
 	}
-	return "", false
+	return len(text), j == len(text) && len(text)-i < 40
 }
 
-// relates reports whether s says in LaTeX that a value is bounded or excluded.
-func relates(s string) bool {
-	return words.Contains(strings.NewReplacer(`\left`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)
+// entitles reports whether a title says no more than that the answer follows.
+func entitles(title string) bool {
+	for _, word := range strings.FieldsFunc(strings.ToLower(title), func(r rune) bool { return !unicode.IsLetter(r) }) {
+		if !words.OneOf(word, "final", "answer", "answers", "the", "my", "our", "correct", "short", "summary", "of") {
+			return false
+		}
+	}
+	return true
 }
 
-// breaksOff reports whether s ends in an operator.
-func breaksOff(s string) bool {
-	if strings.HasSuffix(strings.TrimSpace(s), " *") {
+// called returns the last phrase "X is the answer" or "X as our answer", where X is alone.
+func called(text string) mark {
+	lower := folded(text)
+	for end, tries := len(lower), 0; tries < 16; tries++ {
+		i := strings.LastIndex(lower[:end], "answer")
+		if i < 0 {
+			break
+		}
+		end = i
+		rest := strings.TrimLeft(lower[i+len("answer"):], "*_ ")
+		if rest != "" && strings.IndexByte(".!\n,;", rest[0]) < 0 {
+			continue
+		}
+		sentence := lastClause(text[:i])
+		begin := i - len(sentence)
+		for _, verb := range []string{" is the ", " is our ", " is my ", " as the ", " as our ", " as my "} {
+			at := strings.LastIndex(sentence, verb)
+			if at < 0 || !words.OneOf(strings.ToLower(strings.Trim(sentence[at+len(verb):], "*_ ")), "", "final", "correct", "right", "required") {
+				continue
+			}
+			body := strings.TrimSpace(sentence[:at])
+			body = strings.TrimSpace(body[leading(body):])
+			for _, lead := range []string{"we give ", "we get ", "we have ", "we find ", "we obtain ", "this gives ", "I give ", "that "} {
+				body = strings.TrimPrefix(body, lead)
+			}
+			body = strings.Trim(body, "*_ ")
+			if isAlone(body, maxWords) {
+				return mark{text: body, end: begin + len(sentence), ok: true}
+			}
+		}
+	}
+	return mark{}
+}
+
+// clause returns the text at begin up to the end of its sentence or line, outside formulas.
+func clause(text string, begin int) string {
+	rest := text[begin:min(len(text), begin+maxMark)]
+	for _, pair := range [][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\begin{`, `\end{`}, {"```", "```"}} {
+		if after, ok := strings.CutPrefix(rest, pair[0]); ok {
+			if n := strings.Index(after, pair[1]); n >= 0 {
+				end := len(pair[0]) + n + len(pair[1])
+				line, _, _ := strings.Cut(rest[end:], "\n")
+				if strings.TrimSpace(strings.Trim(line, ".*$")) == "" || pair[0] == `\begin{` {
+					return rest[:end+len(line)]
+				}
+				return rest[:end]
+			}
+		}
+	}
+	depth := 0
+	dollars := false
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '\n' && (!dollars && depth <= 0 || strings.HasPrefix(rest[i:], "\n\n") || !strings.Contains(rest[i:], "$") && depth <= 0):
+			return rest[:i]
+		case c == '\n':
+		case c == '\\':
+			if i+1 < len(rest) {
+				switch rest[i+1] {
+				case '(', '[':
+					depth++
+				case ')', ']':
+					depth--
+				}
+			}
+			i++
+		case c == '$':
+			dollars = !dollars
+		case c == '{':
+			depth++
+		case c == '}':
+			if depth--; depth < 0 { // of a box around the phrase
+				return rest[:i]
+			}
+		case strings.IndexByte(".!?", c) < 0 || depth > 0 || dollars && strings.Contains(rest[i:], "$"):
+		case i+1 == len(rest):
+			return rest[:i]
+		case strings.IndexByte(" \n*<\"", rest[i+1]) < 0 && rest[i+1] < utf8.RuneSelf:
+		case c == '!' && i > 0 && expr.DigitAt(rest, i-1) && rest[i+1] == ' ' && i+2 < len(rest) && strings.IndexByte("=+-*/", rest[i+2]) >= 0:
+		case c == '.' && abbreviates(rest[:i], rest[i+1:]):
+		default:
+			return rest[:i]
+		}
+	}
+	return rest
+}
+
+// abbreviates reports whether a full stop behind s ends an abbreviation or the letter of a
+// choice, as in "p.m.", "i.e." and "C. 42". rest follows it.
+func abbreviates(s, rest string) bool {
+	word := s[strings.LastIndexAny(s, " \n*")+1:]
+	switch strings.ToLower(word) {
+	case "p.m", "a.m", "i.e", "e.g", "approx", "sq", "cu", "no", "vs", "mr", "mrs", "dr", "st", "ft", "lb", "lbs", "oz", "hr", "min":
 		return true
 	}
-	s = strings.TrimRight(s, " $*\n)]}\\")
-	return words.Ends(s, "/.", "+", "-", "=", "×", "÷", "/", "^", "_", `\times`, `\cdot`, `\div`, "−", "·")
+	rest, _, _ = strings.Cut(rest, "\n")
+	return strings.TrimSpace(s) == word && len(word) == 1 && word[0] >= 'A' && word[0] <= 'J' && len(strings.Fields(rest)) <= 4
 }
 
-// undecided reports whether a bare answer that is not an expression has several values.
-func undecided(s string) bool {
-	var first *answer.Value
-	for _, part := range sentence.Split(markup.Bare(s)) {
-		for _, c := range part.Meant() {
-			switch {
-			case c.Aside && first != nil:
-			case first == nil:
-				first = answer.NewValue(c.Text)
-			case !first.Same(c.Text):
-				return true
+// The numbers of words beside mathematics in an answer that is alone: in a response without a
+// mark, and otherwise.
+const (
+	maxBare  = 2
+	maxWords = 5
+)
+
+// isAlone reports whether a text is nothing but an answer: one line of mathematics or a few
+// words, and no sentence. beside bounds the words beside mathematics.
+func isAlone(s string, beside int) bool {
+	s = strings.TrimSpace(s)
+	if s == "" || len(s) > maxMark {
+		return false
+	}
+	spans := markup.Spans(s)
+	at, count, prose := 0, 0, 0
+	for _, span := range append(spans, markup.Span{Lo: len(s), Hi: len(s)}) {
+		between := s[at:span.Lo]
+		if strings.Contains(strings.Trim(between, " \n$*.`\\[]()"), "\n") {
+			return false
+		}
+		for _, f := range strings.Fields(between) {
+			word := strings.Trim(f, ".,;:!?()[]{}$*_\"'`✅✓")
+			if words.HasLetter(word) {
+				count++
+				if words.OneOf(strings.ToLower(word), "is", "are", "was", "were", "has", "have", "had", "will", "can", "cannot", "because", "since", "which", "that", "there", "he", "she", "they", "we", "i", "this", "gets", "makes", "pays", "costs") {
+					prose++
+				}
 			}
 		}
+		at = span.Hi
 	}
-	return false
-}
-
-// mainOf returns the readings of what the first sentence of s is about.
-func mainOf(s string) []string {
-	if all := sentence.Split(s); len(all) > 0 {
-		return all[0].Main()
+	if len(spans) == 0 {
+		beside = maxWords
 	}
-	return nil
+	return count <= beside && prose == 0
 }

@@ -5,35 +5,116 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
-	"github.com/easyrl/easyrl/reward/grade/sentence"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Final returns the part of a response after the reasoning and before the next turn,
 // without HTML. It is empty if the reasoning does not end.
 func Final(response string) string {
-	for _, name := range []string{"think", "thinking"} {
-		if i := strings.LastIndex(response, "</"+name+">"); i >= 0 {
-			response = response[i+len("</>")+len(name):]
-		} else if strings.Contains(response, "<"+name+">") {
-			return ""
+	text, _ := final(response)
+	return text
+}
+
+// final is Final. It reports whether the reasoning ends, if there is any.
+func final(response string) (text string, ok bool) {
+	const channel = "<|channel|>" // of gpt-oss, whose turns end within the response
+	if !strings.Contains(response, channel) {
+		response = untilEnd(response)
+	}
+	if response, ok = reasoned(response); !ok {
+		return "", false
+	}
+	return tidy(untilNext(uncommented(untilEnd(response)))), true
+}
+
+// thoughts returns the pairs of marks between which models reason.
+func thoughts() [][2]string {
+	return [][2]string{
+		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"}, {"<reasoning>", "</reasoning>"}, {"<reflection>", "</reflection>"}, {"<scratchpad>", "</scratchpad>"},
+		{"◁think▷", "◁/think▷"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}, {"<|begin_of_thought|>", "<|end_of_thought|>"},
+		{"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|channel>thought", "<channel|>"}, {"<|inner_prefix|>", "<|inner_suffix|>"},
+	}
+}
+
+// reasoned returns what follows the reasoning of a response. It reports whether all
+// reasoning ends.
+func reasoned(response string) (string, bool) {
+	const channel, message = "<|channel|>", "<|message|>"
+	if at := strings.LastIndex(response, channel); at >= 0 { // of gpt-oss, of which only the last counts
+		name, body, ok := strings.Cut(response[at+len(channel):], message)
+		if name, _, _ = strings.Cut(strings.TrimSpace(name), " "); !ok || name != "final" {
+			return "", false
+		}
+		response = body
+	}
+	const plain, finally = "analysis", "assistantfinal" // the same without the special tokens
+	if strings.HasPrefix(response, plain) && len(response) > len(plain) && (response[len(plain)] < 'a' || response[len(plain)] > 'z') && response[len(plain)] > ' ' {
+		at := strings.LastIndex(response, finally)
+		if at < 0 {
+			return "", false
+		}
+		response = response[at+len(finally):]
+	}
+	at := 0
+	for _, pair := range thoughts() {
+		if i := strings.LastIndex(response, pair[1]); i >= 0 {
+			at = max(at, i+len(pair[1]))
 		}
 	}
+	response = response[at:]
+	for _, pair := range thoughts() {
+		if strings.Contains(response, pair[0]) {
+			return "", false
+		}
+	}
+	return response, true
+}
+
+// uncommented returns a response without comments in HTML and lines that are comments in
+// LaTeX.
+func uncommented(s string) string {
+	if strings.Contains(s, "<!--") {
+		var b strings.Builder
+		for rest, open := s, true; open; {
+			var head string
+			head, rest, open = strings.Cut(rest, "<!--")
+			b.WriteString(head)
+			_, rest, _ = strings.Cut(rest, "-->")
+		}
+		s = b.String()
+	}
+	if !strings.HasPrefix(s, "%") && !strings.Contains(s, "\n%") {
+		return s
+	}
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		if !strings.HasPrefix(line, "%") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// untilEnd cuts a response before the first token that ends a turn.
+func untilEnd(response string) string {
+	end := len(response)
 	for _, mark := range ends() {
-		if i := strings.Index(response, mark); i >= 0 {
-			response = response[:i]
+		if i := strings.Index(response[:end], mark); i >= 0 {
+			end = i
 		}
 	}
-	return tidy(untilNext(response))
+	return response[:end]
 }
 
 // ends returns the tokens that end a model's turn.
 func ends() []string {
 	return []string{
 		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "[INST]", "<eos>",
+		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>", "[INST]", "<eos>", "<|end_of_solution|>", "<|END_RESPONSE|>",
 	}
 }
 
@@ -50,7 +131,7 @@ func untilNext(s string) string {
 			return s
 		}
 		title := s[at] == '#' || s[at] == '*'
-		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line, title) || strings.HasSuffix(s[:at], "\n\n") && poses(s[at:]) {
+		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line, title) {
 			if tries++; tries > 16 || answered(s[:at]) {
 				return s[:at]
 			}
@@ -70,30 +151,16 @@ func asks(line string, title bool) bool {
 	})
 }
 
-// poses reports whether a paragraph begins with another question: "John has 3 apples
-// and buys 4. How many does he have?"
-func poses(s string) bool {
-	line, _, _ := strings.Cut(s[:min(len(s), 600)], "\n")
-	fields := strings.Fields(line)
-	if len(fields) < 8 || !strings.HasSuffix(strings.TrimSpace(line), "?") || !words.HasDigit(line) || words.Corrects(line) || words.IsChat(line) {
-		return false
-	}
-	return !words.OneOf(strings.Trim(fields[0], ",."), "But", "And", "So", "Hmm", "Is", "Does", "Do", "Did", "Are", "Now", "Let", "Let's")
-}
-
-// answered reports whether text ends with an answer.
+// answered reports whether text has a complete mark.
 func answered(text string) bool {
-	if _, found := explicit(text); len(found.readings) > 0 {
-		return true
-	}
-	all := sentence.Split(text[max(0, len(text)-maxFinal):])
-	return len(all) > 0 && strings.TrimSpace(text) != "" && words.Concludes(all[len(all)-1].Text) && len(all[len(all)-1].Values()) > 0
+	m := find(text)
+	return m.ok && !m.cut
 }
 
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
 // Japanese text, as ASCII.
 func tidy(s string) string {
-	s = withoutCalculator(s)
+	s = withoutCalculator(norm.NFC.String(s))
 	if words.Contains(s, "</", "<br") {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)

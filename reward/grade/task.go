@@ -3,15 +3,23 @@ package grade
 import (
 	"strings"
 
+	"golang.org/x/text/unicode/norm"
+
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/question"
-	"github.com/easyrl/easyrl/reward/grade/sentence"
-	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// NoAnswer is the fault of a response that gives no answer.
+// NoAnswer is the fault of a mark that holds no answer.
 const NoAnswer = answer.NoAnswer
+
+// The faults of a response that gives no answer.
+const (
+	Unmarked    = "no answer is marked"
+	CutOff      = "the last mark is cut off"
+	BrokenOff   = "the marked text is no whole answer"
+	EndlessText = "the reasoning does not end"
+)
 
 // Task is a question and its reference answer. It is not safe for concurrent use.
 type Task struct {
@@ -20,99 +28,96 @@ type Task struct {
 }
 
 // NewTask returns a task. text is the question and may be empty. want is a bare answer, or a
-// solution with its answer boxed or after ####.
+// solution with its answer marked.
 func NewTask(text, want string) *Task {
-	text = text[max(0, len(text)-maxTail):]
-	return &Task{gold: Bare(want), question: question.New(text, func() []string { return formulas(text) })}
+	return &Task{gold: norm.NFC.String(Bare(want)), question: question.New(text[max(0, len(text)-maxTail):])}
 }
 
-// maxQuestion bounds how much of a question is read as formulas, in bytes from its end.
-const maxQuestion = 1 << 13
-
-// formulas returns the mathematics and numbers in a question.
-func formulas(text string) (all []string) {
-	for _, s := range sentence.Split(text[max(0, len(text)-maxQuestion):]) {
-		for _, c := range s.Values() {
-			all = append(all, c.Text)
-		}
-		all = append(all, s.Formulas()...)
+// Bare returns the answer that a data set's field states: the last mark in it, or the field
+// itself.
+func Bare(want string) string {
+	if _, after, ok := strings.Cut(want, "####"); ok {
+		return strings.TrimSpace(after)
 	}
-	return all
+	if answer.IsBlock(want) {
+		return want
+	}
+	if list, _, ok := markup.Boxed(want); ok {
+		return list
+	}
+	if m := find(want); len(want) > maxStated && m.ok && !m.cut {
+		return m.text
+	}
+	return want
 }
+
+// maxStated is the length in bytes up to which a field without a box is an answer, not a solution.
+const maxStated = 100
 
 // Fault returns why a response, reasoning included, does not give the task's answer, or
-// "" if it does. An answer inside <think> or cut off by the end of the response does not
-// count.
+// "" if it does: its last mark holds it.
 func (t *Task) Fault(response string) string {
+	text, ok := final(response)
+	if !ok {
+		return EndlessText
+	}
+	m := find(text)
+	switch {
+	case answer.IsBlock(t.gold):
+		return t.block(text)
+	case !m.ok:
+		return Unmarked
+	case m.cut:
+		return CutOff
+	}
+	return t.judge(m)
+}
+
+// FaultOf returns why got, the text of a mark, is not the task's answer, or "" if it is.
+func (t *Task) FaultOf(got string) string {
 	if answer.IsBlock(t.gold) {
-		return t.block(response)
+		return answer.Fault(t.question, t.gold, got)
 	}
-	said := find(response)
-	if !said.marked && t.ends(said.text) {
-		return ""
-	}
-	fault, readings := answer.NoAnswer, said.readings
-	for _, got := range readings {
-		if fault = answer.Fault(t.question, t.gold, got); fault != "" {
-			continue
-		}
-		if answer.Opposes(t.question, readings[len(readings)-1]) {
-			return answer.Altered
-		}
-		return t.vet(said)
-	}
-	return fault
+	return t.judge(mark{text: got})
 }
 
-// FaultOf returns why got, a bare answer, is not the task's, or "" if it is.
-func (t *Task) FaultOf(got string) string { return answer.Fault(t.question, t.gold, got) }
-
-// Hashed returns the rest of the line behind the last mark #### of a response, and whether
-// there is one that no other kind of mark follows.
-func Hashed(response string) (string, bool) {
-	text := Final(response)
-	i := strings.LastIndex(text, "####")
-	if i < 0 {
-		return "", false
-	}
-	line, _, _ := strings.Cut(text[i+len("####"):], "\n")
-	end, _ := explicit(text)
-	return line, end <= i+len("####")+len(line)
+// Extract returns the text of a response's last mark, and whether there is one that is whole.
+func Extract(response string) (string, bool) {
+	m := find(Final(response))
+	return m.text, m.ok && !m.cut
 }
 
-// block grades a response to a task whose answer has several lines: they follow the last
-// mark, or are the whole response.
-func (t *Task) block(response string) string {
-	text := strings.TrimSpace(Final(response))
-	if _, after, ok := words.CutLast(text, "<answer>"); ok {
-		text, _, _ = strings.Cut(after, "</answer>")
-	} else if boxed, _, ok := markup.Boxed(text); ok {
-		text = boxed
-	} else if _, after, ok := words.CutLast(text, "####"); ok {
-		text = after
-	} else if at := announced(text); at > 0 {
-		text = text[at:]
-	} else {
-		text = answer.LastLines(text, t.gold)
-		if first, _, _ := strings.Cut(t.gold, "\n"); !strings.Contains(first, ":") { // "Answer: 1 2"
-			head, rest, _ := strings.Cut(text, "\n")
-			if _, after, ok := words.CutLast(head, ":"); ok {
-				text = after + "\n" + rest
-			}
-		}
+// block grades a response to a task whose answer has several lines: they are the last mark's,
+// follow "answer:", or are the whole response.
+func (t *Task) block(text string) string {
+	text = strings.TrimSpace(text)
+	m := tagged(text).later(boxed(text))
+	if at := strings.LastIndex(text, "####"); at >= m.end && at >= 0 {
+		m = mark{text: text[at+len("####"):], end: len(text), ok: true}
+	}
+	if at := announced(text); at > 0 && at >= m.end {
+		m = mark{text: text[at:], end: len(text), ok: true}
+	}
+	if m.cut {
+		return CutOff
+	}
+	if m.ok {
+		text = m.text
 	}
 	return answer.Fault(t.question, t.gold, text)
 }
 
-// announced returns the offset behind the last line that ends in "answer:", or 0.
+// announced returns the offset behind the last "answer:", "answer is:" or title "Answer", or 0.
 func announced(text string) int {
-	lower := strings.ToLower(text)
-	if len(lower) != len(text) {
+	lower := folded(text)
+	i := strings.LastIndex(lower, "answer")
+	if i < 0 {
 		return 0
 	}
-	for _, end := range []string{"answer:", "answer:**", "answer**:", "answer is:"} {
-		if i := strings.LastIndex(lower, end+"\n"); i >= 0 {
-			return i + len(end)
+	rest := strings.TrimLeft(lower[i+len("answer"):], "*_ ")
+	for _, verb := range []string{"is:", "is\n", ":", "\n"} {
+		if after, ok := strings.CutPrefix(rest, verb); ok {
+			return len(text) - len(strings.TrimLeft(after, "*_ \n"))
 		}
 	}
 	return 0
@@ -120,3 +125,19 @@ func announced(text string) int {
 
 // Correct reports whether response gives the answer want, whatever the question.
 func Correct(response, want string) bool { return NewTask("", want).Fault(response) == "" }
+
+// Equal reports whether got, a bare answer, equals want.
+func Equal(want, got string) bool { return answer.Equal(want, got) }
+
+// Canonical returns one text for equal answers, as far as equality is cheap to detect.
+// want may be a solution with its answer marked.
+func Canonical(want string) string { return answer.Canonical(Bare(want)) }
+
+// Answered returns the canonical answer of a response, or "" if it gives none.
+func Answered(response string) string {
+	got, ok := Extract(response)
+	if !ok {
+		return ""
+	}
+	return answer.Canonical(got)
+}

@@ -8,81 +8,36 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
-// Several marks: the last one that states an answer counts.
-func TestMarks(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		`\boxed{4}` + "\n#### 5":                                   "5",
-		"#### 4\n" + `So it is \boxed{5}.`:                         "5",
-		"#### 4\n<answer>5</answer>":                               "5",
-		"The answer is 4. Wait, that is wrong. So the total is 5.": "5",
-		`\boxed{4} and \boxed{5}`:                                  "4 , 5",
-		"#### 5\n####":                                             "5",
-		"<answer>4</answer> or <answer>5</answer>":                 "?",
-		"<answer>4\n5</answer>":                                    "?",
-		"The answer is 4. The answer is 5.":                        "?",
-		"The answer is 4 | 5":                                      "4 | 5",
-		"The answer is not 4 but 5.":                               "5",
-		"He has 2 + 3 = <<2+3=5>>5 apples.":                        "5",
-		"2 + 3 = <<2+3=5>> 5 apples, and 1 <<2":                    "5",
-		`{"answer": "5"}`:                                          "5",
-		"Answer: (C) 42":                                           "(C) 42",
-	} {
-		readings := Extract(text)
-		require.NotEmpty(t, readings, text)
-		require.Equal(t, want, readings[0], text)
-	}
-	for _, text := range []string{"", "#### ", `\boxed{5`, "<think>5", "I need more information than 5."} {
-		require.Empty(t, Extract(text), text)
-	}
-}
-
 // The words and signs around a value may take it back.
 func TestTask(t *testing.T) {
 	t.Parallel()
 	const eggs = "Ann has 3 boxes of 8 eggs. How many eggs does she have?"
 	for _, row := range []struct{ question, gold, response, fault string }{
 		{eggs, "24", "The answer is _24_.", ""},
-		{eggs, "24", "She has __24__ eggs.", ""},
+		{eggs, "24", "**Answer:** __24__ eggs.", ""},
 		{"Write 9 in binary.", "1001", "The answer is 1001_{2}.", ""},
 		{"Write 9 in binary.", "1001", "The answer is 1001_{10}.", answer.OtherForm},
-		{"Which organelle makes most ATP?", "mitochondria", "Most of it is made in the “mitochondria”.", ""},
-		{eggs, "24", "She has 3 * 8 = 24 eggs.", ""},
+		{"Which organelle makes most ATP?", "mitochondria", "Answer: the “mitochondria”.", ""},
+		{eggs, "24", "#### 3 * 8 = 24 eggs", ""},
 		{eggs, "24", "#### 24 eggs", ""},
 		{eggs, "24", "#### 24 pink elephants", answer.Strange},
 		{eggs, "24", "#### maybe 24", answer.Altered},
-		{eggs, "24", "It is false that the answer is 24.", answer.Altered},
-		{eggs, "24", "She has 24 eggs, but that is a guess.", answer.Altered},
+		{eggs, "24", "It is false that the answer is 24.", Unmarked},
+		{eggs, "24", "#### 24 eggs, but that is a guess", answer.Altered},
 		{eggs, "24", `\boxed{x \to 24}`, answer.Altered},
-		{eggs, "24", "#### × 24 eggs in total", answer.Unfinished},
+		{eggs, "24", "#### × 24 eggs in total", answer.OtherValue},
 		{eggs, "24", `\boxed{24?}`, answer.Several},
 		{eggs, "24", "#### 3 * 8", answer.Unfinished},
-		{eggs, "24", "", answer.NoAnswer},
+		{eggs, "24", "", Unmarked},
 		{"It costs $5. How much are 2?", "10", "#### €10", answer.OtherUnit},
-		{"How many minutes does the clock lose?", "24", "It gains 24 minutes.", answer.Altered},
+		{"How many minutes does the clock lose?", "24", "#### It gains 24 minutes", answer.Altered},
 		{"Who is the knave?", "knave", "#### knave (knight/knave)", answer.Several},
 		{"What is the remainder of 20 by 7?", "6", `\boxed{20 \equiv 6 \pmod 7}`, ""},
 		{"Print the rows.", "1 0\n0 1", "Here they are.\n\nAnswer:\n1 0\n0 1", ""},
 		{"Print the rows.", "1 0\n0 1", "<answer>1 0\n0 1</answer>", ""},
 		{"Print the rows.", "1 0\n0 1", "1 0\n0 1\n1 1", answer.OtherValue},
 	} {
-		require.Equal(t, row.fault, NewTask(row.question, row.gold).Fault(row.response), "%q: %q, read as %q", row.question, row.response, Extract(row.response))
-	}
-}
-
-func TestHashed(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		text, line string
-		last       bool
-	}{
-		{"So 5.\n#### 5 eggs\nDone.", " 5 eggs", true},
-		{"#### 5\n" + `\boxed{6}`, " 5", false},
-		{`\boxed{6}`, "", false},
-	} {
-		line, last := Hashed(row.text)
-		require.Equal(t, row.line, line, row.text)
-		require.Equal(t, row.last, last, row.text)
+		require.Equal(t, row.fault, NewTask(row.question, row.gold).Fault(row.response), "%q: %q", row.question, row.response)
 	}
 }
 
@@ -90,8 +45,8 @@ func TestHashed(t *testing.T) {
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ question, gold, right, wrong string }{
-		{"A car moves at 60 km/h for 3 hours. How far does it go?", "180", "It goes 180 km.", `\boxed{180\text{ km/h}}`},
-		{"The edges of a box are 2, 3 and 4 cm. What is its volume?", "24", "The volume is 24 cm³.", "The volume is 24 cm²."},
+		{"A car moves at 60 km/h for 3 hours. How far does it go?", "180", "#### 180 km", `\boxed{180\text{ km/h}}`},
+		{"The edges of a box are 2, 3 and 4 cm. What is its volume?", "24", "#### 24 cm³", "#### 24 cm²"},
 		{"What is 68 °F in degrees Celsius?", "20", "The answer is 20 °C.", "The answer is 20 °F."},
 		{"How many pages does she read in 7 days, 15 a day?", "105", "The answer is 105 pages.", "The answer is 105 km."},
 		{"Write 13 in binary.", "1101", `\boxed{1101_2}`, `\boxed{1101_{10}}`},

@@ -11,12 +11,16 @@ import (
 // Comparer compares expressions. It caches results and bounds its work: past the bound,
 // it treats numbers as not known exactly. It is not safe for concurrent use.
 type Comparer struct {
-	exact exact
-	facts map[*expr.Node]*facts
+	exact    exact
+	facts    map[*expr.Node]*facts
+	positive func(name string) bool
 }
 
-// NewComparer returns a Comparer with an empty cache.
-func NewComparer() *Comparer { return &Comparer{facts: map[*expr.Node]*facts{}} }
+// NewComparer returns a Comparer with an empty cache. positive reports whether a variable is
+// known to be positive; nil means that none is.
+func NewComparer(positive func(name string) bool) *Comparer {
+	return &Comparer{facts: map[*expr.Node]*facts{}, positive: positive}
+}
 
 // facts holds what is known about an expression.
 type facts struct {
@@ -40,7 +44,7 @@ func (c *Comparer) of(n *expr.Node) *facts {
 		v, ok := field.eval(n)
 		f.residues[i], f.known, f.opaque = v, f.known && ok, f.opaque || field.opaque
 	}
-	for i, base := range []float64{math.E, 10} {
+	for i, base := range bases() {
 		for seed := range f.points[i] {
 			p := &point{seed: uint64(seed), field: fields()[0], base: base}
 			f.points[i][seed] = p.eval(n)
@@ -71,13 +75,43 @@ func (c *Comparer) Same(want, got *expr.Node) bool {
 	}
 	for i := range w.points {
 		if near(want, got, w, g, i) {
-			return true
+			return !w.variable && !g.variable || c.signed(want, got, w, g, i)
 		}
 		if !w.log && !g.log { // the base of the logarithm does not matter
 			break
 		}
 	}
 	return false
+}
+
+// bases returns the bases that a logarithm without one may have.
+func bases() [2]float64 { return [2]float64{math.E, 10} }
+
+// signs is the number of points at which variables are negative: all of them, some of them,
+// and the others.
+const signs = 4
+
+// signed compares the values where variables are negative, so that |x| is not x. Where want is
+// not real, a variable is outside its domain, and anything goes: x^{1/2} there.
+func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
+	for k := range signs {
+		p := &point{seed: uint64(k + 3), field: fields()[0], base: bases()[base], negative: func(name string) bool {
+			if c.positive != nil && c.positive(name) {
+				return false
+			}
+			bit := fields()[0]
+			return k == 0 || (bit.hash(name, uint64(k/3+1))>>7)&1 == uint64(k%2)
+		}}
+		a := p.eval(want)
+		if cmplx.IsNaN(a) || cmplx.IsInf(a) || math.Abs(imag(a)) > 1e-9*max(1, math.Abs(real(a))) {
+			continue
+		}
+		b := p.eval(got)
+		if cmplx.IsNaN(b) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a), cmplx.Abs(b))) {
+			return false
+		}
+	}
+	return true
 }
 
 // near compares the values at all points.

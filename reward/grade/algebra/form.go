@@ -156,6 +156,13 @@ func Rounds(a, b *expr.Node) bool {
 	return okA && okB && math.Abs(x-y) <= rounding(d)
 }
 
+// Within reports whether the decimal b is the constant a, rounded.
+func Within(a, b *expr.Node) bool {
+	x, okA := Approximate(a)
+	y, okB := Approximate(b)
+	return okA && okB && math.Abs(x-y) <= rounding(b)
+}
+
 // Reduced reports whether the fraction n, if it is one, is in lowest terms and its roots
 // have no square factor. Numbers beyond the bound of exact arithmetic count as reduced.
 func Reduced(n *expr.Node) bool {

@@ -9,12 +9,12 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// point evaluates an expression in complex numbers, with a fixed positive value for
-// each symbol.
+// point evaluates an expression in complex numbers, with a fixed value for each symbol.
 type point struct {
-	seed  uint64
-	field field // for values of symbols
-	base  float64
+	seed     uint64
+	field    field // for values of symbols
+	base     float64
+	negative func(name string) bool // nil if all variables are positive
 }
 
 func (p *point) eval(n *expr.Node) complex128 {
@@ -70,6 +70,9 @@ func (p *point) symbol(name string) complex128 {
 	case "i":
 		return 1i
 	}
+	if p.negative != nil && p.negative(name) {
+		return -p.random(name)
+	}
 	return p.random(name)
 }
 
@@ -94,8 +97,14 @@ func power(base, exponent complex128) complex128 {
 		if b >= 0 || x == math.Trunc(x) {
 			return complex(rounded.Pow(b, x), 0)
 		}
-		if odd := math.Round(1 / x); math.Abs(float64(odd*x)-1) < 1e-15 && math.Mod(odd, 2) != 0 { // a real root
-			return complex(-rounded.Pow(-b, x), 0)
+		for odd := 3.0; odd < 10; odd += 2 { // a real root
+			if above := math.Round(odd * x); math.Abs(float64(odd*x)-above) < 1e-14 {
+				sign := 1.0
+				if math.Mod(above, 2) != 0 {
+					sign = -1
+				}
+				return complex(sign*rounded.Pow(-b, x), 0)
+			}
 		}
 	}
 	return complexPower(base, exponent)

@@ -142,7 +142,9 @@ func (p pending) power(n *expr.Node) {
 	case exponent == nil:
 	case base.Is("i") && exponent.IsInt():
 		p["power"] = true
-	case exponent.Sign() == 0, exponent.Cmp(big.NewRat(1, 1)) == 0, base.Kind == expr.Power && rational(base.Args[1]) != nil && exponent.IsInt():
+	case exponent.Cmp(big.NewRat(1, 1)) == 0:
+		p["first power"] = true
+	case exponent.Sign() == 0, base.Kind == expr.Power && rational(base.Args[1]) != nil && exponent.IsInt():
 		p["power"] = true
 	case rational(base) == nil:
 	case exponent.IsInt() && !isTen(n):

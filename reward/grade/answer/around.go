@@ -15,6 +15,10 @@ func alters(q *question.Question, name string) bool {
 	return words.Alters(name) && !asksFor(q, name)
 }
 
+// Bends reports whether a word beside a value denies, doubts, bounds or computes with it and the
+// question does not ask for that.
+func Bends(q *question.Question, word string) bool { return words.Bends(word) && !asksFor(q, word) }
+
 // asksFor reports whether the question asks for the comparison, the direction or the rest that
 // the words around a value name. Without a question, some of them may be meant.
 func asksFor(q *question.Question, name string) bool {
@@ -51,7 +55,7 @@ func asksWord(q *question.Question, word string) bool {
 
 // isComparative reports whether a word compares: more, less, taller.
 func isComparative(word string) bool {
-	return word == "more" || word == "less" || strings.HasSuffix(word, "er")
+	return word == "more" || word == "less" || strings.HasSuffix(word, "er") && !words.OneOf(word, "after", "over", "under", "other", "never", "number", "whether", "either", "neither", "together", "answer", "her", "per")
 }
 
 // plain reports whether the words around a number say no more than the question: names,

@@ -25,7 +25,7 @@ func Canonical(s string) string {
 		if n = flatten(n); n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "=" && n.Args[0].Kind == expr.Symbol {
 			n = n.Args[1]
 		}
-		if r, ok := algebra.NewComparer().Rational(n); ok {
+		if r, ok := algebra.NewComparer(nil).Rational(n); ok {
 			return r.RatString()
 		}
 	}

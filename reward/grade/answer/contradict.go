@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/question"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Opposes reports whether a sentence speaks of the opposite of what the question asks for,
@@ -14,6 +15,9 @@ func Opposes(q *question.Question, sentence string) bool {
 		return false
 	}
 	last, lower := " "+q.Last(), " "+strings.ToLower(sentence)
+	if words.Begins(lower, " yes,", " no,") { // "Yes, it diverges"
+		last = " " + q.From("")
+	}
 	_, want, asks := strings.Cut(last, "coefficient of ")
 	if _, got, says := strings.Cut(lower, "coefficient of "); asks && says && strings.HasPrefix(want, "$") {
 		want, _, _ = strings.Cut(want[1:], "$")

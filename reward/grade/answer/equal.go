@@ -70,7 +70,14 @@ func Fault(q *question.Question, want, got string) string {
 				return Several
 			}
 		}
-		return faultIf(!ok || letter != other, OtherValue)
+		return faultIf((!ok || letter != other) && !chooses(q, letter, g), OtherValue)
+	}
+	if letters(w) && q.Asks("letters", "options", "select", "apply", "statements", "choices", "which of") {
+		return faultIf(!strings.EqualFold(w, strings.NewReplacer(",", "", " ", "", "and", "", "{", "", "}", "", `\text`, "").Replace(g)), OtherValue)
+	}
+	if rows, columns, ok := size(w); ok && q.Asks("dimension", "size", "matrix", "order of") {
+		m, n, both := size(g)
+		return faultIf(!both || rows != m || columns != n, OtherValue)
 	}
 	if words.StatesNothing(w) && (words.StatesNothing(g) || words.HoldsNothing(g)) {
 		return faultIf(words.HoldsNothing(g), OtherValue)
@@ -92,6 +99,37 @@ func Fault(q *question.Question, want, got string) string {
 		return compare(q, w, rest)
 	}
 	return fault
+}
+
+// chooses reports whether g is the text of the choice called letter, and of no other.
+func chooses(q *question.Question, letter byte, g string) bool {
+	option := q.Option(letter)
+	if _, ok := words.Choice(g); ok || option == "" || Fault(q, option, g) != "" {
+		return false
+	}
+	for other := byte('A'); other <= 'J'; other++ {
+		if text := q.Option(other); other != letter && text != "" && Equal(text, g) {
+			return false
+		}
+	}
+	return true
+}
+
+// letters reports whether s is several capital letters in alphabetical order, as those of choices.
+func letters(s string) bool {
+	for i := range len(s) {
+		if s[i] < 'A' || s[i] > 'J' || i > 0 && s[i] <= s[i-1] {
+			return false
+		}
+	}
+	return len(s) > 1
+}
+
+// size reads the size of a matrix: 2 × 3.
+func size(s string) (rows, columns string, ok bool) {
+	s = strings.NewReplacer(`\times`, "x", "×", "x", " ", "").Replace(s)
+	rows, columns, ok = strings.Cut(s, "x")
+	return rows, columns, ok && rows != "" && columns != "" && strings.Trim(rows+columns, "0123456789") == ""
 }
 
 // scaled returns a number without the word for its scale if the question asks for it in
@@ -179,9 +217,16 @@ func compare(q *question.Question, w, g string) string {
 		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !words.HasDigit(w) {
 			continue
 		}
+		if q.Text != "" && isSet(b) && len(b.Args) == 1 && algebra.Literal(a) && !listsAny(q, false) { // {9} for 9
+			fault = OtherForm
+			continue
+		}
 		c := newComparer(q)
 		c.text = g
-		if !c.same(a, b) {
+		if rounded(q, a, b) {
+			return ""
+		}
+		if !c.same(a, b) && !c.same(a, constantOf(q, a, b)) {
 			fault = cmp.Or(c.fault, fault)
 			continue
 		}
@@ -192,6 +237,7 @@ func compare(q *question.Question, w, g string) string {
 			return ""
 		}
 	}
+	w, g = uncurrency(w), uncurrency(g)
 	if decimalComma(w) == decimalComma(g) || !strings.Contains(w+g, ".") {
 		return fault
 	}
@@ -213,6 +259,40 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 		return expr.Parse(digits, mode)
 	}
 	return n, ok
+}
+
+// rounded reports whether g is the number w rounded to the decimal places that the question asks
+// for.
+func rounded(q *question.Question, w, g *expr.Node) bool {
+	places, ok := q.Places()
+	w, g = unlabelled(w), unlabelled(g)
+	return ok && g.Kind == expr.Number && g.Places == places && places > 0 && w.Kind < expr.Bracket && algebra.Within(w, g)
+}
+
+// constantOf returns g, an antiderivative, with its constant of integration named as in w.
+func constantOf(q *question.Question, w, g *expr.Node) *expr.Node {
+	if !q.Asks("antiderivative", "integral", "integrate", `\int`, "general solution", "differential equation") {
+		return g
+	}
+	constants := func(n *expr.Node) (found []string) {
+		n.Has(func(m *expr.Node) bool {
+			if m.Kind == expr.Symbol && len(m.Name) == 1 && strings.Contains("CKDABcdk", m.Name) && !q.Formulas().Names(m.Name) && !slices.Contains(found, m.Name) {
+				found = append(found, m.Name)
+			}
+			return false
+		})
+		return found
+	}
+	a, b := constants(w), constants(g)
+	if len(a) != 1 || len(b) != 1 || a[0] == b[0] {
+		return g
+	}
+	return g.Renamed(b[0], a[0])
+}
+
+// uncurrency returns s without the sign of a currency and with a plain comma.
+func uncurrency(s string) string {
+	return strings.Trim(strings.NewReplacer("{,}", ",", `\,`, "", `\$`, "", `\ `, "", "~", "").Replace(s), " €£$¥")
 }
 
 // decimalComma reports whether s can only be a number with a decimal comma or two
@@ -237,7 +317,7 @@ type comparer struct {
 const maxCompared = 1 << 17
 
 func newComparer(q *question.Question) *comparer {
-	return &comparer{question: q, left: maxCompared, algebra: algebra.NewComparer()}
+	return &comparer{question: q, left: maxCompared, algebra: algebra.NewComparer(q.Positive)}
 }
 
 // match compares a value of the reference answer with one that the response states.
@@ -278,6 +358,12 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		return ok && pieces || sameText(w, g)
 	}
 	w, g = flatten(w), flatten(g)
+	if tuple, ok := assigned(c.question, g); ok && (isCollection(w) || w.Kind == expr.Matrix) {
+		if other, both := assigned(c.question, w); both {
+			w = other
+		}
+		g = tuple
+	}
 	switch {
 	case w.Kind == expr.Relation && g.Kind == expr.Relation:
 		return c.relations(w, g)

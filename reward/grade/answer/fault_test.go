@@ -68,7 +68,7 @@ func TestFault(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			q := question.New(row.question, func() []string { return []string{row.formula} })
+			q := question.New(row.question + " " + row.formula)
 			require.Equal(t, row.fault, Fault(q, row.want, row.got))
 		})
 	}
@@ -88,13 +88,13 @@ func TestOpposes(t *testing.T) {
 		{"What is the coefficient of $x^2$?", "The coefficient of $x^2$ is 5.", false},
 		{"", "It gains 24 minutes.", false},
 	} {
-		require.Equal(t, row.opposes, Opposes(question.New(row.question, nil), row.sentence), row)
+		require.Equal(t, row.opposes, Opposes(question.New(row.question), row.sentence), row)
 	}
 }
 
 func TestOtherQuantity(t *testing.T) {
 	t.Parallel()
-	q := question.New("A circle has radius 5. What is its area?", nil)
+	q := question.New("A circle has radius 5. What is its area?")
 	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false, "The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
 		require.Equal(t, other, OtherQuantity(q, text), text)
 	}

@@ -1,6 +1,8 @@
 package answer
 
 import (
+	"slices"
+
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/question"
@@ -13,6 +15,9 @@ func misnames(q *question.Question, head *expr.Node) bool {
 		return false
 	}
 	if head.Kind == expr.Call && len(head.Name) == 1 && q.Asks("derivative of") {
+		return true
+	}
+	if head.Kind == expr.Symbol && q.Denotes(head.Name) {
 		return true
 	}
 	target, key := q.Target(), algebra.Key(head)
@@ -28,7 +33,7 @@ func defines(q *question.Question, n *expr.Node) bool {
 		return false
 	}
 	if q.Text == "" {
-		return true
+		return isCombined(head)
 	}
 	formulas, key := q.Formulas(), algebra.Key(head)
 	alone := formulas.Alone[key]
@@ -40,5 +45,23 @@ func defines(q *question.Question, n *expr.Node) bool {
 	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
 		return alone || q.AsksSlope()
 	}
-	return alone || algebra.Variables(head) > 1 && !head.Has(func(m *expr.Node) bool { return m.Kind == expr.Power }) || head.Has(func(m *expr.Node) bool { return m.Is("pi") })
+	return alone || isCombined(head) || isSine(q, head)
+}
+
+// isCombined reports whether n is a sum or a product of different variables, as in "a + b = 5".
+func isCombined(n *expr.Node) bool {
+	if n.Kind != expr.Sum && n.Kind != expr.Product || algebra.Variables(n) < 2 || algebra.Variables(n) != len(n.Args) {
+		return false
+	}
+	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind != expr.Symbol })
+}
+
+// isSine reports whether n is a trigonometric function of a variable and the question asks for
+// it in words.
+func isSine(q *question.Question, n *expr.Node) bool {
+	if n.Kind != expr.Call || len(n.Args) != 1 || n.Args[0].Kind != expr.Symbol {
+		return false
+	}
+	word := map[string]string{"sin": "sine", "cos": "cosine", "tan": "tangent", "cot": "cotangent", "sec": "secant", "csc": "cosecant"}[n.Name]
+	return word != "" && q.LastHas(" "+word+" of")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// maxItems is the longest list whose items may match in any order.
-const maxItems = 64
+// maxPairs is the number of pairs of items that are compared to match two lists in any order.
+const maxPairs = 1 << 13
 
 // flatten turns nodes that stand for several values into lists and multiplies matrices
 // out.
@@ -130,20 +130,26 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		return false
 	}
 	a, b := items(w), items(g)
-	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List && !listsAny(c.question) {
+	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List && !listsAny(c.question, !slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind != expr.Bracket })) {
 		if w.Kind == expr.Bracket && g.Kind == expr.Bracket && len(a) == 2 && !sameBrackets(w, g) {
 			return false
 		}
 		return len(a) > 0 && c.all(a, b)
 	}
-	isText := func(n *expr.Node) bool { return n.Kind == expr.Text || n.Kind == expr.Ratio }
-	if len(a) > maxItems || len(b) > maxItems || slices.ContainsFunc(a, isText) {
+	if slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind == expr.Text || n.Kind == expr.Ratio }) {
 		return c.all(a, b)
+	}
+	restA, restB := unmatched(a, b)
+	if len(restA)*len(b)+len(restB)*len(a) > maxPairs {
+		return false
 	}
 	within := func(a, b []*expr.Node, swap bool) bool {
 		for _, x := range a {
 			if !slices.ContainsFunc(b, func(y *expr.Node) bool {
-				if swap {
+				switch {
+				case isSet(x) != isSet(y): // {2} is not 2
+					return false
+				case swap:
 					return c.same(y, x)
 				}
 				return c.same(x, y)
@@ -153,13 +159,83 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		}
 		return true
 	}
-	return within(a, b, false) && within(b, a, true)
+	return within(restA, b, false) && within(restB, a, true)
+}
+
+func isSet(n *expr.Node) bool { return n.Kind == expr.Bracket && n.Open == "{" }
+
+// unmatched returns the items of each list that are not written the same way in the other.
+func unmatched(a, b []*expr.Node) (restA, restB []*expr.Node) {
+	keys := func(list []*expr.Node) map[string]bool {
+		found := map[string]bool{}
+		for _, n := range list {
+			found[algebra.Key(n)] = true
+		}
+		return found
+	}
+	inA, inB := keys(a), keys(b)
+	for _, n := range a {
+		if !inB[algebra.Key(n)] {
+			restA = append(restA, n)
+		}
+	}
+	for _, n := range b {
+		if !inA[algebra.Key(n)] {
+			restB = append(restB, n)
+		}
+	}
+	return restA, restB
+}
+
+// assigned returns what a list of equations such as "y = -1, x = 3" assigns, as a tuple in the
+// order of the names, or as a list of such tuples: "x = 1, y = 2 or x = 3, y = 4". ok is false
+// if n is no such list.
+func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
+	if n.Kind != expr.List {
+		return nil, false
+	}
+	values, names := map[string][]*expr.Node{}, []string{}
+	for _, m := range n.Args {
+		if m.Kind != expr.Relation || len(m.Ops) != 1 || m.Ops[0] != "=" || m.Args[0].Kind != expr.Symbol {
+			return nil, false
+		}
+		name := m.Args[0].Name
+		if values[name] == nil {
+			names = append(names, name)
+		}
+		values[name] = append(values[name], m.Args[1])
+	}
+	rounds := len(values[names[0]])
+	if len(names) < 2 || len(names)*rounds != len(n.Args) {
+		return nil, false
+	}
+	for i, m := range n.Args { // each round assigns each name once
+		if first := n.Args[i/len(names)*len(names) : i]; slices.ContainsFunc(first, func(other *expr.Node) bool { return other.Args[0].Name == m.Args[0].Name }) {
+			return nil, false
+		}
+	}
+	names = q.Ordered(names)
+	list := &expr.Node{Kind: expr.List}
+	for k := range rounds {
+		t := &expr.Node{Kind: expr.Bracket, Open: "(", Close: ")"}
+		for _, name := range names {
+			if len(values[name]) != rounds {
+				return nil, false
+			}
+			t.Args = append(t.Args, values[name][k])
+		}
+		list.Args = append(list.Args, t)
+	}
+	if rounds == 1 {
+		return list.Args[0], true
+	}
+	return list, true
 }
 
 // listsAny reports whether the order of a list does not matter: it has the solutions, the values
-// or the members of something, and no order is asked for.
-func listsAny(q *question.Question) bool {
-	return q.Text == "" || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which", "divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime") &&
+// or the members of something or is one of tuples, and no order is asked for.
+func listsAny(q *question.Question, tuples bool) bool {
+	return q.Text == "" || (tuples || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which", "divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime")) &&
 		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then", " to largest", " to smallest", " to greatest", " to least", "lphabetical")
 }
 
@@ -184,6 +260,9 @@ func (c *comparer) relation(w, g *expr.Node) bool {
 		return pieces
 	}
 	if g.Kind == expr.Relation {
+		if c.question.Formulas().Keys[algebra.Key(g)] {
+			return c.because(Echo)
+		}
 		return slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(w, v) })
 	}
 	return slices.ContainsFunc(values(w), func(v *expr.Node) bool { return c.match(v, g) })
@@ -313,6 +392,9 @@ func isName(n *expr.Node) bool {
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
 	case expr.Product: // of points, as in AB and P(A)
+		if len(n.Args) == 2 && (n.Args[0].Is("P") || n.Args[0].Is("E")) && n.Args[1].Kind != expr.Number && n.Args[1].Kind != expr.Sum && n.Args[1].Kind != expr.Power {
+			return true
+		}
 		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Number && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[0].Name != "π" {
 			return true // P(2)
 		}
@@ -333,7 +415,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 		if len(a) > 0 && c.names(w.Args[0], g.Args[0]) && slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(a[0], v) }) {
 			return true
 		}
-		if len(w.Args) != 2 || len(g.Args) != 2 || !balanced(w) || !balanced(g) || !c.proportional(w, g, false) {
+		if len(w.Args) != 2 || len(g.Args) != 2 || algebra.Variables(w) == 0 || !balanced(w) || !balanced(g) || !c.proportional(w, g, false) {
 			return false
 		}
 		if isName(w.Args[0]) && isConstant(w.Args[1]) && !isName(g.Args[0]) {

@@ -20,6 +20,17 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if (alters(c.question, out) || !plain(c.question, out)) && words.Singular(out) != words.Singular(in) {
 		return c.because(Altered)
 	}
+	if x, ok := c.wanted(in); ok && in != "%" && out != "%" {
+		if y, ok := measure.Of(out); ok {
+			if x.Dimension != y.Dimension {
+				return c.same(a, b) && c.because(OtherUnit)
+			}
+			if (in != "" || x.Size.Cmp(y.Size) == 0) && c.same(scaledBy(a, x.Size), scaledBy(b, y.Size)) || in == "" && c.isUnder(a, b, out) {
+				return true
+			}
+			return c.same(a, b) && c.because(OtherUnit)
+		}
+	}
 	switch {
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
@@ -62,6 +73,22 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	return c.same(a, b)
 }
 
+// wanted returns the quantity of the unit in which the reference answer is: its own, or else
+// the one that the question asks for.
+func (c *comparer) wanted(in string) (measure.Quantity, bool) {
+	if in != "" {
+		return measure.Of(in)
+	}
+	return c.question.AskedQuantity()
+}
+
+func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
+	if size.Cmp(big.NewRat(1, 1)) == 0 {
+		return n
+	}
+	return expr.Multiply(n, &expr.Node{Kind: expr.Number, Value: size})
+}
+
 // percentages compares numbers of which one or both are percentages.
 func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
@@ -102,7 +129,7 @@ func (c *comparer) percent(a, b *expr.Node, inW, inG bool) bool {
 // isFraction reports whether n is a number between 0 and 1, which is no percentage by
 // itself.
 func isFraction(n *expr.Node) bool {
-	r, ok := algebra.NewComparer().Rational(n)
+	r, ok := algebra.NewComparer(nil).Rational(n)
 	return ok && r.Sign() > 0 && r.Cmp(big.NewRat(1, 1)) < 0
 }
 
@@ -121,7 +148,7 @@ func measures(q *question.Question, w, g string, reference func() (*expr.Node, b
 			return false, false
 		}
 		n, _ = measure.Strip(n)
-		r, ok := algebra.NewComparer().Rational(n)
+		r, ok := algebra.NewComparer(nil).Rational(n)
 		units := []measure.Unit{b.Units[0], b.Units[len(b.Units)-1]}
 		if asked := q.AskedUnit(); asked.Dimension == units[0].Dimension {
 			units = []measure.Unit{asked}

@@ -168,10 +168,10 @@ func (c command) token() token {
 		return token{kind: tFunc, text: "frac"}
 	case "binom", "dbinom", "tbinom":
 		return token{kind: tFunc, text: "binom"}
-	case "lbrace", "lbrack", "langle", "lfloor", "lceil":
-		return token{kind: tOpen, text: map[string]string{"brace": "{", "brack": "[", "angle": "<", "floor": "floor", "ceil": "ceil"}[name[1:]]}
-	case "rbrace", "rbrack", "rangle", "rfloor", "rceil":
-		return token{kind: tClose, text: map[string]string{"brace": "}", "brack": "]", "angle": ">", "floor": "floor", "ceil": "ceil"}[name[1:]]}
+	case "lbrace", "lbrack", "langle", "lfloor", "lceil", "lparen":
+		return token{kind: tOpen, text: map[string]string{"brace": "{", "brack": "[", "angle": "<", "floor": "floor", "ceil": "ceil", "paren": "("}[name[1:]]}
+	case "rbrace", "rbrack", "rangle", "rfloor", "rceil", "rparen":
+		return token{kind: tClose, text: map[string]string{"brace": "}", "brack": "]", "angle": ">", "floor": "floor", "ceil": "ceil", "paren": ")"}[name[1:]]}
 	}
 	switch op := c.operator(); {
 	case op != "":

@@ -123,7 +123,7 @@ func (p *parser) named(name string) *Node {
 	}
 	base, _, _ := strings.Cut(name, "_")
 	t := p.peek()
-	if t.kind != tOpen || t.text != "(" || name != "C" && (base != "f" && base != "g" || t.spaced) {
+	if t.kind != tOpen || t.text != "(" || name != "C" && name != "Gamma" && (base != "f" && base != "g" || t.spaced) {
 		return Named(name)
 	}
 	n := p.bracket()
@@ -132,12 +132,22 @@ func (p *parser) named(name string) *Node {
 	}
 	args := arguments(n)
 	switch {
+	case name == "Gamma" && len(args) == 1:
+		return call("factorial", less(args[0]))
 	case name != "C":
 		return call(name, args...)
 	case len(args) == 2:
 		return call("binom", args...)
 	}
 	return Multiply(Named(name), n)
+}
+
+// less returns n - 1.
+func less(n *Node) *Node {
+	if last := len(n.Args) - 1; n.Kind == Sum && n.Args[last].Kind == Number && n.Args[last].Digits == "1" {
+		return Add(n.Args[:last]...)
+	}
+	return Add(n, Integer(-1))
 }
 
 func arguments(n *Node) []*Node {

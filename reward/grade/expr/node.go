@@ -131,6 +131,22 @@ func (n *Node) Has(f func(*Node) bool) bool {
 	return false
 }
 
+// Renamed returns n with another name for the symbol called from.
+func (n *Node) Renamed(from, to string) *Node {
+	if n.Is(from) {
+		return Named(to)
+	}
+	if len(n.Args) == 0 {
+		return n
+	}
+	c := *n
+	c.Args = make([]*Node, len(n.Args))
+	for i, arg := range n.Args {
+		c.Args[i] = arg.Renamed(from, to)
+	}
+	return &c
+}
+
 // Branches returns the readings of n: n itself, or two if it contains a ±.
 func (n *Node) Branches() []*Node {
 	if !n.Has(func(m *Node) bool { return m.Is("±") || m.Is("∓") }) {

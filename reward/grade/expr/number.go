@@ -38,7 +38,7 @@ func (f notation) read(c *cursor) *Node {
 // separator returns the length of the thousands separator at the start of s, or 0.
 // Exactly three digits must follow it.
 func (f notation) separator(s string) int {
-	for _, sep := range []string{`,\!`, `{,}`, `{,\!}`, `\,`, `\!,\!`, `\!,`, `\ `, ",", " "} {
+	for _, sep := range []string{`,\!`, `{,}`, `{,\!}`, `\,`, `\!,\!`, `\!,`, `\ `, `\;`, `\:`, "~", "_", ",", " "} {
 		if !strings.HasPrefix(s, sep) {
 			continue
 		}
@@ -87,6 +87,16 @@ func period(c *cursor, decimals string) string {
 		return ""
 	}
 	look := *c
+	if decimals == "" && DigitAt(c.s, c.at-1) {
+		return ""
+	}
+	if look.accept("(") { // 1.(3)
+		if digits := look.digits(); digits != "" && len(digits) <= 60 && look.accept(")") {
+			*c = look
+			return digits
+		}
+		return ""
+	}
 	for _, command := range []string{`\overline`, `\bar`, `\dot`, `\overset{.}`} {
 		if !look.accept(command) {
 			continue

@@ -162,6 +162,9 @@ func (l *lexer) number() {
 // sign reads an operator or punctuation.
 func (l *lexer) sign(r rune, size int) {
 	for _, op := range [][2]string{{"<=", "<="}, {">=", ">="}, {"!=", "!="}, {"==", "="}, {"=<", "<="}, {"=>", ">="}, {"**", "^"}, {"||", "||"}, {"+-", "±"}, {"->", "in"}} {
+		if op[0] == "!=" && !l.spaced && (l.last(1).kind == tNumber || l.last(1).kind == tClose) { // 5!=120
+			continue
+		}
 		if l.accept(op[0]) {
 			l.emit(tOp, op[1])
 			return

@@ -54,6 +54,8 @@ func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
 			lo, open = at-1, open+2
 		case at >= 2 && s[at-2:at] == `\f`:
 			lo = at - 2
+		case strings.HasSuffix(s[:at], `\frame`):
+			lo = at - len(`\frame`)
 		default:
 			continue
 		}
@@ -111,4 +113,22 @@ func Joins(between string) bool {
 		return true
 	}
 	return false
+}
+
+// Unclosed returns the offset of the last box that the text breaks off in, or -1.
+func Unclosed(s string) int {
+	at := -1
+	for _, name := range []string{`\boxed`, `\fbox`, `\framebox`} {
+		if i := strings.LastIndex(s, name); i > at {
+			rest := strings.TrimLeft(s[i+len(name):], " \n")
+			if rest == "" || rest[0] == '{' && Braces(rest) == 0 {
+				at = i
+			}
+		}
+	}
+	tail := s[max(0, len(s)-len(`\frameboxed`)):]
+	if i := strings.LastIndexByte(tail, '\\'); i >= 0 && len(tail)-i > 2 && (strings.HasPrefix(`\boxed`, tail[i:]) || strings.HasPrefix(`\fbox`, tail[i:])) {
+		at = len(s) - len(tail) + i
+	}
+	return at
 }

@@ -29,7 +29,7 @@ func Clean(s string) string {
 	if strings.ContainsAny(s, "\\$*`…") || strings.Contains(s, "...") {
 		s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
 	}
-	s = unwrapDollars(s)
+	s = unwrapDollars(Respelled(s))
 	if digits, ok := digitsApart(s); ok {
 		return digits
 	}

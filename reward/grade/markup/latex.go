@@ -1,8 +1,12 @@
 package markup
 
-import "strings"
+import (
+	"strings"
 
-// maxFormula bounds a formula without delimiters, in bytes.
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// maxFormula bounds a token of a formula without delimiters, in bytes.
 const maxFormula = 160
 
 // Rows removes the spacing arguments of LaTeX row ends from s: \\[4pt], \\* and
@@ -43,46 +47,28 @@ func isLength(s string) bool {
 	return strings.Contains(" pt mm cm em ex in pc bp mu sp dd cc ", " "+inside+" ")
 }
 
-// Formula returns the length of the LaTeX formula at the start of s, without delimiters
-// and without a space outside braces, such as 2\sqrt{3} or \frac{1}{2}. It returns 0 if
-// the formula has no fraction or root.
-func Formula(s string) int {
-	if s == "" || s[0] != '\\' && s[0] != '-' && (s[0] < '0' || s[0] > '9') {
-		return 0
-	}
-	depth, end, seen := 0, 0, false
-	for ; end < min(len(s), maxFormula); end++ {
-		c := s[end]
-		if c == '\\' && depth == 0 {
-			seen = seen || strings.HasPrefix(s[end:], `\frac{`) || strings.HasPrefix(s[end:], `\dfrac{`) || strings.HasPrefix(s[end:], `\sqrt{`) || end == 0 && namesFunction(s)
-		}
-		switch {
-		case c == '{', c == '(' && seen:
-			depth++
-		case c == '}', c == ')' && seen && depth > 0:
-			depth--
-		case depth == 0 && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z') && strings.IndexByte(`\^_+-`, c) < 0:
-			if !seen {
-				return 0
+// Undecorated returns s without commands that only change how it looks: colours, boxes around
+// parts and circles.
+func Undecorated(s string) string {
+	for _, name := range []string{`\color`, `\textcolor`, `\colorbox`, `\fcolorbox`, `\enclose`, `\bbox`, `\style`, `\class`, `\mathcolor`} {
+		for tries := 0; tries < maxBoxes; tries++ {
+			at := strings.Index(s, name)
+			if at < 0 || at+len(name) < len(s) && expr.LetterAt(s, at+len(name)) {
+				break
 			}
-			return end
-		}
-		if depth < 0 {
-			return 0
-		}
-	}
-	if !seen || depth > 0 || end < len(s) {
-		return 0
-	}
-	return end
-}
-
-// namesFunction reports whether s begins with a function of parentheses: \log(.
-func namesFunction(s string) bool {
-	for _, name := range []string{"log", "ln", "sin", "cos", "tan"} {
-		if strings.HasPrefix(s, `\`+name+"(") {
-			return true
+			rest := strings.TrimLeft(s[at+len(name):], " ")
+			switch n := 0; {
+			case strings.HasPrefix(rest, "["):
+				n = strings.IndexByte(rest, ']') + 1
+				rest = rest[n:]
+			case strings.HasPrefix(rest, "{"):
+				rest = rest[Braces(rest):]
+			}
+			if name == `\fcolorbox` && strings.HasPrefix(rest, "{") {
+				rest = rest[Braces(rest):]
+			}
+			s = s[:at] + rest
 		}
 	}
-	return false
+	return s
 }

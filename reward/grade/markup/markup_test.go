@@ -49,10 +49,54 @@ func TestRows(t *testing.T) {
 	}
 }
 
-func TestFormula(t *testing.T) {
+func TestSpans(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{`2\sqrt{3} m`: `2\sqrt{3}`, `\frac{1}{2}.`: `\frac{1}{2}`, `-\sqrt{2}`: `-\sqrt{2}`, `2x`: "", `\sqrt{3`: "", `\pi`: ""} {
-		require.Equal(t, want, text[:Formula(text)], text)
+	for _, row := range []struct {
+		text string
+		want []string
+	}{
+		{"What is 17 + 26?", []string{"17 + 26"}},
+		{"Let $x+y=7$ and \\(xy=3\\).", []string{"x+y=7", "xy=3"}},
+		{"He has $5 and she has $6.", []string{"$5", "$6"}},
+		{"It weighs 3.5 kg, not 4.", []string{"3.5", "4"}},
+		{"A plan for a day", nil},
+		{"x^2 - 4x + 3 = 0 has two roots", []string{"x^2 - 4x + 3 = 0"}},
+		{"(3, 4) and [0, 1)", []string{"(3, 4)", "[0, 1)"}},
+		{"sqrt(2) is near 1.4", []string{"sqrt(2)", "1.4"}},
+		{`about \frac{1}{2} of it`, []string{`\frac{1}{2}`}},
+		{"5! = 120", []string{"5! = 120"}},
+	} {
+		var got []string
+		for _, span := range Spans(row.text) {
+			got = append(got, row.text[span.Lo:span.Hi])
+		}
+		require.Equal(t, row.want, got, row.text)
+	}
+}
+
+func TestUndecorated(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{`\color{blue}{17}`: "{17}", `{\color{red} 17}`: "{ 17}", `\colorbox{yellow}{17}`: "{17}", `\enclose{circle}{17}`: "{17}", `\fcolorbox{a}{b}{17}`: "{17}", `\bbox[5px]{17}`: "{17}", `\colored 5`: `\colored 5`, `\cancel{17}`: `\cancel{17}`} {
+		require.Equal(t, want, Undecorated(text), text)
+	}
+}
+
+func TestRespelled(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"]2, 7[": "(2, 7)", "[2, 7[": "[2, 7)", "]2; 7]": "(2, 7]", `\left]2,7\right]`: `\left(2,7\right]`, `x \in ]0,1[ \cup [2,3[`: `x \in (0,1) \cup [2,3)`, "[2, 7)": "[2, 7)", "[[1,2],[3,4]]": "[[1,2],[3,4]]", "a[1]": "a[1]",
+		"ℝ⁺": `(0,\infty)`, `\mathbb{R}_{\ge 0}`: `[0,\infty)`, `\mathbb{R}`: `\mathbb{R}`,
+		"45^o": `45^\circ`, `101_{\text{two}}`: "101_{2}", `4\text{ или }-3`: `4\text{ or }-3`, `4\text{ oder }5`: `4\text{ or }5`,
+		`3\,µA`: `3 \text{ microA}`, `5 \mu m`: `5 \text{ microm}`, `\mu = 3`: `\mu = 3`, `9.8\,\mathrm{m\,s^{-2}}`: `9.8\,\mathrm{m/s^2}`, `72\,\mathrm{km\,h^{-1}}`: `72\,\mathrm{km/h}`,
+	} {
+		require.Equal(t, want, Respelled(text), text)
+	}
+}
+
+func TestUnclosed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{`\boxed{5`: 0, `a \boxed{5}`: -1, `\boxed{5} \fbox{\frac{1}{`: 10, `\boxed{5} \box`: 10, `\boxed{5} \boxed`: 10, `\boxed 5$`: -1} {
+		require.Equal(t, want, Unclosed(text), text)
 	}
 }
 

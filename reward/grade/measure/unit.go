@@ -109,7 +109,7 @@ func Shape(name string) string {
 func Strip(n *expr.Node) (*expr.Node, string) {
 	name := ""
 	for n.Kind == expr.Unit {
-		if name == "" || name == "dollars" {
+		if name == "" || name == "dollars" || n.Name == "%" {
 			name = n.Name
 		}
 		n = n.Args[0]

@@ -1,6 +1,7 @@
 package question
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
@@ -8,8 +9,10 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
-// The bounds on the formulas of a question that are read: their number, and the bytes of one.
+// The bounds on the formulas of a question that are read: the bytes from its end, their number,
+// and the bytes of one.
 const (
+	maxText     = 1 << 13
 	maxFormulas = 64
 	maxFormula  = 4096
 )
@@ -28,12 +31,10 @@ func (q *Question) Formulas() *Formulas {
 		return q.formulas
 	}
 	q.formulas = &Formulas{Keys: map[string]bool{}, Alone: map[string]bool{}, Symbols: map[string]bool{}, Given: map[string]bool{}}
-	if q.find == nil {
-		return q.formulas
-	}
-	found := q.find()
-	for _, formula := range found[:min(len(found), maxFormulas)] {
-		formula = markup.Clean(formula)
+	text := q.Text[max(0, len(q.Text)-maxText):]
+	found := markup.Spans(text)
+	for _, span := range found[:min(len(found), maxFormulas)] {
+		formula := markup.Clean(text[span.Lo:span.Hi])
 		if len(formula) > maxFormula {
 			continue
 		}
@@ -122,3 +123,37 @@ func plainName(lower string) string {
 	}
 	return name
 }
+
+// Denotes reports whether a letter conventionally denotes another quantity than the one that
+// the last sentence asks for: b, an intercept, for a slope, or r for a diameter.
+func (q *Question) Denotes(letter string) bool {
+	asked, other := 0, false
+	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"}, {"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"}} {
+		means := strings.Contains(row[1], letter)
+		switch {
+		case !strings.Contains(q.last, row[0]):
+			other = other || means
+		case means:
+			return false
+		default:
+			asked++
+		}
+	}
+	return asked == 1 && other && len(letter) == 1 && !q.LastHas(" "+letter+" ", "$"+letter+"$", " "+letter+"?", " "+letter+".")
+}
+
+// Ordered returns names in the order in which the question lists them between parentheses, as in
+// "(y, x)", or else in alphabetical order.
+func (q *Question) Ordered(names []string) []string {
+	names = slices.Sorted(slices.Values(names))
+	for _, rest := range strings.Split(markup.Compact(q.Text), "(")[1:] {
+		inside, _, _ := strings.Cut(rest[:min(len(rest), maxTuple)], ")")
+		if listed := strings.Split(inside, ","); len(listed) == len(names) && slices.Equal(slices.Sorted(slices.Values(listed)), names) {
+			return listed
+		}
+	}
+	return names
+}
+
+// maxTuple bounds a list of names between parentheses, in bytes.
+const maxTuple = 60

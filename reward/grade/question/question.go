@@ -20,7 +20,6 @@ type Question struct {
 	last    string          // sentence, in lower case, or its end
 	words   map[string]bool // singular
 	offered map[string]bool // words that are alternatives
-	find    func() []string
 
 	// What was read before, or nil.
 	found    map[string]bool // texts that were looked up in lower
@@ -38,10 +37,9 @@ const (
 	maxFound = 1024
 )
 
-// New returns a question. find returns the mathematics and the numbers in text, and is called
-// at most once.
-func New(text string, find func() []string) *Question {
-	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}, find: find}
+// New returns a question.
+func New(text string) *Question {
+	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}}
 	q.last = strings.TrimRight(q.lower, " .?!\n")
 	q.last = q.last[max(0, len(q.last)-maxLast):]
 	q.last = q.last[max(strings.LastIndex(q.last, ". "), strings.LastIndex(q.last, "? "), strings.LastIndex(q.last, "\n"), 0):]
@@ -75,6 +73,9 @@ func (q *Question) Last() string { return q.last }
 
 // From returns the question in lower case from the last occurrence of a phrase on, or "".
 func (q *Question) From(phrase string) string {
+	if phrase == "" {
+		return q.lower
+	}
 	if at := strings.LastIndex(q.lower, phrase); at >= 0 {
 		return q.lower[at:]
 	}
@@ -106,12 +107,23 @@ func (q *Question) AsksRate() bool {
 
 // AsksSlope reports whether the question is about a derivative.
 func (q *Question) AsksSlope() bool {
-	return q.Asks("derivative") && !q.Asks("antiderivative") || q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'")
+	return q.Asks("derivative") && !q.Asks("antiderivative") || q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'", `\frac{d}{d`, "d/dx", "d/dt")
 }
 
 // Has reports whether a word, or its plural, is in the question.
 func (q *Question) Has(word string) bool {
 	return q.words[words.Singular(word)] || q.words[words.Singular(strings.TrimSuffix(word, "s"))]
+}
+
+// Places returns the number of decimal places to which the question asks to round.
+func (q *Question) Places() (int, bool) {
+	for places, names := range [][]string{nil, {"nearest tenth", "one decimal place", "1 decimal place"}, {"nearest hundredth", "two decimal places", "2 decimal places", "nearest cent"},
+		{"nearest thousandth", "three decimal places", "3 decimal places"}, {"nearest ten-thousandth", "four decimal places", "4 decimal places"}} {
+		if q.Asks(names...) {
+			return places, true
+		}
+	}
+	return 0, false
 }
 
 // Transforms reports whether the question asks for another form of an expression.
@@ -124,4 +136,39 @@ func (q *Question) Transforms() bool {
 // Reduces reports whether the question asks for lowest terms or simplest roots.
 func (q *Question) Reduces() bool {
 	return q.Asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
+}
+
+// Positive reports whether the question says that the variable called name, or each variable,
+// is positive.
+func (q *Question) Positive(name string) bool {
+	if q.Asks("positive real", "positive number", "positive integer", "positive variable", "nonnegative", "non-negative", "variables are positive", "for positive", "are positive", "is positive") {
+		return true
+	}
+	name = strings.ToLower(strings.TrimPrefix(name, "\\"))
+	return q.Asks(name+" > 0", name+">0", name+` \ge 0`, name+` \geq 0`, name+` \geqslant 0`, name+" >= 0", name+">=0", name+`\ge0`, name+`\geq0`, name+" ≥ 0", name+"≥0", "0 < "+name, "0<"+name, "positive "+name, "positive $"+name)
+}
+
+// Names reports whether a word, in lower case, is the name of someone or something that the
+// question, but not its last sentence, mentions, and the last sentence names others.
+func (q *Question) Names(word string) bool {
+	return q.isName(word) && !strings.Contains(q.last, word) && slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
+}
+
+// isName reports whether the question writes a word only with a capital letter, and not just
+// at the start of a sentence.
+func (q *Question) isName(word string) bool {
+	if len(word) < 3 || word[0] < 'a' || word[0] > 'z' {
+		return false
+	}
+	title := string(word[0]-'a'+'A') + word[1:]
+	inside := false
+	for rest := q.Text; ; {
+		before, after, ok := strings.Cut(rest, title)
+		if !ok {
+			return inside && !strings.Contains(q.Text, word)
+		}
+		start := strings.TrimRight(before, " \n")
+		inside = inside || start != "" && strings.IndexByte(".?!", start[len(start)-1]) < 0 && start != before
+		rest = after
+	}
 }

@@ -14,7 +14,7 @@ func TestAskedUnit(t *testing.T) {
 		"How many minutes does it take?": "minute", "It takes 3 hours. How long is that in seconds?": "second", "What is the number of weeks?": "week",
 		"How many apples are in 5 pounds?": "", "How many minutes and how many apples are there?": "", "How long does it take?": "", "": "",
 	} {
-		require.Equal(t, measure.UnitOf(want), New(text, nil).AskedUnit(), text)
+		require.Equal(t, measure.UnitOf(want), New(text).AskedUnit(), text)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestAsks(t *testing.T) {
 			for _, kind := range want {
 				got = got || kind == name
 			}
-			require.Equal(t, got, asks(New(text, nil)), "%q asks for %s", text, name)
+			require.Equal(t, got, asks(New(text)), "%q asks for %s", text, name)
 		}
 	}
 }
@@ -58,13 +58,13 @@ func TestAsksPer(t *testing.T) {
 		{"How fast is it?", "second", true},
 		{"How many apples per person?", "hour", true},
 	} {
-		require.Equal(t, row.asks, New(row.text, nil).AsksPer(row.per), row)
+		require.Equal(t, row.asks, New(row.text).AsksPer(row.per), row)
 	}
 }
 
 func TestChoices(t *testing.T) {
 	t.Parallel()
-	q := New("Is the coin in the red, the green or the blue jar? (A) red (B) green\n(C) blue", nil)
+	q := New("Is the coin in the red, the green or the blue jar? (A) red (B) green\n(C) blue")
 	for word, offers := range map[string]bool{"green": true, "blue": true, "coin": false, "jar": false} {
 		require.Equal(t, offers, q.Offers(word), word)
 	}
@@ -75,11 +75,7 @@ func TestChoices(t *testing.T) {
 
 func TestFormulas(t *testing.T) {
 	t.Parallel()
-	calls := 0
-	q := New("Let $x+y=7$ and $xy=3$. Find $x^2+y^2$ for 20 of them.", func() []string {
-		calls++
-		return []string{"x+y=7", "xy=3", "x^2+y^2", "20", "x+"}
-	})
+	q := New("Let $x+y=7$ and $xy=3$. Find $x^2+y^2$ for 20 of them.")
 	f := q.Formulas()
 	require.Len(t, f.Symbols, 2)
 	require.Len(t, f.Alone, 1)
@@ -88,20 +84,19 @@ func TestFormulas(t *testing.T) {
 	require.True(t, f.Names("x"))
 	require.False(t, f.Names("z"))
 	require.Same(t, f, q.Formulas())
-	require.Equal(t, 1, calls)
 	require.Empty(t, (&Question{}).Formulas().Keys)
 }
 
 func TestTarget(t *testing.T) {
 	t.Parallel()
 	for text, found := range map[string]bool{"What is $f(2)$?": true, `Find \(x+y\).`: true, "Find $x = 2$.": false, "What is it?": false, "": false} {
-		require.Equal(t, found, New(text, nil).Target() != "", text)
+		require.Equal(t, found, New(text).Target() != "", text)
 	}
 }
 
 func TestWords(t *testing.T) {
 	t.Parallel()
-	q := New("He buys 3 Apples for $2 each. Then he sells them by the hour. How many apples are left?", nil)
+	q := New("He buys 3 Apples for $2 each. Then he sells them by the hour. How many apples are left?")
 	require.True(t, q.Has("apple"))
 	require.True(t, q.Has("apples"))
 	require.False(t, q.Has("pear"))
@@ -126,14 +121,14 @@ func TestKinds(t *testing.T) {
 		"How many minutes remain?":            {"time"},
 		"What is left?":                       nil,
 	} {
-		require.Equal(t, kinds, New(text, nil).Kinds(), text)
+		require.Equal(t, kinds, New(text).Kinds(), text)
 	}
 }
 
 func TestAsksBase(t *testing.T) {
 	t.Parallel()
 	for text, base := range map[string]string{"Write 9 in base 8.": "8", "Convert it to base eight": "8", "Write 9 in binary.": "2", "What is 255 in hexadecimal?": "16"} {
-		require.True(t, New(text, nil).AsksBase(base), text)
-		require.False(t, New(text, nil).AsksBase("10"), text)
+		require.True(t, New(text).AsksBase(base), text)
+		require.False(t, New(text).AsksBase("10"), text)
 	}
 }

@@ -19,6 +19,52 @@ func (q *Question) AskedUnit() measure.Unit {
 	return *q.asked
 }
 
+// AskedQuantity returns the quantity of the unit that the last sentence of the question asks for:
+// "how many kJ", "in km/h". ok is false if there is none.
+func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
+	if len(q.lower) != len(q.Text) || q.last == "" {
+		return found, false
+	}
+	at := strings.LastIndex(q.lower, q.last)
+	if at < 0 {
+		return found, false
+	}
+	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")", " ").Replace(q.Text[at : at+len(q.last)])
+	lower := strings.ToLower(last)
+	for _, phrase := range []string{"how many ", " in ", "number of "} {
+		for rest := lower; ; {
+			i := strings.LastIndex(rest, phrase)
+			if i < 0 {
+				break
+			}
+			if u, ok := unitAt(last[i+len(phrase):]); ok {
+				return u, true
+			}
+			rest = rest[:i]
+		}
+	}
+	return found, false
+}
+
+// unitAt returns the quantity of the longest unit of up to four words at the start of s.
+func unitAt(s string) (measure.Quantity, bool) {
+	s, _, _ = strings.Cut(s, ",")
+	fields := strings.Fields(s)
+	if len(fields) > 1 && words.Begins(strings.ToLower(fields[0]), "degree") && words.OneOf(strings.ToLower(strings.Trim(fields[1], ".?;:")), "celsius", "fahrenheit", "c", "f") {
+		return measure.Quantity{}, false // a temperature
+	}
+	for n := min(4, len(fields)); n > 0; n-- {
+		name := strings.Trim(strings.Join(fields[:n], " "), ".?;: ")
+		if len(name) < 2 && (n < len(fields) || !strings.Contains("mgshL", name)) || name == "in" || name == "ha" {
+			continue
+		}
+		if u, ok := measure.Of(name); ok {
+			return u, true
+		}
+	}
+	return measure.Quantity{}, false
+}
+
 // asked returns the unit in which a question in lower case asks for a number.
 func asked(lower string) measure.Unit {
 	fields := strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
@@ -133,6 +179,8 @@ func (q *Question) AsksBase(base string) bool {
 		return q.Asks("binary")
 	case "8":
 		return q.Asks("octal")
+	case "10":
+		return q.Asks("to decimal", "in decimal", "into decimal", "to base 10", "in base 10", "to base ten", "in base ten")
 	case "16":
 		return q.Asks("hex")
 	}

@@ -56,7 +56,7 @@ func Uncommented(g string) string {
 			"being", "formed", "caused", "known", "that", "it", "this", "he", "she", "they", "rather":
 			return g[:at-2]
 		}
-		if strings.HasSuffix(word, "'s") { // Bob, Alice's opponent
+		if strings.HasSuffix(word, "'s") && strings.Count(g, ",") == 1 { // Bob, Alice's opponent
 			return g[:at-2]
 		}
 	}

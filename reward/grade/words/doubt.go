@@ -85,7 +85,7 @@ func alters(word string) bool {
 		"than", "below", "under", "above", "over", "beyond", "exceeds", "between", "near", "nearly", "almost", "far", "least", "most", "many", "too", "short", "off", "bound",
 		"minus", "plus", "divided", "times", "double", "twice", "triple", "half", "third", "quarter", "squared", "cubed", "cube", "root", "factorial", "logarithm", "derivative", "mod", "modulo",
 		"divisible", "multiple", "divisor", "factor", "complement", "supplement", "opposite", "inverse", "reciprocal",
-		"close", "dozen", "hundred", "thousand", "million", "billion", "north", "south", "east", "west", "each", "ago", "after", "before", "starts", "begins", "ends",
+		"close", "dozen", "hundred", "thousand", "million", "billion", "north", "south", "east", "west", "each", "every", "apiece", "ago", "after", "before", "starts", "begins", "ends",
 		"loss", "rises", "falls", "increases", "decreases", "grows", "drops":
 		return true
 	}
@@ -100,7 +100,7 @@ func Doubts(word string) bool {
 	case "unlikely", "doubt", "doubtful", "hardly", "barely", "scarcely", "unsure", "uncertain", "supposedly", "allegedly", "apparently", "presumably", "pretend", "claim", "claims", "claimed",
 		"alternative", "alternatives", "alternatively", "options", "pairs", "respectively", "otherwise", "chance", "candidate", "candidates",
 		"shy", "slightly", "shortly", "almost", "nearly", "virtually", "roughly", "approx", "approximately", "about", "around", "strictly", "excluding", "contrary",
-		"mislabeled", "misread", "misprint", "misprinted", "typo", "surprised", "disagree", "disagrees", "ruled", "eliminated", "rejected", "discarded":
+		"mislabeled", "misread", "misprint", "misprinted", "typo", "surprised", "disagree", "disagrees", "ruled", "eliminated", "rejected", "discarded", "extraneous", "unless", "unlike", "else", "or":
 		return true
 	}
 	return isUntrue(word) || isGuess(word)
@@ -128,4 +128,15 @@ func Negates(text string) bool {
 		text = text[strings.LastIndex(text, sep)+1:]
 	}
 	return HasNegation(text)
+}
+
+// Bends reports whether a word denies, doubts, bounds or computes with what it stands beside.
+func Bends(word string) bool {
+	word = fold(word)
+	return alters(word) || Doubts(word) || negates(word)
+}
+
+// Scales reports whether a word multiplies the number before it, as in "2 million".
+func Scales(word string) bool {
+	return OneOf(word, "hundred", "thousand", "million", "billion", "trillion")
 }

@@ -1,0 +1,157 @@
+package markup
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
+)
+
+// Respelled returns s with other notations rewritten in the one that is parsed: ]2, 7[ as
+// (2, 7), ℝ⁺ as an interval, 5^o as degrees, 5_{\text{two}} as a base in digits, and the words
+// for "and" and "or" in other languages.
+func Respelled(s string) string {
+	if strings.ContainsAny(s, "[]") {
+		s = reversed(s)
+	}
+	if strings.Contains(s, "ℝ") || strings.Contains(s, `\mathbb`) {
+		s = halfLines(strings.ReplaceAll(s, "ℝ", `\mathbb{R}`))
+	}
+	for _, o := range []string{"^o", "^{o}", "^0{}", "º"} {
+		if head, ok := strings.CutSuffix(strings.TrimRight(s, " $."), o); ok && expr.DigitAt(head, len(head)-1) {
+			s = head + `^\circ`
+		}
+	}
+	if strings.ContainsAny(s, "µμ") || strings.Contains(s, `\mu`) {
+		s = micro(s)
+	}
+	if strings.Contains(s, "^{-") || strings.Contains(s, "⁻") {
+		s = quotients(s)
+	}
+	if strings.Contains(s, `_{\text{`) {
+		s = numbered(s)
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x400 }) >= 0 || strings.Contains(s, `\text{ o`) || strings.Contains(s, `\text{ u`) || strings.Contains(s, `\text{ y`) || strings.Contains(s, `\text{ e`) {
+		s = conjunctions(s)
+	}
+	return s
+}
+
+// conjunctions rewrites "and" and "or" in other languages between two values.
+func conjunctions(s string) string {
+	s = strings.NewReplacer("或者", ",", "或", ",", "和", ",", " или ", " or ", " и ", " and ").Replace(s)
+	for _, word := range []string{"o", "ou", "oder", "und", "y", "e", "et"} {
+		s = strings.ReplaceAll(s, `\text{ `+word+` }`, `\text{ or }`)
+	}
+	return s
+}
+
+// numbered rewrites the words for bases below numbers as digits.
+func numbered(s string) string {
+	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
+		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(i+2)+"}")
+	}
+	return s
+}
+
+// halfLines rewrites the sets of positive and negative real numbers as intervals.
+func halfLines(s string) string {
+	for _, set := range []string{`\mathbb{R}`, `\mathbb R`} {
+		for _, row := range [][2]string{
+			{`^+_0`, `[0,\infty)`}, {`_0^+`, `[0,\infty)`}, {`^{+}_{0}`, `[0,\infty)`}, {`_{0}^{+}`, `[0,\infty)`}, {`_{\ge 0}`, `[0,\infty)`}, {`_{\geq 0}`, `[0,\infty)`}, {`_{\ge0}`, `[0,\infty)`}, {`_{\geq0}`, `[0,\infty)`}, {`_{>= 0}`, `[0,\infty)`}, {`_{≥0}`, `[0,\infty)`},
+			{`_{>0}`, `(0,\infty)`}, {`_{> 0}`, `(0,\infty)`}, {`^+`, `(0,\infty)`}, {`^{+}`, `(0,\infty)`}, {`_+`, `(0,\infty)`}, {`_{+}`, `(0,\infty)`}, {`⁺`, `(0,\infty)`}, {`_{<0}`, `(-\infty,0)`}, {`_{< 0}`, `(-\infty,0)`}, {`^-`, `(-\infty,0)`}, {`^{-}`, `(-\infty,0)`},
+		} {
+			s = strings.ReplaceAll(s, set+row[0], row[1])
+		}
+	}
+	return s
+}
+
+// reversed rewrites open intervals that are written with turned brackets: ]2, 7[ and [2, 7[.
+func reversed(s string) string {
+	for at, tries := 0, 0; tries < maxBoxes; tries++ {
+		i := strings.IndexAny(s[at:], "[]")
+		if i < 0 {
+			break
+		}
+		i += at
+		at = i + 1
+		n := strings.IndexAny(s[at:], "[](){}")
+		if n < 0 || !opens(s[:i]) {
+			continue
+		}
+		closing := at + n
+		inside := s[at:closing]
+		if s[closing] == '(' || s[closing] == '{' || strings.Count(inside, ",")+strings.Count(inside, ";") != 1 {
+			continue
+		}
+		open, end := s[i:i+1], s[closing:closing+1]
+		if open != "]" && end != "[" {
+			continue
+		}
+		if open == "]" {
+			open = "("
+		}
+		switch end {
+		case "[":
+			end = ")"
+		case "}":
+			continue
+		}
+		s = s[:i] + open + strings.ReplaceAll(inside, ";", ",") + end + s[closing+1:]
+		at = closing + 1
+	}
+	return s
+}
+
+// opens reports whether a bracket behind s opens an interval: s is empty or ends in an
+// operator on sets or a relation.
+func opens(s string) bool {
+	s = strings.TrimSuffix(strings.TrimRight(s, " $"), `\left`)
+	s = strings.TrimRight(s, " $")
+	return s == "" || strings.HasSuffix(s, `\cup`) || strings.HasSuffix(s, "∪") || strings.HasSuffix(s, `\in`) || strings.HasSuffix(s, "∈") || strings.HasSuffix(s, "=") || strings.HasSuffix(s, `\cap`) || strings.HasSuffix(s, " U")
+}
+
+// micro writes out the prefix of units such as µA behind a number.
+func micro(s string) string {
+	for _, mu := range []string{"µ", "μ", `\mu`} {
+		at := strings.Index(s, mu)
+		if at <= 0 {
+			continue
+		}
+		before := strings.TrimRight(strings.NewReplacer(`\,`, " ", `\ `, " ", `\;`, " ", "~", " ", `\mathrm{`, " ", `\text{`, " ", `\mathrm`, " ", `\rm`, " ").Replace(s[:at]), " {")
+		after := strings.TrimLeft(s[at+len(mu):], " {}")
+		for _, name := range []string{`\mathrm`, `\text`, `\rm`} {
+			after = strings.TrimLeft(strings.TrimPrefix(after, name), " {")
+		}
+		unit, rest := after, ""
+		if end := strings.IndexFunc(after, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != 'Ω' }); end >= 0 {
+			unit, rest = after[:end], after[end:]
+		}
+		if expr.DigitAt(before, len(before)-1) && unit != "" && len(unit) <= 3 {
+			s = before + ` \text{ micro` + unit + "}" + strings.TrimLeft(rest, "}")
+		}
+	}
+	return s
+}
+
+// quotients writes units with negative powers as quotients: m\,s^{-2} as m/s^2.
+func quotients(s string) string {
+	s = strings.NewReplacer("⁻¹", "^{-1}", "⁻²", "^{-2}").Replace(s)
+	for _, unit := range []string{"h", "s", "min", "m", "kg", "mol", "K"} {
+		for _, power := range []string{"1", "2", "3"} {
+			above := "^" + power
+			if power == "1" {
+				above = ""
+			}
+			for _, space := range []string{`\,`, `\cdot `, `\ `, `\;`, "~", " ", `\cdot`, "·"} {
+				s = strings.ReplaceAll(s, space+unit+"^{-"+power+"}", "/"+unit+above)
+				for _, name := range []string{`\text`, `\mathrm`} {
+					s = strings.ReplaceAll(s, "}"+space+name+"{"+unit+"}^{-"+power+"}", "/"+unit+above+"}")
+					s = strings.ReplaceAll(s, "}"+space+name+"{ "+unit+"}^{-"+power+"}", "/"+unit+above+"}")
+				}
+			}
+		}
+	}
+	return s
+}
