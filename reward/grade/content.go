@@ -15,6 +15,9 @@ import (
 func (t *Task) judge(m mark) string {
 	s := strings.TrimSpace(markup.Respelled(markup.Undecorated(m.text)))
 	s = strings.TrimSpace(strings.ReplaceAll(s, "__", ""))
+	if m.box && !strings.Contains(s, "~~") {
+		s = strings.TrimSpace(strings.ReplaceAll(s, "~", " ")) // a space in LaTeX
+	}
 	for _, quote := range []string{"**", "*", "_", "`"} { // Markdown
 		if inside, ok := strings.CutPrefix(s, quote); ok && strings.HasSuffix(inside, quote) && !strings.Contains(strings.TrimSuffix(inside, quote), quote) {
 			s = strings.TrimSuffix(inside, quote)
@@ -33,7 +36,7 @@ func (t *Task) judge(m mark) string {
 			if t.question.Text == "" {
 				return ""
 			}
-			if !m.box && t.approximates(s) || m.box && t.approximates(strings.Trim(s, "~ ")) {
+			if t.approximates(s) {
 				return answer.Altered
 			}
 			return t.vet(s, m.lead)
@@ -222,12 +225,13 @@ func (t *Task) vetWords(s string) string {
 	gold := strings.ToLower(t.gold)
 	number := words.HasDigit(gold) && !words.Prose(gold)
 	text := withoutCommands(words.WithoutEmphasis(s))
-	for _, span := range markup.Spans(s) {
-		before := strings.ToLower(s[:span.Lo])
+	bare := markup.Bare(s)
+	for _, span := range markup.Spans(bare) {
+		before := strings.ToLower(bare[:span.Lo])
 		if !number || before == "" {
 			continue
 		}
-		if words.Before(before) != "" || answer.OtherQuantity(t.question, before) || words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube") {
+		if words.Before(before) != "" && !t.question.LastHas("by what", "by how") || answer.OtherQuantity(t.question, before) || words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube") {
 			return answer.Altered
 		}
 	}
@@ -239,7 +243,8 @@ func (t *Task) vetWords(s string) string {
 			return answer.Altered
 		case number && words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") && !t.question.Asks("many "+word, "number of "+word):
 			return answer.OtherUnit
-		case words.Scales(word) && number, word == "or" && isSeveral(gold), word == "per" && t.question.AsksRate():
+		case words.Scales(word) && number, word == "or" && isSeveral(gold), word == "per" && t.question.AsksPerUnit(),
+			words.Number(word) && !words.HasDigit(s):
 		case words.Doubts(word) && !t.question.Has(word), number && answer.Bends(t.question, word) && !t.asksNoun(word, text), number && t.question.Names(word):
 			return answer.Altered
 		case !number || len(word) < 3 || words.Bends(word) || words.Neutral(word) || measure.IsUnit(word) || measure.IsQuantity(name) || t.question.Has(word) || words.Counts(word):
@@ -285,6 +290,8 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Several
 	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") || !congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && congruent(asked) && t.otherModulus(s):
 		return answer.Unfinished
+	case barred(start) && !barred(t.gold):
+		return answer.Altered
 	case misgrouped(s), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
 		return answer.NoAnswer
 	case words.Contains(s, "in decimal", "in base ten", "in base 10") && t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
@@ -300,9 +307,8 @@ func (t *Task) approximates(s string) bool {
 	if strings.ContainsAny(t.gold, `.\√π`) || !words.HasDigit(t.gold) || t.question.Asks("nearest", "round", "approx", "about", "estimat", "decimal place", "significant") {
 		return false
 	}
-	s = strings.TrimLeft(s, " $")
-	if name, value, ok := strings.Cut(s, " "); ok && len(name) == 1 && expr.LetterAt(name, 0) {
-		s = strings.TrimLeft(value, " ")
+	if s = strings.TrimLeft(s, " $"); expr.LetterAt(s, 0) && !expr.LetterAt(s, 1) {
+		s = strings.TrimLeft(s[1:], " ")
 	}
 	return words.Begins(s, "≈", `\approx`, `\sim`, "~", "∼", `\simeq`, "≃", "≅", `\cong`) && !strings.HasPrefix(s, "~~")
 }
@@ -349,6 +355,14 @@ func withoutCommands(s string) string {
 		i = end - 1
 	}
 	return b.String()
+}
+
+// barred reports whether s begins with digits under a bar: a class of integers, or digits of a
+// number.
+func barred(s string) bool {
+	digits, ok := strings.CutPrefix(s, `\overline{`)
+	digits, _, _ = strings.Cut(digits, "}")
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // misgrouped reports whether thin spaces group the digits of a number other than by three.

@@ -191,7 +191,7 @@ func phrased(text string, alone bool) mark {
 			break
 		}
 		end = i
-		if expr.LetterAt(lower, i-1) || lower[i] == 'a' && expr.LetterAt(lower, i+len("answer")) && !words.Begins(lower[i:], "answers", "ans") || words.Begins(lower[i:], "answered", "answering", "answerable") {
+		if expr.LetterAt(lower, i-1) || strings.HasPrefix(lower[i:], "answer") && expr.LetterAt(lower, i+len("answer")) && !strings.HasPrefix(lower[i:], "answers") || words.Begins(lower[i:], "answered", "answering", "answerable") {
 			continue
 		}
 		if i > 0 && (text[i-1] == '<' || text[i-1] == '/' || strings.HasPrefix(text[i:], "answer>")) { // a tag
@@ -287,7 +287,7 @@ func leading(s string) int {
 
 // announcements caches the last positions of words that announce an answer.
 type announcements struct {
-	last  [14]int
+	last  [15]int
 	known bool
 }
 
@@ -296,7 +296,7 @@ type announcements struct {
 func (a *announcements) before(lower string, end int) int {
 	at := -1
 	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =",
-		"ответ:", "答案:", "答案是", "答え:", "respuesta:", "réponse:", "antwort:", "resposta:"} {
+		"ответ:", "答案:", "答案是", "答え:", "respuesta:", "réponse:", "réponse :", "antwort:", "resposta:"} {
 		if !a.known || a.last[k] >= end {
 			a.last[k] = strings.LastIndex(lower[:end], word)
 		}

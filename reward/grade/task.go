@@ -126,9 +126,6 @@ func announced(text string) int {
 // Correct reports whether response gives the answer want, whatever the question.
 func Correct(response, want string) bool { return NewTask("", want).Fault(response) == "" }
 
-// Equal reports whether got, a bare answer, equals want.
-func Equal(want, got string) bool { return answer.Equal(want, got) }
-
 // Canonical returns one text for equal answers, as far as equality is cheap to detect.
 // want may be a solution with its answer marked.
 func Canonical(want string) string { return answer.Canonical(Bare(want)) }

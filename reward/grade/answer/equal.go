@@ -149,9 +149,6 @@ func isCode(s string) bool {
 	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 && strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
-// SameValue reports whether two expressions have the same value, in whatever form.
-func SameValue(a, b string) bool { return NewValue(a).Same(b) }
-
 // maxValue bounds an expression before it is cleaned, in bytes. Longer ones have no value.
 const maxValue = 1 << 13
 

@@ -3,7 +3,6 @@ package answer
 import (
 	"encoding/json"
 	"iter"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -37,31 +36,18 @@ func lines(s string) iter.Seq[string] {
 
 // IsBlock reports whether a reference answer has several lines, each of which counts.
 func IsBlock(want string) bool {
-	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && count(want, 2) > 1
+	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && hasLines(want)
 }
 
-// count returns the number of lines of a text, or limit if there are more.
-func count(s string, limit int) (n int) {
+// hasLines reports whether a text has more than one line.
+func hasLines(s string) bool {
+	n := 0
 	for range lines(s) {
-		if n++; n == limit {
-			break
+		if n++; n > 1 {
+			return true
 		}
 	}
-	return n
-}
-
-// LastLines returns as many lines from the end of text as want has.
-func LastLines(text, want string) string {
-	all := count(text, math.MaxInt)
-	skip := all - count(want, all)
-	var b strings.Builder
-	for line := range lines(text) {
-		if skip--; skip < 0 {
-			b.WriteString(line)
-			b.WriteByte('\n')
-		}
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return false
 }
 
 // sameBlock compares answers of several lines, line by line: the same numbers and words,

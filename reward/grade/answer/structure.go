@@ -126,6 +126,9 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	if w.Kind == expr.Bracket && g.Kind == expr.Bracket && ordered(w) != ordered(g) {
 		return false
 	}
+	if g.Kind == expr.List && w.Kind == expr.Bracket && len(w.Args) == 2 && c.question.Asks("<", ">", `\le`, `\ge`, "inequalit", "interval", "domain", "range of") {
+		return false
+	}
 	if w.Kind == expr.List && isSpan(g) || g.Kind == expr.List && isSpan(w) {
 		return false
 	}

@@ -34,6 +34,9 @@ func sameWords(q *question.Question, w, g string) bool {
 	if len(g) > maxSentence || len(a) > 3 && strings.Count(" "+strings.Join(b, " ")+" ", " "+a[0]+" ") > strings.Count(" "+strings.Join(a, " ")+" ", " "+a[0]+" ") {
 		return false
 	}
+	if len(a) == 1 && a[0] == "no" && affirms(q, b) {
+		return false
+	}
 	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") {
 		return b[0] == a[0] && len(b) > 1 && (a[0] == "no" || q.Asks(" not ", "n't") || !words.HasNegation(g)) && strings.ContainsAny(g[:min(len(g), 5)], ",.;") && !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
 	}
@@ -58,6 +61,14 @@ func sameWords(q *question.Question, w, g string) bool {
 		}
 	}
 	return saysOnly(q, a, strings.Count(w, ","), text)
+}
+
+// affirms reports whether the words behind "no" say what the question asks about: "No, it is prime".
+func affirms(q *question.Question, b []string) bool {
+	if q.Text == "" || len(b) < 2 || words.HasNegation(strings.Join(b[1:], " ")) {
+		return false
+	}
+	return !slices.ContainsFunc(b[1:], func(word string) bool { return !q.Has(word) && word != "this" && word != "number" })
 }
 
 // saysOnly reports whether text has the words a, and besides them only words of the

@@ -31,6 +31,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 			return c.same(a, b) && c.because(OtherUnit)
 		}
 	}
+	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "°", "circ", "temperature", "rotat", "arc", "triangle", "polygon") {
+		return c.same(a, b) && c.because(OtherUnit)
+	}
 	switch {
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
@@ -170,27 +173,17 @@ func otherKind(q *question.Question, name string) bool {
 	if kind == "length" && !slices.Contains(kinds, "length") && q.LastHas(" area", " volume", "square met", "square cent", "cubic ") {
 		return true
 	}
-	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) {
+	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) && !slices.Equal(kinds, []string{"count"}) {
 		return false
+	}
+	if slices.Equal(kinds, []string{"count"}) && kind != "" {
+		return true
 	}
 	switch kind {
 	case "rate":
 		return true
 	case "area", "length", "volume", "mass":
-		if slices.Equal(kinds, []string{"count"}) {
-			return !mentionsKind(q, kind)
-		}
 		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || kind != "length" && slices.Contains(kinds, "length")
-	}
-	return false
-}
-
-// mentionsKind reports whether the question names a unit of a kind.
-func mentionsKind(q *question.Question, kind string) bool {
-	for name := range q.Units() {
-		if measure.Kind(name) == kind {
-			return true
-		}
 	}
 	return false
 }

@@ -29,7 +29,7 @@ func (l *lexer) command() {
 	}
 	switch name {
 	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
-		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
+		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathtt", "mathscr", "tt", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
 		"underline", "vec", "hat", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
 		l.accept(".") // \left. has no bracket
 	case "overline", "bar":

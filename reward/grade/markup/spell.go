@@ -22,6 +22,9 @@ func Respelled(s string) string {
 			s = head + `^\circ`
 		}
 	}
+	if head, ok := strings.CutSuffix(strings.TrimRight(s, " "), `\$`); ok && strings.Trim(head, `0123456789.,\ `) == "" { // 23\,\$
+		s = `\$` + strings.TrimRight(head, `\, `)
+	}
 	if strings.ContainsAny(s, "µμ") || strings.Contains(s, `\mu`) {
 		s = micro(s)
 	}

@@ -16,16 +16,6 @@ type Measure struct {
 	Total *big.Rat // in the base unit
 }
 
-// Length returns the length of the compound measure at the start of s, such as "2
-// hours and 40 minutes", "5 ft 3 in" or "$3 and 25 cents", or 0 if there is none. LaTeX
-// and Markdown may surround its words.
-func Length(s string) int {
-	if m, n := read(s); len(m.Units) > 1 {
-		return n
-	}
-	return 0
-}
-
 // read reads the measure at the start of s and returns its length.
 func read(s string) (Measure, int) {
 	s = s[:min(len(s), maxCompound)]

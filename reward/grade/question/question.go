@@ -105,6 +105,11 @@ func (q *Question) AsksRate() bool {
 	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
 }
 
+// AsksPerUnit reports whether the last sentence asks for something per unit in words.
+func (q *Question) AsksPerUnit() bool {
+	return q.LastHas(" per ", "each", "every", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly", "daily", "how fast", "unit price")
+}
+
 // AsksSlope reports whether the question is about a derivative.
 func (q *Question) AsksSlope() bool {
 	return q.Asks("derivative") && !q.Asks("antiderivative") || q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'", `\frac{d}{d`, "d/dx", "d/dt")

@@ -149,15 +149,28 @@ func (q *Question) Kinds() (kinds []string) {
 		}
 	}
 	if _, rest, ok := strings.Cut(q.last, "how many "); ok {
-		switch f := strings.Trim(words.First(rest), ".,?$"); {
-		case f == "square" || f == "cubic":
-		case measure.IsUnit(f):
-			kinds = append(kinds, measure.Kind(f))
-		default:
-			kinds = append(kinds, "count")
+		kind := counted(rest)
+		if kind != "" {
+			kinds = append(kinds, kind)
 		}
 	}
 	return kinds
+}
+
+// counted returns the kind of the unit among the words behind "how many", as in "how many more
+// hours", "count" if there is none, or "" for an area or a volume.
+func counted(rest string) string {
+	fields := strings.Fields(rest)
+	for _, f := range fields[:min(3, len(fields))] {
+		f = strings.Trim(f, ".,?$")
+		switch {
+		case f == "square" || f == "cubic":
+			return ""
+		case measure.IsUnit(f) || measure.IsQuantity(f):
+			return measure.Kind(f)
+		}
+	}
+	return "count"
 }
 
 // AsksBase reports whether the question asks for a number in base.
@@ -166,8 +179,8 @@ func (q *Question) AsksBase(base string) bool {
 		return false
 	}
 	names := []string{base, "$" + base}
-	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Number(k) != "" {
-		names = append(names, words.Number(k))
+	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Word(k) != "" {
+		names = append(names, words.Word(k))
 	}
 	for _, name := range names {
 		if q.Asks("in base "+name, "to base "+name, "into base "+name, "base-"+name) {

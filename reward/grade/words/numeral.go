@@ -14,8 +14,13 @@ func small() []string {
 		"thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"}
 }
 
-// Number returns the word for a number below twenty, or "".
-func Number(k int) string {
+// Number reports whether a word in lower case is a number below a thousand or part of one.
+func Number(word string) bool {
+	return slices.Contains(small(), word) || slices.Contains(tens()[2:], word) || word == "hundred" || word == "half"
+}
+
+// Word returns the word for a number below twenty, or "".
+func Word(k int) string {
 	if k < 0 || k >= len(small()) {
 		return ""
 	}
