@@ -112,6 +112,9 @@ func withoutTotal(s string) string {
 
 // equation rewrites "x is 9" and "x equals 9" as "x = 9".
 func equation(s string) string {
+	if head, value, ok := strings.Cut(s, "="); ok && isDerivative(head) {
+		s = "y' = " + value
+	}
 	for _, verb := range []string{" equals ", " is "} {
 		name, value, ok := strings.Cut(s, verb)
 		if plain := strings.Trim(name, "$ "); ok && len(plain) == 1 && expr.LetterAt(plain, 0) && value != "" && strings.IndexByte("-$\\0123456789", value[0]) >= 0 {
@@ -119,6 +122,12 @@ func equation(s string) string {
 		}
 	}
 	return s
+}
+
+// isDerivative reports whether s is a derivative in Leibniz's notation: \frac{dy}{dx}.
+func isDerivative(s string) bool {
+	s = strings.NewReplacer(" ", "", "$", "", `\dfrac`, `\frac`, `\mathrm{d}`, "d", "(x)", "", "(t)", "").Replace(s)
+	return len(s) == len(`\frac{dy}{dx}`) && strings.HasPrefix(s, `\frac{d`) && s[8:11] == "}{d" && s[12] == '}'
 }
 
 // chosen returns the letter of a choice that a comment follows: "C (the third)".
@@ -278,6 +287,10 @@ func (t *Task) vetSigns(s string) string {
 	}
 	start := strings.TrimLeft(s, " $*")
 	switch asked := t.question.Text; {
+	case t.otherHalf(s):
+		return answer.OtherValue
+	case words.Begins(strings.ToLower(strings.TrimLeft(markup.Bare(start), " ")), "is it ", "is he ", "is she ", "could it ", "would it ", "might it ", "can it "):
+		return answer.Altered
 	case otherCurrency(s, asked):
 		return answer.OtherUnit
 	case words.Begins(start, "<", ">") && !strings.ContainsAny(t.gold, "<>\\"):
@@ -288,7 +301,7 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Several
 	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s, `\approx`) > 1:
 		return answer.Several
-	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") || !congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && congruent(asked) && t.otherModulus(s):
+	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") || !congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s):
 		return answer.Unfinished
 	case barred(start) && !barred(t.gold):
 		return answer.Altered
@@ -318,6 +331,9 @@ func (t *Task) approximates(s string) bool {
 func (t *Task) otherDerivative(text string) bool {
 	known := t.question.Text + t.gold
 	if asked, _, _ := strings.Cut(t.question.Last(), " if "); words.Contains(asked, "f'(x)", "g'(x)", "y'") && !strings.Contains(text, "'") && words.Contains(strings.ReplaceAll(text, " ", ""), "f(x)=", "g(x)=") && !strings.Contains(t.gold, "(x)") {
+		return true
+	}
+	if t.question.AsksSlope() && strings.Contains(strings.ReplaceAll(text, " ", ""), "F(x)=") && !strings.Contains(known, "F(x)") {
 		return true
 	}
 	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
@@ -363,6 +379,23 @@ func barred(s string) bool {
 	digits, ok := strings.CutPrefix(s, `\overline{`)
 	digits, _, _ = strings.Cut(digits, "}")
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// otherHalf reports whether a time is in the half of the day that the question, which names the
+// other one, does not name, and the reference answer names none.
+func (t *Task) otherHalf(s string) bool {
+	halves := func(s string) (am, pm bool) {
+		s = strings.NewReplacer(".", "", " ", "", `\text{`, "", `\`, "").Replace(strings.ToLower(s))
+		after := func(half string) bool {
+			at := strings.Index(s, half)
+			return at > 0 && (expr.DigitAt(s, at-1) || s[at-1] == '}')
+		}
+		return after("am"), after("pm")
+	}
+	am, pm := halves(s)
+	askedAM, askedPM := halves(t.question.Text)
+	wantAM, wantPM := halves(t.gold)
+	return !wantAM && !wantPM && askedAM != askedPM && (am && !askedAM || pm && !askedPM)
 }
 
 // misgrouped reports whether thin spaces group the digits of a number other than by three.

@@ -199,7 +199,7 @@ func phrased(text string, alone bool) mark {
 		}
 		begin, ok := payload(text, i)
 		lead := lastClause(text[:i])
-		if !ok || !leads(lead) || words.HasNegation(lower[i:begin]) || words.Contains(lower[i:begin], " could ", " might ", " may ") {
+		if !ok || !leads(lead) || words.HasNegation(lower[i:begin]) || strings.Contains(lower[i:begin], " would ") && strings.Contains(strings.ToLower(lead), "if ") || words.Contains(lower[i:begin], " could ", " might ", " may ") {
 			continue
 		}
 		for begin < len(text) && (strings.IndexByte(" \n:*=_#`", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
@@ -223,6 +223,9 @@ func phrased(text string, alone bool) mark {
 		}
 		body := strings.TrimRight(strings.TrimSpace(unreasoned(x)), "*_` ")
 		body = body[leading(body):]
+		if words.Begins(strings.ToLower(body), "not ", "no longer ", "never ") {
+			continue
+		}
 		if alone && (!isAlone(body, maxWords) || comments(lead, body)) {
 			continue
 		}

@@ -354,7 +354,7 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		pieces, ok := c.sets(w, g)
 		return ok && pieces || sameText(w, g)
 	}
-	w, g = flatten(w), flatten(g)
+	w, g = flatten(w), flatten(labelledPoint(g))
 	if tuple, ok := assigned(c.question, g); ok && (isCollection(w) || w.Kind == expr.Matrix) {
 		if other, both := assigned(c.question, w); both {
 			w = other
@@ -394,6 +394,14 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		return false // 0.142857 is not its repetition
 	}
 	return c.algebra.Same(w, g)
+}
+
+// labelledPoint returns the coordinates of a point with its name: (3, 2) of V(3, 2).
+func labelledPoint(n *expr.Node) *expr.Node {
+	if n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
+		return n.Args[1]
+	}
+	return n
 }
 
 // all compares the two lists pair by pair.
@@ -457,6 +465,9 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 			return nil
 		}
 		return algebra.Quotient(n.Args[0], n.Args[1])
+	}
+	if g.Kind == expr.Ratio && w.Kind != expr.Ratio && c.question.Text != "" && !c.question.Asks("ratio", "odds", "scale", "proportion", ":") {
+		return c.because(OtherForm)
 	}
 	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
 		return c.because(Unfinished)

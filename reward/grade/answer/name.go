@@ -45,7 +45,7 @@ func defines(q *question.Question, n *expr.Node) bool {
 	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
 		return alone || q.AsksSlope()
 	}
-	return alone || isCombined(head) || isSine(q, head)
+	return alone || isCombined(head) || isSine(q, head) || isCircular(q, key)
 }
 
 // isCombined reports whether n is a sum or a product of different variables, as in "a + b = 5".
@@ -54,6 +54,17 @@ func isCombined(n *expr.Node) bool {
 		return false
 	}
 	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind != expr.Symbol })
+}
+
+// isCircular reports whether key is that of the formula for what the question asks of a round
+// body.
+func isCircular(q *question.Question, key string) bool {
+	for _, row := range [][2]string{{"area", `\pi r^2`}, {"area", `4\pi r^2`}, {"circumference", `2\pi r`}, {"circumference", `\pi d`}, {"volume", `\frac{4}{3}\pi r^3`}, {"volume", `\pi r^2 h`}, {"volume", `\frac{1}{3}\pi r^2 h`}} {
+		if n, ok := expr.Parse(row[1], expr.Mode{}); ok && q.LastHas(row[0]) && algebra.Key(n) == key {
+			return true
+		}
+	}
+	return false
 }
 
 // isSine reports whether n is a trigonometric function of a variable and the question asks for

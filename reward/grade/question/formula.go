@@ -127,19 +127,19 @@ func plainName(lower string) string {
 // Denotes reports whether a letter conventionally denotes another quantity than the one that
 // the last sentence asks for: b, an intercept, for a slope, or r for a diameter.
 func (q *Question) Denotes(letter string) bool {
-	asked, other := 0, false
+	asked, count, other := q.wanted(), 0, false
 	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"}, {"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"}} {
 		means := strings.Contains(row[1], letter)
 		switch {
-		case !strings.Contains(q.last, row[0]):
+		case !strings.Contains(asked, row[0]):
 			other = other || means
 		case means:
 			return false
 		default:
-			asked++
+			count++
 		}
 	}
-	return asked == 1 && other && len(letter) == 1 && !q.LastHas(" "+letter+" ", "$"+letter+"$", " "+letter+"?", " "+letter+".")
+	return count == 1 && other && len(letter) == 1 && !q.LastHas(" "+letter+" ", "$"+letter+"$", " "+letter+"?", " "+letter+".")
 }
 
 // Ordered returns names in the order in which the question lists them between parentheses, as in

@@ -40,14 +40,37 @@ const (
 // New returns a question.
 func New(text string) *Question {
 	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}}
-	q.last = strings.TrimRight(q.lower, " .?!\n")
-	q.last = q.last[max(0, len(q.last)-maxLast):]
-	q.last = q.last[max(strings.LastIndex(q.last, ". "), strings.LastIndex(q.last, "? "), strings.LastIndex(q.last, "\n"), 0):]
+	q.last = lastSentence(q.lower)
 	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
 		q.words[words.Singular(word)] = true
 	}
 	q.offered = alternatives(q.lower)
 	return q
+}
+
+// lastSentence returns the last sentence of a question in lower case, and what follows it if that
+// only says how to write the answer: "Give a fraction."
+func lastSentence(lower string) string {
+	text := strings.TrimRight(lower, " .?!\n")
+	text = text[max(0, len(text)-maxLast):]
+	for end := len(text); ; {
+		at := max(strings.LastIndex(text[:end], ". "), strings.LastIndex(text[:end], "? "), strings.LastIndex(text[:end], "\n"), 0)
+		begin := strings.TrimLeft(text[at:], ".?\n ")
+		if at == 0 || !words.Begins(begin, "give ", "express ", "answer ", "write your", "write the answer", "round ", "enter ", "leave ", "assume ", "state ", "submit ", "put ", "provide ", "simplify your", "show ", "use ", "your answer", "please ", "do not ", "choose one", "present ", "let's think", "think step") ||
+			!strings.HasPrefix(text[at:], "?") && !strings.HasPrefix(text[at:], "\n") {
+			return text[at:]
+		}
+		end = at
+	}
+}
+
+// wanted returns the last sentence without what it gives: "with radius 4 cm".
+func (q *Question) wanted() string {
+	head := q.last
+	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has "} {
+		head, _, _ = strings.Cut(head, word)
+	}
+	return head
 }
 
 // Asks reports whether the question contains one of the texts, which are in lower case.
@@ -143,6 +166,16 @@ func (q *Question) Reduces() bool {
 	return q.Asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
 }
 
+// acts reports whether a verb follows a word that begins a sentence and is no pronoun: "Maria has".
+func acts(word, after string) bool {
+	if words.OneOf(word, "this", "that", "there", "what", "who", "which", "each", "every", "one", "everyone", "here", "where", "how", "when", "why", "the", "she", "they", "its", "all", "both", "half") {
+		return false
+	}
+	next, spaced := strings.CutPrefix(after, " ")
+	verb := words.First(next[:min(len(next), 24)])
+	return strings.HasPrefix(after, "'s ") || spaced && (words.OneOf(verb, "has", "had", "is", "was", "and", "bought", "sold", "ate", "ran", "made", "read", "found", "got") || words.Ends(verb, "s", "ed") && verb == strings.ToLower(verb))
+}
+
 // Positive reports whether the question says that the variable called name, or each variable,
 // is positive.
 func (q *Question) Positive(name string) bool {
@@ -173,7 +206,7 @@ func (q *Question) isName(word string) bool {
 			return inside && !strings.Contains(q.Text, word)
 		}
 		start := strings.TrimRight(before, " \n")
-		inside = inside || start != "" && strings.IndexByte(".?!", start[len(start)-1]) < 0 && start != before
+		inside = inside || start != "" && strings.IndexByte(".?!", start[len(start)-1]) < 0 && start != before || acts(word, after)
 		rest = after
 	}
 }

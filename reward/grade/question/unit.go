@@ -31,7 +31,11 @@ func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
 	}
 	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")", " ").Replace(q.Text[at : at+len(q.last)])
 	lower := strings.ToLower(last)
-	for _, phrase := range []string{"how many ", " in ", "number of "} {
+	phrases := []string{"how many ", " in ", "number of "}
+	if words.Contains(lower, "convert", "change", "express") {
+		phrases = []string{" to ", " into ", " in "}
+	}
+	for _, phrase := range phrases {
 		for rest := lower; ; {
 			i := strings.LastIndex(rest, phrase)
 			if i < 0 {
@@ -138,13 +142,14 @@ func (q *Question) Units() map[string]measure.Unit {
 // Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
 // its words tell: rates, lengths, areas, volumes, and counts.
 func (q *Question) Kinds() (kinds []string) {
+	asked := q.wanted()
 	for _, row := range [][]string{
 		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average", "dail", "week"},
 		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width", "how tall", "how high", "how deep", "how wide", "length"},
 		{"area", " area", "square cent", "square m", "square f", "square i"},
 		{"volume", "volume", "cubic"},
 	} {
-		if q.LastHas(row[1:]...) {
+		if words.Contains(asked, row[1:]...) {
 			kinds = append(kinds, row[0])
 		}
 	}
