@@ -61,6 +61,36 @@ func TestMath(t *testing.T) {
 	require.InDelta(t, 0, value(t, expression{regexp.MustCompile("(a*)"), false}, in), 0)
 }
 
+// Without a mark, the last number counts if that is configured, or in evaluations alone.
+func TestAnyMarks(t *testing.T) {
+	t.Parallel()
+	in := input("18", "So it is 18.", rollout.Stop)
+	for _, kind := range []string{Math, GSM8K} {
+		strict, err := New(one(Term{Kind: kind}), 10)
+		require.NoError(t, err)
+		lenient, err := New(one(Term{Kind: kind, MathConfig: MathConfig{AnyMarks}}), 10)
+		require.NoError(t, err)
+		require.InDelta(t, 0, value(t, strict, in), 0, kind)
+		require.InDelta(t, 1, value(t, lenient, in), 0, kind)
+		require.InDelta(t, 1, value(t, ForEvaluation(strict, AnyMarks), in), 0, kind)
+		require.InDelta(t, 0, value(t, ForEvaluation(strict, ""), in), 0, kind)
+	}
+	sum, err := NewSum([]Component{{"math", 2, NewMath()}})
+	require.NoError(t, err)
+	require.InDelta(t, 2, value(t, ForEvaluation(sum, AnyMarks), in), 0)
+}
+
+// A prompt that opens the reasoning makes a response that does not end it give no answer.
+func TestOpenThought(t *testing.T) {
+	t.Parallel()
+	in := input("18", `It may be \boxed{18}, or`, rollout.Length)
+	require.InDelta(t, 1, value(t, NewMath(), in), 0)
+	in.Prompt.Text += "<think>\n"
+	require.InDelta(t, 0, value(t, NewMath(), in), 0)
+	in.Text = `Yes.</think>\boxed{18}`
+	require.InDelta(t, 1, value(t, NewMath(), in), 0)
+}
+
 func TestGSM8K(t *testing.T) {
 	t.Parallel()
 	far := strings.Repeat("x", 301)

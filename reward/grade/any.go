@@ -3,9 +3,9 @@ package grade
 import (
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
 // FaultAny is Fault for models that mark no answer: without a whole mark, the last number of the
@@ -48,11 +48,16 @@ func (t *Task) numeral(response, fault string) (string, bool) {
 		return "", false
 	}
 	text := Final(response)
-	found := number().FindAllString(text[max(0, len(text)-maxTail):], -1)
+	text = text[max(0, len(text)-maxTail):]
+	found := number().FindAllStringIndex(text, -1)
 	if len(found) == 0 {
 		return "", false
 	}
-	return strings.TrimSpace(found[len(found)-1]), true
+	lo, hi := found[len(found)-1][0], found[len(found)-1][1]
+	if text[lo] == '-' && (expr.DigitAt(text, lo-1) || expr.LetterAt(text, lo-1)) { // a hyphen
+		lo++
+	}
+	return text[lo:hi], true
 }
 
 // number returns the pattern of a number in a text: -1,234.5, 3/4 or 50%.

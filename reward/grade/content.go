@@ -66,8 +66,11 @@ func readings(s string) []string {
 	if len(s) > maxMark {
 		return []string{s}
 	}
-	s = equation(withoutTotal(s))
+	s = equation(withoutTotal(shares(s)))
 	all := []string{s}
+	if name, value, ok := strings.Cut(s, ": "); ok && strings.Trim(name, alphabet+strings.ToUpper(alphabet)+"{}\\ ") == "" && len(name) <= maxBare*16 {
+		all = append(all, value) // "Ann: 16"
+	}
 	if letter, ok := chosen(s); ok {
 		return append(all, letter)
 	}
@@ -98,6 +101,18 @@ func readings(s string) []string {
 		return append(all, value)
 	}
 	return all
+}
+
+const alphabet = "abcdefghijklmnopqrstuvwxyz"
+
+// shares writes "3/4 of 240" as a product.
+func shares(s string) string {
+	head, rest, ok := strings.Cut(s, " of ")
+	head = strings.TrimSuffix(head, "\\")
+	if !ok || head == "" || strings.Trim(head, `0123456789./%\fracdt{} `) != "" || !words.HasDigit(head) || !expr.DigitAt(rest, 0) {
+		return s
+	}
+	return head + " * " + rest
 }
 
 // withoutTotal returns s without "in total" and the like at its end.
@@ -146,7 +161,7 @@ func evaluated(s string) (string, bool) {
 	if !ok || strings.Contains(value, "=") {
 		return "", false
 	}
-	return value, words.Begins(strings.TrimLeft(left, " $"), `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`)
+	return value, words.Begins(strings.TrimLeft(left, " $"), `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`) || strings.HasPrefix(strings.TrimLeft(left, " $"), "[") && strings.Contains(left, "]_")
 }
 
 // balanced reports whether each bracket of a short bare answer has a counterpart, as the
@@ -234,11 +249,14 @@ func (t *Task) vetWords(s string) string {
 	gold := strings.ToLower(t.gold)
 	number := words.HasDigit(gold) && !words.Prose(gold)
 	text := withoutCommands(words.WithoutEmphasis(s))
-	bare := markup.Bare(s)
+	bare := shares(markup.Bare(s))
 	for _, span := range markup.Spans(bare) {
 		before := strings.ToLower(bare[:span.Lo])
 		if !number || before == "" {
 			continue
+		}
+		if words.Begins(before, "in ") && strings.TrimSpace(before) == "in" && words.Contains(strings.ToLower(bare), "year", "month", "day", "hour", "minute") && !t.question.LastHas("when", "how long", " in ") {
+			return answer.Altered
 		}
 		if words.Before(before) != "" && !t.question.LastHas("by what", "by how") || answer.OtherQuantity(t.question, before) || words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube") {
 			return answer.Altered
@@ -250,9 +268,12 @@ func (t *Task) vetWords(s string) string {
 		case len(word) < 2 || strings.Contains(gold, word):
 		case number && words.OneOf(word, "each", "every", "apiece") && !t.question.LastHas("each", " per ", "every", "apiece", "individual", " one "):
 			return answer.Altered
+		case number && words.Compares(word) && !t.question.LastHas(word), number && t.countsOther(word):
+			return answer.Altered
 		case number && words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") && !t.question.Asks("many "+word, "number of "+word):
 			return answer.OtherUnit
-		case words.Scales(word) && number, word == "or" && isSeveral(gold), word == "per" && t.question.AsksPerUnit(),
+		case words.Scales(word) && number, word == "or" && isSeveral(gold) && t.allowsOr(),
+			word == "mod" && t.question.Asks("mod", "remainder"), word == "per" && t.question.AsksPerUnit(),
 			words.Number(word) && !words.HasDigit(s):
 		case words.Doubts(word) && !t.question.Has(word), number && answer.Bends(t.question, word) && !t.asksNoun(word, text), number && t.question.Names(word):
 			return answer.Altered
@@ -267,6 +288,19 @@ func (t *Task) vetWords(s string) string {
 // isSeveral reports whether a reference answer has several values.
 func isSeveral(gold string) bool {
 	return words.Contains(gold, ",", "<", ">", " or ", " and ", `\le`, `\ge`, `\ne`, `\pm`, `\cup`, "±", "∪", "≤", "≥")
+}
+
+// allowsOr reports whether "or" may join the values of the answer: those of solutions.
+func (t *Task) allowsOr() bool {
+	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
+		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero", "which", "find $", "what is $")
+}
+
+// countsOther reports whether a word is the plural of something else than the question counts: "9
+// sides" for "how many diagonals".
+func (t *Task) countsOther(word string) bool {
+	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "), len(t.question.From("how many "))):]), ".,?$")
+	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) && words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
 }
 
 // asksNoun reports whether the question asks for what a noun such as "multiple" names, and text

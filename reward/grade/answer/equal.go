@@ -88,6 +88,9 @@ func Fault(q *question.Question, want, got string) string {
 	if same, known := measures(q, w, g, func() (*expr.Node, bool) { return read(w, expr.Mode{Thousands: true}) }); known {
 		return faultIf(!same, OtherValue)
 	}
+	if items, ok := series(g); ok && strings.Count(w, ",") == len(items)-1 && len(items) > 2 && !slices.ContainsFunc(items[1:], func(s string) bool { return len(s) == 3 }) {
+		g = strings.Join(items, ", ")
+	}
 	if rest, ok := scaled(q, g); ok && compare(q, w, rest) == "" {
 		return ""
 	}

@@ -19,7 +19,7 @@ func form(q *question.Question, want, got *expr.Node, text string) string {
 	}
 	literal, key := algebra.Literal(w), algebra.Key(g)
 	switch {
-	case literal && q.Asks("exact") && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g):
+	case literal && q.Asks("exact ") && got.Name != "%" && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g):
 		return OtherValue
 	case key == algebra.Key(w) && !(literal && q.Transforms()):
 		return ""
@@ -57,6 +57,8 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 	switch {
 	case written != wanted && given(q, text):
 		return Echo
+	case wanted == "power" && !tens && q.Asks("scientific") && !strings.ContainsAny(text, "eE"):
+		return OtherForm
 	case tens && q.Asks("scientific") && (factor.Cmp(big.NewRat(10, 1)) >= 0 || factor.Cmp(big.NewRat(1, 1)) < 0):
 		return OtherForm
 	case tens && wanted != "power" && q.Asks("standard", "decimal", "ordinary"):

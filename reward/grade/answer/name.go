@@ -17,7 +17,7 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	if head.Kind == expr.Call && len(head.Name) == 1 && q.Asks("derivative of") {
 		return true
 	}
-	if head.Kind == expr.Symbol && q.Denotes(head.Name) {
+	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {
 		return true
 	}
 	target, key := q.Target(), algebra.Key(head)
@@ -45,7 +45,7 @@ func defines(q *question.Question, n *expr.Node) bool {
 	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
 		return alone || q.AsksSlope()
 	}
-	return alone || isCombined(head) || isSine(q, head) || isCircular(q, key)
+	return alone || isCombined(head) && q.LastHas("sum", "total", "together", "combined", "product", "+", "add") || isSine(q, head) || isCircular(q, key)
 }
 
 // isCombined reports whether n is a sum or a product of different variables, as in "a + b = 5".

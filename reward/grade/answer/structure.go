@@ -398,6 +398,9 @@ func isName(n *expr.Node) bool {
 		if len(n.Args) == 2 && (n.Args[0].Is("P") || n.Args[0].Is("E")) && n.Args[1].Kind != expr.Number && n.Args[1].Kind != expr.Sum && n.Args[1].Kind != expr.Power {
 			return true
 		}
+		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Symbol && (n.Args[1].Is("angle") || len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && strings.Contains("xtnsz", n.Args[1].Name)) {
+			return true // F(x)
+		}
 		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Number && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[0].Name != "π" {
 			return true // P(2)
 		}

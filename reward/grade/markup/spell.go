@@ -14,6 +14,9 @@ func Respelled(s string) string {
 	if strings.ContainsAny(s, "[]") {
 		s = reversed(s)
 	}
+	if strings.Contains(s, `\mid`) || strings.Contains(s, "|") {
+		s = piped(s)
+	}
 	if strings.Contains(s, "ℝ") || strings.Contains(s, `\mathbb`) {
 		s = halfLines(strings.ReplaceAll(s, "ℝ", `\mathbb{R}`))
 	}
@@ -38,6 +41,17 @@ func Respelled(s string) string {
 		s = conjunctions(s)
 	}
 	return s
+}
+
+// piped writes a pair of numbers with a bar between them as a pair: (2 | 7).
+func piped(s string) string {
+	inside, ok := strings.CutPrefix(strings.Trim(s, " $"), "(")
+	inside, closed := strings.CutSuffix(inside, ")")
+	x, y, both := strings.Cut(strings.ReplaceAll(inside, `\mid`, "|"), "|")
+	if !ok || !closed || !both || x == "" || y == "" || strings.Trim(x+y, "-0123456789./ ") != "" {
+		return s
+	}
+	return "(" + x + "," + y + ")"
 }
 
 // conjunctions rewrites "and" and "or" in other languages between two values.

@@ -192,6 +192,26 @@ func (q *Question) Names(word string) bool {
 	return q.isName(word) && !strings.Contains(q.last, word) && slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
 }
 
+// InitialOfOther reports whether a capital letter is the initial of a name that the question, but
+// not its last sentence, mentions, and the last sentence has a name with another initial.
+func (q *Question) InitialOfOther(letter string) bool {
+	if len(letter) != 1 || letter[0] < 'A' || letter[0] > 'Z' {
+		return false
+	}
+	lower := strings.ToLower(letter)
+	isRune := func(r rune) bool { return !unicode.IsLetter(r) }
+	asked := slices.DeleteFunc(strings.FieldsFunc(q.last, isRune), func(word string) bool { return !q.isName(word) })
+	if len(asked) == 0 || slices.ContainsFunc(asked, func(word string) bool { return strings.HasPrefix(word, lower) }) {
+		return false
+	}
+	for word := range q.words {
+		if strings.HasPrefix(word, lower) && q.isName(word) {
+			return true
+		}
+	}
+	return false
+}
+
 // isName reports whether the question writes a word only with a capital letter, and not just
 // at the start of a sentence.
 func (q *Question) isName(word string) bool {

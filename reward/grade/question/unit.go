@@ -31,6 +31,9 @@ func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
 	}
 	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")", " ").Replace(q.Text[at : at+len(q.last)])
 	lower := strings.ToLower(last)
+	if strings.Contains(lower, "how old") && q.Asks("year") && !q.Asks("month", "week", "day") {
+		return measure.Of("year")
+	}
 	phrases := []string{"how many ", " in ", "number of "}
 	if words.Contains(lower, "convert", "change", "express") {
 		phrases = []string{" to ", " into ", " in "}

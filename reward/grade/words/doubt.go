@@ -136,6 +136,12 @@ func Bends(word string) bool {
 	return alters(word) || Doubts(word) || negates(word)
 }
 
+// Compares reports whether a word in lower case says that a value is a difference: "16 years older".
+func Compares(word string) bool {
+	return OneOf(word, "older", "younger", "taller", "shorter", "longer", "bigger", "smaller", "larger", "heavier", "lighter", "faster", "slower", "higher", "lower", "cheaper", "farther", "further",
+		"earlier", "later", "more", "less", "fewer", "greater", "deeper", "warmer", "colder", "wider", "ahead", "behind", "extra")
+}
+
 // Scales reports whether a word multiplies the number before it, as in "2 million".
 func Scales(word string) bool {
 	return OneOf(word, "hundred", "thousand", "million", "billion", "trillion")
