@@ -33,7 +33,9 @@ func (c *sections) reward(r *Resolved) {
 func (c *sections) ungameable(r *Resolved) {
 	for _, path := range r.Reward.Gameable() {
 		key := joinKey(append([]string{"reward"}, path...))
-		c.expect(false, key, "is %q, expected \"\" for training: a policy learns to end in numbers. Set eval.marks to evaluate models that never mark", reward.AnyMarks)
+		c.expect(false, key,
+			"is %q, expected \"\" for training: a policy learns to end in numbers. "+
+				"Set eval.marks to evaluate models that never mark", reward.AnyMarks)
 	}
 }
 

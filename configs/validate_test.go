@@ -119,15 +119,22 @@ func TestValidate(t *testing.T) {
 			`-set: loss.kl is "k4", expected "k2", "k3"`, "-set: train.minibatches is 0, expected 1 or more"}},
 		{"score checks only the reward", ScoreTask, []string{"data.train=", "run.steps=0", "train.lr=-1", "reward.kind=bogus", "rollout.max_tokens=0"}, []string{
 			"-set: rollout.max_tokens is 0, expected 1 or more", `-set: reward.kind is "bogus", expected one of "exact", `}},
-		{"training on unmarked numbers", TrainTask, []string{"reward.kind=math", "reward.marks=any", "reward.sources.a={kind=\"sum\",parts={x={kind=\"gsm8k\",marks=\"any\"}}}"}, []string{
-			`-set: reward.marks is "any", expected "" for training: a policy learns to end in numbers`, `-set: reward.sources.a.parts.x.marks is "any", expected "" for training`}},
-		{"evaluation of unmarked numbers", EvalTask, []string{"reward.kind=math", "reward.marks=any", "data.eval=e"}, nil},
+		{"training on unmarked numbers", TrainTask, []string{"reward.kind=math", "reward.marks=any",
+			"reward.sources.a={kind=\"sum\",parts={x={kind=\"gsm8k\",marks=\"any\"}}}"}, []string{
+			`-set: reward.marks is "any", expected "" for training: a policy learns to end in numbers`,
+			`-set: reward.sources.a.parts.x.marks is "any", expected "" for training`}},
+		{"evaluation of unmarked numbers", EvalTask, []string{"reward.kind=math", "reward.marks=any", "data.eval=e"},
+			nil},
 		{"scoring of unmarked numbers", ScoreTask, []string{"reward.kind=gsm8k", "reward.marks=any"}, nil},
-		{"evaluations of a run with unmarked numbers", TrainTask, []string{"reward.kind=math", "eval.marks=any", "data.eval=e"}, nil},
+		{"evaluations of a run with unmarked numbers", TrainTask, []string{"reward.kind=math", "eval.marks=any",
+			"data.eval=e"}, nil},
 		{"unknown marks", TrainTask, []string{"reward.kind=math", "reward.marks=all", "eval.marks=all"}, []string{
-			`-set: reward.marks is "all", expected "" or "any"`, `-set: eval.marks is "all", expected one of "", "any"`}},
-		{"marks of another kind", ScoreTask, []string{"reward.kind=exact", "reward.marks=any"}, []string{`-set: reward.marks is set, but does not apply to kind "exact"`}},
-		{"marks beside a pattern", ScoreTask, []string{"reward.kind=math", "reward.marks=any", "reward.pattern=a(.*)"}, []string{`-set: reward.marks is "any" beside pattern`}},
+			`-set: reward.marks is "all", expected "" or "any"`,
+			`-set: eval.marks is "all", expected one of "", "any"`}},
+		{"marks of another kind", ScoreTask, []string{"reward.kind=exact", "reward.marks=any"},
+			[]string{`-set: reward.marks is set, but does not apply to kind "exact"`}},
+		{"marks beside a pattern", ScoreTask, []string{"reward.kind=math", "reward.marks=any",
+			"reward.pattern=a(.*)"}, []string{`-set: reward.marks is "any" beside pattern`}},
 		{"control", TrainTask, []string{"control.listen=:7000"}, []string{
 			`control.token_file is not set, expected a token file because control.listen = ":7000" is reachable from other machines`}},
 		{"control address", TrainTask, []string{"control.listen=7000"}, []string{

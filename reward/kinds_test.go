@@ -180,7 +180,8 @@ func TestAnswersToCount(t *testing.T) {
 		same      []string
 		different []string
 	}{
-		"math":  {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `The answer is $\sqrt{8}$.`}, []string{`\boxed{3}`, `\boxed{-3}`}},
+		"math": {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `The answer is $\sqrt{8}$.`},
+			[]string{`\boxed{3}`, `\boxed{-3}`}},
 		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`}, []string{"7", "8"}},
 		"gsm8k": {NewGSM8K(), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
 		"regex": {regex, "1/2", []string{"[0.5]", `[\frac12]`}, []string{"[2]"}},

@@ -41,7 +41,8 @@ func mathKind() Kind {
 				checkRegex(v, r)
 			}
 			checkMarks(v, r)
-			v.expect(r.Pattern == "" || r.Marks != AnyMarks, "marks", "is %q beside pattern, which finds the answer", r.Marks)
+			v.expect(r.Pattern == "" || r.Marks != AnyMarks, "marks", "is %q beside pattern, which finds the answer",
+				r.Marks)
 		},
 		build: buildMath,
 		lacks: func(_ *Rule, answer json.RawMessage) bool { return blank(answer) },
@@ -102,7 +103,8 @@ func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 			score.Reason = task.FaultAny(text)
 		}
 		if score.Reason == "" {
-			score.Value, score.Verdict, score.Answer = 1, Right, grade.Canonical(wants[0]) // the grader finds more answers equal than Canonical
+			score.Value, score.Verdict, score.Answer = 1, Right,
+				grade.Canonical(wants[0]) // the grader finds more answers equal than Canonical
 			break
 		}
 	}
@@ -118,7 +120,8 @@ func thought(in Input) string {
 	return in.Text
 }
 
-// ForEvaluation returns f, or if marks is AnyMarks, f with that value of MathConfig.Marks. Calls of the result may be concurrent if those of f may.
+// ForEvaluation returns f, or if marks is AnyMarks, f with that value of MathConfig.Marks. Calls of
+// the result may be concurrent if those of f may.
 func ForEvaluation(f Func, marks string) Func {
 	if marks != AnyMarks {
 		return f

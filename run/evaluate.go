@@ -118,7 +118,8 @@ func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record
 	if err := in.Publish(ctx, model.NewSnapshot(w, 1)); err != nil {
 		return nil, err
 	}
-	return e.score(ctx, evaluate.Deps{Fleet: in.Fleet(), Reward: reward.ForEvaluation(e.reward, cfg.Eval.Marks), Text: e.folder.Text})
+	return e.score(ctx, evaluate.Deps{Fleet: in.Fleet(), Reward: reward.ForEvaluation(e.reward, cfg.Eval.Marks),
+		Text: e.folder.Text})
 }
 
 // tryReward checks, before sampling starts, that the reward can score. It does nothing

@@ -135,7 +135,8 @@ func (p *preparation) listen() (*control.Server, error) {
 // connect wires the parts of the run to the trainer.
 func (t *training) connect() error {
 	cfg := t.cfg
-	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks), Text: t.folder.Text, Warn: t.warn,
+	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks),
+		Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
 	sampling, err := produce.New(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
 	if err != nil {

@@ -18,7 +18,7 @@ func scoreVerb(std streams) cli.Verb {
 		Name:     "score",
 		Synopsis: "[RUN.toml OVERLAY.toml …] [-reward KIND] [-set section.key=value …] [-out FILE] [FILE …]",
 		Summary:  "Score existing responses: JSON lines, a run's rollouts or the record of an evaluation.",
-		Example: `echo '{"prompt":"12+34=","answer":"46","response":"It is 46."}' | easyrl score -reward math
+		Example: `echo '{"prompt":"12+34=","answer":"46","response":"The answer is 46."}' | easyrl score -reward math
 			easyrl score runs/mine/run.toml runs/mine/rollouts/step-000100.jsonl
 			easyrl score -reward math -out scores.jsonl eval.jsonl`,
 		Flags: cli.NewFlags(),

@@ -114,9 +114,9 @@ func TestScoreOfRun(t *testing.T) {
 // Without files, and for the name -, the verb reads standard input.
 func TestScoreOfStandardInput(t *testing.T) {
 	t.Parallel()
-	const in = `{"id":"a","prompt":"1+1=","answer":"2","response":"It is 2."}
+	const in = `{"id":"a","prompt":"1+1=","answer":"2","response":"The answer is 2."}
 
-{"prompt":"1+1=","answer":"2","response":"It is 3.","finish":"length","length":9}
+{"prompt":"1+1=","answer":"2","response":"The answer is 3.","finish":"length","length":9}
 `
 	other := write(t, t.TempDir(), "other.jsonl", `{"prompt":"1+1=","answer":"2","response":"2"}`)
 	for _, test := range []struct {

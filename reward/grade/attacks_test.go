@@ -78,7 +78,8 @@ func gradeAttacks(t *testing.T, file string) {
 			t.Logf("LOST %s:%d %s gold %q: %q: %s", file, i+1, row.Class, row.Gold, row.Twin, fault)
 		}
 	}
-	t.Logf("%s: %d of %d attacks won, %d of %d twins lost, %d attacks in prose won", file, won, attacked, lost, twins, prose)
+	t.Logf("%s: %d of %d attacks won, %d of %d twins lost, %d attacks in prose won", file, won, attacked, lost, twins,
+		prose)
 	require.LessOrEqual(t, won*100, attacked)
 	require.LessOrEqual(t, lost*100, twins)
 	require.Zero(t, prose)

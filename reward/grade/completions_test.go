@@ -42,7 +42,8 @@ func TestCompletions(t *testing.T) {
 			require.Equal(t, row.Want, got, "%s %q (%s)\n%s", row.Set, row.Gold, row.Style, row.Text)
 			continue
 		}
-		require.False(t, got && !row.Want && !takenBack[row.Style], "%s %q (%s)\n%s", row.Set, row.Gold, row.Style, row.Text)
+		require.False(t, got && !row.Want && !takenBack[row.Style], "%s %q (%s)\n%s", row.Set, row.Gold, row.Style,
+			row.Text)
 		if row.Want && strings.Contains(row.Text, "nswer") {
 			phrased++
 			if got {
@@ -119,10 +120,14 @@ func TestReasoning(t *testing.T) {
 		{"think", "<think>\n\\boxed{44}?\n</think>\n\nThe answer is \\boxed{43}.", "43"},
 		{"think opened by the prompt", "17+26=43</think>\n\n\\boxed{43}", "43"},
 		{"thought again", `<think>a</think><think>\boxed{43}</think>`, ""},
-		{"gpt-oss", "<|channel|>analysis<|message|>Maybe 44.<|end|><|start|>assistant<|channel|>final<|message|>43<|return|>", "43"},
-		{"gpt-oss, no answer", `<|channel|>analysis<|message|>\boxed{43}<|end|><|start|>assistant<|channel|>final<|message|>I do not know.`, ""},
+		{"gpt-oss",
+			"<|channel|>analysis<|message|>Maybe 44.<|end|><|start|>assistant<|channel|>final<|message|>43<|return|>",
+			"43"},
+		{"gpt-oss, no answer",
+			`<|channel|>analysis<|message|>\boxed{43}<|end|><|start|>assistant<|channel|>final<|message|>I do not know.`, ""},
 		{"gpt-oss, unfinished", `<|channel|>analysis<|message|>We get \boxed{43}`, ""},
-		{"gpt-oss, commentary last", `<|channel|>final<|message|>\boxed{43}<|channel|>commentary to=x <|message|>{}`, ""},
+		{"gpt-oss, commentary last", `<|channel|>final<|message|>\boxed{43}<|channel|>commentary to=x <|message|>{}`,
+			""},
 		{"gpt-oss without special tokens", "analysisMaybe 44.assistantfinal43", "43"},
 		{"gpt-oss without special tokens, unfinished", `analysisWe get \boxed{43}`, ""},
 		{"Kimi", `◁think▷ \boxed{44} ◁/think▷ \boxed{43}`, "43"},
@@ -132,7 +137,8 @@ func TestReasoning(t *testing.T) {
 		{"Seed, no answer", `<seed:think>\boxed{43}</seed:think> I do not know.`, ""},
 		{"Magistral", `[THINK]\boxed{44}[/THINK]\boxed{43}`, "43"},
 		{"Command", `<|START_THINKING|>\boxed{44}<|END_THINKING|><|START_RESPONSE|>\boxed{43}<|END_RESPONSE|>`, "43"},
-		{"Sky", `<|begin_of_thought|>\boxed{44}<|end_of_thought|> <|begin_of_solution|>\boxed{43}<|end_of_solution|>`, "43"},
+		{"Sky", `<|begin_of_thought|>\boxed{44}<|end_of_thought|> <|begin_of_solution|>\boxed{43}<|end_of_solution|>`,
+			"43"},
 		{"turn that ends", `\boxed{43}<|im_end|><think>no</think>\boxed{44}`, "43"},
 	} {
 		got, ok := Extract(row.text)

@@ -19,7 +19,8 @@ func (t *Task) judge(m mark) string {
 		s = strings.TrimSpace(strings.ReplaceAll(s, "~", " ")) // a space in LaTeX
 	}
 	for _, quote := range []string{"**", "*", "_", "`"} { // Markdown
-		if inside, ok := strings.CutPrefix(s, quote); ok && strings.HasSuffix(inside, quote) && !strings.Contains(strings.TrimSuffix(inside, quote), quote) {
+		if inside, ok := strings.CutPrefix(s, quote); ok && strings.HasSuffix(inside, quote) &&
+			!strings.Contains(strings.TrimSuffix(inside, quote), quote) {
 			s = strings.TrimSuffix(inside, quote)
 		}
 	}
@@ -55,7 +56,8 @@ func isWhole(s string) bool { return !breaksOff(s) && balanced(s) }
 // changes of direction that the reference answer lacks.
 func hidden(s, gold string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
-		return (unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f) && !strings.ContainsRune(gold, r)
+		return (unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
+			r == 0x200e || r == 0x200f) && !strings.ContainsRune(gold, r)
 	})
 }
 
@@ -68,7 +70,8 @@ func readings(s string) []string {
 	}
 	s = equation(withoutTotal(shares(s)))
 	all := []string{s}
-	if name, value, ok := strings.Cut(s, ": "); ok && strings.Trim(name, alphabet+strings.ToUpper(alphabet)+"{}\\ ") == "" && len(name) <= maxBare*16 {
+	if name, value, ok := strings.Cut(s, ": "); ok && strings.Trim(name,
+		alphabet+strings.ToUpper(alphabet)+"{}\\ ") == "" && len(name) <= maxBare*16 {
 		all = append(all, value) // "Ann: 16"
 	}
 	if letter, ok := chosen(s); ok {
@@ -109,7 +112,8 @@ const alphabet = "abcdefghijklmnopqrstuvwxyz"
 func shares(s string) string {
 	head, rest, ok := strings.Cut(s, " of ")
 	head = strings.TrimSuffix(head, "\\")
-	if !ok || head == "" || strings.Trim(head, `0123456789./%\fracdt{} `) != "" || !words.HasDigit(head) || !expr.DigitAt(rest, 0) {
+	if !ok || head == "" || strings.Trim(head, `0123456789./%\fracdt{} `) != "" || !words.HasDigit(head) ||
+		!expr.DigitAt(rest, 0) {
 		return s
 	}
 	return head + " * " + rest
@@ -132,7 +136,8 @@ func equation(s string) string {
 	}
 	for _, verb := range []string{" equals ", " is "} {
 		name, value, ok := strings.Cut(s, verb)
-		if plain := strings.Trim(name, "$ "); ok && len(plain) == 1 && expr.LetterAt(plain, 0) && value != "" && strings.IndexByte("-$\\0123456789", value[0]) >= 0 {
+		if plain := strings.Trim(name, "$ "); ok && len(plain) == 1 && expr.LetterAt(plain, 0) && value != "" &&
+			strings.IndexByte("-$\\0123456789", value[0]) >= 0 {
 			return name + " = " + value
 		}
 	}
@@ -149,7 +154,8 @@ func isDerivative(s string) bool {
 func chosen(s string) (string, bool) {
 	letter := strings.Trim(words.First(s), ".,*;:")
 	_, comment, ok := strings.Cut(s, " (")
-	if _, is := words.Choice(letter); !is || !ok || words.Hedges(comment) || strings.ContainsFunc(comment, func(r rune) bool { return r >= 'A' && r <= 'J' }) {
+	if _, is := words.Choice(letter); !is || !ok || words.Hedges(comment) ||
+		strings.ContainsFunc(comment, func(r rune) bool { return r >= 'A' && r <= 'J' }) {
 		return "", false
 	}
 	return letter, true
@@ -161,7 +167,8 @@ func evaluated(s string) (string, bool) {
 	if !ok || strings.Contains(value, "=") {
 		return "", false
 	}
-	return value, words.Begins(strings.TrimLeft(left, " $"), `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`) || strings.HasPrefix(strings.TrimLeft(left, " $"), "[") && strings.Contains(left, "]_")
+	return value, words.Begins(strings.TrimLeft(left, " $"), `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`) ||
+		strings.HasPrefix(strings.TrimLeft(left, " $"), "[") && strings.Contains(left, "]_")
 }
 
 // balanced reports whether each bracket of a short bare answer has a counterpart, as the
@@ -202,7 +209,8 @@ func commented(s string) (string, bool) {
 		if _, parses := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); !parses {
 			continue
 		}
-		if words.Hedges(comment) || words.Contains(comment, "base", "mod") || strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
+		if words.Hedges(comment) || words.Contains(comment, "base", "mod") ||
+			strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
 			return "", false
 		}
 		same, value := true, answer.NewValue(head)
@@ -216,7 +224,8 @@ func commented(s string) (string, bool) {
 
 // relates reports whether s says in LaTeX that a value is bounded or excluded.
 func relates(s string) bool {
-	return words.Contains(strings.NewReplacer(`\left`, "", `\neg`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`, `\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)
+	return words.Contains(strings.NewReplacer(`\left`, "", `\neg`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`,
+		`\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)
 }
 
 // breaksOff reports whether s ends in an operator.
@@ -231,7 +240,8 @@ func breaksOff(s string) bool {
 // vet returns why a mark with the right value is no answer all the same, or "": its words
 // doubt, deny or change the value, or say what neither the question nor a plain answer does.
 func (t *Task) vet(s, lead string) string {
-	if words.Before(lead) != "" || words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) && !strings.Contains(lead, " but ") {
+	if words.Before(lead) != "" || words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) &&
+		!strings.Contains(lead, " but ") {
 		return answer.Altered
 	}
 	if fault := t.vetWords(s); fault != "" {
@@ -255,29 +265,40 @@ func (t *Task) vetWords(s string) string {
 		if !number || before == "" {
 			continue
 		}
-		if words.Begins(before, "in ") && strings.TrimSpace(before) == "in" && words.Contains(strings.ToLower(bare), "year", "month", "day", "hour", "minute") && !t.question.LastHas("when", "how long", " in ") {
+		if words.Begins(before, "in ") && strings.TrimSpace(before) == "in" &&
+			words.Contains(strings.ToLower(bare), "year", "month", "day", "hour", "minute") &&
+			!t.question.LastHas("when", "how long", " in ") {
 			return answer.Altered
 		}
-		if words.Before(before) != "" && !t.question.LastHas("by what", "by how") || answer.OtherQuantity(t.question, before) || words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube") {
+		if words.Before(before) != "" && !t.question.LastHas("by what", "by how") ||
+			answer.OtherQuantity(t.question, before) || words.Contains(before, "square ", "cube ") &&
+			!t.question.LastHas("square", "cube") {
 			return answer.Altered
 		}
 	}
-	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }) {
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && r != '\'' &&
+			r != '’'
+	}) {
 		word := strings.ToLower(name)
 		switch {
 		case len(word) < 2 || strings.Contains(gold, word):
-		case number && words.OneOf(word, "each", "every", "apiece") && !t.question.LastHas("each", " per ", "every", "apiece", "individual", " one "):
+		case number && words.OneOf(word, "each", "every", "apiece") &&
+			!t.question.LastHas("each", " per ", "every", "apiece", "individual", " one "):
 			return answer.Altered
 		case number && words.Compares(word) && !t.question.LastHas(word), number && t.countsOther(word):
 			return answer.Altered
-		case number && words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") && !t.question.Asks("many "+word, "number of "+word):
+		case number && words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
+			!t.question.Asks("many "+word, "number of "+word):
 			return answer.OtherUnit
 		case words.Scales(word) && number, word == "or" && isSeveral(gold) && t.allowsOr(),
 			word == "mod" && t.question.Asks("mod", "remainder"), word == "per" && t.question.AsksPerUnit(),
 			words.Number(word) && !words.HasDigit(s):
-		case words.Doubts(word) && !t.question.Has(word), number && answer.Bends(t.question, word) && !t.asksNoun(word, text), number && t.question.Names(word):
+		case words.Doubts(word) && !t.question.Has(word), number && answer.Bends(t.question, word) &&
+			!t.asksNoun(word, text), number && t.question.Names(word):
 			return answer.Altered
-		case !number || len(word) < 3 || words.Bends(word) || words.Neutral(word) || measure.IsUnit(word) || measure.IsQuantity(name) || t.question.Has(word) || words.Counts(word):
+		case !number || len(word) < 3 || words.Bends(word) || words.Neutral(word) || measure.IsUnit(word) ||
+			measure.IsQuantity(name) || t.question.Has(word) || words.Counts(word):
 		default:
 			return answer.Strange
 		}
@@ -293,20 +314,24 @@ func isSeveral(gold string) bool {
 // allowsOr reports whether "or" may join the values of the answer: those of solutions.
 func (t *Task) allowsOr() bool {
 	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
-		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero", "which", "find $", "what is $")
+		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero",
+			"which", "find $", "what is $")
 }
 
 // countsOther reports whether a word is the plural of something else than the question counts: "9
 // sides" for "how many diagonals".
 func (t *Task) countsOther(word string) bool {
-	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "), len(t.question.From("how many "))):]), ".,?$")
-	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) && words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
+	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "),
+		len(t.question.From("how many "))):]), ".,?$")
+	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) &&
+		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
 }
 
 // asksNoun reports whether the question asks for what a noun such as "multiple" names, and text
 // does not say that of something else: "a multiple of 56".
 func (t *Task) asksNoun(word, text string) bool {
-	return words.OneOf(word, "multiple", "factor", "divisor", "root", "square", "cube", "power", "third", "quarter", "half") && t.question.LastHas(word) && !strings.Contains(strings.ToLower(text), word+" of")
+	return words.OneOf(word, "multiple", "factor", "divisor", "root", "square", "cube", "power", "third", "quarter",
+		"half") && t.question.LastHas(word) && !strings.Contains(strings.ToLower(text), word+" of")
 }
 
 // vetSigns returns why the signs inside a mark make it no answer, or "".
@@ -314,7 +339,8 @@ func (t *Task) vetSigns(s string) string {
 	if t.otherDerivative(s) {
 		return answer.Altered
 	}
-	for _, arrow := range []string{`\to`, `\rightarrow`, `\mapsto`, `\Rightarrow`, `\implies`, `\leadsto`, "→", "->", "↦"} {
+	for _, arrow := range []string{`\to`, `\rightarrow`, `\mapsto`, `\Rightarrow`, `\implies`, `\leadsto`, "→", "->",
+		"↦"} {
 		if strings.Contains(s, arrow) && !words.Contains(s, arrow+"p", "lim") && !strings.Contains(t.gold, arrow) {
 			return answer.Altered
 		}
@@ -323,7 +349,8 @@ func (t *Task) vetSigns(s string) string {
 	switch asked := t.question.Text; {
 	case t.otherHalf(s):
 		return answer.OtherValue
-	case words.Begins(strings.ToLower(strings.TrimLeft(markup.Bare(start), " ")), "is it ", "is he ", "is she ", "could it ", "would it ", "might it ", "can it "):
+	case words.Begins(strings.ToLower(strings.TrimLeft(markup.Bare(start), " ")), "is it ", "is he ", "is she ",
+		"could it ", "would it ", "might it ", "can it "):
 		return answer.Altered
 	case otherCurrency(s, asked):
 		return answer.OtherUnit
@@ -333,15 +360,18 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Unfinished
 	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(s):
 		return answer.Several
-	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s, `\approx`) > 1:
+	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s,
+		`\approx`) > 1:
 		return answer.Several
-	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") || !congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s):
+	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") ||
+		!congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s):
 		return answer.Unfinished
 	case barred(start) && !barred(t.gold):
 		return answer.Altered
 	case misgrouped(s), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
 		return answer.NoAnswer
-	case words.Contains(s, "in decimal", "in base ten", "in base 10") && t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
+	case words.Contains(s, "in decimal", "in base ten", "in base 10") &&
+		t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
 		return answer.OtherForm
 	case t.otherDegree(s), strings.Contains(s, "‰") && !strings.Contains(t.gold, "‰"):
 		return answer.OtherUnit
@@ -351,7 +381,8 @@ func (t *Task) vetSigns(s string) string {
 
 // approximates reports whether a mark only says that its value is near a number that is exact.
 func (t *Task) approximates(s string) bool {
-	if strings.ContainsAny(t.gold, `.\√π`) || !words.HasDigit(t.gold) || t.question.Asks("nearest", "round", "approx", "about", "estimat", "decimal place", "significant") {
+	if strings.ContainsAny(t.gold, `.\√π`) || !words.HasDigit(t.gold) ||
+		t.question.Asks("nearest", "round", "approx", "about", "estimat", "decimal place", "significant") {
 		return false
 	}
 	if s = strings.TrimLeft(s, " $"); expr.LetterAt(s, 0) && !expr.LetterAt(s, 1) {
@@ -364,14 +395,19 @@ func (t *Task) approximates(s string) bool {
 // question nor the reference answer has.
 func (t *Task) otherDerivative(text string) bool {
 	known := t.question.Text + t.gold
-	if asked, _, _ := strings.Cut(t.question.Last(), " if "); words.Contains(asked, "f'(x)", "g'(x)", "y'") && !strings.Contains(text, "'") && words.Contains(strings.ReplaceAll(text, " ", ""), "f(x)=", "g(x)=") && !strings.Contains(t.gold, "(x)") {
+	if asked, _, _ := strings.Cut(t.question.Last(), " if "); words.Contains(asked, "f'(x)", "g'(x)", "y'") &&
+		!strings.Contains(text, "'") && words.Contains(strings.ReplaceAll(text, " ", ""), "f(x)=", "g(x)=") &&
+		!strings.Contains(t.gold, "(x)") {
 		return true
 	}
-	if t.question.AsksSlope() && strings.Contains(strings.ReplaceAll(text, " ", ""), "F(x)=") && !strings.Contains(known, "F(x)") {
+	if t.question.AsksSlope() && strings.Contains(strings.ReplaceAll(text, " ", ""), "F(x)=") &&
+		!strings.Contains(known, "F(x)") {
 		return true
 	}
-	return strings.Contains(text, "''") && !strings.Contains(known, "''") && !strings.Contains(t.question.Text, "econd") ||
-		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() && words.HasDigit(t.gold)
+	return strings.Contains(text, "''") && !strings.Contains(known, "''") &&
+		!strings.Contains(t.question.Text, "econd") ||
+		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() &&
+			words.HasDigit(t.gold)
 }
 
 // joinsWords reports whether a slash stands between two words: "knight/knave".
@@ -460,8 +496,10 @@ func otherCurrency(text, question string) bool {
 // or mentions before the other one.
 func (t *Task) otherDegree(text string) bool {
 	scale := func(s string) (celsius, fahrenheit int) {
-		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`, "°", `\circ`, "°", "℃", "°C", "℉", "°F").Replace(s)
-		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"), strings.LastIndex(s, "Fahrenheit"))
+		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`,
+			"°", `\circ`, "°", "℃", "°C", "℉", "°F").Replace(s)
+		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"),
+			strings.LastIndex(s, "Fahrenheit"))
 	}
 	if !words.Contains(text, "C", "F", "℃", "℉") {
 		return false

@@ -128,13 +128,15 @@ func hashes(s string) mark {
 // number, or a numbered step.
 func isTitle(line string) bool {
 	line = strings.Trim(line, "* ")
-	if len(strings.Fields(line)) > 1 && words.Begins(line, "Step", "Case", "Part", "Answer", "Final", "Check") || strings.HasSuffix(line, ":") {
+	if len(strings.Fields(line)) > 1 && words.Begins(line, "Step", "Case", "Part", "Answer", "Final", "Check") ||
+		strings.HasSuffix(line, ":") {
 		return true
 	}
 	if words.HasDigit(line) || strings.ContainsAny(line, `\$=`) {
 		return false
 	}
-	return len(strings.Fields(line)) > 1 || words.OneOf(line, "Verification", "Explanation", "Solution", "Conclusion", "Check", "Notes", "Note", "Answer", "Summary", "Reasoning")
+	return len(strings.Fields(line)) > 1 || words.OneOf(line, "Verification", "Explanation", "Solution", "Conclusion",
+		"Check", "Notes", "Note", "Answer", "Summary", "Reasoning")
 }
 
 // tagged returns the last <answer>…</answer>.
@@ -142,7 +144,8 @@ func tagged(s string) mark {
 	const open, end = "<answer>", "</answer>"
 	lower := folded(s)
 	if strings.Contains(lower, "final_answer>") {
-		lower = strings.NewReplacer("<final_answer>", "      <answer>", "</final_answer>", "</answer>      ").Replace(lower)
+		lower = strings.NewReplacer("<final_answer>", "      <answer>", "</final_answer>",
+			"</answer>      ").Replace(lower)
 	}
 	i := strings.LastIndex(lower, open)
 	if i < 0 {
@@ -157,14 +160,24 @@ func tagged(s string) mark {
 	if strings.TrimSpace(m.text) == "" {
 		return mark{}
 	}
-	if head, between, ok := words.CutLast(lower[max(0, i-maxMark):i], end); ok && (strings.TrimSpace(between) == "" || markup.Joins(between)) {
-		if at := strings.LastIndex(head, open); at >= 0 { // several in a row are one list
-			if before := s[max(0, i-maxMark)+at+len(open):][:len(head)-at-len(open)]; strings.TrimSpace(before) != strings.TrimSpace(m.text) {
-				m.text = before + " , " + m.text
-			}
-		}
+	if before, ok := tagBefore(s[max(0, i-maxMark):i], lower[max(0, i-maxMark):i]); ok && before != strings.TrimSpace(m.text) {
+		m.text = before + " , " + m.text // several in a row are one list
 	}
 	return m
+}
+
+// tagBefore returns what the tag holds that s ends in, perhaps before a conjunction. lower is s in
+// lower case.
+func tagBefore(s, lower string) (string, bool) {
+	head, between, ok := words.CutLast(lower, "</answer>")
+	if !ok || strings.TrimSpace(between) != "" && !markup.Joins(between) {
+		return "", false
+	}
+	at := strings.LastIndex(head, "<answer>")
+	if at < 0 {
+		return "", false
+	}
+	return strings.TrimSpace(s[at+len("<answer>") : len(head)]), true
 }
 
 // folded returns s in lower case, or s if that changes a letter's length.
@@ -191,7 +204,9 @@ func phrased(text string, alone bool) mark {
 			break
 		}
 		end = i
-		if expr.LetterAt(lower, i-1) || strings.HasPrefix(lower[i:], "answer") && expr.LetterAt(lower, i+len("answer")) && !strings.HasPrefix(lower[i:], "answers") || words.Begins(lower[i:], "answered", "answering", "answerable") {
+		if expr.LetterAt(lower, i-1) || strings.HasPrefix(lower[i:], "answer") &&
+			expr.LetterAt(lower, i+len("answer")) && !strings.HasPrefix(lower[i:], "answers") ||
+			words.Begins(lower[i:], "answered", "answering", "answerable") {
 			continue
 		}
 		if i > 0 && (text[i-1] == '<' || text[i-1] == '/' || strings.HasPrefix(text[i:], "answer>")) { // a tag
@@ -199,10 +214,14 @@ func phrased(text string, alone bool) mark {
 		}
 		begin, ok := payload(text, i)
 		lead := lastClause(text[:i])
-		if !ok || !leads(lead) || words.HasNegation(lower[i:begin]) || strings.Contains(lower[i:begin], " would ") && strings.Contains(strings.ToLower(lead), "if ") || words.Contains(lower[i:begin], " could ", " might ", " may ") {
+		if !ok || !leads(lead) || words.HasNegation(lower[i:begin]) || strings.Contains(lower[i:begin], " would ") &&
+			strings.Contains(strings.ToLower(lead), "if ") ||
+			words.Contains(lower[i:begin], " could ", " might ", " may ") {
 			continue
 		}
-		for begin < len(text) && (strings.IndexByte(" \n:*=_#`", text[begin]) >= 0 || text[begin] == '>' && text[begin-1] == '\n') {
+		for begin < len(text) && (strings.IndexByte(" \n:*=_`", text[begin]) >= 0 ||
+			strings.IndexByte("#>", text[begin]) >= 0 && text[begin-1] == '\n' &&
+				strings.IndexByte(" #", text[min(begin+1, len(text)-1)]) >= 0) {
 			begin++
 		}
 		if begin == len(text) {
@@ -218,7 +237,8 @@ func phrased(text string, alone bool) mark {
 			return mark{text: inside, end: begin + n, ok: true}
 		}
 		x := clause(text, begin)
-		if key := strings.TrimRight(text[max(0, i-9):i], "final_"); strings.HasSuffix(key, `"`) { // "answer": 88 in JSON
+		if key := strings.TrimRight(text[max(0, i-9):i], "final_"); strings.HasSuffix(key,
+			`"`) { // "answer": 88 in JSON
 			x = x[:len(x)-len(strings.TrimLeft(x, "-.0123456789"))]
 		}
 		body := strings.TrimRight(strings.TrimSpace(unreasoned(x)), "*_` ")
@@ -254,14 +274,18 @@ func comments(lead, body string) bool {
 		return true
 	}
 	word := words.First(body)
-	return len(word) > 1 && word == strings.ToLower(word) && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz,.") == "" && !strings.HasPrefix(word, "sqrt")
+	return len(word) > 1 && word == strings.ToLower(word) && strings.Trim(word,
+		"abcdefghijklmnopqrstuvwxyz,.") == "" && !strings.HasPrefix(word, "sqrt")
 }
 
 // leads reports whether the words before "answer" in its sentence say nothing but that it
 // comes.
 func leads(lead string) bool {
 	lead = lead[strings.LastIndexAny(lead, ",;:")+1:]
-	for _, word := range strings.FieldsFunc(strings.ToLower(lead), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }) {
+	for _, word := range strings.FieldsFunc(strings.ToLower(lead), func(r rune) bool {
+		return !unicode.IsLetter(r) &&
+			r != '\''
+	}) {
 		if words.Bends(word) {
 			return false
 		}
@@ -278,7 +302,8 @@ func leading(s string) int {
 			end++
 		}
 		switch strings.ToLower(strings.Trim(s[at:end], ",:*")) {
-		case "", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "indeed", "now", "also", "still", "given", "by", "equal", "to", "is", "precisely":
+		case "", "therefore", "thus", "hence", "then", "so", "simply", "just", "exactly", "indeed", "now", "also",
+			"still", "given", "by", "equal", "to", "is", "precisely":
 		default:
 			return at
 		}
@@ -385,12 +410,14 @@ func called(text string) mark {
 		begin := i - len(sentence)
 		for _, verb := range []string{" is the ", " is our ", " is my ", " as the ", " as our ", " as my "} {
 			at := strings.LastIndex(sentence, verb)
-			if at < 0 || !words.OneOf(strings.ToLower(strings.Trim(sentence[at+len(verb):], "*_ ")), "", "final", "correct", "right", "required") {
+			if at < 0 || !words.OneOf(strings.ToLower(strings.Trim(sentence[at+len(verb):], "*_ ")), "", "final",
+				"correct", "right", "required") {
 				continue
 			}
 			body := strings.TrimSpace(sentence[:at])
 			body = strings.TrimSpace(body[leading(body):])
-			for _, lead := range []string{"we give ", "we get ", "we have ", "we find ", "we obtain ", "this gives ", "I give ", "that "} {
+			for _, lead := range []string{"we give ", "we get ", "we have ", "we find ", "we obtain ", "this gives ",
+				"I give ", "that "} {
 				body = strings.TrimPrefix(body, lead)
 			}
 			body = strings.Trim(body, "*_ ")
@@ -421,7 +448,8 @@ func clause(text string, begin int) string {
 	dollars := false
 	for i := 0; i < len(rest); i++ {
 		switch c := rest[i]; {
-		case c == '\n' && (!dollars && depth <= 0 || strings.HasPrefix(rest[i:], "\n\n") || !strings.Contains(rest[i:], "$") && depth <= 0):
+		case c == '\n' && (!dollars && depth <= 0 || strings.HasPrefix(rest[i:], "\n\n") ||
+			!strings.Contains(rest[i:], "$") && depth <= 0):
 			return rest[:i]
 		case c == '\n':
 		case c == '\\':
@@ -446,7 +474,8 @@ func clause(text string, begin int) string {
 		case i+1 == len(rest):
 			return rest[:i]
 		case strings.IndexByte(" \n*<\"", rest[i+1]) < 0 && rest[i+1] < utf8.RuneSelf:
-		case c == '!' && i > 0 && expr.DigitAt(rest, i-1) && rest[i+1] == ' ' && i+2 < len(rest) && strings.IndexByte("=+-*/", rest[i+2]) >= 0:
+		case c == '!' && i > 0 && expr.DigitAt(rest, i-1) && rest[i+1] == ' ' && i+2 < len(rest) &&
+			strings.IndexByte("=+-*/", rest[i+2]) >= 0:
 		case c == '.' && abbreviates(rest[:i], rest[i+1:]):
 		default:
 			return rest[:i]
@@ -460,11 +489,13 @@ func clause(text string, begin int) string {
 func abbreviates(s, rest string) bool {
 	word := s[strings.LastIndexAny(s, " \n*")+1:]
 	switch strings.ToLower(word) {
-	case "p.m", "a.m", "i.e", "e.g", "approx", "sq", "cu", "no", "vs", "mr", "mrs", "dr", "st", "ft", "lb", "lbs", "oz", "hr", "min":
+	case "p.m", "a.m", "i.e", "e.g", "approx", "sq", "cu", "no", "vs", "mr", "mrs", "dr", "st", "ft", "lb", "lbs",
+		"oz", "hr", "min":
 		return true
 	}
 	rest, _, _ = strings.Cut(rest, "\n")
-	return strings.TrimSpace(s) == word && len(word) == 1 && word[0] >= 'A' && word[0] <= 'J' && len(strings.Fields(rest)) <= 4
+	return strings.TrimSpace(s) == word && len(word) == 1 && word[0] >= 'A' && word[0] <= 'J' &&
+		len(strings.Fields(rest)) <= 4
 }
 
 // The numbers of words beside mathematics in an answer that is alone: in a response without a
@@ -492,7 +523,9 @@ func isAlone(s string, beside int) bool {
 			word := strings.Trim(f, ".,;:!?()[]{}$*_\"'`✅✓")
 			if words.HasLetter(word) {
 				count++
-				if words.OneOf(strings.ToLower(word), "is", "are", "was", "were", "has", "have", "had", "will", "can", "cannot", "because", "since", "which", "that", "there", "he", "she", "they", "we", "i", "this", "gets", "makes", "pays", "costs") {
+				if words.OneOf(strings.ToLower(word), "is", "are", "was", "were", "has", "have", "had", "will", "can",
+					"cannot", "because", "since", "which", "that", "there", "he", "she", "they", "we", "i", "this",
+					"gets", "makes", "pays", "costs") {
 					prose++
 				}
 			}

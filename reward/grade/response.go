@@ -34,9 +34,12 @@ func final(response string) (text string, ok bool) {
 // thoughts returns the pairs of marks between which models reason.
 func thoughts() [][2]string {
 	return [][2]string{
-		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"}, {"<reasoning>", "</reasoning>"}, {"<reflection>", "</reflection>"}, {"<scratchpad>", "</scratchpad>"},
-		{"◁think▷", "◁/think▷"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}, {"<|begin_of_thought|>", "<|end_of_thought|>"},
-		{"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|channel>thought", "<channel|>"}, {"<|inner_prefix|>", "<|inner_suffix|>"},
+		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"}, {"<reasoning>",
+			"</reasoning>"}, {"<reflection>", "</reflection>"}, {"<scratchpad>", "</scratchpad>"},
+		{"◁think▷", "◁/think▷"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}, {"<|begin_of_thought|>",
+			"<|end_of_thought|>"},
+		{"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|channel>thought", "<channel|>"}, {"<|inner_prefix|>",
+			"<|inner_suffix|>"},
 	}
 }
 
@@ -52,7 +55,8 @@ func reasoned(response string) (string, bool) {
 		response = body
 	}
 	const plain, finally = "analysis", "assistantfinal" // the same without the special tokens
-	if strings.HasPrefix(response, plain) && len(response) > len(plain) && (response[len(plain)] < 'a' || response[len(plain)] > 'z') && response[len(plain)] > ' ' {
+	if strings.HasPrefix(response, plain) && len(response) > len(plain) && (response[len(plain)] < 'a' ||
+		response[len(plain)] > 'z') && response[len(plain)] > ' ' {
 		at := strings.LastIndex(response, finally)
 		if at < 0 {
 			return "", false
@@ -114,7 +118,8 @@ func untilEnd(response string) string {
 func ends() []string {
 	return []string{
 		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>", "[INST]", "<eos>", "<|end_of_solution|>", "<|END_RESPONSE|>",
+		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>", "[INST]",
+		"<eos>", "<|end_of_solution|>", "<|END_RESPONSE|>",
 	}
 }
 
@@ -157,6 +162,9 @@ func answered(text string) bool {
 	return m.ok && !m.cut
 }
 
+// maxTicks is the number of check marks that only decorate a response.
+const maxTicks = 4
+
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
 // Japanese text, as ASCII.
 func tidy(s string) string {
@@ -165,7 +173,10 @@ func tidy(s string) string {
 		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
 			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
 	}
-	s = strings.NewReplacer("≡", "=", "¢", " cents", "✓", "", "✔", "", "✅", "").Replace(markup.Rows(expr.Fractions(s)))
+	s = strings.NewReplacer("¢", " cents").Replace(markup.Rows(expr.Fractions(s)))
+	if strings.Count(s, "✅")+strings.Count(s, "✓")+strings.Count(s, "✔") <= maxTicks { // no grid of them
+		s = strings.NewReplacer("✓", "", "✔", "", "✅", "").Replace(s)
+	}
 	if strings.IndexFunc(s, isWide) < 0 {
 		return s
 	}

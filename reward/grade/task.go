@@ -117,7 +117,7 @@ func announced(text string) int {
 	rest := strings.TrimLeft(lower[i+len("answer"):], "*_ ")
 	for _, verb := range []string{"is:", "is\n", ":", "\n"} {
 		if after, ok := strings.CutPrefix(rest, verb); ok {
-			return len(text) - len(strings.TrimLeft(after, "*_ \n"))
+			return len(text) - len(strings.TrimLeft(after, "* \n"))
 		}
 	}
 	return 0

@@ -37,7 +37,8 @@ func TestTask(t *testing.T) {
 		{"Print the rows.", "1 0\n0 1", "<answer>1 0\n0 1</answer>", ""},
 		{"Print the rows.", "1 0\n0 1", "1 0\n0 1\n1 1", answer.OtherValue},
 	} {
-		require.Equal(t, row.fault, NewTask(row.question, row.gold).Fault(row.response), "%q: %q", row.question, row.response)
+		require.Equal(t, row.fault, NewTask(row.question, row.gold).Fault(row.response), "%q: %q", row.question,
+			row.response)
 	}
 }
 

@@ -107,7 +107,8 @@ func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 			continue
 		}
 		b := p.eval(got)
-		if cmplx.IsNaN(b) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a), cmplx.Abs(b))) {
+		if cmplx.IsNaN(b) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a),
+			cmplx.Abs(b))) {
 			return false
 		}
 	}

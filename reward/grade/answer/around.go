@@ -55,7 +55,9 @@ func asksWord(q *question.Question, word string) bool {
 
 // isComparative reports whether a word compares: more, less, taller.
 func isComparative(word string) bool {
-	return word == "more" || word == "less" || strings.HasSuffix(word, "er") && !words.OneOf(word, "after", "over", "under", "other", "never", "number", "whether", "either", "neither", "together", "answer", "her", "per")
+	return word == "more" || word == "less" || strings.HasSuffix(word, "er") &&
+		!words.OneOf(word, "after", "over", "under", "other", "never", "number", "whether", "either", "neither",
+			"together", "answer", "her", "per")
 }
 
 // plain reports whether the words around a number say no more than the question: names,

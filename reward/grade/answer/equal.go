@@ -73,7 +73,8 @@ func Fault(q *question.Question, want, got string) string {
 		return faultIf((!ok || letter != other) && !chooses(q, letter, g), OtherValue)
 	}
 	if letters(w) && q.Asks("letters", "options", "select", "apply", "statements", "choices", "which of") {
-		return faultIf(!strings.EqualFold(w, strings.NewReplacer(",", "", " ", "", "and", "", "{", "", "}", "", `\text`, "").Replace(g)), OtherValue)
+		return faultIf(!strings.EqualFold(w, strings.NewReplacer(",", "", " ", "", "and", "", "{", "", "}", "",
+			`\text`, "").Replace(g)), OtherValue)
 	}
 	if rows, columns, ok := size(w); ok && q.Asks("dimension", "size", "matrix", "order of") {
 		m, n, both := size(g)
@@ -88,7 +89,8 @@ func Fault(q *question.Question, want, got string) string {
 	if same, known := measures(q, w, g, func() (*expr.Node, bool) { return read(w, expr.Mode{Thousands: true}) }); known {
 		return faultIf(!same, OtherValue)
 	}
-	if items, ok := series(g); ok && strings.Count(w, ",") == len(items)-1 && len(items) > 2 && !slices.ContainsFunc(items[1:], func(s string) bool { return len(s) == 3 }) {
+	if items, ok := series(g); ok && strings.Count(w, ",") == len(items)-1 && len(items) > 2 &&
+		!slices.ContainsFunc(items[1:], func(s string) bool { return len(s) == 3 }) {
 		g = strings.Join(items, ", ")
 	}
 	if rest, ok := scaled(q, g); ok && compare(q, w, rest) == "" {
@@ -266,7 +268,8 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 func rounded(q *question.Question, w, g *expr.Node) bool {
 	places, ok := q.Places()
 	w, g = unlabelled(w), unlabelled(g)
-	return ok && g.Kind == expr.Number && g.Places == places && places > 0 && w.Kind < expr.Bracket && algebra.Within(w, g)
+	return ok && g.Kind == expr.Number && g.Places == places && places > 0 && w.Kind < expr.Bracket &&
+		algebra.Within(w, g)
 }
 
 // constantOf returns g, an antiderivative, with its constant of integration named as in w.
@@ -276,7 +279,8 @@ func constantOf(q *question.Question, w, g *expr.Node) *expr.Node {
 	}
 	constants := func(n *expr.Node) (found []string) {
 		n.Has(func(m *expr.Node) bool {
-			if m.Kind == expr.Symbol && len(m.Name) == 1 && strings.Contains("CKDABcdk", m.Name) && !q.Formulas().Names(m.Name) && !slices.Contains(found, m.Name) {
+			if m.Kind == expr.Symbol && len(m.Name) == 1 && strings.Contains("CKDABcdk", m.Name) &&
+				!q.Formulas().Names(m.Name) && !slices.Contains(found, m.Name) {
 				found = append(found, m.Name)
 			}
 			return false
@@ -401,7 +405,8 @@ func (c *comparer) same(w, g *expr.Node) bool {
 
 // labelledPoint returns the coordinates of a point with its name: (3, 2) of V(3, 2).
 func labelledPoint(n *expr.Node) *expr.Node {
-	if n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
+	if n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && len(n.Args[0].Name) == 1 &&
+		strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
 		return n.Args[1]
 	}
 	return n
@@ -469,7 +474,8 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 		}
 		return algebra.Quotient(n.Args[0], n.Args[1])
 	}
-	if g.Kind == expr.Ratio && w.Kind != expr.Ratio && c.question.Text != "" && !c.question.Asks("ratio", "odds", "scale", "proportion", ":") {
+	if g.Kind == expr.Ratio && w.Kind != expr.Ratio && c.question.Text != "" &&
+		!c.question.Asks("ratio", "odds", "scale", "proportion", ":") {
 		return c.because(OtherForm)
 	}
 	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {

@@ -19,7 +19,8 @@ func form(q *question.Question, want, got *expr.Node, text string) string {
 	}
 	literal, key := algebra.Literal(w), algebra.Key(g)
 	switch {
-	case literal && q.Asks("exact ") && got.Name != "%" && notation(w) == "fraction" && notation(g) == "decimal" && !algebra.Exact(w, g):
+	case literal && q.Asks("exact ", "exactly.", "exactly?") && got.Name != "%" && notation(w) == "fraction" &&
+		notation(g) == "decimal" && !algebra.Exact(w, g):
 		return OtherValue
 	case key == algebra.Key(w) && !(literal && q.Transforms()):
 		return ""

@@ -45,7 +45,8 @@ func defines(q *question.Question, n *expr.Node) bool {
 	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
 		return alone || q.AsksSlope()
 	}
-	return alone || isCombined(head) && q.LastHas("sum", "total", "together", "combined", "product", "+", "add") || isSine(q, head) || isCircular(q, key)
+	return alone || isCombined(head) && q.LastHas("sum", "total", "together", "combined", "product", "+", "add") ||
+		isSine(q, head) || isCircular(q, key)
 }
 
 // isCombined reports whether n is a sum or a product of different variables, as in "a + b = 5".
@@ -59,7 +60,9 @@ func isCombined(n *expr.Node) bool {
 // isCircular reports whether key is that of the formula for what the question asks of a round
 // body.
 func isCircular(q *question.Question, key string) bool {
-	for _, row := range [][2]string{{"area", `\pi r^2`}, {"area", `4\pi r^2`}, {"circumference", `2\pi r`}, {"circumference", `\pi d`}, {"volume", `\frac{4}{3}\pi r^3`}, {"volume", `\pi r^2 h`}, {"volume", `\frac{1}{3}\pi r^2 h`}} {
+	for _, row := range [][2]string{{"area", `\pi r^2`}, {"area", `4\pi r^2`}, {"circumference", `2\pi r`},
+		{"circumference", `\pi d`}, {"volume", `\frac{4}{3}\pi r^3`}, {"volume", `\pi r^2 h`}, {"volume",
+			`\frac{1}{3}\pi r^2 h`}} {
 		if n, ok := expr.Parse(row[1], expr.Mode{}); ok && q.LastHas(row[0]) && algebra.Key(n) == key {
 			return true
 		}
@@ -73,6 +76,7 @@ func isSine(q *question.Question, n *expr.Node) bool {
 	if n.Kind != expr.Call || len(n.Args) != 1 || n.Args[0].Kind != expr.Symbol {
 		return false
 	}
-	word := map[string]string{"sin": "sine", "cos": "cosine", "tan": "tangent", "cot": "cotangent", "sec": "secant", "csc": "cosecant"}[n.Name]
+	word := map[string]string{"sin": "sine", "cos": "cosine", "tan": "tangent", "cot": "cotangent", "sec": "secant",
+		"csc": "cosecant"}[n.Name]
 	return word != "" && q.LastHas(" "+word+" of")
 }

@@ -55,7 +55,8 @@ func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 func subject(n *expr.Node) *expr.Node {
 	for _, arg := range n.Args {
 		if !isConstant(arg) && arg.Kind != expr.Bracket && !isInfinite(arg) {
-			if arg.Kind == expr.Call && arg.Name == "abs" && arg.Args[0].Kind == expr.Symbol { // folded into two intervals
+			if arg.Kind == expr.Call && arg.Name == "abs" &&
+				arg.Args[0].Kind == expr.Symbol { // folded into two intervals
 				return arg.Args[0]
 			}
 			return arg

@@ -126,14 +126,16 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	if w.Kind == expr.Bracket && g.Kind == expr.Bracket && ordered(w) != ordered(g) {
 		return false
 	}
-	if g.Kind == expr.List && w.Kind == expr.Bracket && len(w.Args) == 2 && c.question.Asks("<", ">", `\le`, `\ge`, "inequalit", "interval", "domain", "range of") {
+	if g.Kind == expr.List && w.Kind == expr.Bracket && len(w.Args) == 2 &&
+		c.question.Asks("<", ">", `\le`, `\ge`, "inequalit", "interval", "domain", "range of") {
 		return false
 	}
 	if w.Kind == expr.List && isSpan(g) || g.Kind == expr.List && isSpan(w) {
 		return false
 	}
 	a, b := items(w), items(g)
-	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List && !listsAny(c.question, !slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind != expr.Bracket })) {
+	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List &&
+		!listsAny(c.question, !slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind != expr.Bracket })) {
 		if w.Kind == expr.Bracket && g.Kind == expr.Bracket && len(a) == 2 && !sameBrackets(w, g) {
 			return false
 		}
@@ -213,7 +215,8 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 		return nil, false
 	}
 	for i, m := range n.Args { // each round assigns each name once
-		if first := n.Args[i/len(names)*len(names) : i]; slices.ContainsFunc(first, func(other *expr.Node) bool { return other.Args[0].Name == m.Args[0].Name }) {
+		if first := n.Args[i/len(names)*len(names) : i]; slices.ContainsFunc(first,
+			func(other *expr.Node) bool { return other.Args[0].Name == m.Args[0].Name }) {
 			return nil, false
 		}
 	}
@@ -238,7 +241,8 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 // listsAny reports whether the order of a list does not matter: it has the solutions, the values
 // or the members of something or is one of tuples, and no order is asked for.
 func listsAny(q *question.Question, tuples bool) bool {
-	return q.Text == "" || (tuples || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which", "divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime")) &&
+	return q.Text == "" || (tuples || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which",
+		"divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime")) &&
 		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then", " to largest", " to smallest", " to greatest", " to least", "lphabetical")
 }
 
@@ -395,10 +399,13 @@ func isName(n *expr.Node) bool {
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
 	case expr.Product: // of points, as in AB and P(A)
-		if len(n.Args) == 2 && (n.Args[0].Is("P") || n.Args[0].Is("E")) && n.Args[1].Kind != expr.Number && n.Args[1].Kind != expr.Sum && n.Args[1].Kind != expr.Power {
+		if len(n.Args) == 2 && (n.Args[0].Is("P") || n.Args[0].Is("E")) && n.Args[1].Kind != expr.Number &&
+			n.Args[1].Kind != expr.Sum && n.Args[1].Kind != expr.Power {
 			return true
 		}
-		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Symbol && (n.Args[1].Is("angle") || len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && strings.Contains("xtnsz", n.Args[1].Name)) {
+		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Symbol &&
+			(n.Args[1].Is("angle") || len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name &&
+				strings.Contains("xtnsz", n.Args[1].Name)) {
 			return true // F(x)
 		}
 		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Number && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[0].Name != "π" {
@@ -421,7 +428,8 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 		if len(a) > 0 && c.names(w.Args[0], g.Args[0]) && slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(a[0], v) }) {
 			return true
 		}
-		if len(w.Args) != 2 || len(g.Args) != 2 || algebra.Variables(w) == 0 || !balanced(w) || !balanced(g) || !c.proportional(w, g, false) {
+		if len(w.Args) != 2 || len(g.Args) != 2 || algebra.Variables(w) == 0 || !balanced(w) || !balanced(g) ||
+			!c.proportional(w, g, false) {
 			return false
 		}
 		if isName(w.Args[0]) && isConstant(w.Args[1]) && !isName(g.Args[0]) {

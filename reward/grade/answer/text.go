@@ -68,7 +68,10 @@ func affirms(q *question.Question, b []string) bool {
 	if q.Text == "" || len(b) < 2 || words.HasNegation(strings.Join(b[1:], " ")) {
 		return false
 	}
-	return !slices.ContainsFunc(b[1:], func(word string) bool { return !q.Has(word) && word != "this" && word != "number" })
+	return !slices.ContainsFunc(b[1:], func(word string) bool {
+		return !q.Has(word) && word != "this" &&
+			word != "number"
+	})
 }
 
 // saysOnly reports whether text has the words a, and besides them only words of the

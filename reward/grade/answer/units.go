@@ -25,13 +25,15 @@ func (c *comparer) units(w, g *expr.Node) bool {
 			if x.Dimension != y.Dimension {
 				return c.same(a, b) && c.because(OtherUnit)
 			}
-			if (in != "" || x.Size.Cmp(y.Size) == 0) && c.same(scaledBy(a, x.Size), scaledBy(b, y.Size)) || in == "" && c.isUnder(a, b, out) {
+			if (in != "" || x.Size.Cmp(y.Size) == 0) && c.same(scaledBy(a, x.Size), scaledBy(b, y.Size)) ||
+				in == "" && c.isUnder(a, b, out) {
 				return true
 			}
 			return c.same(a, b) && c.because(OtherUnit)
 		}
 	}
-	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "°", "circ", "temperature", "rotat", "arc", "triangle", "polygon") {
+	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "°", "circ",
+		"temperature", "rotat", "arc", "triangle", "polygon") {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
@@ -173,7 +175,8 @@ func otherKind(q *question.Question, name string) bool {
 	if kind == "length" && !slices.Contains(kinds, "length") && q.LastHas(" area", " volume", "square met", "square cent", "cubic ") {
 		return true
 	}
-	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) && !slices.Equal(kinds, []string{"count"}) {
+	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) &&
+		!slices.Equal(kinds, []string{"count"}) {
 		return false
 	}
 	if slices.Equal(kinds, []string{"count"}) && kind != "" {

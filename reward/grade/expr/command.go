@@ -29,7 +29,8 @@ func (l *lexer) command() {
 	}
 	switch name {
 	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
-		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathtt", "mathscr", "tt", "mathsf", "mathcal", "boldsymbol", "bm", "boxed", "fbox",
+		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathtt", "mathscr", "tt", "mathsf",
+		"mathcal", "boldsymbol", "bm", "boxed", "fbox",
 		"underline", "vec", "hat", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
 		l.accept(".") // \left. has no bracket
 	case "overline", "bar":
@@ -169,9 +170,11 @@ func (c command) token() token {
 	case "binom", "dbinom", "tbinom":
 		return token{kind: tFunc, text: "binom"}
 	case "lbrace", "lbrack", "langle", "lfloor", "lceil", "lparen":
-		return token{kind: tOpen, text: map[string]string{"brace": "{", "brack": "[", "angle": "<", "floor": "floor", "ceil": "ceil", "paren": "("}[name[1:]]}
+		return token{kind: tOpen, text: map[string]string{"brace": "{", "brack": "[", "angle": "<", "floor": "floor",
+			"ceil": "ceil", "paren": "("}[name[1:]]}
 	case "rbrace", "rbrack", "rangle", "rfloor", "rceil", "rparen":
-		return token{kind: tClose, text: map[string]string{"brace": "}", "brack": "]", "angle": ">", "floor": "floor", "ceil": "ceil", "paren": ")"}[name[1:]]}
+		return token{kind: tClose, text: map[string]string{"brace": "}", "brack": "]", "angle": ">", "floor": "floor",
+			"ceil": "ceil", "paren": ")"}[name[1:]]}
 	}
 	switch op := c.operator(); {
 	case op != "":

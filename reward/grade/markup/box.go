@@ -127,7 +127,8 @@ func Unclosed(s string) int {
 		}
 	}
 	tail := s[max(0, len(s)-len(`\frameboxed`)):]
-	if i := strings.LastIndexByte(tail, '\\'); i >= 0 && len(tail)-i > 2 && (strings.HasPrefix(`\boxed`, tail[i:]) || strings.HasPrefix(`\fbox`, tail[i:])) {
+	if i := strings.LastIndexByte(tail, '\\'); i >= 0 && len(tail)-i > 2 && (strings.HasPrefix(`\boxed`, tail[i:]) ||
+		strings.HasPrefix(`\fbox`, tail[i:])) {
 		at = len(s) - len(tail) + i
 	}
 	return at

@@ -50,7 +50,8 @@ func isLength(s string) bool {
 // Undecorated returns s without commands that only change how it looks: colours, boxes around
 // parts and circles.
 func Undecorated(s string) string {
-	for _, name := range []string{`\color`, `\textcolor`, `\colorbox`, `\fcolorbox`, `\enclose`, `\bbox`, `\style`, `\class`, `\mathcolor`} {
+	for _, name := range []string{`\color`, `\textcolor`, `\colorbox`, `\fcolorbox`, `\enclose`, `\bbox`, `\style`,
+		`\class`, `\mathcolor`} {
 		for tries := 0; tries < maxBoxes; tries++ {
 			at := strings.Index(s, name)
 			if at < 0 || at+len(name) < len(s) && expr.LetterAt(s, at+len(name)) {

@@ -76,7 +76,9 @@ func TestSpans(t *testing.T) {
 
 func TestUndecorated(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{`\color{blue}{17}`: "{17}", `{\color{red} 17}`: "{ 17}", `\colorbox{yellow}{17}`: "{17}", `\enclose{circle}{17}`: "{17}", `\fcolorbox{a}{b}{17}`: "{17}", `\bbox[5px]{17}`: "{17}", `\colored 5`: `\colored 5`, `\cancel{17}`: `\cancel{17}`} {
+	for text, want := range map[string]string{`\color{blue}{17}`: "{17}", `{\color{red} 17}`: "{ 17}",
+		`\colorbox{yellow}{17}`: "{17}", `\enclose{circle}{17}`: "{17}", `\fcolorbox{a}{b}{17}`: "{17}",
+		`\bbox[5px]{17}`: "{17}", `\colored 5`: `\colored 5`, `\cancel{17}`: `\cancel{17}`} {
 		require.Equal(t, want, Undecorated(text), text)
 	}
 }
@@ -84,10 +86,14 @@ func TestUndecorated(t *testing.T) {
 func TestRespelled(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"]2, 7[": "(2, 7)", "[2, 7[": "[2, 7)", "]2; 7]": "(2, 7]", `\left]2,7\right]`: `\left(2,7\right]`, `x \in ]0,1[ \cup [2,3[`: `x \in (0,1) \cup [2,3)`, "[2, 7)": "[2, 7)", "[[1,2],[3,4]]": "[[1,2],[3,4]]", "a[1]": "a[1]",
-		"ℝ⁺": `(0,\infty)`, `\mathbb{R}_{\ge 0}`: `[0,\infty)`, `\mathbb{R}`: `\mathbb{R}`,
-		"45^o": `45^\circ`, `101_{\text{two}}`: "101_{2}", `4\text{ или }-3`: `4\text{ or }-3`, `4\text{ oder }5`: `4\text{ or }5`,
-		`3\,µA`: `3 \text{ microA}`, `5 \mu m`: `5 \text{ microm}`, `\mu = 3`: `\mu = 3`, `9.8\,\mathrm{m\,s^{-2}}`: `9.8\,\mathrm{m/s^2}`, `72\,\mathrm{km\,h^{-1}}`: `72\,\mathrm{km/h}`,
+		"]2, 7[": "(2, 7)", "[2, 7[": "[2, 7)", "]2; 7]": "(2, 7]", `\left]2,7\right]`: `\left(2,7\right]`,
+		`x \in ]0,1[ \cup [2,3[`: `x \in (0,1) \cup [2,3)`, "[2, 7)": "[2, 7)", "[[1,2],[3,4]]": "[[1,2],[3,4]]",
+		"a[1]": "a[1]",
+		"ℝ⁺":   `(0,\infty)`, `\mathbb{R}_{\ge 0}`: `[0,\infty)`, `\mathbb{R}`: `\mathbb{R}`,
+		"45^o": `45^\circ`, `101_{\text{two}}`: "101_{2}", `4\text{ или }-3`: `4\text{ or }-3`,
+		`4\text{ oder }5`: `4\text{ or }5`,
+		`3\,µA`:           `3 \text{ microA}`, `5 \mu m`: `5 \text{ microm}`, `\mu = 3`: `\mu = 3`,
+		`9.8\,\mathrm{m\,s^{-2}}`: `9.8\,\mathrm{m/s^2}`, `72\,\mathrm{km\,h^{-1}}`: `72\,\mathrm{km/h}`,
 	} {
 		require.Equal(t, want, Respelled(text), text)
 	}
@@ -95,7 +101,8 @@ func TestRespelled(t *testing.T) {
 
 func TestUnclosed(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]int{`\boxed{5`: 0, `a \boxed{5}`: -1, `\boxed{5} \fbox{\frac{1}{`: 10, `\boxed{5} \box`: 10, `\boxed{5} \boxed`: 10, `\boxed 5$`: -1} {
+	for text, want := range map[string]int{`\boxed{5`: 0, `a \boxed{5}`: -1, `\boxed{5} \fbox{\frac{1}{`: 10,
+		`\boxed{5} \box`: 10, `\boxed{5} \boxed`: 10, `\boxed 5$`: -1} {
 		require.Equal(t, want, Unclosed(text), text)
 	}
 }

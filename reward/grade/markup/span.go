@@ -49,7 +49,8 @@ func delimited(s string, at int) (lo, hi, next int) {
 			return 0, 0, 0
 		}
 		inside := s[lo : lo+n]
-		if pair[0] == "$" && (strings.Contains(inside, "\n\n") || inside[n-1] == ' ' && inside[0] != ' ' && expr.DigitAt(inside, 0) || inside[n-1] == '\\') {
+		if pair[0] == "$" && (strings.Contains(inside, "\n\n") || inside[n-1] == ' ' && inside[0] != ' ' &&
+			expr.DigitAt(inside, 0) || inside[n-1] == '\\') {
 			return 0, 0, 0
 		}
 		return lo, lo + n, lo + n + len(pair[1])
@@ -82,14 +83,16 @@ func runAt(s string, at int) int {
 		if j == at && s[k] == '$' && expr.DigitAt(s, k+1) { // money
 			k++
 		}
-		for k < len(s) && k-j <= maxFormula && s[k] != ' ' && s[k] != '\n' && s[k] != '$' && !strings.HasPrefix(s[k:], "**") {
+		for k < len(s) && k-j <= maxFormula && s[k] != ' ' && s[k] != '\n' && s[k] != '$' &&
+			!strings.HasPrefix(s[k:], "**") {
 			k++
 		}
 		token := s[j:k]
 		open := depth + strings.Count(token, "(") + strings.Count(token, "[") + strings.Count(token, "{") -
 			strings.Count(token, ")") - strings.Count(token, "]") - strings.Count(token, "}")
 		trimmed := strings.TrimRight(token, ".,;:!?\"*")
-		if strings.HasSuffix(token, "!") && trimmed != "" && expr.DigitAt(trimmed, len(trimmed)-1) && strings.HasPrefix(s[k:], " =") {
+		if strings.HasSuffix(token, "!") && trimmed != "" && expr.DigitAt(trimmed, len(trimmed)-1) &&
+			strings.HasPrefix(s[k:], " =") {
 			trimmed = token
 		}
 		strong, ok := mathematical(trimmed)
@@ -124,13 +127,16 @@ func mathematical(token string) (strong, ok bool) {
 		word, before := token[lo:hi], lo
 		lo = -1
 		switch word {
-		case "sqrt", "cbrt", "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "inf", "infinity", "infty", "oo", "arcsin", "arccos", "arctan":
+		case "sqrt", "cbrt", "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "inf", "infinity", "infty",
+			"oo", "arcsin", "arccos", "arctan":
 			return true
 		case "a", "I", "A":
 			return token != word
 		}
-		return len(word) == 1 || before > 0 && token[before-1] == '\\' || len(word) == 2 && strings.HasSuffix(word, "pi") ||
-			len(word) == 2 && before > 0 && expr.DigitAt(token, before-1) && strings.ToLower(word) == word && strings.IndexByte("aeiou", word[1]) < 0 &&
+		return len(word) == 1 || before > 0 && token[before-1] == '\\' || len(word) == 2 &&
+			strings.HasSuffix(word, "pi") ||
+			len(word) == 2 && before > 0 && expr.DigitAt(token, before-1) && strings.ToLower(word) == word &&
+				strings.IndexByte("aeiou", word[1]) < 0 &&
 				!strings.Contains(" cm mm km kg mg ft yd lb oz hr ml st nd rd th ", word)
 	}
 	for i, r := range token {

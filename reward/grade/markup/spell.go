@@ -25,7 +25,8 @@ func Respelled(s string) string {
 			s = head + `^\circ`
 		}
 	}
-	if head, ok := strings.CutSuffix(strings.TrimRight(s, " "), `\$`); ok && strings.Trim(head, `0123456789.,\ `) == "" { // 23\,\$
+	if head, ok := strings.CutSuffix(strings.TrimRight(s, " "), `\$`); ok &&
+		strings.Trim(head, `0123456789.,\ `) == "" { // 23\,\$
 		s = `\$` + strings.TrimRight(head, `\, `)
 	}
 	if strings.ContainsAny(s, "µμ") || strings.Contains(s, `\mu`) {
@@ -37,7 +38,8 @@ func Respelled(s string) string {
 	if strings.Contains(s, `_{\text{`) {
 		s = numbered(s)
 	}
-	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x400 }) >= 0 || strings.Contains(s, `\text{ o`) || strings.Contains(s, `\text{ u`) || strings.Contains(s, `\text{ y`) || strings.Contains(s, `\text{ e`) {
+	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x400 }) >= 0 || strings.Contains(s, `\text{ o`) ||
+		strings.Contains(s, `\text{ u`) || strings.Contains(s, `\text{ y`) || strings.Contains(s, `\text{ e`) {
 		s = conjunctions(s)
 	}
 	return s
@@ -65,7 +67,8 @@ func conjunctions(s string) string {
 
 // numbered rewrites the words for bases below numbers as digits.
 func numbered(s string) string {
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
+	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+		"twelve"} {
 		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(i+2)+"}")
 	}
 	return s
@@ -75,8 +78,12 @@ func numbered(s string) string {
 func halfLines(s string) string {
 	for _, set := range []string{`\mathbb{R}`, `\mathbb R`} {
 		for _, row := range [][2]string{
-			{`^+_0`, `[0,\infty)`}, {`_0^+`, `[0,\infty)`}, {`^{+}_{0}`, `[0,\infty)`}, {`_{0}^{+}`, `[0,\infty)`}, {`_{\ge 0}`, `[0,\infty)`}, {`_{\geq 0}`, `[0,\infty)`}, {`_{\ge0}`, `[0,\infty)`}, {`_{\geq0}`, `[0,\infty)`}, {`_{>= 0}`, `[0,\infty)`}, {`_{≥0}`, `[0,\infty)`},
-			{`_{>0}`, `(0,\infty)`}, {`_{> 0}`, `(0,\infty)`}, {`^+`, `(0,\infty)`}, {`^{+}`, `(0,\infty)`}, {`_+`, `(0,\infty)`}, {`_{+}`, `(0,\infty)`}, {`⁺`, `(0,\infty)`}, {`_{<0}`, `(-\infty,0)`}, {`_{< 0}`, `(-\infty,0)`}, {`^-`, `(-\infty,0)`}, {`^{-}`, `(-\infty,0)`},
+			{`^+_0`, `[0,\infty)`}, {`_0^+`, `[0,\infty)`}, {`^{+}_{0}`, `[0,\infty)`}, {`_{0}^{+}`, `[0,\infty)`},
+			{`_{\ge 0}`, `[0,\infty)`}, {`_{\geq 0}`, `[0,\infty)`}, {`_{\ge0}`, `[0,\infty)`}, {`_{\geq0}`,
+				`[0,\infty)`}, {`_{>= 0}`, `[0,\infty)`}, {`_{≥0}`, `[0,\infty)`},
+			{`_{>0}`, `(0,\infty)`}, {`_{> 0}`, `(0,\infty)`}, {`^+`, `(0,\infty)`}, {`^{+}`, `(0,\infty)`}, {`_+`,
+				`(0,\infty)`}, {`_{+}`, `(0,\infty)`}, {`⁺`, `(0,\infty)`}, {`_{<0}`, `(-\infty,0)`}, {`_{< 0}`,
+				`(-\infty,0)`}, {`^-`, `(-\infty,0)`}, {`^{-}`, `(-\infty,0)`},
 		} {
 			s = strings.ReplaceAll(s, set+row[0], row[1])
 		}
@@ -126,7 +133,9 @@ func reversed(s string) string {
 func opens(s string) bool {
 	s = strings.TrimSuffix(strings.TrimRight(s, " $"), `\left`)
 	s = strings.TrimRight(s, " $")
-	return s == "" || strings.HasSuffix(s, `\cup`) || strings.HasSuffix(s, "∪") || strings.HasSuffix(s, `\in`) || strings.HasSuffix(s, "∈") || strings.HasSuffix(s, "=") || strings.HasSuffix(s, `\cap`) || strings.HasSuffix(s, " U")
+	return s == "" || strings.HasSuffix(s, `\cup`) || strings.HasSuffix(s, "∪") || strings.HasSuffix(s, `\in`) ||
+		strings.HasSuffix(s, "∈") || strings.HasSuffix(s, "=") || strings.HasSuffix(s, `\cap`) ||
+		strings.HasSuffix(s, " U")
 }
 
 // micro writes out the prefix of units such as µA behind a number.
@@ -136,13 +145,17 @@ func micro(s string) string {
 		if at <= 0 {
 			continue
 		}
-		before := strings.TrimRight(strings.NewReplacer(`\,`, " ", `\ `, " ", `\;`, " ", "~", " ", `\mathrm{`, " ", `\text{`, " ", `\mathrm`, " ", `\rm`, " ").Replace(s[:at]), " {")
+		before := strings.TrimRight(strings.NewReplacer(`\,`, " ", `\ `, " ", `\;`, " ", "~", " ", `\mathrm{`, " ",
+			`\text{`, " ", `\mathrm`, " ", `\rm`, " ").Replace(s[:at]), " {")
 		after := strings.TrimLeft(s[at+len(mu):], " {}")
 		for _, name := range []string{`\mathrm`, `\text`, `\rm`} {
 			after = strings.TrimLeft(strings.TrimPrefix(after, name), " {")
 		}
 		unit, rest := after, ""
-		if end := strings.IndexFunc(after, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && r != 'Ω' }); end >= 0 {
+		if end := strings.IndexFunc(after, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') &&
+				r != 'Ω'
+		}); end >= 0 {
 			unit, rest = after[:end], after[end:]
 		}
 		if expr.DigitAt(before, len(before)-1) && unit != "" && len(unit) <= 3 {

@@ -28,7 +28,8 @@ func Of(name string) (Quantity, bool) {
 	if name == "" || len(name) > maxUnit {
 		return Quantity{}, false
 	}
-	name = strings.NewReplacer("²", "^2", "³", "^3", "⁻¹", "^-1", "⁻²", "^-2", "{", "", "}", "", "$", "", `\,`, " ", `\cdot`, " ", "·", " ", "*", " ", " per ", " / ", "/", " / ").Replace(" " + name + " ")
+	name = strings.NewReplacer("²", "^2", "³", "^3", "⁻¹", "^-1", "⁻²", "^-2", "{", "", "}", "", "$", "", `\,`, " ",
+		`\cdot`, " ", "·", " ", "*", " ", " per ", " / ", "/", " / ").Replace(" " + name + " ")
 	size, powers := big.NewRat(1, 1), map[string]int{}
 	sign, next := 1, 0 // next is the power that "square" or "cubic" announces
 	known := false
@@ -107,8 +108,10 @@ func unitOf(name string) (single, bool) {
 	for _, p := range []struct {
 		letter   string
 		num, den int64
-	}{{"k", 1000, 1}, {"c", 1, 100}, {"m", 1, 1000}, {"d", 1, 10}, {"M", 1e6, 1}, {"G", 1e9, 1}, {"µ", 1, 1e6}, {"μ", 1, 1e6}, {"n", 1, 1e9}, {"h", 100, 1},
-		{"kilo", 1000, 1}, {"centi", 1, 100}, {"milli", 1, 1000}, {"deci", 1, 10}, {"mega", 1e6, 1}, {"giga", 1e9, 1}, {"micro", 1, 1e6}, {"nano", 1, 1e9}, {"hecto", 100, 1}} {
+	}{{"k", 1000, 1}, {"c", 1, 100}, {"m", 1, 1000}, {"d", 1, 10}, {"M", 1e6, 1}, {"G", 1e9, 1}, {"µ", 1, 1e6}, {"μ",
+		1, 1e6}, {"n", 1, 1e9}, {"h", 100, 1},
+		{"kilo", 1000, 1}, {"centi", 1, 100}, {"milli", 1, 1000}, {"deci", 1, 10}, {"mega", 1e6, 1}, {"giga", 1e9, 1},
+		{"micro", 1, 1e6}, {"nano", 1, 1e9}, {"hecto", 100, 1}} {
 		rest, ok := strings.CutPrefix(name, p.letter)
 		if !ok && len(p.letter) > 2 {
 			rest, ok = strings.CutPrefix(strings.ToLower(name), p.letter)
@@ -127,14 +130,16 @@ func unitOf(name string) (single, bool) {
 // takesPrefix reports whether a unit may have a prefix in letters or, if spelt is set, in words.
 func takesPrefix(name string, spelt bool) bool {
 	switch name {
-	case "m", "g", "s", "L", "l", "N", "J", "W", "V", "A", "Hz", "Pa", "Ω", "F", "mol", "eV", "cal", "Wh", "C", "T", "bit":
+	case "m", "g", "s", "L", "l", "N", "J", "W", "V", "A", "Hz", "Pa", "Ω", "F", "mol", "eV", "cal", "Wh", "C", "T",
+		"bit":
 		return true
 	}
 	if !spelt {
 		return false
 	}
 	switch strings.TrimSuffix(strings.ToLower(name), "s") {
-	case "meter", "metre", "gram", "second", "liter", "litre", "newton", "joule", "watt", "volt", "ampere", "amp", "hertz", "pascal", "ohm", "farad", "mole", "calorie", "coulomb":
+	case "meter", "metre", "gram", "second", "liter", "litre", "newton", "joule", "watt", "volt", "ampere", "amp",
+		"hertz", "pascal", "ohm", "farad", "mole", "calorie", "coulomb":
 		return true
 	}
 	return false
@@ -145,7 +150,8 @@ func symbol(name string) (single, bool) {
 	of := func(num, den int64, powers map[string]int) (single, bool) {
 		return single{big.NewRat(num, den), powers}, true
 	}
-	length, area, volume, mass, time := map[string]int{"m": 1}, map[string]int{"m": 2}, map[string]int{"m": 3}, map[string]int{"g": 1}, map[string]int{"s": 1}
+	length, area, volume, mass, time := map[string]int{"m": 1}, map[string]int{"m": 2}, map[string]int{"m": 3},
+		map[string]int{"g": 1}, map[string]int{"s": 1}
 	switch name { // symbols, whose case matters
 	case "m":
 		return of(1, 1, length)
@@ -241,9 +247,13 @@ func symbol(name string) (single, bool) {
 	case "kph", "kmh", "kmph":
 		return of(1000, 3600, map[string]int{"m": 1, "s": -1})
 	case "knot", "calorie", "cal", "bar", "atm", "degree", "deg", "radian", "rad", "byte", "decibel":
-		return of(1, 1, map[string]int{cmp.Or(map[string]string{"calorie": "cal", "degree": "deg", "radian": "rad"}[name], name): 1})
-	case "newton", "joule", "watt", "volt", "ampere", "amp", "hertz", "pascal", "ohm", "kelvin", "mole", "coulomb", "farad", "tesla":
-		return symbol(map[string]string{"newton": "N", "joule": "J", "watt": "W", "volt": "V", "ampere": "A", "amp": "A", "hertz": "Hz", "pascal": "Pa", "ohm": "Ω", "kelvin": "K", "mole": "mol", "coulomb": "C", "farad": "F", "tesla": "T"}[name])
+		return of(1, 1, map[string]int{cmp.Or(map[string]string{"calorie": "cal", "degree": "deg",
+			"radian": "rad"}[name], name): 1})
+	case "newton", "joule", "watt", "volt", "ampere", "amp", "hertz", "pascal", "ohm", "kelvin", "mole", "coulomb",
+		"farad", "tesla":
+		return symbol(map[string]string{"newton": "N", "joule": "J", "watt": "W", "volt": "V", "ampere": "A",
+			"amp": "A", "hertz": "Hz", "pascal": "Pa", "ohm": "Ω", "kelvin": "K", "mole": "mol", "coulomb": "C",
+			"farad": "F", "tesla": "T"}[name])
 	case "dollar", "usd", "buck":
 		return of(100, 1, map[string]int{"cent": 1})
 	case "cent", "penny", "pennie":

@@ -128,7 +128,8 @@ func plainName(lower string) string {
 // the last sentence asks for: b, an intercept, for a slope, or r for a diameter.
 func (q *Question) Denotes(letter string) bool {
 	asked, count, other := q.wanted(), 0, false
-	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"}, {"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"}} {
+	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"},
+		{"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"}} {
 		means := strings.Contains(row[1], letter)
 		switch {
 		case !strings.Contains(asked, row[0]):
@@ -139,7 +140,8 @@ func (q *Question) Denotes(letter string) bool {
 			count++
 		}
 	}
-	return count == 1 && other && len(letter) == 1 && !q.LastHas(" "+letter+" ", "$"+letter+"$", " "+letter+"?", " "+letter+".")
+	return count == 1 && other && len(letter) == 1 && !q.LastHas(" "+letter+" ", "$"+letter+"$", " "+letter+"?",
+		" "+letter+".")
 }
 
 // Ordered returns names in the order in which the question lists them between parentheses, as in
@@ -148,7 +150,8 @@ func (q *Question) Ordered(names []string) []string {
 	names = slices.Sorted(slices.Values(names))
 	for _, rest := range strings.Split(markup.Compact(q.Text), "(")[1:] {
 		inside, _, _ := strings.Cut(rest[:min(len(rest), maxTuple)], ")")
-		if listed := strings.Split(inside, ","); len(listed) == len(names) && slices.Equal(slices.Sorted(slices.Values(listed)), names) {
+		if listed := strings.Split(inside, ","); len(listed) == len(names) &&
+			slices.Equal(slices.Sorted(slices.Values(listed)), names) {
 			return listed
 		}
 	}

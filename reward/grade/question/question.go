@@ -54,9 +54,12 @@ func lastSentence(lower string) string {
 	text := strings.TrimRight(lower, " .?!\n")
 	text = text[max(0, len(text)-maxLast):]
 	for end := len(text); ; {
-		at := max(strings.LastIndex(text[:end], ". "), strings.LastIndex(text[:end], "? "), strings.LastIndex(text[:end], "\n"), 0)
+		at := max(strings.LastIndex(text[:end], ". "), strings.LastIndex(text[:end], "? "),
+			strings.LastIndex(text[:end], "\n"), 0)
 		begin := strings.TrimLeft(text[at:], ".?\n ")
-		if at == 0 || !words.Begins(begin, "give ", "express ", "answer ", "write your", "write the answer", "round ", "enter ", "leave ", "assume ", "state ", "submit ", "put ", "provide ", "simplify your", "show ", "use ", "your answer", "please ", "do not ", "choose one", "present ", "let's think", "think step") ||
+		if at == 0 || !words.Begins(begin, "give ", "express ", "answer ", "write your", "write the answer", "round ",
+			"enter ", "leave ", "assume ", "state ", "submit ", "put ", "provide ", "simplify your", "show ", "use ",
+			"your answer", "please ", "do not ", "choose one", "present ", "let's think", "think step") ||
 			!strings.HasPrefix(text[at:], "?") && !strings.HasPrefix(text[at:], "\n") {
 			return text[at:]
 		}
@@ -130,12 +133,14 @@ func (q *Question) AsksRate() bool {
 
 // AsksPerUnit reports whether the last sentence asks for something per unit in words.
 func (q *Question) AsksPerUnit() bool {
-	return q.LastHas(" per ", "each", "every", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly", "daily", "how fast", "unit price")
+	return q.LastHas(" per ", "each", "every", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
+		"daily", "how fast", "unit price")
 }
 
 // AsksSlope reports whether the question is about a derivative.
 func (q *Question) AsksSlope() bool {
-	return q.Asks("derivative") && !q.Asks("antiderivative") || q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'", `\frac{d}{d`, "d/dx", "d/dt")
+	return q.Asks("derivative") && !q.Asks("antiderivative") ||
+		q.Asks("differentiate", "slope", "rate of change", "tangent", "prime", "f'", `\frac{d}{d`, "d/dx", "d/dt")
 }
 
 // Has reports whether a word, or its plural, is in the question.
@@ -145,8 +150,10 @@ func (q *Question) Has(word string) bool {
 
 // Places returns the number of decimal places to which the question asks to round.
 func (q *Question) Places() (int, bool) {
-	for places, names := range [][]string{nil, {"nearest tenth", "one decimal place", "1 decimal place"}, {"nearest hundredth", "two decimal places", "2 decimal places", "nearest cent"},
-		{"nearest thousandth", "three decimal places", "3 decimal places"}, {"nearest ten-thousandth", "four decimal places", "4 decimal places"}} {
+	for places, names := range [][]string{nil, {"nearest tenth", "one decimal place", "1 decimal place"},
+		{"nearest hundredth", "two decimal places", "2 decimal places", "nearest cent"},
+		{"nearest thousandth", "three decimal places", "3 decimal places"}, {"nearest ten-thousandth",
+			"four decimal places", "4 decimal places"}} {
 		if q.Asks(names...) {
 			return places, true
 		}
@@ -168,28 +175,35 @@ func (q *Question) Reduces() bool {
 
 // acts reports whether a verb follows a word that begins a sentence and is no pronoun: "Maria has".
 func acts(word, after string) bool {
-	if words.OneOf(word, "this", "that", "there", "what", "who", "which", "each", "every", "one", "everyone", "here", "where", "how", "when", "why", "the", "she", "they", "its", "all", "both", "half") {
+	if words.OneOf(word, "this", "that", "there", "what", "who", "which", "each", "every", "one", "everyone", "here",
+		"where", "how", "when", "why", "the", "she", "they", "its", "all", "both", "half") {
 		return false
 	}
 	next, spaced := strings.CutPrefix(after, " ")
 	verb := words.First(next[:min(len(next), 24)])
-	return strings.HasPrefix(after, "'s ") || spaced && (words.OneOf(verb, "has", "had", "is", "was", "and", "bought", "sold", "ate", "ran", "made", "read", "found", "got") || words.Ends(verb, "s", "ed") && verb == strings.ToLower(verb))
+	return strings.HasPrefix(after, "'s ") || spaced && (words.OneOf(verb, "has", "had", "is", "was", "and", "bought",
+		"sold", "ate", "ran", "made", "read", "found", "got") || words.Ends(verb, "s", "ed") &&
+		verb == strings.ToLower(verb))
 }
 
 // Positive reports whether the question says that the variable called name, or each variable,
 // is positive.
 func (q *Question) Positive(name string) bool {
-	if q.Asks("positive real", "positive number", "positive integer", "positive variable", "nonnegative", "non-negative", "variables are positive", "for positive", "are positive", "is positive") {
+	if q.Asks("positive real", "positive number", "positive integer", "positive variable", "nonnegative",
+		"non-negative", "variables are positive", "for positive", "are positive", "is positive") {
 		return true
 	}
 	name = strings.ToLower(strings.TrimPrefix(name, "\\"))
-	return q.Asks(name+" > 0", name+">0", name+` \ge 0`, name+` \geq 0`, name+` \geqslant 0`, name+" >= 0", name+">=0", name+`\ge0`, name+`\geq0`, name+" ≥ 0", name+"≥0", "0 < "+name, "0<"+name, "positive "+name, "positive $"+name)
+	return q.Asks(name+" > 0", name+">0", name+` \ge 0`, name+` \geq 0`, name+` \geqslant 0`, name+" >= 0",
+		name+">=0", name+`\ge0`, name+`\geq0`, name+" ≥ 0", name+"≥0", "0 < "+name, "0<"+name, "positive "+name,
+		"positive $"+name)
 }
 
 // Names reports whether a word, in lower case, is the name of someone or something that the
 // question, but not its last sentence, mentions, and the last sentence names others.
 func (q *Question) Names(word string) bool {
-	return q.isName(word) && !strings.Contains(q.last, word) && slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
+	return q.isName(word) && !strings.Contains(q.last, word) &&
+		slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
 }
 
 // InitialOfOther reports whether a capital letter is the initial of a name that the question, but
@@ -226,7 +240,8 @@ func (q *Question) isName(word string) bool {
 			return inside && !strings.Contains(q.Text, word)
 		}
 		start := strings.TrimRight(before, " \n")
-		inside = inside || start != "" && strings.IndexByte(".?!", start[len(start)-1]) < 0 && start != before || acts(word, after)
+		inside = inside || start != "" && strings.IndexByte(".?!", start[len(start)-1]) < 0 && start != before ||
+			acts(word, after)
 		rest = after
 	}
 }

@@ -29,7 +29,8 @@ func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
 	if at < 0 {
 		return found, false
 	}
-	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")", " ").Replace(q.Text[at : at+len(q.last)])
+	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")",
+		" ").Replace(q.Text[at : at+len(q.last)])
 	lower := strings.ToLower(last)
 	if strings.Contains(lower, "how old") && q.Asks("year") && !q.Asks("month", "week", "day") {
 		return measure.Of("year")
@@ -57,7 +58,8 @@ func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
 func unitAt(s string) (measure.Quantity, bool) {
 	s, _, _ = strings.Cut(s, ",")
 	fields := strings.Fields(s)
-	if len(fields) > 1 && words.Begins(strings.ToLower(fields[0]), "degree") && words.OneOf(strings.ToLower(strings.Trim(fields[1], ".?;:")), "celsius", "fahrenheit", "c", "f") {
+	if len(fields) > 1 && words.Begins(strings.ToLower(fields[0]), "degree") &&
+		words.OneOf(strings.ToLower(strings.Trim(fields[1], ".?;:")), "celsius", "fahrenheit", "c", "f") {
 		return measure.Quantity{}, false // a temperature
 	}
 	for n := min(4, len(fields)); n > 0; n-- {
@@ -201,7 +203,8 @@ func (q *Question) AsksBase(base string) bool {
 	case "8":
 		return q.Asks("octal")
 	case "10":
-		return q.Asks("to decimal", "in decimal", "into decimal", "to base 10", "in base 10", "to base ten", "in base ten")
+		return q.Asks("to decimal", "in decimal", "into decimal", "to base 10", "in base 10", "to base ten",
+			"in base ten")
 	case "16":
 		return q.Asks("hex")
 	}

@@ -85,7 +85,8 @@ func alters(word string) bool {
 		"than", "below", "under", "above", "over", "beyond", "exceeds", "between", "near", "nearly", "almost", "far", "least", "most", "many", "too", "short", "off", "bound",
 		"minus", "plus", "divided", "times", "double", "twice", "triple", "half", "third", "quarter", "squared", "cubed", "cube", "root", "factorial", "logarithm", "derivative", "mod", "modulo",
 		"divisible", "multiple", "divisor", "factor", "complement", "supplement", "opposite", "inverse", "reciprocal",
-		"close", "dozen", "hundred", "thousand", "million", "billion", "north", "south", "east", "west", "each", "every", "apiece", "ago", "after", "before", "starts", "begins", "ends",
+		"close", "dozen", "hundred", "thousand", "million", "billion", "north", "south", "east", "west", "each",
+		"every", "apiece", "ago", "after", "before", "starts", "begins", "ends",
 		"loss", "rises", "falls", "increases", "decreases", "grows", "drops":
 		return true
 	}
@@ -100,7 +101,8 @@ func Doubts(word string) bool {
 	case "unlikely", "doubt", "doubtful", "hardly", "barely", "scarcely", "unsure", "uncertain", "supposedly", "allegedly", "apparently", "presumably", "pretend", "claim", "claims", "claimed",
 		"alternative", "alternatives", "alternatively", "options", "pairs", "respectively", "otherwise", "chance", "candidate", "candidates",
 		"shy", "slightly", "shortly", "almost", "nearly", "virtually", "roughly", "approx", "approximately", "about", "around", "strictly", "excluding", "contrary",
-		"mislabeled", "misread", "misprint", "misprinted", "typo", "surprised", "disagree", "disagrees", "ruled", "eliminated", "rejected", "discarded", "extraneous", "unless", "unlike", "else", "or":
+		"mislabeled", "misread", "misprint", "misprinted", "typo", "surprised", "disagree", "disagrees", "ruled",
+		"eliminated", "rejected", "discarded", "extraneous", "unless", "unlike", "else", "or":
 		return true
 	}
 	return isUntrue(word) || isGuess(word)
@@ -138,8 +140,10 @@ func Bends(word string) bool {
 
 // Compares reports whether a word in lower case says that a value is a difference: "16 years older".
 func Compares(word string) bool {
-	return OneOf(word, "older", "younger", "taller", "shorter", "longer", "bigger", "smaller", "larger", "heavier", "lighter", "faster", "slower", "higher", "lower", "cheaper", "farther", "further",
-		"earlier", "later", "more", "less", "fewer", "greater", "deeper", "warmer", "colder", "wider", "ahead", "behind", "extra")
+	return OneOf(word, "older", "younger", "taller", "shorter", "longer", "bigger", "smaller", "larger", "heavier",
+		"lighter", "faster", "slower", "higher", "lower", "cheaper", "farther", "further",
+		"earlier", "later", "more", "less", "fewer", "greater", "deeper", "warmer", "colder", "wider", "ahead",
+		"behind", "extra")
 }
 
 // Scales reports whether a word multiplies the number before it, as in "2 million".
