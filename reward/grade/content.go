@@ -134,6 +134,11 @@ func equation(s string) string {
 	if head, value, ok := strings.Cut(s, "="); ok && isDerivative(head) {
 		s = "y' = " + value
 	}
+	for _, name := range []string{`\gcd`, `\lcm`, `\max`, `\min`, `\det`, `\dim`, `\deg`} {
+		if value, ok := strings.CutPrefix(s, name); ok && strings.HasPrefix(strings.TrimLeft(value, " "), "=") {
+			return strings.TrimLeft(value, " =")
+		}
+	}
 	for _, verb := range []string{" equals ", " is "} {
 		name, value, ok := strings.Cut(s, verb)
 		if plain := strings.Trim(name, "$ "); ok && len(plain) == 1 && expr.LetterAt(plain, 0) && value != "" &&
@@ -208,6 +213,9 @@ func commented(s string) (string, bool) {
 		}
 		if _, parses := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); !parses {
 			continue
+		}
+		if rest := strings.Trim(comment, "() $"); sep == " (" && words.Contains(rest, `\ne`, "≠", "!=") {
+			return head, true // where it is defined
 		}
 		if words.Hedges(comment) || words.Contains(comment, "base", "mod") ||
 			strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
@@ -291,6 +299,9 @@ func (t *Task) vetWords(s string) string {
 		case number && words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
 			!t.question.Asks("many "+word, "number of "+word):
 			return answer.OtherUnit
+		case number && word == "lcm" && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
+			number && word == "gcd" && !t.question.Asks("gcd", "greatest common", "gcf", "hcf", "highest common", "largest common"):
+			return answer.Altered
 		case words.Scales(word) && number, word == "or" && isSeveral(gold) && t.allowsOr(),
 			word == "mod" && t.question.Asks("mod", "remainder"), word == "per" && t.question.AsksPerUnit(),
 			words.Number(word) && !words.HasDigit(s):
@@ -347,6 +358,9 @@ func (t *Task) vetSigns(s string) string {
 	}
 	start := strings.TrimLeft(s, " $*")
 	switch asked := t.question.Text; {
+	case words.HasDigit(t.gold) && words.Contains(markup.Bare(s), " is a ", " is an "),
+		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) && !t.question.Asks("angle", "degree", "°", "circ"):
+		return answer.Altered
 	case t.otherHalf(s):
 		return answer.OtherValue
 	case words.Begins(strings.ToLower(strings.TrimLeft(markup.Bare(start), " ")), "is it ", "is he ", "is she ",

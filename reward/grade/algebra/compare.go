@@ -88,19 +88,19 @@ func (c *Comparer) Same(want, got *expr.Node) bool {
 func bases() [2]float64 { return [2]float64{math.E, 10} }
 
 // signs is the number of points at which variables are negative: all of them, some of them,
-// and the others.
-const signs = 4
+// and the others, near and far from zero.
+const signs = 6
 
 // signed compares the values where variables are negative, so that |x| is not x. Where want is
 // not real, a variable is outside its domain, and anything goes: x^{1/2} there.
 func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 	for k := range signs {
-		p := &point{seed: uint64(k + 3), field: fields()[0], base: bases()[base], negative: func(name string) bool {
+		p := &point{seed: uint64(k + 3), far: k > 3, field: fields()[0], base: bases()[base], negative: func(name string) bool {
 			if c.positive != nil && c.positive(name) {
 				return false
 			}
 			bit := fields()[0]
-			return k == 0 || (bit.hash(name, uint64(k/3+1))>>7)&1 == uint64(k%2)
+			return k%4 == 0 || (bit.hash(name, uint64(k/3+1))>>7)&1 == uint64(k%2)
 		}}
 		a := p.eval(want)
 		if cmplx.IsNaN(a) || cmplx.IsInf(a) || math.Abs(imag(a)) > 1e-9*max(1, math.Abs(real(a))) {

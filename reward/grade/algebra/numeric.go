@@ -15,6 +15,7 @@ type point struct {
 	field    field // for values of symbols
 	base     float64
 	negative func(name string) bool // nil if all variables are positive
+	far      bool                   // negative values are far from 0
 }
 
 func (p *point) eval(n *expr.Node) complex128 {
@@ -71,6 +72,9 @@ func (p *point) symbol(name string) complex128 {
 		return 1i
 	}
 	if p.negative != nil && p.negative(name) {
+		if p.far {
+			return -23 * p.random(name)
+		}
 		return -p.random(name)
 	}
 	return p.random(name)

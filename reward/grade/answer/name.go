@@ -2,6 +2,7 @@ package answer
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -15,6 +16,11 @@ func misnames(q *question.Question, head *expr.Node) bool {
 		return false
 	}
 	if head.Kind == expr.Call && len(head.Name) == 1 && q.Asks("derivative of") {
+		return true
+	}
+	if head.Kind == expr.Text && slices.ContainsFunc(quantities(), func(name string) bool {
+		return strings.Contains(strings.ToLower(head.Name), name) && !q.Asks(name)
+	}) && slices.ContainsFunc(quantities(), func(name string) bool { return q.LastHas(name) }) {
 		return true
 	}
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {

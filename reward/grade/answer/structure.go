@@ -130,6 +130,10 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		c.question.Asks("<", ">", `\le`, `\ge`, "inequalit", "interval", "domain", "range of") {
 		return false
 	}
+	if w.Kind == expr.List && g.Kind == expr.Bracket && g.Open == "(" && c.question.Text != "" && listsAny(c.question, false) &&
+		!c.question.Asks("pair", "point", "coordinat", "tuple", "triple", "vector", "system", "(x") {
+		return false
+	}
 	if w.Kind == expr.List && isSpan(g) || g.Kind == expr.List && isSpan(w) {
 		return false
 	}
@@ -209,6 +213,10 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 			names = append(names, name)
 		}
 		values[name] = append(values[name], m.Args[1])
+	}
+	base, _, indexed := strings.Cut(names[0], "_")
+	if indexed && !slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, base+"_") }) {
+		return nil, false // x_1 and x_2 are values of one unknown
 	}
 	rounds := len(values[names[0]])
 	if len(names) < 2 || len(names)*rounds != len(n.Args) {
@@ -452,7 +460,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
-	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || c.same(w, g)
+	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") && g.Kind == expr.Call && len(g.Name) == 1 || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {

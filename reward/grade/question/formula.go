@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/algebra"
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // The bounds on the formulas of a question that are read: the bytes from its end, their number,
@@ -104,11 +105,30 @@ func target(text, lower string) string {
 		}
 	}
 	if best == "" {
+		if name := lastName(text); name != "" {
+			return algebra.Key(expr.Named(name))
+		}
 		if name := plainName(lower); name != "" {
 			best = algebra.Key(expr.Named(name))
 		}
 	}
 	return best
+}
+
+// lastName returns the letter between dollar signs that ends a question which begins its last
+// sentence with "Find": "Find the hypotenuse $c$."
+func lastName(text string) string {
+	text = strings.TrimRight(text, " .?\n")
+	head, ok := strings.CutSuffix(text, "$")
+	at := strings.LastIndexByte(head, '$')
+	if !ok || at < 0 || len(head)-at != 2 || !expr.LetterAt(head, at+1) {
+		return ""
+	}
+	last := head[strings.LastIndexAny(head[:at], ".\n")+1 : at]
+	if first := strings.ToLower(words.First(last)); first != "find" && first != "determine" && first != "calculate" && first != "compute" {
+		return ""
+	}
+	return head[at+1:]
 }
 
 // plainName returns the letter that a question in lower case asks for without LaTeX: "find
@@ -129,7 +149,8 @@ func plainName(lower string) string {
 func (q *Question) Denotes(letter string) bool {
 	asked, count, other := q.wanted(), 0, false
 	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"},
-		{"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"}} {
+		{"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"},
+		{"length", "lLdsD"}, {"width", "wW"}, {"height", "hH"}} {
 		means := strings.Contains(row[1], letter)
 		switch {
 		case !strings.Contains(asked, row[0]):
