@@ -300,7 +300,8 @@ func (t *Task) vetWords(s string) string {
 			!t.question.Asks("many "+word, "number of "+word):
 			return answer.OtherUnit
 		case number && word == "lcm" && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
-			number && word == "gcd" && !t.question.Asks("gcd", "greatest common", "gcf", "hcf", "highest common", "largest common"):
+			number && word == "gcd" && !t.question.Asks("gcd", "greatest common", "gcf", "hcf", "highest common",
+				"largest common"):
 			return answer.Altered
 		case words.Scales(word) && number, word == "or" && isSeveral(gold) && t.allowsOr(),
 			word == "mod" && t.question.Asks("mod", "remainder"), word == "per" && t.question.AsksPerUnit(),
@@ -359,7 +360,8 @@ func (t *Task) vetSigns(s string) string {
 	start := strings.TrimLeft(s, " $*")
 	switch asked := t.question.Text; {
 	case words.HasDigit(t.gold) && words.Contains(markup.Bare(s), " is a ", " is an "),
-		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) && !t.question.Asks("angle", "degree", "°", "circ"):
+		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) &&
+			!t.question.Asks("angle", "degree", "°", "circ"):
 		return answer.Altered
 	case t.otherHalf(s):
 		return answer.OtherValue

@@ -160,7 +160,8 @@ func tagged(s string) mark {
 	if strings.TrimSpace(m.text) == "" {
 		return mark{}
 	}
-	if before, ok := tagBefore(s[max(0, i-maxMark):i], lower[max(0, i-maxMark):i]); ok && before != strings.TrimSpace(m.text) {
+	if before, ok := tagBefore(s[max(0, i-maxMark):i], lower[max(0, i-maxMark):i]); ok &&
+		before != strings.TrimSpace(m.text) {
 		m.text = before + " , " + m.text // several in a row are one list
 	}
 	return m

@@ -34,12 +34,15 @@ func final(response string) (text string, ok bool) {
 // thoughts returns the pairs of marks between which models reason.
 func thoughts() [][2]string {
 	return [][2]string{
-		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"}, {"<reasoning>",
-			"</reasoning>"}, {"<reflection>", "</reflection>"}, {"<scratchpad>", "</scratchpad>"},
-		{"◁think▷", "◁/think▷"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}, {"<|begin_of_thought|>",
-			"<|end_of_thought|>"},
-		{"<|START_THINKING|>", "<|END_THINKING|>"}, {"<|channel>thought", "<channel|>"}, {"<|inner_prefix|>",
-			"<|inner_suffix|>"},
+		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"},
+		{"<reasoning>", "</reasoning>"}, {"<reflection>", "</reflection>"}, {"<scratchpad>", "</scratchpad>"},
+		{"◁think▷", "◁/think▷"},                        // Kimi
+		{"<seed:think>", "</seed:think>"},              // Seed
+		{"[THINK]", "[/THINK]"},                        // Magistral
+		{"<|begin_of_thought|>", "<|end_of_thought|>"}, // Sky
+		{"<|START_THINKING|>", "<|END_THINKING|>"},     // Command
+		{"<|channel>thought", "<channel|>"},            // Gemma
+		{"<|inner_prefix|>", "<|inner_suffix|>"},       // Apertus
 	}
 }
 
@@ -63,19 +66,45 @@ func reasoned(response string) (string, bool) {
 		}
 		response = response[at+len(finally):]
 	}
-	at := 0
-	for _, pair := range thoughts() {
-		if i := strings.LastIndex(response, pair[1]); i >= 0 {
-			at = max(at, i+len(pair[1]))
+	response = response[thoughtEnd(response):]
+	return response, !opensThought(response)
+}
+
+// thoughtEnd returns the offset behind the last reasoning of s, or 0.
+func thoughtEnd(s string) (end int) {
+	pairs := thoughts()
+	for _, first := range []byte("<[\xe2") { // of ◁
+		for at := len(s); ; {
+			at = strings.LastIndexByte(s[:at], first)
+			if at < end {
+				break
+			}
+			for _, pair := range pairs {
+				if strings.HasPrefix(s[at:], pair[1]) {
+					end = at + len(pair[1])
+				}
+			}
 		}
 	}
-	response = response[at:]
-	for _, pair := range thoughts() {
-		if strings.Contains(response, pair[0]) {
-			return "", false
+	return end
+}
+
+// opensThought reports whether reasoning begins in s.
+func opensThought(s string) bool {
+	pairs := thoughts()
+	for _, first := range []byte("<[\xe2") {
+		for at := 0; ; at++ {
+			n := strings.IndexByte(s[at:], first)
+			if n < 0 {
+				break
+			}
+			at += n
+			if slices.ContainsFunc(pairs, func(pair [2]string) bool { return strings.HasPrefix(s[at:], pair[0]) }) {
+				return true
+			}
 		}
 	}
-	return response, true
+	return false
 }
 
 // uncommented returns a response without comments in HTML and lines that are comments in
@@ -105,20 +134,25 @@ func uncommented(s string) string {
 
 // untilEnd cuts a response before the first token that ends a turn.
 func untilEnd(response string) string {
-	end := len(response)
-	for _, mark := range ends() {
-		if i := strings.Index(response[:end], mark); i >= 0 {
-			end = i
+	response, _, _ = strings.Cut(response, "[INST]")
+	marks := ends()
+	for at := 0; ; at++ {
+		n := strings.IndexByte(response[at:], '<')
+		if n < 0 {
+			return response
+		}
+		at += n
+		if slices.ContainsFunc(marks, func(mark string) bool { return strings.HasPrefix(response[at:], mark) }) {
+			return response[:at]
 		}
 	}
-	return response[:end]
 }
 
-// ends returns the tokens that end a model's turn.
+// ends returns the tokens that end a model's turn, besides [INST].
 func ends() []string {
 	return []string{
 		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>", "[INST]",
+		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>",
 		"<eos>", "<|end_of_solution|>", "<|END_RESPONSE|>",
 	}
 }

@@ -95,13 +95,14 @@ const signs = 6
 // not real, a variable is outside its domain, and anything goes: x^{1/2} there.
 func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 	for k := range signs {
-		p := &point{seed: uint64(k + 3), far: k > 3, field: fields()[0], base: bases()[base], negative: func(name string) bool {
-			if c.positive != nil && c.positive(name) {
-				return false
-			}
-			bit := fields()[0]
-			return k%4 == 0 || (bit.hash(name, uint64(k/3+1))>>7)&1 == uint64(k%2)
-		}}
+		p := &point{seed: uint64(k + 3), far: k > 3, field: fields()[0], base: bases()[base],
+			negative: func(name string) bool {
+				if c.positive != nil && c.positive(name) {
+					return false
+				}
+				bit := fields()[0]
+				return k%4 == 0 || (bit.hash(name, uint64(k/3+1))>>7)&1 == uint64(k%2)
+			}}
 		a := p.eval(want)
 		if cmplx.IsNaN(a) || cmplx.IsInf(a) || math.Abs(imag(a)) > 1e-9*max(1, math.Abs(real(a))) {
 			continue

@@ -130,7 +130,8 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		c.question.Asks("<", ">", `\le`, `\ge`, "inequalit", "interval", "domain", "range of") {
 		return false
 	}
-	if w.Kind == expr.List && g.Kind == expr.Bracket && g.Open == "(" && c.question.Text != "" && listsAny(c.question, false) &&
+	if w.Kind == expr.List && g.Kind == expr.Bracket && g.Open == "(" && c.question.Text != "" &&
+		listsAny(c.question, false) &&
 		!c.question.Asks("pair", "point", "coordinat", "tuple", "triple", "vector", "system", "(x") {
 		return false
 	}
@@ -460,7 +461,8 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
-	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") && g.Kind == expr.Call && len(g.Name) == 1 || c.same(w, g)
+	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") &&
+		g.Kind == expr.Call && len(g.Name) == 1 || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {

@@ -32,7 +32,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 			return c.same(a, b) && c.because(OtherUnit)
 		}
 	}
-	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "temperature", "rotat", "arc", "triangle", "polygon") {
+	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "temperature",
+		"rotat", "arc", "triangle", "polygon") {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {

@@ -125,7 +125,8 @@ func lastName(text string) string {
 		return ""
 	}
 	last := head[strings.LastIndexAny(head[:at], ".\n")+1 : at]
-	if first := strings.ToLower(words.First(last)); first != "find" && first != "determine" && first != "calculate" && first != "compute" {
+	if first := strings.ToLower(words.First(last)); first != "find" && first != "determine" && first != "calculate" &&
+		first != "compute" {
 		return ""
 	}
 	return head[at+1:]

@@ -1,3 +1,3 @@
-// Package words recognizes what words say: numbers, denials and doubts, and
-// what a sentence does, such as conclude, correct or give up.
+// Package words recognizes what words beside a value say: numbers, choices, denials, doubts and
+// comparisons.
 package words
