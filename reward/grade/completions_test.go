@@ -71,6 +71,7 @@ func TestExtract(t *testing.T) {
 		{"framebox", `\framebox{7}`, "7"},
 		{"box without braces", `$\boxed 7$`, "7"},
 		{"box in a box", `\boxed{\boxed{7}}`, "7"},
+		{"box beside another answer", `\boxed{6, \boxed{7}}`, "6,  , 7"},
 		{"no answer in a box", `Write it in \boxed{}. It is \boxed{7}.`, "7"},
 		{"hash", "2 + 5 = 7\n#### 7", "7"},
 		{"hash within a line", "2 + 5 = 7 #### 7", "7"},

@@ -62,6 +62,12 @@ func (m mark) inner() mark {
 	if !words.Contains(m.text, "box", "####", "<answer>", "nswer") {
 		return m
 	}
+	if at := strings.Index(m.text, `\boxed`); m.box && at >= 0 { // a box in a box
+		if inside, end, ok := markup.Boxed(m.text); ok && strings.Trim(m.text[:at]+m.text[end:], ` $,.{}\`) != "" {
+			m.text = m.text[:at] + " , " + inside
+			return m
+		}
+	}
 	text := m.text
 	if m.box {
 		text = markup.Bare(text)
@@ -86,6 +92,12 @@ func boxed(text string) mark {
 		return mark{}
 	}
 	at := max(0, strings.LastIndex(text[:end], `box`))
+	if lo := strings.LastIndex(text[:max(0, at-1)], `\boxed{`); lo >= 0 { // perhaps around the last one
+		open := lo + len(`\boxed`)
+		if n := markup.Braces(text[open:]); open+n > end {
+			list, end, at = text[open+1:open+n-1], open+n, lo+1
+		}
+	}
 	return mark{text: list, lead: lastClause(strings.TrimRight(text[:at], `\fram`)), end: end, ok: true, box: true}
 }
 
@@ -242,6 +254,9 @@ func phrased(text string, alone bool) mark {
 			`"`) { // "answer": 88 in JSON
 			x = x[:len(x)-len(strings.TrimLeft(x, "-.0123456789"))]
 		}
+		if begin+len(x) < len(text) && text[begin+len(x)] == '?' {
+			continue
+		}
 		body := strings.TrimRight(strings.TrimSpace(unreasoned(x)), "*_` ")
 		body = body[leading(body):]
 		if words.Begins(strings.ToLower(body), "not ", "no longer ", "never ") {
@@ -363,7 +378,7 @@ func payload(text string, i int) (int, bool) {
 		case c == ' ' || c == '*':
 			word = j + 1
 		case c == ',':
-			if strings.TrimSpace(text[word:j]) == "" {
+			if word < j && strings.TrimSpace(text[word:j]) == "" {
 				return 0, false
 			}
 			word = j + 1
