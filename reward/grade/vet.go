@@ -1,0 +1,327 @@
+package grade
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/markup"
+	"github.com/easyrl/easyrl/reward/grade/measure"
+	"github.com/easyrl/easyrl/reward/grade/words"
+)
+
+// vet returns why a mark with the right value is no answer all the same, or "": its words
+// doubt, deny or change the value, or say what neither the question nor a plain answer does.
+func (t *Task) vet(s, lead string) string {
+	if words.Before(lead) != "" || words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) &&
+		!strings.Contains(lead, " but ") {
+		return answer.Altered
+	}
+	if fault := t.vetWords(s); fault != "" {
+		return fault
+	}
+	if answer.Opposes(t.question, s) {
+		return answer.Altered
+	}
+	return t.vetSigns(s)
+}
+
+// vetWords returns why the words of a mark change its value, or "". A number stands beside no
+// words but those of the question and of plain answers.
+func (t *Task) vetWords(s string) string {
+	gold := strings.ToLower(t.gold)
+	number := words.HasDigit(gold) && !words.Prose(gold)
+	if number && t.leadsAstray(shares(markup.Bare(s))) {
+		return answer.Altered
+	}
+	text := withoutCommands(words.WithoutEmphasis(s))
+	notWord := func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }
+	for _, name := range strings.FieldsFunc(text, notWord) {
+		word := strings.ToLower(name)
+		fault := ""
+		switch {
+		case len(word) < 2 || strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
+		case number:
+			fault = t.vetWord(name, text)
+		case words.Doubts(word) && !t.question.Has(word):
+			fault = answer.Altered
+		}
+		if fault != "" {
+			return fault
+		}
+	}
+	return ""
+}
+
+// leadsAstray reports whether the words before a number compute with it, bound it or call it
+// another quantity than the question asks for.
+func (t *Task) leadsAstray(bare string) bool {
+	for _, span := range markup.Spans(bare) {
+		before := strings.ToLower(bare[:span.Lo])
+		switch {
+		case before == "":
+		case strings.TrimSpace(before) == "in": // "in 16 years"
+			if words.Contains(strings.ToLower(bare), "year", "month", "day", "hour", "minute") &&
+				!t.question.LastHas("when", "how long", " in ") {
+				return true
+			}
+		case words.Before(before) != "" && !t.question.LastHas("by what", "by how"),
+			words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube"),
+			answer.OtherQuantity(t.question, before):
+			return true
+		}
+	}
+	return false
+}
+
+// vetWord returns why a word of text changes the number beside it, or "".
+func (t *Task) vetWord(name, text string) string {
+	word, q := strings.ToLower(name), t.question
+	switch {
+	case words.OneOf(word, "each", "every", "apiece") && !q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
+		words.Compares(word) && !q.LastHas(word), t.countsOther(word), q.Names(word),
+		word == "lcm" && !q.Asks("lcm", "least common", "lowest common", "smallest common"),
+		word == "gcd" && !q.Asks("gcd", "gcf", "hcf", "greatest common", "highest common", "largest common"):
+		return answer.Altered
+	case words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
+		!q.Asks("many "+word, "number of "+word):
+		return answer.OtherUnit
+	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
+		word == "mod" && q.Asks("mod", "remainder"), word == "per" && q.AsksPerUnit():
+		return ""
+	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
+		return answer.Altered
+	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word),
+		measure.IsUnit(word), measure.IsQuantity(name):
+		return ""
+	}
+	return answer.Strange
+}
+
+// isSeveral reports whether a reference answer has several values.
+func isSeveral(gold string) bool {
+	return words.Contains(gold, ",", "<", ">", " or ", " and ", `\le`, `\ge`, `\ne`, `\pm`, `\cup`, "±", "∪", "≤", "≥")
+}
+
+// allowsOr reports whether "or" may join the values of the answer: those of solutions.
+func (t *Task) allowsOr() bool {
+	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
+		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero",
+			"which", "find $", "what is $")
+}
+
+// countsOther reports whether a word is the plural of something else than the question counts: "9
+// sides" for "how many diagonals".
+func (t *Task) countsOther(word string) bool {
+	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "),
+		len(t.question.From("how many "))):]), ".,?$")
+	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) &&
+		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
+}
+
+// asksNoun reports whether the question asks for what a noun such as "multiple" names, and text
+// does not say that of something else: "a multiple of 56".
+func (t *Task) asksNoun(word, text string) bool {
+	return words.OneOf(word, "multiple", "factor", "divisor", "root", "square", "cube", "power", "third", "quarter",
+		"half") && t.question.LastHas(word) && !strings.Contains(strings.ToLower(text), word+" of")
+}
+
+// vetSigns returns why the signs inside a mark make it no answer, or "".
+func (t *Task) vetSigns(s string) string {
+	if t.otherDerivative(s) {
+		return answer.Altered
+	}
+	for _, arrow := range []string{`\to`, `\rightarrow`, `\mapsto`, `\Rightarrow`, `\implies`, `\leadsto`, "→", "->",
+		"↦"} {
+		if strings.Contains(s, arrow) && !words.Contains(s, arrow+"p", "lim") && !strings.Contains(t.gold, arrow) {
+			return answer.Altered
+		}
+	}
+	start := strings.TrimLeft(s, " $*")
+	switch asked := t.question.Text; {
+	case words.HasDigit(t.gold) && words.Contains(markup.Bare(s), " is a ", " is an "),
+		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) &&
+			!t.question.Asks("angle", "degree", "°", "circ"):
+		return answer.Altered
+	case t.otherHalf(s):
+		return answer.OtherValue
+	case words.Begins(strings.ToLower(strings.TrimLeft(markup.Bare(start), " ")), "is it ", "is he ", "is she ",
+		"could it ", "would it ", "might it ", "can it "):
+		return answer.Altered
+	case otherCurrency(s, asked):
+		return answer.OtherUnit
+	case words.Begins(start, "<", ">") && !strings.ContainsAny(t.gold, "<>\\"):
+		return answer.Altered
+	case words.Begins(start, `\div`, `\times`, "÷", "×", "/"):
+		return answer.Unfinished
+	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(s):
+		return answer.Several
+	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s,
+		`\approx`) > 1:
+		return answer.Several
+	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") ||
+		!congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s):
+		return answer.Unfinished
+	case barred(start) && !barred(t.gold):
+		return answer.Altered
+	case misgrouped(s), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
+		return answer.NoAnswer
+	case words.Contains(s, "in decimal", "in base ten", "in base 10") &&
+		t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
+		return answer.OtherForm
+	case t.otherDegree(s), strings.Contains(s, "‰") && !strings.Contains(t.gold, "‰"):
+		return answer.OtherUnit
+	}
+	return ""
+}
+
+// approximates reports whether a mark only says that its value is near a number that is exact.
+func (t *Task) approximates(s string) bool {
+	if strings.ContainsAny(t.gold, `.\√π`) || !words.HasDigit(t.gold) ||
+		t.question.Asks("nearest", "round", "approx", "about", "estimat", "decimal place", "significant") {
+		return false
+	}
+	if s = strings.TrimLeft(s, " $"); expr.LetterAt(s, 0) && !expr.LetterAt(s, 1) {
+		s = strings.TrimLeft(s[1:], " ")
+	}
+	return words.Begins(s, "≈", `\approx`, `\sim`, "~", "∼", `\simeq`, "≃", "≅", `\cong`) && !strings.HasPrefix(s, "~~")
+}
+
+// otherDerivative reports whether text writes a first or a second derivative that neither the
+// question nor the reference answer has.
+func (t *Task) otherDerivative(text string) bool {
+	known := t.question.Text + t.gold
+	if asked, _, _ := strings.Cut(t.question.Last(), " if "); words.Contains(asked, "f'(x)", "g'(x)", "y'") &&
+		!strings.Contains(text, "'") && words.Contains(strings.ReplaceAll(text, " ", ""), "f(x)=", "g(x)=") &&
+		!strings.Contains(t.gold, "(x)") {
+		return true
+	}
+	if t.question.AsksSlope() && strings.Contains(strings.ReplaceAll(text, " ", ""), "F(x)=") &&
+		!strings.Contains(known, "F(x)") {
+		return true
+	}
+	return strings.Contains(text, "''") && !strings.Contains(known, "''") &&
+		!strings.Contains(t.question.Text, "econd") ||
+		strings.Contains(text, "'(") && !strings.Contains(known, "'") && !t.question.AsksSlope() &&
+			words.HasDigit(t.gold)
+}
+
+// joinsWords reports whether a slash stands between two words: "knight/knave".
+func joinsWords(s string) bool {
+	for i := range s {
+		if s[i] == '/' && expr.LetterAt(s, i-1) && expr.LetterAt(s, i+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutCommands returns s without the names of LaTeX commands and environments.
+func withoutCommands(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || !expr.LetterAt(s, i+1) {
+			b.WriteByte(s[i])
+			continue
+		}
+		end := i + 1
+		for expr.LetterAt(s, end) {
+			end++
+		}
+		if name := s[i+1 : end]; (name == "begin" || name == "end") && strings.HasPrefix(s[end:], "{") {
+			if n := strings.IndexByte(s[end:], '}'); n > 0 {
+				end += n + 1
+			}
+		}
+		b.WriteByte(' ')
+		i = end - 1
+	}
+	return b.String()
+}
+
+// barred reports whether s begins with digits under a bar: a class of integers, or digits of a
+// number.
+func barred(s string) bool {
+	digits, ok := strings.CutPrefix(s, `\overline{`)
+	digits, _, _ = strings.Cut(digits, "}")
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// otherHalf reports whether a time is in the half of the day that the question, which names the
+// other one, does not name, and the reference answer names none.
+func (t *Task) otherHalf(s string) bool {
+	halves := func(s string) (am, pm bool) {
+		s = strings.NewReplacer(".", "", " ", "", `\text{`, "", `\`, "").Replace(strings.ToLower(s))
+		after := func(half string) bool {
+			at := strings.Index(s, half)
+			return at > 0 && (expr.DigitAt(s, at-1) || s[at-1] == '}')
+		}
+		return after("am"), after("pm")
+	}
+	am, pm := halves(s)
+	askedAM, askedPM := halves(t.question.Text)
+	wantAM, wantPM := halves(t.gold)
+	return !wantAM && !wantPM && askedAM != askedPM && (am && !askedAM || pm && !askedPM)
+}
+
+// misgrouped reports whether thin spaces group the digits of a number other than by three.
+func misgrouped(text string) bool {
+	_, rest, ok := strings.Cut(text, `\,`)
+	for ; ok; _, rest, ok = strings.Cut(rest, `\,`) {
+		n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		if n > 0 && n != 3 && strings.HasPrefix(rest[n:], `\,`) && n+2 < len(rest) && expr.DigitAt(rest, n+2) {
+			return true
+		}
+	}
+	return false
+}
+
+// otherCurrency reports whether an answer has the sign of a currency that the question,
+// which has another one, does not use.
+func otherCurrency(text, question string) bool {
+	const signs = "$€£¥₹"
+	for _, sign := range "€£¥₹" {
+		if strings.ContainsRune(text, sign) && !strings.ContainsRune(question, sign) {
+			return strings.ContainsAny(question, signs) || strings.Contains(question, "dollar")
+		}
+	}
+	return false
+}
+
+// otherDegree reports whether a temperature is on a scale that the question does not mention,
+// or mentions before the other one.
+func (t *Task) otherDegree(text string) bool {
+	scale := func(s string) (celsius, fahrenheit int) {
+		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`,
+			"°", `\circ`, "°", "℃", "°C", "℉", "°F").Replace(s)
+		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"),
+			strings.LastIndex(s, "Fahrenheit"))
+	}
+	if !words.Contains(text, "C", "F", "℃", "℉") {
+		return false
+	}
+	c, f := scale(text)
+	askedC, askedF := scale(t.question.Text)
+	if t.question.LastHas("kelvin") {
+		return max(c, f) >= 0
+	}
+	if t.question.LastHas("in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
+		return f >= 0 && c < 0
+	}
+	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
+}
+
+// otherModulus reports whether an answer is modulo a number that the question, which is about
+// numbers modulo another, does not have.
+func (t *Task) otherModulus(text string) bool {
+	_, after, _ := strings.Cut(text, "mod")
+	digits := strings.TrimLeft(after, "ulo {}")
+	digits = digits[:len(digits)-len(strings.TrimLeft(digits, "0123456789"))]
+	return !strings.Contains(t.question.Text, digits)
+}
+
+// congruent reports whether s speaks of numbers modulo another.
+func congruent(s string) bool {
+	return words.Contains(s, "(mod", `\pmod`, " mod", "≡", `\equiv`, "congruent")
+}
