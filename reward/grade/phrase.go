@@ -79,7 +79,8 @@ func phrased(text string, alone bool) mark {
 	return mark{}
 }
 
-// unreasoned returns a clause without a reason behind its value: ", since 7 · 8 = 56".
+// unreasoned returns a clause without a reason or a comment in words behind its value: ", since
+// 7 · 8 = 56", ", I have checked it".
 func unreasoned(s string) string {
 	for _, word := range []string{"since ", "because ", "as "} {
 		for _, sep := range []string{", ", " ("} {
@@ -88,8 +89,16 @@ func unreasoned(s string) string {
 			}
 		}
 	}
-	head, _, _ := strings.Cut(s, " because ")
-	return head
+	s, _, _ = strings.Cut(s, " because ")
+	for _, sep := range []string{", ", " ("} {
+		head, comment, ok := strings.Cut(s, sep)
+		if _, number := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); ok && number && words.HasDigit(head) &&
+			len(strings.Fields(comment)) > 1 && !words.HasDigit(comment) && !strings.ContainsAny(comment, `\$=<>`) &&
+			!words.Hedges(comment) && !words.Contains(strings.ToLower(comment), "or ", "than", "but", "and ") {
+			return head
+		}
+	}
+	return s
 }
 
 // comments reports whether a phrase only speaks of an answer given elsewhere: "this answer is
