@@ -73,7 +73,7 @@ func renderings() []string {
 	return []string{
 		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`, "It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
 		"Therefore, the answer is $%s$.", `**Final Answer:** \(%s\)`, "<answer>%s</answer>",
-		"Hence, $%s$ is the answer.",
+
 		"<think>It may be $17$.</think>\n\n**Answer**\n\n$$%s$$",
 	}
 }

@@ -103,6 +103,9 @@ func lastClause(text string) string {
 	text = text[max(0, len(text)-maxLead):]
 	for end := len(text); ; {
 		end = strings.LastIndexAny(text[:end], ".\n!?")
+		if end > 0 && text[end] == '!' && text[end-1] == '\\' { // a space in LaTeX
+			continue
+		}
 		if end < 0 || text[end] == '\n' || end+1 == len(text) || text[end+1] == ' ' || text[end+1] == '*' {
 			return text[end+1:]
 		}

@@ -241,6 +241,10 @@ func called(text string) mark {
 			continue
 		}
 		sentence := lastClause(text[:i])
+		if strings.Count(sentence, "$")%2 == 1 { // a full stop within a formula
+			line := text[max(0, i-maxLead):i]
+			sentence = line[strings.LastIndexByte(line, '\n')+1:]
+		}
 		begin := i - len(sentence)
 		for _, verb := range []string{" is the ", " is our ", " is my ", " as the ", " as our ", " as my "} {
 			at := strings.LastIndex(sentence, verb)

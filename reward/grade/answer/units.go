@@ -32,8 +32,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 			return c.same(a, b) && c.because(OtherUnit)
 		}
 	}
-	if out == "deg" && in == "" && c.question.Text != "" && !c.question.Asks("degree", "angle", "temperature",
-		"rotat", "arc", "triangle", "polygon") {
+	if out == "deg" && in == "" && c.question.LastHas("how many", "how much", "evaluate", "value of") &&
+		!c.question.Asks("degree", "angle", "temperature",
+			"rotat", "arc", "triangle", "polygon") {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
