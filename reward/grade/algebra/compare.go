@@ -108,8 +108,7 @@ func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 			continue
 		}
 		b := p.eval(got)
-		if cmplx.IsNaN(b) || cmplx.IsInf(b) || !agree(want, got, w, g, cmplx.Abs(a-b), max(cmplx.Abs(a),
-			cmplx.Abs(b))) {
+		if cmplx.IsNaN(b) || cmplx.IsInf(b) || !agree(want, got, w, g, size(a-b), max(size(a), size(b))) {
 			return false
 		}
 	}

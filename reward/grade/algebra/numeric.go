@@ -73,7 +73,7 @@ func (p *point) symbol(name string) complex128 {
 	}
 	if p.negative != nil && p.negative(name) {
 		if p.far {
-			return -23 * p.random(name)
+			return times(-23, p.random(name))
 		}
 		return -p.random(name)
 	}
