@@ -49,7 +49,13 @@ func Hide(text string) string {
 		text = regexp.MustCompile(bearer).ReplaceAllString(text, "${1}"+stars)
 	}
 	if strings.Contains(text, ":") {
-		text = regexp.MustCompile(header).ReplaceAllString(text, "${1}${2}"+stars)
+		headers := regexp.MustCompile(header)
+		text = headers.ReplaceAllStringFunc(text, func(s string) string {
+			if strings.HasSuffix(s, ": Bearer TOKEN") { // the form of a header in messages
+				return s
+			}
+			return headers.ReplaceAllString(s, "${1}${2}"+stars)
+		})
 	}
 	if strings.Contains(text, "-u") || strings.Contains(text, "-p") {
 		text = regexp.MustCompile(basic).ReplaceAllString(text, "${1}"+stars)
