@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -167,7 +168,7 @@ func TestStrangers(t *testing.T) {
 	old := dial(t, addr)
 	_, err = old.Write(append(append([]byte(magic), 1), make([]byte, publicSize)...))
 	require.NoError(t, err)
-	said.wait("protocol version is 1, expected 2: all ranks need the same release of easyrl")
+	said.wait(fmt.Sprintf("protocol version is 1, expected %d: all ranks need the same release of easyrl", version))
 	answer := make([]byte, opening)
 	_, err = io.ReadFull(old, answer)
 	require.NoError(t, err)
@@ -216,7 +217,7 @@ func TestFalseMaster(t *testing.T) {
 		}
 		defer raw.Close()
 		var all bytes.Buffer
-		c := newConn(raw, newBuffers())
+		c := newConn(raw)
 		c.in = bufio.NewReader(io.TeeReader(raw, &all))
 		_, err = c.interview(make([]byte, 32))
 		if errors.As(err, new(refusal)) { // as it must, so it claims to know the token

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/parallel"
 )
 
 // wire is the other side of a connection that has sent all that it sends.
@@ -24,7 +26,7 @@ func (w *wire) Write(p []byte) (int, error) { return w.out.Write(p) }
 // after returns a connection past its handshake that receives data and sends into the wire.
 func after(data []byte) (*conn, *wire) {
 	w := &wire{Reader: bytes.NewReader(data)}
-	c := newConn(w, newBuffers())
+	c := newConn(w)
 	c.sending.secret, c.receiving.secret = bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{1}, 32)
 	return c, w
 }
@@ -41,32 +43,54 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append(bytes.Clone(start), make([]byte, maxHello+overhead)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := &wire{Reader: bytes.NewReader(data)}
-		_, err := newConn(w, newBuffers()).interview(key)
+		_, err := newConn(w).interview(key)
 		require.Error(t, err)
 		require.Contains(t, []int{0, opening, opening + 1}, w.out.Len())
 	})
 }
 
-// A changed stream of frames gives what was sent up to the change, and then an error.
+// A changed stream of messages gives what was sent up to the change, and then an error.
 func FuzzFrames(f *testing.F) {
 	texts := [][]byte{[]byte("hello"), nil, bytes.Repeat([]byte("0123456789"), 20_000), []byte("bye")}
-	sender, sent := after(nil)
-	for _, text := range texts {
-		require.NoError(f, sender.sendText(text))
+	send := map[bool][]byte{} // by whether texts are control messages
+	for _, control := range []bool{false, true} {
+		sender, sent := after(nil)
+		for _, text := range texts {
+			if control {
+				require.NoError(f, sender.sendText(text))
+			} else {
+				require.NoError(f, sender.send(newHeader(parallel.Label{}, len(text)), text, always))
+			}
+		}
+		send[control] = sent.out.Bytes()
 	}
-	whole := sent.out.Bytes()
-	f.Add(uint32(0), uint32(0), []byte{})
-	f.Add(uint32(3), uint32(1), []byte{0xff})
-	f.Add(uint32(20), uint32(21), []byte{})
-	f.Add(uint32(100), uint32(0), whole[:20])
-	f.Add(uint32(len(whole)-1), uint32(1), []byte{})
-	f.Fuzz(func(t *testing.T, at, cut uint32, instead []byte) {
+	receive := func(c *conn, control bool) ([]byte, error) {
+		if control {
+			return c.receiveText(1 << 20)
+		}
+		_, length, err := receiveHeader(c, always)
+		if err != nil {
+			return nil, err
+		}
+		text := make([]byte, length) // which is authentic
+		return text, c.receiveData(text, always)
+	}
+	for _, control := range []bool{false, true} {
+		f.Add(control, uint32(0), uint32(0), []byte{})
+		f.Add(control, uint32(3), uint32(1), []byte{0xff})
+		f.Add(control, uint32(20), uint32(21), []byte{})
+		f.Add(control, uint32(70_000), uint32(1), []byte{0xff})
+		f.Add(control, uint32(100), uint32(0), send[control][:20])
+		f.Add(control, uint32(len(send[control])-1), uint32(1), []byte{})
+	}
+	f.Fuzz(func(t *testing.T, control bool, at, cut uint32, instead []byte) {
+		whole := send[control]
 		from := int(at) % (len(whole) + 1)
 		to := min(from+int(cut%100_000), len(whole))
 		data := bytes.Join([][]byte{whole[:from], instead, whole[to:]}, nil)
 		c, _ := after(data)
 		for i := 0; ; i++ {
-			got, err := c.receiveText(1 << 20)
+			got, err := receive(c, control)
 			if err != nil {
 				require.True(t, i == len(texts) || !bytes.Equal(data, whole))
 				known := errors.As(err, new(forged)) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -77,6 +101,34 @@ func FuzzFrames(f *testing.F) {
 			require.True(t, bytes.Equal(texts[i], got))
 		}
 	})
+}
+
+// A message of another connection or of the other direction is not authentic, and a sealed frame is
+// not a signed one of the same bytes.
+func TestForeignFrames(t *testing.T) {
+	t.Parallel()
+	key := Config{Token: []byte(secret)}.withDefaults().Token
+	h := hello{Rank: 1, Size: 2, Run: "r", Channel: "x"}
+	admit := func(hello) error { return nil }
+	c, s, faults := shake(t, key, key, h, admit)
+	require.Equal(t, [2]error{}, faults)
+	_, other, faults := shake(t, key, key, h, admit)
+	require.Equal(t, [2]error{}, faults)
+
+	text := []byte("0123456789abcdef")
+	sealed, err := c.sending.seal(nil, text)
+	require.NoError(t, err)
+	into := make([]byte, len(text))
+	number := s.receiving.frames
+	for name, receiver := range map[string]*seal{"another connection": &other.receiving, "back to the sender": &c.receiving} {
+		receiver.frames = number
+		require.ErrorAs(t, receiver.open(into, sealed), new(forged), name)
+	}
+	tag := [overhead]byte(sealed[len(text):])
+	require.ErrorAs(t, s.receiving.check(&tag, sealed[:len(text)]), new(forged), "as a signed frame")
+	s.receiving.frames = number
+	require.NoError(t, s.receiving.open(into, sealed))
+	require.Equal(t, text, into)
 }
 
 // A rank's notes are handled, or are an error.
@@ -105,7 +157,7 @@ func shake(t *testing.T, client, server []byte, h hello, admit func(hello) error
 	t.Helper()
 	a, b := net.Pipe()
 	t.Cleanup(func() { a.Close(); b.Close() })
-	c, s = newConn(a, newBuffers()), newConn(b, newBuffers())
+	c, s = newConn(a), newConn(b)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

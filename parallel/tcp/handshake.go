@@ -21,7 +21,7 @@ import (
 //	S: 0 and the reason of a refusal, empty if C is welcome; or 1, because the hello does not open
 const (
 	magic      = "easyrl parallel "
-	version    = 2
+	version    = 3
 	publicSize = 32 // of X25519
 	opening    = len(magic) + 1 + publicSize
 	maxHello   = 1024
@@ -104,7 +104,7 @@ func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 	if err := c.agree(key, own, client, server, true); err != nil {
 		return err
 	}
-	if err := c.send(nil, text, always); err != nil {
+	if err := c.sendSealed(text); err != nil {
 		return err
 	}
 	status, err := c.in.ReadByte()
@@ -168,7 +168,7 @@ func (c *conn) interview(key []byte) (h hello, err error) {
 		return h, err
 	}
 	text := make([]byte, maxHello)
-	err = c.receive(text, always)
+	err = c.receiveSealed(text, always)
 	if errors.As(err, new(forged)) {
 		_, _ = c.Write([]byte{1}) // it is refused either way
 		return h, refusal{stranger, "token differs, or the data was changed on the way"}

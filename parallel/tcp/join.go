@@ -110,7 +110,7 @@ func callHost(ctx context.Context, w *World) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(raw, w.buffers)
+	c := newConn(raw)
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // ends the handshake
 	if w.listener == nil {
 		err = listenNear(ctx, w, c.LocalAddr())
@@ -236,7 +236,7 @@ func (w *World) accept(l net.Listener) {
 func receive(w *World, raw net.Conn) *link {
 	var l *link
 	var s *stream
-	c := newConn(raw, w.buffers)
+	c := newConn(raw)
 	err := c.greet(w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
 		if !w.lobby.leave(raw) {
 			return errGaveWay

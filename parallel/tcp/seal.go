@@ -12,94 +12,112 @@ import (
 	"io"
 	"net"
 	"slices"
-	"sync"
 )
 
 const (
-	overhead  = 16       // bytes that sealing adds to a frame
+	overhead  = 16       // bytes that protection adds to a frame
 	piece     = 64 << 10 // bytes of the largest frame
 	keySize   = 16       // of AES-128
 	keyFrames = 1 << 20  // frames under one key, 64 GiB at most
 )
 
-// seal encrypts or decrypts the frames of one direction of a connection with AES-GCM. A frame's nonce
-// is its number, so a frame that is altered, dropped, repeated or moved does not open, and neither
-// does one of another connection or direction, which have other keys.
+// seal protects the frames of one direction of a connection with AES-GCM. A sealed frame is encrypted;
+// a signed one travels in clear with a tag after it. A frame's nonce is its number, so a frame that is
+// altered, dropped, repeated or moved is not authentic, and neither is one of another connection or
+// direction, which have other keys, nor a signed frame in place of a sealed one, since GCM authenticates
+// how many bytes are encrypted and how many are not.
 type seal struct {
 	secret []byte // of sha256.Size bytes; the key and the next secret follow from it
 	aead   cipher.AEAD
-	frames uint64 // so far
+	frames uint64   // so far
+	nonce  [12]byte // of the latest frame
 }
 
-// forged is the error of a frame that does not open.
+// forged is the error of a frame that is not authentic.
 type forged struct{ frame uint64 }
 
 func (f forged) Error() string {
 	return fmt.Sprintf("frame %d is not authentic, the data was changed on the way", f.frame)
 }
 
-// next returns the cipher and the nonce of the next frame. Keys change after keyFrames.
-func (s *seal) next() (cipher.AEAD, []byte, error) {
+// next makes aead and nonce those of the next frame. Keys change after keyFrames.
+func (s *seal) next() error {
 	if s.frames%keyFrames == 0 {
 		keys, err := hkdf.Expand(sha256.New, s.secret, "easyrl parallel key", sha256.Size+keySize)
 		if err != nil {
-			return nil, nil, fmt.Errorf("derive key: %w", err)
+			return fmt.Errorf("derive key: %w", err)
 		}
 		block, err := aes.NewCipher(keys[sha256.Size:])
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		if s.aead, err = cipher.NewGCM(block); err != nil {
-			return nil, nil, err
+			return err
 		}
 		s.secret = keys[:sha256.Size]
 	}
-	var nonce [12]byte
-	binary.LittleEndian.PutUint64(nonce[:], s.frames)
+	binary.LittleEndian.PutUint64(s.nonce[:], s.frames)
 	s.frames++
-	return s.aead, nonce[:], nil
+	return nil
 }
 
-// seal appends the next frame to out. It has overhead more bytes than data.
-func (s *seal) seal(out, data []byte) ([]byte, error) {
-	aead, nonce, err := s.next()
-	if err != nil {
+// seal appends the next frame, encrypted, to out. It has overhead more bytes than text.
+func (s *seal) seal(out, text []byte) ([]byte, error) {
+	if err := s.next(); err != nil {
 		return nil, err
 	}
-	return aead.Seal(out, nonce, data, nil), nil
+	return s.aead.Seal(out, s.nonce[:], text, nil), nil
 }
 
 // open decrypts the next frame into memory of its length without overhead.
 func (s *seal) open(into, frame []byte) error {
-	aead, nonce, err := s.next()
-	if err != nil {
+	if err := s.next(); err != nil {
 		return err
 	}
-	if _, err := aead.Open(into[:0:len(into)], nonce, frame, nil); err != nil {
+	if _, err := s.aead.Open(into[:0:len(into)], s.nonce[:], frame, nil); err != nil {
 		return forged{s.frames - 1}
 	}
 	return nil
 }
 
-// conn is a connection whose frames are sealed in both directions. The receiver knows each frame's
-// length before it comes, from the frames before it, so no length travels in the clear. One goroutine
-// may send while another one receives.
+// sign makes tag that of the next frame, data.
+func (s *seal) sign(tag *[overhead]byte, data []byte) error {
+	if err := s.next(); err != nil {
+		return err
+	}
+	s.aead.Seal(tag[:0], s.nonce[:], nil, data)
+	return nil
+}
+
+// check fails unless tag is that of the next frame, data.
+func (s *seal) check(tag *[overhead]byte, data []byte) error {
+	if err := s.next(); err != nil {
+		return err
+	}
+	if _, err := s.aead.Open(nil, s.nonce[:], tag[:], data); err != nil {
+		return forged{s.frames - 1}
+	}
+	return nil
+}
+
+// conn is a connection whose frames are protected in both directions. Handshakes, headers and control
+// messages are sealed, the data of messages is signed: encrypting it too would take several times as
+// long. The receiver knows each frame's length before it comes, from the frames before it. One
+// goroutine may send while another one receives.
 type conn struct {
 	net.Conn
 	in        *bufio.Reader
-	buffers   *sync.Pool // of *buffer
 	sending   seal
 	receiving seal
+
+	// Memory of frames, so that a message allocates nothing.
+	sealed [2][]byte // sent and received
+	tags   [2][overhead]byte
+	parts  [3][]byte // of a write
+	writes net.Buffers
 }
 
-// buffer holds a header and a piece as frames.
-type buffer [headerSize + piece + 2*overhead]byte
-
-func newBuffers() *sync.Pool { return &sync.Pool{New: func() any { return new(buffer) }} }
-
-func newConn(c net.Conn, buffers *sync.Pool) *conn {
-	return &conn{Conn: c, in: bufio.NewReaderSize(c, 2*small), buffers: buffers}
-}
+func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReaderSize(c, 2*small)} }
 
 // agree derives the keys of both directions from both sides' openings, a Diffie-Hellman exchange of
 // the keys in them, and the key that the token gives.
@@ -127,53 +145,86 @@ func (c *conn) agree(key []byte, own *ecdh.PrivateKey, client, server []byte, is
 	return nil
 }
 
-// send seals and writes a header of at most headerSize bytes, unless it is empty, and data in pieces.
-// It calls before ahead of each write.
-func (c *conn) send(header, data []byte, before func() error) (err error) {
-	memory := c.buffers.Get().(*buffer)
-	defer c.buffers.Put(memory)
-	out := memory[:0]
-	if len(header) > 0 {
-		if out, err = c.sending.seal(out, header); err != nil {
-			return err
-		}
+// send sends a message: a header, sealed, and data in signed pieces. It calls before ahead of each write.
+func (c *conn) send(header, data []byte, before func() error) error {
+	frame, err := c.sending.seal(c.sealed[0][:0], header)
+	if err != nil {
+		return err
 	}
-	for len(out) > 0 || len(data) > 0 {
+	c.sealed[0] = frame
+	parts := append(c.parts[:0], frame)
+	for len(parts) > 0 || len(data) > 0 {
 		if n := min(len(data), piece); n > 0 {
-			if out, err = c.sending.seal(out, data[:n]); err != nil {
+			if err := c.sending.sign(&c.tags[0], data[:n]); err != nil {
 				return err
 			}
+			parts = append(parts, data[:n], c.tags[0][:])
 			data = data[n:]
 		}
 		if err := before(); err != nil {
 			return err
 		}
-		if _, err := c.Write(out); err != nil {
+		c.writes = parts
+		if _, err := c.writes.WriteTo(c.Conn); err != nil {
 			return err
 		}
-		out = out[:0]
+		parts = c.parts[:0]
 	}
 	return nil
 }
 
-// receive fills into with what was sent as a header, or as data, of its length. It calls before ahead
-// of each frame.
-func (c *conn) receive(into []byte, before func() error) error {
-	memory := c.buffers.Get().(*buffer)
-	defer c.buffers.Put(memory)
+// receiveData fills into with the data of a message of its length, which is authentic only if no error
+// is returned. It calls before ahead of each piece.
+func (c *conn) receiveData(into []byte, before func() error) error {
+	tag := &c.tags[1]
 	for len(into) > 0 {
 		if err := before(); err != nil {
 			return err
 		}
 		n := min(len(into), piece)
-		frame := memory[:n+overhead]
-		if _, err := io.ReadFull(c.in, frame); err != nil {
+		if _, err := io.ReadFull(c.in, into[:n]); err != nil {
 			return err
 		}
-		if err := c.receiving.open(into[:n], frame); err != nil {
+		if _, err := io.ReadFull(c.in, tag[:]); err != nil {
+			return err
+		}
+		if err := c.receiving.check(tag, into[:n]); err != nil {
 			return err
 		}
 		into = into[n:]
+	}
+	return nil
+}
+
+// sendSealed sends a text as sealed frames.
+func (c *conn) sendSealed(text []byte) error {
+	for part := range slices.Chunk(text, piece) {
+		frame, err := c.sending.seal(c.sealed[0][:0], part)
+		if err != nil {
+			return err
+		}
+		c.sealed[0] = frame
+		if _, err := c.Write(frame); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receiveSealed fills into with a text or header of its length. It calls before ahead of each frame.
+func (c *conn) receiveSealed(into []byte, before func() error) error {
+	for part := range slices.Chunk(into, piece) {
+		if err := before(); err != nil {
+			return err
+		}
+		frame := slices.Grow(c.sealed[1][:0], len(part)+overhead)[:len(part)+overhead]
+		c.sealed[1] = frame
+		if _, err := io.ReadFull(c.in, frame); err != nil {
+			return err
+		}
+		if err := c.receiving.open(part, frame); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -182,13 +233,16 @@ func always() error { return nil }
 
 // sendText sends a text and its length.
 func (c *conn) sendText(text []byte) error {
-	return c.send(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text, always)
+	if err := c.sendSealed(binary.LittleEndian.AppendUint32(nil, uint32(len(text)))); err != nil {
+		return err
+	}
+	return c.sendSealed(text)
 }
 
 // receiveText receives what sendText sends, up to most bytes.
 func (c *conn) receiveText(most int) ([]byte, error) {
 	var length [4]byte
-	if err := c.receive(length[:], always); err != nil {
+	if err := c.receiveSealed(length[:], always); err != nil {
 		return nil, err
 	}
 	n := binary.LittleEndian.Uint32(length[:])
@@ -196,5 +250,5 @@ func (c *conn) receiveText(most int) ([]byte, error) {
 		return nil, fmt.Errorf("text has %d bytes, expected at most %d", n, most)
 	}
 	text := make([]byte, n)
-	return text, c.receive(text, always)
+	return text, c.receiveSealed(text, always)
 }

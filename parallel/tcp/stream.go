@@ -242,7 +242,7 @@ func (c *call) introduce(ctx context.Context, raw net.Conn) (*conn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
 	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.at.Peer, Run: w.cfg.Run, Channel: c.at.Channel}
-	conn := newConn(raw, w.buffers)
+	conn := newConn(raw)
 	err := conn.introduce(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -271,7 +271,7 @@ func (c *call) receive(into []byte) error {
 	label, length, err := receiveHeader(conn, extend)
 	for err == nil && label.Op == sign {
 		s.frames.Add(1)
-		if err = conn.receive(make([]byte, min(length, piece)), always); err == nil {
+		if err = conn.receiveData(make([]byte, min(length, piece)), always); err == nil {
 			label, length, err = receiveHeader(conn, always) // the message is as late as before
 		}
 	}
@@ -283,7 +283,7 @@ func (c *call) receive(into []byte) error {
 	}
 	s.within.Store(uint32(min(len(into), piece)))
 	defer s.within.Store(0)
-	return conn.receive(into, extend)
+	return conn.receiveData(into, extend)
 }
 
 func newHeader(l parallel.Label, length int) []byte {
@@ -294,7 +294,7 @@ func newHeader(l parallel.Label, length int) []byte {
 
 func receiveHeader(c *conn, before func() error) (l parallel.Label, length uint64, err error) {
 	var h [headerSize]byte
-	err = c.receive(h[:], before)
+	err = c.receiveSealed(h[:], before)
 	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
 	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:]), err
 }

@@ -19,7 +19,6 @@ type World struct {
 	left     []chan struct{} // by rank; closed when it has left
 	lobby    lobby
 	refused  refusals
-	buffers  *sync.Pool // see newBuffers
 
 	life   context.Context // ends when the world has failed or Close begins
 	end    context.CancelFunc
@@ -44,8 +43,8 @@ type World struct {
 func newWorld(cfg Config) *World {
 	w := &World{
 		cfg: cfg, waits: make(parallel.Waits, cfg.Size), left: make([]chan struct{}, cfg.Size),
-		refused: refusals{warn: cfg.Warn}, buffers: newBuffers(),
-		failed: make(chan struct{}), ready: make(chan struct{}), addrs: make([]string, cfg.Size),
+		refused: refusals{warn: cfg.Warn},
+		failed:  make(chan struct{}), ready: make(chan struct{}), addrs: make([]string, cfg.Size),
 		links: map[int]*link{}, streams: map[route]*stream{}, conns: map[net.Conn]bool{},
 	}
 	for i := range w.left {
