@@ -4,11 +4,11 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,14 +28,20 @@ func TestElastic(t *testing.T) {
 	want := trainTiny(t, dir, "embedded", fleetSettings(steps)...)
 	_, proxies := startServers(t, dir, 4)
 	joined, left := newGate(joinIn), newGate(leaveIn)
+	meetings := map[int64]*meeting{} // by step; none when instances join or leave
+	for step := 1; step <= steps; step++ {
+		if step != joinIn && step != leaveIn {
+			meetings[int64(step)] = newMeeting(servedIn(step, joinIn, leaveIn))
+		}
+	}
 	for i, p := range proxies {
 		p.on(func(x *exchange) {
 			if i == 0 {
 				joined.hold(x)
 				left.hold(x)
 			}
-			if !x.update {
-				<-time.After(40 * time.Millisecond) // the bottleneck is instances, not cores
+			if m := meetings[x.version]; m != nil && !x.update {
+				m.attend(i, x)
 			}
 			x.pass()
 		})
@@ -51,58 +57,86 @@ func TestElastic(t *testing.T) {
 	}
 	tr.until(t, joined.came)
 	fleet("add", 1, 2, 3)
+	awaitStates(t, control, "HEALTHY", "HEALTHY", "HEALTHY", "HEALTHY")
 	close(joined.open)
 	tr.until(t, left.came)
 	fleet("drain", 2, 3)
-	requireStates(t, control, "HEALTHY", "HEALTHY", "DRAINED", "DRAINED")
+	require.Equal(t, []string{"HEALTHY", "HEALTHY", "DRAINED", "DRAINED"}, statesOf(t, control))
 	fleet("remove", 2, 3)
 	close(left.open)
 	tr.end(t)
 
 	requireSameRun(t, want, tr.out, steps)
-	var sizes, busy []float64
-	var seconds []string
+	var sizes []float64
 	for i, values := range metricsOf(t, tr.out) {
 		sizes = append(sizes, values["fleet/size"])
-		busy = append(busy, values["idle/instances"])
-		seconds = append(seconds, fmt.Sprintf("%.2f", values["timing_s/step"]))
 		_, by := trainedOn(t, tr.out, i+1)
-		served := []int{1, 4, 2}[stageOf(i+1, joinIn, leaveIn)]
-		if i+1 != joinIn && i+1 != leaveIn { // in those steps shares depend on how quickly instances join and leave
-			require.Len(t, by, served, "step %d: every instance samples", i+1)
+		if meetings[int64(i+1)] != nil {
+			require.Len(t, by, servedIn(i+1, joinIn, leaveIn), "step %d: every instance samples", i+1)
 		}
 	}
 	require.Equal(t, []float64{1, 1, 1, 4, 4, 4, 2, 2, 2}, sizes)
-	t.Logf("seconds a step with 1, 4 and 2 instances: %s; idle: %.2f", strings.Join(seconds, " "), busy)
 	requireRows(t, tr.out, proxies, joinIn, leaveIn)
 }
 
-// requireStates requires that a run's instances are in the given states and that draining
-// ones have no work.
-func requireStates(t *testing.T, at string, states ...string) {
+// statesOf returns the states of a run's instances. It requires that drained ones have no work.
+func statesOf(t *testing.T, at string) []string {
 	t.Helper()
 	code, out, errs := command(t, "fleet", "list", "-json", "-trainer", at)
 	require.Zero(t, code, errs)
 	var members []control.Instance
 	require.NoError(t, json.Unmarshal([]byte(out), &members))
-	var got []string
+	var states []string
 	for _, m := range members {
-		got = append(got, m.State)
+		states = append(states, m.State)
 		require.True(t, m.State != "DRAINED" || m.Requests == 0, "%+v", m)
 	}
-	require.Equal(t, states, got)
+	return states
 }
 
-// stageOf returns 0 before the step in which instances join, 1 from that step on, and 2
-// from the step in which some leave.
-func stageOf(step, joinIn, leaveIn int) int {
+// awaitStates waits until a run's instances are in the given states.
+func awaitStates(t *testing.T, at string, want ...string) {
+	t.Helper()
+	end := time.Now().Add(5 * time.Minute)
+	for got := statesOf(t, at); !slices.Equal(want, got); got = statesOf(t, at) {
+		require.True(t, time.Now().Before(end), "instances are %v, expected %v", got, want)
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// servedIn returns the number of instances that serve at a step's end.
+func servedIn(step, joinIn, leaveIn int) int {
 	switch {
 	case step < joinIn:
-		return 0
-	case step < leaveIn:
 		return 1
+	case step < leaveIn:
+		return 4
 	}
 	return 2
+}
+
+// meeting holds the requests of a step until every instance has one, so that each samples however
+// quickly the others do.
+type meeting struct {
+	missing atomic.Int64
+	came    [4]sync.Once // by instance
+	all     chan struct{}
+}
+
+func newMeeting(instances int) *meeting {
+	m := &meeting{all: make(chan struct{})}
+	m.missing.Store(int64(instances))
+	return m
+}
+
+// attend returns when x, a request to instance i, may proceed.
+func (m *meeting) attend(i int, x *exchange) {
+	m.came[i].Do(func() {
+		if m.missing.Add(-1) == 0 {
+			close(m.all)
+		}
+	})
+	x.wait(m.all)
 }
 
 // requireRows requires that a run's trace has a row per instance, with spans from the step
