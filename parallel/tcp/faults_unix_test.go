@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,13 +29,18 @@ import (
 // rankProcess is the test's own process as another rank.
 const rankProcess = "EASYRL_TEST_RANK"
 
-// TestMain runs a rank of TestDeath in a process of its own.
+// TestMain runs a rank of TestDeath in a process of its own. Tests mostly wait, so more of them run at
+// once than there are cores.
 func TestMain(m *testing.M) {
 	if os.Getenv(rankProcess) != "" {
 		if err := reduceForever(); err != nil {
 			_, _ = os.Stdout.WriteString(err.Error() + "\n")
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -44,7 +50,7 @@ func reduceForever() error {
 	if err != nil {
 		return err
 	}
-	cfg := Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(secret), Silence: 2 * time.Second}
+	cfg := Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(secret), Silence: 8 * time.Second}
 	w, err := Open(context.Background(), cfg)
 	if err != nil {
 		return err

@@ -310,7 +310,7 @@ func TestMovedFrames(t *testing.T) {
 			t.Parallel()
 			r := newRelay()
 			r.target, r.edit = row.path, r.replace(row.at, row.n, row.change)
-			errs, said := relayed(t, r, 2*time.Second)
+			errs, said := relayed(t, r, 8*time.Second)
 			require.True(t, r.changed.Load())
 			requireNamed(t, errs, said)
 		})

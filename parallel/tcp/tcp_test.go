@@ -99,8 +99,8 @@ func TestConformance(t *testing.T) {
 
 func TestHang(t *testing.T) {
 	t.Parallel()
-	world := openWith(t, 4, func(c *Config) { c.Silence = time.Second })
-	paralleltest.Hang(t, world, 1500*time.Millisecond)
+	world := openWith(t, 4, func(c *Config) { c.Silence = 5 * time.Second })
+	paralleltest.Hang(t, world, 6*time.Second)
 }
 
 // deadline returns a time that a test does not reach.
