@@ -199,6 +199,9 @@ func TestThinKeepsExtremes(t *testing.T) {
 	few, none := thin(Series{X: s.X[:400], Y: s.Y[:400]}, across)
 	require.Len(t, few, 400)
 	require.Nil(t, none)
+
+	line, _ = thin(s, newAxis(-math.MaxFloat64, math.MaxFloat64, frameLeft, frameRight, 5))
+	require.Len(t, line, 1, "an axis longer than any number has one part")
 }
 
 func TestTicks(t *testing.T) {

@@ -20,7 +20,12 @@ func thin(s Series, across axis) (line, band []point) {
 	var parts [buckets]part
 	for i, x := range s.X {
 		y := s.Y[i]
-		p := &parts[min(int((x-across.low)/(across.high-across.low)*buckets), buckets-1)]
+		share := (x - across.low) / (across.high - across.low)
+		at := 0 // for an axis so long that its length or x's distance is not finite
+		if share > 0 && share <= 1 {
+			at = min(int(share*buckets), buckets-1)
+		}
+		p := &parts[at]
 		if p.n == 0 {
 			p.low, p.high = y, y
 		}
