@@ -112,22 +112,21 @@ func (p *preparation) identify() error {
 		return usage.Wrap(err)
 	}
 	p.identity.Data = digest
-	id, known, err := trainer.ReadIdentity(p.cfg.Run.Dir, p.opts.Resume)
+	id, err := trainer.ReadIdentity(p.cfg.Run.Dir, p.opts.Resume)
 	if err != nil {
 		return usage.Wrap(err)
 	}
 	p.id = id
 	if p.from != "" {
-		err = p.checkResume(known)
+		err = p.checkResume()
 	}
 	p.identity.Run = p.id.Run
 	return err
 }
 
 // checkResume returns an error if the checkpoint to resume from belongs to another run, or if
-// the order of prompts has changed since. In a folder without a known identity the run is that
-// of the checkpoint.
-func (p *preparation) checkResume(known bool) error {
+// the order of prompts has changed since.
+func (p *preparation) checkResume() error {
 	from, id := p.from, &p.identity
 	files := maps.Clone(p.folder.Files)
 	delete(files, folder.GenerationFile) // stop settings; they may change
@@ -138,12 +137,10 @@ func (p *preparation) checkResume(known bool) error {
 	switch {
 	case state.Run == "":
 		p.warn("%s does not say which run wrote it; resuming as if it was the run of this folder", from)
-	case known && state.Run != p.id.Run:
+	case state.Run != p.id.Run:
 		return usage.Errorf("resume: %s was written by run %s, expected run %s of this folder. "+
 			"Move it away to continue this run, or continue the other run in its own folder",
 			from, plain.Text(state.Run), p.id.Run)
-	case !known:
-		p.id.Run = state.Run
 	}
 	if err := trainer.CheckResume(from, *id, files, p.folder.Source); err != nil {
 		return usage.Wrap(err)

@@ -6,10 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/internal/plain"
 )
 
 // identityFile is the file in a run's folder that identifies the run.
@@ -30,24 +35,72 @@ type Identity struct {
 	found string // content of the file when it was read; empty if there was none
 }
 
-// ReadIdentity returns the identity of the run in dir. It draws at random what the folder
-// does not hold: Run, unless the run resumes, and Trainer, also in a copy of a folder. A damaged
-// file counts as missing. known reports whether Run is from the file. Nothing is written before
-// Keep.
-func ReadIdentity(dir string, resume bool) (id Identity, known bool, err error) {
+// ReadIdentity returns the identity of the run in dir. A damaged file counts as missing. A run
+// that resumes without the file has the name that the checkpoints of the folder hold; ReadIdentity
+// fails if they name several runs. It draws at random what the folder does not hold: Run, also
+// unless the run resumes, and Trainer, also in a copy of a folder. Nothing is written before Keep.
+func ReadIdentity(dir string, resume bool) (id Identity, err error) {
 	if id.found, err = readIdentity(dir); err != nil {
-		return id, false, err
+		return id, err
 	}
 	if json.Unmarshal([]byte(id.found), &id) != nil {
 		id = Identity{found: id.found}
 	}
-	if known = resume && id.Run != ""; !known {
+	switch {
+	case !resume:
+		id.Run = ""
+	case id.Run == "":
+		if id.Run, err = checkpointedRun(dir); err != nil {
+			return id, err
+		}
+	}
+	if id.Run == "" {
 		id.Run = rand.Text()[:12]
 	}
 	if id.Trainer == "" || id.Folder != realPath(dir) {
 		id.Trainer = rand.Text()
 	}
-	return id, known, nil
+	return id, nil
+}
+
+// checkpointedRun returns the name of the run that wrote the checkpoints of dir, damaged ones and
+// those that no run resumes from included, or "" if none names a run. It fails if they name several
+// runs: any of them may be that of the folder.
+func checkpointedRun(dir string) (run string, err error) {
+	root := CheckpointRoot(dir)
+	entries, err := os.ReadDir(root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read identity: %w", err)
+	}
+	byRun := map[string][]string{}
+	for _, e := range entries {
+		state, err := ReadState(filepath.Join(root, e.Name()))
+		if e.IsDir() && err == nil && state.Run != "" {
+			run = state.Run
+			byRun[state.Run] = append(byRun[state.Run], e.Name())
+		}
+	}
+	var found []string
+	for _, run = range slices.Sorted(maps.Keys(byRun)) {
+		found = append(found, fmt.Sprintf("%s of run %s", newest(byRun[run]), plain.Text(run)))
+	}
+	if len(found) > 1 {
+		return "", fmt.Errorf("resume: %s is missing or damaged, and the checkpoints in %s are of several runs: %s. "+
+			"Move away all but those of the run to continue", filepath.Join(dir, identityFile), root, strings.Join(found, "; "))
+	}
+	return run, nil
+}
+
+// newest lists the last three of sorted names, the last first, and how many others there are.
+func newest(names []string) string {
+	const shown = 3
+	others := len(names) - shown
+	names = slices.Clone(names[max(others, 0):])
+	slices.Reverse(names)
+	if others > 0 {
+		names = append(names, fmt.Sprintf("%d more", others))
+	}
+	return strings.Join(names, ", ")
 }
 
 // Keep makes dir, which exists and is locked, hold the identity durably. It fails if the file has

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/checkpoint"
 )
 
 // What the next process finds in a run's folder.
@@ -49,9 +51,8 @@ func TestIdentity(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "run")
-			first, known, err := ReadIdentity(dir, true)
+			first, err := ReadIdentity(dir, true)
 			require.NoError(t, err)
-			require.False(t, known)
 			require.NotEmpty(t, first.Run)
 			require.NotEmpty(t, first.Trainer)
 			require.NotContains(t, first.Trainer, first.Run)
@@ -64,15 +65,13 @@ func TestIdentity(t *testing.T) {
 			require.Zero(t, info.Mode().Perm()&0o077, "only its owner reads the claim")
 
 			dir = row.change(t, dir)
-			next, known, err := ReadIdentity(dir, row.resume)
+			next, err := ReadIdentity(dir, row.resume)
 			require.NoError(t, err)
-			require.Equal(t, row.keepsRun, known)
 			require.Equal(t, row.keepsRun, next.Run == first.Run)
 			require.Equal(t, row.keepsClaim, next.Trainer == first.Trainer)
 			require.NoError(t, next.Keep(dir))
-			third, known, err := ReadIdentity(dir, true)
+			third, err := ReadIdentity(dir, true)
 			require.NoError(t, err)
-			require.True(t, known)
 			require.Equal(t, []string{next.Run, next.Trainer}, []string{third.Run, third.Trainer})
 		})
 	}
@@ -83,14 +82,41 @@ func TestIdentity(t *testing.T) {
 func TestIdentityOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	first, _, err := ReadIdentity(dir, false)
+	first, err := ReadIdentity(dir, false)
 	require.NoError(t, err)
-	second, _, err := ReadIdentity(dir, false)
+	second, err := ReadIdentity(dir, false)
 	require.NoError(t, err)
 	require.NotEqual(t, first.Run, second.Run)
 	require.NoError(t, first.Keep(dir))
 	require.EqualError(t, second.Keep(dir), `run.dir is "`+dir+`", where another process has started a run in the meantime; repeat the command`)
-	kept, _, err := ReadIdentity(dir, true)
+	kept, err := ReadIdentity(dir, true)
 	require.NoError(t, err)
 	require.Equal(t, first.Run, kept.Run)
+}
+
+// A refused folder's checkpoints are listed in one line, however many there are.
+func TestManyCheckpointsOfSeveralRuns(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, run string) {
+		path := filepath.Join(CheckpointRoot(dir), name, stateFile)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(`{"run":"`+run+`"}`), 0o644))
+	}
+	for step := range 20 {
+		write(checkpoint.StepName(step), "RUNA")
+	}
+	require.NoError(t, os.Symlink(checkpoint.StepName(3), filepath.Join(CheckpointRoot(dir), BestLink)))
+	id, err := ReadIdentity(dir, true)
+	require.NoError(t, err)
+	require.Equal(t, "RUNA", id.Run)
+	write(checkpoint.StepName(20), `RUN\u001bB`)
+	_, err = ReadIdentity(dir, true)
+	require.EqualError(t, err, "resume: "+filepath.Join(dir, identityFile)+
+		" is missing or damaged, and the checkpoints in "+CheckpointRoot(dir)+" are of several runs: "+
+		"step-000020 of run RUN\\x1bB; step-000019, step-000018, step-000017, 17 more of run RUNA. "+
+		"Move away all but those of the run to continue")
+	id, err = ReadIdentity(dir, false)
+	require.NoError(t, err)
+	require.NotEqual(t, "RUNA", id.Run)
 }

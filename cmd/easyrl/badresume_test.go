@@ -390,3 +390,79 @@ func TestUnusableWeightsEndRun(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, want, weightsHash(t, run, 5))
 }
+
+// Without a usable identity.json a folder is of the run that its checkpoints name. If they name
+// several runs, a resume refuses it, whichever is the newest, and changes nothing.
+func TestResumeWithoutIdentity(t *testing.T) {
+	t.Parallel()
+	dir := tinyRun(t)
+	own := trainTiny(t, dir, "own", "run.steps=2", "checkpoint.keep=0")
+	other := trainTiny(t, dir, "other", "run.steps=3", "checkpoint.keep=0")
+	want := weightsHash(t, trainTiny(t, dir, "whole", "run.steps=4"), 4)
+	runOf := func(folder string) string {
+		state, err := trainer.ReadState(folder)
+		require.NoError(t, err)
+		return state.Run
+	}
+	last := func(run string, step int) string { return filepath.Join(run, "checkpoints", checkpoint.StepName(step)) }
+	a, b := runOf(last(own, 1)), runOf(last(other, 1))
+	nameless := func(state map[string]any) { delete(state, "run") }
+	missing := func(t *testing.T, identity string) { require.NoError(t, os.Remove(identity)) }
+	damaged := func(t *testing.T, identity string) { require.NoError(t, os.Truncate(identity, 20)) }
+	emptied := func(t *testing.T, identity string) { require.NoError(t, os.Truncate(identity, 0)) }
+	for name, test := range map[string]struct {
+		identity func(t *testing.T, identity string)
+		change   func(t *testing.T, run string)
+		of       map[string]string // names of checkpoints that the refusal lists, by run; empty if there is none
+		foreign  string            // checkpoint to move away
+	}{
+		"newest of another run": {missing, func(t *testing.T, run string) {
+			copyDir(t, last(other, 3), run, "checkpoints/step-000003")
+		}, map[string]string{a: "step-000002, step-000001", b: "step-000003"}, "step-000003"},
+		"newest of another run, identity damaged": {damaged, func(t *testing.T, run string) {
+			copyDir(t, last(other, 3), run, "checkpoints/step-000003")
+		}, map[string]string{a: "step-000002, step-000001", b: "step-000003"}, "step-000003"},
+		"oldest of another run": {missing, func(t *testing.T, run string) {
+			require.NoError(t, os.RemoveAll(last(run, 1)))
+			copyDir(t, last(other, 1), run, "checkpoints/step-000001")
+		}, map[string]string{a: "step-000002", b: "step-000001"}, "step-000001"},
+		"damaged and of another run": {emptied, func(t *testing.T, run string) {
+			corrupt(t, filepath.Join(copyDir(t, last(other, 3), run, "checkpoints/step-000003"), "model.safetensors"))
+		}, map[string]string{a: "step-000002, step-000001", b: "step-000003"}, "step-000003"},
+		"set aside and of another run": {missing, func(t *testing.T, run string) {
+			copyDir(t, last(other, 2), run, "checkpoints/failed-step-000002")
+		}, map[string]string{a: "step-000002, step-000001", b: "failed-step-000002"}, "failed-step-000002"},
+		"newest without a name": {missing, func(t *testing.T, run string) {
+			editState(t, last(run, 2), nameless)
+		}, nil, ""},
+		"identity damaged": {damaged, func(*testing.T, string) {}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run := copyDir(t, own, t.TempDir(), "run")
+			test.identity(t, filepath.Join(run, "identity.json"))
+			test.change(t, run)
+			before := files(t, run)
+			code, errs := resumeTiny(t, dir, run, "run.steps=4")
+			if len(test.of) > 0 {
+				require.Equal(t, exitUsage, code, errs)
+				require.Equal(t, 1, strings.Count(errs, "error: "), errs)
+				require.Contains(t, errs, "resume: "+filepath.Join(run, "identity.json")+" is missing or damaged, "+
+					"and the checkpoints in "+filepath.Join(run, "checkpoints")+" are of several runs: ")
+				for of, list := range test.of {
+					require.Contains(t, errs, list+" of run "+of)
+				}
+				require.Contains(t, errs, ". Move away all but those of the run to continue\n")
+				require.Equal(t, before, files(t, run))
+				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume",
+					"-set", fmt.Sprintf("run.dir=%q", run))
+				require.Equal(t, exitUsage, code, errs)
+				require.NoError(t, os.RemoveAll(filepath.Join(run, "checkpoints", test.foreign))) // as the error says
+				code, errs = resumeTiny(t, dir, run, "run.steps=4")
+			}
+			require.Zero(t, code, errs)
+			require.Equal(t, want, weightsHash(t, run, 4))
+			require.Equal(t, a, runOf(last(run, 4)), "a resumed run keeps its name")
+		})
+	}
+}
