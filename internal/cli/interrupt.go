@@ -19,6 +19,9 @@ var ErrInterrupted = errors.New("stopped by signal")
 // timeout(1) and a supervisor may signal both a process and its group.
 const echo = 300 * time.Millisecond
 
+// patience is how long a context waits for the line that announces its cancellation.
+const patience = time.Second
+
 // sayKey is the key of the context value that OnSignal sets.
 type sayKey struct{}
 
@@ -31,8 +34,10 @@ func OnSignal(ctx context.Context, text string) {
 }
 
 // Interruptible returns a context that the first signal cancels, so that work can stop
-// cleanly. At a second one it calls quit, unless that says again that the terminal is gone.
-// The caller calls stop when its work is done.
+// cleanly. It says so on warn before, so that what the work prints at its end comes after; a
+// warn that blocks delays the cancellation by at most patience. At a second signal it calls
+// quit, unless that says again that the terminal is gone. The caller calls stop when its work
+// is done.
 func Interruptible(signals <-chan os.Signal, warn io.Writer, quit func()) (ctx context.Context, stop func()) {
 	var say atomic.Value
 	say.Store("stopping cleanly")
@@ -40,21 +45,34 @@ func Interruptible(signals <-chan os.Signal, warn io.Writer, quit func()) (ctx c
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
+		var cause error
+		said := make(chan struct{})
 		select {
 		case sig := <-signals:
-			cancel(fmt.Errorf("%w: %s", ErrInterrupted, sig))
-			_, _ = fmt.Fprintf(warn, "\n%s: %s; press Ctrl-C again to quit now\n", sig, say.Load())
+			cause = fmt.Errorf("%w: %s", ErrInterrupted, sig)
+			go func() { // not waited for: it blocks as long as warn does
+				defer close(said)
+				_, _ = fmt.Fprintf(warn, "\n%s: %s; press Ctrl-C again to quit now\n", sig, say.Load())
+			}()
 		case <-done:
 			return
 		}
-		for first := time.Now(); ; {
+		var ended <-chan struct{} // done, once the context is cancelled
+		first, late := time.Now(), time.After(patience)
+		for {
 			select {
+			case <-said:
+				cancel(cause)
+				said, ended = nil, done
+			case <-late:
+				cancel(cause)
+				ended = done
 			case sig := <-signals:
 				if sig != syscall.SIGHUP && time.Since(first) >= echo {
 					quit()
 					return
 				}
-			case <-done:
+			case <-ended:
 				return
 			}
 		}
