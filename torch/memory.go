@@ -15,7 +15,7 @@ type exhausted struct {
 
 // MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0
 // until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
-// log-probabilities twice.
+// log-probabilities twice. ScoreAs cuts a larger layout, too.
 func (s *Session) MicroBatchRows() int { return s.rows }
 
 // shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
@@ -52,6 +52,9 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 
 // piece returns the piece with an ID, nil if there is none.
 func (s *crew) piece(id int64) *piece {
+	if s.scored != nil && s.scored.id == id {
+		return s.scored
+	}
 	if p := s.now.pieces[id]; p != nil {
 		return p
 	}
@@ -79,20 +82,25 @@ func (s *crew) recut(u *update) {
 	}
 }
 
+// parts returns the parts of a layout that ranks compute at once.
+func (s *crew) parts(l *attention.Layout) []attention.Part {
+	if s.rows > 0 && l.Rows() > s.rows {
+		return l.Split(s.rows)
+	}
+	return []attention.Part{{Layout: l}}
+}
+
 // cut plans the pieces of a micro-batch. If there are several, and derive needs the
 // log-probabilities of all, they are probes: a replica holds too few of them for all to wait for
 // derive.
 func (s *crew) cut(m *micro) {
-	whole := []attention.Part{{Layout: m.layout}}
-	if s.rows > 0 && m.layout.Rows() > s.rows {
-		whole = m.layout.Split(s.rows)
-	}
+	parts := s.parts(m.layout)
 	u, known := m.update, m.gradient != nil
-	m.whole, m.missing = nil, len(whole)
-	for _, part := range whole {
+	m.whole, m.missing = nil, len(parts)
+	for _, part := range parts {
 		s.lastID++
-		p := &piece{id: s.lastID, of: m, layout: part.Layout, targets: part.Targets, probe: len(whole) > 1 && !known}
-		if len(whole) == 1 {
+		p := &piece{id: s.lastID, of: m, layout: part.Layout, targets: part.Targets, probe: len(parts) > 1 && !known}
+		if len(parts) == 1 {
 			m.whole = p
 		}
 		u.pieces[p.id] = p

@@ -172,6 +172,82 @@ func TestOutOfMemoryInRepetition(t *testing.T) {
 	requireClose(t, load(t, want), load(t, weights))
 }
 
+// A rank that runs out of memory in a score halves what it scores, and the scores are those of the
+// whole, also within a derive, beside micro-batches in flight.
+func TestOutOfMemoryInScore(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		dp     int
+		mode   string
+		within bool
+		memory int
+		rows   []int // maximum rows after each lack of memory
+	}{
+		{"half", 1, wire.Free, false, 40, []int{34}},
+		{"twice", 1, wire.Free, false, 20, []int{34, 16}},
+		{"lockstep", 2, wire.Lockstep, false, 40, []int{34}},
+		{"within a derive", 1, wire.Free, true, 92, []int{34}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir, into := start(t), t.TempDir()
+			var scores [][]float32
+			for _, memory := range []int{0, test.memory} {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := configure(dir, into)
+					cfg.DP, cfg.Mode = test.dp, test.mode
+					st, err := play(t, cfg, &fake.Ranks{Memory: holds(memory)})
+					defer st.end()
+					require.NoError(t, err)
+					score := func() {
+						values, err := st.Score(t.Context(), group(16)) // of 68 rows
+						require.NoError(t, err)
+						scores = append(scores, values)
+					}
+					if test.within {
+						passes := 0
+						require.NoError(t, st.Pass(t.Context(), group(6), func(lp backend.Logprobs) ([]float32, error) { // of 28 rows
+							passes++
+							score()
+							return objective(lp), nil
+						}))
+						require.NoError(t, st.Flush(t.Context()))
+						require.Equal(t, 1, passes)
+					} else {
+						score()
+					}
+					if memory == 0 {
+						return
+					}
+					require.Len(t, st.warnings, len(test.rows))
+					for i, rows := range test.rows {
+						require.Contains(t, st.warnings[i], "on fake: score: out of memory: ")
+						require.Contains(t, st.warnings[i], fmt.Sprintf("rows, from now on at most %d (", rows))
+					}
+					require.Equal(t, test.rows[len(test.rows)-1], st.MicroBatchRows())
+					require.Zero(t, st.restarts)
+				})
+			}
+			require.Equal(t, scores[0], scores[1])
+		})
+	}
+}
+
+// A response that cannot be cut and does not fit ends the run at once in a score, too.
+func TestOutOfMemoryInScoreOfOneResponse(t *testing.T) {
+	t.Parallel()
+	dir, into := start(t), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		st, err := play(t, configure(dir, into), &fake.Ranks{Memory: holds(7)})
+		defer st.end()
+		require.NoError(t, err)
+		_, err = st.Score(t.Context(), group(1))
+		require.ErrorContains(t, err, "score: torch: rank 0 on fake: score: out of memory: 8 rows, and there is room for 7; it held ")
+		require.Empty(t, st.warnings)
+	})
+}
+
 // A lack of memory among other faults: each micro-batch counts once, and derive is called once.
 func TestOutOfMemoryAmongFaults(t *testing.T) {
 	t.Parallel()

@@ -381,43 +381,58 @@ func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder strin
 		return nil, nil
 	}
 	var out []float32
-	s.lastID++
-	id := s.lastID
-	frame, err := wire.Encode(wire.Score{ID: id, Model: folder, Temperature: temperature}, wire.Layout(l))
-	if err != nil {
-		return nil, err
-	}
-	err = s.attempt(ctx, func(g *gang) error {
-		done := false
-		for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
-			if err := r.queue(frame); err != nil {
-				return err
-			}
-		}
-		first := g.ranks[0]
-		first.allow(len(l.Targets))
-		first.expect(expectation{"score", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
-			var a wire.Logprobs
-			if err := f.Decode(&a); err != nil {
-				return err
-			}
-			if out = f.Float32s("policy"); a.ID != id || len(out) != len(l.Targets) {
-				return fmt.Errorf("id is %d with %d values, expected %d with %d", a.ID, len(out), id, len(l.Targets))
-			}
-			done = true
-			return nil
-		}})
-		for !done {
-			if err := g.receive(ctx); err != nil {
+	err := s.attempt(ctx, func(g *gang) error {
+		out = make([]float32, len(l.Targets))
+		for _, part := range s.parts(l) {
+			s.lastID++
+			s.scored = &piece{id: s.lastID, layout: part.Layout, targets: part.Targets}
+			if err := s.score(ctx, g, s.scored, folder, temperature, out); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	s.scored = nil
 	if err != nil {
 		return nil, fmt.Errorf("score: %w", err)
 	}
-	return slices.Clone(out), nil
+	return out, nil
+}
+
+// score has the ranks compute the log-probabilities of a piece, and writes them to their places in out.
+func (s *crew) score(ctx context.Context, g *gang, p *piece, folder string, temperature float64, out []float32) error {
+	frame, err := wire.Encode(wire.Score{ID: p.id, Model: folder, Temperature: temperature}, wire.Layout(p.layout))
+	if err != nil {
+		return err
+	}
+	for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
+		if err := r.queue(frame); err != nil {
+			return err
+		}
+	}
+	first, done := g.ranks[0], false
+	first.allow(len(p.layout.Targets))
+	first.expect(expectation{"score", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
+		var a wire.Logprobs
+		if err := f.Decode(&a); err != nil {
+			return err
+		}
+		values := f.Float32s("policy")
+		if a.ID != p.id || len(values) != len(p.layout.Targets) {
+			return fmt.Errorf("id is %d with %d values, expected %d with %d", a.ID, len(values), p.id, len(p.layout.Targets))
+		}
+		for i, v := range values {
+			out[p.at(i)] = v
+		}
+		done = true
+		return nil
+	}})
+	for !done {
+		if err := g.receive(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -43,6 +43,7 @@ type crew struct {
 	memory   []wire.Memory // of each rank
 	restarts int           // since the last completed update
 	rows     int           // maximum rows of a piece; 0 for no limit
+	scored   *piece        // what ScoreAs computes, in no update; nil if nothing
 	broken   error         // why the session has ended
 	final    bool          // whether the run has ended
 }

@@ -319,6 +319,12 @@ func (r *rank) score(f *wire.Frame) (wire.Message, wire.Body, error) {
 	if err != nil {
 		return nil, body, err
 	}
+	r.layouts[m.ID] = l
+	err = r.fit()
+	delete(r.layouts, m.ID)
+	if err != nil {
+		return nil, body, err
+	}
 	w := r.policy
 	if m.Model != "" {
 		if w, err = r.weights(m.Model); err != nil {

@@ -175,8 +175,8 @@ type Written struct {
 // Failed says in one line why a rank exits.
 type Failed struct {
 	Error string `json:"error"`
-	// OutOfMemory lists the micro-batches that the rank held when one of their passes ran out of
-	// memory. It is empty for other failures.
+	// OutOfMemory lists the micro-batches, and the score, that the rank held when one of their passes
+	// ran out of memory. It is empty for other failures.
 	OutOfMemory []int64 `json:"out_of_memory,omitempty"`
 }
 

@@ -59,7 +59,7 @@ class Worker:
         self._parent = os.getppid()
         self._inbox: queue.Queue[wire.Message] = queue.Queue()
         self._engine: Engine | None = None
-        self._passing: int | None = None  # the micro-batch that a pass computes
+        self._passing: int | None = None  # the micro-batch or score that a pass computes
         self._handlers: dict[str, Callable[[wire.Message], None]] = {
             "forward": self._forward, "backward": self._backward, "discard": self._discard,
             "score": self._score, "step": self._step, "write": self._write,
@@ -157,7 +157,7 @@ class Worker:
         leave(1)
 
     def _in_flight(self) -> list[int]:
-        """Returns the micro-batches whose activations the rank holds."""
+        """Returns the micro-batches and the score whose activations the rank holds."""
         return sorted({self._passing, *self._engine.in_flight()})
 
     def _handle(self, message: wire.Message) -> None:
@@ -188,7 +188,9 @@ class Worker:
         if layout is None:
             raise wire.ProtocolError("score: arrays are missing")
         temperature = message.get("temperature", float) if "temperature" in message.fields else 1.0
+        self._passing = number
         values = self._engine.score(message.get("model", str), layout, temperature)
+        self._passing = None
         if self._place.rank == 0:
             self._connection.send("logprobs", {"policy": values}, id=number, seconds=time.monotonic() - start)
 

@@ -78,6 +78,15 @@ def test_backward(model, tmp_path):
         assert trainer.exits() == [1]
 
 
+def test_score(model, tmp_path):
+    with started(tmp_path, model, prepare=full_forward) as trainer:
+        trainer.welcome()
+        trainer.forward(0, 3, SMALL)
+        trainer.order("score", arrays(LARGE), id=7, model="", temperature=1.0)
+        assert failed(trainer)["out_of_memory"] == [3, 7]
+        assert trainer.exits() == [1]
+
+
 def test_another_failure_names_none(model, tmp_path):
     with started(tmp_path, model) as trainer:
         trainer.welcome()
