@@ -64,6 +64,42 @@ func (g *gang) explain(err error) error {
 	return fmt.Errorf("%w; see %s", err, g.launch.output)
 }
 
+// hindsight is how long a session waits for the cause of a rank's failure.
+const hindsight = time.Second
+
+// lackOfMemory returns the lack of memory of another rank, if one follows within hindsight, in place of
+// the failure of a rank. A rank that ends fails those that compute with it, and what they report may
+// arrive first.
+func (g *gang) lackOfMemory(failed *fault) *fault {
+	if errors.As(failed, new(*exhausted)) || !errors.Is(failed, errFailed) && !errors.Is(failed, errClosed) {
+		return failed
+	}
+	left := map[*rank]bool{}
+	for _, r := range g.ranks {
+		if r.name() != failed.rank {
+			left[r] = true
+		}
+	}
+	timeout := time.NewTimer(hindsight)
+	defer timeout.Stop()
+	for len(left) > 0 {
+		select {
+		case e := <-g.events:
+			if e.err == nil && e.frame.Kind != (wire.Failed{}).Kind() {
+				continue
+			}
+			delete(left, e.rank)
+			var other *fault
+			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*exhausted)) {
+				return other
+			}
+		case <-timeout.C:
+			return failed
+		}
+	}
+	return failed
+}
+
 // gather waits until all ranks are connected.
 func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
 	timeout := time.NewTimer(cfg.Deadlines.Join)

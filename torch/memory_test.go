@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -230,6 +231,68 @@ func TestOutOfMemoryInScore(t *testing.T) {
 				})
 			}
 			require.Equal(t, scores[0], scores[1])
+		})
+	}
+}
+
+// Ranks that wait for one which runs out of memory fail, too, and the session may hear of that first.
+// The lack of memory counts, also while updates are repeated.
+func TestOutOfMemoryBehindAnotherFailure(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		fault  fake.Fault // of the rank that waits
+		starts int        // start in which the rank runs out of memory
+		dp, tp int
+	}{
+		{"reported", fake.Fail, 1, 2, 1},
+		{"connection closed", fake.Die, 1, 1, 2},
+		{"repetition", fake.Fail, 2, 2, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir, into := start(t), t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := configure(dir, into)
+				cfg.DP, cfg.TP, cfg.Mode = test.dp, test.tp, wire.Lockstep
+				memory := func(start int) int {
+					if start < test.starts {
+						return 0
+					}
+					return 40
+				}
+				var mu sync.Mutex
+				starts, died := 0, false
+				ranks := &fake.Ranks{Memory: memory, Fault: func(at fake.Moment) fake.Fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if at.Rank == 0 && at.Kind == "welcome" {
+						starts++
+					}
+					switch {
+					case at.Kind == "step" && starts < test.starts && at.Rank == 0 && !died:
+						died = true
+						return fake.Die
+					case at.Kind != "forward" || starts != test.starts:
+						return fake.None
+					case at.Rank == 1:
+						return test.fault
+					}
+					mu.Unlock()
+					<-time.After(hindsight / 2)
+					mu.Lock()
+					return fake.None
+				}}
+				st, err := play(t, cfg, ranks)
+				defer st.end()
+				require.NoError(t, err)
+				_, err = pass(t, st.Session, 1, group(16), group(16)) // of 68 rows
+				require.NoError(t, err)
+				last := st.warnings[len(st.warnings)-1]
+				require.Contains(t, last, "rank 0 on fake: forward: out of memory: 68 rows, and there is room for 40; a micro-batch had 68 rows, ")
+				require.Len(t, st.warnings, test.starts)
+				require.Equal(t, 34, st.MicroBatchRows())
+			})
 		})
 	}
 }

@@ -203,8 +203,11 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 			s.watch()
 			return err
 		}
+		if s.gang != nil {
+			failed = s.gang.lackOfMemory(failed)
+		}
 		var full *exhausted
-		if errors.As(err, &full) {
+		if errors.As(failed, &full) {
 			s.lose()
 			err = s.shrink(failed, full)
 		} else {
@@ -277,6 +280,9 @@ func (s *crew) restore(ctx context.Context) error {
 	}
 	for _, u := range s.past {
 		if err := s.repeat(ctx, g, u); err != nil {
+			if failed := new(fault); errors.As(err, &failed) {
+				err = g.lackOfMemory(failed)
+			}
 			g.close()
 			return err
 		}
