@@ -1,6 +1,7 @@
 package torch
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
@@ -19,15 +20,19 @@ type exhausted struct {
 func (s *Session) MicroBatchRows() int { return s.rows }
 
 // shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
-// rows of the largest that the rank held and that can be cut. So each size is tried once. The
-// restart does not count as one of maxRestarts. shrink returns an error if cutting cannot help.
+// rows of the largest that the rank held and that can be cut. So each size is tried once. Updates
+// that fit are repeated in the pieces that they were made in, since sums in other orders round to
+// other weights than the published ones. The restart does not count as one of maxRestarts. shrink
+// returns an error if cutting cannot help.
 func (s *crew) shrink(rank *fault, full *exhausted) error {
 	held, most, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
+	repeating := false             // whether the rank repeated an update
 	for _, id := range full.held {
 		p := s.piece(id)
 		if p == nil { // empty, or of an update that was discarded
 			continue
 		}
+		repeating = repeating || p.of != nil && p.of.update != s.now
 		rows := p.layout.Rows()
 		held, most = held+rows, max(most, rows)
 		if rows > largest && p.layout.Divisible() {
@@ -41,11 +46,14 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 		return fmt.Errorf("%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
 			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, most)
 	}
-	s.rows = largest / 2
+	s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
 	s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
 		rank, largest, s.rows, s.rows, s.restarting())
-	for _, u := range append(s.past[:len(s.past):len(s.past)], s.now) {
-		s.recut(u)
+	s.recut(s.now)
+	if repeating {
+		for _, u := range s.past {
+			s.recut(u)
+		}
 	}
 	return nil
 }

@@ -173,6 +173,37 @@ func TestOutOfMemoryInRepetition(t *testing.T) {
 	requireClose(t, load(t, want), load(t, weights))
 }
 
+// Updates that fit are repeated as they were made, so that the weights stay those that were published.
+func TestOutOfMemoryKeepsUpdates(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{wire.Free, wire.Lockstep} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			dir, into := start(t), t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				cfg := configure(dir, into)
+				cfg.Mode = mode
+				st, err := play(t, cfg, &fake.Ranks{Memory: holds(130)})
+				defer st.end()
+				require.NoError(t, err)
+				_, err = pass(t, st.Session, 1, group(16)) // of 68 rows
+				require.NoError(t, err)
+				_, err = pass(t, st.Session, 2, group(32)) // of 132 rows
+				require.NoError(t, err)
+				require.Len(t, st.warnings, 1)
+				require.Equal(t, 66, st.MicroBatchRows())
+				forwards := 0
+				for _, kind := range st.ranks.Received()[0] {
+					if kind == "forward" {
+						forwards++
+					}
+				}
+				require.Equal(t, 1+2*3, forwards, "the first update whole, the second twice in three parts")
+			})
+		})
+	}
+}
+
 // A rank that runs out of memory in a score halves what it scores, and the scores are those of the
 // whole, also within a derive, beside micro-batches in flight.
 func TestOutOfMemoryInScore(t *testing.T) {
