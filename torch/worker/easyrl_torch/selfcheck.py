@@ -102,6 +102,19 @@ class Subject:
         self.policy.zero_grad()
         return Measured(logprobs, gradients)
 
+    @property
+    def apart(self) -> bool:
+        """Whether run involves no other rank."""
+        return True
+
+    def run(self, layout: Layout, mode: str) -> None:
+        """Runs layout forward and backward. Gradients add up until forget."""
+        pass_layout(self.policy, layout, mode)
+
+    def forget(self) -> None:
+        """Forgets the gradients of run, also if a run has failed; every rank of the policy calls it."""
+        self.policy.zero_grad()
+
 
 def pass_layout(policy: Policy, layout: Layout, mode: str) -> Tensor:
     """Runs layout forward and backward, and returns the log-probabilities; gradients add up in policy."""
@@ -127,27 +140,37 @@ def settle(subject: Subject, build: Build, agree: Agree) -> Result:
         result = check(subject, build, agree, mode)
         if result.passed:
             policy.mode, policy.reason = mode, "; ".join(reasons)
-            policy.slowdown = slowdown(subject) if reasons else 0.0
+            policy.slowdown = slowdown(subject, agree) if reasons else 0.0
             return result
         reasons.append(f"{policy.attention if mode == PACKED else mode + ' sequences'}: {result.reason}")
     raise RuntimeError(f"self-check: {result.reason}")
 
 
-def slowdown(subject: Subject) -> float:
+def slowdown(subject: Subject, agree: Agree) -> float:
     """Returns how much a fallback costs, for a group of RESPONSES responses to a prompt.
 
     A policy in mode PACKED: how many times as long a pass forward and backward takes as one over separate sequences
-    through the family's own attention. Other modes: how many times the rows of a shared prompt and its responses they
-    compute. Every rank of the policy calls it alike.
+    through the family's own attention; 0 if a pass fails, for example because it takes more memory than training
+    will. Other modes: how many times the rows of a shared prompt and its responses they compute. Every rank of the
+    policy calls it alike.
     """
     policy = subject.policy
     layout = sample(group(policy.max_positions), policy.vocabulary)
     if policy.mode != PACKED:
         return sum(map(len, separate(layout).sequences)) / len(layout)
-    chosen = policy.mode
-    taken = {mode: _seconds(subject, layout, mode) for mode in (chosen, SEPARATE)}
-    policy.mode = chosen
-    return taken[chosen] / max(taken[SEPARATE], 1e-9)
+    taken = {}
+    try:
+        for mode in (PACKED, SEPARATE):
+            taken[mode] = _seconds(subject, layout, mode)
+    except Exception as error:
+        if not subject.apart:  # others may wait within their pass
+            raise
+        traceback.print_exception(error, file=sys.stderr)
+    subject.forget()
+    policy.mode = PACKED
+    if not agree(SEPARATE in taken):
+        return 0.0
+    return taken[PACKED] / max(taken[SEPARATE], 1e-9)
 
 
 def group(max_positions: int | None) -> list[tuple[int, int]]:
@@ -158,12 +181,12 @@ def group(max_positions: int | None) -> list[tuple[int, int]]:
 
 def _seconds(subject: Subject, layout: Layout, mode: str) -> float:
     """Returns the shorter time of two passes, after one that compiles."""
-    subject.measure(layout, mode, whole=False)
+    subject.run(layout, mode)
     times = []
     for _ in range(2):
         synchronize(subject.policy.device)
         start = time.perf_counter()
-        subject.measure(layout, mode, whole=False)
+        subject.run(layout, mode)
         synchronize(subject.policy.device)
         times.append(time.perf_counter() - start)
     return min(times)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .layout import Layout
 from .selfcheck import Measured, Subject, pass_layout
-from .shard import Sharded
+from .shard import LOCKSTEP, Sharded
 
 
 class Spread(Subject):
@@ -29,6 +29,20 @@ class Spread(Subject):
         sharded.clear()
         sharded.open()
         return Measured(logprobs, gradients)
+
+    @property
+    def apart(self) -> bool:
+        """Whether run involves no other rank."""
+        return self._sharded.mode != LOCKSTEP and self._sharded.mesh.tp == 1
+
+    def run(self, layout: Layout, mode: str) -> None:
+        """Sets the policy's mode."""
+        self.policy.mode = mode
+        super().run(layout, mode)
+
+    def forget(self) -> None:
+        """Collective."""
+        self._sharded.discard()
 
 
 def _whole(x: Tensor) -> Tensor:

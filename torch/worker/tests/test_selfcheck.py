@@ -170,6 +170,25 @@ def test_keeps_why_attention_was_rejected(monkeypatch, tmp_path):
     assert all(p.grad is None for p in policy.parameters())
 
 
+@pytest.mark.parametrize("failing", ["_packed", "_separate"])
+def test_a_cost_that_takes_too_much_memory_is_unknown(failing, monkeypatch, tmp_path):
+    """The passes that time a fallback are larger than those of the check, and may be larger than training's."""
+    plant_flex(monkeypatch, lambda rows: True)
+    run = getattr(Policy, failing)
+
+    def planted(self, layout, *args):
+        if len(layout) > 400:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return run(self, layout, *args)
+    monkeypatch.setattr(Policy, failing, planted)
+    subject = load(make("llama", tmp_path))
+    assert selfcheck.settle(subject, load, alone).passed
+    policy = subject.policy
+    assert (policy.attention, policy.mode, policy.slowdown) == (attention.SEGMENTS, PACKED, 0.0)
+    assert policy.reason.startswith("easyrl_flex: KernelError")
+    assert all(p.grad is None for p in policy.parameters())
+
+
 def test_keeps_every_reason(monkeypatch, tmp_path):
     plant_flex(monkeypatch, lambda rows: True)
     plant_mask(monkeypatch)
