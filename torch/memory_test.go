@@ -212,19 +212,20 @@ func TestOutOfMemoryInScore(t *testing.T) {
 		name   string
 		dp     int
 		mode   string
-		within bool
+		within int // responses of the micro-batch whose derive scores; 0 for none
 		memory int
 		rows   []int // maximum rows after each lack of memory
 	}{
-		{"half", 1, wire.Free, false, 40, []int{34}},
-		{"twice", 1, wire.Free, false, 20, []int{34, 16}},
-		{"lockstep", 2, wire.Lockstep, false, 40, []int{34}},
-		{"within a derive", 1, wire.Free, true, 92, []int{34}},
+		{"half", 1, wire.Free, 0, 40, []int{34}},
+		{"twice", 1, wire.Free, 0, 20, []int{34, 16}},
+		{"lockstep", 2, wire.Lockstep, 0, 40, []int{34}},
+		{"within a derive", 1, wire.Free, 6, 92, []int{34}},
+		{"within the derive of what is cut", 1, wire.Free, 12, 60, []int{34}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir, into := start(t), t.TempDir()
-			var scores [][]float32
+			var scores, weights [][]float32
 			for _, memory := range []int{0, test.memory} {
 				synctest.Test(t, func(t *testing.T) {
 					cfg := configure(dir, into)
@@ -237,15 +238,18 @@ func TestOutOfMemoryInScore(t *testing.T) {
 						require.NoError(t, err)
 						scores = append(scores, values)
 					}
-					if test.within {
+					if test.within > 0 {
 						passes := 0
-						require.NoError(t, st.Pass(t.Context(), group(6), func(lp backend.Logprobs) ([]float32, error) { // of 28 rows
+						require.NoError(t, st.Pass(t.Context(), group(test.within), func(lp backend.Logprobs) ([]float32, error) {
 							passes++
 							score()
 							return objective(lp), nil
 						}))
-						require.NoError(t, st.Flush(t.Context()))
+						_, err := st.Step(t.Context(), backend.Update{Number: 1, Scale: 0.05, LR: 1e-2, Clip: 0.5})
+						require.NoError(t, err)
 						require.Equal(t, 1, passes)
+						require.NoError(t, st.Write(t.Context(), wire.Weights, into))
+						weights = append(weights, load(t, into))
 					} else {
 						score()
 					}
@@ -262,6 +266,9 @@ func TestOutOfMemoryInScore(t *testing.T) {
 				})
 			}
 			require.Equal(t, scores[0], scores[1])
+			if test.within > 0 {
+				requireClose(t, weights[0], weights[1])
+			}
 		})
 	}
 }
