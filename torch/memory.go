@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/easyrl/easyrl/attention"
-	"github.com/easyrl/easyrl/torch/schedule"
 )
 
 // exhausted is the failure of a rank that ran out of memory in a pass.
@@ -20,13 +19,15 @@ type exhausted struct {
 func (s *Session) MicroBatchRows() int { return s.rows }
 
 // shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
-// rows of the largest that the rank held and that can be cut. So each size is tried once. Updates
+// rows of the largest that the rank held and that can be cut. So each size is tried once. If a
+// response that cannot be cut takes most of the memory, replicas have one piece in flight. Updates
 // that fit are repeated in the pieces that they were made in, since sums in other orders round to
 // other weights than the published ones. The restart does not count as one of maxRestarts. shrink
 // returns an error if cutting cannot help.
 func (s *crew) shrink(rank *fault, full *exhausted) error {
 	held, most, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
-	repeating := false             // whether the rank repeated an update
+	pieces := 0
+	repeating := false // whether the rank repeated an update
 	for _, id := range full.held {
 		p := s.piece(id)
 		if p == nil { // empty, or of an update that was discarded
@@ -34,21 +35,27 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 		}
 		repeating = repeating || p.of != nil && p.of.update != s.now
 		rows := p.layout.Rows()
-		held, most = held+rows, max(most, rows)
+		pieces, held, most = pieces+1, held+rows, max(most, rows)
 		if rows > largest && p.layout.Divisible() {
 			largest = rows
 		}
 	}
+	whole := largest == 0 || largest < most/2 // the largest cannot be cut
 	switch {
 	case held == 0:
 		return s.again(rank)
-	case largest == 0, largest < most/2: // others take the memory
+	case whole && pieces > 1 && s.depth > 1:
+		s.depth = 1
+		s.cfg.Warn("%v; it held %d micro-batches, the largest a single response of %d rows, which cannot be cut: "+
+			"from now on a replica holds one at a time, which takes longer; %s", rank, pieces, most, s.restarting())
+	case whole:
 		return fmt.Errorf("%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
 			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, most)
+	default:
+		s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
+		s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
+			rank, largest, s.rows, s.rows, s.restarting())
 	}
-	s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
-	s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
-		rank, largest, s.rows, s.rows, s.restarting())
 	s.recut(s.now)
 	if repeating {
 		for _, u := range s.past {
@@ -81,7 +88,7 @@ func (s *crew) recut(u *update) {
 	for _, m := range s.derive {
 		waits[m] = true
 	}
-	u.plan, u.pieces = schedule.New(s.cfg.DP, s.lockstep), map[int64]*piece{}
+	u.plan, u.pieces = s.newPlan(), map[int64]*piece{}
 	for _, m := range u.micros {
 		if m.whole = nil; !waits[m] {
 			m.logprobs = nil

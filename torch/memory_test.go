@@ -131,21 +131,69 @@ func TestOutOfMemoryAtTheSmallest(t *testing.T) {
 	})
 }
 
-// Cutting a small micro-batch does not make room for a long response beside it.
-func TestOutOfMemoryOfOneResponse(t *testing.T) {
+// Cutting a small micro-batch does not make room for a long response beside it, but computing one
+// after the other does. What fits only alone has one restart, and what does not fit ends the run.
+func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 	t.Parallel()
-	dir, into := start(t), t.TempDir()
 	long := &attention.Layout{}
-	long.AddLeaf(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37))
-	synctest.Test(t, func(t *testing.T) {
-		st, err := play(t, configure(dir, into), &fake.Ranks{Memory: holds(45)})
-		defer st.end()
-		require.NoError(t, err)
-		_, err = pass(t, st.Session, 1, group(2), long) // of 12 and 40 rows
-		require.ErrorContains(t, err,
-			"it held micro-batches of 52 rows, the largest a single response of 40, which cannot be cut: ")
-		require.Empty(t, st.warnings)
-	})
+	long.AddLeaf(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37)) // of 40 rows
+	for _, test := range []struct {
+		name    string
+		dp      int
+		mode    string
+		memory  int
+		layouts []*attention.Layout
+		held    int // rows
+		rows    int // maximum of a micro-batch, in the end
+		fails   bool
+	}{
+		{"a small micro-batch", 1, wire.Free, 45, []*attention.Layout{group(2), long, group(1)}, 52, 0, false},
+		{"another response", 1, wire.Free, 45, []*attention.Layout{long, long, long}, 80, 0, false},
+		{"replicas", 2, wire.Free, 45, []*attention.Layout{long, long, long, long, group(2)}, 80, 0, false},
+		{"lockstep", 2, wire.Lockstep, 45, []*attention.Layout{long, long, long, long, group(2)}, 80, 0, false},
+		{"a micro-batch to cut later", 1, wire.Free, 45, []*attention.Layout{group(3), long, group(16)}, 56, 34, false},
+		{"too long", 1, wire.Free, 39, []*attention.Layout{group(2), long}, 52, 0, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
+			for _, memory := range []int{0, test.memory} {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := configure(dir, into)
+					cfg.DP, cfg.Mode = test.dp, test.mode
+					st, err := play(t, cfg, &fake.Ranks{Memory: holds(memory)})
+					defer st.end()
+					require.NoError(t, err)
+					_, err = pass(t, st.Session, 1, test.layouts...)
+					if memory == 0 {
+						require.NoError(t, err)
+						require.NoError(t, st.Write(t.Context(), wire.Weights, want))
+						return
+					}
+					require.Contains(t, st.warnings[0], fmt.Sprintf("forward: out of memory: %d rows, and there is room for %d; "+
+						"it held 2 micro-batches, the largest a single response of 40 rows, which cannot be cut: "+
+						"from now on a replica holds one at a time, which takes longer; waiting", test.held, test.memory))
+					require.Zero(t, st.restarts)
+					require.Equal(t, test.rows, st.MicroBatchRows())
+					if test.fails {
+						require.ErrorContains(t, err,
+							"it held micro-batches of 40 rows, the largest a single response of 40, which cannot be cut: ")
+						require.Len(t, st.warnings, 1)
+						return
+					}
+					require.NoError(t, err)
+					require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
+					n := len(st.warnings)
+					_, err = pass(t, st.Session, 2, test.layouts...)
+					require.NoError(t, err)
+					require.Len(t, st.warnings, n, "the limits stay")
+				})
+			}
+			if !test.fails {
+				requireClose(t, load(t, want), load(t, weights))
+			}
+		})
+	}
 }
 
 // A lack of memory while updates are repeated cuts those, too.

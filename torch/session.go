@@ -43,6 +43,7 @@ type crew struct {
 	memory   []wire.Memory // of each rank
 	restarts int           // since the last completed update
 	rows     int           // maximum rows of a piece; 0 for no limit
+	depth    int           // maximum pieces in flight on a replica
 	scored   *piece        // what ScoreAs computes, in no update; nil if nothing
 	broken   error         // why the session has ended
 	final    bool          // whether the run has ended
@@ -79,7 +80,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("torch: %w", err), ln.Close())
 	}
-	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates,
+	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates, depth: schedule.Depth,
 		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
 	err = os.RemoveAll(s.cfg.recovery()) // left by an earlier process
 	if err == nil {
@@ -168,8 +169,10 @@ func (s *Session) Ranks() []RankInfo {
 }
 
 func (s *crew) newUpdate() *update {
-	return &update{plan: schedule.New(s.cfg.DP, s.lockstep), pieces: map[int64]*piece{}}
+	return &update{plan: s.newPlan(), pieces: map[int64]*piece{}}
 }
+
+func (s *crew) newPlan() schedule.Plan { return schedule.New(s.cfg.DP, s.depth, s.lockstep) }
 
 // notify sends a value to Ready's channel. It never blocks.
 func (s *crew) notify() {

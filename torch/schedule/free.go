@@ -5,6 +5,7 @@ import "slices"
 // queue is the plan of replicas that work independently. A micro-batch goes to the replica
 // with the fewest tokens in flight.
 type queue struct {
+	depth  int // micro-batches in flight on a replica
 	byID   map[int64]*item
 	items  []*item // of the step, in order
 	unsent []*item
@@ -51,7 +52,7 @@ func (q *queue) Due(Outlook) []Message {
 			it.replica = q.choose()
 		}
 		r := it.replica
-		if r < 0 || q.inFlight[r] == Depth {
+		if r < 0 || q.inFlight[r] == q.depth {
 			return false
 		}
 		q.inFlight[r]++
@@ -72,7 +73,7 @@ func (q *queue) choose() int {
 	best := -1
 	for r, n := range q.inFlight {
 		switch {
-		case n == Depth:
+		case n == q.depth:
 		case best < 0, q.load[r] < q.load[best], q.load[r] == q.load[best] && q.total[r] < q.total[best]:
 			best = r
 		}

@@ -7,6 +7,7 @@ import "slices"
 // an empty one.
 type rounds struct {
 	replicas int
+	depth    int // rounds in flight
 	byID     map[int64]*item
 	waiting  []*item // not yet in a round
 	rounds   []*round
@@ -57,7 +58,7 @@ func (p *rounds) Due(next Outlook) []Message {
 		case p.turned < p.begun && p.rounds[p.turned].derived():
 			out = p.send(out, p.turned, Backward)
 			p.turned++
-		case p.begun-p.done() < Depth && p.form(next):
+		case p.begun-p.done() < p.depth && p.form(next):
 			out = p.send(out, p.begun, Forward)
 			p.begun++
 		default:

@@ -2,11 +2,11 @@
 // optimizer step: a state machine without goroutines, locks, clocks or I/O.
 //
 // A micro-batch takes two messages. The first orders its log-probabilities, the second its
-// gradients, once the loss's derivative is known. Two micro-batches are in flight on a
-// replica, so that it computes one while the objective of the other is evaluated.
+// gradients, once the loss's derivative is known. With two micro-batches in flight, a replica
+// computes one while the objective of the other is evaluated.
 package schedule
 
-// Depth is the number of micro-batches in flight on a replica.
+// Depth is the number of micro-batches in flight on a replica that has memory for them.
 const Depth = 2
 
 // Kind is what a message orders.
@@ -56,13 +56,15 @@ type Plan interface {
 	Restart()
 }
 
-// New returns the plan of a step. In lockstep all replicas receive the same sequence of
-// messages; otherwise each one receives work as it finishes its own.
-func New(replicas int, lockstep bool) Plan {
+// New returns the plan of a step with up to depth micro-batches in flight on a replica. In lockstep
+// all replicas receive the same sequence of messages; otherwise each one receives work as it
+// finishes its own.
+func New(replicas, depth int, lockstep bool) Plan {
 	if lockstep {
-		return &rounds{replicas: replicas, byID: map[int64]*item{}, passed: make([]int, replicas)}
+		return &rounds{replicas: replicas, depth: depth, byID: map[int64]*item{}, passed: make([]int, replicas)}
 	}
-	return &queue{byID: map[int64]*item{}, inFlight: make([]int, replicas), load: make([]int, replicas), total: make([]int, replicas)}
+	return &queue{depth: depth, byID: map[int64]*item{}, inFlight: make([]int, replicas), load: make([]int, replicas),
+		total: make([]int, replicas)}
 }
 
 // item is a micro-batch.

@@ -15,6 +15,7 @@ type world struct {
 	plan     Plan
 	random   *rand.Rand
 	lockstep bool
+	depth    int
 	messages [][]Message // to each replica, since the last restart
 	answered []int       // of these
 	derived  map[int64]bool
@@ -22,7 +23,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T, replicas int, lockstep bool, random *rand.Rand) *world {
-	w := &world{t: t, plan: New(replicas, lockstep), random: random, lockstep: lockstep, derived: map[int64]bool{}}
+	depth := 1 + random.IntN(Depth)
+	w := &world{t: t, plan: New(replicas, depth, lockstep), random: random, lockstep: lockstep, depth: depth, derived: map[int64]bool{}}
 	w.restart(replicas)
 	return w
 }
@@ -50,7 +52,7 @@ func (w *world) send(next Outlook) {
 				open--
 			}
 		}
-		require.LessOrEqual(w.t, open, Depth)
+		require.LessOrEqual(w.t, open, w.depth)
 	}
 	require.Empty(w.t, w.plan.Due(next), "all at once")
 	for replica, sent := range w.messages {
@@ -165,7 +167,7 @@ func TestRandomSteps(t *testing.T) {
 // decide.
 func TestFreeBalances(t *testing.T) {
 	t.Parallel()
-	p := New(2, false)
+	p := New(2, Depth, false)
 	for id, tokens := range []int{100, 30, 30, 30, 50} {
 		p.Add(int64(id+1), tokens)
 	}
@@ -182,7 +184,7 @@ func TestFreeBalances(t *testing.T) {
 // A round waits for more micro-batches while replicas are busy or others follow at once.
 func TestRounds(t *testing.T) {
 	t.Parallel()
-	p := New(3, true)
+	p := New(3, Depth, true)
 	p.Add(1, 10)
 	require.Empty(t, p.Due(More))
 	require.Equal(t, []Message{{0, Forward, 1}, {1, Forward, -1}, {2, Forward, -1}}, p.Due(Later))
