@@ -95,7 +95,7 @@ func TestCalls(t *testing.T) {
 			switch {
 			case name == "time.Sleep" && s.test:
 				t.Errorf("%s: test sleeps, expected a channel or testing/synctest", tr.line(s, call))
-			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel", "reward/program"):
+			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel", "reward/program", "internal/soak"):
 				t.Errorf("%s: reads the environment, expected a configuration key or a flag", tr.line(s, call))
 			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples", "bench"):
 				t.Errorf("%s: package exits the process, expected an error", tr.line(s, call))
