@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,12 +54,12 @@ func (tr tree) lines(node ast.Node) int {
 	return tr.set.Position(node.End()).Line - tr.set.Position(node.Pos()).Line + 1
 }
 
-// walk calls visit for every shipped file of the repository.
-func walk(t *testing.T, visit func(path string)) {
-	t.Helper()
-	root := filepath.Join("..", "..")
-	require.FileExists(t, filepath.Join(root, "go.mod"))
-	require.NoError(t, fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
+// root is the repository's folder.
+const root = "../.."
+
+// visit calls see for every shipped file of the repository until it fails.
+func visit(see func(path string) error) error {
+	return fs.WalkDir(os.DirFS(root), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -67,32 +68,53 @@ func walk(t *testing.T, visit func(path string)) {
 			return fs.SkipDir
 		}
 		if entry.Type().IsRegular() {
-			visit(path)
+			return see(path)
 		}
+		return nil
+	})
+}
+
+// walk calls see for every shipped file of the repository.
+func walk(t *testing.T, see func(path string)) {
+	t.Helper()
+	require.FileExists(t, filepath.Join(root, "go.mod"))
+	require.NoError(t, visit(func(path string) error {
+		see(path)
 		return nil
 	}))
 }
 
 func read(t *testing.T, path string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(path)))
+	data, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
 	require.NoError(t, err)
 	return data
 }
 
-// parse parses all Go files, regardless of build tags.
-func parse(t *testing.T) tree {
-	t.Helper()
+// parsed parses all Go files once, regardless of build tags.
+var parsed = sync.OnceValues(func() (tree, error) {
 	tr := tree{set: token.NewFileSet()}
-	walk(t, func(path string) {
+	err := visit(func(path string) error {
 		if !strings.HasSuffix(path, ".go") {
-			return
+			return nil
 		}
-		file, err := parser.ParseFile(tr.set, path, read(t, path), parser.ParseComments|parser.SkipObjectResolution)
-		require.NoError(t, err)
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(tr.set, path, text, parser.ParseComments|parser.SkipObjectResolution)
 		folder := filepath.ToSlash(filepath.Dir(path))
 		tr.files = append(tr.files, source{path: path, pkg: folder, test: strings.HasSuffix(path, "_test.go"), ast: file})
+		return err
 	})
+	return tr, err
+})
+
+// parse returns all Go files. Tests only read them.
+func parse(t *testing.T) tree {
+	t.Helper()
+	tr, err := parsed()
+	require.NoError(t, err)
 	require.NotEmpty(t, tr.files)
 	return tr
 }
