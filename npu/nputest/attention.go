@@ -2,12 +2,10 @@ package nputest
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
@@ -144,8 +142,7 @@ func testAttention(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("cached", func(t *testing.T) { testAttentionCached(t, open) })
 }
 
-// testAttentionReference compares with the dense definition in float64, whose
-// derivative it compares with central differences.
+// testAttentionReference compares with the dense definition in float64.
 func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	for i, f := range forests() {
@@ -155,10 +152,6 @@ func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, er
 			q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
 			out, stats := reference.Attention(q, k, v, f.segments, h)
 			dq, dk, dv := reference.AttentionBackward(g, out, q, k, v, f.segments, h)
-			if f.rows() <= 40 {
-				checkSlopes(t, name, c, dq, dk, dv)
-			}
-
 			naiveOut, naiveStats := reference.Attention(c.q, c.k, c.v, f.segments, h)
 			ndq, ndk, ndv := reference.AttentionBackward(c.g, naiveOut, c.q, c.k, c.v, f.segments, h)
 			r := c.run(t, d)
@@ -171,38 +164,18 @@ func testAttentionReference(t *testing.T, open func(threads int) (npu.Device, er
 	}
 }
 
-// checkSlopes compares a few derivatives of the reference with central differences.
-func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float64) {
-	t.Helper()
-	q, k, v, g := widen(c.q), widen(c.k), widen(c.v), widen(c.g)
-	loss := func() float64 {
-		out, _ := reference.Attention(q, k, v, c.segments, c.h)
-		sum := 0.0
-		for i, x := range out {
-			sum += x * g[i]
-		}
-		return sum
-	}
-	r := rand.New(rand.NewPCG(7, uint64(len(q))))
-	for range 2 {
-		for _, p := range []struct {
-			name string
-			x, d []float64
-		}{{"dq", q, dq}, {"dk", k, dk}, {"dv", v, dv}} {
-			i := r.IntN(len(p.x))
-			require.InDelta(t, reference.Slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]", name, p.name, i)
-		}
-	}
-}
-
 // testAttentionThreads checks that the number of threads changes no bit.
 func testAttentionThreads(t *testing.T, open func(threads int) (npu.Device, error)) {
-	one := device(t, open, 1)
-	for _, d := range teams(t, open, 2, 3, 4) {
-		for i, f := range forests() {
-			for _, h := range headShapes()[1:5] {
-				c := newAttentionCase(f, h, uint64(i), 1)
-				equalResults(t, fmt.Sprintf("%s %v, %d threads", f.name, h, npu.Threads(d)), c.run(t, one), c.run(t, d))
+	one, all := device(t, open, 1), teams(t, open, 2, 3, 4)
+	if len(all) == 0 {
+		return
+	}
+	for i, f := range forests() {
+		for _, h := range headShapes()[1:5] {
+			c := newAttentionCase(f, h, uint64(i), 1)
+			want := c.run(t, one)
+			for _, d := range all {
+				equalResults(t, fmt.Sprintf("%s %v, %d threads", f.name, h, npu.Threads(d)), want, c.run(t, d))
 			}
 		}
 	}
@@ -215,8 +188,11 @@ func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) 
 	d := device(t, open, 2)
 	exactOnly(t, d)
 	lens := []int32{30, 7, 1, 19, 64}
-	for _, prompt := range []int32{1, 10, 16, 45} {
+	for n, prompt := range []int32{1, 10, 16, 45} {
 		for i, h := range headShapes() {
+			if (n+i)%2 != 0 && !soak.Long() {
+				continue
+			}
 			var f forest
 			f.tree(append([]int32{prompt}, lens...), []int32{-1, 0, 0, 0, 0, 0})
 			shared := newAttentionCase(f, h, uint64(i), 1)
@@ -224,15 +200,15 @@ func testSharedPrompt(t *testing.T, open func(threads int) (npu.Device, error)) 
 			got := shared.run(t, d)
 			wq, wk := h.Q*h.Dim, h.KV*h.Dim
 			dk, dv := make([]float64, int(prompt)*wk), make([]float64, int(prompt)*wk)
-			for s, n := range lens {
+			for s, length := range lens {
 				var rows []int
 				for row := range int(prompt) {
 					rows = append(rows, row)
 				}
-				for row := range int(n) {
+				for row := range int(length) {
 					rows = append(rows, int(f.segments[s+1].Start)+row)
 				}
-				whole := []npu.Segment{{Start: 0, Len: prompt + n, Parent: -1}}
+				whole := []npu.Segment{{Start: 0, Len: prompt + length, Parent: -1}}
 				want := shared.pick(whole, rows).run(t, d)
 				own := rows[prompt:]
 				equal(t, "out", want.out, rowsOf(got.out, rows, wq))
@@ -316,17 +292,20 @@ func testAttentionLong(t *testing.T, open func(threads int) (npu.Device, error))
 	}
 }
 
-// sameAttention requires the same bits from two devices, also for huge values and
+// sameAttention requires the same bits from all devices, also for huge values and
 // values below the smallest normal number.
-func sameAttention(t *testing.T, want, got npu.Device) {
+func sameAttention(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
 	for i, f := range forests() {
 		for j, h := range headShapes() {
 			scale := []float64{1, 1e4, 1e-20}[(i+j)%3]
 			c := newAttentionCase(f, h, uint64(100*i+j), scale)
-			name := fmt.Sprintf("%s %v at %g", f.name, h, scale)
-			equalResults(t, name, c.run(t, want), c.run(t, got))
-			equal(t, name+" cached", c.decode(t, want, rand.New(rand.NewPCG(1, 2))), c.decode(t, got, rand.New(rand.NewPCG(1, 2))))
+			r, cached := c.run(t, want), c.decode(t, want, rand.New(rand.NewPCG(1, 2)))
+			for _, d := range got {
+				name := fmt.Sprintf("%s: %s %v at %g", d.Info().Name, f.name, h, scale)
+				equalResults(t, name, r, c.run(t, d))
+				equal(t, name+" cached", cached, c.decode(t, d, rand.New(rand.NewPCG(1, 2))))
+			}
 		}
 	}
 }

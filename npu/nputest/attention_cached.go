@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -15,9 +16,12 @@ import (
 // gives the bits of one attention over all positions, whatever else is in the cache. A
 // device that is not exact may round differently.
 func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error)) {
-	for _, d := range append(teams(t, open, 3), device(t, open, 1)) {
+	for n, d := range append([]npu.Device{device(t, open, 1)}, teams(t, open, 3)...) {
 		for i, f := range forests() {
 			for j, h := range headShapes() {
+				if n > 0 && (i+j)%2 != 0 && !soak.Long() { // half of them with more threads
+					continue
+				}
 				c := newAttentionCase(f, h, uint64(10*i+j), 1)
 				name, want, got := fmt.Sprintf("%s %v", f.name, h), c.run(t, d).out, c.decode(t, d, rand.New(rand.NewPCG(uint64(i), 5)))
 				if d.Info().Exact {
@@ -58,11 +62,11 @@ func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float
 	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
 	var stale []float32
 	for page := range pages {
-		fill := normal(r, npu.PageSize*wk, 100)
+		fill := float32(100)
 		if page%2 == 0 {
-			fill = filled(npu.PageSize*wk, float32(math.NaN()))
+			fill = float32(math.NaN())
 		}
-		stale = append(stale, fill...)
+		stale = append(stale, filled(npu.PageSize*wk, fill)...)
 	}
 	cacheK, cacheV, pageTable := m.put(stale), m.put(stale), m.ints(table...)
 	all := make([]float32, len(c.q))

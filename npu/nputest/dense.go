@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
@@ -122,11 +123,19 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	d.LinearBackwardWeight(dwNoBias, npu.Sums{}, dy, x, l)
 	r := denseResult{m.get(plain), m.get(biased), m.get(added), m.get(dx), m.get(dxAdded), m.getMatrixSums(dw), m.getSums(db)}
 	if d.Info().Exact {
-		require.Equal(t, r.dw, m.getMatrixSums(dwNoBias), "%v dw, without a bias", c)
+		require.Equal(t, m.getSums(dw.Sums), m.getSums(dwNoBias.Sums), "%v dw, without a bias", c)
 	}
+	return r
+}
+
+// checkLayout packs the weight and requires the layout and the values of a matrix.
+func (c *denseCase) checkLayout(t *testing.T, d npu.Device) {
+	t.Helper()
+	m := newMemory(t, d)
+	defer m.free()
+	w := m.putMatrix(c.w, c.n, c.k)
 	equal(t, c.String()+" w", c.w, m.getMatrix(w))
 	m.requireBlocks(w, c.w)
-	return r
 }
 
 // refDense computes the definition, in float64 or naively in float32.
@@ -183,19 +192,28 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("reference", func(t *testing.T) {
 		for _, c := range denseCases(1) {
 			c.checkReference(t, c.run(t, one))
+			c.checkLayout(t, one)
 		}
 	})
 	t.Run("threads", func(t *testing.T) {
-		for _, d := range teams(t, open, 2, 3, 4) {
-			threads := d.(npu.Cores)
-			for _, c := range denseCases(1) {
-				equalDense(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), c.run(t, one), c.run(t, d))
+		all := teams(t, open, 2, 3, 4)
+		for i, c := range denseCases(1) {
+			if len(all) == 0 {
+				break
 			}
-			for limit := range threads.Threads() + 2 { // the ends are clamped to 1 and threads
-				threads.Limit(limit)
-				for _, c := range denseCases(1) {
-					equalDense(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads.Threads()), c.run(t, one), c.run(t, d))
+			want := c.run(t, one)
+			for _, d := range all {
+				threads := d.(npu.Cores)
+				equalDense(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), want, c.run(t, d))
+				c.checkLayout(t, d)
+				for limit := range threads.Threads() + 2 { // the ends are clamped to 1 and threads
+					if (i+i/8)%(threads.Threads()+2) != limit && !soak.Long() { // one limit a case, another one for each shape's next case
+						continue
+					}
+					threads.Limit(limit)
+					equalDense(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads.Threads()), want, c.run(t, d))
 				}
+				threads.Limit(threads.Threads())
 			}
 		}
 	})
@@ -214,7 +232,7 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 // checkApart requires calls over leaves of step rows to give the bits of one call.
 func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	t.Helper()
-	if c.t > 40 && step == 1 {
+	if !soak.Long() && step < 12 && c.t > 8*step { // many calls
 		return
 	}
 	whole := *c
@@ -268,11 +286,14 @@ func testPadding(t *testing.T, d npu.Device) {
 	require.NotZero(t, m.getMatrixSums(table).worst)
 }
 
-// sameDense requires the same bits from two devices.
-func sameDense(t *testing.T, want, got npu.Device) {
+// sameDense requires the same bits from all devices.
+func sameDense(t *testing.T, want npu.Device, got []npu.Device) {
 	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
 		for _, c := range denseCases(scale) {
-			equalDense(t, fmt.Sprintf("%v at %g", c, scale), c.run(t, want), c.run(t, got))
+			r := c.run(t, want)
+			for _, d := range got {
+				equalDense(t, fmt.Sprintf("%s: %v at %g", d.Info().Name, c, scale), r, c.run(t, d))
+			}
 		}
 	}
 }

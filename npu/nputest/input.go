@@ -180,13 +180,16 @@ func testInput(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 }
 
-func sameInput(t *testing.T, want, got npu.Device) {
+func sameInput(t *testing.T, want npu.Device, got []npu.Device) {
 	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
 		for _, c := range inputCases(scale) {
 			dx, added := c.run(t, want)
-			dx2, added2 := c.run(t, got)
-			equal(t, fmt.Sprintf("%v at %g: dx", c, scale), dx, dx2)
-			equal(t, fmt.Sprintf("%v at %g: dx added", c, scale), added, added2)
+			for _, d := range got {
+				name := fmt.Sprintf("%s: %v at %g: dx", d.Info().Name, c, scale)
+				dx2, added2 := c.run(t, d)
+				equal(t, name, dx, dx2)
+				equal(t, name+" added", added, added2)
+			}
 		}
 	}
 }

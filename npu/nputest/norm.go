@@ -102,9 +102,11 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 	t.Run("with projections", func(t *testing.T) { testNormLinear(t, one) })
 	t.Run("threads", func(t *testing.T) {
-		for _, d := range teams(t, open, 2, 3, 4) {
-			for _, c := range normCases(1) {
-				equalNorms(t, fmt.Sprintf("%v, %d threads", c, npu.Threads(d)), c.run(t, one), c.run(t, d))
+		all := teams(t, open, 2, 3, 4)
+		for _, c := range normCases(1) {
+			want := c.run(t, one)
+			for _, d := range all {
+				equalNorms(t, fmt.Sprintf("%v, %d threads", c, npu.Threads(d)), want, c.run(t, d))
 			}
 		}
 	})
@@ -206,12 +208,15 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 	}
 }
 
-// sameNorm requires the same bits from two devices.
-func sameNorm(t *testing.T, want, got npu.Device) {
+// sameNorm requires the same bits from all devices.
+func sameNorm(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
 	for _, scale := range []float64{1, 1e4, 1e-20, 1e-40} {
 		for _, c := range normCases(scale) {
-			equalNorms(t, fmt.Sprintf("%v at %g", c, scale), c.run(t, want), c.run(t, got))
+			r := c.run(t, want)
+			for _, d := range got {
+				equalNorms(t, fmt.Sprintf("%s: %v at %g", d.Info().Name, c, scale), r, c.run(t, d))
+			}
 		}
 	}
 }

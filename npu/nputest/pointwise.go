@@ -123,22 +123,27 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 }
 
 // samePointwise requires the same bits from two devices.
-func samePointwise(t *testing.T, want, got npu.Device) {
+func samePointwise(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
 	for _, s := range [][3]int{{3, 2, 8}, {40, 3, 10}, {5, 1, 66}, {300, 5, 128}} {
 		c := newRopeCase(s[0], s[1], s[2])
 		turned, back := c.run(t, want)
-		again, backAgain := c.run(t, got)
-		equal(t, fmt.Sprint(s, " rotated"), turned, again)
-		equal(t, fmt.Sprint(s, " rotated back"), back, backAgain)
+		for _, d := range got {
+			again, backAgain := c.run(t, d)
+			equal(t, fmt.Sprint(d.Info().Name, ": ", s, " rotated"), turned, again)
+			equal(t, fmt.Sprint(d.Info().Name, ": ", s, " rotated back"), back, backAgain)
+		}
 	}
 	for _, scale := range []float64{1, 30, 1e4, 1e-20, 1e-40} {
 		r := rand.New(rand.NewPCG(11, 12))
 		gate, up, dy := normal(r, 9001, scale), normal(r, 9001, 1), normal(r, 9001, 1)
-		a, b := runSwiGLU(t, want, gate, up, dy), runSwiGLU(t, got, gate, up, dy)
-		equal(t, fmt.Sprintf("swiglu at %g", scale), a.y, b.y)
-		equal(t, fmt.Sprintf("swiglu dGate at %g", scale), a.dGate, b.dGate)
-		equal(t, fmt.Sprintf("swiglu dUp at %g", scale), a.dUp, b.dUp)
+		a := runSwiGLU(t, want, gate, up, dy)
+		for _, d := range got {
+			name, b := fmt.Sprintf("%s: swiglu at %g: ", d.Info().Name, scale), runSwiGLU(t, d, gate, up, dy)
+			equal(t, name+"y", a.y, b.y)
+			equal(t, name+"dGate", a.dGate, b.dGate)
+			equal(t, name+"dUp", a.dUp, b.dUp)
+		}
 	}
 }
 

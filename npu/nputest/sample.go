@@ -78,9 +78,7 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 	t.Run("failure", func(t *testing.T) { testFailure(t, d) })
 	t.Run("threads", func(t *testing.T) {
-		for _, three := range teams(t, open, 3) {
-			sameSample(t, d, three)
-		}
+		sameSample(t, d, teams(t, open, 3))
 	})
 }
 
@@ -154,7 +152,7 @@ func testDistribution(t *testing.T, d npu.Device) {
 	}
 }
 
-func sameSample(t *testing.T, want, got npu.Device) {
+func sameSample(t *testing.T, want npu.Device, got []npu.Device) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, vocab := range []int{1, 15, 33, 300, 5000} {
 		for _, p := range sampleSettings() {
@@ -173,9 +171,12 @@ func sameSample(t *testing.T, want, got npu.Device) {
 				}
 			}
 			ids, logp := drawn(t, want, logits, vocab, params...)
-			ids2, logp2 := drawn(t, got, logits, vocab, params...)
-			require.Equal(t, ids, ids2, "vocabulary of %d, %+v", vocab, p)
-			equal(t, fmt.Sprintf("vocabulary of %d, %+v: logp", vocab, p), logp, logp2)
+			for _, d := range got {
+				name := fmt.Sprintf("%s: vocabulary of %d, %+v", d.Info().Name, vocab, p)
+				ids2, logp2 := drawn(t, d, logits, vocab, params...)
+				require.Equal(t, ids, ids2, name)
+				equal(t, name+": logp", logp, logp2)
+			}
 		}
 	}
 }

@@ -116,21 +116,28 @@ func (m *memory) getSums(s npu.Sums) sums {
 }
 
 // getMatrixSums returns the sums of a matrix, row-major. It requires zero padding. It
-// unpacks 16 bits at a time, which float32 represents, so that any layout will do.
+// unpacks the places of values, so that any layout that holds each value once will do.
 func (m *memory) getMatrixSums(w npu.MatrixSums) sums {
 	m.t.Helper()
 	packed := m.getSums(w.Sums)
-	all := sums{make([]int64, w.Rows*w.Cols), packed.worst}
-	for shift := 0; shift < 64; shift += 16 {
-		part := make([]float32, len(packed.values))
-		for i, v := range packed.values {
-			part[i] = float32(uint16(v >> shift))
-		}
-		unpacked := m.getMatrix(npu.Matrix{Buffer: m.put(part), Rows: w.Rows, Cols: w.Cols})
-		for i, v := range unpacked {
-			all.values[i] |= int64(v) << shift
-		}
-	}
 	require.Len(m.t, packed.values, w.Len())
+	require.Less(m.t, w.Len(), 1<<24, "places that float32 represents")
+	places := make([]float32, w.Len())
+	for i := range places {
+		places[i] = float32(i)
+	}
+	at := make([]float32, w.Rows*w.Cols)
+	m.d.UnpackMatrix(at, npu.Matrix{Buffer: m.put(places), Rows: w.Rows, Cols: w.Cols})
+	require.NoError(m.t, m.d.Sync())
+	all := sums{make([]int64, w.Rows*w.Cols), packed.worst}
+	for i, place := range at {
+		all.values[i] = packed.values[int(place)]
+	}
+	for _, place := range at {
+		packed.values[int(place)] = 0
+	}
+	for place, v := range packed.values {
+		require.True(m.t, v == 0, "padding at %d is %d, expected 0", place, v)
+	}
 	return all
 }
