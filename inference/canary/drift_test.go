@@ -11,6 +11,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/inference/remote/publish"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu/cpu"
@@ -92,6 +93,9 @@ func TestLostUpdatesAreFound(t *testing.T) {
 	const steps = 10
 	for _, tied := range []bool{true, false} {
 		for _, lr := range []float64{1e-3, 1e-6} {
+			if soak.Race && (!tied || lr < 1e-3) { // the others share memory as this one
+				continue
+			}
 			t.Run(fmt.Sprintf("tied=%v lr=%v", tied, lr), func(t *testing.T) {
 				t.Parallel()
 				versions := trained(t, tied, lr, steps)
@@ -99,8 +103,11 @@ func TestLostUpdatesAreFound(t *testing.T) {
 					honest := func(*server) {}
 					require.Zero(t, lostAt(t, versions, tied, bf16, honest), "bf16 %v: an honest server", bf16)
 					for fault, set := range faults() {
-						at := lostAt(t, versions, tied, bf16, set)
 						whole := fault == "everything" || fault == "the version before"
+						if bf16 && (lr < 1e-3 || !whole) && !soak.Long() { // may stay below the arithmetic's error
+							continue
+						}
+						at := lostAt(t, versions, tied, bf16, set)
 						switch {
 						case !bf16 && (whole || lr == 1e-3):
 							require.EqualValues(t, 3, at, fault)

@@ -5,11 +5,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
@@ -52,7 +55,8 @@ func onDisk(t *testing.T, name string) *model.Weights {
 }
 
 // A server that keeps the values of one tensor, whichever it is, is refused: those that it
-// started with, or those of the first update that it took.
+// started with, or those of the first update that it took. Without EASYRL_SOAK, a tensor of
+// each kind is kept. The race detector sees two models, which share memory as all do.
 func TestStaleTensorIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]func(t *testing.T) *model.Weights{
@@ -63,6 +67,9 @@ func TestStaleTensorIsRefused(t *testing.T) {
 		"stories260K":  func(t *testing.T) *model.Weights { return onDisk(t, "stories260K") },
 		"verl":         func(t *testing.T) *model.Weights { return onDisk(t, "verl_digit_completion") },
 	} {
+		if soak.Race && !strings.HasSuffix(name, " untied") {
+			continue
+		}
 		for _, bf16 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s bf16=%v", name, bf16), func(t *testing.T) {
 				t.Parallel()
@@ -72,11 +79,31 @@ func TestStaleTensorIsRefused(t *testing.T) {
 	}
 }
 
+// tensors returns the names of a decoder's tensors, without EASYRL_SOAK one of each kind:
+// those of a layer are each of another layer.
+func tensors(loaded values) []string {
+	all := slices.Sorted(maps.Keys(loaded))
+	if soak.Long() {
+		return all
+	}
+	layer := regexp.MustCompile(`\.layers\.(\d+)\.`)
+	of := map[string][]string{}
+	for _, name := range all {
+		kind := layer.ReplaceAllString(name, ".")
+		of[kind] = append(of[kind], name)
+	}
+	var some []string
+	for i, kind := range slices.Sorted(maps.Keys(of)) {
+		some = append(some, of[kind][i%len(of[kind])])
+	}
+	return some
+}
+
 func testStaleTensors(t *testing.T, w *model.Weights, bf16 bool) {
 	c, loaded := newClient(t, w.Config, nil), read(w)
 	s := serve(t, w.Config, loaded, bf16)
 	require.NoError(t, c.publish(c.connect(s), w, 1), "an honest server")
-	for _, name := range slices.Sorted(maps.Keys(loaded)) {
+	for _, name := range tensors(loaded) {
 		s.restart(loaded)
 		s.keeps = func(n string, _ int) bool { return n == name }
 		err := c.publish(c.connect(s), w, 1)
