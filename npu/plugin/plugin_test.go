@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/npu/nputest"
@@ -48,7 +49,11 @@ func TestCPULibrary(t *testing.T) {
 	require.Equal(t, 2, npu.Threads(loaded))
 	nputest.Same(t, builtin, loaded)
 	t.Run("conformance", func(t *testing.T) {
-		nputest.Run(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
+		test := nputest.Contract
+		if soak.Long() {
+			test = nputest.Run
+		}
+		test(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
 	})
 }
 
