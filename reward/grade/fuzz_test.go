@@ -1,13 +1,15 @@
 package grade
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/limittest"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
@@ -48,21 +50,6 @@ func hostile() []string {
 	return list
 }
 
-// limited fails the test if f hangs.
-func limited(t testing.TB, name string, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		t.Fatalf("%.60q (%d bytes) takes too long", name, len(name))
-	}
-}
-
 // uses returns gradings that have a hostile text as response, reference answer or question.
 func uses(text string) []func() {
 	return []func(){
@@ -80,31 +67,34 @@ func uses(text string) []func() {
 	}
 }
 
+// A grading takes little time and memory, whatever the text. Without EASYRL_SOAK, each text
+// is used in a part of the ways, and a text that follows in other ones. The test does not run
+// in parallel, so that other tests' work does not count.
 func TestHostile(t *testing.T) {
-	t.Parallel()
-	for i, text := range hostile() {
-		if i%every > 0 {
-			continue
-		}
-		limited(t, text, func() {
-			for _, grade := range uses(text) {
-				grade()
-			}
-		})
-	}
-}
-
-// TestHostileMemory does not run in parallel, so that other tests' allocations do not
-// count.
-func TestHostileMemory(t *testing.T) {
 	const most = 100_000_000 // bytes allocated by one grading, most of them short-lived
-	for _, text := range hostile() {
+	part := 4
+	switch {
+	case soak.Long():
+		part = 1
+	case soak.Race:
+		part = 10 * part
+	}
+	for n, text := range hostile() {
 		for i, grade := range uses(text) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			grade()
-			runtime.ReadMemStats(&after)
-			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "use %d of %.60q (%d bytes)", i, text, len(text))
+			if (n+i)%part > 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("text %d, use %d", n, i), func(t *testing.T) { // named if it hangs
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				if soak.Race { // its time says nothing
+					grade()
+				} else {
+					limittest.Run(t, grade)
+				}
+				runtime.ReadMemStats(&after)
+				require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "use %d of %.60q (%d bytes)", i, text, len(text))
+			})
 		}
 	}
 }
