@@ -12,7 +12,7 @@ QUICKSTART = runs/quickstart
 TORCH = torch/worker/venv
 
 .DEFAULT_GOAL := help
-.PHONY: help build quickstart test race mpi torch-test bench lint vuln fuzz cover docs deploy-check clean
+.PHONY: help build quickstart test race soak mpi torch-test bench lint vuln fuzz cover docs deploy-check clean
 
 help: ## list all targets
 	@echo "Usage: make TARGET"
@@ -37,8 +37,11 @@ test: ## vet, build without cgo, and run all tests
 	CGO_ENABLED=0 $(GO) build ./...
 	@{ $(GO) test -timeout 15m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
-race: ## run all tests under the race detector
-	@{ $(GO) test -race -timeout 25m ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
+race: ## run all tests under the race detector, apart from packages without concurrency (.ci/sequential)
+	@{ $(GO) test -race -timeout 25m $$($(GO) list ./... | grep -vxFf .ci/sequential); echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
+
+soak: ## run the long versions of tests, with more cases
+	@{ EASYRL_SOAK=1 $(GO) test -count=1 -timeout 2h ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 mpi: ## test ranks over MPI; needs mpicc and mpirun
 	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./parallel/paralleltest ./run/mesh ./cmd/easyrl
