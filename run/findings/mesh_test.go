@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sourcegraph/conc"
 	"github.com/stretchr/testify/require"
@@ -114,8 +113,7 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 // step publishes, passes micro-batches and updates.
 func (m *ranked) step(t *testing.T, number int, micros []*attention.Layout) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	_, err := m.Publish(ctx, int64(number))
 	require.NoError(t, err)
 	for _, l := range micros {
