@@ -14,6 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/reference"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model/cache"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
@@ -134,7 +135,11 @@ func TestBackwardMatchesDifferences(t *testing.T) {
 				for i := range w.Params {
 					p := &w.Params[i]
 					vals := ref.Tensor[p.Name]
-					for range 5 {
+					draws := 5
+					if recompute && !soak.Long() { // as exact as without
+						draws = 1
+					}
+					for range draws {
 						j := rng.IntN(len(vals))
 						const h = 1e-5
 						old := vals[j]

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model/carry"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
@@ -133,10 +134,13 @@ func rowMajor(s npu.Sums, rows, cols int) []int64 {
 // Log-probabilities and sums of gradients of all ranks of a mesh have the bits of one rank.
 func TestMeshesGiveTheSameBits(t *testing.T) {
 	for name, c := range dividedShapes() {
-		for _, size := range [][2]int{{2, 1}, {4, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {4, 3}} {
+		for i, size := range [][2]int{{2, 1}, {4, 1}, {3, 1}, {1, 2}, {1, 3}, {2, 2}, {4, 3}} {
 			mesh := parallel.Mesh{DP: 1, TP: size[0], PP: size[1]}
 			for _, recompute := range []bool{false, true} {
 				for _, sequence := range []bool{false, true} {
+					if (recompute == sequence) != (i%2 == 0) && !soak.Long() { // two of four ways a mesh, the others with the next mesh
+						continue
+					}
 					t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,recompute=%v,sequence=%v", name, mesh.TP, mesh.PP, recompute, sequence), func(t *testing.T) {
 						checkMesh(t, c, mesh, recompute, sequence)
 					})
