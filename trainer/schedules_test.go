@@ -19,6 +19,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
@@ -202,6 +203,12 @@ func TestSchedulesGiveTheSameBits(t *testing.T) {
 	names := slices.Sorted(maps.Keys(of))
 	want := map[string]result{}
 	retried, orders := 0, map[string]bool{}
+	schedules := 50
+	if soak.Race {
+		schedules = 20
+	} else if soak.Long() {
+		schedules = 200
+	}
 	for seed := range uint64(schedules) {
 		name := names[seed%uint64(len(names))]
 		s := drawSchedule(seed)

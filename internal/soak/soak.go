@@ -5,18 +5,6 @@ import "os"
 
 // Long reports whether tests run their long versions, with EASYRL_SOAK=1 in the
 // environment. Without it they try fewer cases, but some of every kind, and the same
-// ones each time.
+// ones each time. Where Race is true, tests do little arithmetic of one goroutine: it
+// takes ten times as long, and the race detector has nothing to find in it.
 func Long() bool { return os.Getenv("EASYRL_SOAK") == "1" }
-
-// Count returns how often a test repeats: usual times, or long times if Long. Under the
-// race detector, which makes arithmetic ten times slower and examines only how
-// goroutines share memory, it is the tenth part, at least 1.
-func Count(usual, long int) int {
-	if Long() {
-		usual = long
-	}
-	if Race {
-		return max(1, usual/10)
-	}
-	return usual
-}
