@@ -67,11 +67,13 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// shortened returns the page with fewer steps in its commands and files.
+// shortened returns the page with fewer steps in its commands and files, and an eighth of
+// the held-out prompts.
 func shortened(t *testing.T, page string) string {
 	t.Helper()
 	for _, r := range [][2]string{
 		{"sft.steps=220", "sft.steps=30"}, {"step-000220", "step-000030"}, {"\nsteps = 20\n", "\nsteps = 3\n"}, {"step-000020", "step-000003"},
+		{"-out runs/quickstart/data\n", "-out runs/quickstart/data\nhead -n 64 runs/quickstart/data/test.jsonl >held-out\nmv held-out runs/quickstart/data/test.jsonl\n"},
 	} {
 		require.Contains(t, page, r[0])
 		page = strings.ReplaceAll(page, r[0], r[1])
