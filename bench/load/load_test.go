@@ -22,7 +22,9 @@ func TestLoad(t *testing.T) {
 	defer s.kill()
 	l := &load{options: o, server: s}
 	require.NoError(t, l.learn(t.Context()))
-	require.NoError(t, l.crowd(t.Context(), 3*time.Second))
+	for l.tally.right() == 0 && len(l.tally.faults) == 0 { // again on a machine too busy for an answer
+		require.NoError(t, l.crowd(t.Context(), 3*time.Second))
+	}
 	require.NoError(t, l.again(t.Context()))
 	_, err = s.look(t.Context())
 	require.NoError(t, err)
