@@ -98,7 +98,7 @@ func TestEndings(t *testing.T) {
 	require.NoError(t, err)
 	var rows []struct{ Answer string }
 	require.NoError(t, json.Unmarshal(data, &rows))
-	for i := 0; i < len(rows); i += every {
+	for i := 0; i < len(rows); i += every() {
 		row := rows[i]
 		for _, form := range endings() {
 			text := "We have $a = 12$ and $b = 3$.\n\nThen $12 \\cdot 3 = 36$.\n\n" + strings.Replace(form, "@", row.Answer, 1)

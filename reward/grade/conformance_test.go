@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/reward/grade/answer"
 )
 
@@ -30,6 +31,17 @@ func table[T any](t *testing.T, parts ...string) []T {
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// every returns the stride through the large tables, whose rows are much alike.
+func every() int {
+	switch {
+	case soak.Race:
+		return 25
+	case soak.Long():
+		return 1
+	}
+	return 4
 }
 
 // Rows of Math-Verify that we judge differently, by line:
@@ -118,7 +130,7 @@ func TestMATHAnswers(t *testing.T) {
 			}
 		}
 	}
-	for i := 0; i < len(golds); i += every {
+	for i := 0; i < len(golds); i += every() {
 		gold := golds[i]
 		for _, form := range renderings() {
 			text := strings.Replace(form, "%s", gold, 1)
@@ -140,7 +152,7 @@ func TestGSM8KAnswers(t *testing.T) {
 	type row struct{ Question, Answer string }
 	rows := append(table[row](t, "prompts", "gsm8k", "test.jsonl"), table[row](t, "prompts", "gsm8k", "train.jsonl")...)
 	notes := regexp.MustCompile(`<<[^>]*>>`)
-	for i := 0; i < len(rows); i += every {
+	for i := 0; i < len(rows); i += every() {
 		row := rows[i]
 		text, gold, _ := strings.Cut(row.Answer, "####")
 		gold = strings.TrimSpace(gold)
