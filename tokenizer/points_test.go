@@ -83,11 +83,17 @@ func treatment(t *testing.T, normalizer, pre *component) func([]string) []string
 }
 
 // drawn returns which blocks of 256 code points a component is tested with: those below
-// U+3000, which have most kinds of characters, and an eighth of the others. Another
-// component draws others.
+// U+3000, which have most kinds of characters, an eighth of the others in planes with
+// characters, and a few more. Another component draws others.
 func drawn(name string) func(block rune) bool {
 	r := rand.New(rand.NewPCG(uint64(checksum([]string{name})), 1))
-	return func(block rune) bool { return r.IntN(8) == 0 || block < 0x30 || soak.Long() }
+	return func(block rune) bool {
+		share := 8
+		if block >= 0x400 {
+			share = 64
+		}
+		return r.IntN(share) == 0 || block < 0x30 || soak.Long()
+	}
 }
 
 // Every code point is treated as by the library, in every component. Without
