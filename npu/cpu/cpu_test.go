@@ -5,16 +5,22 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/npu/nputest"
 )
 
+// The race detector sees nothing of kernels in C, so that it gets those in Go.
 func TestConformance(t *testing.T) {
+	test := nputest.Run
+	if soak.Race {
+		test = nputest.Contract
+	}
 	for _, isa := range cpu.ISAs() {
 		t.Run(isa, func(t *testing.T) {
 			t.Parallel()
-			nputest.Run(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, threads) })
+			test(t, func(threads int) (npu.Device, error) { return cpu.OpenISA(isa, threads) })
 		})
 	}
 	t.Run("go", func(t *testing.T) {
@@ -25,6 +31,9 @@ func TestConformance(t *testing.T) {
 
 func TestSameBits(t *testing.T) {
 	t.Parallel()
+	if soak.Race {
+		t.Skip("TestConformance shares memory between more threads")
+	}
 	var all []npu.Device
 	for _, isa := range cpu.ISAs() {
 		all = append(all, open(t, func(n int) (npu.Device, error) { return cpu.OpenISA(isa, n) }, 1))
