@@ -1,0 +1,85 @@
+package secret
+
+import "strings"
+
+// tokenSize returns the size of the secret that text begins with, by the prefix of its kind,
+// or 0, and the bytes examined.
+func tokenSize(text string) (size, looked int) {
+	const firstLetters, shortest = "AEGPSdefghnopqrstwxy", 12
+	if strings.IndexByte(firstLetters, text[0]) < 0 {
+		return 0, 0
+	}
+	for _, prefix := range [...]string{
+		"sk-", "sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_", // OpenAI, Anthropic, Stripe
+		"hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "npm_", "pypi-", "dckr_pat_",
+		"AKIA", "ASIA", "AIza", "ya29.", "GOCSPX-", "EAAC", "SG.", // AWS, Google, Facebook, SendGrid
+		"xoxa-", "xoxb-", "xoxe-", "xoxo-", "xoxp-", "xoxr-", "xoxs-", "xapp-", // Slack
+		"eyJ", "gsk_", "nvapi-", "pplx-", "xai-", "r8_", "tgp_v1_", "fw_", // JWT and servers of models
+		"hvs.", "dop_v1_", "shpat_", "tskey-", "glsa_", "sntrys_", "dapi", "PMAK-", "lin_api_", "ntn_",
+	} {
+		if !strings.HasPrefix(text, prefix) {
+			continue
+		}
+		for size < len(text) && isName(text[size]) {
+			size++
+		}
+		looked, size = size, trimEnd(text, 0, size)
+		if size-len(prefix) < shortest || !strings.ContainsAny(text[:size], "0123456789") {
+			return 0, looked
+		}
+		return size, looked
+	}
+	return 0, 0
+}
+
+// random reports whether a word looks like a secret: one with a known prefix, hexadecimal
+// digits that are no sum, or a long run of letters and digits that change their kind often.
+// A path is not random.
+func random(word string) bool {
+	if word == "" {
+		return false
+	}
+	if size, _ := tokenSize(word); size == len(word) {
+		return true
+	}
+	if strings.Contains(word, "/") {
+		return len(word) >= 32 && strings.IndexAny(word, "/.-_:@") > 0 && !strings.ContainsAny(word, ".-_:@") &&
+			!readable(strings.ReplaceAll(word, "/", ""))
+	}
+	if hex := strings.ReplaceAll(word, "-", ""); strings.Trim(hex, "0123456789abcdefABCDEF") == "" {
+		return len(hex) >= 24 && !isSum(word)
+	}
+	const shortest = 16
+	for run := range strings.FieldsFuncSeq(word, func(r rune) bool { return r > 0x7f || !isAlphanumeric(byte(r)) }) {
+		if len(word) >= 20 && len(run) >= shortest && !readable(run) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSum reports whether a word of hexadecimal digits has the size of a commit or a hash.
+func isSum(word string) bool {
+	return len(word) == 40 || len(word) == 64 || len(word) == 128
+}
+
+// readable reports whether a word's characters seldom change between lower case, upper case
+// and digits, as in the names of models, but not in random ones.
+func readable(word string) bool {
+	kind := func(c byte) int {
+		switch {
+		case c <= '9':
+			return 0
+		case c <= 'Z':
+			return 1
+		}
+		return 2
+	}
+	changes := 0
+	for i := 1; i < len(word); i++ {
+		if kind(word[i]) != kind(word[i-1]) {
+			changes++
+		}
+	}
+	return changes*100 < len(word)*38
+}

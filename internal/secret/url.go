@@ -1,0 +1,220 @@
+package secret
+
+import "strings"
+
+// slashes returns the size of the two slashes at position i, which JSON may escape, or 0.
+func (s *scanner) slashes(i int) int {
+	for _, pair := range [...]string{"//", `\/\/`} {
+		if strings.HasPrefix(s.text[min(i, len(s.text)):], pair) {
+			return len(pair)
+		}
+	}
+	return 0
+}
+
+// encoded returns the size of two percent-encoded slashes that text begins with, or 0. They
+// may be encoded more than once.
+func encoded(text string) int {
+	rest := text
+	for range 2 {
+		if !strings.HasPrefix(rest, "%") {
+			return 0
+		}
+		rest = rest[1:]
+		for strings.HasPrefix(rest, "25") {
+			rest = rest[2:]
+		}
+		if len(rest) < 2 || !strings.EqualFold(rest[:2], "2f") {
+			return 0
+		}
+		rest = rest[2:]
+	}
+	return len(text) - len(rest)
+}
+
+// linkEnd returns the end of the URL that goes on at position i: a space, a quote, or a
+// separator with the scheme of another URL behind it.
+func (s *scanner) linkEnd(i int) int {
+	start := i
+	defer func() { s.looked += i - start }()
+	for i < len(s.text) {
+		switch c := s.text[i]; {
+		case c <= ' ' || strings.IndexByte("\"<>`\x7f", c) >= 0:
+			return i
+		case c == '\'' && (i+1 == len(s.text) || !wordy(s.text[i+1])):
+			return i
+		case c == '\\':
+			end := i + 1
+			for end < len(s.text) && s.text[end] == '\\' {
+				end++
+			}
+			if end == len(s.text) || strings.IndexByte("\"' nrt", s.text[end]) >= 0 {
+				return i
+			}
+			i = end
+			continue
+		case c == ',' || c == ';' || c == '|':
+			scheme := i + 1
+			for scheme < len(s.text) && (isName(s.text[scheme]) || s.text[scheme] == '+') {
+				scheme++
+			}
+			s.looked += scheme - i
+			if strings.HasPrefix(s.text[scheme:], ":") && s.slashes(scheme+1) > 0 {
+				return i
+			}
+		}
+		i++
+	}
+	return i
+}
+
+// link masks the URL whose slashes are at position i. One without a scheme may be no URL, so
+// that only its user and query are masked.
+func (s *scanner) link(i int, scheme bool) {
+	end := s.linkEnd(i)
+	lastAt := i + strings.LastIndexByte(s.text[i:end], '@')
+	for {
+		i += s.slashes(i)
+		host := s.authority(i, end, lastAt, scheme)
+		next := s.path(i, host, end, scheme)
+		if next < 0 {
+			break
+		}
+		i, scheme = next, true
+	}
+	s.at = max(s.at+1, end)
+}
+
+// authority masks the user, password and malformed port between position i and end, and
+// returns the end of the host. lastAt is the URL's last "@", if that is behind i.
+func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
+	hostEnd := func(from int) int {
+		if size := strings.IndexAny(s.text[from:end], "/?#\\"); size >= 0 {
+			return from + size
+		}
+		return end
+	}
+	host := hostEnd(i)
+	user := i + strings.LastIndexByte(s.text[i:host], '@')
+	port := badPort(s.text[i:host])
+	if user < i && port > 0 && lastAt > host { // a password with a slash or question mark
+		user, host = lastAt, hostEnd(lastAt)
+	}
+	if at := strings.LastIndex(s.text[i:host], "%40"); at >= 0 {
+		user = max(user, i+at)
+	}
+	s.looked += host - i
+	switch {
+	case user >= i:
+		s.star(i, user)
+	case port > 0 && scheme:
+		s.star(i+port, trimEnd(s.text, i+port, host))
+	}
+	return host
+}
+
+// badPort returns the position of a port that is no number, and rather a password whose host
+// is cut off, or 0. Messages may have the word port in its place.
+func badPort(host string) int {
+	colon := strings.LastIndexByte(host[:trimEnd(host, 0, len(host))], ':')
+	if colon < 0 || strings.Contains(host[colon:], "]") || strings.Contains(strings.ToLower(host[colon:]), "port") {
+		return 0
+	}
+	rest := strings.TrimLeft(host[colon+1:], "0123456789")
+	if rest == "" || !isAlphanumeric(rest[0]) && strings.IndexByte("!$%&*+-=^_~", rest[0]) < 0 {
+		return 0
+	}
+	return colon + 1
+}
+
+// path masks what looks like a secret in the path of the URL that starts at position i and
+// whose host ends at position at, and all of its query and fragment. It returns the slashes
+// of a URL within the path, or -1.
+func (s *scanner) path(i, at, end int, scheme bool) int {
+	host := s.text[i:at]
+	local := host == ""
+	hook := strings.Contains(strings.ToLower(host), "hook")
+	for at < end {
+		if c := s.text[at]; c == '?' || c == '#' {
+			if scheme || strings.ContainsAny(host, ".@") {
+				s.star(at+1, trimEnd(s.text, at+1, end))
+			}
+			return -1
+		}
+		if at > i && s.text[at-1] == ':' && s.slashes(at) > 0 && at > i+len(host) {
+			return at
+		}
+		from := at + 1 // behind the slash
+		at = from
+		for at < end && strings.IndexByte("/?#\\", s.text[at]) < 0 {
+			at++
+		}
+		if !local {
+			named := strings.Contains(strings.ToLower(s.text[from:at]), "hook")
+			s.segment(from, at, hook && !named)
+			hook = hook || named
+		}
+	}
+	return -1
+}
+
+// segment masks what looks like a secret in text[from:to], a part of a URL's path. Behind a
+// hook it is any word with digits.
+func (s *scanner) segment(from, to int, hook bool) {
+	to = trimEnd(s.text, from, to)
+	part := s.text[from:to]
+	digits := strings.IndexAny(part, "0123456789")
+	colon := strings.IndexByte(part, ':')
+	user := strings.LastIndexByte(part, '@')
+	const botID = 6 // digits of a bot's number, at least
+	switch {
+	case random(part), hook && digits >= 0 && len(part) > 3, digits >= 0 && colon-digits >= botID:
+		s.star(from, to)
+	case user > 0 && colon > 0 && colon < user:
+		s.star(from, from+user)
+	case part == stars:
+		s.star(from, to)
+	default:
+		parameter := false
+		for i := range len(part) {
+			switch c := part[i]; {
+			case c == ';':
+				parameter = true
+			case c == '%' && encoded(part[i:]) > 0:
+				s.star(from+i+encoded(part[i:]), to)
+				return
+			case c == '=' && (parameter || private(part[:i])):
+				s.star(from+i+1, to)
+				return
+			}
+		}
+	}
+}
+
+// userAndPassword masks "user:password" before the "@" at s.at.
+func (s *scanner) userAndPassword() {
+	at := s.at
+	s.at++
+	size := 0
+	for at+1+size < len(s.text) && (isName(s.text[at+1+size]) || s.text[at+1+size] == '[') {
+		size++
+	}
+	s.looked += size
+	host := s.text[at+1 : at+1+size]
+	if strings.Trim(host, "0123456789") == "" || host == "k" || host == "sha256" { // pass@8, image@sha256:…
+		return
+	}
+	from := at
+	for from > s.done && strings.IndexByte(" \t\r\n\"'`<>/@", s.text[from-1]) < 0 {
+		from--
+	}
+	s.looked += at - from
+	colon := from + strings.IndexByte(s.text[from:at], ':')
+	if colon < from || colon+1 == at {
+		return
+	}
+	from += strings.LastIndexAny(s.text[from:colon], "=,;|()[]{}*\\") + 1
+	if from < colon {
+		s.star(from, at)
+	}
+}
