@@ -30,9 +30,14 @@ func Hidden(text string) bool {
 	if !strings.Contains(text, stars) {
 		return false
 	}
-	s := scanner{text: text, command: true}
-	s.scan()
-	return s.hidden
+	for _, command := range []bool{false, true} {
+		s := scanner{text: text, command: command}
+		s.scan()
+		if s.hidden {
+			return true
+		}
+	}
+	return false
 }
 
 // settle masks text until it stays as it is, or hides all of it.
@@ -108,7 +113,7 @@ func (s *scanner) star(from, to int) {
 // ownStars skips stars, which hide a secret if they are a word.
 func (s *scanner) ownStars() {
 	end := s.at + len(s.text[s.at:]) - len(strings.TrimLeft(s.text[s.at:], "*"))
-	starts := s.starts(s.at) || s.text[s.at-1] == '@'
+	starts := s.at == 0 || !isName(s.text[s.at-1]) && s.text[s.at-1] != '*'
 	word := end-s.at == len(stars) && starts && (end == len(s.text) || !wordy(s.text[end]) || s.text[end] == '@')
 	s.hidden = s.hidden || word
 	s.at = end
