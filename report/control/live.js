@@ -165,14 +165,22 @@ function drawTiles(at, tiles) {
 	}));
 }
 
-// visible shows characters that control, reorder or hide text as escapes.
-// It keeps joiners between characters beyond ASCII, like the trainer's pages.
-const visible = text => String(text).replace(
-	/(?<![^\x00-\x7f\s\p{Cc}\p{Cf}\p{Cs}])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\s\p{Cc}\p{Cf}\p{Cs}])|(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\u2028\u2029]/gu,
-	c => {
-		const hex = c.codePointAt(0).toString(16);
-		return hex.length > 4 ? "\\U" + hex.padStart(8, "0") : "\\u" + hex.padStart(4, "0");
-	});
+// acts reports whether a character controls, reorders or hides text. Marks of digits do not.
+const acts = c => /(?![\n\t])[\p{Cc}\p{Cf}\u2028\u2029]/u.test(c) &&
+	!/[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u{110bd}\u{110cd}]/u.test(c);
+
+// joined reports whether a joiner next to a character may be legitimate, as in emoji.
+const joined = c => c !== undefined && c > "\x7f" && c !== "\ufffd" && !/[\s\p{Cs}]/u.test(c) && !acts(c);
+
+// visible shows characters that act as escapes such as \x1b, like the trainer's other pages.
+const visible = text => [...String(text)].map((c, i, all) => {
+	if (!acts(c) || "\u200c\u200d".includes(c) && joined(all[i - 1]) && joined(all[i + 1])) return c;
+	const code = c.codePointAt(0), hex = code.toString(16);
+	const letter = {7: "a", 8: "b", 11: "v", 12: "f", 13: "r"}[code];
+	if (letter) return "\\" + letter;
+	if (code < 0x80) return "\\x" + hex.padStart(2, "0");
+	return code > 0xffff ? "\\U" + hex.padStart(8, "0") : "\\u" + hex.padStart(4, "0");
+}).join("");
 
 function make(tag, text = "") {
 	const e = document.createElement(tag);
