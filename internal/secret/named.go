@@ -190,7 +190,7 @@ func (s *scanner) attached(i int) bool {
 // startsLine reports whether s.at starts a line or the content of brackets or quotes.
 func (s *scanner) startsLine() bool {
 	before := strings.TrimRight(s.text[s.done:s.at], " \t-")
-	return before == "" && s.done == 0 || before != "" && strings.IndexByte("\n{([,\"'", before[len(before)-1]) >= 0
+	return before == "" && s.done == 0 || strings.HasSuffix(before, `\n`) || before != "" && strings.IndexByte("\n{([,\"'", before[len(before)-1]) >= 0
 }
 
 // skip returns the first position from i on whose byte is none of set.
@@ -244,12 +244,12 @@ func (s *scanner) quotedText(i int) (from, to, behind int) {
 	if open == i {
 		return i, i, i
 	}
-	mark := s.text[open-1]
-	triple := strings.Repeat(string(mark), 3)
-	if !strings.HasPrefix(s.text[i:], triple) {
-		to, behind = s.unquote(open, mark, backslashes)
+	quote := s.text[i:open]
+	if !strings.HasPrefix(s.text[open:], quote) || !strings.HasPrefix(s.text[open+len(quote):], quote) {
+		to, behind = s.unquote(open, s.text[open-1], backslashes)
 		return open, to, behind
 	}
+	triple := quote + quote + quote
 	from = i + len(triple)
 	size := strings.Index(s.text[from:], triple)
 	if size < 0 {

@@ -1,6 +1,8 @@
 package secret
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -263,7 +265,7 @@ func unmarked(row string) (text string, secrets, keeps []string) {
 
 // faults returns what is wrong with the mask of a row.
 func faults(row, shown string) (faults []string) {
-	_, secrets, keeps := unmarked(row)
+	_, _, keeps := unmarked(row)
 	rest := shown
 	for _, keep := range keeps {
 		at := strings.Index(rest, keep)
@@ -273,14 +275,20 @@ func faults(row, shown string) (faults []string) {
 		}
 		rest = rest[:at] + "\x00" + rest[at+len(keep):]
 	}
+	return append(faults, shows(row, rest)...)
+}
+
+// shows returns the secrets of a row, or words of them, that shown has.
+func shows(row, shown string) (words []string) {
+	_, secrets, _ := unmarked(row)
 	for _, secret := range secrets {
 		for _, word := range append(strings.FieldsFunc(secret, notLetterOrDigit), secret) {
-			if (len(word) > 3 || word == secret) && strings.Contains(rest, word) {
-				faults = append(faults, "shows "+word)
+			if (len(word) > 3 || word == secret) && strings.Contains(shown, word) {
+				words = append(words, "shows "+word)
 			}
 		}
 	}
-	return faults
+	return words
 }
 
 func notLetterOrDigit(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
@@ -311,5 +319,23 @@ func TestHarmlessRows(t *testing.T) {
 	}
 	for _, text := range proseRows {
 		require.Equal(t, text, Hide(text))
+	}
+}
+
+// A masked value of run.toml must remain TOML: strings in a list keep their quotes.
+func TestQuotedRows(t *testing.T) {
+	for _, row := range append(slices.Clone(secretRows), commandRows...) {
+		text, _, _ := unmarked(row)
+		for range 2 {
+			list, err := json.Marshal([]string{"sh", "-c", text, "end"})
+			require.NoError(t, err)
+			shown := Arguments(string(list))
+			var words []string
+			require.NoError(t, json.Unmarshal([]byte(shown), &words), "%s\n%s", list, shown)
+			require.Len(t, words, 4, shown)
+			require.Equal(t, "end", words[3])
+			require.Empty(t, shows(row, shown), "%s\n%s", list, shown)
+			text = string(list) // quoted once more
+		}
 	}
 }

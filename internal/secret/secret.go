@@ -85,7 +85,7 @@ func (s *scanner) scan() string {
 			s.userAndPassword()
 		case c == '*' && strings.HasPrefix(s.text[s.at:], stars):
 			s.ownStars()
-		case isName(c) && (s.at == 0 || !isName(s.text[s.at-1])):
+		case isName(c) && (s.at == 0 || !isName(s.text[s.at-1]) || s.escape(s.at-1)):
 			s.word()
 		default:
 			if strings.IndexByte("\n|;&", c) >= 0 {
@@ -126,7 +126,7 @@ func (s *scanner) word() {
 		end++
 	}
 	s.looked += end - s.at
-	name := s.text[s.at:end]
+	start, name := s.at, s.text[s.at:end]
 	switch {
 	case s.named(end):
 	case s.shortOption(end):
@@ -137,8 +137,16 @@ func (s *scanner) word() {
 		if letters := passwordOptions(name); letters != "" {
 			s.login = letters
 		}
-		s.at = end
+		if s.at = end; s.escape(start) {
+			s.at = start + 1
+		}
 	}
+}
+
+// escape reports whether the letter at position i may be that of an escape, as in \n, so that
+// a word may start behind it.
+func (s *scanner) escape(i int) bool {
+	return i > 0 && s.text[i-1] == '\\' && strings.IndexByte("nrt", s.text[i]) >= 0
 }
 
 // token masks a word with the form of a known kind of secret.

@@ -172,8 +172,8 @@ func (s *scanner) segment(from, to int, hook bool) {
 		s.star(from, to)
 	case user > 0 && colon > 0 && colon < user:
 		s.star(from, from+user)
-	case part == stars:
-		s.star(from, to)
+	case part == stars || strings.HasPrefix(part, stars+"@"):
+		s.star(from, from+len(stars))
 	default:
 		parameter := false
 		for i := range len(part) {
