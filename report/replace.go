@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -21,13 +22,36 @@ func ReplaceFile(path string, data []byte) error {
 // old or the new content, even after a crash. A new file has the permissions that the umask
 // leaves it; an existing one keeps its own.
 func Replace(path string, write func(w io.Writer) error) error {
-	temp, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	mode := fs.FileMode(0)
+	if old, err := os.Stat(path); err == nil {
+		mode = old.Mode().Perm()
+	}
+	return replace(path, mode, write)
+}
+
+// ReplacePrivateFile replaces the content of path with data like ReplaceFile. Only the owner
+// may read the file.
+func ReplacePrivateFile(path string, data []byte) error {
+	return replace(path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// replace implements Replace. A mode of 0 leaves the permissions to the umask.
+func replace(path string, mode fs.FileMode, write func(w io.Writer) error) error {
+	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
+	perm := fs.FileMode(0o644)
+	if mode != 0 {
+		perm &= mode // until all of it is set
+	}
+	temp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp.Name()) //nolint:errcheck // gone after the rename
-	if old, statErr := os.Stat(path); statErr == nil {
-		err = temp.Chmod(old.Mode().Perm())
+	if mode != 0 {
+		err = temp.Chmod(mode)
 	}
 	out := bufio.NewWriter(temp)
 	err = errors.Join(err, write(out), out.Flush(), temp.Sync(), temp.Close())

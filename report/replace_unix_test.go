@@ -44,3 +44,20 @@ func TestReplaceRespectsTheUmask(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 3, "no temporary file remains")
 }
+
+// A private file is its owner's, whoever could read the old one.
+func TestReplacePrivateFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	kept, fresh := filepath.Join(dir, "kept"), filepath.Join(dir, "fresh")
+	require.NoError(t, os.WriteFile(kept, []byte("old"), 0o644))
+	for _, path := range []string{kept, fresh} {
+		require.NoError(t, ReplacePrivateFile(path, []byte("new")))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, "new", string(data))
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+	}
+}
