@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/trace"
 )
@@ -121,7 +122,7 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 		}
 	}
 	e.Kind = kind
-	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(c.ID())})
+	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(secret.Hide(c.ID()))})
 }
 
 // claimAll makes add claim servers and returns those that it has added without a claim, in the

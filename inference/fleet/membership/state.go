@@ -21,8 +21,9 @@ const (
 	maxRemoved = 1000
 )
 
-// stateFile is what a resumed run knows about its servers. Its methods may be called
-// concurrently.
+// stateFile is what a resumed run knows about its servers. It needs their URLs as they are,
+// of which a path may hold a secret, so that only the owner may read the file. Its methods
+// may be called concurrently.
 type stateFile struct {
 	path  string // empty if nothing is kept
 	notes *report.Notes
@@ -85,7 +86,7 @@ func (f *stateFile) write() {
 	}
 	data, err := json.Marshal(f.content)
 	if err == nil {
-		err = report.ReplaceFile(f.path, append(data, '\n'))
+		err = report.ReplacePrivateFile(f.path, append(data, '\n'))
 	}
 	if err != nil {
 		f.notes.Say(notice.Warning, "save instances: %v. Removed servers may rejoin if the run restarts", err)
