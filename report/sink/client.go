@@ -183,7 +183,11 @@ func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
 func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
 	var all []param
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
-		value := secret.Hide(settings[key])
+		hide := secret.Hide
+		if strings.HasSuffix(key, ".command") {
+			hide = secret.Arguments
+		}
+		value := hide(settings[key])
 		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
 	}
 	for some := range slices.Chunk(all, mostParams) {

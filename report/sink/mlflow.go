@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/internal/filetype"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -36,7 +37,7 @@ const (
 
 // place is the content of MLflowFile.
 type place struct {
-	URL  string `json:"url"`
+	URL  string `json:"url"`  // with secrets hidden
 	Run  string `json:"run"`  // run ID in MLflow
 	Step int    `json:"step"` // last step sent; -1 for none
 }
@@ -66,7 +67,8 @@ type tracker struct {
 
 // openMLflow starts a tracker for the server at url. transport carries its requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
-	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), place: place{URL: url, Step: -1}}
+	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		place: place{URL: secret.Hide(url), Step: -1}}
 	data, err := filetype.Read(t.path())
 	var was place
 	if err == nil {
@@ -76,7 +78,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if was.URL == url {
+	if was.URL = secret.Hide(was.URL); was.URL == t.place.URL {
 		t.place = was
 	}
 	if t.file, err = filetype.Open(run.metrics()); err != nil {
