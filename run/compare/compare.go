@@ -16,6 +16,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/steptime"
 )
@@ -221,7 +222,7 @@ func (c *comparing) train(ctx context.Context, variants []variant) error {
 			return fmt.Errorf("%s: %w", v.name, err)
 		default:
 			failed[v.name] = true
-			c.found.Failed = append(c.found.Failed, Failure{v.name, filepath.Base(dir), err.Error()})
+			c.found.Failed = append(c.found.Failed, Failure{v.name, filepath.Base(dir), secret.Hide(err.Error())})
 		}
 	}
 	return nil
