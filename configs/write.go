@@ -44,10 +44,18 @@ func (r *Resolved) Same(path string) bool {
 // Values returns a section's values as TOML, by key, without unused keys. An empty section
 // selects all sections.
 func (r *Resolved) Values(section string) map[string]string {
+	return r.values(section, func(f field) string { return format(f.value) })
+}
+
+// Shown returns the same values with passwords hidden.
+func (r *Resolved) Shown(section string) map[string]string { return r.values(section, shown) }
+
+// values returns the text of the used keys of a section, or of all if it is empty.
+func (r *Resolved) values(section string, text func(f field) string) map[string]string {
 	values := map[string]string{}
 	for _, f := range shapeOf(&r.Config).fields {
 		if (section == "" || strings.HasPrefix(f.key, section+".")) && !r.unused(f) {
-			values[f.key] = format(f.value)
+			values[f.key] = text(f)
 		}
 	}
 	return values

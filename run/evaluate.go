@@ -215,9 +215,9 @@ func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
 }
 
 // evalSettings returns everything that the result of an evaluation depends on: sampling
-// settings, weights, tokenized prompts and scoring.
+// settings, weights, tokenized prompts and scoring. Passwords are hidden.
 func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set) (map[string]string, error) {
-	settings := resolved.Values("reward")
+	settings := resolved.Shown("reward")
 	for key := range settings {
 		how := key[strings.LastIndexByte(key, '.')+1:] // the last part of the key
 		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, how) {
@@ -225,7 +225,7 @@ func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, 
 		}
 	}
 	for section, keys := range map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"}, "run": {"seed"}} {
-		values := resolved.Values(section)
+		values := resolved.Shown(section)
 		for _, key := range keys {
 			settings[section+"."+key] = values[section+"."+key]
 		}

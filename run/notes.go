@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/internal/notice"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -15,7 +16,7 @@ type notes struct {
 	mu      sync.Mutex // guards all fields, and log while console is nil
 	log     io.Writer
 	console *report.Console
-	said    []string // warnings before the console was there
+	said    []string // warnings before the console was there, with secrets hidden
 }
 
 // warn prints a warning.
@@ -31,7 +32,7 @@ func (n *notes) say(kind notice.Kind, format string, args ...any) {
 	if console == nil {
 		notice.Print(n.log, kind, format, args...)
 		if kind == notice.Warning {
-			n.said = append(n.said, fmt.Sprintf(format, args...))
+			n.said = append(n.said, secret.Hide(fmt.Sprintf(format, args...)))
 		}
 	}
 	n.mu.Unlock()
