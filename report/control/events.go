@@ -11,6 +11,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/internal/plain"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 )
 
@@ -41,13 +42,14 @@ func (c *Server) Instance(e InstanceEvent) {
 	if c == nil {
 		return
 	}
+	e.Cause = secret.Hide(e.Cause)
 	body, err := json.Marshal(e)
 	if err != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.note("instance", e.text())
+	c.journal.note("instance", secret.Hide(e.text()))
 	c.listeners.broadcast("instance", body)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/internal/plain"
+	"github.com/easyrl/easyrl/internal/secret"
 )
 
 // Instance describes an inference instance of a run.
@@ -82,9 +83,25 @@ func bodyOf(kinds []string) string {
 	return `{"url": "http://HOST:PORT", "kind": ` + list + `}`
 }
 
+// shown returns m with the secrets in its fault hidden. Its ID and URL stay, as clients name
+// the instance by them; an instance has no password in its URL.
+func (m Instance) shown() Instance {
+	m.Fault = secret.Hide(m.Fault)
+	return m
+}
+
+// list returns all instances as clients see them.
+func list(instances Instances) []Instance {
+	all := []Instance{}
+	for _, m := range instances.List() {
+		all = append(all, m.shown())
+	}
+	return all
+}
+
 // refuse answers with one line of JSON that gives the reason.
 func refuse(ctx *fasthttp.RequestCtx, status int, format string, args ...any) {
-	message := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; ")
+	message := strings.ReplaceAll(secret.Hide(fmt.Sprintf(format, args...)), "\n", "; ")
 	answer(ctx, status, map[string]map[string]string{"error": {"message": message}})
 }
 
@@ -151,7 +168,7 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 			refuseError(ctx, err)
 			return
 		}
-		answer(ctx, fasthttp.StatusOK, m)
+		answer(ctx, fasthttp.StatusOK, m.shown())
 	case action != "" && action != "drain":
 		refuse(ctx, fasthttp.StatusNotFound, "%s not found, expected /instances/ID or /instances/ID/drain", path)
 	default:
@@ -164,7 +181,7 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 // the run restarted without them. given_up means that the named instance may join
 // again, taken_out that it should not do so on its own.
 func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
-	all := append([]Instance{}, instances.List()...)
+	all := list(instances)
 	listing := map[string]any{"boot": c.boot}
 	if args := ctx.QueryArgs(); args.Has("id") {
 		id := string(args.Peek("id"))
@@ -209,5 +226,5 @@ func (c *Server) addInstance(ctx *fasthttp.RequestCtx, instances Instances, kind
 	answer(ctx, fasthttp.StatusCreated, struct {
 		Instance
 		Boot string `json:"boot"`
-	}{m, c.boot})
+	}{m.shown(), c.boot})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/internal/plain"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/page"
 )
@@ -199,7 +200,7 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	}
 	var fleet []Instance // stays null without instances
 	if instances != nil {
-		fleet = append([]Instance{}, instances.List()...)
+		fleet = list(instances)
 	}
 	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
@@ -238,7 +239,10 @@ func (j *journal) note(kind, text string) {
 	}
 }
 
-func warningText(w report.Warning) string { return fmt.Sprintf("after step %d: %s", w.Step, w.Text) }
+// warningText describes a warning in words, with secrets hidden.
+func warningText(w report.Warning) string {
+	return fmt.Sprintf("after step %d: %s", w.Step, secret.Hide(w.Text))
+}
 
 // text describes an event in words.
 func (e InstanceEvent) text() string {
