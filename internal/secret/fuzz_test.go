@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,7 +52,7 @@ func TestPositions(t *testing.T) {
 }
 
 func FuzzHide(f *testing.F) {
-	for i, row := range append(secretRows, commandRows...) {
+	for i, row := range slices.Concat(secretRows, commandRows, moreRows) {
 		text, _, _ := unmarked(row)
 		f.Add(text, "hunter2", "", uint16(i))
 	}

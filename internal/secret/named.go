@@ -7,6 +7,10 @@ func private(name string) bool {
 	const longest = 32 // bytes at the end of a name that decide
 	name = name[max(0, len(name)-longest):]
 	base := strings.TrimRight(name, "0123456789_-.")
+	switch form := strings.ToUpper(base[strings.LastIndexAny(base, "-_.")+1:]); form {
+	case "BASE", "VALUE", "B", "TEXT", "PLAIN", "STRING": // such as SECRET_KEY_BASE and TOKEN_B64
+		base = strings.TrimRight(base[:len(base)-len(form)], "-_.")
+	}
 	last := base[strings.LastIndexAny(base, "-_.")+1:]
 	var letters [longest]byte
 	lower, start, upper := letters[:0], 0, true
@@ -122,13 +126,68 @@ func (s *scanner) named(end int) bool {
 		}
 		return !strings.HasPrefix(s.text[next:], "==") && private(name) && s.value(value, false)
 	case s.text[next] == ':':
+		value := next + 1
+		if value < len(s.text) && s.text[value] == '=' {
+			value++
+		}
 		clear := quoted || name[0] == '-' || isHeader(name) || !isProse(name) || s.startsLine()
-		return clear && s.slashes(next+1) == 0 && private(name) && s.value(next+1, isHeader(name))
-	case name[0] == '-' || quoted && isHeader(name) || s.command && !isProse(name):
-		value := s.argument(end)
-		return value >= 0 && s.text[value] != '-' && private(name) && !isSwitch(name) && s.value(value, false)
+		return clear && s.slashes(value) == 0 && private(name) && s.value(value, isHeader(name))
+	case s.text[next] == '>' && s.at > 0 && s.text[s.at-1] == '<':
+		return private(name) && s.element(next+1)
+	case !private(name):
+		return false
 	}
-	return false
+	if value := s.namedValue(shut); value >= 0 {
+		return s.value(value, false)
+	}
+	value := s.argument(end)
+	if value < 0 || s.text[value] == '-' || isSwitch(name) {
+		return false
+	}
+	_, open := s.quote(value)
+	starts := s.at == 0 || strings.IndexByte(" \t\n\"'", s.text[s.at-1]) >= 0
+	if name[0] != '-' && !(quoted && isHeader(name)) && !(s.command && !isProse(name) && starts) && !(open > value && isPassword(name)) {
+		return false
+	}
+	return s.value(value, false)
+}
+
+// element masks the content of an XML element from position i on.
+func (s *scanner) element(i int) bool {
+	size := strings.IndexByte(s.text[i:], '<')
+	if size < 0 {
+		size = len(s.text) - i
+	}
+	s.looked += size
+	if size > 0 {
+		s.star(i, i+size)
+	}
+	return size > 0
+}
+
+// namedValue returns the position of a value for the name before position i, as in
+// {"name": "TOKEN", "value": "…"}, or -1.
+func (s *scanner) namedValue(i int) int {
+	const word = "value"
+	i = s.skip(i, " \t\r\n,")
+	if escape := s.skip(i, `\`); escape > i && strings.HasPrefix(s.text[escape:], "n") {
+		i = s.skip(escape+1, " \t")
+	}
+	_, i = s.quote(i)
+	if !strings.HasPrefix(s.text[i:], word) {
+		return -1
+	}
+	_, i = s.quote(i + len(word))
+	if i = s.skip(i, " \t"); i == len(s.text) || s.text[i] != ':' {
+		return -1
+	}
+	return i + 1
+}
+
+// isPassword reports whether sentences have a password, rather than another word, in quotes
+// behind this one.
+func isPassword(name string) bool {
+	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") || strings.EqualFold(name, "passphrase")
 }
 
 // isSwitch reports whether an option's name tells that it has no value.
@@ -330,7 +389,7 @@ func (s *scanner) valueEnd(i int) int {
 			default:
 				return i
 			}
-		case c <= ' ' || c == 0x7f || strings.IndexByte(",;&", c) >= 0 && s.separates(i):
+		case isSpace(c) || strings.IndexByte(",;&", c) >= 0 && s.separates(i):
 			return i
 		default:
 			i++

@@ -302,7 +302,7 @@ func TestSecretRows(t *testing.T) {
 		require.True(t, Hidden(shown), shown)
 		require.Empty(t, faults(row, Arguments(text)), text)
 	}
-	for _, row := range commandRows {
+	for _, row := range append(slices.Clone(commandRows), moreRows...) {
 		text, _, _ := unmarked(row)
 		shown := Arguments(text)
 		require.Empty(t, faults(row, shown), "%s\n%s", text, shown)
@@ -312,7 +312,7 @@ func TestSecretRows(t *testing.T) {
 }
 
 func TestHarmlessRows(t *testing.T) {
-	for _, text := range harmlessRows {
+	for _, text := range append(slices.Clone(harmlessRows), moreHarmless...) {
 		require.Equal(t, text, Hide(text))
 		require.Equal(t, text, Arguments(text))
 		require.False(t, Hidden(text), text)
@@ -324,18 +324,20 @@ func TestHarmlessRows(t *testing.T) {
 
 // A masked value of run.toml must remain TOML: strings in a list keep their quotes.
 func TestQuotedRows(t *testing.T) {
-	for _, row := range append(slices.Clone(secretRows), commandRows...) {
+	for _, row := range slices.Concat(secretRows, commandRows, moreRows) {
 		text, _, _ := unmarked(row)
 		for range 2 {
-			list, err := json.Marshal([]string{"sh", "-c", text, "end"})
-			require.NoError(t, err)
-			shown := Arguments(string(list))
+			var list strings.Builder
+			out := json.NewEncoder(&list)
+			out.SetEscapeHTML(false)
+			require.NoError(t, out.Encode([]string{"sh", "-c", text, "end"}))
+			shown := Arguments(list.String())
 			var words []string
-			require.NoError(t, json.Unmarshal([]byte(shown), &words), "%s\n%s", list, shown)
+			require.NoError(t, json.Unmarshal([]byte(shown), &words), "%s\n%s", list.String(), shown)
 			require.Len(t, words, 4, shown)
 			require.Equal(t, "end", words[3])
-			require.Empty(t, shows(row, shown), "%s\n%s", list, shown)
-			text = string(list) // quoted once more
+			require.Empty(t, shows(row, shown), "%s\n%s", list.String(), shown)
+			text = list.String() // quoted once more
 		}
 	}
 }

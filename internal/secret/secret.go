@@ -237,6 +237,8 @@ func isName(c byte) bool {
 	return isAlphanumeric(c) || c == '_' || c == '-' || c == '.'
 }
 
+func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
+
 func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }

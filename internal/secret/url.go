@@ -117,7 +117,7 @@ func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 // is cut off, or 0. Messages may have the word port in its place.
 func badPort(host string) int {
 	colon := strings.LastIndexByte(host[:trimEnd(host, 0, len(host))], ':')
-	if colon < 0 || strings.Contains(host[colon:], "]") || strings.Contains(strings.ToLower(host[colon:]), "port") {
+	if colon < 0 || strings.Contains(host[colon:], "]") || isPlaceholder(host[colon+1:]) {
 		return 0
 	}
 	rest := strings.TrimLeft(host[colon+1:], "0123456789")
@@ -125,6 +125,11 @@ func badPort(host string) int {
 		return 0
 	}
 	return colon + 1
+}
+
+// isPlaceholder reports whether a message has a word in place of a port.
+func isPlaceholder(port string) bool {
+	return strings.Contains(strings.ToLower(port), "port") || strings.HasPrefix(port, "%d")
 }
 
 // path masks what looks like a secret in the path of the URL that starts at position i and
