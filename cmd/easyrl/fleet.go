@@ -14,6 +14,7 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/cli"
 	"github.com/easyrl/easyrl/internal/plain"
+	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/report/control"
 	"github.com/easyrl/easyrl/report/control/client"
@@ -89,6 +90,9 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 	all, err := c.Instances(ctx)
 	if err != nil {
 		return err
+	}
+	for i := range all {
+		all[i].Fault = secret.Hide(all[i].Fault)
 	}
 	if asJSON {
 		e := json.NewEncoder(plain.JSONWriter{W: out})
