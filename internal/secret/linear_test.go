@@ -9,20 +9,24 @@ import (
 
 // hostile are parts of texts that make rules look far ahead again and again.
 var hostile = []string{
-	"a", "/", "//", "://", "a://", "http://", "http://a:b/", "http://a@", "http://a:b@c,", "a,http://", "http://a/a;a=", "http://a/=",
-	":", "a:", "a:a", "@", "a@", "a:b@", "a:@", "@@@@a:", "a@a:", "%", "%2f", "%2f%2f", "%25", "%2525", "%252f%252f)", "25", "%2f%2f/",
-	"\\", "\\\\/", "\\/\\/", ":\\/\\/", "\"", "'", "\\\"", "\\'", "\"'", "'\"", "'\"'", "\"'\"", "\\\\\"",
-	"token=", "token=\"", "token=\\\"", "token='", "token=[", "token=[\"", "token=['a',", "token={", "token=$(", "token=$A", "token=,", "token=)",
-	"token=a\"b", "token=a'b", "token=\\ ", "token: ", "token: {", "\ntoken: ", "token=\"\"\"", "token='''", "token =", "token== ",
-	"--token ", "--token a ", "--token,", "\"--token\",", "\"--token\", \"a", "--a=", "--a ", "-u ", "-u a:b ", "-u a", "-u '", "-u \"", "-u a:1 ",
-	"curl -u", "curl -b ", "mysql -p", "mysql -p ", "login -p-p", "sshpass -p '",
-	"Authorization: ", "Authorization:", "\"Authorization: ", "\"Authorization: a\\\"", "Authorization: $A ", "Cookie: a=\"", "Cookie:=\"a", "Cookie:)",
-	"Authorization: TOKEN ", "Authorization: Bearer ", "bearer ", "bearer a", "bearer 1", "Bearer",
-	"sk-", "sk-a=", "hf_", "eyJ", "sk-1234567890123456", "AKIA.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----", "-", "--", "_", ".",
-	"***", "*", "**** ", "*** ", "token=***", "http://***", " ", "\t", "\n", ",", ";", "&", "|", ";a", "&a", ",a=", "=", "a=", "a= ", "==",
-	"[", "]", "{", "}", "(", ")", "<", ">", "`", "\xff", "\x00", "é", "a.", "a-", "a_", "0", "0a", "aA0", "abcdef0123456789", "A0b/", "a/",
-	"?", "#", "http://a?", "http://a#", "http://a?b,http://", "http://a:b?@ ", "http://a:b ", "//a:b ", "//a@", "//a?", "a//", "pass@", "http://[", "http://]:",
-	"key=", "--key ", "KEY=", "pwd=", "a_token a ", "aws_secret_access_key ", "http://a/bot1234567:", "http://hook/1/", "http://a/%2f",
+	"a", "/", "//", "://", "a://", "http://", "http://a:b/", "http://a@", "http://a:b@c,", "a,http://",
+	"http://a/a;a=", "http://a/=", ":", "a:", "a:a", "@", "a@", "a:b@", "a:@", "@@@@a:", "a@a:", "%", "%2f",
+	"%2f%2f", "%25", "%2525", "%252f%252f)", "25", "%2f%2f/", "\\", "\\\\/", "\\/\\/", ":\\/\\/", "\"", "'",
+	"\\\"", "\\'", "\"'", "'\"", "'\"'", "\"'\"", "\\\\\"", "token=", "token=\"", "token=\\\"", "token='",
+	"token=[", "token=[\"", "token=['a',", "token={", "token=$(", "token=$A", "token=,", "token=)",
+	"token=a\"b", "token=a'b", "token=\\ ", "token: ", "token: {", "\ntoken: ", "token=\"\"\"", "token='''",
+	"token =", "token== ", "--token ", "--token a ", "--token,", "\"--token\",", "\"--token\", \"a", "--a=",
+	"--a ", "-u ", "-u a:b ", "-u a", "-u '", "-u \"", "-u a:1 ", "curl -u", "curl -b ", "mysql -p",
+	"mysql -p ", "login -p-p", "sshpass -p '", "Authorization: ", "Authorization:", "\"Authorization: ",
+	"\"Authorization: a\\\"", "Authorization: $A ", "Cookie: a=\"", "Cookie:=\"a", "Cookie:)",
+	"Authorization: TOKEN ", "Authorization: Bearer ", "bearer ", "bearer a", "bearer 1", "Bearer", "sk-",
+	"sk-a=", "hf_", "eyJ", "sk-1234567890123456", "AKIA.", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----",
+	"-----", "-", "--", "_", ".", "***", "*", "**** ", "*** ", "token=***", "http://***", " ", "\t", "\n", ",",
+	";", "&", "|", ";a", "&a", ",a=", "=", "a=", "a= ", "==", "[", "]", "{", "}", "(", ")", "<", ">", "`",
+	"\xff", "\x00", "é", "a.", "a-", "a_", "0", "0a", "aA0", "abcdef0123456789", "A0b/", "a/", "?", "#",
+	"http://a?", "http://a#", "http://a?b,http://", "http://a:b?@ ", "http://a:b ", "//a:b ", "//a@", "//a?",
+	"a//", "pass@", "http://[", "http://]:", "key=", "--key ", "KEY=", "pwd=", "a_token a ",
+	"aws_secret_access_key ", "http://a/bot1234567:", "http://hook/1/", "http://a/%2f",
 }
 
 // TestWorkIsLinear counts the bytes that rules examine, which would be thousands for each

@@ -31,7 +31,8 @@ func private(name string) bool {
 	}
 	joined, word := string(lower), string(lower[start:])
 	switch word {
-	case "pass", "passin", "passout", "auth", "sig", "signature", "session", "sessionid", "sid", "jwt", "csrf", "bearer":
+	case "pass", "passin", "passout", "auth", "sig", "signature", "session", "sessionid", "sid", "jwt", "csrf",
+		"bearer":
 		return true
 	case "key":
 		if upper || name[0] == '-' && joined == "key" {
@@ -50,15 +51,15 @@ func private(name string) bool {
 		if !ok {
 			continue
 		}
-		for _, use := range [...]string{"api", "access", "secret", "private", "auth", "account", "signing", "encryption", "subscription",
-			"master", "bearer", "refresh"} {
+		for _, use := range [...]string{"api", "access", "secret", "private", "auth", "account", "signing",
+			"encryption", "subscription", "master", "bearer", "refresh"} {
 			if strings.HasSuffix(before, use) {
 				return true
 			}
 		}
 	}
-	for _, kind := range [...]string{"token", "secret", "secrets", "password", "passwords", "passwd", "passphrase", "passcode", "pwd",
-		"credential", "credentials", "authorization", "cookie", "cookies"} {
+	for _, kind := range [...]string{"token", "secret", "secrets", "password", "passwords", "passwd", "passphrase",
+		"passcode", "pwd", "credential", "credentials", "authorization", "cookie", "cookies"} {
 		if strings.HasSuffix(joined, kind) {
 			return true
 		}
@@ -68,8 +69,8 @@ func private(name string) bool {
 
 // vocabulary reports whether the word before "token" makes it one of a tokenizer's.
 func vocabulary(before string) bool {
-	for _, role := range [...]string{"bos", "eos", "eot", "eom", "pad", "unk", "sep", "cls", "mask", "stop", "special", "image", "think",
-		"per", "next", "first", "last", "start", "end"} {
+	for _, role := range [...]string{"bos", "eos", "eot", "eom", "pad", "unk", "sep", "cls", "mask", "stop", "special",
+		"image", "think", "per", "next", "first", "last", "start", "end"} {
 		if strings.HasSuffix(before, role) {
 			return true
 		}
@@ -124,14 +125,32 @@ func (s *scanner) named(end int) bool {
 		if value < len(s.text) && s.text[value] == '>' {
 			value++
 		}
-		return !strings.HasPrefix(s.text[next:], "==") && private(name) && s.value(value, false)
+		if strings.HasPrefix(s.text[next:], "==") || !private(name) {
+			return false
+		}
+		switch argument := s.enclosed(value); {
+		case next > end || argument < value:
+		case argument == value: // empty, unless the word goes on behind the quote
+			_, value = s.quote(value)
+			if value == len(s.text) || !wordy(s.text[value]) {
+				return false
+			}
+		case !s.shellCode():
+			s.star(value, argument)
+			return true
+		}
+		return s.value(value, false)
 	case s.text[next] == ':':
 		value := next + 1
 		if value < len(s.text) && s.text[value] == '=' {
 			value++
 		}
-		clear := quoted || name[0] == '-' || isHeader(name) || !isProse(name) || s.startsLine()
-		return clear && s.slashes(value) == 0 && private(name) && s.value(value, isHeader(name))
+		touches := next == end && value < len(s.text) && !isSpace(s.text[value]) && (s.at == 0 || s.text[s.at-1] != '/')
+		clear := quoted || name[0] == '-' || isHeader(name) || !isProse(name) || s.startsLine() || touches
+		if !clear || s.slashes(value) > 0 || strings.EqualFold(name, "pass") {
+			return false
+		}
+		return private(name) && s.value(value, isHeader(name))
 	case s.text[next] == '>' && s.at > 0 && s.text[s.at-1] == '<':
 		return private(name) && s.element(next+1)
 	case !private(name):
@@ -144,12 +163,20 @@ func (s *scanner) named(end int) bool {
 	if value < 0 || s.text[value] == '-' || isSwitch(name) {
 		return false
 	}
-	_, open := s.quote(value)
-	starts := s.at == 0 || strings.IndexByte(" \t\n\"'", s.text[s.at-1]) >= 0
-	if name[0] != '-' && !(quoted && isHeader(name)) && !(s.command && !isProse(name) && starts) && !(open > value && isPassword(name)) {
-		return false
+	before := byte(' ')
+	if s.at > 0 {
+		before = s.text[s.at-1]
 	}
-	return s.value(value, false)
+	_, open := s.quote(value)
+	switch {
+	case quoted && before != '"' && before != '\'': // the end of an argument
+		return false
+	case name[0] == '-', quoted && isHeader(name), open > value && isPassword(name):
+		return s.value(value, false)
+	case s.command && !isProse(name) && strings.IndexByte(" \t\n\"'", before) >= 0:
+		return s.value(value, false)
+	}
+	return false
 }
 
 // element masks the content of an XML element from position i on.
@@ -187,7 +214,8 @@ func (s *scanner) namedValue(i int) int {
 // isPassword reports whether sentences have a password, rather than another word, in quotes
 // behind this one.
 func isPassword(name string) bool {
-	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") || strings.EqualFold(name, "passphrase")
+	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") ||
+		strings.EqualFold(name, "passphrase")
 }
 
 // isSwitch reports whether an option's name tells that it has no value.
@@ -249,7 +277,10 @@ func (s *scanner) attached(i int) bool {
 // startsLine reports whether s.at starts a line or the content of brackets or quotes.
 func (s *scanner) startsLine() bool {
 	before := strings.TrimRight(s.text[s.done:s.at], " \t-")
-	return before == "" && s.done == 0 || strings.HasSuffix(before, `\n`) || before != "" && strings.IndexByte("\n{([,\"'", before[len(before)-1]) >= 0
+	if before == "" {
+		return s.done == 0
+	}
+	return strings.HasSuffix(before, `\n`) || strings.IndexByte("\n{([,\"'", before[len(before)-1]) >= 0
 }
 
 // skip returns the first position from i on whose byte is none of set.
@@ -326,8 +357,8 @@ func (s *scanner) value(i int, header bool) bool {
 	if i == len(s.text) || s.text[i] == '{' || s.isReference(i) {
 		return false
 	}
-	if s.text[i] == '[' {
-		return s.list(i + 1)
+	if from := s.listStart(i); from > i {
+		return s.list(from)
 	}
 	from, to, behind := s.quotedText(i)
 	switch {
@@ -342,15 +373,46 @@ func (s *scanner) value(i int, header bool) bool {
 	if from == i {
 		to = trimEnd(s.text, from, to)
 	}
-	if from >= to {
+	if from >= to || isScheme(s.text[from:to]) || isConstant(s.text[from:to]) {
 		return false
 	}
 	s.star(from, to)
 	return true
 }
 
-// list masks the quoted values of a list from position i on.
+// isConstant reports whether a value says that there is no secret.
+func isConstant(value string) bool {
+	switch strings.ToLower(value[:min(len(value), 6)]) {
+	case "true", "false", "null", "none", "nil":
+		return true
+	}
+	return false
+}
+
+// listStart returns where the content of a list at position i starts, or i. Parentheses hold a
+// list of quoted values.
+func (s *scanner) listStart(i int) int {
+	const golang = "[]string{"
+	if strings.HasPrefix(s.text[i:], golang) {
+		return i + len(golang)
+	}
+	_, open := s.quote(i + 1)
+	if s.text[i] == '[' || s.text[i] == '(' && open > i+1 {
+		return i + 1
+	}
+	return i
+}
+
+// list masks the quoted values of a list from position i on, or all of a list without quotes.
 func (s *scanner) list(i int) bool {
+	if _, open := s.quote(s.skip(i, " \t\r\n")); open == s.skip(i, " \t\r\n") && i < len(s.text) && s.text[i] != '{' {
+		size := strings.IndexByte(s.text[i:], ']')
+		if size < 0 {
+			size = len(s.text) - i
+		}
+		s.star(i, i+size)
+		return size > 0
+	}
 	found := false
 	for {
 		i = s.skip(i, " \t\r\n,")
@@ -383,7 +445,8 @@ func (s *scanner) valueEnd(i int) int {
 					i++
 				}
 			case i == start || open < len(s.text) && wordy(s.text[open]):
-				if _, _, i = s.quotedText(i); i < len(s.text) && !wordy(s.text[i]) && !strings.ContainsRune(`\"'`, rune(s.text[i])) {
+				_, _, i = s.quotedText(i)
+				if i < len(s.text) && !wordy(s.text[i]) && strings.IndexByte(`\"'`, s.text[i]) < 0 {
 					return i
 				}
 			default:
@@ -415,11 +478,8 @@ func (s *scanner) separates(i int) bool {
 // lineEnd returns the end of a header's value at position i: the quote that closes the text
 // around it, or the end of the line.
 func (s *scanner) lineEnd(i int) int {
-	if before := s.at - 1; before >= s.done && (s.text[before] == '"' || s.text[before] == '\'') {
-		backslashes := before - len(strings.TrimRight(s.text[:before], `\`))
-		if end, behind := s.unquote(i, s.text[before], backslashes); behind > end {
-			return end
-		}
+	if end := s.enclosed(i); end > i {
+		return end
 	}
 	start := i
 	defer func() { s.looked += i - start }()
@@ -440,6 +500,30 @@ func (s *scanner) lineEnd(i int) int {
 		i++
 	}
 	return i
+}
+
+// enclosed returns the end of the quoted text that begins with the name at s.at and goes on at
+// position i, or 0.
+func (s *scanner) enclosed(i int) int {
+	before := s.at - 1
+	if before < s.done || s.text[before] != '"' && s.text[before] != '\'' {
+		return 0
+	}
+	backslashes := before - len(strings.TrimRight(s.text[:before], `\`))
+	end, behind := s.unquote(i, s.text[before], backslashes)
+	if behind == end {
+		return 0
+	}
+	return end
+}
+
+// shellCode reports whether the text before the quote before s.at is an option such as -c, so
+// that the quoted text is a command.
+func (s *scanner) shellCode() bool {
+	const longest = 16
+	before := strings.TrimRight(s.text[max(0, s.at-longest):s.at], "\\\"' ,\t")
+	option := before[strings.LastIndexAny(before, " \t\"'")+1:]
+	return len(option) > 1 && option[0] == '-' && option[1] != '-' && option[len(option)-1] == 'c'
 }
 
 // isScheme reports whether a word is the scheme of an Authorization header.

@@ -46,17 +46,19 @@ func random(word string) bool {
 		return len(word) >= 32 && strings.IndexAny(word, "/.-_:@") > 0 && !strings.ContainsAny(word, ".-_:@") &&
 			!readable(strings.ReplaceAll(word, "/", ""))
 	}
-	if hex := strings.ReplaceAll(word, "-", ""); strings.Trim(hex, "0123456789abcdefABCDEF") == "" {
+	if hex := strings.ReplaceAll(word, "-", ""); isHex(hex) {
 		return len(hex) >= 24 && !isSum(word)
 	}
 	const shortest = 16
 	for run := range strings.FieldsFuncSeq(word, func(r rune) bool { return r > 0x7f || !isAlphanumeric(byte(r)) }) {
-		if len(word) >= 20 && len(run) >= shortest && !readable(run) {
+		if len(word) >= 20 && len(run) >= shortest && !readable(run) && !(isHex(run) && isSum(run)) {
 			return true
 		}
 	}
 	return false
 }
+
+func isHex(word string) bool { return strings.Trim(word, "0123456789abcdefABCDEF") == "" }
 
 // isSum reports whether a word of hexadecimal digits has the size of a commit or a hash.
 func isSum(word string) bool {

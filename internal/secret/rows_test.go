@@ -92,7 +92,8 @@ var secretRows = []string{
 	`Authorization: Basic «YW5uOmh1bnRlcjI=»`,
 	`Authorization: Bearer «abc.def-ghi»`,
 	`authorization: bearer «abc»`,
-	`Authorization: Digest username="ann", realm="r", nonce="«dcd98b7102dd»", response="«6629fae49393a05397450978507c4ef1»"`,
+	`Authorization: Digest username="ann", realm="r", nonce="«dcd98b7102dd»", ` +
+		`response="«6629fae49393a05397450978507c4ef1»"`,
 	`Proxy-Authorization: Basic «YW5uOmh1bnRlcjI=»`,
 	"‹Host: example.com›\r\nCookie: session=«8fa7»; csrf=«91bc»\r\n‹Accept: */*›",
 	`Set-Cookie: sid=«31d4d96e407aad42»; Path=/; HttpOnly`,
@@ -114,7 +115,8 @@ var secretRows = []string{
 	`«sk·_live_51HxAbCdEfGhIjKlMnOpQrSt»`,
 	`«SG·.AbCdEfGhIjKlMnOpQrStUv.AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfG»`,
 	`‹jwt› «eyJhbGciOiJIUzI1NiJ9·.eyJzdWIiOiJhbm4ifQ.Sfl-KxwRJSMeKKF2QT4fwp_MeJf36POk6yJV» ‹expired›`,
-	"‹key:›\n-----BEGIN RSA PRIVATE· KEY-----«\nMIIEpAIBAAKCAQEA7x\nq1w2e3r4\n»-----END RSA PRIVATE· KEY-----\n‹end›",
+	"‹key:›\n-----BEGIN RSA PRIVATE· KEY-----«" +
+		"\nMIIEpAIBAAKCAQEA7x\nq1w2e3r4\n»-----END RSA PRIVATE· KEY-----\n‹end›",
 	`"-----BEGIN PRIVATE· KEY-----\n«MIIEvQIBADANBgkqhkiG9w0BAQ\nabc=»\n-----END PRIVATE· KEY-----\n"`,
 	`«ya29·.A0ARrdaM8abcdefghijklmnopqrstuvwxyz0123»`,
 	`«dckr·_pat_AbCdEfGhIjKlMnOpQrStUvWxYz0»`,
@@ -335,7 +337,7 @@ func TestQuotedRows(t *testing.T) {
 			var words []string
 			require.NoError(t, json.Unmarshal([]byte(shown), &words), "%s\n%s", list.String(), shown)
 			require.Len(t, words, 4, shown)
-			require.Equal(t, "end", words[3])
+			require.Equal(t, "end", words[3], "%s\n%s", list.String(), shown)
 			require.Empty(t, shows(row, shown), "%s\n%s", list.String(), shown)
 			text = list.String() // quoted once more
 		}

@@ -163,7 +163,7 @@ func (s *scanner) token() bool {
 	return true
 }
 
-// bearer masks the word behind "Bearer", which ends at end, if it has a digit.
+// bearer masks the word behind "Bearer", which ends at end, if it is long or has a digit.
 func (s *scanner) bearer(end int) bool {
 	from := s.skip(end, " \t")
 	if from == end {
@@ -174,7 +174,7 @@ func (s *scanner) bearer(end int) bool {
 		to++
 	}
 	s.looked += to - end
-	if word := s.text[from:to]; word != stars && !strings.ContainsAny(word, "0123456789") {
+	if word := s.text[from:to]; word != stars && len(word) < 20 && !strings.ContainsAny(word, "0123456789") {
 		return false
 	}
 	s.star(from, trimEnd(s.text, from, to))

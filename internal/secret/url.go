@@ -73,6 +73,16 @@ func (s *scanner) linkEnd(i int) int {
 func (s *scanner) link(i int, scheme bool) {
 	end := s.linkEnd(i)
 	lastAt := i + strings.LastIndexByte(s.text[i:end], '@')
+	slashes := i + s.slashes(i)
+	if scheme && lastAt < i && badPort(s.text[slashes:s.hostEnd(slashes, end)]) > 0 { // a password with a space
+		const farthest = 64
+		rest, _, _ := strings.Cut(s.text[end:min(end+farthest, len(s.text))], "\n")
+		s.looked += len(rest)
+		if at := strings.IndexByte(rest, '@'); at >= 0 {
+			s.star(slashes, end+at)
+			return
+		}
+	}
 	for {
 		i += s.slashes(i)
 		host := s.authority(i, end, lastAt, scheme)
@@ -88,17 +98,11 @@ func (s *scanner) link(i int, scheme bool) {
 // authority masks the user, password and malformed port between position i and end, and
 // returns the end of the host. lastAt is the URL's last "@", if that is behind i.
 func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
-	hostEnd := func(from int) int {
-		if size := strings.IndexAny(s.text[from:end], "/?#\\"); size >= 0 {
-			return from + size
-		}
-		return end
-	}
-	host := hostEnd(i)
+	host := s.hostEnd(i, end)
 	user := i + strings.LastIndexByte(s.text[i:host], '@')
 	port := badPort(s.text[i:host])
 	if user < i && port > 0 && lastAt > host { // a password with a slash or question mark
-		user, host = lastAt, hostEnd(lastAt)
+		user, host = lastAt, s.hostEnd(lastAt, end)
 	}
 	if at := strings.LastIndex(s.text[i:host], "%40"); at >= 0 {
 		user = max(user, i+at)
@@ -111,6 +115,14 @@ func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 		s.star(i+port, trimEnd(s.text, i+port, host))
 	}
 	return host
+}
+
+// hostEnd returns the end of the host, user and password that start at position i.
+func (s *scanner) hostEnd(i, end int) int {
+	if size := strings.IndexAny(s.text[i:end], "/?#\\"); size >= 0 {
+		return i + size
+	}
+	return end
 }
 
 // badPort returns the position of a port that is no number, and rather a password whose host
