@@ -405,13 +405,17 @@ func (s *scanner) listStart(i int) int {
 
 // list masks the quoted values of a list from position i on, or all of a list without quotes.
 func (s *scanner) list(i int) bool {
-	if _, open := s.quote(s.skip(i, " \t\r\n")); open == s.skip(i, " \t\r\n") && i < len(s.text) && s.text[i] != '{' {
-		size := strings.IndexByte(s.text[i:], ']')
+	first := s.skip(i, " \t\r\n")
+	if _, open := s.quote(first); open == first {
+		size := strings.IndexByte(s.text[first:], ']')
 		if size < 0 {
-			size = len(s.text) - i
+			size = len(s.text) - first
 		}
-		s.star(i, i+size)
-		return size > 0
+		if size == 0 || s.text[first] == '{' {
+			return false
+		}
+		s.star(first, first+size)
+		return true
 	}
 	found := false
 	for {
