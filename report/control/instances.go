@@ -172,7 +172,8 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	case action != "" && action != "drain":
 		refuse(ctx, fasthttp.StatusNotFound, "%s not found, expected /instances/ID or /instances/ID/drain", path)
 	default:
-		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected DELETE /instances/ID or POST /instances/ID/drain", method, path)
+		const expected = "DELETE /instances/ID or POST /instances/ID/drain"
+		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s %s: expected %s", method, path, expected)
 	}
 }
 

@@ -41,8 +41,8 @@ const (
 
 // livePolicy allows only the page's own script and calls, so that a model's answers
 // cannot act. No other page may frame it.
-const livePolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const livePolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; " +
+	"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // livePage is the live page without its state: the shell, its script and the parts. It
 // is safe for concurrent use.
@@ -82,7 +82,8 @@ func shell(needsToken bool) ([]byte, error) {
 		return nil, err
 	}
 	var html bytes.Buffer
-	err = view.Execute(&html, map[string]any{"Token": needsToken, "Style": page.Style() + template.CSS(liveRules)}) //nolint:gosec // both come from this module
+	style := page.Style() + template.CSS(liveRules) //nolint:gosec // both come from this module
+	err = view.Execute(&html, map[string]any{"Token": needsToken, "Style": style})
 	return html.Bytes(), err
 }
 
@@ -127,7 +128,8 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
 	part := p.parts[name]
 	if part == nil {
-		refuse(ctx, fasthttp.StatusNotFound, "/page/%s not found, expected state, numbers, curves, timeline, answers or configuration", name)
+		const expected = "state, numbers, curves, timeline, answers or configuration"
+		refuse(ctx, fasthttp.StatusNotFound, "/page/%s not found, expected %s", name, expected)
 		return
 	}
 	html, added, err := p.draw(name, part)
@@ -202,7 +204,8 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if instances != nil {
 		fleet = list(instances)
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
+	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent,
+		"about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
 }
 
 // entries returns the event log: the earlier warnings in the run's folder, then the

@@ -98,7 +98,8 @@ async function follow() {
 			continue;
 		}
 		since ||= Date.now();
-		show("away", `Disconnected since ${clock(since)}: the trainer does not respond${why && " (" + why + ")"}. The values below are the last received. The page reconnects automatically.`);
+		show("away", `Disconnected since ${clock(since)}: the trainer does not respond${why && " (" + why + ")"}. ` +
+			"The values below are the last received. The page reconnects automatically.");
 		await sleep(pause);
 		pause = Math.min(2 * pause, 10000);
 	}
@@ -219,7 +220,8 @@ function drawFleet() {
 		let row = rows.get(m.id);
 		rows.delete(m.id);
 		if (!row) body.append(row = newRow(m));
-		const cells = [visible(m.state), m.version || "–", m.requests, m.responses, m.served, m.failed, m.tokens, m.busy_s.toFixed(1) + " s"];
+		const cells = [visible(m.state), m.version || "–", m.requests, m.responses, m.served, m.failed, m.tokens,
+			m.busy_s.toFixed(1) + " s"];
 		cells.forEach((text, i) => {
 			if (typeof text === "number") text = text.toLocaleString("en");
 			if (row.cells[i + 1].firstChild.data !== text) row.cells[i + 1].firstChild.data = text;
@@ -307,7 +309,8 @@ function tick() {
 // reads reports whether the user has selected text in a part or points at a value.
 function reads(at) {
 	const selection = getSelection();
-	return !selection.isCollapsed && at.contains(selection.anchorNode) || at.querySelector(".hits > g:hover, .tokens i:hover") !== null;
+	return !selection.isCollapsed && at.contains(selection.anchorNode) ||
+		at.querySelector(".hits > g:hover, .tokens i:hover") !== null;
 }
 
 async function draw(p) {
@@ -334,7 +337,9 @@ function replace(at, html) {
 	at.innerHTML = html; // the trainer escapes all text, and the page's policy blocks scripts in it
 	for (const link of document.querySelectorAll("nav a")) link.hidden = !document.querySelector(link.hash);
 	at.querySelectorAll("details").forEach((d, i) => { d.open = open[i] ?? d.open; });
-	at.querySelectorAll(".strip, .wide").forEach((s, i) => { s.scrollLeft = scrolled[i] ?? (s.matches(".strip") ? 1e9 : 0); });
+	at.querySelectorAll(".strip, .wide").forEach((s, i) => {
+		s.scrollLeft = scrolled[i] ?? (s.matches(".strip") ? 1e9 : 0);
+	});
 	if (focus >= 0) at.querySelectorAll(can)[focus]?.focus({preventScroll: true});
 }
 
