@@ -38,7 +38,8 @@ const (
 )
 
 func newClient(base string, transport http.RoundTripper) *client {
-	return &client{base: strings.TrimRight(base, "/") + "/api/2.0/mlflow/", http: &http.Client{Timeout: requestTime, Transport: transport}}
+	return &client{base: strings.TrimRight(base, "/") + "/api/2.0/mlflow/",
+		http: &http.Client{Timeout: requestTime, Transport: transport}}
 }
 
 func (c *client) close() { c.http.CloseIdleConnections() }
@@ -95,7 +96,8 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 		fault := &answered{status: resp.StatusCode}
 		_ = json.Unmarshal(data, fault) // without MLflow's JSON, the status alone describes the error
 		err = fmt.Errorf("%s: %w", name, fault)
-		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout
+		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests ||
+			resp.StatusCode == http.StatusRequestTimeout
 		if !again {
 			return &refusal{err}
 		}
@@ -143,7 +145,8 @@ func (c *client) create(ctx context.Context, experiment, name string, start time
 			} `json:"info"`
 		} `json:"run"`
 	}
-	err := c.call(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": name, "start_time": start.UnixMilli()}, &made)
+	in := map[string]any{"experiment_id": experiment, "run_name": name, "start_time": start.UnixMilli()}
+	err := c.call(ctx, "runs/create", in, &made)
 	if err == nil && made.Run.Info.ID == "" {
 		err = &refusal{errors.New("runs/create: no run id, expected an MLflow server's response")}
 	}

@@ -145,11 +145,13 @@ func (t *tracker) deliverAll(ctx context.Context) {
 			t.run.Warn("mlflow is disabled: %v", err)
 			return
 		case ctx.Err() != nil:
-			t.run.Warn("mlflow is missing the steps from %d on or the run's final status. Resume the run to send them.", t.place.Step+1)
+			t.run.Warn("mlflow is missing the steps from %d on or the run's final status. Resume the run to send them.",
+				t.place.Step+1)
 			return
 		default:
 			if !warned {
-				t.run.Warn("mlflow is unreachable: %v. The run continues and sends its steps when the server is back.", err)
+				t.run.Warn("mlflow is unreachable: %v. The run continues and sends its steps when the server is back.",
+					err)
 			}
 			warned = true
 			t.rest(ctx, pause)

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -209,7 +207,6 @@ func TestMLflowGetsSettingsAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t, dir, 0)
 		f.run.Settings["log.to"] = `["mlflow=http://me:secret@mlflow:5000"]`
-		f.run.Settings["reward.command"] = `["python3", "vR7kQ2mXz9LpW4tNb8Yc"]`
 		m, err := openMLflow(server, &f.run, api)
 		require.NoError(t, err)
 		f.step(m, report.Values{"step": 1, "reward/mean": 1})
@@ -218,31 +215,7 @@ func TestMLflowGetsSettingsAfterFailures(t *testing.T) {
 	})
 	require.Len(t, api.runs, 1)
 	require.Equal(t, []int{1}, api.runs[0].steps("reward/mean"))
-	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://***@mlflow:5000"]`,
-		"reward.command": `["python3", "***"]`}, api.runs[0].params)
-}
-
-// The file in the run's folder has no password. A resumed run with it continues the same run in
-// MLflow, as does one whose file has the password.
-func TestMLflowFileHidesPassword(t *testing.T) {
-	t.Parallel()
-	dir, api := t.TempDir(), &fake{}
-	synctest.Test(t, func(t *testing.T) {
-		for step := 1; step <= 3; step++ {
-			f := newFolder(t, dir, step-1)
-			m, err := openMLflow("http://me:hunter2@mlflow:5000", &f.run, api)
-			require.NoError(t, err)
-			f.step(m, report.Values{"step": float64(step), "reward/mean": 1})
-			require.NoError(t, m.Close(Finished))
-			path := filepath.Join(dir, MLflowFile)
-			kept, err := os.ReadFile(path)
-			require.NoError(t, err)
-			require.Contains(t, string(kept), `"url":"http://***@mlflow:5000"`)
-			require.NoError(t, os.WriteFile(path, bytes.Replace(kept, []byte("***"), []byte("me:hunter2"), 1), 0o644))
-		}
-	})
-	require.Len(t, api.runs, 1)
-	require.Equal(t, []int{1, 2, 3}, api.runs[0].steps("reward/mean"))
+	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://***@mlflow:5000"]`}, api.runs[0].params)
 }
 
 func TestMLflowDownAtEndGetsRestAfterResume(t *testing.T) {
