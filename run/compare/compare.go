@@ -102,7 +102,8 @@ type comparing struct {
 // nothing was started, the error wraps ErrUsage or ErrRefused. If only some runs fail,
 // Run returns both a comparison of the others and an error.
 func Run(ctx context.Context, o Options) (*Comparison, error) {
-	c := &comparing{o: o, found: Comparison{Warmup: o.Warmup, Repeats: o.Repeats, Sweep: o.Sweep, Resumed: map[string][]int{}}}
+	c := &comparing{o: o, found: Comparison{Warmup: o.Warmup, Repeats: o.Repeats, Sweep: o.Sweep,
+		Resumed: map[string][]int{}}}
 	variants, err := c.plan()
 	if err == nil {
 		err = c.claim(variants)
@@ -162,7 +163,8 @@ func (c *comparing) verify(ctx context.Context, variants []variant) error {
 		chosen = named(best.Run)
 	} else {
 		key, _, _ := strings.Cut(first.value, "=")
-		chosen.mode, chosen.settings = best.Mode, append(without(first.settings, append(sharing(), key)...), best.Settings...)
+		chosen.mode = best.Mode
+		chosen.settings = append(without(first.settings, append(sharing(), key)...), best.Settings...)
 	}
 	again.name, chosen.name = "verify-"+first.name, "verify-"+best.name()
 	pair := []variant{again, chosen}
@@ -238,14 +240,16 @@ func (c *comparing) claim(variants []variant) error {
 				continue
 			}
 			if !c.o.Resume {
-				return fmt.Errorf("%s already contains a comparison; continue it with -resume, or set another -out", c.o.Dir)
+				return fmt.Errorf("%s already contains a comparison; continue it with -resume, or set another -out",
+					c.o.Dir)
 			}
 			changes, err := v.cfg.Changes(dir)
 			if err != nil {
 				return err
 			}
 			if len(changes) > 0 {
-				return fmt.Errorf("%s was run with different settings (%s); use the same settings or another -out", dir, changes[0])
+				return fmt.Errorf("%s was run with different settings (%s); use the same settings or another -out",
+					dir, changes[0])
 			}
 		}
 	}
@@ -255,7 +259,8 @@ func (c *comparing) claim(variants []variant) error {
 // remember restores Resumed from the comparison that is resumed.
 func (c *comparing) remember() {
 	var before Comparison
-	if b, err := filetype.Read(filepath.Join(c.o.Dir, File)); err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
+	b, err := filetype.Read(filepath.Join(c.o.Dir, File))
+	if err == nil && json.Unmarshal(b, &before) == nil && before.Resumed != nil {
 		c.found.Resumed = before.Resumed
 	}
 }
