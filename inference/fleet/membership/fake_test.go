@@ -19,7 +19,6 @@ import (
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/report/trace"
 )
 
 // engineServer is an engine that takes the place of a server.
@@ -100,7 +99,6 @@ type setup struct {
 	watch        string            // a file, or "none" for a list that only the test changes
 	dir          string            // empty is a temporary folder
 	dial         Dialer            // nil is dialEngine
-	spans        *trace.Spans
 }
 
 // connected returns open's membership after Connect.
@@ -124,7 +122,7 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 		require.NoError(t, f.Add(ctx, startEngine(t, fmt.Sprintf("embedded-%d", i+1))))
 	}
 	c := Config{Endpoints: s.endpoints, Kind: remote.EasyRL, Watch: s.watch, MinInstances: fc.MinServing, Wait: fc.EmptyWait, MayJoin: !s.fixed,
-		Dir: cmp.Or(s.dir, t.TempDir()), Dial: s.dial, Spans: s.spans}
+		Dir: cmp.Or(s.dir, t.TempDir()), Dial: s.dial}
 	if c.Dial == nil {
 		c.Dial = dialEngine(shape)
 	}

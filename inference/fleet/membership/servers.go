@@ -94,7 +94,8 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	s.pending[e.URL] = true
 	s.mu.Unlock()
 	if twice {
-		return control.Instance{}, fmt.Errorf("instance %s %w: an earlier request is already adding it", e.URL, control.ErrInvalid)
+		return control.Instance{}, fmt.Errorf("instance %s %w: an earlier request is already adding it",
+			e.URL, control.ErrInvalid)
 	}
 	defer func() {
 		s.mu.Lock()
