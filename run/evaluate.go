@@ -38,7 +38,9 @@ import (
 // process, and returns the metrics and the prompts. record is the path of a file that
 // receives each finished prompt and from which an evaluation resumes; it may be empty.
 // With a record, a cancelled context ends the evaluation with a StoppedError.
-func Evaluate(ctx context.Context, resolved *configs.Resolved, record string, opts Options) (map[string]float64, []evaluate.Set, error) {
+func Evaluate(
+	ctx context.Context, resolved *configs.Resolved, record string, opts Options,
+) (map[string]float64, []evaluate.Set, error) {
 	cfg := &resolved.Config
 	warn := func(format string, args ...any) { notice.Print(opts.Log, notice.Warning, format, args...) }
 	f, err := origin.Folder(cfg)
@@ -77,7 +79,9 @@ type evaluation struct {
 	opts   Options
 }
 
-func (e *evaluation) run(ctx context.Context, resolved *configs.Resolved, record string, deps instances.Deps) (map[string]float64, error) {
+func (e *evaluation) run(
+	ctx context.Context, resolved *configs.Resolved, record string, deps instances.Deps,
+) (map[string]float64, error) {
 	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
 	sampling := max(1, cfg.Inference.Instances)
 	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
@@ -150,7 +154,8 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 	deps.Progress = func(done, _ int) { console.Count(done, "prompts") }
 	metrics, _, err := evaluate.Run(ctx, 1, evalConfig(e.cfg, e.folder), e.sets, deps, record)
 	if err != nil && ctx.Err() != nil && record != nil {
-		return nil, StoppedError{fmt.Sprintf("stopped after %d of %d prompts, which are in %s", record.Len(), total, record.Path()), summary.Command(e.opts.Command...)}
+		done := fmt.Sprintf("stopped after %d of %d prompts, which are in %s", record.Len(), total, record.Path())
+		return nil, StoppedError{done, summary.Command(e.opts.Command...)}
 	}
 	return metrics, err
 }
@@ -160,7 +165,9 @@ const heldSamples = 4
 
 // evaluateStep evaluates the weights after a step. It saves the responses to the
 // first prompts of each set, for comparison across steps.
-func (t *training) evaluateStep(ctx context.Context, step int, sets []evaluate.Set, deps evaluate.Deps) (map[string]float64, float64, error) {
+func (t *training) evaluateStep(
+	ctx context.Context, step int, sets []evaluate.Set, deps evaluate.Deps,
+) (map[string]float64, float64, error) {
 	var kept []*evaluate.Result
 	deps.Done = func(result *evaluate.Result) {
 		if result.Index < heldSamples {
@@ -216,7 +223,9 @@ func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
 
 // evalSettings returns everything that the result of an evaluation depends on: sampling
 // settings, weights, tokenized prompts and scoring. Passwords are hidden.
-func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set) (map[string]string, error) {
+func evalSettings(
+	resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set,
+) (map[string]string, error) {
 	settings := resolved.Shown("reward")
 	for key := range settings {
 		how := key[strings.LastIndexByte(key, '.')+1:] // the last part of the key
@@ -224,7 +233,9 @@ func evalSettings(resolved *configs.Resolved, f *folder.Folder, weights string, 
 			delete(settings, key)
 		}
 	}
-	for section, keys := range map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"}, "run": {"seed"}} {
+	sampling := map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"},
+		"run": {"seed"}}
+	for section, keys := range sampling {
 		values := resolved.Shown(section)
 		for _, key := range keys {
 			settings[section+"."+key] = values[section+"."+key]
