@@ -30,7 +30,8 @@ func fleetVerb(std streams) cli.Verb {
 			easyrl fleet drain http://10.0.0.7:8000`,
 		Flags: cli.NewFlags(),
 	}
-	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000", "`URL` the run's control address (its control.listen)")
+	trainer := v.Flags.String("trainer", "http://127.0.0.1:7000",
+		"`URL` the run's control address (its control.listen)")
 	kind := v.Flags.String("kind", "", "`KIND` kind of server to add: "+remote.Expected()+"; detected by default")
 	tokenFile := v.Flags.String("token-file", "", "`FILE` file with the bearer token of the control address")
 	asJSON := v.Flags.Bool("json", false, "print the list as JSON")
@@ -68,7 +69,8 @@ func fleetVerb(std streams) cli.Verb {
 			p.Line("%s left", of)
 			return nil
 		}
-		return usage.Errorf("fleet: arguments are %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)", strings.Join(args, " "))
+		return usage.Errorf("fleet: arguments are %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)",
+			strings.Join(args, " "))
 	}
 	return v
 }
@@ -103,7 +105,8 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 	p := cli.Printer{W: w}
 	p.Line("ID\tKIND\tSTATE\tVERSION\tRUNNING\tCAPACITY\tSERVED\tFAILED\tTOKENS")
 	for _, m := range all {
-		p.Line("%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d", m.ID, m.Kind, m.State, m.Version, m.Responses, m.Capacity, m.Served, m.Failed, m.Tokens)
+		p.Line("%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d", m.ID, m.Kind, m.State, m.Version,
+			m.Responses, m.Capacity, m.Served, m.Failed, m.Tokens)
 	}
 	for _, m := range all {
 		if m.Fault != "" {
