@@ -69,8 +69,8 @@ func fleetVerb(std streams) cli.Verb {
 			p.Line("%s left", of)
 			return nil
 		}
-		return usage.Errorf("fleet: arguments are %q, expected list, add URL, drain ID or remove ID (see easyrl fleet -h)",
-			strings.Join(args, " "))
+		const expected = "list, add URL, drain ID or remove ID (see easyrl fleet -h)"
+		return usage.Errorf("fleet: arguments are %q, expected %s", strings.Join(args, " "), expected)
 	}
 	return v
 }

@@ -97,13 +97,20 @@ func (s *scanner) scan() string {
 	return s.out.String() + s.text[s.done:]
 }
 
-// star masks text[from:to], of which nothing was masked yet, and goes on behind it.
+// star masks text[from:to], with the stars around it, and goes on behind it.
 func (s *scanner) star(from, to int) {
-	s.at = max(s.at+1, to)
 	from = max(from, s.done)
 	if from >= to {
+		s.at = max(s.at+1, to)
 		return
 	}
+	for from > s.done && s.text[from-1] == '*' {
+		from--
+	}
+	for to < len(s.text) && s.text[to] == '*' {
+		to++
+	}
+	s.at = to
 	s.hidden = s.hidden || s.text[from:to] == stars
 	s.out.WriteString(s.text[s.done:from])
 	s.out.WriteString(stars)

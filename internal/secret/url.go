@@ -39,7 +39,7 @@ func (s *scanner) linkEnd(i int) int {
 	defer func() { s.looked += i - start }()
 	for i < len(s.text) {
 		switch c := s.text[i]; {
-		case c <= ' ' || strings.IndexByte("\"<>`\x7f", c) >= 0:
+		case isSpace(c) || strings.IndexByte("\"<>`", c) >= 0:
 			return i
 		case c == '\'' && (i+1 == len(s.text) || !wordy(s.text[i+1])):
 			return i
@@ -230,7 +230,7 @@ func (s *scanner) userAndPassword() {
 	if colon < from || colon+1 == at {
 		return
 	}
-	from += strings.LastIndexAny(s.text[from:colon], "=,;|()[]{}*\\") + 1
+	from += strings.LastIndexAny(s.text[from:colon], "=,;|()[]{}\\") + 1
 	if from < colon {
 		s.star(from, at)
 	}
