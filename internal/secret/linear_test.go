@@ -9,6 +9,8 @@ import (
 
 // hostile are parts of texts that make rules look far ahead again and again.
 var hostile = []string{
+	"Auth:[]", "Auth:[ ", "token=[{", "token=\"$(", "token=\"$A", "token=[]string{", "token=(\"", "<token>", "<token",
+	"token value: ", "token\n", "http://a:b c ", "'token=", "-c 'token=", "--token \"$A\" ",
 	"a", "/", "//", "://", "a://", "http://", "http://a:b/", "http://a@", "http://a:b@c,", "a,http://",
 	"http://a/a;a=", "http://a/=", ":", "a:", "a:a", "@", "a@", "a:b@", "a:@", "@@@@a:", "a@a:", "%", "%2f",
 	"%2f%2f", "%25", "%2525", "%252f%252f)", "25", "%2f%2f/", "\\", "\\\\/", "\\/\\/", ":\\/\\/", "\"", "'",

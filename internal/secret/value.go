@@ -1,0 +1,289 @@
+package secret
+
+import "strings"
+
+// skip returns the first position from i on whose byte is none of set.
+func (s *scanner) skip(i int, set string) int {
+	start := i
+	for i < len(s.text) && strings.IndexByte(set, s.text[i]) >= 0 {
+		i++
+	}
+	s.looked += i - start
+	return i
+}
+
+// quote returns the number of backslashes before a quote at position i, and the position
+// behind the quote. Without one, that is i.
+func (s *scanner) quote(i int) (backslashes, end int) {
+	at := s.skip(i, `\`)
+	if at == len(s.text) || s.text[at] != '"' && s.text[at] != '\'' {
+		return 0, i
+	}
+	return at - i, at + 1
+}
+
+// unquote returns the end of the quoted text that starts at position i, and the position
+// behind the quote that closes it. In a text that is quoted n times, the quote has 2^n - 1
+// backslashes before it, and each backslash is 2^n.
+func (s *scanner) unquote(i int, mark byte, backslashes int) (end, behind int) {
+	if backslashes&(backslashes+1) != 0 {
+		backslashes = 0
+	}
+	run, start := 0, i
+	defer func() { s.looked += i - start }()
+	for ; i < len(s.text); i++ {
+		switch s.text[i] {
+		case '\\':
+			run++
+			continue
+		case mark:
+			if run%(2*(backslashes+1)) == backslashes {
+				return i - backslashes, i + 1
+			}
+		}
+		run = 0
+	}
+	return i, i
+}
+
+// quotedText returns where the text within the quotes at position i starts and ends, and the
+// position behind them. Three quotes are quotes too. Without a quote, behind is i.
+func (s *scanner) quotedText(i int) (from, to, behind int) {
+	backslashes, open := s.quote(i)
+	if open == i {
+		return i, i, i
+	}
+	quote := s.text[i:open]
+	if !strings.HasPrefix(s.text[open:], quote) || !strings.HasPrefix(s.text[open+len(quote):], quote) {
+		to, behind = s.unquote(open, s.text[open-1], backslashes)
+		return open, to, behind
+	}
+	triple := quote + quote + quote
+	from = i + len(triple)
+	size := strings.Index(s.text[from:], triple)
+	if size < 0 {
+		s.looked += len(s.text) - from
+		return from, len(s.text), len(s.text)
+	}
+	s.looked += size
+	return from, from + size, from + size + len(triple)
+}
+
+// value masks the value at position i: a word, quoted text or a list of them, or the rest of
+// the line for a header. References to variables stay.
+func (s *scanner) value(i int, header bool) bool {
+	i = s.skip(i, " \t")
+	if i == len(s.text) || s.text[i] == '{' || s.isReference(i) {
+		return false
+	}
+	if _, open := s.quote(i); open > i && s.text[i] != '\'' && s.isReference(open) { // a shell reads "$NAME"
+		return false
+	}
+	if from := s.listStart(i); from > i {
+		return s.list(from)
+	}
+	from, to, behind := s.quotedText(i)
+	switch {
+	case behind == i && header:
+		to = s.lineEnd(i)
+	case behind == i || s.valueEnd(i) > behind:
+		from, to = i, s.valueEnd(i)
+		if isScheme(s.text[i:to]) {
+			to = s.valueEnd(s.skip(to, " \t"))
+		}
+	}
+	if from == i {
+		to = trimEnd(s.text, from, to)
+	}
+	if from >= to || isScheme(s.text[from:to]) || isConstant(s.text[from:to]) {
+		return false
+	}
+	s.star(from, to)
+	return true
+}
+
+// isConstant reports whether a value says that there is no secret.
+func isConstant(value string) bool {
+	switch strings.ToLower(value[:min(len(value), 6)]) {
+	case "true", "false", "null", "none", "nil":
+		return true
+	}
+	return false
+}
+
+// listStart returns where the content of a list at position i starts, or i. Parentheses hold a
+// list of quoted values.
+func (s *scanner) listStart(i int) int {
+	const goList = "[]string{"
+	if strings.HasPrefix(s.text[i:], goList) {
+		return i + len(goList)
+	}
+	_, open := s.quote(i + 1)
+	if s.text[i] == '[' || s.text[i] == '(' && open > i+1 {
+		return i + 1
+	}
+	return i
+}
+
+// list masks the quoted values of a list from position i on, or all of a list without quotes.
+func (s *scanner) list(i int) bool {
+	first := s.skip(i, " \t\r\n")
+	if _, open := s.quote(first); open == first {
+		if first == len(s.text) || s.text[first] == '{' || s.text[first] == ']' {
+			return false
+		}
+		size := strings.IndexByte(s.text[first:], ']')
+		if size < 0 {
+			size = len(s.text) - first
+		}
+		s.looked += size
+		s.star(first, first+size)
+		return true
+	}
+	found := false
+	for {
+		i = s.skip(i, " \t\r\n,")
+		from, to, behind := s.quotedText(i)
+		if behind == i {
+			return found
+		}
+		s.star(from, to)
+		i, s.at, found = behind, behind, true
+	}
+}
+
+// valueEnd returns the end of the word at position i as a shell reads it: parts in quotes
+// belong to it.
+func (s *scanner) valueEnd(i int) int {
+	start := i
+	defer func() { s.looked += i - start }()
+	for i < len(s.text) {
+		c := s.text[i]
+		switch {
+		case strings.HasPrefix(s.text[i:], `\''`) && i > start:
+			i += 2 // an escaped quote between quotes
+		case strings.HasPrefix(s.text[i:], `"'"`) && i > start, strings.HasPrefix(s.text[i:], `'"'`) && i > start:
+			i += 3 // a quoted quote
+		case c == '\\' || c == '"' || c == '\'':
+			_, open := s.quote(i)
+			switch {
+			case open == i: // backslashes, one of which may escape a space
+				if i = s.skip(i, `\`); i < len(s.text) && (s.text[i] == ' ' || s.text[i] == '\t') {
+					i++
+				}
+			case i == start || open < len(s.text) && wordy(s.text[open]):
+				_, _, i = s.quotedText(i)
+				if i < len(s.text) && !wordy(s.text[i]) && strings.IndexByte(`\"'`, s.text[i]) < 0 {
+					return i
+				}
+			default:
+				return i
+			}
+		case isSpace(c) || strings.IndexByte(",;&", c) >= 0 && s.separates(i):
+			return i
+		default:
+			i++
+		}
+	}
+	return i
+}
+
+// separates reports whether the comma, semicolon or ampersand at position i ends a value,
+// because a space, a quote or another name is behind it.
+func (s *scanner) separates(i int) bool {
+	next := i + 1
+	for next < len(s.text) && isName(s.text[next]) {
+		next++
+	}
+	s.looked += next - i
+	if next == i+1 {
+		return next == len(s.text) || !wordy(s.text[next])
+	}
+	return next < len(s.text) && (s.text[next] == '=' || s.text[next] == ':')
+}
+
+// lineEnd returns the end of a header's value at position i: the quote that closes the text
+// around it, or the end of the line.
+func (s *scanner) lineEnd(i int) int {
+	if end := s.enclosed(i); end > i {
+		return end
+	}
+	start := i
+	defer func() { s.looked += i - start }()
+	for i < len(s.text) {
+		c := s.text[i]
+		if c == '=' {
+			if _, _, behind := s.quotedText(i + 1); behind > i+1 {
+				i = behind
+				continue
+			}
+		}
+		if c == '\n' || c == '\r' || strings.HasPrefix(s.text[i:], `\r`) || strings.HasPrefix(s.text[i:], `\n`) {
+			return i
+		}
+		if _, open := s.quote(i); open > i && (open == len(s.text) || !wordy(s.text[open])) {
+			return i
+		}
+		i++
+	}
+	return i
+}
+
+// enclosed returns the end of the quoted text that begins with the name at s.at and goes on at
+// position i, or 0.
+func (s *scanner) enclosed(i int) int {
+	before := s.at - 1
+	if before < s.done || s.text[before] != '"' && s.text[before] != '\'' {
+		return 0
+	}
+	backslashes := before - len(strings.TrimRight(s.text[:before], `\`))
+	end, behind := s.unquote(i, s.text[before], backslashes)
+	if behind == end {
+		return 0
+	}
+	return end
+}
+
+// shellCode reports whether the text before the quote before s.at is an option such as -c, so
+// that the quoted text is a command.
+func (s *scanner) shellCode() bool {
+	const longest = 16
+	before := strings.TrimRight(s.text[max(0, s.at-longest):s.at], "\\\"' ,\t")
+	option := before[strings.LastIndexAny(before, " \t\"'")+1:]
+	return len(option) > 1 && option[0] == '-' && option[1] != '-' && option[len(option)-1] == 'c'
+}
+
+// isScheme reports whether a word is the scheme of an Authorization header.
+func isScheme(word string) bool {
+	return strings.EqualFold(word, "bearer") || strings.EqualFold(word, "basic") || strings.EqualFold(word, "digest") ||
+		strings.EqualFold(word, "token")
+}
+
+// isReference reports whether the value at position i is the name of a variable, as in
+// $API_KEY, or TOKEN, which stands for one in messages. A scheme may be before it.
+func (s *scanner) isReference(i int) bool {
+	end := i
+	for end < len(s.text) && isAlphanumeric(s.text[end]) {
+		end++
+	}
+	if isScheme(s.text[i:end]) && s.skip(end, " \t") > end {
+		i = s.skip(end, " \t")
+	}
+	rest := s.text[i:]
+	if strings.HasPrefix(rest, "TOKEN") {
+		return len(rest) == 5 || !isName(rest[5]) && !wordy(rest[5])
+	}
+	if strings.HasPrefix(rest, "$(") {
+		return true
+	}
+	name, found := strings.CutPrefix(rest, "$")
+	name = strings.TrimPrefix(name, "{")
+	size := len(name) - len(strings.TrimLeft(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"))
+	name = strings.TrimPrefix(name[size:], "}")
+	if !found || size == 0 {
+		return false
+	}
+	_, quote := s.quote(len(s.text) - len(name))
+	quoted := i > 0 && (s.text[i-1] == '"' || s.text[i-1] == '\'')
+	return name == "" || quote > len(s.text)-len(name) || !quoted && isSpace(name[0])
+}
