@@ -39,7 +39,7 @@ func (t *Task) judge(m mark) string {
 			if t.approximates(s) {
 				return answer.Altered
 			}
-			return t.vet(s, m.lead)
+			return t.vet(s, m)
 		}
 		if i == 0 || fault == answer.OtherValue {
 			fault = other
@@ -165,14 +165,17 @@ func chosen(s string) (string, bool) {
 	return letter, true
 }
 
-// evaluated returns the value that an integral, a limit or a sum equals in s.
-func evaluated(s string) (string, bool) {
-	left, value, ok := strings.Cut(s, "=")
-	if !ok || strings.Contains(value, "=") {
-		return "", false
+// evaluated returns what integrals, limits and antiderivatives between bounds equal in s.
+func evaluated(s string) (value string, ok bool) {
+	for {
+		left, rest, more := strings.Cut(s, "=")
+		start := strings.TrimLeft(left, " $")
+		if !more || !words.Begins(start, `\int`, `\iint`, `\left[`, `\Big[`, `\big[`, `\left.`) &&
+			(!strings.HasPrefix(start, `\lim`) || ok) && !words.Contains(start, "]_", "|_", `\rvert_`, `\vert_`) {
+			return s, ok
+		}
+		s, ok = rest, true
 	}
-	return value, words.Begins(strings.TrimLeft(left, " $"), `\int`, `\iint`, `\lim`, `\left[`, `\Big[`, `\big[`) ||
-		strings.HasPrefix(strings.TrimLeft(left, " $"), "[") && strings.Contains(left, "]_")
 }
 
 // balanced reports whether each bracket of a short bare answer has a counterpart, as the

@@ -16,12 +16,13 @@ const (
 
 // mark is what a response states as its answer.
 type mark struct {
-	text string // inside it
-	lead string // what stands before it in its sentence
-	end  int    // offset behind it
-	ok   bool   // there is one
-	box  bool   // it is written in LaTeX
-	cut  bool   // it is unfinished
+	text string    // inside it
+	lead string    // what stands before it in its sentence
+	says [2]string // the words before and behind "answer" in its phrase
+	end  int       // offset behind it
+	ok   bool      // there is one
+	box  bool      // it is written in LaTeX
+	cut  bool      // it is unfinished
 }
 
 // later returns m, or other if it ends later.
@@ -89,10 +90,16 @@ func boxed(text string) mark {
 		return mark{}
 	}
 	at := max(0, strings.LastIndex(text[:end], `box`))
+	if strings.HasSuffix(list, " , ") { // the last one is empty
+		return mark{end: end, ok: true, cut: true}
+	}
 	if lo := strings.LastIndex(text[:max(0, at-1)], `\boxed{`); lo >= 0 { // perhaps around the last one
 		open := lo + len(`\boxed`)
-		if n := markup.Braces(text[open:]); open+n > end {
+		switch n := markup.Braces(text[open:]); {
+		case open+n > end:
 			list, end, at = text[open+1:open+n-1], open+n, lo+1
+		case n == 0 && strings.Trim(text[open:at], `{ $\f`) == "":
+			return mark{end: end, ok: true, cut: true}
 		}
 	}
 	return mark{text: list, lead: lastClause(strings.TrimRight(text[:at], `\fram`)), end: end, ok: true, box: true}

@@ -55,8 +55,9 @@ func phrased(text string, alone bool) mark {
 		if text[begin] == '}' {
 			continue
 		}
+		says := [2]string{lead, text[i:begin]}
 		if inside, n, ok := markup.Quoted(text[begin:min(len(text), begin+maxMark)]); ok {
-			return mark{text: inside, end: begin + n, ok: true}
+			return mark{text: inside, says: says, end: begin + n, ok: true}
 		}
 		x := clause(text, begin)
 		if key := strings.TrimRight(text[max(0, i-9):i], "final_"); strings.HasSuffix(key,
@@ -74,7 +75,7 @@ func phrased(text string, alone bool) mark {
 		if alone && (!isAlone(body, maxWords) || comments(lead, body)) {
 			continue
 		}
-		return mark{text: body, end: begin + len(x), ok: true}
+		return mark{text: body, says: says, end: begin + len(x), ok: true}
 	}
 	return mark{}
 }

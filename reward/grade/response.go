@@ -28,7 +28,17 @@ func final(response string) (text string, ok bool) {
 	if response, ok = reasoned(response); !ok {
 		return "", false
 	}
-	return tidy(untilNext(uncommented(untilEnd(response)))), true
+	return tidy(untilNext(uncommented(untilEnd(opened(response))))), true
+}
+
+// opened returns a response without the token that opens it, as <|START_RESPONSE|>.
+func opened(response string) string {
+	rest, special := strings.CutPrefix(strings.TrimLeft(response, " \n"), "<|")
+	name, after, ok := strings.Cut(rest[:min(len(rest), maxLead)], "|>")
+	if special && ok && !strings.ContainsAny(name, " \n<>") {
+		return rest[len(rest[:min(len(rest), maxLead)])-len(after):]
+	}
+	return response
 }
 
 // thoughts returns the pairs of marks between which models reason.

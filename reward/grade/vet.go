@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -13,7 +14,11 @@ import (
 
 // vet returns why a mark with the right value is no answer all the same, or "": its words
 // doubt, deny or change the value, or say what neither the question nor a plain answer does.
-func (t *Task) vet(s, lead string) string {
+func (t *Task) vet(s string, m mark) string {
+	if !t.frames(m.says) {
+		return answer.Altered
+	}
+	lead := m.lead
 	if words.Before(lead) != "" || words.HasNegation(lead[strings.LastIndexAny(lead, ",;:")+1:]) &&
 		!strings.Contains(lead, " but ") {
 		return answer.Altered
@@ -25,6 +30,35 @@ func (t *Task) vet(s, lead string) string {
 		return answer.Altered
 	}
 	return t.vetSigns(s)
+}
+
+// frames reports whether the words before and behind "answer" in a phrase say only that X is the
+// answer to the question. All must be known to: words of the question and of plain closings, and
+// those of a method, "by symmetry".
+func (t *Task) frames(says [2]string) bool {
+	if slices.ContainsFunc(lettered(says[0]), words.Doubts) {
+		return false
+	}
+	says[0] = says[0][strings.LastIndexAny(says[0], ",;:")+1:]
+	says[1] = strings.TrimPrefix(says[1], words.First(says[1]))
+	for _, part := range says {
+		for _, word := range lettered(part) {
+			if words.OneOf(word, "by", "using", "from", "since", "because") {
+				break
+			}
+			if len(word) > 2 && (!words.Closes(word) && !words.Neutral(word) && !t.question.Has(word) &&
+				!measure.IsUnit(word) || t.question.Names(word)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lettered returns the words of s in lower case that have only letters a to z.
+func lettered(s string) []string {
+	return slices.DeleteFunc(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) }),
+		func(word string) bool { return strings.Trim(word, alphabet) != "" })
 }
 
 // vetWords returns why the words of a mark change its value, or "". A number stands beside no
@@ -41,6 +75,8 @@ func (t *Task) vetWords(s string) string {
 		word := strings.ToLower(name)
 		fault := ""
 		switch {
+		case number && words.OneOf(word, "st", "nd", "rd", "th") && t.question.LastHas("how many", "how much"):
+			fault = answer.Altered
 		case len(word) < 2 || strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
 		case number:
 			fault = t.vetWord(name, text)
@@ -84,11 +120,12 @@ func (t *Task) vetWord(name, text string) string {
 		word == "lcm" && !q.Asks("lcm", "least common", "lowest common", "smallest common"),
 		word == "gcd" && !q.Asks("gcd", "gcf", "hcf", "greatest common", "highest common", "largest common"):
 		return answer.Altered
-	case words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
+	case words.Counts(word) && q.LastHas("what percent", "percentage") && !strings.Contains(text, "percent") &&
+		!strings.Contains(text, "%"), words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
 		!q.Asks("many "+word, "number of "+word):
 		return answer.OtherUnit
 	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
-		word == "mod" && q.Asks("mod", "remainder"), word == "per" && q.AsksPerUnit():
+		word == "mod" && q.Asks("mod", "remainder"), word == "per" && (q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
 	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
 		return answer.Altered
@@ -161,7 +198,8 @@ func (t *Task) vetSigns(s string) string {
 		`\approx`) > 1:
 		return answer.Several
 	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") ||
-		!congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s):
+		!congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s),
+		words.Contains(s, `\equiv`, "≡") && !strings.Contains(s, "mod") && !congruent(t.gold):
 		return answer.Unfinished
 	case barred(start) && !barred(t.gold):
 		return answer.Altered
@@ -240,12 +278,18 @@ func withoutCommands(s string) string {
 	return b.String()
 }
 
-// barred reports whether s begins with digits under a bar: a class of integers, or digits of a
-// number.
+// barred reports whether s begins with digits under a bar or another accent: a class of integers,
+// digits of a number, a vector.
 func barred(s string) bool {
-	digits, ok := strings.CutPrefix(s, `\overline{`)
-	digits, _, _ = strings.Cut(digits, "}")
-	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+	for _, accent := range []string{`\overline{`, `\bar{`, `\vec{`, `\hat{`, `\widehat{`, `\tilde{`, `\widetilde{`,
+		`\overrightarrow{`, `\dot{`, `\ddot{`, `\check{`} {
+		digits, ok := strings.CutPrefix(s, accent)
+		digits, _, _ = strings.Cut(digits, "}")
+		if ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // otherHalf reports whether a time is in the half of the day that the question, which names the
@@ -281,6 +325,9 @@ func misgrouped(text string) bool {
 // which has another one, does not use.
 func otherCurrency(text, question string) bool {
 	const signs = "$€£¥₹"
+	if strings.Contains(text, `\$`) && !words.Contains(question, "$", "dollar", "cent") {
+		return words.Contains(question, "€", "£", "¥", "₹", "euro", "pound", "yen", "rupee", "franc")
+	}
 	for _, sign := range "€£¥₹" {
 		if strings.ContainsRune(text, sign) && !strings.ContainsRune(question, sign) {
 			return strings.ContainsAny(question, signs) || strings.Contains(question, "dollar")
@@ -298,7 +345,11 @@ func (t *Task) otherDegree(text string) bool {
 		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"),
 			strings.LastIndex(s, "Fahrenheit"))
 	}
-	if !words.Contains(text, "C", "F", "℃", "℉") {
+	if words.Contains(text[strings.LastIndex(text, "=")+1:], `^\circ`, `^{\circ`, "°", `\degree`) && !words.Contains(t.gold, "circ", "°", "degree") &&
+		!t.question.Angular() {
+		return true
+	}
+	if !words.Contains(text, "C", "F") {
 		return false
 	}
 	c, f := scale(text)

@@ -327,6 +327,6 @@ func Divides(n *expr.Node) bool {
 // that is not evaluated here, or a product of tuples.
 func Opaque(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" || m.Kind == expr.Product && slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Bracket })
+		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" && m.Name != "prime" || m.Kind == expr.Product && slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Bracket })
 	})
 }

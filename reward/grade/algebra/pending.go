@@ -150,7 +150,8 @@ func (p pending) power(n *expr.Node) {
 	case exponent.IsInt() && !isTen(n):
 		p["power"] = true
 	case !exponent.IsInt():
-		if r := (&exact{}).power(rational(base), exponent); r != nil {
+		even := exponent.Denom().Bit(0) == 0
+		if r := (&exact{}).power(rational(base), exponent); r != nil || even && rational(base).Sign() < 0 {
 			p["root"] = true
 		}
 	}

@@ -225,8 +225,9 @@ func compare(q *question.Question, w, g string) string {
 		}
 		c := newComparer(q)
 		c.text = g
-		if rounded(q, a, b) {
-			return ""
+		b = unrounded(q, a, b)
+		if m := expr.Measured(b); measure.IsQuantity(a.Name) && measure.IsQuantity(m.Name) { // in italics
+			b = m
 		}
 		if !c.same(a, b) && !c.same(a, constantOf(q, a, b)) {
 			fault = cmp.Or(c.fault, fault)
@@ -239,8 +240,10 @@ func compare(q *question.Question, w, g string) string {
 			return ""
 		}
 	}
+	priced := strings.ContainsAny(w+g, "€£$¥")
 	w, g = uncurrency(w), uncurrency(g)
-	if decimalComma(w) == decimalComma(g) || !strings.Contains(w+g, ".") {
+	if both := decimalComma(w) && decimalComma(g); both && !priced && !words.HasLetter(w+g) ||
+		!both && (decimalComma(w) == decimalComma(g) || !strings.Contains(w+g, ".")) {
 		return fault
 	}
 	a, okA := expr.Parse(w, expr.Mode{Decimal: decimalComma(w)})
@@ -263,13 +266,28 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 	return n, ok
 }
 
-// rounded reports whether g is the number w rounded to the decimal places that the question asks
-// for.
-func rounded(q *question.Question, w, g *expr.Node) bool {
+// unrounded returns g with the number w in place of w rounded to the decimal places that the
+// question asks for.
+func unrounded(q *question.Question, w, g *expr.Node) *expr.Node {
 	places, ok := q.Places()
-	w, g = unlabelled(w), unlabelled(g)
-	return ok && g.Kind == expr.Number && g.Places == places && places > 0 && w.Kind < expr.Bracket &&
-		algebra.Within(w, g)
+	w = unlabelled(w)
+	if !ok || places == 0 || w.Kind >= expr.Bracket {
+		return g
+	}
+	switch g.Kind {
+	case expr.Number:
+		if g.Places == places && algebra.Within(w, g) {
+			return w
+		}
+	case expr.Unit, expr.Label, expr.Relation:
+		c := *g
+		c.Args = make([]*expr.Node, len(g.Args))
+		for i, arg := range g.Args {
+			c.Args[i] = unrounded(q, w, arg)
+		}
+		return &c
+	}
+	return g
 }
 
 // constantOf returns g, an antiderivative, with its constant of integration named as in w.
@@ -299,11 +317,15 @@ func uncurrency(s string) string {
 	return strings.Trim(strings.NewReplacer("{,}", ",", `\,`, "", `\$`, "", `\ `, "", "~", "").Replace(s), " €£$¥")
 }
 
-// decimalComma reports whether s can only be a number with a decimal comma or two
-// numbers: 1,5 or 0,25.
+// decimalComma reports whether s can only be a number with a decimal comma, perhaps in a unit, or
+// two numbers: 1,5 or 0,25 kg.
 func decimalComma(s string) bool {
 	whole, rest, found := strings.Cut(strings.TrimPrefix(s, "-"), ",")
-	return found && whole != "" && rest != "" && len(rest) != 3 && strings.Trim(whole+rest, "0123456789") == ""
+	unit := strings.TrimLeft(rest, "0123456789")
+	rest = rest[:len(rest)-len(unit)]
+	return found && whole != "" && rest != "" && len(rest) != 3 && strings.Trim(whole, "0123456789") == "" &&
+		(unit == "" || !strings.ContainsAny(unit, ",.;=+*0145678") &&
+			words.HasLetter(unit))
 }
 
 // comparer compares expressions within a fixed budget of nodes.
@@ -353,6 +375,9 @@ func (c *comparer) same(w, g *expr.Node) bool {
 	}
 	if w.Kind == expr.Label || g.Kind == expr.Label {
 		return c.labels(w, g)
+	}
+	if w.Kind == expr.Unit && g.Kind == expr.Relation { // v = 5 m/s
+		return c.relation(w, g)
 	}
 	if w.Kind == expr.Unit || g.Kind == expr.Unit {
 		return c.units(w, g)
@@ -478,7 +503,7 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 		!c.question.Asks("ratio", "odds", "scale", "proportion", ":") {
 		return c.because(OtherForm)
 	}
-	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
+	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && !c.loose && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
 		return c.because(Unfinished)
 	}
 	if w.Kind == expr.Ratio && !c.algebra.Coprime(w.Args) { // 9:24 is a time

@@ -48,10 +48,12 @@ func defines(q *question.Question, n *expr.Node) bool {
 		return true
 	case formulas.Keys[algebra.Key(n)]:
 		return false
-	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }):
+	case head.Has(func(m *expr.Node) bool { return m.Kind == expr.Call && m.Name == "prime" }) &&
+		(head.Kind != expr.Product || head.Args[0].Name == "prime"):
 		return alone || q.AsksSlope()
 	}
-	return alone || isCombined(head) && q.LastHas("sum", "total", "together", "combined", "product", "+", "add") ||
+	return alone || isCombined(head) && (head.Kind == expr.Sum && q.LastHas("sum", "total", "together", "combined", "+",
+		"add") || head.Kind == expr.Product && q.LastHas("product", "times")) ||
 		isSine(q, head) || isCircular(q, key)
 }
 

@@ -39,7 +39,7 @@ func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 	}
 	end := func(x, y *expr.Node, withX, withY bool) bool {
 		if x == nil || y == nil {
-			return x == nil && y == nil
+			return x == nil && y == nil && (withX || !withY)
 		}
 		return withX == withY && c.same(x, y)
 	}

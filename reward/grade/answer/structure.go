@@ -123,7 +123,8 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	if !isCollection(w) && w.Kind != expr.Matrix || !isCollection(g) && g.Kind != expr.Matrix {
 		return false
 	}
-	if w.Kind == expr.Bracket && g.Kind == expr.Bracket && ordered(w) != ordered(g) {
+	if (w.Kind == expr.Bracket || w.Kind == expr.Matrix) && g.Kind == expr.Bracket && ordered(w) != ordered(g) ||
+		ordered(w) && c.question.Text != "" && repeats(g) {
 		return false
 	}
 	if g.Kind == expr.List && w.Kind == expr.Bracket && len(w.Args) == 2 &&
@@ -172,6 +173,14 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	return within(restA, b, false) && within(restB, a, true)
 }
 
+// repeats reports whether n is a list of values of one unknown: x = 3, x = -1.
+func repeats(n *expr.Node) bool {
+	isEquation := func(m *expr.Node) bool { return m.Kind == expr.Relation && m.Args[0].Kind == expr.Symbol }
+	return n.Kind == expr.List && len(n.Args) > 1 && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
+		return !isEquation(m) || !m.Args[0].Is(n.Args[0].Args[0].Name)
+	})
+}
+
 func isSet(n *expr.Node) bool { return n.Kind == expr.Bracket && n.Open == "{" }
 
 // unmatched returns the items of each list that are not written the same way in the other.
@@ -201,6 +210,7 @@ func unmatched(a, b []*expr.Node) (restA, restB []*expr.Node) {
 // order of the names, or as a list of such tuples: "x = 1, y = 2 or x = 3, y = 4". ok is false
 // if n is no such list.
 func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
+	n = unzipped(n)
 	if n.Kind != expr.List {
 		return nil, false
 	}
@@ -245,6 +255,24 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 		return list.Args[0], true
 	}
 	return list, true
+}
+
+// unzipped returns the equation of two tuples as a list of equations: x = 3, y = -1 for
+// (x, y) = (3, -1).
+func unzipped(n *expr.Node) *expr.Node {
+	if n.Kind != expr.Relation || len(n.Ops) != 1 || n.Ops[0] != "=" {
+		return n
+	}
+	names, values := n.Args[0], n.Args[1]
+	if names.Kind != expr.Bracket || values.Kind != expr.Bracket || len(names.Args) != len(values.Args) {
+		return n
+	}
+	list := &expr.Node{Kind: expr.List}
+	for i, name := range names.Args {
+		list.Args = append(list.Args, &expr.Node{Kind: expr.Relation, Ops: n.Ops,
+			Args: []*expr.Node{name, values.Args[i]}})
+	}
+	return list
 }
 
 // listsAny reports whether the order of a list does not matter: it has the solutions, the values
@@ -322,6 +350,9 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 		return nil
 	}
 	all := n.Args
+	if len(all) == 2 && isConstant(all[0]) && all[1].Kind == expr.Symbol && isName(all[1]) { // 3 = x
+		all = []*expr.Node{all[1], all[0]}
+	}
 	if len(all) > 1 && !isConstant(all[0]) && misnames(c.question, all[0]) {
 		c.because(Altered)
 		return nil
@@ -345,6 +376,10 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 	}
 	for len(all) > 1 && algebra.Opaque(all[0]) && !algebra.Opaque(all[1]) { // an integral = 8
 		all = all[1:]
+	}
+	if len(all) > 1 && isConstant(all[len(all)-1]) && !isConstant(all[0]) && !algebra.Opaque(all[0]) { // 0x = 0
+		c.because(Unfinished)
+		return nil
 	}
 	for i := range all[1:] {
 		if !c.agree(all[i], all[i+1]) {
@@ -382,6 +417,8 @@ func (c *comparer) agree(a, b *expr.Node) bool {
 	if a.Kind == expr.Number && b.Kind == expr.Number && a.Base != b.Base {
 		return inTen(a) == inTen(b)
 	}
+	defer func(loose bool) { c.loose = loose }(c.loose)
+	c.loose = true
 	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a)
 }
 
@@ -462,7 +499,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
 	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") &&
-		g.Kind == expr.Call && len(g.Name) == 1 || c.same(w, g)
+		g.Kind == expr.Call && len(g.Name) == 1 && !g.Args[0].Is("y") || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {

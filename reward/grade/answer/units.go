@@ -20,6 +20,9 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if (alters(c.question, out) || !plain(c.question, out)) && words.Singular(out) != words.Singular(in) {
 		return c.because(Altered)
 	}
+	if in == "C" && out == "deg" && w.Args[0].Kind == expr.Unit && g.Args[0].Kind != expr.Unit { // 80° for 80 °C
+		return c.same(a, b)
+	}
 	if x, ok := c.wanted(in); ok && in != "%" && out != "%" {
 		if y, ok := measure.Of(out); ok {
 			if x.Dimension != y.Dimension {
@@ -31,11 +34,6 @@ func (c *comparer) units(w, g *expr.Node) bool {
 			}
 			return c.same(a, b) && c.because(OtherUnit)
 		}
-	}
-	if out == "deg" && in == "" && c.question.LastHas("how many", "how much", "evaluate", "value of") &&
-		!c.question.Asks("degree", "angle", "temperature",
-			"rotat", "arc", "triangle", "polygon") {
-		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
 	case in == "%" || out == "%":

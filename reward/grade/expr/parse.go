@@ -46,7 +46,7 @@ func (s scope) starts(t token) bool {
 	case tNumber, tSymbol, tFunc, tWord, tOpen, tMatrix:
 		return true
 	case tOp:
-		return t.text == "$" || s.pipes == 0 && (t.text == "||" || t.text == "|" && !s.set)
+		return t.text == "$" || s.pipes == 0 && (t.text == "||" || (t.text == "|" || t.text == "mid") && !s.set)
 	}
 	return false
 }
@@ -271,7 +271,7 @@ func (p *parser) term() *Node {
 		case n == nil:
 			return nil
 		case len(args) > 0 && onlyWords(n): // 5 \frac{\text{m}}{\text{s}}
-			unit = "per"
+			unit = unitName(n)
 			continue
 		case n.isMeasured() && (len(args) > 0 || p.scope.starts(p.peek())):
 			unit, n = n.Name, n.Args[0]
@@ -349,4 +349,30 @@ func onlyWords(n *Node) bool {
 		return n.Args[0].Kind == Text || onlyWords(n.Args[0])
 	}
 	return false
+}
+
+// unitName returns the name of the unit that a quotient of words writes: km/h.
+func unitName(n *Node) string {
+	switch {
+	case n.Kind == Text || n.Kind == Symbol:
+		return n.Name
+	case n.Kind == Power && n.Args[1].Kind == Number && n.Args[1].Value.Sign() > 0:
+		return unitName(n.Args[0]) + "^" + n.Args[1].Value.RatString()
+	case n.Kind == Power:
+		return "/" + unitName(n.Args[0])
+	}
+	name := ""
+	for _, arg := range n.Args {
+		name = strings.TrimSpace(name + " " + unitName(arg))
+	}
+	return strings.ReplaceAll(name, " /", "/")
+}
+
+// Measured returns a number times symbols as a number in the unit that the symbols write: 5 m/s.
+// It returns another n as it is.
+func Measured(n *Node) *Node {
+	if n.Kind != Product || len(n.Args) < 2 || n.Args[0].Kind != Number {
+		return n
+	}
+	return &Node{Kind: Unit, Name: unitName(Multiply(n.Args[1:]...)), Args: n.Args[:1]}
 }

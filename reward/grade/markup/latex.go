@@ -50,6 +50,7 @@ func isLength(s string) bool {
 // Undecorated returns s without commands that only change how it looks: colours, boxes around
 // parts and circles.
 func Undecorated(s string) string {
+	s = strings.TrimSuffix(strings.TrimRight(s, " "), `\checkmark`)
 	for _, name := range []string{`\color`, `\textcolor`, `\colorbox`, `\fcolorbox`, `\enclose`, `\bbox`, `\style`,
 		`\class`, `\mathcolor`} {
 		for tries := 0; tries < maxBoxes; tries++ {

@@ -14,6 +14,19 @@ func Respelled(s string) string {
 	if strings.ContainsAny(s, "[]") {
 		s = reversed(s)
 	}
+	s = strings.NewReplacer(`{}^\circ`, `^\circ`, `{}^{\circ}`, `^\circ`, `^\text{o}`, `^\circ`, `^{\text{o}}`, `^\circ`,
+		`^\mathrm{o}`, `^\circ`, "℃", "°C", "℉", "°F", "per cent", "percent", `\mathbf{R}`, `\mathbb{R}`,
+		"second squared", "second^2", "meters squared", "meters^2", "metres squared", "metres^2",
+		"feet squared", "feet^2", "inches squared", "inches^2", "units squared", "square units").Replace(s)
+	if head, modulus, ok := strings.Cut(s, `\mod`); ok && !strings.Contains(s, "=") {
+		s = head + `\pmod` + modulus
+	}
+	for _, about := range []string{" (approximately ", " (approx. ", " (about ", " (≈ ", ` (\approx `, " (or approximately "} {
+		head, value, ok := strings.Cut(s, about)
+		if value, closed := strings.CutSuffix(strings.TrimRight(value, "}"), ")"); ok && closed {
+			s = head + strings.Repeat("}", strings.Count(head, "{")-strings.Count(head, "}")) + ` \approx ` + value
+		}
+	}
 	if strings.Contains(s, `\mid`) || strings.Contains(s, "|") {
 		s = piped(s)
 	}
@@ -168,6 +181,8 @@ func micro(s string) string {
 // quotients writes units with negative powers as quotients: m\,s^{-2} as m/s^2.
 func quotients(s string) string {
 	s = strings.NewReplacer("⁻¹", "^{-1}", "⁻²", "^{-2}").Replace(s)
+	s = strings.NewReplacer("ms^{-1}", "m/s", "ms^{-2}", "m/s^2", "kmh^{-1}", "km/h", "ms}^{-1}", "m/s}", "ms}^{-2}",
+		"m/s^2}", "kmh}^{-1}", "km/h}").Replace(s)
 	for _, unit := range []string{"h", "s", "min", "m", "kg", "mol", "K"} {
 		for _, power := range []string{"1", "2", "3"} {
 			above := "^" + power

@@ -149,6 +149,10 @@ func plainName(lower string) string {
 // the last sentence asks for: b, an intercept, for a slope, or r for a diameter.
 func (q *Question) Denotes(letter string) bool {
 	asked, count, other := q.wanted(), 0, false
+	if words.Contains(asked, "slope", "gradient") && words.OneOf(letter, "x", "y") && q.Formulas().Names(letter) &&
+		!q.LastHas("$"+letter+"$") {
+		return true
+	}
 	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"},
 		{"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"},
 		{"length", "lLdsD"}, {"width", "wW"}, {"height", "hH"}} {

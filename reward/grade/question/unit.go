@@ -99,6 +99,14 @@ func asked(lower string) measure.Unit {
 	return found
 }
 
+// Angular reports whether an angle, or a temperature, may answer the question.
+func (q *Question) Angular() bool {
+	return q.Asks("degree", "angle", "temperature", "celsius", "fahrenheit", "hot", "cold", "rotat", "turn", "arc", "sector",
+		"polygon", "gon", "lateral", "parallel", "trapez", "rhombus", "bearing", "direction", "latitude", "longitude",
+		"inclin", "polar", "phase", `\theta`, "θ", `\alpha`, `\beta`, `\phi`, "clock", "∠") ||
+		q.Asks("°", `\circ`) && !q.LastHas("evaluate", "value of", "compute", "calculate", "how many", "how much")
+}
+
 // AsksPer reports whether the question asks for something per unit, or for no rate at all.
 func (q *Question) AsksPer(per string) bool {
 	if q.per == nil {

@@ -23,6 +23,18 @@ func Neutral(word string) bool {
 	return false
 }
 
+// Closes reports whether a word in lower case may stand in a sentence that only says that the answer
+// follows.
+func Closes(word string) bool {
+	return OneOf(word, "answers", "option", "choice", "question", "problem", "puzzle", "exercise", "task", "think",
+		"believe", "confident", "fairly", "find", "found", "arrive", "arrived", "arriving", "obtain", "obtained", "conclude",
+		"conclusion", "summary", "short", "required", "desired", "right", "best", "numerical", "numeric", "simplest",
+		"simplified", "lowest", "form", "fraction", "decimal", "percent", "terms", "let", "write", "state", "put", "express",
+		"expressed", "rounding", "nearest", "places", "verified", "boxed", "below", "follows", "following", "here",
+		"overall", "yields", "see", "know", "means", "shows", "asked", "but", "however", "please", "note", "checking", "checked", "ready", "complete", "clear", "provide", "box", "full",
+		"actual", "sought", "unique", "only")
+}
+
 // Counts reports whether a word in lower case is the plural of what a number counts.
 func Counts(word string) bool {
 	if len(word) < 5 || !strings.HasSuffix(word, "s") || strings.HasSuffix(word, "ss") {
