@@ -123,6 +123,8 @@ func TestGSM8K(t *testing.T) {
 		{"18", "18 eggs for 3 people", 0},
 		{"18", "none, none.", 0},
 		{"18", "", 0},
+		{"18", "<answer>18</answer>", 1}, // a stop string stays in the text
+		{"18", "<answer>18", 0},
 		{"18", "#### 18\n" + far, 1},
 		{"18", far + "#### 18", 1},
 	} {

@@ -143,6 +143,43 @@ func TestScoreOfStandardInput(t *testing.T) {
 	}
 }
 
+// Each line says in one phrase why a response is not right.
+func TestScoreReasons(t *testing.T) {
+	t.Parallel()
+	const pens, form = "Tom has 3 boxes of 7 pens. How many pens are there?", "Write $0.25$ as a fraction in lowest terms."
+	rows := []struct{ prompt, answer, response, reason string }{
+		{pens, "21", `\boxed{21}`, ""},
+		{pens, "21", "<answer>21</answer>", ""},
+		{pens, "21", "So there are 21.", "no answer is marked"},
+		{pens, "21", "<answer>21", "the last mark is cut off"}, // as by a stop string that is not kept
+		{pens, "21", `\boxed{21}. No: \boxed{2`, "the last mark is cut off"},
+		{pens, "21", "The answer is", "the last mark is cut off"},
+		{pens, "21", `<think>\boxed{21}`, "the reasoning does not end"},
+		{pens, "21", `\boxed{21 +}`, "the marked text is no whole answer"},
+		{pens, "21", `\boxed{ }`, "no answer"},
+		{pens, "21", `\boxed{21=22}`, "several answers"},
+		{pens, "21", `\boxed{22}`, "another value"},
+		{pens, "21", `\boxed{21 \text{ kg}}`, "another unit"},
+		{pens, "21", `\boxed{3 \cdot 7}`, "unfinished: it still has to be evaluated or solved"},
+		{pens, "21", `\boxed{\text{more than } 21}`, "the words around the value change it"},
+		{pens, "21", "One possible answer is 21.", "the words around the value change it"},
+		{pens, "21", `\boxed{21 \text{ zebras quux}}`, "words that neither the question nor a plain answer uses"},
+		{form, `\frac14`, `\boxed{0.25}`, "repeats the question"},
+		{"Write 5 in base 2.", "101", `\boxed{101_3}`, "another form than the question asks for"},
+	}
+	var in strings.Builder
+	for _, row := range rows {
+		line, err := json.Marshal(map[string]string{"prompt": row.prompt, "answer": row.answer, "response": row.response})
+		require.NoError(t, err)
+		in.Write(append(line, '\n'))
+	}
+	var out, errs bytes.Buffer
+	require.Zero(t, runWith(&out, &errs, in.String(), "score", "-reward", "math"), errs.String())
+	for i, s := range parseScored(t, out.String()) {
+		require.Equal(t, rows[i].reason, s.Reason, rows[i].response)
+	}
+}
+
 // A response that the reward's program cannot score is an error of its own.
 func TestScoreWithBadReward(t *testing.T) {
 	t.Parallel()
