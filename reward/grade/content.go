@@ -89,6 +89,11 @@ func readings(s string) []string {
 	if digits, ok := words.Spelled(bare); ok && !words.HasDigit(bare) {
 		return append(all, digits)
 	}
+	if fields := strings.Fields(bare); len(fields) > 1 && !words.HasDigit(bare) {
+		if digits, ok := words.Spelled(strings.TrimRight(fields[len(fields)-1], ".")); ok { // "she is fifteen."
+			return append(all, digits)
+		}
+	}
 	if spans := markup.Spans(bare); len(spans) == 1 && words.Prose(bare) { // "they have 25 apples"
 		value, rest := bare[spans[0].Lo:spans[0].Hi], bare[spans[0].Hi:]
 		if end := strings.IndexAny(rest, ",;:("); end >= 0 {
@@ -151,7 +156,8 @@ func equation(s string) string {
 // isDerivative reports whether s is a derivative in Leibniz's notation: \frac{dy}{dx}.
 func isDerivative(s string) bool {
 	s = strings.NewReplacer(" ", "", "$", "", `\dfrac`, `\frac`, `\mathrm{d}`, "d", "(x)", "", "(t)", "").Replace(s)
-	return len(s) == len(`\frac{dy}{dx}`) && strings.HasPrefix(s, `\frac{d`) && s[8:11] == "}{d" && s[12] == '}'
+	return len(s) == len(`\frac{dy}{dx}`) && strings.HasPrefix(s, `\frac{d`) && s[8:11] == "}{d" && s[12] == '}' ||
+		len(s) > len(`\frac{d}{dx}`) && strings.HasPrefix(s, `\frac{d}{d`) && s[11] == '}'
 }
 
 // chosen returns the letter of a choice that a comment follows: "C (the third)".

@@ -46,7 +46,7 @@ func (t *Task) frames(says [2]string) bool {
 			if words.OneOf(word, "by", "using", "from", "since", "because") {
 				break
 			}
-			if len(word) > 2 && (!words.Closes(word) && !words.Neutral(word) && !t.question.Has(word) &&
+			if words.OneOf(word, "old", "some", "one") || len(word) > 2 && (!words.Closes(word) && !words.Neutral(word) && !t.question.Has(word) &&
 				!measure.IsUnit(word) || t.question.Names(word)) {
 				return false
 			}
@@ -116,7 +116,7 @@ func (t *Task) vetWord(name, text string) string {
 	word, q := strings.ToLower(name), t.question
 	switch {
 	case words.OneOf(word, "each", "every", "apiece") && !q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
-		words.Compares(word) && !q.LastHas(word), t.countsOther(word), q.Names(word),
+		words.Compares(word) && !q.LastHas(word), t.countsOther(word, text), q.Names(word),
 		word == "lcm" && !q.Asks("lcm", "least common", "lowest common", "smallest common"),
 		word == "gcd" && !q.Asks("gcd", "gcf", "hcf", "greatest common", "highest common", "largest common"):
 		return answer.Altered
@@ -129,7 +129,7 @@ func (t *Task) vetWord(name, text string) string {
 		return ""
 	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
 		return answer.Altered
-	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word),
+	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
 		measure.IsUnit(word), measure.IsQuantity(name):
 		return ""
 	}
@@ -148,11 +148,15 @@ func (t *Task) allowsOr() bool {
 			"which", "find $", "what is $")
 }
 
-// countsOther reports whether a word is the plural of something else than the question counts: "9
-// sides" for "how many diagonals".
-func (t *Task) countsOther(word string) bool {
+// countsOther reports whether a word of text is the plural of something else than the question
+// counts: "9 sides" for "how many diagonals".
+func (t *Task) countsOther(word, text string) bool {
 	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "),
 		len(t.question.From("how many "))):]), ".,?$")
+	if _, other, ok := strings.Cut(t.question.From("how many more "), " than "); ok &&
+		strings.HasPrefix(other, word) && !strings.Contains(text, " than ") {
+		return true
+	}
 	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) &&
 		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
 }

@@ -2,6 +2,7 @@ package algebra
 
 import (
 	"math/big"
+	"strings"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
@@ -21,6 +22,8 @@ type pending map[string]bool
 
 func (p pending) visit(n *expr.Node) {
 	switch n.Kind {
+	case expr.Number:
+		p.mark("product", strings.HasPrefix(n.Digits, "--"))
 	case expr.Sum:
 		p.sum(n)
 		return

@@ -74,7 +74,7 @@ func Fault(q *question.Question, want, got string) string {
 	}
 	if letters(w) && q.Asks("letters", "options", "select", "apply", "statements", "choices", "which of") {
 		return faultIf(!strings.EqualFold(w, strings.NewReplacer(",", "", " ", "", "and", "", "{", "", "}", "",
-			`\text`, "").Replace(g)), OtherValue)
+			"(", "", ")", "", `\text`, "").Replace(g)), OtherValue)
 	}
 	if rows, columns, ok := size(w); ok && q.Asks("dimension", "size", "matrix", "order of") {
 		m, n, both := size(g)

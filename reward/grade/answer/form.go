@@ -95,6 +95,7 @@ func expressionForm(q *question.Question, w, g *expr.Node) string {
 		w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g),
 		w.Kind == expr.Sum && g.Kind != expr.Sum && q.Asks("partial fraction", "decompos"),
 		algebra.Literal(g) && q.Asks("factor"), // 360 for 2^3 × 3^2 × 5
+		w.Kind == expr.Power && isConstant(w) && q.Asks("as a power", "power of", "exponent"),
 		q.Asks("rationali") && algebra.Rationalized(w) && !algebra.Rationalized(g):
 		return OtherForm
 	case q.Asks("simpl") && algebra.Leaves(g) > algebra.Leaves(w)*3/2+2:

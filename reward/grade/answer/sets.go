@@ -177,6 +177,9 @@ func without(line, points *expr.Node) ([]interval, bool) {
 	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil || points.Kind != expr.Bracket && points.Kind > expr.Call {
 		return nil, false
 	}
+	if p, ok := unsorted(points); ok && len(p) == 1 && points.Open != "{" { // the line without an interval
+		return []interval{span(nil, p[0].from, false, !p[0].withFrom), span(p[0].to, nil, !p[0].withTo, false)}, true
+	}
 	holes := []*expr.Node{points}
 	if points.Kind == expr.Bracket {
 		holes = flatten(points).Args

@@ -307,6 +307,10 @@ func (c *comparer) relation(w, g *expr.Node) bool {
 		if c.question.Formulas().Keys[algebra.Key(g)] {
 			return c.because(Echo)
 		}
+		if isCollection(w) && !slices.ContainsFunc(g.Ops, func(op string) bool { return op != "<" }) &&
+			c.question.Asks("order", "ascending", "smallest to", "least to") { // 1 < 2 < 3
+			return c.all(w.Args, g.Args)
+		}
 		return slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(w, v) })
 	}
 	return slices.ContainsFunc(values(w), func(v *expr.Node) bool { return c.match(v, g) })
@@ -419,7 +423,8 @@ func (c *comparer) agree(a, b *expr.Node) bool {
 	}
 	defer func(loose bool) { c.loose = loose }(c.loose)
 	c.loose = true
-	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a)
+	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a) ||
+		a.Kind == expr.Number && b.Kind == expr.Number && c.question.Asks("nearest", "round") && algebra.Within(a, b)
 }
 
 func isConstant(n *expr.Node) bool {

@@ -28,7 +28,7 @@ func sameWords(q *question.Question, w, g string) bool {
 	if len(a) == 0 || len(b) == 0 || !words.IsProse(w) && (len(a) != 1 || a[0] != "no") {
 		return false
 	}
-	if slices.Equal(a, b) || words.IsNothing(a) && (words.IsNothing(b) || words.EndsInNothing(b)) {
+	if slices.Equal(a, b) || words.IsDate(a) && words.IsDate(b) && a[0] == b[1] && a[1] == b[0] || words.IsNothing(a) && (words.IsNothing(b) || words.EndsInNothing(b)) {
 		return true
 	}
 	if len(g) > maxSentence || len(a) > 3 && strings.Count(" "+strings.Join(b, " ")+" ", " "+a[0]+" ") > strings.Count(" "+strings.Join(a, " ")+" ", " "+a[0]+" ") {

@@ -232,7 +232,7 @@ func fits(q *question.Question, name string) bool {
 		return true
 	}
 	if name == "radians" || name == "radian" || name == "rad" {
-		return q.Asks("radian") && !q.Asks("in degrees", "to degrees")
+		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
 	}
 	if measure.UnitOf(name).Num > 0 {
 		return true // compared by its size

@@ -70,7 +70,8 @@ func lastSentence(lower string) string {
 // wanted returns the last sentence without what it gives: "with radius 4 cm".
 func (q *Question) wanted() string {
 	head := q.last
-	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has "} {
+	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has ", " of radius ",
+		" of diameter ", " of width ", " of height ", " of sides "} {
 		head, _, _ = strings.Cut(head, word)
 	}
 	return head
@@ -111,6 +112,19 @@ func (q *Question) From(phrase string) string {
 // LastHas reports whether the last sentence contains one of the texts, which are in lower
 // case.
 func (q *Question) LastHas(texts ...string) bool { return words.Contains(q.last, texts...) }
+
+// Means reports whether a word names what the question asks for in other words: "age" for "how old".
+func (q *Question) Means(word string) bool {
+	for _, row := range [][]string{{"how old", "age", "aged"}, {"how far", "distance"}, {"how long", "length", "time",
+		"duration"}, {"how tall", "height"}, {"how high", "height"}, {"how deep", "depth"}, {"how wide", "width"},
+		{"how fast", "speed", "rate"}, {"how heavy", "weight"}, {"how much does", "weight", "price"}, {"how big", "size",
+			"area"}, {"how much money", "money", "profit"}} {
+		if slices.Contains(row[1:], word) && q.LastHas(row[0]) {
+			return true
+		}
+	}
+	return false
+}
 
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {
