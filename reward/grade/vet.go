@@ -130,7 +130,7 @@ func (t *Task) vetWord(name, text string) string {
 	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
 		return answer.Altered
 	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
-		measure.IsUnit(word), measure.IsQuantity(name):
+		measure.IsUnit(name):
 		return ""
 	}
 	return answer.Strange
@@ -158,7 +158,7 @@ func (t *Task) countsOther(word, text string) bool {
 		return true
 	}
 	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) &&
-		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsQuantity(word)
+		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsUnit(word)
 }
 
 // asksNoun reports whether the question asks for what a noun such as "multiple" names, and text

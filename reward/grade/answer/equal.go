@@ -226,7 +226,7 @@ func compare(q *question.Question, w, g string) string {
 		c := newComparer(q)
 		c.text = g
 		b = unrounded(q, a, b)
-		if m := expr.Measured(b); measure.IsQuantity(a.Name) && measure.IsQuantity(m.Name) { // in italics
+		if m := expr.Measured(b); measure.IsUnit(a.Name) && measure.IsUnit(m.Name) { // in italics
 			b = m
 		}
 		if !c.same(a, b) && !c.same(a, constantOf(q, a, b)) {

@@ -23,17 +23,14 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if in == "C" && out == "deg" && w.Args[0].Kind == expr.Unit && g.Args[0].Kind != expr.Unit { // 80° for 80 °C
 		return c.same(a, b)
 	}
-	if x, ok := c.wanted(in); ok && in != "%" && out != "%" {
-		if y, ok := measure.Of(out); ok {
-			if x.Dimension != y.Dimension {
-				return c.same(a, b) && c.because(OtherUnit)
-			}
-			if (in != "" || x.Size.Cmp(y.Size) == 0) && c.same(scaledBy(a, x.Size), scaledBy(b, y.Size)) ||
-				in == "" && c.isUnder(a, b, out) {
-				return true
-			}
-			return c.same(a, b) && c.because(OtherUnit)
-		}
+	x, y := c.wanted(in), measure.Of(out)
+	switch {
+	case !x.Known() || !y.Known() || in == "%" || out == "%":
+	case x.Dimension == y.Dimension && (in != "" || x == y) && c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
+		x.Dimension == y.Dimension && in == "" && c.isUnder(a, b, out):
+		return true
+	default:
+		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
 	case in == "%" || out == "%":
@@ -51,39 +48,20 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if in == "" && words.Singular(strings.ToLower(out)) == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
 		return true // 50 cents for 0.50
 	}
-	x, y := measure.UnitOf(in), measure.UnitOf(out)
-	if in == "" && y == measure.UnitOf("cent") && c.question.Asks("$", "dollar", "euro", "€") && !c.question.Asks("cent", "penn") {
+	if in == "" && (y == measure.Of("cent") && c.question.Asks("$", "dollar", "euro", "€") &&
+		!c.question.Asks("cent", "penn") || otherKind(c.question, out) || foreign(c.question, out) || !fits(c.question, out)) {
 		return c.same(a, b) && c.because(OtherUnit)
-	}
-	if in == "" && y.Num > 0 {
-		if x = c.question.AskedUnit(); x.Num == 0 {
-			x = y
-		}
-	}
-	switch {
-	case in == "" && otherKind(c.question, out):
-		return c.same(a, b) && c.because(OtherUnit)
-	case in == "" && foreign(c.question, y):
-		return c.same(a, b) && c.because(OtherUnit)
-	case in != "" && out != "" && (measure.Shape(in) != "") != (measure.Shape(out) != "") && (x.Num > 0 || y.Num > 0):
-		return c.because(OtherUnit)
-	case x.Num > 0 && y.Num > 0 && x.Dimension != y.Dimension, measure.Shape(in) != "" && measure.Shape(out) != "" && measure.Shape(in) != measure.Shape(out):
-		return c.because(OtherUnit)
-	case x.Num > 0 && y.Num > 0 && x != y && in == "" && c.question.AskedUnit() == x, in == "" && !fits(c.question, out):
-		return c.same(a, b) && c.because(OtherUnit)
-	case x.Num > 0 && y.Num > 0 && x != y:
-		return c.same(algebra.Times(a, x.Num, x.Den), algebra.Times(b, y.Num, y.Den)) || c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
 }
 
-// wanted returns the quantity of the unit in which the reference answer is: its own, or else
-// the one that the question asks for.
-func (c *comparer) wanted(in string) (measure.Quantity, bool) {
+// wanted returns the unit of the reference answer: its own, or else the one that the question
+// asks for.
+func (c *comparer) wanted(in string) measure.Unit {
 	if in != "" {
 		return measure.Of(in)
 	}
-	return c.question.AskedQuantity()
+	return c.question.AskedUnit()
 }
 
 func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
@@ -113,7 +91,7 @@ func (c *comparer) isUnder(a, b *expr.Node, name string) bool {
 	if measure.Meridian(name) != "" && b.Kind == expr.Ratio && len(b.Args) == 2 && b.Args[1].Digits == "00" {
 		return c.same(a, b.Args[0])
 	}
-	return measure.UnitOf(name) == measure.UnitOf("dollar") && b.Kind == expr.Number && b.Places == 2 && b.Value.Sign() > 0 && b.Value.Cmp(big.NewRat(1, 1)) < 0 && c.same(a, algebra.Times(b, 100, 1))
+	return measure.Of(name) == measure.Of("dollar") && b.Kind == expr.Number && b.Places == 2 && b.Value.Sign() > 0 && b.Value.Cmp(big.NewRat(1, 1)) < 0 && c.same(a, algebra.Times(b, 100, 1))
 }
 
 // percent compares 28% with 0.28.
@@ -154,11 +132,11 @@ func measures(q *question.Question, w, g string, reference func() (*expr.Node, b
 		n, _ = measure.Strip(n)
 		r, ok := algebra.NewComparer(nil).Rational(n)
 		units := []measure.Unit{b.Units[0], b.Units[len(b.Units)-1]}
-		if asked := q.AskedUnit(); asked.Dimension == units[0].Dimension {
+		if asked := q.AskedUnit(); asked.Known() && asked.Dimension == units[0].Dimension {
 			units = []measure.Unit{asked}
 		}
 		for _, u := range units {
-			if ok && new(big.Rat).Mul(r, big.NewRat(u.Num, u.Den)).Cmp(b.Total) == 0 {
+			if ok && new(big.Rat).Mul(r, u.Size()).Cmp(b.Total) == 0 {
 				return true, true
 			}
 		}
@@ -192,25 +170,22 @@ func otherKind(q *question.Question, name string) bool {
 
 // foreign reports whether a unit measures what neither the units nor the words of the
 // question are about: kilograms for an area.
-func foreign(q *question.Question, u measure.Unit) bool {
-	if q.Text == "" || u.Num == 0 {
+func foreign(q *question.Question, name string) bool {
+	u, words := measure.Of(name), aspects(measure.Kind(name))
+	if q.Text == "" || words == nil || strings.ContainsAny(name, "^/ ") {
 		return false
 	}
-	_, dimension, ok := strings.Cut(u.Dimension, " ")
-	if !ok {
-		dimension = u.Dimension
-	}
 	for _, other := range q.Units() {
-		if strings.HasSuffix(other.Dimension, dimension) {
+		if other.Dimension == u.Dimension {
 			return false
 		}
 	}
-	return !q.Asks(aspects(dimension)...)
+	return !q.Asks(words...)
 }
 
-// aspects returns words of questions that a quantity of a dimension answers.
-func aspects(dimension string) []string {
-	switch dimension {
+// aspects returns words of questions that a quantity of a kind answers.
+func aspects(kind string) []string {
+	switch kind {
 	case "money":
 		return []string{"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage", "income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy", "interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"}
 	case "time":
@@ -221,6 +196,10 @@ func aspects(dimension string) []string {
 		return []string{"weigh", "heav", "mass"}
 	case "volume":
 		return []string{"water", "milk", "juice", "tank", "liquid", "volume", "much"}
+	case "temperature":
+		return []string{"temperature", "degree", "hot", "cold", "°"}
+	case "angle":
+		return []string{"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"}
 	}
 	return nil
 }
@@ -234,11 +213,8 @@ func fits(q *question.Question, name string) bool {
 	if name == "radians" || name == "radian" || name == "rad" {
 		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
 	}
-	if measure.UnitOf(name).Num > 0 {
+	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
 		return true // compared by its size
-	}
-	if name == "miles/hour" && q.Asks("mph") {
-		return true
 	}
 	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
 	parts := strings.Split(name, "/")
@@ -246,8 +222,8 @@ func fits(q *question.Question, name string) bool {
 		return false
 	}
 	for _, part := range parts {
-		u := measure.UnitOf(part)
-		if u.Num == 0 || q.Mentions(u) {
+		u := measure.Of(part)
+		if !u.Known() || q.Mentions(u) {
 			continue
 		}
 		for word, other := range q.Units() {

@@ -30,7 +30,7 @@ func read(s string) (Measure, int) {
 			break // 6 weeks, 3 days a week
 		}
 		m.Units = append(m.Units, u)
-		m.Total.Add(m.Total, value.Mul(value, big.NewRat(u.Num, u.Den)))
+		m.Total.Add(m.Total, value.Mul(value, u.Size()))
 		end = at + n
 		rest := strings.TrimLeft(unwrapped(s[end:]), ".,")
 		rest = strings.TrimPrefix(unwrapped(rest), "and ")
@@ -84,13 +84,13 @@ func (m Measure) part(s string) (*big.Rat, Unit, int) {
 		name = 1
 	}
 	u := m.unit(after[:name])
-	if money && u != UnitOf("dollar") {
-		u, after, name = UnitOf("dollar"), rest[n:], 0
+	if money && u != Of("dollar") {
+		u, after, name = Of("dollar"), rest[n:], 0
 	}
-	if k := len(m.Units); k > 0 && m.Units[k-1] == UnitOf("foot") && after == "" { // 5'3
-		u = UnitOf("inch")
+	if k := len(m.Units); k > 0 && m.Units[k-1] == Of("foot") && after == "" { // 5'3
+		u = Of("inch")
 	}
-	if u.Num == 0 {
+	if !u.Known() {
 		return nil, Unit{}, 0
 	}
 	value, ok := new(big.Rat).SetString(strings.Trim(strings.ReplaceAll(rest[:n], ",", ""), "."))
@@ -102,7 +102,7 @@ func (m Measure) part(s string) (*big.Rat, Unit, int) {
 	}
 	if k := len(m.Units); k > 0 {
 		last := m.Units[k-1]
-		ratio := big.NewRat(last.Num*u.Den, last.Den*u.Num)
+		ratio := new(big.Rat).Quo(last.Size(), u.Size())
 		if u.Dimension != last.Dimension || value.Cmp(ratio) >= 0 || ratio.Cmp(big.NewRat(1, 1)) <= 0 {
 			return nil, Unit{}, 0
 		}
@@ -125,33 +125,15 @@ func wordValue(word string) (*big.Rat, bool) {
 // unit returns the unit of the next part of a measure. Next to another part, it may be
 // a single letter.
 func (m Measure) unit(name string) Unit {
-	second := len(m.Units) > 0
-	switch name {
-	case "h":
-		return UnitOf("hour")
-	case "m":
-		if second && m.Units[0].Dimension == "time" {
-			return UnitOf("minute")
-		}
-	case "s":
-		return UnitOf("second")
-	case "'":
-		return UnitOf("foot")
-	case `"`:
-		return UnitOf("inch")
+	switch {
+	case name == "m" && len(m.Units) > 0 && m.Units[0].Dimension == "s^1":
+		return Of("minute")
+	case name == "'":
+		return Of("foot")
+	case name == `"`:
+		return Of("inch")
 	}
-	if u := UnitOf(name); u.Num > 0 {
-		return u
-	}
-	switch strings.TrimSuffix(strings.ToLower(name), "s") {
-	case "year", "yr":
-		return Unit{"calendar", 12, 1}
-	case "month":
-		return Unit{"calendar", 1, 1}
-	case "cup":
-		return Unit{"imperial volume", 1, 2}
-	}
-	return Unit{}
+	return Of(name)
 }
 
 // Whole reads s as a measure with at most two words after it: "5 feet 3 inches

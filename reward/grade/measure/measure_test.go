@@ -6,20 +6,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnitOf(t *testing.T) {
+func TestOf(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]Unit{
-		"hours": {"time", 3600, 1}, "Hour": {"time", 3600, 1}, "min": {"time", 60, 1}, "cents": {"money", 1, 1}, "kg": {"mass", 1000, 1}, "inches": {"imperial length", 1, 1},
-		"feet": {"imperial length", 12, 1}, "lbs": {"imperial mass", 16, 1}, "gallons": {"imperial volume", 8, 1}, "apples": {}, "": {},
+		"hours": {"s^1", "3600"}, "Hour": {"s^1", "3600"}, "min": {"s^1", "60"}, "cents": {"cent^1", "1"},
+		"kg": {"g^1", "1000"}, "KG": {"g^1", "1000"}, "MW": {"g^1 m^2 s^-3", "1000000000"}, "mW": {"g^1 m^2 s^-3", "1"},
+		"inches": {"m^1", "127/5000"}, "km/h": {"m^1 s^-1", "5/18"}, "kilometers per hour": {"m^1 s^-1", "5/18"},
+		"square cm": {"m^2", "1/10000"}, "m s^{-2}": {"m^1 s^-2", "1"}, "apples": {}, "": {}, "square": {}, "m/": {},
 	} {
-		require.Equal(t, want, UnitOf(name), name)
-		require.Equal(t, want != Unit{}, IsUnit(name), name)
+		got := Of(name)
+		require.Equal(t, want.Known(), IsUnit(name), name)
+		require.Equal(t, want.Dimension, got.Dimension, name)
+		if want.Known() {
+			require.Zero(t, want.Size().Cmp(got.Size()), name)
+		}
 	}
 }
 
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"2 hours and 40 minutes": "9600", "5 feet 3 inches tall": "63", "3 hours": "10800", "half past 3 and 5 minutes": "", "2 hours + 1": ""} {
+	for text, want := range map[string]string{"2 hours and 40 minutes": "9600", "5 feet 3 inches tall": "8001/5000", "3 hours": "10800", "half past 3 and 5 minutes": "", "2 hours + 1": ""} {
 		m, ok := Whole(text)
 		require.Equal(t, want != "", ok, text)
 		if ok {

@@ -14,7 +14,7 @@ func TestAskedUnit(t *testing.T) {
 		"How many minutes does it take?": "minute", "It takes 3 hours. How long is that in seconds?": "second", "What is the number of weeks?": "week",
 		"How many apples are in 5 pounds?": "", "How many minutes and how many apples are there?": "", "How long does it take?": "", "": "",
 	} {
-		require.Equal(t, measure.UnitOf(want), New(text).AskedUnit(), text)
+		require.Equal(t, measure.Of(want), New(text).AskedUnit(), text)
 	}
 }
 
@@ -104,10 +104,10 @@ func TestWords(t *testing.T) {
 	require.False(t, q.LastHas("hour"))
 	require.Equal(t, "how many apples are left?", q.From("how "))
 	require.Empty(t, q.From("why "))
-	require.True(t, q.Mentions(measure.UnitOf("hours")))
-	require.True(t, q.Mentions(measure.UnitOf("dollars")))
-	require.False(t, q.Mentions(measure.UnitOf("feet")))
-	require.Equal(t, map[string]measure.Unit{"hour": measure.UnitOf("hour")}, q.Units())
+	require.True(t, q.Mentions(measure.Of("hours")))
+	require.True(t, q.Mentions(measure.Of("dollars")))
+	require.False(t, q.Mentions(measure.Of("feet")))
+	require.Equal(t, map[string]measure.Unit{"hour": measure.Of("hour")}, q.Units())
 }
 
 func TestKinds(t *testing.T) {

@@ -10,24 +10,23 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// AskedUnit returns the unit in which the question asks for a number, or the zero unit.
+// AskedUnit returns the unit that the last sentence of the question asks for, or the zero Unit:
+// "how many kJ", "in km/h".
 func (q *Question) AskedUnit() measure.Unit {
 	if q.asked == nil {
-		found := asked(q.lower)
+		found := q.askedUnit()
 		q.asked = &found
 	}
 	return *q.asked
 }
 
-// AskedQuantity returns the quantity of the unit that the last sentence of the question asks for:
-// "how many kJ", "in km/h". ok is false if there is none.
-func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
+func (q *Question) askedUnit() measure.Unit {
 	if len(q.lower) != len(q.Text) || q.last == "" {
-		return found, false
+		return measure.Unit{}
 	}
 	at := strings.LastIndex(q.lower, q.last)
 	if at < 0 {
-		return found, false
+		return measure.Unit{}
 	}
 	last := strings.NewReplacer("$", "", `\text`, "", `\mathrm`, "", "{", "", "}", "", "(", " ", ")",
 		" ").Replace(q.Text[at : at+len(q.last)])
@@ -45,58 +44,35 @@ func (q *Question) AskedQuantity() (found measure.Quantity, ok bool) {
 			if i < 0 {
 				break
 			}
-			if u, ok := unitAt(last[i+len(phrase):]); ok {
-				return u, true
+			if u := unitAt(last[i+len(phrase):]); u.Known() {
+				return u
 			}
-			rest = rest[:i]
+			if rest = rest[:i]; phrase == "how many " { // of something else
+				break
+			}
 		}
 	}
-	return found, false
+	return measure.Unit{}
 }
 
-// unitAt returns the quantity of the longest unit of up to four words at the start of s.
-func unitAt(s string) (measure.Quantity, bool) {
+// unitAt returns the longest unit of up to four words at the start of s.
+func unitAt(s string) measure.Unit {
 	s, _, _ = strings.Cut(s, ",")
 	fields := strings.Fields(s)
 	if len(fields) > 1 && words.Begins(strings.ToLower(fields[0]), "degree") &&
 		words.OneOf(strings.ToLower(strings.Trim(fields[1], ".?;:")), "celsius", "fahrenheit", "c", "f") {
-		return measure.Quantity{}, false // a temperature
+		return measure.Unit{} // a temperature
 	}
 	for n := min(4, len(fields)); n > 0; n-- {
 		name := strings.Trim(strings.Join(fields[:n], " "), ".?;: ")
 		if len(name) < 2 && (n < len(fields) || !strings.Contains("mgshL", name)) || name == "in" || name == "ha" {
 			continue
 		}
-		if u, ok := measure.Of(name); ok {
-			return u, true
+		if u := measure.Of(name); u.Known() {
+			return u
 		}
 	}
-	return measure.Quantity{}, false
-}
-
-// asked returns the unit in which a question in lower case asks for a number.
-func asked(lower string) measure.Unit {
-	fields := strings.FieldsFunc(lower, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' && r != '?' })
-	found := measure.Unit{}
-	for i, f := range fields {
-		next := func(k int) measure.Unit {
-			if i+k < len(fields) {
-				return measure.UnitOf(strings.Trim(fields[i+k], ".?"))
-			}
-			return measure.Unit{}
-		}
-		switch {
-		case f == "many" && i > 0 && fields[i-1] == "how" && next(1).Num > 0:
-			found = next(1)
-		case f == "many" && i > 0 && fields[i-1] == "how":
-			found = measure.Unit{} // of something else
-		case f == "in" && found.Num == 0 && next(1).Num > 0 && len(fields[i+1]) > 2 && words.Ends(fields[i+1], "s?", "s."):
-			found = next(1)
-		case f == "of" && next(1).Num > 0 && i > 0 && fields[i-1] == "number":
-			found = next(1)
-		}
-	}
-	return found
+	return measure.Unit{}
 }
 
 // Angular reports whether an angle, or a temperature, may answer the question.
@@ -113,19 +89,13 @@ func (q *Question) AsksPer(per string) bool {
 		q.per = []measure.Unit{}
 		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		for i, f := range fields[min(1, len(fields)):] {
-			switch f {
-			case "h":
-				f = "hour"
-			case "s":
-				f = "second"
-			}
-			if u := measure.UnitOf(f); fields[i] == "per" && u.Num > 0 && !slices.Contains(q.per, u) {
+			if u := measure.Of(f); fields[i] == "per" && u.Known() && !slices.Contains(q.per, u) {
 				q.per = append(q.per, u)
 			}
 		}
 	}
-	want := measure.UnitOf(per)
-	return len(q.per) == 0 || want.Num == 0 || slices.Contains(q.per, want)
+	want := measure.Of(per)
+	return len(q.per) == 0 || !want.Known() || slices.Contains(q.per, want)
 }
 
 // Mentions reports whether the question names a unit.
@@ -135,7 +105,7 @@ func (q *Question) Mentions(u measure.Unit) bool {
 			return true
 		}
 	}
-	return u == measure.UnitOf("inch") && q.words["in"] || u == measure.UnitOf("dollar") && q.Asks("$")
+	return u == measure.Of("inch") && q.words["in"] || u == measure.Of("dollar") && q.Asks("$")
 }
 
 // Units returns the units that words of the question name, by word. Callers must not
@@ -144,7 +114,7 @@ func (q *Question) Units() map[string]measure.Unit {
 	if q.units == nil {
 		q.units = map[string]measure.Unit{}
 		for word := range q.words {
-			if u := measure.UnitOf(word); u.Num > 0 && word != "in" {
+			if u := measure.Of(word); u.Known() && word != "in" && (len(word) > 1 || strings.Contains("mg", word)) {
 				q.units[word] = u
 			}
 		}
@@ -184,7 +154,7 @@ func counted(rest string) string {
 		switch {
 		case f == "square" || f == "cubic":
 			return ""
-		case measure.IsUnit(f) || measure.IsQuantity(f):
+		case measure.IsUnit(f):
 			return measure.Kind(f)
 		}
 	}
