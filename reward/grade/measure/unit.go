@@ -117,8 +117,11 @@ func (u Unit) powers() map[string]int {
 
 // single returns the unit of one word or symbol, with its prefix.
 func single(name string) Unit {
-	if u := named(append(metric(), others()...), name, true, true); u.Known() {
-		return u
+	metric, others := metric(), others()
+	for _, list := range [][]kind{metric[:], others[:]} {
+		if u := named(list, name, true, true); u.Known() {
+			return u
+		}
 	}
 	for _, p := range [][2]string{{"k", "1000"}, {"c", "1/100"}, {"m", "1/1000"}, {"d", "1/10"}, {"M", "1000000"},
 		{"G", "1000000000"}, {"µ", "1/1000000"}, {"μ", "1/1000000"}, {"n", "1/1000000000"}, {"h", "100"},
@@ -132,7 +135,7 @@ func single(name string) Unit {
 		if !ok {
 			continue
 		}
-		if u := named(metric(), rest, true, inWords); u.Known() {
+		if u := named(metric[:], rest, true, inWords); u.Known() {
 			size, _ := new(big.Rat).SetString(p[1])
 			return Unit{u.Dimension, size.Mul(size, u.Size()).RatString()}
 		}
@@ -175,8 +178,8 @@ func has(names, name string) bool {
 }
 
 // metric returns the units that take a prefix.
-func metric() []kind {
-	return []kind{
+func metric() [20]kind {
+	return [...]kind{
 		{"m", "meter metre", "1", "m^1"}, {"g", "gram", "1", "g^1"}, {"s", "second", "1", "s^1"},
 		{"L l", "liter litre", "1/1000", "m^3"}, {"N", "newton", "1000", "g^1 m^1 s^-2"},
 		{"J", "joule", "1000", "g^1 m^2 s^-2"}, {"W", "watt", "1000", "g^1 m^2 s^-3"},
@@ -189,8 +192,8 @@ func metric() []kind {
 }
 
 // others returns the units that take no prefix.
-func others() []kind {
-	return []kind{
+func others() [33]kind {
+	return [...]kind{
 		{"", "sec secs", "1", "s^1"}, {"", "minute min mins", "60", "s^1"}, {"h", "hour hr hrs", "3600", "s^1"},
 		{"", "day", "86400", "s^1"}, {"", "week", "604800", "s^1"}, {"", "month", "1", "month^1"},
 		{"", "year yr yrs", "12", "month^1"}, {"K", "kelvin", "1", "K^1"}, {"", "ton tonne", "1000000", "g^1"},
