@@ -77,7 +77,7 @@ func (t *Task) vetWords(s string) string {
 		switch {
 		case number && words.OneOf(word, "st", "nd", "rd", "th") && t.question.LastHas("how many", "how much"):
 			fault = answer.Altered
-		case len(word) < 2 || strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
+		case len(word) < 2 || len(word) < 5 && name == strings.ToUpper(name) && t.question.Angular() || strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
 		case number:
 			fault = t.vetWord(name, text)
 		case words.Doubts(word) && !t.question.Has(word):
@@ -116,9 +116,7 @@ func (t *Task) vetWord(name, text string) string {
 	word, q := strings.ToLower(name), t.question
 	switch {
 	case words.OneOf(word, "each", "every", "apiece") && !q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
-		words.Compares(word) && !q.LastHas(word), t.countsOther(word, text), q.Names(word),
-		word == "lcm" && !q.Asks("lcm", "least common", "lowest common", "smallest common"),
-		word == "gcd" && !q.Asks("gcd", "gcf", "hcf", "greatest common", "highest common", "largest common"):
+		words.Compares(word) && !q.LastHas(word), t.countsOther(word, text), q.Names(word):
 		return answer.Altered
 	case words.Counts(word) && q.LastHas("what percent", "percentage") && !strings.Contains(text, "percent") &&
 		!strings.Contains(text, "%"), words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
@@ -143,6 +141,15 @@ func isSeveral(gold string) bool {
 
 // allowsOr reports whether "or" may join the values of the answer: those of solutions.
 func (t *Task) allowsOr() bool {
+	names := map[string]bool{}
+	for part := range strings.SplitSeq(t.gold, ",") {
+		if name, _, ok := strings.Cut(part, "="); ok {
+			names[strings.TrimSpace(name)] = true
+		}
+	}
+	if len(names) > 1 { // of one solution
+		return false
+	}
 	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
 		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero",
 			"which", "find $", "what is $")
@@ -175,6 +182,9 @@ func (t *Task) vetSigns(s string) string {
 	}
 	for _, arrow := range []string{`\to`, `\rightarrow`, `\mapsto`, `\Rightarrow`, `\implies`, `\leadsto`, "→", "->",
 		"↦"} {
+		if head, value, ok := words.CutLast(s, arrow); ok && derives(head, value) {
+			continue
+		}
 		if strings.Contains(s, arrow) && !words.Contains(s, arrow+"p", "lim") && !strings.Contains(t.gold, arrow) {
 			return answer.Altered
 		}
@@ -184,6 +194,9 @@ func (t *Task) vetSigns(s string) string {
 	case words.HasDigit(t.gold) && words.Contains(markup.Bare(s), " is a ", " is an "),
 		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) &&
 			!t.question.Asks("angle", "degree", "°", "circ"):
+		return answer.Altered
+	case strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
+		strings.Contains(strings.ToLower(s), "gcd") && !t.question.Asks("gcd", "gcf", "hcf", "common divisor", "common factor"):
 		return answer.Altered
 	case t.otherHalf(s):
 		return answer.OtherValue
@@ -207,7 +220,7 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Unfinished
 	case barred(start) && !barred(t.gold):
 		return answer.Altered
-	case misgrouped(s), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
+	case misgrouped(s), strings.HasSuffix(s, "{}"), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
 		return answer.NoAnswer
 	case words.Contains(s, "in decimal", "in base ten", "in base 10") &&
 		t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
@@ -228,6 +241,14 @@ func (t *Task) approximates(s string) bool {
 		s = strings.TrimLeft(s[1:], " ")
 	}
 	return words.Begins(s, "≈", `\approx`, `\sim`, "~", "∼", `\simeq`, "≃", "≅", `\cong`) && !strings.HasPrefix(s, "~~")
+}
+
+// derives reports whether an equation is what another one before an arrow implies, not a second
+// value of the same name.
+func derives(head, value string) bool {
+	before, _, ok := strings.Cut(head, "=")
+	name, _, both := strings.Cut(value, "=")
+	return ok && both && markup.Compact(before) != markup.Compact(name)
 }
 
 // otherDerivative reports whether text writes a first or a second derivative that neither the

@@ -85,7 +85,7 @@ func (p pending) product(n *expr.Node) {
 		case !isTen(f):
 			p.visit(f)
 		}
-		times = times || exponent.Sign() > 0
+		times = times || exponent.Sign() > 0 && !isTen(f)
 		key := baseKey(f, base, exponent)
 		p.mark("product", bases[key])
 		bases[key] = true

@@ -219,7 +219,7 @@ func compare(q *question.Question, w, g string) string {
 		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !words.HasDigit(w) {
 			continue
 		}
-		if q.Text != "" && isSet(b) && len(b.Args) == 1 && algebra.Literal(a) && !listsAny(q, false) { // {9} for 9
+		if q.Text != "" && (isSet(b) || b.Kind == expr.Bracket && b.Open == "[") && len(b.Args) == 1 && algebra.Literal(a) && !listsAny(q, false) { // {9} for 9
 			fault = OtherForm
 			continue
 		}
@@ -325,7 +325,7 @@ func decimalComma(s string) bool {
 	rest = rest[:len(rest)-len(unit)]
 	return found && whole != "" && rest != "" && len(rest) != 3 && strings.Trim(whole, "0123456789") == "" &&
 		(unit == "" || !strings.ContainsAny(unit, ",.;=+*0145678") &&
-			words.HasLetter(unit))
+			(words.HasLetter(unit) || strings.HasSuffix(unit, "%")))
 }
 
 // comparer compares expressions within a fixed budget of nodes.

@@ -68,7 +68,7 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 		return Unfinished
 	case wanted == "mixed" && written != "mixed" && q.Asks("mixed"):
 		return OtherForm
-	case wanted == "decimal" && written == "fraction" && q.Asks("a decimal", "decimal form", "in decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal"):
+	case (wanted == "decimal" || wanted == "mixed") && written == "fraction" && q.Asks("a decimal", "decimal form", "in decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal"):
 		return OtherForm
 	}
 	return ""

@@ -26,9 +26,34 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {
 		return true
 	}
+	head = named(head)
 	target, key := q.Target(), algebra.Key(head)
+	if asked := q.TargetName(); asked != nil && !strings.EqualFold(key, target) && (head.Kind == expr.Symbol &&
+		asked.Kind == expr.Symbol || isPoints(head) && isPoints(asked)) {
+		return true
+	}
 	known := !head.Has(func(n *expr.Node) bool { return n.Kind == expr.Symbol && !q.Formulas().Symbols[algebra.Key(n)] })
 	return target != "" && key != target && (q.Formulas().Keys[key] || known && head.Kind <= expr.Call)
+}
+
+// named returns the name in |AB| and in an angle: C of angle ACB.
+func named(n *expr.Node) *expr.Node {
+	switch {
+	case n.Kind == expr.Call && n.Name == "abs" && isPoints(n.Args[0]):
+		return n.Args[0]
+	case n.Kind == expr.Call && strings.HasSuffix(n.Name, "angle") && n.Args[0].Kind == expr.Symbol:
+		return n.Args[0]
+	case n.Kind == expr.Call && strings.HasSuffix(n.Name, "angle") && isPoints(n.Args[0]) && len(n.Args[0].Args) == 3:
+		return n.Args[0].Args[1]
+	}
+	return n
+}
+
+// isPoints reports whether n names a figure by its points: AB.
+func isPoints(n *expr.Node) bool {
+	return n.Kind == expr.Product && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
+		return m.Kind != expr.Symbol || len(m.Name) != 1 || m.Name < "A" || m.Name > "Z"
+	})
 }
 
 // defines reports whether the left side of an equation is a quantity of the question, as
@@ -44,6 +69,8 @@ func defines(q *question.Question, n *expr.Node) bool {
 	formulas, key := q.Formulas(), algebra.Key(head)
 	alone := formulas.Alone[key]
 	switch {
+	case len(algebra.Pending(head)) > 0 && head.Kind == expr.Sum: // x + 0
+		return false
 	case key == q.Target():
 		return true
 	case formulas.Keys[algebra.Key(n)]:

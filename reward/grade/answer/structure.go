@@ -429,7 +429,7 @@ func (c *comparer) agree(a, b *expr.Node) bool {
 
 func isConstant(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind == expr.Call && len(m.Name) == 1 || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
+		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind == expr.Call && (len(m.Name) == 1 || strings.Contains(m.Name, "_")) || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
 	})
 }
 

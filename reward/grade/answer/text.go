@@ -34,6 +34,11 @@ func sameWords(q *question.Question, w, g string) bool {
 	if len(g) > maxSentence || len(a) > 3 && strings.Count(" "+strings.Join(b, " ")+" ", " "+a[0]+" ") > strings.Count(" "+strings.Join(a, " ")+" ", " "+a[0]+" ") {
 		return false
 	}
+	if len(a) == 1 && slices.ContainsFunc(b, func(word string) bool {
+		return words.Rival([]string{a[0]}, word) && words.OneOf(a[0], "true", "false")
+	}) {
+		return false
+	}
 	if len(a) == 1 && a[0] == "no" && affirms(q, b) {
 		return false
 	}

@@ -33,6 +33,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
+	case in == "%" && out != "" && out != "%", in == "" && x.Known() && !y.Known() && isCount(out):
+		return c.same(a, b) && c.because(OtherUnit)
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
 	case out == "deg" && (in != "" && in != out || c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")), in == "deg" && out != "" && out != in:
@@ -53,6 +55,14 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
+}
+
+// isCount reports whether the words of a unit say only what is counted: "5 pens".
+func isCount(name string) bool {
+	fields := strings.Fields(strings.ToLower(name))
+	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") && !slices.ContainsFunc(fields, func(f string) bool {
+		return measure.IsUnit(f) || f == "units"
+	})
 }
 
 // wanted returns the unit of the reference answer: its own, or else the one that the question
@@ -163,7 +173,7 @@ func otherKind(q *question.Question, name string) bool {
 	case "rate":
 		return true
 	case "area", "length", "volume", "mass":
-		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || kind != "length" && slices.Contains(kinds, "length")
+		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") || kind != "length" && slices.Contains(kinds, "length")
 	}
 	return false
 }

@@ -112,7 +112,11 @@ func (p *parser) named(name string) *Node {
 		return Named("ldots")
 	case "triangle", "angle", "square", "measuredangle":
 		if p.scope.starts(p.peek()) {
-			if n := p.factor(); n != nil {
+			n := p.factor()
+			for n != nil && p.peek().kind == tSymbol && len(p.peek().text) == 1 && p.peek().text < "a" { // ACB
+				n = Multiply(append(factors(n), p.factor())...)
+			}
+			if n != nil {
 				return call(name, n)
 			}
 			return nil
@@ -140,6 +144,14 @@ func (p *parser) named(name string) *Node {
 		return call("binom", args...)
 	}
 	return Multiply(Named(name), n)
+}
+
+// factors returns the factors of a product, or n.
+func factors(n *Node) []*Node {
+	if n.Kind == Product {
+		return n.Args[:len(n.Args):len(n.Args)]
+	}
+	return []*Node{n}
 }
 
 // less returns n - 1.

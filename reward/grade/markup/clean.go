@@ -128,8 +128,14 @@ func ohms(s string) string {
 			continue
 		}
 		number := strings.TrimRight(strings.NewReplacer(`\text{`, "", `\mathrm{`, "", `\,`, "", `\ `, "", `\;`, "", "~", "").Replace(s[:at]), " $")
+		prefix := ""
+		for _, p := range [][2]string{{"k", "kilo"}, {"M", "mega"}, {"m", "milli"}} {
+			if head, ok := strings.CutSuffix(strings.TrimRight(number, "}"), p[0]); ok && at > 1 {
+				number, prefix = strings.TrimRight(head, " $"), p[1]
+			}
+		}
 		if expr.DigitAt(number, len(number)-1) {
-			return number + " ohms" + strings.TrimLeft(s[at+len(sign):], "}")
+			return number + " " + prefix + "ohms" + strings.TrimLeft(s[at+len(sign):], "}")
 		}
 	}
 	return s

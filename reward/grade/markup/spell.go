@@ -17,7 +17,12 @@ func Respelled(s string) string {
 	s = strings.NewReplacer(`{}^\circ`, `^\circ`, `{}^{\circ}`, `^\circ`, `^\text{o}`, `^\circ`, `^{\text{o}}`, `^\circ`,
 		`^\mathrm{o}`, `^\circ`, "℃", "°C", "℉", "°F", "per cent", "percent", `\mathbf{R}`, `\mathbb{R}`,
 		"second squared", "second^2", "meters squared", "meters^2", "metres squared", "metres^2",
-		"feet squared", "feet^2", "inches squared", "inches^2", "units squared", "square units").Replace(s)
+		"feet squared", "feet^2", "inches squared", "inches^2", "units squared", "square units", `\therefore`, "",
+		`\text{gcd}`, `\gcd`, `\text{lcm}`, `\lcm`, `\mathbb{R} - \{`, `\mathbb{R}\setminus\{`,
+		`\mathbb{R}-\{`, `\mathbb{R}\setminus\{`, `\dots`, `\ldots`).Replace(s)
+	if strings.Contains(s, "C_") {
+		s = combinations(s)
+	}
 	if head, modulus, ok := strings.Cut(s, `\mod`); ok && !strings.Contains(s, "=") {
 		s = head + `\pmod` + modulus
 	}
@@ -56,6 +61,18 @@ func Respelled(s string) string {
 		s = conjunctions(s)
 	}
 	return s
+}
+
+// combinations writes {}_5C_2 and ^5C_2 at the start of s as a binomial coefficient.
+func combinations(s string) string {
+	n, rest, ok := strings.Cut(strings.TrimPrefix(strings.TrimLeft(s, " $"), "{}"), "C_")
+	n = strings.Trim(n, "_^{} ")
+	k := strings.TrimLeft(rest, "{")
+	k = k[:len(k)-len(strings.TrimLeft(k, "0123456789"))]
+	if !ok || n == "" || k == "" || strings.Trim(n, "0123456789") != "" {
+		return s
+	}
+	return `\binom{` + n + "}{" + k + "}" + strings.TrimLeft(rest, "{}"+k)
 }
 
 // piped writes a pair of numbers with a bar between them as a pair: (2 | 7).

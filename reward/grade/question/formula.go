@@ -1,6 +1,7 @@
 package question
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -76,16 +77,28 @@ func (f *Formulas) Names(symbol string) bool {
 // Target returns the key of the quantity that the question asks for by name: the last
 // after "find", "what is" and the like, or "".
 func (q *Question) Target() string {
-	if q.target == nil {
-		found := target(q.Text, q.lower)
-		q.target = &found
+	if n := q.TargetName(); n != nil {
+		return algebra.Key(n)
 	}
-	return *q.target
+	return ""
 }
 
-// target returns the key of the quantity that a question asks for by name, or "".
-func target(text, lower string) string {
-	best, at := "", -1
+// TargetName returns the quantity of Target, or nil.
+func (q *Question) TargetName() *expr.Node {
+	if !q.aimed {
+		q.target, q.aimed = target(q.Text, q.lower), true
+		if symbols := q.Formulas().Symbols; q.target == nil && len(symbols) == 1 && q.LastHas("solve") {
+			for key := range symbols { // the only unknown
+				q.target = expr.Named(strings.TrimPrefix(key, algebra.Key(expr.Named(""))))
+			}
+		}
+	}
+	return q.target
+}
+
+// target returns the quantity that a question asks for by name, or nil.
+func target(text, lower string) (best *expr.Node) {
+	at := -1
 	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find \\(", "what is \\(", "value of \\("} {
 		i := strings.LastIndex(lower, phrase)
 		if i <= at {
@@ -101,16 +114,11 @@ func target(text, lower string) string {
 			inside = inside[:end]
 		}
 		if n, ok := expr.Parse(markup.Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
-			best, at = algebra.Key(n), i
+			best, at = n, i
 		}
 	}
-	if best == "" {
-		if name := lastName(text); name != "" {
-			return algebra.Key(expr.Named(name))
-		}
-		if name := plainName(lower); name != "" {
-			best = algebra.Key(expr.Named(name))
-		}
+	if name := cmp.Or(lastName(text), plainName(lower)); best == nil && name != "" {
+		return expr.Named(name)
 	}
 	return best
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
@@ -24,7 +25,8 @@ type Question struct {
 	// What was read before, or nil.
 	found    map[string]bool // texts that were looked up in lower
 	formulas *Formulas
-	target   *string
+	target   *expr.Node
+	aimed    bool // target was read
 	asked    *measure.Unit
 	per      []measure.Unit // after "per" or a slash
 	units    map[string]measure.Unit

@@ -131,6 +131,7 @@ func (q *Question) Kinds() (kinds []string) {
 		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width", "how tall", "how high", "how deep", "how wide", "length"},
 		{"area", " area", "square cent", "square m", "square f", "square i"},
 		{"volume", "volume", "cubic"},
+		{"angle", "angle "},
 	} {
 		if words.Contains(asked, row[1:]...) {
 			kinds = append(kinds, row[0])
