@@ -164,7 +164,7 @@ func (t *Task) countsOther(word, text string) bool {
 		strings.HasPrefix(other, word) && !strings.Contains(text, " than ") {
 		return true
 	}
-	return words.Counts(word) && words.Counts(noun) && !t.question.Has(word) &&
+	return words.Counts(word) && words.Counts(noun) && !measure.IsUnit(noun) && !t.question.LastHas(words.Singular(word)) &&
 		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsUnit(word)
 }
 
@@ -212,14 +212,16 @@ func (t *Task) vetSigns(s string) string {
 	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(s):
 		return answer.Several
 	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s,
-		`\approx`) > 1:
+		`\approx`) > 1 && !t.question.Asks("round", "nearest", "decimal place", "estimate", "approximat"):
 		return answer.Several
 	case congruent(s) && !congruent(t.gold) && (t.question.LastHas("smallest", "least ", "largest", "greatest") ||
-		!congruent(asked) && !strings.Contains(asked, "remainder")), congruent(s) && t.otherModulus(s),
+		!congruent(asked) && !words.Contains(asked, "remainder", "digit")), congruent(s) && t.otherModulus(s),
 		words.Contains(s, `\equiv`, "≡") && !strings.Contains(s, "mod") && !congruent(t.gold):
 		return answer.Unfinished
 	case barred(start) && !barred(t.gold):
 		return answer.Altered
+	case words.Contains(s[strings.LastIndex(s, "=")+1:], `\div`, "÷") && !words.Contains(t.gold, `\div`, "÷"):
+		return answer.Unfinished
 	case misgrouped(s), strings.HasSuffix(s, "{}"), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
 		return answer.NoAnswer
 	case words.Contains(s, "in decimal", "in base ten", "in base 10") &&
@@ -346,19 +348,16 @@ func misgrouped(text string) bool {
 	return false
 }
 
-// otherCurrency reports whether an answer has the sign of a currency that the question,
-// which has another one, does not use.
+// otherCurrency reports whether an answer has a currency that the question, which has another one,
+// does not use.
 func otherCurrency(text, question string) bool {
-	const signs = "$€£¥₹"
-	if strings.Contains(text, `\$`) && !words.Contains(question, "$", "dollar", "cent") {
-		return words.Contains(question, "€", "£", "¥", "₹", "euro", "pound", "yen", "rupee", "franc")
-	}
-	for _, sign := range "€£¥₹" {
-		if strings.ContainsRune(text, sign) && !strings.ContainsRune(question, sign) {
-			return strings.ContainsAny(question, signs) || strings.Contains(question, "dollar")
-		}
-	}
-	return false
+	question = strings.ToLower(question)
+	currencies := [][]string{{`\$`, "dollar", "cent", "$"}, {"€", "euro"}, {"£", "pounds sterling"}, {"¥", " yen", "yuan"},
+		{"₹", "rupee"}}
+	return slices.ContainsFunc(currencies, func(names []string) bool {
+		return words.Contains(text, names[:min(2, len(names))]...) && !words.Contains(question, names...) &&
+			slices.ContainsFunc(currencies, func(others []string) bool { return words.Contains(question, others...) })
+	})
 }
 
 // otherDegree reports whether a temperature is on a scale that the question does not mention,
@@ -382,6 +381,9 @@ func (t *Task) otherDegree(text string) bool {
 	if t.question.LastHas("kelvin") {
 		return max(c, f) >= 0
 	}
+	if t.question.LastHas("how many degrees c") {
+		return f >= 0 && c < 0
+	}
 	if t.question.LastHas("in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
 		return f >= 0 && c < 0
 	}
@@ -394,7 +396,8 @@ func (t *Task) otherModulus(text string) bool {
 	_, after, _ := strings.Cut(text, "mod")
 	digits := strings.TrimLeft(after, "ulo {}")
 	digits = digits[:len(digits)-len(strings.TrimLeft(digits, "0123456789"))]
-	return !strings.Contains(t.question.Text, digits)
+	return !strings.Contains(t.question.Text, digits) &&
+		!(t.question.Asks("digit") && strings.HasPrefix(digits, "1") && strings.Trim(digits[1:], "0") == "")
 }
 
 // congruent reports whether s speaks of numbers modulo another.

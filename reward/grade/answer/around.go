@@ -23,7 +23,7 @@ func Bends(q *question.Question, word string) bool { return words.Bends(word) &&
 // the words around a value name. Without a question, some of them may be meant.
 func asksFor(q *question.Question, name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
-	if slices.Contains(strings.Fields(name), "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
+	if slices.Contains(fields, "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
 		return true
 	}
 	directions := []string{"north", "south", "east", "west"}

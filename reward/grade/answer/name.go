@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -26,10 +27,19 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {
 		return true
 	}
+	if head.Kind == expr.Call && strings.HasSuffix(head.Name, "angle") && len(q.Formulas().Symbols) > 0 &&
+		head.Has(func(m *expr.Node) bool { return m.Kind == expr.Symbol && !q.Formulas().Symbols[algebra.Key(m)] }) {
+		return true // of other points
+	}
 	head = named(head)
 	target, key := q.Target(), algebra.Key(head)
-	if asked := q.TargetName(); asked != nil && !strings.EqualFold(key, target) && (head.Kind == expr.Symbol &&
-		asked.Kind == expr.Symbol || isPoints(head) && isPoints(asked)) {
+	asked := named(cmp.Or(q.TargetName(), &expr.Node{Kind: expr.Text}))
+	if target != "" {
+		target = algebra.Key(asked)
+	}
+	if !strings.EqualFold(key, target) && (isPoints(head) &&
+		isPoints(asked) || head.Kind == expr.Symbol && asked.Kind == expr.Symbol && head.Name != "S" &&
+		!strings.HasPrefix(head.Name, asked.Name+"_")) {
 		return true
 	}
 	known := !head.Has(func(n *expr.Node) bool { return n.Kind == expr.Symbol && !q.Formulas().Symbols[algebra.Key(n)] })

@@ -20,6 +20,10 @@ type interval struct {
 // sets compares w and g as sets of real numbers if both can be such sets and at least
 // one has no other reading; otherwise ok is false.
 func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
+	if w.Kind == expr.Bracket && w.Open == "(" && w.Close == ")" && g.Kind == expr.Relation &&
+		c.question.Asks("vertex", "point", "coordinate", "center", "ordered pair", "vector") {
+		return false, false
+	}
 	a, okA := pieces(w)
 	b, okB := pieces(g)
 	if !okA || !okB {

@@ -423,8 +423,27 @@ func (c *comparer) agree(a, b *expr.Node) bool {
 	}
 	defer func(loose bool) { c.loose = loose }(c.loose)
 	c.loose = true
+	if c.question.Asks("radian", "degree") && (isDegrees(a) && isCircle(b) || isCircle(a) && isDegrees(b)) {
+		return c.same(radians(a), radians(b))
+	}
 	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a) ||
 		a.Kind == expr.Number && b.Kind == expr.Number && c.question.Asks("nearest", "round") && algebra.Within(a, b)
+}
+
+func isDegrees(n *expr.Node) bool { return n.Kind == expr.Unit && n.Name == "deg" }
+
+// isCircle reports whether n has π in it.
+func isCircle(n *expr.Node) bool { return n.Has(func(m *expr.Node) bool { return m.Is("pi") }) }
+
+// radians returns an angle without its unit.
+func radians(n *expr.Node) *expr.Node {
+	switch {
+	case isDegrees(n):
+		return algebra.Times(expr.Multiply(n.Args[0], expr.Named("pi")), 1, 180)
+	case n.Kind == expr.Unit:
+		return n.Args[0]
+	}
+	return n
 }
 
 func isConstant(n *expr.Node) bool {

@@ -24,22 +24,28 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b)
 	}
 	x, y := c.wanted(in), measure.Of(out)
+	implied := in == "" && !x.Known() && y.Known()
+	if implied {
+		x = c.question.UnitLike(y)
+	}
 	switch {
+	case implied && otherKind(c.question, out):
+		return c.same(a, b) && c.because(OtherUnit)
 	case !x.Known() || !y.Known() || in == "%" || out == "%":
-	case x.Dimension == y.Dimension && (in != "" || x == y) && c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
+	case x.Dimension == y.Dimension && (in != "" || implied || x == y) && c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
 		x.Dimension == y.Dimension && in == "" && c.isUnder(a, b, out):
 		return true
 	default:
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
-	case in == "%" && out != "" && out != "%", in == "" && x.Known() && !y.Known() && isCount(out):
+	case in == "%" && out != "" && out != "%", in == "" && !y.Known() && isCount(out) && (x.Known() || c.question.Measures()):
 		return c.same(a, b) && c.because(OtherUnit)
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
 	case out == "deg" && (in != "" && in != out || c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")), in == "deg" && out != "" && out != in:
 		return c.because(OtherUnit)
-	case in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") && (measure.Kind(in) == "rate" || measure.Kind(out) == "rate"):
+	case in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") && (isRate(in) || isRate(out)):
 		return c.because(OtherUnit)
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false
@@ -55,6 +61,12 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
+}
+
+// isRate reports whether a unit is one of a rate.
+func isRate(name string) bool {
+	kind := measure.Kind(name)
+	return kind == "rate" || kind == "speed"
 }
 
 // isCount reports whether the words of a unit say only what is counted: "5 pens".
@@ -170,7 +182,7 @@ func otherKind(q *question.Question, name string) bool {
 		return true
 	}
 	switch kind {
-	case "rate":
+	case "rate", "speed":
 		return true
 	case "area", "length", "volume", "mass":
 		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") || kind != "length" && slices.Contains(kinds, "length")
@@ -182,6 +194,9 @@ func otherKind(q *question.Question, name string) bool {
 // question are about: kilograms for an area.
 func foreign(q *question.Question, name string) bool {
 	u, words := measure.Of(name), aspects(measure.Kind(name))
+	if measure.Kind(name) == "temperature" && q.Asks("celsius", "fahrenheit", "°c", "°f") && !q.Asks("kelvin") {
+		return true
+	}
 	if q.Text == "" || words == nil || strings.ContainsAny(name, "^/ ") {
 		return false
 	}
@@ -228,6 +243,9 @@ func fits(q *question.Question, name string) bool {
 	}
 	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
 	parts := strings.Split(name, "/")
+	if len(parts) == 2 && q.LastHas("one "+parts[1], "each "+parts[1], "a "+parts[1], "every "+parts[1]) {
+		return true
+	}
 	if len(parts) == 2 && (!q.AsksPer(parts[1]) || !q.AsksRate()) {
 		return false
 	}

@@ -231,28 +231,15 @@ func Meridian(name string) string {
 }
 
 // Kind returns what a unit measures: a length, an area, a volume, a time, a mass, money, a
-// temperature, an angle, or a rate such as km/h. It returns "" for another unit.
+// temperature, an angle, a speed, or another rate. It returns "" for another unit.
 func Kind(name string) string {
 	u := Of(name)
-	switch u.Dimension {
-	case "m^1":
-		return "length"
-	case "m^2":
-		return "area"
-	case "m^3", "gal^1":
-		return "volume"
-	case "s^1":
-		return "time"
-	case "g^1":
-		return "mass"
-	case "cent^1":
-		return "money"
-	case "K^1":
-		return "temperature"
-	case "rad^1":
-		return "angle"
-	case "m^1 s^-1":
-		return "rate"
+	for _, row := range [...][2]string{{"m^1", "length"}, {"m^2", "area"}, {"m^3", "volume"}, {"gal^1", "volume"},
+		{"s^1", "time"}, {"g^1", "mass"}, {"cent^1", "money"}, {"K^1", "temperature"}, {"rad^1", "angle"},
+		{"m^1 s^-1", "speed"}} {
+		if u.Dimension == row[0] {
+			return row[1]
+		}
 	}
 	if u.Known() && (strings.Contains(name, "/") || strings.Contains(name, " per ")) {
 		return "rate"

@@ -149,7 +149,7 @@ func (q *Question) AsksRate() bool {
 
 // AsksPerUnit reports whether the last sentence asks for something per unit in words.
 func (q *Question) AsksPerUnit() bool {
-	return q.LastHas(" per ", "each", "every", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
+	return q.LastHas(" per ", "each", "every", " one ", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
 		"daily", "how fast", "unit price")
 }
 

@@ -115,7 +115,7 @@ func TestKinds(t *testing.T) {
 	for text, kinds := range map[string][]string{
 		"What is the area of the square?":                         {"area"},
 		"How far does it go? It moves at 60 km/h. How far is it?": {"length"},
-		"How fast is it?":                     {"rate"},
+		"How fast is it?":                     {"rate", "speed"},
 		"How many cubic metres does it hold?": {"volume"},
 		"How many apples are left?":           {"count"},
 		"How many minutes remain?":            {"time"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
@@ -80,7 +81,8 @@ func (q *Question) Angular() bool {
 	return q.Asks("degree", "angle", "temperature", "celsius", "fahrenheit", "hot", "cold", "rotat", "turn", "arc", "sector",
 		"polygon", "gon", "lateral", "parallel", "trapez", "rhombus", "bearing", "direction", "latitude", "longitude",
 		"inclin", "polar", "phase", `\theta`, "θ", `\alpha`, `\beta`, `\phi`, "clock", "∠") ||
-		q.Asks("°", `\circ`) && !q.LastHas("evaluate", "value of", "compute", "calculate", "how many", "how much")
+		q.Asks("°", `\circ`) && !q.LastHas("evaluate", "value of", "compute", "calculate", "how many", "how much",
+			`what is $\cos`, `what is $\sin`, `what is $\tan`, `find $\cos`, `find $\sin`, `find $\tan`)
 }
 
 // AsksPer reports whether the question asks for something per unit, or for no rate at all.
@@ -114,12 +116,51 @@ func (q *Question) Units() map[string]measure.Unit {
 	if q.units == nil {
 		q.units = map[string]measure.Unit{}
 		for word := range q.words {
-			if u := measure.Of(word); u.Known() && word != "in" && (len(word) > 1 || strings.Contains("mg", word)) {
+			if u := measure.Of(word); u.Known() && word != "in" && (len(word) > 1 || q.measures(word)) {
 				q.units[word] = u
 			}
 		}
 	}
 	return q.units
+}
+
+// measures reports whether a letter is a unit behind a number of the question: 24 m.
+func (q *Question) measures(letter string) bool {
+	for before := q.lower; letter == "m" || letter == "g"; {
+		at := strings.LastIndex(before, letter)
+		if at < 0 {
+			break
+		}
+		head := strings.TrimSuffix(strings.TrimRight(before[:at], " $\\,~{"), `\text`)
+		if head = strings.TrimRight(head, " $\\,~"); at > 0 && !expr.LetterAt(q.lower, at-1) && !expr.LetterAt(q.lower, at+1) &&
+			expr.DigitAt(head, len(head)-1) {
+			return true
+		}
+		before = before[:at]
+	}
+	return false
+}
+
+// UnitLike returns the only unit of the question that measures what u does, or the zero Unit.
+func (q *Question) UnitLike(u measure.Unit) (found measure.Unit) {
+	for _, other := range q.Units() {
+		switch {
+		case other.Dimension != u.Dimension || other == found:
+		case found.Known():
+			return measure.Unit{}
+		default:
+			found = other
+		}
+	}
+	return found
+}
+
+// Measures reports whether the last sentence asks for a quantity that counts nothing: a length, a
+// price.
+func (q *Question) Measures() bool {
+	return q.Text != "" && !q.LastHas("how many", "number of") && (slices.ContainsFunc(q.Kinds(), func(kind string) bool {
+		return kind != "rate" && kind != "speed"
+	}) || q.LastHas("how far", "how tall", "what is the cost", "what is the price", "how much does", "how old", "how heavy"))
 }
 
 // Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
@@ -128,6 +169,7 @@ func (q *Question) Kinds() (kinds []string) {
 	asked := q.wanted()
 	for _, row := range [][]string{
 		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average", "dail", "week"},
+		{"speed", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "average"},
 		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width", "how tall", "how high", "how deep", "how wide", "length"},
 		{"area", " area", "square cent", "square m", "square f", "square i"},
 		{"volume", "volume", "cubic"},
@@ -136,6 +178,9 @@ func (q *Question) Kinds() (kinds []string) {
 		if words.Contains(asked, row[1:]...) {
 			kinds = append(kinds, row[0])
 		}
+	}
+	if strings.Contains(asked, "how long") && q.UnitLike(measure.Of("meter")).Known() {
+		kinds = append(kinds, "length")
 	}
 	if _, rest, ok := strings.Cut(q.last, "how many "); ok {
 		kind := counted(rest)
