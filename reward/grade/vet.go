@@ -125,6 +125,8 @@ func (t *Task) vetWord(name, text string) string {
 	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
 		word == "mod" && q.Asks("mod", "remainder"), word == "per" && (q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
+	case words.OneOf(word, "no", "not") && strings.Contains(text, "P(") && q.LastHas(" not ", "n't"):
+		return ""
 	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
 		return answer.Altered
 	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
@@ -195,7 +197,8 @@ func (t *Task) vetSigns(s string) string {
 		strings.Contains(s, `\angle`) && !strings.Contains(t.gold, `\angle`) &&
 			!t.question.Asks("angle", "degree", "°", "circ"):
 		return answer.Altered
-	case strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
+	case strings.Contains(s, `P(\text{`) && t.question.LastHas(" not ", "n't") && !words.HasNegation(s),
+		strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
 		strings.Contains(strings.ToLower(s), "gcd") && !t.question.Asks("gcd", "gcf", "hcf", "common divisor", "common factor"):
 		return answer.Altered
 	case t.otherHalf(s):

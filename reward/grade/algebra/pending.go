@@ -72,6 +72,8 @@ func (p pending) product(n *expr.Node) {
 		}
 		inverse := exponent.Cmp(big.NewRat(-1, 1)) == 0
 		switch {
+		case f.Is("±") || f.Is("∓"):
+			continue
 		case base.Kind == expr.Number && base == f:
 			if !isSign(f) {
 				above = append(above, f.Value)

@@ -20,8 +20,11 @@ func misnames(q *question.Question, head *expr.Node) bool {
 		return true
 	}
 	if head.Kind == expr.Text && slices.ContainsFunc(quantities(), func(name string) bool {
-		return strings.Contains(strings.ToLower(head.Name), name) && !q.Asks(name)
-	}) && slices.ContainsFunc(quantities(), func(name string) bool { return q.LastHas(name) }) {
+		return strings.Contains(strings.ToLower(head.Name), name) && !q.LastHas(name)
+	}) && slices.ContainsFunc(append(quantities(), "side"), func(name string) bool { return q.LastHas(name) }) {
+		return true
+	}
+	if head.Kind == expr.Text && q.Gives(strings.ToLower(head.Name)) {
 		return true
 	}
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {

@@ -378,7 +378,8 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 	for named && len(all) > 1 && !isConstant(all[0]) && isConstant(all[len(all)-1]) { // C = 2πr = 6π
 		all = all[1:]
 	}
-	for len(all) > 1 && algebra.Opaque(all[0]) && !algebra.Opaque(all[1]) { // an integral = 8
+	elided := func(n *expr.Node) bool { return n.Has(func(m *expr.Node) bool { return m.Is("ldots") }) }
+	for len(all) > 1 && (algebra.Opaque(all[0]) && !algebra.Opaque(all[1]) || elided(all[0])) { // an integral = 8
 		all = all[1:]
 	}
 	if len(all) > 1 && isConstant(all[len(all)-1]) && !isConstant(all[0]) && !algebra.Opaque(all[0]) { // 0x = 0

@@ -174,7 +174,7 @@ func otherKind(q *question.Question, name string) bool {
 	if kind == "length" && !slices.Contains(kinds, "length") && q.LastHas(" area", " volume", "square met", "square cent", "cubic ") {
 		return true
 	}
-	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.LastHas(strings.ToLower(name)) &&
+	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.WantedHas(strings.ToLower(name)) &&
 		!slices.Equal(kinds, []string{"count"}) {
 		return false
 	}
@@ -182,10 +182,13 @@ func otherKind(q *question.Question, name string) bool {
 		return true
 	}
 	switch kind {
+	case "time":
+		return q.WantedHas("speed", "how fast", "velocity")
 	case "rate", "speed":
 		return true
 	case "area", "length", "volume", "mass":
-		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") || kind != "length" && slices.Contains(kinds, "length")
+		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") ||
+			q.WantedHas("speed", "how fast", "velocity") || kind != "length" && slices.Contains(kinds, "length")
 	}
 	return false
 }

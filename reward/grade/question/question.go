@@ -128,6 +128,15 @@ func (q *Question) Means(word string) bool {
 	return false
 }
 
+// Gives reports whether the last sentence has a number of what a word counts: "for 240 pages".
+func (q *Question) Gives(word string) bool {
+	before, _, ok := strings.Cut(q.last, " "+word)
+	return ok && strings.HasSuffix(word, "s") && before != "" && before[len(before)-1] >= '0' && before[len(before)-1] <= '9'
+}
+
+// WantedHas is LastHas for what the last sentence asks for, without what it gives.
+func (q *Question) WantedHas(texts ...string) bool { return words.Contains(q.wanted(), texts...) }
+
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {
 	last := q.Last()

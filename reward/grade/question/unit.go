@@ -174,6 +174,7 @@ func (q *Question) Kinds() (kinds []string) {
 		{"area", " area", "square cent", "square m", "square f", "square i"},
 		{"volume", "volume", "cubic"},
 		{"angle", "angle "},
+		{"mass", "weigh", "how heavy", " mass"},
 	} {
 		if words.Contains(asked, row[1:]...) {
 			kinds = append(kinds, row[0])
