@@ -46,7 +46,8 @@ func (t *Task) frames(says [2]string) bool {
 			if words.OneOf(word, "by", "using", "from", "since", "because") {
 				break
 			}
-			if words.OneOf(word, "old", "some", "one") || len(word) > 2 && (!words.Closes(word) && !words.Neutral(word) && !t.question.Has(word) &&
+			if words.OneOf(word, "old", "some", "one") || len(word) > 2 && (!words.Closes(word) &&
+				!words.Neutral(word) && !t.question.Has(word) &&
 				!measure.IsUnit(word) || t.question.Names(word)) {
 				return false
 			}
@@ -77,7 +78,8 @@ func (t *Task) vetWords(s string) string {
 		switch {
 		case number && words.OneOf(word, "st", "nd", "rd", "th") && t.question.LastHas("how many", "how much"):
 			fault = answer.Altered
-		case len(word) < 2 || len(word) < 5 && name == strings.ToUpper(name) && t.question.Angular() || strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
+		case len(word) < 2 || len(word) < 5 && name == strings.ToUpper(name) && t.question.Angular() ||
+			strings.Contains(gold, word) || words.Number(word) && !words.HasDigit(s):
 		case number:
 			fault = t.vetWord(name, text)
 		case words.Doubts(word) && !t.question.Has(word):
@@ -123,9 +125,8 @@ func (t *Task) vetWord(name, text string) string {
 		!q.Asks("many "+word, "number of "+word):
 		return answer.OtherUnit
 	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
-		word == "mod" && q.Asks("mod", "remainder"), word == "per" && (q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
-		return ""
-	case words.OneOf(word, "no", "not") && strings.Contains(text, "P(") && q.LastHas(" not ", "n't"):
+		word == "mod" && q.Asks("mod", "remainder"), word == "per" &&
+			(q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
 	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
 		return answer.Altered
@@ -198,7 +199,7 @@ func (t *Task) vetSigns(s string) string {
 			!t.question.Asks("angle", "degree", "°", "circ"):
 		return answer.Altered
 	case strings.Contains(s, `P(\text{`) && t.question.LastHas(" not ", "n't") && !words.HasNegation(s),
-		strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "least common", "lowest common", "smallest common"),
+		strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "est common mult"),
 		strings.Contains(strings.ToLower(s), "gcd") && !t.question.Asks("gcd", "gcf", "hcf", "common divisor", "common factor"):
 		return answer.Altered
 	case t.otherHalf(s):
@@ -372,7 +373,8 @@ func (t *Task) otherDegree(text string) bool {
 		return max(strings.LastIndex(s, "°C"), strings.LastIndex(s, "Celsius")), max(strings.LastIndex(s, "°F"),
 			strings.LastIndex(s, "Fahrenheit"))
 	}
-	if words.Contains(text[strings.LastIndex(text, "=")+1:], `^\circ`, `^{\circ`, "°", `\degree`) && !words.Contains(t.gold, "circ", "°", "degree") &&
+	if words.Contains(text[strings.LastIndex(text, "=")+1:], `^\circ`, `^{\circ`, "°", `\degree`) &&
+		!words.Contains(t.gold, "circ", "°", "degree") &&
 		!t.question.Angular() {
 		return true
 	}
@@ -384,10 +386,7 @@ func (t *Task) otherDegree(text string) bool {
 	if t.question.LastHas("kelvin") {
 		return max(c, f) >= 0
 	}
-	if t.question.LastHas("how many degrees c") {
-		return f >= 0 && c < 0
-	}
-	if t.question.LastHas("in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
+	if t.question.LastHas("how many degrees c", "in °c", "in degrees c", "in celsius", "to celsius", "to °c") {
 		return f >= 0 && c < 0
 	}
 	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF

@@ -47,20 +47,19 @@ func OtherQuantity(q *question.Question, text string) bool {
 	if !ok {
 		head, ok = strings.CutSuffix(text, " equals")
 	}
-	if q.Text == "" || !ok {
-		return false
-	}
 	if at := strings.LastIndex(head, " of "); at >= 0 && !strings.ContainsAny(head[at:], ",.;:") {
 		head = head[:at]
 	}
-	last := q.Last()
-	for _, word := range []string{" with ", " whose ", " if ", " when ", " given "} {
-		if head, _, ok := strings.Cut(last, word); ok && slices.ContainsFunc(quantities(), func(name string) bool { return strings.Contains(head, name) }) {
-			last = head
-		}
-	}
-	return slices.ContainsFunc(quantities(), func(name string) bool { return strings.HasSuffix(head, name) && !strings.Contains(last, name) }) &&
-		slices.ContainsFunc(quantities(), func(name string) bool { return strings.Contains(last, name) })
+	return ok && isOther(q, head)
+}
+
+// isOther reports whether a name in lower case is that of a quantity, and what the question asks for
+// is another one.
+func isOther(q *question.Question, name string) bool {
+	return q.Text != "" && q.WantedHas(append(quantities(), "side")...) &&
+		slices.ContainsFunc(quantities(), func(other string) bool {
+			return strings.Contains(name, other) && !q.WantedHas(other)
+		})
 }
 
 // quantities returns names of quantities of which one is not another.

@@ -19,12 +19,7 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	if head.Kind == expr.Call && len(head.Name) == 1 && q.Asks("derivative of") {
 		return true
 	}
-	if head.Kind == expr.Text && slices.ContainsFunc(quantities(), func(name string) bool {
-		return strings.Contains(strings.ToLower(head.Name), name) && !q.LastHas(name)
-	}) && slices.ContainsFunc(append(quantities(), "side"), func(name string) bool { return q.LastHas(name) }) {
-		return true
-	}
-	if head.Kind == expr.Text && q.Gives(strings.ToLower(head.Name)) {
+	if name := strings.ToLower(head.Name); head.Kind == expr.Text && (isOther(q, name) || q.Gives(name)) {
 		return true
 	}
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {

@@ -175,9 +175,8 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 
 // repeats reports whether n is a list of values of one unknown: x = 3, x = -1.
 func repeats(n *expr.Node) bool {
-	isEquation := func(m *expr.Node) bool { return m.Kind == expr.Relation && m.Args[0].Kind == expr.Symbol }
 	return n.Kind == expr.List && len(n.Args) > 1 && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
-		return !isEquation(m) || !m.Args[0].Is(n.Args[0].Args[0].Name)
+		return m.Kind != expr.Relation || m.Args[0].Kind != expr.Symbol || !m.Args[0].Is(n.Args[0].Args[0].Name)
 	})
 }
 
@@ -431,10 +430,9 @@ func (c *comparer) agree(a, b *expr.Node) bool {
 		a.Kind == expr.Number && b.Kind == expr.Number && c.question.Asks("nearest", "round") && algebra.Within(a, b)
 }
 
-func isDegrees(n *expr.Node) bool { return n.Kind == expr.Unit && n.Name == "deg" }
-
-// isCircle reports whether n has π in it.
 func isCircle(n *expr.Node) bool { return n.Has(func(m *expr.Node) bool { return m.Is("pi") }) }
+
+func isDegrees(n *expr.Node) bool { return n.Kind == expr.Unit && n.Name == "deg" }
 
 // radians returns an angle without its unit.
 func radians(n *expr.Node) *expr.Node {

@@ -32,14 +32,16 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	case implied && otherKind(c.question, out):
 		return c.same(a, b) && c.because(OtherUnit)
 	case !x.Known() || !y.Known() || in == "%" || out == "%":
-	case x.Dimension == y.Dimension && (in != "" || implied || x == y) && c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
+	case x.Dimension == y.Dimension && (in != "" || implied || x == y) &&
+		c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
 		x.Dimension == y.Dimension && in == "" && c.isUnder(a, b, out):
 		return true
 	default:
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	switch {
-	case in == "%" && out != "" && out != "%", in == "" && !y.Known() && isCount(out) && (x.Known() || c.question.Measures()):
+	case in == "%" && out != "" && out != "%", in == "" && !y.Known() && isCount(out) &&
+		(x.Known() || c.question.Measures()):
 		return c.same(a, b) && c.because(OtherUnit)
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
@@ -57,7 +59,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return true // 50 cents for 0.50
 	}
 	if in == "" && (y == measure.Of("cent") && c.question.Asks("$", "dollar", "euro", "€") &&
-		!c.question.Asks("cent", "penn") || otherKind(c.question, out) || foreign(c.question, out) || !fits(c.question, out)) {
+		!c.question.Asks("cent", "penn") || otherKind(c.question, out) || foreign(c.question, out) ||
+		!fits(c.question, out)) {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
@@ -72,9 +75,8 @@ func isRate(name string) bool {
 // isCount reports whether the words of a unit say only what is counted: "5 pens".
 func isCount(name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
-	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") && !slices.ContainsFunc(fields, func(f string) bool {
-		return measure.IsUnit(f) || f == "units"
-	})
+	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") &&
+		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" })
 }
 
 // wanted returns the unit of the reference answer: its own, or else the one that the question
@@ -171,9 +173,6 @@ func measures(q *question.Question, w, g string, reference func() (*expr.Node, b
 // for: km/h for a distance, square metres for a volume.
 func otherKind(q *question.Question, name string) bool {
 	kinds, kind := q.Kinds(), measure.Kind(name)
-	if kind == "length" && !slices.Contains(kinds, "length") && q.LastHas(" area", " volume", "square met", "square cent", "cubic ") {
-		return true
-	}
 	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.WantedHas(strings.ToLower(name)) &&
 		!slices.Equal(kinds, []string{"count"}) {
 		return false
@@ -238,7 +237,7 @@ func fits(q *question.Question, name string) bool {
 	if q.Text == "" {
 		return true
 	}
-	if name == "radians" || name == "radian" || name == "rad" {
+	if measure.Kind(name) == "angle" {
 		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
 	}
 	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
@@ -252,16 +251,9 @@ func fits(q *question.Question, name string) bool {
 	if len(parts) == 2 && (!q.AsksPer(parts[1]) || !q.AsksRate()) {
 		return false
 	}
-	for _, part := range parts {
+	return !slices.ContainsFunc(parts, func(part string) bool {
 		u := measure.Of(part)
-		if !u.Known() || q.Mentions(u) {
-			continue
-		}
-		for word, other := range q.Units() {
-			if other.Dimension == u.Dimension && len(word)+len(part) > 2 {
-				return false
-			}
-		}
-	}
-	return true
+		like := q.UnitLike(u)
+		return u.Known() && like.Known() && like != u
+	})
 }

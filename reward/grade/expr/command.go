@@ -35,7 +35,8 @@ func (l *lexer) command() {
 		l.accept(".") // \left. has no bracket
 	case "overline", "bar":
 		look := l.cursor
-		if inside, ok := look.braced(); !ok && LetterAt(strings.TrimLeft(l.rest(), " "), 0) || ok && strings.Trim(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZ'_{}0123456789 ") != "" {
+		if inside, ok := look.braced(); !ok && LetterAt(strings.TrimLeft(l.rest(), " "), 0) ||
+			ok && strings.Trim(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZ'_{}0123456789 ") != "" {
 			l.emit(tFunc, "conj")
 		}
 	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":

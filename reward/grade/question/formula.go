@@ -163,7 +163,8 @@ func (q *Question) Denotes(letter string) bool {
 	}
 	for _, row := range [][2]string{{"slope", "mka"}, {"intercept", "bc"}, {"radius", "rR"}, {"diameter", "dD"},
 		{"area", "ASK"}, {"perimeter", "Pp"}, {"circumference", "C"}, {"volume", "V"},
-		{"side", "sax"}, {"speed", "vsr"}, {"time", "t"}, {"distance", "d"}, {"principal", "P"}, {"interest", "I"}, {"length", "lLdsD"}, {"width", "wW"}, {"height", "hH"}} {
+		{"side", "sax"}, {"speed", "vsr"}, {"time", "t"}, {"distance", "d"}, {"principal", "P"}, {"interest", "I"},
+		{"length", "lLdsD"}, {"width", "wW"}, {"height", "hH"}} {
 		means := strings.Contains(row[1], letter)
 		switch {
 		case !strings.Contains(asked, row[0]):

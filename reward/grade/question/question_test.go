@@ -104,10 +104,10 @@ func TestWords(t *testing.T) {
 	require.False(t, q.LastHas("hour"))
 	require.Equal(t, "how many apples are left?", q.From("how "))
 	require.Empty(t, q.From("why "))
-	require.True(t, q.Mentions(measure.Of("hours")))
-	require.True(t, q.Mentions(measure.Of("dollars")))
-	require.False(t, q.Mentions(measure.Of("feet")))
 	require.Equal(t, map[string]measure.Unit{"hour": measure.Of("hour")}, q.Units())
+	require.Equal(t, measure.Of("hour"), q.UnitLike(measure.Of("minute")))
+	require.False(t, q.UnitLike(measure.Of("feet")).Known())
+	require.Equal(t, measure.Of("m"), New("It is 24 m long, and m is 5 grams.").UnitLike(measure.Of("cm")))
 }
 
 func TestKinds(t *testing.T) {

@@ -100,16 +100,6 @@ func (q *Question) AsksPer(per string) bool {
 	return len(q.per) == 0 || !want.Known() || slices.Contains(q.per, want)
 }
 
-// Mentions reports whether the question names a unit.
-func (q *Question) Mentions(u measure.Unit) bool {
-	for _, other := range q.Units() {
-		if other == u {
-			return true
-		}
-	}
-	return u == measure.Of("inch") && q.words["in"] || u == measure.Of("dollar") && q.Asks("$")
-}
-
 // Units returns the units that words of the question name, by word. Callers must not
 // modify the result.
 func (q *Question) Units() map[string]measure.Unit {
@@ -126,19 +116,14 @@ func (q *Question) Units() map[string]measure.Unit {
 
 // measures reports whether a letter is a unit behind a number of the question: 24 m.
 func (q *Question) measures(letter string) bool {
-	for before := q.lower; letter == "m" || letter == "g"; {
-		at := strings.LastIndex(before, letter)
-		if at < 0 {
-			break
-		}
-		head := strings.TrimSuffix(strings.TrimRight(before[:at], " $\\,~{"), `\text`)
-		if head = strings.TrimRight(head, " $\\,~"); at > 0 && !expr.LetterAt(q.lower, at-1) && !expr.LetterAt(q.lower, at+1) &&
-			expr.DigitAt(head, len(head)-1) {
+	last := ""
+	for _, f := range strings.Fields(q.lower) {
+		if strings.Trim(f, ".,?$") == letter && expr.DigitAt(last, len(last)-1) {
 			return true
 		}
-		before = before[:at]
+		last = strings.TrimRight(f, `$\,~`)
 	}
-	return false
+	return words.Contains(q.lower, `\text{`+letter+"}", `\text{ `+letter+"}", `\mathrm{`+letter+"}")
 }
 
 // UnitLike returns the only unit of the question that measures what u does, or the zero Unit.

@@ -85,9 +85,8 @@ func Rival(a []string, word string) bool {
 
 // IsDate reports whether a is a month and a day, in either order.
 func IsDate(a []string) bool {
-	const months = 1 // in kinds
 	return len(a) == 2 && HasDigit(a[0]+a[1]) && slices.ContainsFunc(a, func(word string) bool {
-		return slices.Contains(kinds()[months], word)
+		return slices.Contains(kinds()[1], word)
 	})
 }
 

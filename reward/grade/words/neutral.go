@@ -31,8 +31,8 @@ func Closes(word string) bool {
 		"conclusion", "summary", "short", "required", "desired", "right", "best", "numerical", "numeric", "simplest",
 		"simplified", "lowest", "form", "fraction", "decimal", "percent", "terms", "let", "write", "state", "put", "express",
 		"expressed", "rounding", "nearest", "places", "verified", "boxed", "below", "follows", "following", "here",
-		"overall", "yields", "see", "know", "means", "shows", "asked", "but", "however", "please", "note", "checking", "checked", "ready", "complete", "clear", "provide", "box", "full",
-		"actual", "sought", "unique", "only")
+		"overall", "yields", "see", "know", "means", "shows", "asked", "but", "however", "please", "note",
+		"checking", "checked", "ready", "complete", "clear", "provide", "box", "full", "actual", "sought", "unique", "only")
 }
 
 // Counts reports whether a word in lower case is the plural of what a number counts.
