@@ -219,8 +219,7 @@ func compare(q *question.Question, w, g string) string {
 		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !words.HasDigit(w) {
 			continue
 		}
-		if q.Text != "" && (isSet(b) || b.Kind == expr.Bracket && b.Open == "[") && len(b.Args) == 1 && algebra.Literal(a) &&
-			!listsAny(q, false) { // {9} for 9
+		if q.Text != "" && isSet(b) && len(b.Args) == 1 && algebra.Literal(a) && !listsAny(q, false) { // {9} for 9
 			fault = OtherForm
 			continue
 		}
