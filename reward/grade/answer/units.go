@@ -76,7 +76,7 @@ func isRate(name string) bool {
 func isCount(name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
 	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") &&
-		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" })
+		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" || f == "times" })
 }
 
 // wanted returns the unit of the reference answer: its own, or else the one that the question

@@ -49,7 +49,7 @@ func (q *Question) askedUnit() measure.Unit {
 				return u
 			}
 			if rest = rest[:i]; phrase == "how many " { // of something else
-				break
+				return measure.Unit{}
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (q *Question) measures(letter string) bool {
 func (q *Question) UnitLike(u measure.Unit) (found measure.Unit) {
 	for _, other := range q.Units() {
 		switch {
-		case other.Dimension != u.Dimension || other == found:
+		case other.Dimension != u.Dimension || other == found || u.Dimension == "cent^1": // $5 and 50 cents
 		case found.Known():
 			return measure.Unit{}
 		default:
