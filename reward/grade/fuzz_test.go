@@ -67,6 +67,18 @@ func uses(text string) []func() {
 	}
 }
 
+// Functions without arguments, and brackets and marks without their counterparts, do not panic.
+func TestIncomplete(t *testing.T) {
+	t.Parallel()
+	for _, gold := range []string{"5", "y=5", "AB=5", "(3,-1)"} {
+		for _, x := range []string{`abs()=5`, `f()=5`, `\operatorname{angle}()=5`, `5}} (about 5)`, `\angle A=`, `{}C_=5`, `()=()`,
+			`5 (about `, `\mod`, `f(y)=5`, `\mathbb{R}\setminus[1,`, `\left.`, `\bar`, `\overline`} {
+			NewTask("Find $AB$ and angle $C$ in degrees, to two decimal places.", gold).Fault(`\boxed{` + x + `}`)
+			Correct("<answer>"+x+"</answer>", gold)
+		}
+	}
+}
+
 // A grading takes little time and memory, whatever the text. Without EASYRL_SOAK, each text
 // is used in a part of the ways, and a text that follows in other ones. The test does not run
 // in parallel, so that other tests' work does not count.

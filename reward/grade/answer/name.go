@@ -47,6 +47,7 @@ func misnames(q *question.Question, head *expr.Node) bool {
 // named returns the name in |AB| and in an angle: C of angle ACB.
 func named(n *expr.Node) *expr.Node {
 	switch {
+	case len(n.Args) != 1:
 	case n.Kind == expr.Call && n.Name == "abs" && isPoints(n.Args[0]):
 		return n.Args[0]
 	case n.Kind == expr.Call && strings.HasSuffix(n.Name, "angle") && n.Args[0].Kind == expr.Symbol:

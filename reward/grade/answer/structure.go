@@ -263,7 +263,8 @@ func unzipped(n *expr.Node) *expr.Node {
 		return n
 	}
 	names, values := n.Args[0], n.Args[1]
-	if names.Kind != expr.Bracket || values.Kind != expr.Bracket || len(names.Args) != len(values.Args) {
+	if names.Kind != expr.Bracket || values.Kind != expr.Bracket || len(names.Args) != len(values.Args) ||
+		len(names.Args) == 0 {
 		return n
 	}
 	list := &expr.Node{Kind: expr.List}
@@ -522,7 +523,7 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
 	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") &&
-		g.Kind == expr.Call && len(g.Name) == 1 && !g.Args[0].Is("y") || c.same(w, g)
+		g.Kind == expr.Call && len(g.Name) == 1 && !slices.ContainsFunc(g.Args, func(m *expr.Node) bool { return m.Is("y") }) || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {

@@ -131,7 +131,7 @@ func (p *parser) named(name string) *Node {
 		return Named(name)
 	}
 	n := p.bracket()
-	if n == nil {
+	if n == nil || len(arguments(n)) == 0 {
 		return nil
 	}
 	args := arguments(n)
@@ -204,7 +204,7 @@ func (p *parser) function(name string) *Node {
 		return call(name, body, orZero(below), orZero(above))
 	case t.kind == tOpen:
 		n := p.bracket()
-		if n == nil {
+		if n == nil || len(arguments(n)) == 0 {
 			return nil
 		}
 		args = arguments(n)

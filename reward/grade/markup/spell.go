@@ -14,12 +14,15 @@ func Respelled(s string) string {
 	if strings.ContainsAny(s, "[]") {
 		s = reversed(s)
 	}
-	s = strings.NewReplacer(`{}^\circ`, `^\circ`, `{}^{\circ}`, `^\circ`, `^\text{o}`, `^\circ`, `^{\text{o}}`, `^\circ`,
-		`^\mathrm{o}`, `^\circ`, "℃", "°C", "℉", "°F", "per cent", "percent", `\mathbf{R}`, `\mathbb{R}`,
-		"second squared", "second^2", "meters squared", "meters^2", "metres squared", "metres^2",
-		"feet squared", "feet^2", "inches squared", "inches^2", "units squared", "square units", `\therefore`, "",
-		`\text{gcd}`, `\gcd`, `\text{lcm}`, `\lcm`, `\mathbb{R} - \{`, `\mathbb{R}\setminus\{`,
-		`\mathbb{R}-\{`, `\mathbb{R}\setminus\{`, `\dots`, `\ldots`).Replace(s)
+	for _, row := range [...][2]string{{`{}^\circ`, `^\circ`}, {`{}^{\circ}`, `^\circ`}, {`^\text{o}`, `^\circ`},
+		{`^{\text{o}}`, `^\circ`}, {`^\mathrm{o}`, `^\circ`}, {"℃", "°C"}, {"℉", "°F"}, {"per cent", "percent"},
+		{`\mathbf{R}`, `\mathbb{R}`}, {"second squared", "second^2"}, {"meters squared", "meters^2"},
+		{"metres squared", "metres^2"}, {"feet squared", "feet^2"}, {"inches squared", "inches^2"},
+		{"units squared", "square units"}, {`\therefore`, ""}, {`\text{gcd}`, `\gcd`}, {`\text{lcm}`, `\lcm`},
+		{`\mathbb{R} - \{`, `\mathbb{R}\setminus\{`}, {`\mathbb{R}-\{`, `\mathbb{R}\setminus\{`},
+		{`\dots`, `\ldots`}} {
+		s = strings.ReplaceAll(s, row[0], row[1])
+	}
 	if strings.Contains(s, "C_") {
 		s = combinations(s)
 	}
@@ -29,7 +32,7 @@ func Respelled(s string) string {
 	for _, about := range []string{" (approximately ", " (approx. ", " (about ", " (≈ ", ` (\approx `, " (or approximately "} {
 		head, value, ok := strings.Cut(s, about)
 		if value, closed := strings.CutSuffix(strings.TrimRight(value, "}"), ")"); ok && closed {
-			s = head + strings.Repeat("}", strings.Count(head, "{")-strings.Count(head, "}")) + ` \approx ` + value
+			s = head + strings.Repeat("}", max(0, strings.Count(head, "{")-strings.Count(head, "}"))) + ` \approx ` + value
 		}
 	}
 	if strings.Contains(s, `\mid`) || strings.Contains(s, "|") {
