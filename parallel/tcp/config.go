@@ -7,10 +7,10 @@
 // channels do not block each other.
 //
 // Both ends of each connection prove that they know a shared token, which does not travel, and agree
-// on keys that only they know. All that follows is encrypted and authenticated with AES-GCM: a world
-// fails if anything is altered, dropped, repeated or moved on the way. This is not TLS because a step
-// of a small model feels its cost. Whoever controls the network can still see who sends how much and
-// when, and stop the ranks.
+// on keys that only they know. All that follows is authenticated with AES-GCM: a world fails if anything
+// is altered, dropped, repeated or moved on the way. Handshakes, headers and control messages are
+// encrypted too. The data of messages is not, since a step of a small model feels that cost; TLS would
+// encrypt it. Anyone on the network can read it, and can stop the ranks.
 package tcp
 
 import (

@@ -40,7 +40,7 @@ func (f forged) Error() string {
 	return fmt.Sprintf("frame %d is not authentic, the data was changed on the way", f.frame)
 }
 
-// next makes aead and nonce those of the next frame. Keys change after keyFrames.
+// next advances to the nonce of the next frame, and to another key after keyFrames.
 func (s *seal) next() error {
 	if s.frames%keyFrames == 0 {
 		keys, err := hkdf.Expand(sha256.New, s.secret, "easyrl parallel key", sha256.Size+keySize)
@@ -80,7 +80,7 @@ func (s *seal) open(into, frame []byte) error {
 	return nil
 }
 
-// sign makes tag that of the next frame, data.
+// sign authenticates data as the next frame and stores its tag.
 func (s *seal) sign(tag *[overhead]byte, data []byte) error {
 	if err := s.next(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *seal) sign(tag *[overhead]byte, data []byte) error {
 	return nil
 }
 
-// check fails unless tag is that of the next frame, data.
+// check verifies the tag of data, the next frame.
 func (s *seal) check(tag *[overhead]byte, data []byte) error {
 	if err := s.next(); err != nil {
 		return err
