@@ -45,7 +45,7 @@ func TestReplaceRespectsTheUmask(t *testing.T) {
 	require.Len(t, entries, 3, "no temporary file remains")
 }
 
-// A private file is its owner's, whoever could read the old one.
+// Only the owner can read a private file, even if others could read the one that it replaces.
 func TestReplacePrivateFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

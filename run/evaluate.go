@@ -222,11 +222,12 @@ func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
 }
 
 // evalSettings returns everything that the result of an evaluation depends on: sampling
-// settings, weights, tokenized prompts and scoring. Passwords are hidden.
+// settings, weights, tokenized prompts and scoring. Of a password it has two bytes of a hash, too few
+// to guess it and enough to notice another one.
 func evalSettings(
 	resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set,
 ) (map[string]string, error) {
-	settings := resolved.Shown("reward")
+	settings := known(resolved, "reward")
 	for key := range settings {
 		how := key[strings.LastIndexByte(key, '.')+1:] // the last part of the key
 		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, how) {
@@ -236,7 +237,7 @@ func evalSettings(
 	sampling := map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"},
 		"run": {"seed"}}
 	for section, keys := range sampling {
-		values := resolved.Shown(section)
+		values := known(resolved, section)
 		for _, key := range keys {
 			settings[section+"."+key] = values[section+"."+key]
 		}
@@ -252,4 +253,15 @@ func evalSettings(
 		settings["set "+sets[i].Name] = fmt.Sprintf("%d prompts (%.8x)", len(sets[i].Prompts), digest.Sum(nil))
 	}
 	return settings, nil
+}
+
+// known returns a section's values with passwords replaced by stars and two bytes of their hash.
+func known(resolved *configs.Resolved, section string) map[string]string {
+	values := resolved.Shown(section)
+	for key, value := range resolved.Values(section) {
+		if value != values[key] {
+			values[key] += fmt.Sprintf(" (%.2x)", sha256.Sum256([]byte(value)))
+		}
+	}
+	return values
 }

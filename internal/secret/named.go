@@ -261,7 +261,8 @@ func (s *scanner) shortOption(end int) bool {
 		}
 		value := s.text[next:s.valueEnd(next)]
 		user, password, found := strings.Cut(strings.Trim(value, `\"'`), ":")
-		return found && user != "" && strings.Trim(password, "0123456789") != "" && s.value(next, false)
+		ids := strings.Trim(password, "0123456789") == "" && !strings.Contains(s.login, "u") // docker -u 1000:1000
+		return found && user != "" && !ids && s.value(next, false)
 	case name[1] != '-' && strings.IndexByte(s.login, name[len(name)-1]) >= 0 && next >= 0 && s.text[next] != '-':
 		return s.value(next, false)
 	}

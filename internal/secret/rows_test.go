@@ -137,6 +137,7 @@ var commandRows = []string{
 	`["python3", "grade.py", "--salt=«kQ8zX2vLm7PwT4rNb9Yc»"]`,
 	`‹curl -s› -u ann:«hunter2» ‹https://example.com/score›`,
 	`curl --user 'ann:«hunter two»' ‹https://example.com/score›`,
+	`curl -u ann:«271828» ‹https://example.com›`,
 	`curl -uann:«hunter2» ‹https://example.com›`,
 	`curl --header="X-Api-Key: «abc»" ‹https://example.com›`,
 	`curl -H 'Authorization: Bearer «abc»' ‹https://example.com›`,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -21,9 +22,8 @@ const (
 	maxRemoved = 1000
 )
 
-// stateFile is what a resumed run knows about its servers. It needs their URLs as they are,
-// of which a path may hold a secret, so that only the owner may read the file. Its methods
-// may be called concurrently.
+// stateFile is what a resumed run knows about its servers. It holds full URLs, whose paths may
+// contain secrets, so only the owner may read it. Its methods may be called concurrently.
 type stateFile struct {
 	path  string // empty if nothing is kept
 	notes *report.Notes
@@ -48,6 +48,7 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 			err = fs.ErrNotExist
 		}
 		if err == nil {
+			_ = os.Chmod(f.path, 0o600) // earlier releases let others read it
 			err = json.Unmarshal(data, &f.content)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
