@@ -42,6 +42,9 @@ func (t *Task) frames(says [2]string) bool {
 	says[0] = says[0][strings.LastIndexAny(says[0], ",;:")+1:]
 	says[1] = strings.TrimPrefix(says[1], words.First(says[1]))
 	for _, part := range says {
+		for _, number := range []string{"one", "two", "three", "four"} {
+			part = strings.ReplaceAll(part, number+" decimal", "decimal")
+		}
 		for _, word := range lettered(part) {
 			if words.OneOf(word, "by", "using", "from", "since", "because") {
 				break
@@ -356,7 +359,10 @@ func misgrouped(text string) bool {
 // does not use.
 func otherCurrency(text, question string) bool {
 	question = strings.ToLower(question)
-	currencies := [][]string{{`\$`, "dollar", "cent", "$"}, {"€", "euro"}, {"£", "pounds sterling"}, {"¥", " yen", "yuan"},
+	if slices.ContainsFunc(lettered(question), func(word string) bool { return words.OneOf(word, "cent", "cents") }) {
+		question += " dollar"
+	}
+	currencies := [][]string{{`\$`, "dollar", "$"}, {"€", "euro"}, {"£", "pounds sterling"}, {"¥", " yen", "yuan"},
 		{"₹", "rupee"}}
 	return slices.ContainsFunc(currencies, func(names []string) bool {
 		return words.Contains(text, names[:min(2, len(names))]...) && !words.Contains(question, names...) &&

@@ -324,7 +324,7 @@ func decimalComma(s string) bool {
 	unit := strings.TrimLeft(rest, "0123456789")
 	rest = rest[:len(rest)-len(unit)]
 	return found && whole != "" && rest != "" && len(rest) != 3 && strings.Trim(whole, "0123456789") == "" &&
-		(unit == "" || !strings.ContainsAny(unit, ",.;=+*0145678") &&
+		(unit == "" || !strings.ContainsAny(unit, ",.;=+*01456789") &&
 			(words.HasLetter(unit) || strings.HasSuffix(unit, "%")))
 }
 
