@@ -35,10 +35,10 @@ type Identity struct {
 	found string // content of the file when it was read; empty if there was none
 }
 
-// ReadIdentity returns the identity of the run in dir. A damaged file counts as missing. A run
-// that resumes without the file has the name that the checkpoints of the folder hold; ReadIdentity
-// fails if they name several runs. It draws at random what the folder does not hold: Run, also
-// unless the run resumes, and Trainer, also in a copy of a folder. Nothing is written before Keep.
+// ReadIdentity returns the identity of the run in dir. A damaged file counts as missing. A new
+// run gets a random name. A resumed run without the file takes the name from the folder's
+// checkpoints; ReadIdentity fails if they disagree. Trainer is random in a new folder and in a copy.
+// Nothing is written before Keep.
 func ReadIdentity(dir string, resume bool) (id Identity, err error) {
 	if id.found, err = readIdentity(dir); err != nil {
 		return id, err
@@ -74,21 +74,26 @@ func checkpointedRun(dir string) (run string, err error) {
 	}
 	byRun := map[string][]string{}
 	for _, e := range entries {
-		state, err := ReadState(filepath.Join(root, e.Name()))
-		if e.IsDir() && err == nil && state.Run != "" {
-			run = state.Run
+		if !e.IsDir() {
+			continue
+		}
+		if state, err := ReadState(filepath.Join(root, e.Name())); err == nil && state.Run != "" {
 			byRun[state.Run] = append(byRun[state.Run], e.Name())
 		}
 	}
-	var found []string
-	for _, run = range slices.Sorted(maps.Keys(byRun)) {
-		found = append(found, fmt.Sprintf("%s of run %s", newest(byRun[run]), plain.Text(run)))
+	runs := slices.Sorted(maps.Keys(byRun))
+	if len(runs) == 0 {
+		return "", nil
 	}
-	if len(found) > 1 {
+	if len(runs) > 1 {
+		var found []string
+		for _, name := range runs {
+			found = append(found, fmt.Sprintf("%s of run %s", newest(byRun[name]), plain.Text(name)))
+		}
 		return "", fmt.Errorf("resume: %s is missing or damaged, and the checkpoints in %s are of several runs: %s. "+
-			"Move away all but those of the run to continue", filepath.Join(dir, identityFile), root, strings.Join(found, "; "))
+			"Keep only those of the run that you want to continue", filepath.Join(dir, identityFile), root, strings.Join(found, "; "))
 	}
-	return run, nil
+	return runs[0], nil
 }
 
 // newest lists the last three of sorted names, the last first, and how many others there are.

@@ -115,7 +115,7 @@ func TestManyCheckpointsOfSeveralRuns(t *testing.T) {
 	require.EqualError(t, err, "resume: "+filepath.Join(dir, identityFile)+
 		" is missing or damaged, and the checkpoints in "+CheckpointRoot(dir)+" are of several runs: "+
 		"step-000020 of run RUN\\x1bB; step-000019, step-000018, step-000017, 17 more of run RUNA. "+
-		"Move away all but those of the run to continue")
+		"Keep only those of the run that you want to continue")
 	id, err = ReadIdentity(dir, false)
 	require.NoError(t, err)
 	require.NotEqual(t, "RUNA", id.Run)

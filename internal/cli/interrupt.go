@@ -34,10 +34,9 @@ func OnSignal(ctx context.Context, text string) {
 }
 
 // Interruptible returns a context that the first signal cancels, so that work can stop
-// cleanly. It says so on warn before, so that what the work prints at its end comes after; a
-// warn that blocks delays the cancellation by at most patience. At a second signal it calls
-// quit, unless that says again that the terminal is gone. The caller calls stop when its work
-// is done.
+// cleanly. It announces that on warn first, so that the announcement precedes the work's last
+// output; if warn blocks, it cancels after patience. At a second signal it calls quit, unless
+// that says again that the terminal is gone. The caller calls stop when its work is done.
 func Interruptible(signals <-chan os.Signal, warn io.Writer, quit func()) (ctx context.Context, stop func()) {
 	var say atomic.Value
 	say.Store("stopping cleanly")
