@@ -137,7 +137,7 @@ type Rollout struct {
 	// "replaced": true. The metric reward/sampled_mean averages over both, reward/mean over
 	// trained groups.
 	DynamicSampling int `toml:"dynamic_sampling" unit:"times"`
-	// Strings that end a response at their first occurrence, which stays in the response.
+	// Strings that end a response. The response keeps the string that ended it.
 	Stop []string `toml:"stop"`
 }
 

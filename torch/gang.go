@@ -67,9 +67,9 @@ func (g *gang) explain(err error) error {
 // hindsight is how long a session waits for the cause of a rank's failure.
 const hindsight = time.Second
 
-// lackOfMemory returns the lack of memory of another rank, if one follows within hindsight, in place of
-// the failure of a rank. A rank that ends fails those that compute with it, and what they report may
-// arrive first.
+// lackOfMemory waits up to hindsight for another rank to report that it ran out of memory, and returns
+// that fault in place of failed. When a rank ends, those that compute with it fail too, and their
+// reports may arrive first.
 func (g *gang) lackOfMemory(failed *fault) *fault {
 	if errors.As(failed, new(*exhausted)) || !errors.Is(failed, errFailed) && !errors.Is(failed, errClosed) {
 		return failed

@@ -19,10 +19,9 @@ type exhausted struct {
 func (s *Session) MicroBatchRows() int { return s.rows }
 
 // shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
-// rows of the largest that the rank held and that can be cut. So each size is tried once. If a
-// response that cannot be cut takes most of the memory, replicas have one piece in flight. Updates
-// that fit are repeated in the pieces that they were made in, since sums in other orders round to
-// other weights than the published ones. The restart does not count as one of maxRestarts. shrink
+// rows of the largest that the rank held and that can be cut. If a response that cannot be cut takes
+// most of the memory, replicas have one piece in flight. Updates that fit are repeated in the pieces
+// that they were made in, since another order of sums would change the published weights. The restart does not count as one of maxRestarts. shrink
 // returns an error if cutting cannot help.
 func (s *crew) shrink(rank *fault, full *exhausted) error {
 	held, most, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
@@ -40,7 +39,7 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 			largest = rows
 		}
 	}
-	whole := largest == 0 || largest < most/2 // the largest cannot be cut
+	whole := largest == 0 || largest < most/2 // what cannot be cut takes most
 	switch {
 	case held == 0:
 		return s.again(rank)

@@ -283,7 +283,8 @@ func (s *crew) restore(ctx context.Context) error {
 	}
 	for _, u := range s.past {
 		if err := s.repeat(ctx, g, u); err != nil {
-			if failed := new(fault); errors.As(err, &failed) {
+			var failed *fault
+			if errors.As(err, &failed) {
 				err = g.lackOfMemory(failed)
 			}
 			g.close()

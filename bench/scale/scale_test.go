@@ -32,7 +32,7 @@ func TestIdle(t *testing.T) {
 		"groups":     {"lognormal:500,0.6", 50, 10_000, 8, 2048},
 		"heavy tail": {"lognormal:500,1.5", 4, 3_000, 8, 32_000},
 	} {
-		if soak.Race && name != "heavy tail" { // the least requests
+		if soak.Race && name != "heavy tail" { // the fewest requests
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

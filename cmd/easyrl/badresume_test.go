@@ -452,7 +452,7 @@ func TestResumeWithoutIdentity(t *testing.T) {
 				for of, list := range test.of {
 					require.Contains(t, errs, list+" of run "+of)
 				}
-				require.Contains(t, errs, ". Move away all but those of the run to continue\n")
+				require.Contains(t, errs, ". Keep only those of the run that you want to continue\n")
 				require.Equal(t, before, files(t, run))
 				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume",
 					"-set", fmt.Sprintf("run.dir=%q", run))

@@ -56,7 +56,7 @@ func onDisk(t *testing.T, name string) *model.Weights {
 
 // A server that keeps the values of one tensor, whichever it is, is refused: those that it
 // started with, or those of the first update that it took. Without EASYRL_SOAK, a tensor of
-// each kind is kept. The race detector sees two models, which share memory as all do.
+// each kind is kept. Under the race detector, two models suffice.
 func TestStaleTensorIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, w := range map[string]func(t *testing.T) *model.Weights{

@@ -104,8 +104,8 @@ func copyTree(t *testing.T, dir string) {
 	}
 }
 
-// shell runs a block of commands as a new user and returns their output. What go builds
-// does not hold the folder's name, so that the cache has most of it.
+// shell runs a block of commands as a new user and returns their output. It builds with
+// -trimpath, so that the build cache serves every folder.
 func shell(t *testing.T, dir string, b Block) string {
 	t.Helper()
 	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()

@@ -1,10 +1,10 @@
-// Package soak sizes tests that can run for as long as one likes.
+// Package soak scales tests.
 package soak
 
 import "os"
 
 // Long reports whether tests run their long versions, with EASYRL_SOAK=1 in the
 // environment. Without it they try fewer cases, but some of every kind, and the same
-// ones each time. Where Race is true, tests do little arithmetic of one goroutine: it
-// takes ten times as long, and the race detector has nothing to find in it.
+// ones each time. Where Race is true, tests skip arithmetic of a single goroutine: it
+// takes ten times as long there and cannot race.
 func Long() bool { return os.Getenv("EASYRL_SOAK") == "1" }

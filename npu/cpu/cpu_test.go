@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/npu/nputest"
 )
 
-// The race detector sees nothing of kernels in C, so that it gets those in Go.
+// The race detector does not see C, so under it the C kernels run Contract alone.
 func TestConformance(t *testing.T) {
 	test := nputest.Run
 	if soak.Race {

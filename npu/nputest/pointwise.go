@@ -122,7 +122,7 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 	}
 }
 
-// samePointwise requires the same bits from two devices.
+// samePointwise requires the same bits from all devices.
 func samePointwise(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
 	for _, s := range [][3]int{{3, 2, 8}, {40, 3, 10}, {5, 1, 66}, {300, 5, 128}} {

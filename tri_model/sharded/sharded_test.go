@@ -199,8 +199,8 @@ func settings() map[string]Config {
 		"zero 2 and sequence": {Zero: 2, Sequence: true}}
 }
 
-// Weights and moments of all meshes have the bits of one rank. The race detector sees each mesh and
-// setting with one decoder.
+// Weights and moments of all meshes have the bits of one rank. Under the race detector, each mesh
+// and setting runs with one decoder.
 func TestMeshesEndInTheSameBits(t *testing.T) {
 	steps := 2 // the second one has an old policy other than the policy
 	if soak.Long() {

@@ -151,7 +151,7 @@ def slowdown(subject: Subject, agree: Agree) -> float:
 
     A policy in mode PACKED: how many times as long a pass forward and backward takes as one over separate sequences
     through the family's own attention; 0 if a pass fails, for example because it takes more memory than training
-    will. Other modes: how many times the rows of a shared prompt and its responses they compute. Every rank of the
+    will. In lockstep and with tensor parallelism a failed pass ends the rank, since others may wait in theirs. Other modes: how many times the rows of a shared prompt and its responses they compute. Every rank of the
     policy calls it alike.
     """
     policy = subject.policy
