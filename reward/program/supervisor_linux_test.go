@@ -117,6 +117,9 @@ func TestDescendantsEndWithTheProgram(t *testing.T) {
 			"exit":       func(p *Process) { require.ErrorContains(t, asked(t, p, "exit"), "exit status 3") },
 			"supervisor": func(p *Process) { require.NoError(t, p.cmd.Process.Kill()); p.Kill() },
 		} {
+			if name == "chain" && end == "supervisor" {
+				continue // nothing adopts such processes then, so they can escape on a busy machine
+			}
 			t.Run(name+" "+end, func(t *testing.T) {
 				t.Parallel()
 				p, mark := startFamily(t, script, NewGuard(0))
@@ -124,9 +127,7 @@ func TestDescendantsEndWithTheProgram(t *testing.T) {
 				require.NoError(t, asked(t, p, "1", "2"))
 				requireMany(t, mark, 2, name)
 				ends(p)
-				if end != "supervisor" { // whose own end takes its descendants along a little later
-					require.Empty(t, family(mark))
-				}
+				require.Empty(t, family(mark))
 			})
 		}
 	}
