@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/checkpoint"
+	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -45,18 +46,12 @@ func newWorld(t *testing.T, dir, name string, m parallel.Mesh, settings ...strin
 	return w
 }
 
-// freePort returns a port that is free, below those of connections that others make in the meantime.
+// freePort returns a free port.
 func freePort(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		port := fmt.Sprint(10_000 + rand.IntN(20_000))
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			require.NoError(t, l.Close())
-			return port
-		}
-	}
-	require.Fail(t, "no port is free")
-	return ""
+	_, port, err := net.SplitHostPort(porttest.Address(t))
+	require.NoError(t, err)
+	return port
 }
 
 // env returns the variables that a launcher sets for a rank.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/configs"
+	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
@@ -67,10 +68,7 @@ func startFakesAs(t *testing.T, ranks *fake.Ranks) []string {
 // startEnding starts ranks.
 func startEnding(t *testing.T, ranks *fake.Ranks) (settings []string, ended <-chan struct{}) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
-	require.NoError(t, err)
-	address := l.Addr().String()
-	require.NoError(t, l.Close())
+	address := porttest.Address(t)
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	ranks.Format, ranks.Token = tinyFormat(), "secret"

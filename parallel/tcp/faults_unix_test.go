@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/launch"
 )
@@ -84,7 +85,7 @@ func TestDeath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			host, port, err := net.SplitHostPort(address(t))
+			host, port, err := net.SplitHostPort(porttest.Address(t))
 			require.NoError(t, err)
 			self, err := os.Executable()
 			require.NoError(t, err)
@@ -128,7 +129,7 @@ func hostOf2(t *testing.T) (addr string, said *notes, opened func() (*World, err
 		err error
 	}
 	said = newNotes()
-	cfg := Config{Rank: 0, Size: 2, Master: address(t), Token: []byte(secret), Run: "run", Warn: said.warn}
+	cfg := Config{Rank: 0, Size: 2, Master: porttest.Address(t), Token: []byte(secret), Run: "run", Warn: said.warn}
 	done := make(chan result, 1)
 	go func() {
 		w, err := Open(t.Context(), cfg)
@@ -247,7 +248,7 @@ func TestFalseMaster(t *testing.T) {
 func TestJoinAgain(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	cfg := Config{Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn}.withDefaults()
+	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn}.withDefaults()
 	w := newWorld(cfg)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	require.NoError(t, host(ctx, w))
@@ -300,7 +301,7 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said, heard := newNotes(), newNotes()
-			cfg := Config{Rank: 1, Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+			cfg := Config{Rank: 1, Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
 			errs := make(chan error, 1)
 			go func() {
 				_, err := Open(t.Context(), cfg)
@@ -339,7 +340,7 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 func TestHostStillWaits(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	cfg := Config{Size: 3, Master: address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, 1)
 	go func() {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/easyrl/easyrl/internal/porttest"
 )
 
 // However many connections are refused, each cause is a line, and the others are summed up.
@@ -93,7 +95,7 @@ func TestSilentConnections(t *testing.T) {
 // A master address of another machine is said, and rank 0 can be reached all the same.
 func TestMasterElsewhere(t *testing.T) {
 	t.Parallel()
-	_, port, err := net.SplitHostPort(address(t))
+	_, port, err := net.SplitHostPort(porttest.Address(t))
 	require.NoError(t, err)
 	said := newNotes()
 	cfg := Config{Size: 2, Master: "192.0.2.1:" + port, Token: []byte(secret), Warn: said.warn}

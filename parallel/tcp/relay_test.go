@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -116,7 +117,7 @@ const (
 // rank. A result that is wrong but for an error is an error of the test.
 func relayed(t *testing.T, r *relay, silence time.Duration) (errs [2]error, said [2]string) {
 	t.Helper()
-	master, heard := address(t), [2]*notes{newNotes(), newNotes()}
+	master, heard := porttest.Address(t), [2]*notes{newNotes(), newNotes()}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var ranks sync.WaitGroup

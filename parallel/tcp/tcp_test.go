@@ -3,7 +3,6 @@ package tcp
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,20 +11,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/paralleltest"
 )
 
 const secret = "a token of tests that is long"
-
-// address returns an address where nobody listens.
-func address(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
 
 // notes collects warnings.
 type notes struct {
@@ -67,7 +58,7 @@ func (n *notes) wait(text string) {
 func openWith(t testing.TB, n int, change func(*Config)) []parallel.Transport {
 	t.Helper()
 	world, errs := make([]parallel.Transport, n), make([]error, n)
-	master := address(t)
+	master := porttest.Address(t)
 	var joining sync.WaitGroup
 	for i := range n {
 		joining.Go(func() {

@@ -1,0 +1,31 @@
+// Package porttest gives tests addresses at which something listens later.
+package porttest
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Address returns a free address of the loopback interface. Its port is below those that the
+// system gives to connections and to listeners without a port, so that no other test takes it
+// meanwhile, except by rare chance.
+func Address(t testing.TB) string {
+	t.Helper()
+	const low, high = 10_000, 32_000
+	for {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(low+rand.IntN(high-low)))
+		l, err := net.Listen("tcp", addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		return addr
+	}
+}
