@@ -181,15 +181,11 @@ func (s *scanner) named(end int) bool {
 
 // element masks the content of an XML element from position i on.
 func (s *scanner) element(i int) bool {
-	size := strings.IndexByte(s.text[i:], '<')
-	if size < 0 {
-		size = len(s.text) - i
+	end := s.until(i, "<")
+	if end > i {
+		s.star(i, end)
 	}
-	s.looked += size
-	if size > 0 {
-		s.star(i, i+size)
-	}
-	return size > 0
+	return end > i
 }
 
 // namedValue returns the position of a value for the name before position i, as in

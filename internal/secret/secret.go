@@ -104,8 +104,10 @@ func (s *scanner) star(from, to int) {
 		s.at = max(s.at+1, to)
 		return
 	}
-	for from > s.done && s.text[from-1] == '*' {
-		from--
+	if from > s.done && s.text[from-1] == '*' { // take the word along, or Hidden would see stars of its own
+		for from > s.done && (s.text[from-1] == '*' || isName(s.text[from-1])) {
+			from--
+		}
 	}
 	for to < len(s.text) && s.text[to] == '*' {
 		to++
@@ -220,12 +222,7 @@ func (s *scanner) privateKey() bool {
 		return false
 	}
 	from += size + len(shut)
-	to := strings.Index(s.text[from:], "-----END ")
-	if to < 0 {
-		to = len(s.text) - from
-	}
-	s.looked += to
-	s.star(from, from+to)
+	s.star(from, s.until(from, "-----END "))
 	return true
 }
 

@@ -12,6 +12,16 @@ func (s *scanner) skip(i int, set string) int {
 	return i
 }
 
+// until returns the position of mark from i on, or the end of the text.
+func (s *scanner) until(i int, mark string) int {
+	size := strings.Index(s.text[i:], mark)
+	if size < 0 {
+		size = len(s.text) - i
+	}
+	s.looked += size
+	return i + size
+}
+
 // quote returns the number of backslashes before a quote at position i, and the position
 // behind the quote. Without one, that is i.
 func (s *scanner) quote(i int) (backslashes, end int) {
@@ -132,12 +142,7 @@ func (s *scanner) list(i int) bool {
 		if first == len(s.text) || s.text[first] == '{' || s.text[first] == ']' {
 			return false
 		}
-		size := strings.IndexByte(s.text[first:], ']')
-		if size < 0 {
-			size = len(s.text) - first
-		}
-		s.looked += size
-		s.star(first, first+size)
+		s.star(first, s.until(first, "]"))
 		return true
 	}
 	found := false
