@@ -64,6 +64,26 @@ func TestLobby(t *testing.T) {
 	require.NoError(t, peer.Close())
 }
 
+// The refusal of a connection that gave way says so.
+func TestGaveWay(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	peer := dial(t, l.Addr().String())
+	oldest, err := l.Accept()
+	require.NoError(t, err)
+	said := newNotes()
+	w := newWorld(Config{Size: 2, Token: []byte(secret), Warn: said.warn}.withDefaults())
+	w.lobby.enter(oldest)
+	for range maxHandshakes {
+		c, _ := net.Pipe()
+		w.lobby.enter(c)
+	}
+	require.Nil(t, receive(w, oldest))
+	require.Equal(t, []string{"refuse connection from " + peer.LocalAddr().String() + ": " + errGaveWay.Error()}, said.all())
+}
+
 // Connections that say nothing keep no rank out, and no message of ranks that have joined.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
