@@ -11,6 +11,7 @@ import (
 
 // A run that publishes adapters has vLLM servers alone. Its check says so too.
 func TestAdapterSettings(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	vllm := []string{"torch.lora_rank=8", "inference.kind=vllm"}
 	for _, c := range []struct {

@@ -20,6 +20,7 @@ import (
 // fuse products and sums and on others. Those of weights and moments change only with
 // npu.Numerics.
 func TestBitsOfARun(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	path := filepath.Join(dir, "config.json")
 	config, err := os.ReadFile(path)

@@ -157,6 +157,7 @@ func (m *moments) meet(x *exchange) {
 // change the run. A subtest's name is its seed; EASYRL_TEST_SEED sets the first one to
 // repeat.
 func TestRandomChaos(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(randomSteps)...)
 	servers, proxies := startServers(t, dir, randomServers)

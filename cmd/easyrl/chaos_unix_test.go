@@ -266,6 +266,7 @@ func chaosSettings(proxies []*proxy) []string {
 // Whatever an instance answers, the run trains each prompt once, on the same responses as
 // a run without faults. The instance serves again once it is well.
 func TestChaosOfAnswers(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(chaosSteps)...)
 	_, proxies := startServers(t, dir, 3)
@@ -297,6 +298,7 @@ func TestChaosOfAnswers(t *testing.T) {
 // longer than any timeout, and one is killed and restarted under its name with weights
 // that are not the run's.
 func TestChaosOfProcesses(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(chaosSteps)...)
 	servers, proxies := startServers(t, dir, 3)

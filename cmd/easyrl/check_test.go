@@ -136,6 +136,7 @@ func TestCheckOfResume(t *testing.T) {
 // Tied embeddings share one gradient. A gradient takes 8 bytes a value, and a weight 4 in each of
 // 3 copies.
 func TestCheckCountsTiedGradients(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	for tied, weights := range map[bool]string{false: "weights 184.8 MiB, gradients 123.2 MiB", true: "weights 94.0 MiB, gradients 62.6 MiB"} {
 		config := filepath.Join(dir, fmt.Sprint(tied, ".json"))
@@ -149,6 +150,7 @@ func TestCheckCountsTiedGradients(t *testing.T) {
 
 // The total is the sum of the parts, including each instance's cache.
 func TestCheckCountsInstances(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	config := filepath.Join(dir, "big.json")
 	require.NoError(t, os.WriteFile(config, []byte(`{"model_type":"qwen2","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":8,
@@ -180,6 +182,9 @@ func TestCheckCountsInstances(t *testing.T) {
 
 // A check describes the ranks of a mesh. Of several processes only rank 0's describes anything.
 func TestCheckOfMesh(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	args := []string{"check", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "parallel.dp=2", "-set", "parallel.pp=2"}
 	status, out, stderr := command(t, args...)

@@ -128,6 +128,7 @@ func TestKilledBetweenClaimAndAnswer(t *testing.T) {
 // The first -resume of a trainer that was killed at a random moment, also while it connects to
 // servers and claims them, has its servers and ends in the bits of an undisturbed run.
 func TestRandomTrainerKills(t *testing.T) {
+	t.Parallel()
 	const steps = 3
 	t.Logf("-kill-seed %d", *killSeed)
 	rng := rand.New(rand.NewPCG(*killSeed, 1))

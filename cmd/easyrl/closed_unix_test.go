@@ -52,6 +52,7 @@ func TestClosedOutputEndsLogprobs(t *testing.T) {
 
 // A run that is started with nohup survives the terminal.
 func TestNohup(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
 	p := startProcess(t, func(cmd *exec.Cmd) {

@@ -29,6 +29,9 @@ func readComparison(t *testing.T, dir string) (c compare.Comparison) {
 // Each mode runs in its own process on the same cores, and all end in the same weights.
 // The recommendation runs too.
 func TestCompare(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
@@ -58,6 +61,9 @@ func TestCompare(t *testing.T) {
 
 // An interrupted comparison leaves a checkpoint and resumes from it.
 func TestInterruptedCompareResumes(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=8", "-set", "checkpoint.every=1000"}
@@ -80,6 +86,9 @@ func TestInterruptedCompareResumes(t *testing.T) {
 
 // If a mode fails, the others are still compared, and it can be retried.
 func TestCompareKeepsFinishedRuns(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
@@ -103,6 +112,9 @@ func TestCompareKeepsFinishedRuns(t *testing.T) {
 }
 
 func TestCompareRefuses(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
 	file, out := filepath.Join(dir, "run.toml"), filepath.Join(dir, "out")

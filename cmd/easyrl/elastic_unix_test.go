@@ -23,6 +23,7 @@ import (
 // ends in the same weights as a run with constant instances, and its records show which
 // instances served when.
 func TestElastic(t *testing.T) {
+	t.Parallel()
 	const joinIn, leaveIn, steps = 4, 7, 9
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(steps)...)

@@ -9,12 +9,14 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/internal/tracetest"
 	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
@@ -35,7 +37,25 @@ func TestMain(m *testing.M) {
 		impatientMain()
 		main()
 	}
+	soak.Parallel(4)
 	os.Exit(m.Run())
+}
+
+// alone runs the rest of a test in a process of its own, beside other tests. A test that counts what belongs to
+// its process, such as goroutines, or that sets environment variables, begins with it. alone returns true in that
+// process.
+func alone(t *testing.T) bool {
+	t.Helper()
+	const name = "EASYRL_TEST_ALONE"
+	if os.Getenv(name) == t.Name() {
+		return true
+	}
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=10m")
+	cmd.Env = append(os.Environ(), name+"="+t.Name())
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", said)
+	return false
 }
 
 // tinyRun writes a model's config.json, a character tokenizer, prompts and a run
@@ -121,6 +141,7 @@ func weightsHash(t testing.TB, runDir string, step int) string {
 // synchronization method". Here it holds to the last bit, whatever the mode, the number of
 // instances, their sizes and their threads.
 func TestModesEndInSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	sync := trainTiny(t, dir, "sync", "run.mode=sync")
 	want := weightsHash(t, sync, 5)
@@ -149,6 +170,7 @@ func TestModesEndInSameWeights(t *testing.T) {
 // The same holds with several mini-batches per step, and with the paper's old policy, which
 // is one step behind.
 func TestVariantsEndInSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"minibatches": {"train.minibatches=3"},
@@ -172,6 +194,7 @@ func TestVariantsEndInSameWeights(t *testing.T) {
 
 // A trainer killed at any instant resumes and ends in the same bits.
 func TestKilledRunResumesToSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{
 		"plain":    nil,
@@ -270,6 +293,7 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 // The moments of supervised training are those of another loss. Replay starts from the
 // model alone, and says so.
 func TestReplayDropsMomentsOfSFT(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	demos := filepath.Join(dir, "demos.jsonl")
 	require.NoError(t, os.WriteFile(demos, []byte(strings.Repeat(`{"prompt":"1,2","completion":"3"}`+"\n", 8)), 0o644))
@@ -299,6 +323,7 @@ func TestReplayDropsMomentsOfSFT(t *testing.T) {
 
 // A recorded log-probability equals the one from easyrl logprobs.
 func TestRolloutsMatchLogprobs(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
 	shape, err := decoder.ReadConfig(dir)

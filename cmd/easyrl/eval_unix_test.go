@@ -35,6 +35,7 @@ func gatedEval(t *testing.T) (args []string, out, gate string) {
 // equal those of an uninterrupted one, bit for bit. A killed one says nothing and may leave
 // half a line, but ends the same.
 func TestStoppedEvalResumes(t *testing.T) {
+	t.Parallel()
 	args, out, gate := gatedEval(t)
 	code, want, errs := command(t, args...)
 	require.Zero(t, code, errs)
@@ -78,6 +79,7 @@ func TestStoppedEvalResumes(t *testing.T) {
 
 // The same holds if it is killed at any time.
 func TestKilledEvalResumes(t *testing.T) {
+	t.Parallel()
 	args, out, _ := gatedEval(t)
 	code, want, errs := command(t, args...)
 	require.Zero(t, code, errs)

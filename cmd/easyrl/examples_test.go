@@ -19,6 +19,7 @@ import (
 // sft drops and counts demonstrations that are too long, reports repeated ones, and mixes
 // files by their weights. The held-out loss is the model's.
 func TestSFTReportsOnData(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	demo := func(n int) string { return fmt.Sprintf(`{"q":"%d,%d","meta":{"r":"%d"}}`+"\n", n%10, n/10, n%7) }
 	var many strings.Builder
@@ -133,6 +134,7 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 // Fine-tuning killed at any instant resumes and ends in the same bits, with one line of
 // metrics per step.
 func TestKilledSFTResumesToSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	var demos strings.Builder
 	for i := range 40 {

@@ -28,6 +28,9 @@ func checkpointHash(t *testing.T, runDir string, step int) string {
 // A device whose memory the host cannot read ends in the CPU's weights and moments, also with
 // embedded instances, which share its memory.
 func TestFarDeviceEndsInSameWeights(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	library := fmt.Sprintf("device.kind=%q", far.Library(t))
 	dir := tinyRun(t)
 	for name, settings := range map[string][]string{

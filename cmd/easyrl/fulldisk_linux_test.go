@@ -44,6 +44,7 @@ func fill(t *testing.T, disk string, left int64) (filler string) {
 // once there is space, the run resumes from its last checkpoint and ends in the same
 // weights.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	want := weightsHash(t, trainTiny(t, dir, "whole"), 5)
 	for _, left := range []int64{0, 1 << 12, 1 << 13, 1 << 14, 60 << 10, 150 << 10, 300 << 10} {
@@ -89,6 +90,9 @@ func TestFullDisk(t *testing.T) {
 
 // A check says of a disk without space, or of one that is read-only, what the run says.
 func TestBrokenRunsOnDisks(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := badRun(t)
 	b := &breaker{dir: dir, out: filepath.Join(dir, "out")}
 	write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")

@@ -15,6 +15,7 @@ import (
 
 // Two processes cannot share a run's folder. The second one changes nothing in it.
 func TestOneProcessPerRun(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	for _, resume := range []bool{false, true} {
 		run := filepath.Join(dir, fmt.Sprint("run-", resume))

@@ -94,6 +94,7 @@ func tells(p *proxy, l lie, others ...*proxy) (told *atomic.Int64) {
 // log-probabilities. The run trains on none of its answers and ends in the same weights as
 // without it.
 func TestLyingServers(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	_, proxies := startServers(t, dir, 2)
 	other := startServer(t, nil, initTiny(t, dir, "other", 5), "127.0.0.1:0")
@@ -144,6 +145,7 @@ func TestLyingServers(t *testing.T) {
 
 // If every server lies, the run ends with an error that says so, and with a checkpoint.
 func TestOnlyLyingServers(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	_, proxies := startServers(t, dir, 2)
 	for _, p := range proxies {
@@ -165,6 +167,7 @@ func TestOnlyLyingServers(t *testing.T) {
 
 // An answer that does not identify its weights is refused.
 func TestAnswersWithoutChecksum(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	_, proxies := startServers(t, dir, 2)
 	nameless := regexp.MustCompile(`,"weight_checksum":"\w+"`)

@@ -64,6 +64,7 @@ func (w *world) killOne(rng *rand.Rand, longest time.Duration) (said string) {
 
 // A run whose processes are killed at random moments, and started again, ends in the bits of an undisturbed one.
 func TestRandomKills(t *testing.T) {
+	t.Parallel()
 	if *kills == 0 {
 		t.Skip("-kills is 0")
 	}

@@ -108,6 +108,7 @@ func meshCases() []meshCase {
 
 // Data, tensor and pipeline ranks end in the weights, moments and metrics of one rank.
 func TestMeshesEndInSameBits(t *testing.T) {
+	t.Parallel()
 	dirs := map[string]string{}
 	for _, model := range []string{"qwen2", "qwen3", "llama"} {
 		dirs[model] = meshRun(t, model)
@@ -136,6 +137,7 @@ func TestMeshesEndInSameBits(t *testing.T) {
 // With parallel.reduce = "sum" the bits depend on the mesh, so that the other tests can fail. Log-probabilities
 // are still those of the instances, apart from rounding.
 func TestReducedSumsEndInOtherBits(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	want := trainTiny(t, dir, "one", "run.steps=1")
 	got := trainTiny(t, dir, "summed", "run.steps=1", `parallel={tp=4,reduce="sum"}`)
@@ -170,6 +172,7 @@ func tuneTiny(t *testing.T, dir, name string, settings ...string) string {
 
 // Supervised training and its evaluation have the same bits on all meshes, too.
 func TestMeshesTuneToSameBits(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	data := write(t, dir, "demos.jsonl", demonstrations())
 	settings := []string{"sft.steps=5", "sft.batch_size=16", "eval.every=2", "sft.data=" + data, "sft.eval=" + data}
@@ -181,6 +184,7 @@ func TestMeshesTuneToSameBits(t *testing.T) {
 
 // The bits are the same if groups arrive in any order from three instances, of which one dies.
 func TestMeshesWithServers(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "llama")
 	settings := []string{"rollout.prompts_per_step=12", "train.minibatches=2"}
 	want := trainTiny(t, dir, "one", settings...)
@@ -209,6 +213,7 @@ func TestMeshesWithServers(t *testing.T) {
 
 // A run that resumes on other meshes ends in the bits of an uninterrupted run of one rank.
 func TestMeshResumesOnOthers(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	one, eight := parallel.Mesh{DP: 1, TP: 1, PP: 1}, parallel.Mesh{DP: 2, TP: 2, PP: 2}
 	for name, settings := range map[string][]string{
@@ -233,6 +238,7 @@ func TestMeshResumesOnOthers(t *testing.T) {
 // A checkpoint without the previous step's policy resumes with a warning, and in the same bits, on any
 // mesh.
 func TestMeshResumesWithoutPreviousPolicy(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	var want string
 	for i, m := range []parallel.Mesh{{DP: 1, TP: 1, PP: 1}, {DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 2}} {

@@ -101,6 +101,7 @@ func processCases() (some []meshCase) {
 
 // Ranks in processes of their own end in the weights, moments and metrics of one rank.
 func TestProcessesEndInSameBits(t *testing.T) {
+	t.Parallel()
 	for i, c := range processCases() {
 		dir := meshRun(t, c.model)
 		want := trainTiny(t, dir, "one", c.settings...)
@@ -143,6 +144,7 @@ func pauseAtRandom(t *testing.T, ranks []*process, seed uint64) (stop func() int
 
 // Processes that stop at any time and continue end in the bits of one rank.
 func TestPausedProcessesEndInSameBits(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	settings := []string{"loss.old_policy=previous-step", "train.minibatches=2"}
 	want := trainTiny(t, dir, "one", settings...)
@@ -165,6 +167,7 @@ func TestPausedProcessesEndInSameBits(t *testing.T) {
 }
 
 func TestProcessesTuneToSameBits(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	settings := []string{"sft.steps=5", "sft.batch_size=16", "sft.data=" + write(t, dir, "demos.jsonl", demonstrations())}
 	want := tuneTiny(t, dir, "one", settings...)
@@ -213,6 +216,7 @@ func (p *process) await(event <-chan struct{}) {
 // The ranks of a run end if one of them dies or hangs in the middle of a step. All name it, the last
 // checkpoint remains, and the resumed run ends in the bits of an undisturbed one.
 func TestRankFailures(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	settings := []string{"train.minibatches=2", "train.micro_batch_tokens=10"}
 	want, model := trainTiny(t, dir, "one", settings...), initTiny(t, dir, "served", 9)
@@ -269,6 +273,7 @@ func TestRankFailures(t *testing.T) {
 
 // A signal to all processes, as launchers send it, writes a checkpoint of the last finished step.
 func TestStoppedRanks(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "llama")
 	settings := []string{"run.steps=8", "checkpoint.every=1000"}
 	want := trainTiny(t, dir, "one", settings...)
@@ -304,6 +309,7 @@ func TestStoppedRanks(t *testing.T) {
 
 // A run goes on after a signal to a rank other than 0. One to rank 0 alone stops all.
 func TestSignalToOneRank(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "llama")
 	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "run.steps=40", "rollout.prompts_per_step=24")
 	ranks := w.start()
@@ -321,6 +327,7 @@ func TestSignalToOneRank(t *testing.T) {
 
 // If a run fails for another reason than a rank, rank 0 says why, and no process looks complete.
 func TestFailedRunEndsAllRanks(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "llama")
 	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "inference.kind=easyrl", "inference.endpoints=http://127.0.0.1:9", "inference.wait_seconds=1")
 	ranks := w.start()
@@ -341,6 +348,7 @@ func requireEnd(t *testing.T, p *process, status int, want string) {
 
 // A rank that does not belong to a run is refused with one line, and the run starts without it.
 func TestStrangeRanks(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	m := parallel.Mesh{DP: 1, TP: 2, PP: 1}
 	w := newWorld(t, dir, "run", m, "run.steps=2")
@@ -411,6 +419,7 @@ func relayTo(t *testing.T, port string) (at string) {
 
 // A bit that changes between two ranks ends the run. No process goes on with other data.
 func TestAlteredTraffic(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, meshRun(t, "qwen3"), "altered", parallel.Mesh{DP: 1, TP: 2, PP: 1})
 	between := relayTo(t, w.port)
 	for _, p := range []*process{w.rank(0, nil), w.rank(1, []string{"MASTER_PORT=" + between})} {
@@ -420,6 +429,7 @@ func TestAlteredTraffic(t *testing.T) {
 
 // A signal ends ranks that wait for others.
 func TestSignalWhileRanksJoin(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	w := newWorld(t, dir, "run", parallel.Mesh{DP: 3, TP: 1, PP: 1})
 	host, other := w.rank(0, nil), w.rank(2, nil)
@@ -434,6 +444,7 @@ func TestSignalWhileRanksJoin(t *testing.T) {
 
 // A signal to one process of a run that has not begun ends all with 3, and -resume begins the run.
 func TestStoppedRanksBeforeFirstStep(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	settings := []string{"run.steps=2", "control.listen=127.0.0.1:0", "inference.min_instances=2"}
 	w := newWorld(t, dir, "run", parallel.Mesh{DP: 2, TP: 1, PP: 1}, settings...)
@@ -448,6 +459,7 @@ func TestStoppedRanksBeforeFirstStep(t *testing.T) {
 
 // Ranks that cannot join say why in one line.
 func TestRanksThatCannotJoin(t *testing.T) {
+	t.Parallel()
 	dir := meshRun(t, "qwen2")
 	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1})
 	used, err := net.Listen("tcp", "127.0.0.1:"+w.port)

@@ -39,6 +39,7 @@ func documented(t *testing.T) map[string]*regexp.Regexp {
 
 // docs/metrics.md lists exactly the metrics that runs write.
 func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	prompts := filepath.Join(dir, "prompts.jsonl")
 	other := filepath.Join(dir, "other.jsonl")
@@ -93,6 +94,7 @@ func column(t *testing.T, run, name string) []string {
 // Sinks receive each step once, even if the run is resumed or they are added later. No
 // sink failure ends a run.
 func TestSinks(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	nothing := httptest.NewServer(http.NotFoundHandler())
 	defer nothing.Close()
@@ -118,6 +120,7 @@ func TestSinks(t *testing.T) {
 // A warning appears on the console and in the run's folder. A resumed run does not repeat
 // it.
 func TestWarningsAreIssuedOnce(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "warned")
 	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "rollout.max_tokens=1", "-set", fmt.Sprintf("run.dir=%q", out)}

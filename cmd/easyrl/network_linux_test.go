@@ -142,6 +142,7 @@ func (w *wire) inside(cmd *exec.Cmd) {
 
 // Instances on other networks, over slow and lossy links, do not change the run.
 func TestNetworks(t *testing.T) {
+	t.Parallel()
 	const steps = 4
 	dir := tinyRun(t)
 	want := trainTiny(t, dir, "embedded", fleetSettings(steps)...)

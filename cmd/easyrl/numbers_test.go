@@ -255,6 +255,7 @@ func (h *byHand) firstHalf(step int) string {
 // The metrics of real runs equal those computed by hand: with two instances, two
 // mini-batches and groups without advantage, embedded and served.
 func TestNumbersByHand(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	cores := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
 	common := []string{"run.steps=3", "train.minibatches=2", "train.micro_batch_tokens=4096", "checkpoint.keep=0"}

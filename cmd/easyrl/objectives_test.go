@@ -51,6 +51,7 @@ func exact(name string) bool { return name == "truncated-is" || name == "icepop"
 // Every shipped objective trains and changes the result of the base run, except
 // corrections of inexact instances.
 func TestObjectives(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	train := func(name, overlay string) string {
 		return weightsHash(t, trainOverlaid(t, dir, name, overlay, "run.steps=1", "rollout.group_size=4", "train.lr=1e-2"), 1)

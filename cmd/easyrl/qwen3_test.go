@@ -28,7 +28,7 @@ func qwen3Folder(t *testing.T, root, dir string) string {
 		require.NoError(t, err)
 		write(t, shape, to, string(b))
 	}
-	config := write(t, shape, "config.json", `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":64,"intermediate_size":128,
+	config := write(t, shape, "config.json", `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":32,"intermediate_size":64,
 		"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"vocab_size":151936,"max_position_embeddings":2048,
 		"rms_norm_eps":1e-6,"rope_theta":1000000,"hidden_act":"silu","tie_word_embeddings":true,"attention_bias":false,"bos_token_id":151643,
 		"eos_token_id":151645,"initializer_range":0.02}`)
@@ -49,6 +49,7 @@ func firstLines(t *testing.T, root, dir, name string, n int) string {
 // The shipped recipe works on real problems through the real template, with a small model
 // of Qwen3's architecture: train, evaluate, fine-tune on the solutions, kill and resume.
 func TestQwen3OnGSM8K(t *testing.T) {
+	t.Parallel()
 	root := os.Getenv("EASYRL_TESTDATA")
 	if root == "" {
 		t.Skip("EASYRL_TESTDATA is not set")

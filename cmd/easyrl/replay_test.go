@@ -215,6 +215,9 @@ func TestReplayNamesSettings(t *testing.T) {
 
 // The model that a run started from is found from any working directory: settings name it from the one of the run.
 func TestReplayFindsStart(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	dir := tinyRun(t)
 	start := initTiny(t, dir, "start", 3)
 	t.Chdir(dir)

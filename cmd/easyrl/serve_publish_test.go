@@ -22,6 +22,7 @@ import (
 // Weights that a trainer publishes as a file in memory or as a stream are served. Weights
 // that do not match their checksum change nothing.
 func TestServePublished(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	first, second := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2)
 	root, _, _ := serveFolder(t, "-model", first)

@@ -40,6 +40,7 @@ func checksumOf(t *testing.T, dir string) string {
 // A simulated server behaves like any other: it samples from the start, takes weights from
 // a body and from a file, and drains.
 func TestServeSimulates(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	weights := initTiny(t, dir, "m", 1)
 	root, said, stop := serveFolder(t, "-simulate", fast+",vocab=16,context=64")
@@ -90,6 +91,7 @@ func TestServeSimulates(t *testing.T) {
 // With a model folder, the simulation has its tokenizer, sizes and name. The folder needs
 // no weights.
 func TestServeSimulatesModel(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	root, _, _ := serveFolder(t, "-model", dir, "-simulate", fast)
 	var models struct {
@@ -127,6 +129,7 @@ func TestServeSimulatesModel(t *testing.T) {
 
 // Sampling stops when the client leaves. The server reports its load meanwhile.
 func TestServeSimulatedLoad(t *testing.T) {
+	t.Parallel()
 	root, said, stop := serveFolder(t, "-simulate", "lengths=fixed:1000000,tokens_per_second=1,slots=2,context=1048576")
 	ctx, leave := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
@@ -171,6 +174,7 @@ func untilMetrics(t *testing.T, root, name, value string) string {
 }
 
 func TestServeSimulateRefuses(t *testing.T) {
+	t.Parallel()
 	for spec, want := range map[string]string{
 		"lengths=cauchy:1":     "expected lognormal:MEAN,SIGMA",
 		"slots=0":              "slots 0, expected 1 to",
@@ -193,6 +197,7 @@ func TestServeSimulateRefuses(t *testing.T) {
 // depends on the length, and the trainer's log-probabilities differ from the constant -1
 // that the servers report.
 func TestRunWithSimulatedServers(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	const spec = "lengths=uniform:2,10,tokens_per_second=2000,slots=8,publish_seconds=0.01"
 	first, _, _ := serveFolder(t, "-simulate", spec+",vocab=16,context=64")

@@ -154,6 +154,7 @@ func initTiny(t *testing.T, dir, name string, seed int) string {
 // A served folder samples what the embedded engine does, before and after a weight update.
 // Incomplete weights change nothing.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	first, second, third := initTiny(t, dir, "first", 1), initTiny(t, dir, "second", 2), initTiny(t, dir, "third", 3)
 	token := filepath.Join(dir, "token")
@@ -263,6 +264,7 @@ func controlFor(t *testing.T) (c *control.Server, url string) {
 // An instance joins once the trainer accepts it. At its end it first stops receiving
 // requests, then leaves.
 func TestServeJoins(t *testing.T) {
+	t.Parallel()
 	control, trainer := controlFor(t)
 	root, said, stop := serveFolder(t, "-simulate", fast, "-join", trainer)
 	said.until(t, "the run has not started its instances yet; retrying")
@@ -274,6 +276,7 @@ func TestServeJoins(t *testing.T) {
 }
 
 func TestServeRefuses(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	model := initTiny(t, dir, "m", 1)
 	empty := filepath.Join(dir, "empty")

@@ -34,6 +34,7 @@ func startServe(t *testing.T, args ...string) (p *process, root string) {
 
 // A signal stops a server cleanly.
 func TestServeStopsOnSignal(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	model := initTiny(t, dir, "m", 1)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

@@ -21,6 +21,7 @@ import (
 // A run ends in the same weights, bit for bit, wherever it samples: in its own process, on
 // one server, on three servers of which one dies, or on servers and embedded engines.
 func TestServersEndInSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	want := weightsHash(t, trainTiny(t, dir, "embedded"), 5)
 	model := initTiny(t, dir, "served", 9)

@@ -118,6 +118,7 @@ const stoppingCleanly = "stopping cleanly; press Ctrl-C again to quit now"
 // A signal in the middle of a run writes a checkpoint and exits with 3. The resumed run
 // ends in the same weights as an uninterrupted one.
 func TestStoppedRunResumesToSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	settings := []string{"run.steps=8", "checkpoint.every=1000"}
 	want := weightsHash(t, trainTiny(t, dir, "whole", settings...), 8)
@@ -181,6 +182,7 @@ func requireSteps(t *testing.T, run string, first, last int) (steps []report.Val
 // The same holds during an evaluation, which the resumed run repeats. The test decides
 // when the evaluation's prompt is scored.
 func TestStoppedEvaluation(t *testing.T) {
+	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
 	gate := t.TempDir()
@@ -229,6 +231,7 @@ func requireAsked(t *testing.T, pipe string) {
 }
 
 func TestStoppedSFT(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	var demos strings.Builder
 	for i := range 40 {
@@ -278,6 +281,7 @@ func shell(t *testing.T, line string) (out, errs string) {
 // The second signal exits at once even if the run cannot stop cleanly. Here it blocks on
 // a record that nobody reads.
 func TestSecondSignalExitsAtOnce(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
 	record := filepath.Join(run, "rollouts", "step-000001.jsonl")
@@ -298,6 +302,7 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 
 // Verbs that write nothing end at the first signal, even while they wait for input.
 func TestInterruptedVerbs(t *testing.T) {
+	t.Parallel()
 	dir := badRun(t)
 	m := filepath.Join(dir, "m")
 	requireInterrupted := func(t *testing.T, p *process) {

@@ -20,6 +20,9 @@ func swapping(library string) []string {
 
 // With train.swap, a colocated run ends in the same weights, moments and metrics.
 func TestSwapEndsInSameBits(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	library := fmt.Sprintf("device.kind=%q", far.Library(t))
 	for name, c := range map[string]struct {
 		dir      string
@@ -54,6 +57,9 @@ func TestSwapEndsInSameBits(t *testing.T) {
 // An upload that fails ends the run with one line. Its values are not lost: the run saves its last step,
 // and a resume ends in the same bits.
 func TestSwapFails(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	path := far.Library(t)
 	library, dir := fmt.Sprintf("device.kind=%q", path), meshRun(t, "qwen2")
 	want := trainTiny(t, dir, "whole", swapping(library)...)
@@ -90,6 +96,9 @@ func TestSwapFails(t *testing.T) {
 
 // The device's memory is that of the larger phase and of what stays, as predicted.
 func TestSwapNeedsLessMemory(t *testing.T) {
+	if !alone(t) {
+		return
+	}
 	path := far.Library(t)
 	library := fmt.Sprintf("device.kind=%q", path)
 	for name, settings := range map[string][]string{

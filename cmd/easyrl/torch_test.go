@@ -91,6 +91,7 @@ func startEnding(t *testing.T, ranks *fake.Ranks) (settings []string, ended <-ch
 
 // A run that stops leaves its ranks to the run that resumes. The end of that one ends them.
 func TestRanksOutliveStop(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -119,6 +120,7 @@ func mustResume(t *testing.T, dir, out string, settings ...string) {
 // Ranks that compute with easyrl's kernels end in the weights of training without ranks: the
 // trainer asks both for the same. That holds if one of them dies and if the run is resumed.
 func TestRanksEndInSameWeights(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	settings := []string{"loss.beta=0.01", "checkpoint.every=2"}
 	want := checksum(t, trainTiny(t, dir, "alone", settings...), 5)
@@ -152,6 +154,7 @@ func TestRanksEndInSameWeights(t *testing.T) {
 // Two replicas share the groups of a step. A run on ranks can continue one without, and the
 // other way round.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	out := trainTiny(t, dir, "two", append(startFakes(t, 2, nil), "run.steps=2")...)
 	lines, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
@@ -168,6 +171,7 @@ func TestReplicas(t *testing.T) {
 }
 
 func TestTorchSettings(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	base := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch"}
 	for setting, want := range map[string]string{
@@ -186,6 +190,7 @@ func TestTorchSettings(t *testing.T) {
 
 // Ranks in bfloat16 beside instances in float32 are a warning, also of check, unless nothing samples.
 func TestTorchTypeWarning(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	base := []string{"-static", filepath.Join(dir, "run.toml"),
 		"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch", "-set", "torch.python=none"}
@@ -219,6 +224,7 @@ func TestTorchTypeWarning(t *testing.T) {
 // Ranks that run out of memory train the step in smaller micro-batches, and the run learns what
 // it learns with enough memory.
 func TestTorchOutOfMemory(t *testing.T) {
+	t.Parallel()
 	dir := tinyRun(t)
 	settings := []string{"run.steps=3", "loss.beta=0.01"} // each response has a gradient, so that a group can be cut
 	want := metricsOf(t, trainTiny(t, dir, "enough", append(startFakes(t, 1, nil), settings...)...))

@@ -1,10 +1,28 @@
 // Package soak scales tests.
 package soak
 
-import "os"
+import (
+	"flag"
+	"os"
+	"strconv"
+)
 
 // Long reports whether tests run their long versions, with EASYRL_SOAK=1 in the
 // environment. Without it they try fewer cases, but some of every kind, and the same
 // ones each time. Where Race is true, tests skip arithmetic of a single goroutine: it
 // takes ten times as long there and cannot race.
 func Long() bool { return os.Getenv("EASYRL_SOAK") == "1" }
+
+// Parallel lets n tests of a package run at once, unless -parallel is given. TestMain calls it for tests that
+// mostly wait, so more of them may run than there are cores.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return
+	}
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/internal/porttest"
+	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/launch"
 )
@@ -30,8 +30,7 @@ import (
 // rankProcess is the test's own process as another rank.
 const rankProcess = "EASYRL_TEST_RANK"
 
-// TestMain runs a rank of TestDeath in a process of its own. Tests mostly wait, so more of them run at
-// once than there are cores.
+// TestMain also lets the test binary act as a rank, in a process that TestDeath can kill.
 func TestMain(m *testing.M) {
 	if os.Getenv(rankProcess) != "" {
 		if err := reduceForever(); err != nil {
@@ -39,14 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "16"); err != nil {
-			panic(err)
-		}
-	}
+	soak.Parallel(16)
 	os.Exit(m.Run())
 }
 
