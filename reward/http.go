@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/reward/queue"
-	"github.com/easyrl/easyrl/reward/service"
 	"github.com/easyrl/easyrl/reward/wire"
 )
 
@@ -71,13 +70,13 @@ const (
 type services struct {
 	asking
 	urls   []string
-	client *service.Client
+	client *client
 	turn   atomic.Uint64
 }
 
 func newServices(t *Term) *services {
 	workers := cmp.Or(t.Concurrency, 8)
-	s := &services{urls: t.URL, client: service.NewClient(workers, seconds(t.Timeout))}
+	s := &services{urls: t.URL, client: newClient(workers, seconds(t.Timeout))}
 	cfg := queue.Config{Workers: workers, Batch: t.Batch, Retries: t.Retries, Pause: pause}
 	if t.Retries > 0 {
 		cfg.Patience = patience
@@ -100,7 +99,7 @@ func pause(tries int) time.Duration {
 // Close cancels running requests and closes connections.
 func (s *services) Close() error {
 	err := s.asking.Close()
-	s.client.Close()
+	s.client.close()
 	return err
 }
 
@@ -111,7 +110,7 @@ func (c *call) Close() {}
 
 func (c *call) Ask(ctx context.Context, batch []Input) []outcome {
 	at := c.urls[c.turn.Add(1)%uint64(len(c.urls))]
-	shown := service.Shown(at)
+	shown := shownURL(at)
 	answers, again, err := c.post(ctx, at, batch)
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
@@ -136,7 +135,7 @@ func (c *call) post(ctx context.Context, at string, batch []Input) (answers []wi
 	if err != nil {
 		return nil, false, err
 	}
-	text, again, err := c.client.Post(ctx, at, body)
+	text, again, err := c.client.post(ctx, at, body)
 	if err == nil {
 		answers, err = wire.ReadList(text, len(batch))
 	}

@@ -239,3 +239,8 @@ func TestPause(t *testing.T) {
 		}
 	}
 }
+
+func TestShownURL(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "http://user:xxxxx@host/", shownURL("http://user:secret@host/"))
+}

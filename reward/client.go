@@ -1,6 +1,4 @@
-// Package service posts JSON to services and reads their answers, within limits of time
-// and size.
-package service
+package reward
 
 import (
 	"bytes"
@@ -21,31 +19,31 @@ import (
 // maxReply bounds an answer, in bytes.
 const maxReply = 64 << 20
 
-// Client posts to services. It is safe for concurrent use.
-type Client struct {
+// client posts JSON to services and reads their answers. It is safe for concurrent use.
+type client struct {
 	http    *http.Client
 	timeout time.Duration
 }
 
-// NewClient returns a client that allows timeout for each answer and keeps up to
+// newClient returns a client that allows timeout for each answer and keeps up to
 // connections idle connections per service.
-func NewClient(connections int, timeout time.Duration) *Client {
+func newClient(connections int, timeout time.Duration) *client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = connections
-	return &Client{timeout: timeout, http: &http.Client{
+	return &client{timeout: timeout, http: &http.Client{
 		Transport: transport,
 		// A redirected POST would arrive as a GET without its body.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// close closes idle connections.
+func (c *client) close() { c.http.CloseIdleConnections() }
 
-// Post posts a JSON body and returns the answer, or an error and whether it is
+// post posts a JSON body and returns the answer, or an error and whether it is
 // transient. Statuses 408, 429 and 5xx, lost connections and missed deadlines are
 // transient; other statuses, including redirects, are not.
-func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byte, again bool, err error) {
+func (c *client) post(ctx context.Context, at string, body []byte) (answer []byte, again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
@@ -71,7 +69,7 @@ func (c *Client) Post(ctx context.Context, at string, body []byte) (answer []byt
 }
 
 // plain strips the URL from an error, since callers add it.
-func (c *Client) plain(ctx context.Context, err error) error {
+func (c *client) plain(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %v", program.ErrTimeout, c.timeout)
 	}
@@ -99,8 +97,8 @@ func statusError(reply *http.Response, text []byte) error {
 	return fmt.Errorf("status %s, expected 200", said)
 }
 
-// Shown returns a URL without its password.
-func Shown(text string) string {
+// shownURL returns a URL without its password.
+func shownURL(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
 		return "the scorer"
