@@ -106,7 +106,7 @@ func passwordOptions(program string) string {
 	case "ldapsearch":
 		return "w"
 	case "ssh", "scp", "sftp", "rsync":
-		return " " // none, even behind sshpass
+		return " " // none, even after sshpass
 	}
 	return ""
 }
@@ -130,7 +130,7 @@ func (s *scanner) named(end int) bool {
 		}
 		switch argument := s.enclosed(value); {
 		case next > end || argument < value:
-		case argument == value: // empty, unless the word goes on behind the quote
+		case argument == value: // empty, unless the word goes on after the quote
 			_, value = s.quote(value)
 			if value == len(s.text) || !wordy(s.text[value]) {
 				return false
@@ -208,7 +208,7 @@ func (s *scanner) namedValue(i int) int {
 }
 
 // isPassword reports whether sentences have a password, rather than another word, in quotes
-// behind this one.
+// after this one.
 func isPassword(name string) bool {
 	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") ||
 		strings.EqualFold(name, "passphrase")
@@ -220,7 +220,7 @@ func isSwitch(name string) bool {
 	return found && (verb == "no" || verb == "use" || verb == "ask" || verb == "skip")
 }
 
-// argument returns the position of the argument behind the one that ends at end, or -1.
+// argument returns the position of the argument after the one that ends at end, or -1.
 func (s *scanner) argument(end int) int {
 	_, shut := s.quote(end)
 	between := " \t"

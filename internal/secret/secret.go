@@ -97,7 +97,7 @@ func (s *scanner) scan() string {
 	return s.out.String() + s.text[s.done:]
 }
 
-// star masks text[from:to], with the stars around it, and goes on behind it.
+// star masks text[from:to], with the stars around it, and goes on after it.
 func (s *scanner) star(from, to int) {
 	from = max(from, s.done)
 	if from >= to {
@@ -153,7 +153,7 @@ func (s *scanner) word() {
 }
 
 // escape reports whether the letter at position i may be that of an escape, as in \n, so that
-// a word may start behind it.
+// a word may start after it.
 func (s *scanner) escape(i int) bool {
 	return i > 0 && s.text[i-1] == '\\' && strings.IndexByte("nrt", s.text[i]) >= 0
 }
@@ -172,7 +172,7 @@ func (s *scanner) token() bool {
 	return true
 }
 
-// bearer masks the word behind "Bearer", which ends at end, if it is long or has a digit.
+// bearer masks the word after "Bearer", which ends at end, if it is long or has a digit.
 func (s *scanner) bearer(end int) bool {
 	from := s.skip(end, " \t")
 	if from == end {

@@ -33,7 +33,7 @@ func encoded(text string) int {
 }
 
 // linkEnd returns the end of the URL that goes on at position i: a space, a quote, or a
-// separator with the scheme of another URL behind it.
+// separator with the scheme of another URL after it.
 func (s *scanner) linkEnd(i int) int {
 	start := i
 	defer func() { s.looked += i - start }()
@@ -96,7 +96,7 @@ func (s *scanner) link(i int, scheme bool) {
 }
 
 // authority masks the user, password and malformed port between position i and end, and
-// returns the end of the host. lastAt is the URL's last "@", if that is behind i.
+// returns the end of the host. lastAt is the URL's last "@", if that is after i.
 func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 	host := s.hostEnd(i, end)
 	user := i + strings.LastIndexByte(s.text[i:host], '@')
@@ -161,7 +161,7 @@ func (s *scanner) path(i, at, end int, scheme bool) int {
 		if at > i && s.text[at-1] == ':' && s.slashes(at) > 0 && at > i+len(host) {
 			return at
 		}
-		from := at + 1 // behind the slash
+		from := at + 1 // after the slash
 		at = from
 		for at < end && strings.IndexByte("/?#\\", s.text[at]) < 0 {
 			at++

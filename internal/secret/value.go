@@ -23,7 +23,7 @@ func (s *scanner) until(i int, mark string) int {
 }
 
 // quote returns the number of backslashes before a quote at position i, and the position
-// behind the quote. Without one, that is i.
+// after the quote. Without one, that is i.
 func (s *scanner) quote(i int) (backslashes, end int) {
 	at := s.skip(i, `\`)
 	if at == len(s.text) || s.text[at] != '"' && s.text[at] != '\'' {
@@ -33,9 +33,9 @@ func (s *scanner) quote(i int) (backslashes, end int) {
 }
 
 // unquote returns the end of the quoted text that starts at position i, and the position
-// behind the quote that closes it. In a text that is quoted n times, the quote has 2^n - 1
+// after the quote that closes it. In a text that is quoted n times, the quote has 2^n - 1
 // backslashes before it, and each backslash is 2^n.
-func (s *scanner) unquote(i int, mark byte, backslashes int) (end, behind int) {
+func (s *scanner) unquote(i int, mark byte, backslashes int) (end, after int) {
 	if backslashes&(backslashes+1) != 0 {
 		backslashes = 0
 	}
@@ -57,16 +57,16 @@ func (s *scanner) unquote(i int, mark byte, backslashes int) (end, behind int) {
 }
 
 // quotedText returns where the text within the quotes at position i starts and ends, and the
-// position behind them. Three quotes are quotes too. Without a quote, behind is i.
-func (s *scanner) quotedText(i int) (from, to, behind int) {
+// position after them. Three quotes are quotes too. Without a quote, after is i.
+func (s *scanner) quotedText(i int) (from, to, after int) {
 	backslashes, open := s.quote(i)
 	if open == i {
 		return i, i, i
 	}
 	quote := s.text[i:open]
 	if !strings.HasPrefix(s.text[open:], quote) || !strings.HasPrefix(s.text[open+len(quote):], quote) {
-		to, behind = s.unquote(open, s.text[open-1], backslashes)
-		return open, to, behind
+		to, after = s.unquote(open, s.text[open-1], backslashes)
+		return open, to, after
 	}
 	triple := quote + quote + quote
 	from = i + len(triple)
@@ -92,11 +92,11 @@ func (s *scanner) value(i int, header bool) bool {
 	if from := s.listStart(i); from > i {
 		return s.list(from)
 	}
-	from, to, behind := s.quotedText(i)
+	from, to, after := s.quotedText(i)
 	switch {
-	case behind == i && header:
+	case after == i && header:
 		to = s.lineEnd(i)
-	case behind == i || s.valueEnd(i) > behind:
+	case after == i || s.valueEnd(i) > after:
 		from, to = i, s.valueEnd(i)
 		if isScheme(s.text[i:to]) {
 			to = s.valueEnd(s.skip(to, " \t"))
@@ -148,12 +148,12 @@ func (s *scanner) list(i int) bool {
 	found := false
 	for {
 		i = s.skip(i, " \t\r\n,")
-		from, to, behind := s.quotedText(i)
-		if behind == i {
+		from, to, after := s.quotedText(i)
+		if after == i {
 			return found
 		}
 		s.star(from, to)
-		i, s.at, found = behind, behind, true
+		i, s.at, found = after, after, true
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *scanner) valueEnd(i int) int {
 }
 
 // separates reports whether the comma, semicolon or ampersand at position i ends a value,
-// because a space, a quote or another name is behind it.
+// because a space, a quote or another name is after it.
 func (s *scanner) separates(i int) bool {
 	next := i + 1
 	for next < len(s.text) && isName(s.text[next]) {
@@ -218,8 +218,8 @@ func (s *scanner) lineEnd(i int) int {
 	for i < len(s.text) {
 		c := s.text[i]
 		if c == '=' {
-			if _, _, behind := s.quotedText(i + 1); behind > i+1 {
-				i = behind
+			if _, _, after := s.quotedText(i + 1); after > i+1 {
+				i = after
 				continue
 			}
 		}
@@ -242,8 +242,8 @@ func (s *scanner) enclosed(i int) int {
 		return 0
 	}
 	backslashes := before - len(strings.TrimRight(s.text[:before], `\`))
-	end, behind := s.unquote(i, s.text[before], backslashes)
-	if behind == end {
+	end, after := s.unquote(i, s.text[before], backslashes)
+	if after == end {
 		return 0
 	}
 	return end
