@@ -8,7 +8,7 @@
 //
 // Only the text after the reasoning counts, up to the end of the turn or the next question
 // of a base model (Final). In that text the last mark states the answer (Extract): a box, a
-// line behind ####, <answer>…</answer>, a phrase that says "answer" and holds the answer
+// line after ####, <answer>…</answer>, a phrase that says "answer" and holds the answer
 // alone, or a text that is nothing but an answer. A mark that is cut off gives none, and
 // prose is not read.
 //

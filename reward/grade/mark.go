@@ -18,8 +18,8 @@ const (
 type mark struct {
 	text string    // inside it
 	lead string    // what stands before it in its sentence
-	says [2]string // the words before and behind "answer" in its phrase
-	end  int       // offset behind it
+	says [2]string // the words before and after "answer" in its phrase
+	end  int       // offset after it
 	ok   bool      // there is one
 	box  bool      // it is written in LaTeX
 	cut  bool      // it is unfinished
@@ -33,7 +33,7 @@ func (m mark) later(other mark) mark {
 	return m
 }
 
-// find returns the last mark of a text: a box, a line behind ####, a tag or a phrase that
+// find returns the last mark of a text: a box, a line after ####, a tag or a phrase that
 // says "answer". A text that is nothing but an answer is one.
 func find(text string) mark {
 	skip := max(0, len(text)-maxTail)
@@ -119,7 +119,7 @@ func lastClause(text string) string {
 	}
 }
 
-// hashes returns the line behind the last ####. A title in words with text below it is none.
+// hashes returns the line after the last ####. A title in words with text below it is none.
 func hashes(s string) mark {
 	for end, tries := len(s), 0; tries < 64; tries++ {
 		i := strings.LastIndex(s[:end], "####")
@@ -143,7 +143,7 @@ func hashes(s string) mark {
 	return mark{}
 }
 
-// isTitle reports whether a line behind #### is the title of what follows: words without a
+// isTitle reports whether a line after #### is the title of what follows: words without a
 // number, or a numbered step.
 func isTitle(line string) bool {
 	line = strings.Trim(line, "* ")

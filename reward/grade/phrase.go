@@ -80,7 +80,7 @@ func phrased(text string, alone bool) mark {
 	return mark{}
 }
 
-// unreasoned returns a clause without a reason or a comment in words behind its value: ", since
+// unreasoned returns a clause without a reason or a comment in words after its value: ", since
 // 7 · 8 = 56", ", I have checked it".
 func unreasoned(s string) string {
 	for _, word := range []string{"since ", "because ", "as "} {
@@ -323,7 +323,7 @@ func clause(text string, begin int) string {
 	return rest
 }
 
-// abbreviates reports whether a full stop behind s ends an abbreviation or the letter of a
+// abbreviates reports whether a full stop after s ends an abbreviation or the letter of a
 // choice, as in "p.m.", "i.e." and "C. 42". rest follows it.
 func abbreviates(s, rest string) bool {
 	word := s[strings.LastIndexAny(s, " \n*")+1:]

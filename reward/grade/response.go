@@ -80,7 +80,7 @@ func reasoned(response string) (string, bool) {
 	return response, !opensThought(response)
 }
 
-// thoughtEnd returns the offset behind the last reasoning of s, or 0.
+// thoughtEnd returns the offset after the last reasoning of s, or 0.
 func thoughtEnd(s string) (end int) {
 	pairs := thoughts()
 	for _, first := range []byte("<[\xe2") { // of ◁

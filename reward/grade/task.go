@@ -107,7 +107,7 @@ func (t *Task) block(text string) string {
 	return answer.Fault(t.question, t.gold, text)
 }
 
-// announced returns the offset behind the last "answer:", "answer is:" or title "Answer", or 0.
+// announced returns the offset after the last "answer:", "answer is:" or title "Answer", or 0.
 func announced(text string) int {
 	lower := folded(text)
 	i := strings.LastIndex(lower, "answer")

@@ -32,7 +32,7 @@ func (t *Task) vet(s string, m mark) string {
 	return t.vetSigns(s)
 }
 
-// frames reports whether the words before and behind "answer" in a phrase say only that X is the
+// frames reports whether the words before and after "answer" in a phrase say only that X is the
 // answer to the question. All must be known to: words of the question and of plain closings, and
 // those of a method, "by symmetry".
 func (t *Task) frames(says [2]string) bool {

@@ -68,7 +68,7 @@ func sameWords(q *question.Question, w, g string) bool {
 	return saysOnly(q, a, strings.Count(w, ","), text)
 }
 
-// affirms reports whether the words behind "no" say what the question asks about: "No, it is prime".
+// affirms reports whether the words after "no" say what the question asks about: "No, it is prime".
 func affirms(q *question.Question, b []string) bool {
 	if q.Text == "" || len(b) < 2 || words.HasNegation(strings.Join(b[1:], " ")) {
 		return false

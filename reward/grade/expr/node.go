@@ -50,7 +50,7 @@ const (
 	maxText   = 8192 // bytes
 	maxTokens = 4096
 	maxDepth  = 200
-	maxMarks  = 16 // ^ ! % and the like behind one operand
+	maxMarks  = 16 // ^ ! % and the like after one operand
 )
 
 // Integer returns the number v.

@@ -120,7 +120,7 @@ func Spaced(s string) string {
 	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
 }
 
-// ohms returns s with the word for the sign of ohms behind a number.
+// ohms returns s with the word for the sign of ohms after a number.
 func ohms(s string) string {
 	for _, sign := range []string{`\Omega`, "Ω", "\u2126"} {
 		at := strings.Index(s, sign)

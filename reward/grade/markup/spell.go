@@ -161,7 +161,7 @@ func reversed(s string) string {
 	return s
 }
 
-// opens reports whether a bracket behind s opens an interval: s is empty or ends in an
+// opens reports whether a bracket after s opens an interval: s is empty or ends in an
 // operator on sets or a relation.
 func opens(s string) bool {
 	s = strings.TrimSuffix(strings.TrimRight(s, " $"), `\left`)
@@ -171,7 +171,7 @@ func opens(s string) bool {
 		strings.HasSuffix(s, " U")
 }
 
-// micro writes out the prefix of units such as µA behind a number.
+// micro writes out the prefix of units such as µA after a number.
 func micro(s string) string {
 	for _, mu := range []string{"µ", "μ", `\mu`} {
 		at := strings.Index(s, mu)

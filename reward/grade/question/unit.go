@@ -114,7 +114,7 @@ func (q *Question) Units() map[string]measure.Unit {
 	return q.units
 }
 
-// measures reports whether a letter is a unit behind a number of the question: 24 m.
+// measures reports whether a letter is a unit after a number of the question: 24 m.
 func (q *Question) measures(letter string) bool {
 	last := ""
 	for _, f := range strings.Fields(q.lower) {
@@ -177,7 +177,7 @@ func (q *Question) Kinds() (kinds []string) {
 	return kinds
 }
 
-// counted returns the kind of the unit among the words behind "how many", as in "how many more
+// counted returns the kind of the unit among the words after "how many", as in "how many more
 // hours", "count" if there is none, or "" for an area or a volume.
 func counted(rest string) string {
 	fields := strings.Fields(rest)
