@@ -73,7 +73,7 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 }
 
 func (s *Set) allocate() (err error) {
-	if err := allocateGradients(s); err != nil {
+	if err := s.allocateGradients(); err != nil {
 		return err
 	}
 	for _, moment := range []**model.Weights{&s.First, &s.Second} {
@@ -95,7 +95,7 @@ func (s *Set) allocate() (err error) {
 }
 
 // allocateGradients allocates Gradients and, if they pass layers on, Own.
-func allocateGradients(s *Set) (err error) {
+func (s *Set) allocateGradients() (err error) {
 	if s.take == nil {
 		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
 		return err
@@ -157,7 +157,7 @@ func (s *Set) Held() *model.Weights {
 }
 
 // Version returns the weights of a version that s has held, or nil if Hold has overwritten them.
-func Version(s *Set, version int64) *model.Weights {
+func (s *Set) Version(version int64) *model.Weights {
 	for _, held := range []*model.Snapshot{s.current, s.previous} {
 		if held != nil && held.Version() == version {
 			return held.Weights()
@@ -292,7 +292,8 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 	norm *= u.Scale
 	s.fresh = false
 	s.opt.Updates = u.Number - 1
-	return norm, s.opt.Step(s.dev, s.Params(), u.Scale*optim.ClipScale(norm, u.Clip)/float64(s.cfg.Format.Scale), u.LR)
+	scale := u.Scale * optim.ClipScale(norm, u.Clip) / float64(s.cfg.Format.Scale)
+	return norm, s.opt.Step(s.dev, s.Params(), scale, u.LR)
 }
 
 // CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
@@ -309,8 +310,13 @@ func (s *Set) Params() []optim.Param {
 		if s.Own != nil && p.Layer >= 0 {
 			sums = s.Own[i]
 		}
-		out[i] = optim.Param{Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name), Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
-			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
+		out[i] = optim.Param{
+			Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name),
+			Update: npu.Update{
+				W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
+				M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay(),
+			},
+		}
 	}
 	return out
 }
@@ -320,7 +326,7 @@ func (s *Set) SetTrack(track trace.Track) { s.track = track }
 
 // Close frees all memory, including the policy's.
 func (s *Set) Close() {
-	freeGradients(s)
+	s.freeGradients()
 	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
 		if w != nil {
 			w.Free()

@@ -77,7 +77,7 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 // version, which sampled the rollouts.
 func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, error) {
 	defer m.track.Begin(trace.NoStep, "recompute").End()
-	logp, err := score(m, m.current.Weights(), l)
+	logp, err := m.score(m.current.Weights(), l)
 	if err != nil {
 		return nil, fmt.Errorf("recompute: %w", err)
 	}
@@ -86,10 +86,10 @@ func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, e
 
 // Score returns the policy's log-probabilities of a layout's targets.
 func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error) {
-	return score(m, m.Policy, l)
+	return m.score(m.Policy, l)
 }
 
-func score(m *Models, w *model.Weights, l *attention.Layout) ([]float32, error) {
+func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error) {
 	logp := make([]float32, len(l.Targets))
 	if err := m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp))); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func floors() [][]string {
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},
 		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend", "torch", "torch/fake"},
-		{"tri_model/sharded/lend", "tri_model/sharded/reduce"},
+		{"tri_model/sharded/reduce"},
 		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},

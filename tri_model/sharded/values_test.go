@@ -74,7 +74,7 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 				require.NoError(t, err)
 				defer one.Close()
 				m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 1, Sequence: true})
-				require.Equal(t, one.Policy.Checksum(), m.Start())
+				require.Equal(t, one.Policy.Checksum(), m.StartChecksum())
 				var files [][]byte
 				for step := 1; step <= 3; step++ {
 					want, err := one.Publish(t.Context(), int64(step))
@@ -178,7 +178,7 @@ func TestCanary(t *testing.T) {
 		p, err := canary.Perturb(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, compute(fileOf(t, p), p.Prompt), p.Logprobs)
-		require.NotEqual(t, m.Start(), p.Checksum())
+		require.NotEqual(t, m.StartChecksum(), p.Checksum())
 		for version := 1; version <= 2; version++ {
 			published, err := m.Publish(t.Context(), int64(version))
 			require.NoError(t, err)
