@@ -8,7 +8,7 @@ import (
 
 // warnFallback warns if the ranks' self-check has rejected faster implementations than the one
 // they use. It names each different reason with the first rank that gave it.
-func (g *gang) warnFallback(warn func(format string, args ...any)) {
+func (g *group) warnFallback(warn func(format string, args ...any)) {
 	var said, reasons []string
 	for _, r := range g.ranks {
 		if reason := oneLine(r.ready.Reason); reason != "" && !slices.Contains(said, reason) {

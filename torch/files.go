@@ -29,8 +29,8 @@ func (s *Session) Write(ctx context.Context, what, folder string) error {
 
 // write makes the ranks write to the folder that place returns. It calls place for each
 // attempt. Cancelling ctx does not interrupt the ranks.
-func (s *crew) write(ctx context.Context, what string, place func() (string, error)) error {
-	return s.attempt(ctx, func(g *gang) error {
+func (s *Session) write(ctx context.Context, what string, place func() (string, error)) error {
+	return s.attempt(ctx, func(g *group) error {
 		folder, err := place()
 		if err == nil {
 			err = absolute(&folder)
@@ -44,7 +44,7 @@ func (s *crew) write(ctx context.Context, what string, place func() (string, err
 }
 
 // savePoint writes a recovery point and drops the updates before it.
-func (s *crew) savePoint(ctx context.Context) error {
+func (s *Session) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
 		s.points++ // a lost rank may still be writing to the previous folder
@@ -129,10 +129,10 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	if s.point.state == dir && s.point.updates == updates && len(s.past) == 0 {
 		return nil
 	}
-	s.lose()
+	s.dropRanks()
 	s.point, s.past, s.updates = point{state: dir, updates: updates}, nil, updates
-	s.now, s.derive = s.newUpdate(), nil
-	if err := s.attempt(ctx, func(*gang) error { return nil }); err != nil {
+	s.now, s.toDerive = s.newUpdate(), nil
+	if err := s.attempt(ctx, func(*group) error { return nil }); err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)
 	}
 	return nil

@@ -52,8 +52,8 @@ func (s *Session) Ready() <-chan struct{} { return s.ready }
 // of Pass, Poll, Flush or Step, calls derive, exactly once even if ranks fail. After a derive
 // returns an error, all of them return that error until Discard.
 func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
-	if s.refused != nil {
-		return s.refused
+	if s.deriveErr != nil {
+		return s.deriveErr
 	}
 	if len(l.Targets) == 0 { // nothing to compute
 		_, err := derive(backend.Logprobs{})
@@ -62,7 +62,7 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 	m := &micro{update: s.now, layout: l.Clone(), derive: derive}
 	s.now.micros = append(s.now.micros, m)
 	s.cut(m)
-	err := s.attempt(ctx, func(g *gang) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
+	err := s.attempt(ctx, func(g *group) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
 	if err == nil {
 		s.notify() // Poll may start an incomplete round
 	}
@@ -71,7 +71,7 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 
 // Poll handles the answers that have arrived. It does not wait for more.
 func (s *Session) Poll(ctx context.Context) error {
-	return s.attempt(ctx, func(g *gang) error {
+	return s.attempt(ctx, func(g *group) error {
 		for {
 			found, err := g.poll()
 			if err != nil {
@@ -86,23 +86,25 @@ func (s *Session) Poll(ctx context.Context) error {
 
 // Flush waits until all micro-batches are finished.
 func (s *Session) Flush(ctx context.Context) error {
-	return s.attempt(ctx, func(g *gang) error { return s.finish(ctx, g) })
+	return s.attempt(ctx, func(g *group) error { return s.finish(ctx, g) })
 }
 
-func (s *crew) finish(ctx context.Context, g *gang) error {
+// finish works until all micro-batches of the update are finished.
+func (s *Session) finish(ctx context.Context, g *group) error {
 	return s.work(ctx, g, schedule.None, s.now.plan.Idle)
 }
 
 // work sends messages that are due, calls derive for answered micro-batches, and receives
-// answers until done returns true.
-func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done func() bool) error {
+// answers until done returns true. A derive may call Score, which replaces ranks that fail; work then
+// returns errReplaced, since g has ended.
+func (s *Session) work(ctx context.Context, g *group, next schedule.Outlook, done func() bool) error {
 	for {
 		if err := s.order(g, s.now, next); err != nil {
 			return err
 		}
 		if derived, err := s.evaluate(); err != nil {
 			return err
-		} else if s.gang != g {
+		} else if s.group != g {
 			return errReplaced
 		} else if derived {
 			continue
@@ -117,7 +119,7 @@ func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done fu
 }
 
 // order sends the messages of an update's plan that are due.
-func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
+func (s *Session) order(g *group, u *update, next schedule.Outlook) error {
 	for _, message := range u.plan.Due(next) {
 		p := u.pieces[message.ID] // nil for an empty micro-batch
 		first := message.Replica * s.cfg.TP
@@ -142,7 +144,7 @@ func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 }
 
 // forward returns a forward message as a frame and registers the expected answer.
-func (s *crew) forward(r *rank, id int64, p *piece) ([]byte, error) {
+func (s *Session) forward(r *rank, id int64, p *piece) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
 		body = wire.Layout(p.layout)
@@ -170,7 +172,7 @@ func (s *crew) forward(r *rank, id int64, p *piece) ([]byte, error) {
 
 // answered stores a piece's log-probabilities. Once a micro-batch has all of them, answered
 // queues it for derive.
-func (s *crew) answered(p *piece, f *wire.Frame) error {
+func (s *Session) answered(p *piece, f *wire.Frame) error {
 	var lp backend.Logprobs
 	var err error
 	take := func(name string) []float32 {
@@ -186,7 +188,7 @@ func (s *crew) answered(p *piece, f *wire.Frame) error {
 	}
 	m := p.of
 	if err != nil || p.answered || m.gradient != nil || m.update.void {
-		return err // derive has had the values, will get them, or needs them no more
+		return err // derive has had the values, waits for its turn with them, or does not need them
 	}
 	p.answered = true
 	m.store(p, &lp)
@@ -196,7 +198,7 @@ func (s *crew) answered(p *piece, f *wire.Frame) error {
 	if s.fresh {
 		m.logprobs.Old, m.logprobs.Recomputed = m.logprobs.Policy, m.logprobs.Policy
 	}
-	s.derive = append(s.derive, m)
+	s.toDerive = append(s.toDerive, m)
 	return nil
 }
 
@@ -223,13 +225,13 @@ func (m *micro) store(p *piece, lp *backend.Logprobs) {
 
 // evaluate calls derive for the answered micro-batches. Called from within a derive, it does
 // nothing.
-func (s *crew) evaluate() (derived bool, err error) {
-	if s.refused != nil || s.deriving {
-		return false, s.refused
+func (s *Session) evaluate() (derived bool, err error) {
+	if s.deriveErr != nil || s.deriving {
+		return false, s.deriveErr
 	}
-	for len(s.derive) > 0 {
-		m := s.derive[0]
-		s.derive = s.derive[1:]
+	for len(s.toDerive) > 0 {
+		m := s.toDerive[0]
+		s.toDerive = s.toDerive[1:]
 		s.deriving = true
 		values, err := m.derive(*m.logprobs)
 		s.deriving = false
@@ -237,7 +239,7 @@ func (s *crew) evaluate() (derived bool, err error) {
 			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), expected)
 		}
 		if err != nil {
-			s.refused = err
+			s.deriveErr = err
 			return true, err
 		}
 		m.gradient, m.derive, m.logprobs = slices.Clone(values), nil, nil
@@ -248,7 +250,7 @@ func (s *crew) evaluate() (derived bool, err error) {
 }
 
 // backward returns a backward message as a frame and registers the expected answer.
-func (s *crew) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
+func (s *Session) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
 		body.AddFloat32s("gradient", p.gradient())
@@ -274,13 +276,13 @@ func (s *crew) backward(r *rank, message schedule.Message, p *piece, u *update) 
 func (s *Session) Discard() {
 	s.now.void = true
 	s.now = s.newUpdate()
-	s.derive, s.refused = nil, nil
-	if s.gang == nil {
+	s.toDerive, s.deriveErr = nil, nil
+	if s.group == nil {
 		return
 	}
-	for _, r := range s.gang.ranks {
+	for _, r := range s.group.ranks {
 		if r.send(wire.Discard{}, wire.Body{}) != nil { // the rank does not read
-			s.lose()
+			s.dropRanks()
 			return
 		}
 	}
@@ -295,7 +297,7 @@ func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err
 	}
 	s.now.step = wire.Step{Update: u.Number, Scale: u.Scale, LR: u.LR, Clip: u.Clip}
 	var result outcome
-	err = s.attempt(ctx, func(g *gang) error {
+	err = s.attempt(ctx, func(g *group) error {
 		if err := s.finish(ctx, g); err != nil {
 			return err
 		}
@@ -334,7 +336,7 @@ type outcome struct {
 }
 
 // step makes all ranks apply an update.
-func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) {
+func (s *Session) step(ctx context.Context, g *group, m wire.Step) (outcome, error) {
 	answers := make([]wire.Stepped, len(g.ranks))
 	err := g.exchange(ctx, m, "step", s.cfg.Deadlines.Pass, func(r *rank, f *wire.Frame) error {
 		a := &answers[r.hello.Rank]
@@ -357,7 +359,8 @@ func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) 
 	first := &answers[0]
 	for i := range answers {
 		if a := &answers[i]; a.Finite != first.Finite || a.WeightsFinite != first.WeightsFinite {
-			return outcome{}, g.ranks[i].fault(fmt.Errorf("step: finite is %v for gradients and %v for weights, expected %v and %v as on rank 0",
+			return outcome{}, g.ranks[i].fault(fmt.Errorf(
+				"step: finite is %v for gradients and %v for weights, expected %v and %v as on rank 0",
 				a.Finite, a.WeightsFinite, first.Finite, first.WeightsFinite))
 		}
 	}
@@ -381,7 +384,7 @@ func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder strin
 		return nil, nil
 	}
 	var out []float32
-	err := s.attempt(ctx, func(g *gang) error {
+	err := s.attempt(ctx, func(g *group) error {
 		out = make([]float32, len(l.Targets))
 		for _, part := range s.parts(l) {
 			s.lastID++
@@ -400,7 +403,7 @@ func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder strin
 }
 
 // score has the ranks compute the log-probabilities of a piece, and writes them to their places in out.
-func (s *crew) score(ctx context.Context, g *gang, p *piece, folder string, temperature float64, out []float32) error {
+func (s *Session) score(ctx context.Context, g *group, p *piece, folder string, temperature float64, out []float32) error {
 	frame, err := wire.Encode(wire.Score{ID: p.id, Model: folder, Temperature: temperature}, wire.Layout(p.layout))
 	if err != nil {
 		return err
@@ -419,7 +422,8 @@ func (s *crew) score(ctx context.Context, g *gang, p *piece, folder string, temp
 		}
 		values := f.Float32s("policy")
 		if a.ID != p.id || len(values) != len(p.layout.Targets) {
-			return fmt.Errorf("id is %d with %d values, expected %d with %d", a.ID, len(values), p.id, len(p.layout.Targets))
+			return fmt.Errorf("id is %d with %d values, expected %d with %d",
+				a.ID, len(values), p.id, len(p.layout.Targets))
 		}
 		for i, v := range values {
 			out[p.at(i)] = v

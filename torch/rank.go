@@ -118,13 +118,13 @@ func (r *rank) close() {
 	r.running.Wait()
 }
 
-// patient reads from a rank's connection and fails after silence without data.
-type patient struct {
+// timedReader reads from a rank's connection and fails after silence without data.
+type timedReader struct {
 	*rank
 	silence time.Duration
 }
 
-func (p patient) Read(b []byte) (int, error) {
+func (p timedReader) Read(b []byte) (int, error) {
 	if p.r.Buffered() == 0 {
 		_ = p.conn.SetReadDeadline(time.Now().Add(p.silence)) // if it fails, so does the read
 	}
@@ -134,7 +134,7 @@ func (p patient) Read(b []byte) (int, error) {
 // read reports frames until the connection ends and returns the cause.
 func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	for {
-		frame, err := wire.Read(patient{r, silence}, func() int { return int(r.limit.Load()) })
+		frame, err := wire.Read(timedReader{r, silence}, func() int { return int(r.limit.Load()) })
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("%w for %v", errSilent, silence)
