@@ -230,7 +230,7 @@ func TestFalseMaster(t *testing.T) {
 		var all bytes.Buffer
 		c := newConn(raw)
 		c.in = bufio.NewReader(io.TeeReader(raw, &all))
-		_, err = c.interview(make([]byte, 32))
+		_, err = c.readHello(make([]byte, 32))
 		if errors.As(err, new(refusal)) { // as it must, so it claims to know the token
 			err = c.sendText(nil)
 		}
@@ -251,7 +251,7 @@ func TestJoinAgain(t *testing.T) {
 	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn}.withDefaults()
 	w := newWorld(cfg)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	require.NoError(t, host(ctx, w))
+	require.NoError(t, w.host(ctx))
 	has := func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -284,7 +284,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 	cancel(errors.New("enough"))
 	const want = "enough; ranks [2] have not joined"
-	require.ErrorContains(t, assemble(ctx, w), want)
+	require.ErrorContains(t, w.assemble(ctx), want)
 	require.NoError(t, w.Close())
 	require.ErrorContains(t, <-errs, want)
 }
@@ -311,7 +311,7 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 			own := cfg
 			own.Rank, own.Warn = 0, heard.warn
 			w := newWorld(own.withDefaults())
-			require.NoError(t, host(t.Context(), w))
+			require.NoError(t, w.host(t.Context()))
 			err, ended := error(nil), (*link)(nil)
 			for err == nil {
 				w.mu.Lock()
