@@ -2,7 +2,7 @@
 // computed once for all its responses.
 //
 // A Layout is a forest of segments. A group of a prompt and its responses is a root with
-// leaves, independent sequences are roots, and a conversation that branches is a deeper
+// children, independent sequences are roots, and a conversation that branches is a deeper
 // tree. The forest determines positions, what a row attends to, which tokens carry loss and
 // how several groups share a batch (Lu 2025, section 4.2).
 package attention
@@ -33,8 +33,8 @@ type Layout struct {
 func LeafRows(prompt int) int { return max(4096, 2*prompt) }
 
 // Target is a token to predict: hidden row Row predicts Token, which is token Offset of
-// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. A
-// leaf's last token has Offset Len and no row of its own.
+// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. The last
+// token of AddResponse has Offset Len and no row of its own.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
@@ -84,9 +84,9 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	return segment
 }
 
-// AddLeaf appends a segment that carries loss and has no children, and returns its index. The
+// AddResponse appends a segment that carries loss and has no children, and returns its index. The
 // last token predicts nothing, so it gets no row.
-func (l *Layout) AddLeaf(parent int, tokens []int32) int {
+func (l *Layout) AddResponse(parent int, tokens []int32) int {
 	if len(tokens) == 0 {
 		return l.Add(parent, nil, true)
 	}
@@ -101,13 +101,13 @@ func (l *Layout) AddLeaf(parent int, tokens []int32) int {
 
 // AddGroup appends a prompt and its responses, whose tokens carry loss, and
 // returns the indices of their segments. Every response gets a segment.
-func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, leaves []int) {
+func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, children []int) {
 	root = l.Add(-1, prompt, false)
-	leaves = make([]int, len(responses))
+	children = make([]int, len(responses))
 	for i, response := range responses {
-		leaves[i] = l.Add(root, response, true)
+		children[i] = l.Add(root, response, true)
 	}
-	return root, leaves
+	return root, children
 }
 
 // end returns the position after segment, or 0 for -1.
@@ -241,7 +241,7 @@ func (l *Layout) validateTargets() error {
 		if t.Row != row || row < 0 {
 			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
 		}
-		if t.Offset == s.Len { // a leaf's last token has no row
+		if t.Offset == s.Len { // added by AddResponse: it has no row
 			continue
 		}
 		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {

@@ -22,7 +22,7 @@ func promptGroup(responses int) *attention.Layout {
 	l := &attention.Layout{}
 	root := l.Add(-1, []int32{1, 2, 3, 4}, false)
 	for i := range int32(responses) {
-		l.AddLeaf(root, []int32{5 + i%20, 6, 7, 8, 9})
+		l.AddResponse(root, []int32{5 + i%20, 6, 7, 8, 9})
 	}
 	return l
 }
@@ -136,7 +136,7 @@ func TestOutOfMemoryAtTheSmallest(t *testing.T) {
 func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 	t.Parallel()
 	long := &attention.Layout{}
-	long.AddLeaf(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37)) // of 40 rows
+	long.AddResponse(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37)) // of 40 rows
 	for _, test := range []struct {
 		name    string
 		dp      int

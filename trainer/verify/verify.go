@@ -223,7 +223,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 			if n > 0 && l.Rows()+len(ids) > v.Rows {
 				break
 			}
-			l.AddLeaf(root, ids)
+			l.AddResponse(root, ids)
 		}
 		if err := ctx.Err(); err != nil {
 			return err

@@ -79,7 +79,7 @@ func (w *world) group(index int) rollout.Group {
 	for range 4 {
 		r := rollout.Response{IDs: ids(1 + rng.IntN(12)), Version: 3, Finish: rollout.Stop, Reward: 1}
 		var l attention.Layout
-		l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+		l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 		var err error
 		r.Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
 		require.NoError(w.t, err)
