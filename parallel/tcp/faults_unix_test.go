@@ -24,7 +24,6 @@ import (
 
 	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
 )
 
 // rankProcess is the test's own process as another rank.
@@ -51,7 +50,7 @@ func TestMain(m *testing.M) {
 }
 
 func reduceForever() error {
-	p, err := launch.Here()
+	p, err := parallel.ThisProcess()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -29,7 +28,7 @@ func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	}
 	var followers conc.WaitGroup
 	t.Cleanup(followers.Wait) // before the devices are closed
-	ends := local.New(cfg.Mesh.Size())
+	ends := parallel.NewLocal(cfg.Mesh.Size())
 	for i, end := range ends[1:] {
 		followers.Go(func() { _ = Follow(context.WithoutCancel(t.Context()), devices[i+1], end, trace.Track{}) }) // failures reach rank 0
 	}

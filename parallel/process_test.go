@@ -1,4 +1,4 @@
-package launch
+package parallel
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ func env(pairs ...string) func(string) string {
 	return func(name string) string { return m[name] }
 }
 
-func TestRead(t *testing.T) {
+func TestReadProcess(t *testing.T) {
 	t.Parallel()
 	master := []string{"MASTER_ADDR", "::1", "MASTER_PORT", "29500"}
 	for name, row := range map[string]struct {
@@ -31,7 +31,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(env(row.env...))
+			got, err := readProcess(env(row.env...))
 			require.NoError(t, err)
 			require.Equal(t, row.want, got)
 		})
@@ -43,7 +43,7 @@ func TestRead(t *testing.T) {
 		`MASTER_ADDR is "" and MASTER_PORT is "1", expected a host and a port`:                               {"MASTER_PORT", "1"},
 		`MASTER_ADDR is "a" and MASTER_PORT is "70000", expected a host and a port`:                          {"MASTER_ADDR", "a", "MASTER_PORT", "70000"},
 	} {
-		_, err := Read(env(pairs...))
+		_, err := readProcess(env(pairs...))
 		require.EqualError(t, err, want)
 	}
 }
