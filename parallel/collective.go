@@ -128,7 +128,7 @@ func (g *Group) letter(label Label, peer int) Envelope {
 	return Envelope{Peer: g.ranks[peer], Channel: g.name, Label: label, Limit: g.limit}
 }
 
-// collect runs a relay between the ranks beside this one.
+// collect runs a relay between this rank's neighbours in the group.
 func (g *Group) collect(ctx context.Context, op Op, r relay) error {
 	n := len(g.ranks)
 	r.left, r.right = (g.rank+n-1)%n, (g.rank+1)%n

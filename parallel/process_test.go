@@ -22,10 +22,10 @@ func TestReadProcess(t *testing.T) {
 		want Process
 	}{
 		"none":        {nil, Process{Size: 1}},
-		"torchrun":    {append([]string{"RANK", "3", "WORLD_SIZE", "4", "LOCAL_WORLD_SIZE", "2"}, master...), Process{Rank: 3, Size: 4, Beside: 2, Master: "[::1]:29500"}},
+		"torchrun":    {append([]string{"RANK", "3", "WORLD_SIZE", "4", "LOCAL_WORLD_SIZE", "2"}, master...), Process{Rank: 3, Size: 4, LocalSize: 2, Master: "[::1]:29500"}},
 		"agent store": {append([]string{"RANK", "0", "WORLD_SIZE", "2", "TORCHELASTIC_USE_AGENT_STORE", "True"}, master...), Process{Size: 2, Master: "[::1]:29501"}},
 		"slurm":       {append([]string{"SLURM_PROCID", "1", "SLURM_NTASKS", "2"}, master...), Process{Rank: 1, Size: 2, Master: "[::1]:29500"}},
-		"open mpi":    {[]string{"OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, Process{Rank: 1, Size: 2, Beside: 2, MPI: true}},
+		"open mpi":    {[]string{"OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, Process{Rank: 1, Size: 2, LocalSize: 2, MPI: true}},
 		"mpich":       {[]string{"PMI_RANK", "1", "PMI_SIZE", "2"}, Process{Rank: 1, Size: 2, MPI: true}},
 		"salloc":      {[]string{"SLURM_NTASKS", "4"}, Process{Size: 1}}, // not started by srun
 	} {

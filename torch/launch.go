@@ -42,7 +42,7 @@ const (
 //go:embed worker/easyrl_torch/*.py
 var worker embed.FS
 
-// unpack writes the Python package that ranks run into a new folder, in which nobody else can
+// unpack writes the Python package that ranks run into a new folder, in which no other user can
 // write, and returns the folder that contains it.
 func unpack() (root string, err error) {
 	if root, err = os.MkdirTemp("", "easyrl-ranks-"); err != nil {
@@ -126,7 +126,7 @@ func (l *launch) torchrun(c *Config) []string {
 }
 
 // environment returns the variables of the ranks. They meet through a file in the folder of the
-// package, where nobody else can write; torchrun's own store for them would be a port that every
+// package, where no other user can write; torchrun's own store for them would be a port that every
 // network can reach.
 func (l *launch) environment(c *Config, address string) []string {
 	threads := cmp.Or(c.Threads, max(1, runtime.NumCPU()/c.world()))

@@ -106,7 +106,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 }
 
 // End makes Close tell the ranks that the run has ended. They then exit with status 0, and
-// nobody needs to start them again.
+// no loop needs to start them again.
 func (s *Session) End() { s.final = true }
 
 // Close ends all ranks and removes the recovery points. Without End, ranks that the session did

@@ -62,8 +62,8 @@ func HasSampled(dir string) bool {
 }
 
 // Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host
-// memory. It returns a function that writes the copies to a folder and may run beside
-// training.
+// memory. It returns a function that writes the copies to a folder and may run while training
+// continues.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
 	var c Checkpoint
 	if c.Policy, err = hostCopy(m.Policy); err != nil {

@@ -25,7 +25,8 @@ type Config struct {
 }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
-// optimizer state. Only one goroutine may use it at a time.
+// optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
+// queue of their own (model.Through), until the second Hold after it overwrites it.
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients
@@ -42,21 +43,22 @@ type Set struct {
 	cfg       Config
 	dev       npu.Device
 	opt       *optim.AdamW
-	published [2]*model.Weights
-	current   *model.Snapshot // of the last Hold
-	previous  *model.Snapshot // of the Hold before that; current after the first
-	sampled   *model.Snapshot // current at the last Update
-	fresh     bool            // the policy equals the last held weights
-	added     bool            // the sums of gradients may not be zero
-	take      func(layer int) // of the gradients of layers; may be nil
+	published [2]*model.Weights // buffers of the last two versions, which Hold uses in turn
+	current   *model.Snapshot   // of the last Hold
+	previous  *model.Snapshot   // of the Hold before that; current after the first
+	sampled   *model.Snapshot   // current at the last Update
+	fresh     bool              // the policy equals the last held weights
+	added     bool              // the sums of gradients may not be zero
+	take      func(layer int)   // gets the gradients of layers; may be nil
 }
 
-// NewSet takes ownership of the policy's starting weights and allocates what training needs
-// beside them. pieces are what it updates; other ranks update the rest. If take is not nil, it gets the
-// gradients of each layer (see model.NewPassing). The reference is a copy of the
-// starting weights. If NewSet fails, it frees everything, including the policy. It panics without
-// cfg.Format.
-func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int)) (*Set, error) {
+// NewSet takes ownership of the policy's starting weights and allocates what else training needs.
+// pieces are what it updates; other ranks update the rest. If take is not nil, it gets the gradients of
+// each layer (see model.NewPassing). The reference is a copy of the starting weights. If NewSet fails,
+// it frees everything, including the policy. It panics without cfg.Format.
+func NewSet(
+	dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
+) (*Set, error) {
 	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
 		panic("trimodel: no format of the sums of gradients")
 	}
@@ -72,6 +74,7 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 	return s, nil
 }
 
+// allocate allocates gradients, moments and reference.
 func (s *Set) allocate() (err error) {
 	if err := s.allocateGradients(); err != nil {
 		return err
@@ -129,7 +132,7 @@ func (s *Set) allocateGradients() (err error) {
 }
 
 // Hold copies the policy as a version and makes it the old policy of the step that the version
-// samples. It does not wait for the copy.
+// samples. It overwrites the version before the last one and does not wait for the copy.
 func (s *Set) Hold(version int64) error {
 	slot := 0
 	if s.current != nil && s.current.Weights() == s.published[0] {
@@ -282,7 +285,9 @@ func (s *Set) Discard() {
 	}
 }
 
-// Update is Step with a known norm of the sums of gradients. failed says why there is none.
+// Update updates the policy's pieces, given the norm of the sums of gradients, and clears the sums. It
+// returns the norm of the scaled gradients. If failed is not nil, it only clears the sums and returns
+// failed.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
 	defer s.Discard()
 	s.sampled = s.current

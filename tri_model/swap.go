@@ -66,7 +66,7 @@ type part struct {
 	weights *model.Weights
 }
 
-// stored lists the weights that SwapOut moves to host memory, apart from the policy.
+// stored lists the weights that SwapOut moves to host memory. The policy is not among them.
 func (s *Set) stored() []part {
 	all := []part{{"first moment", s.First}, {"second moment", s.Second}}
 	if s.Reference != nil {

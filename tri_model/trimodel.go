@@ -27,8 +27,8 @@ type Models struct {
 	tape *model.Tape
 }
 
-// New takes ownership of the policy's starting weights and allocates what training needs
-// beside them, as NewSet does.
+// New takes ownership of the policy's starting weights and allocates what else training needs, as
+// NewSet does.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	s, err := NewSet(dev, policy, cfg, policy.Params.Pieces(0, 1), nil)
 	if err != nil {

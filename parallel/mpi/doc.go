@@ -7,7 +7,7 @@
 // message's memory, which stays pinned, until its request is done; after a failure a request may never
 // be done, and then its memory is never freed (request.cancel).
 //
-// Beside messages, ranks exchange notes. Rank 0 and each other rank send each other a beat once a
+// In addition to messages, ranks exchange notes. Rank 0 and each other rank send each other a beat once a
 // second, whatever they compute or wait for. A rank that is silent for 30 s has failed: it died, was
 // stopped, or its machine is gone. Rank 0 watches all others, and they watch rank 0. A rank that
 // finds a failure, its own or a peer's, reports it to rank 0. Rank 0 decides which rank has failed

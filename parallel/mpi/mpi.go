@@ -238,7 +238,7 @@ func (w *World) failure() *parallel.RankError {
 	return err
 }
 
-// over returns an error if nothing can be sent or received any more.
+// over returns an error if nothing can be sent or received.
 func (w *World) over() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

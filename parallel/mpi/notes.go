@@ -21,7 +21,7 @@ const (
 	linger    = time.Second // how long a world that has failed sends its notes
 )
 
-// note is what ranks send each other beside messages: JSON, padded with spaces.
+// note is what ranks send each other in addition to messages: JSON, padded with spaces.
 type note struct {
 	Kind    kind
 	From    int

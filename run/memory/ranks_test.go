@@ -24,7 +24,7 @@ func TestNeedOfRanks(t *testing.T) {
 	of := func(p parallel.Process, sft bool) Need {
 		return Of(&cfg, shape, engine.Config{MaxRunning: 1}, tokens, sft, p)
 	}
-	all, one := of(parallel.Process{Size: 1}, false), of(parallel.Process{Size: 4, Beside: 2}, false)
+	all, one := of(parallel.Process{Size: 1}, false), of(parallel.Process{Size: 4, LocalSize: 2}, false)
 	require.Len(t, all.Ranks, 4)
 	require.Equal(t, all.Ranks, one.Ranks)
 	require.Equal(t, 4, all.Here)

@@ -235,7 +235,7 @@ func threads(cfg *configs.Config, p parallel.Process) int {
 	if cfg.Device.Threads > 0 {
 		return cfg.Device.Threads
 	}
-	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.Beside)))
+	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.LocalSize)))
 }
 
 // Threads returns the number of threads of a rank that is the only one of this process.

@@ -42,7 +42,7 @@ type part struct {
 	index int // among the rank's parameters or pieces
 }
 
-// has returns the tensors of which a rank has values of some weights.
+// has returns the tensors, or pieces of tensors, that a rank has of some weights.
 func (r *rank) has(name which) tensor.Params {
 	if name == first || name == second {
 		return r.pieces
@@ -86,7 +86,7 @@ func (m *Models) scatter(ctx context.Context, names ...which) source.Use {
 }
 
 // gathered reads weights of the whole decoder from the owners' snapshots. It needs memory for one
-// rank's part of a tensor. Any goroutine may use it, beside training.
+// rank's part of a tensor. Any goroutine may use it while the ranks train.
 type gathered struct {
 	m     *Models // only what does not change after New
 	query query   // but for the parameter

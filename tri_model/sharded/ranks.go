@@ -97,8 +97,8 @@ func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track t
 const noLimit = 0
 
 // trainerGroups returns two groups of all ranks: one for commands and answers, and one on which the
-// trainer reads values of other processes' snapshots. There are two since values are read from other
-// goroutines, beside the trainer's.
+// trainer's process reads other processes' snapshots. There are two since snapshots are read from
+// other goroutines than the trainer's.
 func trainerGroups(end parallel.Transport) (commands, values *parallel.Group, err error) {
 	all := make([]int, end.Size())
 	for i := range all {

@@ -123,8 +123,8 @@ func (e ending) err() error {
 	return [...]error{endedFailed: ErrFailed, endedComplete: nil, endedStopped: ErrStopped}[e]
 }
 
-// New distributes a decoder's starting weights and allocates what training needs beside them. each
-// calls its argument with the weights, tensor by tensor. ends are the transports of the ranks in this
+// New distributes a decoder's starting weights and allocates what else training needs. each calls its
+// argument with the weights, tensor by tensor. ends are the transports of the ranks in this
 // process: of all ranks, or of rank 0 alone, if Follow runs the others. New takes ownership of them.
 // Each rank in this process gets a fork of dev with the given number of threads, 0 for all.
 func New(

@@ -77,7 +77,7 @@ func (s *snapshots) holdSampled(steps int) error {
 	return s.models.HoldSampled(steps)
 }
 
-// kindToSave is weights of which save copies the parameters that the rank owns.
+// kindToSave is weights for save, which copies the parameters that the rank owns.
 type kindToSave struct {
 	weights *model.Weights
 	owns    func(p *tensor.Param) bool

@@ -96,7 +96,7 @@ func (v *version) Version() int64 { return v.Number }
 func (v *version) Checksum() string { return v.Sum }
 
 // WriteSafetensors reads the ranks tensor by tensor. It needs memory for one tensor and one
-// rank's part of it. Several calls may run at once, also beside training.
+// rank's part of it. Several calls may run at once, also while the ranks train.
 func (v *version) WriteSafetensors(w io.Writer) error {
 	var values []float32
 	return v.Write(w, func(p *tensor.Param) ([]float32, error) {
@@ -107,7 +107,7 @@ func (v *version) WriteSafetensors(w io.Writer) error {
 
 // Capture has each rank copy what it owns of policy and moments to host memory, and returns a
 // function that writes all to a folder, tensor by tensor, and frees the copies. The function may run
-// beside training, until the next Capture.
+// while the ranks train, until the next Capture.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 // worker is one rank: its part of the models, and its place in the mesh.
 //
 // The goroutine of work makes all calls to the device, calls all collectives, and alone uses the
-// fields, apart from snapshots and channels. Helpers receive: commands, what neighbouring stages send,
+// fields, except snapshots and channels. Helpers receive: commands, what neighbouring stages send,
 // requests to snapshots and, with ZeRO-2, sums of gradients.
 //
 // The channels to the goroutine have room for a replica's micro-batches in flight, at most one more
