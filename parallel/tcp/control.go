@@ -87,7 +87,7 @@ func (l *link) write() {
 	every := time.NewTicker(min(w.cfg.Silence/4, time.Second))
 	defer every.Stop()
 	send := func(n note) bool {
-		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && writeNote(l.conn, n) == nil
+		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && l.conn.sendNote(n) == nil
 	}
 	for {
 		ok := true
@@ -105,7 +105,7 @@ func (l *link) write() {
 			l.flush()
 			return
 		case <-l.bye:
-			if l.flush() && writeNote(l.conn, note{Kind: bye}) == nil {
+			if l.flush() && l.conn.sendNote(note{Kind: bye}) == nil {
 				if c, is := l.conn.Conn.(*net.TCPConn); is {
 					_ = c.CloseWrite() // Close could discard what is under way
 				}
@@ -122,7 +122,7 @@ func (l *link) write() {
 func (l *link) flush() (ok bool) {
 	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil
 	for ok && len(l.out) > 0 {
-		ok = writeNote(l.conn, <-l.out) == nil
+		ok = l.conn.sendNote(<-l.out) == nil
 	}
 	return ok
 }
@@ -154,7 +154,7 @@ func (l *link) read() {
 			_ = l.conn.SetReadDeadline(time.Now().Add(linger))
 		default:
 		}
-		n, err := readNote(l.conn, limit)
+		n, err := l.conn.receiveNote(limit)
 		switch {
 		case err != nil:
 			l.lost(err)
@@ -268,7 +268,8 @@ func (l *link) removeBeforeStart() bool {
 	return true
 }
 
-func writeNote(c *conn, n note) error {
+// sendNote sends a note.
+func (c *conn) sendNote(n note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -276,7 +277,8 @@ func writeNote(c *conn, n note) error {
 	return c.sendText(text)
 }
 
-func readNote(c *conn, limit int) (n note, err error) {
+// receiveNote receives a note of up to limit bytes.
+func (c *conn) receiveNote(limit int) (n note, err error) {
 	text, err := c.receiveText(limit)
 	if err != nil {
 		return n, err

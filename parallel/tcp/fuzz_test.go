@@ -68,7 +68,7 @@ func FuzzFrames(f *testing.F) {
 		if control {
 			return c.receiveText(1 << 20)
 		}
-		_, length, err := receiveHeader(c, nil)
+		_, length, err := c.receiveHeader(nil)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func FuzzNote(f *testing.F) {
 		c, sent := after(nil)
 		require.NoError(t, c.sendText(text))
 		c, _ = after(sent.out.Bytes())
-		n, err := readNote(c, 100)
+		n, err := c.receiveNote(100)
 		if err != nil {
 			return
 		}

@@ -53,7 +53,7 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// host lets rank 0 listen at the master address, or at all addresses of this machine if that is not
+// host makes rank 0 listen at the master address, or at all addresses of this machine if that is not
 // one of them.
 func (w *World) host(ctx context.Context) error {
 	name, port, _ := net.SplitHostPort(w.cfg.Master) // checked
@@ -85,7 +85,7 @@ func (w *World) host(ctx context.Context) error {
 	return nil
 }
 
-// join lets another rank listen and connect to rank 0.
+// join makes another rank listen and connect to rank 0.
 func (w *World) join(ctx context.Context) error {
 	for {
 		c, err := w.callHost(ctx)

@@ -72,7 +72,7 @@ func (w *World) awaiting() map[route]*stream {
 // answerKeepalives answers the requests of a stream's receiver until the connection ends.
 func (w *World) answerKeepalives(s *stream, at parallel.Envelope) {
 	for {
-		label, length, err := receiveHeader(s.conn, nil)
+		label, length, err := s.conn.receiveHeader(nil)
 		if errors.As(err, new(forged)) {
 			w.fail(at.Peer, fmt.Errorf("%s: %w", at.In(), err), false)
 		}

@@ -271,11 +271,11 @@ func (c *call) receive(into []byte) error {
 		s.frames.Add(1)
 		return c.extend(conn.SetReadDeadline)
 	}
-	label, length, err := receiveHeader(conn, extend)
+	label, length, err := conn.receiveHeader(extend)
 	for err == nil && label.Op == opKeepalive {
 		s.frames.Add(1)
 		if err = conn.receiveData(make([]byte, min(length, maxFrame)), nil); err == nil {
-			label, length, err = receiveHeader(conn, nil) // does not extend the limit of the message
+			label, length, err = conn.receiveHeader(nil) // does not extend the limit of the message
 		}
 	}
 	if err == nil {
@@ -289,13 +289,15 @@ func (c *call) receive(into []byte) error {
 	return conn.receiveData(into, extend)
 }
 
+// newHeader returns the header of a message of length bytes.
 func newHeader(l parallel.Label, length int) []byte {
 	header := binary.LittleEndian.AppendUint32(make([]byte, 0, headerSize), uint32(l.Op))
 	header = binary.LittleEndian.AppendUint32(header, l.Count)
 	return binary.LittleEndian.AppendUint64(header, uint64(length))
 }
 
-func receiveHeader(c *conn, before func() error) (l parallel.Label, length uint64, err error) {
+// receiveHeader receives a header; see receiveSealed for before.
+func (c *conn) receiveHeader(before func() error) (l parallel.Label, length uint64, err error) {
 	var h [headerSize]byte
 	err = c.receiveSealed(h[:], before)
 	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])

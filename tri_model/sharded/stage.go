@@ -17,7 +17,7 @@ func (w *worker) forward(ctx context.Context) error {
 	q := &w.queue
 	layout := q.layouts[0]
 	q.layouts = q.layouts[1:]
-	q.announced = max(0, q.announced-1)
+	q.announced = max(0, q.announced-1) // 0 on a rank that does not decide
 	var in []float32
 	if !w.shape.First() {
 		in, q.inputs = q.inputs[0], q.inputs[1:]
