@@ -129,8 +129,8 @@ func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	if divisor <= math.Ldexp(1, exponent-1) {
 		exponent--
 	}
-	most := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^most
-	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-most))}
+	leafBits := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^leafBits
+	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-leafBits))}
 }
 
 // ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm

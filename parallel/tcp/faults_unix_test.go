@@ -152,7 +152,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	}
 }
 
-// Rank 0 refuses strangers and goes on to serve.
+// Rank 0 refuses a connection of another protocol and continues to serve.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	addr, said, opened := hostOf2(t)
@@ -171,8 +171,8 @@ func TestStrangers(t *testing.T) {
 	}
 	said.wait("token differs")
 
-	stranger := dial(t, addr)
-	_, err := io.WriteString(stranger, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	other := dial(t, addr)
+	_, err := io.WriteString(other, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.NoError(t, err)
 	said.wait(`connection begins with "GET / HTTP/1.1\r\n", expected "easyrl parallel "`)
 	old := dial(t, addr)

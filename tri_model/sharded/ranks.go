@@ -100,15 +100,21 @@ const noLimit = 0
 // trainer's process reads other processes' snapshots. There are two since snapshots are read from
 // other goroutines than the trainer's.
 func trainerGroups(end parallel.Transport) (commands, values *parallel.Group, err error) {
-	all := make([]int, end.Size())
-	for i := range all {
-		all[i] = i
-	}
+	all := firstRanks(end.Size())
 	if commands, err = parallel.NewGroup(end, "trainer", all, noLimit); err != nil {
 		return nil, nil, err
 	}
 	values, err = parallel.NewGroup(end, "values", all, noLimit)
 	return commands, values, err
+}
+
+// firstRanks returns the ranks 0 to n-1.
+func firstRanks(n int) []int {
+	ranks := make([]int, n)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	return ranks
 }
 
 // read receives a rank's answers until it ends: those of micro-batches for the inbox, others for

@@ -219,15 +219,11 @@ func (w *worker) join() error {
 		return g
 	}
 	s, mesh := w.setup, w.setup.Mesh
-	all := make([]int, mesh.Size())
-	for i := range all {
-		all[i] = i
-	}
 	stages := mesh.Group(w.rank, parallel.Pipeline)
 	w.tensor, w.stages = join("tp", mesh.Group(w.rank, parallel.Tensor)), join("pp", stages)
 	w.share = &reduce.Ranks{
 		Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
-		World: join("world", all), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data)),
+		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data)),
 	}
 	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
 		w.share.Tied = join("tied", []int{stages[0], stages[len(stages)-1]})
