@@ -45,7 +45,9 @@ func (l *Layout) Rows() int { return len(l.Tokens) }
 // Reset empties l and keeps its memory.
 func (l *Layout) Reset() {
 	l.Tokens, l.Positions = l.Tokens[:0], l.Positions[:0]
-	l.Segments, l.Targets, l.Leaves = l.Segments[:0], l.Targets[:0], l.Leaves[:0]
+	l.Segments = l.Segments[:0]
+	l.Targets = l.Targets[:0]
+	l.Leaves = l.Leaves[:0]
 }
 
 // Clone returns a copy that shares no memory with l.

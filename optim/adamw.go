@@ -79,7 +79,8 @@ func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, e
 
 // SumSquares returns the exact sum of squares of the sums of gradients. It fails like GradNorm.
 func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int, error) {
-	gradients, squares := make([]npu.Sums, len(params)), make([]npu.Squares, len(params))
+	gradients := make([]npu.Sums, len(params))
+	squares := make([]npu.Squares, len(params))
 	for i := range params {
 		gradients[i] = params[i].G
 	}

@@ -100,8 +100,10 @@ func (c Config) complete() (Config, error) {
 	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
 	c.Silence = cmp.Or(c.Silence, 20*time.Second)
 	d := &c.Deadlines
-	d.Join, d.Load = cmp.Or(d.Join, 10*time.Minute), cmp.Or(d.Load, 30*time.Minute)
-	d.Pass, d.File = cmp.Or(d.Pass, 10*time.Minute), cmp.Or(d.File, 30*time.Minute)
+	d.Join = cmp.Or(d.Join, 10*time.Minute)
+	d.Load = cmp.Or(d.Load, 30*time.Minute)
+	d.Pass = cmp.Or(d.Pass, 10*time.Minute)
+	d.File = cmp.Or(d.File, 30*time.Minute)
 	for _, to := range []*func(string, ...any){&c.Say, &c.Warn} {
 		if *to == nil {
 			*to = func(string, ...any) {}

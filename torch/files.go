@@ -130,7 +130,9 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 		return nil
 	}
 	s.dropRanks()
-	s.point, s.past, s.updates = point{state: dir, updates: updates}, nil, updates
+	s.point = point{state: dir, updates: updates}
+	s.past = nil
+	s.updates = updates
 	s.now, s.toDerive = s.newUpdate(), nil
 	if err := s.attempt(ctx, func(*group) error { return nil }); err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)

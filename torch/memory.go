@@ -37,7 +37,9 @@ func (s *Session) shrink(rank *fault, full *exhausted) error {
 		}
 		repeating = repeating || p.of != nil && p.of.update != s.now
 		rows := p.layout.Rows()
-		pieces, held, longest = pieces+1, held+rows, max(longest, rows)
+		pieces = pieces + 1
+		held = held + rows
+		longest = max(longest, rows)
 		if rows > largest && p.layout.Divisible() {
 			largest = rows
 		}

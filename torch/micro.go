@@ -216,7 +216,8 @@ func (m *micro) store(p *piece, lp *backend.Logprobs) {
 		}
 	}
 	for i, to := range p.targets {
-		m.logprobs.Policy[to], m.logprobs.Entropy[to] = lp.Policy[i], lp.Entropy[i]
+		m.logprobs.Policy[to] = lp.Policy[i]
+		m.logprobs.Entropy[to] = lp.Entropy[i]
 		if lp.Reference != nil {
 			m.logprobs.Reference[to] = lp.Reference[i]
 		}
@@ -242,7 +243,9 @@ func (s *Session) evaluate() (derived bool, err error) {
 			s.deriveErr = err
 			return true, err
 		}
-		m.gradient, m.derive, m.logprobs = slices.Clone(values), nil, nil
+		m.gradient = slices.Clone(values)
+		m.derive = nil
+		m.logprobs = nil
 		s.derived(m)
 		derived = true
 	}
@@ -308,7 +311,9 @@ func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err
 		return 0, err
 	}
 	made := s.now
-	s.now, s.fresh, s.restarts = s.newUpdate(), false, 0
+	s.now = s.newUpdate()
+	s.fresh = false
+	s.restarts = 0
 	if !result.finite {
 		return result.norm, fmt.Errorf("optimizer step %d: gradients: %w", u.Number, optim.ErrNonFinite)
 	}

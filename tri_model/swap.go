@@ -81,7 +81,9 @@ func (s *Set) freeGradients() {
 		s.Gradients.Free()
 	}
 	s.dev.Free(s.own)
-	s.Gradients, s.own, s.Own = nil, npu.Buffer{}, nil
+	s.Gradients = nil
+	s.own = npu.Buffer{}
+	s.Own = nil
 }
 
 // SwapOut implements backend.Swapper: it also frees the activations.

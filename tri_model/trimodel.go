@@ -63,7 +63,8 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 		return backend.Logprobs{}, err
 	}
 	passes := m.Passes()
-	logp, entropy := make([][]float32, len(passes)), make([]float32, len(l.Targets))
+	logp := make([][]float32, len(passes))
+	entropy := make([]float32, len(l.Targets))
 	for i, p := range passes {
 		logp[i] = make([]float32, len(entropy))
 		if err := m.Run(m.tape, p, logp[i], entropy); err != nil {

@@ -178,7 +178,9 @@ func Idle(spans []Span, stages int) float64 {
 	if len(spans) == 0 {
 		return 0
 	}
-	first, last, busy := spans[0].Start, spans[0].End, 0.0
+	first := spans[0].Start
+	last := spans[0].End
+	busy := 0.0
 	for _, s := range spans {
 		first, last = min(first, s.Start), max(last, s.End)
 		busy += s.End - s.Start

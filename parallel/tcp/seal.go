@@ -141,7 +141,8 @@ func (c *conn) deriveKeys(key []byte, own *ecdh.PrivateKey, client, server []byt
 	if err != nil {
 		return fmt.Errorf("derive keys: %w", err)
 	}
-	c.sending.secret, c.receiving.secret = secrets[:sha256.Size], secrets[sha256.Size:]
+	c.sending.secret = secrets[:sha256.Size]
+	c.receiving.secret = secrets[sha256.Size:]
 	if !isClient {
 		c.sending.secret, c.receiving.secret = c.receiving.secret, c.sending.secret
 	}

@@ -300,7 +300,8 @@ func newHeader(l parallel.Label, length int) []byte {
 func (c *conn) receiveHeader(before func() error) (l parallel.Label, length uint64, err error) {
 	var h [headerSize]byte
 	err = c.receiveSealed(h[:], before)
-	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
+	op := binary.LittleEndian.Uint32(h[:])
+	count := binary.LittleEndian.Uint32(h[4:])
 	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:]), err
 }
 

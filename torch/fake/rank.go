@@ -261,7 +261,8 @@ func (r *rank) fit() error {
 }
 
 func (r *rank) logprobs(l *attention.Layout, body *wire.Body) error {
-	policy, entropy := make([]float32, len(l.Targets)), make([]float32, len(l.Targets))
+	policy := make([]float32, len(l.Targets))
+	entropy := make([]float32, len(l.Targets))
 	if r.reference != nil {
 		if err := r.run(r.reference, l, float32(r.setup.Temperature), false, policy, entropy); err != nil {
 			return err
@@ -291,7 +292,8 @@ func (r *rank) backward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		return nil, none, fmt.Errorf("id %d: gradient is empty: %v, expected %v", m.ID, f.Empty(), l == nil)
 	}
 	if l != nil {
-		gradient, scratch := f.Float32s("gradient"), make([]float32, len(l.Targets))
+		gradient := f.Float32s("gradient")
+		scratch := make([]float32, len(l.Targets))
 		if len(gradient) != len(l.Targets) {
 			return nil, none, fmt.Errorf("id %d: %d derivatives, expected %d", m.ID, len(gradient), len(l.Targets))
 		}

@@ -93,7 +93,9 @@ func (q *queue) choose() int {
 func (q *queue) Idle() bool { return q.passed == len(q.items) }
 
 func (q *queue) Restart() {
-	q.unsent, q.begun, q.passed = slices.Clone(q.items), nil, 0
+	q.unsent = slices.Clone(q.items)
+	q.begun = nil
+	q.passed = 0
 	clear(q.inFlight)
 	clear(q.load)
 	clear(q.total)

@@ -109,7 +109,9 @@ func faultOf(err error) *fault {
 		Remote:  errors.As(err, new(reduce.RemoteError)),
 	}
 	if other := (*parallel.RankError)(nil); errors.As(err, &other) {
-		f.Culprit, f.Addr, f.Text = other.Rank, other.Addr, other.Err.Error()
+		f.Culprit = other.Rank
+		f.Addr = other.Addr
+		f.Text = other.Err.Error()
 	}
 	return f
 }

@@ -29,7 +29,9 @@ type rank struct {
 
 // connect makes the links to all ranks and starts those of this process.
 func (m *Models) connect(threads int) error {
-	ctx, mesh, ends := m.life, m.cfg.Mesh, m.ends
+	ctx := m.life
+	mesh := m.cfg.Mesh
+	ends := m.ends
 	if len(ends) != mesh.Size() && (len(ends) != 1 || ends[0].Rank() != 0) {
 		return fmt.Errorf("connect %d ranks: this process has %d, expected all or rank 0", mesh.Size(), len(ends))
 	}
@@ -60,7 +62,8 @@ func (m *Models) connect(threads int) error {
 			r.link, r.snapshots = here, own
 			m.running.Go(func() { m.runRank(ctx, dev, ends[i], there, own) })
 		} else {
-			r.link, r.snapshots = wire[command, answer]{commands, i}, &remoteSnapshots{group: values, peer: i}
+			r.link = wire[command, answer]{commands, i}
+			r.snapshots = &remoteSnapshots{group: values, peer: i}
 		}
 		m.running.Go(func() { m.read(ctx, i, r) })
 	}

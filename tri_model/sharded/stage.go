@@ -62,7 +62,8 @@ func (w *worker) runPasses(
 	if !w.shape.Last() {
 		out = make([]float32, len(passes)*width)
 	}
-	logp, entropy = make([][]float32, len(passes)), make([]float32, len(l.Targets))
+	logp = make([][]float32, len(passes))
+	entropy = make([]float32, len(l.Targets))
 	for i, p := range passes {
 		if !w.shape.First() {
 			t.In = in[i*width : (i+1)*width]

@@ -199,11 +199,14 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	w.snapshots.open(w.models)
 	w.receivers = w.share.Open(w.models)
 	w.models.SetTrack(w.track)
-	w.schedule, w.decides = pipeline.NewStage(at.PP, mesh.PP), at.TP == 0 || w.shape.Last()
+	w.schedule = pipeline.NewStage(at.PP, mesh.PP)
+	w.decides = at.TP == 0 || w.shape.Last()
 	room := mesh.PP + 1 // for a replica's micro-batches in flight
 	w.commands = make(chan command, depth)
-	w.inputs, w.grads = make(chan []float32, room), make(chan []float32, room)
-	w.expect.inputs, w.expect.grads = make(chan int, room), make(chan int, room)
+	w.inputs = make(chan []float32, room)
+	w.grads = make(chan []float32, room)
+	w.expect.inputs = make(chan int, room)
+	w.expect.grads = make(chan int, room)
 	return nil
 }
 
@@ -220,7 +223,8 @@ func (w *worker) join() error {
 	}
 	s, mesh := w.setup, w.setup.Mesh
 	stages := mesh.Group(w.rank, parallel.Pipeline)
-	w.tensor, w.stages = join("tp", mesh.Group(w.rank, parallel.Tensor)), join("pp", stages)
+	w.tensor = join("tp", mesh.Group(w.rank, parallel.Tensor))
+	w.stages = join("pp", stages)
 	w.share = &reduce.Ranks{
 		Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
 		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data)),
