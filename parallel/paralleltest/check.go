@@ -65,7 +65,7 @@ func CheckMesh(ctx context.Context, t parallel.Transport, m parallel.Mesh, seed 
 	return tasks.Wait()
 }
 
-// operations is the number of operations that one knows.
+// operations is the number of operations of function one.
 const operations = 7
 
 // one runs an operation. rng is in the same state in all ranks.
