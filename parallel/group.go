@@ -46,7 +46,10 @@ type lane struct {
 // that a rank is in have different names. A call fails if a peer makes no progress for
 // limit; 0 means that it waits until its ctx ends.
 func NewGroup(t Transport, name string, ranks []int, limit time.Duration) (*Group, error) {
-	g := &Group{t: t, name: name, ranks: slices.Clone(ranks), rank: slices.Index(ranks, t.Rank()), limit: limit, lanes: make([]lane, len(ranks))}
+	g := &Group{
+		t: t, name: name, ranks: slices.Clone(ranks), rank: slices.Index(ranks, t.Rank()),
+		limit: limit, lanes: make([]lane, len(ranks)),
+	}
 	var errs []error
 	if name == "" || len(name+postSuffix) > MaxChannel {
 		errs = append(errs, fmt.Errorf("name is %q, expected 1 to %d bytes", name, MaxChannel-len(postSuffix)))

@@ -38,8 +38,10 @@ func (s *Session) write(ctx context.Context, what string, place func() (string, 
 		if err != nil {
 			return err
 		}
-		return g.exchange(context.WithoutCancel(ctx), wire.Write{What: what, Folder: folder}, "write "+what, s.cfg.Deadlines.File,
-			func(_ *rank, f *wire.Frame) error { return f.Decode(&wire.Written{}) })
+		ctx := context.WithoutCancel(ctx)
+		m := wire.Write{What: what, Folder: folder}
+		decode := func(_ *rank, f *wire.Frame) error { return f.Decode(&wire.Written{}) }
+		return g.exchange(ctx, m, "write "+what, s.cfg.Deadlines.File, decode)
 	})
 }
 
@@ -48,7 +50,8 @@ func (s *Session) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
 		s.points++ // a lost rank may still be writing to the previous folder
-		next = point{state: filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
+		folder := filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points))
+		next = point{state: folder, updates: s.updates, own: true}
 		return next.state, os.MkdirAll(next.state, 0o755)
 	})
 	if err != nil {

@@ -121,8 +121,11 @@ func openOutput(dir string) (*os.File, error) {
 // that PYTHONPATH remains the user's.
 func (l *launch) torchrun(c *Config) []string {
 	const meeting = "store_type=file,keep_alive_interval=600" // each sign of life makes the file longer
-	return []string{c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting, "--local-addr", "localhost",
-		"--nproc-per-node", strconv.Itoa(c.world()), filepath.Join(l.worker, filepath.Base(workerFolder), "__main__.py")}
+	return []string{
+		c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting,
+		"--local-addr", "localhost", "--nproc-per-node", strconv.Itoa(c.world()),
+		filepath.Join(l.worker, filepath.Base(workerFolder), "__main__.py"),
+	}
 }
 
 // environment returns the variables of the ranks. They meet through a file in the folder of the

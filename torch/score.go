@@ -16,7 +16,9 @@ func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, er
 
 // ScoreAs returns the log-probabilities of a layout's targets at a temperature, under the
 // weights in a folder, or under the policy if folder is empty.
-func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder string, temperature float64) ([]float32, error) {
+func (s *Session) ScoreAs(
+	ctx context.Context, l *attention.Layout, folder string, temperature float64,
+) ([]float32, error) {
 	if len(l.Targets) == 0 {
 		return nil, nil
 	}
@@ -40,7 +42,9 @@ func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder strin
 }
 
 // score has the ranks compute the log-probabilities of a piece, and writes them to their places in out.
-func (s *Session) score(ctx context.Context, g *group, p *piece, folder string, temperature float64, out []float32) error {
+func (s *Session) score(
+	ctx context.Context, g *group, p *piece, folder string, temperature float64, out []float32,
+) error {
 	frame, err := wire.Encode(wire.Score{ID: p.id, Model: folder, Temperature: temperature}, wire.Layout(p.layout))
 	if err != nil {
 		return err

@@ -47,7 +47,9 @@ type Stored struct {
 // "previous-step".
 func Places(dir string) []Stored {
 	all := []Stored{
-		{PolicyPart, weightsFile, ""}, {FirstPart, optimizerFile, firstPrefix}, {SecondPart, optimizerFile, secondPrefix},
+		{PolicyPart, weightsFile, ""},
+		{FirstPart, optimizerFile, firstPrefix},
+		{SecondPart, optimizerFile, secondPrefix},
 	}
 	if HasSampled(dir) {
 		all = append(all, Stored{SampledPart, sampledFile, ""})

@@ -90,9 +90,13 @@ func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) e
 	tag, sum := tags(from.Channel)
 	header := make([]byte, headerSize)
 	check := func() error {
-		label := parallel.Label{Op: parallel.Op(binary.LittleEndian.Uint32(header)), Count: binary.LittleEndian.Uint32(header[4:])}
+		label := parallel.Label{
+			Op:    parallel.Op(binary.LittleEndian.Uint32(header)),
+			Count: binary.LittleEndian.Uint32(header[4:]),
+		}
 		if got := binary.LittleEndian.Uint64(header[16:]); got != sum {
-			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names", from.Channel, tag)
+			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names",
+				from.Channel, tag)
 		}
 		return parallel.Check(label, from.Label, binary.LittleEndian.Uint64(header[8:]), uint64(len(into)))
 	}

@@ -26,7 +26,11 @@ const (
 
 func (c cause) String() string {
 	return [...]string{
-		"without a handshake", "of another protocol", "of another version", "without the token", "of ranks that do not belong here",
+		silent:   "without a handshake",
+		protocol: "of another protocol",
+		release:  "of another version",
+		noToken:  "without the token",
+		misfit:   "of ranks that do not belong here",
 	}[c]
 }
 

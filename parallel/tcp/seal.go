@@ -137,7 +137,8 @@ func (c *conn) deriveKeys(key []byte, own *ecdh.PrivateKey, client, server []byt
 	if err != nil {
 		return refusal{protocol, fmt.Sprintf("key exchange: %v", err)}
 	}
-	secrets, err := hkdf.Key(sha256.New, slices.Concat(shared, key), slices.Concat(client, server), "easyrl parallel", 2*sha256.Size)
+	secret, salt := slices.Concat(shared, key), slices.Concat(client, server)
+	secrets, err := hkdf.Key(sha256.New, secret, salt, "easyrl parallel", 2*sha256.Size)
 	if err != nil {
 		return fmt.Errorf("derive keys: %w", err)
 	}

@@ -18,7 +18,9 @@ import (
 // NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
 // log-probabilities. start is the folder of the starting weights. NewCanary perturbs the adapter if m
 // publishes adapters, otherwise the weights.
-func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*canary.Recorded, error) {
+func (m *Models) NewCanary(
+	ctx context.Context, start string, shape *model.Config, prompt []int32,
+) (*canary.Recorded, error) {
 	dir := filepath.Join(m.dir, "perturbed")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)

@@ -57,7 +57,9 @@ type mismatch struct{ error }
 // Every response of a group decides what is trained: its reward is part of the others'
 // advantages, and dynamic sampling replaces groups by their rewards. Therefore responses
 // without a gradient and replaced groups are verified too.
-func (v *Verifier) Groups(ctx context.Context, batch rollout.Batch, groups []rollout.Group, again *Resampled) ([]rollout.Group, error) {
+func (v *Verifier) Groups(
+	ctx context.Context, batch rollout.Batch, groups []rollout.Group, again *Resampled,
+) ([]rollout.Group, error) {
 	var good []rollout.Group
 	for i := range groups {
 		g, err := v.verified(ctx, batch, &groups[i], again)
@@ -110,7 +112,9 @@ func (v *Verifier) inPasses(g *rollout.Group) bool {
 
 // verified returns g, or the group that replaces it, or nil if the replacement's reward fails.
 // The loop ends, because a fleet retires an instance that it rejects too often.
-func (v *Verifier) verified(ctx context.Context, batch rollout.Batch, g *rollout.Group, again *Resampled) (*rollout.Group, error) {
+func (v *Verifier) verified(
+	ctx context.Context, batch rollout.Batch, g *rollout.Group, again *Resampled,
+) (*rollout.Group, error) {
 	for g != nil {
 		err := v.verify(ctx, batch, g)
 		if !errors.As(err, new(mismatch)) {
@@ -126,7 +130,9 @@ func (v *Verifier) verified(ctx context.Context, batch rollout.Batch, g *rollout
 }
 
 // sample samples the group at an index again. It returns nil if the group's reward fails.
-func (v *Verifier) sample(ctx context.Context, batch rollout.Batch, index int, again *Resampled) (g *rollout.Group, err error) {
+func (v *Verifier) sample(
+	ctx context.Context, batch rollout.Batch, index int, again *Resampled,
+) (g *rollout.Group, err error) {
 	span, began := v.Track.Begin(batch.Step, "wait"), time.Now()
 	batch.Only = []int{index}
 	stream := v.Produce(ctx, batch)

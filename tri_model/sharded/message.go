@@ -21,7 +21,7 @@ const (
 	setUp      action = iota + 1 // hold Setup's part of a decoder
 	forward                      // run Layout forward; the last stage answers with log-probabilities
 	derivative                   // run the oldest waiting micro-batch backward; Values are the derivative of its loss
-	score                        // compute the log-probabilities of Layout under Which at Temperature, 0 for that of training
+	score                        // compute log-probabilities of Layout under Which at Temperature; 0 is that of training
 	hold                         // copy the policy as Version
 	fill                         // set parameter Param of Which to Values
 	save                         // copy what the rank owns of checkpoint Version to host memory

@@ -97,7 +97,8 @@ func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Logprobs)
 		if failed != nil {
 			gradient = make([]float32, len(b.layout.Targets)) // lets the micro-batch end; Discard drops it
 		}
-		if err := m.send(ctx, m.lastStage(replica), command{Action: derivative, Values: gradient}); err != nil || failed != nil {
+		err := m.send(ctx, m.lastStage(replica), command{Action: derivative, Values: gradient})
+		if err != nil || failed != nil {
 			m.inbox.putBack(answers)
 			return errors.Join(failed, err)
 		}

@@ -241,7 +241,8 @@ func (m *Models) answer(r *rank, to action) (answer, error) {
 	select {
 	case a := <-r.direct:
 		if a.Action != to {
-			return a, fmt.Errorf("rank answers command %d, expected %d", a.Action, to)
+			m.inbox.fail(fmt.Errorf("rank answers command %d, expected %d", a.Action, to))
+			return a, m.inbox.err()
 		}
 		return a, nil
 	case <-m.inbox.failed:

@@ -227,7 +227,8 @@ func (w *worker) join() error {
 	w.stages = join("pp", stages)
 	w.share = &reduce.Ranks{
 		Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
-		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data)),
+		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor,
+		Data: join("dp", mesh.Group(w.rank, parallel.Data)),
 	}
 	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
 		w.share.Tied = join("tied", []int{stages[0], stages[len(stages)-1]})
