@@ -169,6 +169,7 @@ func (l *Layout) Validate() error {
 	return errors.Join(l.validateRows(), l.validateTargets(), l.validateLeaves())
 }
 
+// validateSegments checks that segments cover all rows in order and follow their parents.
 func (l *Layout) validateSegments() error {
 	next := int32(0)
 	for i, s := range l.Segments {
@@ -188,6 +189,7 @@ func (l *Layout) validateSegments() error {
 	return nil
 }
 
+// validateLeaves checks that leaves cover all rows in order and consist of whole trees.
 func (l *Layout) validateLeaves() error {
 	if len(l.Leaves) == 0 {
 		return nil
@@ -211,6 +213,7 @@ func (l *Layout) validateLeaves() error {
 	return nil
 }
 
+// validateRows checks positions, which Add derives from segments, and token ids.
 func (l *Layout) validateRows() error {
 	for i, s := range l.Segments {
 		first := l.end(int(s.Parent))
@@ -227,6 +230,8 @@ func (l *Layout) validateRows() error {
 	return nil
 }
 
+// validateTargets checks that each target's row is the one before its token, and its token that of its
+// own row, if it has one.
 func (l *Layout) validateTargets() error {
 	for i, t := range l.Targets {
 		if t.Segment < 0 || int(t.Segment) >= len(l.Segments) {

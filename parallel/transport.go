@@ -103,6 +103,7 @@ type RankError struct {
 	Err  error
 }
 
+// Error names the rank and, if known, its address.
 func (e *RankError) Error() string {
 	if e.Addr == "" {
 		return fmt.Sprintf("rank %d: %v", e.Rank, e.Err)

@@ -128,6 +128,7 @@ func absolute(path *string) (err error) {
 	return err
 }
 
+// validate reports all faults of a complete configuration.
 func (c *Config) validate() error {
 	var faults []error
 	if err := c.mesh().Validate(); err != nil {

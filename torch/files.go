@@ -109,6 +109,7 @@ func copyTree(to, from string) error {
 	})
 }
 
+// copyFile copies a file whose file system supports no links.
 func copyFile(to, from string) error {
 	in, err := filetype.Open(from)
 	if err != nil {

@@ -263,6 +263,7 @@ func (g *group) handle(e event) error {
 	return e.rank.answer(&e.frame)
 }
 
+// lockstep reports whether all replicas need the same sequence of messages; see wire.Lockstep.
 func (g *group) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
 
 // deadline returns the earliest deadline of an answer, or the zero time.

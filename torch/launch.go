@@ -150,6 +150,7 @@ func (l *launch) done() <-chan struct{} {
 	return l.program.Done()
 }
 
+// kill ends torchrun and all ranks, and removes the unpacked package.
 func (l *launch) kill() {
 	if l != nil {
 		l.program.Kill()

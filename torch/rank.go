@@ -75,6 +75,7 @@ type failure string
 
 func (f failure) Error() string { return string(f) }
 
+// Is makes a failure match errFailed.
 func (f failure) Is(target error) bool { return target == errFailed }
 
 // event is a frame from a rank, or the error that ended its connection.
@@ -187,6 +188,8 @@ func (r *rank) send(m wire.Message, body wire.Body) error {
 	return r.queue(frame)
 }
 
+// queue hands a frame to the goroutine that writes. It never waits: a rank that lets maxQueued frames
+// pile up has failed.
 func (r *rank) queue(frame []byte) error {
 	select {
 	case r.frames <- frame:
@@ -210,6 +213,7 @@ func (r *rank) allow(n int) {
 	r.limit.Store(max(r.limit.Load(), int64(arrays*bytes*n)))
 }
 
+// fault returns err as the fault of this rank.
 func (r *rank) fault(err error) error { return &fault{r.name(), err} }
 
 // answer handles a frame, which must be the next expected answer or a failure.

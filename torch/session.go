@@ -146,6 +146,7 @@ func (s *Session) Ranks() []RankInfo {
 	return infos
 }
 
+// newUpdate returns an update without micro-batches.
 func (s *Session) newUpdate() *update {
 	return &update{plan: s.newPlan(), pieces: map[int64]*piece{}}
 }

@@ -90,6 +90,7 @@ func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error
 	return m.score(m.Policy, l)
 }
 
+// score returns the log-probabilities of a layout's targets under w.
 func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error) {
 	logp := make([]float32, len(l.Targets))
 	if err := m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp))); err != nil {

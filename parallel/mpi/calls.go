@@ -106,6 +106,7 @@ func (r *request) free() {
 // nap sleeps for some 20 microseconds, where a timer of Go takes more than a millisecond.
 func nap() { C.usleep(20) }
 
+// check returns the error of a call of MPI.
 func check(call string, code C.int) error {
 	if code == C.MPI_SUCCESS {
 		return nil

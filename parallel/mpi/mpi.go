@@ -53,6 +53,7 @@ type turn struct {
 // Open starts MPI, which a process can do once.
 func Open() (*World, error) { return open(defaultSilence, finalize) }
 
+// open is Open with another limit for silence and, for tests, another end.
 func open(silence time.Duration, finalize func() error) (*World, error) {
 	w := &World{
 		silence: silence, finalize: finalize, jobs: make(chan *job, maxJobs), failed: make(chan struct{}),

@@ -77,6 +77,7 @@ type station struct {
 	backward  int       // likewise
 }
 
+// newReplay checks the arguments of Replay and places all arrivals before the first stage.
 func newReplay(durations [][]Durations, arrivals []float64, send float64) *replay {
 	stages := len(durations[0])
 	r := &replay{durations: durations, send: send, order: make([]int, len(arrivals)), stations: make([]station, stages)}

@@ -204,6 +204,7 @@ func (l *link) handle(n note) error {
 	return nil
 }
 
+// isReady reports whether the world is complete.
 func (w *World) isReady() bool {
 	select {
 	case <-w.ready:

@@ -27,6 +27,7 @@ func (r *round) id(n, replica int) int64 {
 	return int64(-1 - n)
 }
 
+// derived reports whether the derivatives of all items are known.
 func (r *round) derived() bool {
 	for _, it := range r.items {
 		if !it.derived {
@@ -67,6 +68,7 @@ func (p *rounds) Due(next Outlook) []Message {
 	}
 }
 
+// send appends the messages of a round to all replicas.
 func (p *rounds) send(out []Message, n int, kind Kind) []Message {
 	for replica := range p.replicas {
 		out = append(out, Message{replica, kind, p.rounds[n].id(n, replica)})

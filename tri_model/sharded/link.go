@@ -69,6 +69,7 @@ type wire[S, R message] struct {
 // maxMessage limits the bytes, or values, that a peer may make this process allocate for a message.
 const maxMessage = 1 << 31
 
+// send must not be interrupted: the end of ctx within a message fails all ranks (parallel.Transport).
 func (w wire[S, R]) send(ctx context.Context, m S) error {
 	values := valuesOf(&m)
 	floats := *values

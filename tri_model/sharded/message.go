@@ -98,6 +98,7 @@ type fault struct {
 // index in them, so their order is the same in all processes.
 func sentinels() []error { return []error{optim.ErrOutOfRange, optim.ErrNonFinite, model.ErrNotFinite} }
 
+// faultOf returns err for another process, nil for nil. A RankError's rank becomes the culprit.
 func faultOf(err error) *fault {
 	if err == nil {
 		return nil

@@ -166,6 +166,7 @@ func newInbox() inbox {
 	return inbox{ready: make(chan struct{}, 1), failed: make(chan struct{})}
 }
 
+// add adds an answer of a micro-batch.
 func (b *inbox) add(a answer) {
 	b.mu.Lock()
 	b.answers = append(b.answers, a)

@@ -253,6 +253,8 @@ func (m *Models) SwapOut(ctx context.Context) error { return m.swap(ctx, swapOut
 // SwapIn implements backend.Swapper.
 func (m *Models) SwapIn(ctx context.Context) error { return m.swap(ctx, swapIn) }
 
+// swap sends a swap command and waits for all answers, so that none is left for the next command. It
+// returns the first rank's error.
 func (m *Models) swap(ctx context.Context, to action) error {
 	if err := m.send(ctx, m.ranks, command{Action: to}); err != nil {
 		return err

@@ -403,6 +403,8 @@ func (w *worker) await(ctx context.Context) error {
 	return nil
 }
 
+// queueDerivative queues the derivative of the oldest micro-batch that has none: from the trainer in the
+// last stage, from the stage after in others.
 func (w *worker) queueDerivative(values []float32) {
 	w.queue.derivatives = append(w.queue.derivatives, values)
 	if w.decides {
