@@ -8,11 +8,11 @@ import (
 
 // A prompt of three tokens and two responses to it: the prompt's rows are shared, and
 // a response's last token, which predicts nothing, has no row.
-func ExampleLayout_AddLeaf() {
+func ExampleLayout_AddResponse() {
 	var l attention.Layout
 	prompt := l.Add(-1, []int32{10, 11, 12}, false)
-	l.AddLeaf(prompt, []int32{20, 21})
-	l.AddLeaf(prompt, []int32{30, 31})
+	l.AddResponse(prompt, []int32{20, 21})
+	l.AddResponse(prompt, []int32{30, 31})
 	fmt.Println("tokens   ", l.Tokens)
 	fmt.Println("positions", l.Positions)
 	for _, t := range l.Targets {

@@ -2,7 +2,7 @@
 // computed once for all its responses.
 //
 // A Layout is a forest of segments. A group of a prompt and its responses is a root with
-// leaves, independent sequences are roots, and a conversation that branches is a deeper
+// children, independent sequences are roots, and a conversation that branches is a deeper
 // tree. The forest determines positions, what a row attends to, which tokens carry loss and
 // how several groups share a batch (Lu 2025, section 4.2).
 package attention
@@ -33,8 +33,8 @@ type Layout struct {
 func LeafRows(prompt int) int { return max(4096, 2*prompt) }
 
 // Target is a token to predict: hidden row Row predicts Token, which is token Offset of
-// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. A
-// leaf's last token has Offset Len and no row of its own.
+// segment Segment. For Offset 0, Row is the last row before the segment, in its parent. The last
+// token of AddResponse has Offset Len and no row of its own.
 type Target struct {
 	Row, Token, Segment, Offset int32
 }
@@ -45,7 +45,9 @@ func (l *Layout) Rows() int { return len(l.Tokens) }
 // Reset empties l and keeps its memory.
 func (l *Layout) Reset() {
 	l.Tokens, l.Positions = l.Tokens[:0], l.Positions[:0]
-	l.Segments, l.Targets, l.Leaves = l.Segments[:0], l.Targets[:0], l.Leaves[:0]
+	l.Segments = l.Segments[:0]
+	l.Targets = l.Targets[:0]
+	l.Leaves = l.Leaves[:0]
 }
 
 // Clone returns a copy that shares no memory with l.
@@ -84,9 +86,9 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	return segment
 }
 
-// AddLeaf appends a segment that carries loss and has no children, and returns its index. The
+// AddResponse appends a segment that carries loss and has no children, and returns its index. The
 // last token predicts nothing, so it gets no row.
-func (l *Layout) AddLeaf(parent int, tokens []int32) int {
+func (l *Layout) AddResponse(parent int, tokens []int32) int {
 	if len(tokens) == 0 {
 		return l.Add(parent, nil, true)
 	}
@@ -101,13 +103,13 @@ func (l *Layout) AddLeaf(parent int, tokens []int32) int {
 
 // AddGroup appends a prompt and its responses, whose tokens carry loss, and
 // returns the indices of their segments. Every response gets a segment.
-func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, leaves []int) {
+func (l *Layout) AddGroup(prompt []int32, responses [][]int32) (root int, children []int) {
 	root = l.Add(-1, prompt, false)
-	leaves = make([]int, len(responses))
+	children = make([]int, len(responses))
 	for i, response := range responses {
-		leaves[i] = l.Add(root, response, true)
+		children[i] = l.Add(root, response, true)
 	}
-	return root, leaves
+	return root, children
 }
 
 // end returns the position after segment, or 0 for -1.
@@ -167,6 +169,7 @@ func (l *Layout) Validate() error {
 	return errors.Join(l.validateRows(), l.validateTargets(), l.validateLeaves())
 }
 
+// validateSegments checks that segments cover all rows in order and follow their parents.
 func (l *Layout) validateSegments() error {
 	next := int32(0)
 	for i, s := range l.Segments {
@@ -186,6 +189,7 @@ func (l *Layout) validateSegments() error {
 	return nil
 }
 
+// validateLeaves checks that leaves cover all rows in order and consist of whole trees.
 func (l *Layout) validateLeaves() error {
 	if len(l.Leaves) == 0 {
 		return nil
@@ -209,6 +213,7 @@ func (l *Layout) validateLeaves() error {
 	return nil
 }
 
+// validateRows checks positions, which Add derives from segments, and token ids.
 func (l *Layout) validateRows() error {
 	for i, s := range l.Segments {
 		first := l.end(int(s.Parent))
@@ -225,6 +230,8 @@ func (l *Layout) validateRows() error {
 	return nil
 }
 
+// validateTargets checks that each target's row is the one before its token, and its token that of its
+// own row, if it has one.
 func (l *Layout) validateTargets() error {
 	for i, t := range l.Targets {
 		if t.Segment < 0 || int(t.Segment) >= len(l.Segments) {
@@ -241,7 +248,7 @@ func (l *Layout) validateTargets() error {
 		if t.Row != row || row < 0 {
 			return fmt.Errorf("layout: target %d is predicted by row %d, expected %d", i, t.Row, row)
 		}
-		if t.Offset == s.Len { // a leaf's last token has no row
+		if t.Offset == s.Len { // added by AddResponse: it has no row
 			continue
 		}
 		if token := l.Tokens[s.Start+t.Offset]; t.Token != token {

@@ -118,14 +118,14 @@ func TestForestsAgainstSequences(t *testing.T) {
 }
 
 // A leaf's last token is a target without a row.
-func TestAddLeaf(t *testing.T) {
+func TestAddResponse(t *testing.T) {
 	t.Parallel()
 	var l Layout
 	root := l.Add(-1, []int32{7, 8}, false)
-	l.AddLeaf(root, []int32{1, 2, 3})
-	l.AddLeaf(root, []int32{4})
-	l.AddLeaf(root, nil)
-	l.AddLeaf(-1, []int32{5})
+	l.AddResponse(root, []int32{1, 2, 3})
+	l.AddResponse(root, []int32{4})
+	l.AddResponse(root, nil)
+	l.AddResponse(-1, []int32{5})
 	require.Equal(t, []int32{7, 8, 1, 2}, l.Tokens)
 	require.Equal(t, []int32{0, 1, 2, 3}, l.Positions)
 	require.Equal(t, []Target{

@@ -83,7 +83,8 @@ func (p *partial) part(l *Layout) Part {
 		if !p.segments[s] {
 			continue
 		}
-		shift[s], index[s] = int32(out.Layout.Rows())-segment.Start, int32(len(out.Layout.Segments))
+		shift[s] = int32(out.Layout.Rows()) - segment.Start
+		index[s] = int32(len(out.Layout.Segments))
 		from, to := segment.Start, segment.Start+segment.Len
 		out.Layout.Tokens = append(out.Layout.Tokens, l.Tokens[from:to]...)
 		out.Layout.Positions = append(out.Layout.Positions, l.Positions[from:to]...)

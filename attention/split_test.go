@@ -18,7 +18,7 @@ func forest(random *rand.Rand) *Layout {
 			tokens[i] = random.Int32N(100)
 		}
 		if random.IntN(2) == 0 {
-			l.AddLeaf(parent, tokens)
+			l.AddResponse(parent, tokens)
 		} else {
 			l.Add(parent, tokens, random.IntN(3) > 0)
 		}
@@ -77,10 +77,10 @@ func TestSplitGroup(t *testing.T) {
 	var l Layout
 	root := l.Add(-1, []int32{1, 2, 3}, false)
 	for _, response := range [][]int32{{4, 5, 6}, {7}, {8, 9, 10}} {
-		l.AddLeaf(root, response)
+		l.AddResponse(root, response)
 	}
 	other := l.Add(-1, []int32{11}, false)
-	l.AddLeaf(other, []int32{12, 13})
+	l.AddResponse(other, []int32{12, 13})
 	require.Equal(t, 9, l.Rows())
 	parts := l.Split(5)
 	require.Len(t, parts, 3)
@@ -96,16 +96,16 @@ func TestDivisible(t *testing.T) {
 		build func(l *Layout)
 		want  bool
 	}{
-		{"one response", func(l *Layout) { l.AddLeaf(l.Add(-1, []int32{1, 2}, false), []int32{3, 4}) }, false},
+		{"one response", func(l *Layout) { l.AddResponse(l.Add(-1, []int32{1, 2}, false), []int32{3, 4}) }, false},
 		{"two responses", func(l *Layout) {
 			root := l.Add(-1, []int32{1, 2}, false)
-			l.AddLeaf(root, []int32{3, 4})
-			l.AddLeaf(root, []int32{5, 6})
+			l.AddResponse(root, []int32{3, 4})
+			l.AddResponse(root, []int32{5, 6})
 		}, true},
 		{"responses without rows", func(l *Layout) {
 			root := l.Add(-1, []int32{1, 2}, false)
-			l.AddLeaf(root, []int32{3})
-			l.AddLeaf(root, []int32{5})
+			l.AddResponse(root, []int32{3})
+			l.AddResponse(root, []int32{5})
 		}, false},
 		{"turns of one conversation", func(l *Layout) { l.Add(l.Add(-1, []int32{1, 2}, true), []int32{3, 4}, true) }, false},
 		{"two sequences", func(l *Layout) {

@@ -40,7 +40,8 @@ type Models interface {
 	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. It may return before derive is called; a later Pass,
 	// Poll or Flush then calls derive on its caller's goroutine. The layout must not change until
-	// then. An error may come from derive for an earlier micro-batch.
+	// the micro-batch is finished, which Flush waits for. An error may come from derive for an
+	// earlier micro-batch.
 	Pass(ctx context.Context, l *attention.Layout, derive Derive) error
 	// Ready returns a channel that receives a value when Poll has work to do. It is nil if Pass
 	// always calls derive itself.

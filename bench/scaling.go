@@ -77,7 +77,7 @@ func growWork(kind string, n, threads int) (func() error, error) {
 	switch {
 	case kind == "length":
 		ids := tokens(rng, n, c.VocabSize)
-		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
+		l.AddResponse(l.Add(-1, ids[:1], false), ids[1:])
 		n = 0
 	case kind == "shared":
 		root = l.Add(-1, prompt, false)
@@ -86,7 +86,7 @@ func growWork(kind string, n, threads int) (func() error, error) {
 		if kind == "repeated" {
 			root = l.Add(-1, prompt, false)
 		}
-		l.AddLeaf(root, tokens(rng, 64, c.VocabSize))
+		l.AddResponse(root, tokens(rng, 64, c.VocabSize))
 	}
 	return stepOn(m, &l, dev.Sync), nil
 }

@@ -138,7 +138,7 @@ func trainWork(name string, threads int) (func() error, error) {
 			l.EndLeaf()
 			began = l.Rows()
 		}
-		l.AddLeaf(l.Add(-1, ids[:1], false), ids[1:])
+		l.AddResponse(l.Add(-1, ids[:1], false), ids[1:])
 	}
 	l.EndLeaf()
 	return stepOn(m, &l, dev.Sync), nil
@@ -165,7 +165,7 @@ func groupWork(name string, threads int) (func() error, error) {
 	var advantage, weight []float32
 	root := l.Add(-1, tokens(rng, 448, c.VocabSize), false)
 	for _, n := range []int{32, 41, 50, 59, 69, 78, 87, 96} {
-		l.AddLeaf(root, tokens(rng, n, c.VocabSize))
+		l.AddResponse(root, tokens(rng, n, c.VocabSize))
 		a := float32(rng.NormFloat64())
 		for range n {
 			advantage, weight = append(advantage, a), append(weight, 1)

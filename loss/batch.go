@@ -44,7 +44,7 @@ func whiten(groups [][]float64, subtract bool) {
 	_, mean := centre(all)
 	equal := Equal(all)
 	if !subtract {
-		mean *= 0
+		mean *= 0 // known to be 0; a NaN remains and reaches all values
 	}
 	divisor := deviation(all, mean) + stdFloor
 	for _, values := range groups {

@@ -48,6 +48,7 @@ func (x *expression) vector(name string, of func(v *Vars) []float32) node {
 
 func (x *expression) scalar(v float64) node { return gorgonia.NewConstant(v) }
 
+// unary applies an operation unless an earlier one has failed.
 func (x *expression) unary(f func(node) (node, error), a node) node {
 	if x.err != nil {
 		return nil
@@ -57,6 +58,7 @@ func (x *expression) unary(f func(node) (node, error), a node) node {
 	return r
 }
 
+// binary applies an operation unless an earlier one has failed.
 func (x *expression) binary(f func(a, b node) (node, error), a, b node) node {
 	if x.err != nil {
 		return nil

@@ -40,7 +40,7 @@ func BenchmarkTrain(b *testing.B) {
 				for range 8 {
 					root := l.Add(-1, randomTokens(rng, 10, c.VocabSize), false)
 					for range 8 {
-						l.AddLeaf(root, randomTokens(rng, 24, c.VocabSize))
+						l.AddResponse(root, randomTokens(rng, 24, c.VocabSize))
 					}
 					l.EndLeaf()
 				}
@@ -80,7 +80,7 @@ func BenchmarkLeaves(b *testing.B) {
 			start := l.Rows()
 			root := l.Add(-1, randomTokens(rng, prompt, c.VocabSize), false)
 			for l.Rows() < start+leaf {
-				l.AddLeaf(root, randomTokens(rng, response, c.VocabSize))
+				l.AddResponse(root, randomTokens(rng, response, c.VocabSize))
 			}
 			l.EndLeaf()
 		}

@@ -45,7 +45,7 @@ func (l *leaf) add(to *attention.Layout) {
 	for i, prompt := range l.prompts {
 		root := to.Add(-1, prompt, false)
 		for _, ids := range l.responses[i] {
-			to.AddLeaf(root, ids)
+			to.AddResponse(root, ids)
 		}
 	}
 	to.EndLeaf()

@@ -245,8 +245,8 @@ func TestSharedPromptEqualsSeparateSequences(t *testing.T) {
 			var separate attention.Layout
 			for _, n := range []int{1, 9, 30, 17} {
 				ids := randomTokens(rng, n, c.VocabSize)
-				shared.AddLeaf(root, ids)
-				separate.AddLeaf(separate.Add(-1, prompt, false), ids)
+				shared.AddResponse(root, ids)
+				separate.AddResponse(separate.Add(-1, prompt, false), ids)
 			}
 			seed := make([]float32, len(shared.Targets))
 			for i := range seed {
@@ -288,7 +288,7 @@ func TestDecodeEqualsForward(t *testing.T) {
 			rng := rand.New(rand.NewPCG(12, 13))
 			prompt, answer := randomTokens(rng, 21, c.VocabSize), randomTokens(rng, 40, c.VocabSize)
 			var l attention.Layout
-			l.AddLeaf(l.Add(-1, prompt, false), answer)
+			l.AddResponse(l.Add(-1, prompt, false), answer)
 			want := make([]float32, len(l.Targets))
 			tape := NewTape(dev, c)
 			defer tape.Close()

@@ -15,7 +15,6 @@ import (
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 )
 
 // dividedShapes are decoders with four key-value heads whose feed-forward size and vocabulary do
@@ -41,7 +40,7 @@ type piece struct {
 func divide(t *testing.T, dev npu.Device, w *Weights, mesh parallel.Mesh, recompute, sequence bool) []*piece {
 	t.Helper()
 	var pieces []*piece
-	for rank, end := range local.New(mesh.Size()) {
+	for rank, end := range parallel.NewLocal(mesh.Size()) {
 		c, err := w.Config.Shard(mesh, mesh.Coord(rank), sequence)
 		require.NoError(t, err)
 		own, err := dev.Fork(1)

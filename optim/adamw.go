@@ -79,7 +79,8 @@ func GradNorm(dev npu.Device, params []Param, format npu.FixedPoint) (float64, e
 
 // SumSquares returns the exact sum of squares of the sums of gradients. It fails like GradNorm.
 func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int, error) {
-	gradients, squares := make([]npu.Sums, len(params)), make([]npu.Squares, len(params))
+	gradients := make([]npu.Sums, len(params))
+	squares := make([]npu.Squares, len(params))
 	for i := range params {
 		gradients[i] = params[i].G
 	}
@@ -129,8 +130,8 @@ func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	if divisor <= math.Ldexp(1, exponent-1) {
 		exponent--
 	}
-	most := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^most
-	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-most))}
+	leafBits := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^leafBits
+	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-leafBits))}
 }
 
 // ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm

@@ -26,11 +26,19 @@ func (g *Group) AllReduceOrdered(ctx context.Context, data []float32) error {
 	r := relay{fold: sumFloat32}
 	switch g.rank {
 	case 0:
-		r.sends, r.recvs, r.lead = [][]byte{all, all}, [][]byte{all}, 1
+		r.sends = [][]byte{all, all}
+		r.recvs = [][]byte{all}
+		r.lead = 1
 	case last:
-		r.sends, r.recvs, r.folds, r.reuse = [][]byte{all}, [][]byte{all}, 1, 1
+		r.sends = [][]byte{all}
+		r.recvs = [][]byte{all}
+		r.folds = 1
+		r.reuse = 1
 	default:
-		r.sends, r.recvs, r.folds, r.reuse = [][]byte{all, all}, [][]byte{all, all}, 1, 1
+		r.sends = [][]byte{all, all}
+		r.recvs = [][]byte{all, all}
+		r.folds = 1
+		r.reuse = 1
 	}
 	if g.rank == last-1 {
 		r.sends = r.sends[:1] // the last rank has the sum
@@ -84,7 +92,8 @@ func (g *Group) Barrier(ctx context.Context) error {
 		// In round d, rank r has heard of d ranks before it (Hensgen, Finkel and Manber 1988).
 		n := len(g.ranks)
 		for d := 1; d < n; d *= 2 {
-			to, from := g.letter(label, (g.rank+d)%n), g.letter(label, (g.rank+n-d)%n)
+			to := g.letter(label, (g.rank+d)%n)
+			from := g.letter(label, (g.rank+n-d)%n)
 			sent := make(chan error, 1)
 			go func() { sent <- g.t.Send(ctx, to, nil) }()
 			err := g.t.Recv(ctx, from, nil)
@@ -128,7 +137,7 @@ func (g *Group) letter(label Label, peer int) Envelope {
 	return Envelope{Peer: g.ranks[peer], Channel: g.name, Label: label, Limit: g.limit}
 }
 
-// collect runs a relay between the ranks beside this one.
+// collect runs a relay between this rank's neighbours in the group.
 func (g *Group) collect(ctx context.Context, op Op, r relay) error {
 	n := len(g.ranks)
 	r.left, r.right = (g.rank+n-1)%n, (g.rank+1)%n
@@ -175,7 +184,9 @@ func cut[T Element](data []T, counts []int, n int) ([][]byte, error) {
 		return nil, fmt.Errorf("data has %d elements, expected the %d of all counts", len(data), total)
 	}
 	var one T
-	bytes, blocks, from := view(data), make([][]byte, n), 0
+	bytes := view(data)
+	blocks := make([][]byte, n)
+	from := 0
 	for i, c := range counts {
 		to := from + c*int(unsafe.Sizeof(one))
 		blocks[i] = bytes[from:to]

@@ -9,12 +9,16 @@ import (
 	"time"
 )
 
-// maxPosts limits the messages that Post holds for one rank.
+// maxPosts limits the messages of Post to one rank that are not sent.
 const maxPosts = 16
 
 // Group is a set of ranks that communicate. Each rank makes its own Group with the same name
-// and ranks. All ranks call the same collectives in the same order, one at a time. Send and
-// Recv may run beside them.
+// and ranks. All ranks call the same collectives in the same order, one at a time; a label of each
+// message makes ranks fail that do not. Send, Post and Recv may run concurrently with collectives, on a
+// channel of their own. Messages of one rank to another arrive in the order of Send and Post.
+//
+// A collective uses the caller's data as buffer, from the call until it returns. After an error its
+// content is meaningless, and the transport has failed for all ranks.
 //
 // Ranks in the arguments are positions in the group. A group of one rank communicates
 // nothing.
@@ -25,9 +29,9 @@ type Group struct {
 	rank  int // of ranks, this one
 	limit time.Duration
 
-	collective sync.Mutex // held by the collective that runs
+	collective sync.Mutex // held by the collective that runs; guards count and scratch
 	count      uint32     // of collectives
-	scratch    []byte     // one chunk, if the transport lends out no memory
+	scratch    []byte     // one chunk, if the transport is no Viewer
 	lanes      []lane     // by receiver
 }
 
@@ -35,14 +39,17 @@ type Group struct {
 type lane struct {
 	mu   sync.Mutex
 	last chan struct{} // closed when the last message is sent; nil before the first
-	free chan struct{} // holds a token for each message that Post holds
+	free chan struct{} // holds a token for each message of Post that is not sent
 }
 
 // NewGroup returns the group of ranks, which contain t's own and are distinct. The groups
 // that a rank is in have different names. A call fails if a peer makes no progress for
 // limit; 0 means that it waits until its ctx ends.
 func NewGroup(t Transport, name string, ranks []int, limit time.Duration) (*Group, error) {
-	g := &Group{t: t, name: name, ranks: slices.Clone(ranks), rank: slices.Index(ranks, t.Rank()), limit: limit, lanes: make([]lane, len(ranks))}
+	g := &Group{
+		t: t, name: name, ranks: slices.Clone(ranks), rank: slices.Index(ranks, t.Rank()),
+		limit: limit, lanes: make([]lane, len(ranks)),
+	}
 	var errs []error
 	if name == "" || len(name+postSuffix) > MaxChannel {
 		errs = append(errs, fmt.Errorf("name is %q, expected 1 to %d bytes", name, MaxChannel-len(postSuffix)))
@@ -116,6 +123,7 @@ func (l *lane) queue() (before <-chan struct{}, sent chan<- struct{}) {
 	return before, last
 }
 
+// send sends a message after an earlier one, if before is not nil.
 func (g *Group) send(ctx context.Context, to int, data []byte, before <-chan struct{}) error {
 	if before != nil {
 		select {
@@ -152,8 +160,8 @@ func (p *Pending) Wait() error {
 	return p.err
 }
 
-// Post is Send in the background. It waits only if too many messages to the same rank are
-// under way. The caller must call Wait, and must not change data before that.
+// Post is Send in the background. It waits only if maxPosts messages to the same rank are
+// under way. The message owns data until Wait, which the caller must call, returns.
 func Post[T Element](ctx context.Context, g *Group, to int, data []T) *Pending {
 	p := &Pending{done: make(chan struct{})}
 	if err := g.other(to); err != nil {

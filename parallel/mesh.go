@@ -1,8 +1,8 @@
 // Package parallel maps ranks to the data, tensor and pipeline axes of a mesh and lets them
 // communicate.
 //
-// A Group holds the ranks along an axis. Its collectives work on any Transport: package local
-// connects the ranks of one process, package tcp those of several. Sharding a model is the
+// A Group holds the ranks along an axis. Its collectives work on any Transport: Local connects
+// goroutines of one process, packages tcp and mpi connect processes. Sharding a model is the
 // model's business.
 package parallel
 

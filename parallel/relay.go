@@ -5,21 +5,26 @@ import (
 	"sync"
 )
 
-// chunk is how many bytes a collective sends at once. While a rank works on one, the next is
-// under way. A multiple of each Element's size.
+// chunk is the number of bytes that a collective sends at once. While a rank works on one chunk, the
+// next one is under way. It is a multiple of each Element's size, so that a fold gets whole elements.
 const chunk = 4 << 20
 
 // relay is one rank's part of a collective: blocks of data that it receives from the rank on
-// its left and sends to the rank on its right. Both run at the same time, chunk by chunk.
+// its left and sends to the rank on its right. Both run at the same time, chunk by chunk: one
+// goroutine sends, another one receives and folds.
+//
+// Blocks are the caller's memory, and a block may be in both lists. lead and reuse keep the two
+// goroutines off the same chunk: a chunk is sent after it was received, and received again after it
+// was sent. Each chunk is folded once for each rank in the order of the relay, whatever the timing, so
+// a fold that depends on the order gives the same bits each time.
 type relay struct {
 	left, right int // positions in the group
 	sends       [][]byte
 	recvs       [][]byte
-	folds       int // the first so many receives are folded into the block, later ones replace it
+	folds       int // receives before this index are folded into the block; later ones replace it
 	fold        fold
 
-	// lead and reuse relate sends and receives of the same block: sends[i] waits for
-	// recvs[i-lead], chunk by chunk, and recvs[i] for sends[i-reuse].
+	// sends[i] waits for recvs[i-lead], chunk by chunk, and recvs[i] for sends[i-reuse].
 	lead, reuse int
 }
 
@@ -27,8 +32,8 @@ type relay struct {
 type gate struct {
 	mu     sync.Mutex
 	moved  sync.Cond
-	block  int // the next to be done
-	chunk  int
+	block  int // of the last chunk that is done
+	chunk  int // the number of chunks of block that are done
 	broken bool
 }
 
@@ -46,7 +51,7 @@ func (g *gate) pass(block, chunk int) {
 	g.moved.Signal()
 }
 
-// open lets all waits return, with false if the work has failed.
+// open makes all waits return: true if all chunks are done, false if one has failed.
 func (g *gate) open(failed bool) {
 	g.mu.Lock()
 	g.block = 1 << 30
@@ -55,8 +60,8 @@ func (g *gate) open(failed bool) {
 	g.moved.Signal()
 }
 
-// wait returns when a chunk is done, or false when it will not be done. A block below 0 is
-// done.
+// wait returns true when a chunk is done, or false when it will not be done. Chunks of blocks below 0
+// are done.
 func (g *gate) wait(block, chunk int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -83,6 +88,7 @@ func (g *Group) run(ctx context.Context, label Label, r relay) error {
 	return err
 }
 
+// sendAll sends the relay's blocks.
 func (g *Group) sendAll(ctx context.Context, label Label, r relay, received, sent *gate) error {
 	e := g.letter(label, r.right)
 	for i, block := range r.sends {
@@ -99,6 +105,7 @@ func (g *Group) sendAll(ctx context.Context, label Label, r relay, received, sen
 	return nil
 }
 
+// recvAll receives the relay's blocks.
 func (g *Group) recvAll(ctx context.Context, label Label, r relay, received, sent *gate) error {
 	e := g.letter(label, r.left)
 	for i, block := range r.recvs {

@@ -47,11 +47,11 @@ func (s *Settings) Mesh() Mesh { return Mesh{DP: s.DP, TP: s.TP, PP: s.PP} }
 // Validate reports all faults, each beginning with its key.
 func (s *Settings) Validate() error {
 	var faults []error
-	between := func(key string, n, least, most int) {
-		if n < least {
-			faults = append(faults, fmt.Errorf("%s is %d, expected %d or more", key, n, least))
-		} else if n > most {
-			faults = append(faults, fmt.Errorf("%s is %d, expected %d at most", key, n, most))
+	between := func(key string, n, low, high int) {
+		if n < low {
+			faults = append(faults, fmt.Errorf("%s is %d, expected %d or more", key, n, low))
+		} else if n > high {
+			faults = append(faults, fmt.Errorf("%s is %d, expected %d at most", key, n, high))
 		}
 	}
 	between("dp", s.DP, 1, maxAxis)

@@ -20,14 +20,14 @@ type Transport interface {
 	Rank() int
 	Size() int
 
-	// Send returns when data may be changed. That does not mean that it has arrived.
+	// Send returns when data may be changed. Then data may not have arrived.
 	Send(ctx context.Context, e Envelope, data []byte) error
 
 	// Recv fills into with the next message of a peer's channel, which must have its
-	// length.
+	// length. Only the callee uses into until Recv returns.
 	Recv(ctx context.Context, e Envelope, into []byte) error
 
-	// Abort fails the world with this rank as the culprit. It returns soon.
+	// Abort fails the world with this rank as the culprit. It waits at most for the other ranks to know.
 	Abort(err error)
 
 	// Close leaves the world and waits for all calls and goroutines of this rank. A rank
@@ -35,7 +35,7 @@ type Transport interface {
 	Close() error
 }
 
-// Viewer is a Transport that can lend out a message's memory instead of copying it.
+// Viewer is a Transport that can show a message in its own memory instead of copying it.
 type Viewer interface {
 	// View calls use with the next message, which must have n bytes. use must not keep them.
 	View(ctx context.Context, e Envelope, n int, use func(data []byte)) error
@@ -103,6 +103,7 @@ type RankError struct {
 	Err  error
 }
 
+// Error names the rank and, if known, its address.
 func (e *RankError) Error() string {
 	if e.Addr == "" {
 		return fmt.Sprintf("rank %d: %v", e.Rank, e.Err)

@@ -70,7 +70,7 @@ func (j *job) loadMesh(ctx context.Context, from string) (start, began string, e
 		j.verification = c
 	}
 	j.atEnd(models.Close)
-	return models.Start(), models.Start(), j.restore(ctx, from)
+	return models.StartChecksum(), models.StartChecksum(), j.restore(ctx, from)
 }
 
 // restore loads the state of a checkpoint, if from is not empty.

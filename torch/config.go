@@ -2,12 +2,32 @@
 // micro-batches, and replaces all of them when one fails.
 //
 // A Session is the trainer's side. Ranks compute log-probabilities, gradients and optimizer
-// updates; the trainer computes the loss. A recovery point is a folder with weights and
-// moments. The session keeps every micro-batch since its last recovery point, with the
-// derivative of the loss, and every update. After a failure it starts all ranks from the
-// recovery point and repeats what it has kept, so that a fault changes no result and each
-// micro-batch counts once. Package torch/schedule decides which replica computes which
-// micro-batch. Package torch/wire implements the protocol in PROTOCOL.md.
+// updates; the trainer computes the loss. Package torch/schedule decides which replica computes
+// which micro-batch. Package torch/wire implements the protocol in PROTOCOL.md.
+//
+// # Replay
+//
+// A recovery point is a folder with weights and moments. The session keeps every micro-batch since
+// its last recovery point, with the derivative of the loss, and every update. After a failure it
+// starts all ranks from the recovery point and repeats what it has kept. Each micro-batch counts
+// once: its derive is called once, whatever happens to ranks, since the derivative is kept.
+//
+// The repeated updates have the bits of those before the failure, because a replica computes the same
+// pieces in the same order as before (schedule.Plan.Restart): ranks sum gradients in floating point.
+// That holds as far as the ranks' own kernels are deterministic. Pieces, and so bits, change only when
+// a rank runs out of memory (Session.shrink).
+//
+// # Goroutines
+//
+// The goroutine that calls Session makes all decisions and alone uses its fields. Each rank has a
+// goroutine that reads frames into group.events and one that writes queued frames and beats; the
+// listener has one that accepts connections and one for each that has not become a rank. These only
+// move frames, and signal Session.Ready.
+//
+// # Ownership
+//
+// Pass copies its layout and the derivative that derive returns. A frame in rank.frames is encoded
+// memory that nobody changes; the ranks of a replica share it.
 package torch
 
 import (
@@ -80,8 +100,10 @@ func (c Config) complete() (Config, error) {
 	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
 	c.Silence = cmp.Or(c.Silence, 20*time.Second)
 	d := &c.Deadlines
-	d.Join, d.Load = cmp.Or(d.Join, 10*time.Minute), cmp.Or(d.Load, 30*time.Minute)
-	d.Pass, d.File = cmp.Or(d.Pass, 10*time.Minute), cmp.Or(d.File, 30*time.Minute)
+	d.Join = cmp.Or(d.Join, 10*time.Minute)
+	d.Load = cmp.Or(d.Load, 30*time.Minute)
+	d.Pass = cmp.Or(d.Pass, 10*time.Minute)
+	d.File = cmp.Or(d.File, 30*time.Minute)
 	for _, to := range []*func(string, ...any){&c.Say, &c.Warn} {
 		if *to == nil {
 			*to = func(string, ...any) {}
@@ -106,6 +128,7 @@ func absolute(path *string) (err error) {
 	return err
 }
 
+// validate reports all faults of a complete configuration.
 func (c *Config) validate() error {
 	var faults []error
 	if err := c.mesh().Validate(); err != nil {

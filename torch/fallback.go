@@ -8,11 +8,12 @@ import (
 
 // warnFallback warns if the ranks' self-check has rejected faster implementations than the one
 // they use. It names each different reason with the first rank that gave it.
-func (g *gang) warnFallback(warn func(format string, args ...any)) {
+func (g *group) warnFallback(warn func(format string, args ...any)) {
 	var said, reasons []string
 	for _, r := range g.ranks {
 		if reason := oneLine(r.ready.Reason); reason != "" && !slices.Contains(said, reason) {
-			said, reasons = append(said, reason), append(reasons, fmt.Sprintf("%s: %s", r.name(), reason))
+			said = append(said, reason)
+			reasons = append(reasons, fmt.Sprintf("%s: %s", r.name(), reason))
 		}
 	}
 	if len(reasons) == 0 {

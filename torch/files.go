@@ -29,8 +29,8 @@ func (s *Session) Write(ctx context.Context, what, folder string) error {
 
 // write makes the ranks write to the folder that place returns. It calls place for each
 // attempt. Cancelling ctx does not interrupt the ranks.
-func (s *crew) write(ctx context.Context, what string, place func() (string, error)) error {
-	return s.attempt(ctx, func(g *gang) error {
+func (s *Session) write(ctx context.Context, what string, place func() (string, error)) error {
+	return s.attempt(ctx, func(g *group) error {
 		folder, err := place()
 		if err == nil {
 			err = absolute(&folder)
@@ -38,17 +38,20 @@ func (s *crew) write(ctx context.Context, what string, place func() (string, err
 		if err != nil {
 			return err
 		}
-		return g.exchange(context.WithoutCancel(ctx), wire.Write{What: what, Folder: folder}, "write "+what, s.cfg.Deadlines.File,
-			func(_ *rank, f *wire.Frame) error { return f.Decode(&wire.Written{}) })
+		ctx := context.WithoutCancel(ctx)
+		m := wire.Write{What: what, Folder: folder}
+		decode := func(_ *rank, f *wire.Frame) error { return f.Decode(&wire.Written{}) }
+		return g.exchange(ctx, m, "write "+what, s.cfg.Deadlines.File, decode)
 	})
 }
 
 // savePoint writes a recovery point and drops the updates before it.
-func (s *crew) savePoint(ctx context.Context) error {
+func (s *Session) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
 		s.points++ // a lost rank may still be writing to the previous folder
-		next = point{state: filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points)), updates: s.updates, own: true}
+		folder := filepath.Join(s.cfg.recovery(), fmt.Sprintf("%06d-%d", s.updates, s.points))
+		next = point{state: folder, updates: s.updates, own: true}
 		return next.state, os.MkdirAll(next.state, 0o755)
 	})
 	if err != nil {
@@ -106,6 +109,7 @@ func copyTree(to, from string) error {
 	})
 }
 
+// copyFile copies a file whose file system supports no links.
 func copyFile(to, from string) error {
 	in, err := filetype.Open(from)
 	if err != nil {
@@ -129,10 +133,12 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	if s.point.state == dir && s.point.updates == updates && len(s.past) == 0 {
 		return nil
 	}
-	s.lose()
-	s.point, s.past, s.updates = point{state: dir, updates: updates}, nil, updates
-	s.now, s.derive = s.newUpdate(), nil
-	if err := s.attempt(ctx, func(*gang) error { return nil }); err != nil {
+	s.dropRanks()
+	s.point = point{state: dir, updates: updates}
+	s.past = nil
+	s.updates = updates
+	s.now, s.toDerive = s.newUpdate(), nil
+	if err := s.attempt(ctx, func(*group) error { return nil }); err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)
 	}
 	return nil

@@ -42,7 +42,7 @@ const (
 //go:embed worker/easyrl_torch/*.py
 var worker embed.FS
 
-// unpack writes the Python package that ranks run into a new folder, in which nobody else can
+// unpack writes the Python package that ranks run into a new folder, in which no other user can
 // write, and returns the folder that contains it.
 func unpack() (root string, err error) {
 	if root, err = os.MkdirTemp("", "easyrl-ranks-"); err != nil {
@@ -121,12 +121,15 @@ func openOutput(dir string) (*os.File, error) {
 // that PYTHONPATH remains the user's.
 func (l *launch) torchrun(c *Config) []string {
 	const meeting = "store_type=file,keep_alive_interval=600" // each sign of life makes the file longer
-	return []string{c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting, "--local-addr", "localhost",
-		"--nproc-per-node", strconv.Itoa(c.world()), filepath.Join(l.worker, filepath.Base(workerFolder), "__main__.py")}
+	return []string{
+		c.Python, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-conf", meeting,
+		"--local-addr", "localhost", "--nproc-per-node", strconv.Itoa(c.world()),
+		filepath.Join(l.worker, filepath.Base(workerFolder), "__main__.py"),
+	}
 }
 
 // environment returns the variables of the ranks. They meet through a file in the folder of the
-// package, where nobody else can write; torchrun's own store for them would be a port that every
+// package, where no other user can write; torchrun's own store for them would be a port that every
 // network can reach.
 func (l *launch) environment(c *Config, address string) []string {
 	threads := cmp.Or(c.Threads, max(1, runtime.NumCPU()/c.world()))
@@ -147,6 +150,7 @@ func (l *launch) done() <-chan struct{} {
 	return l.program.Done()
 }
 
+// kill ends torchrun and all ranks, and removes the unpacked package.
 func (l *launch) kill() {
 	if l != nil {
 		l.program.Kill()

@@ -153,7 +153,7 @@ func TestKilled(t *testing.T) {
 	require.Equal(t, 4, strings.Count(string(content), "start"))
 }
 
-// explained returns what two ranks' gang makes of an error after torchrun has ended with some
+// explained returns what a group of two ranks makes of an error after torchrun has ended with some
 // output.
 func explained(t *testing.T, output string, err error) error {
 	t.Helper()
@@ -164,7 +164,7 @@ func explained(t *testing.T, output string, err error) error {
 	defer file.Close() //nolint:errcheck // only read
 	p, failed := program.Launch([]string{"true"}, nil, file)
 	require.NoError(t, failed)
-	g := &gang{launch: &launch{program: p, output: "output"}}
+	g := &group{launch: &launch{program: p, output: "output"}}
 	for i, host := range []string{"a", "b"} {
 		g.ranks = append(g.ranks, &rank{arrival: arrival{hello: wire.Hello{Rank: i, Host: host}}})
 	}

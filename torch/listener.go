@@ -19,7 +19,7 @@ import (
 
 const (
 	helloTime  = 10 * time.Second // for a connection to send its hello
-	patience   = 30 * time.Second // for a rank to be accepted
+	acceptTime = 30 * time.Second // for a rank to be accepted
 	maxWaiting = 256              // connections without a hello, and as many with one that are not accepted as ranks yet
 	maxHello   = 64 << 10         // size of a hello in bytes
 )
@@ -28,7 +28,7 @@ const (
 type listener struct {
 	net.Listener
 	arrivals chan arrival
-	places   chan struct{}   // of connections that have said hello
+	places   chan struct{}   // holds a token for each connection that waits in arrivals
 	ctx      context.Context // of the goroutines
 	cancel   context.CancelFunc
 	running  conc.WaitGroup
@@ -55,16 +55,16 @@ func (l *listener) close() {
 	l.running.Wait()
 }
 
-// guest is a connection that may not have said hello yet.
-type guest struct {
+// pending is a connection that may not have sent its hello yet.
+type pending struct {
 	net.Conn
 	done atomic.Bool // set once, by the hello or by closing, whichever comes first
 }
 
-// accept takes in connections. If too many are silent, the oldest of them gives way, so that
+// accept takes in connections. If too many have not sent a hello, it closes the oldest, so that
 // silent connections keep no rank out.
 func (l *listener) accept() {
-	latest := make(chan *guest, maxWaiting)
+	silent := make(chan *pending, maxWaiting)
 	for {
 		conn, err := l.Accept()
 		if err != nil {
@@ -75,19 +75,19 @@ func (l *listener) accept() {
 				continue
 			}
 		}
-		if len(latest) == cap(latest) {
-			if oldest := <-latest; oldest.done.CompareAndSwap(false, true) {
+		if len(silent) == cap(silent) { // includes some that have sent a hello
+			if oldest := <-silent; oldest.done.CompareAndSwap(false, true) {
 				_ = oldest.Close()
 			}
 		}
-		g := &guest{Conn: conn}
-		latest <- g
-		l.running.Go(func() { l.receive(g) })
+		p := &pending{Conn: conn}
+		silent <- p
+		l.running.Go(func() { l.receive(p) })
 	}
 }
 
 // receive reads the hello of a connection and waits until the arrival is taken.
-func (l *listener) receive(conn *guest) {
+func (l *listener) receive(conn *pending) {
 	stop := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 	defer stop()
 	a := arrival{conn: conn.Conn, r: bufio.NewReaderSize(conn, 64<<10)}
@@ -110,11 +110,11 @@ func (l *listener) receive(conn *guest) {
 		a.refuse("too many connections wait")
 		return
 	}
-	impatience := time.NewTimer(patience)
-	defer impatience.Stop()
+	timeout := time.NewTimer(acceptTime)
+	defer timeout.Stop()
 	select {
 	case l.arrivals <- a:
-	case <-impatience.C:
+	case <-timeout.C:
 		a.refuse("all ranks are connected")
 	case <-l.ctx.Done():
 		_ = conn.Close()

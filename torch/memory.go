@@ -20,11 +20,14 @@ func (s *Session) MicroBatchRows() int { return s.rows }
 
 // shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
 // rows of the largest that the rank held and that can be cut. If a response that cannot be cut takes
-// most of the memory, replicas have one piece in flight. Updates that fit are repeated in the pieces
-// that they were made in, since another order of sums would change the published weights. The restart does not count as one of maxRestarts. shrink
-// returns an error if cutting cannot help.
-func (s *crew) shrink(rank *fault, full *exhausted) error {
-	held, most, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
+// most of the memory, replicas have one piece in flight. The restart does not count as one of
+// maxRestarts. shrink returns an error if cutting cannot help.
+//
+// Updates that fit are repeated in the pieces that they were made in: another order of sums would
+// change weights that have been published. An update that no longer fits is cut again and then ends
+// in other bits than before.
+func (s *Session) shrink(rank *fault, full *exhausted) error {
+	held, longest, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
 	pieces := 0
 	repeating := false // whether the rank repeated an update
 	for _, id := range full.held {
@@ -34,22 +37,24 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 		}
 		repeating = repeating || p.of != nil && p.of.update != s.now
 		rows := p.layout.Rows()
-		pieces, held, most = pieces+1, held+rows, max(most, rows)
+		pieces = pieces + 1
+		held = held + rows
+		longest = max(longest, rows)
 		if rows > largest && p.layout.Divisible() {
 			largest = rows
 		}
 	}
-	whole := largest == 0 || largest < most/2 // what cannot be cut takes most
+	whole := largest == 0 || largest < longest/2 // a response that cannot be cut takes most
 	switch {
 	case held == 0:
-		return s.again(rank)
+		return s.countRestart(rank)
 	case whole && pieces > 1 && s.depth > 1:
 		s.depth = 1
 		s.cfg.Warn("%v; it held %d micro-batches, the largest a single response of %d rows, which cannot be cut: "+
-			"from now on a replica holds one at a time, which takes longer; %s", rank, pieces, most, s.restarting())
+			"from now on a replica holds one at a time, which takes longer; %s", rank, pieces, longest, s.restarting())
 	case whole:
 		return fmt.Errorf("%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
-			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, most)
+			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, longest)
 	default:
 		s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
 		s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
@@ -65,7 +70,7 @@ func (s *crew) shrink(rank *fault, full *exhausted) error {
 }
 
 // piece returns the piece with an ID, nil if there is none.
-func (s *crew) piece(id int64) *piece {
+func (s *Session) piece(id int64) *piece {
 	if s.scored != nil && s.scored.id == id {
 		return s.scored
 	}
@@ -80,11 +85,12 @@ func (s *crew) piece(id int64) *piece {
 	return nil
 }
 
-// recut cuts an update's micro-batches into pieces of the current size. Answers that derive has
-// not had are forgotten, unless derive is about to have them.
-func (s *crew) recut(u *update) {
-	waits := map[*micro]bool{}
-	for _, m := range s.derive {
+// recut cuts an update's micro-batches into pieces of the current size. A micro-batch that waits for
+// derive keeps its log-probabilities and is cut when derive has returned; another one whose derive has
+// not been called loses what it has of them.
+func (s *Session) recut(u *update) {
+	waits := map[*micro]bool{} // for derive
+	for _, m := range s.toDerive {
 		waits[m] = true
 	}
 	u.plan, u.pieces = s.newPlan(), map[int64]*piece{}
@@ -97,7 +103,7 @@ func (s *crew) recut(u *update) {
 }
 
 // parts returns the parts of a layout that ranks compute at once.
-func (s *crew) parts(l *attention.Layout) []attention.Part {
+func (s *Session) parts(l *attention.Layout) []attention.Part {
 	if s.rows > 0 && l.Rows() > s.rows {
 		return l.Split(s.rows)
 	}
@@ -107,7 +113,7 @@ func (s *crew) parts(l *attention.Layout) []attention.Part {
 // cut plans the pieces of a micro-batch. If there are several, and derive needs the
 // log-probabilities of all, they are probes: a replica holds too few of them for all to wait for
 // derive.
-func (s *crew) cut(m *micro) {
+func (s *Session) cut(m *micro) {
 	parts := s.parts(m.layout)
 	u, known := m.update, m.gradient != nil
 	m.whole, m.missing = nil, len(parts)
@@ -126,7 +132,7 @@ func (s *crew) cut(m *micro) {
 }
 
 // derived plans the gradients of a micro-batch whose derivatives have become known.
-func (s *crew) derived(m *micro) {
+func (s *Session) derived(m *micro) {
 	if m.whole == nil {
 		s.cut(m)
 		return

@@ -17,12 +17,12 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// group returns a micro-batch of a prompt of 4 rows and responses of 4 rows each.
-func group(responses int) *attention.Layout {
+// promptGroup returns a micro-batch of a prompt of 4 rows and responses of 4 rows each.
+func promptGroup(responses int) *attention.Layout {
 	l := &attention.Layout{}
 	root := l.Add(-1, []int32{1, 2, 3, 4}, false)
 	for i := range int32(responses) {
-		l.AddLeaf(root, []int32{5 + i%20, 6, 7, 8, 9})
+		l.AddResponse(root, []int32{5 + i%20, 6, 7, 8, 9})
 	}
 	return l
 }
@@ -71,7 +71,7 @@ func TestOutOfMemory(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
-			layouts := []*attention.Layout{group(32), group(32), group(1), group(32)} // of 132 rows
+			layouts := []*attention.Layout{promptGroup(32), promptGroup(32), promptGroup(1), promptGroup(32)} // of 132 rows
 			synctest.Test(t, func(t *testing.T) {
 				st, err := play(t, configure(dir, into), &fake.Ranks{})
 				defer st.end()
@@ -122,7 +122,7 @@ func TestOutOfMemoryAtTheSmallest(t *testing.T) {
 		}})
 		defer st.end()
 		require.NoError(t, err)
-		_, err = pass(t, st.Session, 1, group(8)) // of 36 rows
+		_, err = pass(t, st.Session, 1, promptGroup(8)) // of 36 rows
 		require.EqualError(t, err, "torch: rank 0 on fake: forward: out of memory: 8 rows, and there is room for 7; "+
 			"it held micro-batches of 8 rows, the largest a single response of 8, which cannot be cut: "+
 			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens")
@@ -136,7 +136,7 @@ func TestOutOfMemoryAtTheSmallest(t *testing.T) {
 func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 	t.Parallel()
 	long := &attention.Layout{}
-	long.AddLeaf(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37)) // of 40 rows
+	long.AddResponse(long.Add(-1, []int32{1, 2, 3, 4}, false), make([]int32, 37)) // of 40 rows
 	for _, test := range []struct {
 		name    string
 		dp      int
@@ -147,12 +147,12 @@ func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 		rows    int // maximum of a micro-batch, in the end
 		fails   bool
 	}{
-		{"a small micro-batch", 1, wire.Free, 45, []*attention.Layout{group(2), long, group(1)}, 52, 0, false},
+		{"a small micro-batch", 1, wire.Free, 45, []*attention.Layout{promptGroup(2), long, promptGroup(1)}, 52, 0, false},
 		{"another response", 1, wire.Free, 45, []*attention.Layout{long, long, long}, 80, 0, false},
-		{"replicas", 2, wire.Free, 45, []*attention.Layout{long, long, long, long, group(2)}, 80, 0, false},
-		{"lockstep", 2, wire.Lockstep, 45, []*attention.Layout{long, long, long, long, group(2)}, 80, 0, false},
-		{"a micro-batch to cut later", 1, wire.Free, 45, []*attention.Layout{group(3), long, group(16)}, 56, 34, false},
-		{"too long", 1, wire.Free, 39, []*attention.Layout{group(2), long}, 52, 0, true},
+		{"replicas", 2, wire.Free, 45, []*attention.Layout{long, long, long, long, promptGroup(2)}, 80, 0, false},
+		{"lockstep", 2, wire.Lockstep, 45, []*attention.Layout{long, long, long, long, promptGroup(2)}, 80, 0, false},
+		{"a micro-batch to cut later", 1, wire.Free, 45, []*attention.Layout{promptGroup(3), long, promptGroup(16)}, 56, 34, false},
+		{"too long", 1, wire.Free, 39, []*attention.Layout{promptGroup(2), long}, 52, 0, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -207,9 +207,9 @@ func TestOutOfMemoryInRepetition(t *testing.T) {
 			st, err := play(t, configure(dir, into), ranks)
 			defer st.end()
 			require.NoError(t, err)
-			_, err = pass(t, st.Session, 1, group(16), group(3))
+			_, err = pass(t, st.Session, 1, promptGroup(16), promptGroup(3))
 			require.NoError(t, err)
-			_, err = pass(t, st.Session, 2, group(2), group(1))
+			_, err = pass(t, st.Session, 2, promptGroup(2), promptGroup(1))
 			require.NoError(t, err)
 			require.NoError(t, st.Write(t.Context(), wire.Weights, out))
 			if memory > 0 {
@@ -234,9 +234,9 @@ func TestOutOfMemoryKeepsUpdates(t *testing.T) {
 				st, err := play(t, cfg, &fake.Ranks{Memory: holds(130)})
 				defer st.end()
 				require.NoError(t, err)
-				_, err = pass(t, st.Session, 1, group(16)) // of 68 rows
+				_, err = pass(t, st.Session, 1, promptGroup(16)) // of 68 rows
 				require.NoError(t, err)
-				_, err = pass(t, st.Session, 2, group(32)) // of 132 rows
+				_, err = pass(t, st.Session, 2, promptGroup(32)) // of 132 rows
 				require.NoError(t, err)
 				require.Len(t, st.warnings, 1)
 				require.Equal(t, 66, st.MicroBatchRows())
@@ -282,13 +282,13 @@ func TestOutOfMemoryInScore(t *testing.T) {
 					defer st.end()
 					require.NoError(t, err)
 					score := func() {
-						values, err := st.Score(t.Context(), group(16)) // of 68 rows
+						values, err := st.Score(t.Context(), promptGroup(16)) // of 68 rows
 						require.NoError(t, err)
 						scores = append(scores, values)
 					}
 					if test.within > 0 {
 						passes := 0
-						require.NoError(t, st.Pass(t.Context(), group(test.within), func(lp backend.Logprobs) ([]float32, error) {
+						require.NoError(t, st.Pass(t.Context(), promptGroup(test.within), func(lp backend.Logprobs) ([]float32, error) {
 							passes++
 							score()
 							return objective(lp), nil
@@ -365,14 +365,14 @@ func TestOutOfMemoryBehindAnotherFailure(t *testing.T) {
 						return test.fault
 					}
 					mu.Unlock()
-					<-time.After(hindsight / 2)
+					<-time.After(causeTime / 2)
 					mu.Lock()
 					return fake.None
 				}}
 				st, err := play(t, cfg, ranks)
 				defer st.end()
 				require.NoError(t, err)
-				_, err = pass(t, st.Session, 1, group(16), group(16)) // of 68 rows
+				_, err = pass(t, st.Session, 1, promptGroup(16), promptGroup(16)) // of 68 rows
 				require.NoError(t, err)
 				last := st.warnings[len(st.warnings)-1]
 				require.Contains(t, last, "rank 0 on fake: forward: out of memory: 68 rows, and there is room for 40; a micro-batch had 68 rows, ")
@@ -391,7 +391,7 @@ func TestOutOfMemoryInScoreOfOneResponse(t *testing.T) {
 		st, err := play(t, configure(dir, into), &fake.Ranks{Memory: holds(7)})
 		defer st.end()
 		require.NoError(t, err)
-		_, err = st.Score(t.Context(), group(1))
+		_, err = st.Score(t.Context(), promptGroup(1))
 		require.ErrorContains(t, err, "score: torch: rank 0 on fake: score: out of memory: 8 rows, and there is room for 7; it held ")
 		require.Empty(t, st.warnings)
 	})

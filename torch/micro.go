@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
-	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/torch/schedule"
 	"github.com/easyrl/easyrl/torch/wire"
 )
@@ -52,8 +49,8 @@ func (s *Session) Ready() <-chan struct{} { return s.ready }
 // of Pass, Poll, Flush or Step, calls derive, exactly once even if ranks fail. After a derive
 // returns an error, all of them return that error until Discard.
 func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.Derive) error {
-	if s.refused != nil {
-		return s.refused
+	if s.deriveErr != nil {
+		return s.deriveErr
 	}
 	if len(l.Targets) == 0 { // nothing to compute
 		_, err := derive(backend.Logprobs{})
@@ -62,7 +59,7 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 	m := &micro{update: s.now, layout: l.Clone(), derive: derive}
 	s.now.micros = append(s.now.micros, m)
 	s.cut(m)
-	err := s.attempt(ctx, func(g *gang) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
+	err := s.attempt(ctx, func(g *group) error { return s.work(ctx, g, schedule.More, s.now.plan.Room) })
 	if err == nil {
 		s.notify() // Poll may start an incomplete round
 	}
@@ -71,7 +68,7 @@ func (s *Session) Pass(ctx context.Context, l *attention.Layout, derive backend.
 
 // Poll handles the answers that have arrived. It does not wait for more.
 func (s *Session) Poll(ctx context.Context) error {
-	return s.attempt(ctx, func(g *gang) error {
+	return s.attempt(ctx, func(g *group) error {
 		for {
 			found, err := g.poll()
 			if err != nil {
@@ -86,23 +83,25 @@ func (s *Session) Poll(ctx context.Context) error {
 
 // Flush waits until all micro-batches are finished.
 func (s *Session) Flush(ctx context.Context) error {
-	return s.attempt(ctx, func(g *gang) error { return s.finish(ctx, g) })
+	return s.attempt(ctx, func(g *group) error { return s.finish(ctx, g) })
 }
 
-func (s *crew) finish(ctx context.Context, g *gang) error {
+// finish works until all micro-batches of the update are finished.
+func (s *Session) finish(ctx context.Context, g *group) error {
 	return s.work(ctx, g, schedule.None, s.now.plan.Idle)
 }
 
 // work sends messages that are due, calls derive for answered micro-batches, and receives
-// answers until done returns true.
-func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done func() bool) error {
+// answers until done returns true. A derive may call Score, which replaces ranks that fail; work then
+// returns errReplaced, since g has ended.
+func (s *Session) work(ctx context.Context, g *group, next schedule.Outlook, done func() bool) error {
 	for {
 		if err := s.order(g, s.now, next); err != nil {
 			return err
 		}
 		if derived, err := s.evaluate(); err != nil {
 			return err
-		} else if s.gang != g {
+		} else if s.group != g {
 			return errReplaced
 		} else if derived {
 			continue
@@ -117,7 +116,7 @@ func (s *crew) work(ctx context.Context, g *gang, next schedule.Outlook, done fu
 }
 
 // order sends the messages of an update's plan that are due.
-func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
+func (s *Session) order(g *group, u *update, next schedule.Outlook) error {
 	for _, message := range u.plan.Due(next) {
 		p := u.pieces[message.ID] // nil for an empty micro-batch
 		first := message.Replica * s.cfg.TP
@@ -142,7 +141,7 @@ func (s *crew) order(g *gang, u *update, next schedule.Outlook) error {
 }
 
 // forward returns a forward message as a frame and registers the expected answer.
-func (s *crew) forward(r *rank, id int64, p *piece) ([]byte, error) {
+func (s *Session) forward(r *rank, id int64, p *piece) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
 		body = wire.Layout(p.layout)
@@ -170,7 +169,7 @@ func (s *crew) forward(r *rank, id int64, p *piece) ([]byte, error) {
 
 // answered stores a piece's log-probabilities. Once a micro-batch has all of them, answered
 // queues it for derive.
-func (s *crew) answered(p *piece, f *wire.Frame) error {
+func (s *Session) answered(p *piece, f *wire.Frame) error {
 	var lp backend.Logprobs
 	var err error
 	take := func(name string) []float32 {
@@ -186,7 +185,7 @@ func (s *crew) answered(p *piece, f *wire.Frame) error {
 	}
 	m := p.of
 	if err != nil || p.answered || m.gradient != nil || m.update.void {
-		return err // derive has had the values, will get them, or needs them no more
+		return err // derive has had the values, waits for its turn with them, or does not need them
 	}
 	p.answered = true
 	m.store(p, &lp)
@@ -196,7 +195,7 @@ func (s *crew) answered(p *piece, f *wire.Frame) error {
 	if s.fresh {
 		m.logprobs.Old, m.logprobs.Recomputed = m.logprobs.Policy, m.logprobs.Policy
 	}
-	s.derive = append(s.derive, m)
+	s.toDerive = append(s.toDerive, m)
 	return nil
 }
 
@@ -214,7 +213,8 @@ func (m *micro) store(p *piece, lp *backend.Logprobs) {
 		}
 	}
 	for i, to := range p.targets {
-		m.logprobs.Policy[to], m.logprobs.Entropy[to] = lp.Policy[i], lp.Entropy[i]
+		m.logprobs.Policy[to] = lp.Policy[i]
+		m.logprobs.Entropy[to] = lp.Entropy[i]
 		if lp.Reference != nil {
 			m.logprobs.Reference[to] = lp.Reference[i]
 		}
@@ -223,13 +223,13 @@ func (m *micro) store(p *piece, lp *backend.Logprobs) {
 
 // evaluate calls derive for the answered micro-batches. Called from within a derive, it does
 // nothing.
-func (s *crew) evaluate() (derived bool, err error) {
-	if s.refused != nil || s.deriving {
-		return false, s.refused
+func (s *Session) evaluate() (derived bool, err error) {
+	if s.deriveErr != nil || s.deriving {
+		return false, s.deriveErr
 	}
-	for len(s.derive) > 0 {
-		m := s.derive[0]
-		s.derive = s.derive[1:]
+	for len(s.toDerive) > 0 {
+		m := s.toDerive[0]
+		s.toDerive = s.toDerive[1:]
 		s.deriving = true
 		values, err := m.derive(*m.logprobs)
 		s.deriving = false
@@ -237,10 +237,12 @@ func (s *crew) evaluate() (derived bool, err error) {
 			err = fmt.Errorf("torch: the loss has %d derivatives, expected %d", len(values), expected)
 		}
 		if err != nil {
-			s.refused = err
+			s.deriveErr = err
 			return true, err
 		}
-		m.gradient, m.derive, m.logprobs = slices.Clone(values), nil, nil
+		m.gradient = slices.Clone(values)
+		m.derive = nil
+		m.logprobs = nil
 		s.derived(m)
 		derived = true
 	}
@@ -248,7 +250,7 @@ func (s *crew) evaluate() (derived bool, err error) {
 }
 
 // backward returns a backward message as a frame and registers the expected answer.
-func (s *crew) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
+func (s *Session) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
 		body.AddFloat32s("gradient", p.gradient())
@@ -274,165 +276,14 @@ func (s *crew) backward(r *rank, message schedule.Message, p *piece, u *update) 
 func (s *Session) Discard() {
 	s.now.void = true
 	s.now = s.newUpdate()
-	s.derive, s.refused = nil, nil
-	if s.gang == nil {
+	s.toDerive, s.deriveErr = nil, nil
+	if s.group == nil {
 		return
 	}
-	for _, r := range s.gang.ranks {
+	for _, r := range s.group.ranks {
 		if r.send(wire.Discard{}, wire.Body{}) != nil { // the rank does not read
-			s.lose()
+			s.dropRanks()
 			return
 		}
 	}
 }
-
-// Step waits until all micro-batches are finished and makes an update. Cancelling ctx does not
-// interrupt the update itself.
-func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
-	if !finite(u.Scale) || !finite(u.LR) {
-		s.Discard()
-		return 0, fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", u.Number, u.Scale, u.LR, optim.ErrNonFinite)
-	}
-	s.now.step = wire.Step{Update: u.Number, Scale: u.Scale, LR: u.LR, Clip: u.Clip}
-	var result outcome
-	err = s.attempt(ctx, func(g *gang) error {
-		if err := s.finish(ctx, g); err != nil {
-			return err
-		}
-		result, err = s.step(context.WithoutCancel(ctx), g, s.now.step)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	made := s.now
-	s.now, s.fresh, s.restarts = s.newUpdate(), false, 0
-	if !result.finite {
-		return result.norm, fmt.Errorf("optimizer step %d: gradients: %w", u.Number, optim.ErrNonFinite)
-	}
-	s.past = append(s.past, made)
-	s.updates = u.Number
-	s.finite = nil
-	if !result.weightsFinite {
-		s.finite = fmt.Errorf("weights after update %d: %w", u.Number, model.ErrNotFinite)
-		return result.norm, nil
-	}
-	if len(s.past) >= recoveryEvery {
-		err = s.savePoint(ctx)
-	}
-	return result.norm, err
-}
-
-// CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
-// finite.
-func (s *Session) CheckFinite() error { return s.finite }
-
-// outcome is the result of an update.
-type outcome struct {
-	norm                  float64
-	finite, weightsFinite bool
-}
-
-// step makes all ranks apply an update.
-func (s *crew) step(ctx context.Context, g *gang, m wire.Step) (outcome, error) {
-	answers := make([]wire.Stepped, len(g.ranks))
-	err := g.exchange(ctx, m, "step", s.cfg.Deadlines.Pass, func(r *rank, f *wire.Frame) error {
-		a := &answers[r.hello.Rank]
-		if err := f.Decode(a); err != nil {
-			return err
-		}
-		if a.Update != m.Update {
-			return fmt.Errorf("update is %d, expected %d", a.Update, m.Update)
-		}
-		if a.Finite && (a.Norm == nil || !(*a.Norm >= 0)) {
-			return errors.New("norm is missing, expected 0 or more")
-		}
-		r.trace("optimizer", a.Seconds)
-		s.memory[r.hello.Rank] = a.Memory
-		return nil
-	})
-	if err != nil {
-		return outcome{}, err
-	}
-	first := &answers[0]
-	for i := range answers {
-		if a := &answers[i]; a.Finite != first.Finite || a.WeightsFinite != first.WeightsFinite {
-			return outcome{}, g.ranks[i].fault(fmt.Errorf("step: finite is %v for gradients and %v for weights, expected %v and %v as on rank 0",
-				a.Finite, a.WeightsFinite, first.Finite, first.WeightsFinite))
-		}
-	}
-	out := outcome{finite: first.Finite, weightsFinite: first.WeightsFinite}
-	if first.Norm != nil {
-		out.norm = *first.Norm
-	}
-	return out, nil
-}
-
-// Score returns the log-probabilities of a layout's targets under the policy. A derive may
-// call it.
-func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
-	return s.ScoreAs(ctx, l, "", s.cfg.Temperature)
-}
-
-// ScoreAs returns the log-probabilities of a layout's targets at a temperature, under the
-// weights in a folder, or under the policy if folder is empty.
-func (s *Session) ScoreAs(ctx context.Context, l *attention.Layout, folder string, temperature float64) ([]float32, error) {
-	if len(l.Targets) == 0 {
-		return nil, nil
-	}
-	var out []float32
-	err := s.attempt(ctx, func(g *gang) error {
-		out = make([]float32, len(l.Targets))
-		for _, part := range s.parts(l) {
-			s.lastID++
-			s.scored = &piece{id: s.lastID, layout: part.Layout, targets: part.Targets}
-			if err := s.score(ctx, g, s.scored, folder, temperature, out); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	s.scored = nil
-	if err != nil {
-		return nil, fmt.Errorf("score: %w", err)
-	}
-	return out, nil
-}
-
-// score has the ranks compute the log-probabilities of a piece, and writes them to their places in out.
-func (s *crew) score(ctx context.Context, g *gang, p *piece, folder string, temperature float64, out []float32) error {
-	frame, err := wire.Encode(wire.Score{ID: p.id, Model: folder, Temperature: temperature}, wire.Layout(p.layout))
-	if err != nil {
-		return err
-	}
-	for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
-		if err := r.queue(frame); err != nil {
-			return err
-		}
-	}
-	first, done := g.ranks[0], false
-	first.allow(len(p.layout.Targets))
-	first.expect(expectation{"score", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
-		var a wire.Logprobs
-		if err := f.Decode(&a); err != nil {
-			return err
-		}
-		values := f.Float32s("policy")
-		if a.ID != p.id || len(values) != len(p.layout.Targets) {
-			return fmt.Errorf("id is %d with %d values, expected %d with %d", a.ID, len(values), p.id, len(p.layout.Targets))
-		}
-		for i, v := range values {
-			out[p.at(i)] = v
-		}
-		done = true
-		return nil
-	}})
-	for !done {
-		if err := g.receive(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -75,6 +75,7 @@ type failure string
 
 func (f failure) Error() string { return string(f) }
 
+// Is makes a failure match errFailed.
 func (f failure) Is(target error) bool { return target == errFailed }
 
 // event is a frame from a rank, or the error that ended its connection.
@@ -118,13 +119,13 @@ func (r *rank) close() {
 	r.running.Wait()
 }
 
-// patient reads from a rank's connection and fails after silence without data.
-type patient struct {
+// timedReader reads from a rank's connection and fails after silence without data.
+type timedReader struct {
 	*rank
 	silence time.Duration
 }
 
-func (p patient) Read(b []byte) (int, error) {
+func (p timedReader) Read(b []byte) (int, error) {
 	if p.r.Buffered() == 0 {
 		_ = p.conn.SetReadDeadline(time.Now().Add(p.silence)) // if it fails, so does the read
 	}
@@ -134,7 +135,7 @@ func (p patient) Read(b []byte) (int, error) {
 // read reports frames until the connection ends and returns the cause.
 func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	for {
-		frame, err := wire.Read(patient{r, silence}, func() int { return int(r.limit.Load()) })
+		frame, err := wire.Read(timedReader{r, silence}, func() int { return int(r.limit.Load()) })
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return fmt.Errorf("%w for %v", errSilent, silence)
@@ -187,6 +188,8 @@ func (r *rank) send(m wire.Message, body wire.Body) error {
 	return r.queue(frame)
 }
 
+// queue hands a frame to the goroutine that writes. It never waits: a rank that lets maxQueued frames
+// pile up has failed.
 func (r *rank) queue(frame []byte) error {
 	select {
 	case r.frames <- frame:
@@ -210,6 +213,7 @@ func (r *rank) allow(n int) {
 	r.limit.Store(max(r.limit.Load(), int64(arrays*bytes*n)))
 }
 
+// fault returns err as the fault of this rank.
 func (r *rank) fault(err error) error { return &fault{r.name(), err} }
 
 // answer handles a frame, which must be the next expected answer or a failure.

@@ -16,16 +16,14 @@ import (
 // Session trains a model on ranks. Only one goroutine may use it. Its methods replace failed
 // ranks before they return. They return a rank's error only if replacing the ranks did not
 // help.
-type Session struct{ crew }
-
-// crew is the state of a session: the ranks, and what is needed to replace them.
-type crew struct {
+type Session struct {
 	cfg      Config
 	listener *listener
-	gang     *gang         // nil while there are no ranks
-	ready    chan struct{} // see Session.Ready
+	group    *group        // nil while there are no ranks
+	ready    chan struct{} // see Ready
 	alarm    *time.Timer   // fires at the next deadline, while no method runs
 
+	// What replaced ranks repeat: see the package comment.
 	point   point
 	points  int       // number of folder names used for recovery points
 	past    []*update // updates since the recovery point
@@ -33,20 +31,20 @@ type crew struct {
 	updates int       // number of updates made
 	lastID  int64     // last id of a micro-batch or score
 
-	lockstep bool          // see wire.Lockstep
-	fresh    bool          // the policy equals the last published weights
-	derive   []*micro      // micro-batches that wait for derive, in the order of their answers
-	deriving bool          // a derive is running
-	refused  error         // error of a derive since the last Discard
-	finite   error         // not nil if the last update left weights that are not finite
-	info     wire.Ready    // of the first rank
-	memory   []wire.Memory // of each rank
-	restarts int           // since the last completed update
-	rows     int           // maximum rows of a piece; 0 for no limit
-	depth    int           // maximum pieces in flight on a replica
-	scored   *piece        // what ScoreAs computes, in no update; nil if nothing
-	broken   error         // why the session has ended
-	final    bool          // whether the run has ended
+	lockstep  bool          // see wire.Lockstep
+	fresh     bool          // the policy equals the last published weights
+	toDerive  []*micro      // micro-batches that wait for derive, in the order of their answers
+	deriving  bool          // a derive is running
+	deriveErr error         // of a derive since the last Discard
+	finite    error         // not nil if the last update left weights that are not finite
+	info      wire.Ready    // of the first rank
+	memory    []wire.Memory // of each rank
+	restarts  int           // since the last completed update
+	rows      int           // maximum rows of a piece; 0 for no limit
+	depth     int           // maximum pieces in flight on a replica
+	scored    *piece        // what ScoreAs computes, in no update; nil if nothing
+	broken    error         // why the session has ended
+	final     bool          // whether the run has ended
 }
 
 // point is a recovery point: a state that ranks can load.
@@ -80,16 +78,18 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("torch: %w", err), ln.Close())
 	}
-	s := &Session{crew{cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates, depth: schedule.Depth,
-		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world())}}
+	s := &Session{
+		cfg: cfg, listener: listen(ln), ready: make(chan struct{}, 1), updates: cfg.Updates, depth: schedule.Depth,
+		point: point{state: cfg.State, updates: cfg.Updates}, memory: make([]wire.Memory, cfg.world()),
+	}
 	err = os.RemoveAll(s.cfg.recovery()) // left by an earlier process
 	if err == nil {
 		if cfg.Python == "" {
 			s.cfg.Say("waiting for %d PyTorch ranks at %s", cfg.world(), s.listener.Addr().String())
 		}
-		for err == nil && s.gang == nil {
-			if s.gang, err = s.start(ctx); died(err) {
-				err = s.again(err)
+		for err == nil && s.group == nil {
+			if s.group, err = s.start(ctx); died(err) {
+				err = s.countRestart(err)
 			}
 		}
 	}
@@ -97,8 +97,8 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 		s.Close()
 		return nil, fmt.Errorf("torch: %w", err)
 	}
-	s.lockstep = s.gang.lockstep()
-	s.gang.warnFallback(s.cfg.Warn)
+	s.lockstep = s.group.lockstep()
+	s.group.warnFallback(s.cfg.Warn)
 	s.remember()
 	s.cfg.Mode = s.info.Mode // restarted ranks must use the same mode
 	s.now = s.newUpdate()
@@ -106,7 +106,7 @@ func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 }
 
 // End makes Close tell the ranks that the run has ended. They then exit with status 0, and
-// nobody needs to start them again.
+// no loop needs to start them again.
 func (s *Session) End() { s.final = true }
 
 // Close ends all ranks and removes the recovery points. Without End, ranks that the session did
@@ -117,35 +117,13 @@ func (s *Session) Close() {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
-	if s.gang != nil && (s.final || s.gang.launch != nil) {
-		s.gang.end(grace)
-		s.gang = nil
+	if s.group != nil && (s.final || s.group.launch != nil) {
+		s.group.end(grace)
+		s.group = nil
 	}
-	s.lose()
+	s.dropRanks()
 	s.listener.close()
 	_ = os.RemoveAll(s.cfg.recovery()) // the next session removes what is left
-}
-
-// end asks the ranks to exit and closes their connections after at most grace.
-func (g *gang) end(grace time.Duration) {
-	timeout := time.NewTimer(grace)
-	defer timeout.Stop()
-	left := map[*rank]bool{}
-	for _, r := range g.ranks {
-		left[r] = true
-		_ = r.send(wire.End{}, wire.Body{}) // if it fails, closing the connection ends the rank
-	}
-	for late := false; len(left) > 0 && !late; {
-		select {
-		case e := <-g.events:
-			if e.err != nil {
-				delete(left, e.rank)
-			}
-		case <-timeout.C:
-			late = true
-		}
-	}
-	g.close()
 }
 
 // RankInfo describes a rank.
@@ -157,10 +135,10 @@ type RankInfo struct {
 // Ranks describes the current ranks, by number. It is nil while there are none.
 func (s *Session) Ranks() []RankInfo {
 	var infos []RankInfo
-	if s.gang == nil {
+	if s.group == nil {
 		return nil
 	}
-	for _, r := range s.gang.ranks {
+	for _, r := range s.group.ranks {
 		info := RankInfo{r.hello, r.ready}
 		info.Hello.Token = ""
 		infos = append(infos, info)
@@ -168,14 +146,15 @@ func (s *Session) Ranks() []RankInfo {
 	return infos
 }
 
-func (s *crew) newUpdate() *update {
+// newUpdate returns an update without micro-batches.
+func (s *Session) newUpdate() *update {
 	return &update{plan: s.newPlan(), pieces: map[int64]*piece{}}
 }
 
-func (s *crew) newPlan() schedule.Plan { return schedule.New(s.cfg.DP, s.depth, s.lockstep) }
+func (s *Session) newPlan() schedule.Plan { return schedule.New(s.cfg.DP, s.depth, s.lockstep) }
 
 // notify sends a value to Ready's channel. It never blocks.
-func (s *crew) notify() {
+func (s *Session) notify() {
 	select {
 	case s.ready <- struct{}{}:
 	default:
@@ -183,18 +162,19 @@ func (s *crew) notify() {
 }
 
 // attempt calls op with ranks that hold the session's state. If a rank fails, attempt restarts
-// all ranks, restores their state and calls op again.
-func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
+// all ranks, restores their state and calls op again. Only a fault of a rank is retried; another error
+// of op is returned. When restarting does not help, the error ends the session: broken is set.
+func (s *Session) attempt(ctx context.Context, op func(g *group) error) error {
 	if s.alarm != nil {
 		s.alarm.Stop()
 	}
 	for s.broken == nil {
 		var err error
-		if s.gang == nil {
+		if s.group == nil {
 			err = s.restore(ctx)
 		}
 		if err == nil {
-			err = op(s.gang)
+			err = op(s.group)
 		}
 		var failed *fault
 		switch {
@@ -203,22 +183,22 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 		case errors.Is(err, errReplaced):
 			continue
 		case !errors.As(err, &failed):
-			s.watch()
+			s.setAlarm()
 			return err
 		}
-		if s.gang != nil {
-			failed = s.gang.lackOfMemory(failed)
+		if s.group != nil {
+			failed = s.group.lackOfMemory(failed)
 		}
 		var full *exhausted
 		if errors.As(failed, &full) {
-			s.lose()
+			s.dropRanks()
 			err = s.shrink(failed, full)
 		} else {
-			if s.gang != nil {
-				err = s.gang.explain(failed)
+			if s.group != nil {
+				err = s.group.explain(failed)
 			}
-			s.lose()
-			err = s.again(err)
+			s.dropRanks()
+			err = s.countRestart(err)
 		}
 		if err != nil {
 			s.broken = fmt.Errorf("torch: %w", err)
@@ -227,8 +207,8 @@ func (s *crew) attempt(ctx context.Context, op func(g *gang) error) error {
 	return s.broken
 }
 
-// again counts a restart and warns of its cause. It returns an error if there were too many.
-func (s *crew) again(cause error) error {
+// countRestart counts a restart and warns of its cause. It returns an error if there were too many.
+func (s *Session) countRestart(cause error) error {
 	if s.restarts++; s.restarts > maxRestarts {
 		return fmt.Errorf("%w; restarted %d times since update %d", cause, maxRestarts, s.updates)
 	}
@@ -237,7 +217,7 @@ func (s *crew) again(cause error) error {
 }
 
 // restarting says how ranks start again, for warnings.
-func (s *crew) restarting() string {
+func (s *Session) restarting() string {
 	how := "restarting all ranks"
 	if s.cfg.Python == "" {
 		how = "waiting for all ranks to connect again"
@@ -248,27 +228,52 @@ func (s *crew) restarting() string {
 // errReplaced ends an operation whose ranks were replaced while it ran a derive.
 var errReplaced = errors.New("ranks were replaced")
 
-// watch makes Ready's channel receive a value when the next answer is late.
-func (s *crew) watch() {
-	if s.gang == nil {
+// setAlarm makes Ready's channel receive a value when the next answer is late.
+func (s *Session) setAlarm() {
+	if s.group == nil {
 		return
 	}
-	if at := s.gang.deadline(); !at.IsZero() {
+	if at := s.group.deadline(); !at.IsZero() {
 		s.alarm = time.AfterFunc(time.Until(at), s.notify)
 	}
 }
 
-// lose ends all ranks.
-func (s *crew) lose() {
-	if s.gang != nil {
-		s.gang.close()
-		s.gang = nil
+// dropRanks ends all ranks.
+func (s *Session) dropRanks() {
+	if s.group != nil {
+		s.group.close()
+		s.group = nil
 	}
+}
+
+// start starts the ranks, or waits for them, and makes them load the recovery point.
+func (s *Session) start(ctx context.Context) (g *group, err error) {
+	g = &group{ranks: make([]*rank, s.cfg.world()), events: make(chan event, 16*s.cfg.world())}
+	defer func() {
+		if err != nil {
+			g.close()
+			g = nil
+		}
+	}()
+	token := s.cfg.Token
+	if s.cfg.Python != "" {
+		if g.launch, err = startLaunch(&s.cfg, s.listener.Addr().String()); err != nil {
+			return g, err
+		}
+		token = g.launch.token
+	}
+	if err := g.gather(ctx, &s.cfg, s.listener, token, s.notify); err != nil {
+		return g, g.explain(err)
+	}
+	if err := g.welcome(ctx, &s.cfg, s.point); err != nil {
+		return g, g.explain(err)
+	}
+	return g, nil
 }
 
 // restore starts the ranks from the recovery point and repeats the updates since then. It
 // restarts the plan of the current update.
-func (s *crew) restore(ctx context.Context) error {
+func (s *Session) restore(ctx context.Context) error {
 	g, err := s.start(ctx)
 	if err != nil {
 		var failed *fault
@@ -292,13 +297,13 @@ func (s *crew) restore(ctx context.Context) error {
 		}
 	}
 	s.now.plan.Restart()
-	s.gang = g
+	s.group = g
 	s.remember()
 	return nil
 }
 
 // repeat repeats an update and its micro-batches.
-func (s *crew) repeat(ctx context.Context, g *gang, u *update) error {
+func (s *Session) repeat(ctx context.Context, g *group, u *update) error {
 	u.plan.Restart()
 	for !u.plan.Idle() {
 		if err := s.order(g, u, schedule.None); err != nil {
@@ -319,9 +324,9 @@ func (s *crew) repeat(ctx context.Context, g *gang, u *update) error {
 }
 
 // remember stores what the ranks have reported.
-func (s *crew) remember() {
-	s.info = s.gang.ranks[0].ready
-	for i, r := range s.gang.ranks {
+func (s *Session) remember() {
+	s.info = s.group.ranks[0].ready
+	for i, r := range s.group.ranks {
 		s.memory[i] = r.ready.Memory
 	}
 }

@@ -124,7 +124,7 @@ func batch(update int) []*attention.Layout {
 		out[i] = &attention.Layout{}
 		root := out[i].Add(-1, tokens(2+random.IntN(6)), false)
 		for range 1 + random.IntN(3) {
-			out[i].AddLeaf(root, tokens(1+random.IntN(5)))
+			out[i].AddResponse(root, tokens(1+random.IntN(5)))
 		}
 	}
 	return out
@@ -291,8 +291,8 @@ func TestRanks(t *testing.T) {
 		require.Equal(t, 64, st.MaxPositions())
 		var l attention.Layout
 		root := l.Add(-1, make([]int32, 4), false)
-		l.AddLeaf(root, make([]int32, 3)) // two rows after four
-		l.AddLeaf(root, make([]int32, 1)) // no row
+		l.AddResponse(root, make([]int32, 3)) // two rows after four
+		l.AddResponse(root, make([]int32, 1)) // no row
 		keys := float64(1+2+3+4) + 5 + 6
 		require.Equal(t, 6*6.0+4*4+2*keys, st.FLOPs(&l))
 	})

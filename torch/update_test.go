@@ -28,13 +28,13 @@ func TestDiscard(t *testing.T) {
 			defer st.end()
 			require.NoError(t, err)
 			train(t, st, 1)
-			doubt := errors.New("doubt")
+			refused := errors.New("refused")
 			calls := 0
 			failed := error(nil)
 			for _, l := range batch(9) {
 				err := st.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) {
 					if calls++; calls == 2 {
-						return nil, doubt
+						return nil, refused
 					}
 					return objective(lp), nil
 				})
@@ -45,9 +45,9 @@ func TestDiscard(t *testing.T) {
 			if failed == nil {
 				failed = st.Flush(t.Context())
 			}
-			require.Equal(t, doubt, failed)
-			require.Equal(t, doubt, st.Flush(t.Context()))
-			require.Equal(t, doubt, st.Pass(t.Context(), batch(1)[0], nil))
+			require.Equal(t, refused, failed)
+			require.Equal(t, refused, st.Flush(t.Context()))
+			require.Equal(t, refused, st.Pass(t.Context(), batch(1)[0], nil))
 			require.Equal(t, 2, calls)
 			st.Discard()
 			advance(t, st, 2)

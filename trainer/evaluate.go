@@ -3,6 +3,7 @@ package trainer
 import (
 	"context"
 	"maps"
+	"math"
 
 	"github.com/easyrl/easyrl/report"
 )
@@ -38,7 +39,8 @@ func (t *Trainer) evaluate(ctx context.Context, line report.Values) (best bool, 
 	if err != nil {
 		return false, err
 	}
-	if score == score && t.state.Step > 0 && (t.state.BestStep == 0 || score > t.state.Best) {
+	first := t.state.BestStep == 0
+	if !math.IsNaN(score) && t.state.Step > 0 && (first || score > t.state.Best) {
 		t.state.Best, t.state.BestStep = score, t.state.Step
 		return true, nil
 	}

@@ -31,7 +31,7 @@ func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollou
 		if err == nil {
 			err = r.train(ctx, s, b, good)
 		}
-		if !errors.As(err, new(verify.Doubt)) {
+		if !errors.As(err, new(verify.OffPolicyError)) {
 			return err
 		}
 		groups = slices.Clone(r.now.groups[b.first:])
@@ -72,6 +72,9 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	})
 }
 
+// isFinite reports whether v is neither infinite nor NaN.
+func isFinite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
+
 // rewardsOf returns the rewards of a group's responses.
 func rewardsOf(g *rollout.Group) []float64 {
 	rewards := make([]float64, len(g.Responses))
@@ -85,7 +88,7 @@ func rewardsOf(g *rollout.Group) []float64 {
 // can be too large for it.
 func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error {
 	for i, a := range advantages {
-		if v := float64(float32(a)); v-v != 0 { // as trained
+		if v := float64(float32(a)); !isFinite(v) { // as trained
 			return fmt.Errorf("prompt %s: advantage of response %d is %v, expected a finite number", g.Prompt.ID, i, v)
 		}
 	}
@@ -96,7 +99,7 @@ func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error 
 			size += math.Abs(part)
 		}
 	}
-	if size-size == 0 {
+	if isFinite(size) {
 		return nil
 	}
 	var of metrics
@@ -187,10 +190,10 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]f
 	return result.Grad, nil
 }
 
-// verify returns a verify.Doubt unless the published weights sampled the micro-batch.
+// verify returns a verify.OffPolicyError unless the published weights sampled the micro-batch.
 func (m *micro) verify(v *verify.Verifier, recomputed []float32) error {
 	if recomputed == nil {
-		return nil // Verifier.Passes is false
+		return nil // Verifier.DeferToPasses is false
 	}
 	for i, n := range m.lengths {
 		if err := v.Pass(m.groups[i], m.responses[i], recomputed[:n]); err != nil {

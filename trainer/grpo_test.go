@@ -126,7 +126,7 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 		for j, r := range g.Responses {
 			adv := (r.Reward - mean) / (math.Sqrt(sd) + 1e-4)
 			var l attention.Layout
-			l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 			lp, _ := policy.Logprobs(&l, temperature)
 			lo, lr := old(g.Index, j, &l), ref(g.Index, j, &l)
 			sum := 0.0

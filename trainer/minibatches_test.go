@@ -59,7 +59,7 @@ func (s *byToken) add(c *loss.Config, maxTokens int, groups []rollout.Group, pol
 				continue
 			}
 			var l attention.Layout
-			l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 			now, entropy := policy.Logprobs(&l, 1)
 			before, _ := old.Logprobs(&l, 1)
 			began, _ := start.Logprobs(&l, 1)

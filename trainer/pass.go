@@ -95,7 +95,7 @@ func (m *micro) addPart(p *part) {
 	root := m.layout.Add(-1, p.prompt, false)
 	for i := range p.responses {
 		r := &p.responses[i]
-		m.layout.AddLeaf(root, r.ids)
+		m.layout.AddResponse(root, r.ids)
 		m.behaviour = append(m.behaviour, r.behaviour...)
 		m.lengths = append(m.lengths, len(r.ids))
 		if r.response != nil {

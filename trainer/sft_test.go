@@ -109,7 +109,7 @@ func TestHeldOutLoss(t *testing.T) {
 	models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 	var l attention.Layout
 	for _, e := range set {
-		l.AddLeaf(l.Add(-1, e.Prompt, false), e.Response)
+		l.AddResponse(l.Add(-1, e.Prompt, false), e.Response)
 	}
 	lp, err := models.Forward(&l)
 	require.NoError(t, err)

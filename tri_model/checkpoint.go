@@ -25,15 +25,34 @@ const (
 	secondPrefix = "second."
 )
 
-// Stored is a set of tensors in a checkpoint.
-type Stored struct{ File, Prefix string }
+// Part is one of the sets of tensors in a checkpoint.
+type Part uint8
 
-// Places returns where a checkpoint stores policy, first and second moment, and, if it has it,
-// the policy that sampled its step.
+// The parts of a checkpoint.
+const (
+	PolicyPart  Part = iota
+	FirstPart        // AdamW's first moment
+	SecondPart       // AdamW's second moment
+	SampledPart      // the policy that sampled the checkpoint's step
+)
+
+// Stored is a part of a checkpoint: the tensors of a file, relative to the checkpoint's folder, whose
+// names begin with Prefix.
+type Stored struct {
+	Part         Part
+	File, Prefix string
+}
+
+// Places returns where a checkpoint stores its parts. It has SampledPart if the old policy is
+// "previous-step".
 func Places(dir string) []Stored {
-	all := []Stored{{weightsFile, ""}, {optimizerFile, firstPrefix}, {optimizerFile, secondPrefix}}
+	all := []Stored{
+		{PolicyPart, weightsFile, ""},
+		{FirstPart, optimizerFile, firstPrefix},
+		{SecondPart, optimizerFile, secondPrefix},
+	}
 	if HasSampled(dir) {
-		all = append(all, Stored{sampledFile, ""})
+		all = append(all, Stored{SampledPart, sampledFile, ""})
 	}
 	return all
 }
@@ -45,18 +64,21 @@ func HasSampled(dir string) bool {
 }
 
 // Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host
-// memory. It returns a function that writes the copies to a folder and may run beside
-// training.
+// memory. It returns a function that writes the copies to a folder and may run while training
+// continues.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
 	var c Checkpoint
-	for _, part := range []struct {
-		to      *[]checkpoint.Source
-		weights *model.Weights
-	}{{&c.Policy, m.Policy}, {&c.First, m.First}, {&c.Second, m.Second}, {&c.Sampled, m.Sampled()}} {
-		if part.to == &c.Sampled && m.cfg.OldPolicy != loss.PreviousStep {
-			break
-		}
-		if *part.to, err = hostCopy(part.weights); err != nil {
+	if c.Policy, err = hostCopy(m.Policy); err != nil {
+		return nil, err
+	}
+	if c.First, err = hostCopy(m.First); err != nil {
+		return nil, err
+	}
+	if c.Second, err = hostCopy(m.Second); err != nil {
+		return nil, err
+	}
+	if m.cfg.OldPolicy == loss.PreviousStep {
+		if c.Sampled, err = hostCopy(m.Sampled()); err != nil {
 			return nil, err
 		}
 	}
@@ -74,12 +96,16 @@ func (c *Checkpoint) Write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
 		return err
 	}
-	if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), c.Policy, map[string]string{"format": "pt"}); err != nil {
+	metadata := map[string]string{"format": "pt"} // as Hugging Face's loaders expect
+	if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), c.Policy, metadata); err != nil {
 		return err
 	}
 	moments := append(named(firstPrefix, c.First), named(secondPrefix, c.Second)...)
-	if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil || len(c.Sampled) == 0 {
+	if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil {
 		return err
+	}
+	if len(c.Sampled) == 0 {
+		return nil
 	}
 	return checkpoint.WriteFile(filepath.Join(dir, sampledFile), c.Sampled, nil)
 }
@@ -109,14 +135,22 @@ func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 // Restore loads what Capture's function wrote after this many steps. Step receives the number
 // of updates from its caller.
 func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
-	for i, place := range Places(dir) {
-		if i == 3 {
+	for _, stored := range Places(dir) {
+		var w *model.Weights
+		switch stored.Part {
+		case PolicyPart:
+			w = m.Policy
+		case FirstPart:
+			w = m.First
+		case SecondPart:
+			w = m.Second
+		case SampledPart:
 			if err := m.HoldSampled(steps); err != nil {
 				return err
 			}
+			w = m.Held()
 		}
-		w := []*model.Weights{m.Policy, m.First, m.Second, m.Held()}[i]
-		if err := read(dir, place.File, place.Prefix, w); err != nil {
+		if err := read(dir, stored.File, stored.Prefix, w); err != nil {
 			return err
 		}
 	}

@@ -116,8 +116,8 @@ func long(n int) *attention.Layout {
 	tokens := []int32{9, 2, 6, 5, 3, 5, 8, 9, 7}
 	var l attention.Layout
 	root := l.Add(-1, []int32{3, 1, 4, 1, 5}, false)
-	l.AddLeaf(root, tokens)
-	l.AddLeaf(root, tokens[:n])
+	l.AddResponse(root, tokens)
+	l.AddResponse(root, tokens[:n])
 	return &l
 }
 

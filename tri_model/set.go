@@ -25,7 +25,8 @@ type Config struct {
 }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
-// optimizer state. Only one goroutine may use it at a time.
+// optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
+// queue of their own (model.Through), until the second Hold after it overwrites it.
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients
@@ -42,21 +43,22 @@ type Set struct {
 	cfg       Config
 	dev       npu.Device
 	opt       *optim.AdamW
-	published [2]*model.Weights
-	current   *model.Snapshot // of the last Hold
-	previous  *model.Snapshot // of the Hold before that; current after the first
-	sampled   *model.Snapshot // current at the last Update
-	fresh     bool            // the policy equals the last held weights
-	added     bool            // the sums of gradients may not be zero
-	take      func(layer int) // of the gradients of layers; may be nil
+	published [2]*model.Weights // buffers of the last two versions, which Hold uses in turn
+	current   *model.Snapshot   // of the last Hold
+	previous  *model.Snapshot   // of the Hold before that; current after the first
+	sampled   *model.Snapshot   // current at the last Update
+	fresh     bool              // the policy equals the last held weights
+	added     bool              // the sums of gradients may not be zero
+	take      func(layer int)   // gets the gradients of layers; may be nil
 }
 
-// NewSet takes ownership of the policy's starting weights and allocates what training needs
-// beside them. pieces are what it updates; other ranks update the rest. If take is not nil, it gets the
-// gradients of each layer (see model.NewPassing). The reference is a copy of the
-// starting weights. If NewSet fails, it frees everything, including the policy. It panics without
-// cfg.Format.
-func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int)) (*Set, error) {
+// NewSet takes ownership of the policy's starting weights and allocates what else training needs.
+// pieces are what it updates; other ranks update the rest. If take is not nil, it gets the gradients of
+// each layer (see model.NewPassing). The reference is a copy of the starting weights. If NewSet fails,
+// it frees everything, including the policy. It panics without cfg.Format.
+func NewSet(
+	dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
+) (*Set, error) {
 	if cfg.Format.Scale <= 0 || cfg.Format.Limit <= 0 {
 		panic("trimodel: no format of the sums of gradients")
 	}
@@ -72,8 +74,9 @@ func NewSet(dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.P
 	return s, nil
 }
 
+// allocate allocates gradients, moments and reference.
 func (s *Set) allocate() (err error) {
-	if err := allocateGradients(s); err != nil {
+	if err := s.allocateGradients(); err != nil {
 		return err
 	}
 	for _, moment := range []**model.Weights{&s.First, &s.Second} {
@@ -95,7 +98,7 @@ func (s *Set) allocate() (err error) {
 }
 
 // allocateGradients allocates Gradients and, if they pass layers on, Own.
-func allocateGradients(s *Set) (err error) {
+func (s *Set) allocateGradients() (err error) {
 	if s.take == nil {
 		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
 		return err
@@ -129,7 +132,7 @@ func allocateGradients(s *Set) (err error) {
 }
 
 // Hold copies the policy as a version and makes it the old policy of the step that the version
-// samples. It does not wait for the copy.
+// samples. It overwrites the version before the last one and does not wait for the copy.
 func (s *Set) Hold(version int64) error {
 	slot := 0
 	if s.current != nil && s.current.Weights() == s.published[0] {
@@ -157,7 +160,7 @@ func (s *Set) Held() *model.Weights {
 }
 
 // Version returns the weights of a version that s has held, or nil if Hold has overwritten them.
-func Version(s *Set, version int64) *model.Weights {
+func (s *Set) Version(version int64) *model.Weights {
 	for _, held := range []*model.Snapshot{s.current, s.previous} {
 		if held != nil && held.Version() == version {
 			return held.Weights()
@@ -282,7 +285,9 @@ func (s *Set) Discard() {
 	}
 }
 
-// Update is Step with a known norm of the sums of gradients. failed says why there is none.
+// Update updates the policy's pieces, given the norm of the sums of gradients, and clears the sums. It
+// returns the norm of the scaled gradients. If failed is not nil, it only clears the sums and returns
+// failed.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
 	defer s.Discard()
 	s.sampled = s.current
@@ -292,7 +297,8 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 	norm *= u.Scale
 	s.fresh = false
 	s.opt.Updates = u.Number - 1
-	return norm, s.opt.Step(s.dev, s.Params(), u.Scale*optim.ClipScale(norm, u.Clip)/float64(s.cfg.Format.Scale), u.LR)
+	scale := u.Scale * optim.ClipScale(norm, u.Clip) / float64(s.cfg.Format.Scale)
+	return norm, s.opt.Step(s.dev, s.Params(), scale, u.LR)
 }
 
 // CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
@@ -309,8 +315,13 @@ func (s *Set) Params() []optim.Param {
 		if s.Own != nil && p.Layer >= 0 {
 			sums = s.Own[i]
 		}
-		out[i] = optim.Param{Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name), Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
-			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
+		out[i] = optim.Param{
+			Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name),
+			Update: npu.Update{
+				W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
+				M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay(),
+			},
+		}
 	}
 	return out
 }
@@ -320,7 +331,7 @@ func (s *Set) SetTrack(track trace.Track) { s.track = track }
 
 // Close frees all memory, including the policy's.
 func (s *Set) Close() {
-	freeGradients(s)
+	s.freeGradients()
 	for _, w := range []*model.Weights{s.Policy, s.First, s.Second, s.Reference, s.published[0], s.published[1]} {
 		if w != nil {
 			w.Free()

@@ -24,7 +24,7 @@ func (s *Set) SwapOut() error {
 	if s.added {
 		return errors.New("the sums of gradients are not zero, expected those after an update")
 	}
-	freeGradients(s)
+	s.freeGradients()
 	var same *model.Weights
 	if s.fresh {
 		same = s.current.Weights()
@@ -32,7 +32,7 @@ func (s *Set) SwapOut() error {
 	if err := model.Unload(s.Policy, same); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for _, part := range stored(s) {
+	for _, part := range s.stored() {
 		if err := model.Unload(part.weights, nil); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -45,7 +45,7 @@ func (s *Set) SwapIn() error {
 	if err := model.Reload(s.Policy); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for _, part := range stored(s) {
+	for _, part := range s.stored() {
 		if err := model.Reload(part.weights); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -53,8 +53,8 @@ func (s *Set) SwapIn() error {
 	if s.Gradients != nil {
 		return nil
 	}
-	if err := allocateGradients(s); err != nil {
-		freeGradients(s)
+	if err := s.allocateGradients(); err != nil {
+		s.freeGradients()
 		return err
 	}
 	return s.dev.Sync()
@@ -66,8 +66,8 @@ type part struct {
 	weights *model.Weights
 }
 
-// stored lists the weights that SwapOut moves to host memory, apart from the policy.
-func stored(s *Set) []part {
+// stored lists the weights that SwapOut moves to host memory. The policy is not among them.
+func (s *Set) stored() []part {
 	all := []part{{"first moment", s.First}, {"second moment", s.Second}}
 	if s.Reference != nil {
 		all = append(all, part{"reference", s.Reference})
@@ -76,12 +76,14 @@ func stored(s *Set) []part {
 }
 
 // freeGradients frees Gradients and Own.
-func freeGradients(s *Set) {
+func (s *Set) freeGradients() {
 	if s.Gradients != nil {
 		s.Gradients.Free()
 	}
 	s.dev.Free(s.own)
-	s.Gradients, s.own, s.Own = nil, npu.Buffer{}, nil
+	s.Gradients = nil
+	s.own = npu.Buffer{}
+	s.Own = nil
 }
 
 // SwapOut implements backend.Swapper: it also frees the activations.

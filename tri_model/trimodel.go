@@ -27,8 +27,8 @@ type Models struct {
 	tape *model.Tape
 }
 
-// New takes ownership of the policy's starting weights and allocates what training needs
-// beside them, as NewSet does.
+// New takes ownership of the policy's starting weights and allocates what else training needs, as
+// NewSet does.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	s, err := NewSet(dev, policy, cfg, policy.Params.Pieces(0, 1), nil)
 	if err != nil {
@@ -63,7 +63,8 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 		return backend.Logprobs{}, err
 	}
 	passes := m.Passes()
-	logp, entropy := make([][]float32, len(passes)), make([]float32, len(l.Targets))
+	logp := make([][]float32, len(passes))
+	entropy := make([]float32, len(l.Targets))
 	for i, p := range passes {
 		logp[i] = make([]float32, len(entropy))
 		if err := m.Run(m.tape, p, logp[i], entropy); err != nil {
@@ -77,7 +78,7 @@ func (m *Models) Forward(l *attention.Layout) (backend.Logprobs, error) {
 // version, which sampled the rollouts.
 func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, error) {
 	defer m.track.Begin(trace.NoStep, "recompute").End()
-	logp, err := score(m, m.current.Weights(), l)
+	logp, err := m.score(m.current.Weights(), l)
 	if err != nil {
 		return nil, fmt.Errorf("recompute: %w", err)
 	}
@@ -86,10 +87,11 @@ func (m *Models) Recompute(_ context.Context, l *attention.Layout) ([]float32, e
 
 // Score returns the policy's log-probabilities of a layout's targets.
 func (m *Models) Score(_ context.Context, l *attention.Layout) ([]float32, error) {
-	return score(m, m.Policy, l)
+	return m.score(m.Policy, l)
 }
 
-func score(m *Models, w *model.Weights, l *attention.Layout) ([]float32, error) {
+// score returns the log-probabilities of a layout's targets under w.
+func (m *Models) score(w *model.Weights, l *attention.Layout) ([]float32, error) {
 	logp := make([]float32, len(l.Targets))
 	if err := m.tape.Forward(w, l, m.cfg.Temperature, false, logp, make([]float32, len(logp))); err != nil {
 		return nil, err

@@ -43,8 +43,8 @@ func openOn(t *testing.T, dev npu.Device, cfg Config) *Models {
 func layout() *attention.Layout {
 	var l attention.Layout
 	root := l.Add(-1, []int32{3, 1, 4, 1, 5}, false)
-	l.AddLeaf(root, []int32{9, 2, 6})
-	l.AddLeaf(root, []int32{5, 3, 5, 8})
+	l.AddResponse(root, []int32{9, 2, 6})
+	l.AddResponse(root, []int32{5, 3, 5, 8})
 	return &l
 }
 

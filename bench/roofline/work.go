@@ -143,7 +143,7 @@ func (b *measurement) training(models *trimodel.Models) error {
 	var l attention.Layout
 	root := l.Add(-1, b.tokens(rng, prompt), false)
 	for range responses {
-		l.AddLeaf(root, b.tokens(rng, min(responseTokens, c.MaxPositions-prompt)))
+		l.AddResponse(root, b.tokens(rng, min(responseTokens, c.MaxPositions-prompt)))
 	}
 	objective, err := loss.New(loss.Default())
 	if err != nil {

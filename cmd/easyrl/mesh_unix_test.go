@@ -360,8 +360,8 @@ func TestStrangeRanks(t *testing.T) {
 		`run is .*dp=2 tp=1 pp=1.*expected .*dp=1 tp=2 pp=1`:            mesh(parallel.Mesh{DP: 2, TP: 1, PP: 1}),
 		`run is .*elsewhere.*expected .*`:                               "run.dir=elsewhere",
 	} {
-		stranger := w.rank(1, nil, "-set", setting)
-		requireEnd(t, stranger, exitFailed, "^error: join world at 127.0.0.1:"+w.port+" as rank 1 of 2: rank 0: .*"+want)
+		other := w.rank(1, nil, "-set", setting)
+		requireEnd(t, other, exitFailed, "^error: join world at 127.0.0.1:"+w.port+" as rank 1 of 2: rank 0: .*"+want)
 	}
 	requireEnd(t, w.rank(1, nil), exitDone, "rank 1 of 2 joins")
 	code, errs := host.end()

@@ -215,7 +215,7 @@ func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, ol
 	for i, g := range groups {
 		for j, r := range g.Responses {
 			var layout attention.Layout
-			layout.AddLeaf(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
+			layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
 			now, _ := policy.Logprobs(&layout, 1)
 			before, _ := old.Logprobs(&layout, 1)
 			began, _ := start.Logprobs(&layout, 1)
@@ -287,7 +287,7 @@ func TestNumbersByHand(t *testing.T) {
 		for _, g := range groups { // the recorded version is the one that sampled
 			for _, r := range g.Responses {
 				var layout attention.Layout
-				layout.AddLeaf(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
+				layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
 				logprobs, _ := sampled.Logprobs(&layout, 1)
 				for k, l := range logprobs {
 					require.InDelta(t, l, r.Logprobs[k], 1e-4)
@@ -353,7 +353,7 @@ func TestCutDistributionByHand(t *testing.T) {
 				var all []float64 // log-probabilities of the vocabulary at k
 				for id := range int32(16) {
 					var layout attention.Layout
-					layout.AddLeaf(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.IDs[:k]), id))
+					layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.IDs[:k]), id))
 					logprobs, _ := start.Logprobs(&layout, 1)
 					all = append(all, logprobs[k])
 				}

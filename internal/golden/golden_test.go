@@ -65,7 +65,7 @@ func TestTransformers(t *testing.T) {
 			defer m.Close()
 
 			var l attention.Layout
-			l.AddLeaf(l.Add(-1, want.IDs[:1], false), want.IDs[1:])
+			l.AddResponse(l.Add(-1, want.IDs[:1], false), want.IDs[1:])
 			got, err := m.Forward(&l)
 			require.NoError(t, err)
 			require.Len(t, got.Policy, len(want.Logprobs))

@@ -10,7 +10,6 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/parallel/pipeline"
 )
 
@@ -36,7 +35,7 @@ func BenchmarkHandOn(b *testing.B) {
 	const ranks, t, width, inner = 2, 1024, 512, 2048
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	ends := local.New(ranks)
+	ends := parallel.NewLocal(ranks)
 	spans, ended := make([][]span, ranks), make([]time.Time, ranks)
 	ready, run := make(chan struct{}, ranks), make([]chan bool, ranks)
 	for rank, end := range ends {

@@ -43,7 +43,7 @@ import (
 // anyone is the peer of a receive from all ranks.
 const anyone = -1
 
-// request is a message under way. Only the engine uses it.
+// request is a message, or a part of one, under way. Only the engine uses it.
 type request struct {
 	handle *C.MPI_Request
 	send   bool
@@ -87,15 +87,15 @@ func (r *request) test() (bool, error) {
 	return done != 0, err
 }
 
-// cancel ends a receive that has not begun. MPI may still use the memory of any other message,
-// so it stays pinned for good; waiting for a rank that has died would take forever.
+// cancel ends a receive that has not begun. MPI may still use the memory of any other request, so
+// that memory stays pinned until the process ends: a rank that has died would never take it.
 func (r *request) cancel() {
 	var done C.int
 	if !r.send && check("MPI_Cancel", C.cancel(r.handle, &done)) == nil && done != 0 {
 		r.free()
 		return
 	}
-	cgo.NewHandle(r) // a Pinner that is collected before Unpin panics
+	cgo.NewHandle(r) // keeps r: a Pinner that is collected before Unpin panics
 }
 
 func (r *request) free() {
@@ -106,6 +106,7 @@ func (r *request) free() {
 // nap sleeps for some 20 microseconds, where a timer of Go takes more than a millisecond.
 func nap() { C.usleep(20) }
 
+// check returns the error of a call of MPI.
 func check(call string, code C.int) error {
 	if code == C.MPI_SUCCESS {
 		return nil

@@ -1,15 +1,18 @@
 // Package mpi connects the ranks that mpirun or srun started, over MPI.
 //
-// It is built with the tag mpi, cgo and CC=mpicc; "make mpi" does so. One goroutine makes all
-// calls of MPI and polls the messages under way together with their deadlines.
+// It is built with the tag mpi, cgo and CC=mpicc; "make mpi" does so.
 //
-// Beside messages, ranks exchange notes. Once a second rank 0 and each other rank tell each
-// other that they live, whatever the ranks compute or wait for meanwhile. A rank that has been
-// silent for 30 s has failed, because it died, was stopped, or its machine is gone. Rank 0 finds
-// that out about all others, and they about rank 0. A rank that fails with an error, or whose
-// peer does, reports it at once. Rank 0 decides which rank has failed first and tells all; a
-// rank that waits for others itself is not the culprit. If rank 0 is silent, each rank names it
-// by itself.
+// One goroutine, the engine's, makes all calls of MPI (MPI_THREAD_SERIALIZED). It polls the messages
+// under way together with their deadlines. Calls of the transport hand it jobs and wait. MPI uses a
+// message's memory, which stays pinned, until its request is done; after a failure a request may never
+// be done, and then its memory is never freed (request.cancel).
+//
+// In addition to messages, ranks exchange notes. Rank 0 and each other rank send each other a beat once a
+// second, whatever they compute or wait for. A rank that is silent for 30 s has failed: it died, was
+// stopped, or its machine is gone. Rank 0 watches all others, and they watch rank 0. A rank that
+// finds a failure, its own or a peer's, reports it to rank 0. Rank 0 decides which rank has failed
+// first and sends its verdict to all. A rank that waits for others itself is not the culprit. If rank 0
+// is silent, each rank names it by itself.
 //
 // MPI_Finalize waits for all ranks, so a world that has failed ends without it. By default
 // mpirun ends all ranks when one dies or ends without MPI_Finalize; with --enable-recovery it

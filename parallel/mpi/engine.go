@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	spin = time.Millisecond       // how long polls have no pause after progress
-	doze = 100 * time.Millisecond // how long they have short ones
-	idle = time.Millisecond       // between later polls, and between looks at notes
-	last = 100 * time.Millisecond // how long to wait for messages of a rank that has left
+	spinTime = time.Millisecond       // after this long without progress, nap between polls
+	napTime  = 100 * time.Millisecond // after this long without progress, poll every idle
+	idle     = time.Millisecond       // between polls without progress, and between looks at notes
+	lastTime = 100 * time.Millisecond // how long to wait for messages of a rank that has left
 )
 
-// job is a message that the engine sends or receives.
+// job is a message that the engine sends or receives. The engine owns it from World.do until done has
+// a value.
 type job struct {
 	ctx   context.Context
 	at    parallel.Envelope
@@ -27,26 +28,26 @@ type job struct {
 	tag   int
 	parts [][]byte     // the header and pieces of the data
 	check func() error // of the header that was received
-	call  func() error // in place of a message
-	done  chan error   // has room
+	call  func() error // in place of a message, to measure MPI's own calls
+	done  chan error   // has room for its one value
 
-	until  time.Time // zero for no limit
-	r      []*request
-	gone   time.Time // when the peer had left; zero before
-	broken bool      // has failed, and waits for the verdict
+	until    time.Time  // zero for no limit
+	requests []*request // not done, in order
+	gone     time.Time  // when the engine has found that the peer has left; zero before
+	broken   bool       // has failed and waits for the verdict
 }
 
-// engine makes all calls of MPI.
+// engine makes all calls of MPI. Only its goroutine uses it.
 type engine struct {
-	w      *World
-	active []*job
-	moved  time.Time // the last progress
-	notes
+	w        *World
+	active   []*job
+	progress time.Time // the last
+	notes    notes
 }
 
-// run is the engine's goroutine. It reports that MPI has started.
+// run is the engine's goroutine. It sends to started when MPI has started or failed to.
 func (e *engine) run(started chan<- error) {
-	runtime.LockOSThread() // for good: the thread that starts MPI also ends it
+	runtime.LockOSThread() // and never unlock: the thread that starts MPI also ends it
 	defer close(e.w.ended)
 	var err error
 	e.w.rank, e.w.size, err = initialize()
@@ -59,7 +60,7 @@ func (e *engine) run(started chan<- error) {
 		return
 	}
 	polled := make(chan bool)
-	go func() { polled <- e.poll() }() // a goroutine without a thread of its own takes turns faster
+	go func() { polled <- e.poll() }() // the scheduler switches faster to a goroutine without a locked thread
 	all := <-polled
 	close(e.w.leaving)
 	if all {
@@ -74,10 +75,10 @@ func (e *engine) poll() (all bool) {
 		if over, all := e.leave(); over {
 			return all
 		}
-		switch still := time.Since(e.moved); {
-		case len(e.active) == 0 && len(e.sends) == 0, still > doze:
+		switch still := time.Since(e.progress); {
+		case len(e.active) == 0 && len(e.notes.sends) == 0, still > napTime:
 			e.rest()
-		case still > spin:
+		case still > spinTime:
 			runtime.Gosched()
 			nap()
 		default:
@@ -86,18 +87,18 @@ func (e *engine) poll() (all bool) {
 	}
 }
 
-// rest waits for a job or some time.
+// rest waits for a job, or for idle.
 func (e *engine) rest() {
 	select {
 	case j := <-e.w.jobs:
-		runtime.Gosched() // a job of another direction may follow
+		runtime.Gosched() // lets a job of the other direction follow, for startAll
 		e.startAll(j)
 	case <-time.After(idle):
 	}
 }
 
-// startAll starts jobs and all others that wait. MPI may copy a large message as soon as it is
-// received, so sends come first, and the peer can copy at the same time.
+// startAll starts jobs and all others that wait. Sends come first, because MPI may copy a large
+// message in the call that receives it; the peer can then copy at the same time.
 func (e *engine) startAll(jobs ...*job) {
 	for more := true; more; {
 		select {
@@ -116,7 +117,7 @@ func (e *engine) startAll(jobs ...*job) {
 	}
 }
 
-// step does what can be done now.
+// step does what can be done without waiting.
 func (e *engine) step() {
 	e.startAll()
 	rest := e.active[:0]
@@ -129,13 +130,14 @@ func (e *engine) step() {
 	}
 	clear(e.active[len(rest):])
 	e.active = rest
-	if now := time.Now(); now.Sub(e.looked) >= idle {
-		e.converse(now)
+	if now := time.Now(); now.Sub(e.notes.looked) >= idle {
+		e.exchangeNotes(now)
 	}
 }
 
+// start posts the requests of a job.
 func (e *engine) start(j *job) {
-	e.moved = time.Now()
+	e.progress = time.Now()
 	if j.call != nil {
 		j.done <- j.call()
 		return
@@ -149,7 +151,7 @@ func (e *engine) start(j *job) {
 			j.fail(e.w, j.at.Peer, err)
 			return
 		}
-		j.r = append(j.r, r)
+		j.requests = append(j.requests, r)
 		tag = j.tag + 1
 	}
 }
@@ -161,16 +163,16 @@ func (j *job) extend() {
 	}
 }
 
-// finish returns whether a job is over, and its error.
+// finish tests a job's requests. It returns whether the job is over, and its error.
 func (e *engine) finish(j *job) (over bool, err error) {
-	for !j.broken && len(j.r) > 0 {
-		done, err := j.r[0].test()
+	for !j.broken && len(j.requests) > 0 {
+		done, err := j.requests[0].test()
 		if err == nil && !done {
 			break
 		}
-		e.moved = time.Now()
+		e.progress = time.Now()
 		j.extend()
-		j.r = j.r[1:]
+		j.requests = j.requests[1:]
 		if err == nil && j.check != nil {
 			err, j.check = j.check(), nil
 		}
@@ -178,20 +180,20 @@ func (e *engine) finish(j *job) (over bool, err error) {
 			j.fail(e.w, j.at.Peer, err)
 		}
 	}
-	if !j.broken && len(j.r) == 0 {
+	if !j.broken && len(j.requests) == 0 {
 		return true, nil
 	}
 	if !j.broken {
 		e.inspect(j)
 	}
 	if err := e.w.over(); err != nil {
-		j.drop()
+		j.cancel()
 		return true, err
 	}
 	return false, nil
 }
 
-// inspect fails a job that cannot be waited for.
+// inspect fails a job whose context has ended, whose limit is over or whose peer has left.
 func (e *engine) inspect(j *job) {
 	switch err := j.ctx.Err(); {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -200,9 +202,9 @@ func (e *engine) inspect(j *job) {
 		j.fail(e.w, e.w.rank, err)
 	case !j.until.IsZero() && time.Now().After(j.until):
 		j.suspect(e.w, "for "+j.at.Limit.String())
-	case e.gone[j.at.Peer] && j.gone.IsZero():
+	case e.notes.gone[j.at.Peer] && j.gone.IsZero():
 		j.gone = time.Now() // what it has sent may still be under way
-	case !j.gone.IsZero() && time.Since(j.gone) > last:
+	case !j.gone.IsZero() && time.Since(j.gone) > lastTime:
 		j.fail(e.w, j.at.Peer, fmt.Errorf("left before %s", j.at.In()))
 	}
 }
@@ -219,9 +221,10 @@ func (j *job) suspect(w *World, when string) {
 	w.fail(j.at.Peer, fmt.Errorf("no message %s in %s", when, j.at.In()), true)
 }
 
-func (j *job) drop() {
-	for _, r := range j.r {
+// cancel ends the requests that are not done.
+func (j *job) cancel() {
+	for _, r := range j.requests {
 		r.cancel()
 	}
-	j.r = nil
+	j.requests = nil
 }

@@ -31,7 +31,7 @@ type World struct {
 	waits      parallel.Waits
 	jobs       chan *job
 	failed     chan struct{} // closed once err is set
-	leaving    chan struct{} // closed when the engine makes no more calls, but for MPI_Finalize
+	leaving    chan struct{} // closed when the engine makes no call but MPI_Finalize
 	ended      chan struct{} // closed when the engine has ended
 	finalize   func() error
 	result     error // of finalize
@@ -53,6 +53,7 @@ type turn struct {
 // Open starts MPI, which a process can do once.
 func Open() (*World, error) { return open(defaultSilence, finalize) }
 
+// open is Open with another limit for silence and, for tests, another end.
 func open(silence time.Duration, finalize func() error) (*World, error) {
 	w := &World{
 		silence: silence, finalize: finalize, jobs: make(chan *job, maxJobs), failed: make(chan struct{}),
@@ -90,9 +91,13 @@ func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) e
 	tag, sum := tags(from.Channel)
 	header := make([]byte, headerSize)
 	check := func() error {
-		label := parallel.Label{Op: parallel.Op(binary.LittleEndian.Uint32(header)), Count: binary.LittleEndian.Uint32(header[4:])}
+		label := parallel.Label{
+			Op:    parallel.Op(binary.LittleEndian.Uint32(header)),
+			Count: binary.LittleEndian.Uint32(header[4:]),
+		}
 		if got := binary.LittleEndian.Uint64(header[16:]); got != sum {
-			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names", from.Channel, tag)
+			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names",
+				from.Channel, tag)
 		}
 		return parallel.Check(label, from.Label, binary.LittleEndian.Uint64(header[8:]), uint64(len(into)))
 	}
@@ -141,8 +146,8 @@ func tags(channel string) (tag int, sum uint64) {
 	return 2 + 2*int(sum%16_000), sum
 }
 
-// exclusive lets the engine do a message when its channel carries no other one in that
-// direction.
+// exclusive has the engine do a message when its channel carries no other message in that direction.
+// MPI keeps the order of requests with the same peer and tag, so parts of messages do not mix.
 func (w *World) exclusive(j *job) error {
 	peer := j.at.Peer
 	if peer < 0 || peer >= w.size || peer == w.rank {
@@ -174,7 +179,7 @@ func (w *World) exclusive(j *job) error {
 	return w.do(j)
 }
 
-// do lets the engine do a job.
+// do has the engine do a job.
 func (w *World) do(j *job) error {
 	j.done = make(chan error, 1)
 	select {
@@ -195,9 +200,8 @@ func (w *World) do(j *job) error {
 	}
 }
 
-// fail records the first failure that this rank finds. overdue says that it is only
-// suspected, because something that the rank should have sent is missing. The verdict
-// follows.
+// fail records the first failure that this rank finds; the verdict follows. overdue means that the
+// rank is only suspected, because a message of it is late: the culprit may be a rank that it waits for.
 func (w *World) fail(rank int, err error, overdue bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,8 +210,8 @@ func (w *World) fail(rank int, err error, overdue bool) {
 	}
 }
 
-// settle records the verdict, which ends all calls.
-func (w *World) settle(rank int, err error) {
+// setVerdict records the verdict, unless there is one. It ends all calls.
+func (w *World) setVerdict(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
@@ -216,7 +220,7 @@ func (w *World) settle(rank int, err error) {
 	}
 }
 
-// verdict waits until it is known what has failed.
+// verdict waits for the verdict and returns it.
 func (w *World) verdict() error {
 	select {
 	case <-w.failed:
@@ -239,7 +243,7 @@ func (w *World) failure() *parallel.RankError {
 	return err
 }
 
-// over returns an error if nothing can be sent or received any more.
+// over returns an error if nothing can be sent or received.
 func (w *World) over() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

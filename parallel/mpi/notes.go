@@ -21,7 +21,7 @@ const (
 	linger    = time.Second // how long a world that has failed sends its notes
 )
 
-// note is what ranks tell each other beside messages. It is sent as JSON, padded with spaces.
+// note is what ranks send each other in addition to messages: JSON, padded with spaces.
 type note struct {
 	Kind    kind
 	From    int
@@ -40,77 +40,82 @@ const (
 	left    kind = "left"    // to all: the sender leaves
 )
 
-// notes is the part of the engine that knows how all ranks are.
+// notes is the engine's view of the state of all ranks.
 type notes struct {
-	next     *request // of the next note; nil if none can be received
-	text     []byte   // of the next note
-	sends    []*request
-	beaten   time.Time   // the last beat
+	next     *request    // of the next note; nil if none can be received
+	text     []byte      // of the next note
+	sends    []*request  // of notes
+	beaten   time.Time   // when the last beat was sent
 	looked   time.Time   // the last look at notes
-	seen     []time.Time // by rank; the last note
-	waits    [][]int     // by rank; of the last beat
-	gone     []bool      // by rank; those that have left
-	knows    []bool      // by rank; those that have sent a verdict, or that have left
-	reported time.Time   // zero if nothing was reported to rank 0
-	told     bool        // the others know the verdict
-	bye      bool        // the others know that this rank has left
+	seen     []time.Time // by rank; when its last note came
+	waits    [][]int     // by rank; ranks that it waits for, of its last beat
+	gone     []bool      // by rank; it has left
+	informed []bool      // by rank; it has sent a verdict, or has left
+	reported time.Time   // when a failure was reported to rank 0; zero before
+
+	verdictSent bool // to all others
+	leftSent    bool // to all others
 }
 
-// begin receives the first note.
+// begin starts to receive the first note.
 func (e *engine) begin() error {
 	n := e.w.size
-	e.notes = notes{seen: make([]time.Time, n), waits: make([][]int, n), gone: make([]bool, n), knows: make([]bool, n)}
-	return e.expect()
+	e.notes = notes{
+		seen: make([]time.Time, n), waits: make([][]int, n), gone: make([]bool, n), informed: make([]bool, n),
+	}
+	return e.receiveNote()
 }
 
-// expect receives the next note.
-func (e *engine) expect() (err error) {
-	e.text = make([]byte, noteSize)
-	e.next, err = post(false, e.text, anyone, noteTag)
+// receiveNote starts to receive the next note.
+func (e *engine) receiveNote() (err error) {
+	e.notes.text = make([]byte, noteSize)
+	e.notes.next, err = post(false, e.notes.text, anyone, noteTag)
 	return err
 }
 
-// converse reads and sends notes.
-func (e *engine) converse(now time.Time) {
-	for e.next != nil {
-		done, err := e.next.test()
+// exchangeNotes reads the notes that have come and sends those that are due.
+func (e *engine) exchangeNotes(now time.Time) {
+	for e.notes.next != nil {
+		done, err := e.notes.next.test()
 		if !done && err == nil {
 			break
 		}
 		if err == nil {
 			err = e.read()
 		}
-		if again := e.expect(); err == nil {
-			err = again
+		if failed := e.receiveNote(); err == nil {
+			err = failed
 		}
 		if err != nil {
-			e.w.settle(e.w.rank, fmt.Errorf("receive a note: %w", err))
+			e.w.setVerdict(e.w.rank, fmt.Errorf("receive a note: %w", err))
 		}
 	}
-	e.judge()
-	e.listen(now)
-	if now.Sub(e.beaten) > min(e.w.silence/4, time.Second) {
-		e.beaten = now
+	e.decide()
+	e.checkSilence(now)
+	if now.Sub(e.notes.beaten) > min(e.w.silence/4, time.Second) {
+		e.notes.beaten = now
 		waits := e.w.waits.List()
-		e.tell(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]}, e.neighbours()...)
+		e.send(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]}, e.watched()...)
 	}
-	rest := e.sends[:0]
-	for _, r := range e.sends {
+	rest := e.notes.sends[:0]
+	for _, r := range e.notes.sends {
 		if done, err := r.test(); !done && err == nil {
 			rest = append(rest, r)
 		}
 	}
-	clear(e.sends[len(rest):])
-	e.sends = rest
+	clear(e.notes.sends[len(rest):])
+	e.notes.sends = rest
 }
 
-// judge passes on what this rank has found out. Rank 0 decides who has failed first.
-func (e *engine) judge() {
+// decide handles the failure that this rank has found, if any. Rank 0 decides which rank has failed
+// first. Another rank reports the failure and waits for the verdict; if none comes, the failure is
+// the verdict.
+func (e *engine) decide() {
 	found, failed := e.w.findings()
 	switch {
-	case failed != nil && !e.told:
-		e.told = true
-		e.tell(note{Kind: verdict, Rank: failed.Rank, Reason: reason(failed.Err)}, e.others()...)
+	case failed != nil && !e.notes.verdictSent:
+		e.notes.verdictSent = true
+		e.send(note{Kind: verdict, Rank: failed.Rank, Reason: reason(failed.Err)}, e.others()...)
 	case failed != nil || found == nil:
 	case e.w.rank == 0:
 		rank := found.Rank
@@ -119,41 +124,42 @@ func (e *engine) judge() {
 				if rank == 0 {
 					return e.w.waits.List()
 				}
-				return e.waits[rank]
+				return e.notes.waits[rank]
 			})
 		}
-		e.w.settle(rank, errors.New(found.Reason))
-	case e.reported.IsZero():
-		e.reported = time.Now()
-		e.tell(*found, 0)
-	case time.Since(e.reported) > e.w.silence:
-		e.w.settle(found.Rank, errors.New(found.Reason))
+		e.w.setVerdict(rank, errors.New(found.Reason))
+	case e.notes.reported.IsZero():
+		e.notes.reported = time.Now()
+		e.send(*found, 0)
+	case time.Since(e.notes.reported) > e.w.silence:
+		e.w.setVerdict(found.Rank, errors.New(found.Reason))
 	}
 }
 
-// listen looks for a neighbour that is silent. If this process itself was stopped for some
-// time, the notes of the others may still be under way.
-func (e *engine) listen(now time.Time) {
-	stopped := now.Sub(e.looked) > e.w.silence/4
-	e.looked = now
-	for _, rank := range e.neighbours() {
+// checkSilence looks for a watched rank that is silent. After this process itself was stopped for
+// some time it waits once more, since the notes of the others may still be under way.
+func (e *engine) checkSilence(now time.Time) {
+	stopped := now.Sub(e.notes.looked) > e.w.silence/4
+	e.notes.looked = now
+	for _, rank := range e.watched() {
 		switch {
 		case stopped:
-			e.seen[rank] = now
-		case now.Sub(e.seen[rank]) > e.w.silence:
-			e.w.settle(rank, fmt.Errorf("no sign of life for %v", e.w.silence))
+			e.notes.seen[rank] = now
+		case now.Sub(e.notes.seen[rank]) > e.w.silence:
+			e.w.setVerdict(rank, fmt.Errorf("no sign of life for %v", e.w.silence))
 		}
 	}
 }
 
-// neighbours returns the ranks that this one hears from.
-func (e *engine) neighbours() []int {
+// watched returns the ranks that this one exchanges beats with.
+func (e *engine) watched() []int {
 	if e.w.rank == 0 {
 		return e.others()
 	}
 	return []int{0}
 }
 
+// others returns all other ranks.
 func (e *engine) others() (ranks []int) {
 	for rank := range e.w.size {
 		if rank != e.w.rank {
@@ -163,8 +169,8 @@ func (e *engine) others() (ranks []int) {
 	return ranks
 }
 
-// tell sends a note.
-func (e *engine) tell(n note, ranks ...int) {
+// send sends a note. A failure shows as silence.
+func (e *engine) send(n note, ranks ...int) {
 	n.From = e.w.rank
 	text, err := json.Marshal(n)
 	if err != nil || len(text) > noteSize { // a reason full of escapes
@@ -176,7 +182,7 @@ func (e *engine) tell(n note, ranks ...int) {
 	}
 	for _, rank := range ranks {
 		if r, err := post(true, text, rank, noteTag); err == nil {
-			e.sends = append(e.sends, r)
+			e.notes.sends = append(e.notes.sends, r)
 		}
 	}
 }
@@ -184,7 +190,7 @@ func (e *engine) tell(n note, ranks ...int) {
 // read handles the note that has come.
 func (e *engine) read() error {
 	var n note
-	if err := json.Unmarshal(e.text, &n); err != nil {
+	if err := json.Unmarshal(e.notes.text, &n); err != nil {
 		return err
 	}
 	for _, rank := range append(n.Waits, n.From, n.Rank) {
@@ -192,48 +198,49 @@ func (e *engine) read() error {
 			return fmt.Errorf("note names rank %d, expected one below %d", rank, e.w.size)
 		}
 	}
-	e.seen[n.From] = time.Now()
+	e.notes.seen[n.From] = time.Now()
 	switch n.Kind {
 	case beat:
-		e.waits[n.From] = n.Waits
+		e.notes.waits[n.From] = n.Waits
 	case report:
 		e.w.fail(n.Rank, errors.New(n.Reason), n.Overdue)
 	case verdict:
-		e.knows[n.From] = true
-		e.w.settle(n.Rank, errors.New(n.Reason))
+		e.notes.informed[n.From] = true
+		e.w.setVerdict(n.Rank, errors.New(n.Reason))
 	case left:
-		e.knows[n.From], e.gone[n.From] = true, true
+		e.notes.informed[n.From] = true
+		e.notes.gone[n.From] = true
 	default:
 		return fmt.Errorf("note is %q, expected one of %q", n.Kind, []kind{beat, report, verdict, left})
 	}
 	return nil
 }
 
-// leave returns whether this rank has left, and whether all have without a failure. Only then
-// can MPI_Finalize, which waits for all ranks, be called. After a failure, this rank waits a
-// moment for the others to know of it, because mpirun may end them when the first one exits.
+// leave returns whether this rank has left, and whether all have left without a failure. Only then
+// may MPI_Finalize be called, which waits for all ranks. After a failure, this rank waits up to linger
+// until the others know the verdict, because mpirun may end them when the first one exits.
 func (e *engine) leave() (over, all bool) {
 	closed := e.w.closing()
 	if closed.IsZero() || len(e.active) > 0 {
 		return false, false
 	}
-	e.knows[e.w.rank] = true
-	all = len(e.sends) == 0 && !slices.Contains(e.knows, false)
+	e.notes.informed[e.w.rank] = true
+	all = len(e.notes.sends) == 0 && !slices.Contains(e.notes.informed, false)
 	failed := e.w.failure() != nil
 	switch {
 	case failed:
-		over = e.told && (all || time.Since(closed) > linger)
-	case !e.bye:
-		e.bye = true
-		e.tell(note{Kind: left}, e.others()...)
+		over = e.notes.verdictSent && (all || time.Since(closed) > linger)
+	case !e.notes.leftSent:
+		e.notes.leftSent = true
+		e.send(note{Kind: left}, e.others()...)
 	default:
 		over = all
 	}
 	if over {
-		if e.next != nil {
-			e.next.cancel()
+		if e.notes.next != nil {
+			e.notes.next.cancel()
 		}
-		for _, r := range e.sends {
+		for _, r := range e.notes.sends {
 			r.cancel()
 		}
 	}

@@ -52,10 +52,9 @@ func Cases(n int) []Case {
 	}
 }
 
-// Bench measures collectives of 2 and 4 ranks beside a copy: plain returns a function that
-// lets each of n ranks receive as many bytes by the plainest means there is, some times. What
-// plain prepares is not measured. "speed" is the bytes that a rank receives in a collective
-// per time, divided by that of the copy.
+// Bench compares collectives of 2 and 4 ranks with the simplest way to move as many bytes. plain
+// prepares it, which is not measured, and returns a function that moves that many bytes to each of n
+// ranks, a number of times. "speed" is the throughput of a collective divided by that of this function.
 func Bench(b *testing.B, open Open, plain func(b *testing.B, n, bytes int) (copies func(times int))) {
 	for _, n := range []int{2, 4} {
 		for _, c := range Cases(n) {

@@ -65,7 +65,7 @@ func CheckMesh(ctx context.Context, t parallel.Transport, m parallel.Mesh, seed 
 	return tasks.Wait()
 }
 
-// operations is the number of operations that one knows.
+// operations is the number of operations of function one.
 const operations = 7
 
 // one runs an operation. rng is in the same state in all ranks.
@@ -268,18 +268,18 @@ func sum(all [][]int64) []int64 {
 }
 
 func maximum(all [][]float32) []float32 {
-	most := slices.Clone(all[0])
-	for i := range most {
+	largest := slices.Clone(all[0])
+	for i := range largest {
 		for _, data := range all {
 			switch x := data[i]; {
-			case x != x || most[i] != most[i]:
-				most[i] = math.Float32frombits(0x7fc00000)
-			case x > most[i], x == 0 && most[i] == 0 && !math.Signbit(float64(x)):
-				most[i] = x
+			case x != x || largest[i] != largest[i]:
+				largest[i] = math.Float32frombits(0x7fc00000)
+			case x > largest[i], x == 0 && largest[i] == 0 && !math.Signbit(float64(x)):
+				largest[i] = x
 			}
 		}
 	}
-	return most
+	return largest
 }
 
 func ordered(all [][]float32) []float32 {

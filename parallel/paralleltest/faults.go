@@ -61,8 +61,8 @@ func Run(t *testing.T, open Open) {
 	})
 }
 
-// faults lets rank 2 of 4 misbehave after a few good calls and expects that all ranks name
-// the culprit.
+// faults makes rank 2 of 4 misbehave after a few good calls and requires all ranks to name the
+// culprit.
 func faults(t *testing.T, open Open) {
 	sum := func(ctx context.Context, g *parallel.Group) error { return g.AllReduceSum(ctx, make([]int64, 1000)) }
 	for _, row := range []struct {
@@ -102,7 +102,7 @@ func faults(t *testing.T, open Open) {
 	}
 }
 
-// Hang lets rank 2 of 4 stop calling and expects that all others name it after a limit.
+// Hang makes rank 2 of 4 stop calling and requires all others to name it after a limit.
 func Hang(t *testing.T, world []parallel.Transport, limit time.Duration) {
 	t.Helper()
 	over := make(chan struct{})
@@ -131,7 +131,12 @@ func Hang(t *testing.T, world []parallel.Transport, limit time.Duration) {
 	}
 }
 
-func misbehave(world []parallel.Transport, limit time.Duration, good func(*parallel.Group) error, bad func(parallel.Transport, *parallel.Group) error) []error {
+// misbehave calls good three times on all ranks of a group of four, then bad on rank 2 and good on the
+// others, and returns the errors.
+func misbehave(
+	world []parallel.Transport, limit time.Duration,
+	good func(*parallel.Group) error, bad func(parallel.Transport, *parallel.Group) error,
+) []error {
 	return Ranks(world, func(tr parallel.Transport) error {
 		g, err := parallel.NewGroup(tr, "world", []int{0, 1, 2, 3}, limit)
 		if err != nil {

@@ -30,7 +30,7 @@ const (
 // A micro-batch is in flight, and the stage keeps its activations, from the start of its
 // forward pass to that of its backward pass. The limit lets a stage work until the first
 // gradient returns, if all passes take the same time and messages none. A stage never holds
-// more activations, even if micro-batches queue before it.
+// more activations, even if micro-batches queue before it. Only one goroutine may use a Stage.
 type Stage struct {
 	limit     int // of micro-batches in flight
 	inputs    int // arrived, forward pass not begun

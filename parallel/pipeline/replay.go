@@ -77,6 +77,7 @@ type station struct {
 	backward  int       // likewise
 }
 
+// newReplay checks the arguments of Replay and places all arrivals before the first stage.
 func newReplay(durations [][]Durations, arrivals []float64, send float64) *replay {
 	stages := len(durations[0])
 	r := &replay{durations: durations, send: send, order: make([]int, len(arrivals)), stations: make([]station, stages)}
@@ -178,7 +179,9 @@ func Idle(spans []Span, stages int) float64 {
 	if len(spans) == 0 {
 		return 0
 	}
-	first, last, busy := spans[0].Start, spans[0].End, 0.0
+	first := spans[0].Start
+	last := spans[0].End
+	busy := 0.0
 	for _, s := range spans {
 		first, last = min(first, s.Start), max(last, s.End)
 		busy += s.End - s.Start

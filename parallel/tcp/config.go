@@ -2,15 +2,15 @@
 //
 // Rank 0 listens at an address that all ranks know. The others join there and learn each
 // other's addresses. Every rank has a control connection to rank 0, which decides what has
-// failed and tells the others. Messages travel on a connection for each sender, receiver and
+// failed and sends its verdict to the others. Messages travel on a connection for each sender, receiver and
 // channel, made when it is first used, so that the kernel's buffers bound what waits and
 // channels do not block each other.
 //
 // Both ends of each connection prove that they know a shared token, which does not travel, and agree
 // on keys that only they know. All that follows is authenticated with AES-GCM: a world fails if anything
 // is altered, dropped, repeated or moved on the way. Handshakes, headers and control messages are
-// encrypted too. The data of messages is not, since a step of a small model feels that cost; TLS would
-// encrypt it. Anyone on the network can read it, and can stop the ranks.
+// encrypted too. The data of messages is not, since that would slow down the steps of a small model;
+// TLS would encrypt it. Anyone on the network can read the data, and can stop the ranks.
 package tcp
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/easyrl/easyrl/internal/peer"
 )
 
-// note is a message of a control connection.
+// note is a message of a control connection, as JSON.
 type note struct {
 	Kind    kind
 	Rank    int      `json:",omitempty"` // the culprit, or the rank that has left
@@ -42,22 +42,31 @@ const (
 	linger   = time.Second // how long Close waits for the other side of a control connection
 )
 
-// link is a control connection.
+// link is a control connection: of rank 0 to another rank, or of another rank to rank 0. Two goroutines
+// use it: write sends beats and notes, read handles the peer's. Both end when either side leaves.
+//
+// A note is queued in out with World.mu held, and must not wait. It does not: a world sends a peer at
+// most two notes through out.
 type link struct {
 	w     *World
 	peer  int
 	addr  string
 	conn  *conn
 	out   chan note     // has room for all: two reports, or a table and a verdict
-	news  chan struct{} // holds a token if a rank has left; of rank 0's links
+	news  chan struct{} // holds a token if World.leavers has grown; of rank 0's links
 	bye   chan struct{} // closed when this rank leaves
-	over  chan struct{} // closed when nothing more can be read
-	waits []int         // of the last beat; guarded by World.mu
-	told  int           // of World.leavers; guarded by World.mu
+	ended chan struct{} // closed when read returns
+
+	// Guarded by World.mu.
+	waits []int // of the peer's last beat
+	sent  int   // how many of World.leavers the peer knows of
 }
 
 func newLink(w *World, rank int, addr string, c *conn) *link {
-	return &link{w: w, peer: rank, addr: addr, conn: c, out: make(chan note, 2), news: make(chan struct{}, 1), bye: make(chan struct{}), over: make(chan struct{})}
+	return &link{
+		w: w, peer: rank, addr: addr, conn: c,
+		out: make(chan note, 2), news: make(chan struct{}, 1), bye: make(chan struct{}), ended: make(chan struct{}),
+	}
 }
 
 // serve runs l until either side leaves.
@@ -65,60 +74,60 @@ func (l *link) serve() {
 	defer l.conn.Close()
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		defer close(l.over)
-		l.listen()
+		defer close(l.ended)
+		l.read()
 	})
-	l.speak()
+	l.write()
 	reading.Wait()
 }
 
-// speak sends beats and notes.
-func (l *link) speak() {
+// write sends beats and notes.
+func (l *link) write() {
 	w := l.w
 	every := time.NewTicker(min(w.cfg.Silence/4, time.Second))
 	defer every.Stop()
-	write := func(n note) bool {
-		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && writeNote(l.conn, n) == nil
+	send := func(n note) bool {
+		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && l.conn.sendNote(n) == nil
 	}
 	for {
 		ok := true
 		select {
 		case n := <-l.out:
-			ok = write(n)
+			ok = send(n)
 		case <-every.C:
 			waits := w.waits.List()
-			ok = write(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]})
+			ok = send(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]})
 		case <-l.news:
 			for _, rank := range l.newLeavers() {
-				ok = ok && write(note{Kind: left, Rank: rank})
+				ok = ok && send(note{Kind: left, Rank: rank})
 			}
-		case <-l.over:
+		case <-l.ended:
 			l.flush()
 			return
 		case <-l.bye:
-			if l.flush() && writeNote(l.conn, note{Kind: bye}) == nil {
+			if l.flush() && l.conn.sendNote(note{Kind: bye}) == nil {
 				if c, is := l.conn.Conn.(*net.TCPConn); is {
-					_ = c.CloseWrite() // closing now could discard what is under way
+					_ = c.CloseWrite() // Close could discard what is under way
 				}
 			}
 			return
 		}
 		if !ok {
-			return // listen finds out why
+			return // read finds out why
 		}
 	}
 }
 
-// flush sends the notes that wait.
+// flush sends the notes in out. It takes linger at most, since the peer may hang.
 func (l *link) flush() (ok bool) {
-	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil // a peer that hangs is not waited for
+	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil
 	for ok && len(l.out) > 0 {
-		ok = writeNote(l.conn, <-l.out) == nil
+		ok = l.conn.sendNote(<-l.out) == nil
 	}
 	return ok
 }
 
-// newLeavers returns the ranks that have left and of which the peer does not know.
+// newLeavers returns the ranks that have left since its last call. Only rank 0 has any.
 func (l *link) newLeavers() []int {
 	w := l.w
 	w.mu.Lock()
@@ -126,32 +135,32 @@ func (l *link) newLeavers() []int {
 	if w.cfg.Rank != 0 {
 		return nil
 	}
-	ranks := slices.Clone(w.leavers[l.told:])
-	l.told = len(w.leavers)
+	ranks := slices.Clone(w.leavers[l.sent:])
+	l.sent = len(w.leavers)
 	return ranks
 }
 
-// listen handles the peer's notes.
-func (l *link) listen() {
+// read handles the peer's notes.
+func (l *link) read() {
 	w := l.w
 	limit := maxNote
 	if w.cfg.Rank != 0 {
 		limit += w.cfg.Size * (maxAddr + 3)
 	}
 	for {
-		_ = l.conn.SetReadDeadline(time.Now().Add(w.cfg.Silence)) // reading fails too
+		_ = l.conn.SetReadDeadline(time.Now().Add(w.cfg.Silence)) // if it fails, so does reading
 		select {
 		case <-l.bye:
 			_ = l.conn.SetReadDeadline(time.Now().Add(linger))
 		default:
 		}
-		n, err := readNote(l.conn, limit)
+		n, err := l.conn.receiveNote(limit)
 		switch {
 		case err != nil:
 			l.lost(err)
 			return
 		case n.Kind == bye:
-			l.depart()
+			l.left()
 			return
 		}
 		if err := l.handle(n); err != nil {
@@ -180,10 +189,10 @@ func (l *link) handle(n note) error {
 		w.fail(n.Rank, errors.New(n.Reason), n.Overdue)
 	case n.Kind == verdict && fromHost:
 		w.mu.Lock()
-		w.settle(n.Rank, errors.New(n.Reason))
+		w.setVerdict(n.Rank, errors.New(n.Reason))
 		w.mu.Unlock()
 	case n.Kind == left && fromHost:
-		w.leave(n.Rank)
+		w.hasLeft(n.Rank)
 	case n.Kind == table && fromHost && len(n.Addrs) == w.cfg.Size && !w.isReady():
 		w.mu.Lock()
 		copy(w.addrs[1:], n.Addrs[1:]) // rank 0's is known
@@ -195,6 +204,7 @@ func (l *link) handle(n note) error {
 	return nil
 }
 
+// isReady reports whether the world is complete.
 func (w *World) isReady() bool {
 	select {
 	case <-w.ready:
@@ -204,10 +214,10 @@ func (w *World) isReady() bool {
 	}
 }
 
-// lost handles a control connection that ended without a goodbye.
+// lost handles a control connection that ended without a bye.
 func (l *link) lost(err error) {
 	w := l.w
-	if l.forget() {
+	if l.removeBeforeStart() {
 		w.cfg.Warn("rank %d (%s) is gone, waiting for it to join again: %v", l.peer, l.addr, peer.Fault(err))
 		return
 	}
@@ -229,24 +239,25 @@ func (l *link) lost(err error) {
 	w.alone = true
 	if !w.closing {
 		if w.err == nil && errors.As(err, new(forged)) {
-			l.out <- note{Kind: report, Reason: reason(err)} // has room; rank 0 may still be reached
+			l.out <- note{Kind: report, Reason: reason(err)} // rank 0 may still be reached
 		}
-		w.settle(0, err)
+		w.setVerdict(0, err)
 	}
 }
 
-// depart handles a peer's goodbye.
-func (l *link) depart() {
+// left handles a peer's bye.
+func (l *link) left() {
 	w := l.w
-	if l.forget() {
+	if l.removeBeforeStart() {
 		w.cfg.Warn("rank %d (%s) has left, waiting for it to join again", l.peer, l.addr)
 		return
 	}
-	w.leave(l.peer)
+	w.hasLeft(l.peer)
 }
 
-// forget removes l if ranks still join. It returns whether it did.
-func (l *link) forget() bool {
+// removeBeforeStart removes l if the world is not complete, so that the rank can join again. It reports
+// whether it did.
+func (l *link) removeBeforeStart() bool {
 	w := l.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,7 +269,8 @@ func (l *link) forget() bool {
 	return true
 }
 
-func writeNote(c *conn, n note) error {
+// sendNote sends a note.
+func (c *conn) sendNote(n note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -266,8 +278,9 @@ func writeNote(c *conn, n note) error {
 	return c.sendText(text)
 }
 
-func readNote(c *conn, most int) (n note, err error) {
-	text, err := c.receiveText(most)
+// receiveNote receives a note of up to limit bytes.
+func (c *conn) receiveNote(limit int) (n note, err error) {
+	text, err := c.receiveText(limit)
 	if err != nil {
 		return n, err
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
 )
 
 // rankProcess is the test's own process as another rank.
@@ -43,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 func reduceForever() error {
-	p, err := launch.Here()
+	p, err := parallel.ThisProcess()
 	if err != nil {
 		return err
 	}
@@ -145,7 +144,7 @@ func dial(t *testing.T, addr string) net.Conn {
 	}
 }
 
-// Rank 0 refuses strangers and goes on to serve.
+// Rank 0 refuses a connection of another protocol and continues to serve.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	addr, said, opened := hostOf2(t)
@@ -164,8 +163,8 @@ func TestStrangers(t *testing.T) {
 	}
 	said.wait("token differs")
 
-	stranger := dial(t, addr)
-	_, err := io.WriteString(stranger, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	other := dial(t, addr)
+	_, err := io.WriteString(other, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.NoError(t, err)
 	said.wait(`connection begins with "GET / HTTP/1.1\r\n", expected "easyrl parallel "`)
 	old := dial(t, addr)
@@ -222,7 +221,7 @@ func TestFalseMaster(t *testing.T) {
 		var all bytes.Buffer
 		c := newConn(raw)
 		c.in = bufio.NewReader(io.TeeReader(raw, &all))
-		_, err = c.interview(make([]byte, 32))
+		_, err = c.readHello(make([]byte, 32))
 		if errors.As(err, new(refusal)) { // as it must, so it claims to know the token
 			err = c.sendText(nil)
 		}
@@ -243,7 +242,7 @@ func TestJoinAgain(t *testing.T) {
 	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn}.withDefaults()
 	w := newWorld(cfg)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	require.NoError(t, host(ctx, w))
+	require.NoError(t, w.host(ctx))
 	has := func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -276,7 +275,7 @@ func TestJoinAgain(t *testing.T) {
 	}
 	cancel(errors.New("enough"))
 	const want = "enough; ranks [2] have not joined"
-	require.ErrorContains(t, assemble(ctx, w), want)
+	require.ErrorContains(t, w.assemble(ctx), want)
 	require.NoError(t, w.Close())
 	require.ErrorContains(t, <-errs, want)
 }
@@ -303,7 +302,7 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 			own := cfg
 			own.Rank, own.Warn = 0, heard.warn
 			w := newWorld(own.withDefaults())
-			require.NoError(t, host(t.Context(), w))
+			require.NoError(t, w.host(t.Context()))
 			err, ended := error(nil), (*link)(nil)
 			for err == nil {
 				w.mu.Lock()

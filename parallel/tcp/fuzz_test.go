@@ -39,11 +39,11 @@ func FuzzHandshake(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(start)
 	f.Add(append([]byte(magic), version+1))
-	f.Add(append(append([]byte(magic), version), make([]byte, publicSize+maxHello+overhead)...)) // a key of low order
-	f.Add(append(bytes.Clone(start), make([]byte, maxHello+overhead)...))
+	f.Add(append(append([]byte(magic), version), make([]byte, publicSize+maxHello+tagSize)...)) // a key of low order
+	f.Add(append(bytes.Clone(start), make([]byte, maxHello+tagSize)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := &wire{Reader: bytes.NewReader(data)}
-		_, err := newConn(w).interview(key)
+		_, err := newConn(w).readHello(key)
 		require.Error(t, err)
 		require.Contains(t, []int{0, opening, opening + 1}, w.out.Len())
 	})
@@ -59,7 +59,7 @@ func FuzzFrames(f *testing.F) {
 			if control {
 				require.NoError(f, sender.sendText(text))
 			} else {
-				require.NoError(f, sender.send(newHeader(parallel.Label{}, len(text)), text, always))
+				require.NoError(f, sender.send(newHeader(parallel.Label{}, len(text)), text, nil))
 			}
 		}
 		send[control] = sent.out.Bytes()
@@ -68,12 +68,12 @@ func FuzzFrames(f *testing.F) {
 		if control {
 			return c.receiveText(1 << 20)
 		}
-		_, length, err := receiveHeader(c, always)
+		_, length, err := c.receiveHeader(nil)
 		if err != nil {
 			return nil, err
 		}
 		text := make([]byte, length) // which is authentic
-		return text, c.receiveData(text, always)
+		return text, c.receiveData(text, nil)
 	}
 	for _, control := range []bool{false, true} {
 		f.Add(control, uint32(0), uint32(0), []byte{})
@@ -124,7 +124,7 @@ func TestForeignFrames(t *testing.T) {
 		receiver.frames = number
 		require.ErrorAs(t, receiver.open(into, sealed), new(forged), name)
 	}
-	tag := [overhead]byte(sealed[len(text):])
+	tag := [tagSize]byte(sealed[len(text):])
 	require.ErrorAs(t, s.receiving.check(&tag, sealed[:len(text)]), new(forged), "as a signed frame")
 	s.receiving.frames = number
 	require.NoError(t, s.receiving.open(into, sealed))
@@ -140,7 +140,7 @@ func FuzzNote(f *testing.F) {
 		c, sent := after(nil)
 		require.NoError(t, c.sendText(text))
 		c, _ = after(sent.out.Bytes())
-		n, err := readNote(c, 100)
+		n, err := c.receiveNote(100)
 		if err != nil {
 			return
 		}
@@ -161,11 +161,11 @@ func shake(t *testing.T, client, server []byte, h hello, admit func(hello) error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if faults[0] = c.introduce(client, h, deadline(t)); faults[0] != nil {
+		if faults[0] = c.connectHandshake(client, h, deadline(t)); faults[0] != nil {
 			a.Close()
 		}
 	}()
-	if faults[1] = s.greet(server, deadline(t), admit); faults[1] != nil {
+	if faults[1] = s.acceptHandshake(server, deadline(t), admit); faults[1] != nil {
 		b.Close()
 	}
 	<-done

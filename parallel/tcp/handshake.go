@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The handshake. C made the connection, S accepted it. All but the openings and one byte is sealed with
-// keys that follow from both openings, a Diffie-Hellman exchange and the token, so that who opens a
-// frame knows that the other side has the token and saw the same openings.
+// The handshake. C made the connection, S accepted it. Everything but the openings and one byte is
+// sealed, with keys derived from both openings, a Diffie-Hellman exchange and the token. A side that
+// opens a frame therefore knows that the other side has the token and saw the same openings.
 //
 //	C: magic, version, public key of C
 //	S: magic, version, public key of S
@@ -27,7 +27,7 @@ const (
 	maxHello   = 1024
 	maxReason  = 512
 
-	// handshakeTime bounds a stranger's use of a connection.
+	// handshakeTime limits how long a connection may take that has not proved to know the token.
 	handshakeTime = 5 * time.Second
 )
 
@@ -41,7 +41,7 @@ type hello struct {
 	Channel string `json:",omitempty"` // of the messages to come; empty for a control connection
 }
 
-// refusal is one side's reason to end a handshake. Trying again does not help.
+// refusal is one side's reason to end a handshake. Another attempt would end in the same way.
 type refusal struct {
 	cause  cause
 	reason string
@@ -58,7 +58,8 @@ func newOpening() (*ecdh.PrivateKey, []byte, error) {
 	return own, append(append([]byte(magic), version), own.PublicKey().Bytes()...), nil
 }
 
-// readOpening reads the other side's opening. It returns that of another version with an error.
+// readOpening reads the other side's opening. If its version differs, it returns the opening and an
+// error.
 func (c *conn) readOpening() ([]byte, error) {
 	got := make([]byte, opening)
 	if _, err := io.ReadFull(c.in, got[:len(magic)+1]); err != nil {
@@ -77,8 +78,8 @@ func (c *conn) readOpening() ([]byte, error) {
 	return got, nil
 }
 
-// introduce is the connecting side's handshake.
-func (c *conn) introduce(key []byte, h hello, until time.Time) error {
+// connectHandshake is the connecting side's handshake.
+func (c *conn) connectHandshake(key []byte, h hello, until time.Time) error {
 	if err := c.SetDeadline(until); err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := c.agree(key, own, client, server, true); err != nil {
+	if err := c.deriveKeys(key, own, client, server, true); err != nil {
 		return err
 	}
 	if err := c.sendSealed(text); err != nil {
@@ -112,12 +113,12 @@ func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 		return err
 	}
 	if status != 0 {
-		return refusal{stranger, `refused: "token differs, or the data was changed on the way"`}
+		return refusal{noToken, `refused: "token differs, or the data was changed on the way"`}
 	}
 	reason, err := c.receiveText(maxReason)
 	switch {
 	case errors.As(err, new(forged)):
-		return refusal{stranger, "token of the other side differs, or the data was changed on the way"}
+		return refusal{noToken, "token of the other side differs, or the data was changed on the way"}
 	case err != nil:
 		return err
 	case len(reason) > 0:
@@ -126,13 +127,14 @@ func (c *conn) introduce(key []byte, h hello, until time.Time) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// greet is the accepting side's handshake. admit decides about the hello of a side that knows the
-// token. It is called at most once; if it returns nil and greet an error, c is lost.
-func (c *conn) greet(key []byte, until time.Time, admit func(hello) error) error {
+// acceptHandshake is the accepting side's handshake. It calls admit at most once, with the hello of a
+// side that knows the token. If admit returns nil but acceptHandshake an error, the side was admitted,
+// and then its connection broke.
+func (c *conn) acceptHandshake(key []byte, until time.Time, admit func(hello) error) error {
 	if err := c.SetDeadline(until); err != nil {
 		return err
 	}
-	h, err := c.interview(key)
+	h, err := c.readHello(key)
 	if err != nil {
 		return err
 	}
@@ -151,27 +153,27 @@ func (c *conn) greet(key []byte, until time.Time, admit func(hello) error) error
 	return errors.Join(err, c.sendText([]byte(reason)))
 }
 
-// interview reads the hello of a side that proves to know the token.
-func (c *conn) interview(key []byte) (h hello, err error) {
+// readHello reads the hello of a side that proves to know the token.
+func (c *conn) readHello(key []byte) (h hello, err error) {
 	client, err := c.readOpening()
 	if client == nil {
-		return h, err // a silent side costs no key
+		return h, err // before the cost of a key
 	}
 	own, server, fault := newOpening()
 	if fault != nil {
 		return h, fault
 	}
-	if _, fault := c.Write(server); err != nil || fault != nil { // one of another version learns this one's
+	if _, fault := c.Write(server); err != nil || fault != nil { // a side of another version can read ours
 		return h, errors.Join(err, fault)
 	}
-	if err := c.agree(key, own, client, server, false); err != nil {
+	if err := c.deriveKeys(key, own, client, server, false); err != nil {
 		return h, err
 	}
 	text := make([]byte, maxHello)
-	err = c.receiveSealed(text, always)
+	err = c.receiveSealed(text, nil)
 	if errors.As(err, new(forged)) {
 		_, _ = c.Write([]byte{1}) // it is refused either way
-		return h, refusal{stranger, "token differs, or the data was changed on the way"}
+		return h, refusal{noToken, "token differs, or the data was changed on the way"}
 	}
 	if err != nil {
 		return h, err

@@ -33,32 +33,37 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Join, fmt.Errorf("world is not complete after %v", cfg.Join))
 	defer cancel()
-	late := time.AfterFunc(cfg.patience, func() { cfg.Warn("rank %d of %d still waits for %s", cfg.Rank, cfg.Size, awaited(w)) })
+	late := time.AfterFunc(cfg.patience, func() {
+		cfg.Warn("rank %d of %d still waits for %s", cfg.Rank, cfg.Size, w.awaited())
+	})
 	defer late.Stop()
-	start := join
+	start := w.join
 	if cfg.Rank == 0 {
-		start = host
+		start = w.host
 	}
-	err := start(ctx, w)
+	err := start(ctx)
 	if err == nil {
-		err = assemble(ctx, w)
+		err = w.assemble(ctx)
 	}
 	w.refused.flush()
 	if err != nil {
-		return nil, fmt.Errorf("join world at %s as rank %d of %d: %w", cfg.Master, cfg.Rank, cfg.Size, errors.Join(err, w.Close()))
+		err = errors.Join(err, w.Close())
+		return nil, fmt.Errorf("join world at %s as rank %d of %d: %w", cfg.Master, cfg.Rank, cfg.Size, err)
 	}
 	return w, nil
 }
 
-// host lets rank 0 listen at the master address, or at all addresses of this machine if that is not
+// host makes rank 0 listen at the master address, or at all addresses of this machine if that is not
 // one of them.
-func host(ctx context.Context, w *World) error {
+func (w *World) host(ctx context.Context) error {
 	name, port, _ := net.SplitHostPort(w.cfg.Master) // checked
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen()) })
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { // IPv4 first
+		return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen())
+	})
 	var config net.ListenConfig
 	for _, ip := range ips {
 		l, err := config.Listen(ctx, "tcp", net.JoinHostPort(ip.String(), port))
@@ -80,10 +85,10 @@ func host(ctx context.Context, w *World) error {
 	return nil
 }
 
-// join lets another rank listen and connect to rank 0.
-func join(ctx context.Context, w *World) error {
+// join makes another rank listen and connect to rank 0.
+func (w *World) join(ctx context.Context) error {
 	for {
-		c, err := callHost(ctx, w)
+		c, err := w.callHost(ctx)
 		if err == nil {
 			l := newLink(w, 0, w.cfg.Master, c)
 			w.mu.Lock()
@@ -105,7 +110,7 @@ func join(ctx context.Context, w *World) error {
 }
 
 // callHost makes the control connection.
-func callHost(ctx context.Context, w *World) (*conn, error) {
+func (w *World) callHost(ctx context.Context) (*conn, error) {
 	raw, err := w.cfg.dial(ctx, w.cfg.Master)
 	if err != nil {
 		return nil, err
@@ -113,11 +118,11 @@ func callHost(ctx context.Context, w *World) (*conn, error) {
 	c := newConn(raw)
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() }) // ends the handshake
 	if w.listener == nil {
-		err = listenNear(ctx, w, c.LocalAddr())
+		err = w.listenNear(ctx, c.LocalAddr())
 	}
 	if err == nil {
 		h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, Run: w.cfg.Run, Addr: reachable(w.listener, c.LocalAddr())}
-		err = c.introduce(w.cfg.Token, h, time.Now().Add(handshakeTime))
+		err = c.connectHandshake(w.cfg.Token, h, time.Now().Add(handshakeTime))
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -129,8 +134,9 @@ func callHost(ctx context.Context, w *World) (*conn, error) {
 	return c, nil
 }
 
-// listenNear listens where rank 0, and so others, can be reached from.
-func listenNear(ctx context.Context, w *World, local net.Addr) error {
+// listenNear listens at Config.Listen or, without it, at local, this rank's end of the connection to
+// rank 0: other ranks can reach it, too.
+func (w *World) listenNear(ctx context.Context, local net.Addr) error {
 	at := w.cfg.Listen
 	if at == "" {
 		host, _, err := net.SplitHostPort(local.String())
@@ -148,7 +154,8 @@ func listenNear(ctx context.Context, w *World, local net.Addr) error {
 	return nil
 }
 
-// reachable returns the address for other ranks.
+// reachable returns the address of l for other ranks: with the host of local if l listens at all
+// addresses.
 func reachable(l net.Listener, local net.Addr) string {
 	host, port, _ := net.SplitHostPort(l.Addr().String()) // TCP addresses have both
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
@@ -158,7 +165,7 @@ func reachable(l net.Listener, local net.Addr) string {
 }
 
 // assemble waits for all ranks.
-func assemble(ctx context.Context, w *World) error {
+func (w *World) assemble(ctx context.Context) error {
 	select {
 	case <-w.ready:
 		return nil
@@ -172,12 +179,12 @@ func assemble(ctx context.Context, w *World) error {
 	if w.cfg.Rank != 0 {
 		return err
 	}
-	w.fail(0, fmt.Errorf("%w; ranks %v have not joined", err, missing(w)), false)
+	w.fail(0, fmt.Errorf("%w; ranks %v have not joined", err, w.missing()), false)
 	return w.verdict()
 }
 
 // missing returns the first of the ranks that have not joined, as far as rank 0 knows.
-func missing(w *World) (ranks []int) {
+func (w *World) missing() (ranks []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for rank := 1; rank < w.cfg.Size && len(ranks) < 10; rank++ {
@@ -189,9 +196,9 @@ func missing(w *World) (ranks []int) {
 }
 
 // awaited names the ranks that a joining rank still waits for.
-func awaited(w *World) string {
+func (w *World) awaited() string {
 	if w.cfg.Rank == 0 {
-		return fmt.Sprintf("ranks %v to join", missing(w))
+		return fmt.Sprintf("ranks %v to join", w.missing())
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,10 +208,10 @@ func awaited(w *World) string {
 	return fmt.Sprintf("ranks other than 0 to join; rank 0 at %s knows which", w.cfg.Master)
 }
 
-// accept serves strangers until Close.
+// accept accepts connections until Close, and starts the check of silent streams.
 func (w *World) accept(l net.Listener) {
 	w.listener = l
-	w.tasks.Go(w.guard)
+	w.tasks.Go(w.checkStreams)
 	w.tasks.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -222,9 +229,9 @@ func (w *World) accept(l net.Listener) {
 			if !w.track(c) {
 				return
 			}
-			w.lobby.enter(c)
+			w.handshakes.add(c)
 			w.tasks.Go(func() {
-				if l := receive(w, c); l != nil {
+				if l := w.receive(c); l != nil {
 					l.serve()
 				}
 			})
@@ -232,27 +239,27 @@ func (w *World) accept(l net.Listener) {
 	})
 }
 
-// receive shakes hands with a stranger. It returns the link of one that joins.
-func receive(w *World, raw net.Conn) *link {
+// receive does the handshake of an accepted connection. It returns the link of a rank that joins.
+func (w *World) receive(raw net.Conn) *link {
 	var l *link
 	var s *stream
 	c := newConn(raw)
-	err := c.greet(w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
-		if !w.lobby.leave(raw) {
+	err := c.acceptHandshake(w.cfg.Token, time.Now().Add(handshakeTime), func(h hello) (err error) {
+		if !w.handshakes.remove(raw) {
 			return errGaveWay
 		}
-		if err := w.cfg.belongs(h); err != nil {
+		if err := w.cfg.check(h); err != nil {
 			return err
 		}
 		if h.Channel != "" {
 			s, err = w.attach(h, c)
 			return err
 		}
-		l, err = w.enlist(h, c)
+		l, err = w.register(h, c)
 		return err
 	})
 	if err != nil {
-		if !w.lobby.leave(raw) && errors.Is(err, net.ErrClosed) {
+		if !w.handshakes.remove(raw) && errors.Is(err, net.ErrClosed) {
 			err = errGaveWay
 		}
 		w.drop(raw)
@@ -265,17 +272,17 @@ func receive(w *World, raw net.Conn) *link {
 		return nil
 	}
 	if s != nil {
-		close(s.there)
+		close(s.connected)
 	}
 	if l != nil {
-		l.enlisted()
+		w.startIfComplete()
 	}
 	return l
 }
 
-// belongs returns a refusal unless h is from another rank of this world and meant for this
+// check returns a refusal unless h is from another rank of this world and meant for this
 // one.
-func (c *Config) belongs(h hello) error {
+func (c *Config) check(h hello) error {
 	switch {
 	case h.Run != c.Run:
 		return refusal{misfit, fmt.Sprintf("run is %q, expected %q", h.Run, c.Run)}
@@ -291,8 +298,8 @@ func (c *Config) belongs(h hello) error {
 	return nil
 }
 
-// enlist makes the link of a rank that joins.
-func (w *World) enlist(h hello, c *conn) (*link, error) {
+// register makes the link of a rank that joins. The link owns c from then on.
+func (w *World) register(h hello, c *conn) (*link, error) {
 	if _, _, err := net.SplitHostPort(h.Addr); err != nil || len(h.Addr) > maxAddr {
 		return nil, refusal{misfit, fmt.Sprintf("address is %q, expected host:port", h.Addr)}
 	}
@@ -313,16 +320,15 @@ func (w *World) enlist(h hello, c *conn) (*link, error) {
 	return l, nil
 }
 
-// enlisted tells all ranks that the world is complete, if it is.
-func (l *link) enlisted() {
-	w := l.w
+// startIfComplete sends all ranks the table of addresses once each of them has joined.
+func (w *World) startIfComplete() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.links) < w.cfg.Size-1 || w.isReady() {
 		return
 	}
 	for _, l := range w.links {
-		l.out <- note{Kind: table, Addrs: w.addrs} // has room
+		l.out <- note{Kind: table, Addrs: w.addrs}
 	}
 	close(w.ready)
 }

@@ -19,14 +19,18 @@ const (
 	silent   cause = iota // without a complete handshake
 	protocol              // not of this protocol
 	release               // of another version of it
-	stranger              // without the token
+	noToken               // without the token
 	misfit                // of a rank that does not belong here
 	causes
 )
 
 func (c cause) String() string {
 	return [...]string{
-		"without a handshake", "of another protocol", "of another version", "without the token", "of ranks that do not belong here",
+		silent:   "without a handshake",
+		protocol: "of another protocol",
+		release:  "of another version",
+		noToken:  "without the token",
+		misfit:   "of ranks that do not belong here",
 	}[c]
 }
 
@@ -43,7 +47,7 @@ type refusals struct {
 	timer  *time.Timer // until the next; nil without counts
 }
 
-// add records that a connection was refused.
+// add records a refused connection.
 func (r *refusals) add(from net.Addr, err error) {
 	var why refusal // a connection that breaks off is silent
 	errors.As(err, &why)
@@ -83,33 +87,33 @@ func (r *refusals) flush() {
 	}
 }
 
-// lobby holds connections whose handshake is not complete, oldest first. If there are too many, the
-// oldest gives way, so that silent connections keep no rank out.
-type lobby struct {
-	mu     sync.Mutex
-	guests []net.Conn
+// handshakes holds accepted connections whose handshake is not complete, oldest first. If there are too
+// many, add closes the oldest, so that silent connections keep no rank out.
+type handshakes struct {
+	mu    sync.Mutex
+	conns []net.Conn
 }
 
-// errGaveWay is why the handshake of a guest ends.
+// errGaveWay is the error of a handshake whose connection add has closed.
 var errGaveWay = errors.New("no handshake before newer connections needed its place")
 
-func (l *lobby) enter(c net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.guests) == maxHandshakes {
-		_ = l.guests[0].Close() // its handshake fails
-		l.guests = l.guests[1:]
+func (h *handshakes) add(c net.Conn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.conns) == maxHandshakes {
+		_ = h.conns[0].Close()
+		h.conns = h.conns[1:]
 	}
-	l.guests = append(l.guests, c)
+	h.conns = append(h.conns, c)
 }
 
-// leave reports whether c was still a guest. It is none from then on.
-func (l *lobby) leave(c net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.guests, c)
+// remove reports whether it has removed c. It is false if add has closed c.
+func (h *handshakes) remove(c net.Conn) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.conns, c)
 	if i >= 0 {
-		l.guests = slices.Delete(l.guests, i, i+1)
+		h.conns = slices.Delete(h.conns, i, i+1)
 	}
 	return i >= 0
 }

@@ -23,7 +23,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		r := refusals{warn: said.warn}
 		from := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 7}
 		for range 300 {
-			r.add(from, errors.Join(nil, refusal{stranger, "token differs"}))
+			r.add(from, errors.Join(nil, refusal{noToken, "token differs"}))
 			r.add(from, io.EOF)
 		}
 		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs", "refuse connection from 10.0.0.9:7: EOF"}, said.all())
@@ -33,7 +33,7 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		require.Equal(t, "refused 598 more connections: 299 without a handshake, 299 without the token", said.all()[2])
 		<-time.After(10 * summary)
 		require.Len(t, said.all(), 3)
-		r.add(from, refusal{stranger, "token differs"})
+		r.add(from, refusal{noToken, "token differs"})
 		r.flush()
 		require.Equal(t, "refused 1 more connections: 1 without the token", said.all()[3])
 		<-time.After(10 * summary)
@@ -41,24 +41,24 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 	})
 }
 
-// The oldest connection without a handshake gives way, but none that has left the lobby.
+// The oldest connection without a handshake gives way, but none that was removed.
 func TestLobby(t *testing.T) {
 	t.Parallel()
-	var l lobby
+	var h handshakes
 	proven, peer := net.Pipe()
-	l.enter(proven)
-	require.True(t, l.leave(proven))
-	require.False(t, l.leave(proven))
-	var guests []net.Conn
+	h.add(proven)
+	require.True(t, h.remove(proven))
+	require.False(t, h.remove(proven))
+	var conns []net.Conn
 	for range maxHandshakes + 3 {
 		c, _ := net.Pipe()
-		l.enter(c)
-		guests = append(guests, c)
+		h.add(c)
+		conns = append(conns, c)
 	}
-	for i, c := range guests {
-		require.Equal(t, i >= 3, l.leave(c), "connection %d", i)
+	for i, c := range conns {
+		require.Equal(t, i >= 3, h.remove(c), "connection %d", i)
 	}
-	_, err := guests[0].Read(nil)
+	_, err := conns[0].Read(nil)
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 	require.NoError(t, proven.Close())
 	require.NoError(t, peer.Close())
@@ -75,12 +75,12 @@ func TestGaveWay(t *testing.T) {
 	require.NoError(t, err)
 	said := newNotes()
 	w := newWorld(Config{Size: 2, Token: []byte(secret), Warn: said.warn}.withDefaults())
-	w.lobby.enter(oldest)
+	w.handshakes.add(oldest)
 	for range maxHandshakes {
 		c, _ := net.Pipe()
-		w.lobby.enter(c)
+		w.handshakes.add(c)
 	}
-	require.Nil(t, receive(w, oldest))
+	require.Nil(t, w.receive(oldest))
 	require.Equal(t, []string{"refuse connection from " + peer.LocalAddr().String() + ": " + errGaveWay.Error()}, said.all())
 }
 

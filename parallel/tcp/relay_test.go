@@ -106,11 +106,11 @@ const (
 	rounds = 12  // in which ranks of relayed exchange data
 	direct = 100 // bytes that a rank sends in each besides the collective
 
-	header  = headerSize + overhead
-	message = header + direct + overhead
+	header  = headerSize + tagSize
+	message = header + direct + tagSize
 
-	forth = int64(opening + maxHello + overhead) // bytes of a handshake
-	back  = int64(opening + 1 + 4 + overhead)
+	forth = int64(opening + maxHello + tagSize) // bytes of a handshake
+	back  = int64(opening + 1 + 4 + tagSize)
 )
 
 // relayed lets two ranks join and exchange data over r. It returns all errors and warnings of each
@@ -295,17 +295,17 @@ func TestMovedFrames(t *testing.T) {
 		{"drop last message", data, last, message, drop},
 		{"drop last body", data, last + header, message - header, drop},
 		{"drop half of a body", data, first + 5*message + header, direct / 2, drop},
-		{"drop frames of a collective", path{rank: 1, number: 1}, forth + 5*(header+80_000+2*overhead), header + 70_000, drop},
+		{"drop frames of a collective", path{rank: 1, number: 1}, forth + 5*(header+80_000+2*tagSize), header + 70_000, drop},
 		{"repeat header", data, first + message, header, twice},
 		{"repeat body", data, first + 2*message + header, message - header, twice},
 		{"repeat message", data, first, message, twice},
 		{"repeat hello", data, int64(opening), forth - int64(opening), twice},
 		{"repeat opening", data, 0, int64(opening), twice},
-		{"swap bytes of a tag", data, first + message + headerSize, overhead, swap},
+		{"swap bytes of a tag", data, first + message + headerSize, tagSize, swap},
 		{"make up a message", data, first + message, 0, func([]byte) []byte { return make([]byte, message) }},
 		{"drop welcome", path{rank: 0, number: 1, back: true}, int64(opening), back - int64(opening), drop},
-		{"drop table", control, back, 4 + overhead, drop},
-		{"repeat table", control, back, 4 + overhead, twice},
+		{"drop table", control, back, 4 + tagSize, drop},
+		{"repeat table", control, back, 4 + tagSize, twice},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

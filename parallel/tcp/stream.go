@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	headerSize = 16      // operation, count and length of a message
-	small      = 4 << 10 // a message up to this size is received with its header at once
+	headerSize   = 16      // operation, count and length of a message
+	smallMessage = 4 << 10 // a message up to this size is received with its header at once
 )
 
 type route struct {
@@ -25,13 +25,14 @@ type route struct {
 	channel  string
 }
 
-// stream carries the messages of one route.
+// stream is one end of the connection of a route: of the sender, which makes it, or of the receiver.
+// Whoever holds the turn alone uses conn, but for keepalives (see keepalive.go).
 type stream struct {
-	turn  chan struct{} // holds a token while a message is sent or received
-	there chan struct{} // closed once the sender has connected; of a receiver's stream
-	conn  *conn         // nil before
+	turn      chan struct{} // holds a token while a message is sent or received
+	connected chan struct{} // closed when conn may be used; of a receiver's stream
+	conn      *conn         // nil before; set with World.mu held
 
-	// Of a receiver's stream, for World.guard.
+	// Of a receiver's stream, for World.checkStreams.
 	reading atomic.Bool   // whether a message is awaited
 	frames  atomic.Uint32 // frames and messages so far; wraps
 	within  atomic.Uint32 // bytes of the frame that is awaited within a message; 0 between messages
@@ -41,13 +42,14 @@ type stream struct {
 func (w *World) stream(r route) *stream {
 	s := w.streams[r]
 	if s == nil {
-		s = &stream{turn: make(chan struct{}, 1), there: make(chan struct{})}
+		s = &stream{turn: make(chan struct{}, 1), connected: make(chan struct{})}
 		w.streams[r] = s
 	}
 	return s
 }
 
-// attach makes c the connection of a receiver's stream, which may be used once there is closed.
+// attach makes c the connection of a receiver's stream. The caller closes connected when the handshake
+// is complete.
 func (w *World) attach(h hello, c *conn) (*stream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,6 +115,7 @@ type call struct {
 	done func()
 }
 
+// begin starts a call. It returns an error if nothing can be sent or received.
 func (w *World) begin(ctx context.Context, at parallel.Envelope, r route) (*call, error) {
 	if at.Peer < 0 || at.Peer >= w.cfg.Size || at.Peer == w.cfg.Rank {
 		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, w.cfg.Size, w.cfg.Rank)
@@ -137,7 +140,7 @@ func (c *call) end() {
 	c.w.calls.RUnlock()
 }
 
-// fault returns the verdict about the error of a call, or nil without one.
+// fault reports the error of a call and returns the verdict, or nil without an error.
 func (c *call) fault(err error) error {
 	if err == nil {
 		return nil
@@ -184,7 +187,7 @@ func (c *call) awaitSender() error {
 		late = timer.C
 	}
 	select {
-	case <-c.s.there:
+	case <-c.s.connected:
 		return nil
 	case <-c.w.left[c.at.Peer]:
 	case <-late:
@@ -195,15 +198,15 @@ func (c *call) awaitSender() error {
 		return c.ctx.Err()
 	}
 	select {
-	case <-c.s.there: // it left after it had sent
+	case <-c.s.connected: // it left after it had sent
 		return nil
 	default:
 		return fmt.Errorf("left before %s", c.at.In())
 	}
 }
 
-// connect makes the connection of a sender's stream. It tries again if the handshake breaks off, as
-// when too many others shake hands with the receiver.
+// connect makes the connection of a sender's stream. It tries again if the handshake breaks off, for
+// example because the receiver has too many others.
 func (c *call) connect() error {
 	w := c.w
 	ctx, cancel := context.WithTimeout(c.ctx, w.cfg.Silence)
@@ -214,16 +217,16 @@ func (c *call) connect() error {
 		if err != nil {
 			return err
 		}
-		conn, err := c.introduce(ctx, raw)
+		conn, err := c.handshake(ctx, raw)
 		if err == nil {
 			w.mu.Lock()
 			c.s.conn = conn
 			w.mu.Unlock()
-			w.tasks.Go(func() { w.answer(c.s, c.at) })
+			w.tasks.Go(func() { w.answerKeepalives(c.s, c.at) })
 			return nil
 		}
 		if ctx.Err() != nil || errors.As(err, new(refusal)) {
-			return fmt.Errorf("connect: %w", err) // raw stays open, lest the peer report its end instead
+			return fmt.Errorf("connect: %w", err) // raw stays open: its end would be another failure
 		}
 		w.drop(raw)
 		select {
@@ -234,8 +237,8 @@ func (c *call) connect() error {
 	}
 }
 
-// introduce is the sender's part of the handshake.
-func (c *call) introduce(ctx context.Context, raw net.Conn) (*conn, error) {
+// handshake is the sender's part of the handshake.
+func (c *call) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 	w := c.w
 	if !w.track(raw) {
 		return nil, net.ErrClosed
@@ -243,7 +246,7 @@ func (c *call) introduce(ctx context.Context, raw net.Conn) (*conn, error) {
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
 	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.at.Peer, Run: w.cfg.Run, Channel: c.at.Channel}
 	conn := newConn(raw)
-	err := conn.introduce(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
+	err := conn.connectHandshake(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -268,11 +271,11 @@ func (c *call) receive(into []byte) error {
 		s.frames.Add(1)
 		return c.extend(conn.SetReadDeadline)
 	}
-	label, length, err := receiveHeader(conn, extend)
-	for err == nil && label.Op == sign {
+	label, length, err := conn.receiveHeader(extend)
+	for err == nil && label.Op == opKeepalive {
 		s.frames.Add(1)
-		if err = conn.receiveData(make([]byte, min(length, piece)), always); err == nil {
-			label, length, err = receiveHeader(conn, always) // the message is as late as before
+		if err = conn.receiveData(make([]byte, min(length, maxFrame)), nil); err == nil {
+			label, length, err = conn.receiveHeader(nil) // does not extend the limit of the message
 		}
 	}
 	if err == nil {
@@ -281,25 +284,28 @@ func (c *call) receive(into []byte) error {
 	if err != nil {
 		return err
 	}
-	s.within.Store(uint32(min(len(into), piece)))
+	s.within.Store(uint32(min(len(into), maxFrame)))
 	defer s.within.Store(0)
 	return conn.receiveData(into, extend)
 }
 
+// newHeader returns the header of a message of length bytes.
 func newHeader(l parallel.Label, length int) []byte {
 	header := binary.LittleEndian.AppendUint32(make([]byte, 0, headerSize), uint32(l.Op))
 	header = binary.LittleEndian.AppendUint32(header, l.Count)
 	return binary.LittleEndian.AppendUint64(header, uint64(length))
 }
 
-func receiveHeader(c *conn, before func() error) (l parallel.Label, length uint64, err error) {
+// receiveHeader receives a header; see receiveSealed for before.
+func (c *conn) receiveHeader(before func() error) (l parallel.Label, length uint64, err error) {
 	var h [headerSize]byte
 	err = c.receiveSealed(h[:], before)
-	op, count := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
+	op := binary.LittleEndian.Uint32(h[:])
+	count := binary.LittleEndian.Uint32(h[4:])
 	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:]), err
 }
 
-// watch lets the end of ctx interrupt reading or writing until the result is called.
+// watch makes the end of ctx interrupt reading or writing, until stop is called.
 func (c *call) watch(deadline func(time.Time) error) (stop func()) {
 	if c.ctx.Done() == nil {
 		return func() {}
@@ -311,7 +317,7 @@ func (c *call) watch(deadline func(time.Time) error) (stop func()) {
 	})
 	return func() {
 		if !cancel() {
-			<-ran // or it would interrupt the next call
+			<-ran // otherwise it could interrupt the next call
 		}
 	}
 }
@@ -325,5 +331,5 @@ func (c *call) extend(deadline func(time.Time) error) error {
 	if err := deadline(until); err != nil {
 		return err
 	}
-	return c.ctx.Err() // watch may have come first
+	return c.ctx.Err() // ctx may have ended before, and deadline has undone what watch did
 }

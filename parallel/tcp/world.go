@@ -12,13 +12,21 @@ import (
 )
 
 // World is the transport of one rank.
+//
+// Rank 0 decides which rank has failed first. Another rank reports what it finds and waits for the
+// verdict, Config.Silence at most; then its own finding is the verdict. The verdict ends life, which
+// ends all calls, and each call returns it.
+//
+// The locks of handshakes and refusals are taken alone; mu is never held while anything is read,
+// written or waited for. A call holds calls for reading; Close ends life first, so that it gets calls
+// soon.
 type World struct {
-	cfg      Config
-	listener net.Listener // nil in a world of one
-	waits    parallel.Waits
-	left     []chan struct{} // by rank; closed when it has left
-	lobby    lobby
-	refused  refusals
+	cfg        Config
+	listener   net.Listener // nil in a world of one
+	waits      parallel.Waits
+	left       []chan struct{} // by rank; closed when it has left
+	handshakes handshakes
+	refused    refusals
 
 	life   context.Context // ends when the world has failed or Close begins
 	end    context.CancelFunc
@@ -27,17 +35,17 @@ type World struct {
 	tasks  sync.WaitGroup // all goroutines
 
 	mu       sync.Mutex
-	err      error // the verdict
-	reported bool  // to rank 0, whose verdict is awaited
-	grace    *time.Timer
-	alone    bool // because rank 0 has left or failed
+	err      error       // the verdict
+	reported bool        // a failure to rank 0, whose verdict is awaited
+	grace    *time.Timer // after reported: the end of waiting
+	alone    bool        // rank 0 has left or failed
 	closing  bool
 	leavers  []int         // ranks that have left, in order
 	ready    chan struct{} // closed once addrs is complete
 	addrs    []string      // by rank
-	links    map[int]*link // by rank; rank 0 has one to every other, those have one to rank 0
+	links    map[int]*link // by rank; rank 0 has one to each other rank, which has one to rank 0
 	streams  map[route]*stream
-	conns    map[net.Conn]bool // all but the links', to close when life ends
+	conns    map[net.Conn]bool // all but those of links; closed when life ends
 }
 
 func newWorld(cfg Config) *World {
@@ -68,8 +76,8 @@ func (w *World) Abort(err error) {
 	_ = w.verdict() // the caller knows
 }
 
-// fail reports that a rank has failed. overdue says that it is only suspected, because
-// something that it should have sent is missing. The verdict follows.
+// fail reports that a rank has failed; verdict waits for what follows. overdue means that the rank is
+// only suspected, because a message of it is late: the culprit may be a rank that it waits for.
 func (w *World) fail(rank int, err error, overdue bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,50 +88,51 @@ func (w *World) fail(rank int, err error, overdue bool) {
 		if overdue {
 			rank = parallel.Culprit(rank, w.waitsOf)
 		}
-		w.settle(rank, err)
+		w.setVerdict(rank, err)
 		return
 	}
 	l := w.links[0]
 	if l == nil || w.alone {
-		w.settle(rank, err)
+		w.setVerdict(rank, err)
 		return
 	}
 	w.reported = true
-	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue} // has room
+	l.out <- note{Kind: report, Rank: rank, Reason: reason(err), Overdue: overdue}
 	w.grace = time.AfterFunc(w.cfg.Silence, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.settle(rank, err)
+		w.setVerdict(rank, err)
 	})
 }
 
-// settle records the verdict and ends all calls. Rank 0 sends it to the others. The caller
-// holds mu.
-func (w *World) settle(rank int, err error) {
+// setVerdict records the verdict, unless there is one, and ends all calls. Rank 0 sends it to the
+// others. The caller holds mu.
+func (w *World) setVerdict(rank int, err error) {
 	if w.err != nil {
 		return
 	}
 	w.err = &parallel.RankError{Rank: rank, Addr: w.addrs[rank], Err: err}
 	close(w.failed)
-	w.hangUp()
+	w.endLife()
 	if w.cfg.Rank != 0 {
 		return
 	}
 	for _, l := range w.links {
-		l.out <- note{Kind: verdict, Rank: rank, Reason: reason(err)} // has room
+		l.out <- note{Kind: verdict, Rank: rank, Reason: reason(err)}
 	}
 }
 
-// hangUp ends everything but the control connections. The caller holds mu.
-func (w *World) hangUp() {
+// endLife ends everything but the control connections. The caller holds mu.
+func (w *World) endLife() {
 	w.end()
 	for c := range w.conns {
-		_ = c.Close() // its users fail, and ask for the verdict
+		_ = c.Close() // its users fail and return the verdict
 	}
 	clear(w.conns)
 }
 
-// verdict waits until it is known what has failed.
+// verdict waits for the verdict and returns it. After Close, without a failure, it returns
+// net.ErrClosed.
 func (w *World) verdict() error {
 	select {
 	case <-w.failed:
@@ -150,8 +159,8 @@ func (w *World) waitsOf(rank int) []int {
 	return nil
 }
 
-// leave records that a rank has left without a failure.
-func (w *World) leave(rank int) {
+// hasLeft records that a rank has left without a failure.
+func (w *World) hasLeft(rank int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {
@@ -165,7 +174,7 @@ func (w *World) leave(rank int) {
 	for _, l := range w.links {
 		select {
 		case l.news <- struct{}{}:
-		default: // it will look
+		default: // it holds a token
 		}
 	}
 }
@@ -175,7 +184,7 @@ func (w *World) Close() error {
 	w.mu.Lock()
 	if !w.closing {
 		w.closing = true
-		w.hangUp()
+		w.endLife()
 		if w.grace != nil {
 			w.grace.Stop()
 		}
@@ -190,14 +199,15 @@ func (w *World) Close() error {
 			err = nil
 		}
 	}
-	w.calls.Lock() // calls have ended, so none starts a goroutine from now on
+	w.calls.Lock() // calls start goroutines, so they end before tasks.Wait
 	defer w.calls.Unlock()
 	w.tasks.Wait()
 	w.refused.flush()
 	return err
 }
 
-// track keeps a connection to close when life ends. It returns false if that is now.
+// track registers a connection to close when life ends. If life has ended, it closes the connection
+// and returns false.
 func (w *World) track(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +219,7 @@ func (w *World) track(c net.Conn) bool {
 	return true
 }
 
-// drop closes a connection that track keeps.
+// drop closes a connection that track has registered.
 func (w *World) drop(c net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,8 +24,6 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
-	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/layout"
 	"github.com/easyrl/easyrl/run/memory"
@@ -35,7 +33,7 @@ import (
 
 // counter counts the bytes that a rank sends, by channel.
 type counter struct {
-	*local.Endpoint
+	*parallel.Local
 	mu    sync.Mutex
 	bytes map[string]int64
 	// announced is set between the two parts of an answer with values.
@@ -44,7 +42,7 @@ type counter struct {
 
 func (c *counter) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
 	c.count(to, data)
-	return c.Endpoint.Send(ctx, to, data)
+	return c.Local.Send(ctx, to, data)
 }
 
 func (c *counter) count(to parallel.Envelope, data []byte) {
@@ -95,8 +93,8 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 	}
 	var followers conc.WaitGroup
 	t.Cleanup(followers.Wait)
-	for i, end := range local.New(mesh.Size()) {
-		counts := &counter{Endpoint: end, bytes: map[string]int64{}}
+	for i, end := range parallel.NewLocal(mesh.Size()) {
+		counts := &counter{Local: end, bytes: map[string]int64{}}
 		m.ends = append(m.ends, counts)
 		if i > 0 {
 			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], counts, trace.Track{}) }) // failures reach rank 0
@@ -228,7 +226,7 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 
 func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config, tokens memory.Tokens) {
 	t.Helper()
-	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, launch.Process{Size: 1})
+	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, parallel.Process{Size: 1})
 	mesh := meshOf(cfg)
 	require.Len(t, need.Ranks, mesh.Size())
 	require.Equal(t, mesh.Size(), need.Here)
@@ -257,7 +255,7 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 	}
 	require.Equal(t, memory.Rank{Weights: need.Weights, Gradients: need.Gradients, Moments: need.Moments, Activations: need.Activations}, sum)
 	within(need.Whole, m.trainer.Allocated()[npu.Weights], 2*padding(c, 4), "whole weights", 0)
-	alone := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, launch.Process{Size: mesh.Size()})
+	alone := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, parallel.Process{Size: mesh.Size()})
 	require.Equal(t, need.Ranks, alone.Ranks)
 	require.Equal(t, need.Ranks[0].Weights, alone.Weights)
 	require.Equal(t, need.Whole, alone.Whole)
@@ -377,7 +375,7 @@ func TestPublishSendsEachWeightOnce(t *testing.T) {
 }
 
 // described returns the findings about a mesh, with the memory of rank 0's process.
-func described(t *testing.T, cfg *configs.Config, c *model.Config, p launch.Process) *Findings {
+func described(t *testing.T, cfg *configs.Config, c *model.Config, p parallel.Process) *Findings {
 	t.Helper()
 	var tokens memory.Tokens
 	tokens.AddPrompt(30, 128, &cfg.Rollout)
@@ -392,7 +390,7 @@ func TestMeshText(t *testing.T) {
 	t.Parallel()
 	cfg := configs.Default()
 	cfg.Parallel.TP, cfg.Parallel.PP, cfg.Inference.Instances = 2, 2, 0
-	text := func(p launch.Process) string {
+	text := func(p parallel.Process) string {
 		var out strings.Builder
 		require.NoError(t, described(t, &cfg, shape(false, true), p).WriteText(&out))
 		return out.String()
@@ -413,23 +411,23 @@ func TestMeshText(t *testing.T) {
 # tensor parallelism (predicted): a rank waits 11% of a product whose sum is handed on: 2 ranks, 8 chunks of 4096 rows
 # ok: easyrl train can start
 `
-	require.Equal(t, head+memory+tail, text(launch.Process{Size: 1}))
+	require.Equal(t, head+memory+tail, text(parallel.Process{Size: 1}))
 	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank
 # memory of the weights that servers receive: 0.2 MiB
 # memory of this process in total (estimated): 125.5 MiB, plus 2.0 MiB while a checkpoint is written
-`+tail, text(launch.Process{Size: 4}))
+`+tail, text(parallel.Process{Size: 4}))
 	cfg.Inference.Instances = 1
-	require.Contains(t, text(launch.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
+	require.Contains(t, text(parallel.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
 	cfg.Parallel.Reduce = parallel.Sum
-	require.NotContains(t, text(launch.Process{Size: 1}), "handed on")
+	require.NotContains(t, text(parallel.Process{Size: 1}), "handed on")
 	cfg.Parallel.DP = 5
-	long := text(launch.Process{Size: 1})
+	long := text(parallel.Process{Size: 1})
 	require.Contains(t, long, "# rank 15: ")
 	require.NotContains(t, long, "# rank 16: ")
 	require.Contains(t, long, "# ranks: 4 more, see -json\n# memory of ranks 0-1 (estimated, each): ")
 	require.Contains(t, long, "pp 1.3 MiB, dp 2.0 MiB, weights")
 	cfg.Parallel = configs.Default().Parallel
-	f := described(t, &cfg, shape(false, true), launch.Process{Size: 1})
+	f := described(t, &cfg, shape(false, true), parallel.Process{Size: 1})
 	require.Nil(t, f.Waits)
 	require.Empty(t, f.Memory.Ranks)
 }
@@ -440,7 +438,7 @@ func TestMeshJSON(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Parallel.DP, cfg.Parallel.TP, cfg.Parallel.PP = 5, 2, 2
 	var out bytes.Buffer
-	require.NoError(t, described(t, &cfg, shape(false, true), launch.Process{Size: 1}).WriteJSON(&out))
+	require.NoError(t, described(t, &cfg, shape(false, true), parallel.Process{Size: 1}).WriteJSON(&out))
 	var found struct {
 		Ranks  []map[string]any
 		Memory struct {

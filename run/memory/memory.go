@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu/device"
-	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel"
 )
 
 // Need is the memory of the process that hosts the trainer, by purpose, in bytes. Weights,
@@ -63,8 +63,8 @@ type Need struct {
 // Of returns the memory that training a model of this shape needs; sft means supervised
 // training. each is the configuration of the run's engines, most the size of its data, and p the
 // process of rank 0. The run's mesh can divide shape.
-func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p launch.Process) Need {
-	n := Need{Copies: 3, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
+func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p parallel.Process) Need {
+	n := Need{Copies: 3, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.LocalSize}
 	switch {
 	case sft:
 		n.Copies = 1

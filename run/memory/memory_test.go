@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/decoder"
-	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel"
 )
 
 // 2·2 layers: hidden size 32, 4 heads of 8, 2 for keys, 48 wide, 16 tokens, tied.
@@ -53,7 +53,7 @@ func TestNeed(t *testing.T) {
 			t.Parallel()
 			cfg := configs.Default()
 			test.change(&cfg)
-			n := Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
+			n := Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, parallel.Process{Size: 1})
 			require.EqualValues(t, test.copies*one, n.Weights)
 			require.EqualValues(t, 2*one, n.Gradients)
 			require.EqualValues(t, 2*one, n.Moments)
@@ -70,11 +70,11 @@ func TestNeed(t *testing.T) {
 			require.EqualValues(t, all, n.Certain())
 			require.EqualValues(t, int64(all)+n.Activations, n.Most())
 			cfg.Device.Kind = "./other.so"
-			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
+			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, parallel.Process{Size: 1})
 			require.EqualValues(t, sent+test.saved*one, n.Certain(), "the rest is on the device")
 			require.Nil(t, n.Swap)
 			cfg.Train.Swap, cfg.Run.Mode = true, configs.Colocated
-			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, launch.Process{Size: 1})
+			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, parallel.Process{Size: 1})
 			if test.engines == 0 {
 				require.Nil(t, n.Swap)
 				return
@@ -94,7 +94,7 @@ func TestActivations(t *testing.T) {
 	cfg := configs.Default()
 	for _, test := range []struct{ micro, sequence, step, rows int }{{100, 30, 900, 100}, {100_000, 30, 900, 900}, {8, 30, 900, 30}, {8, 30, 20, 20}} {
 		cfg.Train.MicroBatchTokens = test.micro
-		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{Leaf: test.sequence, Step: test.step}, true, launch.Process{Size: 1})
+		n := Of(&cfg, shape, engine.Config{MaxRunning: 1}, Tokens{Leaf: test.sequence, Step: test.step}, true, parallel.Process{Size: 1})
 		require.Equal(t, test.rows, n.Rows)
 		require.Equal(t, model.ActivationBytes(shape, test.rows, test.sequence, test.rows, false), n.Activations)
 	}

@@ -4,7 +4,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
 )
 
 // Rank is the memory of one rank's part of the models, in bytes.
@@ -24,7 +23,7 @@ type Rank struct {
 
 // train adds the memory of the ranks of a run, of which p hosts all, or rank 0 if it is one of
 // several processes. A checkpoint has the moments and saved versions of the weights.
-func (n *Need) train(cfg *configs.Config, shape *model.Config, p launch.Process, saved int) {
+func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Process, saved int) {
 	mesh := cfg.Parallel.Mesh()
 	for i := range mesh.Size() {
 		part := shape

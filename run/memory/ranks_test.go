@@ -9,7 +9,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model/decoder"
-	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -21,10 +21,10 @@ func TestNeedOfRanks(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Parallel.PP, cfg.Parallel.DP, cfg.Inference.Instances = 2, 2, 0
 	tokens := Tokens{Leaf: 50, Step: 5000, Leaves: 100}
-	of := func(p launch.Process, sft bool) Need {
+	of := func(p parallel.Process, sft bool) Need {
 		return Of(&cfg, shape, engine.Config{MaxRunning: 1}, tokens, sft, p)
 	}
-	all, one := of(launch.Process{Size: 1}, false), of(launch.Process{Size: 4, Beside: 2}, false)
+	all, one := of(parallel.Process{Size: 1}, false), of(parallel.Process{Size: 4, LocalSize: 2}, false)
 	require.Len(t, all.Ranks, 4)
 	require.Equal(t, all.Ranks, one.Ranks)
 	require.Equal(t, 4, all.Here)
@@ -36,7 +36,7 @@ func TestNeedOfRanks(t *testing.T) {
 	require.Equal(t, 3*whole+4*16*32*3+tensor, all.Saved, "parts of the first replica, with the embedding twice, and a tensor on its way")
 	require.Equal(t, 2*tensor, all.Sent)
 	cfg.Inference.Instances = 1
-	require.Equal(t, 2*whole, of(launch.Process{Size: 1}, false).Whole)
+	require.Equal(t, 2*whole, of(parallel.Process{Size: 1}, false).Whole)
 	cfg.Inference.Instances = 0
 	require.Equal(t, all.Ranks[0].Weights+2*all.Ranks[1].Weights, one.Weights+2*one.Ranks[1].Weights)
 	require.Equal(t, 2*all.Ranks[0].Pass, all.Ranks[0].Activations, "the first of two stages")
@@ -44,12 +44,12 @@ func TestNeedOfRanks(t *testing.T) {
 	require.Equal(t, all.Ranks[3].Pass, all.Ranks[3].Activations)
 	tied := all.Ranks[0].Weights + all.Ranks[2].Weights - 3*whole
 	require.EqualValues(t, 3*4*16*32, tied, "both stages have the embedding")
-	sft := of(launch.Process{Size: 1}, true)
+	sft := of(parallel.Process{Size: 1}, true)
 	require.Zero(t, sft.Whole)
 	require.Equal(t, 1250, sft.Rows)
 	require.Equal(t, all.Ranks[0].Weights, 3*sft.Ranks[0].Weights)
 	cfg.Device.Kind = "./other.so"
-	elsewhere := of(launch.Process{Size: 1}, false)
+	elsewhere := of(parallel.Process{Size: 1}, false)
 	require.Equal(t, elsewhere.Certain(), all.Saved+all.Sent)
 }
 

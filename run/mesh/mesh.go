@@ -19,8 +19,6 @@ import (
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
-	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/parallel/tcp"
 	"github.com/easyrl/easyrl/report/control/client"
 	"github.com/easyrl/easyrl/report/trace"
@@ -79,12 +77,12 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 
 // Process returns this process, the only one of a run without a launcher. Its error is a usage
 // error: a launcher started another number of processes than the run has ranks.
-func Process(cfg *configs.Config) (launch.Process, error) {
+func Process(cfg *configs.Config) (parallel.Process, error) {
 	ranks := Of(cfg).Size()
 	if ranks == 1 || cfg.Train.Backend == configs.PyTorch {
-		return launch.Process{Size: 1}, nil
+		return parallel.Process{Size: 1}, nil
 	}
-	p, err := launch.Here()
+	p, err := parallel.ThisProcess()
 	switch {
 	case err != nil:
 		return p, usage.Wrap(err)
@@ -167,7 +165,7 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*sharded.Model
 	ends := []parallel.Transport{end}
 	if p.Size == 1 {
 		ends = nil
-		for _, end := range local.New(Of(cfg).Size()) {
+		for _, end := range parallel.NewLocal(Of(cfg).Size()) {
 			ends = append(ends, end)
 		}
 	}
@@ -188,7 +186,7 @@ func CheckJoin(cfg *configs.Config) error {
 }
 
 // settings returns how this process joins the others over TCP.
-func settings(cfg *configs.Config, p launch.Process) (tcp.Config, error) {
+func settings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
 	token, err := client.ReadToken(cfg.Parallel.TokenFile)
 	if err != nil {
 		return tcp.Config{}, usage.Errorf("parallel.token_file: %w", err)
@@ -204,7 +202,7 @@ func settings(cfg *configs.Config, p launch.Process) (tcp.Config, error) {
 }
 
 // joinTCP connects the processes of a run over TCP.
-func joinTCP(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
+func joinTCP(ctx context.Context, cfg *configs.Config, p parallel.Process, peers Peers) (parallel.Transport, error) {
 	c, err := settings(cfg, p)
 	if err != nil {
 		return nil, err
@@ -229,7 +227,7 @@ func runName(cfg *configs.Config) string {
 }
 
 // threads returns the number of threads of each rank in the process p.
-func threads(cfg *configs.Config, p launch.Process) int {
+func threads(cfg *configs.Config, p parallel.Process) int {
 	training, _, _ := cores.Share(cfg)
 	if p.Size == 1 { // all ranks are here
 		return max(1, training/Of(cfg).Size())
@@ -237,7 +235,7 @@ func threads(cfg *configs.Config, p launch.Process) int {
 	if cfg.Device.Threads > 0 {
 		return cfg.Device.Threads
 	}
-	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.Beside)))
+	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.LocalSize)))
 }
 
 // Threads returns the number of threads of a rank that is the only one of this process.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/launch"
 	"github.com/easyrl/easyrl/parallel/mpi"
 )
 
@@ -15,7 +14,7 @@ import (
 const withMPI = true
 
 // join connects the processes of a run: over MPI if mpirun started them, else over TCP.
-func join(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
+func join(ctx context.Context, cfg *configs.Config, p parallel.Process, peers Peers) (parallel.Transport, error) {
 	if p.MPI {
 		return mpi.Open()
 	}

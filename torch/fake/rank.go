@@ -261,14 +261,15 @@ func (r *rank) fit() error {
 }
 
 func (r *rank) logprobs(l *attention.Layout, body *wire.Body) error {
-	policy, entropy := make([]float32, len(l.Targets)), make([]float32, len(l.Targets))
+	policy := make([]float32, len(l.Targets))
+	entropy := make([]float32, len(l.Targets))
 	if r.reference != nil {
-		if err := run(r, r.reference, l, float32(r.setup.Temperature), false, policy, entropy); err != nil {
+		if err := r.run(r.reference, l, float32(r.setup.Temperature), false, policy, entropy); err != nil {
 			return err
 		}
 		body.AddFloat32s("reference", policy)
 	}
-	if err := run(r, r.policy, l, float32(r.setup.Temperature), false, policy, entropy); err != nil {
+	if err := r.run(r.policy, l, float32(r.setup.Temperature), false, policy, entropy); err != nil {
 		return err
 	}
 	body.AddFloat32s("policy", policy)
@@ -291,11 +292,12 @@ func (r *rank) backward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		return nil, none, fmt.Errorf("id %d: gradient is empty: %v, expected %v", m.ID, f.Empty(), l == nil)
 	}
 	if l != nil {
-		gradient, scratch := f.Float32s("gradient"), make([]float32, len(l.Targets))
+		gradient := f.Float32s("gradient")
+		scratch := make([]float32, len(l.Targets))
 		if len(gradient) != len(l.Targets) {
 			return nil, none, fmt.Errorf("id %d: %d derivatives, expected %d", m.ID, len(gradient), len(l.Targets))
 		}
-		if err := run(r, r.policy, l, float32(r.setup.Temperature), true, scratch, make([]float32, len(l.Targets))); err != nil {
+		if err := r.run(r.policy, l, float32(r.setup.Temperature), true, scratch, make([]float32, len(l.Targets))); err != nil {
 			return nil, none, err
 		}
 		if err := r.tape.Backward(r.policy, r.gradients, gradient, r.ranks.Format); err != nil {
@@ -333,7 +335,7 @@ func (r *rank) score(f *wire.Frame) (wire.Message, wire.Body, error) {
 		defer w.Free()
 	}
 	policy := make([]float32, len(l.Targets))
-	if err := run(r, w, l, float32(m.Temperature), false, policy, make([]float32, len(policy))); err != nil {
+	if err := r.run(w, l, float32(m.Temperature), false, policy, make([]float32, len(policy))); err != nil {
 		return nil, body, err
 	}
 	body.AddFloat32s("policy", policy)
@@ -341,7 +343,9 @@ func (r *rank) score(f *wire.Frame) (wire.Message, wire.Body, error) {
 }
 
 // run runs the tape and waits.
-func run(r *rank, w *model.Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32) error {
+func (r *rank) run(
+	w *model.Weights, l *attention.Layout, temperature float32, keep bool, logp, entropy []float32,
+) error {
 	if err := r.tape.Forward(w, l, temperature, keep, logp, entropy); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/easyrl/easyrl/attention"
+	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/inference/remote/publish"
@@ -15,9 +16,11 @@ import (
 )
 
 // NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
-// log-probabilities. start is the folder of the starting weights. If m publishes adapters, so is
-// what NewCanary perturbs.
-func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Config, prompt []int32) (*canary.Recorded, error) {
+// log-probabilities. start is the folder of the starting weights. NewCanary perturbs the adapter if m
+// publishes adapters, otherwise the weights.
+func (m *Models) NewCanary(
+	ctx context.Context, start string, shape *model.Config, prompt []int32,
+) (*canary.Recorded, error) {
 	dir := filepath.Join(m.dir, "perturbed")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("perturbed weights: %w", err)
@@ -46,7 +49,7 @@ func (m *Models) NewCanary(ctx context.Context, start string, shape *model.Confi
 // perturb writes perturbed weights, or a perturbed adapter, to dir.
 func (m *Models) perturb(ctx context.Context, start, dir string, shape *model.Config) (inference.Weights, error) {
 	if !m.adapters {
-		path, err := perturb(start, dir, shape)
+		path, err := writePerturbed(start, dir, shape)
 		if err != nil {
 			return nil, err
 		}
@@ -70,11 +73,39 @@ func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float
 	return append([]float32{0}, logp...), err
 }
 
-// look computes the log-probabilities of the canary's prompt under the policy that is being published.
-func (m *Models) look(ctx context.Context, version int64) error {
+// recordVersion computes the log-probabilities of the canary's prompt under the policy that Publish
+// publishes.
+func (m *Models) recordVersion(ctx context.Context, version int64) error {
 	logp, err := m.logprobs(ctx, m.canary.Prompt(), "")
 	if err == nil {
 		m.canary.Set(version, logp)
 	}
 	return err
+}
+
+// writePerturbed writes perturbed weights, with the names and shapes of those in the folder start, to dir
+// and returns the file's path.
+func writePerturbed(start, dir string, shape *model.Config) (path string, err error) {
+	f, err := checkpoint.OpenFolder(start)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	var sources []checkpoint.Source
+	for _, name := range f.Names() {
+		t, _ := f.Tensor(name)
+		cols := 0
+		if n := len(t.Shape); n > 1 {
+			cols = t.Shape[n-1]
+		}
+		value := canary.Perturbation(shape, name, cols)
+		fill := checkpoint.Filled(func(dst []float32) {
+			for i := range dst {
+				dst[i] = value(i)
+			}
+		})
+		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape, Write: fill})
+	}
+	path = filepath.Join(dir, "model.safetensors")
+	return path, checkpoint.WriteFile(path, sources, map[string]string{"format": "pt"})
 }

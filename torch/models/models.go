@@ -71,7 +71,7 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
 	if m.canary != nil {
-		if err := m.look(ctx, version); err != nil {
+		if err := m.recordVersion(ctx, version); err != nil {
 			return nil, fmt.Errorf("publish version %d: %w", version, err)
 		}
 	}

@@ -4,12 +4,16 @@ import "slices"
 
 // queue is the plan of replicas that work independently. A micro-batch goes to the replica
 // with the fewest tokens in flight.
+//
+// A replica gets its Backwards in the order of its Forwards, even if a later derivative is known first.
+// It sums gradients in that order, so a repeated step, in which all derivatives are known, has the same
+// bits.
 type queue struct {
 	depth  int // micro-batches in flight on a replica
 	byID   map[int64]*item
 	items  []*item // of the step, in order
 	unsent []*item
-	due    []*item // derived, with their Backward unsent, in order
+	begun  []*item // their Forward was sent, their Backward was not; in order
 	passed int
 
 	// of each replica
@@ -27,13 +31,7 @@ func (q *queue) Add(id int64, tokens int) {
 
 func (q *queue) Room() bool { return len(q.unsent) == 0 }
 
-func (q *queue) Derived(id int64) {
-	it := q.byID[id]
-	it.derived = true
-	if !slices.Contains(q.unsent, it) {
-		q.due = append(q.due, it)
-	}
-}
+func (q *queue) Derived(id int64) { q.byID[id].derived = true }
 
 func (q *queue) Passed(replica int, id int64) {
 	q.passed++
@@ -42,11 +40,7 @@ func (q *queue) Passed(replica int, id int64) {
 }
 
 func (q *queue) Due(Outlook) []Message {
-	var out []Message
-	for _, it := range q.due {
-		out = append(out, Message{it.replica, Backward, it.id})
-	}
-	q.due = q.due[:0]
+	out := q.backwards(nil)
 	q.unsent = slices.DeleteFunc(q.unsent, func(it *item) bool {
 		if it.replica < 0 {
 			it.replica = q.choose()
@@ -59,9 +53,24 @@ func (q *queue) Due(Outlook) []Message {
 		q.load[r] += it.tokens
 		q.total[r] += it.tokens
 		out = append(out, Message{r, Forward, it.id})
+		q.begun = append(q.begun, it)
 		if it.derived {
-			out = append(out, Message{r, Backward, it.id})
+			out = q.backwards(out)
 		}
+		return true
+	})
+	return out
+}
+
+// backwards appends the Backwards that are due to out.
+func (q *queue) backwards(out []Message) []Message {
+	waits := make([]bool, len(q.inFlight)) // replicas with an earlier micro-batch that is not derived
+	q.begun = slices.DeleteFunc(q.begun, func(it *item) bool {
+		if !it.derived || waits[it.replica] {
+			waits[it.replica] = true
+			return false
+		}
+		out = append(out, Message{it.replica, Backward, it.id})
 		return true
 	})
 	return out
@@ -84,7 +93,9 @@ func (q *queue) choose() int {
 func (q *queue) Idle() bool { return q.passed == len(q.items) }
 
 func (q *queue) Restart() {
-	q.unsent, q.due, q.passed = slices.Clone(q.items), nil, 0
+	q.unsent = slices.Clone(q.items)
+	q.begun = nil
+	q.passed = 0
 	clear(q.inFlight)
 	clear(q.load)
 	clear(q.total)

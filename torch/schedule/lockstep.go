@@ -12,7 +12,7 @@ type rounds struct {
 	waiting  []*item // not yet in a round
 	rounds   []*round
 	begun    int   // rounds whose Forward was sent
-	turned   int   // rounds whose Backward was sent
+	ended    int   // rounds whose Backward was sent
 	passed   []int // rounds that each replica has passed
 }
 
@@ -27,6 +27,7 @@ func (r *round) id(n, replica int) int64 {
 	return int64(-1 - n)
 }
 
+// derived reports whether the derivatives of all items are known.
 func (r *round) derived() bool {
 	for _, it := range r.items {
 		if !it.derived {
@@ -55,9 +56,9 @@ func (p *rounds) Due(next Outlook) []Message {
 	var out []Message
 	for {
 		switch {
-		case p.turned < p.begun && p.rounds[p.turned].derived():
-			out = p.send(out, p.turned, Backward)
-			p.turned++
+		case p.ended < p.begun && p.rounds[p.ended].derived():
+			out = p.send(out, p.ended, Backward)
+			p.ended++
 		case p.begun-p.done() < p.depth && p.form(next):
 			out = p.send(out, p.begun, Forward)
 			p.begun++
@@ -67,6 +68,7 @@ func (p *rounds) Due(next Outlook) []Message {
 	}
 }
 
+// send appends the messages of a round to all replicas.
 func (p *rounds) send(out []Message, n int, kind Kind) []Message {
 	for replica := range p.replicas {
 		out = append(out, Message{replica, kind, p.rounds[n].id(n, replica)})
@@ -93,6 +95,6 @@ func (p *rounds) form(next Outlook) bool {
 func (p *rounds) Idle() bool { return len(p.waiting) == 0 && p.done() == len(p.rounds) }
 
 func (p *rounds) Restart() {
-	p.begun, p.turned = 0, 0
+	p.begun, p.ended = 0, 0
 	clear(p.passed)
 }

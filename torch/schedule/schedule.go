@@ -51,8 +51,9 @@ type Plan interface {
 	Due(next Outlook) []Message
 	// Idle reports whether all micro-batches have been passed.
 	Idle() bool
-	// Restart begins the step again with new replicas. Each micro-batch goes to the same place
-	// as before, in the same order; its derivative stays known.
+	// Restart begins the step again with new replicas. Each micro-batch goes to the same replica
+	// as before, and a replica gets the messages of each kind in the same order; derivatives stay
+	// known.
 	Restart()
 }
 

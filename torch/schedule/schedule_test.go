@@ -128,6 +128,10 @@ func TestRandomSteps(t *testing.T) {
 		n := int64(random.IntN(20))
 		for id := int64(1); id <= n; id++ {
 			w.plan.Add(id, 1+random.IntN(100))
+			if random.IntN(4) == 0 { // a piece whose derivative is known
+				w.derived[id] = true
+				w.plan.Derived(id)
+			}
 			w.send(Outlook(random.IntN(2)))
 			for !w.plan.Room() || random.IntN(3) == 0 {
 				if !w.advance() {

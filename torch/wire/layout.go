@@ -25,7 +25,9 @@ func Layout(l *attention.Layout) Body {
 // Layout returns the layout in the frame's arrays. Its targets have only rows and tokens.
 func (f *Frame) Layout() (*attention.Layout, error) {
 	l := &attention.Layout{Tokens: f.Int32s("tokens"), Positions: f.Int32s("positions")}
-	segments, rows, targets := f.Int32s("segments"), f.Int32s("rows"), f.Int32s("targets")
+	segments := f.Int32s("segments")
+	rows := f.Int32s("rows")
+	targets := f.Int32s("targets")
 	if len(segments)%3 != 0 || len(rows) != len(targets) {
 		return nil, fmt.Errorf("layout: %d values of segments, %d rows and %d targets, expected a multiple of 3, and as many rows as targets",
 			len(segments), len(rows), len(targets))

@@ -33,7 +33,7 @@ type Hello struct {
 	Versions   map[string]string `json:"versions"`
 }
 
-// Welcome tells a rank what to load. All ranks have said hello.
+// Welcome makes a rank load its models. All ranks have said hello.
 type Welcome struct {
 	Model       string    `json:"model"`     // folder of the weights
 	State       string    `json:"state"`     // folder of weights and moments; empty for none

@@ -162,7 +162,9 @@ func Read(r io.Reader, limit Limit) (Frame, error) {
 		return Frame{}, err
 	}
 	most := min(limit(), MaxArrays)
-	version, header, data := binary.LittleEndian.Uint32(start[4:]), binary.LittleEndian.Uint32(start[8:]), binary.LittleEndian.Uint32(start[12:])
+	version := binary.LittleEndian.Uint32(start[4:])
+	header := binary.LittleEndian.Uint32(start[8:])
+	data := binary.LittleEndian.Uint32(start[12:])
 	switch {
 	case string(start[:4]) != magic:
 		return Frame{}, bad("magic is %q, expected %q", start[:4], magic)

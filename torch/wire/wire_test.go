@@ -18,7 +18,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	var l attention.Layout
 	root, leaves := l.AddGroup([]int32{1, 2, 3}, [][]int32{{4, 5}, {6}})
-	l.AddLeaf(leaves[0], []int32{7, 8})
+	l.AddResponse(leaves[0], []int32{7, 8})
 	require.Zero(t, root)
 	var stream bytes.Buffer
 	require.NoError(t, Send(&stream, Forward{ID: 7}, Layout(&l)))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -14,9 +15,10 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Doubt is the error of Rest and Pass for a group that the published weights did not sample.
-// Groups finds that group if it is called again.
-type Doubt struct{ error }
+// OffPolicyError is the error of Rest and Pass for a group that was sampled with other weights than the
+// published ones. If Groups is then called again with the batch's groups, it finds and replaces that
+// group.
+type OffPolicyError struct{ error }
 
 // Models are what a Verifier needs of a backend.Models.
 type Models interface {
@@ -30,16 +32,16 @@ type Verifier struct {
 	Rows    int // maximum rows of a pass, unless a single response has more
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	Track   trace.Track
-	// Passes means that training calls Rest for each group and Pass for each response that
-	// it trains, before any gradient is used. Then Groups recomputes only the responses of
-	// instances that Rest or Pass have caught, and replaced groups.
-	Passes bool
+	// DeferToPasses leaves responses to training, which then calls Rest for each group and Pass for
+	// each response that it trains, before any gradient is used. Groups then recomputes only the
+	// responses of instances that Rest or Pass have caught, and replaced groups.
+	DeferToPasses bool
 
 	caught map[string]bool // instances
 }
 
-// Again counts the groups that were sampled again.
-type Again struct {
+// Resampled counts the groups that were sampled again.
+type Resampled struct {
 	Groups, Failed int
 	RewardRetries  int64
 	Waited         time.Duration
@@ -48,17 +50,19 @@ type Again struct {
 // mismatch is the error of a group that the published weights did not sample.
 type mismatch struct{ error }
 
-// Groups returns groups of a batch, with those sampled again that the published weights did
-// not sample. It omits a group whose reward fails then. It returns an error for a group of
+// Groups returns the groups of a batch. In place of groups that the published weights did not sample,
+// it samples others. It omits a group whose new reward fails. It returns an error for a group of
 // another step or version.
 //
 // Every response of a group decides what is trained: its reward is part of the others'
 // advantages, and dynamic sampling replaces groups by their rewards. Therefore responses
 // without a gradient and replaced groups are verified too.
-func (v *Verifier) Groups(ctx context.Context, batch rollout.Batch, groups []rollout.Group, again *Again) ([]rollout.Group, error) {
+func (v *Verifier) Groups(
+	ctx context.Context, batch rollout.Batch, groups []rollout.Group, again *Resampled,
+) ([]rollout.Group, error) {
 	var good []rollout.Group
 	for i := range groups {
-		g, err := v.genuine(ctx, batch, &groups[i], again)
+		g, err := v.verified(ctx, batch, &groups[i], again)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +81,7 @@ func (v *Verifier) Rest(ctx context.Context, g *rollout.Group, trained []int) er
 	}
 	defer v.Track.Begin(g.Step, "verify").End()
 	rest := slices.DeleteFunc(every(g), func(i int) bool { return slices.Contains(trained, i) })
-	return v.doubt(g, v.recompute(ctx, g, rest))
+	return v.catch(g, v.recompute(ctx, g, rest))
 }
 
 // Pass verifies a response of g. recomputed are its log-probabilities under the published
@@ -86,11 +90,11 @@ func (v *Verifier) Pass(g *rollout.Group, response *rollout.Response, recomputed
 	if !v.inPasses(g) {
 		return nil
 	}
-	return v.doubt(g, compare(g, response, recomputed))
+	return v.catch(g, compare(g, response, recomputed))
 }
 
-// doubt records the instance of g as caught if err is a mismatch, and returns a Doubt.
-func (v *Verifier) doubt(g *rollout.Group, err error) error {
+// catch records the instance of g as caught if err is a mismatch, and returns an OffPolicyError.
+func (v *Verifier) catch(g *rollout.Group, err error) error {
 	if !errors.As(err, new(mismatch)) {
 		return err
 	}
@@ -98,17 +102,19 @@ func (v *Verifier) doubt(g *rollout.Group, err error) error {
 		v.caught = map[string]bool{}
 	}
 	v.caught[g.Responses[0].Instance] = true
-	return Doubt{err}
+	return OffPolicyError{err}
 }
 
 // inPasses reports whether Rest and Pass verify g.
 func (v *Verifier) inPasses(g *rollout.Group) bool {
-	return g.Reject != nil && v.Passes && !v.caught[g.Responses[0].Instance]
+	return g.Reject != nil && v.DeferToPasses && !v.caught[g.Responses[0].Instance]
 }
 
-// genuine returns g, or the group that takes its place, or nil if the latter's reward fails.
-// A fleet retires an instance that it rejects too often, which ends the repetition.
-func (v *Verifier) genuine(ctx context.Context, batch rollout.Batch, g *rollout.Group, again *Again) (*rollout.Group, error) {
+// verified returns g, or the group that replaces it, or nil if the replacement's reward fails.
+// The loop ends, because a fleet retires an instance that it rejects too often.
+func (v *Verifier) verified(
+	ctx context.Context, batch rollout.Batch, g *rollout.Group, again *Resampled,
+) (*rollout.Group, error) {
 	for g != nil {
 		err := v.verify(ctx, batch, g)
 		if !errors.As(err, new(mismatch)) {
@@ -124,7 +130,9 @@ func (v *Verifier) genuine(ctx context.Context, batch rollout.Batch, g *rollout.
 }
 
 // sample samples the group at an index again. It returns nil if the group's reward fails.
-func (v *Verifier) sample(ctx context.Context, batch rollout.Batch, index int, again *Again) (g *rollout.Group, err error) {
+func (v *Verifier) sample(
+	ctx context.Context, batch rollout.Batch, index int, again *Resampled,
+) (g *rollout.Group, err error) {
 	span, began := v.Track.Begin(batch.Step, "wait"), time.Now()
 	batch.Only = []int{index}
 	stream := v.Produce(ctx, batch)
@@ -184,7 +192,7 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
 			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
 		}
-		if r.Reward-r.Reward != 0 {
+		if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
 			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
 		}
 	}
@@ -193,10 +201,10 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 
 // fits returns a mismatch for a group that the models cannot compute.
 func (v *Verifier) fits(g *rollout.Group) error {
-	most := v.Models.MaxPositions()
+	limit := v.Models.MaxPositions()
 	for i := range g.Responses {
-		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > most {
-			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, i, n, most)}
+		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > limit {
+			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, i, n, limit)}
 		}
 	}
 	return nil
@@ -223,7 +231,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 			if n > 0 && l.Rows()+len(ids) > v.Rows {
 				break
 			}
-			l.AddLeaf(root, ids)
+			l.AddResponse(root, ids)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -249,8 +257,8 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 func compare(g *rollout.Group, r *rollout.Response, recomputed []float32) error {
 	for k, recorded := range r.Logprobs {
 		if recorded != recomputed[k] { // also if one is NaN
-			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: the instance does not sample with the weights that it reports",
-				g.Prompt.ID, k, recorded, recomputed[k])}
+			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: "+
+				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded, recomputed[k])}
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func (w *world) group(index int) rollout.Group {
 	for range 4 {
 		r := rollout.Response{IDs: ids(1 + rng.IntN(12)), Version: 3, Finish: rollout.Stop, Reward: 1}
 		var l attention.Layout
-		l.AddLeaf(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+		l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
 		var err error
 		r.Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
 		require.NoError(w.t, err)
@@ -167,7 +167,7 @@ func TestGroupsAreSampledAgain(t *testing.T) {
 			groups := []rollout.Group{w.group(0), w.group(1), w.group(2)}
 			lie(&groups[1])
 			w.lies = append(w.lies, lie, lie)
-			var again Again
+			var again Resampled
 			got, err := w.Groups(t.Context(), w.batch(), groups, &again)
 			require.NoError(t, err)
 			w.requireHonest(got, 0, 1, 2)
@@ -175,7 +175,7 @@ func TestGroupsAreSampledAgain(t *testing.T) {
 			require.Len(t, w.rejected, 3)
 			require.Regexp(t, `^prompt p1.* response.*, expected `, w.rejected[0])
 			again.Waited = 0
-			require.Equal(t, Again{Groups: 3, RewardRetries: 6}, again)
+			require.Equal(t, Resampled{Groups: 3, RewardRetries: 6}, again)
 		})
 	}
 }
@@ -192,7 +192,7 @@ func TestHonestGroupsPass(t *testing.T) {
 	honest.Before = []rollout.Group{w.group(5)}
 	for _, rows := range []int{1, 20, 1000} {
 		w.Rows = rows
-		got, err := w.Groups(t.Context(), w.batch(), []rollout.Group{honest, server}, &Again{})
+		got, err := w.Groups(t.Context(), w.batch(), []rollout.Group{honest, server}, &Resampled{})
 		require.NoError(t, err)
 		require.Len(t, got, 2)
 		require.Empty(t, w.asked)
@@ -204,7 +204,7 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 	w := newWorld(t)
 	lying := w.group(2)
 	bit(&lying)
-	var again Again
+	var again Resampled
 	w.missing = 1
 	got, err := w.Groups(t.Context(), w.batch(), []rollout.Group{w.group(0), lying}, &again)
 	require.NoError(t, err)
@@ -234,14 +234,14 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 func TestPassesVerify(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Passes = true
+	w.DeferToPasses = true
 	lying, alike, other := w.group(0), w.group(1), w.group(2)
 	other.Responses[0].Instance = "b"
 	for _, g := range []*rollout.Group{&lying, &alike, &other} {
 		bit(g) // in the last of four responses
 	}
 	groups := func(g ...rollout.Group) []rollout.Group {
-		got, err := w.Groups(t.Context(), w.batch(), g, &Again{})
+		got, err := w.Groups(t.Context(), w.batch(), g, &Resampled{})
 		require.NoError(t, err)
 		return got
 	}
@@ -259,7 +259,7 @@ func TestPassesVerify(t *testing.T) {
 	require.NoError(t, w.Pass(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
 
 	err := pass(&lying, 3)
-	require.ErrorAs(t, err, new(Doubt))
+	require.ErrorAs(t, err, new(OffPolicyError))
 	require.ErrorContains(t, err, "prompt p0: token ")
 	require.Empty(t, w.rejected, "only Groups rejects")
 	w.requireHonest(groups(lying, alike), 0, 1)
@@ -267,7 +267,7 @@ func TestPassesVerify(t *testing.T) {
 	require.Len(t, w.rejected, 2)
 	require.NoError(t, pass(&alike, 3), "Groups verifies this instance")
 
-	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(Doubt))
+	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(OffPolicyError))
 	w.requireHonest(groups(other), 2)
 	replaced, old := w.group(3), w.group(4)
 	replaced.Responses[0].Instance, old.Responses[0].Instance = "c", "c"

@@ -40,7 +40,7 @@ func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[
 			require.NoError(b, m.Pass(b.Context(), l, derive))
 		}
 		require.NoError(b, m.Flush(b.Context()))
-		require.NoError(b, m.settle(b.Context())) // all spans have ended
+		require.NoError(b, m.barrier(b.Context())) // all spans have ended
 		return passesOf(b, spans)
 	}
 	first := step() // activations grow

@@ -11,43 +11,47 @@ import (
 
 // Canary verifies servers by log-probabilities that the ranks compute for each version. It is nil
 // without Config.Canary.
-func (c *crew) Canary() *canary.Recorded { return c.canary }
+func (m *Models) Canary() *canary.Recorded { return m.canary }
 
-// perturb has the ranks compute log-probabilities under perturbed weights, before they get the
-// starting weights.
-func perturb(ctx context.Context, c *crew) error {
-	p, err := canary.Perturbed(c.shape, c.give(ctx, policy))
+// recordPerturbed has the ranks compute log-probabilities under perturbed weights, before they get
+// the starting weights.
+func (m *Models) recordPerturbed(ctx context.Context) error {
+	p, err := canary.Perturbed(m.shape, m.scatter(ctx, policy))
 	if err != nil {
 		return err
 	}
-	prompt := canary.Prompt(c.shape, nil, publish.CanaryTokens)
-	logp, err := c.logprobs(ctx, prompt, policy)
-	c.canary = canary.NewRecorded(c.cfg.Canary, &publish.Perturbed{Weights: p, Prompt: prompt, Logprobs: logp, Free: func() {}})
+	prompt := canary.Prompt(m.shape, nil, publish.CanaryTokens)
+	logp, err := m.logprobs(ctx, prompt, policy)
+	perturbed := &publish.Perturbed{Weights: p, Prompt: prompt, Logprobs: logp, Free: func() {}}
+	m.canary = canary.NewRecorded(m.cfg.Canary, perturbed)
 	return err
 }
 
-// look computes the log-probabilities of the canary's prompt under the version that the ranks hold.
-func look(ctx context.Context, c *crew, version int64) error {
-	logp, err := c.logprobs(ctx, c.cfg.Canary, held)
+// recordVersion has the ranks compute the log-probabilities of the canary's prompt under the version
+// that they hold.
+func (m *Models) recordVersion(ctx context.Context, version int64) error {
+	logp, err := m.logprobs(ctx, m.cfg.Canary, held)
 	if err == nil {
-		c.canary.Set(version, logp)
+		m.canary.Set(version, logp)
 	}
 	return err
 }
 
 // logprobs returns the log-probabilities of ids at temperature 1. Entry 0 is 0.
-func (c *crew) logprobs(ctx context.Context, ids []int32, under which) ([]float32, error) {
+func (m *Models) logprobs(ctx context.Context, ids []int32, under which) ([]float32, error) {
 	var l attention.Layout
 	l.Add(-1, ids, true)
-	logp, err := c.score(ctx, &l, under, 1)
+	logp, err := m.score(ctx, &l, under, 1)
 	return append([]float32{0}, logp...), err
 }
 
-// score computes a layout's log-probabilities on the first replica.
-func (c *crew) score(ctx context.Context, l *attention.Layout, under which, temperature float32) ([]float32, error) {
-	if err := c.tell(ctx, c.replica(0), command{Action: score, Layout: l, Which: under, Temperature: temperature}); err != nil {
+// score computes a layout's log-probabilities on the first replica. No micro-batch may be in flight.
+func (m *Models) score(ctx context.Context, l *attention.Layout, under which, temperature float32) ([]float32, error) {
+	c := command{Action: score, Layout: l, Which: under, Temperature: temperature}
+	if err := m.send(ctx, m.replica(0), c); err != nil {
 		return nil, err
 	}
-	a, err := c.answer(c.ranks[c.cfg.Mesh.Rank(parallel.Coord{PP: c.cfg.Mesh.PP - 1})], score)
+	last := m.ranks[m.cfg.Mesh.Rank(parallel.Coord{PP: m.cfg.Mesh.PP - 1})]
+	a, err := m.answer(last, score)
 	return a.Logp.Policy, err
 }

@@ -12,12 +12,11 @@ import (
 
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 )
 
 // delayed is a rank's transport that holds some calls for a random time.
 type delayed struct {
-	*local.Endpoint
+	*parallel.Local
 	one int // call in so many that waits, on average
 
 	mu     sync.Mutex
@@ -41,17 +40,17 @@ func (d *delayed) wait() {
 
 func (d *delayed) Send(ctx context.Context, e parallel.Envelope, data []byte) error {
 	d.wait()
-	return d.Endpoint.Send(ctx, e, data)
+	return d.Local.Send(ctx, e, data)
 }
 
 func (d *delayed) Recv(ctx context.Context, e parallel.Envelope, into []byte) error {
 	d.wait()
-	return d.Endpoint.Recv(ctx, e, into)
+	return d.Local.Recv(ctx, e, into)
 }
 
 func (d *delayed) View(ctx context.Context, e parallel.Envelope, n int, use func(data []byte)) error {
 	d.wait()
-	return d.Endpoint.View(ctx, e, n, use)
+	return d.Local.View(ctx, e, n, use)
 }
 
 // The bits do not depend on when messages are sent and received. One rank in each mesh waits more
@@ -72,8 +71,8 @@ func TestDelaysKeepBits(t *testing.T) {
 			t.Parallel()
 			own.Models = cfg
 			var ends []*delayed
-			m := openOver(t, c, own, func(end *local.Endpoint) parallel.Transport {
-				d := &delayed{Endpoint: end, one: 10, random: rand.New(rand.NewPCG(uint64(seed), uint64(end.Rank())))}
+			m := openOver(t, c, own, func(end *parallel.Local) parallel.Transport {
+				d := &delayed{Local: end, one: 10, random: rand.New(rand.NewPCG(uint64(seed), uint64(end.Rank())))}
 				if end.Rank() == seed%own.Mesh.Size() {
 					d.one = 2
 				}

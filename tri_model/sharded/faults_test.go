@@ -12,7 +12,6 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 )
 
 func half(lp backend.Logprobs) ([]float32, error) {
@@ -159,7 +158,7 @@ func TestRankFails(t *testing.T) {
 		for _, fault := range []bad{{left: 6}, {left: 6, panics: true}} {
 			dev := &forks{Device: openCPU(t, 1), bad: &fault}
 			var ends []parallel.Transport
-			for _, end := range local.New(mesh.Size()) {
+			for _, end := range parallel.NewLocal(mesh.Size()) {
 				ends = append(ends, end)
 			}
 			m, err := New(t.Context(), dev, c, drawn(c), Config{Mesh: mesh, Models: config()}, ends, 1)

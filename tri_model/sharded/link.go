@@ -10,8 +10,9 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-// link is one end of the connection between the trainer and a rank: it sends S and receives R. One
-// goroutine may send while another receives.
+// link is one end of the connection between the trainer and a rank: it sends S and receives R, in
+// order. One goroutine may send while another receives. What a sent message refers to must not be
+// changed.
 type link[S, R any] interface {
 	send(ctx context.Context, m S) error
 	recv(ctx context.Context) (R, error)
@@ -21,23 +22,23 @@ type link[S, R any] interface {
 type pipe[S, R any] struct {
 	out    chan<- S
 	in     <-chan R
-	broken <-chan struct{} // closed when nobody may receive any more; nil at a rank's end
+	failed <-chan struct{} // closed when nobody may receive; nil at a rank's end
 }
 
 // depth is the number of commands that a pipe holds.
 const depth = 8
 
-// newPipe returns both ends of a pipe. The trainer's sends fail when broken is closed.
-func newPipe(broken <-chan struct{}) (trainer pipe[command, answer], rank pipe[answer, command]) {
+// newPipe returns both ends of a pipe. The trainer's sends fail once failed is closed.
+func newPipe(failed <-chan struct{}) (trainer pipe[command, answer], rank pipe[answer, command]) {
 	down, up := make(chan command, depth), make(chan answer)
-	return pipe[command, answer]{down, up, broken}, pipe[answer, command]{up, down, nil}
+	return pipe[command, answer]{down, up, failed}, pipe[answer, command]{up, down, nil}
 }
 
 func (p pipe[S, R]) send(ctx context.Context, m S) error {
 	select {
 	case p.out <- m:
 		return nil
-	case <-p.broken:
+	case <-p.failed:
 		return errors.New("a rank has failed") // its own error says more
 	case <-ctx.Done():
 		return ctx.Err()
@@ -53,20 +54,22 @@ func (p pipe[S, R]) recv(ctx context.Context) (m R, err error) {
 	}
 }
 
-// message is what a wire carries: values follow the encoded rest.
+// message is what a wire sends.
 type message interface {
 	command | answer
 }
 
-// wire is a link between processes, over a group of all ranks.
+// wire is a link between processes, over a group of all ranks. A message is the lengths of its two
+// parts, the message in gob encoding, and its values.
 type wire[S, R message] struct {
 	group *parallel.Group
 	peer  int
 }
 
-// maxMessage limits what a peer may make this process allocate.
+// maxMessage limits the bytes, or values, that a peer may make this process allocate for a message.
 const maxMessage = 1 << 31
 
+// send must not be interrupted: the end of ctx within a message fails all ranks (parallel.Transport).
 func (w wire[S, R]) send(ctx context.Context, m S) error {
 	values := valuesOf(&m)
 	floats := *values
@@ -91,7 +94,8 @@ func (w wire[S, R]) recv(ctx context.Context) (m R, err error) {
 		return m, err
 	}
 	if sizes[0] < 0 || sizes[0] > maxMessage || sizes[1] < 0 || sizes[1] > maxMessage {
-		return m, fmt.Errorf("rank %d announced a message of %d bytes and %d values, expected at most %d of each", w.peer, sizes[0], sizes[1], maxMessage)
+		return m, fmt.Errorf("rank %d announced a message of %d bytes and %d values, expected at most %d of each",
+			w.peer, sizes[0], sizes[1], maxMessage)
 	}
 	text := make([]byte, sizes[0])
 	if err := parallel.Recv(ctx, w.group, w.peer, text); err != nil {

@@ -20,21 +20,21 @@ type action uint8
 const (
 	setUp      action = iota + 1 // hold Setup's part of a decoder
 	forward                      // run Layout forward; the last stage answers with log-probabilities
-	derivative                   // run the oldest waiting micro-batch backward; Values are its loss\'s derivative
-	score                        // compute the log-probabilities of Layout under Which at Temperature, 0 for that of training
+	derivative                   // run the oldest waiting micro-batch backward; Values are the derivative of its loss
+	score                        // compute log-probabilities of Layout under Which at Temperature; 0 is that of training
 	hold                         // copy the policy as Version
 	fill                         // set parameter Param of Which to Values
-	save                         // copy what a checkpoint has to host memory
+	save                         // copy what the rank owns of checkpoint Version to host memory
 	sampled                      // make room in held for the weights that sampled step Version
 	update                       // reduce the gradients and update the policy
-	settle                       // answer
+	barrier                      // answer
 	discard                      // clear the gradients
 	swapOut                      // free what only training needs; answer
 	swapIn                       // revert swapOut; answer
-	leave                        // end
+	leave                        // end; the rank's last answer, too
 )
 
-// which names weights of a rank.
+// which is some weights of a rank.
 type which uint8
 
 const (
@@ -46,7 +46,8 @@ const (
 	old  // the version that sampled the last update's rollouts
 )
 
-// command is a message from the trainer to a rank.
+// command is a message from the trainer to a rank. Layout and Values belong to the message once it is
+// sent: a rank of this process uses their memory.
 type command struct {
 	Action  action
 	Setup   *Setup
@@ -56,7 +57,7 @@ type command struct {
 	Version int64
 	Ended   ending // of leave
 	Update  backend.Update
-	Values  []float32 // sent apart: not part of the encoded message
+	Values  []float32 // follow the encoded message
 
 	Temperature float32
 }
@@ -89,21 +90,29 @@ type fault struct {
 	// Culprit is the rank that failed; -1 for the one that reports.
 	Culprit int
 	Addr    string // of the culprit; may be empty
-	// Elsewhere is set if the cause is on another rank, whose fault says more.
-	Elsewhere bool
+	// Remote is set if the cause is on another rank, whose fault says more.
+	Remote bool
 }
 
-// sentinels returns the errors that a trainer handles.
+// sentinels returns the errors after which a rank continues and the trainer decides. fault.Is is an
+// index in them, so their order is the same in all processes.
 func sentinels() []error { return []error{optim.ErrOutOfRange, optim.ErrNonFinite, model.ErrNotFinite} }
 
+// faultOf returns err for another process, nil for nil. A RankError's rank becomes the culprit.
 func faultOf(err error) *fault {
 	if err == nil {
 		return nil
 	}
-	f := &fault{Text: err.Error(), Is: slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }), Culprit: -1,
-		Elsewhere: errors.As(err, new(reduce.Elsewhere))}
+	f := &fault{
+		Text:    err.Error(),
+		Is:      slices.IndexFunc(sentinels(), func(s error) bool { return errors.Is(err, s) }),
+		Culprit: -1,
+		Remote:  errors.As(err, new(reduce.RemoteError)),
+	}
 	if other := (*parallel.RankError)(nil); errors.As(err, &other) {
-		f.Culprit, f.Addr, f.Text = other.Rank, other.Addr, other.Err.Error()
+		f.Culprit = other.Rank
+		f.Addr = other.Addr
+		f.Text = other.Err.Error()
 	}
 	return f
 }
@@ -119,7 +128,7 @@ func (f *fault) Unwrap() error {
 	return sentinels()[f.Is]
 }
 
-// of names the rank of a fault that a rank reports.
+// of returns a fault that a rank reports, with the name of the rank that failed.
 func (f *fault) of(rank int) error {
 	if f.Culprit >= 0 {
 		rank = f.Culprit

@@ -11,12 +11,16 @@ import (
 	"github.com/easyrl/easyrl/optim"
 )
 
-// batch is a micro-batch in flight.
+// batch is a micro-batch in flight: from Pass until the first stage has run it backward.
+//
+// A replica answers twice for each one: with log-probabilities, for which the trainer returns a
+// derivative, and with the end of the backward pass. Both kinds of answers come in the order in which
+// the replica got its micro-batches, so neither they nor derivatives carry a number.
 type batch struct {
 	replica int
 	layout  *attention.Layout
 	derive  backend.Derive
-	derived bool
+	derived bool // the derivative is sent
 }
 
 // load is what a replica has in flight.
@@ -37,21 +41,22 @@ func (m *Models) Pass(ctx context.Context, l *attention.Layout, derive backend.D
 	}
 	replica := choose(m.sent, m.cfg.Mesh.PP)
 	for ; replica < 0; replica = choose(m.sent, m.cfg.Mesh.PP) {
-		if err := wait(ctx, m); err != nil {
+		if err := m.wait(ctx); err != nil {
 			return err
 		}
 	}
-	m.batch = append(m.batch, &batch{replica: replica, layout: l, derive: derive})
+	m.batches = append(m.batches, &batch{replica: replica, layout: l, derive: derive})
 	m.sent[replica].batches++
 	m.sent[replica].rows += l.Rows()
-	if err := m.tell(ctx, m.replica(replica), command{Action: forward, Layout: l}); err != nil {
+	if err := m.send(ctx, m.replica(replica), command{Action: forward, Layout: l}); err != nil {
 		return err
 	}
 	return m.Poll(ctx)
 }
 
 // choose returns the replica with the fewest rows in flight, or -1 if each replica has more
-// micro-batches in flight than stages.
+// micro-batches in flight than stages: one waits at the first stage while the others fill the
+// pipeline. Buffers of a worker rely on this limit.
 func choose(sent []load, stages int) int {
 	best := -1
 	for i, l := range sent {
@@ -63,57 +68,59 @@ func choose(sent []load, stages int) int {
 }
 
 // Ready returns a channel that receives a value when Poll has work to do.
-func (m *Models) Ready() <-chan struct{} { return m.mail.ready }
+func (m *Models) Ready() <-chan struct{} { return m.inbox.ready }
 
 // Idle reports whether no micro-batch is in flight.
-func (m *Models) Idle() bool { return len(m.batch) == 0 }
+func (m *Models) Idle() bool { return len(m.batches) == 0 }
 
 // Poll calls derive for all log-probabilities that have arrived.
 func (m *Models) Poll(ctx context.Context) error {
-	return poll(ctx, m, func(b *batch, lp backend.Logprobs) ([]float32, error) { return b.derive(lp) })
+	return m.poll(ctx, func(b *batch, lp backend.Logprobs) ([]float32, error) { return b.derive(lp) })
 }
 
-func poll(ctx context.Context, m *Models, derive func(*batch, backend.Logprobs) ([]float32, error)) error {
-	list := m.mail.take()
-	for len(list) > 0 {
-		a := list[0]
-		list = list[1:]
+// poll takes the answers so far and sends the derivatives that derive returns. If derive fails, later
+// answers stay in the inbox for the next call.
+func (m *Models) poll(ctx context.Context, derive func(*batch, backend.Logprobs) ([]float32, error)) error {
+	answers := m.inbox.take()
+	for len(answers) > 0 {
+		a := answers[0]
+		answers = answers[1:]
 		replica := m.ranks[a.rank].at.DP
 		if a.Action == derivative {
-			passed(m, replica)
+			m.passed(replica)
 			continue
 		}
-		// A replica answers in the order in which it got its micro-batches.
-		i := slices.IndexFunc(m.batch, func(b *batch) bool { return b.replica == replica && !b.derived })
-		b := m.batch[i]
+		i := slices.IndexFunc(m.batches, func(b *batch) bool { return b.replica == replica && !b.derived })
+		b := m.batches[i]
 		b.derived = true
 		gradient, failed := derive(b, a.Logp)
 		if failed != nil {
 			gradient = make([]float32, len(b.layout.Targets)) // lets the micro-batch end; Discard drops it
 		}
-		if err := m.tell(ctx, m.last(replica), command{Action: derivative, Values: gradient}); err != nil || failed != nil {
-			m.mail.putBack(list)
+		err := m.send(ctx, m.lastStage(replica), command{Action: derivative, Values: gradient})
+		if err != nil || failed != nil {
+			m.inbox.putBack(answers)
 			return errors.Join(failed, err)
 		}
 	}
-	return m.err()
+	return m.inbox.err()
 }
 
 // passed removes the oldest micro-batch of a replica, which has passed through it.
-func passed(m *Models, replica int) {
-	i := slices.IndexFunc(m.batch, func(b *batch) bool { return b.replica == replica })
+func (m *Models) passed(replica int) {
+	i := slices.IndexFunc(m.batches, func(b *batch) bool { return b.replica == replica })
 	m.sent[replica].batches--
-	m.sent[replica].rows -= m.batch[i].layout.Rows()
-	m.batch = slices.Delete(m.batch, i, i+1)
+	m.sent[replica].rows -= m.batches[i].layout.Rows()
+	m.batches = slices.Delete(m.batches, i, i+1)
 }
 
 // wait waits for an answer and polls.
-func wait(ctx context.Context, m *Models) error {
+func (m *Models) wait(ctx context.Context) error {
 	select {
-	case <-m.mail.ready:
+	case <-m.inbox.ready:
 		return m.Poll(ctx)
-	case <-m.mail.broken:
-		return m.err()
+	case <-m.inbox.failed:
+		return m.inbox.err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -121,12 +128,12 @@ func wait(ctx context.Context, m *Models) error {
 
 // Flush waits until all micro-batches are finished.
 func (m *Models) Flush(ctx context.Context) error {
-	for len(m.batch) > 0 {
-		if err := wait(ctx, m); err != nil {
+	for len(m.batches) > 0 {
+		if err := m.wait(ctx); err != nil {
 			return err
 		}
 	}
-	return m.err()
+	return m.inbox.err()
 }
 
 // Discard drops the micro-batches in flight and all gradients, unless a rank has failed: the next
@@ -136,19 +143,19 @@ func (m *Models) Discard() {
 	none := func(b *batch, _ backend.Logprobs) ([]float32, error) {
 		return make([]float32, len(b.layout.Targets)), nil
 	}
-	for len(m.batch) > 0 {
-		if poll(ctx, m, none) != nil {
+	for len(m.batches) > 0 {
+		if m.poll(ctx, none) != nil {
 			return // the next call reports it
 		}
-		if len(m.batch) > 0 {
+		if len(m.batches) > 0 {
 			select {
-			case <-m.mail.ready:
-			case <-m.mail.broken:
+			case <-m.inbox.ready:
+			case <-m.inbox.failed:
 			}
 		}
 	}
-	if m.tell(ctx, m.ranks, command{Action: discard}) == nil {
-		_ = m.settle(ctx) // before one rank adds to another's sums again
+	if m.send(ctx, m.ranks, command{Action: discard}) == nil {
+		_ = m.barrier(ctx) // with ZeRO-2, ranks add to each other's sums
 	}
 }
 
@@ -157,7 +164,7 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 	if err := m.Flush(ctx); err != nil {
 		return 0, err
 	}
-	if err := m.tell(ctx, m.ranks, command{Action: update, Update: u}); err != nil {
+	if err := m.send(ctx, m.ranks, command{Action: update, Update: u}); err != nil {
 		return 0, err
 	}
 	m.finite = nil
@@ -185,7 +192,7 @@ func (m *Models) Step(ctx context.Context, u backend.Update) (norm float64, err 
 // named returns the fault that names a parameter, or the first one.
 func named(faults []error) error {
 	for _, f := range faults {
-		if f, ok := f.(*fault); ok && !f.Elsewhere { //nolint:errorlint // made here
+		if f, ok := f.(*fault); ok && !f.Remote { //nolint:errorlint // made here
 			return f
 		}
 	}
@@ -201,17 +208,18 @@ func (m *Models) CheckFinite() error { return m.finite }
 
 // Score returns the log-probabilities of a layout's targets under the policy.
 func (m *Models) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
-	return scoreUnder(ctx, m, l, policy)
+	return m.scoreUnder(ctx, l, policy)
 }
 
 // Recompute returns the log-probabilities of a layout's targets under the last published version.
 func (m *Models) Recompute(ctx context.Context, l *attention.Layout) ([]float32, error) {
-	return scoreUnder(ctx, m, l, held)
+	return m.scoreUnder(ctx, l, held)
 }
 
-func scoreUnder(ctx context.Context, m *Models, l *attention.Layout, under which) ([]float32, error) {
+// scoreUnder returns a layout's log-probabilities under some weights, at the temperature of training.
+func (m *Models) scoreUnder(ctx context.Context, l *attention.Layout, under which) ([]float32, error) {
 	if len(l.Targets) == 0 {
-		return nil, m.err()
+		return nil, m.inbox.err()
 	}
 	if err := m.Flush(ctx); err != nil {
 		return nil, err

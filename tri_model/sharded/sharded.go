@@ -1,35 +1,66 @@
 // Package sharded keeps policy, old policy and reference on the ranks of a mesh.
 //
-// Each rank holds a part of the models, a trimodel.Set, and works in a goroutine of its own or
-// in another process. The trainer's goroutine sends micro-batches to replicas as they become
-// free and computes the loss. Server connections and the checkpoint writer read weights from the
-// ranks through package lend.
+// Each rank holds a part of the models, a trimodel.Set. Models is the trainer's side: it sends
+// commands to the ranks and computes the loss. A worker is the rank's side: it runs its part of a
+// pass when package parallel/pipeline says so. Workers run in this process or in others; a link
+// connects each one with the trainer.
 //
-// Weights, moments and log-probabilities have the bits of one rank: see packages model/carry, npu
-// and parallel/pipeline.
+// # Goroutines
+//
+// One goroutine, the trainer's, calls the methods of Models. One goroutine for each rank reads the
+// rank's answers (Models.read). A worker has one goroutine that makes all calls to its device and
+// sends all its answers, and helpers that only receive. Published versions and checkpoints are read
+// from other goroutines, through snapshots, while the ranks train.
+//
+// A worker never waits long for the trainer: answers of micro-batches go to an unbounded inbox, and
+// the trainer takes every other answer before it sends anything else. So the trainer may wait for a
+// worker without a deadlock.
+//
+// # Order
+//
+// A rank gets commands in the order in which the trainer sends them. It runs a command that concerns
+// no micro-batch when all micro-batches before it have ended. The trainer waits for an answer to such
+// a command, or for a barrier after it, before it sends the next micro-batch, so no micro-batch
+// overtakes one.
+//
+// # Bits
+//
+// Weights, moments and log-probabilities have the bits of one rank. Float sums over tensor ranks are
+// one chain in the order of ranks (package model/carry). Sums of gradients are 64-bit integers, whose
+// order does not matter (package npu, package reduce). So neither the replica that gets a micro-batch
+// nor the order in which micro-batches end changes a bit.
+//
+// # Failures
+//
+// The first failure of a rank ends all ranks. Models records it, ends the trainer's waits, and
+// returns it from every later call. Nothing is retried: a run continues from its last checkpoint.
 package sharded
 
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/backend"
+	"github.com/easyrl/easyrl/inference/canary"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/source"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
-	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 )
 
 // Config sets how ranks hold the models.
 type Config struct {
 	Mesh   parallel.Mesh
 	Models trimodel.Config
-	// Reduce adds the partial sums of tensor ranks with an ordinary all-reduce instead of handing
-	// sums on. The bits then depend on the mesh.
+	// Reduce adds the partial sums of tensor ranks with an ordinary all-reduce instead of one chain.
+	// The bits then depend on the mesh.
 	Reduce bool
 	// Zero is the ZeRO stage (Rajbhandari et al. 2020): from 1 on, each replica keeps the moments
 	// of a part of its weights, which it updates for all replicas; from 2 on, also only the sums of
@@ -50,9 +81,20 @@ type Config struct {
 // versions and write checkpoints.
 type Models struct {
 	backend.Serial // for LeafRows
-	*crew
 
-	batch   []*batch          // micro-batches in flight, in order
+	cfg      Config
+	shape    *model.Config // of the whole decoder
+	dev      npu.Device
+	ends     []parallel.Transport // of the ranks in this process
+	ranks    []*rank
+	life     context.Context //nolint:containedctx // from New to Close
+	cancel   context.CancelFunc
+	running  conc.WaitGroup // ranks of this process, and readers of all ranks' answers
+	inbox    inbox
+	startSum string // checksum of the starting weights
+	canary   *canary.Recorded
+
+	batches []*batch          // micro-batches in flight, in the order of Pass
 	sent    []load            // of each replica
 	whole   [2]*model.Weights // published versions, with Config.Whole
 	current *model.Weights    // of the last Publish
@@ -81,46 +123,68 @@ func (e ending) err() error {
 	return [...]error{endedFailed: ErrFailed, endedComplete: nil, endedStopped: ErrStopped}[e]
 }
 
-// New distributes a decoder's starting weights and allocates what training needs beside them. The
-// function each yields the weights tensor by tensor. It takes ownership of ends, the transports of the ranks in this
-// process: of all, or of rank 0 alone, if Follow runs the others. Each rank in this process gets
-// a fork of dev with the given number of threads, 0 for all.
-func New(ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config, ends []parallel.Transport, threads int) (*Models, error) {
+// New distributes a decoder's starting weights and allocates what else training needs. each calls its
+// argument with the weights, tensor by tensor. ends are the transports of the ranks in this
+// process: of all ranks, or of rank 0 alone, if Follow runs the others. New takes ownership of them.
+// Each rank in this process gets a fork of dev with the given number of threads, 0 for all.
+func New(
+	ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config,
+	ends []parallel.Transport, threads int,
+) (*Models, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	m := &Models{crew: &crew{cfg: cfg, shape: shape, dev: dev, ends: ends, life: life, cancel: cancel}, sent: make([]load, cfg.Mesh.DP)}
-	m.mail.ready, m.mail.broken = make(chan struct{}, 1), make(chan struct{})
-	err := m.start(threads)
+	m := &Models{
+		cfg: cfg, shape: shape, dev: dev, ends: ends, life: life, cancel: cancel,
+		inbox: newInbox(), sent: make([]load, cfg.Mesh.DP),
+	}
+	err := m.connect(threads)
 	if err == nil {
 		err = m.setUp(life, each)
 	}
 	if err != nil {
-		m.fail(err)
+		m.inbox.fail(err)
 		m.Close()
-		return nil, m.err()
+		return nil, m.inbox.err()
 	}
 	return m, nil
 }
 
-// Start returns the checksum of the starting weights.
-func (c *crew) Start() string { return c.began }
-
-// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends. Its error is
-// ErrStopped or ErrFailed if rank 0's run does not end.
-func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
-	group, err := groupOfAll(end, "trainer")
+// setUp sends the ranks their parts' shapes and distributes the starting weights.
+func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
+	setup := &Setup{
+		Mesh: m.cfg.Mesh, Shape: *m.shape, Models: m.cfg.Models,
+		Reduce: m.cfg.Reduce, Zero: m.cfg.Zero, Sequence: m.cfg.Sequence,
+	}
+	if err := m.send(ctx, m.ranks, command{Action: setUp, Setup: setup}); err != nil {
+		return err
+	}
+	if len(m.cfg.Canary) > 0 {
+		if err := m.recordPerturbed(ctx); err != nil {
+			return fmt.Errorf("perturbed weights: %w", err)
+		}
+	}
+	names := []which{policy}
+	if m.cfg.Models.Reference {
+		names = append(names, reference)
+	}
+	scatter, sums := m.scatter(ctx, names...), m.shape.Params().Sums()
+	err := each(func(i int, p *tensor.Param, values []float32) error {
+		if err := p.Sum(values, sums[p.Name], npu.Threads(m.dev)); err != nil {
+			return err
+		}
+		return scatter(i, p, values)
+	})
 	if err != nil {
 		return err
 	}
-	values, err := groupOfAll(end, "values")
-	if err != nil {
-		return err
-	}
-	err = serve(ctx, dev, end, wire[answer, command]{group, 0}, lend.NewShelf(dev), values, track)
-	return errors.Join(err, end.Close())
+	m.startSum = sums.Total()
+	return m.barrier(ctx)
 }
 
-// End says how the run ended: it is complete, or stopped before that. Without a call it has failed.
-// Followers learn it when the models are closed.
+// StartChecksum returns the checksum of the starting weights.
+func (m *Models) StartChecksum() string { return m.startSum }
+
+// End records how the run ended: complete, or stopped before that. Without a call it has failed.
+// Close sends it to the ranks of other processes.
 func (m *Models) End(stopped bool) {
 	m.ended = endedComplete
 	if stopped {
@@ -130,22 +194,26 @@ func (m *Models) End(stopped bool) {
 
 // Close ends all ranks and frees everything. Nobody may be reading published weights or writing a
 // checkpoint.
+//
+// The order matters: a rank leaves only after its snapshots have ended, since they read its models;
+// after a failure, the transports end with that error before the ranks of this process see their
+// context end, so that ranks of other processes get the cause.
 func (m *Models) Close() {
 	m.Discard()
 	for _, r := range m.ranks {
-		if f, ok := r.shelf.(*lend.Far); ok && m.err() == nil {
-			_ = f.End(m.life) // a rank that has failed needs no message
+		if remote, ok := r.snapshots.(*remoteSnapshots); ok && m.inbox.err() == nil {
+			_ = remote.end(m.life) // a rank that has failed needs no message
 		}
 	}
-	if err := m.err(); err != nil {
+	if err := m.inbox.err(); err != nil {
 		for _, end := range m.ends {
-			end.Abort(err) // before the ranks of this process report that their context has ended
+			end.Abort(err)
 		}
 	}
-	if m.tell(context.Background(), m.ranks, command{Action: leave, Ended: m.ended}) != nil {
+	if m.send(context.Background(), m.ranks, command{Action: leave, Ended: m.ended}) != nil {
 		m.cancel()
 	}
-	m.work.Wait()
+	m.running.Wait()
 	m.cancel()
 	for _, end := range m.ends {
 		_ = end.Close() // its calls have ended
@@ -178,4 +246,33 @@ func (m *Models) Allocated() [npu.NumPurposes]int64 {
 	return sum
 }
 
-var _ backend.Models = (*Models)(nil)
+// SwapOut implements backend.Swapper for all ranks. If a rank cannot swap, SwapOut returns its error,
+// but no rank fails: the values can still be read.
+func (m *Models) SwapOut(ctx context.Context) error { return m.swap(ctx, swapOut) }
+
+// SwapIn implements backend.Swapper.
+func (m *Models) SwapIn(ctx context.Context) error { return m.swap(ctx, swapIn) }
+
+// swap sends a swap command and waits for all answers, so that none is left for the next command. It
+// returns the first rank's error.
+func (m *Models) swap(ctx context.Context, to action) error {
+	if err := m.send(ctx, m.ranks, command{Action: to}); err != nil {
+		return err
+	}
+	var failed error
+	for i, r := range m.ranks {
+		a, err := m.answer(r, to)
+		if err != nil {
+			return err
+		}
+		if a.Fault != nil && failed == nil {
+			failed = a.Fault.of(i)
+		}
+	}
+	return failed
+}
+
+var (
+	_ backend.Models  = (*Models)(nil)
+	_ backend.Swapper = (*Models)(nil)
+)

@@ -24,7 +24,6 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
@@ -70,15 +69,15 @@ func config() trimodel.Config {
 
 func open(t testing.TB, c *model.Config, cfg Config) *Models {
 	t.Helper()
-	return openOver(t, c, cfg, func(end *local.Endpoint) parallel.Transport { return end })
+	return openOver(t, c, cfg, func(end *parallel.Local) parallel.Transport { return end })
 }
 
 // openOver opens models whose ranks use what over returns for their transports.
-func openOver(t testing.TB, c *model.Config, cfg Config, over func(*local.Endpoint) parallel.Transport) *Models {
+func openOver(t testing.TB, c *model.Config, cfg Config, over func(*parallel.Local) parallel.Transport) *Models {
 	t.Helper()
 	dev := openCPU(t, 1)
 	var ends []parallel.Transport
-	for _, end := range local.New(cfg.Mesh.Size()) {
+	for _, end := range parallel.NewLocal(cfg.Mesh.Size()) {
 		ends = append(ends, over(end))
 	}
 	m, err := New(t.Context(), dev, c, drawn(c), cfg, ends, 1)

@@ -11,45 +11,59 @@ import (
 )
 
 // forward runs the models' passes of the next micro-batch. The last stage answers with the
-// log-probabilities, and another one sends its output on.
+// log-probabilities, another one posts its output to the stage after it.
 func (w *worker) forward(ctx context.Context) error {
 	span := w.track.Begin(trace.NoStep, "forward")
 	q := &w.queue
 	layout := q.layouts[0]
 	q.layouts = q.layouts[1:]
-	q.announced = max(0, q.announced-1)
+	q.announced = max(0, q.announced-1) // 0 on a rank that does not decide
 	var in []float32
 	if !w.shape.First() {
 		in, q.inputs = q.inputs[0], q.inputs[1:]
 	}
 	t := w.tape()
-	w.flight = append(w.flight, flying{t, model.OwnRows(w.shape, layout) * w.shape.HiddenSize})
+	w.inFlight = append(w.inFlight, microBatch{t, w.boundary(layout)})
 	passes := w.models.Passes()
-	logp, entropy, out, err := w.run(t, layout, passes, in, true)
-	span.End() // others start with what is sent next
+	logp, entropy, out, err := w.runPasses(t, layout, passes, in, true)
+	span.End() // before the next stage can start: spans of one micro-batch do not overlap
 	if err != nil {
 		return err
 	}
 	if !w.shape.Last() {
 		return w.post(ctx, 1, out)
 	}
-	if w.tensor != nil && w.tensor.Rank() > 0 {
+	if !w.answers() {
 		return nil
 	}
 	return w.link.send(ctx, answer{Action: forward, Logp: w.models.Logprobs(logp, entropy)})
 }
 
-// run runs passes over a layout. in and out hold [passes, T, D] values of the stage before and
-// for the stage after.
-func (w *worker) run(t *model.Tape, l *attention.Layout, passes []trimodel.Pass, in []float32, trained bool) (logp [][]float32, entropy, out []float32, err error) {
+// answers reports whether the rank answers for its stage: the first tensor rank does, since all have
+// the same values.
+func (w *worker) answers() bool { return w.tensor == nil || w.tensor.Rank() == 0 }
+
+// boundary returns the number of values of a layout's rows that the rank exchanges with the stage
+// before it or after it in one pass.
+func (w *worker) boundary(l *attention.Layout) int {
+	return model.OwnRows(w.shape, l) * w.shape.HiddenSize
+}
+
+// runPasses runs passes over a layout. in is what the stage before has sent and out is for the stage after:
+// [passes, rows, hidden size], where rows are the rank's own. out is fresh memory, which the caller
+// may post.
+func (w *worker) runPasses(
+	t *model.Tape, l *attention.Layout, passes []trimodel.Pass, in []float32, trained bool,
+) (logp [][]float32, entropy, out []float32, err error) {
 	if err := t.Load(l, trained); err != nil {
 		return nil, nil, nil, err
 	}
-	width := model.OwnRows(w.shape, l) * w.shape.HiddenSize
+	width := w.boundary(l)
 	if !w.shape.Last() {
 		out = make([]float32, len(passes)*width)
 	}
-	logp, entropy = make([][]float32, len(passes)), make([]float32, len(l.Targets))
+	logp = make([][]float32, len(passes))
+	entropy = make([]float32, len(l.Targets))
 	for i, p := range passes {
 		if !w.shape.First() {
 			t.In = in[i*width : (i+1)*width]
@@ -68,14 +82,14 @@ func (w *worker) run(t *model.Tape, l *attention.Layout, passes []trimodel.Pass,
 	return logp, entropy, out, nil
 }
 
-// backward runs the backward pass of the oldest micro-batch in flight. The first stage, where
-// it ends, answers.
+// backward runs the backward pass of the oldest micro-batch in flight. The first stage answers, and
+// another one posts the gradient of its input to the stage before it.
 func (w *worker) backward(ctx context.Context) error {
 	span := w.track.Begin(trace.NoStep, "backward")
 	gradient := w.queue.derivatives[0]
 	w.queue.derivatives = w.queue.derivatives[1:]
-	m := w.flight[0]
-	w.flight = w.flight[1:]
+	m := w.inFlight[0]
+	w.inFlight = w.inFlight[1:]
 	t := m.tape
 	if !w.shape.First() {
 		t.Out = make([]float32, m.width)
@@ -95,7 +109,7 @@ func (w *worker) backward(ctx context.Context) error {
 	if !w.shape.First() {
 		return w.post(ctx, -1, t.Out)
 	}
-	if w.tensor != nil && w.tensor.Rank() > 0 {
+	if !w.answers() {
 		return nil
 	}
 	return w.link.send(ctx, answer{Action: derivative})
@@ -116,10 +130,11 @@ func (w *worker) tape() *model.Tape {
 	return t
 }
 
-// post sends values to the stage after this one or before it, without waiting for it.
+// post sends values to the stage after this one (by is 1) or before it (-1), without waiting for it.
+// The message owns the values until it is sent, so nobody may use them afterwards.
 func (w *worker) post(ctx context.Context, by int, values []float32) error {
 	w.posts = append(w.posts, parallel.Post(ctx, w.stages, w.stages.Rank()+by, values))
-	return w.sent(2 * depth)
+	return w.awaitPosts(maxPosts)
 }
 
 // score computes the log-probabilities of a layout under some weights; the last stage answers
@@ -128,21 +143,22 @@ func (w *worker) score(ctx context.Context, c *command) error {
 	defer w.track.Begin(trace.NoStep, "score").End()
 	var in []float32
 	if !w.shape.First() {
-		in = make([]float32, model.OwnRows(w.shape, c.Layout)*w.shape.HiddenSize)
+		in = make([]float32, w.boundary(c.Layout))
 		if err := parallel.Recv(ctx, w.stages, w.stages.Rank()-1, in); err != nil {
 			return err
 		}
 	}
 	t := w.tape()
 	defer func() { w.idle = append(w.idle, t) }()
-	logp, _, out, err := w.run(t, c.Layout, []trimodel.Pass{{Name: "score", Weights: weights(w.models, c.Which), Temperature: c.Temperature}}, in, false)
+	pass := trimodel.Pass{Name: "score", Weights: w.weights(c.Which), Temperature: c.Temperature}
+	logp, _, out, err := w.runPasses(t, c.Layout, []trimodel.Pass{pass}, in, false)
 	if err != nil {
 		return err
 	}
 	if !w.shape.Last() {
 		return w.post(ctx, 1, out)
 	}
-	if w.tensor != nil && w.tensor.Rank() > 0 {
+	if !w.answers() {
 		return nil
 	}
 	a := answer{Action: score}

@@ -11,45 +11,45 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report/trace"
-	trimodel "github.com/easyrl/easyrl/tri_model"
-	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 )
 
-// obey does what the trainer asks, apart from training micro-batches.
-func (w *worker) obey(ctx context.Context, c *command) error {
+// execute runs a command that concerns no micro-batch. An error ends the rank; errors after which it
+// continues are in the answer.
+func (w *worker) execute(ctx context.Context, c *command) error {
 	switch c.Action {
 	case score:
 		return w.score(ctx, c)
 	case hold:
-		return w.shelf.Hold(c.Version)
+		return w.snapshots.hold(c.Version)
 	case sampled:
-		return w.shelf.HoldSampled(int(c.Version))
+		return w.snapshots.holdSampled(int(c.Version))
 	case fill:
-		return weights(w.models, c.Which).Write(c.Param, c.Values, nil)
+		return w.weights(c.Which).Write(c.Param, c.Values, nil)
 	case save:
 		return w.save(c.Version)
-	case settle:
-		return w.link.send(ctx, answer{Action: settle})
+	case barrier:
+		return w.link.send(ctx, answer{Action: barrier})
 	case discard:
 		defer w.models.Discard()
 		return w.share.EndStep(w.models)
 	case swapOut, swapIn:
-		return w.link.send(ctx, answer{Action: c.Action, Fault: faultOf(swap(w, c.Action))})
+		return w.link.send(ctx, answer{Action: c.Action, Fault: faultOf(w.swap(c.Action))})
 	case update:
 		norm, err := w.update(ctx, c.Update)
 		if err == nil {
 			err = w.models.CheckFinite()
 		}
-		if err != nil && faultOf(err).Is < 0 {
+		fault := faultOf(err)
+		if fault != nil && fault.Is < 0 {
 			return err
 		}
-		return w.link.send(ctx, answer{Action: update, Norm: norm, Fault: faultOf(err), Memory: w.models.Allocated()})
+		return w.link.send(ctx, answer{Action: update, Norm: norm, Fault: fault, Memory: w.models.Allocated()})
 	}
 	return fmt.Errorf("message is %d, expected a command", c.Action)
 }
 
 // swap frees the device's memory of what only training needs, or gets it again.
-func swap(w *worker, to action) error {
+func (w *worker) swap(to action) error {
 	if to == swapIn {
 		return w.models.SwapIn()
 	}
@@ -62,46 +62,30 @@ func swap(w *worker, to action) error {
 	return w.models.SwapOut()
 }
 
-// SwapOut implements backend.Swapper for all ranks. A rank that cannot swap does not fail: its
-// values can still be gathered.
-func (c *crew) SwapOut(ctx context.Context) error { return swapAll(ctx, c, swapOut) }
-
-// SwapIn implements backend.Swapper.
-func (c *crew) SwapIn(ctx context.Context) error { return swapAll(ctx, c, swapIn) }
-
-func swapAll(ctx context.Context, c *crew, to action) error {
-	if err := c.tell(ctx, c.ranks, command{Action: to}); err != nil {
-		return err
-	}
-	var failed error
-	for i, r := range c.ranks {
-		a, err := c.answer(r, to)
-		if err != nil {
-			return err
-		}
-		if a.Fault != nil && failed == nil {
-			failed = a.Fault.of(i)
-		}
-	}
-	return failed
+// weights returns the rank's part of some weights.
+func (w *worker) weights(name which) *model.Weights {
+	m := w.models
+	return [...]*model.Weights{
+		policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled(),
+	}[name]
 }
 
-// weights returns the weights of a name.
-func weights(m *trimodel.Set, name which) *model.Weights {
-	return [...]*model.Weights{policy: m.Policy, reference: m.Reference, first: m.First, second: m.Second, held: m.Held(), old: m.Sampled()}[name]
-}
-
-// save copies what the rank lends for the checkpoint of this number.
+// save copies what the rank owns of the checkpoint of this number.
 func (w *worker) save(number int64) error {
-	var kinds []lend.Saved
-	for _, name := range saves(&w.setup.Models) {
-		kinds = append(kinds, lend.Saved{Weights: weights(w.models, name), Lends: func(p *tensor.Param) bool { return sends(w.shape, p, divided(name, w.setup.Zero)) }})
+	var kinds []kindToSave
+	for _, name := range saved(&w.setup.Models) {
+		divided := divided(name, w.setup.Zero)
+		owned := func(p *tensor.Param) bool { return owns(w.shape, p, divided) }
+		kinds = append(kinds, kindToSave{weights: w.weights(name), owns: owned})
 	}
-	return w.shelf.Save(number, kinds)
+	return w.snapshots.save(number, kinds)
 }
 
 // update sums the gradients over the ranks that share them and updates the rank's weights. With
-// ZeRO, each replica updates its pieces and all get the others'.
+// ZeRO, each replica updates its pieces and gets those of the others.
+//
+// If a gradient is not finite, Sum returns an error that wraps optim.ErrNonFinite on every rank, so
+// either all ranks update or none does. Then Spread, a collective, is skipped on all of them.
 func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, err error) {
 	span := w.track.Begin(trace.NoStep, "reduce")
 	total, err := w.share.Sum(ctx, w.models)
@@ -117,5 +101,3 @@ func (w *worker) update(ctx context.Context, u backend.Update) (norm float64, er
 	}
 	return norm, w.share.Spread(ctx, w.models)
 }
-
-var _ backend.Swapper = (*crew)(nil)

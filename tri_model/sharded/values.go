@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
@@ -24,18 +23,18 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
-	err := m.tell(ctx, m.ranks, command{Action: hold, Version: number})
+	err := m.send(ctx, m.ranks, command{Action: hold, Version: number})
 	if err == nil {
-		err = m.settle(ctx)
+		err = m.barrier(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 	var w inference.Weights
 	if m.cfg.Whole {
-		w, err = publishWhole(m, number)
+		w, err = m.publishWhole(number)
 	} else {
-		w, err = publishParts(ctx, m.crew, number)
+		w, err = m.publishParts(ctx, number)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish version %d: %w", number, err)
@@ -44,7 +43,7 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 }
 
 // publishWhole copies a version that the ranks hold to one of two slots.
-func publishWhole(m *Models, number int64) (*model.Snapshot, error) {
+func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 	slot := 0
 	if m.current != nil && m.current == m.whole[0] {
 		slot = 1
@@ -57,7 +56,9 @@ func publishWhole(m *Models, number int64) (*model.Snapshot, error) {
 		m.whole[slot] = w
 	}
 	w, sums := m.whole[slot], m.shape.Params().Sums()
-	err := m.borrow(held, number).each(func(i int, p *tensor.Param, values []float32) error { return w.Write(i, values, sums[p.Name]) })
+	err := m.gather(held, number).each(func(i int, p *tensor.Param, values []float32) error {
+		return w.Write(i, values, sums[p.Name])
+	})
 	if err == nil {
 		err = m.dev.Sync()
 	}
@@ -69,21 +70,21 @@ func publishWhole(m *Models, number int64) (*model.Snapshot, error) {
 }
 
 // publishParts reads a version that the ranks hold once, for its checksum.
-func publishParts(ctx context.Context, c *crew, number int64) (*version, error) {
-	lent, sums := c.borrow(held, number), c.shape.Params().Sums()
-	err := lent.each(func(_ int, p *tensor.Param, values []float32) error {
-		return p.Sum(values, sums[p.Name], npu.Threads(c.dev))
+func (m *Models) publishParts(ctx context.Context, number int64) (*version, error) {
+	values, sums := m.gather(held, number), m.shape.Params().Sums()
+	err := values.each(func(_ int, p *tensor.Param, values []float32) error {
+		return p.Sum(values, sums[p.Name], npu.Threads(m.dev))
 	})
-	if err == nil && c.canary != nil {
-		err = look(ctx, c, number)
+	if err == nil && m.canary != nil {
+		err = m.recordVersion(ctx, number)
 	}
-	return &version{model.VersionFile{Config: c.shape, Number: number, Sum: sums.Total()}, lent}, err
+	return &version{model.VersionFile{Config: m.shape, Number: number, Sum: sums.Total()}, values}, err
 }
 
 // version is a published version whose values are on the ranks.
 type version struct {
 	model.VersionFile
-	lent *loan
+	values *gathered
 }
 
 var _ publish.Sized = (*version)(nil)
@@ -95,82 +96,80 @@ func (v *version) Version() int64 { return v.Number }
 func (v *version) Checksum() string { return v.Sum }
 
 // WriteSafetensors reads the ranks tensor by tensor. It needs memory for one tensor and one
-// rank's part of it. Several calls may run at once, also beside training.
+// rank's part of it. Several calls may run at once, also while the ranks train.
 func (v *version) WriteSafetensors(w io.Writer) error {
 	var values []float32
 	return v.Write(w, func(p *tensor.Param) ([]float32, error) {
-		n := p.Shape().Values()
-		values = slices.Grow(values[:0], n)[:n]
-		return values, v.lent.read(p, values)
+		values = resize(values, p.Shape().Values())
+		return values, v.values.read(p, values)
 	})
 }
 
-// Capture has each rank copy what it lends of policy and moments to host memory, and returns a
-// function that writes all to a folder, tensor by tensor, and frees the copies.
+// Capture has each rank copy what it owns of policy and moments to host memory, and returns a
+// function that writes all to a folder, tensor by tensor, and frees the copies. The function may run
+// while the ranks train, until the next Capture.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
 	}
 	m.saves++
 	number := m.saves
-	if err := m.tell(ctx, m.ranks, command{Action: save, Version: number}); err != nil {
+	if err := m.send(ctx, m.ranks, command{Action: save, Version: number}); err != nil {
 		return nil, err
 	}
-	if err := m.settle(ctx); err != nil {
+	if err := m.barrier(ctx); err != nil {
 		return nil, err
 	}
 	return func(dir string) error {
-		defer release(m.crew, number)
+		defer m.release(number)
 		var c trimodel.Checkpoint
 		lists := []*[]checkpoint.Source{&c.Policy, &c.First, &c.Second, &c.Sampled}
-		for i, name := range saves(&m.cfg.Models) {
-			*lists[i] = m.borrow(name, number).sources()
+		for i, name := range saved(&m.cfg.Models) {
+			*lists[i] = m.gather(name, number).sources()
 		}
 		return c.Write(dir)
 	}, nil
 }
 
-// sources returns the tensors, to be read from the ranks.
-func (l *loan) sources() (all []checkpoint.Source) {
-	params := l.crew.shape.Params()
-	for i := range params {
-		p := &params[i]
-		all = append(all, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) error { return l.read(p, dst) }})
-	}
-	return all
-}
-
 // release frees the copies for a checkpoint.
-func release(c *crew, number int64) {
-	for _, r := range c.ranks {
-		_ = r.shelf.Release(c.life, number) // a rank that has failed says so elsewhere
+func (m *Models) release(number int64) {
+	for _, r := range m.ranks {
+		_ = r.snapshots.release(m.life, number) // the next call returns a rank's failure
 	}
 }
 
 // Restore distributes what Capture's function wrote after this many steps, on any mesh.
 func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
-	for i, place := range trimodel.Places(dir) {
-		name := []which{policy, first, second, held}[i]
-		if name == held {
-			if err := m.tell(ctx, m.ranks, command{Action: sampled, Version: int64(steps)}); err != nil {
+	for _, stored := range trimodel.Places(dir) {
+		var name which
+		switch stored.Part {
+		case trimodel.PolicyPart:
+			name = policy
+		case trimodel.FirstPart:
+			name = first
+		case trimodel.SecondPart:
+			name = second
+		case trimodel.SampledPart:
+			name = held
+			if err := m.send(ctx, m.ranks, command{Action: sampled, Version: int64(steps)}); err != nil {
 				return err
 			}
 		}
-		if err := restore(ctx, m.crew, filepath.Join(dir, place.File), place.Prefix, name); err != nil {
+		if err := m.restoreFile(ctx, filepath.Join(dir, stored.File), stored.Prefix, name); err != nil {
 			return err
 		}
 	}
-	return m.settle(ctx)
+	return m.barrier(ctx)
 }
 
-// restore distributes the tensors of a file whose names begin with prefix.
-func restore(ctx context.Context, c *crew, path, prefix string, name which) error {
+// restoreFile distributes the tensors of a file whose names begin with prefix.
+func (m *Models) restoreFile(ctx context.Context, path, prefix string, name which) error {
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	if err := source.From(c.shape, prefix, f, c.give(ctx, name)); err != nil {
+	if err := source.From(m.shape, prefix, f, m.scatter(ctx, name)); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/parallel"
-	"github.com/easyrl/easyrl/parallel/local"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -29,7 +28,7 @@ func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	}
 	var followers conc.WaitGroup
 	t.Cleanup(followers.Wait) // before the devices are closed
-	ends := local.New(cfg.Mesh.Size())
+	ends := parallel.NewLocal(cfg.Mesh.Size())
 	for i, end := range ends[1:] {
 		followers.Go(func() { _ = Follow(context.WithoutCancel(t.Context()), devices[i+1], end, trace.Track{}) }) // failures reach rank 0
 	}
@@ -74,7 +73,7 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 				require.NoError(t, err)
 				defer one.Close()
 				m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 1, Sequence: true})
-				require.Equal(t, one.Policy.Checksum(), m.Start())
+				require.Equal(t, one.Policy.Checksum(), m.StartChecksum())
 				var files [][]byte
 				for step := 1; step <= 3; step++ {
 					want, err := one.Publish(t.Context(), int64(step))
@@ -178,7 +177,7 @@ func TestCanary(t *testing.T) {
 		p, err := canary.Perturb(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, compute(fileOf(t, p), p.Prompt), p.Logprobs)
-		require.NotEqual(t, m.Start(), p.Checksum())
+		require.NotEqual(t, m.StartChecksum(), p.Checksum())
 		for version := 1; version <= 2; version++ {
 			published, err := m.Publish(t.Context(), int64(version))
 			require.NoError(t, err)

@@ -15,66 +15,80 @@ import (
 	"github.com/easyrl/easyrl/parallel/pipeline"
 	"github.com/easyrl/easyrl/report/trace"
 	trimodel "github.com/easyrl/easyrl/tri_model"
-	"github.com/easyrl/easyrl/tri_model/sharded/lend"
 	"github.com/easyrl/easyrl/tri_model/sharded/reduce"
 )
 
-// worker is one rank: its part of the models, and its place in the mesh. Its goroutine makes all
-// calls to the device.
+// worker is one rank: its part of the models, and its place in the mesh.
+//
+// The goroutine of work makes all calls to the device, calls all collectives, and alone uses the
+// fields, except snapshots and channels. Helpers receive: commands, what neighbouring stages send,
+// requests to snapshots and, with ZeRO-2, sums of gradients.
+//
+// The channels to the goroutine have room for a replica's micro-batches in flight, at most one more
+// than stages (see choose), so that neither a helper nor queueing a command waits for it.
 type worker struct {
-	rank   int
-	setup  *Setup
-	dev    npu.Device
-	end    parallel.Transport
-	link   link[answer, command]
-	track  trace.Track
-	shelf  *lend.Shelf
-	models *trimodel.Set
-	shape  *model.Config
+	rank      int
+	setup     *Setup
+	dev       npu.Device
+	end       parallel.Transport
+	link      link[answer, command]
+	track     trace.Track
+	snapshots *snapshots
+	models    *trimodel.Set
+	shape     *model.Config
 
 	tensor, stages *parallel.Group // nil for one rank
 	share          *reduce.Ranks
 	receivers      []func() error // of share
-	carry          *carry.Carry
+	carry          *carry.Carry   // of sums over tensor ranks; nil for one rank
 
 	// decides is false if the rank follows the first tensor rank of its stage. In the last stage the
 	// schedule leaves no choice, so each rank decides for itself.
 	decides  bool
-	schedule *pipeline.Stage
-	commands chan command // in order
-	inputs   chan []float32
-	grads    chan []float32
-	expect   struct{ inputs, grads chan int } // lengths of what the neighbours will send
-	queue    struct {
-		layouts     []*attention.Layout // whose forward pass has not begun
-		inputs      [][]float32
-		derivatives [][]float32 // or gradients, of the oldest micro-batches in flight
-		other       []command   // that concern no micro-batch
-		announced   int         // inputs that the schedule knows of
+	schedule *pipeline.Stage // used if the rank decides
+	commands chan command    // in order
+	inputs   chan []float32  // from the stage before
+	grads    chan []float32  // from the stage after
+	expect   struct {        // lengths of what the neighbours will send
+		inputs, grads chan int
 	}
-	flight []flying // micro-batches in flight, in order
-	idle   []*model.Tape
-	posts  []*parallel.Pending
+	queue    queue
+	inFlight []microBatch // in order
+	idle     []*model.Tape
+	posts    []*parallel.Pending // to neighbouring stages, in order
 
 	ended ending // of the run
 }
 
-// flying is a micro-batch between its forward and its backward pass.
-type flying struct {
+// queue holds what has arrived and waits for the schedule.
+type queue struct {
+	layouts     []*attention.Layout // forward pass not begun
+	inputs      [][]float32         // of the oldest layouts, from the stage before
+	derivatives [][]float32         // of the oldest micro-batches in flight: of the loss, or from the stage after
+	other       []command           // concern no micro-batch
+	announced   int                 // layouts, with their inputs, that the schedule knows of
+}
+
+// microBatch is a micro-batch between its forward and its backward pass.
+type microBatch struct {
 	tape  *model.Tape
 	width int // values of the rank between two stages
 }
 
-// limit is how long a rank waits for another one in a collective.
-const limit = 0
+// maxPosts limits the messages under way to neighbouring stages, and with them the memory that they
+// own.
+const maxPosts = 2 * depth
 
-// serve runs a rank until the trainer tells it to leave, ctx ends or something fails. If it fails,
-// all ranks do. The trainer reads s, over values if that is not nil. The error is ErrStopped
-// or ErrFailed if the trainer has stopped early or failed.
-func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command], s *lend.Shelf, values *parallel.Group, track trace.Track) error {
+// runWorker runs a rank until the trainer ends it, ctx ends or something fails. If it fails, all ranks
+// do. The trainer reads s, over values if that is not nil. The error is ErrStopped or ErrFailed if the
+// run stopped early or failed elsewhere.
+func runWorker(
+	ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command],
+	s *snapshots, values *parallel.Group, track trace.Track,
+) error {
 	working, cancel := context.WithCancel(ctx)
-	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, shelf: s, track: track}
-	err := caught(func() error { return w.serve(working, cancel, values) })
+	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, snapshots: s, track: track}
+	err := caught(func() error { return w.run(working, cancel, values) })
 	if err != nil {
 		end.Abort(err)
 	}
@@ -87,7 +101,9 @@ func serve(ctx context.Context, dev npu.Device, end parallel.Transport, l link[a
 	return err
 }
 
-func (w *worker) serve(ctx context.Context, cancel context.CancelFunc, values *parallel.Group) error {
+// run opens the rank and runs work and the helpers. Whoever fails first aborts the transport before it
+// cancels the others, so that all ranks report that failure and not a context that has ended.
+func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *parallel.Group) error {
 	c, err := w.link.recv(ctx)
 	if err != nil {
 		return err
@@ -98,44 +114,43 @@ func (w *worker) serve(ctx context.Context, cancel context.CancelFunc, values *p
 	if err := w.open(ctx, c.Setup); err != nil {
 		return err
 	}
-	var helpers, lending conc.WaitGroup
-	defer lending.Wait()
+	var helpers, reading conc.WaitGroup
+	defer reading.Wait()
 	defer helpers.Wait()
 	defer cancel()
-	failed := make(chan error, 4+len(w.receivers))
-	run := func(group *conc.WaitGroup, f func(context.Context) error) {
+	failed := make(chan error, 4+len(w.receivers)) // has room for all
+	start := func(group *conc.WaitGroup, f func(context.Context) error) {
 		group.Go(func() {
 			if err := caught(func() error { return f(ctx) }); err != nil {
-				w.end.Abort(err) // before others report that their context has ended
+				w.end.Abort(err)
 				failed <- err
 				cancel()
 			}
 		})
 	}
-	run(&helpers, w.readCommands)
+	start(&helpers, w.readCommands)
 	if values != nil {
-		run(&lending, func(ctx context.Context) error { return w.shelf.Serve(ctx, values) })
+		start(&reading, func(ctx context.Context) error { return w.snapshots.serve(ctx, values) })
 	}
-	if at := w.setup.Mesh.Coord(w.rank); at.PP > 0 {
-		run(&helpers, func(ctx context.Context) error { return w.receive(ctx, at.PP-1, w.expect.inputs, w.inputs) })
+	stage := w.setup.Mesh.Coord(w.rank).PP
+	if !w.shape.First() {
+		start(&helpers, func(ctx context.Context) error { return w.receive(ctx, stage-1, w.expect.inputs, w.inputs) })
 	}
 	if !w.shape.Last() {
-		run(&helpers, func(ctx context.Context) error {
-			return w.receive(ctx, w.setup.Mesh.Coord(w.rank).PP+1, w.expect.grads, w.grads)
-		})
+		start(&helpers, func(ctx context.Context) error { return w.receive(ctx, stage+1, w.expect.grads, w.grads) })
 	}
 	for _, receive := range w.receivers {
-		run(&helpers, func(context.Context) error { return receive() })
+		start(&helpers, func(context.Context) error { return receive() })
 	}
 	if err = caught(func() error { return w.work(ctx) }); err == nil {
-		lending.Wait() // the trainer ends it with the rank
+		reading.Wait() // the trainer has ended it
 	} else {
 		w.end.Abort(err)
 	}
 	select {
 	case first := <-failed:
 		if err != nil {
-			err = first
+			err = first // work's error follows from it
 		}
 	default:
 	}
@@ -160,24 +175,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if w.shape, err = s.Shape.Shard(mesh, at, s.Sequence); err != nil {
 		return err
 	}
-	join := func(name string, ranks []int) (g *parallel.Group) {
-		if err == nil && len(ranks) > 1 {
-			g, err = parallel.NewGroup(w.end, name, ranks, limit)
-		}
-		return g
-	}
-	all := make([]int, mesh.Size())
-	for i := range all {
-		all[i] = i
-	}
-	w.tensor, w.stages = join("tp", mesh.Group(w.rank, parallel.Tensor)), join("pp", mesh.Group(w.rank, parallel.Pipeline))
-	w.share = &reduce.Ranks{Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
-		World: join("world", all), Tensor: w.tensor, Data: join("dp", mesh.Group(w.rank, parallel.Data))}
-	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
-		ranks := mesh.Group(w.rank, parallel.Pipeline)
-		w.share.Tied = join("tied", []int{ranks[0], ranks[len(ranks)-1]})
-	}
-	if err != nil {
+	if err := w.join(); err != nil {
 		return err
 	}
 	if w.tensor != nil {
@@ -185,7 +183,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 		w.carry.Reduce = s.Reduce
 	}
 	take, err := w.share.Take(ctx, func() (*parallel.Group, error) {
-		return parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), limit)
+		return parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), noLimit)
 	})
 	if err != nil {
 		return err
@@ -194,20 +192,51 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	if err != nil {
 		return err
 	}
-	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, reduce.Pieces(weights.Params, mesh, at, s.Zero), take); err != nil {
+	pieces := reduce.Pieces(weights.Params, mesh, at, s.Zero)
+	if w.models, err = trimodel.NewSet(w.dev, weights, s.Models, pieces, take); err != nil {
 		return err
 	}
-	w.shelf.Open(w.models)
+	w.snapshots.open(w.models)
 	w.receivers = w.share.Open(w.models)
 	w.models.SetTrack(w.track)
-	w.schedule, w.decides = pipeline.NewStage(at.PP, mesh.PP), at.TP == 0 || w.shape.Last()
-	w.commands, w.inputs, w.grads = make(chan command, depth), make(chan []float32, mesh.PP+1), make(chan []float32, mesh.PP+1)
-	w.expect.inputs, w.expect.grads = make(chan int, mesh.PP+1), make(chan int, mesh.PP+1)
+	w.schedule = pipeline.NewStage(at.PP, mesh.PP)
+	w.decides = at.TP == 0 || w.shape.Last()
+	room := mesh.PP + 1 // for a replica's micro-batches in flight
+	w.commands = make(chan command, depth)
+	w.inputs = make(chan []float32, room)
+	w.grads = make(chan []float32, room)
+	w.expect.inputs = make(chan int, room)
+	w.expect.grads = make(chan int, room)
 	return nil
 }
 
-// readCommands passes the trainer's commands on to work, and the lengths of what they make
-// neighbours send.
+// join makes the rank's groups. Those of one rank remain nil.
+func (w *worker) join() error {
+	var failed error
+	join := func(name string, ranks []int) *parallel.Group {
+		if failed != nil || len(ranks) == 1 {
+			return nil
+		}
+		g, err := parallel.NewGroup(w.end, name, ranks, noLimit)
+		failed = err
+		return g
+	}
+	s, mesh := w.setup, w.setup.Mesh
+	stages := mesh.Group(w.rank, parallel.Pipeline)
+	w.tensor = join("tp", mesh.Group(w.rank, parallel.Tensor))
+	w.stages = join("pp", stages)
+	w.share = &reduce.Ranks{
+		Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
+		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor,
+		Data: join("dp", mesh.Group(w.rank, parallel.Data)),
+	}
+	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
+		w.share.Tied = join("tied", []int{stages[0], stages[len(stages)-1]})
+	}
+	return failed
+}
+
+// readCommands forwards commands to w.commands, up to leave.
 func (w *worker) readCommands(ctx context.Context) error {
 	for {
 		c, err := w.link.recv(ctx)
@@ -228,7 +257,8 @@ func (w *worker) readCommands(ctx context.Context) error {
 	}
 }
 
-// receive passes what a neighbouring stage sends on to work.
+// receive forwards what a neighbouring stage sends. lengths has the length of each message. Its owner
+// is work from then on.
 func (w *worker) receive(ctx context.Context, stage int, lengths <-chan int, to chan<- []float32) error {
 	for {
 		select {
@@ -247,7 +277,7 @@ func (w *worker) receive(ctx context.Context, stage int, lengths <-chan int, to 
 	}
 }
 
-// work does what the trainer asks and the schedule decides, until the trainer ends the rank.
+// work runs commands and micro-batches until the trainer ends the rank.
 func (w *worker) work(ctx context.Context) error {
 	for {
 		op, err := w.next(ctx)
@@ -267,9 +297,9 @@ func (w *worker) work(ctx context.Context) error {
 					return err
 				}
 				w.ended = c.Ended
-				return w.sent(0)
+				return w.awaitPosts(0)
 			}
-			err = w.obey(ctx, &c)
+			err = w.execute(ctx, &c)
 		}
 		if err != nil {
 			return err
@@ -277,30 +307,42 @@ func (w *worker) work(ctx context.Context) error {
 	}
 }
 
-// next waits for something to do. Wait stands for the first of the other commands. One rank decides
-// for all tensor ranks of a stage, because arrivals may look different to the others.
+// next waits for something to do. Wait means the first of the other commands.
+//
+// Tensor ranks of a stage compute together, so all must do the same thing next, but events may reach
+// them in different orders. So the first one decides and sends its decision to the others, which wait
+// until what they need for it has arrived.
 func (w *worker) next(ctx context.Context) (pipeline.Op, error) {
 	if w.decides {
 		op, err := w.decide(ctx)
-		shared := w.tensor != nil && !w.shape.Last()
-		for peer := 1; shared && err == nil && peer < w.tensor.Size(); peer++ {
+		followed := w.tensor != nil && !w.shape.Last()
+		for peer := 1; followed && err == nil && peer < w.tensor.Size(); peer++ {
 			err = parallel.Send(ctx, w.tensor, peer, []byte{byte(op)})
 		}
 		return op, err
 	}
-	var told [1]byte
-	if err := parallel.Recv(ctx, w.tensor, 0, told[:]); err != nil {
+	var decision [1]byte
+	if err := parallel.Recv(ctx, w.tensor, 0, decision[:]); err != nil {
 		return 0, err
 	}
-	want := pipeline.Op(told[0])
-	for {
-		switch {
-		case want == pipeline.Forward && w.ready() > 0, want == pipeline.Backward && len(w.queue.derivatives) > 0, want == pipeline.Wait && len(w.queue.other) > 0:
-			return want, nil
-		}
+	op := pipeline.Op(decision[0])
+	for !w.can(op) {
 		if err := w.await(ctx); err != nil {
 			return 0, err
 		}
+	}
+	return op, nil
+}
+
+// can reports whether everything that an operation needs has arrived.
+func (w *worker) can(op pipeline.Op) bool {
+	switch op {
+	case pipeline.Forward:
+		return w.ready() > 0
+	case pipeline.Backward:
+		return len(w.queue.derivatives) > 0
+	default:
+		return len(w.queue.other) > 0
 	}
 }
 
@@ -312,8 +354,8 @@ func (w *worker) ready() int {
 	return min(len(w.queue.layouts), len(w.queue.inputs))
 }
 
-// decide waits until the schedule has an operation or, once all earlier micro-batches are done, until
-// another command is queued.
+// decide waits until the schedule has an operation or, once all micro-batches have ended, until another
+// command is queued.
 func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 	for {
 		for ; w.queue.announced < w.ready(); w.queue.announced++ {
@@ -322,7 +364,7 @@ func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 		if op := w.schedule.Next(); op != pipeline.Wait {
 			return op, nil
 		}
-		if len(w.queue.other) > 0 && len(w.queue.layouts)+len(w.flight) == 0 {
+		if len(w.queue.other) > 0 && len(w.queue.layouts)+len(w.inFlight) == 0 {
 			return pipeline.Wait, nil
 		}
 		if err := w.await(ctx); err != nil {
@@ -331,7 +373,7 @@ func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 	}
 }
 
-// await waits for an event and queues it.
+// await waits for a command or a message and queues it.
 func (w *worker) await(ctx context.Context) error {
 	q := &w.queue
 	select {
@@ -339,7 +381,7 @@ func (w *worker) await(ctx context.Context) error {
 		switch c.Action {
 		case forward:
 			q.layouts = append(q.layouts, c.Layout)
-			width := model.OwnRows(w.shape, c.Layout) * w.shape.HiddenSize
+			width := w.boundary(c.Layout)
 			if !w.shape.First() {
 				w.expect.inputs <- len(w.models.Passes()) * width
 			}
@@ -347,28 +389,31 @@ func (w *worker) await(ctx context.Context) error {
 				w.expect.grads <- width
 			}
 		case derivative:
-			q.derivatives = append(q.derivatives, c.Values)
-			if w.decides {
-				w.schedule.Gradient()
-			}
+			w.queueDerivative(c.Values)
 		default:
 			q.other = append(q.other, c)
 		}
 	case values := <-w.inputs:
 		q.inputs = append(q.inputs, values)
 	case values := <-w.grads:
-		q.derivatives = append(q.derivatives, values)
-		if w.decides {
-			w.schedule.Gradient()
-		}
+		w.queueDerivative(values)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	return nil
 }
 
-// sent waits until at most n messages to neighbouring stages are under way.
-func (w *worker) sent(n int) error {
+// queueDerivative queues the derivative of the oldest micro-batch that has none: from the trainer in the
+// last stage, from the stage after in others.
+func (w *worker) queueDerivative(values []float32) {
+	w.queue.derivatives = append(w.queue.derivatives, values)
+	if w.decides {
+		w.schedule.Gradient()
+	}
+}
+
+// awaitPosts waits until at most n messages to neighbouring stages are under way.
+func (w *worker) awaitPosts(n int) error {
 	for len(w.posts) > n {
 		err := w.posts[0].Wait()
 		w.posts = w.posts[1:]
@@ -379,15 +424,16 @@ func (w *worker) sent(n int) error {
 	return nil
 }
 
+// free frees all memory. The snapshots must close before the models that they read.
 func (w *worker) free() {
-	_ = w.sent(0)
-	for _, m := range w.flight {
+	_ = w.awaitPosts(0)
+	for _, m := range w.inFlight {
 		m.tape.Close()
 	}
 	for _, t := range w.idle {
 		t.Close()
 	}
-	_ = w.shelf.Close() // its queue has no work
+	_ = w.snapshots.close() // its queue has no work
 	if w.models != nil {
 		w.models.Close()
 	}

@@ -70,7 +70,7 @@ class Layout:
     def subtrees(self) -> tuple[np.ndarray, np.ndarray]:
         """[rows] number of the row's segment in depth-first order, and the number after its last descendant's.
 
-        A segment is another's ancestor, or the same, if the other's number lies in its range.
+        A segment is another's ancestor, or the same, if the other's number is in its range.
         """
         sizes = np.ones(len(self.segments), np.int64)
         parents = self.segments[:, 2].tolist()

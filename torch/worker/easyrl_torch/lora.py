@@ -39,7 +39,7 @@ def plain_name(name: str) -> str:
 
 @contextmanager
 def disabled(model: nn.Module) -> Iterator[None]:
-    """Has adapted layers compute their frozen weights alone, and leaves requires_grad as it is."""
+    """Has adapted layers compute their frozen weights alone, and leaves requires_grad unchanged."""
     layers = [m for m in model.modules() if isinstance(m, BaseTunerLayer)]
     for layer in layers:
         layer._disable_adapters = True

@@ -59,7 +59,7 @@ class Memory:
     """Accounts for the bytes of one rank's device."""
 
     def __init__(self, models: Sequence[Sharded], trained: int) -> None:
-        """models are the policy, of which `trained` values are trained, and its reference, if there is one."""
+        """models are the policy, of which `trained` values are trained, and its reference, if any."""
         policy = models[0]
         self._device = policy.mesh.device
         shards = sum(local(p).nbytes for m in models for p in m.policy.parameters())

@@ -18,7 +18,7 @@ _COLLECTIVE_LIMIT = timedelta(hours=2)
 
 @dataclass(frozen=True)
 class Place:
-    """What torchrun tells this process."""
+    """The variables that torchrun has set for this process."""
 
     rank: int
     world: int

@@ -20,7 +20,7 @@ class Part:
     """Attention of B blocks of L query rows to K key rows each.
 
     With first, the part covers rows that no earlier part covers, and each sees at least one key; other
-    parts merge into rows that are covered. Padding repeats a block's last row and lies behind it.
+    parts merge into rows that are covered. Padding follows a block and repeats its last row.
     """
 
     queries: torch.Tensor | slice  # [B * L] rows; a slice only if B is 1

@@ -21,7 +21,7 @@ import torch
 from . import installed, mesh, wire
 from .layout import Layout
 
-if TYPE_CHECKING:  # imported once the trainer can be told what the packages lack
+if TYPE_CHECKING:  # imported later, when missing packages can be reported to the trainer
     from .engine import Engine, Job
 
 SILENCE = 60.0  # seconds without a byte from the trainer after which a rank exits
@@ -249,7 +249,7 @@ def describe(err: BaseException) -> str:
 def out_of_memory(err: BaseException) -> bool:
     """Whether err, or what caused it, is a lack of memory on the device or the host.
 
-    Libraries below PyTorch report it as an error of their own, which only its text tells apart.
+    Libraries below PyTorch report it as an error of their own, recognizable only by its text.
     """
     seen: set[int] = set()
     while err is not None and id(err) not in seen:

@@ -1,4 +1,16 @@
 // Package reduce sums the gradients of a decoder's parts over the ranks of a mesh.
+//
+// Sums are 64-bit integers, scaled from floats (npu.Sums), and wrap, so no bit depends on the order of
+// terms: not on the collective's algorithm, nor on which replica has computed a micro-batch. What does
+// matter is that all ranks of a group call its collectives in the same order. They do, because each
+// goes through the parameters in their order.
+//
+// Which ranks share the gradient of a parameter:
+//
+//   - tensor ranks, if each has added only the terms of its rows or heads (tensor.Summed); a mark, the
+//     largest size of a term, becomes the largest of all
+//   - first and last stage, for a tied embedding
+//   - replicas, for every parameter
 package reduce
 
 import (
@@ -33,11 +45,11 @@ type Ranks struct {
 	owners *owners // nil without ZeRO-2
 }
 
-// Elsewhere is an error whose cause is on another rank.
-type Elsewhere struct{ error }
+// RemoteError is an error whose cause is on another rank.
+type RemoteError struct{ error }
 
 // Unwrap returns the error.
-func (e Elsewhere) Unwrap() error { return e.error }
+func (e RemoteError) Unwrap() error { return e.error }
 
 // divides reports whether replicas update different pieces.
 func (w *Ranks) divides() bool { return w.Zero > 0 && w.Data != nil }
@@ -50,7 +62,8 @@ func Pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero in
 	return params.Pieces(at.DP, mesh.DP)
 }
 
-// Spread gives all replicas the pieces that each has updated.
+// Spread gives all replicas the pieces of the policy that each has updated, with ZeRO. It is a
+// collective of the replicas.
 func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 	if !w.divides() {
 		return nil
@@ -67,8 +80,10 @@ func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 }
 
 // Sum sums the gradients of a set over the ranks that share them and returns the sum of squares of
-// all. Sums are of 64-bit integers, so their order does not matter. If a gradient is not finite,
-// the error wraps optim.ErrNonFinite on all ranks, and Elsewhere on those that do not have it.
+// all. It is a collective of all ranks: each returns the same sum. If a gradient is not finite, the
+// error wraps optim.ErrNonFinite on all ranks. It is a RemoteError on those that do not have that
+// gradient, and names the parameter on the others. With ZeRO, a replica then has the sums of its
+// pieces, and its other sums are meaningless.
 func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	g := set.Gradients
 	for i := range set.Policy.Params {
@@ -76,7 +91,7 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		shared := w.Tensor
 		switch {
 		case w.owners != nil && p.Layer >= 0:
-			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // take has summed the sums, but not their mark
+			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // take has added sums, but not marks
 				if err := largest(ctx, w.Device, w.Tensor, g.Params[i].Mark); err != nil {
 					return nil, err
 				}
@@ -103,7 +118,8 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	return w.squares(ctx, set)
 }
 
-// sumData sums the gradients over replicas. With ZeRO, each gets the sums of its pieces.
+// sumData sums the gradients over replicas. With ZeRO, each gets the sums of its pieces. With ZeRO-2,
+// those of layers are on their way already (see owners).
 func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	g := set.Gradients
 	if err := largest(ctx, w.Device, w.Data, g.Marks()); err != nil {
@@ -149,13 +165,14 @@ func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer
 	return nil
 }
 
-// largest replaces marks by the largest ones of the ranks of a group.
+// largest replaces marks by the largest ones of the ranks of a group. A mark is the bits of a float32
+// that is 0 or more, or a NaN (see npu.Sums).
 func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.Buffer) error {
 	values, done := integers(dev, marks)
 	if err := dev.Sync(); err != nil {
 		return err
 	}
-	sizes := make([]float32, len(values)) // see npu.Sums
+	sizes := make([]float32, len(values))
 	for i, v := range values {
 		sizes[i] = math.Float32frombits(uint32(v))
 	}
@@ -191,16 +208,13 @@ func floats(dev npu.Device, b npu.Buffer) (values []float32, done func()) {
 	return values, func() { dev.Upload(b, values) }
 }
 
-// words is the number of 64-bit words of a sum of squares of all ranks, and squaresLen that of what
-// ranks exchange: the sum, and whether it is none.
 const (
-	words      = 4
-	squaresLen = words + 1
+	words      = 4         // 64-bit words of a rank's sum of squares
+	squaresLen = words + 1 // what ranks exchange: the sum, and 1 in place of it if a gradient is not finite
 )
 
-// squares returns the sum of squares of the gradients of the whole decoder. If a gradient is not
-// finite, the error wraps optim.ErrNonFinite on all ranks, and it names the parameter on those
-// that have it.
+// squares returns the sum of squares of the gradients of the whole decoder, as Sum does. It is an
+// exact integer, so the norm is that of one rank.
 func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	own, err := optim.SumSquares(w.Device, w.counted(set), w.Format)
 	if err != nil && !errors.Is(err, optim.ErrNonFinite) {
@@ -230,7 +244,7 @@ func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error
 	for rank := range ranks {
 		theirs := all[rank*squaresLen:][:squaresLen]
 		if theirs[words] != 0 && err == nil {
-			err = Elsewhere{fmt.Errorf("gradient of rank %d: %w", rank, optim.ErrNonFinite)}
+			err = RemoteError{fmt.Errorf("gradient of rank %d: %w", rank, optim.ErrNonFinite)}
 		}
 		for i := range words {
 			part := new(big.Int).SetUint64(uint64(theirs[i]))

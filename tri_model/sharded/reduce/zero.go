@@ -11,20 +11,24 @@ import (
 )
 
 // owners divides the sums of layers' gradients among replicas (ZeRO-2). A replica sends a layer's sums
-// to their owners as soon as a micro-batch's backward pass has computed them, because replicas have
-// different numbers of micro-batches. The sums are exact, so their order does not matter.
+// to their owners as soon as a micro-batch's backward pass has computed them. It uses no collective,
+// because replicas have different numbers of micro-batches.
+//
+// The rank's own goroutine sends and calls everything but receive. One goroutine for each other
+// replica receives and adds. A step ends with an exchange of marks in place of a layer: since messages
+// of one replica arrive in order, all its sums of the step are added when its mark arrives.
 type owners struct {
 	w     *Ranks
 	set   *trimodel.Set
-	ctx   context.Context //nolint:containedctx // of the rank
-	group *parallel.Group // replicas
-	spans [][][]span      // of each layer and replica
-	posts []*parallel.Pending
-	err   error // of take
+	ctx   context.Context     //nolint:containedctx // of the rank
+	group *parallel.Group     // replicas
+	spans [][][]span          // of each layer and replica
+	posts []*parallel.Pending // under way, in order
+	err   error               // the first one of take, for exchange
 
 	mu   sync.Mutex
-	sums []int64 // this replica's, of all layers
-	ends chan struct{}
+	sums []int64       // this replica's, of all layers; guarded by mu
+	ends chan struct{} // a value for each mark that has arrived; has room for one of each replica
 }
 
 // span is a range of sums of a parameter, and its place among those of their owner.
@@ -32,12 +36,12 @@ type span struct{ of, from, to, at int }
 
 // Marks in place of a layer.
 const (
-	stepEnds = -1 // no more of this step
-	rankEnds = -2
+	stepEnds = -1 // no more sums of this step
+	rankEnds = -2 // no more messages
 )
 
-// depth is the number of messages under way to other replicas.
-const depth = 32
+// maxPosts limits the messages under way to other replicas, and with them the memory that they own.
+const maxPosts = 32
 
 // Take returns what gets the gradients of layers for trimodel.NewSet: nil without ZeRO-2. group has
 // the replicas and a name of its own. Open follows.
@@ -68,7 +72,8 @@ func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
 	return receivers
 }
 
-// EndStep waits for the sums that other replicas have sent.
+// EndStep waits for the sums that other replicas have sent in this step. All replicas must call it, or
+// Sum, at the end of a step.
 func (w *Ranks) EndStep(set *trimodel.Set) error {
 	if w.owners == nil {
 		return nil
@@ -108,7 +113,8 @@ func (o *owners) open(set *trimodel.Set) {
 	}
 }
 
-// take sends the sums of a layer to their owners. end reports its failure.
+// take adds the sums of a layer over tensor ranks, where they share them, and sends them to their
+// owners. exchange returns its failure.
 func (o *owners) take(layer int) {
 	set := o.set
 	for i := range set.Policy.Params {
@@ -134,7 +140,7 @@ func (o *owners) take(layer int) {
 	}
 }
 
-// values copies some sums.
+// values copies some sums to memory that a message may own.
 func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err error) {
 	for _, s := range spans {
 		part, _ := integers(o.w.Device, g.Params[s.of].Slice(s.from, s.to).Buffer)
@@ -146,15 +152,17 @@ func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err erro
 	return all, nil
 }
 
-// post sends values without waiting for their owner, unless much is under way.
+// post sends values, which the message owns, without waiting for the replica, unless maxPosts are under
+// way.
 func (o *owners) post(to int, values []int64) {
 	o.posts = append(o.posts, parallel.Post(o.ctx, o.group, to, values))
-	for len(o.posts) > depth {
-		o.sent()
+	for len(o.posts) > maxPosts {
+		o.awaitPost()
 	}
 }
 
-func (o *owners) sent() {
+// awaitPost waits until the oldest message is sent.
+func (o *owners) awaitPost() {
 	err := o.posts[0].Wait()
 	if o.posts = o.posts[1:]; o.err == nil {
 		o.err = err
@@ -174,7 +182,7 @@ func (o *owners) add(layer int, values []int64) {
 	}
 }
 
-// receive adds what a replica sends, until it ends.
+// receive adds what a replica sends, until its last mark.
 func (o *owners) receive(from int) error {
 	for {
 		var layer [1]int64
@@ -201,15 +209,15 @@ func (o *owners) receive(from int) error {
 	}
 }
 
-// exchange tells all other replicas that it sends nothing more, and waits until they say the same.
-func (o *owners) exchange(end int64) error {
+// exchange sends all other replicas a mark and waits for theirs.
+func (o *owners) exchange(mark int64) error {
 	for r := range o.group.Size() {
 		if r != o.group.Rank() {
-			o.post(r, []int64{end})
+			o.post(r, []int64{mark})
 		}
 	}
 	for len(o.posts) > 0 {
-		o.sent()
+		o.awaitPost()
 	}
 	for range o.group.Size() - 1 {
 		select {

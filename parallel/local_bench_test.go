@@ -1,4 +1,4 @@
-package local
+package parallel_test
 
 import (
 	"sync"

@@ -1,4 +1,4 @@
-package local
+package parallel_test
 
 import (
 	"context"
@@ -14,27 +14,27 @@ import (
 
 func open(t testing.TB, n int) []parallel.Transport {
 	var world []parallel.Transport
-	for _, e := range New(n) {
+	for _, e := range parallel.NewLocal(n) {
 		world = append(world, e)
 		t.Cleanup(func() { require.NoError(t, e.Close()) })
 	}
 	return world
 }
 
-func TestConformance(t *testing.T) {
+func TestLocalConformance(t *testing.T) {
 	t.Parallel()
 	paralleltest.Run(t, open)
 }
 
-func TestHang(t *testing.T) {
+func TestLocalHang(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { paralleltest.Hang(t, open(t, 4), time.Hour) })
 }
 
-func TestDeadline(t *testing.T) {
+func TestLocalDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := New(3)
+		w := parallel.NewLocal(3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := w[0].Recv(ctx, parallel.Envelope{Peer: 1, Channel: "x"}, nil)
@@ -44,10 +44,10 @@ func TestDeadline(t *testing.T) {
 }
 
 // Close ends the calls of its rank and those that wait for it.
-func TestClose(t *testing.T) {
+func TestLocalClose(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := New(2)
+		w := parallel.NewLocal(2)
 		errs := make(chan error, 2)
 		go func() { errs <- w[0].Recv(t.Context(), parallel.Envelope{Peer: 1, Channel: "x"}, nil) }()
 		synctest.Wait()
@@ -61,7 +61,7 @@ func TestClose(t *testing.T) {
 
 func TestNoSuchRank(t *testing.T) {
 	t.Parallel()
-	w := New(2)
+	w := parallel.NewLocal(2)
 	for _, peer := range []int{-1, 0, 2} {
 		require.ErrorContains(t, w[0].Recv(t.Context(), parallel.Envelope{Peer: peer, Channel: "x"}, nil), "expected one below 2 and not this one, 0")
 	}

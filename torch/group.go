@@ -12,42 +12,18 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// gang is a set of ranks that started together.
-type gang struct {
+// group is a set of ranks that started together. A session replaces it as a whole: the ranks compute
+// together, so none of them is of use without the others.
+type group struct {
 	ranks  []*rank // by number; nil until they are connected
 	events chan event
 	launch *launch // nil if others start the ranks
 }
 
-// start starts the ranks, or waits for them, and makes them load the recovery point.
-func (s *crew) start(ctx context.Context) (g *gang, err error) {
-	g = &gang{ranks: make([]*rank, s.cfg.world()), events: make(chan event, 16*s.cfg.world())}
-	defer func() {
-		if err != nil {
-			g.close()
-			g = nil
-		}
-	}()
-	token := s.cfg.Token
-	if s.cfg.Python != "" {
-		if g.launch, err = startLaunch(&s.cfg, s.listener.Addr().String()); err != nil {
-			return g, err
-		}
-		token = g.launch.token
-	}
-	if err := g.gather(ctx, &s.cfg, s.listener, token, s.notify); err != nil {
-		return g, g.explain(err)
-	}
-	if err := g.welcome(ctx, &s.cfg, s.point); err != nil {
-		return g, g.explain(err)
-	}
-	return g, nil
-}
-
 // explain adds the cause from torchrun's output to an error if torchrun has ended. If torchrun
 // reports a rank that a signal killed, the error is that rank's fault: what other ranks report
 // follows from it.
-func (g *gang) explain(err error) error {
+func (g *group) explain(err error) error {
 	if g.launch == nil || !g.launch.ended(err) {
 		return err
 	}
@@ -64,13 +40,13 @@ func (g *gang) explain(err error) error {
 	return fmt.Errorf("%w; see %s", err, g.launch.output)
 }
 
-// hindsight is how long a session waits for the cause of a rank's failure.
-const hindsight = time.Second
+// causeTime is how long a session waits for the cause of a rank's failure.
+const causeTime = time.Second
 
-// lackOfMemory waits up to hindsight for another rank to report that it ran out of memory, and returns
+// lackOfMemory waits up to causeTime for another rank to report that it ran out of memory, and returns
 // that fault in place of failed. When a rank ends, those that compute with it fail too, and their
 // reports may arrive first.
-func (g *gang) lackOfMemory(failed *fault) *fault {
+func (g *group) lackOfMemory(failed *fault) *fault {
 	if errors.As(failed, new(*exhausted)) || !errors.Is(failed, errFailed) && !errors.Is(failed, errClosed) {
 		return failed
 	}
@@ -80,7 +56,7 @@ func (g *gang) lackOfMemory(failed *fault) *fault {
 			left[r] = true
 		}
 	}
-	timeout := time.NewTimer(hindsight)
+	timeout := time.NewTimer(causeTime)
 	defer timeout.Stop()
 	for len(left) > 0 {
 		select {
@@ -101,7 +77,7 @@ func (g *gang) lackOfMemory(failed *fault) *fault {
 }
 
 // gather waits until all ranks are connected.
-func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
+func (g *group) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
 	timeout := time.NewTimer(cfg.Deadlines.Join)
 	defer timeout.Stop()
 	refused := ""
@@ -131,7 +107,8 @@ func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token st
 		case <-g.launch.done():
 			return errors.New("torchrun ended")
 		case <-timeout.C:
-			return fmt.Errorf("%s of %d not connected to %s within %v%s", g.missing(), len(g.ranks), from.Addr(), cfg.Deadlines.Join, refused)
+			return fmt.Errorf("%s of %d not connected to %s within %v%s",
+				g.missing(), len(g.ranks), from.Addr(), cfg.Deadlines.Join, refused)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -139,7 +116,8 @@ func (g *gang) gather(ctx context.Context, cfg *Config, from *listener, token st
 	return nil
 }
 
-func (g *gang) drop(r *rank) {
+// drop forgets a rank whose connection has ended.
+func (g *group) drop(r *rank) {
 	if g.ranks[r.hello.Rank] == r {
 		g.ranks[r.hello.Rank] = nil
 		r.close()
@@ -147,8 +125,8 @@ func (g *gang) drop(r *rank) {
 }
 
 // missing names the ranks that are not connected, such as "rank 1" or "ranks 1, 3 and 12 others".
-func (g *gang) missing() string {
-	const most = 8
+func (g *group) missing() string {
+	const maxNamed = 8
 	var names []string
 	for i, r := range g.ranks {
 		if r == nil {
@@ -158,17 +136,21 @@ func (g *gang) missing() string {
 	switch {
 	case len(names) == 1:
 		return "rank " + names[0]
-	case len(names) > most:
-		return fmt.Sprintf("ranks %s and %d others", strings.Join(names[:most], ", "), len(names)-most)
+	case len(names) > maxNamed:
+		return fmt.Sprintf("ranks %s and %d others", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
 	}
 	return "ranks " + strings.Join(names, ", ")
 }
 
 // welcome makes the ranks load their models.
-func (g *gang) welcome(ctx context.Context, c *Config, from point) error {
-	m := wire.Welcome{Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference, DP: c.DP, TP: c.TP,
-		DType: c.DType, Mode: c.Mode, Recompute: c.Recompute, Temperature: c.Temperature, Optimizer: c.Optimizer, LoRA: c.LoRA}
-	err := g.exchange(ctx, m, "load models", c.Deadlines.Load, func(r *rank, f *wire.Frame) error { return f.Decode(&r.ready) })
+func (g *group) welcome(ctx context.Context, c *Config, from point) error {
+	m := wire.Welcome{
+		Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference,
+		DP: c.DP, TP: c.TP, DType: c.DType, Mode: c.Mode, Recompute: c.Recompute,
+		Temperature: c.Temperature, Optimizer: c.Optimizer, LoRA: c.LoRA,
+	}
+	decode := func(r *rank, f *wire.Frame) error { return f.Decode(&r.ready) }
+	err := g.exchange(ctx, m, "load models", c.Deadlines.Load, decode)
 	if err != nil {
 		return err
 	}
@@ -186,7 +168,7 @@ func (g *gang) welcome(ctx context.Context, c *Config, from point) error {
 }
 
 // close ends all ranks and waits for their goroutines and for torchrun.
-func (g *gang) close() {
+func (g *group) close() {
 	for _, r := range g.ranks {
 		if r != nil {
 			r.close()
@@ -195,8 +177,32 @@ func (g *gang) close() {
 	g.launch.kill()
 }
 
+// end asks the ranks to exit and closes their connections after at most grace.
+func (g *group) end(grace time.Duration) {
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
+	left := map[*rank]bool{}
+	for _, r := range g.ranks {
+		left[r] = true
+		_ = r.send(wire.End{}, wire.Body{}) // if it fails, closing the connection ends the rank
+	}
+	for late := false; len(left) > 0 && !late; {
+		select {
+		case e := <-g.events:
+			if e.err != nil {
+				delete(left, e.rank)
+			}
+		case <-timeout.C:
+			late = true
+		}
+	}
+	g.close()
+}
+
 // exchange sends a message to all ranks and waits until each has answered.
-func (g *gang) exchange(ctx context.Context, m wire.Message, name string, within time.Duration, accept func(r *rank, f *wire.Frame) error) error {
+func (g *group) exchange(
+	ctx context.Context, m wire.Message, name string, within time.Duration, accept func(r *rank, f *wire.Frame) error,
+) error {
 	frame, err := wire.Encode(m, wire.Body{})
 	if err != nil {
 		return err
@@ -220,7 +226,7 @@ func (g *gang) exchange(ctx context.Context, m wire.Message, name string, within
 }
 
 // receive waits for an event and handles it.
-func (g *gang) receive(ctx context.Context) error {
+func (g *group) receive(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	if at := g.deadline(); !at.IsZero() {
@@ -237,7 +243,7 @@ func (g *gang) receive(ctx context.Context) error {
 }
 
 // poll handles an event if there is one.
-func (g *gang) poll() (found bool, err error) {
+func (g *group) poll() (found bool, err error) {
 	select {
 	case e := <-g.events:
 		return true, g.handle(e)
@@ -246,7 +252,8 @@ func (g *gang) poll() (found bool, err error) {
 	}
 }
 
-func (g *gang) handle(e event) error {
+// handle returns the fault of an event, or passes a frame to the answer that is expected.
+func (g *group) handle(e event) error {
 	switch {
 	case g.ranks[e.rank.hello.Rank] != e.rank: // dropped
 		return nil
@@ -256,10 +263,11 @@ func (g *gang) handle(e event) error {
 	return e.rank.answer(&e.frame)
 }
 
-func (g *gang) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
+// lockstep reports whether all replicas need the same sequence of messages; see wire.Lockstep.
+func (g *group) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
 
 // deadline returns the earliest deadline of an answer, or the zero time.
-func (g *gang) deadline() time.Time {
+func (g *group) deadline() time.Time {
 	var first time.Time
 	for _, r := range g.ranks {
 		if at := r.deadline(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
@@ -269,7 +277,8 @@ func (g *gang) deadline() time.Time {
 	return first
 }
 
-func (g *gang) late() error {
+// late returns a fault of a rank whose next answer is overdue.
+func (g *group) late() error {
 	now := time.Now()
 	for _, r := range g.ranks {
 		if err := r.late(now); err != nil {

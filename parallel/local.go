@@ -1,5 +1,4 @@
-// Package local connects ranks that are goroutines of one process.
-package local
+package parallel
 
 import (
 	"context"
@@ -8,69 +7,69 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/easyrl/easyrl/parallel"
 )
 
-// Endpoint is one rank's transport. Messages are not buffered: Send waits for Recv, which
-// copies from the sender's memory.
-type Endpoint struct {
-	w     *world
+// Local is the transport of a rank among goroutines of one process. Messages are not buffered: Send
+// waits for Recv, which copies from the sender's memory.
+type Local struct {
+	w     *localWorld
 	rank  int
-	waits parallel.Waits
+	waits Waits
 	left  chan struct{}
 	leave sync.Once
 	calls sync.RWMutex // read-locked by calls
 }
 
-// world is what all ranks share.
-type world struct {
-	ranks  []*Endpoint
+// localWorld is what all ranks share. Its mutex is held for map accesses and the first failure only.
+type localWorld struct {
+	ranks  []*Local
 	failed chan struct{} // closed once err is set
 
 	mu    sync.Mutex
 	err   error
-	boxes map[route]chan letter
+	boxes map[localRoute]chan localMessage
 }
 
-type route struct {
+type localRoute struct {
 	from, to int
 	channel  string
 }
 
-// letter lends the sender's memory to the receiver until read is closed.
-type letter struct {
-	label parallel.Label
+// localMessage is a message in the sender's memory, which the receiver may read until it closes read.
+type localMessage struct {
+	label Label
 	data  []byte
 	read  chan struct{}
 }
 
-// New returns the transports of n ranks.
-func New(n int) []*Endpoint {
-	w := &world{failed: make(chan struct{}), boxes: map[route]chan letter{}, ranks: make([]*Endpoint, n)}
+// NewLocal returns the transports of n ranks of this process.
+func NewLocal(n int) []*Local {
+	w := &localWorld{
+		ranks: make([]*Local, n), failed: make(chan struct{}), boxes: map[localRoute]chan localMessage{},
+	}
 	for i := range w.ranks {
-		w.ranks[i] = &Endpoint{w: w, rank: i, waits: make(parallel.Waits, n), left: make(chan struct{})}
+		w.ranks[i] = &Local{w: w, rank: i, waits: make(Waits, n), left: make(chan struct{})}
 	}
 	return w.ranks
 }
 
 // Rank returns this rank.
-func (e *Endpoint) Rank() int { return e.rank }
+func (e *Local) Rank() int { return e.rank }
 
 // Size returns the number of ranks.
-func (e *Endpoint) Size() int { return len(e.w.ranks) }
+func (e *Local) Size() int { return len(e.w.ranks) }
 
-// Send implements parallel.Transport.
-func (e *Endpoint) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
+// Send implements Transport.
+func (e *Local) Send(ctx context.Context, to Envelope, data []byte) error {
 	c, err := e.begin(ctx, to)
 	if err != nil {
 		return err
 	}
 	defer c.end()
-	l := letter{label: to.Label, data: data, read: make(chan struct{})}
+	l := localMessage{label: to.Label, data: data, read: make(chan struct{})}
 	select {
-	case e.w.box(route{e.rank, to.Peer, to.Channel}) <- l:
-		<-l.read // the receiver has it and waits for nothing
+	case e.w.box(localRoute{e.rank, to.Peer, to.Channel}) <- l:
+		<-l.read // soon: the receiver has it
 		return nil
 	case <-e.w.failed:
 	case <-e.left:
@@ -81,22 +80,22 @@ func (e *Endpoint) Send(ctx context.Context, to parallel.Envelope, data []byte) 
 	return c.fault()
 }
 
-// Recv implements parallel.Transport.
-func (e *Endpoint) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
+// Recv implements Transport.
+func (e *Local) Recv(ctx context.Context, from Envelope, into []byte) error {
 	return e.View(ctx, from, len(into), func(data []byte) { copy(into, data) })
 }
 
-// View implements parallel.Viewer.
-func (e *Endpoint) View(ctx context.Context, from parallel.Envelope, n int, use func(data []byte)) error {
+// View implements Viewer.
+func (e *Local) View(ctx context.Context, from Envelope, n int, use func(data []byte)) error {
 	c, err := e.begin(ctx, from)
 	if err != nil {
 		return err
 	}
 	defer c.end()
 	select {
-	case l := <-e.w.box(route{from.Peer, e.rank, from.Channel}):
+	case l := <-e.w.box(localRoute{from.Peer, e.rank, from.Channel}):
 		defer close(l.read)
-		if err := parallel.Check(l.label, from.Label, uint64(len(l.data)), uint64(n)); err != nil {
+		if err := Check(l.label, from.Label, uint64(len(l.data)), uint64(n)); err != nil {
 			return e.w.fail(from.Peer, err)
 		}
 		use(l.data)
@@ -110,11 +109,11 @@ func (e *Endpoint) View(ctx context.Context, from parallel.Envelope, n int, use 
 	return c.fault()
 }
 
-// Abort implements parallel.Transport.
-func (e *Endpoint) Abort(err error) { _ = e.w.fail(e.rank, err) }
+// Abort implements Transport.
+func (e *Local) Abort(err error) { _ = e.w.fail(e.rank, err) }
 
-// Close implements parallel.Transport.
-func (e *Endpoint) Close() error {
+// Close implements Transport.
+func (e *Local) Close() error {
 	e.leave.Do(func() { close(e.left) })
 	e.calls.Lock()
 	defer e.calls.Unlock()
@@ -122,44 +121,45 @@ func (e *Endpoint) Close() error {
 }
 
 // box returns where messages are handed over.
-func (w *world) box(r route) chan letter {
+func (w *localWorld) box(r localRoute) chan localMessage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.boxes[r]
 	if b == nil {
-		b = make(chan letter)
+		b = make(chan localMessage)
 		w.boxes[r] = b
 	}
 	return b
 }
 
 // fail ends all calls unless the world has failed already, and returns the first failure.
-func (w *world) fail(culprit int, err error) error {
+func (w *localWorld) fail(culprit int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err == nil {
-		w.err = &parallel.RankError{Rank: culprit, Err: err}
+		w.err = &RankError{Rank: culprit, Err: err}
 		close(w.failed)
 	}
 	return w.err
 }
 
-// call is a Send or a Recv.
-type call struct {
-	e    *Endpoint
+// localCall is a Send or a Recv.
+type localCall struct {
+	e    *Local
 	ctx  context.Context
-	at   parallel.Envelope
-	peer *Endpoint
+	at   Envelope
+	peer *Local
 	late <-chan time.Time // after the limit; nil without one
 	end  func()
 }
 
-func (e *Endpoint) begin(ctx context.Context, at parallel.Envelope) (*call, error) {
+// begin starts a call, or returns an error if nothing can be sent or received.
+func (e *Local) begin(ctx context.Context, at Envelope) (*localCall, error) {
 	if at.Peer < 0 || at.Peer >= e.Size() || at.Peer == e.rank {
 		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, e.Size(), e.rank)
 	}
 	e.calls.RLock()
-	c := &call{e: e, ctx: ctx, at: at, peer: e.w.ranks[at.Peer]}
+	c := &localCall{e: e, ctx: ctx, at: at, peer: e.w.ranks[at.Peer]}
 	if err := c.over(); err != nil {
 		e.calls.RUnlock()
 		return nil, err
@@ -177,8 +177,8 @@ func (e *Endpoint) begin(ctx context.Context, at parallel.Envelope) (*call, erro
 	return c, nil
 }
 
-// over returns an error if nothing can be sent or received any more.
-func (c *call) over() error {
+// over returns an error if nothing can be sent or received.
+func (c *localCall) over() error {
 	select {
 	case <-c.e.w.failed:
 		return c.e.w.err
@@ -199,7 +199,7 @@ func (c *call) over() error {
 }
 
 // fault returns why the call did not get its message.
-func (c *call) fault() error {
+func (c *localCall) fault() error {
 	if err := c.over(); err != nil {
 		return err
 	}
@@ -211,8 +211,9 @@ func (c *call) fault() error {
 	}
 }
 
-func (c *call) overdue(when string) error {
+// overdue fails the rank that keeps c waiting.
+func (c *localCall) overdue(when string) error {
 	ranks := c.e.w.ranks
-	culprit := parallel.Culprit(c.at.Peer, func(rank int) []int { return ranks[rank].waits.List() })
+	culprit := Culprit(c.at.Peer, func(rank int) []int { return ranks[rank].waits.List() })
 	return c.e.w.fail(culprit, fmt.Errorf("no message %s in %s", when, c.at.In()))
 }

@@ -1,6 +1,4 @@
-// Package launch reads what a launcher, such as torchrun, Slurm or mpirun, tells each process that it
-// starts.
-package launch
+package parallel
 
 import (
 	"errors"
@@ -11,22 +9,21 @@ import (
 	"strconv"
 )
 
-// Process is one of the processes that a launcher started.
+// Process is one of the processes that a launcher, such as torchrun, Slurm or mpirun, has started.
 type Process struct {
 	Rank, Size int
-	Beside     int    // processes on this machine, with this one; 0 if unknown
+	LocalSize  int    // processes on this machine, with this one; 0 if unknown
 	MPI        bool   // mpirun started it
 	Master     string // host:port of rank 0; empty if unknown
 }
 
-// Here returns this process. Without a launcher it is rank 0 of 1.
-func Here() (Process, error) { return Read(os.Getenv) }
+// ThisProcess returns this process. Without a launcher it is rank 0 of 1.
+func ThisProcess() (Process, error) { return readProcess(os.Getenv) }
 
-// Read returns the process that the variables of torchrun, Open MPI, MPICH or Slurm describe.
-// getenv is os.Getenv.
-func Read(getenv func(string) string) (Process, error) {
+// readProcess returns the process that the variables of torchrun, Open MPI, MPICH or Slurm describe.
+func readProcess(getenv func(string) string) (Process, error) {
 	p := Process{Size: 1}
-	for _, names := range []struct{ rank, size, beside string }{
+	for _, names := range []struct{ rank, size, localSize string }{
 		{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
 		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
@@ -39,9 +36,10 @@ func Read(getenv func(string) string) (Process, error) {
 		p.Rank, errs[0] = strconv.Atoi(getenv(names.rank))
 		p.Size, errs[1] = strconv.Atoi(getenv(names.size))
 		if errors.Join(errs[:]...) != nil || p.Rank < 0 || p.Rank >= p.Size {
-			return p, fmt.Errorf("%s is %q and %s is %q, expected a rank from 0 to the number of ranks minus 1", names.rank, getenv(names.rank), names.size, getenv(names.size))
+			return p, fmt.Errorf("%s is %q and %s is %q, expected a rank from 0 to the number of ranks minus 1",
+				names.rank, getenv(names.rank), names.size, getenv(names.size))
 		}
-		p.Beside, _ = strconv.Atoi(getenv(names.beside)) // 0 if it is not a number
+		p.LocalSize, _ = strconv.Atoi(getenv(names.localSize)) // 0 if it is not a number
 		p.MPI = names.rank[0] == 'O' || names.rank[0] == 'P'
 		break
 	}

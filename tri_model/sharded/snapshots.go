@@ -1,0 +1,175 @@
+package sharded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/easyrl/easyrl/model"
+	"github.com/easyrl/easyrl/model/tensor"
+	"github.com/easyrl/easyrl/npu"
+	trimodel "github.com/easyrl/easyrl/tri_model"
+)
+
+// published is the kind of values of a published version. Other kinds are indices of saved's weights.
+const published = -1
+
+// query names a parameter of a rank's snapshots.
+type query struct {
+	kind   int
+	number int64 // of the version or, of other kinds, of the checkpoint
+	param  int   // index among the rank's parameters or pieces
+}
+
+// snapshotReader reads a rank's snapshots, from any goroutine.
+type snapshotReader interface {
+	// read calls use with the row-major values of a parameter, which are overwritten after it
+	// returns.
+	read(ctx context.Context, q query, use func(values []float32)) error
+	// release frees the copies for the checkpoint of this number, unless later ones have replaced
+	// them.
+	release(ctx context.Context, number int64) error
+}
+
+// snapshots holds what the trainer reads from a rank while the rank trains: published versions, and
+// copies of weights and moments for a checkpoint. Any goroutine of the rank's process may use it.
+//
+// mu orders a read and the commands that replace what it reads, hold and save. It is held while use
+// runs, so use must not wait for the rank. A version is read through a queue of its own, since the
+// rank's goroutine uses its device without mu. That is safe because only hold changes a version, and
+// it waits for the device. (Restoring a checkpoint fills one before the first Publish.)
+type snapshots struct {
+	mu     sync.Mutex
+	dev    npu.Device    // the rank's; used with mu by hold alone
+	queue  npu.Device    // reads versions; nil before the first read
+	models *trimodel.Set // nil before open and after close
+	buffer []float32     // of a read version
+	number int64         // of the checkpoint that saved is for
+	saved  [][][]float32 // by kind and parameter; nil for parameters that the rank does not own
+}
+
+// newSnapshots returns the snapshots of a rank that has no models yet.
+func newSnapshots(dev npu.Device) *snapshots { return &snapshots{dev: dev} }
+
+// open sets the rank's models.
+func (s *snapshots) open(models *trimodel.Set) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.models = models
+}
+
+// hold has the models copy their policy as a version, over the version before the last one.
+func (s *snapshots) hold(version int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.models.Hold(version); err != nil {
+		return err
+	}
+	return s.dev.Sync()
+}
+
+// holdSampled makes room for the version that sampled a step.
+func (s *snapshots) holdSampled(steps int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.models.HoldSampled(steps)
+}
+
+// kindToSave is weights for save, which copies the parameters that the rank owns.
+type kindToSave struct {
+	weights *model.Weights
+	owns    func(p *tensor.Param) bool
+}
+
+// save copies weights to host memory for the checkpoint of this number, in place of earlier copies.
+func (s *snapshots) save(number int64, kinds []kindToSave) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number, s.saved = number, make([][][]float32, len(kinds))
+	for kind, k := range kinds {
+		all := make([][]float32, len(k.weights.Params))
+		for i := range all {
+			p := &k.weights.Params[i]
+			if !k.owns(p) {
+				continue
+			}
+			all[i] = make([]float32, p.Shape().Values())
+			if err := k.weights.Read(i, all[i]); err != nil {
+				return err
+			}
+		}
+		s.saved[kind] = all
+	}
+	return nil
+}
+
+// release implements snapshotReader.
+func (s *snapshots) release(_ context.Context, number int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.number == number {
+		s.saved = nil
+	}
+	return nil
+}
+
+// read implements snapshotReader.
+func (s *snapshots) read(_ context.Context, q query, use func(values []float32)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q.kind != published {
+		values := s.copyOf(q)
+		if values == nil {
+			return errors.New("the copy for a checkpoint is gone")
+		}
+		use(values)
+		return nil
+	}
+	var w *model.Weights
+	if s.models != nil {
+		w = s.models.Version(q.number)
+	}
+	if w == nil || q.param < 0 || q.param >= len(w.Params) {
+		return fmt.Errorf("version %d is no longer published", q.number)
+	}
+	if s.queue == nil {
+		queue, err := s.dev.Fork(1)
+		if err != nil {
+			return err
+		}
+		s.queue = queue
+	}
+	s.buffer = resize(s.buffer, w.Params[q.param].Shape().Values())
+	if err := model.Through(w, s.queue).Read(q.param, s.buffer); err != nil {
+		return err
+	}
+	use(s.buffer)
+	return nil
+}
+
+// copyOf returns the copy of a parameter, or nil. The caller holds mu.
+func (s *snapshots) copyOf(q query) []float32 {
+	if q.number != s.number || q.kind < 0 || q.kind >= len(s.saved) {
+		return nil
+	}
+	if kind := s.saved[q.kind]; q.param >= 0 && q.param < len(kind) {
+		return kind[q.param]
+	}
+	return nil
+}
+
+// close ends reading. The models must be open until it returns.
+func (s *snapshots) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.models, s.saved = nil, nil
+	if s.queue == nil {
+		return nil
+	}
+	return s.queue.Close()
+}
+
+// resize returns n values, in the memory of values if they fit. Their content is arbitrary.
+func resize(values []float32, n int) []float32 { return slices.Grow(values[:0], n)[:n] }
