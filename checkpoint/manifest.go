@@ -46,7 +46,7 @@ func Verify(dir string) error {
 }
 
 func verify(dir string) error {
-	text, err := readLimited(filepath.Join(dir, manifestName), maxManifest)
+	text, err := filetype.ReadLimited(filepath.Join(dir, manifestName), maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no %s: the checkpoint is incomplete: %w", manifestName, err)
 	}
