@@ -24,7 +24,7 @@ func floors() [][]string {
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"tokenizer/chat/calls"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade", "tokenizer/chat"},
-		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
+		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "parallel/launch", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"model/carry", "parallel/local", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
