@@ -13,9 +13,6 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ErrEmpty is wrapped by the error about a file without prompts.
-var ErrEmpty = errors.New("no prompts")
-
 // Options names the fields of a file's objects. A dotted key reaches into objects
 // and, by index, into arrays: "reward_model.ground_truth", "prompt.0.content". A
 // field whose own name contains the dots takes precedence.

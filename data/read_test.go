@@ -134,7 +134,7 @@ func TestReadErrors(t *testing.T) {
 	_, err = read(t.TempDir(), keyed)
 	require.ErrorContains(t, err, "is a folder, expected a regular file")
 	_, err = read(write(t, "set.json", "[]"), keyed)
-	require.ErrorIs(t, err, ErrEmpty)
+	require.ErrorContains(t, err, "no prompts")
 }
 
 func TestReadRealFiles(t *testing.T) {
