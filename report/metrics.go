@@ -71,9 +71,12 @@ func (v Values) Line() []byte {
 	return append(b, '}', '\n')
 }
 
+// Finite reports whether x is neither infinite nor NaN.
+func Finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
+
 func appendNumber(b []byte, x float64) []byte {
 	switch {
-	case math.IsNaN(x) || math.IsInf(x, 0):
+	case !Finite(x):
 		return append(b, "null"...)
 	case x == math.Trunc(x) && math.Abs(x) < 1<<53:
 		return strconv.AppendInt(b, int64(x), 10)

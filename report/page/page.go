@@ -39,8 +39,8 @@ type page struct {
 	Steps    string // number of steps and their duration
 	Glance   []Tile
 	Rows     []Row
-	Parts    []Share
-	Idle     []Share
+	Parts    []share
+	Idle     []share
 	Warnings []report.Warning
 	Curves   curves
 	Timeline template.HTML // empty without a trace
@@ -130,7 +130,7 @@ func extent(steps *report.Steps) string {
 }
 
 // timeTable returns the data of the "times" template.
-func timeTable(title string, shares []Share) map[string]any {
+func timeTable(title string, shares []share) map[string]any {
 	return map[string]any{"Title": title, "Shares": shares}
 }
 

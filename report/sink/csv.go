@@ -77,7 +77,7 @@ func (t *table) rewrite(all, next report.Values) error {
 func (t *table) cells(values report.Values) []string {
 	cells := make([]string, len(t.names))
 	for name, x := range values {
-		if i, ok := t.column[name]; ok && finite(x) {
+		if i, ok := t.column[name]; ok && report.Finite(x) {
 			cells[i] = strconv.FormatFloat(x, 'f', -1, 64)
 		}
 	}

@@ -135,6 +135,3 @@ func (s *Sinks) Close(end End) {
 	}
 	s.all = nil
 }
-
-// finite reports whether x is neither NaN nor infinite.
-func finite(x float64) bool { return x-x == 0 }
