@@ -38,9 +38,9 @@ func Folder(dir string) error {
 // report longer ones themselves only in a folder that exists.
 const longestName = 255
 
-// File returns an error if a file exists at path that is not a regular one or cannot be opened
+// file returns an error if a file exists at path that is not a regular one or cannot be opened
 // for writing.
-func File(path string) error {
+func file(path string) error {
 	if err := filetype.Check(path); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func Contents(dir string, folders, files []string) error {
 	}
 	for _, name := range files {
 		if err == nil {
-			err = File(filepath.Join(dir, name))
+			err = file(filepath.Join(dir, name))
 		}
 	}
 	return err
