@@ -26,6 +26,14 @@ const maxLine = 64 << 20
 // Values maps the metric names of one step, such as "reward/mean", to numbers.
 type Values map[string]float64
 
+// Evaluation splits the name of an evaluation's metric, such as "eval/test/mean@4", into the
+// name of the set and the kind of metric.
+func Evaluation(name string) (set, kind string, ok bool) {
+	rest, evaluated := strings.CutPrefix(name, "eval/")
+	set, kind, ok = strings.Cut(rest, "/")
+	return set, kind, ok && evaluated
+}
+
 // groupOrder returns the order of name groups in a line. A group is the part before
 // the first slash; unlisted groups come last. Names sort alphabetically within one.
 func groupOrder() []string {

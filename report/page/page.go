@@ -163,8 +163,8 @@ type Row struct {
 func Compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
-		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // pass@1 repeats mean@1
-			strings.HasSuffix(name, "/loss"))
+		_, kind, evaluated := report.Evaluation(name)
+		evaluated = evaluated && (kind == "loss" || strings.Contains(kind, "@") && kind != "pass@1") // pass@1 repeats mean@1
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue
