@@ -42,7 +42,8 @@ func Latest(root string) (dir string, step int, skipped []error, err error) {
 		}
 		return dir, c.step, skipped, nil
 	}
-	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: none of the %d named %sN is complete", root, ErrNotFound, len(found), StepPrefix)
+	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: none of the %d named %sN is complete",
+		root, ErrNotFound, len(found), StepPrefix)
 }
 
 // candidates returns the folders in root named like checkpoints, newest first, or

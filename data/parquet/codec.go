@@ -35,7 +35,9 @@ func codecName(codec int32) string {
 // mostRatio returns the codec's maximum compression ratio; a page that claims
 // more is corrupt. It reports false for unsupported codecs.
 func mostRatio(codec int32) (int64, bool) {
-	ratio, ok := map[int32]int64{codecNone: 1, codecSnappy: 64, codecGzip: 1040, codecZstd: 1 << 17, codecLZ4: 256}[codec]
+	ratio, ok := map[int32]int64{
+		codecNone: 1, codecSnappy: 64, codecGzip: 1040, codecZstd: 1 << 17, codecLZ4: 256,
+	}[codec]
 	return ratio, ok
 }
 

@@ -54,7 +54,8 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 		return nil, fmt.Errorf("type %d, but %d in the schema", k.kind, leaf.kind)
 	}
 	if _, ok := mostRatio(k.codec); !ok {
-		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4", codecName(k.codec))
+		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4",
+			codecName(k.codec))
 	}
 	start := k.data
 	if k.dict > 0 && k.dict < start {

@@ -164,7 +164,8 @@ func Compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
 		_, kind, evaluated := report.Evaluation(name)
-		evaluated = evaluated && (kind == "loss" || strings.Contains(kind, "@") && kind != "pass@1") // pass@1 repeats mean@1
+		// pass@1 repeats mean@1
+		evaluated = evaluated && (kind == "loss" || strings.Contains(kind, "@") && kind != "pass@1")
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue

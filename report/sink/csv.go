@@ -84,7 +84,7 @@ func (t *table) cells(values report.Values) []string {
 	return cells
 }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *table) Step(values report.Values) error {
 	all := report.Values{}
 	for _, name := range t.names {
@@ -108,5 +108,5 @@ func (t *table) Step(values report.Values) error {
 	return nil
 }
 
-// Close implements Sink.
+// Close implements sink.
 func (t *table) Close(End) error { return t.file.Close() }

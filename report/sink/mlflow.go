@@ -93,7 +93,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 
 func (t *tracker) path() string { return filepath.Join(t.run.Dir, mlflowFile) }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *tracker) Step(report.Values) error {
 	nudge(t.wake)
 	return nil
@@ -106,7 +106,7 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// Close implements Sink. It waits at most closeWait for unsent steps.
+// Close implements sink. It waits at most closeWait for unsent steps.
 func (t *tracker) Close(end End) error {
 	t.end = end
 	t.ending.Store(true)

@@ -37,7 +37,7 @@ func newFolder(t *testing.T, dir string, from int) *folder {
 }
 
 // step writes a step's line and then passes it to a sink.
-func (f *folder) step(to Sink, values report.Values) {
+func (f *folder) step(to sink, values report.Values) {
 	f.t.Helper()
 	require.NoError(f.t, f.lines.Write(values))
 	require.NoError(f.t, to.Step(values))

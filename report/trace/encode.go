@@ -44,7 +44,8 @@ func events(rows []row, flows [][]pass, add func(Event)) {
 	}
 	for i, flow := range flows {
 		for k, p := range flow {
-			e := Event{Name: "group", Category: "group", Phase: "t", ID: i + 1, Time: microseconds(p.begin), PID: p.pid, TID: p.tid}
+			e := Event{Name: "group", Category: "group", Phase: "t", ID: i + 1, Time: microseconds(p.begin),
+				PID: p.pid, TID: p.tid}
 			switch k {
 			case 0:
 				e.Phase = "s"
@@ -62,8 +63,8 @@ func about(event string, pid, tid int, args Args) Event {
 }
 
 func (p *placed) event() Event {
-	e := Event{Name: p.name, Phase: "X", Time: microseconds(p.begin), Dur: microseconds(p.end - p.begin), PID: p.pid, TID: p.tid,
-		Args: Args{Tokens: p.tokens, Prompt: p.prompt}}
+	e := Event{Name: p.name, Phase: "X", Time: microseconds(p.begin), Dur: microseconds(p.end - p.begin),
+		PID: p.pid, TID: p.tid, Args: Args{Tokens: p.tokens, Prompt: p.prompt}}
 	if p.step != NoStep {
 		e.Args.Step = &p.step
 	}
