@@ -156,7 +156,7 @@ func seal(dir string) error {
 	if len(m.Files) == 0 {
 		return errors.New("nothing was written")
 	}
-	err = writeFile(filepath.Join(dir, manifestName), func(w io.Writer) error {
+	err = writeFile(filepath.Join(dir, manifestName), 0o644, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
