@@ -1,4 +1,4 @@
-// Package filetype names what a file is that cannot be read as what it should be.
+// Package filetype opens regular files and recognizes files of an unexpected format.
 package filetype
 
 import (

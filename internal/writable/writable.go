@@ -54,8 +54,8 @@ func file(path string) error {
 	return f.Close()
 }
 
-// Refused reports whether err says that a place is no place to write to. Other errors, such
-// as a full disk, are failures of a place that is.
+// Refused reports whether err means that a place can never be written to. Others, such as that
+// of a full disk, may pass.
 func Refused(err error) bool {
 	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
 		syscall.ELOOP, syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
