@@ -16,7 +16,6 @@ type element struct {
 	logical    int16 // field of the LogicalType union; 0: none
 	unit       int16 // field of the TimeUnit union, for times
 	utc        bool
-	bits       int8
 	unsigned   bool
 }
 
@@ -38,7 +37,6 @@ type rowGroup struct {
 
 // footer is the part of FileMetaData that we use.
 type footer struct {
-	rows   int64
 	schema []element
 	groups []rowGroup
 }
@@ -60,8 +58,6 @@ func parseFooter(b []byte) (*footer, error) {
 					c.fail(fmt.Errorf("more than %d columns", maxElements))
 				}
 			})
-		case id == 3 && kind == thriftI64:
-			f.rows = c.varint()
 		case id == 4 && kind == thriftList:
 			c.list(func(byte) {
 				g := c.rowGroup(maxChunks - chunks)
@@ -125,8 +121,6 @@ func (c *thriftReader) logical(e *element) {
 					e.unit = unit
 					return false
 				})
-			case id == logicalInteger && field == 1 && kind == thriftByte:
-				e.bits = int8(c.byte())
 			case id == logicalInteger && field == 2:
 				e.unsigned = kind == thriftFalse
 				return false
