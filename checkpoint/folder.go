@@ -101,7 +101,7 @@ func openFolder(dir string) (*WeightFiles, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	text, err := readLimited(filepath.Join(dir, indexName), maxIndex)
+	text, err := filetype.ReadLimited(filepath.Join(dir, indexName), maxIndex)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, missing(dir)
 	}
@@ -126,11 +126,6 @@ func missing(dir string) error {
 		return errors.New("path is a file, expected a folder")
 	}
 	return fmt.Errorf("%w: no %s or %s", ErrNotFound, modelName, indexName)
-}
-
-// readLimited reads a regular file of at most limit bytes.
-func readLimited(path string, limit int64) ([]byte, error) {
-	return filetype.ReadLimited(path, limit)
 }
 
 // parseIndex returns the expected tensor names by shard.

@@ -26,11 +26,11 @@ type candidate struct {
 }
 
 // Latest returns the newest complete run checkpoint under root: the one with the
-// highest step among the folders named prefix plus a number. skipped has an error
+// highest step among the folders named StepPrefix plus a number. skipped has an error
 // for each newer, incomplete checkpoint. The error wraps ErrNotFound if no
 // complete checkpoint exists.
-func Latest(root, prefix string) (dir string, step int, skipped []error, err error) {
-	found, err := candidates(root, prefix)
+func Latest(root string) (dir string, step int, skipped []error, err error) {
+	found, err := candidates(root)
 	if err != nil {
 		return "", 0, nil, fmt.Errorf("find checkpoint in %s: %w", root, err)
 	}
@@ -42,13 +42,14 @@ func Latest(root, prefix string) (dir string, step int, skipped []error, err err
 		}
 		return dir, c.step, skipped, nil
 	}
-	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: none of the %d named %sN is complete", root, ErrNotFound, len(found), prefix)
+	return "", 0, skipped, fmt.Errorf("find checkpoint in %s: %w: none of the %d named %sN is complete",
+		root, ErrNotFound, len(found), StepPrefix)
 }
 
 // candidates returns the folders in root named like checkpoints, newest first, or
 // none if root does not exist. A folder set aside for replacement counts if its
 // replacement is not in place yet.
-func candidates(root, prefix string) ([]candidate, error) {
+func candidates(root string) ([]candidate, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -60,7 +61,7 @@ func candidates(root, prefix string) ([]candidate, error) {
 	var found []candidate
 	for _, e := range entries {
 		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
-		number, ok := strings.CutPrefix(name, prefix)
+		number, ok := strings.CutPrefix(name, StepPrefix)
 		step, err := strconv.ParseUint(number, 10, 31)
 		if ok && err == nil && e.IsDir() && !(replaced && names[name]) {
 			found = append(found, candidate{e.Name(), name, int(step)})
@@ -90,7 +91,7 @@ func prune(root string, keep int, always []string) error {
 	if err := sweep(root); err != nil {
 		return err
 	}
-	found, err := candidates(root, StepPrefix)
+	found, err := candidates(root)
 	if err != nil || len(found) <= keep {
 		return err
 	}

@@ -46,7 +46,7 @@ func Verify(dir string) error {
 }
 
 func verify(dir string) error {
-	text, err := readLimited(filepath.Join(dir, manifestName), maxManifest)
+	text, err := filetype.ReadLimited(filepath.Join(dir, manifestName), maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no %s: the checkpoint is incomplete: %w", manifestName, err)
 	}
@@ -156,7 +156,7 @@ func seal(dir string) error {
 	if len(m.Files) == 0 {
 		return errors.New("nothing was written")
 	}
-	err = writeFile(filepath.Join(dir, manifestName), func(w io.Writer) error {
+	err = writeFile(filepath.Join(dir, manifestName), 0o644, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)

@@ -61,13 +61,13 @@ func names(t testing.TB, dir string) (all []string) {
 func TestSaveAndLatest(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "runs", "x", "checkpoints")
-	_, _, skipped, err := Latest(root, StepPrefix)
+	_, _, skipped, err := Latest(root)
 	require.ErrorIs(t, err, ErrNotFound, "no folder yet")
 	require.Empty(t, skipped)
 	require.NoError(t, Prune(root, 1))
 
 	saved(t, root, 2, 10, 9)
-	dir, step, skipped, err := Latest(root, StepPrefix)
+	dir, step, skipped, err := Latest(root)
 	require.NoError(t, err)
 	require.Empty(t, skipped)
 	require.Equal(t, 10, step)
@@ -138,7 +138,7 @@ func TestSaveFaults(t *testing.T) {
 	require.Error(t, err, "a file in the place of the folder")
 	_, err = Save(filepath.Join(root, "file", "below"), "x", writeModel(0))
 	require.Error(t, err)
-	_, _, _, err = Latest(filepath.Join(root, "file"), StepPrefix)
+	_, _, _, err = Latest(filepath.Join(root, "file"))
 	require.Error(t, err)
 	require.Error(t, Prune(filepath.Join(root, "file"), 1))
 	require.ErrorContains(t, Prune(root, 0), "keep is 0, expected at least 1")
@@ -211,7 +211,7 @@ func TestVerifyFaults(t *testing.T) {
 
 			// Latest falls back to the previous checkpoint and reports the broken
 			// one.
-			path, step, skipped, err := Latest(root, StepPrefix)
+			path, step, skipped, err := Latest(root)
 			require.NoError(t, err)
 			require.Equal(t, 2, step)
 			require.Equal(t, filepath.Join(root, StepName(2)), path)
@@ -233,7 +233,7 @@ func TestAllBroken(t *testing.T) {
 	for _, step := range []int{1, 2} {
 		require.NoError(t, os.Remove(filepath.Join(root, StepName(step), manifestName)))
 	}
-	_, _, skipped, err := Latest(root, StepPrefix)
+	_, _, skipped, err := Latest(root)
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorContains(t, err, "none of the 2 named step-N is complete")
 	require.Len(t, skipped, 2)
@@ -257,7 +257,7 @@ func TestCrashWhileSaving(t *testing.T) {
 			require.NoError(t, writeModel(3)(temp))
 			require.NoError(t, seal(temp))
 		}
-		_, step, skipped, err := Latest(root, StepPrefix)
+		_, step, skipped, err := Latest(root)
 		require.NoError(t, err, after)
 		require.Equal(t, 2, step, "a checkpoint without its name does not count")
 		require.Empty(t, skipped)
@@ -290,7 +290,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	old := filepath.Join(root, replacedPrefix+StepName(5))
 	require.NoError(t, os.Rename(filepath.Join(root, StepName(5)), old))
 	for range 2 {
-		dir, step, _, err := Latest(root, StepPrefix)
+		dir, step, _, err := Latest(root)
 		require.NoError(t, err)
 		require.Equal(t, 5, step)
 		require.Equal(t, old, dir)
@@ -307,7 +307,7 @@ func TestCrashWhileReplacing(t *testing.T) {
 	root, temp = prepare()
 	require.NoError(t, os.Rename(filepath.Join(root, StepName(5)), filepath.Join(root, replacedPrefix+StepName(5))))
 	require.NoError(t, os.Rename(temp, filepath.Join(root, StepName(5))))
-	dir, _, _, err := Latest(root, StepPrefix)
+	dir, _, _, err := Latest(root)
 	require.NoError(t, err)
 	require.Equal(t, float32(55), first(t, dir))
 	saved(t, root, 6)
@@ -358,7 +358,7 @@ func ExampleSave() {
 	if err := Prune(root, 2); err != nil {
 		panic(err)
 	}
-	dir, step, skipped, err := Latest(root, StepPrefix)
+	dir, step, skipped, err := Latest(root)
 	fmt.Println(filepath.Base(dir), step, skipped, err)
 	// Output: step-000030 30 [] <nil>
 }

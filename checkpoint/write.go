@@ -161,7 +161,7 @@ func WriteFloats(w io.Writer, values []float32) error {
 // WriteFile writes tensors to a safetensors file, atomically and durably: the
 // file appears complete or not at all. It replaces an existing file.
 func WriteFile(path string, tensors []Source, metadata map[string]string) error {
-	err := writeFile(path, func(w io.Writer) error { return WriteSafetensors(w, tensors, metadata) })
+	err := writeFile(path, 0o644, func(w io.Writer) error { return WriteSafetensors(w, tensors, metadata) })
 	if err != nil {
 		return fmt.Errorf("write weights %s: %w", path, err)
 	}
@@ -171,18 +171,15 @@ func WriteFile(path string, tensors []Source, metadata map[string]string) error 
 // WriteSecret replaces the content of path with data, atomically and durably. Only
 // the owner may read the file.
 func WriteSecret(path string, data []byte) error {
-	return writePart(path, 0o600, func(w io.Writer) error {
+	return writeFile(path, 0o600, func(w io.Writer) error {
 		_, err := w.Write(data)
 		return err
 	})
 }
 
-// writeFile writes a temporary file next to path, syncs it, and renames it to
-// path.
-func writeFile(path string, write func(io.Writer) error) error { return writePart(path, 0o644, write) }
-
-// writePart is writeFile with the permissions perm, which the umask may reduce.
-func writePart(path string, perm os.FileMode, write func(io.Writer) error) error {
+// writeFile writes a temporary file next to path, with the permissions perm, which the umask may
+// reduce, syncs it, and renames it to path.
+func writeFile(path string, perm os.FileMode, write func(io.Writer) error) error {
 	part := path + ".part"
 	if err := filetype.Check(part); err != nil {
 		return err

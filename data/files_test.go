@@ -49,7 +49,7 @@ func TestSeveralFiles(t *testing.T) {
 	}
 	require.Equal(t, []string{"0a/train.jsonl:1 1", "0x 2", "1part-1.json:1 5", "1part-2.json:1 6",
 		"2b/train.jsonl:1 3", "2b/train.jsonl:x 4", "3odd[1].jsonl:1 7"}, all)
-	one, err := Read(in("b/part-?.json"), Options{})
+	one, err := read(in("b/part-?.json"), Options{})
 	require.NoError(t, err)
 	require.Equal(t, got[1], one)
 

@@ -16,7 +16,7 @@ func TestNoPipesOrDevices(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.jsonl")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	for path, want := range map[string]string{pipe: "is a pipe, expected a regular file", "/dev/zero": "is a device, expected a regular file"} {
-		_, err := Read(path, Options{})
+		_, err := read(path, Options{})
 		require.ErrorContains(t, err, want)
 		_, err = Digest([]string{path})
 		require.ErrorContains(t, err, want)

@@ -67,7 +67,7 @@ func TestLayouts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(write(t, "set.json", row.text), row.opts)
+			got, err := read(write(t, "set.json", row.text), row.opts)
 			require.NoError(t, err)
 			require.Len(t, got, 1)
 			require.Equal(t, row.prompt, got[0].Text)
@@ -104,10 +104,10 @@ func TestLayoutsRefused(t *testing.T) {
 		{"empty chat", `{"prompt":[{"role":"user","content":"q"}]}` + "\n" + `{"prompt":[]}`, `:2: prompt: key "prompt": empty list`},
 	} {
 		path := write(t, "set.jsonl", row.text)
-		_, err := Read(path, Options{})
+		_, err := read(path, Options{})
 		require.ErrorContains(t, err, "read prompts "+path+row.want, row.name)
 	}
-	_, err := Read(write(t, "set.jsonl", `{"problem":"a","n":1}`), Options{PromptKey: "problem", SourceKey: "n"})
+	_, err := read(write(t, "set.jsonl", `{"problem":"a","n":1}`), Options{PromptKey: "problem", SourceKey: "n"})
 	require.ErrorContains(t, err, `source: key "n" is a number, expected a string`)
 }
 
@@ -193,24 +193,24 @@ func TestParquet(t *testing.T) {
 		path := filepath.Join("parquet", "testdata", name+".parquet")
 		twin, err := os.ReadFile(strings.TrimSuffix(path, "parquet") + "jsonl")
 		require.NoError(t, err)
-		got, err := Read(path, Options{})
+		got, err := read(path, Options{})
 		require.NoError(t, err)
-		want, err := Read(write(t, name+".parquet", string(twin)), Options{})
+		want, err := read(write(t, name+".parquet", string(twin)), Options{})
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	got, err := Read("parquet/testdata/verl.parquet", Options{PromptKey: "prompt", AnswerKey: "extra_info.index"})
+	got, err := read("parquet/testdata/verl.parquet", Options{PromptKey: "prompt", AnswerKey: "extra_info.index"})
 	require.NoError(t, err)
 	require.Equal(t, "22", string(got[22].Answer))
 	require.Equal(t, "verl.parquet:23", got[22].ID)
 	require.Equal(t, "openai/gsm8k", got[22].Source)
-	_, err = Read("parquet/testdata/verl.parquet", Options{PromptKey: "question"})
+	_, err = read("parquet/testdata/verl.parquet", Options{PromptKey: "question"})
 	require.ErrorContains(t, err, `verl.parquet:1: prompt: no key "question", found "ability", "data_source", "extra_info", "prompt", "reward_model"`)
-	_, err = Read("parquet/testdata/empty.parquet", Options{})
-	require.ErrorIs(t, err, ErrEmpty)
-	_, err = Read(write(t, "bad.parquet", "PAR1 and no more"), Options{})
+	_, err = read("parquet/testdata/empty.parquet", Options{})
+	require.ErrorContains(t, err, "no prompts")
+	_, err = read(write(t, "bad.parquet", "PAR1 and no more"), Options{})
 	require.ErrorContains(t, err, "bad.parquet: not a complete Parquet file")
-	_, err = Read("parquet/testdata/refused-brotli.parquet", Options{})
+	_, err = read("parquet/testdata/refused-brotli.parquet", Options{})
 	require.ErrorContains(t, err, "BROTLI")
 	examples, err := ReadExamples([]string{"parquet/testdata/flat-lz4.parquet"}, ExampleOptions{})
 	require.NoError(t, err)
@@ -230,7 +230,7 @@ func TestRealLayouts(t *testing.T) {
 		"reasoning_gym_gallery.jsonl": 303, "digit_completion_*.jsonl": 0,
 	}
 	for pattern, count := range counts {
-		got, err := Read(filepath.Join(root, "prompts", pattern), Options{})
+		got, err := read(filepath.Join(root, "prompts", pattern), Options{})
 		require.NoError(t, err, pattern)
 		require.NotEmpty(t, got)
 		require.True(t, count == 0 || len(got) == count, "%s: %d", pattern, len(got))
@@ -241,7 +241,7 @@ func TestRealLayouts(t *testing.T) {
 			}
 		}
 	}
-	got, err := Read(filepath.Join(root, "prompts/gsm8k/train.jsonl"), Options{})
+	got, err := read(filepath.Join(root, "prompts/gsm8k/train.jsonl"), Options{})
 	require.NoError(t, err)
 	for i := range got {
 		require.Regexp(t, `^-?[0-9][0-9,.]*$`, got[i].AnswerText())
@@ -273,7 +273,7 @@ func TestMissingAnswers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(write(t, "set.jsonl", strings.ReplaceAll(row.text, "} {", "}\n{")), row.opts)
+			got, err := read(write(t, "set.jsonl", strings.ReplaceAll(row.text, "} {", "}\n{")), row.opts)
 			require.NoError(t, err)
 			require.Len(t, got, len(row.want))
 			for i, want := range row.want {
@@ -281,8 +281,8 @@ func TestMissingAnswers(t *testing.T) {
 			}
 		})
 	}
-	_, err := Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b"}`), Options{AnswerKey: "gold"})
+	_, err := read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b"}`), Options{AnswerKey: "gold"})
 	require.ErrorContains(t, err, `set.jsonl:1: answer: no key "gold", found "prompt"`, "absent everywhere")
-	_, err = Read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b","answer":1,"target":2}`), Options{})
+	_, err = read(write(t, "set.jsonl", `{"prompt":"a"}`+"\n"+`{"prompt":"b","answer":1,"target":2}`), Options{})
 	require.ErrorContains(t, err, `set.jsonl:2: answer: found "answer" and "target"`)
 }

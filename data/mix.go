@@ -31,18 +31,18 @@ const maxParts = 256
 // NewMix returns the endless order of the prompts of several parts. Part k has
 // sizes[k] prompts and gets a share of weights[k] over the sum of the weights,
 // regardless of its size. At returns an index into the concatenated parts.
-// Without weights, the order is NewOrder of all prompts. Sizes and weights must
+// Without weights, the order is newOrder of all prompts. Sizes and weights must
 // be positive.
 //
-// Like NewOrder's, a mixture's order depends only on its arguments and the
+// Like newOrder's, a mixture's order depends only on its arguments and the
 // position. Positions form blocks of 4096. In a block, part k has
 // 4096·weights[k]/sum(weights) places, rounded down. The remaining places go to
 // the largest remainders, ties to the first part. A part left with no place takes
 // one from the part with the most. Places are spread evenly: the i-th of a part's
 // n places has the key (2i+1)/n, and places are sorted by key, ties by part. With
-// shuffle, block b is then permuted like epoch b of NewOrder with the seed
+// shuffle, block b is then permuted like epoch b of newOrder with the seed
 // mix(seed+1). The j-th place of part k, counted from the start, is position j of
-// NewOrder(sizes[k], mix(seed+2+k), shuffle).
+// newOrder(sizes[k], mix(seed+2+k), shuffle).
 func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, error) {
 	total := 0
 	for k, n := range sizes {
@@ -55,7 +55,7 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	case len(sizes) == 0:
 		return nil, errors.New("mix prompts: no parts")
 	case len(weights) == 0:
-		return NewOrder(total, seed, shuffle), nil
+		return newOrder(total, seed, shuffle), nil
 	case len(sizes) > maxParts:
 		return nil, fmt.Errorf("mix prompts: %d parts, expected at most %d", len(sizes), maxParts)
 	case len(weights) != len(sizes):
@@ -69,7 +69,7 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	m := &mixture{counts: shares(weights), seed: seed, block: -1}
 	at := 0
 	for k, n := range sizes {
-		m.parts = append(m.parts, NewOrder(n, splitmix.Mix(seed+2+uint64(k)), shuffle))
+		m.parts = append(m.parts, newOrder(n, splitmix.Mix(seed+2+uint64(k)), shuffle))
 		m.first = append(m.first, at)
 		at += n
 	}
@@ -142,7 +142,7 @@ func (m *mixture) arrange(block int, shuffle bool) {
 		m.turns[i] = t.part
 	}
 	if shuffle {
-		o := NewOrder(mixBlock, splitmix.Mix(m.seed+1), true)
+		o := newOrder(mixBlock, splitmix.Mix(m.seed+1), true)
 		for i := range m.turns {
 			m.turns[i] = turns[o.At(block*mixBlock+i)].part
 		}

@@ -31,7 +31,7 @@ func TestMixShares(t *testing.T) {
 			require.NoError(t, err)
 			parts := make([]*Order, len(row.sizes))
 			for k, n := range row.sizes {
-				parts[k] = NewOrder(n, splitmix.Mix(5+2+uint64(k)), shuffle)
+				parts[k] = newOrder(n, splitmix.Mix(5+2+uint64(k)), shuffle)
 			}
 			seen := make([]int, len(row.sizes))
 			for i := range 3 * mixBlock {
@@ -109,7 +109,7 @@ func TestMixWithoutWeights(t *testing.T) {
 	t.Parallel()
 	o, err := NewMix([]int{3, 4}, nil, 9, true)
 	require.NoError(t, err)
-	plain := NewOrder(7, 9, true)
+	plain := newOrder(7, 9, true)
 	for i := range 30 {
 		require.Equal(t, plain.At(i), o.At(i))
 	}

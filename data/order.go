@@ -26,9 +26,9 @@ type Order struct {
 	mixture *mixture // weighted parts; nil for a single part
 }
 
-// NewOrder returns the order of n prompts, at least one. Without shuffle, every
+// newOrder returns the order of n prompts, at least one. Without shuffle, every
 // epoch has the original order.
-func NewOrder(n int, seed uint64, shuffle bool) *Order {
+func newOrder(n int, seed uint64, shuffle bool) *Order {
 	if n < 1 || n > 1<<31-1 {
 		panic("data: order needs 1 to 2^31-1 prompts")
 	}

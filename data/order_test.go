@@ -12,7 +12,7 @@ import (
 func TestOrderPermutesEachEpoch(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2, 3, 7, 100, 1319} {
-		o := NewOrder(n, 42, true)
+		o := newOrder(n, 42, true)
 		for epoch := range 4 {
 			seen := make([]bool, n)
 			for i := range n {
@@ -27,19 +27,19 @@ func TestOrderPermutesEachEpoch(t *testing.T) {
 func TestOrderDependsOnlyOnPosition(t *testing.T) {
 	t.Parallel()
 	const n = 37
-	forward := NewOrder(n, 7, true)
+	forward := newOrder(n, 7, true)
 	want := make([]int, 5*n)
 	for i := range want {
 		want[i] = forward.At(i)
 	}
-	jumping := NewOrder(n, 7, true)
+	jumping := newOrder(n, 7, true)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		i := rng.IntN(len(want))
 		require.Equal(t, want[i], jumping.At(i))
 	}
 	require.NotEqual(t, want[:n], want[n:2*n], "epochs differ")
-	other := NewOrder(n, 8, true)
+	other := newOrder(n, 8, true)
 	same := 0
 	for i := range want {
 		if other.At(i) == want[i] {
@@ -51,7 +51,7 @@ func TestOrderDependsOnlyOnPosition(t *testing.T) {
 
 func TestOrderWithoutShuffle(t *testing.T) {
 	t.Parallel()
-	o := NewOrder(3, 9, false)
+	o := newOrder(3, 9, false)
 	for i, want := range []int{0, 1, 2, 0, 1, 2, 0} {
 		require.Equal(t, want, o.At(i))
 	}
@@ -76,7 +76,7 @@ func TestOrderGolden(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d/%d/%d", row.n, row.seed, row.first), func(t *testing.T) {
 			t.Parallel()
-			o := NewOrder(row.n, row.seed, true)
+			o := newOrder(row.n, row.seed, true)
 			got := make([]int, len(row.want))
 			for i := range got {
 				got[i] = o.At(row.first + i)
@@ -92,7 +92,7 @@ func TestOrderIsUniform(t *testing.T) {
 	t.Parallel()
 	const n, epochs = 5, 20000
 	var counts [n][n]float64
-	o := NewOrder(n, 3, true)
+	o := newOrder(n, 3, true)
 	for i := range n * epochs {
 		counts[i%n][o.At(i)]++
 	}
@@ -107,6 +107,6 @@ func TestOrderIsUniform(t *testing.T) {
 
 func TestOrderRefuses(t *testing.T) {
 	t.Parallel()
-	require.Panics(t, func() { NewOrder(0, 1, true) })
-	require.Panics(t, func() { NewOrder(1, 1, true).At(-1) })
+	require.Panics(t, func() { newOrder(0, 1, true) })
+	require.Panics(t, func() { newOrder(1, 1, true).At(-1) })
 }

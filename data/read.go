@@ -13,9 +13,6 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// ErrEmpty is wrapped by the error about a file without prompts.
-var ErrEmpty = errors.New("no prompts")
-
 // Options names the fields of a file's objects. A dotted key reaches into objects
 // and, by index, into arrays: "reward_model.ground_truth", "prompt.0.content". A
 // field whose own name contains the dots takes precedence.
@@ -38,30 +35,21 @@ type Options struct {
 	SourceKey string // the data set's name, a string; "" for "data_source" if present
 }
 
-// Read reads one file, or all files that match a pattern such as
-// "train-*.parquet", in name order. Formats are JSON objects, one per line; one
-// JSON array of objects, possibly wrapped in an object under "examples", "data",
-// "rows" or "instances"; and Parquet.
+// ReadAll reads prompts from files and patterns such as "train-*.parquet", whose files it
+// takes in name order. It returns one list per path. Formats are JSON objects, one per line;
+// one JSON array of objects, possibly wrapped in an object under "examples", "data", "rows" or
+// "instances"; and Parquet. Naming a file twice is an error.
 //
-// A prompt has Text, or Messages if the field is a list of chat messages. Token
-// ids are left empty. So is the answer if it is null, or if an object lacks the
-// key that others in the file have. A prompt's ID is the object's "id" field (a
-// string or an integer), or else "<file base>:<line>", in an array "<file
-// base>:<element number from 1>", and in Parquet "<file base>:<row>". Its Source
-// is "data_source", or else the file's base name without extension. Errors name
-// the file, the line and the keys found.
-func Read(path string, opts Options) ([]rollout.Prompt, error) {
-	all, err := ReadAll([]string{path}, opts)
-	if err != nil {
-		return nil, err
-	}
-	return all[0], nil
-}
-
-// ReadAll is Read for several paths and patterns. It returns one list of prompts
-// per path, with IDs that are unique across all of them. If two files have the
-// same base name, IDs use a longer suffix of the path; an "id" already used in an
-// earlier file is prefixed with "<file base>:". Naming a file twice is an error.
+// A prompt has Text, or Messages if the field is a list of chat messages. Token ids are left
+// empty. So is the answer if it is null, or if an object lacks the key that others in the file
+// have. Its Source is "data_source", or else the file's base name without extension.
+//
+// A prompt's ID is the object's "id" field (a string or an integer), or else "<file
+// base>:<line>", in an array "<file base>:<element number from 1>", and in Parquet "<file
+// base>:<row>". If two files have the same base name, IDs use a longer suffix of the path; an
+// "id" already used in an earlier file is prefixed with "<file base>:".
+//
+// Errors name the file, the line and the keys found.
 func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 	files, err := expand(paths)
 	if err != nil {

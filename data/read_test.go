@@ -27,6 +27,15 @@ func prompt(id, text, answer string) rollout.Prompt {
 	return rollout.Prompt{ID: id, Text: text, Answer: json.RawMessage(answer), Source: "set"}
 }
 
+// read reads the files of one path.
+func read(path string, opts Options) ([]rollout.Prompt, error) {
+	all, err := ReadAll([]string{path}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
 func TestRead(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -54,7 +63,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(write(t, "set.jsonl", row.text), row.opts)
+			got, err := read(write(t, "set.jsonl", row.text), row.opts)
 			require.NoError(t, err)
 			for i := range row.want {
 				if len(row.want[i].Answer) == 0 {
@@ -115,17 +124,17 @@ func TestReadErrors(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, "set.json", row.text)
-			_, err := Read(path, row.opts)
+			_, err := read(path, row.opts)
 			require.ErrorContains(t, err, "read prompts "+path+row.want)
 			require.NotContains(t, err.Error(), "\n")
 		})
 	}
-	_, err := Read(filepath.Join(t.TempDir(), "none.jsonl"), keyed)
+	_, err := read(filepath.Join(t.TempDir(), "none.jsonl"), keyed)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Read(t.TempDir(), keyed)
+	_, err = read(t.TempDir(), keyed)
 	require.ErrorContains(t, err, "is a folder, expected a regular file")
-	_, err = Read(write(t, "set.json", "[]"), keyed)
-	require.ErrorIs(t, err, ErrEmpty)
+	_, err = read(write(t, "set.json", "[]"), keyed)
+	require.ErrorContains(t, err, "no prompts")
 }
 
 func TestReadRealFiles(t *testing.T) {
@@ -148,7 +157,7 @@ func TestReadRealFiles(t *testing.T) {
 	} {
 		t.Run(row.path, func(t *testing.T) {
 			t.Parallel()
-			got, err := Read(filepath.Join(root, "prompts", row.path), Options{PromptKey: row.prompt, AnswerKey: row.answer})
+			got, err := read(filepath.Join(root, "prompts", row.path), Options{PromptKey: row.prompt, AnswerKey: row.answer})
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(got), row.atLeast)
 		})
@@ -187,7 +196,7 @@ func TestOverLong(t *testing.T) {
 	require.Empty(t, dropped)
 }
 
-// readBytes is Read for in-memory content.
+// readBytes is read for in-memory content.
 func readBytes(text []byte, opts Options) ([]rollout.Prompt, error) {
 	d := reader{label: "set.jsonl", opts: opts, ids: identities{}}
 	d.records = records{path: "dir/set.jsonl", explicit: []string{opts.PromptKey, opts.AnswerKey}, yield: d.prompt, accepts: d.accepts}

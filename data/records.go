@@ -93,7 +93,7 @@ func (d *records) parquet(r io.ReaderAt, size int64) error {
 }
 
 func (d *records) empty() error {
-	return fmt.Errorf("read prompts %s: %w, expected at least one JSON object", d.path, ErrEmpty)
+	return fmt.Errorf("read prompts %s: no prompts, expected at least one JSON object", d.path)
 }
 
 func (d *records) json(r io.Reader) error {

@@ -26,6 +26,14 @@ const maxLine = 64 << 20
 // Values maps the metric names of one step, such as "reward/mean", to numbers.
 type Values map[string]float64
 
+// Evaluation splits the name of an evaluation's metric, such as "eval/test/mean@4", into the
+// name of the set and the kind of metric.
+func Evaluation(name string) (set, kind string, ok bool) {
+	rest, evaluated := strings.CutPrefix(name, "eval/")
+	set, kind, ok = strings.Cut(rest, "/")
+	return set, kind, ok && evaluated
+}
+
 // groupOrder returns the order of name groups in a line. A group is the part before
 // the first slash; unlisted groups come last. Names sort alphabetically within one.
 func groupOrder() []string {
@@ -71,9 +79,12 @@ func (v Values) Line() []byte {
 	return append(b, '}', '\n')
 }
 
+// Finite reports whether x is neither infinite nor NaN.
+func Finite(x float64) bool { return !math.IsInf(x, 0) && !math.IsNaN(x) }
+
 func appendNumber(b []byte, x float64) []byte {
 	switch {
-	case math.IsNaN(x) || math.IsInf(x, 0):
+	case !Finite(x):
 		return append(b, "null"...)
 	case x == math.Trunc(x) && math.Abs(x) < 1<<53:
 		return strconv.AppendInt(b, int64(x), 10)

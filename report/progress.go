@@ -50,15 +50,15 @@ func (p *progress) add(values Values) {
 // HeldOut returns the mean held-out score of all sets and its name, or their mean loss if
 // there is no score.
 func HeldOut(values Values) (name string, mean float64, ok bool) {
-	for _, kind := range []struct{ name, part string }{{"held-out", "/mean@"}, {"held-out loss", "/loss"}} {
+	for _, score := range []struct{ name, kind string }{{"held-out", "mean@"}, {"held-out loss", "loss"}} {
 		sum, n := 0.0, 0
 		for name, x := range values {
-			if strings.HasPrefix(name, "eval/") && strings.Contains(name, kind.part) {
+			if _, kind, ok := Evaluation(name); ok && strings.HasPrefix(kind, score.kind) {
 				sum, n = sum+x, n+1
 			}
 		}
 		if n > 0 {
-			return kind.name, sum / float64(n), true
+			return score.name, sum / float64(n), true
 		}
 	}
 	return "", 0, false
@@ -84,8 +84,8 @@ func details(values Values) (parts []string) {
 	}
 	var sets []string
 	for _, name := range values.Names() {
-		if short, ok := strings.CutPrefix(name, "eval/"); ok && (strings.Contains(name, "/mean@") || strings.HasSuffix(name, "/loss")) {
-			sets = append(sets, fmt.Sprintf("%s %.3f", short, values[name]))
+		if set, kind, ok := Evaluation(name); ok && (strings.HasPrefix(kind, "mean@") || kind == "loss") {
+			sets = append(sets, fmt.Sprintf("%s/%s %.3f", set, kind, values[name]))
 		}
 	}
 	if len(sets) > 1 {

@@ -33,7 +33,7 @@ func (s *Steps) Add(values Values) {
 	}
 	s.put("step", values["step"])
 	for name, x := range values {
-		if name != "step" && x-x == 0 {
+		if name != "step" && Finite(x) {
 			s.put(name, x)
 		}
 	}
@@ -112,7 +112,7 @@ func (s *Steps) Series(over, name string) (xs, ys []float64) {
 	}
 	xs, ys = slices.Clip(xs[:whole]), slices.Clip(ys[:whole])
 	for i := whole; i < n; i++ {
-		if x, y := s.columns[over][i], s.columns[name][i]; x-x == 0 && y-y == 0 {
+		if x, y := s.columns[over][i], s.columns[name][i]; Finite(x) && Finite(y) {
 			xs, ys = append(xs, x), append(ys, y)
 		}
 	}

@@ -24,7 +24,7 @@ func Claim(dir string, resume bool, warn func(format string, args ...any)) (from
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return "", fmt.Errorf("run.dir %q is a file, expected a folder", dir)
 	}
-	from, _, skipped, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
+	from, _, skipped, err := checkpoint.Latest(CheckpointRoot(dir))
 	if err != nil && !errors.Is(err, checkpoint.ErrNotFound) {
 		return "", fmt.Errorf("run.dir %q: %w", dir, err)
 	}

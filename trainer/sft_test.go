@@ -41,7 +41,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 	run := func(t *testing.T, dir string, ctx context.Context) string { //nolint:revive // the test's context is wrapped
 		models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 		var state State
-		from, _, _, err := checkpoint.Latest(CheckpointRoot(dir), checkpoint.StepPrefix)
+		from, _, _, err := checkpoint.Latest(CheckpointRoot(dir))
 		first := 0
 		if err == nil {
 			state, err = Resume(t.Context(), from, models)

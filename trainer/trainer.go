@@ -217,7 +217,7 @@ func (t *Trainer) setAside(err error) error {
 	default:
 		err = fmt.Errorf("%w, so their checkpoint is now %s", err, path)
 	}
-	if _, last, _, latestErr := checkpoint.Latest(t.save.root, checkpoint.StepPrefix); latestErr == nil {
+	if _, last, _, latestErr := checkpoint.Latest(t.save.root); latestErr == nil {
 		return fmt.Errorf("%w; -resume continues from the checkpoint of step %d", err, last)
 	}
 	return fmt.Errorf("%w; no other checkpoint is left, so -resume starts from the beginning", err)

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/bits"
-
-	"github.com/easyrl/easyrl/data/parquet/internal/codec"
-	"github.com/easyrl/easyrl/data/parquet/internal/thrift"
 )
 
 const (
@@ -19,7 +16,6 @@ const (
 )
 
 const (
-	maxPage = codec.MaxSize
 	maxLive = 512 << 20 // bytes of all pages held at once
 )
 
@@ -57,8 +53,9 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 	case k.kind != leaf.kind:
 		return nil, fmt.Errorf("type %d, but %d in the schema", k.kind, leaf.kind)
 	}
-	if _, ok := codec.MostRatio(k.codec); !ok {
-		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4", codec.Name(k.codec))
+	if _, ok := mostRatio(k.codec); !ok {
+		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4",
+			codecName(k.codec))
 	}
 	start := k.data
 	if k.dict > 0 && k.dict < start {
@@ -152,14 +149,14 @@ func (c *column) header() (pageHeader, error) {
 			return pageHeader{}, err
 		}
 		h, used, err := parsePageHeader(buf)
-		if errors.Is(err, thrift.ErrShort) && n < c.end-c.at && n < 1<<24 {
+		if errors.Is(err, errShort) && n < c.end-c.at && n < 1<<24 {
 			continue
 		}
 		if err != nil {
 			return h, fmt.Errorf("page header at byte %d: %w", c.at, err)
 		}
 		c.at += int64(used)
-		ratio, _ := codec.MostRatio(c.codec)
+		ratio, _ := mostRatio(c.codec)
 		switch {
 		case h.packed < 0 || int64(h.packed) > c.end-c.at:
 			return h, fmt.Errorf("page of %d bytes, but the column has %d left", h.packed, c.end-c.at)
@@ -199,7 +196,7 @@ func (c *column) body(h pageHeader, raw int) error {
 		return fmt.Errorf("page of %d bytes with %d bytes of levels", len(c.packed), raw)
 	}
 	copy(c.buf, c.packed[:raw])
-	if c.codec == codec.None || h.plain {
+	if c.codec == codecNone || h.plain {
 		if len(c.packed) != len(c.buf) {
 			return fmt.Errorf("page of %d bytes claims to hold %d", len(c.packed), len(c.buf))
 		}
@@ -209,7 +206,7 @@ func (c *column) body(h pageHeader, raw int) error {
 	if raw == len(c.buf) {
 		return nil // levels only
 	}
-	if err := c.file.codecs.Decode(c.codec, c.buf[raw:], c.packed[raw:]); err != nil {
+	if err := c.file.codecs.decode(c.codec, c.buf[raw:], c.packed[raw:]); err != nil {
 		return fmt.Errorf("page: %w", err)
 	}
 	return nil
@@ -337,8 +334,8 @@ func (c *column) indices(b []byte) (values, error) {
 // value reads the current value.
 func (c *column) value() (value, error) {
 	v, err := c.values.next()
-	if err == nil && c.leaf.length > 0 && len(v.bytes) != c.leaf.length {
-		err = fmt.Errorf("value of %d bytes, expected %d", len(v.bytes), c.leaf.length)
+	if err == nil && (c.leaf.kind == kindInt96 || c.leaf.kind == kindFixed) && len(v.bytes) != c.leaf.size {
+		err = fmt.Errorf("value of %d bytes, expected %d", len(v.bytes), c.leaf.size)
 	}
 	return v, err
 }

@@ -126,13 +126,8 @@ type plain struct {
 }
 
 func (p *plain) next() (value, error) {
-	n := p.leaf.length
-	switch p.leaf.kind {
-	case kindInt32, kindFloat:
-		n = 4
-	case kindInt64, kindDouble:
-		n = 8
-	case kindBytes:
+	n := p.leaf.size
+	if p.leaf.kind == kindBytes {
 		if len(p.b) < 4 {
 			return value{}, errValues
 		}
@@ -164,17 +159,10 @@ func fixed(kind int32, b []byte) value {
 }
 
 func newSplit(b []byte, leaf *node) (*splitValues, error) {
-	size := leaf.length
-	switch leaf.kind {
-	case kindInt32, kindFloat:
-		size = 4
-	case kindInt64, kindDouble:
-		size = 8
-	}
-	if size == 0 {
+	if leaf.size == 0 {
 		return nil, fmt.Errorf("encoding BYTE_STREAM_SPLIT of a column without a fixed length")
 	}
-	return &splitValues{b: b, kind: leaf.kind, n: len(b) / size, buf: make([]byte, size)}, nil
+	return &splitValues{b: b, kind: leaf.kind, n: len(b) / leaf.size, buf: make([]byte, leaf.size)}, nil
 }
 
 // splitValues decodes byte-stream-split values: first all first bytes, then all
@@ -202,25 +190,21 @@ type dictionary struct {
 	b      []byte
 	leaf   *node
 	starts []uint32 // start of each byte array, plus an end marker; nil for other kinds
-	size   int      // bytes per value of other kinds
 	n      int
 }
 
 func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
-	d := &dictionary{b: b, leaf: leaf, n: n, size: leaf.length}
+	least := leaf.size
 	switch leaf.kind {
 	case kindBoolean:
 		return nil, fmt.Errorf("dictionary of booleans")
-	case kindInt32, kindFloat:
-		d.size = 4
-	case kindInt64, kindDouble:
-		d.size = 8
 	case kindBytes:
-		d.size = 4 // minimum
+		least = 4 // the length
 	}
-	if n < 0 || n > len(b)/d.size {
+	if n < 0 || n > len(b)/least {
 		return nil, fmt.Errorf("dictionary of %d bytes claims to have %d values", len(b), n)
 	}
+	d := &dictionary{b: b, leaf: leaf, n: n}
 	if leaf.kind != kindBytes {
 		return d, nil
 	}
@@ -247,7 +231,7 @@ func (d *dictionary) at(i uint32) (value, error) {
 	if d.starts != nil {
 		return value{bytes: d.b[d.starts[i] : d.starts[i+1]-4]}, nil
 	}
-	return fixed(d.leaf.kind, d.b[int(i)*d.size:(int(i)+1)*d.size]), nil
+	return fixed(d.leaf.kind, d.b[int(i)*d.leaf.size:(int(i)+1)*d.leaf.size]), nil
 }
 
 type indices struct {

@@ -2,8 +2,6 @@ package parquet
 
 import (
 	"fmt"
-
-	"github.com/easyrl/easyrl/data/parquet/internal/thrift"
 )
 
 // element is a schema node as listed in the footer, in depth-first order.
@@ -18,7 +16,6 @@ type element struct {
 	logical    int16 // field of the LogicalType union; 0: none
 	unit       int16 // field of the TimeUnit union, for times
 	utc        bool
-	bits       int8
 	unsigned   bool
 }
 
@@ -38,12 +35,8 @@ type rowGroup struct {
 	chunks []chunk
 }
 
-// metaReader reads Parquet's metadata structures.
-type metaReader struct{ *thrift.Reader }
-
 // footer is the part of FileMetaData that we use.
 type footer struct {
-	rows   int64
 	schema []element
 	groups []rowGroup
 }
@@ -54,54 +47,52 @@ const (
 )
 
 func parseFooter(b []byte) (*footer, error) {
-	c := metaReader{thrift.NewReader(b)}
+	c := &thriftReader{b: b}
 	f := new(footer)
 	chunks := 0
-	c.Structure(func(id int16, kind byte) bool {
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case id == 2 && kind == thrift.List:
-			c.List(func(byte) {
+		case id == 2 && kind == thriftList:
+			c.list(func(byte) {
 				if f.schema = append(f.schema, c.element()); len(f.schema) > maxElements {
-					c.Fail(fmt.Errorf("more than %d columns", maxElements))
+					c.fail(fmt.Errorf("more than %d columns", maxElements))
 				}
 			})
-		case id == 3 && kind == thrift.I64:
-			f.rows = c.Varint()
-		case id == 4 && kind == thrift.List:
-			c.List(func(byte) {
+		case id == 4 && kind == thriftList:
+			c.list(func(byte) {
 				g := c.rowGroup(maxChunks - chunks)
 				chunks += len(g.chunks) + 1
 				f.groups = append(f.groups, g)
 			})
-		case id == 8 && kind == thrift.Struct:
-			c.Fail(fmt.Errorf("encrypted files are not supported"))
+		case id == 8 && kind == thriftStruct:
+			c.fail(fmt.Errorf("encrypted files are not supported"))
 		default:
 			return false
 		}
 		return true
 	})
-	return f, c.Err
+	return f, c.err
 }
 
-func (c metaReader) element() element {
+func (c *thriftReader) element() element {
 	e := element{kind: -1, converted: -1}
-	c.Structure(func(id int16, kind byte) bool {
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case kind == thrift.I32 && id == 1:
-			e.kind = c.I32()
-		case kind == thrift.I32 && id == 2:
-			e.length = c.I32()
-		case kind == thrift.I32 && id == 3:
-			e.repetition = c.I32()
-		case kind == thrift.Binary && id == 4:
-			e.name = string(c.Binary())
-		case kind == thrift.I32 && id == 5:
-			e.children = c.I32()
-		case kind == thrift.I32 && id == 6:
-			e.converted = c.I32()
-		case kind == thrift.I32 && id == 7:
-			e.scale = c.I32()
-		case kind == thrift.Struct && id == 10:
+		case kind == thriftI32 && id == 1:
+			e.kind = c.i32()
+		case kind == thriftI32 && id == 2:
+			e.length = c.i32()
+		case kind == thriftI32 && id == 3:
+			e.repetition = c.i32()
+		case kind == thriftBinary && id == 4:
+			e.name = string(c.binary())
+		case kind == thriftI32 && id == 5:
+			e.children = c.i32()
+		case kind == thriftI32 && id == 6:
+			e.converted = c.i32()
+		case kind == thriftI32 && id == 7:
+			e.scale = c.i32()
+		case kind == thriftStruct && id == 10:
 			c.logical(&e)
 		default:
 			return false
@@ -112,28 +103,26 @@ func (c metaReader) element() element {
 }
 
 // logical reads the LogicalType union.
-func (c metaReader) logical(e *element) {
-	c.Structure(func(id int16, kind byte) bool {
+func (c *thriftReader) logical(e *element) {
+	c.structure(func(id int16, kind byte) bool {
 		e.logical = id
-		if kind != thrift.Struct {
+		if kind != thriftStruct {
 			return false
 		}
-		c.Structure(func(field int16, kind byte) bool {
+		c.structure(func(field int16, kind byte) bool {
 			switch {
-			case id == logicalDecimal && field == 1 && kind == thrift.I32:
-				e.scale = c.I32()
+			case id == logicalDecimal && field == 1 && kind == thriftI32:
+				e.scale = c.i32()
 			case (id == logicalTime || id == logicalTimestamp) && field == 1:
-				e.utc = kind == thrift.True
+				e.utc = kind == thriftTrue
 				return false
-			case (id == logicalTime || id == logicalTimestamp) && field == 2 && kind == thrift.Struct:
-				c.Structure(func(unit int16, _ byte) bool {
+			case (id == logicalTime || id == logicalTimestamp) && field == 2 && kind == thriftStruct:
+				c.structure(func(unit int16, _ byte) bool {
 					e.unit = unit
 					return false
 				})
-			case id == logicalInteger && field == 1 && kind == thrift.Byte:
-				e.bits = int8(c.Byte())
 			case id == logicalInteger && field == 2:
-				e.unsigned = kind == thrift.False
+				e.unsigned = kind == thriftFalse
 				return false
 			default:
 				return false
@@ -144,18 +133,18 @@ func (c metaReader) logical(e *element) {
 	})
 }
 
-func (c metaReader) rowGroup(most int) rowGroup {
+func (c *thriftReader) rowGroup(most int) rowGroup {
 	var g rowGroup
-	c.Structure(func(id int16, kind byte) bool {
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case id == 1 && kind == thrift.List:
-			c.List(func(byte) {
+		case id == 1 && kind == thriftList:
+			c.list(func(byte) {
 				if g.chunks = append(g.chunks, c.chunk()); len(g.chunks) >= most {
-					c.Fail(fmt.Errorf("more than %d column chunks", maxChunks))
+					c.fail(fmt.Errorf("more than %d column chunks", maxChunks))
 				}
 			})
-		case id == 3 && kind == thrift.I64:
-			g.rows = c.Varint()
+		case id == 3 && kind == thriftI64:
+			g.rows = c.varint()
 		default:
 			return false
 		}
@@ -164,13 +153,13 @@ func (c metaReader) rowGroup(most int) rowGroup {
 	return g
 }
 
-func (c metaReader) chunk() chunk {
+func (c *thriftReader) chunk() chunk {
 	var k chunk
-	c.Structure(func(id int16, kind byte) bool {
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case id == 1 && kind == thrift.Binary:
-			k.elsewhere = len(c.Binary()) > 0
-		case id == 3 && kind == thrift.Struct:
+		case id == 1 && kind == thriftBinary:
+			k.elsewhere = len(c.binary()) > 0
+		case id == 3 && kind == thriftStruct:
 			c.chunkMeta(&k)
 		case id == 8 || id == 9:
 			k.encrypted = true
@@ -183,22 +172,22 @@ func (c metaReader) chunk() chunk {
 	return k
 }
 
-func (c metaReader) chunkMeta(k *chunk) {
+func (c *thriftReader) chunkMeta(k *chunk) {
 	k.known = true
-	c.Structure(func(id int16, kind byte) bool {
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case id == 1 && kind == thrift.I32:
-			k.kind = c.I32()
-		case id == 4 && kind == thrift.I32:
-			k.codec = c.I32()
-		case id == 5 && kind == thrift.I64:
-			k.values = c.Varint()
-		case id == 7 && kind == thrift.I64:
-			k.size = c.Varint()
-		case id == 9 && kind == thrift.I64:
-			k.data = c.Varint()
-		case id == 11 && kind == thrift.I64:
-			k.dict = c.Varint()
+		case id == 1 && kind == thriftI32:
+			k.kind = c.i32()
+		case id == 4 && kind == thriftI32:
+			k.codec = c.i32()
+		case id == 5 && kind == thriftI64:
+			k.values = c.varint()
+		case id == 7 && kind == thriftI64:
+			k.size = c.varint()
+		case id == 9 && kind == thriftI64:
+			k.data = c.varint()
+		case id == 11 && kind == thriftI64:
+			k.dict = c.varint()
 		default:
 			return false
 		}
@@ -220,61 +209,61 @@ type pageHeader struct {
 }
 
 func parsePageHeader(b []byte) (h pageHeader, n int, err error) {
-	c := metaReader{thrift.NewReader(b)}
-	c.Structure(func(id int16, kind byte) bool {
+	c := &thriftReader{b: b}
+	c.structure(func(id int16, kind byte) bool {
 		switch {
-		case kind == thrift.I32 && id == 1:
-			h.kind = c.I32()
-		case kind == thrift.I32 && id == 2:
-			h.size = c.I32()
-		case kind == thrift.I32 && id == 3:
-			h.packed = c.I32()
-		case kind == thrift.I32 && id == 4:
-			h.crc, h.hasCRC = uint32(c.I32()), true
-		case kind == thrift.Struct && (id == 5 || id == 7):
-			c.Structure(func(field int16, kind byte) bool {
-				return kind == thrift.I32 && c.dataHeader(&h, field)
+		case kind == thriftI32 && id == 1:
+			h.kind = c.i32()
+		case kind == thriftI32 && id == 2:
+			h.size = c.i32()
+		case kind == thriftI32 && id == 3:
+			h.packed = c.i32()
+		case kind == thriftI32 && id == 4:
+			h.crc, h.hasCRC = uint32(c.i32()), true
+		case kind == thriftStruct && (id == 5 || id == 7):
+			c.structure(func(field int16, kind byte) bool {
+				return kind == thriftI32 && c.dataHeader(&h, field)
 			})
-		case kind == thrift.Struct && id == 8:
-			c.Structure(func(field int16, kind byte) bool {
+		case kind == thriftStruct && id == 8:
+			c.structure(func(field int16, kind byte) bool {
 				if field == 7 {
-					h.plain = kind == thrift.False
+					h.plain = kind == thriftFalse
 					return false
 				}
-				return kind == thrift.I32 && c.dataHeaderV2(&h, field)
+				return kind == thriftI32 && c.dataHeaderV2(&h, field)
 			})
 		default:
 			return false
 		}
 		return true
 	})
-	return h, c.At(), c.Err
+	return h, c.at, c.err
 }
 
-func (c metaReader) dataHeader(h *pageHeader, field int16) bool {
+func (c *thriftReader) dataHeader(h *pageHeader, field int16) bool {
 	switch field {
 	case 1:
-		h.values = c.I32()
+		h.values = c.i32()
 	case 2:
-		h.encoding = c.I32()
+		h.encoding = c.i32()
 	case 3, 4:
-		h.levels[field-3] = c.I32()
+		h.levels[field-3] = c.i32()
 	default:
 		return false
 	}
 	return true
 }
 
-func (c metaReader) dataHeaderV2(h *pageHeader, field int16) bool {
+func (c *thriftReader) dataHeaderV2(h *pageHeader, field int16) bool {
 	switch field {
 	case 1:
-		h.values = c.I32()
+		h.values = c.i32()
 	case 4:
-		h.encoding = c.I32()
+		h.encoding = c.i32()
 	case 5:
-		h.defLen = c.I32()
+		h.defLen = c.i32()
 	case 6:
-		h.repLen = c.I32()
+		h.repLen = c.i32()
 	default:
 		return false
 	}

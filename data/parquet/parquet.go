@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-
-	"github.com/easyrl/easyrl/data/parquet/internal/codec"
 )
 
 const (
@@ -25,8 +23,8 @@ const (
 	baseExpansion, maxExpansion = 64 << 20, 256
 )
 
-// ErrTooLarge reports that a file's records are out of proportion to its size.
-var ErrTooLarge = errors.New("records are too large for a file of this size")
+// errTooLarge reports that a file's records are out of proportion to its size.
+var errTooLarge = errors.New("records are too large for a file of this size")
 
 // Is reports whether a file starts like a Parquet file.
 func Is(start []byte) bool { return len(start) >= 4 && string(start[:4]) == magic }
@@ -40,7 +38,7 @@ type File struct {
 	footer *footer
 	live   int64 // bytes of pages held
 	budget int64 // remaining bytes of records allowed
-	codecs codec.Decoder
+	codecs decompressor
 }
 
 // Open reads the footer and schema of a file of size bytes from r.
@@ -97,7 +95,7 @@ func (f *File) read(b []byte, at int64) error {
 // spend charges n bytes to the budget of the file's records.
 func (f *File) spend(n int64) error {
 	if f.budget -= n; f.budget < 0 {
-		return ErrTooLarge
+		return errTooLarge
 	}
 	return nil
 }

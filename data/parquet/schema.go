@@ -77,7 +77,7 @@ type node struct {
 
 	leaf   int // index among the leaves, -1 for a group
 	kind   int32
-	length int
+	size   int // bytes of a value; 0 for booleans and byte arrays
 	render renderer
 
 	leaves [2]int // half-open range of leaves at or below the node
@@ -147,13 +147,18 @@ func (b *schemaBuilder) leaf(n *node, e *element) error {
 	if e.kind > kindFixed {
 		return fmt.Errorf("column %q: type %d, expected 0 to %d", e.name, e.kind, kindFixed)
 	}
-	switch {
-	case e.kind == kindInt96:
-		n.length = 12
-	case e.kind == kindFixed && (e.length < 1 || e.length > 1<<20):
-		return fmt.Errorf("column %q: values of %d bytes, expected 1 to %d", e.name, e.length, 1<<20)
-	case e.kind == kindFixed:
-		n.length = int(e.length)
+	switch e.kind {
+	case kindInt32, kindFloat:
+		n.size = 4
+	case kindInt64, kindDouble:
+		n.size = 8
+	case kindInt96:
+		n.size = 12
+	case kindFixed:
+		if e.length < 1 || e.length > 1<<20 {
+			return fmt.Errorf("column %q: values of %d bytes, expected 1 to %d", e.name, e.length, 1<<20)
+		}
+		n.size = int(e.length)
 	}
 	n.leaf = len(b.leaves)
 	n.render = newRenderer(e)

@@ -111,8 +111,10 @@ func TestRecipeTrains(t *testing.T) {
 		fmt.Sprintf("reward.command=[%q,%q]", python, "reward.py"), "reward.concurrency=2"})
 	require.NoError(t, err)
 
-	prompts, err := data.Read(filepath.Join(dir, "train.jsonl"), data.Options{PromptKey: "prompt", AnswerKey: "answer", SourceKey: "source"})
+	lists, err := data.ReadAll([]string{filepath.Join(dir, "train.jsonl")},
+		data.Options{PromptKey: "prompt", AnswerKey: "answer", SourceKey: "source"})
 	require.NoError(t, err)
+	prompts := lists[0]
 	require.Len(t, prompts, 9)
 	score := grader(t, resolved.Reward)
 	for i := range prompts {

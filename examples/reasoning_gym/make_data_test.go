@@ -60,10 +60,11 @@ func TestMakeData(t *testing.T) {
 	require.Equal(t, "repeats: dropped 12 repeated and 0 refused entries of 25\nrarely: dropped 0 repeated and 1 refused entries of 25; its own answer scores 0.50\n", stderr)
 	asked := map[string]bool{}
 	for name, want := range map[string]map[string]int{"train": {"sums": 20, "repeats": 8, "rarely": 19}, "test": {"sums": 5, "repeats": 5, "rarely": 5}} {
-		prompts, err := data.Read(filepath.Join(out, name+".jsonl"), data.Options{PromptKey: "prompt", AnswerKey: "answer", SourceKey: "source"})
+		prompts, err := data.ReadAll([]string{filepath.Join(out, name+".jsonl")},
+			data.Options{PromptKey: "prompt", AnswerKey: "answer", SourceKey: "source"})
 		require.NoError(t, err)
 		count := map[string]int{}
-		for _, p := range prompts {
+		for _, p := range prompts[0] {
 			count[p.Source]++
 			require.False(t, asked[p.Source+p.Text], "%s of %s repeats", p.Text, p.Source)
 			asked[p.Source+p.Text] = true

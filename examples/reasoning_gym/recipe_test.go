@@ -72,11 +72,11 @@ func TestEntriesPassUnchanged(t *testing.T) {
 		dir := t.TempDir()
 		file, saved := filepath.Join(dir, "train.jsonl"), filepath.Join(dir, "saved")
 		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"prompt": "p", "answer": %s, "source": "env"}`, entry), 0o600))
-		prompts, err := data.Read(file, data.Options{PromptKey: r.Data.PromptKey, AnswerKey: r.Data.AnswerKey, SourceKey: r.Data.SourceKey})
+		prompts, err := data.ReadAll([]string{file}, data.Options{PromptKey: r.Data.PromptKey, AnswerKey: r.Data.AnswerKey, SourceKey: r.Data.SourceKey})
 		require.NoError(t, err)
 		c := reward.Default()
 		c.Kind, c.Command, c.CallConfig.Concurrency = reward.Command, []string{os.Args[0], "save", saved}, 1
-		require.Equal(t, 1.0, grader(t, c)(&prompts[0], "x"))
+		require.Equal(t, 1.0, grader(t, c)(&prompts[0][0], "x"))
 		got, err := os.ReadFile(saved)
 		require.NoError(t, err)
 		require.Equal(t, "env "+entry, string(got), "entry %d", i)

@@ -16,15 +16,6 @@ type Sum struct {
 	special float64 // sum of the terms that are not finite
 }
 
-// Of returns the sum of terms.
-func Of(terms ...float64) Sum {
-	var s Sum
-	for _, v := range terms {
-		s.Add(v)
-	}
-	return s
-}
-
 // Add adds a term. Once finite terms add up to more than float64 can hold, the sum is infinite.
 func (s *Sum) Add(v float64) {
 	if v-v != 0 {

@@ -9,6 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// of returns the sum of terms.
+func of(terms ...float64) Sum {
+	var s Sum
+	for _, v := range terms {
+		s.Add(v)
+	}
+	return s
+}
+
 // Any order and any grouping of the terms gives the exact sum, rounded once.
 func TestAnyOrderGivesTheExactSum(t *testing.T) {
 	t.Parallel()
@@ -27,7 +36,7 @@ func TestAnyOrderGivesTheExactSum(t *testing.T) {
 		for range 5 {
 			rng.Shuffle(len(terms), func(i, j int) { terms[i], terms[j] = terms[j], terms[i] })
 			cut := rng.IntN(len(terms) + 1)
-			s, rest := Of(terms[:cut]...), Of(terms[cut:]...)
+			s, rest := of(terms[:cut]...), of(terms[cut:]...)
 			s.Merge(&rest)
 			require.Equal(t, want, s.Float64(), "seed %d: %v", seed, terms)
 		}
@@ -58,7 +67,7 @@ func TestVariance(t *testing.T) {
 		exact, _ := want.Quo(want, big.NewRat(int64(n-1), 1)).Float64()
 		require.Equal(t, exact, Variance(&sum, &squares, float64(n)), "seed %d", seed)
 	}
-	one, square := Of(3), Of(9)
+	one, square := of(3), of(9)
 	require.Zero(t, Variance(&one, &square, 1))
 	var large Sum
 	large.AddSquare(1e200)
@@ -84,11 +93,11 @@ func TestSpecialTerms(t *testing.T) {
 		{[]float64{1, math.Ldexp(1, -53), math.Ldexp(1, -1000)}, math.Nextafter(1, 2)},        // and is none with one bit more
 		{[]float64{math.Nextafter(1, 2), math.Ldexp(1, -53)}, 1 + 2*(math.Nextafter(1, 2)-1)}, // upward
 	} {
-		s := Of(c.terms...)
+		s := of(c.terms...)
 		require.Equal(t, c.want, s.Float64(), "%v", c.terms)
 	}
 	for _, terms := range [][]float64{{math.NaN(), 1}, {math.Inf(1), math.Inf(-1)}} {
-		s := Of(terms...)
+		s := of(terms...)
 		require.True(t, math.IsNaN(s.Float64()), "%v", terms)
 	}
 }

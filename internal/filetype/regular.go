@@ -18,8 +18,9 @@ var ErrIrregular = errors.New("expected a regular file")
 // maxRead bounds the files that Read reads, in bytes. The largest tokenizers have some 40 MB.
 const maxRead = 1 << 30
 
-// Open opens a regular file for reading; symbolic links are followed. Anything else it refuses
-// before it opens it: opening a pipe blocks, opening a device may act, and either may never end.
+// Open opens a regular file for reading and follows symbolic links. It refuses anything else
+// without opening it, because opening a pipe blocks, opening a device may act, and reading either
+// may never end.
 func Open(path string) (*os.File, error) {
 	if err := Check(path); err != nil {
 		return nil, err
@@ -38,8 +39,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenInput is Open for a file that the user names. It also opens what this process has been
-// given: /dev/stdin, and /dev/fd/N, as a shell writes <(…).
+// OpenInput is Open for a file that the user names. It also opens files that are open in this
+// process already: /dev/stdin, and /dev/fd/N, which a shell passes for <(…).
 func OpenInput(path string) (*os.File, error) {
 	if given(path) {
 		return os.Open(path)

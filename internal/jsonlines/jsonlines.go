@@ -70,8 +70,8 @@ func scan(ctx context.Context, in io.Reader, limit int, out chan<- Line) {
 	}
 }
 
-// Fault rewords an error of encoding/json about the line for users. About a first line that
-// shows that the file is of another kind, it says that.
+// Fault rewords an error of encoding/json about the line for users. If the first line shows that
+// the file is of another kind, the error says so.
 func (l *Line) Fault(err error, expected string) error {
 	if l.Number == 1 {
 		if other := filetype.Explain(l.Text, "JSON lines with "+expected); other != nil {

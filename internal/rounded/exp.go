@@ -20,7 +20,7 @@ func Exp(x float64) float64 {
 		return 0
 	}
 	if x > -708 && x < 709 { // a normal result
-		d, k := expand(x)
+		d, k := expand(double{x, 0})
 		if y, ok := d.nearest(float64(0x1p-70 * d.high)); ok {
 			return math.Ldexp(y, k)
 		}
@@ -44,7 +44,7 @@ func Expm1(x float64) float64 {
 			return y
 		}
 	case x < 709:
-		d, k := expand(x)
+		d, k := expand(double{x, 0})
 		scale := math.Ldexp(1, k)
 		s := twoSum(float64(d.high*scale), -1)
 		s.low += float64(d.low * scale)
@@ -58,12 +58,9 @@ func Expm1(x float64) float64 {
 	})
 }
 
-// expand returns e^x = d·2^k, for x without a low part.
-func expand(x float64) (d double, k int) { return expandDouble(double{x, 0}) }
-
-// expandDouble returns e^x = d·2^k with d between 0.99 and 2.01, for x between -745 and 710. The relative
+// expand returns e^x = d·2^k with d between 0.99 and 2.01, for x between -745 and 710. The relative
 // error is below 2^-72.
-func expandDouble(x double) (d double, k int) {
+func expand(x double) (d double, k int) {
 	c := tables()
 	steps := math.RoundToEven(float64(x.high * (expSteps / math.Ln2)))
 	p := twoProduct(steps, c.expStep.low)

@@ -56,7 +56,7 @@ func power(x, y float64) float64 {
 		return 0
 	}
 	if size := math.Abs(p.high); size > 0x1p-900 && size < 700 { // neither a subnormal product nor a subnormal result
-		d, k := expandDouble(p)
+		d, k := expand(p)
 		if v, ok := d.nearest(float64(d.high * (0x1p-70 + float64(size*0x1p-68)))); ok {
 			return math.Ldexp(v, k)
 		}

@@ -24,7 +24,7 @@ type function struct {
 
 func functions() []function {
 	scaled := func(x float64) double {
-		d, k := expand(x)
+		d, k := expand(double{x, 0})
 		return double{math.Ldexp(d.high, k), math.Ldexp(d.low, k)}
 	}
 	less := func(x *big.Float, prec uint) *big.Float {

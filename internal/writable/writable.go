@@ -38,9 +38,9 @@ func Folder(dir string) error {
 // report longer ones themselves only in a folder that exists.
 const longestName = 255
 
-// File returns an error if a file exists at path that is not a regular one or cannot be opened
+// file returns an error if a file exists at path that is not a regular one or cannot be opened
 // for writing.
-func File(path string) error {
+func file(path string) error {
 	if err := filetype.Check(path); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func File(path string) error {
 	return f.Close()
 }
 
-// Refused reports whether err says that a place is no place to write to. Other errors, such
-// as a full disk, are failures of a place that is.
+// Refused reports whether err means that a place can never be written to. Others, such as that
+// of a full disk, may pass.
 func Refused(err error) bool {
 	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
 		syscall.ELOOP, syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
@@ -104,7 +104,7 @@ func Contents(dir string, folders, files []string) error {
 	}
 	for _, name := range files {
 		if err == nil {
-			err = File(filepath.Join(dir, name))
+			err = file(filepath.Join(dir, name))
 		}
 	}
 	return err

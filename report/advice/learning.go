@@ -136,9 +136,9 @@ func values(some []point) []float64 {
 // heldOut warns if held-out results worsen while training results improve.
 func heldOut(h *history, _ *Run) string {
 	for _, name := range slices.Sorted(maps.Keys(h.series)) {
-		set, kind, _ := strings.Cut(strings.TrimPrefix(name, "eval/"), "/")
+		set, kind, evaluated := report.Evaluation(name)
 		all := h.series[name]
-		if !strings.HasPrefix(name, "eval/") || len(all) < 3 || all[len(all)-1].step != h.last {
+		if !evaluated || len(all) < 3 || all[len(all)-1].step != h.last {
 			continue
 		}
 		training, sign, errors := rewardMean, 1.0, h.series["eval/"+set+"/stderr"]

@@ -15,7 +15,6 @@ import (
 // of SVG, Gantt omits the oldest windows.
 const (
 	ganttRow    = 22
-	ganttBar    = 15
 	ganttFoot   = 34
 	ganttWindow = 290 // width of a window of median length: about three are visible
 	ganttWidest = 1200

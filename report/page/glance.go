@@ -23,8 +23,8 @@ type Tile struct {
 func Glance(steps *report.Steps) []Tile {
 	var tiles []Tile
 	for _, name := range steps.Names() {
-		set, kind, _ := strings.Cut(strings.TrimPrefix(name, "eval/"), "/")
-		if strings.HasPrefix(name, "eval/") && (strings.HasPrefix(kind, "mean@") || kind == "loss") && len(tiles) < 3 {
+		set, kind, ok := report.Evaluation(name)
+		if ok && (strings.HasPrefix(kind, "mean@") || kind == "loss") && len(tiles) < 3 {
 			tiles = append(tiles, change(steps, "held-out "+set, name))
 		}
 	}

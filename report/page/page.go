@@ -39,8 +39,8 @@ type page struct {
 	Steps    string // number of steps and their duration
 	Glance   []Tile
 	Rows     []Row
-	Parts    []Share
-	Idle     []Share
+	Parts    []share
+	Idle     []share
 	Warnings []report.Warning
 	Curves   curves
 	Timeline template.HTML // empty without a trace
@@ -130,7 +130,7 @@ func extent(steps *report.Steps) string {
 }
 
 // timeTable returns the data of the "times" template.
-func timeTable(title string, shares []Share) map[string]any {
+func timeTable(title string, shares []share) map[string]any {
 	return map[string]any{"Title": title, "Shares": shares}
 }
 
@@ -163,8 +163,9 @@ type Row struct {
 func Compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
-		evaluated := strings.HasPrefix(name, "eval/") && (strings.Contains(name, "@") && !strings.HasSuffix(name, "pass@1") || // pass@1 repeats mean@1
-			strings.HasSuffix(name, "/loss"))
+		_, kind, evaluated := report.Evaluation(name)
+		// pass@1 repeats mean@1
+		evaluated = evaluated && (kind == "loss" || strings.Contains(kind, "@") && kind != "pass@1")
 		if !evaluated && !slices.Contains([]string{"reward/mean", "reward/zero_std_frac",
 			"response_length/mean", "actor/loss", "actor/entropy", "perf/tokens_per_second"}, name) {
 			continue

@@ -53,7 +53,7 @@ func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":
 		p.Rows = Compare(steps)
-		p.Parts, p.Idle = Times(steps)
+		p.Parts, p.Idle = times(steps)
 	case "warnings":
 		p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile))
 		for i := range p.Warnings {

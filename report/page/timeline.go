@@ -28,18 +28,6 @@ const (
 	mostRows  = 32
 )
 
-// event is the part of a Chrome trace event that the page uses; times are in
-// microseconds.
-type event struct {
-	Name  string          `json:"name"`
-	Phase string          `json:"ph"`
-	Time  float64         `json:"ts"`
-	Dur   float64         `json:"dur"`
-	PID   int             `json:"pid"`
-	TID   int             `json:"tid"`
-	Args  json.RawMessage `json:"args"`
-}
-
 // timeline holds the trace: the bars of each row and the steps.
 type timeline struct {
 	rows  map[[2]int]*timelineRow // by process and thread
@@ -101,8 +89,13 @@ func (t *timeline) read(r io.Reader) error {
 		return fmt.Errorf("traceEvents begins with %v, expected [", token)
 	}
 	for lines.More() {
-		var e event
-		if err := lines.Decode(&e); err != nil {
+		var e trace.Event
+		err := lines.Decode(&e)
+		var odd *json.UnmarshalTypeError
+		if errors.As(err, &odd) && strings.HasPrefix(odd.Field, "args") { // the page can do without
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 		t.add(&e)
@@ -110,29 +103,21 @@ func (t *timeline) read(r io.Reader) error {
 	return nil
 }
 
-func (t *timeline) add(e *event) {
-	var args struct {
-		Step  json.Number `json:"step"`
-		Name  string      `json:"name"`
-		Track string      `json:"track"`
-		Sort  int         `json:"sort_index"`
-	}
+func (t *timeline) add(e *trace.Event) {
 	key := [2]int{e.PID, e.TID}
 	switch {
-	case e.Phase == "M" && (e.Name == "thread_name" || e.Name == "thread_sort_index"):
-		if json.Unmarshal(e.Args, &args) != nil {
-			return
-		}
-		if e.Name == "thread_sort_index" {
-			t.row(key).order = args.Sort
-			return
-		}
-		t.row(key).name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
+	case e.Phase == "M" && e.Name == "thread_sort_index":
+		t.row(key).order = e.Args.Sort
+	case e.Phase == "M" && e.Name == "thread_name" && e.Args.Name != "":
+		t.row(key).name, t.row(key).track = e.Args.Name, cmp.Or(e.Args.Track, e.Args.Name)
 	case e.Phase != "X" || e.Dur < 0:
 	case e.Name == stepSpan:
-		_ = json.Unmarshal(e.Args, &args) // a step without a number gets no name
+		name := "step"
+		if e.Args.Step != nil {
+			name = fmt.Sprintf("step %d", *e.Args.Step)
+		}
 		from := e.Time / 1e6
-		t.steps = append(t.steps, chart.Window{Name: strings.TrimSpace("step " + args.Step.String()), From: from, To: from + e.Dur/1e6})
+		t.steps = append(t.steps, chart.Window{Name: name, From: from, To: from + e.Dur/1e6})
 	default:
 		row := t.row(key)
 		from := e.Time / 1e6

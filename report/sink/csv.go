@@ -77,14 +77,14 @@ func (t *table) rewrite(all, next report.Values) error {
 func (t *table) cells(values report.Values) []string {
 	cells := make([]string, len(t.names))
 	for name, x := range values {
-		if i, ok := t.column[name]; ok && finite(x) {
+		if i, ok := t.column[name]; ok && report.Finite(x) {
 			cells[i] = strconv.FormatFloat(x, 'f', -1, 64)
 		}
 	}
 	return cells
 }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *table) Step(values report.Values) error {
 	all := report.Values{}
 	for _, name := range t.names {
@@ -108,5 +108,5 @@ func (t *table) Step(values report.Values) error {
 	return nil
 }
 
-// Close implements Sink.
+// Close implements sink.
 func (t *table) Close(End) error { return t.file.Close() }

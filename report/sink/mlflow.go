@@ -21,9 +21,9 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// MLflowFile is the name of the file in a run's folder that records the run's ID in
+// mlflowFile is the name of the file in a run's folder that records the run's ID in
 // MLflow and the last step sent.
-const MLflowFile = "mlflow.json"
+const mlflowFile = "mlflow.json"
 
 const (
 	// retryLeast and retryMost bound the exponential backoff between attempts.
@@ -35,7 +35,7 @@ const (
 	mostMetrics = 1000
 )
 
-// place is the content of MLflowFile.
+// place is the content of mlflowFile.
 type place struct {
 	URL  string `json:"url"`  // with secrets hidden
 	Run  string `json:"run"`  // run ID in MLflow
@@ -91,9 +91,9 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	return t, nil
 }
 
-func (t *tracker) path() string { return filepath.Join(t.run.Dir, MLflowFile) }
+func (t *tracker) path() string { return filepath.Join(t.run.Dir, mlflowFile) }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *tracker) Step(report.Values) error {
 	nudge(t.wake)
 	return nil
@@ -106,7 +106,7 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// Close implements Sink. It waits at most closeWait for unsent steps.
+// Close implements sink. It waits at most closeWait for unsent steps.
 func (t *tracker) Close(end End) error {
 	t.end = end
 	t.ending.Store(true)
@@ -253,14 +253,14 @@ func (t *tracker) read() error {
 	return nil
 }
 
-// keep writes MLflowFile.
+// keep writes mlflowFile.
 func (t *tracker) keep() error {
 	data, err := json.Marshal(t.place)
 	if err == nil {
 		err = report.ReplaceFile(t.path(), append(data, '\n'))
 	}
 	if err != nil {
-		return &refusal{fmt.Errorf("write %s: %w", MLflowFile, err)}
+		return &refusal{fmt.Errorf("write %s: %w", mlflowFile, err)}
 	}
 	return nil
 }

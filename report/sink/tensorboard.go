@@ -63,10 +63,10 @@ func openEvents(run *Run) (*events, error) {
 	return &events{file}, nil
 }
 
-// Step implements Sink.
+// Step implements sink.
 func (e *events) Step(values report.Values) error { return writeRecord(e.file, scalars(values)) }
 
-// Close implements Sink.
+// Close implements sink.
 func (e *events) Close(End) error { return e.file.Close() }
 
 // Field numbers from tensorflow/core/util/event.proto and
@@ -110,7 +110,7 @@ func scalars(values report.Values) []byte {
 	var summary []byte
 	for _, name := range values.Names() {
 		x := values[name]
-		if name == "step" || name == "time" || !finite(x) {
+		if name == "step" || name == "time" || !report.Finite(x) {
 			continue
 		}
 		value := protowire.AppendTag(nil, valueTag, protowire.BytesType)

@@ -40,7 +40,7 @@ func (f writtenFile) layout() (rows []string, spans []at) {
 	for _, e := range f.TraceEvents {
 		switch e.Name {
 		case "thread_name":
-			names[e.TID] = e.Args["name"].(string)
+			names[e.TID] = e.Args.Name
 			rows = append(rows, names[e.TID])
 		case "process_name", "process_sort_index", "thread_sort_index":
 		default:
@@ -100,13 +100,13 @@ func TestSpansWithoutStep(t *testing.T) {
 	s := New(2)
 	s.Track("x").Begin(0, "eval").End()
 	s.Track("x").Add(NoStep, "decode", time.Now(), time.Millisecond, Note{})
-	steps := map[string]map[string]any{}
+	steps := map[string]*int32{}
 	for _, e := range writeTrace(t, s).TraceEvents {
 		if e.Phase == "X" {
-			steps[e.Name] = e.Args
+			steps[e.Name] = e.Args.Step
 		}
 	}
-	require.Equal(t, map[string]map[string]any{"eval": {"step": 0.}, "decode": nil}, steps)
+	require.Equal(t, map[string]*int32{"eval": new(int32), "decode": nil}, steps)
 }
 
 func TestNilSpans(t *testing.T) {

@@ -21,14 +21,28 @@ const File = "trace.json"
 // of a row or process, "X" for a span, and "s", "t" and "f" for the start, a step and
 // the end of a flow. A flow event binds to the innermost span that begins at its time.
 type Event struct {
-	Name  string         `json:"name"`
-	Phase string         `json:"ph"`
-	Time  float64        `json:"ts"`
-	Dur   float64        `json:"dur,omitempty"`
-	PID   int            `json:"pid"`
-	TID   int            `json:"tid"`
-	ID    int            `json:"id,omitempty"` // flow ID
-	Args  map[string]any `json:"args,omitempty"`
+	Name     string  `json:"name"`
+	Phase    string  `json:"ph"`
+	Time     float64 `json:"ts"`
+	Dur      float64 `json:"dur"`
+	PID      int     `json:"pid"`
+	TID      int     `json:"tid"`
+	ID       int     `json:"id,omitempty"` // flow ID
+	Category string  `json:"cat,omitempty"`
+	Bind     string  `json:"bp,omitempty"`
+	Args     Args    `json:"args,omitzero"`
+}
+
+// Args are details of an event: Name or Sort of a row or process, Track and Lanes of a row,
+// Step, Tokens and Prompt of a span.
+type Args struct {
+	Name   string `json:"name,omitempty"`
+	Track  string `json:"track,omitempty"` // the name given to Spans.Track or Spans.Lanes
+	Lanes  bool   `json:"lanes,omitempty"`
+	Sort   int    `json:"sort_index,omitempty"`
+	Step   *int32 `json:"step,omitempty"`
+	Tokens int    `json:"tokens,omitempty"`
+	Prompt string `json:"prompt,omitempty"`
 }
 
 // traceFile is a Chrome trace file.
@@ -86,9 +100,8 @@ func (s *Spans) Continue(path string) error {
 	}
 	rows := map[int]Track{}
 	for _, e := range old.Events {
-		if name, _ := e.Args["track"].(string); e.Phase == "M" && name != "" {
-			lanes, _ := e.Args["lanes"].(bool)
-			rows[e.TID] = s.track(trackInfo{name, lanes})
+		if e.Phase == "M" && e.Args.Track != "" {
+			rows[e.TID] = s.track(trackInfo{e.Args.Track, e.Args.Lanes})
 		}
 	}
 	s.restore(old.Events, rows, s.start.Sub(old.Other.Start))
@@ -114,14 +127,12 @@ func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 		case e.Phase == "X":
 			at[place{e.TID, e.Time}] = len(spans) // enclosed spans come later and win
 			begin := fromMicroseconds(e.Time) - ago
-			step, known := e.Args["step"].(float64)
-			if !known {
-				step = NoStep
+			step := int32(NoStep)
+			if e.Args.Step != nil {
+				step = *e.Args.Step
 			}
-			tokens, _ := e.Args["tokens"].(float64)
-			prompt, _ := e.Args["prompt"].(string)
 			spans = append(spans, span{track: row.id, name: e.Name, begin: begin, end: begin + fromMicroseconds(e.Dur),
-				step: int32(step), tokens: int(tokens), prompt: prompt})
+				step: step, tokens: e.Args.Tokens, prompt: e.Args.Prompt})
 		case e.ID > 0:
 			if i, ok := at[place{e.TID, e.Time}]; ok {
 				spans[i].flows, spans[i].opens = append(spans[i].flows, uint64(e.ID)), e.Phase == "s"

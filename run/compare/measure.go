@@ -287,7 +287,7 @@ func digestFile(w io.Writer, path string) error {
 // reached returns the step after which the run in dir resumes. begun is false if the run
 // has not started.
 func reached(dir string) (step int, begun bool) {
-	_, step, skipped, err := checkpoint.Latest(filepath.Join(dir, "checkpoints"), checkpoint.StepPrefix)
+	_, step, skipped, err := checkpoint.Latest(filepath.Join(dir, "checkpoints"))
 	if err == nil {
 		return step, true
 	}

@@ -77,7 +77,7 @@ func (r *Reader) demonstration(row *data.Example) (e *trainer.Demonstration, key
 		return nil, "", nil
 	}
 	reply := rollout.Message{Role: "assistant", Content: row.Response, Extra: row.Extra}
-	prompt, response, rendered, err := r.turns().Demonstration(row.Prompt, row.Messages, reply)
+	prompt, response, rendered, err := r.renderer().demonstration(row.Prompt, row.Messages, reply)
 	if err != nil {
 		return nil, "", err
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/data"
-	"github.com/easyrl/easyrl/data/turns"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/rollout"
@@ -277,7 +276,7 @@ func (r *Reader) fitting(path string, all []rollout.Prompt, huge []string) ([]ro
 // encode renders a prompt's text with the chat template and sets its token ids.
 func (r *Reader) encode(p *rollout.Prompt) error {
 	tok := r.folder.Tokenizer
-	text, rendered, err := r.turns().Prompt(p.Text, p.Messages)
+	text, rendered, err := r.renderer().prompt(p.Text, p.Messages)
 	if err != nil {
 		return err
 	}
@@ -290,11 +289,11 @@ func (r *Reader) encode(p *rollout.Prompt) error {
 	return err
 }
 
-// turns returns the renderer of conversations for the folder's model.
-func (r *Reader) turns() *turns.Renderer {
+// renderer returns the renderer of conversations for the folder's model.
+func (r *Reader) renderer() *renderer {
 	d := &r.cfg.Data
-	return &turns.Renderer{Template: r.folder.Template, Model: r.folder.Source, Never: d.Template == configs.TemplateNone,
-		Always: d.Template == configs.TemplateChat, System: d.System, Thinking: d.Thinking}
+	return &renderer{template: r.folder.Template, model: r.folder.Source, never: d.Template == configs.TemplateNone,
+		always: d.Template == configs.TemplateChat, system: d.System, thinking: d.Thinking}
 }
 
 // CheckContext returns an error if rollout.max_tokens cannot fit into the model's

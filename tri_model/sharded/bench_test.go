@@ -71,7 +71,7 @@ func passesOf(b *testing.B, spans *trace.Spans) map[string][]trace.Event {
 	rows, passes := map[int]string{}, map[string][]trace.Event{}
 	for _, e := range file.Events {
 		if e.Phase == "M" && e.Name == "thread_name" {
-			rows[e.TID] = fmt.Sprint(e.Args["name"])
+			rows[e.TID] = e.Args.Name
 		}
 	}
 	for _, e := range file.Events {

@@ -1,5 +1,4 @@
-// Package codec decompresses untrusted pages into buffers of their claimed size.
-package codec
+package parquet
 
 import (
 	"bytes"
@@ -13,59 +12,61 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// MaxSize is the maximum uncompressed page size in bytes.
-const MaxSize = 256 << 20
+// maxPage is the maximum uncompressed page size in bytes.
+const maxPage = 256 << 20
 
 // Codecs, numbered as in Parquet.
 const (
-	None   = 0
-	Snappy = 1
-	Gzip   = 2
-	Zstd   = 6
-	LZ4    = 7
+	codecNone   = 0
+	codecSnappy = 1
+	codecGzip   = 2
+	codecZstd   = 6
+	codecLZ4    = 7
 )
 
-// Name returns the name of an unsupported codec.
-func Name(codec int32) string {
+// codecName returns the name of an unsupported codec.
+func codecName(codec int32) string {
 	if name, ok := map[int32]string{3: "LZO", 4: "BROTLI", 5: "LZ4 of Hadoop"}[codec]; ok {
 		return name
 	}
 	return fmt.Sprint(codec)
 }
 
-// MostRatio returns the codec's maximum compression ratio; a page that claims
+// mostRatio returns the codec's maximum compression ratio; a page that claims
 // more is corrupt. It reports false for unsupported codecs.
-func MostRatio(codec int32) (int64, bool) {
-	ratio, ok := map[int32]int64{None: 1, Snappy: 64, Gzip: 1040, Zstd: 1 << 17, LZ4: 256}[codec]
+func mostRatio(codec int32) (int64, bool) {
+	ratio, ok := map[int32]int64{
+		codecNone: 1, codecSnappy: 64, codecGzip: 1040, codecZstd: 1 << 17, codecLZ4: 256,
+	}[codec]
 	return ratio, ok
 }
 
-// Decoder decompresses pages. The zero value is ready to use; it is not safe for
-// concurrent use.
-type Decoder struct{ zstd *zstd.Decoder }
+// decompressor decompresses untrusted pages into buffers of their claimed size. The zero value
+// is ready to use; it is not safe for concurrent use.
+type decompressor struct{ zstd *zstd.Decoder }
 
 var errSize = errors.New("size differs from the page header's")
 
-// Decode decompresses src into dst, whose length is the page's claimed size.
-func (d *Decoder) Decode(codec int32, dst, src []byte) error {
+// decode decompresses src into dst, whose length is the page's claimed size.
+func (d *decompressor) decode(codec int32, dst, src []byte) error {
 	var out []byte
 	var err error
 	switch codec {
-	case Snappy:
+	case codecSnappy:
 		if n, e := snappy.DecodedLen(src); e != nil || n != len(dst) {
 			return fmt.Errorf("snappy: not %d bytes: %w", len(dst), errors.Join(e, errSize))
 		}
 		out, err = snappy.Decode(dst, src)
-	case Gzip:
+	case codecGzip:
 		out, err = gunzip(dst, src)
-	case Zstd:
+	case codecZstd:
 		if d.zstd == nil {
 			if d.zstd, err = newZstd(); err != nil {
 				return err
 			}
 		}
 		out, err = d.zstd.DecodeAll(src, dst[:0:len(dst)])
-	case LZ4:
+	case codecLZ4:
 		out, err = unlz4(dst, src)
 	}
 	if err == nil && len(out) != len(dst) {
@@ -93,7 +94,7 @@ func gunzip(dst, src []byte) ([]byte, error) {
 // output buffer holds.
 func newZstd() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(MaxSize), zstd.WithDecoderMaxWindow(MaxSize))
+		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecoderMaxWindow(maxPage))
 }
 
 var errLZ4 = errors.New("lz4: malformed block")

@@ -1,6 +1,4 @@
-// Package turns renders prompts and demonstrations into the text that a model
-// reads; conversations go through the model's chat template.
-package turns
+package dataset
 
 import (
 	"encoding/json"
@@ -15,14 +13,15 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat"
 )
 
-// Renderer renders conversations for a model. It is safe for concurrent use.
-type Renderer struct {
-	Template *chat.Template // nil if the model has none
-	Model    string         // name for errors
-	Never    bool           // keep text unchanged and refuse conversations
-	Always   bool           // render text prompts too, as a user turn
-	System   string         // added to conversations without a system turn, and before a text prompt
-	Thinking bool           // turns on thinking in templates that support it
+// renderer renders prompts and demonstrations into the text that a model reads; conversations
+// go through the model's chat template. It is safe for concurrent use.
+type renderer struct {
+	template *chat.Template // nil if the model has none
+	model    string         // name for errors
+	never    bool           // keep text unchanged and refuse conversations
+	always   bool           // render text prompts too, as a user turn
+	system   string         // added to conversations without a system turn, and before a text prompt
+	thinking bool           // turns on thinking in templates that support it
 }
 
 // today is the fixed date passed to templates, so that a prompt does not depend
@@ -30,13 +29,13 @@ type Renderer struct {
 // templates.
 func today() time.Time { return time.Date(2024, time.July, 26, 0, 0, 0, 0, time.UTC) }
 
-// Prompt renders a text or a conversation up to the start of the assistant's
-// turn. If a conversation ends with an assistant turn, Prompt renders up to the
+// prompt renders a text or a conversation up to the start of the assistant's
+// turn. If a conversation ends with an assistant turn, prompt renders up to the
 // end of that turn's text, for the model to continue. rendered reports that the
 // template produced the result and so decides how the sequence begins.
-func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
-	if messages == nil && !r.Always {
-		return r.System + text, false, nil
+func (r *renderer) prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
+	if messages == nil && !r.always {
+		return r.system + text, false, nil
 	}
 	in, err := r.conversation(text, messages)
 	if err != nil {
@@ -45,7 +44,7 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
 		out, err = r.continuation(in)
 	} else {
-		out, err = r.Template.Render(in)
+		out, err = r.template.Render(in)
 	}
 	if err == nil {
 		err = complete(in.Messages, out)
@@ -56,20 +55,20 @@ func (r *Renderer) Prompt(text string, messages []rollout.Message) (out string, 
 const assistant = "assistant"
 
 // continuation renders a conversation up to the last word of its final assistant turn.
-func (r *Renderer) continuation(in chat.Input) (string, error) {
+func (r *renderer) continuation(in chat.Input) (string, error) {
 	in.AddGenerationPrompt = false
 	last := len(in.Messages) - 1
 	said := in.Messages[last].Content
 	if strings.TrimSpace(said) == "" {
 		return "", errors.New("the final assistant turn is empty, expected text to continue")
 	}
-	whole, err := r.Template.Render(in)
+	whole, err := r.template.Render(in)
 	if err != nil {
 		return "", err
 	}
 	in.Messages = slices.Clone(in.Messages)
 	in.Messages[last] = chat.Message{Role: assistant, Content: marker}
-	frame, err := r.Template.Render(in)
+	frame, err := r.template.Render(in)
 	if err != nil {
 		return "", err
 	}
@@ -99,15 +98,15 @@ func complete(messages []chat.Message, rendered string) error {
 // marker is a placeholder text to locate a turn in a template's output.
 const marker = "where the message stands"
 
-// Demonstration renders a prompt and its reply. If the template renders the
+// demonstration renders a prompt and its reply. If the template renders the
 // prompt, prompt and response together are the rendered conversation, so that the
 // response includes the end of the turn. Otherwise the response is the reply's
 // text.
-func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
+func (r *renderer) demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
 		return "", "", false, errors.New("the prompt ends with an assistant turn, expected all of it in the response")
 	}
-	prompt, rendered, err = r.Prompt(text, messages)
+	prompt, rendered, err = r.prompt(text, messages)
 	if err != nil || !rendered {
 		return prompt, reply.Content, false, err
 	}
@@ -121,22 +120,22 @@ func (r *Renderer) Demonstration(text string, messages []rollout.Message, reply 
 }
 
 // conversation returns the template's input.
-func (r *Renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
-	if r.Never {
+func (r *renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
+	if r.never {
 		return in, errors.New(`conversations need a chat template, but data.template is "none"`)
 	}
-	if r.Template == nil {
-		return in, fmt.Errorf("conversations need a chat template, but %s has none", r.Model)
+	if r.template == nil {
+		return in, fmt.Errorf("conversations need a chat template, but %s has none", r.model)
 	}
 	if messages == nil {
 		messages = []rollout.Message{{Role: "user", Content: text}}
 	}
 	in.AddGenerationPrompt, in.Now = true, today()
-	if !r.Thinking {
+	if !r.thinking {
 		in.Extra = map[string]any{"enable_thinking": false}
 	}
-	if r.System != "" && messages[0].Role != "system" {
-		in.Messages = append(in.Messages, chat.Message{Role: "system", Content: r.System})
+	if r.system != "" && messages[0].Role != "system" {
+		in.Messages = append(in.Messages, chat.Message{Role: "system", Content: r.system})
 	}
 	for _, m := range messages {
 		t, err := turn(m)
@@ -167,7 +166,7 @@ func turn(m rollout.Message) (t chat.Message, err error) {
 // turns, and a prompt may already contain the message's first words, such as
 // <think>. Then reply returns the rest of the message itself, with the template's
 // end of turn.
-func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
+func (r *renderer) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
 	with := func(m rollout.Message) (string, error) {
 		t, err := turn(m)
 		if err != nil {
@@ -175,7 +174,7 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 		}
 		all := in
 		all.Messages = append(slices.Clone(in.Messages), t)
-		return r.Template.Render(all)
+		return r.template.Render(all)
 	}
 	whole, err := with(m)
 	if err != nil {
@@ -201,7 +200,7 @@ func (r *Renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	content, follows := strings.CutPrefix(m.Content, strings.TrimSpace(said))
 	if !follows || strings.TrimSpace(said) == "" && !continues {
 		hint := ""
-		if !r.Thinking && strings.HasPrefix(strings.TrimSpace(m.Content), "<think>") {
+		if !r.thinking && strings.HasPrefix(strings.TrimSpace(m.Content), "<think>") {
 			hint = "; set data.thinking = true for responses with thoughts"
 		}
 		return "", fmt.Errorf("the chat template ends the prompt with %q, but the response starts with %q%s",

@@ -1,4 +1,4 @@
-package turns
+package dataset
 
 import (
 	"encoding/json"
@@ -19,8 +19,8 @@ type demo struct {
 	Extra    map[string]json.RawMessage
 }
 
-func (d demo) render(r *Renderer) (prompt, response string, rendered bool, err error) {
-	return r.Demonstration(d.Prompt, d.Messages, rollout.Message{Role: "assistant", Content: d.Response, Extra: d.Extra})
+func (d demo) render(r *renderer) (prompt, response string, rendered bool, err error) {
+	return r.demonstration(d.Prompt, d.Messages, rollout.Message{Role: "assistant", Content: d.Response, Extra: d.Extra})
 }
 
 // Simplified forms of common chat templates.
@@ -46,33 +46,33 @@ func TestDemonstrations(t *testing.T) {
 	for _, row := range []struct {
 		name, template   string
 		row              demo
-		set              Renderer
+		set              renderer
 		prompt, response string
 		fault            string
 	}{
-		{name: "plain text", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: Renderer{System: "s "}, prompt: "s q", response: "r"},
-		{name: "text as the user's turn", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: Renderer{Always: true, Thinking: true},
+		{name: "plain text", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: renderer{system: "s "}, prompt: "s q", response: "r"},
+		{name: "text as the user's turn", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: renderer{always: true, thinking: true},
 			prompt: "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"}, set: Renderer{Thinking: true, System: "s"},
+		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"}, set: renderer{thinking: true, system: "s"},
 			prompt:   "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
 			response: "r<|im_end|>\n"},
-		{name: "thought dropped by the template", template: forgetful, row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: Renderer{},
+		{name: "thought dropped by the template", template: forgetful, row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: renderer{},
 			prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
-		{name: "thought begun by the prompt", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: Renderer{},
+		{name: "thought begun by the prompt", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: renderer{},
 			prompt: "[user]q</s>[assistant]<think>\n", response: "t</think>r</s>"},
-		{name: "prompt begins a missing thought", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{},
+		{name: "prompt begins a missing thought", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: renderer{},
 			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", but the response starts with "r"`},
 		{name: "extra message field", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
-			set: Renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
+			set: renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
 		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML, row: demo{Messages: three[2:], Response: "r"},
-			set: Renderer{Thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "dropped response", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: Renderer{}, fault: "the chat template drops the response"},
+			set: renderer{thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
+		{name: "dropped response", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: renderer{}, fault: "the chat template drops the response"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			template, err := chat.Parse(row.template, nil)
 			require.NoError(t, err)
-			row.set.Template = template
+			row.set.template = template
 			prompt, response, _, err := row.row.render(&row.set)
 			if row.fault != "" {
 				require.EqualError(t, err, row.fault)
@@ -116,7 +116,7 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 		template, err := chat.Parse(string(source), chat.Specials{"bos_token": "<bos>"})
 		require.NoError(t, err, row.file)
 		prompt, response, rendered, err := demo{Prompt: "How many?", Response: row.response}.render(
-			&Renderer{Template: template, Always: true, Thinking: row.thinking})
+			&renderer{template: template, always: true, thinking: row.thinking})
 		if row.fault != "" {
 			require.ErrorContains(t, err, row.fault)
 			continue
@@ -137,7 +137,7 @@ func TestPromptsContinueAssistantTurn(t *testing.T) {
 	render := func(source string, last rollout.Message) (string, error) {
 		template, err := chat.Parse(source, nil)
 		require.NoError(t, err)
-		out, _, err := (&Renderer{Template: template, Thinking: true}).Prompt("", []rollout.Message{{Role: "user", Content: "q"}, last})
+		out, _, err := (&renderer{template: template, thinking: true}).prompt("", []rollout.Message{{Role: "user", Content: "q"}, last})
 		return out, err
 	}
 	for _, row := range []struct{ template, said, want string }{
@@ -158,7 +158,7 @@ func TestPromptsContinueAssistantTurn(t *testing.T) {
 	require.EqualError(t, err, "the final assistant turn is empty, expected text to continue")
 	template, err := chat.Parse(chatML, nil)
 	require.NoError(t, err)
-	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}}, Response: "b"}.render(&Renderer{Template: template})
+	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}}, Response: "b"}.render(&renderer{template: template})
 	require.EqualError(t, err, "the prompt ends with an assistant turn, expected all of it in the response")
 }
 
@@ -168,22 +168,22 @@ func TestOmittedRolesAreRefused(t *testing.T) {
 	turns := []rollout.Message{{Role: "developer", Content: "be  brief"}, {Role: "user", Content: "q"}}
 	template, err := chat.Parse(silent, nil)
 	require.NoError(t, err)
-	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
+	_, _, err = (&renderer{template: template}).prompt("", turns)
 	require.EqualError(t, err, `the chat template drops turn 1: role is "developer", expected system, user, assistant or tool`)
 	template, err = chat.Parse(chatML, nil)
 	require.NoError(t, err)
-	_, _, err = (&Renderer{Template: template}).Prompt("", turns)
+	_, _, err = (&renderer{template: template}).prompt("", turns)
 	require.NoError(t, err)
 }
 
 func TestPromptsRefused(t *testing.T) {
 	t.Parallel()
 	chat := []rollout.Message{{Role: "user", Content: "q"}}
-	_, _, err := (&Renderer{Model: "models/m"}).Prompt("", chat)
+	_, _, err := (&renderer{model: "models/m"}).prompt("", chat)
 	require.EqualError(t, err, "conversations need a chat template, but models/m has none")
-	_, _, err = (&Renderer{Never: true}).Prompt("", chat)
+	_, _, err = (&renderer{never: true}).prompt("", chat)
 	require.EqualError(t, err, `conversations need a chat template, but data.template is "none"`)
-	out, rendered, err := (&Renderer{Never: true, System: "s "}).Prompt("q", nil)
+	out, rendered, err := (&renderer{never: true, system: "s "}).prompt("q", nil)
 	require.NoError(t, err)
 	require.False(t, rendered)
 	require.Equal(t, "s q", out)
