@@ -20,7 +20,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 	"github.com/easyrl/easyrl/internal/guard"
 )
@@ -114,7 +114,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.answerWith(text)
 	s.http = &fasthttp.Server{
-		Handler: s.handle, ErrorHandler: reply.RefuseUnread, Name: "easyrl", Logger: silent{},
+		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
 		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
@@ -124,17 +124,23 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 // bodyTimes is the time limit of a body as a multiple of HeaderTimeout.
 const bodyTimes = 6
 
+func newModel(backend Backend, text Text, b *bodies) *api.Model {
+	info := backend.Info()
+	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
+}
+
 // answerWith creates the handlers.
 func (s *Server) answerWith(text Text) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s.gate, s.served = &gate{}, &counters{}
 	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
-	s.completions = &completions{ctx: s.ctx, backend: s.backend, text: text, bodies: s.bodies, gate: s.gate, served: s.served,
+	model := newModel(s.backend, text, s.bodies)
+	s.completions = &completions{ctx: s.ctx, backend: s.backend, model: model, bodies: s.bodies, gate: s.gate, served: s.served,
 		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
 	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
 		updating: make(chan struct{}, 1)}
-	s.models = &models{backend: s.backend, text: text, bodies: s.bodies}
+	s.models = &models{backend: s.backend, model: model, bodies: s.bodies}
 	s.paths = s.routes()
 }
 
@@ -218,7 +224,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		err = s.route(ctx)
 	}
 	if err != nil {
-		reply.Refuse(ctx, err)
+		refuse(ctx, err)
 	}
 	if s.ctx.Err() != nil {
 		ctx.SetConnectionClose()
@@ -234,10 +240,10 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 	case no == nil:
 		return nil
 	case no.Status == fasthttp.StatusUnauthorized:
-		return &reply.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
+		return &api.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
 			Message: no.Message + ". A trainer reads it from inference.token_file"}
 	}
-	return &reply.Failure{Status: no.Status, Kind: reply.InvalidRequest, Message: no.Message}
+	return &api.Failure{Status: no.Status, Kind: api.InvalidRequest, Message: no.Message}
 }
 
 // uncoded refuses a compressed body.
@@ -246,7 +252,7 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil
 	}
-	return &reply.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: reply.InvalidRequest,
+	return &api.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: api.InvalidRequest,
 		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected none", coding)}
 }
 
@@ -282,7 +288,7 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	}
 	m, ok := s.paths[at]
 	if !ok {
-		return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
+		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
 	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
 		{[]string{fasthttp.MethodPut}, m.put}, {[]string{fasthttp.MethodDelete}, m.del}})
@@ -307,6 +313,6 @@ func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	return &reply.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: reply.InvalidRequest, Allow: allow,
+	return &api.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: api.InvalidRequest, Allow: allow,
 		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), ctx.Path(), allow)}
 }

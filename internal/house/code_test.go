@@ -108,7 +108,7 @@ func TestCalls(t *testing.T) {
 func opensItself() map[string]string {
 	return map[string]string{
 		"checkpoint/files_unix.go":                           "syncs folders",
-		"inference/server/internal/exposition/exposition.go": "reads /proc",
+		"inference/server/exposition.go": "reads /proc",
 		"internal/filetype/regular.go":                       "opens files for all others",
 		"npu/far/build_cgo.go":                               "reads its own sources",
 		"report/machine.go":                                  "reads /proc",

@@ -1,21 +1,15 @@
-// Package answer writes completions as OpenAI and vLLM do, whole or as a stream of
-// events.
-package answer
+package api
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/job"
-	"github.com/easyrl/easyrl/inference/server/internal/openai"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -24,40 +18,31 @@ import (
 // Only alternatives need it: sampled tokens have finite log-probabilities.
 const lowestLogprob = -9999
 
-// Tokenizer turns tokens into text.
-type Tokenizer interface {
-	// Decode returns the text of ids, without special tokens.
-	Decode(ids []int32) string
-	// Piece returns the text of one token, or the name of a special one.
-	Piece(id int32) (piece string, special bool)
-}
-
 // Writer writes the answer to one job.
 type Writer struct {
-	model     string
-	tokenizer Tokenizer // may be nil
-	job       *job.Job
+	model string
+	text  Text // nil if tokens are named by their IDs
+	job   *Job
 }
 
-// New returns a Writer for a job of the named model. If tokenizer is nil, tokens are named
-// by their IDs.
-func New(model string, tokenizer Tokenizer, j *job.Job) *Writer { return &Writer{model, tokenizer, j} }
+// NewWriter returns a Writer for a job that m has prepared.
+func (m *Model) NewWriter(j *Job) *Writer { return &Writer{m.ID, m.Text, j} }
 
 // piece returns the text or name of a token, or token_id:ID if the request asks for IDs or
 // there is no tokenizer.
 func (w *Writer) piece(id int32) string {
-	if w.job.TokensAsIDs || w.job.Generate || w.tokenizer == nil {
+	if w.job.TokensAsIDs || w.job.Generate || w.text == nil {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
-	text, _ := w.tokenizer.Piece(id)
+	text, _ := w.text.Piece(id)
 	return lossy.String(text)
 }
 
 // textEntries returns the log-probabilities of tokens in the form of text completions. The
 // tokens' text begins at offset in the text of the choice and ends at next, in characters.
 // Special tokens have no text.
-func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries openai.TextLogprobs, next int) {
-	entries = openai.TextLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
+func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries textLogprobs, next int) {
+	entries = textLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
 	for i, id := range ids {
 		token := w.piece(id)
 		likeliest := map[string]float32{token: logprobs[i]}
@@ -73,10 +58,10 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 		entries.Logprobs = append(entries.Logprobs, logprobs[i])
 		entries.Tokens = append(entries.Tokens, token)
 		entries.Top = append(entries.Top, likeliest)
-		if w.tokenizer == nil {
+		if w.text == nil {
 			continue
 		}
-		if text, special := w.tokenizer.Piece(id); !special {
+		if text, special := w.text.Piece(id); !special {
 			offset += utf8.RuneCountInString(text)
 		}
 	}
@@ -84,22 +69,22 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 }
 
 // chatEntries returns the log-probabilities of tokens in the form of chat completions.
-func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) openai.ChatLogprobs {
-	entry := func(id int32, logprob float32) openai.TokenLogprob {
-		e := openai.TokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
-		if w.tokenizer != nil {
+func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob) chatLogprobs {
+	entry := func(id int32, logprob float32) tokenLogprob {
+		e := tokenLogprob{Token: w.piece(id), Logprob: max(logprob, lowestLogprob)}
+		if w.text != nil {
 			e.Bytes = []int{}
-			text, _ := w.tokenizer.Piece(id)
+			text, _ := w.text.Piece(id)
 			for _, b := range []byte(text) {
 				e.Bytes = append(e.Bytes, int(b))
 			}
 		}
 		return e
 	}
-	out := openai.ChatLogprobs{Content: []openai.TokenLogprob{}}
+	out := chatLogprobs{Content: []tokenLogprob{}}
 	for i, id := range ids {
 		e := entry(id, logprobs[i])
-		e.Top = &[]openai.TokenLogprob{}
+		e.Top = &[]tokenLogprob{}
 		if i < len(top) {
 			for _, t := range top[i] {
 				*e.Top = append(*e.Top, entry(t.ID, t.Logprob))
@@ -111,35 +96,38 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 }
 
 // header returns the fields that whole answers and chunks share.
-func (w *Writer) header(object string, version int64, checksum string) openai.Answer {
-	return openai.Answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []openai.Choice{}}
+func (w *Writer) header(object string, version int64, checksum string) answer {
+	return answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []choice{}}
 }
 
-// Write sends out as the response of ctx. It encodes one choice at a time and then clears
-// its element of out, because the JSON of a choice takes many times the memory of its
-// numbers.
-func (w *Writer) Write(ctx *fasthttp.RequestCtx, out []inference.Completion) {
+// Write writes the whole answer with the completions of out. It encodes one choice at a time and
+// then clears its element of out, because the JSON of a choice takes many times the memory of
+// its numbers.
+func (w *Writer) Write(to io.Writer, out []inference.Completion) error {
 	const list = `"choices":[`
-	reply.JSON(ctx, fasthttp.StatusOK, w.frame(out))
-	before, after, _ := bytes.Cut(bytes.Clone(ctx.Response.Body()), []byte(list))
-	ctx.SetBody(before)
-	between := list
+	frame, err := json.Marshal(w.frame(out))
+	if err != nil {
+		return err
+	}
+	before, after, _ := bytes.Cut(frame, []byte(list))
+	between := slices.Concat(before, []byte(list))
 	for i := range out {
 		data, err := json.Marshal(w.choice(i, &out[i]))
 		if err != nil {
-			reply.Refuse(ctx, err)
-			return
+			return err
 		}
 		out[i] = inference.Completion{}
-		ctx.Response.AppendBodyString(between)
-		ctx.Response.AppendBody(data)
-		between = ","
+		if _, err := to.Write(append(between, data...)); err != nil {
+			return err
+		}
+		between = []byte(",")
 	}
-	ctx.Response.AppendBody(after)
+	_, err = to.Write(after)
+	return err
 }
 
 // frame returns a whole answer except its choices.
-func (w *Writer) frame(out []inference.Completion) openai.Answer {
+func (w *Writer) frame(out []inference.Completion) answer {
 	object := "text_completion"
 	if w.job.Chat {
 		object = "chat.completion"
@@ -165,12 +153,12 @@ func (w *Writer) frame(out []inference.Completion) openai.Answer {
 }
 
 // choice converts completion i. It clears the tokens of c if the request wants none.
-func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
+func (w *Writer) choice(i int, c *inference.Completion) choice {
 	if *w.job.MaxTokens == 0 { // drop the one token that the backend has to sample
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, PromptTop: c.PromptTop, Finish: "length", Version: c.Version, Checksum: c.Checksum}
 	}
 	e := w.endingOf(c)
-	ch := openai.Choice{Index: i, Finish: &e.reason, Stop: e.stop}
+	ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}
 	if w.job.ReturnIDs {
 		ch.IDs = c.IDs
 	}
@@ -193,7 +181,7 @@ func (w *Writer) choice(i int, c *inference.Completion) openai.Choice {
 }
 
 // fillText sets the fields of a text completion's choice.
-func (w *Writer) fillText(ch *openai.Choice, c *inference.Completion, text string) {
+func (w *Writer) fillText(ch *choice, c *inference.Completion, text string) {
 	prompt := w.job.Prompts[ch.Index/w.job.N]
 	if w.job.ReturnIDs {
 		ch.PromptIDs = prompt
@@ -246,8 +234,8 @@ func (w *Writer) promptEntries(ids []int32, c *inference.Completion) []any {
 }
 
 // usageOf returns the usage of j with an answer of that many tokens.
-func usageOf(j *job.Job, tokens int) *openai.Usage {
-	u := &openai.Usage{Answer: tokens}
+func usageOf(j *Job, tokens int) *usage {
+	u := &usage{Answer: tokens}
 	for _, p := range j.Prompts {
 		u.Prompt += len(p)
 	}
@@ -265,7 +253,7 @@ type ending struct {
 // endingOf returns how c ended. Its text lacks the stop string or token, unless the request
 // keeps it.
 func (w *Writer) endingOf(c *inference.Completion) ending {
-	e := ending{text: w.text(c), reason: string(c.Finish)}
+	e := ending{text: w.textOf(c), reason: string(c.Finish)}
 	if text, stop, ok := cut(e.text, w.job.Stop, w.job.IncludeStop); ok {
 		e.text, e.stop = text, stop
 		return e
@@ -275,7 +263,7 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 		if slices.Contains(w.job.StopIDs, last) { // one of the client's; EOS is not reported
 			e.stop = last
 		}
-		if w.tokenizer != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
+		if w.text != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
 			e.text = w.decode(c.IDs[:n])
 		}
 	}

@@ -1,37 +1,34 @@
-package job
+package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/inference/server/internal/fields"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
-// Conversation returns the fields that the chat template renders.
-func (r *Request) Conversation() []fields.Field {
-	return []fields.Field{fields.To("messages", &r.Messages, "messages"), fields.To("tools", &r.Tools, "tools"),
-		fields.To("chat_template_kwargs", &r.Variables, "an object")}
+// conversation returns the fields that the chat template renders.
+func (r *Request) conversation() []field {
+	return []field{to("messages", &r.Messages, "messages"), to("tools", &r.Tools, "tools"),
+		to("chat_template_kwargs", &r.Variables, "an object")}
 }
 
-// ValidateChat checks the conversation and its tools.
-func (r *Request) ValidateChat() error {
+// validateChat checks the conversation and its tools.
+func (r *Request) validateChat() error {
 	if !r.Chat {
 		return nil
 	}
 	if choice := line(r.ToolChoice); !slices.Contains([]string{"", `"auto"`, `"none"`}, choice) {
-		return reply.Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"auto\" or \"none\"", choice)
+		return Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"auto\" or \"none\"", choice)
 	}
 	var variables map[string]json.RawMessage
 	if r.Variables != nil && json.Unmarshal(r.Variables, &variables) != nil {
-		return reply.Invalid("chat_template_kwargs", "chat_template_kwargs %.100s, expected an object", line(r.Variables))
+		return Invalid("chat_template_kwargs", "chat_template_kwargs %.100s, expected an object", line(r.Variables))
 	}
 	for _, name := range []string{"messages", "tools", "add_generation_prompt"} {
 		if variables[name] != nil {
-			return reply.Invalid("chat_template_kwargs", "chat_template_kwargs has %s, expected other variables", name)
+			return Invalid("chat_template_kwargs", "chat_template_kwargs has %s, expected other variables", name)
 		}
 	}
 	if err := r.validateTools(); err != nil {
@@ -39,7 +36,7 @@ func (r *Request) ValidateChat() error {
 	}
 	var messages []message
 	if err := json.Unmarshal(r.Messages, &messages); err != nil || len(messages) == 0 {
-		return reply.Invalid("messages", "messages: expected an array of at least one message, each an object with a role")
+		return Invalid("messages", "messages: expected an array of at least one message, each an object with a role")
 	}
 	for i := range messages {
 		if err := messages[i].validate(i); err != nil {
@@ -49,9 +46,6 @@ func (r *Request) ValidateChat() error {
 	return nil
 }
 
-// line returns a value as one line without redundant white space.
-func line(raw json.RawMessage) string { return string(bytes.Join(bytes.Fields(raw), []byte{' '})) }
-
 // validateTools checks the tools. It removes an empty list.
 func (r *Request) validateTools() error {
 	if r.Tools == nil {
@@ -59,7 +53,7 @@ func (r *Request) validateTools() error {
 	}
 	var tools []json.RawMessage
 	if json.Unmarshal(r.Tools, &tools) != nil {
-		return reply.Invalid("tools", "tools %.100s, expected an array", line(r.Tools))
+		return Invalid("tools", "tools %.100s, expected an array", line(r.Tools))
 	}
 	for i, raw := range tools {
 		var tool struct {
@@ -69,7 +63,7 @@ func (r *Request) validateTools() error {
 			} `json:"function"`
 		}
 		if json.Unmarshal(raw, &tool) != nil || tool.Type != "function" || tool.Function.Name == "" {
-			return reply.Invalid("tools", "tools[%d] %.100s, expected an object of type \"function\" with a function that has a name", i, line(raw))
+			return Invalid("tools", "tools[%d] %.100s, expected an object of type \"function\" with a function that has a name", i, line(raw))
 		}
 	}
 	if len(tools) == 0 {
@@ -94,15 +88,15 @@ type message struct {
 // validate checks message i: it is text and well-formed tool calls.
 func (m *message) validate(i int) error {
 	if m.Role == "" {
-		return reply.Invalid("messages", "messages[%d] has no role", i)
+		return Invalid("messages", "messages[%d] has no role", i)
 	}
 	for j, call := range m.Calls {
 		arguments := call.Function.Arguments
 		switch {
 		case call.Type != nil && *call.Type != "function":
-			return reply.Invalid("messages", "messages[%d].tool_calls[%d] has type %.40q, expected function", i, j, *call.Type)
+			return Invalid("messages", "messages[%d].tool_calls[%d] has type %.40q, expected function", i, j, *call.Type)
 		case call.Function.Name == "" || arguments != nil && arguments[0] != '"' && arguments[0] != '{':
-			return reply.Invalid("messages", "messages[%d].tool_calls[%d]: expected a function with a name and arguments, a string of JSON", i, j)
+			return Invalid("messages", "messages[%d].tool_calls[%d]: expected a function with a name and arguments, a string of JSON", i, j)
 		}
 	}
 	if len(m.Content) == 0 || m.Content[0] == '"' || string(m.Content) == "null" {
@@ -113,11 +107,11 @@ func (m *message) validate(i int) error {
 		Text *string `json:"text"`
 	}
 	if json.Unmarshal(m.Content, &parts) != nil {
-		return reply.Invalid("messages", "messages[%d].content: expected a string or parts", i)
+		return Invalid("messages", "messages[%d].content: expected a string or parts", i)
 	}
 	for j, p := range parts {
 		if p.Type != "text" || p.Text == nil {
-			return reply.Invalid("messages", "messages[%d].content[%d] has type %.40q, expected text", i, j, p.Type)
+			return Invalid("messages", "messages[%d].content[%d] has type %.40q, expected text", i, j, p.Type)
 		}
 	}
 	return nil
@@ -126,11 +120,11 @@ func (m *message) validate(i int) error {
 // render sets the prompt and how to find tool calls in its answers.
 func (m *Model) render(j *Job) error {
 	if m.Text == nil {
-		return reply.Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
+		return Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
 	}
 	if j.Tools != nil && line(j.ToolChoice) != `"none"` {
 		if j.Calls = m.Text.Calls(); j.Calls == calls.None {
-			return reply.Invalid("tools", "the chat template of model %s has no known format of tool calls, expected tool_choice \"none\"", m.ID)
+			return Invalid("tools", "the chat template of model %s has no known format of tool calls, expected tool_choice \"none\"", m.ID)
 		}
 	}
 	done, err := m.Alone(len(j.Messages) + len(j.Tools) + len(j.Variables))

@@ -1,11 +1,10 @@
-package answer
+package api
 
 import (
 	"crypto/rand"
 	"slices"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/openai"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
@@ -15,14 +14,14 @@ const idLength = 9
 
 // callsOf returns calls as OpenAI does, at most one if the request wants no parallel calls.
 // before is the number of calls of the message before them.
-func (w *Writer) callsOf(found []calls.Call, before int) []openai.Call {
-	var out []openai.Call
-	for _, call := range found {
+func (w *Writer) callsOf(found []calls.Call, before int) []call {
+	var out []call
+	for _, c := range found {
 		if !w.job.ParallelCalls && before+len(out) > 0 {
 			break
 		}
-		out = append(out, openai.Call{ID: rand.Text()[:idLength], Type: "function",
-			Function: openai.Function{Name: call.Name, Arguments: call.Arguments}})
+		out = append(out, call{ID: rand.Text()[:idLength], Type: "function",
+			Function: function{Name: c.Name, Arguments: c.Arguments}})
 	}
 	return out
 }
@@ -36,8 +35,8 @@ func (w *Writer) parser() *calls.Parser {
 }
 
 // message returns the message of a response that has ended. Tool calls change how it ended.
-func (w *Writer) message(e *ending) *openai.Message {
-	m := &openai.Message{Role: "assistant", Content: &e.text}
+func (w *Writer) message(e *ending) *answerMessage {
+	m := &answerMessage{Role: "assistant", Content: &e.text}
 	p := w.parser()
 	if p == nil {
 		return m
@@ -69,12 +68,12 @@ func (w *Writer) marks(id int32) bool {
 	if w.job.Calls == calls.None {
 		return false
 	}
-	name, special := w.tokenizer.Piece(id)
+	name, special := w.text.Piece(id)
 	return special && slices.Contains(w.job.Calls.Markers(), name)
 }
 
-// text returns the text of c with the marks of tool calls.
-func (w *Writer) text(c *inference.Completion) string {
+// textOf returns the text of c with the marks of tool calls.
+func (w *Writer) textOf(c *inference.Completion) string {
 	if slices.ContainsFunc(c.IDs, w.marks) {
 		return w.decode(c.IDs)
 	}
@@ -87,10 +86,10 @@ func (w *Writer) decode(ids []int32) string {
 	for {
 		i := slices.IndexFunc(ids, w.marks)
 		if i < 0 {
-			return text + w.tokenizer.Decode(ids)
+			return text + w.text.Decode(ids)
 		}
-		name, _ := w.tokenizer.Piece(ids[i])
-		text += w.tokenizer.Decode(ids[:i]) + name
+		name, _ := w.text.Piece(ids[i])
+		text += w.text.Decode(ids[:i]) + name
 		ids = ids[i+1:]
 	}
 }

@@ -1,4 +1,4 @@
-package answer
+package api
 
 import (
 	"bufio"
@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/openai"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
@@ -44,7 +42,7 @@ type sent struct {
 func (o *Stream) event(value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		data = []byte(reply.NotJSON)
+		data = []byte(NotJSON)
 	}
 	_, _ = o.out.WriteString("data: ")
 	_, _ = o.out.Write(data)
@@ -52,7 +50,7 @@ func (o *Stream) event(value any) {
 }
 
 // chunk sends parts of choices.
-func (o *Stream) chunk(usage bool, parts ...openai.Choice) {
+func (o *Stream) chunk(usage bool, parts ...choice) {
 	object := "text_completion"
 	if o.job.Chat {
 		object = "chat.completion.chunk"
@@ -98,14 +96,14 @@ func (o *Stream) Part(d inference.Delta) {
 func (o *Stream) part(d inference.Delta, e *ending) {
 	j, st := o.job, &o.choices[d.Index]
 	index, ids, text := d.Index, d.IDs, d.Text
-	c := openai.Choice{Index: index}
+	c := choice{Index: index}
 	if j.ReturnIDs {
 		c.IDs = ids
 	}
 	if j.Chat {
 		if !st.begun {
 			empty := ""
-			o.chunk(j.UsageSoFar, openai.Choice{Index: index, Delta: &openai.Delta{Role: "assistant", Content: &empty}})
+			o.chunk(j.UsageSoFar, choice{Index: index, Delta: &delta{Role: "assistant", Content: &empty}})
 			st.parser = o.parser()
 		}
 		c.Delta = o.delta(st, text, e)
@@ -136,16 +134,16 @@ func (o *Stream) part(d inference.Delta, e *ending) {
 
 // delta returns the part of a message that text completes. e is the ending after the last
 // part.
-func (o *Stream) delta(st *sent, text string, e *ending) *openai.Delta {
+func (o *Stream) delta(st *sent, text string, e *ending) *delta {
 	if st.parser == nil {
-		return &openai.Delta{Content: &text}
+		return &delta{Content: &text}
 	}
 	content, found := st.parser.Add(text)
 	if e != nil {
 		rest, last := st.parser.End()
 		content, found = content+rest, append(found, last...)
 	}
-	d := &openai.Delta{Calls: o.callsOf(found, st.calls)}
+	d := &delta{Calls: o.callsOf(found, st.calls)}
 	if content != "" {
 		d.Content = &content
 	}
@@ -160,17 +158,16 @@ func (o *Stream) delta(st *sent, text string, e *ending) *openai.Delta {
 	return d
 }
 
-// End sends the rest of each choice and how it ended, or the error that ended all
-// choices.
-func (o *Stream) End(out []inference.Completion, err error) {
-	if err == nil && o.checksum == "" {
+// End sends the rest of each choice and how it ended, or the failure that ended the request.
+func (o *Stream) End(out []inference.Completion, f *Failure) {
+	if f == nil && o.checksum == "" {
 		o.version, o.checksum = out[0].Version, out[0].Checksum
 	}
-	if err == nil && out[0].Checksum != o.checksum {
-		err = reply.Stale("the weights of version %d were replaced during the answer", o.version)
+	if f == nil && out[0].Checksum != o.checksum {
+		f = Stale("the weights of version %d were replaced during the answer", o.version)
 	}
-	if err != nil {
-		o.event(reply.Of(err).Body())
+	if f != nil {
+		o.event(f.body())
 		return
 	}
 	for i := range out {

@@ -1,11 +1,10 @@
-package answer
+package api
 
 import (
 	"bufio"
 	"encoding/json"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
 )
 
 // Choices writes an answer as lines: one with each choice when it has ended, and a last one
@@ -40,10 +39,12 @@ func (o *Choices) Part(e Ended) {
 	o.line(a)
 }
 
-// End sends the choices that are left and the last line.
-func (o *Choices) End(out []inference.Completion, err error) {
-	if err != nil {
-		o.line(reply.Of(err).Line())
+// End sends the choices that are left and the last line, or the failure that ended the request.
+func (o *Choices) End(out []inference.Completion, f *Failure) {
+	if f != nil {
+		body := f.body()
+		body.Status = f.Status
+		o.line(body)
 		return
 	}
 	last := o.frame(out)
@@ -58,7 +59,7 @@ func (o *Choices) End(out []inference.Completion, err error) {
 func (o *Choices) line(value any) {
 	data, err := json.Marshal(value)
 	if err != nil {
-		data = []byte(reply.NotJSON)
+		data = []byte(NotJSON)
 	}
 	_, _ = o.out.Write(append(data, '\n'))
 }

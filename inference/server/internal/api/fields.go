@@ -1,6 +1,4 @@
-// Package fields decodes the fields of OpenAI's requests. It refuses unsupported fields
-// that would change the answer.
-package fields
+package api
 
 import (
 	"bytes"
@@ -14,18 +12,6 @@ import (
 
 	"github.com/easyrl/easyrl/internal/plain"
 )
-
-// Error is a fault of a request.
-type Error struct {
-	Param   string // name of the faulty field; may be empty
-	Message string
-}
-
-func (e *Error) Error() string { return e.Message }
-
-func invalid(param, format string, args ...any) error {
-	return &Error{Param: param, Message: fmt.Sprintf(format, args...)}
-}
 
 // Seed is any 64-bit integer.
 type Seed uint64
@@ -76,47 +62,46 @@ func (o *Object) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Field is a field of a request, the destination of its value and a description of valid
-// values.
-type Field struct {
-	Name string
-	Dst  any
-	Want string
+// field is a field of a request.
+type field struct {
+	name string
+	dst  any    // pointer to the decoded value
+	want string // valid values, for errors
 }
 
-// To returns a Field.
-func To(name string, dst any, want string) Field { return Field{Name: name, Dst: dst, Want: want} }
+// to returns a field.
+func to(name string, dst any, want string) field { return field{name, dst, want} }
 
-// Decode decodes a JSON object into fields. It refuses any other field unless its value
-// is harmless. null counts as absent.
-func Decode(data []byte, fields []Field) error {
+// decode decodes a JSON object into fields. null counts as absent. It refuses every other field
+// that could change the answer.
+func decode(data []byte, fields []field) error {
 	if !utf8.Valid(data) {
-		return invalid("", "body is not UTF-8")
+		return Invalid("", "body is not UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return invalid("", "body: expected a JSON object")
+		return Invalid("", "body: expected a JSON object")
 	}
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return invalid("", "body: %v", err)
+			return Invalid("", "body: %v", err)
 		}
 		name, ok := key.(string)
 		if !ok {
-			return invalid("", "body: %v, expected a field name", key)
+			return Invalid("", "body: %v, expected a field name", key)
 		}
 		name = fmt.Sprintf("%.100s", name) // no known name is as long
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
-			return invalid(name, "body: %s: %v", name, err)
+			return Invalid(name, "body: %s: %v", name, err)
 		}
-		i := slices.IndexFunc(fields, func(f Field) bool { return f.Name == name })
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
 		switch {
 		case string(raw) == "null":
 		case i >= 0:
-			if json.Unmarshal(raw, fields[i].Dst) != nil {
-				return invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].Want)
+			if json.Unmarshal(raw, fields[i].dst) != nil {
+				return Invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].want)
 			}
 		default:
 			if err := refuse(name, raw); err != nil {
@@ -125,28 +110,28 @@ func Decode(data []byte, fields []Field) error {
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return invalid("", "body: %v", err)
+		return Invalid("", "body: %v", err)
 	}
 	if _, err := dec.Token(); err != io.EOF {
-		return invalid("", "body: data after the JSON object")
+		return Invalid("", "body: data after the JSON object")
 	}
 	return nil
 }
 
 // refuse returns an error unless an unknown field has no effect.
 func refuse(name string, raw json.RawMessage) error {
-	values := Neutral()[name]
+	values := neutral()[name]
 	switch {
-	case slices.Contains(Harmless(), name) || isOneOf(raw, values):
+	case slices.Contains(harmless(), name) || isOneOf(raw, values):
 		return nil
 	case values == nil:
-		return invalid(name, "%.100s %.100s is not supported, expected no such field", plain.Text(name), line(raw))
+		return Invalid(name, "%.100s %.100s is not supported, expected no such field", plain.Text(name), line(raw))
 	}
-	return invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
+	return Invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
 }
 
 // line returns a value as one line without redundant white space.
-func line(raw json.RawMessage) []byte { return bytes.Join(bytes.Fields(raw), []byte{' '}) }
+func line(raw json.RawMessage) string { return string(bytes.Join(bytes.Fields(raw), []byte{' '})) }
 
 // isOneOf reports whether raw is one of values.
 func isOneOf(raw json.RawMessage, values []string) bool {
@@ -160,15 +145,15 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 	return false
 }
 
-// Harmless returns the fields that do not affect what is sampled.
-func Harmless() []string {
+// harmless returns the fields that do not affect what is sampled.
+func harmless() []string {
 	return []string{"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
 		"request_id", "session_id", "cache_salt", "priority", "include_reasoning", "routed_experts_prompt_start", "token_offsets"}
 }
 
-// Neutral returns the values besides null that unsupported fields may have. Errors name
+// neutral returns the values besides null that unsupported fields may have. Errors name
 // the first.
-func Neutral() map[string][]string {
+func neutral() map[string][]string {
 	return map[string][]string{
 		"presence_penalty":              {"0"},
 		"frequency_penalty":             {"0"},
@@ -194,13 +179,13 @@ func Neutral() map[string][]string {
 	}
 }
 
-// Prompts decodes one prompt or up to most, as text or as token IDs. One of texts and ids
+// prompts decodes one prompt or up to most, as text or as token IDs. One of texts and ids
 // is nil.
-func Prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err error) {
+func prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err error) {
 	const want = "a string, strings, token ids or arrays of them"
-	wrong := func() error { return invalid("prompt", "prompt: expected %s, at most %d prompts", want, most) }
+	wrong := func() error { return Invalid("prompt", "prompt: expected %s, at most %d prompts", want, most) }
 	if len(raw) == 0 {
-		return nil, nil, invalid("prompt", "no prompt, expected %s", want)
+		return nil, nil, Invalid("prompt", "no prompt, expected %s", want)
 	}
 	if raw[0] == '"' {
 		texts = make([]string, 1)

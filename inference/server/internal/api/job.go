@@ -1,5 +1,4 @@
-// Package job decodes completion requests and prepares them for a backend.
-package job
+package api
 
 import (
 	"cmp"
@@ -9,14 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"time"
 
-	"github.com/valyala/fasthttp"
-
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/fields"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
@@ -33,12 +29,22 @@ type Model struct {
 	Alone func(bytes int) (done func(), err error)
 }
 
-// Text is a tokenizer with a chat template.
+// Text is a model's tokenizer and chat template. Its methods may be called concurrently.
 type Text interface {
+	// Encode returns the IDs of text as the start of a sequence.
 	Encode(text string) ([]int32, error)
+	// Decode returns the text of ids without special tokens.
 	Decode(ids []int32) string
+	// Piece returns the text of one token, or the name of a special token, which has no
+	// text.
+	Piece(id int32) (text string, special bool)
+	// Chat returns the IDs of a conversation with the generation prompt. messages and
+	// tools are in OpenAI's format; variables is an object of further variables of the
+	// chat template. tools and variables may be nil. Errors wrap inference.ErrInvalid.
 	Chat(messages, tools, variables json.RawMessage) ([]int32, error)
+	// Calls returns the format of the tool calls that the chat template asks for.
 	Calls() calls.Format
+	// EOS returns the tokens that end a response.
 	EOS() []int32
 }
 
@@ -78,17 +84,17 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 	}
 	for i, ids := range j.Prompts {
 		if len(ids) == 0 {
-			return nil, reply.Invalid("prompt", "prompt %d has no tokens", i)
+			return nil, Invalid("prompt", "prompt %d has no tokens", i)
 		}
 		longest = max(longest, len(ids))
 		for k, id := range ids {
 			if id < 0 || int(id) >= m.Vocab {
-				return nil, reply.Invalid(prompt, "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
+				return nil, Invalid(prompt, "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
 			}
 		}
 	}
 	if len(j.Prompts)*j.N > MaxResponses {
-		return nil, reply.Invalid("n", "%d prompts with n %d, expected at most %d responses", len(j.Prompts), j.N, MaxResponses)
+		return nil, Invalid("n", "%d prompts with n %d, expected at most %d responses", len(j.Prompts), j.N, MaxResponses)
 	}
 	if err := j.limit(m.Context, longest); err != nil {
 		return nil, err
@@ -98,7 +104,7 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 
 // None returns the error of a request for another model.
 func (m *Model) None(name string) error {
-	return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Param: "model", Code: "model_not_found",
+	return &Failure{Status: http.StatusNotFound, Kind: InvalidRequest, Param: "model", Code: "model_not_found",
 		Message: fmt.Sprintf("model %.200q does not exist, expected %q", name, m.ID)}
 }
 
@@ -112,11 +118,11 @@ func (m *Model) tokens(j *Job) error {
 	if j.Chat {
 		return m.render(j)
 	}
-	if j.Texts, j.Prompts, err = fields.Prompts(j.Prompt, MaxPrompts); err != nil {
+	if j.Texts, j.Prompts, err = prompts(j.Prompt, maxPrompts); err != nil {
 		return err
 	}
 	if m.Text == nil && (j.Texts != nil || j.Echo) {
-		return reply.Invalid("prompt", "model %s has no tokenizer, expected token ids and no echo", m.ID)
+		return Invalid("prompt", "model %s has no tokenizer, expected token ids and no echo", m.ID)
 	}
 	if j.Texts != nil {
 		done, err := m.Alone(len(j.Prompt))
@@ -128,7 +134,7 @@ func (m *Model) tokens(j *Job) error {
 	for _, text := range j.Texts {
 		ids, err := m.Text.Encode(text)
 		if err != nil {
-			return reply.Invalid("prompt", "prompt: %v", err)
+			return Invalid("prompt", "prompt: %v", err)
 		}
 		j.Prompts = append(j.Prompts, ids)
 	}
@@ -174,7 +180,7 @@ func (j *Job) limit(context, longest int) error {
 		j.MaxTokens = &limit
 	}
 	if asked := max(*j.MaxTokens, 1); longest+asked > context {
-		f := reply.Invalid("max_tokens", "This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d in the completion). Shorten the prompt or lower max_tokens",
+		f := Invalid("max_tokens", "This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d in the completion). Shorten the prompt or lower max_tokens",
 			context, longest+asked, longest, asked)
 		f.Code = "context_length_exceeded"
 		return f
@@ -188,7 +194,7 @@ func (j *Job) limit(context, longest int) error {
 		all += int64(len(j.Prompts)) * int64(*j.MaxTokens) * int64(*j.Logprobs)
 	}
 	if all *= int64(j.N); all > maxAlternatives {
-		return reply.Invalid("logprobs", "%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
+		return Invalid("logprobs", "%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
 			len(j.Prompts)*j.N, *j.MaxTokens, tokens, all, maxAlternatives)
 	}
 	return nil
@@ -235,9 +241,9 @@ func (m *Model) sampling(j *Job) error {
 	held, checksum := m.Held()
 	switch {
 	case checksum == "":
-		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: "the server has no weights yet", Retry: true}
+		return &Failure{Status: http.StatusServiceUnavailable, Kind: "unavailable", Message: "the server has no weights yet", Retry: true}
 	case j.Version != nil && *j.Version != held:
-		return reply.Stale("weight_version is %d, but the server holds %d", *j.Version, held)
+		return Stale("weight_version is %d, but the server holds %d", *j.Version, held)
 	case j.Version != nil:
 		j.Each.Version = held
 	}
@@ -260,9 +266,9 @@ func (j *Job) Check(out []inference.Completion) error {
 		}
 		switch {
 		case c.Version != want:
-			return reply.Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
+			return Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
 		case c.Checksum != out[0].Checksum:
-			return reply.Stale("the weights of version %d were replaced while it was sampled", want)
+			return Stale("the weights of version %d were replaced while it was sampled", want)
 		}
 		if err := j.CheckNumbers(i, c); err != nil {
 			return err
