@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
@@ -151,15 +149,6 @@ func (c *client) limit(req *inference.Request) (int, error) {
 	return min(req.Sampling.MaxTokens, left), nil
 }
 
-// labelled returns a Server for a kind that identifies its weights by a label.
-func (c *client) labelled() *labelled.Server {
-	remedy := c.kind.remedy
-	if c.cfg.Adapters {
-		remedy = adapterRemedy
-	}
-	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Remedy: remedy, Limit: c.limit})
-}
-
 // together calls do for 0 to n-1 at once. The first error cancels the other calls.
 func together(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -177,7 +166,7 @@ func together(ctx context.Context, n int, do func(ctx context.Context, i int) er
 }
 
 // complete posts a completion request once. each gets each answer as it arrives.
-func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, each func(a *completions.Answer) error) error {
+func (c *client) complete(ctx context.Context, body *completionRequest, limit int64, each func(a *completionAnswer) error) error {
 	const path = "/v1/completions"
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -185,7 +174,7 @@ func (c *client) complete(ctx context.Context, body *completions.Request, limit 
 	}
 	read := func(value []byte) error {
 		var a struct {
-			completions.Answer
+			completionAnswer
 			Status int `json:"status"` // of an error after the first answer; otherwise 0
 		}
 		if err := json.Unmarshal(value, &a); err != nil {
@@ -194,7 +183,7 @@ func (c *client) complete(ctx context.Context, body *completions.Request, limit 
 		if a.Status != 0 {
 			return transport.Refusal("POST "+path, a.Status, value)
 		}
-		return each(&a.Answer)
+		return each(&a.completionAnswer)
 	}
 	k := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
 	if body.StreamChoices {

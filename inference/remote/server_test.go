@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
 	simulated "github.com/easyrl/easyrl/inference/simulate/backend"
@@ -86,7 +85,7 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 		h := fnv.New64a()
 		fmt.Fprint(h, append(parts, b.value, req.PromptIDs, req.Seed)...)
 		l := math.Float32frombits(uint32(h.Sum64()>>32) | 1<<31)
-		if !(l > completions.NoLogprob) {
+		if !(l > noLogprob) {
 			return -1.1
 		}
 		return l

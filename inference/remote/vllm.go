@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -22,7 +20,7 @@ import (
 // --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
 type vllm struct {
 	*client
-	held *labelled.Server
+	held *labelled
 	// raw means that log-probabilities ignore the temperature, as with any
 	// --logprobs-mode other than processed_logprobs.
 	raw bool
@@ -49,7 +47,7 @@ func newVLLM(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	v := &vllm{client: c, held: c.labelled(), reset: "/reset_prefix_cache"}
+	v := &vllm{client: c, held: newLabelled(c), reset: "/reset_prefix_cache"}
 	return v, v.readSettings(ctx)
 }
 
@@ -104,7 +102,7 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	case t > 0 && t < vllmColdest:
 		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmColdest)
 	}
-	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
+	return v.held.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" || v.cfg.Adapters { // a request names its adapter
 			return nil
 		}
@@ -146,14 +144,14 @@ func seedOf(req *inference.Request) uint64 {
 
 // exchange makes one call for all responses of req.
 func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) ([]inference.Completion, error) {
-	body := completions.NewRequest(v.named(label), req, limit)
+	body := newCompletionRequest(v.named(label), req, limit)
 	body.Seed, body.CacheSalt = seed, label
-	var whole completions.Answer
-	err := v.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error { whole = *a; return nil })
+	var whole completionAnswer
+	err := v.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error { whole = *a; return nil })
 	if err != nil {
 		return nil, v.lost(label, err)
 	}
-	out, err := completions.Decode(&whole, req, limit)
+	out, err := decodeAnswer(&whole, req, limit)
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
@@ -224,9 +222,9 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	if v.cfg.Adapters {
-		return v.held.Publish(ctx, w, labelled.Calls{Push: v.load, Held: v.lists, Sampler: v.sampler})
+		return v.held.publish(ctx, w, labelledCalls{push: v.load, held: v.lists, sampler: v.sampler})
 	}
-	return v.held.Publish(ctx, w, labelled.Calls{Push: v.push, Held: v.verify, Sampler: v.sampler})
+	return v.held.publish(ctx, w, labelledCalls{push: v.push, held: v.verify, sampler: v.sampler})
 }
 
 // push loads the weights. It pauses the server first if the server supports that, and

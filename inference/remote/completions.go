@@ -1,6 +1,4 @@
-// Package completions encodes and decodes POST /v1/completions as easyrl and vLLM speak
-// it, and checks the responses of every kind of server.
-package completions
+package remote
 
 import (
 	"errors"
@@ -15,16 +13,16 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Abort is the finish reason of a response that the server aborted. Its tokens are valid
+// finishAbort is the finish reason of a response that the server aborted. Its tokens are valid
 // and it may be continued.
-const Abort rollout.Finish = "abort"
+const finishAbort rollout.Finish = "abort"
 
-// NoLogprob is the log-probability that vLLM writes for impossible tokens.
-const NoLogprob = -9999
+// noLogprob is the log-probability that vLLM writes for impossible tokens.
+const noLogprob = -9999
 
-// Request is the body of POST /v1/completions. It sets every field that a model's
+// completionRequest is the body of POST /v1/completions. It sets every field that a model's
 // generation_config could otherwise fill in.
-type Request struct {
+type completionRequest struct {
 	Model             string   `json:"model,omitempty"`
 	Prompt            []int32  `json:"prompt"`
 	N                 int      `json:"n"`
@@ -51,10 +49,10 @@ type Request struct {
 	StreamChoices     bool     `json:"stream_choices,omitempty"` // easyrl's: send each choice when it has ended
 }
 
-// NewRequest converts req, with up to limit tokens per response.
-func NewRequest(model string, req *inference.Request, limit int) Request {
+// newCompletionRequest converts req, with up to limit tokens per response.
+func newCompletionRequest(model string, req *inference.Request, limit int) completionRequest {
 	s := &req.Sampling
-	body := Request{
+	body := completionRequest{
 		Model: model, Prompt: req.PromptIDs, N: req.N, Seed: req.Seed, MaxTokens: limit,
 		Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK, MinP: s.MinP, RepetitionPenalty: 1,
 		Stop: s.Stop, StopTokenIDs: s.StopIDs, IgnoreEOS: true, IncludeStop: true,
@@ -69,15 +67,15 @@ func NewRequest(model string, req *inference.Request, limit int) Request {
 	return body
 }
 
-// BodyLimit bounds the size of the answer to req in any dialect, including text and
+// bodyLimit bounds the size of the answer to req in any dialect, including text and
 // alternatives.
-func BodyLimit(req *inference.Request, limit int) int64 {
+func bodyLimit(req *inference.Request, limit int) int64 {
 	perToken := int64(512) * int64(1+req.TopLogprobs)
 	return min(transport.LargeBody, transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
 }
 
-// Answer is the answer to POST /v1/completions.
-type Answer struct {
+// completionAnswer is the answer to POST /v1/completions.
+type completionAnswer struct {
 	Choices       []choice `json:"choices"`
 	WeightVersion *int64   `json:"weight_version"` // easyrl's, as is
 	Checksum      string   `json:"weight_checksum"`
@@ -103,21 +101,21 @@ type choiceLogprobs struct {
 	TopLogprobs   []map[string]*float32 `json:"top_logprobs"`
 }
 
-// Decode checks an answer against its request. Choices may come in any order, each once.
+// decodeAnswer checks an answer against its request. Choices may come in any order, each once.
 // The completions have no Version.
-func Decode(a *Answer, req *inference.Request, limit int) ([]inference.Completion, error) {
+func decodeAnswer(a *completionAnswer, req *inference.Request, limit int) ([]inference.Completion, error) {
 	if len(a.Choices) != req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
 	}
-	d := NewDecoder(req, limit)
-	if err := d.Add(a, func(int, inference.Completion) {}); err != nil {
+	d := newAnswerDecoder(req, limit)
+	if err := d.add(a, func(int, inference.Completion) {}); err != nil {
 		return nil, err
 	}
-	return d.Completions()
+	return d.completions()
 }
 
-// Decoder collects the choices of a request from one or more answers.
-type Decoder struct {
+// answerDecoder collects the choices of a request from one or more answers.
+type answerDecoder struct {
 	req   *inference.Request
 	limit int
 	out   []inference.Completion
@@ -125,13 +123,13 @@ type Decoder struct {
 	count int
 }
 
-// NewDecoder returns a Decoder of the answers to req, with up to limit tokens per response.
-func NewDecoder(req *inference.Request, limit int) *Decoder {
-	return &Decoder{req: req, limit: limit, out: make([]inference.Completion, req.N), seen: make([]bool, req.N)}
+// newAnswerDecoder returns a answerDecoder of the answers to req, with up to limit tokens per response.
+func newAnswerDecoder(req *inference.Request, limit int) *answerDecoder {
+	return &answerDecoder{req: req, limit: limit, out: make([]inference.Completion, req.N), seen: make([]bool, req.N)}
 }
 
-// Add checks and adds the choices of an answer and calls added with each.
-func (d *Decoder) Add(a *Answer, added func(index int, c inference.Completion)) error {
+// add checks and adds the choices of an answer and calls added with each.
+func (d *answerDecoder) add(a *completionAnswer, added func(index int, c inference.Completion)) error {
 	for i := range a.Choices {
 		ch := &a.Choices[i]
 		if ch.Index < 0 || ch.Index >= d.req.N || d.seen[ch.Index] {
@@ -141,7 +139,7 @@ func (d *Decoder) Add(a *Answer, added func(index int, c inference.Completion)) 
 		d.count++
 		c, err := ch.decode(d.req)
 		if err == nil {
-			err = Check(&c, d.limit)
+			err = checkCompletion(&c, d.limit)
 		}
 		if err != nil {
 			return fmt.Errorf("choice %d: %w", ch.Index, err)
@@ -152,8 +150,8 @@ func (d *Decoder) Add(a *Answer, added func(index int, c inference.Completion)) 
 	return nil
 }
 
-// Completions returns all choices in order, once each has been added.
-func (d *Decoder) Completions() ([]inference.Completion, error) {
+// completions returns all choices in order, once each has been added.
+func (d *answerDecoder) completions() ([]inference.Completion, error) {
 	if d.count != d.req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", d.count, d.req.N)
 	}
@@ -163,7 +161,7 @@ func (d *Decoder) Completions() ([]inference.Completion, error) {
 func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	c := inference.Completion{Text: ch.Text}
 	var err error
-	if c.Finish, err = Finish(ch.FinishReason); err != nil {
+	if c.Finish, err = parseFinish(ch.FinishReason); err != nil {
 		return c, err
 	}
 	if ch.PromptTokenIDs != nil && !slices.Equal(ch.PromptTokenIDs, req.PromptIDs) {
@@ -195,10 +193,10 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	return c, err
 }
 
-// Finish parses finish_reason.
-func Finish(reason string) (rollout.Finish, error) {
+// parseFinish parses finish_reason.
+func parseFinish(reason string) (rollout.Finish, error) {
 	switch f := rollout.Finish(reason); f {
-	case rollout.Stop, rollout.Length, Abort:
+	case rollout.Stop, rollout.Length, finishAbort:
 		return f, nil
 	}
 	return "", fmt.Errorf("finish reason %q, expected stop, length or abort", reason)
@@ -226,7 +224,7 @@ func tokenID(s string) (int32, error) {
 	return int32(id), nil
 }
 
-// top returns the k Likeliest entries for each of n tokens. The sampled token may be an
+// top returns the k likeliest entries for each of n tokens. The sampled token may be an
 // extra entry.
 func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	if len(l.TopLogprobs) != n {
@@ -241,13 +239,13 @@ func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 			}
 			out[i] = append(out[i], inference.TokenLogprob{ID: id, Logprob: *p})
 		}
-		out[i] = Likeliest(out[i], k)
+		out[i] = likeliest(out[i], k)
 	}
 	return out, nil
 }
 
-// Likeliest returns the first k entries in descending order, ties by ID.
-func Likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
+// likeliest returns the first k entries in descending order, ties by ID.
+func likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
 	slices.SortFunc(all, func(a, b inference.TokenLogprob) int {
 		if a.Logprob != b.Logprob {
 			if a.Logprob > b.Logprob {
@@ -272,13 +270,13 @@ func (ch *choice) promptLogprobs(prompt []int32) ([]float32, error) {
 		}
 		out[i] = *l
 	}
-	return out, CheckLogprobs("prompt token", out)
+	return out, checkLogprobs("prompt token", out)
 }
 
-// Check checks a response of any server. An aborted one may be empty.
-func Check(c *inference.Completion, limit int) error {
+// checkCompletion checks a response of any server. An aborted one may be empty.
+func checkCompletion(c *inference.Completion, limit int) error {
 	switch {
-	case len(c.IDs) == 0 && c.Finish != Abort:
+	case len(c.IDs) == 0 && c.Finish != finishAbort:
 		return errors.New("no tokens")
 	case len(c.IDs) > limit:
 		return fmt.Errorf("%d tokens, expected at most %d", len(c.IDs), limit)
@@ -290,23 +288,23 @@ func Check(c *inference.Completion, limit int) error {
 			return fmt.Errorf("token %d is %d, expected 0 or more", i, id)
 		}
 	}
-	return CheckLogprobs("token", c.Logprobs)
+	return checkLogprobs("token", c.Logprobs)
 }
 
-// CheckLogprobs refuses log-probabilities that no sampled token can have. of names the
+// checkLogprobs refuses log-probabilities that no sampled token can have. of names the
 // tokens in the error.
-func CheckLogprobs(of string, logprobs []float32) error {
+func checkLogprobs(of string, logprobs []float32) error {
 	for i, l := range logprobs {
 		l64 := float64(l)
-		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= NoLogprob || l > 1e-3 {
-			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, NoLogprob)
+		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= noLogprob || l > 1e-3 {
+			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, noLogprob)
 		}
 	}
 	return nil
 }
 
-// Seed31 returns a 31-bit seed, the most that all servers accept, for the response at an
+// seed31 returns a 31-bit seed, the most that all servers accept, for the response at an
 // index. The seeds of a request's responses differ.
-func Seed31(seed uint64, index int) uint32 {
+func seed31(seed uint64, index int) uint32 {
 	return ((uint32(seed>>32) ^ uint32(seed)) + uint32(index)) & math.MaxInt32
 }
