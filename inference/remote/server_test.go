@@ -18,7 +18,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
-	simulated "github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -214,7 +214,7 @@ func TestServerAcceptsWeights(t *testing.T) {
 // answer that does not identify its weights is an error.
 func TestExactServers(t *testing.T) {
 	t.Parallel()
-	simulated, err := simulated.New("lengths=fixed:3,vocab=16,context=64", "x", nil)
+	simulated, err := simulate.NewBackend("lengths=fixed:3,vocab=16,context=64", "x", nil)
 	require.NoError(t, err)
 	require.False(t, servingBackend(t, simulated, nil).(inference.Exact).Exact())
 	require.True(t, serving(t, &backend{}, nil).(inference.Exact).Exact())

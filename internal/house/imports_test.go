@@ -14,7 +14,7 @@ func floors() [][]string {
 	return [][]string{
 		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/rounded", "internal/secret"},
 		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
-			
+
 			"internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
 		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
 			"tokenizer/internal/scan", "tokenizer/internal/text"},
@@ -32,9 +32,9 @@ func floors() [][]string {
 		{"inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/decoder"},
 		{"model/source"},
-		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
+		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},
-		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate/backend", "torch", "torch/fake"},
+		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate", "torch", "torch/fake"},
 		{"tri_model/sharded/lend", "tri_model/sharded/reduce"},
 		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},

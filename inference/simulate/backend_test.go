@@ -1,4 +1,4 @@
-package backend
+package simulate
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ func TestSimulatedUpdates(t *testing.T) {
 		return b.Bytes()
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New("publish_seconds=5", "a", nil)
+		s, err := NewBackend("publish_seconds=5", "a", nil)
 		require.NoError(t, err)
 		version, sum := s.Held()
 		require.Zero(t, version)

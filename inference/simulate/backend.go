@@ -1,5 +1,4 @@
-// Package backend adapts simulated instances to inference/server.
-package backend
+package simulate
 
 import (
 	"context"
@@ -11,11 +10,10 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server"
-	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/model/panels"
 )
 
-var _ server.Backend = (*Simulated)(nil)
+var _ server.Backend = (*Backend)(nil)
 
 // Model describes the model that an instance pretends to serve.
 type Model struct {
@@ -25,82 +23,82 @@ type Model struct {
 	Decode    func(ids []int32) string // nil without a tokenizer
 }
 
-// Simulated is an instance that takes the time of a model but computes nothing.
-// It does not keep weights, only their version and checksum.
-type Simulated struct {
-	*simulate.Instance
+// Backend serves an Instance through package server. It keeps no weights, only their version and
+// checksum.
+type Backend struct {
+	*Instance
 	decode func(ids []int32) string
 	info   server.Info
 }
 
-// New returns the instance described by spec, in the syntax of simulate.Parse. If
-// m is not nil, it provides the vocabulary and positions unless spec sets them.
-// The instance serves version 0 from the start.
-func New(spec, name string, m *Model) (*Simulated, error) {
-	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout, Simulated: true}}
+// NewBackend returns an instance with the settings of spec, as in Parse. If m is not nil, it
+// provides the vocabulary and positions unless spec sets them. The instance serves version 0 from
+// the start.
+func NewBackend(spec, name string, m *Model) (*Backend, error) {
+	b := &Backend{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout, Simulated: true}}
 	if m != nil {
 		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
-		s.info.Root, s.decode = m.Dir, m.Decode
+		b.info.Root, b.decode = m.Dir, m.Decode
 	}
-	cfg, err := simulate.Parse(spec)
+	cfg, err := Parse(spec)
 	if err != nil {
 		return nil, err
 	}
 	cfg.ID, cfg.Checksum = name, "simulated"
-	s.info.Context, s.info.Vocab = cfg.Context, cfg.Vocab
-	s.Instance, err = simulate.New(cfg, simulate.NewClock())
-	return s, err
+	b.info.Context, b.info.Vocab = cfg.Context, cfg.Vocab
+	b.Instance, err = New(cfg, NewClock())
+	return b, err
 }
 
 // Info implements server.Backend.
-func (s *Simulated) Info() server.Info { return s.info }
+func (b *Backend) Info() server.Info { return b.info }
 
 // Load implements server.Backend.
-func (s *Simulated) Load() server.Load {
-	st := s.Stats()
+func (b *Backend) Load() server.Load {
+	st := b.Stats()
 	return server.Load{Running: st.Running, Waiting: st.Waiting, PromptTokens: st.PromptTokens, Tokens: st.Tokens}
 }
 
 // Generate implements server.Backend.
-func (s *Simulated) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
+func (b *Backend) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil // lengths are drawn beforehand, independent of the text
-	if told := req.Ended; told != nil && s.decode != nil {
+	if told := req.Ended; told != nil && b.decode != nil {
 		req.Ended = func(index int, c inference.Completion) {
-			c.Text = s.decode(c.IDs)
+			c.Text = b.decode(c.IDs)
 			told(index, c)
 		}
 	}
-	return s.spell(s.Instance.Generate(ctx, req))
+	return b.spell(b.Instance.Generate(ctx, req))
 }
 
 // Stream implements server.Backend. It emits tokens as they grow; the text comes
 // at the end.
-func (s *Simulated) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (b *Backend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil
-	return s.spell(s.Instance.Stream(ctx, req, emit))
+	return b.spell(b.Instance.Stream(ctx, req, emit))
 }
 
 // spell sets the text of completions if there is a tokenizer.
-func (s *Simulated) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
-	if s.decode != nil {
+func (b *Backend) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
+	if b.decode != nil {
 		for i := range out {
-			out[i].Text = s.decode(out[i].IDs)
+			out[i].Text = b.decode(out[i].IDs)
 		}
 	}
 	return out, err
 }
 
 // Update implements server.Backend: it reads the weights and discards them.
-func (s *Simulated) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
+func (b *Backend) Update(ctx context.Context, version int64, r io.Reader, size int64) (string, error) {
 	sum, err := checksum(r, size)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
 	}
-	return s.Publish(ctx, named{version, sum})
+	return b.Publish(ctx, named{version, sum})
 }
 
 // UpdateFile implements server.Backend.
-func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
+func (b *Backend) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
 	var files checkpoint.Files
 	defer files.Close() //nolint:errcheck // only read
 	var sum string
@@ -111,7 +109,7 @@ func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) 
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", inference.ErrInvalid, err)
 	}
-	return s.Publish(ctx, named{version, sum})
+	return b.Publish(ctx, named{version, sum})
 }
 
 // checksum reads a safetensors stream to its end and returns the same value as

@@ -1,6 +1,4 @@
-// Package join keeps a served instance in a trainer's fleet: it joins at the trainer's
-// control address, rejoins after the trainer restarts, and drains before it leaves.
-package join
+package serve
 
 import (
 	"cmp"
@@ -17,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/report/control"
 )
 
-// Config names the trainer and the instance that joins it.
-type Config struct {
+// joinConfig names the trainer and the instance that joins it.
+type joinConfig struct {
 	Trainer *url.URL // control address
 	// Call sends a request to the trainer, with in as its JSON body, and decodes the answer
 	// into out. in and out may be nil.
@@ -30,10 +28,11 @@ type Config struct {
 	pause, look time.Duration // override firstPause and lookEvery in tests
 }
 
-// Registration is an instance's membership in a trainer's fleet. Drain and Leave do nothing
-// on a nil *Registration.
-type Registration struct {
-	cfg  Config
+// registration is an instance's membership in a trainer's fleet: it joins at the trainer's
+// control address, rejoins after the trainer restarts, and drains before it leaves. drain and
+// leave do nothing on a nil *registration.
+type registration struct {
+	cfg  joinConfig
 	stop context.CancelFunc
 	done chan struct{} // closed when the goroutine that owns id and boot ends
 	id   string        // the trainer's name for the instance; empty before it joins
@@ -49,11 +48,11 @@ const (
 	arriveLook   = 50 * time.Millisecond // pause between checks that sent requests have arrived
 )
 
-// Begin joins in the background. The instance stays in the fleet until ctx ends or Drain or
-// Leave is called.
-func Begin(ctx context.Context, cfg Config) *Registration {
+// joinFleet joins in the background. The instance stays in the fleet until ctx ends or drain or
+// leave is called.
+func joinFleet(ctx context.Context, cfg joinConfig) *registration {
 	cfg.pause, cfg.look = cmp.Or(cfg.pause, firstPause), cmp.Or(cfg.look, lookEvery)
-	r := &Registration{cfg: cfg, done: make(chan struct{})}
+	r := &registration{cfg: cfg, done: make(chan struct{})}
 	ctx, r.stop = context.WithCancel(ctx)
 	go func() {
 		defer close(r.done)
@@ -64,7 +63,7 @@ func Begin(ctx context.Context, cfg Config) *Registration {
 
 // stay joins the trainer and rejoins when a restarted trainer does not know the instance.
 // An instance that a user drained or removed stays out.
-func (r *Registration) stay(ctx context.Context) {
+func (r *registration) stay(ctx context.Context) {
 	if !r.join(ctx) {
 		return
 	}
@@ -108,7 +107,7 @@ func (r *Registration) stay(ctx context.Context) {
 // process. boot is empty if the trainer evicted the instance, which may then join as a new
 // one. boot is r.boot if a user removed the instance, even under an earlier process, so
 // that it does not rejoin.
-func (r *Registration) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
+func (r *registration) seen(ctx context.Context) (boot string, self *control.Instance, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var answer struct {
@@ -134,7 +133,7 @@ func (r *Registration) seen(ctx context.Context) (boot string, self *control.Ins
 
 // join retries until the trainer accepts the instance and returns false if ctx ends first.
 // The trainer may not have started yet, and may publish its weights before it answers.
-func (r *Registration) join(ctx context.Context) bool {
+func (r *registration) join(ctx context.Context) bool {
 	lastNote := ""
 	for pause := r.cfg.pause; ; pause = min(2*pause, longestPause) {
 		err := r.try(ctx)
@@ -159,7 +158,7 @@ func (r *Registration) join(ctx context.Context) bool {
 	}
 }
 
-func (r *Registration) try(ctx context.Context) error {
+func (r *registration) try(ctx context.Context) error {
 	own, err := r.url(ctx)
 	if err != nil {
 		return err
@@ -186,7 +185,7 @@ func (r *Registration) try(ctx context.Context) error {
 
 // stopped stops the background goroutine and reports whether the trainer has, or may have,
 // the instance.
-func (r *Registration) stopped() bool {
+func (r *registration) stopped() bool {
 	if r == nil {
 		return false
 	}
@@ -195,9 +194,9 @@ func (r *Registration) stopped() bool {
 	return r.id != ""
 }
 
-// Drain makes the trainer stop sending requests and returns when those already sent have
+// drain makes the trainer stop sending requests and returns when those already sent have
 // arrived. Meanwhile the instance still serves other callers.
-func (r *Registration) Drain() {
+func (r *registration) drain() {
 	if !r.stopped() {
 		return
 	}
@@ -224,8 +223,8 @@ func (r *Registration) Drain() {
 	}
 }
 
-// Leave removes the instance from the fleet if it has joined.
-func (r *Registration) Leave() {
+// leave removes the instance from the fleet if it has joined.
+func (r *registration) leave() {
 	if !r.stopped() {
 		return
 	}
@@ -238,7 +237,7 @@ func (r *Registration) Leave() {
 
 // url returns the URL at which the trainer reaches the instance. If the instance listens on
 // all addresses, the host is the local address of the route to the trainer.
-func (r *Registration) url(ctx context.Context) (string, error) {
+func (r *registration) url(ctx context.Context) (string, error) {
 	host, port, err := net.SplitHostPort(r.cfg.Addr)
 	if err != nil {
 		return "", err

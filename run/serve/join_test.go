@@ -1,4 +1,4 @@
-package join
+package serve
 
 import (
 	"bytes"
@@ -98,7 +98,7 @@ func (f *fakeTrainer) called() []string {
 	return slices.Clone(f.calls)
 }
 
-// call implements Config.Call.
+// call implements joinConfig.Call.
 func (f *fakeTrainer) call(ctx context.Context, method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -158,12 +158,12 @@ func (n *notes) until(t *testing.T, part string) {
 }
 
 // register registers an instance that checks without pausing.
-func (f *fakeTrainer) register(t *testing.T, running func() int) (*Registration, *notes) {
+func (f *fakeTrainer) register(t *testing.T, running func() int) (*registration, *notes) {
 	t.Helper()
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
 	said := &notes{more: make(chan struct{}, 1)}
-	return Begin(t.Context(), Config{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Say: func(_ notice.Kind, format string, args ...any) { said.note(format, args...) },
+	return joinFleet(t.Context(), joinConfig{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Say: func(_ notice.Kind, format string, args ...any) { said.note(format, args...) },
 		pause: time.Millisecond, look: time.Millisecond}), said
 }
 
@@ -215,8 +215,8 @@ func TestRejoinsAfterRestart(t *testing.T) {
 	for range 3 {
 		<-f.looks
 	}
-	m.Drain()
-	m.Leave()
+	m.drain()
+	m.leave()
 	require.Equal(t, []string{joinCall, joinCall, joinCall, drainCall, leaveCall}, f.called())
 	require.Equal(t, 1, strings.Count(said.String(), "lost contact"), said.String())
 	require.Equal(t, 3, strings.Count(said.String(), "joined "), said.String())
@@ -250,8 +250,8 @@ func TestStaysOutAfterDrainOrRemoval(t *testing.T) {
 		f.lookUntil(m.done)
 		said.until(t, line)
 		require.Equal(t, []string{joinCall}, f.called())
-		m.Drain()
-		m.Leave()
+		m.drain()
+		m.leave()
 	}
 }
 
@@ -286,7 +286,7 @@ func TestDrainWaitsForSentRequests(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.Drain()
+		m.drain()
 	}()
 	<-f.looks
 	<-f.looks
@@ -307,8 +307,8 @@ func TestLeavesUnreachableTrainer(t *testing.T) {
 	m, said := f.register(t, nothingRuns)
 	<-f.looks
 	f.set(func() { f.away = true })
-	m.Drain()
-	m.Leave()
+	m.drain()
+	m.leave()
 	require.Equal(t, []string{joinCall, drainCall}, f.called())
 	require.Contains(t, said.String(), "leave: ")
 }
@@ -335,8 +335,8 @@ func TestLeavesAfterInterruptedJoin(t *testing.T) {
 	f := &fakeTrainer{Server: trainer}
 	m, _ := f.register(t, nothingRuns)
 	<-asked
-	m.Drain()
-	m.Leave()
+	m.drain()
+	m.leave()
 	id := "/instances/" + url.PathEscape("http://127.0.0.1:8000")
 	mu.Lock()
 	defer mu.Unlock()
