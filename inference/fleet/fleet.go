@@ -74,7 +74,7 @@ func (f *Fleet) apply() {
 	}
 	for _, p := range e.Probes {
 		gen, inst := f.gen, f.instances[p.Instance]
-		gen.reads.Go(func() { gen.mend(inst, p) })
+		gen.reads.Go(func() { gen.probeUntilServing(inst, p) })
 	}
 	for _, r := range e.Rests {
 		f.calls.Go(func() { rest(f, r) })

@@ -22,14 +22,17 @@ import (
 type Machine struct {
 	cfg     Config
 	effects Effects
-	updates
+	members *members
+	health  *supervisor
+	queue   *queue
 }
 
 // New returns a machine without instances or weights. cfg must be valid.
 func New(cfg Config, now time.Time) *Machine {
 	s := &Machine{cfg: cfg}
-	s.health = &supervisor{members: newMembers(&s.cfg, &s.effects), floor: floor{lowSince: now}}
-	s.queue = &queue{cfg: &s.cfg, effects: &s.effects, health: s.health, waiting: list.New()}
+	s.members = newMembers(&s.cfg, &s.effects)
+	s.health = &supervisor{cfg: &s.cfg, effects: &s.effects, members: s.members, floor: floor{lowSince: now}}
+	s.queue = &queue{cfg: &s.cfg, effects: &s.effects, members: s.members, health: s.health, waiting: list.New()}
 	return s
 }
 
@@ -45,7 +48,7 @@ func (s *Machine) Take() Effects {
 // instance is STALE until it holds them. It replaces a RETIRED instance of the same name,
 // which then leaves the fleet.
 func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o Order, replaced Handle, err error) {
-	old := s.health.named(name)
+	old := s.members.named(name)
 	switch {
 	case s.health.closed:
 		return Order{}, 0, fmt.Errorf("fleet %w", inference.ErrClosed)
@@ -55,13 +58,13 @@ func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o
 		replaced = old.handle
 		s.health.remove(now, old)
 	}
-	return s.health.order(s.health.join(name, capacity, probed)), replaced, nil
+	return s.health.order(s.members.join(name, capacity, probed)), replaced, nil
 }
 
 // Drain gives an instance no more work and reports whether it has requests left. The
 // instance stays in the fleet, DRAINING.
 func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil {
 		return false
 	}
@@ -73,7 +76,7 @@ func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
 // Remove removes an instance from the fleet and reports whether it has requests left. The
 // caller must end these.
 func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil {
 		return false
 	}
@@ -130,7 +133,7 @@ func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch
 // Settle ends a granted call, updates the instance's health and decides how the request
 // continues.
 func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
-	s.health.give(now, g.m, g.Request)
+	s.members.give(now, g.m, g.Request)
 	s.health.settle(now, g, &o)
 	v := s.queue.decide(now, g, &o)
 	s.queue.dispatch(now)
@@ -139,19 +142,19 @@ func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 
 // Rested ends a Rest, unless the instance has since asked for more time.
 func (s *Machine) Rested(now time.Time, h Handle) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil || m.rests.IsZero() || now.Before(m.rests) {
 		return
 	}
 	m.rests = time.Time{}
-	s.health.place(m)
+	s.members.place(m)
 	s.queue.dispatch(now)
 }
 
 // Serving returns the number of serving instances and of the responses that they sample at
 // once.
 func (s *Machine) Serving() (instances, capacity int) {
-	return s.health.serving, s.health.capacity
+	return s.members.serving, s.members.capacity
 }
 
 // TargetInFlight returns the number of requests, each for this many responses, that callers
@@ -160,4 +163,4 @@ func (s *Machine) Serving() (instances, capacity int) {
 // for each of them; and requests for about as many responses again as they sample at once,
 // which wait for instances that join. It grows when answers show that the responses of a
 // request differ in length.
-func (s *Machine) TargetInFlight(responses int) int { return s.health.targetInFlight(responses) }
+func (s *Machine) TargetInFlight(responses int) int { return s.members.targetInFlight(responses) }

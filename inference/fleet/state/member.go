@@ -17,11 +17,11 @@ type member struct {
 	epoch      int64     // verified publishes so far
 	publishErr error     // of the last publish
 	failures   int       // in a row
-	restarts   int       // falls from service
+	restarts   int       // times that it left service by its own fault
 	noted      time.Time // when a wait for it was last reported
 	rests      time.Time // until when it asked for no work; zero if it did not
 	awaited    int64     // last generation whose publish waited for it
-	mending    int64     // generation whose probes are running, 0 if none
+	probing    int64     // generation whose probes are running, 0 if none
 
 	requests  int   // outstanding
 	responses int   // outstanding

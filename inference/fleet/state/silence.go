@@ -30,7 +30,7 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 	case waited < late || quiet < limit:
 		return Watch{Wait: min(limit/2, max(late-waited, limit-quiet)), Ask: limit / 4}
 	}
-	others := h.serving
+	others := h.members.serving
 	if m.serves() {
 		others--
 	}
@@ -47,8 +47,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 		err = fmt.Errorf("%s, but it responds; sending %s again", silence(waited, quiet), requests(m.requests))
 	}
 	if m.serves() {
-		h.fall(now, m, Dead, err)
-		h.mend(m)
+		h.fail(now, m, Dead, err)
+		h.startProbes(m)
 	}
 	return Watch{Err: err}
 }

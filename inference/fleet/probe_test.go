@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-func TestHealsAnInstanceThatRestarted(t *testing.T) {
+func TestRepublishesToRestartedInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := fake("a", 4)
 		f := newFleet(t, nil, a)
@@ -74,7 +74,7 @@ func TestProbesAndVerifiesDeadInstance(t *testing.T) {
 		pass(t, 20*time.Second)
 		require.Equal(t, Dead, states(f)["a"])
 		restarts := f.Status().Instances[0].Restarts
-		require.InDelta(t, 5, restarts, 1, "its own fall and each failed publish count")
+		require.InDelta(t, 5, restarts, 1, "its own failure and each failed publish count")
 
 		a.now(func() { a.publish, a.generate = nil, nil })
 		pass(t, 5*time.Second)
@@ -100,7 +100,7 @@ func TestProbesAndVerifiesDeadInstance(t *testing.T) {
 	})
 }
 
-func TestRetiresInstanceThatFallsTooOften(t *testing.T) {
+func TestRetiresInstanceThatFailsTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := probed("a", 4)
 		a.generate = fails(errors.New("EOF"))
@@ -134,7 +134,7 @@ func TestRetiresInstanceThatFallsTooOften(t *testing.T) {
 	})
 }
 
-// Publishes that fail in each step count as one fall, however long the outage lasts.
+// Publishes that fail in each step count as one failure, however long the outage lasts.
 func TestCountsAnOutageOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := fake("a", 4), fake("b", 4)
