@@ -11,14 +11,14 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// generation lasts from one publish to the next. Everything that reads its weights ends
-// with it.
+// generation lasts from one publish to the next. Nothing reads its weights after end, so the
+// trainer may then change them. Its fields do not change.
 type generation struct {
 	fleet   *Fleet
-	weights inference.Weights
-	ctx     context.Context
+	weights inference.Weights // nil before the first publish
+	ctx     context.Context   // ends with the generation
 	cancel  context.CancelFunc
-	reads   sync.WaitGroup
+	reads   sync.WaitGroup // goroutines that read the weights or probe instances to publish them
 }
 
 func newGeneration(f *Fleet, w inference.Weights) *generation {

@@ -121,9 +121,9 @@ func (s *Machine) Leave(now time.Time, r *Request) {
 	s.queue.dispatch(now)
 }
 
-// Watch decides what to do about a call that has no answer yet. quiet is for how long the
-// instance has given no sign of work, and idle for how long of that it has responded all the time,
-// to say so; both are 0 if the caller has not asked for a sign.
+// Watch decides what to do about a call that has no answer yet. quiet is how long the instance has
+// given no sign of work. idle is how long it has responded each time within quiet, each time
+// without such a sign. Both are 0 if the caller has not asked for a sign.
 func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	w := s.health.watch(now, g, quiet, idle)
 	s.queue.dispatch(now)

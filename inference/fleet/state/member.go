@@ -48,9 +48,10 @@ func (m *member) serves() bool { return m.health == Healthy || m.health == Suspe
 // mayReturn reports whether a publish can make m serve.
 func (m *member) mayReturn() bool { return m.health != Draining && m.health != Retired }
 
-// hasRoom reports whether m may take another request: it does not rest, and fewer of its
-// responses are growing than its capacity plus the share ahead of it. With a share ahead it may have a second
-// request of any size, which fills slots as the first one ends.
+// hasRoom reports whether m may take another request: it does not rest, and it has fewer growing
+// responses than its capacity times 1+ahead. If ahead is not 0, m may also have a second request of
+// any size, which fills slots as the responses of the first one end. A SUSPECT member gets one
+// request at a time.
 func (m *member) hasRoom(share, ahead float64) bool {
 	switch {
 	case !m.rests.IsZero():
@@ -63,8 +64,7 @@ func (m *member) hasRoom(share, ahead float64) bool {
 	return m.grows(share) < float64(m.capacity)*(1+ahead) || (m.requests == 1 && ahead > 0)
 }
 
-// grows returns how many of m's outstanding responses are growing, if that share of them
-// is.
+// grows estimates how many of m's outstanding responses are growing: this share of them.
 func (m *member) grows(share float64) float64 { return float64(share * float64(m.responses)) }
 
 // take books a request on m.

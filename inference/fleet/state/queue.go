@@ -153,14 +153,15 @@ func (q *queue) book(now time.Time, m *member, r *Request) Grant {
 	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, since: now, m: m}
 }
 
-// decide returns the verdict on the request of g. A request is invalid if two instances say
-// so, or the only one does.
+// decide returns the verdict on the request of g. A request is invalid if two instances say so, or
+// the only one does: one instance alone may have other limits. An instance that refused what
+// another one answers is at fault.
 func (q *queue) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
 	r.decided = true
 	switch {
 	case o.Err == nil:
-		if r.refused.m != nil { // another instance has since answered what it refused
+		if r.refused.m != nil { // another instance has answered what it refused
 			q.health.recordFault(now, r.refused.m, r.refused.epoch, r.refused.err)
 		}
 		return Verdict{Next: Answered}

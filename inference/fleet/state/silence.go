@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Watch says how to go on with a call that has no answer yet. The caller waits, then asks
-// the instance for a sign of work, and calls Machine.Watch again.
+// Watch is what to do about a call that has no answer yet: wait, ask the instance for a sign of
+// work, and call Machine.Watch again.
 type Watch struct {
 	Wait time.Duration
 	Ask  time.Duration // how long to wait for the sign
@@ -14,9 +14,9 @@ type Watch struct {
 	Err error
 }
 
-// watch implements Machine.Watch. An instance whose loss would leave too few is waited for
-// while it does not answer at all, since it may be frozen with its requests. Once it answers and is
-// idle, it has lost them.
+// watch implements Machine.Watch. A silent instance is DEAD and others get its requests. If too few
+// others serve, an instance that does not respond at all keeps its requests, because it may be
+// suspended and continue later. If it responds and is idle, it has lost them.
 func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	m, r := g.m, g.Request
 	late := h.pace.late(r.maxTokens)

@@ -10,7 +10,9 @@ import (
 )
 
 // supervisor moves members between states according to the results of their calls and
-// publishes.
+// publishes. A result counts for the weights under which the call began: a grant carries the
+// member's epoch and an order the fleet's generation, and a result of an older one changes no
+// health.
 type supervisor struct {
 	cfg        *Config
 	effects    *Effects
@@ -155,7 +157,8 @@ func (h *supervisor) startProbes(m *member) {
 	h.effects.Probes = append(h.effects.Probes, Probe{Instance: m.handle, generation: h.generation, m: m})
 }
 
-// set moves m to a state and reports the change.
+// set moves m to a state and reports the change. DRAINING is final, and a RETIRED member can only
+// become DRAINING.
 func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 	from, served := m.health, m.serves()
 	if from == to || from == Draining || (from == Retired && to != Draining) {
