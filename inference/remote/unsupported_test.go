@@ -27,7 +27,7 @@ const models = `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`
 
 // A program that is no inference server of a known kind, or one of another kind than given, is
 // named.
-func TestStrangers(t *testing.T) {
+func TestUnsupportedServers(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		kind   string

@@ -8,16 +8,16 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
-// stranger is a program that may answer at an address where an inference server should be.
-type stranger struct {
+// unsupported is a server program that may answer at an address where an inference server should be.
+type unsupported struct {
 	name string
 	mark mark
 }
 
-// strangers lists the programs by which users replace an inference server by mistake. The
+// unsupportedServers lists the programs by which users replace an inference server by mistake. The
 // last answers for any server of OpenAI's API.
-func strangers() []stranger {
-	return []stranger{
+func unsupportedServers() []unsupported {
+	return []unsupported{
 		{"llama.cpp, which accepts no weights", mark{"/props", "total_slots"}},
 		{"Ollama", mark{"/api/version", "version"}},
 		{"LM Studio", mark{"/api/v0/models", "data"}},
@@ -28,11 +28,11 @@ func strangers() []stranger {
 	}
 }
 
-// unknown returns the error about a server of none of the kinds, with its name if it is a
-// stranger.
+// unknown returns the error about a server of none of the kinds, with its name if it is one of
+// unsupportedServers.
 func (c *client) unknown(ctx context.Context) error {
 	expected := join(titles())
-	for _, s := range strangers() {
+	for _, s := range unsupportedServers() {
 		if answers, _ := c.answers(ctx, s.mark); answers {
 			return fmt.Errorf("instance %s: not a known server: it is %s, expected %s", c.url, s.name, expected)
 		}
@@ -41,7 +41,7 @@ func (c *client) unknown(ctx context.Context) error {
 }
 
 // confirm returns an error if the server is of another kind than the configuration names. A
-// server that does not tell its kind, as behind a proxy, is accepted.
+// server that shows no mark, such as one behind a proxy, is accepted.
 func (c *client) confirm(ctx context.Context) error {
 	for _, m := range marks() {
 		answers, reached := c.answers(ctx, m.mark)
@@ -54,7 +54,7 @@ func (c *client) confirm(ctx context.Context) error {
 		return fmt.Errorf("instance %s: it is %s, but its kind is given as %q; name it %q in inference.kind, or before its URL as in %s=%s",
 			c.url, m.kind.Title, c.kind.Name, m.kind.Name, m.kind.Name, c.url)
 	}
-	for _, s := range strangers()[:len(strangers())-1] {
+	for _, s := range unsupportedServers()[:len(unsupportedServers())-1] {
 		if answers, _ := c.answers(ctx, s.mark); answers {
 			return fmt.Errorf("instance %s: it is %s, expected %s", c.url, s.name, c.kind.Title)
 		}
