@@ -20,7 +20,7 @@ import (
 type completions struct {
 	ctx      context.Context // the server's
 	backend  Backend
-	model    *api.Model
+	model    *api.Model // set by Serve
 	bodies   *bodies
 	gate     *gate
 	served   *counters

@@ -13,7 +13,7 @@ import (
 // models answers calls about the model and its tokenizer.
 type models struct {
 	backend Backend
-	model   *api.Model
+	model   *api.Model // set by Serve
 	bodies  *bodies
 }
 

@@ -76,6 +76,7 @@ func (c *Config) Validate() error {
 type Server struct {
 	cfg      Config
 	backend  Backend
+	text     Text // may be nil
 	listener *wire.Listener
 	http     *fasthttp.Server
 	ctx      context.Context // ends with Close
@@ -96,7 +97,8 @@ type Server struct {
 }
 
 // New listens for requests to backend, which the caller still owns. text may be nil; the
-// server then accepts only token IDs.
+// server then accepts only token IDs. New calls no method of backend, so its weights may be loaded
+// before Serve.
 func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -110,9 +112,9 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
-	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner), guard: guard.New(cfg.Listen, cfg.Token)}
+	s := &Server{cfg: cfg, backend: backend, text: text, listener: wire.NewListener(inner), guard: guard.New(cfg.Listen, cfg.Token)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.answerWith(text)
+	s.createHandlers()
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
@@ -129,18 +131,17 @@ func newModel(backend Backend, text Text, b *bodies) *api.Model {
 	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
 }
 
-// answerWith creates the handlers.
-func (s *Server) answerWith(text Text) {
+// createHandlers creates the handlers.
+func (s *Server) createHandlers() {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s.gate, s.served = &gate{}, &counters{}
 	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
-	model := newModel(s.backend, text, s.bodies)
-	s.completions = &completions{ctx: s.ctx, backend: s.backend, model: model, bodies: s.bodies, gate: s.gate, served: s.served,
+	s.completions = &completions{ctx: s.ctx, backend: s.backend, bodies: s.bodies, gate: s.gate, served: s.served,
 		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
 	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
 		updating: make(chan struct{}, 1)}
-	s.models = &models{backend: s.backend, model: model, bodies: s.bodies}
+	s.models = &models{backend: s.backend, bodies: s.bodies}
 	s.paths = s.routes()
 }
 
@@ -162,6 +163,8 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Serve answers requests until Close.
 func (s *Server) Serve() error {
+	model := newModel(s.backend, s.text, s.bodies)
+	s.completions.model, s.models.model = model, model
 	err := s.http.Serve(s.listener)
 	if s.ctx.Err() != nil {
 		return nil
