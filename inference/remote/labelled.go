@@ -116,8 +116,8 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 	return w.Checksum(), nil
 }
 
-// begin starts a publish and returns the label and the record of the weights before it,
-// which the server no longer counts as holding.
+// begin starts a publish: no weights count as verified until it ends. It returns the label and the
+// record of those before it.
 func (l *labelled) begin() (label string, record *publish.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,12 +209,12 @@ func (l *labelled) generate(ctx context.Context, req inference.Request, sample f
 	if err != nil {
 		return nil, err
 	}
-	told := req.Ended
-	if told != nil {
+	ended := req.Ended
+	if ended != nil {
 		req.Ended = func(index int, c inference.Completion) {
 			if c.Finish != finishAbort { // otherwise it is resumed
 				c.Version = version
-				told(index, c)
+				ended(index, c)
 			}
 		}
 	}

@@ -24,16 +24,16 @@ type vllm struct {
 	// raw means that log-probabilities ignore the temperature, as with any
 	// --logprobs-mode other than processed_logprobs.
 	raw bool
-	// told means that the server reports how it was started.
-	told bool
+	// reports means that the server reports how it was started.
+	reports bool
 	// reset is the call that empties the prefix cache. external means that there is a cache
 	// outside the server.
 	reset    string
 	external bool
 }
 
-// vllmColdest is the lowest temperature above 0. vLLM samples a lower one at this one.
-const vllmColdest = 0.01
+// vllmLeastTemperature is the lowest temperature above 0. vLLM raises lower ones to it.
+const vllmLeastTemperature = 0.01
 
 // VLLM is the name of the kind of vLLM's server.
 const VLLM = "vllm"
@@ -52,8 +52,8 @@ func newVLLM(ctx context.Context, c *client) (Server, error) {
 }
 
 // readSettings reads how the server was started. Servers report that only in development
-// mode, older ones as prose, and inspecting the machine can take them long. Without an
-// answer the settings stay unknown.
+// mode, older ones as prose, and some take long to inspect the machine. Without an answer the
+// settings stay unknown.
 func (v *vllm) readSettings(ctx context.Context) error {
 	var server struct {
 		Config struct {
@@ -70,8 +70,8 @@ func (v *vllm) readSettings(ctx context.Context) error {
 			Transfer map[string]any `json:"kv_transfer_config"`
 		} `json:"vllm_config"`
 	}
-	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
-	v.told, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
+	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // an error leaves the settings unknown
+	v.reports, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
 	if err != nil || v.external {
 		v.reset += "?reset_external=true" // which fails on some versions without such a cache
 	}
@@ -97,10 +97,10 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	switch t := req.Sampling.Temperature; {
 	case v.raw && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
-	case v.cfg.Adapters && !v.told && t != 0 && t != 1:
+	case v.cfg.Adapters && !v.reports && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of %v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
-	case t > 0 && t < vllmColdest:
-		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmColdest)
+	case t > 0 && t < vllmLeastTemperature:
+		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmLeastTemperature)
 	}
 	return v.held.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" || v.cfg.Adapters { // a request names its adapter
@@ -250,15 +250,15 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s", rank, l, label)
 		}
 	}
-	if err := v.forget(ctx); err != nil {
+	if err := v.resetCache(ctx); err != nil {
 		return err
 	}
 	return v.verify(ctx, label)
 }
 
-// forget empties the prefix cache, since caches outside the server may ignore the salt.
+// resetCache empties the prefix cache, since caches outside the server may ignore the salt.
 // vLLM refuses while a request holds part of the cache, as an aborted one does for a moment.
-func (v *vllm) forget(ctx context.Context) error {
+func (v *vllm) resetCache(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		var out struct {
 			Success *bool `json:"success"`

@@ -110,7 +110,7 @@ func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx
 	}
 	defer stop()
 	checksum, err := w.backend.UpdateFile(watched, version, path)
-	if errors.Is(err, inference.ErrInvalid) { // one answer, which tells nothing about other files
+	if errors.Is(err, inference.ErrInvalid) { // the same answer for all files: it must not reveal which exist
 		return "", api.Invalid("path", "path is not a file with weights of this model; send the weights as body")
 	}
 	if err != nil {

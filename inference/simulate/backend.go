@@ -62,10 +62,10 @@ func (b *Backend) Load() server.Load {
 // Generate implements server.Backend.
 func (b *Backend) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil // lengths are drawn beforehand, independent of the text
-	if told := req.Ended; told != nil && b.decode != nil {
+	if ended := req.Ended; ended != nil && b.decode != nil {
 		req.Ended = func(index int, c inference.Completion) {
 			c.Text = b.decode(c.IDs)
-			told(index, c)
+			ended(index, c)
 		}
 	}
 	return b.spell(b.Instance.Generate(ctx, req))
