@@ -1,7 +1,5 @@
 package api
 
-import ()
-
 // DecodeGenerate decodes a request in the form of vLLM's POST /inference/v1/generate. Its
 // errors are those of Decode.
 func DecodeGenerate(data []byte) (*Request, error) {
