@@ -176,7 +176,8 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	if i.probed() {
 		f.calls.Go(func() { c.watch(callCtx, g) })
 	}
-	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
+	generate := func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) }
+	out, err := within(callCtx, f.cfg.Watchdog, generate)
 	switch {
 	case err == nil:
 		err = checkAnswer(out, &sent, g.Checksum, f.cfg.Vocab)

@@ -47,7 +47,8 @@ func New(cfg Config) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Fleet{
 		cfg: cfg, ctx: ctx, cancel: cancel, state: state.New(cfg.Config, time.Now()),
-		instances: map[state.Handle]*instance{}, waiting: map[*state.Request]chan grant{}, idle: map[state.Handle]chan struct{}{},
+		instances: map[state.Handle]*instance{}, waiting: map[*state.Request]chan grant{},
+		idle: map[state.Handle]chan struct{}{},
 	}
 	f.gen = newGeneration(f, nil)
 	return f, nil

@@ -48,7 +48,8 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	if f.ctx.Err() != nil {
 		return fmt.Errorf("publish version %d: fleet %w", version, inference.ErrClosed)
 	}
-	few := fmt.Errorf("publish version %d: %w: %d, expected at least %d", version, inference.ErrNoInstance, f.Status().Size, f.cfg.MinServing)
+	few := fmt.Errorf("publish version %d: %w: %d, expected at least %d", version, inference.ErrNoInstance,
+		f.Status().Size, f.cfg.MinServing)
 	return errors.Join(append([]error{few}, faults...)...)
 }
 

@@ -71,7 +71,8 @@ func newCompletionRequest(model string, req *inference.Request, limit int) compl
 // alternatives.
 func bodyLimit(req *inference.Request, limit int) int64 {
 	perToken := int64(512) * int64(1+req.TopLogprobs)
-	return min(transport.LargeBody, transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
+	return min(transport.LargeBody,
+		transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
 }
 
 // completionAnswer is the answer to POST /v1/completions.
@@ -165,7 +166,8 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 		return c, err
 	}
 	if ch.PromptTokenIDs != nil && !slices.Equal(ch.PromptTokenIDs, req.PromptIDs) {
-		return c, fmt.Errorf("the server sampled another prompt, with %d tokens instead of %d", len(ch.PromptTokenIDs), len(req.PromptIDs))
+		return c, fmt.Errorf("the server sampled another prompt, with %d tokens instead of %d", len(ch.PromptTokenIDs),
+			len(req.PromptIDs))
 	}
 	if ch.Logprobs == nil {
 		return c, errors.New("no log-probabilities")

@@ -47,7 +47,8 @@ func (l *labelled) now(req *inference.Request) (version int64, label string, beg
 		return 0, "", 0, fmt.Errorf("the server has no verified weights: %w", inference.ErrStale)
 	}
 	if req.Version != 0 && req.Version != l.version {
-		return 0, "", 0, fmt.Errorf("request is for version %d, the server holds %d: %w", req.Version, l.version, inference.ErrStale)
+		return 0, "", 0, fmt.Errorf("request is for version %d, the server holds %d: %w", req.Version, l.version,
+			inference.ErrStale)
 	}
 	return l.version, l.label, l.begun, nil
 }
@@ -85,7 +86,8 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 		}
 	}()
 	if l.cfg.Store == nil {
-		return "", fmt.Errorf("%s reads weights from files; set a folder that the trainer and the server share", l.kind.Name)
+		return "", fmt.Errorf("%s reads weights from files; set a folder that the trainer and the server share",
+			l.kind.Name)
 	}
 	select {
 	case <-l.turn:
@@ -106,7 +108,8 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 		return "", err
 	}
 	if l.cfg.Canary != nil {
-		if record, err = l.cfg.Canary.Next(ctx, w.Version(), record, patiently(calls.sampler(publish.Label(w)))); err != nil {
+		sample := patiently(calls.sampler(publish.Label(w)))
+		if record, err = l.cfg.Canary.Next(ctx, w.Version(), record, sample); err != nil {
 			return "", err
 		}
 	}
@@ -162,7 +165,9 @@ func patiently(sample publish.Sampler) publish.Sampler {
 
 // resume continues aborted responses from where they ended. It misses a stop string that
 // spans two parts.
-func resume(ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler) error {
+func resume(
+	ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler,
+) error {
 	for i := range out {
 		c := &out[i]
 		for tries := 0; c.Finish == finishAbort; tries++ {

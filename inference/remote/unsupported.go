@@ -51,7 +51,8 @@ func (c *client) confirm(ctx context.Context) error {
 		case !answers:
 			continue
 		}
-		return fmt.Errorf("instance %s: it is %s, but its kind is given as %q; name it %q in inference.kind, or before its URL as in %s=%s",
+		return fmt.Errorf("instance %s: it is %s, but its kind is given as %q; "+
+			"name it %q in inference.kind, or before its URL as in %s=%s",
 			c.url, m.kind.Title, c.kind.Name, m.kind.Name, m.kind.Name, c.url)
 	}
 	for _, s := range unsupportedServers()[:len(unsupportedServers())-1] {

@@ -38,8 +38,11 @@ func (b *bodies) alone(bytes int) (done func(), err error) {
 		return func() {}, nil
 	}
 	if !b.long.TryLock() {
-		return nil, &api.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "long_text", Retry: true,
-			Message: fmt.Sprintf("text of %d bytes while another long text is being tokenized, expected one text of more than %d bytes at a time", bytes, longText)}
+		return nil, &api.Failure{
+			Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "long_text", Retry: true,
+			Message: fmt.Sprintf("text of %d bytes while another long text is being tokenized, "+
+				"expected one text of more than %d bytes at a time", bytes, longText),
+		}
 	}
 	return b.long.Unlock, nil
 }
@@ -62,9 +65,11 @@ func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), er
 	if err := conn.SetReadDeadline(time.Now().Add(b.within)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	stop := context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // Close does not wait for bodies
+	// Close does not wait for bodies.
+	stop := context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.most+1), Held: &b.held, Most: bodiesHeld * b.most}
+	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.most+1), Held: &b.held,
+		Most: bodiesHeld * b.most}
 	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error

@@ -98,7 +98,8 @@ func (c *completions) enter(ctx context.Context) error {
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > int64(c.maxQueue) {
 		return &api.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "queue_full",
-			Message: fmt.Sprintf("the queue is full: %d requests are running and %d are waiting", cap(c.slots), c.maxQueue), Retry: true}
+			Message: fmt.Sprintf("the queue is full: %d requests are running and %d are waiting", cap(c.slots),
+				c.maxQueue), Retry: true}
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -177,7 +178,9 @@ func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) 
 }
 
 // streamTokens answers j with server-sent events.
-func (c *completions) streamTokens(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func()) error {
+func (c *completions) streamTokens(
+	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
+) error {
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
 	f := newFeed[inference.Delta]()
@@ -187,7 +190,9 @@ func (c *completions) streamTokens(reqCtx context.Context, ctx *fasthttp.Request
 }
 
 // streamChoices answers j with a line of JSON for each choice as it ends.
-func (c *completions) streamChoices(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func()) error {
+func (c *completions) streamChoices(
+	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
+) error {
 	ctx.SetContentType("application/x-ndjson")
 	f := newFeed[api.Ended]()
 	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {

@@ -23,7 +23,9 @@ type crowd struct {
 // request returns a request whose answer depends only on the weights.
 func (crowd) request(proto string, stream bool) string {
 	body := fmt.Sprintf(`{"prompt":"a","seed":1,"max_tokens":40,"ignore_eos":true,"stream":%t}`, stream)
-	return fmt.Sprintf("POST /v1/completions %s\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", proto, len(body), body)
+	const format = "POST /v1/completions %s\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+		"Content-Length: %d\r\n\r\n%s"
+	return fmt.Sprintf(format, proto, len(body), body)
 }
 
 // check reads an answer, which must be right for the weights that it names.
@@ -127,7 +129,8 @@ func TestDifficultClientsGetRightAnswers(t *testing.T) {
 	}
 	for version := int64(1); version <= 2; version++ {
 		update(version)
-		_, _, data := call(t, s, http.MethodPost, "/v1/completions", `{"prompt":"a","seed":1,"max_tokens":40,"ignore_eos":true}`)
+		_, _, data := call(t, s, http.MethodPost, "/v1/completions",
+			`{"prompt":"a","seed":1,"max_tokens":40,"ignore_eos":true}`)
 		c.texts[version] = textOf(t, data, false)
 	}
 	require.NotEqual(t, c.texts[1], c.texts[2])

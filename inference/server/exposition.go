@@ -40,7 +40,8 @@ func (e *exposition) process() {
 	e.labels = ""
 	e.metric("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
 	if pages, ok := residentPages(); ok {
-		e.metric("process_resident_memory_bytes", "gauge", "Resident memory in bytes.", float64(pages)*float64(os.Getpagesize()))
+		e.metric("process_resident_memory_bytes", "gauge", "Resident memory in bytes.",
+			float64(pages)*float64(os.Getpagesize()))
 	}
 }
 

@@ -63,9 +63,11 @@ func (s *Server) info(ctx *fasthttp.RequestCtx) error {
 	model := s.backend.Info()
 	version, checksum := s.backend.Held()
 	writeJSON(ctx, fasthttp.StatusOK, serverInfo{
-		Engine: engineName, Version: moduleVersion(), Model: s.backend.ID(), Path: model.Root, Context: model.Context, Vocab: model.Vocab,
+		Engine: engineName, Version: moduleVersion(), Model: s.backend.ID(), Path: model.Root,
+		Context: model.Context, Vocab: model.Vocab,
 		WeightVersion: version, Checksum: checksum, WorldSize: 1, Cores: model.Cores,
-		Capacity: s.backend.Capacity(), MaxConcurrent: s.cfg.MaxConcurrent, MaxQueue: s.cfg.MaxQueue, MaxBody: s.cfg.MaxBody,
+		Capacity: s.backend.Capacity(), MaxConcurrent: s.cfg.MaxConcurrent, MaxQueue: s.cfg.MaxQueue,
+		MaxBody: s.cfg.MaxBody,
 	})
 	return nil
 }

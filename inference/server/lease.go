@@ -43,7 +43,8 @@ func (l *lease) checkLocked(id string, now time.Time) error {
 	if l.id == "" || l.id == id || silent >= leaseTime {
 		return nil
 	}
-	return fmt.Errorf("instance is held by trainer %.120q, last heard from %v ago. Remove the instance from that run or end the run; a silent trainer loses it after %v",
+	return fmt.Errorf("instance is held by trainer %.120q, last heard from %v ago. "+
+		"Remove the instance from that run or end the run; a silent trainer loses it after %v",
 		l.name, silent.Truncate(time.Second), leaseTime)
 }
 

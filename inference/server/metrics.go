@@ -78,11 +78,14 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 	e := &exposition{labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
 	e.metric("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
-	e.metric("vllm:num_requests_waiting", "gauge", "Responses waiting.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
+	e.metric("vllm:num_requests_waiting", "gauge", "Responses waiting.",
+		float64(load.Waiting)+float64(s.completions.waiting.Load()))
 	if load.CachePages > 0 {
-		e.metric("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
+		e.metric("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.",
+			1-float64(load.FreePages)/float64(load.CachePages))
 	}
-	e.metric("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.", float64(load.Preemptions))
+	e.metric("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.",
+		float64(load.Preemptions))
 	e.metric("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
 	e.metric("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
 

@@ -30,7 +30,8 @@ type modelCard struct {
 
 func (m *models) card() modelCard {
 	info := m.backend.Info()
-	return modelCard{ID: m.model.ID, Object: "model", Created: info.Created, Owner: engineName, Root: info.Root, Context: info.Context}
+	return modelCard{ID: m.model.ID, Object: "model", Created: info.Created, Owner: engineName, Root: info.Root,
+		Context: info.Context}
 }
 
 // list answers with the list of models, which has one entry.

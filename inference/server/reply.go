@@ -28,7 +28,8 @@ func failureOf(err error) *api.Failure {
 	case errors.Is(err, inference.ErrStale):
 		return api.Stale("%v", err)
 	case errors.Is(err, inference.ErrClosed), errors.Is(err, context.Canceled):
-		return &api.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: err.Error(), Retry: true}
+		return &api.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "unavailable", Message: err.Error(),
+			Retry: true}
 	}
 	return &api.Failure{Status: fasthttp.StatusInternalServerError, Kind: "server_error", Message: err.Error()}
 }
@@ -60,7 +61,8 @@ func refuseUnread(ctx *fasthttp.RequestCtx, err error) {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &small):
-		err = &api.Failure{Status: fasthttp.StatusRequestHeaderFieldsTooLarge, Kind: api.InvalidRequest, Message: "header too large"}
+		err = &api.Failure{Status: fasthttp.StatusRequestHeaderFieldsTooLarge, Kind: api.InvalidRequest,
+			Message: "header too large"}
 	case errors.As(err, &timeout) && timeout.Timeout():
 		err = late("timed out reading the request")
 	default:

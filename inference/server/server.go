@@ -112,13 +112,15 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
-	s := &Server{cfg: cfg, backend: backend, text: text, listener: wire.NewListener(inner), guard: guard.New(cfg.Listen, cfg.Token)}
+	s := &Server{cfg: cfg, backend: backend, text: text, listener: wire.NewListener(inner),
+		guard: guard.New(cfg.Listen, cfg.Token)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.createHandlers()
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
-		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
+		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true,
+		ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
 	return s, nil
 }
@@ -128,7 +130,8 @@ const bodyTimes = 6
 
 func newModel(backend Backend, text Text, b *bodies) *api.Model {
 	info := backend.Info()
-	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
+	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held,
+		Alone: b.alone}
 }
 
 // createHandlers creates the handlers.
@@ -139,8 +142,8 @@ func (s *Server) createHandlers() {
 	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
 	s.completions = &completions{ctx: s.ctx, backend: s.backend, bodies: s.bodies, gate: s.gate, served: s.served,
 		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
-	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
-		updating: make(chan struct{}, 1)}
+	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served,
+		boot: hex.EncodeToString(boot), updating: make(chan struct{}, 1)}
 	s.models = &models{backend: s.backend, bodies: s.bodies}
 	s.paths = s.routes()
 }
@@ -291,9 +294,11 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	}
 	m, ok := s.paths[at]
 	if !ok {
-		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
+		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest,
+			Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
-	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
+	return byMethod(ctx, []method{
+		{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
 		{[]string{fasthttp.MethodPut}, m.put}, {[]string{fasthttp.MethodDelete}, m.del}})
 }
 

@@ -77,7 +77,8 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	w.served.update(time.Since(start))
-	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum, Config: w.backend.Info().Config})
+	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum,
+		Config: w.backend.Info().Config})
 	return nil
 }
 
@@ -91,12 +92,14 @@ func (w *weights) turn() error {
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	case <-late.C:
-		return &api.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress", Retry: true,
-			Message: "another update is in progress"}
+		return &api.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress",
+			Retry: true, Message: "another update is in progress"}
 	}
 }
 
-func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {
+func (w *weights) updateFile(
+	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string,
+) (string, error) {
 	if !ctx.RemoteIP().IsLoopback() {
 		return "", &api.Failure{Status: fasthttp.StatusForbidden, Kind: api.InvalidRequest, Param: "path",
 			Message: "path is allowed only for clients on this machine; send the weights as body"}
@@ -119,7 +122,9 @@ func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx
 	return checksum, nil
 }
 
-func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time) (string, error) {
+func (w *weights) updateStream(
+	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time,
+) (string, error) {
 	size := int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() || size == 0 {
 		return "", api.Invalid("", "no body, expected a safetensors file")
@@ -161,7 +166,8 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
 	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum, Config: info.Config,
-		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.holder(time.Now()), Layout: info.Layout, Simulated: info.Simulated})
+		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.holder(time.Now()),
+		Layout: info.Layout, Simulated: info.Simulated})
 	return nil
 }
 
@@ -197,5 +203,6 @@ func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 }
 
 func othersTrainer(err error) error {
-	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer", Message: err.Error()}
+	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer",
+		Message: err.Error()}
 }

@@ -73,7 +73,9 @@ func (b *Backend) Generate(ctx context.Context, req inference.Request) ([]infere
 
 // Stream implements server.Backend. It emits tokens as they grow; the text comes
 // at the end.
-func (b *Backend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (b *Backend) Stream(
+	ctx context.Context, req inference.Request, emit func(inference.Delta),
+) ([]inference.Completion, error) {
 	req.Sampling.Stop = nil
 	return b.spell(b.Instance.Stream(ctx, req, emit))
 }

@@ -98,7 +98,8 @@ func (m *member) busyTime(now time.Time) time.Duration {
 // status returns a snapshot of m.
 func (m *member) status(now time.Time) InstanceStatus {
 	s := InstanceStatus{
-		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity, Requests: m.requests, Responses: m.responses,
+		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity,
+		Requests: m.requests, Responses: m.responses,
 		Served: m.served, Failed: m.failed, Restarts: m.restarts, Tokens: m.generated, Busy: m.busyTime(now),
 	}
 	if m.publishErr != nil {

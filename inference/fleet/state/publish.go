@@ -75,7 +75,8 @@ func (o *Order) fault(out *Publication) error {
 	case out.Err != nil:
 		return fmt.Errorf("publish version %d to %s: %w", o.Version, o.m.name, out.Err)
 	case out.Reported != out.Checksum:
-		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", o.Version, o.m.name, out.Reported, out.Checksum)
+		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", o.Version, o.m.name,
+			out.Reported, out.Checksum)
 	}
 	return nil
 }

@@ -74,14 +74,16 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 		left -= now.Sub(h.floor.lowSince)
 	}
 	if left <= 0 {
-		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, q.members.serving, q.cfg.EmptyWait, q.cfg.MinServing)
+		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, q.members.serving,
+			q.cfg.EmptyWait, q.cfg.MinServing)
 	}
 	if q.members.moved.After(since) {
 		since = q.members.moved
 	}
 	quiet := q.cfg.Watchdog - now.Sub(since)
 	if quiet <= 0 {
-		return 0, fmt.Errorf("watchdog: %d requests are queued and made no progress for %v", q.waiting.Len(), q.cfg.Watchdog)
+		return 0, fmt.Errorf("watchdog: %d requests are queued and made no progress for %v", q.waiting.Len(),
+			q.cfg.Watchdog)
 	}
 	return min(left, quiet), nil
 }
@@ -150,7 +152,8 @@ func (q *queue) pick(r *Request) *member {
 // book grants r to m.
 func (q *queue) book(now time.Time, m *member, r *Request) Grant {
 	q.members.take(now, m, r)
-	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, since: now, m: m}
+	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try,
+		since: now, m: m}
 }
 
 // decide returns the verdict on the request of g. A request is invalid if two instances say so, or

@@ -38,7 +38,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 	if needed && idle < limit<<min(r.failed, 10) { // it may be slower than ever: each try is more patient
 		if now.Sub(m.noted) >= noteEvery {
 			m.noted = now
-			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests), silence(waited, quiet))
+			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests),
+				silence(waited, quiet))
 		}
 		return Watch{Wait: limit, Ask: limit / 4}
 	}
@@ -55,7 +56,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 
 // silence describes an instance that has not answered a call and been quiet for these times.
 func silence(waited, quiet time.Duration) string {
-	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond), quiet.Round(100*time.Millisecond))
+	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond),
+		quiet.Round(100*time.Millisecond))
 }
 
 func requests(n int) string {

@@ -92,7 +92,8 @@ func (h *supervisor) noteRests(now time.Time) {
 	}
 	if first != nil && h.members.serving > 1 && now.Sub(h.noted) >= noteEvery {
 		h.noted = now
-		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name, first.rests.Sub(now).Round(time.Second))
+		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name,
+			first.rests.Sub(now).Round(time.Second))
 	}
 }
 
@@ -104,8 +105,8 @@ func (h *supervisor) count(m *member, err error) {
 	}
 }
 
-// recordFault counts a fault of m and takes m out of service if it must. A fault from before its last publish is counted and has no
-// other effect.
+// recordFault counts a fault of m, which may take m out of service. A fault from before m's last
+// publish is counted and has no other effect.
 func (h *supervisor) recordFault(now time.Time, m *member, epoch int64, err error) {
 	h.count(m, err)
 	if m.epoch != epoch || !m.serves() {
@@ -131,7 +132,8 @@ func (h *supervisor) recordFault(now time.Time, m *member, epoch int64, err erro
 func (h *supervisor) fail(now time.Time, m *member, to Health, cause error) {
 	m.restarts++
 	if m.restarts > h.cfg.MaxRestarts {
-		to, cause = Retired, fmt.Errorf("failed %d times, expected at most %d: %w", m.restarts, h.cfg.MaxRestarts, cause)
+		to = Retired
+		cause = fmt.Errorf("failed %d times, expected at most %d: %w", m.restarts, h.cfg.MaxRestarts, cause)
 	}
 	h.set(now, m, to, cause)
 }
@@ -189,7 +191,8 @@ func (h *supervisor) checkFloor(now time.Time) {
 		h.floor.low = !h.floor.low
 		var e Event
 		if h.floor.low {
-			e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting up to %v", inference.ErrNoInstance, h.members.serving, h.cfg.MinServing, h.cfg.EmptyWait)
+			e.Err = fmt.Errorf("%w: %d, expected at least %d; waiting up to %v", inference.ErrNoInstance,
+				h.members.serving, h.cfg.MinServing, h.cfg.EmptyWait)
 		}
 		h.report(e)
 	}

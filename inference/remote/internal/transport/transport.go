@@ -128,7 +128,8 @@ type Call struct {
 	Stream       io.Reader           // of unknown length
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
 	Limit        int64               // maximum size of the answer; 0 means SmallBody
-	Long         bool                // wait for the answer until the context ends, and watch the server's health meanwhile
+	// Long makes Do wait for the answer until the context ends. It watches the server's health.
+	Long bool
 	// Each, if set, gets each JSON value of an answer as it arrives. Long calls only: there
 	// may be any time between two values.
 	Each func(value []byte) error
@@ -195,7 +196,9 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
 	defer stop()
-	moving := newProgress(c.stall, func() { cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, window, c.stall)) })
+	moving := newProgress(c.stall, func() {
+		cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, window, c.stall))
+	})
 	defer moving.stop()
 	data, err := c.roundTrip(ctx, cancel, k, moving)
 	switch {

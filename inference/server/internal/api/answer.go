@@ -41,7 +41,9 @@ func (w *Writer) piece(id int32) string {
 // textEntries returns the log-probabilities of tokens in the form of text completions. The
 // tokens' text begins at offset in the text of the choice and ends at next, in characters.
 // Special tokens have no text.
-func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int) (entries textLogprobs, next int) {
+func (w *Writer) textEntries(
+	ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int,
+) (entries textLogprobs, next int) {
 	entries = textLogprobs{Offsets: []int{}, Logprobs: []any{}, Tokens: []string{}, Top: []map[string]float32{}}
 	for i, id := range ids {
 		token := w.piece(id)
@@ -49,7 +51,8 @@ func (w *Writer) textEntries(ids []int32, logprobs []float32, top [][]inference.
 		if i < len(top) {
 			for _, t := range top[i] {
 				name := w.piece(t.ID)
-				if _, ok := likeliest[name]; !ok { // of tokens with the same text, keep the sampled one, or else the likeliest
+				// Of tokens with the same text, keep the sampled one, or else the likeliest.
+				if _, ok := likeliest[name]; !ok {
 					likeliest[name] = max(t.Logprob, lowestLogprob)
 				}
 			}
@@ -97,7 +100,8 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 
 // header returns the fields that whole answers and chunks share.
 func (w *Writer) header(object string, version int64, checksum string) answer {
-	return answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version, Checksum: checksum, Choices: []choice{}}
+	return answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version,
+		Checksum: checksum, Choices: []choice{}}
 }
 
 // Write writes the whole answer with the completions of out. It encodes one choice at a time and
@@ -155,7 +159,8 @@ func (w *Writer) frame(out []inference.Completion) answer {
 // choice converts completion i. It clears the tokens of c if the request wants none.
 func (w *Writer) choice(i int, c *inference.Completion) choice {
 	if *w.job.MaxTokens == 0 { // drop the one token that the backend has to sample
-		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, PromptTop: c.PromptTop, Finish: "length", Version: c.Version, Checksum: c.Checksum}
+		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, PromptTop: c.PromptTop, Finish: "length",
+			Version: c.Version, Checksum: c.Checksum}
 	}
 	e := w.endingOf(c)
 	ch := choice{Index: i, Finish: &e.reason, Stop: e.stop}

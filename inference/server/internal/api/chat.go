@@ -63,7 +63,9 @@ func (r *Request) validateTools() error {
 			} `json:"function"`
 		}
 		if json.Unmarshal(raw, &tool) != nil || tool.Type != "function" || tool.Function.Name == "" {
-			return Invalid("tools", "tools[%d] %.100s, expected an object of type \"function\" with a function that has a name", i, line(raw))
+			return Invalid("tools",
+				"tools[%d] %.100s, expected an object of type \"function\" with a function that has a name", i,
+				line(raw))
 		}
 	}
 	if len(tools) == 0 {
@@ -94,9 +96,11 @@ func (m *message) validate(i int) error {
 		arguments := call.Function.Arguments
 		switch {
 		case call.Type != nil && *call.Type != "function":
-			return Invalid("messages", "messages[%d].tool_calls[%d] has type %.40q, expected function", i, j, *call.Type)
+			return Invalid("messages", "messages[%d].tool_calls[%d] has type %.40q, expected function", i, j,
+				*call.Type)
 		case call.Function.Name == "" || arguments != nil && arguments[0] != '"' && arguments[0] != '{':
-			return Invalid("messages", "messages[%d].tool_calls[%d]: expected a function with a name and arguments, a string of JSON", i, j)
+			return Invalid("messages",
+				"messages[%d].tool_calls[%d]: expected a function with a name and arguments, a string of JSON", i, j)
 		}
 	}
 	if len(m.Content) == 0 || m.Content[0] == '"' || string(m.Content) == "null" {
@@ -124,7 +128,8 @@ func (m *Model) render(j *Job) error {
 	}
 	if j.Tools != nil && line(j.ToolChoice) != `"none"` {
 		if j.Calls = m.Text.Calls(); j.Calls == calls.None {
-			return Invalid("tools", "the chat template of model %s has no known format of tool calls, expected tool_choice \"none\"", m.ID)
+			return Invalid("tools",
+				"the chat template of model %s has no known format of tool calls, expected tool_choice \"none\"", m.ID)
 		}
 	}
 	done, err := m.Alone(len(j.Messages) + len(j.Tools) + len(j.Variables))

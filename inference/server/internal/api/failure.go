@@ -9,7 +9,8 @@ const (
 	// InvalidRequest is the kind of most failures.
 	InvalidRequest = "invalid_request_error"
 	// NotJSON replaces an answer that cannot be encoded.
-	NotJSON = `{"error":{"message":"the answer has a value that JSON cannot represent","type":"server_error","param":null,"code":null}}`
+	NotJSON = `{"error":{"message":"the answer has a value that JSON cannot represent","type":"server_error",` +
+		`"param":null,"code":null}}`
 )
 
 // Failure is an error as clients see it.
@@ -25,12 +26,14 @@ func (f *Failure) Error() string { return f.Message }
 
 // Invalid returns a 400 that names the faulty field.
 func Invalid(param, format string, args ...any) *Failure {
-	return &Failure{Status: http.StatusBadRequest, Kind: InvalidRequest, Param: param, Message: fmt.Sprintf(format, args...)}
+	return &Failure{Status: http.StatusBadRequest, Kind: InvalidRequest, Param: param,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // Stale returns a 409 for a request for other weights.
 func Stale(format string, args ...any) *Failure {
-	return &Failure{Status: http.StatusConflict, Kind: "stale_weights", Code: "stale_weights", Message: fmt.Sprintf(format, args...)}
+	return &Failure{Status: http.StatusConflict, Kind: "stale_weights", Code: "stale_weights",
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // failureBody is a failure in OpenAI's format.

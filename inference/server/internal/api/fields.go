@@ -147,8 +147,9 @@ func isOneOf(raw json.RawMessage, values []string) bool {
 
 // harmless returns the fields that do not affect what is sampled.
 func harmless() []string {
-	return []string{"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options",
-		"request_id", "session_id", "cache_salt", "priority", "include_reasoning", "routed_experts_prompt_start", "token_offsets"}
+	return []string{"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+		"prompt_cache_retention", "prompt_cache_options", "request_id", "session_id", "cache_salt", "priority",
+		"include_reasoning", "routed_experts_prompt_start", "token_offsets"}
 }
 
 // neutral returns the values besides null that unsupported fields may have. Errors name

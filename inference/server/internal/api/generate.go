@@ -16,7 +16,8 @@ func DecodeGenerate(data []byte) (*Request, error) {
 	case len(r.TokenIDs) == 0:
 		return nil, Invalid("token_ids", "no token_ids, expected at least one token id")
 	case len(r.RequestID) > maxRequestID:
-		return nil, Invalid("request_id", "request_id has %d bytes, expected at most %d", len(r.RequestID), maxRequestID)
+		return nil, Invalid("request_id", "request_id has %d bytes, expected at most %d", len(r.RequestID),
+			maxRequestID)
 	case x.params == nil:
 		return nil, Invalid("sampling_params", "no sampling_params, expected an object")
 	}
@@ -43,8 +44,10 @@ func (r *Request) generate(x *generation) []field {
 }
 
 func (r *Request) params(x *generation) []field {
-	list := append(r.sampling(), to("logprobs", &r.Logprobs, "an integer"), to("return_token_ids", &r.ReturnIDs, "true or false"))
-	for _, name := range []string{"skip_special_tokens", "spaces_between_special_tokens", "detokenize"} { // the answer has no text
+	list := append(r.sampling(), to("logprobs", &r.Logprobs, "an integer"),
+		to("return_token_ids", &r.ReturnIDs, "true or false"))
+	// The answer has no text, so these have no effect.
+	for _, name := range []string{"skip_special_tokens", "spaces_between_special_tokens", "detokenize"} {
 		list = append(list, to(name, &x.text, "true or false"))
 	}
 	return list

@@ -94,7 +94,8 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 		}
 	}
 	if len(j.Prompts)*j.N > MaxResponses {
-		return nil, Invalid("n", "%d prompts with n %d, expected at most %d responses", len(j.Prompts), j.N, MaxResponses)
+		return nil, Invalid("n", "%d prompts with n %d, expected at most %d responses", len(j.Prompts), j.N,
+			MaxResponses)
 	}
 	if err := j.limit(m.Context, longest); err != nil {
 		return nil, err
@@ -180,7 +181,9 @@ func (j *Job) limit(context, longest int) error {
 		j.MaxTokens = &limit
 	}
 	if asked := max(*j.MaxTokens, 1); longest+asked > context {
-		f := Invalid("max_tokens", "This model's maximum context length is %d tokens. However, you requested %d tokens (%d in the prompt, %d in the completion). Shorten the prompt or lower max_tokens",
+		f := Invalid("max_tokens", "This model's maximum context length is %d tokens. "+
+			"However, you requested %d tokens (%d in the prompt, %d in the completion). "+
+			"Shorten the prompt or lower max_tokens",
 			context, longest+asked, longest, asked)
 		f.Code = "context_length_exceeded"
 		return f
@@ -194,7 +197,8 @@ func (j *Job) limit(context, longest int) error {
 		all += int64(len(j.Prompts)) * int64(*j.MaxTokens) * int64(*j.Logprobs)
 	}
 	if all *= int64(j.N); all > maxAlternatives {
-		return Invalid("logprobs", "%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
+		return Invalid("logprobs",
+			"%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
 			len(j.Prompts)*j.N, *j.MaxTokens, tokens, all, maxAlternatives)
 	}
 	return nil
@@ -224,8 +228,8 @@ func (m *Model) sampling(j *Job) error {
 	}
 	j.Each = inference.Request{
 		N: j.N, FirstIndex: j.SampleIndex,
-		Sampling: inference.Sampling{Temperature: float32(j.Temperature), TopP: float32(j.TopP), TopK: j.TopK, MinP: float32(j.MinP),
-			MaxTokens: max(*j.MaxTokens, 1), Stop: j.Stop, StopIDs: stopIDs},
+		Sampling: inference.Sampling{Temperature: float32(j.Temperature), TopP: float32(j.TopP), TopK: j.TopK,
+			MinP: float32(j.MinP), MaxTokens: max(*j.MaxTokens, 1), Stop: j.Stop, StopIDs: stopIDs},
 		PromptLogprobs: j.PromptLogprobs != nil || (j.Echo && j.Logprobs != nil), PromptTop: j.promptTop(),
 	}
 	if j.Seed != nil {
@@ -241,7 +245,8 @@ func (m *Model) sampling(j *Job) error {
 	held, checksum := m.Held()
 	switch {
 	case checksum == "":
-		return &Failure{Status: http.StatusServiceUnavailable, Kind: "unavailable", Message: "the server has no weights yet", Retry: true}
+		return &Failure{Status: http.StatusServiceUnavailable, Kind: "unavailable",
+			Message: "the server has no weights yet", Retry: true}
 	case j.Version != nil && *j.Version != held:
 		return Stale("weight_version is %d, but the server holds %d", *j.Version, held)
 	case j.Version != nil:
@@ -266,7 +271,8 @@ func (j *Job) Check(out []inference.Completion) error {
 		}
 		switch {
 		case c.Version != want:
-			return Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want), min(c.Version, want))
+			return Stale("the weights changed to version %d while version %d was sampled", max(c.Version, want),
+				min(c.Version, want))
 		case c.Checksum != out[0].Checksum:
 			return Stale("the weights of version %d were replaced while it was sampled", want)
 		}
@@ -289,7 +295,8 @@ func (j *Job) CheckNumbers(i int, c *inference.Completion) error {
 		return fmt.Errorf("backend: response %d has alternatives for %d tokens, expected %d", i, len(c.Top), len(c.IDs))
 	case j.Each.PromptTop > 0 && len(c.PromptTop) != len(j.Prompts[i/j.N]):
 		return fmt.Errorf("backend: response %d lacks alternatives to its prompt's tokens", i)
-	case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) || slices.ContainsFunc(c.PromptLogprobs, bad)):
+	case j.Each.PromptLogprobs && (len(c.PromptLogprobs) != len(j.Prompts[i/j.N]) ||
+		slices.ContainsFunc(c.PromptLogprobs, bad)):
 		return fmt.Errorf("backend: response %d lacks its prompt's log-probabilities", i)
 	}
 	return nil

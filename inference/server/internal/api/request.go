@@ -98,7 +98,8 @@ type extras struct {
 // fields returns the fields of a completion or chat request.
 func (r *Request) fields(x *extras) []field {
 	list := append(r.sampling(), to("model", &r.Model, "a string"), to("echo", &r.Echo, "true or false"),
-		to("return_token_ids", &r.ReturnIDs, "true or false"), to("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
+		to("return_token_ids", &r.ReturnIDs, "true or false"),
+		to("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
 		to("stream", &r.Stream, "true or false"), to("stream_options", &x.usage, "an object"),
 		to("stream_choices", &r.StreamChoices, "true or false"),
 		to("weight_version", &r.Version, "an integer"), to("add_special_tokens", &r.AddSpecial, "true or false"))
@@ -144,7 +145,8 @@ func (r *Request) validate() error {
 	for _, err := range []error{
 		within("n", &r.N, 1, MaxResponses), within("sample_index", &r.SampleIndex, 0, math.MaxInt32-r.N),
 		within("max_tokens", r.MaxTokens, lowest, 1<<31-1), within(alternatives, r.Logprobs, 0, maxTop),
-		within("prompt_logprobs", r.PromptLogprobs, 0, maxTop), within("truncate_prompt_tokens", r.Truncate, -1, math.MaxInt32),
+		within("prompt_logprobs", r.PromptLogprobs, 0, maxTop),
+		within("truncate_prompt_tokens", r.Truncate, -1, math.MaxInt32),
 	} {
 		if err != nil {
 			return err
@@ -152,11 +154,13 @@ func (r *Request) validate() error {
 	}
 	switch {
 	case len(r.Stop) > maxStops || len(r.StopIDs) > maxStops:
-		return Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop), len(r.StopIDs), maxStops)
+		return Invalid("stop", "%d stop strings and %d stop tokens, expected at most %d of each", len(r.Stop),
+			len(r.StopIDs), maxStops)
 	case r.BestOf != nil && *r.BestOf != r.N:
 		return Invalid("best_of", "best_of %d is not supported, expected n, which is %d", *r.BestOf, r.N)
 	case r.AddSpecial != nil && *r.AddSpecial == r.Chat: // a chat template adds its own
-		return Invalid("add_special_tokens", "add_special_tokens %v is not supported, expected %v", *r.AddSpecial, !r.Chat)
+		return Invalid("add_special_tokens", "add_special_tokens %v is not supported, expected %v", *r.AddSpecial,
+			!r.Chat)
 	case r.Version != nil && *r.Version < 0:
 		return Invalid("weight_version", "weight_version %d, expected 0 or more", *r.Version)
 	case inference.CheckTemperature(r.Temperature) != nil:
@@ -174,7 +178,8 @@ func (r *Request) validate() error {
 	case r.Stream && r.StreamChoices:
 		return Invalid("stream_choices", "stream_choices true is not supported with stream true, expected one of them")
 	case r.Stream && r.PromptLogprobs != nil:
-		return Invalid("prompt_logprobs", "prompt_logprobs %d is not supported with stream true, expected stream false", *r.PromptLogprobs)
+		return Invalid("prompt_logprobs", "prompt_logprobs %d is not supported with stream true, expected stream false",
+			*r.PromptLogprobs)
 	case r.Stream && r.Logprobs != nil && r.Echo:
 		return Invalid("echo", "echo true with logprobs is not supported with stream true, expected stream false")
 	case r.Echo && r.Chat:

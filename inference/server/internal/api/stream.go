@@ -78,7 +78,8 @@ func (o *Stream) Part(d inference.Delta) {
 	if n := len(d.IDs); n > 0 && slices.Contains(o.job.Each.Sampling.StopIDs, d.IDs[n-1]) {
 		text = ""
 	}
-	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok { // no stop string starts in the text already sent
+	// No stop string starts in the text already sent.
+	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok {
 		text = text[:min(len(text), len(before))]
 	}
 	if st.marked = st.marked || slices.ContainsFunc(d.IDs, o.marks); st.marked {
@@ -178,8 +179,8 @@ func (o *Stream) End(out []inference.Completion, f *Failure) {
 		}
 		e := o.endingOf(c)
 		rest := min(st.ids, len(c.IDs))
-		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:], Top: c.Top[min(rest, len(c.Top)):],
-			Text: e.text[min(st.out, len(e.text)):]}, &e)
+		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:],
+			Top: c.Top[min(rest, len(c.Top)):], Text: e.text[min(st.out, len(e.text)):]}, &e)
 	}
 	if o.job.Usage {
 		o.chunk(true)

@@ -14,7 +14,8 @@ func DecodeTokenize(data []byte) (*TokenizeRequest, error) {
 }
 
 func (r *TokenizeRequest) fields() []field {
-	return append(r.conversation(), to("prompt", &r.Text, "a string"), to("return_token_strs", &r.Pieces, "true or false"),
+	return append(r.conversation(), to("prompt", &r.Text, "a string"),
+		to("return_token_strs", &r.Pieces, "true or false"),
 		to("model", &r.Model, "a string"))
 }
 

@@ -19,7 +19,8 @@ func DecodeTrainer(data []byte) (*TrainerRequest, error) {
 	case r.ID == "":
 		return nil, Invalid("id", "no id, expected one that identifies the trainer")
 	case len(r.ID) > maxName || len(r.Name) > maxName: // both are stored
-		return nil, Invalid("", "id has %d bytes and name %d, expected at most %d each", len(r.ID), len(r.Name), maxName)
+		return nil, Invalid("", "id has %d bytes and name %d, expected at most %d each", len(r.ID), len(r.Name),
+			maxName)
 	}
 	return r, nil
 }
