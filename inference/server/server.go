@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -265,13 +264,12 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 // modelPath is the path of models by name.
 const modelPath = "/v1/models/"
 
-// methods holds the handlers of a path, nil for methods that it does not have.
-type methods struct {
-	get, post, put, del func(*fasthttp.RequestCtx) error
-}
+// methods holds the handlers of a path by method. GET also answers HEAD.
+type methods map[string]func(*fasthttp.RequestCtx) error
 
 // routes returns the handlers of all paths.
 func (s *Server) routes() map[string]methods {
+	const get, post, put, del = fasthttp.MethodGet, fasthttp.MethodPost, fasthttp.MethodPut, fasthttp.MethodDelete
 	return map[string]methods{
 		"/health": {get: s.health}, "/version": {get: version}, "/load": {get: s.load}, "/server_info": {get: s.info},
 		"/get_world_size": {get: worldSize}, "/metrics": {get: s.metrics}, "/openapi.json": {get: document},
@@ -297,30 +295,18 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest,
 			Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
-	return byMethod(ctx, []method{
-		{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
-		{[]string{fasthttp.MethodPut}, m.put}, {[]string{fasthttp.MethodDelete}, m.del}})
-}
-
-// method is the handler of some methods; do is nil if the path has none.
-type method struct {
-	names []string
-	do    func(*fasthttp.RequestCtx) error
-}
-
-// byMethod passes the request to the handler of its method.
-func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 	var allowed []string
-	for _, m := range methods {
+	for _, name := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
+		handler := m[strings.Replace(name, "HEAD", "GET", 1)]
 		switch {
-		case m.do == nil:
-		case slices.Contains(m.names, string(ctx.Method())):
-			return m.do(ctx)
+		case handler == nil:
+		case name == string(ctx.Method()):
+			return handler(ctx)
 		default:
-			allowed = append(allowed, m.names...)
+			allowed = append(allowed, name)
 		}
 	}
 	allow := strings.Join(allowed, ", ")
 	return &api.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: api.InvalidRequest, Allow: allow,
-		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), ctx.Path(), allow)}
+		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), path, allow)}
 }
