@@ -10,6 +10,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
@@ -163,4 +164,8 @@ func (s *Machine) Serving() (instances, capacity int) {
 // for each of them; and requests for about as many responses again as they sample at once,
 // which wait for instances that join. It grows when answers show that the responses of a
 // request differ in length.
-func (s *Machine) TargetInFlight(responses int) int { return s.members.targetInFlight(responses) }
+func (s *Machine) TargetInFlight(responses int) int {
+	p := s.members
+	given := (1 + s.cfg.Ahead) / p.growth.share
+	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving
+}

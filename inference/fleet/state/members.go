@@ -1,7 +1,6 @@
 package state
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -130,10 +129,4 @@ func (p *members) learn(m *member, out []inference.Completion) {
 			p.place(o)
 		}
 	}
-}
-
-// targetInFlight implements Machine.TargetInFlight.
-func (p *members) targetInFlight(responses int) int {
-	given := (1 + p.cfg.Ahead) / p.growth.share
-	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving
 }

@@ -26,21 +26,6 @@ func (h *supervisor) begin(now time.Time, version int64) {
 	h.checkFloor(now)
 }
 
-// targets implements Machine.Targets.
-func (h *supervisor) targets() (awaited, failed []Order, patience time.Duration) {
-	for _, m := range h.members.all {
-		switch {
-		case h.closed || !m.mayReturn():
-		case m.health == Dead || m.publishErr != nil:
-			failed = append(failed, h.order(m))
-		default:
-			m.awaited = h.generation
-			awaited = append(awaited, h.order(m))
-		}
-	}
-	return awaited, failed, h.publishes.patience(h.cfg.Watchdog)
-}
-
 // published implements Machine.Published. A newer publish supersedes the orders of an older
 // one.
 func (h *supervisor) published(now time.Time, o *Order, out *Publication) error {
@@ -100,16 +85,4 @@ func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned boo
 		h.set(now, m, Stale, err)
 	}
 	h.startProbes(m)
-}
-
-// keepProbing reports whether to continue the probes, and otherwise marks them ended.
-func (h *supervisor) keepProbing(o *Probe) bool {
-	m := o.m
-	if o.generation == h.generation && !h.closed && m.mayReturn() && !m.serves() {
-		return true
-	}
-	if m.probing == o.generation {
-		m.probing = 0
-	}
-	return false
 }

@@ -31,7 +31,18 @@ func (s *Machine) Begin(now time.Time, version int64) error {
 // failed, the instances that are DEAD or did not take the last weights, only while too few
 // serve.
 func (s *Machine) Targets() (awaited, failed []Order, patience time.Duration) {
-	return s.health.targets()
+	h := s.health
+	for _, m := range s.members.all {
+		switch {
+		case h.closed || !m.mayReturn():
+		case m.health == Dead || m.publishErr != nil:
+			failed = append(failed, h.order(m))
+		default:
+			m.awaited = h.generation
+			awaited = append(awaited, h.order(m))
+		}
+	}
+	return awaited, failed, h.publishes.patience(s.cfg.Watchdog)
 }
 
 // Published ends an order with its result. An instance serves if it reports the checksum of
@@ -49,8 +60,18 @@ func (s *Machine) Finish(now time.Time) {
 	s.health.checkFloor(now)
 }
 
-// KeepProbing reports whether to continue the probes that p asks for.
-func (s *Machine) KeepProbing(p Probe) bool { return s.health.keepProbing(&p) }
+// KeepProbing reports whether to continue the probes that p asks for, and otherwise records that they
+// have ended.
+func (s *Machine) KeepProbing(p Probe) bool {
+	m, h := p.m, s.health
+	if p.generation == h.generation && !h.closed && m.mayReturn() && !m.serves() {
+		return true
+	}
+	if m.probing == p.generation {
+		m.probing = 0
+	}
+	return false
+}
 
 // Probed returns the order to publish to an instance that has answered a probe. It reports
 // false if the probes belong to older weights.
