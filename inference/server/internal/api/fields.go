@@ -13,48 +13,48 @@ import (
 	"github.com/easyrl/easyrl/internal/plain"
 )
 
-// Seed is any 64-bit integer.
-type Seed uint64
+// seed is any 64-bit integer.
+type seed uint64
 
 // UnmarshalJSON also accepts negative numbers, by their bits.
-func (s *Seed) UnmarshalJSON(data []byte) error {
+func (s *seed) UnmarshalJSON(data []byte) error {
 	if u, err := strconv.ParseUint(string(data), 10, 64); err == nil {
-		*s = Seed(u)
+		*s = seed(u)
 		return nil
 	}
 	i, err := strconv.ParseInt(string(data), 10, 64)
-	*s = Seed(i)
+	*s = seed(i)
 	return err
 }
 
-// Stops is one string or several.
-type Stops []string
+// stops is one string or several.
+type stops []string
 
 // UnmarshalJSON accepts a string or an array of strings.
-func (s *Stops) UnmarshalJSON(data []byte) error {
+func (s *stops) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {
-		*s = make(Stops, 1)
+		*s = make(stops, 1)
 		return json.Unmarshal(data, &(*s)[0])
 	}
 	return json.Unmarshal(data, (*[]string)(s))
 }
 
-// IDs is a list of token IDs.
-type IDs []int32
+// tokenIDs is a list of token IDs.
+type tokenIDs []int32
 
 // UnmarshalJSON refuses null among the IDs.
-func (ids *IDs) UnmarshalJSON(data []byte) error {
+func (ids *tokenIDs) UnmarshalJSON(data []byte) error {
 	if bytes.IndexByte(data, 'n') >= 0 {
 		return errors.New("null")
 	}
 	return json.Unmarshal(data, (*[]int32)(ids))
 }
 
-// Object is a JSON object.
-type Object json.RawMessage
+// object is a JSON object.
+type object json.RawMessage
 
 // UnmarshalJSON refuses other values.
-func (o *Object) UnmarshalJSON(data []byte) error {
+func (o *object) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return errors.New("no object")
 	}

@@ -29,7 +29,7 @@ func DecodeGenerate(data []byte) (*Request, error) {
 
 // generation holds fields from which DecodeGenerate sets others.
 type generation struct {
-	params       Object
+	params       object
 	stream, text bool
 	mode         string
 }

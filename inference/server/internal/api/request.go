@@ -31,7 +31,7 @@ type Request struct {
 	RequestID       string // the client's
 	Model           string
 	Prompt          json.RawMessage
-	TokenIDs        IDs // the prompt of Generate
+	TokenIDs        tokenIDs // the prompt of Generate
 	Messages, Tools json.RawMessage
 	ToolChoice      json.RawMessage
 	ParallelCalls   bool
@@ -42,9 +42,9 @@ type Request struct {
 	Temperature     float64
 	TopP, MinP      float64
 	TopK            int
-	Seed            *Seed
-	Stop            Stops
-	StopIDs         IDs
+	Seed            *seed
+	Stop            stops
+	StopIDs         tokenIDs
 	IgnoreEOS       bool
 	IncludeStop     bool
 	Truncate        *int // keep that many of a prompt's last tokens; -1 keeps as many as fit

@@ -41,7 +41,7 @@ func (r *TokenizeRequest) Size() int {
 // DetokenizeRequest asks for the text of tokens.
 type DetokenizeRequest struct {
 	Model  string
-	Tokens IDs
+	Tokens tokenIDs
 }
 
 // DecodeDetokenize decodes the body of POST /detokenize.
