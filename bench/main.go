@@ -57,6 +57,11 @@ func run(pattern string, rounds int, peers, out string) error {
 		}
 		r.Results = append(r.Results, result)
 	}
+	if match.MatchString("asynchrony") {
+		if r.Asynchrony, err = asynchronies(rounds); err != nil {
+			return err
+		}
+	}
 	if match.MatchString("curves") {
 		if r.Curves, err = curves(); err != nil {
 			return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -22,7 +23,9 @@ type benchReport struct {
 	Cores   int      `json:"cores"`
 	Go      string   `json:"go"`
 	Results []result `json:"results"`
-	Curves  []curve  `json:"curves,omitempty"`
+
+	Asynchrony []asynchrony `json:"asynchrony,omitempty"`
+	Curves     []curve      `json:"curves,omitempty"`
 }
 
 func newReport() (*benchReport, error) {
@@ -58,6 +61,13 @@ func (r *benchReport) table() string {
 		for _, name := range slices.Sorted(maps.Keys(row.Parts)) {
 			fmt.Fprintf(w, "  %s\t\t\t\t%.2f\t\t\t\n", name, row.Parts[name])
 		}
+	}
+	if len(r.Asynchrony) > 0 {
+		fmt.Fprintln(w, "\nperiodic-async over sync\tTi:Tt\tgain\tceiling\tshare")
+	}
+	for _, a := range r.Asynchrony {
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.0f%%\n", cmp.Or(a.Settings, "quickstart"), a.Ratio, a.Gain, a.Ceiling,
+			100*a.Gain/a.Ceiling)
 	}
 	_ = w.Flush() // a buffer cannot fail
 	return b.String()

@@ -29,7 +29,6 @@ import (
 // bench holds the settings and the state of a measurement.
 type bench struct {
 	bytes, instances, rounds, threads int
-	only                              string
 
 	dir     string
 	dev     npu.Device
@@ -159,9 +158,6 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	}
 	for round := range b.rounds + 1 {
 		for _, k := range kinds {
-			if b.only != "" && !strings.Contains(" "+b.only+" ", " "+k.name+" ") {
-				continue
-			}
 			start := time.Now()
 			if err := k.do(); err != nil {
 				return err

@@ -22,7 +22,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"time"
 )
@@ -33,33 +32,23 @@ func main() {
 	flag.IntVar(&b.instances, "instances", 4, "instances")
 	flag.IntVar(&b.rounds, "rounds", 7, "rounds")
 	flag.IntVar(&b.threads, "threads", 1, "threads of each instance")
-	flag.StringVar(&b.only, "only", "", "measure only copy, file, stream or streams")
-	profile := flag.String("profile", "", "write a CPU profile of the trainer to this file")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, &b, *profile); err != nil {
+	if err := run(ctx, &b); err != nil {
 		fmt.Fprintln(os.Stderr, "publish:", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // stop has run
 	}
 }
 
-func run(ctx context.Context, b *bench, profile string) (err error) {
+func run(ctx context.Context, b *bench) error {
+	if b.rounds < 1 || b.instances < 1 {
+		return fmt.Errorf("%d rounds and %d instances, expected at least 1 of each", b.rounds, b.instances)
+	}
 	defer b.close()
 	if err := b.open(ctx); err != nil {
 		return err
-	}
-	if profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close() //nolint:errcheck // a profile
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
 	}
 	if err := b.measure(ctx); err != nil {
 		return err
@@ -71,9 +60,6 @@ func run(ctx context.Context, b *bench, profile string) (err error) {
 func (b *bench) print() error {
 	gb := float64(b.weights.Bytes()) / 1e9
 	say := func(name string, times []time.Duration, bytes float64) float64 {
-		if len(times) == 0 {
-			return 0
-		}
 		slices.Sort(times)
 		median := times[len(times)/2].Seconds()
 		fmt.Printf("%-28s %6.3f s (%.3f to %.3f)  %6.2f GB/s of %.2f GB\n", name, median, times[0].Seconds(), times[len(times)-1].Seconds(),
@@ -95,12 +81,8 @@ func (b *bench) print() error {
 		}
 		fmt.Printf("%-28s %6.2f, at least %.2f: %s\n", name, value, want, verdict)
 	}
-	if memory > 0 && file > 0 {
-		bar("file, share of the copy", file/memory, 0.6)
-	}
-	if stream > 0 {
-		bar("stream, GB/s", stream, 1)
-	}
+	bar("file, share of the copy", file/memory, 0.6)
+	bar("stream, GB/s", stream, 1)
 	if missed > 0 {
 		return fmt.Errorf("%d targets missed", missed)
 	}

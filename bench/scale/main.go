@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"runtime/pprof"
 	"time"
 
 	"github.com/easyrl/easyrl/inference/simulate"
@@ -33,29 +32,17 @@ func main() {
 	flag.Float64Var(&s.ahead, "ahead", -1, "work queued ahead per instance, as a share of its capacity; negative for the default")
 	flag.IntVar(&s.inFlight, "in-flight", 0, "groups in flight; 0 follows the fleet")
 	spec := flag.String("simulate", "lengths=lognormal:500,0.6,tokens_per_second=125,slots=32", "simulated instance, as in easyrl serve -simulate")
-	profile := flag.String("profile", "", "write a CPU profile to this file")
 	flag.Parse()
-	if err := run(&s, *spec, *profile); err != nil {
+	if err := run(&s, *spec); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s *scale, spec, profile string) error {
+func run(s *scale, spec string) error {
 	var err error
 	if s.cfg, err = simulate.Parse(spec); err != nil {
 		return err
-	}
-	if profile != "" {
-		f, err := os.Create(profile)
-		if err != nil {
-			return err
-		}
-		defer f.Close() //nolint:errcheck // a profile
-		if err := pprof.StartCPUProfile(f); err != nil {
-			return err
-		}
-		defer pprof.StopCPUProfile()
 	}
 	fmt.Printf("%d instances of %d slots, %d prompts x %d responses, %s, %v tokens/s a response, %d cores\n",
 		s.instances, s.cfg.Slots, s.prompts, s.group, s.cfg.Lengths, s.cfg.TokensPerSecond, runtime.GOMAXPROCS(0))

@@ -16,7 +16,6 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/inference/fleet"
-	"github.com/easyrl/easyrl/inference/fleet/membership"
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/model"
@@ -28,7 +27,12 @@ import (
 )
 
 // probed is an engine that replaces a server.
-type probed struct{ *engine.Engine }
+type probed struct {
+	*engine.Engine
+	kind string
+}
+
+func (p probed) Kind() remote.Kind { return remote.Kind{Name: p.kind} }
 
 func (probed) Probe(context.Context) error { return nil }
 
@@ -54,12 +58,12 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	said = make(chan string, 100)
 	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
 		Say: func(_ notice.Kind, format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e remote.Endpoint) (membership.Client, string, error) {
+		Dial: func(_ context.Context, e remote.Endpoint) (remote.Server, error) {
 			if strings.Contains(e.URL, "gone") {
-				return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
+				return nil, fmt.Errorf("instance %s: connection refused", e.URL)
 			}
 			inst, err := start(instances.EngineConfig(cfg, e.URL, f.Shape))
-			return probed{inst}, cmp.Or(e.Kind, remote.EasyRL), err
+			return probed{inst, cmp.Or(e.Kind, remote.EasyRL)}, err
 		}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })

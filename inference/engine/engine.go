@@ -122,22 +122,22 @@ type Stats struct {
 	PrefillRows int64         // prompt tokens that ran in prefills
 	ReplayRows  int64         // known tokens that ran one by one in decode steps
 	Preemptions int64         // responses preempted
-	Running     int           // current responses
-	Waiting     int           // current responses
-	FreePages   int           // current
+	Running     int           // responses in the last step
+	Waiting     int           // responses that wait for a row
+	FreePages   int           // now
 	CachePages  int
 	Version     int64 // of the weights; 0 before the first publish
 }
 
 // Engine is an inference.Instance in this process. One goroutine runs the model;
-// Close ends it. Engine's methods are its callers' side: they check requests and reach
-// the goroutine through the mailbox.
+// Close ends it. The methods check requests and hand them to that goroutine through the mailbox.
+// They may be called concurrently.
 type Engine struct {
-	cfg   Config
-	vocab int
-	tok   Decoder
-	mail  *mailbox
-	loop  *loop // of the engine's goroutine
+	cfg     Config
+	vocab   int
+	tok     Decoder
+	mailbox *mailbox
+	loop    *loop // of the engine's goroutine
 
 	ended    chan struct{} // closed when the goroutine ends
 	closeErr error         // from closing the device; set before ended is closed
@@ -167,9 +167,9 @@ func start(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 }
 
 func newEngine(cfg Config, vocab int, tok Decoder, m forward) *Engine {
-	mail := newMailbox(Stats{CachePages: cfg.CachePages, FreePages: cfg.CachePages})
+	b := newMailbox(Stats{CachePages: cfg.CachePages, FreePages: cfg.CachePages})
 	return &Engine{
-		cfg: cfg, vocab: vocab, tok: tok, mail: mail, loop: newLoop(cfg, vocab, tok, m, mail),
+		cfg: cfg, vocab: vocab, tok: tok, mailbox: b, loop: newLoop(cfg, vocab, tok, m, b),
 		ended: make(chan struct{}),
 	}
 }
@@ -187,7 +187,7 @@ func (e *Engine) ID() string { return e.cfg.ID }
 func (e *Engine) Capacity() int { return e.cfg.MaxRunning }
 
 // Stats returns the counters as of the last step.
-func (e *Engine) Stats() Stats { return e.mail.latest() }
+func (e *Engine) Stats() Stats { return e.mailbox.latest() }
 
 // Generate samples req.N responses. Errors wrap inference.ErrInvalid if the
 // request can never be served, inference.ErrStale if the engine holds other
@@ -195,7 +195,7 @@ func (e *Engine) Stats() Stats { return e.mail.latest() }
 func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
-		err = e.mail.submit(g)
+		err = e.mailbox.submit(g)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
@@ -234,7 +234,7 @@ func (e *Engine) wait(g *group) error {
 // weights: they must not change until a later Publish or Close returns.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
-	if err := e.mail.publish(o); err != nil {
+	if err := e.mailbox.publish(o); err != nil {
 		return "", fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
 	select {
@@ -258,7 +258,7 @@ func (e *Engine) Release(ctx context.Context) error { return e.room(ctx, false) 
 // room makes the loop allocate memory, or free it.
 func (e *Engine) room(ctx context.Context, allocate bool) error {
 	r := &room{allocate: allocate, done: make(chan error, 1)}
-	err := e.mail.ask(r)
+	err := e.mailbox.ask(r)
 	if err == nil {
 		select {
 		case err = <-r.done:
@@ -277,7 +277,7 @@ func (e *Engine) room(ctx context.Context, allocate bool) error {
 // Close ends all requests with inference.ErrClosed, waits for the loop and closes
 // the device.
 func (e *Engine) Close() error {
-	e.mail.close()
+	e.mailbox.close()
 	<-e.ended
 	return e.closeErr
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// group is a request and its responses.
+// group is a request and its responses. Its request does not change. From submit until done is
+// closed, the loop owns all other fields, with two exceptions: the caller may read a response whose
+// index it got from endings, and version and checksum once feed has a token.
 type group struct {
 	ctx   context.Context
 	req   inference.Request
@@ -34,7 +36,7 @@ type group struct {
 	version  int64
 	checksum string
 	err      error
-	done     chan struct{} // closed when the responses are final or err is set
+	done     chan struct{} // closed by the loop when the responses are final or err is set
 }
 
 // sequence is one response.

@@ -9,11 +9,11 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// loop serves the mailbox's requests until the engine closes. Only the engine's
-// goroutine uses it and what it holds, so none of that has a lock.
+// loop serves the mailbox's requests until the engine closes. Only the engine's goroutine uses it,
+// with its scheduler, sampler, scorer and trace, so these have no lock.
 type loop struct {
 	cfg       *Config
-	mail      *mailbox
+	mailbox   *mailbox
 	m         forward
 	weights   published
 	sched     scheduler
@@ -23,8 +23,8 @@ type loop struct {
 	acc       Stats // counters since the start
 }
 
-func newLoop(cfg Config, vocab int, tok Decoder, m forward, mail *mailbox) *loop {
-	l := &loop{cfg: &cfg, mail: mail, m: m, trace: trace{emit: cfg.Span}}
+func newLoop(cfg Config, vocab int, tok Decoder, m forward, b *mailbox) *loop {
+	l := &loop{cfg: &cfg, mailbox: b, m: m, trace: trace{emit: cfg.Span}}
 	l.sched = scheduler{
 		cfg: l.cfg, copyPage: m.copyPage, pages: newPages(cfg.CachePages), acc: &l.acc,
 		running: make([]*sequence, 0, cfg.MaxRunning), lanes: make([]int32, cfg.MaxRunning),
@@ -69,14 +69,14 @@ func (l *loop) run() error {
 // reports false when the engine closes.
 func (l *loop) intake() bool {
 	for {
-		inbox, orders, closing := l.mail.collect()
+		inbox, orders, closing := l.mailbox.collect()
 		for _, o := range orders {
 			o.done <- l.take(o)
 		}
 		for _, g := range inbox {
 			l.enqueue(g)
 		}
-		for _, r := range l.mail.takeRooms(len(l.sched.groups) == 0) {
+		for _, r := range l.mailbox.takeRooms(len(l.sched.groups) == 0) {
 			r.done <- l.room(r)
 		}
 		if closing {
@@ -89,7 +89,7 @@ func (l *loop) intake() bool {
 		l.report()
 		idle := time.Now()
 		l.rest(true)
-		<-l.mail.wake
+		<-l.mailbox.wake
 		l.rest(false)
 		l.trace.span(Span{Name: "idle", Start: idle, Duration: time.Since(idle)})
 	}
@@ -177,7 +177,7 @@ func (l *loop) report() {
 	}
 	l.acc.Running, l.acc.Waiting, l.acc.FreePages, l.acc.Version = l.sched.rows, waiting, len(l.sched.pages.free), l.weights.version
 	l.acc.CachePages = l.cfg.CachePages
-	l.mail.report(l.acc)
+	l.mailbox.report(l.acc)
 }
 
 func (l *loop) rest(resting bool) {

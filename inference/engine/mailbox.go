@@ -7,10 +7,10 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// mailbox connects an engine's callers with its loop: requests and publishes go in,
-// counters come out. It owns its lock, which is held only to exchange values.
+// mailbox connects an engine's callers with its loop: requests, publishes and memory requests go in,
+// counters come out. Its lock is held only to exchange values.
 type mailbox struct {
-	wake chan struct{} // holds a token if the loop has something to look at
+	wake chan struct{} // holds a token if the mailbox has changed since the loop last woke
 
 	mu      sync.Mutex // guards the fields below
 	inbox   []*group
@@ -51,8 +51,8 @@ func (b *mailbox) ask(r *room) error {
 	return b.send(func() { b.rooms = append(b.rooms, r) })
 }
 
-// takeRooms returns what ask has handed over if it need not wait: idle says that the loop has no
-// requests.
+// takeRooms takes memory requests out of the mailbox, in order, up to the first one that must wait:
+// a release waits until the loop is idle.
 func (b *mailbox) takeRooms(idle bool) (all []*room) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

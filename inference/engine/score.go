@@ -49,8 +49,8 @@ func (c *scorer) prompt(g *group, first int) error {
 	return nil
 }
 
-// next is prompt for a prompt token that runs in a decode step: the one after the
-// token that s has just run at the given place.
+// next does the same as prompt for one prompt token: the one after the token that s has just run,
+// at the given place, in a decode step.
 func (c *scorer) next(s *sequence, ran place) error {
 	g, at := s.g, s.cached
 	if g.promptLogp == nil || at >= len(g.req.PromptIDs) {

@@ -16,7 +16,7 @@ var _ inference.Streamer = (*Engine)(nil)
 // never waits: tokens that arrive while the caller is busy are merged into one
 // Delta.
 type feed struct {
-	wake chan struct{} // holds a token if there is news
+	wake chan struct{} // holds a token if samples have been added since the last wake
 	mu   sync.Mutex
 	news []news // one per response
 }
@@ -65,7 +65,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
 		g.feed = newFeed(req.N)
-		err = e.mail.submit(g)
+		err = e.mailbox.submit(g)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)

@@ -28,7 +28,8 @@ func checkResponse(i int, c *inference.Completion, req *inference.Request, sum s
 	case c.Version != req.Version:
 		return fmt.Errorf("response %d has version %d, expected %d: %w", i, c.Version, req.Version, inference.ErrStale)
 	case c.Checksum != "" && c.Checksum != sum:
-		return fmt.Errorf("version %d of response %d has checksum %.40s, expected %s; another trainer may be publishing to this instance: %w",
+		return fmt.Errorf("version %d of response %d has checksum %.40s, expected %s; "+
+			"another trainer may be publishing to this instance: %w",
 			c.Version, i, c.Checksum, sum, inference.ErrStale)
 	case len(c.IDs) == 0:
 		return fmt.Errorf("response %d has no tokens", i)
@@ -37,7 +38,8 @@ func checkResponse(i int, c *inference.Completion, req *inference.Request, sum s
 	case len(c.IDs) != len(c.Logprobs):
 		return fmt.Errorf("response %d has %d tokens but %d log-probabilities", i, len(c.IDs), len(c.Logprobs))
 	case req.PromptLogprobs && len(c.PromptLogprobs) != len(req.PromptIDs):
-		return fmt.Errorf("response %d has %d prompt log-probabilities, expected %d", i, len(c.PromptLogprobs), len(req.PromptIDs))
+		return fmt.Errorf("response %d has %d prompt log-probabilities, expected %d", i, len(c.PromptLogprobs),
+			len(req.PromptIDs))
 	}
 	for j, id := range c.IDs {
 		if id < 0 || vocab > 0 && int(id) >= vocab {

@@ -26,6 +26,12 @@ type answer struct {
 }
 
 // call is a request that the fleet sends to its instances.
+//
+// A request may be tried again after any fault of an instance, because sampling has no side
+// effects and the draws depend on the seed alone. It is booked on at most one instance at a time:
+// Settle ends a try before the next one begins. Generate returns the completions of one try, so a
+// group comes whole and of one version; only the hints through Request.Ended may repeat or come
+// from several tries.
 type call struct {
 	fleet *Fleet
 	req   inference.Request
@@ -162,15 +168,16 @@ func (c *call) send(ctx context.Context, g grant) answer {
 		sent.Ended = func(index int, got inference.Completion) {
 			good := index >= 0 && index < sent.N && checkResponse(index, &got, &sent, g.Checksum, f.cfg.Vocab) == nil
 			if good && callCtx.Err() == nil {
-				i.worked(f)
+				i.worked()
 				c.req.Ended(index, got)
 			}
 		}
 	}
 	if i.probed() {
-		f.calls.Go(func() { watch(callCtx, c, g) })
+		f.calls.Go(func() { c.watch(callCtx, g) })
 	}
-	out, err := within(callCtx, f.cfg.Watchdog, func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) })
+	generate := func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) }
+	out, err := within(callCtx, f.cfg.Watchdog, generate)
 	switch {
 	case err == nil:
 		err = checkAnswer(out, &sent, g.Checksum, f.cfg.Vocab)
@@ -182,7 +189,7 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	}
 	if exact, ok := i.Instance.(inference.Exact); ok && f.cfg.Exact && exact.Exact() {
 		for k := range out {
-			out[k].Reject = rejecter(f, g.Grant)
+			out[k].Reject = f.rejecter(g.Grant)
 		}
 	}
 	f.mu.Lock()
@@ -196,7 +203,7 @@ func (c *call) send(ctx context.Context, g grant) answer {
 }
 
 // rejecter returns the function with which a caller rejects an answer.
-func rejecter(f *Fleet, g state.Grant) func(cause error) {
+func (f *Fleet) rejecter(g state.Grant) func(cause error) {
 	return func(cause error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()

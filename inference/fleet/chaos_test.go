@@ -274,7 +274,7 @@ func TestUnderChaos(t *testing.T) {
 			chaosSchedule(ctx, &wg, rng, instances)
 			wg.Go(func() {
 				if sleep(ctx, time.Duration(1+rng.IntN(60))*time.Second) == nil {
-					_ = f.Add(ctx, instances[3]) // may fail by schedule; then the fleet mends it
+					_ = f.Add(ctx, instances[3]) // may fail by schedule; then the fleet probes it
 				}
 				if sleep(ctx, time.Duration(1+rng.IntN(60))*time.Second) == nil {
 					_ = f.Remove(ctx, instances[0])

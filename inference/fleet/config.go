@@ -37,7 +37,8 @@ func DefaultConfig() Config {
 			MinServing: 1, Attempts: 5, DeadAfter: 3, MaxRestarts: 10, Ahead: 0.5, EmptyWait: 2 * time.Minute,
 			Backoff: 200 * time.Millisecond, BackoffMax: 10 * time.Second, Watchdog: 45 * time.Minute,
 		},
-		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute, ProbeEvery: 5 * time.Second, ProbeTimeout: 10 * time.Second,
+		CallTimeout: 30 * time.Minute, PublishTimeout: 10 * time.Minute,
+		ProbeEvery: 5 * time.Second, ProbeTimeout: 10 * time.Second,
 	}
 }
 
@@ -68,7 +69,8 @@ func (c *Config) Validate() error {
 	lasts("largest backoff", c.BackoffMax)
 	lasts("probe every", c.ProbeEvery)
 	lasts("probe timeout", c.ProbeTimeout)
-	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first backoff (%v)", c.BackoffMax, c.Backoff)
+	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first backoff (%v)", c.BackoffMax,
+		c.Backoff)
 	fault(!(c.Ahead >= 0) || math.IsInf(c.Ahead, 0), "ahead %v, expected 0 or more", c.Ahead)
 	return errors.Join(faults...)
 }

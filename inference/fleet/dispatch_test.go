@@ -111,7 +111,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		s := f.Status()
 		require.Zero(t, s.Queued)
 		require.Zero(t, s.Instances[0].Requests)
-		require.Equal(t, Healthy, s.Instances[0].State, "an instance is not blamed if its caller leaves")
+		require.Equal(t, Healthy, s.Instances[0].State, "the instance is not at fault if its caller leaves")
 
 		wg.Go(func() {
 			_, _, err := f.Generate(t.Context(), request(1, 1))

@@ -17,18 +17,22 @@ import (
 
 // Fleet manages the instances of a run. A state.Machine decides; the fleet calls the
 // instances and keeps the time. Its methods may be called concurrently.
+//
+// Each event is one call of the machine with mu held, followed by apply before mu is released, so
+// that each effect is carried out once and in the order of the events. Calls of instances that may
+// block run without mu.
 type Fleet struct {
 	cfg       Config
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
-	publishMu sync.Mutex // one Publish at a time
-	calls     sync.WaitGroup
+	publishMu sync.Mutex     // held by Publish; taken before mu
+	calls     sync.WaitGroup // calls of Generate, and goroutines that watch calls and end rests; Close waits for them
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below and those of instances
 	closed    bool
 	state     *state.Machine
 	instances map[state.Handle]*instance
-	waiting   map[*state.Request]chan grant
+	waiting   map[*state.Request]chan grant  // queued requests; a channel gets one grant and has room for it
 	idle      map[state.Handle]chan struct{} // closed when a draining instance has no request left
 	enoughNow chan struct{}                  // closed when enough instances serve; nil without waiters
 	gen       *generation
@@ -43,7 +47,8 @@ func New(cfg Config) (*Fleet, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &Fleet{
 		cfg: cfg, ctx: ctx, cancel: cancel, state: state.New(cfg.Config, time.Now()),
-		instances: map[state.Handle]*instance{}, waiting: map[*state.Request]chan grant{}, idle: map[state.Handle]chan struct{}{},
+		instances: map[state.Handle]*instance{}, waiting: map[*state.Request]chan grant{},
+		idle: map[state.Handle]chan struct{}{},
 	}
 	f.gen = newGeneration(f, nil)
 	return f, nil
@@ -74,10 +79,10 @@ func (f *Fleet) apply() {
 	}
 	for _, p := range e.Probes {
 		gen, inst := f.gen, f.instances[p.Instance]
-		gen.reads.Go(func() { gen.mend(inst, p) })
+		gen.reads.Go(func() { gen.probeUntilServing(inst, p) })
 	}
 	for _, r := range e.Rests {
-		f.calls.Go(func() { rest(f, r) })
+		f.calls.Go(func() { f.rest(r) })
 	}
 	for _, h := range e.Idle {
 		if idle := f.idle[h]; idle != nil {
@@ -85,6 +90,17 @@ func (f *Fleet) apply() {
 			delete(f.idle, h)
 		}
 	}
+}
+
+// rest ends a rest after its time. It returns early if f is closed.
+func (f *Fleet) rest(r state.Rest) {
+	if sleep(f.ctx, r.For) != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Rested(time.Now(), r.Instance)
+	f.apply()
 }
 
 // deliver ends the wait of a request. f is locked.
@@ -99,7 +115,7 @@ func (f *Fleet) deliver(r *state.Request, g grant) {
 // publish tries again. inst replaces a RETIRED instance with the same ID.
 func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
-	added := &instance{Instance: inst, turn: make(chan struct{}, 1)}
+	added := &instance{Instance: inst, fleet: f, turn: make(chan struct{}, 1)}
 	f.mu.Lock()
 	order, replaced, err := f.state.Join(time.Now(), id, capacity, added.probed())
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// generation lasts from one publish to the next. Everything that reads its weights ends
-// with it.
+// generation lasts from one publish to the next. Nothing reads its weights after end, so the
+// trainer may then change them. Its fields do not change.
 type generation struct {
 	fleet   *Fleet
-	weights inference.Weights
-	ctx     context.Context
+	weights inference.Weights // nil before the first publish
+	ctx     context.Context   // ends with the generation
 	cancel  context.CancelFunc
-	reads   sync.WaitGroup
+	reads   sync.WaitGroup // goroutines that read the weights or probe instances to publish them
 }
 
 func newGeneration(f *Fleet, w inference.Weights) *generation {
@@ -125,8 +125,8 @@ func (g *generation) try(ctx context.Context, i *instance) error {
 	return nil
 }
 
-// mend probes i until it answers and takes the weights, or needs no mending.
-func (g *generation) mend(i *instance, p state.Probe) {
+// probeUntilServing probes i until it answers and takes the weights, or the machine says to stop.
+func (g *generation) probeUntilServing(i *instance, p state.Probe) {
 	t := time.NewTimer(g.fleet.cfg.ProbeEvery)
 	defer t.Stop()
 	for {
@@ -135,18 +135,18 @@ func (g *generation) mend(i *instance, p state.Probe) {
 		case <-g.ctx.Done():
 		case <-i.ctx.Done():
 		}
-		if !g.mending(p) || g.probe(i) == nil && !g.heal(i, p) {
+		if !g.keepProbing(p) || g.probe(i) == nil && !g.publishProbed(i, p) {
 			return
 		}
 		t.Reset(g.fleet.cfg.ProbeEvery)
 	}
 }
 
-// mending reports whether to keep probing.
-func (g *generation) mending(p state.Probe) bool {
+// keepProbing reports whether to keep probing.
+func (g *generation) keepProbing(p state.Probe) bool {
 	g.fleet.mu.Lock()
 	defer g.fleet.mu.Unlock()
-	return g.fleet.state.Mending(p)
+	return g.fleet.state.KeepProbing(p)
 }
 
 // probe probes i once.
@@ -160,9 +160,9 @@ func (g *generation) probe(i *instance) error {
 	return err
 }
 
-// heal publishes the weights to i after a successful probe and reports whether to keep
+// publishProbed publishes the weights to i after a successful probe and reports whether to keep
 // probing.
-func (g *generation) heal(i *instance, p state.Probe) bool {
+func (g *generation) publishProbed(i *instance, p state.Probe) bool {
 	f := g.fleet
 	f.mu.Lock()
 	o, ok := f.state.Probed(p)
@@ -173,5 +173,5 @@ func (g *generation) heal(i *instance, p state.Probe) bool {
 	publish := g.publisher(g.ctx, i, o)
 	f.mu.Unlock()
 	_ = publish() // the machine has the outcome
-	return g.mending(p)
+	return g.keepProbing(p)
 }

@@ -12,12 +12,13 @@ import (
 // instance is a member of the fleet.
 type instance struct {
 	inference.Instance
+	fleet  *Fleet
 	handle state.Handle
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
 	turn   chan struct{} // holds a token while the instance is asked for its pulse
 
-	// Guarded by Fleet.mu.
+	// Guarded by fleet.mu; the fields above do not change.
 	work       context.Context // of its calls; ends with ctx or when the instance is silent
 	hush       context.CancelCauseFunc
 	trial      *inference.Request // to be answered before it serves again; nil unless it was silent

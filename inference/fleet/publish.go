@@ -13,10 +13,10 @@ import (
 // when it reports w's checksum. Queued requests for other weights end with ErrStale.
 //
 // Publish sends w at once to all instances that are not DRAINING or RETIRED, and waits until
-// each has taken it, failed or timed out. Once the last two publishes show how long instances
-// take, it waits twice as long, and then goes on if MinServing instances serve; the others
-// serve when they have taken it. It waits for those that are DEAD or did not take the last
-// weights only while fewer than MinServing instances serve. If still too few serve,
+// each has taken it, failed or timed out. When earlier publishes show how long instances take,
+// Publish waits at most twice as long, provided that MinServing instances serve by then; the
+// others serve when they have taken w. It waits for instances that are DEAD or did not take the
+// last weights only while fewer than MinServing instances serve. If too few serve after that,
 // Publish waits for instances to join or recover, and returns ErrNoInstance after EmptyWait.
 //
 // When Publish returns nil, no instance reads older weights, except one that ignored its
@@ -48,7 +48,8 @@ func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	if f.ctx.Err() != nil {
 		return fmt.Errorf("publish version %d: fleet %w", version, inference.ErrClosed)
 	}
-	few := fmt.Errorf("publish version %d: %w: %d, expected at least %d", version, inference.ErrNoInstance, f.Status().Size, f.cfg.MinServing)
+	few := fmt.Errorf("publish version %d: %w: %d, expected at least %d", version, inference.ErrNoInstance,
+		f.Status().Size, f.cfg.MinServing)
 	return errors.Join(append([]error{few}, faults...)...)
 }
 

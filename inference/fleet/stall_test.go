@@ -247,7 +247,7 @@ func TestNeededInstanceRecovers(t *testing.T) {
 		workers  int // all of them needed
 		fault    func(w *worker)
 		recovers func(w *worker)
-		falls    int
+		restarts int
 	}{
 		"loses requests": {1, func(w *worker) { lose(w, true) }, func(w *worker) { lose(w, false) }, 1},
 		"restarts behind a proxy that keeps connections": {1,
@@ -257,7 +257,7 @@ func TestNeededInstanceRecovers(t *testing.T) {
 		"loses requests, of two": {2, func(w *worker) { lose(w, true) }, func(w *worker) { lose(w, false) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := func(t *testing.T, during func(w *worker, step int)) (times []time.Duration, lengths [][]int, falls int) {
+			run := func(t *testing.T, during func(w *worker, step int)) (times []time.Duration, lengths [][]int, restarts int) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(t, func(c *Config) { c.MinServing = row.workers })
 					var workers []*worker
@@ -266,13 +266,13 @@ func TestNeededInstanceRecovers(t *testing.T) {
 						require.NoError(t, f.Add(t.Context(), workers[i]))
 					}
 					times, lengths = steps(t, f, func(step int) { during(workers[0], step) })
-					falls = f.Status().Instances[0].Restarts
+					restarts = f.Status().Instances[0].Restarts
 					require.NoError(t, f.Close())
 				})
-				return times, lengths, falls
+				return times, lengths, restarts
 			}
 			alone, want, _ := run(t, func(*worker, int) {})
-			times, got, falls := run(t, func(w *worker, step int) {
+			times, got, restarts := run(t, func(w *worker, step int) {
 				if step == 4 {
 					<-time.After(2 * time.Second)
 					row.fault(w)
@@ -281,8 +281,8 @@ func TestNeededInstanceRecovers(t *testing.T) {
 				}
 			})
 			require.Equal(t, want, got)
-			require.Equal(t, row.falls > 0, falls > 0)
-			t.Logf("alone %v, with a fault %v, %d falls", alone, times, falls)
+			require.Equal(t, row.restarts > 0, restarts > 0)
+			t.Logf("alone %v, with a fault %v, %d restarts", alone, times, restarts)
 			require.Less(t, times[3], away+5*alone[3]+DefaultConfig().ProbeEvery)
 			for i := 4; i < stallSteps; i++ {
 				require.LessOrEqual(t, times[i], 2*alone[i], "step %d", i+1)
@@ -324,10 +324,10 @@ func TestStalledInstanceKeepsLengths(t *testing.T) {
 				want = lengths
 			}
 			require.Equal(t, want, lengths, c.name)
-			falls := f.Status().Instances[2].Restarts
-			require.GreaterOrEqual(t, falls, c.silent, c.name)
+			restarts := f.Status().Instances[2].Restarts
+			require.GreaterOrEqual(t, restarts, c.silent, c.name)
 			if c.silent == 0 {
-				require.Zero(t, falls, "%s: it works", c.name)
+				require.Zero(t, restarts, "%s: it works", c.name)
 			}
 			require.NoError(t, f.Close())
 		})

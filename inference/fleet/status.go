@@ -29,7 +29,8 @@ const (
 
 // States returns the words for all states that an InstanceStatus shows.
 func States() []string {
-	return []string{Healthy.String(), Suspect.String(), Dead.String(), Stale.String(), Updating, Resting, Draining.String(), Drained, Retired.String()}
+	return []string{Healthy.String(), Suspect.String(), Dead.String(), Stale.String(), Updating, Resting,
+		Draining.String(), Drained, Retired.String()}
 }
 
 // Event is a change of an instance's state, or of whether enough instances serve.

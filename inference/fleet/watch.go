@@ -10,7 +10,7 @@ import (
 // watch follows a call until ctx, the call's, ends. When the answer is late, it asks the
 // instance for signs of work. If there are none, other instances get the instance's
 // requests.
-func watch(ctx context.Context, c *call, g grant) {
+func (c *call) watch(ctx context.Context, g grant) {
 	f, i := c.fleet, g.inst
 	var begun time.Time
 	var quiet, idle time.Duration
@@ -29,7 +29,7 @@ func watch(ctx context.Context, c *call, g grant) {
 			if begun.IsZero() {
 				begun = time.Now()
 			}
-			quietSince, idleSince := i.look(ctx, f, w.Ask)
+			quietSince, idleSince := i.look(ctx, w.Ask)
 			if quietSince.After(begun) {
 				begun = quietSince
 			}
@@ -41,15 +41,17 @@ func watch(ctx context.Context, c *call, g grant) {
 	}
 }
 
-// look asks i for a sign of work, unless another call has just done so. It returns since when i
-// has given none, and since when it has responded each time without one, zero if it has not.
-func (i *instance) look(ctx context.Context, f *Fleet, limit time.Duration) (quietSince, idleSince time.Time) {
+// look asks i for a sign of work, unless another call has asked within limit. It returns the start
+// of the time without a sign, and the start of the time in which i has responded each time without
+// one, or zero.
+func (i *instance) look(ctx context.Context, limit time.Duration) (quietSince, idleSince time.Time) {
 	select {
 	case i.turn <- struct{}{}:
 		defer func() { <-i.turn }()
 	case <-ctx.Done():
 		return time.Now(), time.Time{}
 	}
+	f := i.fleet
 	f.mu.Lock()
 	now := time.Now()
 	recent := now.Sub(i.asked) < limit
@@ -93,9 +95,9 @@ func pulseOf(ctx context.Context, inst inference.Instance) (string, error) {
 }
 
 // worked records a sign of work of i.
-func (i *instance) worked(f *Fleet) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (i *instance) worked() {
+	i.fleet.mu.Lock()
+	defer i.fleet.mu.Unlock()
 	i.quietSince, i.idleSince = time.Time{}, time.Time{}
 }
 

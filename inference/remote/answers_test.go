@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -57,11 +56,11 @@ func TestDecodeCompletions(t *testing.T) {
 }
 
 func readCompletions(data []byte, req *inference.Request) ([]inference.Completion, error) {
-	var a completions.Answer
+	var a completionAnswer
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, transport.ErrBody
 	}
-	return completions.Decode(&a, req, req.Sampling.MaxTokens)
+	return decodeAnswer(&a, req, req.Sampling.MaxTokens)
 }
 
 // Servers without return_token_ids send IDs in place of tokens.
@@ -86,7 +85,7 @@ func TestFloatsRoundTrip(t *testing.T) {
 	var ids []int32
 	var logprobs []float32
 	for bits := uint32(0x80000000); len(logprobs) < 1<<16; bits += 0x461b {
-		if v := math.Float32frombits(bits); v > completions.NoLogprob {
+		if v := math.Float32frombits(bits); v > noLogprob {
 			ids, logprobs = append(ids, 1), append(logprobs, v)
 		}
 	}
@@ -158,10 +157,10 @@ func FuzzAnswers(f *testing.F) {
 			for _, l := range c.Logprobs {
 				require.False(t, math.IsNaN(float64(l)) || math.IsInf(float64(l), 0))
 			}
-			if req.PromptLogprobs && c.Finish != completions.Abort {
+			if req.PromptLogprobs && c.Finish != finishAbort {
 				require.Len(t, c.PromptLogprobs, len(req.PromptIDs))
 			}
-			if req.TopLogprobs > 0 && c.Finish != completions.Abort {
+			if req.TopLogprobs > 0 && c.Finish != finishAbort {
 				require.Len(t, c.Top, len(c.IDs))
 			}
 		}

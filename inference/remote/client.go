@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
@@ -30,7 +28,8 @@ type client struct {
 func newClient(cfg Config) *client {
 	return &client{
 		cfg: cfg, url: cfg.URL, model: cfg.Model, capacity: cfg.Capacity,
-		http: transport.New(transport.Config{URL: cfg.URL, Token: cfg.Token, Connect: cfg.Connect, Stall: cfg.Stall, Dial: cfg.dial}),
+		http: transport.New(transport.Config{URL: cfg.URL, Token: cfg.Token, Connect: cfg.Connect, Stall: cfg.Stall,
+			Dial: cfg.dial}),
 	}
 }
 
@@ -48,14 +47,16 @@ func (c *client) open(ctx context.Context) (Server, error) {
 		return nil, err
 	}
 	if c.cfg.Adapters && !c.kind.adapters {
-		return nil, fmt.Errorf("instance %s: kind is %s, expected %s, which takes LoRA adapters without the model (torch.publish = %q)", c.url, c.kind.Name, VLLM, "adapter")
+		return nil, fmt.Errorf("instance %s: kind is %s, expected %s, which takes LoRA adapters without the model "+
+			"(torch.publish = %q)", c.url, c.kind.Name, VLLM, "adapter")
 	}
 	inst, err := c.kind.open(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", c.url, err)
 	}
 	if c.context > 0 && c.context < c.cfg.Context {
-		return nil, fmt.Errorf("instance %s: context has %d positions, expected at least %d for a prompt and its response", c.url, c.context, c.cfg.Context)
+		return nil, fmt.Errorf("instance %s: context has %d positions, "+
+			"expected at least %d for a prompt and its response", c.url, c.context, c.cfg.Context)
 	}
 	if c.capacity == 0 {
 		c.capacity = 64
@@ -139,25 +140,18 @@ func (c *client) limit(req *inference.Request) (int, error) {
 		return 0, err
 	}
 	if req.PromptTop > 0 {
-		return 0, fmt.Errorf("%w: a server's client cannot report the likeliest tokens of the prompt", inference.ErrInvalid)
+		return 0, fmt.Errorf("%w: a server's client cannot report the likeliest tokens of the prompt",
+			inference.ErrInvalid)
 	}
 	if c.context == 0 {
 		return req.Sampling.MaxTokens, nil
 	}
 	left := c.context - len(req.PromptIDs)
 	if left < 1 {
-		return 0, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, len(req.PromptIDs), c.context)
+		return 0, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid,
+			len(req.PromptIDs), c.context)
 	}
 	return min(req.Sampling.MaxTokens, left), nil
-}
-
-// labelled returns a Server for a kind that identifies its weights by a label.
-func (c *client) labelled() *labelled.Server {
-	remedy := c.kind.remedy
-	if c.cfg.Adapters {
-		remedy = adapterRemedy
-	}
-	return labelled.New(labelled.Config{URL: c.url, Kind: c.kind.Name, Store: c.cfg.Store, Canary: c.cfg.Canary, Remedy: remedy, Limit: c.limit})
 }
 
 // together calls do for 0 to n-1 at once. The first error cancels the other calls.
@@ -177,7 +171,10 @@ func together(ctx context.Context, n int, do func(ctx context.Context, i int) er
 }
 
 // complete posts a completion request once. each gets each answer as it arrives.
-func (c *client) complete(ctx context.Context, body *completions.Request, limit int64, each func(a *completions.Answer) error) error {
+func (c *client) complete(
+	ctx context.Context, body *completionRequest, limit int64,
+	each func(a *completionAnswer) error,
+) error {
 	const path = "/v1/completions"
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -185,7 +182,7 @@ func (c *client) complete(ctx context.Context, body *completions.Request, limit 
 	}
 	read := func(value []byte) error {
 		var a struct {
-			completions.Answer
+			completionAnswer
 			Status int `json:"status"` // of an error after the first answer; otherwise 0
 		}
 		if err := json.Unmarshal(value, &a); err != nil {
@@ -194,7 +191,7 @@ func (c *client) complete(ctx context.Context, body *completions.Request, limit 
 		if a.Status != 0 {
 			return transport.Refusal("POST "+path, a.Status, value)
 		}
-		return each(&a.Answer)
+		return each(&a.completionAnswer)
 	}
 	k := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
 	if body.StreamChoices {

@@ -13,8 +13,6 @@ import (
 	"github.com/sourcegraph/conc"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/flow"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -101,22 +99,22 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	body := completions.NewRequest("", req, limit) // the server has only one model
+	body := newCompletionRequest("", req, limit) // the server has only one model
 	body.SampleIndex = req.FirstIndex
 	if req.Version != 0 {
 		body.WeightVersion = &req.Version
 	}
 	body.StreamChoices = req.Ended != nil
-	got := completions.NewDecoder(req, limit)
-	var weights *completions.Answer // that the first answer names
-	err = e.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error {
+	got := newAnswerDecoder(req, limit)
+	var weights *completionAnswer // that the first answer names
+	err = e.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error {
 		if weights == nil {
 			weights = a
 		}
 		err := sameWeights(a, weights, req.Version)
 		if err == nil {
-			err = got.Add(a, func(index int, c inference.Completion) {
-				if req.Ended != nil && c.Finish != completions.Abort {
+			err = got.add(a, func(index int, c inference.Completion) {
+				if req.Ended != nil && c.Finish != finishAbort {
 					c.Version, c.Checksum = *a.WeightVersion, a.Checksum
 					req.Ended(index, c)
 				}
@@ -130,12 +128,12 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	out, err := got.Completions()
+	out, err := got.completions()
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
 	for i := range out {
-		if out[i].Finish == completions.Abort {
+		if out[i].Finish == finishAbort {
 			return nil, fmt.Errorf("POST /v1/completions: response %d was aborted", i)
 		}
 		out[i].Version, out[i].Checksum = *weights.WeightVersion, weights.Checksum
@@ -145,7 +143,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 
 // sameWeights returns an error unless a is of the first answer's weights and of the version
 // asked for, if any.
-func sameWeights(a, first *completions.Answer, version int64) error {
+func sameWeights(a, first *completionAnswer, version int64) error {
 	switch {
 	case a.WeightVersion == nil:
 		return errors.New("no weight_version")
@@ -260,8 +258,8 @@ func (e *easyrl) sendSized(ctx context.Context, w inference.Weights, sized publi
 
 // stream puts a file of size bytes.
 func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size int64, h *held) error {
-	body := &flow.Lent{From: file}
-	defer body.Back()
+	body := &transport.Revocable{From: file}
+	defer body.Revoke()
 	return e.http.Do(ctx, transport.Call{
 		Method: http.MethodPut, Path: path, Stream: body, Long: true,
 		Prepare: func(req *http.Request) {

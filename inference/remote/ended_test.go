@@ -18,13 +18,13 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// told collects what an instance tells of a request.
-type told struct {
+// endings collects the responses that an instance passes to Ended.
+type endings struct {
 	mu  sync.Mutex
 	got map[int]inference.Completion
 }
 
-func (o *told) ended(index int, c inference.Completion) {
+func (o *endings) ended(index int, c inference.Completion) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.got == nil {
@@ -34,7 +34,7 @@ func (o *told) ended(index int, c inference.Completion) {
 }
 
 // A request that asks for early responses has the same answer as one that does not, and
-// each response that it tells is the one in the answer.
+// each response that it passes to Ended is the one in the answer.
 func TestEndedChangesNoAnswer(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds() {
@@ -44,7 +44,7 @@ func TestEndedChangesNoAnswer(t *testing.T) {
 		req.Seed = 7
 		want, err := inst.Generate(t.Context(), req)
 		require.NoError(t, err)
-		var o told
+		var o endings
 		req.Ended = o.ended
 		got, err := inst.Generate(t.Context(), req)
 		require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestEndedChangesNoAnswer(t *testing.T) {
 	}
 }
 
-// vLLM tells each response when its own call ends.
+// vLLM passes each response to Ended when its own call ends.
 func TestEndedOfVLLM(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestEndedOfVLLM(t *testing.T) {
 				return false
 			}
 		})
-		var o told
+		var o endings
 		req, start := request(3), time.Now()
 		var at []time.Duration
 		req.Ended = func(index int, c inference.Completion) {
@@ -111,23 +111,23 @@ func TestEndedOfLines(t *testing.T) {
 	pause := time.Minute // longer than a stall
 	for name, c := range map[string]struct {
 		lines []string // a minute apart
-		told  []int
+		ended []int
 		err   string
 		is    error
 		after time.Duration
 	}{
-		"in any order":     {lines: []string{line(3, 2), line(3, 0), line(3, 1), line(3, -1)}, told: []int{0, 1, 2}, after: 4 * pause},
-		"all at once":      {lines: []string{line(3, 2) + line(3, 0) + line(3, 1) + line(3, -1)}, told: []int{0, 1, 2}, after: pause},
-		"fails":            {lines: []string{line(3, 1), `{"error":{"message":"new weights"},"status":409}`}, told: []int{1}, err: "status 409: new weights", is: inference.ErrStale, after: 2 * pause},
-		"ends early":       {lines: []string{line(3, 1), line(3, 2)}, told: []int{1, 2}, err: "2 choices, expected 3", after: 2 * pause},
-		"cut":              {lines: []string{line(3, 1), line(3, 2)[:40]}, told: []int{1}, err: "unexpected EOF", after: 2 * pause},
-		"hangs in a line":  {lines: []string{line(3, 1) + line(3, 2)[:40], " ", " "}, told: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: pause + 30*time.Second},
-		"hangs in another": {lines: []string{line(3, 1), line(3, 2)[:40], " "}, told: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: 2*pause + 30*time.Second},
-		"not JSON":         {lines: []string{line(3, 1), "<html>"}, told: []int{1}, err: "unexpected response body", after: 2 * pause},
-		"twice":            {lines: []string{line(3, 1), line(3, 1)}, told: []int{1}, err: "index 1, expected each of 0 to 2 once", after: 2 * pause},
+		"in any order":     {lines: []string{line(3, 2), line(3, 0), line(3, 1), line(3, -1)}, ended: []int{0, 1, 2}, after: 4 * pause},
+		"all at once":      {lines: []string{line(3, 2) + line(3, 0) + line(3, 1) + line(3, -1)}, ended: []int{0, 1, 2}, after: pause},
+		"fails":            {lines: []string{line(3, 1), `{"error":{"message":"new weights"},"status":409}`}, ended: []int{1}, err: "status 409: new weights", is: inference.ErrStale, after: 2 * pause},
+		"ends early":       {lines: []string{line(3, 1), line(3, 2)}, ended: []int{1, 2}, err: "2 choices, expected 3", after: 2 * pause},
+		"cut":              {lines: []string{line(3, 1), line(3, 2)[:40]}, ended: []int{1}, err: "unexpected EOF", after: 2 * pause},
+		"hangs in a line":  {lines: []string{line(3, 1) + line(3, 2)[:40], " ", " "}, ended: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: pause + 30*time.Second},
+		"hangs in another": {lines: []string{line(3, 1), line(3, 2)[:40], " "}, ended: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: 2*pause + 30*time.Second},
+		"not JSON":         {lines: []string{line(3, 1), "<html>"}, ended: []int{1}, err: "unexpected response body", after: 2 * pause},
+		"twice":            {lines: []string{line(3, 1), line(3, 1)}, ended: []int{1}, err: "index 1, expected each of 0 to 2 once", after: 2 * pause},
 		"out of range":     {lines: []string{line(3, 3)}, err: "index 3, expected", after: pause},
-		"other weights":    {lines: []string{line(3, 1), line(4, 2)}, told: []int{1}, err: "server has version 4, expected 3", is: inference.ErrStale, after: 2 * pause},
-		"too long":         {lines: []string{line(3, 1), `{"x":"` + strings.Repeat("x", 2<<20)}, told: []int{1}, err: "body has more than", after: 2 * pause},
+		"other weights":    {lines: []string{line(3, 1), line(4, 2)}, ended: []int{1}, err: "server has version 4, expected 3", is: inference.ErrStale, after: 2 * pause},
+		"too long":         {lines: []string{line(3, 1), `{"x":"` + strings.Repeat("x", 2<<20)}, ended: []int{1}, err: "body has more than", after: 2 * pause},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,14 +153,14 @@ func TestEndedOfLines(t *testing.T) {
 						}
 					})
 				})
-				var o told
+				var o endings
 				req := request(3)
 				req.Version, req.Ended = 3, o.ended
 				start := time.Now()
 				got, err := inst.Generate(t.Context(), req)
 				require.Equal(t, c.after, time.Since(start))
 				want := map[int]inference.Completion{}
-				for _, i := range c.told {
+				for _, i := range c.ended {
 					want[i] = inference.Completion{IDs: []int32{int32(i)}, Logprobs: []float32{-1}, Finish: rollout.Stop, Version: 3, Checksum: "sum-3"}
 				}
 				if len(want) > 0 {
@@ -180,7 +180,7 @@ func TestEndedOfLines(t *testing.T) {
 	}
 }
 
-// earlyBackend tells all responses but the last and holds the answer back.
+// earlyBackend passes all responses but the last to Ended and holds the answer back.
 type earlyBackend struct {
 	*backend
 	hold chan struct{}
@@ -215,7 +215,7 @@ func TestServerSendsChoicesAsTheyEnd(t *testing.T) {
 		want, err := inst.Generate(t.Context(), req)
 		require.NoError(t, err)
 		early := make(chan struct{}, 4)
-		var o told
+		var o endings
 		req.Ended = func(index int, c inference.Completion) {
 			o.ended(index, c)
 			early <- struct{}{}

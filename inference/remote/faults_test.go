@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/rollout"
 )
@@ -359,7 +358,7 @@ func TestAbortResumes(t *testing.T) {
 		}
 		_, err = inst.Generate(t.Context(), request(1))
 		require.ErrorContains(t, err, "was aborted")
-		require.Equal(t, -100+1+labelled.MaxResumes, calls)
+		require.Equal(t, -100+1+maxResumes, calls)
 	}
 }
 

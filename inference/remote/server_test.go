@@ -16,10 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/inference/server"
-	simulated "github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/rollout"
 )
 
@@ -86,7 +85,7 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 		h := fnv.New64a()
 		fmt.Fprint(h, append(parts, b.value, req.PromptIDs, req.Seed)...)
 		l := math.Float32frombits(uint32(h.Sum64()>>32) | 1<<31)
-		if !(l > completions.NoLogprob) {
+		if !(l > noLogprob) {
 			return -1.1
 		}
 		return l
@@ -215,7 +214,7 @@ func TestServerAcceptsWeights(t *testing.T) {
 // answer that does not identify its weights is an error.
 func TestExactServers(t *testing.T) {
 	t.Parallel()
-	simulated, err := simulated.New("lengths=fixed:3,vocab=16,context=64", "x", nil)
+	simulated, err := simulate.NewBackend("lengths=fixed:3,vocab=16,context=64", "x", nil)
 	require.NoError(t, err)
 	require.False(t, servingBackend(t, simulated, nil).(inference.Exact).Exact())
 	require.True(t, serving(t, &backend{}, nil).(inference.Exact).Exact())

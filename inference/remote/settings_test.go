@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
 )
 
 // A response's seed depends on its index, not on the request that asks for it.
@@ -44,11 +42,11 @@ func TestFirstIndex(t *testing.T) {
 
 func TestSeed31(t *testing.T) {
 	t.Parallel()
-	require.NotEqual(t, completions.Seed31(1, 0), completions.Seed31(1<<32|1, 0), "the upper half of the seed counts")
+	require.NotEqual(t, seed31(1, 0), seed31(1<<32|1, 0), "the upper half of the seed counts")
 	for i := range 100 {
-		seed := completions.Seed31(1<<64-1, i)
+		seed := seed31(1<<64-1, i)
 		require.LessOrEqual(t, seed, uint32(1<<31-1))
-		require.NotEqual(t, seed, completions.Seed31(1<<64-1, i+1))
+		require.NotEqual(t, seed, seed31(1<<64-1, i+1))
 	}
 }
 

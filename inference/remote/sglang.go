@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -20,7 +18,7 @@ import (
 // sglang is an instance of SGLang's server.
 type sglang struct {
 	*client
-	held *labelled.Server
+	held *labelled
 	info string // path that reports the weights' version; empty if none does
 	// seeded means that the server honours seeds. It then gives the same draws to all
 	// responses without a seed.
@@ -40,7 +38,7 @@ func newSGLang(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	s := &sglang{client: c, held: c.labelled()}
+	s := &sglang{client: c, held: newLabelled(c)}
 	for _, path := range []string{"/model_info", "/get_model_info", "/get_weight_version"} {
 		_, err := s.version(ctx, path)
 		if err == nil {
@@ -119,7 +117,7 @@ func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, erro
 	if s.info == "" && s.cfg.Canary == nil {
 		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary", s.url)
 	}
-	return s.held.Publish(ctx, w, labelled.Calls{Push: s.push, Held: s.verify, Sampler: s.sampler})
+	return s.held.publish(ctx, w, labelledCalls{push: s.push, held: s.verify, sampler: s.sampler})
 }
 
 // push loads the weights. The server aborts running requests, starts none meanwhile and
@@ -142,7 +140,7 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 
 // Generate samples req. Each response carries its label.
 func (s *sglang) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
-	return s.held.Generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
+	return s.held.generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
 }
 
 type sglangAnswer struct {
@@ -212,7 +210,7 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 		prompts, each := make([][]int32, req.N), make([]map[string]any, req.N)
 		for i := range each {
 			prompts[i], each[i] = req.PromptIDs, maps.Clone(params)
-			each[i]["n"], each[i]["sampling_seed"] = 1, completions.Seed31(req.Seed, req.FirstIndex+i)
+			each[i]["n"], each[i]["sampling_seed"] = 1, seed31(req.Seed, req.FirstIndex+i)
 		}
 		in["input_ids"], in["sampling_params"] = prompts, each
 	}
@@ -227,7 +225,7 @@ func (s *sglang) sampler(want string) publish.Sampler {
 			return nil, err
 		}
 		var raw json.RawMessage
-		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body, Limit: completions.BodyLimit(&req, limit), Long: true}
+		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body, Limit: bodyLimit(&req, limit), Long: true}
 		if err := s.http.Once(ctx, k, &raw); err != nil {
 			return nil, err
 		}
@@ -265,7 +263,7 @@ func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want s
 			out[i], err = a.decode(req)
 		}
 		if err == nil {
-			err = completions.Check(&out[i], limit)
+			err = checkCompletion(&out[i], limit)
 		}
 		if err != nil {
 			return nil, false, fmt.Errorf("response %d: %w", i, err)
@@ -296,14 +294,14 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 	m := &a.Meta
 	c := inference.Completion{Text: a.Text}
 	var err error
-	if c.Finish, err = completions.Finish(m.Finish.Type); err != nil {
+	if c.Finish, err = parseFinish(m.Finish.Type); err != nil {
 		return c, err
 	}
 	if m.PromptTokens != nil && *m.PromptTokens != len(req.PromptIDs) {
 		return c, fmt.Errorf("the server's prompt has %d tokens, expected %d", *m.PromptTokens, len(req.PromptIDs))
 	}
-	if c.Finish == completions.Abort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
-		return inference.Completion{Finish: completions.Abort}, nil // its token fields are meaningless
+	if c.Finish == finishAbort && strings.HasPrefix(m.Finish.Message, "Abort before prefill") {
+		return inference.Completion{Finish: finishAbort}, nil // its token fields are meaningless
 	}
 	if c.IDs, c.Logprobs, err = sglangTokens(m.Output); err != nil {
 		return c, err
@@ -321,7 +319,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 			for i := range ids {
 				all[i] = inference.TokenLogprob{ID: ids[i], Logprob: logprobs[i]}
 			}
-			c.Top = append(c.Top, completions.Likeliest(all, req.TopLogprobs))
+			c.Top = append(c.Top, likeliest(all, req.TopLogprobs))
 		}
 	}
 	if req.PromptLogprobs {
@@ -336,7 +334,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 			}
 		}
 		c.PromptLogprobs = logprobs
-		return c, errors.Join(err, completions.CheckLogprobs("prompt token", logprobs))
+		return c, errors.Join(err, checkLogprobs("prompt token", logprobs))
 	}
 	return c, nil
 }

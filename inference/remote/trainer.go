@@ -15,8 +15,8 @@ const (
 	// beat is the interval of calls to an easyrl server, which forgets a trainer after a
 	// minute of silence.
 	beat = 15 * time.Second
-	// farewell limits the call that releases the server.
-	farewell = 2 * time.Second
+	// releaseTimeout limits the call that releases the server.
+	releaseTimeout = 2 * time.Second
 )
 
 // Trainer identifies a publisher to an easyrl server, which accepts the weights of one at
@@ -81,7 +81,7 @@ func (e *easyrl) Close() error {
 		e.beats.Wait()
 	}
 	if e.heard.Load() && !e.http.Closed() {
-		ctx, cancel := context.WithTimeout(context.Background(), farewell)
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		// A server that this call does not reach forgets the trainer anyway.
 		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)

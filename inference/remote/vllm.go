@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/completions"
-	"github.com/easyrl/easyrl/inference/remote/internal/labelled"
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
@@ -22,20 +20,20 @@ import (
 // --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
 type vllm struct {
 	*client
-	held *labelled.Server
+	held *labelled
 	// raw means that log-probabilities ignore the temperature, as with any
 	// --logprobs-mode other than processed_logprobs.
 	raw bool
-	// told means that the server reports how it was started.
-	told bool
+	// reports means that the server reports how it was started.
+	reports bool
 	// reset is the call that empties the prefix cache. external means that there is a cache
 	// outside the server.
 	reset    string
 	external bool
 }
 
-// vllmColdest is the lowest temperature above 0. vLLM samples a lower one at this one.
-const vllmColdest = 0.01
+// vllmLeastTemperature is the lowest temperature above 0. vLLM raises lower ones to it.
+const vllmLeastTemperature = 0.01
 
 // VLLM is the name of the kind of vLLM's server.
 const VLLM = "vllm"
@@ -49,13 +47,13 @@ func newVLLM(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	v := &vllm{client: c, held: c.labelled(), reset: "/reset_prefix_cache"}
+	v := &vllm{client: c, held: newLabelled(c), reset: "/reset_prefix_cache"}
 	return v, v.readSettings(ctx)
 }
 
 // readSettings reads how the server was started. Servers report that only in development
-// mode, older ones as prose, and inspecting the machine can take them long. Without an
-// answer the settings stay unknown.
+// mode, older ones as prose, and some take long to inspect the machine. Without an answer the
+// settings stay unknown.
 func (v *vllm) readSettings(ctx context.Context) error {
 	var server struct {
 		Config struct {
@@ -72,8 +70,8 @@ func (v *vllm) readSettings(ctx context.Context) error {
 			Transfer map[string]any `json:"kv_transfer_config"`
 		} `json:"vllm_config"`
 	}
-	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // see above
-	v.told, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
+	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // an error leaves the settings unknown
+	v.reports, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
 	if err != nil || v.external {
 		v.reset += "?reset_external=true" // which fails on some versions without such a cache
 	}
@@ -99,12 +97,12 @@ func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference
 	switch t := req.Sampling.Temperature; {
 	case v.raw && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
-	case v.cfg.Adapters && !v.told && t != 0 && t != 1:
+	case v.cfg.Adapters && !v.reports && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of %v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
-	case t > 0 && t < vllmColdest:
-		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmColdest)
+	case t > 0 && t < vllmLeastTemperature:
+		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmLeastTemperature)
 	}
-	return v.held.Generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
+	return v.held.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" || v.cfg.Adapters { // a request names its adapter
 			return nil
 		}
@@ -146,14 +144,14 @@ func seedOf(req *inference.Request) uint64 {
 
 // exchange makes one call for all responses of req.
 func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) ([]inference.Completion, error) {
-	body := completions.NewRequest(v.named(label), req, limit)
+	body := newCompletionRequest(v.named(label), req, limit)
 	body.Seed, body.CacheSalt = seed, label
-	var whole completions.Answer
-	err := v.complete(ctx, &body, completions.BodyLimit(req, limit), func(a *completions.Answer) error { whole = *a; return nil })
+	var whole completionAnswer
+	err := v.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error { whole = *a; return nil })
 	if err != nil {
 		return nil, v.lost(label, err)
 	}
-	out, err := completions.Decode(&whole, req, limit)
+	out, err := decodeAnswer(&whole, req, limit)
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
@@ -224,9 +222,9 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	if v.cfg.Adapters {
-		return v.held.Publish(ctx, w, labelled.Calls{Push: v.load, Held: v.lists, Sampler: v.sampler})
+		return v.held.publish(ctx, w, labelledCalls{push: v.load, held: v.lists, sampler: v.sampler})
 	}
-	return v.held.Publish(ctx, w, labelled.Calls{Push: v.push, Held: v.verify, Sampler: v.sampler})
+	return v.held.publish(ctx, w, labelledCalls{push: v.push, held: v.verify, sampler: v.sampler})
 }
 
 // push loads the weights. It pauses the server first if the server supports that, and
@@ -252,15 +250,15 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s", rank, l, label)
 		}
 	}
-	if err := v.forget(ctx); err != nil {
+	if err := v.resetCache(ctx); err != nil {
 		return err
 	}
 	return v.verify(ctx, label)
 }
 
-// forget empties the prefix cache, since caches outside the server may ignore the salt.
+// resetCache empties the prefix cache, since caches outside the server may ignore the salt.
 // vLLM refuses while a request holds part of the cache, as an aborted one does for a moment.
-func (v *vllm) forget(ctx context.Context) error {
+func (v *vllm) resetCache(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		var out struct {
 			Success *bool `json:"success"`

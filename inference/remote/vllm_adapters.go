@@ -78,7 +78,7 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 		return refusedAdapter(err)
 	}
 	if v.external { // it may ignore names and salts
-		if err := v.forget(ctx); err != nil {
+		if err := v.resetCache(ctx); err != nil {
 			return err
 		}
 	}

@@ -2,11 +2,10 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/tokenizer/chat/calls"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 )
 
 // Backend samples for a server. Its methods may be called concurrently. ID returns the
@@ -60,22 +59,5 @@ type Load struct {
 	Tokens int64
 }
 
-// Text is a model's tokenizer and chat template. Its methods may be called
-// concurrently.
-type Text interface {
-	// Encode returns the IDs of text as the start of a sequence.
-	Encode(text string) ([]int32, error)
-	// Decode returns the text of ids without special tokens.
-	Decode(ids []int32) string
-	// Piece returns the text of one token, or the name of a special token, which has no
-	// text.
-	Piece(id int32) (text string, special bool)
-	// Chat returns the IDs of a conversation with the generation prompt. messages and
-	// tools are in OpenAI's format; variables is an object of further variables of the
-	// chat template. tools and variables may be nil. Errors wrap inference.ErrInvalid.
-	Chat(messages, tools, variables json.RawMessage) ([]int32, error)
-	// Calls returns the format of the tool calls that the chat template asks for.
-	Calls() calls.Format
-	// EOS returns the tokens that end a response.
-	EOS() []int32
-}
+// Text is a model's tokenizer and chat template.
+type Text = api.Text

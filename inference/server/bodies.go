@@ -13,7 +13,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -38,8 +38,11 @@ func (b *bodies) alone(bytes int) (done func(), err error) {
 		return func() {}, nil
 	}
 	if !b.long.TryLock() {
-		return nil, &reply.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "long_text", Retry: true,
-			Message: fmt.Sprintf("text of %d bytes while another long text is being tokenized, expected one text of more than %d bytes at a time", bytes, longText)}
+		return nil, &api.Failure{
+			Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "long_text", Retry: true,
+			Message: fmt.Sprintf("text of %d bytes while another long text is being tokenized, "+
+				"expected one text of more than %d bytes at a time", bytes, longText),
+		}
 	}
 	return b.long.Unlock, nil
 }
@@ -48,13 +51,13 @@ func (b *bodies) alone(bytes int) (done func(), err error) {
 // until release.
 func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), err error) {
 	tooLarge := func(size string) error {
-		return &reply.Failure{Status: fasthttp.StatusRequestEntityTooLarge, Kind: reply.InvalidRequest,
+		return &api.Failure{Status: fasthttp.StatusRequestEntityTooLarge, Kind: api.InvalidRequest,
 			Message: fmt.Sprintf("body has %s bytes, expected at most %d", size, b.most)}
 	}
 	size := int64(ctx.Request.Header.ContentLength())
 	switch {
 	case !ctx.Request.IsBodyStream():
-		return nil, nil, reply.Invalid("", "no body, expected a JSON object")
+		return nil, nil, api.Invalid("", "no body, expected a JSON object")
 	case size > b.most:
 		return nil, nil, tooLarge(strconv.FormatInt(size, 10))
 	}
@@ -62,9 +65,11 @@ func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), er
 	if err := conn.SetReadDeadline(time.Now().Add(b.within)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	stop := context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }) // Close does not wait for bodies
+	// Close does not wait for bodies.
+	stop := context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.most+1), Held: &b.held, Most: bodiesHeld * b.most}
+	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.most+1), Held: &b.held,
+		Most: bodiesHeld * b.most}
 	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error
@@ -74,12 +79,12 @@ func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), er
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = wire.ErrGone
 	case errors.As(err, &timeout) && timeout.Timeout():
-		err = reply.Late("timed out reading the body")
+		err = late("timed out reading the body")
 	case errors.Is(err, wire.ErrFull):
-		err = &reply.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "bodies_full",
+		err = &api.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "bodies_full",
 			Message: "too many bodies are being read", Retry: true}
 	case err != nil:
-		err = reply.Invalid("", "cannot read the body, expected as many bytes as Content-Length, or complete chunks")
+		err = api.Invalid("", "cannot read the body, expected as many bytes as Content-Length, or complete chunks")
 	case int64(len(data)) > b.most:
 		err = tooLarge("more than " + strconv.FormatInt(b.most, 10))
 	}

@@ -12,10 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/answer"
-	"github.com/easyrl/easyrl/inference/server/internal/feed"
-	"github.com/easyrl/easyrl/inference/server/internal/job"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -23,7 +20,7 @@ import (
 type completions struct {
 	ctx      context.Context // the server's
 	backend  Backend
-	text     Text // may be nil
+	model    *api.Model // set by Serve
 	bodies   *bodies
 	gate     *gate
 	served   *counters
@@ -32,27 +29,21 @@ type completions struct {
 	waiting  atomic.Int64 // requests waiting for a slot
 }
 
-// modelOf describes the backend's model to package job.
-func modelOf(backend Backend, text Text, b *bodies) *job.Model {
-	info := backend.Info()
-	return &job.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held, Alone: b.alone}
-}
-
 // ofText, ofChat and ofIDs answer requests with a text, a conversation and token IDs.
 func (c *completions) ofText(ctx *fasthttp.RequestCtx) error {
-	return c.complete(ctx, func(data []byte) (*job.Request, error) { return job.Decode(data, false) })
+	return c.complete(ctx, func(data []byte) (*api.Request, error) { return api.Decode(data, false) })
 }
 
 func (c *completions) ofChat(ctx *fasthttp.RequestCtx) error {
-	return c.complete(ctx, func(data []byte) (*job.Request, error) { return job.Decode(data, true) })
+	return c.complete(ctx, func(data []byte) (*api.Request, error) { return api.Decode(data, true) })
 }
 
 func (c *completions) ofIDs(ctx *fasthttp.RequestCtx) error {
-	return c.complete(ctx, job.DecodeGenerate)
+	return c.complete(ctx, api.DecodeGenerate)
 }
 
 // complete answers a request that decode understands.
-func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte) (*job.Request, error)) error {
+func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte) (*api.Request, error)) error {
 	if err := c.gate.begin(ctx); err != nil {
 		return err
 	}
@@ -67,12 +58,12 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte
 	if err != nil {
 		return err
 	}
-	j, err := modelOf(c.backend, c.text, c.bodies).Prepare(r)
+	j, err := c.model.Prepare(r)
 	if err != nil {
 		return err
 	}
 	reqCtx, stop := c.watch(ctx)
-	w := answer.New(c.backend.ID(), c.text, j)
+	w := c.model.NewWriter(j)
 	if j.Stream || j.StreamChoices {
 		ended = func() {} // the stream calls finish
 		done := func() { stop(); c.gate.finish() }
@@ -86,8 +77,8 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte
 	if err != nil {
 		return err
 	}
-	w.Write(ctx, out)
-	return nil
+	ctx.SetContentType("application/json")
+	return w.Write(ctx, out)
 }
 
 // listener receives parts of an answer while it is sampled, from several goroutines.
@@ -106,8 +97,9 @@ func (c *completions) enter(ctx context.Context) error {
 	}
 	defer c.waiting.Add(-1)
 	if c.waiting.Add(1) > int64(c.maxQueue) {
-		return &reply.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "queue_full",
-			Message: fmt.Sprintf("the queue is full: %d requests are running and %d are waiting", cap(c.slots), c.maxQueue), Retry: true}
+		return &api.Failure{Status: fasthttp.StatusTooManyRequests, Kind: "rate_limit_error", Code: "queue_full",
+			Message: fmt.Sprintf("the queue is full: %d requests are running and %d are waiting", cap(c.slots),
+				c.maxQueue), Retry: true}
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -118,7 +110,7 @@ func (c *completions) enter(ctx context.Context) error {
 }
 
 // run samples all choices.
-func (c *completions) run(ctx context.Context, j *job.Job, to listener) ([]inference.Completion, error) {
+func (c *completions) run(ctx context.Context, j *api.Job, to listener) ([]inference.Completion, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -150,7 +142,7 @@ func (c *completions) run(ctx context.Context, j *job.Job, to listener) ([]infer
 }
 
 // prompt samples the choices of one prompt.
-func (c *completions) prompt(ctx context.Context, j *job.Job, p int, to listener) ([]inference.Completion, error) {
+func (c *completions) prompt(ctx context.Context, j *api.Job, p int, to listener) ([]inference.Completion, error) {
 	req := j.Each
 	req.PromptIDs = j.Prompts[p]
 	if to.ended != nil {
@@ -186,45 +178,49 @@ func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) 
 }
 
 // streamTokens answers j with server-sent events.
-func (c *completions) streamTokens(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, w *answer.Writer, done func()) error {
+func (c *completions) streamTokens(
+	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
+) error {
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-cache")
-	f := feed.New[inference.Delta]()
+	f := newFeed[inference.Delta]()
 	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
-		return c.run(ctx, j, listener{delta: func(d inference.Delta) { f.Add(feed.Copy(d)) }})
+		return c.run(ctx, j, listener{delta: func(d inference.Delta) { f.add(copyOf(d)) }})
 	}, func(out *bufio.Writer) lines[inference.Delta] { return w.NewStream(out) }, done)
 }
 
 // streamChoices answers j with a line of JSON for each choice as it ends.
-func (c *completions) streamChoices(reqCtx context.Context, ctx *fasthttp.RequestCtx, j *job.Job, w *answer.Writer, done func()) error {
+func (c *completions) streamChoices(
+	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
+) error {
 	ctx.SetContentType("application/x-ndjson")
-	f := feed.New[answer.Ended]()
+	f := newFeed[api.Ended]()
 	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
 		return c.run(ctx, j, listener{ended: func(index int, got inference.Completion) {
 			if j.CheckNumbers(index, &got) == nil { // otherwise run fails
-				f.Add(answer.Ended{Index: index, Completion: got})
+				f.add(api.Ended{Index: index, Completion: got})
 			}
 		}})
-	}, func(out *bufio.Writer) lines[answer.Ended] { return w.NewChoices(out) }, done)
+	}, func(out *bufio.Writer) lines[api.Ended] { return w.NewChoices(out) }, done)
 }
 
 // lines writes an answer in parts.
 type lines[T any] interface {
 	Part(part T)
-	End(out []inference.Completion, err error)
+	End(out []inference.Completion, f *api.Failure)
 }
 
-// stream answers with the parts that run adds to f, as they come. A request that fails
+// stream answers with the parts that run adds to a feed, as they come. A request that fails
 // before its first part is refused with a status. An HTTP/1.0 client, which does not
 // support chunks, gets all parts at the end. done is called after all work has ended.
-func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, f *feed.Feed[T],
+func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, from *feed[T],
 	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) lines[T], done func(),
 ) error {
 	runCtx, cancel := context.WithCancelCause(reqCtx)
 	var sampling sync.WaitGroup
-	sampling.Go(func() { f.End(run(runCtx)) })
-	<-f.Ready
-	parts, ended, err := f.Take()
+	sampling.Go(func() { from.end(run(runCtx)) })
+	<-from.ready
+	parts, ended, err := from.take()
 	if err != nil {
 		cancel(nil)
 		sampling.Wait()
@@ -241,7 +237,11 @@ func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, f *feed.Fee
 				out.Part(part)
 			}
 			if ended {
-				out.End(f.Out, err)
+				var f *api.Failure
+				if err != nil {
+					f = failureOf(err)
+				}
+				out.End(from.out, f)
 			}
 			if w.Flush() != nil {
 				cancel(wire.ErrGone)
@@ -250,8 +250,8 @@ func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, f *feed.Fee
 			if ended {
 				return
 			}
-			<-f.Ready
-			parts, ended, err = f.Take()
+			<-from.ready
+			parts, ended, err = from.take()
 		}
 	}
 	if ctx.Request.Header.IsHTTP11() {

@@ -17,9 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/fields"
-	"github.com/easyrl/easyrl/inference/server/internal/job"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -37,28 +35,28 @@ func FuzzRequest(f *testing.F) {
 		f.Add([]byte(seed), byte(1))
 		f.Add([]byte(seed), byte(2))
 	}
-	m := modelOf(newFake(), fakeText{}, &bodies{})
-	decode := []func(data []byte) (*job.Request, error){
-		func(data []byte) (*job.Request, error) { return job.Decode(data, false) },
-		func(data []byte) (*job.Request, error) { return job.Decode(data, true) },
-		job.DecodeGenerate,
+	m := newModel(newFake(), fakeText{}, &bodies{})
+	decode := []func(data []byte) (*api.Request, error){
+		func(data []byte) (*api.Request, error) { return api.Decode(data, false) },
+		func(data []byte) (*api.Request, error) { return api.Decode(data, true) },
+		api.DecodeGenerate,
 	}
 	f.Fuzz(func(t *testing.T, data []byte, kind byte) {
 		r, err := decode[int(kind)%len(decode)](data)
-		var j *job.Job
+		var j *api.Job
 		if err == nil {
-			require.True(t, r.N >= 1 && r.N <= job.MaxResponses)
+			require.True(t, r.N >= 1 && r.N <= api.MaxResponses)
 			j, err = m.Prepare(r)
 		}
 		if err != nil {
-			got := reply.Of(err)
+			got := failureOf(err)
 			require.True(t, got.Status >= 400 && got.Status < 500, "%v", err)
 			_, err := json.Marshal(got.Body())
 			require.NoError(t, err)
 			return
 		}
 		require.NotEmpty(t, j.Prompts)
-		require.LessOrEqual(t, len(j.Prompts)*j.N, job.MaxResponses)
+		require.LessOrEqual(t, len(j.Prompts)*j.N, api.MaxResponses)
 		for _, ids := range j.Prompts {
 			req := j.Each
 			req.PromptIDs = ids
@@ -154,18 +152,3 @@ type readerOf struct {
 }
 
 func (r readerOf) Read(p []byte) (int, error) { return r.r.Read(p[:min(len(p), r.n)]) }
-
-func TestPromptForms(t *testing.T) {
-	t.Parallel()
-	for raw, want := range map[string]int{`"a"`: 1, `["a","b"]`: 2, `[1,2,3]`: 1, `[[1],[2,3]]`: 2, ` [ [1] ]`: 0, `[]`: 1} {
-		texts, ids, err := fields.Prompts(json.RawMessage(raw), 2)
-		if want == 0 {
-			require.Error(t, err)
-			continue
-		}
-		require.NoError(t, err, raw)
-		require.Equal(t, want, len(texts)+len(ids), raw)
-	}
-	_, _, err := fields.Prompts(json.RawMessage(`["a","b","c"]`), 2)
-	require.Error(t, err)
-}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -58,7 +58,8 @@ func (g *gate) begin(ctx *fasthttp.RequestCtx) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.draining {
-		return &reply.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "draining", Message: "the server is draining and accepts no new requests", Retry: true}
+		return &api.Failure{Status: fasthttp.StatusServiceUnavailable, Kind: "draining",
+			Message: "the server is draining and accepts no new requests", Retry: true}
 	}
 	g.active++
 	if c, ok := ctx.Conn().(*wire.Conn); ok {

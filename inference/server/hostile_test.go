@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -223,7 +223,7 @@ func TestMalformed(t *testing.T) {
 			status, _, data := call(t, s, http.MethodPost, path, body)
 			require.Equal(t, http.StatusBadRequest, status, "%s %.60q: %s", path, body, data)
 			_, kind, _ := errorOf(t, data)
-			require.Equal(t, reply.InvalidRequest, kind)
+			require.Equal(t, api.InvalidRequest, kind)
 			require.Less(t, len(data), 2000)
 		}
 	}

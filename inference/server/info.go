@@ -7,10 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/job"
-	"github.com/easyrl/easyrl/inference/server/internal/openai"
-	"github.com/easyrl/easyrl/inference/server/internal/openapi"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 )
 
 const engineName = "easyrl"
@@ -20,7 +17,9 @@ func (s *Server) health(ctx *fasthttp.RequestCtx) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
-	reply.JSON(ctx, fasthttp.StatusOK, openai.HealthStatus{Status: "ok"})
+	writeJSON(ctx, fasthttp.StatusOK, struct {
+		Status string `json:"status"`
+	}{"ok"})
 	return nil
 }
 
@@ -34,38 +33,67 @@ func moduleVersion() string {
 
 // version answers with the version of the command's module.
 func version(ctx *fasthttp.RequestCtx) error {
-	reply.JSON(ctx, fasthttp.StatusOK, openai.EngineVersion{Version: moduleVersion(), Engine: engineName})
+	writeJSON(ctx, fasthttp.StatusOK, struct {
+		Version string `json:"version"`
+		Engine  string `json:"engine"`
+	}{moduleVersion(), engineName})
 	return nil
+}
+
+// serverInfo describes the model, the weights and the limits of the server.
+type serverInfo struct {
+	Engine        string `json:"engine"`
+	Version       string `json:"version"`
+	Model         string `json:"served_model_name"`
+	Path          string `json:"model_path"`
+	Context       int    `json:"max_model_len"`
+	Vocab         int    `json:"vocab_size"`
+	WeightVersion int64  `json:"weight_version"`
+	Checksum      string `json:"weight_checksum"`
+	WorldSize     int    `json:"world_size"`
+	Cores         int    `json:"cores"`
+	Capacity      int    `json:"capacity"`
+	MaxConcurrent int    `json:"max_concurrent"`
+	MaxQueue      int    `json:"max_queue"`
+	MaxBody       int64  `json:"max_body"`
 }
 
 // info answers with the model, the weights and the limits of the server.
 func (s *Server) info(ctx *fasthttp.RequestCtx) error {
 	model := s.backend.Info()
 	version, checksum := s.backend.Held()
-	reply.JSON(ctx, fasthttp.StatusOK, openai.ServerInfo{
-		Engine: engineName, Version: moduleVersion(), Model: s.backend.ID(), Path: model.Root, Context: model.Context, Vocab: model.Vocab,
+	writeJSON(ctx, fasthttp.StatusOK, serverInfo{
+		Engine: engineName, Version: moduleVersion(), Model: s.backend.ID(), Path: model.Root,
+		Context: model.Context, Vocab: model.Vocab,
 		WeightVersion: version, Checksum: checksum, WorldSize: 1, Cores: model.Cores,
-		Capacity: s.backend.Capacity(), MaxConcurrent: s.cfg.MaxConcurrent, MaxQueue: s.cfg.MaxQueue, MaxBody: s.cfg.MaxBody,
+		Capacity: s.backend.Capacity(), MaxConcurrent: s.cfg.MaxConcurrent, MaxQueue: s.cfg.MaxQueue,
+		MaxBody: s.cfg.MaxBody,
 	})
 	return nil
 }
 
 // worldSize answers with the number of processes that share the model: trainers ask for it.
 func worldSize(ctx *fasthttp.RequestCtx) error {
-	reply.JSON(ctx, fasthttp.StatusOK, openai.WorldSize{Size: 1})
+	writeJSON(ctx, fasthttp.StatusOK, struct {
+		Size int `json:"world_size"`
+	}{1})
 	return nil
 }
 
 // load answers with the number of running and waiting requests.
 func (s *Server) load(ctx *fasthttp.RequestCtx) error {
-	reply.JSON(ctx, fasthttp.StatusOK, openai.ServerLoad{Load: s.Running()})
+	writeJSON(ctx, fasthttp.StatusOK, struct {
+		Load int `json:"server_load"`
+	}{s.Running()})
 	return nil
 }
 
 // drained starts draining and answers with the number of running requests.
 func (s *Server) drained(ctx *fasthttp.RequestCtx) error {
 	s.gate.drain()
-	reply.JSON(ctx, fasthttp.StatusOK, openai.Draining{Running: s.Running()})
+	writeJSON(ctx, fasthttp.StatusOK, struct {
+		Running int `json:"running"`
+	}{s.Running()})
 	return nil
 }
 
@@ -82,12 +110,10 @@ func (s *Server) ready() error {
 
 // document answers with the description of the interface.
 func document(ctx *fasthttp.RequestCtx) error {
-	var t tokenizing
-	var d detokenizing
-	var c claim
-	generate, sampling := job.GenerateFields()
-	reply.JSON(ctx, fasthttp.StatusOK, openapi.Document(moduleVersion(), openapi.Requests{
-		Completion: job.Fields(false), Chat: job.Fields(true), Generate: generate, Sampling: sampling,
-		Tokenize: t.fields(), Detokenize: d.fields(), Trainer: c.fields()}))
+	document, err := api.Document(moduleVersion())
+	if err != nil {
+		return err
+	}
+	writeJSON(ctx, fasthttp.StatusOK, document)
 	return nil
 }

@@ -10,8 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/inference/server/internal/api"
+
 	"github.com/easyrl/easyrl/inference/engine"
-	"github.com/easyrl/easyrl/inference/server/internal/job"
 )
 
 // The maximum number of responses takes memory in proportion to the answer, streamed or
@@ -36,7 +37,7 @@ func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts t
 		ask(64, stream) // one-time allocations
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		size := ask(job.MaxResponses, stream)
+		size := ask(api.MaxResponses, stream)
 		runtime.ReadMemStats(&after)
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, 24*uint64(size))
 	}

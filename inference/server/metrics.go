@@ -10,7 +10,6 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/exposition"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -77,41 +76,44 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	load := s.backend.Load()
 	version, _ := s.backend.Held()
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-	e := &exposition.Builder{Labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
-	e.Metric("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
-	e.Metric("vllm:num_requests_waiting", "gauge", "Responses waiting.", float64(load.Waiting)+float64(s.completions.waiting.Load()))
+	e := &exposition{labels: `model_name="` + escape.Replace(s.backend.ID()) + `",engine="0"`}
+	e.metric("vllm:num_requests_running", "gauge", "Responses being sampled.", float64(load.Running))
+	e.metric("vllm:num_requests_waiting", "gauge", "Responses waiting.",
+		float64(load.Waiting)+float64(s.completions.waiting.Load()))
 	if load.CachePages > 0 {
-		e.Metric("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.", 1-float64(load.FreePages)/float64(load.CachePages))
+		e.metric("vllm:kv_cache_usage_perc", "gauge", "Share of the key-value cache in use, 0 to 1.",
+			1-float64(load.FreePages)/float64(load.CachePages))
 	}
-	e.Metric("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.", float64(load.Preemptions))
-	e.Metric("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
-	e.Metric("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
+	e.metric("vllm:num_preemptions_total", "counter", "Responses preempted to free their cache.",
+		float64(load.Preemptions))
+	e.metric("vllm:prompt_tokens_total", "counter", "Prompt tokens processed.", float64(load.PromptTokens))
+	e.metric("vllm:generation_tokens_total", "counter", "Tokens sampled.", float64(load.Tokens))
 
 	c := s.served
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const success = "vllm:request_success_total"
-	e.Family(success, "counter", "Responses by finish reason; abort counts requests whose clients left.")
-	e.Sample(success, `,finished_reason="stop"`, float64(c.stop))
-	e.Sample(success, `,finished_reason="length"`, float64(c.length))
-	e.Sample(success, `,finished_reason="abort"`, float64(c.abort))
+	e.family(success, "counter", "Responses by finish reason; abort counts requests whose clients left.")
+	e.sample(success, `,finished_reason="stop"`, float64(c.stop))
+	e.sample(success, `,finished_reason="length"`, float64(c.length))
+	e.sample(success, `,finished_reason="abort"`, float64(c.abort))
 	const latency = "vllm:e2e_request_latency_seconds"
-	e.Family(latency, "histogram", "Time from a request's start on the engine to its end.")
+	e.family(latency, "histogram", "Time from a request's start on the engine to its end.")
 	for i, bound := range latencies() {
 		n := int64(0)
 		if c.within != nil {
 			n = c.within[i]
 		}
-		e.Sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
+		e.sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
 	}
-	e.Sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
-	e.Sample(latency+"_sum", "", c.seconds)
-	e.Sample(latency+"_count", "", float64(c.requests))
-	e.Metric("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
-	e.Metric("easyrl:weight_version", "gauge", "Version of the current weights.", float64(version))
-	e.Metric("easyrl:weight_updates_total", "counter", "Weight updates.", float64(c.updates))
-	e.Metric("easyrl:weight_update_seconds_total", "counter", "Time spent on weight updates.", c.updateSeconds)
-	e.Process()
+	e.sample(latency+"_bucket", `,le="+Inf"`, float64(c.requests))
+	e.sample(latency+"_sum", "", c.seconds)
+	e.sample(latency+"_count", "", float64(c.requests))
+	e.metric("easyrl:request_failures_total", "counter", "Requests that failed on the engine.", float64(c.failed))
+	e.metric("easyrl:weight_version", "gauge", "Version of the current weights.", float64(version))
+	e.metric("easyrl:weight_updates_total", "counter", "Weight updates.", float64(c.updates))
+	e.metric("easyrl:weight_update_seconds_total", "counter", "Time spent on weight updates.", c.updateSeconds)
+	e.process()
 	ctx.SetContentType("text/plain; version=0.0.4; charset=utf-8")
 	ctx.SetBodyString(e.String())
 	return nil

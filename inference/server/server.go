@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +19,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 	"github.com/easyrl/easyrl/internal/guard"
 )
@@ -76,6 +75,7 @@ func (c *Config) Validate() error {
 type Server struct {
 	cfg      Config
 	backend  Backend
+	text     Text // may be nil
 	listener *wire.Listener
 	http     *fasthttp.Server
 	ctx      context.Context // ends with Close
@@ -96,7 +96,8 @@ type Server struct {
 }
 
 // New listens for requests to backend, which the caller still owns. text may be nil; the
-// server then accepts only token IDs.
+// server then accepts only token IDs. New calls no method of backend, so its weights may be loaded
+// before Serve.
 func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -110,13 +111,15 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
-	s := &Server{cfg: cfg, backend: backend, listener: wire.NewListener(inner), guard: guard.New(cfg.Listen, cfg.Token)}
+	s := &Server{cfg: cfg, backend: backend, text: text, listener: wire.NewListener(inner),
+		guard: guard.New(cfg.Listen, cfg.Token)}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.answerWith(text)
+	s.createHandlers()
 	s.http = &fasthttp.Server{
-		Handler: s.handle, ErrorHandler: reply.RefuseUnread, Name: "easyrl", Logger: silent{},
+		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
-		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true, ReadBufferSize: 16 << 10, CloseOnShutdown: true,
+		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true,
+		ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
 	return s, nil
 }
@@ -124,17 +127,23 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 // bodyTimes is the time limit of a body as a multiple of HeaderTimeout.
 const bodyTimes = 6
 
-// answerWith creates the handlers.
-func (s *Server) answerWith(text Text) {
+func newModel(backend Backend, text Text, b *bodies) *api.Model {
+	info := backend.Info()
+	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held,
+		Alone: b.alone}
+}
+
+// createHandlers creates the handlers.
+func (s *Server) createHandlers() {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s.gate, s.served = &gate{}, &counters{}
 	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
-	s.completions = &completions{ctx: s.ctx, backend: s.backend, text: text, bodies: s.bodies, gate: s.gate, served: s.served,
+	s.completions = &completions{ctx: s.ctx, backend: s.backend, bodies: s.bodies, gate: s.gate, served: s.served,
 		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
-	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served, boot: hex.EncodeToString(boot),
-		updating: make(chan struct{}, 1)}
-	s.models = &models{backend: s.backend, text: text, bodies: s.bodies}
+	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served,
+		boot: hex.EncodeToString(boot), updating: make(chan struct{}, 1)}
+	s.models = &models{backend: s.backend, bodies: s.bodies}
 	s.paths = s.routes()
 }
 
@@ -156,6 +165,8 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Serve answers requests until Close.
 func (s *Server) Serve() error {
+	model := newModel(s.backend, s.text, s.bodies)
+	s.completions.model, s.models.model = model, model
 	err := s.http.Serve(s.listener)
 	if s.ctx.Err() != nil {
 		return nil
@@ -218,7 +229,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 		err = s.route(ctx)
 	}
 	if err != nil {
-		reply.Refuse(ctx, err)
+		refuse(ctx, err)
 	}
 	if s.ctx.Err() != nil {
 		ctx.SetConnectionClose()
@@ -234,10 +245,10 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 	case no == nil:
 		return nil
 	case no.Status == fasthttp.StatusUnauthorized:
-		return &reply.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
+		return &api.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
 			Message: no.Message + ". A trainer reads it from inference.token_file"}
 	}
-	return &reply.Failure{Status: no.Status, Kind: reply.InvalidRequest, Message: no.Message}
+	return &api.Failure{Status: no.Status, Kind: api.InvalidRequest, Message: no.Message}
 }
 
 // uncoded refuses a compressed body.
@@ -246,20 +257,19 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil
 	}
-	return &reply.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: reply.InvalidRequest,
+	return &api.Failure{Status: fasthttp.StatusUnsupportedMediaType, Kind: api.InvalidRequest,
 		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected none", coding)}
 }
 
 // modelPath is the path of models by name.
 const modelPath = "/v1/models/"
 
-// methods holds the handlers of a path, nil for methods that it does not have.
-type methods struct {
-	get, post, put, del func(*fasthttp.RequestCtx) error
-}
+// methods holds the handlers of a path by method. GET also answers HEAD.
+type methods map[string]func(*fasthttp.RequestCtx) error
 
 // routes returns the handlers of all paths.
 func (s *Server) routes() map[string]methods {
+	const get, post, put, del = fasthttp.MethodGet, fasthttp.MethodPost, fasthttp.MethodPut, fasthttp.MethodDelete
 	return map[string]methods{
 		"/health": {get: s.health}, "/version": {get: version}, "/load": {get: s.load}, "/server_info": {get: s.info},
 		"/get_world_size": {get: worldSize}, "/metrics": {get: s.metrics}, "/openapi.json": {get: document},
@@ -282,31 +292,21 @@ func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	}
 	m, ok := s.paths[at]
 	if !ok {
-		return &reply.Failure{Status: fasthttp.StatusNotFound, Kind: reply.InvalidRequest, Message: fmt.Sprintf("no such path: %.200q", path)}
+		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest,
+			Message: fmt.Sprintf("no such path: %.200q", path)}
 	}
-	return byMethod(ctx, []method{{[]string{fasthttp.MethodGet, fasthttp.MethodHead}, m.get}, {[]string{fasthttp.MethodPost}, m.post},
-		{[]string{fasthttp.MethodPut}, m.put}, {[]string{fasthttp.MethodDelete}, m.del}})
-}
-
-// method is the handler of some methods; do is nil if the path has none.
-type method struct {
-	names []string
-	do    func(*fasthttp.RequestCtx) error
-}
-
-// byMethod passes the request to the handler of its method.
-func byMethod(ctx *fasthttp.RequestCtx, methods []method) error {
 	var allowed []string
-	for _, m := range methods {
+	for _, name := range []string{"GET", "HEAD", "POST", "PUT", "DELETE"} {
+		handler := m[strings.Replace(name, "HEAD", "GET", 1)]
 		switch {
-		case m.do == nil:
-		case slices.Contains(m.names, string(ctx.Method())):
-			return m.do(ctx)
+		case handler == nil:
+		case name == string(ctx.Method()):
+			return handler(ctx)
 		default:
-			allowed = append(allowed, m.names...)
+			allowed = append(allowed, name)
 		}
 	}
 	allow := strings.Join(allowed, ", ")
-	return &reply.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: reply.InvalidRequest, Allow: allow,
-		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), ctx.Path(), allow)}
+	return &api.Failure{Status: fasthttp.StatusMethodNotAllowed, Kind: api.InvalidRequest, Allow: allow,
+		Message: fmt.Sprintf("method %.20q is not allowed for %s, expected %s", ctx.Method(), path, allow)}
 }

@@ -12,10 +12,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/server/internal/fields"
-	"github.com/easyrl/easyrl/inference/server/internal/lease"
-	"github.com/easyrl/easyrl/inference/server/internal/openai"
-	"github.com/easyrl/easyrl/inference/server/internal/reply"
+	"github.com/easyrl/easyrl/inference/server/internal/api"
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
@@ -33,8 +30,22 @@ type weights struct {
 	bodies   *bodies
 	served   *counters
 	boot     string        // identifies this process
-	lease    lease.Lease   // held by the trainer whose weights are accepted
+	lease    lease         // held by the trainer whose weights are accepted
 	updating chan struct{} // holds a token while an update runs
+}
+
+// weightsHeld describes the current weights and the server that holds them.
+type weightsHeld struct {
+	Version  int64  `json:"version"`
+	Checksum string `json:"checksum"`
+	Config   string `json:"config,omitempty"`
+	Boot     string `json:"boot,omitempty"`
+	Capacity int    `json:"capacity,omitempty"`
+	Cores    int    `json:"cores,omitempty"`   // that sample
+	Trainer  string `json:"trainer,omitempty"` // holder of the lease
+	Layout   string `json:"layout,omitempty"`
+	// Simulated means that nothing is computed with the weights.
+	Simulated bool `json:"simulated,omitempty"`
 }
 
 // update reads new weights from the body, or from a file for a client on the same
@@ -43,13 +54,13 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	args := ctx.QueryArgs()
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
 	if err != nil || version < 1 {
-		return reply.Invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
+		return api.Invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
 	}
 	if err := w.turn(); err != nil {
 		return err
 	}
 	defer func() { <-w.updating }()
-	if err := w.lease.Check(string(args.Peek("trainer")), time.Now()); err != nil {
+	if err := w.lease.check(string(args.Peek("trainer")), time.Now()); err != nil {
 		return othersTrainer(err)
 	}
 	deadline := time.Now().Add(updateTimeout)
@@ -66,7 +77,8 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	w.served.update(time.Since(start))
-	reply.JSON(ctx, fasthttp.StatusOK, openai.WeightsHeld{Version: version, Checksum: checksum, Config: w.backend.Info().Config})
+	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum,
+		Config: w.backend.Info().Config})
 	return nil
 }
 
@@ -80,18 +92,20 @@ func (w *weights) turn() error {
 	case <-w.ctx.Done():
 		return context.Cause(w.ctx)
 	case <-late.C:
-		return &reply.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress", Retry: true,
-			Message: "another update is in progress"}
+		return &api.Failure{Status: fasthttp.StatusConflict, Kind: "update_in_progress", Code: "update_in_progress",
+			Retry: true, Message: "another update is in progress"}
 	}
 }
 
-func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string) (string, error) {
+func (w *weights) updateFile(
+	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string,
+) (string, error) {
 	if !ctx.RemoteIP().IsLoopback() {
-		return "", &reply.Failure{Status: fasthttp.StatusForbidden, Kind: reply.InvalidRequest, Param: "path",
+		return "", &api.Failure{Status: fasthttp.StatusForbidden, Kind: api.InvalidRequest, Param: "path",
 			Message: "path is allowed only for clients on this machine; send the weights as body"}
 	}
 	if !filepath.IsAbs(path) {
-		return "", reply.Invalid("path", "path %.200q, expected an absolute path", path)
+		return "", api.Invalid("path", "path %.200q, expected an absolute path", path)
 	}
 	watched, stop := updateCtx, func() {}
 	if c, ok := ctx.Conn().(*wire.Conn); ok && ctx.Request.Header.ContentLength() <= 0 {
@@ -99,8 +113,8 @@ func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx
 	}
 	defer stop()
 	checksum, err := w.backend.UpdateFile(watched, version, path)
-	if errors.Is(err, inference.ErrInvalid) { // one answer, which tells nothing about other files
-		return "", reply.Invalid("path", "path is not a file with weights of this model; send the weights as body")
+	if errors.Is(err, inference.ErrInvalid) { // the same answer for all files: it must not reveal which exist
+		return "", api.Invalid("path", "path is not a file with weights of this model; send the weights as body")
 	}
 	if err != nil {
 		return "", fmt.Errorf("update to version %d: %w", version, err)
@@ -108,10 +122,12 @@ func (w *weights) updateFile(updateCtx context.Context, ctx *fasthttp.RequestCtx
 	return checksum, nil
 }
 
-func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time) (string, error) {
+func (w *weights) updateStream(
+	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time,
+) (string, error) {
 	size := int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() || size == 0 {
-		return "", reply.Invalid("", "no body, expected a safetensors file")
+		return "", api.Invalid("", "no body, expected a safetensors file")
 	}
 	want := func() string {
 		if query := ctx.QueryArgs().Peek(checksumHeader); len(query) > 0 {
@@ -132,11 +148,11 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 	checksum, err := w.backend.Update(updateCtx, version, body, body.Size)
 	switch {
 	case errors.Is(body.Err(), wire.ErrChecksum): // takes precedence over err
-		f := reply.Invalid(checksumHeader, "update to version %d: %v", version, body.Err())
+		f := api.Invalid(checksumHeader, "update to version %d: %v", version, body.Err())
 		f.Code = "checksum_mismatch"
 		return "", f
 	case body.Err() != nil && !errors.Is(body.Err(), io.EOF):
-		return "", reply.Invalid("", "update to version %d: %v", version, body.Err())
+		return "", api.Invalid("", "update to version %d: %v", version, body.Err())
 	case err != nil:
 		return "", fmt.Errorf("update to version %d: %w", version, err)
 	case body.Err() == nil:
@@ -149,8 +165,9 @@ func (w *weights) updateStream(updateCtx context.Context, ctx *fasthttp.RequestC
 func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	version, checksum := w.backend.Held()
 	info := w.backend.Info()
-	reply.JSON(ctx, fasthttp.StatusOK, openai.WeightsHeld{Version: version, Checksum: checksum, Config: info.Config,
-		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.Holder(time.Now()), Layout: info.Layout, Simulated: info.Simulated})
+	writeJSON(ctx, fasthttp.StatusOK, weightsHeld{Version: version, Checksum: checksum, Config: info.Config,
+		Boot: w.boot, Capacity: w.backend.Capacity(), Cores: info.Cores, Trainer: w.lease.holder(time.Now()),
+		Layout: info.Layout, Simulated: info.Simulated})
 	return nil
 }
 
@@ -162,45 +179,30 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 		return err
 	}
 	defer release()
-	var r claim
-	if err := fields.Decode(data, r.fields()); err != nil {
+	r, err := api.DecodeTrainer(data)
+	if err != nil {
 		return err
 	}
-	switch {
-	case r.id == "":
-		return reply.Invalid("id", "no id, expected one that identifies the trainer")
-	case len(r.id) > lease.MaxName || len(r.name) > lease.MaxName: // both are stored
-		return reply.Invalid("", "id has %d bytes and name %d, expected at most %d each", len(r.id), len(r.name), lease.MaxName)
-	}
-	if r.try {
-		err = w.lease.Check(r.id, time.Now())
+	if r.Try {
+		err = w.lease.check(r.ID, time.Now())
 	} else {
-		err = w.lease.Take(r.id, r.name, time.Now())
+		err = w.lease.take(r.ID, r.Name, time.Now())
 	}
 	if err != nil {
 		return othersTrainer(err)
 	}
-	reply.JSON(ctx, fasthttp.StatusOK, openai.Empty{})
+	writeJSON(ctx, fasthttp.StatusOK, struct{}{})
 	return nil
-}
-
-// claim is a trainer's request to take the server.
-type claim struct {
-	id, name string
-	try      bool
-}
-
-func (c *claim) fields() []fields.Field {
-	return []fields.Field{fields.To("id", &c.id, "a string"), fields.To("name", &c.name, "a string"), fields.To("try", &c.try, "true or false")}
 }
 
 // free releases the server.
 func (w *weights) free(ctx *fasthttp.RequestCtx) error {
-	w.lease.Free(string(ctx.QueryArgs().Peek("id")))
-	reply.JSON(ctx, fasthttp.StatusOK, openai.Empty{})
+	w.lease.free(string(ctx.QueryArgs().Peek("id")))
+	writeJSON(ctx, fasthttp.StatusOK, struct{}{})
 	return nil
 }
 
 func othersTrainer(err error) error {
-	return &reply.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer", Message: err.Error()}
+	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer",
+		Message: err.Error()}
 }

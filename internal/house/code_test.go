@@ -107,13 +107,13 @@ func TestCalls(t *testing.T) {
 // opensItself lists the files that may open what is no regular file, with the reason.
 func opensItself() map[string]string {
 	return map[string]string{
-		"checkpoint/files_unix.go":                           "syncs folders",
-		"inference/server/internal/exposition/exposition.go": "reads /proc",
-		"internal/filetype/regular.go":                       "opens files for all others",
-		"npu/far/build_cgo.go":                               "reads its own sources",
-		"report/machine.go":                                  "reads /proc",
-		"reward/program/guard_linux.go":                      "reads /proc",
-		"reward/program/proc_linux.go":                       "reads /proc",
+		"checkpoint/files_unix.go":       "syncs folders",
+		"inference/server/exposition.go": "reads /proc",
+		"internal/filetype/regular.go":   "opens files for all others",
+		"npu/far/build_cgo.go":           "reads its own sources",
+		"report/machine.go":              "reads /proc",
+		"reward/program/guard_linux.go":  "reads /proc",
+		"reward/program/proc_linux.go":   "reads /proc",
 	}
 }
 

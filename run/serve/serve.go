@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/easyrl/easyrl/inference/join"
 	api "github.com/easyrl/easyrl/inference/server"
-	"github.com/easyrl/easyrl/inference/simulate/backend"
+	"github.com/easyrl/easyrl/inference/simulate"
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
@@ -51,14 +50,14 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 		}
 	}
 	if c.Simulate != "" {
-		var m *backend.Model
+		var m *simulate.Model
 		if f != nil {
-			m = &backend.Model{Dir: f.Dir, Vocab: f.Shape.VocabSize, Positions: f.Shape.MaxPositions}
+			m = &simulate.Model{Dir: f.Dir, Vocab: f.Shape.VocabSize, Positions: f.Shape.MaxPositions}
 			if f.Tokenizer != nil {
 				m.Decode = f.Tokenizer.Decode
 			}
 		}
-		b, err := backend.New(c.Simulate, name, m)
+		b, err := simulate.NewBackend(c.Simulate, name, m)
 		if err != nil {
 			return nil, nil, nil, usage.Errorf("-simulate: %w", usage.OneLine(err))
 		}
@@ -92,23 +91,23 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	m := cfg.enter(ctx, srv)
 	select {
 	case err = <-ended:
-		m.Leave()
+		m.leave()
 		return errors.Join(err, srv.Close())
 	case <-ctx.Done():
 	}
-	m.Drain()
+	m.drain()
 	cfg.Say(notice.Progress, "draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout), srv.Running())
 	err = srv.Drain(context.Background())
-	m.Leave()
+	m.leave()
 	return errors.Join(err, srv.Close(), <-ended)
 }
 
 // enter joins the trainer's fleet, if one is configured.
-func (c *Config) enter(ctx context.Context, srv *api.Server) *join.Registration {
+func (c *Config) enter(ctx context.Context, srv *api.Server) *registration {
 	if c.Join == nil {
 		return nil
 	}
-	return join.Begin(ctx, join.Config{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
+	return joinFleet(ctx, joinConfig{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
 		Running: srv.Running, Say: c.Say})
 }
 

@@ -22,7 +22,12 @@ import (
 )
 
 // engineServer is an engine that takes the place of a server.
-type engineServer struct{ *engine.Engine }
+type engineServer struct {
+	*engine.Engine
+	kind string
+}
+
+func (s engineServer) Kind() remote.Kind { return remote.Kind{Name: s.kind} }
 
 func (engineServer) Probe(context.Context) error { return nil }
 
@@ -135,25 +140,25 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 // dialEngine returns a Dialer that starts an engine instead of a server. One with "gone" in
 // its URL does not answer.
 func dialEngine(shape *model.Config) Dialer {
-	return func(_ context.Context, e remote.Endpoint) (Client, string, error) {
+	return func(_ context.Context, e remote.Endpoint) (remote.Server, error) {
 		if strings.Contains(e.URL, "gone") {
-			return nil, "", fmt.Errorf("instance %s: connection refused", e.URL)
+			return nil, fmt.Errorf("instance %s: connection refused", e.URL)
 		}
 		inst, err := newEngine(shape, e.URL)
-		return engineServer{inst}, cmp.Or(e.Kind, remote.EasyRL), err
+		return engineServer{inst, cmp.Or(e.Kind, remote.EasyRL)}, err
 	}
 }
 
 // dialThen returns dialEngine with wrap around each engine.
-func dialThen(t *testing.T, wrap func(url string, e engineServer) Client) Dialer {
+func dialThen(t *testing.T, wrap func(url string, e engineServer) remote.Server) Dialer {
 	t.Helper()
 	dial := dialEngine(tinyShape(t))
-	return func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
-		c, kind, err := dial(ctx, e)
+	return func(ctx context.Context, e remote.Endpoint) (remote.Server, error) {
+		c, err := dial(ctx, e)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		return wrap(e.URL, c.(engineServer)), kind, nil
+		return wrap(e.URL, c.(engineServer)), nil
 	}
 }
 

@@ -49,7 +49,7 @@ func TestServerUnlistedWhileConnecting(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	called, answer := make(chan struct{}), make(chan struct{})
-	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: func(ctx context.Context, e remote.Endpoint) (Client, string, error) {
+	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: func(ctx context.Context, e remote.Endpoint) (remote.Server, error) {
 		close(called)
 		<-answer
 		return dialEngine(tinyShape(t))(ctx, e)
@@ -109,7 +109,7 @@ func (deadServer) Publish(context.Context, inference.Weights) (string, error) {
 func TestDeadServersAreEvicted(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: dialThen(t, func(url string, e engineServer) Client {
+	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: dialThen(t, func(url string, e engineServer) remote.Server {
 		if strings.Contains(url, "dead") {
 			return deadServer{e}
 		}
@@ -149,7 +149,7 @@ func (oddServer) Generate(_ context.Context, req inference.Request) ([]inference
 func TestRejectsTokensOutsideVocabulary(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	m := connected(t.Context(), t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) Client { return oddServer{e} })})
+	m := connected(t.Context(), t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) remote.Server { return oddServer{e} })})
 	_, err := m.Add(t.Context(), "http://odd:1", "")
 	require.NoError(t, err)
 	publishTiny(t, m, 1)
@@ -217,7 +217,7 @@ func TestEndOfRunIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	ctx, stop := context.WithCancel(t.Context())
-	m := connected(ctx, t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) Client { return stopper{e, stop} })})
+	m := connected(ctx, t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) remote.Server { return stopper{e, stop} })})
 	_, err := m.Add(t.Context(), "http://a:1", "")
 	require.NoError(t, err)
 	require.Error(t, m.fleet.Publish(ctx, tinyWeights(t, 1)))
@@ -309,7 +309,7 @@ func TestServersAreClaimed(t *testing.T) {
 		var taken atomic.Bool
 		m := open(t.Context(), t, said, setup{engines: 1,
 			endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://b:2"}},
-			dial: dialThen(t, func(url string, e engineServer) Client {
+			dial: dialThen(t, func(url string, e engineServer) remote.Server {
 				c := claimed{e, claims, &taken}
 				if url != "http://b:2" {
 					c.taken = new(atomic.Bool)

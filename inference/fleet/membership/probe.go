@@ -35,12 +35,12 @@ func Probe(ctx context.Context, cfg Config, engines int) ([]Probed, error) {
 	for i, e := range cfg.Endpoints {
 		all[i].Endpoint = e
 		calls.Go(func() {
-			c, kind, err := dial(ctx, e)
+			c, err := dial(ctx, e)
 			if err != nil {
 				all[i].Fault = err
 				return
 			}
-			all[i].Kind, all[i].Capacity = kind, c.Capacity()
+			all[i].Kind, all[i].Capacity = c.Kind().Name, c.Capacity()
 			_ = c.Close() // it has nothing to lose
 		})
 	}

@@ -28,7 +28,7 @@ const (
 // server is a server in the fleet. It records its requests and publishes as spans of the
 // trace.
 type server struct {
-	Client
+	remote.Server
 	endpoint remote.Endpoint
 	track    trace.Track // lanes, because requests overlap
 
@@ -36,7 +36,7 @@ type server struct {
 	silentSince time.Time // when it stopped answering, zero while it answers; used by the monitor only
 }
 
-// Generate calls the client's Generate within a span.
+// Generate calls the server's Generate within a span.
 func (s *server) Generate(ctx context.Context, req inference.Request) (out []inference.Completion, err error) {
 	span := s.track.Begin(trace.NoStep, "request")
 	defer func() {
@@ -46,18 +46,18 @@ func (s *server) Generate(ctx context.Context, req inference.Request) (out []inf
 		}
 		span.EndWith(trace.Note{Tokens: tokens, Flows: []uint64{req.Seed}})
 	}()
-	return s.Client.Generate(ctx, req)
+	return s.Server.Generate(ctx, req)
 }
 
-// Publish calls the client's Publish within a span.
+// Publish calls the server's Publish within a span.
 func (s *server) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	defer s.track.Begin(int(w.Version()), "publish").End()
-	return s.Client.Publish(ctx, w)
+	return s.Server.Publish(ctx, w)
 }
 
 // Cores implements inference.Hosted.
 func (s *server) Cores() int {
-	if host, ok := s.Client.(inference.Hosted); ok {
+	if host, ok := s.Server.(inference.Hosted); ok {
 		return host.Cores()
 	}
 	return 0
@@ -65,7 +65,7 @@ func (s *server) Cores() int {
 
 // Exact implements inference.Exact.
 func (s *server) Exact() bool {
-	exact, ok := s.Client.(inference.Exact)
+	exact, ok := s.Server.(inference.Exact)
 	return ok && exact.Exact()
 }
 
@@ -113,7 +113,7 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 			return in, nil
 		}
 	}
-	c, kind, err := s.dial(ctx, e)
+	c, err := s.dial(ctx, e)
 	if err != nil {
 		return control.Instance{}, err
 	}
@@ -122,8 +122,8 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 			return control.Instance{}, errors.Join(err, c.Close())
 		}
 	}
-	e.Kind = kind
-	return s.join(ctx, &server{Client: c, endpoint: e, track: s.spans.Lanes(secret.Hide(c.ID()))})
+	e.Kind = c.Kind().Name
+	return s.join(ctx, &server{Server: c, endpoint: e, track: s.spans.Lanes(secret.Hide(c.ID()))})
 }
 
 // claimAll makes add claim servers and returns those that it has added without a claim, in the

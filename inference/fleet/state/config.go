@@ -17,8 +17,8 @@ type Config struct {
 	Backoff, BackoffMax time.Duration
 	// DeadAfter is the number of failures in a row that make an instance DEAD.
 	DeadAfter int
-	// MaxRestarts is how often an instance may fall out of service and return. After one
-	// more fall it is RETIRED.
+	// MaxRestarts is how often an instance may fail and return to service. After one more
+	// failure it is RETIRED.
 	MaxRestarts int
 	// Ahead is the share of an instance's capacity that it gets in addition, so that more
 	// responses are ready when one ends. If it is not 0, an instance gets at least one

@@ -73,7 +73,7 @@ type Publication struct {
 }
 
 // Probe asks the caller to probe an instance that does not serve, again and again, while
-// Machine.Mending reports true. After a successful probe the caller calls Machine.Probed.
+// Machine.KeepProbing reports true. After a successful probe the caller calls Machine.Probed.
 type Probe struct {
 	Instance   Handle
 	generation int64 // number of the fleet's publish

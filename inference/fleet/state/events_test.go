@@ -161,7 +161,7 @@ func (w *world) finish(c *sent, o Outcome) {
 func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 	if busy := new(inference.BusyError); errors.As(err, &busy) {
 		w.must(v.Next == Retry && v.Pause == 0, "a busy instance gives verdict %d", v.Next)
-		w.must(h.left || w.closed || h.state == Draining || w.s.health.get(h.handle).rests.After(w.now), "%s is busy and does not rest", h.name)
+		w.must(h.left || w.closed || h.state == Draining || w.s.members.get(h.handle).rests.After(w.now), "%s is busy and does not rest", h.name)
 		q.phase = paused
 		w.rested++
 		return
@@ -266,7 +266,7 @@ func (w *world) join() {
 		}
 	}
 	w.logf("%s joins", name)
-	w.instances = append(w.instances, &host{handle: order.Instance, name: name, state: Stale, capacity: w.s.health.get(order.Instance).capacity})
+	w.instances = append(w.instances, &host{handle: order.Instance, name: name, state: Stale, capacity: w.s.members.get(order.Instance).capacity})
 	if order.Version != 0 {
 		w.orders = append(w.orders, order)
 	}
@@ -344,8 +344,8 @@ func (w *world) probe() {
 	at := w.pick(len(w.probes))
 	p := w.probes[at]
 	h := w.host(p.Instance)
-	if !w.s.Mending(p) {
-		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining || h.state == Retired, "%s, %s, is no longer mended", h.name, h.state)
+	if !w.s.KeepProbing(p) {
+		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining || h.state == Retired, "%s, %s, is no longer probed", h.name, h.state)
 		w.probes = append(w.probes[:at:at], w.probes[at+1:]...)
 		return
 	}

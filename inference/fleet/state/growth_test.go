@@ -54,6 +54,6 @@ func TestTargetInFlightFollowsGrowth(t *testing.T) {
 	_, err := s.Enqueue(now, NewRequest(request(8, 10)))
 	require.NoError(t, err)
 	s.Settle(now, s.Take().Grants[0], Outcome{Completions: responses(10, 1, 1, 1, 1, 1, 1, 4)})
-	require.Equal(t, 0.25, s.health.growth.share)
+	require.Equal(t, 0.25, s.members.growth.share)
 	require.Equal(t, 28+4, s.TargetInFlight(8))
 }

@@ -19,7 +19,7 @@ const (
 	Dead                   // failed too often in a row
 	Stale                  // not known to hold the current weights
 	Draining               // finishes its requests
-	Retired                // fell too often, or ignored a deadline; another of its name may join
+	Retired                // failed too often, or ignored a deadline; another of its name may join
 )
 
 func (h Health) String() string {

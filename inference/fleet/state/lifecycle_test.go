@@ -96,7 +96,7 @@ func TestJoinReplacesRetiredInstance(t *testing.T) {
 	require.Equal(t, 1, s.Status(start()).Size)
 }
 
-// An instance that answers probes but refuses the weights falls each time.
+// An instance that answers probes but refuses the weights fails each time.
 func TestProbesEndInPublishOrRetirement(t *testing.T) {
 	t.Parallel()
 	s := machine(t, func(c *Config) { c.DeadAfter, c.MaxRestarts = 1, 2 }, 1)
@@ -104,14 +104,14 @@ func TestProbesEndInPublishOrRetirement(t *testing.T) {
 	s.Settle(start(), grants[0], Outcome{Err: errors.New("EOF")})
 	p := s.Take().Probes[0]
 	for range 2 {
-		require.True(t, s.Mending(p))
+		require.True(t, s.KeepProbing(p))
 		o, ok := s.Probed(p)
 		require.True(t, ok)
 		require.Error(t, s.Published(start(), o, Publication{Checksum: "sum", Reported: "none"}))
 		require.Empty(t, s.Take().Probes, "one probe at a time")
 	}
 	require.Equal(t, Retired, s.Status(start()).Instances[0].State)
-	require.False(t, s.Mending(p))
+	require.False(t, s.KeepProbing(p))
 	require.NoError(t, s.Begin(start(), 2))
 	_, ok := s.Probed(p)
 	require.False(t, ok)

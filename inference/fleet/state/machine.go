@@ -10,6 +10,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
@@ -22,14 +23,17 @@ import (
 type Machine struct {
 	cfg     Config
 	effects Effects
-	updates
+	members *members
+	health  *supervisor
+	queue   *queue
 }
 
 // New returns a machine without instances or weights. cfg must be valid.
 func New(cfg Config, now time.Time) *Machine {
 	s := &Machine{cfg: cfg}
-	s.health = &supervisor{members: newMembers(&s.cfg, &s.effects), floor: floor{lowSince: now}}
-	s.queue = &queue{cfg: &s.cfg, effects: &s.effects, health: s.health, waiting: list.New()}
+	s.members = newMembers(&s.cfg, &s.effects)
+	s.health = &supervisor{cfg: &s.cfg, effects: &s.effects, members: s.members, floor: floor{lowSince: now}}
+	s.queue = &queue{cfg: &s.cfg, effects: &s.effects, members: s.members, health: s.health, waiting: list.New()}
 	return s
 }
 
@@ -45,7 +49,7 @@ func (s *Machine) Take() Effects {
 // instance is STALE until it holds them. It replaces a RETIRED instance of the same name,
 // which then leaves the fleet.
 func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o Order, replaced Handle, err error) {
-	old := s.health.named(name)
+	old := s.members.named(name)
 	switch {
 	case s.health.closed:
 		return Order{}, 0, fmt.Errorf("fleet %w", inference.ErrClosed)
@@ -55,13 +59,13 @@ func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o
 		replaced = old.handle
 		s.health.remove(now, old)
 	}
-	return s.health.order(s.health.join(name, capacity, probed)), replaced, nil
+	return s.health.order(s.members.join(name, capacity, probed)), replaced, nil
 }
 
 // Drain gives an instance no more work and reports whether it has requests left. The
 // instance stays in the fleet, DRAINING.
 func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil {
 		return false
 	}
@@ -73,7 +77,7 @@ func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
 // Remove removes an instance from the fleet and reports whether it has requests left. The
 // caller must end these.
 func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil {
 		return false
 	}
@@ -118,9 +122,9 @@ func (s *Machine) Leave(now time.Time, r *Request) {
 	s.queue.dispatch(now)
 }
 
-// Watch decides what to do about a call that has no answer yet. quiet is for how long the
-// instance has given no sign of work, and idle for how long of that it has responded all the time,
-// to say so; both are 0 if the caller has not asked for a sign.
+// Watch decides what to do about a call that has no answer yet. quiet is how long the instance has
+// given no sign of work. idle is how long it has responded each time within quiet, each time
+// without such a sign. Both are 0 if the caller has not asked for a sign.
 func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	w := s.health.watch(now, g, quiet, idle)
 	s.queue.dispatch(now)
@@ -130,7 +134,7 @@ func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch
 // Settle ends a granted call, updates the instance's health and decides how the request
 // continues.
 func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
-	s.health.give(now, g.m, g.Request)
+	s.members.give(now, g.m, g.Request)
 	s.health.settle(now, g, &o)
 	v := s.queue.decide(now, g, &o)
 	s.queue.dispatch(now)
@@ -139,19 +143,19 @@ func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 
 // Rested ends a Rest, unless the instance has since asked for more time.
 func (s *Machine) Rested(now time.Time, h Handle) {
-	m := s.health.get(h)
+	m := s.members.get(h)
 	if m == nil || m.rests.IsZero() || now.Before(m.rests) {
 		return
 	}
 	m.rests = time.Time{}
-	s.health.place(m)
+	s.members.place(m)
 	s.queue.dispatch(now)
 }
 
 // Serving returns the number of serving instances and of the responses that they sample at
 // once.
 func (s *Machine) Serving() (instances, capacity int) {
-	return s.health.serving, s.health.capacity
+	return s.members.serving, s.members.capacity
 }
 
 // TargetInFlight returns the number of requests, each for this many responses, that callers
@@ -160,4 +164,8 @@ func (s *Machine) Serving() (instances, capacity int) {
 // for each of them; and requests for about as many responses again as they sample at once,
 // which wait for instances that join. It grows when answers show that the responses of a
 // request differ in length.
-func (s *Machine) TargetInFlight(responses int) int { return s.health.targetInFlight(responses) }
+func (s *Machine) TargetInFlight(responses int) int {
+	p := s.members
+	given := (1 + s.cfg.Ahead) / p.growth.share
+	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving
+}

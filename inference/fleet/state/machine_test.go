@@ -127,7 +127,7 @@ func TestSettleUpdatesHealth(t *testing.T) {
 				require.Len(t, grants, 1)
 				require.Equal(t, b, grants[0].Instance)
 				if c.again {
-					require.NoError(t, s.Published(start(), s.health.order(s.health.get(b)), took(8)))
+					require.NoError(t, s.Published(start(), s.health.order(s.members.get(b)), took(8)))
 				}
 				s.Settle(start(), grants[0], o)
 			}
@@ -178,7 +178,7 @@ func TestPublishedUpdatesHealth(t *testing.T) {
 			t.Parallel()
 			s := machine(t, nil, 1)
 			require.NoError(t, s.Begin(start(), 2))
-			a := s.health.all[0]
+			a := s.members.all[0]
 			s.health.set(start(), a, c.before, nil)
 			s.Take()
 			o := s.health.order(a)
@@ -193,7 +193,7 @@ func TestPublishedUpdatesHealth(t *testing.T) {
 			require.Equal(t, c.probe, len(e.Probes) == 1)
 			require.Equal(t, c.restarts, s.Status(start()).Instances[0].Restarts)
 
-			// An outage counts as one fall; a newer publish voids this one.
+			// An outage counts as one failure; a newer publish voids this one.
 			_ = s.Published(start(), o, c.out)
 			require.Equal(t, c.restarts, s.Status(start()).Instances[0].Restarts)
 			require.NoError(t, s.Begin(start(), 3))

@@ -17,11 +17,11 @@ type member struct {
 	epoch      int64     // verified publishes so far
 	publishErr error     // of the last publish
 	failures   int       // in a row
-	restarts   int       // falls from service
+	restarts   int       // times that it left service by its own fault
 	noted      time.Time // when a wait for it was last reported
 	rests      time.Time // until when it asked for no work; zero if it did not
 	awaited    int64     // last generation whose publish waited for it
-	mending    int64     // generation whose probes are running, 0 if none
+	probing    int64     // generation whose probes are running, 0 if none
 
 	requests  int   // outstanding
 	responses int   // outstanding
@@ -48,9 +48,10 @@ func (m *member) serves() bool { return m.health == Healthy || m.health == Suspe
 // mayReturn reports whether a publish can make m serve.
 func (m *member) mayReturn() bool { return m.health != Draining && m.health != Retired }
 
-// hasRoom reports whether m may take another request: it does not rest, and fewer of its
-// responses are growing than its capacity plus the share ahead of it. With a share ahead it may have a second
-// request of any size, which fills slots as the first one ends.
+// hasRoom reports whether m may take another request: it does not rest, and it has fewer growing
+// responses than its capacity times 1+ahead. If ahead is not 0, m may also have a second request of
+// any size, which fills slots as the responses of the first one end. A SUSPECT member gets one
+// request at a time.
 func (m *member) hasRoom(share, ahead float64) bool {
 	switch {
 	case !m.rests.IsZero():
@@ -63,8 +64,7 @@ func (m *member) hasRoom(share, ahead float64) bool {
 	return m.grows(share) < float64(m.capacity)*(1+ahead) || (m.requests == 1 && ahead > 0)
 }
 
-// grows returns how many of m's outstanding responses are growing, if that share of them
-// is.
+// grows estimates how many of m's outstanding responses are growing: this share of them.
 func (m *member) grows(share float64) float64 { return float64(share * float64(m.responses)) }
 
 // take books a request on m.
@@ -98,7 +98,8 @@ func (m *member) busyTime(now time.Time) time.Duration {
 // status returns a snapshot of m.
 func (m *member) status(now time.Time) InstanceStatus {
 	s := InstanceStatus{
-		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity, Requests: m.requests, Responses: m.responses,
+		ID: m.name, State: m.health, Version: m.version, Capacity: m.capacity,
+		Requests: m.requests, Responses: m.responses,
 		Served: m.served, Failed: m.failed, Restarts: m.restarts, Tokens: m.generated, Busy: m.busyTime(now),
 	}
 	if m.publishErr != nil {

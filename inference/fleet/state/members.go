@@ -1,7 +1,6 @@
 package state
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -9,18 +8,19 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// members holds the instances of the fleet and their work.
+// members holds the instances of the fleet and their work. After each change of a member's health,
+// capacity or work, place restores ready.
 type members struct {
 	cfg      *Config
 	effects  *Effects
-	all      []*member // in the order of joining
-	joined   Handle    // last handle assigned
-	ready    indexed.Heap[*member]
+	all      []*member             // in the order of joining
+	joined   Handle                // last handle assigned
+	ready    indexed.Heap[*member] // exactly those that serve and have room, the least work first
 	growth   growth
 	serving  int           // members that serve
 	capacity int           // of the members that serve
 	removed  time.Duration // busy time of members that left
-	moved    time.Time     // when a request last started or ended on an instance, or a state changed
+	moved    time.Time     // when a request last started or ended on an instance, or a health changed
 }
 
 func newMembers(cfg *Config, effects *Effects) *members {
@@ -102,13 +102,14 @@ func (p *members) least(without *member) *member {
 	return best
 }
 
-// take books r on m; give releases it.
+// take books r on m.
 func (p *members) take(now time.Time, m *member, r *Request) {
 	m.take(now, r)
 	p.place(m)
 	p.moved = now
 }
 
+// give releases a request that take booked on m.
 func (p *members) give(now time.Time, m *member, r *Request) {
 	m.give(now, r)
 	p.place(m)
@@ -128,10 +129,4 @@ func (p *members) learn(m *member, out []inference.Completion) {
 			p.place(o)
 		}
 	}
-}
-
-// targetInFlight implements Machine.TargetInFlight.
-func (p *members) targetInFlight(responses int) int {
-	given := (1 + p.cfg.Ahead) / p.growth.share
-	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving
 }

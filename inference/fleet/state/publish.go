@@ -8,7 +8,7 @@ import (
 
 // begin makes version the current one. No member holds it yet.
 func (h *supervisor) begin(now time.Time, version int64) {
-	for _, m := range h.all {
+	for _, m := range h.members.all {
 		if m.health == Stale && m.publishErr == nil && m.awaited > 0 && m.awaited == h.generation {
 			m.publishErr = fmt.Errorf("publish version %d to %s: not taken before the next version", h.version, m.name)
 		}
@@ -18,27 +18,12 @@ func (h *supervisor) begin(now time.Time, version int64) {
 	h.version, h.floor.publishing = version, true
 	h.pace.turn()
 	h.publishes.begin(now)
-	for _, m := range h.all {
+	for _, m := range h.members.all {
 		if m.serves() {
 			h.set(now, m, Stale, nil)
 		}
 	}
 	h.checkFloor(now)
-}
-
-// targets implements Machine.Targets.
-func (h *supervisor) targets() (awaited, failed []Order, patience time.Duration) {
-	for _, m := range h.all {
-		switch {
-		case h.closed || !m.mayReturn():
-		case m.health == Dead || m.publishErr != nil:
-			failed = append(failed, h.order(m))
-		default:
-			m.awaited = h.generation
-			awaited = append(awaited, h.order(m))
-		}
-	}
-	return awaited, failed, h.publishes.patience(h.cfg.Watchdog)
 }
 
 // published implements Machine.Published. A newer publish supersedes the orders of an older
@@ -51,7 +36,7 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 	if err := o.fault(out); err != nil {
 		h.notTaken(now, m, err, out.Abandoned)
 		if o.probed && m.mayReturn() {
-			h.fall(now, m, m.health, err) // it answers probes but refuses the weights: bound the number of tries
+			h.fail(now, m, m.health, err) // it answers probes but refuses the weights: bound the number of tries
 		}
 		return err
 	}
@@ -60,12 +45,12 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 		h.publishes.took(now)
 	}
 	if m.serves() {
-		h.capacity += out.Capacity - m.capacity
+		h.members.capacity += out.Capacity - m.capacity
 	}
 	m.capacity = out.Capacity
 	m.epoch++
 	h.set(now, m, Healthy, nil)
-	h.place(m)
+	h.members.place(m)
 	return nil
 }
 
@@ -75,13 +60,14 @@ func (o *Order) fault(out *Publication) error {
 	case out.Err != nil:
 		return fmt.Errorf("publish version %d to %s: %w", o.Version, o.m.name, out.Err)
 	case out.Reported != out.Checksum:
-		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", o.Version, o.m.name, out.Reported, out.Checksum)
+		return fmt.Errorf("publish version %d to %s: instance reports checksum %s, expected %s", o.Version, o.m.name,
+			out.Reported, out.Checksum)
 	}
 	return nil
 }
 
-// notTaken records a failed publish to m. A failure that only prolongs a fall does not
-// count as a new one.
+// notTaken records a failed publish to m. It counts as a failure of m only if m served or was
+// about to: publishes that fail during one outage count once.
 func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned bool) {
 	first := m.publishErr == nil && m.health != Dead
 	m.publishErr = err
@@ -94,21 +80,9 @@ func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned boo
 		if m.health == Stale {
 			h.report(Event{ID: m.name, From: Stale, To: Stale, Err: err})
 		}
-		h.fall(now, m, Stale, err)
+		h.fail(now, m, Stale, err)
 	case m.health != Dead:
 		h.set(now, m, Stale, err)
 	}
-	h.mend(m)
-}
-
-// mending reports whether to continue the probes, and otherwise marks them ended.
-func (h *supervisor) mending(o *Probe) bool {
-	m := o.m
-	if o.generation == h.generation && !h.closed && m.mayReturn() && !m.serves() {
-		return true
-	}
-	if m.mending == o.generation {
-		m.mending = 0
-	}
-	return false
+	h.startProbes(m)
 }

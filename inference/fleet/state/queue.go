@@ -14,6 +14,7 @@ import (
 type queue struct {
 	cfg      *Config
 	effects  *Effects
+	members  *members
 	health   *supervisor
 	waiting  *list.List // of *Request, in order of arrival
 	prefixes prefixes
@@ -73,14 +74,16 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 		left -= now.Sub(h.floor.lowSince)
 	}
 	if left <= 0 {
-		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, h.serving, q.cfg.EmptyWait, q.cfg.MinServing)
+		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, q.members.serving,
+			q.cfg.EmptyWait, q.cfg.MinServing)
 	}
-	if h.moved.After(since) {
-		since = h.moved
+	if q.members.moved.After(since) {
+		since = q.members.moved
 	}
 	quiet := q.cfg.Watchdog - now.Sub(since)
 	if quiet <= 0 {
-		return 0, fmt.Errorf("watchdog: %d requests are queued and made no progress for %v", q.waiting.Len(), q.cfg.Watchdog)
+		return 0, fmt.Errorf("watchdog: %d requests are queued and made no progress for %v", q.waiting.Len(),
+			q.cfg.Watchdog)
 	}
 	return min(left, quiet), nil
 }
@@ -95,18 +98,18 @@ func (q *queue) leave(now time.Time, r *Request) {
 		if r.retried {
 			q.retries--
 		}
-		q.health.give(now, r.on, r)
+		q.members.give(now, r.on, r)
 	}
 }
 
 // dispatch books waiting requests in order of arrival while there is room. A request that
 // must avoid the only member with room lets later ones pass.
 func (q *queue) dispatch(now time.Time) {
-	if !q.health.enough() {
+	if !q.members.enough() {
 		return
 	}
 	var next *list.Element
-	for e := q.waiting.Front(); e != nil && q.health.ready.Len() > 0; e = next {
+	for e := q.waiting.Front(); e != nil && q.members.ready.Len() > 0; e = next {
 		next = e.Next()
 		r := e.Value.(*Request)
 		m := q.pick(r)
@@ -129,10 +132,10 @@ func (q *queue) dispatch(now time.Time) {
 // failed the request only if no other serves.
 func (q *queue) pick(r *Request) *member {
 	avoid := r.avoid
-	if q.health.serving == 1 {
+	if q.members.serving == 1 {
 		avoid = nil
 	}
-	best := q.health.least(avoid)
+	best := q.members.least(avoid)
 	if best == nil || r.keys == nil {
 		return best
 	}
@@ -140,7 +143,7 @@ func (q *queue) pick(r *Request) *member {
 	if home == nil || home == avoid || home.at == indexed.Out || home.tokens > best.tokens+r.work() {
 		return best
 	}
-	if home.grows(q.health.growth.share)+float64(r.responses) > float64(home.capacity) {
+	if home.grows(q.members.growth.share)+float64(r.responses) > float64(home.capacity) {
 		return best
 	}
 	return home
@@ -148,24 +151,26 @@ func (q *queue) pick(r *Request) *member {
 
 // book grants r to m.
 func (q *queue) book(now time.Time, m *member, r *Request) Grant {
-	q.health.take(now, m, r)
-	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try, since: now, m: m}
+	q.members.take(now, m, r)
+	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try,
+		since: now, m: m}
 }
 
-// decide returns the verdict on the request of g. A request is invalid if two instances say
-// so, or the only one does.
+// decide returns the verdict on the request of g. A request is invalid if two instances say so, or
+// the only one does: one instance alone may have other limits. An instance that refused what
+// another one answers is at fault.
 func (q *queue) decide(now time.Time, g Grant, o *Outcome) Verdict {
 	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
 	r.decided = true
 	switch {
 	case o.Err == nil:
-		if r.refused.m != nil { // another instance has since answered what it refused
-			q.health.blame(now, r.refused.m, r.refused.epoch, r.refused.err)
+		if r.refused.m != nil { // another instance has answered what it refused
+			q.health.recordFault(now, r.refused.m, r.refused.epoch, r.refused.err)
 		}
 		return Verdict{Next: Answered}
 	case o.Abandoned:
 		return Verdict{Next: Cancelled}
-	case invalid && (r.refused.m != nil && r.refused.m != g.m || !q.health.hasOthers(g.m)):
+	case invalid && (r.refused.m != nil && r.refused.m != g.m || !q.members.hasOthers(g.m)):
 		q.invalid++
 		return Verdict{Next: Failed, Err: fmt.Errorf("generate on %s: %w", g.m.name, o.Err)}
 	case invalid:

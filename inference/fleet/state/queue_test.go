@@ -10,7 +10,7 @@ import (
 )
 
 // scan is the obvious implementation of least.
-func scan(f *supervisor, avoid *member) *member {
+func scan(f *members, avoid *member) *member {
 	var best *member
 	least := int64(math.MaxInt64)
 	for _, m := range f.all {
@@ -25,7 +25,7 @@ func TestLeastMatchesScan(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	s := New(config(), now)
-	f := s.health
+	f := s.members
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range 40 {
 		_, _, err := s.Join(now, string(rune('A'+i)), 1+rng.IntN(4), false)
@@ -44,7 +44,7 @@ func TestLeastMatchesScan(t *testing.T) {
 			f.growth.answers = recent - 1 // so that earlier answers soon count little
 			f.learn(m, responses(1+rng.IntN(99), 1+rng.IntN(99)))
 		case 0:
-			f.set(now, m, []Health{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
+			s.health.set(now, m, []Health{Healthy, Healthy, Suspect, Dead, Stale}[rng.IntN(5)], nil)
 		case 1, 2, 3, 4:
 			if n := len(out); n > 0 {
 				i := rng.IntN(n)

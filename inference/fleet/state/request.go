@@ -10,7 +10,8 @@ import (
 )
 
 // Request is a request until it is answered. It waits in the queue, is granted an instance,
-// and is tried again if that fails.
+// and is tried again if that fails. It is in the queue (place is set), or booked on one member
+// (decided is false), or neither.
 type Request struct {
 	responses int
 	maxTokens int
@@ -50,7 +51,9 @@ func NewRequest(req *inference.Request) *Request {
 // work returns the maximum number of tokens of r.
 func (r *Request) work() int64 { return int64(r.responses) * int64(r.maxTokens) }
 
-// next returns the verdict on r after a failed try on m.
+// next returns the verdict on r after a failed try on m. Tries on a busy instance and answers of
+// other weights do not count towards Attempts; in both cases, another instance, or the same one
+// later, can serve r.
 func (r *Request) next(cfg *Config, m *member, err error) Verdict {
 	var busy *inference.BusyError
 	if r.rested = errors.As(err, &busy); r.rested {

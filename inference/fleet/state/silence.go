@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Watch says how to go on with a call that has no answer yet. The caller waits, then asks
-// the instance for a sign of work, and calls Machine.Watch again.
+// Watch is what to do about a call that has no answer yet: wait, ask the instance for a sign of
+// work, and call Machine.Watch again.
 type Watch struct {
 	Wait time.Duration
 	Ask  time.Duration // how long to wait for the sign
@@ -14,9 +14,9 @@ type Watch struct {
 	Err error
 }
 
-// watch implements Machine.Watch. An instance whose loss would leave too few is waited for
-// while it does not answer at all, since it may be frozen with its requests. Once it answers and is
-// idle, it has lost them.
+// watch implements Machine.Watch. A silent instance is DEAD and others get its requests. If too few
+// others serve, an instance that does not respond at all keeps its requests, because it may be
+// suspended and continue later. If it responds and is idle, it has lost them.
 func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	m, r := g.m, g.Request
 	late := h.pace.late(r.maxTokens)
@@ -30,7 +30,7 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 	case waited < late || quiet < limit:
 		return Watch{Wait: min(limit/2, max(late-waited, limit-quiet)), Ask: limit / 4}
 	}
-	others := h.serving
+	others := h.members.serving
 	if m.serves() {
 		others--
 	}
@@ -38,7 +38,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 	if needed && idle < limit<<min(r.failed, 10) { // it may be slower than ever: each try is more patient
 		if now.Sub(m.noted) >= noteEvery {
 			m.noted = now
-			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests), silence(waited, quiet))
+			h.note("waiting for %s with %s: %s, and too few others serve", m.name, requests(m.requests),
+				silence(waited, quiet))
 		}
 		return Watch{Wait: limit, Ask: limit / 4}
 	}
@@ -47,15 +48,16 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 		err = fmt.Errorf("%s, but it responds; sending %s again", silence(waited, quiet), requests(m.requests))
 	}
 	if m.serves() {
-		h.fall(now, m, Dead, err)
-		h.mend(m)
+		h.fail(now, m, Dead, err)
+		h.startProbes(m)
 	}
 	return Watch{Err: err}
 }
 
 // silence describes an instance that has not answered a call and been quiet for these times.
 func silence(waited, quiet time.Duration) string {
-	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond), quiet.Round(100*time.Millisecond))
+	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond),
+		quiet.Round(100*time.Millisecond))
 }
 
 func requests(n int) string {

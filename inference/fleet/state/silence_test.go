@@ -138,7 +138,7 @@ func TestLastInstanceThatLostItsRequests(t *testing.T) {
 		o, ok := s.Probed(e.Probes[0])
 		require.True(t, ok, row.name)
 		require.NoError(t, s.Published(now, o, took(4)), row.name)
-		require.False(t, s.Mending(e.Probes[0]), row.name)
+		require.False(t, s.KeepProbing(e.Probes[0]), row.name)
 		grants = slices.Clone(s.Take().Grants)
 		require.Len(t, grants, 1, row.name)
 		now = now.Add(20 * time.Second)

@@ -13,7 +13,7 @@ type InstanceStatus struct {
 	Responses   int           // outstanding
 	Served      int64         // requests answered
 	Failed      int64         // requests failed
-	Restarts    int           // falls from service by its own fault
+	Restarts    int           // times that it left service by its own fault
 	Tokens      int64         // generated
 	Busy        time.Duration // with at least one request outstanding
 	PublishFail string        // why the last publish failed; empty if it succeeded
@@ -34,13 +34,13 @@ type Status struct {
 // Status returns a snapshot of the fleet. A closed fleet has no instances.
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
-		Version: s.health.version, Size: s.health.serving, Queued: s.queue.waiting.Len(),
-		Retries: s.queue.retries, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.health.removed,
+		Version: s.health.version, Size: s.members.serving, Queued: s.queue.waiting.Len(),
+		Retries: s.queue.retries, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.members.removed,
 	}
 	if s.health.closed {
 		return st
 	}
-	for _, m := range s.health.all {
+	for _, m := range s.members.all {
 		i := m.status(now)
 		i.Shown = m.shown(s.health.version)
 		st.Busy += i.Busy

@@ -236,8 +236,8 @@ func (w *books) checkQueue(e *Effects) {
 		if n < w.cfg.MinServing {
 			continue
 		}
-		for _, m := range w.s.health.all {
-			if room := m.serves() && m.hasRoom(w.s.health.growth.share, w.cfg.Ahead); room && (m.handle != q.avoids || n == 1) {
+		for _, m := range w.s.members.all {
+			if room := m.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room && (m.handle != q.avoids || n == 1) {
 				w.must(false, "request %p waits while %s has room", q.Request, m.name)
 			}
 		}
@@ -259,7 +259,7 @@ func (w *books) checkBooks() {
 	w.must(s.Queued == waiting, "%d requests wait, expected %d", s.Queued, waiting)
 	ready := 0
 	for _, h := range w.instances {
-		m := w.s.health.get(h.handle)
+		m := w.s.members.get(h.handle)
 		if h.left {
 			w.must(m == nil, "%s is still in the machine", h.name)
 			continue
@@ -267,12 +267,12 @@ func (w *books) checkBooks() {
 		if m == nil || m.health != h.state || m.requests != h.requests || m.responses != h.responses || m.tokens != h.tokens {
 			w.must(false, "the machine has %+v, expected %+v", m, h)
 		}
-		if room := h.serves() && m.hasRoom(w.s.health.growth.share, w.cfg.Ahead); room != (m.at >= 0) {
+		if room := h.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room != (m.at >= 0) {
 			w.must(false, "%s, %s, has place %d", h.name, h.state, m.at)
 		}
 		if m.at >= 0 {
 			ready++
 		}
 	}
-	w.must(w.s.health.ready.Len() == ready, "%d are ready, expected %d", w.s.health.ready.Len(), ready)
+	w.must(w.s.members.ready.Len() == ready, "%d are ready, expected %d", w.s.members.ready.Len(), ready)
 }

@@ -25,8 +25,8 @@ const (
 	medianError = 0.05
 	// A server's error, relative to the spread of the log-probabilities, is about the same
 	// under all weights. Under the first true version it may be up to errorRise times as large
-	// as under perturbed weights, and up to errorFall times as small.
-	errorRise, errorFall = 10, 30
+	// as under perturbed weights, and up to errorDrop times as small.
+	errorRise, errorDrop = 10, 30
 	// Under later versions it may be errorGrowth times as large. Two versions differ measurably
 	// if the trainer's log-probabilities moved by more than measurable times the error.
 	errorGrowth, measurable = 5, 3
@@ -107,7 +107,7 @@ type Record struct {
 
 // First looks at a server that holds p and returns its first record.
 func (c *Canary) First(ctx context.Context, p *Perturbed, sample Sampler) (*Record, error) {
-	s, err := look(ctx, p.Prompt, p.Logprobs, sample)
+	s, err := compare(ctx, p.Prompt, p.Logprobs, sample)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Canary) Next(ctx context.Context, version int64, last *Record, sample S
 	if err != nil {
 		return nil, fmt.Errorf("canary: trainer: %w", err)
 	}
-	s, err := look(ctx, c.Prompt, want, sample)
+	s, err := compare(ctx, c.Prompt, want, sample)
 	if err != nil {
 		return nil, err
 	}
@@ -135,10 +135,11 @@ func (c *Canary) Next(ctx context.Context, version int64, last *Record, sample S
 	return s.next(version, last)
 }
 
-// sight holds the log-probabilities of a prompt from trainer and server.
-type sight struct{ trainer, server []float32 }
+// comparison holds the log-probabilities of a prompt from trainer and server.
+type comparison struct{ trainer, server []float32 }
 
-func look(ctx context.Context, prompt []int32, want []float32, sample Sampler) (*sight, error) {
+// compare samples the prompt and compares its log-probabilities with want, the trainer's.
+func compare(ctx context.Context, prompt []int32, want []float32, sample Sampler) (*comparison, error) {
 	if len(want) != len(prompt) {
 		return nil, fmt.Errorf("canary: trainer returned %d log-probabilities for %d tokens", len(want), len(prompt))
 	}
@@ -149,32 +150,32 @@ func look(ctx context.Context, prompt []int32, want []float32, sample Sampler) (
 	if err != nil {
 		return nil, fmt.Errorf("canary: %w", err)
 	}
-	return &sight{slices.Clone(want[1:]), slices.Clone(out[0].PromptLogprobs[1:])}, nil
+	return &comparison{slices.Clone(want[1:]), slices.Clone(out[0].PromptLogprobs[1:])}, nil
 }
 
 // first judges the first true version. noise is that under perturbed weights.
-func (s *sight) first(version int64, noise float64) (*Record, error) {
-	median, off, spread := s.median(), distance(s.server, s.trainer), spread(s.trainer)
-	now := s.noise()
+func (c *comparison) first(version int64, noise float64) (*Record, error) {
+	median, off, spread := c.median(), distance(c.server, c.trainer), spread(c.trainer)
+	now := c.noise()
 	switch {
 	case !(median <= medianError):
 		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g in the median, expected at most %v: %w", version, median, medianError, ErrWeights)
 	case spread == 0: // the policy ignores its input
 	case now > errorRise*noise:
 		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g: %w", version, off, errorRise*noise*spread, ErrWeights)
-	case noise > errorFall*now:
+	case noise > errorDrop*now:
 		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, but those under perturbed weights by %.2g times as much: an update does not reach every tensor: %w", version, off, noise/now, ErrWeights)
 	default:
 		noise = max(noise, now)
 	}
-	return &Record{noise, version, s.trainer}, nil
+	return &Record{noise, version, c.trainer}, nil
 }
 
 // next judges a version after the first.
-func (s *sight) next(version int64, last *Record) (*Record, error) {
-	off, old := distance(s.server, s.trainer), distance(s.server, last.trainer)
-	limit := float64(last.noise*spread(s.trainer)) + resolution
-	moved := distance(s.trainer, last.trainer) > measurable*limit
+func (c *comparison) next(version int64, last *Record) (*Record, error) {
+	off, old := distance(c.server, c.trainer), distance(c.server, last.trainer)
+	limit := float64(last.noise*spread(c.trainer)) + resolution
+	moved := distance(c.trainer, last.trainer) > measurable*limit
 	switch {
 	case moved && !(off < old):
 		return nil, fmt.Errorf("log-probabilities are nearer to those of version %d (%.2g) than to those of version %d (%.2g): an update did not arrive: %w",
@@ -183,22 +184,22 @@ func (s *sight) next(version int64, last *Record) (*Record, error) {
 		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g, %d times the server's own error: part of an update did not arrive: %w",
 			version, off, errorGrowth*limit, errorGrowth, ErrWeights)
 	case moved:
-		return &Record{last.noise, version, s.trainer}, nil
+		return &Record{last.noise, version, c.trainer}, nil
 	}
 	return last, nil
 }
 
 // noise returns the error relative to the spread.
-func (s *sight) noise() float64 {
-	return max(distance(s.server, s.trainer)/spread(s.trainer), exactness)
+func (c *comparison) noise() float64 {
+	return max(distance(c.server, c.trainer)/spread(c.trainer), exactness)
 }
 
 // median returns the median difference; of an even number, the upper one. It is NaN if any
 // difference is.
-func (s *sight) median() float64 {
-	all := make([]float64, len(s.trainer))
+func (c *comparison) median() float64 {
+	all := make([]float64, len(c.trainer))
 	for i := range all {
-		all[i] = math.Abs(float64(s.server[i]) - float64(s.trainer[i]))
+		all[i] = math.Abs(float64(c.server[i]) - float64(c.trainer[i]))
 	}
 	slices.Sort(all)
 	if math.IsNaN(all[0]) {

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/easyrl/easyrl/inference"
-	"github.com/easyrl/easyrl/inference/remote/internal/flow"
 	"github.com/easyrl/easyrl/internal/peer"
 )
 
@@ -103,7 +102,7 @@ func New(cfg Config) *Client {
 			Transport: &http.Transport{
 				DialContext: dial, TLSHandshakeTimeout: cfg.Connect, ExpectContinueTimeout: time.Second,
 				MaxIdleConnsPerHost: 64, IdleConnTimeout: idle, WriteBufferSize: 256 << 10,
-				MaxResponseHeaderBytes: flow.Window, DisableCompression: true,
+				MaxResponseHeaderBytes: window, DisableCompression: true,
 			},
 			// The token is for this server only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -129,7 +128,8 @@ type Call struct {
 	Stream       io.Reader           // of unknown length
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
 	Limit        int64               // maximum size of the answer; 0 means SmallBody
-	Long         bool                // wait for the answer until the context ends, and watch the server's health meanwhile
+	// Long makes Do wait for the answer until the context ends. It watches the server's health.
+	Long bool
 	// Each, if set, gets each JSON value of an answer as it arrives. Long calls only: there
 	// may be any time between two values.
 	Each func(value []byte) error
@@ -196,9 +196,11 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
 	defer stop()
-	progress := flow.NewProgress(c.stall, func() { cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, flow.Window, c.stall)) })
-	defer progress.Stop()
-	data, err := c.roundTrip(ctx, cancel, k, progress)
+	moving := newProgress(c.stall, func() {
+		cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, window, c.stall))
+	})
+	defer moving.stop()
+	data, err := c.roundTrip(ctx, cancel, k, moving)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -220,13 +222,13 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 }
 
 // roundTrip returns the body of an answer of status 200.
-func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, k Call, p *flow.Progress) ([]byte, error) {
+func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, k Call, p *progress) ([]byte, error) {
 	var body io.Reader
 	if k.Body != nil {
 		body = bytes.NewReader(k.Body)
 	} else if k.Stream != nil {
-		p.Start()
-		body = &flow.Reader{From: k.Stream, To: p}
+		p.start()
+		body = &progressReader{from: k.Stream, to: p}
 	}
 	req, err := http.NewRequestWithContext(ctx, k.Method, c.url+k.Path, body)
 	if err != nil {
@@ -247,7 +249,7 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.Long {
 		defer c.watch(ctx, cancel)()
 	} else {
-		p.Start() // the answer should not take long
+		p.start() // the answer should not take long
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -258,8 +260,8 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.Each != nil && resp.StatusCode == http.StatusOK {
 		return nil, k.values(resp.Body, limit, p)
 	}
-	p.Start()
-	data, err := io.ReadAll(io.LimitReader(&flow.Reader{From: resp.Body, To: p}, limit+1))
+	p.start()
+	data, err := io.ReadAll(io.LimitReader(&progressReader{from: resp.Body, to: p}, limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: body: %w", k.Method, k.Path, err)
@@ -273,12 +275,12 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 
 // values calls k.Each for each JSON value of a body with at most limit bytes. p measures
 // the time within a value, not between two.
-func (k *Call) values(body io.Reader, limit int64, p *flow.Progress) error {
-	most := &io.LimitedReader{R: &flow.Reader{From: body, To: p, Lazy: true}, N: limit + 1}
+func (k *Call) values(body io.Reader, limit int64, p *progress) error {
+	most := &io.LimitedReader{R: &progressReader{from: body, to: p, lazy: true}, N: limit + 1}
 	values := json.NewDecoder(most)
 	for {
 		if rest, _ := io.ReadAll(values.Buffered()); len(bytes.TrimSpace(rest)) == 0 {
-			p.Stop()
+			p.stop()
 		}
 		var value json.RawMessage
 		err := values.Decode(&value)
