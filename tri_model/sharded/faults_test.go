@@ -189,3 +189,18 @@ func TestRankFails(t *testing.T) {
 		}
 	}
 }
+
+// An answer to another command than the trainer's ends the run: answers after it would mix too.
+func TestAnswerToAnotherCommand(t *testing.T) {
+	t.Parallel()
+	m := open(t, shapes()["llama"], Config{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Models: config()})
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		m.ranks[1].direct <- answer{Action: score}
+	}()
+	_, err := m.answer(m.ranks[1], barrier)
+	<-sent
+	require.ErrorContains(t, err, "rank answers command")
+	require.Equal(t, err, m.barrier(t.Context()), "later calls return it, and Close ends")
+}
