@@ -30,8 +30,7 @@ func cut(text string, steps ...split.Step) []string {
 	return all
 }
 
-// bothWays returns a function that splits by the scanner or compiled pattern, and
-// by the regular expression itself.
+// bothWays returns a function that splits by the compiled pattern, and by the regular expression itself.
 func bothWays(t testing.TB, pattern string) func(text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
@@ -101,7 +100,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-func TestScannerPieces(t *testing.T) {
+func TestPieces(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		pattern, text string
@@ -113,7 +112,9 @@ func TestScannerPieces(t *testing.T) {
 		{scan.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
 		{scan.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
 	} {
-		got := cut(c.text, &split.Pattern{Find: scan.New(c.pattern), Behavior: split.Isolated})
+		find, err := split.Compile(c.pattern)
+		require.NoError(t, err)
+		got := cut(c.text, &split.Pattern{Find: find, Behavior: split.Isolated})
 		require.Equal(t, c.want, got, "%q", c.text)
 	}
 }
@@ -129,7 +130,7 @@ func randomText(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestScannerMatchesLibrary(t *testing.T) {
+func TestPatternsMatchLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, pattern := range patterns {
@@ -213,10 +214,20 @@ func TestPreTokenizerSteps(t *testing.T) {
 
 func TestInferPattern(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, scan.Qwen2, inferPattern("", map[string]int32{".com": 0, "abc": 1, "1": 2}))
-	require.Equal(t, scan.GPT2, inferPattern("CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}))
-	require.Equal(t, scan.Qwen2, inferPattern("Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}))
-	require.Equal(t, scan.GPT2, inferPattern("GPT2Tokenizer", map[string]int32{".com": 1}))
+	for _, c := range []struct {
+		class string
+		vocab map[string]int32
+		want  string
+	}{
+		{"", map[string]int32{".com": 0, "abc": 1, "1": 2}, scan.Qwen2},
+		{"CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}, scan.GPT2},
+		{"Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}, scan.Qwen2},
+		{"GPT2Tokenizer", map[string]int32{".com": 1}, scan.GPT2},
+	} {
+		got, err := inferPattern(c.class, c.vocab)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
 }
 
 // bytesOf returns the bytes of ids, which Decode replaces where they are not UTF-8.

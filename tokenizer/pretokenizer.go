@@ -32,7 +32,11 @@ func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool
 			steps = append(steps, split.SpacePrefix{})
 		}
 		if c.UseRegex == nil || *c.UseRegex {
-			steps = append(steps, &split.Pattern{Find: scan.New(scan.GPT2), Behavior: split.Isolated})
+			find, err := split.Compile(scan.GPT2)
+			if err != nil {
+				return nil, end, err
+			}
+			steps = append(steps, &split.Pattern{Find: find, Behavior: split.Isolated})
 		}
 		return steps, true, nil
 	}

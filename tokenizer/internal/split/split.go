@@ -140,9 +140,6 @@ type Regexp struct {
 
 // Compile returns the fastest finder that supports a regular expression.
 func Compile(pattern string) (Finder, error) {
-	if s := scan.New(pattern); s != nil {
-		return s, nil
-	}
 	if p, ok := scan.Compile(pattern); ok {
 		return p, nil
 	}
