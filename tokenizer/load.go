@@ -18,7 +18,6 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
@@ -209,7 +208,7 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 		return nil, err
 	}
 	var normal text.Steps
-	if pattern == scan.Qwen2 {
+	if pattern == split.Qwen2 {
 		normal = text.Steps{text.Form(norm.NFC)}
 	}
 	if c.AddPrefixSpace {
@@ -275,19 +274,19 @@ func parseMerges(text string) ([][2]string, error) {
 func inferPattern(class string, vocab map[string]int32) (string, error) {
 	switch {
 	case strings.HasPrefix(class, "Qwen2"):
-		return scan.Qwen2, nil
+		return split.Qwen2, nil
 	case strings.HasPrefix(class, "GPT2"):
-		return scan.GPT2, nil
+		return split.GPT2, nil
 	}
-	gpt2, err := cutPieces(vocab, scan.GPT2)
+	gpt2, err := cutPieces(vocab, split.GPT2)
 	if err != nil {
 		return "", err
 	}
-	qwen2, err := cutPieces(vocab, scan.Qwen2)
+	qwen2, err := cutPieces(vocab, split.Qwen2)
 	if gpt2 > qwen2 {
-		return scan.Qwen2, err
+		return split.Qwen2, err
 	}
-	return scan.GPT2, err
+	return split.GPT2, err
 }
 
 // cutPieces returns the number of pieces that a pattern cuts.

@@ -1,14 +1,15 @@
-package scan
+package split
 
 import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
+	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// Pattern is a regular expression with look-ahead, matched by backtracking. Only
+// matcher is a regular expression with look-ahead, matched by backtracking. Only
 // single characters are repeated, so recursion stays shallow.
-type Pattern struct {
+type matcher struct {
 	start *node
 	first [256]bool // bytes that start a match
 }
@@ -39,14 +40,14 @@ type branch struct {
 	node  *node
 }
 
-// Compile compiles a pattern. ok is false if the pattern is not supported or
+// compileMatcher compiles a pattern. ok is false if the pattern is not supported or
 // matches the empty text.
-func Compile(pattern string) (p *Pattern, ok bool) {
+func compileMatcher(pattern string) (p *matcher, ok bool) {
 	tree, ok := parse(pattern)
 	if !ok {
 		return nil, false
 	}
-	p = &Pattern{start: tree.build(&node{kind: finish})}
+	p = &matcher{start: tree.build(&node{kind: finish})}
 	if empty := p.start.begins(&p.first); empty {
 		return nil, false
 	}
@@ -111,7 +112,7 @@ func (n *node) begins(first *[256]bool) bool {
 // overlapping, until dst has limit, each its start and its end. No match starts
 // between the end of the last one and next. If the budget is spent, next is the
 // text's length.
-func (p *Pattern) Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
+func (p *matcher) Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	i := from
 	for i < len(text) && len(dst) < limit {
 		if b.Err() != nil {
@@ -168,4 +169,39 @@ func (n *node) match(b *budget.Budget, text string, i int) int {
 		n = n.next
 	}
 	return -1
+}
+
+// set is a set of characters.
+type set struct {
+	low [utf8.RuneSelf]bool
+	all *ucd.Set
+}
+
+func newSet(spans []ucd.Span) *set {
+	s := &set{all: ucd.NewSet(spans)}
+	for c := range s.low {
+		s.low[c] = s.all.Has(rune(c))
+	}
+	return s
+}
+
+// run returns the end and the count of at most limit characters of the set from i
+// on.
+func (s *set) run(text string, i, limit int) (end, count int) {
+	for count < limit && i < len(text) {
+		if b := text[i]; b < utf8.RuneSelf {
+			if !s.low[b] {
+				break
+			}
+			i++
+		} else {
+			c, n := utf8.DecodeRuneInString(text[i:])
+			if !s.all.Has(c) {
+				break
+			}
+			i += n
+		}
+		count++
+	}
+	return i, count
 }

@@ -1,4 +1,4 @@
-package scan
+package split
 
 import (
 	"math"
@@ -25,7 +25,7 @@ const (
 	maxPattern = 10000 // bytes
 )
 
-// parser parses patterns in Oniguruma's syntax, as far as this package can match
+// parser parses patterns in Oniguruma's syntax, as far as matcher can match
 // them. It gives up on all others.
 type parser struct {
 	rest  string

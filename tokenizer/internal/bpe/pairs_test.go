@@ -1,4 +1,4 @@
-package pairs
+package bpe
 
 import (
 	"math/rand/v2"
@@ -9,7 +9,7 @@ import (
 )
 
 // naiveMerge repeatedly applies the leftmost pair of lowest rank.
-func naiveMerge(p *Table, ids []int32) []int32 {
+func naiveMerge(p *pairTable, ids []int32) []int32 {
 	for {
 		best, at, into := int32(noRank), 0, int32(0)
 		for i := range len(ids) - 1 {
@@ -26,16 +26,16 @@ func naiveMerge(p *Table, ids []int32) []int32 {
 
 // randomTable returns merges of random pairs: of earlier results, as training
 // produces, or of any symbols, in any order and some of equal rank.
-func randomTable(r *rand.Rand, merges int, trained bool) *Table {
-	p := New(merges)
+func randomTable(r *rand.Rand, merges int, trained bool) *pairTable {
+	p := newPairTable(merges)
 	for i := range int32(merges) {
 		rank, made := i, 4+i
 		if !trained {
 			rank, made = r.Int32N(int32(merges)), 4+r.Int32N(int32(merges))
-			p.Put(r.Int32N(4+int32(merges)), r.Int32N(4), rank, made)
+			p.put(r.Int32N(4+int32(merges)), r.Int32N(4), rank, made)
 			continue
 		}
-		p.Put(r.Int32N(made), r.Int32N(made), rank, made)
+		p.put(r.Int32N(made), r.Int32N(made), rank, made)
 	}
 	return p
 }
@@ -54,7 +54,7 @@ func TestMergeOrders(t *testing.T) {
 		var w heapWord
 		require.Equal(t, want, long[:w.merge(p, long)])
 		if len(word) <= maxShort {
-			require.Equal(t, want, word[:p.Merge(word)])
+			require.Equal(t, want, word[:p.merge(word)])
 		}
 	}
 }
@@ -88,13 +88,13 @@ func TestMergePartsIsMergingWhole(t *testing.T) {
 	for i := range 400 {
 		p := randomTable(r, 8+r.IntN(400), i%2 > 0)
 		if i%10 == 0 { // runs of any power of two
-			p = New(20)
+			p = newPairTable(20)
 			for k := range int32(12) {
 				made := 4 + k
 				if k == 0 {
-					p.Put(0, 0, k, made)
+					p.put(0, 0, k, made)
 				} else {
-					p.Put(made-1, made-1, k, made)
+					p.put(made-1, made-1, k, made)
 				}
 			}
 		}
@@ -106,6 +106,6 @@ func TestMergePartsIsMergingWhole(t *testing.T) {
 		whole := slices.Clone(word)
 		var w heapWord
 		whole = whole[:w.merge(p, whole)]
-		require.True(t, slices.Equal(whole, word[:p.Merge(word)]), "table %d", i)
+		require.True(t, slices.Equal(whole, word[:p.merge(word)]), "table %d", i)
 	}
 }

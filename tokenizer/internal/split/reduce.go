@@ -1,4 +1,4 @@
-package scan
+package split
 
 import (
 	"errors"
@@ -10,19 +10,19 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// Reduced is a pattern of Oniguruma's for a library that has no tables like
+// reduced is a pattern of Oniguruma's for a library that has no tables like
 // Oniguruma's. Its sets list a few characters instead of thousands: Map replaces
 // every character of the text by one that stands for all that the pattern does
 // not distinguish. Case is part of the sets. The pattern expects the library's
 // multi-line mode.
-type Reduced struct {
-	Pattern string
+type reduced struct {
+	pattern string
 	starts  []rune // of the ranges from the first non-ASCII character on
 	stands  []rune // for the characters of the range
 }
 
-// Map returns the character that stands for c.
-func (r *Reduced) Map(c rune) rune {
+// standIn returns the character that stands for c.
+func (r *reduced) standIn(c rune) rune {
 	if c < utf8.RuneSelf {
 		return c
 	}
@@ -45,8 +45,8 @@ type part struct {
 	spans []ucd.Span // if text is empty
 }
 
-// Reduce rewrites a pattern.
-func Reduce(pattern string) (*Reduced, error) {
+// reduce rewrites a pattern.
+func reduce(pattern string) (*reduced, error) {
 	r := &reducer{parser: parser{rest: pattern, properties: make(map[string][]ucd.Span)}}
 	if len(pattern) > maxPattern || !utf8.ValidString(pattern) {
 		return nil, fmt.Errorf("is %d bytes, expected valid UTF-8 of at most %d", len(pattern), maxPattern)
@@ -175,7 +175,7 @@ func (r *reducer) group() error {
 }
 
 // reduced chooses the characters that stand for others, and writes the pattern.
-func (r *reducer) reduced() *Reduced {
+func (r *reducer) reduced() *reduced {
 	edges := []rune{utf8.RuneSelf}
 	for _, p := range r.parts {
 		for _, s := range p.spans {
@@ -185,7 +185,7 @@ func (r *reducer) reduced() *Reduced {
 	slices.Sort(edges)
 	edges = slices.Compact(edges)
 	first, _ := slices.BinarySearch(edges, utf8.RuneSelf)
-	out := &Reduced{starts: edges[first:]}
+	out := &reduced{starts: edges[first:]}
 	byKind := make(map[string]rune) // by the sets that have a range
 	var standing []rune
 	for _, c := range out.starts {
@@ -208,7 +208,7 @@ func (r *reducer) reduced() *Reduced {
 			writeSet(&b, p.spans, standing)
 		}
 	}
-	out.Pattern = b.String()
+	out.pattern = b.String()
 	return out
 }
 

@@ -1,4 +1,4 @@
-package pairs
+package bpe
 
 import "slices"
 
@@ -25,7 +25,7 @@ type mark struct {
 // the following symbols, keeps all but its last pieces, and starts the next part
 // at their end, with that test for the boundary. If the test fails, it undoes the
 // part and enlarges parts, up to the whole word.
-func (p *Table) mergeParts(ids []int32) int {
+func (p *pairTable) mergeParts(ids []int32) int {
 	var w, pair heapWord
 	symbols, size := slices.Clone(ids), window
 	marks := []mark{{}}
@@ -62,7 +62,7 @@ func (p *Table) mergeParts(ids []int32) int {
 
 // holds reports whether the symbols of two pieces, the first with cut symbols,
 // merge to two pieces split there.
-func (w *heapWord) holds(p *Table, symbols []int32, cut int) bool {
+func (w *heapWord) holds(p *pairTable, symbols []int32, cut int) bool {
 	w.copied = append(w.copied[:0], symbols...)
 	return w.merge(p, w.copied) == 2 && int(w.nodes[0].next) == cut
 }

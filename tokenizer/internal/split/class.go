@@ -1,4 +1,4 @@
-package scan
+package split
 
 import (
 	"strconv"
@@ -45,7 +45,7 @@ func (p *parser) shorthand(c rune, bracket bool) []ucd.Span {
 }
 
 // hex parses the rest of \x41, \x{41} or \u0041. \x80 and above are bytes, which
-// this package does not match.
+// matcher does not match.
 func (p *parser) hex(c rune) rune {
 	digits, limit := "", rune(unicode.MaxRune)
 	switch {

@@ -1,4 +1,4 @@
-package pairs
+package bpe
 
 import "math"
 
@@ -20,7 +20,7 @@ type node struct {
 
 // merge implements Table.Merge in O(n log n). The nodes of the result stay
 // linked.
-func (w *heapWord) merge(p *Table, ids []int32) int {
+func (w *heapWord) merge(p *pairTable, ids []int32) int {
 	n := len(ids)
 	if cap(w.nodes) < n {
 		w.nodes = make([]node, n)
@@ -57,7 +57,7 @@ func (w *heapWord) merge(p *Table, ids []int32) int {
 }
 
 // join merges the pair at a position, which is first in the heap.
-func (w *heapWord) join(p *Table, at int32) {
+func (w *heapWord) join(p *pairTable, at int32) {
 	x := &w.nodes[at]
 	w.ids[at] = x.into
 	gone := &w.nodes[x.next]
