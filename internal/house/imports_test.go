@@ -16,7 +16,7 @@ func floors() [][]string {
 		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
 			"inference/remote/internal/flow", "inference/server/internal/exposition", "inference/server/internal/fields", "inference/server/internal/lease",
 			"inference/server/internal/openai", "internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
-		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
+		{"internal/cli", "reward/queue", "reward/wire", "reward/service", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
 			"tokenizer/internal/text"},
 		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/split"},
 		{"tokenizer/chat/internal/method", "reward/grade/measure", "tokenizer/internal/bpe"},

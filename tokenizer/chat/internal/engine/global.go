@@ -14,7 +14,7 @@ type namespace struct{ attrs *py.Dict }
 func (n *namespace) TypeName() string { return "Namespace" }
 
 // Repr returns Python's repr.
-func (n *namespace) Repr(p py.Printer) string { return "<Namespace " + p.Repr(n.attrs) + ">" }
+func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n.attrs) + ">" }
 
 // Attr returns an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.Name(name) }
@@ -29,7 +29,7 @@ type cycler struct {
 func (c *cycler) TypeName() string { return "Cycler" }
 
 // Repr returns Python's repr.
-func (c *cycler) Repr(py.Printer) string { return "<Cycler object>" }
+func (c *cycler) Repr(*py.Machine) string { return "<Cycler object>" }
 
 // Attr returns next, current and reset.
 func (c *cycler) Attr(name string) (py.Value, bool) {

@@ -61,7 +61,7 @@ func (l *loop) Len() int {
 func (l *loop) TypeName() string { return "LoopContext" }
 
 // Repr returns Python's repr.
-func (l *loop) Repr(py.Printer) string {
+func (l *loop) Repr(*py.Machine) string {
 	return fmt.Sprintf("<LoopContext %d/%d>", l.index+1, l.Len())
 }
 

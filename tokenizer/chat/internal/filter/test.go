@@ -4,7 +4,6 @@ import (
 	"math/big"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // tests implements Jinja's tests.
@@ -102,7 +101,7 @@ func (t tests) ofType(name string) func(v py.Value) bool {
 func (t tests) ofShape(name string) func(v py.Value) bool {
 	switch name {
 	case "lower", "upper":
-		return func(v py.Value) bool { return str.IsCase(t.Str(v), name == "upper") }
+		return func(v py.Value) bool { return py.IsCase(t.Str(v), name == "upper") }
 	case "sequence":
 		return func(v py.Value) bool {
 			switch v.(type) {

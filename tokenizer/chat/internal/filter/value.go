@@ -3,7 +3,6 @@ package filter
 import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 // values implements the filters of any value.
@@ -33,7 +32,7 @@ func (f values) find(name string) Func {
 // toJSON implements json.dumps with Hugging Face's defaults.
 func (f values) toJSON(v py.Value, args py.Args) py.Value {
 	got := args.Take("tojson", "ensure_ascii?", "indent?", "separators?", "sort_keys?")
-	style := pyjson.Style{
+	style := py.JSONStyle{
 		ASCII:    py.Truth(py.Or(got[0], false)),
 		SortKeys: py.Truth(py.Or(got[3], false)),
 		Item:     ", ",
@@ -54,5 +53,5 @@ func (f values) toJSON(v py.Value, args py.Args) py.Value {
 		}
 		style.Item, style.Key = py.WantText("tojson", pair[0]), py.WantText("tojson", pair[1])
 	}
-	return pyjson.Encode(f.Machine.Machine, v, style)
+	return f.EncodeJSON(v, style)
 }

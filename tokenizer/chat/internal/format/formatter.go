@@ -5,18 +5,14 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // Formatter formats values within a budget.
-type Formatter struct {
-	*py.Machine
-	str.Methods
-}
+type Formatter struct{ *py.Machine }
 
 // New returns a Formatter that uses the budget of m.
 func New(m *py.Machine) Formatter {
-	return Formatter{Machine: m, Methods: str.New(m.Budget)}
+	return Formatter{Machine: m}
 }
 
 // spec is the format of one value.
@@ -37,7 +33,7 @@ func (s spec) clip(text string) string {
 	if s.precision < 0 || s.precision >= len(text) {
 		return text
 	}
-	return text[:str.Offset(text, s.precision)]
+	return text[:py.Offset(text, s.precision)]
 }
 
 // pad pads a formatted value to its width. A number's sign comes before the padding.

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // Slice returns v[start:stop:step]. None means a missing bound.
@@ -13,13 +12,13 @@ func (m *Machine) Slice(v, start, stop, step py.Value) py.Value {
 	if s, ok := py.Text(v); ok {
 		_, markup := v.(py.Markup)
 		m.Scan(4 * len(s))
-		return py.Like(markup, newSpan(py.Runes(s), start, stop, step).text(m.Budget, s))
+		return py.Like(markup, newSpan(py.Runes(s), start, stop, step).text(m.Machine, s))
 	}
 	switch v := v.(type) {
 	case *py.List:
-		return m.NewList(newSpan(len(v.Items), start, stop, step).items(m.Budget, v.Items))
+		return m.NewList(newSpan(len(v.Items), start, stop, step).items(m.Machine, v.Items))
 	case *py.Tuple:
-		return &py.Tuple{Items: newSpan(len(v.Items), start, stop, step).items(m.Budget, v.Items)}
+		return &py.Tuple{Items: newSpan(len(v.Items), start, stop, step).items(m.Machine, v.Items)}
 	case *py.Range:
 		s := newSpan(v.Len(), start, stop, step)
 		return &py.Range{Start: v.Start + int64(s.lo)*v.Step, Stop: v.Start + int64(s.hi)*v.Step, Step: v.Step * int64(s.by)}
@@ -76,15 +75,15 @@ func (s span) each(visit func(i int)) {
 }
 
 // text returns the characters of text that s selects.
-func (s span) text(b *py.Budget, text string) string {
+func (s span) text(m *py.Machine, text string) string {
 	if s.by == 1 {
 		if s.lo >= s.hi {
 			return ""
 		}
-		begin := str.Offset(text, s.lo)
-		return text[begin : begin+str.Offset(text[begin:], s.hi-s.lo)]
+		begin := py.Offset(text, s.lo)
+		return text[begin : begin+py.Offset(text[begin:], s.hi-s.lo)]
 	}
-	b.Grow(5 * len(text))
+	m.Grow(5 * len(text))
 	all := []rune(text)
 	var selected strings.Builder
 	s.each(func(i int) { selected.WriteRune(all[i]) })
@@ -92,13 +91,13 @@ func (s span) text(b *py.Budget, text string) string {
 }
 
 // items returns the items that s selects.
-func (s span) items(b *py.Budget, items []py.Value) []py.Value {
+func (s span) items(m *py.Machine, items []py.Value) []py.Value {
 	if s.by == 1 {
 		return items[s.lo:max(s.lo, s.hi):max(s.lo, s.hi)]
 	}
 	var selected []py.Value
 	s.each(func(i int) {
-		b.Grow(16)
+		m.Grow(16)
 		selected = append(selected, items[i])
 	})
 	return selected

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/text/cases"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/str"
 )
 
 // textMethods finds the methods of strings.
@@ -90,7 +89,7 @@ func (m textMethods) test(name string) textCall {
 		}
 	}
 	each := func(test func(rune) bool) textCall {
-		return whole(func(s string) bool { return str.Every(s, test) })
+		return whole(func(s string) bool { return py.Every(s, test) })
 	}
 	switch name {
 	case "isalpha":
@@ -104,18 +103,18 @@ func (m textMethods) test(name string) textCall {
 	case "isspace":
 		return each(py.IsSpace)
 	case "isprintable":
-		return whole(func(s string) bool { return s == "" || str.Every(s, unicode.IsPrint) })
+		return whole(func(s string) bool { return s == "" || py.Every(s, unicode.IsPrint) })
 	case "isascii":
-		return whole(str.ASCII)
+		return whole(py.ASCII)
 	case "islower":
-		return whole(func(s string) bool { return str.IsCase(s, false) })
+		return whole(func(s string) bool { return py.IsCase(s, false) })
 	case "isupper":
-		return whole(func(s string) bool { return str.IsCase(s, true) })
+		return whole(func(s string) bool { return py.IsCase(s, true) })
 	case "istitle":
-		return whole(str.IsTitle)
+		return whole(py.IsTitle)
 	case "isidentifier":
 		return whole(func(s string) bool {
-			return str.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
+			return py.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
 		})
 	case "startswith", "endswith":
 		return m.affix(name)
@@ -264,7 +263,7 @@ func (m textMethods) build(name string) textCall {
 	case "title":
 		return plain(m.TitleWords)
 	case "swapcase":
-		return plain(str.SwapCase)
+		return plain(py.SwapCase)
 	case "center", "ljust", "rjust":
 		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
 		return func(s string, args py.Args) py.Value {

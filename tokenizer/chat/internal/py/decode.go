@@ -1,5 +1,4 @@
-// Package pyjson reads and writes JSON as Python's json module does.
-package pyjson
+package py
 
 import (
 	"bytes"
@@ -10,13 +9,11 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
-
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Decode decodes one JSON value like Python's json.loads: objects keep the order of their
+// DecodeJSON decodes one JSON value like Python's json.loads: objects keep the order of their
 // keys, and whole numbers are integers.
-func Decode(m *py.Machine, data []byte) (py.Value, error) {
+func (m *Machine) DecodeJSON(data []byte) (Value, error) {
 	d := decoder{Machine: m, tokens: json.NewDecoder(bytes.NewReader(data))}
 	d.tokens.UseNumber()
 	v, err := d.value()
@@ -31,11 +28,11 @@ func Decode(m *py.Machine, data []byte) (py.Value, error) {
 
 // decoder builds values from JSON tokens.
 type decoder struct {
-	*py.Machine
+	*Machine
 	tokens *json.Decoder
 }
 
-func (d decoder) value() (py.Value, error) {
+func (d decoder) value() (Value, error) {
 	token, err := d.tokens.Token()
 	if err != nil {
 		return nil, err
@@ -58,8 +55,8 @@ func (d decoder) value() (py.Value, error) {
 	return token, nil // nil or bool
 }
 
-func (d decoder) list() (py.Value, error) {
-	var items []py.Value
+func (d decoder) list() (Value, error) {
+	var items []Value
 	for d.tokens.More() {
 		item, err := d.value()
 		if err != nil {
@@ -71,8 +68,8 @@ func (d decoder) list() (py.Value, error) {
 	return d.NewList(items), err
 }
 
-func (d decoder) dict() (py.Value, error) {
-	dict := py.NewDict()
+func (d decoder) dict() (Value, error) {
+	dict := NewDict()
 	for d.tokens.More() {
 		key, err := d.tokens.Token()
 		if err != nil {
@@ -88,7 +85,7 @@ func (d decoder) dict() (py.Value, error) {
 	return dict, err
 }
 
-func decodeNumber(s string) (py.Value, error) {
+func decodeNumber(s string) (Value, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
 		if errors.Is(err, strconv.ErrRange) {
@@ -103,5 +100,5 @@ func decodeNumber(s string) (py.Value, error) {
 	if !ok || len(s) > 4300 {
 		return nil, fmt.Errorf("json: integer %.20s… has %d digits, expected at most 4300", s, len(s))
 	}
-	return py.Integer(n), nil
+	return Integer(n), nil
 }

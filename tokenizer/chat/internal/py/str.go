@@ -1,5 +1,4 @@
-// Package str implements the methods of Python's str.
-package str
+package py
 
 import (
 	"strings"
@@ -7,19 +6,11 @@ import (
 
 	"golang.org/x/text/cases"
 	"golang.org/x/text/language"
-
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Methods are the methods that use a budget.
-type Methods struct{ budget *py.Budget }
-
-// New returns Methods that use budget.
-func New(budget *py.Budget) Methods { return Methods{budget: budget} }
-
 // Upper implements str.upper.
-func (m Methods) Upper(s string) string {
-	m.budget.Grow(3 * len(s))
+func (m *Machine) Upper(s string) string {
+	m.Grow(3 * len(s))
 	if ASCII(s) {
 		return strings.ToUpper(s)
 	}
@@ -27,8 +18,8 @@ func (m Methods) Upper(s string) string {
 }
 
 // Lower implements str.lower.
-func (m Methods) Lower(s string) string {
-	m.budget.Grow(3 * len(s))
+func (m *Machine) Lower(s string) string {
+	m.Grow(3 * len(s))
 	if ASCII(s) {
 		return strings.ToLower(s)
 	}
@@ -52,17 +43,17 @@ func Offset(s string, n int) int {
 	}
 	at := 0
 	for ; n > 0 && at < len(s); n-- {
-		at += py.RuneLen(s[at:])
+		at += RuneLen(s[at:])
 	}
 	return at
 }
 
 // Capitalize implements str.capitalize.
-func (m Methods) Capitalize(s string) string {
+func (m *Machine) Capitalize(s string) string {
 	if s == "" {
 		return s
 	}
-	n := py.RuneLen(s)
+	n := RuneLen(s)
 	return title(s[:n]) + m.Lower(s[n:])
 }
 
@@ -78,8 +69,8 @@ func title(c string) string {
 func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || unicode.IsTitle(r) }
 
 // TitleWords implements str.title.
-func (m Methods) TitleWords(s string) string {
-	m.budget.Grow(3 * len(s))
+func (m *Machine) TitleWords(s string) string {
+	m.Grow(3 * len(s))
 	var b strings.Builder
 	inside := false
 	for _, r := range s {
@@ -108,15 +99,15 @@ func SwapCase(s string) string {
 }
 
 // Strip implements str.strip, lstrip and rstrip. A nil chars means white space.
-func (m Methods) Strip(s string, chars py.Value, left, right bool) string {
-	m.budget.Scan(len(s))
-	in := py.IsSpace
+func (m *Machine) Strip(s string, chars Value, left, right bool) string {
+	m.Scan(len(s))
+	in := IsSpace
 	if chars != nil {
-		set, ok := py.Text(chars)
+		set, ok := Text(chars)
 		if !ok {
-			py.Raise(py.KindType, "strip arg must be None or str")
+			Raise(KindType, "strip arg must be None or str")
 		}
-		m.budget.Scan(len(s) * min(len(set), 256))
+		m.Scan(len(s) * min(len(set), 256))
 		in = func(r rune) bool { return strings.ContainsRune(set, r) }
 	}
 	if left {
@@ -130,30 +121,30 @@ func (m Methods) Strip(s string, chars py.Value, left, right bool) string {
 
 // Split implements str.split. A nil sep means runs of white space; a negative n means no
 // limit.
-func (m Methods) Split(s string, sep py.Value, n int) []string {
-	m.budget.Scan(len(s))
+func (m *Machine) Split(s string, sep Value, n int) []string {
+	m.Scan(len(s))
 	if sep == nil {
 		return m.words(s, n)
 	}
-	by, ok := py.Text(sep)
+	by, ok := Text(sep)
 	if !ok {
-		py.Raise(py.KindType, "must be str or None, not %s", py.TypeName(sep))
+		Raise(KindType, "must be str or None, not %s", TypeName(sep))
 	}
 	if by == "" {
-		py.Raise(py.KindValue, "empty separator")
+		Raise(KindValue, "empty separator")
 	}
-	m.budget.Grow(16 * (1 + strings.Count(s, by)))
+	m.Grow(16 * (1 + strings.Count(s, by)))
 	if n < 0 {
 		return strings.Split(s, by)
 	}
 	return strings.SplitN(s, by, n+1)
 }
 
-func (m Methods) words(s string, n int) []string {
+func (m *Machine) words(s string, n int) []string {
 	var parts []string
-	for s = strings.TrimLeftFunc(s, py.IsSpace); s != ""; s = strings.TrimLeftFunc(s, py.IsSpace) {
-		m.budget.Grow(16)
-		end := strings.IndexFunc(s, py.IsSpace)
+	for s = strings.TrimLeftFunc(s, IsSpace); s != ""; s = strings.TrimLeftFunc(s, IsSpace) {
+		m.Grow(16)
+		end := strings.IndexFunc(s, IsSpace)
 		if n >= 0 && len(parts) == n {
 			return append(parts, s)
 		}
@@ -166,32 +157,32 @@ func (m Methods) words(s string, n int) []string {
 }
 
 // RSplit implements str.rsplit.
-func (m Methods) RSplit(s string, sep py.Value, n int) []string {
+func (m *Machine) RSplit(s string, sep Value, n int) []string {
 	if n < 0 {
 		return m.Split(s, sep, -1)
 	}
-	m.budget.Scan(len(s))
+	m.Scan(len(s))
 	var back []string
 	by := ""
 	if sep != nil {
-		by = py.WantText("rsplit", sep)
+		by = WantText("rsplit", sep)
 		if by == "" {
-			py.Raise(py.KindValue, "empty separator")
+			Raise(KindValue, "empty separator")
 		}
 	}
 	for {
 		at, size := strings.LastIndex(s, by), len(by)
 		if sep == nil {
-			s = strings.TrimRightFunc(s, py.IsSpace)
+			s = strings.TrimRightFunc(s, IsSpace)
 			if s == "" {
 				break
 			}
-			at, size = strings.LastIndexFunc(s, py.IsSpace), 0
+			at, size = strings.LastIndexFunc(s, IsSpace), 0
 			if at >= 0 {
-				size = py.RuneLen(s[at:])
+				size = RuneLen(s[at:])
 			}
 		}
-		m.budget.Grow(16)
+		m.Grow(16)
 		if at < 0 || len(back) == n {
 			back = append(back, s)
 			break
@@ -205,16 +196,16 @@ func (m Methods) RSplit(s string, sep py.Value, n int) []string {
 }
 
 // Lines implements str.splitlines.
-func (m Methods) Lines(s string, keep bool) []string {
-	m.budget.Scan(len(s))
+func (m *Machine) Lines(s string, keep bool) []string {
+	m.Scan(len(s))
 	var lines []string
 	for s != "" {
-		m.budget.Grow(16)
+		m.Grow(16)
 		at := strings.IndexAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
 		if at < 0 {
 			return append(lines, s)
 		}
-		end := at + py.RuneLen(s[at:])
+		end := at + RuneLen(s[at:])
 		if strings.HasPrefix(s[at:], "\r\n") {
 			end = at + 2
 		}
@@ -228,13 +219,13 @@ func (m Methods) Lines(s string, keep bool) []string {
 
 // Pad pads s to width characters. share is the part of the padding on the left: 0 none, 1
 // all, 2 half as in str.center.
-func (m Methods) Pad(s string, width int, fill string, share int) string {
-	gap := width - py.Runes(s)
+func (m *Machine) Pad(s string, width int, fill string, share int) string {
+	gap := width - Runes(s)
 	if gap <= 0 {
 		return s
 	}
-	m.budget.Grow(len(s))
-	m.budget.Times(len(fill), gap)
+	m.Grow(len(s))
+	m.Times(len(fill), gap)
 	left := 0
 	switch share {
 	case 1:
@@ -246,19 +237,19 @@ func (m Methods) Pad(s string, width int, fill string, share int) string {
 }
 
 // Replace implements str.replace. A negative n means no limit.
-func (m Methods) Replace(s, from, to string, n int) string {
-	m.budget.Scan(len(s))
+func (m *Machine) Replace(s, from, to string, n int) string {
+	m.Scan(len(s))
 	count := strings.Count(s, from)
 	if n >= 0 {
 		count = min(count, n)
 	}
-	m.budget.Times(len(to), count)
-	m.budget.Grow(len(s))
+	m.Times(len(to), count)
+	m.Grow(len(s))
 	return strings.Replace(s, from, to, n)
 }
 
 // ExpandTabs implements str.expandtabs.
-func (m Methods) ExpandTabs(s string, size int) string {
+func (m *Machine) ExpandTabs(s string, size int) string {
 	var b strings.Builder
 	column := 0
 	for _, r := range s {
@@ -266,7 +257,7 @@ func (m Methods) ExpandTabs(s string, size int) string {
 		case '\t':
 			if size > 0 {
 				n := size - column%size
-				m.budget.Times(1, n)
+				m.Times(1, n)
 				b.WriteString(strings.Repeat(" ", n))
 				column += n
 			}

@@ -1,4 +1,4 @@
-package pyjson
+package py
 
 import (
 	"fmt"
@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Style sets the format of Encode.
-type Style struct {
+// JSONStyle sets the format of Encode.
+type JSONStyle struct {
 	ASCII     bool
 	SortKeys  bool
 	Indented  bool
@@ -20,13 +18,13 @@ type Style struct {
 }
 
 type encoder struct {
-	*py.Machine
-	style Style
+	*Machine
+	style JSONStyle
 	b     strings.Builder
 }
 
-// Encode implements json.dumps(v).
-func Encode(m *py.Machine, v py.Value, style Style) string {
+// EncodeJSON implements json.dumps(v).
+func (m *Machine) EncodeJSON(v Value, style JSONStyle) string {
 	e := &encoder{Machine: m, style: style}
 	e.encode(v, 0)
 	return e.b.String()
@@ -44,29 +42,29 @@ func (e *encoder) line(level int) {
 	}
 }
 
-func (e *encoder) encode(v py.Value, level int) {
+func (e *encoder) encode(v Value, level int) {
 	e.Enter()
 	defer e.Leave()
 	e.Step(1)
-	if s, ok := py.Text(v); ok {
+	if s, ok := Text(v); ok {
 		e.text(s)
 		return
 	}
 	switch v := v.(type) {
 	case nil, bool, int64, *big.Int, float64:
 		e.write(scalar(v))
-	case *py.List:
+	case *List:
 		e.sequence(v.Items, level)
-	case *py.Tuple:
+	case *Tuple:
 		e.sequence(v.Items, level)
-	case *py.Dict:
+	case *Dict:
 		e.dict(v, level)
 	default:
-		py.Raise(py.KindType, "Object of type %s is not JSON serializable", py.TypeName(v))
+		Raise(KindType, "Object of type %s is not JSON serializable", TypeName(v))
 	}
 }
 
-func scalar(v py.Value) string {
+func scalar(v Value) string {
 	switch v := v.(type) {
 	case nil:
 		return "null"
@@ -77,8 +75,8 @@ func scalar(v py.Value) string {
 	case *big.Int:
 		return v.String()
 	}
-	f, _ := py.ToFloat(v)
-	switch s := py.FloatText(f); s {
+	f, _ := ToFloat(v)
+	switch s := FloatText(f); s {
 	case "nan":
 		return "NaN"
 	case "inf":
@@ -90,7 +88,7 @@ func scalar(v py.Value) string {
 	}
 }
 
-func (e *encoder) sequence(items []py.Value, level int) {
+func (e *encoder) sequence(items []Value, level int) {
 	if len(items) == 0 {
 		e.write("[]")
 		return
@@ -107,7 +105,7 @@ func (e *encoder) sequence(items []py.Value, level int) {
 	e.write("]")
 }
 
-func (e *encoder) dict(d *py.Dict, level int) {
+func (e *encoder) dict(d *Dict, level int) {
 	if d.Len() == 0 {
 		e.write("{}")
 		return
@@ -139,12 +137,12 @@ func (e *encoder) dict(d *py.Dict, level int) {
 		switch key := key.(type) {
 		case string:
 			e.text(key)
-		case py.Markup:
+		case Markup:
 			e.text(string(key))
 		case nil, bool, int64, *big.Int, float64:
 			e.write(`"` + scalar(key) + `"`)
 		default:
-			py.Raise(py.KindType, "keys must be str, int, float, bool or None, not %s", py.TypeName(key))
+			Raise(KindType, "keys must be str, int, float, bool or None, not %s", TypeName(key))
 		}
 		e.write(e.style.Key)
 		e.encode(value, level+1)
