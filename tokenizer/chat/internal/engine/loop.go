@@ -3,13 +3,12 @@ package engine
 import (
 	"fmt"
 
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // loop is the variable loop of a for loop. It reads ahead only as far as needed.
 type loop struct {
-	m          *method.Machine
+	m          *py.Machine
 	items      func() (py.Value, bool)
 	ahead      []py.Value // read ahead
 	size       int

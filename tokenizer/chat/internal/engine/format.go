@@ -1,4 +1,4 @@
-package format
+package engine
 
 import (
 	"math"
@@ -9,17 +9,53 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-func (fm Formatter) signed(s spec, negative bool, digits string) string {
+// spec is the format of one value.
+type spec struct {
+	fill      string
+	align     byte // < > ^ = or 0
+	sign      byte // + space or 0
+	alternate bool
+	zero      bool
+	group     byte // , _ or 0
+	width     int
+	precision int // -1 if not given
+	verb      byte
+}
+
+// clip truncates text to the precision.
+func (s spec) clip(text string) string {
+	if s.precision < 0 || s.precision >= len(text) {
+		return text
+	}
+	return text[:py.Offset(text, s.precision)]
+}
+
+// pad pads a formatted value to its width. A number's sign comes before the padding.
+func (e *executor) pad(s spec, text string) string {
+	share := map[byte]int{'<': 0, '>': 1, '=': 1, '^': 2}[s.align]
+	if s.align == '^' {
+		gap := max(0, s.width-py.Runes(text))
+		e.Times(len(s.fill), gap)
+		return strings.Repeat(s.fill, gap/2) + text + strings.Repeat(s.fill, gap-gap/2)
+	}
+	sign := ""
+	if s.align == '=' && text != "" && strings.IndexByte("+- ", text[0]) >= 0 {
+		sign, text = text[:1], text[1:]
+	}
+	return sign + e.Pad(text, s.width-len(sign), s.fill, share)
+}
+
+func (e *executor) signed(s spec, negative bool, digits string) string {
 	switch {
 	case negative:
 		digits = "-" + digits
 	case s.sign != 0:
 		digits = string(rune(s.sign)) + digits
 	}
-	return fm.pad(s, digits)
+	return e.pad(s, digits)
 }
 
-func (fm Formatter) integer(s spec, n *big.Int) string {
+func (e *executor) integer(s spec, n *big.Int) string {
 	base := map[byte]int{'x': 16, 'X': 16, 'o': 8, 'b': 2}[s.verb]
 	if base == 0 {
 		base = 10
@@ -34,7 +70,7 @@ func (fm Formatter) integer(s spec, n *big.Int) string {
 	if s.verb == 'X' {
 		digits = strings.ToUpper(digits)
 	}
-	return fm.signed(s, n.Sign() < 0, digits)
+	return e.signed(s, n.Sign() < 0, digits)
 }
 
 // group puts a separator between thousands.
@@ -49,14 +85,14 @@ func group(digits string, by byte) string {
 	return whole + rest
 }
 
-func (fm Formatter) float(s spec, f float64) string {
+func (e *executor) float(s spec, f float64) string {
 	precision := s.precision
 	if precision < 0 {
 		precision = 6
 	}
-	fm.Times(1, precision)
+	e.Times(1, precision)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return fm.signed(s, f < 0, strings.TrimLeft(py.FloatText(f), "-"))
+		return e.signed(s, f < 0, strings.TrimLeft(py.FloatText(f), "-"))
 	}
 	text := ""
 	switch verb := s.verb | 0x20; verb {
@@ -73,7 +109,7 @@ func (fm Formatter) float(s spec, f float64) string {
 	if s.verb == 'E' || s.verb == 'G' {
 		text = strings.ToUpper(text)
 	}
-	return fm.signed(s, math.Signbit(f), text)
+	return e.signed(s, math.Signbit(f), text)
 }
 
 // general returns C's %g.

@@ -1,4 +1,4 @@
-package method
+package engine
 
 import (
 	"strings"
@@ -9,28 +9,25 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// textMethods finds the methods of strings.
-type textMethods struct{ *Machine }
-
-// method returns a bound method of a string. Its string results are Markup if the string
+// textMethod returns a bound method of a string. Its string results are Markup if the string
 // is.
-func (m textMethods) method(v py.Value, name string) (py.Value, bool) {
+func (e *executor) textMethod(v py.Value, name string) (py.Value, bool) {
 	s, _ := py.Text(v)
 	_, markup := v.(py.Markup)
-	call := m.test(name)
+	call := e.textTest(name)
 	if call == nil {
-		call = m.cut(name)
+		call = e.textCut(name)
 	}
 	if call == nil {
-		call = m.build(name)
+		call = e.textBuild(name)
 	}
 	if call == nil {
 		return nil, false
 	}
 	return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-		m.Scan(len(s))
+		e.Scan(len(s))
 		if markup {
-			args = m.escapeArgs(name, args)
+			args = e.escapeArgs(name, args)
 		}
 		got := call(s, args)
 		switch got := got.(type) {
@@ -44,14 +41,14 @@ func (m textMethods) method(v py.Value, name string) (py.Value, bool) {
 			if strings.HasSuffix(name, "partition") {
 				return &py.Tuple{Items: items}
 			}
-			return m.NewList(items)
+			return e.NewList(items)
 		}
 		return got
 	}}, true
 }
 
 // escapeArgs escapes the strings that a method of Markup inserts into its result.
-func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
+func (e *executor) escapeArgs(name string, args py.Args) py.Args {
 	switch name {
 	case "replace", "join", "ljust", "rjust", "center", "format":
 	default:
@@ -61,16 +58,16 @@ func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
 	for _, v := range args.Pos {
 		switch v := v.(type) {
 		case string:
-			escaped.Pos = append(escaped.Pos, py.Markup(m.Escape(v)))
+			escaped.Pos = append(escaped.Pos, py.Markup(e.Escape(v)))
 		case *py.List:
 			items := make([]py.Value, len(v.Items))
 			for i, item := range v.Items {
 				items[i] = item
 				if s, ok := item.(string); ok {
-					items[i] = py.Markup(m.Escape(s))
+					items[i] = py.Markup(e.Escape(s))
 				}
 			}
-			escaped.Pos = append(escaped.Pos, m.NewList(items))
+			escaped.Pos = append(escaped.Pos, e.NewList(items))
 		default:
 			escaped.Pos = append(escaped.Pos, v)
 		}
@@ -80,8 +77,8 @@ func (m textMethods) escapeArgs(name string, args py.Args) py.Args {
 
 type textCall func(s string, args py.Args) py.Value
 
-// test finds the methods that return a bool or a number.
-func (m textMethods) test(name string) textCall {
+// textTest finds the methods that return a bool or a number.
+func (e *executor) textTest(name string) textCall {
 	whole := func(test func(string) bool) textCall {
 		return func(s string, args py.Args) py.Value {
 			args.Only(name)
@@ -117,15 +114,15 @@ func (m textMethods) test(name string) textCall {
 			return py.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
 		})
 	case "startswith", "endswith":
-		return m.affix(name)
+		return e.affix(name)
 	case "find", "rfind", "index", "rindex", "count":
-		return m.search(name)
+		return e.search(name)
 	}
 	return nil
 }
 
 // window returns s[start:end] of the arguments, and the number of characters before it.
-func (m textMethods) window(s string, start, end py.Value) (part string, before int) {
+func (e *executor) window(s string, start, end py.Value) (part string, before int) {
 	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
 		return s, 0
 	}
@@ -138,18 +135,18 @@ func (m textMethods) window(s string, start, end py.Value) (part string, before 
 		return "", w.lo
 	}
 	all := []rune(s)
-	m.Grow(5 * len(s))
+	e.Grow(5 * len(s))
 	return string(all[w.lo:w.hi]), w.lo
 }
 
-func (m textMethods) affix(name string) textCall {
+func (e *executor) affix(name string) textCall {
 	test := strings.HasPrefix
 	if name == "endswith" {
 		test = strings.HasSuffix
 	}
 	return func(s string, args py.Args) py.Value {
 		got := args.Only(name, "prefix", "start?", "end?")
-		s, _ = m.window(s, got[1], got[2])
+		s, _ = e.window(s, got[1], got[2])
 		options := []py.Value{got[0]}
 		if t, ok := got[0].(*py.Tuple); ok {
 			options = t.Items
@@ -167,14 +164,14 @@ func (m textMethods) affix(name string) textCall {
 	}
 }
 
-func (m textMethods) search(name string) textCall {
+func (e *executor) search(name string) textCall {
 	return func(s string, args py.Args) py.Value {
 		got := args.Only(name, "sub", "start?", "end?")
 		part, ok := py.Text(got[0])
 		if !ok {
 			py.Raise(py.KindType, "must be str, not %s", py.TypeName(got[0]))
 		}
-		s, before := m.window(s, got[1], got[2])
+		s, before := e.window(s, got[1], got[2])
 		if name == "count" {
 			return int64(strings.Count(s, part))
 		}
@@ -192,25 +189,25 @@ func (m textMethods) search(name string) textCall {
 	}
 }
 
-// cut finds the methods that return parts of the string.
-func (m textMethods) cut(name string) textCall {
+// textCut finds the methods that return parts of the string.
+func (e *executor) textCut(name string) textCall {
 	switch name {
 	case "strip", "lstrip", "rstrip":
 		return func(s string, args py.Args) py.Value {
-			return m.Strip(s, py.Or(args.Only(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
+			return e.Strip(s, py.Or(args.Only(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
 		}
 	case "split", "rsplit":
 		return func(s string, args py.Args) py.Value {
 			got := args.Take(name, "sep?", "maxsplit?")
 			n := py.WantInt(py.Or(got[1], int64(-1)))
 			if name == "split" {
-				return m.Split(s, py.Or(got[0], nil), n)
+				return e.Split(s, py.Or(got[0], nil), n)
 			}
-			return m.RSplit(s, py.Or(got[0], nil), n)
+			return e.RSplit(s, py.Or(got[0], nil), n)
 		}
 	case "splitlines":
 		return func(s string, args py.Args) py.Value {
-			return m.Lines(s, py.Truth(py.Or(args.Take(name, "keepends?")[0], false)))
+			return e.Lines(s, py.Truth(py.Or(args.Take(name, "keepends?")[0], false)))
 		}
 	case "partition", "rpartition":
 		return func(s string, args py.Args) py.Value {
@@ -242,26 +239,26 @@ func (m textMethods) cut(name string) textCall {
 	return nil
 }
 
-// build finds the methods that return a new string.
-func (m textMethods) build(name string) textCall {
+// textBuild finds the methods that return a new string.
+func (e *executor) textBuild(name string) textCall {
 	plain := func(f func(string) string) textCall {
 		return func(s string, args py.Args) py.Value {
 			args.Only(name)
-			m.Grow(len(s))
+			e.Grow(len(s))
 			return f(s)
 		}
 	}
 	switch name {
 	case "upper":
-		return plain(m.Upper)
+		return plain(e.Upper)
 	case "lower":
-		return plain(m.Lower)
+		return plain(e.Lower)
 	case "casefold":
 		return plain(cases.Fold().String)
 	case "capitalize":
-		return plain(m.Capitalize)
+		return plain(e.Capitalize)
 	case "title":
-		return plain(m.TitleWords)
+		return plain(e.TitleWords)
 	case "swapcase":
 		return plain(py.SwapCase)
 	case "center", "ljust", "rjust":
@@ -272,7 +269,7 @@ func (m textMethods) build(name string) textCall {
 			if py.Runes(fill) != 1 {
 				py.Raise(py.KindType, "The fill character must be exactly one character long")
 			}
-			return m.Pad(s, py.WantInt(got[0]), fill, share)
+			return e.Pad(s, py.WantInt(got[0]), fill, share)
 		}
 	case "zfill":
 		return func(s string, args py.Args) py.Value {
@@ -281,28 +278,28 @@ func (m textMethods) build(name string) textCall {
 			if s != "" && (s[0] == '-' || s[0] == '+') {
 				sign, s = s[:1], s[1:]
 			}
-			return sign + m.Pad(s, width-len(sign), "0", 1)
+			return sign + e.Pad(s, width-len(sign), "0", 1)
 		}
 	case "expandtabs":
 		return func(s string, args py.Args) py.Value {
-			return m.ExpandTabs(s, py.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
+			return e.ExpandTabs(s, py.WantInt(py.Or(args.Take(name, "tabsize?")[0], int64(8))))
 		}
 	case "replace":
 		return func(s string, args py.Args) py.Value {
 			got := args.Only(name, "old", "new", "count?")
-			return m.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]), py.WantInt(py.Or(got[2], int64(-1))))
+			return e.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]), py.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
-		return func(s string, args py.Args) py.Value { return m.join(s, args.Only(name, "iterable")[0]) }
+		return func(s string, args py.Args) py.Value { return e.joinText(s, args.Only(name, "iterable")[0]) }
 	case "format":
-		return func(s string, args py.Args) py.Value { return m.Format(s, args) }
+		return func(s string, args py.Args) py.Value { return e.Format(s, args) }
 	case "format_map":
-		return m.formatMap
+		return e.formatMap
 	}
 	return nil
 }
 
-func (m textMethods) formatMap(s string, args py.Args) py.Value {
+func (e *executor) formatMap(s string, args py.Args) py.Value {
 	d, ok := args.Only("format_map", "mapping")[0].(*py.Dict)
 	if !ok {
 		py.Raise(py.KindType, "format_map() argument must be a dict")
@@ -310,16 +307,16 @@ func (m textMethods) formatMap(s string, args py.Args) py.Value {
 	var named py.Args
 	for i := range d.Len() {
 		key, value := d.At(i)
-		named.Named = append(named.Named, py.Named{Name: m.Str(key), Value: value})
+		named.Named = append(named.Named, py.Named{Name: e.Str(key), Value: value})
 	}
-	return m.Format(s, named)
+	return e.Format(s, named)
 }
 
-// join returns sep.join(v). All items must be strings.
-func (m textMethods) join(sep string, v py.Value) string {
+// joinText returns sep.join(v). All items must be strings.
+func (e *executor) joinText(sep string, v py.Value) string {
 	var b strings.Builder
 	i := 0
-	next := m.Iterate(v)
+	next := e.Iterate(v)
 	for item, ok := next(); ok; item, ok = next() {
 		s, ok := py.Text(item)
 		if !ok {
@@ -328,7 +325,7 @@ func (m textMethods) join(sep string, v py.Value) string {
 		if i > 0 {
 			s = sep + s
 		}
-		m.Grow(len(s))
+		e.Grow(len(s))
 		b.WriteString(s)
 		i++
 	}

@@ -1,4 +1,4 @@
-package format
+package engine
 
 import (
 	"strings"
@@ -90,8 +90,8 @@ flags:
 	return s
 }
 
-// Percent evaluates format % v. escape is set if format is Markup.
-func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
+// percent evaluates format % v. escape is set if format is Markup.
+func (e *executor) percent(format string, v py.Value, escape bool) string {
 	c := conversions{format: format, args: []py.Value{v}}
 	c.named, _ = v.(*py.Dict)
 	if t, ok := v.(*py.Tuple); ok {
@@ -103,8 +103,8 @@ func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
 		if at < 0 {
 			break
 		}
-		fm.Step(1)
-		fm.Grow(at)
+		e.Step(1)
+		e.Grow(at)
 		b.WriteString(c.format[:at])
 		c.format = c.format[at+1:]
 		key := c.key()
@@ -116,16 +116,16 @@ func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
 		arg := key
 		if key == nil {
 			arg = c.next()
-		} else if got, ok := fm.Get(c.named, key); ok {
+		} else if got, ok := e.Get(c.named, key); ok {
 			arg = got
 		} else {
-			py.Raise("KeyError", "%s", fm.Repr(key))
+			py.Raise("KeyError", "%s", e.Repr(key))
 		}
 		if escape && s.verb == 's' {
-			arg = fm.Escape(arg)
+			arg = e.Escape(arg)
 		}
-		text := fm.percentValue(s, arg)
-		fm.Grow(len(text))
+		text := e.percentValue(s, arg)
+		e.Grow(len(text))
 		b.WriteString(text)
 	}
 	mapping := c.named != nil
@@ -139,25 +139,25 @@ func (fm Formatter) Percent(format string, v py.Value, escape bool) string {
 	return b.String() + c.format
 }
 
-func (fm Formatter) percentValue(s spec, v py.Value) string {
+func (e *executor) percentValue(s spec, v py.Value) string {
 	if s.zero && s.align == '>' && strings.IndexByte("sracs", s.verb) < 0 {
 		s.fill, s.align = "0", '='
 	}
 	switch s.verb {
 	case 's':
-		return fm.pad(s, s.clip(fm.Str(v)))
+		return e.pad(s, s.clip(e.Str(v)))
 	case 'r', 'a':
-		return fm.pad(s, s.clip(fm.Repr(v)))
+		return e.pad(s, s.clip(e.Repr(v)))
 	case 'c':
 		if n, ok := v.(int64); ok && n >= 0 && n <= 0x10ffff {
-			return fm.pad(s, string(rune(n)))
+			return e.pad(s, string(rune(n)))
 		}
 		if text, ok := py.Text(v); ok && py.Runes(text) == 1 {
-			return fm.pad(s, text)
+			return e.pad(s, text)
 		}
 		py.Raise(py.KindType, "%%c requires int or char")
 	case 'd', 'i', 'u', 'x', 'X', 'o':
-		fm.Check(v)
+		e.Check(v)
 		if f, ok := v.(float64); ok && strings.IndexByte("diu", s.verb) >= 0 {
 			v, _ = py.Int(f, 10)
 		}
@@ -169,14 +169,14 @@ func (fm Formatter) percentValue(s spec, v py.Value) string {
 			s.verb = 'd'
 		}
 		s.precision = -1
-		return fm.integer(s, n)
+		return e.integer(s, n)
 	case 'f', 'F', 'e', 'E', 'g', 'G':
-		fm.Check(v)
+		e.Check(v)
 		f, ok := py.ToFloat(v)
 		if !ok {
 			py.Raise(py.KindType, "must be real number, not %s", py.TypeName(v))
 		}
-		return fm.float(s, f)
+		return e.float(s, f)
 	}
 	py.Raise(py.KindValue, "unsupported format character '%c' (0x%x)", s.verb, s.verb)
 	return ""

@@ -1,4 +1,4 @@
-package filter
+package engine
 
 import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
@@ -17,10 +17,7 @@ func generator(begin func() func() (py.Value, bool)) py.Value {
 
 func ended() (py.Value, bool) { return nil, false }
 
-// lazies implements the filters that return generators.
-type lazies struct{ Library }
-
-func (f lazies) find(name string) Func {
+func (e *executor) lazyFilter(name string) filterFunc {
 	switch name {
 	case "map":
 		return func(v py.Value, args py.Args) py.Value {
@@ -28,7 +25,7 @@ func (f lazies) find(name string) Func {
 				if !py.Truth(v) {
 					return ended
 				}
-				change, next := f.mapping(args), f.Iterate(v)
+				change, next := e.mapping(args), e.Iterate(v)
 				return func() (py.Value, bool) {
 					item, ok := next()
 					if !ok {
@@ -39,64 +36,64 @@ func (f lazies) find(name string) Func {
 			})
 		}
 	case "select":
-		return f.selecting(true, false)
+		return e.selecting(true, false)
 	case "reject":
-		return f.selecting(false, false)
+		return e.selecting(false, false)
 	case "selectattr":
-		return f.selecting(true, true)
+		return e.selecting(true, true)
 	case "rejectattr":
-		return f.selecting(false, true)
+		return e.selecting(false, true)
 	case "items":
 		return func(v py.Value, args py.Args) py.Value {
 			args.Take(name)
-			return generator(func() func() (py.Value, bool) { return f.pairs(v) })
+			return generator(func() func() (py.Value, bool) { return e.pairs(v) })
 		}
 	case "batch":
-		return f.batch
+		return e.batch
 	case "slice":
-		return f.slices
+		return e.slices
 	}
 	return nil
 }
 
-func (f lazies) pairs(v py.Value) func() (py.Value, bool) {
+func (e *executor) pairs(v py.Value) func() (py.Value, bool) {
 	switch v := v.(type) {
 	case *py.Undefined:
 		return ended
 	case *py.Dict:
-		return f.Iterate(&py.View{Type: "dict_items", Dict: v})
+		return e.Iterate(&py.View{Type: "dict_items", Dict: v})
 	}
 	py.Raise(py.KindType, "Can only get item pairs from a mapping.")
 	return nil
 }
 
 // mapping returns the function that map applies to each item.
-func (f lazies) mapping(args py.Args) func(py.Value) py.Value {
+func (e *executor) mapping(args py.Args) func(py.Value) py.Value {
 	if len(args.Pos) == 0 && len(args.Named) > 0 {
 		for _, n := range args.Named {
 			if n.Name != "attribute" && n.Name != "default" {
-				py.Raise(py.KindArgument, "Unexpected keyword argument %s", f.Quote(n.Name))
+				py.Raise(py.KindArgument, "Unexpected keyword argument %s", e.Quote(n.Name))
 			}
 		}
 		got := args.Take("map", "attribute", "default?")
-		return getter(f.Machine, got[0], py.Or(got[1], nil), false)
+		return e.getter(got[0], py.Or(got[1], nil), false)
 	}
 	if len(args.Pos) == 0 {
 		py.Raise(py.KindArgument, "map requires a filter argument")
 	}
 	rest := py.Args{Pos: args.Pos[1:], Named: args.Named}
-	return func(item py.Value) py.Value { return f.Apply(f.Str(args.Pos[0]), item, rest) }
+	return func(item py.Value) py.Value { return e.apply(e.Str(args.Pos[0]), item, rest) }
 }
 
 // selecting keeps the items that pass a test, or those that fail it. attr means that the
 // first argument names the attribute to test.
-func (f lazies) selecting(keep, attr bool) Func {
+func (e *executor) selecting(keep, attr bool) filterFunc {
 	return func(v py.Value, args py.Args) py.Value {
 		return generator(func() func() (py.Value, bool) {
 			if !py.Truth(v) {
 				return ended
 			}
-			pass, next := f.passes(args, attr), f.Iterate(v)
+			pass, next := e.passes(args, attr), e.Iterate(v)
 			return func() (py.Value, bool) {
 				for item, ok := next(); ok; item, ok = next() {
 					if pass(item) == keep {
@@ -109,27 +106,27 @@ func (f lazies) selecting(keep, attr bool) Func {
 	}
 }
 
-func (f lazies) passes(args py.Args, attr bool) func(py.Value) bool {
+func (e *executor) passes(args py.Args, attr bool) func(py.Value) bool {
 	get := func(v py.Value) py.Value { return v }
 	pos := args.Pos
 	if attr {
 		if len(pos) == 0 {
 			py.Raise(py.KindArgument, "Missing parameter for attribute name")
 		}
-		get, pos = getter(f.Machine, pos[0], nil, false), pos[1:]
+		get, pos = e.getter(pos[0], nil, false), pos[1:]
 	}
 	if len(pos) == 0 {
 		return func(v py.Value) bool { return py.Truth(get(v)) }
 	}
 	rest := py.Args{Pos: pos[1:], Named: args.Named}
-	return func(v py.Value) bool { return f.Holds(f.Str(pos[0]), get(v), rest) }
+	return func(v py.Value) bool { return e.holds(e.Str(pos[0]), get(v), rest) }
 }
 
-func (f lazies) batch(v py.Value, args py.Args) py.Value {
+func (e *executor) batch(v py.Value, args py.Args) py.Value {
 	got := args.Take("batch", "linecount", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
-		next := f.Iterate(v)
+		next := e.Iterate(v)
 		return func() (py.Value, bool) {
 			var row []py.Value
 			for len(row) < max(1, n) {
@@ -143,19 +140,19 @@ func (f lazies) batch(v py.Value, args py.Args) py.Value {
 				return nil, false
 			}
 			for fill != nil && len(row) < n {
-				f.Grow(16)
+				e.Grow(16)
 				row = append(row, fill)
 			}
-			return f.NewList(row), true
+			return e.NewList(row), true
 		}
 	})
 }
 
-func (f lazies) slices(v py.Value, args py.Args) py.Value {
+func (e *executor) slices(v py.Value, args py.Args) py.Value {
 	got := args.Take("slice", "slices", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
 	return generator(func() func() (py.Value, bool) {
-		items := f.Items(v)
+		items := e.Items(v)
 		if n == 0 {
 			py.Raise("ZeroDivisionError", "integer division or modulo by zero")
 		}
@@ -173,7 +170,7 @@ func (f lazies) slices(v py.Value, args py.Args) py.Value {
 				row = append(row, fill)
 			}
 			at, i = at+size, i+1
-			return f.NewList(row), true
+			return e.NewList(row), true
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package filter
+package engine
 
 import (
 	"math"
@@ -6,21 +6,17 @@ import (
 	"strconv"
 
 	"github.com/easyrl/easyrl/internal/rounded"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// numbers implements the filters of numbers.
-type numbers struct{ *method.Machine }
-
-func (f numbers) find(name string) Func {
+func (e *executor) numberFilter(name string) filterFunc {
 	switch name {
 	case "int":
-		return f.toInt
+		return e.toInt
 	case "float":
 		return func(v py.Value, args py.Args) py.Value {
 			otherwise := py.Or(args.Take(name, "default?")[0], 0.0)
-			f.Check(v)
+			e.Check(v)
 			if x, ok := py.Float(v); ok {
 				return x
 			}
@@ -31,15 +27,15 @@ func (f numbers) find(name string) Func {
 	case "round":
 		return round
 	case "filesizeformat":
-		return f.fileSize
+		return e.fileSize
 	}
 	return nil
 }
 
-func (f numbers) toInt(v py.Value, args py.Args) py.Value {
+func (e *executor) toInt(v py.Value, args py.Args) py.Value {
 	got := args.Take("int", "default?", "base?")
 	base := py.WantInt(py.Or(got[1], int64(10)))
-	f.Check(v)
+	e.Check(v)
 	if n, ok := py.Int(v, base); ok {
 		return n
 	}
@@ -81,19 +77,19 @@ func round(v py.Value, args py.Args) py.Value {
 	return f
 }
 
-func (f numbers) fileSize(v py.Value, args py.Args) py.Value {
+func (e *executor) fileSize(v py.Value, args py.Args) py.Value {
 	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
 	if py.Truth(py.Or(args.Take("filesizeformat", "binary?")[0], false)) {
 		base, prefixes = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
 	}
-	f.Check(v)
+	e.Check(v)
 	x, ok := py.Float(v)
 	_, isText := py.Text(v)
 	switch {
 	case !ok && !isText:
 		py.Raise(py.KindType, "float() argument must be a string or a real number, not '%s'", py.TypeName(v))
 	case !ok:
-		py.Raise(py.KindValue, "could not convert string to float: %s", f.Repr(v))
+		py.Raise(py.KindValue, "could not convert string to float: %s", e.Repr(v))
 	case x == 1:
 		return "1 Byte"
 	case x < base:

@@ -1,4 +1,4 @@
-package method
+package engine
 
 import (
 	"slices"
@@ -8,30 +8,30 @@ import (
 )
 
 // attr returns v.name. ok is false if Python raises AttributeError.
-func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
+func (e *executor) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") {
-		return m.unsafe(v, name), true
+		return e.unsafe(v, name), true
 	}
 	switch v := v.(type) {
 	case string, py.Markup:
-		return textMethods{m}.method(v, name)
+		return e.textMethod(v, name)
 	case *py.Dict:
-		return m.dictMethod(v, name)
+		return e.dictMethod(v, name)
 	case *py.List:
 		if slices.Contains([]string{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"}, name) {
-			return m.unsafe(v, name), true
+			return e.unsafe(v, name), true
 		}
 		if name == "copy" {
-			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Only(name); return m.NewList(v.Items) }}, true
+			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Only(name); return e.NewList(v.Items) }}, true
 		}
-		return m.sequenceMethod(v, v.Items, name)
+		return e.sequenceMethod(v, v.Items, name)
 	case *py.Tuple:
 		for i, n := range v.Names {
 			if n == name {
 				return v.Items[i], true
 			}
 		}
-		return m.sequenceMethod(v, v.Items, name)
+		return e.sequenceMethod(v, v.Items, name)
 	case *py.Range:
 		switch name {
 		case "start":
@@ -41,7 +41,7 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 		case "step":
 			return v.Step, true
 		case "index", "count":
-			return m.sequenceMethod(v, m.Items(v), name)
+			return e.sequenceMethod(v, e.Items(v), name)
 		}
 	case bool, int64, float64:
 		return numberMethod(v, name)
@@ -52,14 +52,14 @@ func (m *Machine) attr(v py.Value, name string) (attr py.Value, ok bool) {
 }
 
 // unsafe returns the undefined value for an attribute that templates must not use.
-func (m *Machine) unsafe(v py.Value, name string) py.Value {
-	hint := "access to attribute " + m.Quote(name) + " of " + m.Quote(py.TypeName(v)) + " object is unsafe."
+func (e *executor) unsafe(v py.Value, name string) py.Value {
+	hint := "access to attribute " + e.Quote(name) + " of " + e.Quote(py.TypeName(v)) + " object is unsafe."
 	return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}
 }
 
-func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
+func (e *executor) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	if slices.Contains([]string{"clear", "pop", "popitem", "setdefault", "update"}, name) {
-		return m.unsafe(d, name), true
+		return e.unsafe(d, name), true
 	}
 	var call func(args py.Args) py.Value
 	switch name {
@@ -71,7 +71,7 @@ func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	case "get":
 		call = func(args py.Args) py.Value {
 			got := args.Only(name, "key", "default?")
-			if v, ok := m.Get(d, got[0]); ok {
+			if v, ok := e.Get(d, got[0]); ok {
 				return v
 			}
 			return py.Or(got[1], nil)
@@ -82,7 +82,7 @@ func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 			c := py.NewDict()
 			for i := range d.Len() {
 				key, value := d.At(i)
-				m.Set(c, key, value)
+				e.Set(c, key, value)
 			}
 			return c
 		}
@@ -92,13 +92,13 @@ func (m *Machine) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	return &py.Func{Name: name, Call: call}, true
 }
 
-func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.Value, bool) {
+func (e *executor) sequenceMethod(v py.Value, items []py.Value, name string) (py.Value, bool) {
 	switch name {
 	case "count":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
 			want, n := args.Only(name, "value")[0], int64(0)
 			for _, item := range items {
-				if m.Equal(item, want) {
+				if e.Equal(item, want) {
 					n++
 				}
 			}
@@ -109,11 +109,11 @@ func (m *Machine) sequenceMethod(v py.Value, items []py.Value, name string) (py.
 			got := args.Only(name, "value", "start?", "stop?")
 			window := newSpan(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
 			for i := window.lo; i < window.hi; i++ {
-				if m.Equal(items[i], got[0]) {
+				if e.Equal(items[i], got[0]) {
 					return int64(i)
 				}
 			}
-			py.Raise(py.KindValue, "%s is not in %s", m.Repr(got[0]), py.TypeName(v))
+			py.Raise(py.KindValue, "%s is not in %s", e.Repr(got[0]), py.TypeName(v))
 			return nil
 		}}, true
 	}

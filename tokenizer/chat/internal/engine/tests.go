@@ -1,4 +1,4 @@
-package filter
+package engine
 
 import (
 	"math/big"
@@ -6,27 +6,25 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// tests implements Jinja's tests.
-type tests struct{ Library }
-
-func (t tests) find(name string) Test {
-	if f := t.ofType(name); f != nil {
+// findTest returns a test by name, or nil.
+func (e *executor) findTest(name string) testFunc {
+	if f := e.ofType(name); f != nil {
 		return func(v py.Value, args py.Args) bool {
 			args.Take(name)
 			return f(v)
 		}
 	}
-	pair := func(f func(x, y py.Value) bool) Test {
+	pair := func(f func(x, y py.Value) bool) testFunc {
 		return func(v py.Value, args py.Args) bool { return f(v, args.Take(name, "other")[0]) }
 	}
-	order := func(op string) Test {
-		return pair(func(x, y py.Value) bool { return t.Order(op, x, y) })
+	order := func(op string) testFunc {
+		return pair(func(x, y py.Value) bool { return e.Order(op, x, y) })
 	}
 	switch name {
 	case "==", "eq", "equalto":
-		return pair(func(x, y py.Value) bool { return t.Equal(x, y) })
+		return pair(func(x, y py.Value) bool { return e.Equal(x, y) })
 	case "!=", "ne":
-		return pair(func(x, y py.Value) bool { return !t.Equal(x, y) })
+		return pair(func(x, y py.Value) bool { return !e.Equal(x, y) })
 	case ">", "gt", "greaterthan":
 		return order(">")
 	case ">=", "ge":
@@ -36,32 +34,32 @@ func (t tests) find(name string) Test {
 	case "<=", "le":
 		return order("<=")
 	case "in":
-		return pair(func(x, y py.Value) bool { return t.Contains(y, x) })
+		return pair(func(x, y py.Value) bool { return e.Contains(y, x) })
 	case "sameas":
-		return pair(t.same)
+		return pair(e.same)
 	case "divisibleby":
 		return func(v py.Value, args py.Args) bool {
-			return t.Equal(t.Binary("%", v, args.Take(name, "num")[0]), int64(0))
+			return e.Equal(e.binary("%", v, args.Take(name, "num")[0]), int64(0))
 		}
 	}
 	return nil
 }
 
 // same evaluates "x is y" as far as Python defines it.
-func (t tests) same(x, y py.Value) bool {
+func (e *executor) same(x, y py.Value) bool {
 	if py.TypeName(x) != py.TypeName(y) {
 		return false
 	}
 	if _, ok := py.Text(x); ok || py.IsNumber(x) {
-		return t.Equal(x, y)
+		return e.Equal(x, y)
 	}
 	return x == y
 }
 
 // ofType finds the tests without arguments.
-func (t tests) ofType(name string) func(v py.Value) bool {
+func (e *executor) ofType(name string) func(v py.Value) bool {
 	rest := func(n int64) func(v py.Value) bool {
-		return func(v py.Value) bool { return t.Equal(t.Binary("%", v, int64(2)), n) }
+		return func(v py.Value) bool { return e.Equal(e.binary("%", v, int64(2)), n) }
 	}
 	switch name {
 	case "odd":
@@ -95,13 +93,13 @@ func (t tests) ofType(name string) func(v py.Value) bool {
 	case "mapping":
 		return func(v py.Value) bool { _, ok := v.(*py.Dict); return ok }
 	}
-	return t.ofShape(name)
+	return e.ofShape(name)
 }
 
-func (t tests) ofShape(name string) func(v py.Value) bool {
+func (e *executor) ofShape(name string) func(v py.Value) bool {
 	switch name {
 	case "lower", "upper":
-		return func(v py.Value) bool { return py.IsCase(t.Str(v), name == "upper") }
+		return func(v py.Value) bool { return py.IsCase(e.Str(v), name == "upper") }
 	case "sequence":
 		return func(v py.Value) bool {
 			switch v.(type) {
@@ -111,7 +109,7 @@ func (t tests) ofShape(name string) func(v py.Value) bool {
 			return false
 		}
 	case "iterable":
-		return func(v py.Value) bool { _, ok := t.Walk(v); return ok }
+		return func(v py.Value) bool { _, ok := e.Walk(v); return ok }
 	case "callable":
 		return func(v py.Value) bool {
 			switch v.(type) {
@@ -123,9 +121,9 @@ func (t tests) ofShape(name string) func(v py.Value) bool {
 	case "escaped":
 		return func(v py.Value) bool { _, ok := v.(py.Markup); return ok }
 	case "filter":
-		return func(v py.Value) bool { s, ok := py.Text(v); return ok && t.Filter(s) != nil }
+		return func(v py.Value) bool { s, ok := py.Text(v); return ok && e.findFilter(s) != nil }
 	case "test":
-		return func(v py.Value) bool { s, ok := py.Text(v); return ok && t.Test(s) != nil }
+		return func(v py.Value) bool { s, ok := py.Text(v); return ok && e.findTest(s) != nil }
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package method
+package engine
 
 import (
 	"strconv"
@@ -9,14 +9,14 @@ import (
 
 // Format implements s.format(args…): fields by position or name, their attributes and
 // items, !r and !s, and the format after a colon, which may contain fields.
-func (m *Machine) Format(s string, args py.Args) string {
-	f := &fields{Machine: m, args: args}
+func (e *executor) Format(s string, args py.Args) string {
+	f := &fields{executor: e, args: args}
 	return f.text(s, 2)
 }
 
 // fields replaces the fields of a format string.
 type fields struct {
-	*Machine
+	*executor
 	args py.Args
 	auto int // the position of the next field without a name
 }
@@ -87,7 +87,7 @@ func (f *fields) field(field string, depth int) string {
 	if strings.ContainsAny(format, "{}") {
 		format = f.text(format, depth-1)
 	}
-	return f.FormatValue(v, format)
+	return f.formatValue(v, format)
 }
 
 func (f *fields) value(name string) py.Value {
@@ -109,7 +109,7 @@ func (f *fields) value(name string) py.Value {
 			if end < 0 {
 				end = len(path)
 			}
-			v, path = f.Attr(v, path[:end]), path[end:]
+			v, path = f.attribute(v, path[:end]), path[end:]
 			continue
 		}
 		end := strings.IndexByte(path, ']')
@@ -120,7 +120,7 @@ func (f *fields) value(name string) py.Value {
 		if n, err := strconv.Atoi(path[1:end]); err == nil {
 			key = int64(n)
 		}
-		v, path = f.Item(v, key), path[end+1:]
+		v, path = f.subscript(v, key), path[end+1:]
 	}
 	return v
 }
