@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -85,7 +84,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 }
 
 // Layout returns the name of the layout that WritePacked writes.
-func (s *Snapshot) Layout() string { return panels.Layout }
+func (s *Snapshot) Layout() string { return PanelLayout }
 
 // WritePacked fills m with a file of the weights in panels, the layout of CPU
 // devices. On such a device ReadStream loads it without repacking. The file is a
@@ -100,7 +99,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 		sources[i].Shape = shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
-	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.Params.Shapes()}
+	texts := map[string]string{checksumKey: strings.Repeat("0", 16), layoutKey: PanelLayout, shapesKey: s.weights.Params.Shapes()}
 	head, err := header(sources, s.version, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)

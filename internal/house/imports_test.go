@@ -29,7 +29,7 @@ func floors() [][]string {
 		{"npu/internal/ctable", "report/page"},
 		{"attention", "parallel", "parallel/launch", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
 		{"model/carry", "parallel/local", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
-		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/decoder", "inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
 		{"model/source"},
 		{"model", "optim", "producer", "run/evaluate", "inference/join", "report/control/client", "inference/simulate", "inference/server", "inference/remote", "npu/nputest", "npu/far"},

@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/inference/simulate"
-	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/model"
 )
 
 var _ server.Backend = (*Simulated)(nil)
@@ -37,7 +37,7 @@ type Simulated struct {
 // m is not nil, it provides the vocabulary and positions unless spec sets them.
 // The instance serves version 0 from the start.
 func New(spec, name string, m *Model) (*Simulated, error) {
-	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout, Simulated: true}}
+	s := &Simulated{info: server.Info{Created: time.Now().Unix(), Layout: model.PanelLayout, Simulated: true}}
 	if m != nil {
 		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
 		s.info.Root, s.decode = m.Dir, m.Decode
@@ -105,7 +105,7 @@ func (s *Simulated) UpdateFile(ctx context.Context, version int64, path string) 
 	defer files.Close() //nolint:errcheck // only read
 	var sum string
 	err := files.Read(path, func(st *checkpoint.Stream) (err error) {
-		sum, err = panels.SumStream(st)
+		sum, err = model.SumStream(st)
 		return err
 	})
 	if err != nil {
@@ -121,7 +121,7 @@ func checksum(r io.Reader, size int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return panels.SumStream(s)
+	return model.SumStream(s)
 }
 
 // named is a version of weights without the values.

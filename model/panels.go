@@ -1,6 +1,4 @@
-// Package panels names the panel layout of published weights and sums streams of
-// weights.
-package panels
+package model
 
 import (
 	"encoding/binary"
@@ -14,11 +12,11 @@ import (
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-// Layout is the value of LayoutKey in the metadata of a file whose tensors are
+// PanelLayout is the value of layoutKey in the metadata of a file whose tensors are
 // packed: see host.Shape. A matrix has the shape [panels, columns, npu.MatrixBlock].
 const (
-	Layout    = "panels-32"
-	LayoutKey = "easyrl.layout"
+	PanelLayout = "panels-32"
+	layoutKey   = "easyrl.layout"
 )
 
 const (
@@ -30,7 +28,7 @@ const (
 // returns the checksum of weights loaded from it. It rejects very wide rows and
 // ignores the checksum in the stream's metadata.
 func SumStream(s *checkpoint.Stream) (checksum string, err error) {
-	packed := s.Metadata()[LayoutKey] == Layout
+	packed := s.Metadata()[layoutKey] == PanelLayout
 	shape := func(t checkpoint.Tensor) (sh host.Shape) { // zero for a tensor of one panel
 		switch n := len(t.Shape); {
 		case packed && n == 3:

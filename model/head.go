@@ -1,6 +1,4 @@
-// Package head computes log-probabilities over a vocabulary and their gradient, a part of the
-// logits at a time.
-package head
+package model
 
 import (
 	"github.com/easyrl/easyrl/model/carry"
@@ -13,9 +11,11 @@ const (
 	minRows    = 12
 )
 
-// Head cuts the rows into chunks in Forward, and the vocabulary into blocks in Backward. It
-// does not own its buffers.
-type Head struct {
+// head computes log-probabilities over the vocabulary and their gradient, a part of the
+// logits at a time: all logits of a micro-batch take more memory than the rest of the pass.
+// forward cuts the rows into chunks, backward the vocabulary into blocks. The cuts change no
+// bits. The tape owns its buffers.
+type head struct {
 	dev    npu.Device
 	first  int          // token of the weight's first row
 	carry  *carry.Carry // between the ranks that divide the vocabulary; nil for one
@@ -25,12 +25,12 @@ type Head struct {
 	folds  npu.Buffer   // [chunk, 2, 16], then scores [chunk]
 }
 
-// New returns a head on a device.
-func New(dev npu.Device) *Head { return &Head{dev: dev} }
+// newHead returns a head on a device.
+func newHead(dev npu.Device) *head { return &head{dev: dev} }
 
-// Divide makes the weights of Forward and Backward a part of the vocabulary, from token first on.
+// divide makes the weights of forward and backward a part of the vocabulary, from token first on.
 // The ranks of c have the other parts, in order.
-func (h *Head) Divide(c *carry.Carry, first int) { h.carry, h.first = c, first }
+func (h *head) divide(c *carry.Carry, first int) { h.carry, h.first = c, first }
 
 // logitsLen returns the length of the logits buffer for n rows.
 func logitsLen(n, vocab int) int {
@@ -46,16 +46,16 @@ func chunkRows(n, vocab int) int {
 	return rows
 }
 
-// Carve takes the buffers for up to n rows. Ranks that divide a vocabulary pass the largest part.
-func (h *Head) Carve(n, vocab int, take func(int) npu.Buffer) {
+// carve takes the buffers for up to n rows. Ranks that divide a vocabulary pass the largest part.
+func (h *head) carve(n, vocab int, take func(int) npu.Buffer) {
 	rows := chunkRows(n, vocab)
 	h.vocab = vocab
 	h.logits, h.max, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows*33)
 }
 
-// Forward computes the log-probability of each target [n], the entropy of its
+// forward computes the log-probability of each target [n], the entropy of its
 // distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
-func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
+func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32) {
 	n := targets.Len()
 	chunk := min(n, h.max.Len())
 	for lo := 0; lo < n; lo += chunk {
@@ -75,10 +75,10 @@ func (h *Head) Forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 	}
 }
 
-// Backward writes the gradient of x and adds that of w to g, given the gradient of logp
-// and the other operands of the last call of Forward. l holds the leaves of x's rows. Backward
+// backward writes the gradient of x and adds that of w to g, given the gradient of logp
+// and the other operands of the last call of forward. l holds the leaves of x's rows. backward
 // overwrites the logits.
-func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves) {
+func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
 	block, kept := w.Rows, n <= h.max.Len() // whether logits are those of all rows
 	if n*block > h.logits.Len() {
@@ -106,9 +106,9 @@ func (h *Head) Backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buf
 	}
 }
 
-// divided is Backward for a part of the vocabulary whose logits fit. The next rank continues the
+// divided is backward for a part of the vocabulary whose logits fit. The next rank continues the
 // gradient of x while this one computes that of w.
-func (h *Head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
+func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
 	n := targets.Len()
 	logits := h.logits.Slice(0, n*w.Rows)
 	if !kept {

@@ -1,4 +1,4 @@
-package panels
+package model
 
 import (
 	"bytes"

@@ -1,5 +1,4 @@
-// Package hf reads a Hugging Face config.json.
-package hf
+package decoder
 
 import (
 	"bytes"
@@ -16,14 +15,14 @@ import (
 
 // Values of model_type for the supported decoder families.
 const (
-	Llama   = "llama"
-	Mistral = "mistral"
-	Qwen2   = "qwen2"
-	Qwen3   = "qwen3"
+	llama   = "llama"
+	mistral = "mistral"
+	qwen2   = "qwen2"
+	qwen3   = "qwen3"
 )
 
-// Fields holds the fields of config.json that affect the decoder.
-type Fields struct {
+// configFile holds the fields of config.json that affect the decoder.
+type configFile struct {
 	ModelType         string         `json:"model_type"`
 	Architectures     []string       `json:"architectures"`
 	HiddenSize        int            `json:"hidden_size"`
@@ -49,7 +48,7 @@ type Fields struct {
 	UseSlidingWindow  bool           `json:"use_sliding_window"`
 	MaxWindowLayers   int            `json:"max_window_layers"`
 	LayerTypes        []string       `json:"layer_types"`
-	EOS               IDs            `json:"eos_token_id"`
+	EOS               tokenIDs       `json:"eos_token_id"`
 	BOS               *int32         `json:"bos_token_id"`
 
 	// Features of similar decoders that this one lacks.
@@ -90,16 +89,16 @@ type switches struct {
 	NoRopeLayers     []int `json:"no_rope_layers"` // 0 marks a layer without rotary positions
 }
 
-// IDs is a token id, a list of them, or null.
-type IDs []int32
+// tokenIDs is a token id, a list of them, or null.
+type tokenIDs []int32
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (l *IDs) UnmarshalJSON(b []byte) error {
+func (l *tokenIDs) UnmarshalJSON(b []byte) error {
 	var one *int32
 	if json.Unmarshal(b, &one) == nil {
 		*l = nil
 		if one != nil {
-			*l = IDs{*one}
+			*l = tokenIDs{*one}
 		}
 		return nil
 	}
@@ -109,43 +108,43 @@ func (l *IDs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Read parses a config.json. Missing fields take transformers' defaults for the
+// readFields parses a config.json. Missing fields take transformers' defaults for the
 // family.
-func Read(b []byte) (*Fields, error) {
+func readFields(b []byte) (*configFile, error) {
 	var kind struct {
 		ModelType string `json:"model_type"`
 	}
-	if err := Unmarshal(b, &kind); err != nil {
+	if err := unmarshal(b, &kind); err != nil {
 		return nil, err
 	}
 	window := 4096
-	h := &Fields{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu", InitializerRange: 0.02, SlidingWindow: &window, MaxWindowLayers: 28,
+	h := &configFile{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu", InitializerRange: 0.02, SlidingWindow: &window, MaxWindowLayers: 28,
 		PartialRotary: 1}
 	of := func(n int) *int { return &n }
 	switch kind.ModelType {
-	case Llama:
+	case llama:
 		h.MaxPositions = 2048
-	case Mistral:
+	case mistral:
 		h.NumKeyValueHeads, h.MaxPositions = of(8), 131072
-	case Qwen2:
+	case qwen2:
 		h.NumKeyValueHeads, h.MaxPositions = of(32), 32768
-	case Qwen3:
+	case qwen3:
 		h.NumKeyValueHeads, h.HeadDim, h.MaxPositions = of(32), of(128), 32768
 	}
-	err := Unmarshal(b, h)
+	err := unmarshal(b, h)
 	if !supported(kind.ModelType) { // the other fields may mean something else
-		err = errors.Join(h.Unsupported()...)
+		err = errors.Join(h.unsupported()...)
 	}
 	return h, err
 }
 
 func supported(modelType string) bool {
-	return slices.Contains([]string{Llama, Mistral, Qwen2, Qwen3}, modelType)
+	return slices.Contains([]string{llama, mistral, qwen2, qwen3}, modelType)
 }
 
-// Unsupported returns an error for each field that this decoder would compute
+// unsupported returns an error for each field that this decoder would compute
 // wrongly.
-func (h *Fields) Unsupported() (errs []error) {
+func (h *configFile) unsupported() (errs []error) {
 	bad := func(wrong bool, format string, args ...any) {
 		if wrong {
 			errs = append(errs, fmt.Errorf(format, args...))
@@ -162,7 +161,7 @@ func (h *Fields) Unsupported() (errs []error) {
 	bad(len(h.Architectures) > 0 && !slices.ContainsFunc(h.Architectures, causal),
 		"architectures is %q, expected a name that ends in ForCausalLM", h.Architectures)
 	bad(h.HiddenAct != "silu" && h.HiddenAct != "swish", "hidden_act is %q, expected silu", h.HiddenAct)
-	bad(h.AttentionBias && h.ModelType != Qwen2, "attention_bias true is not supported for %s", h.ModelType)
+	bad(h.AttentionBias && h.ModelType != qwen2, "attention_bias true is not supported for %s", h.ModelType)
 	bad(h.MLPBias, "mlp_bias true is not supported")
 	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected F32, BF16 or F16 weights", h.Quantization["quant_method"])
 	bad(h.AttnSoftcap != nil, "attn_logit_softcapping is not supported")
@@ -177,7 +176,7 @@ func (h *Fields) Unsupported() (errs []error) {
 
 // others rejects fields of other decoders, unless their values do not change the
 // arithmetic.
-func (h *Fields) others() (errs []error) {
+func (h *configFile) others() (errs []error) {
 	head := 0.0
 	if h.HeadDim != nil {
 		head = float64(*h.HeadDim)
@@ -205,8 +204,8 @@ func (h *Fields) others() (errs []error) {
 		value *bool
 		usual bool
 	}{
-		{"use_qk_norm", h.UseQKNorm, h.ModelType == Qwen3}, {"qk_norm", h.QKNormalised, h.ModelType == Qwen3},
-		{"qk_layernorm", h.QKLayerNorm, h.ModelType == Qwen3}, {"qkv_bias", h.switches.QKVBias, h.ModelType == Qwen2},
+		{"use_qk_norm", h.UseQKNorm, h.ModelType == qwen3}, {"qk_norm", h.QKNormalised, h.ModelType == qwen3},
+		{"qk_layernorm", h.QKLayerNorm, h.ModelType == qwen3}, {"qkv_bias", h.switches.QKVBias, h.ModelType == qwen2},
 		{"parallel_attn", &h.ParallelAttn, false}, {"use_parallel_residual", &h.ParallelResidual, false}, {"alibi", &h.Alibi, false},
 	} {
 		if f.value != nil && *f.value != f.usual {
@@ -221,9 +220,9 @@ func (h *Fields) others() (errs []error) {
 
 // sliding rejects sliding windows shorter than the context. In Mistral a window
 // applies to all layers, in Qwen only if enabled, in Llama never.
-func (h *Fields) sliding() (errs []error) {
-	slides := h.ModelType == Mistral
-	if h.ModelType == Qwen2 || h.ModelType == Qwen3 {
+func (h *configFile) sliding() (errs []error) {
+	slides := h.ModelType == mistral
+	if h.ModelType == qwen2 || h.ModelType == qwen3 {
 		slides = h.UseSlidingWindow && h.MaxWindowLayers < h.NumHiddenLayers
 	}
 	if h.LayerTypes != nil {
@@ -231,14 +230,14 @@ func (h *Fields) sliding() (errs []error) {
 		if at := slices.IndexFunc(h.LayerTypes, other); at >= 0 {
 			errs = append(errs, fmt.Errorf("layer_types has %q, expected only \"full_attention\"", h.LayerTypes[at]))
 		}
-		if h.ModelType != Mistral {
+		if h.ModelType != mistral {
 			slides = slices.Contains(h.LayerTypes, "sliding_attention")
 		}
 	}
-	if !slides || h.SlidingWindow == nil && h.ModelType == Mistral {
+	if !slides || h.SlidingWindow == nil && h.ModelType == mistral {
 		return errs
 	}
-	if h.SlidingWindow == nil || h.ModelType != Mistral && !h.UseSlidingWindow {
+	if h.SlidingWindow == nil || h.ModelType != mistral && !h.UseSlidingWindow {
 		return append(errs, errors.New("layer_types has \"sliding_attention\", expected only \"full_attention\""))
 	}
 	if *h.SlidingWindow < h.MaxPositions {
@@ -248,9 +247,9 @@ func (h *Fields) sliding() (errs []error) {
 	return errs
 }
 
-// Unmarshal parses a JSON object. Its errors give the position and use the file's
+// unmarshal parses a JSON object. Its errors give the position and use the file's
 // terms, not Go's.
-func Unmarshal(b []byte, into any) error {
+func unmarshal(b []byte, into any) error {
 	err := json.Unmarshal(b, into)
 	var syntax *json.SyntaxError
 	var mismatch *json.UnmarshalTypeError
