@@ -1,5 +1,8 @@
 // Package npu is the device layer: memory and the closed set of kernels that a
-// transformer needs, the same on CPU, CUDA and Ascend.
+// transformer needs.
+//
+// Code above this package uses a Device alone, whatever it runs on. The CPU is the device
+// that ships (npu/cpu); npu/device opens others as shared libraries.
 //
 // # Fixed order
 //

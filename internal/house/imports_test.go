@@ -27,7 +27,7 @@ func floors() [][]string {
 			"data/parquet/internal/codec", "data/parquet/internal/thrift", "tokenizer/chat"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "data/turns", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
-		{"attention", "parallel", "parallel/launch", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
+		{"attention", "parallel", "parallel/launch", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host"},
 		{"model/carry", "parallel/local", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/feed", "inference/server/internal/reply", "torch/schedule", "torch/wire"},
 		{"inference/remote/internal/completions", "inference/server/internal/job", "inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/decoder", "inference/remote/internal/labelled", "inference/server/internal/answer", "inference/server/internal/openapi"},
@@ -103,7 +103,7 @@ func TestForbiddenImports(t *testing.T) {
 		{"trainer", []string{"run"}, "run connects producer and trainer"},
 		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run derives each package's configuration"},
 	}
-	inTests := []string{"producer", "trainer", "npu/cpu", "npu/plugin"} // scenarios with real parts
+	inTests := []string{"producer", "trainer", "npu/cpu"} // scenarios with real parts
 	for _, s := range parse(t).files {
 		for _, path := range s.imports() {
 			for _, rule := range rules {

@@ -65,9 +65,9 @@ var (
 	_ npu.Cores  = (*cores)(nil)
 )
 
-// FromTable opens device ordinal of the easyrl_device_api at table, which must
-// outlive the device. It rejects a table of another version.
-func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
+// FromTable opens the first device of the easyrl_device_api at table, which must outlive the
+// device. It rejects a table of another version.
+func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 	api := (*C.easyrl_device_api)(table)
 	if api == nil {
 		return nil, errors.New("open device: function table is null")
@@ -81,18 +81,15 @@ func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	if most := uint32(C.EASYRL_BFLOAT16); uint32(api.weights) > most || uint32(api.activations) > most {
 		return nil, fmt.Errorf("open device: library has types %d of weights and %d of activations, expected at most %d", uint32(api.weights), uint32(api.activations), most)
 	}
-	if ordinal < math.MinInt32 || ordinal > math.MaxInt32 {
-		return nil, fmt.Errorf("open device %d: number does not fit 32 bits", ordinal)
-	}
 	d, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
-		return C.t_open(tableOf(api), C.int32_t(ordinal), threads, msg, errLen)
+		return C.t_open(tableOf(api), 0, threads, msg, errLen)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open device %d: %w", ordinal, err)
+		return nil, fmt.Errorf("open device 0: %w", err)
 	}
 	space := npu.Host
 	if api.host_memory == 0 {
-		space = npu.NewSpace(fmt.Sprintf("%s:%d", d.name, ordinal))
+		space = npu.NewSpace(d.name + ":0")
 	}
 	return d.ready(space)
 }

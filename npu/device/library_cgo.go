@@ -1,6 +1,6 @@
 //go:build cgo && unix
 
-package plugin
+package device
 
 /*
 #cgo CFLAGS: -std=c11
@@ -23,15 +23,18 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
 
+// symbol is the function that returns a library's easyrl_device_api, the table of functions
+// that npu/csrc/easyrl_device.h declares.
 const (
 	symbol  = "easyrl_device_api_v4"
 	prefix  = "easyrl_device_api_v"
 	version = 4
 )
 
-// Open loads the library at path and opens its device ordinal. threads is the
-// number of threads of a device of CPU cores, 0 for all; accelerators ignore it.
-func Open(path string, ordinal, threads int) (npu.Device, error) {
+// openLibrary loads the library at path and opens its first device. The library stays loaded
+// until the process ends, because its own threads may outlive a device. threads is the number
+// of threads of a device of CPU cores, 0 for all; accelerators ignore it.
+func openLibrary(path string, threads int) (npu.Device, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("open device library: %w", err)
 	}
@@ -42,7 +45,7 @@ func Open(path string, ordinal, threads int) (npu.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open device library %s: %w", path, err)
 	}
-	d, err := ctable.FromTable(table, ordinal, threads)
+	d, err := ctable.FromTable(table, threads)
 	if err != nil {
 		return nil, fmt.Errorf("device library %s: %w", path, err)
 	}

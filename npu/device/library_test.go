@@ -1,6 +1,6 @@
 //go:build cgo && unix
 
-package plugin_test
+package device_test
 
 import (
 	"os"
@@ -14,8 +14,8 @@ import (
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
+	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/npu/nputest"
-	"github.com/easyrl/easyrl/npu/plugin"
 )
 
 // build compiles C sources into a shared library, with GNU C, in which a compiler may
@@ -39,7 +39,7 @@ func TestCPULibrary(t *testing.T) {
 	sources, err := filepath.Glob("../cpu/*.c")
 	require.NoError(t, err)
 	lib := build(t, "libeasyrl_cpu.so", sources...)
-	loaded, err := plugin.Open(lib, 0, 2)
+	loaded, err := device.Open(lib, 2)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, loaded.Close()) }()
 	builtin, err := cpu.Open(1)
@@ -53,7 +53,7 @@ func TestCPULibrary(t *testing.T) {
 		if soak.Long() {
 			test = nputest.Run
 		}
-		test(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
+		test(t, func(threads int) (npu.Device, error) { return device.Open(lib, threads) })
 	})
 }
 
@@ -83,12 +83,12 @@ func TestOpenErrors(t *testing.T) {
 			build(t, "libopen.so", source(t, `#include <stdio.h>
 static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1", (int)o); return 0; }
 static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = sizeof t + 8, .open = fail};
-`+returning("&t"))), "open device 3: ordinal 3 of 1",
+`+returning("&t"))), "open device 0: ordinal 0 of 1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := plugin.Open(test.lib, 3, 1)
+			_, err := device.Open(test.lib, 1)
 			require.ErrorContains(t, err, test.want)
 			require.ErrorContains(t, err, filepath.Base(test.lib))
 			require.NotContains(t, err.Error(), "\n")

@@ -1,6 +1,6 @@
 //go:build !cgo || !unix
 
-package plugin
+package device
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Open fails: only a build with cgo on Unix can load a library at run time.
-func Open(path string, _, _ int) (npu.Device, error) {
+// openLibrary fails: only a build with cgo on Unix can load a library at run time.
+func openLibrary(path string, _ int) (npu.Device, error) {
 	return nil, fmt.Errorf("open device library %s: needs a build with cgo on a Unix system", path)
 }
