@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/checkpoint"
@@ -262,4 +263,82 @@ func (w *Weights) Sources() []checkpoint.Source {
 		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) error { return w.Read(i, dst) }})
 	}
 	return out
+}
+
+// Load fills w from a model folder's safetensors. It returns an error that names the
+// first tensor that is missing, has another shape, is not finite, or belongs to a
+// decoder that computes something else.
+func (w *Weights) Load(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	err = source.CheckOthers(w.Config, f)
+	if err == nil {
+		err = w.LoadFrom("", f)
+	}
+	if err == nil {
+		err = source.CheckHead(w.Config, f)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// LoadFrom fills w from open safetensors whose names begin with prefix. It needs
+// almost no memory beyond the weights: one block of values.
+func (w *Weights) LoadFrom(prefix string, f tensor.Finder) error {
+	var t checkpoint.Tensor
+	err := w.Fill(func(p *tensor.Param, vals []float32, first int) (err error) {
+		if first == 0 {
+			if t, err = p.Find(prefix, f); err != nil {
+				return err
+			}
+		}
+		if err := t.ReadAt(vals, first); err != nil {
+			return fmt.Errorf("load weights: %w", err)
+		}
+		return nil
+	})
+	return errors.Join(err, w.dev.Sync())
+}
+
+// Arena returns the memory of all values.
+func (w *Weights) Arena() npu.Buffer { return w.arena }
+
+// Span returns the range [from, to) that p, a piece of w.Params, covers in its tensor's buffer.
+func Span(w *Weights, p *tensor.Piece) (from, to int) {
+	whole := &w.Params[p.Of]
+	from = offset(w, whole, p.Row) - offset(w, whole, 0)
+	return from, from + length(w.dev, &p.Param)
+}
+
+// Counts returns how many values of w's Arena each of n ranks has if they divide w.Params.
+func Counts(w *Weights, n int) []int {
+	place := func(i int) int {
+		of, row := w.Params.Cut(i, n)
+		if of == len(w.Params) {
+			return w.arena.Len()
+		}
+		return offset(w, &w.Params[of], row)
+	}
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = place(i+1) - place(i)
+	}
+	return counts
+}
+
+// offset returns the place in the arena of row of p, which begins a block.
+func offset(w *Weights, p *tensor.Param, row int) int {
+	at := int(p.Buffer.Addr()-w.arena.Addr()) / npu.Float32.Size()
+	switch {
+	case row == 0:
+		return at
+	case p.Cols == 0:
+		return at + row
+	}
+	return at + w.dev.MatrixLen(row, p.Cols)
 }

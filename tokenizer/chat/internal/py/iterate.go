@@ -32,8 +32,6 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 			defer m.Leave()
 			return v.Next()
 		}, true
-	case interface{ Iterate() func() (Value, bool) }:
-		return v.Iterate(), true
 	}
 	if s, ok := Text(v); ok {
 		return func() (Value, bool) {
