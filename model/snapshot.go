@@ -40,7 +40,7 @@ func NewSummed(w *Weights, version int64, sum string) *Snapshot {
 // so that they can run while the weights' own device is busy. dev is a fork of that device; mu
 // guards it if several snapshots use it. Call ReadWith before other goroutines use the snapshot.
 func (s *Snapshot) ReadWith(dev npu.Device, mu *sync.Mutex) {
-	s.read, s.mu = Through(s.weights, dev), mu
+	s.read, s.mu = s.weights.Through(dev), mu
 }
 
 // Version returns the version number.
@@ -81,7 +81,7 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	return writeAll(s.read, w)
+	return s.read.writeAll(w)
 }
 
 // Layout returns the name of the layout that WritePacked writes.
@@ -143,7 +143,7 @@ func header(sources []checkpoint.Source, version int64, texts map[string]string,
 }
 
 // writeAll writes all values, row-major, tensor by tensor in name order.
-func writeAll(w *Weights, to io.Writer) error {
+func (w *Weights) writeAll(to io.Writer) error {
 	var vals []float32
 	for _, p := range w.Params.ByName() {
 		for _, m := range w.dev.Blocks(p) {

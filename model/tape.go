@@ -333,7 +333,7 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 	t.last = take(own * d)
 	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
 	if c.Last() {
-		t.head.carve(picks, c.MostVocab(), take)
+		t.head.carve(picks, c.MaxVocabShard(), take)
 	}
 	var shared blockActs
 	for i := range t.acts {

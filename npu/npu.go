@@ -117,16 +117,30 @@ type Graph interface {
 	Free()
 }
 
-// Device is memory and a queue of kernels. A call adds a kernel to the queue and may return
-// before the kernel has run; kernels run in the order of the calls. Sync, SumPanels, SumSquares,
-// SumSquaresExact and Close wait for the queue. Alloc may wait when memory is short, and a
-// transfer when many megabytes are pending. A device of host memory may finish each call before
-// it returns. A device keeps its first failure; Sync and the sums return and clear it. Kernels
-// therefore return no error. A call panics if a shape, type or address space does not match, or
-// if a buffer has been freed. A device is not safe for concurrent use.
+// Device is memory and a queue of kernels.
 //
-// Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients
-// and index arrays.
+// Order: a call adds a kernel to the queue and may return before the kernel has run; kernels run
+// in the order of the calls. A device of host memory may finish each call before it returns.
+//
+// Waits: Sync, SumPanels, SumSquares, SumSquaresExact and Close wait for the queue. Alloc may
+// wait when memory is short, and a transfer when many megabytes are pending. No other call
+// waits, so that the host stays ahead of the device.
+//
+// Arguments: a list, a host slice of Upload and a pointer belong to the caller again when the
+// call returns. The memory of a buffer must stay unchanged by the host until the kernel has run;
+// only other calls of the queue may write it. The destination of a Download belongs to the
+// device until the next wait.
+//
+// Failures: a device keeps its first failure; Sync and the sums return and clear it. Kernels
+// therefore return no error. A call panics if a shape, type or address space does not match, an
+// index is out of range, or a buffer has been freed: these are errors of the program, which a
+// device that runs kernels later could not report at the call.
+//
+// Threads: one goroutine at a time uses a device. Only Fork, Event.Free and Cores.Limit may run
+// beside it.
+//
+// Shapes: T rows (tokens), row-major [rows, columns]. All values are float32, apart from the
+// sums of gradients and index arrays.
 type Device interface {
 	Memory
 	MatrixKernels

@@ -7,7 +7,6 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
@@ -107,7 +106,7 @@ func allocateGradients(s *Set) (err error) {
 	lengths := make([]int, len(s.Pieces))
 	for i := range s.Pieces {
 		if p := &s.Pieces[i]; p.Layer >= 0 {
-			from, to := model.Span(s.Policy, p)
+			from, to := s.Policy.Span(p)
 			lengths[i] = to - from
 			total += lengths[i]
 		}
@@ -304,12 +303,12 @@ func (s *Set) Params() []optim.Param {
 	out := make([]optim.Param, len(s.Pieces))
 	for i := range out {
 		p := &s.Pieces[i]
-		from, to := model.Span(s.Policy, p)
+		from, to := s.Policy.Span(p)
 		sums := s.Gradients.Params[p.Of].Slice(from, to)
 		if s.Own != nil && p.Layer >= 0 {
 			sums = s.Own[i]
 		}
-		out[i] = optim.Param{Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name), Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
+		out[i] = optim.Param{Name: p.Name, Terms: s.Policy.Config.Terms(p.Name), Update: npu.Update{W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
 			M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay()}}
 	}
 	return out

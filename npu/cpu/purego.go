@@ -17,7 +17,8 @@ const panelRows = 32
 const pureGoName = "cpu/go"
 
 // pureGo is the CPU device in pure Go. It has the layouts, the order of operations
-// and the bits of the C kernels, and is written for clarity.
+// and the bits of the C kernels, and is written for clarity. Each call has run when it
+// returns; parallel divides a kernel by outputs, never by terms of a sum.
 type pureGo struct {
 	check   check.Device
 	failure error // the first since the last Sync

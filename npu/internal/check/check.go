@@ -12,7 +12,7 @@ import (
 
 func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
 
-// Device checks the kernel calls of one device.
+// Device checks the kernel calls of one device. Its owner's goroutine calls it.
 type Device struct {
 	Name      string // of the device, for messages
 	Space     *npu.Space

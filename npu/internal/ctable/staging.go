@@ -19,7 +19,9 @@ const (
 )
 
 // staging is pinned memory for the transfers of a device whose memory the host cannot
-// address. It has at least one chunk. A wait empties it.
+// address: a device copies to and from pinned memory while the host continues, and the caller of
+// Upload may change its slice at once. It has at least one chunk. The queue uses the chunks
+// until a wait, which empties them.
 type staging struct {
 	chunks    [][]byte // of chunkBytes or more
 	chunk, at int      // the first free byte

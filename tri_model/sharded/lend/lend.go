@@ -138,7 +138,7 @@ func (s *Shelf) Lend(_ context.Context, q Query, use func(values []float32)) err
 		s.queue = queue
 	}
 	s.buffer = room(s.buffer, w.Params[q.Param].Shape().Values())
-	if err := model.Through(w, s.queue).Read(q.Param, s.buffer); err != nil {
+	if err := w.Through(s.queue).Read(q.Param, s.buffer); err != nil {
 		return err
 	}
 	use(s.buffer)
