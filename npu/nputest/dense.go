@@ -118,7 +118,8 @@ func (c *denseCase) run(t *testing.T, d npu.Device) outputs {
 	d.LinearBackwardWeight(dwNoBias, npu.Sums{}, dy, x, l)
 	r := outputs{
 		map[string][]float32{
-			"y": m.get(plain), "y with bias": m.get(biased), "y added": m.get(added), "dx": m.get(dx), "dx added": m.get(dxAdded),
+			"y": m.get(plain), "y with bias": m.get(biased), "y added": m.get(added),
+			"dx": m.get(dx), "dx added": m.get(dxAdded),
 		},
 		map[string]sums{"dw": m.getMatrixSums(dw), "dbias": m.getSums(db)},
 	}

@@ -64,7 +64,9 @@ func finiteOutputs(t *testing.T, name string, got outputs) {
 }
 
 // sameOutputs requires the same bits from all devices, for cases at each scale of values.
-func sameOutputs[C testCase](t *testing.T, want npu.Device, got []npu.Device, cases func(scale float64) []C, scales ...float64) {
+func sameOutputs[C testCase](
+	t *testing.T, want npu.Device, got []npu.Device, cases func(scale float64) []C, scales ...float64,
+) {
 	t.Helper()
 	if len(got) == 0 {
 		return

@@ -72,7 +72,8 @@ func runAdamW(t *testing.T, d npu.Device, cases []updateCase, steps int, scale f
 	}
 	var results []outputs
 	for _, u := range updates {
-		results = append(results, outputs{values: map[string][]float32{"w": m.get(u.W), "m": m.get(u.M), "v": m.get(u.V)}})
+		values := map[string][]float32{"w": m.get(u.W), "m": m.get(u.M), "v": m.get(u.V)}
+		results = append(results, outputs{values: values})
 	}
 	return results
 }
@@ -106,7 +107,8 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("tensors apart", func(t *testing.T) {
 		exactOnly(t, one)
 		for i, want := range runAdamW(t, one, updateCases(), 2, 1) {
-			equalOutputs(t, fmt.Sprintf("%+v: ", updateCases()[i]), want, runAdamW(t, one, updateCases()[i:i+1], 2, 1)[0])
+			alone := updateCases()[i : i+1]
+			equalOutputs(t, fmt.Sprintf("%+v: ", alone[0]), want, runAdamW(t, one, alone, 2, 1)[0])
 		}
 	})
 	t.Run("zeros stay zero", func(t *testing.T) {

@@ -92,7 +92,8 @@ func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 		d.SoftmaxFold(folds, scores, maxima, p.logits, targets, p.first, c.invTemp)
 	}
 	d.SoftmaxFinish(logp, entropy, stats, folds, scores, maxima, c.n)
-	r, dLogits := map[string][]float32{"logp": m.get(logp), "entropy": m.get(entropy), "stats": m.get(stats)}, make([]float32, c.n*c.vocab)
+	r := map[string][]float32{"logp": m.get(logp), "entropy": m.get(entropy), "stats": m.get(stats)}
+	dLogits := make([]float32, c.n*c.vocab)
 	for _, p := range parts {
 		d.SoftmaxBackward(p.logits, dlp, stats, targets, p.first, c.invTemp)
 		d.LinearBackwardInput(dHidden, []npu.Product{{DY: p.logits, W: p.w, Block: p.w.Rows}}, c.n, p.first > 0)

@@ -163,7 +163,10 @@ func (d *cores) Limit(threads int) {
 
 // Info implements npu.Device.
 func (d *device) Info() npu.Info {
-	return npu.Info{Name: d.name, Exact: d.api.exact != 0, Graphs: d.graphs, WeightType: npu.DType(d.api.weights), ActivationType: npu.DType(d.api.activations)}
+	return npu.Info{
+		Name: d.name, Exact: d.api.exact != 0, Graphs: d.graphs,
+		WeightType: npu.DType(d.api.weights), ActivationType: npu.DType(d.api.activations),
+	}
 }
 
 // Space implements npu.Device.
