@@ -76,8 +76,8 @@ func (d *Device) Copy(dst, src npu.Buffer) {
 	d.Buffer("copy: destination", dst, src.DType(), src.Len(), false)
 }
 
-// Same requires lengths to be equal.
-func Same(what string, got, want int) {
+// same requires lengths to be equal.
+func same(what string, got, want int) {
 	if got != want {
 		fail("%s: %d values, expected %d", what, got, want)
 	}
@@ -102,7 +102,7 @@ func (d *Device) Matrix(what string, m npu.Matrix) {
 // Host requires m in its layout and Rows·Cols host values.
 func (d *Device) Host(what string, m npu.Matrix, host []float32) {
 	d.Matrix(what, m)
-	Same(what, len(host), m.Rows*m.Cols)
+	same(what, len(host), m.Rows*m.Cols)
 }
 
 // Indices requires n indices in [0, limit), or any number if n is negative.
@@ -197,8 +197,8 @@ func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
 		if p.Block <= 0 {
 			fail("%s: block of product %d is %d, expected at least 1", what, i, p.Block)
 		}
-		Same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
-		Same("linear backward input: blocks", blocks(p), blocks(&products[0]))
+		same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
+		same("linear backward input: blocks", blocks(p), blocks(&products[0]))
 		d.Linear(what, p.DY, dx, p.W, npu.Buffer{}, t)
 	}
 }
@@ -272,7 +272,7 @@ func (d *Device) AdamW(updates []npu.Update) {
 
 // SumSquares checks the operands of SumSquares.
 func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
-	Same("sum of squares: results", len(sums), len(x))
+	same("sum of squares: results", len(sums), len(x))
 	for i := range x {
 		d.Len("sum of squares", x[i], x[i].Len(), false)
 	}
@@ -280,7 +280,7 @@ func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
 
 // SumSquaresExact checks the operands of SumSquaresExact.
 func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
-	Same("exact sum of squares: results", len(sums), len(g))
+	same("exact sum of squares: results", len(sums), len(g))
 	for i := range g {
 		d.Sums("exact sum of squares", g[i], g[i].Len(), true)
 	}
@@ -333,7 +333,7 @@ func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 		d.Matrix("sum panels", m)
 		panels += (m.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 	}
-	Same("sum panels: sums", len(sums), panels)
+	same("sum panels: sums", len(sums), panels)
 }
 
 // Norm checks rows of len(weight) values.
