@@ -2,8 +2,9 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// rows carves per-row buffers out of one allocation, which grows to the largest size
-// reserved.
+// rows carves per-row buffers out of one allocation, which it owns and which grows to the
+// largest size reserved. reserve ends the use of all buffers carved before: kernels already
+// queued may still read them, because a device frees memory in the order of the calls.
 type rows struct {
 	dev     npu.Device
 	purpose npu.Purpose

@@ -22,7 +22,7 @@ type blockActs struct {
 	gate, up   npu.Buffer // [T, F]
 }
 
-// pass runs t rows through the blocks.
+// pass runs t rows through the blocks. Its buffers belong to the Tape or the Runner.
 type pass struct {
 	dev       npu.Device
 	cfg       *Config

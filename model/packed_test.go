@@ -12,7 +12,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -104,13 +103,13 @@ func TestPacked(t *testing.T) {
 				s := NewSnapshot(w, 3)
 				m, body := packedFile(t, s)
 				require.Equal(t, sum, s.sum, "keeps the checksum from the file")
-				require.Equal(t, panels.Layout, s.Layout())
+				require.Equal(t, PanelLayout, s.Layout())
 				rows := published(t, NewSnapshot(w, 3))
 				for _, body := range [][]byte{body, rows} {
 					stream, err := checkpoint.NewStream(bytes.NewReader(body), -1)
 					require.NoError(t, err)
 					require.Equal(t, sum, stream.Metadata()[checksumKey])
-					got, err := panels.SumStream(stream)
+					got, err := SumStream(stream)
 					require.NoError(t, err)
 					require.Equal(t, sum, got)
 				}
@@ -173,7 +172,7 @@ func TestPackedRefuses(t *testing.T) {
 				"two versions":    {slices.Concat(newer[:len(good)/2], good[len(good)/2:]), "load weights: checksum is "},
 				"short":           {good[:len(good)-3], "truncated"},
 				"longer":          {append(bytes.Clone(good), 0), "bytes of data, expected the tensors'"},
-				"another layout":  {text(panels.Layout, "panels-16"), `layout is "panels-16", expected row-major or panels-32`},
+				"another layout":  {text(PanelLayout, "panels-16"), `layout is "panels-16", expected row-major or panels-32`},
 				"another model":   {other, "load weights: shapes are "},
 				"other shapes":    {text("[1,20,32]", "[20,1,32]"), "has shape "},
 				"padding":         {set(29, 3, 1), "tensor lm_head.weight: padding after the last row is 1, expected 0"},

@@ -6,9 +6,6 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/cache"
-	"github.com/easyrl/easyrl/model/head"
-	"github.com/easyrl/easyrl/model/index"
-	"github.com/easyrl/easyrl/model/replay"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -27,19 +24,19 @@ type Runner struct {
 	out  npu.Buffer // [rows, V]
 	// scores holds log-probabilities, entropies and statistics, [4, rows].
 	scores npu.Buffer
-	head   *head.Head
+	head   *head
 	batch  *npu.Batch // index arrays of a pass
 	after  *npu.Batch // index arrays of LogProbs, Logits and Sample
 	ids    npu.Buffer // [rows] sampled ids
 	ran    int        // rows of the last pass
-	steps  *replay.Cache[stepKey]
+	steps  *graphCache[stepKey]
 	step   step
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: head.New(dev), rope: c.RopeTable(),
-		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: replay.New[stepKey](dev)}
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: newHead(dev), rope: c.RopeTable(),
+		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
@@ -55,7 +52,7 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	r.acts = blockActs{x: x, mid: x, q: take(qd), k: take(kd), v: take(kd), att: take(qd), gate: take(f), up: take(f)}
 	r.acts.qRaw, r.acts.kRaw = r.acts.q, r.acts.k
 	r.last, r.scores = take(d), take(4)
-	r.head.Carve(maxRows, c.VocabSize, r.mem.take)
+	r.head.carve(maxRows, c.VocabSize, r.mem.take)
 	return r, nil
 }
 
@@ -67,7 +64,7 @@ func runnerValues(c *Config, rows int) int {
 	for _, n := range []int{d, d, f, qd, kd, kd, qd, f, f, d, 4} {
 		total += padded(n * rows)
 	}
-	head.New(nil).Carve(rows, c.VocabSize, func(n int) npu.Buffer { total += padded(n); return npu.Buffer{} })
+	newHead(nil).carve(rows, c.VocabSize, func(n int) npu.Buffer { total += padded(n); return npu.Buffer{} })
 	return total
 }
 
@@ -80,7 +77,7 @@ func RunnerBytes(c *Config, rows, logits int) int64 {
 
 // Close frees the runner's memory.
 func (r *Runner) Close() {
-	r.steps.Free()
+	r.steps.free()
 	r.mem.free()
 	r.rope.Free(r.dev)
 	r.batch.Free()
@@ -100,7 +97,7 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	if len(want) > n {
 		return npu.Buffer{}, fmt.Errorf("logits requested for %d rows, expected at most the %d that run", len(want), n)
 	}
-	if err := index.CheckTokens(r.cfg.VocabSize, l.Tokens); err != nil {
+	if err := checkTokens(r.cfg.VocabSize, l.Tokens); err != nil {
 		return npu.Buffer{}, err
 	}
 	if err := r.batch.Begin(2*n + len(want) + len(slots) + 3*len(l.Segments)); err != nil {
@@ -199,7 +196,7 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 // last Prefill or Step, at the given temperature. The bits equal those of sampling
 // and of Tape.Forward. The logits of that call stay valid.
 func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
-	if err := index.CheckTokens(r.cfg.VocabSize, targets); err != nil {
+	if err := checkTokens(r.cfg.VocabSize, targets); err != nil {
 		return err
 	}
 	for len(rows) > 0 {
@@ -209,7 +206,7 @@ func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, tem
 			return err
 		}
 		out, spread, stats := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n), r.scores.Slice(2*r.max, 2*r.max+2*n)
-		r.head.Forward(out, spread, stats, h, w.Head, wanted, 1/temperature)
+		r.head.forward(out, spread, stats, h, w.Head, wanted, 1/temperature)
 		r.dev.Download(logp[:n], out)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}

@@ -2,8 +2,10 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// own is the range of rows of the residual stream that this rank has. Without sequence parallelism
-// it has all of them, and bounds is nil.
+// own is the range of rows of the residual stream [T, D] that this rank has. With sequence
+// parallelism (Korthikanti et al. 2022), tensor ranks divide the rows between the blocks'
+// products, where each value depends on one row only. Without it, a rank has all rows, and
+// bounds is nil.
 type own struct {
 	bounds []int // first row of each tensor rank, and the number of rows
 	lo, hi int

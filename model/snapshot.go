@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 )
 
@@ -40,7 +40,7 @@ func NewSummed(w *Weights, version int64, sum string) *Snapshot {
 // so that they can run while the weights' own device is busy. dev is a fork of that device; mu
 // guards it if several snapshots use it. Call ReadWith before other goroutines use the snapshot.
 func (s *Snapshot) ReadWith(dev npu.Device, mu *sync.Mutex) {
-	s.read, s.mu = Through(s.weights, dev), mu
+	s.read, s.mu = s.weights.Through(dev), mu
 }
 
 // Version returns the version number.
@@ -81,11 +81,11 @@ func (s *Snapshot) WriteSafetensors(w io.Writer) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("write header: %w", err)
 	}
-	return writeAll(s.read, w)
+	return s.read.writeAll(w)
 }
 
 // Layout returns the name of the layout that WritePacked writes.
-func (s *Snapshot) Layout() string { return panels.Layout }
+func (s *Snapshot) Layout() string { return PanelLayout }
 
 // WritePacked fills m with a file of the weights in panels, the layout of CPU
 // devices. On such a device ReadStream loads it without repacking. The file is a
@@ -100,7 +100,7 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 		sources[i].Shape = shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
-	texts := map[string]string{checksumKey: strings.Repeat("0", 16), panels.LayoutKey: panels.Layout, shapesKey: s.weights.Params.Shapes()}
+	texts := map[string]string{checksumKey: strings.Repeat("0", 16), layoutKey: PanelLayout, shapesKey: s.weights.Params.Shapes()}
 	head, err := header(sources, s.version, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)
@@ -143,7 +143,7 @@ func header(sources []checkpoint.Source, version int64, texts map[string]string,
 }
 
 // writeAll writes all values, row-major, tensor by tensor in name order.
-func writeAll(w *Weights, to io.Writer) error {
+func (w *Weights) writeAll(to io.Writer) error {
 	var vals []float32
 	for _, p := range w.Params.ByName() {
 		for _, m := range w.dev.Blocks(p) {
@@ -157,4 +157,48 @@ func writeAll(w *Weights, to io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// VersionFile is the file of a version of the weights whose values are not in memory.
+type VersionFile struct {
+	Config *Config
+	Number int64
+	Sum    string // as Weights.Sum returns it
+}
+
+// Write streams the file that Snapshot.WriteSafetensors writes, tensor by tensor. read returns the
+// row-major values of a tensor. Write has finished with them when it calls read again.
+func (v VersionFile) Write(w io.Writer, read func(p *tensor.Param) ([]float32, error)) error {
+	params := v.Config.Params()
+	head, err := v.header(params)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(head); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	for _, p := range params.ByName() {
+		values, err := read(p)
+		if err == nil {
+			err = checkpoint.WriteFloats(w, values)
+		}
+		if err != nil {
+			return fmt.Errorf("write tensor %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// Size returns the number of bytes that Write writes.
+func (v VersionFile) Size() (int64, error) {
+	head, err := v.header(v.Config.Params())
+	return int64(len(head)) + 4*v.Config.NumParams(), err
+}
+
+func (v VersionFile) header(params tensor.Params) ([]byte, error) {
+	var sources []checkpoint.Source
+	for i := range params {
+		sources = append(sources, checkpoint.Source{Name: params[i].Name, Shape: params[i].Shape().RowShape()})
+	}
+	return header(sources, v.Number, map[string]string{checksumKey: v.Sum}, checkpoint.Align)
 }

@@ -57,7 +57,7 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	b.Upload()
 	c.Apply(places, values)
 	sampled, scores := r.ids.Slice(0, key.rows), r.scores.Slice(0, key.rows)
-	err = r.steps.Run(key, func() {
+	err = r.steps.run(key, func() {
 		a, p := r.sized(key.rows)
 		p.layers(w, &a, tokens, func(layer int) {
 			r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, slots, r.cfg.Attention())
@@ -96,7 +96,7 @@ func (r *Runner) key(w *Weights, c *cache.Cache, rows []Row) (stepKey, error) {
 		}
 		key.longest = max(key.longest, int(row.Position)+1)
 	}
-	if r.steps.Captures() {
+	if r.steps.captures() {
 		key.rows = min(stepRows(key.rows), c.Sequences)
 		key.longest = min(max(1<<bits.Len(uint(key.longest-1)), 256), c.Positions)
 	}

@@ -5,7 +5,6 @@ import (
 	"io"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
@@ -46,7 +45,7 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 		return "", err
 	}
 	sums := w.Params.Sums()
-	if s.Metadata()[panels.LayoutKey] == "" {
+	if s.Metadata()[layoutKey] == "" {
 		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(tensor.BlockValues) }, func(t checkpoint.Tensor, first int, vals []float32) error {
 			return w.dev.Set(places[t.Name], first, vals, sums[t.Name])
 		})
@@ -71,9 +70,9 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 // places returns the parameters of w by name. The tensors of s must be the same ones
 // in the same shapes.
 func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error) {
-	layout, shapes := s.Metadata()[panels.LayoutKey], s.Metadata()[shapesKey]
-	if layout != "" && layout != panels.Layout {
-		return nil, fmt.Errorf("load weights: layout is %.40q, expected row-major or %s", layout, panels.Layout)
+	layout, shapes := s.Metadata()[layoutKey], s.Metadata()[shapesKey]
+	if layout != "" && layout != PanelLayout {
+		return nil, fmt.Errorf("load weights: layout is %.40q, expected row-major or %s", layout, PanelLayout)
 	}
 	places := make(map[string]*tensor.Param, len(w.Params))
 	for i := range w.Params {

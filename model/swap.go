@@ -1,20 +1,16 @@
 package model
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/easyrl/easyrl/npu"
-)
-
-// away is where the values of weights are while they have no memory of the device.
-type away struct {
+// offloaded holds the values of weights while these have no device memory.
+type offloaded struct {
 	out    bool
 	same   *Weights    // has the same values; nil if they are in host memory
 	values [][]float32 // row-major, by parameter; kept for the next Unload
 }
 
 // read copies parameter i to dst.
-func (a *away) read(i int, dst []float32) error {
+func (a *offloaded) read(i int, dst []float32) error {
 	if a.same != nil {
 		return a.same.Read(i, dst)
 	}
@@ -22,40 +18,40 @@ func (a *away) read(i int, dst []float32) error {
 	return nil
 }
 
-// Unload frees the device's memory of w and keeps the values in host memory. If same is not nil, it
-// has the same values in the same layout, which must not change until Reload; then Unload
-// copies nothing. Until Reload, only Read, Sources and Free may be called. If Unload fails, w is as before.
-func Unload(w, same *Weights) error {
-	a := &w.away
+// Unload frees the device's memory of w and keeps the values in host memory, or in same if that
+// is not nil. same has the same values in the same layout, which must not change until Reload.
+// Until Reload, only Read, Sources and Free may be called. If Unload fails, w is as before.
+func (w *Weights) Unload(same *Weights) error {
+	a := &w.offloaded
 	if a.out {
 		return nil
 	}
-	if same == nil && a.values == nil {
-		a.values = make([][]float32, len(w.Params))
+	if same == nil {
+		if a.values == nil {
+			a.values = make([][]float32, len(w.Params))
+		}
 		for i := range w.Params {
-			a.values[i] = make([]float32, w.Params[i].Shape().Values())
-		}
-	}
-	for i := range w.Params {
-		if same != nil {
-			break
-		}
-		if err := w.dev.Read(a.values[i], &w.Params[i]); err != nil {
-			return fmt.Errorf("download %s of %s: %w", w.purpose, w.Params[i].Name, err)
+			p := &w.Params[i]
+			if a.values[i] == nil {
+				a.values[i] = make([]float32, p.Shape().Values())
+			}
+			if err := w.dev.Read(a.values[i], p); err != nil {
+				return fmt.Errorf("download %s of %s: %w", w.purpose, p.Name, err)
+			}
 		}
 	}
 	a.out, a.same = true, same
-	free(w)
+	w.Free()
 	return nil
 }
 
 // Reload reverts Unload, bit for bit. If it fails, the values are where they were.
-func Reload(w *Weights) error {
-	a := &w.away
+func (w *Weights) Reload() error {
+	a := &w.offloaded
 	if !a.out {
 		return nil
 	}
-	if err := allocate(w); err != nil {
+	if err := w.allocate(); err != nil {
 		return err
 	}
 	if a.same != nil {
@@ -66,18 +62,12 @@ func Reload(w *Weights) error {
 		}
 	}
 	if err := w.dev.Sync(); err != nil {
-		free(w)
+		w.Free()
 		return fmt.Errorf("upload %s: %w", w.purpose, err)
 	}
 	a.out, a.same = false, nil
 	if w.Layers != nil {
-		bindParams(w)
+		w.bindParams()
 	}
 	return nil
-}
-
-// free frees the device's memory of w, which it may get again.
-func free(w *Weights) {
-	w.Free()
-	w.arena = npu.Buffer{}
 }

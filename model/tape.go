@@ -6,9 +6,6 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model/carry"
-	"github.com/easyrl/easyrl/model/head"
-	"github.com/easyrl/easyrl/model/index"
-	"github.com/easyrl/easyrl/model/replay"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -37,25 +34,25 @@ type Tape struct {
 	logp    npu.Buffer  // [N]
 	entropy npu.Buffer  // [N]
 	stats   npu.Buffer  // [N, 2], see npu.Device.SoftmaxFinish
-	head    *head.Head
+	head    *head
 	dPicked npu.Buffer // [N, D]
 	dx      npu.Buffer // [T, D]
 	grads   blockGrads
 
 	batch    *npu.Batch
-	vocab    index.Vocab
-	index    index.Arrays // of the last Load
+	vocab    vocabulary
+	index    layoutArrays // of the last Load
 	targets  int          // of the last Load, without padding
 	trained  bool         // of the last Load
 	kept     bool         // Backward may follow
 	invTemp  float32
-	passes   *replay.Cache[passKey]
+	passes   *graphCache[passKey]
 	gradient []float32 // of the log-probabilities, with padding
 }
 
 // passKey identifies the kernel calls of a pass: equal keys mean equal arguments.
 type passKey struct {
-	shape           index.Shape
+	shape           arrayShape
 	weights         *Weights
 	gradients       *Gradients // of a backward pass, else nil
 	fixed           npu.FixedPoint
@@ -66,19 +63,19 @@ type passKey struct {
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
-		head: head.New(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: index.Vocab{Size: c.Whole().VocabSize}, passes: replay.New[passKey](dev)}
+		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
 }
 
 // Divide connects the tape to those of the other tensor ranks. All run the same layouts.
 func (t *Tape) Divide(ranks *carry.Carry) {
-	t.pass.carry, t.vocab.Starts, t.vocab.Rank = ranks, t.cfg.Part().VocabStarts(), t.cfg.Part().At.TP
-	t.vocab.Sequence = t.cfg.Part().Sequence
-	t.head.Divide(ranks, t.cfg.Part().Vocab.From)
+	t.pass.carry, t.vocab.starts, t.vocab.rank = ranks, t.cfg.Part().VocabStarts(), t.cfg.Part().At.TP
+	t.vocab.sequence = t.cfg.Part().Sequence
+	t.head.divide(ranks, t.cfg.Part().Vocab.From)
 }
 
 // Close frees the activations.
 func (t *Tape) Close() {
-	t.passes.Free()
+	t.passes.free()
 	t.mem.free()
 	t.rope.Free(t.dev)
 	t.batch.Free()
@@ -91,17 +88,17 @@ func (t *Tape) Wait() error { return errors.Join(t.pass.carry.Err(), t.dev.Sync(
 // change when Load returns.
 func (t *Tape) Load(l *attention.Layout, trained bool) error {
 	t.kept, t.trained, t.targets = false, trained, len(l.Targets)
-	return t.index.Upload(t.batch, &t.vocab, l, trained, t.captures())
+	return t.index.upload(t.batch, &t.vocab, l, trained, t.captures())
 }
 
 // captures reports whether kernels are captured. Those of several ranks wait for each other.
-func (t *Tape) captures() bool { return t.cfg.Part() == nil && t.passes.Captures() }
+func (t *Tape) captures() bool { return t.cfg.Part() == nil && t.passes.captures() }
 
 // OwnRows returns the number of rows of a layout that a rank of a decoder of shape c has between
 // two stages.
 func OwnRows(c *Config, l *attention.Layout) int {
 	if p := c.Part(); p != nil && p.Sequence {
-		bounds := index.Rows(l, p.Mesh.TP)
+		bounds := leafBounds(l, p.Mesh.TP)
 		return bounds[p.At.TP+1] - bounds[p.At.TP]
 	}
 	return l.Rows()
@@ -151,7 +148,7 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 // run calls kernels, or replays them.
 func (t *Tape) run(key passKey, kernels func()) error {
 	if t.captures() {
-		return t.passes.Run(key, kernels)
+		return t.passes.run(key, kernels)
 	}
 	kernels()
 	return t.pass.carry.Err()
@@ -159,7 +156,7 @@ func (t *Tape) run(key passKey, kernels func()) error {
 
 // key returns the key of a pass over the loaded layout.
 func (t *Tape) key(w *Weights, keep bool) passKey {
-	return passKey{shape: t.index.Shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
+	return passKey{shape: t.index.shape, weights: w, keep: keep, recompute: t.Recompute, invTemp: t.invTemp}
 }
 
 // forward computes the log-probabilities and entropies of all targets.
@@ -178,48 +175,48 @@ func (t *Tape) forward(w *Weights) {
 	if !t.cfg.Last() {
 		return
 	}
-	lo, hi, picks := 0, x.Shape.Targets, x.Picks
-	if x.Part.Rows != nil {
-		lo, hi, picks = x.Part.Targets[t.vocab.Rank], x.Part.Targets[t.vocab.Rank+1], x.Part.Picks
+	lo, hi, picks := 0, x.shape.targets, x.picks
+	if x.part.rows != nil {
+		lo, hi, picks = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks
 	}
 	if d := t.cfg.HiddenSize; lo < hi {
 		t.dev.GatherRows(t.picked.Slice(lo*d, hi*d), t.last, picks, d)
 		t.dev.RMSNorm(t.hidden.Slice(lo*d, hi*d), t.picked.Slice(lo*d, hi*d), w.Norm, hi-lo, t.cfg.NormEps)
 	}
-	if x.Part.Rows != nil {
-		t.pass.gather(t.hidden, x.Part.Targets, t.cfg.HiddenSize)
+	if x.part.rows != nil {
+		t.pass.gather(t.hidden, x.part.targets, t.cfg.HiddenSize)
 	}
-	t.head.Forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.Targets, t.invTemp)
+	t.head.forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.targets, t.invTemp)
 }
 
 // embed looks up the rows of the input. Each tensor rank looks up those of its tokens.
 func (t *Tape) embed(table npu.Matrix) {
 	x, d := t.acts[0].x, t.cfg.HiddenSize
 	if t.pass.carry == nil {
-		t.dev.Embed(x, table, t.index.Tokens.IDs)
+		t.dev.Embed(x, table, t.index.tokens.IDs)
 		return
 	}
-	owned, from := &t.index.Owned, 0
-	counts := make([]int, len(owned.Counts))
-	for r, n := range owned.Counts {
+	owned, from := &t.index.owned, 0
+	counts := make([]int, len(owned.counts))
+	for r, n := range owned.counts {
 		counts[r] = n * d
-		if r < t.vocab.Rank {
+		if r < t.vocab.rank {
 			from += counts[r]
 		}
 	}
-	if n := counts[t.vocab.Rank]; n > 0 {
-		t.dev.Embed(t.pass.norm.Slice(from, from+n), table, owned.IDs)
+	if n := counts[t.vocab.rank]; n > 0 {
+		t.dev.Embed(t.pass.norm.Slice(from, from+n), table, owned.ids)
 	}
 	t.pass.carry.Gather(t.pass.norm, counts)
 	if o := &t.pass.own; o.rows() > 0 {
-		t.dev.GatherRows(x, t.pass.norm, owned.Places.Slice(o.lo, o.hi), d)
+		t.dev.GatherRows(x, t.pass.norm, owned.places.Slice(o.lo, o.hi), d)
 	}
 }
 
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 	a := &t.acts[i]
 	t.pass.forward(&w.Layers[i], a, out, func() {
-		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.Segments, t.cfg.Attention())
+		t.dev.Attention(a.att, a.stats, a.q, a.k, a.v, t.index.segments, t.cfg.Attention())
 	})
 }
 
@@ -234,7 +231,7 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 	if t.targets == 0 {
 		return nil
 	}
-	if n := t.index.Shape.Targets; t.cfg.Last() && len(dLogp) < n {
+	if n := t.index.shape.targets; t.cfg.Last() && len(dLogp) < n {
 		t.gradient = append(append(t.gradient[:0], dLogp...), make([]float32, n-len(dLogp))...)
 		dLogp = t.gradient
 	}
@@ -256,14 +253,14 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 
 func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x := &t.index
-	x.Leaves.FixedPoint, x.Picked.FixedPoint = fixed, fixed
+	x.leaves.FixedPoint, x.picked.FixedPoint = fixed, fixed
 	if t.cfg.Last() {
-		t.head.Backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.Targets, t.invTemp, &x.Picked)
+		t.head.backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.targets, t.invTemp, &x.picked)
 		t.spread(w, g, fixed)
 	}
-	t.grads.segments, t.grads.leaves, t.grads.heads, t.grads.own = x.Segments, x.Leaves, x.Leaves, x.Leaves
-	if x.Part.Rows != nil {
-		t.grads.own = x.Part.Leaves
+	t.grads.segments, t.grads.leaves, t.grads.heads, t.grads.own = x.segments, x.leaves, x.leaves, x.leaves
+	if x.part.rows != nil {
+		t.grads.own = x.part.leaves
 		t.grads.own.FixedPoint = fixed
 	}
 	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
@@ -277,8 +274,8 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	}
 	if t.cfg.First() {
 		dx := t.pass.whole(t.dx, t.grads.whole)
-		if !x.Tokens.Firsts.IsNil() {
-			t.dev.EmbedBackward(g.Embed, dx, &x.Tokens, fixed)
+		if !x.tokens.Firsts.IsNil() {
+			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
 	}
 }
@@ -286,9 +283,9 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 // spread turns t.dPicked from the gradient of t.hidden into that of t.last, in t.dx.
 func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x, d := &t.index, t.cfg.HiddenSize
-	lo, hi, picks, leaves := 0, x.Shape.Targets, x.Picks, x.Picked
-	if x.Part.Rows != nil {
-		lo, hi, picks, leaves = x.Part.Targets[t.vocab.Rank], x.Part.Targets[t.vocab.Rank+1], x.Part.Picks, x.Part.Picked
+	lo, hi, picks, leaves := 0, x.shape.targets, x.picks, x.picked
+	if x.part.rows != nil {
+		lo, hi, picks, leaves = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks, x.part.picked
 		leaves.FixedPoint = fixed
 	}
 	if !t.dx.IsNil() {
@@ -304,18 +301,18 @@ func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 
 // begin reserves memory for a pass over the loaded layout and lays out its buffers.
 func (t *Tape) begin(keep bool) error {
-	n, targets := t.index.Shape.Rows, t.index.Shape.Targets
-	table, err := t.rope.Grow(t.dev, t.index.Positions.Max)
+	n, targets := t.index.shape.rows, t.index.shape.targets
+	table, err := t.rope.Grow(t.dev, t.index.positions.Max)
 	if err != nil {
 		return err
 	}
-	t.pass.own.set(t.index.Part.Rows, t.vocab.Rank, n)
+	t.pass.own.set(t.index.part.rows, t.vocab.rank, n)
 	own := t.pass.own.rows()
 	if err := t.mem.reserve(t.carve(n, own, targets, keep, nil)); err != nil {
 		return fmt.Errorf("activations of %d rows: %w", n, err)
 	}
 	t.carve(n, own, targets, keep, &t.mem)
-	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.Positions, table
+	t.pass.dev, t.pass.cfg, t.pass.t, t.pass.positions, t.pass.rope = t.dev, t.cfg, n, t.index.positions, table
 	return nil
 }
 
@@ -336,7 +333,7 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 	t.last = take(own * d)
 	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
 	if c.Last() {
-		t.head.Carve(picks, c.MostVocab(), take)
+		t.head.carve(picks, c.MaxVocabShard(), take)
 	}
 	var shared blockActs
 	for i := range t.acts {
@@ -354,7 +351,7 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 		t.dPicked, t.dx = take(picks*d), take(own*d)
 		s := &t.grads
 		s.norm, s.att, s.q, s.k, s.v = take(n*d), take(n*qd), take(n*qd), take(n*kd), take(n*kd)
-		if s.part = s.norm; t.vocab.Sequence {
+		if s.part = s.norm; t.vocab.sequence {
 			s.whole, s.part = take(n*d), take(own*d)
 		}
 	}
@@ -385,7 +382,7 @@ func ActivationBytes(c *Config, rows, leaf, targets int, recompute bool) int64 {
 	t.Recompute = recompute
 	own := rows
 	if p := c.Part(); p != nil && p.Sequence {
-		own, t.vocab.Sequence = min(rows, (rows+p.Mesh.TP-1)/p.Mesh.TP+leaf), true
+		own, t.vocab.sequence = min(rows, (rows+p.Mesh.TP-1)/p.Mesh.TP+leaf), true
 	}
 	return int64(t.carve(rows, own, targets, true, nil)) * 4
 }

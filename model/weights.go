@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/easyrl/easyrl/checkpoint"
@@ -34,7 +35,7 @@ type tensors[Vec, Mat any] struct {
 	Head   Mat // Embed if embeddings are tied and one stage has both
 }
 
-// bind takes the tensors in the order of Config.params.
+// bind takes the tensors in the order of Config.Params.
 func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat) {
 	if c.First() {
 		t.Embed = matrix()
@@ -63,15 +64,17 @@ func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat
 	}
 }
 
-// Weights are the parameters of a decoder, or their moments, in one allocation.
+// Weights are the parameters of a decoder, or their moments, in one allocation. Each tensor
+// starts at a cache line, in the order of Config.Params, so that weights of one Config have one
+// layout: CopyFrom, gradients and moments rely on it.
 type Weights struct {
 	Config *Config
 	Params tensor.Params // in arena order
 	tensors[npu.Buffer, npu.Matrix]
-	arena   npu.Buffer
-	dev     tensor.Transfer
-	purpose npu.Purpose
-	away    away
+	arena     npu.Buffer
+	dev       tensor.Transfer
+	purpose   npu.Purpose
+	offloaded offloaded
 }
 
 // NewWeights allocates zeroed weights.
@@ -80,12 +83,12 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 	if err != nil {
 		return nil, err
 	}
-	bindParams(w)
+	w.bindParams()
 	return w, nil
 }
 
 // bindParams makes the tensors of a decoder use the buffers of its parameters.
-func bindParams(w *Weights) {
+func (w *Weights) bindParams() {
 	next := 0
 	take := func() *tensor.Param { next++; return &w.Params[next-1] }
 	w.bind(w.Config, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
@@ -101,14 +104,14 @@ func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
 	}
 	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose}
-	if err := allocate(w); err != nil {
+	if err := w.allocate(); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
 // allocate allocates zeroed values and sets the parameters' buffers.
-func allocate(w *Weights) error {
+func (w *Weights) allocate() error {
 	total := 0
 	for i := range w.Params {
 		total += padded(length(w.dev, &w.Params[i]))
@@ -140,8 +143,8 @@ func length(dev npu.MatrixKernels, p *tensor.Param) int {
 }
 
 // Through returns w as another queue of its device reads it. The values are those of w, which
-// remains their owner.
-func Through(w *Weights, queue npu.Device) *Weights {
+// remains their owner. Queues are not ordered: what wrote the values must have been waited for.
+func (w *Weights) Through(queue npu.Device) *Weights {
 	read := *w
 	read.dev = tensor.Transfer{Device: queue}
 	return &read
@@ -157,8 +160,11 @@ func (w *Weights) Zero() { w.dev.Zero(w.arena) }
 // CopyFrom copies the values of src, which must have the same shape and layout.
 func (w *Weights) CopyFrom(src *Weights) { w.dev.Copy(w.arena, src.arena) }
 
-// Free frees the memory.
-func (w *Weights) Free() { w.dev.Free(w.arena) }
+// Free frees the memory. Only the owner calls it, not a copy that Through returns.
+func (w *Weights) Free() {
+	w.dev.Free(w.arena)
+	w.arena = npu.Buffer{}
+}
 
 // Bytes returns the memory of the weights.
 func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
@@ -190,8 +196,8 @@ func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) err
 
 // Read copies parameter i, row-major, into dst of Rows·Cols values.
 func (w *Weights) Read(i int, dst []float32) error {
-	if w.away.out {
-		return w.away.read(i, dst)
+	if w.offloaded.out {
+		return w.offloaded.read(i, dst)
 	}
 	return w.dev.Read(dst, &w.Params[i])
 }
@@ -262,4 +268,82 @@ func (w *Weights) Sources() []checkpoint.Source {
 		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) error { return w.Read(i, dst) }})
 	}
 	return out
+}
+
+// Load fills w from a model folder's safetensors. It returns an error that names the
+// first tensor that is missing, has another shape, is not finite, or belongs to a
+// decoder that computes something else.
+func (w *Weights) Load(dir string) error {
+	f, err := checkpoint.OpenFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	err = source.CheckOthers(w.Config, f)
+	if err == nil {
+		err = w.LoadFrom("", f)
+	}
+	if err == nil {
+		err = source.CheckHead(w.Config, f)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
+}
+
+// LoadFrom fills w from open safetensors whose names begin with prefix. It needs
+// almost no memory beyond the weights: one block of values.
+func (w *Weights) LoadFrom(prefix string, f tensor.Finder) error {
+	var t checkpoint.Tensor
+	err := w.Fill(func(p *tensor.Param, vals []float32, first int) (err error) {
+		if first == 0 {
+			if t, err = p.Find(prefix, f); err != nil {
+				return err
+			}
+		}
+		if err := t.ReadAt(vals, first); err != nil {
+			return fmt.Errorf("load weights: %w", err)
+		}
+		return nil
+	})
+	return errors.Join(err, w.dev.Sync())
+}
+
+// Arena returns the memory of all values.
+func (w *Weights) Arena() npu.Buffer { return w.arena }
+
+// Span returns the range [from, to) that p, a piece of w.Params, covers in its tensor's buffer.
+func (w *Weights) Span(p *tensor.Piece) (from, to int) {
+	whole := &w.Params[p.Of]
+	from = w.offset(whole, p.Row) - w.offset(whole, 0)
+	return from, from + length(w.dev, &p.Param)
+}
+
+// Counts returns how many values of w's Arena each of n ranks has if they divide w.Params.
+func (w *Weights) Counts(n int) []int {
+	place := func(i int) int {
+		of, row := w.Params.Cut(i, n)
+		if of == len(w.Params) {
+			return w.arena.Len()
+		}
+		return w.offset(&w.Params[of], row)
+	}
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = place(i+1) - place(i)
+	}
+	return counts
+}
+
+// offset returns the place in the arena of row of p, which begins a block.
+func (w *Weights) offset(p *tensor.Param, row int) int {
+	at := int(p.Buffer.Addr()-w.arena.Addr()) / npu.Float32.Size()
+	switch {
+	case row == 0:
+		return at
+	case p.Cols == 0:
+		return at + row
+	}
+	return at + w.dev.MatrixLen(row, p.Cols)
 }

@@ -7,10 +7,10 @@ import (
 )
 
 // Ints is a list of int32 values in a device's memory. Min and Max let the host check indices
-// without reading them.
+// without reading them. An empty list has Min 0 and Max -1.
 type Ints struct {
 	Buffer
-	Min, Max int32 // no value is below or above; 0 and -1 of an empty list
+	Min, Max int32 // no value is below or above
 }
 
 // Slice returns values lo to hi of l, hi excluded.
@@ -85,9 +85,11 @@ type Params struct {
 	N      int // rows
 }
 
-// Batch holds the index arrays of a pass in a device's memory. One upload sends them all, and
-// all kernels of the pass use them. Kernels called before the next Begin may use the arrays. A
-// Batch is not safe for concurrent use.
+// Batch holds the index arrays of a pass in a device's memory, which it owns. One upload sends
+// them all, because a transfer has a cost of its own, and all kernels of the pass use them. The
+// arrays are valid for kernels called before the next Begin. The host checks indices when it
+// adds an array, while it still has the values; kernels do not. A Batch is not safe for
+// concurrent use.
 type Batch struct {
 	dev   Memory
 	mem   Buffer

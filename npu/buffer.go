@@ -34,7 +34,8 @@ func NewSpace(name string) *Space { return &Space{name: name} }
 
 func (s *Space) String() string { return s.name }
 
-// Allocation is memory that buffers share.
+// Allocation is memory that buffers share. Any goroutine may ask whether it is freed: a fork
+// may hold slices of what its origin frees.
 type Allocation struct {
 	space *Space
 	freed atomic.Bool
@@ -60,9 +61,10 @@ func (p Purpose) String() string {
 	return [...]string{"weights", "gradients", "optimizer", "activations", "kv"}[p]
 }
 
-// Buffer is a span of values of one type in an address space. It is a small value.
-// Slices of a buffer share its memory, and only a buffer returned by Alloc may be
-// freed. The zero Buffer means "none" for a kernel's optional argument.
+// Buffer is a span of values of one type in an address space. It is a small value and owns
+// nothing: slices of a buffer share its memory, which the queue that allocated it frees, by
+// the buffer that Alloc returned. Kernels reject all slices of freed memory. The zero Buffer
+// means "none" for a kernel's optional argument.
 type Buffer struct {
 	addr  uintptr
 	n     int

@@ -1,5 +1,8 @@
 // Package npu is the device layer: memory and the closed set of kernels that a
-// transformer needs, the same on CPU, CUDA and Ascend.
+// transformer needs.
+//
+// Code above this package uses a Device alone, whatever it runs on. The CPU is the device
+// that ships (npu/cpu); npu/device opens others as shared libraries.
 //
 // # Fixed order
 //
@@ -114,16 +117,30 @@ type Graph interface {
 	Free()
 }
 
-// Device is memory and a queue of kernels. A call adds a kernel to the queue and may return
-// before the kernel has run; kernels run in the order of the calls. Sync, SumPanels, SumSquares,
-// SumSquaresExact and Close wait for the queue. Alloc may wait when memory is short, and a
-// transfer when many megabytes are pending. A device of host memory may finish each call before
-// it returns. A device keeps its first failure; Sync and the sums return and clear it. Kernels
-// therefore return no error. A call panics if a shape, type or address space does not match, or
-// if a buffer has been freed. A device is not safe for concurrent use.
+// Device is memory and a queue of kernels.
 //
-// Shapes: T rows (tokens), row-major. All values are float32, apart from the sums of gradients
-// and index arrays.
+// Order: a call adds a kernel to the queue and may return before the kernel has run; kernels run
+// in the order of the calls. A device of host memory may finish each call before it returns.
+//
+// Waits: Sync, SumPanels, SumSquares, SumSquaresExact and Close wait for the queue. Alloc may
+// wait when memory is short, and a transfer when many megabytes are pending. No other call
+// waits, so that the host stays ahead of the device.
+//
+// Arguments: a list, a host slice of Upload and a pointer belong to the caller again when the
+// call returns. The memory of a buffer must stay unchanged by the host until the kernel has run;
+// only other calls of the queue may write it. The destination of a Download belongs to the
+// device until the next wait.
+//
+// Failures: a device keeps its first failure; Sync and the sums return and clear it. Kernels
+// therefore return no error. A call panics if a shape, type or address space does not match, an
+// index is out of range, or a buffer has been freed: these are errors of the program, which a
+// device that runs kernels later could not report at the call.
+//
+// Threads: one goroutine at a time uses a device. Only Fork, Event.Free and Cores.Limit may run
+// beside it.
+//
+// Shapes: T rows (tokens), row-major [rows, columns]. All values are float32, apart from the
+// sums of gradients and index arrays.
 type Device interface {
 	Memory
 	MatrixKernels
@@ -331,3 +348,23 @@ type UpdateKernels interface {
 	// waits, and returns what Sync returns.
 	SumSquaresExact(sums []Squares, g []Sums) error
 }
+
+// Ceiling holds the best rates that a number of threads reach.
+type Ceiling struct {
+	Threads       int     `json:"threads"`
+	FLOPPerSecond float64 `json:"flops"`                 // float32 operations per second, two for each fused multiply-add
+	Read          float64 `json:"read_bytes_per_second"` // from memory
+	Copy          float64 `json:"copy_bytes_per_second"` // in memory; a byte counts as read and as written
+}
+
+// Ceilings are the best rates of a machine: the roofs against which a kernel's speed
+// is measured (Williams, Waterman and Patterson 2009, "Roofline").
+type Ceilings struct {
+	One Ceiling `json:"one_thread"`
+	All Ceiling `json:"all_threads"`
+}
+
+// Numerics is the version of the kernels' arithmetic: the orders of reduction, the fixed-point
+// sums, the kernels' own exp and log, and the float64 functions (internal/rounded) behind losses,
+// learning rates and rotary tables. It rises with each change that gives other bits.
+const Numerics = 4

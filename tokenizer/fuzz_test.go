@@ -71,7 +71,7 @@ func repeated(text string, times uint16) string {
 	return strings.Repeat(text, max(1, min(int(times), 1<<12/len(text))))
 }
 
-func FuzzScanner(f *testing.F) {
+func FuzzPatterns(f *testing.F) {
 	f.Add("I'll  go 123\r\n\r\n  S's \u0085\u3000x")
 	both := make(map[string]func(string) (fast, re []string))
 	for name, pattern := range patterns {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
@@ -199,15 +199,22 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 	if err != nil {
 		return nil, err
 	}
-	pattern := inferPattern(c.Class, b.Vocab)
+	pattern, err := inferPattern(c.Class, b.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	find, err := split.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
 	var normal text.Steps
-	if pattern == scan.Qwen2 {
+	if pattern == split.Qwen2 {
 		normal = text.Steps{text.Form(norm.NFC)}
 	}
 	if c.AddPrefixSpace {
 		b.Split = append(b.Split, split.SpacePrefix{})
 	}
-	b.Split = append(b.Split, &split.Pattern{Find: scan.New(pattern), Behavior: split.Isolated})
+	b.Split = append(b.Split, &split.Pattern{Find: find, Behavior: split.Isolated})
 	m, err := bpe.New(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", vocab.name, merges.name, err)
@@ -264,30 +271,42 @@ func parseMerges(text string) ([][2]string, error) {
 }
 
 // inferPattern returns the pattern that the vocabulary was trained with.
-func inferPattern(class string, vocab map[string]int32) string {
+func inferPattern(class string, vocab map[string]int32) (string, error) {
 	switch {
 	case strings.HasPrefix(class, "Qwen2"):
-		return scan.Qwen2
+		return split.Qwen2, nil
 	case strings.HasPrefix(class, "GPT2"):
-		return scan.GPT2
+		return split.GPT2, nil
+	}
+	gpt2, err := cutPieces(vocab, split.GPT2)
+	if err != nil {
+		return "", err
+	}
+	qwen2, err := cutPieces(vocab, split.Qwen2)
+	if gpt2 > qwen2 {
+		return split.Qwen2, err
+	}
+	return split.GPT2, err
+}
+
+// cutPieces returns the number of pieces that a pattern cuts.
+func cutPieces(vocab map[string]int32, pattern string) (int, error) {
+	find, err := split.Compile(pattern)
+	if err != nil {
+		return 0, err
 	}
 	alpha := bpe.NewAlphabet()
-	gpt2, qwen2 := scan.New(scan.GPT2), scan.New(scan.Qwen2)
-	more := 0 // pieces that only GPT-2's pattern cuts, less those that only Qwen2's does
+	var matches [][2]int
+	cut := 0
 	for piece := range vocab {
 		text, ok := alpha.Decode(piece)
 		if !ok || text == "" {
 			continue
 		}
-		if gpt2.Match(text, 0) < len(text) {
-			more++
-		}
-		if qwen2.Match(text, 0) < len(text) {
-			more--
+		matches, _ = find.Matches(budget.New(len(text)), matches[:0], text, 0, 1)
+		if len(matches) == 0 || matches[0] != [2]int{0, len(text)} {
+			cut++
 		}
 	}
-	if more > 0 {
-		return scan.Qwen2
-	}
-	return scan.GPT2
+	return cut, nil
 }

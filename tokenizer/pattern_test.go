@@ -10,11 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
-var patterns = map[string]string{"gpt2": scan.GPT2, "gpt2 short": scan.GPT2Short, "llama3": scan.Llama3, "qwen2": scan.Qwen2}
+const (
+	gpt2Short = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	llama3    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+var patterns = map[string]string{"gpt2": split.GPT2, "gpt2 short": gpt2Short, "llama3": llama3, "qwen2": split.Qwen2}
 
 // cut returns the non-empty pieces that splitters make of a text.
 func cut(text string, steps ...split.Step) []string {
@@ -30,8 +34,7 @@ func cut(text string, steps ...split.Step) []string {
 	return all
 }
 
-// bothWays returns a function that splits by the scanner or compiled pattern, and
-// by the regular expression itself.
+// bothWays returns a function that splits by the compiled pattern, and by the regular expression itself.
 func bothWays(t testing.TB, pattern string) func(text string) (fast, re []string) {
 	t.Helper()
 	compiled, err := regexp2.Compile(pattern, regexp2.None)
@@ -87,8 +90,8 @@ func TestPossessive(t *testing.T) {
 	}
 }
 
-// Compile leaves patterns that it does not support, or may read differently, to
-// the library.
+// Compile leaves patterns that its own matcher does not support, or may read
+// differently, to the library.
 func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
@@ -96,24 +99,27 @@ func TestCompileRefuses(t *testing.T) {
 		`\b`, `\1`, `\pL`, `\p{Nope}`, "[[:nope:]]", "[[:alpha:]", "[a&&]", "[a-b-c]", "[b-a]", "[a-[b]]", `[a-\s]`, `\x80`, `\x{110000}`, `\x`, "^a", "$", "a|", "\xff",
 		strings.Repeat("(", 100) + "a" + strings.Repeat(")", 100), strings.Repeat("a", 20000),
 	} {
-		_, ok := scan.Compile(pattern)
-		require.False(t, ok, "%.50q", pattern)
+		find, err := split.Compile(pattern)
+		_, slow := find.(split.Regexp)
+		require.True(t, err != nil || slow, "%.50q", pattern)
 	}
 }
 
-func TestScannerPieces(t *testing.T) {
+func TestPieces(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		pattern, text string
 		want          []string
 	}{
-		{scan.GPT2, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
-		{scan.Qwen2, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
-		{scan.Llama3, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
-		{scan.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
-		{scan.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
+		{split.GPT2, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
+		{split.Qwen2, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
+		{llama3, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
+		{split.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
+		{split.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
 	} {
-		got := cut(c.text, &split.Pattern{Find: scan.New(c.pattern), Behavior: split.Isolated})
+		find, err := split.Compile(c.pattern)
+		require.NoError(t, err)
+		got := cut(c.text, &split.Pattern{Find: find, Behavior: split.Isolated})
 		require.Equal(t, c.want, got, "%q", c.text)
 	}
 }
@@ -129,7 +135,7 @@ func randomText(r *rand.Rand, n int) string {
 	return b.String()
 }
 
-func TestScannerMatchesLibrary(t *testing.T) {
+func TestPatternsMatchLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, pattern := range patterns {
@@ -213,10 +219,20 @@ func TestPreTokenizerSteps(t *testing.T) {
 
 func TestInferPattern(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, scan.Qwen2, inferPattern("", map[string]int32{".com": 0, "abc": 1, "1": 2}))
-	require.Equal(t, scan.GPT2, inferPattern("CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}))
-	require.Equal(t, scan.Qwen2, inferPattern("Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}))
-	require.Equal(t, scan.GPT2, inferPattern("GPT2Tokenizer", map[string]int32{".com": 1}))
+	for _, c := range []struct {
+		class string
+		vocab map[string]int32
+		want  string
+	}{
+		{"", map[string]int32{".com": 0, "abc": 1, "1": 2}, split.Qwen2},
+		{"CodeGenTokenizer", map[string]int32{"abc": 0, "Ġ12": 1}, split.GPT2},
+		{"Qwen2TokenizerFast", map[string]int32{"Ġ12": 1}, split.Qwen2},
+		{"GPT2Tokenizer", map[string]int32{".com": 1}, split.GPT2},
+	} {
+		got, err := inferPattern(c.class, c.vocab)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
 }
 
 // bytesOf returns the bytes of ids, which Decode replaces where they are not UTF-8.
@@ -256,7 +272,7 @@ func TestNormalize(t *testing.T) {
 func TestLongWords(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
-		scan.GPT2, scan.Llama3, scan.Qwen2, `\p{N}{1,3}`,
+		split.GPT2, llama3, split.Qwen2, `\p{N}{1,3}`,
 		`[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	} {
 		tok := loaded(t, func(f object) {
@@ -264,7 +280,7 @@ func TestLongWords(t *testing.T) {
 		})
 		for _, atom := range []string{"a", "abc", "日", "1", "!", " ", "\n", " \n", "<", "'", "\xff", "<eos"} {
 			size := 1 << 15
-			if atom == "abc" && pattern == scan.Qwen2 {
+			if atom == "abc" && pattern == split.Qwen2 {
 				size = 1 << 20
 			}
 			text := strings.Repeat(atom, size/len(atom))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
@@ -32,7 +31,11 @@ func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool
 			steps = append(steps, split.SpacePrefix{})
 		}
 		if c.UseRegex == nil || *c.UseRegex {
-			steps = append(steps, &split.Pattern{Find: scan.New(scan.GPT2), Behavior: split.Isolated})
+			find, err := split.Compile(split.GPT2)
+			if err != nil {
+				return nil, end, err
+			}
+			steps = append(steps, &split.Pattern{Find: find, Behavior: split.Isolated})
 		}
 		return steps, true, nil
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
+	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
 type object = map[string]any
@@ -38,7 +38,7 @@ func synthetic() object {
 	return object{
 		"normalizer": nil,
 		"pre_tokenizer": object{"type": "Sequence", "pretokenizers": []object{
-			{"type": "Split", "pattern": object{"Regex": scan.Qwen2}, "behavior": "Isolated", "invert": false},
+			{"type": "Split", "pattern": object{"Regex": split.Qwen2}, "behavior": "Isolated", "invert": false},
 			{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
 		}},
 		"post_processor": object{"type": "ByteLevel"},

@@ -7,7 +7,6 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/model/tensor"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
@@ -26,7 +25,7 @@ type Config struct {
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
 // optimizer state. Only one goroutine may use it at a time. Others may read a held version through a
-// queue of their own (model.Through), until the second Hold after it overwrites it.
+// queue of their own (model.Weights.Through), until the second Hold after it overwrites it.
 type Set struct {
 	Policy    *model.Weights
 	Gradients *model.Gradients
@@ -110,7 +109,7 @@ func (s *Set) allocateGradients() (err error) {
 	lengths := make([]int, len(s.Pieces))
 	for i := range s.Pieces {
 		if p := &s.Pieces[i]; p.Layer >= 0 {
-			from, to := model.Span(s.Policy, p)
+			from, to := s.Policy.Span(p)
 			lengths[i] = to - from
 			total += lengths[i]
 		}
@@ -310,13 +309,13 @@ func (s *Set) Params() []optim.Param {
 	out := make([]optim.Param, len(s.Pieces))
 	for i := range out {
 		p := &s.Pieces[i]
-		from, to := model.Span(s.Policy, p)
+		from, to := s.Policy.Span(p)
 		sums := s.Gradients.Params[p.Of].Slice(from, to)
 		if s.Own != nil && p.Layer >= 0 {
 			sums = s.Own[i]
 		}
 		out[i] = optim.Param{
-			Name: p.Name, Terms: decoder.Terms(s.Policy.Config, p.Name),
+			Name: p.Name, Terms: s.Policy.Config.Terms(p.Name),
 			Update: npu.Update{
 				W: s.Policy.Params[p.Of].Buffer.Slice(from, to), G: sums,
 				M: s.First.Params[i].Buffer, V: s.Second.Params[i].Buffer, Decay: p.Decay(),

@@ -29,11 +29,11 @@ func (s *Set) SwapOut() error {
 	if s.fresh {
 		same = s.current.Weights()
 	}
-	if err := model.Unload(s.Policy, same); err != nil {
+	if err := s.Policy.Unload(same); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	for _, part := range s.stored() {
-		if err := model.Unload(part.weights, nil); err != nil {
+		if err := part.weights.Unload(nil); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
@@ -42,11 +42,11 @@ func (s *Set) SwapOut() error {
 
 // SwapIn reverts SwapOut, bit for bit. If it fails, it can be called again.
 func (s *Set) SwapIn() error {
-	if err := model.Reload(s.Policy); err != nil {
+	if err := s.Policy.Reload(); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	for _, part := range s.stored() {
-		if err := model.Reload(part.weights); err != nil {
+		if err := part.weights.Reload(); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/run"
 )
 
@@ -36,7 +35,7 @@ func TestServePublished(t *testing.T) {
 
 	var held map[string]any
 	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/weights", "", http.NoBody, &held))
-	require.Equal(t, panels.Layout, held["layout"])
+	require.Equal(t, model.PanelLayout, held["layout"])
 	var rows bytes.Buffer
 	require.NoError(t, model.NewSnapshot(w, 4).WriteSafetensors(&rows))
 	panels := checkpoint.NewMemory()

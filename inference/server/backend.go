@@ -42,7 +42,7 @@ type Info struct {
 	// the same have the same fingerprint. Empty if unknown.
 	Config string
 	Cores  int // that sample; 0 if unknown
-	// Layout is panels.Layout if updates may use it, or empty if they must use rows.
+	// Layout is model.PanelLayout if updates may use it, or empty if they must use rows.
 	Layout string
 	// Simulated means that tokens and log-probabilities do not come from the weights.
 	Simulated bool

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/inference"
 	"github.com/easyrl/easyrl/inference/server"
-	"github.com/easyrl/easyrl/model/panels"
+	"github.com/easyrl/easyrl/model"
 )
 
 var _ server.Backend = (*Backend)(nil)
@@ -35,7 +35,7 @@ type Backend struct {
 // provides the vocabulary and positions unless spec sets them. The instance serves version 0 from
 // the start.
 func NewBackend(spec, name string, m *Model) (*Backend, error) {
-	b := &Backend{info: server.Info{Created: time.Now().Unix(), Layout: panels.Layout, Simulated: true}}
+	b := &Backend{info: server.Info{Created: time.Now().Unix(), Layout: model.PanelLayout, Simulated: true}}
 	if m != nil {
 		spec = fmt.Sprintf("vocab=%d,context=%d,%s", m.Vocab, m.Positions, spec)
 		b.info.Root, b.decode = m.Dir, m.Decode
@@ -105,7 +105,7 @@ func (b *Backend) UpdateFile(ctx context.Context, version int64, path string) (s
 	defer files.Close() //nolint:errcheck // only read
 	var sum string
 	err := files.Read(path, func(st *checkpoint.Stream) (err error) {
-		sum, err = panels.SumStream(st)
+		sum, err = model.SumStream(st)
 		return err
 	})
 	if err != nil {
@@ -121,7 +121,7 @@ func checksum(r io.Reader, size int64) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return panels.SumStream(s)
+	return model.SumStream(s)
 }
 
 // named is a version of weights without the values.

@@ -9,11 +9,10 @@ import (
 func firstSentences() map[string]string {
 	return map[string]string{
 		"rollout":          "Package rollout defines the data that flows from the producer to the trainer: prompts, responses, groups and the policy version that sampled them.",
-		"npu":              "Package npu is the device layer: memory and the closed set of kernels that a transformer needs, the same on CPU, CUDA and Ascend.",
+		"npu":              "Package npu is the device layer: memory and the closed set of kernels that a transformer needs.",
 		"npu/cpu":          "Package cpu is the device everyone has: SIMD kernels with a fixed summation order.",
 		"npu/host":         "Package host works on weights in host memory: copies, checksums, panel layout.",
-		"npu/device":       "Package device opens a device by its kind and measures what its hardware can do.",
-		"npu/plugin":       "Package plugin opens an accelerator's kernel library at run time and makes it an npu.Device.",
+		"npu/device":       "Package device opens a device, the CPU or that of an accelerator's kernel library, and measures what its hardware can do.",
 		"npu/nputest":      "Package nputest holds the conformance suite that every device must pass.",
 		"bench/roofline":   "Package roofline measures each phase of training and sampling against the compute and memory ceilings of the machine",
 		"attention":        "Package attention lays out token sequences that share prefixes, so that a prompt is computed once for all its responses.",

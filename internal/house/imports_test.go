@@ -13,21 +13,21 @@ import (
 func floors() [][]string {
 	return [][]string{
 		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/rounded", "internal/secret"},
-		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/pairs", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
+		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
 			"internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
-		{"internal/cli", "reward/queue", "reward/wire", "tokenizer/chat/internal/pyjson", "tokenizer/chat/internal/str", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
-			"tokenizer/internal/scan", "tokenizer/internal/text"},
-		{"tokenizer/chat/internal/format", "reward/grade/words", "tokenizer/internal/split"},
-		{"tokenizer/chat/internal/method", "reward/grade/measure", "tokenizer/internal/bpe"},
-		{"tokenizer/chat/internal/filter", "reward/grade/question"},
+		{"internal/cli", "reward/queue", "reward/wire", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
+			"tokenizer/internal/text"},
+		{"reward/grade/words", "tokenizer/internal/split"},
+		{"reward/grade/measure", "tokenizer/internal/bpe"},
+		{"reward/grade/question"},
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"tokenizer/chat/calls"},
 		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade", "tokenizer/chat"},
 		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace", "report/chart"},
 		{"npu/internal/ctable", "report/page"},
-		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host", "npu/plugin"},
+		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host"},
 		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api", "torch/schedule", "torch/wire"},
-		{"inference/fleet", "model/cache", "model/head", "model/hf", "model/index", "model/panels", "model/replay", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
+		{"inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/decoder"},
 		{"model/source"},
 		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
@@ -101,7 +101,7 @@ func TestForbiddenImports(t *testing.T) {
 		{"trainer", []string{"run"}, "run connects producer and trainer"},
 		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run derives each package's configuration"},
 	}
-	inTests := []string{"producer", "trainer", "npu/cpu", "npu/plugin"} // scenarios with real parts
+	inTests := []string{"producer", "trainer", "npu/cpu"} // scenarios with real parts
 	for _, s := range parse(t).files {
 		for _, path := range s.imports() {
 			for _, rule := range rules {

@@ -13,7 +13,6 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/model/cache"
-	"github.com/easyrl/easyrl/model/hf"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/npu"
 )
@@ -45,11 +44,11 @@ type Config struct {
 // ParseConfig parses a config.json. It rejects settings known to change the arithmetic in
 // ways that this decoder does not support. The error names the fields, several if possible.
 func ParseConfig(b []byte) (*Config, error) {
-	h, err := hf.Read(b)
+	h, err := readFields(b)
 	if err != nil {
 		return nil, err
 	}
-	errs := h.Unsupported()
+	errs := h.unsupported()
 	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions), Scaling: h.RopeScaling,
 		Parameters: h.RopeParameters, Original: h.OriginalPositions})
 	if err != nil {
@@ -58,7 +57,7 @@ func ParseConfig(b []byte) (*Config, error) {
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
 		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange, Tied: h.TieWordEmbeddings,
-		QKVBias: h.ModelType == hf.Qwen2, QKNorm: h.ModelType == hf.Qwen3, StopIDs: h.EOS, BOS: -1}
+		QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
 	}
@@ -176,9 +175,9 @@ func nearby(dir string) string {
 // addStops adds the stop ids of a generation_config.json.
 func (c *Config) addStops(b []byte) error {
 	var g struct {
-		EOS hf.IDs `json:"eos_token_id"`
+		EOS tokenIDs `json:"eos_token_id"`
 	}
-	if err := hf.Unmarshal(b, &g); err != nil {
+	if err := unmarshal(b, &g); err != nil {
 		return err
 	}
 	if err := c.checkStops(g.EOS); err != nil {

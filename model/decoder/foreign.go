@@ -8,7 +8,6 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/filetype"
-	"github.com/easyrl/easyrl/model/hf"
 )
 
 // ReadForeign reads a folder of a decoder that this package cannot compute. It returns the
@@ -45,7 +44,7 @@ type foreignConfig struct {
 	Layers       int             `json:"num_hidden_layers"`
 	VocabSize    int             `json:"vocab_size"`
 	MaxPositions int             `json:"max_position_embeddings"`
-	EOS          hf.IDs          `json:"eos_token_id"`
+	EOS          tokenIDs        `json:"eos_token_id"`
 	BOS          *int32          `json:"bos_token_id"`
 	Text         json.RawMessage `json:"text_config"`
 }
@@ -55,10 +54,10 @@ const foreignPositions = 4096
 
 func parseForeign(b []byte) (*Config, error) {
 	var h foreignConfig
-	err := hf.Unmarshal(b, &h)
+	err := unmarshal(b, &h)
 	if err == nil && h.Text != nil {
 		outer := h
-		if err = hf.Unmarshal(h.Text, &h); err == nil {
+		if err = unmarshal(h.Text, &h); err == nil {
 			h.ModelType = outer.ModelType
 		}
 	}

@@ -78,7 +78,7 @@ func (c *Config) Params() tensor.Params {
 
 // Terms returns how many times a leaf contributes to the gradient of a parameter: once for each query
 // head to the norms of queries and keys.
-func Terms(c *Config, name string) int {
+func (c *Config) Terms(name string) int {
 	if strings.HasSuffix(name, ".q_norm.weight") || strings.HasSuffix(name, ".k_norm.weight") {
 		return c.Whole().Heads
 	}

@@ -15,7 +15,7 @@ type Range struct{ From, To int }
 // Len returns the number of indices.
 func (r Range) Len() int { return r.To - r.From }
 
-// Part says which part of a decoder a rank holds. Matrices whose output is divided (q, k, v, gate,
+// Part is the part of a decoder that a rank holds. Matrices whose output is divided (q, k, v, gate,
 // up, embedding, output projection) hold some rows, and those whose input is divided (o, down)
 // some columns. A rank holds all heads of a query group, so tensor ranks need no keys or values
 // of each other. FFN and Vocab start at multiples of npu.MatrixBlock, where the kernels' orders of
@@ -25,10 +25,10 @@ type Part struct {
 	Mesh    parallel.Mesh
 	At      parallel.Coord
 	Layers  Range // of the pipeline stage
-	Heads   Range // query heads, like the following of the tensor rank
-	KVHeads Range
-	FFN     Range
-	Vocab   Range
+	Heads   Range // this tensor rank's query heads
+	KVHeads Range // its key-value heads
+	FFN     Range // its part of the feed-forward size
+	Vocab   Range // its tokens
 	// Sequence divides the rows of the residual stream and of its norms among the tensor ranks
 	// (Korthikanti et al. 2022).
 	Sequence bool
@@ -106,8 +106,8 @@ func (p *Part) VocabStarts() []int32 {
 	return append(starts, int32(p.Whole.VocabSize))
 }
 
-// MostVocab returns the number of tokens of the tensor rank that has most.
-func (c *Config) MostVocab() int {
+// MaxVocabShard returns the size of the largest vocabulary shard.
+func (c *Config) MaxVocabShard() int {
 	if c.part == nil {
 		return c.VocabSize
 	}

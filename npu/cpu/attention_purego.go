@@ -11,11 +11,8 @@ import (
 // reads; s are scores, p probabilities, m the row's maximum and il the inverse of its
 // sum.
 
-// attentionKernels are attention, its backward pass and its cached form.
-type attentionKernels struct{ *core }
-
 // Attention implements npu.Device.
-func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
+func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
@@ -51,7 +48,7 @@ func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, forest npu.S
 // chain of dOut and v, dS = (p·(dP-D))·scale, and dq is the chain of dS and k. dk and
 // dv of a key are chains over the rows that attend to it: segments in their order,
 // rows ascending, heads ascending. These rows are all in one root's tree.
-func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
+func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.Attention(dOut, dq, dk, dv, forest, h)
 	d.check.Len("attention backward: dq", dq, q.Len(), false)
@@ -126,7 +123,7 @@ func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
 
 // CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
 // values [KV][PageSize][Dim].
-func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
+func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
 	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
 	for t, slot := range slots.Int32s() {
@@ -143,7 +140,7 @@ func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.
 }
 
 // AttentionCached implements npu.Device.
-func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
+func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, tables, h)
 	o, qs, ck, cv := out.Float32s(), q.Float32s(), cacheK.Float32s(), cacheV.Float32s()
 	table, rows, lens := tables.Pages.Int32s(), tables.Rows.Int32s(), tables.Lens.Int32s()

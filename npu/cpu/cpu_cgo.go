@@ -49,7 +49,7 @@ func OpenISA(isa string, threads int) (npu.Device, error) {
 			continue
 		}
 		if table := C.easyrl_cpu_table(C.int32_t(i)); table != nil {
-			return ctable.FromTable(unsafe.Pointer(table), 0, n)
+			return ctable.FromTable(unsafe.Pointer(table), n)
 		}
 	}
 	return nil, fmt.Errorf("open cpu: instruction set %q, expected one of %q", isa, ISAs())

@@ -15,18 +15,15 @@ func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 // matrixLen returns the number of values of a matrix in panels.
 func matrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
 
-// matrixKernels are the kernels over matrices in panels.
-type matrixKernels struct{ *core }
-
 // MatrixLen implements npu.Device.
-func (matrixKernels) MatrixLen(rows, cols int) int { return matrixLen(rows, cols) }
+func (d *pureGo) MatrixLen(rows, cols int) int { return matrixLen(rows, cols) }
 
 // lane returns the index of w's element [row, 0]. Elements of a row are panelRows
 // apart.
 func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
 
 // PackMatrix implements npu.Device.
-func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+func (d *pureGo) PackMatrix(m npu.Matrix, src []float32) {
 	d.check.Outside("upload")
 	d.check.Host("pack matrix", m, src)
 	clear(m.Float32s())
@@ -39,7 +36,7 @@ func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
 }
 
 // UnpackMatrix implements npu.Device.
-func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+func (d *pureGo) UnpackMatrix(dst []float32, m npu.Matrix) {
 	d.check.Outside("download")
 	d.check.Host("unpack matrix", m, dst)
 	for row := range m.Rows {
@@ -48,7 +45,7 @@ func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
 }
 
 // SumPanels implements npu.Device.
-func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+func (d *pureGo) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 	d.check.SumPanels(sums, matrices)
 	next := 0
 	for _, m := range matrices {
@@ -80,7 +77,7 @@ func unpackRow(dst []float32, m npu.Matrix, row int) {
 }
 
 // Embed implements npu.Device.
-func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
+func (d *pureGo) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.check.Embed(y, table, ids)
 	for t, id := range ids.Int32s() {
 		unpackRow(y.Float32s()[t*table.Cols:(t+1)*table.Cols], table, int(id))
@@ -88,7 +85,7 @@ func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 }
 
 // EmbedBackward implements npu.Device.
-func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
+func (d *pureGo) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
 	n, to := dTable.Cols, fixedSums(dTable.Sums, format)
 	ids, next, dys := tokens.IDs.Int32s(), tokens.Next.Int32s(), dy.Float32s()
@@ -119,7 +116,7 @@ func chain(acc []float32, a float32, b []float32) {
 }
 
 // Linear implements npu.Device.
-func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	d.check.Linear("linear", y, x, w, bias, t)
 	d.parallel(panels(w.Rows), func(p int) {
 		lo, hi := p*panelRows, min(w.Rows, (p+1)*panelRows)
@@ -141,7 +138,7 @@ func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t 
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
+func (d *pureGo) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
 	d.check.Products(dx, products, t)
 	cols := products[0].W.Cols
 	rows := make([][]float32, len(products)) // weights, row-major
@@ -171,7 +168,7 @@ func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
+func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	d.check.LinearSums(dw, dBias, dy, x, l)
 	d.parallel(panels(dw.Rows), func(p int) {
 		start := 0

@@ -8,7 +8,7 @@ import (
 
 // RMSNorm implements npu.Device: r = 1/sqrt(Σx²/n + eps), y = (x·r)·weight. The sum
 // is a fold whose partial sums are chains of fused multiply-adds.
-func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
+func (d *pureGo) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	n := weight.Len()
 	d.check.Norm("rms norm", weight, t, y, x)
 	ys, xs, w := y.Float32s(), x.Float32s(), weight.Float32s()
@@ -22,18 +22,18 @@ func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 }
 
 // NormLinear implements npu.Device.
-func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
+func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
 	d.check.NormLinear(outputs, norm, x, weight, t)
 	d.RMSNorm(norm, x, weight, t, eps)
 	for _, o := range outputs {
-		matrixKernels(d).Linear(o.Y, norm, o.W, o.Bias, t, false)
+		d.Linear(o.Y, norm, o.W, o.Bias, t, false)
 	}
 }
 
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
 // = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf and head, the chain over rows
 // of dy and x·r is added to dWeight on its own.
-func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
 	n := weight.Len()
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)

@@ -2,11 +2,8 @@ package cpu
 
 import "github.com/easyrl/easyrl/npu"
 
-// rowKernels are the kernels over rows and single values.
-type rowKernels struct{ *core }
-
 // Add implements npu.Device.
-func (d rowKernels) Add(y, x npu.Buffer) {
+func (d *pureGo) Add(y, x npu.Buffer) {
 	d.check.Len("add", y, y.Len(), false)
 	d.check.Len("add", x, y.Len(), false)
 	ys := y.Float32s()
@@ -16,7 +13,7 @@ func (d rowKernels) Add(y, x npu.Buffer) {
 }
 
 // GatherRows implements npu.Device.
-func (d rowKernels) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+func (d *pureGo) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("gather rows", y, x, rows, cols)
 	for i, row := range rows.Int32s() {
 		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
@@ -24,7 +21,7 @@ func (d rowKernels) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 }
 
 // ScatterAddRows implements npu.Device.
-func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+func (d *pureGo) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("scatter rows", x, y, rows, cols)
 	for i, row := range rows.Int32s() {
 		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
@@ -35,7 +32,7 @@ func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 }
 
 // SetInts implements npu.Device.
-func (d rowKernels) SetInts(y npu.Buffer, at, x npu.Ints) {
+func (d *pureGo) SetInts(y npu.Buffer, at, x npu.Ints) {
 	d.check.SetInts(y, at, x)
 	for i, to := range at.Int32s() {
 		y.Int32s()[to] = x.Int32s()[i]
@@ -44,7 +41,7 @@ func (d rowKernels) SetInts(y npu.Buffer, at, x npu.Ints) {
 
 // Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
 // fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
-func (d rowKernels) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
+func (d *pureGo) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
 	xs, tab, at := x.Float32s(), table.Float32s(), positions.Int32s()
@@ -68,7 +65,7 @@ func (d rowKernels) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int
 const swigluChunk = 4096
 
 // SwiGLU implements npu.Device: y = (gate/(1+exp(-gate)))·up.
-func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
+func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu", y.Len(), y, gate, up)
 	ys, gs, us := y.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(ys)+swigluChunk-1)/swigluChunk, func(task int) {
@@ -81,7 +78,7 @@ func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
 
 // SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
 // dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
-func (d rowKernels) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+func (d *pureGo) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu backward", dy.Len(), dy, gate, up, dGate, dUp)
 	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()
 	d.parallel((len(dys)+swigluChunk-1)/swigluChunk, func(task int) {

@@ -17,15 +17,17 @@ const panelRows = 32
 const pureGoName = "cpu/go"
 
 // pureGo is the CPU device in pure Go. It has the layouts, the order of operations
-// and the bits of the C kernels, and is written for clarity.
+// and the bits of the C kernels, and is written for clarity. Each call has run when it
+// returns; parallel divides a kernel by outputs, never by terms of a sum.
 type pureGo struct {
-	*core
-	*heap
-	matrixKernels
-	rowKernels
-	attentionKernels
-	vocabKernels
-	updateKernels
+	check   check.Device
+	failure error // the first since the last Sync
+
+	threads int
+	limit   atomic.Int64 // threads that kernels may use now
+
+	allocated [npu.NumPurposes]int64
+	blocks    map[uintptr]allocation
 }
 
 var (
@@ -34,12 +36,12 @@ var (
 )
 
 func newPureGo(threads int) *pureGo {
-	c := &core{workers: newWorkers(threads), check: &check.Device{Buffers: check.Buffers{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen}}}
-	return &pureGo{
-		core: c, heap: newHeap(c.check),
-		matrixKernels: matrixKernels{c}, rowKernels: rowKernels{c}, attentionKernels: attentionKernels{c},
-		vocabKernels: vocabKernels{c}, updateKernels: updateKernels{c},
+	d := &pureGo{
+		check:   check.Device{Name: pureGoName, Space: npu.Host, MatrixLen: matrixLen},
+		threads: threads, blocks: map[uintptr]allocation{},
 	}
+	d.Limit(threads)
+	return d
 }
 
 // Info implements npu.Device.
@@ -54,68 +56,49 @@ func (d *pureGo) Close() error {
 	for _, a := range d.blocks {
 		a.SetFreed()
 	}
-	*d.heap = heap{}
+	d.allocated, d.blocks = [npu.NumPurposes]int64{}, nil
 	return err
 }
 
-// core is what all kernels of a device share.
-type core struct {
-	*workers
-	check   *check.Device
-	failure error // the first since the last Sync
-}
-
-func (c *core) fail(err error) {
-	if c.failure == nil {
-		c.failure = fmt.Errorf("device %s: %w", pureGoName, err)
+func (d *pureGo) fail(err error) {
+	if d.failure == nil {
+		d.failure = fmt.Errorf("device %s: %w", pureGoName, err)
 	}
 }
 
 // Sync implements npu.Device.
-func (c *core) Sync() error {
-	c.check.Outside("wait")
-	err := c.failure
-	c.failure = nil
+func (d *pureGo) Sync() error {
+	d.check.Outside("wait")
+	err := d.failure
+	d.failure = nil
 	return err
 }
 
 // Record implements npu.Device. All calls have run.
-func (c *core) Record() (npu.Event, error) {
-	c.check.Outside("event")
+func (d *pureGo) Record() (npu.Event, error) {
+	d.check.Outside("event")
 	return nil, nil
 }
 
 // Await implements npu.Device.
-func (c *core) Await(npu.Event) { c.check.Outside("event") }
+func (d *pureGo) Await(npu.Event) { d.check.Outside("event") }
 
 // Capture implements npu.Device.
-func (c *core) Capture(record func()) (npu.Graph, error) {
-	c.check.Capture(record, false)
+func (d *pureGo) Capture(record func()) (npu.Graph, error) {
+	d.check.Capture(record, false)
 	return nil, nil
 }
 
-// workers are the threads of the device.
-type workers struct {
-	threads int
-	limit   atomic.Int64 // threads that kernels may use now
-}
-
-func newWorkers(threads int) *workers {
-	w := &workers{threads: threads}
-	w.Limit(threads)
-	return w
-}
-
 // Threads implements npu.Cores.
-func (w *workers) Threads() int { return w.threads }
+func (d *pureGo) Threads() int { return d.threads }
 
 // Limit implements npu.Cores.
-func (w *workers) Limit(threads int) { w.limit.Store(int64(min(max(1, threads), w.threads))) }
+func (d *pureGo) Limit(threads int) { d.limit.Store(int64(min(max(1, threads), d.threads))) }
 
 // parallel calls task for 0 to n-1 and returns when all calls are done. It uses
 // several goroutines if several threads are allowed.
-func (w *workers) parallel(n int, task func(i int)) {
-	threads := int(w.limit.Load())
+func (d *pureGo) parallel(n int, task func(i int)) {
+	threads := int(d.limit.Load())
 	if threads == 1 || n <= 1 {
 		for i := range n {
 			task(i)

@@ -7,11 +7,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// updateKernels are the optimizer's kernels.
-type updateKernels struct{ *core }
-
 // AdamW implements npu.Device. csrc/update.h documents the order of operations.
-func (d updateKernels) AdamW(updates []npu.Update, p npu.AdamWParams) {
+func (d *pureGo) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.check.AdamW(updates)
 	for i := range updates {
 		updateWeight(&updates[i], p)
@@ -49,7 +46,7 @@ func adamwCorrect(beta float32, step int) float32 {
 }
 
 // SumSquares implements npu.Device.
-func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
+func (d *pureGo) SumSquares(sums []float64, x []npu.Buffer) error {
 	d.check.SumSquares(sums, x)
 	for i, b := range x {
 		sums[i] = sumSquares(b.Float32s())
@@ -71,7 +68,7 @@ func sumSquares(x []float32) float64 {
 }
 
 // SumSquaresExact implements npu.Device.
-func (d updateKernels) SumSquaresExact(sums []npu.Squares, g []npu.Sums) error {
+func (d *pureGo) SumSquaresExact(sums []npu.Squares, g []npu.Sums) error {
 	d.check.SumSquaresExact(sums, g)
 	for i, s := range g {
 		sums[i] = npu.Squares{Sum: sumSquaresExact(s.Int64s())}

@@ -33,11 +33,8 @@ func softmaxMax(x []float32, invTemp float32) float32 {
 // exponentials.
 func logProb(score, max, sum float32) float32 { return float32(score-max) - log32(sum) }
 
-// vocabKernels are the kernels over distributions of the vocabulary.
-type vocabKernels struct{ *core }
-
 // SoftmaxMax implements npu.Device.
-func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
+func (d *pureGo) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	cols := d.check.SoftmaxMax(max, logits, n)
 	d.parallel(n, func(i int) {
 		max.Float32s()[i] = softmaxMax(logits.Float32s()[i*cols:(i+1)*cols], invTemp)
@@ -45,7 +42,7 @@ func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32)
 }
 
 // SoftmaxFold implements npu.Device.
-func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+func (d *pureGo) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
 	d.parallel(targets.Len(), func(i int) {
 		sum, weighted := folds.Float32s()[i*32:i*32+16], folds.Float32s()[i*32+16:(i+1)*32]
@@ -66,7 +63,7 @@ func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets
 }
 
 // SoftmaxFinish implements npu.Device.
-func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+func (d *pureGo) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
 	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
 	d.parallel(n, func(i int) {
 		m, row := max.Float32s()[i], folds.Float32s()[i*32:(i+1)*32]
@@ -79,7 +76,7 @@ func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+func (d *pureGo) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
 	d.parallel(targets.Len(), func(i int) {
 		m, inv := stats.Float32s()[2*i], 1/stats.Float32s()[2*i+1]
@@ -97,7 +94,7 @@ func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets n
 }
 
 // Sample implements npu.Device.
-func (d vocabKernels) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
+func (d *pureGo) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
 	d.check.Sample(ids, logp, logits, vocab, params)
 	drawn, lps := ids.Int32s(), logp.Float32s()
 	d.parallel(params.N, func(i int) {

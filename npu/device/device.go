@@ -1,6 +1,7 @@
-// Package device opens a device by its kind and measures what its hardware can do.
+// Package device opens a device, the CPU or that of an accelerator's kernel library, and
+// measures what its hardware can do.
 //
-// Packages above npu import it instead of npu/cpu and npu/plugin.
+// Packages above npu import it instead of npu/cpu.
 package device
 
 import (
@@ -8,7 +9,6 @@ import (
 
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
-	"github.com/easyrl/easyrl/npu/plugin"
 )
 
 // CPU is the kind of the device that every build has.
@@ -20,7 +20,7 @@ func Open(kind string, threads int) (npu.Device, error) {
 	if kind == CPU {
 		return cpu.Open(threads)
 	}
-	return plugin.Open(kind, 0, threads)
+	return openLibrary(kind, threads)
 }
 
 // isCPU reports whether the kernels of dev run on the cores of this machine.

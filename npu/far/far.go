@@ -1,5 +1,5 @@
 // Package far is a device for tests whose memory the host cannot address, as a device
-// library for package plugin.
+// library for package device.
 //
 // It runs the CPU's kernels, but only inside a call that waits. An address of its memory
 // faults on the host. Memory is poisoned until it is written and after it is freed: NaN as

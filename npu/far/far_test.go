@@ -8,19 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/npu/device"
 	"github.com/easyrl/easyrl/npu/far"
 	"github.com/easyrl/easyrl/npu/nputest"
-	"github.com/easyrl/easyrl/npu/plugin"
 )
 
 func TestConformance(t *testing.T) {
 	lib := far.Library(t)
-	nputest.Run(t, func(threads int) (npu.Device, error) { return plugin.Open(lib, 0, threads) })
+	nputest.Run(t, func(threads int) (npu.Device, error) { return device.Open(lib, threads) })
 }
 
 func open(t *testing.T) npu.Device {
 	t.Helper()
-	d, err := plugin.Open(far.Library(t), 0, 1)
+	d, err := device.Open(far.Library(t), 1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d

@@ -123,7 +123,7 @@ func openDeferred(s *space, exact bool) (npu.Device, error) {
 		return nil, err
 	}
 	return &deferred{
-		Device: host, space: s, exact: exact, check: &check.Device{Buffers: check.Buffers{Name: "deferred", Space: s.Space, MatrixLen: host.MatrixLen}},
+		Device: host, space: s, exact: exact, check: &check.Device{Name: "deferred", Space: s.Space, MatrixLen: host.MatrixLen},
 	}, nil
 }
 

@@ -54,11 +54,6 @@ func denseCases(scale float64) []*denseCase {
 		newDenseCase(530, 33, 14, scale), newDenseCase(13, 9, 401, scale))
 }
 
-type denseResult struct {
-	plain, biased, added, dx, dxAdded []float32
-	dw, db                            sums
-}
-
 // putMatrix packs row-major values on the device, in memory that holds NaN.
 func (m *memory) putMatrix(x []float32, rows, cols int) npu.Matrix {
 	m.t.Helper()
@@ -106,7 +101,7 @@ func (m *memory) requireBlocks(w npu.Matrix, x []float32) {
 	}
 }
 
-func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
+func (c *denseCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
@@ -121,7 +116,13 @@ func (c *denseCase) run(t *testing.T, d npu.Device) denseResult {
 	d.LinearBackwardInput(dxAdded, []npu.Product{{DY: dy, W: w, Block: c.n}}, c.t, true)
 	d.LinearBackwardWeight(dw, db, dy, x, l)
 	d.LinearBackwardWeight(dwNoBias, npu.Sums{}, dy, x, l)
-	r := denseResult{m.get(plain), m.get(biased), m.get(added), m.get(dx), m.get(dxAdded), m.getMatrixSums(dw), m.getSums(db)}
+	r := outputs{
+		map[string][]float32{
+			"y": m.get(plain), "y with bias": m.get(biased), "y added": m.get(added),
+			"dx": m.get(dx), "dx added": m.get(dxAdded),
+		},
+		map[string]sums{"dw": m.getMatrixSums(dw), "dbias": m.getSums(db)},
+	}
 	if d.Info().Exact {
 		require.Equal(t, m.getSums(dw.Sums), m.getSums(dwNoBias.Sums), "%v dw, without a bias", c)
 	}
@@ -152,14 +153,14 @@ func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, d
 
 func same32(x []float32) []float32 { return x }
 
-func (c *denseCase) checkReference(t *testing.T, got denseResult) {
+func (c *denseCase) checkReference(t *testing.T, got outputs) {
 	t.Helper()
 	y, dx, dw, db := refDense(c, widen)
 	ny, ndx, ndw, ndb := refDense(c, same32)
-	near(t, c.String()+" y added", got.added, y, ny)
-	near(t, c.String()+" dx added", got.dxAdded, dx, ndx)
-	near(t, c.String()+" dw", got.dw.floats(c.leaves), dw, ndw)
-	near(t, c.String()+" dbias", got.db.floats(c.leaves), db, ndb)
+	near(t, c.String()+" y added", got.values["y added"], y, ny)
+	near(t, c.String()+" dx added", got.values["dx added"], dx, ndx)
+	near(t, c.String()+" dw", got.sums["dw"].floats(c.leaves), dw, ndw)
+	near(t, c.String()+" dbias", got.sums["dbias"].floats(c.leaves), db, ndb)
 	zero, bias := *c, *c
 	zero.y0, zero.dx0 = make([]float32, c.t*c.n), make([]float32, c.t*c.k)
 	bias.y0 = nil
@@ -168,22 +169,11 @@ func (c *denseCase) checkReference(t *testing.T, got denseResult) {
 	}
 	y, dx, _, _ = refDense(&zero, widen)
 	ny, ndx, _, _ = refDense(&zero, same32)
-	near(t, c.String()+" y", got.plain, y, ny)
-	near(t, c.String()+" dx", got.dx, dx, ndx)
+	near(t, c.String()+" y", got.values["y"], y, ny)
+	near(t, c.String()+" dx", got.values["dx"], dx, ndx)
 	y, _, _, _ = refDense(&bias, widen)
 	ny, _, _, _ = refDense(&bias, same32)
-	near(t, c.String()+" y with bias", got.biased, y, ny)
-}
-
-func equalDense(t *testing.T, name string, want, got denseResult) {
-	t.Helper()
-	equal(t, name+" y", want.plain, got.plain)
-	equal(t, name+" y with bias", want.biased, got.biased)
-	equal(t, name+" y added", want.added, got.added)
-	equal(t, name+" dx", want.dx, got.dx)
-	equal(t, name+" dx added", want.dxAdded, got.dxAdded)
-	require.Equal(t, want.dw, got.dw, name+" dw")
-	require.Equal(t, want.db, got.db, name+" dbias")
+	near(t, c.String()+" y with bias", got.values["y with bias"], y, ny)
 }
 
 // testDense checks the linear layer and its backward pass.
@@ -204,14 +194,14 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 			want := c.run(t, one)
 			for _, d := range all {
 				threads := d.(npu.Cores)
-				equalDense(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), want, c.run(t, d))
+				equalOutputs(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), want, c.run(t, d))
 				c.checkLayout(t, d)
 				for limit := range threads.Threads() + 2 { // the ends are clamped to 1 and threads
 					if (i+i/8)%(threads.Threads()+2) != limit && !soak.Long() { // one limit a case, another one for each shape's next case
 						continue
 					}
 					threads.Limit(limit)
-					equalDense(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads.Threads()), want, c.run(t, d))
+					equalOutputs(t, fmt.Sprintf("%v, %d of %d threads", c, limit, threads.Threads()), want, c.run(t, d))
 				}
 				threads.Limit(threads.Threads())
 			}
@@ -237,18 +227,13 @@ func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	}
 	whole := *c
 	whole.leaves = &leaves{FixedPoint: c.leaves.FixedPoint}
-	var parts denseResult
+	var parts outputs
 	for lo := 0; lo < c.t; lo += step {
 		hi := min(c.t, lo+step)
 		whole.leaves.ends = append(whole.leaves.ends, int32(hi))
-		r := c.rows(lo, hi).run(t, d)
-		parts.plain, parts.biased = append(parts.plain, r.plain...), append(parts.biased, r.biased...)
-		parts.added, parts.dx = append(parts.added, r.added...), append(parts.dx, r.dx...)
-		parts.dxAdded = append(parts.dxAdded, r.dxAdded...)
-		parts.dw.add(r.dw)
-		parts.db.add(r.db)
+		parts.add(c.rows(lo, hi).run(t, d))
 	}
-	equalDense(t, fmt.Sprintf("%v, %d at a time", c, step), whole.run(t, d), parts)
+	equalOutputs(t, fmt.Sprintf("%v, %d at a time", c, step), whole.run(t, d), parts)
 }
 
 // testChain compares with the chain over terms ascending. Operands of few bits make
@@ -268,7 +253,7 @@ func testChain(t *testing.T, d npu.Device) {
 			for e := range c.k {
 				sum += c.x[i*c.k+e] * c.w[j*c.k+e]
 			}
-			require.Equal(t, sum, got.plain[i*c.n+j], "row %d, output %d", i, j)
+			require.Equal(t, sum, got.values["y"][i*c.n+j], "row %d, output %d", i, j)
 		}
 	}
 }
@@ -288,12 +273,5 @@ func testPadding(t *testing.T, d npu.Device) {
 
 // sameDense requires the same bits from all devices.
 func sameDense(t *testing.T, want npu.Device, got []npu.Device) {
-	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
-		for _, c := range denseCases(scale) {
-			r := c.run(t, want)
-			for _, d := range got {
-				equalDense(t, fmt.Sprintf("%s: %v at %g", d.Info().Name, c, scale), r, c.run(t, d))
-			}
-		}
-	}
+	sameOutputs(t, want, got, denseCases, 1, 1e18, 1e-22, 1e-40)
 }

@@ -71,7 +71,7 @@ func (c *inputCase) order() (terms [][2]int) {
 	return terms
 }
 
-func (c *inputCase) run(t *testing.T, d npu.Device) (dx, added []float32) {
+func (c *inputCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
@@ -82,13 +82,13 @@ func (c *inputCase) run(t *testing.T, d npu.Device) (dx, added []float32) {
 	plain, onto := m.nan(c.t*c.k), m.put(c.dx0)
 	d.LinearBackwardInput(plain, products, c.t, false)
 	d.LinearBackwardInput(onto, products, c.t, true)
-	return m.get(plain), m.get(onto)
+	return outputs{values: map[string][]float32{"dx": m.get(plain), "dx added": m.get(onto)}}
 }
 
 // checkReference compares with the sum of the products.
 func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 	t.Helper()
-	dx, added := c.run(t, d)
+	got := c.run(t, d)
 	want, naive := make([]float64, c.t*c.k), make([]float32, c.t*c.k)
 	wantAdded, naiveAdded := widen(c.dx0), c.dx0
 	for _, p := range c.products {
@@ -97,8 +97,8 @@ func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 		wantAdded = reference.Product(wantAdded, widen(p.dy), widen(p.w), c.t, c.k, p.rows, p.rows, 1, 1, c.k)
 		naiveAdded = reference.Product(naiveAdded, p.dy, p.w, c.t, c.k, p.rows, p.rows, 1, 1, c.k)
 	}
-	near(t, c.String()+" dx", dx, want, naive)
-	near(t, c.String()+" dx added", added, wantAdded, naiveAdded)
+	near(t, c.String()+" dx", got.values["dx"], want, naive)
+	near(t, c.String()+" dx added", got.values["dx added"], wantAdded, naiveAdded)
 }
 
 // checkChain compares with the chain in its order of terms. Operands of few bits make
@@ -127,8 +127,7 @@ func (c *inputCase) checkChain(t *testing.T, d npu.Device) {
 			}
 		}
 	}
-	dx, _ := exact.run(t, d)
-	equal(t, c.String()+" chain", want, dx)
+	equal(t, c.String()+" chain", want, exact.run(t, d).values["dx"])
 }
 
 // rows returns the case of rows [lo, hi) alone.
@@ -156,40 +155,20 @@ func testInput(t *testing.T, open func(threads int) (npu.Device, error)) {
 		}
 	})
 	t.Run("threads", func(t *testing.T) {
-		for _, three := range teams(t, open, 3) {
-			for _, c := range inputCases(1) {
-				dx, added := c.run(t, one)
-				dx3, added3 := c.run(t, three)
-				equal(t, c.String()+" dx, 3 threads", dx, dx3)
-				equal(t, c.String()+" dx added, 3 threads", added, added3)
-			}
-		}
+		sameOutputs(t, one, teams(t, open, 3), inputCases, 1)
 	})
 	t.Run("rows apart", func(t *testing.T) {
 		exactOnly(t, one)
 		for _, c := range inputCases(1) {
-			dx, added := c.run(t, one)
-			var apart, apartAdded []float32
+			var parts outputs
 			for lo := 0; lo < c.t; lo += 5 {
-				a, b := c.rows(lo, min(c.t, lo+5)).run(t, one)
-				apart, apartAdded = append(apart, a...), append(apartAdded, b...)
+				parts.add(c.rows(lo, min(c.t, lo+5)).run(t, one))
 			}
-			equal(t, c.String()+" dx, 5 rows at a time", dx, apart)
-			equal(t, c.String()+" dx added, 5 rows at a time", added, apartAdded)
+			equalOutputs(t, c.String()+", 5 rows at a time", c.run(t, one), parts)
 		}
 	})
 }
 
 func sameInput(t *testing.T, want npu.Device, got []npu.Device) {
-	for _, scale := range []float64{1, 1e18, 1e-22, 1e-40} {
-		for _, c := range inputCases(scale) {
-			dx, added := c.run(t, want)
-			for _, d := range got {
-				name := fmt.Sprintf("%s: %v at %g: dx", d.Info().Name, c, scale)
-				dx2, added2 := c.run(t, d)
-				equal(t, name, dx, dx2)
-				equal(t, name+" added", added, added2)
-			}
-		}
-	}
+	sameOutputs(t, want, got, inputCases, 1, 1e18, 1e-22, 1e-40)
 }

@@ -56,13 +56,8 @@ func (c *normCase) rows(lo, hi int) *normCase {
 	}
 }
 
-type normResult struct {
-	y, dx, dxAdded []float32
-	dw             sums
-}
-
 // run calls the kernels on a device. It writes dx once and adds to it once.
-func (c *normCase) run(t *testing.T, d npu.Device) normResult {
+func (c *normCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	x, w, g := m.put(c.x), m.put(c.w), m.put(c.g)
@@ -71,9 +66,12 @@ func (c *normCase) run(t *testing.T, d npu.Device) normResult {
 	d.RMSNorm(y, x, w, c.t*c.heads, normEps)
 	d.RMSNormBackward(dx, dw, g, x, w, c.heads, normEps, false, l)
 	d.RMSNormBackward(dxAdded, dwAgain, g, x, w, c.heads, normEps, true, l)
-	r := normResult{m.get(y), m.get(dx), m.get(dxAdded), m.getSums(dw)}
+	r := outputs{
+		map[string][]float32{"y": m.get(y), "dx": m.get(dx), "dx added": m.get(dxAdded)},
+		map[string]sums{"dWeight": m.getSums(dw)},
+	}
 	if d.Info().Exact {
-		require.Equal(t, r.dw, m.getSums(dwAgain), "%v dWeight, with dx added to", c)
+		require.Equal(t, r.sums["dWeight"], m.getSums(dwAgain), "%v dWeight, with dx added to", c)
 	}
 	m.free()
 	return r
@@ -102,28 +100,20 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 	t.Run("with projections", func(t *testing.T) { testNormLinear(t, one) })
 	t.Run("threads", func(t *testing.T) {
-		all := teams(t, open, 2, 3, 4)
-		for _, c := range normCases(1) {
-			want := c.run(t, one)
-			for _, d := range all {
-				equalNorms(t, fmt.Sprintf("%v, %d threads", c, npu.Threads(d)), want, c.run(t, d))
-			}
-		}
+		sameOutputs(t, one, teams(t, open, 2, 3, 4), normCases, 1)
 	})
 	t.Run("rows apart", func(t *testing.T) {
 		exactOnly(t, one)
 		for _, c := range normCases(1) {
 			whole, step := *c, max(1, c.t/3)
 			whole.leaves = &leaves{FixedPoint: c.leaves.FixedPoint}
-			var parts normResult
+			var parts outputs
 			for lo := 0; lo < c.t; lo += step {
 				hi := min(c.t, lo+step)
 				whole.leaves.ends = append(whole.leaves.ends, int32(hi))
-				r := c.rows(lo, hi).run(t, one)
-				parts.y, parts.dx, parts.dxAdded = append(parts.y, r.y...), append(parts.dx, r.dx...), append(parts.dxAdded, r.dxAdded...)
-				parts.dw.add(r.dw)
+				parts.add(c.rows(lo, hi).run(t, one))
 			}
-			equalNorms(t, c.String(), whole.run(t, one), parts)
+			equalOutputs(t, c.String(), whole.run(t, one), parts)
 		}
 	})
 	t.Run("heads apart", func(t *testing.T) { testNormHeads(t, one) })
@@ -136,19 +126,16 @@ func testNorm(t *testing.T, open func(threads int) (npu.Device, error)) {
 			x, again, w, g, dw := m.put(c.x), m.put(c.x), m.put(c.w), m.put(c.g), m.sums(c.n)
 			d.RMSNorm(x, x, w, c.t*c.heads, normEps)
 			d.RMSNormBackward(g, dw, g, again, w, c.heads, normEps, false, m.leaves(c.leaves))
-			equal(t, c.String()+" y", want.y, m.get(x))
-			equal(t, c.String()+" dx", want.dx, m.get(g))
-			require.Equal(t, want.dw, m.getSums(dw), "%v dWeight", c)
+			equal(t, c.String()+" y", want.values["y"], m.get(x))
+			equal(t, c.String()+" dx", want.values["dx"], m.get(g))
+			require.Equal(t, want.sums["dWeight"], m.getSums(dw), "%v dWeight", c)
 			m.free()
 		}
 	})
 	t.Run("extremes", func(t *testing.T) {
 		for _, scale := range []float64{0, 1e-30, 1e4} {
 			for _, c := range normCases(scale) {
-				r := c.run(t, one)
-				finite(t, fmt.Sprintf("%v at %g: y", c, scale), r.y)
-				finite(t, fmt.Sprintf("%v at %g: dx", c, scale), r.dx)
-				require.Zero(t, r.dw.worst, "%v at %g: dWeight", c, scale)
+				finiteOutputs(t, fmt.Sprintf("%v at %g:", c, scale), c.run(t, one))
 			}
 		}
 	})
@@ -164,34 +151,35 @@ func testNormHeads(t *testing.T, d npu.Device) {
 				continue
 			}
 			want, low, high := c.run(t, d), c.part(0, half).run(t, d), c.part(half, c.heads).run(t, d)
-			low.dw.add(high.dw)
-			require.Equal(t, want.dw, low.dw, "%v at %g dWeight", c, scale)
+			dw := low.sums["dWeight"]
+			dw.add(high.sums["dWeight"])
+			require.Equal(t, want.sums["dWeight"], dw, "%v at %g dWeight", c, scale)
 			dx := make([]float32, 0, len(c.dx))
 			for row := range c.t {
-				dx = append(dx, low.dx[row*half*c.n:][:half*c.n]...)
-				dx = append(dx, high.dx[row*(c.heads-half)*c.n:][:(c.heads-half)*c.n]...)
+				dx = append(dx, low.values["dx"][row*half*c.n:][:half*c.n]...)
+				dx = append(dx, high.values["dx"][row*(c.heads-half)*c.n:][:(c.heads-half)*c.n]...)
 			}
-			equal(t, fmt.Sprintf("%v at %g dx", c, scale), want.dx, dx)
+			equal(t, fmt.Sprintf("%v at %g dx", c, scale), want.values["dx"], dx)
 		}
 	}
 }
 
 // checkReference compares with the definition, whose derivative it compares with
 // central differences.
-func (c *normCase) checkReference(t *testing.T, got normResult) {
+func (c *normCase) checkReference(t *testing.T, got outputs) {
 	t.Helper()
 	x, w, g := widen(c.x), widen(c.w), widen(c.g)
 	y := reference.Norm(x, w, c.n, normEps)
 	dx, dw := reference.NormBackward(g, x, w, c.n, normEps)
 	ndx, ndw := reference.NormBackward(c.g, c.x, c.w, c.n, normEps)
-	near(t, c.String()+" y", got.y, y, reference.Norm(c.x, c.w, c.n, normEps))
-	near(t, c.String()+" dx", got.dx, dx, ndx)
+	near(t, c.String()+" y", got.values["y"], y, reference.Norm(c.x, c.w, c.n, normEps))
+	near(t, c.String()+" dx", got.values["dx"], dx, ndx)
 	for i := range dx {
 		dx[i] += float64(c.dx[i])
 		ndx[i] += c.dx[i]
 	}
-	near(t, c.String()+" dx added", got.dxAdded, dx, ndx)
-	near(t, c.String()+" dWeight", got.dw.floats(c.leaves), dw, ndw)
+	near(t, c.String()+" dx added", got.values["dx added"], dx, ndx)
+	near(t, c.String()+" dWeight", got.sums["dWeight"].floats(c.leaves), dw, ndw)
 
 	loss := func() float64 {
 		sum := 0.0
@@ -210,22 +198,5 @@ func (c *normCase) checkReference(t *testing.T, got normResult) {
 
 // sameNorm requires the same bits from all devices.
 func sameNorm(t *testing.T, want npu.Device, got []npu.Device) {
-	t.Helper()
-	for _, scale := range []float64{1, 1e4, 1e-20, 1e-40} {
-		for _, c := range normCases(scale) {
-			r := c.run(t, want)
-			for _, d := range got {
-				equalNorms(t, fmt.Sprintf("%s: %v at %g", d.Info().Name, c, scale), r, c.run(t, d))
-			}
-		}
-	}
-}
-
-// equalNorms requires the same bits in all outputs.
-func equalNorms(t *testing.T, name string, want, got normResult) {
-	t.Helper()
-	equal(t, name+" y", want.y, got.y)
-	equal(t, name+" dx", want.dx, got.dx)
-	equal(t, name+" dx added", want.dxAdded, got.dxAdded)
-	require.Equal(t, want.dw, got.dw, name+" dWeight")
+	sameOutputs(t, want, got, normCases, 1, 1e4, 1e-20, 1e-40)
 }

@@ -44,50 +44,54 @@ func newRopeCase(rows, heads, dim int) *ropeCase {
 }
 
 // run rotates x on a device, then rotates the result back.
-func (c *ropeCase) run(t *testing.T, d npu.Device) (turned, back []float32) {
+func (c *ropeCase) run(t *testing.T, d npu.Device) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	x, table, positions := m.put(c.x), m.put(c.table), m.ints(c.positions...)
 	d.Rope(x, table, positions, c.heads, c.dim, false)
-	turned = m.get(x)
+	turned := m.get(x)
 	d.Rope(x, table, positions, c.heads, c.dim, true)
-	back = m.get(x)
+	r := outputs{values: map[string][]float32{"rotated": turned, "rotated back": m.get(x)}}
 	m.free()
-	return turned, back
+	return r
+}
+
+func (c *ropeCase) String() string {
+	return fmt.Sprintf("%d rows of %d heads of %d", len(c.positions), c.heads, c.dim)
 }
 
 func (c *ropeCase) reference(x []float64, inverse bool) []float64 {
 	return reference.Rope(x, c.table, c.positions, c.heads, c.dim, inverse)
 }
 
-func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
-	one := device(t, open, 1)
-	many := teams(t, open, 2, 4)
+// ropeCases returns cases of any scale: a rotation only multiplies by it.
+func ropeCases(float64) []*ropeCase {
+	var all []*ropeCase
 	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64}, {300, 5, 128}} {
-		c := newRopeCase(s[0], s[1], s[2])
-		turned, back := c.run(t, one)
-		want := c.reference(widen(c.x), false)
-		within(t, fmt.Sprint(s, " rotated"), turned, want, 1e-6)
-		within(t, fmt.Sprint(s, " rotated back"), back, c.reference(want, true), 2e-6)
-		for _, d := range many {
-			again, backAgain := c.run(t, d)
-			equal(t, fmt.Sprintf("%v, %d threads", s, npu.Threads(d)), turned, again)
-			equal(t, fmt.Sprintf("%v back, %d threads", s, npu.Threads(d)), back, backAgain)
-		}
+		all = append(all, newRopeCase(s[0], s[1], s[2]))
 	}
+	return all
 }
 
-type swigluResult struct{ y, dGate, dUp []float32 }
+func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
+	one := device(t, open, 1)
+	for _, c := range ropeCases(1) {
+		got, want := c.run(t, one), c.reference(widen(c.x), false)
+		within(t, c.String()+" rotated", got.values["rotated"], want, 1e-6)
+		within(t, c.String()+" rotated back", got.values["rotated back"], c.reference(want, true), 2e-6)
+	}
+	sameOutputs(t, one, teams(t, open, 2, 4), ropeCases, 1)
+}
 
 // runSwiGLU calls both kernels on a device.
-func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) swigluResult {
+func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	g, u, e := m.put(gate), m.put(up), m.put(dy)
 	y, dGate, dUp := m.nan(len(gate)), m.nan(len(gate)), m.nan(len(gate))
 	d.SwiGLU(y, g, u)
 	d.SwiGLUBackward(dGate, dUp, e, g, u)
-	r := swigluResult{m.get(y), m.get(dGate), m.get(dUp)}
+	r := outputs{values: map[string][]float32{"y": m.get(y), "dGate": m.get(dGate), "dUp": m.get(dUp)}}
 	m.free()
 	return r
 }
@@ -101,9 +105,9 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 		got := runSwiGLU(t, one, gate, up, dy)
 		y, dGate, dUp := reference.SwiGLU(widen(gate), widen(up), widen(dy))
 		ny, ndGate, ndUp := reference.SwiGLU(gate, up, dy)
-		near(t, fmt.Sprint(n, " y"), got.y, y, ny)
-		near(t, fmt.Sprint(n, " dGate"), got.dGate, dGate, ndGate)
-		near(t, fmt.Sprint(n, " dUp"), got.dUp, dUp, ndUp)
+		near(t, fmt.Sprint(n, " y"), got.values["y"], y, ny)
+		near(t, fmt.Sprint(n, " dGate"), got.values["dGate"], dGate, ndGate)
+		near(t, fmt.Sprint(n, " dUp"), got.values["dUp"], dUp, ndUp)
 		for _, i := range []int{0, n / 2, n - 1} {
 			g, u, e := widen(gate[i:i+1]), widen(up[i:i+1]), widen(dy[i:i+1])
 			loss := func() float64 {
@@ -114,10 +118,7 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 			require.InDelta(t, reference.Slope(u, 0, loss), dUp[i], 1e-7, "reference dUp[%d]", i)
 		}
 		for _, d := range many {
-			again := runSwiGLU(t, d, gate, up, dy)
-			equal(t, "y", got.y, again.y)
-			equal(t, "dGate", got.dGate, again.dGate)
-			equal(t, "dUp", got.dUp, again.dUp)
+			equalOutputs(t, fmt.Sprintf("%d values, %d threads", n, npu.Threads(d)), got, runSwiGLU(t, d, gate, up, dy))
 		}
 	}
 }
@@ -125,24 +126,13 @@ func testSwiGLU(t *testing.T, open func(threads int) (npu.Device, error)) {
 // samePointwise requires the same bits from all devices.
 func samePointwise(t *testing.T, want npu.Device, got []npu.Device) {
 	t.Helper()
-	for _, s := range [][3]int{{3, 2, 8}, {40, 3, 10}, {5, 1, 66}, {300, 5, 128}} {
-		c := newRopeCase(s[0], s[1], s[2])
-		turned, back := c.run(t, want)
-		for _, d := range got {
-			again, backAgain := c.run(t, d)
-			equal(t, fmt.Sprint(d.Info().Name, ": ", s, " rotated"), turned, again)
-			equal(t, fmt.Sprint(d.Info().Name, ": ", s, " rotated back"), back, backAgain)
-		}
-	}
+	sameOutputs(t, want, got, ropeCases, 1)
 	for _, scale := range []float64{1, 30, 1e4, 1e-20, 1e-40} {
 		r := rand.New(rand.NewPCG(11, 12))
 		gate, up, dy := normal(r, 9001, scale), normal(r, 9001, 1), normal(r, 9001, 1)
 		a := runSwiGLU(t, want, gate, up, dy)
 		for _, d := range got {
-			name, b := fmt.Sprintf("%s: swiglu at %g: ", d.Info().Name, scale), runSwiGLU(t, d, gate, up, dy)
-			equal(t, name+"y", a.y, b.y)
-			equal(t, name+"dGate", a.dGate, b.dGate)
-			equal(t, name+"dUp", a.dUp, b.dUp)
+			equalOutputs(t, fmt.Sprintf("%s: swiglu at %g", d.Info().Name, scale), a, runSwiGLU(t, d, gate, up, dy))
 		}
 	}
 }
@@ -157,8 +147,8 @@ func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error))
 	m := newMemory(t, d)
 	g, u, e := m.put(gate), m.put(up), m.put(dy)
 	d.SwiGLUBackward(g, u, e, g, u)
-	equal(t, "dGate", want.dGate, m.get(g))
-	equal(t, "dUp", want.dUp, m.get(u))
+	equal(t, "dGate", want.values["dGate"], m.get(g))
+	equal(t, "dUp", want.values["dUp"], m.get(u))
 	m.free()
 }
 
@@ -170,8 +160,8 @@ func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)
 	got := runSwiGLU(t, d, gate, ones, ones)
 	y, dGate, _ := reference.SwiGLU(widen(gate), widen(ones), widen(ones))
 	for i := range gate {
-		require.InDelta(t, y[i], got.y[i], 1e-6*math.Abs(y[i])+1e-30, "y at %v", gate[i])
-		require.InDelta(t, y[i], got.dUp[i], 1e-6*math.Abs(y[i])+1e-30, "dUp at %v", gate[i])
-		require.InDelta(t, dGate[i], got.dGate[i], 1e-5, "dGate at %v", gate[i])
+		require.InDelta(t, y[i], got.values["y"][i], 1e-6*math.Abs(y[i])+1e-30, "y at %v", gate[i])
+		require.InDelta(t, y[i], got.values["dUp"][i], 1e-6*math.Abs(y[i])+1e-30, "dUp at %v", gate[i])
+		require.InDelta(t, dGate[i], got.values["dGate"][i], 1e-5, "dGate at %v", gate[i])
 	}
 }

@@ -64,12 +64,11 @@ type vocabPart struct {
 	logits npu.Buffer // [n, w.Rows]
 }
 
-// vocabResult is what a device computes: dLogits by columns, [vocab, n].
-type vocabResult struct{ logp, entropy, stats, dLogits, dHidden []float32 }
+func (c *vocabCase) run(t *testing.T, d npu.Device) outputs { return c.runCut(t, d, c.vocab) }
 
-// run computes with the vocabulary cut into parts of width columns, the last one
-// shorter.
-func (c *vocabCase) run(t *testing.T, d npu.Device, width int) vocabResult {
+// runCut computes with the vocabulary cut into parts of width columns, the last one
+// shorter. dLogits is by columns, [vocab, n].
+func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
@@ -93,27 +92,28 @@ func (c *vocabCase) run(t *testing.T, d npu.Device, width int) vocabResult {
 		d.SoftmaxFold(folds, scores, maxima, p.logits, targets, p.first, c.invTemp)
 	}
 	d.SoftmaxFinish(logp, entropy, stats, folds, scores, maxima, c.n)
-	r := vocabResult{logp: m.get(logp), entropy: m.get(entropy), stats: m.get(stats), dLogits: make([]float32, c.n*c.vocab)}
+	r := map[string][]float32{"logp": m.get(logp), "entropy": m.get(entropy), "stats": m.get(stats)}
+	dLogits := make([]float32, c.n*c.vocab)
 	for _, p := range parts {
 		d.SoftmaxBackward(p.logits, dlp, stats, targets, p.first, c.invTemp)
 		d.LinearBackwardInput(dHidden, []npu.Product{{DY: p.logits, W: p.w, Block: p.w.Rows}}, c.n, p.first > 0)
 		for i, g := range m.get(p.logits) {
-			r.dLogits[(p.first+i%p.w.Rows)*c.n+i/p.w.Rows] = g
+			dLogits[(p.first+i%p.w.Rows)*c.n+i/p.w.Rows] = g
 		}
 	}
-	r.dHidden = m.get(dHidden)
-	return r
+	r["dLogits"], r["dHidden"] = dLogits, m.get(dHidden)
+	return outputs{values: r}
 }
 
-func (c *vocabCase) checkReference(t *testing.T, got vocabResult) {
+func (c *vocabCase) checkReference(t *testing.T, got outputs) {
 	t.Helper()
 	hidden, w := widen(c.hidden), widen(c.w)
 	logp, entropy, dl, dh := reference.LogProb(hidden, w, widen(c.dlp), c.targets, c.invTemp)
 	nlogp, nentropy, ndl, ndh := reference.LogProb(c.hidden, c.w, c.dlp, c.targets, c.invTemp)
-	near(t, c.String()+" logp", got.logp, logp, nlogp)
-	near(t, c.String()+" entropy", got.entropy, entropy, nentropy)
-	near(t, c.String()+" dLogits", got.dLogits, dl, ndl)
-	near(t, c.String()+" dHidden", got.dHidden, dh, ndh)
+	near(t, c.String()+" logp", got.values["logp"], logp, nlogp)
+	near(t, c.String()+" entropy", got.values["entropy"], entropy, nentropy)
+	near(t, c.String()+" dLogits", got.values["dLogits"], dl, ndl)
+	near(t, c.String()+" dHidden", got.values["dHidden"], dh, ndh)
 	loss := func() float64 {
 		sum := 0.0
 		lp, _, _, _ := reference.LogProb(hidden, w, widen(c.dlp), c.targets, c.invTemp)
@@ -126,62 +126,44 @@ func (c *vocabCase) checkReference(t *testing.T, got vocabResult) {
 	require.InDelta(t, reference.Slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])), "%v reference dHidden[%d]", c, i)
 }
 
-func equalVocab(t *testing.T, name string, want, got vocabResult) {
-	t.Helper()
-	equal(t, name+" logp", want.logp, got.logp)
-	equal(t, name+" entropy", want.entropy, got.entropy)
-	equal(t, name+" stats", want.stats, got.stats)
-	equal(t, name+" dLogits", want.dLogits, got.dLogits)
-	equal(t, name+" dHidden", want.dHidden, got.dHidden)
-}
-
 // testVocab checks log-probabilities and their gradient.
 func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 	one := device(t, open, 1)
 	t.Run("reference", func(t *testing.T) {
 		for _, c := range vocabCases(0.5) {
-			c.checkReference(t, c.run(t, one, c.vocab))
+			c.checkReference(t, c.run(t, one))
 		}
 	})
 	t.Run("threads", func(t *testing.T) {
-		for _, three := range teams(t, open, 3) {
-			for _, c := range vocabCases(0.5) {
-				equalVocab(t, c.String(), c.run(t, one, c.vocab), c.run(t, three, c.vocab))
-			}
-		}
+		sameOutputs(t, one, teams(t, open, 3), vocabCases, 0.5)
 	})
 	t.Run("cut vocabulary", func(t *testing.T) {
 		exactOnly(t, one)
 		for _, c := range vocabCases(2) {
-			whole := c.run(t, one, c.vocab)
+			whole := c.run(t, one)
 			for _, width := range []int{32, 96, 512} {
 				if width >= c.vocab && width > 32 {
 					continue // one part
 				}
-				equalVocab(t, fmt.Sprintf("%v, %d at a time", c, width), whole, c.run(t, one, width))
+				equalOutputs(t, fmt.Sprintf("%v, %d at a time", c, width), whole, c.runCut(t, one, width))
 			}
 		}
 	})
 	t.Run("rows apart", func(t *testing.T) {
 		exactOnly(t, one)
 		for _, c := range vocabCases(0.5) {
-			all, parts := c.run(t, one, c.vocab), vocabResult{}
+			all, parts := c.run(t, one), outputs{}
 			for lo := 0; lo < c.n; lo += 5 {
-				r := c.rows(lo, min(c.n, lo+5)).run(t, one, c.vocab)
-				parts.logp, parts.entropy = append(parts.logp, r.logp...), append(parts.entropy, r.entropy...)
-				parts.stats, parts.dHidden = append(parts.stats, r.stats...), append(parts.dHidden, r.dHidden...)
+				parts.add(c.rows(lo, min(c.n, lo+5)).run(t, one))
 			}
-			parts.dLogits = all.dLogits // by columns; dHidden depends on them
-			equalVocab(t, c.String(), all, parts)
+			parts.values["dLogits"] = all.values["dLogits"] // by columns; dHidden depends on them
+			equalOutputs(t, c.String(), all, parts)
 		}
 	})
 	t.Run("extremes", func(t *testing.T) {
 		for _, scale := range []float64{0, 1e-30, 1e4} {
 			for _, c := range vocabCases(scale) {
-				r := c.run(t, one, c.vocab)
-				finite(t, c.String()+" logp", r.logp)
-				finite(t, c.String()+" entropy", r.entropy)
-				finite(t, c.String()+" dHidden", r.dHidden)
+				finiteOutputs(t, c.String(), c.run(t, one))
 			}
 		}
 	})
@@ -212,7 +194,7 @@ func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 	d.Sample(ids, sampled, logits, c.vocab, m.params(params))
 	drawn := *c
 	drawn.targets = m.getInts(ids)
-	equal(t, c.String()+" logp of samples", drawn.run(t, d, c.vocab).logp, m.get(sampled))
+	equal(t, c.String()+" logp of samples", drawn.run(t, d).values["logp"], m.get(sampled))
 }
 
 // testVocabBits requires the bits of log-probabilities, entropies and gradients that
@@ -222,8 +204,8 @@ func testVocabBits(t *testing.T, d npu.Device) {
 		1e-20: 0x12451be69a918077} {
 		h := fnv.New64a()
 		for _, c := range vocabCases(scale) {
-			r := c.run(t, d, c.vocab)
-			for _, x := range [][]float32{r.logp, r.entropy, r.dHidden} {
+			r := c.run(t, d)
+			for _, x := range [][]float32{r.values["logp"], r.values["entropy"], r.values["dHidden"]} {
 				for _, v := range x {
 					b := math.Float32bits(v)
 					_, _ = h.Write([]byte{byte(b), byte(b >> 8), byte(b >> 16), byte(b >> 24)})
@@ -235,13 +217,6 @@ func testVocabBits(t *testing.T, d npu.Device) {
 }
 
 func sameVocab(t *testing.T, want npu.Device, got []npu.Device) {
-	for _, scale := range []float64{0.5, 30, 1e4, 1e-20} {
-		for _, c := range vocabCases(scale) {
-			r := c.run(t, want, c.vocab)
-			for _, d := range got {
-				equalVocab(t, fmt.Sprintf("%s: %v at %g", d.Info().Name, c, scale), r, c.run(t, d, c.vocab))
-			}
-		}
-	}
+	sameOutputs(t, want, got, vocabCases, 0.5, 30, 1e4, 1e-20)
 	testVocabBits(t, want)
 }

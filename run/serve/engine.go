@@ -18,7 +18,6 @@ import (
 	api "github.com/easyrl/easyrl/inference/server"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/model/panels"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run"
 )
@@ -55,7 +54,7 @@ func (l loaded) Checksum() string { return l.sum }
 // open starts the engine with the folder's own weights as version 0.
 func (s *hosted) open(ctx context.Context, f *folder.Folder, name, kind string, threads, maxRunning int) (err error) {
 	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir, Config: folder.Fingerprint(f.Shape),
-		Layout: panels.Layout, Cores: cores.Busy(threads)}
+		Layout: model.PanelLayout, Cores: cores.Busy(threads)}
 	if s.dev, err = run.OpenDevice(kind, threads); err != nil {
 		return err
 	}

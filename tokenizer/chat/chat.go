@@ -13,7 +13,6 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/engine"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 var (
@@ -153,7 +152,7 @@ func (t *Template) Render(in Input) (string, error) {
 // object, without the special tokens.
 func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (string, error) {
 	return t.render(t.body, now, func(m *py.Machine) (*py.Dict, error) {
-		v, err := pyjson.Decode(m, variables)
+		v, err := m.DecodeJSON(variables)
 		if err != nil {
 			return nil, fmt.Errorf("chat template variables: %w", err)
 		}

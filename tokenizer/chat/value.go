@@ -7,7 +7,6 @@ import (
 
 	"github.com/easyrl/easyrl/internal/lossy"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/pyjson"
 )
 
 // listOf returns a list of the values of items, or None without items.
@@ -38,7 +37,7 @@ func messageValue(m *py.Machine, message Message) (py.Value, error) {
 
 // rawValue returns the value of a JSON object.
 func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
-	v, err := pyjson.Decode(m, raw)
+	v, err := m.DecodeJSON(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +61,7 @@ func valueOf(m *py.Machine, v any) (py.Value, error) {
 	case string:
 		return clean(v), nil
 	case json.RawMessage:
-		return pyjson.Decode(m, v)
+		return m.DecodeJSON(v)
 	case []any:
 		items := make([]py.Value, len(v))
 		for i, item := range v {
@@ -93,5 +92,5 @@ func valueOf(m *py.Machine, v any) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return pyjson.Decode(m, data)
+	return m.DecodeJSON(data)
 }

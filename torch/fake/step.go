@@ -11,7 +11,6 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/torch/wire"
@@ -37,7 +36,7 @@ func (r *rank) step(ctx context.Context, f *wire.Frame) (wire.Message, error) {
 	for i := range params {
 		p := &r.policy.Params[i]
 		params[i] = optim.Param{
-			Name: p.Name, Terms: decoder.Terms(r.policy.Config, p.Name),
+			Name: p.Name, Terms: r.policy.Config.Terms(p.Name),
 			Update: npu.Update{
 				W: p.Buffer, G: r.gradients.Params[i],
 				M: r.first.Params[i].Buffer, V: r.second.Params[i].Buffer, Decay: p.Decay(),

@@ -142,7 +142,7 @@ func (s *snapshots) read(_ context.Context, q query, use func(values []float32))
 		s.queue = queue
 	}
 	s.buffer = resize(s.buffer, w.Params[q.param].Shape().Values())
-	if err := model.Through(w, s.queue).Read(q.param, s.buffer); err != nil {
+	if err := w.Through(s.queue).Read(q.param, s.buffer); err != nil {
 		return err
 	}
 	use(s.buffer)

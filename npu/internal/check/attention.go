@@ -26,7 +26,7 @@ func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads)
 }
 
 // cache checks that both halves of a cache consist of whole pages and returns their number.
-func (d *Buffers) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
+func (d *Device) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
 	heads(h)
 	page := npu.PageSize * h.KV * h.Dim
 	d.Len("cache: keys", cacheK, cacheK.Len(), false)

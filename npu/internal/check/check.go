@@ -12,11 +12,8 @@ import (
 
 func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
 
-// Device checks the kernel calls of one device.
-type Device struct{ Buffers }
-
-// Buffers checks buffers of one device.
-type Buffers struct {
+// Device checks the kernel calls of one device. Its owner's goroutine calls it.
+type Device struct {
 	Name      string // of the device, for messages
 	Space     *npu.Space
 	MatrixLen func(rows, cols int) int
@@ -27,7 +24,7 @@ type Buffers struct {
 
 // Capture calls record and returns the memory that its kernels use, if asked to. Outside panics
 // meanwhile.
-func (d *Buffers) Capture(record func(), used bool) map[*npu.Allocation]bool {
+func (d *Device) Capture(record func(), used bool) map[*npu.Allocation]bool {
 	d.Outside("capture")
 	d.capturing = true
 	if used {
@@ -39,14 +36,14 @@ func (d *Buffers) Capture(record func(), used bool) map[*npu.Allocation]bool {
 }
 
 // Outside requires that no kernels are being captured.
-func (d *Buffers) Outside(what string) {
+func (d *Device) Outside(what string) {
 	if d.capturing {
 		fail("%s in a capture of kernels (device %s)", what, d.Name)
 	}
 }
 
 // Buffer requires n values of a type in b. With optional, b may also be none.
-func (d *Buffers) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optional bool) {
+func (d *Device) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optional bool) {
 	if b.IsNil() && (n == 0 || optional) {
 		return
 	}
@@ -66,21 +63,21 @@ func (d *Buffers) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, opti
 }
 
 // Len requires n values of float32 in b. With optional, b may also be none.
-func (d *Buffers) Len(what string, b npu.Buffer, n int, optional bool) {
+func (d *Device) Len(what string, b npu.Buffer, n int, optional bool) {
 	d.Buffer(what, b, npu.Float32, n, optional)
 }
 
 // Own requires b to be in the device's space. Its type does not matter.
-func (d *Buffers) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b.Len(), true) }
+func (d *Device) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b.Len(), true) }
 
 // Copy requires two buffers of one length and type.
-func (d *Buffers) Copy(dst, src npu.Buffer) {
+func (d *Device) Copy(dst, src npu.Buffer) {
 	d.Own("copy: source", src)
 	d.Buffer("copy: destination", dst, src.DType(), src.Len(), false)
 }
 
-// Same requires lengths to be equal.
-func Same(what string, got, want int) {
+// same requires lengths to be equal.
+func same(what string, got, want int) {
 	if got != want {
 		fail("%s: %d values, expected %d", what, got, want)
 	}
@@ -95,7 +92,7 @@ func Alloc(dtype npu.DType, n int, purpose npu.Purpose, device string) error {
 }
 
 // Matrix requires a matrix to have its layout's length.
-func (d *Buffers) Matrix(what string, m npu.Matrix) {
+func (d *Device) Matrix(what string, m npu.Matrix) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
@@ -103,13 +100,13 @@ func (d *Buffers) Matrix(what string, m npu.Matrix) {
 }
 
 // Host requires m in its layout and Rows·Cols host values.
-func (d *Buffers) Host(what string, m npu.Matrix, host []float32) {
+func (d *Device) Host(what string, m npu.Matrix, host []float32) {
 	d.Matrix(what, m)
-	Same(what, len(host), m.Rows*m.Cols)
+	same(what, len(host), m.Rows*m.Cols)
 }
 
 // Indices requires n indices in [0, limit), or any number if n is negative.
-func (d *Buffers) Indices(what string, l npu.Ints, n, limit int) {
+func (d *Device) Indices(what string, l npu.Ints, n, limit int) {
 	if n < 0 {
 		n = l.Len()
 	}
@@ -139,7 +136,7 @@ func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Toke
 
 // Linear checks the operands of a product with w over t rows. in has Cols values per
 // row, out has Rows.
-func (d *Buffers) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int) {
+func (d *Device) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int) {
 	d.Matrix(what, w)
 	d.Len(what, in, t*w.Cols, false)
 	d.Len(what, out, t*w.Rows, false)
@@ -147,7 +144,7 @@ func (d *Buffers) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu
 }
 
 // Sums requires n sums and their mark. With optional, s may also be none.
-func (d *Buffers) Sums(what string, s npu.Sums, n int, optional bool) {
+func (d *Device) Sums(what string, s npu.Sums, n int, optional bool) {
 	if optional && s.IsNil() {
 		return
 	}
@@ -156,7 +153,7 @@ func (d *Buffers) Sums(what string, s npu.Sums, n int, optional bool) {
 }
 
 // MatrixSums requires sums to have the length of their matrix's layout.
-func (d *Buffers) MatrixSums(what string, m npu.MatrixSums) {
+func (d *Device) MatrixSums(what string, m npu.MatrixSums) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: sums of a matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
@@ -164,7 +161,7 @@ func (d *Buffers) MatrixSums(what string, m npu.MatrixSums) {
 }
 
 // Leaves requires leaves in a valid format.
-func (d *Buffers) Leaves(what string, l *npu.Leaves) {
+func (d *Device) Leaves(what string, l *npu.Leaves) {
 	d.Indices(what, l.Ends, -1, l.Rows+1)
 	formatOf(what, l.FixedPoint)
 }
@@ -200,14 +197,14 @@ func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
 		if p.Block <= 0 {
 			fail("%s: block of product %d is %d, expected at least 1", what, i, p.Block)
 		}
-		Same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
-		Same("linear backward input: blocks", blocks(p), blocks(&products[0]))
+		same("linear backward input: columns", p.W.Cols, products[0].W.Cols)
+		same("linear backward input: blocks", blocks(p), blocks(&products[0]))
 		d.Linear(what, p.DY, dx, p.W, npu.Buffer{}, t)
 	}
 }
 
 // logits checks n rows of logits and returns their length.
-func (d *Buffers) logits(what string, logits npu.Buffer, n int) int {
+func (d *Device) logits(what string, logits npu.Buffer, n int) int {
 	if n == 0 {
 		d.Len(what, logits, 0, false)
 		return 0
@@ -275,7 +272,7 @@ func (d *Device) AdamW(updates []npu.Update) {
 
 // SumSquares checks the operands of SumSquares.
 func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
-	Same("sum of squares: results", len(sums), len(x))
+	same("sum of squares: results", len(sums), len(x))
 	for i := range x {
 		d.Len("sum of squares", x[i], x[i].Len(), false)
 	}
@@ -283,7 +280,7 @@ func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
 
 // SumSquaresExact checks the operands of SumSquaresExact.
 func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
-	Same("exact sum of squares: results", len(sums), len(g))
+	same("exact sum of squares: results", len(sums), len(g))
 	for i := range g {
 		d.Sums("exact sum of squares", g[i], g[i].Len(), true)
 	}
@@ -291,7 +288,7 @@ func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
 
 // Rows checks GatherRows and ScatterAddRows: rows index many; some has a row of cols values
 // for each index.
-func (d *Buffers) Rows(what string, some, many npu.Buffer, rows npu.Ints, cols int) {
+func (d *Device) Rows(what string, some, many npu.Buffer, rows npu.Ints, cols int) {
 	if cols <= 0 {
 		fail("%s: row length is %d, expected at least 1", what, cols)
 	}
@@ -336,11 +333,11 @@ func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 		d.Matrix("sum panels", m)
 		panels += (m.Rows + npu.MatrixBlock - 1) / npu.MatrixBlock
 	}
-	Same("sum panels: sums", len(sums), panels)
+	same("sum panels: sums", len(sums), panels)
 }
 
 // Norm checks rows of len(weight) values.
-func (d *Buffers) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
+func (d *Device) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
 	d.Len(what, weight, weight.Len(), false)
 	for _, b := range rows {
 		d.Len(what, b, t*weight.Len(), false)
@@ -358,7 +355,7 @@ func (d *Device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int) {
 }
 
 // SwiGLU checks buffers of n values.
-func (d *Buffers) SwiGLU(what string, n int, buffers ...npu.Buffer) {
+func (d *Device) SwiGLU(what string, n int, buffers ...npu.Buffer) {
 	for _, b := range buffers {
 		d.Len(what, b, n, false)
 	}

@@ -28,15 +28,32 @@ const (
 	maxCores = 1024
 )
 
-// device is an open queue of a table's device.
+// device is an open queue and the table of its functions. Its methods run on one goroutine at
+// a time; only Fork and cores.Limit may run beside them.
 type device struct {
-	*handle
-	memory
-	matrixKernels
-	rowKernels
-	attentionKernels
-	vocabKernels
-	updateKernels
+	api   *C.easyrl_device_api
+	t     C.table  // api
+	d     C.device // 0 after Close
+	name  string
+	check check.Device
+	err   *C.char // errLen bytes, freed by Close
+
+	failure error    // the first one that Sync has not returned
+	staging *staging // nil if the host can address the memory
+
+	allocated [npu.NumPurposes]int64 // by this queue, which frees what it allocates
+	blocks    map[uintptr]allocation // by address
+
+	events, graphs, normLinear bool // whether the table has these optional functions
+
+	// Arguments of one call. The C side reads them before the call returns.
+	products  []C.product
+	outputs   []C.projection
+	matrices  []C.matrix
+	updates   []C.update
+	values    []C.values
+	gradients []C.gradient
+	squares   []C.easyrl_squares
 }
 
 // cores is a device whose kernels run on the cores of this machine.
@@ -48,9 +65,9 @@ var (
 	_ npu.Cores  = (*cores)(nil)
 )
 
-// FromTable opens device ordinal of the easyrl_device_api at table, which must
-// outlive the device. It rejects a table of another version.
-func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
+// FromTable opens the first device of the easyrl_device_api at table, which must outlive the
+// device. It rejects a table of another version.
+func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 	api := (*C.easyrl_device_api)(table)
 	if api == nil {
 		return nil, errors.New("open device: function table is null")
@@ -64,26 +81,24 @@ func FromTable(table unsafe.Pointer, ordinal, threads int) (npu.Device, error) {
 	if most := uint32(C.EASYRL_BFLOAT16); uint32(api.weights) > most || uint32(api.activations) > most {
 		return nil, fmt.Errorf("open device: library has types %d of weights and %d of activations, expected at most %d", uint32(api.weights), uint32(api.activations), most)
 	}
-	if ordinal < math.MinInt32 || ordinal > math.MaxInt32 {
-		return nil, fmt.Errorf("open device %d: number does not fit 32 bits", ordinal)
-	}
-	h, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
-		return C.t_open(tableOf(api), C.int32_t(ordinal), threads, msg, errLen)
+	d, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
+		return C.t_open(tableOf(api), 0, threads, msg, errLen)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("open device %d: %w", ordinal, err)
+		return nil, fmt.Errorf("open device 0: %w", err)
 	}
 	space := npu.Host
 	if api.host_memory == 0 {
-		space = npu.NewSpace(fmt.Sprintf("%s:%d", h.name, ordinal))
+		space = npu.NewSpace(d.name + ":0")
 	}
-	return h.device(space)
+	return d.ready(space)
 }
 
 func tableOf(api *C.easyrl_device_api) C.table { return C.table(uintptr(unsafe.Pointer(api))) }
 
-// start calls open and makes a handle of the queue that it returns. 0 threads are all.
-func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*handle, error) {
+// start calls open and makes a device of the queue that it returns. 0 threads are all. ready
+// completes the device.
+func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*device, error) {
 	t := tableOf(api)
 	if threads < 0 || threads > math.MaxInt32 {
 		return nil, fmt.Errorf("%d threads, expected 0 (all) or more", threads)
@@ -97,29 +112,24 @@ func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, m
 		defer C.free(unsafe.Pointer(msg))
 		return nil, errors.New(C.GoString(msg))
 	}
-	return &handle{
-		api: api, t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg,
+	return &device{
+		api: api, t: t, d: d, name: C.GoString(C.t_name(t, d)), err: msg, blocks: map[uintptr]allocation{},
 		events: C.t_has_events(t) != 0, graphs: C.t_has_graphs(t) != 0, normLinear: C.t_has_norm_linear(t) != 0,
 	}, nil
 }
 
-// device returns the device of a queue with memory in space. If it fails, it closes the queue.
-func (h *handle) device(space *npu.Space) (npu.Device, error) {
-	h.check = check.Device{Buffers: check.Buffers{Name: h.name, Space: space, MatrixLen: h.MatrixLen}}
+// ready returns the device for use, with memory in space. If it fails, it closes the queue.
+func (d *device) ready(space *npu.Space) (npu.Device, error) {
+	d.check = check.Device{Name: d.name, Space: space, MatrixLen: d.MatrixLen}
 	if space != npu.Host {
-		h.staging = &staging{}
-		if !h.grow(chunkBytes) {
-			C.t_close(h.t, h.d)
-			C.free(unsafe.Pointer(h.err))
-			return nil, fmt.Errorf("open device %s: cannot allocate %d bytes of pinned host memory", h.name, chunkBytes)
+		d.staging = &staging{}
+		if !d.grow(chunkBytes) {
+			C.t_close(d.t, d.d)
+			C.free(unsafe.Pointer(d.err))
+			return nil, fmt.Errorf("open device %s: cannot allocate %d bytes of pinned host memory", d.name, chunkBytes)
 		}
 	}
-	d := &device{
-		handle: h, memory: memory{handle: h, blocks: map[uintptr]allocation{}},
-		matrixKernels: matrixKernels{h}, rowKernels: rowKernels{h}, attentionKernels: attentionKernels{h},
-		vocabKernels: vocabKernels{h}, updateKernels: updateKernels{h},
-	}
-	if C.t_cores(h.t) != 0 {
+	if C.t_cores(d.t) != 0 {
 		return &cores{d}, nil
 	}
 	return d, nil
@@ -137,7 +147,7 @@ func (d *device) Close() error {
 	}
 	C.t_close(d.t, d.d)
 	C.free(unsafe.Pointer(d.err))
-	d.d, d.err, d.memory = 0, nil, memory{handle: d.handle}
+	d.d, d.err, d.allocated, d.blocks = 0, nil, [npu.NumPurposes]int64{}, nil
 	return err
 }
 
@@ -151,77 +161,56 @@ func (d *cores) Limit(threads int) {
 	}
 }
 
-// handle is an open queue and the table of its functions.
-type handle struct {
-	api   *C.easyrl_device_api
-	t     C.table  // api
-	d     C.device // 0 after Close
-	name  string
-	check check.Device
-	err   *C.char // errLen bytes
-
-	failure error    // the first one that Sync has not returned
-	staging *staging // nil if the host can address the memory
-
-	events, graphs, normLinear bool // whether the table has these optional functions
-
-	// Arguments of one call.
-	products  []C.product
-	outputs   []C.projection
-	matrices  []C.matrix
-	updates   []C.update
-	values    []C.values
-	gradients []C.gradient
-	squares   []C.easyrl_squares
-}
-
 // Info implements npu.Device.
-func (h *handle) Info() npu.Info {
-	return npu.Info{Name: h.name, Exact: h.api.exact != 0, Graphs: h.graphs, WeightType: npu.DType(h.api.weights), ActivationType: npu.DType(h.api.activations)}
+func (d *device) Info() npu.Info {
+	return npu.Info{
+		Name: d.name, Exact: d.api.exact != 0, Graphs: d.graphs,
+		WeightType: npu.DType(d.api.weights), ActivationType: npu.DType(d.api.activations),
+	}
 }
 
 // Space implements npu.Device.
-func (h *handle) Space() *npu.Space { return h.check.Space }
+func (d *device) Space() *npu.Space { return d.check.Space }
 
 // Fork implements npu.Device.
-func (h *handle) Fork(threads int) (npu.Device, error) {
-	fork, err := start(h.api, threads, func(threads C.int32_t, msg *C.char) C.device {
-		return C.t_fork(h.t, h.d, threads, msg, errLen)
+func (d *device) Fork(threads int) (npu.Device, error) {
+	fork, err := start(d.api, threads, func(threads C.int32_t, msg *C.char) C.device {
+		return C.t_fork(d.t, d.d, threads, msg, errLen)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("fork device %s: %w", h.name, err)
+		return nil, fmt.Errorf("fork device %s: %w", d.name, err)
 	}
-	return fork.device(h.check.Space)
+	return fork.ready(d.check.Space)
 }
 
 // Sync implements npu.Device.
-func (h *handle) Sync() error {
-	h.check.Outside("wait")
-	h.wait()
-	err := h.failure
-	h.failure = nil
+func (d *device) Sync() error {
+	d.check.Outside("wait")
+	d.wait()
+	err := d.failure
+	d.failure = nil
 	return err
 }
 
 // wait waits for the queue, keeps its failure and delivers downloads.
-func (h *handle) wait() {
-	if C.t_sync(h.t, h.d, h.err, errLen) != 0 {
-		h.fail(fmt.Errorf("device %s: %s", h.name, C.GoString(h.err)))
+func (d *device) wait() {
+	if C.t_sync(d.t, d.d, d.err, errLen) != 0 {
+		d.fail(fmt.Errorf("device %s: %s", d.name, C.GoString(d.err)))
 	}
-	h.deliver()
+	d.deliver()
 }
 
 // fail keeps the first failure.
-func (h *handle) fail(err error) {
-	if h.failure == nil {
-		h.failure = err
+func (d *device) fail(err error) {
+	if d.failure == nil {
+		d.failure = err
 	}
 }
 
 // MatrixLen implements npu.Device.
-func (h *handle) MatrixLen(rows, cols int) int {
-	if h.staging == nil { // the layout of host memory, see npu.Matrix
+func (d *device) MatrixLen(rows, cols int) int {
+	if d.staging == nil { // the layout of host memory, see npu.Matrix
 		return (rows + npu.MatrixBlock - 1) / npu.MatrixBlock * npu.MatrixBlock * cols
 	}
-	return int(C.t_matrix_len(h.t, h.d, C.int32_t(rows), C.int32_t(cols)))
+	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))
 }

@@ -48,11 +48,8 @@ func shape(h npu.Heads) C.easyrl_heads {
 	return C.easyrl_heads{q: C.int32_t(h.Q), kv: C.int32_t(h.KV), dim: C.int32_t(h.Dim)}
 }
 
-// matrixKernels are the kernels over matrices.
-type matrixKernels struct{ *handle }
-
 // PackMatrix implements npu.Device.
-func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
+func (d *device) PackMatrix(m npu.Matrix, src []float32) {
 	d.check.Outside("upload")
 	d.check.Host("pack matrix", m, src)
 	if d.staging == nil {
@@ -63,7 +60,7 @@ func (d matrixKernels) PackMatrix(m npu.Matrix, src []float32) {
 }
 
 // UnpackMatrix implements npu.Device.
-func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
+func (d *device) UnpackMatrix(dst []float32, m npu.Matrix) {
 	d.check.Outside("download")
 	d.check.Host("unpack matrix", m, dst)
 	if d.staging == nil {
@@ -74,7 +71,7 @@ func (d matrixKernels) UnpackMatrix(dst []float32, m npu.Matrix) {
 }
 
 // SumPanels implements npu.Device.
-func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
+func (d *device) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 	d.check.Outside("wait")
 	d.check.SumPanels(sums, matrices)
 	list := d.matrices[:0]
@@ -87,13 +84,13 @@ func (d matrixKernels) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 }
 
 // Embed implements npu.Device.
-func (d matrixKernels) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
+func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.check.Embed(y, table, ids)
 	C.t_embed(d.t, d.d, at(y), matrix(table), at(ids.Buffer), C.int32_t(ids.Len()))
 }
 
 // EmbedBackward implements npu.Device.
-func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
+func (d *device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
 	C.t_embed_backward(d.t, d.d, matrixSums(dTable), at(dy), C.tokens{
 		ids: at(tokens.IDs.Buffer), firsts: at(tokens.Firsts.Buffer), next: at(tokens.Next.Buffer),
@@ -102,13 +99,13 @@ func (d matrixKernels) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, token
 }
 
 // Linear implements npu.Device.
-func (d matrixKernels) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
+func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	d.check.Linear("linear", y, x, w, bias, t)
 	C.t_linear(d.t, d.d, at(y), at(x), matrix(w), at(bias), C.int32_t(t), flag(add))
 }
 
 // LinearBackwardInput implements npu.Device.
-func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
+func (d *device) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t int, add bool) {
 	d.check.Products(dx, products, t)
 	list := d.products[:0]
 	for i := range products {
@@ -120,47 +117,44 @@ func (d matrixKernels) LinearBackwardInput(dx npu.Buffer, products []npu.Product
 }
 
 // LinearBackwardWeight implements npu.Device.
-func (d matrixKernels) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
+func (d *device) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	d.check.LinearSums(dw, dBias, dy, x, l)
 	C.t_linear_backward_weight(d.t, d.d, matrixSums(dw), sums(dBias), at(dy), at(x), leaves(l))
 }
 
-// rowKernels are the kernels over rows and single values.
-type rowKernels struct{ *handle }
-
 // Add implements npu.Device.
-func (d rowKernels) Add(y, x npu.Buffer) {
+func (d *device) Add(y, x npu.Buffer) {
 	d.check.Len("add: y", y, y.Len(), false)
 	d.check.Len("add: x", x, y.Len(), false)
 	C.t_add(d.t, d.d, at(y), at(x), C.int64_t(y.Len()))
 }
 
 // GatherRows implements npu.Device.
-func (d rowKernels) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+func (d *device) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("gather rows", y, x, rows, cols)
 	C.t_gather_rows(d.t, d.d, at(y), at(x), at(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
 }
 
 // ScatterAddRows implements npu.Device.
-func (d rowKernels) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
+func (d *device) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("scatter rows", x, y, rows, cols)
 	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), at(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
 }
 
 // SetInts implements npu.Device.
-func (d rowKernels) SetInts(y npu.Buffer, indices, x npu.Ints) {
+func (d *device) SetInts(y npu.Buffer, indices, x npu.Ints) {
 	d.check.SetInts(y, indices, x)
 	C.t_set_ints(d.t, d.d, at(y), at(indices.Buffer), at(x.Buffer), C.int32_t(x.Len()))
 }
 
 // RMSNorm implements npu.Device.
-func (d rowKernels) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
+func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.check.Norm("rms norm", weight, t, y, x)
 	C.t_rms_norm(d.t, d.d, at(y), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 }
 
 // NormLinear implements npu.Device.
-func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
+func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
 	d.check.NormLinear(outputs, norm, x, weight, t)
 	if !d.normLinear {
 		C.t_rms_norm(d.t, d.d, at(norm), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
@@ -181,7 +175,7 @@ func (d rowKernels) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buf
 }
 
 // RMSNormBackward implements npu.Device.
-func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *device) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
 	d.check.Sums("rms norm backward: dWeight", dWeight, weight.Len(), false)
@@ -190,35 +184,32 @@ func (d rowKernels) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weig
 }
 
 // Rope implements npu.Device.
-func (d rowKernels) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
+func (d *device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
 	C.t_rope(d.t, d.d, at(x), at(table), at(positions.Buffer), C.int32_t(positions.Len()), C.int32_t(heads), C.int32_t(dim), flag(inverse))
 }
 
 // SwiGLU implements npu.Device.
-func (d rowKernels) SwiGLU(y, gate, up npu.Buffer) {
+func (d *device) SwiGLU(y, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu", y.Len(), y, gate, up)
 	C.t_swiglu(d.t, d.d, at(y), at(gate), at(up), C.int64_t(y.Len()))
 }
 
 // SwiGLUBackward implements npu.Device.
-func (d rowKernels) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
+func (d *device) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu backward", dy.Len(), dGate, dUp, dy, gate, up)
 	C.t_swiglu_backward(d.t, d.d, at(dGate), at(dUp), at(dy), at(gate), at(up), C.int64_t(dy.Len()))
 }
 
-// attentionKernels are attention, its backward pass and its cached form.
-type attentionKernels struct{ *handle }
-
 // Attention implements npu.Device.
-func (d attentionKernels) Attention(out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
+func (d *device) Attention(out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, s, h)
 	d.check.Len("attention: stats", stats, check.StatsLen(q, h), true)
 	C.t_attention(d.t, d.d, at(out), at(stats), at(q), at(k), at(v), segments(s), shape(h))
 }
 
 // AttentionBackward implements npu.Device.
-func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
+func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, s, h)
 	d.check.Attention(dOut, dq, dk, dv, s, h)
 	d.check.Len("attention backward: dq", dq, q.Len(), false)
@@ -228,59 +219,53 @@ func (d attentionKernels) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, 
 }
 
 // CacheWrite implements npu.Device.
-func (d attentionKernels) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
+func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
 	C.t_cache_write(d.t, d.d, at(cacheK), at(cacheV), at(k), at(v), at(slots.Buffer), C.int32_t(slots.Len()), shape(h))
 }
 
 // AttentionCached implements npu.Device.
-func (d attentionKernels) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
+func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, t, h)
 	C.t_attention_cached(d.t, d.d, at(out), at(q), at(cacheK), at(cacheV), C.tables{
 		pages: at(t.Pages.Buffer), rows: at(t.Rows.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
 	}, shape(h))
 }
 
-// vocabKernels are the kernels over distributions of the vocabulary.
-type vocabKernels struct{ *handle }
-
 // SoftmaxMax implements npu.Device.
-func (d vocabKernels) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
+func (d *device) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	cols := d.check.SoftmaxMax(max, logits, n)
 	C.t_softmax_max(d.t, d.d, at(max), at(logits), C.int32_t(n), C.int32_t(cols), C.float(invTemp))
 }
 
 // SoftmaxFold implements npu.Device.
-func (d vocabKernels) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+func (d *device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
 	C.t_softmax_fold(d.t, d.d, at(folds), at(scores), at(max), at(logits), at(targets.Buffer), C.int32_t(targets.Len()), C.int32_t(cols),
 		C.int32_t(first), C.float(invTemp))
 }
 
 // SoftmaxFinish implements npu.Device.
-func (d vocabKernels) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
+func (d *device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
 	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
 	C.t_softmax_finish(d.t, d.d, at(logp), at(entropy), at(stats), at(folds), at(scores), at(max), C.int32_t(n))
 }
 
 // SoftmaxBackward implements npu.Device.
-func (d vocabKernels) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
+func (d *device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
 	C.t_softmax_backward(d.t, d.d, at(logits), at(dLogp), at(stats), at(targets.Buffer), C.int32_t(targets.Len()), C.int32_t(cols),
 		C.int32_t(first), C.float(invTemp))
 }
 
 // Sample implements npu.Device.
-func (d vocabKernels) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
+func (d *device) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
 	d.check.Sample(ids, logp, logits, vocab, params)
 	C.t_sample(d.t, d.d, at(ids), at(logp), at(logits), C.int32_t(params.N), C.int32_t(vocab), at(params.Buffer))
 }
 
-// updateKernels are the optimizer's kernels.
-type updateKernels struct{ *handle }
-
 // AdamW implements npu.Device.
-func (d updateKernels) AdamW(updates []npu.Update, p npu.AdamWParams) {
+func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	d.check.AdamW(updates)
 	list := d.updates[:0]
 	for i := range updates {
@@ -295,7 +280,7 @@ func (d updateKernels) AdamW(updates []npu.Update, p npu.AdamWParams) {
 }
 
 // SumSquares implements npu.Device.
-func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
+func (d *device) SumSquares(sums []float64, x []npu.Buffer) error {
 	d.check.Outside("wait")
 	d.check.SumSquares(sums, x)
 	list := d.values[:0]
@@ -308,7 +293,7 @@ func (d updateKernels) SumSquares(sums []float64, x []npu.Buffer) error {
 }
 
 // SumSquaresExact implements npu.Device.
-func (d updateKernels) SumSquaresExact(squares []npu.Squares, g []npu.Sums) error {
+func (d *device) SumSquaresExact(squares []npu.Squares, g []npu.Sums) error {
 	d.check.Outside("wait")
 	d.check.SumSquaresExact(squares, g)
 	list := d.gradients[:0]

@@ -20,15 +20,8 @@ type allocation struct {
 	purpose npu.Purpose
 }
 
-// memory is what a queue has allocated.
-type memory struct {
-	*handle
-	allocated [npu.NumPurposes]int64
-	blocks    map[uintptr]allocation
-}
-
 // Alloc implements npu.Device.
-func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
+func (d *device) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
 	d.check.Outside("allocation")
 	if err := check.Alloc(dtype, n, purpose, d.name); err != nil || n == 0 {
 		return npu.Buffer{}, err
@@ -59,7 +52,7 @@ func (d *memory) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 func pointer(addr *uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(addr)) }
 
 // Free implements npu.Device.
-func (d *memory) Free(b npu.Buffer) {
+func (d *device) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
@@ -76,44 +69,44 @@ func (d *memory) Free(b npu.Buffer) {
 }
 
 // Allocated implements npu.Device.
-func (d *memory) Allocated() [npu.NumPurposes]int64 { return d.allocated }
+func (d *device) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Upload implements npu.Device.
-func (d *memory) Upload(dst npu.Buffer, src []float32) {
+func (d *device) Upload(dst npu.Buffer, src []float32) {
 	d.check.Outside("upload")
 	d.check.Len("upload", dst, len(src), false)
 	d.upload(at(dst), bytesOf(src))
 }
 
 // UploadInts implements npu.Device.
-func (d *memory) UploadInts(dst npu.Buffer, src []int32) {
+func (d *device) UploadInts(dst npu.Buffer, src []int32) {
 	d.check.Outside("upload")
 	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
 	d.upload(at(dst), bytesOf(src))
 }
 
 // Download implements npu.Device.
-func (d *memory) Download(dst []float32, src npu.Buffer) {
+func (d *device) Download(dst []float32, src npu.Buffer) {
 	d.check.Outside("download")
 	d.check.Len("download", src, len(dst), false)
 	d.download(bytesOf(dst), at(src))
 }
 
 // DownloadInts implements npu.Device.
-func (d *memory) DownloadInts(dst []int32, src npu.Buffer) {
+func (d *device) DownloadInts(dst []int32, src npu.Buffer) {
 	d.check.Outside("download")
 	d.check.Buffer("download", src, npu.Int32, len(dst), false)
 	d.download(bytesOf(dst), at(src))
 }
 
 // Copy implements npu.Device.
-func (d *memory) Copy(dst, src npu.Buffer) {
+func (d *device) Copy(dst, src npu.Buffer) {
 	d.check.Copy(dst, src)
 	C.t_copy(d.t, d.d, at(dst), at(src), C.int64_t(src.Bytes()))
 }
 
 // Zero implements npu.Device.
-func (d *memory) Zero(b npu.Buffer) {
+func (d *device) Zero(b npu.Buffer) {
 	d.check.Own("zero", b)
 	C.t_zero(d.t, d.d, at(b), C.int64_t(b.Bytes()))
 }

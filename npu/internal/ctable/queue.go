@@ -21,44 +21,44 @@ type event struct {
 func (e *event) Free() { C.t_event_free(e.t, e.e) }
 
 // Record implements npu.Device.
-func (h *handle) Record() (npu.Event, error) {
-	h.check.Outside("event")
-	if !h.events {
+func (d *device) Record() (npu.Event, error) {
+	d.check.Outside("event")
+	if !d.events {
 		return nil, nil
 	}
-	e := C.t_record(h.t, h.d)
+	e := C.t_record(d.t, d.d)
 	if e == 0 {
-		return nil, fmt.Errorf("device %s: event: out of memory", h.name)
+		return nil, fmt.Errorf("device %s: event: out of memory", d.name)
 	}
-	return &event{h.t, e}, nil
+	return &event{d.t, e}, nil
 }
 
 // Await implements npu.Device.
-func (h *handle) Await(e npu.Event) {
-	h.check.Outside("event")
+func (d *device) Await(e npu.Event) {
+	d.check.Outside("event")
 	if e != nil {
-		C.t_await(h.t, h.d, e.(*event).e)
+		C.t_await(d.t, d.d, e.(*event).e)
 	}
 }
 
 // graph is a list of recorded calls.
 type graph struct {
-	*handle
+	*device
 	g    C.graph
 	used map[*npu.Allocation]bool
 }
 
 // Capture implements npu.Device.
-func (h *handle) Capture(record func()) (npu.Graph, error) {
-	if !h.graphs {
-		h.check.Capture(record, false)
+func (d *device) Capture(record func()) (npu.Graph, error) {
+	if !d.graphs {
+		d.check.Capture(record, false)
 		return nil, nil
 	}
-	g, complete := &graph{handle: h}, false
-	g.used = h.check.Capture(func() {
-		C.t_capture(h.t, h.d)
+	g, complete := &graph{device: d}, false
+	g.used = d.check.Capture(func() {
+		C.t_capture(d.t, d.d)
 		defer func() {
-			if g.g = C.t_captured(h.t, h.d, h.err, errLen); g.g != 0 && !complete {
+			if g.g = C.t_captured(d.t, d.d, d.err, errLen); g.g != 0 && !complete {
 				g.Free() // record panicked
 			}
 		}()
@@ -66,11 +66,11 @@ func (h *handle) Capture(record func()) (npu.Graph, error) {
 		complete = true
 	}, true)
 	if g.g == 0 {
-		return nil, fmt.Errorf("device %s: capture: %s", h.name, C.GoString(h.err))
+		return nil, fmt.Errorf("device %s: capture: %s", d.name, C.GoString(d.err))
 	}
 	if !g.Replay() {
 		g.Free()
-		return nil, fmt.Errorf("device %s: capture: memory that the kernels use has been freed", h.name)
+		return nil, fmt.Errorf("device %s: capture: memory that the kernels use has been freed", d.name)
 	}
 	return g, nil
 }

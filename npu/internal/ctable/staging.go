@@ -19,7 +19,9 @@ const (
 )
 
 // staging is pinned memory for the transfers of a device whose memory the host cannot
-// address. It has at least one chunk. A wait empties it.
+// address: a device copies to and from pinned memory while the host continues, and the caller of
+// Upload may change its slice at once. It has at least one chunk. The queue uses the chunks
+// until a wait, which empties them.
 type staging struct {
 	chunks    [][]byte // of chunkBytes or more
 	chunk, at int      // the first free byte
@@ -38,19 +40,19 @@ func first(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
 // stage returns pinned memory of least to most bytes, and keeps a failure if there is none.
 // least is at most chunkBytes, or most.
-func (h *handle) stage(least, most int) []byte {
-	s := h.staging
+func (d *device) stage(least, most int) []byte {
+	s := d.staging
 	for s.chunk < len(s.chunks) && len(s.chunks[s.chunk])-s.at < least {
 		s.chunk, s.at = s.chunk+1, 0
 	}
-	if s.chunk == len(s.chunks) && !h.grow(least) {
-		h.wait() // frees all chunks
+	if s.chunk == len(s.chunks) && !d.grow(least) {
+		d.wait() // frees all chunks
 		if least > chunkBytes {
-			h.freeStaging()
-			h.grow(least)
+			d.freeStaging()
+			d.grow(least)
 		}
 		if len(s.chunks) == 0 || len(s.chunks[0]) < least {
-			h.fail(fmt.Errorf("device %s: cannot allocate %d bytes of pinned host memory", h.name, least))
+			d.fail(fmt.Errorf("device %s: cannot allocate %d bytes of pinned host memory", d.name, least))
 			return nil
 		}
 	}
@@ -62,13 +64,13 @@ func (h *handle) stage(least, most int) []byte {
 
 // grow adds a chunk with room for least bytes and reports whether there is room and memory for
 // it.
-func (h *handle) grow(least int) bool {
-	s := h.staging
+func (d *device) grow(least int) bool {
+	s := d.staging
 	if len(s.chunks) == maxChunks {
 		return false
 	}
 	n := max(least, chunkBytes)
-	mem := C.t_host_alloc(h.t, h.d, C.int64_t(n))
+	mem := C.t_host_alloc(d.t, d.d, C.int64_t(n))
 	if mem == nil {
 		return false
 	}
@@ -77,93 +79,93 @@ func (h *handle) grow(least int) bool {
 }
 
 // deliver copies downloads to their destinations after a wait.
-func (h *handle) deliver() {
-	s := h.staging
+func (d *device) deliver() {
+	s := d.staging
 	if s == nil {
 		return
 	}
-	for _, d := range s.downloads {
-		copy(d.dst, d.pinned)
+	for _, one := range s.downloads {
+		copy(one.dst, one.pinned)
 	}
 	clear(s.downloads)
 	s.downloads, s.chunk, s.at = s.downloads[:0], 0, 0
 }
 
 // upload copies src to the device's address dst.
-func (h *handle) upload(dst C.addr, src []byte) {
-	if h.staging == nil {
-		C.t_upload(h.t, h.d, dst, first(src), C.int64_t(len(src)))
+func (d *device) upload(dst C.addr, src []byte) {
+	if d.staging == nil {
+		C.t_upload(d.t, d.d, dst, first(src), C.int64_t(len(src)))
 		return
 	}
 	for len(src) > 0 {
-		mem := h.stage(1, len(src))
+		mem := d.stage(1, len(src))
 		if mem == nil {
 			return
 		}
 		copy(mem, src)
-		C.t_upload(h.t, h.d, dst, first(mem), C.int64_t(len(mem)))
+		C.t_upload(d.t, d.d, dst, first(mem), C.int64_t(len(mem)))
 		dst, src = dst+C.addr(len(mem)), src[len(mem):]
 	}
 }
 
 // download copies from the device's address src to dst.
-func (h *handle) download(dst []byte, src C.addr) {
-	if h.staging == nil {
-		C.t_download(h.t, h.d, first(dst), src, C.int64_t(len(dst)))
+func (d *device) download(dst []byte, src C.addr) {
+	if d.staging == nil {
+		C.t_download(d.t, d.d, first(dst), src, C.int64_t(len(dst)))
 		return
 	}
 	for len(dst) > 0 {
-		mem := h.stage(1, len(dst))
+		mem := d.stage(1, len(dst))
 		if mem == nil {
 			return
 		}
-		C.t_download(h.t, h.d, first(mem), src, C.int64_t(len(mem)))
-		h.staging.downloads = append(h.staging.downloads, download{dst[:len(mem)], mem})
+		C.t_download(d.t, d.d, first(mem), src, C.int64_t(len(mem)))
+		d.staging.downloads = append(d.staging.downloads, download{dst[:len(mem)], mem})
 		src, dst = src+C.addr(len(mem)), dst[len(mem):]
 	}
 }
 
-func (h *handle) freeStaging() {
-	if h.staging == nil {
+func (d *device) freeStaging() {
+	if d.staging == nil {
 		return
 	}
-	for _, mem := range h.staging.chunks {
-		C.t_host_free(h.t, h.d, first(mem))
+	for _, mem := range d.staging.chunks {
+		C.t_host_free(d.t, d.d, first(mem))
 	}
-	*h.staging = staging{}
+	*d.staging = staging{}
 }
 
 // pack writes row-major values to m, some rows at a time.
-func (h *handle) pack(m npu.Matrix, src []byte) {
-	for part := range h.parts(m) {
+func (d *device) pack(m npu.Matrix, src []byte) {
+	for part := range d.parts(m) {
 		n := 4 * part.Rows * part.Cols
-		if mem := h.stage(n, n); mem != nil {
+		if mem := d.stage(n, n); mem != nil {
 			copy(mem, src)
-			C.t_pack_matrix(h.t, h.d, matrix(part), first(mem))
+			C.t_pack_matrix(d.t, d.d, matrix(part), first(mem))
 		}
 		src = src[n:]
 	}
 }
 
 // unpack reads the row-major values of m, some rows at a time.
-func (h *handle) unpack(dst []byte, m npu.Matrix) {
-	for part := range h.parts(m) {
+func (d *device) unpack(dst []byte, m npu.Matrix) {
+	for part := range d.parts(m) {
 		n := 4 * part.Rows * part.Cols
-		if mem := h.stage(n, n); mem != nil {
-			C.t_unpack_matrix(h.t, h.d, first(mem), matrix(part))
-			h.staging.downloads = append(h.staging.downloads, download{dst[:n], mem})
+		if mem := d.stage(n, n); mem != nil {
+			C.t_unpack_matrix(d.t, d.d, first(mem), matrix(part))
+			d.staging.downloads = append(d.staging.downloads, download{dst[:n], mem})
 		}
 		dst = dst[n:]
 	}
 }
 
 // parts cuts m into blocks of rows that fit a chunk, or into the smallest blocks.
-func (h *handle) parts(m npu.Matrix) iter.Seq[npu.Matrix] {
+func (d *device) parts(m npu.Matrix) iter.Seq[npu.Matrix] {
 	step := max(chunkBytes/(4*m.Cols*npu.MatrixBlock), 1) * npu.MatrixBlock
 	return func(yield func(npu.Matrix) bool) {
 		for at, row := 0, 0; row < m.Rows; row += step {
 			rows := min(step, m.Rows-row)
-			n := h.MatrixLen(rows, m.Cols)
+			n := d.MatrixLen(rows, m.Cols)
 			if !yield(npu.Matrix{Buffer: m.Slice(at, at+n), Rows: rows, Cols: m.Cols}) {
 				return
 			}

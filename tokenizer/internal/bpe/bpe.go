@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
-	"github.com/easyrl/easyrl/tokenizer/internal/pairs"
 	"github.com/easyrl/easyrl/tokenizer/internal/split"
 )
 
@@ -27,7 +26,7 @@ type Model struct {
 	bytes  [256]int32       // id of each byte, -1 if the vocabulary lacks it
 	chars  bool             // words consist of characters, with bytes for unknown ones
 	frozen map[string]int32 // words that are not merged
-	pairs  *pairs.Table
+	pairs  *pairTable
 	unk    int32 // for unknown bytes; -1 drops them
 	fuse   bool  // one unk for several in a row
 	direct bool  // a word that is a piece is that piece, whatever the merges say
@@ -66,7 +65,7 @@ func New(c Config) (*Model, error) {
 		}
 		m.unk = id
 	}
-	m.pairs = pairs.New(len(c.Merges))
+	m.pairs = newPairTable(len(c.Merges))
 	for i, pair := range c.Merges {
 		a, okA := c.Vocab[pair[0]]
 		b, okB := c.Vocab[pair[1]]
@@ -78,7 +77,7 @@ func New(c Config) (*Model, error) {
 		if c.Ranks != nil {
 			rank = c.Ranks[i]
 		}
-		m.pairs.Put(a, b, rank, ab)
+		m.pairs.put(a, b, rank, ab)
 	}
 	if c.Chars {
 		m.split = appendBoundary(m.split, c)
@@ -234,5 +233,5 @@ func (m *Model) symbols(dst []int32, word string) []int32 {
 func (m *Model) merge(dst []int32, word string) []int32 {
 	n := len(dst)
 	dst = m.symbols(dst, word)
-	return dst[:n+m.pairs.Merge(dst[n:])]
+	return dst[:n+m.pairs.merge(dst[n:])]
 }

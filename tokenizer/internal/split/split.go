@@ -10,7 +10,6 @@ import (
 	"github.com/dlclark/regexp2"
 
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
-	"github.com/easyrl/easyrl/tokenizer/internal/scan"
 )
 
 // Step is one step of a pre-tokenizer. Split appends pieces of text[from:] to to,
@@ -131,8 +130,14 @@ func (l Literal) Matches(_ *budget.Budget, dst [][2]int, text string, from, limi
 	return dst, from
 }
 
-// Regexp finds the matches of a regular expression that package scan does not
-// match itself.
+// The patterns of vocabularies without a tokenizer.json. GPT-2's is also that of a
+// ByteLevel step with use_regex; Qwen2's is also Qwen3's.
+const (
+	GPT2  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
+	Qwen2 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+)
+
+// Regexp finds the matches of a regular expression that matcher does not support.
 type Regexp struct {
 	*regexp2.Regexp
 	Map func(rune) rune // from the text's characters to the expression's; nil keeps them
@@ -140,22 +145,19 @@ type Regexp struct {
 
 // Compile returns the fastest finder that supports a regular expression.
 func Compile(pattern string) (Finder, error) {
-	if s := scan.New(pattern); s != nil {
-		return s, nil
-	}
-	if p, ok := scan.Compile(pattern); ok {
+	if p, ok := compileMatcher(pattern); ok {
 		return p, nil
 	}
-	reduced, err := scan.Reduce(pattern)
+	reduced, err := reduce(pattern)
 	if err != nil {
 		return nil, err
 	}
-	re, err := regexp2.Compile(reduced.Pattern, regexp2.Multiline)
+	re, err := regexp2.Compile(reduced.pattern, regexp2.Multiline)
 	if err != nil {
 		return nil, err
 	}
 	re.MatchTimeout = budget.MatchTimeout
-	return Regexp{re, reduced.Map}, nil
+	return Regexp{re, reduced.standIn}, nil
 }
 
 // Matches implements Finder; it returns all matches at once.

@@ -3,12 +3,13 @@ package spm
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The types of pieces.
@@ -41,7 +42,7 @@ type Model struct {
 
 // field is a field of a protocol buffer: a number, or bytes.
 type field struct {
-	number int
+	number protowire.Number
 	value  uint64
 	bytes  []byte
 }
@@ -51,40 +52,28 @@ var errCut = errors.New("not a SentencePiece model: truncated or malformed")
 // each calls yield with the fields of a message.
 func each(b []byte, yield func(field) error) error {
 	for len(b) > 0 {
-		tag, n := binary.Uvarint(b)
-		if n <= 0 || tag>>3 == 0 || tag>>3 > math.MaxInt32 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
 			return errCut
 		}
-		f := field{number: int(tag >> 3)}
 		b = b[n:]
-		size := 0
-		switch tag & 7 {
-		case 0:
-			if f.value, size = binary.Uvarint(b); size <= 0 {
-				return errCut
-			}
-		case 1:
-			if size = 8; len(b) >= 8 {
-				f.value = binary.LittleEndian.Uint64(b)
-			}
-		case 2:
-			length, n := binary.Uvarint(b)
-			if n <= 0 || length > uint64(len(b)-n) {
-				return errCut
-			}
-			size = n + int(length)
-			f.bytes = b[n:size]
-		case 5:
-			if size = 4; len(b) >= 4 {
-				f.value = uint64(binary.LittleEndian.Uint32(b))
-			}
+		f := field{number: number}
+		switch kind {
+		case protowire.VarintType:
+			f.value, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			f.bytes, n = protowire.ConsumeBytes(b)
+		case protowire.Fixed32Type:
+			var bits uint32
+			bits, n = protowire.ConsumeFixed32(b)
+			f.value = uint64(bits)
 		default:
+			n = protowire.ConsumeFieldValue(number, kind, b)
+		}
+		if n < 0 {
 			return errCut
 		}
-		if size > len(b) {
-			return errCut
-		}
-		b = b[size:]
+		b = b[n:]
 		if err := yield(f); err != nil {
 			return err
 		}

@@ -74,12 +74,6 @@ func mapping(name string) map[rune]rune {
 	return all
 }
 
-// Letter returns \p{L}.
-func Letter() *Set { return NewSet(union("l")) }
-
-// Number returns \p{N}.
-func Number() *Set { return NewSet(union("n")) }
-
 // Space returns \s. All components agree on it.
 func Space() *Set { return NewSet(union("whitespace")) }
 

@@ -72,7 +72,7 @@ func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
-	if err := parallel.AllGather(ctx, w.Data, values, model.Counts(set.Policy, w.Data.Size())); err != nil {
+	if err := parallel.AllGather(ctx, w.Data, values, set.Policy.Counts(w.Data.Size())); err != nil {
 		return err
 	}
 	done()
@@ -145,7 +145,7 @@ func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	if err := w.Device.Sync(); err != nil {
 		return err
 	}
-	if err := w.Data.ReduceScatterSum(ctx, values, model.Counts(set.Policy, w.Data.Size())); err != nil {
+	if err := w.Data.ReduceScatterSum(ctx, values, set.Policy.Counts(w.Data.Size())); err != nil {
 		return err
 	}
 	done()

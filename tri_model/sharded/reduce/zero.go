@@ -103,7 +103,7 @@ func (o *owners) open(set *trimodel.Set) {
 			if p.Layer < 0 {
 				continue
 			}
-			from, to := model.Span(set.Policy, &p)
+			from, to := set.Policy.Span(&p)
 			o.spans[p.Layer][r] = append(o.spans[p.Layer][r], span{p.Of, from, to, at})
 			at += to - from
 		}

@@ -1,12 +1,11 @@
-// Package engine runs parsed Jinja templates.
+// Package engine runs parsed Jinja templates: their statements and expressions, Jinja's
+// filters, tests and globals, and the attributes, methods and formats of Python's values.
 package engine
 
 import (
 	"strings"
 	"time"
 
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/filter"
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
@@ -16,10 +15,10 @@ type Template struct{ parsed *syntax.Template }
 
 // Parse parses a template; errors are of type *py.Error.
 func Parse(source string) (*Template, error) {
-	library := filter.Library{Machine: method.New(py.Limits{})}
+	library := executor{Machine: py.NewMachine(py.Limits{})}
 	parsed, err := syntax.Parse(source, syntax.Known{
-		Filter: func(name string) bool { return library.Filter(name) != nil },
-		Test:   func(name string) bool { return library.Test(name) != nil },
+		Filter: func(name string) bool { return library.findFilter(name) != nil },
+		Test:   func(name string) bool { return library.findTest(name) != nil },
 	})
 	if err != nil {
 		return nil, err
@@ -30,11 +29,9 @@ func Parse(source string) (*Template, error) {
 // Render renders the template with the variables that vars returns, within limits. Errors
 // are of type *py.Error or come from vars.
 func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (text string, err error) {
-	m := method.New(limits)
-	x := &evaluator{Library: filter.Library{Machine: m}, globals: globals{Machine: m, now: now}}
-	e := &executor{evaluator: x, out: &strings.Builder{}, root: &scope{}}
+	e := &executor{Machine: py.NewMachine(limits), now: now, out: &strings.Builder{}, root: &scope{}}
 	defer py.Catch(&err, &e.line)
-	given, err := vars(m.Machine)
+	given, err := vars(e.Machine)
 	if err != nil {
 		return "", err
 	}

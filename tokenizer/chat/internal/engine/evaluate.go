@@ -5,33 +5,25 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/filter"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
-// evaluator evaluates expressions.
-type evaluator struct {
-	filter.Library
-	globals globals
-	line    int // line being evaluated or run, for errors
-}
-
 // lookup returns the value of a name.
-func (e *evaluator) lookup(name string, s *scope) py.Value {
+func (e *executor) lookup(name string, s *scope) py.Value {
 	for ; s != nil; s = s.parent {
 		if i := s.find(name); i >= 0 {
 			return s.values[i]
 		}
 	}
-	if v := e.globals.find(name); v != nil {
+	if v := e.global(name); v != nil {
 		return v
 	}
 	return &py.Undefined{Name: name}
 }
 
 // eval returns the value of an expression in scope s.
-func (e *evaluator) eval(x syntax.Expr, s *scope) py.Value {
+func (e *executor) eval(x syntax.Expr, s *scope) py.Value {
 	e.Step(1)
 	e.Enter()
 	defer e.Leave()
@@ -44,16 +36,16 @@ func (e *evaluator) eval(x syntax.Expr, s *scope) py.Value {
 	case *syntax.GetAttr:
 		v := e.eval(n.X, s)
 		e.line = n.Line
-		return e.Attr(v, n.Name)
+		return e.attribute(v, n.Name)
 	case *syntax.GetItem:
-		return e.item(n, s)
+		return e.getItem(n, s)
 	case *syntax.Filter:
 		return e.filtered(n, nil, s)
 	case *syntax.Test:
 		v := e.eval(n.X, s)
 		args := e.args(n.Args, s)
 		e.line = n.Line
-		return e.Holds(n.Name, v, args)
+		return e.holds(n.Name, v, args)
 	case *syntax.Call:
 		f := e.eval(n.Func, s)
 		args := e.args(n.Args, s)
@@ -82,7 +74,7 @@ func (e *evaluator) eval(x syntax.Expr, s *scope) py.Value {
 	return e.operation(x, s)
 }
 
-func (e *evaluator) operation(x syntax.Expr, s *scope) py.Value {
+func (e *executor) operation(x syntax.Expr, s *scope) py.Value {
 	switch n := x.(type) {
 	case *syntax.Logic:
 		v := e.eval(n.X, s)
@@ -97,7 +89,7 @@ func (e *evaluator) operation(x syntax.Expr, s *scope) py.Value {
 	case *syntax.Binary:
 		a, b := e.eval(n.X, s), e.eval(n.Y, s)
 		e.line = n.Line
-		return e.Binary(n.Op, a, b)
+		return e.binary(n.Op, a, b)
 	case *syntax.Unary:
 		v := e.eval(n.X, s)
 		e.line = n.Line
@@ -119,7 +111,7 @@ func (e *evaluator) operation(x syntax.Expr, s *scope) py.Value {
 	return nil
 }
 
-func (e *evaluator) all(exprs []syntax.Expr, s *scope) []py.Value {
+func (e *executor) all(exprs []syntax.Expr, s *scope) []py.Value {
 	e.Grow(16 * len(exprs))
 	items := make([]py.Value, len(exprs))
 	for i, x := range exprs {
@@ -128,7 +120,7 @@ func (e *evaluator) all(exprs []syntax.Expr, s *scope) []py.Value {
 	return items
 }
 
-func (e *evaluator) compare(n *syntax.Compare, s *scope) py.Value {
+func (e *executor) compare(n *syntax.Compare, s *scope) py.Value {
 	x := e.eval(n.X, s)
 	for i, op := range n.Ops {
 		y := e.eval(n.Ys[i], s)
@@ -154,13 +146,13 @@ func (e *evaluator) compare(n *syntax.Compare, s *scope) py.Value {
 	return true
 }
 
-func (e *evaluator) item(n *syntax.GetItem, s *scope) py.Value {
+func (e *executor) getItem(n *syntax.GetItem, s *scope) py.Value {
 	v := e.eval(n.X, s)
 	sl, ok := n.Key.(*syntax.Slice)
 	if !ok {
 		key := e.eval(n.Key, s)
 		e.line = n.Line
-		return e.Item(v, key)
+		return e.subscript(v, key)
 	}
 	var bound [3]py.Value
 	for i, x := range []syntax.Expr{sl.Start, sl.Stop, sl.Step} {
@@ -169,11 +161,11 @@ func (e *evaluator) item(n *syntax.GetItem, s *scope) py.Value {
 		}
 	}
 	e.line = n.Line
-	return e.Slice(v, bound[0], bound[1], bound[2])
+	return e.slice(v, bound[0], bound[1], bound[2])
 }
 
 // filtered applies a chain of filters. head is the input of the first filter of a block.
-func (e *evaluator) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
+func (e *executor) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	n, ok := x.(*syntax.Filter)
 	if !ok {
 		return e.eval(x, s)
@@ -186,11 +178,11 @@ func (e *evaluator) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
 	}
 	args := e.args(n.Args, s)
 	e.line = n.Line
-	return e.Apply(n.Name, v, args)
+	return e.apply(n.Name, v, args)
 }
 
 // args returns the values of a call's arguments.
-func (e *evaluator) args(a syntax.Args, s *scope) (args py.Args) {
+func (e *executor) args(a syntax.Args, s *scope) (args py.Args) {
 	if len(a.Pos) > 0 {
 		args.Pos = e.all(a.Pos, s)
 	}
@@ -222,7 +214,7 @@ func (e *evaluator) args(a syntax.Args, s *scope) (args py.Args) {
 }
 
 // call returns f(args).
-func (e *evaluator) call(f py.Value, args py.Args) py.Value {
+func (e *executor) call(f py.Value, args py.Args) py.Value {
 	e.Check(f)
 	switch f := f.(type) {
 	case *py.Func:
@@ -232,4 +224,13 @@ func (e *evaluator) call(f py.Value, args py.Args) py.Value {
 	}
 	py.Raise(py.KindType, "'%s' object is not callable", py.TypeName(f))
 	return nil
+}
+
+// binary returns x op y. Unlike py's, it formats strings with %.
+func (e *executor) binary(op string, x, y py.Value) py.Value {
+	if format, ok := py.Text(x); ok && op == "%" {
+		_, markup := x.(py.Markup)
+		return py.Like(markup, e.percent(format, y, markup))
+	}
+	return e.Machine.Binary(op, x, y)
 }

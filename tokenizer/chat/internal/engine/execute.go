@@ -2,6 +2,7 @@ package engine
 
 import (
 	"strings"
+	"time"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
@@ -16,9 +17,12 @@ const (
 	continued
 )
 
-// executor runs statements.
+// executor runs a template once: its statements, the expressions in them, and what these
+// call.
 type executor struct {
-	*evaluator
+	*py.Machine
+	now  time.Time // of strftime_now
+	line int       // being run, for errors
 	out  *strings.Builder
 	root *scope // the template's variables
 }

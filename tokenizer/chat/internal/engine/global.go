@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"time"
-
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
@@ -14,7 +11,7 @@ type namespace struct{ attrs *py.Dict }
 func (n *namespace) TypeName() string { return "Namespace" }
 
 // Repr returns Python's repr.
-func (n *namespace) Repr(p py.Printer) string { return "<Namespace " + p.Repr(n.attrs) + ">" }
+func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n.attrs) + ">" }
 
 // Attr returns an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.Name(name) }
@@ -29,7 +26,7 @@ type cycler struct {
 func (c *cycler) TypeName() string { return "Cycler" }
 
 // Repr returns Python's repr.
-func (c *cycler) Repr(py.Printer) string { return "<Cycler object>" }
+func (c *cycler) Repr(*py.Machine) string { return "<Cycler object>" }
 
 // Attr returns next, current and reset.
 func (c *cycler) Attr(name string) (py.Value, bool) {
@@ -48,22 +45,16 @@ func (c *cycler) Attr(name string) (py.Value, bool) {
 	return nil, false
 }
 
-// globals holds the functions that every template has.
-type globals struct {
-	*method.Machine
-	now time.Time
-}
-
-// find returns a global by name, or nil.
-func (g globals) find(name string) py.Value {
+// global returns a global by name, or nil.
+func (e *executor) global(name string) py.Value {
 	var call func(args py.Args) py.Value
 	switch name {
 	case "range":
 		call = newRange
 	case "dict":
-		call = func(args py.Args) py.Value { return g.Dict(args) }
+		call = func(args py.Args) py.Value { return e.Dict(args) }
 	case "namespace":
-		call = func(args py.Args) py.Value { return &namespace{attrs: g.Dict(args)} }
+		call = func(args py.Args) py.Value { return &namespace{attrs: e.Dict(args)} }
 	case "cycler":
 		call = func(args py.Args) py.Value {
 			if len(args.Pos) == 0 {
@@ -84,12 +75,12 @@ func (g globals) find(name string) py.Value {
 		}
 	case "raise_exception":
 		call = func(args py.Args) py.Value {
-			py.Raise("TemplateError", "%s", g.Str(args.Take(name, "message")[0]))
+			py.Raise("TemplateError", "%s", e.Str(args.Take(name, "message")[0]))
 			return nil
 		}
 	case "strftime_now":
 		call = func(args py.Args) py.Value {
-			return g.Strftime(g.now, py.WantText(name, args.Take(name, "format")[0]))
+			return e.strftime(e.now, py.WantText(name, args.Take(name, "format")[0]))
 		}
 	default:
 		return nil

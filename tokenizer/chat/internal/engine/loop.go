@@ -3,13 +3,12 @@ package engine
 import (
 	"fmt"
 
-	"github.com/easyrl/easyrl/tokenizer/chat/internal/method"
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
 // loop is the variable loop of a for loop. It reads ahead only as far as needed.
 type loop struct {
-	m          *method.Machine
+	m          *py.Machine
 	items      func() (py.Value, bool)
 	ahead      []py.Value // read ahead
 	size       int
@@ -61,7 +60,7 @@ func (l *loop) Len() int {
 func (l *loop) TypeName() string { return "LoopContext" }
 
 // Repr returns Python's repr.
-func (l *loop) Repr(py.Printer) string {
+func (l *loop) Repr(*py.Machine) string {
 	return fmt.Sprintf("<LoopContext %d/%d>", l.index+1, l.Len())
 }
 

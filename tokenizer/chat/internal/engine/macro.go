@@ -18,7 +18,7 @@ type macro struct {
 func (c *macro) TypeName() string { return "Macro" }
 
 // Repr returns Python's repr.
-func (c *macro) Repr(p py.Printer) string { return "<Macro " + p.Quote(c.def.Name) + ">" }
+func (c *macro) Repr(m *py.Machine) string { return "<Macro " + m.Quote(c.def.Name) + ">" }
 
 // Attr returns the macro's attributes.
 func (c *macro) Attr(name string) (py.Value, bool) {

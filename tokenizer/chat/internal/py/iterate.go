@@ -1,12 +1,9 @@
 package py
 
-// Walker iterates over values.
-type Walker struct{ *Budget }
-
 // Iterate implements iter(v): it returns a function that returns the next item. It raises
 // if v is not iterable.
-func (w Walker) Iterate(v Value) func() (Value, bool) {
-	next, ok := w.Walk(v)
+func (m *Machine) Iterate(v Value) func() (Value, bool) {
+	next, ok := m.Walk(v)
 	if !ok {
 		Raise(KindType, "'%s' object is not iterable", TypeName(v))
 	}
@@ -14,36 +11,34 @@ func (w Walker) Iterate(v Value) func() (Value, bool) {
 }
 
 // Walk is like Iterate but reports whether v is iterable.
-func (w Walker) Walk(v Value) (next func() (Value, bool), ok bool) {
+func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	switch v := v.(type) {
 	case *List:
-		return w.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
 	case *Tuple:
-		return w.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
+		return m.each(len(v.Items), func(i int) Value { return v.Items[i] }), true
 	case *Dict:
-		return w.each(v.Len(), func(i int) Value { return v.keys[i] }), true
+		return m.each(v.Len(), func(i int) Value { return v.keys[i] }), true
 	case *View:
-		return w.each(v.Dict.Len(), v.at), true
+		return m.each(v.Dict.Len(), v.at), true
 	case *Range:
-		return w.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
+		return m.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
 	case *Undefined:
-		return w.each(0, nil), true
+		return m.each(0, nil), true
 	case *Iter:
 		return func() (Value, bool) {
-			w.Step(1)
-			w.Enter()
-			defer w.Leave()
+			m.Step(1)
+			m.Enter()
+			defer m.Leave()
 			return v.Next()
 		}, true
-	case interface{ Iterate() func() (Value, bool) }:
-		return v.Iterate(), true
 	}
 	if s, ok := Text(v); ok {
 		return func() (Value, bool) {
 			if s == "" {
 				return nil, false
 			}
-			w.Step(1)
+			m.Step(1)
 			n := RuneLen(s)
 			c := s[:n]
 			s = s[n:]
@@ -53,13 +48,13 @@ func (w Walker) Walk(v Value) (next func() (Value, bool), ok bool) {
 	return nil, false
 }
 
-func (w Walker) each(n int, at func(i int) Value) func() (Value, bool) {
+func (m *Machine) each(n int, at func(i int) Value) func() (Value, bool) {
 	i := 0
 	return func() (Value, bool) {
 		if i >= n {
 			return nil, false
 		}
-		w.Step(1)
+		m.Step(1)
 		i++
 		return at(i - 1), true
 	}
@@ -77,20 +72,20 @@ func (v *View) at(i int) Value {
 }
 
 // Items returns the items of list(v). The caller may change the slice.
-func (w Walker) Items(v Value) []Value {
+func (m *Machine) Items(v Value) []Value {
 	var items []Value
-	next := w.Iterate(v)
+	next := m.Iterate(v)
 	for item, ok := next(); ok; item, ok = next() {
-		w.Grow(16)
+		m.Grow(16)
 		items = append(items, item)
 	}
 	return items
 }
 
 // Reversed implements reversed(v). ok is false if v has no order to reverse.
-func (w Walker) Reversed(v Value) (it *Iter, ok bool) {
+func (m *Machine) Reversed(v Value) (it *Iter, ok bool) {
 	back := func(name string, n int, at func(i int) Value) (*Iter, bool) {
-		next := w.each(n, func(i int) Value { return at(n - 1 - i) })
+		next := m.each(n, func(i int) Value { return at(n - 1 - i) })
 		return &Iter{Type: name, Next: next}, true
 	}
 	switch v := v.(type) {

@@ -8,22 +8,19 @@ import (
 	"unicode"
 )
 
-// Printer writes values as Python prints them.
-type Printer struct{ Walker }
-
 // Str returns str(v).
-func (p Printer) Str(v Value) string {
+func (m *Machine) Str(v Value) string {
 	if s, ok := Text(v); ok {
 		return s
 	}
 	if _, ok := v.(*Undefined); ok {
 		return ""
 	}
-	return p.Repr(v)
+	return m.Repr(v)
 }
 
 // Repr returns repr(v).
-func (p Printer) Repr(v Value) string {
+func (m *Machine) Repr(v Value) string {
 	switch v := v.(type) {
 	case nil:
 		return "None"
@@ -39,9 +36,9 @@ func (p Printer) Repr(v Value) string {
 	case float64:
 		return FloatText(v)
 	case string:
-		return p.Quote(v)
+		return m.Quote(v)
 	case Markup:
-		return "Markup(" + p.Quote(string(v)) + ")"
+		return "Markup(" + m.Quote(string(v)) + ")"
 	case *Undefined:
 		return "Undefined"
 	case *Range:
@@ -54,41 +51,41 @@ func (p Printer) Repr(v Value) string {
 	case *Func:
 		return "<built-in function " + v.Name + ">"
 	case Object:
-		p.Enter()
-		defer p.Leave()
-		return v.Repr(p)
+		m.Enter()
+		defer m.Leave()
+		return v.Repr(m)
 	}
-	return p.reprItems(v)
+	return m.reprItems(v)
 }
 
-func (p Printer) reprItems(v Value) string {
-	p.Enter()
-	defer p.Leave()
+func (m *Machine) reprItems(v Value) string {
+	m.Enter()
+	defer m.Leave()
 	var b strings.Builder
 	write := func(s string) {
-		p.Grow(len(s))
+		m.Grow(len(s))
 		b.WriteString(s)
 	}
 	switch v := v.(type) {
 	case *List:
-		p.reprSequence(write, "[", v.Items, "]")
+		m.reprSequence(write, "[", v.Items, "]")
 	case *Tuple:
 		end := ")"
 		if len(v.Items) == 1 {
 			end = ",)"
 		}
-		p.reprSequence(write, "(", v.Items, end)
+		m.reprSequence(write, "(", v.Items, end)
 	case *View:
-		p.reprSequence(write, v.Type+"([", p.Items(v), "])")
+		m.reprSequence(write, v.Type+"([", m.Items(v), "])")
 	case *Dict:
 		write("{")
 		for i, key := range v.keys {
 			if i > 0 {
 				write(", ")
 			}
-			write(p.Repr(key))
+			write(m.Repr(key))
 			write(": ")
-			write(p.Repr(v.values[i]))
+			write(m.Repr(v.values[i]))
 		}
 		write("}")
 	default:
@@ -97,20 +94,20 @@ func (p Printer) reprItems(v Value) string {
 	return b.String()
 }
 
-func (p Printer) reprSequence(write func(string), begin string, items []Value, end string) {
+func (m *Machine) reprSequence(write func(string), begin string, items []Value, end string) {
 	write(begin)
 	for i, item := range items {
 		if i > 0 {
 			write(", ")
 		}
-		write(p.Repr(item))
+		write(m.Repr(item))
 	}
 	write(end)
 }
 
 // Quote returns repr of a str.
-func (p Printer) Quote(s string) string {
-	p.Grow(len(s) + 2)
+func (m *Machine) Quote(s string) string {
+	m.Grow(len(s) + 2)
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'

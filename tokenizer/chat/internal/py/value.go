@@ -45,7 +45,7 @@ type Func struct {
 type Object interface {
 	TypeName() string
 	Attr(name string) (Value, bool)
-	Repr(p Printer) string
+	Repr(m *Machine) string
 }
 
 // Undefined is what a missing name, key or attribute evaluates to.
@@ -57,8 +57,8 @@ type Undefined struct {
 	Kind   string // kind of the error that using it raises
 }
 
-// Fail raises the error of using u.
-func (u *Undefined) Fail(p Printer) {
+// fail raises the error of using u.
+func (m *Machine) fail(u *Undefined) {
 	kind := u.Kind
 	if kind == "" {
 		kind = KindUndefined
@@ -72,19 +72,19 @@ func (u *Undefined) Fail(p Printer) {
 	case u.Hint != "":
 		Raise(kind, "%s", u.Hint)
 	case !u.Of:
-		Raise(kind, "%s is undefined", p.Repr(u.Name))
+		Raise(kind, "%s is undefined", m.Repr(u.Name))
 	case isName:
-		Raise(kind, "%s has no attribute %s", p.Repr(of), p.Repr(name))
+		Raise(kind, "%s has no attribute %s", m.Repr(of), m.Repr(name))
 	default:
-		Raise(kind, "%s has no element %s", of, p.Repr(u.Name))
+		Raise(kind, "%s has no element %s", of, m.Repr(u.Name))
 	}
 }
 
 // Check raises if a value is undefined.
-func (p Printer) Check(vs ...Value) {
+func (m *Machine) Check(vs ...Value) {
 	for _, v := range vs {
 		if u, ok := v.(*Undefined); ok {
-			u.Fail(p)
+			m.fail(u)
 		}
 	}
 }

@@ -1,0 +1,278 @@
+package py
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DecodeJSON decodes one JSON value like Python's json.loads: objects keep the order of their
+// keys, and whole numbers are integers.
+func (m *Machine) DecodeJSON(data []byte) (Value, error) {
+	d := decoder{Machine: m, tokens: json.NewDecoder(bytes.NewReader(data))}
+	d.tokens.UseNumber()
+	v, err := d.value()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.tokens.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("json: found more than one value, expected one")
+	}
+	return v, nil
+}
+
+// decoder builds values from JSON tokens.
+type decoder struct {
+	*Machine
+	tokens *json.Decoder
+}
+
+func (d decoder) value() (Value, error) {
+	token, err := d.tokens.Token()
+	if err != nil {
+		return nil, err
+	}
+	d.Enter()
+	defer d.Leave()
+	d.Step(1)
+	switch token := token.(type) {
+	case json.Delim:
+		if token == '[' {
+			return d.list()
+		}
+		return d.dict()
+	case json.Number:
+		return decodeNumber(token.String())
+	case string:
+		d.Grow(len(token))
+		return token, nil
+	}
+	return token, nil // nil or bool
+}
+
+func (d decoder) list() (Value, error) {
+	var items []Value
+	for d.tokens.More() {
+		item, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	_, err := d.tokens.Token()
+	return d.NewList(items), err
+}
+
+func (d decoder) dict() (Value, error) {
+	dict := NewDict()
+	for d.tokens.More() {
+		key, err := d.tokens.Token()
+		if err != nil {
+			return nil, err
+		}
+		value, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		d.Set(dict, key, value)
+	}
+	_, err := d.tokens.Token()
+	return dict, err
+}
+
+func decodeNumber(s string) (Value, error) {
+	if strings.ContainsAny(s, ".eE") {
+		f, err := strconv.ParseFloat(s, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			err = nil // infinity, as in Python
+		}
+		return f, err
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return n, nil
+	}
+	n, ok := new(big.Int).SetString(s, 10)
+	if !ok || len(s) > 4300 {
+		return nil, fmt.Errorf("json: integer %.20s… has %d digits, expected at most 4300", s, len(s))
+	}
+	return Integer(n), nil
+}
+
+// JSONStyle sets the format of Encode.
+type JSONStyle struct {
+	ASCII     bool
+	SortKeys  bool
+	Indented  bool
+	Indent    string // of one level
+	Item, Key string // separators
+}
+
+type encoder struct {
+	*Machine
+	style JSONStyle
+	b     strings.Builder
+}
+
+// EncodeJSON implements json.dumps(v).
+func (m *Machine) EncodeJSON(v Value, style JSONStyle) string {
+	e := &encoder{Machine: m, style: style}
+	e.encode(v, 0)
+	return e.b.String()
+}
+
+func (e *encoder) write(s string) {
+	e.Grow(len(s))
+	e.b.WriteString(s)
+}
+
+func (e *encoder) line(level int) {
+	if e.style.Indented {
+		e.Times(len(e.style.Indent), level)
+		e.write("\n" + strings.Repeat(e.style.Indent, level))
+	}
+}
+
+func (e *encoder) encode(v Value, level int) {
+	e.Enter()
+	defer e.Leave()
+	e.Step(1)
+	if s, ok := Text(v); ok {
+		e.text(s)
+		return
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, *big.Int, float64:
+		e.write(scalar(v))
+	case *List:
+		e.sequence(v.Items, level)
+	case *Tuple:
+		e.sequence(v.Items, level)
+	case *Dict:
+		e.dict(v, level)
+	default:
+		Raise(KindType, "Object of type %s is not JSON serializable", TypeName(v))
+	}
+}
+
+func scalar(v Value) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return strconv.FormatBool(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case *big.Int:
+		return v.String()
+	}
+	f, _ := ToFloat(v)
+	switch s := FloatText(f); s {
+	case "nan":
+		return "NaN"
+	case "inf":
+		return "Infinity"
+	case "-inf":
+		return "-Infinity"
+	default:
+		return s
+	}
+}
+
+func (e *encoder) sequence(items []Value, level int) {
+	if len(items) == 0 {
+		e.write("[]")
+		return
+	}
+	e.write("[")
+	for i, item := range items {
+		if i > 0 {
+			e.write(e.style.Item)
+		}
+		e.line(level + 1)
+		e.encode(item, level+1)
+	}
+	e.line(level)
+	e.write("]")
+}
+
+func (e *encoder) dict(d *Dict, level int) {
+	if d.Len() == 0 {
+		e.write("{}")
+		return
+	}
+	order := make([]int, d.Len())
+	for i := range order {
+		order[i] = i
+	}
+	if e.style.SortKeys {
+		slices.SortStableFunc(order, func(i, j int) int {
+			a, _ := d.At(i)
+			b, _ := d.At(j)
+			switch {
+			case e.Order("<", a, b):
+				return -1
+			case e.Order("<", b, a):
+				return 1
+			}
+			return 0
+		})
+	}
+	e.write("{")
+	for n, i := range order {
+		if n > 0 {
+			e.write(e.style.Item)
+		}
+		e.line(level + 1)
+		key, value := d.At(i)
+		switch key := key.(type) {
+		case string:
+			e.text(key)
+		case Markup:
+			e.text(string(key))
+		case nil, bool, int64, *big.Int, float64:
+			e.write(`"` + scalar(key) + `"`)
+		default:
+			Raise(KindType, "keys must be str, int, float, bool or None, not %s", TypeName(key))
+		}
+		e.write(e.style.Key)
+		e.encode(value, level+1)
+	}
+	e.line(level)
+	e.write("}")
+}
+
+func (e *encoder) text(s string) {
+	e.Grow(len(s) + 2)
+	e.b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			e.b.WriteByte('\\')
+			e.b.WriteRune(r)
+		case r == '\n':
+			e.b.WriteString(`\n`)
+		case r == '\r':
+			e.b.WriteString(`\r`)
+		case r == '\t':
+			e.b.WriteString(`\t`)
+		case r == '\b':
+			e.b.WriteString(`\b`)
+		case r == '\f':
+			e.b.WriteString(`\f`)
+		case r < ' ' || e.style.ASCII && r > 0x7e && r < 0x10000:
+			e.write(fmt.Sprintf(`\u%04x`, r))
+		case e.style.ASCII && r >= 0x10000:
+			r -= 0x10000
+			e.write(fmt.Sprintf(`\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff))
+		default:
+			e.b.WriteRune(r)
+		}
+	}
+	e.b.WriteByte('"')
+}
