@@ -33,8 +33,6 @@ type frame struct {
 	up     axis
 }
 
-func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
-
 // draw returns the figure: its caption, a key for more than one series, and the chart.
 // words describes its content.
 func (f *frame) draw(title, words string) template.HTML {

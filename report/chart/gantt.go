@@ -40,10 +40,10 @@ type Window struct {
 	From, To float64
 }
 
-// Gantt draws rows in adjacent, scrollable windows on one time scale, and a table of
-// each row's shares. Color, texture and, if they fit, names distinguish kinds of bars.
-// The kinds in usual look the same in every chart. title is above the chart.
-func Gantt(title string, rows []Row, windows []Window, usual ...string) template.HTML {
+// Gantt draws the rows of workers in adjacent, scrollable windows on one time scale, and a
+// table of each row's shares. There is at least one window. Color, texture and, if they fit,
+// names distinguish kinds of bars. The kinds in usual look the same in every chart.
+func Gantt(rows []Row, windows []Window, usual ...string) template.HTML {
 	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
 		g.shares = append(g.shares, map[string]float64{})
@@ -54,27 +54,25 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 		if size > ganttBytes && len(drawn) >= 3 {
 			break
 		}
-		drawn = append(drawn, g.window(w, anchor(title, i)))
+		drawn = append(drawn, g.window(w, anchor(i)))
 		size += len(drawn[len(drawn)-1])
 	}
 	slices.Reverse(drawn)
-	if len(drawn) == 0 {
-		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">no recorded spans</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
-	}
 	first := len(windows) - len(drawn)
 	windows = windows[first:]
-	links := linksTo(windows, title, first)
+	title := "Workers"
 	if len(windows) > 1 {
 		title += ", " + windows[0].Name + " to " + windows[len(windows)-1].Name
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s`, escape(title), textures())
-	b.WriteString(links)
+	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s%s`,
+		escape(title), textures(), links(windows, first))
 	b.WriteString(`<div class="frame"><ul class="names" aria-hidden="true">`)
 	for _, r := range rows {
 		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
 	}
-	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`, escape(title), strings.Join(drawn, ""))
+	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`,
+		escape(title), strings.Join(drawn, ""))
 	g.key(&b)
 	g.table(&b)
 	b.WriteString("</figure>\n")
@@ -97,9 +95,6 @@ func scaleOf(windows []Window) float64 {
 	var lengths []float64
 	for _, w := range windows {
 		lengths = append(lengths, max(w.To-w.From, 1e-6))
-	}
-	if len(lengths) == 0 {
-		return 1
 	}
 	slices.Sort(lengths)
 	return min(ganttWindow/lengths[len(lengths)/2], ganttWidest/lengths[len(lengths)-1])

@@ -15,16 +15,15 @@ func TestGantt(t *testing.T) {
 		{"engine", []Bar{{"decode", -1, 3}}},
 		{"nobody", nil},
 	}
-	drawn := Gantt("Rows", rows, []Window{{"step 1", 0, 4}, {"step 2", 4, 8}})
+	drawn := Gantt(rows, []Window{{"step 1", 0, 4}, {"step 2", 4, 8}})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "step 1, 4 s. trainer: train 50%, back&lt;ward 25%, wait 25%; engine: decode 75%; nobody: nothing")
 	require.Contains(t, drawn, "step 2, 4 s. trainer: train 100%; engine: nothing")
-	require.Contains(t, drawn, `<b>Rows, step 1 to step 2</b>`)
-	require.Contains(t, drawn, `id="Rows-0"`)
+	require.Contains(t, drawn, `<b>Workers, step 1 to step 2</b>`)
+	require.Contains(t, drawn, `id="Workers-0"`)
 	require.Contains(t, drawn, `<th scope="row">trainer</th><td>75.0%</td><td>0.0%</td><td>12.`)
 	require.Equal(t, 1, strings.Count(string(drawn), "</svg>back&lt;ward</li>"), "the key has each kind once")
-	wellFormed(t, Gantt("Rows", rows, nil))
-	wellFormed(t, Gantt("Rows", nil, []Window{{"step 1", 0, 0}}))
+	wellFormed(t, Gantt(nil, []Window{{"step 1", 0, 0}}))
 }
 
 func TestColumns(t *testing.T) {
@@ -74,10 +73,10 @@ func TestGanttIsBounded(t *testing.T) {
 	for i := range 200 {
 		windows = append(windows, Window{fmt.Sprint("step ", i), float64(i), float64(i + 1)})
 	}
-	drawn := string(Gantt("Rows", rows, windows))
+	drawn := string(Gantt(rows, windows))
 	require.Less(t, len(drawn), ganttBytes+50_000)
-	require.Contains(t, drawn, `id="Rows-199"`)
-	require.NotContains(t, drawn, `id="Rows-0"`)
+	require.Contains(t, drawn, `id="Workers-199"`)
+	require.NotContains(t, drawn, `id="Workers-0"`)
 	require.Greater(t, strings.Count(drawn, `role="img"`), 10)
-	require.Contains(t, drawn, `<a href="#Rows-199">step 199</a>`)
+	require.Contains(t, drawn, `<a href="#Workers-199">step 199</a>`)
 }

@@ -22,7 +22,7 @@ type Sample struct {
 // Histogram draws the distributions of samples as outlines on shared axes. title is
 // above the chart and x names the values.
 func Histogram(title, x string, samples []Sample) template.HTML {
-	f := newFrame(x, "% of values")
+	f := &frame{x: x, y: "% of values"}
 	low, high := math.Inf(1), math.Inf(-1)
 	kept := make([][]float64, len(samples))
 	for i, s := range samples {

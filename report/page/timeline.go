@@ -1,13 +1,11 @@
 package page
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -28,8 +26,7 @@ const (
 	mostRows  = 32
 )
 
-// event is the part of a Chrome trace event that the page uses; times are in
-// microseconds.
+// event is the part of a trace.Event that the page uses; times are in microseconds.
 type event struct {
 	Name  string          `json:"name"`
 	Phase string          `json:"ph"`
@@ -61,51 +58,33 @@ func usualKinds() []string {
 // drawTimeline draws the newest steps of the trace in dir. It returns "" if there
 // is no trace or no step in it.
 func drawTimeline(dir string) (template.HTML, error) {
-	file, err := filetype.Open(filepath.Join(dir, trace.File))
+	data, err := filetype.Read(filepath.Join(dir, trace.File))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // only read
 	t := timeline{rows: map[[2]int]*timelineRow{}}
-	if err := t.read(bufio.NewReaderSize(file, 1<<20)); err != nil {
-		return "", fmt.Errorf("%s: %w", file.Name(), err)
+	if err := t.read(data); err != nil {
+		return "", fmt.Errorf("%s: %w", trace.File, err)
 	}
 	if len(t.steps) == 0 {
 		return "", nil
 	}
-	return chart.Gantt("Workers", t.shown(), t.windows(), usualKinds()...), nil
+	return chart.Gantt(t.shown(), t.windows(), usualKinds()...), nil
 }
 
-// read decodes a trace event by event, because a trace may be long.
-func (t *timeline) read(r io.Reader) error {
-	lines := json.NewDecoder(r)
-	for depth := 0; ; {
-		token, err := lines.Token()
-		if err != nil {
-			return fmt.Errorf("traceEvents not found: %w", err)
-		}
-		switch token {
-		case json.Delim('{'):
-			depth++
-		case json.Delim('}'):
-			depth--
-		}
-		if depth == 1 && token == "traceEvents" {
-			break
-		}
+// read decodes a trace.
+func (t *timeline) read(data []byte) error {
+	var file struct {
+		Events []event `json:"traceEvents"`
 	}
-	if token, err := lines.Token(); err != nil || token != json.Delim('[') {
-		return fmt.Errorf("traceEvents begins with %v, expected [", token)
+	if err := json.Unmarshal(data, &file); err != nil {
+		return err
 	}
-	for lines.More() {
-		var e event
-		if err := lines.Decode(&e); err != nil {
-			return err
-		}
-		t.add(&e)
+	for i := range file.Events {
+		t.add(&file.Events[i])
 	}
 	return nil
 }

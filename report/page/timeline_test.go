@@ -3,7 +3,6 @@ package page
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +29,7 @@ const twoSteps = `{"otherData":{"traceEvents":[1]},"traceEvents":[
 func readTrace(t *testing.T, text string) (*timeline, error) {
 	t.Helper()
 	got := &timeline{rows: map[[2]int]*timelineRow{}}
-	return got, got.read(strings.NewReader(text))
+	return got, got.read([]byte(text))
 }
 
 func TestTimeline(t *testing.T) {
