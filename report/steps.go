@@ -3,7 +3,6 @@ package report
 import (
 	"maps"
 	"math"
-	"slices"
 )
 
 // Steps stores the values of a run's steps by column, in step order: eight bytes per
@@ -57,16 +56,10 @@ func (s *Steps) Cut(step float64) {
 	if kept == s.n {
 		return
 	}
-	s.n = kept
-	for name, column := range s.columns {
-		column = slices.Clip(column[:min(len(column), kept)]) // clip, so that appending does not overwrite a copy's values
-		for len(column) > 0 && math.IsNaN(column[len(column)-1]) {
-			column = column[:len(column)-1]
-		}
-		s.columns[name] = slices.Clip(column)
-		if len(column) == 0 {
-			delete(s.columns, name)
-		}
+	old := *s
+	*s = Steps{} // with new columns, because a copy may share the old ones
+	for i := range kept {
+		s.Add(old.Values(i))
 	}
 }
 
@@ -97,23 +90,12 @@ func (s *Steps) Values(i int) Values {
 }
 
 // Series returns the values of over and name, as xs and ys, for the steps that have
-// both. s owns the slices.
+// both.
 func (s *Steps) Series(over, name string) (xs, ys []float64) {
-	xs, ys = s.columns[over], s.columns[name]
-	n := min(len(xs), len(ys))
-	xs, ys = xs[:n], ys[:n]
-	lacks := func(i int) bool { return math.IsNaN(xs[i]) || math.IsNaN(ys[i]) }
-	whole := 0
-	for whole < n && !lacks(whole) {
-		whole++
-	}
-	if whole == n {
-		return xs, ys
-	}
-	xs, ys = slices.Clip(xs[:whole]), slices.Clip(ys[:whole])
-	for i := whole; i < n; i++ {
-		if x, y := s.columns[over][i], s.columns[name][i]; x-x == 0 && y-y == 0 {
-			xs, ys = append(xs, x), append(ys, y)
+	a, b := s.columns[over], s.columns[name]
+	for i := range min(len(a), len(b)) {
+		if !math.IsNaN(a[i]) && !math.IsNaN(b[i]) {
+			xs, ys = append(xs, a[i]), append(ys, b[i])
 		}
 	}
 	return xs, ys

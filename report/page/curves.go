@@ -111,7 +111,6 @@ func line(steps *report.Steps, name string, minutes bool) chart.Series {
 		return s
 	}
 	s.X, s.Y = steps.Series("time", name)
-	s.X = slices.Clone(s.X)
 	begin := steps.Values(0)["time"]
 	for i := range s.X {
 		s.X[i] = (s.X[i] - begin) / 60
