@@ -174,25 +174,31 @@ func (p *livePage) draw(name string, part *part) (html []byte, added int, err er
 
 // serveState answers with the content of the page outside its parts.
 func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
-	steps, added, err := c.history.all(c.dir)
+	state, err := c.state()
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
+	}
+	answer(ctx, fasthttp.StatusOK, state)
+}
+
+// state returns the content of the page outside its parts, by name.
+func (c *Server) state() (map[string]any, error) {
+	steps, added, err := c.history.all(c.dir)
+	if err != nil {
+		return nil, err
 	}
 	name, extent, err := page.Heading(c.dir, steps)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	about, err := page.About(c.dir)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	log, err := c.entries()
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	c.mu.Lock()
 	instances, left := c.instances, c.left
@@ -204,8 +210,8 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if instances != nil {
 		fleet = list(instances)
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent,
-		"about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
+	return map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "about": about,
+		"glance": page.Glance(steps), "instances": fleet, "log": log}, nil
 }
 
 // entries returns the event log: the earlier warnings in the run's folder, then the
