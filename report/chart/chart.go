@@ -41,7 +41,8 @@ type Plot struct {
 // under the pointer. If a series has more points than the chart can show, Lines draws means
 // and a band between the extremes.
 func Lines(p Plot) template.HTML {
-	f := &frame{x: p.X, y: p.Y, from: p.From, to: p.To, parts: p.Parts}
+	f := &frame{Plot: p}
+	f.Series = nil
 	var words []string
 	for _, s := range p.Series {
 		s = finite(s)
@@ -51,10 +52,10 @@ func Lines(p Plot) template.HTML {
 		if p.Smooth {
 			s.means, s.window = smooth(s)
 		}
-		f.series = append(f.series, s)
+		f.Series = append(f.Series, s)
 		words = append(words, inWords(s, p.X))
 	}
-	return f.draw(p.Title, strings.Join(words, "; "))
+	return f.draw(strings.Join(words, "; "))
 }
 
 // finite returns s without the points that cannot be drawn.

@@ -107,8 +107,8 @@ func TestHover(t *testing.T) {
 // The places for the pointer cover the whole axis without gaps.
 func TestHoverCoversTheAxis(t *testing.T) {
 	t.Parallel()
-	f := &frame{x: "step"}
-	f.series = []Series{{X: []float64{1, 2, 10, 11}, Y: []float64{1, 2, 3, 4}}, {X: []float64{5}, Y: []float64{1}}}
+	f := &frame{Plot: Plot{X: "step"}}
+	f.Series = []Series{{X: []float64{1, 2, 10, 11}, Y: []float64{1, 2, 3, 4}}, {X: []float64{5}, Y: []float64{1}}}
 	f.scale()
 	at := float64(frameLeft)
 	for _, h := range f.lineHits() {

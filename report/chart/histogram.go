@@ -22,7 +22,7 @@ type Sample struct {
 // Histogram draws the distributions of samples as outlines on shared axes. title is
 // above the chart and x names the values.
 func Histogram(title, x string, samples []Sample) template.HTML {
-	f := &frame{x: x, y: "% of values"}
+	f := &frame{Plot: Plot{Title: title, X: x, Y: "% of values"}}
 	low, high := math.Inf(1), math.Inf(-1)
 	kept := make([][]float64, len(samples))
 	for i, s := range samples {
@@ -38,11 +38,11 @@ func Histogram(title, x string, samples []Sample) template.HTML {
 			continue
 		}
 		slices.Sort(kept[i])
-		f.series = append(f.series, outline(s.Name, kept[i], f.edges))
+		f.Series = append(f.Series, outline(s.Name, kept[i], f.edges))
 		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, median %s", s.Name, len(kept[i]),
 			report.Number(kept[i][0]), report.Number(kept[i][len(kept[i])-1]), report.Number(kept[i][(len(kept[i])-1)/2])))
 	}
-	return f.draw(title, strings.Join(words, "; "))
+	return f.draw(strings.Join(words, "; "))
 }
 
 // binEdges returns round bin edges for values from low to high.
