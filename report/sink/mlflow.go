@@ -210,7 +210,7 @@ func (t *tracker) arrive(ctx context.Context) error {
 		return nil
 	}
 	if !t.made {
-		experiment, err := t.api.experiment(ctx, experimentName)
+		experiment, err := t.api.experiment(ctx)
 		if err != nil {
 			return err
 		}
