@@ -250,23 +250,16 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 	return lengths, rewards
 }
 
-// readGroups reads the first readBytes of a rollouts file. It stops at an incomplete
-// line.
-func readGroups(path string) ([]group, error) {
-	file, err := filetype.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	var groups []group
-	lines := json.NewDecoder(io.LimitReader(file, readBytes))
-	for {
+// readGroups reads the first readBytes of a rollouts file, up to a line that is cut off.
+func readGroups(path string) (groups []group, err error) {
+	budget, whole := int64(readBytes), true
+	err = eachLine(path, &budget, func(line []byte) {
 		var g group
-		if lines.Decode(&g) != nil {
-			return groups, nil
+		if whole = whole && json.Unmarshal(line, &g) == nil; whole {
+			groups = append(groups, g)
 		}
-		groups = append(groups, g)
-	}
+	})
+	return groups, err
 }
 
 // findPairs looks for the prompts of the first step in later files, last file first,

@@ -183,10 +183,10 @@ func TestCurves(t *testing.T) {
 func TestMatches(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{"eval/a/mean@1": true, "eval/a/mean@16": true, "eval/a/pass@1": false, "reward/mean": false, "eval/mean@1": false} {
-		require.Equal(t, want, matches("eval/*/mean@*", name), name)
+		require.Equal(t, want, figure{names: "eval/.*/mean@.*"}.pattern().MatchString(name), name)
 	}
-	require.True(t, matches("reward/mean", "reward/mean"))
-	require.False(t, matches("reward/*/x", "reward/y/x/z"))
+	require.True(t, figure{names: "reward/mean|a"}.pattern().MatchString("reward/mean"))
+	require.False(t, figure{names: "reward/.*/x|a"}.pattern().MatchString("reward/y/x/z"))
 }
 
 func TestNumber(t *testing.T) {
