@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/easyrl/easyrl/internal/filetype"
 )
@@ -77,11 +76,9 @@ func appendNumber(b []byte, x float64) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, 64)
 }
 
-// Metrics appends one line per step to a file. It is safe for concurrent use.
-type Metrics struct {
-	mu   sync.Mutex
-	file *os.File
-}
+// Metrics appends one line per step to a file. It is safe for concurrent use, because it writes
+// each line by one call of a method of os.File.
+type Metrics struct{ file *os.File }
 
 // maxMetrics bounds a metrics file, in bytes.
 const maxMetrics = 1 << 36
@@ -119,21 +116,14 @@ func (m *Metrics) Write(values Values) error {
 	if _, ok := values["step"]; !ok {
 		return errors.New("write metrics: values have no \"step\"")
 	}
-	line := values.Line()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, err := m.file.Write(line); err != nil {
+	if _, err := m.file.Write(values.Line()); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
 }
 
 // Close closes the file.
-func (m *Metrics) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.file.Close()
-}
+func (m *Metrics) Close() error { return m.file.Close() }
 
 // ReadMetrics reads a metrics file, one Values per line. It omits nulls and skips an
 // incomplete last line.
