@@ -32,14 +32,14 @@ type Verb struct {
 // a usage error.
 func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer) error {
 	if len(args) == 0 {
-		Overview(errs, all)
+		overview(errs, all)
 		return ErrNoVerb
 	}
 	name, args := args[0], args[1:]
 	switch name {
 	case "help", "-h", "-help", "--help":
 		if len(args) == 0 {
-			Overview(out, all)
+			overview(out, all)
 			return nil
 		}
 		name, args = args[0], []string{"-h"}
@@ -51,7 +51,7 @@ func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer
 	v := &all[at]
 	positional, err := ParseFlags(v.Flags, args)
 	if errors.Is(err, flag.ErrHelp) {
-		v.Help(out)
+		v.help(out)
 		return nil
 	}
 	if err != nil {
@@ -74,8 +74,8 @@ func unknownVerb(name string, all []Verb) error {
 	return usage.Errorf("unknown command %q, expected one of %s (see easyrl -h)", name, strings.Join(known, ", "))
 }
 
-// Overview lists all verbs.
-func Overview(w io.Writer, all []Verb) {
+// overview lists all verbs.
+func overview(w io.Writer, all []Verb) {
 	p := Printer{w}
 	p.Line("easyrl trains language models with reinforcement learning from verifiable rewards.")
 	p.Line("")
@@ -91,8 +91,8 @@ func Overview(w io.Writer, all []Verb) {
 	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal and can continue.")
 }
 
-// Help prints the help of v.
-func (v *Verb) Help(w io.Writer) {
+// help prints the help of v.
+func (v *Verb) help(w io.Writer) {
 	p := Printer{w}
 	p.Line("easyrl %s", strings.TrimSpace(v.Name+" "+v.Synopsis))
 	p.Line("")
