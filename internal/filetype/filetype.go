@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Head is the number of bytes from which a kind is recognized.
-const Head = 4096
+// headSize is the number of bytes from which a kind is recognized.
+const headSize = 4096
 
 // kind is a kind of file.
 type kind struct {
@@ -25,7 +25,7 @@ type kind struct {
 // should be. It returns nil for a file it does not recognize, for JSON lines, and for files
 // whose name begins with one of fine.
 func Explain(head []byte, expected string, fine ...string) error {
-	k := of(head[:min(len(head), Head)])
+	k := of(head[:min(len(head), headSize)])
 	switch {
 	case k.name == "", slices.ContainsFunc(fine, func(name string) bool { return strings.HasPrefix(k.name, name) }):
 		return nil
@@ -45,7 +45,7 @@ func ExplainFile(path, expected string, fine ...string) error {
 		return nil
 	}
 	defer f.Close() //nolint:errcheck // only read
-	head := make([]byte, Head)
+	head := make([]byte, headSize)
 	n, _ := io.ReadFull(f, head)
 	return Explain(head[:n], expected, fine...)
 }
