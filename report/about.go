@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// AboutFile is the name of the file in a run's folder that says what the run trains.
-const AboutFile = "about.json"
+// aboutFile is the name of the file in a run's folder that says what the run trains.
+const aboutFile = "about.json"
 
 // About says what a run trains and how.
 type About struct {
@@ -26,11 +26,11 @@ type About struct {
 }
 
 // Write writes a to a run's folder.
-func (a About) Write(dir string) error { return writeJSON(filepath.Join(dir, AboutFile), a) }
+func (a About) Write(dir string) error { return writeJSON(filepath.Join(dir, aboutFile), a) }
 
 // ReadAbout reads the file in a run's folder. Without one it returns the zero value.
 func ReadAbout(dir string) (a About, err error) {
-	_, err = readJSON(filepath.Join(dir, AboutFile), &a)
+	_, err = readJSON(filepath.Join(dir, aboutFile), &a)
 	return a, err
 }
 

@@ -51,7 +51,7 @@ func TestReadersSkipDamage(t *testing.T) {
 	require.ErrorContains(t, err, path+":1: ")
 	for _, text := range []string{"", "{\"name\":", strings.Repeat("\x00", 100)} {
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, AboutFile), []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, aboutFile), []byte(text), 0o644))
 		about, err := ReadAbout(dir)
 		require.NoError(t, err)
 		require.Zero(t, about)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MachineFile is the name of the machine description in a run's folder.
-const MachineFile = "machine.json"
+// machineFile is the name of the machine description in a run's folder.
+const machineFile = "machine.json"
 
 // Machine describes the machine on which a run was last started.
 type Machine struct {
@@ -51,13 +51,13 @@ func findIn(path, pattern string) string {
 }
 
 // Write writes m to a run's folder.
-func (m Machine) Write(dir string) error { return writeJSON(filepath.Join(dir, MachineFile), m) }
+func (m Machine) Write(dir string) error { return writeJSON(filepath.Join(dir, machineFile), m) }
 
 // ReadMachine reads the machine description in a run's folder. It returns nil if
 // there is none.
 func ReadMachine(dir string) (*Machine, error) {
 	var m Machine
-	found, err := readJSON(filepath.Join(dir, MachineFile), &m)
+	found, err := readJSON(filepath.Join(dir, machineFile), &m)
 	if err != nil || !found {
 		return nil, err
 	}

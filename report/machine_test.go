@@ -29,12 +29,12 @@ func TestMachine(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &here, read)
 
-	require.NoError(t, os.WriteFile(filepath.Join(dir, MachineFile), []byte("{"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, machineFile), []byte("{"), 0o644))
 	read, err = ReadMachine(dir)
 	require.NoError(t, err)
 	require.Nil(t, read, "a crash cut it off")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, MachineFile), []byte("[]"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, machineFile), []byte("[]"), 0o644))
 	_, err = ReadMachine(dir)
-	require.ErrorContains(t, err, "read "+filepath.Join(dir, MachineFile))
-	require.ErrorContains(t, here.Write(filepath.Join(dir, "none")), "write "+filepath.Join(dir, "none", MachineFile))
+	require.ErrorContains(t, err, "read "+filepath.Join(dir, machineFile))
+	require.ErrorContains(t, here.Write(filepath.Join(dir, "none")), "write "+filepath.Join(dir, "none", machineFile))
 }

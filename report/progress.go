@@ -41,15 +41,15 @@ func (p *progress) add(values Values) {
 	} else if x, ok := values["actor/loss"]; ok {
 		p.reward = field{"loss", "l", fmt.Sprintf("%.4f", x)}
 	}
-	if name, x, ok := HeldOut(values); ok {
+	if name, x, ok := heldOut(values); ok {
 		p.held, p.heldStep = field{name, "h", fmt.Sprintf("%.3f", x)}, p.done
 	}
 	p.rest = details(values)
 }
 
-// HeldOut returns the mean held-out score of all sets and its name, or their mean loss if
+// heldOut returns the mean held-out score of all sets and its name, or their mean loss if
 // there is no score.
-func HeldOut(values Values) (name string, mean float64, ok bool) {
+func heldOut(values Values) (name string, mean float64, ok bool) {
 	for _, kind := range []struct{ name, part string }{{"held-out", "/mean@"}, {"held-out loss", "/loss"}} {
 		sum, n := 0.0, 0
 		for name, x := range values {

@@ -39,8 +39,8 @@ type page struct {
 	Steps    string // number of steps and their duration
 	Glance   []Tile
 	Rows     []Row
-	Parts    []Share
-	Idle     []Share
+	Parts    []share
+	Idle     []share
 	Warnings []report.Warning
 	Curves   curves
 	Timeline template.HTML // empty without a trace
@@ -51,7 +51,7 @@ type page struct {
 
 // Write writes a self-contained report.html from the records of the run in dir. It
 // needs the metrics; configuration, machine, warnings, trace and answers are optional.
-// It returns the page's path and the rows of Compare.
+// It returns the page's path and the rows of compare.
 func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
@@ -141,7 +141,7 @@ func extent(steps *report.Steps) string {
 }
 
 // timeTable returns the data of the "times" template.
-func timeTable(title string, shares []Share) map[string]any {
+func timeTable(title string, shares []share) map[string]any {
 	return map[string]any{"Title": title, "Shares": shares}
 }
 
@@ -169,9 +169,9 @@ type Row struct {
 	LastStep    int
 }
 
-// Compare returns the first and last values of the metrics that show whether a run
+// compare returns the first and last values of the metrics that show whether a run
 // learned: evaluations first, then the training metrics.
-func Compare(steps *report.Steps) []Row {
+func compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
 		evaluated := strings.HasPrefix(name, "eval/") && (strings.HasSuffix(name, "/loss") ||

@@ -48,8 +48,8 @@ func Heading(dir string, steps *report.Steps) (name, extended string, err error)
 func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":
-		p.Rows = Compare(steps)
-		p.Parts, p.Idle = Times(steps)
+		p.Rows = compare(steps)
+		p.Parts, p.Idle = times(steps)
 	case "warnings":
 		p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile))
 		for i := range p.Warnings {

@@ -6,18 +6,18 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Share is a part of a total time.
-type Share struct {
+// share is a part of a total time.
+type share struct {
 	Name    string
 	Seconds float64
 	Of      float64 // fraction of the total
 }
 
-// Times divides the run's time. parts says where the trainer's time went, from the
+// times divides the run's time. parts says where the trainer's time went, from the
 // timing_s metrics: phases of the steps, evaluations and checkpoints, and the rest.
 // idle says how long each side was idle during the steps, from the idle metrics, and
 // the minimum time in which both worked at once. Both are nil without step times.
-func Times(steps *report.Steps) (parts, idle []Share) {
+func times(steps *report.Steps) (parts, idle []share) {
 	total := func(name string) float64 {
 		_, seconds := steps.Series("step", "timing_s/"+name)
 		return sum(seconds)
@@ -31,21 +31,21 @@ func Times(steps *report.Steps) (parts, idle []Share) {
 	for _, part := range [][2]string{{"publish", "publish weights"}, {"wait", "wait for groups"}, {"train", "forward and backward"},
 		{"optimizer", "optimizer"}, {"checkpoint", "checkpoints"}, {"eval", "evaluation"}} {
 		if seconds := total(part[0]); seconds > 0 {
-			parts = append(parts, Share{part[1], seconds, seconds / whole})
+			parts = append(parts, share{part[1], seconds, seconds / whole})
 			rest -= seconds
 		}
 	}
 	if rest > whole/1000 && len(parts) > 0 {
-		parts = append(parts, Share{"other", rest, rest / whole})
+		parts = append(parts, share{"other", rest, rest / whole})
 	}
-	both := Share{"both busy, at least", inSteps, 1}
+	both := share{"both busy, at least", inSteps, 1}
 	for _, name := range steps.Names() {
 		side, ok := strings.CutPrefix(name, "idle/")
 		if !ok {
 			continue
 		}
 		seconds := weighed(steps.Series(name, "timing_s/step"))
-		idle = append(idle, Share{side + " idle", seconds, seconds / inSteps})
+		idle = append(idle, share{side + " idle", seconds, seconds / inSteps})
 		both.Seconds -= seconds
 	}
 	if len(idle) > 1 {

@@ -86,7 +86,7 @@ func (t *table) cells(values report.Values) (cells []string) {
 	return cells
 }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *table) Step(values report.Values) error {
 	if t.widen(values) {
 		if err := t.rewrite(values); err != nil {
@@ -102,5 +102,5 @@ func (t *table) Step(values report.Values) error {
 	return nil
 }
 
-// Close implements Sink.
+// Close implements sink.
 func (t *table) Close(End) error { return t.file.Close() }

@@ -20,9 +20,9 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// MLflowFile is the name of the file in a run's folder that records the run's ID in
+// mlflowFile is the name of the file in a run's folder that records the run's ID in
 // MLflow and the last step sent.
-const MLflowFile = "mlflow.json"
+const mlflowFile = "mlflow.json"
 
 const (
 	// retryLeast and retryMost bound the exponential backoff between attempts.
@@ -34,7 +34,7 @@ const (
 	mostMetrics = 1000
 )
 
-// place is the content of MLflowFile.
+// place is the content of mlflowFile.
 type place struct {
 	URL  string `json:"url"`  // with secrets hidden
 	Run  string `json:"run"`  // run ID in MLflow
@@ -89,9 +89,9 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	return t, nil
 }
 
-func (t *tracker) path() string { return filepath.Join(t.run.Dir, MLflowFile) }
+func (t *tracker) path() string { return filepath.Join(t.run.Dir, mlflowFile) }
 
-// Step implements Sink.
+// Step implements sink.
 func (t *tracker) Step(report.Values) error {
 	select {
 	case t.wake <- struct{}{}:
@@ -100,7 +100,7 @@ func (t *tracker) Step(report.Values) error {
 	return nil
 }
 
-// Close implements Sink. It waits at most closeWait for unsent steps.
+// Close implements sink. It waits at most closeWait for unsent steps.
 func (t *tracker) Close(end End) error {
 	t.end = end
 	close(t.ended)
@@ -238,14 +238,14 @@ func (t *tracker) read() error {
 	return nil
 }
 
-// keep writes MLflowFile.
+// keep writes mlflowFile.
 func (t *tracker) keep() error {
 	data, err := json.Marshal(t.place)
 	if err == nil {
 		err = report.ReplaceFile(t.path(), append(data, '\n'))
 	}
 	if err != nil {
-		return &refusal{fmt.Errorf("write %s: %w", MLflowFile, err)}
+		return &refusal{fmt.Errorf("write %s: %w", mlflowFile, err)}
 	}
 	return nil
 }

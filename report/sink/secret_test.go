@@ -25,7 +25,7 @@ func TestMLflowFileHidesPassword(t *testing.T) {
 			require.NoError(t, err)
 			f.step(m, report.Values{"step": float64(step), "reward/mean": 1})
 			require.NoError(t, m.Close(Finished))
-			path := filepath.Join(dir, MLflowFile)
+			path := filepath.Join(dir, mlflowFile)
 			kept, err := os.ReadFile(path)
 			require.NoError(t, err)
 			require.Contains(t, string(kept), `"url":"http://***@mlflow:5000"`)

@@ -16,8 +16,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Sink receives a run's steps. It is not safe for concurrent use.
-type Sink interface {
+// sink receives a run's steps. It is not safe for concurrent use.
+type sink interface {
 	// Step takes the values of a step that is already in the run's metrics. Each step
 	// comes once, in order. Step never waits for another machine.
 	Step(values report.Values) error
@@ -79,14 +79,14 @@ type Sinks struct {
 
 type named struct {
 	name string
-	Sink
+	sink
 }
 
 // Open opens the named sinks. Check must accept every name.
 func Open(names []string, run Run) *Sinks {
 	s := &Sinks{warn: run.Warn}
 	for _, name := range names {
-		var opened Sink
+		var opened sink
 		var err error
 		switch {
 		case name == tensorBoard:

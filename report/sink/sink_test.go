@@ -37,7 +37,7 @@ func newFolder(t *testing.T, dir string, from int) *folder {
 }
 
 // step writes a step's line and then passes it to a sink.
-func (f *folder) step(to Sink, values report.Values) {
+func (f *folder) step(to sink, values report.Values) {
 	f.t.Helper()
 	require.NoError(f.t, f.lines.Write(values))
 	require.NoError(f.t, to.Step(values))
@@ -196,7 +196,7 @@ func TestSinkThatCannotOpenIsDropped(t *testing.T) {
 	dir := t.TempDir()
 	f := newFolder(t, dir, 0)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, EventsDir), nil, 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, MLflowFile), []byte("nonsense"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, mlflowFile), []byte("nonsense"), 0o644))
 	all := Open([]string{tensorBoard, "mlflow=http://127.0.0.1:1", spreadsheet}, f.run)
 	all.Step(report.Values{"step": 0})
 	all.Close(Finished)

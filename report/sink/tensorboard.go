@@ -63,10 +63,10 @@ func openEvents(run *Run) (*events, error) {
 	return &events{file}, nil
 }
 
-// Step implements Sink.
+// Step implements sink.
 func (e *events) Step(values report.Values) error { return writeRecord(e.file, scalars(values)) }
 
-// Close implements Sink.
+// Close implements sink.
 func (e *events) Close(End) error { return e.file.Close() }
 
 // Field numbers from tensorflow/core/util/event.proto and
