@@ -66,7 +66,7 @@ func (v Values) Line() []byte {
 
 func appendNumber(b []byte, x float64) []byte {
 	switch {
-	case math.IsNaN(x) || math.IsInf(x, 0):
+	case !Finite(x):
 		return append(b, "null"...)
 	case x == math.Trunc(x) && math.Abs(x) < 1<<53:
 		return strconv.AppendInt(b, int64(x), 10)
@@ -76,15 +76,17 @@ func appendNumber(b []byte, x float64) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, 64)
 }
 
-// Metrics appends one line per step to a file. It is safe for concurrent use, because it writes
-// each line by one call of a method of os.File.
+// Metrics appends one line per step to a run's metrics file, which nothing else writes. It is
+// safe for concurrent use, because os.File writes each line as a whole. A line outlives the
+// process once Write returns. It is not synced, so a power failure may take the last lines.
 type Metrics struct{ file *os.File }
 
 // maxMetrics bounds a metrics file, in bytes.
 const maxMetrics = 1 << 36
 
 // OpenMetrics opens path for writing steps from onward. It drops existing lines of
-// those steps and an incomplete last line, because a resumed run rewrites them.
+// those steps and an incomplete last line, because a run that resumes from a checkpoint
+// repeats the steps after it.
 func OpenMetrics(path string, from int) (*Metrics, error) {
 	old, err := filetype.ReadLimited(path, maxMetrics)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,9 @@ import (
 	"strconv"
 )
 
+// Finite reports whether x is neither NaN nor infinite.
+func Finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+
 // Number formats x for display with about four significant digits.
 func Number(x float64) string {
 	x += 0 // turns -0 into 0

@@ -6,7 +6,8 @@ import (
 )
 
 // Steps stores the values of a run's steps by column, in step order: eight bytes per
-// value, a tenth of the size of Values. A Copy stays readable while the original grows.
+// value, a tenth of the size of Values. It is not safe for concurrent use, but a Copy stays
+// readable while the original changes.
 type Steps struct {
 	n       int
 	columns map[string][]float64 // NaN if a step lacks the name; short columns lack their last steps
@@ -32,7 +33,7 @@ func (s *Steps) Add(values Values) {
 	}
 	s.put("step", values["step"])
 	for name, x := range values {
-		if name != "step" && x-x == 0 {
+		if name != "step" && Finite(x) {
 			s.put(name, x)
 		}
 	}
@@ -47,7 +48,7 @@ func (s *Steps) put(name string, x float64) {
 	s.columns[name] = append(column, x)
 }
 
-// Cut drops all trailing steps numbered step or later.
+// Cut drops all trailing steps numbered step or later, which a resumed run repeats.
 func (s *Steps) Cut(step float64) {
 	kept := s.n
 	for kept > 0 && s.columns["step"][kept-1] >= step {
@@ -57,13 +58,13 @@ func (s *Steps) Cut(step float64) {
 		return
 	}
 	old := *s
-	*s = Steps{} // with new columns, because a copy may share the old ones
+	*s = Steps{} // with columns of its own, because a copy shares the old ones
 	for i := range kept {
 		s.Add(old.Values(i))
 	}
 }
 
-// Copy returns a snapshot of s.
+// Copy returns a snapshot of s. The two share the values so far, which neither overwrites.
 func (s *Steps) Copy() *Steps { return &Steps{s.n, maps.Clone(s.columns)} }
 
 // Len returns the number of steps.

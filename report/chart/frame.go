@@ -58,7 +58,8 @@ func (f *frame) draw(words string) template.HTML {
 	if f.Y != "" {
 		over = f.Y + " over " + f.X
 	}
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: %s. %s">`, frameWidth, frameHeight, escape(f.Title), escape(over), escape(words))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: %s. %s">`,
+		frameWidth, frameHeight, escape(f.Title), escape(over), escape(words))
 	f.axes(&b)
 	for i, s := range f.Series {
 		f.line(&b, i, s)
@@ -125,10 +126,12 @@ func (f *frame) axes(b *strings.Builder) {
 			at, frameBottom, at, frameBottom+15, anchor, label)
 	}
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`, frameLeft, frameTop, frameBottom, frameRight)
-	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="end">%s</text>`, frameRight, frameHeight-4, escape(f.X))
+	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="end">%s</text>`,
+		frameRight, frameHeight-4, escape(f.X))
 	if f.Y != "" {
 		middle := (frameTop + frameBottom) / 2
-		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`, middle, middle, escape(f.Y))
+		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`,
+			middle, middle, escape(f.Y))
 	}
 }
 

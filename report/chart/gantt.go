@@ -71,7 +71,8 @@ func Gantt(rows []Row, windows []Window, usual ...string) template.HTML {
 	for _, r := range rows {
 		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
 	}
-	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`,
+	b.WriteString(`</ul>`)
+	fmt.Fprintf(&b, `<div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`,
 		escape(title), strings.Join(drawn, ""))
 	g.key(&b)
 	g.table(&b)

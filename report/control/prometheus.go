@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -17,7 +16,7 @@ func prometheus(values report.Values, when string) string {
 	seen := map[string]bool{}
 	for _, name := range values.Names() {
 		metric, v := metricName(name), values[name]
-		if seen[metric] || math.IsNaN(v) || math.IsInf(v, 0) {
+		if seen[metric] || !report.Finite(v) {
 			continue
 		}
 		seen[metric] = true

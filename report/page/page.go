@@ -86,8 +86,8 @@ func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolin
 // render returns the HTML of a template, the page or one of its parts.
 func render(name string, p *page) ([]byte, error) {
 	view, err := template.New("page").Funcs(template.FuncMap{
-		"number": report.Number, "percent": percent, "seconds": seconds, "size": bytesize.Text, "signed": signed, "sign": sign,
-		"name": breakable, "shorten": shorten, "times": timeTable,
+		"number": report.Number, "percent": percent, "seconds": seconds, "size": bytesize.Text,
+		"signed": signed, "sign": sign, "name": breakable, "shorten": shorten, "times": timeTable,
 	}).Parse(pageSource)
 	if err != nil {
 		return nil, err

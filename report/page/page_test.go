@@ -155,8 +155,10 @@ func TestTimes(t *testing.T) {
 	parts, idle := times(stepsOf(report.Values{"step": 0, "timing_s/eval": 2},
 		report.Values{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
 		report.Values{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}))
-	require.Equal(t, []share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1}, {"evaluation", 2, .1}, {"other", 1, .05}}, parts)
-	require.Equal(t, []share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both busy, at least", 4, .25}}, idle)
+	require.Equal(t, []share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1},
+		{"evaluation", 2, .1}, {"other", 1, .05}}, parts)
+	require.Equal(t, []share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both busy, at least", 4, .25}},
+		idle)
 	parts, idle = times(stepsOf(report.Values{"step": 1, "timing_s/step": 1, "idle/trainer": 1}))
 	require.Empty(t, parts, "a table of only other time is omitted")
 	require.Len(t, idle, 1)

@@ -37,7 +37,8 @@ type tokenViews struct {
 
 // newTokenViews makes views for the run in dir. It loads the tokenizer for the first one.
 func newTokenViews(dir string) *tokenViews {
-	return &tokenViews{budget: pageTokens, text: sync.OnceValue(func() *tokenizer.Tokenizer { return findTokenizer(dir) })}
+	text := sync.OnceValue(func() *tokenizer.Tokenizer { return findTokenizer(dir) })
+	return &tokenViews{budget: pageTokens, text: text}
 }
 
 // view returns the first tokens of a response, or nil if their log-probabilities were not

@@ -204,7 +204,7 @@ func (c *client) logParams(ctx context.Context, run string, settings map[string]
 func metricsOf(values report.Values) []metric {
 	var all []metric
 	for _, name := range values.Names() {
-		if x := values[name]; name != "step" && name != "time" && finite(x) {
+		if x := values[name]; name != "step" && name != "time" && report.Finite(x) {
 			all = append(all, metric{mlflowName(name), x, int64(values["time"] * 1000), int(values["step"])})
 		}
 	}

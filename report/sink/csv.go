@@ -78,7 +78,7 @@ func (t *table) rewrite(next report.Values) error {
 func (t *table) cells(values report.Values) (cells []string) {
 	for _, name := range t.columns.Names() {
 		cell := ""
-		if x, ok := values[name]; ok && finite(x) {
+		if x, ok := values[name]; ok && report.Finite(x) {
 			cell = strconv.FormatFloat(x, 'f', -1, 64)
 		}
 		cells = append(cells, cell)

@@ -110,7 +110,7 @@ func scalars(values report.Values) []byte {
 	var summary []byte
 	for _, name := range values.Names() {
 		x := values[name]
-		if name == "step" || name == "time" || !finite(x) {
+		if name == "step" || name == "time" || !report.Finite(x) {
 			continue
 		}
 		value := protowire.AppendTag(nil, valueTag, protowire.BytesType)
