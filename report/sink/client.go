@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -215,12 +216,8 @@ func metricsOf(values report.Values) []metric {
 // a clean relative path. "@" becomes "_at_", as in other trainers, and any other
 // character "_".
 func mlflowName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/ ", r) {
-			return r
-		}
-		return '_'
-	}, strings.ReplaceAll(name, "@", "_at_"))
+	name = strings.ReplaceAll(name, "@", "_at_")
+	name = regexp.MustCompile(`[^0-9A-Za-z_.:/ -]`).ReplaceAllString(name, "_")
 	name = strings.TrimLeft(path.Clean("/"+name), "/")
 	if name == "" {
 		return "_"
