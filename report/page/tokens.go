@@ -71,12 +71,9 @@ func (v *tokenViews) view(r *response) []token {
 	return tokens
 }
 
-// levels are the bounds of the classes of surprise and entropy, in nats.
-func levels() []float64 { return []float64{.1, .5, 1, 2, 4} }
-
-// level returns the class of a number of nats, from 0 to 5.
+// level returns the class of surprise or entropy of a number of nats, from 0 to 5.
 func level(nats float64) int {
-	class, found := slices.BinarySearch(levels(), nats)
+	class, found := slices.BinarySearch([]float64{.1, .5, 1, 2, 4}, nats)
 	if found {
 		class++
 	}
