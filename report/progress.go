@@ -26,12 +26,7 @@ type field struct {
 	value       string // empty if there is none yet
 }
 
-func (f field) text(name string) string {
-	if f.value == "" {
-		return ""
-	}
-	return name + " " + f.value
-}
+func (f field) text(name string) string { return prefixed(name+" ", f.value) }
 
 // add takes over the values of a step.
 func (p *progress) add(values Values) {
