@@ -125,23 +125,19 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 		defer c.unlisten(l)
 		beat := time.NewTicker(eventsBeat)
 		defer beat.Stop()
-		for sendEvent(conn, w, []byte(": \n\n")) == nil {
-			for quiet := true; quiet; {
-				select {
-				case event, ok := <-l:
-					if !ok || sendEvent(conn, w, event) != nil {
-						return
-					}
-				case <-beat.C:
-					quiet = false
-				case <-done:
-					var left []byte
-					for len(l) > 0 {
-						left = append(left, <-l...)
-					}
-					_ = sendEvent(conn, w, left)
-					return
+		alive := []byte(": \n\n") // a comment, which clients ignore
+		for next, open := alive, true; open && sendEvent(conn, w, next) == nil; {
+			select {
+			case next, open = <-l:
+			case <-beat.C:
+				next = alive
+			case <-done:
+				var left []byte
+				for len(l) > 0 {
+					left = append(left, <-l...)
 				}
+				_ = sendEvent(conn, w, left)
+				return
 			}
 		}
 	})
