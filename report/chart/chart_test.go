@@ -241,7 +241,7 @@ func TestHistogram(t *testing.T) {
 		{Name: "step 1", Values: []float64{1, 0, 0, 0}}, {Name: "none"}, {Name: "step 2", Values: []float64{1, 1, math.NaN()}}})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "step 1: 4 values from 0 to 1, median 0; step 2: 2 values from 1 to 1")
-	s := outline("x", []float64{0, 0, 1, 4}, []float64{0, 1, 2, 4})
+	s := outline(Sample{"x", []float64{0, 0, 1, 4}}, []float64{0, 1, 2, 4})
 	require.Equal(t, []float64{0, 0, 1, 1, 2, 2, 4, 4}, s.X)
 	require.Equal(t, []float64{0, 50, 50, 25, 25, 25, 25, 0}, s.Y)
 	wellFormed(t, Histogram("x", "x", []Sample{{Name: "one", Values: []float64{7, 7}}}))
