@@ -22,28 +22,23 @@ const (
 	ganttBytes  = 300_000
 )
 
-// Bar is a piece of work of one kind, in seconds.
-type Bar struct {
+// Span is a named interval of time, in seconds.
+type Span struct {
 	Name     string
 	From, To float64
 }
 
-// Row holds the bars of one worker. Bars that a bar encloses come after it.
+// Row holds the work of one worker as bars, each named by its kind. Bars that a bar encloses
+// come after it.
 type Row struct {
 	Name string
-	Bars []Bar
-}
-
-// Window is an interval of time, in seconds.
-type Window struct {
-	Name     string
-	From, To float64
+	Bars []Span
 }
 
 // Gantt draws the rows of workers in adjacent, scrollable windows on one time scale, and a
 // table of each row's shares. There is at least one window. Color, texture and, if they fit,
 // names distinguish kinds of bars. The kinds in usual look the same in every chart.
-func Gantt(rows []Row, windows []Window, usual ...string) template.HTML {
+func Gantt(rows []Row, windows []Span, usual ...string) template.HTML {
 	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
 		g.shares = append(g.shares, map[string]float64{})
@@ -92,7 +87,7 @@ type gantt struct {
 
 // scaleOf returns the scale that makes the median window ganttWindow wide, reduced so
 // that no window exceeds ganttWidest.
-func scaleOf(windows []Window) float64 {
+func scaleOf(windows []Span) float64 {
 	var lengths []float64
 	for _, w := range windows {
 		lengths = append(lengths, max(w.To-w.From, 1e-6))
@@ -102,7 +97,7 @@ func scaleOf(windows []Window) float64 {
 }
 
 // window draws one window.
-func (g *gantt) window(w Window, id string) string {
+func (g *gantt) window(w Span, id string) string {
 	seconds := max(w.To-w.From, 1e-6)
 	width := max(int(seconds*g.scale), 40)
 	height := len(g.rows)*ganttRow + ganttFoot
@@ -187,7 +182,7 @@ type piece struct {
 // columns divides the window into pixel columns. Each takes the name of the bar that
 // covers most of it, preferring an enclosed bar to its enclosing one. Adjacent columns
 // with the same name form one piece.
-func columns(bars []Bar, w Window, width int) []piece {
+func columns(bars []Span, w Span, width int) []piece {
 	names := make([]string, width)
 	scale := float64(width) / max(w.To-w.From, 1e-6)
 	for _, bar := range bars {

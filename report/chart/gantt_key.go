@@ -62,7 +62,7 @@ func anchor(i int) string { return fmt.Sprintf("Workers-%d", i) }
 
 // links returns links to the windows, or to some of them evenly spread. first is the
 // number of the first window.
-func links(windows []Window, first int) string {
+func links(windows []Span, first int) string {
 	const most = 8
 	if len(windows) < 4 {
 		return ""

@@ -37,22 +37,27 @@ type event struct {
 	Args  json.RawMessage `json:"args"`
 }
 
+// span returns the time of the event in seconds.
+func (e *event) span(name string) chart.Span {
+	return chart.Span{Name: name, From: e.Time / 1e6, To: e.Time/1e6 + e.Dur/1e6}
+}
+
 // timeline holds the trace: the bars of each row and the steps.
 type timeline struct {
 	rows  map[[2]int]*timelineRow // by process and thread
-	steps []chart.Window
+	steps []chart.Span
 }
 
 type timelineRow struct {
-	name, track string
-	order       int
-	bars        []chart.Bar
+	chart.Row
+	track string
+	order int
 }
 
 // usualKinds returns the kinds of work that look the same on every page.
 func usualKinds() []string {
-	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss", "score", "eval", "micro-batch", "forward",
-		"reduce", "checkpoint", "write checkpoint"}
+	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss",
+		"score", "eval", "micro-batch", "forward", "reduce", "checkpoint", "write checkpoint"}
 }
 
 // drawTimeline draws the newest steps of the trace in dir. It returns "" if there
@@ -106,16 +111,14 @@ func (t *timeline) add(e *event) {
 			t.row(key).order = args.Sort
 			return
 		}
-		t.row(key).name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
+		t.row(key).Name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
 	case e.Phase != "X" || e.Dur < 0:
 	case e.Name == stepSpan:
 		_ = json.Unmarshal(e.Args, &args) // a step without a number gets no name
-		from := e.Time / 1e6
-		t.steps = append(t.steps, chart.Window{Name: strings.TrimSpace("step " + args.Step.String()), From: from, To: from + e.Dur/1e6})
+		t.steps = append(t.steps, e.span(strings.TrimSpace("step "+args.Step.String())))
 	default:
 		row := t.row(key)
-		from := e.Time / 1e6
-		row.bars = append(row.bars, chart.Bar{Name: kind(e.Name), From: from, To: from + e.Dur/1e6})
+		row.Bars = append(row.Bars, e.span(kind(e.Name)))
 	}
 }
 
@@ -123,7 +126,7 @@ func (t *timeline) row(key [2]int) *timelineRow {
 	row := t.rows[key]
 	if row == nil {
 		name := "row " + strconv.Itoa(key[1])
-		row = &timelineRow{name: name, track: name}
+		row = &timelineRow{Row: chart.Row{Name: name}, track: name}
 		t.rows[key] = row
 	}
 	return row
@@ -143,7 +146,7 @@ func kind(name string) string {
 func (t *timeline) shown() []chart.Row {
 	var all []*timelineRow
 	for _, row := range t.rows {
-		if len(row.bars) > 0 {
+		if len(row.Bars) > 0 {
 			all = append(all, row)
 		}
 	}
@@ -154,7 +157,7 @@ func (t *timeline) shown() []chart.Row {
 		return 1
 	}
 	slices.SortFunc(all, func(a, b *timelineRow) int {
-		return cmp.Or(rank(a)-rank(b), a.order-b.order, strings.Compare(a.name, b.name))
+		return cmp.Or(rank(a)-rank(b), a.order-b.order, strings.Compare(a.Name, b.Name))
 	})
 	lanes := map[string]int{}
 	var rows []chart.Row
@@ -162,18 +165,18 @@ func (t *timeline) shown() []chart.Row {
 		if lanes[row.track]++; lanes[row.track] > mostLanes || len(rows) == mostRows {
 			continue
 		}
-		slices.SortStableFunc(row.bars, func(a, b chart.Bar) int {
+		slices.SortStableFunc(row.Bars, func(a, b chart.Span) int {
 			return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(b.To, a.To))
 		})
-		rows = append(rows, chart.Row{Name: row.name, Bars: row.bars})
+		rows = append(rows, row.Row)
 	}
 	return rows
 }
 
 // windows returns the steps in time order. Each is extended to the next step, but at
 // most by half its own length.
-func (t *timeline) windows() []chart.Window {
-	slices.SortStableFunc(t.steps, func(a, b chart.Window) int { return cmp.Compare(a.From, b.From) })
+func (t *timeline) windows() []chart.Span {
+	slices.SortStableFunc(t.steps, func(a, b chart.Span) int { return cmp.Compare(a.From, b.From) })
 	out := slices.Clone(t.steps)
 	for i := range len(out) - 1 {
 		w := &out[i]
