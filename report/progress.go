@@ -108,21 +108,19 @@ func (p *progress) line(room int, bar bool) string {
 		dated += fmt.Sprintf(" (step %d)", p.heldStep)
 	}
 	full := words("step "+count, reward, dated, left)
+	var lines []string // shorter and shorter
 	for n := len(p.rest); n >= 0; n-- {
-		if line := strings.Join(slices.Concat(full, p.rest[:n]), "  "); width(line) <= room {
-			return p.withBar(line, room, bar && n == len(p.rest))
-		}
+		lines = append(lines, strings.Join(slices.Concat(full, p.rest[:n]), "  "))
 	}
-	for _, line := range []string{
-		strings.Join(words("step "+count, reward, held, left), "  "),
+	lines = append(lines, strings.Join(words("step "+count, reward, held, left), "  "),
 		strings.Join(words(count, reward, held, p.left), " "),
 		strings.Join(words(count, p.reward.text(p.reward.short), p.held.text(p.held.short), p.left), " "),
-	} {
-		if width(line) <= room {
-			return line
-		}
+		strings.Join(words(count, p.reward.value, p.held.value, p.left), " "))
+	i := slices.IndexFunc(lines, func(line string) bool { return width(line) <= room })
+	if i < 0 {
+		return cut(lines[len(lines)-1], room)
 	}
-	return cut(strings.Join(words(count, p.reward.value, p.held.value, p.left), " "), room)
+	return p.withBar(lines[i], room, bar && i == 0)
 }
 
 // count returns a line that shows only how many of unit are done.
