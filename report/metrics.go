@@ -128,17 +128,13 @@ func (m *Metrics) Write(values Values) error {
 func (m *Metrics) Close() error { return m.file.Close() }
 
 // ReadMetrics reads a metrics file, one Values per line. It omits nulls and skips an
-// incomplete last line.
-func ReadMetrics(path string) ([]Values, error) {
-	var all []Values
-	err := EachStep(path, func(values Values) error {
+// incomplete last line. With an error it returns the steps before it.
+func ReadMetrics(path string) (all []Values, err error) {
+	err = EachStep(path, func(values Values) error {
 		all = append(all, values)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 // EachStep calls visit with each line of a metrics file, read as ReadMetrics does.

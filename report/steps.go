@@ -20,10 +20,7 @@ func ReadSteps(path string) (*Steps, error) {
 		s.Add(values)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // Add appends a step and skips non-finite values.

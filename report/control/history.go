@@ -45,11 +45,11 @@ func (h *history) readEarlier(dir string) error {
 	h.mu.Unlock()
 	all, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	h.mu.Lock()
-	if errors.Is(err, fs.ErrNotExist) {
-		all, err = &report.Steps{}, nil
-	}
-	if err != nil || h.read {
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
+	case h.read: // by another caller
+		return nil
 	}
 	for i := range h.steps.Len() {
 		values := h.steps.Values(i)
