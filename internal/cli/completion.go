@@ -62,7 +62,8 @@ func fish(p Printer, all []Verb) {
 		p.Line("complete -c easyrl -n __fish_use_subcommand -f -a %s -d %s", v.Name, fishQuote(v.Summary))
 		v.Flags.VisitAll(func(f *flag.Flag) {
 			_, text := describe(f)
-			p.Line("complete -c easyrl -n '__fish_seen_subcommand_from %s' -o %s -d %s", v.Name, f.Name, fishQuote(text))
+			p.Line("complete -c easyrl -n '__fish_seen_subcommand_from %s' -o %s -d %s",
+				v.Name, f.Name, fishQuote(text))
 		})
 	}
 }

@@ -37,11 +37,13 @@ func TestTimeline(t *testing.T) {
 	got, err := readTrace(t, twoSteps)
 	require.NoError(t, err)
 	require.Equal(t, []chart.Row{
-		{Name: "trainer", Bars: []chart.Span{{Name: "train", From: 1.25, To: 2}, {Name: "forward policy", From: 1.5, To: 2}}},
+		{Name: "trainer", Bars: []chart.Span{{Name: "train", From: 1.25, To: 2},
+			{Name: "forward policy", From: 1.5, To: 2}}},
 		{Name: "engine", Bars: []chart.Span{{Name: "decode", From: .5, To: 1.5}}},
 		{Name: "row 1", Bars: []chart.Span{{Name: "12", From: 2.1, To: 3.1}}},
 	}, got.shown())
-	require.Equal(t, []chart.Span{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}}, got.windows())
+	require.Equal(t, []chart.Span{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}},
+		got.windows())
 }
 
 func TestTimelineBoundsLanes(t *testing.T) {
