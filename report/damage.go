@@ -55,7 +55,7 @@ func CutOff(path string) string {
 	}
 	defer file.Close() //nolint:errcheck // only read
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+	if err != nil || info.Size() == 0 {
 		return ""
 	}
 	end := make([]byte, 1)

@@ -3,16 +3,17 @@ package report
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/easyrl/easyrl/internal/filetype"
 )
@@ -51,17 +52,9 @@ func (v Values) Names() []string {
 		}
 		return len(order)
 	}
-	names := make([]string, 0, len(v))
-	for name := range v {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+	return slices.SortedFunc(maps.Keys(v), func(a, b string) int {
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 	})
-	return names
 }
 
 // Line encodes v as one flat JSON object with the names in order. Non-finite values
@@ -94,17 +87,17 @@ func appendNumber(b []byte, x float64) []byte {
 	return strconv.AppendFloat(b, x, 'g', -1, 64)
 }
 
-// Metrics appends one line per step to a file. It is safe for concurrent use.
-type Metrics struct {
-	mu   sync.Mutex
-	file *os.File
-}
+// Metrics appends one line per step to a run's metrics file, which nothing else writes. It is
+// safe for concurrent use, because os.File writes each line as a whole. A line outlives the
+// process once Write returns. It is not synced, so a power failure may take the last lines.
+type Metrics struct{ file *os.File }
 
 // maxMetrics bounds a metrics file, in bytes.
 const maxMetrics = 1 << 36
 
 // OpenMetrics opens path for writing steps from onward. It drops existing lines of
-// those steps and an incomplete last line, because a resumed run rewrites them.
+// those steps and an incomplete last line, because a run that resumes from a checkpoint
+// repeats the steps after it.
 func OpenMetrics(path string, from int) (*Metrics, error) {
 	old, err := filetype.ReadLimited(path, maxMetrics)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -136,34 +129,23 @@ func (m *Metrics) Write(values Values) error {
 	if _, ok := values["step"]; !ok {
 		return errors.New("write metrics: values have no \"step\"")
 	}
-	line := values.Line()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, err := m.file.Write(line); err != nil {
+	if _, err := m.file.Write(values.Line()); err != nil {
 		return fmt.Errorf("write metrics: %w", err)
 	}
 	return nil
 }
 
 // Close closes the file.
-func (m *Metrics) Close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.file.Close()
-}
+func (m *Metrics) Close() error { return m.file.Close() }
 
 // ReadMetrics reads a metrics file, one Values per line. It omits nulls and skips an
-// incomplete last line.
-func ReadMetrics(path string) ([]Values, error) {
-	var all []Values
-	err := EachStep(path, func(values Values) error {
+// incomplete last line. With an error it returns the steps before it.
+func ReadMetrics(path string) (all []Values, err error) {
+	err = EachStep(path, func(values Values) error {
 		all = append(all, values)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 // EachStep calls visit with each line of a metrics file, read as ReadMetrics does.

@@ -13,32 +13,36 @@ const mostNotes = 1000
 // Notes writes lines from its own goroutine, so that callers never wait, even if a
 // terminal blocks. It is safe for concurrent use.
 type Notes struct {
-	write notice.Printer
-	wake  chan struct{} // holds a token if lines are pending; closed by Close
+	lines chan line // unwritten; closed by Close
 	wrote sync.WaitGroup
 
-	mu      sync.Mutex
-	lines   []line // pending
-	dropped int    // lines dropped from the queue
+	mu      sync.Mutex // held to send to lines
+	dropped int        // lines dropped since the last one written
 	closed  bool
-}
-
-// NewNotes returns Notes that pass lines to write, one call at a time, until Close.
-func NewNotes(write notice.Printer) *Notes {
-	n := &Notes{write: write, wake: make(chan struct{}, 1)}
-	n.wrote.Go(func() {
-		for range n.wake {
-			n.flush()
-		}
-		n.flush()
-	})
-	return n
 }
 
 // line is a message to write.
 type line struct {
 	kind notice.Kind
 	text string
+}
+
+// NewNotes returns Notes that pass lines to write, one call at a time, until Close.
+func NewNotes(write notice.Printer) *Notes {
+	n := &Notes{lines: make(chan line, mostNotes)}
+	n.wrote.Go(func() {
+		for l := range n.lines {
+			n.mu.Lock()
+			dropped := n.dropped
+			n.dropped = 0
+			n.mu.Unlock()
+			if dropped > 0 {
+				write(notice.Warning, "%d lines dropped", dropped)
+			}
+			write(l.kind, "%s", l.text)
+		}
+	})
+	return n
 }
 
 // Say queues a message. After Close it does nothing.
@@ -48,28 +52,14 @@ func (n *Notes) Say(kind notice.Kind, format string, args ...any) {
 	if n.closed {
 		return
 	}
-	if len(n.lines) >= mostNotes {
-		n.lines = n.lines[1:]
-		n.dropped++
+	if len(n.lines) == cap(n.lines) {
+		select {
+		case <-n.lines:
+			n.dropped++
+		default: // written just now
+		}
 	}
-	n.lines = append(n.lines, line{kind, fmt.Sprintf(format, args...)})
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (n *Notes) flush() {
-	n.mu.Lock()
-	lines, dropped := n.lines, n.dropped
-	n.lines, n.dropped = nil, 0
-	n.mu.Unlock()
-	if dropped > 0 {
-		n.write(notice.Warning, "%d lines dropped", dropped)
-	}
-	for _, line := range lines {
-		n.write(line.kind, "%s", line.text)
-	}
+	n.lines <- line{kind, fmt.Sprintf(format, args...)} // does not block, since only Say sends
 }
 
 // Close writes the pending lines and waits for them.
@@ -77,7 +67,7 @@ func (n *Notes) Close() {
 	n.mu.Lock()
 	if !n.closed {
 		n.closed = true
-		close(n.wake)
+		close(n.lines)
 	}
 	n.mu.Unlock()
 	n.wrote.Wait()

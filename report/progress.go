@@ -26,12 +26,7 @@ type field struct {
 	value       string // empty if there is none yet
 }
 
-func (f field) text(name string) string {
-	if f.value == "" {
-		return ""
-	}
-	return name + " " + f.value
-}
+func (f field) text(name string) string { return prefixed(name+" ", f.value) }
 
 // add takes over the values of a step.
 func (p *progress) add(values Values) {
@@ -41,15 +36,15 @@ func (p *progress) add(values Values) {
 	} else if x, ok := values["actor/loss"]; ok {
 		p.reward = field{"loss", "l", fmt.Sprintf("%.4f", x)}
 	}
-	if name, x, ok := HeldOut(values); ok {
+	if name, x, ok := heldOut(values); ok {
 		p.held, p.heldStep = field{name, "h", fmt.Sprintf("%.3f", x)}, p.done
 	}
 	p.rest = details(values)
 }
 
-// HeldOut returns the mean held-out score of all sets and its name, or their mean loss if
+// heldOut returns the mean held-out score of all sets and its name, or their mean loss if
 // there is no score.
-func HeldOut(values Values) (name string, mean float64, ok bool) {
+func heldOut(values Values) (name string, mean float64, ok bool) {
 	for _, score := range []struct{ name, kind string }{{"held-out", "mean@"}, {"held-out loss", "loss"}} {
 		sum, n := 0.0, 0
 		for name, x := range values {
@@ -113,21 +108,19 @@ func (p *progress) line(room int, bar bool) string {
 		dated += fmt.Sprintf(" (step %d)", p.heldStep)
 	}
 	full := words("step "+count, reward, dated, left)
+	var lines []string // shorter and shorter
 	for n := len(p.rest); n >= 0; n-- {
-		if line := strings.Join(slices.Concat(full, p.rest[:n]), "  "); width(line) <= room {
-			return p.withBar(line, room, bar && n == len(p.rest))
-		}
+		lines = append(lines, strings.Join(slices.Concat(full, p.rest[:n]), "  "))
 	}
-	for _, line := range []string{
-		strings.Join(words("step "+count, reward, held, left), "  "),
+	lines = append(lines, strings.Join(words("step "+count, reward, held, left), "  "),
 		strings.Join(words(count, reward, held, p.left), " "),
 		strings.Join(words(count, p.reward.text(p.reward.short), p.held.text(p.held.short), p.left), " "),
-	} {
-		if width(line) <= room {
-			return line
-		}
+		strings.Join(words(count, p.reward.value, p.held.value, p.left), " "))
+	i := slices.IndexFunc(lines, func(line string) bool { return width(line) <= room })
+	if i < 0 {
+		return cut(lines[len(lines)-1], room)
 	}
-	return cut(strings.Join(words(count, p.reward.value, p.held.value, p.left), " "), room)
+	return p.withBar(lines[i], room, bar && i == 0)
 }
 
 // count returns a line that shows only how many of unit are done.

@@ -3,11 +3,11 @@ package report
 import (
 	"maps"
 	"math"
-	"slices"
 )
 
 // Steps stores the values of a run's steps by column, in step order: eight bytes per
-// value, a tenth of the size of Values. A Copy stays readable while the original grows.
+// value, a tenth of the size of Values. It is not safe for concurrent use, but a Copy stays
+// readable while the original changes.
 type Steps struct {
 	n       int
 	columns map[string][]float64 // NaN if a step lacks the name; short columns lack their last steps
@@ -20,10 +20,7 @@ func ReadSteps(path string) (*Steps, error) {
 		s.Add(values)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s, err
 }
 
 // Add appends a step and skips non-finite values.
@@ -48,7 +45,7 @@ func (s *Steps) put(name string, x float64) {
 	s.columns[name] = append(column, x)
 }
 
-// Cut drops all trailing steps numbered step or later.
+// Cut drops all trailing steps numbered step or later, which a resumed run repeats.
 func (s *Steps) Cut(step float64) {
 	kept := s.n
 	for kept > 0 && s.columns["step"][kept-1] >= step {
@@ -57,20 +54,14 @@ func (s *Steps) Cut(step float64) {
 	if kept == s.n {
 		return
 	}
-	s.n = kept
-	for name, column := range s.columns {
-		column = slices.Clip(column[:min(len(column), kept)]) // clip, so that appending does not overwrite a copy's values
-		for len(column) > 0 && math.IsNaN(column[len(column)-1]) {
-			column = column[:len(column)-1]
-		}
-		s.columns[name] = slices.Clip(column)
-		if len(column) == 0 {
-			delete(s.columns, name)
-		}
+	old := *s
+	*s = Steps{} // with columns of its own, because a copy shares the old ones
+	for i := range kept {
+		s.Add(old.Values(i))
 	}
 }
 
-// Copy returns a snapshot of s.
+// Copy returns a snapshot of s. The two share the values so far, which neither overwrites.
 func (s *Steps) Copy() *Steps { return &Steps{s.n, maps.Clone(s.columns)} }
 
 // Len returns the number of steps.
@@ -97,23 +88,12 @@ func (s *Steps) Values(i int) Values {
 }
 
 // Series returns the values of over and name, as xs and ys, for the steps that have
-// both. s owns the slices.
+// both.
 func (s *Steps) Series(over, name string) (xs, ys []float64) {
-	xs, ys = s.columns[over], s.columns[name]
-	n := min(len(xs), len(ys))
-	xs, ys = xs[:n], ys[:n]
-	lacks := func(i int) bool { return math.IsNaN(xs[i]) || math.IsNaN(ys[i]) }
-	whole := 0
-	for whole < n && !lacks(whole) {
-		whole++
-	}
-	if whole == n {
-		return xs, ys
-	}
-	xs, ys = slices.Clip(xs[:whole]), slices.Clip(ys[:whole])
-	for i := whole; i < n; i++ {
-		if x, y := s.columns[over][i], s.columns[name][i]; Finite(x) && Finite(y) {
-			xs, ys = append(xs, x), append(ys, y)
+	a, b := s.columns[over], s.columns[name]
+	for i := range min(len(a), len(b)) {
+		if !math.IsNaN(a[i]) && !math.IsNaN(b[i]) {
+			xs, ys = append(xs, a[i]), append(ys, b[i])
 		}
 	}
 	return xs, ys

@@ -46,7 +46,7 @@ func verbs(std streams) []cli.Verb {
 		benchVerb(std),
 		versionVerb(std),
 	}
-	return append(all, cli.CompletionVerb("easyrl", all, std.out))
+	return append(all, cli.CompletionVerb(all, std.out))
 }
 
 // execute runs the verb that args name and returns the exit status.

@@ -64,17 +64,14 @@ func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer
 var ErrNoVerb = errors.New("no command given")
 
 func unknownVerb(name string, all []Verb) error {
-	var names []string
-	for _, v := range all {
-		names = append(names, v.Name)
-	}
+	known := names(all)
 	if strings.HasPrefix(name, "-") {
-		return usage.Errorf("first argument is %s, expected a command: %s", name, strings.Join(names, ", "))
+		return usage.Errorf("first argument is %s, expected a command: %s", name, strings.Join(known, ", "))
 	}
-	if meant, ok := spelling.Near(name, names); ok {
+	if meant, ok := spelling.Near(name, known); ok {
 		return usage.Errorf("unknown command %q, did you mean %s? (see easyrl -h)", name, meant)
 	}
-	return usage.Errorf("unknown command %q, expected one of %s (see easyrl -h)", name, strings.Join(names, ", "))
+	return usage.Errorf("unknown command %q, expected one of %s (see easyrl -h)", name, strings.Join(known, ", "))
 }
 
 // overview lists all verbs.

@@ -9,27 +9,27 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 )
 
-// CompletionVerb returns a verb that prints a completion script for a command's
-// verbs and flags.
-func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
+// CompletionVerb returns a verb that prints a completion script for easyrl's verbs and
+// their flags.
+func CompletionVerb(all []Verb, out io.Writer) Verb {
 	v := Verb{
 		Name:     "completion",
 		Synopsis: "bash | zsh | fish",
 		Summary:  "Print a shell completion script for commands and flags.",
-		Example: `source <(` + command + ` completion bash)
-			` + command + ` completion fish > ~/.config/fish/completions/` + command + `.fish`,
+		Example: `source <(easyrl completion bash)
+			easyrl completion fish > ~/.config/fish/completions/easyrl.fish`,
 		Flags: NewFlags(),
 	}
 	v.Run = func(_ context.Context, args []string) error {
 		shell := strings.Join(args, " ")
 		switch p := (Printer{out}); shell {
 		case "bash":
-			bash(p, command, append(all, v))
+			bash(p, append(all, v))
 		case "zsh":
 			p.Line("autoload -U +X bashcompinit && bashcompinit")
-			bash(p, command, append(all, v))
+			bash(p, append(all, v))
 		case "fish":
-			fish(p, command, append(all, v))
+			fish(p, append(all, v))
 		default:
 			return usage.Errorf("completion: shell is %q, expected bash, zsh or fish", shell)
 		}
@@ -40,8 +40,8 @@ func CompletionVerb(command string, all []Verb, out io.Writer) Verb {
 
 // bash prints a script that completes verbs as the first word, the verb's flags
 // for words that start with a dash, and files otherwise.
-func bash(p Printer, command string, all []Verb) {
-	p.Line("_%s() {", command)
+func bash(p Printer, all []Verb) {
+	p.Line("_easyrl() {")
 	p.Line("  local word=${COMP_WORDS[COMP_CWORD]} words=")
 	p.Line("  if [ \"$COMP_CWORD\" -eq 1 ]; then words=%q", strings.Join(names(all), " "))
 	p.Line("  else case ${COMP_WORDS[1]} in")
@@ -52,17 +52,18 @@ func bash(p Printer, command string, all []Verb) {
 	p.Line("  if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${word#-}\" = \"$word\" ]; then COMPREPLY=($(compgen -f -- \"$word\"))")
 	p.Line("  else COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); fi")
 	p.Line("}")
-	p.Line("complete -o filenames -F _%s %s", command, command)
+	p.Line("complete -o filenames -F _easyrl easyrl")
 }
 
 // fish prints a script that completes verbs with their summaries, and each verb's
 // flags.
-func fish(p Printer, command string, all []Verb) {
+func fish(p Printer, all []Verb) {
 	for _, v := range all {
-		p.Line("complete -c %s -n __fish_use_subcommand -f -a %s -d %s", command, v.Name, fishQuote(v.Summary))
+		p.Line("complete -c easyrl -n __fish_use_subcommand -f -a %s -d %s", v.Name, fishQuote(v.Summary))
 		v.Flags.VisitAll(func(f *flag.Flag) {
 			_, text := describe(f)
-			p.Line("complete -c %s -n '__fish_seen_subcommand_from %s' -o %s -d %s", command, v.Name, f.Name, fishQuote(text))
+			p.Line("complete -c easyrl -n '__fish_seen_subcommand_from %s' -o %s -d %s",
+				v.Name, f.Name, fishQuote(text))
 		})
 	}
 }

@@ -3,9 +3,15 @@
 package foreign
 
 import (
+	_ "embed"
 	"slices"
 	"strings"
 )
+
+// settings lists the known settings; its first lines describe the format.
+//
+//go:embed settings.txt
+var settings string
 
 // Setting says what another program's setting is here.
 type Setting struct {
@@ -28,10 +34,8 @@ func (s Setting) String() string {
 
 // row gives several names the same meaning.
 type row struct {
-	key, note string
-	// names are separated by spaces. A dotted name matches the end of a path. A name that ends
-	// in * matches every name that begins so.
-	names string
+	Setting
+	names []string
 }
 
 // Lookup returns the meaning of a setting of another program, such as "learning_rate",
@@ -39,24 +43,47 @@ type row struct {
 // has a meaning counts.
 func Lookup(name string) (Setting, bool) {
 	name = normal(name)
-	for _, table := range [][]row{append(keys(), absent()...), others()} {
+	for _, table := range tables() {
 		for end, more := name, true; more; _, end, more = strings.Cut(end, ".") {
 			if at := slices.IndexFunc(table, func(r row) bool { return r.has(end) }); at >= 0 {
-				return Setting{table[at].key, table[at].note}, true
+				return table[at].Setting, true
 			}
 		}
 	}
 	return Setting{}, false
 }
 
+// tables parses settings. An earlier table takes precedence.
+func tables() (all [][]row) {
+	for part := range strings.SplitSeq(settings, "\n---\n") {
+		var table []row
+		for line := range strings.Lines(part) {
+			indented := line[0] == ' '
+			line = strings.TrimSpace(line)
+			switch {
+			case line == "" || line[0] == '#':
+			case indented:
+				last := &table[len(table)-1]
+				last.names = append(last.names, strings.Fields(line)...)
+			default:
+				key, note, _ := strings.Cut(line, ": ")
+				if key == "none" {
+					key = ""
+				}
+				table = append(table, row{Setting: Setting{key, note}})
+			}
+		}
+		all = append(all, table)
+	}
+	return all
+}
+
 // has reports whether the row gives a name.
 func (r *row) has(name string) bool {
-	for known := range strings.FieldsSeq(r.names) {
-		if begin, open := strings.CutSuffix(known, "*"); known == name || open && strings.HasPrefix(name, begin) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.names, func(known string) bool {
+		begin, open := strings.CutSuffix(known, "*")
+		return known == name || open && strings.HasPrefix(name, begin)
+	})
 }
 
 // normal returns a name without the marks of a command line, as in --learning-rate and

@@ -152,7 +152,7 @@ func (h *history) add(values report.Values) {
 	}
 	h.last = int(values["step"])
 	for name, x := range values {
-		if watched(name) && (report.Finite(x) || name == mismatchKL) { // a divergence that is not finite is one
+		if watched(name) && (report.Finite(x) || name == mismatchKL) { // a divergence may be infinite
 			h.series[name] = append(h.series[name], point{h.last, x})
 		}
 	}

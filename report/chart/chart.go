@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"html/template"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -42,8 +41,8 @@ type Plot struct {
 // under the pointer. If a series has more points than the chart can show, Lines draws means
 // and a band between the extremes.
 func Lines(p Plot) template.HTML {
-	f := newFrame(p.X, p.Y)
-	f.from, f.to, f.parts = p.From, p.To, p.Parts
+	f := &frame{Plot: p}
+	f.Series = nil
 	var words []string
 	for _, s := range p.Series {
 		s = finite(s)
@@ -53,24 +52,17 @@ func Lines(p Plot) template.HTML {
 		if p.Smooth {
 			s.means, s.window = smooth(s)
 		}
-		f.series = append(f.series, s)
+		f.Series = append(f.Series, s)
 		words = append(words, inWords(s, p.X))
 	}
-	return f.draw(p.Title, strings.Join(words, "; "))
+	return f.draw(strings.Join(words, "; "))
 }
 
-// finite drops points that cannot be drawn.
+// finite returns s without the points that cannot be drawn.
 func finite(s Series) Series {
-	n := min(len(s.X), len(s.Y))
-	s.X, s.Y = s.X[:n], s.Y[:n]
-	drawn := func(i int) bool { return math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 } // the bound keeps differences finite
-	whole := 0
-	for whole < n && drawn(whole) {
-		whole++
-	}
-	out := Series{Name: s.Name, X: slices.Clip(s.X[:whole]), Y: slices.Clip(s.Y[:whole])} // copy only if a point is dropped
-	for i := whole; i < n; i++ {
-		if drawn(i) {
+	out := Series{Name: s.Name}
+	for i := range min(len(s.X), len(s.Y)) {
+		if math.Abs(s.X[i]) < 1e300 && math.Abs(s.Y[i]) < 1e300 { // the bound keeps differences finite
 			out.X, out.Y = append(out.X, s.X[i]), append(out.Y, s.Y[i])
 		}
 	}

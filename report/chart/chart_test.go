@@ -107,8 +107,8 @@ func TestHover(t *testing.T) {
 // The places for the pointer cover the whole axis without gaps.
 func TestHoverCoversTheAxis(t *testing.T) {
 	t.Parallel()
-	f := newFrame("step", "")
-	f.series = []Series{{X: []float64{1, 2, 10, 11}, Y: []float64{1, 2, 3, 4}}, {X: []float64{5}, Y: []float64{1}}}
+	f := &frame{Plot: Plot{X: "step"}}
+	f.Series = []Series{{X: []float64{1, 2, 10, 11}, Y: []float64{1, 2, 3, 4}}, {X: []float64{5}, Y: []float64{1}}}
 	f.scale()
 	at := float64(frameLeft)
 	for _, h := range f.lineHits() {
@@ -241,7 +241,7 @@ func TestHistogram(t *testing.T) {
 		{Name: "step 1", Values: []float64{1, 0, 0, 0}}, {Name: "none"}, {Name: "step 2", Values: []float64{1, 1, math.NaN()}}})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "step 1: 4 values from 0 to 1, median 0; step 2: 2 values from 1 to 1")
-	s := outline("x", []float64{0, 0, 1, 4}, []float64{0, 1, 2, 4})
+	s := outline(Sample{"x", []float64{0, 0, 1, 4}}, []float64{0, 1, 2, 4})
 	require.Equal(t, []float64{0, 0, 1, 1, 2, 2, 4, 4}, s.X)
 	require.Equal(t, []float64{0, 50, 50, 25, 25, 25, 25, 0}, s.Y)
 	wellFormed(t, Histogram("x", "x", []Sample{{Name: "one", Values: []float64{7, 7}}}))

@@ -21,30 +21,24 @@ const (
 	frameBottom = 166
 )
 
-// frame is a pair of axes and its series.
+// frame is a chart with its axes.
 type frame struct {
-	x, y   string
-	series []Series
+	Plot
 	edges  []float64 // of bars; nil for lines
-	from   float64   // included in the horizontal axis, up to to, if from < to
-	to     float64
-	parts  int // for the pointer
 	across axis
 	up     axis
 }
 
-func newFrame(x, y string) *frame { return &frame{x: x, y: y} }
-
 // draw returns the figure: its caption, a key for more than one series, and the chart.
 // words describes its content.
-func (f *frame) draw(title, words string) template.HTML {
+func (f *frame) draw(words string) template.HTML {
 	var b strings.Builder
-	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(title))
+	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(f.Title))
 	var small []string
-	if len(f.series) == 1 && f.edges == nil {
-		s := f.series[0]
+	if len(f.Series) == 1 && f.edges == nil {
+		s := f.Series[0]
 		fmt.Fprintf(&b, `<span>%s</span>`, report.Number(s.Y[len(s.Y)-1]))
-		if s.Name != title {
+		if s.Name != f.Title {
 			small = append(small, s.Name)
 		}
 	}
@@ -55,18 +49,19 @@ func (f *frame) draw(title, words string) template.HTML {
 		fmt.Fprintf(&b, `<small class="muted">%s</small>`, escape(strings.Join(small, " · ")))
 	}
 	b.WriteString("</figcaption>")
-	if len(f.series) == 0 {
+	if len(f.Series) == 0 {
 		return template.HTML(b.String() + `<p class="muted">no values</p></figure>`) //nolint:gosec // all text was escaped
 	}
 	f.key(&b)
 	f.scale()
-	over := f.x
-	if f.y != "" {
-		over = f.y + " over " + f.x
+	over := f.X
+	if f.Y != "" {
+		over = f.Y + " over " + f.X
 	}
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: %s. %s">`, frameWidth, frameHeight, escape(title), escape(over), escape(words))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: %s. %s">`,
+		frameWidth, frameHeight, escape(f.Title), escape(over), escape(words))
 	f.axes(&b)
-	for i, s := range f.series {
+	for i, s := range f.Series {
 		f.line(&b, i, s)
 	}
 	if f.edges == nil {
@@ -81,7 +76,7 @@ func (f *frame) draw(title, words string) template.HTML {
 // smoothed says how many values a point of a smoothed line stands for.
 func (f *frame) smoothed() string {
 	least, most := 0, 0
-	for _, s := range f.series {
+	for _, s := range f.Series {
 		if s.window > 0 {
 			least, most = min(cmp.Or(least, s.window), s.window), max(most, s.window)
 		}
@@ -99,18 +94,18 @@ func (f *frame) smoothed() string {
 func (f *frame) scale() {
 	left, right := math.Inf(1), math.Inf(-1)
 	low, high := left, right
-	for _, s := range f.series {
+	for _, s := range f.Series {
 		left, right = min(left, slices.Min(s.X)), max(right, slices.Max(s.X))
 		low, high = min(low, slices.Min(s.Y)), max(high, slices.Max(s.Y))
 	}
 	if f.edges != nil {
 		low = 0
 	}
-	if f.from < f.to {
-		left, right = min(left, f.from), max(right, f.to)
+	if f.From < f.To {
+		left, right = min(left, f.From), max(right, f.To)
 	}
 	f.across = newAxis(left, right, frameLeft, frameRight, 5)
-	if f.x == "step" && f.across.step > 0 {
+	if f.X == "step" && f.across.step > 0 {
 		f.across.step = max(f.across.step, 1) // no tick between steps
 	}
 	f.up = newAxis(low, high, frameBottom, frameTop, 4).widen()
@@ -131,10 +126,12 @@ func (f *frame) axes(b *strings.Builder) {
 			at, frameBottom, at, frameBottom+15, anchor, label)
 	}
 	fmt.Fprintf(b, `<path class="axis" d="M%d %dV%dH%d"/>`, frameLeft, frameTop, frameBottom, frameRight)
-	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="end">%s</text>`, frameRight, frameHeight-4, escape(f.x))
-	if f.y != "" {
+	fmt.Fprintf(b, `<text class="name" x="%d" y="%d" text-anchor="end">%s</text>`,
+		frameRight, frameHeight-4, escape(f.X))
+	if f.Y != "" {
 		middle := (frameTop + frameBottom) / 2
-		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`, middle, middle, escape(f.y))
+		fmt.Fprintf(b, `<text class="name" x="12" y="%d" text-anchor="middle" transform="rotate(-90 12 %d)">%s</text>`,
+			middle, middle, escape(f.Y))
 	}
 }
 
@@ -157,7 +154,7 @@ func (f *frame) line(b *strings.Builder, i int, s Series) {
 	}
 	last := len(s.X) - 1
 	marks := []point{{s.X[last], s.Y[last]}}
-	if len(f.series) > 1 {
+	if len(f.Series) > 1 {
 		for part := range 4 { // offsets differ, so that overlapping lines stay visible
 			at := (len(drawn) - 1) * (4*part + i%4) / 16
 			marks = append(marks, drawn[at])
@@ -180,11 +177,11 @@ func (f *frame) points(points []point) string {
 
 // key lists the series with their styles and last values.
 func (f *frame) key(b *strings.Builder) {
-	if len(f.series) < 2 {
+	if len(f.Series) < 2 {
 		return
 	}
 	b.WriteString(`<ul class="key">`)
-	for i, s := range f.series {
+	for i, s := range f.Series {
 		fmt.Fprintf(b, `<li><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true"><path class="l%d" stroke-dasharray="%s" d="M1 6H33"/>`, i%colours, dash(i))
 		if f.edges != nil {
 			fmt.Fprintf(b, `</svg>%s</li>`, escape(s.Name))

@@ -21,28 +21,23 @@ const (
 	ganttBytes  = 300_000
 )
 
-// Bar is a piece of work of one kind, in seconds.
-type Bar struct {
+// Span is a named interval of time, in seconds.
+type Span struct {
 	Name     string
 	From, To float64
 }
 
-// Row holds the bars of one worker. Bars that a bar encloses come after it.
+// Row holds the work of one worker as bars, each named by its kind. Bars that a bar encloses
+// come after it.
 type Row struct {
 	Name string
-	Bars []Bar
+	Bars []Span
 }
 
-// Window is an interval of time, in seconds.
-type Window struct {
-	Name     string
-	From, To float64
-}
-
-// Gantt draws rows in adjacent, scrollable windows on one time scale, and a table of
-// each row's shares. Color, texture and, if they fit, names distinguish kinds of bars.
-// The kinds in usual look the same in every chart. title is above the chart.
-func Gantt(title string, rows []Row, windows []Window, usual ...string) template.HTML {
+// Gantt draws the rows of workers in adjacent, scrollable windows on one time scale, and a
+// table of each row's shares. There is at least one window. Color, texture and, if they fit,
+// names distinguish kinds of bars. The kinds in usual look the same in every chart.
+func Gantt(rows []Row, windows []Span, usual ...string) template.HTML {
 	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
 		g.shares = append(g.shares, map[string]float64{})
@@ -53,27 +48,26 @@ func Gantt(title string, rows []Row, windows []Window, usual ...string) template
 		if size > ganttBytes && len(drawn) >= 3 {
 			break
 		}
-		drawn = append(drawn, g.window(w, anchor(title, i)))
+		drawn = append(drawn, g.window(w, anchor(i)))
 		size += len(drawn[len(drawn)-1])
 	}
 	slices.Reverse(drawn)
-	if len(drawn) == 0 {
-		return template.HTML(fmt.Sprintf(`<figure class="chart gantt"><figcaption><b>%s</b></figcaption><p class="muted">no recorded spans</p></figure>`, escape(title))) //nolint:gosec // all text was escaped
-	}
 	first := len(windows) - len(drawn)
 	windows = windows[first:]
-	links := linksTo(windows, title, first)
+	title := "Workers"
 	if len(windows) > 1 {
 		title += ", " + windows[0].Name + " to " + windows[len(windows)-1].Name
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s`, escape(title), textures())
-	b.WriteString(links)
+	fmt.Fprintf(&b, `<figure class="chart gantt"><figcaption><b>%s</b></figcaption>%s%s`,
+		escape(title), textures(), links(windows, first))
 	b.WriteString(`<div class="frame"><ul class="names" aria-hidden="true">`)
 	for _, r := range rows {
 		fmt.Fprintf(&b, `<li>%s</li>`, escape(r.Name))
 	}
-	fmt.Fprintf(&b, `</ul><div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`, escape(title), strings.Join(drawn, ""))
+	b.WriteString(`</ul>`)
+	fmt.Fprintf(&b, `<div class="strip" tabindex="0" role="region" aria-label="%s, scrolls sideways">%s</div></div>`,
+		escape(title), strings.Join(drawn, ""))
 	g.key(&b)
 	g.table(&b)
 	b.WriteString("</figure>\n")
@@ -92,20 +86,17 @@ type gantt struct {
 
 // scaleOf returns the scale that makes the median window ganttWindow wide, reduced so
 // that no window exceeds ganttWidest.
-func scaleOf(windows []Window) float64 {
+func scaleOf(windows []Span) float64 {
 	var lengths []float64
 	for _, w := range windows {
 		lengths = append(lengths, max(w.To-w.From, 1e-6))
-	}
-	if len(lengths) == 0 {
-		return 1
 	}
 	slices.Sort(lengths)
 	return min(ganttWindow/lengths[len(lengths)/2], ganttWidest/lengths[len(lengths)-1])
 }
 
 // window draws one window.
-func (g *gantt) window(w Window, id string) string {
+func (g *gantt) window(w Span, id string) string {
 	seconds := max(w.To-w.From, 1e-6)
 	width := max(int(seconds*g.scale), 40)
 	height := len(g.rows)*ganttRow + ganttFoot
@@ -190,7 +181,7 @@ type piece struct {
 // columns divides the window into pixel columns. Each takes the name of the bar that
 // covers most of it, preferring an enclosed bar to its enclosing one. Adjacent columns
 // with the same name form one piece.
-func columns(bars []Bar, w Window, width int) []piece {
+func columns(bars []Span, w Span, width int) []piece {
 	names := make([]string, width)
 	scale := float64(width) / max(w.To-w.From, 1e-6)
 	for _, bar := range bars {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -58,19 +57,12 @@ func textures() string {
 	return b.String()
 }
 
-// anchor returns the ID of a window in its page.
-func anchor(title string, i int) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '-'
-	}, title) + "-" + strconv.Itoa(i)
-}
+// anchor returns the ID of window i in the page.
+func anchor(i int) string { return fmt.Sprintf("Workers-%d", i) }
 
-// linksTo returns links to the windows, or to some of them evenly spread. first is the
+// links returns links to the windows, or to some of them evenly spread. first is the
 // number of the first window.
-func linksTo(windows []Window, title string, first int) string {
+func links(windows []Span, first int) string {
 	const most = 8
 	if len(windows) < 4 {
 		return ""
@@ -80,7 +72,7 @@ func linksTo(windows []Window, title string, first int) string {
 	n := min(len(windows), most)
 	for i := range n {
 		at := i * (len(windows) - 1) / (n - 1)
-		fmt.Fprintf(&b, `<a href="#%s">%s</a> `, anchor(title, first+at), escape(windows[at].Name))
+		fmt.Fprintf(&b, `<a href="#%s">%s</a> `, anchor(first+at), escape(windows[at].Name))
 	}
 	b.WriteString("</nav>")
 	return b.String()

@@ -11,28 +11,27 @@ import (
 func TestGantt(t *testing.T) {
 	t.Parallel()
 	rows := []Row{
-		{"trainer", []Bar{{"wait", 0, 1}, {"train", 1, 4}, {"back<ward", 2, 3}, {"train", 4, 8}}},
-		{"engine", []Bar{{"decode", -1, 3}}},
+		{"trainer", []Span{{"wait", 0, 1}, {"train", 1, 4}, {"back<ward", 2, 3}, {"train", 4, 8}}},
+		{"engine", []Span{{"decode", -1, 3}}},
 		{"nobody", nil},
 	}
-	drawn := Gantt("Rows", rows, []Window{{"step 1", 0, 4}, {"step 2", 4, 8}})
+	drawn := Gantt(rows, []Span{{"step 1", 0, 4}, {"step 2", 4, 8}})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "step 1, 4 s. trainer: train 50%, back&lt;ward 25%, wait 25%; engine: decode 75%; nobody: nothing")
 	require.Contains(t, drawn, "step 2, 4 s. trainer: train 100%; engine: nothing")
-	require.Contains(t, drawn, `<b>Rows, step 1 to step 2</b>`)
-	require.Contains(t, drawn, `id="Rows-0"`)
+	require.Contains(t, drawn, `<b>Workers, step 1 to step 2</b>`)
+	require.Contains(t, drawn, `id="Workers-0"`)
 	require.Contains(t, drawn, `<th scope="row">trainer</th><td>75.0%</td><td>0.0%</td><td>12.`)
 	require.Equal(t, 1, strings.Count(string(drawn), "</svg>back&lt;ward</li>"), "the key has each kind once")
-	wellFormed(t, Gantt("Rows", rows, nil))
-	wellFormed(t, Gantt("Rows", nil, []Window{{"step 1", 0, 0}}))
+	wellFormed(t, Gantt(nil, []Span{{"step 1", 0, 0}}))
 }
 
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []piece{{"a", 0, 2}, {"b", 2, 1}, {"a", 3, 1}, {"", 4, 6}},
-		columns([]Bar{{"a", -5, 4}, {"b", 2, 3}, {"later", 11, 12}}, Window{"", 0, 10}, 10))
+		columns([]Span{{"a", -5, 4}, {"b", 2, 3}, {"later", 11, 12}}, Span{"", 0, 10}, 10))
 	require.Equal(t, []piece{{"", 0, 3}, {"short", 3, 1}, {"", 4, 6}},
-		columns([]Bar{{"short", 3.1, 3.2}}, Window{"", 0, 10}, 10), "short spans show if nothing else does")
+		columns([]Span{{"short", 3.1, 3.2}}, Span{"", 0, 10}, 10), "short spans show if nothing else does")
 }
 
 // Patterns distinguish kinds without color, and each pair of color and pattern is unique.
@@ -66,18 +65,18 @@ func TestGanttIsBounded(t *testing.T) {
 		row := Row{Name: fmt.Sprint("engine ", i)}
 		for k := range 20_000 {
 			at := float64(k) / 100
-			row.Bars = append(row.Bars, Bar{[]string{"a", "b", "c"}[k%3], at, at + .009})
+			row.Bars = append(row.Bars, Span{[]string{"a", "b", "c"}[k%3], at, at + .009})
 		}
 		rows = append(rows, row)
 	}
-	var windows []Window
+	var windows []Span
 	for i := range 200 {
-		windows = append(windows, Window{fmt.Sprint("step ", i), float64(i), float64(i + 1)})
+		windows = append(windows, Span{fmt.Sprint("step ", i), float64(i), float64(i + 1)})
 	}
-	drawn := string(Gantt("Rows", rows, windows))
+	drawn := string(Gantt(rows, windows))
 	require.Less(t, len(drawn), ganttBytes+50_000)
-	require.Contains(t, drawn, `id="Rows-199"`)
-	require.NotContains(t, drawn, `id="Rows-0"`)
+	require.Contains(t, drawn, `id="Workers-199"`)
+	require.NotContains(t, drawn, `id="Workers-0"`)
 	require.Greater(t, strings.Count(drawn, `role="img"`), 10)
-	require.Contains(t, drawn, `<a href="#Rows-199">step 199</a>`)
+	require.Contains(t, drawn, `<a href="#Workers-199">step 199</a>`)
 }

@@ -22,27 +22,25 @@ type Sample struct {
 // Histogram draws the distributions of samples as outlines on shared axes. title is
 // above the chart and x names the values.
 func Histogram(title, x string, samples []Sample) template.HTML {
-	f := newFrame(x, "% of values")
+	f := &frame{Plot: Plot{Title: title, X: x, Y: "% of values"}}
 	low, high := math.Inf(1), math.Inf(-1)
-	kept := make([][]float64, len(samples))
-	for i, s := range samples {
-		kept[i] = finite(Series{X: s.Values, Y: s.Values}).X
-		if len(kept[i]) > 0 {
-			low, high = min(low, slices.Min(kept[i])), max(high, slices.Max(kept[i]))
+	var kept []Sample
+	for _, s := range samples {
+		values := slices.Sorted(slices.Values(finite(Series{X: s.Values, Y: s.Values}).X))
+		if n := len(values); n > 0 {
+			low, high = min(low, values[0]), max(high, values[n-1])
+			kept = append(kept, Sample{s.Name, values})
 		}
 	}
 	f.edges = binEdges(low, high)
 	var words []string
-	for i, s := range samples {
-		if len(kept[i]) == 0 {
-			continue
-		}
-		slices.Sort(kept[i])
-		f.series = append(f.series, outline(s.Name, kept[i], f.edges))
-		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, median %s", s.Name, len(kept[i]),
-			report.Number(kept[i][0]), report.Number(kept[i][len(kept[i])-1]), report.Number(kept[i][(len(kept[i])-1)/2])))
+	for _, s := range kept {
+		f.Series = append(f.Series, outline(s, f.edges))
+		n := len(s.Values)
+		words = append(words, fmt.Sprintf("%s: %d values from %s to %s, median %s", s.Name, n,
+			report.Number(s.Values[0]), report.Number(s.Values[n-1]), report.Number(s.Values[(n-1)/2])))
 	}
-	return f.draw(title, strings.Join(words, "; "))
+	return f.draw(strings.Join(words, "; "))
 }
 
 // binEdges returns round bin edges for values from low to high.
@@ -57,10 +55,10 @@ func binEdges(low, high float64) []float64 {
 	return []float64{a.low, a.high}
 }
 
-// outline returns the outline of the bars over edges, in percent of the sorted values.
-// The last bin includes its upper edge.
-func outline(name string, sorted, edges []float64) Series {
-	s := Series{Name: name, X: []float64{edges[0]}, Y: []float64{0}}
+// outline returns the outline of the bars over edges, in percent of the sample's values, which
+// ascend. The last bin includes its upper edge.
+func outline(sample Sample, edges []float64) Series {
+	s, sorted := Series{Name: sample.Name, X: []float64{edges[0]}, Y: []float64{0}}, sample.Values
 	before := 0
 	for i := 1; i < len(edges); i++ {
 		upTo, _ := slices.BinarySearch(sorted, edges[i]-1e-9*(edges[i]-edges[i-1]))

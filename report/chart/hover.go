@@ -41,14 +41,14 @@ func (f *frame) hover(b *strings.Builder, hits []hit) {
 // are too many, for each of some parts.
 func (f *frame) lineHits() (hits []hit) {
 	var xs []float64
-	for _, s := range f.series {
+	for _, s := range f.Series {
 		xs = append(xs, s.X...)
 	}
 	slices.Sort(xs)
 	xs = slices.Compact(xs)
 	n := len(xs)
-	if n > cmp.Or(f.parts, mostHits) {
-		n = cmp.Or(f.parts, fewHits)
+	if n > cmp.Or(f.Parts, mostHits) {
+		n = cmp.Or(f.Parts, fewHits)
 	}
 	from := float64(frameLeft)
 	for i := range n {
@@ -66,12 +66,12 @@ func (f *frame) lineHits() (hits []hit) {
 
 // read adds the values of all series between two values on the horizontal axis to a hit.
 func (f *frame) read(h *hit, low, high float64) {
-	h.title = f.x + " " + report.Number(low)
+	h.title = f.X + " " + report.Number(low)
 	if high > low {
 		h.title += " to " + report.Number(high)
 	}
 	h.short = escape(h.title)
-	for i, s := range f.series {
+	for i, s := range f.Series {
 		begin, _ := slices.BinarySearch(s.X, low)
 		end, found := slices.BinarySearch(s.X, high)
 		if found {
@@ -82,7 +82,7 @@ func (f *frame) read(h *hit, low, high float64) {
 		}
 		values := s.Y[begin:end]
 		mean := meanOf(values)
-		if len(f.series) > 1 {
+		if len(f.Series) > 1 {
 			h.title += "\n" + s.Name
 		}
 		h.title += ": " + report.Number(mean)
@@ -110,9 +110,9 @@ func meanOf(values []float64) (mean float64) {
 func (f *frame) binHits(edges []float64) (hits []hit) {
 	for i := 1; i < len(edges); i++ {
 		h := hit{from: f.across.at(edges[i-1]), to: f.across.at(edges[i])}
-		h.title = fmt.Sprintf("%s %s to %s", f.x, report.Number(edges[i-1]), report.Number(edges[i]))
+		h.title = fmt.Sprintf("%s %s to %s", f.X, report.Number(edges[i-1]), report.Number(edges[i]))
 		h.short = escape(h.title)
-		for k, s := range f.series {
+		for k, s := range f.Series {
 			share := s.Y[2*i-1]
 			h.title += fmt.Sprintf("\n%s: %.1f%%", s.Name, share)
 			h.short += fmt.Sprintf(` <tspan class="m%d">%.0f%%</tspan>`, k%colours, share)

@@ -3,6 +3,7 @@ package chart
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,11 +39,7 @@ func contrast(t *testing.T, a, b string) float64 {
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	require.InDelta(t, 21, contrast(t, "#000000", "#ffffff"), 1e-9)
-	light, dark := map[string]string{}, map[string]string{}
-	for _, c := range palette() {
-		light[c.name], dark[c.name] = c.light, c.dark
-	}
-	for scheme, of := range map[string]map[string]string{"light": light, "dark": dark} {
+	for scheme, of := range palette(t) {
 		least := func(least float64, over string, names ...string) {
 			for _, name := range names {
 				require.GreaterOrEqual(t, contrast(t, of[name], of[over]), least, "%s over %s, %s", name, over, scheme)
@@ -62,14 +59,32 @@ func TestContrast(t *testing.T) {
 	}
 }
 
+// palette returns the colors of the style sheet by scheme and name.
+func palette(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	lines := strings.SplitN(rules, "\n", 3)
+	all := map[string]map[string]string{"light": {}, "dark": {}}
+	for i, scheme := range []string{"light", "dark"} {
+		for _, c := range regexp.MustCompile("--([a-z0-9]+):(#[0-9a-f]{6});").FindAllStringSubmatch(lines[i], -1) {
+			all[scheme][c[1]] = c[2]
+		}
+	}
+	require.Len(t, all["light"], 21)
+	require.Len(t, all["dark"], 21)
+	return all
+}
+
 func TestStyle(t *testing.T) {
 	t.Parallel()
 	style := string(Style())
-	for _, c := range palette() {
-		require.Contains(t, style, "--"+c.name+":"+c.light+";")
-		require.Contains(t, style, "--"+c.name+":"+c.dark+";")
+	rules := []string{"prefers-color-scheme:dark"}
+	for i := range colours {
+		rules = append(rules, fmt.Sprintf(".l%d{stroke:var(--c%d)}.band.l%d,.m%d{fill:var(--c%d)}", i, i, i, i, i))
 	}
-	for _, rule := range []string{"prefers-color-scheme:dark", ".l6{stroke:var(--c6)}", ".g24{stroke:url(#t24)}"} {
+	for i := range textureCount + 1 {
+		rules = append(rules, fmt.Sprintf(".g%d{stroke:url(#t%d)}", i, i))
+	}
+	for _, rule := range rules {
 		require.Contains(t, style, rule)
 	}
 	require.NotContains(t, style, "</")

@@ -34,7 +34,11 @@ type Server struct {
 	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
 
-	livePage
+	dir     string // of the run
+	boot    string // random ID of this process of the run
+	history history
+	shell   []byte           // the page without content
+	parts   map[string]*part // its content, by name
 
 	mu        sync.Mutex // guards the fields below
 	last      report.Values
@@ -72,7 +76,7 @@ func New(addr, token, dir string) (*Server, error) {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	c := &Server{guard: guard.New(addr, token), listener: accept.New(listener), listeners: listeners{},
-		livePage: livePage{dir: dir, boot: hex.EncodeToString(boot), shell: empty, parts: liveParts()}}
+		dir: dir, boot: hex.EncodeToString(boot), shell: empty, parts: liveParts()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
 		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, DisablePreParseMultipartForm: true, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}

@@ -39,34 +39,27 @@ type InstanceEvent struct {
 
 // Instance sends an instance event to all listeners. It does not block.
 func (c *Server) Instance(e InstanceEvent) {
-	if c == nil {
-		return
-	}
 	e.Cause = secret.Hide(e.Cause)
-	body, err := json.Marshal(e)
-	if err != nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.journal.note("instance", secret.Hide(e.text()))
-	c.listeners.broadcast("instance", body)
+	c.publish("instance", secret.Hide(e.text()), e)
 }
 
 // Warning sends a warning to all listeners as event "warning". It does not block.
 // Later listeners find warnings in the run's folder.
-func (c *Server) Warning(w report.Warning) {
+func (c *Server) Warning(w report.Warning) { c.publish("warning", warningText(w), w) }
+
+// publish logs text and sends v to all listeners as an event.
+func (c *Server) publish(name, text string, v any) {
 	if c == nil {
 		return
 	}
-	body, err := json.Marshal(w)
+	body, err := json.Marshal(v)
 	if err != nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.journal.note("warning", warningText(w))
-	c.listeners.broadcast("warning", body)
+	c.journal.note(name, text)
+	c.listeners.broadcast(name, body)
 }
 
 // listeners are the clients of /events, each a queue of unsent events.
@@ -74,15 +67,20 @@ type listeners map[chan []byte]struct{}
 
 // broadcast sends an event to all listeners and cuts off those that fall behind.
 func (all listeners) broadcast(name string, body []byte) {
-	event := fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, plain.JSON(bytes.TrimSpace(body)))
+	text := event(name, body)
 	for l := range all {
 		select {
-		case l <- event:
+		case l <- text:
 		default:
 			delete(all, l)
 			close(l)
 		}
 	}
+}
+
+// event returns a server-sent event.
+func event(name string, body []byte) []byte {
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, plain.JSON(bytes.TrimSpace(body)))
 }
 
 // listen adds a listener and queues the last step for it. It returns nil if there are
@@ -95,7 +93,7 @@ func (c *Server) listen() chan []byte {
 	}
 	l := make(chan []byte, eventsBehind)
 	if c.last != nil {
-		l <- fmt.Appendf(nil, "event: step\ndata: %s\n\n", bytes.TrimSpace(c.last.Line()))
+		l <- event("step", c.last.Line())
 	}
 	c.listeners[l] = struct{}{}
 	return l
@@ -127,23 +125,19 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 		defer c.unlisten(l)
 		beat := time.NewTicker(eventsBeat)
 		defer beat.Stop()
-		for sendEvent(conn, w, []byte(": \n\n")) == nil {
-			for quiet := true; quiet; {
-				select {
-				case event, ok := <-l:
-					if !ok || sendEvent(conn, w, event) != nil {
-						return
-					}
-				case <-beat.C:
-					quiet = false
-				case <-done:
-					var left []byte
-					for len(l) > 0 {
-						left = append(left, <-l...)
-					}
-					_ = sendEvent(conn, w, left)
-					return
+		alive := []byte(": \n\n") // a comment, which clients ignore
+		for next, open := alive, true; open && sendEvent(conn, w, next) == nil; {
+			select {
+			case next, open = <-l:
+			case <-beat.C:
+				next = alive
+			case <-done:
+				var left []byte
+				for len(l) > 0 {
+					left = append(left, <-l...)
 				}
+				_ = sendEvent(conn, w, left)
+				return
 			}
 		}
 	})

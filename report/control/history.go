@@ -31,27 +31,31 @@ func (h *history) add(values report.Values) {
 func (h *history) all(dir string) (*report.Steps, int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.read {
-		return h.steps.Copy(), h.added, nil
-	}
-	h.mu.Unlock() // the run must not wait while a long file is read
-	old, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
-	h.mu.Lock()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		old = &report.Steps{}
-	case err != nil:
-		return nil, 0, err
-	}
 	if !h.read {
-		h.read = true
-		if h.steps.Len() > 0 {
-			old.Cut(h.steps.Values(0)["step"])
+		if err := h.readEarlier(dir); err != nil {
+			return nil, 0, err
 		}
-		for i := range h.steps.Len() {
-			old.Add(h.steps.Values(i))
-		}
-		h.steps = *old
 	}
 	return h.steps.Copy(), h.added, nil
+}
+
+// readEarlier puts the steps of the metrics file before the steps added so far. It unlocks
+// h.mu while it reads, because the run, which adds steps, must not wait for a long file.
+func (h *history) readEarlier(dir string) error {
+	h.mu.Unlock()
+	all, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
+	h.mu.Lock()
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case h.read: // by another caller
+		return nil
+	}
+	for i := range h.steps.Len() {
+		values := h.steps.Values(i)
+		all.Cut(values["step"]) // the file may have it already
+		all.Add(values)
+	}
+	h.steps, h.read = *all, true
+	return nil
 }

@@ -44,16 +44,6 @@ const (
 const livePolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; " +
 	"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// livePage is the live page without its state: the shell, its script and the parts. It
-// is safe for concurrent use.
-type livePage struct {
-	dir     string // of the run
-	boot    string // random ID of this process of the run
-	history history
-	shell   []byte           // the page without content
-	parts   map[string]*part // its content, by name
-}
-
 // part is a part of the page as last drawn.
 type part struct {
 	mu    sync.Mutex
@@ -93,11 +83,11 @@ func isShell(ctx *fasthttp.RequestCtx, path string) bool {
 	return (path == "/" || path == "/page/live.js") && (ctx.IsGet() || ctx.IsHead())
 }
 
-func (p *livePage) serveShell(ctx *fasthttp.RequestCtx, path string) {
+func (c *Server) serveShell(ctx *fasthttp.RequestCtx, path string) {
 	secure(ctx)
 	if path == "/" {
 		ctx.SetContentType("text/html; charset=utf-8")
-		ctx.SetBody(p.shell)
+		ctx.SetBody(c.shell)
 		return
 	}
 	ctx.SetContentType("text/javascript; charset=utf-8")
@@ -125,19 +115,19 @@ func (c *Server) servePage(ctx *fasthttp.RequestCtx, name string) {
 }
 
 // servePart serves a part of the page as HTML.
-func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
-	part := p.parts[name]
+func (c *Server) servePart(ctx *fasthttp.RequestCtx, name string) {
+	part := c.parts[name]
 	if part == nil {
 		const expected = "state, numbers, curves, timeline, answers or configuration"
 		refuse(ctx, fasthttp.StatusNotFound, "/page/%s not found, expected %s", name, expected)
 		return
 	}
-	html, added, err := p.draw(name, part)
+	html, added, err := c.draw(name, part)
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
 	}
-	tag := strconv.Quote(p.boot + "-" + strconv.Itoa(added))
+	tag := strconv.Quote(c.boot + "-" + strconv.Itoa(added))
 	ctx.Response.Header.Set("ETag", tag)
 	if string(ctx.Request.Header.Peek("If-None-Match")) == tag {
 		ctx.NotModified()
@@ -150,13 +140,13 @@ func (p *livePage) servePart(ctx *fasthttp.RequestCtx, name string) {
 
 // draw returns the HTML of a part and the number of steps added when it was drawn. It
 // redraws the part if steps have been added and part.until has passed.
-func (p *livePage) draw(name string, part *part) (html []byte, added int, err error) {
+func (c *Server) draw(name string, part *part) (html []byte, added int, err error) {
 	part.mu.Lock()
 	defer part.mu.Unlock()
 	if time.Now().Before(part.until) {
 		return part.html, part.added, nil
 	}
-	steps, added, err := p.history.all(p.dir)
+	steps, added, err := c.history.all(c.dir)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -164,7 +154,7 @@ func (p *livePage) draw(name string, part *part) (html []byte, added int, err er
 		return part.html, part.added, nil
 	}
 	begin := time.Now()
-	if html, err = page.Part(name, p.dir, steps); err != nil {
+	if html, err = page.Part(name, c.dir, steps); err != nil {
 		return nil, 0, err
 	}
 	took := time.Since(begin)
@@ -174,25 +164,31 @@ func (p *livePage) draw(name string, part *part) (html []byte, added int, err er
 
 // serveState answers with the content of the page outside its parts.
 func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
-	steps, added, err := c.history.all(c.dir)
+	state, err := c.state()
 	if err != nil {
 		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
 		return
+	}
+	answer(ctx, fasthttp.StatusOK, state)
+}
+
+// state returns the content of the page outside its parts, by name.
+func (c *Server) state() (map[string]any, error) {
+	steps, added, err := c.history.all(c.dir)
+	if err != nil {
+		return nil, err
 	}
 	name, extent, err := page.Heading(c.dir, steps)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	about, err := page.About(c.dir)
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	log, err := c.entries()
 	if err != nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "%v", err)
-		return
+		return nil, err
 	}
 	c.mu.Lock()
 	instances, left := c.instances, c.left
@@ -204,8 +200,8 @@ func (c *Server) serveState(ctx *fasthttp.RequestCtx) {
 	if instances != nil {
 		fleet = list(instances)
 	}
-	answer(ctx, fasthttp.StatusOK, map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent,
-		"about": about, "glance": page.Glance(steps), "instances": fleet, "log": log})
+	return map[string]any{"boot": c.boot, "told": added, "name": name, "extent": extent, "about": about,
+		"glance": page.Glance(steps), "instances": fleet, "log": log}, nil
 }
 
 // entries returns the event log: the earlier warnings in the run's folder, then the

@@ -83,7 +83,7 @@ func TestPartsAreDrawnRarely(t *testing.T) {
 	t.Parallel()
 	dir := recorded(t, 2)
 	synctest.Test(t, func(t *testing.T) {
-		c := &Server{livePage: livePage{dir: dir, parts: liveParts()}}
+		c := &Server{dir: dir, parts: liveParts()}
 		draw := func() (added int, body *byte) {
 			html, added, err := c.draw("numbers", c.parts["numbers"])
 			require.NoError(t, err)
@@ -147,7 +147,7 @@ func TestLog(t *testing.T) {
 	dir := t.TempDir()
 	old, now := report.Warning{Step: 1, Kind: "a", Text: "old"}, report.Warning{Step: 2, Kind: "b", Text: "new"}
 	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{old, now}))
-	c := &Server{livePage: livePage{dir: dir}}
+	c := &Server{dir: dir}
 	c.Warning(now)
 	c.Instance(InstanceEvent{ID: "x", To: "HEALTHY"})
 	log, err := c.entries()

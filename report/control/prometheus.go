@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -27,11 +28,5 @@ func prometheus(values report.Values, when string) string {
 
 // metricName replaces the characters that Prometheus does not allow.
 func metricName(name string) string {
-	return "easyrl_" + strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		}
-		return '_'
-	}, name)
+	return "easyrl_" + regexp.MustCompile("[^0-9A-Za-z]").ReplaceAllString(name, "_")
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
@@ -13,23 +14,16 @@ func About(dir string) ([]Tile, error) {
 	if err != nil {
 		return nil, err
 	}
+	parameters := ""
+	if a.Parameters > 0 {
+		parameters = report.Parameters(a.Parameters) + " parameters"
+	}
 	var tiles []Tile
-	add := func(label string, parts ...string) {
-		if parts[0] != "" {
-			tiles = append(tiles, Tile{Label: label, Value: strings.Join(parts, ", ")})
+	for _, line := range [][]string{{"run", a.Name, a.Mode}, {"model", a.Model, parameters},
+		{"objective", a.Objective}, {"reward", a.Reward}} {
+		if known := slices.DeleteFunc(line[1:], func(s string) bool { return s == "" }); len(known) > 0 {
+			tiles = append(tiles, Tile{Label: line[0], Value: strings.Join(known, ", ")})
 		}
 	}
-	run := []string{a.Name}
-	if a.Mode != "" {
-		run = append(run, a.Mode)
-	}
-	add("run", run...)
-	model := []string{a.Model}
-	if a.Parameters > 0 {
-		model = append(model, report.Parameters(a.Parameters)+" parameters")
-	}
-	add("model", model...)
-	add("objective", a.Objective)
-	add("reward", a.Reward)
 	return tiles, nil
 }

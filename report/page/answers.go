@@ -36,6 +36,8 @@ type group struct {
 	Answer    json.RawMessage `json:"answer"`
 	Replaced  bool            `json:"replaced"`
 	Responses []response      `json:"responses"`
+
+	Shown []response `json:"-"` // those that the page shows
 }
 
 type response struct {
@@ -66,7 +68,9 @@ func (g group) AnswerText() string {
 func (g *group) choose() []response {
 	var distinct []response
 	for _, r := range g.Responses {
-		same := slices.IndexFunc(distinct, func(d response) bool { return d.Text == r.Text && d.Reward == r.Reward && d.Finish == r.Finish })
+		same := slices.IndexFunc(distinct, func(d response) bool {
+			return d.Text == r.Text && d.Reward == r.Reward && d.Finish == r.Finish
+		})
 		if same >= 0 {
 			distinct[same].Count++
 			continue
@@ -119,32 +123,7 @@ func (r response) Cut() bool { return r.Finish == "length" }
 // sample holds what the page shows of one rollouts file.
 type sample struct {
 	Step   int
-	Groups []shownGroup
-}
-
-// shownGroup is a group and those of its responses that the page shows.
-type shownGroup struct {
-	group
-	Shown []response
-}
-
-// HasViews reports whether a response is shown by token.
-func (a answers) HasViews() bool { return a.views(func(r *response) bool { return len(r.View) > 0 }) }
-
-// HasEntropies reports whether a response shown by token has entropies.
-func (a answers) HasEntropies() bool {
-	return a.views(func(r *response) bool { return len(r.View) > 0 && len(r.Entropies) > 0 })
-}
-
-func (a answers) views(of func(r *response) bool) bool {
-	for _, s := range a.Samples {
-		for _, g := range s.Groups {
-			if slices.ContainsFunc(g.Shown, func(r response) bool { return of(&r) }) {
-				return true
-			}
-		}
-	}
-	return false
+	Groups []group
 }
 
 // pair is a prompt that was sampled at two steps.
@@ -158,6 +137,9 @@ type answers struct {
 	Charts  []template.HTML
 	Pairs   []pair
 	Samples []sample
+
+	HasViews     bool // a response is shown by token
+	HasEntropies bool // and with entropies
 }
 
 // readAnswers reads some rollouts files in dir: the first, middle and last one for
@@ -198,10 +180,11 @@ func readAnswers(dir string) (answers, error) {
 	if len(lengths) > 0 {
 		a.Charts = []template.HTML{chart.Histogram("Response lengths", "tokens", lengths), chart.Histogram("Rewards", "reward", rewards)}
 	}
-	views := tokenViews{dir: dir, budget: pageTokens}
+	views := newTokenViews(dir)
 	for _, s := range slices.Backward(a.Samples) { // the last step matters most
-		s.see(&views)
+		s.see(views)
 	}
+	a.HasViews, a.HasEntropies = views.made, views.entropies
 	if len(a.Pairs) == 0 {
 		a.Pairs, err = findPairs(first, files)
 	}
@@ -213,8 +196,9 @@ func samplesOf(groups []group) sample {
 	s := sample{Step: groups[0].Step}
 	shown := slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.Replaced || len(g.Responses) == 0 })
 	wrongFirst(shown)
-	for _, g := range shown[:min(len(shown), pageGroups)] {
-		s.Groups = append(s.Groups, shownGroup{g, g.choose()})
+	s.Groups = shown[:min(len(shown), pageGroups)]
+	for i := range s.Groups {
+		s.Groups[i].Shown = s.Groups[i].choose()
 	}
 	return s
 }
@@ -266,23 +250,16 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 	return lengths, rewards
 }
 
-// readGroups reads the first readBytes of a rollouts file. It stops at an incomplete
-// line.
-func readGroups(path string) ([]group, error) {
-	file, err := filetype.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // only read
-	var groups []group
-	lines := json.NewDecoder(io.LimitReader(file, readBytes))
-	for {
+// readGroups reads the first readBytes of a rollouts file, up to a line that is cut off.
+func readGroups(path string) (groups []group, err error) {
+	budget, whole := int64(readBytes), true
+	err = eachLine(path, &budget, func(line []byte) {
 		var g group
-		if lines.Decode(&g) != nil {
-			return groups, nil
+		if whole = whole && json.Unmarshal(line, &g) == nil; whole {
+			groups = append(groups, g)
 		}
-		groups = append(groups, g)
-	}
+	})
+	return groups, err
 }
 
 // findPairs looks for the prompts of the first step in later files, last file first,

@@ -2,8 +2,8 @@ package page
 
 import (
 	"html/template"
+	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/chart"
@@ -12,30 +12,30 @@ import (
 // figure describes a chart of related metrics.
 type figure struct {
 	title, y string
-	names    []string // patterns for matches
-	minutes  bool     // plot over time instead of steps
+	names    string // regular expression of the metrics' whole names
+	minutes  bool   // plot over time instead of steps
 }
 
 // figures returns the main charts. Metrics in none of them get a chart each, after
 // these.
 func figures() []figure {
 	return []figure{
-		{title: "Reward", names: []string{"reward/mean"}},
-		{title: "Held-out score", names: []string{"eval/*/mean@*"}},
-		{title: "Reward parts", names: []string{"reward/*/mean"}},
-		{title: "Reward by data source", names: []string{"reward_by_source/*/mean"}},
-		{title: "Response length", y: "tokens", names: []string{"response_length/mean", "response_length/max"}},
-		{title: "Responses cut at the length limit", y: "fraction", names: []string{"response_length/clip_ratio"}},
-		{title: "Groups without a signal", y: "fraction", names: []string{"reward/no_signal_frac", "reward/zero_std_frac"}},
-		{title: "Entropy", y: "nats per token", names: []string{"actor/entropy"}},
-		{title: "KL", y: "nats per token", names: []string{"actor/kl", "mismatch/kl"}},
-		{title: "Clip fraction", names: []string{"actor/clip_frac"}},
-		{title: "Loss", names: []string{"actor/loss", "eval/*/loss"}},
-		{title: "Gradient norm", names: []string{"actor/grad_norm"}},
-		{title: "Throughput", y: "tokens per second", names: []string{"perf/tokens_per_second"}},
-		{title: "Idle", y: "fraction of the step", names: []string{"idle/trainer", "idle/instances"}},
-		{title: "Step time", y: "seconds", names: []string{"timing_s/step", "timing_s/wait", "timing_s/train"}},
-		{title: "Fleet", y: "instances", names: []string{"fleet/size"}, minutes: true},
+		{title: "Reward", names: "reward/mean"},
+		{title: "Held-out score", names: "eval/.*/mean@.*"},
+		{title: "Reward parts", names: "reward/.*/mean"},
+		{title: "Reward by data source", names: "reward_by_source/.*/mean"},
+		{title: "Response length", y: "tokens", names: "response_length/mean|response_length/max"},
+		{title: "Responses cut at the length limit", y: "fraction", names: "response_length/clip_ratio"},
+		{title: "Groups without a signal", y: "fraction", names: "reward/no_signal_frac|reward/zero_std_frac"},
+		{title: "Entropy", y: "nats per token", names: "actor/entropy"},
+		{title: "KL", y: "nats per token", names: "actor/kl|mismatch/kl"},
+		{title: "Clip fraction", names: "actor/clip_frac"},
+		{title: "Loss", names: "actor/loss|eval/.*/loss"},
+		{title: "Gradient norm", names: "actor/grad_norm"},
+		{title: "Throughput", y: "tokens per second", names: "perf/tokens_per_second"},
+		{title: "Idle", y: "fraction of the step", names: "idle/trainer|idle/instances"},
+		{title: "Step time", y: "seconds", names: "timing_s/step|timing_s/wait|timing_s/train"},
+		{title: "Fleet", y: "instances", names: "fleet/size", minutes: true},
 	}
 }
 
@@ -77,9 +77,10 @@ func drawCurves(steps *report.Steps) curves {
 	drawn := map[string]bool{}
 	for _, f := range figures() {
 		f.minutes = f.minutes && len(times) == steps.Len()
+		pattern := f.pattern()
 		var lines []chart.Series
 		for _, name := range all {
-			if changing[name] && slices.ContainsFunc(f.names, func(pattern string) bool { return matches(pattern, name) }) {
+			if changing[name] && pattern.MatchString(name) {
 				drawn[name] = true
 				lines = append(lines, line(steps, name, f.minutes))
 			}
@@ -96,6 +97,8 @@ func drawCurves(steps *report.Steps) curves {
 	return c
 }
 
+func (f figure) pattern() *regexp.Regexp { return regexp.MustCompile("^(?:" + f.names + ")$") }
+
 func (f figure) axis() string {
 	if f.minutes {
 		return "minutes"
@@ -111,29 +114,9 @@ func line(steps *report.Steps, name string, minutes bool) chart.Series {
 		return s
 	}
 	s.X, s.Y = steps.Series("time", name)
-	s.X = slices.Clone(s.X)
 	begin := steps.Values(0)["time"]
 	for i := range s.X {
 		s.X[i] = (s.X[i] - begin) / 60
 	}
 	return s
-}
-
-// matches reports whether name matches pattern, in which * matches any text.
-func matches(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == name
-	}
-	rest, ok := strings.CutPrefix(name, parts[0])
-	for _, part := range parts[1:] {
-		if !ok {
-			return false
-		}
-		if part == "" {
-			return true
-		}
-		_, rest, ok = strings.Cut(rest, part)
-	}
-	return ok && rest == ""
 }

@@ -1,8 +1,8 @@
 package page
 
 import (
+	"regexp"
 	"slices"
-	"unicode"
 )
 
 // edit is a piece of text in both of two texts, or only in the first (Gone) or the
@@ -54,29 +54,7 @@ func diff(a, b string) []edit {
 	return out
 }
 
-// words splits a text into words, numbers, runs of space and other single
-// characters.
+// words splits a text into words and numbers, runs of space, and other single characters.
 func words(s string) []string {
-	class := func(r rune) int {
-		switch {
-		case unicode.IsLetter(r) || unicode.IsDigit(r):
-			return 1
-		case unicode.IsSpace(r):
-			return 2
-		}
-		return 0
-	}
-	var out []string
-	begin, before := 0, 0
-	for i, r := range s {
-		if c := class(r); i > 0 && (c != before || c == 0) {
-			out = append(out, s[begin:i])
-			begin = i
-		}
-		before = class(r)
-	}
-	if begin < len(s) {
-		out = append(out, s[begin:])
-	}
-	return out
+	return regexp.MustCompile(`[\pL\p{Nd}]+|[\s\v\x{85}\pZ]+|(?s:.)`).FindAllString(s, -1)
 }

@@ -51,7 +51,7 @@ type page struct {
 
 // Write writes a self-contained report.html from the records of the run in dir. It
 // needs the metrics; configuration, machine, warnings, trace and answers are optional.
-// It returns the page's path and the rows of Compare.
+// It returns the page's path and the rows of compare.
 func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
@@ -60,21 +60,22 @@ func Write(dir string) (path string, rows []Row, err error) {
 	if steps.Len() == 0 {
 		return "", nil, fmt.Errorf("write report: %s has no steps yet", filepath.Join(dir, report.MetricsFile))
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write report: %w", err)
+		}
+	}()
 	p, err := gather(dir, steps)
 	if err != nil {
-		return "", nil, fmt.Errorf("write report: %w", err)
+		return "", nil, err
 	}
-	view, err := parse()
+	html, err := render("page", p)
 	if err != nil {
-		return "", nil, fmt.Errorf("write report: %w", err)
-	}
-	var html bytes.Buffer
-	if err := view.Execute(&html, p); err != nil {
-		return "", nil, fmt.Errorf("write report: %w", err)
+		return "", nil, err
 	}
 	path = filepath.Join(dir, File)
-	if err := report.ReplaceFile(path, plain.Page(html.Bytes())); err != nil {
-		return "", nil, fmt.Errorf("write report: %w", err)
+	if err := report.ReplaceFile(path, plain.Page(html)); err != nil {
+		return "", nil, err
 	}
 	return path, p.Rows, nil
 }
@@ -82,8 +83,18 @@ func Write(dir string) (path string, rows []Row, err error) {
 // Style returns the page's style sheet: that of the charts plus the page's own rules.
 func Style() template.CSS { return chart.Style() + template.CSS(rules) } //nolint:gosec // both come from this module
 
-func parse() (*template.Template, error) {
-	return template.New("page").Funcs(template.FuncMap{"number": report.Number, "name": breakable, "percent": percent, "shorten": shorten, "size": bytesize.Text, "times": timeTable, "seconds": seconds, "sign": sign, "signed": signed}).Parse(pageSource)
+// render returns the HTML of a template, the page or one of its parts.
+func render(name string, p *page) ([]byte, error) {
+	view, err := template.New("page").Funcs(template.FuncMap{
+		"number": report.Number, "percent": percent, "seconds": seconds, "size": bytesize.Text,
+		"signed": signed, "sign": sign, "name": breakable, "shorten": shorten, "times": timeTable,
+	}).Parse(pageSource)
+	if err != nil {
+		return nil, err
+	}
+	var html bytes.Buffer
+	err = view.ExecuteTemplate(&html, name, p)
+	return html.Bytes(), err
 }
 
 // gather reads everything that the page shows of a run with these steps.
@@ -158,9 +169,9 @@ type Row struct {
 	LastStep    int
 }
 
-// Compare returns the first and last values of the metrics that show whether a run
+// compare returns the first and last values of the metrics that show whether a run
 // learned: evaluations first, then the training metrics.
-func Compare(steps *report.Steps) []Row {
+func compare(steps *report.Steps) []Row {
 	var rows, held []Row
 	for _, name := range steps.Names() {
 		_, kind, evaluated := report.Evaluation(name)

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,19 +20,16 @@ func parts() []string {
 // Part renders one part of the page of the run in dir: numbers, warnings, curves,
 // timeline, answers or configuration. steps may be empty.
 func Part(part, dir string, steps *report.Steps) ([]byte, error) {
-	view, err := parse()
+	var p page
+	err := p.fill(part, dir, steps)
+	var html []byte
+	if err == nil {
+		html, err = render(part, &p)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("draw %s: %w", part, err)
 	}
-	var p page
-	if err := p.fill(part, dir, steps); err != nil {
-		return nil, fmt.Errorf("draw %s: %w", part, err)
-	}
-	var html bytes.Buffer
-	if err := view.ExecuteTemplate(&html, part, p); err != nil {
-		return nil, fmt.Errorf("draw %s: %w", part, err)
-	}
-	return html.Bytes(), nil
+	return html, nil
 }
 
 // Heading returns the name of the run in dir and its progress after steps.
@@ -52,7 +48,7 @@ func Heading(dir string, steps *report.Steps) (name, extended string, err error)
 func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":
-		p.Rows = Compare(steps)
+		p.Rows = compare(steps)
 		p.Parts, p.Idle = times(steps)
 	case "warnings":
 		p.Warnings, err = report.ReadWarnings(filepath.Join(dir, report.WarningsFile))

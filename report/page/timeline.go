@@ -1,13 +1,11 @@
 package page
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -28,100 +26,99 @@ const (
 	mostRows  = 32
 )
 
+// event is the part of a trace.Event that the page uses; times are in microseconds.
+type event struct {
+	Name  string          `json:"name"`
+	Phase string          `json:"ph"`
+	Time  float64         `json:"ts"`
+	Dur   float64         `json:"dur"`
+	PID   int             `json:"pid"`
+	TID   int             `json:"tid"`
+	Args  json.RawMessage `json:"args"`
+}
+
+// span returns the time of the event in seconds.
+func (e *event) span(name string) chart.Span {
+	return chart.Span{Name: name, From: e.Time / 1e6, To: e.Time/1e6 + e.Dur/1e6}
+}
+
 // timeline holds the trace: the bars of each row and the steps.
 type timeline struct {
 	rows  map[[2]int]*timelineRow // by process and thread
-	steps []chart.Window
+	steps []chart.Span
 }
 
 type timelineRow struct {
-	name, track string
-	order       int
-	bars        []chart.Bar
+	chart.Row
+	track string
+	order int
 }
 
 // usualKinds returns the kinds of work that look the same on every page.
 func usualKinds() []string {
-	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss", "score", "eval", "micro-batch", "forward",
-		"reduce", "checkpoint", "write checkpoint"}
+	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss",
+		"score", "eval", "micro-batch", "forward", "reduce", "checkpoint", "write checkpoint"}
 }
 
 // drawTimeline draws the newest steps of the trace in dir. It returns "" if there
 // is no trace or no step in it.
 func drawTimeline(dir string) (template.HTML, error) {
-	file, err := filetype.Open(filepath.Join(dir, trace.File))
+	data, err := filetype.Read(filepath.Join(dir, trace.File))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	defer file.Close() //nolint:errcheck // only read
 	t := timeline{rows: map[[2]int]*timelineRow{}}
-	if err := t.read(bufio.NewReaderSize(file, 1<<20)); err != nil {
-		return "", fmt.Errorf("%s: %w", file.Name(), err)
+	if err := t.read(data); err != nil {
+		return "", fmt.Errorf("%s: %w", trace.File, err)
 	}
 	if len(t.steps) == 0 {
 		return "", nil
 	}
-	return chart.Gantt("Workers", t.shown(), t.windows(), usualKinds()...), nil
+	return chart.Gantt(t.shown(), t.windows(), usualKinds()...), nil
 }
 
-// read decodes a trace event by event, because a trace may be long.
-func (t *timeline) read(r io.Reader) error {
-	lines := json.NewDecoder(r)
-	for depth := 0; ; {
-		token, err := lines.Token()
-		if err != nil {
-			return fmt.Errorf("traceEvents not found: %w", err)
-		}
-		switch token {
-		case json.Delim('{'):
-			depth++
-		case json.Delim('}'):
-			depth--
-		}
-		if depth == 1 && token == "traceEvents" {
-			break
-		}
+// read decodes a trace.
+func (t *timeline) read(data []byte) error {
+	var file struct {
+		Events []event `json:"traceEvents"`
 	}
-	if token, err := lines.Token(); err != nil || token != json.Delim('[') {
-		return fmt.Errorf("traceEvents begins with %v, expected [", token)
+	if err := json.Unmarshal(data, &file); err != nil {
+		return err
 	}
-	for lines.More() {
-		var e trace.Event
-		err := lines.Decode(&e)
-		var odd *json.UnmarshalTypeError
-		if errors.As(err, &odd) && strings.HasPrefix(odd.Field, "args") { // the page can do without
-			err = nil
-		}
-		if err != nil {
-			return err
-		}
-		t.add(&e)
+	for i := range file.Events {
+		t.add(&file.Events[i])
 	}
 	return nil
 }
 
-func (t *timeline) add(e *trace.Event) {
+func (t *timeline) add(e *event) {
+	var args struct {
+		Step  json.Number `json:"step"`
+		Name  string      `json:"name"`
+		Track string      `json:"track"`
+		Sort  int         `json:"sort_index"`
+	}
 	key := [2]int{e.PID, e.TID}
 	switch {
-	case e.Phase == "M" && e.Name == "thread_sort_index":
-		t.row(key).order = e.Args.Sort
-	case e.Phase == "M" && e.Name == "thread_name" && e.Args.Name != "":
-		t.row(key).name, t.row(key).track = e.Args.Name, cmp.Or(e.Args.Track, e.Args.Name)
+	case e.Phase == "M" && (e.Name == "thread_name" || e.Name == "thread_sort_index"):
+		if json.Unmarshal(e.Args, &args) != nil {
+			return
+		}
+		if e.Name == "thread_sort_index" {
+			t.row(key).order = args.Sort
+			return
+		}
+		t.row(key).Name, t.row(key).track = args.Name, cmp.Or(args.Track, args.Name)
 	case e.Phase != "X" || e.Dur < 0:
 	case e.Name == stepSpan:
-		name := "step"
-		if e.Args.Step != nil {
-			name = fmt.Sprintf("step %d", *e.Args.Step)
-		}
-		from := e.Time / 1e6
-		t.steps = append(t.steps, chart.Window{Name: name, From: from, To: from + e.Dur/1e6})
+		_ = json.Unmarshal(e.Args, &args) // a step without a number gets no name
+		t.steps = append(t.steps, e.span(strings.TrimSpace("step "+args.Step.String())))
 	default:
 		row := t.row(key)
-		from := e.Time / 1e6
-		row.bars = append(row.bars, chart.Bar{Name: kind(e.Name), From: from, To: from + e.Dur/1e6})
+		row.Bars = append(row.Bars, e.span(kind(e.Name)))
 	}
 }
 
@@ -129,7 +126,7 @@ func (t *timeline) row(key [2]int) *timelineRow {
 	row := t.rows[key]
 	if row == nil {
 		name := "row " + strconv.Itoa(key[1])
-		row = &timelineRow{name: name, track: name}
+		row = &timelineRow{Row: chart.Row{Name: name}, track: name}
 		t.rows[key] = row
 	}
 	return row
@@ -149,7 +146,7 @@ func kind(name string) string {
 func (t *timeline) shown() []chart.Row {
 	var all []*timelineRow
 	for _, row := range t.rows {
-		if len(row.bars) > 0 {
+		if len(row.Bars) > 0 {
 			all = append(all, row)
 		}
 	}
@@ -160,7 +157,7 @@ func (t *timeline) shown() []chart.Row {
 		return 1
 	}
 	slices.SortFunc(all, func(a, b *timelineRow) int {
-		return cmp.Or(rank(a)-rank(b), a.order-b.order, strings.Compare(a.name, b.name))
+		return cmp.Or(rank(a)-rank(b), a.order-b.order, strings.Compare(a.Name, b.Name))
 	})
 	lanes := map[string]int{}
 	var rows []chart.Row
@@ -168,18 +165,18 @@ func (t *timeline) shown() []chart.Row {
 		if lanes[row.track]++; lanes[row.track] > mostLanes || len(rows) == mostRows {
 			continue
 		}
-		slices.SortStableFunc(row.bars, func(a, b chart.Bar) int {
+		slices.SortStableFunc(row.Bars, func(a, b chart.Span) int {
 			return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(b.To, a.To))
 		})
-		rows = append(rows, chart.Row{Name: row.name, Bars: row.bars})
+		rows = append(rows, row.Row)
 	}
 	return rows
 }
 
 // windows returns the steps in time order. Each is extended to the next step, but at
 // most by half its own length.
-func (t *timeline) windows() []chart.Window {
-	slices.SortStableFunc(t.steps, func(a, b chart.Window) int { return cmp.Compare(a.From, b.From) })
+func (t *timeline) windows() []chart.Span {
+	slices.SortStableFunc(t.steps, func(a, b chart.Span) int { return cmp.Compare(a.From, b.From) })
 	out := slices.Clone(t.steps)
 	for i := range len(out) - 1 {
 		w := &out[i]

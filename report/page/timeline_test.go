@@ -3,7 +3,6 @@ package page
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,7 +29,7 @@ const twoSteps = `{"otherData":{"traceEvents":[1]},"traceEvents":[
 func readTrace(t *testing.T, text string) (*timeline, error) {
 	t.Helper()
 	got := &timeline{rows: map[[2]int]*timelineRow{}}
-	return got, got.read(strings.NewReader(text))
+	return got, got.read([]byte(text))
 }
 
 func TestTimeline(t *testing.T) {
@@ -38,11 +37,13 @@ func TestTimeline(t *testing.T) {
 	got, err := readTrace(t, twoSteps)
 	require.NoError(t, err)
 	require.Equal(t, []chart.Row{
-		{Name: "trainer", Bars: []chart.Bar{{Name: "train", From: 1.25, To: 2}, {Name: "forward policy", From: 1.5, To: 2}}},
-		{Name: "engine", Bars: []chart.Bar{{Name: "decode", From: .5, To: 1.5}}},
-		{Name: "row 1", Bars: []chart.Bar{{Name: "12", From: 2.1, To: 3.1}}},
+		{Name: "trainer", Bars: []chart.Span{{Name: "train", From: 1.25, To: 2},
+			{Name: "forward policy", From: 1.5, To: 2}}},
+		{Name: "engine", Bars: []chart.Span{{Name: "decode", From: .5, To: 1.5}}},
+		{Name: "row 1", Bars: []chart.Span{{Name: "12", From: 2.1, To: 3.1}}},
 	}, got.shown())
-	require.Equal(t, []chart.Window{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}}, got.windows())
+	require.Equal(t, []chart.Span{{Name: "step 7", From: 1, To: 2.1}, {Name: "step 8", From: 2.1, To: 3.1}},
+		got.windows())
 }
 
 func TestTimelineBoundsLanes(t *testing.T) {
@@ -50,22 +51,22 @@ func TestTimelineBoundsLanes(t *testing.T) {
 	got := &timeline{rows: map[[2]int]*timelineRow{}}
 	for i := range 40 {
 		row := got.row([2]int{1, i})
-		row.track, row.order, row.bars = "lanes", i, []chart.Bar{{Name: "a", To: 1}}
-		got.row([2]int{2, i}).bars = []chart.Bar{{Name: "a", To: 1}}
+		row.track, row.order, row.Bars = "lanes", i, []chart.Span{{Name: "a", To: 1}}
+		got.row([2]int{2, i}).Bars = []chart.Span{{Name: "a", To: 1}}
 	}
 	require.Len(t, got.shown(), mostRows)
 	got.rows = map[[2]int]*timelineRow{}
 	for i := range 40 {
 		row := got.row([2]int{1, i})
-		row.track, row.bars = "lanes", []chart.Bar{{Name: "a", To: 1}}
+		row.track, row.Bars = "lanes", []chart.Span{{Name: "a", To: 1}}
 	}
 	require.Len(t, got.shown(), mostLanes)
 }
 
 func TestWindowsOmitLongGaps(t *testing.T) {
 	t.Parallel()
-	got := timeline{steps: []chart.Window{{Name: "b", From: 10, To: 12}, {Name: "a", From: 0, To: 2}}}
-	require.Equal(t, []chart.Window{{Name: "a", From: 0, To: 3}, {Name: "b", From: 10, To: 12}}, got.windows())
+	got := timeline{steps: []chart.Span{{Name: "b", From: 10, To: 12}, {Name: "a", From: 0, To: 2}}}
+	require.Equal(t, []chart.Span{{Name: "a", From: 0, To: 3}, {Name: "b", From: 10, To: 12}}, got.windows())
 }
 
 func TestKind(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/report"
@@ -28,10 +29,16 @@ type token struct {
 
 // tokenViews makes token views of responses until their budget is spent.
 type tokenViews struct {
-	dir    string
-	budget int
-	opened bool
-	text   *tokenizer.Tokenizer // nil if none was found
+	budget    int                         // tokens left
+	text      func() *tokenizer.Tokenizer // nil if the run's was not found
+	made      bool                        // at least one view
+	entropies bool                        // a view has entropies
+}
+
+// newTokenViews makes views for the run in dir. It loads the tokenizer for the first one.
+func newTokenViews(dir string) *tokenViews {
+	text := sync.OnceValue(func() *tokenizer.Tokenizer { return findTokenizer(dir) })
+	return &tokenViews{budget: pageTokens, text: text}
 }
 
 // view returns the first tokens of a response, or nil if their log-probabilities were not
@@ -42,9 +49,7 @@ func (v *tokenViews) view(r *response) []token {
 		return nil
 	}
 	v.budget -= n
-	if !v.opened {
-		v.opened, v.text = true, findTokenizer(v.dir)
-	}
+	v.made = true
 	pieces := v.pieces(r.IDs[:n])
 	tokens := make([]token, n)
 	for i := range tokens {
@@ -55,6 +60,7 @@ func (v *tokenViews) view(r *response) []token {
 		}
 		title := fmt.Sprintf("log-probability %.3f", lp)
 		if len(r.Entropies) == len(r.IDs) {
+			v.entropies = true
 			if class := level(r.Entropies[i]); class > 0 {
 				classes = append(classes, fmt.Sprint("e", class))
 			}
@@ -65,12 +71,9 @@ func (v *tokenViews) view(r *response) []token {
 	return tokens
 }
 
-// levels are the bounds of the classes of surprise and entropy, in nats.
-func levels() []float64 { return []float64{.1, .5, 1, 2, 4} }
-
-// level returns the class of a number of nats, from 0 to 5.
+// level returns the class of surprise or entropy of a number of nats, from 0 to 5.
 func level(nats float64) int {
-	class, found := slices.BinarySearch(levels(), nats)
+	class, found := slices.BinarySearch([]float64{.1, .5, 1, 2, 4}, nats)
 	if found {
 		class++
 	}
@@ -80,17 +83,17 @@ func level(nats float64) int {
 // pieces returns the text of each token: what it adds to the text of those before it.
 func (v *tokenViews) pieces(ids []int32) []string {
 	out := make([]string, len(ids))
-	before := ""
+	before, text := "", v.text()
 	for i, id := range ids {
 		switch {
-		case v.text == nil:
+		case text == nil:
 			out[i] = fmt.Sprintf("%d ", id)
 			continue
-		case v.text.Special(id) != "":
-			out[i] = v.text.Special(id)
+		case text.Special(id) != "":
+			out[i] = text.Special(id)
 			continue
 		}
-		now := v.text.Decode(ids[:i+1])
+		now := text.Decode(ids[:i+1])
 		out[i] = visible(strings.TrimPrefix(now, before))
 		before = whole(now)
 	}

@@ -104,7 +104,7 @@ func TestTokenView(t *testing.T) {
 func TestTokenViewsAreBounded(t *testing.T) {
 	t.Parallel()
 	long := response{IDs: make([]int32, 10_000), Logprobs: make([]float64, 10_000)}
-	v := tokenViews{dir: t.TempDir(), budget: pageTokens}
+	v := newTokenViews(t.TempDir())
 	all := 0
 	for range 20 {
 		n := len(v.view(&long))

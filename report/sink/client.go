@@ -9,8 +9,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -112,19 +112,19 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 	return nil
 }
 
-// experiment returns the ID of the named experiment and creates it if needed.
-func (c *client) experiment(ctx context.Context, name string) (string, error) {
+// experiment returns the ID of the experiment and creates it if needed.
+func (c *client) experiment(ctx context.Context) (string, error) {
 	for made := false; ; made = true {
 		var found struct {
 			Experiment struct {
 				ID string `json:"experiment_id"`
 			} `json:"experiment"`
 		}
-		err := c.call(ctx, "experiments/get-by-name?experiment_name="+url.QueryEscape(name), nil, &found)
+		err := c.call(ctx, "experiments/get-by-name?experiment_name="+experimentName, nil, &found)
 		if err == nil || made || !isCode(err, "RESOURCE_DOES_NOT_EXIST") {
 			return found.Experiment.ID, err
 		}
-		err = c.call(ctx, "experiments/create", map[string]string{"name": name}, nil)
+		err = c.call(ctx, "experiments/create", map[string]string{"name": experimentName}, nil)
 		if err != nil && !isCode(err, "RESOURCE_ALREADY_EXISTS") { // ignore: another run created it first
 			return "", err
 		}
@@ -216,12 +216,8 @@ func metricsOf(values report.Values) []metric {
 // a clean relative path. "@" becomes "_at_", as in other trainers, and any other
 // character "_".
 func mlflowName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/ ", r) {
-			return r
-		}
-		return '_'
-	}, strings.ReplaceAll(name, "@", "_at_"))
+	name = strings.ReplaceAll(name, "@", "_at_")
+	name = regexp.MustCompile(`[^0-9A-Za-z_.:/ -]`).ReplaceAllString(name, "_")
 	name = strings.TrimLeft(path.Clean("/"+name), "/")
 	if name == "" {
 		return "_"

@@ -1,9 +1,9 @@
 package sink
 
 import (
-	"bytes"
 	"encoding/csv"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,51 +18,52 @@ const CSVFile = "metrics.csv"
 // order of report.Values. A new name rewrites the file with its column in place
 // and empty cells above, so that all lines always have the same columns.
 type table struct {
-	run    *Run
-	file   *os.File
-	column map[string]int
-	names  []string
+	run     *Run
+	file    *os.File
+	columns report.Values // has the name of each column
 }
 
 func openCSV(run *Run) (*table, error) {
-	t := &table{run: run}
-	all := report.Values{"step": 0}
+	t := &table{run: run, columns: report.Values{"step": 0}}
 	err := report.EachStep(run.metrics(), func(values report.Values) error {
-		for name := range values {
-			all[name] = 0
-		}
+		t.widen(values)
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := t.rewrite(all, nil); err != nil {
+	if err := t.rewrite(nil); err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// rewrite replaces the file with the steps in the run's metrics, with a column for
-// each name of all. If next is not nil, it writes only the steps before next.
-func (t *table) rewrite(all, next report.Values) error {
-	t.names, t.column = all.Names(), map[string]int{}
-	for i, name := range t.names {
-		t.column[name] = i
+// widen adds columns for the names of values. It reports whether there are any new ones.
+func (t *table) widen(values report.Values) bool {
+	before := len(t.columns)
+	for name := range values {
+		t.columns[name] = 0
 	}
-	var b bytes.Buffer
-	lines := csv.NewWriter(&b)
-	_ = lines.Write(t.names) // memory writes do not fail
-	err := report.EachStep(t.run.metrics(), func(values report.Values) error {
-		if next != nil && values["step"] >= next["step"] {
-			return nil
-		}
-		return lines.Write(t.cells(values))
-	})
-	lines.Flush()
+	return len(t.columns) > before
+}
+
+// rewrite replaces the file with the steps in the run's metrics. If next is not nil, it
+// writes only the steps before next.
+func (t *table) rewrite(next report.Values) error {
 	path := filepath.Join(t.run.Dir, CSVFile)
-	if err == nil {
-		err = report.ReplaceFile(path, b.Bytes())
-	}
+	err := report.Replace(path, func(w io.Writer) error {
+		lines := csv.NewWriter(w)
+		defer lines.Flush()
+		if err := lines.Write(t.columns.Names()); err != nil {
+			return err
+		}
+		return report.EachStep(t.run.metrics(), func(values report.Values) error {
+			if next != nil && values["step"] >= next["step"] {
+				return nil
+			}
+			return lines.Write(t.cells(values))
+		})
+	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
 	}
@@ -74,35 +75,28 @@ func (t *table) rewrite(all, next report.Values) error {
 }
 
 // cells returns the line of values. Missing and non-finite values are empty.
-func (t *table) cells(values report.Values) []string {
-	cells := make([]string, len(t.names))
-	for name, x := range values {
-		if i, ok := t.column[name]; ok && report.Finite(x) {
-			cells[i] = strconv.FormatFloat(x, 'f', -1, 64)
+func (t *table) cells(values report.Values) (cells []string) {
+	for _, name := range t.columns.Names() {
+		cell := ""
+		if x, ok := values[name]; ok && report.Finite(x) {
+			cell = strconv.FormatFloat(x, 'f', -1, 64)
 		}
+		cells = append(cells, cell)
 	}
 	return cells
 }
 
 // Step implements sink.
 func (t *table) Step(values report.Values) error {
-	all := report.Values{}
-	for _, name := range t.names {
-		all[name] = 0
-	}
-	for name := range values {
-		all[name] = 0
-	}
-	if len(all) > len(t.names) {
-		if err := t.rewrite(all, values); err != nil {
+	if t.widen(values) {
+		if err := t.rewrite(values); err != nil {
 			return err
 		}
 	}
-	var b bytes.Buffer
-	line := csv.NewWriter(&b)
-	_ = line.Write(t.cells(values)) // memory writes do not fail
-	line.Flush()
-	if _, err := t.file.Write(b.Bytes()); err != nil {
+	lines := csv.NewWriter(t.file)
+	_ = lines.Write(t.cells(values)) // lines keeps the error
+	lines.Flush()
+	if err := lines.Error(); err != nil {
 		return fmt.Errorf("write %s: %w", CSVFile, err)
 	}
 	return nil

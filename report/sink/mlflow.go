@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/easyrl/easyrl/internal/filetype"
@@ -57,17 +56,16 @@ type tracker struct {
 	queue  []metric // read but not sent; at most mostMetrics and one step
 	newest int      // last step in the queue
 
-	wake   chan struct{} // signals a new step or the end
-	hurry  chan struct{} // interrupts a pause at the end of the run
-	ending atomic.Bool
-	end    End
+	wake   chan struct{} // signals a new step
+	ended  chan struct{} // closed at the end of the run
+	end    End           // how the run ended, set before ended is closed
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 }
 
 // openMLflow starts a tracker for the server at url. transport carries its requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
-	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		place: place{URL: secret.Hide(url), Step: -1}}
 	data, err := filetype.Read(t.path())
 	var was place
@@ -95,23 +93,17 @@ func (t *tracker) path() string { return filepath.Join(t.run.Dir, mlflowFile) }
 
 // Step implements sink.
 func (t *tracker) Step(report.Values) error {
-	nudge(t.wake)
-	return nil
-}
-
-func nudge(c chan struct{}) {
 	select {
-	case c <- struct{}{}:
+	case t.wake <- struct{}{}:
 	default: // a signal is already pending
 	}
+	return nil
 }
 
 // Close implements sink. It waits at most closeWait for unsent steps.
 func (t *tracker) Close(end End) error {
 	t.end = end
-	t.ending.Store(true)
-	nudge(t.wake)
-	nudge(t.hurry)
+	close(t.ended)
 	late := time.AfterFunc(closeWait, t.cancel)
 	defer late.Stop()
 	t.work.Wait()
@@ -124,23 +116,20 @@ func (t *tracker) Close(end End) error {
 // run, ctx ends, or the server rejects a request. It warns once while the server is
 // down, and when it gives up.
 func (t *tracker) deliverAll(ctx context.Context) {
-	pause, warned := retryLeast, false
+	pause, warned, ending := retryLeast, false, false
+	ended := t.ended // nil once it was received from
 	for {
-		ending := t.ending.Load() // load before reading the file: nothing is written after the end
 		err := t.deliver(ctx)
 		if err == nil && ending {
 			err = t.finish(ctx)
 		}
+		wake, again := t.wake, (<-chan time.Time)(nil) // what begins the next round
 		var no *refusal
 		switch {
 		case err == nil && ending:
 			return
 		case err == nil:
 			pause = retryLeast
-			select {
-			case <-t.wake:
-			case <-ctx.Done():
-			}
 		case errors.As(err, &no):
 			t.run.Warn("mlflow is disabled: %v", err)
 			return
@@ -154,20 +143,16 @@ func (t *tracker) deliverAll(ctx context.Context) {
 					err)
 			}
 			warned = true
-			t.rest(ctx, pause)
+			wake, again = nil, time.After(pause)
 			pause = min(2*pause, retryMost)
 		}
-	}
-}
-
-// rest sleeps for pause. The end of the run or of ctx cuts it short.
-func (t *tracker) rest(ctx context.Context, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.hurry:
-	case <-ctx.Done():
+		select {
+		case <-wake:
+		case <-again:
+		case <-ended: // also cuts a pause short, once
+			ending, ended = true, nil
+		case <-ctx.Done():
+		}
 	}
 }
 
@@ -210,7 +195,7 @@ func (t *tracker) arrive(ctx context.Context) error {
 		return nil
 	}
 	if !t.made {
-		experiment, err := t.api.experiment(ctx, experimentName)
+		experiment, err := t.api.experiment(ctx)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// sink receives a run's steps. It is not safe for concurrent use.
+// sink receives a run's steps. The goroutine that opened it makes all calls.
 type sink interface {
 	// Step takes the values of a step that is already in the run's metrics. Each step
 	// comes once, in order. Step never waits for another machine.
@@ -71,7 +71,8 @@ func Check(name string) error {
 }
 
 // Sinks holds the open sinks of a run. If a sink fails, Sinks warns once and drops
-// it; the run continues. All methods of a nil *Sinks do nothing.
+// it; the run continues. It is not safe for concurrent use. All methods of a nil *Sinks do
+// nothing.
 type Sinks struct {
 	warn func(format string, args ...any)
 	all  []named
