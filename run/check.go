@@ -9,8 +9,6 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -69,10 +67,10 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	}
 	c.found.Threads = findings.ThreadsOf(c.cfg, c.task.name == sftTask)
 	if len(c.found.Memory.Ranks) > 0 {
-		c.found.Threads.Divide(mesh.Threads(c.cfg), c.found.Memory.Here)
+		c.found.Threads.Divide(ranks.MeshThreads(c.cfg), c.found.Memory.Here)
 	}
 	c.found.Memory.Limit = &c.limit
-	if err := mesh.CheckJoin(c.cfg); err != nil {
+	if err := ranks.CheckJoin(c.cfg); err != nil {
 		return err
 	}
 	err = c.try(ctx)
@@ -156,7 +154,7 @@ func (c *checking) tryRanks(ctx context.Context) error {
 		return err
 	}
 	c.found.Model.Loaded = true
-	c.found.Torch = findings.OfTorch(c.ranks.Ranks())
+	c.found.Torch = findings.OfTorch(c.torch.Ranks())
 	return nil
 }
 
@@ -171,7 +169,7 @@ func (c *checking) tryWeights(ctx context.Context) error {
 	if c.folder.Dir == "" {
 		return nil
 	}
-	w, err := origin.Weights(c.cfg, c.folder, c.dev)
+	w, err := startWeights(c.cfg, c.folder, c.dev)
 	if err != nil {
 		return err
 	}

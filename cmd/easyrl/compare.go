@@ -16,7 +16,6 @@ import (
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
 	"github.com/easyrl/easyrl/run/cores"
-	"github.com/easyrl/easyrl/run/summary"
 )
 
 func compareVerb(std streams) cli.Verb {
@@ -56,7 +55,7 @@ func compareVerb(std streams) cli.Verb {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return run.StoppedError{Message: "stopped; finished runs are kept", Continue: summary.Command(append(v.Words(args, "resume"), "-resume")...)}
+			return run.StoppedError{Message: "stopped; finished runs are kept", Continue: run.Command(append(v.Words(args, "resume"), "-resume")...)}
 		case found == nil:
 			return err
 		}

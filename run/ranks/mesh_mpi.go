@@ -1,6 +1,6 @@
-//go:build !mpi
+//go:build mpi
 
-package mesh
+package ranks
 
 import (
 	"context"
@@ -8,12 +8,16 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/parallel/launch"
+	"github.com/easyrl/easyrl/parallel/mpi"
 )
 
 // withMPI says whether this binary can use MPI.
-const withMPI = false
+const withMPI = true
 
-// join connects the processes of a run.
+// join connects the processes of a run: over MPI if mpirun started them, else over TCP.
 func join(ctx context.Context, cfg *configs.Config, p launch.Process, peers Peers) (parallel.Transport, error) {
+	if p.MPI {
+		return mpi.Open()
+	}
 	return joinTCP(ctx, cfg, p, peers)
 }
