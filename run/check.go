@@ -111,7 +111,7 @@ func (c *checking) record() {
 	if c.examples == 0 {
 		return
 	}
-	_ = c.found.AddMesh(c.cfg, s, c.tokens) // read reports an error
+	_ = c.found.AddRanks(c.cfg, s) // read reports an error
 	needs := c.needs()
 	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Most()}
 	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}

@@ -66,7 +66,7 @@ func (j *job) loadMesh(ctx context.Context, from string) (start, began string, e
 	if err != nil {
 		return "", "", err
 	}
-	j.models = models
+	j.models, j.traffic = models, models.Traffic
 	if c := models.Canary(); c != nil {
 		j.verification = c
 	}

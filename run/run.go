@@ -67,8 +67,9 @@ type Options struct {
 // folder, and progress output.
 type job struct {
 	*preparation
-	models backend.Models
-	torch  *ranks.Torch // the models with train.backend = "torch"
+	models  backend.Models
+	torch   *ranks.Torch            // the models with train.backend = "torch"
+	traffic func() map[string]int64 // see trainer.Deps; nil without a mesh
 	// verification verifies servers by log-probabilities of the models' ranks; nil for the usual
 	// comparison with this process's decoder.
 	verification instances.Verification

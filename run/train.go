@@ -188,7 +188,7 @@ func (t *training) train(ctx context.Context) error {
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, t.state, trainer.Deps{
-		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
+		Models: t.models, Files: t.folder.Files, Traffic: t.traffic, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
 		Track: t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
 	}, t.rollouts)
 	if err != nil {

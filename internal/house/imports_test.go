@@ -39,7 +39,7 @@ func floors() [][]string {
 		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},
 		{"configs"},
-		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/layout", "run/memory", "run/score"},
+		{"run/compare", "run/cores", "run/dataset", "run/instances", "run/memory", "run/score"},
 		{"run/findings", "run/ranks"},
 		{"run"},
 		{"run/serve"},

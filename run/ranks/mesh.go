@@ -149,9 +149,16 @@ type MeshDeps struct {
 	Peers  Peers
 }
 
+// Mesh holds the models of a run on the ranks of a mesh.
+type Mesh struct {
+	*sharded.Models
+	mesh   parallel.Mesh
+	counts []*counted // of the ranks in this process, rank 0's first
+}
+
 // StartMesh distributes the starting weights over the run's ranks: goroutines of this process, or the
 // processes that a launcher started.
-func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*sharded.Models, error) {
+func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*Mesh, error) {
 	p, err := Process(cfg)
 	var end parallel.Transport
 	if err == nil && p.Size > 1 {
@@ -169,7 +176,12 @@ func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*shard
 	}
 	sc := sharded.Config{Mesh: cfg.Parallel.Mesh(), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
 		Whole: deps.Whole, Canary: deps.Canary, Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
-	return sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, meshThreads(cfg, p))
+	m := &Mesh{mesh: sc.Mesh}
+	ends, m.counts = countBytes(ends)
+	if m.Models, err = sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, meshThreads(cfg, p)); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // CheckJoin returns a usage error if this process lacks what it needs to join the others. It
