@@ -31,7 +31,7 @@ func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollou
 		if err == nil {
 			err = r.train(ctx, s, b, good)
 		}
-		if !errors.As(err, new(verify.Doubt)) {
+		if !errors.As(err, new(verify.OffPolicyError)) {
 			return err
 		}
 		groups = slices.Clone(r.now.groups[b.first:])
@@ -187,10 +187,10 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]f
 	return result.Grad, nil
 }
 
-// verify returns a verify.Doubt unless the published weights sampled the micro-batch.
+// verify returns a verify.OffPolicyError unless the published weights sampled the micro-batch.
 func (m *micro) verify(v *verify.Verifier, recomputed []float32) error {
 	if recomputed == nil {
-		return nil // Verifier.Passes is false
+		return nil // Verifier.DeferToPasses is false
 	}
 	for i, n := range m.lengths {
 		if err := v.Pass(m.groups[i], m.responses[i], recomputed[:n]); err != nil {

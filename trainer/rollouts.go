@@ -92,12 +92,12 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	if loss.WholeBatch(r.Loss.Advantage) {
 		t.Warn("loss.advantage = %q needs all groups of a step, so training starts only after sampling ends", r.Loss.Advantage)
 	}
-	t.state.Total, t.times = t.total, true
+	t.state.Total, t.logCheckpointTime = t.total, true
 	source := &rollouts{Rollouts: r, t: t, objective: objective}
 	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
 		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
 		// Only the first mini-batch of a step computes the published weights then.
-		Passes: r.Loss.OldPolicy != loss.PreviousStep || cfg.MiniBatches <= 1}
+		DeferToPasses: r.Loss.OldPolicy != loss.PreviousStep || cfg.MiniBatches <= 1}
 	t.source = source
 	return t, nil
 }

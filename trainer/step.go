@@ -46,7 +46,7 @@ func (t *Trainer) begin() *step {
 func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
-	t.between = true
+	t.midStep = true
 	s.metrics.merge(&b.metrics)
 	if b.scale == 0 { // nothing to train
 		return nil
@@ -107,7 +107,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if every := t.cfg.EvalEvery; every > 0 && (s.number%every == 0 || last) {
 		var err error
 		if best, err = t.evaluate(ctx, line); err != nil {
-			t.state.Pending, t.between = finite(line), false
+			t.state.Pending, t.midStep = finite(line), false
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if err := t.Metrics.Write(line); err != nil {
 		return err
 	}
-	t.between = false
+	t.midStep = false
 	t.Progress(s.number, line)
 	if write != nil {
 		t.save.start(write)
@@ -140,7 +140,7 @@ func (t *Trainer) capture(ctx context.Context, line report.Values) (write func()
 	began := time.Now()
 	defer t.Track.Begin(t.state.Step, "checkpoint").End()
 	write, err = t.save.capture(ctx, t.state)
-	if t.times {
+	if t.logCheckpointTime {
 		line["timing_s/checkpoint"] = time.Since(began).Seconds()
 	}
 	return write, err

@@ -84,8 +84,9 @@ type Trainer struct {
 	save      checkpoints
 	nonFinite int  // consecutive
 	first     int  // steps completed before this process started
-	between   bool // weights or records are between two steps
-	times     bool // lines include the time that a checkpoint takes
+	midStep   bool // weights or records are ahead of the last complete step
+	// logCheckpointTime says that lines include the time that a checkpoint takes.
+	logCheckpointTime bool
 }
 
 // State is what a resumed run continues from, besides weights and moments.
@@ -130,7 +131,7 @@ func (t *Trainer) Step() int { return t.state.Step }
 // Run trains to the last step. With rollouts it is Algorithm 1 of the Periodic Asynchrony
 // paper, whose line numbers are in the margin. If ctx is cancelled, Run writes a checkpoint
 // of the last completed step and returns ErrStopped. On an error it also writes one, if it
-// has completed a step and neither weights nor records are between two steps.
+// has completed a step and neither weights nor records are ahead of it.
 func (t *Trainer) Run(ctx context.Context) error {
 	runtime.LockOSThread() // on another core the caches would be cold
 	defer runtime.UnlockOSThread()
@@ -179,7 +180,7 @@ func (t *Trainer) share(mini int) (first, end int) {
 // cannot be sampled from.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
-	if t.between {
+	if t.midStep {
 		return t.lost(err)
 	}
 	t.Models.Discard()

@@ -14,9 +14,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Doubt is the error of Rest and Pass for a group that the published weights did not sample.
-// Groups finds that group if it is called again.
-type Doubt struct{ error }
+// OffPolicyError reports a group that other weights than the published ones sampled. Rest and Pass
+// return it. Groups finds that group if it is called again.
+type OffPolicyError struct{ error }
 
 // Models are what a Verifier needs of a backend.Models.
 type Models interface {
@@ -30,10 +30,10 @@ type Verifier struct {
 	Rows    int // maximum rows of a pass, unless a single response has more
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	Track   trace.Track
-	// Passes means that training calls Rest for each group and Pass for each response that
-	// it trains, before any gradient is used. Then Groups recomputes only the responses of
-	// instances that Rest or Pass have caught, and replaced groups.
-	Passes bool
+	// DeferToPasses means that training verifies what it trains: it calls Rest for each group and
+	// Pass for each response that it trains, before it uses any gradient. Groups then recomputes
+	// only the responses of instances that Rest or Pass have caught, and replaced groups.
+	DeferToPasses bool
 
 	caught map[string]bool // instances
 }
@@ -77,7 +77,7 @@ func (v *Verifier) Rest(ctx context.Context, g *rollout.Group, trained []int) er
 	}
 	defer v.Track.Begin(g.Step, "verify").End()
 	rest := slices.DeleteFunc(every(g), func(i int) bool { return slices.Contains(trained, i) })
-	return v.doubt(g, v.recompute(ctx, g, rest))
+	return v.catch(g, v.recompute(ctx, g, rest))
 }
 
 // Pass verifies a response of g. recomputed are its log-probabilities under the published
@@ -86,11 +86,11 @@ func (v *Verifier) Pass(g *rollout.Group, response *rollout.Response, recomputed
 	if !v.inPasses(g) {
 		return nil
 	}
-	return v.doubt(g, compare(g, response, recomputed))
+	return v.catch(g, compare(g, response, recomputed))
 }
 
-// doubt records the instance of g as caught if err is a mismatch, and returns a Doubt.
-func (v *Verifier) doubt(g *rollout.Group, err error) error {
+// catch records the instance of g as caught if err is a mismatch, and returns an OffPolicyError.
+func (v *Verifier) catch(g *rollout.Group, err error) error {
 	if !errors.As(err, new(mismatch)) {
 		return err
 	}
@@ -98,12 +98,12 @@ func (v *Verifier) doubt(g *rollout.Group, err error) error {
 		v.caught = map[string]bool{}
 	}
 	v.caught[g.Responses[0].Instance] = true
-	return Doubt{err}
+	return OffPolicyError{err}
 }
 
 // inPasses reports whether Rest and Pass verify g.
 func (v *Verifier) inPasses(g *rollout.Group) bool {
-	return g.Reject != nil && v.Passes && !v.caught[g.Responses[0].Instance]
+	return g.Reject != nil && v.DeferToPasses && !v.caught[g.Responses[0].Instance]
 }
 
 // genuine returns g, or the group that takes its place, or nil if the latter's reward fails.

@@ -234,7 +234,7 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 func TestPassesVerify(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.Passes = true
+	w.DeferToPasses = true
 	lying, alike, other := w.group(0), w.group(1), w.group(2)
 	other.Responses[0].Instance = "b"
 	for _, g := range []*rollout.Group{&lying, &alike, &other} {
@@ -259,7 +259,7 @@ func TestPassesVerify(t *testing.T) {
 	require.NoError(t, w.Pass(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
 
 	err := pass(&lying, 3)
-	require.ErrorAs(t, err, new(Doubt))
+	require.ErrorAs(t, err, new(OffPolicyError))
 	require.ErrorContains(t, err, "prompt p0: token ")
 	require.Empty(t, w.rejected, "only Groups rejects")
 	w.requireHonest(groups(lying, alike), 0, 1)
@@ -267,7 +267,7 @@ func TestPassesVerify(t *testing.T) {
 	require.Len(t, w.rejected, 2)
 	require.NoError(t, pass(&alike, 3), "Groups verifies this instance")
 
-	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(Doubt))
+	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(OffPolicyError))
 	w.requireHonest(groups(other), 2)
 	replaced, old := w.group(3), w.group(4)
 	replaced.Responses[0].Instance, old.Responses[0].Instance = "c", "c"
