@@ -17,7 +17,6 @@ import (
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // File is the name of the results file in a comparison's folder.
@@ -88,7 +87,6 @@ func (c *Comparison) Dir() string { return c.dir }
 type comparing struct {
 	o      Options
 	found  Comparison
-	batch  steptime.Workload
 	inTurn bool // the configuration's own mode is colocated
 	swaps  bool // the configuration sets train.swap, which other modes refuse
 }

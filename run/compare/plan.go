@@ -53,7 +53,6 @@ func (c *comparing) plan() ([]variant, error) {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
 	c.found.Name, c.found.Steps, c.found.Backend = given.Run.Name, given.Run.Steps, given.Train.Backend
-	c.batch = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}
 	c.inTurn, c.swaps = given.Run.Mode == configs.Colocated, given.Train.Swap
 	values, err := c.sweep()
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/browser"
-	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // compared returns the findings of a comparison of the modes under settings, with step times
@@ -45,12 +44,12 @@ func TestRecommendationIsNews(t *testing.T) {
 		current  string
 		want     string
 	}{
-		"default is fastest":  {2, slowTurns, nil, "periodic-async", "Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest of the measured and estimated splits."},
+		"default is fastest":  {2, slowTurns, nil, "periodic-async", "Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest of the measured ones."},
 		"written out":         {2, slowTurns, []string{"inference.threads=1", "inference.instances=1"}, "periodic-async", "Keep the configuration: it already has"},
-		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync", "Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. The measured run"},
+		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync", "Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. It is 1.29× as fast as sync."},
 		"swap is set":         {2, slowTurns, []string{"run.mode=colocated", "train.swap=true"}, "", "train.swap=false"},
 		"within the noise": {8, map[string]float64{configs.Colocated: 1.025}, nil, "periodic-async",
-			"Keep the configuration: no measured or estimated split is faster than periodic-async by more than the measurement noise."},
+			"Keep the configuration: nothing measured is faster than periodic-async by more than the measurement noise."},
 		"turns are faster": {8, map[string]float64{configs.Colocated: .5}, nil, "periodic-async",
 			"Recommended: colocated, 8 or 1×8 threads: -set run.mode=colocated -set device.threads=8 -set inference.threads=8."},
 		"turns are set": {8, map[string]float64{configs.Colocated: .5}, []string{"run.mode=colocated", "device.threads=8", "inference.threads=8"}, "colocated",
@@ -87,29 +86,6 @@ func TestRecommendationsFitTheMachine(t *testing.T) {
 		}
 	}
 	require.Positive(t, none)
-}
-
-// A split is estimated if it was not measured.
-func TestEstimatedSplit(t *testing.T) {
-	t.Parallel()
-	o := options(t, "")
-	o.Modes, o.Settings, o.Train = []string{configs.Sync}, []string{"inference.max_running=8"}, (&machine{t: t}).train
-	c, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Equal(t, &Recommend{Mode: configs.PeriodicAsync, Share: steptime.Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true},
-		Step: c.Recommend.Step, Speedup: c.Recommend.Speedup,
-		Settings: []string{"run.mode=periodic-async", "device.threads=0", "inference.instances=1", "inference.threads=4"}}, c.Recommend)
-	require.InDelta(t, 4/3.1, c.Recommend.Speedup, 1e-9, "as a run of it is measured to be in TestModes")
-	require.Contains(t, c.Findings[len(c.Findings)-1], "Estimated from Ti and Tt, not measured: 3.1s per step, 1.29× as fast as sync.")
-}
-
-func TestSplits(t *testing.T) {
-	t.Parallel()
-	all := splits(4, 2)
-	require.Equal(t, []steptime.Split{{TrainerThreads: 4, Instances: 2, InstanceThreads: 2, Alternating: true},
-		{TrainerThreads: 2, Instances: 2, InstanceThreads: 1, LendsIdle: true}}, all)
-	require.Len(t, splits(2, 3), 2, "at most one instance per remaining core")
-	require.Len(t, splits(1, 1), 1, "a single core must alternate")
 }
 
 // The page is readable on a phone: nothing is wider than the screen, and the table has a
