@@ -167,7 +167,7 @@ func (t *training) peak() float64 {
 
 // cores returns a function for trainer.Rollouts.Cores.
 func (t *training) cores() func() int {
-	own := cores.Own(t.cfg) // before GiveWay
+	own := cores.Own(t.cfg) // before RaiseGOMAXPROCS
 	return func() int {
 		served, known := t.instances.Fleet().Cores()
 		if !known {
@@ -194,7 +194,7 @@ func (t *training) train(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restore := cores.GiveWay(cfg.Parallel.Mesh().Size() + cfg.Inference.Instances)
+	restore := cores.RaiseGOMAXPROCS(cfg.Parallel.Mesh().Size() + cfg.Inference.Instances)
 	err = loop.Run(ctx)
 	restore()
 	if traceErr := t.spans.WriteFile(t.tracePath()); err == nil {
