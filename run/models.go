@@ -55,7 +55,8 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 
 // loadMesh is load for several ranks of easyrl's kernels.
 func (j *job) loadMesh(ctx context.Context, from string) (start, began string, err error) {
-	deps := &ranks.MeshDeps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: ranks.Peers{Silence: j.opts.Silence, Note: j.note},
+	deps := &ranks.MeshDeps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track,
+		Peers: ranks.Peers{Silence: j.opts.Silence, Note: j.note},
 		Shape: j.folder.Shape,
 		Each:  func(use source.Use) error { return named(j.cfg, j.folder.Each(use)) }}
 	deps.Whole = j.task.name == trainTask && j.cfg.Inference.Instances > 0

@@ -57,7 +57,8 @@ func (j *job) openMonitor() error {
 	if err != nil {
 		return err
 	}
-	m.sinks = sink.Open(cfg.Log.To, sink.Run{Name: cfg.Run.Name, Dir: dir, Settings: j.resolved.Values(""), Warn: j.warn})
+	m.sinks = sink.Open(cfg.Log.To, sink.Run{Name: cfg.Run.Name, Dir: dir, Settings: j.resolved.Values(""),
+		Warn: j.warn})
 	j.monitor = m
 	j.atEnd(func() { m.sinks.Close(sink.Failed) }) // unless close was called
 	return nil

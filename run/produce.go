@@ -19,7 +19,8 @@ func (t *training) newProducer() (*producer.Producer, error) {
 		pc.Scoring = 1 // the groups are enough to share among the cores
 	}
 	if r.DynamicSampling > 0 && cfg.Loss.Advantage == loss.BatchAdvantage {
-		t.warn("rollout.dynamic_sampling = %d replaces no prompt with loss.advantage = %q: every group may have a signal",
+		t.warn("rollout.dynamic_sampling = %d replaces no prompt with loss.advantage = %q: "+
+			"every group may have a signal",
 			r.DynamicSampling, cfg.Loss.Advantage)
 	}
 	pc.Sampling = inference.Sampling{Temperature: float32(r.Temperature), TopP: float32(r.TopP), TopK: r.TopK,

@@ -141,7 +141,8 @@ func (t *training) connect() error {
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
+		Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
@@ -188,7 +189,7 @@ func (t *training) train(ctx context.Context) error {
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, t.state, trainer.Deps{
-		Models: t.models, Files: t.folder.Files, Traffic: t.traffic, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
+		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn, Traffic: t.traffic,
 		Track: t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
 	}, t.rollouts)
 	if err != nil {

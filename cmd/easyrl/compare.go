@@ -54,7 +54,8 @@ func compareVerb(std streams) cli.Verb {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return run.StoppedError{Message: "stopped; finished runs are kept", Continue: run.Command(append(v.Words(args, "resume"), "-resume")...)}
+			return run.StoppedError{Message: "stopped; finished runs are kept",
+				Continue: run.Command(append(v.Words(args, "resume"), "-resume")...)}
 		case found == nil:
 			return err
 		}

@@ -35,7 +35,8 @@ func (r *Result) uncertainty() float64 {
 // winner reports which run is fastest and by how much.
 func winner(runs []Result) string {
 	if len(runs) == 1 {
-		return fmt.Sprintf("%s trained %s tokens per second per core.", runs[0].Name, report.Number(round(runs[0].Rate)))
+		return fmt.Sprintf("%s trained %s tokens per second per core.",
+			runs[0].Name, report.Number(round(runs[0].Rate)))
 	}
 	order := slices.Clone(runs)
 	slices.SortStableFunc(order, func(a, b Result) int { return cmp.Compare(b.Speedup, a.Speedup) })
@@ -62,7 +63,8 @@ func overlap(runs []Result) string {
 	gain := async.Speedup / sync.Speedup
 	text := fmt.Sprintf("periodic-async reached %s× of a possible %s×.", times(gain), times(sync.Ceiling))
 	if gain < 1+async.uncertainty() {
-		text = fmt.Sprintf("periodic-async gained nothing measurable: %s× of a possible %s×.", times(gain), times(sync.Ceiling))
+		text = fmt.Sprintf("periodic-async gained nothing measurable: %s× of a possible %s×.",
+			times(gain), times(sync.Ceiling))
 	}
 	if sync.Share.LendsIdle && gain < 0.9*sync.Ceiling {
 		text += " It cannot reach the ceiling here because sync already lends idle sampling threads to the trainer."
@@ -92,15 +94,16 @@ func (c *comparing) weights() string {
 	case c.found.Backend == configs.PyTorch:
 		return "The weights differ by rounding because PyTorch ranks sum groups in an order of their own."
 	}
-	return "The weights differ. Something is not deterministic, such as a server, a reward, or a device without a fixed summation order."
+	return "The weights differ. Something is not deterministic, such as a server, a reward, " +
+		"or a device without a fixed summation order."
 }
 
 // noise returns a warning if the steps of a run vary too much, otherwise an empty text.
 func noise(c *Comparison) string {
 	for _, r := range c.Runs {
 		if r.High-r.Low > 0.25*r.Speedup {
-			return fmt.Sprintf("Measurements are noisy: half of the steps of %s are %s× to %s× as fast as those of %s. "+
-				"The machine is busy or the steps are short; use -repeats %d for steadier figures.",
+			return fmt.Sprintf("Measurements are noisy: half of the steps of %s are %s× to %s× as fast as "+
+				"those of %s. The machine is busy or the steps are short; use -repeats %d for steadier figures.",
 				r.Name, times(r.Low), times(r.High), c.Runs[0].Name, 2*c.Repeats+1)
 		}
 	}

@@ -195,8 +195,8 @@ func (c *comparing) load(settings []string) (*configs.Resolved, error) {
 // split returns how a configuration divides cores.
 func (c *comparing) split(cfg *configs.Resolved, cores int) steptime.Split {
 	training, each, lends := c.o.Threads(&cfg.Config, cores)
-	return steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each, LendsIdle: lends,
-		Alternating: cfg.Run.Mode == configs.Colocated}
+	return steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each,
+		LendsIdle: lends, Alternating: cfg.Run.Mode == configs.Colocated}
 }
 
 // sweptKey returns the swept key, or "" without a sweep.

@@ -35,7 +35,8 @@ func (c *comparing) recommend(variants []variant) *Recommend {
 	for i := range runs {
 		r := &runs[i]
 		if r.Share.Threads() <= c.o.Cores && r.at(first) < best.Step {
-			best = &Recommend{Mode: r.Mode, Share: r.Share, Step: r.at(first), Run: r.Name, Settings: settingsOf(variants, r.Name)}
+			best = &Recommend{Mode: r.Mode, Share: r.Share, Step: r.at(first), Run: r.Name,
+				Settings: settingsOf(variants, r.Name)}
 		}
 	}
 	if best.Mode == "" {
@@ -61,16 +62,19 @@ func (c *comparing) advice() string {
 	r, runs := c.found.Recommend, c.found.Runs
 	switch {
 	case !c.sameWork():
-		return fmt.Sprintf("No recommendation: %s changes the work itself, so the times of the runs are not comparable.", c.sweptKey())
+		return fmt.Sprintf("No recommendation: %s changes the work itself, so the times of the runs are not comparable.",
+			c.sweptKey())
 	case r == nil:
-		return fmt.Sprintf("No recommendation: every run computes with more threads than the %d cores of this machine. "+
-			"Compare with fewer instances or threads.", c.o.Cores)
+		return fmt.Sprintf("No recommendation: every run computes with more threads than the %d cores "+
+			"of this machine. Compare with fewer instances or threads.", c.o.Cores)
 	case r.Run == c.found.Current:
-		return fmt.Sprintf("Keep the configuration: it already has %s, %s, the fastest of the measured ones.", r.Mode, r.Share)
+		return fmt.Sprintf("Keep the configuration: it already has %s, %s, the fastest of the measured ones.",
+			r.Mode, r.Share)
 	}
 	for i := range runs {
 		if own := &runs[i]; own.Name == c.found.Current && r.Speedup < own.Speedup*(1+own.uncertainty()) {
-			return fmt.Sprintf("Keep the configuration: nothing measured is faster than %s by more than the measurement noise.", own.Name)
+			return fmt.Sprintf("Keep the configuration: nothing measured is faster than %s by more than the measurement noise.",
+				own.Name)
 		}
 	}
 	text := fmt.Sprintf("Recommended: %s, %s: -set %s.", r.Mode, r.Share, strings.Join(r.Settings, " -set "))

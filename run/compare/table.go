@@ -42,9 +42,9 @@ func rows(runs []Result) [][]string {
 		if r.Reward != nil {
 			reward = fmt.Sprintf("%.3f", *r.Reward)
 		}
-		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed), seconds(r.Seconds), report.Number(r.Tokens),
-			report.Number(round(r.Rate)), times(r.Speedup), seconds(r.Sampling), seconds(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances),
-			reward, r.evaluated(), short(r.Weights)})
+		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed),
+			seconds(r.Seconds), report.Number(r.Tokens), report.Number(round(r.Rate)), times(r.Speedup),
+			seconds(r.Sampling), seconds(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances), reward, r.evaluated(), short(r.Weights)})
 	}
 	return all
 }

@@ -64,7 +64,8 @@ type Need struct {
 // training. each is the configuration of the run's engines, most the size of its data, and p the
 // process of rank 0. The run's mesh can divide shape.
 func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p launch.Process) Need {
-	n := Need{Copies: 3, Here: 1, Rows: most.MicroBatchRows(cfg, sft), leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
+	n := Need{Copies: 3, Here: 1, Rows: most.MicroBatchRows(cfg, sft), leaf: most.Leaf,
+		elsewhere: cfg.Device.Kind != device.CPU, beside: p.Beside}
 	switch {
 	case sft:
 		n.Copies = 1

@@ -85,7 +85,8 @@ func Process(cfg *configs.Config) (launch.Process, error) {
 	case err != nil:
 		return p, usage.Wrap(err)
 	case p.Size > 1 && p.Size != ranks:
-		return p, usage.Errorf("the launcher started %d processes, but [parallel] sets %d ranks (%s)", p.Size, ranks, cfg.Parallel.Mesh())
+		return p, usage.Errorf("the launcher started %d processes, but [parallel] sets %d ranks (%s)",
+			p.Size, ranks, cfg.Parallel.Mesh())
 	}
 	return p, nil
 }
@@ -174,8 +175,10 @@ func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*Mesh,
 			ends = append(ends, end)
 		}
 	}
-	sc := sharded.Config{Mesh: cfg.Parallel.Mesh(), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
-		Whole: deps.Whole, Canary: deps.Canary, Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
+	sc := sharded.Config{Mesh: cfg.Parallel.Mesh(), Models: deps.Models,
+		Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
+		Whole: deps.Whole, Canary: deps.Canary,
+		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
 	m := &Mesh{mesh: sc.Mesh}
 	ends, m.counts = countBytes(ends)
 	if m.Models, err = sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, meshThreads(cfg, p)); err != nil {

@@ -136,7 +136,9 @@ func TorchTypeWarning(cfg *configs.Config, dtype string) string {
 // StartTorch starts PyTorch ranks on this machine, or waits for ranks that are started elsewhere, and
 // returns when they have loaded their models. It takes ownership of w, the starting weights on
 // dev. w is nil if the decoder is foreign.
-func StartTorch(ctx context.Context, cfg *configs.Config, deps *TorchDeps, w *model.Weights, dev npu.Device) (*Torch, error) {
+func StartTorch(
+	ctx context.Context, cfg *configs.Config, deps *TorchDeps, w *model.Weights, dev npu.Device,
+) (*Torch, error) {
 	tc, err := sessionConfig(cfg, deps)
 	if err == nil {
 		tc.Model, err = startFolder(deps, w)
