@@ -94,7 +94,7 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	return c.probe(ctx)
 }
 
-// record adds what read found, as far as it came.
+// record adds what read found before it returned.
 func (c *checking) record() {
 	if c.folder == nil {
 		return

@@ -30,7 +30,7 @@ type Replayed struct {
 	// optimizer state continues.
 	Model     string
 	Rollouts  string // file of groups
-	Run       string // folder of the run whose settings apply; empty for the one that Rollouts lies in
+	Run       string // folder of the run whose settings apply; empty for the one that contains Rollouts
 	Reference string // folder of the reference model; empty for the one that the run started from
 	Out       string // new or empty folder
 }
@@ -301,7 +301,7 @@ func (j *replay) noteStep() {
 	}
 }
 
-// takeStep takes the step in the run's folder and returns the path of its checkpoint.
+// takeStep takes the step in the temporary folder and returns the path of its checkpoint.
 func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
 	cfg, step := j.cfg, j.state.Step+1
 	steps, err := j.scheduleSteps(step)

@@ -18,8 +18,8 @@ import (
 	"github.com/easyrl/easyrl/run/ranks"
 )
 
-// settings merges the settings with which the run that recorded the groups took a step with those of the
-// command line. file has the run's, and is empty if there are none.
+// settings returns the settings of the step: those of the run that recorded the groups, overridden by
+// set, those of the command line. file is the path of the run's, empty if there are none.
 func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved, file string, err error) {
 	if file, err = of.settingsFile(step); err != nil {
 		return nil, "", err
@@ -142,8 +142,8 @@ func (j *replay) fit(groups []rollout.Group) error {
 	return errors.Join(faults...)
 }
 
-// chooseMesh sets the ranks that take the step, all in this process: those of the command line, or those
-// of the run whose number changes bits.
+// chooseMesh sets the mesh that takes the step in this process: the command line's, or else the smallest
+// one with the bits of the run.
 func (j *replay) chooseMesh() error {
 	p := &j.cfg.Parallel
 	j.was = p.Mesh()

@@ -37,7 +37,7 @@ func (s summary) lines() []string {
 	return lines
 }
 
-// extent says how far the run came.
+// extent returns the number of steps and the time they took.
 func (s summary) extent() string {
 	took := report.Duration(s.took)
 	switch {

@@ -115,8 +115,8 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	}
 }
 
-// writeRanks writes the memory of ranks, those with equal parts together, and what rank 0's process
-// holds beside.
+// writeRanks writes the memory of ranks, one line for neighbours with equal parts, and then what else
+// rank 0's process holds.
 func (m *Memory) writeRanks(line func(format string, args ...any)) {
 	size, lines := bytesize.Text, 0
 	for first := 0; first < len(m.Ranks); {

@@ -25,8 +25,8 @@ type Need struct {
 	// two published versions and the reference. Weights is their size.
 	Copies  int   `json:"copies"`
 	Weights int64 `json:"weights"`
-	// Whole is the size of the versions of the whole model that the process holds beside its
-	// ranks' parts, WholeCopies their number.
+	// Whole is the size of the versions of the whole model that the process holds in addition to
+	// its ranks' parts. WholeCopies is their number.
 	Whole       int64 `json:"whole_weights"`
 	WholeCopies int   `json:"whole_copies"`
 	// Gradients and Moments belong to the policy.
@@ -55,9 +55,9 @@ type Need struct {
 	// Swap is nil unless training and sampling take turns with a device's memory.
 	Swap *Swap `json:"swap,omitempty"`
 
-	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is
+	leaf      int  // rows of the largest leaf, which train.micro_batch_tokens does not divide
 	elsewhere bool // the trainer's part is on a device with its own memory
-	beside    int  // processes of the run on this machine, with this one
+	beside    int  // number of the run's processes on this machine, including this one
 }
 
 // Of returns the memory that training a model of this shape needs; sft means supervised
@@ -140,7 +140,7 @@ func servers(c *configs.Inference) (exact, other bool) {
 	return exact, other
 }
 
-// Certain returns the memory that the process allocates whatever its data.
+// Certain returns the memory that the process allocates for any data.
 func (n *Need) Certain() int64 {
 	host := n.Saved + n.Sent + n.Verified
 	if n.Swap != nil {

@@ -130,8 +130,8 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 // because launchers may kill rank 0's once another has ended.
 const followersLive = time.Second
 
-// EndMesh makes models on a mesh pass on, when they are closed, that the run is complete, or was stopped
-// before that. Without a call the other processes treat it as failed.
+// EndMesh records that the run is complete, or that it was stopped before that. Models on a mesh send
+// this to the other processes when they are closed. Without a call, those treat the run as failed.
 func EndMesh(models backend.Models, stopped bool) {
 	if m, ok := models.(interface{ End(stopped bool) }); ok {
 		m.End(stopped)
