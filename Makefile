@@ -44,7 +44,7 @@ soak: ## run the long versions of tests, with more cases
 	@{ EASYRL_SOAK=1 $(GO) test -count=1 -timeout 2h ./...; echo "status $$?"; } 2>&1 | awk -f .ci/failed.awk
 
 mpi: ## test ranks over MPI; needs mpicc and mpirun
-	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./parallel/paralleltest ./run/mesh ./cmd/easyrl
+	CC=mpicc $(GO) vet -tags mpi ./parallel/mpi ./parallel/paralleltest ./run/ranks ./cmd/easyrl
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m ./parallel/mpi
 	CC=mpicc $(GO) test -tags mpi -count=1 -timeout 5m -run TestMPI ./cmd/easyrl
 

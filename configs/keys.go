@@ -75,8 +75,8 @@ func sortedNames(table reflect.Value) []string {
 // mostNames is the maximum number of named tables in one table.
 const mostNames = 256
 
-// grow creates the named tables on a path. It returns false if there are too many.
-func grow(c *Config, path []string) bool {
+// addTables creates the named tables on a path. It returns false if there are too many.
+func addTables(c *Config, path []string) bool {
 	v := reflect.ValueOf(c).Elem()
 	for i := 0; i < len(path) && v.Kind() == reflect.Struct; i++ {
 		if v = place(v, path[i]); v.Kind() != reflect.Map || i+1 == len(path) {

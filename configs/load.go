@@ -75,12 +75,12 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 			continue
 		}
 		entries, err := parse(file, document)
-		m := merging{resolved: r, layer: i + 1}
-		if full := m.grow(entries); full != nil {
+		m := merger{resolved: r, layer: i + 1}
+		if full := m.addTables(entries); full != nil {
 			faults = append(faults, full)
 			continue
 		}
-		m.look()
+		m.listKeys()
 		m.merge(entries)
 		faults = append(faults, m.faults...)
 		if err != nil {
@@ -90,17 +90,17 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 	if len(settings) > mostKeys {
 		return append(faults, &Fault{Origin{File: setOrigin}, fmt.Sprintf("%d settings, expected at most %d", len(settings), mostKeys)})
 	}
-	m := merging{resolved: r, layer: len(files) + 1, faults: faults}
+	m := merger{resolved: r, layer: len(files) + 1, faults: faults}
 	var parsed []setting
 	for _, text := range settings {
 		s, err := parseSetting(text)
 		if err == nil {
-			err = m.grow(s.entries())
+			err = m.addTables(s.entries())
 		}
 		s.fault = err
 		parsed = append(parsed, s)
 	}
-	m.look()
+	m.listKeys()
 	for _, s := range parsed {
 		if len(m.faults) > mostFaults {
 			break
@@ -117,30 +117,30 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 // Origin returns where a key was set.
 func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
-// merge overrides the configuration with entries. After more than mostFaults it stops.
-func (m *merging) merge(entries []entry) {
+// merge overrides the configuration with entries. It stops after more than mostFaults.
+func (m *merger) merge(entries []entry) {
 	for _, e := range entries {
 		if len(m.faults) > mostFaults {
 			break
 		}
 		m.entry(e)
 	}
-	m.leave()
+	m.reportTable()
 	m.rejected, m.table, m.near = "", "", false
 }
 
-// grow creates the named tables on the paths of entries. It returns a fault if there are too many.
-func (m *merging) grow(entries []entry) error {
+// addTables creates the named tables on the paths of entries. It returns a fault if there are too many.
+func (m *merger) addTables(entries []entry) error {
 	for _, e := range entries {
-		if !grow(&m.resolved.Config, e.path) {
+		if !addTables(&m.resolved.Config, e.path) {
 			return &Fault{e.name, tooManyNames(joinKey(e.path))}
 		}
 	}
 	return nil
 }
 
-// look lists the keys, which takes long if there are many named tables. Call it after grow.
-func (m *merging) look() {
+// listKeys lists the keys, which takes long if there are many named tables. Call it after addTables.
+func (m *merger) listKeys() {
 	m.all = shapeOf(&m.resolved.Config)
 	m.known = m.all.keys()
 	m.places = make(map[string]int, len(m.known))
@@ -149,8 +149,8 @@ func (m *merging) look() {
 	}
 }
 
-// merging is the state of merging a layer: a file, or all settings.
-type merging struct {
+// merger merges a layer: a file, or all settings.
+type merger struct {
 	resolved *Resolved
 	layer    int
 	all      *shape
@@ -164,7 +164,7 @@ type merging struct {
 }
 
 // entry merges one entry.
-func (m *merging) entry(e entry) {
+func (m *merger) entry(e entry) {
 	key := joinKey(e.path)
 	if m.rejected != "" && strings.HasPrefix(key, m.rejected+".") {
 		return
@@ -184,11 +184,11 @@ func (m *merging) entry(e entry) {
 }
 
 // header merges the header of a table.
-func (m *merging) header(e entry, key string) {
+func (m *merger) header(e entry, key string) {
 	if m.strange != nil && strings.HasPrefix(key, m.table+".") {
 		m.strange = nil // its tables are reported instead
 	}
-	m.leave()
+	m.reportTable()
 	if slices.Contains(m.all.tables, key) {
 		m.resolved.origins[key] = e.origin
 		return
@@ -197,8 +197,8 @@ func (m *merging) header(e entry, key string) {
 	m.strange, m.table, m.near = &Fault{e.name, message}, key, near
 }
 
-// leave reports the last unknown table, unless messages about its keys say more.
-func (m *merging) leave() {
+// reportTable reports the last unknown table, unless messages about its keys say more.
+func (m *merger) reportTable() {
 	if m.strange != nil {
 		m.faults = append(m.faults, m.strange)
 		m.strange = nil
@@ -206,7 +206,7 @@ func (m *merging) leave() {
 }
 
 // unknown reports a key that does not exist.
-func (m *merging) unknown(e entry, key string) {
+func (m *merger) unknown(e entry, key string) {
 	if gone, fault := checkRemoved(e); gone {
 		if fault != nil {
 			m.faults = append(m.faults, fault)
@@ -225,7 +225,7 @@ func (m *merging) unknown(e entry, key string) {
 }
 
 // value stores the value of a key.
-func (m *merging) value(e entry, key string, place reflect.Value) {
+func (m *merger) value(e entry, key string, place reflect.Value) {
 	if err := assign(place, e.value); err != nil {
 		m.faults = append(m.faults, &Fault{e.origin, key + ": " + err.Error()})
 		return
@@ -288,7 +288,7 @@ func parseSetting(text string) (setting, error) {
 
 // typed makes the value of a setting fit its key: TOML, or bare text if the key is a string. It
 // returns the setting's fault if it has one.
-func (m *merging) typed(s *setting) error {
+func (m *merger) typed(s *setting) error {
 	if s.fault != nil {
 		return s.fault
 	}

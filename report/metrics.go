@@ -39,7 +39,7 @@ func Evaluation(name string) (set, kind string, ok bool) {
 // the first slash; unlisted groups come last. Names sort alphabetically within one.
 func groupOrder() []string {
 	return []string{"step", "version", "time", "reward", "eval", "response_length", "prompt_length", "actor",
-		"mismatch", "staleness", "timing_s", "idle", "perf", "tokens", "fleet", "groups", "memory"}
+		"mismatch", "staleness", "timing_s", "idle", "perf", "tokens", "fleet", "groups", "memory", "traffic"}
 }
 
 // Names returns v's names in line order.

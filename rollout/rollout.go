@@ -55,7 +55,7 @@ func (p *Prompt) Asked() string {
 	return ""
 }
 
-// Chat returns the messages of a prompt of which only Asked is recorded.
+// Chat returns the messages of a recorded prompt, which has only the question that Asked returns.
 func Chat(asked string) []Message {
 	if asked == "" {
 		return nil

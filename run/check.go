@@ -9,8 +9,6 @@ import (
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/run/findings"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -69,10 +67,10 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	}
 	c.found.Threads = findings.ThreadsOf(c.cfg, c.task.name == sftTask)
 	if len(c.found.Memory.Ranks) > 0 {
-		c.found.Threads.Divide(mesh.Threads(c.cfg), c.found.Memory.Here)
+		c.found.Threads.Divide(ranks.MeshThreads(c.cfg), c.found.Memory.Here)
 	}
 	c.found.Memory.Limit = &c.limit
-	if err := mesh.CheckJoin(c.cfg); err != nil {
+	if err := ranks.CheckJoin(c.cfg); err != nil {
 		return err
 	}
 	err = c.try(ctx)
@@ -96,7 +94,7 @@ func (c *checking) run(ctx context.Context, static bool) error {
 	return c.probe(ctx)
 }
 
-// record adds what read found, as far as it came.
+// record adds what read found before it returned.
 func (c *checking) record() {
 	if c.folder == nil {
 		return
@@ -113,7 +111,7 @@ func (c *checking) record() {
 	if c.examples == 0 {
 		return
 	}
-	_ = c.found.AddMesh(c.cfg, s, c.tokens) // read reports an error
+	_ = c.found.AddRanks(c.cfg, s) // read reports an error
 	needs := c.needs()
 	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Most()}
 	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}
@@ -156,7 +154,7 @@ func (c *checking) tryRanks(ctx context.Context) error {
 		return err
 	}
 	c.found.Model.Loaded = true
-	c.found.Torch = findings.OfTorch(c.ranks.Ranks())
+	c.found.Torch = findings.OfTorch(c.torch.Ranks())
 	return nil
 }
 
@@ -171,7 +169,7 @@ func (c *checking) tryWeights(ctx context.Context) error {
 	if c.folder.Dir == "" {
 		return nil
 	}
-	w, err := origin.Weights(c.cfg, c.folder, c.dev)
+	w, err := startWeights(c.cfg, c.folder, c.dev)
 	if err != nil {
 		return err
 	}

@@ -5,28 +5,27 @@ import (
 	"errors"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/run/mesh"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/tri_model/sharded"
 )
 
-// follow runs a rank other than 0 of a run whose processes a launcher started, until rank 0 ends. A
-// check only tries what such a rank needs. If rank 0 stops, or a signal comes before all ranks have
-// joined, the error is a StoppedError. follow returns false in the process of rank 0, which
-// does everything else.
+// follow runs this process's rank until rank 0 ends, if a launcher started this process for another rank
+// than 0. Otherwise it returns false. checks makes it only try what the rank needs. The error is a
+// StoppedError if rank 0 stops, or if a signal arrives before all ranks have joined.
 func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool) (follows bool, err error) {
-	if follows, err = mesh.Follows(cfg); err != nil || !follows {
+	if follows, err = ranks.Follows(cfg); err != nil || !follows {
 		return false, err
 	}
-	dev, err := OpenDevice(cfg.Device.Kind, mesh.Threads(cfg))
+	dev, err := OpenDevice(cfg.Device.Kind, ranks.MeshThreads(cfg))
 	if err != nil {
 		return true, err
 	}
 	defer dev.Close() //nolint:errcheck // Follow reports failures
 	if checks {
-		return true, mesh.CheckJoin(cfg)
+		return true, ranks.CheckJoin(cfg)
 	}
 	said := notes{log: opts.Log}
-	err = mesh.Follow(ctx, cfg, dev, mesh.Peers{Silence: opts.Silence, Note: said.note, Joined: opts.Follows})
+	err = ranks.Follow(ctx, cfg, dev, ranks.Peers{Silence: opts.Silence, Note: said.note, Joined: opts.Follows})
 	switch {
 	case errors.Is(err, sharded.ErrStopped):
 		err = StoppedError{Message: err.Error()}

@@ -55,8 +55,8 @@ func settingsOf(dir string, step int) (string, error) {
 	return filepath.Join(dir, configs.RunFile), err
 }
 
-// writeSettings writes the settings of a run that has done some steps to its folder, and keeps those of
-// these steps if they differ. If the process dies at any point, settingsOf is right for all of these steps.
+// writeSettings writes the settings of a run to its folder. If the settings of the done steps differ, it
+// first copies them to a file of their own. Whenever the process dies, settingsOf is right for the done steps.
 func writeSettings(resolved *configs.Resolved, dir string, done int) error {
 	before, err := settingsOf(dir, done)
 	if err == nil && done > 0 && !resolved.Same(before) {

@@ -9,9 +9,9 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/loss"
 	"github.com/easyrl/easyrl/model/folder"
+	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/npu"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/origin"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -23,10 +23,10 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 	if j.cfg.Train.Backend == configs.PyTorch {
 		return j.loadTorch(ctx, from, reference)
 	}
-	if mesh.Of(j.cfg).Size() > 1 && !j.checks {
+	if j.cfg.Parallel.Mesh().Size() > 1 && !j.checks {
 		return j.loadMesh(ctx, from)
 	}
-	policy, err := origin.Weights(j.cfg, j.folder, j.dev)
+	policy, err := startWeights(j.cfg, j.folder, j.dev)
 	if err != nil {
 		return "", "", err
 	}
@@ -55,17 +55,19 @@ func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (
 
 // loadMesh is load for several ranks of easyrl's kernels.
 func (j *job) loadMesh(ctx context.Context, from string) (start, began string, err error) {
-	deps := &mesh.Deps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track, Peers: mesh.Peers{Silence: j.opts.Silence, Note: j.note},
-		Shape: j.folder.Shape, Each: origin.Each(j.cfg, j.folder)}
+	deps := &ranks.MeshDeps{Device: j.dev, Models: j.modelsConfig(), Track: j.spans.Track,
+		Peers: ranks.Peers{Silence: j.opts.Silence, Note: j.note},
+		Shape: j.folder.Shape,
+		Each:  func(use source.Use) error { return named(j.cfg, j.folder.Each(use)) }}
 	deps.Whole = j.task.name == trainTask && j.cfg.Inference.Instances > 0
 	if j.task.name == trainTask && !deps.Whole {
 		deps.Canary = canary.Prompt(j.folder.Shape, j.reader.CanaryTokens(), publish.CanaryTokens)
 	}
-	models, err := mesh.Start(ctx, j.cfg, deps)
+	models, err := ranks.StartMesh(ctx, j.cfg, deps)
 	if err != nil {
 		return "", "", err
 	}
-	j.models = models
+	j.models, j.traffic = models, models.Traffic
 	if c := models.Canary(); c != nil {
 		j.verification = c
 	}
@@ -77,7 +79,7 @@ func (j *job) loadMesh(ctx context.Context, from string) (start, began string, e
 func (j *job) restore(ctx context.Context, from string) (err error) {
 	if from != "" {
 		if j.state, err = trainer.Resume(ctx, from, j.models); err != nil {
-			return mesh.Wrap(err)
+			return ranks.UsageUnlessRank(err)
 		}
 		if was := j.state.Numerics; was != npu.Numerics {
 			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",

@@ -20,10 +20,7 @@ import (
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
 	"github.com/easyrl/easyrl/run/memory"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
-	"github.com/easyrl/easyrl/run/unused"
 	"github.com/easyrl/easyrl/trainer"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
@@ -99,28 +96,28 @@ func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
 // read reads and checks the run's files, except for the values of weights.
 func (p *preparation) read(ctx context.Context) (err error) {
 	defer func() { err = paths.Explain(err, p.opts.Files...) }()
-	for _, line := range unused.Settings(p.resolved, configs.Task(p.task.name)) {
+	for _, line := range unusedSettings(p.resolved, configs.Task(p.task.name)) {
 		p.warn("%s", line)
 	}
 	if p.from, err = p.claimDir(); err != nil {
 		return err
 	}
-	if p.folder, err = origin.Folder(p.cfg); err != nil {
+	if p.folder, err = openModel(p.cfg); err != nil {
 		return err
 	}
-	if err := origin.Check(p.cfg, p.folder); err != nil {
+	if err := named(p.cfg, p.folder.CheckWeights()); err != nil {
 		return err
 	}
-	if err := ranks.Check(p.cfg, p.folder); err != nil {
+	if err := ranks.CheckTorch(p.cfg, p.folder); err != nil {
 		return err
 	}
-	if err := mesh.Check(p.cfg, p.folder.Shape); err != nil {
+	if err := ranks.CheckMesh(p.cfg, p.folder.Shape); err != nil {
 		return err
 	}
 	if p.task.name == sftTask {
 		err = p.readDemonstrations(ctx)
-	} else if err = ranks.CheckInstances(p.cfg); err == nil {
-		if text := ranks.TypeWarning(p.cfg, p.cfg.Torch.DType); text != "" { // otherwise loadTorch knows
+	} else if err = ranks.CheckAdapters(p.cfg); err == nil {
+		if text := ranks.TorchTypeWarning(p.cfg, p.cfg.Torch.DType); text != "" { // otherwise loadTorch knows
 			p.warn("%s", text)
 		}
 		err = p.readPrompts(ctx)
@@ -140,7 +137,7 @@ func (p *preparation) needs() memory.Need {
 	if p.cfg.Train.Backend == configs.PyTorch {
 		return memory.OfTorch(p.cfg, p.folder.Shape, !p.folder.Foreign && !ranks.Adapters(p.cfg), each)
 	}
-	process, _ := mesh.Process(p.cfg) // Train, SFT and Check report the error first
+	process, _ := ranks.Process(p.cfg) // Train, SFT and Check report the error first
 	return memory.Of(p.cfg, p.folder.Shape, each, p.tokens, p.task.name == sftTask, process)
 }
 

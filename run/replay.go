@@ -20,10 +20,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/run/cores"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
-	"github.com/easyrl/easyrl/run/recorded"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -33,7 +30,7 @@ type Replayed struct {
 	// optimizer state continues.
 	Model     string
 	Rollouts  string // file of groups
-	Run       string // folder of the run whose settings apply; empty for the one that Rollouts lies in
+	Run       string // folder of the run whose settings apply; empty for the one that contains Rollouts
 	Reference string // folder of the reference model; empty for the one that the run started from
 	Out       string // new or empty folder
 }
@@ -82,7 +79,7 @@ type replay struct {
 	of     Replayed
 	file   string        // with the settings of the run; empty if there is none
 	was    parallel.Mesh // of the settings
-	groups *recorded.Step
+	groups *recordedStep
 	start  *folder.Folder    // of the run's starting weights; nil for none, or for the model itself
 	files  map[string][]byte // of the model's folder
 }
@@ -101,7 +98,7 @@ func (j *replay) read(text []byte) (err error) {
 	if j.of.Reference != "" && j.needsStart() == "" {
 		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
 	}
-	if j.folder, err = origin.Open(j.cfg, j.of.Model); err != nil {
+	if j.folder, err = openFolder(j.cfg, j.of.Model); err != nil {
 		return err
 	}
 	j.files = j.folder.Files
@@ -118,7 +115,7 @@ func (j *replay) read(text []byte) (err error) {
 	if err := j.fit(groups); err != nil {
 		return err
 	}
-	if err := ranks.Check(j.cfg, j.folder); err != nil {
+	if err := ranks.CheckTorch(j.cfg, j.folder); err != nil {
 		return err
 	}
 	if err := j.chooseMesh(); err != nil {
@@ -162,7 +159,7 @@ func (j *replay) stepTo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	j.ranks.End()
+	j.torch.End()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is empty
 		return fmt.Errorf("replay: %w", err)
 	}
@@ -211,7 +208,7 @@ func (j *replay) openStart() (err error) {
 	case own:
 		return nil
 	case j.of.Reference != "":
-		j.start, err = origin.Open(j.cfg, j.of.Reference)
+		j.start, err = openFolder(j.cfg, j.of.Reference)
 	case settings == (configs.Model{}):
 		return usage.Errorf("%s but %s lacks the reference weights of its run; "+
 			"add -reference DIR, the model that the run started from", why, j.from)
@@ -219,10 +216,10 @@ func (j *replay) openStart() (err error) {
 		for _, path := range []*string{&j.cfg.Model.Path, &j.cfg.Model.Init.Config} {
 			*path = j.find(*path)
 		}
-		j.start, err = origin.Folder(j.cfg)
+		j.start, err = openModel(j.cfg)
 	}
 	if err == nil {
-		err = origin.Check(j.cfg, j.start)
+		err = named(j.cfg, j.start.CheckWeights())
 	}
 	switch {
 	case err != nil && j.of.Reference != "":
@@ -232,9 +229,9 @@ func (j *replay) openStart() (err error) {
 			"add -reference DIR, or start replay where the run was started: %w", why, err)
 	case folder.Fingerprint(j.start.Shape) != folder.Fingerprint(j.folder.Shape):
 		return usage.Errorf("%s: config.json describes another model than that in %s", j.startName(), j.of.Model)
-	case j.from == "" && mesh.Of(j.cfg).Size() > 1 && j.cfg.Train.Backend == configs.EasyRL:
+	case j.from == "" && j.cfg.Parallel.Mesh().Size() > 1 && j.cfg.Train.Backend == configs.EasyRL:
 		return usage.Errorf("-reference is set, %s is no checkpoint and [parallel] sets %s, expected one rank",
-			j.of.Model, mesh.Of(j.cfg))
+			j.of.Model, j.cfg.Parallel.Mesh())
 	}
 	return nil
 }
@@ -295,16 +292,16 @@ func (j *replay) noteStep() {
 	if j.file != "" {
 		j.note("settings of %s", j.file)
 	}
-	if now := mesh.Of(j.cfg); now != j.was {
+	if now := j.cfg.Parallel.Mesh(); now != j.was {
 		j.note("%s instead of %s: the bits are the same", now, j.was)
 	}
-	if was, step := j.groups.Step, j.state.Step+1; was > 0 && was != step {
+	if was, step := j.groups.step, j.state.Step+1; was > 0 && was != step {
 		j.warn("%s is from step %d, but the step after %s is step %d: this repeats no step of a run",
 			j.of.Rollouts, was, j.of.Model, step)
 	}
 }
 
-// takeStep takes the step in the run's folder and returns the path of its checkpoint.
+// takeStep takes the step in the temporary folder and returns the path of its checkpoint.
 func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
 	cfg, step := j.cfg, j.state.Step+1
 	steps, err := j.scheduleSteps(step)
@@ -330,7 +327,7 @@ func (j *replay) takeStep(ctx context.Context) (stepped string, err error) {
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, Cores: func() int { return cores.Busy(cfg.Device.Threads) },
 		Publish: func(context.Context, inference.Weights) error { return nil },
 		Prompt:  func(int) rollout.Prompt { return rollout.Prompt{} },
-		Produce: func(context.Context, rollout.Batch) rollout.Stream { return j.groups.Start(step) },
+		Produce: func(context.Context, rollout.Batch) rollout.Stream { return j.groups.start(step) },
 	})
 	if err != nil {
 		return "", err

@@ -15,13 +15,11 @@ import (
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/rollout"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/recorded"
-	"github.com/easyrl/easyrl/run/unused"
+	"github.com/easyrl/easyrl/run/ranks"
 )
 
-// settings merges the settings with which the run that recorded the groups took a step with those of the
-// command line. file has the run's, and is empty if there are none.
+// settings returns the settings of the step: those of the run that recorded the groups, overridden by
+// set, those of the command line. file is the path of the run's, empty if there are none.
 func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved, file string, err error) {
 	if file, err = of.settingsFile(step); err != nil {
 		return nil, "", err
@@ -73,7 +71,7 @@ func (j *replay) checkKnown() error {
 	if j.file != "" {
 		return nil
 	}
-	idle := unused.Keys(j.cfg, configs.TrainTask)
+	idle := unusedKeys(j.cfg, configs.TrainTask)
 	var missing []string
 	for _, key := range configs.Keys() {
 		if j.known(key) || !j.decides(key) || slices.Contains(idle, key) && !strings.HasPrefix(key, "parallel.") {
@@ -122,7 +120,7 @@ func (j *replay) fit(groups []rollout.Group) error {
 	if j.known("rollout.prompts_per_step") {
 		prompts = r.PromptsPerStep
 	}
-	s := recorded.New(groups, prompts)
+	s := newRecordedStep(groups, prompts)
 	var faults []error
 	expect := func(ok bool, key string, value any, expected, in string) {
 		if !ok && j.known(key) {
@@ -132,20 +130,20 @@ func (j *replay) fit(groups []rollout.Group) error {
 	}
 	seed, minibatches, file := j.cfg.Run.Seed, j.cfg.Train.Minibatches, j.of.Rollouts
 	expect(j.from == "" || j.state.Seed == seed, "run.seed", seed, fmt.Sprint(j.state.Seed), j.from)
-	expect(s.Prompts == r.PromptsPerStep, "rollout.prompts_per_step", r.PromptsPerStep, fmt.Sprint(s.Prompts), file)
-	expect(s.Size == r.GroupSize, "rollout.group_size", r.GroupSize, fmt.Sprint(s.Size), file)
-	expect(s.Longest <= r.MaxTokens, "rollout.max_tokens", r.MaxTokens, fmt.Sprintf("%d or more", s.Longest), file)
-	expect(minibatches <= s.Prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.Prompts), file)
+	expect(s.prompts == r.PromptsPerStep, "rollout.prompts_per_step", r.PromptsPerStep, fmt.Sprint(s.prompts), file)
+	expect(s.size == r.GroupSize, "rollout.group_size", r.GroupSize, fmt.Sprint(s.size), file)
+	expect(s.longest <= r.MaxTokens, "rollout.max_tokens", r.MaxTokens, fmt.Sprintf("%d or more", s.longest), file)
+	expect(minibatches <= s.prompts, "train.minibatches", minibatches, fmt.Sprintf("%d at most", s.prompts), file)
 	if j.from != "" {
 		j.cfg.Run.Seed = j.state.Seed
 	}
-	r.PromptsPerStep, r.GroupSize, r.MaxTokens = s.Prompts, s.Size, max(r.MaxTokens, s.Longest)
+	r.PromptsPerStep, r.GroupSize, r.MaxTokens = s.prompts, s.size, max(r.MaxTokens, s.longest)
 	j.groups = s
 	return errors.Join(faults...)
 }
 
-// chooseMesh sets the ranks that take the step, all in this process: those of the command line, or those
-// of the run whose number changes bits.
+// chooseMesh sets the mesh that takes the step in this process: the command line's, or else the smallest
+// one with the bits of the run.
 func (j *replay) chooseMesh() error {
 	p := &j.cfg.Parallel
 	j.was = p.Mesh()
@@ -159,10 +157,10 @@ func (j *replay) chooseMesh() error {
 	default:
 		p.DP, p.PP, p.Zero = 1, 1, 0
 	}
-	if err := mesh.Check(j.cfg, j.folder.Shape); err != nil {
+	if err := ranks.CheckMesh(j.cfg, j.folder.Shape); err != nil {
 		return err
 	}
-	process, err := mesh.Process(j.cfg)
+	process, err := ranks.Process(j.cfg)
 	if err == nil && process.Size > 1 {
 		err = usage.Errorf("a launcher started %d processes, expected one: the ranks of a replayed step are in one process",
 			process.Size)

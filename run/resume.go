@@ -17,8 +17,7 @@ import (
 	"github.com/easyrl/easyrl/internal/writable"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/summary"
+	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -182,9 +181,9 @@ func (j *job) unbegun(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	mesh.End(j.models, true)
+	ranks.EndMesh(j.models, true)
 	if j.monitor != nil {
-		j.monitor.Close(j.state.Step, trainer.ErrStopped)
+		j.monitor.close(j.state.Step, trainer.ErrStopped)
 	}
 	step := j.state.Step
 	if j.from != "" && step == 0 { // not loaded yet
@@ -212,7 +211,7 @@ func (j *job) stopped(message string) error {
 	if len(command) == 0 {
 		command = []string{"easyrl", j.task.name, filepath.Join(j.cfg.Run.Dir, configs.RunFile)}
 	}
-	return StoppedError{message, summary.Command(append(slices.Clone(command), "-resume")...)}
+	return StoppedError{message, Command(append(slices.Clone(command), "-resume")...)}
 }
 
 // finished reports whether a resumed run has nothing left to do.

@@ -18,10 +18,7 @@ import (
 	"github.com/easyrl/easyrl/report/page"
 	"github.com/easyrl/easyrl/report/trace"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/monitor"
 	"github.com/easyrl/easyrl/run/ranks"
-	"github.com/easyrl/easyrl/run/summary"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -70,8 +67,9 @@ type Options struct {
 // folder, and progress output.
 type job struct {
 	*preparation
-	models backend.Models
-	ranks  *ranks.Ranks // the models with train.backend = "torch"
+	models  backend.Models
+	torch   *ranks.Torch            // the models with train.backend = "torch"
+	traffic func() map[string]int64 // see trainer.Deps; nil without a mesh
 	// verification verifies servers by log-probabilities of the models' ranks; nil for the usual
 	// comparison with this process's decoder.
 	verification instances.Verification
@@ -80,7 +78,7 @@ type job struct {
 	metrics      *report.Metrics
 	control      *control.Server // nil without control.listen
 	spans        *trace.Spans    // nil if the verb writes no trace
-	monitor      *monitor.Monitor
+	monitor      *monitor
 
 	first int       // steps done before this process started
 	began time.Time // of training
@@ -95,15 +93,6 @@ func (j *job) openConsole() {
 	j.first, j.began = j.state.Step, time.Now()
 	j.show(report.NewConsole(j.opts.Log, j.first, j.task.steps))
 	j.atEnd(j.console.Close)
-}
-
-// openMonitor starts to watch the run's steps.
-func (j *job) openMonitor() (err error) {
-	j.monitor, err = monitor.Open(j.resolved, monitor.Deps{First: j.firstLine(), Control: j.control, Remember: j.console.Remember, Warn: j.warn})
-	if err == nil {
-		j.atEnd(j.monitor.Abandon)
-	}
-	return err
 }
 
 // openDir locks the run's folder, writes the run's identity and the resolved configuration to it
@@ -127,7 +116,7 @@ func (j *job) openDir() error {
 		err = report.ThisMachine().Write(dir)
 	}
 	if err == nil {
-		err = summary.About(j.cfg, j.task.name, j.folder.NumParams()).Write(dir)
+		err = about(j.cfg, j.task.name, j.folder.NumParams()).Write(dir)
 	}
 	if err != nil {
 		return unwritable(dir, err)
@@ -153,18 +142,18 @@ func (j *job) firstLine() int {
 // or a StoppedError if the run was stopped.
 func (j *job) finish(step int, err error) error {
 	if err == nil {
-		j.ranks.End()
+		j.torch.End()
 	}
-	j.monitor.Close(step, err)
+	j.monitor.close(step, err)
 	if _, _, pageErr := page.Write(j.cfg.Run.Dir); pageErr != nil && err == nil {
 		j.warn("%v", pageErr)
 	}
 	stopped := errors.Is(err, trainer.ErrStopped)
 	j.console.Close()
 	if err == nil || stopped {
-		mesh.End(j.models, stopped)
-		ended := summary.Run{Dir: j.cfg.Run.Dir, First: j.first, Last: step, Total: j.task.steps, Took: time.Since(j.began)}
-		for _, line := range ended.Lines() {
+		ranks.EndMesh(j.models, stopped)
+		s := summary{dir: j.cfg.Run.Dir, first: j.first, last: step, total: j.task.steps, took: time.Since(j.began)}
+		for _, line := range s.lines() {
 			j.note("%s", line)
 		}
 	}
@@ -178,7 +167,7 @@ func (j *job) finish(step int, err error) error {
 func (j *job) progress(_ int, values report.Values) {
 	j.console.Step(values)
 	j.control.Step(values, j.console.Left())
-	j.monitor.Step(values)
+	j.monitor.step(values)
 	_ = j.spans.Keep(j.tracePath()) // the last write reports a persistent error
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
 	"github.com/easyrl/easyrl/model/folder"
-	"github.com/easyrl/easyrl/run/origin"
 	"github.com/easyrl/easyrl/run/ranks"
 	"github.com/easyrl/easyrl/torch/models"
 	"github.com/easyrl/easyrl/trainer"
@@ -18,7 +17,8 @@ import (
 // loadTorch is load for train.backend = "torch": it starts the ranks, which load the models.
 func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Folder) (start, began string, err error) {
 	kept := j.modelsConfig()
-	deps := ranks.Deps{Folder: j.folder, KeepStart: kept.Reference, State: from, Temperature: float64(kept.Temperature), Spans: j.spans, Say: j.note, Warn: j.warn}
+	deps := ranks.TorchDeps{Folder: j.folder, KeepStart: kept.Reference, State: from,
+		Temperature: float64(kept.Temperature), Spans: j.spans, Say: j.note, Warn: j.warn}
 	if j.reader != nil {
 		deps.Prompt = j.reader.CanaryTokens()
 	}
@@ -42,16 +42,16 @@ func (j *job) loadTorch(ctx context.Context, from string, reference *folder.Fold
 	if err != nil {
 		return "", "", usage.Wrap(err)
 	}
-	r, err := ranks.Start(ctx, j.cfg, &deps, w, j.dev)
+	r, err := ranks.StartTorch(ctx, j.cfg, &deps, w, j.dev)
 	if err != nil {
 		return "", "", err
 	}
 	if dtype := r.Ranks()[0].Ready.DType; j.reader != nil && dtype != j.cfg.Torch.DType { // otherwise read has warned
-		if text := ranks.TypeWarning(j.cfg, dtype); text != "" {
+		if text := ranks.TorchTypeWarning(j.cfg, dtype); text != "" {
 			j.warn("%s", text)
 		}
 	}
-	j.models, j.ranks, j.verification = r, r, r.Verification()
+	j.models, j.torch, j.verification = r, r, r.Verification()
 	j.atEnd(r.Close)
 	return start, began, nil
 }
@@ -90,7 +90,7 @@ func (j *job) weightsOf(f *folder.Folder) (w *model.Weights, sum string, err err
 		sum, err = models.Checksum(f.Dir)
 		return nil, sum, err
 	}
-	if w, err = origin.Weights(j.cfg, f, j.dev); err != nil {
+	if w, err = startWeights(j.cfg, f, j.dev); err != nil {
 		return nil, "", err
 	}
 	sum, err = w.Sum()

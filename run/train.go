@@ -16,10 +16,7 @@ import (
 	"github.com/easyrl/easyrl/run/cores"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/mesh"
-	"github.com/easyrl/easyrl/run/produce"
 	"github.com/easyrl/easyrl/run/ranks"
-	"github.com/easyrl/easyrl/run/swap"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -138,13 +135,14 @@ func (t *training) connect() error {
 	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks),
 		Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
-	sampling, err := produce.New(cfg, t.folder, t.instances.Fleet(), t.spans.Lanes(producerRow), t.spare, t.reward, t.warn)
+	sampling, err := t.newProducer()
 	if err != nil {
 		return err
 	}
 	t.rollouts = trainer.Rollouts{
 		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(), Ranks: mesh.Of(cfg).Size(), PeakFLOPS: t.peak(),
+		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
+		Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
@@ -152,7 +150,11 @@ func (t *training) connect() error {
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}
-	t.models, t.rollouts.Publish = swap.With(cfg.Swaps(), t.models, t.instances)
+	t.rollouts.Publish = t.instances.Publish
+	if cfg.Swaps() {
+		s := newSwapping(t.models, t.instances)
+		t.models, t.rollouts.Publish = s, s.handToInstances
+	}
 	return nil
 }
 
@@ -166,7 +168,7 @@ func (t *training) peak() float64 {
 
 // cores returns a function for trainer.Rollouts.Cores.
 func (t *training) cores() func() int {
-	own := cores.Own(t.cfg) // before GiveWay
+	own := cores.Own(t.cfg) // before RaiseGOMAXPROCS
 	return func() int {
 		served, known := t.instances.Fleet().Cores()
 		if !known {
@@ -187,13 +189,13 @@ func (t *training) train(ctx context.Context) error {
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, t.state, trainer.Deps{
-		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
+		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn, Traffic: t.traffic,
 		Track: t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
 	}, t.rollouts)
 	if err != nil {
 		return err
 	}
-	restore := cores.GiveWay(mesh.Of(cfg).Size() + cfg.Inference.Instances)
+	restore := cores.RaiseGOMAXPROCS(cfg.Parallel.Mesh().Size() + cfg.Inference.Instances)
 	err = loop.Run(ctx)
 	restore()
 	if traceErr := t.spans.WriteFile(t.tracePath()); err == nil {

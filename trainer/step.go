@@ -94,6 +94,11 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	if err := t.source.record(s, line); err != nil {
 		return err
 	}
+	if t.Traffic != nil {
+		for purpose, bytes := range t.Traffic() {
+			line["traffic/"+purpose+"_bytes"] = float64(bytes)
+		}
+	}
 	if s.updates > 0 {
 		line["actor/lr"] = s.lr
 	}

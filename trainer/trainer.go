@@ -39,6 +39,8 @@ type Deps struct {
 	// Files are copied into each checkpoint, such as config.json and the tokenizer.
 	Files   map[string][]byte
 	Metrics *report.Metrics
+	// Traffic returns the bytes that ranks exchanged since its last call, by purpose. It may be nil.
+	Traffic func() map[string]int64
 	Track   trace.Track // the trainer's row of the trace
 	Disk    trace.Track // row of background writes
 	// Progress receives each step's metrics.

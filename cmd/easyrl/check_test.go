@@ -192,8 +192,6 @@ func TestCheckOfMesh(t *testing.T) {
 	require.Contains(t, out, "\n# rank 3: dp 1, tp 0, pp 1; layers 1, ")
 	require.Regexp(t, `# memory of rank 0's process \(estimated\): 4 ranks; 2 versions`, out)
 	require.Regexp(t, `# threads: [0-9]+ for each of 4 ranks`, out)
-	require.Regexp(t, `# communication \(estimated\): a rank sends up to pp .*, dp .*, weights to rank 0 `, out)
-	require.Contains(t, out, "\n# pipeline (predicted): ")
 
 	for name, value := range map[string]string{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"} {
 		t.Setenv(name, value)

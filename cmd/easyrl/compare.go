@@ -16,7 +16,6 @@ import (
 	"github.com/easyrl/easyrl/run"
 	"github.com/easyrl/easyrl/run/compare"
 	"github.com/easyrl/easyrl/run/cores"
-	"github.com/easyrl/easyrl/run/summary"
 )
 
 func compareVerb(std streams) cli.Verb {
@@ -24,7 +23,7 @@ func compareVerb(std streams) cli.Verb {
 		Name:     "compare",
 		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
 		Summary:  "Time a configuration in several modes on the same cores and recommend how to split them.",
-		Example: `easyrl compare configs/quickstart.toml -set run.steps=12 -verify
+		Example: `easyrl compare configs/quickstart.toml -set run.steps=12
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
 			easyrl compare run.toml -sweep parallel.dp=1,2,4
 			easyrl compare run.toml -repeats 3 -resume`,
@@ -36,7 +35,6 @@ func compareVerb(std streams) cli.Verb {
 	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…` run each mode with each of these values")
 	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` untimed steps at the start of each process")
 	v.Flags.IntVar(&o.Repeats, "repeats", 1, "`N` run each variant N times and count the fastest of each step; steadies the figures on a busy machine")
-	v.Flags.BoolVar(&o.Verify, "verify", false, "also run the recommendation, next to a second run of the first mode")
 	v.Flags.BoolVar(&o.Resume, "resume", false, "keep finished runs and continue the others")
 	v.Flags.StringVar(&o.Dir, "out", "", "`DIR` output folder for the runs, compare.json and compare.html (default runs/<name>-compare)")
 	v.Run = func(ctx context.Context, args []string) error {
@@ -56,7 +54,8 @@ func compareVerb(std streams) cli.Verb {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
-			return run.StoppedError{Message: "stopped; finished runs are kept", Continue: summary.Command(append(v.Words(args, "resume"), "-resume")...)}
+			return run.StoppedError{Message: "stopped; finished runs are kept",
+				Continue: run.Command(append(v.Words(args, "resume"), "-resume")...)}
 		case found == nil:
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/run/summary"
+	"github.com/easyrl/easyrl/run"
 )
 
 // gatedEval returns the arguments of an evaluation that waits for the score of one prompt
@@ -51,7 +51,7 @@ func TestStoppedEvalResumes(t *testing.T) {
 			requireAsked(t, filepath.Join(gate, "asked"))
 			p.until("23/24 prompts")
 			p.signal(signal)
-			again := summary.Command(append([]string{os.Args[0]}, args...)...)
+			again := run.Command(append([]string{os.Args[0]}, args...)...)
 			code, errs := p.end()
 			for _, pipe := range []string{"asked", "told"} {
 				require.NoError(t, os.Remove(filepath.Join(gate, pipe)))

@@ -9,7 +9,6 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/run"
-	"github.com/easyrl/easyrl/run/logprobs"
 )
 
 func logprobsVerb(std streams) cli.Verb {
@@ -49,7 +48,7 @@ func logprobsVerb(std streams) cli.Verb {
 			return err
 		}
 		defer dev.Close() //nolint:errcheck // only read from
-		return logprobs.Run(ctx, f, dev, float32(*temperature), in, name, std.out)
+		return run.Logprobs(ctx, f, dev, float32(*temperature), in, name, std.out)
 	}
 	return v
 }

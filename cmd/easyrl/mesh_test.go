@@ -57,7 +57,7 @@ func changeless(t *testing.T, run string) []report.Values {
 	for _, values := range steps {
 		maps.DeleteFunc(values, func(name string, _ float64) bool {
 			prefix, _, _ := strings.Cut(name, "/")
-			return slices.Contains([]string{"time", "timing_s", "perf", "idle", "memory", "fleet"}, prefix)
+			return slices.Contains([]string{"time", "timing_s", "perf", "idle", "memory", "fleet", "traffic"}, prefix)
 		})
 	}
 	return steps

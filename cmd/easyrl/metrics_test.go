@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/sink"
 )
@@ -48,6 +49,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		trainTiny(t, dir, "plain", "eval.every=2", "eval.k=4", "reward.kind=math"),
 		trainTiny(t, dir, "refilled", "rollout.dynamic_sampling=1", "loss.correction=mask", "loss.beta=0.1", fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
 		trainTiny(t, dir, "parts", "eval.every=5", "reward.parts.a.kind=exact", "reward.parts.b.kind=prefix", "reward.kind=sum"),
+		trainTiny(t, dir, "mesh", mesh(parallel.Mesh{DP: 2, TP: 1, PP: 2})),
 	}
 	tuned := filepath.Join(dir, "tuned")
 	status, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+other, "-set", "sft.eval="+other, "-set", "eval.every=1",

@@ -85,8 +85,8 @@ func (c *scoring) known(index int, got *inference.Completion) *answer {
 	return nil
 }
 
-// final returns the answers to the request: those that are known, and new ones that wait
-// for wait. Others are scored no more.
+// final returns the answers to the request. It keeps known scores, queues new responses and drops
+// the rest.
 func (c *scoring) final(out []inference.Completion) []*answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()

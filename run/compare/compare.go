@@ -1,5 +1,5 @@
 // Package compare runs one configuration in several modes, each in its own process on
-// the same cores, and reports how fast each is, why, and what to change.
+// the same cores, and reports how fast each is and which mode and split of cores to use.
 package compare
 
 import (
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/easyrl/easyrl/internal/notice"
 	"github.com/easyrl/easyrl/internal/secret"
 	"github.com/easyrl/easyrl/report"
-	"github.com/easyrl/easyrl/report/steptime"
 )
 
 // File is the name of the results file in a comparison's folder.
@@ -32,7 +30,6 @@ type Options struct {
 	Sweep    string   // section.key=value,value,…; may be empty
 	Warmup   int      // first steps of each process, not timed
 	Repeats  int      // runs per variant; the variants alternate
-	Verify   bool     // also run the recommendation
 	Resume   bool     // keep the runs already in Dir
 	Dir      string   // output folder; empty for runs/<name>-compare
 	// Cores is the budget of cores that each run divides, unless its thread keys set another.
@@ -68,15 +65,12 @@ type Comparison struct {
 	// Current is the run with the mode and the split of the configuration, if there is one.
 	Current   string     `json:"current,omitempty"`
 	Recommend *Recommend `json:"recommend,omitempty"`
-	Verified  *Verified  `json:"verified,omitempty"`
 	Findings  []string   `json:"words"`
 	// Resumed maps a folder to the steps after which a new process resumed its run. The
 	// first steps of such a process are not timed either.
 	Resumed map[string][]int `json:"resumed,omitempty"`
 
-	dir     string
-	machine int  // cores of this machine
-	local   bool // all servers are on this machine
+	dir string
 }
 
 // Failure is a run that ended with an error.
@@ -93,7 +87,6 @@ func (c *Comparison) Dir() string { return c.dir }
 type comparing struct {
 	o      Options
 	found  Comparison
-	batch  steptime.Workload
 	inTurn bool // the configuration's own mode is colocated
 	swaps  bool // the configuration sets train.swap, which other modes refuse
 }
@@ -125,16 +118,8 @@ func Run(ctx context.Context, o Options) (*Comparison, error) {
 		return nil, errors.Join(c.failure(), c.write())
 	}
 	against(&c.found.Runs[0], c.found.Runs)
-	c.found.Recommend = recommend(&c.found, c.batch)
-	if err := c.relate(variants); err != nil {
-		return nil, err
-	}
-	if o.Verify && c.found.Recommend != nil {
-		if err := c.verify(ctx, variants); err != nil {
-			return nil, err
-		}
-	}
-	c.found.Findings = findings(&c.found)
+	c.found.Recommend = c.recommend(variants)
+	c.found.Findings = c.findings()
 	return &c.found, errors.Join(c.write(), writePage(&c.found), c.failure())
 }
 
@@ -148,44 +133,6 @@ func (c *comparing) failure() error {
 		return nil
 	}
 	return fmt.Errorf("%s; retry failed runs with -resume", strings.Join(all, "; "))
-}
-
-// verify runs the recommendation and repeats the first run beside it, since a machine's
-// speed drifts. Each run's folder is named after its mode and settings.
-func (c *comparing) verify(ctx context.Context, variants []variant) error {
-	best := c.found.Recommend
-	named := func(name string) variant {
-		return variants[slices.IndexFunc(variants, func(v variant) bool { return v.name == name })]
-	}
-	first := named(c.found.Runs[0].Name)
-	again, chosen := first, first
-	if best.Run != "" {
-		chosen = named(best.Run)
-	} else {
-		key, _, _ := strings.Cut(first.value, "=")
-		chosen.mode = best.Mode
-		chosen.settings = append(without(first.settings, append(sharing(), key)...), best.Settings...)
-	}
-	again.name, chosen.name = "verify-"+first.name, "verify-"+best.name()
-	pair := []variant{again, chosen}
-	for i := range pair {
-		if err := c.resolve(&pair[i]); err != nil {
-			return err
-		}
-	}
-	if err := c.claim(pair); err != nil {
-		return err
-	}
-	if err := c.train(ctx, pair); err != nil {
-		return err
-	}
-	results, err := c.measure(pair)
-	if err != nil || len(results) < len(pair) {
-		return err
-	}
-	against(&results[0], results)
-	c.found.Verified = &Verified{Runs: results, Speedup: results[1].Speedup, Off: best.Speedup/results[1].Speedup - 1}
-	return nil
 }
 
 // train runs the variants that have not finished yet, one repeat of all before the
@@ -297,10 +244,10 @@ func (c *comparing) measure(variants []variant) ([]Result, error) {
 	return results, nil
 }
 
-// Time formats a number of seconds for people.
-func Time(seconds float64) string {
-	if seconds < 60 {
-		return report.Number(round(seconds)) + "s"
+// seconds formats a number of seconds for people.
+func seconds(s float64) string {
+	if s < 60 {
+		return report.Number(round(s)) + "s"
 	}
-	return report.Duration(time.Duration(seconds * float64(time.Second)))
+	return report.Duration(time.Duration(s * float64(time.Second)))
 }

@@ -154,7 +154,7 @@ func TestModes(t *testing.T) {
 	require.Len(t, sync.Weights, 64)
 	said := strings.Join(c.Findings, "\n")
 	require.Contains(t, said, "colocated is the fastest: 1.03× as fast as periodic-async and 1.33× as fast as sync.")
-	require.Contains(t, said, "colocated is 1.03× as fast as periodic-async here, because each phase gets all 8 cores in turn")
+	require.Contains(t, said, "periodic-async reached 1.29× of a possible 2.00×. It cannot reach the ceiling here because sync already lends")
 	require.Contains(t, said, "All runs end with bit-identical weights (sha256 "+sync.Weights[:12])
 	require.Contains(t, said, "Recommended: colocated, 8 or 1×8 threads")
 	var table strings.Builder
@@ -260,37 +260,20 @@ func TestSweep(t *testing.T) {
 	require.NotContains(t, strings.Join(c.Findings, "\n"), "weights")
 }
 
-// A swept key that does more than divide threads stays in the recommendation. Runs with
-// its other values do not enter the model of the split.
+// The fastest run of a sweep is recommended with its value.
 func TestRecommendationKeepsSweptKey(t *testing.T) {
 	t.Parallel()
 	o := options(t, "[device]\nthreads = 2\n[inference]\nthreads = 4\n")
-	o.Sweep, o.Verify, o.Repeats = "inference.max_running=64, 8", true, 2
-	m := &machine{t: t, slower: func(cfg *configs.Config) float64 {
-		if cfg.Device.Threads == 0 {
-			return 0.5 // instances lend their idle threads
-		}
-		return float64(cfg.Inference.MaxRunning) / 8
-	}}
+	o.Sweep, o.Repeats = "inference.max_running=64, 8", 2
+	m := &machine{t: t, slower: func(cfg *configs.Config) float64 { return float64(cfg.Inference.MaxRunning) / 8 }}
 	o.Train = m.train
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Contains(t, c.Recommend.Settings, "inference.max_running=8")
-	require.Contains(t, c.Recommend.Settings, "device.threads=0")
-	require.Empty(t, c.Recommend.Run, "the recommended split was not measured")
-	require.Greater(t, c.Verified.Speedup, 8.0)
-	verified, err := os.ReadFile(filepath.Join(o.Dir, c.Verified.Runs[1].Folders[0], configs.RunFile))
-	require.NoError(t, err)
-	require.Contains(t, string(verified), "max_running = 8")
-
-	// A different recommendation is verified in a folder of its own.
-	o.Resume, m.slower = true, func(cfg *configs.Config) float64 { return 1 }
-	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64")))
-	require.NoError(t, os.RemoveAll(filepath.Join(o.Dir, "periodic-async-inference.max_running=64-2")))
-	m.ran = nil
-	_, err = Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Equal(t, "verify-periodic-async-2-1x4-lent-inference.max_running=64-2 on 6", m.ran[len(m.ran)-1])
+	require.Equal(t, []string{"run.mode=periodic-async", "inference.max_running=8"}, c.Recommend.Settings)
+	require.Equal(t, "periodic-async inference.max_running=8", c.Recommend.Run)
+	require.Equal(t, "periodic-async inference.max_running=64", c.Current)
+	require.Equal(t, []string{"periodic-async-inference.max_running=64 on 6", "periodic-async-inference.max_running=8 on 6",
+		"periodic-async-inference.max_running=64-2 on 6", "periodic-async-inference.max_running=8-2 on 6"}, m.ran)
 }
 
 // docs/modes.md describes every key of compare.json.
@@ -317,15 +300,6 @@ func TestModesPageDescribesKeys(t *testing.T) {
 		}
 	}
 	visit(reflect.TypeFor[Comparison]())
-}
-
-func TestDifferentBudgets(t *testing.T) {
-	t.Parallel()
-	o := options(t, "[inference]\nthreads = 4\n")
-	o.Sweep, o.Train = "device.threads=2,4", (&machine{t: t}).train
-	c, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Contains(t, strings.Join(c.Findings, "\n"), "The runs use 6 to 8 cores")
 }
 
 func TestSweptValues(t *testing.T) {
@@ -375,31 +349,6 @@ func TestDifferentWeights(t *testing.T) {
 	require.Contains(t, strings.Join(c.Findings, "\n"), "The weights differ. Something is not deterministic")
 }
 
-// The recommendation, whose split was not measured, runs beside the first mode, and its
-// speedup is compared to the prediction.
-func TestVerify(t *testing.T) {
-	t.Parallel()
-	o := options(t, "")
-	o.Verify, o.Modes, o.Settings = true, []string{configs.Sync}, []string{"inference.max_running=8"}
-	m := &machine{t: t}
-	o.Train = m.train
-	c, err := Run(t.Context(), o)
-	require.NoError(t, err)
-	require.Equal(t, []string{"sync on 8", "verify-sync on 8", "verify-periodic-async-4-1x4-lent on 8"}, m.ran)
-	require.Equal(t, configs.PeriodicAsync, c.Recommend.Mode)
-	require.Empty(t, c.Recommend.Run)
-	require.True(t, c.Recommend.Partial, "Ti is measured with one number of threads only")
-	require.InDelta(t, 4/3.1, c.Recommend.Speedup, 1e-9)
-	require.InDelta(t, 4/3.1, c.Verified.Speedup, 1e-9)
-	require.InDelta(t, 0, c.Verified.Off, 1e-9)
-	require.Contains(t, strings.Join(c.Findings, "\n"), "Verified: predicted 1.29× as fast as sync, measured 1.29× (quartiles 1.29× to 1.29×). The prediction is off by 0%.")
-	c.Verified.Off = -.004
-	require.Contains(t, strings.Join(findings(c), "\n"), "off by 0%.")
-	c.Verified.Off = -.006
-	require.Contains(t, strings.Join(findings(c), "\n"), "off by -1%.")
-	require.Contains(t, strings.Join(c.Findings, "\n"), "Add colocated to -modes to include them")
-}
-
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -415,11 +364,7 @@ func TestFaults(t *testing.T) {
 		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
 		{func(o *Options) { o.Sweep = "train.lr=1,,2" }, `-sweep is "train.lr=1,,2", expected a value between commas`},
 		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
-		{func(o *Options) { o.Sweep, o.Verify = "train.lr=1,2", true }, "-verify is set but -sweep varies train.lr"},
 		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
-		{func(o *Options) {
-			o.Verify, o.Settings = true, []string{"inference.kind=vllm", `inference.endpoints="http://a:1"`}
-		}, "-verify is set but servers sample"},
 	} {
 		o := options(t, "")
 		row.change(&o)

@@ -44,9 +44,7 @@ type Result struct {
 	// Sampling is Ti, the time in which the instances have requests. In a mode that waits
 	// for the whole batch it is the trainer's whole wait, scoring included.
 	Sampling float64 `json:"ti"`
-	Training float64 `json:"tt"`          // Tt: forward, backward and optimizer
-	First    float64 `json:"first_group"` // until the trainer receives its first group
-	Rest     float64 `json:"rest"`        // publishing, and everything besides waiting and training
+	Training float64 `json:"tt"` // Tt: forward, backward and optimizer
 	// Ceiling is (Ti+Tt)/max(Ti,Tt), the speedup over sequential execution if the longer
 	// phase hid the shorter one completely.
 	Ceiling       float64            `json:"ceiling"`
@@ -133,7 +131,6 @@ func (r *Result) average() error {
 		r.Tokens += tokens
 		waited += v["timing_s/wait"]
 		r.Training += v["timing_s/train"] + v["timing_s/optimizer"]
-		r.First += v["timing_s/first_group"]
 		r.Sampling += v["timing_s/sample"]
 		instances += v["idle/instances"] * seconds
 		r.Servers = v["fleet/size"]
@@ -149,8 +146,7 @@ func (r *Result) average() error {
 	n := float64(r.Timed)
 	r.Rate = r.Tokens / r.Seconds / float64(r.Cores)
 	r.IdleTrainer, r.IdleInstances = waited/r.Seconds, instances/r.Seconds
-	r.Step, r.Sampling, r.Training, r.First = r.Seconds/n, r.Sampling/n, r.Training/n, r.First/n
-	r.Rest = max(0, r.Step-waited/n-r.Training)
+	r.Step, r.Sampling, r.Training = r.Seconds/n, r.Sampling/n, r.Training/n
 	r.Ceiling = (r.Sampling + r.Training) / max(r.Sampling, r.Training)
 	return nil
 }

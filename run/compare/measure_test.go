@@ -104,6 +104,6 @@ func TestEquallyFast(t *testing.T) {
 		{1, 1, 1, "sync and async are equally fast within measurement noise (1.00×)."},
 	} {
 		async := Result{Name: "async", Speedup: row.faster, Low: row.low, High: row.high}
-		require.Equal(t, row.want, winner(&Comparison{Runs: []Result{sync, async}}))
+		require.Equal(t, row.want, winner([]Result{sync, async}))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html/template"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/internal/plain"
@@ -23,19 +22,17 @@ var pageSource string
 // page is the template's data.
 type page struct {
 	*Comparison
-	Style         template.CSS
-	Verdict       string   // the advice
-	Details       []string // the other findings
-	Table         runTable
-	VerifiedTable *runTable
-	Charts        []template.HTML
+	Style   template.CSS
+	Verdict string   // the advice, the last finding
+	Details []string // the other findings
+	Table   runTable
+	Charts  []template.HTML
 }
 
 // runTable is a table with a row for each run.
 type runTable struct {
-	Label string
-	Head  [][2]string // titles of the columns and their meanings
-	Rows  [][]string
+	Head [][2]string // titles of the columns and their meanings
+	Rows [][]string
 }
 
 // Turned returns the table with a column for each run, which fits a narrow screen.
@@ -54,14 +51,9 @@ func (t runTable) Turned() [][]string {
 // writePage writes the comparison's page: the table, the findings, and the runs' curves
 // over steps and over time.
 func writePage(c *Comparison) error {
-	p := page{Comparison: c, Style: chart.Style(), Table: runTable{"runs", head(), rows(c.Runs)}, Charts: charts(c.Runs), Details: c.Findings}
-	if c.Recommend != nil {
-		p.Verdict = advice(c)
-		p.Details = slices.DeleteFunc(slices.Clone(c.Findings), func(text string) bool { return text == p.Verdict })
-	}
-	if c.Verified != nil {
-		p.VerifiedTable = &runTable{"verified runs", head(), rows(c.Verified.Runs)}
-	}
+	last := len(c.Findings) - 1
+	p := page{Comparison: c, Style: chart.Style(), Verdict: c.Findings[last], Details: c.Findings[:last],
+		Table: runTable{head(), rows(c.Runs)}, Charts: charts(c.Runs)}
 	view, err := template.New("page").Parse(pageSource)
 	var html bytes.Buffer
 	if err == nil {

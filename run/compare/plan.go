@@ -3,14 +3,12 @@ package compare
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/configs"
-	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/report/steptime"
 )
 
@@ -41,10 +39,7 @@ func (v variant) all(given []string, dir string) []string {
 
 // plan resolves every variant before any of them runs.
 func (c *comparing) plan() ([]variant, error) {
-	given, err := configs.Load(c.o.Files, c.o.Settings)
-	if err == nil {
-		err = given.Validate(configs.TrainTask)
-	}
+	given, err := c.load(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +53,7 @@ func (c *comparing) plan() ([]variant, error) {
 		c.o.Dir = filepath.Join("runs", given.Run.Name+"-compare")
 	}
 	c.found.Name, c.found.Steps, c.found.Backend = given.Run.Name, given.Run.Steps, given.Train.Backend
-	c.found.machine, c.found.local = c.o.Cores, onThisMachine(given.Inference)
-	c.batch, c.inTurn = steptime.Workload{Groups: float64(given.Rollout.PromptsPerStep), Waves: given.Waves()}, given.Run.Mode == configs.Colocated
-	c.swaps = given.Train.Swap
+	c.inTurn, c.swaps = given.Run.Mode == configs.Colocated, given.Train.Swap
 	values, err := c.sweep()
 	if err != nil {
 		return nil, err
@@ -81,6 +74,10 @@ func (c *comparing) plan() ([]variant, error) {
 				return nil, err
 			}
 			variants = append(variants, v)
+			if v.mode == given.Run.Mode && v.share == c.split(given, c.o.Cores) &&
+				given.Values("")[c.sweptKey()] == v.cfg.Values("")[c.sweptKey()] {
+				c.found.Current = v.name
+			}
 		}
 	}
 	c.found.Cores = variants[0].cores
@@ -115,12 +112,6 @@ func (c *comparing) check(given *configs.Resolved) error {
 	}
 	if c.o.Repeats < 1 {
 		faults = append(faults, fmt.Errorf("-repeats is %d, expected 1 or more", c.o.Repeats))
-	}
-	if c.o.Verify && given.Inference.Instances == 0 {
-		faults = append(faults, errors.New("-verify is set but servers sample, expected embedded instances: with servers, only their number is recommended"))
-	}
-	if key, _, swept := strings.Cut(c.o.Sweep, "="); c.o.Verify && swept && !dividesCores(key) {
-		faults = append(faults, fmt.Errorf("-verify is set but -sweep varies %s, expected a key of inference or device: for other keys nothing is recommended", key))
 	}
 	return errors.Join(faults...)
 }
@@ -174,27 +165,44 @@ func swept(list string) (values []string) {
 	return append(values, strings.TrimSpace(list[begin:]))
 }
 
-// resolve loads the variant's configuration and divides its cores, unless their number is
-// already set.
+// resolve loads the variant's configuration and divides its cores.
 func (c *comparing) resolve(v *variant) error {
-	cfg, err := configs.Load(c.o.Files, slices.Concat(c.o.Settings, v.settings))
-	if err == nil {
-		err = cfg.Validate(configs.TrainTask)
-	}
+	cfg, err := c.load(v.settings)
 	if err != nil {
 		return err
 	}
-	if v.cores == 0 {
-		v.cores = c.budget(cfg)
-		key, _, _ := strings.Cut(v.value, "=")
-		v.settings = append(v.settings, without(c.shared(cfg, v.cores), key)...)
+	v.cores = c.budget(cfg)
+	for _, setting := range c.shared(cfg, v.cores) {
+		if c.o.Sweep == "" || !strings.HasPrefix(setting, c.sweptKey()+"=") {
+			v.settings = append(v.settings, setting)
+		}
 	}
-	if cfg, err = configs.Load(c.o.Files, slices.Concat(c.o.Settings, v.settings)); err != nil {
-		return err
+	if v.cfg, err = c.load(v.settings); err == nil {
+		v.share = c.split(v.cfg, v.cores)
 	}
-	v.cfg = cfg
-	v.share = c.split(cfg, v.cores)
-	return nil
+	return err
+}
+
+// load returns the valid configuration of the files with settings in addition to the command line's.
+func (c *comparing) load(settings []string) (*configs.Resolved, error) {
+	cfg, err := configs.Load(c.o.Files, slices.Concat(c.o.Settings, settings))
+	if err == nil {
+		err = cfg.Validate(configs.TrainTask)
+	}
+	return cfg, err
+}
+
+// split returns how a configuration divides cores.
+func (c *comparing) split(cfg *configs.Resolved, cores int) steptime.Split {
+	training, each, lends := c.o.Threads(&cfg.Config, cores)
+	return steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each,
+		LendsIdle: lends, Alternating: cfg.Run.Mode == configs.Colocated}
+}
+
+// sweptKey returns the swept key, or "" without a sweep.
+func (c *comparing) sweptKey() string {
+	key, _, _ := strings.Cut(c.o.Sweep, "=")
+	return strings.TrimSpace(key)
 }
 
 // budget returns the number of this machine's cores that each mode gets: all, or fewer if
@@ -212,22 +220,6 @@ func (c *comparing) budget(cfg *configs.Resolved) int {
 	return min(training+sampling, c.o.Cores)
 }
 
-// onThisMachine reports whether all configured servers are on this machine.
-func onThisMachine(c configs.Inference) bool {
-	return len(c.Endpoints) > 0 && !slices.ContainsFunc(c.Endpoints, func(text string) bool {
-		e, err := remote.ParseEndpoint(text, c.Kind)
-		if err != nil {
-			return true
-		}
-		u, err := url.Parse(e.URL)
-		if err != nil {
-			return true
-		}
-		ip := net.ParseIP(u.Hostname())
-		return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
-	})
-}
-
 // shared returns the settings that give a mode the whole budget. A colocated mode gets
 // all cores for each side. Another mode uses the default division if the thread keys
 // were meant for colocation.
@@ -242,12 +234,4 @@ func (c *comparing) shared(cfg *configs.Resolved, cores int) []string {
 		return []string{fmt.Sprint("device.threads=", cores)}
 	}
 	return []string{fmt.Sprint("device.threads=", cores), fmt.Sprint("inference.threads=", max(1, cores/n))}
-}
-
-// without returns settings except those of the given keys.
-func without(settings []string, keys ...string) []string {
-	return slices.DeleteFunc(slices.Clone(settings), func(s string) bool {
-		key, _, _ := strings.Cut(s, "=")
-		return slices.Contains(keys, key)
-	})
 }

@@ -42,9 +42,9 @@ func rows(runs []Result) [][]string {
 		if r.Reward != nil {
 			reward = fmt.Sprintf("%.3f", *r.Reward)
 		}
-		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed), Time(r.Seconds), report.Number(r.Tokens),
-			report.Number(round(r.Rate)), times(r.Speedup), Time(r.Sampling), Time(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances),
-			reward, r.evaluated(), short(r.Weights)})
+		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed),
+			seconds(r.Seconds), report.Number(r.Tokens), report.Number(round(r.Rate)), times(r.Speedup),
+			seconds(r.Sampling), seconds(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances), reward, r.evaluated(), short(r.Weights)})
 	}
 	return all
 }
@@ -72,31 +72,19 @@ func (r *Result) evaluated() string {
 
 // Print writes the table and the findings.
 func (c *Comparison) Print(w io.Writer) error {
-	if err := table(w, c.Runs); err != nil {
-		return err
-	}
-	if c.Verified != nil {
-		if _, err := fmt.Fprintln(w); err != nil {
-			return err
-		}
-		if err := table(w, c.Verified.Runs); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(c.Findings, "\n"))
-	return err
-}
-
-func table(w io.Writer, runs []Result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	var titles []string
 	for _, column := range head() {
 		titles = append(titles, column[0])
 	}
-	for _, cells := range append([][]string{titles}, rows(runs)...) {
+	for _, cells := range append([][]string{titles}, rows(c.Runs)...) {
 		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")+"\t"); err != nil {
 			return err
 		}
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(c.Findings, "\n"))
+	return err
 }

@@ -50,10 +50,10 @@ func Own(cfg *configs.Config) int {
 	return Busy(training + sampling)
 }
 
-// GiveWay raises GOMAXPROCS so that other goroutines run beside the given number of
+// RaiseGOMAXPROCS raises GOMAXPROCS so that other goroutines run beside the given number of
 // computing ones. A goroutine inside a kernel keeps its P, and those queued behind it
 // would wait for milliseconds. restore undoes the change.
-func GiveWay(computing int) (restore func()) {
+func RaiseGOMAXPROCS(computing int) (restore func()) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
 	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
 }

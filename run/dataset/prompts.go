@@ -74,8 +74,8 @@ func (r *Reader) Prompts(ctx context.Context, paths []string) (lists [][]rollout
 	return lists, dropped, nil
 }
 
-// encodeAll encodes prompts. It returns the IDs of those with so many bytes that they are
-// too long whatever their tokens are, apart.
+// encodeAll encodes prompts. huge holds the IDs of those whose number of bytes already shows that they
+// have too many tokens.
 func (r *Reader) encodeAll(ctx context.Context, path string, all []rollout.Prompt) (kept []rollout.Prompt, huge []string, err error) {
 	most := r.folder.Tokenizer.Longest(longestPrompt(r))
 	for i := range all {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,49 @@ import (
 	"github.com/easyrl/easyrl/reward"
 	"github.com/easyrl/easyrl/rollout"
 )
+
+// gPassAtK returns the probability that at least the share tau of k responses is right,
+// drawn without replacement from n with c right (Liu et al. 2024, "Are Your LLMs Capable of
+// Stable Reasoning?", eq. 2). With tau 0 it equals passAtK.
+func gPassAtK(n, c, k int, tau float64) float64 {
+	k = min(k, n)
+	least := max(1, int(math.Ceil(tau*float64(k))))
+	draws, ways := new(big.Int), new(big.Int)
+	for right := least; right <= min(c, k); right++ {
+		if k-right <= n-c {
+			ways.Binomial(int64(c), int64(right))
+			draws.Add(draws, ways.Mul(ways, new(big.Int).Binomial(int64(n-c), int64(k-right))))
+		}
+	}
+	share, _ := new(big.Rat).SetFrac(draws, ways.Binomial(int64(n), int64(k))).Float64()
+	return share
+}
+
+// majAtK returns the score of the most common of the first k answers, the earliest among
+// equals (Wang et al. 2022, self-consistency; lighteval's maj@k). scores[i] belongs to
+// answers[i]. An empty answer means that the response has none; it does not vote. Unlike
+// majMean's, the result depends on the order of the responses.
+func majAtK(answers []string, scores []float64, k int) float64 {
+	k = min(k, len(answers))
+	votes := map[string]int{}
+	best, at := 0, -1
+	for _, a := range answers[:k] {
+		if a != "" {
+			votes[a]++
+			best = max(best, votes[a])
+		}
+	}
+	for i, a := range answers[:k] {
+		if a != "" && votes[a] == best {
+			at = i
+			break
+		}
+	}
+	if at < 0 {
+		return 0
+	}
+	return scores[at]
+}
 
 // lightevalRow is a case of lighteval's tests of its metrics.
 type lightevalRow struct {
@@ -50,7 +94,7 @@ func (r *lightevalRow) gold(t *testing.T) string {
 func meanGPass(n, c, k int) float64 {
 	sum := 0.0
 	for i := (k+1)/2 + 1; i <= k; i++ {
-		sum += GPassAtK(n, c, k, float64(i)/float64(k))
+		sum += gPassAtK(n, c, k, float64(i)/float64(k))
 	}
 	return 2 * sum / float64(k)
 }
@@ -78,11 +122,11 @@ func (r *lightevalRow) got(t *testing.T) map[string]float64 {
 	switch kind, _, _ := strings.Cut(r.Metric, "_at_k"); kind {
 	case "pass":
 		require.Equal(t, r.Params.N, n)
-		return map[string]float64{fmt.Sprintf("pass@k:k=%d&n=%d", k, n): PassAtK(n, right, k)}
+		return map[string]float64{fmt.Sprintf("pass@k:k=%d&n=%d", k, n): passAtK(n, right, k)}
 	case "maj":
-		return map[string]float64{fmt.Sprintf("maj@k:k=%d", k): MajAtK(r.Responses, scores, k)}
+		return map[string]float64{fmt.Sprintf("maj@k:k=%d", k): majAtK(r.Responses, scores, k)}
 	case "avg":
-		return map[string]float64{fmt.Sprintf("avg@k:k=%d", k): MeanAtK(scores, k)}
+		return map[string]float64{fmt.Sprintf("avg@k:k=%d", k): meanAtK(scores, k)}
 	case "g_pass":
 		out := map[string]float64{fmt.Sprintf("mmath_g-pass@%d", k): meanGPass(n, right, k)}
 		for _, tau := range r.Params.Thresholds {
@@ -90,7 +134,7 @@ func (r *lightevalRow) got(t *testing.T) map[string]float64 {
 			if tau == math.Trunc(tau) {
 				name += ".0"
 			}
-			out[fmt.Sprintf("math_g-pass@%d_%s", k, name)] = GPassAtK(n, right, k, tau)
+			out[fmt.Sprintf("math_g-pass@%d_%s", k, name)] = gPassAtK(n, right, k, tau)
 		}
 		return out
 	case "exact_match":

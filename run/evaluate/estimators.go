@@ -1,12 +1,9 @@
 package evaluate
 
-import (
-	"math"
-	"math/big"
-)
+import "math"
 
-// MeanAtK returns the mean of the first k scores.
-func MeanAtK(scores []float64, k int) float64 {
+// meanAtK returns the mean of the first k scores.
+func meanAtK(scores []float64, k int) float64 {
 	k = min(k, len(scores))
 	if k == 0 {
 		return 0
@@ -18,10 +15,10 @@ func MeanAtK(scores []float64, k int) float64 {
 	return sum / float64(k)
 }
 
-// PassAtK returns the probability that at least one of k responses is right, drawn without
+// passAtK returns the probability that at least one of k responses is right, drawn without
 // replacement from n with c right. It is the unbiased estimator of Chen et al. 2021 (eq.
 // 1). k above n counts as n.
-func PassAtK(n, c, k int) float64 {
+func passAtK(n, c, k int) float64 {
 	k = min(k, n)
 	if n-c < k {
 		return 1
@@ -33,60 +30,17 @@ func PassAtK(n, c, k int) float64 {
 	return 1 - miss
 }
 
-// GPassAtK returns the probability that at least the share tau of k responses is right,
-// drawn without replacement from n with c right (Liu et al. 2024, "Are Your LLMs Capable of
-// Stable Reasoning?", eq. 2). With tau 0 it equals PassAtK.
-func GPassAtK(n, c, k int, tau float64) float64 {
-	k = min(k, n)
-	least := max(1, int(math.Ceil(tau*float64(k))))
-	draws, ways := new(big.Int), new(big.Int)
-	for right := least; right <= min(c, k); right++ {
-		if k-right <= n-c {
-			ways.Binomial(int64(c), int64(right))
-			draws.Add(draws, ways.Mul(ways, new(big.Int).Binomial(int64(n-c), int64(k-right))))
-		}
-	}
-	share, _ := new(big.Rat).SetFrac(draws, ways.Binomial(int64(n), int64(k))).Float64()
-	return share
-}
-
-// MajAtK returns the score of the most common of the first k answers, the earliest among
-// equals (Wang et al. 2022, self-consistency; lighteval's maj@k). scores[i] belongs to
-// answers[i]. An empty answer means that the response has none; it does not vote. Unlike
-// MajMean's, the result depends on the order of the responses.
-func MajAtK(answers []string, scores []float64, k int) float64 {
-	k = min(k, len(answers))
-	votes := map[string]int{}
-	best, at := 0, -1
-	for _, a := range answers[:k] {
-		if a != "" {
-			votes[a]++
-			best = max(best, votes[a])
-		}
-	}
-	for i, a := range answers[:k] {
-		if a != "" && votes[a] == best {
-			at = i
-			break
-		}
-	}
-	if at < 0 {
-		return 0
-	}
-	return scores[at]
-}
-
-// majMost limits the responses that MajMean draws from, because its work grows with their
+// majMost limits the responses that majMean draws from, because its work grows with their
 // cube.
 const majMost = 128
 
-// MajMean returns the mean of MajAtK over all ordered draws of k of the n responses. This
+// majMean returns the mean of majAtK over all ordered draws of k of the n responses. This
 // is the complete U-statistic (Hoeffding 1948), the minimum-variance unbiased estimate of
 // the score of k fresh responses. Over all orders, equally common answers win equally
-// often, so with k = n it is the mean score of the most common answers. MajMean takes n k^2
+// often, so with k = n it is the mean score of the most common answers. majMean takes n k^2
 // log k operations and uses the first majMost responses. With k = n it takes n operations
 // and uses all.
-func MajMean(answers []string, scores []float64, k int) float64 {
+func majMean(answers []string, scores []float64, k int) float64 {
 	if k >= len(answers) {
 		_, candidates := tally(answers, scores)
 		return commonest(candidates)
@@ -199,11 +153,11 @@ func binomials(n int) []float64 {
 	return row
 }
 
-// StdErr returns the standard error of the mean of the prompts' means: their standard
+// standardError returns the standard error of the mean of the prompts' means: their standard
 // deviation over the root of their number. Responses to one prompt are not independent, so
 // the prompt is the unit (Miller 2024, "Adding Error Bars to Evals", clustered standard
 // errors). The result is NaN for fewer than two prompts.
-func StdErr(means []float64) float64 {
+func standardError(means []float64) float64 {
 	n := float64(len(means))
 	mean := 0.0
 	for _, x := range means {

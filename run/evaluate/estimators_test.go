@@ -44,8 +44,8 @@ func TestEstimatorsCountAllDraws(t *testing.T) {
 							share++
 						}
 					})
-					require.InDelta(t, pass/all, PassAtK(n, c, k), 1e-12, "n %d c %d k %d", n, c, k)
-					require.InDelta(t, share/all, GPassAtK(n, c, k, tau), 1e-9, "n %d c %d k %d tau %v", n, c, k, tau)
+					require.InDelta(t, pass/all, passAtK(n, c, k), 1e-12, "n %d c %d k %d", n, c, k)
+					require.InDelta(t, share/all, gPassAtK(n, c, k, tau), 1e-9, "n %d c %d k %d tau %v", n, c, k, tau)
 				}
 			}
 		}
@@ -53,17 +53,17 @@ func TestEstimatorsCountAllDraws(t *testing.T) {
 }
 
 func TestLargeCounts(t *testing.T) {
-	require.InDelta(t, 1-math.Pow(0.9, 100), PassAtK(1_000_000, 100_000, 100), 1e-4)
-	require.InDelta(t, 1.0, GPassAtK(100_000, 90_000, 1000, 0.5), 1e-6)
-	require.Equal(t, 1.0, PassAtK(3, 3, 8))
-	require.Equal(t, 0.0, PassAtK(3, 0, 8))
+	require.InDelta(t, 1-math.Pow(0.9, 100), passAtK(1_000_000, 100_000, 100), 1e-4)
+	require.InDelta(t, 1.0, gPassAtK(100_000, 90_000, 1000, 0.5), 1e-6)
+	require.Equal(t, 1.0, passAtK(3, 3, 8))
+	require.Equal(t, 0.0, passAtK(3, 0, 8))
 }
 
 func TestMeanAtK(t *testing.T) {
-	require.Equal(t, 0.0, MeanAtK([]float64{0, 0, 1}, 1))
-	require.Equal(t, 0.5, MeanAtK([]float64{1, 0, 1}, 2))
-	require.InDelta(t, 2.0/3, MeanAtK([]float64{1, 0, 1}, 8), 1e-12)
-	require.Equal(t, 0.0, MeanAtK(nil, 2))
+	require.Equal(t, 0.0, meanAtK([]float64{0, 0, 1}, 1))
+	require.Equal(t, 0.5, meanAtK([]float64{1, 0, 1}, 2))
+	require.InDelta(t, 2.0/3, meanAtK([]float64{1, 0, 1}, 8), 1e-12)
+	require.Equal(t, 0.0, meanAtK(nil, 2))
 }
 
 func TestMajAtK(t *testing.T) {
@@ -82,7 +82,7 @@ func TestMajAtK(t *testing.T) {
 		{"none", []string{"", ""}, []float64{0, 0}, 2, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, row.want, MajAtK(row.answers, row.scores, row.k))
+			require.Equal(t, row.want, majAtK(row.answers, row.scores, row.k))
 		})
 	}
 }
@@ -104,7 +104,7 @@ func draws(n, k int, f func(drawn []int)) {
 	extend(nil)
 }
 
-// MajMean equals the mean of MajAtK over all ordered draws, enumerated here.
+// majMean equals the mean of majAtK over all ordered draws, enumerated here.
 func TestMajMeanCountsAllDraws(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := 1; n <= 6; n++ {
@@ -135,7 +135,7 @@ func TestMajMeanCountsAllDraws(t *testing.T) {
 						}
 					}
 				})
-				require.InDelta(t, sum/all, MajMean(answers, scores, k), 1e-12, "%q %v k %d", answers, scores, k)
+				require.InDelta(t, sum/all, majMean(answers, scores, k), 1e-12, "%q %v k %d", answers, scores, k)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func TestMajMeanOfAll(t *testing.T) {
 				scores[i] = float64(random.IntN(3)) / 2
 			}
 			want := shared(answers, scores)
-			require.InDelta(t, want, MajMean(answers, scores, n), 1e-12, "%q", answers)
+			require.InDelta(t, want, majMean(answers, scores, n), 1e-12, "%q", answers)
 			if n <= majMost {
 				silent, candidates := tally(answers, scores)
 				drawn := 0.0
@@ -189,14 +189,14 @@ func TestMajMeanOfAll(t *testing.T) {
 				answers[i], answers[j] = answers[j], answers[i]
 				scores[i], scores[j] = scores[j], scores[i]
 			})
-			require.InDelta(t, want, MajMean(answers, scores, n), 1e-12, "%q", answers)
+			require.InDelta(t, want, majMean(answers, scores, n), 1e-12, "%q", answers)
 		}
 	}
-	require.Equal(t, 0.5, MajMean([]string{"a", "b"}, []float64{1, 0}, 2))
-	require.Equal(t, 0.5, MajMean([]string{"b", "a"}, []float64{0, 1}, 9), "k above n counts as n")
+	require.Equal(t, 0.5, majMean([]string{"a", "b"}, []float64{1, 0}, 2))
+	require.Equal(t, 0.5, majMean([]string{"b", "a"}, []float64{0, 1}, 9), "k above n counts as n")
 }
 
-// Over many groups of n fresh responses, the mean of MajMean of k equals that of MajAtK of
+// Over many groups of n fresh responses, the mean of majMean of k equals that of majAtK of
 // k fresh ones, computed here from the probability of each outcome.
 func TestMajMeanIsUnbiased(t *testing.T) {
 	chance := map[string]float64{"a": 0.5, "b": 0.3, "": 0.2}
@@ -217,8 +217,8 @@ func TestMajMeanIsUnbiased(t *testing.T) {
 		return total
 	}
 	for k := 1; k <= 5; k++ {
-		fresh := expected(k, func(a []string, s []float64) float64 { return MajAtK(a, s, k) })
-		require.InDelta(t, fresh, expected(7, func(a []string, s []float64) float64 { return MajMean(a, s, k) }), 1e-12, "k %d", k)
+		fresh := expected(k, func(a []string, s []float64) float64 { return majAtK(a, s, k) })
+		require.InDelta(t, fresh, expected(7, func(a []string, s []float64) float64 { return majMean(a, s, k) }), 1e-12, "k %d", k)
 	}
 }
 
@@ -231,18 +231,18 @@ func TestMajMeanOfMany(t *testing.T) {
 			answers[i], scores[i] = "wrong", 0
 		}
 	}
-	require.InDelta(t, float64(76)/128, MajMean(answers, scores, 1), 1e-12)
-	require.InDelta(t, float64(76)/128, MajMean(answers, scores, 2), 1e-12, "a draw of one each is shared")
-	require.Greater(t, MajMean(answers, scores, 100), 0.99)
-	require.InDelta(t, 1, MajMean(answers, scores, majMost), 1e-9)
-	require.Equal(t, 0.0, MajMean(make([]string, 9), make([]float64, 9), 4))
+	require.InDelta(t, float64(76)/128, majMean(answers, scores, 1), 1e-12)
+	require.InDelta(t, float64(76)/128, majMean(answers, scores, 2), 1e-12, "a draw of one each is shared")
+	require.Greater(t, majMean(answers, scores, 100), 0.99)
+	require.InDelta(t, 1, majMean(answers, scores, majMost), 1e-9)
+	require.Equal(t, 0.0, majMean(make([]string, 9), make([]float64, 9), 4))
 }
 
 func TestStdErr(t *testing.T) {
-	require.InDelta(t, math.Sqrt((1+1)/1.0/2), StdErr([]float64{0, 2}), 1e-12)
-	require.InDelta(t, math.Sqrt(0.5*0.5*100/99/100), StdErr(slices.Repeat([]float64{0, 1}, 50)), 1e-12, "that of a share of 100")
-	require.Equal(t, 0.0, StdErr([]float64{0.3, 0.3, 0.3}))
-	require.True(t, math.IsNaN(StdErr([]float64{1})))
+	require.InDelta(t, math.Sqrt((1+1)/1.0/2), standardError([]float64{0, 2}), 1e-12)
+	require.InDelta(t, math.Sqrt(0.5*0.5*100/99/100), standardError(slices.Repeat([]float64{0, 1}, 50)), 1e-12, "that of a share of 100")
+	require.Equal(t, 0.0, standardError([]float64{0.3, 0.3, 0.3}))
+	require.True(t, math.IsNaN(standardError([]float64{1})))
 }
 
 func BenchmarkMajMean(b *testing.B) {
@@ -255,7 +255,7 @@ func BenchmarkMajMean(b *testing.B) {
 			}
 			for b.Loop() {
 				for j := 2; j < k; j *= 2 {
-					MajMean(answers, scores, j)
+					majMean(answers, scores, j)
 				}
 			}
 		})

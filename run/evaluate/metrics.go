@@ -124,7 +124,7 @@ func add(all map[string]float64, set string, m map[string]float64) {
 // standard error; pass@ for k and the powers of two below it; maj@ likewise, if the reward
 // finds answers; the reward's components; the response length; and the share of responses
 // cut by the length limit. pass@ counts right responses (reward.Score.Right); mean@ and
-// maj@ use the rewards. Equally common answers share the vote (MajMean). With more than
+// maj@ use the rewards. Equally common answers share the vote (majMean). With more than
 // majMost responses, maj@k is the only maj@.
 func setMetrics(got []*scores, k int) map[string]float64 {
 	m := map[string]float64{prompts: float64(len(got))}
@@ -135,25 +135,25 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 		}
 		m[name] = sum / float64(len(got))
 	}
-	mean(fmt.Sprintf("mean@%d", k), func(s *scores) float64 { return MeanAtK(s.values, k) })
+	mean(fmt.Sprintf("mean@%d", k), func(s *scores) float64 { return meanAtK(s.values, k) })
 	means := make([]float64, len(got))
 	answers := false
 	for i, s := range got {
-		means[i] = MeanAtK(s.values, k)
+		means[i] = meanAtK(s.values, k)
 		answers = answers || slices.ContainsFunc(s.answers, func(a string) bool { return a != "" })
 	}
-	if e := StdErr(means); !math.IsNaN(e) {
+	if e := standardError(means); !math.IsNaN(e) {
 		m[stdErr] = e
 	}
 	for j := 1; j < k; j *= 2 {
-		mean(fmt.Sprintf("pass@%d", j), func(s *scores) float64 { return PassAtK(k, s.right, j) })
+		mean(fmt.Sprintf("pass@%d", j), func(s *scores) float64 { return passAtK(k, s.right, j) })
 		if answers && j > 1 && k <= majMost {
-			mean(fmt.Sprintf("maj@%d", j), func(s *scores) float64 { return MajMean(s.answers, s.values, j) })
+			mean(fmt.Sprintf("maj@%d", j), func(s *scores) float64 { return majMean(s.answers, s.values, j) })
 		}
 	}
-	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return PassAtK(k, s.right, k) })
+	mean(fmt.Sprintf("pass@%d", k), func(s *scores) float64 { return passAtK(k, s.right, k) })
 	if answers && k > 1 { // for one response it equals the mean
-		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return MajMean(s.answers, s.values, k) })
+		mean(fmt.Sprintf("maj@%d", k), func(s *scores) float64 { return majMean(s.answers, s.values, k) })
 	}
 	mean("response_length", func(s *scores) float64 { return float64(s.tokens) / float64(k) })
 	mean("clip_ratio", func(s *scores) float64 { return float64(s.clipped) / float64(k) })

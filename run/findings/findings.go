@@ -13,7 +13,6 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/plain"
 	"github.com/easyrl/easyrl/run/cores"
-	"github.com/easyrl/easyrl/run/layout"
 	"github.com/easyrl/easyrl/run/memory"
 )
 
@@ -26,19 +25,16 @@ type Findings struct {
 	Warnings []string          `json:"warnings"`
 	Config   map[string]any    `json:"config"` // every value, by section and key
 	SetBy    map[string]string `json:"set_by"` // where each key was set
-	Ranks    []layout.Rank     `json:"ranks"`
+	Ranks    []Rank            `json:"ranks"`
 	Threads  *Threads          `json:"threads,omitempty"` // of this machine
 	Folder   *Folder           `json:"folder,omitempty"`
 	Model    *Model            `json:"model,omitempty"`
 	Data     *Data             `json:"data,omitempty"`
 	Memory   *Memory           `json:"memory,omitempty"`
-	// Communication and Waits belong to a mesh of several ranks of easyrl's kernels.
-	Communication *Communication `json:"communication,omitempty"`
-	Waits         *layout.Waits  `json:"waits,omitempty"`
-	Device        *Device        `json:"device,omitempty"`
-	Torch         *Torch         `json:"torch,omitempty"`
-	Reward        *Reward        `json:"reward,omitempty"`
-	Servers       []Server       `json:"servers,omitempty"`
+	Device   *Device           `json:"device,omitempty"`
+	Torch    *Torch            `json:"torch,omitempty"`
+	Reward   *Reward           `json:"reward,omitempty"`
+	Servers  []Server          `json:"servers,omitempty"`
 }
 
 // Threads is how a run divides its cores.
@@ -139,7 +135,7 @@ type Server struct {
 // Of returns the findings that follow from the configuration alone.
 func Of(resolved *configs.Resolved, task string, static bool) *Findings {
 	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(), SetBy: resolved.Origins(),
-		Ranks: layout.Places(meshOf(&resolved.Config))}
+		Ranks: places(resolved.Parallel.Mesh())}
 }
 
 // WriteJSON writes the findings as one JSON document.
@@ -176,10 +172,6 @@ func (f *Findings) WriteText(w io.Writer) error {
 	}
 	if f.Memory != nil {
 		f.Memory.write(line)
-	}
-	if f.Communication != nil {
-		f.Communication.write(line)
-		writeWaits(f.Waits, line)
 	}
 	if f.Device != nil {
 		line("device: %s (%s), %d threads", f.Device.Name, f.Device.Arithmetic, f.Device.Threads)

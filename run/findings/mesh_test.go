@@ -2,12 +2,10 @@ package findings
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/sourcegraph/conc"
@@ -25,57 +23,16 @@ import (
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/report/trace"
-	"github.com/easyrl/easyrl/run/layout"
 	"github.com/easyrl/easyrl/run/memory"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 	"github.com/easyrl/easyrl/tri_model/sharded"
 )
-
-// counter counts the bytes that a rank sends, by channel.
-type counter struct {
-	*parallel.Local
-	mu    sync.Mutex
-	bytes map[string]int64
-	// announced is set between the two parts of an answer with values.
-	announced bool
-}
-
-func (c *counter) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
-	c.count(to, data)
-	return c.Local.Send(ctx, to, data)
-}
-
-func (c *counter) count(to parallel.Envelope, data []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	name := to.Channel
-	switch {
-	case name == "tp/send" && len(data) == 1:
-		name = "schedule"
-	case name == "tp" && to.Label.Op == parallel.OpAllGather:
-		name = "gather"
-	case name == "values/send":
-		if c.announced = !c.announced; c.announced { // the numbers of values and of bytes of an error
-			return
-		}
-		name = "values"
-	}
-	c.bytes[name] += int64(len(data))
-}
-
-// reset forgets what has been sent.
-func (c *counter) reset() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bytes = map[string]int64{}
-}
 
 // ranked is a mesh whose ranks, apart from rank 0, have their own devices.
 type ranked struct {
 	*sharded.Models
 	trainer npu.Device   // of rank 0's process
 	others  []npu.Device // of ranks 1 and up
-	ends    []*counter
 }
 
 func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg trimodel.Config) *ranked {
@@ -93,16 +50,17 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 	}
 	var followers conc.WaitGroup
 	t.Cleanup(followers.Wait)
+	var first parallel.Transport
 	for i, end := range parallel.NewLocal(mesh.Size()) {
-		counts := &counter{Local: end, bytes: map[string]int64{}}
-		m.ends = append(m.ends, counts)
-		if i > 0 {
-			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], counts, trace.Track{}) }) // failures reach rank 0
+		if i == 0 {
+			first = end
+		} else {
+			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], end, trace.Track{}) }) // failures reach rank 0
 		}
 	}
 	var err error
 	each := func(use source.Use) error { return source.Drawn(shape, 3, use) }
-	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{m.ends[0]}, 1)
+	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{first}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
@@ -173,7 +131,7 @@ func shape(tied, normed bool) *model.Config {
 // values of this size: each to a cache line, and sums of gradients with a mark.
 func padding(part *model.Config, size int) int64 { return int64(len(part.Params()) * 16 * size) }
 
-func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
+func TestMeshesAllocateWhatIsPredicted(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		set                              parallel.Settings
@@ -203,9 +161,6 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 				Optim: optim.Default(), Format: optim.FixedPoint(64, 16)})
 			micros := batches(c, 5)
 			for step := 1; step <= 2; step++ {
-				for _, end := range m.ends {
-					end.reset()
-				}
 				m.step(t, step, micros)
 			}
 			rows := 0
@@ -219,7 +174,6 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 				cfg.Loss.Beta = 0.1
 			}
 			requireMemory(t, m, &cfg, c, memory.Tokens{Leaf: mostTokens + 35, Step: 100 * rows})
-			requireTraffic(t, m, &test.set, c, micros, test.reference, test.smaller)
 		})
 	}
 }
@@ -227,7 +181,7 @@ func TestMeshesAllocateAndSendWhatIsPredicted(t *testing.T) {
 func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config, tokens memory.Tokens) {
 	t.Helper()
 	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, parallel.Process{Size: 1})
-	mesh := meshOf(cfg)
+	mesh := cfg.Parallel.Mesh()
 	require.Len(t, need.Ranks, mesh.Size())
 	require.Equal(t, mesh.Size(), need.Here)
 	within := func(predicted, allocated, slack int64, what string, rank int) {
@@ -262,125 +216,13 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 	require.Less(t, alone.Certain(), need.Certain())
 }
 
-func requireTraffic(t *testing.T, m *ranked, set *parallel.Settings, c *model.Config, micros []*attention.Layout, reference, recompute bool) {
-	t.Helper()
-	mesh := set.Mesh()
-	var passes []layout.Pass
-	rows := int64(0) // of all passes
-	for _, l := range micros {
-		p := layout.Pass{Rows: l.Rows(), Targets: len(l.Targets), Recompute: recompute, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, MicroBatches: 1}
-		if reference {
-			p.OtherRows, p.OtherTargets = p.Rows, p.Targets
-		}
-		passes = append(passes, p)
-		rows += int64(p.Rows + p.OtherRows)
-	}
-	// Events decide which replica gets a micro-batch, so the ranks at a place of all replicas are
-	// counted together.
-	type place struct{ tp, pp int }
-	sent, want, parts := map[place]map[string]int64{}, map[place]layout.Traffic{}, map[place]*model.Config{}
-	for i, end := range m.ends {
-		at := mesh.Coord(i)
-		part, err := c.Shard(mesh, at, set.Sequence)
-		require.NoError(t, err)
-		p := place{at.TP, at.PP}
-		if sent[p] == nil {
-			sent[p], parts[p] = map[string]int64{}, part
-			for _, pass := range passes {
-				want[p] = add(want[p], layout.Micro(part, pass))
-			}
-		}
-		want[p] = add(want[p], layout.Step(part, layout.Pass{Recompute: recompute, Zero: set.Zero}, 1, true))
-		for name, n := range end.bytes {
-			sent[p][name] += n
-		}
-		if i > 0 {
-			require.Equal(t, layout.Publish(part), end.bytes["values"], "weights of rank %d", i)
-		}
-	}
-	var group, predicted [2]int64 // of the tensor ranks of all places: tensor and pipeline
-	for p, part := range parts {
-		got, tp := sent[p], want[p].Tensor
-		if part.First() && mesh.TP > 1 { // the ranks' shares depend on the tokens
-			tp -= rows * 4 * int64(c.HiddenSize) * int64(mesh.TP-1) / int64(mesh.TP)
-		}
-		if !set.Sequence {
-			require.Equal(t, tp, got["tp"]+got["tp/send"], "tensor ranks %v", p)
-			require.Equal(t, want[p].Pipeline, got["pp/send"]+got["tied"], "stages %v", p)
-		}
-		group[0] += got["tp"] + got["tp/send"] + got["gather"]
-		group[1] += got["pp/send"] + got["tied"]
-		predicted[0] += want[p].Tensor
-		predicted[1] += want[p].Pipeline
-		requireData(t, m, set, part, want[p].Data, got)
-		if mesh.PP == 1 || mesh.TP == 1 {
-			require.Zero(t, got["schedule"])
-		}
-	}
-	if set.Sequence { // leaves are not cut, so the ranks' shares differ
-		for i := range group {
-			require.InEpsilon(t, 1+predicted[i], 1+group[i], 0.05)
-		}
-		return
-	}
-	require.Equal(t, predicted, group)
-}
-
-// requireData compares what all replicas of a part send with the prediction.
-func requireData(t *testing.T, m *ranked, set *parallel.Settings, part *model.Config, predicted int64, got map[string]int64) {
-	t.Helper()
-	others := int64(set.DP - 1)
-	if others == 0 {
-		require.Zero(t, predicted+got["dp"]+got["zero/send"])
-		return
-	}
-	g, err := model.NewGradients(m.trainer, part)
-	require.NoError(t, err)
-	w, err := model.NewWeights(m.trainer, part, npu.Weights)
-	require.NoError(t, err)
-	sums, marks, weights := g.Sums().Bytes(), 2*others*g.Marks().Bytes()/2, w.Bytes() // a mark travels as 4 of its 8 bytes
-	g.Free()
-	w.Free()
-	slack := 2 * others * padding(part, 12)
-	switch set.Zero {
-	case 0: // a rank of n sends 2(n-1)/n of the sums
-		require.Equal(t, 2*others*sums+marks, got["dp"])
-	case 1:
-		require.Equal(t, others*(sums+weights)+marks, got["dp"])
-	case 2: // the owners' shares of the layers differ
-		slack += predicted / 10
-	}
-	require.InDelta(t, predicted, got["dp"]+got["zero/send"], float64(slack))
-}
-
-func add(a, b layout.Traffic) layout.Traffic {
-	return layout.Traffic{Tensor: a.Tensor + b.Tensor, Pipeline: a.Pipeline + b.Pipeline, Data: a.Data + b.Data, Publish: a.Publish + b.Publish}
-}
-
-// The weights that ranks send and rank 0's own are the whole weights.
-func TestPublishSendsEachWeightOnce(t *testing.T) {
-	t.Parallel()
-	for _, tied := range []bool{false, true} {
-		c, mesh := shape(tied, true), parallel.Mesh{DP: 2, TP: 2, PP: 3}
-		sum := int64(0)
-		for i := range mesh.Size() {
-			part, err := c.Shard(mesh, mesh.Coord(i), false)
-			require.NoError(t, err)
-			sum += layout.Publish(part)
-		}
-		own, err := c.Shard(mesh, mesh.Coord(0), false) // does not travel
-		require.NoError(t, err)
-		require.Equal(t, 4*c.NumParams(), sum+4*own.NumParams())
-	}
-}
-
 // described returns the findings about a mesh, with the memory of rank 0's process.
 func described(t *testing.T, cfg *configs.Config, c *model.Config, p parallel.Process) *Findings {
 	t.Helper()
 	var tokens memory.Tokens
 	tokens.AddPrompt(30, 128, &cfg.Rollout)
 	f := &Findings{Task: "train", OK: true}
-	require.NoError(t, f.AddMesh(cfg, c, tokens))
+	require.NoError(t, f.AddRanks(cfg, c))
 	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, p)
 	f.Memory = &Memory{Need: need, Certain: need.Certain(), Most: need.Most()}
 	return f
@@ -406,10 +248,7 @@ func TestMeshText(t *testing.T) {
 `, `# memory of rank 0's process (estimated): 4 ranks
 # memory of the weights that servers receive: 0.2 MiB
 # memory in total (estimated): 356.6 MiB, plus 6.5 MiB while a checkpoint is written
-`, `# communication (estimated): a rank sends up to tp 79.5 MiB, pp 6.4 MiB, weights to rank 0 0.6 MiB in a step of 26048 rows for each replica
-# pipeline (predicted): a stage waits 12% of an update's passes: 2 stages, 7 micro-batches for each replica, all there from the start
-# tensor parallelism (predicted): a rank waits 11% of a product whose sum is handed on: 2 ranks, 8 chunks of 4096 rows
-# ok: easyrl train can start
+`, `# ok: easyrl train can start
 `
 	require.Equal(t, head+memory+tail, text(parallel.Process{Size: 1}))
 	require.Equal(t, head+`# memory of rank 0's process (estimated): 1 rank
@@ -418,17 +257,13 @@ func TestMeshText(t *testing.T) {
 `+tail, text(parallel.Process{Size: 4}))
 	cfg.Inference.Instances = 1
 	require.Contains(t, text(parallel.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
-	cfg.Parallel.Reduce = parallel.Sum
-	require.NotContains(t, text(parallel.Process{Size: 1}), "handed on")
 	cfg.Parallel.DP = 5
 	long := text(parallel.Process{Size: 1})
 	require.Contains(t, long, "# rank 15: ")
 	require.NotContains(t, long, "# rank 16: ")
 	require.Contains(t, long, "# ranks: 4 more, see -json\n# memory of ranks 0-1 (estimated, each): ")
-	require.Contains(t, long, "pp 1.3 MiB, dp 2.0 MiB, weights")
 	cfg.Parallel = configs.Default().Parallel
 	f := described(t, &cfg, shape(false, true), parallel.Process{Size: 1})
-	require.Nil(t, f.Waits)
 	require.Empty(t, f.Memory.Ranks)
 }
 
@@ -445,42 +280,19 @@ func TestMeshJSON(t *testing.T) {
 			Ranks []memory.Rank
 			Here  int `json:"ranks_here"`
 		}
-		Communication Communication
-		Waits         layout.Waits
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &found))
 	require.Len(t, found.Ranks, 20)
 	require.Len(t, found.Memory.Ranks, 20)
 	require.Equal(t, 20, found.Memory.Here)
-	require.Len(t, found.Communication.Ranks, 20)
 	require.Equal(t, map[string]any{"rank": 19.0, "dp": 4.0, "tp": 1.0, "pp": 1.0, "layers": map[string]any{"first": 3.0, "last": 4.0},
 		"query_heads": map[string]any{"first": 4.0, "last": 7.0}, "key_value_heads": map[string]any{"first": 2.0, "last": 3.0},
 		"feed_forward": map[string]any{"first": 128.0, "last": 255.0}, "vocabulary": map[string]any{"first": 256.0, "last": 511.0},
 		"duties": []any{"log-probabilities"}}, found.Ranks[19])
-	require.Equal(t, 2, found.Waits.Stages)
-	require.Equal(t, 1, found.Communication.Updates)
 }
 
-// What the passes of other models add depends on the objective.
-func TestPassOf(t *testing.T) {
+func TestHosts(t *testing.T) {
 	t.Parallel()
-	tokens := memory.Tokens{Step: 900, Targets: 600}
-	for _, test := range []struct {
-		change func(c *configs.Config)
-		sft    bool
-		want   layout.Pass
-	}{
-		{func(*configs.Config) {}, false, layout.Pass{Rows: 900, Targets: 600}},
-		{func(c *configs.Config) { c.Parallel.DP = 7 }, false, layout.Pass{Rows: 129, Targets: 86}},
-		{func(c *configs.Config) { c.Loss.Beta = 1 }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 900, OtherTargets: 600}},
-		{func(c *configs.Config) { c.Train.Minibatches = 3 }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 600, OtherTargets: 400}},
-		{func(c *configs.Config) { c.Loss.Beta, c.Loss.OldPolicy = 1, loss.PreviousStep }, false, layout.Pass{Rows: 900, Targets: 600, OtherRows: 1800, OtherTargets: 1200}},
-		{func(c *configs.Config) { c.Loss.Beta, c.Train.Recompute = 1, true }, true, layout.Pass{Rows: 900, Targets: 600, Recompute: true}},
-	} {
-		cfg := configs.Default()
-		test.change(&cfg)
-		require.Equal(t, test.want, passOf(&cfg, tokens, test.sft))
-	}
 	cfg := configs.Default()
 	require.Equal(t, []string{"trainer", "instances", "queue", "rewards", "rollouts", "metrics", "checkpoints", "pages"}, hosts(&cfg, false))
 	require.Equal(t, []string{"trainer", "metrics", "checkpoints", "pages"}, hosts(&cfg, true))

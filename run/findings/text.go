@@ -115,8 +115,8 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	}
 }
 
-// writeRanks writes the memory of ranks, those with equal parts together, and what rank 0's process
-// holds beside.
+// writeRanks writes the memory of ranks, one line for neighbours with equal parts, and then what else
+// rank 0's process holds.
 func (m *Memory) writeRanks(line func(format string, args ...any)) {
 	size, lines := bytesize.Text, 0
 	for first := 0; first < len(m.Ranks); {
@@ -134,13 +134,13 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 		if r.Saved > 0 {
 			copied = fmt.Sprintf(", plus %s while a checkpoint is written", size(r.Saved))
 		}
-		if lines++; lines <= mostRows {
+		if lines++; lines <= mostLines {
 			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of %d rows)%s", of, each, size(r.Weights),
 				size(r.Gradients), size(r.Moments), size(r.Activations), count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, copied)
 		}
 		first = end
 	}
-	if lines > mostRows {
+	if lines > mostLines {
 		line("memory of more ranks: see -json")
 	}
 	whole := ""

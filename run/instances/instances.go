@@ -33,7 +33,7 @@ import (
 type Deps struct {
 	Shape        *model.Config
 	Computes     string                                          // fingerprint that an easyrl server must report for its model
-	CanaryTokens []int32                                         // first tokens of the run's prompts; may be few
+	CanaryTokens []int32                                         // first tokens of the run's prompts; there may be fewer than a canary needs
 	Engine       func(cfg engine.Config) (*engine.Engine, error) // starts an engine in this process
 	Fleet        fleet.Config                                    // timeouts, retries and health thresholds
 	Token        string                                          // bearer token of all servers; may be empty

@@ -25,8 +25,8 @@ type Need struct {
 	// two published versions and the reference. Weights is their size.
 	Copies  int   `json:"copies"`
 	Weights int64 `json:"weights"`
-	// Whole is the size of the versions of the whole model that the process holds beside its
-	// ranks' parts, WholeCopies their number.
+	// Whole is the size of the versions of the whole model that the process holds in addition to
+	// its ranks' parts. WholeCopies is their number.
 	Whole       int64 `json:"whole_weights"`
 	WholeCopies int   `json:"whole_copies"`
 	// Gradients and Moments belong to the policy.
@@ -55,16 +55,17 @@ type Need struct {
 	// Swap is nil unless training and sampling take turns with a device's memory.
 	Swap *Swap `json:"swap,omitempty"`
 
-	leaf      int  // most rows that a pass may have whatever train.micro_batch_tokens is
+	leaf      int  // rows of the largest leaf, which train.micro_batch_tokens does not divide
 	elsewhere bool // the trainer's part is on a device with its own memory
-	beside    int  // processes of the run on this machine, with this one
+	beside    int  // number of the run's processes on this machine, including this one
 }
 
 // Of returns the memory that training a model of this shape needs; sft means supervised
 // training. each is the configuration of the run's engines, most the size of its data, and p the
 // process of rank 0. The run's mesh can divide shape.
 func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p parallel.Process) Need {
-	n := Need{Copies: 3, Here: 1, Rows: most.Cut(cfg, sft).Rows, leaf: most.Leaf, elsewhere: cfg.Device.Kind != device.CPU, beside: p.LocalSize}
+	n := Need{Copies: 3, Here: 1, Rows: most.MicroBatchRows(cfg, sft), leaf: most.Leaf,
+		elsewhere: cfg.Device.Kind != device.CPU, beside: p.LocalSize}
 	switch {
 	case sft:
 		n.Copies = 1
@@ -139,7 +140,7 @@ func servers(c *configs.Inference) (exact, other bool) {
 	return exact, other
 }
 
-// Certain returns the memory that the process allocates whatever its data.
+// Certain returns the memory that the process allocates for any data.
 func (n *Need) Certain() int64 {
 	host := n.Saved + n.Sent + n.Verified
 	if n.Swap != nil {

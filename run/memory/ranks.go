@@ -21,7 +21,7 @@ type Rank struct {
 	Pass        int64 `json:"pass_activations"`
 }
 
-// train adds the memory of the ranks of a run, of which p hosts all, or rank 0 if it is one of
+// train adds the memory of the run's ranks. Process p hosts all of them, or only rank 0 if there are
 // several processes. A checkpoint has the moments and saved versions of the weights.
 func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Process, saved int) {
 	mesh := cfg.Parallel.Mesh()
@@ -78,9 +78,9 @@ func largest(shape *model.Config) (most int64) {
 	return most
 }
 
-// updated returns the memory of the gradients and moments of a replica's part. From ZeRO stage 1 on,
-// it has moments of its pieces; from 2 on, of layers it has the sums of its pieces and those of
-// the two layers that a backward pass works on.
+// updated returns the memory of the gradients and moments of a replica's part. With ZeRO stage 1, a
+// replica keeps only the moments of its pieces. With stage 2, it also keeps only the gradient sums of
+// its pieces of the layers, and whole sums of the two layers that a backward pass works on.
 func updated(part *model.Config, replica, replicas, zero int) (gradients, moments int64) {
 	if zero == 0 || replicas == 1 {
 		return model.GradientBytes(part), 8 * part.NumParams()

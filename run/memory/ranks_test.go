@@ -20,7 +20,7 @@ func TestNeedOfRanks(t *testing.T) {
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Parallel.PP, cfg.Parallel.DP, cfg.Inference.Instances = 2, 2, 0
-	tokens := Tokens{Leaf: 50, Step: 5000, Leaves: 100}
+	tokens := Tokens{Leaf: 50, Step: 5000}
 	of := func(p parallel.Process, sft bool) Need {
 		return Of(&cfg, shape, engine.Config{MaxRunning: 1}, tokens, sft, p)
 	}
@@ -81,7 +81,7 @@ func TestCheckOfRanks(t *testing.T) {
 	require.Empty(t, warned)
 }
 
-func TestCut(t *testing.T) {
+func TestMicroBatchRows(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name        string
@@ -89,14 +89,14 @@ func TestCut(t *testing.T) {
 		minibatches int
 		micro       int
 		sft         bool
-		want        Cut
+		want        int
 	}{
-		{"one rank", 1, 1, 1, 4096, false, Cut{1, 4096, 8}}, // 32 leaves of 996 rows
-		{"four lanes", 2, 2, 1, 100_000, false, Cut{1, 7968, 2}},
-		{"two updates", 2, 2, 2, 100_000, false, Cut{2, 3984, 2}},
-		{"leaves are not cut", 1, 4, 1, 100, false, Cut{1, 996, 32}},
-		{"supervised", 2, 2, 1, 4096, true, Cut{1, 4096, 4}},
-		{"four supervised lanes", 2, 2, 3, 100_000, true, Cut{1, 7968, 2}},
+		{"one rank", 1, 1, 1, 4096, false, 4096}, // 32 leaves of 996 rows
+		{"four lanes", 2, 2, 1, 100_000, false, 7968},
+		{"two updates", 2, 2, 2, 100_000, false, 3984},
+		{"leaves are not cut", 1, 4, 1, 100, false, 996},
+		{"supervised", 2, 2, 1, 4096, true, 4096},
+		{"four supervised lanes", 2, 2, 3, 100_000, true, 7968},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -105,20 +105,20 @@ func TestCut(t *testing.T) {
 			cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 32, 8, 120
 			var tokens Tokens
 			tokens.AddPrompt(36, 1000, &cfg.Rollout)
-			require.Equal(t, Tokens{Leaf: 996, Step: 32 * 996, Targets: 32 * 960, Leaves: 32}, tokens)
-			require.Equal(t, test.want, tokens.Cut(&cfg, test.sft))
+			require.Equal(t, Tokens{Leaf: 996, Step: 32 * 996}, tokens)
+			require.Equal(t, test.want, tokens.MicroBatchRows(&cfg, test.sft))
 		})
 	}
 }
 
-// A group with more rows than a leaf has several leaves.
-func TestLeaves(t *testing.T) {
+// A leaf has at most the rows of attention.LeafRows, or of one demonstration.
+func TestLeaf(t *testing.T) {
 	t.Parallel()
 	cfg := configs.Default()
 	cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 2, 8, 1001
 	var tokens Tokens
 	tokens.AddPrompt(96, 10_000, &cfg.Rollout)
-	require.Equal(t, Tokens{Leaf: 4096, Step: 2 * (96 + 8*1001), Targets: 2 * 8 * 1001, Leaves: 4}, tokens)
+	require.Equal(t, Tokens{Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
 	sft := Demonstrations([]trainer.Demonstration{{Prompt: make([]int32, 30), Response: make([]int32, 70)}, {Prompt: make([]int32, 40), Response: make([]int32, 20)}}, 64)
-	require.Equal(t, Tokens{Leaf: 512, Step: 6400, Targets: 64 * 70, Leaves: 13}, sft)
+	require.Equal(t, Tokens{Leaf: 512, Step: 6400}, sft)
 }

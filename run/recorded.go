@@ -1,5 +1,4 @@
-// Package recorded turns the groups of a rollouts file into a step.
-package recorded
+package run
 
 import (
 	"cmp"
@@ -11,22 +10,22 @@ import (
 // maxPrompts bounds the number of prompts that a file may claim.
 const maxPrompts = 1 << 20
 
-// Step is a step whose groups are recorded. It implements rollout.Stream.
-type Step struct {
-	Step    int // in which the groups were sampled; 0 if unknown
-	Prompts int // in the step, with or without a group
-	Size    int // responses of the largest group
-	Longest int // tokens of the longest response
+// recordedStep is a step whose groups are those of a rollouts file. It implements rollout.Stream.
+type recordedStep struct {
+	step    int // in which the groups were sampled; 0 if unknown
+	prompts int // in the step, with or without a group
+	size    int // responses of the largest group
+	longest int // tokens of the longest response
 	groups  []rollout.Group
 	stream  chan rollout.Group
 }
 
-// New returns the step of these groups. Indices that ascend and are below the number of prompts,
+// newRecordedStep returns the step of these groups. Indices that ascend and are below the number of prompts,
 // as in a run's file, are kept, and missing ones count as failed. The number is that of the first
 // group, or else known; if both are 0, which means unknown, it is at most 2·len(groups). Other groups are
 // numbered from 0.
-func New(groups []rollout.Group, known int) *Step {
-	s := &Step{Step: groups[0].Step, groups: slices.Clone(groups), Size: 1}
+func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
+	s := &recordedStep{step: groups[0].Step, groups: slices.Clone(groups), size: 1}
 	prompts := cmp.Or(groups[0].Prompts, known)
 	limit := cmp.Or(prompts, 2*len(groups))
 	kept, next := limit <= maxPrompts, 0
@@ -39,19 +38,19 @@ func New(groups []rollout.Group, known int) *Step {
 		if !kept {
 			g.Index = i
 		}
-		s.Prompts, s.Size = g.Index+1, max(s.Size, len(g.Responses))
+		s.prompts, s.size = g.Index+1, max(s.size, len(g.Responses))
 		for j := range g.Responses {
-			s.Longest = max(s.Longest, len(g.Responses[j].IDs))
+			s.longest = max(s.longest, len(g.Responses[j].IDs))
 		}
 	}
 	if kept {
-		s.Prompts = max(s.Prompts, prompts)
+		s.prompts = max(s.prompts, prompts)
 	}
 	return s
 }
 
-// Start returns the stream of the groups, marked as sampled in the given step with its weights.
-func (s *Step) Start(step int) rollout.Stream {
+// start returns the stream of the groups, marked as sampled in the given step with its weights.
+func (s *recordedStep) start(step int) rollout.Stream {
 	s.stream = make(chan rollout.Group, len(s.groups))
 	for _, g := range s.groups {
 		g.Step, g.Version = step, int64(step)
@@ -65,9 +64,9 @@ func (s *Step) Start(step int) rollout.Stream {
 }
 
 // Groups implements rollout.Stream.
-func (s *Step) Groups() <-chan rollout.Group { return s.stream }
+func (s *recordedStep) Groups() <-chan rollout.Group { return s.stream }
 
 // Wait implements rollout.Stream.
-func (s *Step) Wait() (rollout.Stats, error) {
-	return rollout.Stats{Failed: s.Prompts - len(s.groups)}, nil
+func (s *recordedStep) Wait() (rollout.Stats, error) {
+	return rollout.Stats{Failed: s.prompts - len(s.groups)}, nil
 }

@@ -1,4 +1,3 @@
-// Package ranks runs the models of a run on PyTorch ranks.
 package ranks
 
 import (
@@ -28,8 +27,8 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Deps holds what Start needs besides the run's configuration.
-type Deps struct {
+// TorchDeps holds what StartTorch needs besides the run's configuration.
+type TorchDeps struct {
 	Dir         string         // folder that this process and the ranks share
 	Folder      *folder.Folder // of the starting weights
 	KeepStart   bool           // whether the starting weights are the reference
@@ -42,32 +41,32 @@ type Deps struct {
 	Say, Warn   func(format string, args ...any)
 }
 
-// Ranks holds the models of a run on PyTorch ranks.
-type Ranks struct {
+// Torch holds the models of a run on PyTorch ranks.
+type Torch struct {
 	*models.Models
 	canary *canary.Recorded // nil unless the decoder is foreign or the run publishes adapters
 }
 
 // Verification returns how servers are verified. nil means the usual comparison with this
 // process's decoder.
-func (r *Ranks) Verification() instances.Verification {
+func (r *Torch) Verification() instances.Verification {
 	if r.canary == nil {
 		return nil
 	}
 	return r.canary
 }
 
-// End makes Close tell the ranks that the run has ended. r may be nil.
-func (r *Ranks) End() {
+// End makes Close end the ranks as after a complete run. r may be nil.
+func (r *Torch) End() {
 	if r != nil {
 		r.Models.End()
 	}
 }
 
-// Check returns a usage error for settings that train.backend = "torch" does not support, and
+// CheckTorch returns a usage error for settings that train.backend = "torch" does not support, and
 // for instances that cannot sample from a foreign decoder, one that package model does not
 // know.
-func Check(cfg *configs.Config, f *folder.Folder) error {
+func CheckTorch(cfg *configs.Config, f *folder.Folder) error {
 	if cfg.Train.Backend != configs.PyTorch {
 		return nil
 	}
@@ -88,9 +87,9 @@ func Adapters(cfg *configs.Config) bool {
 	return cfg.Train.Backend == configs.PyTorch && cfg.Torch.Publish == torch.Adapter
 }
 
-// CheckInstances returns a usage error if a run that publishes adapters alone has instances
+// CheckAdapters returns a usage error if a run that publishes adapters alone has instances
 // that take none.
-func CheckInstances(cfg *configs.Config) error {
+func CheckAdapters(cfg *configs.Config) error {
 	if !Adapters(cfg) {
 		return nil
 	}
@@ -109,37 +108,40 @@ func CheckInstances(cfg *configs.Config) error {
 	return nil
 }
 
-// TypeWarning returns a warning if ranks that compute in dtype train on what easyrl's engine,
-// which computes in float32, samples, or nothing. dtype is what torch.dtype has become.
-func TypeWarning(cfg *configs.Config, dtype string) string {
+// TorchTypeWarning returns a warning if PyTorch ranks compute in bfloat16 and train on samples of
+// easyrl's engine, which computes in float32, and otherwise "". dtype is the type that the ranks use
+// for torch.dtype.
+func TorchTypeWarning(cfg *configs.Config, dtype string) string {
 	if cfg.Train.Backend != configs.PyTorch || dtype != wire.BFloat16 {
 		return ""
 	}
 	in := &cfg.Inference
-	who := ""
+	sampler := ""
 	if in.Instances > 0 {
-		who = "embedded instances"
+		sampler = "embedded instances"
 	} else if in.Kind == remote.EasyRL || slices.ContainsFunc(in.Endpoints, func(text string) bool {
 		e, err := remote.ParseEndpoint(text, in.Kind)
 		return err == nil && e.Kind == remote.EasyRL
 	}) {
-		who = "easyrl servers"
+		sampler = "easyrl servers"
 	}
-	if who == "" {
+	if sampler == "" {
 		return ""
 	}
 	return fmt.Sprintf("PyTorch ranks compute in %s (torch.dtype = %q), but %s sample in float32: "+
 		"in the quickstart on an H100, log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with ranks in float32 by 0.00004. "+
-		`Set torch.dtype = "float32", or sample with vllm or sglang in bfloat16`, dtype, cfg.Torch.DType, who)
+		`Set torch.dtype = "float32", or sample with vllm or sglang in bfloat16`, dtype, cfg.Torch.DType, sampler)
 }
 
-// Start starts ranks on this machine, or waits for ranks that are started elsewhere, and
+// StartTorch starts PyTorch ranks on this machine, or waits for ranks that are started elsewhere, and
 // returns when they have loaded their models. It takes ownership of w, the starting weights on
 // dev. w is nil if the decoder is foreign.
-func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weights, dev npu.Device) (*Ranks, error) {
-	tc, err := session(cfg, deps)
+func StartTorch(
+	ctx context.Context, cfg *configs.Config, deps *TorchDeps, w *model.Weights, dev npu.Device,
+) (*Torch, error) {
+	tc, err := sessionConfig(cfg, deps)
 	if err == nil {
-		tc.Model, err = start(deps, w)
+		tc.Model, err = startFolder(deps, w)
 	}
 	if err != nil {
 		return nil, err
@@ -163,9 +165,9 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 		return nil, err
 	}
 	if w != nil && !Adapters(cfg) {
-		return &Ranks{Models: models.New(s, deps.Dir, dev, w)}, nil
+		return &Torch{Models: models.New(s, deps.Dir, dev, w)}, nil
 	}
-	r := &Ranks{}
+	r := &Torch{}
 	if Adapters(cfg) {
 		r.Models = models.NewAdapters(s, deps.Dir)
 	} else {
@@ -179,8 +181,8 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps, w *model.Weight
 	return r, nil
 }
 
-// session returns the session's configuration without the folder of the starting weights.
-func session(cfg *configs.Config, deps *Deps) (torch.Config, error) {
+// sessionConfig returns the session's configuration without the folder of the starting weights.
+func sessionConfig(cfg *configs.Config, deps *TorchDeps) (torch.Config, error) {
 	t := &cfg.Torch
 	training, _, _ := cores.Share(cfg)
 	tc := torch.Config{Listen: t.Listen, DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, Python: t.Python,
@@ -200,9 +202,8 @@ func session(cfg *configs.Config, deps *Deps) (torch.Config, error) {
 	return tc, nil
 }
 
-// start returns the folder of the starting weights. Random weights have none, so start writes
-// them to one.
-func start(deps *Deps, w *model.Weights) (string, error) {
+// startFolder returns the folder of the starting weights. It writes random weights to a new one.
+func startFolder(deps *TorchDeps, w *model.Weights) (string, error) {
 	if deps.Folder.Dir != "" {
 		return deps.Folder.Dir, nil
 	}

@@ -1,11 +1,11 @@
-// Package logprobs prints the log-probabilities of given tokens.
-package logprobs
+package run
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"github.com/easyrl/easyrl/attention"
@@ -16,26 +16,23 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// maxLine is the maximum length of a line of JSON input, in bytes.
-const maxLine = 64 << 20
+// maxIDsLine is the maximum length of a line of JSON input, in bytes.
+const maxIDsLine = 64 << 20
 
-// Run reads lines of JSON with token ids from in and writes a line with the
+// Logprobs reads lines of JSON with token ids from in and writes a line with the
 // trainer's log-probabilities of each, computed on dev, to out. name is in's name in errors. An
 // invalid line is a usage error.
-func Run(ctx context.Context, f *folder.Folder, dev npu.Device, temperature float32, in io.Reader, name string, out io.Writer) error {
+func Logprobs(
+	ctx context.Context, f *folder.Folder, dev npu.Device, temperature float32, in io.Reader, name string, out io.Writer,
+) error {
 	w, err := f.Weights(dev)
 	if err != nil {
 		return err
 	}
 	tape := model.NewTape(dev, f.Shape)
 	defer tape.Close()
-	return run(ctx, tape, w, temperature, in, name, out)
-}
-
-// run is Run with an open tape and loaded weights.
-func run(ctx context.Context, tape *model.Tape, w *model.Weights, temperature float32, in io.Reader, name string, out io.Writer) error {
 	answers := json.NewEncoder(out)
-	for line := range jsonlines.Read(ctx, in, maxLine) {
+	for line := range jsonlines.Read(ctx, in, maxIDsLine) {
 		ids, err := parseIDs(line, w.Config)
 		if err != nil {
 			return usage.Errorf("%s:%d: %w", name, line.Number, err)
@@ -50,7 +47,8 @@ func run(ctx context.Context, tape *model.Tape, w *model.Weights, temperature fl
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", name, line.Number, err)
 		}
-		if at := slices.IndexFunc(logp, func(v float32) bool { return v-v != 0 }); at >= 0 {
+		infinite := func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }
+		if at := slices.IndexFunc(logp, infinite); at >= 0 {
 			return fmt.Errorf("%s:%d: log-probability of token %d is %v: the weights overflow at this temperature", name, line.Number, at+1, logp[at])
 		}
 		if err := answers.Encode(map[string][]float32{"logprobs": logp}); err != nil {
@@ -80,20 +78,13 @@ func parseIDs(line jsonlines.Line, c *model.Config) ([]int32, error) {
 	}
 	ids := make([]int32, len(row.IDs))
 	for i, id := range row.IDs {
-		if id == nil {
+		switch {
+		case id == nil:
 			return nil, fmt.Errorf("ids[%d] is null, expected 0 to %d", i, c.VocabSize-1)
+		case *id < 0 || int(*id) >= c.VocabSize:
+			return nil, fmt.Errorf("ids[%d] is %d, expected 0 to %d", i, *id, c.VocabSize-1)
 		}
 		ids[i] = *id
 	}
-	return ids, checkIDs("ids", ids, c.VocabSize)
-}
-
-// checkIDs returns an error for the first id outside the vocabulary.
-func checkIDs(name string, ids []int32, vocab int) error {
-	for i, id := range ids {
-		if id < 0 || int(id) >= vocab {
-			return fmt.Errorf("%s[%d] is %d, expected 0 to %d", name, i, id, vocab-1)
-		}
-	}
-	return nil
+	return ids, nil
 }

@@ -1,4 +1,4 @@
-package summary
+package run
 
 import (
 	"os"
@@ -13,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// record writes the metrics of a run and the named files of its folder.
-func record(t *testing.T, lines []report.Values, files ...string) (dir string) {
+// recordSteps writes the metrics of a run and the named files of its folder.
+func recordSteps(t *testing.T, lines []report.Values, files ...string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	var text []byte
@@ -38,36 +38,36 @@ func TestLines(t *testing.T) {
 		{"step": 2, "reward/mean": .75, "actor/loss": 2, "eval/b/mean@4": .5, "eval/a/mean@4": .125},
 		{"step": 3, "reward/mean": .9, "eval/b/mean@4": .375},
 	}
-	dir := record(t, scored, "checkpoints/step-000003/x", "checkpoints/step-000002/x", "report.html")
+	dir := recordSteps(t, scored, "checkpoints/step-000003/x", "checkpoints/step-000002/x", "report.html")
 	root := filepath.Join(dir, "checkpoints")
 	require.NoError(t, os.Symlink("step-000002", filepath.Join(root, "best")))
-	r := Run{Dir: dir, Last: 3, Total: 3, Took: 65 * time.Second}
+	r := summary{dir: dir, last: 3, total: 3, took: 65 * time.Second}
 	require.Equal(t, []string{
 		"3 steps in 1m05s; held-out a 0.125; held-out b 0.250 → 0.375",
 		"model:  " + root + "/step-000003 (best: " + root + "/best, step-000002)",
 		"report: " + dir + "/report.html",
-	}, r.Lines())
+	}, r.lines())
 
-	r.First, r.Total = 1, 9
-	require.True(t, strings.HasPrefix(r.Lines()[0], "3 of 9 steps, from step 2 on in 1m05s; held-out a"), r.Lines()[0])
-	r.First, r.Last, r.Total = 3, 3, 3
-	require.True(t, strings.HasPrefix(r.Lines()[0], "3 steps done before; "), r.Lines()[0])
+	r.first, r.total = 1, 9
+	require.True(t, strings.HasPrefix(r.lines()[0], "3 of 9 steps, from step 2 on in 1m05s; held-out a"), r.lines()[0])
+	r.first, r.last, r.total = 3, 3, 3
+	require.True(t, strings.HasPrefix(r.lines()[0], "3 steps done before; "), r.lines()[0])
 
-	r = Run{Dir: record(t, scored[1:2]), Last: 1, Total: 1, Took: time.Second}
-	require.Equal(t, []string{"1 step in 1s; reward 0.500"}, r.Lines(), "neither checkpoint nor report")
-	r.Dir = record(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1}})
-	require.Equal(t, []string{"1 step in 1s; loss 2.000 → 1.000"}, r.Lines())
-	r.Dir = record(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1, "eval/x/loss": 3}})
-	require.Equal(t, []string{"1 step in 1s; held-out loss on x 3.000"}, r.Lines())
-	r.Dir, r.Last = t.TempDir(), 0
-	require.Equal(t, []string{"0 of 1 steps in 1s"}, r.Lines())
+	r = summary{dir: recordSteps(t, scored[1:2]), last: 1, total: 1, took: time.Second}
+	require.Equal(t, []string{"1 step in 1s; reward 0.500"}, r.lines(), "neither checkpoint nor report")
+	r.dir = recordSteps(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1}})
+	require.Equal(t, []string{"1 step in 1s; loss 2.000 → 1.000"}, r.lines())
+	r.dir = recordSteps(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1, "eval/x/loss": 3}})
+	require.Equal(t, []string{"1 step in 1s; held-out loss on x 3.000"}, r.lines())
+	r.dir, r.last = t.TempDir(), 0
+	require.Equal(t, []string{"0 of 1 steps in 1s"}, r.lines())
 }
 
 func TestLinesNameTheBest(t *testing.T) {
 	t.Parallel()
-	dir := record(t, nil, "checkpoints/step-000003/x")
+	dir := recordSteps(t, nil, "checkpoints/step-000003/x")
 	require.NoError(t, os.Symlink("step-000003", filepath.Join(dir, "checkpoints", "best")))
-	require.Equal(t, "model:  "+dir+"/checkpoints/step-000003, the best", Run{Dir: dir, Last: 3, Total: 3}.Lines()[1])
+	require.Equal(t, "model:  "+dir+"/checkpoints/step-000003, the best", summary{dir: dir, last: 3, total: 3}.lines()[1])
 }
 
 // A shell gives back the words.

@@ -1,6 +1,4 @@
-// Package monitor forwards a run's steps to the programs of log.to and warns about problems that
-// the steps reveal.
-package monitor
+package run
 
 import (
 	"errors"
@@ -18,61 +16,53 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Monitor watches one run.
-type Monitor struct {
+// monitor forwards a run's steps to the programs of log.to and warns about problems that the steps
+// reveal.
+type monitor struct {
 	dir      string
 	warn     func(format string, args ...any)
-	control  *control.Server
+	control  *control.Server // may be nil
 	sinks    *sink.Sinks
 	adviser  *advice.Adviser
 	warnings []report.Warning // issued so far
 }
 
-// Deps are what a monitor needs besides the run's configuration.
-type Deps struct {
-	First    int                              // first step whose metrics this process writes
-	Control  *control.Server                  // may be nil
-	Remember func(values report.Values)       // receives the earlier steps
-	Warn     func(format string, args ...any) // receives warnings
-}
-
-// Open starts the programs of log.to and reads earlier steps and warnings. It drops the
+// openMonitor starts the programs of log.to and reads earlier steps and warnings. It drops the
 // warnings of steps that run again, since their metrics are dropped too. After an error there
 // is nothing to close.
-func Open(resolved *configs.Resolved, deps Deps) (m *Monitor, err error) {
-	cfg := &resolved.Config
-	dir := cfg.Run.Dir
+func (j *job) openMonitor() error {
+	cfg, dir := j.cfg, j.cfg.Run.Dir
 	path := filepath.Join(dir, report.WarningsFile)
 	before, err := report.ReadWarnings(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m = &Monitor{dir: dir, warn: deps.Warn, control: deps.Control}
+	m := &monitor{dir: dir, warn: j.warn, control: j.control}
 	for _, w := range before {
-		if w.Step < deps.First {
+		if w.Step < j.firstLine() {
 			m.warnings = append(m.warnings, w)
 		}
 	}
 	if len(m.warnings) < len(before) || report.Damaged(path) != "" {
 		if err := report.WriteWarnings(path, m.warnings); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	m.adviser = advice.New(adviceOn(cfg), m.warnings)
 	err = report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
 		m.adviser.Remember(values)
-		deps.Remember(values)
+		j.console.Remember(values)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m.sinks = sink.Open(cfg.Log.To, sink.Run{Name: cfg.Run.Name, Dir: dir, Settings: resolved.Values(""), Warn: deps.Warn})
-	return m, nil
+	m.sinks = sink.Open(cfg.Log.To, sink.Run{Name: cfg.Run.Name, Dir: dir, Settings: j.resolved.Values(""),
+		Warn: j.warn})
+	j.monitor = m
+	j.atEnd(func() { m.sinks.Close(sink.Failed) }) // unless close was called
+	return nil
 }
-
-// Abandon ends the programs as after a failure, unless Close was called.
-func (m *Monitor) Abandon() { m.sinks.Close(sink.Failed) }
 
 // adviceOn returns what the adviser needs to know about a run.
 func adviceOn(cfg *configs.Config) advice.Run {
@@ -89,8 +79,8 @@ func adviceOn(cfg *configs.Config) advice.Run {
 	return on
 }
 
-// Step forwards a step and issues the warnings that it gives rise to.
-func (m *Monitor) Step(values report.Values) {
+// step forwards a step and issues the warnings that it causes.
+func (m *monitor) step(values report.Values) {
 	m.sinks.Step(values)
 	given := m.adviser.Step(values)
 	for _, w := range given {
@@ -102,7 +92,7 @@ func (m *Monitor) Step(values report.Values) {
 }
 
 // record shows warnings on the live page and saves them for the report, with secrets hidden.
-func (m *Monitor) record(given ...report.Warning) error {
+func (m *monitor) record(given ...report.Warning) error {
 	if len(given) == 0 {
 		return nil
 	}
@@ -117,8 +107,8 @@ func (m *Monitor) record(given ...report.Warning) error {
 	return report.WriteWarnings(filepath.Join(m.dir, report.WarningsFile), m.warnings)
 }
 
-// Close records how the run ended. step is its last step.
-func (m *Monitor) Close(step int, err error) {
+// close records how the run ended. step is its last step.
+func (m *monitor) close(step int, err error) {
 	switch {
 	case err == nil:
 		m.sinks.Close(sink.Finished)

@@ -1,6 +1,4 @@
-// Package summary says what a run trains and, in a few lines, how it ended: its time, its
-// scores, where the results are, and the command that continues it.
-package summary
+package run
 
 import (
 	"fmt"
@@ -17,55 +15,55 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Run is a run that ended.
-type Run struct {
-	Dir         string
-	First, Last int           // steps done before this process started and at its end
-	Total       int           // steps of the configuration
-	Took        time.Duration // time of this process
+// summary says in a few lines how a run ended: its time, its scores and where the results are.
+type summary struct {
+	dir         string
+	first, last int           // steps done before this process started and at its end
+	total       int           // steps of the configuration
+	took        time.Duration // time of this process
 }
 
-// Lines describes the run from the records in its folder. What is missing there is
+// lines describes the run from the records in its folder. What is missing there is
 // omitted.
-func (r Run) Lines() []string {
-	lines := []string{strings.Join(append([]string{r.extent()}, scores(r.Dir)...), "; ")}
-	if model := r.model(); model != "" {
+func (s summary) lines() []string {
+	lines := []string{strings.Join(append([]string{s.extent()}, s.scores()...), "; ")}
+	if model := s.model(); model != "" {
 		lines = append(lines, "model:  "+model)
 	}
-	path := filepath.Join(r.Dir, page.File)
+	path := filepath.Join(s.dir, page.File)
 	if _, err := os.Stat(path); err == nil {
 		lines = append(lines, "report: "+path)
 	}
 	return lines
 }
 
-// extent says how far the run came.
-func (r Run) extent() string {
-	took := report.Duration(r.Took)
+// extent returns the number of steps and the time they took.
+func (s summary) extent() string {
+	took := report.Duration(s.took)
 	switch {
-	case r.First >= r.Last && r.First > 0:
-		return fmt.Sprintf("%s done before", r.count())
-	case r.First > 0:
-		return fmt.Sprintf("%s, from step %d on in %s", r.count(), r.First+1, took)
+	case s.first >= s.last && s.first > 0:
+		return fmt.Sprintf("%s done before", s.count())
+	case s.first > 0:
+		return fmt.Sprintf("%s, from step %d on in %s", s.count(), s.first+1, took)
 	}
-	return fmt.Sprintf("%s in %s", r.count(), took)
+	return fmt.Sprintf("%s in %s", s.count(), took)
 }
 
-func (r Run) count() string {
+func (s summary) count() string {
 	switch {
-	case r.Last < r.Total:
-		return fmt.Sprintf("%d of %d steps", r.Last, r.Total)
-	case r.Last == 1:
+	case s.last < s.total:
+		return fmt.Sprintf("%d of %d steps", s.last, s.total)
+	case s.last == 1:
 		return "1 step"
 	}
-	return fmt.Sprintf("%d steps", r.Last)
+	return fmt.Sprintf("%d steps", s.last)
 }
 
 // scores returns the first and last value of each held-out score or, without evaluations,
 // of the reward or the loss.
-func scores(dir string) (all []string) {
+func (s summary) scores() (all []string) {
 	seen := map[string][]float64{} // the first and the last value
-	_ = report.EachStep(filepath.Join(dir, report.MetricsFile), func(values report.Values) error {
+	_ = report.EachStep(filepath.Join(s.dir, report.MetricsFile), func(values report.Values) error {
 		for name, x := range values {
 			if _, ok := label(name); ok {
 				seen[name] = append(seen[name][:min(len(seen[name]), 1)], x)
@@ -108,9 +106,9 @@ func label(name string) (text string, ok bool) {
 }
 
 // model returns the path of the last checkpoint and, if another one is better, of the best.
-func (r Run) model() string {
-	root := trainer.CheckpointRoot(r.Dir)
-	name := checkpoint.StepName(r.Last)
+func (s summary) model() string {
+	root := trainer.CheckpointRoot(s.dir)
+	name := checkpoint.StepName(s.last)
 	if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 		return ""
 	}

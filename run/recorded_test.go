@@ -1,4 +1,4 @@
-package recorded
+package run
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-func TestIndices(t *testing.T) {
+func TestRecordedIndices(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		indices, want   []int
@@ -35,9 +35,9 @@ func TestIndices(t *testing.T) {
 			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded, Responses: make([]rollout.Response, i+1)})
 			groups[i].Responses[0].IDs = make([]int32, 5-i)
 		}
-		s := New(groups, c.known)
-		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.Prompts, s.Size, s.Longest})
-		stream := s.Start(7)
+		s := newRecordedStep(groups, c.known)
+		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.prompts, s.size, s.longest})
+		stream := s.start(7)
 		var got []int
 		for g := range stream.Groups() {
 			got = append(got, g.Index)

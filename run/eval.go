@@ -30,8 +30,6 @@ import (
 	"github.com/easyrl/easyrl/run/dataset"
 	"github.com/easyrl/easyrl/run/evaluate"
 	"github.com/easyrl/easyrl/run/instances"
-	"github.com/easyrl/easyrl/run/origin"
-	"github.com/easyrl/easyrl/run/summary"
 )
 
 // Evaluate scores a model's responses to held-out prompts, using engines of this
@@ -43,7 +41,7 @@ func Evaluate(
 ) (map[string]float64, []evaluate.Set, error) {
 	cfg := &resolved.Config
 	warn := func(format string, args ...any) { notice.Print(opts.Log, notice.Warning, format, args...) }
-	f, err := origin.Folder(cfg)
+	f, err := openModel(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,7 +88,7 @@ func (e *evaluation) run(
 		return nil, err
 	}
 	defer dev.Close() //nolint:errcheck // only read from
-	w, err := origin.Weights(cfg, e.folder, dev)
+	w, err := startWeights(cfg, e.folder, dev)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +153,7 @@ func (e *evaluation) score(ctx context.Context, deps evaluate.Deps) (map[string]
 	metrics, _, err := evaluate.Run(ctx, 1, evalConfig(e.cfg, e.folder), e.sets, deps, record)
 	if err != nil && ctx.Err() != nil && record != nil {
 		done := fmt.Sprintf("stopped after %d of %d prompts, which are in %s", record.Len(), total, record.Path())
-		return nil, StoppedError{done, summary.Command(e.opts.Command...)}
+		return nil, StoppedError{done, Command(e.opts.Command...)}
 	}
 	return metrics, err
 }

@@ -1,4 +1,4 @@
-package unused
+package run
 
 import (
 	"os"
@@ -19,7 +19,7 @@ func resolve(t *testing.T, task configs.Task, files []string, settings ...string
 	return r
 }
 
-func TestSettings(t *testing.T) {
+func TestUnusedSettings(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		task     configs.Task
@@ -51,14 +51,14 @@ func TestSettings(t *testing.T) {
 			[]string{`train.swap = true has no effect: the run has no embedded instances`}},
 		{configs.TrainTask, []string{"train.lr=0"}, []string{"train.lr is 0, so the weights stay as they are"}},
 	} {
-		require.Equal(t, test.want, Settings(resolve(t, test.task, nil, test.settings...), test.task), test.settings)
+		require.Equal(t, test.want, unusedSettings(resolve(t, test.task, nil, test.settings...), test.task), test.settings)
 	}
 }
 
 // No shipped run file has settings without effect, nor does the resolved file of a run.
-func TestShippedFiles(t *testing.T) {
+func TestShippedFilesHaveNoUnusedSettings(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(filepath.Join("..", "..", "configs", "*.toml"))
+	files, err := filepath.Glob(filepath.Join("..", "configs", "*.toml"))
 	require.NoError(t, err)
 	require.Greater(t, len(files), 3)
 	for _, file := range files {
@@ -68,12 +68,12 @@ func TestShippedFiles(t *testing.T) {
 			if r.Validate(task) != nil {
 				continue // of the other task
 			}
-			require.Empty(t, Settings(r, task), file)
+			require.Empty(t, unusedSettings(r, task), file)
 			dir := t.TempDir()
 			require.NoError(t, r.WriteFile(dir))
 			again, err := configs.Load([]string{filepath.Join(dir, configs.RunFile)}, nil)
 			require.NoError(t, err)
-			require.Empty(t, Settings(again, task), file)
+			require.Empty(t, unusedSettings(again, task), file)
 			require.NoError(t, os.RemoveAll(dir))
 		}
 	}

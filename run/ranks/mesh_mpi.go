@@ -1,6 +1,6 @@
 //go:build mpi
 
-package mesh
+package ranks
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package summary
+package run
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// About says what a run of a task, train or sft, trains: a model with this many parameters.
-func About(cfg *configs.Config, task string, parameters int64) report.About {
+// about says what a run of a task, train or sft, trains: a model with this many parameters.
+func about(cfg *configs.Config, task string, parameters int64) report.About {
 	a := report.About{Name: cfg.Run.Name, Task: task, Model: cmp.Or(cfg.Model.Path, cfg.Model.Init.Config), Parameters: parameters,
 		Tokenizer: cmp.Or(cfg.Model.Path, filepath.Dir(cfg.Model.Init.Config)), Objective: "cross-entropy of demonstrations"}
-	if task == "train" {
+	if task == trainTask {
 		a.Mode, a.Reward = cfg.Run.Mode, rewardText(&cfg.Reward)
 		a.Objective = fmt.Sprintf("%s, advantages by %s, %s", cfg.Loss.Kind, cfg.Loss.Advantage, cfg.Loss.Aggregation)
 		if cfg.Loss.Beta > 0 {

@@ -1,6 +1,7 @@
-// Package mesh joins the ranks that train a run with easyrl's own kernels: goroutines of one process,
-// or processes that a launcher such as torchrun, Slurm or mpirun started.
-package mesh
+// Package ranks starts the ranks that train a run. With easyrl's kernels they are a mesh: goroutines
+// of one process, or processes that a launcher such as torchrun, Slurm or mpirun started. With
+// PyTorch they are processes of torch/worker.
+package ranks
 
 import (
 	"cmp"
@@ -27,15 +28,10 @@ import (
 	"github.com/easyrl/easyrl/tri_model/sharded"
 )
 
-// Of returns the mesh of a run.
-func Of(cfg *configs.Config) parallel.Mesh {
-	return cfg.Parallel.Mesh()
-}
-
-// Check returns a usage error if a run's mesh cannot divide a model. It gives all reasons and the
+// CheckMesh returns a usage error if a run's mesh cannot divide a model. It gives all reasons and the
 // nearest meshes that can.
-func Check(cfg *configs.Config, shape *model.Config) error {
-	m := Of(cfg)
+func CheckMesh(cfg *configs.Config, shape *model.Config) error {
+	m := cfg.Parallel.Mesh()
 	err := shape.CheckMesh(m)
 	if err == nil || cfg.Train.Backend == configs.PyTorch {
 		return nil
@@ -78,7 +74,7 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 // Process returns this process, the only one of a run without a launcher. Its error is a usage
 // error: a launcher started another number of processes than the run has ranks.
 func Process(cfg *configs.Config) (parallel.Process, error) {
-	ranks := Of(cfg).Size()
+	ranks := cfg.Parallel.Mesh().Size()
 	if ranks == 1 || cfg.Train.Backend == configs.PyTorch {
 		return parallel.Process{Size: 1}, nil
 	}
@@ -87,7 +83,8 @@ func Process(cfg *configs.Config) (parallel.Process, error) {
 	case err != nil:
 		return p, usage.Wrap(err)
 	case p.Size > 1 && p.Size != ranks:
-		return p, usage.Errorf("the launcher started %d processes, but [parallel] sets %d ranks (%s)", p.Size, ranks, Of(cfg))
+		return p, usage.Errorf("the launcher started %d processes, but [parallel] sets %d ranks (%s)",
+			p.Size, ranks, cfg.Parallel.Mesh())
 	}
 	return p, nil
 }
@@ -122,25 +119,25 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 	// A signal reaches all processes, but rank 0 needs this one for its last checkpoint.
 	err = sharded.Follow(context.WithoutCancel(ctx), dev, end, trace.Track{})
 	if errors.Is(err, sharded.ErrStopped) || errors.Is(err, sharded.ErrFailed) {
-		<-time.After(after)
+		<-time.After(followersLive)
 	}
 	return err
 }
 
-// after is how much longer than rank 0's the other processes of a stopped or failed run live, because launchers
-// may kill rank 0's once another has ended.
-const after = time.Second
+// followersLive is how much longer than rank 0's the other processes of a stopped or failed run live,
+// because launchers may kill rank 0's once another has ended.
+const followersLive = time.Second
 
-// End tells the processes of other ranks, when the models are closed, that a run is complete, or was stopped
-// before that. Without a call it has failed.
-func End(models backend.Models, stopped bool) {
+// EndMesh records that the run is complete, or that it was stopped before that. Models on a mesh send
+// this to the other processes when they are closed. Without a call, those treat the run as failed.
+func EndMesh(models backend.Models, stopped bool) {
 	if m, ok := models.(interface{ End(stopped bool) }); ok {
 		m.End(stopped)
 	}
 }
 
-// Deps are what Start needs of the run.
-type Deps struct {
+// MeshDeps holds what StartMesh needs besides the run's configuration.
+type MeshDeps struct {
 	Device npu.Device
 	Models trimodel.Config
 	Whole  bool    // see sharded.Config
@@ -151,9 +148,16 @@ type Deps struct {
 	Peers  Peers
 }
 
-// Start distributes the starting weights over the run's ranks: goroutines of this process, or the
+// Mesh holds the models of a run on the ranks of a mesh.
+type Mesh struct {
+	*sharded.Models
+	mesh   parallel.Mesh
+	counts []*counted // of the ranks in this process, rank 0's first
+}
+
+// StartMesh distributes the starting weights over the run's ranks: goroutines of this process, or the
 // processes that a launcher started.
-func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*sharded.Models, error) {
+func StartMesh(ctx context.Context, cfg *configs.Config, deps *MeshDeps) (*Mesh, error) {
 	p, err := Process(cfg)
 	var end parallel.Transport
 	if err == nil && p.Size > 1 {
@@ -165,13 +169,20 @@ func Start(ctx context.Context, cfg *configs.Config, deps *Deps) (*sharded.Model
 	ends := []parallel.Transport{end}
 	if p.Size == 1 {
 		ends = nil
-		for _, end := range parallel.NewLocal(Of(cfg).Size()) {
+		for _, end := range parallel.NewLocal(cfg.Parallel.Mesh().Size()) {
 			ends = append(ends, end)
 		}
 	}
-	sc := sharded.Config{Mesh: Of(cfg), Models: deps.Models, Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
-		Whole: deps.Whole, Canary: deps.Canary, Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
-	return sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, threads(cfg, p))
+	sc := sharded.Config{Mesh: cfg.Parallel.Mesh(), Models: deps.Models,
+		Reduce: cfg.Parallel.Reduce == parallel.Sum, Zero: cfg.Parallel.Zero, Sequence: cfg.Parallel.Sequence,
+		Whole: deps.Whole, Canary: deps.Canary,
+		Track: func(rank int) trace.Track { return deps.Track(fmt.Sprintf("rank %d", rank)) }}
+	m := &Mesh{mesh: sc.Mesh}
+	ends, m.counts = countBytes(ends)
+	if m.Models, err = sharded.New(ctx, deps.Device, deps.Shape, deps.Each, sc, ends, meshThreads(cfg, p)); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // CheckJoin returns a usage error if this process lacks what it needs to join the others. It
@@ -181,12 +192,12 @@ func CheckJoin(cfg *configs.Config) error {
 	if err != nil || p.Size == 1 || p.MPI && withMPI {
 		return err
 	}
-	_, err = settings(cfg, p)
+	_, err = joinSettings(cfg, p)
 	return err
 }
 
-// settings returns how this process joins the others over TCP.
-func settings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
+// joinSettings returns how this process joins the others over TCP.
+func joinSettings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
 	token, err := client.ReadToken(cfg.Parallel.TokenFile)
 	if err != nil {
 		return tcp.Config{}, usage.Errorf("parallel.token_file: %w", err)
@@ -203,7 +214,7 @@ func settings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
 
 // joinTCP connects the processes of a run over TCP.
 func joinTCP(ctx context.Context, cfg *configs.Config, p parallel.Process, peers Peers) (parallel.Transport, error) {
-	c, err := settings(cfg, p)
+	c, err := joinSettings(cfg, p)
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +223,8 @@ func joinTCP(ctx context.Context, cfg *configs.Config, p parallel.Process, peers
 	return tcp.Open(ctx, c)
 }
 
-// Wrap returns err as a usage error, unless it says that a rank failed.
-func Wrap(err error) error {
+// UsageUnlessRank returns err as a usage error, unless it says that a rank failed.
+func UsageUnlessRank(err error) error {
 	if errors.As(err, new(*parallel.RankError)) {
 		return err
 	}
@@ -222,15 +233,15 @@ func Wrap(err error) error {
 
 // runName identifies a run among others at the same address.
 func runName(cfg *configs.Config) string {
-	name := fmt.Sprintf("%s, %s", Of(cfg), cfg.Run.Dir)
+	name := fmt.Sprintf("%s, %s", cfg.Parallel.Mesh(), cfg.Run.Dir)
 	return name[:min(len(name), 128)]
 }
 
-// threads returns the number of threads of each rank in the process p.
-func threads(cfg *configs.Config, p parallel.Process) int {
+// meshThreads returns the number of threads of each rank in the process p.
+func meshThreads(cfg *configs.Config, p parallel.Process) int {
 	training, _, _ := cores.Share(cfg)
 	if p.Size == 1 { // all ranks are here
-		return max(1, training/Of(cfg).Size())
+		return max(1, training/cfg.Parallel.Mesh().Size())
 	}
 	if cfg.Device.Threads > 0 {
 		return cfg.Device.Threads
@@ -238,8 +249,8 @@ func threads(cfg *configs.Config, p parallel.Process) int {
 	return max(1, min(training, runtime.GOMAXPROCS(0)/max(1, p.LocalSize)))
 }
 
-// Threads returns the number of threads of a rank that is the only one of this process.
-func Threads(cfg *configs.Config) int {
+// MeshThreads returns the number of threads of a rank that is the only one of this process.
+func MeshThreads(cfg *configs.Config) int {
 	p, _ := Process(cfg) // Follows reports the error
-	return threads(cfg, p)
+	return meshThreads(cfg, p)
 }

@@ -1,4 +1,4 @@
-package summary
+package run
 
 import (
 	"testing"
@@ -17,7 +17,7 @@ func TestAbout(t *testing.T) {
 	cfg.Loss.Kind, cfg.Loss.Advantage, cfg.Loss.Aggregation = "gspo", "group", "token-mean"
 	cfg.Reward.Kind = "math"
 	require.Equal(t, report.About{Name: "r", Task: "train", Mode: "sync", Model: "models/m", Parameters: 7, Tokenizer: "models/m",
-		Objective: "gspo, advantages by group, token-mean", Reward: "math"}, About(&cfg, "train", 7))
+		Objective: "gspo, advantages by group, token-mean", Reward: "math"}, about(&cfg, "train", 7))
 
 	cfg.Loss.Beta, cfg.Loss.KL = .02, "k3"
 	cfg.Model.Path, cfg.Model.Init.Config = "", "shape/config.json"
@@ -26,13 +26,13 @@ func TestAbout(t *testing.T) {
 	exact := reward.DefaultRule()
 	exact.Kind = "exact"
 	cfg.Reward.Sources = map[string]*reward.Rule{"gsm8k": &exact}
-	a := About(&cfg, "train", 7)
+	a := about(&cfg, "train", 7)
 	require.Equal(t, "gspo, advantages by group, token-mean, k3 penalty 0.02", a.Objective)
 	require.Equal(t, "sum of a, b; gsm8k: exact", a.Reward)
 	require.Equal(t, "shape/config.json", a.Model)
 	require.Equal(t, "shape", a.Tokenizer)
 
-	a = About(&cfg, "sft", 7)
+	a = about(&cfg, "sft", 7)
 	require.Equal(t, "cross-entropy of demonstrations", a.Objective)
 	require.Empty(t, a.Reward+a.Mode)
 }

@@ -1,0 +1,76 @@
+package ranks
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"github.com/easyrl/easyrl/parallel"
+)
+
+// counted is a transport of one rank that counts bytes by purpose.
+type counted struct {
+	parallel.Transport
+	tensor, pipeline, data atomic.Int64 // sent
+	values                 atomic.Int64 // received from other processes: weights and moments to publish and save
+}
+
+// Send implements parallel.Transport.
+func (c *counted) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
+	switch strings.TrimSuffix(to.Channel, "/send") { // the groups of tri_model/sharded
+	case "tp":
+		c.tensor.Add(int64(len(data)))
+	case "pp", "tied":
+		c.pipeline.Add(int64(len(data)))
+	case "dp", "zero":
+		c.data.Add(int64(len(data)))
+	}
+	return c.Transport.Send(ctx, to, data)
+}
+
+// Recv implements parallel.Transport.
+func (c *counted) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
+	if strings.HasPrefix(from.Channel, "values") {
+		c.values.Add(int64(len(into)))
+	}
+	return c.Transport.Recv(ctx, from, into)
+}
+
+// viewed is a counted transport of this process, which lends messages. Groups view only what they
+// add up, and that is none of the values.
+type viewed struct {
+	*counted
+	parallel.Viewer
+}
+
+// countBytes returns transports that count, in place of those of ranks 0 and up of this process.
+func countBytes(ends []parallel.Transport) (counting []parallel.Transport, counts []*counted) {
+	for _, end := range ends {
+		c := &counted{Transport: end}
+		counts = append(counts, c)
+		if v, ok := end.(parallel.Viewer); ok {
+			counting = append(counting, viewed{c, v})
+		} else {
+			counting = append(counting, c)
+		}
+	}
+	return counting, counts
+}
+
+// Traffic returns the bytes since the last call, by purpose: what a rank of this process sent to
+// others of its axis, at most, and what rank 0 received from other processes to publish and save.
+// Axes of one rank are missing.
+func (m *Mesh) Traffic() map[string]int64 {
+	all := map[string]int64{"publish": m.counts[0].values.Swap(0)}
+	for _, c := range m.counts {
+		all["tp"] = max(all["tp"], c.tensor.Swap(0))
+		all["pp"] = max(all["pp"], c.pipeline.Swap(0))
+		all["dp"] = max(all["dp"], c.data.Swap(0))
+	}
+	for axis, ranks := range map[string]int{"tp": m.mesh.TP, "pp": m.mesh.PP, "dp": m.mesh.DP} {
+		if ranks == 1 {
+			delete(all, axis)
+		}
+	}
+	return all
+}
