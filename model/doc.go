@@ -36,7 +36,7 @@
 // read Through the fork.
 package model
 
-import "github.com/easyrl/easyrl/model/decoder"
+import "github.com/easyrl/easyrl/model/arch"
 
 // Config is the shape of a decoder, or of a rank's part of one.
-type Config = decoder.Config
+type Config = arch.Config

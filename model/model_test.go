@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/internal/reference"
 	"github.com/easyrl/easyrl/internal/soak"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/model/cache"
-	"github.com/easyrl/easyrl/model/decoder"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -376,7 +376,7 @@ func TestStories260K(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(b, &golden))
 	dev := openCPU(t, 1)
-	c, err := decoder.ReadConfig(dir)
+	c, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	w, err := NewWeights(dev, c, npu.Weights)
 	require.NoError(t, err)

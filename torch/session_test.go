@@ -19,7 +19,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -50,7 +50,7 @@ func start(t *testing.T) string {
 // with calls use with weights of a folder's shape.
 func with(t *testing.T, dir string, use func(dev npu.Device, w *model.Weights)) {
 	t.Helper()
-	cfg, err := decoder.ReadConfig(dir)
+	cfg, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
@@ -185,7 +185,7 @@ func advance(t *testing.T, m learner, n int) {
 func expected(t *testing.T, updates int) (all []float32) {
 	t.Helper()
 	dir := start(t)
-	cfg, err := decoder.ReadConfig(dir)
+	cfg, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 	"github.com/easyrl/easyrl/inference/remote/publish"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -93,7 +93,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 
 func (b *bench) makeModel() error {
 	text := config(b.bytes / 4)
-	shape, err := decoder.ParseConfig([]byte(text))
+	shape, err := arch.ParseConfig([]byte(text))
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/internal/tracetest"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/report"
 	"github.com/easyrl/easyrl/report/trace"
@@ -326,7 +326,7 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
-	shape, err := decoder.ReadConfig(dir)
+	shape, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	path := filepath.Join(run, "rollouts", "step-000002.jsonl")
 	text, err := trainer.ReadRollouts(path)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/model/folder"
 	"github.com/easyrl/easyrl/report/control"
 )
@@ -317,7 +317,7 @@ func TestServeRefuses(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	parse := func(more string) string {
-		c, err := decoder.ParseConfig([]byte(`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,` +
+		c, err := arch.ParseConfig([]byte(`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,` +
 			more + `"vocab_size":53,"rms_norm_eps":1e-5}`))
 		require.NoError(t, err)
 		return folder.Fingerprint(c)

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/internal/porttest"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
@@ -29,7 +29,7 @@ import (
 func checksum(t *testing.T, runDir string, step int) string {
 	t.Helper()
 	dir := filepath.Join(runDir, "checkpoints", fmt.Sprintf("step-%06d", step))
-	shape, err := decoder.ReadConfig(dir)
+	shape, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err := run.OpenCPU(1)
 	require.NoError(t, err)

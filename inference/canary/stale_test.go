@@ -14,7 +14,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/soak"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -24,7 +24,7 @@ func quickstart(t *testing.T, tied bool) *model.Weights { return random(t, "qwen
 
 // random returns random weights.
 func random(t *testing.T, kind string, layers, hidden int, tied bool) *model.Weights {
-	shape, err := decoder.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
+	shape, err := arch.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
 		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"vocab_size":53,"max_position_embeddings":256,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.02}`, kind, hidden, 3*hidden, layers, tied))
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func allocate(t *testing.T, shape *model.Config) *model.Weights {
 // onDisk returns the weights of a folder of the test data.
 func onDisk(t *testing.T, name string) *model.Weights {
 	dir := filepath.Join(os.Getenv("EASYRL_TESTDATA"), "weights", name)
-	shape, err := decoder.ReadConfig(dir)
+	shape, err := arch.ReadConfig(dir)
 	if err != nil {
 		t.Skipf("EASYRL_TESTDATA has no model: %v", err)
 	}

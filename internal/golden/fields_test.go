@@ -12,7 +12,7 @@ import (
 
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 )
@@ -61,7 +61,7 @@ func TestScalingFieldsMatter(t *testing.T) {
 // logprobs runs the weights of a folder under another configuration.
 func logprobs(t *testing.T, dir, config string, ids []int32) []float32 {
 	t.Helper()
-	shape, err := decoder.ParseConfig([]byte(config))
+	shape, err := arch.ParseConfig([]byte(config))
 	require.NoError(t, err)
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -51,7 +51,7 @@ func TestTransformers(t *testing.T) {
 			dev, err := cpu.Open(1)
 			require.NoError(t, err)
 			defer dev.Close()
-			shape, err := decoder.ReadConfig(dir)
+			shape, err := arch.ReadConfig(dir)
 			require.NoError(t, err)
 			w, err := model.NewWeights(dev, shape, npu.Weights)
 			require.NoError(t, err)

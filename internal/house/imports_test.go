@@ -28,7 +28,7 @@ func floors() [][]string {
 		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host"},
 		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api", "torch/schedule", "torch/wire"},
 		{"inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
-		{"model/decoder"},
+		{"model/arch"},
 		{"model/source"},
 		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
 		{"backend"},

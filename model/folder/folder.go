@@ -17,7 +17,7 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/model/rope"
 	"github.com/easyrl/easyrl/model/source"
 	"github.com/easyrl/easyrl/model/tensor"
@@ -40,7 +40,7 @@ type Folder struct {
 	Files     map[string][]byte    // files that a trained copy keeps: config.json, tokenizer and generation files
 	StopIDs   []int32              // stop ids of the model and the tokenizer
 	// Foreign means that package model cannot compute the decoder. Of Shape, only what
-	// decoder.ReadForeign reads is set.
+	// arch.ReadForeign reads is set.
 	Foreign    bool
 	parameters int64  // of a foreign decoder
 	seed       uint64 // seed of random weights
@@ -48,7 +48,7 @@ type Folder struct {
 
 // Open reads a model folder, except its weights.
 func Open(dir string) (*Folder, error) {
-	shape, err := decoder.ReadConfig(dir)
+	shape, err := arch.ReadConfig(dir)
 	if err != nil {
 		return nil, usage.Wrap(explain(dir, err))
 	}
@@ -69,7 +69,7 @@ func OpenAny(dir string) (*Folder, error) {
 	if err == nil {
 		return f, nil
 	}
-	shape, parameters, foreign := decoder.ReadForeign(dir)
+	shape, parameters, foreign := arch.ReadForeign(dir)
 	if foreign != nil {
 		return nil, err // of the known decoders
 	}
@@ -95,7 +95,7 @@ func (f *Folder) NumParams() int64 {
 // config.json. tokenizerDir holds the tokenizer's files and may be empty. source
 // names the model in errors.
 func Random(source, tokenizerDir string, config []byte, seed uint64) (*Folder, error) {
-	shape, err := decoder.ParseConfig(config)
+	shape, err := arch.ParseConfig(config)
 	if err != nil {
 		return nil, usage.Prefix(source, usage.Wrap(err))
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
 // Check checks that a model folder's safetensors fit the shape c, without
 // reading or allocating values. The error names the first tensor that is missing, has
 // another shape or type, or belongs to a decoder that computes something else.
-func Check(c *decoder.Config, dir string) error {
+func Check(c *arch.Config, dir string) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func Check(c *decoder.Config, dir string) error {
 // computation: further layers, biases, norms. It ignores tensors outside the decoder,
 // such as a value head, and the rotary frequencies in older files, which follow from
 // config.json. CheckHead handles an output projection beside tied embeddings.
-func CheckOthers(c *decoder.Config, f *checkpoint.WeightFiles) error {
+func CheckOthers(c *arch.Config, f *checkpoint.WeightFiles) error {
 	known := make(map[string]struct{})
 	for _, p := range c.Params() {
 		known[p.Name] = struct{}{}
@@ -49,7 +49,7 @@ func CheckOthers(c *decoder.Config, f *checkpoint.WeightFiles) error {
 	for _, name := range f.Names() {
 		_, ok := known[name]
 		ours := strings.HasPrefix(name, "model.") || strings.HasPrefix(name, "lm_head.")
-		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == decoder.HeadName && c.Tied {
+		if ok || !ours || strings.HasSuffix(name, ".rotary_emb.inv_freq") || name == arch.HeadName && c.Tied {
 			continue
 		}
 		var layer int
@@ -63,12 +63,12 @@ func CheckOthers(c *decoder.Config, f *checkpoint.WeightFiles) error {
 
 // CheckHead rejects an output projection that differs from the embedding that
 // config.json ties it to. Published folders contain equal copies.
-func CheckHead(c *decoder.Config, f *checkpoint.WeightFiles) error {
-	head, ok := f.Tensor(decoder.HeadName)
+func CheckHead(c *arch.Config, f *checkpoint.WeightFiles) error {
+	head, ok := f.Tensor(arch.HeadName)
 	if !ok || !c.Tied {
 		return nil
 	}
-	p := tensor.Param{Name: decoder.HeadName, Rows: c.VocabSize, Cols: c.HiddenSize}
+	p := tensor.Param{Name: arch.HeadName, Rows: c.VocabSize, Cols: c.HiddenSize}
 	if _, err := p.Find("", f); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func CheckHead(c *decoder.Config, f *checkpoint.WeightFiles) error {
 			return fmt.Errorf("load weights: %w", err)
 		}
 		if !slices.Equal(a[:n], b[:n]) {
-			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", decoder.HeadName)
+			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", arch.HeadName)
 		}
 	}
 	return nil

@@ -8,17 +8,17 @@ import (
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
-// Use gets the row-major values of tensor i of decoder.Config.Params. They are overwritten after it
+// Use gets the row-major values of tensor i of arch.Config.Params. They are overwritten after it
 // returns.
 type Use func(i int, p *tensor.Param, values []float32) error
 
 // Folder reads a model folder's safetensors as model.Weights.Load does, with memory for one tensor. It calls
 // use with each tensor in order.
-func Folder(c *decoder.Config, dir string, use Use) error {
+func Folder(c *arch.Config, dir string, use Use) error {
 	f, err := checkpoint.OpenFolder(dir)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func Folder(c *decoder.Config, dir string, use Use) error {
 
 // From calls use with the tensors of open safetensors whose names begin with prefix, in order. It
 // rejects values that are not finite.
-func From(c *decoder.Config, prefix string, f tensor.Finder, use Use) error {
+func From(c *arch.Config, prefix string, f tensor.Finder, use Use) error {
 	return each(c, func(p *tensor.Param, values []float32) error {
 		t, err := p.Find(prefix, f)
 		if err != nil {
@@ -52,7 +52,7 @@ func From(c *decoder.Config, prefix string, f tensor.Finder, use Use) error {
 }
 
 // Drawn calls use with the weights of model.Weights.Init, tensor by tensor in order.
-func Drawn(c *decoder.Config, seed uint64, use Use) error {
+func Drawn(c *arch.Config, seed uint64, use Use) error {
 	rng := splitmix.Normal{Seed: seed}
 	return each(c, func(p *tensor.Param, values []float32) error {
 		Draw(p, values, &rng)
@@ -61,7 +61,7 @@ func Drawn(c *decoder.Config, seed uint64, use Use) error {
 }
 
 // each fills memory for one tensor and passes it to use, for all tensors in order.
-func each(c *decoder.Config, fill func(p *tensor.Param, values []float32) error, use Use) error {
+func each(c *arch.Config, fill func(p *tensor.Param, values []float32) error, use Use) error {
 	var values []float32
 	params := c.Params()
 	for i := range params {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -63,7 +63,7 @@ func divided(mesh parallel.Mesh, shape *model.Config, hosts []string) ([]Rank, e
 			return nil, err
 		}
 		p := c.Part()
-		inclusive := func(r decoder.Range) Range { return Range{r.From, r.To - 1} }
+		inclusive := func(r arch.Range) Range { return Range{r.From, r.To - 1} }
 		ranks[i].Part = &Part{Layers: inclusive(p.Layers), Heads: inclusive(p.Heads), KVHeads: inclusive(p.KVHeads),
 			FFN: inclusive(p.FFN), Vocabulary: inclusive(p.Vocab), Duties: []string{}}
 		add := func(names ...string) { ranks[i].Duties = append(ranks[i].Duties, names...) }

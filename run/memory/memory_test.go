@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/internal/usage"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/parallel"
 )
 
@@ -21,7 +21,7 @@ const tiny = `{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num
 
 func TestNeed(t *testing.T) {
 	t.Parallel()
-	shape, err := decoder.ParseConfig([]byte(tiny))
+	shape, err := arch.ParseConfig([]byte(tiny))
 	require.NoError(t, err)
 	const layer = 32*(4+2+2)*8 + 4*8*32 + 3*32*48 + 2*32 + 2*8
 	const one, embedding = 4 * (2*layer + 16*32 + 32), 4 * 16 * 32
@@ -89,7 +89,7 @@ func TestNeed(t *testing.T) {
 
 func TestActivations(t *testing.T) {
 	t.Parallel()
-	shape, err := decoder.ParseConfig([]byte(tiny))
+	shape, err := arch.ParseConfig([]byte(tiny))
 	require.NoError(t, err)
 	cfg := configs.Default()
 	for _, test := range []struct{ micro, sequence, step, rows int }{{100, 30, 900, 100}, {100_000, 30, 900, 900}, {8, 30, 900, 30}, {8, 30, 20, 20}} {

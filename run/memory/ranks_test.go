@@ -8,7 +8,7 @@ import (
 
 	"github.com/easyrl/easyrl/configs"
 	"github.com/easyrl/easyrl/inference/engine"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/parallel"
 	"github.com/easyrl/easyrl/trainer"
 )
@@ -16,7 +16,7 @@ import (
 // The memory of ranks counts where they run.
 func TestNeedOfRanks(t *testing.T) {
 	t.Parallel()
-	shape, err := decoder.ParseConfig([]byte(tiny))
+	shape, err := arch.ParseConfig([]byte(tiny))
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Parallel.PP, cfg.Parallel.DP, cfg.Inference.Instances = 2, 2, 0

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/attention"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -127,7 +127,7 @@ func (r *rank) handle(ctx context.Context, f *wire.Frame) (wire.Message, wire.Bo
 
 // load loads the models.
 func (r *rank) load() (wire.Message, error) {
-	cfg, err := decoder.ReadConfig(r.setup.Model)
+	cfg, err := arch.ReadConfig(r.setup.Model)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/model"
-	"github.com/easyrl/easyrl/model/decoder"
+	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/npu"
 	"github.com/easyrl/easyrl/npu/cpu"
 	"github.com/easyrl/easyrl/optim"
@@ -34,7 +34,7 @@ func start(t *testing.T) (dir string, w *model.Weights, dev npu.Device) {
 	t.Helper()
 	dir = t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
-	shape, err := decoder.ReadConfig(dir)
+	shape, err := arch.ReadConfig(dir)
 	require.NoError(t, err)
 	dev, err = cpu.Open(1)
 	require.NoError(t, err)

@@ -1,6 +1,6 @@
-// Package decoder describes decoders: their shape, their tensors, and how a mesh of ranks divides
+// Package arch describes decoders: their shape, their tensors, and how a mesh of ranks divides
 // them.
-package decoder
+package arch
 
 import (
 	"errors"
