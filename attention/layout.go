@@ -69,7 +69,8 @@ func (l *Layout) EndLeaf() {
 // becomes a target. Add panics if parent does not exist.
 func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	if parent < -1 || parent >= len(l.Segments) {
-		panic(fmt.Sprintf("attention: parent %d of segment %d, expected an earlier segment or -1", parent, len(l.Segments)))
+		panic(fmt.Sprintf("attention: parent %d of segment %d, expected an earlier segment or -1", parent,
+			len(l.Segments)))
 	}
 	segment, start := len(l.Segments), len(l.Tokens)
 	position := l.end(parent)
@@ -96,7 +97,8 @@ func (l *Layout) AddResponse(parent int, tokens []int32) int {
 	segment := l.Add(parent, tokens[:last], true)
 	row := l.lastRow(segment)
 	if row >= 0 {
-		l.Targets = append(l.Targets, Target{Row: row, Token: tokens[last], Segment: int32(segment), Offset: int32(last)})
+		l.Targets = append(l.Targets, Target{Row: row, Token: tokens[last], Segment: int32(segment),
+			Offset: int32(last)})
 	}
 	return segment
 }
@@ -203,7 +205,8 @@ func (l *Layout) validateLeaves() error {
 	last := int32(0)
 	for i, end := range l.Leaves {
 		if end <= last || !roots[end] {
-			return fmt.Errorf("layout: leaf %d ends at row %d, expected the start of a later tree or %d", i, end, l.Rows())
+			return fmt.Errorf("layout: leaf %d ends at row %d, expected the start of a later tree or %d", i,
+				end, l.Rows())
 		}
 		last = end
 	}
@@ -239,7 +242,8 @@ func (l *Layout) validateTargets() error {
 		}
 		s := l.Segments[t.Segment]
 		if t.Offset < 0 || t.Offset > s.Len {
-			return fmt.Errorf("layout: target %d is token %d of segment %d, expected 0 to %d", i, t.Offset, t.Segment, s.Len)
+			return fmt.Errorf("layout: target %d is token %d of segment %d, expected 0 to %d", i, t.Offset,
+				t.Segment, s.Len)
 		}
 		row := s.Start + t.Offset - 1
 		if t.Offset == 0 {

@@ -30,7 +30,8 @@ func TestAddGroup(t *testing.T) {
 		{Start: 7, Len: 2, Parent: 3},
 	}, l.Segments)
 	require.Equal(t, []Target{
-		{Row: 1, Token: 1, Segment: 1}, {Row: 2, Token: 2, Segment: 1, Offset: 1}, {Row: 3, Token: 3, Segment: 1, Offset: 2},
+		{Row: 1, Token: 1, Segment: 1}, {Row: 2, Token: 2, Segment: 1, Offset: 1},
+		{Row: 3, Token: 3, Segment: 1, Offset: 2},
 		{Row: 1, Token: 4, Segment: 2},
 		{Row: 6, Token: 5, Segment: 4}, {Row: 7, Token: 6, Segment: 4, Offset: 1},
 	}, l.Targets)
@@ -111,7 +112,8 @@ func TestForestsAgainstSequences(t *testing.T) {
 		require.Equal(t, targets, append([]Target(nil), l.Targets...))
 		for query := range visible {
 			for key := range visible {
-				require.Equal(t, visible[query][key], l.Visible(query, key), "seed %d: row %d, key %d", seed, query, key)
+				require.Equal(t, visible[query][key], l.Visible(query, key), "seed %d: row %d, key %d",
+					seed, query, key)
 			}
 		}
 	}
@@ -151,7 +153,8 @@ func TestValidateRefuses(t *testing.T) {
 		change func(*Layout)
 		want   string
 	}{
-		{"positions missing", func(l *Layout) { l.Positions = l.Positions[:3] }, "3 positions, expected 6, one per token"},
+		{"positions missing", func(l *Layout) { l.Positions = l.Positions[:3] },
+			"3 positions, expected 6, one per token"},
 		{"gap", func(l *Layout) { l.Segments[1].Start = 3 }, "segment 1 starts at row 3, expected 2"},
 		{"negative length", func(l *Layout) { l.Segments[1].Len = -1 }, "segment 1 has -1 rows"},
 		{"too long", func(l *Layout) { l.Segments[2].Len = 9 }, "segment 2 has 9 rows, expected 0 to 1"},
@@ -163,7 +166,8 @@ func TestValidateRefuses(t *testing.T) {
 		{"target's offset", func(l *Layout) { l.Targets[0].Offset = 4 }, "target 0 is token 4 of segment 1"},
 		{"target's row", func(l *Layout) { l.Targets[3].Row = 4 }, "target 3 is predicted by row 4, expected 1"},
 		{"target's token", func(l *Layout) { l.Targets[1].Token = 9 }, "target 1 is token id 9, expected 2"},
-		{"root's first token", func(l *Layout) { l.Targets[0] = Target{Row: -1, Token: 7} }, "target 0 is predicted by row -1"},
+		{"root's first token", func(l *Layout) { l.Targets[0] = Target{Row: -1, Token: 7} },
+			"target 0 is predicted by row -1"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -80,7 +80,8 @@ func TestPaperLabels(t *testing.T) {
 		sequence := append(append([]int32(nil), prompt...), response...)
 		for offset, token := range response {
 			target := l.Targets[next]
-			require.Equal(t, Target{Row: target.Row, Token: token, Segment: int32(i + 1), Offset: int32(offset)}, target)
+			require.Equal(t, Target{Row: target.Row, Token: token, Segment: int32(i + 1), Offset: int32(offset)},
+				target)
 			at := len(prompt) + offset - 1
 			require.Equal(t, sequence[at], l.Tokens[target.Row])
 			require.EqualValues(t, at, l.Positions[target.Row])

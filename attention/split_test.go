@@ -107,7 +107,9 @@ func TestDivisible(t *testing.T) {
 			l.AddResponse(root, []int32{3})
 			l.AddResponse(root, []int32{5})
 		}, false},
-		{"turns of one conversation", func(l *Layout) { l.Add(l.Add(-1, []int32{1, 2}, true), []int32{3, 4}, true) }, false},
+		{"turns of one conversation", func(l *Layout) {
+			l.Add(l.Add(-1, []int32{1, 2}, true), []int32{3, 4}, true)
+		}, false},
 		{"two sequences", func(l *Layout) {
 			l.Add(-1, []int32{1, 2}, true)
 			l.Add(-1, []int32{3, 4}, true)

@@ -55,7 +55,8 @@ func measurements(peers string) []measurement {
 	}
 	python := func(script string, args ...string) func() *exec.Cmd {
 		return func() *exec.Cmd {
-			return exec.Command(filepath.Join(peers, "venv/bin/python"), append([]string{filepath.Join(peers, script)}, args...)...)
+			return exec.Command(filepath.Join(peers, "venv/bin/python"),
+				append([]string{filepath.Join(peers, script)}, args...)...)
 		}
 	}
 	torch := func(name, aim string, n int, args ...string) measurement {
@@ -64,7 +65,8 @@ func measurements(peers string) []measurement {
 	}
 	compiled := func(name string, n int, kind, model string) measurement {
 		rest := []string{model, "2", strconv.Itoa(n)}
-		return measurement{name, "torch.compile", "", self(append([]string{kind}, rest...)...), python("torch_work.py", append([]string{kind + "-compiled"}, rest...)...)}
+		return measurement{name, "torch.compile", "", self(append([]string{kind}, rest...)...),
+			python("torch_work.py", append([]string{kind + "-compiled"}, rest...)...)}
 	}
 	gemm := func(name, which, primitive, aim string) measurement {
 		peer := func() *exec.Cmd {
@@ -76,10 +78,12 @@ func measurements(peers string) []measurement {
 	}
 	ranks := filepath.Join(peers, "venv/bin/python")
 	step := func(name, kind, aim, trainer string, n int) measurement {
-		return measurement{name, "TRL", aim, self(kind, trainer, "2", strconv.Itoa(n)), python("trl_step.py", kind, "2", strconv.Itoa(n))}
+		return measurement{name, "TRL", aim, self(kind, trainer, "2", strconv.Itoa(n)),
+			python("trl_step.py", kind, "2", strconv.Itoa(n))}
 	}
 	overhead := func(instances string) measurement {
-		return measurement{name: "overhead of 4096 groups, " + instances + " instances", aim: "< 0.205", ours: self("overhead", instances, "2", "20")}
+		return measurement{name: "overhead of 4096 groups, " + instances + " instances", aim: "< 0.205",
+			ours: self("overhead", instances, "2", "20")}
 	}
 	return []measurement{
 		gemm("matrix products", "all", "sgemm", "> 0.95"),
@@ -92,8 +96,10 @@ func measurements(peers string) []measurement {
 		torch("group 25M, 448 + 8 x 32..96", "> 3.5", 6, "grpo", "25M"),
 		torch("generate 0.8M, 64 x 8 x 64", "> 8", 6, "generate", "0.8M"),
 		torch("generate 25M, 64 x 8 x 64", "> 2", 2, "generate", "25M"),
-		step("quickstart step", "quickstart", "> 6", ownKernels, 8), step("quickstart step, PyTorch ranks", "quickstart", "> 1", ranks, 8),
-		step("step 25M, 2 x (448 + 8 x 96)", "long", "", ownKernels, 2), step("step 25M, 2 x (448 + 8 x 96), PyTorch ranks", "long", "> 2.5", ranks, 2),
+		step("quickstart step", "quickstart", "> 6", ownKernels, 8),
+		step("quickstart step, PyTorch ranks", "quickstart", "> 1", ranks, 8),
+		step("step 25M, 2 x (448 + 8 x 96)", "long", "", ownKernels, 2),
+		step("step 25M, 2 x (448 + 8 x 96), PyTorch ranks", "long", "> 2.5", ranks, 2),
 		overhead("1"), overhead("64"), overhead("1000"),
 		{name: "start to the first group, quickstart", aim: "< 0.5", ours: self("start", "-", "2", "5")},
 	}

@@ -25,7 +25,8 @@ func (i instant) Publish(_ context.Context, w inference.Weights) (string, error)
 func (i instant) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 	out := make([]inference.Completion, req.N)
 	for j := range out {
-		out[j] = inference.Completion{IDs: []int32{1, 2}, Logprobs: []float32{-1, -1}, Text: "2", Finish: rollout.Stop, Version: req.Version}
+		out[j] = inference.Completion{IDs: []int32{1, 2}, Logprobs: []float32{-1, -1}, Text: "2", Finish: rollout.Stop,
+			Version: req.Version}
 	}
 	return out, nil
 }
@@ -57,7 +58,8 @@ func overhead(instances, n int) (outcome, error) {
 		return outcome{}, err
 	}
 	cfg := producer.DefaultConfig()
-	cfg.GroupSize, cfg.Scoring, cfg.Seed, cfg.Sampling = 8, 1, 1, inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
+	cfg.GroupSize, cfg.Scoring, cfg.Seed, cfg.Sampling = 8, 1, 1,
+		inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
 	p, err := producer.New(cfg, producer.Deps{Fleet: f, Reward: score})
 	if err != nil {
 		return outcome{}, err

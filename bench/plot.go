@@ -24,13 +24,15 @@ func plotted(curves []curve) []byte {
 		rows[c.Unit] = append(rows[c.Unit], c)
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" font-family="sans-serif" font-size="12">`+"\n",
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%g" height="%g" font-family="sans-serif" font-size="12">`+"\n",
 		2*plotWidth, plotHeight*float64(len(units)))
 	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
 	for i, unit := range units {
 		y := plotHeight * float64(i)
 		panel(&b, 0, y, unit, "seconds a step", rows[unit], func(p curvePoint) float64 { return p.Seconds })
-		panel(&b, plotWidth, y, unit, "peak memory, MB", rows[unit], func(p curvePoint) float64 { return float64(p.PeakBytes) / 1e6 })
+		panel(&b, plotWidth, y, unit, "peak memory, MB", rows[unit],
+			func(p curvePoint) float64 { return float64(p.PeakBytes) / 1e6 })
 	}
 	fmt.Fprintln(&b, `</svg>`)
 	return b.Bytes()
@@ -53,7 +55,8 @@ func panel(b *bytes.Buffer, left, top float64, unit, title string, curves []curv
 		return top + plotHeight - plotBottom - (v-lowY)/(highY-lowY)*(plotHeight-plotTop-plotBottom)
 	}
 	fmt.Fprintf(b, `<text x="%g" y="%g" font-weight="bold">%s</text>`+"\n", left+plotLeft, top+18, title)
-	fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`+"\n", x((lowX+highX)/2), top+plotHeight-12, unit)
+	fmt.Fprintf(b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`+"\n", x((lowX+highX)/2),
+		top+plotHeight-12, unit)
 	for v := lowY; v <= highY; v++ {
 		fmt.Fprintf(b, `<path d="M%g %gH%g" stroke="#ddd"/><text x="%g" y="%g" text-anchor="end">%.4g</text>`+"\n",
 			x(lowX), y(v), x(highX), x(lowX)-8, y(v)+4, math.Exp2(v))
@@ -69,7 +72,8 @@ func panel(b *bytes.Buffer, left, top float64, unit, title string, curves []curv
 				fmt.Fprintf(b, `<text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n", px, y(lowY)+18, p.X)
 			}
 		}
-		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/><text x="%g" y="%g" fill="%s">%s</text>`+"\n",
+		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/><text x="%g" y="%g" fill="%s">%s</text>`+
+			"\n",
 			path, color, left+plotLeft+6, top+plotTop+14*float64(i)-4, color, c.Name)
 	}
 }

@@ -52,11 +52,14 @@ func long(python string, threads, n int) (outcome, error) {
 	if err := writeLong(dir, data, 2*(n+1)); err != nil {
 		return outcome{}, err
 	}
-	if out, err := exec.Command("bin/easyrl", "init", "-config", filepath.Join(dir, "config.json"), "-out", model).CombinedOutput(); err != nil {
+	if out, err := exec.Command("bin/easyrl", "init", "-config", filepath.Join(dir, "config.json"), "-out",
+		model).CombinedOutput(); err != nil {
 		return outcome{}, fmt.Errorf("init: %w: %s", err, lastLine(out))
 	}
-	return quickstart(python, threads, n, "model.path="+model, "data.train="+data, "data.eval=[]", "data.max_prompt_tokens=448", "rollout.prompts_per_step=2",
-		"rollout.max_tokens=96", "reward.think=false", "reward.kind=regex", fmt.Sprintf("reward.pattern=^[%c-%c]", first, first+2047))
+	return quickstart(python, threads, n, "model.path="+model, "data.train="+data, "data.eval=[]",
+		"data.max_prompt_tokens=448", "rollout.prompts_per_step=2",
+		"rollout.max_tokens=96", "reward.think=false", "reward.kind=regex",
+		fmt.Sprintf("reward.pattern=^[%c-%c]", first, first+2047))
 }
 
 // first is the character of token 2 of the tokenizer that writeLong writes; characters and
@@ -80,16 +83,19 @@ func writeLong(dir, data string, n int) error {
 		fmt.Fprintf(&rows, "{\"prompt\": %q, \"answer\": \"\"}\n", string(prompt))
 	}
 	tokenizer, err := json.Marshal(map[string]any{
-		"model":        map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
-		"added_tokens": []map[string]any{{"id": 0, "content": "<eos>", "special": true}, {"id": 1, "content": "<pad>", "special": true}},
+		"model": map[string]any{"type": "BPE", "vocab": vocab, "merges": []string{}},
+		"added_tokens": []map[string]any{{"id": 0, "content": "<eos>", "special": true},
+			{"id": 1, "content": "<pad>", "special": true}},
 	})
 	if err != nil {
 		return err
 	}
 	config, err := json.Marshal(map[string]any{
-		"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
-		"head_dim": 64, "vocab_size": 4096, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 1e4, "tie_word_embeddings": true,
-		"eos_token_id": 0,
+		"model_type": "qwen3", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8,
+		"num_attention_heads": 8, "num_key_value_heads": 4,
+		"head_dim": 64, "vocab_size": 4096, "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 1e4,
+		"tie_word_embeddings": true,
+		"eos_token_id":        0,
 	})
 	if err != nil {
 		return err
@@ -130,7 +136,8 @@ func train(cores int, config string, settings ...string) ([]report.Values, *sysc
 	defer os.RemoveAll(temporary) //nolint:errcheck // temporary
 	dir := filepath.Join(temporary, "run")
 	args := []string{"train", config}
-	for _, s := range append([]string{fmt.Sprintf("run.dir=%q", dir), "eval.every=0", "checkpoint.every=0", "log.rollouts=false"}, settings...) {
+	for _, s := range append([]string{fmt.Sprintf("run.dir=%q", dir), "eval.every=0", "checkpoint.every=0",
+		"log.rollouts=false"}, settings...) {
 		args = append(args, "-set", s)
 	}
 	cmd := exec.Command("bin/easyrl", args...)

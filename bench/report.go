@@ -30,7 +30,8 @@ type benchReport struct {
 
 func newReport() (*benchReport, error) {
 	cpu, err := cpuName()
-	return &benchReport{Date: time.Now().UTC().Format(time.DateOnly), CPU: cpu, Cores: runtime.NumCPU(), Go: runtime.Version()}, err
+	return &benchReport{Date: time.Now().UTC().Format(time.DateOnly), CPU: cpu, Cores: runtime.NumCPU(),
+		Go: runtime.Version()}, err
 }
 
 // cpuName returns the processor's model, or the architecture if the model is unknown.
@@ -57,7 +58,8 @@ func (r *benchReport) table() string {
 			fmt.Fprintf(w, "\t\t\t%s\t%s\n", row.Aim, megabytes(row.Ours))
 			continue
 		}
-		fmt.Fprintf(w, "%.4g\t%.2f\t%.2f to %.2f\t%s\t%.2f\n", typical(row.Peer), row.Ratio, slices.Min(row.Rounds), slices.Max(row.Rounds), row.Aim, row.Memory)
+		fmt.Fprintf(w, "%.4g\t%.2f\t%.2f to %.2f\t%s\t%.2f\n", typical(row.Peer), row.Ratio, slices.Min(row.Rounds),
+			slices.Max(row.Rounds), row.Aim, row.Memory)
 		for _, name := range slices.Sorted(maps.Keys(row.Parts)) {
 			fmt.Fprintf(w, "  %s\t\t\t\t%.2f\t\t\t\n", name, row.Parts[name])
 		}

@@ -36,10 +36,14 @@ func curves() ([]curve, error) {
 		xs               []int
 		args             func(x string) []string
 	}{
-		{"quickstart", "quickstart step", "threads", []int{1, 2}, func(x string) []string { return []string{"quickstart", "-", x, "10"} }},
-		{"length", "one sequence", "tokens", []int{512, 1024, 2048, 4096, 8192}, func(x string) []string { return []string{"length", x, "2", "3"} }},
-		{"shared", "a prompt of 448 once, with responses of 64", "responses", []int{1, 2, 4, 8, 16, 32, 64}, func(x string) []string { return []string{"shared", x, "2", "3"} }},
-		{"repeated", "the prompt again for each response", "responses", []int{1, 2, 4, 8, 16, 32, 64}, func(x string) []string { return []string{"repeated", x, "2", "3"} }},
+		{"quickstart", "quickstart step", "threads", []int{1, 2},
+			func(x string) []string { return []string{"quickstart", "-", x, "10"} }},
+		{"length", "one sequence", "tokens", []int{512, 1024, 2048, 4096, 8192},
+			func(x string) []string { return []string{"length", x, "2", "3"} }},
+		{"shared", "a prompt of 448 once, with responses of 64", "responses", []int{1, 2, 4, 8, 16, 32, 64},
+			func(x string) []string { return []string{"shared", x, "2", "3"} }},
+		{"repeated", "the prompt again for each response", "responses", []int{1, 2, 4, 8, 16, 32, 64},
+			func(x string) []string { return []string{"repeated", x, "2", "3"} }},
 	}
 	var out []curve
 	for _, k := range kinds {
@@ -106,7 +110,8 @@ func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() e
 		if err := m.Backward(seed); err != nil {
 			return err
 		}
-		_, err := m.Step(context.Background(), backend.Update{Number: number, Scale: 1 / float64(len(seed)), LR: 1e-6, Clip: 1})
+		_, err := m.Step(context.Background(),
+			backend.Update{Number: number, Scale: 1 / float64(len(seed)), LR: 1e-6, Clip: 1})
 		return errors.Join(err, sync())
 	}
 }

@@ -25,10 +25,13 @@ import (
 
 // shapes returns the models of the measurements, the same as in peers/torch_work.py.
 func shapes() map[string]*model.Config {
-	base := model.Config{Type: "qwen3", MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1}
+	base := model.Config{Type: "qwen3", MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true,
+		Tied: true, BOS: -1}
 	small, large := base, base
-	small.HiddenSize, small.FFNSize, small.Layers, small.Heads, small.KVHeads, small.HeadDim, small.VocabSize = 128, 384, 4, 4, 2, 32, 53
-	large.HiddenSize, large.FFNSize, large.Layers, large.Heads, large.KVHeads, large.HeadDim, large.VocabSize = 512, 1536, 8, 8, 4, 64, 4096
+	small.HiddenSize, small.FFNSize, small.Layers, small.Heads, small.KVHeads, small.HeadDim, small.VocabSize = 128,
+		384, 4, 4, 2, 32, 53
+	large.HiddenSize, large.FFNSize, large.Layers, large.Heads, large.KVHeads, large.HeadDim, large.VocabSize = 512,
+		1536, 8, 8, 4, 64, 4096
 	return map[string]*model.Config{"0.8M": &small, "25M": &large}
 }
 
@@ -181,14 +184,16 @@ func groupWork(name string, threads int) (func() error, error) {
 		if err != nil {
 			return err
 		}
-		got, err := objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference, Advantage: advantage, Weight: weight})
+		got, err := objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
+			Advantage: advantage, Weight: weight})
 		if err != nil {
 			return err
 		}
 		if err := m.Backward(got.Grad); err != nil {
 			return err
 		}
-		_, err = m.Step(context.Background(), backend.Update{Number: int(version), Scale: 1 / float64(got.Tokens), LR: 1e-6, Clip: 1})
+		_, err = m.Step(context.Background(),
+			backend.Update{Number: int(version), Scale: 1 / float64(got.Tokens), LR: 1e-6, Clip: 1})
 		return errors.Join(err, dev.Sync())
 	}, nil
 }
@@ -219,7 +224,8 @@ func generateWork(name string, threads int) (func() error, error) {
 		if err != nil {
 			return nil, err
 		}
-		e, err := engine.New(engine.Config{ID: fmt.Sprint("bench-", i), MaxRunning: running, CachePages: running * 8}, c, nil, own)
+		e, err := engine.New(engine.Config{ID: fmt.Sprint("bench-", i), MaxRunning: running, CachePages: running * 8},
+			c, nil, own)
 		if err == nil {
 			err = f.Add(ctx, e)
 		}

@@ -33,7 +33,8 @@ func BenchmarkWriteSafetensors(b *testing.B) {
 	values := make([]float32, benchElements)
 	b.SetBytes(4 * benchElements)
 	for b.Loop() {
-		err := WriteSafetensors(io.Discard, []Source{{"x", []int{benchElements}, Filled(func(dst []float32) { copy(dst, values) })}}, nil)
+		err := WriteSafetensors(io.Discard,
+			[]Source{{"x", []int{benchElements}, Filled(func(dst []float32) { copy(dst, values) })}}, nil)
 		require.NoError(b, err)
 	}
 }

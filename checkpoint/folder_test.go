@@ -16,8 +16,10 @@ import (
 func sharded(t testing.TB, index any) string {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, WriteFile(filepath.Join(dir, "model-00001-of-00002.safetensors"), []Source{constant("a", 1, 2), constant("b", 3, 2)}, map[string]string{"format": "pt"}))
-	require.NoError(t, WriteFile(filepath.Join(dir, "model-00002-of-00002.safetensors"), []Source{constant("c", 5, 2)}, nil))
+	require.NoError(t, WriteFile(filepath.Join(dir, "model-00001-of-00002.safetensors"),
+		[]Source{constant("a", 1, 2), constant("b", 3, 2)}, map[string]string{"format": "pt"}))
+	require.NoError(t, WriteFile(filepath.Join(dir, "model-00002-of-00002.safetensors"),
+		[]Source{constant("c", 5, 2)}, nil))
 	data, ok := index.(string)
 	if !ok {
 		b, err := json.Marshal(map[string]any{"metadata": map[string]int{"total_size": 24}, "weight_map": index})
@@ -60,7 +62,8 @@ func TestFolderFaults(t *testing.T) {
 		index any
 		want  string
 	}{
-		{"missing shard", map[string]string{"a": one, "x": "gone.safetensors"}, "shard gone.safetensors with 1 tensors (x …): open "},
+		{"missing shard", map[string]string{"a": one, "x": "gone.safetensors"},
+			"shard gone.safetensors with 1 tensors (x …): open "},
 		{"missing tensor", map[string]string{"a": one, "x": one}, `tensor "x": not in shard ` + one},
 		{"escape", map[string]string{"a": "../" + one}, `tensor "a": shard "../` + one + `" is outside the folder`},
 		{"absolute", map[string]string{"a": "/etc/passwd"}, `shard "/etc/passwd" is outside`},

@@ -18,9 +18,13 @@ import (
 // its data exactly and survive a round trip through the writer.
 func FuzzSafetensors(f *testing.F) {
 	var b bytes.Buffer
-	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)}, map[string]string{"k": "v"}))
+	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)},
+		map[string]string{"k": "v"}))
 	f.Add(b.Bytes())
-	f.Add(pack(`{"a":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},"b":{"dtype":"F16","shape":[],"data_offsets":[0,2]}}`, 1, 2, 3, 4))
+	f.Add(
+		pack(
+			`{"a":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},"b":{"dtype":"F16","shape":[],`+
+				`"data_offsets":[0,2]}}`, 1, 2, 3, 4))
 	f.Add(pack("{}"))
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0x10})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -57,9 +61,13 @@ func fuzzSafetensors(t *testing.T, data []byte) {
 // yields the same values.
 func FuzzStream(f *testing.F) {
 	var b bytes.Buffer
-	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)}, nil))
+	require.NoError(f, WriteSafetensors(&b, []Source{constant("a", 1, 2), constant("b", 0), constant("c", 0, 3, 0)},
+		nil))
 	f.Add(b.Bytes(), true)
-	f.Add(pack(`{"a":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},"b":{"dtype":"F16","shape":[],"data_offsets":[0,2]}}`, 1, 2, 3, 4), false)
+	f.Add(
+		pack(
+			`{"a":{"dtype":"BF16","shape":[1],"data_offsets":[2,4]},"b":{"dtype":"F16","shape":[],`+
+				`"data_offsets":[0,2]}}`, 1, 2, 3, 4), false)
 	f.Fuzz(func(t *testing.T, data []byte, sized bool) {
 		limittest.Run(t, func() { fuzzStream(t, data, sized) })
 	})

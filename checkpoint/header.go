@@ -274,11 +274,13 @@ func (h *header) place(data int) error {
 	for _, e := range h.entries {
 		switch {
 		case e.begin < at:
-			return fmt.Errorf("tensor %q: data begins at %d, but the tensor before it ends at %d: overlap", e.name, e.begin, at)
+			return fmt.Errorf("tensor %q: data begins at %d, but the tensor before it ends at %d: overlap",
+				e.name, e.begin, at)
 		case e.begin > at:
 			return fmt.Errorf("tensor %q: data begins at %d, expected %d: hole", e.name, e.begin, at)
 		case e.end > data:
-			return fmt.Errorf("tensor %q: data ends at %d, but the file has %d bytes of data: truncated", e.name, e.end, data)
+			return fmt.Errorf("tensor %q: data ends at %d, but the file has %d bytes of data: truncated",
+				e.name, e.end, data)
 		}
 		at = e.end
 	}

@@ -77,7 +77,8 @@ func verify(dir string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if got != m.Files[name] {
-			return fmt.Errorf("%s: sha256 %s of %d bytes, expected %s of %d", name, got.SHA256, got.Size, m.Files[name].SHA256, m.Files[name].Size)
+			return fmt.Errorf("%s: sha256 %s of %d bytes, expected %s of %d", name, got.SHA256, got.Size,
+				m.Files[name].SHA256, m.Files[name].Size)
 		}
 	}
 	return nil
@@ -100,7 +101,9 @@ func parseManifest(text []byte) (*manifest, error) {
 		case !fs.ValidPath(name) || !filepath.IsLocal(filepath.FromSlash(name)) || name == "." || name == manifestName:
 			return nil, fmt.Errorf("file %q is outside the checkpoint", name)
 		case r.Size < 0 || err != nil || len(sum) != sha256.Size || hex.EncodeToString(sum) != r.SHA256:
-			return nil, fmt.Errorf("file %q: size %d and sha256 %.80q, expected a size and %d hexadecimal digits in lower case", name, r.Size, r.SHA256, 2*sha256.Size)
+			return nil, fmt.Errorf(
+				"file %q: size %d and sha256 %.80q, expected a size and %d hexadecimal digits in lower case", name,
+				r.Size, r.SHA256, 2*sha256.Size)
 		}
 	}
 	return m, nil
@@ -125,7 +128,8 @@ func record(path string, durable bool) (fileRecord, error) {
 // manifest.
 func seal(dir string) error {
 	m := manifest{manifestVersion, make(map[string]fileRecord)}
-	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(manifestName)), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(manifestName)), 0o755); err != nil &&
+		!errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	var dirs []string

@@ -150,7 +150,8 @@ func unchanged(f *os.File, head []byte) error {
 
 // inPlace is Blocks without copies. It reports false if the data is misaligned,
 // not all F32, or the machine is big-endian.
-func (s *Stream) inPlace(m *mapped, most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (done bool, err error) {
+func (s *Stream) inPlace(m *mapped, most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (
+	done bool, err error) {
 	short := func(e entry) bool { return e.dtype != F32 }
 	if _, ok := values(m.data[m.at:]); !ok || bigEndian() || slices.ContainsFunc(s.header.entries, short) {
 		return false, nil

@@ -26,7 +26,8 @@ func TestFileShortenedWhileOpen(t *testing.T) {
 	require.NoError(t, b.Float32s(got))
 	require.NoError(t, os.Truncate(path, 4*n)) // nearly all data of a
 	for range 2 {
-		require.EqualError(t, b.Float32s(got), `read tensor "b" of `+path+": read failed: the file was truncated while open, or the disk failed")
+		require.EqualError(t, b.Float32s(got), `read tensor "b" of `+path+
+			": read failed: the file was truncated while open, or the disk failed")
 		require.NoError(t, a.ReadAt(got[:10], 0))
 		require.Equal(t, []float32{0, 1, 2}, got[:3])
 	}
@@ -36,7 +37,8 @@ func TestFileShortenedWhileOpen(t *testing.T) {
 
 func TestGuardPassesOtherPanics(t *testing.T) {
 	t.Parallel()
-	require.PanicsWithValue(t, "a fault of the program", func() { _ = guard(func() { panic("a fault of the program") }) })
+	require.PanicsWithValue(t, "a fault of the program",
+		func() { _ = guard(func() { panic("a fault of the program") }) })
 	require.Panics(t, func() { _ = guard(func() { _ = make([]int, 3)[len(t.Name())] }) })
 	require.NoError(t, guard(func() {}))
 }

@@ -20,7 +20,8 @@ const slack = 1 << 20
 // growMemory first clears the header's length, so that readers notice the rewrite.
 func growMemory(m *MemoryFile, size int) error {
 	if m.file != nil {
-		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0) // unlike a plain store, ordered before all that follow
+		// unlike a plain store, ordered before all that follow
+		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0)
 	}
 	if m.file != nil && size >= m.size && size <= len(m.room) {
 		return m.file.Truncate(int64(size))

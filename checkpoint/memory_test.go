@@ -116,5 +116,6 @@ func TestReadConvertedFile(t *testing.T) {
 		})
 	}
 	require.NoError(t, read(func() error { return nil }))
-	require.ErrorContains(t, read(func() error { return m.Begin(len(m.Bytes())) }), m.Path()+": was rewritten while being read")
+	require.ErrorContains(t, read(func() error { return m.Begin(len(m.Bytes())) }),
+		m.Path()+": was rewritten while being read")
 }

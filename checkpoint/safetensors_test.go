@@ -55,7 +55,8 @@ func TestConformance(t *testing.T) {
 	faults := map[string]string{ // by the reference implementation's error names
 		"MetadataIncompleteBuffer": "bytes of data, expected", "HeaderTooLarge": "expected at most 100000000",
 		"InvalidHeaderLength": "truncated", "InvalidHeaderDeserialization": "not JSON",
-		"TensorInvalidInfo": "data_offsets [0,4] for I32 [2 2], expected 16 bytes", "ValidationOverflow": "more elements",
+		"TensorInvalidInfo":  "data_offsets [0,4] for I32 [2 2], expected 16 bytes",
+		"ValidationOverflow": "more elements",
 	}
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		var row conformanceRow
@@ -123,7 +124,8 @@ func TestHeaderFaults(t *testing.T) {
 	}{
 		{"empty", nil, "0 bytes, expected at least 8"},
 		{"short", []byte{1, 2}, "2 bytes, expected"},
-		{"2^60 bytes claimed", []byte{0, 0, 0, 0, 0, 0, 0, 0x10, '{', '}'}, "header is 1152921504606846976 bytes, expected at most"},
+		{"2^60 bytes claimed", []byte{0, 0, 0, 0, 0, 0, 0, 0x10, '{', '}'},
+			"header is 1152921504606846976 bytes, expected at most"},
 		{"all bits set", bytes.Repeat([]byte{0xff}, 16), "expected at most"},
 		{"cut header", pack(`{"a":`)[:11], "but only 3 follow its length: truncated"},
 		{"no header", pack(""), "not JSON: unexpected EOF"},
@@ -134,9 +136,11 @@ func TestHeaderFaults(t *testing.T) {
 		{"cut", pack(`{"a":{`), "not JSON: unexpected EOF"},
 		{"tail", pack(`{}x`), "unexpected text after the JSON object"},
 		{"tail object", pack(`{} {}`), "unexpected text after the JSON object"},
-		{"name twice", pack("{" + tensor("a", "F32", "[0]", "[0,0]") + "," + tensor("a", "F32", "[0]", "[0,0]") + "}"), `duplicate key "a"`},
+		{"name twice", pack("{" + tensor("a", "F32", "[0]", "[0,0]") + "," + tensor("a", "F32", "[0]", "[0,0]") + "}"),
+			`duplicate key "a"`},
 		{"field twice", pack(`{"a":{"dtype":"F32","dtype":"F32"}}`), `tensor "a": duplicate key "dtype"`},
-		{"case", pack(`{"a":{"DTYPE":"F32","shape":[],"data_offsets":[0,4]}}`, 0, 0, 0, 0), "expected dtype, shape and data_offsets"},
+		{"case", pack(`{"a":{"DTYPE":"F32","shape":[],"data_offsets":[0,4]}}`, 0, 0, 0, 0),
+			"expected dtype, shape and data_offsets"},
 		{"tensor form", pack(`{"a":5}`), `tensor "a": "5", expected a JSON object`},
 		{"dtype", pack("{"+tensor("a", "F33", "[1]", "[0,4]")+"}", 0, 0, 0, 0), `tensor "a": unknown dtype "F33"`},
 		{"shape form", pack("{" + tensor("a", "F32", "5", "[0,4]") + "}"), `tensor "a": shape: 5, expected a list`},
@@ -144,17 +148,24 @@ func TestHeaderFaults(t *testing.T) {
 		{"negative", pack("{" + tensor("a", "F32", "[-1]", "[0,4]") + "}"), `"-1", expected a whole number`},
 		{"fraction", pack("{" + tensor("a", "F32", "[1.0]", "[0,4]") + "}"), `"1.0", expected a whole number`},
 		{"text", pack("{" + tensor("a", "F32", `["1"]`, "[0,4]") + "}"), "expected a list of whole numbers"},
-		{"too large", pack("{" + tensor("a", "F32", "[18446744073709551616]", "[0,4]") + "}"), "expected a whole number"},
+		{"too large", pack("{" + tensor("a", "F32", "[18446744073709551616]", "[0,4]") + "}"),
+			"expected a whole number"},
 		{"overflow", pack("{" + tensor("a", "F32", "[4294967296,4294967296]", "[0,4]") + "}"), "more elements"},
 		{"offsets", pack("{" + tensor("a", "F32", "[1]", "[0,4,8]") + "}"), "data_offsets: 3 numbers, expected 2"},
-		{"backwards", pack("{" + tensor("a", "F32", "[1]", "[4,0]") + "}"), "data_offsets [4,0] for F32 [1], expected 4 bytes"},
+		{"backwards", pack("{" + tensor("a", "F32", "[1]", "[4,0]") + "}"),
+			"data_offsets [4,0] for F32 [1], expected 4 bytes"},
 		{"bits", pack("{" + tensor("a", "F4", "[3]", "[0,2]") + "}"), "expected whole bytes"},
-		{"overlap", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[2,6]")+"}", eight...), `tensor "b": data begins at 2, but the tensor before it ends at `},
-		{"same place", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[0,4]")+"}", eight[:4]...), "overlap"},
-		{"hole", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "U8", "[2]", "[6,8]")+"}", eight...), `tensor "b": data begins at 6, expected 4: hole`},
+		{"overlap", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[2,6]")+"}", eight...),
+			`tensor "b": data begins at 2, but the tensor before it ends at `},
+		{"same place", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "F32", "[1]", "[0,4]")+"}",
+			eight[:4]...), "overlap"},
+		{"hole", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+","+tensor("b", "U8", "[2]", "[6,8]")+"}", eight...),
+			`tensor "b": data begins at 6, expected 4: hole`},
 		{"hole in front", pack("{"+tensor("a", "F32", "[1]", "[4,8]")+"}", eight...), "hole"},
-		{"cut data", pack("{"+tensor("a", "F32", "[2]", "[0,8]")+"}", eight[:7]...), `data ends at 8, but the file has 7 bytes of data: truncated`},
-		{"more data", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+"}", eight...), "8 bytes of data, expected the tensors' 4"},
+		{"cut data", pack("{"+tensor("a", "F32", "[2]", "[0,8]")+"}", eight[:7]...),
+			`data ends at 8, but the file has 7 bytes of data: truncated`},
+		{"more data", pack("{"+tensor("a", "F32", "[1]", "[0,4]")+"}", eight...),
+			"8 bytes of data, expected the tensors' 4"},
 		{"metadata", pack(`{"__metadata__":{"a":1}}`), `__metadata__: "a" is 1, expected a string`},
 		{"metadata form", pack(`{"__metadata__":"x"}`), "__metadata__"},
 	} {
@@ -191,7 +202,9 @@ func TestConversion(t *testing.T) {
 		{F16, []byte{0, 0x7c, 0, 0xfc, 1, 0x7e}, bits(inf, inf|1<<31, 0x7fc02000)},
 	} {
 		dtypeSize := c.dtype.bits() / 8
-		head, err := json.Marshal(map[string]any{"x": map[string]any{"dtype": c.dtype, "shape": []int{len(c.want)}, "data_offsets": []int{0, dtypeSize * len(c.want)}}})
+		head, err := json.Marshal(
+			map[string]any{"x": map[string]any{"dtype": c.dtype, "shape": []int{len(c.want)},
+				"data_offsets": []int{0, dtypeSize * len(c.want)}}})
 		require.NoError(t, err)
 		f, err := OpenFile(writeBytes(t, filepath.Join(t.TempDir(), "x"), pack(string(head), c.data...)))
 		require.NoError(t, err)
@@ -203,13 +216,15 @@ func TestConversion(t *testing.T) {
 		for i := range got {
 			require.Equal(t, math.Float32bits(c.want[i]), math.Float32bits(got[i]), "%s %d", c.dtype, i)
 		}
-		require.ErrorContains(t, x.Float32s(make([]float32, 1)), `read tensor "x" of `+f.files[0].path+": destination holds 1 elements, expected")
+		require.ErrorContains(t, x.Float32s(make([]float32, 1)),
+			`read tensor "x" of `+f.files[0].path+": destination holds 1 elements, expected")
 		require.NoError(t, f.Close())
 		require.NoError(t, f.Close(), "again")
 		require.ErrorContains(t, x.Float32s(got), "file is closed")
 	}
 	require.Error(t, Tensor{}.Float32s(nil))
-	f, err := OpenFile(writeBytes(t, filepath.Join(t.TempDir(), "x"), pack(`{"x":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, make([]byte, 8)...)))
+	f, err := OpenFile(writeBytes(t, filepath.Join(t.TempDir(), "x"),
+		pack(`{"x":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}`, make([]byte, 8)...)))
 	require.NoError(t, err)
 	defer f.Close()
 	x, _ := f.Tensor("x")
@@ -233,7 +248,8 @@ func TestWriteAndRead(t *testing.T) {
 	path := filepath.Join(dir, modelName)
 	writeBytes(t, path, []byte("previous content"))
 	meta := map[string]string{"format": "pt", "a<b>&\"\u2028": "é\n"}
-	sources := []Source{constant("z", 5, 3, 7, 11), constant("b.<w>", 1, 70000), constant("scalar", 9), constant("none", 0, 4, 0),
+	sources := []Source{constant("z", 5, 3, 7, 11), constant("b.<w>", 1, 70000), constant("scalar", 9),
+		constant("none", 0, 4, 0),
 		{"zero", []int{2}, Filled(func([]float32) {})}}
 	require.NoError(t, WriteFile(path, sources, meta))
 	data, err := os.ReadFile(path)
@@ -307,7 +323,8 @@ func TestWriteToFullDisk(t *testing.T) {
 	}
 	defer full.Close()
 	w := bufio.NewWriterSize(full, 1<<16)
-	require.ErrorContains(t, WriteSafetensors(w, []Source{constant("a", 0, 9), constant("big", 0, 100000)}, nil), `write tensor "big"`)
+	require.ErrorContains(t, WriteSafetensors(w, []Source{constant("a", 0, 9), constant("big", 0, 100000)}, nil),
+		`write tensor "big"`)
 	require.ErrorContains(t, WriteSafetensors(full, nil, nil), "write header")
 	again, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)

@@ -114,11 +114,14 @@ func TestSaveFaults(t *testing.T) {
 	}{
 		{"write", "step-000001", func(string) error { return broken }, "no more ink"},
 		{"nothing", "step-000001", func(string) error { return nil }, "nothing was written"},
-		{"link", "step-000001", func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "x")) }, "x: L---------, expected files and folders only"},
+		{"link", "step-000001", func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "x")) },
+			"x: L---------, expected files and folders only"},
 		{"manifest", "step-000001", func(dir string) error {
 			return errors.Join(writeModel(0)(dir), os.WriteFile(filepath.Join(dir, manifestName), nil, 0o644))
 		}, "already exists, although only easyrl writes it"},
-		{"trainer is a file", "step-000001", func(dir string) error { return os.WriteFile(filepath.Join(dir, "trainer"), nil, 0o644) }, "trainer"},
+		{"trainer is a file", "step-000001", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "trainer"), nil, 0o644)
+		}, "trainer"},
 		{"a file in the place", "file", writeModel(0), "expected a folder or nothing"},
 		{"no name", "", writeModel(0), "expected a plain folder name"},
 		{"path", "a/b", writeModel(0), "expected a plain folder name"},
@@ -193,11 +196,14 @@ func TestVerifyFaults(t *testing.T) {
 		}, "expected at most"},
 		{"version", edit(func(m *manifest) { m.Version = 9 }), "version is 9, expected 1"},
 		{"the manifest lists no files", edit(func(m *manifest) { m.Files = nil }), "the manifest lists no files"},
-		{"escape", edit(func(m *manifest) { m.Files["../x"] = m.Files[modelName] }), `file "../x" is outside the checkpoint`},
-		{"absolute", edit(func(m *manifest) { m.Files["/x"] = m.Files[modelName] }), `file "/x" is outside the checkpoint`},
+		{"escape", edit(func(m *manifest) { m.Files["../x"] = m.Files[modelName] }),
+			`file "../x" is outside the checkpoint`},
+		{"absolute", edit(func(m *manifest) { m.Files["/x"] = m.Files[modelName] }),
+			`file "/x" is outside the checkpoint`},
 		{"itself", edit(func(m *manifest) { m.Files[manifestName] = m.Files[modelName] }), "is outside the checkpoint"},
 		{"sum", edit(func(m *manifest) { m.Files[modelName] = fileRecord{96, "beef"} }), "hexadecimal digits"},
-		{"negative", edit(func(m *manifest) { m.Files["a"] = fileRecord{-1, strings.Repeat("0", 64)} }), `file "a": size -1`},
+		{"negative", edit(func(m *manifest) { m.Files["a"] = fileRecord{-1, strings.Repeat("0", 64)} }),
+			`file "a": size -1`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -331,12 +337,14 @@ func TestPrune(t *testing.T) {
 	writeBytes(t, filepath.Join(root, "step-000008"), nil) // a file
 	require.NoError(t, os.Mkdir(filepath.Join(root, ".tmp-step-000009-1"), 0o755))
 	require.NoError(t, Prune(root, 2, StepName(1), "best", "nowhere"))
-	require.Equal(t, []string{"best", "notes-000009", StepName(1), StepName(4), StepName(5), "step-000008", "step-last"}, names(t, root))
+	require.Equal(t, []string{"best", "notes-000009", StepName(1), StepName(4), StepName(5), "step-000008",
+		"step-last"}, names(t, root))
 	require.NoError(t, Prune(root, 5))
 	require.NoError(t, os.Truncate(filepath.Join(root, StepName(5), modelName), 0))
 	require.NoError(t, os.Truncate(filepath.Join(root, StepName(4), modelName), 0))
 	require.NoError(t, Prune(root, 1))
-	require.Equal(t, []string{"best", "notes-000009", StepName(1), StepName(5), "step-000008", "step-last"}, names(t, root),
+	require.Equal(t, []string{"best", "notes-000009", StepName(1), StepName(5), "step-000008", "step-last"},
+		names(t, root),
 		"the newest, and the newest whole one")
 }
 

@@ -19,7 +19,8 @@ func (t Tensor) Len() int {
 // BF16 and F16 exactly.
 func (t Tensor) Float32s(dst []float32) error {
 	if t.file != nil && len(dst) != t.Len() {
-		return fmt.Errorf("read tensor %q of %s: destination holds %d elements, expected %d for shape %v", t.Name, t.file.path, len(dst), t.Len(), t.Shape)
+		return fmt.Errorf("read tensor %q of %s: destination holds %d elements, expected %d for shape %v", t.Name,
+			t.file.path, len(dst), t.Len(), t.Shape)
 	}
 	return t.ReadAt(dst, 0)
 }
@@ -32,7 +33,8 @@ func (t Tensor) ReadAt(dst []float32, first int) error {
 		return fmt.Errorf("read tensor %q: no open folder", t.Name)
 	}
 	if n := t.Len(); first < 0 || first > n || len(dst) > n-first {
-		return fmt.Errorf("read tensor %q of %s: %d elements from %d are outside its %d", t.Name, t.file.path, len(dst), first, n)
+		return fmt.Errorf("read tensor %q of %s: %d elements from %d are outside its %d", t.Name, t.file.path,
+			len(dst), first, n)
 	}
 	convert := t.DType.converter()
 	if convert == nil {

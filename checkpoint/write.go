@@ -75,7 +75,8 @@ const Align = 8
 // multiple of Align. It rejects duplicate or invalid names, negative sizes and
 // text that is not UTF-8.
 func Header(tensors []Source, metadata map[string]string, align int) ([]byte, error) {
-	tensors = slices.SortedFunc(slices.Values(tensors), func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	tensors = slices.SortedFunc(slices.Values(tensors),
+		func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
 	at := 0
 	for i, t := range tensors {
@@ -126,7 +127,8 @@ func formatHeader(entries []entry, metadata map[string]string, align int) ([]byt
 	}
 	for _, e := range entries {
 		shape := strings.ReplaceAll(strings.Trim(fmt.Sprint(e.shape), "[]"), " ", ",")
-		fmt.Fprintf(b, `%s%s:{"dtype":%s,"shape":[%s],"data_offsets":[%d,%d]}`, comma, quote(e.name), quote(string(e.dtype)), shape, e.begin, e.end)
+		fmt.Fprintf(b, `%s%s:{"dtype":%s,"shape":[%s],"data_offsets":[%d,%d]}`, comma, quote(e.name),
+			quote(string(e.dtype)), shape, e.begin, e.end)
 		comma = ","
 	}
 	b.WriteByte('}')

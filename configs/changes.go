@@ -26,7 +26,9 @@ func (r *Resolved) Changes(dir string) ([]string, error) {
 			keys = append(keys, key)
 		}
 	}
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "run.name" || key == "run.dir" || now[key] == was[key] })
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		return key == "run.name" || key == "run.dir" || now[key] == was[key]
+	})
 	for i, key := range keys {
 		keys[i] = fmt.Sprintf("%s %s (was %s)", key, brief(now[key]), brief(was[key]))
 	}

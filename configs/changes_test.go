@@ -14,7 +14,8 @@ import (
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 100)
-	document := small + "[train]\nlr = 1e-6\n[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\n[reward.sources.\"b c\"]\nkind = \"exact\"\n"
+	document := small + "[train]\nlr = 1e-6\n[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = " +
+		"\"math\"\n[reward.sources.\"b c\"]\nkind = \"exact\"\n"
 	load := func(settings ...string) *Resolved {
 		r, err := Load(write(t, document), settings)
 		require.NoError(t, err)
@@ -29,9 +30,11 @@ func TestChanges(t *testing.T) {
 		{nil, nil},
 		{[]string{"run.name=other", "run.dir=" + dir}, nil},
 		{[]string{"train.lr=1e-3", "rollout.group_size=4", "data.train=[\"a\",\"b\"]"},
-			[]string{`data.train ["a", "b"] (was ["t.jsonl"])`, "rollout.group_size 4 (was 8)", "train.lr 0.001 (was 1e-06)"}},
-		{[]string{"reward.parts.a.kind=regex", "reward.parts.a.pattern=" + long}, []string{`reward.parts.a.kind "regex" (was "math")`,
-			`reward.parts.a.pattern "` + long[:59] + `… (was "")`, `reward.parts.a.marks not set (was "")`}},
+			[]string{`data.train ["a", "b"] (was ["t.jsonl"])`, "rollout.group_size 4 (was 8)",
+				"train.lr 0.001 (was 1e-06)"}},
+		{[]string{"reward.parts.a.kind=regex", "reward.parts.a.pattern=" + long},
+			[]string{`reward.parts.a.kind "regex" (was "math")`,
+				`reward.parts.a.pattern "` + long[:59] + `… (was "")`, `reward.parts.a.marks not set (was "")`}},
 		{[]string{"reward.sources.'b c'.think=true"}, []string{`reward.sources."b c".think true (was false)`}},
 	} {
 		changes, err := load(row.settings...).Changes(dir)
@@ -47,7 +50,8 @@ func TestChanges(t *testing.T) {
 // do not differ by it.
 func TestPasswordsAreHidden(t *testing.T) {
 	t.Parallel()
-	document := small + "[log]\nto = [\"csv\", \"mlflow=http://me:s3cret@host:5000\"]\n[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"http\"\n" +
+	document := small + "[log]\nto = [\"csv\", \"mlflow=http://me:s3cret@host:5000\"]\n[reward]\nkind = " +
+		"\"sum\"\n[reward.parts.a]\nkind = \"http\"\n" +
 		"url = [\"http://a/?x=1&token=s3cret\", \"http://me:s3cret@b/\"]\n"
 	r, err := Load(write(t, document), nil)
 	require.NoError(t, err)
@@ -73,13 +77,15 @@ func TestPasswordsAreHidden(t *testing.T) {
 	again, err := Load([]string{path}, nil)
 	require.NoError(t, err)
 	err = again.Validate(TrainTask)
-	require.ErrorContains(t, err, `reward.parts.a.url is ["http://a/?***", "http://***@b/"], whose password is hidden in a run's run.toml; set the key in an overlay or with -set`)
+	require.ErrorContains(t, err, `reward.parts.a.url is ["http://a/?***", "http://***@b/"], whose password is `+
+		`hidden in a run's run.toml; set the key in an overlay or with -set`)
 	require.ErrorContains(t, err, `log.to is ["csv", "mlflow=http://***@host:5000"], whose password is hidden`)
 	require.ErrorContains(t, err, path+":")
 	err = again.Validate(ScoreTask)
 	require.ErrorContains(t, err, "reward.parts.a.url is ")
 	require.NotContains(t, err.Error(), "log.to")
-	again, err = Load([]string{path}, []string{`reward.parts.a.url=["http://a/?x=1&token=new", "http://b/"]`, `log.to=["csv"]`})
+	again, err = Load([]string{path}, []string{`reward.parts.a.url=["http://a/?x=1&token=new", "http://b/"]`,
+		`log.to=["csv"]`})
 	require.NoError(t, err)
 	require.NoError(t, again.Validate(TrainTask))
 }
@@ -92,7 +98,8 @@ func TestSecretsOfCommandsAreHidden(t *testing.T) {
 		"option":   {`["python3", "r.py", "--token", "hunter2"]`, `["python3", "r.py", "--token", "***"]`},
 		"variable": {`["env", "API_KEY=hunter2", "r"]`, `["env", "API_KEY=***", "r"]`},
 		"URL":      {`["r", "http://a/?x=hunter2"]`, `["r", "http://a/?***"]`},
-		"none":     {`["python3", "r.py", "--mode", "strict", "--timeout", "5"]`, `["python3", "r.py", "--mode", "strict", "--timeout", "5"]`},
+		"none": {`["python3", "r.py", "--mode", "strict", "--timeout", "5"]`,
+			`["python3", "r.py", "--mode", "strict", "--timeout", "5"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -37,7 +37,8 @@ func TestLayersAndOrigins(t *testing.T) {
 	t.Parallel()
 	files := write(t, small+"[rollout]\ngroup_size = 4\ntop_k = 5\nstop = [\"a\", \"b\"]\n",
 		"rollout.group_size = 16\nrollout.stop = \"c\"\n[train]\nlr = 1\n")
-	r, err := Load(files, []string{"train.lr=2.5e-4", "run.name = bare", "loss.kl=\"k2\"", "data.eval=[\"x\",\"y\"]", "rollout.top_p=1"})
+	r, err := Load(files, []string{"train.lr=2.5e-4", "run.name = bare", "loss.kl=\"k2\"", "data.eval=[\"x\",\"y\"]",
+		"rollout.top_p=1"})
 	require.NoError(t, err)
 	require.Equal(t, 16, r.Rollout.GroupSize)
 	require.Equal(t, 5, r.Rollout.TopK)
@@ -48,8 +49,9 @@ func TestLayersAndOrigins(t *testing.T) {
 	require.Equal(t, []string{"x", "y"}, r.Data.Eval)
 	require.Equal(t, filepath.Join("runs", "bare"), r.Run.Dir)
 	for key, want := range map[string]string{
-		"rollout.group_size": files[1] + ":1", "rollout.top_k": files[0] + ":7", "train.lr": "-set", "model.path": files[0] + ":2",
-		"run.steps": "default", "run.dir": "default",
+		"rollout.group_size": files[1] + ":1", "rollout.top_k": files[0] + ":7", "train.lr": "-set",
+		"model.path": files[0] + ":2",
+		"run.steps":  "default", "run.dir": "default",
 	} {
 		require.Equal(t, want, r.Origin(key).String(), key)
 	}
@@ -80,7 +82,8 @@ func TestSettings(t *testing.T) {
 		{"model.path=true", func(r *Resolved) any { return r.Model.Path }, "true"},
 		{"data.eval=some/file.jsonl", func(r *Resolved) any { return r.Data.Eval }, []string{"some/file.jsonl"}},
 		{"data.shuffle=false", func(r *Resolved) any { return r.Data.Shuffle }, false},
-		{"loss.aggregation=sequence-mean", func(r *Resolved) any { return string(r.Loss.Aggregation) }, "sequence-mean"},
+		{"loss.aggregation=sequence-mean", func(r *Resolved) any { return string(r.Loss.Aggregation) },
+			"sequence-mean"},
 		{"model.init={config='c'}", func(r *Resolved) any { return r.Model.Init }, Init{Config: "c"}},
 		{"rollout.temperature=1", func(r *Resolved) any { return r.Rollout.Temperature }, 1.0},
 	}
@@ -105,7 +108,8 @@ func TestFaultsAreShort(t *testing.T) {
 	require.Less(t, len(err.Error()), 2000)
 }
 
-const allSections = "[run], [model], [data], [rollout], [reward], [loss], [train], [sft], [inference], [device], [parallel], [torch], [checkpoint], [eval], [log] or [control]"
+const allSections = "[run], [model], [data], [rollout], [reward], [loss], [train], [sft], [inference], [device], " +
+	"[parallel], [torch], [checkpoint], [eval], [log] or [control]"
 
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -118,38 +122,54 @@ func TestFaults(t *testing.T) {
 			":3: unknown key rollout.grop_size, did you mean rollout.group_size?",
 			"  3 |   grop_size = 8 # eight", "    |   ^^^^^^^^^"}},
 		{"key of another section", "[train]\ngroup_size = 8", nil, []string{
-			":2: unknown key train.group_size, did you mean rollout.group_size?", "  2 | group_size = 8", "    | ^^^^^^^^^^"}},
+			":2: unknown key train.group_size, did you mean rollout.group_size?", "  2 | group_size = 8",
+			"    | ^^^^^^^^^^"}},
 		{"long line", "[run]\nname = \"" + strings.Repeat("ä", 5000) + "\" " + strings.Repeat("x", 5000), nil, []string{
-			":2: expected newline but got U+0078 'x'", "  2 | …" + strings.Repeat("ä", 28) + "\" " + strings.Repeat("x", 60) + "…",
+			":2: expected newline but got U+0078 'x'",
+			"  2 | …" + strings.Repeat("ä", 28) + "\" " + strings.Repeat("x", 60) + "…",
 			"    | " + strings.Repeat(" ", 31) + strings.Repeat("^", 60)}},
-		{"no section", "", []string{"group_size=3"}, []string{"-set: unknown key group_size, did you mean rollout.group_size?"}},
+		{"no section", "", []string{"group_size=3"},
+			[]string{"-set: unknown key group_size, did you mean rollout.group_size?"}},
 		{"unknown section", "[rolout]\ngroup_size = 8\nx = 1", nil, []string{
 			":1: unknown section rolout, did you mean rollout?", "  1 | [rolout]", "    |  ^^^^^^"}},
-		{"top-level key", "steps = 8", nil, []string{":1: unknown key steps, did you mean run.steps?", "  1 | steps = 8", "    | ^^^^^"}},
+		{"top-level key", "steps = 8", nil,
+			[]string{":1: unknown key steps, did you mean run.steps?", "  1 | steps = 8", "    | ^^^^^"}},
 		{"dotted", "a.b = 8\nrun.stepz = 1", nil, []string{
 			":1: unknown key a.b, expected a key of " + allSections, "  1 | a.b = 8", "    | ^^^",
 			":2: unknown key run.stepz, did you mean run.steps?", "  2 | run.stepz = 1", "    | ^^^^^^^^^"}},
-		{"wrong types, all of them", "[run]\nsteps = \"eight\"\nseed = -1\n[data]\nshuffle = 1\nprompt_key = 3\neval = [1]\n[train]\nlr = true\nwarmup = 1.5", nil, []string{
-			`:2: run.steps: expected a whole number, found the string "eight"`, `  2 | steps = "eight"`, "    | ^^^^^^^^^^^^^^^",
+		{"wrong types, all of them", "[run]\nsteps = \"eight\"\nseed = -1\n[data]\nshuffle = 1\nprompt_key = " +
+			"3\neval = [1]\n[train]\nlr = true\nwarmup = 1.5", nil, []string{
+			`:2: run.steps: expected a whole number, found the string "eight"`, `  2 | steps = "eight"`,
+			"    | ^^^^^^^^^^^^^^^",
 			":3: run.seed: expected a whole number, 0 or more, found -1", "  3 | seed = -1", "    | ^^^^^^^^^",
 			":5: data.shuffle: expected true or false, found 1", "  5 | shuffle = 1", "    | ^^^^^^^^^^^",
 			":6: data.prompt_key: expected a string, found 3", "  6 | prompt_key = 3", "    | ^^^^^^^^^^^^^^",
 			":7: data.eval: expected a list of strings, found a list", "  7 | eval = [1]", "    | ^^^^^^^^^^",
 			":9: train.lr: expected a number, found true", "  9 | lr = true", "    | ^^^^^^^^^",
 			":10: train.warmup: expected a whole number, found 1.5", "  10 | warmup = 1.5", "     | ^^^^^^^^^^^^"}},
-		{"not finite", "[train]\nlr = nan", nil, []string{":2: train.lr: expected a number, found NaN", "  2 | lr = nan", "    | ^^^^^^^^"}},
+		{"not finite", "[train]\nlr = nan", nil,
+			[]string{":2: train.lr: expected a number, found NaN", "  2 | lr = nan", "    | ^^^^^^^^"}},
 		{"date", "[run]\nsteps = 2020-01-01", nil, []string{
-			":2: run.steps: expected a whole number, found the date or time 2020-01-01", "  2 | steps = 2020-01-01", "    | ^^^^^^^^^^^^^^^^^^"}},
-		{"section as a value", "run = 3", nil, []string{":1: run is a section, expected run.<key> = …", "  1 | run = 3", "    | ^^^"}},
-		{"value as a section", "[run.steps]\nx = 1", nil, []string{":1: run.steps is a value, expected run.steps = …", "  1 | [run.steps]", "    |  ^^^^^^^^^"}},
+			":2: run.steps: expected a whole number, found the date or time 2020-01-01", "  2 | steps = 2020-01-01",
+			"    | ^^^^^^^^^^^^^^^^^^"}},
+		{"section as a value", "run = 3", nil,
+			[]string{":1: run is a section, expected run.<key> = …", "  1 | run = 3", "    | ^^^"}},
+		{"value as a section", "[run.steps]\nx = 1", nil,
+			[]string{":1: run.steps is a value, expected run.steps = …", "  1 | [run.steps]", "    |  ^^^^^^^^^"}},
 		{"inline table", "model = {init = {layer = 2}}", nil, []string{
-			":1: unknown key model.init.layer, expected a key of [model.init]: config", "  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
-		{"array of tables", "[[run]]\nsteps = 1", nil, []string{":1: [[run]] is an array of tables, expected [run]", "  1 | [[run]]", "    |   ^^^"}},
-		{"syntax error", "[run]\nsteps 8", nil, []string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
-		{"twice", "[run]\nsteps = 8\nsteps = 9", nil, []string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
+			":1: unknown key model.init.layer, expected a key of [model.init]: config",
+			"  1 | model = {init = {layer = 2}}", "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^"}},
+		{"array of tables", "[[run]]\nsteps = 1", nil,
+			[]string{":1: [[run]] is an array of tables, expected [run]", "  1 | [[run]]", "    |   ^^^"}},
+		{"syntax error", "[run]\nsteps 8", nil,
+			[]string{":2: expected '=' after key", "  2 | steps 8", "    |       ^"}},
+		{"twice", "[run]\nsteps = 8\nsteps = 9", nil,
+			[]string{":3: key steps is already defined", "  3 | steps = 9", "    | ^^^^^^^^^"}},
 		{"settings", "", []string{"run.stepz=3", "run.steps=x", "run.steps", "=3", "run.steps=1\nrun.seed=2"}, []string{
-			"-set: unknown key run.stepz, did you mean run.steps?", `-set: run.steps: expected a whole number, found "x"`,
-			`-set: setting is "run.steps", expected section.key=value`, `-set: setting is "=3", expected section.key=value`,
+			"-set: unknown key run.stepz, did you mean run.steps?",
+			`-set: run.steps: expected a whole number, found "x"`,
+			`-set: setting is "run.steps", expected section.key=value`,
+			`-set: setting is "=3", expected section.key=value`,
 			`-set: run.steps: expected a whole number, found "1\nrun.seed=2"`}},
 		{"settings of unknown keys", "", []string{"rollout.grop_size=x", "a\nb=1", "run=x"}, []string{
 			"-set: unknown key rollout.grop_size, did you mean rollout.group_size?",
@@ -177,17 +197,20 @@ func TestUnknownNames(t *testing.T) {
 		{"[train]\nlearning_rate = 1", parts + "train.learning_rate: use train.lr"},
 		{"learning_rate = 1", parts + "learning_rate: use train.lr"},
 		{"[rollout]\nn = 8", parts + "rollout.n: use rollout.group_size"},
-		{"[run]\nepochs = 2", parts + "run.epochs: use run.steps, in steps: epochs × prompts / rollout.prompts_per_step (sft.steps for easyrl sft)"},
+		{"[run]\nepochs = 2", parts + "run.epochs: use run.steps, in steps: epochs × prompts / " +
+			"rollout.prompts_per_step (sft.steps for easyrl sft)"},
 		{"[train]\nbf16 = true", parts + "train.bf16: easyrl always computes in float32"},
 		{"[actor_rollout_ref.actor.optim]\nlr = 1e-6", parts + "actor_rollout_ref.actor.optim.lr: use train.lr"},
-		{"[trainer]\ntotal_epochs = 15\nsave_freq = 5", parts + "trainer.total_epochs: use run.steps, in steps: epochs × prompts / rollout.prompts_per_step (sft.steps for easyrl sft)\n" +
+		{"[trainer]\ntotal_epochs = 15\nsave_freq = 5", parts + "trainer.total_epochs: use run.steps, in steps: " +
+			"epochs × prompts / rollout.prompts_per_step (sft.steps for easyrl sft)\n" +
 			parts + "trainer.save_freq: use checkpoint.every"},
 		{"[optim]\nweight_decay = 0.1", parts + "optim.weight_decay, did you mean train.weight_decay?"},
 		{"[optim]\nwibble = 1\nlr = 2", parts + "optim.lr: use train.lr"},
 		{"[wibble]\nwobble = 1", "unknown section wibble, expected " + allSections},
 		{"[wibble]", "unknown section wibble, expected " + allSections},
 		{"[wibble]\n[wibble.a]\n[run]", "unknown section wibble.a, expected a key of " + allSections},
-		{"[wibble]\n[run]\nstep = 1", "unknown section wibble, expected " + allSections + "\n" + parts + "run.step, did you mean run.steps?"},
+		{"[wibble]\n[run]\nstep = 1", "unknown section wibble, expected " + allSections + "\n" + parts +
+			"run.step, did you mean run.steps?"},
 		{"[run]\nwibble = 1", parts + "run.wibble, expected a key of [run]: name, dir, seed, steps, mode"},
 		{"wibble = 1", parts + "wibble, expected a key of " + allSections},
 		{"[train]\nclip-grad = 1", parts + "train.clip-grad, did you mean train.clip_grad?"},
@@ -198,7 +221,8 @@ func TestUnknownNames(t *testing.T) {
 		{"[checkpoint]\nkep = 4", parts + "checkpoint.kep, did you mean checkpoint.keep?"},
 		{"[train]\ngrop_size = 4", parts + "train.grop_size, did you mean rollout.group_size?"},
 		{"[sftt]\nsteps = 4", "unknown section sftt, did you mean sft?"},
-		{"[parallel]\nep = 4", parts + "parallel.ep: parallel.dp, parallel.tp and parallel.pp set the ranks that train, inference.endpoints those that sample"},
+		{"[parallel]\nep = 4", parts + "parallel.ep: parallel.dp, parallel.tp and parallel.pp set the ranks that " +
+			"train, inference.endpoints those that sample"},
 	} {
 		_, err := Load(write(t, test.document), nil)
 		require.Error(t, err, test.document)
@@ -211,7 +235,8 @@ func TestUnknownNames(t *testing.T) {
 		require.Equal(t, test.want, strings.Join(got, "\n"), test.document)
 	}
 	_, err := Load(nil, []string{"num_generations=8", "actor_rollout_ref.rollout.n=8", "--learning-rate=1e-5"})
-	require.EqualError(t, err, "-set: unknown key num_generations: use rollout.group_size\n-set: unknown key actor_rollout_ref.rollout.n: use rollout.group_size\n"+
+	require.EqualError(t, err, "-set: unknown key num_generations: use rollout.group_size\n-set: unknown key "+
+		"actor_rollout_ref.rollout.n: use rollout.group_size\n"+
 		"-set: unknown key --learning-rate: use train.lr")
 }
 
@@ -221,7 +246,9 @@ func TestAdviceNamesKeys(t *testing.T) {
 	text, err := os.ReadFile("../internal/foreign/testdata/names.txt")
 	require.NoError(t, err)
 	known := append(Keys(), "reward.parts.NAME.weight", "reward.parts.NAME.kind")
-	named := regexp.MustCompile(`\b(run|model|data|rollout|reward|loss|train|sft|inference|device|parallel|checkpoint|eval|log|control)\.[a-z_]+`)
+	named := regexp.MustCompile(
+		`\b(run|model|data|rollout|reward|loss|train|sft|inference|device|parallel|checkpoint|eval|log|` +
+			`control)\.[a-z_]+`)
 	for line := range strings.Lines(string(text)) {
 		_, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		setting, _ := foreign.Lookup(name)
@@ -238,14 +265,17 @@ func TestMarksFollowTabsAndWideText(t *testing.T) {
 	t.Parallel()
 	files := write(t, "[data]\n\tpromt_key = \"é\"\r\n")
 	_, err := Load(files, nil)
-	require.Equal(t, files[0]+":2: unknown key data.promt_key, did you mean data.prompt_key?\n  2 | \tpromt_key = \"é\"\n    | \t^^^^^^^^^", err.Error())
+	require.Equal(t, files[0]+
+		":2: unknown key data.promt_key, did you mean data.prompt_key?\n  2 | \tpromt_key = \"é\"\n    | \t^^^^^^^^^",
+		err.Error())
 }
 
 // "run.toml: the resolved configuration (running it again repeats the run)".
 func TestWrittenRunRepeatsItself(t *testing.T) {
 	t.Parallel()
 	documents := map[string]string{
-		"path": small + "[rollout]\nstop = [\"\\n\\t\", 'quo\"te\\', \"é\\u0001\\u007F\"]\ntop_p = 0.1\n[train]\nlr = 1e-7\n[run]\nseed = 9223372036854775807",
+		"path": small + "[rollout]\nstop = [\"\\n\\t\", 'quo\"te\\', \"é\\u0001\\u007F\"]\ntop_p = 0.1\n[train]\nlr " +
+			"= 1e-7\n[run]\nseed = 9223372036854775807",
 		"init": "[model.init]\nconfig = \"c\"\n[data]\ntrain=\"x\"",
 	}
 	for name, document := range documents {
@@ -287,7 +317,8 @@ func TestExplain(t *testing.T) {
 	require.NotContains(t, out.String(), "[model.init]")
 	for _, f := range shapeOf(&r.Config).fields {
 		key := f.key
-		require.Equal(t, f.idle, strings.HasPrefix(key, "reward.") && !r.Reward.Takes(strings.TrimPrefix(key, "reward.")), key)
+		require.Equal(t, f.idle, strings.HasPrefix(key, "reward.") &&
+			!r.Reward.Takes(strings.TrimPrefix(key, "reward.")), key)
 		if !strings.HasPrefix(key, "model.init.") && !f.idle {
 			require.Contains(t, out.String(), "["+parent(key)+"]\n", key)
 			require.Contains(t, out.String(), "\n"+key[len(parent(key))+1:]+" = ", key)
@@ -335,7 +366,8 @@ func TestTree(t *testing.T) {
 	require.EqualValues(t, 7, tree["eval"]["k"])
 	require.Equal(t, []any{1.5, 2.0}, tree["data"]["weights"])
 	require.Equal(t, []any{}, tree["data"]["train"])
-	require.Equal(t, map[string]any{"a.b/c": map[string]any{"kind": "exact", "think": false}}, tree["reward"]["sources"])
+	require.Equal(t, map[string]any{"a.b/c": map[string]any{"kind": "exact", "think": false}},
+		tree["reward"]["sources"])
 	require.Equal(t, "-set", r.Origins()[`reward.sources."a.b/c".kind`])
 	require.Equal(t, "default", r.Origins()["eval.temperature"])
 }

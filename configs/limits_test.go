@@ -28,13 +28,18 @@ func TestLimits(t *testing.T) {
 		faults         int // that have a place
 		last           string
 	}{
-		{"unknown keys", repeat(40000, "unknown_key_%d = 1\n"), mostFaults, "these are the first 20 errors; others follow"},
-		{"unknown keys of a section", "[rollout]\n" + repeat(9000, "grp_size_%d = 1\n"), mostFaults, "these are the first 20 errors; others follow"},
+		{"unknown keys", repeat(40000, "unknown_key_%d = 1\n"), mostFaults,
+			"these are the first 20 errors; others follow"},
+		{"unknown keys of a section", "[rollout]\n" + repeat(9000, "grp_size_%d = 1\n"), mostFaults,
+			"these are the first 20 errors; others follow"},
 		{"unknown sections", repeat(40000, "[s%d]\n"), mostFaults, "these are the first 20 errors; others follow"},
-		{"wrong values", "[reward.parts.p]\nkind = 1\n" + repeat(250, "[reward.parts.p%d]\nkind = 1\n"), mostFaults, "these are the first 20 errors; others follow"},
+		{"wrong values", "[reward.parts.p]\nkind = 1\n" + repeat(250, "[reward.parts.p%d]\nkind = 1\n"), mostFaults,
+			"these are the first 20 errors; others follow"},
 		{"short keys", repeat(100000, "a%x=1\n"), mostFaults, "these are the first 20 errors; others follow"},
-		{"an inline table", "[reward]\nx = {" + strings.TrimSuffix(repeat(60000, "k%d=1,"), ",") + "}\n", 1, "x.toml:2: file has more than 10000 keys"},
-		{"a key of many parts", "run.steps = 3\n" + strings.Repeat("a.", 400000) + "a = 1\n", 1, "x.toml:2: key has 400001 parts, expected at most 20"},
+		{"an inline table", "[reward]\nx = {" + strings.TrimSuffix(repeat(60000, "k%d=1,"), ",") + "}\n", 1,
+			"x.toml:2: file has more than 10000 keys"},
+		{"a key of many parts", "run.steps = 3\n" + strings.Repeat("a.", 400000) + "a = 1\n", 1,
+			"x.toml:2: key has 400001 parts, expected at most 20"},
 		{"many named tables", repeat(9000, "[reward.parts.p%d]\n"), 1, "exceeds the limit of 256 named tables"},
 		{"a long file", "#" + strings.Repeat("x", maxDocument), 0, "has 1048577 bytes, expected at most 1048576"},
 		{"nesting", "a = " + strings.Repeat("[", 400000), 1, "nested more than"},
@@ -65,7 +70,8 @@ func TestManySettings(t *testing.T) {
 		"unknown keys": {set(10000, "run.stepz%d=3\n"), "these are the first 20 errors; others follow"},
 		"too many":     {set(10001, "run.seed=%d\n"), "10001 settings, expected at most 10000"},
 		"many parts":   {[]string{strings.Repeat("a.", 60000) + "a=1"}, "key has 60001 parts, expected at most 20"},
-		"inline table": {[]string{"reward={" + strings.TrimSuffix(repeat(12000, "k%d=1,"), ",") + "}"}, "file has more than 10000 keys"},
+		"inline table": {[]string{"reward={" + strings.TrimSuffix(repeat(12000, "k%d=1,"), ",") + "}"},
+			"file has more than 10000 keys"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +89,8 @@ func TestManySettings(t *testing.T) {
 // Nested named tables that settings create are known to all of them.
 func TestSettingsOfNewTables(t *testing.T) {
 	t.Parallel()
-	r, err := Load(nil, []string{`reward.sources.a={kind="sum",parts={b={kind="exact"}}}`, "reward.sources.a.parts.b.weight=3", "reward.sources.c.kind=math"})
+	r, err := Load(nil, []string{`reward.sources.a={kind="sum",parts={b={kind="exact"}}}`,
+		"reward.sources.a.parts.b.weight=3", "reward.sources.c.kind=math"})
 	require.NoError(t, err)
 	require.InDelta(t, 3, r.Reward.Sources["a"].Parts["b"].Weight, 0)
 	require.Equal(t, "math", r.Reward.Sources["c"].Kind)

@@ -88,7 +88,8 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 		}
 	}
 	if len(settings) > mostKeys {
-		return append(faults, &Fault{Origin{File: setOrigin}, fmt.Sprintf("%d settings, expected at most %d", len(settings), mostKeys)})
+		return append(faults, &Fault{Origin{File: setOrigin},
+			fmt.Sprintf("%d settings, expected at most %d", len(settings), mostKeys)})
 	}
 	m := merger{resolved: r, layer: len(files) + 1, faults: faults}
 	var parsed []setting
@@ -267,7 +268,8 @@ func parseSetting(text string) (setting, error) {
 	name, value, ok := cutSetting(text)
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if !ok || name == "" || !utf8.ValidString(text) || strings.ContainsFunc(name, unicode.IsControl) {
-		return setting{}, &Fault{Origin{File: setOrigin}, fmt.Sprintf("setting is %q, expected section.key=value", text)}
+		return setting{}, &Fault{Origin{File: setOrigin},
+			fmt.Sprintf("setting is %q, expected section.key=value", text)}
 	}
 	var document map[string]any
 	s := setting{path: pathOf(name), text: value}

@@ -95,7 +95,8 @@ func configurationPage(t *testing.T) []byte {
 		part := rows[from:to]
 		from = to
 		section := part[0].section
-		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n| key | type | default | unit | allowed | meaning |\n|---|---|---|---|---|---|\n",
+		fmt.Fprintf(&page,
+			"\n## %s\n\n%s\n\n| key | type | default | unit | allowed | meaning |\n|---|---|---|---|---|---|\n",
 			section, wordsOf(sectionType(section)).table(t, sectionType(section), section))
 		var below bytes.Buffer
 		for _, r := range part {
@@ -108,7 +109,8 @@ func configurationPage(t *testing.T) []byte {
 					allowed = "0 or more"
 				}
 			}
-			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s | %s |\n", r.key, typeName(r), defaultOf(t, r, meaning), r.field.Tag.Get("unit"), cell(allowed), cell(meaning))
+			fmt.Fprintf(&page, "| `%s` | %s | %s | %s | %s | %s |\n", r.key, typeName(r), defaultOf(t, r, meaning),
+				r.field.Tag.Get("unit"), cell(allowed), cell(meaning))
 			below.WriteString(w.listOf(r, allowed))
 		}
 		page.Write(below.Bytes())
@@ -248,7 +250,8 @@ func oddValues(key string) []any {
 // usual returns a valid run that uses the key.
 func usual(key string) *Resolved {
 	r := &Resolved{Config: Default()}
-	r.Run.Name, r.Run.Dir, r.Model.Path, r.Data.Train, r.Data.Eval, r.SFT.Data = "n", "d", "m", []string{"t"}, []string{"e"}, []string{"s"}
+	r.Run.Name, r.Run.Dir, r.Model.Path, r.Data.Train, r.Data.Eval, r.SFT.Data = "n", "d", "m", []string{"t"},
+		[]string{"e"}, []string{"s"}
 	switch {
 	case strings.HasPrefix(key, "model.init."):
 		r.Model.Path = ""

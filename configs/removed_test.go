@@ -24,11 +24,13 @@ func TestNoKeyIsForgotten(t *testing.T) {
 		model.path
 		model.init.config model.init.tokenizer model.init.hidden_size model.init.layers model.init.heads
 		model.init.kv_heads model.init.head_dim model.init.ffn model.init.vocab_size
-		data.train data.weights data.eval data.prompt_key data.answer_key data.source_key data.template data.system data.thinking
+		data.train data.weights data.eval data.prompt_key data.answer_key data.source_key data.template `+
+		`data.system data.thinking
 		data.max_prompt_tokens data.shuffle
 		rollout.prompts_per_step rollout.group_size rollout.temperature rollout.top_p rollout.top_k rollout.min_p
 		rollout.max_tokens rollout.refill rollout.stop
-		reward.kind reward.think reward.trim reward.flexible reward.format_score reward.pattern reward.compare reward.tags
+		reward.kind reward.think reward.trim reward.flexible reward.format_score reward.pattern reward.compare `+
+		`reward.tags
 		reward.start reward.max_tokens reward.buffer reward.words reward.penalty reward.command reward.processes
 		reward.memory_gib reward.url reward.requests reward.batch reward.timeout reward.retries
 		loss.kind loss.epsilon_low loss.epsilon_high loss.dual_clip loss.beta loss.kl loss.aggregation loss.constant
@@ -51,7 +53,8 @@ func TestNoKeyIsForgotten(t *testing.T) {
 // Any other value is an error, and so is every -set.
 func TestRemovedKeys(t *testing.T) {
 	t.Parallel()
-	other := map[reflect.Kind]string{reflect.String: `"x"`, reflect.Float64: "0.125", reflect.Int64: "3", reflect.Slice: "[1.5]"}
+	other := map[reflect.Kind]string{reflect.String: `"x"`, reflect.Float64: "0.125", reflect.Int64: "3",
+		reflect.Slice: "[1.5]"}
 	for _, r := range removedKeys() {
 		t.Run(r.key, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +74,8 @@ func TestRemovedKeys(t *testing.T) {
 			require.ErrorContains(t, err, files[0]+":1: "+r.key+" "+r.instead+"\n")
 		})
 	}
-	files := write(t, "[reward.parts.late]\nkind = \"overlong\"\nbuffer = 5\nmax_tokens = 20\n[reward.sources.x]\nretries = 2\n")
+	files := write(t,
+		"[reward.parts.late]\nkind = \"overlong\"\nbuffer = 5\nmax_tokens = 20\n[reward.sources.x]\nretries = 2\n")
 	_, err := Load(files, nil)
 	require.ErrorContains(t, err, ":4: reward.parts.late.max_tokens was removed: the limit is rollout.max_tokens")
 }

@@ -15,7 +15,8 @@ import (
 // reward checks the section, including its named tables.
 func (c *sections) reward(r *Resolved) {
 	var reported []string
-	if faults, ok := r.Reward.Validate(r.Rollout.MaxTokens).(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
+	err := r.Reward.Validate(r.Rollout.MaxTokens)
+	if faults, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // errors.Join's own form is meant
 		for _, err := range faults.Unwrap() {
 			var f *reward.KeyFault
 			if errors.As(err, &f) {
@@ -43,7 +44,9 @@ func (c *sections) ungameable(r *Resolved) {
 func (c *sections) revealed(prefix string) {
 	for _, f := range shapeOf(&c.resolved.Config).fields {
 		if strings.HasPrefix(f.key, prefix) && !c.resolved.unused(f) && secret.Hidden(format(f.value)) {
-			c.expect(false, f.key, "is %s, whose password is hidden in a run's %s; set the key in an overlay or with -set", format(f.value), RunFile)
+			c.expect(false, f.key,
+				"is %s, whose password is hidden in a run's %s; set the key in an overlay or with -set",
+				format(f.value), RunFile)
 		}
 	}
 }
@@ -78,7 +81,8 @@ func (r *Resolved) CheckSources(found []string) error {
 		if near, ok := spelling.Near(source, found); ok {
 			meant = fmt.Sprintf(", did you mean %q? Prompts have", near)
 		}
-		return &Fault{r.nearestOrigin(key + ".kind"), fmt.Sprintf("%s: no prompt has this data source%s %s", key, meant, others)}
+		return &Fault{r.nearestOrigin(key + ".kind"),
+			fmt.Sprintf("%s: no prompt has this data source%s %s", key, meant, others)}
 	}
 	return nil
 }

@@ -31,18 +31,22 @@ parts = {form = {kind = "format", tags = ["think", "answer"], weight = 0.25}}
 
 func TestRewardTables(t *testing.T) {
 	t.Parallel()
-	files := write(t, parts, "[reward.parts.accuracy]\nweight = 2\n[reward.parts]\nextra = {kind = \"regex\", pattern = \"x\"}\n")
-	r, err := Load(files, []string{"reward.parts.length.weight=0.25", `reward.sources."a.b \"c\"".parts.form.tags=think`,
+	files := write(t, parts,
+		"[reward.parts.accuracy]\nweight = 2\n[reward.parts]\nextra = {kind = \"regex\", pattern = \"x\"}\n")
+	r, err := Load(files, []string{"reward.parts.length.weight=0.25",
+		`reward.sources."a.b \"c\"".parts.form.tags=think`,
 		`reward.sources.'x=y'.kind=prefix`, `reward.sources."openai/gsm8k".pattern="(.*)"`})
 	require.NoError(t, err)
 	require.NoError(t, r.Validate(TrainTask))
-	require.Equal(t, []float64{2, 0.25, 1}, []float64{r.Reward.Parts["accuracy"].Weight, r.Reward.Parts["length"].Weight, r.Reward.Parts["extra"].Weight})
+	require.Equal(t, []float64{2, 0.25, 1},
+		[]float64{r.Reward.Parts["accuracy"].Weight, r.Reward.Parts["length"].Weight, r.Reward.Parts["extra"].Weight})
 	require.Equal(t, []string{"think"}, r.Reward.Sources[`a.b "c"`].Parts["form"].Tags)
 	require.Equal(t, reward.Prefix, r.Reward.For("x=y").Kind)
 	require.Equal(t, "(.*)", r.Reward.For("openai/gsm8k").Pattern)
 	require.Equal(t, reward.Sum, r.Reward.For("another").Kind)
 	for key, want := range map[string]string{
-		"reward.parts.accuracy.weight": files[1] + ":2", "reward.parts.accuracy.kind": files[0] + ":8", "reward.parts.length.weight": "-set",
+		"reward.parts.accuracy.weight": files[1] + ":2", "reward.parts.accuracy.kind": files[0] + ":8",
+		"reward.parts.length.weight":         "-set",
 		`reward.sources."openai/gsm8k".kind`: files[0] + ":14", `reward.sources."openai/gsm8k".pattern`: "-set",
 		`reward.sources."a.b \"c\"".parts.form.weight`: files[0] + ":18",
 	} {
@@ -51,8 +55,11 @@ func TestRewardTables(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, r.Explain(&out))
 	for _, want := range []string{
-		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] + ":8\npattern = \"\"                             # default\nmarks = \"\"                               # default\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
-		"[reward.sources.\"a.b \\\"c\\\"\".parts.form]\n", "[reward.sources.\"openai/gsm8k\"]\n", "[reward.sources.\"x=y\"]\n",
+		"[reward.parts.accuracy]\nkind = \"math\"                            # " + files[0] +
+			":8\npattern = \"\"                             # default\nmarks = \"\"                               # " +
+			"default\nweight = 2.0                             # " + files[1] + ":2\n\n[reward.parts.extra]\n",
+		"[reward.sources.\"a.b \\\"c\\\"\".parts.form]\n", "[reward.sources.\"openai/gsm8k\"]\n",
+		"[reward.sources.\"x=y\"]\n",
 	} {
 		require.Contains(t, out.String(), want)
 	}
@@ -61,7 +68,8 @@ func TestRewardTables(t *testing.T) {
 // A run's file repeats its reward, whatever the order of the tables.
 func TestRewardTablesAreWrittenAsTheyAre(t *testing.T) {
 	t.Parallel()
-	for _, settings := range [][]string{nil, {"reward.kind=exact", "reward.parts={}"}, {`reward.sources."".kind=math`}} {
+	for _, settings := range [][]string{nil, {"reward.kind=exact", "reward.parts={}"},
+		{`reward.sources."".kind=math`}} {
 		r, err := Load(write(t, parts), settings)
 		require.NoError(t, err)
 		dir := t.TempDir()
@@ -77,7 +85,8 @@ func TestRewardTablesAreWrittenAsTheyAre(t *testing.T) {
 func TestRewardOfOtherSources(t *testing.T) {
 	t.Parallel()
 	for document, want := range map[string]string{
-		"": reward.Exact, "[reward.sources.a]\nkind = \"math\"": "", "[reward]\nkind = \"exact\"\n[reward.sources.a]\nkind = \"math\"": reward.Exact,
+		"": reward.Exact, "[reward.sources.a]\nkind = \"math\"": "",
+		"[reward]\nkind = \"exact\"\n[reward.sources.a]\nkind = \"math\"": reward.Exact,
 	} {
 		r, err := Load(write(t, small+document), nil)
 		require.NoError(t, err)
@@ -90,12 +99,17 @@ func TestRewardOfOtherSources(t *testing.T) {
 func TestRewardFaults(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, document, want string }{
-		{"key", "[reward.parts.a]\nwieght = 1", ":2: unknown key reward.parts.a.wieght, did you mean reward.parts.a.weight?"},
+		{"key", "[reward.parts.a]\nwieght = 1",
+			":2: unknown key reward.parts.a.wieght, did you mean reward.parts.a.weight?"},
 		{"weight of the section", "[reward]\nweight = 1", ":2: unknown key reward.weight, did you mean "},
-		{"type", "[reward.parts.\"a b\"]\nweight = \"x\"", ":2: reward.parts.\"a b\".weight: expected a number, found the string \"x\""},
-		{"part that is a value", "[reward.parts]\na = 1", ":2: reward.parts.a is a section, expected reward.parts.a.<key> = …"},
-		{"value that is a section", "[reward.parts.a.kind]", ":1: reward.parts.a.kind is a value, expected reward.parts.a.kind = …"},
-		{"sum in a sum", "[reward.parts.a.parts.b]", ":1: unknown section reward.parts.a.parts.b, expected a key of [reward.parts.a]: kind"},
+		{"type", "[reward.parts.\"a b\"]\nweight = \"x\"",
+			":2: reward.parts.\"a b\".weight: expected a number, found the string \"x\""},
+		{"part that is a value", "[reward.parts]\na = 1",
+			":2: reward.parts.a is a section, expected reward.parts.a.<key> = …"},
+		{"value that is a section", "[reward.parts.a.kind]",
+			":1: reward.parts.a.kind is a value, expected reward.parts.a.kind = …"},
+		{"sum in a sum", "[reward.parts.a.parts.b]",
+			":1: unknown section reward.parts.a.parts.b, expected a key of [reward.parts.a]: kind"},
 		{"array", "[[reward.parts]]\nname = 1", ":1: [[reward.parts]] is an array of tables, expected [reward.parts]"},
 		{"key with dots", "\"reward.kind\" = \"math\"", ":1: unknown key \"reward.kind\", did you mean reward.kind?"},
 		{"too many", "[reward.parts]\n" + many(300), ":258: reward.parts.p256 exceeds the limit of 256 named tables"},
@@ -186,23 +200,33 @@ func TestIdleRewardKeys(t *testing.T) {
 		{"the default", []string{"[reward]\nkind = \"math\"\ntags = [\"think\"]\n"}, nil,
 			[]string{`/a.toml:7: reward.tags is set, but does not apply to kind "math". It applies to "format"`}},
 		{"set before its kind", []string{"[reward]\nbatch = 1\nkind = \"math\"\n"}, nil,
-			[]string{`/a.toml:6: reward.batch is set, but does not apply to kind "math". It applies to "command" and "http"`}},
-		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil, []string{`/a.toml:6: reward.buffer is set, but does not apply to kind "exact". It applies to "overlong"`}},
-		{"only sources have kinds", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil, []string{`/a.toml:6: reward.buffer is set, but does not apply to kind ""`}},
-		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"}, nil,
+			[]string{`/a.toml:6: reward.batch is set, but does not apply to kind "math". It applies to "command" ` +
+				`and "http"`}},
+		{"without a kind", []string{"[reward]\nbuffer = 1\n"}, nil,
+			[]string{`/a.toml:6: reward.buffer is set, but does not apply to kind "exact". It applies to "overlong"`}},
+		{"only sources have kinds", []string{"[reward]\nbuffer = 1\n[reward.sources.a]\nkind = \"math\"\n"}, nil,
+			[]string{`/a.toml:6: reward.buffer is set, but does not apply to kind ""`}},
+		{"of a part", []string{"[reward]\nkind = \"sum\"\n[reward.parts.\"a.b\"]\nkind = \"math\"\nthink = false\n"},
+			nil,
 			[]string{`/a.toml:9: reward.parts."a.b".think is set, but does not apply to kind "math"`}},
 		{"of a source", []string{"[reward.sources.\"x/y\"]\nkind = \"math\"\nwords = 0\n"}, nil,
 			[]string{`/a.toml:7: reward.sources."x/y".words is set, but does not apply to kind "math"`}},
-		{"set in a later layer than its kind", []string{"[reward]\nkind = \"math\"\n"}, []string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
-		{"another value, reported once", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil, []string{`/a.toml:7: reward.tags is set`}},
-		{"unknown kind", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil, []string{`/a.toml:6: reward.kind is "maths"`}},
+		{"set in a later layer than its kind", []string{"[reward]\nkind = \"math\"\n"},
+			[]string{`reward.tags=["think"]`}, []string{`-set: reward.tags is set`}},
+		{"another value, reported once", []string{"[reward]\nkind = \"math\"\ntags = [\"a\"]\n"}, nil,
+			[]string{`/a.toml:7: reward.tags is set`}},
+		{"unknown kind", []string{"[reward]\nkind = \"maths\"\ntags = [\"think\"]\n"}, nil,
+			[]string{`/a.toml:6: reward.kind is "maths"`}},
 
 		{"used", []string{tags}, nil, nil},
 		{"used by an earlier kind", []string{tags}, []string{"reward.kind=math"}, nil},
 		{"used by an earlier kind in a file", []string{tags, "[reward]\nkind = \"math\"\n"}, nil, nil},
-		{"undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math", "reward.buffer=0"}, nil},
-		{"not undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math"}, []string{`/a.toml:7: reward.buffer is set`}},
-		{"every kind uses weight", []string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
+		{"undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"},
+			[]string{"reward.kind=math", "reward.buffer=0"}, nil},
+		{"not undone", []string{"[reward]\nkind = \"overlong\"\nbuffer = 1\n"}, []string{"reward.kind=math"},
+			[]string{`/a.toml:7: reward.buffer is set`}},
+		{"every kind uses weight",
+			[]string{"[reward]\nkind = \"sum\"\n[reward.parts.a]\nkind = \"math\"\nweight = 1\n"}, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -244,10 +268,12 @@ func TestSourcesWithoutPrompts(t *testing.T) {
 		{"[reward]\nkind = \"math\"\n", nil, []string{"math"}, ""},
 		{there, nil, nil, ""},
 		{there + "[reward.sources.gsm]\nkind = \"math\"\n", nil, []string{"math", "gsm8k-hard", "openai/gsm8k"},
-			`:8: reward.sources.gsm: no prompt has this data source, did you mean "gsm8k-hard"? Prompts have "math", "gsm8k-hard", "openai/gsm8k"`},
+			`:8: reward.sources.gsm: no prompt has this data source, did you mean "gsm8k-hard"? Prompts have ` +
+				`"math", "gsm8k-hard", "openai/gsm8k"`},
 		{there, []string{"reward.sources.nosuch.kind=math"}, []string{"openai/gsm8k"},
 			`-set: reward.sources.nosuch: no prompt has this data source; prompts have "openai/gsm8k"`},
-		{there, nil, strings.Split("abcdefghijklm", ""), `prompts have "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
+		{there, nil, strings.Split("abcdefghijklm", ""),
+			`prompts have "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 3 more`},
 	} {
 		r, err := Load(write(t, small+test.document), test.settings)
 		require.NoError(t, err)

@@ -135,18 +135,22 @@ func (c *sections) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())
 	c.correction(r)
-	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most", l.Keep, r.Rollout.GroupSize)
+	c.expect(l.Keep <= max(r.Rollout.GroupSize, 0), "loss.keep", "is %d, expected rollout.group_size = %d at most",
+		l.Keep, r.Rollout.GroupSize)
 }
 
 // correction checks that the trainer computes the log-probabilities that a correction needs.
 func (c *sections) correction(r *Resolved) {
 	l := &r.Loss
-	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1, "loss.correction",
-		"is %q, expected %q with loss.old_policy = %q and train.minibatches > 1", l.Correction, loss.NoCorrection, l.OldPolicy)
+	c.expect(l.Correction == loss.NoCorrection || l.OldPolicy == loss.Behaviour || r.Train.Minibatches == 1,
+		"loss.correction",
+		"is %q, expected %q with loss.old_policy = %q and train.minibatches > 1", l.Correction,
+		loss.NoCorrection, l.OldPolicy)
 }
 
 func (c *sections) run(run Run, task Task) {
-	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name", "is %q, expected a name without slashes", run.Name)
+	c.expect(run.Name != "" && run.Name != "." && run.Name != ".." && !strings.ContainsAny(run.Name, `/\`), "run.name",
+		"is %q, expected a name without slashes", run.Name)
 	c.expect(run.Dir != "", "run.dir", "is empty, expected a folder")
 	c.expect(run.Seed <= math.MaxInt64, "run.seed", "is %d, expected %d at most", run.Seed, int64(math.MaxInt64))
 	c.oneOf("run.mode", run.Mode, PeriodicAsync, Sync, Colocated)
@@ -156,8 +160,10 @@ func (c *sections) run(run Run, task Task) {
 }
 
 func (c *sections) model(m Model) {
-	c.expect(m.Path == "" || m.Init.Config == "", "model.path", "is %q and model.init.config is also set, expected one of them", m.Path)
-	c.expect(m.Path != "" || m.Init.Config != "", "model.path", "is not set, expected a Hugging Face model folder, or model.init.config")
+	c.expect(m.Path == "" || m.Init.Config == "", "model.path",
+		"is %q and model.init.config is also set, expected one of them", m.Path)
+	c.expect(m.Path != "" || m.Init.Config != "", "model.path",
+		"is not set, expected a Hugging Face model folder, or model.init.config")
 }
 
 // named reports whether files is not empty and has no empty name.
@@ -169,7 +175,8 @@ func (c *sections) weights(data Data) {
 	if len(data.Weights) == 0 {
 		return
 	}
-	c.expect(len(data.Weights) == len(data.Train), key, "has %d entries, expected %d, one per entry of data.train", len(data.Weights), len(data.Train))
+	c.expect(len(data.Weights) == len(data.Train), key, "has %d entries, expected %d, one per entry of data.train",
+		len(data.Weights), len(data.Train))
 	for _, w := range data.Weights {
 		c.expect(w > 0 && !math.IsInf(w, 0), key, "has %v, expected more than 0", w)
 	}
@@ -206,7 +213,8 @@ func (c *sections) rollout(r Rollout) {
 	c.length(r)
 	minibatches := c.resolved.Train.Minibatches
 	if minibatches >= 1 && r.PromptsPerStep >= 1 {
-		c.expect(r.PromptsPerStep%minibatches == 0, "train.minibatches", "is %d, expected a divisor of rollout.prompts_per_step = %d",
+		c.expect(r.PromptsPerStep%minibatches == 0, "train.minibatches",
+			"is %d, expected a divisor of rollout.prompts_per_step = %d",
 			minibatches, r.PromptsPerStep)
 	}
 }
@@ -221,7 +229,8 @@ func (c *sections) length(r Rollout) {
 func (c *sections) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs different responses to a prompt", t)
-	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t, inference.LeastTemperature, inference.MostTemperature)
+	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t,
+		inference.LeastTemperature, inference.MostTemperature)
 }
 
 func (c *sections) train(t Train) {
@@ -229,7 +238,8 @@ func (c *sections) train(t Train) {
 	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
 	c.oneOf("train.backend", t.Backend, EasyRL, PyTorch)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
-	c.expect(!t.Swap || c.resolved.Run.Mode == Colocated, "train.swap", "is true, expected false unless run.mode is %q", Colocated)
+	c.expect(!t.Swap || c.resolved.Run.Mode == Colocated, "train.swap",
+		"is true, expected false unless run.mode is %q", Colocated)
 	c.expect(!t.Swap || t.Backend == EasyRL, "train.swap", "is true, expected false unless train.backend is %q", EasyRL)
 }
 
@@ -255,7 +265,8 @@ func (c *sections) inference(i Inference) {
 		c.expect(err == nil, "inference.watch", "is invalid: %v", err)
 	}
 	c.expect(len(i.Endpoints) > 0 || joins, "inference.endpoints",
-		"is empty, expected server URLs for kind %q, or control.listen or inference.watch so that servers can join", i.Kind)
+		"is empty, expected server URLs for kind %q, or control.listen or inference.watch so that servers can join",
+		i.Kind)
 	seen := map[string]bool{} // URLs
 	for _, endpoint := range i.Endpoints {
 		e, err := remote.ParseEndpoint(endpoint, i.Kind)
@@ -268,8 +279,10 @@ func (c *sections) inference(i Inference) {
 // machine checks devices, ranks and checkpoints.
 func (c *sections) machine() {
 	r := c.resolved
-	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend || strings.ContainsAny(r.Device.Kind, `/\`),
-		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind, quoted([]string{CPU, CUDA, Ascend}))
+	c.expect(r.Device.Kind == CPU || r.Device.Kind == CUDA || r.Device.Kind == Ascend ||
+		strings.ContainsAny(r.Device.Kind, `/\`),
+		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind,
+		quoted([]string{CPU, CUDA, Ascend}))
 	c.between("device.threads", r.Device.Threads, 0, mostThreads)
 	c.section("parallel", r.Parallel.Validate())
 	c.section("torch", r.Torch.Validate())
@@ -299,7 +312,8 @@ func (c *sections) eval(e Eval) {
 	}
 	c.expect(e.TopP > 0 && e.TopP <= 1, "eval.top_p", "is %v, expected more than 0 and at most 1", e.TopP)
 	c.atLeast("eval.top_k", e.TopK, 0)
-	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every", "is %d but data.eval is not set, expected files to evaluate on", e.Every)
+	c.expect(e.Every == 0 || len(c.resolved.Data.Eval) > 0, "eval.every",
+		"is %d but data.eval is not set, expected files to evaluate on", e.Every)
 }
 
 func (c *sections) control(control Control, fleetToken string) {
@@ -317,9 +331,11 @@ func (c *sections) control(control Control, fleetToken string) {
 	case control.TokenFile != "":
 	case !loopback:
 		c.expect(false, "control.token_file",
-			"is not set, expected a token file because control.listen = %q is reachable from other machines", control.Listen)
+			"is not set, expected a token file because control.listen = %q is reachable from other machines",
+			control.Listen)
 	case fleetToken != "":
 		c.expect(false, "control.token_file",
-			"is not set, expected a token file because inference.token_file is set: a server that someone adds receives that token")
+			"is not set, expected a token file because inference.token_file is set: a server that someone adds "+
+				"receives that token")
 	}
 }

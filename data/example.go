@@ -32,8 +32,9 @@ type Example struct {
 // solution (MATH) or answer (GSM8K), in full. If several candidates differ, the
 // error names them.
 type ExampleOptions struct {
-	PromptKey   string // a string or a list of messages
-	ResponseKey string // a string, or a list of messages that ends with the assistant's; "" also if the prompt's list contains it
+	PromptKey string // a string or a list of messages
+	// a string, or a list of messages that ends with the assistant's; "" also if the prompt's list contains it
+	ResponseKey string
 	SourceKey   string
 }
 
@@ -48,7 +49,8 @@ func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
 	ids := identities{}
 	for _, f := range files {
 		d := exampleReader{label: f.label, opts: opts, ids: ids}
-		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.ResponseKey, opts.SourceKey}, yield: d.example, accepts: d.accepts}
+		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.ResponseKey, opts.SourceKey},
+			yield: d.example, accepts: d.accepts}
 		if err := d.records.open(); err != nil {
 			return nil, err
 		}
@@ -155,7 +157,8 @@ func demonstration(raw json.RawMessage) (before []rollout.Message, reply rollout
 	}
 	before, reply, ok := beforeReply(chat)
 	if !ok {
-		return nil, reply, fmt.Errorf("%d turns end with role %q, expected a final assistant turn after another", len(chat), chat[len(chat)-1].Role)
+		return nil, reply, fmt.Errorf("%d turns end with role %q, expected a final assistant turn after another",
+			len(chat), chat[len(chat)-1].Role)
 	}
 	return before, reply, nil
 }
@@ -178,7 +181,8 @@ func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Me
 		}
 		last := chat[len(chat)-1]
 		if len(chat) != 1 || last.Role != "assistant" {
-			return reply, fmt.Errorf("key %q has %d turns and ends with role %q, expected one assistant turn", key, len(chat), last.Role)
+			return reply, fmt.Errorf("key %q has %d turns and ends with role %q, expected one assistant turn", key,
+				len(chat), last.Role)
 		}
 		return last, nil
 	default:
@@ -244,6 +248,7 @@ func (l *layout) findResponse(fields map[string]json.RawMessage) error {
 	if err := whyNot("response", fields, responseNames()); err != nil {
 		return err
 	}
-	return fmt.Errorf("response: no known field (%s, solution, answer, or messages with a final assistant turn), found %s; set sft.response_key",
+	return fmt.Errorf("response: no known field (%s, solution, answer, or messages with a final assistant turn), "+
+		"found %s; set sft.response_key",
 		strings.Join(responseNames(), ", "), keys(fields))
 }

@@ -20,15 +20,16 @@ func Fields(path string, opts Options) string {
 	found, count := map[string]json.RawMessage{}, 0
 	for _, f := range files {
 		d := reader{label: f.label, opts: opts}
-		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.AnswerKey, opts.SourceKey}, accepts: d.accepts, yield: func(r record) error {
-			for name := range r.fields {
-				found[name] = nil
-			}
-			if count++; count >= enough {
-				return errEnough
-			}
-			return nil
-		}}
+		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.AnswerKey, opts.SourceKey},
+			accepts: d.accepts, yield: func(r record) error {
+				for name := range r.fields {
+					found[name] = nil
+				}
+				if count++; count >= enough {
+					return errEnough
+				}
+				return nil
+			}}
 		if d.records.open() != nil {
 			break
 		}

@@ -39,7 +39,8 @@ func TestSeveralFiles(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	in := func(name string) string { return filepath.Join(dir, name) }
-	got, err := ReadAll([]string{in("a/train.jsonl"), in("b/part-*.json"), in("b/train.jsonl"), in("b/odd[1].jsonl")}, Options{})
+	got, err := ReadAll([]string{in("a/train.jsonl"), in("b/part-*.json"), in("b/train.jsonl"), in("b/odd[1].jsonl")},
+		Options{})
 	require.NoError(t, err)
 	var all []string
 	for part, prompts := range got {

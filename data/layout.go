@@ -155,7 +155,8 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 	default:
 		l.prompt = texts
 	}
-	if body := having(fields, []string{"body"}, isText); len(body) == 1 && len(texts) == 1 && strings.EqualFold(texts[0], "question") {
+	if body := having(fields, []string{"body"}, isText); len(body) == 1 && len(texts) == 1 &&
+		strings.EqualFold(texts[0], "question") {
 		l.prompt, l.join = []string{body[0], texts[0]}, " "
 	}
 	return nil

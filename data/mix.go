@@ -47,7 +47,8 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 	total := 0
 	for k, n := range sizes {
 		if n < 1 || n > math.MaxInt32-total {
-			return nil, fmt.Errorf("mix prompts: part %d has %d prompts, expected 1 to %d in total", k+1, n, math.MaxInt32)
+			return nil, fmt.Errorf("mix prompts: part %d has %d prompts, expected 1 to %d in total", k+1, n,
+				math.MaxInt32)
 		}
 		total += n
 	}

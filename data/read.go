@@ -59,7 +59,8 @@ func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 	ids := identities{}
 	for _, f := range files {
 		d := reader{label: f.label, opts: opts, ids: ids}
-		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.AnswerKey, opts.SourceKey}, yield: d.prompt, accepts: d.accepts}
+		d.records = records{path: f.path, explicit: []string{opts.PromptKey, opts.AnswerKey, opts.SourceKey},
+			yield: d.prompt, accepts: d.accepts}
 		if err := d.records.open(); err != nil {
 			return nil, err
 		}

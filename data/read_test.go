@@ -45,21 +45,25 @@ func TestRead(t *testing.T) {
 	}{
 		{"lines", `{"prompt":"a","answer":"1"}` + "\n" + `{"prompt":"b","answer":2.50}`, keyed,
 			[]rollout.Prompt{prompt("set.jsonl:1", "a", `"1"`), prompt("set.jsonl:2", "b", `2.50`)}},
-		{"empty lines, CRLF and byte order mark", "\ufeff\r\n{\"prompt\":\"a\",\"answer\":\"1\"}\r\n\r\n  {\"prompt\":\"b\",\"answer\":\"2\"}  \r\n", keyed,
+		{"empty lines, CRLF and byte order mark",
+			"\ufeff\r\n{\"prompt\":\"a\",\"answer\":\"1\"}\r\n\r\n  {\"prompt\":\"b\",\"answer\":\"2\"}  \r\n", keyed,
 			[]rollout.Prompt{prompt("set.jsonl:2", "a", `"1"`), prompt("set.jsonl:4", "b", `"2"`)}},
 		{"array", "\n[\n {\"prompt\":\"a\",\n  \"answer\": [1,\n 2]},{\"prompt\":\"b\",\"answer\":true}\n]\n", keyed,
 			[]rollout.Prompt{prompt("set.jsonl:1", "a", `[1,2]`), prompt("set.jsonl:2", "b", `true`)}},
-		{"ids", `{"id":"x","prompt":"a","answer":""}` + "\n" + `{"id":17,"prompt":"b","answer":{}}` + "\n" + `{"id":null,"prompt":"c","answer":0}`, keyed,
+		{"ids", `{"id":"x","prompt":"a","answer":""}` + "\n" + `{"id":17,"prompt":"b","answer":{}}` + "\n" +
+			`{"id":null,"prompt":"c","answer":0}`, keyed,
 			[]rollout.Prompt{prompt("x", "a", `""`), prompt("17", "b", `{}`), prompt("set.jsonl:3", "c", `0`)}},
 		{"nested", `{"prompt":[{"role":"user","content":"a\n"}],"reward_model":{"ground_truth":"1"}}`,
 			Options{PromptKey: "prompt.0.content", AnswerKey: "reward_model.ground_truth"},
 			[]rollout.Prompt{prompt("set.jsonl:1", "a\n", `"1"`)}},
-		{"dots in a name", `{"a.b":"p","a":{"b":"q"},"c":{"d.e":1,"d":{"e":2}}}`, Options{PromptKey: "a.b", AnswerKey: "c.d.e"},
+		{"dots in a name", `{"a.b":"p","a":{"b":"q"},"c":{"d.e":1,"d":{"e":2}}}`,
+			Options{PromptKey: "a.b", AnswerKey: "c.d.e"},
 			[]rollout.Prompt{prompt("set.jsonl:1", "p", `2`)}},
 		{"no answers", `{"text":"a"}`, Options{PromptKey: "text"}, []rollout.Prompt{prompt("set.jsonl:1", "a", "")}},
 		{"null answer", `{"prompt":"a","answer":null}`, keyed, []rollout.Prompt{prompt("set.jsonl:1", "a", "")}},
 		{"empty prompt", `{"prompt":"","answer":""}`, keyed, []rollout.Prompt{prompt("set.jsonl:1", "", `""`)}},
-		{"escapes", `{"prompt":"\u00e4\ud83d\ude00","answer":"\""}`, keyed, []rollout.Prompt{prompt("set.jsonl:1", "ä😀", `"\""`)}},
+		{"escapes", `{"prompt":"\u00e4\ud83d\ude00","answer":"\""}`, keyed,
+			[]rollout.Prompt{prompt("set.jsonl:1", "ä😀", `"\""`)}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,38 +90,60 @@ func TestReadErrors(t *testing.T) {
 		{"empty", "", keyed, ": no prompts, expected at least one JSON object"},
 		{"white space", " \n\n", keyed, ": no prompts"},
 		{"empty array", "[ ]", keyed, ": no prompts"},
-		{"no key", good + "\n" + `{"question":"a","answer":"1","x":1}`, keyed, `:2: prompt: no key "prompt", found "answer", "question", "x"`},
+		{"no key", good + "\n" + `{"question":"a","answer":"1","x":1}`, keyed,
+			`:2: prompt: no key "prompt", found "answer", "question", "x"`},
 		{"no answer", `{"prompt":"a"}`, keyed, `:1: answer: no key "answer", found "prompt"`},
 		{"no keys at all", `{}`, keyed, `:1: prompt: no key "prompt", found none`},
-		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1}`, keyed, `:1: prompt: no key "prompt", found "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 2 more`},
-		{"nested, missing", `{"a":{"c":1,"d":2}}`, Options{PromptKey: "a.b", AnswerKey: ""}, `:1: prompt: no key "a.b": "a" is an object with "c", "d"`},
-		{"nested, scalar", `{"a":{"b":3}}`, Options{PromptKey: "a.b.c", AnswerKey: ""}, `:1: prompt: no key "a.b.c": "a.b" is a number`},
-		{"nested, index", `{"a":["x"]}`, Options{PromptKey: "a.1", AnswerKey: ""}, `:1: prompt: no key "a.1": "a" is an array of 1 elements`},
+		{"many keys", `{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1}`, keyed,
+			`:1: prompt: no key "prompt", found "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" and 2 more`},
+		{"nested, missing", `{"a":{"c":1,"d":2}}`, Options{PromptKey: "a.b", AnswerKey: ""},
+			`:1: prompt: no key "a.b": "a" is an object with "c", "d"`},
+		{"nested, scalar", `{"a":{"b":3}}`, Options{PromptKey: "a.b.c", AnswerKey: ""},
+			`:1: prompt: no key "a.b.c": "a.b" is a number`},
+		{"nested, index", `{"a":["x"]}`, Options{PromptKey: "a.1", AnswerKey: ""},
+			`:1: prompt: no key "a.1": "a" is an array of 1 elements`},
 		{"nested, root", `{"a":1}`, Options{PromptKey: "b.c", AnswerKey: ""}, `:1: prompt: no key "b.c", found "a"`},
-		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed, `:1: prompt: key "prompt": message 1: no role, found "content"`},
-		{"prompt null", `{"prompt":null,"answer":1}`, keyed, `:1: prompt: key "prompt" is null, expected a string or a list of messages`},
-		{"cut line", good + "\n\n" + `{"prompt":"a","ans`, keyed, `:3: not a JSON object: unexpected end of JSON input`},
-		{"two objects on a line", good + good, keyed, `:1: not a JSON object: invalid character '{' after top-level value`},
-		{"pretty printed, then more", "{\n \"prompt\":\"a\"\n}\n{}", keyed, `: found a JSON object over several lines, expected JSON lines, JSON or Parquet; write one object per line, as jq -c . does`},
-		{"CSV", "prompt,answer\na,1\n", keyed, `: found CSV, expected JSON lines, JSON or Parquet; convert it to JSON lines`},
-		{"gzip", "\x1f\x8b\x08\x00", keyed, `: found a file compressed with gzip, expected JSON lines, JSON or Parquet; decompress it with gunzip`},
-		{"UTF-16", "\xff\xfe{\x00}\x00", keyed, `: found text in UTF-16, expected JSON lines, JSON or Parquet; convert it with iconv -f UTF-16 -t UTF-8`},
-		{"web page", "\n<!DOCTYPE html>", keyed, `: found a web page, expected JSON lines, JSON or Parquet; it may be a login or an error page: download the file again`},
-		{"Git LFS", "version https://git-lfs.github.com/spec/v1\noid", keyed, `: found a Git LFS pointer, expected JSON lines, JSON or Parquet; fetch the file itself`},
+		{"prompt a list", `{"prompt":[{"content":"a"}],"answer":1}`, keyed,
+			`:1: prompt: key "prompt": message 1: no role, found "content"`},
+		{"prompt null", `{"prompt":null,"answer":1}`, keyed,
+			`:1: prompt: key "prompt" is null, expected a string or a list of messages`},
+		{"cut line", good + "\n\n" + `{"prompt":"a","ans`, keyed,
+			`:3: not a JSON object: unexpected end of JSON input`},
+		{"two objects on a line", good + good, keyed,
+			`:1: not a JSON object: invalid character '{' after top-level value`},
+		{"pretty printed, then more", "{\n \"prompt\":\"a\"\n}\n{}", keyed,
+			`: found a JSON object over several lines, expected JSON lines, JSON or Parquet; write one object per ` +
+				`line, as jq -c . does`},
+		{"CSV", "prompt,answer\na,1\n", keyed,
+			`: found CSV, expected JSON lines, JSON or Parquet; convert it to JSON lines`},
+		{"gzip", "\x1f\x8b\x08\x00", keyed,
+			`: found a file compressed with gzip, expected JSON lines, JSON or Parquet; decompress it with gunzip`},
+		{"UTF-16", "\xff\xfe{\x00}\x00", keyed,
+			`: found text in UTF-16, expected JSON lines, JSON or Parquet; convert it with iconv -f UTF-16 -t UTF-8`},
+		{"web page", "\n<!DOCTYPE html>", keyed, `: found a web page, expected JSON lines, JSON or Parquet; it may ` +
+			`be a login or an error page: download the file again`},
+		{"Git LFS", "version https://git-lfs.github.com/spec/v1\noid", keyed,
+			`: found a Git LFS pointer, expected JSON lines, JSON or Parquet; fetch the file itself`},
 		{"YAML", "- prompt: a\n", keyed, `: found YAML, expected JSON lines, JSON or Parquet`},
-		{"Python", "[{'prompt': 'a'}]", keyed, `: found Python values, expected JSON lines, JSON or Parquet; write them with json.dumps`},
+		{"Python", "[{'prompt': 'a'}]", keyed,
+			`: found Python values, expected JSON lines, JSON or Parquet; write them with json.dumps`},
 		{"CSV after a record", good + "\na,b,c", keyed, `:2: not a JSON object: invalid character 'a'`},
 		{"a number", "3", keyed, `:1: found a number, expected a JSON object`},
 		{"null", "null", keyed, `:1: found null, expected a JSON object`},
 		{"array of arrays", "[\n[1]]", keyed, `:2: found an array, expected a JSON object`},
 		{"not UTF-8", "\n{\"prompt\":\"\xff\"}", keyed, `:2: not valid UTF-8`},
-		{"array, fault within", "[" + good + ",\n\n{\"prompt\":\n]", keyed, `:4: not a JSON array: invalid character ']'`},
-		{"array, no comma", "[" + good + "\n" + good + "]", keyed, `:2: not a JSON array: invalid character '{' after array element`},
+		{"array, fault within", "[" + good + ",\n\n{\"prompt\":\n]", keyed,
+			`:4: not a JSON array: invalid character ']'`},
+		{"array, no comma", "[" + good + "\n" + good + "]", keyed,
+			`:2: not a JSON array: invalid character '{' after array element`},
 		{"array, cut", "[" + good + ",\n" + good, keyed, `:2: not a JSON array: unexpected end of JSON input`},
-		{"array, cut in an object", "[" + good + ",\n{\"prompt\"", keyed, `:2: not a JSON array: unexpected end of JSON input`},
-		{"array, then more", "[" + good + "]\n\nmore", keyed, `:3: not a JSON array: invalid character 'm' after top-level value`},
+		{"array, cut in an object", "[" + good + ",\n{\"prompt\"", keyed,
+			`:2: not a JSON array: unexpected end of JSON input`},
+		{"array, then more", "[" + good + "]\n\nmore", keyed,
+			`:3: not a JSON array: invalid character 'm' after top-level value`},
 		{"array, key", "[\n" + good + ",\n{\"answer\":1}]", keyed, `:3: prompt: no key "prompt"`},
-		{"same id", `{"id":1,"prompt":"a","answer":1}` + "\n" + `{"id":"1","prompt":"b","answer":1}`, keyed, `:2: id "1" is already used on line 1`},
+		{"same id", `{"id":1,"prompt":"a","answer":1}` + "\n" + `{"id":"1","prompt":"b","answer":1}`, keyed,
+			`:2: id "1" is already used on line 1`},
 		{"id of a fraction", `{"id":1.5,"prompt":"a","answer":1}`, keyed, `:1: key "id" is 1.5, expected`},
 		{"empty id", `{"id":"","prompt":"a","answer":1}`, keyed, `:1: key "id" is "", expected`},
 	} {
@@ -157,7 +183,8 @@ func TestReadRealFiles(t *testing.T) {
 	} {
 		t.Run(row.path, func(t *testing.T) {
 			t.Parallel()
-			got, err := read(filepath.Join(root, "prompts", row.path), Options{PromptKey: row.prompt, AnswerKey: row.answer})
+			got, err := read(filepath.Join(root, "prompts", row.path),
+				Options{PromptKey: row.prompt, AnswerKey: row.answer})
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(got), row.atLeast)
 		})
@@ -173,21 +200,25 @@ func TestDuplicates(t *testing.T) {
 func TestDuplicatesOfMessages(t *testing.T) {
 	t.Parallel()
 	with := func(extra string) rollout.Prompt {
-		return rollout.Prompt{Messages: []rollout.Message{{Role: "user", Content: "a", Extra: map[string]json.RawMessage{"x": json.RawMessage(extra)}}}}
+		return rollout.Prompt{Messages: []rollout.Message{{Role: "user", Content: "a",
+			Extra: map[string]json.RawMessage{"x": json.RawMessage(extra)}}}}
 	}
-	require.Equal(t, 1, Duplicates([]rollout.Prompt{with("1"), with("2"), {Messages: user("a")}, with("1"), {Text: ""}}))
+	require.Equal(t, 1,
+		Duplicates([]rollout.Prompt{with("1"), with("2"), {Messages: user("a")}, with("1"), {Text: ""}}))
 }
 
 func TestHaving(t *testing.T) {
 	t.Parallel()
-	prompts := []rollout.Prompt{{ID: "a", IDs: []int32{3}}, {ID: "b", IDs: []int32{1, 2, 1}}, {ID: "c"}, {ID: "d", IDs: []int32{0, 1}}}
+	prompts := []rollout.Prompt{{ID: "a", IDs: []int32{3}}, {ID: "b", IDs: []int32{1, 2, 1}}, {ID: "c"},
+		{ID: "d", IDs: []int32{0, 1}}}
 	require.Equal(t, []string{"b", "d"}, Having(prompts, 1))
 	require.Empty(t, Having(prompts, 4))
 }
 
 func TestOverLong(t *testing.T) {
 	t.Parallel()
-	prompts := []rollout.Prompt{{ID: "a", IDs: make([]int32, 3)}, {ID: "b", IDs: make([]int32, 4)}, {ID: "c"}, {ID: "d", IDs: make([]int32, 9)}}
+	prompts := []rollout.Prompt{{ID: "a", IDs: make([]int32, 3)}, {ID: "b", IDs: make([]int32, 4)}, {ID: "c"},
+		{ID: "d", IDs: make([]int32, 9)}}
 	kept, dropped := OverLong(prompts, 3)
 	require.Equal(t, []string{"b", "d"}, dropped)
 	require.Equal(t, []rollout.Prompt{prompts[0], prompts[2]}, kept)
@@ -199,7 +230,8 @@ func TestOverLong(t *testing.T) {
 // readBytes is read for in-memory content.
 func readBytes(text []byte, opts Options) ([]rollout.Prompt, error) {
 	d := reader{label: "set.jsonl", opts: opts, ids: identities{}}
-	d.records = records{path: "dir/set.jsonl", explicit: []string{opts.PromptKey, opts.AnswerKey}, yield: d.prompt, accepts: d.accepts}
+	d.records = records{path: "dir/set.jsonl", explicit: []string{opts.PromptKey, opts.AnswerKey}, yield: d.prompt,
+		accepts: d.accepts}
 	err := d.records.json(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
@@ -209,15 +241,19 @@ func readBytes(text []byte, opts Options) ([]rollout.Prompt, error) {
 
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
-		"", "[]", "{}", `{"prompt":"a","answer":1}`, "[{\"prompt\":\"a\",\n\"answer\":{}}]", "\ufeff\n{\"id\":3,\"prompt\":\"\",\"answer\":[]}",
-		`{"prompt":"a","answer":1}` + "\r\n" + `{"prompt":"b","answer":null}`, "[{}", "[1", "{\"prompt\":\"\xff\"}", `[{"prompt":"a"},]`,
+		"", "[]", "{}", `{"prompt":"a","answer":1}`, "[{\"prompt\":\"a\",\n\"answer\":{}}]",
+		"\ufeff\n{\"id\":3,\"prompt\":\"\",\"answer\":[]}",
+		`{"prompt":"a","answer":1}` + "\r\n" + `{"prompt":"b","answer":null}`, "[{}", "[1", "{\"prompt\":\"\xff\"}",
+		`[{"prompt":"a"},]`,
 	} {
 		f.Add([]byte(seed), "prompt", "answer")
 	}
 	f.Add([]byte(`{"a":{"b":["x"]}}`), "a.b.0", "a")
 	for _, seed := range []string{
-		`{"prompt":[{"role":"user","content":[{"type":"text","text":"a"}],"x":1}],"reward_model":{"ground_truth":[1]},"data_source":"d"}`,
-		`{"question":"a","answer":"x\n#### 1"}`, `{"problem":"a","solution":"\\boxed{{1}"}`, `{"examples":[{"input":"a","target":"b"}]}`,
+		`{"prompt":[{"role":"user","content":[{"type":"text","text":"a"}],"x":1}],` +
+			`"reward_model":{"ground_truth":[1]},"data_source":"d"}`,
+		`{"question":"a","answer":"x\n#### 1"}`, `{"problem":"a","solution":"\\boxed{{1}"}`,
+		`{"examples":[{"input":"a","target":"b"}]}`,
 		`{"messages":[{"from":"human","value":"q"},{"from":"gpt","value":"r"}]}`, `{"Body":"a","Question":"b"}`,
 	} {
 		f.Add([]byte(seed), "", "")
@@ -240,7 +276,8 @@ func FuzzRead(f *testing.F) {
 			if p.ID == "" || ids[p.ID] || !utf8.ValidString(p.Text) {
 				t.Fatalf("prompt %+v", p)
 			}
-			if p.Answer != nil && (answerKey == "" && promptKey != "" || !json.Valid(p.Answer) || string(p.Answer) == "null") {
+			if p.Answer != nil && (answerKey == "" && promptKey != "" || !json.Valid(p.Answer) ||
+				string(p.Answer) == "null") {
 				t.Fatalf("answer %q", p.Answer)
 			}
 			ids[p.ID] = true

@@ -30,8 +30,9 @@ type records struct {
 	path     string
 	explicit []string // keys named in the options
 	yield    func(record) error
-	accepts  func(fields map[string]json.RawMessage) bool // reports whether an object is a record rather than a wrapper of records
-	count    int
+	// reports whether an object is a record rather than a wrapper of records
+	accepts func(fields map[string]json.RawMessage) bool
+	count   int
 }
 
 // fault returns an error about a line.

@@ -50,8 +50,10 @@ func spec[T any](t *testing.T, o object) T {
 // apis maps the used kinds to their API versions.
 func apis() map[string]string {
 	return map[string]string{
-		"Deployment": "apps/v1", "Job": "batch/v1", "Service": "v1", "PersistentVolumeClaim": "v1", "PodDisruptionBudget": "policy/v1",
-		"NetworkPolicy": "networking.k8s.io/v1", "HorizontalPodAutoscaler": "autoscaling/v2", "PodMonitor": "monitoring.coreos.com/v1",
+		"Deployment": "apps/v1", "Job": "batch/v1", "Service": "v1", "PersistentVolumeClaim": "v1",
+		"PodDisruptionBudget": "policy/v1",
+		"NetworkPolicy":       "networking.k8s.io/v1", "HorizontalPodAutoscaler": "autoscaling/v2",
+		"PodMonitor": "monitoring.coreos.com/v1",
 	}
 }
 
@@ -97,7 +99,8 @@ func readOverlay(t *testing.T, folder string) cluster {
 func (c cluster) apply(t *testing.T, folder string) kustomization {
 	t.Helper()
 	k := parse[kustomization](t, filepath.Join(folder, "kustomization.yaml"))
-	require.True(t, len(k.ConfigMapGenerator) == 0 || k.GeneratorOptions.DisableNameSuffixHash, "%s: the names of config maps have suffixes", folder)
+	require.True(t, len(k.ConfigMapGenerator) == 0 || k.GeneratorOptions.DisableNameSuffixHash,
+		"%s: the names of config maps have suffixes", folder)
 	for _, resource := range k.Resources {
 		path := filepath.Join(folder, resource)
 		if strings.HasSuffix(path, ".yaml") {
@@ -107,7 +110,8 @@ func (c cluster) apply(t *testing.T, folder string) kustomization {
 		}
 	}
 	for _, made := range k.ConfigMapGenerator {
-		require.Equal(t, made.Behavior == "merge", c.configMaps[made.Name] != nil, "%s: config map %s", folder, made.Name)
+		require.Equal(t, made.Behavior == "merge", c.configMaps[made.Name] != nil, "%s: config map %s",
+			folder, made.Name)
 		for _, file := range made.Files {
 			require.FileExists(t, filepath.Join(folder, file))
 			c.configMaps[made.Name] = append(c.configMaps[made.Name], file)
@@ -208,7 +212,8 @@ func merge(field string, into, patch any) any {
 		return fields
 	case []any:
 		list, _ := into.([]any)
-		key := map[string]string{"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath"}[field]
+		key := map[string]string{"containers": "name", "env": "name", "volumes": "name",
+			"volumeMounts": "mountPath"}[field]
 		if key == "" {
 			return patch
 		}

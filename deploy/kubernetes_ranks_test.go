@@ -32,7 +32,8 @@ func TestPodRestartsRanks(t *testing.T) {
 	for range 2 {
 		line := j.until(1, " started torchrun ")[0]
 		require.Contains(t, line, " -m torch.distributed.run --nnodes 2 --node-rank 1 --nproc-per-node gpu "+
-			"--master-addr easyrl-ranks-0.easyrl-ranks --master-port 29500 -m easyrl_torch to easyrl-trainer:7100 from /own token 6")
+			"--master-addr easyrl-ranks-0.easyrl-ranks --master-port 29500 -m easyrl_torch to easyrl-trainer:7100 "+
+			"from /own token 6")
 		j.end(line, "1")
 		j.until(1, "slept 5")
 	}

@@ -111,7 +111,8 @@ func testSelectorsAndPorts(t *testing.T, c cluster) {
 		}
 	}
 	for _, constraint := range c.pods[instances].Spec.TopologySpreadConstraints {
-		require.Equal(t, instances, c.selected(t, c.objects["Deployment/"+instances], constraint.LabelSelector.MatchLabels))
+		require.Equal(t, instances, c.selected(t, c.objects["Deployment/"+instances],
+			constraint.LabelSelector.MatchLabels))
 	}
 	require.Equal(t, "None", spec[service](t, c.objects["Service/"+instances]).ClusterIP)
 }
@@ -253,7 +254,8 @@ func TestVolumes(t *testing.T) {
 				volumes[v.Name] = true
 				if claimed := v.PersistentVolumeClaim.ClaimName; claimed != "" {
 					require.Contains(t, c.objects, "PersistentVolumeClaim/"+claimed, name)
-					require.NotEmpty(t, spec[claim](t, c.objects["PersistentVolumeClaim/"+claimed]).Resources.Requests["storage"])
+					require.NotEmpty(t,
+						spec[claim](t, c.objects["PersistentVolumeClaim/"+claimed]).Resources.Requests["storage"])
 				}
 				if v.ConfigMap.Name != "" {
 					require.Contains(t, c.configMaps, v.ConfigMap.Name)
@@ -313,8 +315,10 @@ func TestRunAgreesWithManifests(t *testing.T) {
 	name, ok := strings.CutSuffix(strings.TrimPrefix(run.Inference.Watch, "dns:"), ":"+http)
 	require.True(t, ok, run.Inference.Watch)
 	require.Contains(t, c.objects, "Service/"+name)
-	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses: true", "readiness does not wait for weights, and draining pods must leave DNS")
-	require.GreaterOrEqual(t, run.Inference.WaitSeconds, startup(c.pods[instances].Spec.Containers[0].StartupProbe), "at least the time that a pod may take to start")
+	require.NotContains(t, c.objects["Service/"+name].text, "publishNotReadyAddresses: true",
+		"readiness does not wait for weights, and draining pods must leave DNS")
+	require.GreaterOrEqual(t, run.Inference.WaitSeconds, startup(c.pods[instances].Spec.Containers[0].StartupProbe),
+		"at least the time that a pod may take to start")
 }
 
 func TestAutoscaler(t *testing.T) {

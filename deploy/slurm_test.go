@@ -61,7 +61,8 @@ func startScript(t *testing.T, script string, stubs map[string]string, nodes str
 	}
 	bin := t.TempDir()
 	for name, body := range stubs {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!"+bash+"\n"+body+"\n"), 0o700)) //nolint:gosec // a command
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!"+bash+"\n"+body+"\n"),
+			0o700)) //nolint:gosec // a command
 	}
 	here, err := os.Getwd()
 	require.NoError(t, err)
@@ -72,7 +73,8 @@ func startScript(t *testing.T, script string, stubs map[string]string, nodes str
 	j.lines = bufio.NewScanner(out)
 	j.cmd = exec.Command(bash, filepath.Join(here, "slurm", script), "run.toml", "-set", "run.seed=2")
 	j.cmd.Dir, j.cmd.Stdout, j.cmd.Stderr = j.dir, in, in
-	j.cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WORK="+j.work, "MODEL=/scratch/base", "SLURM_JOB_ID=7",
+	j.cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WORK="+j.work, "MODEL=/scratch/base",
+		"SLURM_JOB_ID=7",
 		"SLURM_SUBMIT_DIR="+j.dir, "SLURM_JOB_NODELIST="+nodes, "SLURM_CPUS_ON_NODE=9")
 	j.cmd.Env = append(j.cmd.Env, env...)
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -143,7 +145,8 @@ func TestSlurmStartsTrainerAndInstances(t *testing.T) {
 	j := startJob(t, "n1,n2,n3", "INSTANCES=2")
 	trainer, instances := j.started(4)
 	require.Regexp(t, ` easyrl train run\.toml -set run\.seed=2 -resume -set control\.listen=10\.0\.0\.10:7000 `+
-		`-set control\.token_file=\S+/token -set inference\.kind=easyrl -set inference\.token_file=\S+/token -set device\.threads=9 token 600 44 700$`, trainer)
+		`-set control\.token_file=\S+/token -set inference\.kind=easyrl -set inference\.token_file=\S+/token -set `+
+		`device\.threads=9 token 600 44 700$`, trainer)
 	token := regexp.MustCompile(`token_file=(\S+)`).FindStringSubmatch(trainer)[1]
 	ports := map[string]int{}
 	for _, line := range instances {

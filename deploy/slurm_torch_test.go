@@ -22,7 +22,8 @@ wait $!`
 	}
 	all := stubs()
 	maps.Copy(all, map[string]string{
-		"easyrl":  waits("easyrl", `token $(stat -c %a "$EASYRL_TOKEN_FILE") servers $(tr '\n' , <"${EASYRL_TOKEN_FILE%/*}/servers")`, "3"),
+		"easyrl": waits("easyrl",
+			`token $(stat -c %a "$EASYRL_TOKEN_FILE") servers $(tr '\n' , <"${EASYRL_TOKEN_FILE%/*}/servers")`, "3"),
 		"python3": waits("torchrun", `to $EASYRL_ADDRESS from $PYTHONPATH token $(wc -c <"$EASYRL_TOKEN_FILE")`, "1"),
 		"vllm":    waits("vllm", `dev $VLLM_SERVER_DEV_MODE from $PYTHONPATH`, "0"),
 	})
@@ -50,16 +51,22 @@ func TestSlurmStartsRanks(t *testing.T) {
 	t.Parallel()
 	j, started := startTorch(t, "TP=2", "VLLM_ARGS=--max-model-len 9216")
 	trainer := started["easyrl"][0]
-	require.Regexp(t, ` easyrl train run\.toml -set run\.seed=2 -resume -set model\.path=/scratch/base -set train\.backend=torch -set parallel\.dp=4 `+
-		`-set parallel\.tp=2 -set torch\.listen=10\.0\.0\.10:7100 -set torch\.token_file=\S+/token -set inference\.kind=vllm `+
-		`-set inference\.watch=\S+/servers -set inference\.wait_seconds=1800 token 600 servers http://n3:8000,$`, trainer)
+	require.Regexp(t, ` easyrl train run\.toml -set run\.seed=2 -resume -set model\.path=/scratch/base -set `+
+		`train\.backend=torch -set parallel\.dp=4 `+
+		`-set parallel\.tp=2 -set torch\.listen=10\.0\.0\.10:7100 -set torch\.token_file=\S+/token -set `+
+		`inference\.kind=vllm `+
+		`-set inference\.watch=\S+/servers -set inference\.wait_seconds=1800 token 600 servers http://n3:8000,$`,
+		trainer)
 	for _, node := range []string{"0", "1"} {
-		require.Contains(t, strings.Join(started["torchrun"], "\n"), " torchrun -m torch.distributed.run --nnodes 2 --node-rank "+node+
-			" --nproc-per-node 4 --master-addr 10.0.0.10 --master-port 7101 -m easyrl_torch to 10.0.0.10:7100 from "+j.dir+"/torch/worker:/own token 44")
+		require.Contains(t, strings.Join(started["torchrun"], "\n"),
+			" torchrun -m torch.distributed.run --nnodes 2 --node-rank "+node+
+				" --nproc-per-node 4 --master-addr 10.0.0.10 --master-port 7101 -m easyrl_torch to 10.0.0.10:7100 from "+j.dir+"/torch/worker:/own token 44")
 	}
-	require.Regexp(t, ` vllm serve /scratch/base --host 0\.0\.0\.0 --port 8000 --tensor-parallel-size 4 .*--max-model-len 9216 dev 1 from `+
+	require.Regexp(t, ` vllm serve /scratch/base --host 0\.0\.0\.0 --port 8000 --tensor-parallel-size 4 `+
+		`.*--max-model-len 9216 dev 1 from `+
 		j.dir+`/deploy/vllm:/own$`, started["vllm"][0])
-	require.Contains(t, j.output(), "--nodes=2 --nodelist=n1,n2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=9 --gpus-per-node=4")
+	require.Contains(t, j.output(),
+		"--nodes=2 --nodelist=n1,n2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=9 --gpus-per-node=4")
 	require.Contains(t, j.output(), "--nodes=1 --nodelist=n3 --ntasks=1 ")
 	j.end(trainer, "0")
 	require.Equal(t, 0, j.status())

@@ -152,7 +152,8 @@ func TestKustomizeBuildsManifests(t *testing.T) {
 	for name, c := range overlays(t) {
 		built := require0(t, exec.Command(kubectl, "kustomize", "kubernetes/"+name))
 		for _, image := range slices.Concat(c.base.Images, c.overlay.Images) {
-			built = strings.ReplaceAll(built, " image: "+image.NewName+":"+image.NewTag+"\n", " image: "+image.Name+"\n")
+			built = strings.ReplaceAll(built, " image: "+image.NewName+":"+image.NewTag+"\n",
+				" image: "+image.Name+"\n")
 		}
 		count := 0
 		for _, text := range strings.Split(strings.ReplaceAll(built, "\n  namespace: easyrl\n", "\n"), "\n---\n") {

@@ -140,7 +140,8 @@ func TestVLLMWorker(t *testing.T) {
 		"stages|skipped" + ignored + "a|''|4|7|4", "stages|more|v1|'v1'|8|10|8",
 		"fp8|''", "fp8|whole|v1|'v1'|1|3|1", "fp8|none" + missing + "1|3|1", "fp8|part|v1|'v1'|4|5|4",
 		"fp8|skipped|v1|'v1'|4|7|4", "fp8|more|v1|'v1'|8|10|8",
-		"forwards|''", "forwards|whole|v1|'v1'|1|3|1", "forwards|none" + missing + "1|3|1", "forwards|part" + lacks + "4|5|4",
+		"forwards|''", "forwards|whole|v1|'v1'|1|3|1", "forwards|none" + missing + "1|3|1",
+		"forwards|part" + lacks + "4|5|4",
 		"forwards|skipped" + ignored + "a|''|4|7|4", "forwards|more" + ignored + "y|''|8|10|8",
 		"forwards fp8|''", "forwards fp8|whole|v1|'v1'|1|3|1", "forwards fp8|none" + missing + "1|3|1",
 		"forwards fp8|part|v1|'v1'|4|5|4", "forwards fp8|skipped|v1|'v1'|4|7|4", "forwards fp8|more|v1|'v1'|8|10|8",
@@ -181,7 +182,8 @@ for f in (old, named, required, forwards, keywords, positional, by_place, needs_
 // The extension reloads through vLLM whenever the reload takes tensors, under whatever signature.
 func TestVLLMWorkerKnowsReloads(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"old False", "named True", "required True", "forwards True", "keywords True", "positional False",
+	require.Equal(t, []string{"old False", "named True", "required True", "forwards True", "keywords True",
+		"positional False",
 		"by_place False", "needs_more False", "old False", "named True", "Runner.reload_weights True", "partial True",
 		"dict.pop False"}, strings.Split(strings.TrimSpace(runPython(t, signaturesScript)), "\n"))
 }
@@ -207,7 +209,8 @@ for parameter, tensors in easyrl_worker._experts(Model()).items():
 func TestVLLMWorkerKnowsExperts(t *testing.T) {
 	t.Parallel()
 	out := runPython(t, expertsScript)
-	require.Equal(t, "m.0.experts.routed.w13_weight m.0.experts.0.gate.weight m.0.experts.0.up.weight m.0.experts.1.gate.weight m.0.experts.1.up.weight\n"+
+	require.Equal(t, "m.0.experts.routed.w13_weight m.0.experts.0.gate.weight m.0.experts.0.up.weight "+
+		"m.0.experts.1.gate.weight m.0.experts.1.up.weight\n"+
 		"m.0.experts.routed.w2_weight m.0.experts.0.down.weight m.0.experts.1.down.weight\n", out)
 }
 
@@ -251,7 +254,8 @@ for device in ("cpu", "cuda"):
 func TestVLLMWorkerPacksExperts(t *testing.T) {
 	t.Parallel()
 	out := runPython(t, packScript)
-	for _, want := range []string{"cpu omits packed new", "cpu packs packed new", "cpu rebuilds packed new", "cuda omits new", "cuda packs packed new", "cuda rebuilds packed new"} {
+	for _, want := range []string{"cpu omits packed new", "cpu packs packed new", "cpu rebuilds packed new",
+		"cuda omits new", "cuda packs packed new", "cuda rebuilds packed new"} {
 		require.Equal(t, 2, strings.Count(out, want+"\n"), out)
 	}
 }

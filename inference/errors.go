@@ -73,8 +73,11 @@ func (r *Request) Validate() error {
 	s := &r.Sampling
 	fault(len(r.PromptIDs) == 0, "prompt has no tokens, expected at least 1")
 	fault(r.N < 1 || r.N > MaxResponses, "%d responses, expected 1 to %d", r.N, MaxResponses)
-	fault(r.FirstIndex < 0 || r.FirstIndex > math.MaxInt32, "index %d of the first response, expected 0 to %d", r.FirstIndex, math.MaxInt32)
-	fault(r.PromptTop < 0 || r.PromptTop > 0 && !r.PromptLogprobs, "%d top log-probabilities of the prompt, expected 0 or more and, without the prompt's log-probabilities, 0", r.PromptTop)
+	fault(r.FirstIndex < 0 || r.FirstIndex > math.MaxInt32, "index %d of the first response, expected 0 to %d",
+		r.FirstIndex, math.MaxInt32)
+	fault(r.PromptTop < 0 || r.PromptTop > 0 && !r.PromptLogprobs,
+		"%d top log-probabilities of the prompt, expected 0 or more and, without the prompt's log-probabilities, 0",
+		r.PromptTop)
 	fault(r.TopLogprobs < 0, "%d top log-probabilities, expected 0 or more", r.TopLogprobs)
 	fault(r.Version < 0, "version %d, expected 0 or more", r.Version)
 	fault(s.MaxTokens < 1, "max tokens %d, expected at least 1", s.MaxTokens)

@@ -13,14 +13,16 @@ func TestRoundingNoiseTeachesNothing(t *testing.T) {
 	t.Parallel()
 	a, b, c := 0.1, 0.2, 0.3
 	for _, rewards := range [][]float64{
-		{a + b, c, c}, {-a - b, -c}, {a + b + c, c + b + a, a + (b + c)}, {1e9 * (a + b), 1e9 * c}, {0.1, 0.1, 0.1}, {0, 0}, {5}, {},
+		{a + b, c, c}, {-a - b, -c}, {a + b + c, c + b + a, a + (b + c)}, {1e9 * (a + b), 1e9 * c}, {0.1, 0.1, 0.1},
+		{0, 0}, {5}, {},
 	} {
 		require.True(t, Equal(rewards), "%v", rewards)
 		for _, kind := range []string{GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage} {
 			require.Equal(t, make([]float64, len(rewards)), Advantages(kind, rewards), "%s of %v", kind, rewards)
 		}
 		for _, kind := range []string{BatchAdvantage, BatchBaselineAdvantage} {
-			require.Equal(t, [][]float64{make([]float64, len(rewards))}, BatchAdvantages(kind, [][]float64{rewards}), "%s of %v", kind, rewards)
+			require.Equal(t, [][]float64{make([]float64, len(rewards))}, BatchAdvantages(kind, [][]float64{rewards}),
+				"%s of %v", kind, rewards)
 		}
 	}
 	for _, rewards := range [][]float64{{0, 1e-6}, {1, 1 + 1e-9}, {-1, 1}, {math.NaN()}, {math.Inf(1), math.Inf(1)}} {

@@ -38,7 +38,8 @@ func sensitive(t *testing.T, n int) (groups [][]float64) {
 			return float32(Advantages(GroupAdvantage, rewards)[0])
 		}
 		low, high := 0.0, 1.0
-		for want := first(low); math.Nextafter(low, 1) < high; { // to two neighbours between which the advantage changes
+		// to two neighbours between which the advantage changes
+		for want := first(low); math.Nextafter(low, 1) < high; {
 			if middle := low + (high-low)/2; first(middle) == want {
 				low = middle
 			} else {
@@ -73,7 +74,9 @@ func TestAdvantageBits(t *testing.T) {
 		kind string
 		want uint64
 	}{
-		{GroupAdvantage, 0x1ae92dc043ca3222}, {GroupMeanAdvantage, 0xa1fae5bac92ac20a}, {LeaveOneOutAdvantage, 0xb87da48de87adef}, {RewardAdvantage, 0x814017200538b50a}, {BatchAdvantage, 0xa303ca198d7c0174}, {BatchBaselineAdvantage, 0x5c9d3467bde4cfbb},
+		{GroupAdvantage, 0x1ae92dc043ca3222}, {GroupMeanAdvantage, 0xa1fae5bac92ac20a},
+		{LeaveOneOutAdvantage, 0xb87da48de87adef}, {RewardAdvantage, 0x814017200538b50a},
+		{BatchAdvantage, 0xa303ca198d7c0174}, {BatchBaselineAdvantage, 0x5c9d3467bde4cfbb},
 	} {
 		sum := newBits()
 		for _, advantages := range BatchAdvantages(c.kind, groups) {
@@ -101,7 +104,8 @@ func TestObjectiveBits(t *testing.T) {
 			v.Weight = append(v.Weight, SequenceMean.Weight(n))
 		}
 	}
-	want := map[string]uint64{GRPO: 0xf90186edda096581, GSPO: 0x3aa749e30d94f8f4, GSPOToken: 0xe57fef62b427c5da, CISPO: 0x10975e20d04878ac, REINFORCE: 0xf0ed6013bc89f9b3}
+	want := map[string]uint64{GRPO: 0xf90186edda096581, GSPO: 0x3aa749e30d94f8f4, GSPOToken: 0xe57fef62b427c5da,
+		CISPO: 0x10975e20d04878ac, REINFORCE: 0xf0ed6013bc89f9b3}
 	for _, kind := range kinds() {
 		sum := newBits()
 		for _, correction := range []string{NoCorrection, Truncate, Mask} {
@@ -115,7 +119,8 @@ func TestObjectiveBits(t *testing.T) {
 				for _, g := range r.Grad {
 					sum.add(float64(g))
 				}
-				sum.add(r.Loss.Float64(), r.PG.Float64(), r.KL.Float64(), r.Ratio.Float64(), r.RatioMax, float64(r.Clipped), float64(r.Corrected))
+				sum.add(r.Loss.Float64(), r.PG.Float64(), r.KL.Float64(), r.Ratio.Float64(), r.RatioMax,
+					float64(r.Clipped), float64(r.Corrected))
 			}
 		}
 		require.Equal(t, want[kind], sum.Sum64(), "%s: %#x", kind, sum.Sum64())

@@ -80,7 +80,8 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 		r.Loss.Add(out[1][i])
 		r.PG.Add(out[2][i])
 		if !finite(float64(r.Grad[i])) || !finite(out[1][i]) {
-			return Result{}, fmt.Errorf("loss of token %d: loss %v, gradient %v, expected finite; policy %v, old %v, advantage %v",
+			return Result{}, fmt.Errorf(
+				"loss of token %d: loss %v, gradient %v, expected finite; policy %v, old %v, advantage %v",
 				i, out[1][i], g, v.Policy[i], v.Old[i], v.Advantage[i])
 		}
 	}
@@ -117,7 +118,8 @@ func (o *Objective) check(v Vars) error {
 	}
 	corrected := o.cfg.Correction != NoCorrection
 	if corrected && len(v.Policy) > 0 && (v.Recomputed == nil || v.Behaviour == nil) {
-		return fmt.Errorf("loss: correction %q needs the sampler's log-probabilities and the trainer's recomputed ones", o.cfg.Correction)
+		return fmt.Errorf("loss: correction %q needs the sampler's log-probabilities and the trainer's recomputed ones",
+			o.cfg.Correction)
 	}
 	for _, in := range []struct {
 		name   string
@@ -132,7 +134,8 @@ func (o *Objective) check(v Vars) error {
 			continue
 		}
 		if len(in.values) != len(v.Policy) {
-			return fmt.Errorf("loss: %s has %d tokens, expected %d as in policy", in.name, len(in.values), len(v.Policy))
+			return fmt.Errorf("loss: %s has %d tokens, expected %d as in policy", in.name, len(in.values),
+				len(v.Policy))
 		}
 		for i, f := range in.values {
 			if !finite(float64(f)) {

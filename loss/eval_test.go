@@ -207,7 +207,8 @@ func TestEvalIsRepeatableAndTokenwise(t *testing.T) {
 	want, err := o.Eval(v)
 	require.NoError(t, err)
 	part := func(lo, hi int) Vars {
-		return Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi], Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]}
+		return Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi],
+			Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]}
 	}
 	for round := range 30 {
 		again, err := o.Eval(v)
@@ -288,9 +289,12 @@ func TestEvalRefuses(t *testing.T) {
 		{"nan weight", 0, func(v *Vars) { v.Weight[3] = nan }, "weight of token 3 is NaN"},
 		{"nan reference", 1, func(v *Vars) { v.Reference[4] = nan }, "reference of token 4 is NaN"},
 		{"short old", 0, func(v *Vars) { v.Old = v.Old[:4] }, "old has 4 tokens, expected 5"},
-		{"no reference", 1, func(v *Vars) { v.Reference = nil }, "beta is 1, but reference log-probabilities are missing"},
-		{"ratio overflows", 0, func(v *Vars) { v.Policy[1], v.Old[1], v.Advantage[1] = 0, -800, -1 }, "loss of token 1:"},
-		{"gradient overflows", 0, func(v *Vars) { v.Policy[3], v.Old[3], v.Advantage[3] = 0, -100, -1 }, "loss of token 3:"},
+		{"no reference", 1, func(v *Vars) { v.Reference = nil },
+			"beta is 1, but reference log-probabilities are missing"},
+		{"ratio overflows", 0, func(v *Vars) { v.Policy[1], v.Old[1], v.Advantage[1] = 0, -800, -1 },
+			"loss of token 1:"},
+		{"gradient overflows", 0, func(v *Vars) { v.Policy[3], v.Old[3], v.Advantage[3] = 0, -100, -1 },
+			"loss of token 3:"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

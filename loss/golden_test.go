@@ -61,7 +61,8 @@ func (v Vars) cut(i, j int) Vars {
 		return s[lo:hi]
 	}
 	return Vars{
-		Policy: part(v.Policy), Old: part(v.Old), Reference: part(v.Reference), Advantage: part(v.Advantage), Weight: part(v.Weight),
+		Policy: part(v.Policy), Old: part(v.Old), Reference: part(v.Reference), Advantage: part(v.Advantage),
+		Weight:  part(v.Weight),
 		Lengths: v.Lengths[i:j], Behaviour: part(v.Behaviour), Recomputed: part(v.Recomputed),
 	}
 }
@@ -74,7 +75,8 @@ func TestGoldenObjectives(t *testing.T) {
 			o := objectiveOf(t, func(cfg *Config) { require.NoError(t, json.Unmarshal(c.Config, cfg)) })
 			aggregation := o.cfg.Aggregation
 			v := Vars{
-				Policy: c.Policy, Old: c.Old, Reference: c.Reference, Behaviour: c.Behaviour, Recomputed: c.Recomputed, Lengths: c.Lengths,
+				Policy: c.Policy, Old: c.Old, Reference: c.Reference, Behaviour: c.Behaviour, Recomputed: c.Recomputed,
+				Lengths:   c.Lengths,
 				Advantage: perToken(c.Lengths, func(i int) float32 { return c.Advantage[i] }),
 				Weight:    perToken(c.Lengths, func(i int) float32 { return aggregation.Weight(c.Lengths[i]) }),
 			}

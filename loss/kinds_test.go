@@ -63,8 +63,10 @@ func requireSlopes(t *testing.T, o *Objective, v Vars, grad []float32, name stri
 		if math.Abs(ahead-behind) > 1e-2*(1+math.Abs(ahead)) {
 			corners++
 		}
-		require.GreaterOrEqual(t, float64(g), min(ahead, behind)-rounding, "%s: token %d: the gradient is not the slope of the loss", name, i)
-		require.LessOrEqual(t, float64(g), max(ahead, behind)+rounding, "%s: token %d: the gradient is not the slope of the loss", name, i)
+		require.GreaterOrEqual(t, float64(g), min(ahead, behind)-rounding,
+			"%s: token %d: the gradient is not the slope of the loss", name, i)
+		require.LessOrEqual(t, float64(g), max(ahead, behind)+rounding,
+			"%s: token %d: the gradient is not the slope of the loss", name, i)
 		largest = max(largest, math.Abs(float64(g)))
 	}
 	require.Less(t, corners, len(grad)/10, "%s: corners", name)

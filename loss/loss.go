@@ -102,7 +102,8 @@ func (c *Config) Validate() error {
 		within("beta", c.Beta, math.MaxFloat64, "0 or more"),
 		estimator(c.KL),
 		oneOf("aggregation", string(c.Aggregation), string(SequenceMean), string(TokenMean), string(Constant)),
-		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage, RewardAdvantage, BatchAdvantage, BatchBaselineAdvantage),
+		oneOf("advantage", c.Advantage, GroupAdvantage, GroupMeanAdvantage, LeaveOneOutAdvantage, RewardAdvantage,
+			BatchAdvantage, BatchBaselineAdvantage),
 		oneOf("old_policy", c.OldPolicy, Behaviour, PreviousStep),
 		oneOf("correction", c.Correction, NoCorrection, Truncate, Mask),
 		within("correction_low", c.CorrectionLow, 1, "0 to 1"),
@@ -114,7 +115,8 @@ func (c *Config) Validate() error {
 // estimator checks the key kl.
 func estimator(kl string) error {
 	if kl == "k1" {
-		return fmt.Errorf("kl is %q, expected %q or %q: the gradient of k1 = log π - log π_ref does not depend on the reference, so it cannot keep the policy near it", kl, K3, K2)
+		return fmt.Errorf("kl is %q, expected %q or %q: the gradient of k1 = log π - log π_ref does not depend on "+
+			"the reference, so it cannot keep the policy near it", kl, K3, K2)
 	}
 	return oneOf("kl", kl, K2, K3)
 }

@@ -49,7 +49,8 @@ func TestK1IsRefused(t *testing.T) {
 	cfg := Default()
 	cfg.KL, cfg.Beta = "k1", 0.1
 	require.EqualError(t, cfg.Validate(),
-		`kl is "k1", expected "k3" or "k2": the gradient of k1 = log π - log π_ref does not depend on the reference, so it cannot keep the policy near it`)
+		`kl is "k1", expected "k3" or "k2": the gradient of k1 = log π - log π_ref does not depend on the `+
+			`reference, so it cannot keep the policy near it`)
 }
 
 func TestAdvantages(t *testing.T) {

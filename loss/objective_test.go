@@ -155,10 +155,12 @@ func TestCorrection(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got, err := objectiveOf(t, func(c *Config) { c.Correction, c.Beta, c.KL = row.correction, 0.25, K2 }).Eval(Vars{
-				Policy: []float32{-1}, Old: []float32{-1}, Reference: []float32{-1.5}, Advantage: []float32{2}, Weight: []float32{1},
-				Recomputed: []float32{-1}, Behaviour: []float32{float32(-1 - row.logRho)},
-			})
+			got, err := objectiveOf(t, func(c *Config) { c.Correction, c.Beta, c.KL = row.correction, 0.25, K2 }).Eval(
+				Vars{
+					Policy: []float32{-1}, Old: []float32{-1}, Reference: []float32{-1.5}, Advantage: []float32{2},
+					Weight:     []float32{1},
+					Recomputed: []float32{-1}, Behaviour: []float32{float32(-1 - row.logRho)},
+				})
 			require.NoError(t, err)
 			require.InDelta(t, -2*row.weight, got.PG.Float64(), row.tolerate)
 			require.InDelta(t, -2*row.weight+0.25*0.5, got.Grad[0], row.tolerate, "the divergence is not corrected")
@@ -191,15 +193,22 @@ func TestEvalRefusesResponses(t *testing.T) {
 		change func(*Vars, *Config)
 		want   string
 	}{
-		{"no lengths", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, nil }, `lengths of 0 responses leave 5 of 5 tokens unassigned, expected 0 with kind "gspo"`},
-		{"too few", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPOToken, []int{2, 2} }, "lengths of 2 responses leave 1 of 5 tokens unassigned"},
-		{"too many", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, 4} }, "length of response 1 is 4, expected 1 to 3, the tokens left"},
-		{"overflowing", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, math.MaxInt} }, "length of response 1 is"},
+		{"no lengths", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, nil },
+			`lengths of 0 responses leave 5 of 5 tokens unassigned, expected 0 with kind "gspo"`},
+		{"too few", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPOToken, []int{2, 2} },
+			"lengths of 2 responses leave 1 of 5 tokens unassigned"},
+		{"too many", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, 4} },
+			"length of response 1 is 4, expected 1 to 3, the tokens left"},
+		{"overflowing", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{2, math.MaxInt} },
+			"length of response 1 is"},
 		{"empty", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{0, 5} }, "length of response 0 is 0"},
 		{"negative", func(v *Vars, c *Config) { c.Kind, v.Lengths = GSPO, []int{6, -1} }, "length of response 0 is 6"},
-		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, nil }, `correction "mask" needs the sampler's log-probabilities and the trainer's recomputed ones`},
-		{"no recomputed", func(v *Vars, c *Config) { c.Correction, v.Recomputed = Truncate, nil }, "needs the sampler's log-probabilities"},
-		{"short behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, v.Behaviour[:4] }, "behaviour has 4 tokens, expected 5"},
+		{"no behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, nil },
+			`correction "mask" needs the sampler's log-probabilities and the trainer's recomputed ones`},
+		{"no recomputed", func(v *Vars, c *Config) { c.Correction, v.Recomputed = Truncate, nil },
+			"needs the sampler's log-probabilities"},
+		{"short behaviour", func(v *Vars, c *Config) { c.Correction, v.Behaviour = Mask, v.Behaviour[:4] },
+			"behaviour has 4 tokens, expected 5"},
 		{"infinite behaviour", func(v *Vars, c *Config) {
 			c.Correction, v.Behaviour = Truncate, []float32{0, float32(math.Inf(-1)), 0, 0, 0}
 		}, "behaviour of token 1 is -Inf"},
@@ -226,8 +235,10 @@ func FuzzEval(f *testing.F) {
 			c.DualClip = float64(kind & 128)
 		})
 		got, err := o.Eval(Vars{
-			Policy: []float32{policy, -1, old}, Old: []float32{old, -1, policy}, Advantage: []float32{advantage, 1, -1}, Weight: []float32{1, 0.5, 2},
-			Lengths: []int{length, 3 - length}, Recomputed: []float32{policy, old, -1}, Behaviour: []float32{old, -1, policy},
+			Policy: []float32{policy, -1, old}, Old: []float32{old, -1, policy}, Advantage: []float32{advantage, 1, -1},
+			Weight:  []float32{1, 0.5, 2},
+			Lengths: []int{length, 3 - length}, Recomputed: []float32{policy, old, -1},
+			Behaviour: []float32{old, -1, policy},
 		})
 		if err == nil {
 			for _, g := range got.Grad {

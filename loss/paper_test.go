@@ -73,7 +73,8 @@ func TestPaperMicroBatchesEqualFullBatch(t *testing.T) {
 				var sum Result
 				for i := 0; i < n*g; i += m {
 					lo, hi := starts[i], starts[i+m]
-					micro, err := o.Eval(Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi], Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]})
+					micro, err := o.Eval(Vars{Policy: v.Policy[lo:hi], Old: v.Old[lo:hi], Reference: v.Reference[lo:hi],
+						Advantage: v.Advantage[lo:hi], Weight: v.Weight[lo:hi]})
 					require.NoError(t, err)
 					grad = append(grad, micro.Grad...)
 					sum.Loss.Merge(&micro.Loss)

@@ -61,7 +61,8 @@ func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	for i, value := range p.read {
 		f, ok := value.Data().([]float64)
 		if !ok || len(f) != p.x.size {
-			return out, fmt.Errorf("read loss: type is %T of shape %v, expected %d float64 values", value.Data(), value.Shape(), p.x.size)
+			return out, fmt.Errorf("read loss: type is %T of shape %v, expected %d float64 values", value.Data(),
+				value.Shape(), p.x.size)
 		}
 		out[i] = f[:len(v.Policy)]
 	}

@@ -16,11 +16,14 @@ import (
 // the vocabulary takes most of the time.
 func benchShapes() map[string]*Config {
 	return map[string]*Config{
-		"0.8M": {Type: "qwen3", HiddenSize: 128, FFNSize: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, VocabSize: 53,
+		"0.8M": {Type: "qwen3", HiddenSize: 128, FFNSize: 384, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32,
+			VocabSize:    53,
 			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
-		"25M": {Type: "qwen3", HiddenSize: 512, FFNSize: 1536, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 64, VocabSize: 4096,
+		"25M": {Type: "qwen3", HiddenSize: 512, FFNSize: 1536, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 64,
+			VocabSize:    4096,
 			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
-		"32k": {Type: "qwen3", HiddenSize: 256, FFNSize: 768, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64, VocabSize: 32768,
+		"32k": {Type: "qwen3", HiddenSize: 256, FFNSize: 768, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64,
+			VocabSize:    32768,
 			MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true, Tied: true, BOS: -1},
 	}
 }

@@ -48,7 +48,8 @@ func (p *pass) layers(w *Weights, a *blockActs, tokens npu.Ints, attend func(lay
 // forward computes out = block(a.x). attend computes a.att from a.q, a.k and a.v.
 func (p *pass) forward(w *Layer, a *blockActs, out npu.Buffer, attend func()) {
 	dev, cfg, t := p.dev, p.cfg, p.t
-	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.qRaw, W: w.Q, Bias: w.QBias}, npu.Projection{Y: a.kRaw, W: w.K, Bias: w.KBias},
+	p.outputs = append(p.outputs[:0], npu.Projection{Y: a.qRaw, W: w.Q, Bias: w.QBias},
+		npu.Projection{Y: a.kRaw, W: w.K, Bias: w.KBias},
 		npu.Projection{Y: a.v, W: w.V, Bias: w.VBias})
 	p.project(a.x, w.AttnNorm)
 	if cfg.QKNorm {
@@ -126,7 +127,8 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 	p.normalize(a.mid, w.MLPNorm)
 	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, l)
 	dev.LinearBackwardWeight(g.Up, none, a.up, p.norm, l)
-	p.linearBackwardInput(s.part, s.norm, npu.Product{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock}, npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
+	p.linearBackwardInput(s.part, s.norm, npu.Product{DY: a.gate, W: w.Gate, Block: npu.MatrixBlock},
+		npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
 	dev.RMSNormBackward(dx, g.MLPNorm, s.part, a.mid, w.MLPNorm, 1, cfg.NormEps, true, &s.own)
 
 	whole = p.whole(dx, s.whole)

@@ -54,7 +54,8 @@ func TestPredictedActivationsEqualAllocated(t *testing.T) {
 		require.NoError(t, tape.Forward(w, l, 1, true, make([]float32, n), make([]float32, n)))
 		require.NoError(t, tape.Wait())
 		table := tape.rope.Bytes()
-		require.Equal(t, ActivationBytes(c, l.Rows(), l.Rows(), n, recompute)+table+tape.batch.Bytes(), dev.Allocated()[npu.Activations])
+		require.Equal(t, ActivationBytes(c, l.Rows(), l.Rows(), n, recompute)+table+tape.batch.Bytes(),
+			dev.Allocated()[npu.Activations])
 		tape.Close()
 	}
 	require.Greater(t, ActivationBytes(c, 1<<40, 1<<40, 1<<40, true), int64(1<<40))

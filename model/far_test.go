@@ -26,7 +26,8 @@ func newDecoder(t *testing.T, dev npu.Device, c *Config, sequences int) *sampler
 	require.NoError(t, err)
 	held, err := cache.New(dev, c.Cache(4*sequences, sequences, 4*npu.PageSize))
 	require.NoError(t, err)
-	d := &sampler{r: r, held: held, rows: make([]Row, sequences), ids: make([]int32, sequences), logp: make([]float32, sequences)}
+	d := &sampler{r: r, held: held, rows: make([]Row, sequences), ids: make([]int32, sequences),
+		logp: make([]float32, sequences)}
 	for i := range d.rows {
 		d.rows[i] = Row{Sequence: int32(sequences - 1 - i), ID: int32(i % c.VocabSize)}
 	}
@@ -150,7 +151,8 @@ func TestStepRefuses(t *testing.T) {
 	_, err := d.r.Step(w, d.held, make([]Row, 3), make([]npu.SampleParams, 3), make([]int32, 3), make([]float32, 3))
 	require.ErrorContains(t, err, "run 3 rows, expected 1 to 2")
 	d.step(t, w, 1)
-	require.ErrorContains(t, d.r.Logits(w, make([]float32, c.VocabSize), []int32{1}), "row 1 of the last pass, expected 0 to 0")
+	require.ErrorContains(t, d.r.Logits(w, make([]float32, c.VocabSize), []int32{1}),
+		"row 1 of the last pass, expected 0 to 0")
 	require.Panics(t, func() { d.held.SetPages(0, 0, []int32{8}) })
 	require.Panics(t, func() { d.held.SetPages(2, 0, []int32{0}) })
 	require.Panics(t, func() { d.held.SetPages(0, 4, []int32{0}) })

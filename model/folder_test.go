@@ -55,18 +55,23 @@ func TestUnexpectedTensors(t *testing.T) {
 		want   string // from the file's header
 		loaded string // from its values
 	}{
-		{checkpoint.Source{Name: "model.layers.0.self_attn.q_proj.bias", Shape: []int{c.Heads * c.HeadDim}, Write: fill(1)},
+		{checkpoint.Source{Name: "model.layers.0.self_attn.q_proj.bias", Shape: []int{c.Heads * c.HeadDim},
+			Write: fill(1)},
 			"tensor model.layers.0.self_attn.q_proj.bias is not part of the qwen3 decoder in config.json", ""},
 		{checkpoint.Source{Name: next, Shape: []int{c.FFNSize, c.HiddenSize}, Write: fill(1)},
 			fmt.Sprintf("tensor %s belongs to layer %d, but num_hidden_layers is %d", next, c.Layers+1, c.Layers), ""},
-		{checkpoint.Source{Name: "lm_head.bias", Shape: []int{c.VocabSize}, Write: fill(1)}, "tensor lm_head.bias is not part of the", ""},
-		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: fill(1)}, "", "tensor lm_head.weight differs from the embedding"},
+		{checkpoint.Source{Name: "lm_head.bias", Shape: []int{c.VocabSize}, Write: fill(1)},
+			"tensor lm_head.bias is not part of the", ""},
+		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: fill(1)}, "",
+			"tensor lm_head.weight differs from the embedding"},
 		{checkpoint.Source{Name: "lm_head.weight", Shape: embed.Shape, Write: embed.Write}, "", ""},
-		{checkpoint.Source{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{c.HeadDim / 2}, Write: fill(1)}, "", ""},
+		{checkpoint.Source{Name: "model.layers.0.self_attn.rotary_emb.inv_freq", Shape: []int{c.HeadDim / 2},
+			Write: fill(1)}, "", ""},
 		{checkpoint.Source{Name: "v_head.summary.weight", Shape: []int{1, c.HiddenSize}, Write: fill(1)}, "", ""},
 	} {
 		dir := t.TempDir()
-		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"), append(w.Sources(), test.more), nil))
+		require.NoError(t, checkpoint.WriteFile(filepath.Join(dir, "model.safetensors"),
+			append(w.Sources(), test.more), nil))
 		again, err := NewWeights(dev, c, npu.Weights)
 		require.NoError(t, err)
 		checked, loaded := source.Check(c, dir), again.Load(dir)

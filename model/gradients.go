@@ -49,7 +49,8 @@ func newGradients(dev npu.Device, c *Config, take func(layer int)) (*Gradients, 
 		return nil, fmt.Errorf("allocate gradients: %w", err)
 	}
 	dev.Zero(arena)
-	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev, take: take, layers: ps}
+	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev,
+		take: take, layers: ps}
 	for i := range ps {
 		at := places[i]
 		g.Params[i] = npu.Sums{Buffer: arena.Slice(at, at+length(dev, &ps[i])), Mark: arena.Slice(total+i, total+i+1)}

@@ -61,7 +61,8 @@ func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 	for lo := 0; lo < n; lo += chunk {
 		hi := min(n, lo+chunk)
 		rows := hi - lo
-		logits, most, folds, scores := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.folds.Slice(0, rows*32), h.folds.Slice(rows*32, rows*33)
+		logits, most, folds, scores := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.folds.Slice(0, rows*32),
+			h.folds.Slice(rows*32, rows*33)
 		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
 		h.dev.SoftmaxMax(most, logits, rows, invTemp)
 		fold := func() { h.dev.SoftmaxFold(folds, scores, most, logits, targets.Slice(lo, hi), h.first, invTemp) }
@@ -71,14 +72,16 @@ func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 			h.carry.Max(most)
 			h.carry.Along(h.folds.Slice(0, rows*33), fold)
 		}
-		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds, scores, most, rows)
+		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds,
+			scores, most, rows)
 	}
 }
 
 // backward writes the gradient of x and adds that of w to g, given the gradient of logp
 // and the other operands of the last call of forward. l holds the leaves of x's rows. backward
 // overwrites the logits.
-func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves) {
+func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
+	invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
 	block, kept := w.Rows, n <= h.max.Len() // whether logits are those of all rows
 	if n*block > h.logits.Len() {
@@ -108,7 +111,8 @@ func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buf
 
 // divided is backward for a part of the vocabulary whose logits fit. The next rank continues the
 // gradient of x while this one computes that of w.
-func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
+func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
+	invTemp float32, l *npu.Leaves, kept bool) {
 	n := targets.Len()
 	logits := h.logits.Slice(0, n*w.Rows)
 	if !kept {
@@ -117,7 +121,8 @@ func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buff
 	h.dev.SoftmaxBackward(logits, dLogp, stats, targets, h.first, invTemp)
 	h.carry.Rows(dx, npu.Buffer{}, n, w.Cols, func(lo, hi int, add bool) {
 		dy := logits.Slice(lo*w.Rows, hi*w.Rows)
-		h.dev.LinearBackwardInput(dx.Slice(lo*w.Cols, hi*w.Cols), []npu.Product{{DY: dy, W: w, Block: w.Rows}}, hi-lo, add)
+		h.dev.LinearBackwardInput(dx.Slice(lo*w.Cols, hi*w.Cols),
+			[]npu.Product{{DY: dy, W: w, Block: w.Rows}}, hi-lo, add)
 	})
 	h.dev.LinearBackwardWeight(g, npu.Sums{}, logits, x, l)
 }

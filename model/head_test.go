@@ -36,7 +36,8 @@ func TestCuts(t *testing.T) {
 	}
 	batch := npu.NewBatch(dev)
 	require.NoError(t, batch.Begin(n+3))
-	targets, leaves := batch.Ints(ids), batch.Leaves(npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55}, []int32{7, 8, n}, n)
+	targets, leaves := batch.Ints(ids), batch.Leaves(npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55},
+		[]int32{7, 8, n}, n)
 	batch.Upload()
 	run := func(logits, chunk int) []any {
 		h := head{dev: dev, logits: buffer(logits), max: buffer(chunk), folds: buffer(33 * chunk)}
@@ -55,6 +56,7 @@ func TestCuts(t *testing.T) {
 		require.Equal(t, want, run(max(test[0], test[1]*vocab), test[1]), fmt.Sprint(test))
 	}
 	require.Equal(t, []int{n * vocab, n}, []int{logitsLen(n, vocab), chunkRows(n, vocab)})
-	require.Equal(t, []int{mostLogits, mostLogits / 150_000 / 12 * 12}, []int{logitsLen(4096, 150_000), chunkRows(4096, 150_000)})
+	require.Equal(t, []int{mostLogits, mostLogits / 150_000 / 12 * 12},
+		[]int{logitsLen(4096, 150_000), chunkRows(4096, 150_000)})
 	require.Equal(t, []int{12 << 20, 12}, []int{logitsLen(4096, 1<<20), chunkRows(4096, 1<<20)})
 }

@@ -83,7 +83,8 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 		lists = x.pad(l, vocab.size)
 	}
 	n, targets := len(x.hostTokens), len(x.rows)
-	if err := b.Begin(6*n + targets + 3*len(x.hostSegments) + 2*targets + 2*len(x.ends) + 2*len(x.pickedEnds)); err != nil {
+	if err := b.Begin(6*n + targets + 3*len(x.hostSegments) + 2*targets + 2*len(x.ends) + 2*len(x.pickedEnds)); err !=
+		nil {
 		return err
 	}
 	x.positions, x.segments = b.Ints(x.hostPositions), b.Segments(x.hostSegments)

@@ -103,7 +103,8 @@ type ranges struct {
 	limits map[int][]float32
 }
 
-func (d *ranges) RMSNormBackward(dx npu.Buffer, dw npu.Sums, dy, x, w npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *ranges) RMSNormBackward(dx npu.Buffer, dw npu.Sums, dy, x, w npu.Buffer, heads int, eps float32, add bool,
+	l *npu.Leaves) {
 	d.limits[heads] = append(d.limits[heads], l.Limit)
 	d.Device.RMSNormBackward(dx, dw, dy, x, w, heads, eps, add, l)
 }
@@ -116,7 +117,8 @@ func TestNormsOfHeadsShareTheRange(t *testing.T) {
 	l := testForest(c)
 	gradients(t, d, testWeights(t, d, c), l, make([]float32, len(l.Targets)), false)
 	whole, part := float32(1<<55), float32(1<<52) // six heads count as eight
-	require.Equal(t, map[int][]float32{1: slices.Repeat([]float32{whole}, 7), 3: {part, part, part}, 6: {part, part, part}}, d.limits)
+	require.Equal(t, map[int][]float32{1: slices.Repeat([]float32{whole}, 7), 3: {part, part, part},
+		6: {part, part, part}}, d.limits)
 }
 
 // A layout without leaves is one leaf, and its gradients differ from those of the same

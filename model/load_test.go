@@ -42,7 +42,8 @@ func TestLoadInBlocks(t *testing.T) {
 	dev.UnpackMatrix(got, again.Embed)
 	require.Equal(t, vals, got)
 	require.Equal(t, w.Checksum(), again.Checksum())
-	dev.Upload(again.Embed.Slice(again.Embed.Len()-32*c.HiddenSize, again.Embed.Len()-32*c.HiddenSize+1), []float32{0.5})
+	dev.Upload(again.Embed.Slice(again.Embed.Len()-32*c.HiddenSize, again.Embed.Len()-32*c.HiddenSize+1),
+		[]float32{0.5})
 	require.NotEqual(t, w.Checksum(), again.Checksum())
 }
 

@@ -23,7 +23,8 @@ import (
 
 func newReference(w *Weights) *reference.Decoder {
 	c := w.Config
-	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads,
+		HeadDim: c.HeadDim,
 		NormEps: float64(c.NormEps), RopeTheta: c.RopeTheta, QKNorm: c.QKNorm, Tied: c.Tied}
 	for i, vals := range values(w) {
 		r.Set(w.Params[i].Name, vals)
@@ -42,11 +43,14 @@ func openCPU(t testing.TB, threads int) npu.Device {
 // shapes returns the three families, with sizes that are multiples of no block size.
 func shapes() map[string]*Config {
 	return map[string]*Config{
-		"llama": {Type: "llama", HiddenSize: 20, FFNSize: 37, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: 41,
+		"llama": {Type: "llama", HiddenSize: 20, FFNSize: 37, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6,
+			VocabSize:    41,
 			MaxPositions: 128, NormEps: 1e-5, RopeTheta: 10000, InitStd: 0.2, BOS: -1},
-		"qwen2": {Type: "qwen2", HiddenSize: 23, FFNSize: 34, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 10, VocabSize: 33,
+		"qwen2": {Type: "qwen2", HiddenSize: 23, FFNSize: 34, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 10,
+			VocabSize:    33,
 			MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e6, InitStd: 0.2, QKVBias: true, Tied: true, BOS: -1},
-		"qwen3": {Type: "qwen3", HiddenSize: 19, FFNSize: 33, Layers: 3, Heads: 6, KVHeads: 3, HeadDim: 4, VocabSize: 65,
+		"qwen3": {Type: "qwen3", HiddenSize: 19, FFNSize: 33, Layers: 3, Heads: 6, KVHeads: 3, HeadDim: 4,
+			VocabSize:    65,
 			MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.2, QKNorm: true, Tied: true, BOS: -1},
 	}
 }
@@ -81,7 +85,9 @@ func randomTokens(rng *rand.Rand, n, vocab int) []int32 {
 func testForest(c *Config) *attention.Layout {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var l attention.Layout
-	l.AddGroup(randomTokens(rng, 5, c.VocabSize), [][]int32{randomTokens(rng, 3, c.VocabSize), randomTokens(rng, 7, c.VocabSize), randomTokens(rng, 1, c.VocabSize)})
+	l.AddGroup(randomTokens(rng, 5, c.VocabSize),
+		[][]int32{randomTokens(rng, 3, c.VocabSize), randomTokens(rng, 7, c.VocabSize),
+			randomTokens(rng, 1, c.VocabSize)})
 	root := l.Add(-1, randomTokens(rng, 2, c.VocabSize), false)
 	turn := l.Add(root, randomTokens(rng, 4, c.VocabSize), true)
 	l.Add(turn, randomTokens(rng, 3, c.VocabSize), true)
@@ -161,7 +167,8 @@ func TestBackwardMatchesDifferences(t *testing.T) {
 var fixed = npu.FixedPoint{Scale: 1 << 40, Limit: 1 << 55}
 
 // gradients returns the gradients of Σ seed·logp over l.
-func gradients(t testing.TB, dev npu.Device, w *Weights, l *attention.Layout, seed []float32, recompute bool) *Gradients {
+func gradients(t testing.TB, dev npu.Device, w *Weights, l *attention.Layout, seed []float32,
+	recompute bool) *Gradients {
 	t.Helper()
 	g, err := NewGradients(dev, w.Config)
 	require.NoError(t, err)
@@ -343,7 +350,8 @@ func forced(t *testing.T, r *Runner, logits npu.Buffer, id int32, temperature fl
 	lo, hi := float32(0), float32(1)
 	for range 60 { // larger draws pick larger ids
 		mid := (lo + hi) / 2
-		require.NoError(t, r.Sample(ids, logp, logits, []npu.SampleParams{{Temperature: temperature, TopP: 1, Uniform: mid}}))
+		require.NoError(t, r.Sample(ids, logp, logits,
+			[]npu.SampleParams{{Temperature: temperature, TopP: 1, Uniform: mid}}))
 		switch {
 		case ids[0] == id:
 			return logp[0]

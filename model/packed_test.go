@@ -117,8 +117,10 @@ func TestPacked(t *testing.T) {
 				defer files.Close()
 				for to, dev := range openAll(t) {
 					for what, read := range map[string]func(w *Weights) (string, error){
-						"stream": func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(body), int64(len(body))) },
-						"file":   func(w *Weights) (string, error) { return w.ReadFile(&files, m.Path()) },
+						"stream": func(w *Weights) (string, error) {
+							return w.ReadStream(bytes.NewReader(body), int64(len(body)))
+						},
+						"file": func(w *Weights) (string, error) { return w.ReadFile(&files, m.Path()) },
 					} {
 						if what == "file" && m.Path() == "" {
 							continue
@@ -167,18 +169,24 @@ func TestPackedRefuses(t *testing.T) {
 				body []byte
 				want string
 			}{
-				"a value":         {set(5, 3, 0.25), "load weights: checksum is "},
-				"the last byte":   {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1), "load weights: checksum is "},
-				"two versions":    {slices.Concat(newer[:len(good)/2], good[len(good)/2:]), "load weights: checksum is "},
-				"short":           {good[:len(good)-3], "truncated"},
-				"longer":          {append(bytes.Clone(good), 0), "bytes of data, expected the tensors'"},
-				"another layout":  {text(PanelLayout, "panels-16"), `layout is "panels-16", expected row-major or panels-32`},
-				"another model":   {other, "load weights: shapes are "},
-				"other shapes":    {text("[1,20,32]", "[20,1,32]"), "has shape "},
-				"padding":         {set(29, 3, 1), "tensor lm_head.weight: padding after the last row is 1, expected 0"},
-				"NaN":             {set(28, 19, float32(math.NaN())), "tensor lm_head.weight: value 579 is NaN: not finite"},
+				"a value": {set(5, 3, 0.25), "load weights: checksum is "},
+				"the last byte": {append(bytes.Clone(good[:len(good)-1]), good[len(good)-1]^1),
+					"load weights: checksum is "},
+				"two versions": {slices.Concat(newer[:len(good)/2], good[len(good)/2:]),
+					"load weights: checksum is "},
+				"short":  {good[:len(good)-3], "truncated"},
+				"longer": {append(bytes.Clone(good), 0), "bytes of data, expected the tensors'"},
+				"another layout": {text(PanelLayout, "panels-16"),
+					`layout is "panels-16", expected row-major or panels-32`},
+				"another model": {other, "load weights: shapes are "},
+				"other shapes":  {text("[1,20,32]", "[20,1,32]"), "has shape "},
+				"padding": {set(29, 3, 1),
+					"tensor lm_head.weight: padding after the last row is 1, expected 0"},
+				"NaN": {set(28, 19, float32(math.NaN())),
+					"tensor lm_head.weight: value 579 is NaN: not finite"},
 				"infinite vector": {norm, "is +Inf: not finite"},
-				"NaN in padding":  {set(31, 19, float32(math.NaN())), "tensor lm_head.weight: padding after the last row is NaN, expected 0"},
+				"NaN in padding": {set(31, 19, float32(math.NaN())),
+					"tensor lm_head.weight: padding after the last row is NaN, expected 0"},
 			} {
 				require.NotEqual(t, good, row.body, what)
 				spare := filled(t, dev, &c, 9)

@@ -44,7 +44,8 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, maxCols)
 		}
 		if packed && len(t.Shape) == 3 && t.Shape[2] != npu.MatrixBlock {
-			return "", fmt.Errorf("tensor %s has shape %v, expected panels of %d rows", t.Name, t.Shape, npu.MatrixBlock)
+			return "", fmt.Errorf("tensor %s has shape %v, expected panels of %d rows", t.Name, t.Shape,
+				npu.MatrixBlock)
 		}
 		if all[t.Name] = nil; shape(t).Cols == 0 {
 			whole[t.Name] = xxh3.New()

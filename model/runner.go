@@ -35,7 +35,8 @@ type Runner struct {
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: newHead(dev), rope: c.RopeTable(),
+	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: newHead(dev),
+		rope:  c.RopeTable(),
 		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {

@@ -55,9 +55,11 @@ func (p *pass) project(x, weight npu.Buffer) {
 
 // sum computes y = start + Σ products over the tensor ranks, or without start if started is false.
 // Each rank gets its rows. scratch has all rows; without sequence parallelism, y does.
-func (p *pass) sum(y, start, scratch npu.Buffer, started bool, width int, product func(y npu.Buffer, lo, hi int, add bool)) {
+func (p *pass) sum(y, start, scratch npu.Buffer, started bool, width int,
+	product func(y npu.Buffer, lo, hi int, add bool)) {
 	if p.own.bounds == nil {
-		p.carry.Rows(y, start, p.t, width, func(lo, hi int, add bool) { product(y.Slice(lo*width, hi*width), lo, hi, add) })
+		p.carry.Rows(y, start, p.t, width,
+			func(lo, hi int, add bool) { product(y.Slice(lo*width, hi*width), lo, hi, add) })
 		return
 	}
 	p.carry.Scatter(y, start, scratch, started, p.own.bounds, width, func(lo, hi int, add bool) {

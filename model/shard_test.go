@@ -85,7 +85,8 @@ func wholeValues(t *testing.T, w *Weights) map[string][]float32 {
 
 // stages runs the tensor ranks of each stage at the same time, in the order of stages or, with
 // back, the other way round, and hands on what passes between stages.
-func stages(t *testing.T, pieces []*piece, mesh parallel.Mesh, l *attention.Layout, back bool, run func(p *piece) error) {
+func stages(t *testing.T, pieces []*piece, mesh parallel.Mesh, l *attention.Layout, back bool,
+	run func(p *piece) error) {
 	t.Helper()
 	for i := range mesh.PP {
 		stage, next := i, i+1
@@ -137,10 +138,12 @@ func TestMeshesGiveTheSameBits(t *testing.T) {
 			mesh := parallel.Mesh{DP: 1, TP: size[0], PP: size[1]}
 			for _, recompute := range []bool{false, true} {
 				for _, sequence := range []bool{false, true} {
-					if (recompute == sequence) != (i%2 == 0) && !soak.Long() { // two of four ways a mesh, the others with the next mesh
+					// two of four ways a mesh, the others with the next mesh
+					if (recompute == sequence) != (i%2 == 0) && !soak.Long() {
 						continue
 					}
-					t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,recompute=%v,sequence=%v", name, mesh.TP, mesh.PP, recompute, sequence), func(t *testing.T) {
+					t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,recompute=%v,sequence=%v", name, mesh.TP, mesh.PP, recompute,
+						sequence), func(t *testing.T) {
 						checkMesh(t, c, mesh, recompute, sequence)
 					})
 				}
@@ -157,7 +160,8 @@ func checkMesh(t *testing.T, c *Config, mesh parallel.Mesh, recompute, sequence 
 	rng := rand.New(rand.NewPCG(8, 9))
 	for range 3 { // several chunks of rows
 		layout.EndLeaf()
-		layout.AddGroup(randomTokens(rng, 20, c.VocabSize), [][]int32{randomTokens(rng, 30, c.VocabSize), randomTokens(rng, 20, c.VocabSize)})
+		layout.AddGroup(randomTokens(rng, 20, c.VocabSize),
+			[][]int32{randomTokens(rng, 30, c.VocabSize), randomTokens(rng, 20, c.VocabSize)})
 	}
 	layout.EndLeaf()
 	seed := make([]float32, len(layout.Targets))
@@ -182,7 +186,9 @@ func checkMesh(t *testing.T, c *Config, mesh parallel.Mesh, recompute, sequence 
 	stages(t, pieces, mesh, layout, false, func(p *piece) error {
 		return p.tape.Run(p.weights, 0.7, true, logp[rank(p)], entropy[rank(p)])
 	})
-	stages(t, pieces, mesh, layout, true, func(p *piece) error { return p.tape.Backward(p.weights, p.gradients, seed, fixed) })
+	stages(t, pieces, mesh, layout, true, func(p *piece) error {
+		return p.tape.Backward(p.weights, p.gradients, seed, fixed)
+	})
 	for tp := range mesh.TP {
 		last := mesh.Rank(parallel.Coord{TP: tp, PP: mesh.PP - 1})
 		require.Equal(t, want, logp[last])

@@ -100,7 +100,8 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 		sources[i].Shape = shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
-	texts := map[string]string{checksumKey: strings.Repeat("0", 16), layoutKey: PanelLayout, shapesKey: s.weights.Params.Shapes()}
+	texts := map[string]string{checksumKey: strings.Repeat("0", 16), layoutKey: PanelLayout,
+		shapesKey: s.weights.Params.Shapes()}
 	head, err := header(sources, s.version, texts, cacheLine)
 	if err == nil {
 		err = m.Begin(len(head) + size)

@@ -34,7 +34,8 @@ type step struct {
 //
 // On a device with graphs, Step replays an earlier step of similar size. It pads to at most a
 // third more rows by repeating the last row; the copies write the same values.
-func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error) {
+func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.SampleParams, ids []int32, logp []float32) (
+	npu.Buffer, error) {
 	n := len(rows)
 	key, err := r.key(w, c, rows)
 	if err != nil {
@@ -116,12 +117,14 @@ func stepRows(n int) int {
 
 // fill lays out rows, and repeats the last one up to n.
 func (s *step) fill(rows []Row, params []npu.SampleParams, n int) {
-	s.ids, s.positions, s.slots, s.sequences, s.lens = s.ids[:0], s.positions[:0], s.slots[:0], s.sequences[:0], s.lens[:0]
+	s.ids, s.positions, s.slots, s.sequences, s.lens = s.ids[:0], s.positions[:0], s.slots[:0],
+		s.sequences[:0], s.lens[:0]
 	s.params = s.params[:0]
 	for i := range n {
 		i = min(i, len(rows)-1)
 		row := &rows[i]
-		s.ids, s.positions, s.slots = append(s.ids, row.ID), append(s.positions, row.Position), append(s.slots, row.Slot)
+		s.ids, s.positions, s.slots = append(s.ids, row.ID), append(s.positions, row.Position),
+			append(s.slots, row.Slot)
 		s.sequences, s.lens = append(s.sequences, row.Sequence), append(s.lens, row.Position+1)
 		s.params = append(s.params, params[i])
 	}

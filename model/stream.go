@@ -46,13 +46,15 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 	}
 	sums := w.Params.Sums()
 	if s.Metadata()[layoutKey] == "" {
-		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(tensor.BlockValues) }, func(t checkpoint.Tensor, first int, vals []float32) error {
-			return w.dev.Set(places[t.Name], first, vals, sums[t.Name])
-		})
+		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(tensor.BlockValues) },
+			func(t checkpoint.Tensor, first int, vals []float32) error {
+				return w.dev.Set(places[t.Name], first, vals, sums[t.Name])
+			})
 	} else {
-		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(packedLen) }, func(t checkpoint.Tensor, first int, vals []float32) error {
-			return w.dev.SetPacked(places[t.Name], first, vals, sums[t.Name])
-		})
+		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(packedLen) },
+			func(t checkpoint.Tensor, first int, vals []float32) error {
+				return w.dev.SetPacked(places[t.Name], first, vals, sums[t.Name])
+			})
 	}
 	if err == nil {
 		err = w.dev.Sync()
@@ -88,11 +90,13 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error)
 	}
 	for _, t := range s.Tensors() {
 		if places[t.Name] == nil {
-			return nil, fmt.Errorf("load weights: tensor %s is not one of the %s decoder's %d tensors", t.Name, w.Config.Type, len(w.Params))
+			return nil, fmt.Errorf("load weights: tensor %s is not one of the %s decoder's %d tensors", t.Name,
+				w.Config.Type, len(w.Params))
 		}
 	}
 	if layout != "" && shapes != w.Params.Shapes() {
-		return nil, fmt.Errorf("load weights: shapes are %.40q, expected %s: different model", shapes, w.Params.Shapes())
+		return nil, fmt.Errorf("load weights: shapes are %.40q, expected %s: different model", shapes,
+			w.Params.Shapes())
 	}
 	return places, nil
 }

@@ -37,7 +37,8 @@ func inOrderOfParameters(w *Weights) []byte {
 		if p.Cols > 0 {
 			shape, n = fmt.Sprintf("%d,%d", p.Rows, p.Cols), p.Rows*p.Cols
 		}
-		fmt.Fprintf(&head, `%q:{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]},`, p.Name, shape, len(data), len(data)+4*n)
+		fmt.Fprintf(&head, `%q:{"dtype":"F32","shape":[%s],"data_offsets":[%d,%d]},`, p.Name, shape, len(data),
+			len(data)+4*n)
 		vals := make([]float32, n)
 		w.Read(i, vals)
 		for _, v := range vals {
@@ -62,12 +63,20 @@ func TestReadStream(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, body, 0o600))
 			other, files := inOrderOfParameters(w), checkpoint.Files{}
 			for what, read := range map[string]func(w *Weights) (string, error){
-				"stream":        func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(body), int64(len(body))) },
-				"unknown size":  func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(body), -1) },
-				"drips":         func(w *Weights) (string, error) { return w.ReadStream(iotest.OneByteReader(bytes.NewReader(body)), -1) },
-				"data with EOF": func(w *Weights) (string, error) { return w.ReadStream(iotest.DataErrReader(bytes.NewReader(body)), -1) },
-				"other order":   func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(other), int64(len(other))) },
-				"file":          func(w *Weights) (string, error) { return w.ReadFile(&files, path) },
+				"stream": func(w *Weights) (string, error) {
+					return w.ReadStream(bytes.NewReader(body), int64(len(body)))
+				},
+				"unknown size": func(w *Weights) (string, error) { return w.ReadStream(bytes.NewReader(body), -1) },
+				"drips": func(w *Weights) (string, error) {
+					return w.ReadStream(iotest.OneByteReader(bytes.NewReader(body)), -1)
+				},
+				"data with EOF": func(w *Weights) (string, error) {
+					return w.ReadStream(iotest.DataErrReader(bytes.NewReader(body)), -1)
+				},
+				"other order": func(w *Weights) (string, error) {
+					return w.ReadStream(bytes.NewReader(other), int64(len(other)))
+				},
+				"file": func(w *Weights) (string, error) { return w.ReadFile(&files, path) },
 			} {
 				got, err := NewWeights(dev, c, npu.Weights)
 				require.NoError(t, err)
@@ -92,7 +101,8 @@ func TestReadStreamOfShorterTypes(t *testing.T) {
 		if p.Cols > 0 {
 			shape, n = fmt.Sprintf("%d,%d", p.Rows, p.Cols), p.Rows*p.Cols
 		}
-		fmt.Fprintf(&head, `%q:{"dtype":"BF16","shape":[%s],"data_offsets":[%d,%d]},`, p.Name, shape, len(data), len(data)+2*n)
+		fmt.Fprintf(&head, `%q:{"dtype":"BF16","shape":[%s],"data_offsets":[%d,%d]},`, p.Name, shape, len(data),
+			len(data)+2*n)
 		for range n {
 			data = binary.LittleEndian.AppendUint16(data, uint16(math.Float32bits(-1.5)>>16))
 		}
@@ -139,12 +149,14 @@ func TestReadStreamRefuses(t *testing.T) {
 		"said too short": {bytes.NewReader(good), int64(len(good)) - 4, "truncated"},
 		"said too long":  {bytes.NewReader(good), int64(len(good)) + 4, "bytes of data, expected the tensors'"},
 		"more":           {io.MultiReader(bytes.NewReader(good), strings.NewReader("x")), -1, "more than the tensors'"},
-		"wire cut":       {io.MultiReader(bytes.NewReader(good[:len(good)-9]), iotest.ErrReader(broken)), -1, "wire cut"},
-		"wrong at end":   {io.MultiReader(bytes.NewReader(good), iotest.ErrReader(broken)), -1, "wire cut"},
+		"wire cut": {io.MultiReader(bytes.NewReader(good[:len(good)-9]), iotest.ErrReader(broken)),
+			-1, "wire cut"},
+		"wrong at end": {io.MultiReader(bytes.NewReader(good), iotest.ErrReader(broken)), -1, "wire cut"},
 		"missing": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source { return s[1:] })), -1,
 			"tensor model.embed_tokens.weight is missing"},
 		"extra": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
-			return append(s, checkpoint.Source{Name: "v_head.weight", Shape: []int{1}, Write: checkpoint.Filled(func([]float32) {})})
+			return append(s, checkpoint.Source{Name: "v_head.weight", Shape: []int{1},
+				Write: checkpoint.Filled(func([]float32) {})})
 		})), -1, "tensor v_head.weight is not one of the"},
 		"shape": {bytes.NewReader(changed(func(s []checkpoint.Source) []checkpoint.Source {
 			s[0].Shape = []int{s[0].Shape[1], s[0].Shape[0]}
@@ -170,7 +182,8 @@ func TestReadStreamRefuses(t *testing.T) {
 
 // BenchmarkReadStream reads 256 MB of weights from memory.
 func BenchmarkReadStream(b *testing.B) {
-	c := &Config{Type: "llama", HiddenSize: 1024, FFNSize: 4096, Layers: 4, Heads: 16, KVHeads: 16, HeadDim: 64, VocabSize: 256,
+	c := &Config{Type: "llama", HiddenSize: 1024, FFNSize: 4096, Layers: 4, Heads: 16, KVHeads: 16, HeadDim: 64,
+		VocabSize:    256,
 		MaxPositions: 128, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.02, BOS: -1}
 	dev := openCPU(b, 2)
 	w, err := NewWeights(dev, c, npu.Weights)

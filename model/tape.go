@@ -63,7 +63,8 @@ type passKey struct {
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
 	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
-		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: vocabulary{size: c.Whole().VocabSize}, passes: newGraphCache[passKey](dev)}
+		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: vocabulary{size: c.Whole().VocabSize},
+		passes: newGraphCache[passKey](dev)}
 }
 
 // Divide connects the tape to those of the other tensor ranks. All run the same layouts.
@@ -285,7 +286,8 @@ func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x, d := &t.index, t.cfg.HiddenSize
 	lo, hi, picks, leaves := 0, x.shape.targets, x.picks, x.picked
 	if x.part.rows != nil {
-		lo, hi, picks, leaves = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks, x.part.picked
+		lo, hi, picks, leaves = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks,
+			x.part.picked
 		leaves.FixedPoint = fixed
 	}
 	if !t.dx.IsNil() {
@@ -331,7 +333,8 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
 	t.last = take(own * d)
-	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks), take(2*picks)
+	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks),
+		take(2*picks)
 	if c.Last() {
 		t.head.carve(picks, c.MaxVocabShard(), take)
 	}

@@ -101,7 +101,8 @@ func (w *Weights) bindParams() {
 // cannot run with them. NewTensors sets the tensors' buffers.
 func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose) (*Weights, error) {
 	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
-		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32", purpose, i.Name, i.WeightType, i.ActivationType)
+		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32",
+			purpose, i.Name, i.WeightType, i.ActivationType)
 	}
 	w := &Weights{Config: c, Params: ps, dev: tensor.Transfer{Device: dev}, purpose: purpose}
 	if err := w.allocate(); err != nil {
@@ -265,7 +266,8 @@ func (w *Weights) Sources() []checkpoint.Source {
 	var out []checkpoint.Source
 	for i := range w.Params {
 		p := &w.Params[i]
-		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(), Write: func(dst []float32) error { return w.Read(i, dst) }})
+		out = append(out, checkpoint.Source{Name: p.Name, Shape: p.Shape().RowShape(),
+			Write: func(dst []float32) error { return w.Read(i, dst) }})
 	}
 	return out
 }

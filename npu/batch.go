@@ -239,7 +239,8 @@ func (b *Batch) Tables(pages Ints, stride int, rows, lens []int32) Tables {
 		panic(fmt.Sprintf("npu: %d rows of %d sequences", len(rows), len(lens)))
 	}
 	if len(lens) > 0 && (t.Lens.Min < 1 || int(t.Lens.Max) > stride*PageSize) {
-		panic(fmt.Sprintf("npu: lengths of %d to %d positions, expected 1 to %d", t.Lens.Min, t.Lens.Max, stride*PageSize))
+		panic(fmt.Sprintf("npu: lengths of %d to %d positions, expected 1 to %d", t.Lens.Min, t.Lens.Max,
+			stride*PageSize))
 	}
 	return t
 }

@@ -89,8 +89,9 @@ func TestSegments(t *testing.T) {
 		words []int32
 		rows  int
 	}{
-		"none":                {nil, nil, 0},
-		"tree":                {[]npu.Segment{{0, 5, -1}, {5, 3, 0}, {8, 0, 1}}, []int32{0, 5, -1, 5, 3, 0, 8, 0, 1}, 8},
+		"none": {nil, nil, 0},
+		"tree": {[]npu.Segment{{0, 5, -1}, {5, 3, 0}, {8, 0, 1}},
+			[]int32{0, 5, -1, 5, 3, 0, 8, 0, 1}, 8},
 		"the last rows first": {[]npu.Segment{{20, 9, -1}, {0, 20, -1}}, []int32{20, 9, -1, 0, 20, -1}, 29},
 	} {
 		b := begin(t, 3*len(test.list))
@@ -112,8 +113,10 @@ func TestSegments(t *testing.T) {
 
 func TestSplit(t *testing.T) {
 	t.Parallel()
-	for n, limit := range map[int]float32{0: 1 << 50, 1: 1 << 50, 2: 1 << 49, 3: 1 << 48, 4: 1 << 48, 5: 1 << 47, 96: 1 << 43, 1 << 50: 1, 1 << 60: 1} {
-		require.Equal(t, npu.FixedPoint{Scale: 4, Limit: limit}, npu.FixedPoint{Scale: 4, Limit: 1 << 50}.Split(n), "%d parts", n)
+	for n, limit := range map[int]float32{0: 1 << 50, 1: 1 << 50, 2: 1 << 49, 3: 1 << 48, 4: 1 << 48, 5: 1 << 47,
+		96: 1 << 43, 1 << 50: 1, 1 << 60: 1} {
+		require.Equal(t, npu.FixedPoint{Scale: 4, Limit: limit}, npu.FixedPoint{Scale: 4, Limit: 1 << 50}.Split(n),
+			"%d parts", n)
 	}
 }
 
@@ -182,7 +185,8 @@ func TestTokens(t *testing.T) {
 	l := b.Tokens([]int32{4, 4}, []int32{2}, 3)
 	b.Upload()
 	require.Equal(t, []int32{0, -1, -1}, l.Firsts.Int32s())
-	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3", func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2}, 0) })
+	require.PanicsWithValue(t, "npu: leaves end at row 2, expected 3",
+		func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2}, 0) })
 	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{4}, 0) }, "a leaf beyond the ids")
 	require.Panics(t, func() { begin(t, 9).Tokens([]int32{1, 2, 3}, []int32{2, 1, 3}, 0) }, "ends that descend")
 }
@@ -197,7 +201,8 @@ func TestTables(t *testing.T) {
 	require.Equal(t, []int32{1, 0}, l.Rows.Int32s())
 	require.Equal(t, []int32{1, 32}, l.Lens.Int32s())
 	require.Equal(t, 2, l.Stride)
-	require.Equal(t, []int32{0, 9, 0, 1, 1, 32}, []int32{l.Pages.Min, l.Pages.Max, l.Rows.Min, l.Rows.Max, l.Lens.Min, l.Lens.Max})
+	require.Equal(t, []int32{0, 9, 0, 1, 1, 32},
+		[]int32{l.Pages.Min, l.Pages.Max, l.Rows.Min, l.Rows.Max, l.Lens.Min, l.Lens.Max})
 	none := begin(t, 0).Tables(npu.Ints{}, 2, nil, nil)
 	require.Zero(t, none.Lens.Len())
 	for name, test := range map[string]struct {
@@ -272,7 +277,8 @@ func TestBatchRoom(t *testing.T) {
 		}
 		b.Upload()
 		for i, n := range lens {
-			require.True(t, slices.Equal(slices.Repeat([]int32{int32(i)}, n), all[i].Int32s()), "array %d of %v", i, lens)
+			require.True(t, slices.Equal(slices.Repeat([]int32{int32(i)}, n), all[i].Int32s()),
+				"array %d of %v", i, lens)
 		}
 	}
 	require.Panics(t, func() { begin(t, 4).Ints(make([]int32, 100)) }, "beyond the memory")

@@ -32,7 +32,8 @@ func TestHostBuffer(t *testing.T) {
 		"float32": {npu.HostBuffer(floats), npu.Float32, 3, unsafe.Pointer(&floats[0])},
 		"int32":   {npu.HostBuffer(ints), npu.Int32, 2, unsafe.Pointer(&ints[0])},
 		"int64":   {npu.HostBuffer(longs), npu.Int64, 1, unsafe.Pointer(&longs[0])},
-		"address": {npu.AddressBuffer(unsafe.Pointer(&longs[0]), npu.Int32, 2), npu.Int32, 2, unsafe.Pointer(&longs[0])},
+		"address": {npu.AddressBuffer(unsafe.Pointer(&longs[0]), npu.Int32, 2), npu.Int32, 2,
+			unsafe.Pointer(&longs[0])},
 	} {
 		require.Equal(t, test.dtype, test.b.DType(), name)
 		require.Equal(t, test.n, test.b.Len(), name)
@@ -52,7 +53,8 @@ func TestHostBuffer(t *testing.T) {
 // Values are read only as what they are.
 func TestBufferTypes(t *testing.T) {
 	t.Parallel()
-	floats, ints, longs := npu.HostBuffer(make([]float32, 2)), npu.HostBuffer(make([]int32, 2)), npu.HostBuffer(make([]int64, 2))
+	floats, ints, longs := npu.HostBuffer(make([]float32, 2)), npu.HostBuffer(make([]int32, 2)),
+		npu.HostBuffer(make([]int64, 2))
 	require.PanicsWithValue(t, "npu: buffer holds int32, expected float32", func() { ints.Float32s() })
 	require.PanicsWithValue(t, "npu: buffer holds int64, expected float32", func() { longs.Float32s() })
 	require.PanicsWithValue(t, "npu: buffer holds float32, expected int32", func() { floats.Int32s() })

@@ -351,8 +351,9 @@ type UpdateKernels interface {
 
 // Ceiling holds the best rates that a number of threads reach.
 type Ceiling struct {
-	Threads       int     `json:"threads"`
-	FLOPPerSecond float64 `json:"flops"`                 // float32 operations per second, two for each fused multiply-add
+	Threads int `json:"threads"`
+	// float32 operations per second, two for each fused multiply-add
+	FLOPPerSecond float64 `json:"flops"`
 	Read          float64 `json:"read_bytes_per_second"` // from memory
 	Copy          float64 `json:"copy_bytes_per_second"` // in memory; a byte counts as read and as written
 }

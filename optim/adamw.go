@@ -51,7 +51,8 @@ func NewAdamW(cfg Config) (*AdamW, error) {
 // checked them with GradNorm and divides gradScale by their format's scale.
 func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) error {
 	if !finite(gradScale) || !finite(lr) {
-		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr, ErrNonFinite)
+		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr,
+			ErrNonFinite)
 	}
 	a.Updates++
 	updates := make([]npu.Update, len(params))
@@ -131,7 +132,8 @@ func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 		exponent--
 	}
 	leafBits := bits.Len(uint(max(leaves, 1) - 1)) // leaves <= 2^leafBits
-	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))), Limit: float32(math.Ldexp(1, 61-leafBits))}
+	return npu.FixedPoint{Scale: float32(math.Ldexp(1, max(0, 44-exponent))),
+		Limit: float32(math.Ldexp(1, 61-leafBits))}
 }
 
 // ClipScale returns the factor that limits a gradient of the given norm: limit/norm if norm

@@ -91,11 +91,14 @@ func TestStepRefusesAndReports(t *testing.T) {
 func TestGradNorm(t *testing.T) {
 	t.Parallel()
 	dev := &recorder{}
-	norm, err := GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("b", true, 4), hostParam("c", false, 12)}, format())
+	norm, err := GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("b", true, 4), hostParam("c", false, 12)},
+		format())
 	require.NoError(t, err)
 	require.Equal(t, 13.0, norm)
-	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32, -1 << 41} {
-		_, err = GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("layers.1.up_proj.weight", true, 1, bad), hostParam("c", true, bad)}, format())
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)),
+		math.MaxFloat32, -1 << 41} {
+		_, err = GradNorm(dev, []Param{hostParam("a", true, 3, 0), hostParam("layers.1.up_proj.weight", true, 1, bad),
+			hostParam("c", true, bad)}, format())
 		require.ErrorIs(t, err, ErrNonFinite)
 		require.ErrorContains(t, err, "layers.1.up_proj.weight")
 	}
@@ -106,8 +109,9 @@ func TestGradNorm(t *testing.T) {
 	require.NotErrorIs(t, err, ErrOutOfRange)
 	split.G.Mark.Int64s()[0] = int64(math.Float32bits(123456789))
 	_, err = GradNorm(dev, []Param{split}, npu.FixedPoint{Scale: 4, Limit: 1 << 20})
-	require.EqualError(t, err, "gradient of k_norm.weight: a value of a leaf is 1.235e+08 in magnitude, expected at most 6.554e+04, "+
-		"the bound of the fixed-point sums of gradients", "a quarter of the leaf's limit")
+	require.EqualError(t, err,
+		"gradient of k_norm.weight: a value of a leaf is 1.235e+08 in magnitude, expected at most 6.554e+04, "+
+			"the bound of the fixed-point sums of gradients", "a quarter of the leaf's limit")
 	require.ErrorIs(t, err, ErrOutOfRange)
 	require.ErrorIs(t, err, ErrNonFinite, "it is skipped like one that is not finite")
 	norm, err = GradNorm(dev, nil, format())

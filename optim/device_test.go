@@ -102,7 +102,8 @@ func TestAdamWAgainstFloat64(t *testing.T) {
 					if rng.IntN(4) > 0 {
 						gradients[i][j] = float32(rng.NormFloat64() * float64(step%3))
 					}
-					gradients[i][j] = float32(math.RoundToEven(float64(gradients[i][j])*(1<<20)) / (1 << 20)) // as summed
+					// as summed
+					gradients[i][j] = float32(math.RoundToEven(float64(gradients[i][j])*(1<<20)) / (1 << 20))
 					squares += float64(gradients[i][j]) * float64(gradients[i][j])
 				}
 				setSums(p.G, gradients[i])
@@ -150,7 +151,8 @@ func TestAdamWOfZeroGradients(t *testing.T) {
 func TestGradNormOnDevice(t *testing.T) {
 	t.Parallel()
 	devices(t, func(t *testing.T, dev npu.Device) {
-		params := []Param{allocate(t, dev, "embed_tokens.weight", 5000, true), allocate(t, dev, "norm.weight", 7, false)}
+		params := []Param{allocate(t, dev, "embed_tokens.weight", 5000, true),
+			allocate(t, dev, "norm.weight", 7, false)}
 		g := make([]float32, 5000)
 		for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(-1)), math.MaxFloat32} {
 			g[4999] = bad

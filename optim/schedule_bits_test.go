@@ -12,7 +12,8 @@ import (
 // Learning rates have the same bits on every machine.
 func TestScheduleBits(t *testing.T) {
 	t.Parallel()
-	for kind, want := range map[string]uint64{Constant: 0x4b2dcee8520bca65, Linear: 0xe1c41ffe5731b478, Cosine: 0xd33b1309d9350854} {
+	for kind, want := range map[string]uint64{Constant: 0x4b2dcee8520bca65, Linear: 0xe1c41ffe5731b478,
+		Cosine: 0xd33b1309d9350854} {
 		sum := fnv.New64a()
 		for _, ratio := range []float64{0, 0.1} {
 			for step := range 1000 {

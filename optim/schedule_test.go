@@ -20,7 +20,8 @@ func TestSchedule(t *testing.T) {
 		{Schedule{Kind: Constant}, 10, map[int]float64{1: 1, 5: 1, 10: 1, 99: 1}},
 		{Schedule{Kind: Constant, Warmup: 4}, 10, map[int]float64{1: 0.25, 2: 0.5, 3: 0.75, 4: 1, 5: 1, 10: 1}},
 		{Schedule{Kind: Linear}, 4, map[int]float64{1: 1, 2: 0.75, 3: 0.5, 4: 0.25, 5: 0, 6: 0}},
-		{Schedule{Kind: Linear, Warmup: 10}, 60, map[int]float64{1: 0.1, 10: 1, 11: 1, 12: 0.98, 36: 0.5, 60: 0.02, 61: 0}},
+		{Schedule{Kind: Linear, Warmup: 10}, 60,
+			map[int]float64{1: 0.1, 10: 1, 11: 1, 12: 0.98, 36: 0.5, 60: 0.02, 61: 0}},
 		{Schedule{Kind: Linear, Warmup: 20, MinRatio: 0.1}, 450, map[int]float64{
 			20: 1, 21: 1, 236: 0.1 + 0.9*0.5, 450: 0.1 + 0.9/430, 451: 0.1, 9000: 0.1,
 		}},

@@ -12,7 +12,8 @@ func TestMeshOrder(t *testing.T) {
 	for _, row := range []struct {
 		rank  int
 		coord Coord
-	}{{0, Coord{0, 0, 0}}, {1, Coord{0, 1, 0}}, {2, Coord{1, 0, 0}}, {5, Coord{2, 1, 0}}, {6, Coord{0, 0, 1}}, {11, Coord{2, 1, 1}}} {
+	}{{0, Coord{0, 0, 0}}, {1, Coord{0, 1, 0}}, {2, Coord{1, 0, 0}}, {5, Coord{2, 1, 0}}, {6, Coord{0, 0, 1}},
+		{11, Coord{2, 1, 1}}} {
 		require.Equal(t, row.coord, m.Coord(row.rank))
 		require.Equal(t, row.rank, m.Rank(row.coord))
 	}

@@ -32,7 +32,8 @@ func TestOnlySomePrompts(t *testing.T) {
 			some := func(_ context.Context, in reward.Input) (reward.Score, error) {
 				return reward.Score{Value: float64(len(in.Text) + int(in.Prompt.IDs[0]))}, nil
 			}
-			p := newProducer(t, &fakeFleet{room: 8, generate: drawn}, some, func(c *Config) { c.Gate, c.DynamicSampling = gate, 2 })
+			p := newProducer(t, &fakeFleet{room: 8, generate: drawn}, some,
+				func(c *Config) { c.Gate, c.DynamicSampling = gate, 2 })
 			p.deps.Spare = func(place int) rollout.Prompt {
 				return rollout.Prompt{ID: fmt.Sprint("spare-", place), IDs: []int32{1}}
 			}

@@ -100,7 +100,8 @@ func TestFleetBoundsDynamicSampling(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, sum.replaced, 6)
 		require.Equal(t, 2, f.most)
-		require.Equal(t, 24, got[5].second, "two times three rounds of two, each with its reward: freed slots are reused at once")
+		require.Equal(t, 24, got[5].second,
+			"two times three rounds of two, each with its reward: freed slots are reused at once")
 	})
 }
 

@@ -22,9 +22,14 @@ func TestRewardFailures(t *testing.T) {
 		score scorer
 		want  string
 	}{
-		"fails":        {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{}, boom }, "judge is out"},
-		"panics":       {func(context.Context, reward.Input) (reward.Score, error) { panic("index out of range") }, "index out of range"},
-		"not a number": {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{Value: math.NaN()}, nil }, "reward is NaN"},
+		"fails": {func(context.Context, reward.Input) (reward.Score, error) { return reward.Score{}, boom },
+			"judge is out"},
+		"panics": {func(context.Context, reward.Input) (reward.Score, error) { panic("index out of range") },
+			"index out of range"},
+		"not a number": {func(context.Context, reward.Input) (
+			reward.Score, error) {
+			return reward.Score{Value: math.NaN()}, nil
+		}, "reward is NaN"},
 		"infinite": {func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: math.Inf(1)}, nil
 		}, "reward is +Inf"},
@@ -64,7 +69,8 @@ func TestRewardFailures(t *testing.T) {
 				p.cfg.MaxFailed = 0
 				_, _, _, err = produce(t.Context(), t, p, batch(1, 1, 1))
 				require.ErrorIs(t, err, ErrBudget)
-				require.ErrorContains(t, err, "produce step 3: too many groups failed: prompt or reward failed for 1 of 3, more than the 0 allowed: prompt p1")
+				require.ErrorContains(t, err, "produce step 3: too many groups failed: prompt or reward failed for "+
+					"1 of 3, more than the 0 allowed: prompt p1")
 			})
 		})
 	}
@@ -121,8 +127,9 @@ func TestFleetFailures(t *testing.T) {
 		"invalid prompt":               {inference.ErrInvalid, func(c *Config) { c.MaxFailed = 0 }, ErrBudget, false},
 		"lost":                         {inference.ErrNoInstance, nil, ErrBudget, true},
 		"lost within budget":           {inference.ErrNoInstance, func(c *Config) { c.MaxLost = 1 }, nil, true},
-		"stale":                        {inference.ErrStale, func(c *Config) { c.MaxLost = 9 }, inference.ErrStale, true},
-		"closed":                       {inference.ErrClosed, func(c *Config) { c.MaxLost = 9 }, inference.ErrClosed, true},
+		"stale": {inference.ErrStale, func(c *Config) { c.MaxLost = 9 },
+			inference.ErrStale, true},
+		"closed": {inference.ErrClosed, func(c *Config) { c.MaxLost = 9 }, inference.ErrClosed, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -156,7 +163,8 @@ func TestStepWithoutGroupsFails(t *testing.T) {
 
 func TestResponsesOfAnotherVersionEndTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeFleet{room: 8, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+		f := &fakeFleet{room: 8, generate: func(_ context.Context, req inference.Request) (
+			[]inference.Completion, error) {
 			out := answer(req)
 			out[1].Version--
 			return out, nil

@@ -151,7 +151,8 @@ func TestPaperTrainingStartsWithEarliest(t *testing.T) {
 		var first [2]int
 		for i, gate := range []bool{false, true} {
 			f := newFleet(t, newInstance("a", 4)) // two groups at once
-			got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, func(c *Config) { c.Gate = gate }), batch(seconds...))
+			got, _, _, err := produce(t.Context(), t, newProducer(t, f, length, func(c *Config) { c.Gate = gate }),
+				batch(seconds...))
 			require.NoError(t, err)
 			require.Len(t, got, len(seconds))
 			first[i] = got[0].second
@@ -203,7 +204,8 @@ func TestPaperEachPromptOnce(t *testing.T) {
 		return tokens
 	}
 	var want map[int]int32
-	for _, name := range []string{"one instance", "one dies", "one hangs", "one joins", "one leaves", "one restarts with other weights"} {
+	for _, name := range []string{"one instance", "one dies", "one hangs", "one joins", "one leaves",
+		"one restarts with other weights"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b := newInstance("a", 4), newInstance("b", 4)

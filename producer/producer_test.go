@@ -64,7 +64,8 @@ func answer(req inference.Request) []inference.Completion {
 	out := make([]inference.Completion, req.N)
 	for i := range out {
 		out[i] = inference.Completion{
-			IDs: []int32{int32(i), 9}, Logprobs: []float32{-1, -2}, Text: "untouched", Finish: rollout.Stop, Version: req.Version,
+			IDs: []int32{int32(i), 9}, Logprobs: []float32{-1, -2}, Text: "untouched", Finish: rollout.Stop,
+			Version: req.Version,
 		}
 	}
 	return out
@@ -123,7 +124,8 @@ type account struct {
 
 // produce runs a step to its end with a consumer that is always ready. In a synctest
 // bubble, a goroutine that outlives the step fails the test.
-func produce(ctx context.Context, t *testing.T, p *Producer, b rollout.Batch) (got []arrival, groups []rollout.Group, sum account, err error) {
+func produce(ctx context.Context, t *testing.T, p *Producer, b rollout.Batch) (
+	got []arrival, groups []rollout.Group, sum account, err error) {
 	t.Helper()
 	start := time.Now()
 	s := p.Start(ctx, b).(*step)
@@ -182,10 +184,13 @@ func TestGroupIsComplete(t *testing.T) {
 		_, groups, sum, err := produce(t.Context(), t, p, in)
 		require.NoError(t, err)
 		require.Equal(t, rollout.Group{
-			Step: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1), Scored: time.Now(),
+			Step: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1),
+			Scored: time.Now(),
 			Responses: []rollout.Response{
-				{Text: "[0]", IDs: []int32{0, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
-				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2, Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
+				{Text: "[0]", IDs: []int32{0, 9}, Logprobs: []float32{-1, -2}, Reward: 2,
+					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
+				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2,
+					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
 			},
 		}, groups[1])
 		require.Equal(t, map[string]int{"fake": 2}, sum.byInstance)
@@ -313,7 +318,8 @@ func TestSamplingNeverWaitsForTheConsumer(t *testing.T) {
 func TestBatchAndConfigReportAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{InFlight: -1, DynamicSampling: -1, MaxFailed: -1, MaxLost: -1}, Deps{})
-	for _, want := range []string{"group size is 0", "in flight is -1", "scoring is 0", "dynamic sampling is -1", "max failed is -1", "max lost is -1"} {
+	for _, want := range []string{"group size is 0", "in flight is -1", "scoring is 0", "dynamic sampling is -1",
+		"max failed is -1", "max lost is -1"} {
 		require.ErrorContains(t, err, want)
 	}
 	s := newProducer(t, &fakeFleet{}, length, nil).Start(t.Context(), rollout.Batch{Step: 2})

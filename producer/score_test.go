@@ -65,7 +65,9 @@ func TestScoresConcurrently(t *testing.T) {
 					}
 					return reward.Score{Value: 1}, nil
 				}
-				p := newProducer(t, &fakeFleet{room: 1}, fn, func(cfg *Config) { cfg.Scoring, cfg.GroupSize, cfg.MaxFailed = c.scoring, c.group, 0 })
+				p := newProducer(t, &fakeFleet{room: 1}, fn, func(cfg *Config) {
+					cfg.Scoring, cfg.GroupSize, cfg.MaxFailed = c.scoring, c.group, 0
+				})
 				start := time.Now()
 				_, groups, _, err := produce(t.Context(), t, p, batch(0))
 				if c.fails == "" {
@@ -94,7 +96,8 @@ func TestFailedPromptsAreInOrder(t *testing.T) {
 			}
 			return reward.Score{Value: 1}, nil
 		}
-		_, groups, sum, err := produce(t.Context(), t, newProducer(t, &fakeFleet{room: 8}, fn, func(c *Config) { c.MaxFailed = 3 }), batch(3, 1, 2, 0))
+		_, groups, sum, err := produce(t.Context(), t,
+			newProducer(t, &fakeFleet{room: 8}, fn, func(c *Config) { c.MaxFailed = 3 }), batch(3, 1, 2, 0))
 		require.NoError(t, err)
 		require.Len(t, groups, 1)
 		var order []int

@@ -20,7 +20,8 @@ import (
 func TestStatsCoverOneStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := Counters{Busy: 5 * time.Second, Instances: 3, Retries: 2, RewardRetries: 4}
-		f := &fakeFleet{room: 1, generate: func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
+		f := &fakeFleet{room: 1, generate: func(_ context.Context, req inference.Request) (
+			[]inference.Completion, error) {
 			now.Busy += time.Second
 			now.Retries += 10
 			now.RewardRetries++
@@ -58,7 +59,8 @@ func TestFailuresAreReported(t *testing.T) {
 			p.deps.Warn = func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 			_, _, _, err := produce(t.Context(), t, p, batch(2, 3, 1))
 			require.Equal(t, may == 1, errors.Is(err, ErrBudget))
-			require.Equal(t, []string{"step 3: gave up on prompt p0: reward of response 0: no verdict", "step 3: gave up on prompt p2: reward of response 0: no verdict"}, warnings)
+			require.Equal(t, []string{"step 3: gave up on prompt p0: reward of response 0: no verdict",
+				"step 3: gave up on prompt p2: reward of response 0: no verdict"}, warnings)
 		})
 	}
 }

@@ -55,7 +55,8 @@ func newStep(p *Producer, batch rollout.Batch) *step {
 			only = append(only, i)
 		}
 	}
-	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)), freed: make(chan struct{}, 1),
+	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)),
+		freed:  make(chan struct{}, 1),
 		before: p.count(), delivery: newDelivery(p.cfg.Gate, only)}
 }
 
@@ -83,7 +84,8 @@ func (s *step) run(ctx context.Context) {
 	after := s.count()
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
 		Retries: after.Retries - s.before.Retries, Failed: len(s.failed),
-		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)} // includes those of evaluations since the last step
+		// includes those of evaluations since the last step
+		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)}
 }
 
 // produce returns when the step is complete or has failed and nothing of it is running.

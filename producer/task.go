@@ -70,8 +70,10 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 	b := &s.batch
 	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
 	start := time.Now()
-	g, err := s.sampler.Sample(ctx, prompt, inference.Request{N: s.cfg.GroupSize, Seed: seed, Sampling: s.cfg.Sampling, Version: b.Version})
-	s.deps.Lanes.Add(b.Step, "prompt", start, time.Since(start), trace.Note{Prompt: prompt.ID, Flows: []uint64{seed}, Opens: true})
+	g, err := s.sampler.Sample(ctx, prompt,
+		inference.Request{N: s.cfg.GroupSize, Seed: seed, Sampling: s.cfg.Sampling, Version: b.Version})
+	s.deps.Lanes.Add(b.Step, "prompt", start, time.Since(start),
+		trace.Note{Prompt: prompt.ID, Flows: []uint64{seed}, Opens: true})
 	if err != nil {
 		return nil, err
 	}
@@ -103,9 +105,11 @@ func (s *step) fail(f failure) error {
 	faulty := len(s.failed) - lost
 	switch {
 	case lost > s.cfg.MaxLost:
-		return fmt.Errorf("%w: sampling failed for %d of %d, more than the %d allowed: %w", ErrBudget, lost, total, s.cfg.MaxLost, f.err)
+		return fmt.Errorf("%w: sampling failed for %d of %d, more than the %d allowed: %w", ErrBudget, lost, total,
+			s.cfg.MaxLost, f.err)
 	case faulty > s.cfg.MaxFailed:
-		return fmt.Errorf("%w: prompt or reward failed for %d of %d, more than the %d allowed: %w", ErrBudget, faulty, total, s.cfg.MaxFailed, f.err)
+		return fmt.Errorf("%w: prompt or reward failed for %d of %d, more than the %d allowed: %w", ErrBudget, faulty,
+			total, s.cfg.MaxFailed, f.err)
 	case lost+faulty == total:
 		return fmt.Errorf("%w: all %d: %w", ErrBudget, total, f.err)
 	}

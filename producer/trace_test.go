@@ -32,7 +32,8 @@ func TestSpans(t *testing.T) {
 		}
 		_, groups, _, err := produce(t.Context(), t, p, batch(2, 5))
 		require.NoError(t, err)
-		require.Equal(t, []uint64{seedOf(42, 3, 2), seedOf(42, 3, 3)}, []uint64{groups[0].Seed, groups[1].Seed}, "of the second tries")
+		require.Equal(t, []uint64{seedOf(42, 3, 2), seedOf(42, 3, 3)}, []uint64{groups[0].Seed, groups[1].Seed},
+			"of the second tries")
 		require.Zero(t, time.Since(groups[1].Scored))
 		require.NoError(t, spans.WriteFile(path))
 	})
@@ -49,5 +50,6 @@ func TestSpans(t *testing.T) {
 		require.Equal(t, prompt.Row, score.Row)
 		got[prompt.Args["prompt"].(string)] = []float64{prompt.Begin / 1e6, score.Begin / 1e6, score.End / 1e6}
 	}
-	require.Equal(t, map[string][]float64{"p0": {0, 2, 3}, "spare0": {3, 6, 7}, "p1": {0, 5, 6}, "spare1": {6, 9, 10}}, got)
+	require.Equal(t, map[string][]float64{"p0": {0, 2, 3}, "spare0": {3, 6, 7}, "p1": {0, 5, 6}, "spare1": {6, 9, 10}},
+		got)
 }

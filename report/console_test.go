@@ -14,14 +14,19 @@ import (
 
 func TestSummary(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "reward 0.500  held-out 0.891  length 23.4  12345 tokens/s  trainer idle 12%  instances idle 40%  1.2s",
-		Summary(Values{"step": 3, "reward/mean": .5, "response_length/mean": 23.44, "perf/tokens_per_second": 12345.4, "actor/loss": .1,
-			"idle/trainer": .12, "idle/instances": .4, "eval/addition/mean@1": .891, "eval/addition/pass@1": .891, "timing_s/step": 1.23}))
+	require.Equal(t,
+		"reward 0.500  held-out 0.891  length 23.4  12345 tokens/s  trainer idle 12%  instances idle 40%  1.2s",
+		Summary(Values{"step": 3, "reward/mean": .5, "response_length/mean": 23.44, "perf/tokens_per_second": 12345.4,
+			"actor/loss":   .1,
+			"idle/trainer": .12, "idle/instances": .4, "eval/addition/mean@1": .891, "eval/addition/pass@1": .891,
+			"timing_s/step": 1.23}))
 	require.Equal(t, "reward 0.000  no signal: all advantages are 0  2m03s",
 		Summary(Values{"step": 3, "reward/mean": 0, "reward/no_signal_frac": 1, "timing_s/step": 123}))
 	require.Equal(t, "loss 0.1234", Summary(Values{"step": 3, "actor/loss": .1234}))
-	require.Equal(t, "loss 0.1234  held-out loss 3.500", Summary(Values{"step": 3, "actor/loss": .1234, "eval/test/loss": 3.5}))
-	require.Equal(t, "held-out 0.500  a/mean@2 0.250  b/mean@2 0.750", Summary(Values{"eval/a/mean@2": .25, "eval/b/mean@2": .75, "eval/b/pass@2": 1}))
+	require.Equal(t, "loss 0.1234  held-out loss 3.500",
+		Summary(Values{"step": 3, "actor/loss": .1234, "eval/test/loss": 3.5}))
+	require.Equal(t, "held-out 0.500  a/mean@2 0.250  b/mean@2 0.750",
+		Summary(Values{"eval/a/mean@2": .25, "eval/b/mean@2": .75, "eval/b/pass@2": 1}))
 	require.Empty(t, Summary(Values{"step": 3}))
 }
 
@@ -41,7 +46,8 @@ func TestConsolePlain(t *testing.T) {
 		require.Empty(t, c.Left())
 		c.Close()
 		require.Equal(t, "step 3/5  reward 0.500  held-out 0.125 (step 0)  left 1m00s\ncheckpoint step-000003\n"+
-			"step 4/5  reward 0.250  held-out 0.750  left 40s\nstep 5/5  reward 0.750  held-out 0.750 (step 4)  length 7.0\n", out.String())
+			"step 4/5  reward 0.250  held-out 0.750  left 40s\nstep 5/5  reward 0.750  held-out 0.750 (step 4)  "+
+			"length 7.0\n", out.String())
 	})
 }
 
@@ -76,9 +82,11 @@ func TestConsoleTerminal(t *testing.T) {
 		require.Equal(t, []string{"░░░░░░░░░░░░░░░░  step 0/4  1/8 prompts evaluated"}, screen(t, out.String()))
 		<-time.After(time.Minute)
 		c.Step(Values{"step": 1, "reward/mean": .5, "eval/a/mean@1": .25, "response_length/mean": 7})
-		require.Equal(t, []string{"████░░░░░░░░░░░░  step 1/4  reward 0.500  held-out 0.250  left 3m00s  length 7.0"}, screen(t, out.String()))
+		require.Equal(t, []string{"████░░░░░░░░░░░░  step 1/4  reward 0.500  held-out 0.250  left 3m00s  length 7.0"},
+			screen(t, out.String()))
 		c.Progress(3, 8, "prompts evaluated")
-		require.Contains(t, screen(t, out.String())[0], "step 1/4  reward 0.500  held-out 0.250  left 3m00s  3/8 prompts evaluated", "the main fields stay")
+		require.Contains(t, screen(t, out.String())[0],
+			"step 1/4  reward 0.500  held-out 0.250  left 3m00s  3/8 prompts evaluated", "the main fields stay")
 		c.Note(notice.Warning, "a note")
 		require.Equal(t, string(notice.Warning)+": a note", screen(t, out.String())[0])
 		require.Contains(t, screen(t, out.String())[1], "reward 0.500")
@@ -101,7 +109,8 @@ func TestProgressFits(t *testing.T) {
 	t.Parallel()
 	p := progress{total: 100, left: "1h02m"}
 	p.add(Values{"step": 20, "eval/test/mean@1": .873})
-	p.add(Values{"step": 27, "reward/mean": .9, "response_length/mean": 30, "idle/trainer": .05, "idle/instances": .4, "timing_s/step": 1})
+	p.add(Values{"step": 27, "reward/mean": .9, "response_length/mean": 30, "idle/trainer": .05, "idle/instances": .4,
+		"timing_s/step": 1})
 	all := "step 27/100  reward 0.900  held-out 0.873 (step 20)  left 1h02m"
 	for room, want := range map[int]string{
 		200: "████░░░░░░░░░░░░  " + all + "  length 30.0  trainer idle 5%  instances idle 40%  1s",

@@ -12,8 +12,10 @@ import (
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	for name, damaged := range map[string]map[string]string{
-		"a.jsonl":   {"{}\n": "", "{}\n{}": "", "{}\n{\"a\":": ": the last line is cut off; skipped it", "{}\n\x00\x00": ": the last line is cut off; skipped it", "": " is empty; skipped it"},
-		"a.json":    {"{}\n": "", "{}": "", "{\"a\":": " is damaged; skipped it", "{}\n\x00": " is damaged; skipped it", "": " is empty; skipped it"},
+		"a.jsonl": {"{}\n": "", "{}\n{}": "", "{}\n{\"a\":": ": the last line is cut off; skipped it",
+			"{}\n\x00\x00": ": the last line is cut off; skipped it", "": " is empty; skipped it"},
+		"a.json": {"{}\n": "", "{}": "", "{\"a\":": " is damaged; skipped it", "{}\n\x00": " is damaged; skipped it",
+			"": " is empty; skipped it"},
 		MetricsFile: {"": "", "\x00\x00": ": the last line is cut off; skipped it"},
 	} {
 		for text, want := range damaged {
@@ -40,7 +42,8 @@ func TestDamage(t *testing.T) {
 func TestReadersSkipDamage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), WarningsFile)
-	for text, n := range map[string]int{"": 0, `{"step":1}` + "\n": 1, `{"step":1}` + "\n{\"st": 1, `{"step":1}` + "\n\x00\x00\x00": 1, "\x00\x00": 0} {
+	for text, n := range map[string]int{"": 0, `{"step":1}` + "\n": 1, `{"step":1}` + "\n{\"st": 1,
+		`{"step":1}` + "\n\x00\x00\x00": 1, "\x00\x00": 0} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
 		all, err := ReadWarnings(path)
 		require.NoError(t, err, text)

@@ -108,7 +108,8 @@ func OpenMetrics(path string, from int) (*Metrics, error) {
 		var head struct {
 			Step *float64 `json:"step"`
 		}
-		if line[len(line)-1] == '\n' && json.Unmarshal(line, &head) == nil && head.Step != nil && *head.Step < float64(from) {
+		if line[len(line)-1] == '\n' && json.Unmarshal(line, &head) == nil && head.Step != nil &&
+			*head.Step < float64(from) {
 			kept = append(kept, line...)
 		}
 	}

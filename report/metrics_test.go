@@ -22,14 +22,18 @@ func readFile(t *testing.T, path string) string {
 func TestLineOrder(t *testing.T) {
 	t.Parallel()
 	v := Values{"zebra": 1, "memory/peak_bytes": 1 << 40, "actor/lr": 1.5e-7, "actor/kl": 0.001, "time": 1.75e9 + 0.25,
-		"eval/b/mean@1": 0.5, "eval/a/pass@4": 1, "reward/mean": 0.3125, "version": 4, "step": 3, "actor/loss": math.NaN()}
-	require.Equal(t, `{"step":3,"version":4,"time":1750000000.25,"reward/mean":0.3125,"eval/a/pass@4":1,"eval/b/mean@1":0.5,`+
-		`"actor/kl":0.001,"actor/loss":null,"actor/lr":1.5e-07,"memory/peak_bytes":1099511627776,"zebra":1}`+"\n", string(v.Line()))
+		"eval/b/mean@1": 0.5, "eval/a/pass@4": 1, "reward/mean": 0.3125, "version": 4, "step": 3,
+		"actor/loss": math.NaN()}
+	require.Equal(t,
+		`{"step":3,"version":4,"time":1750000000.25,"reward/mean":0.3125,"eval/a/pass@4":1,"eval/b/mean@1":0.5,`+
+			`"actor/kl":0.001,"actor/loss":null,"actor/lr":1.5e-07,"memory/peak_bytes":1099511627776,"zebra":1}`+"\n",
+		string(v.Line()))
 }
 
 func TestNumbersSurviveJSON(t *testing.T) {
 	t.Parallel()
-	for _, x := range []float64{0, -1, 0.1, 1.0 / 3, 1e-300, -2.5e300, math.MaxFloat64, 1 << 53, 1<<53 + 2, 123456.789, 1e15, 1e-4} {
+	for _, x := range []float64{0, -1, 0.1, 1.0 / 3, 1e-300, -2.5e300, math.MaxFloat64, 1 << 53, 1<<53 + 2, 123456.789,
+		1e15, 1e-4} {
 		var back float64
 		require.NoError(t, json.Unmarshal(appendNumber(nil, x), &back))
 		require.Equal(t, x, back)
@@ -111,7 +115,8 @@ func TestMetricsConcurrent(t *testing.T) {
 func TestReadMetrics(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), MetricsFile)
-	require.NoError(t, os.WriteFile(path, []byte("{\"step\":1,\"a\":null}\n\n{\"step\":2,\"a\":3}\n{\"step\":3,"), 0o644))
+	require.NoError(t, os.WriteFile(path, []byte("{\"step\":1,\"a\":null}\n\n{\"step\":2,\"a\":3}\n{\"step\":3,"),
+		0o644))
 	rows, err := ReadMetrics(path)
 	require.NoError(t, err)
 	require.Equal(t, []Values{{"step": 1}, {"step": 2, "a": 3}}, rows)

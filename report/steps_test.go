@@ -12,14 +12,17 @@ import (
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), MetricsFile)
-	require.NoError(t, os.WriteFile(path, []byte("{\"step\":1,\"a\":null,\"b\":5}\n{\"step\":2,\"a\":3,\"reward/mean\":1}\n{\"step\":3,\"b\":7}\n{\"step\":4,"), 0o644))
+	require.NoError(t, os.WriteFile(path,
+		[]byte(
+			"{\"step\":1,\"a\":null,\"b\":5}\n{\"step\":2,\"a\":3,\"reward/mean\":1}\n{\"step\":3,\"b\":7}\n{\"step\":4,"), 0o644))
 	s, err := ReadSteps(path)
 	require.NoError(t, err)
 	require.Equal(t, 3, s.Len())
 	require.Equal(t, []string{"step", "reward/mean", "a", "b"}, s.Names())
 	require.Equal(t, Values{"step": 2, "a": 3, "reward/mean": 1}, s.Values(1))
 	require.Equal(t, Values{"step": 3, "b": 7}, s.Values(2))
-	for name, want := range map[string][2][]float64{"b": {{1, 3}, {5, 7}}, "a": {{2}, {3}}, "step": {{1, 2, 3}, {1, 2, 3}}, "none": {{}, {}}} {
+	for name, want := range map[string][2][]float64{"b": {{1, 3}, {5, 7}}, "a": {{2}, {3}},
+		"step": {{1, 2, 3}, {1, 2, 3}}, "none": {{}, {}}} {
 		xs, ys := s.Series("step", name)
 		require.Equal(t, want, [2][]float64{append([]float64{}, xs...), append([]float64{}, ys...)}, name)
 	}

@@ -15,7 +15,8 @@ func TestWarnings(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, none)
 
-	all := []Warning{{Step: 3, Kind: "idle", Text: "the trainer waits > 60%"}, {Step: 9, Kind: "entropy", Text: "\"collapses\"\nnow"}}
+	all := []Warning{{Step: 3, Kind: "idle", Text: "the trainer waits > 60%"},
+		{Step: 9, Kind: "entropy", Text: "\"collapses\"\nnow"}}
 	require.NoError(t, WriteWarnings(path, all))
 	require.Equal(t, `{"step":3,"kind":"idle","text":"the trainer waits > 60%"}`+"\n"+
 		`{"step":9,"kind":"entropy","text":"\"collapses\"\nnow"}`+"\n", readFile(t, path))

@@ -55,10 +55,13 @@ func checkCommand(v *validation, r *Rule) {
 		if valued {
 			shown += "=***" // the rest may be a password
 		}
-		v.expect(isName(name), "env", "has %.60q at position %d, expected the name of an environment variable; easyrl passes its own value on", shown, i+1)
+		v.expect(isName(name), "env",
+			"has %.60q at position %d, expected the name of an environment variable; easyrl passes its own value on",
+			shown, i+1)
 	}
 	const mostMemory = 1 << 20
-	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib", "is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
+	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib",
+		"is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
 	checkCalls(v, r)
 }
 
@@ -82,9 +85,11 @@ func newCommand(t *Term) (*command, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new reward: env: %w", err)
 	}
-	c := &command{argv: t.Command, env: env, timeout: func([]Input) time.Duration { return seconds(t.Timeout) }, memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
+	c := &command{argv: t.Command, env: env, timeout: func([]Input) time.Duration { return seconds(t.Timeout) },
+		memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
 	cfg := queue.Config{Workers: cmp.Or(t.Concurrency, 4), Batch: t.Batch, Retries: t.Retries}
-	c.asking = asking{"reward command " + t.Command[0], queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
+	c.asking = asking{"reward command " + t.Command[0],
+		queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
 	return c, nil
 }
 

@@ -84,7 +84,8 @@ func scorer(mode string, args []string) int {
 			if err != nil {
 				return 7
 			}
-			fmt.Print(strings.Replace(right, `"parts":{`, `"parts":{"oom_score_adj":`+strings.TrimSpace(string(adjusted))+",", 1))
+			fmt.Print(strings.Replace(right, `"parts":{`,
+				`"parts":{"oom_score_adj":`+strings.TrimSpace(string(adjusted))+",", 1))
 		case "hang": // hangs on the word, optionally with a child that keeps a file open
 			if r.Response == "hang" {
 				if len(args) > 0 && holdOpen(args[0]) != nil {
@@ -164,7 +165,8 @@ func holdOpen(path string) error {
 
 func scoring(t *testing.T, processes int, args ...string) *command {
 	t.Helper()
-	return scoringWith(t, Term{CallConfig: CallConfig{Concurrency: processes, Timeout: ample.Seconds(), Batch: 1}}, args...)
+	return scoringWith(t, Term{CallConfig: CallConfig{Concurrency: processes, Timeout: ample.Seconds(), Batch: 1}},
+		args...)
 }
 
 func scoringWith(t *testing.T, term Term, args ...string) *command {
@@ -202,7 +204,8 @@ func TestCommandScores(t *testing.T) {
 		in.Length = 5
 		got, err := c.Score(t.Context(), in)
 		require.NoError(t, err)
-		require.Equal(t, Score{Value: row.want, Parts: map[string]float64{"asked": float64(i + 1), "length": 5}}, got, "one process scores all responses")
+		require.Equal(t, Score{Value: row.want, Parts: map[string]float64{"asked": float64(i + 1), "length": 5}}, got,
+			"one process scores all responses")
 	}
 }
 
@@ -214,7 +217,9 @@ func TestCommandSendsWholeInput(t *testing.T) {
 	}
 	_, err := scoring(t, 1, "echo").Score(t.Context(), in)
 	require.ErrorContains(t, err, "exit status 3")
-	want := `{"id":1,"prompt_id":"gsm8k:7","prompt":"a<b","answer":{"n":1},"source":"gsm8k","response":"yes","finish":"length","length":3}`
+	want :=
+		`{"id":1,"prompt_id":"gsm8k:7","prompt":"a<b","answer":{"n":1},"source":"gsm8k","response":"yes",` +
+			`"finish":"length","length":3}`
 	require.ErrorContains(t, err, want)
 }
 
@@ -327,11 +332,13 @@ func TestCommandClose(t *testing.T) {
 func TestCommandBatch(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ bad, want string }{
-		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `reply "?"`}, {"hang", "no reply in time: 50ms (after 3 tries)"},
+		{"die", "exit status 4 (after 3 tries)"}, {"rubbish", `reply "?"`},
+		{"hang", "no reply in time: 50ms (after 3 tries)"},
 	} {
 		t.Run(row.bad, func(t *testing.T) {
 			t.Parallel()
-			c := scoringWith(t, Term{CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 8, Retries: 2}}, "poison")
+			c := scoringWith(t,
+				Term{CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 8, Retries: 2}}, "poison")
 			c.timeout = shortFor("hang")
 			const n = 20
 			var wg sync.WaitGroup
@@ -364,7 +371,8 @@ func TestCommandMemory(t *testing.T) {
 		t.Skip("the memory limit works only on Linux")
 	}
 	for _, args := range [][]string{{"eat"}, {"eat", "child"}} {
-		c := scoringWith(t, Term{CommandConfig: CommandConfig{MemoryGiB: 0.25}, CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
+		c := scoringWith(t, Term{CommandConfig: CommandConfig{MemoryGiB: 0.25},
+			CallConfig: CallConfig{Concurrency: 1, Timeout: ample.Seconds(), Batch: 1, Retries: 1}}, args...)
 		_, err := c.Score(t.Context(), input("1", "eat", rollout.Stop))
 		require.ErrorContains(t, err, "program used more than 256.0 MiB of memory (after 2 tries)")
 		got, err := c.Score(t.Context(), input("1", "1", rollout.Stop))

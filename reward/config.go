@@ -57,7 +57,8 @@ func (r *Rule) Forwards() bool {
 	if r.Kind == Command || r.Kind == HTTP {
 		return true
 	}
-	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Forwards() })
+	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)),
+		func(p *Part) bool { return p.rule().Forwards() })
 }
 
 // Verbatim reports whether the rule compares responses with an answer's text, or the JSON of
@@ -66,7 +67,8 @@ func (r *Rule) Verbatim() bool {
 	if r.Kind == Exact || r.Kind == Prefix {
 		return true
 	}
-	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Verbatim() })
+	return r.Kind == Sum && slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)),
+		func(p *Part) bool { return p.rule().Verbatim() })
 }
 
 // Gameable returns the paths below [reward] of the keys by which the reward grades numbers that

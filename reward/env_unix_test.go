@@ -18,7 +18,8 @@ import (
 // A program gets PATH, HOME, LANG, TMPDIR and the variables named, not the trainer's environment.
 // Nor has the process above it more than what it needs to start.
 func TestCommandEnvironment(t *testing.T) {
-	for _, name := range []string{"WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "EASYRL_TOKEN", "LD_PRELOAD_NOT", "LC_ALL", "JUDGE_KEY", "judge_url", "EMPTY"} {
+	for _, name := range []string{"WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "EASYRL_TOKEN", "LD_PRELOAD_NOT", "LC_ALL",
+		"JUDGE_KEY", "judge_url", "EMPTY"} {
 		t.Setenv(name, "value of "+name)
 	}
 	t.Setenv("EMPTY", "")
@@ -30,7 +31,8 @@ func TestCommandEnvironment(t *testing.T) {
 	const script = `env -0 >"$0"; [ -r /proc/$PPID/environ ] && cat /proc/$PPID/environ >"$0".above
 		while read -r q; do echo '{"id":1,"score":1}'; done`
 	r := commandKind().Example()
-	r.Command, r.Env, r.Concurrency, r.Batch, r.Timeout = []string{"sh", "-c", script, dump}, []string{"JUDGE_KEY", "judge_url", "EMPTY"}, 1, 1, 100
+	r.Command, r.Env, r.Concurrency, r.Batch, r.Timeout = []string{"sh", "-c", script, dump},
+		[]string{"JUDGE_KEY", "judge_url", "EMPTY"}, 1, 1, 100
 	c, err := newCommand(&r.Term)
 	require.NoError(t, err)
 	_, err = c.Score(t.Context(), input("1", "1", rollout.Stop))
@@ -41,7 +43,8 @@ func TestCommandEnvironment(t *testing.T) {
 		require.NoError(t, err)
 		for _, entry := range strings.Split(strings.TrimSuffix(string(content), "\x00"), "\x00") {
 			name, _, _ := strings.Cut(entry, "=")
-			if !regexp.MustCompile(`^(_|PWD|OLDPWD|SHLVL|EASYRL_REWARD_PROGRAM|LD_LIBRARY_PATH)$`).MatchString(name) { // the shell's and easyrl's own
+			// the shell's and easyrl's own
+			if !regexp.MustCompile(`^(_|PWD|OLDPWD|SHLVL|EASYRL_REWARD_PROGRAM|LD_LIBRARY_PATH)$`).MatchString(name) {
 				names = append(names, name)
 			}
 		}
@@ -64,7 +67,8 @@ func TestCommandEnvironment(t *testing.T) {
 func TestEnvTakesNames(t *testing.T) {
 	t.Parallel()
 	for entry, want := range map[string]string{
-		"API_KEY": "", "http_proxy": "", "_x1": "", "API_KEY=hunter2": `"API_KEY=***"`, "=hunter2": `"=***"`, "": `""`, "A B": `"A B"`, "1X": `"1X"`, "A\nB": `"A\nB"`, "A*": `"A*"`, "A\x00": `"A\x00"`,
+		"API_KEY": "", "http_proxy": "", "_x1": "", "API_KEY=hunter2": `"API_KEY=***"`, "=hunter2": `"=***"`, "": `""`,
+		"A B": `"A B"`, "1X": `"1X"`, "A\nB": `"A\nB"`, "A*": `"A*"`, "A\x00": `"A\x00"`,
 	} {
 		r := commandKind().Example()
 		r.Env = []string{"HOME", entry}

@@ -21,7 +21,8 @@ func ExampleNew() {
 	defer scorer.Close() //nolint:errcheck // starts no program
 	prompt := &rollout.Prompt{ID: "p1", Answer: json.RawMessage(`"0.5"`)}
 	for _, text := range []string{`So the answer is \boxed{\frac{1}{2}}.`, "The answer is 2."} {
-		score, err := scorer.Score(context.Background(), reward.Input{Prompt: prompt, Text: text, Finish: rollout.Stop, Length: 9})
+		score, err := scorer.Score(context.Background(),
+			reward.Input{Prompt: prompt, Text: text, Finish: rollout.Stop, Length: 9})
 		fmt.Println(score.Value, score.Right(), err)
 	}
 	// Output:

@@ -43,7 +43,8 @@ const (
 func checkCalls(v *validation, r *Rule) {
 	v.within("concurrency", r.Concurrency, 0, mostWorkers)
 	v.within("batch", r.Batch, 1, mostBatch)
-	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds", r.Timeout, maxTimeout)
+	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds",
+		r.Timeout, maxTimeout)
 }
 
 // outcome is a score or the reason that there is none.
@@ -66,7 +67,8 @@ func (a asking) Score(ctx context.Context, in Input) (Score, error) {
 }
 
 func newRequest(id int64, in Input) wire.Request {
-	return wire.Request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer, Source: in.Prompt.Source,
+	return wire.Request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer,
+		Source:   in.Prompt.Source,
 		Response: in.Text, Finish: string(in.Finish), Length: in.Length}
 }
 

@@ -53,7 +53,8 @@ const (
 // services scores with the services at urls, in turn. A request is
 //
 //	POST url
-//	{"items":[{"id":1,"prompt_id":"gsm8k:7","prompt":"…","answer":…,"source":"gsm8k","response":"…","finish":"stop","length":12}]}
+//	{"items":[{"id":1,"prompt_id":"gsm8k:7","prompt":"…","answer":…,"source":"gsm8k","response":"…",
+//	"finish":"stop","length":12}]}
 //
 // with up to batch items. "answer" is the prompt's, any JSON value or null; "length" is
 // in tokens; "finish" is "stop" or "length". The response has status 200 and one entry

@@ -50,7 +50,8 @@ func right(w io.Writer, body []byte) {
 	}
 	var entries []string
 	for _, item := range asked.Items {
-		entries = append(entries, fmt.Sprintf(`{"id":%d,"score":%v,"parts":{"batch":%d}}`, item.ID, number(item.Answer == item.Response), len(asked.Items)))
+		entries = append(entries, fmt.Sprintf(`{"id":%d,"score":%v,"parts":{"batch":%d}}`, item.ID,
+			number(item.Answer == item.Response), len(asked.Items)))
 	}
 	fmt.Fprintf(w, `{"scores":[%s]}`, strings.Join(entries, ","))
 }
@@ -75,11 +76,14 @@ func TestHTTPScores(t *testing.T) {
 		bodies = append(bodies, string(body))
 		right(w, body)
 	}))
-	in := Input{Prompt: &rollout.Prompt{ID: "gsm8k:7", Text: "a<b", Answer: json.RawMessage(`"5"`), Source: "gsm8k"}, Text: "5", Finish: rollout.Length, Length: 3}
+	in := Input{Prompt: &rollout.Prompt{ID: "gsm8k:7", Text: "a<b", Answer: json.RawMessage(`"5"`), Source: "gsm8k"},
+		Text: "5", Finish: rollout.Length, Length: 3}
 	got, err := s.Score(t.Context(), in)
 	require.NoError(t, err)
 	require.Equal(t, Score{Value: 1, Parts: map[string]float64{"batch": 1}}, got)
-	require.Equal(t, []string{`{"items":[{"id":1,"prompt_id":"gsm8k:7","prompt":"a<b","answer":"5","source":"gsm8k","response":"5","finish":"length","length":3}]}` + "\n"}, bodies)
+	require.Equal(t,
+		[]string{`{"items":[{"id":1,"prompt_id":"gsm8k:7","prompt":"a<b","answer":"5","source":"gsm8k",` +
+			`"response":"5","finish":"length","length":3}]}` + "\n"}, bodies)
 }
 
 func TestHTTPBatch(t *testing.T) {
@@ -123,18 +127,22 @@ func TestHTTPRetries(t *testing.T) {
 		"rubbish": func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") },
 		"empty":   func(w http.ResponseWriter) { fmt.Fprint(w, `{}`) },
 		"no id":   func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"score":1}]}`) },
-		"cut":     func(w http.ResponseWriter) { w.Header().Set("Content-Length", "100"); fmt.Fprint(w, `{"scores":[`) },
-		"lost":    func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
+		"cut": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, `{"scores":[`)
+		},
+		"lost": func(http.ResponseWriter) { panic(http.ErrAbortHandler) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := calling(t, Term{CallConfig: CallConfig{Retries: 2}}, serve(t, func(n int64, w http.ResponseWriter, body []byte) {
-				if n <= 2 {
-					fail(w)
-					return
-				}
-				right(w, body)
-			}))
+			s := calling(t, Term{CallConfig: CallConfig{Retries: 2}},
+				serve(t, func(n int64, w http.ResponseWriter, body []byte) {
+					if n <= 2 {
+						fail(w)
+						return
+					}
+					right(w, body)
+				}))
 			got, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.NoError(t, err)
 			require.Equal(t, 1.0, got.Value)
@@ -166,18 +174,30 @@ func TestHTTPFailures(t *testing.T) {
 		want   string
 		tries  int64
 	}{
-		{"404", func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound); fmt.Fprint(w, "no\nsuch page") }, "status 404 Not Found: no such page, expected 200", 1},
+		{"404", func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, "no\nsuch page")
+		}, "status 404 Not Found: no such page, expected 200", 1},
 		{"moved", func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://elsewhere/")
 			w.WriteHeader(http.StatusFound)
 		}, "status 302 Found to http://elsewhere/, expected 200", 1},
-		{"down", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, "status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
-		{"error", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"error":"no\nverdict"}]}`) }, "reports: no verdict", 1},
-		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) }, `reply "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
-		{"numbers", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[1]}`) }, `expected {"scores":[{"id":1,"score":…},…]}`, 2},
-		{"two", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":1},{"id":2,"score":1}]}`) }, "has 2 scores, expected 1", 2},
-		{"huge number", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":1e999}]}`) }, "expected {", 2},
-		{"no score", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":null}]}`) }, `scores[0]: neither "score" nor "error"`, 2},
+		{"down", func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
+			"status 503 Service Unavailable, expected 200 (after 2 tries)", 2},
+		{"error", func(w http.ResponseWriter) {
+			fmt.Fprint(w, `{"scores":[{"id":1,"error":"no\nverdict"}]}`)
+		}, "reports: no verdict", 1},
+		{"list", func(w http.ResponseWriter) { fmt.Fprint(w, `[1.0]`) },
+			`reply "[1.0]": expected {"scores":[{"id":1,"score":…},…]}`, 2},
+		{"numbers", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[1]}`) },
+			`expected {"scores":[{"id":1,"score":…},…]}`, 2},
+		{"two", func(w http.ResponseWriter) {
+			fmt.Fprint(w, `{"scores":[{"id":1,"score":1},{"id":2,"score":1}]}`)
+		}, "has 2 scores, expected 1", 2},
+		{"huge number", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":1e999}]}`) },
+			"expected {", 2},
+		{"no score", func(w http.ResponseWriter) { fmt.Fprint(w, `{"scores":[{"id":1,"score":null}]}`) },
+			`scores[0]: neither "score" nor "error"`, 2},
 		{"endless", func(w http.ResponseWriter) {
 			for block := make([]byte, 1<<20); ; {
 				if _, err := w.Write(block); err != nil {
@@ -189,10 +209,11 @@ func TestHTTPFailures(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var tries atomic.Int64
-			s := calling(t, Term{CallConfig: CallConfig{Retries: 1}}, serve(t, func(n int64, w http.ResponseWriter, _ []byte) {
-				tries.Store(n)
-				row.answer(w)
-			}))
+			s := calling(t, Term{CallConfig: CallConfig{Retries: 1}},
+				serve(t, func(n int64, w http.ResponseWriter, _ []byte) {
+					tries.Store(n)
+					row.answer(w)
+				}))
 			_, err := s.Score(t.Context(), input("1", "1", rollout.Stop))
 			require.ErrorContains(t, err, "reward http: prompt set:1: "+s.urls[0])
 			require.ErrorContains(t, err, row.want)
@@ -233,7 +254,8 @@ func TestHTTPDeadline(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	for range 100 {
-		for tries, most := range map[int]time.Duration{0: 250 * time.Millisecond, 1: 250 * time.Millisecond, 3: time.Second, 100: longestWait} {
+		for tries, most := range map[int]time.Duration{0: 250 * time.Millisecond, 1: 250 * time.Millisecond,
+			3: time.Second, 100: longestWait} {
 			require.LessOrEqual(t, pause(tries), most)
 			require.Greater(t, pause(tries), most/2)
 		}

@@ -135,5 +135,6 @@ func (t *Term) Unused(key string) string {
 			users = append(users, k.Name)
 		}
 	}
-	return fmt.Sprintf(`is set, but does not apply to kind %q. It applies to "%s"`, t.Kind, strings.Join(users, `" and "`))
+	return fmt.Sprintf(`is set, but does not apply to kind %q. It applies to "%s"`, t.Kind,
+		strings.Join(users, `" and "`))
 }

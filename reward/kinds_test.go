@@ -51,7 +51,8 @@ func TestMath(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoAnswer)
 	for _, none := range []string{"null", `""`, "[]", `[""]`} {
 		for _, f := range []Func{NewMath(), NewGSM8K(), expression{regexp.MustCompile("(a*)"), false}} {
-			_, err := f.Score(t.Context(), Input{Prompt: &rollout.Prompt{ID: "set:1", Answer: json.RawMessage(none)}, Text: ""})
+			_, err := f.Score(t.Context(),
+				Input{Prompt: &rollout.Prompt{ID: "set:1", Answer: json.RawMessage(none)}, Text: ""})
 			require.ErrorIs(t, err, ErrNoAnswer, none)
 		}
 	}
@@ -133,7 +134,8 @@ func TestGSM8K(t *testing.T) {
 	}
 	score, err := NewGSM8K().Score(t.Context(), input("1", "#### 2", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Verdict: Wrong, Answer: "2", Reason: "another value"}, score)
+	require.Equal(t, Score{Parts: map[string]float64{"answered": 1}, Verdict: Wrong, Answer: "2",
+		Reason: "another value"}, score)
 }
 
 func TestRegex(t *testing.T) {
@@ -157,7 +159,8 @@ func TestRegex(t *testing.T) {
 	} {
 		f, err := New(one(Term{Kind: row.kind, RegexConfig: RegexConfig{Pattern: row.pattern}}), 10)
 		require.NoError(t, err)
-		require.InDelta(t, row.want, value(t, f, input(row.answer, row.text, rollout.Stop)), 0, "%v %q", row.pattern, row.text)
+		require.InDelta(t, row.want, value(t, f, input(row.answer, row.text, rollout.Stop)), 0, "%v %q",
+			row.pattern, row.text)
 	}
 	for pattern, want := range map[string]string{
 		"": "pattern is empty", "(": "missing closing )", "(a)(b)": "with 2 groups",
@@ -184,7 +187,8 @@ func TestAnswersToCount(t *testing.T) {
 	}{
 		"math": {NewMath(), `2\sqrt{2}`, []string{`\boxed{2\sqrt{2}}`, `The answer is $\sqrt{8}$.`},
 			[]string{`\boxed{3}`, `\boxed{-3}`}},
-		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`}, []string{"7", "8"}},
+		"wrong": {NewMath(), "7", []string{`\boxed{1/2}`, "The answer is 0.5.", `$x = \frac{1}{2}$`},
+			[]string{"7", "8"}},
 		"gsm8k": {NewGSM8K(), "1080", []string{"#### 1,080", "#### 1080.00"}, []string{"#### 108"}},
 		"regex": {regex, "1/2", []string{"[0.5]", `[\frac12]`}, []string{"[2]"}},
 		"text":  {letters, "blue", []string{"[ blue]", "[red] [blue]"}, []string{"[0.5]", "[red]"}},
@@ -252,7 +256,8 @@ func TestOverlong(t *testing.T) {
 	t.Parallel()
 	f, err := NewOverlong(OverlongConfig{Buffer: 20}, 100)
 	require.NoError(t, err)
-	for length, want := range map[int]float64{0: 0, 79: 0, 80: 0, 81: -0.05, 90: -0.5, 99: -0.95, 100: -1, 101: -1, 1000: -1} {
+	for length, want := range map[int]float64{0: 0, 79: 0, 80: 0, 81: -0.05, 90: -0.5, 99: -0.95, 100: -1,
+		101: -1, 1000: -1} {
 		require.InDelta(t, want, value(t, f, Input{Length: length}), 1e-12, length)
 	}
 	for _, cfg := range []OverlongConfig{{}, {Buffer: -1}, {Buffer: 11}} {
@@ -309,7 +314,8 @@ func TestSum(t *testing.T) {
 	require.NoError(t, err)
 	score, err := f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.NoError(t, err)
-	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}, Verdict: Right, Answer: "18"}, score)
+	require.Equal(t, Score{Value: 0, Parts: map[string]float64{"right": 1, "other": 2, "other/x": 3}, Verdict: Right,
+		Answer: "18"}, score)
 	inner.err = errors.New("down")
 	_, err = f.Score(t.Context(), input("18", "18", rollout.Stop))
 	require.EqualError(t, err, "component other: down")
@@ -321,9 +327,12 @@ func TestSum(t *testing.T) {
 		want    string
 	}{
 		{[2]float64{MaxScore, -MaxScore / 2}, ""},
-		{[2]float64{2 * MaxScore, -MaxScore / 2}, "component right with weight 2e+06 is 2e+06, expected a number from -1000000 to 1000000"},
-		{[2]float64{1, -1e300}, "component other with weight -1e+300 is -2e+300, expected a number from -1000000 to 1000000"},
-		{[2]float64{1, math.MaxFloat64}, "component other with weight 1.7976931348623157e+308 is +Inf, expected a number from -1000000 to 1000000"},
+		{[2]float64{2 * MaxScore, -MaxScore / 2},
+			"component right with weight 2e+06 is 2e+06, expected a number from -1000000 to 1000000"},
+		{[2]float64{1, -1e300},
+			"component other with weight -1e+300 is -2e+300, expected a number from -1000000 to 1000000"},
+		{[2]float64{1, math.MaxFloat64},
+			"component other with weight 1.7976931348623157e+308 is +Inf, expected a number from -1000000 to 1000000"},
 		{[2]float64{MaxScore, MaxScore / 2}, "the sum is 2e+06, expected a number from -1000000 to 1000000"},
 	} {
 		f, err := NewSum([]Component{{"right", row.weights[0], NewMath()}, {"other", row.weights[1], &closable{}}})
@@ -381,7 +390,8 @@ func counterparts() map[string]counterpart {
 	return map[string]counterpart{
 		"think_format_reward":          verifyThink,
 		"get_soft_overlong_punishment": verifyOverlong,
-		"get_repetition_penalty_reward": func(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any, expected any) bool {
+		"get_repetition_penalty_reward": func(t *testing.T, line int, args []json.RawMessage, kwargs map[string]any,
+			expected any) bool {
 			return verifyRepetition(t, line, args, expected)
 		},
 		"gsm8k_reward_fn": verifyCompletion, "geometry3k_reward_fn": verifyCompletion, "worker.verify": verifyWorker,

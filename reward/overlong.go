@@ -27,7 +27,8 @@ func overlongKind() Kind {
 }
 
 func checkOverlong(v *validation, r *Rule) {
-	v.expect(r.Buffer >= 1 && r.Buffer <= v.maxTokens, "buffer", "is %d, expected 1 to the length limit of %d tokens", r.Buffer, v.maxTokens)
+	v.expect(r.Buffer >= 1 && r.Buffer <= v.maxTokens, "buffer", "is %d, expected 1 to the length limit of %d tokens",
+		r.Buffer, v.maxTokens)
 }
 
 type overlong struct{ limit, buffer int }

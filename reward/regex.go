@@ -44,7 +44,8 @@ func checkRegex(v *validation, r *Rule) {
 	case err != nil:
 		v.fault("pattern", "is not a valid regular expression: %v", err)
 	case pattern.NumSubexp() > 1:
-		v.fault("pattern", "is %q with %d groups, expected at most one. (?:…) groups without capturing", r.Pattern, pattern.NumSubexp())
+		v.fault("pattern", "is %q with %d groups, expected at most one. (?:…) groups without capturing", r.Pattern,
+			pattern.NumSubexp())
 	case r.Kind == Math && pattern.NumSubexp() == 0:
 		v.fault("pattern", "is %q without a group, expected one that captures the answer", r.Pattern)
 	}

@@ -39,18 +39,22 @@ func TestConfig(t *testing.T) {
 		term Term
 		want []string
 	}{
-		{"kind", Term{Kind: "best"}, []string{`kind is "best", expected one of "` + strings.Join(names(Kinds()), `", "`) + `"`}},
-		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true}, CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}}, []string{
-			`think is set, but does not apply to kind "prefix". It applies to "exact"`,
-			`command is set, but does not apply to kind "prefix". It applies to "command"`,
-			`url is set, but does not apply to kind "prefix". It applies to "http"`,
-		}},
+		{"kind", Term{Kind: "best"},
+			[]string{`kind is "best", expected one of "` + strings.Join(names(Kinds()), `", "`) + `"`}},
+		{"of others", Term{Kind: Prefix, ExactConfig: ExactConfig{Think: true},
+			CommandConfig: CommandConfig{Command: []string{"a", "b"}}, HTTPConfig: HTTPConfig{URL: []string{"u"}}},
+			[]string{
+				`think is set, but does not apply to kind "prefix". It applies to "exact"`,
+				`command is set, but does not apply to kind "prefix". It applies to "command"`,
+				`url is set, but does not apply to kind "prefix". It applies to "http"`,
+			}},
 		{"no command", Term{Kind: Command}, []string{"command is empty, expected a program and its arguments"}},
 		{"no url", Term{Kind: HTTP}, []string{"url is empty, expected the scorer's URL"}},
 		{"no pattern", Term{Kind: Regex}, []string{"pattern is empty, expected a regular expression"}},
 		{"no buffer", Term{Kind: Overlong}, []string{"buffer is 0, expected 1 to the length limit of 10 tokens"}},
 		{"no words", Term{Kind: Repetition}, []string{"words is 0, expected 1 or more"}},
-		{"no parts", Term{Kind: Sum}, []string{`parts is empty, expected at least one [reward.parts.<name>] with kind "sum"`}},
+		{"no parts", Term{Kind: Sum},
+			[]string{`parts is empty, expected at least one [reward.parts.<name>] with kind "sum"`}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +64,8 @@ func TestConfig(t *testing.T) {
 			require.ErrorContains(t, err, "new reward: "+row.want[0])
 		})
 	}
-	_, err := New(one(Term{Kind: Command, CommandConfig: CommandConfig{Command: []string{"easyrl-no-such-program"}}}), 10)
+	_, err := New(one(Term{Kind: Command, CommandConfig: CommandConfig{Command: []string{"easyrl-no-such-program"}}}),
+		10)
 	require.ErrorContains(t, err, `new reward: command: exec: "easyrl-no-such-program"`)
 }
 
@@ -111,12 +116,14 @@ func TestLacks(t *testing.T) {
 		want bool
 	}{
 		{Term{Kind: Exact}, true}, {Term{Kind: Prefix}, true}, {Term{Kind: Math}, true}, {Term{Kind: GSM8K}, true},
-		{Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(b)"}}, true}, {Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(?:b)"}}, false}, {Term{Kind: Format}, false},
+		{Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(b)"}}, true},
+		{Term{Kind: Regex, RegexConfig: RegexConfig{Pattern: "a(?:b)"}}, false}, {Term{Kind: Format}, false},
 		{Term{Kind: Command}, false}, {Term{Kind: HTTP}, false},
 	} {
 		p := part
 		p.Term = row.term
-		for _, r := range []Rule{{Term: row.term}, {Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}} {
+		for _, r := range []Rule{{Term: row.term},
+			{Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": &p, "b": &part}}} {
 			for answer, lacks := range map[string]bool{
 				"": row.want, "null": row.want, "[]": row.want, `[""]`: row.want, `[null, ""]`: row.want,
 				// Empty text may be the right answer for an exact comparison.
@@ -151,14 +158,18 @@ func TestVerdicts(t *testing.T) {
 		right      bool
 	}{
 		{"right, slightly over length", "#5", map[string]*Part{"a": five, "late": late}, 1 - 0.1*8/9, Right, true},
-		{"right, with a small weight", "#5", map[string]*Part{"a": part(Regex, 0.1, func(p *Part) { p.Pattern = `#(\d)` })}, 0.1, Right, true},
-		{"right, logged alone", "#5", map[string]*Part{"a": part(Regex, 0, func(p *Part) { p.Pattern = `#(\d)` }), "b": shape}, 1, Right, true},
+		{"right, with a small weight", "#5",
+			map[string]*Part{"a": part(Regex, 0.1, func(p *Part) { p.Pattern = `#(\d)` })}, 0.1, Right, true},
+		{"right, logged alone", "#5", map[string]*Part{"a": part(Regex, 0, func(p *Part) { p.Pattern = `#(\d)` }),
+			"b": shape}, 1, Right, true},
 		{"wrong, extras of 1", "#6", map[string]*Part{"a": five, "b": shape}, 1, Wrong, false},
 		{"no answer, extras of 2", "6", map[string]*Part{"a": five, "b": shape, "c": shape}, 2, Wrong, false},
 		{"one right of two, then", "#5", map[string]*Part{"a": five, "b": part(Exact, 1, nil)}, 1, Wrong, false},
 		{"one right of two, first", "#5", map[string]*Part{"a": part(Exact, 1, nil), "b": five}, 1, Wrong, false},
-		{"both right", "5", map[string]*Part{"a": part(Math, 0.5, nil), "b": part(Exact, 0.25, nil)}, 0.75, Right, true},
-		{"wrong with a format score", "#### 6", map[string]*Part{"a": part(GSM8K, 0.9, nil), "b": part(Regex, 0.1, func(p *Part) { p.Pattern = `#### \d` })}, 0.1, Wrong, false},
+		{"both right", "5", map[string]*Part{"a": part(Math, 0.5, nil), "b": part(Exact, 0.25, nil)}, 0.75,
+			Right, true},
+		{"wrong with a format score", "#### 6", map[string]*Part{"a": part(GSM8K, 0.9, nil),
+			"b": part(Regex, 0.1, func(p *Part) { p.Pattern = `#### \d` })}, 0.1, Wrong, false},
 		{"no part compares", "5", map[string]*Part{"b": shape}, 1, Open, true},
 		{"no part compares, less than 1", "5", map[string]*Part{"b": shape, "late": late}, 1 - 0.1*8/9, Open, false},
 	} {
@@ -212,7 +223,8 @@ func TestCapacity(t *testing.T) {
 			cfg.Sources = map[string]*Rule{"a": {Term: service(3, 2)}}
 		case 6:
 			cfg.Term = one(Term{Kind: Sum}).Term
-			cfg.Parts = map[string]*Part{"a": {Term: service(0, 1), Weight: 1}, "b": {Term: one(Term{Kind: Math}).Term, Weight: 1}}
+			cfg.Parts = map[string]*Part{"a": {Term: service(0, 1), Weight: 1},
+				"b": {Term: one(Term{Kind: Math}).Term, Weight: 1}}
 		}
 	}
 }
@@ -233,7 +245,8 @@ func TestExact(t *testing.T) {
 		{"both empty", ExactConfig{}, "", "", rollout.Stop, 1, 0},
 		{"tags count as text", ExactConfig{}, "17", "<think>a</think>17", rollout.Stop, 0, 0},
 		{"no tags", ExactConfig{Think: true}, "17", "17", rollout.Stop, 1, 1},
-		{"thought", ExactConfig{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721", rollout.Stop, 1, 1},
+		{"thought", ExactConfig{Think: true}, "1721", "<think>4+7+0=11;1+0+1=2;9+8+0=17</think>1721",
+			rollout.Stop, 1, 1},
 		{"empty thought", ExactConfig{Think: true}, "17", "<think></think>17", rollout.Stop, 1, 1},
 		{"thought, wrong", ExactConfig{Think: true}, "1872", "<think>8+4+0=12</think>1772", rollout.Stop, 0, 1},
 		{"thought, cut", ExactConfig{Think: true}, "17", "<think>a</think>17", rollout.Length, 0, 1},
@@ -265,7 +278,8 @@ func TestExact(t *testing.T) {
 
 func TestExactAcceptsAnyAnswerType(t *testing.T) {
 	t.Parallel()
-	for answer, text := range map[string]string{`43`: "43", `4.50`: "4.50", `true`: "true", `["a",1]`: `["a",1]`, `"x\ny"`: "x\ny"} {
+	for answer, text := range map[string]string{`43`: "43", `4.50`: "4.50", `true`: "true", `["a",1]`: `["a",1]`,
+		`"x\ny"`: "x\ny"} {
 		in := input("", text, rollout.Stop)
 		in.Prompt.Answer = json.RawMessage(answer)
 		got, err := exact{}.Score(t.Context(), in)
@@ -379,9 +393,11 @@ func TestRefuses(t *testing.T) {
 		for _, c := range []struct {
 			term Term
 			want string
-		}{{Term{Kind: Math}, row.math}, {pattern, row.matched}, {Term{Kind: GSM8K}, row.gsm8k}, {Term{Kind: Exact}, ""}, {Term{Kind: Command}, ""}, {Term{Kind: Format}, ""}} {
+		}{{Term{Kind: Math}, row.math}, {pattern, row.matched}, {Term{Kind: GSM8K}, row.gsm8k}, {Term{Kind: Exact}, ""},
+			{Term{Kind: Command}, ""}, {Term{Kind: Format}, ""}} {
 			require.Equal(t, c.want, (&Rule{Term: c.term}).Refuses(p), "%s %s", c.term.Kind, row.answer)
-			sum := Rule{Term: Term{Kind: Sum}, Parts: map[string]*Part{"a": {Term: Term{Kind: Overlong}}, "right": {Term: c.term}}}
+			sum := Rule{Term: Term{Kind: Sum},
+				Parts: map[string]*Part{"a": {Term: Term{Kind: Overlong}}, "right": {Term: c.term}}}
 			if c.want != "" {
 				c.want = "part right: " + c.want
 			}

@@ -118,7 +118,8 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 		failures[source] = make([]error, len(of))
 		for i, p := range of {
 			asked.Go(func() {
-				_, failures[source][i] = s.Score(ctx, Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1, trial: true})
+				_, failures[source][i] = s.Score(ctx,
+					Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1, trial: true})
 			})
 		}
 	}

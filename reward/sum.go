@@ -32,13 +32,15 @@ func (p *Part) rule() *Rule { return &Rule{Term: p.Term} }
 func sumKind() Kind {
 	return Kind{
 		Name: Sum,
-		About: "is the weighted sum of named parts. For pass@k, a response is right if every part that compares with the reference answer " +
+		About: "is the weighted sum of named parts. For pass@k, a response is right if every part that compares " +
+			"with the reference answer " +
 			"finds it right, whatever the weights.",
 		example: func(r *Rule) { r.Parts = map[string]*Part{"right": {Term: Default().Term, Weight: 1}} },
 		check:   checkSum,
 		build:   buildSum,
 		lacks: func(r *Rule, answer json.RawMessage) bool {
-			return slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)), func(p *Part) bool { return p.rule().Lacks(answer) })
+			return slices.ContainsFunc(slices.Collect(maps.Values(r.Parts)),
+				func(p *Part) bool { return p.rule().Lacks(answer) })
 		},
 		refuses: func(r *Rule, p *rollout.Prompt) string {
 			for _, name := range slices.Sorted(maps.Keys(r.Parts)) {
@@ -66,7 +68,8 @@ func checkSum(v *validation, r *Rule) {
 
 // checkNoParts is for rules of other kinds and rules without a kind.
 func checkNoParts(v *validation, r *Rule) {
-	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected 0 with kind %q. Only kind %q has parts", len(r.Parts), r.Kind, Sum)
+	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected 0 with kind %q. Only kind %q has parts",
+		len(r.Parts), r.Kind, Sum)
 }
 
 // goodName reports whether a component may have the name: it becomes part of metrics'
@@ -108,11 +111,13 @@ func NewSum(components []Component) (Func, error) {
 	for i, c := range components {
 		switch {
 		case !goodName(c.Name):
-			faults = append(faults, fmt.Errorf("component %d is named %q, expected a name without spaces or slashes", i, c.Name))
+			faults = append(faults,
+				fmt.Errorf("component %d is named %q, expected a name without spaces or slashes", i, c.Name))
 		case seen[c.Name]:
 			faults = append(faults, fmt.Errorf("component name %q is used twice, expected unique names", c.Name))
 		case !finite(c.Weight):
-			faults = append(faults, fmt.Errorf("component %q has weight %v, expected a finite number", c.Name, c.Weight))
+			faults = append(faults, fmt.Errorf("component %q has weight %v, expected a finite number",
+				c.Name, c.Weight))
 		case c.Func == nil:
 			faults = append(faults, fmt.Errorf("component %q has no reward", c.Name))
 		}

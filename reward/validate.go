@@ -81,7 +81,8 @@ func (v *validation) checkUnused(t *Term) {
 	got, want := reflect.ValueOf(*t), reflect.ValueOf(defaultTerm())
 	for _, field := range reflect.VisibleFields(got.Type()) {
 		key := field.Tag.Get("toml")
-		if field.Anonymous || key == "-" || t.Takes(key) || reflect.DeepEqual(got.FieldByIndex(field.Index).Interface(), want.FieldByIndex(field.Index).Interface()) {
+		if field.Anonymous || key == "-" || t.Takes(key) ||
+			reflect.DeepEqual(got.FieldByIndex(field.Index).Interface(), want.FieldByIndex(field.Index).Interface()) {
 			continue
 		}
 		v.fault(key, "%s", t.Unused(key))

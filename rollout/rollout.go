@@ -10,9 +10,10 @@ import (
 
 // Prompt is one task of the data set.
 type Prompt struct {
-	ID       string          // unique in the data set, stable between runs
-	Text     string          // rendered by the template
-	Messages []Message       // of a chat, from which Text is rendered; nil for plain text. Rollouts files keep only the question
+	ID   string // unique in the data set, stable between runs
+	Text string // rendered by the template
+	// of a chat, from which Text is rendered; nil for plain text. Rollouts files keep only the question
+	Messages []Message
 	IDs      []int32         // token ids of Text
 	Answer   json.RawMessage // reference answer for the reward, any JSON value
 	Source   string          // data set it comes from; may be empty
@@ -139,7 +140,8 @@ func (g Group) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompts, g.Prompt.ID, g.Prompt.Text, g.Prompt.Asked(), g.Prompt.IDs,
+	err := e.Encode(groupJSON{g.Step, g.Version, g.Index, g.Prompts, g.Prompt.ID, g.Prompt.Text, g.Prompt.Asked(),
+		g.Prompt.IDs,
 		g.Prompt.Answer, g.Prompt.Source, g.Responses, g.Replaced})
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
@@ -153,7 +155,9 @@ func (g *Group) UnmarshalJSON(b []byte) error {
 	if string(j.Answer) == "null" {
 		j.Answer = nil
 	}
-	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Prompts: j.Prompts, Responses: j.Responses, Replaced: j.Replaced,
-		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs, Answer: j.Answer, Source: j.Source}}
+	*g = Group{Step: j.Step, Version: j.Version, Index: j.Index, Prompts: j.Prompts, Responses: j.Responses,
+		Replaced: j.Replaced,
+		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs, Answer: j.Answer,
+			Source: j.Source}}
 	return nil
 }

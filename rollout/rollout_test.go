@@ -14,8 +14,10 @@ import (
 
 // line is a line of a rollouts file.
 const line = `{"step":1,"version":1,"prompt_id":"gsm8k:7","prompt":"1+1=","prompt_ids":[5,6,5],"answer":"2",` +
-	`"responses":[{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1.0,"finish":"stop","version":1,"instance":"local"},` +
-	`{"text":"33","ids":[8,8],"logprobs":[-3.5,-0.125],"reward":0.5,"finish":"length","version":1,"instance":"http://10.0.0.2:8000"}]}`
+	`"responses":[{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1.0,"finish":"stop","version":1,` +
+	`"instance":"local"},` +
+	`{"text":"33","ids":[8,8],"logprobs":[-3.5,-0.125],"reward":0.5,"finish":"length","version":1,` +
+	`"instance":"http://10.0.0.2:8000"}]}`
 
 func TestGroupUnmarshalsContract(t *testing.T) {
 	t.Parallel()
@@ -25,8 +27,10 @@ func TestGroupUnmarshalsContract(t *testing.T) {
 		Step: 1, Version: 1,
 		Prompt: Prompt{ID: "gsm8k:7", Text: "1+1=", IDs: []int32{5, 6, 5}, Answer: json.RawMessage(`"2"`)},
 		Responses: []Response{
-			{Text: "2", IDs: []int32{7, 1}, Logprobs: []float32{-0.25, -1e-7}, Reward: 1, Finish: Stop, Version: 1, Instance: "local"},
-			{Text: "33", IDs: []int32{8, 8}, Logprobs: []float32{-3.5, -0.125}, Reward: 0.5, Finish: Length, Version: 1, Instance: "http://10.0.0.2:8000"},
+			{Text: "2", IDs: []int32{7, 1}, Logprobs: []float32{-0.25, -1e-7}, Reward: 1, Finish: Stop, Version: 1,
+				Instance: "local"},
+			{Text: "33", IDs: []int32{8, 8}, Logprobs: []float32{-3.5, -0.125}, Reward: 0.5, Finish: Length, Version: 1,
+				Instance: "http://10.0.0.2:8000"},
 		},
 	}, g)
 }
@@ -46,7 +50,8 @@ func TestGroupMarshalsContract(t *testing.T) {
 	want["index"] = 0.0
 	require.Equal(t, want, got)
 
-	g.Index, g.Prompt.Source, g.Prompt.Messages = 3, "gsm8k", []Message{{Role: "system", Content: "s"}, {Role: "user", Content: "1+1="}}
+	g.Index, g.Prompt.Source, g.Prompt.Messages = 3, "gsm8k",
+		[]Message{{Role: "system", Content: "s"}, {Role: "user", Content: "1+1="}}
 	g.Responses[0].Parts = map[string]float64{"format": 1}
 	g.Responses[0].Advantage, g.Responses[0].Entropies = new(float64), []float32{0.5, 0}
 	written, err = json.Marshal(g)
@@ -67,7 +72,8 @@ func TestGroupRoundTrip(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 9))
 	texts := []string{"", "plain", "a\"b\\c\n\t\x00", "<think>é😀\u2028</think>&", "\ufffd"}
-	answers := []json.RawMessage{nil, json.RawMessage(`"x"`), json.RawMessage(`43.0`), json.RawMessage(`{"a":[1,null]}`), json.RawMessage(`""`)}
+	answers := []json.RawMessage{nil, json.RawMessage(`"x"`), json.RawMessage(`43.0`),
+		json.RawMessage(`{"a":[1,null]}`), json.RawMessage(`""`)}
 	for i := range 200 {
 		g := Group{
 			Step: i, Index: rng.IntN(9), Version: rng.Int64(),
@@ -105,7 +111,8 @@ func TestGroupRoundTrip(t *testing.T) {
 func TestGroupKeepsQuestion(t *testing.T) {
 	t.Parallel()
 	user := func(text string) Message { return Message{Role: "user", Content: text} }
-	for _, messages := range [][]Message{nil, {{Role: "system", Content: "be brief"}}, {user("<1>")}, {user("1"), {Role: "assistant", Content: "2"}, user("3"), {Role: "assistant", Content: "4"}}} {
+	for _, messages := range [][]Message{nil, {{Role: "system", Content: "be brief"}}, {user("<1>")},
+		{user("1"), {Role: "assistant", Content: "2"}, user("3"), {Role: "assistant", Content: "4"}}} {
 		g, back := Group{Prompt: Prompt{Text: "<|user|>rendered", Messages: messages}}, Group{}
 		written, err := json.Marshal(g)
 		require.NoError(t, err)
@@ -117,7 +124,8 @@ func TestGroupKeepsQuestion(t *testing.T) {
 
 func TestGroupRejectsInvalid(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{``, `{`, `[]`, `{"step":"1"}`, `{"step":1.5}`, `{"prompt_ids":[1.5]}`, `{"prompt_ids":[3000000000]}`, `{"responses":[{"reward":"1"}]}`} {
+	for _, text := range []string{``, `{`, `[]`, `{"step":"1"}`, `{"step":1.5}`, `{"prompt_ids":[1.5]}`,
+		`{"prompt_ids":[3000000000]}`, `{"responses":[{"reward":"1"}]}`} {
 		var g Group
 		require.Error(t, json.Unmarshal([]byte(text), &g), text)
 	}

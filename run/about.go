@@ -15,8 +15,10 @@ import (
 
 // about says what a run of a task, train or sft, trains: a model with this many parameters.
 func about(cfg *configs.Config, task string, parameters int64) report.About {
-	a := report.About{Name: cfg.Run.Name, Task: task, Model: cmp.Or(cfg.Model.Path, cfg.Model.Init.Config), Parameters: parameters,
-		Tokenizer: cmp.Or(cfg.Model.Path, filepath.Dir(cfg.Model.Init.Config)), Objective: "cross-entropy of demonstrations"}
+	a := report.About{Name: cfg.Run.Name, Task: task, Model: cmp.Or(cfg.Model.Path, cfg.Model.Init.Config),
+		Parameters: parameters,
+		Tokenizer:  cmp.Or(cfg.Model.Path, filepath.Dir(cfg.Model.Init.Config)),
+		Objective:  "cross-entropy of demonstrations"}
 	if task == trainTask {
 		a.Mode, a.Reward = cfg.Run.Mode, rewardText(&cfg.Reward)
 		a.Objective = fmt.Sprintf("%s, advantages by %s, %s", cfg.Loss.Kind, cfg.Loss.Advantage, cfg.Loss.Aggregation)

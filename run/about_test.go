@@ -16,7 +16,8 @@ func TestAbout(t *testing.T) {
 	cfg.Run.Name, cfg.Run.Mode, cfg.Model.Path = "r", "sync", "models/m"
 	cfg.Loss.Kind, cfg.Loss.Advantage, cfg.Loss.Aggregation = "gspo", "group", "token-mean"
 	cfg.Reward.Kind = "math"
-	require.Equal(t, report.About{Name: "r", Task: "train", Mode: "sync", Model: "models/m", Parameters: 7, Tokenizer: "models/m",
+	require.Equal(t, report.About{Name: "r", Task: "train", Mode: "sync", Model: "models/m", Parameters: 7,
+		Tokenizer: "models/m",
 		Objective: "gspo, advantages by group, token-mean", Reward: "math"}, about(&cfg, "train", 7))
 
 	cfg.Loss.Beta, cfg.Loss.KL = .02, "k3"

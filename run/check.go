@@ -106,8 +106,10 @@ func (c *checking) record() {
 		c.found.Folder.Changed, _ = c.resolved.Changes(c.cfg.Run.Dir)
 	}
 	s := c.folder.Shape
-	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: c.folder.NumParams(), Layers: s.Layers, Hidden: s.HiddenSize,
-		Vocabulary: s.VocabSize, Context: s.MaxPositions, Template: c.folder.Template != nil, Random: c.folder.Dir == ""}
+	c.found.Model = &findings.Model{Source: c.folder.Source, Type: s.Type, Parameters: c.folder.NumParams(),
+		Layers: s.Layers, Hidden: s.HiddenSize,
+		Vocabulary: s.VocabSize, Context: s.MaxPositions, Template: c.folder.Template != nil,
+		Random: c.folder.Dir == ""}
 	if c.examples == 0 {
 		return
 	}

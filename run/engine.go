@@ -16,7 +16,8 @@ import (
 
 // startInstances starts the engines of a run and connects to its servers. Engines share the
 // memory of dev, or have a CPU device if it is nil. A nil fc selects fleet.DefaultConfig.
-func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, dev npu.Device, fc *fleet.Config, deps instances.Deps) (*instances.Instances, error) {
+func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, dev npu.Device, fc *fleet.Config,
+	deps instances.Deps) (*instances.Instances, error) {
 	if err := describe(f, cfg, &deps); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ const maxIDsLine = 64 << 20
 // trainer's log-probabilities of each, computed on dev, to out. name is in's name in errors. An
 // invalid line is a usage error.
 func Logprobs(
-	ctx context.Context, f *folder.Folder, dev npu.Device, temperature float32, in io.Reader, name string, out io.Writer,
+	ctx context.Context, f *folder.Folder, dev npu.Device, temperature float32, in io.Reader, name string,
+	out io.Writer,
 ) error {
 	w, err := f.Weights(dev)
 	if err != nil {
@@ -49,7 +50,8 @@ func Logprobs(
 		}
 		infinite := func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }
 		if at := slices.IndexFunc(logp, infinite); at >= 0 {
-			return fmt.Errorf("%s:%d: log-probability of token %d is %v: the weights overflow at this temperature", name, line.Number, at+1, logp[at])
+			return fmt.Errorf("%s:%d: log-probability of token %d is %v: the weights overflow at this temperature",
+				name, line.Number, at+1, logp[at])
 		}
 		if err := answers.Encode(map[string][]float32{"logprobs": logp}); err != nil {
 			return err

@@ -13,7 +13,8 @@ func OpenDevice(kind string, threads int) (npu.Device, error) {
 	dev, err := device.Open(kind, threads)
 	switch {
 	case err != nil && (kind == configs.CUDA || kind == configs.Ascend):
-		return nil, usage.Errorf("device.kind is %q, expected %q or the path of a kernel library: %w", kind, configs.CPU, err)
+		return nil, usage.Errorf("device.kind is %q, expected %q or the path of a kernel library: %w", kind,
+			configs.CPU, err)
 	case err != nil:
 		return nil, usage.Wrap(err)
 	}

@@ -82,11 +82,14 @@ func (j *job) restore(ctx context.Context, from string) (err error) {
 			return ranks.UsageUnlessRank(err)
 		}
 		if was := j.state.Numerics; was != npu.Numerics {
-			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version 2), now %d. The weights will differ by rounding from those of an uninterrupted run",
+			j.warn("%s was trained with other arithmetic: version %d (0: PyTorch ranks, or easyrl before version "+
+				"2), now %d. The weights will differ by rounding from those of an uninterrupted run",
 				from, was, npu.Numerics)
 		}
-		if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 && !trimodel.HasSampled(from) {
-			j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead", j.cfg.Loss.OldPolicy, from, step, step+1)
+		if step := j.state.Step; j.cfg.Loss.OldPolicy == loss.PreviousStep && j.task.name != sftTask && step > 0 &&
+			!trimodel.HasSampled(from) {
+			j.warn("loss.old_policy is %q, but %s lacks the policy that sampled step %d: step %d uses its own instead",
+				j.cfg.Loss.OldPolicy, from, step, step+1)
 		}
 	}
 	j.state.Numerics = npu.Numerics
@@ -100,7 +103,8 @@ func (j *job) open(ctx context.Context) error {
 		return err
 	}
 	if began := j.state.Reference; began != "" && began != start {
-		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ", j.folder.Source)
+		return usage.Errorf("resume: %s is not the model that the run started from: its weights differ",
+			j.folder.Source)
 	}
 	id := &j.identity
 	j.state.Reference, j.state.Seed, j.state.Run = start, id.Seed, id.Run

@@ -68,9 +68,11 @@ func (j *job) openMonitor() error {
 func adviceOn(cfg *configs.Config) advice.Run {
 	training, each, lends := cores.Share(cfg)
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
-	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances, Lends: lends,
-		Band: advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, Clip: cfg.Train.ClipGrad,
-		LR: cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
+	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances,
+		Lends: lends,
+		Band:  advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0,
+		Clip: cfg.Train.ClipGrad,
+		LR:   cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
 		Groups: float64(cfg.Rollout.PromptsPerStep), Waves: cfg.Waves()}
 	// Our engine records log-probabilities of the whole distribution, even if top_p or top_k cut it.
 	if cfg.Train.Backend != configs.EasyRL || servers && !remote.IsExact(cfg.Inference.Kind) {
@@ -116,6 +118,7 @@ func (m *monitor) close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()}) // err itself is the one to report
+		// err itself is the one to report
+		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()})
 	}
 }

@@ -82,7 +82,8 @@ func taskOf(cfg *configs.Config, kind configs.Task) task {
 }
 
 func newPreparation(resolved *configs.Resolved, opts Options, t task) *preparation {
-	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t, limit: memory.OfMachine()}
+	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t,
+		limit: memory.OfMachine()}
 }
 
 func (p *preparation) close() {

@@ -32,7 +32,8 @@ func TestRecordedIndices(t *testing.T) {
 	} {
 		var groups []rollout.Group
 		for i, index := range c.indices {
-			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded, Responses: make([]rollout.Response, i+1)})
+			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded,
+				Responses: make([]rollout.Response, i+1)})
 			groups[i].Responses[0].IDs = make([]int32, 5-i)
 		}
 		s := newRecordedStep(groups, c.known)

@@ -270,7 +270,8 @@ func (j *replay) load(ctx context.Context) error {
 	case j.from == "" || state.Reference == "":
 		state.Reference = began
 	case j.start != nil && state.Reference != began:
-		return usage.Errorf("%s is not the model that the run of %s started from: its weights differ", j.startName(), j.from)
+		return usage.Errorf("%s is not the model that the run of %s started from: its weights differ",
+			j.startName(), j.from)
 	}
 	j.state.Seed, j.state.Pending = j.cfg.Run.Seed, nil
 	return nil

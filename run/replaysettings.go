@@ -162,7 +162,8 @@ func (j *replay) chooseMesh() error {
 	}
 	process, err := ranks.Process(j.cfg)
 	if err == nil && process.Size > 1 {
-		err = usage.Errorf("a launcher started %d processes, expected one: the ranks of a replayed step are in one process",
+		err = usage.Errorf(
+			"a launcher started %d processes, expected one: the ranks of a replayed step are in one process",
 			process.Size)
 	}
 	return err

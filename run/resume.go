@@ -38,7 +38,8 @@ func (p *preparation) claimDir() (from string, err error) {
 		return "", usage.Wrap(err)
 	}
 	// An earlier process of the run may have left folders and files there.
-	if err := writable.Contents(dir, []string{"checkpoints", "rollouts"}, []string{"lock", report.MetricsFile}); err != nil {
+	if err := writable.Contents(dir, []string{"checkpoints", "rollouts"}, []string{"lock", report.MetricsFile}); err !=
+		nil {
 		return "", unwritable(dir, err)
 	}
 	if resume {
@@ -52,7 +53,8 @@ func (p *preparation) claimDir() (from string, err error) {
 	p.claimed = func() error {
 		again, err := trainer.Claim(dir, resume, func(string, ...any) {})
 		if err == nil && again != from {
-			err = fmt.Errorf("run.dir is %q, where another process continued the run in the meantime; repeat -resume", dir)
+			err = fmt.Errorf("run.dir is %q, where another process continued the run in the meantime; repeat -resume",
+				dir)
 		}
 		return err
 	}
@@ -97,7 +99,9 @@ func (p *preparation) lock(dir string, create bool) error {
 func keepsWritten(resolved *configs.Resolved, files []string) error {
 	path := filepath.Join(resolved.Run.Dir, configs.RunFile)
 	if !resolved.Same(path) && writable.Among(path, files) {
-		return usage.Errorf("%s is a configuration file of this run and would be overwritten; set another run.dir or rename the file", path)
+		return usage.Errorf(
+			"%s is a configuration file of this run and would be overwritten; set another run.dir or rename the file",
+			path)
 	}
 	return nil
 }
@@ -146,9 +150,12 @@ func (p *preparation) checkResume() error {
 	}
 	switch {
 	case state.Data != "" && state.Data != id.Data:
-		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a new run with another run.dir", p.task.key, from)
+		return usage.Errorf("resume: files of %s differ from those that %s was trained on; restore them, or start a "+
+			"new run with another run.dir", p.task.key, from)
 	case state.Prompts > 0 && state.Prompts != id.Prompts:
-		return usage.Errorf("resume: %s has %d usable prompts, expected %d as when the run started: a changed setting drops others", p.task.key, id.Prompts, state.Prompts)
+		return usage.Errorf(
+			"resume: %s has %d usable prompts, expected %d as when the run started: a changed setting drops others",
+			p.task.key, id.Prompts, state.Prompts)
 	}
 	return nil
 }
@@ -170,7 +177,8 @@ func (j *job) announce() {
 		if j.task.name == sftTask {
 			key = "sft.steps"
 		}
-		j.note("the run is finished: it has taken %d steps and %s is %d. To continue it, set more steps: -resume -set %s=%d",
+		j.note("the run is finished: it has taken %d steps and %s is %d. To continue it, set more steps: -resume "+
+			"-set %s=%d",
 			j.state.Step, key, j.task.steps, key, j.state.Step+max(j.task.steps, 1))
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // Sample runs one request on a temporary engine on a device of the given kind, with the given
 // number of CPU threads, 0 for all.
-func Sample(ctx context.Context, f *folder.Folder, kind string, threads int, req inference.Request) ([]inference.Completion, error) {
+func Sample(ctx context.Context, f *folder.Folder, kind string, threads int, req inference.Request) (
+	[]inference.Completion, error) {
 	dev, err := OpenDevice(kind, threads)
 	if err != nil {
 		return nil, err

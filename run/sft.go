@@ -29,7 +29,8 @@ func SFT(ctx context.Context, resolved *configs.Resolved, opts Options) error {
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: 1, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, j.state, trainer.Deps{
-		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Traffic: j.traffic, Progress: j.progress, Warn: j.warn,
+		Models: j.models, Files: j.folder.Files, Metrics: j.metrics, Traffic: j.traffic, Progress: j.progress,
+		Warn: j.warn,
 	}, j.demos)
 	if err != nil {
 		return err

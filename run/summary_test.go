@@ -57,7 +57,8 @@ func TestLines(t *testing.T) {
 	require.Equal(t, []string{"1 step in 1s; reward 0.500"}, r.lines(), "neither checkpoint nor report")
 	r.dir = recordSteps(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1}})
 	require.Equal(t, []string{"1 step in 1s; loss 2.000 → 1.000"}, r.lines())
-	r.dir = recordSteps(t, []report.Values{{"step": 1, "actor/loss": 2}, {"step": 2, "actor/loss": 1, "eval/x/loss": 3}})
+	r.dir = recordSteps(t, []report.Values{{"step": 1, "actor/loss": 2},
+		{"step": 2, "actor/loss": 1, "eval/x/loss": 3}})
 	require.Equal(t, []string{"1 step in 1s; held-out loss on x 3.000"}, r.lines())
 	r.dir, r.last = t.TempDir(), 0
 	require.Equal(t, []string{"0 of 1 steps in 1s"}, r.lines())
@@ -67,15 +68,19 @@ func TestLinesNameTheBest(t *testing.T) {
 	t.Parallel()
 	dir := recordSteps(t, nil, "checkpoints/step-000003/x")
 	require.NoError(t, os.Symlink("step-000003", filepath.Join(dir, "checkpoints", "best")))
-	require.Equal(t, "model:  "+dir+"/checkpoints/step-000003, the best", summary{dir: dir, last: 3, total: 3}.lines()[1])
+	require.Equal(t, "model:  "+dir+"/checkpoints/step-000003, the best",
+		summary{dir: dir, last: 3, total: 3}.lines()[1])
 }
 
 // A shell gives back the words.
 func TestCommand(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "easyrl train runs/a.toml -set run.steps=10 -resume", Command("easyrl", "train", "runs/a.toml", "-set", "run.steps=10", "-resume"))
-	require.Equal(t, `easyrl train 'my run.toml' -set 'data.train=["a", '\''b'\'']'`, Command("easyrl", "train", "my run.toml", "-set", `data.train=["a", 'b']`))
-	words := []string{"", " ", "a b", "it's", `"`, `\`, "$HOME", "`id`", "*", "~", "~/x", "#c", "a;b", "a&b", "!x", "{a,b}", "[a]", "a\nb", "é", "=x", "x=y", "%1", "(a)", "<a>", "|", "?", "-n", "a'b'c", "\t"}
+	require.Equal(t, "easyrl train runs/a.toml -set run.steps=10 -resume",
+		Command("easyrl", "train", "runs/a.toml", "-set", "run.steps=10", "-resume"))
+	require.Equal(t, `easyrl train 'my run.toml' -set 'data.train=["a", '\''b'\'']'`,
+		Command("easyrl", "train", "my run.toml", "-set", `data.train=["a", 'b']`))
+	words := []string{"", " ", "a b", "it's", `"`, `\`, "$HOME", "`id`", "*", "~", "~/x", "#c", "a;b", "a&b", "!x",
+		"{a,b}", "[a]", "a\nb", "é", "=x", "x=y", "%1", "(a)", "<a>", "|", "?", "-n", "a'b'c", "\t"}
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh")

@@ -89,9 +89,10 @@ func (t *training) open(ctx context.Context) (err error) {
 
 // startInstances starts the run's engines and connects to its servers.
 func (t *training) startInstances(ctx context.Context) (err error) {
-	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.dev, t.opts.Fleet, instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-		Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say,
-		Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
+	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.dev, t.opts.Fleet,
+		instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
+			Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say,
+			Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
 	if err != nil {
 		return err
 	}
@@ -140,8 +141,9 @@ func (t *training) connect() error {
 		return err
 	}
 	t.rollouts = trainer.Rollouts{
-		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0, LogRollouts: cfg.Log.Rollouts,
-		BySource: len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
+		Loss: cfg.Loss, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0,
+		LogRollouts: cfg.Log.Rollouts,
+		BySource:    len(data.Sources(nil, slices.Concat(t.prompts...))) > 1, Cores: t.cores(),
 		Ranks: cfg.Parallel.Mesh().Size(), PeakFLOPS: t.peak(),
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
@@ -182,15 +184,17 @@ func (t *training) cores() func() int {
 func (t *training) train(ctx context.Context) error {
 	cfg := t.cfg
 	if cfg.Rollout.TopP < 1 || cfg.Rollout.TopK > 0 {
-		t.warn("training is not exactly on-policy: rollout.top_p and rollout.top_k truncate the distribution for sampling but not for training")
+		t.warn("training is not exactly on-policy: rollout.top_p and rollout.top_k truncate the distribution for " +
+			"sampling but not for training")
 	}
 	loop, err := trainer.New(trainer.Config{
 		Dir: cfg.Run.Dir, Steps: cfg.Run.Steps, PromptsPerStep: cfg.Rollout.PromptsPerStep,
 		MicroBatchTokens: cfg.Train.MicroBatchTokens, MiniBatches: cfg.Train.Minibatches, Optim: cfg.Train.Config,
 		CheckpointEvery: cfg.Checkpoint.Every, CheckpointKeep: cfg.Checkpoint.Keep, EvalEvery: cfg.Eval.Every,
 	}, t.state, trainer.Deps{
-		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn, Traffic: t.traffic,
-		Track: t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
+		Models: t.models, Files: t.folder.Files, Metrics: t.metrics, Progress: t.progress, Warn: t.warn,
+		Traffic: t.traffic,
+		Track:   t.spans.Track(trainerRow), Disk: t.spans.Track("disk"),
 	}, t.rollouts)
 	if err != nil {
 		return err

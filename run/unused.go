@@ -42,7 +42,8 @@ func unusedKeys(c *configs.Config, task configs.Task) (keys []string) {
 
 func effectRules(c *configs.Config, task configs.Task) []effectRule {
 	all := []effectRule{
-		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant, fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},
+		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant,
+			fmt.Sprintf("train.schedule is %q, which never lowers the rate", optim.Constant)},
 	}
 	m := c.Parallel.Mesh()
 	all = append(all,
@@ -54,16 +55,23 @@ func effectRules(c *configs.Config, task configs.Task) []effectRule {
 	}
 	servers := c.Inference.Kind != configs.Embedded || c.Control.Listen != ""
 	return append(all,
-		effectRule{[]string{"train.swap"}, c.Device.Kind == configs.CPU, fmt.Sprintf("device.kind is %q, whose memory is the host's", configs.CPU)},
-		effectRule{[]string{"train.swap"}, c.Device.Kind != configs.CPU && c.Inference.Instances == 0, "the run has no embedded instances"},
+		effectRule{[]string{"train.swap"}, c.Device.Kind == configs.CPU,
+			fmt.Sprintf("device.kind is %q, whose memory is the host's", configs.CPU)},
+		effectRule{[]string{"train.swap"}, c.Device.Kind != configs.CPU && c.Inference.Instances == 0,
+			"the run has no embedded instances"},
 		effectRule{[]string{"loss.kl"}, c.Loss.Beta == 0, "loss.beta is 0"},
-		effectRule{[]string{"loss.correction_high"}, c.Loss.Correction == loss.NoCorrection, fmt.Sprintf("loss.correction is %q", loss.NoCorrection)},
-		effectRule{[]string{"loss.epsilon_low", "loss.epsilon_high"}, c.Loss.Kind == loss.REINFORCE, fmt.Sprintf("loss.kind is %q, which has no clip", c.Loss.Kind)},
-		effectRule{[]string{"loss.dual_clip"}, c.Loss.Kind == loss.REINFORCE || c.Loss.Kind == loss.CISPO, fmt.Sprintf("loss.kind is %q", c.Loss.Kind)},
+		effectRule{[]string{"loss.correction_high"}, c.Loss.Correction == loss.NoCorrection,
+			fmt.Sprintf("loss.correction is %q", loss.NoCorrection)},
+		effectRule{[]string{"loss.epsilon_low", "loss.epsilon_high"}, c.Loss.Kind == loss.REINFORCE,
+			fmt.Sprintf("loss.kind is %q, which has no clip", c.Loss.Kind)},
+		effectRule{[]string{"loss.dual_clip"}, c.Loss.Kind == loss.REINFORCE || c.Loss.Kind == loss.CISPO,
+			fmt.Sprintf("loss.kind is %q", c.Loss.Kind)},
 		effectRule{[]string{"inference.weights_dir", "inference.token_file"}, !servers, "the run has no servers"},
 		effectRule{[]string{"control.token_file"}, c.Control.Listen == "", "control.listen is not set"},
-		effectRule{[]string{"eval.k", "eval.temperature", "eval.top_p", "eval.top_k", "eval.prompts"}, len(c.Data.Eval) == 0, "data.eval is not set"},
-		effectRule{[]string{"data.system", "data.thinking"}, c.Data.Template == configs.TemplateNone, fmt.Sprintf("data.template is %q", configs.TemplateNone)},
+		effectRule{[]string{"eval.k", "eval.temperature", "eval.top_p", "eval.top_k", "eval.prompts"},
+			len(c.Data.Eval) == 0, "data.eval is not set"},
+		effectRule{[]string{"data.system", "data.thinking"}, c.Data.Template == configs.TemplateNone,
+			fmt.Sprintf("data.template is %q", configs.TemplateNone)},
 	)
 }
 
@@ -74,7 +82,10 @@ func pointlessValues(c *configs.Config, task configs.Task) (lines []string) {
 		key, steps = "sft.steps", c.SFT.Steps
 	}
 	if c.Train.Warmup > steps {
-		lines = append(lines, fmt.Sprintf("train.warmup is %d and %s is %d, so the learning rate never gets to train.lr. Lower train.warmup", c.Train.Warmup, key, steps))
+		lines = append(lines,
+			fmt.Sprintf(
+				"train.warmup is %d and %s is %d, so the learning rate never gets to train.lr. Lower train.warmup",
+				c.Train.Warmup, key, steps))
 	}
 	if c.Train.LR == 0 {
 		lines = append(lines, "train.lr is 0, so the weights stay as they are")

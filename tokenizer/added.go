@@ -28,7 +28,8 @@ type matcher struct {
 }
 
 func newMatcher(tokens []addedToken) *matcher {
-	m := &matcher{edges: make(map[uint64]int32), tokens: []*addedToken{nil}, words: ucd.RegexWord(), spaces: ucd.Space()}
+	m := &matcher{edges: make(map[uint64]int32), tokens: []*addedToken{nil}, words: ucd.RegexWord(),
+		spaces: ucd.Space()}
 	for _, a := range tokens {
 		if a.Content == "" {
 			continue

@@ -36,7 +36,8 @@ func TestAddedTokens(t *testing.T) {
 		require.NoError(t, err, c.Kind)
 		for _, r := range c.Rows {
 			if r.Text != nil {
-				require.Equal(t, r.IDs, append([]int32{}, tok.mustEncode(*r.Text)...), "case %d %s %+q", i, c.Kind, *r.Text)
+				require.Equal(t, r.IDs, append([]int32{}, tok.mustEncode(*r.Text)...), "case %d %s %+q", i,
+					c.Kind, *r.Text)
 			}
 			require.Equal(t, r.Decoded, tok.Decode(r.IDs), "case %d %s %v", i, c.Kind, r.IDs)
 		}

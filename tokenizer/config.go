@@ -16,17 +16,18 @@ import (
 // configFile is a tokenizer_config.json, or the part of it in a
 // special_tokens_map.json.
 type configFile struct {
-	Ords           []int64               `json:"char_ords"`
-	Class          string                `json:"tokenizer_class"`
-	AddPrefixSpace bool                  `json:"add_prefix_space"`
-	AddBOS         *bool                 `json:"add_bos_token"`
-	Legacy         *bool                 `json:"legacy"` // of tokenizer.model: each part of the text gets a leading space
-	BOS            tokenName             `json:"bos_token"`
-	EOS            tokenName             `json:"eos_token"`
-	Pad            tokenName             `json:"pad_token"`
-	Unk            tokenName             `json:"unk_token"`
-	Additional     []tokenName           `json:"additional_special_tokens"`
-	Added          map[string]addedToken `json:"added_tokens_decoder"` // by id
+	Ords           []int64 `json:"char_ords"`
+	Class          string  `json:"tokenizer_class"`
+	AddPrefixSpace bool    `json:"add_prefix_space"`
+	AddBOS         *bool   `json:"add_bos_token"`
+	// of tokenizer.model: each part of the text gets a leading space
+	Legacy     *bool                 `json:"legacy"`
+	BOS        tokenName             `json:"bos_token"`
+	EOS        tokenName             `json:"eos_token"`
+	Pad        tokenName             `json:"pad_token"`
+	Unk        tokenName             `json:"unk_token"`
+	Additional []tokenName           `json:"additional_special_tokens"`
+	Added      map[string]addedToken `json:"added_tokens_decoder"` // by id
 }
 
 // tokenName is a token's content, written as a string or as an object.

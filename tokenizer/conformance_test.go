@@ -85,7 +85,8 @@ func TestConformance(t *testing.T) {
 					continue // phi-2 adds tokens for runs of blanks
 				}
 				require.Equal(t, r.IDs, append([]int32{}, tok.mustEncode(r.Text)...), "%s %s %q", name, dir, r.Text)
-				require.Equal(t, tok.normal.Apply(budget.New(len(r.Text)), r.Text), tok.Decode(r.IDs), "%s %s", name, dir)
+				require.Equal(t, tok.normal.Apply(budget.New(len(r.Text)), r.Text), tok.Decode(r.IDs),
+					"%s %s", name, dir)
 			}
 		}
 	}

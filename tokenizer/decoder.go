@@ -18,7 +18,8 @@ func newMetaspace(c *component) (*split.Metaspace, error) {
 	case m.Scheme == "":
 		m.Scheme = "always"
 	case m.Scheme != "always" && m.Scheme != "first" && m.Scheme != "never":
-		return nil, fmt.Errorf("step Metaspace: prepend_scheme %q is not supported, expected always, first or never", m.Scheme)
+		return nil, fmt.Errorf("step Metaspace: prepend_scheme %q is not supported, expected always, first or never",
+			m.Scheme)
 	}
 	if utf8.RuneCountInString(m.Replacement) != 1 {
 		return nil, fmt.Errorf("step Metaspace: replacement %q, expected one character", m.Replacement)
@@ -64,7 +65,8 @@ func newDecoder(c *component) (text.Decoder, error) {
 		}
 		return text.Decoder{text.Metaspace(m.Replacement, m.Scheme != "never")}, nil
 	}
-	return nil, fmt.Errorf("decoder %q is not supported, expected Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel or a Sequence of them", c.Type)
+	return nil, fmt.Errorf("decoder %q is not supported, expected Replace, ByteFallback, Fuse, Strip, Metaspace, "+
+		"ByteLevel or a Sequence of them", c.Type)
 }
 
 // replace returns a step that replaces matches by with.

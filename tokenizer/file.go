@@ -245,7 +245,8 @@ func newNormalizer(c *component) (text.Steps, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("normalizer %q is not supported, expected NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace or a Sequence of them", c.Type)
+	return nil, fmt.Errorf("normalizer %q is not supported, expected NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, "+
+		"Strip, Prepend, Replace or a Sequence of them", c.Type)
 }
 
 func checkDecoder(c *component) error {
@@ -279,7 +280,8 @@ func (t *Tokenizer) setTemplate(c *component) error {
 	case "TemplateProcessing":
 		return t.applyTemplate(c)
 	}
-	return fmt.Errorf("post_processor %q is not supported, expected TemplateProcessing, ByteLevel or a Sequence of them", c.Type)
+	return fmt.Errorf(
+		"post_processor %q is not supported, expected TemplateProcessing, ByteLevel or a Sequence of them", c.Type)
 }
 
 func (t *Tokenizer) applyTemplate(c *component) error {
@@ -290,11 +292,13 @@ func (t *Tokenizer) applyTemplate(c *component) error {
 		case p.SpecialToken != nil:
 			token, ok := c.SpecialTokens[p.SpecialToken.ID]
 			if !ok {
-				return fmt.Errorf("post_processor TemplateProcessing: token %q is not in special_tokens", p.SpecialToken.ID)
+				return fmt.Errorf("post_processor TemplateProcessing: token %q is not in special_tokens",
+					p.SpecialToken.ID)
 			}
 			for _, id := range token.IDs {
 				if id < 0 || int(id) >= t.size {
-					return fmt.Errorf("post_processor TemplateProcessing: token %q has id %d, expected 0 to %d", p.SpecialToken.ID, id, t.size-1)
+					return fmt.Errorf("post_processor TemplateProcessing: token %q has id %d, expected 0 to %d",
+						p.SpecialToken.ID, id, t.size-1)
 				}
 			}
 			if seen {
@@ -305,7 +309,8 @@ func (t *Tokenizer) applyTemplate(c *component) error {
 		case p.Sequence != nil && !seen:
 			seen = true
 		default:
-			return fmt.Errorf("post_processor TemplateProcessing: single[%d]: expected a SpecialToken or exactly one Sequence", i)
+			return fmt.Errorf(
+				"post_processor TemplateProcessing: single[%d]: expected a SpecialToken or exactly one Sequence", i)
 		}
 	}
 	if !seen {

@@ -93,7 +93,8 @@ func FuzzTokenizerJSON(f *testing.F) {
 	data, err := json.Marshal(small)
 	require.NoError(f, err)
 	f.Add(string(data), `{"eos_token":"<eos>","bos_token":{"content":"a"},"add_bos_token":true}`)
-	f.Add(`{"model":{"merges":[["a","b"]],"vocab":{"a":0,"b":1,"ab":2}},"pre_tokenizer":{"type":"ByteLevel"}}`, `{"added_tokens_decoder":{"7":{"content":"x"}}}`)
+	f.Add(`{"model":{"merges":[["a","b"]],"vocab":{"a":0,"b":1,"ab":2}},"pre_tokenizer":{"type":"ByteLevel"}}`,
+		`{"added_tokens_decoder":{"7":{"content":"x"}}}`)
 	f.Add(`{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"}]}}`, `{}`)
 	f.Fuzz(func(t *testing.T, file, config string) {
 		c, err := parseConfig([]byte(config))
@@ -109,11 +110,14 @@ func FuzzTokenizerJSON(f *testing.F) {
 
 func FuzzConfigAndMerges(f *testing.F) {
 	f.Add(`{"char_ords":[48,49],"eos_token":"E"}`, `{}`, "")
-	f.Add(`{"tokenizer_class":"GPT2Tokenizer","eos_token":"b","additional_special_tokens":["a"]}`, `{"a":0,"b":1,"ab":2}`, "#version: 0.2\na b\n")
-	f.Add(`{"add_prefix_space":true,"added_tokens_decoder":{"9":{"content":"<eos>","rstrip":true}}}`, `{"Ġ":0,"a":1}`, "\r\nĠ a")
+	f.Add(`{"tokenizer_class":"GPT2Tokenizer","eos_token":"b","additional_special_tokens":["a"]}`,
+		`{"a":0,"b":1,"ab":2}`, "#version: 0.2\na b\n")
+	f.Add(`{"add_prefix_space":true,"added_tokens_decoder":{"9":{"content":"<eos>","rstrip":true}}}`,
+		`{"Ġ":0,"a":1}`, "\r\nĠ a")
 	f.Fuzz(func(t *testing.T, config, vocab, merges string) {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"tokenizer_config.json": config, "vocab.json": vocab, "merges.txt": merges} {
+		for name, text := range map[string]string{"tokenizer_config.json": config, "vocab.json": vocab,
+			"merges.txt": merges} {
 			if text != "" {
 				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 			}

@@ -42,7 +42,8 @@ func splitAt(pattern string) string {
 }
 
 func doublings(n int) string {
-	return `[` + strings.TrimSuffix(strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, n), ",") + `]`
+	return `[` + strings.TrimSuffix(strings.Repeat(`{"type":"Replace","pattern":{"String":"a"},"content":"aa"},`, n),
+		",") + `]`
 }
 
 // Patterns and replacements of a hostile tokenizer end with an error.
@@ -50,13 +51,15 @@ func TestHostile(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("a", 5000) + "!"
 	for name, keys := range map[string]string{
-		"exponential pattern":   splitAt(`(a+)+$`),
-		"polynomial pattern":    splitAt(`a*a*a*a*a*a*a*a*b`),
-		"look-ahead":            splitAt(`(?=(a+)+$)a`),
-		"quadratic pattern":     `,"normalizer":{"type":"Replace","pattern":{"Regex":"(a+)+$"},"content":"b"}`,
-		"doublings":             `,"normalizer":{"type":"Sequence","normalizers":` + doublings(40) + `}`,
-		"one large replacement": `,"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` + strings.Repeat("b", 1<<20) + `"}`,
-		"large prefixes":        `,"normalizer":{"type":"Sequence","normalizers":[` + strings.TrimSuffix(strings.Repeat(`{"type":"Prepend","prepend":"`+strings.Repeat("b", 1<<20)+`"},`, 9), ",") + `]}`,
+		"exponential pattern": splitAt(`(a+)+$`),
+		"polynomial pattern":  splitAt(`a*a*a*a*a*a*a*a*b`),
+		"look-ahead":          splitAt(`(?=(a+)+$)a`),
+		"quadratic pattern":   `,"normalizer":{"type":"Replace","pattern":{"Regex":"(a+)+$"},"content":"b"}`,
+		"doublings":           `,"normalizer":{"type":"Sequence","normalizers":` + doublings(40) + `}`,
+		"one large replacement": `,"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"` +
+			strings.Repeat("b", 1<<20) + `"}`,
+		"large prefixes": `,"normalizer":{"type":"Sequence","normalizers":[` + strings.TrimSuffix(
+			strings.Repeat(`{"type":"Prepend","prepend":"`+strings.Repeat("b", 1<<20)+`"},`, 9), ",") + `]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -117,7 +117,8 @@ func (f *folder) config() (*configFile, error) {
 
 // inherit adopts the tokens that only other names.
 func (c *configFile) inherit(other *configFile) {
-	for _, pair := range [][2]*tokenName{{&c.BOS, &other.BOS}, {&c.EOS, &other.EOS}, {&c.Pad, &other.Pad}, {&c.Unk, &other.Unk}} {
+	for _, pair := range [][2]*tokenName{{&c.BOS, &other.BOS}, {&c.EOS, &other.EOS}, {&c.Pad, &other.Pad},
+		{&c.Unk, &other.Unk}} {
 		if *pair[0] == "" {
 			*pair[0] = *pair[1]
 		}
@@ -163,7 +164,8 @@ func (f *folder) tokenizer(c *configFile) (*Tokenizer, error) {
 		return nil, err
 	}
 	if data == nil {
-		return nil, fmt.Errorf("%w: expected tokenizer.json, vocab.json with merges.txt, %s, or char_ords in %s", ErrNone, modelName, configName)
+		return nil, fmt.Errorf("%w: expected tokenizer.json, vocab.json with merges.txt, %s, or char_ords in %s",
+			ErrNone, modelName, configName)
 	}
 	t, err := fromModel(data, c)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 const (
 	gpt2Short = `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	llama3    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	llama3    = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ` +
+		`?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
 var patterns = map[string]string{"gpt2": split.GPT2, "gpt2 short": gpt2Short, "llama3": llama3, "qwen2": split.Qwen2}
@@ -52,7 +53,8 @@ func bothWays(t testing.TB, pattern string) func(text string) (fast, re []string
 // otherPatterns returns those of splitSteps and some with other features.
 func otherPatterns() []string {
 	all := []string{
-		`[b-dA\-]+|[^a-z\s-]`, `a?b{2}|\.{1,}|(?=b)[ab]`, `(a|b|)c?(?!d)1`, `[ab]*b|[ab]+b`, `\P{L}\D\S?`, `(?i:[sdmt]|ll|ve|re)`,
+		`[b-dA\-]+|[^a-z\s-]`, `a?b{2}|\.{1,}|(?=b)[ab]`, `(a|b|)c?(?!d)1`, `[ab]*b|[ab]+b`, `\P{L}\D\S?`,
+		`(?i:[sdmt]|ll|ve|re)`,
 		`(?i:é|ß)(?:'s)?`, `.+`, `\p{Han}+|日`, `\-\]|[\-\]_]`, `(?=(?!ab)a?)[ab]`,
 	}
 	for _, steps := range splitSteps() {
@@ -83,10 +85,12 @@ func TestCompiledMatchesLibrary(t *testing.T) {
 
 func TestPossessive(t *testing.T) {
 	t.Parallel()
-	for pattern, want := range map[string]string{`a*+a|b`: "aaa|b", `[ab]?+b`: "aa|ab", `a++b`: "aaab", `(?i:ſ)`: "aaab"} {
+	for pattern, want := range map[string]string{`a*+a|b`: "aaa|b", `[ab]?+b`: "aa|ab", `a++b`: "aaab",
+		`(?i:ſ)`: "aaab"} {
 		find, err := split.Compile(pattern)
 		require.NoError(t, err)
-		require.Equal(t, want, strings.Join(cut("aaab", &split.Pattern{Find: find, Behavior: split.Isolated}), "|"), pattern)
+		require.Equal(t, want, strings.Join(cut("aaab", &split.Pattern{Find: find, Behavior: split.Isolated}), "|"),
+			pattern)
 	}
 }
 
@@ -95,8 +99,10 @@ func TestPossessive(t *testing.T) {
 func TestCompileRefuses(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{
-		"", "a*", "(", ")", "a)", "[", "[]", "[a", "a{", "a{2", "a{3,2}", "a{0}", "a{2}+", "a**", "a+?", "(ab)*", "(a)+", "(?!a)?b", "(?<=a)b", "(?>a)", "(?i)a", "(*a)",
-		`\b`, `\1`, `\pL`, `\p{Nope}`, "[[:nope:]]", "[[:alpha:]", "[a&&]", "[a-b-c]", "[b-a]", "[a-[b]]", `[a-\s]`, `\x80`, `\x{110000}`, `\x`, "^a", "$", "a|", "\xff",
+		"", "a*", "(", ")", "a)", "[", "[]", "[a", "a{", "a{2", "a{3,2}", "a{0}", "a{2}+", "a**", "a+?", "(ab)*",
+		"(a)+", "(?!a)?b", "(?<=a)b", "(?>a)", "(?i)a", "(*a)",
+		`\b`, `\1`, `\pL`, `\p{Nope}`, "[[:nope:]]", "[[:alpha:]", "[a&&]", "[a-b-c]", "[b-a]", "[a-[b]]", `[a-\s]`,
+		`\x80`, `\x{110000}`, `\x`, "^a", "$", "a|", "\xff",
 		strings.Repeat("(", 100) + "a" + strings.Repeat(")", 100), strings.Repeat("a", 20000),
 	} {
 		find, err := split.Compile(pattern)
@@ -111,8 +117,10 @@ func TestPieces(t *testing.T) {
 		pattern, text string
 		want          []string
 	}{
-		{split.GPT2, "I'll  go, 'S 2024!\n\n x", []string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
-		{split.Qwen2, "I'LL  go, 'S 12!\n\n x", []string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
+		{split.GPT2, "I'll  go, 'S 2024!\n\n x",
+			[]string{"I", "'ll", " ", " go", ",", " '", "S", " 2024", "!", "\n\n", " x"}},
+		{split.Qwen2, "I'LL  go, 'S 12!\n\n x",
+			[]string{"I", "'LL", " ", " go", ",", " '", "S", " ", "1", "2", "!\n\n", " x"}},
 		{llama3, "1234567 \t\n\n  x\u3000y", []string{"123", "456", "7", " \t\n\n", " ", " x", "\u3000y"}},
 		{split.Qwen2, "(foo)'ſ ", []string{"(foo", ")'", "ſ", " "}},
 		{split.Qwen2, "a'ſb", []string{"a", "'ſ", "b"}},
@@ -126,7 +134,8 @@ func TestPieces(t *testing.T) {
 
 // randomText joins random characters that the patterns distinguish.
 func randomText(r *rand.Rand, n int) string {
-	atoms := []string{"a", "B", "é", "日", "ß", "1", "²", "Ⅷ", "٣", " ", "  ", "\t", "\u00a0", "\u3000", "\u0085", "\n", "\r\n", "'", "'s", "'LL", "'Ve", "'d",
+	atoms := []string{"a", "B", "é", "日", "ß", "1", "²", "Ⅷ", "٣", " ", "  ", "\t", "\u00a0", "\u3000", "\u0085", "\n",
+		"\r\n", "'", "'s", "'LL", "'Ve", "'d",
 		".", "!", "—", "\u0301", "😀", "\x00", "\x1f", "\xff", "\xe6\x97", "_"}
 	var b strings.Builder
 	for range n {
@@ -196,8 +205,10 @@ func TestPreTokenizerSteps(t *testing.T) {
 		{"byte level", []object{{"type": "ByteLevel"}}, "ab 12's", []string{"ab", " 12", "'s"}},
 		{"prefix space", []object{{"type": "ByteLevel", "add_prefix_space": true}}, "ab", []string{" ab"}},
 		{"existing prefix space", []object{{"type": "ByteLevel", "add_prefix_space": true}}, " ab", []string{" ab"}},
-		{"digits", []object{{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false}}, "a12b", []string{"a", "1", "2", "b"}},
-		{"digit runs", []object{{"type": "Digits"}, {"type": "ByteLevel", "use_regex": false}}, "12ab3", []string{"12", "ab", "3"}},
+		{"digits", []object{{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "use_regex": false}},
+			"a12b", []string{"a", "1", "2", "b"}},
+		{"digit runs", []object{{"type": "Digits"}, {"type": "ByteLevel", "use_regex": false}}, "12ab3",
+			[]string{"12", "ab", "3"}},
 		{
 			"several", []object{
 				{"type": "Split", "pattern": object{"Regex": `\p{N}{1,3}`}, "behavior": "Isolated"},
@@ -263,7 +274,8 @@ func TestNormalize(t *testing.T) {
 	for kind, want := range map[string]string{"NFD": "e\u0301ﬁ", "NFKD": "e\u0301fi", "NFKC": "éfi"} {
 		tok := loaded(t, func(f object) { f["normalizer"] = object{"type": kind} })
 		require.Equal(t, want, tok.Decode(tok.mustEncode("éﬁ")), kind)
-		require.Equal(t, want+strings.Repeat("\u0316", 40), tok.Decode(tok.mustEncode("éﬁ"+strings.Repeat("\u0316", 40))), kind)
+		require.Equal(t, want+strings.Repeat("\u0316", 40),
+			tok.Decode(tok.mustEncode("éﬁ"+strings.Repeat("\u0316", 40))), kind)
 	}
 }
 

@@ -70,7 +70,8 @@ func treatment(t *testing.T, normalizer, pre *component) func([]string) []string
 	tok := loaded(t, func(o object) {
 		o["normalizer"] = nil
 		o["pre_tokenizer"] = object{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}
-		o["added_tokens"] = []object{{"id": 256, "content": "<w>", "single_word": true}, {"id": 257, "content": "<s>", "lstrip": true, "rstrip": true}}
+		o["added_tokens"] = []object{{"id": 256, "content": "<w>", "single_word": true},
+			{"id": 257, "content": "<s>", "lstrip": true, "rstrip": true}}
 		o["model"] = object{"type": "BPE", "vocab": alphabet(), "merges": []string{}}
 	})
 	return func(texts []string) []string {

@@ -15,7 +15,8 @@ func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool
 		return steps, end, nil
 	}
 	if end && c.Type != "Sequence" {
-		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel is not supported, expected ByteLevel last", c.Type)
+		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel is not supported, expected ByteLevel last",
+			c.Type)
 	}
 	switch c.Type {
 	case "Sequence":
@@ -75,7 +76,8 @@ func newSplitter(c *component) (split.Step, error) {
 		}
 		return &split.Pattern{Find: split.Literal(c.Delimiter), Behavior: split.Removed}, nil
 	}
-	return nil, fmt.Errorf("pre_tokenizer %q is not supported, expected Split, Digits, Metaspace, Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, ByteLevel or a Sequence of them", c.Type)
+	return nil, fmt.Errorf("pre_tokenizer %q is not supported, expected Split, Digits, Metaspace, Whitespace, "+
+		"WhitespaceSplit, Punctuation, CharDelimiterSplit, ByteLevel or a Sequence of them", c.Type)
 }
 
 // checkBehavior returns an error for an unknown behavior.
@@ -84,7 +86,8 @@ func checkBehavior(step string, b split.Behavior) error {
 	case split.Isolated, split.Removed, split.Contiguous, split.MergedWithPrevious, split.MergedWithNext:
 		return nil
 	}
-	return fmt.Errorf("pre_tokenizer %s: behavior %q is not supported, expected Isolated, Removed, Contiguous, MergedWithPrevious or MergedWithNext", step, b)
+	return fmt.Errorf("pre_tokenizer %s: behavior %q is not supported, expected Isolated, Removed, Contiguous, "+
+		"MergedWithPrevious or MergedWithNext", step, b)
 }
 
 func newPatternSplit(c *component) (*split.Pattern, error) {

@@ -180,7 +180,8 @@ func BenchmarkSentencePiece(b *testing.B) {
 	data, err := os.ReadFile(filepath.Join(testData(b), "prompts", "gsm8k", "train.jsonl"))
 	require.NoError(b, err)
 	tok := goldenModel(b, false)
-	for kind, text := range map[string]string{"text": string(data[:1<<20]), "word": strings.Repeat("abcdefghijklm", 1<<20/13)} {
+	for kind, text := range map[string]string{"text": string(data[:1<<20]),
+		"word": strings.Repeat("abcdefghijklm", 1<<20/13)} {
 		b.Run(kind, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {

@@ -72,7 +72,8 @@ func speedTexts(size int) map[string]string {
 		"tibetan":     fill(between(0xf71, 0xf84)),
 		"base64":      base64.StdEncoding.EncodeToString(bytes[:size*3/4]),
 		"json": fill(func() string {
-			return `{"id":` + string('0'+rune(r.IntN(10))) + `,"` + letters() + letters() + `":[1.5,null,"` + letters() + `"]},`
+			return `{"id":` + string('0'+rune(r.IntN(10))) + `,"` + letters() + letters() + `":[1.5,null,"` +
+				letters() + `"]},`
 		}),
 		"quotes":        repeat("'"),
 		"merges":        repeat("the"),
@@ -122,8 +123,10 @@ func splitSteps() map[string][]object {
 	end := object{"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}
 	const contractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
 	return map[string][]object{
-		"llama3": {split(`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
-		"o200k": {split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+` + contractions + `?|` +
+		"llama3": {split(`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ` +
+			`?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
+		"o200k": {split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+` +
+			contractions + `?|` +
 			`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*` + contractions + `?|` +
 			`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
 		"tekken": {split(`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|` +
@@ -131,13 +134,15 @@ func splitSteps() map[string][]object {
 			`\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
 		"deepseek3": {
 			split(`\p{N}{1,3}`), split(`[一-龥぀-ゟ゠-ヿ]+`),
-			split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"), end,
+			split("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| " +
+				"?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"), end,
 		},
 		"deepseek": {
 			split("[\r\n]"), split("\\s?\\p{L}+"), split("\\s?\\p{P}+"), split("[一-龥ࠀ-一가-퟿]+"),
 			{"type": "Digits", "individual_digits": true}, end,
 		},
-		"qwen3.5":   {split(`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
+		"qwen3.5": {split(`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ` +
+			`?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`), end},
 		"starcoder": {{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "add_prefix_space": false}},
 	}
 }
@@ -190,13 +195,16 @@ func characterTokenizer(t testing.TB, path string) *Tokenizer {
 	}
 	tok, err := Load(write(t, object{"tokenizer.json": object{
 		"normalizer": object{"type": "Sequence", "normalizers": []object{
-			{"type": "Prepend", "prepend": bpe.SpaceMark}, {"type": "Replace", "pattern": object{"String": " "}, "content": bpe.SpaceMark},
+			{"type": "Prepend", "prepend": bpe.SpaceMark},
+			{"type": "Replace", "pattern": object{"String": " "}, "content": bpe.SpaceMark},
 		}},
 		"decoder": object{"type": "Sequence", "decoders": []object{
-			{"type": "Replace", "pattern": object{"String": bpe.SpaceMark}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+			{"type": "Replace", "pattern": object{"String": bpe.SpaceMark}, "content": " "}, {"type": "ByteFallback"},
+			{"type": "Fuse"},
 			{"type": "Strip", "content": " ", "start": 1, "stop": 0},
 		}},
-		"model": object{"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": merges},
+		"model": object{"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true, "vocab": vocab,
+			"merges": merges},
 	}}))
 	require.NoError(t, err)
 	return tok

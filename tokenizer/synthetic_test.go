@@ -113,7 +113,8 @@ func TestEncode(t *testing.T) {
 	require.Equal(t, 302, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer.json"}, tok.Files())
 	require.Empty(t, tok.StopIDs())
-	require.Equal(t, "ab<think>", tok.Decode([]int32{-1, 256, 280, 300, 301, 302, 1 << 30}), "unknown ids decode to nothing")
+	require.Equal(t, "ab<think>", tok.Decode([]int32{-1, 256, 280, 300, 301, 302, 1 << 30}),
+		"unknown ids decode to nothing")
 }
 
 func TestTokenID(t *testing.T) {
@@ -151,7 +152,8 @@ func TestMergesAsPairsAndParts(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.Equal(t, []int32{300}, parts.StopIDs())
-	require.ElementsMatch(t, []string{"vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json"}, parts.Files())
+	require.ElementsMatch(t, []string{"vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json"},
+		parts.Files())
 	for _, text := range []string{"abcabc abab aaaaa", "<think>abc<eos>", "caab\n abc 123"} {
 		require.Equal(t, want.mustEncode(text), pairs.mustEncode(text))
 		require.Equal(t, want.mustEncode(text), parts.mustEncode(text))
@@ -239,7 +241,8 @@ func TestNormalizedAddedToken(t *testing.T) {
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	template := object{"type": "TemplateProcessing",
-		"single":         []object{{"SpecialToken": object{"id": "<eos>"}}, {"Sequence": object{"id": "A"}}, {"SpecialToken": object{"id": "two"}}},
+		"single": []object{{"SpecialToken": object{"id": "<eos>"}}, {"Sequence": object{"id": "A"}},
+			{"SpecialToken": object{"id": "two"}}},
 		"special_tokens": object{"<eos>": object{"ids": []int{300}}, "two": object{"ids": []int{301, 301}}}}
 	want := []int32{300, 'q', 301, 301}
 	one := loaded(t, func(f object) { f["post_processor"] = template })
@@ -264,13 +267,16 @@ func TestConfiguration(t *testing.T) {
 		return Load(write(t, files))
 	}
 	tok, err := load(object{"eos_token": "<think>", "bos_token": "<eos>", "add_bos_token": true, "pad_token": nil,
-		"added_tokens_decoder":      object{"301": object{"content": "<think>"}, "305": object{"content": "<new>", "special": true}},
+		"added_tokens_decoder": object{"301": object{"content": "<think>"},
+			"305": object{"content": "<new>", "special": true}},
 		"additional_special_tokens": []string{"abc", "nowhere"}}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []int32{301}, tok.StopIDs())
 	require.Equal(t, []int32{300, 305, 'q', 257}, tok.mustEncodePrompt("<new>qabc"))
-	require.Equal(t, "q", tok.Decode(tok.mustEncodePrompt("<new>q<think>abc")), "Decode omits eos, bos and special tokens")
-	require.Equal(t, []string{"<new>", "<eos>", "", "", ""}, []string{tok.Special(305), tok.Special(300), tok.Special('q'), tok.Special(999), tok.Special(-1)})
+	require.Equal(t, "q", tok.Decode(tok.mustEncodePrompt("<new>q<think>abc")),
+		"Decode omits eos, bos and special tokens")
+	require.Equal(t, []string{"<new>", "<eos>", "", "", ""},
+		[]string{tok.Special(305), tok.Special(300), tok.Special('q'), tok.Special(999), tok.Special(-1)})
 	require.Equal(t, 306, tok.VocabSize())
 	require.Equal(t, []string{"tokenizer_config.json", "tokenizer.json", "chat_template.jinja"}, tok.Files())
 
@@ -285,7 +291,8 @@ func TestConfiguration(t *testing.T) {
 		{object{"eos_token": "<nope>"}, `tokenizer_config.json: eos_token "<nope>" is not in the vocabulary`},
 		{object{"eos_token": 5}, "expected a string, null or an object with content"},
 		{object{"added_tokens_decoder": object{"x": object{"content": "y"}}}, `added_tokens_decoder key "x"`},
-		{object{"added_tokens_decoder": object{"302": object{"content": "<eos>"}}}, `added token "<eos>" has ids 300 and 302`},
+		{object{"added_tokens_decoder": object{"302": object{"content": "<eos>"}}},
+			`added token "<eos>" has ids 300 and 302`},
 		{object{"bos_token": "<b>", "add_bos_token": true}, `bos_token "<b>"`},
 		{"{", "tokenizer_config.json: unexpected end"},
 	} {
@@ -303,45 +310,68 @@ func TestUnsupported(t *testing.T) {
 	}{
 		{"model", func(_, m object) { m["type"] = "Unigram"; m["vocab"] = []any{} }, `model type "Unigram"`},
 		{"no model", func(f, _ object) { delete(f, "model") }, `model type ""`},
-		{"normalizer", func(f, _ object) { f["normalizer"] = object{"type": "Precompiled"} }, `normalizer "Precompiled"`},
+		{"normalizer", func(f, _ object) { f["normalizer"] = object{"type": "Precompiled"} },
+			`normalizer "Precompiled"`},
 		{"normalizer inside", func(f, _ object) {
 			f["normalizer"] = object{"type": "Sequence", "normalizers": []object{{"type": "NFC"}, {"type": "Nmt"}}}
 		}, `normalizer "Nmt"`},
-		{"pre-tokenizer", func(f, _ object) { f["pre_tokenizer"] = object{"type": "UnicodeScripts"} }, `pre_tokenizer "UnicodeScripts"`},
-		{"metaspace", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Metaspace"} }, `pre_tokenizer: step Metaspace: replacement ""`},
+		{"pre-tokenizer", func(f, _ object) { f["pre_tokenizer"] = object{"type": "UnicodeScripts"} },
+			`pre_tokenizer "UnicodeScripts"`},
+		{"metaspace", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Metaspace"} },
+			`pre_tokenizer: step Metaspace: replacement ""`},
 		{"metaspace scheme", func(f, _ object) {
 			f["pre_tokenizer"] = object{"type": "Metaspace", "replacement": "_", "prepend_scheme": "odd"}
 		}, `prepend_scheme "odd"`},
-		{"punctuation", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Punctuation", "behavior": "Odd"} }, `Punctuation: behavior "Odd"`},
-		{"delimiter", func(f, _ object) { f["pre_tokenizer"] = object{"type": "CharDelimiterSplit"} }, "has no delimiter"},
-		{"replace", func(f, _ object) { f["normalizer"] = object{"type": "Replace"} }, "normalizer Replace: no pattern"},
-		{"decoder of characters", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "WordPiece"} }, `decoder "WordPiece"`},
-		{"decoder strip", func(f, _ object) { f["pre_tokenizer"], f["decoder"] = nil, object{"type": "Strip"} }, `decoder Strip: content ""`},
+		{"punctuation", func(f, _ object) {
+			f["pre_tokenizer"] = object{"type": "Punctuation", "behavior": "Odd"}
+		}, `Punctuation: behavior "Odd"`},
+		{"delimiter", func(f, _ object) { f["pre_tokenizer"] = object{"type": "CharDelimiterSplit"} },
+			"has no delimiter"},
+		{"replace", func(f, _ object) { f["normalizer"] = object{"type": "Replace"} },
+			"normalizer Replace: no pattern"},
+		{"decoder of characters", func(f, _ object) {
+			f["pre_tokenizer"], f["decoder"] = nil, object{"type": "WordPiece"}
+		}, `decoder "WordPiece"`},
+		{"decoder strip", func(f, _ object) {
+			f["pre_tokenizer"], f["decoder"] = nil, object{"type": "Strip"}
+		}, `decoder Strip: content ""`},
 		{"none", func(f, _ object) { f["pre_tokenizer"] = nil }, "pre_tokenizer has no ByteLevel"},
 		{"after the bytes", func(f, _ object) {
-			f["pre_tokenizer"] = object{"type": "Sequence", "pretokenizers": []object{{"type": "ByteLevel"}, {"type": "Digits"}}}
+			f["pre_tokenizer"] = object{"type": "Sequence",
+				"pretokenizers": []object{{"type": "ByteLevel"}, {"type": "Digits"}}}
 		}, `"Digits" after ByteLevel`},
 		{"pattern", func(f, _ object) {
 			f["pre_tokenizer"] = object{"type": "Split", "behavior": "Isolated", "pattern": object{"Regex": "(a"}}
 		}, `regular expression "(a"`},
-		{"no pattern", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Split", "behavior": "Isolated"} }, "no pattern"},
-		{"behavior", func(f, _ object) { f["pre_tokenizer"] = object{"type": "Split", "behavior": "Odd"} }, `behavior "Odd"`},
+		{"no pattern", func(f, _ object) {
+			f["pre_tokenizer"] = object{"type": "Split", "behavior": "Isolated"}
+		}, "no pattern"},
+		{"behavior", func(f, _ object) {
+			f["pre_tokenizer"] = object{"type": "Split", "behavior": "Odd"}
+		}, `behavior "Odd"`},
 		{"decoder", func(f, _ object) {
 			f["decoder"] = object{"type": "Sequence", "decoders": []object{{"type": "ByteLevel"}, {"type": "Strip"}}}
 		}, `decoder "Strip"`},
-		{"post-processor", func(f, _ object) { f["post_processor"] = object{"type": "RobertaProcessing"} }, `"RobertaProcessing"`},
+		{"post-processor", func(f, _ object) { f["post_processor"] = object{"type": "RobertaProcessing"} },
+			`"RobertaProcessing"`},
 		{"template", func(f, _ object) {
-			f["post_processor"] = object{"type": "TemplateProcessing", "single": []object{{"SpecialToken": object{"id": "<s>"}}}}
+			f["post_processor"] = object{"type": "TemplateProcessing",
+				"single": []object{{"SpecialToken": object{"id": "<s>"}}}}
 		}, `token "<s>" is not in special_tokens`},
-		{"template without text", func(f, _ object) { f["post_processor"] = object{"type": "TemplateProcessing"} }, "single has no Sequence"},
+		{"template without text", func(f, _ object) {
+			f["post_processor"] = object{"type": "TemplateProcessing"}
+		}, "single has no Sequence"},
 		{"template id", func(f, _ object) {
-			f["post_processor"] = object{"type": "TemplateProcessing", "single": []object{{"SpecialToken": object{"id": "s"}}, {"Sequence": object{}}},
+			f["post_processor"] = object{"type": "TemplateProcessing",
+				"single":         []object{{"SpecialToken": object{"id": "s"}}, {"Sequence": object{}}},
 				"special_tokens": object{"s": object{"ids": []int{999}}}}
 		}, "id 999, expected 0 to 301"},
 		{"dropout", func(_, m object) { m["dropout"] = 0.1 }, "model.dropout"},
 		{"prefix", func(_, m object) { m["continuing_subword_prefix"] = "##" }, "continuing_subword_prefix"},
 		{"suffix", func(_, m object) { m["end_of_word_suffix"] = "</w>" }, "end_of_word_suffix"},
-		{"fallback", func(_, m object) { m["byte_fallback"], m["vocab"], m["merges"] = true, object{"a": 0}, nil }, "byte_fallback"},
+		{"fallback", func(_, m object) {
+			m["byte_fallback"], m["vocab"], m["merges"] = true, object{"a": 0}, nil
+		}, "byte_fallback"},
 		{"unk", func(_, m object) { m["unk_token"] = "<unk>" }, `model.unk_token "<unk>"`},
 		{"merge", func(_, m object) { m["merges"] = []string{"a b", "q w"} }, `merge 1 "q" "w"`},
 		{"merge line", func(_, m object) { m["merges"] = []string{"a b c"} }, `merge 0 "a b c"`},
@@ -350,11 +380,17 @@ func TestUnsupported(t *testing.T) {
 		{"vocab", func(_, m object) { m["vocab"] = object{} }, "model.vocab is empty"},
 		{"vocab form", func(_, m object) { m["vocab"] = []int{1} }, "model.vocab: expected an object"},
 		{"vocab id", func(_, m object) { m["vocab"] = object{"a": -1}; m["merges"] = nil }, `piece "a" has id -1`},
-		{"vocab wild id", func(_, m object) { m["vocab"] = object{"a": 2000000000}; m["merges"] = nil }, `piece "a" has id 2000000000`},
-		{"vocab twice", func(_, m object) { m["vocab"] = object{"a": 0, "b": 0}; m["merges"] = nil }, "vocabulary id 0 belongs to several pieces"},
-		{"added id", func(f, _ object) { f["added_tokens"] = []object{{"id": -4, "content": "x"}} }, `added token "x" has id -4`},
-		{"added clash", func(f, _ object) { f["added_tokens"] = []object{{"id": 97, "content": "<x>"}} }, `id 97 belongs to "a"`},
-		{"added vocab", func(f, _ object) { f["added_tokens"] = []object{{"id": 300, "content": "a"}} }, "but 97 in the vocabulary"},
+		{"vocab wild id", func(_, m object) { m["vocab"] = object{"a": 2000000000}; m["merges"] = nil },
+			`piece "a" has id 2000000000`},
+		{"vocab twice", func(_, m object) { m["vocab"] = object{"a": 0, "b": 0}; m["merges"] = nil },
+			"vocabulary id 0 belongs to several pieces"},
+		{"added id", func(f, _ object) { f["added_tokens"] = []object{{"id": -4, "content": "x"}} },
+			`added token "x" has id -4`},
+		{"added clash", func(f, _ object) {
+			f["added_tokens"] = []object{{"id": 97, "content": "<x>"}}
+		}, `id 97 belongs to "a"`},
+		{"added vocab", func(f, _ object) { f["added_tokens"] = []object{{"id": 300, "content": "a"}} },
+			"but 97 in the vocabulary"},
 	} {
 		f := synthetic()
 		c.change(f, f["model"].(object))
@@ -407,7 +443,8 @@ func TestCharacters(t *testing.T) {
 		_, ok := tok.TokenID(piece)
 		require.False(t, ok)
 	}
-	for ords, want := range map[string]string{"[48,48]": "'0' is listed twice", "[-1]": "char_ords[0] is -1", "[55296]": "55296", "[1114112]": "1114112"} {
+	for ords, want := range map[string]string{"[48,48]": "'0' is listed twice", "[-1]": "char_ords[0] is -1",
+		"[55296]": "55296", "[1114112]": "1114112"} {
 		_, err := Load(write(t, object{"tokenizer_config.json": `{"char_ords":` + ords + `}`}))
 		require.ErrorContains(t, err, want)
 	}

@@ -67,7 +67,8 @@ type shown struct {
 // newTokenizer combines a model with added tokens.
 func newTokenizer(m model, normal text.Steps, added []addedToken) (*Tokenizer, error) {
 	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
-		added: make(map[int32]addedToken, len(added)), shown: make(map[int32]shown, len(added)), ids: make(map[string]int32, len(added))}
+		added: make(map[int32]addedToken, len(added)), shown: make(map[int32]shown, len(added)),
+		ids: make(map[string]int32, len(added))}
 	special := make(map[string]bool)
 	for _, a := range added {
 		if a.Special {

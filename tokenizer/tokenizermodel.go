@@ -20,7 +20,8 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, cmp.Or(filetype.Explain(data, "a SentencePiece model", "binary data"), err)
 	}
-	c := bpe.Config{Chars: true, Fuse: true, Fallback: m.ByteFallback, Vocab: make(map[string]int32, len(m.Pieces)), Frozen: make(map[string]int32)}
+	c := bpe.Config{Chars: true, Fuse: true, Fallback: m.ByteFallback, Vocab: make(map[string]int32, len(m.Pieces)),
+		Frozen: make(map[string]int32)}
 	var special, frozen []addedToken
 	for i, p := range m.Pieces {
 		id := int32(i)
@@ -70,7 +71,10 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	if m.Squeeze {
 		normal = append(normal, text.Squeeze)
 	}
-	decoder := text.Decoder{text.Each(func(_ *budget.Budget, p string) string { return strings.ReplaceAll(p, bpe.SpaceMark, " ") }), text.BytePieces, text.Fuse}
+	decoder := text.Decoder{text.Each(func(_ *budget.Budget,
+		p string) string {
+		return strings.ReplaceAll(p, bpe.SpaceMark, " ")
+	}), text.BytePieces, text.Fuse}
 	if m.Prefix {
 		decoder = append(decoder, text.StripChar(" ", 1, 0))
 	}

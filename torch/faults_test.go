@@ -123,14 +123,16 @@ func TestRepeatedFailure(t *testing.T) {
 		train(t, st, 1)
 		var failed error
 		for _, l := range batch(2) {
-			if failed = st.Pass(t.Context(), l, func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }); failed != nil {
+			if failed = st.Pass(t.Context(), l,
+				func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }); failed != nil {
 				break
 			}
 		}
 		if failed == nil {
 			failed = st.Flush(t.Context())
 		}
-		require.EqualError(t, failed, `torch: rank 0 on fake: told to fail at forward of rank 0; restarted 3 times since update 1`)
+		require.EqualError(t, failed,
+			`torch: rank 0 on fake: told to fail at forward of rank 0; restarted 3 times since update 1`)
 		require.Equal(t, 4, starts)
 		require.Len(t, st.warnings, 3)
 		require.Equal(t, failed, st.Flush(t.Context()), "it stays")
@@ -161,7 +163,8 @@ func TestEndWithinDerive(t *testing.T) {
 		if err == nil {
 			err = st.Flush(t.Context())
 		}
-		require.EqualError(t, err, "torch: rank 0 on fake: told to fail at score of rank 0; restarted 3 times since update 0")
+		require.EqualError(t, err,
+			"torch: rank 0 on fake: told to fail at score of rank 0; restarted 3 times since update 0")
 		require.Equal(t, 1, calls)
 		require.Len(t, st.warnings, 3)
 		require.Contains(t, st.warnings[0], "; waiting for all ranks to connect again, from update 0 (1 of 3)")

@@ -44,10 +44,15 @@ func TestCapture(t *testing.T) {
 	}
 	cfg := configure(dir, into)
 	cfg.State, cfg.Updates = saved, 2
-	run(2, 3, 4, cfg, nothing, func(t *testing.T, st *stage) { require.NoError(t, st.Write(t.Context(), wire.Weights, weights)) })
+	run(2, 3, 4, cfg, nothing, func(t *testing.T, st *stage) {
+		require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
+	})
 	requireClose(t, want, load(t, weights))
 	again := t.TempDir()
-	run(1, 3, 4, configure(dir, into), func(t *testing.T, st *stage) { require.NoError(t, st.Restore(t.Context(), saved, 2)) },
+	run(1, 3, 4, configure(dir, into), func(t *testing.T,
+		st *stage) {
+		require.NoError(t, st.Restore(t.Context(), saved, 2))
+	},
 		func(t *testing.T, st *stage) { require.NoError(t, st.Write(t.Context(), wire.Weights, again)) })
 	require.Equal(t, want, load(t, again))
 	require.NoDirExists(t, filepath.Join(into, "recovery"))

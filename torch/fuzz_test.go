@@ -64,7 +64,8 @@ func (s *script) act(action byte) error {
 	default:
 		return s.answer()
 	case 7:
-		return wire.Send(s.conn, wire.Failed{Error: "full", OutOfMemory: []int64{int64(number()), int64(number())}}, body)
+		return wire.Send(s.conn, wire.Failed{Error: "full", OutOfMemory: []int64{int64(number()), int64(number())}},
+			body)
 	case 8:
 		n := int(s.next())
 		body.AddFloat32s("policy", make([]float32, n))
@@ -85,7 +86,8 @@ func (s *script) act(action byte) error {
 		<-time.After(time.Duration(s.next()) * time.Second)
 		return nil
 	case 14:
-		return wire.Send(s.conn, wire.Ready{Mode: []string{wire.Free, wire.Lockstep, "other"}[s.next()%3], MaxPositions: number()}, body)
+		return wire.Send(s.conn, wire.Ready{Mode: []string{wire.Free, wire.Lockstep, "other"}[s.next()%3],
+			MaxPositions: number()}, body)
 	case 15:
 		return wire.Send(s.conn, wire.Beat{}, body)
 	}
@@ -114,7 +116,8 @@ func (s *script) answer() error {
 	case f.Decode(&backward) == nil:
 		return wire.Send(s.conn, wire.Passed{ID: backward.ID}, body)
 	case f.Decode(&step) == nil:
-		return wire.Send(s.conn, wire.Stepped{Update: step.Update, Norm: &norm, Finite: true, WeightsFinite: true}, body)
+		return wire.Send(s.conn, wire.Stepped{Update: step.Update, Norm: &norm, Finite: true, WeightsFinite: true},
+			body)
 	case f.Decode(&score) == nil:
 		body.AddFloat32s("policy", make([]float32, n))
 		return wire.Send(s.conn, wire.Logprobs{ID: score.ID}, body)

@@ -158,10 +158,14 @@ func (g *group) welcome(ctx context.Context, c *Config, from point) error {
 	for _, r := range g.ranks {
 		switch {
 		case r.ready.Mode != wire.Free && r.ready.Mode != wire.Lockstep:
-			return r.fault(fmt.Errorf("mode is %s, expected %q or %q", wire.Quote(r.ready.Mode), wire.Free, wire.Lockstep))
-		case r.ready.Mode != first.Mode || r.ready.Parameters != first.Parameters || r.ready.Vocabulary != first.Vocabulary:
-			return r.fault(fmt.Errorf("mode is %s, with %d parameters and %d tokens, expected %s, %d and %d as on rank 0",
-				r.ready.Mode, r.ready.Parameters, r.ready.Vocabulary, first.Mode, first.Parameters, first.Vocabulary))
+			return r.fault(fmt.Errorf("mode is %s, expected %q or %q", wire.Quote(r.ready.Mode), wire.Free,
+				wire.Lockstep))
+		case r.ready.Mode != first.Mode || r.ready.Parameters != first.Parameters ||
+			r.ready.Vocabulary != first.Vocabulary:
+			return r.fault(
+				fmt.Errorf("mode is %s, with %d parameters and %d tokens, expected %s, %d and %d as on rank 0",
+					r.ready.Mode, r.ready.Parameters, r.ready.Vocabulary, first.Mode, first.Parameters,
+					first.Vocabulary))
 		}
 	}
 	return nil

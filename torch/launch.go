@@ -133,7 +133,8 @@ func (l *launch) torchrun(c *Config) []string {
 // network can reach.
 func (l *launch) environment(c *Config, address string) []string {
 	threads := cmp.Or(c.Threads, max(1, runtime.NumCPU()/c.world()))
-	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token, meetingKey + "=" + filepath.Join(l.worker, "meeting"),
+	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token,
+		meetingKey + "=" + filepath.Join(l.worker, "meeting"),
 		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=" + strconv.Itoa(threads), "PYTHONUNBUFFERED=1",
 		"PYTHONSAFEPATH=1"} // the working directory has no modules
 	if runtime.GOOS == "linux" {

@@ -27,7 +27,8 @@ func interpreter(t *testing.T, script string) string {
 func TestLaunchFails(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ script, want string }{
-		{"echo Traceback >&2; echo 'ModuleNotFoundError: No module named x' >&2; echo see above >&2; exit 1", "torch: torchrun ended: ModuleNotFoundError: No module named x; see "},
+		{"echo Traceback >&2; echo 'ModuleNotFoundError: No module named x' >&2; echo see above >&2; exit 1",
+			"torch: torchrun ended: ModuleNotFoundError: No module named x; see "},
 		{"echo 'unknown option'; exit 2", "torch: torchrun ended: unknown option; see "},
 		{"exit 2", "torch: torchrun ended; see "},
 	} {
@@ -49,7 +50,8 @@ func TestLaunchPassesToken(t *testing.T) {
 	cfg := configure(t.TempDir(), t.TempDir())
 	cfg.DP, cfg.TP, cfg.Threads = 2, 3, 4
 	out := filepath.Join(t.TempDir(), "out")
-	cfg.Python = interpreter(t, `{ echo "$EASYRL_ADDRESS"; echo "$EASYRL_TOKEN"; echo "$OMP_NUM_THREADS"; echo "$EASYRL_MEETING"; echo "$@"; } > `+out)
+	cfg.Python = interpreter(t, `{ echo "$EASYRL_ADDRESS"; echo "$EASYRL_TOKEN"; echo "$OMP_NUM_THREADS"; echo `+
+		`"$EASYRL_MEETING"; echo "$@"; } > `+out)
 	cfg.Token = ""
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torchrun ended")
@@ -62,7 +64,8 @@ func TestLaunchPassesToken(t *testing.T) {
 	require.Equal(t, "4", lines[2])
 	worker := filepath.Dir(lines[3])
 	require.NoDirExists(t, worker)
-	require.Equal(t, "-m torch.distributed.run --rdzv-backend c10d --rdzv-conf store_type=file,keep_alive_interval=600 --local-addr localhost --nproc-per-node 6 "+
+	require.Equal(t, "-m torch.distributed.run --rdzv-backend c10d --rdzv-conf "+
+		"store_type=file,keep_alive_interval=600 --local-addr localhost --nproc-per-node 6 "+
 		filepath.Join(worker, "easyrl_torch", "__main__.py"), lines[4])
 }
 
@@ -72,7 +75,9 @@ func TestLaunchTrustsNoFolder(t *testing.T) {
 	t.Parallel()
 	cfg := configure(t.TempDir(), t.TempDir())
 	out := filepath.Join(t.TempDir(), "out")
-	cfg.Python = interpreter(t, `d=$(dirname "$EASYRL_MEETING"); { echo "$PYTHONSAFEPATH"; echo "$d"; ls -ld "$d"; ls "$d"/*/layout.py; } > `+out)
+	cfg.Python = interpreter(t,
+		`d=$(dirname "$EASYRL_MEETING"); { echo "$PYTHONSAFEPATH"; echo "$d"; ls -ld "$d"; ls "$d"/*/layout.py; } > `+
+			out)
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torchrun ended")
 	content, err := os.ReadFile(out)
@@ -106,8 +111,10 @@ func TestCause(t *testing.T) {
 		"":                                   "",
 		"a\nb\n\n":                           "b",
 		"Traceback\nValueError: bad\nmore\n": "ValueError: bad",
-		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n": "[rank1]: torch.OutOfMemoryError: CUDA out of memory.",
-		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n":                                  "KeyError: 'a'",
+		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 " +
+			"x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n": "[rank1]: " +
+			"torch.OutOfMemoryError: CUDA out of memory.",
+		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n": "KeyError: 'a'",
 		"x\xffy": "x?y",
 	} {
 		require.Equal(t, want, cause([]byte(output)))
@@ -118,9 +125,12 @@ func TestCause(t *testing.T) {
 // The rank that a signal killed first is at fault, whichever rank reported an error.
 func TestKilled(t *testing.T) {
 	ended := func(rank int, exit, why string) string {
-		return fmt.Sprintf("[0]:\n  time      : 2026\n  rank      : %d (local_rank: %d)\n  exitcode  : %s\n  traceback : %s\n", rank, rank, exit, why)
+		return fmt.Sprintf(
+			"[0]:\n  time      : 2026\n  rank      : %d (local_rank: %d)\n  exitcode  : %s\n  traceback : %s\n", rank,
+			rank, exit, why)
 	}
-	const trace, kill, abort = "To enable traceback see: https", "Signal 9 (SIGKILL) received by PID 12", "Signal 6 (SIGABRT) received by PID 13"
+	const trace, kill, abort = "To enable traceback see: https", "Signal 9 (SIGKILL) received by PID 12",
+		"Signal 6 (SIGABRT) received by PID 13"
 	for _, test := range []struct {
 		others, root string
 		number       int
@@ -132,19 +142,24 @@ func TestKilled(t *testing.T) {
 		{ended(0, "-6 (pid: 13)", abort), ended(1, "-9 (pid: 12)", kill), 1, kill},
 		{"  <NO_OTHER_FAILURES>\n", ended(1, "1 (pid: 13)", trace), 0, ""},
 	} {
-		number, signal := killed([]byte("ValueError: x\nFailures:\n" + test.others + "---\nRoot Cause (first observed failure):\n" + test.root + "===\n"))
+		number, signal := killed([]byte("ValueError: x\nFailures:\n" + test.others +
+			"---\nRoot Cause (first observed failure):\n" + test.root + "===\n"))
 		require.Equal(t, test.signal, signal)
 		require.Equal(t, test.number, number)
 	}
 	neighbour := &fault{"rank 0 on a", failure("RuntimeError: Connection closed by peer")}
-	require.EqualError(t, explained(t, ended(0, "1 (pid: 13)", trace)+"Root Cause\n"+ended(1, "-9 (pid: 12)", kill), neighbour),
+	require.EqualError(t, explained(t, ended(0, "1 (pid: 13)", trace)+"Root Cause\n"+ended(1, "-9 (pid: 12)", kill),
+		neighbour),
 		"rank 1 on b: was killed: "+kill+"; see output")
-	require.EqualError(t, explained(t, "RuntimeError: Connection closed by peer", neighbour), "rank 0 on a: RuntimeError: Connection closed by peer; see output")
-	require.EqualError(t, explained(t, "MemoryError", &fault{"rank 1 on b", errClosed}), "rank 1 on b: closed its connection: MemoryError; see output")
+	require.EqualError(t, explained(t, "RuntimeError: Connection closed by peer", neighbour),
+		"rank 0 on a: RuntimeError: Connection closed by peer; see output")
+	require.EqualError(t, explained(t, "MemoryError", &fault{"rank 1 on b", errClosed}),
+		"rank 1 on b: closed its connection: MemoryError; see output")
 	cfg := configure(t.TempDir(), t.TempDir())
 	cfg.DP = 2
 	starts := filepath.Join(t.TempDir(), "starts")
-	cfg.Python = interpreter(t, "echo start >> "+starts+"; cat <<'END'\nRoot Cause (first observed failure):\n"+ended(1, "-9 (pid: 12)", kill)+"END\nexit 1")
+	cfg.Python = interpreter(t, "echo start >> "+starts+"; cat <<'END'\nRoot Cause (first observed failure):\n"+
+		ended(1, "-9 (pid: 12)", kill)+"END\nexit 1")
 	_, err := Open(t.Context(), cfg)
 	require.ErrorContains(t, err, "torch: rank 1: was killed: "+kill+"; see ")
 	require.ErrorContains(t, err, "; restarted 3 times since update 0")

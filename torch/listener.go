@@ -20,8 +20,9 @@ import (
 const (
 	helloTime  = 10 * time.Second // for a connection to send its hello
 	acceptTime = 30 * time.Second // for a rank to be accepted
-	maxWaiting = 256              // connections without a hello, and as many with one that are not accepted as ranks yet
-	maxHello   = 64 << 10         // size of a hello in bytes
+	// connections without a hello, and as many with one that are not accepted as ranks yet
+	maxWaiting = 256
+	maxHello   = 64 << 10 // size of a hello in bytes
 )
 
 // listener accepts connections and sends those with a well-formed hello to arrivals.

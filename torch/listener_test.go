@@ -113,9 +113,11 @@ func TestStrangers(t *testing.T) {
 			return func(c net.Conn) { _ = wire.Send(c, h, wire.Body{}) }
 		}
 		require.Equal(t, "all ranks are connected", answer(hello(wire.Hello{Token: "secret", World: 1})))
-		require.Contains(t, answer(func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }), `magic is "GET "`)
+		require.Contains(t, answer(func(c net.Conn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) }),
+			`magic is "GET "`)
 		require.Contains(t, answer(func(net.Conn) {}), "i/o timeout")
-		require.Contains(t, answer(func(c net.Conn) { _ = wire.Send(c, wire.Beat{}, wire.Body{}) }), `kind is "beat", expected "hello"`)
+		require.Contains(t, answer(func(c net.Conn) { _ = wire.Send(c, wire.Beat{}, wire.Body{}) }),
+			`kind is "beat", expected "hello"`)
 		train(t, st, 1)
 		require.Empty(t, st.warnings)
 	})

@@ -53,11 +53,14 @@ func (s *Session) shrink(rank *fault, full *exhausted) error {
 		s.cfg.Warn("%v; it held %d micro-batches, the largest a single response of %d rows, which cannot be cut: "+
 			"from now on a replica holds one at a time, which takes longer; %s", rank, pieces, longest, s.restarting())
 	case whole:
-		return fmt.Errorf("%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
-			"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank, held, longest)
+		return fmt.Errorf(
+			"%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
+				"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank,
+			held, longest)
 	default:
 		s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
-		s.cfg.Warn("%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
+		s.cfg.Warn(
+			"%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
 			rank, largest, s.rows, s.rows, s.restarting())
 	}
 	s.recut(s.now)

@@ -71,7 +71,8 @@ func TestOutOfMemory(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir, into, weights, want := start(t), t.TempDir(), t.TempDir(), t.TempDir()
-			layouts := []*attention.Layout{promptGroup(32), promptGroup(32), promptGroup(1), promptGroup(32)} // of 132 rows
+			// of 132 rows
+			layouts := []*attention.Layout{promptGroup(32), promptGroup(32), promptGroup(1), promptGroup(32)}
 			synctest.Test(t, func(t *testing.T) {
 				st, err := play(t, configure(dir, into), &fake.Ranks{})
 				defer st.end()
@@ -94,7 +95,9 @@ func TestOutOfMemory(t *testing.T) {
 				for i, rows := range test.rows {
 					require.Contains(t, st.warnings[i], "on fake: forward: out of memory: ")
 					require.Contains(t, st.warnings[i],
-						fmt.Sprintf("rows, from now on at most %d (train.micro_batch_tokens = %[1]d avoids this); waiting", rows))
+						fmt.Sprintf(
+							"rows, from now on at most %d (train.micro_batch_tokens = %[1]d avoids this); waiting",
+							rows))
 					last = rows
 				}
 				require.Equal(t, last, st.MicroBatchRows())
@@ -147,11 +150,13 @@ func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 		rows    int // maximum of a micro-batch, in the end
 		fails   bool
 	}{
-		{"a small micro-batch", 1, wire.Free, 45, []*attention.Layout{promptGroup(2), long, promptGroup(1)}, 52, 0, false},
+		{"a small micro-batch", 1, wire.Free, 45, []*attention.Layout{promptGroup(2), long, promptGroup(1)},
+			52, 0, false},
 		{"another response", 1, wire.Free, 45, []*attention.Layout{long, long, long}, 80, 0, false},
 		{"replicas", 2, wire.Free, 45, []*attention.Layout{long, long, long, long, promptGroup(2)}, 80, 0, false},
 		{"lockstep", 2, wire.Lockstep, 45, []*attention.Layout{long, long, long, long, promptGroup(2)}, 80, 0, false},
-		{"a micro-batch to cut later", 1, wire.Free, 45, []*attention.Layout{promptGroup(3), long, promptGroup(16)}, 56, 34, false},
+		{"a micro-batch to cut later", 1, wire.Free, 45, []*attention.Layout{promptGroup(3), long, promptGroup(16)},
+			56, 34, false},
 		{"too long", 1, wire.Free, 39, []*attention.Layout{promptGroup(2), long}, 52, 0, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -170,14 +175,17 @@ func TestOutOfMemoryBesideOneResponse(t *testing.T) {
 						require.NoError(t, st.Write(t.Context(), wire.Weights, want))
 						return
 					}
-					require.Contains(t, st.warnings[0], fmt.Sprintf("forward: out of memory: %d rows, and there is room for %d; "+
-						"it held 2 micro-batches, the largest a single response of 40 rows, which cannot be cut: "+
-						"from now on a replica holds one at a time, which takes longer; waiting", test.held, test.memory))
+					require.Contains(t, st.warnings[0],
+						fmt.Sprintf("forward: out of memory: %d rows, and there is room for %d; "+
+							"it held 2 micro-batches, the largest a single response of 40 rows, which cannot be cut: "+
+							"from now on a replica holds one at a time, which takes longer; waiting", test.held,
+							test.memory))
 					require.Zero(t, st.restarts)
 					require.Equal(t, test.rows, st.MicroBatchRows())
 					if test.fails {
 						require.ErrorContains(t, err,
-							"it held micro-batches of 40 rows, the largest a single response of 40, which cannot be cut: ")
+							"it held micro-batches of 40 rows, the largest a single response of 40, which cannot be "+
+								"cut: ")
 						require.Len(t, st.warnings, 1)
 						return
 					}
@@ -288,11 +296,12 @@ func TestOutOfMemoryInScore(t *testing.T) {
 					}
 					if test.within > 0 {
 						passes := 0
-						require.NoError(t, st.Pass(t.Context(), promptGroup(test.within), func(lp backend.Logprobs) ([]float32, error) {
-							passes++
-							score()
-							return objective(lp), nil
-						}))
+						require.NoError(t, st.Pass(t.Context(), promptGroup(test.within),
+							func(lp backend.Logprobs) ([]float32, error) {
+								passes++
+								score()
+								return objective(lp), nil
+							}))
 						_, err := st.Step(t.Context(), backend.Update{Number: 1, Scale: 0.05, LR: 1e-2, Clip: 0.5})
 						require.NoError(t, err)
 						require.Equal(t, 1, passes)
@@ -375,7 +384,8 @@ func TestOutOfMemoryBehindAnotherFailure(t *testing.T) {
 				_, err = pass(t, st.Session, 1, promptGroup(16), promptGroup(16)) // of 68 rows
 				require.NoError(t, err)
 				last := st.warnings[len(st.warnings)-1]
-				require.Contains(t, last, "rank 0 on fake: forward: out of memory: 68 rows, and there is room for 40; a micro-batch had 68 rows, ")
+				require.Contains(t, last, "rank 0 on fake: forward: out of memory: 68 rows, and there is room for "+
+					"40; a micro-batch had 68 rows, ")
 				require.Len(t, st.warnings, test.starts)
 				require.Equal(t, 34, st.MicroBatchRows())
 			})
@@ -392,7 +402,8 @@ func TestOutOfMemoryInScoreOfOneResponse(t *testing.T) {
 		defer st.end()
 		require.NoError(t, err)
 		_, err = st.Score(t.Context(), promptGroup(1))
-		require.ErrorContains(t, err, "score: torch: rank 0 on fake: score: out of memory: 8 rows, and there is room for 7; it held ")
+		require.ErrorContains(t, err,
+			"score: torch: rank 0 on fake: score: out of memory: 8 rows, and there is room for 7; it held ")
 		require.Empty(t, st.warnings)
 	})
 }
@@ -423,7 +434,8 @@ func TestOutOfMemoryAmongFaults(t *testing.T) {
 				return []fake.Fault{fake.Die, fake.Stall, fake.Fail}[random.IntN(3)]
 			}
 			synctest.Test(t, func(t *testing.T) {
-				st, err := play(t, cfg, &fake.Ranks{Fault: fault, Memory: holds(22 + random.IntN(10))}) // two single responses fit
+				// two single responses fit
+				st, err := play(t, cfg, &fake.Ranks{Fault: fault, Memory: holds(22 + random.IntN(10))})
 				defer st.end()
 				if err != nil {
 					return // a rank failed at the first start in a way that is not repeated
@@ -448,15 +460,19 @@ func TestFallback(t *testing.T) {
 		want  string
 	}{
 		{"none", wire.Ready{Packed: true, Attention: "easyrl_flex"}, "", ""},
-		{"slow attention", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: planted, Slowdown: 2.84}, planted,
+		{"slow attention", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: planted, Slowdown: 2.84},
+			planted,
 			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 times as long as the model's own attention on " +
 				"separate sequences; rejected by the self-check: rank 0 on fake: " + planted},
 		{"another rank", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: elsewhere}, planted,
 			"slow PyTorch ranks: passes use easyrl_segments; rejected by the self-check: " +
 				"rank 0 on fake: " + elsewhere + "; rank 1 on fake: " + planted},
-		{"separate", wire.Ready{Attention: "easyrl_segments", Reason: "easyrl_segments: layers of type\nchunked", Slowdown: 2}, "",
-			"slow PyTorch ranks: prompts are computed once for each of their responses, 2.0 times the rows for 4 responses " +
-				"half as long as their prompt; rejected by the self-check: rank 0 on fake: easyrl_segments: layers of type chunked"},
+		{"separate", wire.Ready{Attention: "easyrl_segments", Reason: "easyrl_segments: layers of type\nchunked",
+			Slowdown: 2}, "",
+			"slow PyTorch ranks: prompts are computed once for each of their responses, 2.0 times the rows for 4 " +
+				"responses " +
+				"half as long as their prompt; rejected by the self-check: rank 0 on fake: easyrl_segments: layers " +
+				"of type chunked"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

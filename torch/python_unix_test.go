@@ -31,7 +31,8 @@ func TestPython(t *testing.T) {
 		dp, tp int
 		mode   string
 		signal syscall.Signal
-	}{{1, 1, wire.Auto, 0}, {1, 2, wire.Auto, syscall.SIGKILL}, {2, 1, wire.Free, syscall.SIGKILL}, {2, 1, wire.Lockstep, syscall.SIGSTOP}} {
+	}{{1, 1, wire.Auto, 0}, {1, 2, wire.Auto, syscall.SIGKILL}, {2, 1, wire.Free, syscall.SIGKILL},
+		{2, 1, wire.Lockstep, syscall.SIGSTOP}} {
 		t.Run(fmt.Sprintf("dp %d tp %d %s %v", test.dp, test.tp, test.mode, test.signal), func(t *testing.T) {
 			var warnings []string
 			cfg := configure(start(t), t.TempDir())
@@ -47,7 +48,8 @@ func TestPython(t *testing.T) {
 			defer s.Close()
 			advance(t, s, 1)
 			if test.signal != 0 {
-				require.NoError(t, s.Pass(t.Context(), batch(2)[0], func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+				require.NoError(t, s.Pass(t.Context(), batch(2)[0],
+					func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
 				victim := s.Ranks()[test.dp*test.tp-1]
 				require.NoError(t, syscall.Kill(victim.Hello.PID, test.signal))
 				require.NoError(t, s.Flush(t.Context()))

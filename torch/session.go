@@ -284,7 +284,8 @@ func (s *Session) restore(ctx context.Context) error {
 	}
 	if g.lockstep() != s.lockstep {
 		g.close()
-		return fmt.Errorf("torch: ranks work in mode %s after a restart, expected the mode before it", g.ranks[0].ready.Mode)
+		return fmt.Errorf("torch: ranks work in mode %s after a restart, expected the mode before it",
+			g.ranks[0].ready.Mode)
 	}
 	for _, u := range s.past {
 		if err := s.repeat(ctx, g, u); err != nil {

@@ -30,7 +30,8 @@ import (
 
 const temperature = 0.9
 
-const shape = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 24, "intermediate_size": 40,
+const shape = `{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 24, ` +
+	`"intermediate_size": 40,
 "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "vocab_size": 30,
 "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "initializer_range": 0.2, "hidden_act": "silu",
 "tie_word_embeddings": true}`
@@ -81,7 +82,8 @@ func adam() optim.Config {
 // configure returns a session's configuration for ranks that the test starts.
 func configure(dir string, into string) Config {
 	o := adam()
-	return Config{Token: "secret", Model: dir, Reference: dir, Dir: into, Temperature: temperature, Silence: 10 * time.Second,
+	return Config{Token: "secret", Model: dir, Reference: dir, Dir: into, Temperature: temperature,
+		Silence:   10 * time.Second,
 		Optimizer: wire.Optimizer{Beta1: optim.Beta1, Beta2: o.Beta2, Eps: optim.Eps, WeightDecay: o.WeightDecay}}
 }
 
@@ -192,7 +194,8 @@ func expected(t *testing.T, updates int) (all []float32) {
 	w, err := model.NewWeights(dev, cfg, npu.Weights)
 	require.NoError(t, err)
 	require.NoError(t, w.Load(dir))
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature, Optim: adam(),
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Reference: true, Temperature: temperature,
+		Optim:  adam(),
 		Format: optim.FixedPoint(1e6, 1000)}) // as package fake
 	require.NoError(t, err)
 	train(t, m, updates)
@@ -285,7 +288,8 @@ func TestRanks(t *testing.T) {
 		require.Equal(t, 1, ranks[1].Hello.Rank)
 		require.Empty(t, ranks[1].Hello.Token)
 		n := 4 * ranks[0].Ready.Parameters
-		require.Equal(t, [npu.NumPurposes]int64{npu.Weights: 2 * n, npu.Gradients: 2 * n, npu.Optimizer: 4 * n}, st.Allocated())
+		require.Equal(t, [npu.NumPurposes]int64{npu.Weights: 2 * n, npu.Gradients: 2 * n, npu.Optimizer: 4 * n},
+			st.Allocated())
 		advance(t, st, 1)
 		require.Positive(t, st.Allocated()[npu.Activations])
 		require.Equal(t, 64, st.MaxPositions())

@@ -63,7 +63,8 @@ func (s *Settings) Validate() error {
 	}
 	quoted := func(s string) string { return fmt.Sprintf("%q", s) }
 	expect(slices.Contains(DTypes(), s.DType), "dtype", quoted(s.DType), `"auto", "float32" or "bfloat16"`)
-	expect(slices.Contains([]string{wire.Auto, wire.Free, wire.Lockstep}, s.Mode), "mode", quoted(s.Mode), `"auto", "free" or "lockstep"`)
+	expect(slices.Contains([]string{wire.Auto, wire.Free, wire.Lockstep}, s.Mode), "mode", quoted(s.Mode),
+		`"auto", "free" or "lockstep"`)
 	expect(s.LoRARank >= 0, "lora_rank", s.LoRARank, "0 or more")
 	expect(s.LoRAAlpha > 0 && s.LoRAAlpha <= math.MaxFloat32, "lora_alpha", s.LoRAAlpha, "more than 0")
 	expect(s.Publish == Merged || s.Publish == Adapter, "publish", quoted(s.Publish), `"merged" or "adapter"`)

@@ -20,12 +20,14 @@ func TestFirstStart(t *testing.T) {
 		warns  int
 		err    string
 	}{
-		"dies":          {fake.Die, 1, 1, ""},
-		"hangs twice":   {fake.Hang, 2, 2, ""},
-		"always dies":   {fake.Die, never, 3, "torch: rank 1 on fake: closed its connection; restarted 3 times since update 0"},
-		"always silent": {fake.Hang, never, 3, "torch: rank 1 on fake: sent nothing for 10s; restarted 3 times since update 0"},
-		"fails":         {fake.Fail, never, 0, "torch: rank 1 on fake: told to fail at welcome of rank 1"},
-		"stalls":        {fake.Stall, never, 0, "torch: rank 1 on fake: load models: no answer within 30m0s"},
+		"dies":        {fake.Die, 1, 1, ""},
+		"hangs twice": {fake.Hang, 2, 2, ""},
+		"always dies": {fake.Die, never, 3,
+			"torch: rank 1 on fake: closed its connection; restarted 3 times since update 0"},
+		"always silent": {fake.Hang, never, 3,
+			"torch: rank 1 on fake: sent nothing for 10s; restarted 3 times since update 0"},
+		"fails":  {fake.Fail, never, 0, "torch: rank 1 on fake: told to fail at welcome of rank 1"},
+		"stalls": {fake.Stall, never, 0, "torch: rank 1 on fake: load models: no answer within 30m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

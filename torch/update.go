@@ -17,7 +17,8 @@ import (
 func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
 	if !finite(u.Scale) || !finite(u.LR) {
 		s.Discard()
-		return 0, fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", u.Number, u.Scale, u.LR, optim.ErrNonFinite)
+		return 0, fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", u.Number, u.Scale, u.LR,
+			optim.ErrNonFinite)
 	}
 	s.now.step = wire.Step{Update: u.Number, Scale: u.Scale, LR: u.LR, Clip: u.Clip}
 	var result outcome

@@ -76,12 +76,14 @@ func TestNotFinite(t *testing.T) {
 		_, err = st.Step(t.Context(), backend.Update{Number: 2, Scale: 1, LR: 1e-2, Clip: 0.5})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
 		require.NoError(t, st.CheckFinite())
-		require.NoError(t, st.Pass(t.Context(), batch(2)[0], func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+		require.NoError(t, st.Pass(t.Context(), batch(2)[0],
+			func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
 		_, err = st.Step(t.Context(), backend.Update{Number: 2, Scale: math.Inf(1), LR: 1e-2})
 		require.ErrorIs(t, err, optim.ErrNonFinite)
 		advance(t, st, 2)
 		require.NoError(t, st.Write(t.Context(), wire.Weights, weights))
-		require.NoError(t, st.Pass(t.Context(), batch(2)[0], func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
+		require.NoError(t, st.Pass(t.Context(), batch(2)[0],
+			func(lp backend.Logprobs) ([]float32, error) { return objective(lp), nil }))
 		_, err = st.Step(t.Context(), backend.Update{Number: 3, Scale: 1, LR: math.MaxFloat32, Clip: 0.5})
 		require.NoError(t, err)
 		require.ErrorContains(t, st.CheckFinite(), "weights after update 3: ")

@@ -34,7 +34,8 @@ func TestBestLink(t *testing.T) {
 	s := newScript(t)
 	root := CheckpointRoot(s.dir)
 	link := filepath.Join(root, BestLink)
-	tr := scored(s, []float64{9, .1, .3, .2, .2, .1}, func(c *Config) { c.CheckpointKeep = 1 }) // step 0 has no checkpoint
+	// step 0 has no checkpoint
+	tr := scored(s, []float64{9, .1, .3, .2, .2, .1}, func(c *Config) { c.CheckpointKeep = 1 })
 	require.NoError(t, tr.Run(t.Context()))
 	target, err := os.Readlink(link)
 	require.NoError(t, err)

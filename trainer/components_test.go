@@ -24,7 +24,8 @@ func TestComponents(t *testing.T) {
 	}
 	r := &rollouts{}
 	var all, mini metrics
-	r.measureGroup(&mini, group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}), []float64{1, 1})
+	r.measureGroup(&mini, group(map[string]float64{"right": 1, "mean": 9}, map[string]float64{"right": 0}),
+		[]float64{1, 1})
 	all.merge(&mini)
 	mini = metrics{}
 	r.measureGroup(&mini, group(map[string]float64{"form/think": 0.5}, nil), []float64{1, 1})
@@ -32,7 +33,8 @@ func TestComponents(t *testing.T) {
 	v := report.Values{"reward/retries": 3}
 	all.into(v)
 	for name, want := range map[string]float64{
-		"reward/mean": 1, "reward/retries": 3, "reward/right/mean": 0.5, "reward/mean/mean": 9, "reward/form/think/mean": 0.5,
+		"reward/mean": 1, "reward/retries": 3, "reward/right/mean": 0.5, "reward/mean/mean": 9,
+		"reward/form/think/mean": 0.5,
 	} {
 		require.Equal(t, want, v[name], name)
 	}
@@ -51,7 +53,8 @@ func TestRewardsBySource(t *testing.T) {
 		var mini metrics
 		group := &rollout.Group{Prompt: rollout.Prompt{Source: g.source}}
 		for _, reward := range g.rewards {
-			group.Responses = append(group.Responses, rollout.Response{Reward: reward, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
+			group.Responses = append(group.Responses,
+				rollout.Response{Reward: reward, Parts: map[string]float64{"source/a": 9, "by_source/a": 9}})
 		}
 		r.measureGroup(&mini, group, g.rewards)
 		all.merge(&mini)
@@ -60,5 +63,6 @@ func TestRewardsBySource(t *testing.T) {
 	all.into(v)
 	require.Equal(t, 9.0, v["reward/source/a/mean"])
 	maps.DeleteFunc(v, func(name string, _ float64) bool { return !strings.HasPrefix(name, "reward_by_source/") })
-	require.Equal(t, report.Values{"reward_by_source/a/mean": 0.75, "reward_by_source/b/c/mean": 0.375, "reward_by_source//mean": 2.5}, v)
+	require.Equal(t, report.Values{"reward_by_source/a/mean": 0.75, "reward_by_source/b/c/mean": 0.375,
+		"reward_by_source//mean": 2.5}, v)
 }

@@ -100,22 +100,34 @@ func TestUnusableWeightsAreSetAside(t *testing.T) {
 		best        string // of the link
 	}{
 		{"saved", 1, 0, 1e15, false, []string{"failed-step-000003", "step-000001", "step-000002"},
-			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
-		{"not saved", 2, 0, 1e15, false, []string{"step-000002"}, finding + "; -resume continues from the checkpoint of step 2", ""},
+			finding +
+				", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2",
+			""},
+		{"not saved", 2, 0, 1e15, false, []string{"step-000002"},
+			finding + "; -resume continues from the checkpoint of step 2", ""},
 		{"none before", 3, 0, 1e15, false, []string{"failed-step-000003"},
-			finding + ", so their checkpoint is now ROOT/failed-step-000003; no other checkpoint is left, so -resume starts from the beginning", ""},
-		{"never saved", 0, 0, 1e15, false, nil, finding + "; no other checkpoint is left, so -resume starts from the beginning", ""},
+			finding + ", so their checkpoint is now ROOT/failed-step-000003; no other checkpoint is left, so " +
+				"-resume starts from the beginning", ""},
+		{"never saved", 0, 0, 1e15, false, nil, finding +
+			"; no other checkpoint is left, so -resume starts from the beginning", ""},
 		{"resumed", 1, 0, 1e15, true, []string{"failed-step-000003", "step-000001", "step-000002"},
-			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
+			finding +
+				", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2",
+			""},
 		{"evaluated as the best", 1, 3, 1e15, false, []string{"failed-step-000003", "step-000001", "step-000002"},
-			finding + ", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2", ""},
-		{"usable", 1, 3, 1e-2, false, []string{"best", "step-000001", "step-000002", "step-000003"}, "saved a checkpoint after step 3, -resume continues from it", "step-000003"},
+			finding +
+				", so their checkpoint is now ROOT/failed-step-000003; -resume continues from the checkpoint of step 2",
+			""},
+		{"usable", 1, 3, 1e-2, false, []string{"best", "step-000001", "step-000002", "step-000003"},
+			"saved a checkpoint after step 3, -resume continues from it", "step-000003"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := newScript(t)
 			begin := func(steps int) *Trainer {
 				tr := s.trainer(steps, func(c *Config) { c.CheckpointEvery, c.EvalEvery = row.every, row.eval })
-				sampled(tr).Prompt = func(i int) rollout.Prompt { return rollout.Prompt{ID: "p", IDs: []int32{3, int32(i % 4)}} }
+				sampled(tr).Prompt = func(i int) rollout.Prompt {
+					return rollout.Prompt{ID: "p", IDs: []int32{3, int32(i % 4)}}
+				}
 				return tr
 			}
 			tr := begin(5)

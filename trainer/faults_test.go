@@ -84,17 +84,22 @@ func TestUnusableGradients(t *testing.T) {
 	}{
 		{"not finite", 3, math.Inf(1), loss.GroupAdvantage, 0, "a value of a leaf is +Inf: not finite"},
 		{"the first", 1, math.NaN(), loss.GroupAdvantage, 0, "a value of a leaf is NaN: not finite"},
-		{"out of range", 3, 1e9, loss.GroupAdvantage, 0, "a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
-			"the bound of the fixed-point sums of gradients (remedy: a lower train.lr)"},
-		{"out of range, with large rewards", 3, 1e9, loss.RewardAdvantage, 0.1, "a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
-			"the bound of the fixed-point sums of gradients (remedy: smaller rewards or loss.advantage = \"group\" or a smaller loss.beta or a lower train.lr)"},
+		{"out of range", 3, 1e9, loss.GroupAdvantage, 0,
+			"a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
+				"the bound of the fixed-point sums of gradients (remedy: a lower train.lr)"},
+		{"out of range, with large rewards", 3, 1e9, loss.RewardAdvantage, 0.1,
+			"a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, " +
+				"the bound of the fixed-point sums of gradients (remedy: smaller rewards or loss.advantage = " +
+				"\"group\" or a smaller loss.beta or a lower train.lr)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScript(t)
 			if c.beta > 0 {
 				s.models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Reference: true, Temperature: 1})
 			}
-			tr := s.trainer(9, func(cfg *Config) { cfg.CheckpointEvery, cfg.CheckpointKeep, cfg.MaxNonFinite = 1, 1, c.most%3 })
+			tr := s.trainer(9, func(cfg *Config) {
+				cfg.CheckpointEvery, cfg.CheckpointKeep, cfg.MaxNonFinite = 1, 1, c.most%3
+			})
 			source := sampled(tr)
 			source.Loss.Advantage, source.Loss.Beta = c.advantage, c.beta
 			spoil(tr, 3, c.value)
@@ -138,7 +143,8 @@ func TestFailedCheckpointIsReported(t *testing.T) {
 // A run that stops at its newest checkpoint does not write it again, unless that checkpoint
 // failed.
 func TestStopWritesMissingCheckpoint(t *testing.T) {
-	c := checkpoints{root: filepath.Join(t.TempDir(), "c"), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})}
+	c := checkpoints{root: filepath.Join(t.TempDir(), "c"),
+		models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})}
 	at := func(name string) os.FileInfo {
 		info, err := os.Stat(filepath.Join(c.root, name))
 		require.NoError(t, err)
@@ -217,7 +223,8 @@ func TestReadStateRefusesInvalid(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "trainer"), 0o755))
 	for text, want := range map[string]string{
-		`{"step":-1}`:     "state.json: step -1, updates 0, position 0, best step 0, total 0, expected 0 or more of each",
+		`{"step":-1}`: "state.json: step -1, updates 0, position 0, best step 0, total 0, expected 0 or more of " +
+			"each",
 		`{"total":-1}`:    "total -1, expected 0 or more",
 		`{"position":-3}`: "position -3",
 		`{"step":`:        "unexpected end of JSON input",
@@ -229,7 +236,8 @@ func TestReadStateRefusesInvalid(t *testing.T) {
 }
 
 const recordedGroup = `{"step":2,"version":2,"prompt_id":"p","prompt":"1","prompt_ids":[3,0],"answer":"2",` +
-	`"responses":[{"text":"2","ids":[5,1],"logprobs":[-0.5,-0.25],"reward":1,"finish":"stop","version":2,"instance":"i"},` +
+	`"responses":[{"text":"2","ids":[5,1],"logprobs":[-0.5,-0.25],"reward":1,"finish":"stop","version":2,` +
+	`"instance":"i"},` +
 	`{"text":"","ids":[1],"logprobs":[0.0001],"reward":-1e3,"finish":"length","version":2}]}`
 
 func TestParseGroups(t *testing.T) {
@@ -246,11 +254,13 @@ func TestParseGroups(t *testing.T) {
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[]`, "0 prompt_ids and 2 responses, expected at least 1 of each"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[3,37]`, "prompt_ids[1] is 37, expected 0 to 36"},
 		{`"prompt_ids":[3,0]`, `"prompt_ids":[null]`, "prompt_ids[0] is null, expected a number"},
-		{`"prompt_ids":[3,0]`, `"prompt_ids":"3"`, "prompt_ids is a JSON string, expected a group as recorded in rollouts/"},
+		{`"prompt_ids":[3,0]`, `"prompt_ids":"3"`,
+			"prompt_ids is a JSON string, expected a group as recorded in rollouts/"},
 		{`"ids":[5,1]`, `"ids":[5,-1]`, "response 0: ids[1] is -1, expected 0 to 36"},
 		{`"ids":[5,1]`, `"ids":[5,null]`, "response 0: ids[1] is null, expected a number"},
 		{`"ids":[5,1]`, `"ids":[5]`, "response 0: 1 ids and 2 logprobs, expected equally many, at least 1"},
-		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`, "response 0: 0 ids and 0 logprobs, expected equally many, at least 1"},
+		{`"ids":[5,1],"logprobs":[-0.5,-0.25]`, `"ids":[],"logprobs":[]`,
+			"response 0: 0 ids and 0 logprobs, expected equally many, at least 1"},
 		{`-0.25`, `0.25`, "response 0: logprobs[1] is 0.25, expected -745 to 0"},
 		{`-0.25`, `-200.5`, ""},
 		{`-0.25`, `-744.9`, ""},
@@ -273,7 +283,8 @@ func TestParseGroups(t *testing.T) {
 		{`"reward":1`, `"rewards":1`, "response 0 has no reward, expected a number"},
 		{`"reward":1`, `"reward":"1"`, "responses.reward is a JSON string, expected a group as recorded in rollouts/"},
 		{`"stop"`, `"bored"`, `response 0: finish is "bored", expected "stop" or "length"`},
-		{`[5,1],"logprobs":[-0.5`, `[5` + strings.Repeat(",1", 130) + `],"logprobs":[-0.5` + strings.Repeat(",-0.5", 129), "response 0: 133 tokens including the prompt, but the model's context is 128"},
+		{`[5,1],"logprobs":[-0.5`, `[5` + strings.Repeat(",1", 130) + `],"logprobs":[-0.5` + strings.Repeat(
+			",-0.5", 129), "response 0: 133 tokens including the prompt, but the model's context is 128"},
 		{recordedGroup, `[]`, "the line is a JSON array, expected a group as recorded in rollouts/"},
 		{recordedGroup, `null`, "0 prompt_ids and 0 responses, expected at least 1 of each"},
 		{recordedGroup, `{"step":2,`, "not JSON: unexpected end of JSON input"},
@@ -289,7 +300,8 @@ func TestParseGroups(t *testing.T) {
 		require.Equal(t, 3, n)
 	}
 	_, _, err = parseGroups([]byte(recordedGroup+"\n"+strings.Replace(recordedGroup, "-0.25", "NaN", 1)), shape)
-	require.EqualError(t, err, "response 0: logprobs[1] is NaN, expected -745 to 0", "a last line without a line break is not cut off")
+	require.EqualError(t, err, "response 0: logprobs[1] is NaN, expected -745 to 0",
+		"a last line without a line break is not cut off")
 	_, err = ParseGroups("empty.jsonl", []byte("\n \n"), shape)
 	require.EqualError(t, err, "empty.jsonl has no groups, expected one per line")
 	_, err = ReadRollouts(filepath.Join(t.TempDir(), "none.jsonl"))
@@ -301,7 +313,10 @@ func TestParseGroups(t *testing.T) {
 func FuzzParseGroups(f *testing.F) {
 	f.Add([]byte(recordedGroup))
 	f.Add([]byte(recordedGroup + "\n" + recordedGroup))
-	f.Add([]byte(`{"step":1,"version":1,"prompt_ids":[0],"responses":[{"ids":[1],"logprobs":[-1e-45],"reward":-0,"finish":"length","version":1}]}`))
+	f.Add(
+		[]byte(
+			`{"step":1,"version":1,"prompt_ids":[0],"responses":[{"ids":[1],"logprobs":[-1e-45],"reward":-0,` +
+				`"finish":"length","version":1}]}`))
 	shape := tinyShape()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		groups, _, err := parseGroups(text, shape)
@@ -314,7 +329,8 @@ func FuzzParseGroups(f *testing.F) {
 			require.Equal(t, groups[0].Version, groups[i].Version)
 			for _, r := range groups[i].Responses {
 				for j, id := range r.IDs {
-					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j] >= -745 && r.Logprobs[j] <= 1e-3)
+					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j] >= -745 &&
+						r.Logprobs[j] <= 1e-3)
 				}
 			}
 		}
@@ -326,7 +342,10 @@ func TestClaim(t *testing.T) {
 	var notes []string
 	claim := func(dir string, resume bool) (string, error) {
 		notes = nil
-		return Claim(dir, resume, func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) })
+		return Claim(dir, resume, func(format string,
+			args ...any) {
+			notes = append(notes, fmt.Sprintf(format, args...))
+		})
 	}
 	dir := t.TempDir()
 	from, err := claim(filepath.Join(dir, "new"), false)
@@ -349,8 +368,9 @@ func TestClaim(t *testing.T) {
 	require.Empty(t, from)
 	require.Equal(t, []string{"no checkpoint in " + run + "; starting from the beginning"}, notes)
 
-	c := checkpoints{root: CheckpointRoot(run), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
-		files: map[string][]byte{"config.json": []byte("{}")}}
+	c := checkpoints{root: CheckpointRoot(run),
+		models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
+		files:  map[string][]byte{"config.json": []byte("{}")}}
 	for step := 1; step <= 2; step++ {
 		require.NoError(t, c.now(t.Context(), State{Step: step, Seed: 3, Task: "train"}))
 	}
@@ -360,9 +380,12 @@ func TestClaim(t *testing.T) {
 	require.Equal(t, second, from)
 
 	require.NoError(t, CheckResume(from, State{Seed: 3, Task: "train"}, c.files, "m"))
-	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "sft"}, c.files, "m"), "resume: "+from+" was written by easyrl train, expected a checkpoint of easyrl sft")
-	require.EqualError(t, CheckResume(from, State{Seed: 4, Task: "train"}, c.files, "m"), "resume: run.seed is 4, expected the run's original 3")
-	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "train"}, map[string][]byte{"config.json": []byte("[]")}, "m"),
+	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "sft"}, c.files, "m"),
+		"resume: "+from+" was written by easyrl train, expected a checkpoint of easyrl sft")
+	require.EqualError(t, CheckResume(from, State{Seed: 4, Task: "train"}, c.files, "m"),
+		"resume: run.seed is 4, expected the run's original 3")
+	require.EqualError(t, CheckResume(from, State{Seed: 3, Task: "train"},
+		map[string][]byte{"config.json": []byte("[]")}, "m"),
 		"resume: config.json in m differs from the one in "+from+": different model")
 
 	require.NoError(t, os.Truncate(filepath.Join(second, "model.safetensors"), 100))
@@ -384,13 +407,20 @@ func TestRewardsThatOverflow(t *testing.T) {
 		rewards   []float64 // of prompt p2 in step 2
 		want      string    // the error
 	}{
-		{loss.GroupAdvantage, []float64{1e300, 0, 0}, "prompt p2: advantage of response 0 is NaN, expected a finite number"},
-		{loss.GroupMeanAdvantage, []float64{1e300, 0, 0}, "prompt p2: advantage of response 0 is +Inf, expected a finite number"},
-		{loss.GroupMeanAdvantage, []float64{-1e39, 0, 0}, "prompt p2: advantage of response 0 is -Inf, expected a finite number"},
-		{loss.LeaveOneOutAdvantage, []float64{1e308, -1e308, 0}, "prompt p2: advantage of response 0 is +Inf, expected a finite number"},
-		{loss.RewardAdvantage, []float64{0, 1e39, 0}, "prompt p2: advantage of response 1 is +Inf, expected a finite number"},
-		{loss.BatchAdvantage, []float64{1e200, 1e200, 1e200}, "prompt p0: advantage of response 0 is NaN, expected a finite number"},
-		{loss.BatchBaselineAdvantage, []float64{1e200, 0, 0}, "prompt p0: advantage of response 0 is NaN, expected a finite number"},
+		{loss.GroupAdvantage, []float64{1e300, 0, 0},
+			"prompt p2: advantage of response 0 is NaN, expected a finite number"},
+		{loss.GroupMeanAdvantage, []float64{1e300, 0, 0},
+			"prompt p2: advantage of response 0 is +Inf, expected a finite number"},
+		{loss.GroupMeanAdvantage, []float64{-1e39, 0, 0},
+			"prompt p2: advantage of response 0 is -Inf, expected a finite number"},
+		{loss.LeaveOneOutAdvantage, []float64{1e308, -1e308, 0},
+			"prompt p2: advantage of response 0 is +Inf, expected a finite number"},
+		{loss.RewardAdvantage, []float64{0, 1e39, 0},
+			"prompt p2: advantage of response 1 is +Inf, expected a finite number"},
+		{loss.BatchAdvantage, []float64{1e200, 1e200, 1e200},
+			"prompt p0: advantage of response 0 is NaN, expected a finite number"},
+		{loss.BatchBaselineAdvantage, []float64{1e200, 0, 0},
+			"prompt p0: advantage of response 0 is NaN, expected a finite number"},
 		{loss.GroupAdvantage, []float64{1e200, 1e200, 1e200}, "prompt p2: reward/std is NaN, expected a finite number"},
 		{loss.GroupAdvantage, []float64{reward.MaxScore, -reward.MaxScore, 0}, ""},
 		{loss.GroupAdvantage, []float64{reward.MaxScore, reward.MaxScore, reward.MaxScore - 1e-4}, ""},

@@ -157,8 +157,9 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.
 				}
 				now.responses, rows = nil, len(now.prompt)
 			}
-			now.responses = append(now.responses, sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
-				advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
+			now.responses = append(now.responses,
+				sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
+					advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
 			rows += n
 		}
 		if len(now.responses) > 0 {
@@ -174,7 +175,8 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]f
 	}
 	defer r.t.Track.Begin(s.number, "loss").End()
 	result, err := r.objective.Eval(loss.Vars{Policy: lp.Policy, Old: lp.Old, Reference: lp.Reference,
-		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight, Lengths: m.lengths})
+		Behaviour: m.behaviour, Recomputed: lp.Recomputed, Advantage: m.advantage, Weight: m.weight,
+		Lengths: m.lengths})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 func tinyShape() *model.Config {
-	return &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: 37,
+	return &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6,
+		VocabSize:    37,
 		MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}
 }
 
@@ -59,7 +60,8 @@ func nudge(w *model.Weights, seed uint64) {
 
 func decoder(w *model.Weights) *reference.Decoder {
 	c := w.Config
-	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+	r := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads,
+		HeadDim: c.HeadDim,
 		NormEps: float64(c.NormEps), RopeTheta: c.RopeTheta, QKNorm: c.QKNorm, Tied: c.Tied}
 	for i := range w.Params {
 		vals := make([]float32, w.Params[i].Rows*max(w.Params[i].Cols, 1))
@@ -81,9 +83,11 @@ func tinyGroups(n, size int) []rollout.Group {
 	}
 	groups := make([]rollout.Group, n)
 	for i := range groups {
-		g := rollout.Group{Step: 1, Index: i, Version: 1, Prompt: rollout.Prompt{ID: fmt.Sprint("p", i), IDs: ids(2 + 3*i)}}
+		g := rollout.Group{Step: 1, Index: i, Version: 1,
+			Prompt: rollout.Prompt{ID: fmt.Sprint("p", i), IDs: ids(2 + 3*i)}}
 		for j := range size {
-			r := rollout.Response{IDs: ids(1 + rng.IntN(9)), Version: 1, Reward: float64(rng.IntN(4)), Finish: rollout.Stop}
+			r := rollout.Response{IDs: ids(1 + rng.IntN(9)), Version: 1, Reward: float64(rng.IntN(4)),
+				Finish: rollout.Stop}
 			if i == 1 {
 				r.Reward = 2
 			} else if j == 0 {
@@ -162,7 +166,8 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", aggregation, kl), func(t *testing.T) {
 				t.Parallel()
 				cfg := Rollouts{MaxTokens: 11, Loss: loss.Default()}
-				cfg.Loss.Aggregation, cfg.Loss.KL, cfg.Loss.Beta, cfg.Loss.OldPolicy = aggregation, kl, 0.3, loss.PreviousStep
+				cfg.Loss.Aggregation, cfg.Loss.KL, cfg.Loss.Beta, cfg.Loss.OldPolicy = aggregation, kl, 0.3,
+					loss.PreviousStep
 				cfg.Loss.EpsilonLow, cfg.Loss.EpsilonHigh = 0.1, 0.25
 				m := tinyModels(t, 2, trimodel.Config{OldPolicy: loss.PreviousStep, Reference: true, Temperature: 0.8})
 				nudge(m.Policy, 5)
@@ -179,7 +184,8 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				r.divide(b)
 
 				const temperature = float64(float32(0.8))
-				policy, old, ref := decoder(m.Policy), remembered(previous, temperature), remembered(decoder(m.Reference), temperature)
+				policy, old, ref := decoder(m.Policy), remembered(previous, temperature),
+					remembered(decoder(m.Reference), temperature)
 				want := func() float64 {
 					return objective(cfg.Loss, cfg.MaxTokens, groups, policy, old, ref, temperature)
 				}
@@ -200,7 +206,8 @@ func sumOf(m *metrics, name string) float64 {
 // tinySource returns the source of a trainer of m before its first step.
 func tinySource(t *testing.T, m *trimodel.Models, budget int, r Rollouts) *rollouts {
 	t.Helper()
-	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{}, Deps{Models: m, Warn: t.Logf}, r)
+	tr, err := New(Config{MicroBatchTokens: budget, MiniBatches: 1, Optim: optim.Default()}, State{},
+		Deps{Models: m, Warn: t.Logf}, r)
 	require.NoError(t, err)
 	return sampled(tr)
 }
@@ -241,7 +248,8 @@ func checkDifferences(t *testing.T, m *trimodel.Models, policy *reference.Decode
 			vals[j] = old - h
 			down := f()
 			vals[j] = old
-			require.InDelta(t, (up-down)/(2*h), float64(grad[j])*scale, 2e-5+1e-3*math.Abs(float64(grad[j])*scale), "%s[%d]", name, j)
+			require.InDelta(t, (up-down)/(2*h), float64(grad[j])*scale, 2e-5+1e-3*math.Abs(float64(grad[j])*scale),
+				"%s[%d]", name, j)
 		}
 	}
 }
@@ -269,12 +277,15 @@ func streamOf(groups ...rollout.Group) *stream {
 // is refused at consumption.
 func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
-		"version 0, expected step 1 and version 1":  func(g *rollout.Group) { g.Version = 0 },
-		"step 2 and version 1, expected":            func(g *rollout.Group) { g.Step = 2 },
-		"response 1: sampled with version 7":        func(g *rollout.Group) { g.Responses[1].Version = 7 },
-		"tokens but 0 log-probabilities":            func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
-		"response 2: reward is NaN":                 func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
-		"response 0: 0 tokens but 0 log-probabilit": func(g *rollout.Group) { g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil },
+		"version 0, expected step 1 and version 1": func(g *rollout.Group) { g.Version = 0 },
+		"step 2 and version 1, expected":           func(g *rollout.Group) { g.Step = 2 },
+		"response 1: sampled with version 7":       func(g *rollout.Group) { g.Responses[1].Version = 7 },
+		"tokens but 0 log-probabilities":           func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
+		"response 2: reward is NaN":                func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
+		"response 0: 0 tokens but 0 log-probabilit": func(
+			g *rollout.Group) {
+			g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
@@ -421,8 +432,10 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, snapshot)
 	measured := []string{"actor/entropy", "actor/kl", "mismatch/logprob_abs_max", "mismatch/kl"}
-	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/no_signal_frac", "staleness/max", "response_length/mean", "response_length/max",
-		"response_length/clip_ratio", "prompt_length/mean", "actor/clip_frac", "actor/loss", "actor/pg_loss", "actor/grad_norm"}
+	sampled := []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/no_signal_frac", "staleness/max",
+		"response_length/mean", "response_length/max",
+		"response_length/clip_ratio", "prompt_length/mean", "actor/clip_frac", "actor/loss", "actor/pg_loss",
+		"actor/grad_norm"}
 	line := func(groups []rollout.Group) report.Values {
 		s := &step{number: 1}
 		for i := range groups {

@@ -91,7 +91,8 @@ func checkpointedRun(dir string) (run string, err error) {
 			found = append(found, fmt.Sprintf("%s of run %s", newest(byRun[name]), plain.Text(name)))
 		}
 		return "", fmt.Errorf("resume: %s is missing or damaged, and the checkpoints in %s are of several runs: %s. "+
-			"Keep only those of the run that you want to continue", filepath.Join(dir, identityFile), root, strings.Join(found, "; "))
+			"Keep only those of the run that you want to continue", filepath.Join(dir, identityFile), root,
+			strings.Join(found, "; "))
 	}
 	return runs[0], nil
 }
@@ -116,7 +117,8 @@ func (id *Identity) Keep(dir string) error {
 		return err
 	}
 	if found != id.found {
-		return fmt.Errorf("run.dir is %q, where another process has started a run in the meantime; repeat the command", dir)
+		return fmt.Errorf("run.dir is %q, where another process has started a run in the meantime; repeat the command",
+			dir)
 	}
 	id.Folder = realPath(dir)
 	text, err := json.Marshal(id)

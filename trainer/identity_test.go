@@ -44,7 +44,8 @@ func TestIdentity(t *testing.T) {
 			return dir
 		}, true, false, false},
 		{"emptied", func(t *testing.T, dir string) string {
-			require.NoError(t, os.WriteFile(filepath.Join(dir, identityFile), []byte(`{"run":"","trainer":"","folder":""}`), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, identityFile),
+				[]byte(`{"run":"","trainer":"","folder":""}`), 0o600))
 			return dir
 		}, true, false, false},
 	} {
@@ -88,7 +89,8 @@ func TestIdentityOfAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEqual(t, first.Run, second.Run)
 	require.NoError(t, first.Keep(dir))
-	require.EqualError(t, second.Keep(dir), `run.dir is "`+dir+`", where another process has started a run in the meantime; repeat the command`)
+	require.EqualError(t, second.Keep(dir), `run.dir is "`+dir+
+		`", where another process has started a run in the meantime; repeat the command`)
 	kept, err := ReadIdentity(dir, true)
 	require.NoError(t, err)
 	require.Equal(t, first.Run, kept.Run)

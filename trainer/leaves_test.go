@@ -40,7 +40,8 @@ func (leafless) LeafRows(int) int { return 0 }
 func (m leafless) MicroBatchRows() int { return m.rows }
 
 func TestPartsCutGroups(t *testing.T) {
-	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()}, t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
+	r := &rollouts{Rollouts: Rollouts{Loss: loss.Default()},
+		t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
 	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
 	for _, n := range []int{3, 4, 2, 30, 1} {
 		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})

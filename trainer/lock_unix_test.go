@@ -32,7 +32,8 @@ func TestLock(t *testing.T) {
 	for _, create := range []bool{true, false} {
 		_, _, err = Lock(dir, create)
 		require.ErrorIs(t, err, ErrLocked)
-		require.EqualError(t, err, `run.dir "`+dir+`" is in use by another process. Wait for it to exit, or set another run.dir`)
+		require.EqualError(t, err, `run.dir "`+dir+
+			`" is in use by another process. Wait for it to exit, or set another run.dir`)
 	}
 	unlock()
 	for _, create := range []bool{true, false} {

@@ -97,7 +97,8 @@ func (r *rollouts) record(s *step, line report.Values) error {
 	}
 	line["fleet/size"], line["fleet/retries"] = float64(stats.Instances), float64(stats.Retries)
 	line["reward/retries"] = float64(stats.RewardRetries + r.now.again.RewardRetries)
-	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed), float64(r.now.again.Groups)
+	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed),
+		float64(r.now.again.Groups)
 	if r.DynamicSampling {
 		replaced := r.now.replaced()
 		line["groups/refilled"] = float64(len(replaced))

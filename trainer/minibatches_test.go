@@ -124,7 +124,8 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				nudge(m.Policy, 5)
 				_, err := m.Publish(t.Context(), 1)
 				require.NoError(t, err)
-				run := Config{MicroBatchTokens: 40, MiniBatches: updates, PromptsPerStep: 5, Steps: 9, Optim: optim.Default()}
+				run := Config{MicroBatchTokens: 40, MiniBatches: updates, PromptsPerStep: 5, Steps: 9,
+					Optim: optim.Default()}
 				tr, err := New(run, State{}, Deps{Models: m, Warn: t.Logf}, cfg)
 				require.NoError(t, err)
 				tr.schedule.Peak = 1e-2

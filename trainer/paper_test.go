@@ -36,7 +36,8 @@ type script struct {
 }
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, dir: t.TempDir(), models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
+	return &script{t: t, dir: t.TempDir(), models: tinyModels(
+		t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
 		spans: trace.New(1000)}
 }
 
@@ -50,13 +51,15 @@ func (s *script) trainer(steps int, change func(c *Config)) *Trainer {
 	metrics, err := report.OpenMetrics(filepath.Join(s.dir, report.MetricsFile), 0)
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { require.NoError(s.t, metrics.Close()) })
-	cfg := Config{Dir: s.dir, Steps: steps, PromptsPerStep: 4, MicroBatchTokens: 100, MiniBatches: 1, Optim: optim.Default(), CheckpointKeep: 9}
+	cfg := Config{Dir: s.dir, Steps: steps, PromptsPerStep: 4, MicroBatchTokens: 100, MiniBatches: 1,
+		Optim: optim.Default(), CheckpointKeep: 9}
 	cfg.Optim.LR = 1e-2
 	if change != nil {
 		change(&cfg)
 	}
 	tr, err := New(cfg, State{}, Deps{
-		Models: s.models, Metrics: metrics, Files: map[string][]byte{"config.json": []byte("{}")}, Track: s.spans.Track("trainer"),
+		Models: s.models, Metrics: metrics, Files: map[string][]byte{"config.json": []byte("{}")},
+		Track:    s.spans.Track("trainer"),
 		Progress: func(step int, _ report.Values) { s.event("done %d", step) },
 		Warn:     func(format string, args ...any) { s.event(format, args...) },
 	}, Rollouts{
@@ -82,7 +85,8 @@ func sampled(tr *Trainer) *rollouts { return tr.source.(*rollouts) }
 
 // produce delivers a step's groups one by one.
 func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
-	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID, p.Prompts[len(p.Prompts)-1].ID)
+	s.event("produce %d with %d for prompts %s to %s", p.Step, p.Version, p.Prompts[0].ID,
+		p.Prompts[len(p.Prompts)-1].ID)
 	out := &stream{groups: make(chan rollout.Group)}
 	groups := tinyGroups(len(p.Prompts), 3)
 	go func() { // ends with the channel, which accumulate and abandon read to its end

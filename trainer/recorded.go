@@ -200,7 +200,8 @@ func logprobError(i int, lp any) error {
 // checkGroup refuses a group that no run of a decoder of shape c could record.
 func checkGroup(g *rollout.Group, c *model.Config) error {
 	if len(g.Prompt.IDs) == 0 || len(g.Responses) == 0 {
-		return fmt.Errorf("%d prompt_ids and %d responses, expected at least 1 of each", len(g.Prompt.IDs), len(g.Responses))
+		return fmt.Errorf("%d prompt_ids and %d responses, expected at least 1 of each", len(g.Prompt.IDs),
+			len(g.Responses))
 	}
 	if err := checkIDs("prompt_ids", g.Prompt.IDs, c.VocabSize); err != nil {
 		return err
@@ -220,7 +221,8 @@ func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error
 	case len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs):
 		return fmt.Errorf("%d ids and %d logprobs, expected equally many, at least 1", len(r.IDs), len(r.Logprobs))
 	case len(g.Prompt.IDs)+len(r.IDs) > c.MaxPositions:
-		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs), c.MaxPositions)
+		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs),
+			c.MaxPositions)
 	case r.Finish != rollout.Stop && r.Finish != rollout.Length:
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}

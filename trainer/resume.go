@@ -42,7 +42,8 @@ func Claim(dir string, resume bool, warn func(format string, args ...any)) (from
 		return from, nil
 	}
 	if len(skipped) > 0 {
-		return "", fmt.Errorf("resume: none of the %d checkpoints in %s is intact. Remove them to start over, or set another run.dir",
+		return "", fmt.Errorf(
+			"resume: none of the %d checkpoints in %s is intact. Remove them to start over, or set another run.dir",
 			len(skipped), CheckpointRoot(dir))
 	}
 	warn("no checkpoint in %s; starting from the beginning", dir)
@@ -58,7 +59,8 @@ func CheckResume(from string, run State, files map[string][]byte, source string)
 	case err != nil:
 		return err
 	case state.Task != "" && state.Task != run.Task:
-		return fmt.Errorf("resume: %s was written by easyrl %s, expected a checkpoint of easyrl %s", from, state.Task, run.Task)
+		return fmt.Errorf("resume: %s was written by easyrl %s, expected a checkpoint of easyrl %s", from,
+			state.Task, run.Task)
 	case state.Seed != run.Seed:
 		return fmt.Errorf("resume: run.seed is %d, expected the run's original %d", run.Seed, state.Seed)
 	}

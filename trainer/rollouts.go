@@ -90,7 +90,8 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	}
 	t := newTrainer(cfg, state, deps)
 	if loss.WholeBatch(r.Loss.Advantage) {
-		t.Warn("loss.advantage = %q needs all groups of a step, so training starts only after sampling ends", r.Loss.Advantage)
+		t.Warn("loss.advantage = %q needs all groups of a step, so training starts only after sampling ends",
+			r.Loss.Advantage)
 	}
 	t.state.Total, t.logCheckpointTime = t.total, true
 	source := &rollouts{Rollouts: r, t: t, objective: objective}
@@ -276,7 +277,8 @@ func (r *rollouts) ended(missing int) error {
 		return fmt.Errorf("sample: %w", err)
 	}
 	if r.now.failed += missing; r.now.failed > stats.Failed {
-		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.now.failed, stats.Failed)
+		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.now.failed,
+			stats.Failed)
 	}
 	return nil
 }

@@ -46,7 +46,8 @@ func drawSchedule(seed uint64) schedule {
 	rng := rand.New(rand.NewPCG(seed, 17))
 	pick := func(values ...int) int { return values[rng.IntN(len(values))] }
 	s := schedule{Seed: seed, Instances: pick(1, 2, 3, 5), Running: pick(2, 5, 64), Killed: -1, Stalled: -1,
-		Gate: rng.IntN(5) == 0, Recompute: rng.IntN(2) == 0, Budget: pick(1, 30, 100, 400, 100000), Threads: pick(1, 2, 3)}
+		Gate: rng.IntN(5) == 0, Recompute: rng.IntN(2) == 0, Budget: pick(1, 30, 100, 400, 100000),
+		Threads: pick(1, 2, 3)}
 	if s.Instances > 1 && rng.IntN(2) == 0 {
 		s.Killed = rng.IntN(8)
 	}
@@ -71,7 +72,8 @@ func (d *disturbed) Generate(ctx context.Context, req inference.Request) ([]infe
 	d.mu.Lock()
 	d.calls++
 	calls := d.calls
-	before, after := time.Duration(d.rng.IntN(1000))*time.Millisecond, time.Duration(d.rng.ExpFloat64()*float64(time.Second))
+	before, after := time.Duration(d.rng.IntN(1000))*time.Millisecond,
+		time.Duration(d.rng.ExpFloat64()*float64(time.Second))
 	d.mu.Unlock()
 	if d.stalled >= 0 && calls > d.stalled {
 		<-ctx.Done()
@@ -97,7 +99,8 @@ func tasks() map[string]task {
 	reference.Beta, reference.Aggregation = 0.05, loss.SequenceMean
 	batch := loss.Default()
 	batch.Kind, batch.Advantage, batch.Aggregation = loss.REINFORCE, loss.BatchAdvantage, loss.Constant
-	return map[string]task{"plain": {1, 0, plain}, "minibatches": {3, 0, plain}, "dynamic": {1, 2, reference}, "both": {3, 2, reference},
+	return map[string]task{"plain": {1, 0, plain}, "minibatches": {3, 0, plain}, "dynamic": {1, 2, reference},
+		"both":        {3, 2, reference},
 		"whole batch": {1, 0, batch}}
 }
 
@@ -133,15 +136,17 @@ func (k task) train(t *testing.T, s schedule) (out result) {
 		}
 		dev := open(s.Threads)
 		defer dev.Close()
-		shape := &model.Config{Type: "qwen3", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8, VocabSize: 29,
+		shape := &model.Config{Type: "qwen3", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 8,
+			VocabSize:    29,
 			MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, QKNorm: true, Tied: true, BOS: -1}
 		w, err := model.NewWeights(dev, shape, npu.Weights)
 		require.NoError(t, err)
 		w.Init(3)
 		cfg := optim.Default()
 		cfg.LR, cfg.ClipGrad = 1e-2, 0.3
-		models, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Reference: k.loss.Beta > 0, Temperature: 1,
-			Recompute: s.Recompute, Optim: cfg, Format: optim.FixedPoint(6*4*10, 6*4)})
+		models, err := trimodel.New(dev, w,
+			trimodel.Config{OldPolicy: loss.Behaviour, Reference: k.loss.Beta > 0, Temperature: 1,
+				Recompute: s.Recompute, Optim: cfg, Format: optim.FixedPoint(6*4*10, 6*4)})
 		require.NoError(t, err)
 		defer models.Close()
 
@@ -168,21 +173,27 @@ func (k task) train(t *testing.T, s schedule) (out result) {
 			}
 			return rollout.Prompt{ID: fmt.Sprint(i), IDs: ids}
 		}
-		p, err := producer.New(producer.Config{Gate: s.Gate, GroupSize: 4, Seed: 5, Scoring: 2, DynamicSampling: k.dynamic,
-			Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 10, StopIDs: []int32{2}}},
-			producer.Deps{Fleet: f, Reward: digits{}, Signal: k.loss.MaySignal, Text: func(ids []int32) string { return string(ids) },
+		p, err := producer.New(producer.Config{Gate: s.Gate, GroupSize: 4, Seed: 5, Scoring: 2,
+			DynamicSampling: k.dynamic,
+			Sampling:        inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 10, StopIDs: []int32{2}}},
+			producer.Deps{Fleet: f, Reward: digits{}, Signal: k.loss.MaySignal,
+				Text:  func(ids []int32) string { return string(ids) },
 				Spare: func(place int) rollout.Prompt { return prompt(1000 + place) }})
 		require.NoError(t, err)
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 		require.NoError(t, err)
-		loop, err := trainer.New(trainer.Config{Dir: dir, Steps: 3, PromptsPerStep: 6, MicroBatchTokens: s.Budget, MiniBatches: k.minibatches, Optim: cfg},
-			trainer.State{}, trainer.Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}, Warn: func(string, ...any) {}},
-			trainer.Rollouts{Loss: k.loss, MaxTokens: 10, DynamicSampling: k.dynamic > 0, Prompt: prompt, Publish: f.Publish,
+		loop, err := trainer.New(trainer.Config{Dir: dir, Steps: 3, PromptsPerStep: 6, MicroBatchTokens: s.Budget,
+			MiniBatches: k.minibatches, Optim: cfg},
+			trainer.State{}, trainer.Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {},
+				Warn: func(string, ...any) {}},
+			trainer.Rollouts{Loss: k.loss, MaxTokens: 10, DynamicSampling: k.dynamic > 0, Prompt: prompt,
+				Publish: f.Publish,
 				Produce: func(ctx context.Context, b rollout.Batch) rollout.Stream { return p.Start(ctx, b) }})
 		require.NoError(t, err)
 		require.NoError(t, loop.Run(t.Context()))
 		require.NoError(t, metrics.Close())
-		out = result{weights: models.Policy.Checksum(), first: models.First.Checksum(), second: models.Second.Checksum()}
+		out = result{weights: models.Policy.Checksum(), first: models.First.Checksum(),
+			second: models.Second.Checksum()}
 		out.metrics, err = report.ReadMetrics(filepath.Join(dir, report.MetricsFile))
 		require.NoError(t, err)
 	})
@@ -224,6 +235,7 @@ func TestSchedulesGiveTheSameBits(t *testing.T) {
 		}
 	}
 	require.Greater(t, retried, schedules/5)
-	require.Len(t, map[string]bool{want["plain"].weights: true, want["minibatches"].weights: true, want["dynamic"].weights: true,
-		want["both"].weights: true, want["whole batch"].weights: true}, 5, "tasks differ")
+	require.Len(t, map[string]bool{want["plain"].weights: true, want["minibatches"].weights: true,
+		want["dynamic"].weights: true,
+		want["both"].weights:    true, want["whole batch"].weights: true}, 5, "tasks differ")
 }

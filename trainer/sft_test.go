@@ -53,10 +53,12 @@ func TestStoppedSFTResumes(t *testing.T) {
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), first)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, metrics.Close()) }()
-		cfg := Config{Dir: dir, Steps: 4, PromptsPerStep: 3, MicroBatchTokens: 6, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
+		cfg := Config{Dir: dir, Steps: 4, PromptsPerStep: 3, MicroBatchTokens: 6, MiniBatches: 1,
+			Optim: optim.Default(), CheckpointEvery: 3, EvalEvery: 2}
 		cfg.Optim.LR = 1e-2
 		tr, err := NewSFT(cfg, state, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
-			Demonstrations{Example: func(i int) Demonstration { return examples[i%5] }, Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
+			Demonstrations{Example: func(i int) Demonstration { return examples[i%5] },
+				Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
 		require.NoError(t, err)
 		if err := tr.Run(ctx); err != nil {
 			require.ErrorIs(t, err, ErrStopped)
@@ -105,7 +107,8 @@ func TestStoppedSFTResumes(t *testing.T) {
 // micro-batches. It equals the loss of one pass over everything.
 func TestHeldOutLoss(t *testing.T) {
 	t.Parallel()
-	set := []Demonstration{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}}, {[]int32{8, 9, 3}, []int32{2, 1}}}
+	set := []Demonstration{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}},
+		{[]int32{8, 9, 3}, []int32{2, 1}}}
 	models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 	var l attention.Layout
 	for _, e := range set {
@@ -120,13 +123,15 @@ func TestHeldOutLoss(t *testing.T) {
 	}
 	before := models.Policy.Checksum()
 	for _, most := range []int{1, 5, 100} {
-		tr, err := NewSFT(Config{MicroBatchTokens: most, Optim: optim.Default()}, State{}, Deps{Models: models}, Demonstrations{Held: []HeldOut{{"x", set}}})
+		tr, err := NewSFT(Config{MicroBatchTokens: most, Optim: optim.Default()}, State{}, Deps{Models: models},
+			Demonstrations{Held: []HeldOut{{"x", set}}})
 		require.NoError(t, err)
 		values := report.Values{}
 		_, err = tr.evaluate(t.Context(), values)
 		require.NoError(t, err)
 		require.InDelta(t, want, values["eval/x/loss"], 1e-12)
-		require.Less(t, math.Abs(values["eval/x/loss"]-math.Log(float64(tinyShape().VocabSize))), 1.0, "random weights know nothing")
+		require.Less(t, math.Abs(values["eval/x/loss"]-math.Log(float64(tinyShape().VocabSize))), 1.0,
+			"random weights know nothing")
 	}
 	require.Equal(t, before, models.Policy.Checksum())
 }
@@ -151,9 +156,11 @@ func TestSFTFaults(t *testing.T) {
 		metrics, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, metrics.Close()) })
-		cfg := Config{Dir: dir, Steps: 9, PromptsPerStep: 4, MicroBatchTokens: 1, MiniBatches: 1, Optim: optim.Default(), CheckpointEvery: 1}
+		cfg := Config{Dir: dir, Steps: 9, PromptsPerStep: 4, MicroBatchTokens: 1, MiniBatches: 1,
+			Optim: optim.Default(), CheckpointEvery: 1}
 		cfg.Optim.LR = lr
-		tr, err := NewSFT(cfg, State{}, Deps{Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}), Metrics: metrics,
+		tr, err := NewSFT(cfg, State{}, Deps{Models: tinyModels(t, 1, trimodel.Config{Temperature: 1}),
+			Metrics:  metrics,
 			Progress: func(int, report.Values) {}}, Demonstrations{Example: example})
 		require.NoError(t, err)
 		return tr
@@ -178,7 +185,8 @@ func TestSFTFaults(t *testing.T) {
 		})
 		err := tr.Run(t.Context())
 		require.ErrorIs(t, err, optim.ErrNonFinite)
-		require.ErrorContains(t, err, "step 4: gradient of model.embed_tokens.weight: a value of a leaf is 1e+09 in magnitude, expected at most 1.678e+07, "+
+		require.ErrorContains(t, err, "step 4: gradient of model.embed_tokens.weight: a value of a leaf is 1e+09 in "+
+			"magnitude, expected at most 1.678e+07, "+
 			"the bound of the fixed-point sums of gradients (remedy: a lower train.lr), 1 in a row")
 	})
 	t.Run("error", func(t *testing.T) {
@@ -186,7 +194,8 @@ func TestSFTFaults(t *testing.T) {
 		tr := sft(t, 1e-3, example)
 		tr.cfg.CheckpointEvery = 0
 		tr.source = &breaking{tr.source, 4}
-		require.EqualError(t, tr.Run(t.Context()), "step 4: scorer is away; saved a checkpoint after step 3, -resume continues from it")
+		require.EqualError(t, tr.Run(t.Context()),
+			"step 4: scorer is away; saved a checkpoint after step 3, -resume continues from it")
 		state, err := ReadState(filepath.Join(CheckpointRoot(tr.cfg.Dir), "step-000003"))
 		require.NoError(t, err)
 		require.Equal(t, State{Step: 3, Updates: 3, Position: 12}, state)
@@ -232,9 +241,12 @@ func TestSFTOccupiesLanes(t *testing.T) {
 		metrics, err := report.OpenMetrics(filepath.Join(t.TempDir(), report.MetricsFile), 0)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, metrics.Close()) }()
-		cfg := Config{Dir: t.TempDir(), Steps: 1, PromptsPerStep: 8, MicroBatchTokens: 1 << 20, MiniBatches: 1, Optim: optim.Default()}
+		cfg := Config{Dir: t.TempDir(), Steps: 1, PromptsPerStep: 8, MicroBatchTokens: 1 << 20, MiniBatches: 1,
+			Optim: optim.Default()}
 		tr, err := NewSFT(cfg, State{}, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
-			Demonstrations{Example: func(i int) Demonstration { return Demonstration{Prompt: long, Response: []int32{int32(i), 5, 1}} }})
+			Demonstrations{Example: func(i int) Demonstration {
+				return Demonstration{Prompt: long, Response: []int32{int32(i), 5, 1}}
+			}})
 		require.NoError(t, err)
 		require.NoError(t, tr.Run(t.Context()))
 		return models.passes, models.Policy.Checksum()

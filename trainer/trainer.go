@@ -120,9 +120,11 @@ var ErrStopped = errors.New("stopped")
 // Resume for a resumed one.
 func newTrainer(cfg Config, state State, deps Deps) *Trainer {
 	deps.Models.SetTrack(deps.Track)
-	return &Trainer{cfg: cfg, Deps: deps, schedule: optim.NewSchedule(cfg.Optim), total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
+	return &Trainer{cfg: cfg, Deps: deps, schedule: optim.NewSchedule(cfg.Optim),
+		total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
 		state: state, first: state.Step,
-		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models, files: deps.Files, disk: deps.Disk, warn: deps.Warn}}
+		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models,
+			files: deps.Files, disk: deps.Disk, warn: deps.Warn}}
 }
 
 // Step returns the number of completed steps.

@@ -155,7 +155,8 @@ func TestMeddling(t *testing.T) {
 				d.DownloadInts(make([]int32, b.Len()), b)
 			}
 		}}, "bytes moved, expected at most"},
-		"read by the host": {meddler{onUpload: func(_ npu.Device, b npu.Buffer) { _ = b.Int32s()[0] }}, "index out of range"},
+		"read by the host": {meddler{onUpload: func(_ npu.Device, b npu.Buffer) { _ = b.Int32s()[0] }},
+			"index out of range"},
 		"use after free": {meddler{onUpload: func(d npu.Device, b npu.Buffer) {
 			freed, _ := d.Alloc(npu.Int32, b.Len(), npu.Activations)
 			d.Free(freed)
@@ -166,10 +167,20 @@ func TestMeddling(t *testing.T) {
 			d.Free(freed)
 			d.Copy(b, alias(freed))
 		}}, "copy: src: memory is free"},
-		"captured wait":       {meddler{onKernel: func(d npu.Device, _ npu.Buffer) { _ = d.Sync() }}, "wait in a capture of kernels"},
-		"captured download":   {meddler{onKernel: func(d npu.Device, b npu.Buffer) { d.Download(make([]float32, b.Len()), b) }}, "download in a capture"},
-		"captured upload":     {meddler{onKernel: func(d npu.Device, b npu.Buffer) { d.Upload(b, make([]float32, b.Len())) }}, "upload in a capture"},
-		"captured allocation": {meddler{onKernel: func(d npu.Device, _ npu.Buffer) { _, _ = d.Alloc(npu.Float32, 1, npu.Weights) }}, "allocation in a capture"},
+		"captured wait": {meddler{onKernel: func(d npu.Device, _ npu.Buffer) { _ = d.Sync() }},
+			"wait in a capture of kernels"},
+		"captured download": {meddler{onKernel: func(d npu.Device,
+			b npu.Buffer) {
+			d.Download(make([]float32, b.Len()), b)
+		}}, "download in a capture"},
+		"captured upload": {meddler{onKernel: func(d npu.Device,
+			b npu.Buffer) {
+			d.Upload(b, make([]float32, b.Len()))
+		}}, "upload in a capture"},
+		"captured allocation": {meddler{onKernel: func(d npu.Device,
+			_ npu.Buffer) {
+			_, _ = d.Alloc(npu.Float32, 1, npu.Weights)
+		}}, "allocation in a capture"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dev, library := openFar(t)

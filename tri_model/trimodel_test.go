@@ -17,7 +17,8 @@ import (
 )
 
 func shape() *model.Config {
-	return &model.Config{Type: "llama", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8, VocabSize: 29,
+	return &model.Config{Type: "llama", HiddenSize: 24, FFNSize: 40, Layers: 2, Heads: 3, KVHeads: 1, HeadDim: 8,
+		VocabSize:    29,
 		MaxPositions: 64, NormEps: 1e-5, RopeTheta: 1e4, InitStd: 0.2, BOS: -1}
 }
 
@@ -270,7 +271,8 @@ func TestFailedNewFreesEverything(t *testing.T) {
 		d := &little{dev, left}
 		w, err := model.NewWeights(d, shape(), npu.Weights)
 		require.NoError(t, err)
-		m, err := New(d, w, Config{Reference: true, Temperature: 1, Optim: optim.Default(), Format: optim.FixedPoint(1, 16)})
+		m, err := New(d, w, Config{Reference: true, Temperature: 1, Optim: optim.Default(),
+			Format: optim.FixedPoint(1, 16)})
 		if err == nil {
 			require.Equal(t, 5, left, "policy, gradients, two moments, reference")
 			m.Close()

@@ -48,9 +48,11 @@ type bench struct {
 func config(params int) string {
 	const vocab, hidden, ffn = 8192, 1024, 2816
 	layers := max(1, (params-vocab*hidden)/(4*hidden*hidden+3*hidden*ffn))
-	return fmt.Sprintf(`{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":%d,"intermediate_size":%d,
+	return fmt.Sprintf(
+		`{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":%d,"intermediate_size":%d,
 		"num_hidden_layers":%d,"num_attention_heads":16,"num_key_value_heads":16,"head_dim":64,"vocab_size":%d,
-		"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":true,
+		"max_position_embeddings":128,"rms_norm_eps":1e-5,"rope_theta":10000,"hidden_act":"silu",`+
+			`"tie_word_embeddings":true,
 		"initializer_range":0.02}`, hidden, ffn, layers, vocab)
 }
 
@@ -81,7 +83,8 @@ func (b *bench) open(ctx context.Context) (err error) {
 		}
 		// A client treats LOCALHOST as a remote machine.
 		for host, list := range map[string]*[]remote.Server{"127.0.0.1": &b.files, "LOCALHOST": &b.streams} {
-			inst, err := remote.Dial(ctx, remote.Config{URL: "http://" + host + ":" + port, Kind: remote.EasyRL, Store: store})
+			inst, err := remote.Dial(ctx,
+				remote.Config{URL: "http://" + host + ":" + port, Kind: remote.EasyRL, Store: store})
 			if err != nil {
 				return err
 			}
@@ -114,7 +117,8 @@ func (b *bench) makeModel() error {
 
 // serve starts a server and returns its port.
 func (b *bench) serve(ctx context.Context, binary string) (port string, err error) {
-	cmd := exec.CommandContext(ctx, binary, "serve", "-model", b.dir, "-listen", "127.0.0.1:0", "-max-running", "1", "-threads", fmt.Sprint(b.threads))
+	cmd := exec.CommandContext(ctx, binary, "serve", "-model", b.dir, "-listen", "127.0.0.1:0", "-max-running", "1",
+		"-threads", fmt.Sprint(b.threads))
 	said, err := cmd.StderrPipe()
 	if err != nil {
 		return "", err

@@ -62,11 +62,13 @@ func (b *bench) print() error {
 	say := func(name string, times []time.Duration, bytes float64) float64 {
 		slices.Sort(times)
 		median := times[len(times)/2].Seconds()
-		fmt.Printf("%-28s %6.3f s (%.3f to %.3f)  %6.2f GB/s of %.2f GB\n", name, median, times[0].Seconds(), times[len(times)-1].Seconds(),
+		fmt.Printf("%-28s %6.3f s (%.3f to %.3f)  %6.2f GB/s of %.2f GB\n", name, median, times[0].Seconds(),
+			times[len(times)-1].Seconds(),
 			bytes/median, bytes)
 		return bytes / median
 	}
-	fmt.Printf("%.2f GB of weights, %d instances of %d threads, %d cores, %s\n", gb, b.instances, b.threads, runtime.GOMAXPROCS(0), b.dev.Info().Name)
+	fmt.Printf("%.2f GB of weights, %d instances of %d threads, %d cores, %s\n", gb, b.instances, b.threads,
+		runtime.GOMAXPROCS(0), b.dev.Info().Name)
 	fmt.Printf("%-28s %6.3f s\n", "first publish of the file", b.first.Seconds())
 	memory := say("copy in memory, all cores", b.times["copy"], gb)
 	file := say("file, to all", b.times["file"], gb*float64(1+b.instances))

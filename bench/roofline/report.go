@@ -47,7 +47,8 @@ func (r *Report) Print(w io.Writer) error {
 	rows.add("%-10s\trows\tms\tGFLOP/s\tof peak\tGB/s\tof GB/s\tshare\tbound\t", "phase")
 	for i := range r.Phases {
 		s := &r.Phases[i]
-		rows.add("%-10s\t%d\t%.3g\t%.1f\t%.1f%%\t%.1f\t%.1f\t%.1f%%\t%s\t", s.Phase, s.Rows, 1e3*s.Seconds, s.FLOPPerSecond/1e9,
+		rows.add("%-10s\t%d\t%.3g\t%.1f\t%.1f%%\t%.1f\t%.1f\t%.1f%%\t%s\t", s.Phase, s.Rows, 1e3*s.Seconds,
+			s.FLOPPerSecond/1e9,
 			100*s.FMAShare, s.BytesPerSecond/1e9, s.Bandwidth/1e9, 100*s.BandwidthShare, s.Bound)
 	}
 	if err := t.Flush(); err != nil {

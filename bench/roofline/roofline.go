@@ -17,7 +17,8 @@ import (
 // Measure times all phases of a model of the given shape on dev, a CPU. It frees the
 // weights that load returns. name is the model's name in the report. If ctx ends,
 // Measure stops early and returns its error.
-func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string, load func() (*model.Weights, error)) (*Report, error) {
+func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name string,
+	load func() (*model.Weights, error)) (*Report, error) {
 	r := &Report{Device: dev.Info().Name, Model: name, Parameters: shape.NumParams()}
 	var err error
 	if r.Ceilings, err = device.Ceilings(dev); err != nil {
@@ -71,7 +72,8 @@ type Point struct {
 // point compares a phase that took d with a peak in operations per second and a
 // bandwidth in bytes per second.
 func (p *phase) point(d time.Duration, peak, bandwidth float64) Point {
-	s := Point{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOP: p.flop, Bytes: p.read + p.write, Bandwidth: bandwidth, Bound: bandwidthBound}
+	s := Point{Phase: p.name, Rows: p.rows, Seconds: d.Seconds(), FLOP: p.flop, Bytes: p.read + p.write,
+		Bandwidth: bandwidth, Bound: bandwidthBound}
 	s.FLOPPerSecond, s.BytesPerSecond = s.FLOP/s.Seconds, s.Bytes/s.Seconds
 	s.FMAShare, s.BandwidthShare = s.FLOPPerSecond/peak, s.BytesPerSecond/bandwidth
 	if s.FMAShare > s.BandwidthShare {

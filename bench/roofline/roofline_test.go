@@ -15,8 +15,9 @@ import (
 func TestPhaseUnderCeilings(t *testing.T) {
 	t.Parallel()
 	p := phase{name: "x", rows: 7, flop: 5e9, read: 3e8, write: 1e8}
-	require.Equal(t, Point{Phase: "x", Rows: 7, Seconds: 0.1, FLOP: 5e9, FLOPPerSecond: 5e10, FMAShare: 0.5, Bytes: 4e8, BytesPerSecond: 4e9,
-		Bandwidth: 4e10, BandwidthShare: 0.1, Bound: "fma"}, p.point(100*time.Millisecond, 1e11, 4e10))
+	require.Equal(t, Point{Phase: "x", Rows: 7, Seconds: 0.1, FLOP: 5e9, FLOPPerSecond: 5e10, FMAShare: 0.5, Bytes: 4e8,
+		BytesPerSecond: 4e9,
+		Bandwidth:      4e10, BandwidthShare: 0.1, Bound: "fma"}, p.point(100*time.Millisecond, 1e11, 4e10))
 	s := p.point(100*time.Millisecond, 5e11, 8e9)
 	require.Equal(t, []float64{0.1, 0.5}, []float64{s.FMAShare, s.BandwidthShare})
 	require.Equal(t, "bandwidth", s.Bound)
@@ -25,7 +26,8 @@ func TestPhaseUnderCeilings(t *testing.T) {
 func TestReportTable(t *testing.T) {
 	t.Parallel()
 	r := Report{Device: "cpu/x", Model: "m", Parameters: 1_500_000,
-		Ceilings: npu.Ceilings{One: npu.Ceiling{Threads: 1, FLOPPerSecond: 1e11, Read: 2e10, Copy: 1.5e10}, All: npu.Ceiling{Threads: 2, FLOPPerSecond: 2e11, Read: 3e10, Copy: 2.5e10}}}
+		Ceilings: npu.Ceilings{One: npu.Ceiling{Threads: 1, FLOPPerSecond: 1e11, Read: 2e10, Copy: 1.5e10},
+			All: npu.Ceiling{Threads: 2, FLOPPerSecond: 2e11, Read: 3e10, Copy: 2.5e10}}}
 	p := phase{name: "decode 8", rows: 8, flop: 5e9, read: 3e8, write: 1e8}
 	r.Phases = []Point{p.point(100*time.Millisecond, 2e11, 4e10)}
 	var out strings.Builder

@@ -42,8 +42,9 @@ func (b *measurement) all(w *model.Weights) error {
 		w.Free()
 		return err
 	}
-	models, err := trimodel.New(b.dev, w, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default(),
-		Format: optim.FixedPoint(1e6, 1e3)})
+	models, err := trimodel.New(b.dev, w,
+		trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default(),
+			Format: optim.FixedPoint(1e6, 1e3)})
 	if err != nil {
 		return err
 	}
@@ -97,13 +98,16 @@ func (b *measurement) sampling(w *model.Weights) error {
 		for j := range pages {
 			held.SetPages(int32(i), j, []int32{int32(i*pages + j)})
 		}
-		rows = append(rows, model.Row{Sequence: int32(i), ID: ids[i], Position: int32(length), Slot: int32(i*pages*npu.PageSize + length)})
+		rows = append(rows, model.Row{Sequence: int32(i), ID: ids[i], Position: int32(length),
+			Slot: int32(i*pages*npu.PageSize + length)})
 	}
 	var logits npu.Buffer
-	params, sampledIDs, logp := make([]npu.SampleParams, most), make([]int32, most), make([]float32, most) // the likeliest token
+	// the likeliest token
+	params, sampledIDs, logp := make([]npu.SampleParams, most), make([]int32, most), make([]float32, most)
 	for _, n := range batches() {
 		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flop: c.FLOPs(n, n, int64(n)*int64(length+1)),
-			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize), run: func() (err error) {
+			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize),
+			run: func() (err error) {
 				logits, err = run.Step(w, held, rows[:n], params[:n], sampledIDs[:n], logp[:n])
 				return err
 			}})
@@ -121,9 +125,10 @@ func (b *measurement) draw(run *model.Runner, ids []int32, logits npu.Buffer, rn
 	for i := range params {
 		params[i] = npu.SampleParams{Temperature: 1, TopP: 1, Uniform: rng.Float32()}
 	}
-	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flop: drawFLOP * float64(n*vocab), read: 4 * float64(n*vocab), run: func() error {
-		return run.Sample(ids, logp, logits.Slice(0, n*vocab), params)
-	}})
+	return b.time(phase{name: fmt.Sprint("sample ", n), rows: n, flop: drawFLOP * float64(n*vocab),
+		read: 4 * float64(n*vocab), run: func() error {
+			return run.Sample(ids, logp, logits.Slice(0, n*vocab), params)
+		}})
 }
 
 // synced waits for the device unless err is already set.
@@ -167,16 +172,20 @@ func (b *measurement) training(models *trimodel.Models) error {
 	return b.time(
 		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: kept, run: forward},
 		phase{name: "loss", rows: n, read: 4 * vector, write: vector, run: func() (err error) {
-			result, err = objective.Eval(loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
+			result, err = objective.Eval(
+				loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
 			return err
 		}},
-		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights, set: 2*weights + kept,
+		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights,
+			set:    2*weights + kept,
 			before: forward, run: func() error { return synced(b.dev, models.Backward(result.Grad)) }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
-		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights, set: 4 * weights, run: func() error {
-			number++
-			_, err := models.Step(context.Background(), backend.Update{Number: number, Scale: 1 / float64(n), LR: 1e-6, Clip: 1})
-			return synced(b.dev, err)
-		}})
+		phase{name: "optimizer", flop: adamwFLOP * float64(c.NumParams()), read: 5 * weights, write: 4 * weights,
+			set: 4 * weights, run: func() error {
+				number++
+				_, err := models.Step(context.Background(),
+					backend.Update{Number: number, Scale: 1 / float64(n), LR: 1e-6, Clip: 1})
+				return synced(b.dev, err)
+			}})
 }

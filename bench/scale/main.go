@@ -29,9 +29,11 @@ func main() {
 	flag.IntVar(&s.prompts, "prompts", 100_000, "prompts per step")
 	flag.IntVar(&s.group, "group", 8, "responses per prompt")
 	flag.IntVar(&s.maxTokens, "max-tokens", 2048, "maximum tokens per response")
-	flag.Float64Var(&s.ahead, "ahead", -1, "work queued ahead per instance, as a share of its capacity; negative for the default")
+	flag.Float64Var(&s.ahead, "ahead", -1,
+		"work queued ahead per instance, as a share of its capacity; negative for the default")
 	flag.IntVar(&s.inFlight, "in-flight", 0, "groups in flight; 0 follows the fleet")
-	spec := flag.String("simulate", "lengths=lognormal:500,0.6,tokens_per_second=125,slots=32", "simulated instance, as in easyrl serve -simulate")
+	spec := flag.String("simulate", "lengths=lognormal:500,0.6,tokens_per_second=125,slots=32",
+		"simulated instance, as in easyrl serve -simulate")
 	flag.Parse()
 	if err := run(&s, *spec); err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
@@ -80,7 +82,8 @@ func (r *result) print() error {
 	bar("heap, peak in the last quarter", fmt.Sprintf("%.1f MiB", mib(r.late)), "at most 1.1 times that", flat)
 	records := uint64(r.goroutines * goroutineRecord)
 	say("goroutine records", "%.1f MiB", mib(records))
-	bar("heap after, without those", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))), "at most 8 MiB more", r.after <= r.before+records+8<<20)
+	bar("heap after, without those", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))), "at most 8 MiB more",
+		r.after <= r.before+records+8<<20)
 	say("idle slots forced by the lengths", "%.2f%%", 100*r.idle(r.ideal))
 	beyond := r.idle(r.wall) - r.idle(r.ideal)
 	bar("idle slots beyond that", fmt.Sprintf("%.2f%%", 100*beyond), "at most 3%", beyond <= 0.03)

@@ -39,7 +39,8 @@ func TestIdle(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg, err := simulate.Parse("tokens_per_second=125,slots=32,lengths=" + c.lengths)
 				require.NoError(t, err)
-				s := scale{instances: c.instances, prompts: c.prompts, group: c.group, maxTokens: c.maxTokens, cfg: cfg, ahead: -1}
+				s := scale{instances: c.instances, prompts: c.prompts, group: c.group, maxTokens: c.maxTokens,
+					cfg: cfg, ahead: -1}
 				r, err := s.measure(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, c.prompts, r.groups)

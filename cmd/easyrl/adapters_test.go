@@ -19,13 +19,17 @@ func TestAdapterSettings(t *testing.T) {
 		want     string
 	}{
 		{nil, `torch.publish is "adapter", expected "merged" if lora_rank is 0`},
-		{[]string{"torch.lora_rank=8", "torch.publish=both"}, `torch.publish is "both", expected "merged" or "adapter"`},
+		{[]string{"torch.lora_rank=8", "torch.publish=both"},
+			`torch.publish is "both", expected "merged" or "adapter"`},
 		{[]string{"torch.lora_rank=8"}, `inference.kind is "embedded", expected "vllm" with torch.publish = "adapter"`},
-		{append(vllm, `inference.endpoints=["http://127.0.0.1:1"]`, "inference.instances=1"), `inference.instances is 1, expected 0 with torch.publish = "adapter"`},
-		{append(vllm, `inference.endpoints=["sglang=http://127.0.0.1:1"]`), `inference.endpoints has "sglang=http://127.0.0.1:1", expected only vllm servers`},
+		{append(vllm, `inference.endpoints=["http://127.0.0.1:1"]`, "inference.instances=1"),
+			`inference.instances is 1, expected 0 with torch.publish = "adapter"`},
+		{append(vllm, `inference.endpoints=["sglang=http://127.0.0.1:1"]`),
+			`inference.endpoints has "sglang=http://127.0.0.1:1", expected only vllm servers`},
 	} {
 		for _, verb := range []string{"train", "check"} {
-			args := []string{verb, filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
+			args := []string{verb, filepath.Join(dir, "run.toml"), "-set",
+				fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
 				"-set", "train.backend=torch", "-set", "torch.publish=adapter"}
 			for _, s := range c.settings {
 				args = append(args, "-set", s)

@@ -100,7 +100,8 @@ func TestBadConfigurations(t *testing.T) {
 		{"rollout.temperature=0", "-set: rollout.temperature is 0, expected more than 0"},
 		{"rollout.temperature=1e-30", "-set: rollout.temperature is 1e-30, expected 0.0001 to 10000"},
 		{"rollout.max_tokens=0", "-set: rollout.max_tokens is 0, expected 1 or more"},
-		{"rollout.max_tokens=64", "rollout.max_tokens is 64, expected 63 at most: the model's context is 64 tokens, prompt included"},
+		{"rollout.max_tokens=64",
+			"rollout.max_tokens is 64, expected 63 at most: the model's context is 64 tokens, prompt included"},
 		{"rollout.max_tokens=-3", "-set: rollout.max_tokens is -3, expected 1 or more"},
 		{"train.minibatches=4", "-set: train.minibatches is 4, expected a divisor of rollout.prompts_per_step = 6"},
 		{"train.lr=-1", "-set: train.lr is -1, expected 0 or more"},
@@ -115,28 +116,37 @@ func TestBadConfigurations(t *testing.T) {
 		{"run.name=..", `-set: run.name is "..", expected a name without slashes`},
 		{"run.dir=" + in("run.toml"), `run.toml" is a file, expected a folder`},
 		{"run.dir=" + in("run.toml/below"), "not a directory"},
-		{"run.dir=" + dir, "run.toml is a configuration file of this run and would be overwritten; set another run.dir or rename the file"},
-		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") + ": no such file"},
+		{"run.dir=" + dir, "run.toml is a configuration file of this run and would be overwritten; set another " +
+			"run.dir or rename the file"},
+		{"model.init.config=" + in("none.json"), "read model configuration: open " + in("none.json") +
+			": no such file"},
 		{"data.train=" + in("none.jsonl"), "read prompts: open " + in("none.jsonl") + ": no such file"},
 		{"data.train=" + dir, "is a folder, expected a regular file"},
 		{"data.train=" + in("empty"), "empty: no prompts, expected at least one JSON object"},
 		{"data.train=" + in("cut.jsonl"), "cut.jsonl:2: not a JSON object: unexpected end of JSON input"},
 		{"data.train=" + in("blank.jsonl"), "prompt blank.jsonl:2 is empty"},
-		{"data.train=" + in("null.jsonl"), `null.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first null.jsonl:1)`},
-		{"data.train=" + in("nokey.jsonl"), `nokey.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first nokey.jsonl:1)`},
-		{"train " + in("run.toml") + " -set reward.kind=math -set data.train=" + in("wronggold.jsonl"), `wronggold.jsonl: reward "math" finds 1 of 2 reference answers wrong, expected at most 1% (first wronggold.jsonl:2: no answer); ` +
-			"correct or remove them, or set another reward.kind"},
+		{"data.train=" + in("null.jsonl"),
+			`null.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first null.jsonl:1)`},
+		{"data.train=" + in("nokey.jsonl"),
+			`nokey.jsonl: none of 1 prompts has a reference answer, required by reward "prefix" (first nokey.jsonl:1)`},
+		{"train " + in("run.toml") + " -set reward.kind=math -set data.train=" + in("wronggold.jsonl"),
+			`wronggold.jsonl: reward "math" finds 1 of 2 reference answers wrong, expected at most 1% (first ` +
+				`wronggold.jsonl:2: no answer); ` +
+				"correct or remove them, or set another reward.kind"},
 		{"data.eval=" + in("none.jsonl"), "none.jsonl: no such file"},
 		{"data.max_prompt_tokens=2", "prompts.jsonl: all 23 prompts are longer than 2 tokens"},
 		{"data.max_prompt_tokens=0", "-set: data.max_prompt_tokens is 0, expected 1 or more"},
-		{"reward={kind=\"prefix\",sources={nosuch={kind=\"exact\"}}}", `-set: reward.sources.nosuch: no prompt has this data source; prompts have "prompts"`},
+		{"reward={kind=\"prefix\",sources={nosuch={kind=\"exact\"}}}",
+			`-set: reward.sources.nosuch: no prompt has this data source; prompts have "prompts"`},
 		{"reward={kind=\"prefix\",tags=[\"think\"]}", `-set: reward.tags is set, but does not apply to kind "prefix"`},
 		{"reward.kind=comand", `-set: reward.kind is "comand", expected one of "exact", "prefix", "math"`},
 		{"reward={kind=\"command\",command=[\"/none/scorer\"]}", `"/none/scorer": stat /none/scorer: no such file`},
-		{"control={listen=\"127.0.0.1:0\",token_file=\"" + in("none") + "\"}", "control.token_file: open " + in("none")},
+		{"control={listen=\"127.0.0.1:0\",token_file=\"" + in("none") + "\"}",
+			"control.token_file: open " + in("none")},
 		{"control.listen=127.0.0.1:99999", "control.listen: "},
 		{"train " + in("none.toml"), "read configuration: open " + in("none.toml") + ": no such file"},
-		{"train " + in("wrong.toml"), `wrong.toml:2: rollout.group_size: expected a whole number, found the string "eight"`},
+		{"train " + in("wrong.toml"),
+			`wrong.toml:2: rollout.group_size: expected a whole number, found the string "eight"`},
 		{"train " + in("no.toml"), "no.toml:1: "},
 		{"train", "no configuration given, expected RUN.toml"},
 		{"train " + in("run.toml") + " -set", "train: -set needs a value (see easyrl train -h)"},
@@ -145,14 +155,16 @@ func TestBadConfigurations(t *testing.T) {
 		{"trian " + in("run.toml"), `unknown command "trian", did you mean train?`},
 		{"sft " + in("run.toml"), "sft.data is not set, expected a file of demonstrations"},
 		{"sft " + in("run.toml") + " -set sft.data=" + in("nokey.jsonl"), `nokey.jsonl:1: `},
-		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=9", "[parallel] tp is 9, expected at most"},
+		{"sft " + in("run.toml") + " -set sft.data=" + in("none") + " -set parallel.tp=9",
+			"[parallel] tp is 9, expected at most"},
 		{"report " + in("m"), "is not a run folder, expected one with metrics.jsonl"},
 		{"report " + in("run.toml"), "is not a run folder, expected one with metrics.jsonl"},
 	} {
 		t.Run(strings.ReplaceAll(test.setting, dir, ""), func(t *testing.T) {
 			args := strings.Fields(test.setting)
 			if strings.Contains(args[0], "=") {
-				args = []string{"train", in("run.toml"), "-set", fmt.Sprintf("run.dir=%q", in("out")), "-set", test.setting}
+				args = []string{"train", in("run.toml"), "-set", fmt.Sprintf("run.dir=%q", in("out")), "-set",
+					test.setting}
 			}
 			code, out, errs := command(t, args...)
 			require.Equal(t, exitUsage, code, errs)
@@ -220,10 +232,13 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 			require.NoError(t, os.Remove(filepath.Join(m, "model.safetensors")))
 			return "not found: no model.safetensors or model.safetensors.index.json"
 		},
-		"truncated":      raw("but the file has ", func(b []byte) []byte { return b[:len(b)/2] }),
-		"five bytes":     raw("5 bytes, expected at least 8 for the header's length", func(b []byte) []byte { return b[:5] }),
-		"no bytes":       raw("0 bytes, expected at least 8 for the header's length", func(b []byte) []byte { return nil }),
-		"header of 2^60": raw("header is 1152921504606846976 bytes, expected at most 100000000", func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
+		"truncated": raw("but the file has ", func(b []byte) []byte { return b[:len(b)/2] }),
+		"five bytes": raw("5 bytes, expected at least 8 for the header's length",
+			func(b []byte) []byte { return b[:5] }),
+		"no bytes": raw("0 bytes, expected at least 8 for the header's length",
+			func(b []byte) []byte { return nil }),
+		"header of 2^60": raw("header is 1152921504606846976 bytes, expected at most 100000000",
+			func(b []byte) []byte { binary.LittleEndian.PutUint64(b, 1<<60); return b }),
 		"shape": weights(embed+" has shape [32 16], expected [16 32] from config.json", func(w *weightsFile) {
 			w.tensor(embed)["shape"] = []int{32, 16}
 		}),
@@ -253,7 +268,8 @@ func badModels(dir string) map[string]func(t *testing.T, m string) (want string)
 		"not a number": replace("config.json", `"hidden_size": 32`, `"hidden_size": "32"`,
 			"m/config.json: hidden_size is a JSON string, expected a whole number"),
 		"another kind": replace("config.json", `"qwen3"`, `"gpt2"`, `m/config.json: model_type is "gpt2", expected `),
-		"eos":          replace("config.json", `"eos_token_id": 1`, `"eos_token_id": 99`, "m/config.json: eos_token_id 99 is outside the vocabulary of 16"),
+		"eos": replace("config.json", `"eos_token_id": 1`, `"eos_token_id": 99`,
+			"m/config.json: eos_token_id 99 is outside the vocabulary of 16"),
 		"config cut": func(t *testing.T, m string) string {
 			write(t, m, "config.json", "{\n\"a")
 			return "m/config.json: line 2: not JSON"
@@ -285,13 +301,15 @@ func TestBadModels(t *testing.T) {
 				{"generate", "-model", m, "-prompt-ids", "3"},
 				{"eval", "-model", m, "-data", prompts, "-reward", "prefix"},
 				{"replay", "-model", m, "-rollouts", groups, "-out", out},
-				{"train", filepath.Join(dir, "run.toml"), "-set", "model.init.config=", "-set", "model.path=" + m, "-set", fmt.Sprintf("run.dir=%q", out)},
+				{"train", filepath.Join(dir, "run.toml"), "-set", "model.init.config=", "-set", "model.path=" + m,
+					"-set", fmt.Sprintf("run.dir=%q", out)},
 			} {
 				code, stdout, errs := command(t, args...)
 				require.Equal(t, exitUsage, code, "%v: %s", args, errs)
 				require.Empty(t, stdout)
 				requireOneLine(t, errs, want)
-				require.Equal(t, args[0] == "train" || args[0] == "eval", strings.HasPrefix(errs, "error: model.path: "), "%v: %s", args, errs)
+				require.Equal(t, args[0] == "train" || args[0] == "eval",
+					strings.HasPrefix(errs, "error: model.path: "), "%v: %s", args, errs)
 				require.Equal(t, before, files(t, work), args)
 			}
 		})
@@ -302,7 +320,8 @@ func TestBadModelsToInit(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	config := filepath.Join(dir, "config.json")
-	huge := write(t, dir, "huge.json", `{"model_type":"qwen3","hidden_size":16777216,"intermediate_size":16777216,"num_hidden_layers":4096,
+	huge := write(t, dir, "huge.json",
+		`{"model_type":"qwen3","hidden_size":16777216,"intermediate_size":16777216,"num_hidden_layers":4096,
 		"num_attention_heads":16777216,"head_dim":16777216,"vocab_size":16777216,"max_position_embeddings":64}`)
 	before := files(t, dir)
 	for _, test := range []struct{ config, out, want string }{
@@ -348,10 +367,12 @@ func TestBadArguments(t *testing.T) {
 		{generate("-prompt", "1", "-n", "0"), "0 responses, expected 1 to 65536"},
 		{generate("-prompt", "1", "-temperature", "-1"), "temperature is -1, expected 0, or 0.0001 to 10000"},
 		{generate("-prompt", "1", "-temperature", "1e-40"), "temperature is 1e-40, expected 0, or 0.0001 to 10000"},
-		{generate("-prompt", "1", "-top-p", "2", "-top-k", "-1"), "top-p 2, expected more than 0 and at most 1; top-k -1, expected 0 or more"},
+		{generate("-prompt", "1", "-top-p", "2", "-top-k", "-1"),
+			"top-p 2, expected more than 0 and at most 1; top-k -1, expected 0 or more"},
 		{generate("-prompt", "1", "-threads", "-1"), "-1 threads, expected 0 (all cores) to 1024"},
 		{generate("-prompt", "1", "-n", "x"), `generate: -n is "x", expected a whole number`},
-		{[]string{"generate", "-model", bare, "-prompt", "1"}, "has no tokenizer files; pass the prompt as -prompt-ids"},
+		{[]string{"generate", "-model", bare, "-prompt", "1"},
+			"has no tokenizer files; pass the prompt as -prompt-ids"},
 		{[]string{"generate", "-model", bare, "-prompt-ids", "1", "-stop", "2"}, "stop strings need a tokenizer"},
 		{[]string{"eval", "-model", bare, "-data", prompts}, "has no tokenizer files, required for prompts"},
 		{eval("-k", "0"), "eval.k is 0, expected 1 or more"},
@@ -363,20 +384,27 @@ func TestBadArguments(t *testing.T) {
 		{eval("-answer-key", "solution"), `prompts.jsonl:1: answer: no key "solution", found "answer", "prompt"`},
 		{eval("-reward", "bogus"), `kind is "bogus", expected one of "exact", "prefix", "math"`},
 		{eval("-threads", "2000"), "inference.threads is 2000, expected 1024 at most"},
-		{eval("-data", filepath.Join(dir, "null.jsonl")), "none of 1 prompts has a reference answer, required by reward \"prefix\" (first null.jsonl:1)"},
+		{eval("-data", filepath.Join(dir, "null.jsonl")),
+			"none of 1 prompts has a reference answer, required by reward \"prefix\" (first null.jsonl:1)"},
 		{eval("-data", filepath.Join(dir, "empty")), "no prompts, expected at least one JSON object"},
 		{eval("-data", prompts), "prompts.jsonl: named twice"},
 		{eval("-data", filepath.Join(dir, "none*")), "none*: no file matches"},
-		{[]string{"eval", "-model", m, "-data", prompts, "-set", "reward.sources.other.kind=exact"}, `has data source "prompts", which has no reward`},
-		{eval("-set", "reward.sources.other.kind=exact", "-reward", "exact"), `-set: reward.sources.other: no prompt has this data source; prompts have "prompts"`},
-		{eval("-reward", "math", "-set", "reward.buffer=1"), `-set: reward.buffer is set, but does not apply to kind "math"`},
-		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")), "none of 2 prompts has a reference answer, required by reward \"math\" (first blanks.jsonl:1)"},
+		{[]string{"eval", "-model", m, "-data", prompts, "-set", "reward.sources.other.kind=exact"},
+			`has data source "prompts", which has no reward`},
+		{eval("-set", "reward.sources.other.kind=exact", "-reward", "exact"),
+			`-set: reward.sources.other: no prompt has this data source; prompts have "prompts"`},
+		{eval("-reward", "math", "-set", "reward.buffer=1"),
+			`-set: reward.buffer is set, but does not apply to kind "math"`},
+		{eval("-reward", "math", "-data", filepath.Join(dir, "blanks.jsonl")),
+			"none of 2 prompts has a reference answer, required by reward \"math\" (first blanks.jsonl:1)"},
 		{eval("-out", prompts), "line 1 does not hold an evaluation's settings"},
 		{eval("-out", dir), "is a folder, expected a regular file"},
 		{eval("more"), "open more: no such file"},
-		{[]string{"eval", "-model", m}, "eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval"},
+		{[]string{"eval", "-model", m},
+			"eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval"},
 		{[]string{"logprobs"}, "logprobs: expected -model DIR and no other argument"},
-		{[]string{"logprobs", "-model", m, "-temperature", "0"}, "logprobs: -temperature is 0, expected 0.0001 to 10000"},
+		{[]string{"logprobs", "-model", m, "-temperature", "0"},
+			"logprobs: -temperature is 0, expected 0.0001 to 10000"},
 		{[]string{"logprobs", "-model", m, "-data", filepath.Join(dir, "none")}, "none: no such file"},
 		{[]string{"logprobs", "-model", m, "-data", dir}, "is a folder, expected a regular file"},
 	} {
@@ -411,7 +439,8 @@ func TestBadLinesToLogprobs(t *testing.T) {
 		good[:len(good)-1] + good[:len(good)-1]:       "not JSON: invalid character '{' after top-level value",
 	} {
 		var out, errs bytes.Buffer
-		require.Equal(t, exitUsage, runWith(&out, &errs, good+"\n"+line+"\n"+good, "logprobs", "-model", filepath.Join(dir, "m")), line)
+		require.Equal(t, exitUsage, runWith(&out, &errs, good+"\n"+line+"\n"+good, "logprobs", "-model",
+			filepath.Join(dir, "m")), line)
 		requireOneLine(t, errs.String(), "standard input:3: "+want)
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), "lines before the invalid one are answered")
 	}
@@ -427,7 +456,8 @@ func TestBadReplays(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1")
-	from, groups := filepath.Join(run, "checkpoints", "step-000001"), filepath.Join(run, "rollouts", "step-000002.jsonl")
+	from, groups := filepath.Join(run, "checkpoints", "step-000001"),
+		filepath.Join(run, "rollouts", "step-000002.jsonl")
 	initTiny(t, dir, "seven", 7)
 	b, err := os.ReadFile(groups)
 	require.NoError(t, err)
@@ -445,7 +475,8 @@ func TestBadReplays(t *testing.T) {
 	folder := func(name, old, changed string) string {
 		require.Contains(t, string(text), old)
 		require.NoError(t, os.Mkdir(filepath.Join(others, name), 0o755))
-		return filepath.Dir(write(t, filepath.Join(others, name), "run.toml", strings.Replace(string(text), old, changed, 1)))
+		return filepath.Dir(write(t, filepath.Join(others, name), "run.toml",
+			strings.Replace(string(text), old, changed, 1)))
 	}
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	require.NoError(t, err)
@@ -463,7 +494,8 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-rollouts", filepath.Join(dir, "none")}, "read groups: open "},
 		{[]string{"-rollouts", filepath.Join(dir, "empty")}, "empty has no groups, expected one per line"},
 		{[]string{"-rollouts", filepath.Join(dir, "cut.jsonl")}, "cut.jsonl:1: 0 prompt_ids and 0 responses"},
-		{[]string{"-rollouts", mixed}, "mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as on line 1"},
+		{[]string{"-rollouts", mixed},
+			"mixed.jsonl:7: step 2 and version 3, expected step 2 and version 2 as on line 1"},
 		{[]string{"-rollouts", outside}, "outside.jsonl:1: response 0: "},
 		{[]string{"-out", run}, "is not empty, expected a new folder"},
 		{[]string{"-out", filepath.Join(dir, "empty")}, "empty cannot be read as a folder"},
@@ -475,7 +507,8 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-set", "train.minibatches=7"}, "train.minibatches is 7, expected 6 at most"},
 		{[]string{"-set", "loss.kl=k9"}, `-set: loss.kl is "k9"`},
 		{[]string{"-set", "rollout.temperature=0"}, "-set: rollout.temperature is 0, expected more than 0"},
-		{[]string{"-set", "rollout.max_tokens=11"}, "-set: rollout.max_tokens is 11, expected 12 or more as in " + groups},
+		{[]string{"-set", "rollout.max_tokens=11"},
+			"-set: rollout.max_tokens is 11, expected 12 or more as in " + groups},
 		{[]string{"-set", "rollout.group_sise=4"}, "-set: unknown key rollout.group_sise"},
 		{[]string{"-set", "run.steps=1", "-set", "train.schedule=linear"},
 			"-set: run.steps is 1, expected at least 2, the step to take"},
@@ -498,26 +531,31 @@ func TestBadReplays(t *testing.T) {
 		{[]string{"-run", folder("gone", start, init(filepath.Join(dir, "gone.json")))},
 			"loss.beta is 0.1, so the step needs the model that the run started from; " +
 				"add -reference DIR, or start replay where the run was started: read model configuration: open "},
-		{[]string{"-run", folder("shape", start, init(wide))}, "config.json describes another model than that in " + from},
+		{[]string{"-run", folder("shape", start, init(wide))},
+			"config.json describes another model than that in " + from},
 		{[]string{"-run", folder("weights", start, fmt.Sprintf("config = %q\n[model]\npath = %q", "", seven))},
-			seven + " of " + filepath.Join(others, "weights", "run.toml") + " is not the model that the run of " + from +
+			seven + " of " + filepath.Join(others, "weights", "run.toml") +
+				" is not the model that the run of " + from +
 				" started from: its weights differ"},
 		{[]string{"-reference", seven}, "-reference " + seven + " is not the model that the run of "},
 		{[]string{"-reference", filepath.Join(dir, "none")}, "-reference: "},
 		{[]string{"-reference", seven, "-set", "loss.beta=0"}, "-reference is set but loss.beta is 0"},
-		{[]string{"-set", "loss.correction=mask", "-set", "loss.old_policy=previous-step", "-set", "train.minibatches=2"},
+		{[]string{"-set", "loss.correction=mask", "-set", "loss.old_policy=previous-step", "-set",
+			"train.minibatches=2"},
 			"loss.correction is \"mask\""},
 		{[]string{"-set", "parallel.tp=2"}, "[parallel] tp is 2, expected at most 1"},
 		{[]string{"-model", filepath.Join(dir, "m"), "-reference", seven, "-set", "parallel.dp=2"},
 			"m is no checkpoint and [parallel] sets dp=2 tp=1 pp=1, expected one rank"},
 	} {
-		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")}, test.args...)
+		args := append([]string{"replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out")},
+			test.args...)
 		code, _, errs := command(t, args...)
 		require.Equal(t, exitUsage, code, errs)
 		requireOneLine(t, errs, test.want)
 		require.Equal(t, before, files(t, dir), test.args)
 	}
-	code, _, errs := command(t, "replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out"), "-set", "train.lr=1e30")
+	code, _, errs := command(t, "replay", "-model", from, "-rollouts", groups, "-out", filepath.Join(dir, "out"),
+		"-set", "train.lr=1e30")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, errs, "\nerror: step 2: after an update at lr 1e+30: weights of ")
 	require.Equal(t, before, files(t, dir))

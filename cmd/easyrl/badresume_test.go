@@ -28,7 +28,8 @@ func corrupt(t *testing.T, path string) {
 // resumeTiny resumes a tiny run.
 func resumeTiny(t *testing.T, dir, run string, settings ...string) (code int, errs string) {
 	t.Helper()
-	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set", "checkpoint.keep=0"}
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+		"checkpoint.keep=0"}
 	for _, s := range settings {
 		args = append(args, "-set", s)
 	}
@@ -48,18 +49,21 @@ func TestResumeSkipsBadCheckpoints(t *testing.T) {
 		said  []string
 	}{
 		"half written": {func(t *testing.T, c string) {
-			require.NoError(t, os.Rename(filepath.Join(c, "step-000005"), filepath.Join(c, ".tmp-step-000005-00c0ffee")))
+			require.NoError(t, os.Rename(filepath.Join(c, "step-000005"),
+				filepath.Join(c, ".tmp-step-000005-00c0ffee")))
 		}, []string{"resuming after step 4 from "}},
 		"no manifest": {func(t *testing.T, c string) {
 			require.NoError(t, os.Remove(filepath.Join(c, "step-000005", "trainer", "manifest.json")))
-		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is incomplete", "resuming after step 4 from "}},
+		}, []string{"step-000005: no trainer/manifest.json: the checkpoint is incomplete",
+			"resuming after step 4 from "}},
 		"one flipped bit": {func(t *testing.T, c string) {
 			corrupt(t, filepath.Join(c, "step-000005", "model.safetensors"))
 		}, []string{"step-000005: model.safetensors: sha256 ", "resuming after step 4 from "}},
 		"two damaged checkpoints": {func(t *testing.T, c string) {
 			require.NoError(t, os.Truncate(filepath.Join(c, "step-000005", "trainer", optimizerFile), 100))
 			require.NoError(t, os.Remove(filepath.Join(c, "step-000004", "config.json")))
-		}, []string{"step-000005: trainer/optimizer.safetensors: 100 bytes, expected ", "step-000004: config.json: missing", "resuming after step 3 from "}},
+		}, []string{"step-000005: trainer/optimizer.safetensors: 100 bytes, expected ",
+			"step-000004: config.json: missing", "resuming after step 3 from "}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,7 +102,9 @@ func TestResumeWithOtherArithmetic(t *testing.T) {
 	sum := func(b []byte) string { return fmt.Sprintf("%x", sha256.Sum256(b)) }
 	require.Contains(t, string(manifest), sum(state))
 	require.NoError(t, os.WriteFile(list, []byte(strings.Replace(string(manifest), sum(state), sum(older), 1)), 0o644))
-	warning := fmt.Sprintf("was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now %d.", npu.Numerics)
+	warning := fmt.Sprintf(
+		"was trained with other arithmetic: version 1 (0: PyTorch ranks, or easyrl before version 2), now %d.",
+		npu.Numerics)
 	code, errs := resumeTiny(t, dir, run, "run.steps=2")
 	require.Zero(t, code, errs)
 	require.Contains(t, errs, warning)
@@ -118,7 +124,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	require.Contains(t, errs, "resuming with changed settings: run.steps 2 (was 1)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
+	require.Contains(t, errs,
+		"resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, "changed settings")
@@ -137,7 +144,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	cut := trainTiny(t, dir, "cut", "run.steps=1", "data.train="+longer)
 	code, errs = resumeTiny(t, dir, cut, "run.steps=2", "data.train="+longer, "data.max_prompt_tokens=4")
 	require.Equal(t, exitUsage, code, errs)
-	require.Contains(t, errs, "resume: data.train has 22 usable prompts, expected 23 as when the run started: a changed setting drops others\n")
+	require.Contains(t, errs, "resume: data.train has 22 usable prompts, expected 23 as when the run started: a "+
+		"changed setting drops others\n")
 	require.Equal(t, before, files(t, run))
 	code, errs = resumeTiny(t, dir, run, "run.steps=4", "data.train="+same)
 	require.Zero(t, code, errs)
@@ -149,13 +157,16 @@ func TestBadResumes(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0")
-	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", filepath.Join(dir, "other"), "-seed", "7")
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out",
+		filepath.Join(dir, "other"), "-seed", "7")
 	require.Zero(t, code, errs)
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "half"), 0o755))
-	half := write(t, filepath.Join(dir, "half"), "config.json", strings.Replace(string(config), `"hidden_size":32`, `"hidden_size":16`, 1))
-	write(t, filepath.Join(dir, "half"), "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
+	half := write(t, filepath.Join(dir, "half"), "config.json",
+		strings.Replace(string(config), `"hidden_size":32`, `"hidden_size":16`, 1))
+	write(t, filepath.Join(dir, "half"), "tokenizer_config.json",
+		`{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
 	demos := write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")
 	spoilt := copyDir(t, run, dir, "spoilt")
 	for _, step := range []string{"step-000001", "step-000002"} {
@@ -168,7 +179,9 @@ func TestBadResumes(t *testing.T) {
 	}{
 		{[]string{"run.seed=9"}, "resume: run.seed is 9, expected the run's original 1"},
 		{[]string{"model.init.config=" + half}, "resume: config.json in " + half + " differs from the one in "},
-		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")}, "resume: " + filepath.Join(dir, "other") + " is not the model that the run started from: its weights differ"},
+		{[]string{"model.init.config=", "model.path=" + filepath.Join(dir, "other")},
+			"resume: " + filepath.Join(dir, "other") +
+				" is not the model that the run started from: its weights differ"},
 		{[]string{"rollout.temperature=0"}, "expected more than 0"},
 		{[]string{"data.train=" + filepath.Join(dir, "none")}, "no such file"},
 	} {
@@ -177,14 +190,16 @@ func TestBadResumes(t *testing.T) {
 		requireOneLine(t, errs, test.want)
 		require.Equal(t, before, files(t, dir), test.settings)
 	}
-	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.batch_size=1", "-set", "sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
+	code, _, errs = command(t, "sft", filepath.Join(dir, "run.toml"), "-resume", "-set", "sft.batch_size=1", "-set",
+		"sft.data="+demos, "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
 	requireOneLine(t, errs, "was written by easyrl train, expected a checkpoint of easyrl sft")
 
 	code, errs = resumeTiny(t, dir, spoilt)
 	require.Equal(t, exitUsage, code)
 	require.Equal(t, 2, strings.Count(errs, "warning: skipped a checkpoint: "), errs)
-	require.Contains(t, errs, "error: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+" is intact. ")
+	require.Contains(t, errs, "error: resume: none of the 2 checkpoints in "+filepath.Join(spoilt, "checkpoints")+
+		" is intact. ")
 
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run))
 	require.Equal(t, exitUsage, code)
@@ -244,18 +259,21 @@ func TestAbsurdLearningRate(t *testing.T) {
 func TestRuinedWeightsEndRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
 		"-set", "run.steps=200", "-set", "train.lr=1e8")
 	require.Equal(t, exitFailed, code, errs)
-	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: a value of a leaf is NaN: not finite; skipped this update\n")
+	require.Contains(t, errs, "warning: step 2: gradient of model.embed_tokens.weight: a value of a leaf is NaN: "+
+		"not finite; skipped this update\n")
 	require.Contains(t, errs, "not finite, 3 in a row\n")
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"),
 		"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "far")),
 		"-set", "run.steps=200", "-set", "loss.beta=1e12", "-set", "train.lr=1e-2")
 	require.Equal(t, exitFailed, code, errs)
-	require.Regexp(t, `warning: step \d+: gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+]+ in magnitude, `+
-		`expected at most [0-9.e+]+, the bound of the fixed-point sums of gradients `+
-		`\(remedy: a smaller loss\.beta or a lower train\.lr\); skipped this update\n`, errs)
+	require.Regexp(t,
+		`warning: step \d+: gradient of model\.[a-z_.0-9]+: a value of a leaf is [0-9.e+]+ in magnitude, `+
+			`expected at most [0-9.e+]+, the bound of the fixed-point sums of gradients `+
+			`\(remedy: a smaller loss\.beta or a lower train\.lr\); skipped this update\n`, errs)
 }
 
 // editState edits the state of a checkpoint and its checksum in the manifest.
@@ -322,7 +340,8 @@ func TestResumeFromAnotherRun(t *testing.T) {
 		"damaged": {change: func(t *testing.T, run string) {
 			corrupt(t, filepath.Join(copyDir(t, last(other, 3), run, "checkpoints/step-000003"), "model.safetensors"))
 		}},
-		"without a name": {change: func(t *testing.T, run string) { editState(t, last(run, 2), nameless) }, warns: true},
+		"without a name": {change: func(t *testing.T, run string) { editState(t, last(run, 2), nameless) },
+			warns: true},
 		"of another run without a name": {change: func(t *testing.T, run string) {
 			editState(t, copyDir(t, last(other, 3), run, "checkpoints/step-000003"), nameless)
 		}, warns: true},
@@ -344,8 +363,9 @@ func TestResumeFromAnotherRun(t *testing.T) {
 			require.Equal(t, test.warns, strings.Contains(errs, unnamed), errs)
 			if test.refused > 0 {
 				require.Equal(t, exitUsage, code, errs)
-				requireOneLine(t, errs, fmt.Sprintf("resume: %s was written by run %s, expected run %s of this folder. ",
-					last(run, test.refused), runOf(last(other, 1)), runOf(last(own, 1))))
+				requireOneLine(t, errs,
+					fmt.Sprintf("resume: %s was written by run %s, expected run %s of this folder. ",
+						last(run, test.refused), runOf(last(other, 1)), runOf(last(own, 1))))
 				require.Equal(t, before, files(t, run))
 				code, _, errs = command(t, "check", filepath.Join(dir, "run.toml"), "-static", "-resume",
 					"-set", fmt.Sprintf("run.dir=%q", run))
@@ -381,7 +401,8 @@ func TestUnusableWeightsEndRun(t *testing.T) {
 		require.Equal(t, exitFailed, code, errs)
 		require.Contains(t, errs, "; the weights after step 3 cannot be sampled from: "+
 			"their log-probabilities are not finite, so their checkpoint is now "+
-			filepath.Join(run, "checkpoints", "failed-step-000003")+"; -resume continues from the checkpoint of step 2\n")
+			filepath.Join(run, "checkpoints", "failed-step-000003")+
+			"; -resume continues from the checkpoint of step 2\n")
 		require.Equal(t, 1, strings.Count(errs, "error: "), errs)
 		require.NoDirExists(t, filepath.Join(run, "checkpoints", "step-000003"))
 	}

@@ -150,13 +150,15 @@ func rewardSettings(mode string) []string {
 	for i, word := range command {
 		words[i] = strconv.Quote(word)
 	}
-	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=[%s],timeout=%v,memory_gib=0.25}`, strings.Join(words, ","), timeout)}
+	return []string{"-set", fmt.Sprintf(`reward={kind="command",command=[%s],timeout=%v,memory_gib=0.25}`,
+		strings.Join(words, ","), timeout)}
 }
 
 // faults returns the faults of a reward command and the errors expected for them.
 func faults() map[string]string {
 	all := map[string]string{
-		"crash":   "program exited without a reply: exit status 3; its standard error ends with: out of ideas (after 3 tries)",
+		"crash": "program exited without a reply: exit status 3; its standard error ends with: out of ideas " +
+			"(after 3 tries)",
 		"hang":    "no reply in time: 500ms (after 3 tries)",
 		"garbage": `reply "Traceback (most recent call last):": expected one JSON object per line on standard output`,
 		"late":    `"id" is 0, expected 1`,
@@ -179,9 +181,12 @@ func TestBadRewardFailsAtStart(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(dir, mode)
-			code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings(mode)...)...)
+			code, _, errs := command(t,
+				append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)},
+					rewardSettings(mode)...)...)
 			require.Equal(t, exitFailed, code, errs)
-			require.True(t, strings.HasPrefix(errs, "error: reward start-up check: reward command env: prompt prompts.jsonl:1: "), errs)
+			require.True(t, strings.HasPrefix(errs,
+				"error: reward start-up check: reward command env: prompt prompts.jsonl:1: "), errs)
 			require.Contains(t, errs, want)
 			require.Equal(t, 1, strings.Count(errs, "\n"))
 			require.NoFileExists(t, filepath.Join(out, report.MetricsFile))
@@ -207,7 +212,8 @@ func TestBadRewardEndsRun(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			out := filepath.Join(dir, mode)
-			args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)}, rewardSettings("later-"+mode)...)
+			args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out)},
+				rewardSettings("later-"+mode)...)
 			code, _, errs := command(t, args...)
 			require.Equal(t, exitFailed, code, errs)
 			lines := strings.Split(strings.TrimSpace(errs), "\n")
@@ -215,14 +221,16 @@ func TestBadRewardEndsRun(t *testing.T) {
 				require.Contains(t, line, "warning: step 1: gave up on prompt ")
 			}
 			last := lines[len(lines)-1]
-			require.Regexp(t, "^error: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
+			require.Regexp(t,
+				"^error: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
 			require.Contains(t, last, want)
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)
 			require.Empty(t, steps, "no step is trained without rewards")
 			said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
 			require.NoError(t, err)
-			require.Equal(t, []report.Warning{{Kind: "failed", Text: "the run failed: " + strings.TrimPrefix(last, "error: ")}}, said)
+			require.Equal(t, []report.Warning{{Kind: "failed",
+				Text: "the run failed: " + strings.TrimPrefix(last, "error: ")}}, said)
 		})
 	}
 }
@@ -266,7 +274,8 @@ func TestBadRewardOfOnePrompt(t *testing.T) {
 			t.Run(fmt.Sprint(mode, batch), func(t *testing.T) {
 				t.Parallel()
 				out := filepath.Join(dir, fmt.Sprint(mode, batch))
-				args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4"},
+				args := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
+					"-set", "run.steps=4"},
 					rewardSettings("once-"+mode)...)
 				code, _, errs := command(t, append(args, "-set", fmt.Sprintf("reward.batch=%d", batch))...)
 				require.Zero(t, code, errs)
@@ -304,7 +313,8 @@ func TestHTTPReward(t *testing.T) {
 	dir := tinyRun(t)
 	run := func(t *testing.T, url string, timeout float64) (code int, out, errs string) {
 		out = filepath.Join(t.TempDir(), "run")
-		code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4",
+		code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
+			"-set", "run.steps=4",
 			"-set", fmt.Sprintf(`reward={kind="http",url=%q,timeout=%v}`, url, timeout))
 		return code, out, errs
 	}
@@ -322,7 +332,8 @@ func TestHTTPReward(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2.0, steps[0]["reward/retries"])
 		for i, values := range steps {
-			require.Equal(t, []float64{0, 0.5, 0.25}, []float64{values["groups/failed"], values["reward/mean"], values["reward/half/mean"]})
+			require.Equal(t, []float64{0, 0.5, 0.25},
+				[]float64{values["groups/failed"], values["reward/mean"], values["reward/half/mean"]})
 			require.True(t, i == 0 || values["reward/retries"] == 0)
 		}
 		rollouts, err := os.ReadFile(filepath.Join(out, "rollouts", "step-000001.jsonl"))
@@ -345,9 +356,14 @@ func TestHTTPReward(t *testing.T) {
 	})
 	t.Run("never answers", func(t *testing.T) {
 		t.Parallel()
-		code, _, errs := run(t, httpScorer(t, func(n int64, _ string, w http.ResponseWriter, r *http.Request) bool { return silent(n, "7,0", w, r) }), 0.2)
+		code, _, errs := run(t,
+			httpScorer(t, func(n int64, _ string, w http.ResponseWriter,
+				r *http.Request) bool {
+				return silent(n, "7,0", w, r)
+			}), 0.2)
 		require.Equal(t, exitFailed, code, errs)
-		require.Contains(t, errs, "error: reward start-up check: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
+		require.Contains(t, errs,
+			"error: reward start-up check: reward http: prompt prompts.jsonl:1: http://127.0.0.1:")
 		require.Contains(t, errs, ": no reply in time: 200ms (after 3 tries)")
 	})
 }
@@ -356,12 +372,18 @@ func TestHTTPReward(t *testing.T) {
 func TestRewardParts(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	prompts := write(t, dir, "sources.jsonl", strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+`{"prompt":"3,4","data_source":"b","answer":null}`+"\n", 3))
-	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "data.train=" + prompts, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "parts")),
-		"-set", "run.steps=1", "-set", "data.eval=[]", "-set", "eval.every=0", "-set", `reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",buffer=1}}}}}`}
+	prompts := write(t, dir, "sources.jsonl",
+		strings.Repeat(`{"prompt":"1,2","answer":"3","data_source":"a"}`+"\n"+
+			`{"prompt":"3,4","data_source":"b","answer":null}`+"\n", 3))
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "data.train=" + prompts, "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "parts")),
+		"-set", "run.steps=1", "-set", "data.eval=[]", "-set", "eval.every=0", "-set",
+		`reward={kind="",sources={a={kind="sum",parts={right={kind="prefix",weight=2},late={kind="overlong",` +
+			`buffer=1}}}}}`}
 	code, _, errs := command(t, args...)
 	require.Equal(t, exitUsage, code, errs)
-	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 has data source "b", which has no reward; set [reward.sources."b"], or reward.kind for all other sources`)
+	require.Contains(t, errs, `sources.jsonl: prompt sources.jsonl:2 has data source "b", which has no reward; set `+
+		`[reward.sources."b"], or reward.kind for all other sources`)
 	code, _, errs = command(t, append(args, "-set", "reward.sources.b={kind='regex',pattern='.'}")...)
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, "dropped", "only rewards that compare need a reference answer")

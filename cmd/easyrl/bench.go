@@ -20,7 +20,8 @@ func benchVerb(std streams) cli.Verb {
 			easyrl bench -model models/my-qwen3 -threads 1 -json > bench.json`,
 		Flags: cli.NewFlags(),
 	}
-	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder; the default is random weights in the quickstart's shape")
+	dir := v.Flags.String("model", "",
+		"`DIR` Hugging Face model folder; the default is random weights in the quickstart's shape")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	asJSON := v.Flags.Bool("json", false, "print JSON, with times in seconds and work in operations or bytes")
 	v.Run = func(ctx context.Context, args []string) error {
@@ -36,7 +37,8 @@ func benchVerb(std streams) cli.Verb {
 			return err
 		}
 		defer dev.Close() //nolint:errcheck // nothing was written
-		r, err := roofline.Measure(ctx, dev, f.Shape, f.Source, func() (*model.Weights, error) { return f.Weights(dev) })
+		r, err := roofline.Measure(ctx, dev, f.Shape, f.Source,
+			func() (*model.Weights, error) { return f.Weights(dev) })
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,8 @@ func TestBench(t *testing.T) {
 		"optimizer": {18 * 16064, 9 * 4 * 16064},
 	}
 	for _, n := range []int{1, 8, 32, 128} {
-		work[fmt.Sprint("decode ", n)] = [2]float64{float64(n * (2*(2*7680+4*64*32) + 2*32*16)), float64(4*16064 + n*(64*256+4*16))}
+		work[fmt.Sprint("decode ", n)] = [2]float64{float64(n * (2*(2*7680+4*64*32) + 2*32*16)),
+			float64(4*16064 + n*(64*256+4*16))}
 	}
 	var names []string
 	for _, s := range r.Phases {
@@ -56,7 +57,8 @@ func TestBench(t *testing.T) {
 		require.InEpsilon(t, s.Bytes/s.Seconds/s.Bandwidth, s.BandwidthShare, 1e-9, s.Phase)
 		require.InDelta(t, s.FLOP/s.Seconds/r.Ceilings.All.FLOPPerSecond, s.FMAShare, 1e-9, s.Phase)
 	}
-	require.Equal(t, []string{"prefill", "decode 1", "decode 8", "decode 32", "decode 128", "sample 32", "forward", "loss", "backward", "optimizer"}, names)
+	require.Equal(t, []string{"prefill", "decode 1", "decode 8", "decode 32", "decode 128", "sample 32", "forward",
+		"loss", "backward", "optimizer"}, names)
 	require.Contains(t, out, `"read_bytes_per_second":`)
 	require.Contains(t, out, `"fma_share":`)
 }
@@ -73,7 +75,8 @@ func TestBenchFolder(t *testing.T) {
 func TestBenchRefuses(t *testing.T) {
 	t.Parallel()
 	short := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(short, "config.json"), []byte(`{"model_type":"llama","hidden_size":8,"intermediate_size":8,
+	require.NoError(t, os.WriteFile(filepath.Join(short, "config.json"),
+		[]byte(`{"model_type":"llama","hidden_size":8,"intermediate_size":8,
 		"num_hidden_layers":1,"num_attention_heads":1,"vocab_size":9,"max_position_embeddings":3}`), 0o644))
 	for args, want := range map[string]string{
 		"x":                  "unexpected argument x",

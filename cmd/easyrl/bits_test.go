@@ -25,11 +25,14 @@ func TestBitsOfARun(t *testing.T) {
 	path := filepath.Join(dir, "config.json")
 	config, err := os.ReadFile(path)
 	require.NoError(t, err)
-	config = []byte(strings.Replace(string(config), `"max_position_embeddings":64`, `"max_position_embeddings":32768,"rope_scaling":{"rope_type":"yarn",
+	config = []byte(strings.Replace(string(config), `"max_position_embeddings":64`,
+		`"max_position_embeddings":32768,"rope_scaling":{"rope_type":"yarn",
 		"factor":4.0,"original_max_position_embeddings":8192}`, 1))
 	require.NoError(t, os.WriteFile(path, config, 0o600))
-	out := trainTiny(t, dir, "bits", "run.steps=4", "train.minibatches=2", "train.schedule=cosine", "train.warmup=1", "train.lr=3e-3",
-		"loss.correction=truncate", "loss.beta=0.04", "eval.every=2", "eval.k=4", "rollout.temperature=0.9", "rollout.top_p=0.95")
+	out := trainTiny(t, dir, "bits", "run.steps=4", "train.minibatches=2", "train.schedule=cosine", "train.warmup=1",
+		"train.lr=3e-3",
+		"loss.correction=truncate", "loss.beta=0.04", "eval.every=2", "eval.k=4", "rollout.temperature=0.9",
+		"rollout.top_p=0.95")
 	weights, metrics := sha256.New(), sha256.New()
 	files, err := filepath.Glob(filepath.Join(out, "checkpoints", "step-000004", "trainer", "*.safetensors"))
 	require.NoError(t, err)
@@ -51,6 +54,8 @@ func TestBitsOfARun(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, "81119a7b71fbf3ec638387dbf2f43ba825134c1435cf5a33ab16a1e38a467a31", fmt.Sprintf("%x", weights.Sum(nil)), "weights and moments")
-	require.Equal(t, "fc8557a98da3e64044709b72f532d118ada09486d31a48f14ac73a5fccc566fd", fmt.Sprintf("%x", metrics.Sum(nil)), "metrics")
+	require.Equal(t, "81119a7b71fbf3ec638387dbf2f43ba825134c1435cf5a33ab16a1e38a467a31",
+		fmt.Sprintf("%x", weights.Sum(nil)), "weights and moments")
+	require.Equal(t, "fc8557a98da3e64044709b72f532d118ada09486d31a48f14ac73a5fccc566fd",
+		fmt.Sprintf("%x", metrics.Sum(nil)), "metrics")
 }

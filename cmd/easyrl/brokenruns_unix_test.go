@@ -161,10 +161,12 @@ func (b *breaker) in(name string) string { return filepath.Join(b.dir, name) }
 
 // add adds a run that a static check refuses as well.
 func (b *breaker) add(verb, name, want string, settings ...string) *brokenRun {
-	if verb == "sft" && !slices.ContainsFunc(settings, func(s string) bool { return strings.HasPrefix(s, "sft.data=") }) {
+	if verb == "sft" && !slices.ContainsFunc(settings,
+		func(s string) bool { return strings.HasPrefix(s, "sft.data=") }) {
 		settings = append(settings, "sft.data="+b.in("demos.jsonl"))
 	}
-	b.all = append(b.all, brokenRun{name: name, verb: verb, settings: settings, code: exitUsage, want: want, static: true})
+	b.all = append(b.all, brokenRun{name: name, verb: verb, settings: settings, code: exitUsage, want: want,
+		static: true})
 	return &b.all[len(b.all)-1]
 }
 
@@ -194,7 +196,8 @@ func (b *breaker) settings(t *testing.T) {
 	b.add("train", "too few instances", "inference.min_instances is 3", "inference.min_instances=3")
 	b.add("train", "open control address", "control.token_file is not set", "control.listen=0.0.0.0:0")
 	b.add("sft", "unknown turns", "sft.turns", "sft.turns=some")
-	b.add("train", "response longer than the context", "rollout.max_tokens is 64, expected 63 at most", "rollout.max_tokens=64")
+	b.add("train", "response longer than the context", "rollout.max_tokens is 64, expected 63 at most",
+		"rollout.max_tokens=64")
 }
 
 func (b *breaker) data(t *testing.T) {
@@ -202,10 +205,13 @@ func (b *breaker) data(t *testing.T) {
 	write(t, b.dir, "table.jsonl", "prompt,answer\n1,2\n")
 	write(t, b.dir, "not.parquet", "PAR0")
 	write(t, b.dir, "chat.jsonl", `{"messages":[{"role":"user","content":"1"}],"answer":"2"}`+"\n")
-	write(t, b.dir, "chatdemo.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"}]}`+"\n")
+	write(t, b.dir, "chatdemo.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"}]}`+
+		"\n")
 	for name, want := range map[string]string{
-		"none.jsonl": "no such file", "none*.jsonl": "no file matches", "empty": "expected at least one JSON object", "cut.jsonl": "cut.jsonl:2: not a JSON object",
-		"odd.jsonl": "odd.jsonl:1: prompt: ", "table.jsonl": "table.jsonl: found CSV, expected JSON lines, JSON or Parquet",
+		"none.jsonl": "no such file", "none*.jsonl": "no file matches", "empty": "expected at least one JSON object",
+		"cut.jsonl":   "cut.jsonl:2: not a JSON object",
+		"odd.jsonl":   "odd.jsonl:1: prompt: ",
+		"table.jsonl": "table.jsonl: found CSV, expected JSON lines, JSON or Parquet",
 		"not.parquet": "not.parquet", ".": "is a folder, expected a regular file",
 	} {
 		b.add("train", "data "+name, want, "data.train="+b.in(name))
@@ -216,13 +222,16 @@ func (b *breaker) data(t *testing.T) {
 	b.add("train", "empty prompt", "prompt blank.jsonl:2 is empty", "data.train="+b.in("blank.jsonl"))
 	b.add("train", "no answers", "none of 1 prompts has a reference answer", "data.train="+b.in("nokey.jsonl"))
 	b.add("train", "null answers", "none of 1 prompts has a reference answer", "data.train="+b.in("null.jsonl"))
-	b.add("train", "wrong answers", "finds 1 of 2 reference answers wrong", "reward.kind=math", "data.eval=[]", "data.train="+b.in("wronggold.jsonl"))
+	b.add("train", "wrong answers", "finds 1 of 2 reference answers wrong", "reward.kind=math", "data.eval=[]",
+		"data.train="+b.in("wronggold.jsonl"))
 	b.add("train", "prompt key", `no key "question", found "answer", "prompt"`, "data.prompt_key=question")
 	b.add("train", "answer key", `no key "solution", found "answer", "prompt"`, "data.answer_key=solution")
 	b.add("train", "long prompts", "all 23 prompts are longer than 2 tokens", "data.max_prompt_tokens=2")
-	b.add("train", "reward without a source", "no prompt has this data source", `reward={kind="prefix",sources={nosuch={kind="exact"}}}`)
+	b.add("train", "reward without a source", "no prompt has this data source",
+		`reward={kind="prefix",sources={nosuch={kind="exact"}}}`)
 	b.add("train", "source without a reward", "which has no reward", "reward.sources.other.kind=exact", "reward.kind=")
-	b.add("train", "file twice", "named twice", fmt.Sprintf("data.train=[%q,%q]", b.in("prompts.jsonl"), b.in("prompts.jsonl")))
+	b.add("train", "file twice", "named twice",
+		fmt.Sprintf("data.train=[%q,%q]", b.in("prompts.jsonl"), b.in("prompts.jsonl")))
 	b.add("sft", "no response", "nokey.jsonl:1: ", "sft.data="+b.in("nokey.jsonl"))
 	b.add("sft", "response key", `no key "reply"`, "sft.response_key=reply")
 	b.add("sft", "long demonstrations", "all 2 demonstrations are too long", "data.max_prompt_tokens=1")
@@ -245,7 +254,8 @@ func (b *breaker) models(t *testing.T) {
 			b.all[len(b.all)-1].static, b.all[len(b.all)-2].static = false, false
 		}
 	}
-	for name, text := range map[string]string{"cut": "{% for m in messages %}", "unknown filter": "{{ messages | nonsense }}", "refusing": "{{ raise_exception('not for you') }}"} {
+	for name, text := range map[string]string{"cut": "{% for m in messages %}",
+		"unknown filter": "{{ messages | nonsense }}", "refusing": "{{ raise_exception('not for you') }}"} {
 		m := copyDir(t, b.in("m"), b.dir, "template "+name)
 		write(t, m, "chat_template.jinja", text)
 		b.both("template "+name, "", append(modelSettings(m), "data.template=chat")...)
@@ -257,15 +267,19 @@ func (b *breaker) models(t *testing.T) {
 	require.NoError(t, os.Mkdir(lone, 0o755))
 	config, err := os.ReadFile(b.in("config.json"))
 	require.NoError(t, err)
-	b.both("tokenizer of a random model", "has no tokenizer files", "model.init.config="+write(t, lone, "config.json", string(config)))
+	b.both("tokenizer of a random model", "has no tokenizer files",
+		"model.init.config="+write(t, lone, "config.json", string(config)))
 	b.both("model and random model", "model.path is", fmt.Sprintf("model.path=%q", b.in("m")))
 	b.both("no model", "model.path is not set", "model.init.config=")
 	b.both("no config", "read model configuration", "model.init.config="+b.in("none.json"))
-	b.both("a file as model", "run.toml is a file, expected a Hugging Face model folder", modelSettings(b.in("run.toml"))...)
+	b.both("a file as model", "run.toml is a file, expected a Hugging Face model folder",
+		modelSettings(b.in("run.toml"))...)
 	b.both("run folder as model", "config.json", modelSettings(b.dir+"/tmp")...)
 	index := copyDir(t, b.in("m"), b.dir, "index")
-	require.NoError(t, os.Rename(filepath.Join(index, "model.safetensors"), filepath.Join(index, "model-00001-of-00002.safetensors")))
-	write(t, index, "model.safetensors.index.json", `{"weight_map":{"model.embed_tokens.weight":"model-00002-of-00002.safetensors"}}`)
+	require.NoError(t, os.Rename(filepath.Join(index, "model.safetensors"),
+		filepath.Join(index, "model-00001-of-00002.safetensors")))
+	write(t, index, "model.safetensors.index.json",
+		`{"weight_map":{"model.embed_tokens.weight":"model-00002-of-00002.safetensors"}}`)
 	b.both("missing shard", "model-00002-of-00002.safetensors", modelSettings(index)...)
 }
 
@@ -308,7 +322,8 @@ func (b *breaker) folders(t *testing.T) {
 	t.Cleanup(unlock)
 	if held {
 		b.add("train", "locked folder", "in use by another process", fmt.Sprintf("run.dir=%q", locked))
-		b.add("sft", "locked folder to resume", "in use by another process", fmt.Sprintf("run.dir=%q", locked)).resume = true
+		b.add("sft", "locked folder to resume", "in use by another process",
+			fmt.Sprintf("run.dir=%q", locked)).resume = true
 	}
 	if os.Getuid() != 0 {
 		require.NoError(t, os.Mkdir(b.in("closed"), 0o555))
@@ -324,14 +339,16 @@ func (b *breaker) resumes(t *testing.T) {
 		return r
 	}
 	resume("train", "seed", "run.seed is 9, expected the run's original 1", done, "run.seed=9")
-	resume("train", "data", "files of data.train differ", done, "data.train="+write(t, b.dir, "others.jsonl", `{"prompt":"1","answer":"2"}`+"\n"))
+	resume("train", "data", "files of data.train differ", done,
+		"data.train="+write(t, b.dir, "others.jsonl", `{"prompt":"1","answer":"2"}`+"\n"))
 	code, _, errs := command(t, "init", "-config", b.in("config.json"), "-out", b.in("seven"), "-seed", "7")
 	require.Zero(t, code, errs)
 	resume("train", "weights", "its weights differ", append(modelSettings(b.in("seven")), done)...).static = false
 	resume("sft", "task", "was written by easyrl train, expected a checkpoint of easyrl sft", done)
 	run := copyDir(t, filepath.Join(b.dir, "done"), b.dir, "garbled warnings")
 	write(t, run, "warnings.jsonl", "{\n")
-	resume("train", "garbled warnings", "read warnings", fmt.Sprintf("run.dir=%q", run), "run.steps=1").code = exitFailed
+	resume("train", "garbled warnings", "read warnings", fmt.Sprintf("run.dir=%q", run),
+		"run.steps=1").code = exitFailed
 	half := fmt.Sprintf("run.dir=%q", filepath.Join(b.dir, "half-run"))
 	resume("train", "no whole checkpoint", "none of the 1 checkpoints in", half)
 	resume("train", "missing data", "no such file", done, "data.train="+b.in("none.jsonl"))
@@ -340,14 +357,20 @@ func (b *breaker) resumes(t *testing.T) {
 }
 
 func (b *breaker) machine(t *testing.T) {
-	write(t, b.dir, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
-	large := write(t, b.dir, "large.json", `{"model_type":"qwen3","hidden_size":16384,"intermediate_size":65536,"num_hidden_layers":128,"num_attention_heads":64,
+	write(t, b.dir, "tokenizer_config.json",
+		`{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
+	large := write(t, b.dir, "large.json",
+		`{"model_type":"qwen3","hidden_size":16384,"intermediate_size":65536,"num_hidden_layers":128,`+
+			`"num_attention_heads":64,
 		"num_key_value_heads":8,"head_dim":128,"vocab_size":16,"max_position_embeddings":64}`)
-	long := write(t, b.dir, "long.json", `{"model_type":"qwen3","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":64,"num_attention_heads":8,
+	long := write(t, b.dir, "long.json",
+		`{"model_type":"qwen3","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":64,`+
+			`"num_attention_heads":8,
 		"num_key_value_heads":8,"vocab_size":16,"max_position_embeddings":1000000}`)
 	first := len(b.all)
 	b.both("too large", " of memory, expected at most ", "model.init.config="+large)
-	b.add("train", "too many running", "Lower inference.max_running", "model.init.config="+long, "inference.max_running=65536", "rollout.max_tokens=100000")
+	b.add("train", "too many running", "Lower inference.max_running", "model.init.config="+long,
+		"inference.max_running=65536", "rollout.max_tokens=100000")
 	b.both("no such device", `device.kind is "cuda", expected "cpu"`, "device.kind=cuda")
 	b.both("no such library", "open device library: stat", "device.kind="+b.in("none.so"))
 	b.both("no library", "open device library", "device.kind="+b.in("run.toml"))
@@ -360,12 +383,17 @@ func (b *breaker) machine(t *testing.T) {
 func (b *breaker) rewards(t *testing.T) {
 	first := len(b.all)
 	b.add("train", "no program", "no such file", `reward={kind="command",command=["/none/scorer"]}`)
-	b.add("train", "no program of this name", "executable file not found", `reward={kind="command",command=["easyrl-no-such-program"]}`)
-	b.add("train", "program without permission", "permission denied", fmt.Sprintf(`reward={kind="command",command=[%q]}`, write(t, b.dir, "plain.sh", "#!/bin/sh\n")))
-	b.add("train", "no service", "connection refused", fmt.Sprintf(`reward={kind="http",url=%q,timeout=60.0}`, "http://"+closedPort(t))).code = exitFailed
-	garbage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
+	b.add("train", "no program of this name", "executable file not found",
+		`reward={kind="command",command=["easyrl-no-such-program"]}`)
+	b.add("train", "program without permission", "permission denied",
+		fmt.Sprintf(`reward={kind="command",command=[%q]}`, write(t, b.dir, "plain.sh", "#!/bin/sh\n")))
+	b.add("train", "no service", "connection refused",
+		fmt.Sprintf(`reward={kind="http",url=%q,timeout=60.0}`, "http://"+closedPort(t))).code = exitFailed
+	garbage := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }))
 	t.Cleanup(garbage.Close)
-	b.add("train", "service of another kind", "reward start-up check", fmt.Sprintf(`reward={kind="http",url=%q,timeout=60.0}`, garbage.URL)).code = exitFailed
+	b.add("train", "service of another kind", "reward start-up check",
+		fmt.Sprintf(`reward={kind="http",url=%q,timeout=60.0}`, garbage.URL)).code = exitFailed
 	if _, err := os.Stat("/usr/bin/env"); err == nil {
 		needsEnv(t)
 		for _, mode := range slices.Sorted(maps.Keys(faults())) {
@@ -373,7 +401,9 @@ func (b *breaker) rewards(t *testing.T) {
 				b.add("train", "reward "+mode, faults()[mode], rewardSettings(mode)[1]).code = exitFailed
 			}
 		}
-		b.add("train", "reward with children", "reward start-up check", fmt.Sprintf(`reward={kind="command",command=["sh","-c","sleep 1000 & wait",%q],timeout=0.2}`, b.dir)).code = exitFailed
+		b.add("train", "reward with children", "reward start-up check",
+			fmt.Sprintf(`reward={kind="command",command=["sh","-c","sleep 1000 & wait",%q],timeout=0.2}`,
+				b.dir)).code = exitFailed
 	}
 	for i := first; i < len(b.all); i++ {
 		b.all[i].static = false
@@ -402,31 +432,41 @@ func (b *breaker) connections(t *testing.T) {
 	b.add("train", "bad control token", "control.token_file: ", fmt.Sprintf(listen, b.in("two words")))
 	b.add("train", "folder as control token", "control.token_file: ", fmt.Sprintf(listen, b.dir))
 	server := "inference={kind=\"easyrl\",endpoints=[\"http://" + closedPort(t) + "\"],"
-	b.add("train", "no servers' token", "inference.token_file: open ", server+fmt.Sprintf("token_file=%q}", b.in("none")))
-	b.add("train", "bad servers' token", "inference.token_file: ", server+fmt.Sprintf("token_file=%q}", b.in("two words")))
-	b.add("train", "no folder for weights", "inference.weights_dir: ", server+fmt.Sprintf("weights_dir=%q}", b.in("run.toml/x")))
+	b.add("train", "no servers' token", "inference.token_file: open ",
+		server+fmt.Sprintf("token_file=%q}", b.in("none")))
+	b.add("train", "bad servers' token", "inference.token_file: ",
+		server+fmt.Sprintf("token_file=%q}", b.in("two words")))
+	b.add("train", "no folder for weights", "inference.weights_dir: ",
+		server+fmt.Sprintf("weights_dir=%q}", b.in("run.toml/x")))
 	first := len(b.all)
 	b.add("train", "busy control address", "address already in use", "control.listen="+busy.Addr().String())
 	b.add("train", "no such port", "control.listen: ", "control.listen=127.0.0.1:99999")
 	b.add("train", "refusing server", "connection refused", server+"}").code = exitFailed
-	b.add("train", "refusing server of unknown kind", "connection refused", strings.Replace(server, `kind="easyrl"`, `kind="vllm"`, 1)+"}").code = exitFailed
-	b.add("train", "too few servers", "2 instances are available, expected at least 3", server+"instances=2,min_instances=3}").code = exitFailed
-	for name, status := range map[string]int{"page": http.StatusOK, "forbidden": http.StatusForbidden, "starting": http.StatusServiceUnavailable, "missing": http.StatusNotFound} {
+	b.add("train", "refusing server of unknown kind", "connection refused",
+		strings.Replace(server, `kind="easyrl"`, `kind="vllm"`, 1)+"}").code = exitFailed
+	b.add("train", "too few servers", "2 instances are available, expected at least 3",
+		server+"instances=2,min_instances=3}").code = exitFailed
+	for name, status := range map[string]int{"page": http.StatusOK, "forbidden": http.StatusForbidden,
+		"starting": http.StatusServiceUnavailable, "missing": http.StatusNotFound} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte("<html>"))
 		}))
 		t.Cleanup(s.Close)
 		for _, kind := range []string{"easyrl", "vllm", "sglang"} {
-			b.add("train", kind+" server answers "+name, "0 instances are available, expected at least 1", fmt.Sprintf("inference={kind=%q,endpoints=[%q]}", kind, s.URL)).code = exitFailed
+			b.add("train", kind+" server answers "+name, "0 instances are available, expected at least 1",
+				fmt.Sprintf("inference={kind=%q,endpoints=[%q]}", kind, s.URL)).code = exitFailed
 		}
 	}
 	for name, linger := range map[string]int{"closes": -1, "resets": 0} {
-		b.add("train", "server that "+name, "0 instances are available", fmt.Sprintf(`inference={kind="easyrl",endpoints=["http://%s"]}`, hangsUp(t, linger))).code = exitFailed
-		b.add("train", "reward service that "+name, "reward start-up check", fmt.Sprintf(`reward={kind="http",url="http://%s",timeout=60.0}`, hangsUp(t, linger))).code = exitFailed
+		b.add("train", "server that "+name, "0 instances are available",
+			fmt.Sprintf(`inference={kind="easyrl",endpoints=["http://%s"]}`, hangsUp(t, linger))).code = exitFailed
+		b.add("train", "reward service that "+name, "reward start-up check",
+			fmt.Sprintf(`reward={kind="http",url="http://%s",timeout=60.0}`, hangsUp(t, linger))).code = exitFailed
 	}
 	taken := takenServer(t)
-	b.add("train", "server of another trainer", "instance is held by trainer", fmt.Sprintf(`inference={kind="easyrl",endpoints=[%q]}`, taken)).code = exitFailed
+	b.add("train", "server of another trainer", "instance is held by trainer",
+		fmt.Sprintf(`inference={kind="easyrl",endpoints=[%q]}`, taken)).code = exitFailed
 	for i := first; i < len(b.all); i++ {
 		b.all[i].static = false
 	}
@@ -464,7 +504,8 @@ func takenServer(t *testing.T) string {
 			_, _ = w.Write([]byte(`{"version":1,"boot":"b"}`))
 		default:
 			w.WriteHeader(http.StatusConflict)
-			_, _ = w.Write([]byte(`{"error":{"message":"instance is held by trainer \"run x\"","type":"other_trainer"}}`))
+			_, _ = w.Write(
+				[]byte(`{"error":{"message":"instance is held by trainer \"run x\"","type":"other_trainer"}}`))
 		}
 	}))
 	t.Cleanup(s.Close)

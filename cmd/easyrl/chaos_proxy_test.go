@@ -115,7 +115,8 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request) {
 // ask sends the request to the server and returns its answer. If the server fails, ask
 // breaks off the client's connection.
 func (x *exchange) ask() (status int, answer []byte) {
-	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, x.p.root()+x.r.URL.RequestURI(), bytes.NewReader(x.body))
+	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, x.p.root()+x.r.URL.RequestURI(),
+		bytes.NewReader(x.body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -212,8 +213,10 @@ func impatient() fleet.Config {
 // it at its end.
 func startTraining(t *testing.T, dir, name string, fc fleet.Config, settings ...string) *training {
 	t.Helper()
-	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)}, done: make(chan struct{})}
-	resolved, err := run.Load(configs.TrainTask, []string{filepath.Join(dir, "run.toml")}, append(settings, fmt.Sprintf("run.dir=%q", tr.out)))
+	tr := &training{out: filepath.Join(dir, name), said: &console{more: make(chan struct{}, 1)},
+		done: make(chan struct{})}
+	resolved, err := run.Load(configs.TrainTask, []string{filepath.Join(dir, "run.toml")},
+		append(settings, fmt.Sprintf("run.dir=%q", tr.out)))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -297,7 +300,8 @@ func requireSameRun(t *testing.T, want, got string, steps int) {
 		wanted, _ := trainedOn(t, want, step)
 		groups, _ := trainedOn(t, got, step)
 		require.Equal(t, wanted, groups, "step %d", step)
-		require.Equal(t, []float64{float64(len(wanted)), 0}, []float64{values[step-1]["groups/trained"], values[step-1]["groups/failed"]})
+		require.Equal(t, []float64{float64(len(wanted)), 0},
+			[]float64{values[step-1]["groups/trained"], values[step-1]["groups/failed"]})
 	}
 	require.Equal(t, weightsHash(t, want, steps), weightsHash(t, got, steps))
 }

@@ -44,7 +44,8 @@ func faultsOfServers() []fault {
 			choices[len(choices)-1] = choices[0]
 			return choices
 		})},
-		{"gives all responses twice", 2, edits(func(choices []json.RawMessage) []json.RawMessage { return append(choices, choices...) })},
+		{"gives all responses twice", 2,
+			edits(func(choices []json.RawMessage) []json.RawMessage { return append(choices, choices...) })},
 		{"repeats its body", 2, changes(func(answer []byte) []byte { return append(answer, answer...) })},
 		{"answers twice", 4, answersTwice},
 		{"is cut off", 2, cut(true)},
@@ -56,7 +57,8 @@ func faultsOfServers() []fault {
 	}
 	first := regexp.MustCompile(`("token_logprobs":\[)[^,\]]+`)
 	for _, value := range []string{"NaN", "null", "Infinity", "-1e39", "0.5", `"-1"`} {
-		all = append(all, fault{"gives " + value, 2, changes(func(answer []byte) []byte { return first.ReplaceAll(answer, []byte("${1}"+value)) })})
+		all = append(all, fault{"gives " + value, 2,
+			changes(func(answer []byte) []byte { return first.ReplaceAll(answer, []byte("${1}"+value)) })})
 	}
 	return all
 }
@@ -209,7 +211,8 @@ func answersTwice(x *exchange) {
 	}
 	x.fault()
 	x.answered = true
-	whole := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", status, http.StatusText(status), len(answer), answer)
+	whole := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		status, http.StatusText(status), len(answer), answer)
 	_, _ = conn.Write(append(whole, whole...))
 	_ = conn.Close()
 }
@@ -340,7 +343,8 @@ func TestChaosOfProcesses(t *testing.T) {
 	}
 	nothing := func(*training) {}
 	t.Run("stopped", func(t *testing.T) {
-		warning := `(?m)^warning: instance ` + proxies[0].URL + `: .*\b(STALE|DEAD)\b.*(timed out after|no answer for) |^ended`
+		warning := `(?m)^warning: instance ` + proxies[0].URL +
+			`: .*\b(STALE|DEAD)\b.*(timed out after|no answer for) |^ended`
 		run(t, "stopped", func() { victim.signal(syscall.SIGSTOP) }, func(tr *training) {
 			require.NotEmpty(t, tr.said.until(t, warning), tr.said)
 			victim.signal(syscall.SIGCONT)

@@ -18,7 +18,8 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	demos := write(t, dir, "demos.jsonl", `{"prompt":"1","response":"2"}`+"\n")
-	args := []string{"check", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "eval.k=4"}
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "eval.k=4"}
 	before := files(t, dir)
 	status, out, stderr := command(t, args...)
 	require.Zero(t, status, stderr)
@@ -39,8 +40,10 @@ func TestCheck(t *testing.T) {
 func TestCheckAsJSON(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	write(t, dir, "more.toml", "[reward.sources.\"prompts\"]\nkind = \"exact\"\n[eval]\nk = 3\n[rollout]\nstop = [\",,\"]\n")
-	args := []string{"check", filepath.Join(dir, "run.toml"), filepath.Join(dir, "more.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.lr=3"}
+	write(t, dir, "more.toml",
+		"[reward.sources.\"prompts\"]\nkind = \"exact\"\n[eval]\nk = 3\n[rollout]\nstop = [\",,\"]\n")
+	args := []string{"check", filepath.Join(dir, "run.toml"), filepath.Join(dir, "more.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.lr=3"}
 	var found struct {
 		Task     string
 		OK       bool
@@ -116,12 +119,15 @@ func leaves[V any](tree map[string]V) (n int) {
 func TestCheckOfResume(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1", "loss.old_policy=previous-step")
-	args := []string{"check", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set", "loss.beta=0.1", "-set", "loss.old_policy=previous-step"}
+	run := trainTiny(t, dir, "run", "run.steps=2", "checkpoint.keep=0", "loss.beta=0.1",
+		"loss.old_policy=previous-step")
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+		"loss.beta=0.1", "-set", "loss.old_policy=previous-step"}
 	before := files(t, dir)
 	status, out, stderr := command(t, args...)
 	require.Zero(t, status, stderr)
-	require.Contains(t, out, "# folder: "+run+", resumes after step 2 from "+filepath.Join(run, "checkpoints", "step-000002")+"\n"+
+	require.Contains(t, out, "# folder: "+run+", resumes after step 2 from "+
+		filepath.Join(run, "checkpoints", "step-000002")+"\n"+
 		"# changed setting: run.steps 5 (was 2)\n")
 	require.Equal(t, before, files(t, dir))
 	corrupt(t, filepath.Join(run, "checkpoints", "step-000002", "model.safetensors"))
@@ -138,11 +144,15 @@ func TestCheckOfResume(t *testing.T) {
 func TestCheckCountsTiedGradients(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	for tied, weights := range map[bool]string{false: "weights 184.8 MiB, gradients 123.2 MiB", true: "weights 94.0 MiB, gradients 62.6 MiB"} {
+	for tied, weights := range map[bool]string{false: "weights 184.8 MiB, gradients 123.2 MiB",
+		true: "weights 94.0 MiB, gradients 62.6 MiB"} {
 		config := filepath.Join(dir, fmt.Sprint(tied, ".json"))
-		require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `{"model_type":"llama","hidden_size":256,"intermediate_size":16,"num_hidden_layers":1,
-			"num_attention_heads":1,"vocab_size":31000,"max_position_embeddings":64,"tie_word_embeddings":%v}`, tied), 0o644))
-		status, out, stderr := command(t, "check", filepath.Join(dir, "run.toml"), "-set", "model.path=", "-set", fmt.Sprintf("model.init.config=%q", config))
+		require.NoError(t, os.WriteFile(config,
+			fmt.Appendf(nil, `{"model_type":"llama","hidden_size":256,"intermediate_size":16,"num_hidden_layers":1,
+			"num_attention_heads":1,"vocab_size":31000,"max_position_embeddings":64,"tie_word_embeddings":%v}`, tied),
+			0o644))
+		status, out, stderr := command(t, "check", filepath.Join(dir, "run.toml"), "-set", "model.path=", "-set",
+			fmt.Sprintf("model.init.config=%q", config))
 		require.Zero(t, status, stderr)
 		require.Contains(t, out, weights)
 	}
@@ -153,11 +163,15 @@ func TestCheckCountsInstances(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	config := filepath.Join(dir, "big.json")
-	require.NoError(t, os.WriteFile(config, []byte(`{"model_type":"qwen2","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":8,
-		"num_attention_heads":8,"num_key_value_heads":8,"vocab_size":4000,"max_position_embeddings":4096,"tie_word_embeddings":true}`), 0o644))
+	require.NoError(t, os.WriteFile(config,
+		[]byte(`{"model_type":"qwen2","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":8,
+		"num_attention_heads":8,"num_key_value_heads":8,"vocab_size":4000,"max_position_embeddings":4096,`+
+			`"tie_word_embeddings":true}`), 0o644))
 	mebibytes := func(instances int) (kv, activations, all float64) {
-		status, out, stderr := command(t, "check", filepath.Join(dir, "run.toml"), "-set", "model.path=", "-set", fmt.Sprintf("model.init.config=%q", config),
-			"-set", fmt.Sprint("inference.instances=", instances), "-set", "data.max_prompt_tokens=1000", "-set", "rollout.max_tokens=24",
+		status, out, stderr := command(t, "check", filepath.Join(dir, "run.toml"), "-set", "model.path=", "-set",
+			fmt.Sprintf("model.init.config=%q", config),
+			"-set", fmt.Sprint("inference.instances=", instances), "-set", "data.max_prompt_tokens=1000", "-set",
+			"rollout.max_tokens=24",
 			"-set", "inference.max_running=16")
 		require.Zero(t, status, stderr)
 		find := func(pattern string) float64 {
@@ -170,11 +184,13 @@ func TestCheckCountsInstances(t *testing.T) {
 			}
 			return v
 		}
-		return find(`instances? \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`), find(`instances? \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
+		return find(`instances? \(estimated\): kv ([0-9.]+) (.iB) \(1024 pages\)`),
+			find(`instances? \(estimated\): .* activations up to ([0-9.]+) (.iB) \(1024 rows\)`),
 			find(`memory in total \(estimated\): ([0-9.]+) (.iB)`)
 	}
 	kv, activations, one := mebibytes(1)
-	require.InDelta(t, 2*8*1024*16*512*4/(1<<20), kv, 0.05, "keys and values of 8 layers, 1024 pages of 16 positions, 512 values of 4 bytes")
+	require.InDelta(t, 2*8*1024*16*512*4/(1<<20), kv, 0.05,
+		"keys and values of 8 layers, 1024 pages of 16 positions, 512 values of 4 bytes")
 	require.Positive(t, activations)
 	_, _, three := mebibytes(3)
 	require.InDelta(t, 2*(kv+activations), three-one, 110, "shown to a tenth of a GiB")
@@ -186,14 +202,16 @@ func TestCheckOfMesh(t *testing.T) {
 		return
 	}
 	dir := tinyRun(t)
-	args := []string{"check", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "parallel.dp=2", "-set", "parallel.pp=2"}
+	args := []string{"check", filepath.Join(dir, "run.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "parallel.dp=2", "-set", "parallel.pp=2"}
 	status, out, stderr := command(t, args...)
 	require.Zero(t, status, stderr)
 	require.Contains(t, out, "\n# rank 3: dp 1, tp 0, pp 1; layers 1, ")
 	require.Regexp(t, `# memory of rank 0's process \(estimated\): 4 ranks; 2 versions`, out)
 	require.Regexp(t, `# threads: [0-9]+ for each of 4 ranks`, out)
 
-	for name, value := range map[string]string{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "9"} {
+	for name, value := range map[string]string{"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1",
+		"MASTER_PORT": "9"} {
 		t.Setenv(name, value)
 	}
 	for rank := range 2 {

@@ -66,7 +66,8 @@ func addSettings(fs *flag.FlagSet) *cli.List {
 		}
 		return nil
 	}}
-	fs.Var(set, "set", "`section.key=value` override a configuration key; the value is TOML, or a bare word if the key is a string; may be repeated")
+	fs.Var(set, "set", "`section.key=value` override a configuration key; the value is TOML, or a bare word if the "+
+		"key is a string; may be repeated")
 	return set
 }
 

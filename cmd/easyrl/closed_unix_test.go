@@ -19,11 +19,14 @@ func TestClosedPipesEndNoRun(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
-	for name, redirected := range map[string]string{"standard error": "2>&1 >/dev/null", "both": "2>&1", "after the end": ""} {
+	for name, redirected := range map[string]string{"standard error": "2>&1 >/dev/null", "both": "2>&1",
+		"after the end": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run, status := filepath.Join(dir, name), filepath.Join(t.TempDir(), "status")
-			line := fmt.Sprintf(`{ %q train %q -set run.dir='%q' -set run.steps=3 %s; echo $? >%q; } | head -1 >/dev/null`, os.Args[0], filepath.Join(dir, "run.toml"), run, redirected, status)
+			line := fmt.Sprintf(
+				`{ %q train %q -set run.dir='%q' -set run.steps=3 %s; echo $? >%q; } | head -1 >/dev/null`, os.Args[0],
+				filepath.Join(dir, "run.toml"), run, redirected, status)
 			if name == "after the end" {
 				line = strings.Replace(line, "head -1", "true", 1)
 			}
@@ -42,7 +45,8 @@ func TestClosedOutputEndsLogprobs(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	status := filepath.Join(t.TempDir(), "status")
-	_, errs := shell(t, fmt.Sprintf(`while echo '{"ids":[1,2]}'; do :; done 2>/dev/null | { %q logprobs -model %q; echo $? >%q; } | head -1 >/dev/null`,
+	_, errs := shell(t, fmt.Sprintf(`while echo '{"ids":[1,2]}'; do :; done 2>/dev/null | { %q logprobs -model %q; `+
+		`echo $? >%q; } | head -1 >/dev/null`,
 		os.Args[0], filepath.Join(badRun(t), "m"), status))
 	require.Empty(t, errs)
 	code, err := os.ReadFile(status)

@@ -20,9 +20,10 @@ import (
 
 func compareVerb(std streams) cli.Verb {
 	v := cli.Verb{
-		Name:     "compare",
-		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] [-resume]",
-		Summary:  "Time a configuration in several modes on the same cores and recommend how to split them.",
+		Name: "compare",
+		Synopsis: "RUN.toml [OVERLAY.toml …] [-modes sync,periodic-async,colocated] [-set section.key=value …] " +
+			"[-resume]",
+		Summary: "Time a configuration in several modes on the same cores and recommend how to split them.",
 		Example: `easyrl compare configs/quickstart.toml -set run.steps=12
 			easyrl compare run.toml -modes periodic-async -sweep inference.instances=1,2,4
 			easyrl compare run.toml -sweep parallel.dp=1,2,4
@@ -31,12 +32,15 @@ func compareVerb(std streams) cli.Verb {
 	}
 	o := compare.Options{Threads: cores.ShareOf, Cores: runtime.GOMAXPROCS(0)}
 	set := addSettings(v.Flags)
-	modes := v.Flags.String("modes", "", "`LIST` modes to compare; the first is the baseline (default sync,periodic-async,colocated; with -sweep, the run's own mode)")
+	modes := v.Flags.String("modes", "", "`LIST` modes to compare; the first is the baseline (default "+
+		"sync,periodic-async,colocated; with -sweep, the run's own mode)")
 	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…` run each mode with each of these values")
 	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` untimed steps at the start of each process")
-	v.Flags.IntVar(&o.Repeats, "repeats", 1, "`N` run each variant N times and count the fastest of each step; steadies the figures on a busy machine")
+	v.Flags.IntVar(&o.Repeats, "repeats", 1,
+		"`N` run each variant N times and count the fastest of each step; steadies the figures on a busy machine")
 	v.Flags.BoolVar(&o.Resume, "resume", false, "keep finished runs and continue the others")
-	v.Flags.StringVar(&o.Dir, "out", "", "`DIR` output folder for the runs, compare.json and compare.html (default runs/<name>-compare)")
+	v.Flags.StringVar(&o.Dir, "out", "",
+		"`DIR` output folder for the runs, compare.json and compare.html (default runs/<name>-compare)")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) == 0 {
 			return usage.Errorf("no configuration given, expected RUN.toml")

@@ -34,7 +34,8 @@ func TestCompare(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
-	code, stdout, stderr := command(t, "compare", filepath.Join(dir, "run.toml"), "-out", out, "-set", "run.steps=3", "-set", "eval.every=3")
+	code, stdout, stderr := command(t, "compare", filepath.Join(dir, "run.toml"), "-out", out, "-set", "run.steps=3",
+		"-set", "eval.every=3")
 	require.Equal(t, exitDone, code, stderr)
 	c := readComparison(t, out)
 	require.Len(t, c.Runs, 3)
@@ -64,7 +65,8 @@ func TestInterruptedCompareResumes(t *testing.T) {
 	}
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
-	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set", "run.steps=8", "-set", "checkpoint.every=1000"}
+	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-modes", "sync,colocated", "-set",
+		"run.steps=8", "-set", "checkpoint.every=1000"}
 	p := startProcess(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(cmd.Env, holdKey+"=step 2/8", holdRun+"="+filepath.Join(out, "colocated"))
 	}, args...)
@@ -90,13 +92,15 @@ func TestCompareKeepsFinishedRuns(t *testing.T) {
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "out")
 	t.Setenv("EASYRL_TEST_AS_COMMAND", "1")
-	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-set", "run.steps=2", "-modes", "sync,colocated,periodic-async"}
+	args := []string{"compare", filepath.Join(dir, "run.toml"), "-out", out, "-set", "run.steps=2", "-modes",
+		"sync,colocated,periodic-async"}
 	blocked := filepath.Join(out, "colocated")
 	require.NoError(t, os.Mkdir(out, 0o755))
 	require.NoError(t, os.WriteFile(blocked, nil, 0o644))
 	code, stdout, stderr := command(t, args...)
 	require.Equal(t, exitFailed, code, stderr)
-	require.Contains(t, stderr, "error: colocated: easyrl train exited with status 2, see its error above; retry failed runs with -resume\n")
+	require.Contains(t, stderr,
+		"error: colocated: easyrl train exited with status 2, see its error above; retry failed runs with -resume\n")
 	require.Contains(t, stdout, "colocated failed: easyrl train exited with status 2")
 	c := readComparison(t, out)
 	require.Len(t, c.Runs, 2)
@@ -121,8 +125,10 @@ func TestCompareRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"compare"}, "error: no configuration given, expected RUN.toml\n"},
-		{[]string{"compare", file, "-modes", "asink"}, "error: compare: -modes has \"asink\", expected any of sync, periodic-async, colocated\n"},
-		{[]string{"compare", file, "-set", "run.step=1"}, "error: compare: -set: unknown key run.step, did you mean run.steps?\n"},
+		{[]string{"compare", file, "-modes", "asink"},
+			"error: compare: -modes has \"asink\", expected any of sync, periodic-async, colocated\n"},
+		{[]string{"compare", file, "-set", "run.step=1"},
+			"error: compare: -set: unknown key run.step, did you mean run.steps?\n"},
 		{[]string{"compare", file, "-out", out, "-set", "data.train=none.jsonl"}, "none.jsonl"},
 	} {
 		code, stdout, stderr := command(t, row.args...)

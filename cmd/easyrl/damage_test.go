@@ -23,7 +23,8 @@ func TestDamagedRunFiles(t *testing.T) {
 		"zeros": func(text string) string { return text + strings.Repeat("\x00", 300) },
 		"empty": func(string) string { return "" },
 	}
-	for _, name := range []string{"metrics.jsonl", "warnings.jsonl", "trace.json", "identity.json", "about.json", "machine.json", "rollouts/step-000002.jsonl"} {
+	for _, name := range []string{"metrics.jsonl", "warnings.jsonl", "trace.json", "identity.json", "about.json",
+		"machine.json", "rollouts/step-000002.jsonl"} {
 		for damage, spoil := range damages {
 			t.Run(damage+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -48,7 +49,8 @@ func TestDamagedRunFiles(t *testing.T) {
 				if strings.HasPrefix(name, "rollouts") && damage != "empty" {
 					code, _, errs := command(t, "score", "-reward", "prefix", path)
 					requireSaid(code, errs)
-					code, _, errs = command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts", path, "-out", filepath.Join(t.TempDir(), "out"))
+					code, _, errs = command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"),
+						"-rollouts", path, "-out", filepath.Join(t.TempDir(), "out"))
 					requireSaid(code, errs)
 				}
 				code, errs := resumeTiny(t, dir, run, "run.steps=3")

@@ -124,7 +124,8 @@ func TestDocumentedKeys(t *testing.T) {
 				require.Contains(t, names, words[1], "%s: %s", page, m[1])
 			}
 			k := key.FindStringSubmatch(strings.TrimPrefix(m[1], "-set "))
-			if k == nil || !slices.ContainsFunc(known, func(other string) bool { return strings.HasPrefix(other, k[1]+".") }) || isFile(k[0]) {
+			if k == nil || !slices.ContainsFunc(known,
+				func(other string) bool { return strings.HasPrefix(other, k[1]+".") }) || isFile(k[0]) {
 				continue
 			}
 			found++

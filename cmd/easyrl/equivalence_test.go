@@ -66,8 +66,10 @@ func tinyRun(t testing.TB) string {
 	write := func(name, content string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
-	write("config.json", `{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,
-		"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,
+	write("config.json",
+		`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,
+		"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,`+
+			`"rope_theta":10000,
 		"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`)
 	write("tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"model_max_length":64}`)
 	var prompts, held strings.Builder
@@ -164,7 +166,8 @@ func TestModesEndInSameWeights(t *testing.T) {
 			}
 		})
 	}
-	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5), "another seed gives other weights")
+	require.NotEqual(t, want, weightsHash(t, trainTiny(t, dir, "seed", "run.seed=2"), 5),
+		"another seed gives other weights")
 }
 
 // The same holds with several mini-batches per step, and with the paper's old policy, which
@@ -226,8 +229,10 @@ func TestKilledRunResumesToSameWeights(t *testing.T) {
 			require.NoError(t, err)
 			_, err = tracetest.Read(trace)
 			require.NoError(t, err)
-			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace), "span of the killed process")
-			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace), "span of the next process")
+			require.Regexp(t, `"name":"(step|eval)","ph":"X",[^{}]*"args":{"step":[01]}`, string(trace),
+				"span of the killed process")
+			require.Regexp(t, `"name":"step","ph":"X",[^{}]*"args":{"step":5}`, string(trace),
+				"span of the next process")
 		})
 	}
 }
@@ -239,7 +244,8 @@ func TestReplayFollowsSchedule(t *testing.T) {
 	run := trainTiny(t, dir, "run", "checkpoint.keep=0", "train.schedule=cosine", "run.steps=3")
 	rate := func(model string, settings ...string) float64 {
 		out := filepath.Join(t.TempDir(), "out")
-		args := []string{"replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out}
+		args := []string{"replay", "-model", model, "-rollouts",
+			filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out}
 		for _, setting := range settings {
 			args = append(args, "-set", setting)
 		}
@@ -258,7 +264,8 @@ func TestReplayFollowsSchedule(t *testing.T) {
 	require.NoError(t, os.CopyFS(fresh, os.DirFS(last)))
 	require.NoError(t, os.RemoveAll(filepath.Join(fresh, "trainer")))
 	require.InDelta(t, 1e-2, rate(fresh), 1e-9, "first step of a model without a checkpoint")
-	status, _, stderr := command(t, "replay", "-model", last, "-rollouts", filepath.Join(run, "rollouts", "step-000003.jsonl"),
+	status, _, stderr := command(t, "replay", "-model", last, "-rollouts",
+		filepath.Join(run, "rollouts", "step-000003.jsonl"),
 		"-out", filepath.Join(dir, "rejected"), "-set", "run.steps=2")
 	require.Equal(t, 2, status)
 	require.Contains(t, stderr, "-set: run.steps is 2, expected at least 3, the step to take")
@@ -272,8 +279,10 @@ func TestReplayDividesByTheConstant(t *testing.T) {
 	run := trainTiny(t, dir, "run", "loss.aggregation=constant", "run.steps=1")
 	norm := func(most int) float64 {
 		out := filepath.Join(dir, fmt.Sprint("replayed-", most))
-		status, _, stderr := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-out", out,
-			"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set", fmt.Sprintf("rollout.max_tokens=%d", most))
+		status, _, stderr := command(t, "replay", "-model",
+			filepath.Join(run, "checkpoints", "step-000001"), "-out", out,
+			"-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-set",
+			fmt.Sprintf("rollout.max_tokens=%d", most))
 		require.Zero(t, status, stderr)
 		state, err := trainer.ReadState(out)
 		require.NoError(t, err)
@@ -298,7 +307,8 @@ func TestReplayDropsMomentsOfSFT(t *testing.T) {
 	demos := filepath.Join(dir, "demos.jsonl")
 	require.NoError(t, os.WriteFile(demos, []byte(strings.Repeat(`{"prompt":"1,2","completion":"3"}`+"\n", 8)), 0o644))
 	tuned := filepath.Join(dir, "tuned")
-	status, _, stderr := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", tuned), "-set", fmt.Sprintf("sft.data=%q", demos),
+	status, _, stderr := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", tuned),
+		"-set", fmt.Sprintf("sft.data=%q", demos),
 		"-set", "sft.steps=3", "-set", "sft.batch_size=4", "-set", "data.train=[]", "-set", "data.eval=[]")
 	require.Zero(t, status, stderr)
 	run := trainTiny(t, dir, "run", "run.steps=1")
@@ -308,7 +318,8 @@ func TestReplayDropsMomentsOfSFT(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(plain, "trainer")))
 	stepped := func(model string) (weights []byte, stderr string) {
 		out := filepath.Join(t.TempDir(), "out")
-		status, _, stderr := command(t, "replay", "-model", model, "-rollouts", filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out, "-set", "train.lr=1e-2")
+		status, _, stderr := command(t, "replay", "-model", model, "-rollouts",
+			filepath.Join(run, "rollouts", "step-000001.jsonl"), "-out", out, "-set", "train.lr=1e-2")
 		require.Zero(t, status, stderr)
 		weights, err := os.ReadFile(filepath.Join(out, "model.safetensors"))
 		require.NoError(t, err)
@@ -317,7 +328,8 @@ func TestReplayDropsMomentsOfSFT(t *testing.T) {
 	want, stderr := stepped(plain)
 	require.NotContains(t, stderr, "sft")
 	got, stderr := stepped(from)
-	require.Contains(t, stderr, "was written by easyrl sft: replay starts from its weights, and the optimizer state from zero")
+	require.Contains(t, stderr,
+		"was written by easyrl sft: replay starts from its weights, and the optimizer state from zero")
 	require.Equal(t, sha256.Sum256(want), sha256.Sum256(got))
 }
 

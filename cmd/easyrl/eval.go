@@ -26,7 +26,8 @@ func evalVerb(std streams) cli.Verb {
 	}
 	set := addSettings(v.Flags)
 	short := addEvalFlags(v.Flags)
-	out := v.Flags.String("out", "", "`FILE` write each finished prompt with its scored responses as one JSON line; an existing file resumes its evaluation")
+	out := v.Flags.String("out", "", "`FILE` write each finished prompt with its scored responses as one JSON line; "+
+		"an existing file resumes its evaluation")
 	asJSON := v.Flags.Bool("json", false, "print one JSON object")
 	v.Run = func(ctx context.Context, args []string) error {
 		resolved, err := configs.Load(args, slices.Concat(set.Values, rewardKeys(v.Flags)))
@@ -36,7 +37,8 @@ func evalVerb(std streams) cli.Verb {
 		cfg := &resolved.Config
 		short.apply(v.Flags, cfg)
 		if cfg.Model.Path == "" && cfg.Model.Init.Config == "" || len(cfg.Data.Eval) == 0 {
-			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and data.eval (see easyrl eval -h)")
+			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and " +
+				"data.eval (see easyrl eval -h)")
 		}
 		if resolved.Origin("data.max_prompt_tokens").File == "" {
 			cfg.Data.MaxPromptTokens = 1 << 24 // the model's context is the limit
@@ -44,12 +46,15 @@ func evalVerb(std streams) cli.Verb {
 		if err := resolved.Validate(configs.EvalTask); err != nil {
 			return usage.Wrap(err)
 		}
-		metrics, sets, err := run.Evaluate(ctx, resolved, *out, run.Options{Command: v.Words(args), Out: std.out, Log: std.err})
+		metrics, sets, err := run.Evaluate(ctx, resolved, *out,
+			run.Options{Command: v.Words(args), Out: std.out, Log: std.err})
 		if err != nil {
 			return err
 		}
-		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" && len(cfg.Reward.Sources) == 0 {
-			notice.Print(std.err, notice.Warning, "no response is correct according to the default reward %q\nhint: select another with -reward, or pass the run.toml of a run", cfg.Reward.Kind)
+		if evaluate.NoneRight(metrics, sets, cfg.Eval.K) && resolved.Origin("reward.kind").File == "" &&
+			len(cfg.Reward.Sources) == 0 {
+			notice.Print(std.err, notice.Warning, "no response is correct according to the default reward %q\nhint: "+
+				"select another with -reward, or pass the run.toml of a run", cfg.Reward.Kind)
 		}
 		if *asJSON {
 			return json.NewEncoder(std.out).Encode(metrics)
@@ -69,16 +74,23 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	s := &evalFlags{cfg: configs.Default()}
 	c := &s.cfg
 	fs.StringVar(&c.Model.Path, "model", "", "`DIR` Hugging Face model folder (sets model.path)")
-	fs.Var(&s.data, "data", "`FILE` prompts with reference answers, or a glob pattern of such files; may be repeated (sets data.eval)")
+	fs.Var(&s.data, "data",
+		"`FILE` prompts with reference answers, or a glob pattern of such files; may be repeated (sets data.eval)")
 	fs.IntVar(&c.Eval.K, "k", c.Eval.K, "`K` responses per prompt (sets eval.k)")
-	fs.IntVar(&c.Eval.Prompts, "prompts", 0, "`N` evaluate only the first N prompts of each set; 0 takes all (sets eval.prompts)")
-	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature, "`T` sampling temperature; 0 is greedy (sets eval.temperature)")
-	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens, "`N` maximum tokens per response (sets rollout.max_tokens)")
+	fs.IntVar(&c.Eval.Prompts, "prompts", 0,
+		"`N` evaluate only the first N prompts of each set; 0 takes all (sets eval.prompts)")
+	fs.Float64Var(&c.Eval.Temperature, "temperature", c.Eval.Temperature,
+		"`T` sampling temperature; 0 is greedy (sets eval.temperature)")
+	fs.IntVar(&c.Rollout.MaxTokens, "max-tokens", c.Rollout.MaxTokens,
+		"`N` maximum tokens per response (sets rollout.max_tokens)")
 	fs.Uint64Var(&c.Run.Seed, "seed", c.Run.Seed, "`S` random seed (sets run.seed)")
 	addRewardFlags(fs, c)
-	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey, "`KEY` field with the prompt; by default easyrl recognizes the usual layouts (sets data.prompt_key)")
-	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey, "`KEY` field with the reference answer (sets data.answer_key)")
-	fs.StringVar(&c.Data.Template, "template", c.Data.Template, "`USE` when to apply the model's chat template: auto, chat or none (sets data.template)")
+	fs.StringVar(&c.Data.PromptKey, "prompt-key", c.Data.PromptKey,
+		"`KEY` field with the prompt; by default easyrl recognizes the usual layouts (sets data.prompt_key)")
+	fs.StringVar(&c.Data.AnswerKey, "answer-key", c.Data.AnswerKey,
+		"`KEY` field with the reference answer (sets data.answer_key)")
+	fs.StringVar(&c.Data.Template, "template", c.Data.Template,
+		"`USE` when to apply the model's chat template: auto, chat or none (sets data.template)")
 	fs.IntVar(&c.Inference.Threads, "threads", 0, "`N` CPU threads; 0 uses all cores (sets inference.threads)")
 	return s
 }

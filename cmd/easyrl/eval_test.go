@@ -32,11 +32,13 @@ func TestEvalOfSeveralSets(t *testing.T) {
 	require.NoError(t, err)
 	lines := strings.SplitAfter(string(b), "\n")
 	for name, content := range map[string]string{"gsm8k/test.jsonl": strings.Join(lines[:5], ""),
-		"math/test.jsonl": `{"prompt":"2"}` + "\n" + strings.Join(lines[5:12], "") + `{"prompt":"1","answer":null}` + "\n", "other/x1.jsonl": lines[12], "other/x2.jsonl": lines[13]} {
+		"math/test.jsonl": `{"prompt":"2"}` + "\n" + strings.Join(lines[5:12], "") + `{"prompt":"1","answer":null}` +
+			"\n", "other/x1.jsonl": lines[12], "other/x2.jsonl": lines[13]} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		write(t, dir, name, content)
 	}
-	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "gsm8k", "test.jsonl"), "-data", filepath.Join(dir, "math", "test.jsonl"),
+	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "gsm8k", "test.jsonl"), "-data",
+		filepath.Join(dir, "math", "test.jsonl"),
 		"-data", filepath.Join(dir, "other", "x*.jsonl"), "-reward", "prefix", "-k", "3", "-max-tokens", "4"}
 	metrics, errs := evalJSON(t, args...)
 	require.Contains(t, errs, "dropped 2 of 9 prompts without a reference answer (first math/test.jsonl:1)")
@@ -48,7 +50,8 @@ func TestEvalOfSeveralSets(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2.0, metrics["eval/math-test/left_out"])
-	mean := (metrics["eval/gsm8k-test/mean@3"] + metrics["eval/math-test/mean@3"] + metrics["eval/x1/mean@3"] + metrics["eval/x2/mean@3"]) / 4
+	mean := (metrics["eval/gsm8k-test/mean@3"] + metrics["eval/math-test/mean@3"] + metrics["eval/x1/mean@3"] +
+		metrics["eval/x2/mean@3"]) / 4
 	require.InDelta(t, mean, metrics["eval/average/mean@3"], 1e-12)
 
 	code, out, errs := command(t, append([]string{"eval"}, args...)...)
@@ -95,7 +98,8 @@ func TestEvalOfRunFile(t *testing.T) {
 	require.Equal(t, 7.0, metrics["eval/prompts/prompts"])
 	start, _ := evalJSON(t, filepath.Join(run, "run.toml"))
 	require.Equal(t, steps[0]["eval/prompts/mean@3"], start["eval/prompts/mean@3"], "the run's model at its start")
-	other, _ := evalJSON(t, filepath.Join(run, "run.toml"), "-model", model, "-k", "2", "-set", "eval.prompts=3", "-set", "eval.temperature=0")
+	other, _ := evalJSON(t, filepath.Join(run, "run.toml"), "-model", model, "-k", "2", "-set", "eval.prompts=3",
+		"-set", "eval.temperature=0")
 	require.Equal(t, 3.0, other["eval/prompts/prompts"])
 	require.Contains(t, other, "eval/prompts/mean@2")
 	require.Equal(t, other["eval/prompts/pass@1"], other["eval/prompts/pass@2"], "greedy responses are all the same")
@@ -110,7 +114,9 @@ func TestEvalOfSumsAndSources(t *testing.T) {
 {"prompt":"1,3","answer":null,"data_source":"tagged"}
 `)
 	metrics, _ := evalJSON(t, "-model", filepath.Join(dir, "m"), "-data", data, "-k", "2", "-max-tokens", "4",
-		"-set", `reward.sources."openai/gsm8k"={kind="sum",parts={prefix={kind="prefix"},short={kind="overlong",buffer=2,weight=0.5}}}`,
+		"-set",
+		`reward.sources."openai/gsm8k"={kind="sum",parts={prefix={kind="prefix"},short={kind="overlong",`+
+			`buffer=2,weight=0.5}}}`,
 		"-set", `reward.sources.tagged={kind="regex",pattern="[0-9]"}`)
 	require.Equal(t, 3.0, metrics["eval/mixed/prompts"])
 	require.Contains(t, metrics, "eval/mixed/prefix/mean")
@@ -123,7 +129,8 @@ func TestEvalWithBadReward(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := badRun(t)
-	args := append([]string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}, rewardSettings("once-crash")...)
+	args := append([]string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"),
+		"-max-tokens", "3"}, rewardSettings("once-crash")...)
 	metrics, errs := evalJSON(t, args...)
 	require.Contains(t, errs, "warning: prompts: gave up on prompt prompts.jsonl:8: reward of response 0: ")
 	require.Equal(t, 1.0, metrics["eval/prompts/failed"])
@@ -131,8 +138,10 @@ func TestEvalWithBadReward(t *testing.T) {
 	require.Equal(t, 0.5, metrics["eval/prompts/mean@1"])
 
 	out := filepath.Join(dir, "run")
-	code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
-		"-set", "run.steps=1", "-set", "eval.every=1", "-set", "data.eval=" + filepath.Join(dir, "prompts.jsonl")}, rewardSettings("once-crash")...)...)
+	code, _, errs := command(t,
+		append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
+			"-set", "run.steps=1", "-set", "eval.every=1", "-set", "data.eval=" + filepath.Join(dir, "prompts.jsonl")},
+			rewardSettings("once-crash")...)...)
 	require.Zero(t, code, errs)
 	steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 	require.NoError(t, err)
@@ -142,8 +151,10 @@ func TestEvalWithBadReward(t *testing.T) {
 		require.Equal(t, 0.5, values["eval/prompts/mean@1"])
 	}
 
-	code, stdout, errs := command(t, append([]string{"eval", "-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"},
-		rewardSettings("crash")...)...)
+	code, stdout, errs := command(t,
+		append([]string{"eval", "-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"),
+			"-max-tokens", "3"},
+			rewardSettings("crash")...)...)
 	require.Equal(t, exitFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, errs, "error: reward start-up check: ")
@@ -155,7 +166,8 @@ func TestEvalWithBadReward(t *testing.T) {
 func TestEvalDoubtsDefaultReward(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
-	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"), "-max-tokens", "3"}
+	args := []string{"-model", filepath.Join(dir, "m"), "-data", filepath.Join(dir, "prompts.jsonl"),
+		"-max-tokens", "3"}
 	metrics, errs := evalJSON(t, args...)
 	require.Zero(t, metrics["eval/prompts/pass@1"])
 	require.Contains(t, errs, `no response is correct according to the default reward "exact"`)
@@ -172,7 +184,8 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", other, "-seed", "9")
 	require.Zero(t, code, errs)
 	args := func(more ...string) []string {
-		return append([]string{"-model", m, "-data", data, "-max-tokens", "3", "-reward", "prefix", "-out", out}, more...)
+		return append([]string{"-model", m, "-data", data, "-max-tokens", "3", "-reward", "prefix", "-out", out},
+			more...)
 	}
 	want, _ := evalJSON(t, args()...)
 	held, err := os.ReadFile(out)
@@ -182,7 +195,8 @@ func TestEvalRefusesAnotherRecord(t *testing.T) {
 		want string
 	}{
 		{[]string{"-k", "2"}, "eval.k changed from 1 to 2"},
-		{[]string{"-seed", "2", "-temperature", "0"}, "eval.temperature changed from 1.0 to 0.0, run.seed changed from 1 to 2"},
+		{[]string{"-seed", "2", "-temperature", "0"},
+			"eval.temperature changed from 1.0 to 0.0, run.seed changed from 1 to 2"},
 		{[]string{"-max-tokens", "4"}, "rollout.max_tokens changed from 3 to 4"},
 		{[]string{"-prompts", "5"}, "set prompts changed from 23 prompts ("},
 		{[]string{"-data", filepath.Join(dir, "cut1.jsonl")}, "set cut1 is 1 prompts ("},
@@ -210,10 +224,13 @@ func TestPlainPromptsForChatModel(t *testing.T) {
 	dir := badRun(t)
 	model := copyDir(t, filepath.Join(dir, "m"), dir, "chatty")
 	write(t, model, "chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}")
-	const note = "the model has a chat template but these prompts are plain text. Set data.template to \"chat\" to apply the template, or to \"none\" to silence this warning."
+	const note = "the model has a chat template but these prompts are plain text. Set data.template to \"chat\" to " +
+		"apply the template, or to \"none\" to silence this warning."
 	prompts := filepath.Join(dir, "prompts.jsonl")
-	eval := []string{"-model", model, "-data", prompts, "-reward", "prefix", "-prompts", "2", "-k", "1", "-max-tokens", "3"}
-	train := []string{"train", filepath.Join(dir, "run.toml"), "-set", "model={path=" + fmt.Sprintf("%q", model) + ",init={config=\"\"}}", "-set", "run.steps=1",
+	eval := []string{"-model", model, "-data", prompts, "-reward", "prefix", "-prompts", "2", "-k", "1",
+		"-max-tokens", "3"}
+	train := []string{"train", filepath.Join(dir, "run.toml"), "-set",
+		"model={path=" + fmt.Sprintf("%q", model) + ",init={config=\"\"}}", "-set", "run.steps=1",
 		"-set", "reward.sources.prompts.kind=prefix", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "noted"))}
 	_, errs := evalJSON(t, eval...)
 	require.Equal(t, 1, strings.Count(errs, "warning: "+prompts+": "+note), errs)
@@ -221,7 +238,8 @@ func TestPlainPromptsForChatModel(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, 1, strings.Count(errs, note), errs)
 
-	for _, quiet := range [][]string{{"-template", "none"}, {"-template", "chat"}, {"-model", filepath.Join(dir, "m")}} {
+	for _, quiet := range [][]string{{"-template", "none"}, {"-template", "chat"},
+		{"-model", filepath.Join(dir, "m")}} {
 		_, errs := evalJSON(t, append(eval, quiet...)...)
 		require.NotContains(t, errs, note, quiet)
 	}

@@ -28,7 +28,10 @@ func gatedEval(t *testing.T) (args []string, out, gate string) {
 	data := write(t, dir, "held.jsonl", string(b)+`{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n")
 	out = filepath.Join(dir, "new", "eval.jsonl")
 	return []string{"eval", "-json", "-model", filepath.Join(dir, "m"), "-data", data, "-max-tokens", "6", "-out", out,
-		"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=3}`, gate, os.Args[0])}, out, gate
+		"-set",
+		fmt.Sprintf(
+			`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=3}`,
+			gate, os.Args[0])}, out, gate
 }
 
 // An evaluation stopped by a signal says how to resume, and resumes. Its result and record
@@ -63,7 +66,8 @@ func TestStoppedEvalResumes(t *testing.T) {
 				require.NoError(t, os.WriteFile(out, cut, 0o644))
 			} else {
 				require.Equal(t, exitStopped, code, errs)
-				require.Contains(t, errs, "\nstopped after 23 of 24 prompts, which are in "+out+"\nhint: continue with: ")
+				require.Contains(t, errs, "\nstopped after 23 of 24 prompts, which are in "+out+
+					"\nhint: continue with: ")
 				again = continued(t, errs)
 			}
 			require.Equal(t, 1+23, bytes.Count(b, []byte("\n")))

@@ -26,13 +26,16 @@ func TestSFTReportsOnData(t *testing.T) {
 	for i := range 40 {
 		many.WriteString(demo(i))
 	}
-	long := `{"q":"1","meta":{"r":"` + strings.Repeat("1", 70) + `"}}` + "\n" + `{"q":"` + strings.Repeat("2", 20) + `","meta":{"r":"1"}}` + "\n"
+	long := `{"q":"1","meta":{"r":"` + strings.Repeat("1", 70) + `"}}` + "\n" + `{"q":"` + strings.Repeat("2", 20) +
+		`","meta":{"r":"1"}}` + "\n"
 	a := write(t, dir, "demos-a.jsonl", many.String()+long+demo(3)+demo(4))
 	b := write(t, dir, "b.jsonl", demo(50))
 	held := write(t, dir, "held.json", "["+strings.TrimSpace(demo(61))+","+strings.TrimSpace(demo(62))+"]")
 	args := func(run string, more ...string) []string {
-		args := []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", filepath.Join(dir, "demos-*.jsonl"), b),
-			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "data.prompt_key=q", "-set", "sft.response_key=meta.r", "-set", "sft.steps=3", "-set", "sft.batch_size=8"}
+		args := []string{"sft", filepath.Join(dir, "run.toml"), "-set",
+			fmt.Sprintf("sft.data=[%q,%q]", filepath.Join(dir, "demos-*.jsonl"), b),
+			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "data.prompt_key=q", "-set", "sft.response_key=meta.r",
+			"-set", "sft.steps=3", "-set", "sft.batch_size=8"}
 		for _, s := range more {
 			args = append(args, "-set", s)
 		}
@@ -41,7 +44,8 @@ func TestSFTReportsOnData(t *testing.T) {
 	run := filepath.Join(dir, "run")
 	code, _, errs := command(t, args(run, "sft.eval="+held, "eval.every=2", "eval.prompts=1")...)
 	require.Zero(t, code, errs)
-	require.Contains(t, errs, "demos-*.jsonl: dropped 2 of 44 demonstrations that are too long (first "+filepath.Base(a)+
+	require.Contains(t, errs, "demos-*.jsonl: dropped 2 of 44 demonstrations that are too long (first "+
+		filepath.Base(a)+
 		":41): limits are data.max_prompt_tokens = 16 and the model's context of 64 tokens\n")
 	require.Contains(t, errs, "demos-*.jsonl: 2 of 42 demonstrations repeat an earlier one\n")
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
@@ -81,13 +85,17 @@ func TestSFTReportsOnData(t *testing.T) {
 func TestSFTTurns(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	write(t, dir, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"chat_template":"{% for m in messages %}{{ m.content }}:{% endfor %}"}`)
-	demos := write(t, dir, "demos.jsonl", `{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"},{"role":"assistant","content":"4"}]}`)
+	write(t, dir, "tokenizer_config.json", `{"char_ords":[48,49,50,51,52,53,54,55,56,57,44,58],"chat_template":"{% `+
+		`for m in messages %}{{ m.content }}:{% endfor %}"}`)
+	demos := write(t, dir, "demos.jsonl",
+		`{"messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user",`+
+			`"content":"3"},{"role":"assistant","content":"4"}]}`)
 	shape, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	require.NoError(t, err)
 	f, err := folder.Random(dir, dir, shape, 1)
 	require.NoError(t, err)
-	for turns, want := range map[string][]string{configs.LastTurn: {"1:2:3:>4:"}, configs.AllTurns: {"1:>2:", "1:2:3:>4:"}} {
+	for turns, want := range map[string][]string{configs.LastTurn: {"1:2:3:>4:"},
+		configs.AllTurns: {"1:>2:", "1:2:3:>4:"}} {
 		cfg := configs.Default()
 		cfg.SFT.Turns = turns
 		var said []string
@@ -100,7 +108,9 @@ func TestSFTTurns(t *testing.T) {
 		}
 		require.Equal(t, want, got)
 		if turns == configs.LastTurn {
-			require.Equal(t, []string{demos + `: 1 earlier assistant turns in 1 demonstrations are not trained. Train them with sft.turns = "all".`}, said)
+			require.Equal(t,
+				[]string{demos + `: 1 earlier assistant turns in 1 demonstrations are not trained. Train them with ` +
+					`sft.turns = "all".`}, said)
 		} else {
 			require.Empty(t, said)
 		}
@@ -144,7 +154,8 @@ func TestKilledSFTResumesToSameWeights(t *testing.T) {
 	other := write(t, dir, "other.jsonl", `{"prompt":"9,9","response":"1"}`+"\n")
 	args := func(run string) []string {
 		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("sft.data=[%q,%q]", file, other),
-			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=20", "-set", "sft.batch_size=16", "-set", "sft.eval=" + file, "-set", "eval.every=7",
+			"-set", fmt.Sprintf("run.dir=%q", run), "-set", "sft.steps=20", "-set", "sft.batch_size=16", "-set",
+			"sft.eval=" + file, "-set", "eval.every=7",
 			"-set", "checkpoint.every=5"}
 	}
 	whole, killed := filepath.Join(dir, "whole"), filepath.Join(dir, "killed")

@@ -48,15 +48,18 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 	t.Run("served", func(t *testing.T) {
 		root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served", 9), "-threads", "1", "-max-running", "5")
 		cpu := trainTiny(t, dir, "served-cpu")
-		remote := trainTiny(t, dir, "served-far", library, "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q]", root))
+		remote := trainTiny(t, dir, "served-far", library, "inference.kind=easyrl",
+			fmt.Sprintf("inference.endpoints=[%q]", root))
 		require.Equal(t, checkpointHash(t, cpu, 5), checkpointHash(t, remote, 5))
 	})
 	t.Run("sft", func(t *testing.T) {
-		demos := write(t, dir, "demos.jsonl", `{"prompt":"1,2","response":"3"}`+"\n"+`{"prompt":"4","response":"5,6"}`+"\n")
+		demos := write(t, dir, "demos.jsonl", `{"prompt":"1,2","response":"3"}`+"\n"+
+			`{"prompt":"4","response":"5,6"}`+"\n")
 		var hashes []string
 		for name, device := range map[string]string{"sft-cpu": "device.kind=cpu", "sft-far": library} {
 			out := filepath.Join(dir, name)
-			code, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+demos, "-set", "sft.batch_size=2", "-set", "sft.steps=3",
+			code, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+demos, "-set",
+				"sft.batch_size=2", "-set", "sft.steps=3",
 				"-set", fmt.Sprintf("run.dir=%q", out), "-set", device)
 			require.Zero(t, code, errs)
 			hashes = append(hashes, checkpointHash(t, out, 3))
@@ -65,7 +68,8 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 	})
 	t.Run("replay", func(t *testing.T) {
 		run := trainTiny(t, dir, "recorded", "run.steps=2")
-		args := []string{"replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts", filepath.Join(run, "rollouts", "step-000002.jsonl")}
+		args := []string{"replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts",
+			filepath.Join(run, "rollouts", "step-000002.jsonl")}
 		var weights [2][]byte
 		for i, device := range []string{"device.kind=cpu", library} {
 			out := filepath.Join(dir, fmt.Sprint("replay-", i))
@@ -81,7 +85,8 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 	trained := filepath.Join(trainTiny(t, dir, "verbs", "run.steps=1"), "checkpoints", "step-000001")
 	ids := write(t, dir, "ids.jsonl", `{"ids":[1,2,3]}`+"\n")
 	for name, args := range map[string][]string{
-		"generate": {"generate", "-model", trained, "-prompt-ids", "1,2,3", "-n", "3", "-max-tokens", "9", "-json", "-device"},
+		"generate": {"generate", "-model", trained, "-prompt-ids", "1,2,3", "-n", "3", "-max-tokens", "9",
+			"-json", "-device"},
 		"logprobs": {"logprobs", "-model", trained, "-data", ids, "-device"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,9 +110,11 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 		require.Equal(t, outs[0], outs[1])
 	})
 	t.Run("serve", func(t *testing.T) {
-		root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served-by-far", 9), "-threads", "1", "-max-running", "5", "-device", far.Library(t))
+		root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served-by-far", 9), "-threads", "1", "-max-running",
+			"5", "-device", far.Library(t))
 		cpu := trainTiny(t, dir, "server-cpu")
-		remote := trainTiny(t, dir, "server-far", "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q]", root))
+		remote := trainTiny(t, dir, "server-far", "inference.kind=easyrl",
+			fmt.Sprintf("inference.endpoints=[%q]", root))
 		require.Equal(t, checkpointHash(t, cpu, 5), checkpointHash(t, remote, 5))
 	})
 	t.Run("check", func(t *testing.T) {
@@ -118,7 +125,8 @@ func TestFarDeviceEndsInSameWeights(t *testing.T) {
 	t.Run("resume", func(t *testing.T) {
 		cpu := trainTiny(t, dir, "resume-cpu")
 		remote := trainTiny(t, dir, "resume-far", library, "run.steps=3")
-		status, _, stderr := command(t, "train", filepath.Join(dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", remote), "-set", library)
+		status, _, stderr := command(t, "train", filepath.Join(dir, "run.toml"), "-resume", "-set",
+			fmt.Sprintf("run.dir=%q", remote), "-set", library)
 		require.Zero(t, status, stderr)
 		require.Equal(t, checkpointHash(t, cpu, 5), checkpointHash(t, remote, 5))
 	})

@@ -44,7 +44,8 @@ func (p probed) Pulse(context.Context) (string, error) { return fmt.Sprint(p.Sta
 // the servers. URLs that contain "gone" are unreachable. said receives the run's messages.
 func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	t.Helper()
-	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")}, []string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
+	resolved, err := configs.Load([]string{filepath.Join(tinyRun(t), "run.toml")},
+		[]string{"control.listen=127.0.0.1:0", fmt.Sprintf("run.dir=%q", t.TempDir())})
 	require.NoError(t, err)
 	require.NoError(t, resolved.Validate(configs.TrainTask))
 	cfg := &resolved.Config
@@ -56,15 +57,16 @@ func tinyFleet(t *testing.T) (in *instances.Instances, said chan string) {
 	require.NoError(t, err)
 	start := func(ec engine.Config) (*engine.Engine, error) { return run.StartEngine(f, ec, dev, 1) }
 	said = make(chan string, 100)
-	in, err = instances.Start(t.Context(), cfg, &instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
-		Say: func(_ notice.Kind, format string, args ...any) { said <- fmt.Sprintf(format, args...) },
-		Dial: func(_ context.Context, e remote.Endpoint) (remote.Server, error) {
-			if strings.Contains(e.URL, "gone") {
-				return nil, fmt.Errorf("instance %s: connection refused", e.URL)
-			}
-			inst, err := start(instances.EngineConfig(cfg, e.URL, f.Shape))
-			return probed{inst, cmp.Or(e.Kind, remote.EasyRL)}, err
-		}})
+	in, err = instances.Start(t.Context(), cfg,
+		&instances.Deps{Shape: f.Shape, Engine: start, Fleet: fleet.DefaultConfig(),
+			Say: func(_ notice.Kind, format string, args ...any) { said <- fmt.Sprintf(format, args...) },
+			Dial: func(_ context.Context, e remote.Endpoint) (remote.Server, error) {
+				if strings.Contains(e.URL, "gone") {
+					return nil, fmt.Errorf("instance %s: connection refused", e.URL)
+				}
+				inst, err := start(instances.EngineConfig(cfg, e.URL, f.Shape))
+				return probed{inst, cmp.Or(e.Kind, remote.EasyRL)}, err
+			}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, in.Close()) })
 	w, err := f.Weights(dev)
@@ -96,8 +98,10 @@ func TestFleetVerb(t *testing.T) {
 	code, out, errs := fleet("list")
 	require.Zero(t, code, errs)
 	lines := strings.Split(out, "\n")
-	require.Equal(t, []string{"ID", "KIND", "STATE", "VERSION", "RUNNING", "CAPACITY", "SERVED", "FAILED", "TOKENS"}, strings.Fields(lines[0]))
-	require.Equal(t, []string{"embedded-1", "embedded", "HEALTHY", "3", "0", "7", "0", "0", "0"}, strings.Fields(lines[1]))
+	require.Equal(t, []string{"ID", "KIND", "STATE", "VERSION", "RUNNING", "CAPACITY", "SERVED", "FAILED", "TOKENS"},
+		strings.Fields(lines[0]))
+	require.Equal(t, []string{"embedded-1", "embedded", "HEALTHY", "3", "0", "7", "0", "0", "0"},
+		strings.Fields(lines[1]))
 
 	code, out, errs = fleet("add", "http://a:8000/", "-kind", "vllm")
 	require.Zero(t, code, errs)
@@ -111,7 +115,8 @@ func TestFleetVerb(t *testing.T) {
 	require.Zero(t, code, errs)
 	require.Equal(t, "http://a:8000 has no work left; remove it with: easyrl fleet remove http://a:8000\n", out)
 	await("instance http://a:8000 has finished its work")
-	_, id, err := in.Fleet().Generate(t.Context(), inference.Request{PromptIDs: []int32{3, 4}, N: 1, Sampling: inference.Sampling{TopP: 1, MaxTokens: 4}})
+	_, id, err := in.Fleet().Generate(t.Context(),
+		inference.Request{PromptIDs: []int32{3, 4}, N: 1, Sampling: inference.Sampling{TopP: 1, MaxTokens: 4}})
 	require.NoError(t, err)
 	require.Equal(t, "embedded-1", id)
 	code, out, errs = fleet("list", "-json")
@@ -137,12 +142,16 @@ func TestFleetVerb(t *testing.T) {
 	}{
 		{[]string{"drain", "b"}, exitFailed, "fleet: drain instance b: no such instance"},
 		{[]string{"remove", "b"}, exitFailed, "fleet: remove instance b: no such instance"},
-		{[]string{"drain", "embedded-1"}, exitUsage, "fleet: drain instance embedded-1: runs inside the trainer and cannot be drained or removed"},
+		{[]string{"drain", "embedded-1"}, exitUsage,
+			"fleet: drain instance embedded-1: runs inside the trainer and cannot be drained or removed"},
 		{[]string{"remove", "embedded-1"}, exitUsage, "fleet: remove instance embedded-1: runs inside the trainer"},
 		{[]string{"add", "http://gone"}, exitFailed, "fleet: instance http://gone: connection refused"},
 		{[]string{"add", "b:80"}, exitUsage, `fleet: url is "b:80", expected {"url": `},
-		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage, `fleet: instance cannot be added: "http://b", expected one of "` + strings.Join(remote.Names(), `", "`) + `" before the URL`},
-		{[]string{"kill", "b"}, exitUsage, `fleet: arguments are "kill b", expected list, add URL, drain ID or remove ID`},
+		{[]string{"add", "http://b", "-kind", "tgi"}, exitUsage,
+			`fleet: instance cannot be added: "http://b", expected one of "` + strings.Join(remote.Names(), `", "`) +
+				`" before the URL`},
+		{[]string{"kill", "b"}, exitUsage,
+			`fleet: arguments are "kill b", expected list, add URL, drain ID or remove ID`},
 		{nil, exitUsage, `fleet: arguments are "", expected list`},
 	} {
 		code, _, errs := fleet(c.args...)

@@ -24,7 +24,8 @@ type serverProcess struct {
 // startServer serves a model folder on listen, with weights that no run has.
 func startServer(t *testing.T, setup func(*exec.Cmd), model, listen string, more ...string) *serverProcess {
 	t.Helper()
-	s := &serverProcess{t: t, setup: setup, args: append([]string{"serve", "-model", model, "-threads", "1", "-max-running", "5"}, more...)}
+	s := &serverProcess{t: t, setup: setup,
+		args: append([]string{"serve", "-model", model, "-threads", "1", "-max-running", "5"}, more...)}
 	s.start(listen)
 	return s
 }

@@ -51,7 +51,8 @@ func TestFullDisk(t *testing.T) {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
 			disk := smallDisk(t, 2<<20)
 			run := filepath.Join(disk, "run")
-			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "checkpoint.keep=0"}
+			args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+				"checkpoint.keep=0"}
 			code, _, errs := command(t, append(args, "-set", "run.steps=2")...)
 			require.Zero(t, code, errs)
 			written, err := os.ReadFile(filepath.Join(run, "run.toml"))
@@ -100,11 +101,14 @@ func TestBrokenRunsOnDisks(t *testing.T) {
 	fill(t, full, 0)
 	require.NoError(t, os.Mkdir(filepath.Join(closed, "run"), 0o755))
 	require.NoError(t, syscall.Mount("", closed, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
-	b.both("full disk", "write to run.dir: write to "+full+": no space left on device", "run.dir="+filepath.Join(full, "new"))
+	b.both("full disk", "write to run.dir: write to "+full+": no space left on device",
+		"run.dir="+filepath.Join(full, "new"))
 	b.all[0].code, b.all[1].code = exitFailed, exitFailed
-	b.both("read-only disk", "expected a writable folder: write to "+closed+": read-only file system", "run.dir="+filepath.Join(closed, "new"))
+	b.both("read-only disk", "expected a writable folder: write to "+closed+": read-only file system",
+		"run.dir="+filepath.Join(closed, "new"))
 	b.both("folder on a read-only disk", "read-only file system", "run.dir="+filepath.Join(closed, "run"))
-	b.add("train", "weights on a read-only disk", "inference.weights_dir: write to ", fmt.Sprintf(`inference={kind="vllm",endpoints=["http://127.0.0.1:1"],weights_dir=%q}`, closed))
+	b.add("train", "weights on a read-only disk", "inference.weights_dir: write to ",
+		fmt.Sprintf(`inference={kind="vllm",endpoints=["http://127.0.0.1:1"],weights_dir=%q}`, closed))
 	for _, broken := range b.all {
 		t.Run(broken.verb+" "+broken.name, func(t *testing.T) { broken.run(t, dir, b.out) })
 	}

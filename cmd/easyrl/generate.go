@@ -36,12 +36,14 @@ func generateVerb(std streams) cli.Verb {
 	seed := v.Flags.Uint64("seed", 1, "`S` random seed")
 	ignoreEOS := v.Flags.Bool("ignore-eos", false, "do not stop at the end-of-sequence token")
 	stop := v.Flags.String("stop", "", "`TEXT` end a response when it contains TEXT")
-	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with its exact text, ids, logprobs and finish; without -json control characters are printed as escapes")
+	asJSON := v.Flags.Bool("json", false, "print one JSON object per response, with its exact text, ids, logprobs "+
+		"and finish; without -json control characters are printed as escapes")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	device := deviceFlag(v.Flags)
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" || (*prompt == "") == (*promptIDs == "") {
-			return usage.Errorf("generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
+			return usage.Errorf(
+				"generate: expected -model DIR and one of -prompt and -prompt-ids (see easyrl generate -h)")
 		}
 		f, err := folder.Open(*dir)
 		if err != nil {
@@ -52,7 +54,8 @@ func generateVerb(std streams) cli.Verb {
 			return err
 		}
 		req := inference.Request{PromptIDs: ids, N: *n, Seed: *seed, Sampling: inference.Sampling{
-			Temperature: float32(*temperature), TopP: float32(*topP), TopK: *topK, MinP: float32(*minP), MaxTokens: *maxTokens}}
+			Temperature: float32(*temperature), TopP: float32(*topP), TopK: *topK, MinP: float32(*minP),
+			MaxTokens: *maxTokens}}
 		if !*ignoreEOS {
 			req.Sampling.StopIDs = f.StopIDs
 		}

@@ -85,8 +85,9 @@ func impatientMain() {
 		opts.Silence = limit
 		return run.Train(ctx, resolved, opts)
 	}
-	os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr }, func(ctx context.Context, std streams, args []string) int {
-		verb := trainingVerb(std, configs.TrainTask, train, cli.Verb{Name: "train"})
-		return exitStatus(ctx, std.err, cli.Execute(ctx, []cli.Verb{verb}, args, std.out, std.err))
-	}))
+	os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr },
+		func(ctx context.Context, std streams, args []string) int {
+			verb := trainingVerb(std, configs.TrainTask, train, cli.Verb{Name: "train"})
+			return exitStatus(ctx, std.err, cli.Execute(ctx, []cli.Verb{verb}, args, std.out, std.err))
+		}))
 }

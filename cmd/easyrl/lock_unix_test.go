@@ -23,13 +23,15 @@ func TestOneProcessPerRun(t *testing.T) {
 		unlock, held, err := trainer.Lock(run, true)
 		require.NoError(t, err)
 		require.True(t, held)
-		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=1"}
+		args := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+			"run.steps=1"}
 		if resume {
 			args = append(args, "-resume")
 		}
 		status, _, stderr := command(t, args...)
 		require.Equal(t, 2, status)
-		require.Equal(t, "error: run.dir \""+run+"\" is in use by another process. Wait for it to exit, or set another run.dir\n", stderr)
+		require.Equal(t, "error: run.dir \""+run+
+			"\" is in use by another process. Wait for it to exit, or set another run.dir\n", stderr)
 		entries, err := os.ReadDir(run)
 		require.NoError(t, err)
 		require.Len(t, entries, 1, "only the lock")

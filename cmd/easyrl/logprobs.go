@@ -28,7 +28,8 @@ func logprobsVerb(std streams) cli.Verb {
 			return usage.Errorf("logprobs: expected -model DIR and no other argument (see easyrl logprobs -h)")
 		}
 		if *temperature == 0 || inference.CheckTemperature(*temperature) != nil {
-			return usage.Errorf("logprobs: -temperature is %v, expected %v to %v", *temperature, inference.LeastTemperature, inference.MostTemperature)
+			return usage.Errorf("logprobs: -temperature is %v, expected %v to %v", *temperature,
+				inference.LeastTemperature, inference.MostTemperature)
 		}
 		in, name := std.in, "standard input"
 		if *data != "" {

@@ -99,7 +99,8 @@ func TestLyingServers(t *testing.T) {
 	_, proxies := startServers(t, dir, 2)
 	other := startServer(t, nil, initTiny(t, dir, "other", 5), "127.0.0.1:0")
 	lies := map[string]lie{
-		"weights": otherWeights(t, other.root), "bit": changed(firstLogprob, oneBit), "token": changed(firstToken, otherToken),
+		"weights": otherWeights(t, other.root), "bit": changed(firstLogprob, oneBit),
+		"token":    changed(firstToken, otherToken),
 		"late bit": changed(lastLogprob, oneBit),
 	}
 	const steps = 3
@@ -112,11 +113,13 @@ func TestLyingServers(t *testing.T) {
 		{"minibatches", []string{"weights", "bit"}, []string{"train.minibatches=3"}},
 		{"large groups", []string{"weights", "token", "late bit"}, []string{"train.micro_batch_tokens=10"}},
 		{"previous policy", []string{"bit"}, []string{"loss.old_policy=previous-step", "train.minibatches=2"}},
-		{"whole batch", []string{"weights", "late bit"}, []string{"loss.kind=reinforce", "loss.advantage=batch", "run.mode=sync"}},
+		{"whole batch", []string{"weights", "late bit"},
+			[]string{"loss.kind=reinforce", "loss.advantage=batch", "run.mode=sync"}},
 		{"sync", []string{"token"}, []string{"run.mode=sync", "train.minibatches=3"}},
 		{"colocated", []string{"weights"}, []string{"run.mode=colocated"}},
 		{"filtered", []string{"bit", "token"}, []string{"loss.keep=2"}},
-		{"replaced", []string{"weights", "token"}, []string{"rollout.dynamic_sampling=2", "reward.kind=exact", "rollout.group_size=2"}},
+		{"replaced", []string{"weights", "token"},
+			[]string{"rollout.dynamic_sampling=2", "reward.kind=exact", "rollout.group_size=2"}},
 	} {
 		settings := append(fleetSettings(steps), c.settings...)
 		want := trainTiny(t, dir, c.name, settings...)
@@ -125,7 +128,8 @@ func TestLyingServers(t *testing.T) {
 				told := tells(proxies[0], lies[name], proxies[1])
 				fc := fleet.DefaultConfig()
 				fc.MaxRestarts = 2
-				tr := startTraining(t, dir, c.name+"-"+name, fc, append(settings, "inference.kind=easyrl", endpoints(proxies...))...)
+				tr := startTraining(t, dir, c.name+"-"+name, fc,
+					append(settings, "inference.kind=easyrl", endpoints(proxies...))...)
 				tr.end(t)
 				require.Positive(t, told.Load())
 				require.Equal(t, weightsHash(t, want, steps), weightsHash(t, tr.out, steps))
@@ -137,7 +141,8 @@ func TestLyingServers(t *testing.T) {
 					resampled += values["groups/resampled"]
 				}
 				require.Positive(t, resampled)
-				require.Regexp(t, `instance `+proxies[0].URL+`: STALE, was HEALTHY: .*prompt \S+: token \d+ of a response has log-probability \S+, expected \S+: the instance`, tr.said.String())
+				require.Regexp(t, `instance `+proxies[0].URL+`: STALE, was HEALTHY: .*prompt \S+: token \d+ of a `+
+					`response has log-probability \S+, expected \S+: the instance`, tr.said.String())
 			})
 		}
 	}
@@ -153,14 +158,16 @@ func TestOnlyLyingServers(t *testing.T) {
 	}
 	fc := fleet.DefaultConfig()
 	fc.MaxRestarts = 2
-	tr := startTraining(t, dir, "run", fc, append(fleetSettings(3), "inference.kind=easyrl", "inference.wait_seconds=1", endpoints(proxies...))...)
+	tr := startTraining(t, dir, "run", fc,
+		append(fleetSettings(3), "inference.kind=easyrl", "inference.wait_seconds=1", endpoints(proxies...))...)
 	<-tr.done
 	require.ErrorContains(t, tr.err, "step 2: ")
 	require.ErrorContains(t, tr.err, "the instance does not sample with the weights that it reports")
 	require.ErrorContains(t, tr.err, "too few instances serve: 0 for 1s, expected at least 1")
 	require.ErrorContains(t, tr.err, "saved a checkpoint after step 1")
 	for _, p := range proxies {
-		require.Regexp(t, fmt.Sprintf(`instance %s: RETIRED, .*failed 3 times, expected at most 2`, p.URL), tr.said.String())
+		require.Regexp(t, fmt.Sprintf(`instance %s: RETIRED, .*failed 3 times, expected at most 2`, p.URL),
+			tr.said.String())
 	}
 	require.DirExists(t, filepath.Join(tr.out, "checkpoints", "step-000001"))
 }
@@ -175,7 +182,8 @@ func TestAnswersWithoutChecksum(t *testing.T) {
 		status, answer := x.ask()
 		return status, nameless.ReplaceAll(answer, nil)
 	}, proxies[1])
-	tr := startTraining(t, dir, "run", impatient(), append(fleetSettings(2), "inference.kind=easyrl", endpoints(proxies...))...)
+	tr := startTraining(t, dir, "run", impatient(),
+		append(fleetSettings(2), "inference.kind=easyrl", endpoints(proxies...))...)
 	tr.end(t)
 	require.Positive(t, told.Load())
 	require.Regexp(t, `instance `+proxies[0].URL+`: SUSPECT, was HEALTHY: .*no weight_checksum`, tr.said.String())

@@ -17,14 +17,16 @@ func main() { os.Exit(runProcess(func(context.Context) io.Writer { return os.Std
 
 // runProcess runs this process's command with execute and returns its exit status. stderr
 // returns the standard error of a command with a context.
-func runProcess(stderr func(context.Context) io.Writer, execute func(ctx context.Context, std streams, args []string) int) int {
+func runProcess(stderr func(context.Context) io.Writer,
+	execute func(ctx context.Context, std streams, args []string) int) int {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // net/http's log repeats errors that we already return
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing to a closed pipe is an error and does not end the process
+	// writing to a closed pipe is an error and does not end the process
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := cli.Interruptible(signals, os.Stderr, func() { os.Exit(exitFailed) })
 	ctx, out := cli.Output(ctx, os.Stdout)
 	code := execute(ctx, streams{in: os.Stdin, out: out, err: stderr(ctx)}, os.Args[1:])

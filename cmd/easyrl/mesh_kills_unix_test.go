@@ -72,9 +72,11 @@ func TestRandomKills(t *testing.T) {
 	rng := rand.New(rand.NewPCG(*killSeed, 0))
 	const steps = 6
 	dir := meshRun(t, "qwen2")
-	settings := []string{fmt.Sprintf("run.steps=%d", steps), "train.minibatches=2", "train.micro_batch_tokens=10", "loss.beta=0.1", "loss.old_policy=previous-step"}
+	settings := []string{fmt.Sprintf("run.steps=%d", steps), "train.minibatches=2", "train.micro_batch_tokens=10",
+		"loss.beta=0.1", "loss.old_policy=previous-step"}
 	want := trainTiny(t, dir, "one", settings...)
-	meshes := []parallel.Mesh{{DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 3}, {DP: 2, TP: 2, PP: 1}, {DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 2}, {DP: 3, TP: 1, PP: 1}}
+	meshes := []parallel.Mesh{{DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 3}, {DP: 2, TP: 2, PP: 1},
+		{DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 2}, {DP: 3, TP: 1, PP: 1}}
 	for run, killed := 0, 0; killed < *kills; run++ {
 		m := meshes[run%len(meshes)]
 		began := time.Now()

@@ -24,8 +24,10 @@ func TestMPIRanksEndInSameBits(t *testing.T) {
 		for k, m := range c.meshes {
 			out := filepath.Join(dir, m.String())
 			for _, steps := range []string{"2", "5"} {
-				args := []string{"-n", strconv.Itoa(m.Size()), "--oversubscribe", "--allow-run-as-root", os.Args[0], "train", filepath.Join(dir, "run.toml"), "-resume"}
-				for _, s := range append([]string{meshWith(m, i+2*k), "run.dir=" + strconv.Quote(out), "run.steps=" + steps}, c.settings...) {
+				args := []string{"-n", strconv.Itoa(m.Size()), "--oversubscribe", "--allow-run-as-root", os.Args[0],
+					"train", filepath.Join(dir, "run.toml"), "-resume"}
+				for _, s := range append([]string{meshWith(m, i+2*k), "run.dir=" + strconv.Quote(out),
+					"run.steps=" + steps}, c.settings...) {
 					args = append(args, "-set", s)
 				}
 				cmd := exec.Command("mpirun", args...)

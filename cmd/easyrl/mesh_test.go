@@ -25,9 +25,12 @@ import (
 func meshRun(t *testing.T, model string) string {
 	t.Helper()
 	dir := tinyRun(t)
-	write(t, dir, "config.json", fmt.Sprintf(`{"model_type":%q,"hidden_size":40,"intermediate_size":150,"num_hidden_layers":3,"num_attention_heads":8,
-		"num_key_value_heads":4,"head_dim":10,"vocab_size":157,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,
-		"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.1}`, model, model == "qwen2"))
+	write(t, dir, "config.json", fmt.Sprintf(
+		`{"model_type":%q,"hidden_size":40,"intermediate_size":150,"num_hidden_layers":3,"num_attention_heads":8,
+		"num_key_value_heads":4,"head_dim":10,"vocab_size":157,"max_position_embeddings":64,"rms_norm_eps":1e-6,`+
+			`"rope_theta":10000,
+		"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.1}`, model,
+		model == "qwen2"))
 	var chars []string
 	for i := range 152 {
 		chars = append(chars, fmt.Sprint('!'+i))
@@ -35,7 +38,8 @@ func meshRun(t *testing.T, model string) string {
 	write(t, dir, "tokenizer_config.json", `{"char_ords":[`+strings.Join(chars, ",")+`],"model_max_length":64}`)
 	config, err := os.ReadFile(filepath.Join(dir, "run.toml"))
 	require.NoError(t, err)
-	write(t, dir, "run.toml", strings.Replace(string(config), `kind = "prefix"`, "kind = \"regex\"\npattern = '^[!-i]'", 1))
+	write(t, dir, "run.toml", strings.Replace(string(config), `kind = "prefix"`,
+		"kind = \"regex\"\npattern = '^[!-i]'", 1))
 	return dir
 }
 
@@ -91,18 +95,30 @@ func meshCases() []meshCase {
 	four, eight := parallel.Mesh{DP: 1, TP: 2, PP: 2}, parallel.Mesh{DP: 2, TP: 2, PP: 2}
 	const narrow = "loss.epsilon_low=0.001"
 	return []meshCase{
-		{"clipped", "qwen2", []string{"train.minibatches=2", narrow, "loss.epsilon_high=0.001"}, []parallel.Mesh{dp(2), tp(4), pp(3), eight}, true},
-		{"reference", "qwen2", []string{"loss.beta=0.1", "train.recompute=true"}, []parallel.Mesh{dp(4), tp(2), pp(2), four}, false},
-		{"both", "llama", []string{"loss.beta=0.1", "train.minibatches=3", narrow}, []parallel.Mesh{dp(3), tp(4), pp(3), eight}, true},
-		{"gspo", "qwen3", []string{"loss.kind=gspo", "loss.aggregation=sequence-mean", "train.minibatches=2", narrow}, []parallel.Mesh{dp(3), tp(2), pp(2), four, eight}, true},
-		{"split", "llama", []string{"train.micro_batch_tokens=10", "train.recompute=true"}, []parallel.Mesh{dp(3), dp(4), tp(2), pp(3), eight}, false},
-		{"previous", "qwen3", []string{"loss.old_policy=previous-step", "train.minibatches=2", narrow}, []parallel.Mesh{dp(2), tp(4), pp(2), four}, true},
-		{"previous split", "qwen2", []string{"loss.old_policy=previous-step", "train.micro_batch_tokens=10"}, []parallel.Mesh{dp(4), tp(2), pp(3), eight}, true},
-		{"dynamic", "qwen2", []string{"rollout.dynamic_sampling=2", "rollout.group_size=2"}, []parallel.Mesh{dp(2), tp(2), pp(3), four}, false},
-		{"sync", "qwen3", []string{"run.mode=sync", "train.minibatches=2"}, []parallel.Mesh{dp(3), tp(4), pp(2), eight}, true},
-		{"colocated", "llama", []string{"run.mode=colocated", "loss.aggregation=constant", "eval.every=2"}, []parallel.Mesh{dp(2), tp(2), pp(2)}, false},
-		{"corrected", "qwen3", []string{"loss.correction=mask", "rollout.top_p=0.9", "inference.instances=3"}, []parallel.Mesh{dp(4), tp(2), pp(3), four}, false},
-		{"whole batch", "llama", []string{"loss.kind=reinforce", "loss.advantage=batch", "device.threads=2"}, []parallel.Mesh{dp(2), tp(4), pp(2)}, false},
+		{"clipped", "qwen2", []string{"train.minibatches=2", narrow, "loss.epsilon_high=0.001"},
+			[]parallel.Mesh{dp(2), tp(4), pp(3), eight}, true},
+		{"reference", "qwen2", []string{"loss.beta=0.1", "train.recompute=true"},
+			[]parallel.Mesh{dp(4), tp(2), pp(2), four}, false},
+		{"both", "llama", []string{"loss.beta=0.1", "train.minibatches=3", narrow},
+			[]parallel.Mesh{dp(3), tp(4), pp(3), eight}, true},
+		{"gspo", "qwen3", []string{"loss.kind=gspo", "loss.aggregation=sequence-mean", "train.minibatches=2", narrow},
+			[]parallel.Mesh{dp(3), tp(2), pp(2), four, eight}, true},
+		{"split", "llama", []string{"train.micro_batch_tokens=10", "train.recompute=true"},
+			[]parallel.Mesh{dp(3), dp(4), tp(2), pp(3), eight}, false},
+		{"previous", "qwen3", []string{"loss.old_policy=previous-step", "train.minibatches=2", narrow},
+			[]parallel.Mesh{dp(2), tp(4), pp(2), four}, true},
+		{"previous split", "qwen2", []string{"loss.old_policy=previous-step", "train.micro_batch_tokens=10"},
+			[]parallel.Mesh{dp(4), tp(2), pp(3), eight}, true},
+		{"dynamic", "qwen2", []string{"rollout.dynamic_sampling=2", "rollout.group_size=2"},
+			[]parallel.Mesh{dp(2), tp(2), pp(3), four}, false},
+		{"sync", "qwen3", []string{"run.mode=sync", "train.minibatches=2"},
+			[]parallel.Mesh{dp(3), tp(4), pp(2), eight}, true},
+		{"colocated", "llama", []string{"run.mode=colocated", "loss.aggregation=constant", "eval.every=2"},
+			[]parallel.Mesh{dp(2), tp(2), pp(2)}, false},
+		{"corrected", "qwen3", []string{"loss.correction=mask", "rollout.top_p=0.9", "inference.instances=3"},
+			[]parallel.Mesh{dp(4), tp(2), pp(3), four}, false},
+		{"whole batch", "llama", []string{"loss.kind=reinforce", "loss.advantage=batch", "device.threads=2"},
+			[]parallel.Mesh{dp(2), tp(4), pp(2)}, false},
 	}
 }
 
@@ -127,7 +143,8 @@ func TestMeshesEndInSameBits(t *testing.T) {
 		require.True(t, !c.clips || clipped > 0, c.name)
 		for k, m := range c.meshes {
 			t.Run(c.name+"/"+m.String(), func(t *testing.T) {
-				requireSameBits(t, want, trainTiny(t, dir, c.name+m.String(), append([]string{meshWith(m, i+k)}, c.settings...)...), 5)
+				requireSameBits(t, want, trainTiny(t, dir, c.name+m.String(),
+					append([]string{meshWith(m, i+k)}, c.settings...)...), 5)
 			})
 		}
 	}
@@ -177,7 +194,8 @@ func TestMeshesTuneToSameBits(t *testing.T) {
 	data := write(t, dir, "demos.jsonl", demonstrations())
 	settings := []string{"sft.steps=5", "sft.batch_size=16", "eval.every=2", "sft.data=" + data, "sft.eval=" + data}
 	want := tuneTiny(t, dir, "one", settings...)
-	for _, m := range []parallel.Mesh{{DP: 3, TP: 1, PP: 1}, {DP: 1, TP: 4, PP: 1}, {DP: 1, TP: 1, PP: 3}, {DP: 2, TP: 2, PP: 2}} {
+	for _, m := range []parallel.Mesh{{DP: 3, TP: 1, PP: 1}, {DP: 1, TP: 4, PP: 1}, {DP: 1, TP: 1, PP: 3},
+		{DP: 2, TP: 2, PP: 2}} {
 		requireSameBits(t, want, tuneTiny(t, dir, m.String(), append(settings, mesh(m))...), 5)
 	}
 }
@@ -189,7 +207,8 @@ func TestMeshesWithServers(t *testing.T) {
 	settings := []string{"rollout.prompts_per_step=12", "train.minibatches=2"}
 	want := trainTiny(t, dir, "one", settings...)
 	model := initTiny(t, dir, "served", 9)
-	for _, m := range []parallel.Mesh{{DP: 3, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 3}, {DP: 2, TP: 2, PP: 2}} {
+	for _, m := range []parallel.Mesh{{DP: 3, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 3},
+		{DP: 2, TP: 2, PP: 2}} {
 		var proxies []*proxy
 		var asked atomic.Int64 // of the first instance
 		for n := range 3 {
@@ -205,7 +224,8 @@ func TestMeshesWithServers(t *testing.T) {
 			})
 			proxies = append(proxies, p)
 		}
-		out := trainTiny(t, dir, m.String(), append(settings, mesh(m), "inference.kind=easyrl", endpoints(proxies...))...)
+		out := trainTiny(t, dir, m.String(),
+			append(settings, mesh(m), "inference.kind=easyrl", endpoints(proxies...))...)
 		requireSameBits(t, want, out, 5)
 		require.Greater(t, asked.Load(), int64(7), "the first instance died")
 	}
@@ -228,7 +248,8 @@ func TestMeshResumesOnOthers(t *testing.T) {
 			out := fmt.Sprint(name, i)
 			trainTiny(t, dir, out, append(settings, "run.steps=2", mesh(meshes[0]))...)
 			for k, m := range meshes[1:] {
-				mustResume(t, dir, filepath.Join(dir, out), append(settings, fmt.Sprintf("run.steps=%d", 4+2*k), mesh(m))...)
+				mustResume(t, dir, filepath.Join(dir, out),
+					append(settings, fmt.Sprintf("run.steps=%d", 4+2*k), mesh(m))...)
 			}
 			requireSameBits(t, want, filepath.Join(dir, out), 8)
 		}
@@ -241,12 +262,15 @@ func TestMeshResumesWithoutPreviousPolicy(t *testing.T) {
 	t.Parallel()
 	dir := meshRun(t, "qwen3")
 	var want string
-	for i, m := range []parallel.Mesh{{DP: 1, TP: 1, PP: 1}, {DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1}, {DP: 1, TP: 1, PP: 2}} {
+	for i, m := range []parallel.Mesh{{DP: 1, TP: 1, PP: 1}, {DP: 2, TP: 1, PP: 1}, {DP: 1, TP: 2, PP: 1},
+		{DP: 1, TP: 1, PP: 2}} {
 		out := trainTiny(t, dir, m.String(), "run.steps=2", mesh(m))
-		settings := []string{"loss.old_policy=previous-step", "train.minibatches=2", "loss.epsilon_low=0.001", meshWith(m, i)}
+		settings := []string{"loss.old_policy=previous-step", "train.minibatches=2", "loss.epsilon_low=0.001",
+			meshWith(m, i)}
 		code, errs := resumeTiny(t, dir, out, settings...)
 		require.Zero(t, code, errs)
-		require.Equal(t, 1, strings.Count(errs, "lacks the policy that sampled step 2: step 3 uses its own instead"), errs)
+		require.Equal(t, 1, strings.Count(errs, "lacks the policy that sampled step 2: step 3 uses its own instead"),
+			errs)
 		if want == "" {
 			want = out
 		}

@@ -40,7 +40,8 @@ func newWorld(t *testing.T, dir, name string, m parallel.Mesh, settings ...strin
 	t.Helper()
 	w := &world{t: t, dir: dir, out: filepath.Join(dir, name), verb: "train", mesh: m, port: freePort(t)}
 	token := write(t, t.TempDir(), "token", "0123456789abcdef\n")
-	for _, s := range append([]string{mesh(m), fmt.Sprintf("run.dir=%q", w.out)}, append(settings, "parallel.token_file="+token)...) {
+	for _, s := range append([]string{mesh(m), fmt.Sprintf("run.dir=%q", w.out)},
+		append(settings, "parallel.token_file="+token)...) {
 		w.args = append(w.args, "-set", s)
 	}
 	return w
@@ -56,7 +57,8 @@ func freePort(t *testing.T) string {
 
 // env returns the variables that a launcher sets for a rank.
 func (w *world) env(rank int) []string {
-	return []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", w.mesh.Size()), "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + w.port}
+	return []string{fmt.Sprint("RANK=", rank), fmt.Sprint("WORLD_SIZE=", w.mesh.Size()), "MASTER_ADDR=127.0.0.1",
+		"MASTER_PORT=" + w.port}
 }
 
 // rank starts the process of a rank.
@@ -169,7 +171,8 @@ func TestPausedProcessesEndInSameBits(t *testing.T) {
 func TestProcessesTuneToSameBits(t *testing.T) {
 	t.Parallel()
 	dir := meshRun(t, "qwen2")
-	settings := []string{"sft.steps=5", "sft.batch_size=16", "sft.data=" + write(t, dir, "demos.jsonl", demonstrations())}
+	settings := []string{"sft.steps=5", "sft.batch_size=16",
+		"sft.data=" + write(t, dir, "demos.jsonl", demonstrations())}
 	want := tuneTiny(t, dir, "one", settings...)
 	w := newWorld(t, dir, "two", parallel.Mesh{DP: 1, TP: 1, PP: 2}, settings...)
 	w.verb = "sft"
@@ -248,7 +251,8 @@ func TestRankFailures(t *testing.T) {
 			}
 			ranks[0].await(came)
 			last := filepath.Join(w.out, "checkpoints", checkpoint.StepName(2))
-			require.Eventually(t, func() bool { _, err := os.Stat(last); return err == nil }, time.Minute, time.Millisecond, "it is written beside step 3")
+			require.Eventually(t, func() bool { _, err := os.Stat(last); return err == nil }, time.Minute,
+				time.Millisecond, "it is written beside step 3")
 			ranks[row.victim].signal(row.signal)
 			for i, p := range ranks {
 				if i == row.victim {
@@ -256,7 +260,8 @@ func TestRankFailures(t *testing.T) {
 				}
 				want := fmt.Sprintf(`^error: .*\brank %d \(127\.0\.0\.1:\d+\): .*%s`, row.victim, row.reason)
 				if i == 0 {
-					want += ".*; (saved a checkpoint after step 2, -resume continues from it|-resume continues from the checkpoint of step 2)$"
+					want += ".*; (saved a checkpoint after step 2, -resume continues from it|-resume continues from " +
+						"the checkpoint of step 2)$"
 				}
 				requireEnd(t, p, exitFailed, want)
 			}
@@ -299,7 +304,8 @@ func TestStoppedRanks(t *testing.T) {
 			require.Equal(t, exitStopped, code, errs)
 			require.NotContains(t, errs, "error")
 			require.NotContains(t, errs, stoppingCleanly)
-			require.Contains(t, errs, "\n"+s.String()+": this rank continues until rank 0 ends; press Ctrl-C again to quit now\n")
+			require.Contains(t, errs, "\n"+s.String()+
+				": this rank continues until rank 0 ends; press Ctrl-C again to quit now\n")
 			require.True(t, strings.HasSuffix(errs, "rank 0 has stopped the run\n"), errs)
 		}
 		w.run("-resume")
@@ -329,7 +335,8 @@ func TestSignalToOneRank(t *testing.T) {
 func TestFailedRunEndsAllRanks(t *testing.T) {
 	t.Parallel()
 	dir := meshRun(t, "llama")
-	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "inference.kind=easyrl", "inference.endpoints=http://127.0.0.1:9", "inference.wait_seconds=1")
+	w := newWorld(t, dir, "run", parallel.Mesh{DP: 1, TP: 2, PP: 1}, "inference.kind=easyrl",
+		"inference.endpoints=http://127.0.0.1:9", "inference.wait_seconds=1")
 	ranks := w.start()
 	code, errs := ranks[0].end()
 	require.NotZero(t, code, errs)
@@ -423,7 +430,8 @@ func TestAlteredTraffic(t *testing.T) {
 	w := newWorld(t, meshRun(t, "qwen3"), "altered", parallel.Mesh{DP: 1, TP: 2, PP: 1})
 	between := relayTo(t, w.port)
 	for _, p := range []*process{w.rank(0, nil), w.rank(1, []string{"MASTER_PORT=" + between})} {
-		requireEnd(t, p, exitFailed, `rank 1 \(127\.0\.0\.1:\d+\): .*frame \d+ is not authentic, the data was changed on the way`)
+		requireEnd(t, p, exitFailed,
+			`rank 1 \(127\.0\.0\.1:\d+\): .*frame \d+ is not authentic, the data was changed on the way`)
 	}
 }
 
@@ -438,7 +446,8 @@ func TestSignalWhileRanksJoin(t *testing.T) {
 	other.signal(syscall.SIGTERM)
 	requireEnd(t, other, exitStopped, "^stopped before step 1: join world .*stopped by signal: terminated")
 	host.signal(syscall.SIGINT)
-	requireEnd(t, host, exitStopped, `^stopped before step 1: join world .*stopped by signal: interrupt; ranks \[1 2\] have not joined`)
+	requireEnd(t, host, exitStopped,
+		`^stopped before step 1: join world .*stopped by signal: interrupt; ranks \[1 2\] have not joined`)
 	require.NoDirExists(t, w.out)
 }
 
@@ -473,15 +482,22 @@ func TestRanksThatCannotJoin(t *testing.T) {
 		want      string
 		first     bool // only rank 0 fails
 	}{
-		{nil, nil, exitFailed, "as rank 0 of 2: listen tcp 127.0.0.1:" + w.port + ": bind: address already in use", true},
-		{[]string{"WORLD_SIZE=3"}, nil, exitUsage, "the launcher started 3 processes, but [parallel] sets 2 ranks (dp=1 tp=2 pp=1)", false},
-		{nil, set("parallel.tp=3"), exitUsage, "the launcher started 2 processes, but [parallel] sets 3 ranks (dp=1 tp=3 pp=1)", false},
-		{nil, set("parallel.token_file=\"\""), exitUsage, "parallel.token_file is not set, expected a file with a token of at least 16 bytes", false},
-		{nil, set("parallel.token_file=none"), exitUsage, "parallel.token_file: open none: no such file or directory", false},
+		{nil, nil, exitFailed, "as rank 0 of 2: listen tcp 127.0.0.1:" + w.port + ": bind: address already in use",
+			true},
+		{[]string{"WORLD_SIZE=3"}, nil, exitUsage,
+			"the launcher started 3 processes, but [parallel] sets 2 ranks (dp=1 tp=2 pp=1)", false},
+		{nil, set("parallel.tp=3"), exitUsage,
+			"the launcher started 2 processes, but [parallel] sets 3 ranks (dp=1 tp=3 pp=1)", false},
+		{nil, set("parallel.token_file=\"\""), exitUsage,
+			"parallel.token_file is not set, expected a file with a token of at least 16 bytes", false},
+		{nil, set("parallel.token_file=none"), exitUsage,
+			"parallel.token_file: open none: no such file or directory", false},
 		{nil, set("parallel.token_file=" + short), exitUsage, "token has 6 bytes, expected at least 16", false},
-		{[]string{"MASTER_ADDR=", "MASTER_PORT="}, nil, exitUsage, "MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of 2 listens", false},
+		{[]string{"MASTER_ADDR=", "MASTER_PORT="}, nil, exitUsage,
+			"MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of 2 listens", false},
 		{[]string{"MASTER_PORT=none"}, nil, exitUsage, `MASTER_PORT is "none", expected a host and a port`, false},
-		{[]string{"RANK=2"}, nil, exitUsage, `RANK is "2" and WORLD_SIZE is "2", expected a rank from 0 to the number of ranks minus 1`, false},
+		{[]string{"RANK=2"}, nil, exitUsage,
+			`RANK is "2" and WORLD_SIZE is "2", expected a rank from 0 to the number of ranks minus 1`, false},
 	} {
 		for rank := range w.mesh.Size() {
 			if rank == 0 || !c.first {

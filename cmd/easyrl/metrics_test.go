@@ -44,15 +44,19 @@ func TestMetricsAreDocumented(t *testing.T) {
 	dir := tinyRun(t)
 	prompts := filepath.Join(dir, "prompts.jsonl")
 	other := filepath.Join(dir, "other.jsonl")
-	require.NoError(t, os.WriteFile(other, []byte(`{"prompt":"1,2","answer":"1","response":"3","data_source":"other"}`+"\n"), 0o644))
+	require.NoError(t, os.WriteFile(other,
+		[]byte(`{"prompt":"1,2","answer":"1","response":"3","data_source":"other"}`+"\n"), 0o644))
 	runs := []string{
 		trainTiny(t, dir, "plain", "eval.every=2", "eval.k=4", "reward.kind=math"),
-		trainTiny(t, dir, "refilled", "rollout.dynamic_sampling=1", "loss.correction=mask", "loss.beta=0.1", fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
-		trainTiny(t, dir, "parts", "eval.every=5", "reward.parts.a.kind=exact", "reward.parts.b.kind=prefix", "reward.kind=sum"),
+		trainTiny(t, dir, "refilled", "rollout.dynamic_sampling=1", "loss.correction=mask", "loss.beta=0.1",
+			fmt.Sprintf("data.train=[%q,%q]", prompts, other)),
+		trainTiny(t, dir, "parts", "eval.every=5", "reward.parts.a.kind=exact", "reward.parts.b.kind=prefix",
+			"reward.kind=sum"),
 		trainTiny(t, dir, "mesh", mesh(parallel.Mesh{DP: 2, TP: 1, PP: 2})),
 	}
 	tuned := filepath.Join(dir, "tuned")
-	status, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+other, "-set", "sft.eval="+other, "-set", "eval.every=1",
+	status, _, errs := command(t, "sft", filepath.Join(dir, "run.toml"), "-set", "sft.data="+other, "-set",
+		"sft.eval="+other, "-set", "eval.every=1",
 		"-set", "sft.steps=2", "-set", "sft.batch_size=1", "-set", fmt.Sprintf("run.dir=%q", tuned))
 	require.Zero(t, status, errs)
 
@@ -68,11 +72,13 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 	all := documented(t)
 	for name := range written {
-		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(all)), func(p *regexp.Regexp) bool { return p.MatchString(name) }),
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(all)),
+			func(p *regexp.Regexp) bool { return p.MatchString(name) }),
 			"%s is not in docs/metrics.md", name)
 	}
 	for name, pattern := range all {
-		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString), "no run writes %s of docs/metrics.md", name)
+		require.True(t, slices.ContainsFunc(slices.Collect(maps.Keys(written)), pattern.MatchString),
+			"no run writes %s of docs/metrics.md", name)
 	}
 }
 
@@ -105,7 +111,8 @@ func TestSinks(t *testing.T) {
 	require.Equal(t, []string{"0", "1", "2", "3"}, column(t, run, "step"))
 	status, errs := resumeTiny(t, dir, run, to, "run.steps=5", "eval.every=2")
 	require.Zero(t, status, errs)
-	require.Equal(t, 1, strings.Count(errs, "mlflow is disabled: experiments/get-by-name: status 404, expected an MLflow server"), errs)
+	require.Equal(t, 1, strings.Count(errs,
+		"mlflow is disabled: experiments/get-by-name: status 404, expected an MLflow server"), errs)
 	require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, column(t, run, "step"))
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
 	require.NoError(t, err)
@@ -125,7 +132,8 @@ func TestWarningsAreIssuedOnce(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "warned")
-	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "rollout.max_tokens=1", "-set", fmt.Sprintf("run.dir=%q", out)}
+	args := []string{"train", filepath.Join(dir, "run.toml"), "-set", "rollout.max_tokens=1", "-set",
+		fmt.Sprintf("run.dir=%q", out)}
 	status, _, errs := command(t, args...)
 	require.Zero(t, status, errs)
 	said, err := report.ReadWarnings(filepath.Join(out, report.WarningsFile))
@@ -147,10 +155,13 @@ func TestWarningsAreIssuedOnce(t *testing.T) {
 func TestUnknownCharactersAreReported(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	write(t, dir, "prompts.jsonl", `{"prompt":"1","answer":"1"}`+"\n"+`{"prompt":"1é","answer":"1"}`+"\n"+`{"prompt":"one","answer":"1"}`+"\n")
-	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
+	write(t, dir, "prompts.jsonl", `{"prompt":"1","answer":"1"}`+"\n"+`{"prompt":"1é","answer":"1"}`+"\n"+
+		`{"prompt":"one","answer":"1"}`+"\n")
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", "run.steps=1", "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "run")),
 		"-set", "data.eval="+filepath.Join(dir, "prompts.jsonl"))
 	require.Zero(t, code, errs)
-	require.Equal(t, 2, strings.Count(errs, "prompts.jsonl: 2 of 3 prompts have characters that the model's tokenizer lacks (first prompts.jsonl:2)\n"),
+	require.Equal(t, 2, strings.Count(errs,
+		"prompts.jsonl: 2 of 3 prompts have characters that the model's tokenizer lacks (first prompts.jsonl:2)\n"),
 		"once for data.train and once for data.eval: %s", errs)
 }

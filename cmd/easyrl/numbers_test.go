@@ -112,7 +112,8 @@ func ofBatch(rewards [][]float64) (all [][]float64) {
 // sampled returns the metrics that the rollouts determine.
 func (h *byHand) sampled(step int) report.Values {
 	groups := h.groups(step)
-	v := report.Values{"step": float64(step), "version": float64(step), "groups/trained": float64(len(groups)), "groups/failed": 0,
+	v := report.Values{"step": float64(step), "version": float64(step), "groups/trained": float64(len(groups)),
+		"groups/failed": 0,
 		"staleness/max": 0, "fleet/size": float64(h.instances)}
 	var rewards, lengths, prompts []float64
 	advantages := h.advantages(groups)
@@ -189,7 +190,8 @@ func (h *byHand) decoder(path string) *reference.Decoder {
 	w, err := f.Weights(dev)
 	require.NoError(h.t, err)
 	c := f.Shape
-	d := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim,
+	d := &reference.Decoder{HiddenSize: c.HiddenSize, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads,
+		HeadDim: c.HeadDim,
 		NormEps: float64(c.NormEps), RopeTheta: c.RopeTheta, QKNorm: c.QKNorm, Tied: c.Tied}
 	for i := range w.Params {
 		values := make([]float32, w.Params[i].Rows*max(w.Params[i].Cols, 1))
@@ -211,7 +213,8 @@ func (h *byHand) after(step int) string {
 type losses struct{ loss, pg, kl, clipped, tokens float64 }
 
 // loss computes GRPO with k2 and clips at 0.8 and 1.2, in float64.
-func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, old, start *reference.Decoder) (l losses) {
+func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, old,
+	start *reference.Decoder) (l losses) {
 	for i, g := range groups {
 		for j, r := range g.Responses {
 			var layout attention.Layout
@@ -304,7 +307,8 @@ func TestNumbersByHand(t *testing.T) {
 	}
 
 	// One response per prompt has no spread, but a signal.
-	h = run("reinforce++", append(common, "inference.instances=2", "loss.kind=reinforce", "loss.advantage=batch", "rollout.group_size=1", "rollout.dynamic_sampling=3")...)
+	h = run("reinforce++", append(common, "inference.instances=2", "loss.kind=reinforce", "loss.advantage=batch",
+		"rollout.group_size=1", "rollout.dynamic_sampling=3")...)
 	h.advantage = ofBatch
 	for i, line := range metricsOf(t, h.dir) {
 		h.check(i+1, line)
@@ -318,7 +322,8 @@ func TestNumbersByHand(t *testing.T) {
 		root, _, _ := serveFolder(t, "-model", filepath.Join(dir, "start"), "-threads", "1")
 		roots = append(roots, fmt.Sprintf("%q", root))
 	}
-	h = run("served", append(common, "inference.kind=easyrl", "inference.instances=0", "inference.endpoints=["+strings.Join(roots, ",")+"]")...)
+	h = run("served", append(common, "inference.kind=easyrl", "inference.instances=0",
+		"inference.endpoints=["+strings.Join(roots, ",")+"]")...)
 	h.cores = 1 + 2*1
 	for i, line := range metricsOf(t, h.dir) {
 		h.check(i+1, line)

@@ -54,7 +54,8 @@ func TestObjectives(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	train := func(name, overlay string) string {
-		return weightsHash(t, trainOverlaid(t, dir, name, overlay, "run.steps=1", "rollout.group_size=4", "train.lr=1e-2"), 1)
+		return weightsHash(t, trainOverlaid(t, dir, name, overlay, "run.steps=1", "rollout.group_size=4",
+			"train.lr=1e-2"), 1)
 	}
 	seen := map[string]string{train("base", ""): "base"}
 	for name, overlay := range objectives(t) {

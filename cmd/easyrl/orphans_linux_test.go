@@ -20,7 +20,8 @@ func TestRewardProgramsEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	needsEnv(t)
 	dir := tinyRun(t)
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT} {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT,
+		syscall.SIGQUIT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			if signal.Ignored(sig) {
@@ -39,9 +40,11 @@ func TestRewardProgramsEndWithTheRun(t *testing.T) {
 			}
 			up := filepath.Join(t.TempDir(), "up")
 			require.NoError(t, syscall.Mkfifo(up, 0o600))
-			p := startProcess(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, mark, "UP="+up) }, "train", filepath.Join(dir, "run.toml"),
+			p := startProcess(t, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, mark, "UP="+up) }, "train",
+				filepath.Join(dir, "run.toml"),
 				"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, sig.String())),
-				"-set", fmt.Sprintf(`reward={kind="command",command=["sh","-c",%q],env=["UP","EASYRL_TEST_RUN"],timeout=1000}`,
+				"-set", fmt.Sprintf(
+					`reward={kind="command",command=["sh","-c",%q],env=["UP","EASYRL_TEST_RUN"],timeout=1000}`,
 					`setsid sleep 1000 & echo up >"$UP"; sleep 1000`))
 			_, err := os.ReadFile(up) // until the program runs
 			require.NoError(t, err)

@@ -35,7 +35,8 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	dir := tinyRun(t)
 	out, whole := filepath.Join(dir, "run"), filepath.Join(dir, "whole")
 	args := func(run, mode string, more ...string) []string {
-		all := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "data.shuffle=false",
+		all := append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+			"data.shuffle=false",
 			"-set", "checkpoint.every=0"}, rewardSettings(mode)...)
 		return append(all, more...)
 	}
@@ -46,7 +47,8 @@ func TestBrokenRewardLosesNothing(t *testing.T) {
 	require.Equal(t, exitFailed, code, errs)
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
 	last := lines[len(lines)-1]
-	require.Regexp(t, "^error: step 4: sample: produce step 4: too many groups failed: prompt or reward failed for [23] of 6, more than the 1 allowed", last)
+	require.Regexp(t, "^error: step 4: sample: produce step 4: too many groups failed: prompt or reward failed for "+
+		"[23] of 6, more than the 1 allowed", last)
 	require.Contains(t, last, "; saved a checkpoint after step 3, -resume continues from it")
 	require.Len(t, metricsOf(t, out), 3)
 
@@ -63,8 +65,10 @@ func TestTenthOfRewardsMayFail(t *testing.T) {
 	needsEnv(t)
 	dir := tinyRun(t)
 	out := filepath.Join(dir, "run")
-	code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "data.shuffle=false",
-		"-set", "run.steps=1", "-set", "rollout.prompts_per_step=22"}, rewardSettings("breaks")...)...)
+	code, _, errs := command(t,
+		append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set",
+			"data.shuffle=false",
+			"-set", "run.steps=1", "-set", "rollout.prompts_per_step=22"}, rewardSettings("breaks")...)...)
 	require.Zero(t, code, errs)
 	require.Equal(t, 2, strings.Count(errs, "gave up on prompt"))
 	steps := metricsOf(t, out)
@@ -87,7 +91,8 @@ func TestRewardServiceOutage(t *testing.T) {
 		}
 		return away
 	})
-	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "run.steps=4",
+	code, _, errs := command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set",
+		"run.steps=4",
 		"-set", "data.shuffle=false", "-set", fmt.Sprintf(`reward={kind="http",url=%q}`, url))
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, "gave up")
@@ -111,11 +116,15 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 	train := write(t, dir, "train.jsonl", strings.Join(lines[:20], ""))
 	held := write(t, dir, "held.jsonl", lines[0]+strings.Repeat(strings.Join(lines[20:23], ""), 2))
 	out := filepath.Join(dir, "run")
-	code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set", "data.train=" + train,
-		"-set", "data.eval=" + held, "-set", "eval.every=1", "-set", "run.steps=2", "-set", "checkpoint.every=0"}, rewardSettings("breaks")...)...)
+	code, _, errs := command(t,
+		append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out), "-set",
+			"data.train=" + train,
+			"-set", "data.eval=" + held, "-set", "eval.every=1", "-set", "run.steps=2", "-set", "checkpoint.every=0"},
+			rewardSettings("breaks")...)...)
 	require.Zero(t, code, errs)
 	for step := range 3 {
-		left := regexp.MustCompile(fmt.Sprintf("warning: evaluation after step %d is skipped: too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", step))
+		left := regexp.MustCompile(fmt.Sprintf("warning: evaluation after step %d is skipped: too many prompts have "+
+			"no score: [4-6] of 7 in held, more than the 3 allowed", step))
 		require.Len(t, left.FindAllString(errs, -1), 1, errs)
 	}
 	steps := metricsOf(t, out)
@@ -123,7 +132,8 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 	for i, values := range steps {
 		require.Contains(t, []float64{4, 5, 6}, values["eval/held/failed"], "immediate failures count")
 		for name := range values {
-			require.False(t, strings.HasPrefix(name, "eval/held/mean@") || strings.HasPrefix(name, "eval/held/pass@"), name)
+			require.False(t, strings.HasPrefix(name, "eval/held/mean@") ||
+				strings.HasPrefix(name, "eval/held/pass@"), name)
 		}
 		require.True(t, i == 0 || values["groups/trained"] == 6)
 	}
@@ -132,7 +142,8 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, state.BestStep)
 
-	code, _, errs = command(t, append([]string{"eval", filepath.Join(out, "run.toml"), "-model", last}, rewardSettings("breaks")...)...)
+	code, _, errs = command(t, append([]string{"eval", filepath.Join(out, "run.toml"), "-model", last},
+		rewardSettings("breaks")...)...)
 	require.Equal(t, exitFailed, code, errs)
 	require.Regexp(t, "too many prompts have no score: [4-6] of 7 in held, more than the 3 allowed", errs)
 }
@@ -142,7 +153,8 @@ func TestFailedEvaluationDoesNotEndRun(t *testing.T) {
 func TestReplacedGroupsAreRecorded(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	run := trainTiny(t, dir, "run", "rollout.dynamic_sampling=2", "run.steps=2", "reward.kind=exact", "rollout.group_size=2")
+	run := trainTiny(t, dir, "run", "rollout.dynamic_sampling=2", "run.steps=2", "reward.kind=exact",
+		"rollout.group_size=2")
 	for i, values := range metricsOf(t, run) {
 		path := filepath.Join(run, "rollouts", fmt.Sprintf("step-%06d.jsonl", i+1))
 		text, err := os.ReadFile(path)
@@ -170,7 +182,8 @@ func TestReplacedGroupsAreRecorded(t *testing.T) {
 		require.InDelta(t, sum/float64(n), values["reward/sampled_mean"], 1e-12)
 	}
 	replayed := filepath.Join(dir, "replayed")
-	code, _, errs := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts", filepath.Join(run, "rollouts", "step-000002.jsonl"),
+	code, _, errs := command(t, "replay", "-model", filepath.Join(run, "checkpoints", "step-000001"), "-rollouts",
+		filepath.Join(run, "rollouts", "step-000002.jsonl"),
 		"-out", replayed, "-set", "train.lr=1e-2", "-set", "train.micro_batch_tokens=64")
 	require.Zero(t, code, errs)
 	got, err := os.ReadFile(filepath.Join(replayed, "model.safetensors"))

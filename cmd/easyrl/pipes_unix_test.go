@@ -32,16 +32,19 @@ func TestPipesInModelFolders(t *testing.T) {
 	t.Parallel()
 	dir := badRun(t)
 	run, data := filepath.Join(dir, "run.toml"), filepath.Join(dir, "prompts.jsonl")
-	groups := write(t, dir, "groups.jsonl", `{"step":1,"version":1,"prompt_id":"a","prompt":"1","prompt_ids":[2],"responses":[`+
-		`{"text":"2","ids":[3],"logprobs":[-1],"reward":1,"finish":"length","version":1}]}`+"\n")
+	groups := write(t, dir, "groups.jsonl",
+		`{"step":1,"version":1,"prompt_id":"a","prompt":"1","prompt_ids":[2],"responses":[`+
+			`{"text":"2","ids":[3],"logprobs":[-1],"reward":1,"finish":"length","version":1}]}`+"\n")
 	verbs := map[string][]string{
 		"serve":    {"serve", "-listen", "127.0.0.1:0", "-model"},
 		"generate": {"generate", "-prompt-ids", "1,2", "-model"},
 		"logprobs": {"logprobs", "-model"},
 		"eval":     {"eval", "-data", data, "-model"},
-		"train":    {"train", run, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "model.init.config=", "-set"},
-		"check":    {"check", run, "-set", "model.init.config=", "-set"},
-		"replay": {"replay", "-rollouts", groups, "-run", dir, "-set", "rollout.prompts_per_step=1", "-set", "rollout.group_size=1",
+		"train": {"train", run, "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set",
+			"model.init.config=", "-set"},
+		"check": {"check", run, "-set", "model.init.config=", "-set"},
+		"replay": {"replay", "-rollouts", groups, "-run", dir, "-set", "rollout.prompts_per_step=1", "-set",
+			"rollout.group_size=1",
 			"-out", filepath.Join(dir, "stepped"), "-model"},
 	}
 	sharded := filepath.Join(dir, "sharded")
@@ -50,7 +53,8 @@ func TestPipesInModelFolders(t *testing.T) {
 	require.NoError(t, os.Rename(weights, filepath.Join(sharded, "a.safetensors")))
 	write(t, sharded, "model.safetensors.index.json", `{"weight_map":{"model.norm.weight":"a.safetensors"}}`)
 	for _, file := range []struct{ folder, name string }{
-		{"m", "model.safetensors"}, {"m", "config.json"}, {"m", "tokenizer_config.json"}, {"m", "tokenizer.json"}, {"m", "generation_config.json"},
+		{"m", "model.safetensors"}, {"m", "config.json"}, {"m", "tokenizer_config.json"}, {"m", "tokenizer.json"},
+		{"m", "generation_config.json"},
 		{"m", "chat_template.jinja"}, {"sharded", "model.safetensors.index.json"}, {"sharded", "a.safetensors"},
 	} {
 		model := replaceByPipe(t, filepath.Join(dir, file.folder), file.name)
@@ -73,7 +77,9 @@ func TestPipesInRunFolders(t *testing.T) {
 	dir := tinyRun(t)
 	whole := filepath.Join(dir, "whole")
 	train := func(run string, args ...string) (int, string) {
-		code, _, errs := command(t, append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run)}, args...)...)
+		code, _, errs := command(t,
+			append([]string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run)},
+				args...)...)
 		return code, errs
 	}
 	code, errs := train(whole, "-set", "run.steps=1")

@@ -23,14 +23,18 @@ func qwen3Folder(t *testing.T, root, dir string) string {
 	t.Helper()
 	shape := filepath.Join(dir, "shape")
 	require.NoError(t, os.Mkdir(shape, 0o755))
-	for from, to := range map[string]string{"tokenizer.derived.json": "tokenizer.json", "tokenizer_config.json": "tokenizer_config.json"} {
+	for from, to := range map[string]string{"tokenizer.derived.json": "tokenizer.json",
+		"tokenizer_config.json": "tokenizer_config.json"} {
 		b, err := os.ReadFile(filepath.Join(root, "tokenizers", "qwen3", from))
 		require.NoError(t, err)
 		write(t, shape, to, string(b))
 	}
-	config := write(t, shape, "config.json", `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":32,"intermediate_size":64,
-		"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"vocab_size":151936,"max_position_embeddings":2048,
-		"rms_norm_eps":1e-6,"rope_theta":1000000,"hidden_act":"silu","tie_word_embeddings":true,"attention_bias":false,"bos_token_id":151643,
+	config := write(t, shape, "config.json",
+		`{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":32,"intermediate_size":64,
+		"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"vocab_size":151936,`+
+			`"max_position_embeddings":2048,
+		"rms_norm_eps":1e-6,"rope_theta":1000000,"hidden_act":"silu","tie_word_embeddings":true,`+
+			`"attention_bias":false,"bos_token_id":151643,
 		"eos_token_id":151645,"initializer_range":0.02}`)
 	out := filepath.Join(dir, "qwen3")
 	code, _, errs := command(t, "init", "-config", config, "-out", out)
@@ -60,7 +64,8 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	problems, held := firstLines(t, root, dir, "train.jsonl", 100), firstLines(t, root, dir, "test.jsonl", 20)
 	args := func(verb, from, name string, settings ...string) []string {
 		args := []string{verb, recipe}
-		for _, s := range append([]string{"model.path=" + from, fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "train.warmup=0",
+		for _, s := range append([]string{"model.path=" + from, fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)),
+			"train.warmup=0",
 			"train.recompute=false", "eval.prompts=2", "checkpoint.every=1", "checkpoint.keep=0"}, settings...) {
 			args = append(args, "-set", s)
 		}
@@ -83,8 +88,10 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	}
 
 	// Random weights give no correct answers, so the reward counts letters.
-	trained := twice("train", model, 2, "data.train="+problems, "data.eval="+held, "run.steps=2", "rollout.prompts_per_step=3", "rollout.group_size=4",
-		"rollout.max_tokens=16", "train.lr=1e-3", "reward.kind=sum", "reward.parts.right.kind=math", "reward.parts.letters.kind=regex",
+	trained := twice("train", model, 2, "data.train="+problems, "data.eval="+held, "run.steps=2",
+		"rollout.prompts_per_step=3", "rollout.group_size=4",
+		"rollout.max_tokens=16", "train.lr=1e-3", "reward.kind=sum", "reward.parts.right.kind=math",
+		"reward.parts.letters.kind=regex",
 		`reward.parts.letters.pattern=(?s)a.*a.*a`)
 	steps, err := report.ReadMetrics(filepath.Join(dir, "train-whole", report.MetricsFile))
 	require.NoError(t, err)
@@ -99,13 +106,15 @@ func TestQwen3OnGSM8K(t *testing.T) {
 	require.Contains(t, steps[2], "eval/test/mean@1")
 	requireQwen3Prompts(t, filepath.Join(dir, "train-whole", "rollouts", "step-000001.jsonl"))
 
-	code, out, errs := command(t, "eval", recipe, "-model", trained, "-data", held, "-prompts", "2", "-k", "2", "-max-tokens", "8", "-json")
+	code, out, errs := command(t, "eval", recipe, "-model", trained, "-data", held, "-prompts", "2", "-k", "2",
+		"-max-tokens", "8", "-json")
 	require.Zero(t, code, errs)
 	var scores map[string]float64
 	require.NoError(t, json.Unmarshal([]byte(out), &scores))
 	require.Contains(t, scores, "eval/test/mean@2")
 
-	tuned := twice("sft", trained, 2, "sft.data="+problems, "sft.eval="+held, "sft.steps=2", "sft.batch_size=2", "train.lr=1e-2", "eval.every=2")
+	tuned := twice("sft", trained, 2, "sft.data="+problems, "sft.eval="+held, "sft.steps=2", "sft.batch_size=2",
+		"train.lr=1e-2", "eval.every=2")
 	steps, err = report.ReadMetrics(filepath.Join(dir, "sft-whole", report.MetricsFile))
 	require.NoError(t, err)
 	require.Less(t, steps[2]["eval/test/loss"], steps[0]["eval/test/loss"])
@@ -126,11 +135,14 @@ func requireQwen3Prompts(t *testing.T, rollouts string) {
 			Answer    string  `json:"answer"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(line), &group))
-		require.Regexp(t, `(?s)^<\|im_start\|>system\nPlease reason .*\\boxed{}\.<\|im_end\|>\n<\|im_start\|>user\n.*<\|im_end\|>\n<\|im_start\|>assistant\n<think>\n\n</think>\n\n$`,
+		require.Regexp(t, `(?s)^<\|im_start\|>system\nPlease reason `+
+			`.*\\boxed{}\.<\|im_end\|>\n<\|im_start\|>user\n.*<\|im_end\|>\n<\|im_start\|`+
+			`>assistant\n<think>\n\n</think>\n\n$`,
 			group.Prompt)
 		require.Regexp(t, `^[0-9,.]+$`, group.Answer)
 		require.Equal(t, int32(151644), group.PromptIDs[0], "<|im_start|>")
-		require.Equal(t, []int32{151667, 271, 151668, 271}, group.PromptIDs[len(group.PromptIDs)-4:], "<think>, an empty line, </think>, an empty line")
+		require.Equal(t, []int32{151667, 271, 151668, 271}, group.PromptIDs[len(group.PromptIDs)-4:],
+			"<think>, an empty line, </think>, an empty line")
 	}
 }
 
@@ -142,7 +154,8 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	require.NoError(t, err)
 	cfg := configs.Default()
 	cfg.Data.Template, cfg.Data.Thinking = configs.TemplateChat, false
-	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("unexpected warning") }).Demonstrations(t.Context(), []string{file})
+	lists, err := dataset.New(f, &cfg, 0, func(string, ...any) { t.Error("unexpected warning") }).Demonstrations(
+		t.Context(), []string{file})
 	require.NoError(t, err)
 	require.Len(t, lists[0], 100)
 	b, err := os.ReadFile(file)
@@ -150,7 +163,9 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 		var row struct{ Question, Answer string }
 		require.NoError(t, json.Unmarshal([]byte(line), &row))
-		whole, err := f.Template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: row.Question}, {Role: "assistant", Content: row.Answer}}})
+		whole, err := f.Template.Render(
+			chat.Input{Messages: []chat.Message{{Role: "user", Content: row.Question},
+				{Role: "assistant", Content: row.Answer}}})
 		require.NoError(t, err)
 		e := lists[0][i]
 		ids, err := f.Tokenizer.Encode(whole)

@@ -57,8 +57,9 @@ func TestReplayRepeatsEveryStep(t *testing.T) {
 			"train.minibatches=3", "train.warmup=2", "parallel.tp=2", "parallel.sequence=true"}, wide: true},
 		{name: "cispo on replicas", settings: []string{"loss.kind=cispo", "loss.epsilon_low=1.0", "train.minibatches=2",
 			"train.weight_decay=0.1", "parallel.dp=2", "parallel.zero=2"}},
-		{name: "whole batch in a pipeline", settings: []string{"loss.kind=reinforce", "loss.advantage=batch", "loss.beta=0.1",
-			"rollout.group_size=3", "parallel.pp=2"}},
+		{name: "whole batch in a pipeline",
+			settings: []string{"loss.kind=reinforce", "loss.advantage=batch", "loss.beta=0.1",
+				"rollout.group_size=3", "parallel.pp=2"}},
 		{name: "constant divisor", settings: []string{"loss.aggregation=constant", "loss.advantage=group-mean",
 			"rollout.max_tokens=40", "train.beta2=0.95", "loss.dual_clip=3.0"}},
 		{name: "sums of tensor ranks", settings: []string{"loss.beta=0.1", "train.minibatches=2", "parallel.tp=2",
@@ -67,7 +68,8 @@ func TestReplayRepeatsEveryStep(t *testing.T) {
 			"train.schedule=linear", "train.min_lr=0.1", "rollout.temperature=0.8"}},
 		{name: "corrected", settings: []string{"loss.correction=mask", "rollout.top_p=0.9", "rollout.top_k=7",
 			"train.clip_grad=0.01"}},
-		{name: "other seed", settings: []string{"run.seed=5", "run.mode=colocated", "loss.beta=0.1", "inference.instances=2",
+		{name: "other seed", settings: []string{"run.seed=5", "run.mode=colocated", "loss.beta=0.1",
+			"inference.instances=2",
 			"train.recompute=true"}},
 	}
 	for name, overlay := range objectives(t) {
@@ -97,7 +99,8 @@ func TestReplayRepeatsEveryStep(t *testing.T) {
 			code, _, errs := command(t, args...)
 			require.Zero(t, code, errs)
 			start := filepath.Join(dir, "start")
-			code, _, errs = command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", start, "-seed", seed)
+			code, _, errs = command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", start,
+				"-seed", seed)
 			require.Zero(t, code, errs)
 			for step := 1; step <= 3; step++ {
 				errs := requireRepeats(t, out, start, step)
@@ -166,7 +169,8 @@ func TestReplayNamesSettings(t *testing.T) {
 		t.Helper()
 		root := t.TempDir()
 		out := filepath.Join(root, "checkpoints", "step-000002")
-		code, _, errs = command(t, append([]string{"replay", "-model", model, "-rollouts", groups, "-out", out}, more...)...)
+		code, _, errs = command(t, append([]string{"replay", "-model", model, "-rollouts", groups, "-out", out},
+			more...)...)
 		if code == exitDone {
 			require.Equal(t, want, checkpointHash(t, root, 2), errs)
 		}
@@ -183,18 +187,22 @@ func TestReplayNamesSettings(t *testing.T) {
 			"train.schedule, train.warmup, train.beta2, train.weight_decay, train.clip_grad, train.backend, " +
 			"train.minibatches, parallel.reduce",
 			"rollout.temperature=1 rollout.max_tokens=12 loss.kind=grpo loss.epsilon_low=0.2 loss.epsilon_high=0.2 " +
-				"loss.dual_clip=0 loss.beta=0 loss.advantage=group loss.old_policy=behaviour loss.correction=none loss.keep=0 " +
+				"loss.dual_clip=0 loss.beta=0 loss.advantage=group loss.old_policy=behaviour loss.correction=none " +
+				"loss.keep=0 " +
 				"train.lr=1e-2 train.schedule=linear"},
-		{"loss.aggregation, train.warmup, train.min_lr, train.beta2, train.weight_decay, train.clip_grad, train.backend, " +
+		{"loss.aggregation, train.warmup, train.min_lr, train.beta2, train.weight_decay, train.clip_grad, " +
+			"train.backend, " +
 			"train.minibatches, parallel.reduce",
-			"loss.aggregation=constant train.warmup=0 train.min_lr=0 train.beta2=0.999 train.weight_decay=0 train.clip_grad=1 " +
+			"loss.aggregation=constant train.warmup=0 train.min_lr=0 train.beta2=0.999 train.weight_decay=0 " +
+				"train.clip_grad=1 " +
 				"train.backend=easyrl train.minibatches=1"},
 		{"parallel.reduce", "parallel.reduce=exact"},
 	} {
 		code, errs := replay(set...)
 		require.Equal(t, exitUsage, code, errs)
 		requireOneLine(t, errs, "the settings of the step are unknown: "+groups+
-			" is not in the folder of a run with a run.toml. Name the run's folder with -run DIR, or add -set for each of "+
+			" is not in the folder of a run with a run.toml. Name the run's folder with -run DIR, or add -set for "+
+			"each of "+
 			want.missing+"\n")
 		for s := range strings.FieldsSeq(want.settings) {
 			set = append(set, "-set", s)
@@ -231,7 +239,8 @@ func TestReplayFindsStart(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	code, _, errs := command(t, "replay", "-model", model, "-rollouts", rollouts, "-out", out)
 	require.Equal(t, exitUsage, code)
-	requireOneLine(t, errs, "start replay where the run was started: model.path: read model folder: start does not exist")
+	requireOneLine(t, errs,
+		"start replay where the run was started: model.path: read model folder: start does not exist")
 	require.NoError(t, os.Rename(moved, run))
 	for step := 1; step <= 2; step++ {
 		requireRepeats(t, run, start, step)

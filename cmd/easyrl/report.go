@@ -30,7 +30,8 @@ func reportVerb(std streams) cli.Verb {
 		}
 		path, rows, err := page.Write(args[0])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			return usage.Errorf("report: %s is not a run folder, expected one with %s: %w", args[0], report.MetricsFile, err)
+			return usage.Errorf("report: %s is not a run folder, expected one with %s: %w", args[0],
+				report.MetricsFile, err)
 		}
 		if err != nil {
 			return err
@@ -38,7 +39,8 @@ func reportVerb(std streams) cli.Verb {
 		p := cli.Printer{W: std.out}
 		p.Line("%-28s %10s %10s   %s", "", "first", "last", "steps")
 		for _, row := range rows {
-			p.Line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last), row.FirstStep, row.LastStep)
+			p.Line("%-28s %10s %10s   %d to %d", row.Name, report.Number(row.First), report.Number(row.Last),
+				row.FirstStep, row.LastStep)
 		}
 		p.Line("%s", path)
 		return nil

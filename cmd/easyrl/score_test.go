@@ -63,14 +63,17 @@ func TestScoreOfRun(t *testing.T) {
 		fmt.Fprintf(&prompts, `{"prompt":[{"role":"user","content":"%d,1"}],"answer":"%d"}`+"\n", i%10, i%4)
 	}
 	data := write(t, dir, "chats.jsonl", prompts.String())
-	run := trainTiny(t, dir, "run", "run.steps=2", "eval.every=2", fmt.Sprintf("model={path=%q,init={config=''}}", model),
+	run := trainTiny(t, dir, "run", "run.steps=2", "eval.every=2",
+		fmt.Sprintf("model={path=%q,init={config=''}}", model),
 		fmt.Sprintf("data.train=%q", data), fmt.Sprintf("data.eval=%q", data),
-		`reward={kind="sum",parts={prefix={kind="prefix"},late={kind="overlong",buffer=9,weight=0.5},math={kind="math",weight=0.25}}}`)
+		`reward={kind="sum",parts={prefix={kind="prefix"},late={kind="overlong",buffer=9,weight=0.5},`+
+			`math={kind="math",weight=0.25}}}`)
 	toml := filepath.Join(run, "run.toml")
 	record := filepath.Join(dir, "eval.jsonl")
 	evalJSON(t, toml, "-k", "2", "-out", record)
 
-	steps := []string{filepath.Join(run, "rollouts", "step-000001.jsonl"), filepath.Join(run, "rollouts", "step-000002.jsonl")}
+	steps := []string{filepath.Join(run, "rollouts", "step-000001.jsonl"),
+		filepath.Join(run, "rollouts", "step-000002.jsonl")}
 	out := filepath.Join(dir, "scores.jsonl")
 	code, stdout, errs := command(t, "score", toml, steps[0], "-out", out, steps[1])
 	require.Zero(t, code, errs)
@@ -102,7 +105,8 @@ func TestScoreOfRun(t *testing.T) {
 		for _, result := range parseLines[evaluate.Result](t, path, from) {
 			require.Len(t, result.Question, 3)
 			for _, r := range result.Responses {
-				require.Equal(t, scored{ID: got[n].ID, Score: &r.Reward, Right: r.Right, Parts: r.Parts, Answer: r.Answer, Reason: got[n].Reason}, got[n])
+				require.Equal(t, scored{ID: got[n].ID, Score: &r.Reward, Right: r.Right, Parts: r.Parts,
+					Answer: r.Answer, Reason: got[n].Reason}, got[n])
 				n++
 			}
 		}
@@ -129,7 +133,8 @@ func TestScoreOfStandardInput(t *testing.T) {
 		{[]string{"-data", "-", other}, []any{"a", "stdin:3", other + ":1"}},
 	} {
 		var out, errs bytes.Buffer
-		require.Zero(t, runWith(&out, &errs, in, append([]string{"score", "-reward", "math"}, test.args...)...), errs.String())
+		require.Zero(t, runWith(&out, &errs, in, append([]string{"score", "-reward", "math"}, test.args...)...),
+			errs.String())
 		var ids []any
 		for _, s := range parseScored(t, out.String()) {
 			require.Equal(t, s.ID != "stdin:3", s.Right)
@@ -139,14 +144,16 @@ func TestScoreOfStandardInput(t *testing.T) {
 		}
 		require.Equal(t, test.ids, ids)
 		n := len(ids)
-		require.Equal(t, fmt.Sprintf("scored %d, mean score %.4f, right %d, errors 0\n", n, float64(n-1)/float64(n), n-1), errs.String())
+		require.Equal(t, fmt.Sprintf("scored %d, mean score %.4f, right %d, errors 0\n", n, float64(n-1)/float64(n),
+			n-1), errs.String())
 	}
 }
 
 // Each line says in one phrase why a response is not right.
 func TestScoreReasons(t *testing.T) {
 	t.Parallel()
-	const pens, form = "Tom has 3 boxes of 7 pens. How many pens are there?", "Write $0.25$ as a fraction in lowest terms."
+	const pens, form = "Tom has 3 boxes of 7 pens. How many pens are there?",
+		"Write $0.25$ as a fraction in lowest terms."
 	rows := []struct{ prompt, answer, response, reason string }{
 		{pens, "21", `\boxed{21}`, ""},
 		{pens, "21", "<answer>21</answer>", ""},
@@ -169,7 +176,8 @@ func TestScoreReasons(t *testing.T) {
 	}
 	var in strings.Builder
 	for _, row := range rows {
-		line, err := json.Marshal(map[string]string{"prompt": row.prompt, "answer": row.answer, "response": row.response})
+		line, err := json.Marshal(map[string]string{"prompt": row.prompt, "answer": row.answer,
+			"response": row.response})
 		require.NoError(t, err)
 		in.Write(append(line, '\n'))
 	}
@@ -187,8 +195,10 @@ func TestScoreWithBadReward(t *testing.T) {
 	for _, mode := range []string{"once-crash", "once-reports"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			in := write(t, t.TempDir(), "in.jsonl", strings.Repeat(`{"prompt":"1,0","answer":"1","response":"1"}`+"\n", 5)+
-				`{"prompt":"7,0","answer":"1","response":"1"}`+"\n"+`{"prompt":"8,0","answer":"1","response":"1"}`+"\n")
+			in := write(t, t.TempDir(), "in.jsonl",
+				strings.Repeat(`{"prompt":"1,0","answer":"1","response":"1"}`+"\n", 5)+
+					`{"prompt":"7,0","answer":"1","response":"1"}`+"\n"+
+					`{"prompt":"8,0","answer":"1","response":"1"}`+"\n")
 			code, out, errs := command(t, append([]string{"score", in}, rewardSettings(mode)...)...)
 			require.Equal(t, exitFailed, code, errs)
 			got := parseScored(t, out)
@@ -200,7 +210,8 @@ func TestScoreWithBadReward(t *testing.T) {
 			}
 			rows := strings.Split(errs, "\n")
 			require.Equal(t, "scored 6, mean score 0.5000, right 0, errors 1", rows[0])
-			require.True(t, strings.HasPrefix(rows[1], "error: 1 of 7 responses have no score; the first is "+in+":6: reward command env: "), errs)
+			require.True(t, strings.HasPrefix(rows[1],
+				"error: 1 of 7 responses have no score; the first is "+in+":6: reward command env: "), errs)
 			require.Len(t, rows, 3)
 		})
 	}
@@ -220,7 +231,8 @@ func TestBadScores(t *testing.T) {
 		{[]string{good, "-set", "rollout.max_tokens=5"}, "score: no reward given, expected RUN.toml or -reward KIND"},
 		{[]string{good, "-reward", "bogus"}, `-set: reward.kind is "bogus", expected one of "exact"`},
 		{[]string{good, "-reward", "command"}, "reward.command is empty, expected a program and its arguments"},
-		{[]string{good, "-set", `reward={kind="command",command=["easyrl-no-such-program"]}`}, `exec: "easyrl-no-such-program"`},
+		{[]string{good, "-set", `reward={kind="command",command=["easyrl-no-such-program"]}`},
+			`exec: "easyrl-no-such-program"`},
 		{[]string{good, "-reward", "math", "-think"}, "reward.think is set, but does not apply to kind \"math\""},
 		{[]string{in("none.toml"), good}, "none.toml: no such file"},
 		{[]string{in("no.toml"), good}, "no.toml:1"},

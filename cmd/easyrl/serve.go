@@ -18,24 +18,32 @@ func serveVerb(std streams) cli.Verb {
 		Summary: "Serve a model over HTTP with OpenAI's and vLLM's API, and accept new weights from a trainer.",
 		Example: `easyrl serve -model DIR
 			easyrl serve -model DIR -listen 0.0.0.0:8000 -token-file token -join http://trainer:7000
-			easyrl serve -simulate lengths=lognormal:500,0.6,tokens_per_second=125,slots=32,publish_seconds=2 -join http://127.0.0.1:7000`,
+			easyrl serve -simulate lengths=lognormal:500,0.6,tokens_per_second=125,slots=32,publish_seconds=2 ` +
+			`-join http://127.0.0.1:7000`,
 		Flags: cli.NewFlags(),
 	}
 	cfg := api.DefaultConfig()
 	dir := v.Flags.String("model", "", "`DIR` Hugging Face model folder")
-	spec := v.Flags.String("simulate", "", "`SPEC` simulate an instance's timing without computing anything; key=value,… with the keys lengths, "+
-		"tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures, vocab, context; with -model it uses that model's tokenizer and sizes")
-	listen := v.Flags.String("listen", cfg.Listen, "`HOST:PORT` address to listen on; beyond loopback it needs -token-file or -insecure")
+	spec := v.Flags.String("simulate", "",
+		"`SPEC` simulate an instance's timing without computing anything; key=value,… with the keys lengths, "+
+			"tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures, vocab, context; with "+
+			"-model it uses that model's tokenizer and sizes")
+	listen := v.Flags.String("listen", cfg.Listen,
+		"`HOST:PORT` address to listen on; beyond loopback it needs -token-file or -insecure")
 	threads := v.Flags.Int("threads", 0, "`N` CPU threads; 0 uses all cores")
 	device := deviceFlag(v.Flags)
 	maxRunning := v.Flags.Int("max-running", 64, "`N` maximum responses sampled at once")
-	join := v.Flags.String("join", "", "`URL` control address of a trainer whose fleet the instance joins until it exits")
-	tokenFile := v.Flags.String("token-file", "", "`FILE` file with the bearer token that clients must send; also sent to the trainer")
+	join := v.Flags.String("join", "",
+		"`URL` control address of a trainer whose fleet the instance joins until it exits")
+	tokenFile := v.Flags.String("token-file", "",
+		"`FILE` file with the bearer token that clients must send; also sent to the trainer")
 	insecure := v.Flags.Bool("insecure", false, "listen beyond loopback without a token")
-	drain := v.Flags.Duration("drain-timeout", cfg.DrainTimeout, "`DURATION` how long running requests may take after a signal, such as 30s")
+	drain := v.Flags.Duration("drain-timeout", cfg.DrainTimeout,
+		"`DURATION` how long running requests may take after a signal, such as 30s")
 	v.Run = func(ctx context.Context, args []string) error {
 		if len(args) > 0 || *dir == "" && *spec == "" {
-			return usage.Errorf("serve: expected -model DIR or -simulate SPEC and no other argument (see easyrl serve -h)")
+			return usage.Errorf(
+				"serve: expected -model DIR or -simulate SPEC and no other argument (see easyrl serve -h)")
 		}
 		if *maxRunning < 1 {
 			return usage.Errorf("serve: -max-running is %d, expected at least 1", *maxRunning)

@@ -50,9 +50,11 @@ func TestServePublished(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "wrong")
 			require.NoError(t, os.WriteFile(path, row.body, 0o600))
 			var refused answered
-			require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4", "", bytes.NewReader(row.body), &refused))
+			require.Equal(t, http.StatusBadRequest,
+				ask(t, http.MethodPut, root+"/v1/weights?version=4", "", bytes.NewReader(row.body), &refused))
 			require.Contains(t, refused.Error.Message, row.want)
-			require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=4&path="+path, "", http.NoBody, &refused))
+			require.Equal(t, http.StatusBadRequest,
+				ask(t, http.MethodPut, root+"/v1/weights?version=4&path="+path, "", http.NoBody, &refused))
 			require.Contains(t, refused.Error.Message, "path is not a file with weights of this model")
 		}
 	}

@@ -67,13 +67,17 @@ func TestServeSimulates(t *testing.T) {
 		Checksum string
 		Error    struct{ Message string }
 	}
-	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "", bytes.NewReader(body), &put), put.Error.Message)
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "", bytes.NewReader(body),
+		&put), put.Error.Message)
 	require.EqualValues(t, 5, put.Version)
 	require.Equal(t, want, put.Checksum)
-	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=6&path="+path, "", http.NoBody, &put), put.Error.Message)
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=6&path="+path, "", http.NoBody,
+		&put), put.Error.Message)
 	require.Equal(t, want, put.Checksum)
-	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7", "", bytes.NewReader(body[:len(body)-4]), &put))
-	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=7&path="+dir, "", http.NoBody, &put))
+	require.Equal(t, http.StatusBadRequest,
+		ask(t, http.MethodPut, root+"/v1/weights?version=7", "", bytes.NewReader(body[:len(body)-4]), &put))
+	require.Equal(t, http.StatusBadRequest,
+		ask(t, http.MethodPut, root+"/v1/weights?version=7&path="+dir, "", http.NoBody, &put))
 	require.Contains(t, put.Error.Message, "path is not a file with weights of this model")
 	a, _ = askCompletions(t, root, `,"weight_version":6`)
 	require.EqualValues(t, 6, a.Version)
@@ -117,7 +121,9 @@ func TestServeSimulatesModel(t *testing.T) {
 		}
 	}
 	for _, stream := range []string{"false", "true"} {
-		resp, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(`{"prompt":"1,2","max_tokens":3,"seed":7,"stream":`+stream+`}`)) //nolint:noctx // only a test
+		resp, err := http.Post(root+"/v1/completions", "application/json",
+			strings.NewReader(`{"prompt":"1,2","max_tokens":3,"seed":7,"stream":`+stream+
+				`}`)) //nolint:noctx // only a test
 		require.NoError(t, err)
 		text, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
@@ -134,7 +140,8 @@ func TestServeSimulatedLoad(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	answered := make(chan error, 1)
 	go func() {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/completions", strings.NewReader(`{"prompt":[3],"n":3,"max_tokens":1000000}`))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, root+"/v1/completions",
+			strings.NewReader(`{"prompt":[3],"n":3,"max_tokens":1000000}`))
 		if err == nil {
 			req.Header.Set("Content-Type", "application/json")
 			var resp *http.Response
@@ -144,7 +151,8 @@ func TestServeSimulatedLoad(t *testing.T) {
 		}
 		answered <- err
 	}()
-	require.Contains(t, untilMetrics(t, root, "vllm:num_requests_running", "2"), `vllm:num_requests_waiting{model_name="simulated",engine="0"} 1`)
+	require.Contains(t, untilMetrics(t, root, "vllm:num_requests_running", "2"),
+		`vllm:num_requests_waiting{model_name="simulated",engine="0"} 1`)
 	var load struct {
 		Server int `json:"server_load"`
 	}
@@ -202,7 +210,8 @@ func TestRunWithSimulatedServers(t *testing.T) {
 	const spec = "lengths=uniform:2,10,tokens_per_second=2000,slots=8,publish_seconds=0.01"
 	first, _, _ := serveFolder(t, "-simulate", spec+",vocab=16,context=64")
 	second, _, _ := serveFolder(t, "-simulate", spec, "-model", dir)
-	run := trainTiny(t, dir, "run", "run.steps=3", "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q, %q]", first, second), "inference.min_instances=2",
+	run := trainTiny(t, dir, "run", "run.steps=3", "inference.kind=easyrl",
+		fmt.Sprintf("inference.endpoints=[%q, %q]", first, second), "inference.min_instances=2",
 		`reward={kind="overlong",buffer=12}`)
 	steps, err := report.ReadMetrics(filepath.Join(run, report.MetricsFile))
 	require.NoError(t, err)

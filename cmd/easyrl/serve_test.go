@@ -70,7 +70,8 @@ func serveFolder(t *testing.T, args ...string) (root string, said *console, stop
 	said = &console{more: make(chan struct{}, 1)}
 	code := make(chan int, 1)
 	go func() {
-		status := execute(ctx, streams{in: strings.NewReader(""), out: io.Discard, err: said}, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...))
+		status := execute(ctx, streams{in: strings.NewReader(""), out: io.Discard, err: said},
+			append([]string{"serve", "-listen", "127.0.0.1:0"}, args...))
 		_, _ = said.Write([]byte("ended\n"))
 		code <- status
 	}()
@@ -118,14 +119,16 @@ func askCompletions(t *testing.T, root, more string) (answered, int) {
 	t.Helper()
 	var a answered
 	code := ask(t, http.MethodPost, root+"/v1/completions", "secret", strings.NewReader(
-		`{"prompt":[3,4,5],"n":3,"seed":18446744073709551615,"max_tokens":20,"logprobs":0,"return_token_ids":true,"ignore_eos":true`+more+`}`), &a)
+		`{"prompt":[3,4,5],"n":3,"seed":18446744073709551615,"max_tokens":20,"logprobs":0,`+
+			`"return_token_ids":true,"ignore_eos":true`+more+`}`), &a)
 	return a, code
 }
 
 // requireGenerates compares responses with those of easyrl generate.
 func requireGenerates(t *testing.T, model string, a answered) {
 	t.Helper()
-	code, out, errs := command(t, "generate", "-model", model, "-prompt-ids", "3,4,5", "-n", "3", "-seed", "18446744073709551615",
+	code, out, errs := command(t, "generate", "-model", model, "-prompt-ids", "3,4,5", "-n", "3", "-seed",
+		"18446744073709551615",
 		"-max-tokens", "20", "-ignore-eos", "-json")
 	require.Zero(t, code, errs)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -146,7 +149,8 @@ func requireGenerates(t *testing.T, model string, a answered) {
 func initTiny(t *testing.T, dir, name string, seed int) string {
 	t.Helper()
 	out := filepath.Join(dir, name)
-	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", out, "-seed", fmt.Sprint(seed))
+	code, _, errs := command(t, "init", "-config", filepath.Join(dir, "config.json"), "-out", out, "-seed",
+		fmt.Sprint(seed))
 	require.Zero(t, code, errs)
 	return out
 }
@@ -172,7 +176,8 @@ func TestServe(t *testing.T) {
 		Version  int64
 		Checksum string
 	}
-	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "secret", bytes.NewReader(body), &put))
+	require.Equal(t, http.StatusOK, ask(t, http.MethodPut, root+"/v1/weights?version=5", "secret",
+		bytes.NewReader(body), &put))
 	require.EqualValues(t, 5, put.Version)
 	a, code = askCompletions(t, root, `,"weight_version":5`)
 	require.Equal(t, http.StatusOK, code, a.Error)
@@ -180,7 +185,8 @@ func TestServe(t *testing.T) {
 	requireGenerates(t, second, a)
 
 	var refused answered
-	require.Equal(t, http.StatusBadRequest, ask(t, http.MethodPut, root+"/v1/weights?version=6", "secret", bytes.NewReader(body[:len(body)-8]), &refused))
+	require.Equal(t, http.StatusBadRequest,
+		ask(t, http.MethodPut, root+"/v1/weights?version=6", "secret", bytes.NewReader(body[:len(body)-8]), &refused))
 	require.NotEmpty(t, refused.Error.Message)
 	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, root+"/v1/weights", "secret", http.NoBody, &held))
 	require.Equal(t, put, held)
@@ -192,7 +198,8 @@ func TestServe(t *testing.T) {
 
 	path := filepath.Join(third, "model.safetensors")
 	for version := 7; version < 10; version++ { // the two sets of weights swap
-		require.Equal(t, http.StatusOK, ask(t, http.MethodPut, fmt.Sprintf("%s/v1/weights?version=%d&path=%s", root, version, path), "secret", http.NoBody, &put))
+		require.Equal(t, http.StatusOK, ask(t, http.MethodPut,
+			fmt.Sprintf("%s/v1/weights?version=%d&path=%s", root, version, path), "secret", http.NoBody, &put))
 		a, _ = askCompletions(t, root, "")
 		require.EqualValues(t, version, a.Version)
 		requireGenerates(t, third, a)
@@ -291,16 +298,19 @@ func TestServeRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"taken":            {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
-		"no weights":       {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
-		"no model":         {nil, "expected -model DIR or -simulate SPEC"},
-		"no folder":        {[]string{"-model", filepath.Join(dir, "none")}, "none does not exist"},
-		"beyond":           {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
-		"no port":          {[]string{"-model", model, "-listen", "localhost"}, `listen "localhost", expected host:port`},
-		"no room":          {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
-		"empty token":      {[]string{"-model", model, "-token-file", empty}, "has no token"},
-		"join no port":     {[]string{"-model", model, "-join", "http://trainer:99999"}, `-join is "http://trainer:99999", expected http://HOST:PORT`},
-		"join no URL":      {[]string{"-model", model, "-join", "trainer:7070"}, `-join is "trainer:7070", expected http://HOST:PORT`},
+		"taken":      {[]string{"-model", bare, "-listen", taken.Addr().String()}, "address already in use"},
+		"no weights": {[]string{"-model", bare, "-listen", "127.0.0.1:0"}, "no model.safetensors"},
+		"no model":   {nil, "expected -model DIR or -simulate SPEC"},
+		"no folder":  {[]string{"-model", filepath.Join(dir, "none")}, "none does not exist"},
+		"beyond":     {[]string{"-model", model, "-listen", "0.0.0.0:0"}, "beyond loopback"},
+		"no port": {[]string{"-model", model, "-listen", "localhost"},
+			`listen "localhost", expected host:port`},
+		"no room":     {[]string{"-model", model, "-max-running", "0"}, "-max-running is 0"},
+		"empty token": {[]string{"-model", model, "-token-file", empty}, "has no token"},
+		"join no port": {[]string{"-model", model, "-join", "http://trainer:99999"},
+			`-join is "http://trainer:99999", expected http://HOST:PORT`},
+		"join no URL": {[]string{"-model", model, "-join", "trainer:7070"},
+			`-join is "trainer:7070", expected http://HOST:PORT`},
 		"no drain timeout": {[]string{"-model", model, "-drain-timeout", "0s"}, "drain timeout 0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,8 +327,11 @@ func TestServeRefuses(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	parse := func(more string) string {
-		c, err := arch.ParseConfig([]byte(`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,` +
-			more + `"vocab_size":53,"rms_norm_eps":1e-5}`))
+		c, err := arch.ParseConfig(
+			[]byte(
+				`{"model_type":"llama","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,` +
+					`"num_attention_heads":2,` +
+					more + `"vocab_size":53,"rms_norm_eps":1e-5}`))
 		require.NoError(t, err)
 		return folder.Fingerprint(c)
 	}

@@ -57,11 +57,13 @@ func TestServeDrainsOnSignal(t *testing.T) {
 	r := &onPaper{}
 	control.Serve(r, nil)
 	const tokens = 120_000
-	p, root := startServe(t, "-simulate", fmt.Sprintf("lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
+	p, root := startServe(t, "-simulate", fmt.Sprintf(
+		"lengths=fixed:%d,tokens_per_second=1e9,slots=4,vocab=16,context=1048576", tokens), "-join", trainer)
 	p.until("joined ")
 	// A running stream that nobody reads, larger than the sockets' buffers.
-	stream, err := http.Post(root+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf( //nolint:noctx // only a test
-		`{"prompt":[3],"n":3,"max_tokens":%d,"logprobs":0,"return_token_ids":true,"stream":true}`, tokens)))
+	stream, err := http.Post(root+"/v1/completions", "application/json",
+		strings.NewReader(fmt.Sprintf( //nolint:noctx // only a test
+			`{"prompt":[3],"n":3,"max_tokens":%d,"logprobs":0,"return_token_ids":true,"stream":true}`, tokens)))
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, stream.StatusCode)
 	p.signal(syscall.SIGTERM)
@@ -69,7 +71,8 @@ func TestServeDrainsOnSignal(t *testing.T) {
 	code := 0
 	for code != http.StatusServiceUnavailable { // the line precedes the change by a moment
 		var a answered
-		code = ask(t, http.MethodPost, root+"/v1/completions", "", strings.NewReader(`{"prompt":[3],"max_tokens":1}`), &a)
+		code = ask(t, http.MethodPost, root+"/v1/completions", "",
+			strings.NewReader(`{"prompt":[3],"max_tokens":1}`), &a)
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, code, a.Error)
 	}
 	require.Equal(t, []string{"add easyrl " + root, "drain host/1"}, r.called(""), "it stays a member while it answers")
@@ -112,7 +115,8 @@ func controlOf(trainer *process) string {
 // joinedRun returns the arguments of a run that instances can join.
 func joinedRun(dir, run string, settings ...string) []string {
 	args := []string{"train", filepath.Join(dir, "run.toml")}
-	for _, s := range append(settings, fmt.Sprintf("run.dir=%q", run), "inference.kind=easyrl", "control.listen=127.0.0.1:0") {
+	for _, s := range append(settings, fmt.Sprintf("run.dir=%q", run), "inference.kind=easyrl",
+		"control.listen=127.0.0.1:0") {
 		args = append(args, "-set", s)
 	}
 	return args
@@ -157,7 +161,8 @@ func TestServeRejoinsResumedRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
-	held := filepath.Join(run, "rollouts", "step-000006.jsonl") // nothing reads it, so the run blocks when it writes there
+	// nothing reads it, so the run blocks when it writes there
+	held := filepath.Join(run, "rollouts", "step-000006.jsonl")
 	require.NoError(t, os.MkdirAll(filepath.Dir(held), 0o755))
 	require.NoError(t, syscall.Mkfifo(held, 0o644))
 	control := newProxy(t, "")
@@ -207,13 +212,15 @@ func TestUnsolicitedResponse(t *testing.T) {
 			serving.Go(func() {
 				defer conn.Close()
 				if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-					_, _ = conn.Write([]byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n"))
+					_, _ = conn.Write(
+						[]byte("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\nHTTP/1.1 400 Bad Request\r\n\r\n"))
 				}
 			})
 		}
 	})
 	dir := tinyRun(t)
-	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
+	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")),
 		"-set", "inference.kind=easyrl", "-set", "inference.endpoints=http://"+listener.Addr().String())
 	code, errs := p.end()
 	require.Equal(t, exitFailed, code, errs)
@@ -233,15 +240,18 @@ func TestTwoTrainersOnOneServer(t *testing.T) {
 		x.pass()
 	})
 	run := func(name string, steps int) []string {
-		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "-set", "run.name=" + name,
+		return []string{"train", filepath.Join(dir, "run.toml"), "-set",
+			fmt.Sprintf("run.dir=%q", filepath.Join(dir, name)), "-set", "run.name=" + name,
 			"-set", fmt.Sprint("run.steps=", steps), "-set", "inference.kind=easyrl", "-set", endpoints(server)}
 	}
 	first := startProcess(t, nil, run("first", 4)...)
 	first.until("step 2/4")
 	code, _, errs := command(t, run("second", 1)...)
 	require.Equal(t, exitFailed, code)
-	require.Regexp(t, `^error: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+server.URL+
-		`: POST /v1/trainer: status 409: instance is held by trainer "run first in \S+ on \S+", last heard from \d+s ago\. Remove the instance from that run .*\n$`, errs)
+	require.Regexp(t, `^error: 0 instances are available, expected at least 1 \(inference.min_instances\): instance `+
+		server.URL+
+		`: POST /v1/trainer: status 409: instance is held by trainer "run first in \S+ on \S+", last heard from `+
+		`\d+s ago\. Remove the instance from that run .*\n$`, errs)
 	require.NoDirExists(t, filepath.Join(dir, "second"))
 	close(third.open)
 	first.until("step 3/4")

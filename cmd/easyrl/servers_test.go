@@ -91,14 +91,16 @@ func TestStalledServerIsBypassed(t *testing.T) {
 		}
 		x.pass()
 	})
-	tr := startTraining(t, dir, "stalled", fleet.DefaultConfig(), "run.steps=4", "inference.kind=easyrl", endpoints(proxies...))
+	tr := startTraining(t, dir, "stalled", fleet.DefaultConfig(), "run.steps=4", "inference.kind=easyrl",
+		endpoints(proxies...))
 	tr.end(t)
 	requireSameRun(t, want, tr.out, 4)
 	for step := 2; step <= 4; step++ {
 		_, by := trainedOn(t, tr.out, step)
 		require.Equal(t, map[string]int{proxies[1].URL: 6}, by)
 	}
-	require.Regexp(t, "instance "+proxies[0].URL+`: DEAD, was HEALTHY: no answer for [\d.]+m?s and no sign of work for [\d.]+m?s; sending \d+ requests? to other instances`, tr.said.String())
+	require.Regexp(t, "instance "+proxies[0].URL+`: DEAD, was HEALTHY: no answer for [\d.]+m?s and no sign of work `+
+		`for [\d.]+m?s; sending \d+ requests? to other instances`, tr.said.String())
 	values := metricsOf(t, tr.out)
 	require.Positive(t, values[1]["fleet/retries"])
 	for _, v := range values[2:] {
@@ -161,7 +163,8 @@ func TestUnreachableServers(t *testing.T) {
 	require.Contains(t, errs, "connection refused")
 	require.NoDirExists(t, out)
 	code, _, errs = command(t, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", out),
-		"-set", "inference.kind=easyrl", "-set", "inference.endpoints=http://a", "-set", "inference.token_file="+filepath.Join(dir, "none"))
+		"-set", "inference.kind=easyrl", "-set", "inference.endpoints=http://a", "-set",
+		"inference.token_file="+filepath.Join(dir, "none"))
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "error: inference.token_file: open ")
 }

@@ -126,10 +126,11 @@ func TestStoppedRunResumesToSameWeights(t *testing.T) {
 		signals  []syscall.Signal
 		settings []string
 	}{
-		"interrupt":     {[]syscall.Signal{syscall.SIGINT}, nil},
-		"terminate":     {[]syscall.Signal{syscall.SIGTERM}, nil},
-		"hangup":        {[]syscall.Signal{syscall.SIGHUP}, nil},
-		"sync":          {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}}, // as from a terminal and a supervisor
+		"interrupt": {[]syscall.Signal{syscall.SIGINT}, nil},
+		"terminate": {[]syscall.Signal{syscall.SIGTERM}, nil},
+		"hangup":    {[]syscall.Signal{syscall.SIGHUP}, nil},
+		// as from a terminal and a supervisor
+		"sync":          {[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, []string{"run.mode=sync"}},
 		"two instances": {[]syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, []string{"inference.instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -189,9 +190,13 @@ func TestStoppedEvaluation(t *testing.T) {
 	asked, told := filepath.Join(gate, "asked"), filepath.Join(gate, "told")
 	held := write(t, dir, "held.jsonl", `{"prompt":"`+gatedPrompt+`","answer":"1"}`+"\n")
 	args := func(run string) []string {
-		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "run.steps=2",
+		return []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+			"run.steps=2",
 			"-set", "eval.every=1", "-set", "data.eval=" + held,
-			"-set", fmt.Sprintf(`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=1}`, gate, os.Args[0])}
+			"-set",
+			fmt.Sprintf(
+				`reward={kind="command",command=["env","EASYRL_TEST_AS_REWARD=gate:%s",%q],timeout=100,concurrency=1}`,
+				gate, os.Args[0])}
 	}
 	whole := filepath.Join(dir, "whole")
 	code, _, errs := command(t, args(whole)...)
@@ -239,7 +244,8 @@ func TestStoppedSFT(t *testing.T) {
 	}
 	data := write(t, dir, "demos.jsonl", demos.String())
 	args := func(run string) []string {
-		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", "sft.data=" + data, "-set", fmt.Sprintf("run.dir=%q", run),
+		return []string{"sft", filepath.Join(dir, "run.toml"), "-set", "sft.data=" + data, "-set",
+			fmt.Sprintf("run.dir=%q", run),
 			"-set", "sft.steps=12", "-set", "sft.batch_size=64", "-set", "checkpoint.every=1000"}
 	}
 	whole := filepath.Join(dir, "whole")
@@ -287,7 +293,8 @@ func TestSecondSignalExitsAtOnce(t *testing.T) {
 	record := filepath.Join(run, "rollouts", "step-000001.jsonl")
 	require.NoError(t, os.MkdirAll(filepath.Dir(record), 0o755))
 	require.NoError(t, syscall.Mkfifo(record, 0o644))
-	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set", "rollout.group_size=500")
+	p := startProcess(t, nil, "train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", run), "-set",
+		"rollout.group_size=500")
 	reader, err := os.Open(record) // returns once the run has opened it; a pipe cannot hold all it writes
 	require.NoError(t, err)
 	defer reader.Close() //nolint:errcheck // read only
@@ -328,7 +335,8 @@ func TestInterruptedVerbs(t *testing.T) {
 	})
 	t.Run("eval", func(t *testing.T) {
 		addLongPrompt(t, dir)
-		p := startProcess(t, nil, "eval", "-model", m, "-data", filepath.Join(dir, "prompts.jsonl"), "-reward", "prefix", "-k", "60000")
+		p := startProcess(t, nil, "eval", "-model", m, "-data", filepath.Join(dir, "prompts.jsonl"), "-reward",
+			"prefix", "-k", "60000")
 		p.until("warning: " + filepath.Join(dir, "prompts.jsonl: dropped 1 of 24 prompts"))
 		requireInterrupted(t, p)
 	})
@@ -371,7 +379,8 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 		{name: "reads prompts", verb: "train", line: dropped, signal: syscall.SIGTERM},
 		{name: "reads demonstrations", verb: "sft", line: dropped, settings: sft, signal: syscall.SIGTERM},
 		{name: "connects", verb: "train", call: "GET /v1/models", settings: served, signal: syscall.SIGTERM},
-		{name: "asks for the server", verb: "train", call: "POST /v1/trainer try", settings: served, signal: syscall.SIGINT},
+		{name: "asks for the server", verb: "train", call: "POST /v1/trainer try", settings: served,
+			signal: syscall.SIGINT},
 		{name: "shows its page", verb: "train", line: "live page: ",
 			settings: []string{"control.listen=127.0.0.1:0"}, begun: true, signal: syscall.SIGINT},
 		{name: "claims the server", verb: "train", call: "POST /v1/trainer", settings: served,
@@ -379,8 +388,10 @@ func TestStoppedBeforeFirstStep(t *testing.T) {
 		{name: "waits for instances", verb: "train", line: waiting,
 			settings: []string{"control.listen=127.0.0.1:0", "inference.min_instances=2"},
 			begun:    true, instead: []string{"inference.min_instances=1"}, signal: syscall.SIGTERM},
-		{name: "publishes", verb: "train", call: "PUT /v1/weights", settings: served, begun: true, signal: syscall.SIGTERM},
-		{name: "samples", verb: "train", call: "POST /v1/completions", settings: served, begun: true, signal: syscall.SIGINT},
+		{name: "publishes", verb: "train", call: "PUT /v1/weights", settings: served, begun: true,
+			signal: syscall.SIGTERM},
+		{name: "samples", verb: "train", call: "POST /v1/completions", settings: served, begun: true,
+			signal: syscall.SIGINT},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.signal == syscall.SIGHUP && signal.Ignored(syscall.SIGHUP) {

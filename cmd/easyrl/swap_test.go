@@ -28,8 +28,9 @@ func TestSwapEndsInSameBits(t *testing.T) {
 		dir      string
 		settings []string
 	}{
-		"alone":       {tinyRun(t), []string{"inference.instances=2"}},
-		"reference":   {tinyRun(t), []string{"loss.beta=0.1", "train.minibatches=2", "train.recompute=true", "eval.every=2"}},
+		"alone": {tinyRun(t), []string{"inference.instances=2"}},
+		"reference": {tinyRun(t), []string{"loss.beta=0.1", "train.minibatches=2", "train.recompute=true",
+			"eval.every=2"}},
 		"previous":    {tinyRun(t), []string{`loss.old_policy="previous-step"`, "eval.every=1"}},
 		"resampling":  {tinyRun(t), []string{"rollout.dynamic_sampling=2", "train.minibatches=3"}},
 		"whole batch": {tinyRun(t), []string{"loss.kind=reinforce", "loss.advantage=batch"}},
@@ -43,7 +44,8 @@ func TestSwapEndsInSameBits(t *testing.T) {
 			// A resume from a checkpoint in between, which was captured while instances had the memory if
 			// an evaluation preceded it.
 			half := trainTiny(t, c.dir, "half", append(swapping(library), append(c.settings, "run.steps=2")...)...)
-			args := []string{"train", filepath.Join(c.dir, "run.toml"), "-resume", "-set", fmt.Sprintf("run.dir=%q", half)}
+			args := []string{"train", filepath.Join(c.dir, "run.toml"), "-resume", "-set",
+				fmt.Sprintf("run.dir=%q", half)}
 			for _, s := range append(swapping(library), c.settings...) {
 				args = append(args, "-set", s)
 			}
@@ -108,8 +110,11 @@ func TestSwapNeedsLessMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := meshRun(t, "qwen2")
-			write(t, dir, "config.json", `{"model_type":"qwen2","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,
-				"num_key_value_heads":2,"head_dim":32,"vocab_size":160,"max_position_embeddings":64,"rms_norm_eps":1e-6,"rope_theta":10000,
+			write(t, dir, "config.json",
+				`{"model_type":"qwen2","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,`+
+					`"num_attention_heads":4,
+				"num_key_value_heads":2,"head_dim":32,"vocab_size":160,"max_position_embeddings":64,`+
+					`"rms_norm_eps":1e-6,"rope_theta":10000,
 				"hidden_act":"silu","tie_word_embeddings":false,"eos_token_id":1,"initializer_range":0.1}`) // in whole panels
 			peak := func(run string, settings ...string) int64 {
 				far.Reset(path)

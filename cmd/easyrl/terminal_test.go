@@ -22,7 +22,9 @@ const escapes = "x\x1b]0;t\a\x1b]8;;http://e\x1b\\\x1b]52;c;eA==\a\x1b[2J\u009b2
 func harmless(t *testing.T, text string) {
 	t.Helper()
 	require.NotEmpty(t, text)
-	at := strings.IndexFunc(text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u202e' })
+	at := strings.IndexFunc(text, func(r rune) bool {
+		return unicode.IsControl(r) && r != '\n' && r != '\t' || r == '\u202e'
+	})
 	require.Equal(t, -1, at, "%q", text)
 }
 
@@ -33,7 +35,8 @@ func TestFleetVerbPrintsPlainText(t *testing.T) {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
 			in := control.Instance{ID: escapes, Kind: escapes, State: escapes, Fault: escapes}
-			_ = json.NewEncoder(w).Encode(map[string]any{"instances": []control.Instance{in}, "id": escapes, "error": map[string]string{"message": "no\nhint: run " + escapes}})
+			_ = json.NewEncoder(w).Encode(map[string]any{"instances": []control.Instance{in}, "id": escapes,
+				"error": map[string]string{"message": "no\nhint: run " + escapes}})
 		}))
 		for _, args := range [][]string{{"list"}, {"list", "-json"}, {"add", "http://a"}, {"drain", "a"}} {
 			_, out, errs := command(t, append([]string{"fleet", "-trainer", s.URL}, args...)...)
@@ -51,19 +54,22 @@ func TestServerErrorsArePlainText(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models":
-			_ = json.NewEncoder(w).Encode(map[string]any{"data": []any{map[string]any{"id": escapes, "owned_by": "vllm", "max_model_len": 4096}}})
+			_ = json.NewEncoder(w).Encode(
+				map[string]any{"data": []any{map[string]any{"id": escapes, "owned_by": "vllm", "max_model_len": 4096}}})
 		case "/version":
 			_ = json.NewEncoder(w).Encode(map[string]string{"version": escapes})
 		default:
 			w.WriteHeader(http.StatusInternalServerError)
-			_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"message": escapes, "type": escapes}})
+			_ = json.NewEncoder(w).Encode(
+				map[string]any{"error": map[string]string{"message": escapes, "type": escapes}})
 		}
 	}))
 	defer s.Close()
 	dir := tinyRun(t)
 	for _, kind := range []string{"vllm", "sglang", "easyrl"} {
 		for _, verb := range [][]string{{"train"}, {"check"}, {"check", "-json"}} {
-			args := append(verb, filepath.Join(dir, "run.toml"), "-set", "run.dir="+filepath.Join(dir, kind), "-set", "inference.kind="+kind, "-set", "inference.endpoints="+s.URL, "-set", "inference.wait_seconds=1")
+			args := append(verb, filepath.Join(dir, "run.toml"), "-set", "run.dir="+filepath.Join(dir, kind), "-set",
+				"inference.kind="+kind, "-set", "inference.endpoints="+s.URL, "-set", "inference.wait_seconds=1")
 			_, out, errs := command(t, args...)
 			harmless(t, out+errs)
 			require.True(t, verb[0] == "check" || strings.Contains(out+errs, `2J`), "%s %v: %s", kind, verb, out+errs)

@@ -53,7 +53,8 @@ func startFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) 
 func tinyFormat() npu.FixedPoint { return optim.FixedPoint(24*12, 24) }
 
 // startEndingFakes is startFakes with a channel that is closed when a run has ended the ranks.
-func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) (settings []string, ended <-chan struct{}) {
+func startEndingFakes(t *testing.T, world int, fault func(at fake.Moment) fake.Fault) (
+	settings []string, ended <-chan struct{}) {
 	t.Helper()
 	return startEnding(t, &fake.Ranks{World: world, Fault: fault})
 }
@@ -85,7 +86,8 @@ func startEnding(t *testing.T, ranks *fake.Ranks) (settings []string, ended <-ch
 		cancel()
 		<-done
 	})
-	return []string{"train.backend=torch", fmt.Sprintf("torch.listen=%q", address), fmt.Sprintf("torch.token_file=%q", token),
+	return []string{"train.backend=torch", fmt.Sprintf("torch.listen=%q", address),
+		fmt.Sprintf("torch.token_file=%q", token),
 		fmt.Sprintf("parallel.dp=%d", ranks.World)}, done
 }
 
@@ -142,7 +144,8 @@ func TestRanksEndInSameWeights(t *testing.T) {
 
 	replayed := filepath.Join(dir, "replayed")
 	args := []string{"replay", "-model", filepath.Join(out, "checkpoints", "step-000004"),
-		"-rollouts", filepath.Join(out, "rollouts", "step-000005.jsonl"), "-out", filepath.Join(replayed, "checkpoints", "step-000005")}
+		"-rollouts", filepath.Join(out, "rollouts", "step-000005.jsonl"), "-out",
+		filepath.Join(replayed, "checkpoints", "step-000005")}
 	for _, s := range startFakes(t, 1, nil) {
 		args = append(args, "-set", s)
 	}
@@ -173,13 +176,15 @@ func TestReplicas(t *testing.T) {
 func TestTorchSettings(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	base := []string{"train", filepath.Join(dir, "run.toml"), "-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch"}
+	base := []string{"train", filepath.Join(dir, "run.toml"), "-set",
+		fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch"}
 	for setting, want := range map[string]string{
-		"parallel.pp=2":                 `parallel.pp is 2, expected 1 with train.backend = "torch"`,
-		"loss.old_policy=previous-step": `loss.old_policy is "previous-step", expected "behaviour" with train.backend = "torch"`,
-		"torch.python=/no/such/python":  `/no/such/python`,
-		"torch.mode=loose":              `torch.mode is "loose", expected "auto", "free" or "lockstep"`,
-		"torch.listen=\"127.0.0.1:0\"":  `torch.token_file is "", expected a file if listen is set`,
+		"parallel.pp=2": `parallel.pp is 2, expected 1 with train.backend = "torch"`,
+		"loss.old_policy=previous-step": `loss.old_policy is "previous-step", expected "behaviour" with ` +
+			`train.backend = "torch"`,
+		"torch.python=/no/such/python": `/no/such/python`,
+		"torch.mode=loose":             `torch.mode is "loose", expected "auto", "free" or "lockstep"`,
+		"torch.listen=\"127.0.0.1:0\"": `torch.token_file is "", expected a file if listen is set`,
 	} {
 		status, _, errs := command(t, append(base, "-set", setting)...)
 		require.NotZero(t, status, setting)
@@ -193,7 +198,8 @@ func TestTorchTypeWarning(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	base := []string{"-static", filepath.Join(dir, "run.toml"),
-		"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch", "-set", "torch.python=none"}
+		"-set", fmt.Sprintf("run.dir=%q", filepath.Join(dir, "out")), "-set", "train.backend=torch", "-set",
+		"torch.python=none"}
 	check := func(settings ...string) string {
 		args := append([]string{"check"}, base...)
 		for _, s := range settings {
@@ -217,7 +223,8 @@ func TestTorchTypeWarning(t *testing.T) {
 		m.Reason, m.Slowdown = "easyrl_flex: InductorError: no choices", 2.8
 	}})
 	_, log := trainTinyLog(t, dir, "auto", append(ranks, "run.steps=1")...)
-	require.Equal(t, 1, strings.Count(log, `PyTorch ranks compute in bfloat16 (torch.dtype = "auto"), but embedded instances `), log)
+	require.Equal(t, 1,
+		strings.Count(log, `PyTorch ranks compute in bfloat16 (torch.dtype = "auto"), but embedded instances `), log)
 	require.Equal(t, 1, strings.Count(log, "take 2.8 times as long as the model's own attention"), log)
 }
 

@@ -73,10 +73,12 @@ func requireFlows(t *testing.T, tr *tracetest.Trace, want *regexp.Regexp) {
 func TestTraceOfRun(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
-	tr := traceOf(t, trainTiny(t, dir, "run", "inference.instances=2", "eval.every=2", "loss.beta=0.05", `loss.old_policy="previous-step"`))
+	tr := traceOf(t, trainTiny(t, dir, "run", "inference.instances=2", "eval.every=2", "loss.beta=0.05",
+		`loss.old_policy="previous-step"`))
 	instance := []string{"decode", "idle", "prefill", "publish"}
 	require.Equal(t, map[string][]string{
-		"trainer": {"backward", "checkpoint", "eval", "forward", "loss", "micro-batch", "old policy", "optimizer", "policy",
+		"trainer": {"backward", "checkpoint", "eval", "forward", "loss", "micro-batch", "old policy",
+			"optimizer", "policy",
 			"publish", "reduce", "reference", "step", "wait"},
 		"disk":       {"write checkpoint"},
 		"producer":   {"prompt", "queue", "score"},
@@ -84,7 +86,8 @@ func TestTraceOfRun(t *testing.T) {
 	}, namesOn(tr))
 	require.Equal(t, "trainer", tr.Rows[0])
 	requireFlows(t, tr, regexp.MustCompile(`^prompt prefill (decode )?score queue micro-batch$`))
-	depths := map[string]int{"step": 0, "wait": 1, "micro-batch": 1, "forward": 2, "backward": 2, "policy": 3, "old policy": 3, "reference": 3,
+	depths := map[string]int{"step": 0, "wait": 1, "micro-batch": 1, "forward": 2, "backward": 2, "policy": 3,
+		"old policy": 3, "reference": 3,
 		"optimizer": 1, "reduce": 2}
 	for _, s := range tr.Slices {
 		if depth, ok := depths[s.Name]; ok {
@@ -97,7 +100,8 @@ func TestTraceOfServers(t *testing.T) {
 	t.Parallel()
 	dir := tinyRun(t)
 	root, _, _ := serveFolder(t, "-model", initTiny(t, dir, "served", 9), "-threads", "1", "-max-running", "5")
-	tr := traceOf(t, trainTiny(t, dir, "run", "loss.beta=0.05", "inference.kind=easyrl", fmt.Sprintf("inference.endpoints=[%q]", root)))
+	tr := traceOf(t, trainTiny(t, dir, "run", "loss.beta=0.05", "inference.kind=easyrl",
+		fmt.Sprintf("inference.endpoints=[%q]", root)))
 	require.Equal(t, []string{"publish", "request"}, namesOn(tr)[root])
 	requireFlows(t, tr, regexp.MustCompile(`^prompt request score queue micro-batch$`))
 	for _, s := range tr.Named("request") {

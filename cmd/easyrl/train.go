@@ -19,14 +19,16 @@ func trainVerb(std streams) cli.Verb {
 
 func sftVerb(std streams) cli.Verb {
 	return trainingVerb(std, configs.SFTTask, run.SFT, cli.Verb{
-		Name:    "sft",
-		Summary: "Train a model to imitate demonstrations: prompts with responses, or conversations, in JSON lines, JSON or Parquet.",
+		Name: "sft",
+		Summary: "Train a model to imitate demonstrations: prompts with responses, or conversations, in JSON lines, " +
+			"JSON or Parquet.",
 		Example: "easyrl sft configs/quickstart-sft.toml",
 	})
 }
 
 // trainingVerb completes a verb that trains: it adds the arguments, -set and -resume.
-func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error, v cli.Verb) cli.Verb {
+func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error,
+	v cli.Verb) cli.Verb {
 	v.Synopsis = "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]"
 	v.Flags = cli.NewFlags()
 	set := addSettings(v.Flags)
@@ -37,7 +39,8 @@ func trainingVerb(std streams, task configs.Task, train func(context.Context, *c
 			return err
 		}
 		follows := func() { cli.OnSignal(ctx, "this rank continues until rank 0 ends") }
-		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"), Out: std.out, Log: std.err, Follows: follows})
+		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"),
+			Out: std.out, Log: std.err, Follows: follows})
 	}
 	return v
 }

@@ -77,7 +77,8 @@ func TestModelsOfTheHub(t *testing.T) {
 	run := filepath.Join(dir, "run.toml")
 	for _, args := range [][]string{
 		{"train", run, "-set", "model.init.config=", "-set", "model.path=" + name},
-		{"sft", run, "-set", "model.init.config=", "-set", "model.path=" + name, "-set", "sft.data=" + filepath.Join(dir, "prompts.jsonl")},
+		{"sft", run, "-set", "model.init.config=", "-set", "model.path=" + name, "-set",
+			"sft.data=" + filepath.Join(dir, "prompts.jsonl")},
 		{"check", run, "-set", "model.init.config=", "-set", "model.path=" + name},
 		{"eval", "-model", name, "-reward", "exact", "-data", filepath.Join(dir, "prompts.jsonl")},
 		{"generate", "-model", name, "-prompt", "a"},
@@ -87,7 +88,8 @@ func TestModelsOfTheHub(t *testing.T) {
 	} {
 		code, _, errs := command(t, args...)
 		require.Equal(t, exitUsage, code, "%v: %s", args, errs)
-		requireOneLine(t, errs, "download the model from the Hugging Face Hub with: hf download "+name+" --local-dir "+name)
+		requireOneLine(t, errs, "download the model from the Hugging Face Hub with: hf download "+name+
+			" --local-dir "+name)
 	}
 }
 
@@ -97,8 +99,10 @@ func TestResumeOfAFinishedRun(t *testing.T) {
 	dir := tinyRun(t)
 	run := trainTiny(t, dir, "run", "run.steps=3")
 	for steps, want := range map[string]string{
-		"3": "the run is finished: it has taken 3 steps and run.steps is 3. To continue it, set more steps: -resume -set run.steps=6\n",
-		"2": "the run is finished: it has taken 3 steps and run.steps is 2. To continue it, set more steps: -resume -set run.steps=5\n",
+		"3": "the run is finished: it has taken 3 steps and run.steps is 3. To continue it, set more steps: -resume " +
+			"-set run.steps=6\n",
+		"2": "the run is finished: it has taken 3 steps and run.steps is 2. To continue it, set more steps: -resume " +
+			"-set run.steps=5\n",
 	} {
 		status, errs := resumeTiny(t, dir, run, "run.steps="+steps)
 		require.Zero(t, status, errs)
@@ -119,11 +123,15 @@ func TestPathsOfARunFile(t *testing.T) {
 	here, err := os.Getwd()
 	require.NoError(t, err)
 	for setting, want := range map[string]string{
-		"data.train=prompts.jsonl":  "open prompts.jsonl: no such file or directory; paths are relative to the working directory, so write " + filepath.Join(dir, "prompts.jsonl"),
-		"data.train=none.jsonl":     "open none.jsonl: no such file or directory; paths are relative to the working directory " + here,
-		"data.train=~/none.jsonl":   "; ~ is not expanded: write the whole path",
-		"data.train=none-*.parquet": "none-*.parquet: no file matches; paths are relative to the working directory " + here,
-		"model.init.config=c.json":  "open c.json: no such file or directory; paths are relative to the working directory " + here,
+		"data.train=prompts.jsonl": "open prompts.jsonl: no such file or directory; paths are relative to the " +
+			"working directory, so write " + filepath.Join(dir, "prompts.jsonl"),
+		"data.train=none.jsonl": "open none.jsonl: no such file or directory; paths are relative to the working " +
+			"directory " + here,
+		"data.train=~/none.jsonl": "; ~ is not expanded: write the whole path",
+		"data.train=none-*.parquet": "none-*.parquet: no file matches; paths are relative to the working directory " +
+			here,
+		"model.init.config=c.json": "open c.json: no such file or directory; paths are relative to the working " +
+			"directory " + here,
 	} {
 		for _, verb := range []string{"train", "check"} {
 			code, _, errs := command(t, verb, run, "-set", setting)

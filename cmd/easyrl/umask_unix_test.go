@@ -18,7 +18,10 @@ func TestRunFilesRespectTheUmask(t *testing.T) {
 	needsEnv(t)
 	dir := tinyRun(t)
 	run := filepath.Join(dir, "run")
-	shell(t, fmt.Sprintf("umask 077; %q train %q -set run.dir='%q' -set run.steps=1 -set 'log.to=[\"csv\"]' -set eval.every=1", os.Args[0], filepath.Join(dir, "run.toml"), run))
+	shell(t,
+		fmt.Sprintf(
+			"umask 077; %q train %q -set run.dir='%q' -set run.steps=1 -set 'log.to=[\"csv\"]' -set eval.every=1",
+			os.Args[0], filepath.Join(dir, "run.toml"), run))
 	files := 0
 	require.NoError(t, filepath.WalkDir(run, func(path string, e fs.DirEntry, err error) error {
 		require.NoError(t, err)

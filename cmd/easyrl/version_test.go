@@ -37,7 +37,8 @@ func TestCompletion(t *testing.T) {
 	require.Equal(t, []string{"version_test.go"}, complete("train", "version_t"))
 	code, script, _ = command(t, "completion", "fish")
 	require.Equal(t, exitDone, code)
-	require.Contains(t, script, "complete -c easyrl -n '__fish_seen_subcommand_from train' -o resume -d 'continue from the run\\'s newest valid checkpoint'\n")
+	require.Contains(t, script, "complete -c easyrl -n '__fish_seen_subcommand_from train' -o resume -d 'continue "+
+		"from the run\\'s newest valid checkpoint'\n")
 	code, _, errs = command(t, "completion", "tcsh")
 	require.Equal(t, exitUsage, code)
 	requireOneLine(t, errs, `completion: shell is "tcsh", expected bash, zsh or fish`)

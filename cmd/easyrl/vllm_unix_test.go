@@ -20,7 +20,8 @@ import (
 )
 
 // A real vLLM samples as the trainer computes after every update, with tied and untied
-// embeddings, and with a trainer whose weights are divided among ranks. A worker that leaves one tensor behind gets no work.
+// embeddings, and with a trainer whose weights are divided among ranks. A worker that leaves one tensor behind gets
+// no work.
 func TestVLLM(t *testing.T) {
 	venv, dir := vllmAndData(t)
 	for _, c := range []struct {
@@ -39,7 +40,8 @@ func TestVLLM(t *testing.T) {
 			url := startVLLM(t, venv, model, c.worker)
 			for _, lr := range []string{"3e-4", "1e-6"} {
 				if c.worker == "stale_worker.Stale" {
-					code, errs := runAddition(t, dir, filepath.Join(dir, "run-"+c.name+lr), model, url, lr, c.settings...)
+					code, errs := runAddition(t, dir, filepath.Join(dir, "run-"+c.name+lr), model, url, lr,
+						c.settings...)
 					require.Equal(t, exitFailed, code, errs)
 					require.Contains(t, errs, "Update the worker deploy/vllm/easyrl_worker.py")
 					require.NotContains(t, errs, "step 1/5", "no step is trained")
@@ -56,10 +58,13 @@ const expertsScript = `
 import glob, json, shutil, sys
 from transformers import AutoConfig, AutoModelForCausalLM
 source, out = sys.argv[1:]
-shape = {k: v for k, v in json.load(open(source + "/config.json")).items() if k in ("vocab_size", "eos_token_id", "max_position_embeddings")}
+shape = {k: v for k, v in json.load(open(source + "/config.json")).items() if k in ("vocab_size", ` +
+	`"eos_token_id", "max_position_embeddings")}
 AutoModelForCausalLM.from_config(AutoConfig.for_model(
-    "qwen3_moe", hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
-    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, **shape)).save_pretrained(out)
+    "qwen3_moe", hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, ` +
+	`num_key_value_heads=2, head_dim=32,
+    num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, pad_token_id=0, ` +
+	`**shape)).save_pretrained(out)
 for path in glob.glob(source + "/tokenizer*"):
     shutil.copy(path, out)
 `
@@ -70,12 +75,14 @@ func TestVLLMTorch(t *testing.T) {
 	interpreter := python(t)
 	venv, dir := vllmAndData(t)
 	dense, experts := additionModel(t, dir, "dense", true), filepath.Join(dir, "experts")
-	out, err := exec.CommandContext(t.Context(), interpreter, "-c", expertsScript, dense, experts).CombinedOutput() //nolint:gosec // of this test
+	out, err := exec.CommandContext(t.Context(), interpreter, "-c", expertsScript, dense,
+		experts).CombinedOutput() //nolint:gosec // of this test
 	require.NoError(t, err, "%s", out)
 	for _, model := range []string{dense, experts} {
 		t.Run(filepath.Base(model), func(t *testing.T) {
 			url := startVLLM(t, venv, model, "easyrl_worker.EasyRL")
-			requireMatchingSteps(t, trainAddition(t, dir, model, url, "3e-4", "train.backend=torch", "torch.python="+interpreter))
+			requireMatchingSteps(t, trainAddition(t, dir, model, url, "3e-4", "train.backend=torch",
+				"torch.python="+interpreter))
 		})
 	}
 }
@@ -86,14 +93,16 @@ func TestVLLMAdapters(t *testing.T) {
 	interpreter := python(t)
 	venv, dir := vllmAndData(t)
 	model := additionModel(t, dir, "dense", true)
-	settings := []string{"train.backend=torch", "torch.python=" + interpreter, "torch.lora_rank=4", "torch.publish=adapter"}
+	settings := []string{"train.backend=torch", "torch.python=" + interpreter, "torch.lora_rank=4",
+		"torch.publish=adapter"}
 	lora := []string{"--enable-lora", "--max-lora-rank", "8"}
 	for _, c := range []struct {
 		name, want string
 		flags      []string
 	}{
 		{"whole", "", lora},
-		{"partial", "an update does not reach every tensor", append(lora, "--lora-target-modules", "qkv_proj", "gate_up_proj", "down_proj")},
+		{"partial", "an update does not reach every tensor",
+			append(lora, "--lora-target-modules", "qkv_proj", "gate_up_proj", "down_proj")},
 		{"none", "Run vLLM with --enable-lora", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -127,7 +136,8 @@ func runAddition(t *testing.T, dir, run, model, url, lr string, settings ...stri
 	t.Helper()
 	args := []string{"train", "../../configs/quickstart.toml"}
 	for _, s := range append([]string{
-		"run.dir=" + run, "run.steps=5", "model.path=" + model, "data.train=" + filepath.Join(dir, "train.jsonl"), "data.eval=[]",
+		"run.dir=" + run, "run.steps=5", "model.path=" + model, "data.train=" + filepath.Join(dir, "train.jsonl"),
+		"data.eval=[]",
 		"rollout.prompts_per_step=4", "reward.kind=overlong", "reward.buffer=48", "reward.think=false",
 		"train.lr=" + lr, "train.schedule=constant", "train.warmup=0", "eval.every=0",
 		"inference.kind=vllm", "inference.endpoints=" + url, "inference.wait_seconds=5",
@@ -171,7 +181,8 @@ func additionModel(t *testing.T, dir, name string, tied bool) string {
 	shape, err := os.ReadFile(filepath.Join(dir, "model", "config.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(shape), `"tie_word_embeddings": true`)
-	changed := strings.Replace(string(shape), `"tie_word_embeddings": true`, fmt.Sprintf(`"tie_word_embeddings": %v`, tied), 1)
+	changed := strings.Replace(string(shape), `"tie_word_embeddings": true`,
+		fmt.Sprintf(`"tie_word_embeddings": %v`, tied), 1)
 	require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 	out := filepath.Join(dir, name)
 	code, _, errs := command(t, "init", "-config", config, "-out", out)
@@ -192,10 +203,13 @@ func startVLLM(t *testing.T, venv, model, worker string, flags ...string) string
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	args := append([]string{"serve", model, "--host", host, "--port", port,
-		"--worker-extension-cls", worker, "--logprobs-mode", "processed_logprobs", "--dtype", "float32", "--enforce-eager"}, flags...)
+		"--worker-extension-cls", worker, "--logprobs-mode", "processed_logprobs", "--dtype", "float32",
+		"--enforce-eager"}, flags...)
 	cmd := exec.CommandContext(t.Context(), filepath.Join(venv, "bin", "vllm"), args...) //nolint:gosec // of this test
-	cmd.Env = append(os.Environ(), "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1",
-		"PYTHONPATH="+filepath.Join(here, "testdata")+":"+filepath.Join(here, "..", "..", "deploy", "vllm"), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "VLLM_SERVER_DEV_MODE=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
+		"VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1",
+		"PYTHONPATH="+filepath.Join(here, "testdata")+":"+filepath.Join(here, "..", "..", "deploy", "vllm"),
+		"PYTHONDONTWRITEBYTECODE=1")
 	log, err := os.Create(filepath.Join(t.TempDir(), "vllm.log"))
 	require.NoError(t, err)
 	defer log.Close() //nolint:errcheck // only vLLM writes it

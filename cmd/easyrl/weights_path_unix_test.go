@@ -31,14 +31,18 @@ func TestWeightsPathIsNoOracle(t *testing.T) {
 	require.NoError(t, os.Symlink("/dev/zero", in("zero")))
 	for _, args := range [][]string{{"-model", dir}, {"-model", dir, "-simulate", "lengths=fixed:5"}} {
 		root, _, stop := serveFolder(t, args...)
-		for _, path := range []string{in("missing"), in("missing/deeper"), in("text/below"), in("fifo"), in("empty"), in("text"), in("unreadable"),
-			in("loop"), in("zero"), other, "/dev/null", "/dev/tty", "/proc/self/mem", "/etc/passwd", "/x\x00y", "/" + strings.Repeat("a", 5000)} {
+		for _, path := range []string{in("missing"), in("missing/deeper"), in("text/below"), in("fifo"), in("empty"),
+			in("text"), in("unreadable"),
+			in("loop"), in("zero"), other, "/dev/null", "/dev/tty", "/proc/self/mem", "/etc/passwd", "/x\x00y",
+			"/" + strings.Repeat("a", 5000)} {
 			var answer struct {
 				Error struct{ Message, Type, Param string }
 			}
-			status := ask(t, http.MethodPut, root+"/v1/weights?version=2&path="+url.QueryEscape(path), "", http.NoBody, &answer)
+			status := ask(t, http.MethodPut, root+"/v1/weights?version=2&path="+url.QueryEscape(path), "",
+				http.NoBody, &answer)
 			require.Equal(t, http.StatusBadRequest, status, "%q: %v", path, answer)
-			require.Equal(t, "path is not a file with weights of this model; send the weights as body", answer.Error.Message, "%q", path)
+			require.Equal(t, "path is not a file with weights of this model; send the weights as body",
+				answer.Error.Message, "%q", path)
 		}
 		require.Zero(t, stop())
 	}

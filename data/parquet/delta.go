@@ -32,7 +32,8 @@ func newDelta(b []byte) (*delta, error) {
 	block, minis := d.uvarint(), d.uvarint()
 	d.left = d.uvarint()
 	first := d.uvarint()
-	if d.b == nil || block == 0 || block > maxBlock || minis == 0 || minis > block || block%minis != 0 || block/minis%8 != 0 {
+	if d.b == nil || block == 0 || block > maxBlock || minis == 0 || minis > block || block%minis != 0 ||
+		block/minis%8 != 0 {
 		return nil, errors.New("delta encoding with a malformed header")
 	}
 	d.block, d.minis, d.last = int(block), int(minis), zigzag(first)

@@ -78,7 +78,8 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	}
 	for i, g := range f.footer.groups {
 		if len(g.chunks) != len(f.leaves) || g.rows < 0 {
-			return nil, fmt.Errorf("row group %d: %d rows of %d columns, expected %d columns", i, g.rows, len(g.chunks), len(f.leaves))
+			return nil, fmt.Errorf("row group %d: %d rows of %d columns, expected %d columns", i, g.rows, len(g.chunks),
+				len(f.leaves))
 		}
 	}
 	return f, nil

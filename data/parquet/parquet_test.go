@@ -95,7 +95,8 @@ func TestGolden(t *testing.T) {
 			require.Equal(t, n, row)
 			whole, err := json.Marshal(record)
 			require.NoError(t, err)
-			require.True(t, same(decode(t, []byte(lines[row-1])), decode(t, whole)), "%s row %d\nwant %s\ngot  %s", path, row, lines[row-1], whole)
+			require.True(t, same(decode(t, []byte(lines[row-1])), decode(t, whole)), "%s row %d\nwant %s\ngot  %s",
+				path, row, lines[row-1], whole)
 			return nil
 		}), path)
 		require.Len(t, lines, n, path)
@@ -114,11 +115,13 @@ func TestRowsOfSomeColumns(t *testing.T) {
 	t.Parallel()
 	f := open(t, golden(t, "verl.parquet"))
 	require.Equal(t, []string{"data_source", "prompt", "ability", "reward_model", "extra_info"}, f.Names())
-	require.NoError(t, f.Rows([]string{"reward_model", "prompt", "nowhere"}, func(row int, record map[string]json.RawMessage) error {
-		require.Len(t, record, 2)
-		require.JSONEq(t, `{"style":"rule","ground_truth":"`+strconv.Itoa(row-1)+`"}`, string(record["reward_model"]))
-		return nil
-	}))
+	require.NoError(t, f.Rows([]string{"reward_model", "prompt", "nowhere"},
+		func(row int, record map[string]json.RawMessage) error {
+			require.Len(t, record, 2)
+			require.JSONEq(t, `{"style":"rule","ground_truth":"`+strconv.Itoa(row-1)+`"}`,
+				string(record["reward_model"]))
+			return nil
+		}))
 	stop := errors.New("enough")
 	require.ErrorIs(t, f.Rows(nil, func(row int, record map[string]json.RawMessage) error {
 		if require.Empty(t, record); row == 12 {
@@ -141,7 +144,8 @@ func TestRefused(t *testing.T) {
 		{"other", bytes.Repeat([]byte("x"), 50), `not a Parquet file: starts with "xxxx"`},
 		{"cut", whole[:len(whole)-9], "not a complete Parquet file"},
 		{"encrypted", with(func(b []byte) []byte { copy(b[len(b)-4:], "PARE"); return b }), "encrypted"},
-		{"footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\xff\xff\xff\x7f"); return b }), "footer of 2147483647 bytes does not fit in a file of"},
+		{"footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\xff\xff\xff\x7f"); return b }),
+			"footer of 2147483647 bytes does not fit in a file of"},
 		{"short footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\x20\x00\x00\x00"); return b }), "footer"},
 	} {
 		_, err := Open(bytes.NewReader(c.text), int64(len(c.text)))
@@ -149,7 +153,8 @@ func TestRefused(t *testing.T) {
 	}
 	f := open(t, golden(t, "refused-brotli.parquet"))
 	err := f.Rows(f.Names(), nil)
-	require.EqualError(t, err, `row 1: column "id": compressed by BROTLI: not supported, expected none, snappy, gzip, zstd or lz4`)
+	require.EqualError(t, err,
+		`row 1: column "id": compressed by BROTLI: not supported, expected none, snappy, gzip, zstd or lz4`)
 }
 
 // If any byte is changed, reading yields records or an error; it never panics.

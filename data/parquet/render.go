@@ -64,7 +64,8 @@ func integerRenderer(e *element) renderer {
 		return func(dst []byte, v value) ([]byte, error) {
 			return appendQuoted(dst, time.Unix(86400*int64(v.bits), 0).UTC().Format(time.DateOnly)), nil
 		}
-	case nanos != 0 && (e.logical == logicalTime || none && (e.converted == convertedTimeMS || e.converted == convertedTimeUS)):
+	case nanos != 0 && (e.logical == logicalTime || none &&
+		(e.converted == convertedTimeMS || e.converted == convertedTimeUS)):
 		return func(dst []byte, v value) ([]byte, error) {
 			return appendQuoted(dst, instant(int64(v.bits), nanos).Format("15:04:05.999999999")), nil
 		}
@@ -76,7 +77,8 @@ func integerRenderer(e *element) renderer {
 		return func(dst []byte, v value) ([]byte, error) {
 			return appendQuoted(dst, instant(int64(v.bits), nanos).Format(layout)), nil
 		}
-	case e.logical == logicalInteger && e.unsigned || none && e.converted >= convertedUint8 && e.converted <= convertedUint64:
+	case e.logical == logicalInteger && e.unsigned || none && e.converted >= convertedUint8 &&
+		e.converted <= convertedUint64:
 		if e.kind == kindInt32 {
 			return func(dst []byte, v value) ([]byte, error) {
 				return strconv.AppendUint(dst, uint64(uint32(v.bits)), 10), nil
@@ -100,7 +102,8 @@ func instant(count, nanos int64) time.Time {
 func renderInt96(dst []byte, v value) ([]byte, error) {
 	day := int64(binary.LittleEndian.Uint32(v.bytes[8:])) - 2440588
 	nanos := int64(binary.LittleEndian.Uint64(v.bytes))
-	return appendQuoted(dst, time.Unix(86400*day+nanos/1e9, nanos%1e9).UTC().Format("2006-01-02T15:04:05.999999999")), nil
+	return appendQuoted(dst, time.Unix(86400*day+nanos/1e9, nanos%1e9).UTC().Format("2006-01-02T15:04:05.999999999")),
+		nil
 }
 
 // appendFloat appends the shortest number that parses back to x. JSON has no
@@ -158,7 +161,8 @@ func bytesRenderer(e *element) renderer {
 			}
 			return append(dst, v.bytes...), nil
 		}
-	case e.logical == logicalString || e.logical == logicalEnum || none && (e.converted == convertedUTF8 || e.converted == convertedEnum):
+	case e.logical == logicalString || e.logical == logicalEnum ||
+		none && (e.converted == convertedUTF8 || e.converted == convertedEnum):
 		return func(dst []byte, v value) ([]byte, error) {
 			if !utf8.Valid(v.bytes) {
 				return nil, fmt.Errorf("text is not valid UTF-8")

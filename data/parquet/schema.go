@@ -168,7 +168,8 @@ func (b *schemaBuilder) leaf(n *node, e *element) error {
 
 func (b *schemaBuilder) group(n *node, e *element, depth int) error {
 	if e.children < 0 || int(e.children) > len(b.elements)-b.next {
-		return fmt.Errorf("column %q: %d children, but %d elements are left", e.name, e.children, len(b.elements)-b.next)
+		return fmt.Errorf("column %q: %d children, but %d elements are left", e.name, e.children,
+			len(b.elements)-b.next)
 	}
 	if e.children == 0 && depth > 0 {
 		return fmt.Errorf("column %q: neither a type nor children", e.name)

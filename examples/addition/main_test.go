@@ -110,7 +110,8 @@ func TestRunIsDeterministic(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, run([]string{"-out", dir, "-seed", seed, "-train", "20", "-test", "10", "-demos", "30"}))
 		files := map[string][]byte{}
-		for _, name := range []string{"train.jsonl", "test.jsonl", "demos.jsonl", "model/tokenizer.json", "model/tokenizer_config.json", "model/config.json"} {
+		for _, name := range []string{"train.jsonl", "test.jsonl", "demos.jsonl", "model/tokenizer.json",
+			"model/tokenizer_config.json", "model/config.json"} {
 			data, err := os.ReadFile(filepath.Join(dir, name))
 			require.NoError(t, err)
 			files[name] = data
@@ -147,7 +148,8 @@ func TestVocabulary(t *testing.T) {
 		ids[id] = true
 	}
 	require.Len(t, ids, 53)
-	for id, want := range map[int]string{pad: "<pad>", eos: "<eos>", bos: "<bos>", thinkOpen: "<think>", thinkClose: "</think>", 5: "0", 21: "Ġ", 22: "Ċ", 52: ")"} {
+	for id, want := range map[int]string{pad: "<pad>", eos: "<eos>", bos: "<bos>", thinkOpen: "<think>",
+		thinkClose: "</think>", 5: "0", 21: "Ġ", 22: "Ċ", 52: ")"} {
 		require.Equal(t, id, file.Model.Vocab[want], want)
 	}
 	for _, token := range file.Added {

@@ -49,7 +49,8 @@ func byteLevel(c rune) string {
 // tokenizerConfig returns a tokenizer_config.json.
 func tokenizerConfig() any {
 	names := addedTokens()
-	return map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[bos], "eos_token": names[eos],
+	return map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": names[bos],
+		"eos_token": names[eos],
 		"pad_token": names[pad], "model_max_length": maxPositions, "clean_up_tokenization_spaces": false}
 }
 

@@ -43,7 +43,8 @@ type task struct {
 // split draws distinct prompts for training and evaluation.
 func split(seed uint64, train, test int) (trainSet, testSet []task, err error) {
 	if train < 1 || test < 1 || train > maxPrompts || test > maxPrompts {
-		return nil, nil, fmt.Errorf("%d training and %d held-out prompts, expected 1 to %d of each", train, test, maxPrompts)
+		return nil, nil, fmt.Errorf("%d training and %d held-out prompts, expected 1 to %d of each", train,
+			test, maxPrompts)
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	seen := map[problem]bool{}

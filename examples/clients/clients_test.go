@@ -45,7 +45,8 @@ func pinned(t *testing.T) string {
 func sums(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	said, err := exec.CommandContext(t.Context(), "go", "run", "../addition", "-out", dir, "-train", "1", "-test", "1", "-demos", "1").CombinedOutput() //nolint:gosec // of this test
+	said, err := exec.CommandContext(t.Context(), "go", "run", "../addition", "-out", dir, "-train", "1", "-test", "1",
+		"-demos", "1").CombinedOutput() //nolint:gosec // of this test
 	require.NoError(t, err, "%s", said)
 	config := filepath.Join(dir, "model", "config.json")
 	shape, err := os.ReadFile(config) //nolint:gosec // of this test
@@ -89,7 +90,8 @@ func TestClients(t *testing.T) {
 	case err := <-ended:
 		require.NoError(t, err)
 	}
-	said, err := exec.CommandContext(ctx, python, "check.py", url, model).CombinedOutput() //nolint:gosec // of this test
+	said, err := exec.CommandContext(ctx, python, "check.py", url,
+		model).CombinedOutput() //nolint:gosec // of this test
 	stop()
 	require.NoError(t, err, "%s", said)
 	require.NoError(t, <-ended)

@@ -35,7 +35,8 @@ func pinned(t *testing.T) string {
 		}
 		path, err = filepath.Abs(path)
 		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), path, "-c", "import importlib.metadata; print(importlib.metadata.version('reasoning-gym'))") //nolint:gosec // of this test
+		cmd := exec.CommandContext(t.Context(), path, "-c",
+			"import importlib.metadata; print(importlib.metadata.version('reasoning-gym'))") //nolint:gosec // of this test
 		if got, err := cmd.Output(); err == nil && strings.TrimSpace(string(got)) == want {
 			return path
 		}
@@ -91,7 +92,9 @@ func TestRecipeTrains(t *testing.T) {
 		return path
 	}
 	sources := []string{"countdown", "gcd", "spell_backward"}
-	cmd := exec.CommandContext(t.Context(), python, append([]string{"make_data.py", "--out", dir, "--train", "3", "--test", "1"}, sources...)...) //nolint:gosec // of this test
+	cmd := exec.CommandContext(t.Context(), python,
+		append([]string{"make_data.py", "--out", dir, "--train", "3", "--test", "1"},
+			sources...)...) //nolint:gosec // of this test
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(said))
 
@@ -99,16 +102,22 @@ func TestRecipeTrains(t *testing.T) {
 	for c := range 128 {
 		ords = append(ords, fmt.Sprint(c))
 	}
-	write("tokenizer_config.json", `{"char_ords":[`+strings.Join(ords, ",")+`],"chat_template":"{% for m in messages %}{{ m.content }}\n{% endfor %}"}`)
-	model := write("config.json", `{"model_type":"qwen3","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,
-		"num_key_value_heads":1,"head_dim":8,"vocab_size":140,"max_position_embeddings":1024,"rms_norm_eps":1e-6,"rope_theta":10000,
+	write("tokenizer_config.json", `{"char_ords":[`+strings.Join(ords, ",")+
+		`],"chat_template":"{% for m in messages %}{{ m.content }}\n{% endfor %}"}`)
+	model := write("config.json",
+		`{"model_type":"qwen3","hidden_size":16,"intermediate_size":24,"num_hidden_layers":1,"num_attention_heads":2,
+		"num_key_value_heads":1,"head_dim":8,"vocab_size":140,"max_position_embeddings":1024,`+
+			`"rms_norm_eps":1e-6,"rope_theta":10000,
 		"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`)
-	base := write("base.toml", fmt.Sprintf("[model.init]\nconfig = %q\n[data]\ntemplate = \"chat\"\n[rollout]\nprompts_per_step = 9\ngroup_size = 8\nmax_tokens = 8\n", model))
+	base := write("base.toml", fmt.Sprintf("[model.init]\nconfig = %q\n[data]\ntemplate = "+
+		"\"chat\"\n[rollout]\nprompts_per_step = 9\ngroup_size = 8\nmax_tokens = 8\n", model))
 	folder := filepath.Join(dir, "run")
 	files := []string{base, "run.toml"}
-	resolved, err := run.Load(configs.TrainTask, files, []string{"run.steps=3", "eval.every=3", fmt.Sprintf("run.dir=%q", folder),
-		fmt.Sprintf("data.train=%q", filepath.Join(dir, "train.jsonl")), fmt.Sprintf("data.eval=%q", filepath.Join(dir, "test.jsonl")),
-		fmt.Sprintf("reward.command=[%q,%q]", python, "reward.py"), "reward.concurrency=2"})
+	resolved, err := run.Load(configs.TrainTask, files,
+		[]string{"run.steps=3", "eval.every=3", fmt.Sprintf("run.dir=%q", folder),
+			fmt.Sprintf("data.train=%q", filepath.Join(dir, "train.jsonl")),
+			fmt.Sprintf("data.eval=%q", filepath.Join(dir, "test.jsonl")),
+			fmt.Sprintf("reward.command=[%q,%q]", python, "reward.py"), "reward.concurrency=2"})
 	require.NoError(t, err)
 
 	lists, err := data.ReadAll([]string{filepath.Join(dir, "train.jsonl")},

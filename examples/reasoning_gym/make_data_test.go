@@ -34,7 +34,8 @@ func TestCheck(t *testing.T) {
 	stdout, stderr, err = call("", "check.py", "sums", "sudoku")
 	require.NoError(t, err, stderr)
 	require.Equal(t, "sums\n", stdout)
-	require.Equal(t, map[string]string{"sudoku": "it does not build: ValueError: Dataset 'sudoku' not registered"}, refusals(stderr))
+	require.Equal(t, map[string]string{"sudoku": "it does not build: ValueError: Dataset 'sudoku' not registered"},
+		refusals(stderr))
 }
 
 // refusals returns the reasons for refused environments by name.
@@ -54,12 +55,15 @@ func TestMakeData(t *testing.T) {
 	t.Parallel()
 	call := python(t)
 	out := filepath.Join(t.TempDir(), "data")
-	stdout, stderr, err := call("", "make_data.py", "--out", out, "--train", "20", "--test", "5", "sums", "repeats", "rarely")
+	stdout, stderr, err := call("", "make_data.py", "--out", out, "--train", "20", "--test", "5", "sums",
+		"repeats", "rarely")
 	require.NoError(t, err, stderr)
 	require.Empty(t, stdout)
-	require.Equal(t, "repeats: dropped 12 repeated and 0 refused entries of 25\nrarely: dropped 0 repeated and 1 refused entries of 25; its own answer scores 0.50\n", stderr)
+	require.Equal(t, "repeats: dropped 12 repeated and 0 refused entries of 25\nrarely: dropped 0 repeated and 1 "+
+		"refused entries of 25; its own answer scores 0.50\n", stderr)
 	asked := map[string]bool{}
-	for name, want := range map[string]map[string]int{"train": {"sums": 20, "repeats": 8, "rarely": 19}, "test": {"sums": 5, "repeats": 5, "rarely": 5}} {
+	for name, want := range map[string]map[string]int{"train": {"sums": 20, "repeats": 8, "rarely": 19},
+		"test": {"sums": 5, "repeats": 5, "rarely": 5}} {
 		prompts, err := data.ReadAll([]string{filepath.Join(out, name+".jsonl")},
 			data.Options{PromptKey: "prompt", AnswerKey: "answer", SourceKey: "source"})
 		require.NoError(t, err)

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var asked wire.Request
-		if json.Unmarshal(lines.Bytes(), &asked) != nil || os.WriteFile(os.Args[2], append([]byte(asked.Source+" "), asked.Answer...), 0o600) != nil {
+		if json.Unmarshal(lines.Bytes(), &asked) != nil ||
+			os.WriteFile(os.Args[2], append([]byte(asked.Source+" "), asked.Answer...), 0o600) != nil {
 			os.Exit(1)
 		}
 		fmt.Printf(`{"id":%d,"score":1}`+"\n", asked.ID)
@@ -64,15 +65,19 @@ func TestEntriesPassUnchanged(t *testing.T) {
 	t.Parallel()
 	r := overlay(t)
 	entries := []string{
-		`{"question":"q","answer":"#### 5 \\boxed{6}","metadata":{"n":12345678901234567890123456789,"x":1.10,"y":-0.0,"z":1e-7,"e":1E+30}}`,
-		`{"question":"ü <b>&</b> \u2028 ❌ \ud83d\ude00 😀","answer":"<answer>","metadata":{"a":{"b":[[],{},[1,[2,null]],true,""]},"a":1}}`,
+		`{"question":"q","answer":"#### 5 \\boxed{6}","metadata":{"n":12345678901234567890123456789,"x":1.10,` +
+			`"y":-0.0,"z":1e-7,"e":1E+30}}`,
+		`{"question":"ü <b>&</b> \u2028 ❌ \ud83d\ude00 ` +
+			`😀","answer":"<answer>","metadata":{"a":{"b":[[],{},[1,[2,null]],true,""]},"a":1}}`,
 		`[1,2]`, `"#### 5"`, `12345678901234567890123456789`,
 	}
 	for i, entry := range entries {
 		dir := t.TempDir()
 		file, saved := filepath.Join(dir, "train.jsonl"), filepath.Join(dir, "saved")
-		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"prompt": "p", "answer": %s, "source": "env"}`, entry), 0o600))
-		prompts, err := data.ReadAll([]string{file}, data.Options{PromptKey: r.Data.PromptKey, AnswerKey: r.Data.AnswerKey, SourceKey: r.Data.SourceKey})
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"prompt": "p", "answer": %s, "source": "env"}`, entry),
+			0o600))
+		prompts, err := data.ReadAll([]string{file},
+			data.Options{PromptKey: r.Data.PromptKey, AnswerKey: r.Data.AnswerKey, SourceKey: r.Data.SourceKey})
 		require.NoError(t, err)
 		c := reward.Default()
 		c.Kind, c.Command, c.CallConfig.Concurrency = reward.Command, []string{os.Args[0], "save", saved}, 1
@@ -90,7 +95,8 @@ func grader(t *testing.T, c reward.Config) func(p *rollout.Prompt, response stri
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, scorer.Close()) })
 	return func(p *rollout.Prompt, response string) float64 {
-		score, err := scorer.Score(t.Context(), reward.Input{Prompt: p, Text: response, Finish: rollout.Stop, Length: 1})
+		score, err := scorer.Score(t.Context(),
+			reward.Input{Prompt: p, Text: response, Finish: rollout.Stop, Length: 1})
 		require.NoError(t, err)
 		return score.Value
 	}
@@ -144,7 +150,8 @@ func TestRewardProgram(t *testing.T) {
 		{"no text", "sums", " \n", 0.01, ""},
 		{"unicode line", "sums", "❌\u2028107", 1, ""},
 		{"longest answer", "sums", strings.Repeat("1", 8192), 0.01, ""},
-		{"too long answer", "sums", strings.Repeat("1", 8193), 0, "sums: ValueError: the answer has 8193 characters, expected at most 8192"},
+		{"too long answer", "sums", strings.Repeat("1", 8193), 0,
+			"sums: ValueError: the answer has 8193 characters, expected at most 8192"},
 		{"exception", "wide", "one", 0, "wide: ValueError: could not convert string to float: 'one'"},
 		{"the same exception", "wide", "two", 0, ""},
 		{"not a number", "wide", "nan", 0, ""},
@@ -163,12 +170,14 @@ func TestRewardProgram(t *testing.T) {
 		{"deep", "literals", strings.Repeat("(", 8000), 0, "literals: SyntaxError: too many nested parentheses"},
 	}
 	if runtime.GOOS == "linux" { // elsewhere the system does not limit memory
-		tests = append(tests, row{"memory", "large", "large", 0, "large: MemoryError: "}, row{"large literal", "literals", "'1'*10**10", 0, "literals: MemoryError: "})
+		tests = append(tests, row{"memory", "large", "large", 0, "large: MemoryError: "},
+			row{"large literal", "literals", "'1'*10**10", 0, "literals: MemoryError: "})
 	}
 	var requests []byte
 	kinds := 0
 	for i, test := range tests {
-		line, err := wire.Line(wire.Request{ID: int64(i), Source: test.source, Answer: json.RawMessage(sum107), Response: test.response})
+		line, err := wire.Line(wire.Request{ID: int64(i), Source: test.source, Answer: json.RawMessage(sum107),
+			Response: test.response})
 		require.NoError(t, err)
 		requests = append(requests, line...)
 		if strings.HasPrefix(test.said, test.source+": ") {

@@ -131,7 +131,8 @@ func (r *Reference) Perturb(context.Context) (*publish.Perturbed, error) {
 	}
 	c := r.check
 	c.holders++
-	return &publish.Perturbed{Weights: c.weights, Prompt: prompt, Logprobs: c.logp, Free: sync.OnceFunc(func() { r.free(c) })}, nil
+	return &publish.Perturbed{Weights: c.weights, Prompt: prompt, Logprobs: c.logp,
+		Free: sync.OnceFunc(func() { r.free(c) })}, nil
 }
 
 // perturb makes perturbed weights.

@@ -15,8 +15,10 @@ import (
 
 func tinyShape(t *testing.T) *model.Config {
 	t.Helper()
-	shape, err := arch.ParseConfig([]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
-		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+	shape, err := arch.ParseConfig(
+		[]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
+		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,` +
+			`"max_position_embeddings":64,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`))
 	require.NoError(t, err)
 	return shape
@@ -125,7 +127,8 @@ func TestPerturbation(t *testing.T) {
 		return seen
 	}
 	require.Equal(t, map[float32]bool{-1: true, 1: true}, values("qwen3_moe", "model.norm.weight", 0))
-	require.Equal(t, map[float32]bool{-2: true, 0: true}, values("gemma3_text", "model.norm.weight", 0), "multiplied by 1 + weight")
+	require.Equal(t, map[float32]bool{-2: true, 0: true}, values("gemma3_text", "model.norm.weight", 0),
+		"multiplied by 1 + weight")
 	require.Greater(t, len(values("x", "model.layers.0.self_attn.q_proj.bias", 0)), 100)
 	for v := range values("x", "model.layers.0.mlp.experts.3.gate_proj.weight", 16) {
 		require.LessOrEqual(t, math.Abs(float64(v)), math.Sqrt(3)/4)

@@ -44,7 +44,8 @@ func trained(t *testing.T, tied bool, lr float64, steps int) []values {
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default(), Format: optim.FixedPoint(1000, 1)})
+	m, err := trimodel.New(dev, w, trimodel.Config{OldPolicy: "behaviour", Temperature: 1, Optim: optim.Default(),
+		Format: optim.FixedPoint(1000, 1)})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(1, 2))
 	step := func(number int, lr float64, discourage bool) {

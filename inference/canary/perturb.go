@@ -64,7 +64,8 @@ func scaleOf(c *model.Config, name string, cols int) float64 {
 		scale float64
 	}{
 		{".q_proj.bias", 1.5}, {".k_proj.bias", 1.5}, {".bias", 0.5},
-		{".q_proj.", 1.25 / in}, {".k_proj.", 1.25 / in}, {".q_norm.", 1.25 / in}, {".k_norm.", 1.25 / in}, // scores of about 1.6
+		// scores of about 1.6
+		{".q_proj.", 1.25 / in}, {".k_proj.", 1.25 / in}, {".q_norm.", 1.25 / in}, {".k_norm.", 1.25 / in},
 		{".v_proj.", 1 / in}, {".gate_proj.", 1 / in}, {".up_proj.", 1 / in}, {".gate.", 1.25 / in},
 		{".o_proj.", 0.8 * stream / in}, {".down_proj.", 0.6 * stream / in},
 		{"embed", stream}, {"lm_head", stream},

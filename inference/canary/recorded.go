@@ -43,7 +43,8 @@ func (r *Recorded) Prompt() []int32 { return r.prompt }
 
 // Canary returns what connections to servers need to verify them.
 func (r *Recorded) Canary() *publish.Canary {
-	return &publish.Canary{Prompt: r.prompt, Logprobs: r.logprobs, Perturb: func(context.Context) (*publish.Perturbed, error) { return r.perturbed, nil }}
+	return &publish.Canary{Prompt: r.prompt, Logprobs: r.logprobs,
+		Perturb: func(context.Context) (*publish.Perturbed, error) { return r.perturbed, nil }}
 }
 
 func (r *Recorded) logprobs(_ context.Context, version int64) ([]float32, error) {

@@ -122,7 +122,8 @@ func serve(t *testing.T, shape *model.Config, loaded values, bf16 bool) *server 
 	require.NoError(t, err)
 	untied := *shape
 	untied.Tied = false
-	s := &server{t: t, bf16: bf16, tape: model.NewTape(foreign{dev, bf16}, &untied), keeps: func(string, int) bool { return false }, late: math.MaxInt}
+	s := &server{t: t, bf16: bf16, tape: model.NewTape(foreign{dev, bf16}, &untied),
+		keeps: func(string, int) bool { return false }, late: math.MaxInt}
 	s.w, err = model.NewWeights(dev, &untied, npu.Weights)
 	require.NoError(t, err)
 	s.hold(loaded)
@@ -222,8 +223,10 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request) {
 		}
 		out["results"] = []any{s.label}
 	case "/v1/completions":
-		out["choices"] = []any{object{"index": 0, "text": "", "finish_reason": "length", "token_ids": []int{0}, "prompt_token_ids": in.Prompt,
-			"logprobs": object{"tokens": []string{"token_id:0"}, "token_logprobs": []float32{-1}}, "prompt_logprobs": s.logprobs(in.Prompt)}}
+		out["choices"] = []any{object{"index": 0, "text": "", "finish_reason": "length", "token_ids": []int{0},
+			"prompt_token_ids": in.Prompt,
+			"logprobs":         object{"tokens": []string{"token_id:0"}, "token_logprobs": []float32{-1}},
+			"prompt_logprobs":  s.logprobs(in.Prompt)}}
 	}
 	_ = json.NewEncoder(w).Encode(out)
 }
@@ -232,7 +235,8 @@ func (s *server) logprobs(prompt []int32) []any {
 	var l attention.Layout
 	l.Add(-1, prompt, true)
 	logp := make([]float32, len(l.Targets))
-	if err := errors.Join(s.tape.Forward(s.w, &l, 1, false, logp, make([]float32, len(logp))), s.tape.Wait()); err != nil {
+	if err := errors.Join(s.tape.Forward(s.w, &l, 1, false, logp, make([]float32, len(logp))), s.tape.Wait()); err !=
+		nil {
 		s.t.Error(err)
 	}
 	out := []any{nil}
@@ -259,7 +263,8 @@ func newClient(t *testing.T, shape *model.Config, tokens []int32) *client {
 
 // connect returns a connection to s.
 func (c *client) connect(s *server) remote.Server {
-	inst, err := remote.Dial(c.t.Context(), remote.Config{URL: s.url, Kind: remote.VLLM, Store: c.store, Canary: c.ref.Canary()})
+	inst, err := remote.Dial(c.t.Context(),
+		remote.Config{URL: s.url, Kind: remote.VLLM, Store: c.store, Canary: c.ref.Canary()})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { require.NoError(c.t, inst.Close()) })
 	return inst

@@ -24,9 +24,12 @@ func quickstart(t *testing.T, tied bool) *model.Weights { return random(t, "qwen
 
 // random returns random weights.
 func random(t *testing.T, kind string, layers, hidden int, tied bool) *model.Weights {
-	shape, err := arch.ParseConfig(fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
-		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"vocab_size":53,"max_position_embeddings":256,"rms_norm_eps":1e-6,
-		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.02}`, kind, hidden, 3*hidden, layers, tied))
+	shape, err := arch.ParseConfig(
+		fmt.Appendf(nil, `{"model_type":%q,"hidden_size":%d,"intermediate_size":%d,"num_hidden_layers":%d,
+		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":32,"vocab_size":53,`+
+			`"max_position_embeddings":256,"rms_norm_eps":1e-6,
+		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":%v,"eos_token_id":1,"initializer_range":0.02}`,
+			kind, hidden, 3*hidden, layers, tied))
 	require.NoError(t, err)
 	w := allocate(t, shape)
 	w.Init(1)

@@ -36,7 +36,8 @@ const (
 // answer removes no instance. If a reading fails, changed gets the error, once
 // per run of equal messages, and the endpoints stay as they were. A DNS name
 // without addresses is such an error; an empty file is a valid reading.
-func Watch(ctx context.Context, source string, interval time.Duration, check func(endpoint string) error, changed func(endpoints []string, err error)) error {
+func Watch(ctx context.Context, source string, interval time.Duration, check func(endpoint string) error,
+	changed func(endpoints []string, err error)) error {
 	if interval <= 0 {
 		return fmt.Errorf("watch %s: interval %v, expected more than 0", source, interval)
 	}

@@ -61,7 +61,8 @@ func TestWatchFile(t *testing.T) {
 
 		write("# ours\nhttp://b:8000\n\nvllm=http://a:8000\nhttp://b:8000\n")
 		pass(1)
-		require.Equal(t, []string{"now: http://b:8000 vllm=http://a:8000"}, got.take(), "the first reading takes effect at once")
+		require.Equal(t, []string{"now: http://b:8000 vllm=http://a:8000"}, got.take(),
+			"the first reading takes effect at once")
 
 		write("")
 		pass(1)
@@ -113,13 +114,15 @@ func TestWatchName(t *testing.T) {
 		say([]string{"10.0.0.2", "10.0.0.1", "fd00::1"}, nil)
 		go func() { done <- watch(ctx, read, time.Second, got.hear) }()
 		<-time.After(time.Second / 2)
-		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000"}, got.take(), "a host with IPv4 and IPv6 addresses counts once")
+		require.Equal(t, []string{"now: http://10.0.0.1:8000 http://10.0.0.2:8000"}, got.take(),
+			"a host with IPv4 and IPv6 addresses counts once")
 
 		say(nil, errors.New("server misbehaving"))
 		<-time.After(5 * time.Second)
 		say(nil, nil)
 		<-time.After(5 * time.Second)
-		require.Equal(t, []string{"error: watch dns:pool.example:8000: server misbehaving", "error: watch dns:pool.example:8000: no addresses"}, got.take())
+		require.Equal(t, []string{"error: watch dns:pool.example:8000: server misbehaving",
+			"error: watch dns:pool.example:8000: no addresses"}, got.take())
 
 		say([]string{"10.0.0.1"}, nil)
 		<-time.After(2 * time.Second)

@@ -61,18 +61,19 @@ func TestResponsesMatchReference(t *testing.T) {
 		{MaxRunning: 7, CachePages: 11, PrefillRows: 16},
 		{MaxRunning: 2, CachePages: 7, PrefillRows: 33},
 	} {
-		t.Run(fmt.Sprintf("%d rows, %d pages, prefill %d", cfg.MaxRunning, cfg.CachePages, cfg.PrefillRows), func(t *testing.T) {
-			t.Parallel()
-			e, m := startFake(t, cfg)
-			require.Equal(t, want, generateAll(t, e, reqs))
-			for i, r := range reqs { // alone
-				got, err := e.Generate(t.Context(), r)
-				require.NoError(t, err)
-				require.Equal(t, want[i], got)
-			}
-			require.LessOrEqual(t, m.most, cfg.MaxRunning)
-			closeFake(t, e)
-		})
+		t.Run(fmt.Sprintf("%d rows, %d pages, prefill %d", cfg.MaxRunning, cfg.CachePages, cfg.PrefillRows),
+			func(t *testing.T) {
+				t.Parallel()
+				e, m := startFake(t, cfg)
+				require.Equal(t, want, generateAll(t, e, reqs))
+				for i, r := range reqs { // alone
+					got, err := e.Generate(t.Context(), r)
+					require.NoError(t, err)
+					require.Equal(t, want[i], got)
+				}
+				require.LessOrEqual(t, m.most, cfg.MaxRunning)
+				closeFake(t, e)
+			})
 	}
 }
 
@@ -148,7 +149,8 @@ func TestEarlierGroupsFinishFirst(t *testing.T) {
 		}
 		for i := 1; i < len(e.loop.sched.groups); i++ {
 			if e.loop.sched.groups[i].running > 0 {
-				require.Empty(t, e.loop.sched.groups[i-1].pending, "a group starts when those before it have all started")
+				require.Empty(t, e.loop.sched.groups[i-1].pending,
+					"a group starts when those before it have all started")
 			}
 		}
 	}
@@ -169,7 +171,8 @@ func TestPromptPagesAreShared(t *testing.T) {
 	e.loop.enqueue(g)
 	require.True(t, e.loop.sampler.admit())
 	require.Equal(t, 8, e.loop.sched.rows)
-	require.Equal(t, e.cfg.CachePages-2-8, len(e.loop.sched.pages.free), "two shared full pages and one page per response")
+	require.Equal(t, e.cfg.CachePages-2-8, len(e.loop.sched.pages.free),
+		"two shared full pages and one page per response")
 	for _, s := range e.loop.sched.running {
 		require.Equal(t, e.loop.sched.running[0].pages[:2], s.pages[:2])
 		require.Len(t, s.ids, 1, "the prompt's pass samples the first token")
@@ -226,10 +229,13 @@ func TestGenerateRefusesInvalidRequests(t *testing.T) {
 		change func(*inference.Request)
 		want   string
 	}{
-		"no responses":    {func(r *inference.Request) { r.N = 0 }, "0 responses"},
-		"long prompt":     {func(r *inference.Request) { r.PromptIDs = prompt(256, 1) }, "prompt of 256 tokens, expected fewer than the context of 256"},
-		"unknown token":   {func(r *inference.Request) { r.PromptIDs = []int32{1, testVocab} }, "prompt token 1 is 50, expected 0 to 49"},
-		"never fits":      {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 }, "need 5 cache pages, but the engine has 4"},
+		"no responses": {func(r *inference.Request) { r.N = 0 }, "0 responses"},
+		"long prompt": {func(r *inference.Request) { r.PromptIDs = prompt(256, 1) },
+			"prompt of 256 tokens, expected fewer than the context of 256"},
+		"unknown token": {func(r *inference.Request) { r.PromptIDs = []int32{1, testVocab} },
+			"prompt token 1 is 50, expected 0 to 49"},
+		"never fits": {func(r *inference.Request) { r.PromptIDs = prompt(50, 1); r.Sampling.MaxTokens = 16 },
+			"need 5 cache pages, but the engine has 4"},
 		"bad temperature": {func(r *inference.Request) { r.Sampling.Temperature = -1 }, "temperature is -1"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -303,7 +309,8 @@ func TestPublishEndsRunningRequests(t *testing.T) {
 		require.ErrorIs(t, errs[0], inference.ErrStale)
 		require.ErrorContains(t, errs[0], "version 2 was published while the request ran")
 		require.NoError(t, errs[1])
-		require.Equal(t, references(2, reqs[1], 256, letters{}), outs[1], "a waiting request runs under the new weights")
+		require.Equal(t, references(2, reqs[1], 256, letters{}), outs[1],
+			"a waiting request runs under the new weights")
 		require.ErrorIs(t, errs[2], inference.ErrStale)
 		require.EqualValues(t, 2, e.Stats().Version)
 		closeFake(t, e)
@@ -391,7 +398,8 @@ func TestStatsAndSpans(t *testing.T) {
 		require.Positive(t, spans["idle"])
 		require.Equal(t, map[string]int{"prefill": 20, "decode": 12, "publish": 0, "idle": 0}, tokens)
 		mine := []uint64{request(20, 3, 5).Seed}
-		require.Equal(t, map[string][]uint64{"prefill": mine, "decode": mine, "publish": nil, "idle": nil}, seeds, "each once")
+		require.Equal(t, map[string][]uint64{"prefill": mine, "decode": mine, "publish": nil, "idle": nil},
+			seeds, "each once")
 		for i, resting := range rests {
 			require.Equal(t, i%2 == 0, resting)
 		}
@@ -415,7 +423,8 @@ func TestStopStringsInLongResponses(t *testing.T) {
 func TestConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	c := Config{CachePages: -1, PrefillRows: -1, Context: -1}
-	for _, want := range []string{"id is empty", "max running is 0", "cache pages is -1", "prefill rows is -1", "context is -1"} {
+	for _, want := range []string{"id is empty", "max running is 0", "cache pages is -1", "prefill rows is -1",
+		"context is -1"} {
 		require.ErrorContains(t, c.Validate(), want)
 	}
 }

@@ -92,7 +92,8 @@ func (m *fakeModel) setPages(sequence int32, first int, pages []int32) {
 	m.tables[sequence] = append(m.tables[sequence][:first], pages...)
 }
 
-func (m *fakeModel) step(rows []model.Row, params []npu.SampleParams, sampled []int32, logp []float32) (npu.Buffer, error) {
+func (m *fakeModel) step(rows []model.Row, params []npu.SampleParams, sampled []int32, logp []float32) (
+	npu.Buffer, error) {
 	if m.gate != nil {
 		<-m.gate
 	}

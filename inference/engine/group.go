@@ -31,7 +31,8 @@ type group struct {
 	promptLogp []float32                  // one per prompt token; nil unless requested
 	promptTop  [][]inference.TokenLogprob // like promptLogp
 	feed       *feed                      // nil unless the caller streams
-	endings    chan int                   // ended responses while others run, at most one entry each; nil without Request.Ended
+	// ended responses while others run, at most one entry each; nil without Request.Ended
+	endings chan int
 
 	version  int64
 	checksum string
@@ -62,23 +63,27 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	}
 	n := len(req.PromptIDs)
 	if n >= e.cfg.Context {
-		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, n, e.cfg.Context)
+		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid,
+			n, e.cfg.Context)
 	}
 	for i, id := range req.PromptIDs {
 		if id < 0 || int(id) >= e.vocab {
-			return nil, fmt.Errorf("%w: prompt token %d is %d, expected 0 to %d", inference.ErrInvalid, i, id, e.vocab-1)
+			return nil, fmt.Errorf("%w: prompt token %d is %d, expected 0 to %d", inference.ErrInvalid, i,
+				id, e.vocab-1)
 		}
 	}
 	if e.tok == nil && len(req.Sampling.Stop) > 0 {
 		return nil, fmt.Errorf("%w: stop strings need a tokenizer, but the model has none", inference.ErrInvalid)
 	}
 	if top, most := max(req.TopLogprobs, req.PromptTop), min(maxTop, e.vocab); top > most {
-		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d", inference.ErrInvalid, top, most)
+		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d",
+			inference.ErrInvalid, top, most)
 	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
 	// The last token of a response never runs.
 	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
-		return nil, fmt.Errorf("%w: a prompt of %d tokens and a response of %d need %d cache pages, but the engine has %d",
+		return nil, fmt.Errorf(
+			"%w: a prompt of %d tokens and a response of %d need %d cache pages, but the engine has %d",
 			inference.ErrInvalid, n, limit, need, e.cfg.CachePages)
 	}
 	g := &group{ctx: ctx, req: req, limit: limit, left: req.N, done: make(chan struct{})}

@@ -146,7 +146,8 @@ func (l *loop) take(o *order) error {
 	for _, g := range slices.Clone(l.sched.groups) {
 		err := l.weights.refuse(g)
 		if g.started && err == nil {
-			err = fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale, l.weights.version)
+			err = fmt.Errorf("%w: version %d was published while the request ran", inference.ErrStale,
+				l.weights.version)
 		}
 		if err != nil {
 			l.sched.fail(g, err)
@@ -175,7 +176,8 @@ func (l *loop) report() {
 	for _, g := range l.sched.groups {
 		waiting += len(g.pending)
 	}
-	l.acc.Running, l.acc.Waiting, l.acc.FreePages, l.acc.Version = l.sched.rows, waiting, len(l.sched.pages.free), l.weights.version
+	l.acc.Running, l.acc.Waiting, l.acc.FreePages, l.acc.Version = l.sched.rows, waiting, len(l.sched.pages.free),
+		l.weights.version
 	l.acc.CachePages = l.cfg.CachePages
 	l.mailbox.report(l.acc)
 }
@@ -199,7 +201,8 @@ func (p *published) refuse(g *group) error {
 	case !p.serves:
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case g.req.Version != 0 && g.req.Version != p.version:
-		return fmt.Errorf("%w: request needs version %d, but the engine has %d", inference.ErrStale, g.req.Version, p.version)
+		return fmt.Errorf("%w: request needs version %d, but the engine has %d", inference.ErrStale,
+			g.req.Version, p.version)
 	}
 	return nil
 }

@@ -91,7 +91,8 @@ func (r *sampler) fill() {
 			r.m.setPages(s.lane, s.sent, s.pages[s.sent:])
 			s.sent = len(s.pages)
 		}
-		b.rows = append(b.rows, model.Row{Sequence: s.lane, ID: s.token(s.cached), Position: int32(s.cached), Slot: slot(s.pages, s.cached)})
+		b.rows = append(b.rows, model.Row{Sequence: s.lane, ID: s.token(s.cached), Position: int32(s.cached),
+			Slot: slot(s.pages, s.cached)})
 		p := npu.SampleParams{TopP: 1}
 		if s.cached+1 == s.known() {
 			p = s.params()
@@ -131,7 +132,8 @@ func (r *sampler) sampleFirst(s *sequence, at place) bool {
 // It reports false if the group failed.
 func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
 	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= r.vocab {
-		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled token %d of %d with log-probability %v", s.index, len(s.ids), id, r.vocab, logp))
+		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled token %d of %d with log-probability %v", s.index,
+			len(s.ids), id, r.vocab, logp))
 		return false
 	}
 	if s.ids == nil {

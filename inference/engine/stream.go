@@ -51,7 +51,8 @@ func (f *feed) take(index int, to news) news {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := &f.news[index]
-	to.ids, to.logp, to.top, to.ended = append(to.ids[:0], n.ids...), append(to.logp[:0], n.logp...), append(to.top[:0], n.top...), n.ended
+	to.ids, to.logp, to.top, to.ended = append(to.ids[:0], n.ids...), append(to.logp[:0], n.logp...),
+		append(to.top[:0], n.top...), n.ended
 	n.ids, n.logp, n.top = n.ids[:0], n.logp[:0], n.top[:0]
 	return to
 }
@@ -61,7 +62,8 @@ func (f *feed) take(index int, to news) news {
 // response equal its Completion.Text. Some tokenizers revise earlier text, for
 // example if a response is cut within a character; Completion.Text is then the
 // text that was emitted.
-func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
+	[]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
 		g.feed = newFeed(req.N)
@@ -111,7 +113,8 @@ func (t *emitter) flush() {
 		if len(t.got.ids) == 0 {
 			continue
 		}
-		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp, Text: t.tails[i].add(t.got.ids, t.got.ended),
+		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp,
+			Text:    t.tails[i].add(t.got.ids, t.got.ended),
 			Version: t.of.version, Checksum: t.of.checksum} // set before the first token arrives
 		if len(t.got.top) > 0 {
 			d.Top = t.got.top

@@ -141,7 +141,8 @@ func (p pieces) Decode(ids []int32) string {
 // the end the whole text, however tokens are batched.
 func TestTailEmitsWholeCharacters(t *testing.T) {
 	t.Parallel()
-	list := []string{"", "a", "ab", " b", "é", "\xe4", "\xbd\xa0", "\xf0\x9f", "\x98", "\x80", " ", "\uFFFD", "END", "E", "N"}
+	list := []string{"", "a", "ab", " b", "é", "\xe4", "\xbd\xa0", "\xf0\x9f", "\x98", "\x80", " ", "\uFFFD",
+		"END", "E", "N"}
 	for round := range 3000 {
 		rng := rand.New(rand.NewPCG(3, uint64(round)))
 		p := pieces{list, round%2 == 1}
@@ -235,7 +236,8 @@ func TestTailSurvivesChangedText(t *testing.T) {
 		return out
 	})
 	for ids, want := range map[[6]int32]string{
-		{2, 3, 4, 5, 0, 1}: "你\uFFFDab", {0, 2, 3, 4, 5, 5}: "a你\uFFFD\uFFFD", {2, 3, 0, 5, 1, 0}: "\uFFFD\uFFFDa\uFFFDba", {2, 3, 4, 2, 3, 4}: "你你",
+		{2, 3, 4, 5, 0, 1}: "你\uFFFDab", {0, 2, 3, 4, 5, 5}: "a你\uFFFD\uFFFD",
+		{2, 3, 0, 5, 1, 0}: "\uFFFD\uFFFDa\uFFFDba", {2, 3, 4, 2, 3, 4}: "你你",
 	} {
 		tail := tail{tok: runs}
 		emitted := ""
@@ -275,7 +277,8 @@ func TestScoresMatchTrainer(t *testing.T) {
 			}
 			tape := model.NewTape(dev, c)
 			defer tape.Close()
-			for _, cfg := range []Config{{MaxRunning: 6, CachePages: 14}, {MaxRunning: 32, CachePages: 9, PrefillRows: 7}} {
+			for _, cfg := range []Config{{MaxRunning: 6, CachePages: 14},
+				{MaxRunning: 32, CachePages: 9, PrefillRows: 7}} {
 				e := openEngine(t, c, w, cfg, 2)
 				for i, out := range generateAll(t, e, reqs) {
 					for _, r := range out {
@@ -336,7 +339,8 @@ func checkScores(t *testing.T, tape *model.Tape, w *model.Weights, req inference
 
 // checkTop checks the n likeliest tokens at the places of ids[first:], where logp are the
 // log-probabilities of ids.
-func checkTop(t *testing.T, tape *model.Tape, w *model.Weights, ids []int32, first int, temperature float32, n int, tops [][]inference.TokenLogprob, logp []float32) {
+func checkTop(t *testing.T, tape *model.Tape, w *model.Weights, ids []int32, first int, temperature float32, n int,
+	tops [][]inference.TokenLogprob, logp []float32) {
 	t.Helper()
 	require.Len(t, tops, len(logp))
 	for i, top := range tops {

@@ -17,7 +17,8 @@ import (
 
 func TestRetriesFaultOnAnotherInstance(t *testing.T) {
 	boom := errors.New("connection reset")
-	wrong := func(change func(*inference.Completion)) func(context.Context, inference.Request) ([]inference.Completion, error) {
+	wrong := func(change func(*inference.Completion)) func(context.Context, inference.Request) (
+		[]inference.Completion, error) {
 		return func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
 			out := make([]inference.Completion, req.N)
 			for j := range out {
@@ -34,8 +35,11 @@ func TestRetriesFaultOnAnotherInstance(t *testing.T) {
 		"dies during the call": {func(ctx context.Context, _ inference.Request) ([]inference.Completion, error) {
 			return nil, errors.Join(sleep(ctx, time.Second), boom)
 		}, Dead},
-		"hangs":                {hang, Dead},
-		"too few responses":    {func(context.Context, inference.Request) ([]inference.Completion, error) { return nil, nil }, Dead},
+		"hangs": {hang, Dead},
+		"too few responses": {func(context.Context, inference.Request) (
+			[]inference.Completion, error) {
+			return nil, nil
+		}, Dead},
 		"no log-probabilities": {wrong(func(c *inference.Completion) { c.Logprobs = nil }), Dead},
 		"not a number":         {wrong(func(c *inference.Completion) { c.Logprobs[0] = float32(math.NaN()) }), Dead},
 		"empty response":       {wrong(func(c *inference.Completion) { c.IDs, c.Logprobs = nil, nil }), Dead},
@@ -105,7 +109,8 @@ func TestRefusesAnotherVersion(t *testing.T) {
 		require.Equal(t, Stale, states(f)["a"])
 		s := f.Status()
 		require.GreaterOrEqual(t, s.Stale, int64(2))
-		require.Equal(t, s.Stale-1, s.Retries, "each discarded answer causes one retry; the first request was never sent")
+		require.Equal(t, s.Stale-1, s.Retries,
+			"each discarded answer causes one retry; the first request was never sent")
 
 		// The next publish tries a again without waiting for it.
 		a.now(func() { a.publish = nil })

@@ -241,7 +241,8 @@ func TestUnderChaos(t *testing.T) {
 	config := func() Config {
 		cfg := DefaultConfig()
 		cfg.Attempts, cfg.MaxRestarts = 100, 1000
-		cfg.CallTimeout, cfg.PublishTimeout, cfg.EmptyWait, cfg.Watchdog = 30*time.Second, 30*time.Second, time.Hour, 2*time.Hour
+		cfg.CallTimeout, cfg.PublishTimeout, cfg.EmptyWait, cfg.Watchdog = 30*time.Second, 30*time.Second,
+			time.Hour, 2*time.Hour
 		return cfg
 	}
 	var want [sha256.Size]byte
@@ -265,7 +266,8 @@ func TestUnderChaos(t *testing.T) {
 			}
 			f, err := New(cfg)
 			require.NoError(t, err)
-			instances := []*chaosInstance{newChaosInstance("a"), newChaosInstance("b"), newChaosInstance("c"), newChaosInstance("d")}
+			instances := []*chaosInstance{newChaosInstance("a"), newChaosInstance("b"), newChaosInstance("c"),
+				newChaosInstance("d")}
 			for _, i := range instances[:3] {
 				require.NoError(t, f.Add(t.Context(), i))
 			}

@@ -12,7 +12,8 @@ import (
 func TestConfigReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := New(Config{Config: state.Config{Ahead: -1}, Vocab: -1})
-	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout", "publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
+	for _, want := range []string{"min serving", "attempts", "dead after", "vocabulary", "call timeout",
+		"publish timeout", "empty wait", "backoff", "ahead", "probe every", "probe timeout", "watchdog"} {
 		require.ErrorContains(t, err, want)
 	}
 }

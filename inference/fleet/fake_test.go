@@ -59,7 +59,8 @@ func fake(id string, capacity int) *fakeInstance {
 }
 
 // faulty returns an instance that calls generate for each request.
-func faulty(id string, capacity int, generate func(context.Context, inference.Request) ([]inference.Completion, error)) *fakeInstance {
+func faulty(id string, capacity int, generate func(context.Context, inference.Request) (
+	[]inference.Completion, error)) *fakeInstance {
 	return &fakeInstance{id: id, capacity: capacity, generate: generate}
 }
 
@@ -167,7 +168,8 @@ func publishes(sum string, err error) func(context.Context, inference.Weights) (
 }
 
 func request(n int, version int64) inference.Request {
-	return inference.Request{PromptIDs: []int32{1}, N: n, Version: version, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
+	return inference.Request{PromptIDs: []int32{1}, N: n, Version: version,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 8}}
 }
 
 // newFleet returns a fleet of instances that hold version 1. Each test ends with its Close,

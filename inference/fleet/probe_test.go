@@ -37,7 +37,8 @@ func TestDetectsOtherWeightsOfSameVersion(t *testing.T) {
 			return holds, nil
 		}
 		a.generate = func(_ context.Context, req inference.Request) ([]inference.Completion, error) {
-			return []inference.Completion{{IDs: []int32{7}, Logprobs: []float32{-1}, Version: req.Version, Checksum: holds}}, nil
+			return []inference.Completion{{IDs: []int32{7}, Logprobs: []float32{-1}, Version: req.Version,
+				Checksum: holds}}, nil
 		}
 		f := newFleet(t, nil, a)
 		holds = "another trainer's"

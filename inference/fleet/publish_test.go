@@ -19,15 +19,21 @@ func TestPublishVerifiesChecksums(t *testing.T) {
 		a.now(func() { a.publish = publishes("sum-1", nil) }) // reports no error and changes nothing
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)), "two of three hold the weights")
 		require.Equal(t, map[string]State{"a": Stale, "b": Healthy, "c": Healthy}, states(f))
-		require.Contains(t, f.Status().Instances[0].PublishFail, "publish version 2 to a: instance reports checksum sum-1, expected sum-2")
+		require.Contains(t, f.Status().Instances[0].PublishFail,
+			"publish version 2 to a: instance reports checksum sum-1, expected sum-2")
 
 		b.now(func() {
-			b.publish = func(ctx context.Context, _ inference.Weights) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+			b.publish = func(ctx context.Context, _ inference.Weights) (
+				string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
 		})
 		start := time.Now()
 		err := f.Publish(t.Context(), fakeWeights(3))
 		require.ErrorIs(t, err, inference.ErrNoInstance)
-		require.ErrorContains(t, err, "publish version 3: too few instances serve: 1, expected at least 2\npublish version 3 to ")
+		require.ErrorContains(t, err,
+			"publish version 3: too few instances serve: 1, expected at least 2\npublish version 3 to ")
 		require.Equal(t, f.cfg.PublishTimeout+f.cfg.EmptyWait, time.Since(start))
 
 		// A failed instance does not delay the next publish.

@@ -53,13 +53,15 @@ func TestSendsPromptToInstanceWithItsPrefix(t *testing.T) {
 		send("second again", second)
 		send("longer", longer)
 		wg.Wait()
-		require.Equal(t, map[string]string{"first": "a", "second": "a", "load": "a", "more": "b", "second again": "a", "longer": "c"}, at,
+		require.Equal(t, map[string]string{"first": "a", "second": "a", "load": "a", "more": "b", "second again": "a",
+			"longer": "c"}, at,
 			"on a, the last would wait behind twice the work")
 		send("longer again", longer) // c has all its tokens
 		send("third", prompt(200, 128, 3000))
 		wg.Wait()
 		require.Equal(t, "c", at["longer again"])
-		require.Equal(t, "a", at["third"], "a prefix that two instances hold, such as a system prompt, binds to neither")
+		require.Equal(t, "a", at["third"],
+			"a prefix that two instances hold, such as a system prompt, binds to neither")
 
 		require.NoError(t, f.Publish(t.Context(), fakeWeights(2)))
 		longer.Version = 2
@@ -89,7 +91,8 @@ func BenchmarkFleet(b *testing.B) {
 			f, err := New(DefaultConfig())
 			require.NoError(b, err)
 			for i := range size {
-				inst := &instantInstance{out: []inference.Completion{{IDs: []int32{1}, Logprobs: []float32{-1}, Version: 1}}}
+				inst := &instantInstance{out: []inference.Completion{{IDs: []int32{1}, Logprobs: []float32{-1},
+					Version: 1}}}
 				inst.id, inst.capacity = time.Duration(i).String(), 1
 				require.NoError(b, f.Add(b.Context(), inst))
 			}

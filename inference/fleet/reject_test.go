@@ -58,7 +58,8 @@ func TestRejectedAnswers(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, want, states(f)["a"])
 		}
-		require.ErrorContains(t, events[len(events)-2].Err, "failed 3 times, expected at most 2: stale weights: other bits")
+		require.ErrorContains(t, events[len(events)-2].Err,
+			"failed 3 times, expected at most 2: stale weights: other bits")
 		require.NoError(t, f.Close())
 		out[2][0].Reject(errors.New("other bits"))
 	})

@@ -53,7 +53,8 @@ func TestWaitsForEarliestIfAllRest(t *testing.T) {
 		ctx, wait := context.WithTimeout(t.Context(), time.Second)
 		defer wait()
 		b.now(func() { b.generate = limited("b", start.Add(time.Hour)).generate })
-		require.Equal(t, map[string]int{"error": 2}, outcomesIn(ctx, t, f, 2, request(1, 1)), "waiting ends with the caller")
+		require.Equal(t, map[string]int{"error": 2}, outcomesIn(ctx, t, f, 2, request(1, 1)),
+			"waiting ends with the caller")
 		require.NoError(t, f.Close())
 	})
 }

@@ -257,7 +257,8 @@ func TestNeededInstanceRecovers(t *testing.T) {
 		"loses requests, of two": {2, func(w *worker) { lose(w, true) }, func(w *worker) { lose(w, false) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := func(t *testing.T, during func(w *worker, step int)) (times []time.Duration, lengths [][]int, restarts int) {
+			run := func(t *testing.T, during func(w *worker, step int)) (
+				times []time.Duration, lengths [][]int, restarts int) {
 				synctest.Test(t, func(t *testing.T) {
 					f := newFleet(t, func(c *Config) { c.MinServing = row.workers })
 					var workers []*worker

@@ -13,7 +13,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-const goodChoice = `{"index":0,"text":"ab","finish_reason":"stop","token_ids":[1,2],"logprobs":{"token_logprobs":[-0.1,-1.5e-45]}}`
+const goodChoice = `{"index":0,"text":"ab","finish_reason":"stop","token_ids":[1,2],` +
+	`"logprobs":{"token_logprobs":[-0.1,-1.5e-45]}}`
 
 func TestDecodeCompletions(t *testing.T) {
 	t.Parallel()
@@ -31,7 +32,8 @@ func TestDecodeCompletions(t *testing.T) {
 		{"negative id", choice("[1,2]", "[1,-2]"), "token 1 is -2"},
 		{"large id", choice("[1,2]", "[1,4294967297]"), "unexpected response body"},
 		{"no tokens", choice("[1,2]", "[]"), "no tokens"},
-		{"no log-probabilities", choice(`"logprobs":{"token_logprobs":[-0.1,-1.5e-45]}`, `"logprobs":null`), "no log-probabilities"},
+		{"no log-probabilities", choice(`"logprobs":{"token_logprobs":[-0.1,-1.5e-45]}`, `"logprobs":null`),
+			"no log-probabilities"},
 		{"finish", choice("stop", "content_filter"), `finish reason "content_filter"`},
 		{"index", choice(`"index":0`, `"index":1`), "index 1"},
 		{"twice", goodChoice + "," + goodChoice, "2 choices, expected 1"},
@@ -45,7 +47,8 @@ func TestDecodeCompletions(t *testing.T) {
 		out, err := readCompletions([]byte(`{"choices":[`+test.choices+`]}`), &req)
 		if test.want == "" {
 			require.NoError(t, err)
-			require.Equal(t, []inference.Completion{{IDs: []int32{1, 2}, Logprobs: []float32{-0.1, -1e-45}, Text: "ab", Finish: rollout.Stop}}, out)
+			require.Equal(t, []inference.Completion{{IDs: []int32{1, 2}, Logprobs: []float32{-0.1, -1e-45}, Text: "ab",
+				Finish: rollout.Stop}}, out)
 			continue
 		}
 		require.ErrorContains(t, err, test.want, test.name)
@@ -72,7 +75,8 @@ func TestTokensAsIDs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int32{17, 0}, out[0].IDs)
 	for _, bad := range []string{"17", "token_id:", "token_id:x", "token_id:4294967296"} {
-		_, err := readCompletions([]byte(`{"choices":[{"index":0,"finish_reason":"length","logprobs":{"tokens":["`+bad+`"],"token_logprobs":[-1]}}]}`), &req)
+		_, err := readCompletions([]byte(`{"choices":[{"index":0,"finish_reason":"length","logprobs":{"tokens":["`+bad+
+			`"],"token_logprobs":[-1]}}]}`), &req)
 		require.ErrorContains(t, err, "expected a token id or token_id:N", bad)
 	}
 }
@@ -89,7 +93,9 @@ func TestFloatsRoundTrip(t *testing.T) {
 			ids, logprobs = append(ids, 1), append(logprobs, v)
 		}
 	}
-	data, err := json.Marshal(object{"choices": []any{object{"index": 0, "finish_reason": "stop", "token_ids": ids, "logprobs": object{"token_logprobs": logprobs}}}})
+	data, err := json.Marshal(
+		object{"choices": []any{object{"index": 0, "finish_reason": "stop", "token_ids": ids,
+			"logprobs": object{"token_logprobs": logprobs}}}})
 	require.NoError(t, err)
 	out, err := readCompletions(data, &req)
 	require.NoError(t, err)
@@ -98,7 +104,8 @@ func TestFloatsRoundTrip(t *testing.T) {
 	}
 }
 
-const goodSGLang = `{"text":"ab","output_ids":[9,9,9],"meta_info":{"finish_reason":{"type":"stop","matched":2},"weight_version":"v1-a",
+const goodSGLang = `{"text":"ab","output_ids":[9,9,9],"meta_info":{"finish_reason":{"type":"stop","matched":2},` +
+	`"weight_version":"v1-a",
 	"prompt_tokens":3,"output_token_logprobs":[[-0.1,1,null],[-0.2,2,"b"]]}}`
 
 func TestDecodeSGLang(t *testing.T) {
@@ -111,8 +118,10 @@ func TestDecodeSGLang(t *testing.T) {
 		{"no id", edited("1,null", "null,null"), "token has no id"},
 		{"short token", edited("[-0.1,1,null]", "[-0.1]"), "token has 1 entries"},
 		{"other weights", edited("v1-a", "default"), "stale weights"},
-		{"weights changed midway", edited(`"prompt_tokens"`, `"weight_versions":[{"version":"v0-a","start":0,"end":1}],"prompt_tokens"`), "stale weights"},
-		{"another prompt", edited(`"prompt_tokens":3`, `"prompt_tokens":2`), "the server's prompt has 2 tokens, expected 3"},
+		{"weights changed midway", edited(`"prompt_tokens"`,
+			`"weight_versions":[{"version":"v0-a","start":0,"end":1}],"prompt_tokens"`), "stale weights"},
+		{"another prompt", edited(`"prompt_tokens":3`, `"prompt_tokens":2`),
+			"the server's prompt has 2 tokens, expected 3"},
 		{"finish", edited(`"stop"`, `"error"`), `finish reason "error"`},
 		{"finish is null", edited(`{"type":"stop","matched":2}`, "null"), "finish reason"},
 		{"no tokens", edited(`[[-0.1,1,null],[-0.2,2,"b"]]`, "[]"), "no tokens"},
@@ -127,12 +136,14 @@ func TestDecodeSGLang(t *testing.T) {
 		if test.want == "" {
 			require.NoError(t, err, test.name)
 			require.False(t, unlabelled)
-			require.Equal(t, []inference.Completion{{IDs: []int32{1, 2}, Logprobs: []float32{-0.1, -0.2}, Text: "ab", Finish: rollout.Stop}}, out)
+			require.Equal(t, []inference.Completion{{IDs: []int32{1, 2}, Logprobs: []float32{-0.1, -0.2}, Text: "ab",
+				Finish: rollout.Stop}}, out)
 			continue
 		}
 		require.ErrorContains(t, err, test.want, test.name)
 	}
-	_, unlabelled, err := decodeSGLang([]byte(strings.Replace(goodSGLang, `"weight_version":"v1-a",`, "", 1)), &req, 4, "v1-a")
+	_, unlabelled, err := decodeSGLang([]byte(strings.Replace(goodSGLang, `"weight_version":"v1-a",`, "", 1)),
+		&req, 4, "v1-a")
 	require.NoError(t, err)
 	require.True(t, unlabelled)
 }
@@ -142,7 +153,10 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"choices":[` + goodChoice + `]}`))
 	f.Add([]byte(goodSGLang))
 	f.Add([]byte("[" + goodSGLang + "]"))
-	f.Add([]byte(`{"choices":[{"index":0,"finish_reason":"abort","prompt_logprobs":[null,{"6":{"logprob":-1}},{"7":{}}],"logprobs":{"top_logprobs":[null]}}]}`))
+	f.Add(
+		[]byte(
+			`{"choices":[{"index":0,"finish_reason":"abort","prompt_logprobs":[null,{"6":{"logprob":-1}},` +
+				`{"7":{}}],"logprobs":{"top_logprobs":[null]}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		req := request(1)
 		req.PromptLogprobs, req.TopLogprobs = len(data)%2 == 0, len(data)%3

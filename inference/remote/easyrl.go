@@ -69,7 +69,8 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 		return nil, err
 	}
 	ip := net.ParseIP(u.Hostname())
-	e := &easyrl{client: c, layout: h.Layout, exact: !h.Simulated, loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
+	e := &easyrl{client: c, layout: h.Layout, exact: !h.Simulated,
+		loopback: u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()}
 	if c.cfg.Store != nil {
 		e.latest = c.cfg.Store.Latest()
 	} else {
@@ -152,7 +153,8 @@ func sameWeights(a, first *completionAnswer, version int64) error {
 	case version != 0 && *a.WeightVersion != version:
 		return fmt.Errorf("server has version %d, expected %d: %w", *a.WeightVersion, version, inference.ErrStale)
 	case *a.WeightVersion != *first.WeightVersion || a.Checksum != first.Checksum:
-		return fmt.Errorf("weights of version %d were replaced during the answer: %w", *first.WeightVersion, inference.ErrStale)
+		return fmt.Errorf("weights of version %d were replaced during the answer: %w", *first.WeightVersion,
+			inference.ErrStale)
 	}
 	return nil
 }
@@ -223,7 +225,8 @@ func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string,
 	}
 	if e.loopback && e.cfg.Store != nil && path != "" {
 		query.Set("path", path)
-		err := e.http.Do(ctx, transport.Call{Method: http.MethodPut, Path: "/v1/weights?" + query.Encode(), Body: []byte{}, Long: true}, h)
+		err := e.http.Do(ctx, transport.Call{Method: http.MethodPut, Path: "/v1/weights?" + query.Encode(),
+			Body: []byte{}, Long: true}, h)
 		if !refuses(err) {
 			return err
 		}

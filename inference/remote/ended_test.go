@@ -101,7 +101,8 @@ func line(version, index int) string {
 		choices = append(choices, object{"index": index, "text": "", "finish_reason": "stop", "token_ids": []int{index},
 			"logprobs": object{"tokens": []string{"x"}, "token_logprobs": []float32{-1}}})
 	}
-	data, _ := json.Marshal(object{"weight_version": version, "weight_checksum": fmt.Sprint("sum-", version), "choices": choices})
+	data, _ := json.Marshal(object{"weight_version": version, "weight_checksum": fmt.Sprint("sum-", version),
+		"choices": choices})
 	return string(data) + "\n"
 }
 
@@ -116,18 +117,29 @@ func TestEndedOfLines(t *testing.T) {
 		is    error
 		after time.Duration
 	}{
-		"in any order":     {lines: []string{line(3, 2), line(3, 0), line(3, 1), line(3, -1)}, ended: []int{0, 1, 2}, after: 4 * pause},
-		"all at once":      {lines: []string{line(3, 2) + line(3, 0) + line(3, 1) + line(3, -1)}, ended: []int{0, 1, 2}, after: pause},
-		"fails":            {lines: []string{line(3, 1), `{"error":{"message":"new weights"},"status":409}`}, ended: []int{1}, err: "status 409: new weights", is: inference.ErrStale, after: 2 * pause},
-		"ends early":       {lines: []string{line(3, 1), line(3, 2)}, ended: []int{1, 2}, err: "2 choices, expected 3", after: 2 * pause},
-		"cut":              {lines: []string{line(3, 1), line(3, 2)[:40]}, ended: []int{1}, err: "unexpected EOF", after: 2 * pause},
-		"hangs in a line":  {lines: []string{line(3, 1) + line(3, 2)[:40], " ", " "}, ended: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: pause + 30*time.Second},
-		"hangs in another": {lines: []string{line(3, 1), line(3, 2)[:40], " "}, ended: []int{1}, err: "moved fewer than 65536 bytes in 30s", after: 2*pause + 30*time.Second},
-		"not JSON":         {lines: []string{line(3, 1), "<html>"}, ended: []int{1}, err: "unexpected response body", after: 2 * pause},
-		"twice":            {lines: []string{line(3, 1), line(3, 1)}, ended: []int{1}, err: "index 1, expected each of 0 to 2 once", after: 2 * pause},
-		"out of range":     {lines: []string{line(3, 3)}, err: "index 3, expected", after: pause},
-		"other weights":    {lines: []string{line(3, 1), line(4, 2)}, ended: []int{1}, err: "server has version 4, expected 3", is: inference.ErrStale, after: 2 * pause},
-		"too long":         {lines: []string{line(3, 1), `{"x":"` + strings.Repeat("x", 2<<20)}, ended: []int{1}, err: "body has more than", after: 2 * pause},
+		"in any order": {lines: []string{line(3, 2), line(3, 0), line(3, 1), line(3, -1)}, ended: []int{0, 1, 2},
+			after: 4 * pause},
+		"all at once": {lines: []string{line(3, 2) + line(3, 0) + line(3, 1) + line(3, -1)}, ended: []int{0, 1, 2},
+			after: pause},
+		"fails": {lines: []string{line(3, 1), `{"error":{"message":"new weights"},"status":409}`},
+			ended: []int{1}, err: "status 409: new weights", is: inference.ErrStale, after: 2 * pause},
+		"ends early": {lines: []string{line(3, 1), line(3, 2)}, ended: []int{1, 2}, err: "2 choices, expected 3",
+			after: 2 * pause},
+		"cut": {lines: []string{line(3, 1), line(3, 2)[:40]}, ended: []int{1}, err: "unexpected EOF",
+			after: 2 * pause},
+		"hangs in a line": {lines: []string{line(3, 1) + line(3, 2)[:40], " ", " "}, ended: []int{1},
+			err: "moved fewer than 65536 bytes in 30s", after: pause + 30*time.Second},
+		"hangs in another": {lines: []string{line(3, 1), line(3, 2)[:40], " "}, ended: []int{1},
+			err: "moved fewer than 65536 bytes in 30s", after: 2*pause + 30*time.Second},
+		"not JSON": {lines: []string{line(3, 1), "<html>"}, ended: []int{1}, err: "unexpected response body",
+			after: 2 * pause},
+		"twice": {lines: []string{line(3, 1), line(3, 1)}, ended: []int{1},
+			err: "index 1, expected each of 0 to 2 once", after: 2 * pause},
+		"out of range": {lines: []string{line(3, 3)}, err: "index 3, expected", after: pause},
+		"other weights": {lines: []string{line(3, 1), line(4, 2)}, ended: []int{1},
+			err: "server has version 4, expected 3", is: inference.ErrStale, after: 2 * pause},
+		"too long": {lines: []string{line(3, 1), `{"x":"` + strings.Repeat("x", 2<<20)}, ended: []int{1},
+			err: "body has more than", after: 2 * pause},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,7 +173,8 @@ func TestEndedOfLines(t *testing.T) {
 				require.Equal(t, c.after, time.Since(start))
 				want := map[int]inference.Completion{}
 				for _, i := range c.ended {
-					want[i] = inference.Completion{IDs: []int32{int32(i)}, Logprobs: []float32{-1}, Finish: rollout.Stop, Version: 3, Checksum: "sum-3"}
+					want[i] = inference.Completion{IDs: []int32{int32(i)}, Logprobs: []float32{-1},
+						Finish: rollout.Stop, Version: 3, Checksum: "sum-3"}
 				}
 				if len(want) > 0 {
 					require.Equal(t, want, o.got)

@@ -20,11 +20,13 @@ func ParseEndpoint(text, kind string) (Endpoint, error) {
 		e.Kind, e.URL = prefix, rest
 	}
 	u, err := url.Parse(e.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
 		return Endpoint{}, fmt.Errorf("%.200q, expected a URL such as http://127.0.0.1:8000", text)
 	}
 	if e.Kind != "" && !slices.Contains(Names(), e.Kind) {
-		return Endpoint{}, fmt.Errorf("%.200q, expected one of %s before the URL", text, `"`+strings.Join(Names(), `", "`)+`"`)
+		return Endpoint{}, fmt.Errorf("%.200q, expected one of %s before the URL", text,
+			`"`+strings.Join(Names(), `", "`)+`"`)
 	}
 	e.URL = strings.TrimRight(e.URL, "/")
 	return e, nil

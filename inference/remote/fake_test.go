@@ -37,7 +37,8 @@ func (w fakeWeights) Version() int64   { return w.version }
 func (w fakeWeights) Checksum() string { return fmt.Sprintf("%016x", math.Float32bits(w.value)) }
 
 func (w fakeWeights) WriteSafetensors(out io.Writer) error {
-	header := fmt.Sprintf(`{"__metadata__":{"easyrl.checksum":%q},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, w.Checksum())
+	header := fmt.Sprintf(
+		`{"__metadata__":{"easyrl.checksum":%q},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, w.Checksum())
 	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	data = binary.LittleEndian.AppendUint32(append(data, header...), math.Float32bits(w.value))
 	_, err := out.Write(data)
@@ -114,18 +115,20 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 
 func newFake(t *testing.T, kind string) *fake {
 	f := &fake{
-		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, adapters: map[string]float32{}, without: map[string]bool{}, ends: make(chan struct{}),
+		kind: kind, t: t, label: "default", bodies: map[string]map[string]any{}, adapters: map[string]float32{},
+		without: map[string]bool{}, ends: make(chan struct{}),
 		pipe: &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})},
 	}
 	var open sync.WaitGroup // connections
-	f.http = &http.Server{Handler: http.HandlerFunc(f.serve), ReadHeaderTimeout: time.Minute, ConnState: func(_ net.Conn, s http.ConnState) {
-		switch s {
-		case http.StateNew:
-			open.Add(1)
-		case http.StateClosed:
-			open.Done()
-		}
-	}}
+	f.http = &http.Server{Handler: http.HandlerFunc(f.serve), ReadHeaderTimeout: time.Minute,
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			switch s {
+			case http.StateNew:
+				open.Add(1)
+			case http.StateClosed:
+				open.Done()
+			}
+		}}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -252,7 +255,8 @@ func notFound() (any, int) { return object{"detail": "Not Found"}, 404 }
 
 func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (any, int) {
 	now := func() object {
-		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1", "capacity": 7, "cores": 3, "config": cmp.Or(f.computes, "c1"), "layout": f.layout}
+		return object{"version": f.version, "checksum": fakeWeights{value: f.value}.Checksum(), "boot": "b1",
+			"capacity": 7, "cores": 3, "config": cmp.Or(f.computes, "c1"), "layout": f.layout}
 	}
 	switch call {
 	case "POST /v1/trainer":
@@ -276,7 +280,8 @@ func (f *fake) easyrl(call string, r *http.Request, data []byte, body object) (a
 				return object{"error": object{"message": err.Error(), "type": "invalid_request_error"}}, 400
 			}
 		} else if r.ContentLength != int64(len(data)) {
-			return object{"error": object{"message": fmt.Sprintf("content length is %d, expected %d", r.ContentLength, len(data))}}, 400
+			return object{"error": object{"message": fmt.Sprintf(
+				"content length is %d, expected %d", r.ContentLength, len(data))}}, 400
 		}
 		value, err := readFake(data)
 		if err != nil {
@@ -311,7 +316,8 @@ func (f *fake) sglang(call string, body object) (any, int) {
 		return object{"model_path": "/models/tiny", "weight_version": f.label}, 200
 	case "GET /server_info", "GET /get_server_info":
 		state := object{"effective_max_running_requests_per_dp": 24}
-		return object{"max_running_requests": nil, "enable_deterministic_inference": f.seeded, "internal_states": []any{state, state}}, 200
+		return object{"max_running_requests": nil, "enable_deterministic_inference": f.seeded,
+			"internal_states": []any{state, state}}, 200
 	case "POST /update_weights_from_disk":
 		data, err := os.ReadFile(filepath.Join(body["model_path"].(string), "model.safetensors"))
 		if err != nil {
@@ -373,12 +379,14 @@ func (f *fake) completions(body object) object {
 		}
 		ch := object{
 			"index": i, "text": "text", "finish_reason": "length", "token_ids": ids, "prompt_token_ids": prompt,
-			"logprobs": object{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top, "text_offset": []int{}},
+			"logprobs": object{"tokens": tokens, "token_logprobs": logprobs, "top_logprobs": top,
+				"text_offset": []int{}},
 		}
 		if body["prompt_logprobs"] != nil {
 			all := []any{nil}
 			for j := 1; j < len(prompt); j++ {
-				all = append(all, object{fmt.Sprint(prompt[j]): object{"logprob": f.promptLogprob(prompt, j), "rank": 3}})
+				all = append(all,
+					object{fmt.Sprint(prompt[j]): object{"logprob": f.promptLogprob(prompt, j), "rank": 3}})
 			}
 			ch["prompt_logprobs"] = all
 		}
@@ -392,7 +400,8 @@ func (f *fake) generate(body object) any {
 	prompts := body["input_ids"].([]any)
 	if _, ok := prompts[0].([]any); ok { // each with its own parameters
 		for i := range prompts {
-			out = append(out, f.generate(object{"input_ids": prompts[i], "sampling_params": body["sampling_params"].([]any)[i]}))
+			out = append(out,
+				f.generate(object{"input_ids": prompts[i], "sampling_params": body["sampling_params"].([]any)[i]}))
 		}
 		return out
 	}
@@ -417,7 +426,8 @@ func (f *fake) generate(body object) any {
 		}
 		input[0].([]any)[0] = nil
 		out = append(out, object{"text": "text", "output_ids": []int{}, "meta_info": object{
-			"id": "1", "finish_reason": object{"type": "length", "length": len(ids)}, "prompt_tokens": len(prompt), "weight_version": f.label,
+			"id": "1", "finish_reason": object{"type": "length", "length": len(ids)}, "prompt_tokens": len(prompt),
+			"weight_version":        f.label,
 			"output_token_logprobs": tokens, "output_top_logprobs": top, "input_token_logprobs": input,
 		}})
 	}

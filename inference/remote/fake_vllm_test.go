@@ -21,7 +21,8 @@ func (f *fake) vllm(call string, body object) (any, int) {
 		if name := body["model"].(string); name != "tiny" {
 			value, ok := f.adapters[name]
 			if !ok {
-				return object{"error": object{"message": fmt.Sprintf("The model `%s` does not exist.", name), "type": "NotFoundError"}}, 404
+				return object{"error": object{"message": fmt.Sprintf("The model `%s` does not exist.", name),
+					"type": "NotFoundError"}}, 404
 			}
 			f.value = value
 		}

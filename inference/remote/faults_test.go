@@ -66,7 +66,8 @@ func TestStatuses(t *testing.T) {
 			require.ErrorContains(t, err, "what is wrong", status)
 			require.ErrorContains(t, err, "instance http://fake:8000: ")
 			for _, sentinel := range []error{inference.ErrInvalid, inference.ErrStale, inference.ErrClosed} {
-				require.Equal(t, want == sentinel, errors.Is(err, sentinel), "%d: %v", status, err) //nolint:errorlint // the same sentinel
+				require.Equal(t, want == sentinel, errors.Is(err, sentinel), "%d: %v", status,
+					err) //nolint:errorlint // the same sentinel
 			}
 		}
 	}
@@ -182,7 +183,8 @@ func TestStalledUpload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, EasyRL)
 		inst := f.dial()
-		f.set(func() { f.fault = on("/v1/weights", func(http.ResponseWriter, *http.Request) { <-f.ends }) }) // the body is not read
+		// the body is not read
+		f.set(func() { f.fault = on("/v1/weights", func(http.ResponseWriter, *http.Request) { <-f.ends }) })
 		start := time.Now()
 		_, err := inst.Publish(t.Context(), largeWeights{fakeWeights{1, 1}})
 		require.ErrorContains(t, err, "moved fewer than 65536 bytes in 30s")

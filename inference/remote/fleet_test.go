@@ -32,20 +32,23 @@ func faults() map[string]http.HandlerFunc {
 				say(strings.Replace(goodSGLang, "-0.1", "NaN", 1))(w, r)
 				return
 			}
-			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+strings.Replace(goodChoice, "-0.1", "NaN", 1)+`]}`)(w, r)
+			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+
+				strings.Replace(goodChoice, "-0.1", "NaN", 1)+`]}`)(w, r)
 		},
 		"wrong lengths": func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/generate" {
 				say(strings.Replace(goodSGLang, "[-0.1,1,null],", "[-0.1],", 1))(w, r)
 				return
 			}
-			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+strings.Replace(goodChoice, "[1,2]", "[1]", 1)+`]}`)(w, r)
+			say(`{"weight_version":1,"weight_checksum":"sum","choices":[`+
+				strings.Replace(goodChoice, "[1,2]", "[1]", 1)+`]}`)(w, r)
 		},
-		"a duplicate": say(`{"weight_version":1,"weight_checksum":"sum","choices":[` + goodChoice + "," + goodChoice + "," + goodChoice + `]}`),
-		"500":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"502":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
-		"503":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
-		"no answer":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"a duplicate": say(`{"weight_version":1,"weight_checksum":"sum","choices":[` + goodChoice + "," + goodChoice +
+			"," + goodChoice + `]}`),
+		"500":       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"502":       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
+		"503":       func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
+		"no answer": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 		"late": func(w http.ResponseWriter, _ *http.Request) {
 			<-time.After(time.Minute)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -77,7 +80,8 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 	for i, kind := range allKinds() {
 		f := newFake(t, kind)
 		all := faults()
-		names := []string{"truncated JSON", "empty", "null", "an empty list", "NaN", "wrong lengths", "a duplicate", "500", "502", "503", "no answer", "late"}
+		names := []string{"truncated JSON", "empty", "null", "an empty list", "NaN", "wrong lengths", "a duplicate",
+			"500", "502", "503", "no answer", "late"}
 		require.Len(t, names, len(all))
 		f.fault = func(w http.ResponseWriter, r *http.Request) bool {
 			mu.Lock()
@@ -116,7 +120,8 @@ func fleetUnderFire(t *testing.T, rng *rand.Rand) {
 				for j, c := range out {
 					ids, logprobs := (&fake{value: w.value}).sample(req.PromptIDs, j, 4)
 					if c.Version != version || fmt.Sprint(c.IDs, c.Logprobs) != fmt.Sprint(ids, logprobs) {
-						t.Errorf("request %d of version %d: response %d of version %d has other weights", i, version, j, c.Version)
+						t.Errorf("request %d of version %d: response %d of version %d has other weights", i, version,
+							j, c.Version)
 					}
 				}
 			})

@@ -32,7 +32,8 @@ func pulse(page string) string {
 		name, _, _ = strings.Cut(name, "{")
 		_, name, _ = strings.Cut(name, ":") // vllm: or sglang:
 		switch strings.TrimSuffix(name, "_total") {
-		case "prompt_tokens", "generation_tokens", "num_used_tokens", "token_usage", "kv_cache_usage_perc", "gpu_cache_usage_perc", "gen_throughput":
+		case "prompt_tokens", "generation_tokens", "num_used_tokens", "token_usage", "kv_cache_usage_perc",
+			"gpu_cache_usage_perc", "gen_throughput":
 			found.WriteString(lines.Text() + "\n")
 		}
 	}

@@ -80,7 +80,8 @@ func (c *Config) Validate() error {
 	switch {
 	case err != nil:
 		faults = append(faults, fmt.Errorf("instance: url: %w", err))
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "":
 		faults = append(faults, fmt.Errorf("instance: url %q, expected http://host:port", u.Redacted()))
 	}
 	if _, ok := kindOf(c.Kind); !ok && c.Kind != "" {
@@ -90,7 +91,8 @@ func (c *Config) Validate() error {
 		faults = append(faults, fmt.Errorf("instance %s: capacity %d, expected 0 or more", c.URL, c.Capacity))
 	}
 	if c.Connect < 0 || c.Stall < 0 {
-		faults = append(faults, fmt.Errorf("instance %s: deadlines %v (connect) and %v (stall), expected 0 or more", c.URL, c.Connect, c.Stall))
+		faults = append(faults, fmt.Errorf("instance %s: deadlines %v (connect) and %v (stall), expected 0 or more",
+			c.URL, c.Connect, c.Stall))
 	}
 	if c.Canary != nil {
 		faults = append(faults, c.Canary.Validate())

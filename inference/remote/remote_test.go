@@ -58,7 +58,9 @@ func TestDialRefuses(t *testing.T) {
 
 	f := newFake(t, "other server")
 	_, err = Dial(t.Context(), f.config())
-	require.EqualError(t, err, "instance http://fake:8000: not a known server: it is a server of OpenAI's API of another kind, expected "+join(titles()))
+	require.EqualError(t, err,
+		"instance http://fake:8000: not a known server: it is a server of OpenAI's API of another kind, expected "+
+			join(titles()))
 	cfg := newFake(t, VLLM).config()
 	cfg.Model = "other"
 	_, err = Dial(t.Context(), cfg)
@@ -112,7 +114,8 @@ func TestGenerate(t *testing.T) {
 func TestSamplingIsExplicit(t *testing.T) {
 	t.Parallel()
 	req := request(2)
-	req.Sampling = inference.Sampling{Temperature: 0.5, TopP: 0.9, MinP: 0.125, MaxTokens: 4, Stop: []string{"\n"}, StopIDs: []int32{9}}
+	req.Sampling = inference.Sampling{Temperature: 0.5, TopP: 0.9, MinP: 0.125, MaxTokens: 4, Stop: []string{"\n"},
+		StopIDs: []int32{9}}
 	for kind, path := range map[string]string{EasyRL: "/v1/completions", VLLM: "/v1/completions", SGLang: "/generate"} {
 		f := newFake(t, kind)
 		_, err := f.dial().Generate(t.Context(), req)
@@ -132,7 +135,8 @@ func TestSamplingIsExplicit(t *testing.T) {
 		}
 		require.Equal(t, top, body["top_k"], kind)
 		for name, value := range map[string]float64{
-			"temperature": 0.5, "top_p": float64(float32(0.9)), "min_p": 0.125, repetition: 1, "presence_penalty": 0, "frequency_penalty": 0,
+			"temperature": 0.5, "top_p": float64(float32(0.9)), "min_p": 0.125, repetition: 1, "presence_penalty": 0,
+			"frequency_penalty": 0,
 		} {
 			require.InDelta(t, value, body[name], 1e-7, "%s %s", kind, name)
 		}
@@ -168,7 +172,8 @@ func TestPromptAndTopLogprobs(t *testing.T) {
 		out, err := f.dial().Generate(t.Context(), req)
 		require.NoError(t, err)
 		for _, c := range out {
-			require.Equal(t, []float32{0, f.promptLogprob(req.PromptIDs, 1), f.promptLogprob(req.PromptIDs, 2)}, c.PromptLogprobs)
+			require.Equal(t, []float32{0, f.promptLogprob(req.PromptIDs, 1), f.promptLogprob(req.PromptIDs, 2)},
+				c.PromptLogprobs)
 			require.Len(t, c.Top, 4)
 			for i, at := range c.Top {
 				require.Len(t, at, 2)
@@ -285,10 +290,14 @@ func TestCanary(t *testing.T) {
 			}
 			return out
 		}
-		canary.Logprobs = func(_ context.Context, version int64) ([]float32, error) { return trainer(value[version]), fault }
+		canary.Logprobs = func(_ context.Context, version int64) (
+			[]float32, error) {
+			return trainer(value[version]), fault
+		}
 		freed := 0
 		canary.Perturb = func(context.Context) (*publish.Perturbed, error) {
-			return &publish.Perturbed{Weights: fakeWeights{0, 7}, Prompt: canary.Prompt, Logprobs: trainer(7), Free: func() { freed++ }}, nil
+			return &publish.Perturbed{Weights: fakeWeights{0, 7}, Prompt: canary.Prompt, Logprobs: trainer(7),
+				Free: func() { freed++ }}, nil
 		}
 		inst := f.dial(func(c *Config) { c.Canary = canary })
 		publish := func(version int64) error {
@@ -297,7 +306,8 @@ func TestCanary(t *testing.T) {
 		}
 		f.set(func() { f.old = true })
 		require.ErrorContains(t, publish(1), "an update does not reach every tensor")
-		require.ErrorContains(t, publish(1), map[string]string{VLLM: "Update the worker deploy/vllm/easyrl_worker.py", SGLang: "Try another version of SGLang"}[kind])
+		require.ErrorContains(t, publish(1), map[string]string{VLLM: "Update the worker deploy/vllm/easyrl_worker.py",
+			SGLang: "Try another version of SGLang"}[kind])
 		f.set(func() { f.old = false })
 		require.NoError(t, publish(1))
 		require.Equal(t, 3, freed)
@@ -362,7 +372,8 @@ func TestDialChecksModel(t *testing.T) {
 		cfg := newFake(t, kind).config()
 		cfg.Context = 129
 		_, err := Dial(t.Context(), cfg)
-		require.EqualError(t, err, "instance http://fake:8000: context has 128 positions, expected at least 129 for a prompt and its response")
+		require.EqualError(t, err,
+			"instance http://fake:8000: context has 128 positions, expected at least 129 for a prompt and its response")
 		cfg.Context = 128
 		inst, err := Dial(t.Context(), cfg)
 		require.NoError(t, err)

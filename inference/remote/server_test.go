@@ -92,13 +92,15 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 	}
 	out := make([]inference.Completion, req.N)
 	for i := range out {
-		c := inference.Completion{Finish: rollout.Length, Version: b.version, Checksum: fakeWeights{value: b.value}.Checksum()}
+		c := inference.Completion{Finish: rollout.Length, Version: b.version,
+			Checksum: fakeWeights{value: b.value}.Checksum()}
 		for j := range req.Sampling.MaxTokens {
 			l := logprob(i, j)
 			id := int32(math.Float32bits(l) % 1000)
 			c.IDs, c.Logprobs = append(c.IDs, id), append(c.Logprobs, l)
 			if req.TopLogprobs > 0 {
-				c.Top = append(c.Top, []inference.TokenLogprob{{ID: id, Logprob: l}, {ID: (id + 1) % 1000, Logprob: l - 1}}[:req.TopLogprobs])
+				c.Top = append(c.Top, []inference.TokenLogprob{{ID: id, Logprob: l},
+					{ID: (id + 1) % 1000, Logprob: l - 1}}[:req.TopLogprobs])
 			}
 		}
 		for j := range req.PromptIDs {
@@ -114,7 +116,8 @@ func (b *backend) Generate(_ context.Context, req inference.Request) ([]inferenc
 	return out, nil
 }
 
-func (b *backend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (b *backend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
+	[]inference.Completion, error) {
 	out, err := b.Generate(ctx, req)
 	for i := range out {
 		emit(inference.Delta{Index: i, IDs: out[i].IDs, Logprobs: out[i].Logprobs})

@@ -114,7 +114,8 @@ func TestVLLMLogprobsMode(t *testing.T) {
 			req.Sampling.Temperature = temperature
 			_, err := inst.Generate(t.Context(), req)
 			if mode == "raw_logprobs" && temperature == 0.5 {
-				require.ErrorContains(t, err, "log-probabilities ignore the temperature 0.5. Run vLLM with --logprobs-mode processed_logprobs")
+				require.ErrorContains(t, err,
+					"log-probabilities ignore the temperature 0.5. Run vLLM with --logprobs-mode processed_logprobs")
 				continue
 			}
 			require.NoError(t, err, "%s %v", mode, temperature)

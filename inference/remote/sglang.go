@@ -115,7 +115,8 @@ func (s *sglang) verify(ctx context.Context, want string) error {
 // Publish makes the server read w from the store and verifies it.
 func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	if s.info == "" && s.cfg.Canary == nil {
-		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary", s.url)
+		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary",
+			s.url)
 	}
 	return s.held.publish(ctx, w, labelledCalls{push: s.push, held: s.verify, sampler: s.sampler})
 }
@@ -194,7 +195,8 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 		topK = -1
 	}
 	params := map[string]any{
-		"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK, "min_p": p.MinP,
+		"n": req.N, "max_new_tokens": limit, "temperature": p.Temperature, "top_p": p.TopP, "top_k": topK,
+		"min_p":              p.MinP,
 		"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "no_stop_trim": true,
 		"stop": append([]string{}, p.Stop...), "stop_token_ids": append([]int32{}, p.StopIDs...),
 		"ignore_eos": len(p.StopIDs) == 0, // ignore_eos also disables stop_token_ids
@@ -225,7 +227,8 @@ func (s *sglang) sampler(want string) publish.Sampler {
 			return nil, err
 		}
 		var raw json.RawMessage
-		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body, Limit: bodyLimit(&req, limit), Long: true}
+		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body,
+			Limit: bodyLimit(&req, limit), Long: true}
 		if err := s.http.Once(ctx, k, &raw); err != nil {
 			return nil, err
 		}
@@ -242,7 +245,8 @@ func (s *sglang) sampler(want string) publish.Sampler {
 
 // decodeSGLang decodes one object, or a list if req asks for several responses.
 // unlabelled reports whether a response lacks the label of its weights.
-func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want string) (out []inference.Completion, unlabelled bool, err error) {
+func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want string) (
+	out []inference.Completion, unlabelled bool, err error) {
 	var answers []sglangAnswer
 	if bytes.HasPrefix(bytes.TrimSpace(raw), []byte("[")) {
 		err = json.Unmarshal(raw, &answers)

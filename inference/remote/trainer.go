@@ -84,7 +84,8 @@ func (e *easyrl) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
 		// A server that this call does not reach forgets the trainer anyway.
-		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete, Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)
+		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete,
+			Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)
 	}
 	return e.client.Close()
 }

@@ -34,16 +34,23 @@ func TestUnsupportedServers(t *testing.T) {
 		bodies map[string]string
 		want   string // after the URL; empty if the server is accepted
 	}{
-		{"", map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models}, ": not a known server: it is Ollama, expected easyrl, vLLM or SGLang"},
-		{VLLM, map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models}, ": it is Ollama, expected vLLM"},
-		{"", map[string]string{"/info": `{"model_id":"m","sha":"1"}`}, ": not a known server: it is Text Generation Inference, "},
-		{"", map[string]string{"/v1/models": models}, ": not a known server: it is a server of OpenAI's API of another kind, "},
+		{"", map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models},
+			": not a known server: it is Ollama, expected easyrl, vLLM or SGLang"},
+		{VLLM, map[string]string{"/api/version": `{"version":"0.9.1"}`, "/v1/models": models},
+			": it is Ollama, expected vLLM"},
+		{"", map[string]string{"/info": `{"model_id":"m","sha":"1"}`},
+			": not a known server: it is Text Generation Inference, "},
+		{"", map[string]string{"/v1/models": models},
+			": not a known server: it is a server of OpenAI's API of another kind, "},
 		{"", map[string]string{"/": "<html>"}, ": not a known server, expected "},
-		{"", map[string]string{"/status": `{"step":3,"state":"training"}`}, ": it is the control address of an easyrl trainer, not a server, "},
-		{VLLM, map[string]string{"/get_model_info": `{"model_path":"m"}`, "/version": `{"version":"1"}`, "/v1/models": models}, "it is SGLang, but its kind is given as \"vllm\"; name it \"sglang\""},
+		{"", map[string]string{"/status": `{"step":3,"state":"training"}`},
+			": it is the control address of an easyrl trainer, not a server, "},
+		{VLLM, map[string]string{"/get_model_info": `{"model_path":"m"}`, "/version": `{"version":"1"}`,
+			"/v1/models": models}, "it is SGLang, but its kind is given as \"vllm\"; name it \"sglang\""},
 		{VLLM, map[string]string{"/version": `{"version":"0.11"}`, "/v1/models": models}, ""},
 		{VLLM, map[string]string{"/v1/models": models}, ""}, // behind a proxy that hides the rest
-		{SGLang, map[string]string{"/props": `{"total_slots":4}`}, "it is llama.cpp, which accepts no weights, expected SGLang"},
+		{SGLang, map[string]string{"/props": `{"total_slots":4}`},
+			"it is llama.cpp, which accepts no weights, expected SGLang"},
 	} {
 		_, err := Dial(t.Context(), Config{URL: at(t, test.bodies), Kind: test.kind})
 		if test.want == "" {

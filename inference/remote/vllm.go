@@ -39,7 +39,8 @@ const vllmLeastTemperature = 0.01
 const VLLM = "vllm"
 
 func vllmKind() Kind {
-	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, adapters: true, open: newVLLM,
+	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, adapters: true,
+		open:   newVLLM,
 		remedy: "Update the worker deploy/vllm/easyrl_worker.py"}
 }
 
@@ -96,11 +97,16 @@ func (v *vllm) readSettings(ctx context.Context) error {
 func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	switch t := req.Sampling.Temperature; {
 	case v.raw && t != 0 && t != 1:
-		return nil, fmt.Errorf("instance %s: log-probabilities ignore the temperature %v. Run vLLM with --logprobs-mode processed_logprobs", v.url, t)
+		return nil, fmt.Errorf(
+			"instance %s: log-probabilities ignore the temperature %v. Run vLLM with "+
+				"--logprobs-mode processed_logprobs", v.url, t)
 	case v.cfg.Adapters && !v.reports && t != 0 && t != 1:
-		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of %v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
+		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of "+
+			"%v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
 	case t > 0 && t < vllmLeastTemperature:
-		return nil, fmt.Errorf("instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t, vllmLeastTemperature)
+		return nil, fmt.Errorf(
+			"instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t,
+			vllmLeastTemperature)
 	}
 	return v.held.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
 		if label == "" || v.cfg.Adapters { // a request names its adapter
@@ -143,7 +149,8 @@ func seedOf(req *inference.Request) uint64 {
 }
 
 // exchange makes one call for all responses of req.
-func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) ([]inference.Completion, error) {
+func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) (
+	[]inference.Completion, error) {
 	body := newCompletionRequest(v.named(label), req, limit)
 	body.Seed, body.CacheSalt = seed, label
 	var whole completionAnswer
@@ -160,7 +167,8 @@ func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, 
 
 // separately makes a call for each response of req, which vLLM would sample as separate
 // requests too, so that each is known when it has ended.
-func (v *vllm) separately(ctx context.Context, req inference.Request, limit int, label string) ([]inference.Completion, error) {
+func (v *vllm) separately(ctx context.Context, req inference.Request, limit int, label string) (
+	[]inference.Completion, error) {
 	out := make([]inference.Completion, req.N)
 	err := together(ctx, req.N, func(ctx context.Context, i int) error {
 		one := req
@@ -182,7 +190,8 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	if end, ok := ctx.Deadline(); ok {
 		timeout = time.Until(end)
 	}
-	in := map[string]any{"method": method, "args": append([]string{}, args...), "kwargs": map[string]any{}, "timeout": math.Ceil(timeout.Seconds())}
+	in := map[string]any{"method": method, "args": append([]string{}, args...), "kwargs": map[string]any{},
+		"timeout": math.Ceil(timeout.Seconds())}
 	var out struct {
 		Results []json.RawMessage `json:"results"`
 	}
@@ -234,7 +243,8 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	case err == nil:
 		defer func() {
 			// Resume even if ctx has ended.
-			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.cfg.Stall, errors.New("POST /resume: no answer"))
+			ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), v.cfg.Stall,
+				errors.New("POST /resume: no answer"))
 			defer cancel()
 			err = errors.Join(err, v.http.Command(ctx, "/resume"))
 		}()
@@ -247,7 +257,8 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	}
 	for rank, l := range labels {
 		if l != label {
-			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s", rank, l, label)
+			return fmt.Errorf("POST /collective_rpc: worker %d returned %.300q for easyrl_load, expected %s",
+				rank, l, label)
 		}
 	}
 	if err := v.resetCache(ctx); err != nil {
@@ -272,7 +283,8 @@ func (v *vllm) resetCache(ctx context.Context) error {
 		case out.Success == nil || *out.Success:
 			return nil
 		case wait > v.cfg.Stall:
-			return fmt.Errorf("POST %s: success is false, expected true: a request holds part of the prefix cache", v.reset)
+			return fmt.Errorf("POST %s: success is false, expected true: a request holds part of the prefix cache",
+				v.reset)
 		}
 		select {
 		case <-time.After(wait):

@@ -74,7 +74,8 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 			return err
 		}
 	}
-	if err := v.http.Post(ctx, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": folder}, nil); err != nil {
+	if err := v.http.Post(ctx, "/v1/load_lora_adapter", map[string]any{"lora_name": name, "lora_path": folder},
+		nil); err != nil {
 		return refusedAdapter(err)
 	}
 	if v.external { // it may ignore names and salts
@@ -93,7 +94,8 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 // refusedAdapter adds to an error of a load how to start vLLM.
 func refusedAdapter(err error) error {
 	if transport.NoRoute(err) && !strings.Contains(err.Error(), "No adapter found") {
-		return errors.New("POST /v1/load_lora_adapter: not found. Run vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+		return errors.New("POST /v1/load_lora_adapter: not found. Run vLLM with --enable-lora and " +
+			"VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 	}
 	return fmt.Errorf("%w. Run vLLM with --enable-lora and a --max-lora-rank of at least torch.lora_rank", err)
 }

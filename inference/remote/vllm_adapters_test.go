@@ -43,7 +43,8 @@ func judges(f *fake, of map[int64]float32) func(c *Config) {
 		c.Canary = &publish.Canary{Prompt: prompt,
 			Logprobs: func(_ context.Context, version int64) ([]float32, error) { return under(of[version]), nil },
 			Perturb: func(context.Context) (*publish.Perturbed, error) {
-				return &publish.Perturbed{Weights: adapter(0, 9), Prompt: prompt, Logprobs: under(9), Limit: 1, Free: func() {}}, nil
+				return &publish.Perturbed{Weights: adapter(0, 9), Prompt: prompt, Logprobs: under(9), Limit: 1,
+					Free: func() {}}, nil
 			}}
 	}
 }
@@ -104,7 +105,8 @@ func TestIgnoredAdapter(t *testing.T) {
 	f := newFake(t, VLLM)
 	f.old = true
 	_, err := f.dial(takes, judges(f, map[int64]float32{1: 0.5})).Publish(t.Context(), adapter(1, 0.5))
-	require.ErrorContains(t, err, "under perturbed weights, log-probabilities differ from the trainer's by 9, expected at most 1")
+	require.ErrorContains(t, err,
+		"under perturbed weights, log-probabilities differ from the trainer's by 9, expected at most 1")
 	require.ErrorContains(t, err, adapterRemedy)
 }
 
@@ -116,10 +118,14 @@ func TestAdapterFaults(t *testing.T) {
 		status     int
 		text       string
 	}{
-		"no route":   {load, "not found. Run vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", 404, `{"detail":"Not Found"}`},
-		"disabled":   {load, "LoRA is not enabled. Use it. Run vLLM with --enable-lora", 500, `{"error":{"message":"LoRA is not enabled. Use it"}}`},
-		"rank":       {load, "greater than max_lora_rank 8. Run vLLM with --enable-lora and a --max-lora-rank of at least torch.lora_rank", 500, `{"error":{"message":"LoRA rank 16 is greater than max_lora_rank 8"}}`},
-		"folder":     {load, "No adapter found for /x. Run vLLM", 404, `{"error":{"message":"Loading lora failed: No adapter found for /x"}}`},
+		"no route": {load, "not found. Run vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", 404,
+			`{"detail":"Not Found"}`},
+		"disabled": {load, "LoRA is not enabled. Use it. Run vLLM with --enable-lora", 500,
+			`{"error":{"message":"LoRA is not enabled. Use it"}}`},
+		"rank": {load, "greater than max_lora_rank 8. Run vLLM with --enable-lora and a --max-lora-rank of at " +
+			"least torch.lora_rank", 500, `{"error":{"message":"LoRA rank 16 is greater than max_lora_rank 8"}}`},
+		"folder": {load, "No adapter found for /x. Run vLLM", 404,
+			`{"error":{"message":"Loading lora failed: No adapter found for /x"}}`},
 		"forgotten":  {load, "GET /v1/models: no adapter " + nameOf(adapter(2, 0.75)), 200, "Success"},
 		"not unload": {unload, "", 500, `{"error":{"message":"busy"}}`},
 	} {

@@ -13,7 +13,8 @@ import (
 // vLLM answers 200 and keeps its prefix cache while a request holds part of it.
 func TestVLLMResetsCache(t *testing.T) {
 	t.Parallel()
-	for refusals, want := range map[int]string{0: "", 3: "", 1000: "POST /reset_prefix_cache: success is false, expected true"} {
+	for refusals, want := range map[int]string{0: "", 3: "",
+		1000: "POST /reset_prefix_cache: success is false, expected true"} {
 		t.Run(fmt.Sprint(refusals), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -160,7 +160,8 @@ func TestOpenAIExamples(t *testing.T) {
 	t.Parallel()
 	all, examples := conformance(t)
 	s := serve(t, newFake(), fakeText{}, nil)
-	names := map[string][2]string{"/chat/completions": {"CreateChatCompletionResponse", "CreateChatCompletionStreamResponse"},
+	names := map[string][2]string{"/chat/completions": {"CreateChatCompletionResponse",
+		"CreateChatCompletionStreamResponse"},
 		"/completions": {"CreateCompletionResponse", "CreateCompletionResponse"}}
 	answered, refused := 0, 0
 	for _, e := range examples {
@@ -185,7 +186,8 @@ func TestOpenAIExamples(t *testing.T) {
 		if e.Request["stream"] == true {
 			for _, event := range events(t, data) {
 				// The schema of completions forbids null here, but the documentation's stream has it.
-				if c := event["choices"].([]any)[0].(map[string]any); !strings.HasPrefix(e.Path, "/chat") && c["finish_reason"] == nil {
+				if c := event["choices"].([]any)[0].(map[string]any); !strings.HasPrefix(e.Path, "/chat") &&
+					c["finish_reason"] == nil {
 					c["finish_reason"] = "stop"
 				}
 				require.NoError(t, all.check(all[name[1]], event, what))

@@ -21,7 +21,8 @@ func TestForeignPageIsRefused(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	for _, path := range []string{"/v1/drain", "/v1/drain", "/v1/drain", "/v1/completions", "/v1/trainer"} {
 		for _, origin := range []string{"https://evil.example", "null"} {
-			status, _, data := call(t, s, http.MethodPost, path, `{"prompt":"a","id":"x"}`, "Origin", origin, "Content-Type", "text/plain")
+			status, _, data := call(t, s, http.MethodPost, path, `{"prompt":"a","id":"x"}`, "Origin", origin,
+				"Content-Type", "text/plain")
 			require.Equal(t, http.StatusForbidden, status, "%s: %s", path, data)
 		}
 	}
@@ -39,7 +40,8 @@ func TestReboundNameIsRefused(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	_, port, _ := strings.Cut(s.Addr(), ":")
 	rebound := "rebound.example:" + port
-	for _, to := range [][2]string{{http.MethodPut, "/v1/weights?version=9"}, {http.MethodPost, "/v1/drain"}, {http.MethodGet, "/v1/models"}} {
+	for _, to := range [][2]string{{http.MethodPut, "/v1/weights?version=9"}, {http.MethodPost, "/v1/drain"},
+		{http.MethodGet, "/v1/models"}} {
 		status, _, data := call(t, s, to[0], to[1], "weights", "Host", rebound, "Origin", "http://"+rebound)
 		require.Equal(t, http.StatusForbidden, status, "%s: %s", to, data)
 	}
@@ -63,8 +65,10 @@ func TestCurl(t *testing.T) {
 	}{
 		{`-H Content-Type:application/json -d {"prompt":"a"}`, "200"},
 		{`-d {"prompt":"a"}`, "415"},
-		{`-H Content-Type:application/json -d {"prompt":"a"} --connect-to localhost:9000:` + s.Addr() + ` --url http://localhost:9000/v1/completions`, "200"},
-		{`-H Content-Type:application/json -d {"prompt":"a"} --connect-to vllm.svc:8000:` + s.Addr() + ` --url http://vllm.svc:8000/v1/completions`, "403"},
+		{`-H Content-Type:application/json -d {"prompt":"a"} --connect-to localhost:9000:` + s.Addr() +
+			` --url http://localhost:9000/v1/completions`, "200"},
+		{`-H Content-Type:application/json -d {"prompt":"a"} --connect-to vllm.svc:8000:` + s.Addr() +
+			` --url http://vllm.svc:8000/v1/completions`, "403"},
 		{`-X POST --url http://` + s.Addr() + `/v1/drain`, "200"},
 	} {
 		args := append([]string{"-q", "-s", "-w", "%{http_code}"}, strings.Fields(c.args)...)
@@ -90,7 +94,8 @@ func TestPagesInBrowser(t *testing.T) {
 		version, _ := backend.Held()
 		require.EqualValues(t, 3, version)
 	}
-	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<title>evil</title>") }))
+	evil := httptest.NewServer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<title>evil</title>") }))
 	defer evil.Close()
 	_, evilPort, _ := strings.Cut(strings.TrimPrefix(evil.URL, "http://"), ":")
 	page := "http://evil.example:" + evilPort
@@ -118,7 +123,8 @@ func TestPagesInBrowser(t *testing.T) {
 	unharmed()
 
 	b.Do(chromedp.Navigate("http://rebound.example:" + port + "/"))
-	for _, call := range []string{`"/v1/drain", {method: "POST"}`, `"/v1/weights?version=9", {method: "PUT", body: "weights"}`, `"/v1/models"`} {
+	for _, call := range []string{`"/v1/drain", {method: "POST"}`,
+		`"/v1/weights?version=9", {method: "PUT", body: "weights"}`, `"/v1/models"`} {
 		require.Equal(t, 403, browser.Tells[int](b, "fetch("+call+").then(a => a.status)"), call)
 		unharmed()
 	}

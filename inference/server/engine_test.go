@@ -77,7 +77,8 @@ func (engineBackend) UpdateFile(context.Context, int64, string) (string, error) 
 // openEngine opens a real engine, which the test closes after the servers started later.
 func openEngine(t *testing.T, cfg engine.Config) engineBackend {
 	t.Helper()
-	shape := &model.Config{Type: "llama", HiddenSize: 16, FFNSize: 24, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8, VocabSize: fakeEOS + 1,
+	shape := &model.Config{Type: "llama", HiddenSize: 16, FFNSize: 24, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 8,
+		VocabSize:    fakeEOS + 1,
 		MaxPositions: 512, NormEps: 1e-5, RopeTheta: 10000, InitStd: 0.3, BOS: -1}
 	open := func() npu.Device {
 		dev, err := cpu.Open(1)
@@ -106,7 +107,8 @@ func (b engineBackend) idle(t *testing.T, s *Server, after string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		st := b.Stats()
-		return s.Running() == 0 && st.Running == 0 && st.Waiting == 0 && st.FreePages == st.CachePages && s.bodies.held.Load() == 0 && len(s.completions.slots) == 0
+		return s.Running() == 0 && st.Running == 0 && st.Waiting == 0 && st.FreePages == st.CachePages &&
+			s.bodies.held.Load() == 0 && len(s.completions.slots) == 0
 	}, time.Minute, time.Millisecond, "after %s: %+v", after, b.Stats())
 }
 
@@ -144,11 +146,14 @@ func TestHostileClientsLeakNothing(t *testing.T) {
 		s := serve(t, b, fakeText{}, nil)
 		long := `{"prompt":"abc","n":8,"max_tokens":400,"ignore_eos":true,"stream":%t}`
 		request := func(body string) string {
-			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			return fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+				"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		}
 		stream, whole := request(fmt.Sprintf(long, true)), request(fmt.Sprintf(long, false))
-		large := request(strings.Repeat(" ", 20_000) + fmt.Sprintf(long, false)) // more than fasthttp reads with the header
-		const chunked = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+		// more than fasthttp reads with the header
+		large := request(strings.Repeat(" ", 20_000) + fmt.Sprintf(long, false))
+		const chunked = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+			"application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
 		for _, kind := range []struct {
 			name, send string
 			hear       string // output to wait for before leaving
@@ -157,11 +162,15 @@ func TestHostileClientsLeakNothing(t *testing.T) {
 			{"gone in a stream", stream, "data: ", ""}, {"reset in a stream", stream, "data: ", "reset"},
 			{"gone at once", whole, "", ""}, {"reset at once", whole, "", "reset"}, {"half closed", whole, "", "half"},
 			{"half closed in a stream", stream, "data: ", "half"}, {"gone in a header", whole[:20], "", ""},
-			{"gone in a body", whole[:len(whole)-9], "", ""}, {"gone in a large body", large[:len(large)-9], "", ""}, {"gone in chunks", chunked + "40\r\nabc", "", ""},
+			{"gone in a body", whole[:len(whole)-9], "", ""}, {"gone in a large body", large[:len(large)-9], "", ""},
+			{"gone in chunks", chunked + "40\r\nabc", "", ""},
 			{"slow header", whole[:30], "408", "stay"}, {"slow body", whole[:len(whole)-1], "408", "stay"},
-			{"slow large body", large[:len(large)-1], "408", "stay"}, {"slow chunks", chunked + "40\r\nabc", "408", "stay"}, {"bad chunks", chunked + "zz\r\n", "400", "stay"},
-			{"more data after a stream", stream + "GARBAGE\r\n\r\n", "data: ", ""}, {"pipelined, then gone", whole + stream + whole, "", "reset"},
-			{"unread stream", stream, "HTTP/1.1 200", ""}, {"100 MB", strings.Replace(large, "Content-Length: ", "Content-Length: 9999", 1), "413", "stay"},
+			{"slow large body", large[:len(large)-1], "408", "stay"},
+			{"slow chunks", chunked + "40\r\nabc", "408", "stay"}, {"bad chunks", chunked + "zz\r\n", "400", "stay"},
+			{"more data after a stream", stream + "GARBAGE\r\n\r\n", "data: ", ""},
+			{"pipelined, then gone", whole + stream + whole, "", "reset"},
+			{"unread stream", stream, "HTTP/1.1 200", ""},
+			{"100 MB", strings.Replace(large, "Content-Length: ", "Content-Length: 9999", 1), "413", "stay"},
 		} {
 			to, timeout := s, 250*time.Millisecond
 			var c *net.TCPConn
@@ -214,7 +223,8 @@ func TestManyConnections(t *testing.T) {
 		b := openEngine(t, engine.Config{MaxRunning: 64})
 		s := serve(t, b, fakeText{}, func(c *Config) { c.MaxConns, c.MaxConcurrent = clients, 64 })
 		_, want := post(t, s, "/v1/completions", `{"prompt":"a","seed":1,"max_tokens":3}`)
-		require.Eventually(t, func() bool { return s.http.GetCurrentConcurrency() == 0 }, time.Minute, time.Millisecond, "the connection is closed")
+		require.Eventually(t, func() bool { return s.http.GetCurrentConcurrency() == 0 }, time.Minute, time.Millisecond,
+			"the connection is closed")
 		conns := make([]io.ReadWriter, clients)
 		for i := range conns {
 			c, err := dialTo(t, s)
@@ -226,7 +236,8 @@ func TestManyConnections(t *testing.T) {
 		}
 		for i, c := range conns {
 			body := fmt.Sprintf(`{"prompt":"a","seed":1,"max_tokens":3,"stream":%t}`, i%2 == 0)
-			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+				"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			require.NoError(t, err)
 		}
 		refused, err := io.ReadAll(dial(t, s))

@@ -120,7 +120,8 @@ func (b *fakeBackend) Generate(ctx context.Context, req inference.Request) ([]in
 	return b.Stream(ctx, req, func(inference.Delta) {})
 }
 
-func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
+	[]inference.Completion, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}
@@ -153,7 +154,8 @@ func (b *fakeBackend) Stream(ctx context.Context, req inference.Request, emit fu
 }
 
 // respond draws response i and passes each token to emit.
-func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit func(inference.Delta)) inference.Completion {
+func (b *fakeBackend) respond(req *inference.Request, i int, version int64,
+	emit func(inference.Delta)) inference.Completion {
 	c := inference.Completion{Version: version, Finish: rollout.Length}
 	_, checksum := b.Held()
 	told := 0
@@ -202,7 +204,8 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 		}
 		upTo := max(told, len(c.Text)-held)
 		last := len(c.IDs) - 1
-		emit(inference.Delta{Index: i, IDs: c.IDs[last:], Logprobs: c.Logprobs[last:], Top: c.Top[min(last, len(c.Top)):], Text: c.Text[told:upTo],
+		emit(inference.Delta{Index: i, IDs: c.IDs[last:], Logprobs: c.Logprobs[last:],
+			Top: c.Top[min(last, len(c.Top)):], Text: c.Text[told:upTo],
 			Version: version, Checksum: checksum})
 		told = upTo
 	}
@@ -214,7 +217,8 @@ func (b *fakeBackend) respond(req *inference.Request, i int, version int64, emit
 		for k := 1; k < len(req.PromptIDs); k++ {
 			c.PromptLogprobs[k] = -float32(k) / 3
 			for t := range req.PromptTop {
-				c.PromptTop[k] = append(c.PromptTop[k], inference.TokenLogprob{ID: int32('A' + t), Logprob: -float32(t) / 4})
+				c.PromptTop[k] = append(c.PromptTop[k],
+					inference.TokenLogprob{ID: int32('A' + t), Logprob: -float32(t) / 4})
 			}
 		}
 	}

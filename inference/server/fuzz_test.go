@@ -25,11 +25,16 @@ import (
 // represent.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{
-		`{"prompt":"a","n":2,"stop":["x"],"seed":18446744073709551615,"logprobs":3,"stream":true,"stream_options":{"include_usage":true}}`,
-		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0,"prompt_logprobs":0,"weight_version":3,"truncate_prompt_tokens":-1}`,
-		`{"token_ids":[1,2],"sampling_params":{"max_tokens":3,"logprobs":1,"prompt_logprobs":2,"stop_token_ids":[4]},"request_id":"r","output_mode":"tokens"}`,
-		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"logprobs":true,"top_logprobs":2,"tools":[{"type":"function","function":{"name":"f"}}],"chat_template_kwargs":{"a":1}}`,
-		`{"prompt":[],"logit_bias":{},"response_format":{"type":"text"},"temperature":1e-9,"top_k":-1,"stop":"é"}`, `{"n":`, "\xff", `[[[[`,
+		`{"prompt":"a","n":2,"stop":["x"],"seed":18446744073709551615,"logprobs":3,"stream":true,` +
+			`"stream_options":{"include_usage":true}}`,
+		`{"prompt":[[1,2],[3]],"echo":true,"max_tokens":0,"prompt_logprobs":0,"weight_version":3,` +
+			`"truncate_prompt_tokens":-1}`,
+		`{"token_ids":[1,2],"sampling_params":{"max_tokens":3,"logprobs":1,"prompt_logprobs":2,` +
+			`"stop_token_ids":[4]},"request_id":"r","output_mode":"tokens"}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}],"logprobs":true,"top_logprobs":2,` +
+			`"tools":[{"type":"function","function":{"name":"f"}}],"chat_template_kwargs":{"a":1}}`,
+		`{"prompt":[],"logit_bias":{},"response_format":{"type":"text"},"temperature":1e-9,"top_k":-1,"stop":"é"}`,
+		`{"n":`, "\xff", `[[[[`,
 	} {
 		f.Add([]byte(seed), byte(0))
 		f.Add([]byte(seed), byte(1))
@@ -77,14 +82,19 @@ func (noFiles) UpdateFile(context.Context, int64, string) (string, error) {
 func FuzzConnection(f *testing.F) {
 	const body = `{"prompt":"a","max_tokens":2,"seed":1,"stream":true}`
 	head := func(path, proto, fields string) string {
-		return "POST " + path + " " + proto + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" + fields + "\r\n"
+		return "POST " + path + " " + proto + "\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+			fields + "\r\n"
 	}
 	whole := head("/v1/completions", "HTTP/1.1", fmt.Sprintf("Content-Length: %d\r\n", len(body))) + body
 	for _, seed := range []string{
-		whole, whole + whole, strings.Replace(whole, "1.1", "1.0", 1), whole[:len(whole)-1], whole[:30], "\r\n", "GET /metrics HTTP/1.1\r\n\r\n",
-		head("/v1/completions", "HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "34\r\n" + body + "\r\n0\r\nX-A: b\r\n\r\n",
-		head("/v1/completions", "HTTP/1.1", "Content-Length: 104857600\r\nExpect: 100-continue\r\n"), "GET * HTTP/1.1\r\nA:\r\n b\r\n\r\n",
-		"PUT /v1/weights?version=4 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTrailer: X-Checksum\r\n\r\n1\r\na\r\n0\r\nX-Checksum: 0\r\n\r\n",
+		whole, whole + whole, strings.Replace(whole, "1.1", "1.0", 1), whole[:len(whole)-1], whole[:30], "\r\n",
+		"GET /metrics HTTP/1.1\r\n\r\n",
+		head("/v1/completions", "HTTP/1.1", "Transfer-Encoding: chunked\r\n") + "34\r\n" + body +
+			"\r\n0\r\nX-A: b\r\n\r\n",
+		head("/v1/completions", "HTTP/1.1", "Content-Length: 104857600\r\nExpect: 100-continue\r\n"),
+		"GET * HTTP/1.1\r\nA:\r\n b\r\n\r\n",
+		"PUT /v1/weights?version=4 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nTrailer: " +
+			"X-Checksum\r\n\r\n1\r\na\r\n0\r\nX-Checksum: 0\r\n\r\n",
 		head("/tokenize", "HTTP/1.1", "Content-Length: 14\r\nConnection: close\r\n") + `{"prompt":"a"}`,
 	} {
 		f.Add([]byte(seed))
@@ -106,7 +116,8 @@ func FuzzConnection(f *testing.F) {
 		if len(answer) > 0 {
 			require.Regexp(t, `^HTTP/1\.1 (100|200|4\d\d|503) `, string(answer[:min(len(answer), 20)]))
 		}
-		require.Eventually(t, func() bool { return s.Running() == 0 && s.bodies.held.Load() == 0 }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Running() == 0 && s.bodies.held.Load() == 0 }, time.Minute,
+			time.Millisecond)
 	})
 }
 
@@ -121,7 +132,8 @@ func FuzzChecked(f *testing.F) {
 		if !good {
 			sum = "0123456789abcdef"
 		}
-		for _, src := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data))} {
+		for _, src := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data)),
+			iotest.DataErrReader(bytes.NewReader(data))} {
 			for _, size := range []int64{-1, int64(len(data)), int64(len(data)) + 1} {
 				if r, ok := src.(io.Seeker); ok {
 					_, err := r.Seek(0, io.SeekStart)
@@ -129,7 +141,8 @@ func FuzzChecked(f *testing.F) {
 				} else if size >= 0 {
 					continue
 				}
-				b := &wire.Checked{Source: src, Size: size, Before: func() error { return nil }, Want: func() string { return sum }}
+				b := &wire.Checked{Source: src, Size: size, Before: func() error { return nil },
+					Want: func() string { return sum }}
 				got, err := io.ReadAll(readerOf{b, max(1, piece&1023)})
 				if good && size <= int64(len(data)) {
 					require.NoError(t, err)

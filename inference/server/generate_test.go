@@ -18,11 +18,14 @@ func TestGenerateIDs(t *testing.T) {
 	t.Parallel()
 	backend := newFake()
 	s := serve(t, backend, fakeText{}, nil)
-	want, err := backend.Generate(t.Context(), inference.Request{PromptIDs: []int32{97, 98, 99}, N: 2, Seed: 5, TopLogprobs: 2,
-		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 20, StopIDs: []int32{105, fakeEOS}}})
+	want, err := backend.Generate(t.Context(),
+		inference.Request{PromptIDs: []int32{97, 98, 99}, N: 2, Seed: 5, TopLogprobs: 2,
+			Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 20, StopIDs: []int32{105, fakeEOS}}})
 	require.NoError(t, err)
-	status, _, data := call(t, s, http.MethodPost, "/inference/v1/generate", `{"model":"tiny","request_id":"mine","token_ids":[97,98,99],
-		"sampling_params":{"n":2,"return_token_ids":true,"seed":5,"max_tokens":20,"stop_token_ids":[105],"logprobs":2,"prompt_logprobs":1,"skip_special_tokens":false,"routed_experts_prompt_start":4},
+	status, _, data := call(t, s, http.MethodPost, "/inference/v1/generate",
+		`{"model":"tiny","request_id":"mine","token_ids":[97,98,99],
+		"sampling_params":{"n":2,"return_token_ids":true,"seed":5,"max_tokens":20,"stop_token_ids":[105],`+
+			`"logprobs":2,"prompt_logprobs":1,"skip_special_tokens":false,"routed_experts_prompt_start":4},
 		"cache_salt":"1","priority":0,"stream":false,"features":null}`)
 	require.Equal(t, http.StatusOK, status, "%s", data)
 	type logprob struct {
@@ -105,14 +108,22 @@ func TestGenerateRefusals(t *testing.T) {
 		{`{"token_ids":[1,null],"sampling_params":{}}`, "token_ids", "token_ids [1,null], expected token ids"},
 		{`{"token_ids":[[1]],"sampling_params":{}}`, "token_ids", "token_ids [[1]], expected token ids"},
 		{`{"token_ids":[257],"sampling_params":{}}`, "token_ids", "prompt 0 token 0 is 257, expected 0 to 256"},
-		{`{"token_ids":[1],"sampling_params":{},"stream":true}`, "stream", "stream true is not supported, expected false"},
-		{`{"token_ids":[1],"sampling_params":{},"output_mode":"text"}`, "output_mode", `output_mode "text" is not supported, expected "tokens"`},
-		{`{"token_ids":[1],"sampling_params":{},"features":{"mm_hashes":{}}}`, "features", `features {"mm_hashes":{}} is not supported, expected no such field`},
-		{`{"token_ids":[1],"sampling_params":{"presence_penalty":1}}`, "presence_penalty", "presence_penalty 1 is not supported, expected 0"},
-		{`{"token_ids":[1],"sampling_params":{"echo":true}}`, "echo", "echo true is not supported, expected no such field"},
+		{`{"token_ids":[1],"sampling_params":{},"stream":true}`, "stream",
+			"stream true is not supported, expected false"},
+		{`{"token_ids":[1],"sampling_params":{},"output_mode":"text"}`, "output_mode",
+			`output_mode "text" is not supported, expected "tokens"`},
+		{`{"token_ids":[1],"sampling_params":{},"features":{"mm_hashes":{}}}`, "features",
+			`features {"mm_hashes":{}} is not supported, expected no such field`},
+		{`{"token_ids":[1],"sampling_params":{"presence_penalty":1}}`, "presence_penalty",
+			"presence_penalty 1 is not supported, expected 0"},
+		{`{"token_ids":[1],"sampling_params":{"echo":true}}`, "echo",
+			"echo true is not supported, expected no such field"},
 		{`{"token_ids":[1],"sampling_params":{"logprobs":-1}}`, "logprobs", "logprobs -1, expected 0 to 20"},
-		{`{"token_ids":[1],"sampling_params":{"max_tokens":4096}}`, "max_tokens", "This model's maximum context length is 4096 tokens. However, you requested 4097 tokens (1 in the prompt, 4096 in the completion). Shorten the prompt or lower max_tokens"},
-		{`{"token_ids":[1],"sampling_params":{},"request_id":"` + strings.Repeat("x", 257) + `"}`, "request_id", "request_id has 257 bytes, expected at most 256"},
+		{`{"token_ids":[1],"sampling_params":{"max_tokens":4096}}`, "max_tokens",
+			"This model's maximum context length is 4096 tokens. However, you requested 4097 tokens (1 in the " +
+				"prompt, 4096 in the completion). Shorten the prompt or lower max_tokens"},
+		{`{"token_ids":[1],"sampling_params":{},"request_id":"` + strings.Repeat("x", 257) + `"}`, "request_id",
+			"request_id has 257 bytes, expected at most 256"},
 	} {
 		status, _, data := call(t, s, http.MethodPost, "/inference/v1/generate", test.body)
 		require.Equal(t, http.StatusBadRequest, status, "%s: %s", test.body, data)
@@ -129,7 +140,8 @@ func TestEchoTop(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	for limit, after := range map[int]int{0: 0, 1: 1} {
 		status, got := post(t, s, "/v1/completions", fmt.Sprintf(
-			`{"prompt":[[97,98,99],[66,65]],"echo":true,"max_tokens":%d,"logprobs":1,"prompt_logprobs":3,"temperature":0,"seed":1234}`, limit))
+			`{"prompt":[[97,98,99],[66,65]],"echo":true,"max_tokens":%d,"logprobs":1,"prompt_logprobs":3,`+
+				`"temperature":0,"seed":1234}`, limit))
 		require.Equal(t, http.StatusOK, status, "%v", got)
 		require.Len(t, got["choices"], 2)
 		for i, n := range []int{3, 2} {
@@ -165,7 +177,8 @@ func TestTruncate(t *testing.T) {
 		{"/v1/completions", `"prompt":"` + long + `","truncate_prompt_tokens":-1,"echo":true,"max_tokens":0`, 4095},
 		{"/v1/completions", `"prompt":"` + long + `","truncate_prompt_tokens":-1`, 4095},
 		{"/v1/completions", `"prompt":"xyz","truncate_prompt_tokens":4`, 3},
-		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}],"truncate_prompt_tokens":14`, 14},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"` + long + `"}],"truncate_prompt_tokens":14`,
+			14},
 		{"/inference/v1/generate", `"token_ids":[5,6,7],"sampling_params":{"truncate_prompt_tokens":1}`, 1},
 	} {
 		status, got := post(t, s, test.path, `{`+test.body+`}`)

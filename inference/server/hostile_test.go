@@ -52,7 +52,8 @@ func TestClientGone(t *testing.T) {
 		send := func() *net.TCPConn {
 			body := `{"prompt":"a","stream":` + stream + `}`
 			c := dial(t, s)
-			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+				"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 			require.NoError(t, err)
 			return c
 		}
@@ -120,9 +121,11 @@ func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	long := strings.Repeat("a", longText+1)
-	paths := map[string]string{"/tokenize": `{"prompt":"` + long + `"}`, "/v1/completions": `{"prompt":["a","` + long + `"]}`,
+	paths := map[string]string{"/tokenize": `{"prompt":"` + long + `"}`,
+		"/v1/completions":      `{"prompt":["a","` + long + `"]}`,
 		"/v1/chat/completions": `{"messages":[{"role":"user","content":"` + long + `"}]}`}
-	for _, want := range []struct{ tokens, others int }{{http.StatusTooManyRequests, http.StatusTooManyRequests}, {http.StatusOK, http.StatusBadRequest}} {
+	for _, want := range []struct{ tokens, others int }{{http.StatusTooManyRequests, http.StatusTooManyRequests},
+		{http.StatusOK, http.StatusBadRequest}} {
 		if want.tokens == http.StatusTooManyRequests {
 			s.bodies.long.Lock()
 		}
@@ -153,7 +156,8 @@ func TestLargeBody(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = 1 << 16 })
 	c := dial(t, s)
-	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\n\r\n"+strings.Repeat(" ", 8192))
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 104857600\r\n\r\n"+strings.Repeat(" ", 8192))
 	require.NoError(t, err)
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
@@ -162,7 +166,8 @@ func TestLargeBody(t *testing.T) {
 
 	// A client that sends it anyway gets the answer, and so does one that does not announce the length.
 	for _, length := range []int64{100 << 20, -1} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", io.LimitReader(endless{}, 100<<20))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions",
+			io.LimitReader(endless{}, 100<<20))
 		require.NoError(t, err)
 		req.ContentLength = length
 		req.Header.Set("Content-Type", "application/json")
@@ -216,9 +221,12 @@ func TestMalformed(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	deep := strings.Repeat("[", 200000)
-	for _, body := range []string{"", "{", "null", "[]", `{"prompt":"a"}x`, `{"prompt":"a"`, `{"prompt":"a",}`, "{\"prompt\":\"\xff\"}", `{"prompt":` + deep,
-		`{"prompt":` + deep + strings.Repeat("]", 200000) + `}`, `{"messages":` + deep + `}`, `{"metadata":` + deep + strings.Repeat("]", 200000) + `}`,
-		`{"prompt":` + strings.Repeat(`[[1],`, 2000) + `}`, `{"prompt":[` + strings.Repeat(`[1],`, 2000) + `[1]]}`, "\x00", `{"\ud800":1}`} {
+	for _, body := range []string{"", "{", "null", "[]", `{"prompt":"a"}x`, `{"prompt":"a"`, `{"prompt":"a",}`,
+		"{\"prompt\":\"\xff\"}", `{"prompt":` + deep,
+		`{"prompt":` + deep + strings.Repeat("]", 200000) + `}`, `{"messages":` + deep + `}`,
+		`{"metadata":` + deep + strings.Repeat("]", 200000) + `}`,
+		`{"prompt":` + strings.Repeat(`[[1],`, 2000) + `}`, `{"prompt":[` + strings.Repeat(`[1],`, 2000) + `[1]]}`,
+		"\x00", `{"\ud800":1}`} {
 		for _, path := range []string{"/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"} {
 			status, _, data := call(t, s, http.MethodPost, path, body)
 			require.Equal(t, http.StatusBadRequest, status, "%s %.60q: %s", path, body, data)
@@ -227,8 +235,11 @@ func TestMalformed(t *testing.T) {
 			require.Less(t, len(data), 2000)
 		}
 	}
-	for _, raw := range []string{"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01", "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n",
-		"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"} {
+	for _, raw := range []string{"\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01\x02\x00\x01",
+		"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+			"-5\r\n\r\n",
+		"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: " +
+			"chunked\r\n\r\nzz\r\n"} {
 		c := dial(t, s)
 		_, err := io.WriteString(c, raw)
 		require.NoError(t, err)
@@ -247,7 +258,8 @@ func TestPipeline(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	c := dial(t, s)
 	body := `{"prompt":"a","max_tokens":3,"seed":1}`
-	one := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	one := fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	_, err := io.WriteString(c, one+one+one)
 	require.NoError(t, err)
 	r := bufio.NewReader(c)
@@ -268,7 +280,8 @@ func TestBodiesFull(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.MaxBody = most })
 	send := func(bytes int) *net.TCPConn {
 		c := dial(t, s)
-		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", most, strings.Repeat(" ", bytes))
+		_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n%s", most, strings.Repeat(" ", bytes))
 		require.NoError(t, err)
 		return c
 	}
@@ -331,7 +344,8 @@ func TestCloseEndsBodies(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	c := dial(t, s)
-	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
+	_, err := io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 20000\r\n\r\n"+strings.Repeat(" ", 9000))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return s.bodies.held.Load() == 9000 }, time.Minute, time.Millisecond)
 	require.NoError(t, s.Close())

@@ -17,7 +17,8 @@ func TestLease(t *testing.T) {
 	require.NoError(t, l.take("a", "run a", at(0)))
 	require.NoError(t, l.check("a", at(0)))
 	require.EqualError(t, l.take("b", "run b", at(1500*time.Millisecond)),
-		`instance is held by trainer "run a", last heard from 1s ago. Remove the instance from that run or end the run; a silent trainer loses it after 1m0s`)
+		`instance is held by trainer "run a", last heard from 1s ago. Remove the instance from that run or end the `+
+			`run; a silent trainer loses it after 1m0s`)
 	require.Error(t, l.check("", at(leaseTime-1)), "an empty id does not match")
 	require.NoError(t, l.take("a", "run a", at(leaseTime-1)))
 	require.Error(t, l.take("b", "run b", at(leaseTime)), "a renewed the lease")

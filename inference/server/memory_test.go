@@ -21,8 +21,11 @@ func TestMemoryOfMostResponses(t *testing.T) { //nolint:paralleltest // counts t
 	s := serve(t, openEngine(t, engine.Config{MaxRunning: 64}), fakeText{}, nil)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	ask := func(n int, stream bool) (size int64) {
-		body := fmt.Sprintf(`{"prompt":"a","n":%d,"max_tokens":4,"ignore_eos":true,"logprobs":0,"return_token_ids":true,"stream":%t}`, n, stream)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions", strings.NewReader(body))
+		body := fmt.Sprintf(
+			`{"prompt":"a","n":%d,"max_tokens":4,"ignore_eos":true,"logprobs":0,"return_token_ids":true,"stream":%t}`,
+			n, stream)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.Addr()+"/v1/completions",
+			strings.NewReader(body))
 		require.NoError(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		res, err := client.Do(req)

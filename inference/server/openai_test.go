@@ -33,8 +33,10 @@ func TestOfficialClient(t *testing.T) {
 	require.Len(t, models.Data, 1)
 	require.Equal(t, "tiny", models.Data[0].ID)
 
-	params := openai.CompletionNewParams{Model: "tiny", Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("Say this is a test")},
-		MaxTokens: openai.Int(30), Seed: openai.Int(11), N: openai.Int(2), Logprobs: openai.Int(2), Stop: openai.CompletionNewParamsStopUnion{OfStringArray: []string{"!"}}}
+	params := openai.CompletionNewParams{Model: "tiny",
+		Prompt:    openai.CompletionNewParamsPromptUnion{OfString: openai.String("Say this is a test")},
+		MaxTokens: openai.Int(30), Seed: openai.Int(11), N: openai.Int(2), Logprobs: openai.Int(2),
+		Stop: openai.CompletionNewParamsStopUnion{OfStringArray: []string{"!"}}}
 	prompt, err := fakeText{}.Encode("Say this is a test")
 	require.NoError(t, err)
 	want, err := backend.Generate(ctx, inference.Request{PromptIDs: prompt, N: 2, Seed: 11,
@@ -75,8 +77,10 @@ func TestOfficialClientChat(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	client := officialClient(t, s, "none")
 	ctx := t.Context()
-	params := openai.ChatCompletionNewParams{Model: "tiny", Seed: openai.Int(3), MaxCompletionTokens: openai.Int(25), Logprobs: openai.Bool(true), TopLogprobs: openai.Int(2),
-		Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage("Hello!")}}
+	params := openai.ChatCompletionNewParams{Model: "tiny", Seed: openai.Int(3), MaxCompletionTokens: openai.Int(25),
+		Logprobs: openai.Bool(true), TopLogprobs: openai.Int(2),
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."),
+			openai.UserMessage("Hello!")}}
 	got, err := client.Chat.Completions.New(ctx, params)
 	require.NoError(t, err)
 	require.Len(t, got.Choices, 1)
@@ -101,7 +105,8 @@ func TestOfficialClientErrors(t *testing.T) {
 	ctx := t.Context()
 	chat := func(token, model string, change func(*openai.ChatCompletionNewParams)) *openai.Error {
 		client := officialClient(t, s, token)
-		params := openai.ChatCompletionNewParams{Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")}}
+		params := openai.ChatCompletionNewParams{Model: model,
+			Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")}}
 		if change != nil {
 			change(&params)
 		}
@@ -123,8 +128,9 @@ func TestOfficialClientErrors(t *testing.T) {
 
 	backend.nan = true // an error in the middle of a stream
 	client := officialClient(t, s, "secret")
-	stream := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{Model: "tiny", MaxTokens: openai.Int(4),
-		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")}})
+	stream := client.Chat.Completions.NewStreaming(ctx,
+		openai.ChatCompletionNewParams{Model: "tiny", MaxTokens: openai.Int(4),
+			Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")}})
 	for stream.Next() { //nolint:revive // drains the stream
 	}
 	require.Error(t, stream.Err())

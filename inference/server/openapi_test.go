@@ -127,8 +127,10 @@ func TestDocumentRequests(t *testing.T) {
 				limits++
 				status, param = send(t, s, name, field, value+beyond)
 				require.Equal(t, http.StatusBadRequest, status, "%s.%s", name, field)
-				require.Equal(t, strings.Replace(field, "max_completion_tokens", "max_tokens", 1), param, "%s.%s", name, field)
-				if slices.Contains([]string{"best_of", "weight_version", "max_tokens", "max_completion_tokens", "top_logprobs"}, field) {
+				require.Equal(t, strings.Replace(field, "max_completion_tokens", "max_tokens", 1), param,
+					"%s.%s", name, field)
+				if slices.Contains([]string{"best_of", "weight_version", "max_tokens", "max_completion_tokens",
+					"top_logprobs"}, field) {
 					continue // other fields limit them further
 				}
 				status, param = send(t, s, name, field, value)
@@ -146,17 +148,28 @@ func TestDocumentAnswers(t *testing.T) {
 	document, all := interfaceOf(t, s)
 	const message = `{"messages":[{"role":"user","content":"a"}]`
 	for _, test := range []struct{ method, path, body string }{
-		{"GET", "/health", ""}, {"GET", "/version", ""}, {"GET", "/load", ""}, {"GET", "/server_info", ""}, {"GET", "/get_world_size", ""},
-		{"GET", "/v1/models", ""}, {"GET", "/v1/models/tiny", ""}, {"GET", "/v1/models/none", ""}, {"GET", "/v1/weights", ""},
-		{"GET", "/openapi.json", ""}, {"POST", "/tokenize", `{"prompt":"a","return_token_strs":true}`}, {"POST", "/tokenize", `{"prompt":""}`},
-		{"POST", "/tokenize", message + `}`}, {"POST", "/tokenize", `{}`}, {"POST", "/tokenize", message + `,"prompt":"a"}`}, {"POST", "/detokenize", `{"tokens":[]}`},
-		{"POST", "/v1/trainer", `{"id":"a"}`}, {"DELETE", "/v1/trainer", ""}, {"PUT", "/v1/weights", ""}, {"PUT", "/v1/weights?version=4", "weights"},
-		{"POST", "/v1/completions", `{"prompt":["a","b"],"n":2,"logprobs":3,"echo":true,"prompt_logprobs":2,"return_token_ids":true}`},
-		{"POST", "/v1/completions", `{"prompt":"a","max_tokens":0,"echo":true,"logprobs":0}`}, {"POST", "/v1/completions", `{"prompt":"a","max_tokens":1}`},
-		{"POST", "/v1/completions", `{}`}, {"POST", "/v1/chat/completions", message + `}`}, {"POST", "/v1/chat/completions", message + `,` + oneTool + `}`},
-		{"POST", "/v1/chat/completions", message + `,"logprobs":true,"top_logprobs":2,"prompt_logprobs":1,"return_token_ids":true}`},
-		{"POST", "/inference/v1/generate", `{"token_ids":[1],"sampling_params":{}}`}, {"POST", "/inference/v1/generate", `{"token_ids":[],"sampling_params":{}}`},
-		{"POST", "/inference/v1/generate", `{"token_ids":[1,2],"sampling_params":{"logprobs":2,"prompt_logprobs":1,"n":2},"return_token_ids":true}`},
+		{"GET", "/health", ""}, {"GET", "/version", ""}, {"GET", "/load", ""}, {"GET", "/server_info", ""},
+		{"GET", "/get_world_size", ""},
+		{"GET", "/v1/models", ""}, {"GET", "/v1/models/tiny", ""}, {"GET", "/v1/models/none", ""},
+		{"GET", "/v1/weights", ""},
+		{"GET", "/openapi.json", ""}, {"POST", "/tokenize", `{"prompt":"a","return_token_strs":true}`},
+		{"POST", "/tokenize", `{"prompt":""}`},
+		{"POST", "/tokenize", message + `}`}, {"POST", "/tokenize", `{}`},
+		{"POST", "/tokenize", message + `,"prompt":"a"}`}, {"POST", "/detokenize", `{"tokens":[]}`},
+		{"POST", "/v1/trainer", `{"id":"a"}`}, {"DELETE", "/v1/trainer", ""}, {"PUT", "/v1/weights", ""},
+		{"PUT", "/v1/weights?version=4", "weights"},
+		{"POST", "/v1/completions",
+			`{"prompt":["a","b"],"n":2,"logprobs":3,"echo":true,"prompt_logprobs":2,"return_token_ids":true}`},
+		{"POST", "/v1/completions", `{"prompt":"a","max_tokens":0,"echo":true,"logprobs":0}`},
+		{"POST", "/v1/completions", `{"prompt":"a","max_tokens":1}`},
+		{"POST", "/v1/completions", `{}`}, {"POST", "/v1/chat/completions", message + `}`},
+		{"POST", "/v1/chat/completions", message + `,` + oneTool + `}`},
+		{"POST", "/v1/chat/completions", message +
+			`,"logprobs":true,"top_logprobs":2,"prompt_logprobs":1,"return_token_ids":true}`},
+		{"POST", "/inference/v1/generate", `{"token_ids":[1],"sampling_params":{}}`},
+		{"POST", "/inference/v1/generate", `{"token_ids":[],"sampling_params":{}}`},
+		{"POST", "/inference/v1/generate",
+			`{"token_ids":[1,2],"sampling_params":{"logprobs":2,"prompt_logprobs":1,"n":2},"return_token_ids":true}`},
 		{"POST", "/v1/drain", ""}, {"GET", "/health", ""},
 	} {
 		status, _, data := call(t, s, test.method, test.path, test.body)
@@ -168,7 +181,8 @@ func TestDocumentAnswers(t *testing.T) {
 		if status != http.StatusOK {
 			code = fmt.Sprintf("%dXX", status/100)
 		}
-		schema, ok := in(document, "paths", path, strings.ToLower(test.method), "responses", code, "content", "application/json", "schema").(map[string]any)
+		schema, ok := in(document, "paths", path, strings.ToLower(test.method), "responses", code, "content",
+			"application/json", "schema").(map[string]any)
 		require.True(t, ok, "%v %d", test, status)
 		var v any
 		require.NoError(t, json.Unmarshal(data, &v))

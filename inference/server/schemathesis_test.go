@@ -31,12 +31,14 @@ func TestSchemathesis(t *testing.T) {
 	python := filepath.Join("schemathesis", "venv", "bin", "python")
 	want, err := os.ReadFile(filepath.Join("schemathesis", "requirements.txt"))
 	require.NoError(t, err)
-	have := exec.CommandContext(t.Context(), python, "-c", "import importlib.metadata; print('schemathesis==' + importlib.metadata.version('schemathesis'))") //nolint:gosec // of this test
+	have := exec.CommandContext(t.Context(), python, "-c",
+		"import importlib.metadata; print('schemathesis==' + importlib.metadata.version('schemathesis'))") //nolint:gosec // of this test
 	if got, err := have.Output(); err != nil || string(got) != string(want) {
 		t.Skipf("no %s with %s", python, strings.TrimSpace(string(want)))
 	}
 	s := serve(t, short{noFiles{newFake()}}, fakeText{}, nil)
-	out, err := exec.CommandContext(t.Context(), python, filepath.Join("schemathesis", "check.py"), "http://"+s.Addr(), "20").CombinedOutput() //nolint:gosec // of this test
+	out, err := exec.CommandContext(t.Context(), python, filepath.Join("schemathesis", "check.py"), "http://"+s.Addr(),
+		"20").CombinedOutput() //nolint:gosec // of this test
 	require.NoError(t, err, "%s", out)
 	cases := regexp.MustCompile(`(\d+) generated`).FindSubmatch(out)
 	require.NotNil(t, cases, "%s", out)

@@ -23,7 +23,9 @@ func TestCompletionEqualsBackend(t *testing.T) {
 		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 40, StopIDs: []int32{fakeEOS}}})
 	require.NoError(t, err)
 	for _, first := range []int{0, 2} {
-		body := fmt.Sprintf(`{"prompt":[104,105],"n":%d,"sample_index":%d,"seed":%d,"max_tokens":40,"logprobs":0,"return_token_ids":true}`, 5-first, first, seed)
+		body := fmt.Sprintf(
+			`{"prompt":[104,105],"n":%d,"sample_index":%d,"seed":%d,"max_tokens":40,"logprobs":0,`+
+				`"return_token_ids":true}`, 5-first, first, seed)
 		status, _, data := call(t, s, http.MethodPost, "/v1/completions", body)
 		require.Equal(t, http.StatusOK, status, "%s", data)
 		var got struct {
@@ -60,7 +62,8 @@ func TestCompletionEqualsBackend(t *testing.T) {
 			require.Equal(t, len(w.IDs)-1, c.Logprobs.Offsets[len(w.IDs)-1])
 			tokens += len(w.IDs)
 		}
-		require.Equal(t, map[string]int{"prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": tokens + 2}, got.Usage)
+		require.Equal(t, map[string]int{"prompt_tokens": 2, "completion_tokens": tokens, "total_tokens": tokens + 2},
+			got.Usage)
 	}
 }
 
@@ -88,7 +91,8 @@ func TestStops(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	get := func(more string) (string, map[string]any) {
-		status, got := post(t, s, "/v1/completions", `{"prompt":"stop me","seed":5,"max_tokens":60,"ignore_eos":true,"return_token_ids":true`+more+`}`)
+		status, got := post(t, s, "/v1/completions",
+			`{"prompt":"stop me","seed":5,"max_tokens":60,"ignore_eos":true,"return_token_ids":true`+more+`}`)
 		require.Equal(t, http.StatusOK, status, "%v", got)
 		c := got["choices"].([]any)[0].(map[string]any)
 		return c["text"].(string), c
@@ -134,7 +138,8 @@ func TestOffsets(t *testing.T) {
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
-	status, got := post(t, s, "/v1/completions", `{"prompt":[[97,98,99]],"echo":true,"max_tokens":0,"logprobs":0,"prompt_logprobs":0}`)
+	status, got := post(t, s, "/v1/completions",
+		`{"prompt":[[97,98,99]],"echo":true,"max_tokens":0,"logprobs":0,"prompt_logprobs":0}`)
 	require.Equal(t, http.StatusOK, status, "%v", got)
 	c := got["choices"].([]any)[0].(map[string]any)
 	require.Equal(t, "abc", c["text"])
@@ -181,7 +186,8 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"max_tokens":0`), 400, "max_tokens"},
 		{"completions", text(`"max_tokens":4096`), 400, "max_tokens"},
 		{"completions", text(`"temperature":-1`), 400, "temperature"},
-		{"completions", text(`"temperature":5e-39`), 400, "temperature"}, // its logits would fail all requests of the batch
+		// its logits would fail all requests of the batch
+		{"completions", text(`"temperature":5e-39`), 400, "temperature"},
 		{"completions", text(`"top_p":0`), 400, "top_p"},
 		{"completions", text(`"min_p":1.5`), 400, "min_p"},
 		{"completions", text(`"top_k":2147483648`), 400, "top_k"},
@@ -190,7 +196,8 @@ func TestRefusals(t *testing.T) {
 		{"completions", text(`"prompt_logprobs":21`), 400, "prompt_logprobs"},
 		{"completions", text(`"stream":true,"logprobs":0,"echo":true`), 400, "echo"},
 		{"completions", text(`"stream":true,"prompt_logprobs":1`), 400, "prompt_logprobs"},
-		{"completions", text(`"prompt_logprobs":20,"n":4096,"echo":true,"prompt":"` + strings.Repeat("a", 300) + `"`), 400, "logprobs"},
+		{"completions", text(`"prompt_logprobs":20,"n":4096,"echo":true,"prompt":"` + strings.Repeat("a", 300) + `"`),
+			400, "logprobs"},
 		{"completions", text(`"truncate_prompt_tokens":0`), 400, "truncate_prompt_tokens"},
 		{"completions", text(`"truncate_prompt_tokens":-2`), 400, "truncate_prompt_tokens"},
 		{"completions", text(`"truncate_prompt_tokens":5,"truncation_side":"right"`), 400, "truncation_side"},
@@ -213,9 +220,14 @@ func TestRefusals(t *testing.T) {
 		{"chat/completions", chat(`"parallel_tool_calls":1`), 400, "parallel_tool_calls"},
 		{"chat/completions", chat(`"chat_template_kwargs":[]`), 400, "chat_template_kwargs"},
 		{"chat/completions", chat(`"chat_template_kwargs":{"messages":[]}`), 400, "chat_template_kwargs"},
-		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]}`, 400, "messages"},
-		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":1}}]}]}`, 400, "messages"},
-		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"type":"custom","function":{"name":"f"}}]}]}`, 400, "messages"},
+		{"chat/completions", `{"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]}`,
+			400, "messages"},
+		{"chat/completions",
+			`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":1}}]}]}`,
+			400, "messages"},
+		{"chat/completions",
+			`{"messages":[{"role":"assistant","tool_calls":[{"type":"custom","function":{"name":"f"}}]}]}`,
+			400, "messages"},
 		{"chat/completions", chat(`"top_logprobs":3`), 400, "top_logprobs"},
 		{"chat/completions", chat(`"logprobs":true,"top_logprobs":21`), 400, "top_logprobs"},
 		{"chat/completions", chat(`"prompt":"a"`), 400, "prompt"},
@@ -232,7 +244,8 @@ func TestRefusals(t *testing.T) {
 		require.NotContains(t, message, "\n")
 	}
 	for _, body := range []string{
-		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ },"best_of":1,"top_k":-1,"user":"u","seed":null`),
+		text(`"presence_penalty":0.0,"frequency_penalty":0,"repetition_penalty":1,"logit_bias":{ ` +
+			`},"best_of":1,"top_k":-1,"user":"u","seed":null`),
 		text(`"max_tokens":4095,"stop":[]`),
 		text(`"n":3,"best_of":3,"add_special_tokens":true,"colour":null,"guided_json":null,"include_reasoning":true`),
 		text(`"logprobs":20,"n":256,"max_tokens":20`), // encoded one choice at a time
@@ -243,13 +256,18 @@ func TestRefusals(t *testing.T) {
 	status, got := post(t, s, "/v1/completions", text(`"max_tokens":4096`))
 	require.Equal(t, http.StatusBadRequest, status)
 	require.Equal(t, "context_length_exceeded", got["error"].(map[string]any)["code"])
-	require.Equal(t, "This model's maximum context length is 4096 tokens. However, you requested 4097 tokens (1 in the prompt, 4096 in the completion). Shorten the prompt or lower max_tokens",
+	require.Equal(t, "This model's maximum context length is 4096 tokens. However, you requested 4097 tokens (1 in "+
+		"the prompt, 4096 in the completion). Shorten the prompt or lower max_tokens",
 		got["error"].(map[string]any)["message"])
 	_, got = post(t, s, "/v1/completions", text(`"colour": {"red": 1}`))
-	require.Equal(t, `colour {"red": 1} is not supported, expected no such field`, got["error"].(map[string]any)["message"])
+	require.Equal(t, `colour {"red": 1} is not supported, expected no such field`,
+		got["error"].(map[string]any)["message"])
 	_, got = post(t, s, "/v1/completions", `{"prompt":"a","\u001b[31m":1}`)
 	require.Equal(t, `\x1b[31m 1 is not supported, expected no such field`, got["error"].(map[string]any)["message"])
-	status, got = post(t, s, "/v1/chat/completions", chat(`"response_format":{"type": "text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none"`))
+	status, got = post(t, s, "/v1/chat/completions",
+		chat(
+			`"response_format":{"type": "text"},"tools":[{"type":"function","function":{"name":"f"}}],`+
+				`"tool_choice":"none"`))
 	require.Equal(t, http.StatusOK, status, "%v", got)
 }
 
@@ -316,7 +334,8 @@ func TestSmallEndpoints(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status, "%s", data)
 	status, _, _ = call(t, s, http.MethodGet, "/nowhere", "")
 	require.Equal(t, http.StatusNotFound, status)
-	for path, allow := range map[string]string{"/v1/models": "GET, HEAD", "/v1/completions": "POST", "/v1/weights": "GET, HEAD, PUT"} {
+	for path, allow := range map[string]string{"/v1/models": "GET, HEAD", "/v1/completions": "POST",
+		"/v1/weights": "GET, HEAD, PUT"} {
 		status, header, _ := call(t, s, http.MethodDelete, path, "")
 		require.Equal(t, http.StatusMethodNotAllowed, status)
 		require.Equal(t, allow, header.Get("Allow"))
@@ -328,7 +347,8 @@ func TestSmallEndpoints(t *testing.T) {
 		require.Equal(t, "tokens", param)
 		require.Equal(t, "tokens[1] is "+id+", expected 0 to 256", message)
 	}
-	for path, method := range map[string]string{"/v1/completions": http.MethodPost, "/v1/weights?version=4": http.MethodPut} {
+	for path, method := range map[string]string{"/v1/completions": http.MethodPost,
+		"/v1/weights?version=4": http.MethodPut} {
 		status, _, data = call(t, s, method, path, "\x1f\x8b", "Content-Encoding", "gzip")
 		require.Equal(t, http.StatusUnsupportedMediaType, status)
 		message, _, _ := errorOf(t, data)
@@ -340,7 +360,8 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, func(c *Config) { c.Token = "secret" })
 	for _, path := range []string{"/v1/models", "/v1/weights", "/metrics"} {
-		for given, want := range map[string]int{"": 401, "Bearer ": 401, "secret": 401, "Bearer wrong": 401, "Bearer secret": 200} {
+		for given, want := range map[string]int{"": 401, "Bearer ": 401, "secret": 401, "Bearer wrong": 401,
+			"Bearer secret": 200} {
 			status, _, data := call(t, s, http.MethodGet, path, "", "Authorization", given)
 			require.Equal(t, want, status, "%s with %q: %s", path, given, data)
 			if want != 200 {

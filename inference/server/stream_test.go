@@ -46,15 +46,18 @@ func TestStreamEqualsAnswer(t *testing.T) {
 	s := serve(t, newFake(), fakeText{}, nil)
 	_, plain := post(t, s, "/v1/completions", `{"prompt":"x","seed":1,"max_tokens":50,"ignore_eos":true}`)
 	text := plain["choices"].([]any)[0].(map[string]any)["text"].(string)
-	for _, more := range []string{``, `,"ignore_eos":true`, `,"echo":true`, `,"sample_index":3`, fmt.Sprintf(`,"stop":[%q,"zz"]`, text[10:13]),
-		fmt.Sprintf(`,"stop_token_ids":[%d]`, text[9]), fmt.Sprintf(`,"stop":%q,"include_stop_str_in_output":true`, text[10:13])} {
+	for _, more := range []string{``, `,"ignore_eos":true`, `,"echo":true`, `,"sample_index":3`,
+		fmt.Sprintf(`,"stop":[%q,"zz"]`, text[10:13]),
+		fmt.Sprintf(`,"stop_token_ids":[%d]`, text[9]),
+		fmt.Sprintf(`,"stop":%q,"include_stop_str_in_output":true`, text[10:13])} {
 		body := `"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true` + more
 		if !strings.Contains(more, "echo") {
 			body += `,"logprobs":2`
 		}
 		status, want := post(t, s, "/v1/completions", `{`+body+`}`)
 		require.Equal(t, http.StatusOK, status, "%v", want)
-		status, header, data := call(t, s, http.MethodPost, "/v1/completions", `{`+body+`,"stream":true,"stream_options":{"include_usage":true}}`)
+		status, header, data := call(t, s, http.MethodPost, "/v1/completions",
+			`{`+body+`,"stream":true,"stream_options":{"include_usage":true}}`)
 		require.Equal(t, http.StatusOK, status, "%s", data)
 		require.Equal(t, "text/event-stream", header.Get("Content-Type"))
 
@@ -109,8 +112,11 @@ func TestStreamEqualsAnswer(t *testing.T) {
 func TestUsageSoFar(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
-	for path, prompt := range map[string]string{"/v1/completions": `"prompt":"a"`, "/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`} {
-		body := `{` + prompt + `,"n":2,"seed":1,"max_tokens":9,"stream":true,"return_token_ids":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`
+	for path, prompt := range map[string]string{"/v1/completions": `"prompt":"a"`,
+		"/v1/chat/completions": `"messages":[{"role":"user","content":"a"}]`} {
+		body := `{` + prompt +
+			`,"n":2,"seed":1,"max_tokens":9,"stream":true,"return_token_ids":true,` +
+			`"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`
 		_, _, data := call(t, s, http.MethodPost, path, body)
 		tokens := 0
 		for _, event := range events(t, data) {
@@ -155,7 +161,9 @@ func TestStreamToOldClient(t *testing.T) {
 	body := `{"prompt":"a","n":2,"seed":3,"stream":true}`
 	_, _, want := call(t, s, http.MethodPost, "/v1/completions", body)
 	c := dial(t, s)
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c,
+		"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		len(body), body)
 	require.NoError(t, err)
 	answer, err := io.ReadAll(c) // until the server closes
 	require.NoError(t, err)
@@ -189,7 +197,8 @@ func TestStreamFails(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	c := dial(t, s)
 	body := `{"prompt":"a","stream":true}`
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil) // with the first tokens
 	close(backend.hold)
@@ -210,7 +219,8 @@ func TestStreamEndsOnOtherWeights(t *testing.T) {
 	var answer []byte
 	var done sync.WaitGroup
 	done.Go(func() {
-		_, _, answer = call(t, s, http.MethodPost, "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}],"stream":true}`)
+		_, _, answer = call(t, s, http.MethodPost, "/v1/chat/completions",
+			`{"messages":[{"role":"user","content":"hi"}],"stream":true}`)
 	})
 	<-backend.started
 	backend.mu.Lock()
@@ -252,9 +262,13 @@ func TestChoicesEqualAnswer(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newFake(), fakeText{}, nil)
 	for _, c := range []struct{ path, body string }{
-		{"/v1/completions", `"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true,"logprobs":2,"prompt_logprobs":0`},
+		{"/v1/completions",
+			`"prompt":["x","yy"],"n":3,"seed":1,"max_tokens":50,"return_token_ids":true,"logprobs":2,` +
+				`"prompt_logprobs":0`},
 		{"/v1/completions", `"prompt":"x","n":2,"seed":1,"max_tokens":0,"echo":true`},
-		{"/v1/chat/completions", `"messages":[{"role":"user","content":"x"}],"n":2,"seed":1,"max_tokens":20,"logprobs":true,"return_token_ids":true`},
+		{"/v1/chat/completions",
+			`"messages":[{"role":"user","content":"x"}],"n":2,"seed":1,"max_tokens":20,"logprobs":true,` +
+				`"return_token_ids":true`},
 	} {
 		status, want := post(t, s, c.path, `{`+c.body+`}`)
 		require.Equal(t, http.StatusOK, status, "%v", want)
@@ -283,7 +297,8 @@ func TestChoicesEqualAnswer(t *testing.T) {
 	}
 	status, answer := post(t, s, "/v1/completions", `{"prompt":"x","stream":true,"stream_choices":true}`)
 	require.Equal(t, http.StatusBadRequest, status)
-	require.Contains(t, answer["error"].(map[string]any)["message"], "stream_choices true is not supported with stream true")
+	require.Contains(t, answer["error"].(map[string]any)["message"],
+		"stream_choices true is not supported with stream true")
 	status, _ = post(t, s, "/v1/completions", `{"prompt":"x","stream_choices":true,"weight_version":99}`)
 	require.Equal(t, http.StatusConflict, status, "an error before the first choice has a status")
 }

@@ -35,7 +35,8 @@ type spoken struct {
 	calls   []string
 }
 
-const oneTool = `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"n":{"type":"integer"}}}}}]`
+const oneTool = `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object",` +
+	`"properties":{"n":{"type":"integer"}}}}}]`
 
 // ask returns the message that the server makes of a response, whole and as a stream.
 func ask(t *testing.T, b *fakeBackend, fields string) (whole, streamed spoken) {
@@ -93,17 +94,20 @@ func TestToolCalls(t *testing.T) {
 		want         spoken
 	}{
 		{one, oneTool, spoken{nil, "tool_calls", []string{`0 f {"n":1}`}}},
-		{"Well,\n" + one + "\n" + two, oneTool + `,"tool_choice":"auto"`, spoken{"Well,", "tool_calls", []string{`0 f {"n":1}`, `1 g {}`}}},
+		{"Well,\n" + one + "\n" + two, oneTool + `,"tool_choice":"auto"`,
+			spoken{"Well,", "tool_calls", []string{`0 f {"n":1}`, `1 g {}`}}},
 		{one + two, oneTool + `,"parallel_tool_calls":false`, spoken{nil, "tool_calls", []string{`0 f {"n":1}`}}},
 		{one, oneTool + `,"tool_choice":"none"`, spoken{one, "stop", nil}},
 		{one, `"tools":[]`, spoken{one, "stop", nil}},
 		{`<tool_call>{"name":</tool_call>`, oneTool, spoken{`<tool_call>{"name":</tool_call>`, "stop", nil}},
 		{"plain text\n", oneTool, spoken{"plain text\n", "stop", nil}},
-		{one + two, oneTool + fmt.Sprintf(`,"max_tokens":%d`, len(one)+5), spoken{"<tool", "length", []string{`0 f {"n":1}`}}},
+		{one + two, oneTool + fmt.Sprintf(`,"max_tokens":%d`, len(one)+5),
+			spoken{"<tool", "length", []string{`0 f {"n":1}`}}},
 		{"a ␤" + one[len("<tool_call>"):], oneTool, spoken{"a", "tool_calls", []string{`0 f {"n":1}`}}},
 		{"a ␤ b", oneTool, spoken{"a <tool_call> b", "stop", nil}},
 		{"a ␤ b", `"seed":1`, spoken{"a  b", "stop", nil}},
-		{"<think>" + one + "</think>" + two, oneTool, spoken{"<think>" + one + "</think>", "tool_calls", []string{"0 g {}"}}},
+		{"<think>" + one + "</think>" + two, oneTool,
+			spoken{"<think>" + one + "</think>", "tool_calls", []string{"0 g {}"}}},
 		{one + "END" + two, oneTool + `,"stop":["END"]`, spoken{nil, "tool_calls", []string{`0 f {"n":1}`}}},
 	} {
 		whole, streamed := ask(t, saying(test.says), test.fields)
@@ -150,7 +154,8 @@ func TestToolsWithoutTemplate(t *testing.T) {
 	status, got := post(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],`+oneTool+`}`)
 	require.Equal(t, 400, status)
 	require.Equal(t, "tools", got["error"].(map[string]any)["param"])
-	status, got = post(t, s, "/v1/chat/completions", `{"messages":[{"role":"user","content":"a"}],"tool_choice":"none",`+oneTool+`}`)
+	status, got = post(t, s, "/v1/chat/completions",
+		`{"messages":[{"role":"user","content":"a"}],"tool_choice":"none",`+oneTool+`}`)
 	require.Equal(t, 200, status, "%v", got)
 }
 
@@ -163,7 +168,8 @@ func TestTemplateVariables(t *testing.T) {
 		if field == "prompt_token_ids" {
 			more = `,"return_token_ids":true,"max_tokens":1`
 		}
-		status, got := post(t, s, path, `{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"enable_thinking":false}`+more+`}`)
+		status, got := post(t, s, path,
+			`{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"enable_thinking":false}`+more+`}`)
 		require.Equal(t, 200, status, "%v", got)
 		text := ""
 		for _, id := range got[field].([]any) {
@@ -176,10 +182,14 @@ func TestTemplateVariables(t *testing.T) {
 // OpenAI's client reads calls, accumulates streamed ones, and sends both back.
 func TestOfficialClientTools(t *testing.T) {
 	t.Parallel()
-	s := serve(t, saying("Hm.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{\"n\":2}}</tool_call>"), fakeText{}, nil)
+	s := serve(t,
+		saying(
+			"Hm.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{\"n\":2}}</tool_call>"), fakeText{}, nil)
 	client := officialClient(t, s, "")
-	params := openai.ChatCompletionNewParams{Model: "tiny", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")},
-		Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "f"})}}
+	params := openai.ChatCompletionNewParams{Model: "tiny",
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")},
+		Tools: []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(
+			openai.FunctionDefinitionParam{Name: "f"})}}
 	got, err := client.Chat.Completions.New(t.Context(), params)
 	require.NoError(t, err)
 	stream := client.Chat.Completions.NewStreaming(t.Context(), params)
@@ -199,7 +209,8 @@ func TestOfficialClientTools(t *testing.T) {
 		require.Len(t, choice.Message.ToolCalls, 2)
 		require.Equal(t, "f", choice.Message.ToolCalls[1].Function.Name)
 		require.JSONEq(t, `{"n":2}`, choice.Message.ToolCalls[1].Function.Arguments)
-		params.Messages = append(params.Messages, choice.Message.ToParam(), openai.ToolMessage("4", choice.Message.ToolCalls[0].ID))
+		params.Messages = append(params.Messages, choice.Message.ToParam(),
+			openai.ToolMessage("4", choice.Message.ToolCalls[0].ID))
 	}
 	_, err = client.Chat.Completions.New(t.Context(), params)
 	require.NoError(t, err)

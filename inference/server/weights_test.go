@@ -115,8 +115,9 @@ func TestUpdateFile(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, "%s", answer)
 	require.Equal(t, bytesOf(1000), backend.file)
 	for query, want := range map[string]string{
-		"version=8&path=model.safetensors": "absolute", "version=8&path=" + path + "x": "path is not a file with weights",
-		"path=" + path: "version", "version=0": "version", "version=8": "no body",
+		"version=8&path=model.safetensors": "absolute",
+		"version=8&path=" + path + "x":     "path is not a file with weights",
+		"path=" + path:                     "version", "version=0": "version", "version=8": "no body",
 	} {
 		status, _, answer := call(t, s, http.MethodPut, "/v1/weights?"+query, "")
 		require.Equal(t, http.StatusBadRequest, status, "%s: %s", query, answer)
@@ -132,8 +133,10 @@ func TestUpdateCutOff(t *testing.T) {
 	backend := newFake()
 	s := serve(t, backend, fakeText{}, nil)
 	for _, head := range []string{
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 50000),
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n" +
+			strings.Repeat("a", 50000),
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " +
+			"chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
 	} {
@@ -184,7 +187,8 @@ func TestDrainSendsAnswers(t *testing.T) {
 	s := serve(t, backend, fakeText{}, nil)
 	c := dial(t, s)
 	body := fmt.Sprintf(`{"prompt":%q,"echo":true,"n":4000,"max_tokens":1}`, strings.Repeat("a", 4000))
-	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err := fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+		"application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(t, err)
 	<-backend.started
 	drained := make(chan error, 1)
@@ -254,10 +258,14 @@ func TestUpdateWaitsForItsTurn(t *testing.T) {
 		}
 		trainer(http.MethodPost, "", `{"id":"a"}`)
 		first := dial(t, s)
-		_, err := io.WriteString(first, "PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"+strings.Repeat("a", 50000))
+		_, err := io.WriteString(first,
+			"PUT /v1/weights?version=4&trainer=a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"+
+				strings.Repeat("a", 50000))
 		require.NoError(t, err)
 		connected := func(n int) {
-			require.Eventually(t, func() bool { return len(s.weights.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool {
+				return len(s.weights.updating) == 1 && int(s.http.GetCurrentConcurrency()) == n
+			}, time.Minute, time.Millisecond)
 		}
 		connected(1)
 		answers := make(chan string, 1)

@@ -21,7 +21,8 @@ func TestSimulatedUpdates(t *testing.T) {
 		var b bytes.Buffer
 		var tensors []checkpoint.Source
 		for _, name := range names {
-			tensors = append(tensors, checkpoint.Source{Name: name, Shape: []int{70_000}, Write: checkpoint.Filled(func(dst []float32) { dst[0] = float32(len(names)) })})
+			tensors = append(tensors, checkpoint.Source{Name: name, Shape: []int{70_000},
+				Write: checkpoint.Filled(func(dst []float32) { dst[0] = float32(len(names)) })})
 		}
 		require.NoError(t, checkpoint.WriteSafetensors(&b, tensors, nil))
 		return b.Bytes()
@@ -44,12 +45,16 @@ func TestSimulatedUpdates(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, sum, other)
 
-		turned := bytes.Replace(bytes.Replace(bytes.Replace(good, []byte(`"a"`), []byte(`"x"`), 1), []byte(`"b"`), []byte(`"a"`), 1), []byte(`"x"`), []byte(`"b"`), 1)
+		turned := bytes.Replace(bytes.Replace(bytes.Replace(good, []byte(`"a"`), []byte(`"x"`), 1), []byte(`"b"`),
+			[]byte(`"a"`), 1), []byte(`"x"`), []byte(`"b"`), 1)
 		header := `{"a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}`
 		half := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"\x80\x3f\x00\x40"...)
 		var full bytes.Buffer
-		require.NoError(t, checkpoint.WriteSafetensors(&full, []checkpoint.Source{{Name: "a", Shape: []int{2}, Write: checkpoint.Filled(func(dst []float32) { dst[0], dst[1] = 1, 2 })}}, nil))
-		for _, pair := range [][2][]byte{{good, turned}, {full.Bytes(), half}} { // order and dtype of the data do not matter
+		require.NoError(t, checkpoint.WriteSafetensors(&full,
+			[]checkpoint.Source{{Name: "a", Shape: []int{2},
+				Write: checkpoint.Filled(func(dst []float32) { dst[0], dst[1] = 1, 2 })}}, nil))
+		// order and dtype of the data do not matter
+		for _, pair := range [][2][]byte{{good, turned}, {full.Bytes(), half}} {
 			want, err := s.Update(t.Context(), 4, bytes.NewReader(pair[0]), -1)
 			require.NoError(t, err)
 			got, err := s.Update(t.Context(), 4, bytes.NewReader(pair[1]), -1)
@@ -58,7 +63,8 @@ func TestSimulatedUpdates(t *testing.T) {
 		}
 		odd := bytes.Replace(half, []byte("BF16"), []byte(" I16"), 1)
 		odd = bytes.Replace(odd, []byte(`" I16"`), []byte(`"I16" `), 1)
-		for name, bad := range map[string][]byte{"cut off": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "type": odd} {
+		for name, bad := range map[string][]byte{"cut off": good[:len(good)-1], "longer": append(bytes.Clone(good), 0),
+			"type": odd} {
 			_, err := s.Update(t.Context(), 9, bytes.NewReader(bad), int64(len(bad)))
 			require.ErrorIs(t, err, inference.ErrInvalid, name)
 			version, _ := s.Held()

@@ -50,7 +50,8 @@ func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]infer
 
 // Stream is Generate with incremental output: it emits new tokens every minTick,
 // or every token if tokens take longer.
-func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) ([]inference.Completion, error) {
+func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
+	[]inference.Completion, error) {
 	g, err := i.begin(&req)
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
@@ -60,7 +61,8 @@ func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(
 	send := func(have []int) {
 		for k, n := range have {
 			if c := &out[k]; n > sent[k] {
-				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n], Version: g.version, Checksum: g.checksum})
+				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n],
+					Version: g.version, Checksum: g.checksum})
 				sent[k] = n
 			}
 		}
@@ -116,11 +118,14 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	n := len(req.PromptIDs)
 	switch {
 	case n >= i.cfg.Context:
-		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid, n, i.cfg.Context)
+		return nil, fmt.Errorf("%w: prompt of %d tokens, expected fewer than the context of %d", inference.ErrInvalid,
+			n, i.cfg.Context)
 	case len(req.Sampling.Stop) > 0:
 		return nil, fmt.Errorf("%w: stop strings need a tokenizer; a simulated instance has none", inference.ErrInvalid)
 	case req.PromptLogprobs || req.TopLogprobs != 0:
-		return nil, fmt.Errorf("%w: a simulated instance cannot report log-probabilities of the prompt or of other tokens", inference.ErrInvalid)
+		return nil, fmt.Errorf(
+			"%w: a simulated instance cannot report log-probabilities of the prompt or of other tokens",
+			inference.ErrInvalid)
 	}
 	var endings chan int
 	if req.Ended != nil {

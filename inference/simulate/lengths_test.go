@@ -27,7 +27,8 @@ func TestMomentsOfLengths(t *testing.T) {
 		{spec: "fixed:77", mean: 77, low: 77, high: 77},
 		{spec: "uniform:3,9", mean: 6, std: 2, low: 3, high: 9},
 		{spec: "uniform:5,5", mean: 5, low: 5, high: 5},
-		{spec: "lognormal:500,0.8", mean: 500, std: 500 * math.Sqrt(math.Exp(0.64)-1), low: 1, high: maxLength, logMean: math.Log(500) - 0.32, logS: 0.8},
+		{spec: "lognormal:500,0.8", mean: 500, std: 500 * math.Sqrt(math.Exp(0.64)-1), low: 1, high: maxLength,
+			logMean: math.Log(500) - 0.32, logS: 0.8},
 		{spec: "lognormal:300,0", mean: 300, low: 300, high: 300},
 		{spec: "file:" + path, mean: 40, std: math.Sqrt((900 + 900 + 3600) / 4.), low: 10, high: 100},
 	} {
@@ -57,7 +58,8 @@ func TestMomentsOfLengths(t *testing.T) {
 
 func TestLengthsAtTheEnds(t *testing.T) {
 	t.Parallel()
-	for _, spec := range []string{"lognormal:500,0.8", "lognormal:1,5", "lognormal:7,0", "uniform:1,1048576", "fixed:1"} {
+	for _, spec := range []string{"lognormal:500,0.8", "lognormal:1,5", "lognormal:7,0",
+		"uniform:1,1048576", "fixed:1"} {
 		l, err := parseLengths(spec)
 		require.NoError(t, err)
 		last := 0
@@ -75,7 +77,8 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Default(), c)
 
-	c, err = Parse("lengths=lognormal:700,0.5, tokens_per_second=80,prefill_tokens_per_second=0,slots=3,publish_seconds=1.5,failures=0.25,vocab=100,context=99")
+	c, err = Parse(
+		"lengths=lognormal:700,0.5, tokens_per_second=80,prefill_tokens_per_second=0,slots=3,publish_seconds=1.5,failures=0.25,vocab=100,context=99")
 	require.NoError(t, err)
 	require.Equal(t, Config{
 		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 700, b: 0.5}, TokensPerSecond: 80, Slots: 3,
@@ -136,7 +139,8 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"", "slots=3", "lengths=lognormal:5,0.5,slots=2", "lengths=uniform:1,9", "lengths=fixed:3", "failures=.5,,"} {
+	for _, seed := range []string{"", "slots=3", "lengths=lognormal:5,0.5,slots=2", "lengths=uniform:1,9",
+		"lengths=fixed:3", "failures=.5,,"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, spec string) {

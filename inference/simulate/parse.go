@@ -78,7 +78,8 @@ func (c *Config) set(key, value string) error {
 	case "context":
 		c.Context, err = strconv.Atoi(value)
 	default:
-		return fmt.Errorf("key %q, expected lengths, tokens_per_second, prefill_tokens_per_second, slots, publish_seconds, failures, vocab or context", key)
+		return fmt.Errorf("key %q, expected lengths, tokens_per_second, prefill_tokens_per_second, slots, "+
+			"publish_seconds, failures, vocab or context", key)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %q, expected a number", key, value)

@@ -88,7 +88,8 @@ func (s *schedule) runTo(now time.Duration) {
 			s.prefilling, g.prefilled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
-			for s.running.Len() > 0 && s.running.At(0).end <= s.grown { // all that are due: a prompt that admit starts pauses the rest
+			// all that are due: a prompt that admit starts pauses the rest
+			for s.running.Len() > 0 && s.running.At(0).end <= s.grown {
 				s.end(s.running.Pop())
 			}
 		}

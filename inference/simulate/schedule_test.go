@@ -105,7 +105,8 @@ func TestScheduleMatchesNaive(t *testing.T) {
 		groups := make([]*group, len(jobs))
 		var busy time.Duration
 		for k, j := range jobs {
-			g := &group{req: &inference.Request{PromptIDs: []int32{1}}, prefill: time.Duration(j.prefill), lengths: j.spans, done: make(chan struct{})}
+			g := &group{req: &inference.Request{PromptIDs: []int32{1}}, prefill: time.Duration(j.prefill),
+				lengths: j.spans, done: make(chan struct{})}
 			for _, v := range j.spans {
 				g.spans = append(g.spans, time.Duration(v))
 				busy += time.Duration(v)
@@ -149,7 +150,8 @@ func TestScheduleMatchesNaive(t *testing.T) {
 		late := newSchedule(slots)
 		for k, j := range jobs {
 			late.runTo(time.Duration(j.at))
-			late.add(&group{req: groups[k].req, prefill: groups[k].prefill, lengths: groups[k].lengths, spans: groups[k].spans, done: make(chan struct{})})
+			late.add(&group{req: groups[k].req, prefill: groups[k].prefill, lengths: groups[k].lengths,
+				spans: groups[k].spans, done: make(chan struct{})})
 		}
 		late.runTo(1 << 40)
 		require.Equal(t, s.stats, late.stats)

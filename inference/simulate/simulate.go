@@ -47,8 +47,9 @@ type Config struct {
 // parameters on one accelerator.
 func Default() Config {
 	return Config{
-		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 512, b: 0.8}, TokensPerSecond: 50, PrefillTokensPerSecond: 20_000,
-		Slots: 64, Vocab: 32_000, Context: 32_768,
+		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 512, b: 0.8}, TokensPerSecond: 50,
+		PrefillTokensPerSecond: 20_000,
+		Slots:                  64, Vocab: 32_000, Context: 32_768,
 	}
 }
 
@@ -62,8 +63,10 @@ func (c *Config) Validate() error {
 	}
 	fault(c.ID == "", "id is empty")
 	fault(c.Lengths.kind == "", "lengths are not set")
-	fault(!(c.TokensPerSecond >= minSpeed && c.TokensPerSecond <= maxSpeed), "tokens_per_second %v, expected %v to %v", c.TokensPerSecond, minSpeed, maxSpeed)
-	fault(c.PrefillTokensPerSecond != 0 && !(c.PrefillTokensPerSecond >= minSpeed && c.PrefillTokensPerSecond <= maxSpeed),
+	fault(!(c.TokensPerSecond >= minSpeed && c.TokensPerSecond <= maxSpeed), "tokens_per_second %v, expected %v to %v",
+		c.TokensPerSecond, minSpeed, maxSpeed)
+	fault(c.PrefillTokensPerSecond != 0 &&
+		!(c.PrefillTokensPerSecond >= minSpeed && c.PrefillTokensPerSecond <= maxSpeed),
 		"prefill_tokens_per_second %v, expected 0 or %v to %v", c.PrefillTokensPerSecond, minSpeed, maxSpeed)
 	fault(c.Slots < 1 || c.Slots > maxSlots, "slots %d, expected 1 to %d", c.Slots, maxSlots)
 	fault(c.Publish < 0, "publish_seconds %v, expected 0 or more", c.Publish.Seconds())
@@ -111,7 +114,8 @@ func New(cfg Config, clock *Clock) (*Instance, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	i := &Instance{cfg: cfg, clock: clock, s: newSchedule(cfg.Slots), checksum: cfg.Checksum, closed: make(chan struct{})}
+	i := &Instance{cfg: cfg, clock: clock, s: newSchedule(cfg.Slots), checksum: cfg.Checksum,
+		closed: make(chan struct{})}
 	i.alarm = alarm{index: unset, fire: i.advance}
 	return i, nil
 }
@@ -215,7 +219,8 @@ func (i *Instance) refuse(version int64) error {
 	case i.checksum == "":
 		return fmt.Errorf("%w: no weights have been published yet", inference.ErrStale)
 	case version != 0 && version != i.version:
-		return fmt.Errorf("%w: request is for version %d, the instance holds %d", inference.ErrStale, version, i.version)
+		return fmt.Errorf("%w: request is for version %d, the instance holds %d", inference.ErrStale,
+			version, i.version)
 	}
 	return nil
 }

@@ -37,7 +37,8 @@ func instance(t *testing.T, clock *Clock, id, spec string) *Instance {
 }
 
 func request(seed uint64, n int, prompt ...int32) inference.Request {
-	return inference.Request{PromptIDs: prompt, N: n, Seed: seed, Version: 1, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 1 << 15}}
+	return inference.Request{PromptIDs: prompt, N: n, Seed: seed, Version: 1,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 1 << 15}}
 }
 
 // With two slots, responses of 10 tokens and prompts of 10 tokens, both at 10
@@ -60,10 +61,12 @@ func TestTimes(t *testing.T) {
 			synctest.Wait()
 		}
 		ask(1, 3*time.Second) // its prompt runs until 1 s, the next one until 2 s; then it grows
-		ask(2, 5*time.Second) // one grows from 2 s; the other gets a slot at 3 s and pauses until the third prompt has run
+		// one grows from 2 s; the other gets a slot at 3 s and pauses until the third prompt has run
+		ask(2, 5*time.Second)
 		ask(1, 5*time.Second) // its prompt runs from 3 s, when a slot is free, until 4 s
 		wg.Wait()
-		require.Equal(t, Stats{PromptTokens: 30, Tokens: 40, Busy: 4 * time.Second, Prefill: 3 * time.Second}, i.Stats())
+		require.Equal(t, Stats{PromptTokens: 30, Tokens: 40, Busy: 4 * time.Second, Prefill: 3 * time.Second},
+			i.Stats())
 		require.NoError(t, i.Close())
 	})
 }
@@ -164,7 +167,8 @@ func TestStreamMatchesGenerate(t *testing.T) {
 func TestEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		i := instance(t, NewClock(), "a", "lengths=uniform:5,60,tokens_per_second=1,prefill_tokens_per_second=0,slots=8")
+		i := instance(t, NewClock(), "a",
+			"lengths=uniform:5,60,tokens_per_second=1,prefill_tokens_per_second=0,slots=8")
 		req := request(3, 6, 1, 2)
 		want, err := i.Generate(t.Context(), req)
 		require.NoError(t, err)
@@ -188,7 +192,8 @@ func TestEnded(t *testing.T) {
 func TestPublishEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		i := instance(t, NewClock(), "a", "lengths=fixed:100,tokens_per_second=10,prefill_tokens_per_second=0,slots=1,publish_seconds=5")
+		i := instance(t, NewClock(), "a",
+			"lengths=fixed:100,tokens_per_second=10,prefill_tokens_per_second=0,slots=1,publish_seconds=5")
 		start := time.Now()
 		errs := make(chan error, 3)
 		any1 := request(1, 1, 1)
@@ -268,7 +273,8 @@ func TestCancelFreesSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := instance(t, NewClock(), "a", "lengths=fixed:100,tokens_per_second=10,prefill_tokens_per_second=1,slots=2")
 		start := time.Now()
-		for _, after := range []time.Duration{500 * time.Millisecond, 4 * time.Second} { // during its prompt, and while responses grow
+		// during its prompt, and while responses grow
+		for _, after := range []time.Duration{500 * time.Millisecond, 4 * time.Second} {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), after, context.Canceled)
 			go func() {
 				_, err := i.Generate(ctx, request(1, 3, 1))

@@ -49,7 +49,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 // passes reports whether err is temporary: a shortage of resources or a
 // connection aborted by the client.
 func passes(err error) bool {
-	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED} {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
+		syscall.ECONNABORTED} {
 		if errors.Is(err, e) {
 			return true
 		}

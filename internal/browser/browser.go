@@ -46,15 +46,19 @@ type Tab struct {
 // folder kept, or nowhere if kept is "".
 func New(t *testing.T, kept string) *Tab {
 	t.Helper()
-	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell", "headless-shell"}
+	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell",
+		"headless-shell"}
 	found := slices.IndexFunc(names, func(name string) bool { _, err := exec.LookPath(name); return err == nil })
 	if found < 0 {
-		t.Skipf("the page is not looked at in a browser: none of %s on the PATH (apt-get install chromium)", strings.Join(names, ", "))
+		t.Skipf("the page is not looked at in a browser: none of %s on the PATH (apt-get install chromium)",
+			strings.Join(names, ", "))
 	}
 	limited, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox, chromedp.WindowSize(1200, 900),
-		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"), chromedp.WSURLReadTimeout(2*time.Minute)) // a busy machine starts it slowly
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox,
+		chromedp.WindowSize(1200, 900),
+		// a busy machine starts it slowly
+		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"), chromedp.WSURLReadTimeout(2*time.Minute))
 	process, end := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(end)
 	b := &Tab{t: t, kept: kept}
@@ -102,9 +106,11 @@ func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 3*time.Minute)
 	defer cancel()
-	look := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`, expression)
+	look := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`,
+		expression)
 	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](look, chromedp.EvalAwaitPromise)); err != nil {
-		require.NoError(b.t, err, "%s\npage: %.3000s\nconsole: %q", expression, Tells[string](b, "document.body.innerText"), b.Complaints())
+		require.NoError(b.t, err, "%s\npage: %.3000s\nconsole: %q", expression,
+			Tells[string](b, "document.body.innerText"), b.Complaints())
 	}
 }
 
@@ -132,7 +138,8 @@ func (b *Tab) take(from *[]string) []string {
 // "dark".
 func (b *Tab) View(width int64, scheme string) {
 	b.t.Helper()
-	look := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+	look := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		Value: scheme}}}
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, look)
 	require.NoError(b.t, err)
 	b.Do(chromedp.EmulateViewport(width, 900))
@@ -156,7 +163,8 @@ func (b *Tab) Keep(name string) {
 // of each view and of the page under simulated color blindness.
 func (b *Tab) Inspect(name string) {
 	b.t.Helper()
-	b.Do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach(d => { d.open = true; }); undefined`))
+	b.Do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelectorAll("details").forEach(d => { d.open = true; }); undefined`))
 	for _, width := range []int64{1280, 768, 375} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.View(width, scheme)
@@ -166,9 +174,12 @@ func (b *Tab) Inspect(name string) {
 		}
 	}
 	b.View(1280, "light")
-	for _, deficiency := range []emulation.SetEmulatedVisionDeficiencyType{emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia,
-		emulation.SetEmulatedVisionDeficiencyTypeTritanopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia, emulation.SetEmulatedVisionDeficiencyTypeNone} {
-		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedVisionDeficiency, emulation.SetEmulatedVisionDeficiencyParams{Type: deficiency})
+	for _, deficiency := range []emulation.SetEmulatedVisionDeficiencyType{
+		emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia,
+		emulation.SetEmulatedVisionDeficiencyTypeTritanopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia,
+		emulation.SetEmulatedVisionDeficiencyTypeNone} {
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedVisionDeficiency,
+			emulation.SetEmulatedVisionDeficiencyParams{Type: deficiency})
 		require.NoError(b.t, err)
 		if deficiency != emulation.SetEmulatedVisionDeficiencyTypeNone {
 			b.Keep(name + "-" + string(deficiency))

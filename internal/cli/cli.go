@@ -88,7 +88,8 @@ func overview(w io.Writer, all []Verb) {
 	}
 	p.Line("")
 	p.Line("Run `easyrl COMMAND -h` for help on a command.")
-	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal and can continue.")
+	p.Line("Exit status: 0 success, 1 failure, 2 bad command line or configuration, 3 stopped by a signal and can " +
+		"continue.")
 }
 
 // help prints the help of v.

@@ -49,7 +49,8 @@ func bash(p Printer, all []Verb) {
 		p.Line("    %s) words=%q ;;", v.Name, strings.Join(flagNames(v.Flags), " "))
 	}
 	p.Line("  esac; fi")
-	p.Line("  if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${word#-}\" = \"$word\" ]; then COMPREPLY=($(compgen -f -- \"$word\"))")
+	p.Line(
+		"  if [ \"$COMP_CWORD\" -gt 1 ] && [ \"${word#-}\" = \"$word\" ]; then COMPREPLY=($(compgen -f -- \"$word\"))")
 	p.Line("  else COMPREPLY=($(compgen -W \"$words\" -- \"$word\")); fi")
 	p.Line("}")
 	p.Line("complete -o filenames -F _easyrl easyrl")

@@ -52,14 +52,18 @@ func TestTutorial(t *testing.T) {
 		case b.Language == "text":
 			requireLines(t, said, b)
 		default:
-			require.Fail(t, "nothing is done with a block", "docs/tutorial.md:%d: %s without a name to save it as", b.Line, b.Language)
+			require.Fail(t, "nothing is done with a block", "docs/tutorial.md:%d: %s without a name to save it as",
+				b.Line, b.Language)
 		}
 	}
-	for _, run := range []string{"digits", "objectives/periodic-async-loss.kind=grpo", "objectives/periodic-async-loss.kind=softclip"} {
-		steps, err := report.ReadMetrics(filepath.Join(dir, "runs", "tutorial", filepath.FromSlash(run), report.MetricsFile))
+	for _, run := range []string{"digits", "objectives/periodic-async-loss.kind=grpo",
+		"objectives/periodic-async-loss.kind=softclip"} {
+		steps, err := report.ReadMetrics(
+			filepath.Join(dir, "runs", "tutorial", filepath.FromSlash(run), report.MetricsFile))
 		require.NoError(t, err)
 		if soak.Long() {
-			require.Greater(t, steps[len(steps)-1]["eval/test/mean@1"], steps[0]["eval/test/mean@1"]+0.02, "%s learns", run)
+			require.Greater(t, steps[len(steps)-1]["eval/test/mean@1"], steps[0]["eval/test/mean@1"]+0.02,
+				"%s learns", run)
 		}
 		if strings.HasSuffix(run, "softclip") {
 			require.Zero(t, steps[len(steps)-1]["actor/clip_frac"], "it has no clip")
@@ -72,8 +76,10 @@ func TestTutorial(t *testing.T) {
 func shortened(t *testing.T, page string) string {
 	t.Helper()
 	for _, r := range [][2]string{
-		{"sft.steps=220", "sft.steps=30"}, {"step-000220", "step-000030"}, {"\nsteps = 20\n", "\nsteps = 3\n"}, {"step-000020", "step-000003"},
-		{"-out runs/quickstart/data\n", "-out runs/quickstart/data\nhead -n 64 runs/quickstart/data/test.jsonl >held-out\nmv held-out runs/quickstart/data/test.jsonl\n"},
+		{"sft.steps=220", "sft.steps=30"}, {"step-000220", "step-000030"}, {"\nsteps = 20\n", "\nsteps = 3\n"},
+		{"step-000020", "step-000003"},
+		{"-out runs/quickstart/data\n", "-out runs/quickstart/data\nhead -n 64 runs/quickstart/data/test.jsonl " +
+			">held-out\nmv held-out runs/quickstart/data/test.jsonl\n"},
 	} {
 		require.Contains(t, page, r[0])
 		page = strings.ReplaceAll(page, r[0], r[1])
@@ -114,7 +120,8 @@ func shell(t *testing.T, dir string, b Block) string {
 	require.Len(t, places, 2)
 	cmd := exec.CommandContext(t.Context(), "sh", "-e", "-c", b.Text)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GOCACHE="+places[0], "GOMODCACHE="+places[1], "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GOCACHE="+places[0], "GOMODCACHE="+places[1],
+		"GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "docs/tutorial.md:%d: %s\n%s", b.Line, b.Text, out)
 	t.Logf("%s%s", b.Text, out)

@@ -89,8 +89,9 @@ func TestSpecialTerms(t *testing.T) {
 		{[]float64{-1e308, 2, -1e308}, math.Inf(-1)},
 		{[]float64{1e16, 1, -1e16}, 1},
 		{[]float64{math.MaxFloat64, -math.MaxFloat64, math.SmallestNonzeroFloat64}, math.SmallestNonzeroFloat64},
-		{[]float64{1, math.Ldexp(1, -53)}, 1},                                                 // a tie goes to even
-		{[]float64{1, math.Ldexp(1, -53), math.Ldexp(1, -1000)}, math.Nextafter(1, 2)},        // and is none with one bit more
+		{[]float64{1, math.Ldexp(1, -53)}, 1}, // a tie goes to even
+		// and is none with one bit more
+		{[]float64{1, math.Ldexp(1, -53), math.Ldexp(1, -1000)}, math.Nextafter(1, 2)},
 		{[]float64{math.Nextafter(1, 2), math.Ldexp(1, -53)}, 1 + 2*(math.Nextafter(1, 2)-1)}, // upward
 	} {
 		s := of(c.terms...)

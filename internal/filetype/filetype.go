@@ -149,17 +149,20 @@ func textKind(text string) kind {
 	switch {
 	case strings.HasPrefix(text, "version https://git-lfs.github.com/spec/"):
 		return kind{"a Git LFS pointer", "fetch the file itself with git lfs pull, or download it with hf download"}
-	case strings.HasPrefix(lower, "<!doctype html"), strings.HasPrefix(lower, "<html"), strings.HasPrefix(lower, "<head"), strings.HasPrefix(lower, "<!--"):
+	case strings.HasPrefix(lower, "<!doctype html"), strings.HasPrefix(lower, "<html"),
+		strings.HasPrefix(lower, "<head"), strings.HasPrefix(lower, "<!--"):
 		return kind{"a web page", "it may be a login or an error page: download the file again"}
 	case strings.HasPrefix(text, "<"):
 		return kind{"XML", ""}
 	case like(first, pythonKey):
 		return kind{"Python values", "write them with json.dumps, one object per line"}
-	case first == "[" || strings.HasPrefix(first, "[{") || strings.HasPrefix(first, "[") && strings.HasPrefix(strings.TrimSpace(first[1:]), "{"):
+	case first == "[" || strings.HasPrefix(first, "[{") || strings.HasPrefix(first, "[") &&
+		strings.HasPrefix(strings.TrimSpace(first[1:]), "{"):
 		return kind{"a JSON array", "write one object per line, as jq -c '.[]' does"}
 	case first == "{" || strings.HasPrefix(first, "{") && pretty(first, rest):
 		return kind{"a JSON object over several lines", "write one object per line, as jq -c . does"}
-	case strings.HasPrefix(first, "{"), strings.HasPrefix(first, "\"") && strings.HasSuffix(first, "\"") && !strings.Contains(first, "\",\""):
+	case strings.HasPrefix(first, "{"), strings.HasPrefix(first, "\"") && strings.HasSuffix(first, "\"") &&
+		!strings.Contains(first, "\",\""):
 		return kind{}
 	case first == "---" || strings.HasPrefix(first, "%YAML"):
 		return kind{"YAML", ""}
@@ -171,13 +174,15 @@ func textKind(text string) kind {
 
 // pretty reports whether an object's first line continues on the next.
 func pretty(first, rest string) bool {
-	return strings.HasSuffix(first, ",") && strings.HasPrefix(strings.TrimSpace(rest), `"`) || strings.HasSuffix(first, "{") || strings.HasSuffix(first, "[")
+	return strings.HasSuffix(first, ",") && strings.HasPrefix(strings.TrimSpace(rest), `"`) ||
+		strings.HasSuffix(first, "{") || strings.HasSuffix(first, "[")
 }
 
 // tableKind recognizes tables with separators, YAML and text.
 func tableKind(first, rest string) kind {
 	second, _, _ := strings.Cut(strings.TrimLeft(rest, "\r\n"), "\n")
-	for _, s := range []struct{ separator, name string }{{"\t", "TSV"}, {",", "CSV"}, {";", "CSV"}, {"|", "a table with |"}} {
+	for _, s := range []struct{ separator, name string }{{"\t", "TSV"}, {",", "CSV"}, {";", "CSV"},
+		{"|", "a table with |"}} {
 		fields := strings.Split(first, s.separator)
 		if len(fields) < 2 {
 			continue

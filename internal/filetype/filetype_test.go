@@ -75,8 +75,10 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	zipped, tarred := archives(t)
 	for _, test := range []struct{ text, want string }{
-		{written(t, func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil }), "a file compressed with gzip"},
-		{written(t, func(w io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(w) }), "a file compressed with zstd"},
+		{written(t, func(w io.Writer) (io.WriteCloser, error) { return gzip.NewWriter(w), nil }),
+			"a file compressed with gzip"},
+		{written(t, func(w io.Writer) (io.WriteCloser, error) { return zstd.NewWriter(w) }),
+			"a file compressed with zstd"},
 		{unhex(t, "fd377a585a000004e6d6b446"), "a file compressed with xz"}, // printf x | xz | xxd
 		{unhex(t, "425a683931415926535977c1c8"), "a file compressed with bzip2"},
 		{zipped, "a zip archive"},
@@ -126,12 +128,14 @@ func TestExplain(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(test.text), 0o600))
 		require.EqualError(t, ExplainFile(path, "JSON lines"), err.Error())
 	}
-	for _, text := range []string{"", " \n", lines, `{"prompt":`, `{"prompt":"a","answer":2,}`, `{"a":1} {"b":2}`, `"a string"`, "3", "-1.5", "true", "null", "[1,2]", `{"prompt":"<html>"}`,
+	for _, text := range []string{"", " \n", lines, `{"prompt":`, `{"prompt":"a","answer":2,}`, `{"a":1} {"b":2}`,
+		`"a string"`, "3", "-1.5", "true", "null", "[1,2]", `{"prompt":"<html>"}`,
 		`{"a":{"b":[1,2]},"c":tru}`, "\xc3\x28", `[[1]]`} {
 		require.NoError(t, Explain([]byte(text), "JSON lines"), text)
 	}
 	require.NoError(t, ExplainFile(filepath.Join(t.TempDir(), "none"), "JSON lines"))
-	require.EqualError(t, Explain([]byte("\x1f\x8b\x08"), "JSON lines"), "found a file compressed with gzip, expected JSON lines; decompress it with gunzip")
+	require.EqualError(t, Explain([]byte("\x1f\x8b\x08"), "JSON lines"),
+		"found a file compressed with gzip, expected JSON lines; decompress it with gunzip")
 }
 
 func FuzzExplain(f *testing.F) {

@@ -28,7 +28,8 @@ func TestRegular(t *testing.T) {
 	socket, err := net.Listen("unix", in("socket"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, socket.Close()) })
-	for link, target := range map[string]string{"to-file": "file", "to-link": "to-file", "to-pipe": "pipe", "to-to-pipe": "to-pipe", "to-zero": "/dev/zero", "to-socket": "socket", "loop": "loop"} {
+	for link, target := range map[string]string{"to-file": "file", "to-link": "to-file", "to-pipe": "pipe",
+		"to-to-pipe": "to-pipe", "to-zero": "/dev/zero", "to-socket": "socket", "loop": "loop"} {
 		require.NoError(t, os.Symlink(target, in(link)))
 	}
 	for _, test := range []struct{ path, want string }{

@@ -60,7 +60,8 @@ func TestTransformers(t *testing.T) {
 			cfg := optim.Default()
 			require.Equal(t, []float64{optim.Beta1, optim.Eps}, []float64{want.Beta1, want.Eps}, "AdamW's constants")
 			cfg.Beta2, cfg.WeightDecay = want.Beta2, want.WeightDecay
-			m, err := trimodel.New(dev, w, trimodel.Config{Temperature: 1, Optim: cfg, Format: optim.FixedPoint(1000, 100)})
+			m, err := trimodel.New(dev, w,
+				trimodel.Config{Temperature: 1, Optim: cfg, Format: optim.FixedPoint(1000, 100)})
 			require.NoError(t, err)
 			defer m.Close()
 

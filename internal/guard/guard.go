@@ -44,7 +44,8 @@ type Refusal struct {
 //   - A POST with a body has the type of JSON. A browser sends other types to foreign servers
 //     without asking them first (a CORS preflight).
 func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
-	hosts := []string{string(ctx.Request.Header.Host()), string(ctx.Host())} // they differ if the request's target is a URL
+	// they differ if the request's target is a URL
+	hosts := []string{string(ctx.Request.Header.Host()), string(ctx.Host())}
 	if no := checkPage(&ctx.Request.Header, hosts); no != nil {
 		return no
 	}
@@ -52,7 +53,8 @@ func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
 		return no
 	}
 	if g.token && !public && !g.authorized(string(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))) {
-		return &Refusal{fasthttp.StatusUnauthorized, "bearer token is missing or wrong, expected Authorization: Bearer TOKEN"}
+		return &Refusal{fasthttp.StatusUnauthorized,
+			"bearer token is missing or wrong, expected Authorization: Bearer TOKEN"}
 	}
 	return checkType(&ctx.Request.Header)
 }
@@ -61,19 +63,23 @@ func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
 // requests except for some that read, and Sec-Fetch-Site with those.
 func checkPage(h *fasthttp.RequestHeader, hosts []string) *Refusal {
 	refused := func(page string) *Refusal {
-		return &Refusal{fasthttp.StatusForbidden, fmt.Sprintf("request from a web page of %s, expected a page of this server", page)}
+		return &Refusal{fasthttp.StatusForbidden,
+			fmt.Sprintf("request from a web page of %s, expected a page of this server", page)}
 	}
 	origins := h.PeekAll(fasthttp.HeaderOrigin)
 	for _, origin := range origins {
 		for _, host := range hosts {
-			if len(origins) > 1 || host == "" || !strings.EqualFold(string(origin), "http://"+host) && !strings.EqualFold(string(origin), "https://"+host) {
+			if len(origins) > 1 || host == "" || !strings.EqualFold(string(origin), "http://"+host) &&
+				!strings.EqualFold(string(origin), "https://"+host) {
 				return refused(fmt.Sprintf("%.100q", origin))
 			}
 		}
 	}
 	switch site := string(h.Peek("Sec-Fetch-Site")); {
 	case site == "", site == "same-origin", site == "none":
-	case (h.IsGet() || h.IsHead()) && string(h.Peek("Sec-Fetch-Mode")) == "navigate" && string(h.Peek("Sec-Fetch-Dest")) == "document": // a link
+	// a link
+	case (h.IsGet() || h.IsHead()) && string(h.Peek("Sec-Fetch-Mode")) == "navigate" &&
+		string(h.Peek("Sec-Fetch-Dest")) == "document":
 	default:
 		return refused("another server")
 	}
@@ -87,7 +93,8 @@ func (g *Guard) checkHost(hosts []string) *Refusal {
 	for _, host := range hosts {
 		if !g.own(host) {
 			return &Refusal{fasthttp.StatusForbidden,
-				fmt.Sprintf("Host is %.100q, expected localhost, an IP address or the name listened on, because the server has no token", host)}
+				fmt.Sprintf("Host is %.100q, expected localhost, an IP address or the name listened on, because the "+
+					"server has no token", host)}
 		}
 	}
 	return nil
@@ -123,5 +130,6 @@ func checkType(h *fasthttp.RequestHeader) *Refusal {
 		return nil
 	}
 	return &Refusal{fasthttp.StatusUnsupportedMediaType,
-		fmt.Sprintf(`Content-Type is %.100q, expected application/json (curl: -H "Content-Type: application/json")`, given)}
+		fmt.Sprintf(`Content-Type is %.100q, expected application/json (curl: -H "Content-Type: application/json")`,
+			given)}
 }

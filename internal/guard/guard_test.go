@@ -22,12 +22,13 @@ func (silent) Printf(string, ...any) {}
 func status(t *testing.T, g *Guard, public bool, request string) (code int, body string) {
 	t.Helper()
 	l := fasthttputil.NewInmemoryListener()
-	s := &fasthttp.Server{StreamRequestBody: true, DisablePreParseMultipartForm: true, Logger: silent{}, Handler: func(ctx *fasthttp.RequestCtx) {
-		if no := g.Check(ctx, public); no != nil {
-			ctx.Error(no.Message, no.Status)
-		}
-		ctx.SetConnectionClose()
-	}}
+	s := &fasthttp.Server{StreamRequestBody: true, DisablePreParseMultipartForm: true, Logger: silent{},
+		Handler: func(ctx *fasthttp.RequestCtx) {
+			if no := g.Check(ctx, public); no != nil {
+				ctx.Error(no.Message, no.Status)
+			}
+			ctx.SetConnectionClose()
+		}}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	c, err := l.Dial()
@@ -47,16 +48,19 @@ func status(t *testing.T, g *Guard, public bool, request string) (code int, body
 func TestHost(t *testing.T) {
 	t.Parallel()
 	for host, want := range map[string]int{
-		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.1:8000": 200, "10.0.0.7": 200, "[::1]:8000": 200, "[::1]": 200, "[fe80::1%25eth0]:80": 200,
-		"node7.cluster:8000": 200, "Node7.Cluster": 200,
-		"evil.example": 403, "evil.example:8000": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403, "localhost.": 403,
+		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.1:8000": 200, "10.0.0.7": 200, "[::1]:8000": 200, "[::1]": 200,
+		"[fe80::1%25eth0]:80": 200,
+		"node7.cluster:8000":  200, "Node7.Cluster": 200,
+		"evil.example": 403, "evil.example:8000": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example": 403,
+		"localhost.":  403,
 		"x.localhost": 403, "localhost:80@evil.example": 403, "127.1": 403, "0x7f000001": 403,
 		"vllm.default.svc.cluster.local:8000": 403,
 	} {
 		g := New("node7.cluster:8000", "")
 		got, body := status(t, g, false, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
 		require.Equal(t, want, got, "%q: %s", host, body)
-		got, body = status(t, New("0.0.0.0:8000", "secret"), false, "GET / HTTP/1.1\r\nHost: "+host+"\r\nAuthorization: bearer secret\r\n\r\n")
+		got, body = status(t, New("0.0.0.0:8000", "secret"), false,
+			"GET / HTTP/1.1\r\nHost: "+host+"\r\nAuthorization: bearer secret\r\n\r\n")
 		require.Equal(t, 200, got, "%q with the token: %s", host, body)
 	}
 }
@@ -105,7 +109,8 @@ func TestPage(t *testing.T) {
 			require.Equal(t, c.want, got, "%s %q: %s", c.host, c.fields, body)
 		}
 	}
-	got, _ := status(t, New(":1", ""), false, "POST / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n\r\n")
+	got, _ := status(t, New(":1", ""), false, "POST / HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: "+
+		"cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\n\r\n")
 	require.Equal(t, 403, got, "a form")
 }
 
@@ -135,7 +140,8 @@ func TestOddRequests(t *testing.T) {
 func TestToken(t *testing.T) {
 	t.Parallel()
 	g := New("0.0.0.0:8000", "secret")
-	for given, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "secret": 401, "Basic secret": 401, "Bearer secret ": 200,
+	for given, want := range map[string]int{"": 401, "Bearer": 401, "Bearer ": 401, "secret": 401, "Basic secret": 401,
+		"Bearer secret ": 200,
 		"Bearer  secret": 401, "Bearer secrets": 401, "Bearer secret": 200, "bearer secret": 200} {
 		got, body := status(t, g, false, "GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: "+given+"\r\n\r\n")
 		require.Equal(t, want, got, "%q: %s", given, body)
@@ -150,10 +156,13 @@ func TestType(t *testing.T) {
 	g := New("127.0.0.1:8000", "")
 	for given, want := range map[string]int{
 		"application/json": 200, "Application/JSON; charset=utf-8": 200, "application/vnd.api+json": 200,
-		"": 415, "text/plain": 415, "application/x-www-form-urlencoded": 415, "multipart/form-data; boundary=application/json": 415,
-		"text/plain; application/json": 415, "text/plain+json": 415, "application/jsonp": 415, "application/json, text/plain": 415,
+		"": 415, "text/plain": 415, "application/x-www-form-urlencoded": 415,
+		"multipart/form-data; boundary=application/json": 415,
+		"text/plain; application/json":                   415, "text/plain+json": 415, "application/jsonp": 415,
+		"application/json, text/plain": 415,
 	} {
-		for _, body := range []string{"Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"} {
+		for _, body := range []string{"Content-Length: 2\r\n\r\n{}",
+			"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"} {
 			got, text := status(t, g, false, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+given+"\r\n"+body)
 			require.Equal(t, want, got, "%q: %s", given, text)
 			if want != 200 {
@@ -161,12 +170,15 @@ func TestType(t *testing.T) {
 			}
 		}
 		for _, none := range []string{"Content-Length: 0\r\n", ""} {
-			got, text := status(t, g, false, fmt.Sprintf("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s\r\n", given, none))
+			got, text := status(t, g, false,
+				fmt.Sprintf("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: %s\r\n%s\r\n", given, none))
 			require.Equal(t, 200, got, "%q without a body: %s", given, text)
 		}
 	}
-	got, _ := status(t, g, false, "PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 2\r\n\r\nab")
+	got, _ := status(t, g, false,
+		"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\nContent-Length: 2\r\n\r\nab")
 	require.Equal(t, 200, got)
-	_, text := status(t, g, false, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: "+strings.Repeat("a", 500)+"\r\n\r\n{}")
+	_, text := status(t, g, false, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: "+
+		strings.Repeat("a", 500)+"\r\n\r\n{}")
 	require.Less(t, len(text), 300)
 }

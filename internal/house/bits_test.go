@@ -61,7 +61,8 @@ var fusedLine = regexp.MustCompile(`\((\S+\.go):(\d+)\)\t(V?FN?M(?:ADD|SUB)\w*|\
 // of the compiler for the module's own packages.
 func compile(t *testing.T, root, module string, to target, flags string, packages ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-export", "-gcflags=" + module + "/...=" + flags}, packages...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{"list", "-export", "-gcflags=" + module + "/...=" + flags}, packages...)...)
 	cmd.Dir = root
 	cmd.Env = append(append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0", "GOFLAGS="), to.env...)
 	return cmd
@@ -124,10 +125,12 @@ func fused(t *testing.T, root, module string, to target, packages ...string) map
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
 		line := lines.Bytes()
-		if bytes.HasPrefix(line, []byte("go: ")) || bytes.Contains(line, []byte(".go:")) && line[0] != '\t' && len(failed) < 20 {
+		if bytes.HasPrefix(line, []byte("go: ")) || bytes.Contains(line, []byte(".go:")) && line[0] != '\t' &&
+			len(failed) < 20 {
 			failed = append(failed, string(line))
 		}
-		if !bytes.Contains(line, []byte("MADD")) && !bytes.Contains(line, []byte("MSUB")) && !bytes.Contains(line, []byte("complex128div")) {
+		if !bytes.Contains(line, []byte("MADD")) && !bytes.Contains(line, []byte("MSUB")) &&
+			!bytes.Contains(line, []byte("complex128div")) {
 			continue
 		}
 		m := fusedLine.FindSubmatch(line)
@@ -198,7 +201,8 @@ func TestNoFusedProducts(t *testing.T) {
 		found := fused(t, root, module, to, suspects(t, root, module, to, packages...)...)
 		for _, at := range slices.Sorted(maps.Keys(found)) {
 			if isExact(filepath.ToSlash(filepath.Dir(at))) {
-				t.Errorf("%s: on %s this compiles to %s, expected float64(x*y) around each product that a sum takes", at, to.name, found[at])
+				t.Errorf("%s: on %s this compiles to %s, expected float64(x*y) around each product that a sum takes",
+					at, to.name, found[at])
 			}
 		}
 	}
@@ -256,12 +260,15 @@ func Wanted(a, b, c float64) float64 { return math.FMA(a, b, c) }`,
 func exactFunctions() map[string][]string {
 	return map[string][]string{
 		"math": {
-			"Abs", "Ceil", "Copysign", "FMA", "Float32bits", "Float32frombits", "Float64bits", "Float64frombits", "Floor", "Frexp", "Inf",
-			"IsInf", "IsNaN", "Ldexp", "Max", "Min", "Mod", "Modf", "NaN", "Nextafter", "Nextafter32", "Pow10", "Round", "RoundToEven",
+			"Abs", "Ceil", "Copysign", "FMA", "Float32bits", "Float32frombits", "Float64bits", "Float64frombits",
+			"Floor", "Frexp", "Inf",
+			"IsInf", "IsNaN", "Ldexp", "Max", "Min", "Mod", "Modf", "NaN", "Nextafter", "Nextafter32", "Pow10", "Round",
+			"RoundToEven",
 			"Signbit", "Sqrt", "Trunc",
 		},
-		"math/cmplx":   {"Conj", "Inf", "IsInf", "IsNaN", "NaN"},
-		"math/rand/v2": {"New", "NewPCG", "NewChaCha8", "Float32", "Float64", "Int64N", "IntN", "N", "Perm", "Rand", "Shuffle", "Uint32", "Uint64", "Uint64N"},
+		"math/cmplx": {"Conj", "Inf", "IsInf", "IsNaN", "NaN"},
+		"math/rand/v2": {"New", "NewPCG", "NewChaCha8", "Float32", "Float64", "Int64N", "IntN", "N", "Perm", "Rand",
+			"Shuffle", "Uint32", "Uint64", "Uint64N"},
 	}
 }
 
@@ -312,7 +319,8 @@ func TestNoInexactFunctions(t *testing.T) {
 			continue
 		}
 		checkFunctions(s.ast, func(node ast.Node, name string) {
-			t.Errorf("%s: %s has other bits on other machines, expected a function of internal/rounded", tr.line(s, node), name)
+			t.Errorf("%s: %s has other bits on other machines, expected a function of internal/rounded",
+				tr.line(s, node), name)
 		})
 	}
 }

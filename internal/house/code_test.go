@@ -95,7 +95,8 @@ func TestCalls(t *testing.T) {
 			switch {
 			case name == "time.Sleep" && s.test:
 				t.Errorf("%s: test sleeps, expected a channel or testing/synctest", tr.line(s, call))
-			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test && !under(s.pkg, "parallel", "reward/program", "internal/soak"):
+			case (name == "os.Getenv" || name == "os.LookupEnv") && !s.test &&
+				!under(s.pkg, "parallel", "reward/program", "internal/soak"):
 				t.Errorf("%s: reads the environment, expected a configuration key or a flag", tr.line(s, call))
 			case name == "os.Exit" && !s.test && !under(s.pkg, "cmd", "examples", "bench"):
 				t.Errorf("%s: package exits the process, expected an error", tr.line(s, call))
@@ -127,7 +128,8 @@ func TestFilesAreRegular(t *testing.T) {
 		}
 		calls(s.ast, func(call *ast.CallExpr, name string) {
 			if name == "os.Open" || name == "os.ReadFile" {
-				t.Errorf("%s: calls %s, expected filetype.Open or filetype.Read, which refuse pipes and devices", tr.line(s, call), name)
+				t.Errorf("%s: calls %s, expected filetype.Open or filetype.Read, which refuse pipes and devices",
+					tr.line(s, call), name)
 			}
 		})
 	}
@@ -153,7 +155,8 @@ func TestNoHiddenState(t *testing.T) {
 		for _, decl := range s.ast.Decls {
 			switch d := decl.(type) {
 			case *ast.FuncDecl:
-				supervises := s.path == "reward/program/supervisor_linux.go" // a program that forgot an explicit call would start itself again
+				// a program that forgot an explicit call would start itself again
+				supervises := s.path == "reward/program/supervisor_linux.go"
 				if d.Name.Name == "init" && d.Recv == nil && !supervises {
 					t.Errorf("%s: init function, expected an explicit call", tr.line(s, d))
 				}
@@ -179,12 +182,14 @@ func variables() map[string]string {
 
 func checkVariables(t *testing.T, tr tree, s source, d *ast.GenDecl) {
 	t.Helper()
-	embedded := d.Doc != nil && slices.ContainsFunc(d.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
+	embedded := d.Doc != nil && slices.ContainsFunc(d.Doc.List,
+		func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
 	for _, spec := range d.Specs {
 		for _, name := range spec.(*ast.ValueSpec).Names {
 			isError := strings.HasPrefix(name.Name, "Err") || strings.HasPrefix(name.Name, "err")
 			if name.Name != "_" && !isError && !embedded && variables()[s.pkg+"."+name.Name] == "" {
-				t.Errorf("%s: variable %s of package %s, expected a constant or a function", tr.line(s, name), name.Name, s.pkg)
+				t.Errorf("%s: variable %s of package %s, expected a constant or a function", tr.line(s, name),
+					name.Name, s.pkg)
 			}
 		}
 	}
@@ -193,7 +198,8 @@ func checkVariables(t *testing.T, tr tree, s source, d *ast.GenDecl) {
 func TestNoUnfinishedCode(t *testing.T) {
 	t.Parallel()
 	later := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X|HA` + `CK)\b`)
-	kinds := []string{".go", ".c", ".h", ".cu", ".cc", ".cpp", ".md", ".toml", ".yml", ".yaml", ".sh", ".tmpl", ".mod", ""}
+	kinds := []string{".go", ".c", ".h", ".cu", ".cc", ".cpp", ".md", ".toml", ".yml", ".yaml", ".sh",
+		".tmpl", ".mod", ""}
 	walk(t, func(path string) {
 		if !slices.Contains(kinds, filepath.Ext(path)) {
 			return

@@ -12,27 +12,38 @@ import (
 // of lower floors.
 func floors() [][]string {
 	return [][]string{
-		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths", "internal/exactsum", "internal/rounded", "internal/secret"},
-		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/spm", "tokenizer/internal/ucd", "internal/lossy", "reward/grade/expr", "reward/program",
-			"internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage", "internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
-		{"internal/cli", "reward/queue", "reward/wire", "tokenizer/chat/internal/syntax", "reward/grade/algebra", "reward/grade/markup", "inference/server/internal/wire",
+		{"internal/bytesize", "internal/plain", "internal/filetype", "internal/foreign", "internal/paths",
+			"internal/exactsum", "internal/rounded", "internal/secret"},
+		{"tokenizer/chat/internal/py", "tokenizer/internal/budget", "tokenizer/internal/spm", "tokenizer/internal/ucd",
+			"internal/lossy", "reward/grade/expr", "reward/program",
+			"internal/indexed", "internal/accept", "internal/guard", "internal/jsonlines", "internal/usage",
+			"internal/splitmix", "internal/spelling", "internal/notice", "internal/writable", "internal/peer"},
+		{"internal/cli", "reward/queue", "reward/wire", "tokenizer/chat/internal/syntax", "reward/grade/algebra",
+			"reward/grade/markup", "inference/server/internal/wire",
 			"tokenizer/internal/text"},
 		{"reward/grade/words", "tokenizer/internal/split"},
 		{"reward/grade/measure", "tokenizer/internal/bpe"},
 		{"reward/grade/question"},
 		{"tokenizer/chat/internal/engine", "reward/grade/answer"},
 		{"tokenizer/chat/calls"},
-		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade", "tokenizer/chat"},
-		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace", "report/chart"},
+		{"rollout", "loss", "npu", "npu/csrc", "tokenizer", "checkpoint", "report", "report/steptime", "reward/grade",
+			"tokenizer/chat"},
+		{"npu/internal/check", "npu/nputest/reference", "data/parquet", "report/sink", "report/advice", "report/trace",
+			"report/chart"},
 		{"npu/internal/ctable", "report/page"},
-		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover", "data", "npu/cpu", "npu/host"},
-		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state", "inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api", "torch/schedule", "torch/wire"},
+		{"attention", "parallel", "parallel/pipeline", "report/control", "reward", "inference", "inference/discover",
+			"data", "npu/cpu", "npu/host"},
+		{"model/carry", "parallel/mpi", "parallel/paralleltest", "parallel/tcp", "inference/fleet/state",
+			"inference/remote/publish", "inference/remote/internal/transport", "inference/server/internal/api",
+			"torch/schedule", "torch/wire"},
 		{"inference/fleet", "model/cache", "model/rope", "model/tensor", "npu/device", "rollout/sample"},
 		{"model/arch"},
 		{"model/source"},
-		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote", "npu/nputest", "npu/far"},
+		{"model", "optim", "producer", "run/evaluate", "report/control/client", "inference/server", "inference/remote",
+			"npu/nputest", "npu/far"},
 		{"backend"},
-		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate", "torch", "torch/fake"},
+		{"tri_model", "inference/engine", "inference/canary", "inference/fleet/membership", "inference/simulate",
+			"torch", "torch/fake"},
 		{"tri_model/sharded/reduce"},
 		{"trainer/verify", "torch/models", "tri_model/sharded"},
 		{"trainer", "bench/roofline", "model/folder"},
@@ -89,7 +100,8 @@ func TestForbiddenImports(t *testing.T) {
 		why     string
 	}{
 		{"gorgonia.org", []string{"loss"}, "only objectives over tokens use autodiff"},
-		{"github.com/valyala/fasthttp", []string{"inference/server", "report", "internal/guard"}, "net/http serves everything else"},
+		{"github.com/valyala/fasthttp", []string{"inference/server", "report", "internal/guard"},
+			"net/http serves everything else"},
 		{"github.com/fasthttp/router", []string{"inference/server", "report"}, "net/http serves everything else"},
 		{"C", []string{"npu", "parallel"}, "only devices and ranks use cgo"},
 		{"github.com/pelletier/go-toml", []string{"configs"}, "configs is the only reader of TOML"},
@@ -99,7 +111,8 @@ func TestForbiddenImports(t *testing.T) {
 		{"math/rand", nil, "use math/rand/v2, whose generators are documented"},
 		{"producer", []string{"run", "bench"}, "run connects producer and trainer"},
 		{"trainer", []string{"run"}, "run connects producer and trainer"},
-		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"}, "run derives each package's configuration"},
+		{"configs", []string{"cmd", "run", "deploy", "examples", "internal"},
+			"run derives each package's configuration"},
 	}
 	inTests := []string{"producer", "trainer", "npu/cpu"} // scenarios with real parts
 	for _, s := range parse(t).files {
@@ -109,7 +122,8 @@ func TestForbiddenImports(t *testing.T) {
 				if path != rule.path && (exact || !under(path, rule.path)) {
 					continue
 				}
-				if !under(s.pkg, rule.allowed...) && s.pkg != rule.path && !(s.test && slices.Contains(inTests, rule.path)) {
+				if !under(s.pkg, rule.allowed...) && s.pkg != rule.path &&
+					!(s.test && slices.Contains(inTests, rule.path)) {
 					t.Errorf("%s imports %s: %s", s.path, path, rule.why)
 				}
 			}

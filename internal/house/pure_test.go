@@ -18,7 +18,8 @@ func pure() []string { return []string{"inference/fleet/state", "parallel/pipeli
 // Pure packages use no goroutines, locks, contexts, clocks or I/O.
 func TestPurePackages(t *testing.T) {
 	t.Parallel()
-	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Timer", "Ticker", "Tick", "Sleep"}
+	clocks := []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker", "Timer", "Ticker",
+		"Tick", "Sleep"}
 	tr := parse(t)
 	for _, pkg := range pure() {
 		if !slices.ContainsFunc(tr.files, func(s source) bool { return s.pkg == pkg }) {
@@ -40,7 +41,8 @@ func TestPurePackages(t *testing.T) {
 				t.Errorf("%s: pure package %s starts a goroutine", tr.line(s, n), s.pkg)
 			case *ast.SelectorExpr:
 				if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == "time" && slices.Contains(clocks, n.Sel.Name) {
-					t.Errorf("%s: pure package %s uses time.%s, expected the time as a parameter", tr.line(s, n), s.pkg, n.Sel.Name)
+					t.Errorf("%s: pure package %s uses time.%s, expected the time as a parameter", tr.line(s, n),
+						s.pkg, n.Sel.Name)
 				}
 			}
 			return true
@@ -107,7 +109,8 @@ func TestConcurrencyIsFound(t *testing.T) {
 		`func f(c any) { select {} }`:            "channel",
 		`import "os"; func f() int { return 1 }`: "",
 	} {
-		file, err := parser.ParseFile(token.NewFileSet(), "fixture.go", "package fixture\n\n"+code+"\n", parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), "fixture.go", "package fixture\n\n"+code+"\n",
+			parser.SkipObjectResolution)
 		require.NoError(t, err)
 		found := ""
 		checkSequential(source{ast: file}, func(_ ast.Node, what string) { found = what })

@@ -104,7 +104,8 @@ var parsed = sync.OnceValues(func() (tree, error) {
 		}
 		file, err := parser.ParseFile(tr.set, path, text, parser.ParseComments|parser.SkipObjectResolution)
 		folder := filepath.ToSlash(filepath.Dir(path))
-		tr.files = append(tr.files, source{path: path, pkg: folder, test: strings.HasSuffix(path, "_test.go"), ast: file})
+		tr.files = append(tr.files, source{path: path, pkg: folder,
+			test: strings.HasSuffix(path, "_test.go"), ast: file})
 		return err
 	})
 	return tr, err

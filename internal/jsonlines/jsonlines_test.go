@@ -19,10 +19,13 @@ func TestRead(t *testing.T) {
 		limit int
 		want  []Line
 	}{
-		"empty":          {strings.NewReader(""), 10, nil},
-		"blank lines":    {strings.NewReader("\n a \r\n\n\tb"), 10, []Line{{Number: 2, Text: []byte("a")}, {Number: 4, Text: []byte("b")}}},
-		"too long":       {strings.NewReader("a\n" + strings.Repeat("b", 11)), 10, []Line{{Number: 1, Text: []byte("a")}, {Number: 2, Err: errors.New("line is longer than 10 bytes")}}},
-		"failing reader": {io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(torn)), 10, []Line{{Number: 1, Text: []byte("a")}, {Number: 2, Err: torn}}},
+		"empty": {strings.NewReader(""), 10, nil},
+		"blank lines": {strings.NewReader("\n a \r\n\n\tb"), 10,
+			[]Line{{Number: 2, Text: []byte("a")}, {Number: 4, Text: []byte("b")}}},
+		"too long": {strings.NewReader("a\n" + strings.Repeat("b", 11)), 10,
+			[]Line{{Number: 1, Text: []byte("a")}, {Number: 2, Err: errors.New("line is longer than 10 bytes")}}},
+		"failing reader": {io.MultiReader(strings.NewReader("a\n"), iotest.ErrReader(torn)), 10,
+			[]Line{{Number: 1, Text: []byte("a")}, {Number: 2, Err: torn}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

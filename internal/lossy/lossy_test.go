@@ -31,7 +31,8 @@ func FuzzString(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		got := String(text)
 		require.True(t, utf8.ValidString(got))
-		require.Equal(t, strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\ufffd", ""), strings.ReplaceAll(got, "\ufffd", ""))
+		require.Equal(t, strings.ReplaceAll(strings.ToValidUTF8(text, ""), "\ufffd", ""),
+			strings.ReplaceAll(got, "\ufffd", ""))
 		require.LessOrEqual(t, utf8.RuneCountInString(got), utf8.RuneCountInString(text))
 	})
 }

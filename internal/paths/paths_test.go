@@ -37,7 +37,8 @@ func TestExplain(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	_, err := os.Open("none.jsonl")
-	require.EqualError(t, Explain(err), "open none.jsonl: no such file or directory; paths are relative to the working directory "+dir)
+	require.EqualError(t, Explain(err),
+		"open none.jsonl: no such file or directory; paths are relative to the working directory "+dir)
 	require.ErrorIs(t, Explain(err), os.ErrNotExist)
 	_, err = os.Open("/none.jsonl")
 	require.Equal(t, err, Explain(err))

@@ -22,7 +22,8 @@ func TestFault(t *testing.T) {
 	var op *net.OpError
 	require.ErrorAs(t, err, &op)
 	require.Contains(t, lost.Error(), "40000", "the error itself may be shared")
-	for _, same := range []error{nil, io.EOF, errors.New("x"), &net.OpError{Op: "dial", Net: "tcp", Addr: there, Err: syscall.ECONNREFUSED}} {
+	for _, same := range []error{nil, io.EOF, errors.New("x"),
+		&net.OpError{Op: "dial", Net: "tcp", Addr: there, Err: syscall.ECONNREFUSED}} {
 		require.Equal(t, same, Fault(same))
 	}
 }

@@ -113,7 +113,8 @@ func (r *Decoder) block(i int, l *attention.Layout, x [][]float64) {
 	q, k, v := make([][]float64, len(x)), make([][]float64, len(x)), make([][]float64, len(x))
 	for t := range x {
 		n := r.norm(x[t], name+"input_layernorm")
-		q[t], k[t], v[t] = r.linear(n, name+"self_attn.q_proj"), r.linear(n, name+"self_attn.k_proj"), r.linear(n, name+"self_attn.v_proj")
+		q[t], k[t], v[t] = r.linear(n, name+"self_attn.q_proj"), r.linear(n, name+"self_attn.k_proj"),
+			r.linear(n, name+"self_attn.v_proj")
 		r.heads(q[t], name+"self_attn.q_norm", l.Positions[t])
 		r.heads(k[t], name+"self_attn.k_norm", l.Positions[t])
 	}

@@ -35,7 +35,8 @@ func number(prec uint, x float64) *big.Float { return new(big.Float).SetPrec(pre
 func series(z *big.Float, s int64, prec uint) *big.Float {
 	square := new(big.Float).SetPrec(prec).Mul(z, z)
 	square.Mul(square, number(prec, float64(s)))
-	sum, power, term := new(big.Float).SetPrec(prec).Set(z), new(big.Float).SetPrec(prec).Set(z), new(big.Float).SetPrec(prec)
+	sum, power, term := new(big.Float).SetPrec(prec).Set(z), new(big.Float).SetPrec(prec).Set(z),
+		new(big.Float).SetPrec(prec)
 	for i := 3; ; i += 2 {
 		power.Mul(power, square)
 		term.Quo(power, number(prec, float64(i)))

@@ -48,7 +48,8 @@ func logarithm(x float64) double {
 	cube := twoProduct(h, s.high)
 	cubic := twoProduct(cube.high, third)
 	cubic.low += float64(cube.high*thirdLow) + float64((cube.low+float64(h*s.low))*third)
-	low := l/(1+h) + c.minusLog[i].low + float64(e*c.ln2.low) - float64(s.low/2) + cubic.low + float64(float64(cube.high*h)*q)
+	low := l/(1+h) + c.minusLog[i].low + float64(e*c.ln2.low) - float64(s.low/2) + cubic.low +
+		float64(float64(cube.high*h)*q)
 	a := twoSum(float64(e*c.ln2.high), c.minusLog[i].high)
 	b := twoSum(a.high, h)
 	d := twoSum(b.high, float64(-s.high/2))

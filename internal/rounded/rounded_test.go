@@ -31,7 +31,8 @@ func functions() []function {
 		y := bigExp(x, prec+64)
 		return y.Sub(y, big.NewFloat(1))
 	}
-	sine, cosine := func(x float64) double { s, _ := circle(x); return s }, func(x float64) double { _, c := circle(x); return c }
+	sine, cosine := func(x float64) double { s, _ := circle(x); return s },
+		func(x float64) double { _, c := circle(x); return c }
 	bigSin := func(x *big.Float, prec uint) *big.Float { s, _ := bigSincos(x, prec); return s }
 	bigCos := func(x *big.Float, prec uint) *big.Float { _, c := bigSincos(x, prec); return c }
 	uniform := func(low, high float64) func(rng *rand.Rand) float64 {
@@ -167,17 +168,20 @@ func TestSpecialValues(t *testing.T) {
 	t.Parallel()
 	inf, nan, zero := math.Inf(1), math.NaN(), math.Copysign(0, -1)
 	least, most := math.SmallestNonzeroFloat64, math.MaxFloat64
-	values := []float64{0, zero, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 4, inf, -inf, nan, most, -most, 1 << 53, 1<<53 - 1, -(1<<53 - 1), 1e-300}
+	values := []float64{0, zero, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 4, inf, -inf, nan, most, -most, 1 << 53, 1<<53 - 1,
+		-(1<<53 - 1), 1e-300}
 	same := func(want, got float64, name string, args ...float64) {
 		if math.IsNaN(want) {
 			require.True(t, math.IsNaN(got), "%s of %v", name, args)
 			return
 		}
-		require.Equal(t, math.Float64bits(want), math.Float64bits(got), "%s of %v: %v, expected %v", name, args, got, want)
+		require.Equal(t, math.Float64bits(want), math.Float64bits(got), "%s of %v: %v, expected %v", name,
+			args, got, want)
 	}
 	for _, x := range values {
 		for _, y := range values {
-			if want := math.Pow(x, y); want == 0 || math.IsInf(want, 0) || want == math.Trunc(want) || math.IsNaN(want) {
+			if want := math.Pow(x, y); want == 0 || math.IsInf(want, 0) || want == math.Trunc(want) ||
+				math.IsNaN(want) {
 				same(want, Pow(x, y), "pow", x, y)
 			}
 			if want := math.Atan2(x, y); x == 0 || y == 0 || math.IsInf(x, 0) || math.IsInf(y, 0) || math.IsNaN(want) {
@@ -190,25 +194,34 @@ func TestSpecialValues(t *testing.T) {
 		f       func(x float64) float64
 		x, want float64
 	}{
-		{"exp", Exp, 0, 1}, {"exp", Exp, zero, 1}, {"exp", Exp, inf, inf}, {"exp", Exp, -inf, 0}, {"exp", Exp, nan, nan},
+		{"exp", Exp, 0, 1}, {"exp", Exp, zero, 1}, {"exp", Exp, inf, inf}, {"exp", Exp, -inf, 0},
+		{"exp", Exp, nan, nan},
 		{"exp", Exp, least, 1}, {"exp", Exp, -0x1p-60, 1}, {"exp", Exp, most, inf}, {"exp", Exp, -most, 0},
 		{"exp", Exp, 0x1.62e42fefa39efp9, 0x1.fffffffffff2ap1023}, {"exp", Exp, 0x1.62e42fefa39f0p9, inf},
 		{"exp", Exp, -0x1.74910d52d3051p9, least}, {"exp", Exp, -0x1.74910d52d3052p9, 0},
 		{"expm1", Expm1, 0, 0}, {"expm1", Expm1, zero, zero}, {"expm1", Expm1, inf, inf}, {"expm1", Expm1, -inf, -1},
-		{"expm1", Expm1, nan, nan}, {"expm1", Expm1, least, least}, {"expm1", Expm1, -least, -least}, {"expm1", Expm1, -50, -1},
+		{"expm1", Expm1, nan, nan}, {"expm1", Expm1, least, least}, {"expm1", Expm1, -least, -least},
+		{"expm1", Expm1, -50, -1},
 		{"expm1", Expm1, most, inf}, {"expm1", Expm1, 0x1p-54, 0x1p-54},
-		{"log", Log, 1, 0}, {"log", Log, 0, -inf}, {"log", Log, zero, -inf}, {"log", Log, -1, nan}, {"log", Log, -inf, nan},
-		{"log", Log, inf, inf}, {"log", Log, nan, nan}, {"log", Log, least, -0x1.74385446d71c3p9}, {"log", Log, most, 0x1.62e42fefa39efp9},
-		{"sin", Sin, 0, 0}, {"sin", Sin, zero, zero}, {"sin", Sin, inf, nan}, {"sin", Sin, nan, nan}, {"sin", Sin, least, least},
-		{"sin", Sin, math.Pi, 0x1.1a62633145c07p-53}, {"sin", Sin, 1e22, -0.8522008497671888}, {"sin", Sin, -most, -0.004961954789184062},
-		{"cos", Cos, 0, 1}, {"cos", Cos, -inf, nan}, {"cos", Cos, nan, nan}, {"cos", Cos, math.Pi / 2, 0x1.1a62633145c07p-54},
+		{"log", Log, 1, 0}, {"log", Log, 0, -inf}, {"log", Log, zero, -inf}, {"log", Log, -1, nan},
+		{"log", Log, -inf, nan},
+		{"log", Log, inf, inf}, {"log", Log, nan, nan}, {"log", Log, least, -0x1.74385446d71c3p9},
+		{"log", Log, most, 0x1.62e42fefa39efp9},
+		{"sin", Sin, 0, 0}, {"sin", Sin, zero, zero}, {"sin", Sin, inf, nan}, {"sin", Sin, nan, nan},
+		{"sin", Sin, least, least},
+		{"sin", Sin, math.Pi, 0x1.1a62633145c07p-53}, {"sin", Sin, 1e22, -0.8522008497671888},
+		{"sin", Sin, -most, -0.004961954789184062},
+		{"cos", Cos, 0, 1}, {"cos", Cos, -inf, nan}, {"cos", Cos, nan, nan},
+		{"cos", Cos, math.Pi / 2, 0x1.1a62633145c07p-54},
 		{"cos", Cos, math.Pi, -1},
 	} {
 		same(c.want, c.f(c.x), c.name, c.x)
 	}
 	for _, c := range []struct{ x, y, want float64 }{ // powers that are float64 or halfway between two
-		{2.25, 1.5, 3.375}, {4, -0.5, 0.5}, {1 << 53, 0.5, 0x1p26 * math.Sqrt2}, {3, 33, 5559060566555523}, {3, 34, 16677181699666568},
-		{-3, 33, -5559060566555523}, {10, 22, 1e22}, {10, 23, 1e23}, {10, 308, 1e308}, {10, 309, inf}, {10, -323, 1e-323}, {10, -324, 0},
+		{2.25, 1.5, 3.375}, {4, -0.5, 0.5}, {1 << 53, 0.5, 0x1p26 * math.Sqrt2}, {3, 33, 5559060566555523},
+		{3, 34, 16677181699666568},
+		{-3, 33, -5559060566555523}, {10, 22, 1e22}, {10, 23, 1e23}, {10, 308, 1e308}, {10, 309, inf},
+		{10, -323, 1e-323}, {10, -324, 0},
 		{2, -1074, least}, {2, -1075, 0}, {1.5 * 0x1p-1074, 1, 2 * least},
 	} {
 		same(c.want, Pow(c.x, c.y), "pow", c.x, c.y)
@@ -222,17 +235,20 @@ func TestBigFunctions(t *testing.T) {
 	equal := func(want, got *big.Float, what string) {
 		t.Helper()
 		difference := new(big.Float).SetPrec(400).Sub(want, got)
-		require.True(t, difference.Sign() == 0 || difference.MantExp(nil) < want.MantExp(nil)-prec+10, "%s: %.60g, expected %.60g", what, got, want)
+		require.True(t, difference.Sign() == 0 || difference.MantExp(nil) < want.MantExp(nil)-prec+10,
+			"%s: %.60g, expected %.60g", what, got, want)
 	}
 	digits := func(s string) *big.Float {
 		x, _, err := big.ParseFloat(s, 10, 300, big.ToNearestEven)
 		require.NoError(t, err)
 		return x
 	}
-	equal(digits("2.71828182845904523536028747135266249775724709369995957496696763"), bigExp(big.NewFloat(1), prec), "e")
+	equal(digits("2.71828182845904523536028747135266249775724709369995957496696763"),
+		bigExp(big.NewFloat(1), prec), "e")
 	equal(digits("3.14159265358979323846264338327950288419716939937510582097494459"), bigPi(prec), "π")
 	equal(digits("0.693147180559945309417232121458176568075500134360255254120680009"), bigLn2(prec), "log 2")
-	equal(digits("2.30258509299404568401799145468436420760110148862877297603332790"), bigLog(big.NewFloat(10), prec), "log 10")
+	equal(digits("2.30258509299404568401799145468436420760110148862877297603332790"),
+		bigLog(big.NewFloat(10), prec), "log 10")
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 50 {
 		x := math.Ldexp(rng.Float64(), rng.IntN(16)-8)
@@ -287,8 +303,10 @@ func BenchmarkFunctions(b *testing.B) {
 	}{
 		{"exp", Exp, math.Exp},
 		{"expm1", Expm1, math.Expm1},
-		{"log", func(x float64) float64 { return Log(math.Abs(x)) }, func(x float64) float64 { return math.Log(math.Abs(x)) }},
-		{"sincos", func(x float64) float64 { s, c := Sincos(1e4 * x); return s + c }, func(x float64) float64 { s, c := math.Sincos(1e4 * x); return s + c }},
+		{"log", func(x float64) float64 { return Log(math.Abs(x)) },
+			func(x float64) float64 { return math.Log(math.Abs(x)) }},
+		{"sincos", func(x float64) float64 { s, c := Sincos(1e4 * x); return s + c },
+			func(x float64) float64 { s, c := math.Sincos(1e4 * x); return s + c }},
 		{"pow", func(x float64) float64 { return Pow(1e6, x) }, func(x float64) float64 { return math.Pow(1e6, x) }},
 	} {
 		for name, f := range map[string]func(x float64) float64{"ours": c.ours, "math": c.math} {

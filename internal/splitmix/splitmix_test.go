@@ -12,7 +12,8 @@ func TestPublishedOutputs(t *testing.T) {
 	for n, want := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec} {
 		require.Equal(t, want, At(0, uint64(n)))
 	}
-	for n, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
+	for n, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431,
+		16408922859458223821} {
 		require.Equal(t, want, At(1234567, uint64(n)))
 	}
 	require.Zero(t, Mix(0))

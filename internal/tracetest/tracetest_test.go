@@ -13,7 +13,8 @@ const (
 )
 
 func read(events ...string) (*Trace, error) {
-	return Read([]byte(`{"displayTimeUnit":"ms","traceEvents":[` + strings.Join(events, ",") + `],"otherData":{"dropped":3}}`))
+	return Read([]byte(`{"displayTimeUnit":"ms","traceEvents":[` + strings.Join(events, ",") +
+		`],"otherData":{"dropped":3}}`))
 }
 
 func TestRead(t *testing.T) {
@@ -29,7 +30,8 @@ func TestRead(t *testing.T) {
 	require.Equal(t, []string{"a", "b (2)"}, tr.Rows)
 	require.Equal(t, 3, tr.Dropped)
 	in, end := Slice{"a", "a", "in", 10, 100, 1, map[string]any{"step": 1.}}, Slice{"b (2)", "b", "end", 50, 51, 0, nil}
-	require.Equal(t, []Slice{{"a", "a", "out", 10, 100, 0, nil}, in, end, {"a", "a", "next", 100, 100, 0, nil}}, tr.Slices)
+	require.Equal(t, []Slice{{"a", "a", "out", 10, 100, 0, nil}, in, end, {"a", "a", "next", 100, 100, 0, nil}},
+		tr.Slices)
 	require.Equal(t, map[int][]Slice{7: {in, end}}, tr.Flows)
 	require.Equal(t, []Slice{end}, tr.Named("end"))
 }

@@ -57,7 +57,8 @@ func file(path string) error {
 // Refused reports whether err means that a place can never be written to. Others, such as that
 // of a full disk, may pass.
 func Refused(err error) bool {
-	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR,
+	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS,
+		syscall.ENOTDIR, syscall.EISDIR,
 		syscall.ELOOP, syscall.EINVAL, syscall.ENAMETOOLONG, syscall.ENOTSUP} {
 		if errors.Is(err, refusal) {
 			return true

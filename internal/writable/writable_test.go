@@ -49,9 +49,12 @@ func TestFolder(t *testing.T) {
 	require.NoError(t, os.Symlink("file", in("filelink")))
 	require.NoError(t, os.Symlink("nowhere", in("dangling")))
 	require.NoError(t, os.Symlink("loop", in("loop")))
-	for _, name := range []string{"", "folder", "folder/", "link", "link/new", "new", "new/deep/er", "file", "file/new", "file/new/deep", "filelink", "filelink/x",
-		"dangling", "dangling/x", "loop", "loop/x", strings.Repeat("x", 256), "new/" + strings.Repeat("x", 256), strings.Repeat("x", 255), "a\x00b",
-		strings.Repeat("long/", 1000), "../" + filepath.Base(dir) + "/up", "/proc/easyrl/new", "/sys/easyrl", "/dev/null", "/dev/null/x"} {
+	for _, name := range []string{"", "folder", "folder/", "link", "link/new", "new", "new/deep/er", "file", "file/new",
+		"file/new/deep", "filelink", "filelink/x",
+		"dangling", "dangling/x", "loop", "loop/x", strings.Repeat("x", 256), "new/" + strings.Repeat("x", 256),
+		strings.Repeat("x", 255), "a\x00b",
+		strings.Repeat("long/", 1000), "../" + filepath.Base(dir) + "/up", "/proc/easyrl/new", "/sys/easyrl",
+		"/dev/null", "/dev/null/x"} {
 		path := name
 		if !filepath.IsAbs(name) {
 			path = dir + "/" + name
@@ -106,7 +109,8 @@ func TestFolderOfAnotherUser(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.Equal(t, "<nil>\n<nil>\nwrite to "+dirs[2]+": permission denied\nwrite to "+dirs[2]+": permission denied\nmkdir "+dirs[4]+": permission denied\n", string(out))
+	require.Equal(t, "<nil>\n<nil>\nwrite to "+dirs[2]+": permission denied\nwrite to "+dirs[2]+
+		": permission denied\nmkdir "+dirs[4]+": permission denied\n", string(out))
 	require.Equal(t, before, state(t, dir))
 }
 

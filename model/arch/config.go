@@ -49,14 +49,16 @@ func ParseConfig(b []byte) (*Config, error) {
 		return nil, err
 	}
 	errs := h.unsupported()
-	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions), Scaling: h.RopeScaling,
+	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions),
+		Scaling:    h.RopeScaling,
 		Parameters: h.RopeParameters, Original: h.OriginalPositions})
 	if err != nil {
 		errs = append(errs, err)
 	}
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
-		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange, Tied: h.TieWordEmbeddings,
+		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange,
+		Tied:    h.TieWordEmbeddings,
 		QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
@@ -89,8 +91,10 @@ func (c *Config) validate() error {
 		name    string
 		v, most int
 	}{
-		{"hidden_size", c.HiddenSize, maxSize}, {"intermediate_size", c.FFNSize, maxSize}, {"num_hidden_layers", c.Layers, maxLayers},
-		{"num_attention_heads", c.Heads, maxSize}, {"num_key_value_heads", c.KVHeads, maxSize}, {"head_dim", c.HeadDim, maxSize},
+		{"hidden_size", c.HiddenSize, maxSize}, {"intermediate_size", c.FFNSize, maxSize},
+		{"num_hidden_layers", c.Layers, maxLayers},
+		{"num_attention_heads", c.Heads, maxSize}, {"num_key_value_heads", c.KVHeads, maxSize},
+		{"head_dim", c.HeadDim, maxSize},
 		{"vocab_size", c.VocabSize, maxSize}, {"max_position_embeddings", c.MaxPositions, maxSize},
 	} {
 		if f.v < 1 || f.v > f.most {
@@ -105,10 +109,12 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	expect(c.Heads%c.KVHeads == 0, "num_attention_heads is %d, expected a multiple of num_key_value_heads (%d)", c.Heads, c.KVHeads)
+	expect(c.Heads%c.KVHeads == 0, "num_attention_heads is %d, expected a multiple of num_key_value_heads (%d)",
+		c.Heads, c.KVHeads)
 	expect(c.HeadDim%2 == 0, "head_dim is %d, expected an even number", c.HeadDim)
 	expect(c.NormEps > 0 && c.NormEps <= 1, "rms_norm_eps is %v, expected more than 0 and at most 1", c.NormEps)
-	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0), "rope_theta is %v, expected a finite number above 0", c.RopeTheta)
+	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0),
+		"rope_theta is %v, expected a finite number above 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
 	// Computed in float64: the product of the sizes may overflow an int.
 	// projected is the number of columns of the attention's four projections.
@@ -218,7 +224,8 @@ func (c *Config) NumParams() int64 {
 // predicted ones, and keys the number of keys that all rows together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	layer := float64(2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize)) + float64(4*float64(keys)*float64(qd))
+	layer := float64(2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize)) +
+		float64(4*float64(keys)*float64(qd))
 	return float64(float64(c.Layers)*layer) + float64(2*float64(targets)*float64(c.HiddenSize)*float64(c.VocabSize))
 }
 

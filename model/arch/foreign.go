@@ -72,7 +72,8 @@ func parseForeign(b []byte) (*Config, error) {
 	for _, f := range []struct {
 		name string
 		v    int
-	}{{"hidden_size", c.HiddenSize}, {"num_hidden_layers", c.Layers}, {"vocab_size", c.VocabSize}, {"max_position_embeddings", c.MaxPositions}} {
+	}{{"hidden_size", c.HiddenSize}, {"num_hidden_layers", c.Layers}, {"vocab_size", c.VocabSize},
+		{"max_position_embeddings", c.MaxPositions}} {
 		if f.v < 1 || f.v > maxSize {
 			return nil, fmt.Errorf("%s is %d, expected 1 to %d", f.name, f.v, maxSize)
 		}

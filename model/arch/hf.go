@@ -118,7 +118,8 @@ func readFields(b []byte) (*configFile, error) {
 		return nil, err
 	}
 	window := 4096
-	h := &configFile{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu", InitializerRange: 0.02, SlidingWindow: &window, MaxWindowLayers: 28,
+	h := &configFile{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu", InitializerRange: 0.02,
+		SlidingWindow: &window, MaxWindowLayers: 28,
 		PartialRotary: 1}
 	of := func(n int) *int { return &n }
 	switch kind.ModelType {
@@ -163,7 +164,8 @@ func (h *configFile) unsupported() (errs []error) {
 	bad(h.HiddenAct != "silu" && h.HiddenAct != "swish", "hidden_act is %q, expected silu", h.HiddenAct)
 	bad(h.AttentionBias && h.ModelType != qwen2, "attention_bias true is not supported for %s", h.ModelType)
 	bad(h.MLPBias, "mlp_bias true is not supported")
-	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected F32, BF16 or F16 weights", h.Quantization["quant_method"])
+	bad(h.Quantization != nil, "quantization_config (%v) is not supported, expected F32, BF16 or F16 weights",
+		h.Quantization["quant_method"])
 	bad(h.AttnSoftcap != nil, "attn_logit_softcapping is not supported")
 	bad(h.FinalSoftcap != nil, "final_logit_softcapping is not supported")
 	bad(h.PartialRotary != 1, "partial_rotary_factor %v is not supported, expected 1", h.PartialRotary)
@@ -206,14 +208,17 @@ func (h *configFile) others() (errs []error) {
 	}{
 		{"use_qk_norm", h.UseQKNorm, h.ModelType == qwen3}, {"qk_norm", h.QKNormalised, h.ModelType == qwen3},
 		{"qk_layernorm", h.QKLayerNorm, h.ModelType == qwen3}, {"qkv_bias", h.switches.QKVBias, h.ModelType == qwen2},
-		{"parallel_attn", &h.ParallelAttn, false}, {"use_parallel_residual", &h.ParallelResidual, false}, {"alibi", &h.Alibi, false},
+		{"parallel_attn", &h.ParallelAttn, false}, {"use_parallel_residual", &h.ParallelResidual, false},
+		{"alibi", &h.Alibi, false},
 	} {
 		if f.value != nil && *f.value != f.usual {
-			errs = append(errs, fmt.Errorf("%s is %t, expected %t or unset for %s", f.name, *f.value, f.usual, h.ModelType))
+			errs = append(errs, fmt.Errorf("%s is %t, expected %t or unset for %s", f.name, *f.value, f.usual,
+				h.ModelType))
 		}
 	}
 	if slices.Contains(h.NoRopeLayers, 0) {
-		errs = append(errs, errors.New("no_rope_layers contains 0, but layers without rotary positions are not supported"))
+		errs = append(errs,
+			errors.New("no_rope_layers contains 0, but layers without rotary positions are not supported"))
 	}
 	return errs
 }

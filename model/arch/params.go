@@ -23,9 +23,11 @@ func (c *Config) Params() tensor.Params {
 	}
 	out := c.InitStd / math.Sqrt(2*float64(w.Layers)) // projections into the residual stream start smaller
 	d, qd, kd := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	q, k := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim}, tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
+	q, k := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim},
+		tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
 	o, f := tensor.Whole{Rows: d, Cols: q.Rows, Col: q.Row}, tensor.Whole{Rows: w.FFNSize, Cols: d, Row: p.FFN.From}
-	down, vocab := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From}, tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
+	down, vocab := tensor.Whole{Rows: d, Cols: w.FFNSize, Col: p.FFN.From},
+		tensor.Whole{Rows: w.VocabSize, Cols: d, Row: p.Vocab.From}
 	var ps tensor.Params
 	layer := -1
 	add := func(name string, rows, cols int, std float64, whole tensor.Whole) {

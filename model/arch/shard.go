@@ -69,8 +69,10 @@ func (c *Config) CheckMesh(m parallel.Mesh) error {
 	}
 	limit("pp", m.PP, c.Layers, "layers")
 	limit("tp", m.TP, c.KVHeads, "key-value heads (a rank holds all queries of a key-value head)")
-	limit("tp", m.TP, numBlocks(c.FFNSize), fmt.Sprintf("blocks of %d in the feed-forward size %d", npu.MatrixBlock, c.FFNSize))
-	limit("tp", m.TP, numBlocks(c.VocabSize), fmt.Sprintf("blocks of %d in the vocabulary of %d", npu.MatrixBlock, c.VocabSize))
+	limit("tp", m.TP, numBlocks(c.FFNSize),
+		fmt.Sprintf("blocks of %d in the feed-forward size %d", npu.MatrixBlock, c.FFNSize))
+	limit("tp", m.TP, numBlocks(c.VocabSize),
+		fmt.Sprintf("blocks of %d in the vocabulary of %d", npu.MatrixBlock, c.VocabSize))
 	return errors.Join(errs...)
 }
 

@@ -56,7 +56,8 @@ func New(dev npu.Device, s Shape) (*Cache, error) {
 		return nil, fmt.Errorf("allocate table of pages of %d sequences: %w", s.Sequences, err)
 	}
 	dev.Zero(table)
-	c := &Cache{Shape: s, dev: dev, buffer: buf, table: table, known: make([]int, s.Sequences), changed: map[int32]int32{}}
+	c := &Cache{Shape: s, dev: dev, buffer: buf, table: table, known: make([]int, s.Sequences),
+		changed: map[int32]int32{}}
 	for l := range s.Layers {
 		at := 2 * l * n
 		c.K, c.V = append(c.K, buf.Slice(at, at+n)), append(c.V, buf.Slice(at+n, at+2*n))
@@ -77,8 +78,12 @@ func (c *Cache) CopyPage(dst, src int32) {
 // SetPages replaces the pages of a sequence from page first on. The next Load sends them. It panics
 // if the sequence, the pages before them or a page does not exist.
 func (c *Cache) SetPages(sequence int32, first int, pages []int32) {
-	if sequence < 0 || int(sequence) >= c.Sequences || first < 0 || first > c.known[sequence] || first+len(pages) > c.stride() {
-		panic(fmt.Sprintf("cache: pages from %d to %d of sequence %d, expected up to %d pages of %d sequences, without a gap", first, first+len(pages), sequence, c.stride(), c.Sequences))
+	if sequence < 0 || int(sequence) >= c.Sequences || first < 0 || first > c.known[sequence] ||
+		first+len(pages) > c.stride() {
+		panic(
+			fmt.Sprintf(
+				"cache: pages from %d to %d of sequence %d, expected up to %d pages of %d sequences, without a gap",
+				first, first+len(pages), sequence, c.stride(), c.Sequences))
 	}
 	for i, page := range pages {
 		if page < 0 || int(page) >= c.Pages {
@@ -92,7 +97,8 @@ func (c *Cache) SetPages(sequence int32, first int, pages []int32) {
 
 // Holds reports whether a sequence exists and has a page for a position.
 func (c *Cache) Holds(sequence, position int32) bool {
-	return sequence >= 0 && int(sequence) < c.Sequences && position >= 0 && int(position)/npu.PageSize < c.known[sequence]
+	return sequence >= 0 && int(sequence) < c.Sequences && position >= 0 &&
+		int(position)/npu.PageSize < c.known[sequence]
 }
 
 // Changes returns the number of values that Load adds to a batch.

@@ -112,7 +112,8 @@ func (c *Carry) reduce(y, start npu.Buffer, t int, product func(lo, hi int, add 
 // Scatter is Rows with divided rows: rank i has rows bounds[i] to bounds[i+1] of start and gets those
 // of the sum in y. started is false if there is no start. product computes rows [lo, hi) in a scratch
 // buffer [t, width].
-func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int, product func(lo, hi int, add bool)) {
+func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int,
+	product func(lo, hi int, add bool)) {
 	rank, last := c.group.Rank(), c.group.Size()-1
 	own, t := bounds[rank], bounds[last+1]
 	if c.Reduce {
@@ -182,7 +183,8 @@ func chunksOf(bounds []int, n int) (all []chunk) {
 
 // reduceScatter computes what Scatter does with an all-reduce. The start is added last, by the rank that has
 // the row, because no rank has all of it. So bits do not depend on which rank has which row.
-func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int, product func(lo, hi int, add bool)) {
+func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int,
+	product func(lo, hi int, add bool)) {
 	rank, t := c.group.Rank(), bounds[len(bounds)-1]
 	product(0, t, false)
 	host := c.host(scratch)

@@ -89,7 +89,8 @@ func BenchmarkHandOn(b *testing.B) {
 			}
 		}
 		send = sendTime(spans)
-		return 1 - busy/ranks/last.Sub(spans[0][0].begin).Seconds(), 1 - busy/ranks/pipeline.HandOn(durations, send), send
+		return 1 - busy/ranks/last.Sub(spans[0][0].begin).Seconds(), 1 -
+			busy/ranks/pipeline.HandOn(durations, send), send
 	}
 	step()
 	var waited, replayed, sent, n float64

@@ -22,11 +22,13 @@ func explain(dir string, err error) error {
 		return err
 	}
 	if paths.IsFile(dir) {
-		return fmt.Errorf("read model folder: %s is a file, expected a Hugging Face model folder%s", dir, insteadOfFile(dir))
+		return fmt.Errorf("read model folder: %s is a file, expected a Hugging Face model folder%s", dir,
+			insteadOfFile(dir))
 	}
 	if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
 		if name := hubName(dir); name != "" {
-			return fmt.Errorf("read model folder: there is no folder %s; download the model from the Hugging Face Hub with: hf download %s --local-dir %s", paths.Absolute(name), name, name)
+			return fmt.Errorf("read model folder: there is no folder %s; download the model from the Hugging Face "+
+				"Hub with: hf download %s --local-dir %s", paths.Absolute(name), name, name)
 		}
 		return fmt.Errorf("read model folder: %s", paths.Missing(dir))
 	}
@@ -58,7 +60,8 @@ func hubName(path string) string {
 // publisher reports whether owner publishes models of the supported families on the Hub.
 func publisher(owner string) bool {
 	switch strings.ToLower(owner) {
-	case "qwen", "meta-llama", "mistralai", "huggingfacetb", "deepseek-ai", "unsloth", "tinyllama", "nousresearch", "allenai", "primeintellect", "open-thoughts", "agentica-org":
+	case "qwen", "meta-llama", "mistralai", "huggingfacetb", "deepseek-ai", "unsloth", "tinyllama", "nousresearch",
+		"allenai", "primeintellect", "open-thoughts", "agentica-org":
 		return true
 	}
 	return false
@@ -100,7 +103,9 @@ func insteadOfFolder(dir string) string {
 		if adapter.Base != "" {
 			of = " of " + adapter.Base
 		}
-		return strings.TrimSpace(fmt.Sprintf("holds a %s adapter%s, expected a whole model; merge it into its base model with peft's merge_and_unload", adapter.Kind, of))
+		return strings.TrimSpace(
+			fmt.Sprintf("holds a %s adapter%s, expected a whole model; merge it into its base model with peft's "+
+				"merge_and_unload", adapter.Kind, of))
 	}
 	for _, snapshot := range []string{"snapshots/*/config.json", "*/snapshots/*/config.json"} {
 		if found, _ := filepath.Glob(filepath.Join(dir, snapshot)); len(found) > 0 {
@@ -110,13 +115,15 @@ func insteadOfFolder(dir string) string {
 	if has("*.safetensors") != "" && has("config.json") == "" {
 		return "has weights but no config.json; download the model's other files too"
 	}
-	for _, pattern := range []string{"pytorch_model*.bin", "consolidated*.pth", "*.pt", "*.pth", "tf_model.h5", "flax_model.msgpack"} {
+	for _, pattern := range []string{"pytorch_model*.bin", "consolidated*.pth", "*.pt", "*.pth", "tf_model.h5",
+		"flax_model.msgpack"} {
 		if name := has(pattern); name != "" {
 			return fmt.Sprintf("has its weights in %s, expected model.safetensors; %s", name, convert)
 		}
 	}
 	if name := has("*.gguf"); name != "" {
-		return fmt.Sprintf("has %s, expected model.safetensors; GGUF files hold weights for llama.cpp: download the model's safetensors", name)
+		return fmt.Sprintf("has %s, expected model.safetensors; GGUF files hold weights for llama.cpp: download the "+
+			"model's safetensors", name)
 	}
 	if name := has("*.incomplete"); name != "" || has(".cache/huggingface/download/*.incomplete") != "" {
 		return "is an unfinished download; run hf download again"

@@ -142,7 +142,8 @@ func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder
 	names := []string{GenerationFile, "chat_template.jinja", "chat_template.json", "special_tokens_map.json"}
 	if f.Tokenizer != nil {
 		if n := f.Tokenizer.VocabSize(); n > shape.VocabSize {
-			return nil, usage.Errorf("%s: the tokenizer has %d ids, but the embedding has %d rows", tokenizerDir, n, shape.VocabSize)
+			return nil, usage.Errorf("%s: the tokenizer has %d ids, but the embedding has %d rows", tokenizerDir, n,
+				shape.VocabSize)
 		}
 		for _, id := range f.Tokenizer.StopIDs() {
 			if !slices.Contains(f.StopIDs, id) {

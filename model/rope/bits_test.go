@@ -22,8 +22,10 @@ func TestBits(t *testing.T) {
 		{"default", 1e6, Scaling{Kind: plain}, 0x1bf5377e9d9d1bc6},
 		{"linear", 1e4, Scaling{Kind: linear, Factor: 4}, 0xdcafc7bace470e52},
 		{"dynamic", 1e4, Scaling{Kind: dynamic, Factor: 4}, 0x26fb065ce6c9d323},
-		{"yarn", 1e6, Scaling{Kind: yarn, Factor: 4, Original: 8192, BetaFast: 32, BetaSlow: 1, Truncate: true}, 0x48e18332e935dec3},
-		{"yarn with scales", 1e4, Scaling{Kind: yarn, Factor: 40, Original: 4096, BetaFast: 32, BetaSlow: 1, MScale: 1, MScaleAll: 0.7}, 0xf8d490f066a658f2},
+		{"yarn", 1e6, Scaling{Kind: yarn, Factor: 4, Original: 8192, BetaFast: 32, BetaSlow: 1, Truncate: true},
+			0x48e18332e935dec3},
+		{"yarn with scales", 1e4, Scaling{Kind: yarn, Factor: 40, Original: 4096, BetaFast: 32, BetaSlow: 1, MScale: 1,
+			MScaleAll: 0.7}, 0xf8d490f066a658f2},
 		{"llama3", 5e5, Scaling{Kind: llama3, Factor: 8, Original: 8192, LowFreq: 1, HighFreq: 4}, 0x4429b699cc05da2f},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,7 +68,8 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 	}
 	numbers := map[string]*float64{
 		"rope_theta": &theta, "factor": &s.Factor, "original_max_position_embeddings": &s.Original,
-		"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast, "beta_slow": &s.BetaSlow,
+		"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast,
+		"beta_slow":        &s.BetaSlow,
 		"attention_factor": &s.Attention, "mscale": &s.MScale, "mscale_all_dim": &s.MScaleAll,
 	}
 	for _, key := range slices.Sorted(maps.Keys(numbers)) {
@@ -138,7 +139,8 @@ func (s *Scaling) validate() error {
 		err := positive(map[string]float64{"factor": s.Factor, "original_max_position_embeddings": s.Original,
 			"low_freq_factor": s.LowFreq, "high_freq_factor": s.HighFreq})
 		if err == nil && s.HighFreq <= s.LowFreq {
-			err = fmt.Errorf("rope scaling %q: high_freq_factor is %v, expected more than low_freq_factor %v", s.Kind, s.HighFreq, s.LowFreq)
+			err = fmt.Errorf("rope scaling %q: high_freq_factor is %v, expected more than low_freq_factor %v", s.Kind,
+				s.HighFreq, s.LowFreq)
 		}
 		return err
 	}

@@ -42,7 +42,8 @@ func (t *Table) values(n int) []float32 {
 	for p := range n {
 		row := vals[p*t.Dim:]
 		for i, f := range freq {
-			sin, cos := rounded.Sincos(float64(float32(p) * float32(f))) // the angle is rounded to float32, as in transformers
+			// the angle is rounded to float32, as in transformers
+			sin, cos := rounded.Sincos(float64(float32(p) * float32(f)))
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}
 	}

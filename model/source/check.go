@@ -54,7 +54,8 @@ func CheckOthers(c *arch.Config, f *checkpoint.WeightFiles) error {
 		}
 		var layer int
 		if n, _ := fmt.Sscanf(name, "model.layers.%d.", &layer); n == 1 && layer >= c.Layers {
-			return fmt.Errorf("load weights: tensor %s belongs to layer %d, but num_hidden_layers is %d", name, layer+1, c.Layers)
+			return fmt.Errorf("load weights: tensor %s belongs to layer %d, but num_hidden_layers is %d", name,
+				layer+1, c.Layers)
 		}
 		return fmt.Errorf("load weights: tensor %s is not part of the %s decoder in config.json", name, c.Type)
 	}
@@ -73,14 +74,16 @@ func CheckHead(c *arch.Config, f *checkpoint.WeightFiles) error {
 		return err
 	}
 	embed, _ := f.Tensor(c.Params()[0].Name)
-	a, b := make([]float32, min(tensor.BlockValues, p.Rows*p.Cols)), make([]float32, min(tensor.BlockValues, p.Rows*p.Cols))
+	a, b := make([]float32, min(tensor.BlockValues, p.Rows*p.Cols)),
+		make([]float32, min(tensor.BlockValues, p.Rows*p.Cols))
 	for at := 0; at < p.Rows*p.Cols; at += len(a) {
 		n := min(len(a), p.Rows*p.Cols-at)
 		if err := errors.Join(head.ReadAt(a[:n], at), embed.ReadAt(b[:n], at)); err != nil {
 			return fmt.Errorf("load weights: %w", err)
 		}
 		if !slices.Equal(a[:n], b[:n]) {
-			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set tie_word_embeddings to false", arch.HeadName)
+			return fmt.Errorf("load weights: tensor %s differs from the embedding, but config.json ties them. Set "+
+				"tie_word_embeddings to false", arch.HeadName)
 		}
 	}
 	return nil

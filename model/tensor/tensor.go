@@ -100,7 +100,8 @@ func (p *Param) FindShape(prefix string, f Finder, want []int) (checkpoint.Tenso
 		return t, fmt.Errorf("load weights: tensor %s is missing", prefix+p.Name)
 	}
 	if !slices.Equal(t.Shape, want) {
-		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name, t.Shape, want)
+		return t, fmt.Errorf("load weights: tensor %s has shape %v, expected %v from config.json", prefix+p.Name,
+			t.Shape, want)
 	}
 	return t, nil
 }

@@ -83,7 +83,9 @@ func leaves(b *testing.B, d npu.Device, rows, length int) *npu.Leaves {
 		ends = append(ends, int32(end))
 	}
 	var l npu.Leaves
-	batch(b, d, len(ends), func(a *npu.Batch) { l = a.Leaves(npu.FixedPoint{Scale: 1 << 30, Limit: 1 << 60}, ends, rows) })
+	batch(b, d, len(ends), func(a *npu.Batch) {
+		l = a.Leaves(npu.FixedPoint{Scale: 1 << 30, Limit: 1 << 60}, ends, rows)
+	})
 	return &l
 }
 

@@ -141,7 +141,8 @@ func Ceilings(threads int) (npu.Ceilings, error) {
 		c := npu.Ceiling{Threads: threads}
 		for range rounds {
 			read, copied := bandwidth(l, threads, set)
-			c.FLOPPerSecond, c.Read, c.Copy = max(c.FLOPPerSecond, peakFLOPS(l, threads)), max(c.Read, read), max(c.Copy, copied)
+			c.FLOPPerSecond, c.Read, c.Copy = max(c.FLOPPerSecond, peakFLOPS(l, threads)), max(c.Read, read),
+				max(c.Copy, copied)
 		}
 		return c
 	}

@@ -36,7 +36,8 @@ func TestCeilingsDoTheWork(t *testing.T) {
 				}
 				sums = append(sums, sum)
 			}
-			want := map[string][]float64{"avx512": sums[:1], "avx2": sums[1:2], "portable": sums[2:4], "go": sums[4:]}[name]
+			want := map[string][]float64{"avx512": sums[:1], "avx2": sums[1:2], "portable": sums[2:4],
+				"go": sums[4:]}[name]
 			require.Condition(t, func() bool {
 				return slices.ContainsFunc(want, func(x float64) bool { return math.Abs(x-l.fma(2)) < 1e-4 })
 			}, "%v, expected one of %v", l.fma(2), want)
@@ -129,7 +130,8 @@ func TestCeilings(t *testing.T) {
 	c, err := Ceilings(2)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2}, []int{c.One.Threads, c.All.Threads})
-	for _, x := range []float64{c.One.FLOPPerSecond, c.One.Read, c.One.Copy, c.All.FLOPPerSecond, c.All.Read, c.All.Copy} {
+	for _, x := range []float64{c.One.FLOPPerSecond, c.One.Read, c.One.Copy, c.All.FLOPPerSecond, c.All.Read,
+		c.All.Copy} {
 		require.Positive(t, x)
 	}
 }

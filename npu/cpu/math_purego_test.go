@@ -19,7 +19,8 @@ func ulps(got float32, want float64) float64 {
 func TestExp(t *testing.T) {
 	t.Parallel()
 	inf := float32(math.Inf(1))
-	for x, want := range map[float32]float32{0: 1, -inf: 0, inf: inf, 88.73: inf, 1e30: inf, -104: 0, -1e30: 0, -0x1p-149: 1} {
+	for x, want := range map[float32]float32{0: 1, -inf: 0, inf: inf, 88.73: inf, 1e30: inf, -104: 0, -1e30: 0,
+		-0x1p-149: 1} {
 		require.Equal(t, want, exp32(x), "exp(%v)", x)
 	}
 	require.True(t, math.IsNaN(float64(exp32(float32(math.NaN())))))
@@ -73,7 +74,8 @@ func TestFMA(t *testing.T) {
 		a, b, c := draw(4), draw(4), draw(20)
 		switch i % 4 {
 		case 1: // the sum is subnormal
-			a, b, c = float32(math.Ldexp(float64(draw(4)), -70)), float32(math.Ldexp(float64(draw(4)), -70)), float32(math.Ldexp(float64(draw(10)), -135))
+			a, b, c = float32(math.Ldexp(float64(draw(4)), -70)), float32(math.Ldexp(float64(draw(4)), -70)),
+				float32(math.Ldexp(float64(draw(10)), -135))
 		case 2: // a midpoint between two floats, plus or minus a little
 			c = float32(r.IntN(1<<23) + 1<<23)
 			a, b = 0.5, 1+float32(r.IntN(3)-1)*0x1p-23

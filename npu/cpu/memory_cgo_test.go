@@ -37,7 +37,8 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 	}
 	const t1, dim = 4, 32
 	h := npu.Heads{Q: 2, KV: 1, Dim: dim / 2}
-	x, y, z, kv := alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim/2)
+	x, y, z, kv := alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim), alloc(npu.Float32, t1*dim),
+		alloc(npu.Float32, t1*dim/2)
 	stats, row, folds := alloc(npu.Float32, t1*4), alloc(npu.Float32, t1), alloc(npu.Float32, t1*32)
 	w := npu.Matrix{Buffer: alloc(npu.Float32, d.MatrixLen(dim, dim)), Rows: dim, Cols: dim}
 	cache := alloc(npu.Float32, npu.PageSize*h.KV*h.Dim)
@@ -47,7 +48,8 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 	require.NoError(t, batch.Begin(200))
 	f := npu.FixedPoint{Scale: 1, Limit: 1 << 20}
 	ends := []int32{2, t1}
-	leaves, tokens, list := batch.Leaves(f, ends, t1), batch.Tokens(make([]int32, t1), ends, 0), batch.Ints(make([]int32, t1))
+	leaves, tokens, list := batch.Leaves(f, ends, t1), batch.Tokens(make([]int32, t1), ends, 0),
+		batch.Ints(make([]int32, t1))
 	forest := batch.Segments([]npu.Segment{{Len: t1, Parent: -1}})
 	tables := batch.Tables(list, 1, []int32{0, 1, 2, 3}, []int32{1, 1, 1, 1})
 	params := batch.Params(make([]npu.SampleParams, t1))
@@ -87,7 +89,10 @@ func TestCallsDoNotAllocate(t *testing.T) { // not parallel: allocations are the
 			d.Attention(y, stats, x, kv, kv, forest, h)
 			d.AttentionBackward(z, kv, kv, z, y, stats, x, kv, kv, forest, h)
 		},
-		"cached attention": func() { d.CacheWrite(cache, cache, kv, kv, list, h); d.AttentionCached(y, x, cache, cache, &tables, h) },
+		"cached attention": func() {
+			d.CacheWrite(cache, cache, kv, kv, list, h)
+			d.AttentionCached(y, x, cache, cache, &tables, h)
+		},
 		"softmax": func() {
 			d.SoftmaxMax(row, x, t1, 1)
 			d.SoftmaxFold(folds, row, row, x, list, 0, 1)

@@ -27,7 +27,8 @@ func (d *pureGo) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 		return npu.Buffer{}, err
 	}
 	if dtype == npu.BFloat16 {
-		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: type is %s, expected float32, int32 or int64", n, purpose, pureGoName, dtype)
+		return npu.Buffer{}, fmt.Errorf("allocate %d values for %s on %s: type is %s, expected float32, int32 or int64",
+			n, purpose, pureGoName, dtype)
 	}
 	if n == 0 {
 		return npu.Buffer{}, nil

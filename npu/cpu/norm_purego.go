@@ -33,7 +33,8 @@ func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 // RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
 // = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf and head, the chain over rows
 // of dy and x·r is added to dWeight on its own.
-func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
+	add bool, l *npu.Leaves) {
 	n := weight.Len()
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)

@@ -112,7 +112,8 @@ func (d *pureGo) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Para
 func sampleParams(p npu.Params, i int) npu.SampleParams {
 	row := p.Int32s()[5*i : 5*i+5]
 	value := func(word int32) float32 { return math.Float32frombits(uint32(word)) }
-	return npu.SampleParams{Temperature: value(row[0]), TopP: value(row[1]), MinP: value(row[2]), TopK: row[3], Uniform: value(row[4])}
+	return npu.SampleParams{Temperature: value(row[0]), TopP: value(row[1]), MinP: value(row[2]), TopK: row[3],
+		Uniform: value(row[4])}
 }
 
 // sampleRow draws from one row. The id is -1 if the logits are not finite.

@@ -71,17 +71,24 @@ func TestOpenErrors(t *testing.T) {
 	const entry = "const easyrl_device_api *easyrl_device_api_v4(void) { return %; }\n"
 	returning := func(value string) string { return strings.Replace(entry, "%", value, 1) }
 	for name, test := range map[string]struct{ lib, want string }{
-		"missing":     {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
-		"not one":     {notLibrary, "text.so: "},
-		"no symbol":   {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v4"},
-		"no table":    {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
-		"version 1":   {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")), "library has version 1, expected 4"},
-		"version 2":   {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")), "library has version 2, expected 4"},
-		"version 99":  {build(t, "libversion.so", source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))), "library has version 99, expected 4"},
-		"small table": {build(t, "libsmall.so", source(t, "static easyrl_device_api t = {.version = 4, .size = 64};\n"+returning("&t"))), "library's table has 64 bytes, expected at least "},
+		"missing":   {filepath.Join(t.TempDir(), "libnone.so"), "libnone.so: no such file"},
+		"not one":   {notLibrary, "text.so: "},
+		"no symbol": {build(t, "libempty.so", source(t, "int nothing;\n")), "no symbol easyrl_device_api_v4"},
+		"no table":  {build(t, "libnull.so", source(t, returning("0"))), "function table is null"},
+		"version 1": {build(t, "liboldest.so", source(t, "const void *easyrl_device_api_v1(void) { return 0; }\n")),
+			"library has version 1, expected 4"},
+		"version 2": {build(t, "libolder.so", source(t, "const void *easyrl_device_api_v2(void) { return 0; }\n")),
+			"library has version 2, expected 4"},
+		"version 99": {build(t, "libversion.so",
+			source(t, "static easyrl_device_api t = {.version = 99, .size = sizeof t};\n"+returning("&t"))),
+			"library has version 99, expected 4"},
+		"small table": {build(t, "libsmall.so",
+			source(t, "static easyrl_device_api t = {.version = 4, .size = 64};\n"+returning("&t"))),
+			"library's table has 64 bytes, expected at least "},
 		"no device": {
 			build(t, "libopen.so", source(t, `#include <stdio.h>
-static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1", (int)o); return 0; }
+static easyrl_device *fail(int32_t o, int32_t n, char *err, int64_t len) { snprintf(err, len, "ordinal %d of 1",`+
+				` (int)o); return 0; }
 static easyrl_device_api t = {.version = EASYRL_DEVICE_VERSION, .size = sizeof t + 8, .open = fail};
 `+returning("&t"))), "open device 0: ordinal 0 of 1",
 		},

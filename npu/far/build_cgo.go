@@ -55,7 +55,8 @@ func sources(t testing.TB) (args, inputs []string) {
 	require.NotEmpty(t, isas)
 	npu := filepath.Join(root(t), "npu")
 	args = []string{
-		"-std=gnu11", "-O1", "-shared", "-fPIC", "-I", filepath.Join(npu, "csrc"), "-Deasyrl_device_api_v4=easyrl_far_cpu_api",
+		"-std=gnu11", "-O1", "-shared", "-fPIC", "-I", filepath.Join(npu, "csrc"),
+		"-Deasyrl_device_api_v4=easyrl_far_cpu_api",
 		filepath.Join(npu, "cpu", "device.c"), filepath.Join(npu, "cpu", "pool.c"),
 		filepath.Join(npu, "cpu", "kernels_"+isas[len(isas)-1]+".c"), filepath.Join(npu, "far", "far.c"),
 	}

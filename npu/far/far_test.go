@@ -139,8 +139,12 @@ func TestBadAddresses(t *testing.T) {
 		call func()
 		want string
 	}{
-		"beyond":  {func() { d.Add(y, npu.DeviceBuffer(x.Addr(), npu.Float32, 3, d.Space())) }, "add: x: 12 bytes at the last 8 of an allocation"},
-		"nowhere": {func() { d.Zero(npu.DeviceBuffer(x.Addr()^1<<40, npu.Float32, 2, d.Space())) }, "zero: x: no memory of the device"},
+		"beyond": {func() {
+			d.Add(y, npu.DeviceBuffer(x.Addr(), npu.Float32, 3, d.Space()))
+		}, "add: x: 12 bytes at the last 8 of an allocation"},
+		"nowhere": {func() {
+			d.Zero(npu.DeviceBuffer(x.Addr()^1<<40, npu.Float32, 2, d.Space()))
+		}, "zero: x: no memory of the device"},
 		"host": {func() {
 			d.GatherRows(x, y, npu.Ints{Buffer: npu.DeviceBuffer(host.Addr(), npu.Int32, 2, d.Space())}, 1)
 		}, "gather_rows: rows: address of the host"},
@@ -207,7 +211,8 @@ func TestForeignBuffers(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	x := put(t, d, 1, 2)
-	want := "npu: add: x: buffer belongs to host, expected one of " + d.Space().String() + " (device " + d.Info().Name + ")"
+	want := "npu: add: x: buffer belongs to host, expected one of " + d.Space().String() + " (device " +
+		d.Info().Name + ")"
 	require.PanicsWithValue(t, want, func() { d.Add(x, npu.HostBuffer([]float32{1, 2})) })
 	other := open(t)
 	require.Panics(t, func() { d.Copy(x, put(t, other, 1, 2)) }, "another device's memory")

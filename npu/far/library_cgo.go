@@ -25,7 +25,8 @@ func Read(lib string) Counters {
 	var v [8]C.int64_t
 	C.read_counters(symbol(lib, "easyrl_far_counters"), &v[0])
 	return Counters{
-		Waits: int64(v[0]), Uploads: int64(v[1]), Downloads: int64(v[2]), BytesUp: int64(v[3]), BytesDown: int64(v[4]), Kernels: int64(v[5]),
+		Waits: int64(v[0]), Uploads: int64(v[1]), Downloads: int64(v[2]), BytesUp: int64(v[3]), BytesDown: int64(v[4]),
+		Kernels:  int64(v[5]),
 		Captures: int64(v[6]), Replays: int64(v[7]),
 	}
 }

@@ -44,7 +44,8 @@ func copierOf(isa string) copier {
 		if 4*run <= shortRun || bigEndian() {
 			return copyGo(dst, src, run, sums)
 		}
-		return C.easyrl_copy_sum(number, (*C.float)(unsafe.SliceData(dst)), (*C.float)(unsafe.SliceData(src)), C.int64_t(run),
+		return C.easyrl_copy_sum(number, (*C.float)(unsafe.SliceData(dst)), (*C.float)(unsafe.SliceData(src)),
+			C.int64_t(run),
 			C.int64_t(len(sums)), (*C.uint64_t)(unsafe.SliceData(sums))) != 0
 	}
 }

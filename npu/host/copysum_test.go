@@ -26,7 +26,8 @@ func TestCopySum(t *testing.T) {
 	t.Parallel()
 	const runs, around = 5, 40
 	for name, do := range copiers() {
-		for _, run := range []int{1, 7, 59, 60, 61, 64, 65, 79, 80, 255, 256, 257, 272, 511, 512, 513, 32 * 24, 1 << 14, copyTask + 3} {
+		for _, run := range []int{1, 7, 59, 60, 61, 64, 65, 79, 80, 255, 256, 257, 272, 511, 512, 513, 32 * 24, 1 << 14,
+			copyTask + 3} {
 			for offset := range 3 {
 				what := fmt.Sprintf("%s: runs of %d values, %d past an edge", name, run, offset)
 				from, to := make([]float32, offset+runs*run), slices.Repeat([]float32{7}, around+offset+runs*run+around)
@@ -71,8 +72,10 @@ func TestCopySumFinite(t *testing.T) {
 				for _, v := range []float32{inf, -inf, float32(math.NaN()), math.Float32frombits(0xff800001)} {
 					kept := src[at]
 					src[at] = v
-					require.False(t, copySum(do, dst, src, run, sums, 1), "%s: value %d of runs of %d is %v", name, at, run, v)
-					require.False(t, copySum(do, nil, src, run, sums, 2), "%s: value %d of runs of %d is %v", name, at, run, v)
+					require.False(t, copySum(do, dst, src, run, sums, 1), "%s: value %d of runs of %d is %v",
+						name, at, run, v)
+					require.False(t, copySum(do, nil, src, run, sums, 2), "%s: value %d of runs of %d is %v",
+						name, at, run, v)
 					src[at] = kept
 				}
 			}

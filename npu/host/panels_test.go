@@ -25,7 +25,8 @@ func TestPanels(t *testing.T) {
 				if r < s.Rows {
 					want = vals[r*s.Cols+c]
 				}
-				require.Equal(t, want, packed[(r/npu.MatrixBlock*s.Cols+c)*npu.MatrixBlock+r%npu.MatrixBlock], "%v: row %d, column %d", s, r, c)
+				require.Equal(t, want, packed[(r/npu.MatrixBlock*s.Cols+c)*npu.MatrixBlock+r%npu.MatrixBlock],
+					"%v: row %d, column %d", s, r, c)
 			}
 		}
 		require.Equal(t, vals, s.Unpack(packed))

@@ -23,7 +23,8 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 					continue
 				}
 				c := newAttentionCase(f, h, uint64(10*i+j), 1)
-				name, want, got := fmt.Sprintf("%s %v", f.name, h), c.run(t, d).out, c.decode(t, d, rand.New(rand.NewPCG(uint64(i), 5)))
+				name, want, got := fmt.Sprintf("%s %v", f.name, h), c.run(t, d).out,
+					c.decode(t, d, rand.New(rand.NewPCG(uint64(i), 5)))
 				if d.Info().Exact {
 					equal(t, name, want, got)
 				} else {

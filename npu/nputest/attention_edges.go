@@ -21,7 +21,8 @@ func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) 
 		want := c.run(t, d)
 		for _, cut := range []int{0, 7, 20, 21, 30, 54} {
 			bad := *c
-			bad.q, bad.k, bad.v = spoil(c.q, (cut+1)*h.Q*h.Dim, nan), spoil(c.k, (cut+1)*h.KV*h.Dim, nan), spoil(c.v, (cut+1)*h.KV*h.Dim, nan)
+			bad.q, bad.k, bad.v = spoil(c.q, (cut+1)*h.Q*h.Dim, nan), spoil(c.k, (cut+1)*h.KV*h.Dim, nan),
+				spoil(c.v, (cut+1)*h.KV*h.Dim, nan)
 			got := bad.run(t, d)
 			n := (cut + 1) * h.Q * h.Dim
 			equal(t, fmt.Sprintf("%v rows to %d", h, cut), want.out[:n], got.out[:n])
@@ -66,7 +67,8 @@ func testAttentionExtremes(t *testing.T, open func(threads int) (npu.Device, err
 	for i, f := range forests() {
 		for _, h := range headShapes() {
 			r := newAttentionCase(f, h, uint64(i), 1e4).run(t, d)
-			for name, x := range map[string][]float32{"out": r.out, "stats": r.stats, "dq": r.dq, "dk": r.dk, "dv": r.dv} {
+			for name, x := range map[string][]float32{"out": r.out, "stats": r.stats, "dq": r.dq, "dk": r.dk,
+				"dv": r.dv} {
 				finite(t, fmt.Sprintf("%s %v %s", f.name, h, name), x)
 			}
 		}

@@ -45,14 +45,23 @@ func wrongCalls(d npu.Device) map[string]func(m *memory) {
 		"add to another space":        func(m *memory) { d.Add(foreign, m.nan(4)) },
 		"add integers":                func(m *memory) { d.Add(m.ints(1, 2).Buffer, m.ints(1, 2).Buffer) },
 		"pack another length":         func(m *memory) { d.PackMatrix(m.putMatrix(ramp(6), 2, 3), ramp(5)) },
-		"sums of another type":        func(m *memory) { d.AdamW([]npu.Update{updateOf(m, npu.NewSums(m.nan(5)))}, updateParams(1)) },
-		"sums of another length":      func(m *memory) { d.AdamW([]npu.Update{updateOf(m, m.sums(3))}, updateParams(1)) },
-		"squares of another length":   func(m *memory) { _ = d.SumSquares(make([]float64, 2), []npu.Buffer{m.nan(4)}) },
-		"squares of another type":     func(m *memory) { _ = d.SumSquares(make([]float64, 1), []npu.Buffer{m.sums(4).Buffer}) },
-		"exact squares of no result":  func(m *memory) { _ = d.SumSquaresExact(nil, []npu.Sums{m.sums(4)}) },
-		"samples of another type":     func(m *memory) { d.Sample(m.nan(1), m.nan(1), m.nan(4), 4, m.params(make([]npu.SampleParams, 1))) },
+		"sums of another type": func(m *memory) {
+			d.AdamW([]npu.Update{updateOf(m, npu.NewSums(m.nan(5)))}, updateParams(1))
+		},
+		"sums of another length": func(m *memory) {
+			d.AdamW([]npu.Update{updateOf(m, m.sums(3))}, updateParams(1))
+		},
+		"squares of another length": func(m *memory) { _ = d.SumSquares(make([]float64, 2), []npu.Buffer{m.nan(4)}) },
+		"squares of another type": func(m *memory) {
+			_ = d.SumSquares(make([]float64, 1), []npu.Buffer{m.sums(4).Buffer})
+		},
+		"exact squares of no result": func(m *memory) { _ = d.SumSquaresExact(nil, []npu.Sums{m.sums(4)}) },
+		"samples of another type": func(m *memory) {
+			d.Sample(m.nan(1), m.nan(1), m.nan(4), 4, m.params(make([]npu.SampleParams, 1)))
+		},
 		"statistics of another length": func(m *memory) {
-			d.Attention(m.nan(4), m.nan(1), m.nan(4), m.nan(4), m.nan(4), m.segments(nil), npu.Heads{Q: 1, KV: 1, Dim: 2})
+			d.Attention(m.nan(4), m.nan(1), m.nan(4), m.nan(4), m.nan(4), m.segments(nil),
+				npu.Heads{Q: 1, KV: 1, Dim: 2})
 		},
 		"products of no rows in a block": func(m *memory) {
 			d.LinearBackwardInput(m.nan(2), []npu.Product{productOf(m, 0)}, 1, false)
@@ -109,8 +118,10 @@ func wrongIndices(d npu.Device) map[string]func(m *memory) {
 		"a negative page":         cached([]int32{-1, 0}, 1),
 		"a length of 0":           cached([]int32{0, 1}, 0),
 		"a length beyond":         cached([]int32{0, 1}, 2*npu.PageSize+1),
-		"a slot beyond":           func(m *memory) { d.CacheWrite(m.nan(page), m.nan(page), m.nan(2), m.nan(2), m.ints(npu.PageSize), h) },
-		"a position beyond":       func(m *memory) { d.Rope(m.nan(2), m.nan(6), m.ints(3), 1, 2, false) },
+		"a slot beyond": func(m *memory) {
+			d.CacheWrite(m.nan(page), m.nan(page), m.nan(2), m.nan(2), m.ints(npu.PageSize), h)
+		},
+		"a position beyond": func(m *memory) { d.Rope(m.nan(2), m.nan(6), m.ints(3), 1, 2, false) },
 		"an id of a gradient beyond": func(m *memory) {
 			d.EmbedBackward(m.matrixSums(3, 2), m.nan(2), m.tokens([]int32{3}, one), one.FixedPoint)
 		},

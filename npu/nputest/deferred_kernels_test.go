@@ -188,13 +188,15 @@ func (d *deferred) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.later(func() { d.Device.RMSNorm(d.at(y), d.at(x), d.at(weight), t, eps) })
 }
 
-func (d *deferred) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *deferred) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
+	add bool, l *npu.Leaves) {
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
 	d.check.Sums("rms norm backward", dWeight, weight.Len(), false)
 	cuts := *l
 	d.later(func() {
-		d.Device.RMSNormBackward(d.at(dx), d.sums(dWeight), d.at(dy), d.at(x), d.at(weight), heads, eps, add, d.leaves(cuts))
+		d.Device.RMSNormBackward(d.at(dx), d.sums(dWeight), d.at(dy), d.at(x), d.at(weight), heads, eps, add,
+			d.leaves(cuts))
 	})
 }
 
@@ -221,12 +223,14 @@ func (d *deferred) Attention(out, stats, q, k, v npu.Buffer, segments npu.Segmen
 	})
 }
 
-func (d *deferred) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments npu.Segments, h npu.Heads) {
+func (d *deferred) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, segments npu.Segments,
+	h npu.Heads) {
 	d.check.Attention(out, q, k, v, segments, h)
 	d.check.Attention(dOut, dq, dk, dv, segments, h)
 	d.check.Len("attention backward: stats", stats, q.Len()/h.Dim*2, false)
 	d.later(func() {
-		d.Device.AttentionBackward(d.at(dq), d.at(dk), d.at(dv), d.at(dOut), d.at(out), d.at(stats), d.at(q), d.at(k), d.at(v), d.segments(segments), h)
+		d.Device.AttentionBackward(d.at(dq), d.at(dk), d.at(dv), d.at(dOut), d.at(out), d.at(stats), d.at(q), d.at(k),
+			d.at(v), d.segments(segments), h)
 	})
 }
 
@@ -274,7 +278,8 @@ func (d *deferred) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.
 func (d *deferred) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
 	d.check.Sample(ids, logp, logits, vocab, params)
 	d.later(func() {
-		d.Device.Sample(d.at(ids), d.at(logp), d.at(logits), vocab, npu.Params{Buffer: d.at(params.Buffer), N: params.N})
+		d.Device.Sample(d.at(ids), d.at(logp), d.at(logits), vocab,
+			npu.Params{Buffer: d.at(params.Buffer), N: params.N})
 	})
 }
 

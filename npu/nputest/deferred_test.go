@@ -22,7 +22,9 @@ func TestDeferred(t *testing.T) {
 	for name, exact := range map[string]bool{"exact": true, "inexact": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			nputest.Run(t, func(int) (npu.Device, error) { return openDeferred(&space{Space: npu.NewSpace("deferred")}, exact) })
+			nputest.Run(t, func(int) (npu.Device, error) {
+				return openDeferred(&space{Space: npu.NewSpace("deferred")}, exact)
+			})
 		})
 	}
 }
@@ -123,7 +125,8 @@ func openDeferred(s *space, exact bool) (npu.Device, error) {
 		return nil, err
 	}
 	return &deferred{
-		Device: host, space: s, exact: exact, check: &check.Device{Name: "deferred", Space: s.Space, MatrixLen: host.MatrixLen},
+		Device: host, space: s, exact: exact,
+		check: &check.Device{Name: "deferred", Space: s.Space, MatrixLen: host.MatrixLen},
 	}, nil
 }
 

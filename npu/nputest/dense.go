@@ -50,7 +50,8 @@ func denseCases(scale float64) []*denseCase {
 		}
 	}
 	// Larger than the blocks of rows and terms that a device may use.
-	return append(all, newDenseCase(397, 40, 37, scale), newDenseCase(2, 70, 530, scale), newDenseCase(14, 530, 67, scale),
+	return append(all, newDenseCase(397, 40, 37, scale), newDenseCase(2, 70, 530, scale),
+		newDenseCase(14, 530, 67, scale),
 		newDenseCase(530, 33, 14, scale), newDenseCase(13, 9, 401, scale))
 }
 
@@ -197,7 +198,8 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 				equalOutputs(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), want, c.run(t, d))
 				c.checkLayout(t, d)
 				for limit := range threads.Threads() + 2 { // the ends are clamped to 1 and threads
-					if (i+i/8)%(threads.Threads()+2) != limit && !soak.Long() { // one limit a case, another one for each shape's next case
+					// one limit a case, another one for each shape's next case
+					if (i+i/8)%(threads.Threads()+2) != limit && !soak.Long() {
 						continue
 					}
 					threads.Limit(limit)

@@ -28,7 +28,8 @@ func newInputCase(t, k int, scale float64, products ...[2]int) *inputCase {
 	r := rand.New(rand.NewPCG(uint64(t*1000+k), uint64(len(products))))
 	c := &inputCase{t: t, k: k, dx0: normal(r, t*k, scale)}
 	for _, p := range products {
-		c.products = append(c.products, inputProduct{rows: p[0], block: p[1], dy: normal(r, t*p[0], scale), w: normal(r, p[0]*k, 1)})
+		c.products = append(c.products, inputProduct{rows: p[0], block: p[1], dy: normal(r, t*p[0], scale),
+			w: normal(r, p[0]*k, 1)})
 	}
 	return c
 }
@@ -115,7 +116,8 @@ func (c *inputCase) checkChain(t *testing.T, d npu.Device) {
 	exact := *c
 	exact.products = nil
 	for _, p := range c.products {
-		exact.products = append(exact.products, inputProduct{rows: p.rows, block: p.block, dy: coarse(p.dy), w: coarse(p.w)})
+		exact.products = append(exact.products,
+			inputProduct{rows: p.rows, block: p.block, dy: coarse(p.dy), w: coarse(p.w)})
 	}
 	want := make([]float32, c.t*c.k)
 	for _, term := range exact.order() {

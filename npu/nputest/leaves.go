@@ -150,7 +150,8 @@ func testRounding(t *testing.T, d npu.Device) {
 // edges returns values at which rounding or the range changes.
 func edges(limit float32) []float32 {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	list := []float32{0, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 3.5, 1e-30, 4194303.5, 4194304.5, 8388607.5, 1 << 24, 0x1p51, 0x1p52, 0x1p53, inf, nan,
+	list := []float32{0, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 3.5, 1e-30, 4194303.5, 4194304.5, 8388607.5, 1 << 24, 0x1p51,
+		0x1p52, 0x1p53, inf, nan,
 		math.MaxFloat32}
 	for _, v := range []float32{limit, 0x1p51, 0x1p52, 0x1p62, 0x1p63} {
 		list = append(list, v, math.Nextafter32(v, 0), math.Nextafter32(v, inf))

@@ -27,7 +27,8 @@ func newNormCase(t, heads, n int, scale float64) *normCase {
 	r := rand.New(rand.NewPCG(uint64(t), uint64(n)))
 	all := t * heads * n
 	return &normCase{
-		t: t, heads: heads, n: n, x: normal(r, all, scale), w: normal(r, n, 1), g: normal(r, all, scale), dx: normal(r, all, 1),
+		t: t, heads: heads, n: n, x: normal(r, all, scale), w: normal(r, n, 1), g: normal(r, all, scale),
+		dx:     normal(r, all, 1),
 		leaves: &leaves{format(scale), cut(r, t)},
 	}
 }
@@ -44,7 +45,8 @@ func (c *normCase) part(lo, hi int) *normCase {
 		}
 		return some
 	}
-	return &normCase{t: c.t, heads: hi - lo, n: c.n, w: c.w, leaves: c.leaves, x: pick(c.x), g: pick(c.g), dx: pick(c.dx)}
+	return &normCase{t: c.t, heads: hi - lo, n: c.n, w: c.w, leaves: c.leaves, x: pick(c.x), g: pick(c.g),
+		dx: pick(c.dx)}
 }
 
 // rows returns the case of rows [lo, hi) alone, a leaf.
@@ -82,7 +84,8 @@ func (c *normCase) run(t *testing.T, d npu.Device) outputs {
 func normCases(scale float64) []*normCase {
 	var all []*normCase
 	for _, s := range [][3]int{
-		{1, 1, 1}, {3, 1, 5}, {517, 1, 8}, {40, 1, 16}, {17, 1, 33}, {1030, 1, 64}, {2, 1, 128}, {33, 1, 200}, {40, 1, 511}, {9, 1, 1024},
+		{1, 1, 1}, {3, 1, 5}, {517, 1, 8}, {40, 1, 16}, {17, 1, 33}, {1030, 1, 64}, {2, 1, 128}, {33, 1, 200},
+		{40, 1, 511}, {9, 1, 1024},
 		{3, 2, 5}, {117, 3, 8}, {300, 4, 64}, {5, 32, 80}, {4, 5, 2050},
 	} {
 		all = append(all, newNormCase(s[0], s[1], s[2], scale))
@@ -191,7 +194,8 @@ func (c *normCase) checkReference(t *testing.T, got outputs) {
 	r := rand.New(rand.NewPCG(uint64(c.n), 3))
 	for range 4 {
 		i, j := r.IntN(len(x)), r.IntN(len(w))
-		require.InDelta(t, reference.Slope(x, i, loss), dx[i]-float64(c.dx[i]), 1e-5*(1+math.Abs(dx[i])), "%v reference dx[%d]", c, i)
+		require.InDelta(t, reference.Slope(x, i, loss), dx[i]-float64(c.dx[i]), 1e-5*(1+math.Abs(dx[i])),
+			"%v reference dx[%d]", c, i)
 		require.InDelta(t, reference.Slope(w, j, loss), dw[j], 1e-5*(1+math.Abs(dw[j])), "%v reference dw[%d]", c, j)
 	}
 }

@@ -67,7 +67,8 @@ func (c *ropeCase) reference(x []float64, inverse bool) []float64 {
 // ropeCases returns cases of any scale: a rotation only multiplies by it.
 func ropeCases(float64) []*ropeCase {
 	var all []*ropeCase
-	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64}, {300, 5, 128}} {
+	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64},
+		{300, 5, 128}} {
 		all = append(all, newRopeCase(s[0], s[1], s[2]))
 	}
 	return all

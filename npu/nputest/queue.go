@@ -102,7 +102,8 @@ func testTransfers(t *testing.T, d npu.Device) {
 	defer m.free()
 	b, ids := m.nan(40), m.ints(make([]int32, 40)...)
 	src, list := ramp(40), []int32{1: 3, 39: 5}
-	before, after, listBefore, listAfter := make([]float32, 40), make([]float32, 40), make([]int32, 40), make([]int32, 40)
+	before, after, listBefore, listAfter := make([]float32, 40), make([]float32, 40), make([]int32, 40),
+		make([]int32, 40)
 	d.Upload(b, src)
 	d.UploadInts(ids.Buffer, list)
 	clear(src)

@@ -31,7 +31,8 @@ func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	d.EmbedBackward(dTable, m.put(dy), m.tokens(ids, l), l.FixedPoint)
 	d.GatherRows(gathered, x, list, cols)
 	d.ScatterAddRows(scattered, m.put(dy), list, cols)
-	res := rowsResult{embedded: m.get(y), gathered: m.get(gathered), scattered: m.get(scattered), dTable: m.getMatrixSums(dTable)}
+	res := rowsResult{embedded: m.get(y), gathered: m.get(gathered), scattered: m.get(scattered),
+		dTable: m.getMatrixSums(dTable)}
 	for i, id := range ids {
 		for c := range cols {
 			dw[int(id)*cols+c] += dy[i*cols+c]

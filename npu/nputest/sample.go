@@ -13,7 +13,8 @@ import (
 )
 
 // sample draws a token for each row and waits. The error is that of Sync.
-func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) (ids []int32, logp []float32, err error) {
+func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) (
+	ids []int32, logp []float32, err error) {
 	t.Helper()
 	m := newMemory(t, d)
 	defer m.free()
@@ -95,9 +96,11 @@ func testFailure(t *testing.T, d npu.Device) {
 		d.Sample(ids, logp, m.put(logits), 2, params)
 	}
 	reports := map[string]func() error{
-		"sync":                 d.Sync,
-		"sum of squares":       func() error { return d.SumSquares(make([]float64, 1), []npu.Buffer{logp}) },
-		"exact sum of squares": func() error { return d.SumSquaresExact(make([]npu.Squares, 1), []npu.Sums{m.sums(3)}) },
+		"sync":           d.Sync,
+		"sum of squares": func() error { return d.SumSquares(make([]float64, 1), []npu.Buffer{logp}) },
+		"exact sum of squares": func() error {
+			return d.SumSquaresExact(make([]npu.Squares, 1), []npu.Sums{m.sums(3)})
+		},
 	}
 	for name, report := range reports {
 		fail(2)

@@ -48,7 +48,8 @@ func checkSlopes(t *testing.T, name string, c *attentionCase, dq, dk, dv []float
 			x, d []float64
 		}{{"dq", q, dq}, {"dk", k, dk}, {"dv", v, dv}} {
 			i := r.IntN(len(p.x))
-			require.InDelta(t, reference.Slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]", name, p.name, i)
+			require.InDelta(t, reference.Slope(p.x, i, loss), p.d[i], 1e-6*(1+math.Abs(p.d[i])), "%s reference %s[%d]",
+				name, p.name, i)
 		}
 	}
 }

@@ -22,21 +22,36 @@ type fault struct {
 
 func faults() map[string]fault {
 	return map[string]fault{
-		"none":                               {func(d *deferred) npu.Device { return d }, ""},
-		"uploads read the slice later":       {func(d *deferred) npu.Device { return &lateUploads{d} }, "TestFaulty/queue/transfers"},
-		"products read the list later":       {func(d *deferred) npu.Device { return &lateProducts{d} }, "TestFaulty/queue/lists"},
-		"projections read the list later":    {func(d *deferred) npu.Device { return &lateProjections{d} }, "TestFaulty/queue/lists"},
-		"updates read the list later":        {func(d *deferred) npu.Device { return &lateUpdates{d} }, "TestFaulty/queue/lists"},
-		"downloads overtake kernels":         {func(d *deferred) npu.Device { return &earlyDownloads{d} }, "TestFaulty/queue/transfers"},
-		"memory is free before kernels":      {func(d *deferred) npu.Device { return &earlyFree{d} }, "TestFaulty/queue/free"},
-		"freed memory is accepted":           {func(d *deferred) npu.Device { return &blindFree{d} }, "TestFaulty/capture"},
-		"events mark nothing":                {func(d *deferred) npu.Device { return &noEvents{d} }, "TestFaulty/events"},
-		"graphs call the kernels again":      {func(d *deferred) npu.Device { return &graphs{deferred: d, again: true} }, "TestFaulty/capture"},
-		"graphs use freed memory":            {func(d *deferred) npu.Device { return &graphs{deferred: d} }, "TestFaulty/capture"},
-		"transfers in a capture are allowed": {func(d *deferred) npu.Device { return &laxCapture{d} }, "TestFaulty/capture"},
-		"sums of panels skip the last":       {func(d *deferred) npu.Device { return &shortSums{d} }, "TestFaulty/panels"},
-		"a failure is lost":                  {func(d *deferred) npu.Device { return &silent{d} }, "TestFaulty/sample"},
-		"a product starts from what is left": {func(d *deferred) npu.Device { return &staleLinear{d} }, "TestFaulty/dense"},
+		"none": {func(d *deferred) npu.Device { return d }, ""},
+		"uploads read the slice later": {func(d *deferred) npu.Device { return &lateUploads{d} },
+			"TestFaulty/queue/transfers"},
+		"products read the list later": {func(d *deferred) npu.Device { return &lateProducts{d} },
+			"TestFaulty/queue/lists"},
+		"projections read the list later": {func(d *deferred) npu.Device { return &lateProjections{d} },
+			"TestFaulty/queue/lists"},
+		"updates read the list later": {func(d *deferred) npu.Device { return &lateUpdates{d} },
+			"TestFaulty/queue/lists"},
+		"downloads overtake kernels": {func(d *deferred) npu.Device { return &earlyDownloads{d} },
+			"TestFaulty/queue/transfers"},
+		"memory is free before kernels": {func(d *deferred) npu.Device { return &earlyFree{d} },
+			"TestFaulty/queue/free"},
+		"freed memory is accepted": {func(d *deferred) npu.Device { return &blindFree{d} },
+			"TestFaulty/capture"},
+		"events mark nothing": {func(d *deferred) npu.Device { return &noEvents{d} },
+			"TestFaulty/events"},
+		"graphs call the kernels again": {func(
+			d *deferred) npu.Device {
+			return &graphs{deferred: d, again: true}
+		}, "TestFaulty/capture"},
+		"graphs use freed memory": {func(d *deferred) npu.Device { return &graphs{deferred: d} },
+			"TestFaulty/capture"},
+		"transfers in a capture are allowed": {func(d *deferred) npu.Device { return &laxCapture{d} },
+			"TestFaulty/capture"},
+		"sums of panels skip the last": {func(d *deferred) npu.Device { return &shortSums{d} },
+			"TestFaulty/panels"},
+		"a failure is lost": {func(d *deferred) npu.Device { return &silent{d} }, "TestFaulty/sample"},
+		"a product starts from what is left": {func(d *deferred) npu.Device { return &staleLinear{d} },
+			"TestFaulty/dense"},
 	}
 }
 

@@ -33,7 +33,8 @@ func randomSums(r *rand.Rand, n int, scale float64) []int64 {
 		x[i] = int64(r.NormFloat64() * 0x1p30 * scale)
 	}
 	if scale > 1 {
-		for i, v := range []int64{math.MaxInt64, math.MinInt64, 1<<53 + 1, 1<<60 + 1<<36 + 1, -1<<60 - 1<<36 - 1, 1<<62 - 1} {
+		for i, v := range []int64{math.MaxInt64, math.MinInt64, 1<<53 + 1, 1<<60 + 1<<36 + 1,
+			-1<<60 - 1<<36 - 1, 1<<62 - 1} {
 			if 7*i < n {
 				x[7*i] = v
 			}

@@ -77,7 +77,8 @@ func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 	var parts []vocabPart
 	for first := 0; first < c.vocab; first += width {
 		rows := min(width, c.vocab-first)
-		p := vocabPart{first: first, w: m.putMatrix(c.w[first*c.k:(first+rows)*c.k], rows, c.k), logits: m.nan(c.n * rows)}
+		p := vocabPart{first: first, w: m.putMatrix(c.w[first*c.k:(first+rows)*c.k], rows, c.k),
+			logits: m.nan(c.n * rows)}
 		d.Linear(p.logits, hidden, p.w, npu.Buffer{}, c.n, false)
 		of := m.nan(c.n)
 		d.SoftmaxMax(of, p.logits, c.n, c.invTemp)
@@ -123,7 +124,8 @@ func (c *vocabCase) checkReference(t *testing.T, got outputs) {
 		return sum
 	}
 	i := rand.New(rand.NewPCG(uint64(c.vocab), 5)).IntN(len(hidden))
-	require.InDelta(t, reference.Slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])), "%v reference dHidden[%d]", c, i)
+	require.InDelta(t, reference.Slope(hidden, i, loss), dh[i], 1e-5*(1+math.Abs(dh[i])),
+		"%v reference dHidden[%d]", c, i)
 }
 
 // testVocab checks log-probabilities and their gradient.
@@ -200,7 +202,8 @@ func (c *vocabCase) checkSampled(t *testing.T, d npu.Device) {
 // testVocabBits requires the bits of log-probabilities, entropies and gradients that
 // recorded runs depend on.
 func testVocabBits(t *testing.T, d npu.Device) {
-	for scale, want := range map[float64]uint64{0.5: 0x8f1cfe14d25f9ba9, 30: 0xc859a639ff1465a8, 1e4: 0x901207ab1eed1f58,
+	for scale, want := range map[float64]uint64{0.5: 0x8f1cfe14d25f9ba9, 30: 0xc859a639ff1465a8,
+		1e4:   0x901207ab1eed1f58,
 		1e-20: 0x12451be69a918077} {
 		h := fnv.New64a()
 		for _, c := range vocabCases(scale) {

@@ -34,7 +34,8 @@ func BenchmarkMPI(b *testing.B) {
 				}
 				cmd := mpirun(n, fmt.Sprintf("bench %s %d", c.Name, b.N), flags...)
 				// A C program keeps memory that MPI frees, but threads other than its first one do not.
-				cmd.Env = append(cmd.Env, "MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=536870912", "MALLOC_TRIM_THRESHOLD_=536870912", "MALLOC_TOP_PAD_=268435456")
+				cmd.Env = append(cmd.Env, "MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=536870912",
+					"MALLOC_TRIM_THRESHOLD_=536870912", "MALLOC_TOP_PAD_=268435456")
 				out, err := cmd.CombinedOutput()
 				require.NoError(b, err, "%s", out)
 				var took, speed []float64

@@ -143,7 +143,8 @@ func TestMPI(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, _ := mpirun(4, name, "--oversubscribe").CombinedOutput() // mpirun dislikes ranks that end without MPI_Finalize
+			// mpirun dislikes ranks that end without MPI_Finalize
+			out, _ := mpirun(4, name, "--oversubscribe").CombinedOutput()
 			require.Regexp(t, want, string(out))
 			for rank := range 4 {
 				if strings.HasSuffix(want, "<nil>") {
@@ -165,11 +166,15 @@ func TestDeath(t *testing.T) {
 		victim   int
 		want     string
 	}{
-		"killed":             {"reduce", n, syscall.SIGKILL, 1, "all-reduce over world: rank 1: no sign of life for 2s"},
-		"killed idle":        {"idle", n, syscall.SIGKILL, 1, "all-reduce over world: rank 1: no sign of life for 2s"},
-		"killed rank 0":      {"reduce", n, syscall.SIGKILL, 0, "all-reduce over world: rank 0: no sign of life for 2s"},
-		"stopped":            {"reduce", n, syscall.SIGSTOP, 1, "all-reduce over world: rank 1: no sign of life for 2s"},
-		"stopped at the end": {"vanish", 1, syscall.SIGSTOP, 1, "MPI_Finalize has not returned for 2s, a rank has failed after it left"},
+		"killed": {"reduce", n, syscall.SIGKILL, 1,
+			"all-reduce over world: rank 1: no sign of life for 2s"},
+		"killed idle": {"idle", n, syscall.SIGKILL, 1, "all-reduce over world: rank 1: no sign of life for 2s"},
+		"killed rank 0": {"reduce", n, syscall.SIGKILL, 0,
+			"all-reduce over world: rank 0: no sign of life for 2s"},
+		"stopped": {"reduce", n, syscall.SIGSTOP, 1,
+			"all-reduce over world: rank 1: no sign of life for 2s"},
+		"stopped at the end": {"vanish", 1, syscall.SIGSTOP, 1,
+			"MPI_Finalize has not returned for 2s, a rank has failed after it left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -20,13 +20,15 @@ static bare prepare(size_t bytes) {
 
 static int sum(bare b, int length, int times) {
 	int rc = MPI_SUCCESS;
-	while (times-- && rc == MPI_SUCCESS) rc = MPI_Allreduce(MPI_IN_PLACE, b.to, length, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+	while (times-- && rc == MPI_SUCCESS)
+			rc = MPI_Allreduce(MPI_IN_PLACE, b.to, length, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
 	return rc;
 }
 
 static int gather(bare b, int length, int times) {
 	int rc = MPI_SUCCESS;
-	while (times-- && rc == MPI_SUCCESS) rc = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b.to, length / b.n, MPI_FLOAT, MPI_COMM_WORLD);
+	while (times-- && rc == MPI_SUCCESS)
+			rc = MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, b.to, length / b.n, MPI_FLOAT, MPI_COMM_WORLD);
 	return rc;
 }
 

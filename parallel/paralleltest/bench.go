@@ -67,7 +67,8 @@ func Bench(b *testing.B, open Open, plain func(b *testing.B, n, bytes int) (copi
 }
 
 // measure compares b.N collectives with as many copies.
-func measure(b *testing.B, world []parallel.Transport, call func(context.Context, *parallel.Group) func() error, copies func(times int)) {
+func measure(b *testing.B, world []parallel.Transport, call func(context.Context, *parallel.Group) func() error,
+	copies func(times int)) {
 	ranks := make([]int, len(world))
 	for i := range ranks {
 		ranks[i] = i

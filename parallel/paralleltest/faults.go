@@ -41,16 +41,19 @@ func Run(t *testing.T, open Open) {
 				large = 20_011
 			}
 			world := open(t, n)
-			for i, err := range Ranks(world, func(tr parallel.Transport) error { return Check(t.Context(), tr, large) }) {
+			for i, err := range Ranks(world,
+				func(tr parallel.Transport) error { return Check(t.Context(), tr, large) }) {
 				require.NoError(t, err, "rank %d", i)
 			}
 		})
 	}
-	for i, m := range []parallel.Mesh{{DP: 2, TP: 2, PP: 1}, {DP: 1, TP: 3, PP: 2}, {DP: 2, TP: 2, PP: 2}, {DP: 3, TP: 1, PP: 2}} {
+	for i, m := range []parallel.Mesh{{DP: 2, TP: 2, PP: 1}, {DP: 1, TP: 3, PP: 2}, {DP: 2, TP: 2, PP: 2},
+		{DP: 3, TP: 1, PP: 2}} {
 		t.Run(fmt.Sprintf("mesh %v", m), func(t *testing.T) {
 			t.Parallel()
 			world := open(t, m.Size())
-			for r, err := range Ranks(world, func(tr parallel.Transport) error { return CheckMesh(t.Context(), tr, m, uint64(i), 30) }) {
+			for r, err := range Ranks(world,
+				func(tr parallel.Transport) error { return CheckMesh(t.Context(), tr, m, uint64(i), 30) }) {
 				require.NoError(t, err, "rank %d", r)
 			}
 		})
@@ -76,7 +79,10 @@ func faults(t *testing.T, open Open) {
 			return nil
 		}, []int{2}, "rank 2.*: loss is NaN"},
 		{"leave", func(tr parallel.Transport, _ *parallel.Group) error { return tr.Close() }, []int{2}, "rank 2"},
-		{"other operation", func(_ parallel.Transport, g *parallel.Group) error { return g.Barrier(context.Background()) }, []int{1, 2}, "expected"},
+		{"other operation", func(_ parallel.Transport,
+			g *parallel.Group) error {
+			return g.Barrier(context.Background())
+		}, []int{1, 2}, "expected"},
 		{"other length", func(_ parallel.Transport, g *parallel.Group) error {
 			return g.AllReduceSum(context.Background(), make([]int64, 500))
 		}, []int{1, 2}, "message of all-reduce 3 is .* bytes, expected"},
@@ -88,7 +94,8 @@ func faults(t *testing.T, open Open) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			errs := misbehave(open(t, 4), limit, func(g *parallel.Group) error { return sum(context.Background(), g) }, row.bad)
+			errs := misbehave(open(t, 4), limit, func(g *parallel.Group) error { return sum(context.Background(), g) },
+				row.bad)
 			for i, err := range errs {
 				if i == 2 && err == nil {
 					continue // it knows
@@ -108,7 +115,9 @@ func Hang(t *testing.T, world []parallel.Transport, limit time.Duration) {
 	over := make(chan struct{})
 	errs := make(chan []error)
 	go func() {
-		errs <- misbehave(world, limit, func(g *parallel.Group) error { return g.AllReduceSum(context.Background(), make([]int64, 1000)) },
+		errs <- misbehave(world, limit, func(g *parallel.Group) error {
+			return g.AllReduceSum(context.Background(), make([]int64, 1000))
+		},
 			func(parallel.Transport, *parallel.Group) error {
 				<-over
 				return nil

@@ -93,7 +93,8 @@ func TestEqualTimesGiveBubble(t *testing.T) {
 		for micros := 1; micros <= 24; micros++ {
 			for _, d := range []Durations{{1, 0, 1}, {1, 0, 2}, {3, 0, 1}, {0.25, 0, 0.5}} {
 				durations, arrivals := same(stages, micros, d)
-				require.Equal(t, Bubble(stages, micros), Idle(Replay(durations, arrivals, 0), stages), "%d stages, %d micro-batches, %v", stages, micros, d)
+				require.Equal(t, Bubble(stages, micros), Idle(Replay(durations, arrivals, 0), stages),
+					"%d stages, %d micro-batches, %v", stages, micros, d)
 			}
 			durations, arrivals := same(stages, micros, Durations{0.1, 0, 0.23})
 			require.InDelta(t, Bubble(stages, micros), Idle(Replay(durations, arrivals, 0), stages), 1e-12)
@@ -139,7 +140,8 @@ func TestDryQueueCostsOneRefill(t *testing.T) {
 						continue
 					}
 					require.GreaterOrEqual(t, got, whole)
-					require.LessOrEqual(t, got, whole+refill, "%d stages, %d+%d micro-batches, gap %v", stages, before, after, gap)
+					require.LessOrEqual(t, got, whole+refill, "%d stages, %d+%d micro-batches, gap %v", stages,
+						before, after, gap)
 				}
 			}
 		}
@@ -247,7 +249,8 @@ func (w *world) stage(stage int, order []int) {
 		} else {
 			require.Equal(w.t, order[backward], s.Micro)
 			if s.Start > free && forward < micros && forward-backward < limit {
-				require.GreaterOrEqual(w.t, w.ready(Forward, stage, order[forward]), s.Start, "it could have run a forward pass")
+				require.GreaterOrEqual(w.t, w.ready(Forward, stage, order[forward]), s.Start,
+					"it could have run a forward pass")
 			}
 			backward++
 		}

@@ -84,7 +84,8 @@ func TestDeath(t *testing.T) {
 			var outs []io.Reader
 			for i := range 4 {
 				cmd := exec.Command(self)
-				cmd.Env = append(os.Environ(), rankProcess+"=1", "WORLD_SIZE=4", "RANK="+strconv.Itoa(i), "MASTER_ADDR="+host, "MASTER_PORT="+port)
+				cmd.Env = append(os.Environ(), rankProcess+"=1", "WORLD_SIZE=4", "RANK="+strconv.Itoa(i),
+					"MASTER_ADDR="+host, "MASTER_PORT="+port)
 				out, err := cmd.StdoutPipe()
 				require.NoError(t, err)
 				require.NoError(t, cmd.Start())
@@ -105,7 +106,8 @@ func TestDeath(t *testing.T) {
 				text, err := io.ReadAll(out)
 				require.NoError(t, err)
 				require.Contains(t, string(text), row.want, "rank %d", i)
-				require.Contains(t, string(text), "all-reduce over dp: rank "+strconv.Itoa(row.victim)+" (", "rank %d", i)
+				require.Contains(t, string(text), "all-reduce over dp: rank "+strconv.Itoa(row.victim)+" (",
+					"rank %d", i)
 			}
 		})
 	}
@@ -150,10 +152,13 @@ func TestStrangers(t *testing.T) {
 	addr, said, opened := hostOf2(t)
 	good := Config{Rank: 1, Size: 2, Master: addr, Token: []byte(secret), Run: "run", Join: time.Minute}
 	for want, change := range map[string]func(*Config){
-		`refused: "token differs, or the data was changed on the way"`: func(c *Config) { c.Token = []byte("another token of tests") },
-		`refused: "run is \"old\", expected \"run\""`:                  func(c *Config) { c.Run = "old" },
-		`refused: "world size is 3, expected 2"`:                       func(c *Config) { c.Size = 3 },
-		`listen tcp 192.0.2.1:1: bind: cannot assign requ`:             func(c *Config) { c.Listen = "192.0.2.1:1" },
+		`refused: "token differs, or the data was changed on the way"`: func(
+			c *Config) {
+			c.Token = []byte("another token of tests")
+		},
+		`refused: "run is \"old\", expected \"run\""`:      func(c *Config) { c.Run = "old" },
+		`refused: "world size is 3, expected 2"`:           func(c *Config) { c.Size = 3 },
+		`listen tcp 192.0.2.1:1: bind: cannot assign requ`: func(c *Config) { c.Listen = "192.0.2.1:1" },
 	} {
 		bad := good
 		change(&bad)
@@ -292,7 +297,8 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			said, heard := newNotes(), newNotes()
-			cfg := Config{Rank: 1, Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+			cfg := Config{Rank: 1, Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn,
+				patience: time.Millisecond}
 			errs := make(chan error, 1)
 			go func() {
 				_, err := Open(t.Context(), cfg)
@@ -331,7 +337,8 @@ func TestHostEndsWhileRanksJoin(t *testing.T) {
 func TestHostStillWaits(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn, patience: time.Millisecond}
+	cfg := Config{Size: 3, Master: porttest.Address(t), Token: []byte(secret), Warn: said.warn,
+		patience: time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error, 1)
 	go func() {

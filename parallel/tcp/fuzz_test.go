@@ -120,7 +120,8 @@ func TestForeignFrames(t *testing.T) {
 	require.NoError(t, err)
 	into := make([]byte, len(text))
 	number := s.receiving.frames
-	for name, receiver := range map[string]*seal{"another connection": &other.receiving, "back to the sender": &c.receiving} {
+	for name, receiver := range map[string]*seal{"another connection": &other.receiving,
+		"back to the sender": &c.receiving} {
 		receiver.frames = number
 		require.ErrorAs(t, receiver.open(into, sealed), new(forged), name)
 	}

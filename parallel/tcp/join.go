@@ -293,7 +293,8 @@ func (c *Config) check(h hello) error {
 	case h.To != c.Rank:
 		return refusal{misfit, fmt.Sprintf("this is rank %d, expected %d", c.Rank, h.To)}
 	case len(h.Channel) > parallel.MaxChannel:
-		return refusal{misfit, fmt.Sprintf("channel has %d bytes, expected at most %d", len(h.Channel), parallel.MaxChannel)}
+		return refusal{misfit, fmt.Sprintf("channel has %d bytes, expected at most %d", len(h.Channel),
+			parallel.MaxChannel)}
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 			r.add(from, errors.Join(nil, refusal{noToken, "token differs"}))
 			r.add(from, io.EOF)
 		}
-		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs", "refuse connection from 10.0.0.9:7: EOF"}, said.all())
+		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs",
+			"refuse connection from 10.0.0.9:7: EOF"}, said.all())
 		<-time.After(summary) // of the test's own clock
 		synctest.Wait()
 		require.Len(t, said.all(), 3)
@@ -81,7 +82,8 @@ func TestGaveWay(t *testing.T) {
 		w.handshakes.add(c)
 	}
 	require.Nil(t, w.receive(oldest))
-	require.Equal(t, []string{"refuse connection from " + peer.LocalAddr().String() + ": " + errGaveWay.Error()}, said.all())
+	require.Equal(t, []string{"refuse connection from " + peer.LocalAddr().String() + ": " + errGaveWay.Error()},
+		said.all())
 }
 
 // Connections that say nothing keep no rank out, and no message of ranks that have joined.
@@ -126,7 +128,8 @@ func TestMasterElsewhere(t *testing.T) {
 		w, err = Open(t.Context(), cfg)
 		errs <- err
 	}()
-	said.wait("192.0.2.1 is not an address of this machine, so rank 0 listens at port " + port + " of all its addresses")
+	said.wait("192.0.2.1 is not an address of this machine, so rank 0 listens at port " + port +
+		" of all its addresses")
 	cfg.Rank, cfg.dial = 1, func(ctx context.Context, addr string) (net.Conn, error) {
 		addr = strings.Replace(addr, "192.0.2.1", "127.0.0.1", 1)
 		return new(net.Dialer).DialContext(ctx, "tcp", addr)

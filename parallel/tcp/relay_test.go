@@ -123,7 +123,8 @@ func relayed(t *testing.T, r *relay, silence time.Duration) (errs [2]error, said
 	var ranks sync.WaitGroup
 	for i := range 2 {
 		ranks.Go(func() {
-			cfg := Config{Rank: i, Size: 2, Master: master, Token: []byte(secret), Silence: silence, Warn: heard[i].warn, dial: r.dialer(i)}
+			cfg := Config{Rank: i, Size: 2, Master: master, Token: []byte(secret), Silence: silence,
+				Warn: heard[i].warn, dial: r.dialer(i)}
 			w, err := Open(ctx, cfg)
 			if err == nil {
 				err = errors.Join(exchangeData(t, w), w.Close())
@@ -209,7 +210,8 @@ func (r *relay) replace(at, n int64, change func(old []byte) []byte) func(io.Wri
 // paths returns the paths that a relay without edits sees.
 func paths() []path {
 	var all []path
-	for _, p := range []path{{rank: 0, number: 0}, {rank: 0, number: 1}, {rank: 1, number: 0}, {rank: 1, number: 1}, {rank: 1, number: 2}} {
+	for _, p := range []path{{rank: 0, number: 0}, {rank: 0, number: 1}, {rank: 1, number: 0}, {rank: 1, number: 1},
+		{rank: 1, number: 2}} {
 		back := p
 		back.back = true
 		all = append(all, p, back)
@@ -295,7 +297,8 @@ func TestMovedFrames(t *testing.T) {
 		{"drop last message", data, last, message, drop},
 		{"drop last body", data, last + header, message - header, drop},
 		{"drop half of a body", data, first + 5*message + header, direct / 2, drop},
-		{"drop frames of a collective", path{rank: 1, number: 1}, forth + 5*(header+80_000+2*tagSize), header + 70_000, drop},
+		{"drop frames of a collective", path{rank: 1, number: 1}, forth + 5*(header+80_000+2*tagSize),
+			header + 70_000, drop},
 		{"repeat header", data, first + message, header, twice},
 		{"repeat body", data, first + 2*message + header, message - header, twice},
 		{"repeat message", data, first, message, twice},
@@ -344,7 +347,8 @@ func TestCutConnections(t *testing.T) {
 			require.True(t, r.changed.Load())
 			for _, err := range errs {
 				require.Error(t, err)
-				require.Regexp(t, "rank [01].*connection is closed|reset by peer|broken pipe|have not joined", err.Error())
+				require.Regexp(t, "rank [01].*connection is closed|reset by peer|broken pipe|have not joined",
+					err.Error())
 			}
 		})
 	}

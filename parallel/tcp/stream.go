@@ -118,7 +118,8 @@ type call struct {
 // begin starts a call. It returns an error if nothing can be sent or received.
 func (w *World) begin(ctx context.Context, at parallel.Envelope, r route) (*call, error) {
 	if at.Peer < 0 || at.Peer >= w.cfg.Size || at.Peer == w.cfg.Rank {
-		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, w.cfg.Size, w.cfg.Rank)
+		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer,
+			w.cfg.Size, w.cfg.Rank)
 	}
 	if at.Channel == "" || len(at.Channel) > parallel.MaxChannel {
 		return nil, fmt.Errorf("channel is %q, expected 1 to %d bytes", at.Channel, parallel.MaxChannel)

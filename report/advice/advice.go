@@ -119,7 +119,8 @@ type history struct {
 // watched reports whether a rule reads name.
 func watched(name string) bool {
 	switch name {
-	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean, rewardStd, noSignal,
+	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean,
+		rewardStd, noSignal,
 		entropy, cutShare, mismatchKL, gradNorm, actorLoss:
 		return true
 	}

@@ -17,9 +17,12 @@ import (
 // healthy returns a step that triggers no warning.
 func healthy(step int) report.Values {
 	return report.Values{
-		"step": float64(step), timing("step"): 10, timing("wait"): 1, timing("sample"): 8, timing("publish"): .1, timing("first_group"): 1,
-		idleTrainer: .1, idleInstances: .2, fleetSize: 2, rewardMean: .4 + .001*float64(step), rewardStd: .4, noSignal: .3,
-		entropy: .5 * math.Pow(.99, float64(step)), cutShare: .05, mismatchKL: 0, gradNorm: 1 + float64(step%3), actorLoss: .1,
+		"step": float64(step), timing("step"): 10, timing("wait"): 1, timing("sample"): 8, timing("publish"): .1,
+		timing("first_group"): 1,
+		idleTrainer:           .1, idleInstances: .2, fleetSize: 2, rewardMean: .4 + .001*float64(step), rewardStd: .4,
+		noSignal: .3,
+		entropy:  .5 * math.Pow(.99, float64(step)), cutShare: .05, mismatchKL: 0, gradNorm: 1 + float64(step%3),
+		actorLoss: .1,
 	}
 }
 
@@ -27,11 +30,13 @@ func timing(name string) string { return "timing_s/" + name }
 
 // servers and threads return runs with each kind of instance.
 func servers() Run {
-	return Run{Mode: "periodic-async", Servers: true, Training: 8, Groups: 32, Waves: 5, Band: ServerBand, MaxTokens: 512, Clip: 1}
+	return Run{Mode: "periodic-async", Servers: true, Training: 8, Groups: 32, Waves: 5, Band: ServerBand,
+		MaxTokens: 512, Clip: 1}
 }
 
 func threads(training, sampling int) Run {
-	return Run{Mode: "periodic-async", Training: training, Sampling: sampling, Groups: 32, Waves: 5, Band: ExactBand, MaxTokens: 512, Clip: 1}
+	return Run{Mode: "periodic-async", Training: training, Sampling: sampling, Groups: 32, Waves: 5, Band: ExactBand,
+		MaxTokens: 512, Clip: 1}
 }
 
 // with returns healthy steps that take the values of other from step from onward.
@@ -58,19 +63,22 @@ func watch(t *testing.T, run Run, n int, step func(step int) report.Values) []re
 
 // waiting returns a step in which sampling takes three times as long as training.
 func waiting() report.Values {
-	return report.Values{idleTrainer: .7, idleInstances: .02, timing("step"): 10, timing("wait"): 7, timing("sample"): 9.8, timing("first_group"): 1}
+	return report.Values{idleTrainer: .7, idleInstances: .02, timing("step"): 10, timing("wait"): 7,
+		timing("sample"): 9.8, timing("first_group"): 1}
 }
 
 // resting returns a step in which training takes four times as long as sampling.
 func resting() report.Values {
-	return report.Values{idleTrainer: .05, idleInstances: .75, timing("step"): 10, timing("wait"): .5, timing("sample"): 2.5, timing("first_group"): .5}
+	return report.Values{idleTrainer: .05, idleInstances: .75, timing("step"): 10, timing("wait"): .5,
+		timing("sample"): 2.5, timing("first_group"): .5}
 }
 
 func TestSpeed(t *testing.T) {
 	t.Parallel()
 	mode := func(run Run, mode string) Run { run.Mode = mode; return run }
 	lends := func(run Run) Run { run.Lends = true; return run }
-	turns := report.Values{idleTrainer: .5, idleInstances: .5, timing("step"): 10, timing("wait"): 5, timing("sample"): 5, timing("first_group"): 5}
+	turns := report.Values{idleTrainer: .5, idleInstances: .5, timing("step"): 10, timing("wait"): 5,
+		timing("sample"): 5, timing("first_group"): 5}
 	tests := []struct {
 		name  string
 		run   Run
@@ -78,18 +86,28 @@ func TestSpeed(t *testing.T) {
 		kind  string // empty if no warning is expected
 		text  string
 	}{
-		{"servers are slow", servers(), waiting(), "idle-trainer", "sampling is the bottleneck; the trainer waits for samples 70% of the time. Use 7 instances instead of 2 for steps about 2.5 times as fast."},
-		{"cores move to sampling", threads(8, 8), waiting(), "idle-trainer", "Set inference.threads = 6 and device.threads = 4 for steps about 1.5 times as fast."},
-		{"lent cores move to sampling", lends(threads(8, 8)), waiting(), "idle-trainer", "Set inference.threads = 7 for steps about 1.5 times as fast."},
-		{"no cores to move", threads(1, 2), waiting(), "idle-trainer", "More threads won't help. Add inference servers"},
-		{"the first group takes all of it", servers(), report.Values{idleTrainer: .7, timing("wait"): 7, timing("sample"): 3, timing("first_group"): 7}, "idle-trainer",
+		{"servers are slow", servers(), waiting(), "idle-trainer", "sampling is the bottleneck; the trainer waits " +
+			"for samples 70% of the time. Use 7 instances instead of 2 for steps about 2.5 times as fast."},
+		{"cores move to sampling", threads(8, 8), waiting(), "idle-trainer",
+			"Set inference.threads = 6 and device.threads = 4 for steps about 1.5 times as fast."},
+		{"lent cores move to sampling", lends(threads(8, 8)), waiting(), "idle-trainer",
+			"Set inference.threads = 7 for steps about 1.5 times as fast."},
+		{"no cores to move", threads(1, 2), waiting(), "idle-trainer",
+			"More threads won't help. Add inference servers"},
+		{"the first group takes all of it", servers(),
+			report.Values{idleTrainer: .7, timing("wait"): 7, timing("sample"): 3, timing("first_group"): 7},
+			"idle-trainer",
 			"More instances won't help: the first group takes 7 s of a 10 s step."},
 		{"turns by design", mode(threads(8, 8), "colocated"), waiting(), "", ""},
-		{"sync", mode(servers(), "sync"), turns, "idle-trainer", `With run.mode = "periodic-async" it trains groups while others are sampled, on the same weights, and steps are about 1.7 times as fast.`},
-		{"sync with lent cores", lends(mode(threads(8, 8), "sync")), turns, "idle-trainer", "steps are about 1.2 times as fast."},
+		{"sync", mode(servers(), "sync"), turns, "idle-trainer", `With run.mode = "periodic-async" it trains groups ` +
+			`while others are sampled, on the same weights, and steps are about 1.7 times as fast.`},
+		{"sync with lent cores", lends(mode(threads(8, 8), "sync")), turns, "idle-trainer",
+			"steps are about 1.2 times as fast."},
 		{"async at half", servers(), turns, "", ""},
-		{"servers rest", servers(), resting(), "idle-instances", "training is the bottleneck; the instances are idle 75% of the time. 1 of 2 would keep up."},
-		{"cores move to training", threads(8, 8), resting(), "idle-instances", "Set inference.threads = 2 and device.threads = 12 for steps about 1.4 times as fast."},
+		{"servers rest", servers(), resting(), "idle-instances",
+			"training is the bottleneck; the instances are idle 75% of the time. 1 of 2 would keep up."},
+		{"cores move to training", threads(8, 8), resting(), "idle-instances",
+			"Set inference.threads = 2 and device.threads = 12 for steps about 1.4 times as fast."},
 		{"lent cores do not rest", lends(threads(8, 8)), resting(), "", ""},
 		{"sync rests by design", mode(servers(), "sync"), resting(), "", ""},
 	}
@@ -132,21 +150,32 @@ func TestLearning(t *testing.T) {
 	}{
 		{"equal", servers(), report.Values{noSignal: 1, rewardMean: .75}, from + 4, "equal-rewards",
 			"in 100% of groups all advantages are 0, so these groups teach nothing (mean reward 0.75). Choose"},
-		{"all alike", servers(), report.Values{noSignal: 1, rewardMean: .4, rewardStd: 0}, from + 4, "equal-rewards", "check that the reward finds the answers"},
-		{"equal with dynamic sampling", dynamic, report.Values{noSignal: 1}, from + 4, "equal-rewards", "even with rollout.dynamic_sampling"},
+		{"all alike", servers(), report.Values{noSignal: 1, rewardMean: .4, rewardStd: 0}, from + 4, "equal-rewards",
+			"check that the reward finds the answers"},
+		{"equal with dynamic sampling", dynamic, report.Values{noSignal: 1}, from + 4, "equal-rewards",
+			"even with rollout.dynamic_sampling"},
 		{"many equal", servers(), report.Values{noSignal: .85}, 0, "", ""},
-		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy", "entropy collapsed from 0.48"},
+		{"entropy", servers(), report.Values{entropy: .01, rewardMean: .4}, from + 8, "entropy",
+			"entropy collapsed from 0.48"},
 		{"entropy falls with the task", servers(), report.Values{entropy: .1}, 0, "", ""},
-		{"entropy is low where all is learned", servers(), report.Values{entropy: .01, rewardMean: 1, noSignal: .9}, from + 4, "equal-rewards", ""},
+		{"entropy is low where all is learned", servers(), report.Values{entropy: .01, rewardMean: 1, noSignal: .9},
+			from + 4, "equal-rewards", ""},
 		{"cut", servers(), report.Values{cutShare: .5}, from + 1, "length-limit", "hit rollout.max_tokens (512)"},
 		{"some cut", servers(), report.Values{cutShare: .15}, 0, "", ""},
-		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch", "mismatch/kl is 0.012, expected at most 0.01"},
+		{"servers differ", servers(), report.Values{mismatchKL: .03}, from + 1, "mismatch",
+			"mismatch/kl is 0.012, expected at most 0.01"},
 		{"servers round", servers(), report.Values{mismatchKL: .002}, 0, "", ""},
-		{"exact instances differ", threads(8, 8), report.Values{mismatchKL: .002}, from, "mismatch", "Both compute the same bits"},
-		{"servers differ infinitely", servers(), report.Values{mismatchKL: math.Inf(1)}, from, "mismatch", "mismatch/kl is +Inf, expected at most 0.01"},
-		{"servers give no number", servers(), report.Values{mismatchKL: math.NaN()}, from, "mismatch", "mismatch/kl is NaN, expected at most 0.01"},
-		{"gradient", servers(), report.Values{gradNorm: 50}, from, "gradient", "gradient norm is 50, 25 times the median of earlier steps. Check what this step trained on. train.clip_grad = 1 limits"},
-		{"gradient without a bound", loose, report.Values{gradNorm: 50}, from, "gradient", "Set train.clip_grad near 4 (now 0) to limit"},
+		{"exact instances differ", threads(8, 8), report.Values{mismatchKL: .002}, from, "mismatch",
+			"Both compute the same bits"},
+		{"servers differ infinitely", servers(), report.Values{mismatchKL: math.Inf(1)}, from, "mismatch",
+			"mismatch/kl is +Inf, expected at most 0.01"},
+		{"servers give no number", servers(), report.Values{mismatchKL: math.NaN()}, from, "mismatch",
+			"mismatch/kl is NaN, expected at most 0.01"},
+		{"gradient", servers(), report.Values{gradNorm: 50}, from, "gradient",
+			"gradient norm is 50, 25 times the median of earlier steps. Check what this step trained on. " +
+				"train.clip_grad = 1 limits"},
+		{"gradient without a bound", loose, report.Values{gradNorm: 50}, from, "gradient",
+			"Set train.clip_grad near 4 (now 0) to limit"},
 		{"gradient of a hard step", servers(), report.Values{gradNorm: 8}, 0, "", ""},
 	}
 	for _, test := range tests {
@@ -278,7 +307,8 @@ func TestRemediesAreKeys(t *testing.T) {
 	for _, file := range []string{"collapse.go", "learning.go", "speed.go"} {
 		source, err := os.ReadFile(file)
 		require.NoError(t, err)
-		for _, key := range regexp.MustCompile(`\b(run|rollout|loss|train|inference|device)\.[a-z]+(_[a-z]+)*\b`).FindAllString(string(source), -1) {
+		for _, key := range regexp.MustCompile(
+			`\b(run|rollout|loss|train|inference|device)\.[a-z]+(_[a-z]+)*\b`).FindAllString(string(source), -1) {
 			require.True(t, keys[key], "%s names %s, which is no key", file, key)
 			named++
 		}

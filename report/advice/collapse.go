@@ -69,12 +69,15 @@ func collapsed(h *history, run *Run) string {
 	if f.rose {
 		risen = ", after it had risen from " + report.Number(f.start)
 	}
-	text := fmt.Sprintf("the reward fell from %s at step %d to %s%s%s. The usual cause is a learning rate that is too high. "+
-		"Continue from a checkpoint before the fall with a lower train.lr", report.Number(f.best), f.step, report.Number(f.now), risen, h.entropySince(f.step))
+	text := fmt.Sprintf(
+		"the reward fell from %s at step %d to %s%s%s. The usual cause is a learning rate that is too high. "+
+			"Continue from a checkpoint before the fall with a lower train.lr", report.Number(f.best), f.step,
+		report.Number(f.now), risen, h.entropySince(f.step))
 	if run.LR > 0 {
 		text += fmt.Sprintf(", such as %.1g (now %v)", run.LR/3, run.LR)
 	}
-	text += fmt.Sprintf(". If it falls again, lower loss.epsilon_high (now %v) and train.clip_grad (now %v)", run.EpsilonHigh, run.Clip)
+	text += fmt.Sprintf(". If it falls again, lower loss.epsilon_high (now %v) and train.clip_grad (now %v)",
+		run.EpsilonHigh, run.Clip)
 	if run.Beta > 0 {
 		text += fmt.Sprintf(" or raise loss.beta (now %v)", run.Beta)
 	} else {

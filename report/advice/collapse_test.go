@@ -34,15 +34,21 @@ func TestCollapse(t *testing.T) {
 		step func(step int) report.Values
 		warn bool
 	}{
-		{"rises and falls", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{50, .1}, [2]float64{60, .1}), true},
-		{"falls at once", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{41, .02}, [2]float64{60, .02}), true},
-		{"falls by half of the rise", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{45, .4}, [2]float64{60, .4}), true},
-		{"negative rewards", curve(.01, [2]float64{1, -1}, [2]float64{40, -.2}, [2]float64{45, -1}, [2]float64{60, -1}), true},
-		{"falls from the start", curve(.01, [2]float64{1, .5}, [2]float64{10, .48}, [2]float64{20, .1}, [2]float64{60, .1}), true},
+		{"rises and falls", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{50, .1}, [2]float64{60, .1}),
+			true},
+		{"falls at once", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{41, .02}, [2]float64{60, .02}),
+			true},
+		{"falls by half of the rise", curve(.01, [2]float64{1, .1}, [2]float64{40, .8}, [2]float64{45, .4},
+			[2]float64{60, .4}), true},
+		{"negative rewards", curve(.01, [2]float64{1, -1}, [2]float64{40, -.2}, [2]float64{45, -1}, [2]float64{60, -1}),
+			true},
+		{"falls from the start", curve(.01, [2]float64{1, .5}, [2]float64{10, .48}, [2]float64{20, .1},
+			[2]float64{60, .1}), true},
 		{"rises", curve(.02, [2]float64{1, .1}, [2]float64{60, .9}), false},
 		{"rises, then rests", curve(.05, [2]float64{1, .1}, [2]float64{30, .8}, [2]float64{60, .75}), false},
 		{"loses a little", curve(.02, [2]float64{1, .1}, [2]float64{30, .8}, [2]float64{60, .6}), false},
-		{"loses what it gained, which was little", curve(.0001, [2]float64{1, .4}, [2]float64{30, .43}, [2]float64{60, .4}), false},
+		{"loses what it gained, which was little",
+			curve(.0001, [2]float64{1, .4}, [2]float64{30, .43}, [2]float64{60, .4}), false},
 		{"noise", curve(.1, [2]float64{1, .4}, [2]float64{60, .4}), false},
 		{"noise around 0", curve(.01, [2]float64{1, .01}, [2]float64{60, .01}), false},
 		{"falls too late to know", curve(.01, [2]float64{1, .1}, [2]float64{58, .8}, [2]float64{60, .1}), false},
@@ -56,8 +62,10 @@ func TestCollapse(t *testing.T) {
 			}
 			require.Len(t, given, 1)
 			require.Equal(t, "collapse", given[0].Kind)
-			require.Contains(t, given[0].Text, "The usual cause is a learning rate that is too high. Continue from a checkpoint before the fall with a lower train.lr, such as 3e-06 (now 1e-05). ")
-			require.Contains(t, given[0].Text, "lower loss.epsilon_high (now 0.2) and train.clip_grad (now 1), or set loss.beta > 0. Look at the reward itself only after that.")
+			require.Contains(t, given[0].Text, "The usual cause is a learning rate that is too high. Continue from "+
+				"a checkpoint before the fall with a lower train.lr, such as 3e-06 (now 1e-05). ")
+			require.Contains(t, given[0].Text, "lower loss.epsilon_high (now 0.2) and train.clip_grad (now 1), or "+
+				"set loss.beta > 0. Look at the reward itself only after that.")
 		})
 	}
 }
@@ -75,7 +83,9 @@ func TestCollapseComesBeforeTheReward(t *testing.T) {
 	})
 	require.Len(t, given, 2)
 	require.Equal(t, "collapse", given[0].Kind)
-	require.Regexp(t, `^the reward fell from 0\.7\d* at step (39|40) to \S+, after it had risen from 0\.1\d*, and entropy rose from 0\.3\d* to \S+ nats per token\. `, given[0].Text)
+	require.Regexp(t, `^the reward fell from 0\.7\d* at step (39|40) to \S+, after it had risen from 0\.1\d*, and `+
+		`entropy rose from 0\.3\d* to \S+ nats per token\. `, given[0].Text)
 	require.Equal(t, "equal-rewards", given[1].Kind)
-	require.Regexp(t, `^in \d+% of groups all advantages are 0, so these groups teach nothing\. The reward was 0\.7\d* at step (39|40) and is \S+ now: the policy collapsed\. Lower train\.lr`, given[1].Text)
+	require.Regexp(t, `^in \d+% of groups all advantages are 0, so these groups teach nothing\. The reward was `+
+		`0\.7\d* at step (39|40) and is \S+ now: the policy collapsed\. Lower train\.lr`, given[1].Text)
 }

@@ -46,14 +46,19 @@ func withoutSignal(h *history, run *Run) string {
 	fall, fell := h.collapse()
 	switch {
 	case fell:
-		return fmt.Sprintf("%s. The reward was %s at step %d and is %s now: the policy collapsed. Lower train.lr, as the warning about the fall says.",
+		return fmt.Sprintf("%s. The reward was %s at step %d and is %s now: the policy collapsed. Lower train.lr, "+
+			"as the warning about the fall says.",
 			seen, report.Number(fall.best), fall.step, report.Number(fall.now))
 	case spread < 1e-9:
-		return fmt.Sprintf("%s. Every reward is %s. Read a file in rollouts/ and check that the reward finds the answers.", seen, report.Number(reward))
+		return fmt.Sprintf(
+			"%s. Every reward is %s. Read a file in rollouts/ and check that the reward finds the answers.", seen,
+			report.Number(reward))
 	case run.DynamicSampling:
-		return fmt.Sprintf("%s, even with rollout.dynamic_sampling (mean reward %s). Choose prompts that are neither too easy nor too hard.", seen, report.Number(reward))
+		return fmt.Sprintf("%s, even with rollout.dynamic_sampling (mean reward %s). Choose prompts that are "+
+			"neither too easy nor too hard.", seen, report.Number(reward))
 	}
-	return fmt.Sprintf("%s (mean reward %s). Choose prompts that are neither too easy nor too hard, or replace them with rollout.dynamic_sampling.",
+	return fmt.Sprintf("%s (mean reward %s). Choose prompts that are neither too easy nor too hard, or replace them "+
+		"with rollout.dynamic_sampling.",
 		seen, report.Number(reward))
 }
 
@@ -75,8 +80,10 @@ func entropyCollapse(h *history, _ *Run) string {
 	if equal, _ := h.lately(noSignal, entropyWindow); !ok || rising || equal >= mostMute {
 		return ""
 	}
-	return fmt.Sprintf("entropy collapsed from %s to %s nats per token, and the reward stays at %s. Responses to a prompt are nearly identical. "+
-		"Continue from an earlier checkpoint with a lower train.lr, a higher loss.epsilon_high or rollout.temperature, or loss.beta > 0.", report.Number(start), report.Number(now), report.Number(reward))
+	return fmt.Sprintf("entropy collapsed from %s to %s nats per token, and the reward stays at %s. Responses to a "+
+		"prompt are nearly identical. "+
+		"Continue from an earlier checkpoint with a lower train.lr, a higher loss.epsilon_high or "+
+		"rollout.temperature, or loss.beta > 0.", report.Number(start), report.Number(now), report.Number(reward))
 }
 
 // cutResponses warns if many responses reach the length limit. The end of such
@@ -86,8 +93,10 @@ func cutResponses(h *history, run *Run) string {
 	if !ok || share < mostCut {
 		return ""
 	}
-	return fmt.Sprintf("%.0f%% of responses hit rollout.max_tokens (%d), so most of them are scored without a final answer. "+
-		"Raise the limit, or penalize length before it with a reward part of kind \"overlong\".", share*100, run.MaxTokens)
+	return fmt.Sprintf(
+		"%.0f%% of responses hit rollout.max_tokens (%d), so most of them are scored without a final answer. "+
+			"Raise the limit, or penalize length before it with a reward part of kind \"overlong\".", share*100,
+		run.MaxTokens)
 }
 
 // mismatch warns if the sampling and training distributions differ.
@@ -96,11 +105,15 @@ func mismatch(h *history, run *Run) string {
 	if !ok || kl <= run.Band {
 		return ""
 	}
-	seen := fmt.Sprintf("the instances' log-probabilities differ from the trainer's: mismatch/kl is %s, expected at most %s", report.Number(kl), report.Number(run.Band))
+	seen := fmt.Sprintf(
+		"the instances' log-probabilities differ from the trainer's: mismatch/kl is %s, expected at most %s",
+		report.Number(kl), report.Number(run.Band))
 	if run.Band < ServerBand {
-		return seen + ". Both compute the same bits, so check that all instances run this version, the trainer's model and its kind of device."
+		return seen + ". Both compute the same bits, so check that all instances run this version, the trainer's " +
+			"model and its kind of device."
 	}
-	return seen + ". Check that temperature and sampling limits (top_p, top_k, min_p) match the trainer's and that the server computes in the weights' precision. " +
+	return seen + ". Check that temperature and sampling limits (top_p, top_k, min_p) match the trainer's and that " +
+		"the server computes in the weights' precision. " +
 		"Bound the rest with loss.correction."
 }
 
@@ -119,9 +132,11 @@ func gradientSpike(h *history, run *Run) string {
 	}
 	remedy := fmt.Sprintf("train.clip_grad = %v limits the damage", run.Clip)
 	if run.Clip == 0 || run.Clip > 2*median {
-		remedy = fmt.Sprintf("Set train.clip_grad near %s (now %v) to limit the damage", report.Number(2*median), run.Clip)
+		remedy = fmt.Sprintf("Set train.clip_grad near %s (now %v) to limit the damage",
+			report.Number(2*median), run.Clip)
 	}
-	return fmt.Sprintf("gradient norm is %s, %.0f times the median of earlier steps. Check what this step trained on. %s; a lower train.lr makes spikes rarer.",
+	return fmt.Sprintf("gradient norm is %s, %.0f times the median of earlier steps. Check what this step trained "+
+		"on. %s; a lower train.lr makes spikes rarer.",
 		report.Number(now), now/median, remedy)
 }
 
@@ -162,9 +177,11 @@ func heldOut(h *history, _ *Run) string {
 		if !ok || !known || sign*(now-then) <= 0 {
 			continue
 		}
-		return fmt.Sprintf("held-out %s worsened from %s to %s since step %d, while training improved from %s to %s. The policy overfits the training prompts or exploits the reward. "+
+		return fmt.Sprintf("held-out %s worsened from %s to %s since step %d, while training improved from %s to "+
+			"%s. The policy overfits the training prompts or exploits the reward. "+
 			"Use that step's checkpoint, or train on more prompts with a lower train.lr or loss.beta > 0.",
-			set, report.Number(all[best].value), report.Number(all[len(all)-1].value), all[best].step, report.Number(then), report.Number(now))
+			set, report.Number(all[best].value), report.Number(all[len(all)-1].value), all[best].step,
+			report.Number(then), report.Number(now))
 	}
 	return ""
 }

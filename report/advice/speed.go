@@ -31,7 +31,8 @@ type speed struct {
 // speed returns the means over the last window and a model fitted to them.
 func (h *history) speed(run *Run) (s speed, ok bool) {
 	var wait, publish float64
-	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling, groupTime: &s.FirstGroup,
+	for name, to := range map[string]*float64{stepTime: &s.Step, waitTime: &wait, sampleTime: &s.Sampling,
+		groupTime:   &s.FirstGroup,
 		publishTime: &publish, fleetSize: &s.Servers, idleInstances: &s.IdleInstances} {
 		if *to, ok = h.lately(name, window); !ok {
 			return s, false
@@ -78,7 +79,8 @@ func (s *speed) setting(each int) string {
 	if s.LendsIdle {
 		return fmt.Sprintf("inference.threads = %d", each)
 	}
-	return fmt.Sprintf("inference.threads = %d and device.threads = %d", each, s.TrainerThreads+s.SamplingThreads()-each*s.Instances)
+	return fmt.Sprintf("inference.threads = %d and device.threads = %d", each,
+		s.TrainerThreads+s.SamplingThreads()-each*s.Instances)
 }
 
 // trainerIdle warns if the trainer waits for samples most of the time. In mode
@@ -96,7 +98,8 @@ func trainerIdle(h *history, run *Run) string {
 			now = float64(s.InstanceThreads)
 		}
 		if gain := s.gain(now); gain >= leastGain {
-			return fmt.Sprintf("%s. With run.mode = \"periodic-async\" it trains groups while others are sampled, on the same weights, and steps are about %.1f times as fast.",
+			return fmt.Sprintf("%s. With run.mode = \"periodic-async\" it trains groups while others are sampled, "+
+				"on the same weights, and steps are about %.1f times as fast.",
 				seen, gain)
 		}
 	}
@@ -105,15 +108,20 @@ func trainerIdle(h *history, run *Run) string {
 	}
 	if !run.Servers {
 		if each, gain := s.split(); each > s.InstanceThreads && gain >= leastGain {
-			return fmt.Sprintf("sampling is the bottleneck; %s. Set %s for steps about %.1f times as fast.", seen, s.setting(each), gain)
+			return fmt.Sprintf("sampling is the bottleneck; %s. Set %s for steps about %.1f times as fast.", seen,
+				s.setting(each), gain)
 		}
-		return "sampling is the bottleneck; " + seen + ". More threads won't help. Add inference servers with inference.endpoints."
+		return "sampling is the bottleneck; " + seen +
+			". More threads won't help. Add inference servers with inference.endpoints."
 	}
 	enough := math.Ceil(s.Servers * s.Sampling / s.busy)
 	if gain := s.gain(enough); enough > s.Servers && gain >= leastGain {
-		return fmt.Sprintf("sampling is the bottleneck; %s. Use %.0f instances instead of %.0f for steps about %.1f times as fast.", seen, enough, s.Servers, gain)
+		return fmt.Sprintf(
+			"sampling is the bottleneck; %s. Use %.0f instances instead of %.0f for steps about %.1f times as fast.",
+			seen, enough, s.Servers, gain)
 	}
-	return fmt.Sprintf("%s. More instances won't help: the first group takes %s s of a %s s step. Shorten responses or use more prompts per step.",
+	return fmt.Sprintf("%s. More instances won't help: the first group takes %s s of a %s s step. Shorten responses "+
+		"or use more prompts per step.",
 		seen, report.Number(s.FirstGroup), report.Number(s.Step))
 }
 
@@ -123,7 +131,8 @@ func instancesIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleInstances, window)
 	trainer, _ := h.lately(idleTrainer, window)
 	s, known := h.speed(run)
-	if !ok || !known || idle < muchIdle || trainer > littleIdle || run.Lends || run.Mode == "sync" || run.Mode == "colocated" {
+	if !ok || !known || idle < muchIdle || trainer > littleIdle || run.Lends || run.Mode == "sync" ||
+		run.Mode == "colocated" {
 		return ""
 	}
 	seen := fmt.Sprintf("training is the bottleneck; the instances are idle %.0f%% of the time", idle*100)

@@ -49,12 +49,14 @@ func TestLines(t *testing.T) {
 		{Name: "third", X: []float64{0, 3}, Y: []float64{0, 4}},
 	}})
 	wellFormed(t, drawn)
-	require.Contains(t, drawn, "&lt;Idle&gt;: a &amp; b over step. x&lt;y from 1 at step 0 to 2 at step 3, lowest 1 at step 0, highest 3 at step 1; third from 0")
+	require.Contains(t, drawn, "&lt;Idle&gt;: a &amp; b over step. x&lt;y from 1 at step 0 to 2 at step 3, lowest 1 "+
+		"at step 0, highest 3 at step 1; third from 0")
 	require.Equal(t, 2, strings.Count(string(drawn), "<polyline"), "series without finite values are omitted")
 	require.Contains(t, drawn, `points="60,127 154.7,49 344,88"`)
 	require.Contains(t, drawn, "x&lt;y <b>2</b>", "more than one line has a key")
 
-	one := Lines(Plot{Title: "reward", X: "step", Series: []Series{{Name: "reward/mean", X: []float64{4}, Y: []float64{.5}}}})
+	one := Lines(Plot{Title: "reward", X: "step",
+		Series: []Series{{Name: "reward/mean", X: []float64{4}, Y: []float64{.5}}}})
 	wellFormed(t, one)
 	require.Contains(t, one, `<b>reward</b><span>0.5</span><small class="muted">reward/mean</small>`)
 	require.Contains(t, one, "reward/mean 0.5 at step 4")
@@ -67,7 +69,8 @@ func TestLines(t *testing.T) {
 
 // hits returns the titles of the places that show values under the pointer.
 func hits(drawn template.HTML) (titles []string) {
-	for _, m := range regexp.MustCompile(`<g><path d="M[\d. ]+h[\d.]+v156H[\d.]+z"/><title>([^<]*)</title>`).FindAllStringSubmatch(string(drawn), -1) {
+	for _, m := range regexp.MustCompile(
+		`<g><path d="M[\d. ]+h[\d.]+v156H[\d.]+z"/><title>([^<]*)</title>`).FindAllStringSubmatch(string(drawn), -1) {
 		titles = append(titles, m[1])
 	}
 	return titles
@@ -76,7 +79,8 @@ func hits(drawn template.HTML) (titles []string) {
 // Each value shows under the pointer, without a script.
 func TestHover(t *testing.T) {
 	t.Parallel()
-	one := Lines(Plot{Title: "t", X: "step", Series: []Series{{Name: "a<b", X: []float64{1, 2, 4}, Y: []float64{.5, .25, .75}}}})
+	one := Lines(Plot{Title: "t", X: "step",
+		Series: []Series{{Name: "a<b", X: []float64{1, 2, 4}, Y: []float64{.5, .25, .75}}}})
 	wellFormed(t, one)
 	require.Equal(t, []string{"step 1: 0.5", "step 2: 0.25", "step 4: 0.75"}, hits(one))
 	require.Contains(t, one, `step 2 <tspan class="m0">0.25</tspan>`)
@@ -122,7 +126,8 @@ func TestHoverCoversTheAxis(t *testing.T) {
 // Charts of one axis include the same values, and ticks are round.
 func TestSharedAxis(t *testing.T) {
 	t.Parallel()
-	drawn := Lines(Plot{Title: "t", X: "step", From: 0, To: 100, Series: []Series{{X: []float64{20, 40}, Y: []float64{.9, .95}}}})
+	drawn := Lines(Plot{Title: "t", X: "step", From: 0, To: 100,
+		Series: []Series{{X: []float64{20, 40}, Y: []float64{.9, .95}}}})
 	require.Contains(t, drawn, `points="116.8,166 173.6,10"`, "20 and 40 of 100, and the vertical axis fits the values")
 	var labels []string
 	for _, m := range regexp.MustCompile(`<text [^>]*>([^<]*)</text>`).FindAllStringSubmatch(string(drawn), -1) {
@@ -160,9 +165,11 @@ func TestSmooth(t *testing.T) {
 	require.Equal(t, 1, strings.Count(string(drawn), `class="raw l0"`))
 	require.Contains(t, drawn, "mean of 10")
 	require.Contains(t, hits(drawn)[59], "(0 to 2), mean of 10: ")
-	drawn = Lines(Plot{Title: "t", X: "step", Smooth: true, Series: []Series{noisy, {X: noisy.X[:50], Y: noisy.Y[:50]}}})
+	drawn = Lines(Plot{Title: "t", X: "step", Smooth: true,
+		Series: []Series{noisy, {X: noisy.X[:50], Y: noisy.Y[:50]}}})
 	require.Contains(t, drawn, "means of 5 to 10")
-	for _, whole := range []template.HTML{Lines(Plot{Title: "t", X: "step", Series: []Series{noisy}}), Lines(Plot{Title: "t", X: "step", Smooth: true, Series: []Series{rising}})} {
+	for _, whole := range []template.HTML{Lines(Plot{Title: "t", X: "step", Series: []Series{noisy}}),
+		Lines(Plot{Title: "t", X: "step", Smooth: true, Series: []Series{rising}})} {
 		require.NotContains(t, whole, `class="raw`)
 		require.NotContains(t, whole, "mean of")
 	}
@@ -238,7 +245,8 @@ func TestTicks(t *testing.T) {
 func TestHistogram(t *testing.T) {
 	t.Parallel()
 	drawn := Histogram("Rewards", "reward", []Sample{
-		{Name: "step 1", Values: []float64{1, 0, 0, 0}}, {Name: "none"}, {Name: "step 2", Values: []float64{1, 1, math.NaN()}}})
+		{Name: "step 1", Values: []float64{1, 0, 0, 0}}, {Name: "none"},
+		{Name: "step 2", Values: []float64{1, 1, math.NaN()}}})
 	wellFormed(t, drawn)
 	require.Contains(t, drawn, "step 1: 4 values from 0 to 1, median 0; step 2: 2 values from 1 to 1")
 	s := outline(Sample{"x", []float64{0, 0, 1, 4}}, []float64{0, 1, 2, 4})
@@ -254,7 +262,8 @@ func FuzzLines(f *testing.F) {
 	f.Add(-1e300, 1e300, 5e-324, 0., -34., 1e-300)
 	f.Fuzz(func(t *testing.T, a, b, c, d, e, g float64) {
 		s := []Series{{Name: "x", X: []float64{a, b, c}, Y: []float64{d, e, g}}}
-		drawn := string(Lines(Plot{Title: "t", X: "x", Y: "y", Series: s})) + string(Histogram("t", "x", []Sample{{"x", []float64{a, b, c}}}))
+		drawn := string(Lines(Plot{Title: "t", X: "x", Y: "y", Series: s})) +
+			string(Histogram("t", "x", []Sample{{"x", []float64{a, b, c}}}))
 		wellFormed(t, template.HTML(drawn)) //nolint:gosec // test output
 		require.NotRegexp(t, regexp.MustCompile(`points="[^"]*(NaN|Inf)`), drawn)
 		require.Less(t, len(drawn), 60_000, fmt.Sprint(s))

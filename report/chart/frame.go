@@ -50,7 +50,8 @@ func (f *frame) draw(words string) template.HTML {
 	}
 	b.WriteString("</figcaption>")
 	if len(f.Series) == 0 {
-		return template.HTML(b.String() + `<p class="muted">no values</p></figure>`) //nolint:gosec // all text was escaped
+		return template.HTML(b.String() +
+			`<p class="muted">no values</p></figure>`) //nolint:gosec // all text was escaped
 	}
 	f.key(&b)
 	f.scale()
@@ -182,12 +183,14 @@ func (f *frame) key(b *strings.Builder) {
 	}
 	b.WriteString(`<ul class="key">`)
 	for i, s := range f.Series {
-		fmt.Fprintf(b, `<li><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true"><path class="l%d" stroke-dasharray="%s" d="M1 6H33"/>`, i%colours, dash(i))
+		fmt.Fprintf(b, `<li><svg viewBox="0 0 34 12" width="34" height="12" aria-hidden="true"><path class="l%d" `+
+			`stroke-dasharray="%s" d="M1 6H33"/>`, i%colours, dash(i))
 		if f.edges != nil {
 			fmt.Fprintf(b, `</svg>%s</li>`, escape(s.Name))
 			continue
 		}
-		fmt.Fprintf(b, `<path class="m%d" d="M17 6%s"/></svg>%s <b>%s</b></li>`, i%colours, marker(i), escape(s.Name), report.Number(s.Y[len(s.Y)-1]))
+		fmt.Fprintf(b, `<path class="m%d" d="M17 6%s"/></svg>%s <b>%s</b></li>`, i%colours, marker(i), escape(s.Name),
+			report.Number(s.Y[len(s.Y)-1]))
 	}
 	b.WriteString("</ul>")
 }

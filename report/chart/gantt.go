@@ -164,7 +164,8 @@ func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
 			}
 			at = p.from + p.width
 			if p.width > 7*len(name)+10 {
-				fmt.Fprintf(&labels, `<text class="in" x="%d" y="%d" text-anchor="middle">%s</text>`, p.from+p.width/2, middle+4, escape(name))
+				fmt.Fprintf(&labels, `<text class="in" x="%d" y="%d" text-anchor="middle">%s</text>`, p.from+p.width/2,
+					middle+4, escape(name))
 			}
 		}
 		fmt.Fprintf(b, `"><title>%s</title></path>`, escape(name))

@@ -50,10 +50,12 @@ func textures() string {
 	b.WriteString(`<svg width="0" height="0" class="defs" aria-hidden="true"><defs>`)
 	all := patterns()
 	for i := range textureCount {
-		fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/></pattern>`,
+		fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" `+
+			`d="M0 0h6v6h-6z"/><path class="over" d="%s"/></pattern>`,
 			i, i%colours, all[(i+i/colours)%len(all)])
 	}
-	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="under" d="M0 0h6v6h-6z"/><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
+	fmt.Fprintf(&b, `<pattern id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="under" d="M0 `+
+		`0h6v6h-6z"/><path class="rest" d="M2 2.5h2v1h-2z"/></pattern></defs></svg>`, textureCount)
 	return b.String()
 }
 
@@ -86,7 +88,9 @@ func (g *gantt) key(b *strings.Builder) {
 	}
 	b.WriteString(`<ul class="key">`)
 	for _, at := range slices.Sorted(maps.Keys(names)) {
-		fmt.Fprintf(b, `<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, at, escape(strings.Join(names[at], ", ")))
+		fmt.Fprintf(b,
+			`<li><svg width="26" height="15" aria-hidden="true"><path class="g%d" d="M0 7.5h26"/></svg>%s</li>`, at,
+			escape(strings.Join(names[at], ", ")))
 	}
 	b.WriteString("</ul>")
 }
@@ -99,9 +103,12 @@ func (g *gantt) table(b *strings.Builder) {
 			total[name] += seconds
 		}
 	}
-	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int { return cmp.Or(cmp.Compare(total[b], total[a]), strings.Compare(a, b)) })
+	kinds := slices.SortedFunc(maps.Keys(total), func(a, b string) int {
+		return cmp.Or(cmp.Compare(total[b], total[a]), strings.Compare(a, b))
+	})
 	kinds = kinds[:min(len(kinds), 12)]
-	b.WriteString(`<details><summary>As a table: how each row spent this time</summary><div class="wide" tabindex="0" role="region" aria-label="shares of time"><table><thead><tr><th scope="col">row</th>`)
+	b.WriteString(`<details><summary>As a table: how each row spent this time</summary><div class="wide" ` +
+		`tabindex="0" role="region" aria-label="shares of time"><table><thead><tr><th scope="col">row</th>`)
 	for _, kind := range kinds {
 		fmt.Fprintf(b, `<th scope="col">%s</th>`, escape(kind))
 	}

@@ -17,7 +17,8 @@ func TestGantt(t *testing.T) {
 	}
 	drawn := Gantt(rows, []Span{{"step 1", 0, 4}, {"step 2", 4, 8}})
 	wellFormed(t, drawn)
-	require.Contains(t, drawn, "step 1, 4 s. trainer: train 50%, back&lt;ward 25%, wait 25%; engine: decode 75%; nobody: nothing")
+	require.Contains(t, drawn,
+		"step 1, 4 s. trainer: train 50%, back&lt;ward 25%, wait 25%; engine: decode 75%; nobody: nothing")
 	require.Contains(t, drawn, "step 2, 4 s. trainer: train 100%; engine: nothing")
 	require.Contains(t, drawn, `<b>Workers, step 1 to step 2</b>`)
 	require.Contains(t, drawn, `id="Workers-0"`)
@@ -53,7 +54,8 @@ func TestGanttTextures(t *testing.T) {
 	}
 	require.Len(t, seen, textureCount+1)
 	for i := range 7 { // the first kinds
-		require.Contains(t, all, fmt.Sprintf(`id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/>`, i, i, patterns()[i]))
+		require.Contains(t, all, fmt.Sprintf(`id="t%d" width="6" height="6" patternUnits="userSpaceOnUse"><path `+
+			`class="m%d" d="M0 0h6v6h-6z"/><path class="over" d="%s"/>`, i, i, patterns()[i]))
 	}
 }
 

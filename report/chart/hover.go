@@ -28,7 +28,8 @@ type hit struct {
 func (f *frame) hover(b *strings.Builder, hits []hit) {
 	b.WriteString(`<g class="hits">`)
 	for _, h := range hits {
-		fmt.Fprintf(b, `<g><path d="M%s %dh%sv%dH%sz"/><title>%s</title><g><path d="`, place(h.from), frameTop, place(h.to-h.from), frameBottom-frameTop, place(h.from), escape(h.title))
+		fmt.Fprintf(b, `<g><path d="M%s %dh%sv%dH%sz"/><title>%s</title><g><path d="`, place(h.from), frameTop,
+			place(h.to-h.from), frameBottom-frameTop, place(h.from), escape(h.title))
 		for _, m := range h.marks {
 			fmt.Fprintf(b, "M%s %sh0", place(m.x), place(m.y))
 		}

@@ -31,15 +31,19 @@ func recorded(t *testing.T, n int) string {
 
 func stepValues(step int) report.Values {
 	x := float64(step)
-	return report.Values{"step": x, "time": 1.8e9 + x, "reward/mean": 1 - 1/x, "response_length/mean": 100 + x, "response_length/max": 200 - x,
-		"idle/trainer": .2 + .1/x, "idle/instances": .5 - .1/x, "perf/tokens_per_second": 1000 + x, "timing_s/step": 1, "actor/entropy": 2 / x}
+	return report.Values{"step": x, "time": 1.8e9 + x, "reward/mean": 1 - 1/x, "response_length/mean": 100 + x,
+		"response_length/max": 200 - x,
+		"idle/trainer":        .2 + .1/x, "idle/instances": .5 - .1/x, "perf/tokens_per_second": 1000 + x,
+		"timing_s/step": 1, "actor/entropy": 2 / x}
 }
 
 func threeInstances() *book {
 	return &book{all: []Instance{
-		{ID: "instance 0", Kind: "easyrl", URL: "http://10.0.0.6:8000", State: "HEALTHY", Version: 7, Requests: 3, Responses: 24, Served: 1200, Tokens: 123456, Busy: 61.5},
+		{ID: "instance 0", Kind: "easyrl", URL: "http://10.0.0.6:8000", State: "HEALTHY", Version: 7, Requests: 3,
+			Responses: 24, Served: 1200, Tokens: 123456, Busy: 61.5},
 		{ID: "embedded-1", Kind: "embedded", State: "HEALTHY", Version: 7},
-		{ID: "http://10.0.0.7:8000", Kind: "easyrl", URL: "http://10.0.0.7:8000", State: "FAILED", Version: 6, Failed: 2, Fault: "connection refused"}}}
+		{ID: "http://10.0.0.7:8000", Kind: "easyrl", URL: "http://10.0.0.7:8000", State: "FAILED", Version: 6,
+			Failed: 2, Fault: "connection refused"}}}
 }
 
 // away waits until the page shows that the trainer does not answer.
@@ -68,13 +72,16 @@ func TestLivePage(t *testing.T) {
 	b.Shows("#extent", "4 steps in 4s, until 2027-01-15 08:00 UTC; 1m05s left")
 	b.Shows("#now dd", "0.75")
 	b.Shows("[data-part=curves] svg[aria-label]", "")
-	b.Until(`[...document.querySelectorAll("[data-part=curves] svg")].some(e => (e.getAttribute("aria-label") || "").includes("at step 4"))`)
+	b.Until(`[...document.querySelectorAll("[data-part=curves] svg")].some(e => (e.getAttribute("aria-label") || ` +
+		`"").includes("at step 4"))`)
 	c.Warning(report.Warning{Step: 4, Kind: "idle", Text: "the trainer waits <b>60%</b>, expected 20%"})
 	c.Instance(InstanceEvent{ID: "instance 0", From: "HEALTHY", To: "SUSPECT", Cause: "late"})
 	b.Shows("#entries li.warning", "after step 4: the trainer waits <b>60%</b>")
 	b.Shows("#entries li.instance", "instance 0: HEALTHY → SUSPECT (late)")
 
-	b.Until(`[...document.querySelectorAll("#instances tr[data-id=embedded-1] button")].filter(b => b.hidden).length === 2`) // cannot be removed
+	// cannot be removed
+	b.Until(
+		`[...document.querySelectorAll("#instances tr[data-id=embedded-1] button")].filter(b => b.hidden).length === 2`)
 
 	// One click drains an instance; removing one needs two.
 	b.Do(chromedp.Click(chromedp.CSS(`#instances button[aria-label="Drain instance 0"]`)))
@@ -83,7 +90,8 @@ func TestLivePage(t *testing.T) {
 	require.Equal(t, "DRAINING", fleet.List()[0].State)
 	for _, label := range []string{"Remove", "Really remove?"} {
 		require.Len(t, fleet.List(), 3)
-		b.Do(chromedp.Click(chromedp.CSS(fmt.Sprintf(`#instances button[aria-label="%s http://10.0.0.7:8000"]`, label))))
+		b.Do(
+			chromedp.Click(chromedp.CSS(fmt.Sprintf(`#instances button[aria-label="%s http://10.0.0.7:8000"]`, label))))
 	}
 	b.Until(`document.querySelectorAll("#instances tbody tr").length === 2`)
 	require.Len(t, fleet.List(), 2)
@@ -95,7 +103,8 @@ func TestLivePage(t *testing.T) {
 	addr := c.Addr()
 	c.Close()
 	away(b)
-	b.Until(`document.title.startsWith("disconnected") && [...document.querySelectorAll("#instances button")].every(b => b.disabled)`)
+	b.Until(`document.title.startsWith("disconnected") && [...document.querySelectorAll("#instances ` +
+		`button")].every(b => b.disabled)`)
 	b.View(1280, "dark")
 	b.Keep("live-away")
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 4)
@@ -112,13 +121,15 @@ func TestLivePage(t *testing.T) {
 	b.Shows("#entries li.warning", "after step 4") // earlier entries stay
 	b.Until(`document.querySelectorAll("#instances tbody tr").length === 3`)
 	for _, fault := range b.Complaints() { // calls during the outage
-		require.Regexp(t, `net::ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|CONNECTION_RESET|EMPTY_RESPONSE)`, fault)
+		require.Regexp(t, `net::ERR_(CONNECTION_REFUSED|INCOMPLETE_CHUNKED_ENCODING|CONNECTION_RESET|EMPTY_RESPONSE)`,
+			fault)
 	}
 	c.Step(stepValues(6), "")
 	b.Shows("#extent", "6 steps")
 	require.Empty(t, b.Complaints())
 	b.Do(chromedp.EmulateViewport(390, 800))
-	require.LessOrEqual(t, browser.Tells[int](b, "document.documentElement.scrollWidth"), 390, "the page is wider than a phone")
+	require.LessOrEqual(t, browser.Tells[int](b, "document.documentElement.scrollWidth"), 390,
+		"the page is wider than a phone")
 }
 
 // Without the token a browser shows nothing of the run. With it the page works, and

@@ -71,7 +71,8 @@ func New(addr, token, dir string) (*Server, error) {
 		return nil, fmt.Errorf("control address: %w", err)
 	}
 	if tcp, ok := listener.Addr().(*net.TCPAddr); ok && token == "" && !tcp.IP.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("control address %s is beyond loopback and needs a token. Set control.token_file", addr), listener.Close())
+		return nil, errors.Join(fmt.Errorf(
+			"control address %s is beyond loopback and needs a token. Set control.token_file", addr), listener.Close())
 	}
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
@@ -79,7 +80,8 @@ func New(addr, token, dir string) (*Server, error) {
 		dir: dir, boot: hex.EncodeToString(boot), shell: empty, parts: liveParts()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.server = &fasthttp.Server{Handler: c.handle, Name: "easyrl", ReadTimeout: controlRead, WriteTimeout: controlWrite,
-		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, DisablePreParseMultipartForm: true, CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
+		IdleTimeout: time.Minute, MaxRequestBodySize: controlBody, DisablePreParseMultipartForm: true,
+		CloseOnShutdown: true, Logger: silent{}, ErrorHandler: refuseMalformed}
 	c.served.Go(func() { _ = c.server.Serve(c.listener) }) // Close ends it
 	return c, nil
 }

@@ -97,7 +97,8 @@ func TestControlClosesAfterNew(t *testing.T) {
 func TestRefuseMalformed(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[int]error{
-		fasthttp.StatusRequestTimeout:        fmt.Errorf("error when reading request headers: %w", os.ErrDeadlineExceeded),
+		fasthttp.StatusRequestTimeout: fmt.Errorf("error when reading request headers: %w",
+			os.ErrDeadlineExceeded),
 		fasthttp.StatusBadRequest:            errors.New("no colon"),
 		fasthttp.StatusRequestEntityTooLarge: fasthttp.ErrBodyTooLarge,
 	} {

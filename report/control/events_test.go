@@ -48,7 +48,8 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, []string{`step {"step":1}`}, readEvents(t, in, 1))
 	c.Instance(InstanceEvent{ID: "a", From: "HEALTHY", To: "DEAD", Cause: "gone\nfor good"})
 	c.Step(report.Values{"step": 2, "reward/mean": 0.5}, "")
-	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`, `step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
+	require.Equal(t, []string{`instance {"id":"a","from":"HEALTHY","to":"DEAD","cause":"gone\nfor good"}`,
+		`step {"step":2,"reward/mean":0.5}`}, readEvents(t, in, 2))
 	c.Close() // does not wait for listeners
 	require.Empty(t, readEvents(t, in, 1))
 	require.Empty(t, c.listeners)

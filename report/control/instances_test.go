@@ -180,7 +180,8 @@ func TestInstancesRefuse(t *testing.T) {
 		{"POST", "/instances", `{"url":1}`, 400, "body: json: cannot unmarshal number"},
 		{"POST", "/instances", `{"url":"http://a:2"} {}`, 400, "more than one value"},
 		{"POST", "/instances", `{"uri":"http://a:2"}`, 400, "unknown field"},
-		{"POST", "/instances", `{"url":"a:2"}`, 400, `url is \"a:2\", expected {\"url\": \"http://HOST:PORT\", \"kind\": \"easyrl\", \"vllm\" or \"sglang\"}`},
+		{"POST", "/instances", `{"url":"a:2"}`, 400,
+			`url is \"a:2\", expected {\"url\": \"http://HOST:PORT\", \"kind\": \"easyrl\", \"vllm\" or \"sglang\"}`},
 		{"POST", "/instances", `{"url":"file:///etc/passwd"}`, 400, "url is"},
 		{"POST", "/instances", `{"url":"http://a:2","kind":"odd"}`, 400, `kind \"odd\" cannot be added`},
 		{"POST", "/instances", `{"url":"http://a:1"}`, 502, "connection refused; by the peer"},
@@ -202,7 +203,8 @@ func TestInstancesRefuse(t *testing.T) {
 		require.NotEmpty(t, e.Error.Message)
 	}
 	for _, origin := range []string{"http://elsewhere", "null"} {
-		for _, call := range []string{"POST /instances", "POST /instances/b/drain", "DELETE /instances/b", "GET /instances", "GET /status", "GET /events", "GET /page/answers"} {
+		for _, call := range []string{"POST /instances", "POST /instances/b/drain", "DELETE /instances/b",
+			"GET /instances", "GET /status", "GET /events", "GET /page/answers"} {
 			method, path, _ := strings.Cut(call, " ")
 			status, body := ask(t, method, root+path, "", "Origin", origin)
 			require.Equal(t, 403, status, "%s: %s", call, body)
@@ -283,11 +285,13 @@ func TestStates(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	c.Step(report.Values{"step": 3}, "")
-	c.Serve(&book{all: []Instance{{ID: "a", State: "UPDATING"}, {ID: "b", State: "HEALTHY"}, {ID: "c", State: "UPDATING"}}},
+	c.Serve(&book{all: []Instance{{ID: "a", State: "UPDATING"}, {ID: "b", State: "HEALTHY"},
+		{ID: "c", State: "UPDATING"}}},
 		[]string{"HEALTHY", "UPDATING", "DRAINED"})
 	_, body := get(t, "http://"+c.Addr()+"/status", "")
 	require.JSONEq(t, `{"step":3,"fleet/healthy":1,"fleet/updating":2,"fleet/drained":0}`, body)
 	_, body = get(t, "http://"+c.Addr()+"/metrics", "")
-	require.Contains(t, body, "# HELP easyrl_fleet_updating fleet/updating now.\n# TYPE easyrl_fleet_updating gauge\neasyrl_fleet_updating 2\n")
+	require.Contains(t, body, "# HELP easyrl_fleet_updating fleet/updating now.\n# TYPE easyrl_fleet_updating "+
+		"gauge\neasyrl_fleet_updating 2\n")
 	require.Contains(t, body, "easyrl_fleet_drained 0\n")
 }

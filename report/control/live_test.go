@@ -28,7 +28,8 @@ func TestLivePageWithoutTokenIsEmpty(t *testing.T) {
 	require.NotContains(t, body, "counting")
 	status, _ = get(t, root+"/page/live.js", "")
 	require.Equal(t, 200, status)
-	for _, path := range []string{"/page/state", "/page/numbers", "/page/curves", "/page/timeline", "/page/answers", "/page/configuration", "/page/x", "/page/../status"} {
+	for _, path := range []string{"/page/state", "/page/numbers", "/page/curves", "/page/timeline", "/page/answers",
+		"/page/configuration", "/page/x", "/page/../status"} {
 		status, body = get(t, root+path, "")
 		require.Equal(t, 401, status, path)
 		require.NotContains(t, body, "counting")
@@ -156,7 +157,8 @@ func TestLog(t *testing.T) {
 	for _, e := range log {
 		texts = append(texts, e.Kind+": "+e.Text)
 	}
-	require.Equal(t, []string{"warning: after step 1: old", "warning: after step 2: new", "instance: x joined, HEALTHY"}, texts)
+	require.Equal(t, []string{"warning: after step 1: old", "warning: after step 2: new",
+		"instance: x joined, HEALTHY"}, texts)
 	require.Zero(t, log[0].Time)
 	require.Positive(t, log[1].Time)
 	for range 3 * mostEntries {

@@ -21,7 +21,8 @@ func prometheus(values report.Values, when string) string {
 			continue
 		}
 		seen[metric] = true
-		fmt.Fprintf(&b, "# HELP %s %s %s.\n# TYPE %s gauge\n%s %v\n", metric, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(name), when, metric, metric, v)
+		fmt.Fprintf(&b, "# HELP %s %s %s.\n# TYPE %s gauge\n%s %v\n", metric,
+			strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(name), when, metric, metric, v)
 	}
 	return b.String()
 }

@@ -20,6 +20,7 @@ easyrl_eval_a_b_mean_4 0.5
 # HELP easyrl_memory_peak_bytes memory/peak_bytes of the last step.
 # TYPE easyrl_memory_peak_bytes gauge
 easyrl_memory_peak_bytes 1e+09
-`, prometheus(report.Values{"step": 3, "eval/a-b/mean@4": .5, "eval/a_b/mean@4": .25, "memory/peak_bytes": 1e9, "actor/loss": math.NaN()}, "of the last step"))
+`, prometheus(report.Values{"step": 3, "eval/a-b/mean@4": .5, "eval/a_b/mean@4": .25, "memory/peak_bytes": 1e9,
+		"actor/loss": math.NaN()}, "of the last step"))
 	require.Empty(t, prometheus(nil, "now"))
 }

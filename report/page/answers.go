@@ -94,7 +94,9 @@ func wrongFirst(groups []group) {
 		}
 		return 1
 	}
-	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Or(cmp.Compare(a.least(), b.least()), rank(a)-rank(b)) })
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Or(cmp.Compare(a.least(), b.least()), rank(a)-rank(b))
+	})
 }
 
 // least returns the lowest reward, 0 without responses.
@@ -178,7 +180,8 @@ func readAnswers(dir string) (answers, error) {
 		}
 	}
 	if len(lengths) > 0 {
-		a.Charts = []template.HTML{chart.Histogram("Response lengths", "tokens", lengths), chart.Histogram("Rewards", "reward", rewards)}
+		a.Charts = []template.HTML{chart.Histogram("Response lengths", "tokens", lengths),
+			chart.Histogram("Rewards", "reward", rewards)}
 	}
 	views := newTokenViews(dir)
 	for _, s := range slices.Backward(a.Samples) { // the last step matters most
@@ -277,7 +280,8 @@ func findPairs(first []group, files []string) ([]pair, error) {
 		err := eachLine(files[i], &budget, func(line []byte) {
 			was, known := byID[promptID(line)]
 			var now group
-			if !known || len(pairs) == pageGroups || json.Unmarshal(line, &now) != nil || len(now.Responses) == 0 || now.Prompt != was.Prompt {
+			if !known || len(pairs) == pageGroups || json.Unmarshal(line, &now) != nil || len(now.Responses) == 0 ||
+				now.Prompt != was.Prompt {
 				return
 			}
 			delete(byID, was.ID)

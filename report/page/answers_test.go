@@ -18,7 +18,9 @@ func writeRollouts(t *testing.T, dir string, step int, lines ...string) {
 }
 
 func groupLine(step int, id, text string, reward float64) string {
-	return fmt.Sprintf(`{"step":%d,"prompt_id":%q,"prompt":"1+1=","answer":"2","responses":[{"text":%q,"ids":[1,2,3],"reward":%v,"finish":"stop"}]}`, step, id, text, reward)
+	return fmt.Sprintf(
+		`{"step":%d,"prompt_id":%q,"prompt":"1+1=","answer":"2","responses":[{"text":%q,"ids":[1,2,3],`+
+			`"reward":%v,"finish":"stop"}]}`, step, id, text, reward)
 }
 
 func TestAnswersToSamePrompt(t *testing.T) {
@@ -48,8 +50,11 @@ func TestAnswersToHeldOutPrompts(t *testing.T) {
 	writeRollouts(t, dir, 2, groupLine(2, "a", "y", 0))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, HeldOut), 0o755))
 	for step, text := range map[int]string{0: "4", 10: "3", 20: "2"} {
-		line := fmt.Sprintf(`{"step":%d,"set":"t","prompt_id":"h","prompt":"1+1=","responses":[{"text":%q,"reward":1,"tokens":7}]}`, step, text)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, HeldOut, fmt.Sprintf("step-%06d.jsonl", step)), []byte(line), 0o644))
+		line := fmt.Sprintf(
+			`{"step":%d,"set":"t","prompt_id":"h","prompt":"1+1=","responses":[{"text":%q,"reward":1,"tokens":7}]}`,
+			step, text)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, HeldOut, fmt.Sprintf("step-%06d.jsonl", step)),
+			[]byte(line), 0o644))
 	}
 	got, err := readAnswers(dir)
 	require.NoError(t, err)
@@ -96,7 +101,8 @@ func TestDiff(t *testing.T) {
 	require.Equal(t, []edit{{Text: "same", Gone: false}}, diff("same", "same"))
 	require.Equal(t, []edit{{Text: "new", Come: true}}, diff("", "new"))
 	require.Equal(t, []edit{{Text: "old", Gone: true}}, diff("old", ""))
-	require.Equal(t, []edit{{Text: "5+9"}, {Text: "+0", Gone: true}, {Text: "="}, {Text: "14", Gone: true}, {Text: "15", Come: true}, {Text: " é"}},
+	require.Equal(t, []edit{{Text: "5+9"}, {Text: "+0", Gone: true}, {Text: "="}, {Text: "14", Gone: true},
+		{Text: "15", Come: true}, {Text: " é"}},
 		diff("5+9+0=14 é", "5+9=15 é"))
 }
 

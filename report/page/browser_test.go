@@ -20,7 +20,8 @@ import (
 
 // hostile is a malicious model output: it tries to close its element, reverses the text
 // direction and never ends its line.
-var hostile = `</pre></script><script>document.title="taken"</script><img src=x onerror="document.title='taken'"> {{.}} ` + "\x00\u202e\u2066 é " + strings.Repeat("x", 1<<20)
+var hostile = `</pre></script><script>document.title="taken"</script><img src=x ` +
+	`onerror="document.title='taken'"> {{.}} ` + "\x00\u202e\u2066 é " + strings.Repeat("x", 1<<20)
 
 // record writes a run of n steps into dir, with everything that a page shows.
 func record(t *testing.T, dir string, n int) {
@@ -32,17 +33,22 @@ func record(t *testing.T, dir string, n int) {
 	}
 	var lines []byte
 	spans := trace.New(trace.DefaultSpans)
-	trainer, engine, begin := spans.Track("trainer"), spans.Lanes("http://instance-with-a-long-name.example:8000"), time.Now()
+	trainer, engine, begin := spans.Track("trainer"), spans.Lanes("http://instance-with-a-long-name.example:8000"),
+		time.Now()
 	for step := range n + 1 {
 		x := float64(step)
 		values := report.Values{"step": x, "version": x, "time": 1.8e9 + 90*x}
 		if step%100 == 0 {
-			values["eval/gsm8k/mean@4"], values["eval/a_second_set_with_a_long_name/mean@1"] = 1-math.Exp(-x/2000), .1+.2*math.Sin(x)
+			values["eval/gsm8k/mean@4"], values["eval/a_second_set_with_a_long_name/mean@1"] = 1-math.Exp(-x/2000),
+				.1+.2*math.Sin(x)
 		}
 		if step > 0 {
-			for i, name := range []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/format/mean", "reward/length_penalty/mean", "reward_by_source/gsm8k/mean",
-				"response_length/mean", "response_length/max", "response_length/clip_ratio", "actor/loss", "actor/kl", "actor/entropy", "actor/clip_frac",
-				"actor/grad_norm", "actor/lr", "mismatch/kl", "timing_s/step", "timing_s/wait", "timing_s/train", "idle/trainer", "idle/instances",
+			for i, name := range []string{"reward/mean", "reward/std", "reward/zero_std_frac", "reward/format/mean",
+				"reward/length_penalty/mean", "reward_by_source/gsm8k/mean",
+				"response_length/mean", "response_length/max", "response_length/clip_ratio", "actor/loss", "actor/kl",
+				"actor/entropy", "actor/clip_frac",
+				"actor/grad_norm", "actor/lr", "mismatch/kl", "timing_s/step", "timing_s/wait", "timing_s/train",
+				"idle/trainer", "idle/instances",
 				"perf/tokens_per_second", "fleet/size", "memory/peak_bytes", "tokens/response"} {
 				values[name] = (1 + math.Sin(x*float64(i+1))/3) * []float64{1, 1e-7, .3, 1e5, -4e-4}[i%5]
 			}
@@ -61,8 +67,10 @@ func record(t *testing.T, dir string, n int) {
 	for _, step := range []int{1, n / 2, n} {
 		var file []byte
 		for g := range 6 {
-			responses := []map[string]any{{"text": hostile, "ids": []int{1, 2}, "reward": float64(g), "finish": "length"}, {"text": "", "reward": -1e-7}}
-			line, err := json.Marshal(map[string]any{"step": step, "prompt_id": fmt.Sprint("p", g), "prompt": hostile, "answer": hostile, "responses": responses})
+			responses := []map[string]any{{"text": hostile, "ids": []int{1, 2}, "reward": float64(g),
+				"finish": "length"}, {"text": "", "reward": -1e-7}}
+			line, err := json.Marshal(map[string]any{"step": step, "prompt_id": fmt.Sprint("p", g), "prompt": hostile,
+				"answer": hostile, "responses": responses})
 			require.NoError(t, err)
 			file = append(append(file, line...), '\n')
 		}
@@ -70,7 +78,8 @@ func record(t *testing.T, dir string, n int) {
 	}
 	write("run.toml", []byte("[run]\nname = '''"+hostile[:200]+"'''\n"))
 	require.NoError(t, report.ThisMachine().Write(dir))
-	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{{Step: 7, Kind: "x", Text: hostile[:300]}}))
+	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile),
+		[]report.Warning{{Step: 7, Kind: "x", Text: hostile[:300]}}))
 }
 
 // The page of a long run with hostile outputs shows everything on any screen, and nothing
@@ -106,8 +115,9 @@ func TestSmallPagesInBrowser(t *testing.T) {
 	t.Parallel()
 	b := browser.New(t, os.Getenv(browser.Artifacts))
 	for name, steps := range map[string][]report.Values{
-		"one step":        {{"step": 0, "eval/test/mean@1": .1}},
-		"sft":             {{"step": 1, "actor/loss": 3.2, "timing_s/step": 1}, {"step": 2, "actor/loss": 2.9, "timing_s/step": 1, "eval/test/loss": 3}},
+		"one step": {{"step": 0, "eval/test/mean@1": .1}},
+		"sft": {{"step": 1, "actor/loss": 3.2, "timing_s/step": 1},
+			{"step": 2, "actor/loss": 2.9, "timing_s/step": 1, "eval/test/loss": 3}},
 		"constant reward": {{"step": 1, "reward/mean": 0}, {"step": 2, "reward/mean": 0}},
 	} {
 		dir := filepath.Join(t.TempDir(), name)

@@ -28,7 +28,8 @@ func Glance(steps *report.Steps) []Tile {
 			tiles = append(tiles, change(steps, "held-out "+set, name))
 		}
 	}
-	usual := [][2]string{{"reward", "reward/mean"}, {"response length", "response_length/mean"}, {"entropy", "actor/entropy"}}
+	usual := [][2]string{{"reward", "reward/mean"}, {"response length", "response_length/mean"},
+		{"entropy", "actor/entropy"}}
 	if _, ys := steps.Series("step", "reward/mean"); len(ys) == 0 {
 		usual = [][2]string{{"loss", "actor/loss"}}
 	}

@@ -148,7 +148,8 @@ func timeTable(title string, shares []share) map[string]any {
 // breakable returns a metric's name with line breaks allowed between its parts.
 func breakable(name string) template.HTML {
 	escaped := template.HTMLEscapeString(name)
-	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(escaped)) //nolint:gosec // escaped above
+	return template.HTML(strings.NewReplacer("/", "/<wbr>", "_", "_<wbr>").Replace(
+		escaped)) //nolint:gosec // escaped above
 }
 
 // seconds formats a time given in seconds; from 100 s it uses larger units.

@@ -22,7 +22,8 @@ func TestWriteHTML(t *testing.T) {
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)
 	require.NoError(t, err)
 	for step := range 1500 {
-		values := report.Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1, "time": 1e9 + float64(step)}
+		values := report.Values{"step": float64(step), "reward/mean": float64(step) / 1500, "actor/lr": 1,
+			"time": 1e9 + float64(step)}
 		if step%500 == 0 {
 			values["eval/add/mean@1"] = float64(step) / 1000
 		}
@@ -30,14 +31,17 @@ func TestWriteHTML(t *testing.T) {
 	}
 	require.NoError(t, m.Close())
 	for i, step := range []int{9, 10} {
-		line := fmt.Sprintf(`{"step":%d,"prompt":"<b>%d+1=","answer":"%d","responses":[{"text":"<think>é %s","reward":0.5,"finish":"length"}]}`,
+		line := fmt.Sprintf(`{"step":%d,"prompt":"<b>%d+1=","answer":"%d","responses":[{"text":"<think>é `+
+			`%s","reward":0.5,"finish":"length"}]}`,
 			step, i, step, strings.Repeat("é", pageText))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)), []byte(line+"\n"+line[:20]), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "rollouts", fmt.Sprintf("step-%06d.jsonl", step)),
+			[]byte(line+"\n"+line[:20]), 0o644))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[run]\nname = \"<x>\"\n"), 0o644))
 
 	require.NoError(t, report.Machine{CPU: "abacus", Cores: 2}.Write(dir))
-	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile), []report.Warning{{Step: 9, Kind: "x", Text: "look <here>"}}))
+	require.NoError(t, report.WriteWarnings(filepath.Join(dir, report.WarningsFile),
+		[]report.Warning{{Step: 9, Kind: "x", Text: "look <here>"}}))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, trace.File), []byte(twoSteps), 0o644))
 
 	path, _, err := Write(dir)
@@ -51,7 +55,8 @@ func TestWriteHTML(t *testing.T) {
 	require.Contains(t, html, "&lt;b&gt;1&#43;1=")
 	require.Contains(t, html, "cut at the length limit")
 	require.Contains(t, html, `name = &#34;&lt;x&gt;&#34;`)
-	require.Equal(t, 2+2*2, strings.Count(html, "<polyline"), "constants and times have no curve, and each distribution is that of two steps")
+	require.Equal(t, 2+2*2, strings.Count(html, "<polyline"),
+		"constants and times have no curve, and each distribution is that of two steps")
 	require.Contains(t, html, "after step 9: look &lt;here&gt;")
 	require.Contains(t, html, `<th scope="row">processor</th><td>abacus</td>`)
 	accessible(t, html)
@@ -96,7 +101,8 @@ func TestWriteHTMLNeedsMetrics(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), nil, 0o644))
 	_, _, err = Write(dir)
 	require.ErrorContains(t, err, "has no steps yet")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile), []byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, report.MetricsFile),
+		[]byte("{\"step\":0,\"reward/mean\":1}\n"), 0o644))
 	path, _, err := Write(dir)
 	require.NoError(t, err)
 	require.Contains(t, readFile(t, path), "from the second step on")
@@ -106,7 +112,8 @@ func TestWriteHTMLNeedsMetrics(t *testing.T) {
 func TestPageHasNoPassword(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"), []byte("[log]\nto = ['mlflow=https://me:secret@host']\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "run.toml"),
+		[]byte("[log]\nto = ['mlflow=https://me:secret@host']\n"), 0o644))
 	html, err := Part("configuration", dir, stepsOf())
 	require.NoError(t, err)
 	require.Contains(t, string(html), "https://***@host")
@@ -124,16 +131,20 @@ func stepsOf(all ...report.Values) *report.Steps {
 
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	steps := stepsOf(report.Values{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0}, report.Values{"step": 1, "reward/mean": .25, "actor/lr": 3},
-		report.Values{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9, "perf/tokens_per_second": 12345.6, "idle/trainer": .125, "timing_s/step": 2})
+	steps := stepsOf(report.Values{"step": 0, "eval/a/mean@1": .1, "eval/a/pass@1": .1, "eval/a/clip_ratio": 0},
+		report.Values{"step": 1, "reward/mean": .25, "actor/lr": 3},
+		report.Values{"step": 2, "reward/mean": .5, "eval/a/mean@1": .9, "perf/tokens_per_second": 12345.6,
+			"idle/trainer": .125, "timing_s/step": 2})
 	require.Equal(t, []Row{
 		{Name: "eval/a/mean@1", First: .1, Last: .9, FirstStep: 0, LastStep: 2},
 		{Name: "reward/mean", First: .25, Last: .5, FirstStep: 1, LastStep: 2},
 		{Name: "perf/tokens_per_second", First: 12345.6, Last: 12345.6, FirstStep: 2, LastStep: 2},
 	}, compare(steps))
 	require.Equal(t, []Tile{{"held-out a", "0.1 → 0.9", "eval/a/mean@1"}, {"reward", "0.25 → 0.5", "reward/mean"},
-		{"tokens per second", "12.3k", "perf/tokens_per_second"}, {"trainer idle", "12%", "idle/trainer"}}, Glance(steps))
-	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}}, Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
+		{"tokens per second", "12.3k", "perf/tokens_per_second"}, {"trainer idle", "12%", "idle/trainer"}},
+		Glance(steps))
+	require.Equal(t, []Tile{{"loss", "2 → 1", "actor/loss"}},
+		Glance(stepsOf(report.Values{"step": 1, "actor/loss": 2}, report.Values{"step": 2, "actor/loss": 1})))
 	var slow []report.Values // the first step, then ten with half its idle share
 	for i := range 11 {
 		slow = append(slow, report.Values{"step": float64(i + 1), "timing_s/step": 1, "idle/instances": .25})
@@ -145,7 +156,8 @@ func TestCompare(t *testing.T) {
 
 func TestTitle(t *testing.T) {
 	t.Parallel()
-	for dir, want := range map[string]string{"/a/runs/mine": "mine", "/a/runs/quickstart/grpo": "quickstart/grpo", "/mine": "mine"} {
+	for dir, want := range map[string]string{"/a/runs/mine": "mine", "/a/runs/quickstart/grpo": "quickstart/grpo",
+		"/mine": "mine"} {
 		require.Equal(t, want, title(dir))
 	}
 }
@@ -153,8 +165,10 @@ func TestTitle(t *testing.T) {
 func TestTimes(t *testing.T) {
 	t.Parallel()
 	parts, idle := times(stepsOf(report.Values{"step": 0, "timing_s/eval": 2},
-		report.Values{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25, "idle/instances": .5},
-		report.Values{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2, "idle/trainer": .25, "idle/instances": .5}))
+		report.Values{"step": 1, "timing_s/step": 4, "timing_s/wait": 1, "timing_s/train": 2, "idle/trainer": .25,
+			"idle/instances": .5},
+		report.Values{"step": 2, "timing_s/step": 12, "timing_s/wait": 3, "timing_s/train": 9, "timing_s/checkpoint": 2,
+			"idle/trainer": .25, "idle/instances": .5}))
 	require.Equal(t, []share{{"wait for groups", 4, .2}, {"forward and backward", 11, .55}, {"checkpoints", 2, .1},
 		{"evaluation", 2, .1}, {"other", 1, .05}}, parts)
 	require.Equal(t, []share{{"instances idle", 8, .5}, {"trainer idle", 4, .25}, {"both busy, at least", 4, .25}},
@@ -170,13 +184,16 @@ func TestTimes(t *testing.T) {
 func TestCurves(t *testing.T) {
 	t.Parallel()
 	c := drawCurves(stepsOf(
-		report.Values{"step": 1, "time": 60, "reward/mean": 1, "mismatch/kl": 0, "fleet/size": 2, "eval/a/mean@1": 0, "eval/b/mean@1": 1, "memory/x": 1},
-		report.Values{"step": 2, "time": 180, "reward/mean": 2, "mismatch/kl": 0, "fleet/size": 1, "eval/a/mean@1": 1, "eval/b/mean@1": 2, "memory/x": 5},
+		report.Values{"step": 1, "time": 60, "reward/mean": 1, "mismatch/kl": 0, "fleet/size": 2, "eval/a/mean@1": 0,
+			"eval/b/mean@1": 1, "memory/x": 1},
+		report.Values{"step": 2, "time": 180, "reward/mean": 2, "mismatch/kl": 0, "fleet/size": 1, "eval/a/mean@1": 1,
+			"eval/b/mean@1": 2, "memory/x": 5},
 	))
 	require.Equal(t, []Row{{Name: "mismatch/kl", FirstStep: 1, LastStep: 2}}, c.Same)
 	require.Len(t, c.Main, 3)
 	require.Contains(t, c.Main[0], `<b>Reward</b><span>2</span><small class="muted">reward/mean</small>`)
-	require.Contains(t, c.Main[1], "eval/a/mean@1 from 0 at step 1 to 1 at step 2, lowest 0 at step 1, highest 1 at step 2; eval/b/mean@1 from 1")
+	require.Contains(t, c.Main[1],
+		"eval/a/mean@1 from 0 at step 1 to 1 at step 2, lowest 0 at step 1, highest 1 at step 2; eval/b/mean@1 from 1")
 	require.Contains(t, c.Main[2], "fleet/size from 2 at minutes 0 to 1 at minutes 2")
 	require.Len(t, c.Rest, 1)
 	require.Contains(t, c.Rest[0], "memory/x")
@@ -184,7 +201,8 @@ func TestCurves(t *testing.T) {
 
 func TestMatches(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]bool{"eval/a/mean@1": true, "eval/a/mean@16": true, "eval/a/pass@1": false, "reward/mean": false, "eval/mean@1": false} {
+	for name, want := range map[string]bool{"eval/a/mean@1": true, "eval/a/mean@16": true, "eval/a/pass@1": false,
+		"reward/mean": false, "eval/mean@1": false} {
 		require.Equal(t, want, figure{names: "eval/.*/mean@.*"}.pattern().MatchString(name), name)
 	}
 	require.True(t, figure{names: "reward/mean|a"}.pattern().MatchString("reward/mean"))
@@ -193,7 +211,8 @@ func TestMatches(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	t.Parallel()
-	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7, "2.5e+12": 2.5e12, "1e+308": 1e308, "1.798e+308": math.MaxFloat64, "-1e+09": -1e9, "NaN": math.NaN()} {
+	for want, x := range map[string]float64{"0": 0, "-12": -12, "11712": 11711.6, "0.3201": .32009, "1.5e-07": 1.5e-7,
+		"2.5e+12": 2.5e12, "1e+308": 1e308, "1.798e+308": math.MaxFloat64, "-1e+09": -1e9, "NaN": math.NaN()} {
 		require.Equal(t, want, report.Number(x))
 	}
 	require.Equal(t, "0 0", report.Number(math.Copysign(0, -1))+" "+brief(math.Copysign(0, -1)))
@@ -227,7 +246,8 @@ func readFile(t *testing.T, path string) string {
 
 func TestPageShowsHiddenCharacters(t *testing.T) {
 	t.Parallel()
-	hidden := "\x01\x1b\x7f\u0085\u009b\u200b\u200e\u200f\u061c\u202a\u202e\u2066\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041"
+	hidden :=
+		"\x01\x1b\x7f\u0085\u009b\u200b\u200e\u200f\u061c\u202a\u202e\u2066\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041"
 	dir := filepath.Join(t.TempDir(), "run")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)

@@ -71,7 +71,8 @@ func TestWindowsOmitLongGaps(t *testing.T) {
 
 func TestKind(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"decode": "decode", "prompt 12": "prompt", "forward (rank 2)": "forward", "12": "12", "publish/3": "publish"} {
+	for name, want := range map[string]string{"decode": "decode", "prompt 12": "prompt", "forward (rank 2)": "forward",
+		"12": "12", "publish/3": "publish"} {
 		require.Equal(t, want, kind(name))
 	}
 }
@@ -83,7 +84,8 @@ func TestTimelineNeedsStep(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, drawn, "no trace exists")
 	path := filepath.Join(dir, trace.File)
-	require.NoError(t, os.WriteFile(path, []byte(`{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`), 0o644))
+	require.NoError(t, os.WriteFile(path, []byte(`{"traceEvents":[{"name":"wait","ph":"X","ts":1,"dur":2,"tid":1}]}`),
+		0o644))
 	drawn, err = drawTimeline(dir)
 	require.NoError(t, err)
 	require.Empty(t, drawn)

@@ -28,7 +28,8 @@ func times(steps *report.Steps) (parts, idle []share) {
 		return nil, nil
 	}
 	rest := whole
-	for _, part := range [][2]string{{"publish", "publish weights"}, {"wait", "wait for groups"}, {"train", "forward and backward"},
+	for _, part := range [][2]string{{"publish", "publish weights"}, {"wait", "wait for groups"},
+		{"train", "forward and backward"},
 		{"optimizer", "optimizer"}, {"checkpoint", "checkpoints"}, {"eval", "evaluation"}} {
 		if seconds := total(part[0]); seconds > 0 {
 			parts = append(parts, share{part[1], seconds, seconds / whole})

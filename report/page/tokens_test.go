@@ -55,7 +55,8 @@ func TestWrongFirst(t *testing.T) {
 
 func TestLevel(t *testing.T) {
 	t.Parallel()
-	for nats, want := range map[float64]int{0: 0, .09: 0, .1: 1, .49: 1, .5: 2, .99: 2, 1: 3, 2: 4, 3.9: 4, 4: 5, 50: 5, -1e-9: 0} {
+	for nats, want := range map[float64]int{0: 0, .09: 0, .1: 1, .49: 1, .5: 2, .99: 2, 1: 3, 2: 4, 3.9: 4, 4: 5,
+		50: 5, -1e-9: 0} {
 		require.Equal(t, want, level(nats), nats)
 	}
 }
@@ -66,13 +67,16 @@ func TestTokenView(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "model")
 	require.NoError(t, os.Mkdir(from, 0o755))
-	vocab := `{"model":{"type":"BPE","vocab":{"a":0,"<b":1,"\u010a":2,"\u00c3":3,"\u00a9":4,"<|end|>":5},"merges":[]},` +
-		`"added_tokens":[{"id":5,"content":"<|end|>","special":true}],"decoder":{"type":"ByteLevel"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false}}`
+	vocab :=
+		`{"model":{"type":"BPE","vocab":{"a":0,"<b":1,"\u010a":2,"\u00c3":3,"\u00a9":4,"<|end|>":5},"merges":[]},` +
+			`"added_tokens":[{"id":5,"content":"<|end|>","special":true}],"decoder":{"type":"ByteLevel"},` +
+			`"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false}}`
 	require.NoError(t, os.WriteFile(filepath.Join(from, "tokenizer.json"), []byte(vocab), 0o644))
 	require.NoError(t, report.About{Name: "x", Tokenizer: from}.Write(dir))
 	group := func(step int) string {
 		line, err := json.Marshal(map[string]any{"step": step, "prompt_id": "p", "prompt": "q", "responses": []any{
-			map[string]any{"text": "a<b\né", "ids": []int{0, 1, 2, 3, 4, 5}, "logprobs": []float64{-.01, -.7, -5, -.2, -.3, -2.5},
+			map[string]any{"text": "a<b\né", "ids": []int{0, 1, 2, 3, 4, 5},
+				"logprobs":  []float64{-.01, -.7, -5, -.2, -.3, -2.5},
 				"entropies": []float64{0, .6, 0, 0, 0, 0}, "reward": 1, "advantage": 1.25},
 			map[string]any{"text": "a", "ids": []int{0}, "logprobs": []float64{-.02}, "reward": 0, "advantage": -1.25},
 			map[string]any{"text": "old", "ids": []int{0}, "reward": 0},
@@ -84,14 +88,18 @@ func TestTokenView(t *testing.T) {
 	html, err := Part("answers", dir, &report.Steps{})
 	require.NoError(t, err)
 	shown := string(html)
-	require.Contains(t, shown, `<span class="tokens up"><i title="log-probability -0.010, entropy 0.000">a</i><i class="q2 e2" title="log-probability -0.700, entropy 0.600">&lt;b</i>`+
-		`<i class="q5" title="log-probability -5.000, entropy 0.000">↵`+"\n"+`</i><i class="q1" title="log-probability -0.200, entropy 0.000">·</i>`+
+	require.Contains(t, shown, `<span class="tokens up"><i title="log-probability -0.010, entropy 0.000">a</i><i `+
+		`class="q2 e2" title="log-probability -0.700, entropy 0.600">&lt;b</i>`+
+		`<i class="q5" title="log-probability -5.000, entropy 0.000">↵`+"\n"+
+		`</i><i class="q1" title="log-probability -0.200, entropy 0.000">·</i>`+
 		`<i class="q1" title="log-probability -0.300, entropy 0.000">é</i>`)
 	require.Contains(t, shown, `<i class="q4" title="log-probability -2.500, entropy 0.000">&lt;|end|&gt;</i></span>`)
 	require.Contains(t, shown, `reward 1 · advantage &#43;1.25 · 6 tokens`)
-	require.Contains(t, shown, `<span class="tokens down"><i title="log-probability -0.020">a</i></span>`, "without an entropy none is shown")
+	require.Contains(t, shown, `<span class="tokens down"><i title="log-probability -0.020">a</i></span>`,
+		"without an entropy none is shown")
 	require.Contains(t, shown, `<div class="text">old</div>`, "without log-probabilities the text is shown")
-	require.Less(t, strings.Index(shown, "advantage -1.25"), strings.Index(shown, "advantage &#43;1.25"), "wrong ones first")
+	require.Less(t, strings.Index(shown, "advantage -1.25"), strings.Index(shown, "advantage &#43;1.25"),
+		"wrong ones first")
 	require.Contains(t, shown, "entropy in nats", "the legend")
 
 	require.NoError(t, os.RemoveAll(from))
@@ -121,10 +129,12 @@ func TestAbout(t *testing.T) {
 	tiles, err := About(dir)
 	require.NoError(t, err)
 	require.Empty(t, tiles)
-	require.NoError(t, report.About{Name: "n", Task: "train", Mode: "sync", Model: "m", Parameters: 1_540_000_000, Objective: "grpo", Reward: "math"}.Write(dir))
+	require.NoError(t, report.About{Name: "n", Task: "train", Mode: "sync", Model: "m", Parameters: 1_540_000_000,
+		Objective: "grpo", Reward: "math"}.Write(dir))
 	tiles, err = About(dir)
 	require.NoError(t, err)
-	require.Equal(t, []Tile{{"run", "n, sync", ""}, {"model", "m, 1.54 B parameters", ""}, {"objective", "grpo", ""}, {"reward", "math", ""}}, tiles)
+	require.Equal(t, []Tile{{"run", "n, sync", ""}, {"model", "m, 1.54 B parameters", ""}, {"objective", "grpo", ""},
+		{"reward", "math", ""}}, tiles)
 	require.NoError(t, report.About{Name: "n", Model: "m", Objective: "cross-entropy"}.Write(dir))
 	tiles, err = About(dir)
 	require.NoError(t, err)

@@ -215,7 +215,8 @@ func TestMLflowGetsSettingsAfterFailures(t *testing.T) {
 	})
 	require.Len(t, api.runs, 1)
 	require.Equal(t, []int{1}, api.runs[0].steps("reward/mean"))
-	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`, "log.to": `["mlflow=http://***@mlflow:5000"]`}, api.runs[0].params)
+	require.Equal(t, map[string]string{"run.steps": "10", "loss.kind": `"grpo"`,
+		"log.to": `["mlflow=http://***@mlflow:5000"]`}, api.runs[0].params)
 }
 
 func TestMLflowDownAtEndGetsRestAfterResume(t *testing.T) {
@@ -278,8 +279,10 @@ func TestMLflowRefuses(t *testing.T) {
 
 func TestMLflowNames(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]string{"eval/test/mean@1": "eval/test/mean_at_1", "reward//mean": "reward/mean", "../x": "x",
-		"a/../../b": "b", "": "_", "/": "_", "reward/é(x)/mean": "reward/__x_/mean", strings.Repeat("a", 300): strings.Repeat("a", 250)} {
+	for name, want := range map[string]string{"eval/test/mean@1": "eval/test/mean_at_1",
+		"reward//mean": "reward/mean", "../x": "x",
+		"a/../../b": "b", "": "_", "/": "_", "reward/é(x)/mean": "reward/__x_/mean",
+		strings.Repeat("a", 300): strings.Repeat("a", 250)} {
 		require.Equal(t, want, mlflowName(name), name)
 	}
 }

@@ -63,7 +63,8 @@ func Check(name string) error {
 		return nil
 	case strings.HasPrefix(name, mlflow):
 		u, err := url.Parse(strings.TrimPrefix(name, mlflow))
-		if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" && u.Fragment == "" {
+		if err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" &&
+			u.Fragment == "" {
 			return nil
 		}
 	}
@@ -95,7 +96,8 @@ func Open(names []string, run Run) *Sinks {
 		case name == spreadsheet:
 			opened, err = openCSV(&run)
 		default:
-			opened, err = openMLflow(strings.TrimPrefix(name, mlflow), &run, &http.Transport{Proxy: http.ProxyFromEnvironment})
+			opened, err = openMLflow(strings.TrimPrefix(name, mlflow), &run,
+				&http.Transport{Proxy: http.ProxyFromEnvironment})
 			name = strings.TrimSuffix(mlflow, "=")
 		}
 		if err != nil {

@@ -55,7 +55,8 @@ func TestCheck(t *testing.T) {
 	for _, name := range []string{"tensorboard", "csv", "mlflow=http://host:5000", "mlflow=https://host/prefix"} {
 		require.NoError(t, Check(name), name)
 	}
-	for _, name := range []string{"", "wandb", "mlflow", "mlflow=", "mlflow=host:5000", "mlflow=ftp://host", "mlflow=http://host?a=b", "mlflow=http://host#a", "csv=x"} {
+	for _, name := range []string{"", "wandb", "mlflow", "mlflow=", "mlflow=host:5000", "mlflow=ftp://host",
+		"mlflow=http://host?a=b", "mlflow=http://host#a", "csv=x"} {
 		require.ErrorContains(t, Check(name), `expected "tensorboard", "csv" or "mlflow=http`, name)
 	}
 }
@@ -70,7 +71,8 @@ func TestCSVAddsColumns(t *testing.T) {
 	f.step(table, report.Values{"step": 1, "reward/mean": 0.5, "actor/lr": 1.5e-7})
 	f.step(table, report.Values{"step": 2, "reward/mean": math.NaN(), "eval/a,b/mean@1": 1e21})
 	require.NoError(t, table.Close(Finished))
-	require.Equal(t, "step,reward/mean,\"eval/a,b/mean@1\",actor/lr\n0,,0.25,\n1,0.5,,0.00000015\n2,,1000000000000000000000,\n",
+	require.Equal(t,
+		"step,reward/mean,\"eval/a,b/mean@1\",actor/lr\n0,,0.25,\n1,0.5,,0.00000015\n2,,1000000000000000000000,\n",
 		read(t, dir, CSVFile))
 }
 

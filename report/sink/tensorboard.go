@@ -45,14 +45,16 @@ func openEvents(run *Run) (*events, error) {
 		}
 	}
 	now := time.Now()
-	file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(eventsName, now.Unix(), os.Getpid())), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf(eventsName, now.Unix(), os.Getpid())),
+		os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
 	buffered := bufio.NewWriter(file)
 	err = writeHead(buffered, float64(now.UnixMilli())/1000)
 	if err == nil {
-		err = report.EachStep(run.metrics(), func(values report.Values) error { return writeRecord(buffered, scalars(values)) })
+		err = report.EachStep(run.metrics(),
+			func(values report.Values) error { return writeRecord(buffered, scalars(values)) })
 	}
 	if err == nil {
 		err = buffered.Flush()

@@ -27,14 +27,16 @@ func TestFitScaling(t *testing.T) {
 
 func TestStep(t *testing.T) {
 	t.Parallel()
-	m := Model{Ti: Scaling{Parallel: 8}, Tt: Scaling{Parallel: 16}, Overhead: 0.5, FirstGroup: 0.25, LastGroup: 0.1, Scale: 1}
+	m := Model{Ti: Scaling{Parallel: 8}, Tt: Scaling{Parallel: 16}, Overhead: 0.5, FirstGroup: 0.25,
+		LastGroup: 0.1, Scale: 1}
 	for name, row := range map[string]struct {
 		share Split
 		want  float64
 	}{
 		"in turn": {Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true}, 0.5 + 1 + 2},
 		// Ti = 2, of which 1.5 overlaps with 1.5/4 of the training. The rest uses all cores.
-		"lent":     {Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 0.5 + 2 + (1-1.5/4)*2},
+		"lent": {Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true},
+			0.5 + 2 + (1-1.5/4)*2},
 		"not lent": {Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2}, 0.5 + 2 + (1-1.5/4)*4},
 		// Sampling takes longer: only the last group is left.
 		"hidden": {Split{TrainerThreads: 7, Instances: 1, InstanceThreads: 1, LendsIdle: true}, 0.5 + 8 + 0.1*2},
@@ -42,7 +44,8 @@ func TestStep(t *testing.T) {
 		require.InDelta(t, row.want, m.Step(row.share, float64(row.share.SamplingThreads())), 1e-9, name)
 	}
 	m.Scale = 2
-	require.InDelta(t, 2*(0.5+2+(1-1.5/4)*2), m.Step(Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 4), 1e-9)
+	require.InDelta(t, 2*(0.5+2+(1-1.5/4)*2),
+		m.Step(Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, 4), 1e-9)
 }
 
 // A model reproduces the steps that it was fitted to.
@@ -52,7 +55,8 @@ func TestFitReproducesMeasurements(t *testing.T) {
 	runs := []Measured{
 		{WaitsForBatch: true, Split: split, Step: 3.1, Sampling: 1, Training: 2, Overhead: 0.1},
 		{Split: split, Step: 2.9, Sampling: 1.2, Training: 2.5, FirstGroup: 0.12, Overhead: 0.1},
-		{WaitsForBatch: true, Split: Split{TrainerThreads: 2, Instances: 1, InstanceThreads: 2, Alternating: true}, Step: 2.9, Sampling: 0.8, Training: 2, Overhead: 0.1},
+		{WaitsForBatch: true, Split: Split{TrainerThreads: 2, Instances: 1, InstanceThreads: 2, Alternating: true},
+			Step: 2.9, Sampling: 0.8, Training: 2, Overhead: 0.1},
 	}
 	m := Fit(runs, Workload{Groups: 32, Waves: 8})
 	require.InDelta(t, 2.9, m.Step(split, 1), 1e-9)
@@ -73,7 +77,8 @@ type machine struct {
 
 // run simulates a step group by group.
 func (m machine) run(s Split, gated bool) Measured {
-	out := Measured{Split: s, WaitsForBatch: gated, Overhead: 0.05, Sampling: m.serial + m.parallel/float64(s.SamplingThreads()), FirstGroup: m.first}
+	out := Measured{Split: s, WaitsForBatch: gated, Overhead: 0.05,
+		Sampling: m.serial + m.parallel/float64(s.SamplingThreads()), FirstGroup: m.first}
 	out.FirstGroup *= out.Sampling
 	now := out.Overhead
 	for i := range m.groups {
@@ -113,14 +118,17 @@ func TestPredictions(t *testing.T) {
 	} {
 		half := Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}
 		turns := Split{TrainerThreads: cores, Instances: 1, InstanceThreads: cores, Alternating: true}
-		model := Fit([]Measured{m.run(half, true), m.run(half, false), m.run(turns, true)}, Workload{Groups: float64(m.groups), Waves: 1 / m.first})
-		blind := Fit([]Measured{m.run(half, true), m.run(turns, true)}, Workload{Groups: float64(m.groups), Waves: 1 / m.first})
+		model := Fit([]Measured{m.run(half, true), m.run(half, false), m.run(turns, true)},
+			Workload{Groups: float64(m.groups), Waves: 1 / m.first})
+		blind := Fit([]Measured{m.run(half, true), m.run(turns, true)},
+			Workload{Groups: float64(m.groups), Waves: 1 / m.first})
 		for each := 1; each < cores; each++ {
 			for _, lends := range []bool{true, false} {
 				s := Split{TrainerThreads: cores - each, Instances: 1, InstanceThreads: each, LendsIdle: lends}
 				took := m.run(s, false).Step
 				require.InEpsilon(t, took, model.Step(s, float64(each)), 0.03, "%s: %s, lends: %v", name, s, lends)
-				require.InEpsilon(t, took, blind.Step(s, float64(each)), 0.03, "%s: %s, lends: %v, periodic-async not measured", name, s, lends)
+				require.InEpsilon(t, took, blind.Step(s, float64(each)), 0.03,
+					"%s: %s, lends: %v, periodic-async not measured", name, s, lends)
 			}
 		}
 		require.InEpsilon(t, m.run(turns, true).Step, model.Step(turns, cores), 1e-6, name)

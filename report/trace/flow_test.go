@@ -67,8 +67,10 @@ func TestFlows(t *testing.T) {
 		add(trainer, "micro-batch", 10, 12, Note{Flows: []uint64{11, 12}, Tokens: 7})
 		tr := written(t, s)
 		require.Equal(t, []string{
-			"prompt on producer (2), prefill on engine, decode on engine, score on producer (2), queue on producer (2), micro-batch on trainer",
-			"prompt on producer, prefill on engine, decode on engine, score on producer, queue on producer, micro-batch on trainer",
+			"prompt on producer (2), prefill on engine, decode on engine, score on producer (2), queue on producer " +
+				"(2), micro-batch on trainer",
+			"prompt on producer, prefill on engine, decode on engine, score on producer, queue on producer, " +
+				"micro-batch on trainer",
 		}, ways(tr))
 		require.Equal(t, []string{"trainer", "engine", "producer", "producer (2)", "producer (3)"}, tr.Rows)
 		micro := tr.Named("micro-batch")[0]
@@ -117,7 +119,8 @@ func TestRandomTracesAreSound(t *testing.T) {
 				n.Flows = append(n.Flows, r.Uint64N(6))
 			}
 			from := s.start.Add(time.Duration(r.Int64N(int64(20*scale))) - scale)
-			tracks[r.IntN(4)].Add(r.IntN(5)-1, string(rune('a'+r.IntN(5))), from, time.Duration(r.Int64N(int64(4*scale))), n)
+			tracks[r.IntN(4)].Add(r.IntN(5)-1, string(rune('a'+r.IntN(5))), from,
+				time.Duration(r.Int64N(int64(4*scale))), n)
 		}
 		tr := written(t, s)
 		require.Len(t, tr.Slices, len(s.spans)-s.oldest)

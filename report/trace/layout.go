@@ -45,10 +45,14 @@ func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [
 			continue
 		}
 		if track.lanes {
-			slices.SortStableFunc(of[id], func(a, b *placed) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end)) })
+			slices.SortStableFunc(of[id], func(a, b *placed) int {
+				return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
+			})
 			rows = append(rows, lanes(track, of[id], len(rows)+2)...)
 		} else {
-			slices.SortStableFunc(of[id], func(a, b *placed) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })
+			slices.SortStableFunc(of[id], func(a, b *placed) int {
+				return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end))
+			})
 			nest(of[id])
 			rows = append(rows, row{track, track.name, process, len(rows) + 2, of[id]})
 		}
@@ -143,7 +147,9 @@ type pass struct {
 // so that each start has an end.
 func connect(passes []pass) (flows [][]pass) {
 	passes = slices.DeleteFunc(passes, func(p pass) bool { return p.end == p.begin })
-	slices.SortStableFunc(passes, func(a, b pass) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begin, b.begin)) })
+	slices.SortStableFunc(passes, func(a, b pass) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.begin, b.begin))
+	})
 	for len(passes) > 0 {
 		n := 1
 		for n < len(passes) && passes[n].id == passes[0].id && !passes[n].opens {

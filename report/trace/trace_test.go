@@ -70,7 +70,8 @@ func TestContinueRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":   "unexpected end of JSON input",
 		"{}": "expected a time before now",
-		`{"otherData":{"start":"2999-01-01T00:00:00Z"}}`: "start is 2999-01-01 00:00:00 +0000 UTC, expected a time before now",
+		`{"otherData":{"start":"2999-01-01T00:00:00Z"}}`: "start is 2999-01-01 00:00:00 +0000 UTC, expected a time " +
+			"before now",
 		`{"traceEvents":3}`: "cannot unmarshal number",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))

@@ -56,7 +56,8 @@ func lastPid() int {
 func file(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
 func readProcess(pid int) (p process, ok bool) {
-	const parentField, groupField, residentField = 1, 2, 21 // after the name in brackets (proc_pid_stat(5): 4, 5 and 24)
+	// after the name in brackets (proc_pid_stat(5): 4, 5 and 24)
+	const parentField, groupField, residentField = 1, 2, 21
 	stat, err := os.ReadFile(file(pid, "stat"))
 	if err != nil {
 		return p, false // it has ended

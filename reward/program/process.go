@@ -107,7 +107,8 @@ func (p *Process) start() (err error) {
 // Ask writes requests, one per line, and passes n answers, one per line, to accept in
 // order. Each answer may take timeout, counted from the previous one. If Ask returns an
 // error, it has accepted fewer than n answers and killed the process.
-func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.Duration, accept func(i int, answer []byte) error) (accepted int, err error) {
+func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.Duration,
+	accept func(i int, answer []byte) error) (accepted int, err error) {
 	var talk sync.WaitGroup
 	replies, written, stop := make(chan error), make(chan struct{}), make(chan struct{})
 	talk.Go(func() {
@@ -150,7 +151,8 @@ func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.
 }
 
 // collect counts n replies and waits until all requests are written.
-func collect(ctx context.Context, n int, timeout time.Duration, replies <-chan error, written <-chan struct{}) (accepted int, err error) {
+func collect(ctx context.Context, n int, timeout time.Duration, replies <-chan error, written <-chan struct{}) (
+	accepted int, err error) {
 	clock := time.NewTimer(timeout)
 	defer clock.Stop()
 	for accepted < n || written != nil {

@@ -94,10 +94,11 @@ func started(t *testing.T, args ...string) *Process {
 func asked(t *testing.T, p *Process, lines ...string) error {
 	t.Helper()
 	replies := []string{}
-	n, err := p.Ask(t.Context(), []byte(strings.Join(lines, "\n")+"\n"), len(lines), time.Minute, func(_ int, answer []byte) error {
-		replies = append(replies, strings.TrimSpace(string(answer)))
-		return nil
-	})
+	n, err := p.Ask(t.Context(), []byte(strings.Join(lines, "\n")+"\n"), len(lines), time.Minute,
+		func(_ int, answer []byte) error {
+			replies = append(replies, strings.TrimSpace(string(answer)))
+			return nil
+		})
 	require.Len(t, replies, n)
 	require.Equal(t, lines[:n], replies)
 	return err
@@ -108,7 +109,8 @@ func TestStandardErrorDelaysNothing(t *testing.T) {
 	t.Parallel()
 	const last = "; its standard error ends with: It is the last line."
 	for mode, want := range map[string]string{
-		"quiet": last, "lines": "; its standard error ends with: ", "letters": "; its standard error ends with: ", "one line": "; its standard error ends with: ", "closed": "",
+		"quiet": last, "lines": "; its standard error ends with: ", "letters": "; its standard error ends with: ",
+		"one line": "; its standard error ends with: ", "closed": "",
 		"first": last,
 	} {
 		t.Run(mode, func(t *testing.T) {

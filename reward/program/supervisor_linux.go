@@ -99,7 +99,8 @@ func supervise(leash *os.File) int {
 		return exitUnsupervised // the trainer is dead
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // only for ps
-	signal.Notify(make(chan os.Signal, 1))                         // discards signals; the program would inherit signal.Ignore
+	// discards signals; the program would inherit signal.Ignore
+	signal.Notify(make(chan os.Signal, 1))
 	pid, err := p.start()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start program:", err)

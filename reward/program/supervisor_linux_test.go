@@ -22,9 +22,11 @@ func families() map[string]string {
 		"child":       `sleep 1000 &`,
 		"session":     `setsid sleep 1000 &`,
 		"double fork": `(setsid sh -c 'sleep 1000 & sleep 1000 &' &)`,
-		"deaf":        `setsid sh -c 'trap "" HUP INT QUIT TERM USR1; echo init >/proc/self/comm; while :; do sleep 1; done' &`,
-		"many":        `for i in 1 2 3 4 5 6; do setsid sh -c 'while :; do setsid sleep 0.1 & sleep 0.01; done' & done`,
-		"chain":       `export chain='setsid sh -c "$chain" & exit'; sh -c "$chain"; sh -c "$chain"`, // of processes that end at once
+		"deaf": `setsid sh -c 'trap "" HUP INT QUIT TERM USR1; echo init >/proc/self/comm; while :; do sleep ` +
+			`1; done' &`,
+		"many": `for i in 1 2 3 4 5 6; do setsid sh -c 'while :; do setsid sleep 0.1 & sleep 0.01; done' & done`,
+		// of processes that end at once
+		"chain": `export chain='setsid sh -c "$chain" & exit'; sh -c "$chain"; sh -c "$chain"`,
 	}
 }
 
@@ -48,7 +50,8 @@ func family(mark string) (pids []int) {
 // too briefly to be counted.
 func requireMany(t *testing.T, mark string, n int, name string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return name == "chain" || len(family(mark)) >= n }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return name == "chain" || len(family(mark)) >= n }, time.Minute,
+		10*time.Millisecond)
 }
 
 // requireNone waits until no process carries the mark.
@@ -69,7 +72,8 @@ func requireNone(t *testing.T, mark string) {
 func TestProgramsEndWithTheTrainer(t *testing.T) {
 	t.Parallel()
 	for name, script := range families() {
-		for sig, group := range map[syscall.Signal]bool{syscall.SIGKILL: false, syscall.SIGHUP: true, syscall.SIGTERM: true, syscall.SIGQUIT: false} {
+		for sig, group := range map[syscall.Signal]bool{syscall.SIGKILL: false, syscall.SIGHUP: true,
+			syscall.SIGTERM: true, syscall.SIGQUIT: false} {
 			t.Run(fmt.Sprintf("%s %v", name, sig), func(t *testing.T) {
 				t.Parallel()
 				if signal.Ignored(sig) {
@@ -103,7 +107,8 @@ func TestProgramsEndWithTheTrainer(t *testing.T) {
 func startFamily(t *testing.T, script string, memory *Guard) (p *Process, mark string) {
 	t.Helper()
 	mark = fmt.Sprintf("%d %s", os.Getpid(), t.Name())
-	p, err := Start([]string{"env", familyKey + "=" + mark, "sh", "-c", script + "\nwhile read -r q; do [ \"$q\" = exit ] && exit 3; echo $q; done"}, os.Environ(), memory)
+	p, err := Start([]string{"env", familyKey + "=" + mark, "sh", "-c",
+		script + "\nwhile read -r q; do [ \"$q\" = exit ] && exit 3; echo $q; done"}, os.Environ(), memory)
 	require.NoError(t, err)
 	return p, mark
 }
@@ -170,7 +175,8 @@ func TestGuardCountsSessions(t *testing.T) {
 	t.Parallel()
 	guard := NewGuard(64 << 20)
 	defer guard.Close()
-	p, mark := startFamily(t, `setsid sh -c 'held=$(head -c 200000000 /dev/zero | tr "\0" x); sleep 1000' & sleep 1000`, guard)
+	p, mark := startFamily(t, `setsid sh -c 'held=$(head -c 200000000 /dev/zero | tr "\0" x); sleep 1000' & sleep 1000`,
+		guard)
 	defer requireNone(t, mark)
 	require.ErrorContains(t, asked(t, p, "1"), "program used more than 64.0 MiB of memory")
 	require.Empty(t, family(mark))

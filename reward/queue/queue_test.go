@@ -57,12 +57,14 @@ var (
 
 // asked submits texts while the only worker is busy with a first one. It returns each
 // text's error and the number of retries.
-func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Duration, texts ...string) (errs map[string]error, retried int64) {
+func asked(t *testing.T, s *script, size, retries int, pause func(int) time.Duration, texts ...string) (
+	errs map[string]error, retried int64) {
 	t.Helper()
 	errs = map[string]error{}
 	synctest.Test(t, func(t *testing.T) {
 		s.began = time.Now()
-		q := New(Config{Workers: 1, Batch: size, Retries: retries, Pause: pause}, func() Worker[string, float64] { return s })
+		q := New(Config{Workers: 1, Batch: size, Retries: retries, Pause: pause},
+			func() Worker[string, float64] { return s })
 		type end struct {
 			text string
 			err  error
@@ -227,23 +229,29 @@ func TestQueuePatience(t *testing.T) {
 		at    time.Duration
 	}{
 		"away for half a minute": {until(30*time.Second, errDown), []string{"a"}, false, "", 31 * time.Second},
-		"away for long":          {until(time.Hour, errDown), []string{"a"}, false, "down (after 32 tries)", 63 * time.Second},
-		"away since before":      {until(time.Hour, errDown), append(make([]string, 70), "b"), false, "down (after 3 tries)", 75 * time.Second},
-		"tried before the run":   {until(30*time.Second, errDown), []string{"a"}, true, "down (after 3 tries)", 5 * time.Second},
-		"no reply in time":       {until(time.Hour, program.ErrTimeout), []string{"a"}, false, "no reply in time (after 3 tries)", 5 * time.Second},
+		"away for long": {until(time.Hour, errDown), []string{"a"}, false, "down (after 32 tries)",
+			63 * time.Second},
+		"away since before": {until(time.Hour, errDown), append(make([]string, 70), "b"), false,
+			"down (after 3 tries)", 75 * time.Second},
+		"tried before the run": {until(30*time.Second, errDown), []string{"a"}, true, "down (after 3 tries)",
+			5 * time.Second},
+		"no reply in time": {until(time.Hour, program.ErrTimeout), []string{"a"}, false,
+			"no reply in time (after 3 tries)", 5 * time.Second},
 		"one answer among failures": {func(text string, at time.Duration) error {
 			if text == "a" && at < 10*time.Second {
 				return errDown
 			}
 			return nil
 		}, []string{"c", "a", "c"}, false, "", 10 * time.Second},
-		"its own fault, among others": {poison, []string{"bad", "c", "c", "c"}, false, "down (after 3 tries)", 5 * time.Second},
+		"its own fault, among others": {poison, []string{"bad", "c", "c", "c"}, false, "down (after 3 tries)",
+			5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &flaky{began: time.Now(), down: c.down}
-				q := New(Config{Workers: 200, Batch: 1, Retries: 2, Pause: func(int) time.Duration { return 2 * time.Second }, Patience: time.Minute},
+				q := New(Config{Workers: 200, Batch: 1, Retries: 2,
+					Pause: func(int) time.Duration { return 2 * time.Second }, Patience: time.Minute},
 					func() Worker[string, float64] { return f })
 				type end struct {
 					err error

@@ -72,7 +72,8 @@ func encode(r any) ([]byte, error) {
 func ReadLine(line []byte, id int64) (Answer, error) {
 	var a Answer
 	if err := json.Unmarshal(line, &a); err != nil {
-		return Answer{}, fmt.Errorf("reply %q: expected one JSON object per line on standard output: %w", program.OneLine(line), err)
+		return Answer{}, fmt.Errorf("reply %q: expected one JSON object per line on standard output: %w",
+			program.OneLine(line), err)
 	}
 	if err := a.Check(id); err != nil {
 		return Answer{}, fmt.Errorf("reply %q: %w", program.OneLine(line), err)
@@ -90,7 +91,8 @@ func ReadList(text []byte, n int) ([]Answer, error) {
 		return nil, fmt.Errorf("reply %q: %s: %w", program.OneLine(text), shape, err)
 	}
 	if len(reply.Scores) != n {
-		return nil, fmt.Errorf("reply %q has %d scores, expected %d: %s", program.OneLine(text), len(reply.Scores), n, shape)
+		return nil, fmt.Errorf("reply %q has %d scores, expected %d: %s", program.OneLine(text),
+			len(reply.Scores), n, shape)
 	}
 	return reply.Scores, nil
 }

@@ -6,7 +6,8 @@ import (
 )
 
 func FuzzReadLine(f *testing.F) {
-	for _, seed := range []string{`{"id":1,"score":0.5}`, `{"id":1,"error":"x"}`, `{"id":2}`, `[]`, `null`, `{"id":1,"score":1e999}`} {
+	for _, seed := range []string{`{"id":1,"score":0.5}`, `{"id":1,"error":"x"}`, `{"id":2}`, `[]`, `null`,
+		`{"id":1,"score":1e999}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -21,7 +22,8 @@ func FuzzReadLine(f *testing.F) {
 }
 
 func FuzzReadList(f *testing.F) {
-	for _, seed := range []string{`{"scores":[{"id":1,"score":0.5}]}`, `{"scores":null}`, `[]`, `{"scores":[{"id":1,"score":1e999}]}`} {
+	for _, seed := range []string{`{"scores":[{"id":1,"score":0.5}]}`, `{"scores":null}`, `[]`,
+		`{"scores":[{"id":1,"score":1e999}]}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

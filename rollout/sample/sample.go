@@ -60,12 +60,15 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 	}
 	for i := range out {
 		if c := &out[i]; req.Version != 0 && c.Version != req.Version {
-			return nil, fmt.Errorf("%w: %s returned a response of version %d, expected %d", inference.ErrStale, instance, c.Version, req.Version)
+			return nil, fmt.Errorf("%w: %s returned a response of version %d, expected %d", inference.ErrStale,
+				instance, c.Version, req.Version)
 		}
 	}
-	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt, Responses: make([]rollout.Response, len(out)), Reject: out[0].Reject}
+	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt,
+		Responses: make([]rollout.Response, len(out)), Reject: out[0].Reject}
 	for i, a := range scoring.final(out) {
-		g.Responses[i] = rollout.Response{Text: a.text, IDs: a.IDs, Logprobs: a.Logprobs, Finish: a.Finish, Version: a.Version, Instance: instance}
+		g.Responses[i] = rollout.Response{Text: a.text, IDs: a.IDs, Logprobs: a.Logprobs, Finish: a.Finish,
+			Version: a.Version, Instance: instance}
 	}
 	sampled = true
 	return &Group{g, scoring}, nil

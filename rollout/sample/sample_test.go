@@ -25,7 +25,8 @@ func (f *fleet) Generate(_ context.Context, req inference.Request) ([]inference.
 	f.got = req
 	var out []inference.Completion
 	for i, v := range f.versions {
-		out = append(out, inference.Completion{IDs: []int32{int32(i), 9}, Logprobs: []float32{-1, -2}, Text: "raw", Finish: rollout.Stop, Version: v})
+		out = append(out, inference.Completion{IDs: []int32{int32(i), 9}, Logprobs: []float32{-1, -2}, Text: "raw",
+			Finish: rollout.Stop, Version: v})
 	}
 	return out, "fake", f.fault
 }
@@ -51,11 +52,13 @@ func TestSample(t *testing.T) {
 	f := &fleet{versions: []int64{3, 3}}
 	s := Sampler{Fleet: f}
 	response := func(i int32, text string) rollout.Response {
-		return rollout.Response{Text: text, IDs: []int32{i, 9}, Logprobs: []float32{-1, -2}, Finish: rollout.Stop, Version: 3, Instance: "fake"}
+		return rollout.Response{Text: text, IDs: []int32{i, 9}, Logprobs: []float32{-1, -2}, Finish: rollout.Stop,
+			Version: 3, Instance: "fake"}
 	}
 	got, err := s.Sample(t.Context(), &prompt, req)
 	require.NoError(t, err)
-	require.Equal(t, &rollout.Group{Version: 3, Seed: 11, Prompt: prompt, Responses: []rollout.Response{response(0, "raw"), response(1, "raw")}}, got.Group)
+	require.Equal(t, &rollout.Group{Version: 3, Seed: 11, Prompt: prompt,
+		Responses: []rollout.Response{response(0, "raw"), response(1, "raw")}}, got.Group)
 	req.PromptIDs, f.got.Ended = prompt.IDs, nil
 	require.Equal(t, req, f.got)
 	s.Text = func(ids []int32) string { return fmt.Sprint(ids[0]) }
@@ -82,7 +85,8 @@ func TestScore(t *testing.T) {
 	t.Parallel()
 	group := func(ctx context.Context, score scorer, atOnce int) *Group {
 		s := Sampler{Reward: score, AtOnce: atOnce, Fleet: answers(func(inference.Request) []inference.Completion {
-			return []inference.Completion{{Text: "a", IDs: []int32{1}, Finish: rollout.Stop}, {Text: "b", IDs: []int32{1, 2}, Finish: rollout.Length}}
+			return []inference.Completion{{Text: "a", IDs: []int32{1}, Finish: rollout.Stop},
+				{Text: "b", IDs: []int32{1, 2}, Finish: rollout.Length}}
 		})}
 		g, err := s.Sample(ctx, &rollout.Prompt{ID: "p"}, inference.Request{N: 2})
 		require.NoError(t, err)
@@ -114,7 +118,8 @@ func TestScore(t *testing.T) {
 		"panic: out of range": func(context.Context, reward.Input) (reward.Score, error) {
 			panic("out of range")
 		},
-		"reward is NaN, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
+		"reward is NaN, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (
+			reward.Score, error) {
 			return reward.Score{Value: math.NaN()}, nil
 		},
 		"reward is -Inf, expected a number from": func(context.Context, reward.Input) (reward.Score, error) {
@@ -123,10 +128,12 @@ func TestScore(t *testing.T) {
 		"part x is +Inf, expected a number from": func(context.Context, reward.Input) (reward.Score, error) {
 			return reward.Score{Value: 1, Parts: map[string]float64{"x": math.Inf(1), "y": 0}}, nil
 		},
-		"reward is -1.000001e+06, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
+		"reward is -1.000001e+06, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (
+			reward.Score, error) {
 			return reward.Score{Value: -1_000_001}, nil
 		},
-		"part y is 1e+300, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (reward.Score, error) {
+		"part y is 1e+300, expected a number from -1000000 to 1000000": func(context.Context, reward.Input) (
+			reward.Score, error) {
 			return reward.Score{Value: 1, Parts: map[string]float64{"x": 1e6, "y": 1e300}}, nil
 		},
 	} {

@@ -78,7 +78,8 @@ func (c *scoring) ended(index int, got inference.Completion) {
 func (c *scoring) known(index int, got *inference.Completion) *answer {
 	for _, a := range c.early[index] {
 		if a.Version == got.Version && a.Finish == got.Finish && a.Text == got.Text && slices.Equal(a.IDs, got.IDs) &&
-			slices.EqualFunc(a.Logprobs, got.Logprobs, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }) {
+			slices.EqualFunc(a.Logprobs, got.Logprobs,
+				func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) }) {
 			return a
 		}
 	}
@@ -169,7 +170,8 @@ func (c *scoring) score() {
 		c.queue = c.queue[1:]
 		c.another()
 		c.mu.Unlock()
-		score, err := Score(c.ctx, c.Reward, reward.Input{Prompt: c.prompt, Text: a.text, Finish: a.Finish, Length: len(a.IDs)})
+		score, err := Score(c.ctx, c.Reward,
+			reward.Input{Prompt: c.prompt, Text: a.text, Finish: a.Finish, Length: len(a.IDs)})
 		c.mu.Lock()
 		if a.score = score; err != nil {
 			a.err = fmt.Errorf("reward of response %d: %w", a.index, err)

@@ -18,7 +18,8 @@ import (
 
 // response returns a completion of a token.
 func response(token int32) inference.Completion {
-	return inference.Completion{IDs: []int32{token}, Logprobs: []float32{-float32(token)}, Text: fmt.Sprint(token), Finish: rollout.Stop}
+	return inference.Completion{IDs: []int32{token}, Logprobs: []float32{-float32(token)}, Text: fmt.Sprint(token),
+		Finish: rollout.Stop}
 }
 
 // pass lets time pass in a bubble.
@@ -72,36 +73,43 @@ func TestScoresResponsesAsTheyEnd(t *testing.T) {
 		"none early": {atOnce: 2, answer: func(inference.Request) []inference.Completion {
 			pass(5 * time.Second)
 			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"1": at(0), "2": at(0), "3": at(1)}, whole: 7 * time.Second, want: []float64{1, 2, 3}},
+		}, began: map[string][]time.Duration{"1": at(0), "2": at(0), "3": at(1)}, whole: 7 * time.Second,
+			want: []float64{1, 2, 3}},
 		"two early": {atOnce: 1, answer: func(req inference.Request) []inference.Completion {
 			first(req, 1, 2)
 			pass(5 * time.Second)
 			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"1": at(0), "2": at(1), "3": at(5)}, whole: 6 * time.Second, want: []float64{1, 2, 3}},
+		}, began: map[string][]time.Duration{"1": at(0), "2": at(1), "3": at(5)}, whole: 6 * time.Second,
+			want: []float64{1, 2, 3}},
 		"told twice": {atOnce: 4, answer: func(req inference.Request) []inference.Completion {
 			first(req, 1)
 			pass(3 * time.Second)
 			first(req, 1, 2) // by another instance
 			pass(3 * time.Second)
 			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"1": at(0), "2": at(3), "3": at(6)}, whole: 7 * time.Second, want: []float64{1, 2, 3}},
+		}, began: map[string][]time.Duration{"1": at(0), "2": at(3), "3": at(6)}, whole: 7 * time.Second,
+			want: []float64{1, 2, 3}},
 		"other tokens in the end": {atOnce: 4, answer: func(req inference.Request) []inference.Completion {
 			first(req, 9)
 			pass(3 * time.Second)
 			first(req, 1, 8)
 			pass(3 * time.Second)
 			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"9": at(0), "1": at(3), "8": at(3), "2": at(6), "3": at(6)}, whole: 7 * time.Second, want: []float64{1, 2, 3}},
+		}, began: map[string][]time.Duration{"9": at(0), "1": at(3), "8": at(3), "2": at(6), "3": at(6)},
+			whole: 7 * time.Second, want: []float64{1, 2, 3}},
 		"other log-probabilities in the end": {atOnce: 4, answer: func(req inference.Request) []inference.Completion {
 			req.Ended(0, other)
 			pass(3 * time.Second)
 			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"1": {0, 3 * time.Second}, "2": at(3), "3": at(3)}, whole: 4 * time.Second, want: []float64{1, 2, 3}},
-		"the reward of other tokens fails": {atOnce: 1, fails: "9", answer: func(req inference.Request) []inference.Completion {
-			first(req, 9, 2)
-			pass(500 * time.Millisecond)
-			return []inference.Completion{response(1), response(2), response(3)}
-		}, began: map[string][]time.Duration{"9": at(0), "2": at(1), "1": at(2), "3": at(3)}, whole: 4 * time.Second, want: []float64{1, 2, 3}},
+		}, began: map[string][]time.Duration{"1": {0, 3 * time.Second}, "2": at(3), "3": at(3)}, whole: 4 * time.Second,
+			want: []float64{1, 2, 3}},
+		"the reward of other tokens fails": {atOnce: 1, fails: "9",
+			answer: func(req inference.Request) []inference.Completion {
+				first(req, 9, 2)
+				pass(500 * time.Millisecond)
+				return []inference.Completion{response(1), response(2), response(3)}
+			}, began: map[string][]time.Duration{"9": at(0), "2": at(1), "1": at(2), "3": at(3)},
+			whole: 4 * time.Second, want: []float64{1, 2, 3}},
 		"an early reward fails": {atOnce: 1, fails: "1", answer: func(req inference.Request) []inference.Completion {
 			first(req, 1, 2)
 			pass(5 * time.Second)

@@ -74,7 +74,8 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 	}
 	r, err := configs.Load(args[:1], settings)
 	require.NoError(m.t, err)
-	m.ran = append(m.ran, fmt.Sprint(filepath.Base(r.Run.Dir), " on ", cores, map[bool]string{true: " resumed"}[resume]))
+	m.ran = append(m.ran, fmt.Sprint(filepath.Base(r.Run.Dir), " on ", cores,
+		map[bool]string{true: " resumed"}[resume]))
 	require.NoError(m.t, os.MkdirAll(r.Run.Dir, 0o755))
 	require.NoError(m.t, r.WriteFile(r.Run.Dir))
 	first, last := 1, r.Run.Steps
@@ -99,9 +100,10 @@ func (m *machine) train(_ context.Context, cores int, args []string) error {
 	if m.weights != nil {
 		weights = m.weights(&r.Config)
 	}
-	_, err = checkpoint.Save(filepath.Join(r.Run.Dir, "checkpoints"), checkpoint.StepName(last), func(dir string) error {
-		return os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(weights), 0o644)
-	})
+	_, err = checkpoint.Save(filepath.Join(r.Run.Dir, "checkpoints"), checkpoint.StepName(last),
+		func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "model.safetensors"), []byte(weights), 0o644)
+		})
 	require.NoError(m.t, err)
 	if last < r.Run.Steps {
 		return errors.New("stopped")
@@ -123,7 +125,8 @@ func values(cfg *configs.Config, cores, step int, slow bool) report.Values {
 	if slow {
 		all += 100
 	}
-	return report.Values{"step": float64(step), "timing_s/step": all, "timing_s/wait": wait, "timing_s/sample": sample, "timing_s/train": train,
+	return report.Values{"step": float64(step), "timing_s/step": all, "timing_s/wait": wait, "timing_s/sample": sample,
+		"timing_s/train":       train,
 		"timing_s/first_group": wait, "tokens/prompt": 100, "tokens/response": 900, "reward/mean": float64(step) / 10,
 		"idle/instances": 1 - sample/all, "fleet/size": 1, "eval/test/mean@1": 0.5}
 }
@@ -138,7 +141,8 @@ func TestModes(t *testing.T) {
 	require.Equal(t, []string{"sync on 8", "periodic-async on 8", "colocated on 8"}, m.ran)
 	sync, async, turns := c.Runs[0], c.Runs[1], c.Runs[2]
 	require.Equal(t, steptime.Split{TrainerThreads: 4, Instances: 1, InstanceThreads: 4, LendsIdle: true}, sync.Share)
-	require.Equal(t, steptime.Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true}, turns.Share)
+	require.Equal(t, steptime.Split{TrainerThreads: 8, Instances: 1, InstanceThreads: 8, Alternating: true},
+		turns.Share)
 	require.Equal(t, 3, sync.Timed, "the first step is a warm-up")
 	require.InDelta(t, 12, sync.Seconds, 1e-9)
 	require.InDelta(t, 3000, sync.Tokens, 1e-9)
@@ -154,12 +158,14 @@ func TestModes(t *testing.T) {
 	require.Len(t, sync.Weights, 64)
 	said := strings.Join(c.Findings, "\n")
 	require.Contains(t, said, "colocated is the fastest: 1.03× as fast as periodic-async and 1.33× as fast as sync.")
-	require.Contains(t, said, "periodic-async reached 1.29× of a possible 2.00×. It cannot reach the ceiling here because sync already lends")
+	require.Contains(t, said,
+		"periodic-async reached 1.29× of a possible 2.00×. It cannot reach the ceiling here because sync already lends")
 	require.Contains(t, said, "All runs end with bit-identical weights (sha256 "+sync.Weights[:12])
 	require.Contains(t, said, "Recommended: colocated, 8 or 1×8 threads")
 	var table strings.Builder
 	require.NoError(t, c.Print(&table))
-	require.Regexp(t, `sync +4 \+ 1×4 +3 +12s +3000 +31\.3 +1\.00 +2s +2s +2\.00 +50% +50% +0\.400 +0\.500 +`+sync.Weights[:8], table.String())
+	require.Regexp(t, `sync +4 \+ 1×4 +3 +12s +3000 +31\.3 +1\.00 +2s +2s +2\.00 +50% +50% +0\.400 +0\.500 +`+
+		sync.Weights[:8], table.String())
 	page, err := os.ReadFile(filepath.Join(o.Dir, PageFile))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "<svg")
@@ -192,7 +198,8 @@ func TestResume(t *testing.T) {
 	other.Resume, other.Settings = true, []string{"train.lr=1"}
 	_, err = Run(t.Context(), other)
 	require.ErrorIs(t, err, ErrUsage)
-	require.ErrorContains(t, err, "was run with different settings (train.lr 1.0 (was 1e-06)); use the same settings or another -out")
+	require.ErrorContains(t, err,
+		"was run with different settings (train.lr 1.0 (was 1e-06)); use the same settings or another -out")
 	o.Resume, m.ran, m.stopsAt = true, nil, 0
 	c, err = Run(t.Context(), o)
 	require.NoError(t, err)
@@ -212,7 +219,8 @@ func TestTimedSteps(t *testing.T) {
 	t.Parallel()
 	var steps []report.Values
 	for step := range 8 {
-		steps = append(steps, report.Values{"step": float64(step), "timing_s/step": float64(min(step, 1))}) // step 0 is an evaluation and has no time
+		// step 0 is an evaluation and has no time
+		steps = append(steps, report.Values{"step": float64(step), "timing_s/step": float64(min(step, 1))})
 	}
 	require.Len(t, timed(steps, 0, nil), 7)
 	require.Equal(t, []int{3, 4, 7}, slices.Sorted(maps.Keys(timed(steps, 2, []int{4}))))
@@ -222,9 +230,11 @@ func TestTimedSteps(t *testing.T) {
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	step := func(wait, train float64) report.Values {
-		return report.Values{"timing_s/step": wait + train, "timing_s/wait": wait, "timing_s/train": train, "tokens/response": 10, "idle/instances": 0.5}
+		return report.Values{"timing_s/step": wait + train, "timing_s/wait": wait, "timing_s/train": train,
+			"tokens/response": 10, "idle/instances": 0.5}
 	}
-	r := Result{Mode: configs.Sync, Cores: 2, repeats: []map[int]report.Values{{1: step(1, 2), 2: step(5, 3)}, {1: step(3, 1), 2: step(2, 1)}, {2: step(9, 9)}}}
+	r := Result{Mode: configs.Sync, Cores: 2, repeats: []map[int]report.Values{{1: step(1, 2), 2: step(5, 3)},
+		{1: step(3, 1), 2: step(2, 1)}, {2: step(9, 9)}}}
 	require.NoError(t, r.average())
 	require.InDelta(t, 6, r.Seconds, 1e-9)
 	require.InDelta(t, 1.5, r.Sampling, 1e-9)
@@ -234,7 +244,8 @@ func TestRepeats(t *testing.T) {
 	for _, step := range r.repeats[0] {
 		step["perf/cores"] = 5
 	}
-	r = Result{Cores: 2, Share: steptime.Split{TrainerThreads: 1, Instances: 1, InstanceThreads: 1}, repeats: r.repeats[:1]}
+	r = Result{Cores: 2, Share: steptime.Split{TrainerThreads: 1, Instances: 1, InstanceThreads: 1},
+		repeats: r.repeats[:1]}
 	require.NoError(t, r.average())
 	require.Equal(t, []int{3, 5}, []int{r.ServerCores, r.Cores}, "those of servers count")
 	require.InDelta(t, 20.0/11/5, r.Rate, 1e-9)
@@ -249,10 +260,13 @@ func TestSweep(t *testing.T) {
 	o.Train = m.train
 	c, err := Run(t.Context(), o)
 	require.NoError(t, err)
-	require.Equal(t, []string{"periodic-async-inference.instances=1 on 8", "periodic-async-inference.instances=2 on 8"}, m.ran)
-	require.Equal(t, steptime.Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2, LendsIdle: true}, c.Runs[1].Share)
+	require.Equal(t, []string{"periodic-async-inference.instances=1 on 8", "periodic-async-inference.instances=2 on 8"},
+		m.ran)
+	require.Equal(t, steptime.Split{TrainerThreads: 4, Instances: 2, InstanceThreads: 2, LendsIdle: true},
+		c.Runs[1].Share)
 	require.NotNil(t, c.Recommend)
-	o.Sweep, o.Dir, m.weights = "train.lr=1e-3,1e-4", t.TempDir(), func(cfg *configs.Config) string { return fmt.Sprint(cfg.Train.LR) }
+	o.Sweep, o.Dir, m.weights = "train.lr=1e-3,1e-4", t.TempDir(),
+		func(cfg *configs.Config) string { return fmt.Sprint(cfg.Train.LR) }
 	c, err = Run(t.Context(), o)
 	require.NoError(t, err)
 	require.Nil(t, c.Recommend)
@@ -272,7 +286,8 @@ func TestRecommendationKeepsSweptKey(t *testing.T) {
 	require.Equal(t, []string{"run.mode=periodic-async", "inference.max_running=8"}, c.Recommend.Settings)
 	require.Equal(t, "periodic-async inference.max_running=8", c.Recommend.Run)
 	require.Equal(t, "periodic-async inference.max_running=64", c.Current)
-	require.Equal(t, []string{"periodic-async-inference.max_running=64 on 6", "periodic-async-inference.max_running=8 on 6",
+	require.Equal(t, []string{"periodic-async-inference.max_running=64 on 6",
+		"periodic-async-inference.max_running=8 on 6",
 		"periodic-async-inference.max_running=64-2 on 6", "periodic-async-inference.max_running=8-2 on 6"}, m.ran)
 }
 
@@ -355,15 +370,18 @@ func TestFaults(t *testing.T) {
 		change func(o *Options)
 		want   string
 	}{
-		{func(o *Options) { o.Modes = []string{"asink"} }, `-modes has "asink", expected any of sync, periodic-async, colocated`},
+		{func(o *Options) { o.Modes = []string{"asink"} },
+			`-modes has "asink", expected any of sync, periodic-async, colocated`},
 		{func(o *Options) { o.Modes = []string{"sync", "sync"} }, "-modes has sync twice"},
 		{func(o *Options) { o.Warmup = 4 }, "-warmup is 4, expected 0 or more and less than run.steps = 4"},
 		{func(o *Options) { o.Repeats = 0 }, "-repeats is 0, expected 1 or more"},
-		{func(o *Options) { o.Sweep = "inference.instances" }, `-sweep is "inference.instances", expected section.key=value,value,…`},
+		{func(o *Options) { o.Sweep = "inference.instances" },
+			`-sweep is "inference.instances", expected section.key=value,value,…`},
 		{func(o *Options) { o.Sweep = "run.mode=sync" }, "-sweep varies run.mode, expected run.seed or"},
 		{func(o *Options) { o.Sweep = "train.lr=1,1" }, "-sweep has train.lr=1 twice"},
 		{func(o *Options) { o.Sweep = "train.lr=1,,2" }, `-sweep is "train.lr=1,,2", expected a value between commas`},
-		{func(o *Options) { o.Sweep = "inference.instanses=1" }, "-sweep inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
+		{func(o *Options) { o.Sweep = "inference.instanses=1" },
+			"-sweep inference.instanses=1: -set: unknown key inference.instanses, did you mean inference.instances?"},
 		{func(o *Options) { o.Settings = []string{"run.steps=0"} }, "run.steps is 0, expected 1 or more"},
 	} {
 		o := options(t, "")
@@ -388,11 +406,14 @@ func TestBudget(t *testing.T) {
 		{nil, "sync", 8, nil},
 		{nil, "colocated", 8, []string{"device.threads=8", "inference.threads=8"}},
 		{[]string{"inference.instances=3"}, "colocated", 8, []string{"device.threads=8", "inference.threads=2"}},
-		{[]string{"device.threads=3", "inference.threads=1"}, "colocated", 4, []string{"device.threads=4", "inference.threads=4"}},
+		{[]string{"device.threads=3", "inference.threads=1"}, "colocated", 4,
+			[]string{"device.threads=4", "inference.threads=4"}},
 		{[]string{"device.threads=3", "inference.threads=1"}, "sync", 4, nil},
 		{[]string{"device.threads=3"}, "sync", 8, nil},
-		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "sync", 3, []string{"device.threads=0", "inference.threads=0"}},
-		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "colocated", 3, []string{"device.threads=3", "inference.threads=3"}},
+		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "sync", 3,
+			[]string{"device.threads=0", "inference.threads=0"}},
+		{[]string{"run.mode=colocated", "device.threads=3", "inference.threads=3"}, "colocated", 3,
+			[]string{"device.threads=3", "inference.threads=3"}},
 	} {
 		o := options(t, "")
 		o.Settings, o.Modes = row.settings, []string{row.mode}

@@ -14,7 +14,8 @@ import (
 // fastest, how close asynchrony comes to its ceiling, whether the weights are equal, and what to set.
 func (c *comparing) findings() (all []string) {
 	for _, f := range c.found.Failed {
-		all = append(all, fmt.Sprintf("%s failed: %s (%s). The findings cover only the finished runs.", f.Name, f.Error, f.Folder))
+		all = append(all, fmt.Sprintf("%s failed: %s (%s). The findings cover only the finished runs.", f.Name,
+			f.Error, f.Folder))
 	}
 	all = append(all, winner(c.found.Runs), overlap(c.found.Runs), c.weights(), noise(&c.found), c.advice())
 	return slices.DeleteFunc(all, func(text string) bool { return text == "" })
@@ -43,7 +44,8 @@ func winner(runs []Result) string {
 	best, next := order[0], order[1]
 	lead := best.Speedup / next.Speedup
 	if lead < 1+max(best.uncertainty(), next.uncertainty()) {
-		return fmt.Sprintf("%s and %s are equally fast within measurement noise (%s×).", best.Name, next.Name, times(lead))
+		return fmt.Sprintf("%s and %s are equally fast within measurement noise (%s×).", best.Name,
+			next.Name, times(lead))
 	}
 	text := fmt.Sprintf("%s is the fastest: %s× as fast as %s", best.Name, times(lead), next.Name)
 	if next.Name != runs[0].Name && best.Name != runs[0].Name {

@@ -47,15 +47,16 @@ type Result struct {
 	Training float64 `json:"tt"` // Tt: forward, backward and optimizer
 	// Ceiling is (Ti+Tt)/max(Ti,Tt), the speedup over sequential execution if the longer
 	// phase hid the shorter one completely.
-	Ceiling       float64            `json:"ceiling"`
-	IdleTrainer   float64            `json:"idle_trainer"` // fraction of the step
-	IdleInstances float64            `json:"idle_instances"`
-	Servers       float64            `json:"fleet"`                  // number of instances that sampled, servers included
-	ServerCores   int                `json:"server_cores,omitempty"` // of Cores; servers that report none count 0
-	Reward        *float64           `json:"reward"`                 // at the last step
-	Eval          map[string]float64 `json:"eval,omitempty"`
-	Weights       string             `json:"weights"` // sha256 of the final weights, one for each distinct repeat
-	PeakBytes     float64            `json:"peak_bytes"`
+	Ceiling       float64 `json:"ceiling"`
+	IdleTrainer   float64 `json:"idle_trainer"` // fraction of the step
+	IdleInstances float64 `json:"idle_instances"`
+	// number of instances that sampled, servers included
+	Servers     float64            `json:"fleet"`
+	ServerCores int                `json:"server_cores,omitempty"` // of Cores; servers that report none count 0
+	Reward      *float64           `json:"reward"`                 // at the last step
+	Eval        map[string]float64 `json:"eval,omitempty"`
+	Weights     string             `json:"weights"` // sha256 of the final weights, one for each distinct repeat
+	PeakBytes   float64            `json:"peak_bytes"`
 
 	repeats []map[int]report.Values // timed steps by number; nil for a failed repeat
 	steps   []report.Values         // all steps, for the curves
@@ -209,7 +210,8 @@ func (r *Result) ratios(first *Result) (all []ratio) {
 				if !ok || rate(v) == 0 || rate(base) == 0 {
 					continue
 				}
-				calm := least[step]["timing_s/step"] / v["timing_s/step"] * leastFirst[step]["timing_s/step"] / base["timing_s/step"]
+				calm := least[step]["timing_s/step"] / v["timing_s/step"] * leastFirst[step]["timing_s/step"] /
+					base["timing_s/step"]
 				between := max(1e-3, math.Abs(v["time"]-base["time"])) // seconds
 				all = append(all, ratio{rate(v) / rate(base), calm * calm / between})
 			}

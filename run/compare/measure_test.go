@@ -71,7 +71,8 @@ func TestSpeedupUnderDrift(t *testing.T) {
 		nearFastest += within(total(&runs[0])/total(&runs[2]), calm, 0.1)
 		verifiedFastest += within(total(&runs[0])/total(&runs[2]), total(&again[0])/total(&again[1]), 0.15)
 	}
-	t.Logf("of %d trials: gain %d, verified %d; from the fastest steps %d, verified %d", trials, near, verified, nearFastest, verifiedFastest)
+	t.Logf("of %d trials: gain %d, verified %d; from the fastest steps %d, verified %d", trials, near, verified,
+		nearFastest, verifiedFastest)
 	require.Greater(t, near, trials*88/100)
 	require.Greater(t, verified, trials*94/100)
 	require.Greater(t, trials-nearFastest, 3*(trials-near)/2)

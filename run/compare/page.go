@@ -78,11 +78,14 @@ func charts(runs []Result) (all []template.HTML) {
 		}
 	}
 	for _, name := range learned {
-		all = append(all, chart.Lines(chart.Plot{Title: name + " by step", X: "step", Series: lines(runs, name, false)}),
+		all = append(all,
+			chart.Lines(chart.Plot{Title: name + " by step", X: "step", Series: lines(runs, name, false)}),
 			chart.Lines(chart.Plot{Title: name + " by time", X: "seconds", Series: lines(runs, name, true)}))
 	}
-	return append(all, chart.Lines(chart.Plot{Title: "seconds per step", X: "step", Series: lines(runs, "timing_s/step", false)}),
-		chart.Lines(chart.Plot{Title: "tokens per second", X: "step", Series: lines(runs, "perf/tokens_per_second", false)}))
+	return append(all,
+		chart.Lines(chart.Plot{Title: "seconds per step", X: "step", Series: lines(runs, "timing_s/step", false)}),
+		chart.Lines(chart.Plot{Title: "tokens per second", X: "step",
+			Series: lines(runs, "perf/tokens_per_second", false)}))
 }
 
 // lines returns a metric of each run over the steps, or over the seconds that the steps

@@ -61,7 +61,8 @@ func (c *comparing) plan() ([]variant, error) {
 	var variants []variant
 	for _, value := range values {
 		for _, mode := range c.modes(given) {
-			v := variant{name: strings.TrimSpace(mode + " " + value), mode: mode, value: value, settings: []string{"run.mode=" + mode}}
+			v := variant{name: strings.TrimSpace(mode + " " + value), mode: mode, value: value,
+				settings: []string{"run.mode=" + mode}}
 			if c.swaps && mode != configs.Colocated {
 				v.settings = append(v.settings, "train.swap=false")
 			}
@@ -104,11 +105,13 @@ func (c *comparing) check(given *configs.Resolved) error {
 		case !slices.Contains(all, mode):
 			faults = append(faults, fmt.Errorf("-modes has %q, expected any of %s", mode, strings.Join(all, ", ")))
 		case slices.Contains(c.o.Modes[:i], mode):
-			faults = append(faults, fmt.Errorf("-modes has %s twice, expected each mode once (use -repeats to run it again)", mode))
+			faults = append(faults,
+				fmt.Errorf("-modes has %s twice, expected each mode once (use -repeats to run it again)", mode))
 		}
 	}
 	if c.o.Warmup < 0 || c.o.Warmup >= given.Run.Steps {
-		faults = append(faults, fmt.Errorf("-warmup is %d, expected 0 or more and less than run.steps = %d", c.o.Warmup, given.Run.Steps))
+		faults = append(faults, fmt.Errorf("-warmup is %d, expected 0 or more and less than run.steps = %d", c.o.Warmup,
+			given.Run.Steps))
 	}
 	if c.o.Repeats < 1 {
 		faults = append(faults, fmt.Errorf("-repeats is %d, expected 1 or more", c.o.Repeats))
@@ -127,7 +130,8 @@ func (c *comparing) sweep() ([]string, error) {
 		return nil, fmt.Errorf("-sweep is %q, expected section.key=value,value,…", c.o.Sweep)
 	}
 	if strings.HasPrefix(key, "run.") && key != "run.seed" {
-		return nil, fmt.Errorf("-sweep varies %s, expected run.seed or a key of another section (use -modes to compare modes)", key)
+		return nil, fmt.Errorf(
+			"-sweep varies %s, expected run.seed or a key of another section (use -modes to compare modes)", key)
 	}
 	var settings []string
 	for _, value := range swept(list) {

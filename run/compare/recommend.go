@@ -62,7 +62,8 @@ func (c *comparing) advice() string {
 	r, runs := c.found.Recommend, c.found.Runs
 	switch {
 	case !c.sameWork():
-		return fmt.Sprintf("No recommendation: %s changes the work itself, so the times of the runs are not comparable.",
+		return fmt.Sprintf(
+			"No recommendation: %s changes the work itself, so the times of the runs are not comparable.",
 			c.sweptKey())
 	case r == nil:
 		return fmt.Sprintf("No recommendation: every run computes with more threads than the %d cores "+
@@ -73,7 +74,8 @@ func (c *comparing) advice() string {
 	}
 	for i := range runs {
 		if own := &runs[i]; own.Name == c.found.Current && r.Speedup < own.Speedup*(1+own.uncertainty()) {
-			return fmt.Sprintf("Keep the configuration: nothing measured is faster than %s by more than the measurement noise.",
+			return fmt.Sprintf(
+				"Keep the configuration: nothing measured is faster than %s by more than the measurement noise.",
 				own.Name)
 		}
 	}

@@ -44,15 +44,20 @@ func TestRecommendationIsNews(t *testing.T) {
 		current  string
 		want     string
 	}{
-		"default is fastest":  {2, slowTurns, nil, "periodic-async", "Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest of the measured ones."},
-		"written out":         {2, slowTurns, []string{"inference.threads=1", "inference.instances=1"}, "periodic-async", "Keep the configuration: it already has"},
-		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync", "Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. It is 1.29× as fast as sync."},
-		"swap is set":         {2, slowTurns, []string{"run.mode=colocated", "train.swap=true"}, "", "train.swap=false"},
+		"default is fastest": {2, slowTurns, nil, "periodic-async",
+			"Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest of the measured ones."},
+		"written out": {2, slowTurns, []string{"inference.threads=1", "inference.instances=1"},
+			"periodic-async", "Keep the configuration: it already has"},
+		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync",
+			"Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. It is 1.29× as fast as sync."},
+		"swap is set": {2, slowTurns, []string{"run.mode=colocated", "train.swap=true"}, "", "train.swap=false"},
 		"within the noise": {8, map[string]float64{configs.Colocated: 1.025}, nil, "periodic-async",
 			"Keep the configuration: nothing measured is faster than periodic-async by more than the measurement noise."},
 		"turns are faster": {8, map[string]float64{configs.Colocated: .5}, nil, "periodic-async",
-			"Recommended: colocated, 8 or 1×8 threads: -set run.mode=colocated -set device.threads=8 -set inference.threads=8."},
-		"turns are set": {8, map[string]float64{configs.Colocated: .5}, []string{"run.mode=colocated", "device.threads=8", "inference.threads=8"}, "colocated",
+			"Recommended: colocated, 8 or 1×8 threads: -set run.mode=colocated -set device.threads=8 -set " +
+				"inference.threads=8."},
+		"turns are set": {8, map[string]float64{configs.Colocated: .5},
+			[]string{"run.mode=colocated", "device.threads=8", "inference.threads=8"}, "colocated",
 			"Keep the configuration: it already has colocated, 8 or 1×8 threads"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +74,8 @@ func TestRecommendationsFitTheMachine(t *testing.T) {
 	t.Parallel()
 	none := 0
 	for cores := 1; cores <= 4; cores++ {
-		for _, keys := range [][]string{nil, {"inference.instances=3"}, {"device.threads=4", "inference.threads=4"}, {"device.threads=1", "inference.threads=1", "inference.instances=5"}} {
+		for _, keys := range [][]string{nil, {"inference.instances=3"}, {"device.threads=4", "inference.threads=4"},
+			{"device.threads=1", "inference.threads=1", "inference.instances=5"}} {
 			for _, modes := range [][]string{nil, {configs.Sync}, {configs.PeriodicAsync}, {configs.Colocated}} {
 				o := options(t, "")
 				o.Cores, o.Settings, o.Modes, o.Train = cores, keys, modes, (&machine{t: t}).train
@@ -77,10 +83,12 @@ func TestRecommendationsFitTheMachine(t *testing.T) {
 				require.NoError(t, err)
 				if c.Recommend == nil {
 					none++
-					require.Contains(t, strings.Join(c.Findings, "\n"), fmt.Sprintf("than the %d cores of this machine", cores))
+					require.Contains(t, strings.Join(c.Findings, "\n"),
+						fmt.Sprintf("than the %d cores of this machine", cores))
 					continue
 				}
-				require.LessOrEqual(t, c.Recommend.Share.Threads(), cores, "%s %v: %v", keys, modes, c.Recommend.Settings)
+				require.LessOrEqual(t, c.Recommend.Share.Threads(), cores, "%s %v: %v", keys, modes,
+					c.Recommend.Settings)
 				require.LessOrEqual(t, c.Runs[0].Cores, cores)
 			}
 		}
@@ -100,7 +108,10 @@ func TestPageInBrowser(t *testing.T) {
 	require.Empty(t, b.Complaints())
 	b.Inspect("compare")
 	b.View(375, "light")
-	require.True(t, browser.Tells[bool](b, `[...document.querySelectorAll(".wide")].every(e => e.scrollWidth <= e.clientWidth)`), "three runs fit")
-	require.Equal(t, "mode sync periodic-async colocated", strings.Join(strings.Fields(browser.Tells[string](b, `document.querySelector(".narrow thead").innerText`)), " "))
+	require.True(t, browser.Tells[bool](b,
+		`[...document.querySelectorAll(".wide")].every(e => e.scrollWidth <= e.clientWidth)`), "three runs fit")
+	require.Equal(t, "mode sync periodic-async colocated",
+		strings.Join(strings.Fields(browser.Tells[string](b, `document.querySelector(".narrow thead").innerText`)),
+			" "))
 	b.Tour()
 }

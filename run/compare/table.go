@@ -21,7 +21,8 @@ func head() [][2]string {
 		{"speed-up", "over the first row"},
 		{"Ti", "seconds per step in which instances sample"},
 		{"Tt", "seconds per step in which the trainer computes"},
-		{"ceiling", "(Ti+Tt)/max(Ti,Tt): the most that hiding the shorter phase behind the longer can gain; none if both alternate on all cores"},
+		{"ceiling", "(Ti+Tt)/max(Ti,Tt): the most that hiding the shorter phase behind the longer can gain; none if " +
+			"both alternate on all cores"},
 		{"idle trainer", "share of the step that the trainer waits"},
 		{"idle instances", "share of the step that instances have no requests"},
 		{"reward", "mean of the last step"},
@@ -44,7 +45,8 @@ func rows(runs []Result) [][]string {
 		}
 		all = append(all, []string{r.Name, strings.TrimSuffix(r.Share.String(), " threads"), fmt.Sprint(r.Timed),
 			seconds(r.Seconds), report.Number(r.Tokens), report.Number(round(r.Rate)), times(r.Speedup),
-			seconds(r.Sampling), seconds(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances), reward, r.evaluated(), short(r.Weights)})
+			seconds(r.Sampling), seconds(r.Training), ceiling, share(r.IdleTrainer), share(r.IdleInstances), reward,
+			r.evaluated(), short(r.Weights)})
 	}
 	return all
 }

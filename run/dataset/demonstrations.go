@@ -32,7 +32,8 @@ func (r *Reader) Demonstrations(ctx context.Context, paths []string) ([][]traine
 		if cfg.SFT.Turns == configs.AllTurns {
 			rows[k] = data.EachTurn(rows[k])
 		} else if n := data.EarlierTurns(rows[k]); n > 0 {
-			r.warn("%s: %d earlier assistant turns in %d demonstrations are not trained. Train them with sft.turns = \"all\".", path, n, len(rows[k]))
+			r.warn("%s: %d earlier assistant turns in %d demonstrations are not trained. Train them with sft.turns "+
+				"= \"all\".", path, n, len(rows[k]))
 		}
 		var dropped []string
 		repeated, seen := 0, make(map[string]struct{}, len(rows[k]))
@@ -55,12 +56,14 @@ func (r *Reader) Demonstrations(ctx context.Context, paths []string) ([][]traine
 			seen[key] = struct{}{}
 			lists[k] = append(lists[k], *e)
 		}
-		limits := fmt.Sprintf("limits are data.max_prompt_tokens = %d and the model's context of %d tokens", cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
+		limits := fmt.Sprintf("limits are data.max_prompt_tokens = %d and the model's context of %d tokens",
+			cfg.Data.MaxPromptTokens, f.Shape.MaxPositions)
 		if len(lists[k]) == 0 {
 			return nil, usage.Errorf("%s: all %d demonstrations are too long: %s", path, len(rows[k]), limits)
 		}
 		if len(dropped) > 0 {
-			r.warn("%s: dropped %d of %d demonstrations that are too long (first %s): %s", path, len(dropped), len(rows[k]), dropped[0], limits)
+			r.warn("%s: dropped %d of %d demonstrations that are too long (first %s): %s", path, len(dropped),
+				len(rows[k]), dropped[0], limits)
 		}
 		if repeated > 0 {
 			r.warn("%s: %d of %d demonstrations repeat an earlier one", path, repeated, len(lists[k]))
@@ -108,7 +111,8 @@ func encodeDemonstration(f *folder.Folder, prompt, response string, rendered boo
 	if e.Response, err = f.Tokenizer.Encode(response); err != nil {
 		return nil, err
 	}
-	if n := len(e.Response); !rendered && len(f.StopIDs) > 0 && (n == 0 || !slices.Contains(f.StopIDs, e.Response[n-1])) {
+	if n := len(e.Response); !rendered && len(f.StopIDs) > 0 &&
+		(n == 0 || !slices.Contains(f.StopIDs, e.Response[n-1])) {
 		e.Response = append(e.Response, f.StopIDs[0])
 	}
 	return &e, nil

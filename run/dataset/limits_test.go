@@ -25,7 +25,8 @@ func reading(t *testing.T, rows ...string) (r *Reader, warnings *[]string, file 
 	for c := 'a'; c <= 'z'; c++ {
 		ords = append(ords, fmt.Sprint(int(c)))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte(`{"char_ords":[`+strings.Join(ords, ",")+`]}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"),
+		[]byte(`{"char_ords":[`+strings.Join(ords, ",")+`]}`), 0o600))
 	tok, err := tokenizer.Load(dir)
 	require.NoError(t, err)
 	file = filepath.Join(dir, "data.jsonl")
@@ -35,7 +36,9 @@ func reading(t *testing.T, rows ...string) (r *Reader, warnings *[]string, file 
 	cfg.Data.MaxPromptTokens = 16
 	warnings = new([]string)
 	f := &folder.Folder{Dir: dir, Tokenizer: tok, Shape: &model.Config{MaxPositions: 64}}
-	return New(f, &cfg, 0, func(format string, args ...any) { *warnings = append(*warnings, fmt.Sprintf(format, args...)) }), warnings, file
+	return New(f, &cfg, 0, func(format string, args ...any) {
+		*warnings = append(*warnings, fmt.Sprintf(format, args...))
+	}), warnings, file
 }
 
 func prompt(text string) string { return fmt.Sprintf(`{"prompt":%q,"answer":"b"}`, text) }

@@ -76,7 +76,8 @@ func (r *Reader) Prompts(ctx context.Context, paths []string) (lists [][]rollout
 
 // encodeAll encodes prompts. huge holds the IDs of those whose number of bytes already shows that they
 // have too many tokens.
-func (r *Reader) encodeAll(ctx context.Context, path string, all []rollout.Prompt) (kept []rollout.Prompt, huge []string, err error) {
+func (r *Reader) encodeAll(ctx context.Context, path string, all []rollout.Prompt) (
+	kept []rollout.Prompt, huge []string, err error) {
 	most := r.folder.Tokenizer.Longest(longestPrompt(r))
 	for i := range all {
 		if ctx.Err() != nil {
@@ -135,7 +136,8 @@ func (r *Reader) CheckSources(resolved *configs.Resolved) error {
 // it does not render.
 func (r *Reader) WarnPlainText() {
 	if r.folder.Template != nil && r.cfg.Data.Template == configs.TemplateAuto && r.plain != "" {
-		r.warn("%s: the model has a chat template but these prompts are plain text. Set data.template to %q to apply the template, or to %q to silence this warning.",
+		r.warn("%s: the model has a chat template but these prompts are plain text. Set data.template to %q to "+
+			"apply the template, or to %q to silence this warning.",
 			r.plain, configs.TemplateChat, configs.TemplateNone)
 	}
 }
@@ -198,7 +200,8 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 		p := &all[i]
 		rule := r.cfg.Reward.For(p.Source)
 		if rule == nil {
-			return nil, usage.Errorf("%s: prompt %s has data source %q, which has no reward; set [reward.sources.%q], or reward.kind for all other sources",
+			return nil, usage.Errorf("%s: prompt %s has data source %q, which has no reward; set "+
+				"[reward.sources.%q], or reward.kind for all other sources",
 				path, p.ID, p.Source, p.Source)
 		}
 		if !rule.Lacks(p.Answer) {
@@ -209,10 +212,12 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	}
 	dropped := len(all) - len(kept)
 	if len(kept) == 0 {
-		return nil, usage.Errorf("%s: none of %d prompts has a reference answer, required by reward %q (first %s)%s", path, dropped, kind, first, r.answerFields(path))
+		return nil, usage.Errorf("%s: none of %d prompts has a reference answer, required by reward %q (first %s)%s",
+			path, dropped, kind, first, r.answerFields(path))
 	}
 	if dropped > 0 {
-		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)%s", path, dropped, len(all), first, r.answerFields(path))
+		r.warn("%s: dropped %d of %d prompts without a reference answer (first %s)%s", path, dropped, len(all), first,
+			r.answerFields(path))
 	}
 	r.warnForwarded(path, kept)
 	r.warnForms(path, kept)
@@ -244,10 +249,12 @@ func (r *Reader) gradable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	refused := len(all) - len(kept)
 	first := strings.Join(named, ", ")
 	if float64(refused) > mostRefused*float64(len(all)) {
-		return nil, usage.Errorf("%s: reward %q finds %d of %d reference answers wrong, expected at most %v%% (first %s); correct or remove them, or set another reward.kind",
+		return nil, usage.Errorf("%s: reward %q finds %d of %d reference answers wrong, expected at most %v%% "+
+			"(first %s); correct or remove them, or set another reward.kind",
 			path, kind, refused, len(all), 100*mostRefused, first)
 	}
-	r.warn("%s: dropped %d of %d prompts whose reference answer reward %q finds wrong (first %s)", path, refused, len(all), kind, first)
+	r.warn("%s: dropped %d of %d prompts whose reference answer reward %q finds wrong (first %s)", path, refused,
+		len(all), kind, first)
 	return kept, nil
 }
 
@@ -262,13 +269,15 @@ func (r *Reader) fitting(path string, all []rollout.Prompt, huge []string) ([]ro
 		return nil, allTooLong(path, dropped, limit)
 	}
 	if len(dropped) > 0 {
-		r.warn("%s: dropped %d of %d prompts longer than %d tokens (first %s)", path, len(dropped), len(kept)+len(dropped), limit, dropped[0])
+		r.warn("%s: dropped %d of %d prompts longer than %d tokens (first %s)", path, len(dropped),
+			len(kept)+len(dropped), limit, dropped[0])
 	}
 	if n := data.Duplicates(kept); n > 0 {
 		r.warn("%s: %d of %d prompts repeat an earlier one", path, n, len(kept))
 	}
 	if names := data.Having(kept, r.folder.Tokenizer.Unknown()); len(names) > 0 {
-		r.warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (first %s)", path, len(names), len(kept), names[0])
+		r.warn("%s: %d of %d prompts have characters that the model's tokenizer lacks (first %s)", path, len(names),
+			len(kept), names[0])
 	}
 	return kept, nil
 }
@@ -301,14 +310,17 @@ func (r *Reader) renderer() *renderer {
 func (r *Reader) CheckContext(prompts []rollout.Prompt) error {
 	context, most := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
 	if most >= context {
-		return usage.Errorf("rollout.max_tokens is %d, expected %d at most: the model's context is %d tokens, prompt included", most, context-1, context)
+		return usage.Errorf(
+			"rollout.max_tokens is %d, expected %d at most: the model's context is %d tokens, prompt included", most,
+			context-1, context)
 	}
 	longest := 0
 	for i := range prompts {
 		longest = max(longest, len(prompts[i].IDs))
 	}
 	if longest+most > context {
-		r.warn("the longest prompt has %d tokens; its responses end at the model's context of %d tokens, before rollout.max_tokens = %d",
+		r.warn("the longest prompt has %d tokens; its responses end at the model's context of %d tokens, before "+
+			"rollout.max_tokens = %d",
 			longest, context, most)
 	}
 	return nil

@@ -21,7 +21,9 @@ func graded(kind string) (r *Reader, warnings *[]string) {
 	cfg := configs.Default()
 	cfg.Reward.Kind = kind
 	warnings = new([]string)
-	return New(nil, &cfg, 0, func(format string, args ...any) { *warnings = append(*warnings, fmt.Sprintf(format, args...)) }), warnings
+	return New(nil, &cfg, 0, func(format string, args ...any) {
+		*warnings = append(*warnings, fmt.Sprintf(format, args...))
+	}), warnings
 }
 
 // Prompts with a wrong reference answer are dropped. More than 1% of them fail the file.
@@ -33,11 +35,17 @@ func TestWrongReferenceAnswers(t *testing.T) {
 		warning, fault string
 	}{
 		{kind: "math", prompts: 100},
-		{kind: "math", prompts: 100, wrong: 1, warning: `f: dropped 1 of 100 prompts whose reference answer reward "math" finds wrong (first f:1: no answer)`},
-		{kind: "gsm8k", prompts: 200, wrong: 2, warning: `f: dropped 2 of 200 prompts whose reference answer reward "gsm8k" finds wrong (first f:1: no answer, f:2: no answer)`},
-		{kind: "math", prompts: 1200, wrong: 12, warning: `f: dropped 12 of 1200 prompts whose reference answer reward "math" finds wrong (first f:1: no answer, f:2: no answer, ` +
-			`f:3: no answer, f:4: no answer, f:5: no answer, f:6: no answer, f:7: no answer, f:8: no answer, f:9: no answer, f:10: no answer)`},
-		{kind: "math", prompts: 99, wrong: 1, fault: `f: reward "math" finds 1 of 99 reference answers wrong, expected at most 1% (first f:1: no answer); correct or remove them, or set another reward.kind`},
+		{kind: "math", prompts: 100, wrong: 1,
+			warning: `f: dropped 1 of 100 prompts whose reference answer reward "math" finds wrong (first f:1: no ` +
+				`answer)`},
+		{kind: "gsm8k", prompts: 200, wrong: 2, warning: `f: dropped 2 of 200 prompts whose reference answer reward ` +
+			`"gsm8k" finds wrong (first f:1: no answer, f:2: no answer)`},
+		{kind: "math", prompts: 1200, wrong: 12, warning: `f: dropped 12 of 1200 prompts whose reference answer ` +
+			`reward "math" finds wrong (first f:1: no answer, f:2: no answer, ` +
+			`f:3: no answer, f:4: no answer, f:5: no answer, f:6: no answer, f:7: no answer, f:8: no answer, f:9: ` +
+			`no answer, f:10: no answer)`},
+		{kind: "math", prompts: 99, wrong: 1, fault: `f: reward "math" finds 1 of 99 reference answers wrong, ` +
+			`expected at most 1% (first f:1: no answer); correct or remove them, or set another reward.kind`},
 		{kind: "math", prompts: 1, wrong: 1, fault: `f: reward "math" finds 1 of 1 reference answers wrong`},
 		{kind: "exact", prompts: 100, wrong: 100},
 	} {
@@ -79,7 +87,8 @@ func TestPublishedReferenceAnswers(t *testing.T) {
 	if root == "" {
 		t.Skip("EASYRL_TESTDATA is not set")
 	}
-	for kind, patterns := range map[string][]string{reward.Math: {"gsm8k/*.jsonl", "math/*.json", "word_problems/*.jsonl"}, reward.GSM8K: {"gsm8k/*.jsonl", "word_problems/*.jsonl"}} {
+	for kind, patterns := range map[string][]string{reward.Math: {"gsm8k/*.jsonl", "math/*.json",
+		"word_problems/*.jsonl"}, reward.GSM8K: {"gsm8k/*.jsonl", "word_problems/*.jsonl"}} {
 		for _, pattern := range patterns {
 			files, err := filepath.Glob(filepath.Join(root, "prompts", pattern))
 			require.NoError(t, err)
@@ -102,7 +111,8 @@ func BenchmarkScorable(b *testing.B) {
 	r, _ := graded(reward.Math)
 	all := make([]rollout.Prompt, 100_000)
 	for i := range all {
-		all[i] = rollout.Prompt{ID: "f:1", Text: "How many apples are in the box?", Answer: json.RawMessage(fmt.Sprintf(`"The box holds %d + 1 apples.\n#### %d"`, i-1, i))}
+		all[i] = rollout.Prompt{ID: "f:1", Text: "How many apples are in the box?",
+			Answer: json.RawMessage(fmt.Sprintf(`"The box holds %d + 1 apples.\n#### %d"`, i-1, i))}
 	}
 	for b.Loop() {
 		_, err := r.scorable("f", all)

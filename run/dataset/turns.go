@@ -79,17 +79,20 @@ func (r *renderer) continuation(in chat.Input) (string, error) {
 			return out, nil
 		}
 	}
-	return "", fmt.Errorf("the chat template changes the final assistant turn %q, so no response can continue it", head(said, 30))
+	return "", fmt.Errorf("the chat template changes the final assistant turn %q, so no response can continue it",
+		head(said, 30))
 }
 
 // complete returns an error if the template omits a turn with an unknown role.
 func complete(messages []chat.Message, rendered string) error {
 	for i, m := range messages {
-		if slices.Contains([]string{"system", "user", assistant, "tool"}, m.Role) || strings.TrimSpace(m.Content) == "" {
+		if slices.Contains([]string{"system", "user", assistant, "tool"}, m.Role) ||
+			strings.TrimSpace(m.Content) == "" {
 			continue
 		}
 		if !strings.Contains(withoutSpace(rendered), withoutSpace(m.Content)) {
-			return fmt.Errorf("the chat template drops turn %d: role is %q, expected system, user, assistant or tool", i+1, m.Role)
+			return fmt.Errorf("the chat template drops turn %d: role is %q, expected system, user, assistant or tool",
+				i+1, m.Role)
 		}
 	}
 	return nil
@@ -102,7 +105,8 @@ const marker = "where the message stands"
 // prompt, prompt and response together are the rendered conversation, so that the
 // response includes the end of the turn. Otherwise the response is the reply's
 // text.
-func (r *renderer) demonstration(text string, messages []rollout.Message, reply rollout.Message) (prompt, response string, rendered bool, err error) {
+func (r *renderer) demonstration(text string, messages []rollout.Message, reply rollout.Message) (
+	prompt, response string, rendered bool, err error) {
 	if last := len(messages) - 1; last >= 0 && messages[last].Role == assistant {
 		return "", "", false, errors.New("the prompt ends with an assistant turn, expected all of it in the response")
 	}

@@ -20,7 +20,8 @@ type demo struct {
 }
 
 func (d demo) render(r *renderer) (prompt, response string, rendered bool, err error) {
-	return r.demonstration(d.Prompt, d.Messages, rollout.Message{Role: "assistant", Content: d.Response, Extra: d.Extra})
+	return r.demonstration(d.Prompt, d.Messages,
+		rollout.Message{Role: "assistant", Content: d.Response, Extra: d.Extra})
 }
 
 // Simplified forms of common chat templates.
@@ -33,16 +34,22 @@ const (
 </think>
 
 {% endif %}{% endif %}`
-	forgetful = `{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1] }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}`
-	thinker   = `{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1] }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]<think>
+	forgetful = `{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1] }}</s>{% endfor %}{% if ` +
+		`add_generation_prompt %}[assistant]{% endif %}`
+	thinker = `{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1] }}</s>{% endfor %}{% if ` +
+		`add_generation_prompt %}[assistant]<think>
 {% endif %}`
-	reasons = `{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}`
-	silent  = `{% for m in messages %}{% if m.role == 'user' %}[user]{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]<think>{% endif %}`
+	reasons = `{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<think>{{ m.reasoning_content ` +
+		`}}</think>{% endif %}{{ m.content | trim }}</s>{% endfor %}{% if add_generation_prompt %}[assistant]{% ` +
+		`endif %}`
+	silent = `{% for m in messages %}{% if m.role == 'user' %}[user]{{ m.content }}{% endif %}{% endfor %}{% if ` +
+		`add_generation_prompt %}[assistant]<think>{% endif %}`
 )
 
 func TestDemonstrations(t *testing.T) {
 	t.Parallel()
-	three := []rollout.Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"}, {Role: "user", Content: "q"}}
+	three := []rollout.Message{{Role: "user", Content: "a"}, {Role: "assistant", Content: "b"},
+		{Role: "user", Content: "q"}}
 	for _, row := range []struct {
 		name, template   string
 		row              demo
@@ -50,23 +57,35 @@ func TestDemonstrations(t *testing.T) {
 		prompt, response string
 		fault            string
 	}{
-		{name: "plain text", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: renderer{system: "s "}, prompt: "s q", response: "r"},
-		{name: "text as the user's turn", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: renderer{always: true, thinking: true},
+		{name: "plain text", template: chatML, row: demo{Prompt: "q", Response: "r"}, set: renderer{system: "s "},
+			prompt: "s q", response: "r"},
+		{name: "text as the user's turn", template: chatML, row: demo{Prompt: "q", Response: "r"},
+			set:    renderer{always: true, thinking: true},
 			prompt: "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"}, set: renderer{thinking: true, system: "s"},
+		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"},
+			set:      renderer{thinking: true, system: "s"},
 			prompt:   "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
 			response: "r<|im_end|>\n"},
-		{name: "thought dropped by the template", template: forgetful, row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: renderer{},
+		{name: "thought dropped by the template", template: forgetful,
+			row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: renderer{},
 			prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
-		{name: "thought begun by the prompt", template: thinker, row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: renderer{},
+		{name: "thought begun by the prompt", template: thinker,
+			row: demo{Messages: three[2:], Response: "<think>\nt</think>r"}, set: renderer{},
 			prompt: "[user]q</s>[assistant]<think>\n", response: "t</think>r</s>"},
-		{name: "prompt begins a missing thought", template: thinker, row: demo{Messages: three[2:], Response: "r"}, set: renderer{},
-			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", but the response starts with "r"`},
-		{name: "extra message field", template: reasons, row: demo{Messages: three[2:], Response: " r\n", Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
+		{name: "prompt begins a missing thought", template: thinker, row: demo{Messages: three[2:], Response: "r"},
+			set: renderer{},
+			fault: `the chat template ends the prompt with "[user]q</s>[assistant]<think>\n", but the response ` +
+				`starts with "r"`},
+		{name: "extra message field", template: reasons,
+			row: demo{Messages: three[2:], Response: " r\n",
+				Extra: map[string]json.RawMessage{"reasoning_content": json.RawMessage(`"t"`)}},
 			set: renderer{}, prompt: "[user]q</s>[assistant]", response: "<think>t</think>r</s>"},
-		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML, row: demo{Messages: three[2:], Response: "r"},
-			set: renderer{thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
-		{name: "dropped response", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: renderer{}, fault: "the chat template drops the response"},
+		{name: "today", template: "{{ strftime_now('%d %b %Y') }}" + chatML,
+			row: demo{Messages: three[2:], Response: "r"},
+			set: renderer{thinking: true}, prompt: "26 Jul 2024<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
+			response: "r<|im_end|>\n"},
+		{name: "dropped response", template: silent, row: demo{Messages: three[2:], Response: "r"}, set: renderer{},
+			fault: "the chat template drops the response"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +143,9 @@ func TestDemonstrationsThroughRealTemplates(t *testing.T) {
 		require.NoError(t, err, row.file)
 		require.True(t, rendered)
 		require.Equal(t, row.want, response, row.file)
-		whole, err := template.Render(chat.Input{Messages: []chat.Message{{Role: "user", Content: "How many?"}, {Role: "assistant", Content: row.response}}})
+		whole, err := template.Render(
+			chat.Input{Messages: []chat.Message{{Role: "user", Content: "How many?"},
+				{Role: "assistant", Content: row.response}}})
 		require.NoError(t, err)
 		require.Equal(t, row.whole, whole == prompt+response, "%s:\n%q\n%q", row.file, whole, prompt+response)
 	}
@@ -137,7 +158,8 @@ func TestPromptsContinueAssistantTurn(t *testing.T) {
 	render := func(source string, last rollout.Message) (string, error) {
 		template, err := chat.Parse(source, nil)
 		require.NoError(t, err)
-		out, _, err := (&renderer{template: template, thinking: true}).prompt("", []rollout.Message{{Role: "user", Content: "q"}, last})
+		out, _, err := (&renderer{template: template, thinking: true}).prompt(
+			"", []rollout.Message{{Role: "user", Content: "q"}, last})
 		return out, err
 	}
 	for _, row := range []struct{ template, said, want string }{
@@ -151,14 +173,17 @@ func TestPromptsContinueAssistantTurn(t *testing.T) {
 		require.Equal(t, row.want, out)
 	}
 	_, err := render(forgetful, rollout.Message{Role: "assistant", Content: "<think>t</think>r"})
-	require.EqualError(t, err, `the chat template changes the final assistant turn "<think>t</think>r", so no response can continue it`)
+	require.EqualError(t, err,
+		`the chat template changes the final assistant turn "<think>t</think>r", so no response can continue it`)
 	_, err = render(silent, rollout.Message{Role: "assistant", Content: "r"})
 	require.ErrorContains(t, err, "the chat template changes the final assistant turn")
-	_, err = render(chatML, rollout.Message{Role: "assistant", Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage("[]")}})
+	_, err = render(chatML, rollout.Message{Role: "assistant",
+		Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage("[]")}})
 	require.EqualError(t, err, "the final assistant turn is empty, expected text to continue")
 	template, err := chat.Parse(chatML, nil)
 	require.NoError(t, err)
-	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}}, Response: "b"}.render(&renderer{template: template})
+	_, _, _, err = demo{Messages: []rollout.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "a"}},
+		Response: "b"}.render(&renderer{template: template})
 	require.EqualError(t, err, "the prompt ends with an assistant turn, expected all of it in the response")
 }
 
@@ -169,7 +194,8 @@ func TestOmittedRolesAreRefused(t *testing.T) {
 	template, err := chat.Parse(silent, nil)
 	require.NoError(t, err)
 	_, _, err = (&renderer{template: template}).prompt("", turns)
-	require.EqualError(t, err, `the chat template drops turn 1: role is "developer", expected system, user, assistant or tool`)
+	require.EqualError(t, err,
+		`the chat template drops turn 1: role is "developer", expected system, user, assistant or tool`)
 	template, err = chat.Parse(chatML, nil)
 	require.NoError(t, err)
 	_, _, err = (&renderer{template: template}).prompt("", turns)

@@ -43,7 +43,8 @@ func (r *Reader) warnForwarded(path string, all []rollout.Prompt) {
 		}
 	}
 	if n > 0 {
-		r.warn("%s: %d of %d prompts have no reference answer, so reward %q gets null (first %s)%s", path, n, len(all), kind, first, r.answerFields(path))
+		r.warn("%s: %d of %d prompts have no reference answer, so reward %q gets null (first %s)%s", path, n, len(all),
+			kind, first, r.answerFields(path))
 	}
 }
 
@@ -103,7 +104,8 @@ func WarnRepeats(warn Warn, size, count int, key, files string) {
 	if size <= count {
 		return
 	}
-	warn("%s is %d but %s has only %d usable rows, so each step repeats some. Lower %s to %d, or add data.", key, size, files, count, key, count)
+	warn("%s is %d but %s has only %d usable rows, so each step repeats some. Lower %s to %d, or add data.", key, size,
+		files, count, key, count)
 }
 
 // WarnOverlap warns about held-out prompts that the run also trains on.
@@ -145,6 +147,7 @@ func WarnHeldOut(warn Warn, training []trainer.Demonstration, sets []trainer.Hel
 
 func warnShared(warn Warn, held, training, name, what string, shared, all int) {
 	if shared > 0 {
-		warn("%s: %d of %d %s of set %q are also in %s, so results on them do not show how the model does on new ones", held, shared, all, what, name, training)
+		warn("%s: %d of %d %s of set %q are also in %s, so results on them do not show how the model does on new ones",
+			held, shared, all, what, name, training)
 	}
 }

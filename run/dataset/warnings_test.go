@@ -34,21 +34,24 @@ func TestMissingAnswersNameTheFields(t *testing.T) {
 	path, all := prompts(t, `{"question":"1","gold":"2"}`, `{"question":"1","note":{}}`)
 	r, _ := graded(reward.Exact)
 	_, err := r.scorable(path, all)
-	require.EqualError(t, err, path+`: none of 2 prompts has a reference answer, required by reward "exact" (first set:1); its rows have the fields "gold", "note", "question": set data.answer_key to the one with the answer`)
+	require.EqualError(t, err, path+`: none of 2 prompts has a reference answer, required by reward "exact" (first `+
+		`set:1); its rows have the fields "gold", "note", "question": set data.answer_key to the one with the answer`)
 
 	path, all = prompts(t, `{"q":"1","answer":"2"}`, `{"q":"1","answer":null}`)
 	r, warnings := graded(reward.Exact)
 	kept, err := r.scorable(path, all)
 	require.NoError(t, err)
 	require.Len(t, kept, 1)
-	require.Equal(t, []string{path + `: dropped 1 of 2 prompts without a reference answer (first set:2); its rows have the fields "answer", "q": set data.answer_key to the one with the answer`}, *warnings)
+	require.Equal(t, []string{path + `: dropped 1 of 2 prompts without a reference answer (first set:2); its rows ` +
+		`have the fields "answer", "q": set data.answer_key to the one with the answer`}, *warnings)
 
 	r, warnings = graded(reward.Command)
 	r.cfg.Data.AnswerKey = "answer"
 	kept, err = r.scorable(path, all)
 	require.NoError(t, err)
 	require.Len(t, kept, 2)
-	require.Equal(t, []string{path + `: 1 of 2 prompts have no reference answer, so reward "command" gets null (first set:2); data.answer_key is "answer" and its rows have the fields "answer", "q"`}, *warnings)
+	require.Equal(t, []string{path + `: 1 of 2 prompts have no reference answer, so reward "command" gets null ` +
+		`(first set:2); data.answer_key is "answer" and its rows have the fields "answer", "q"`}, *warnings)
 
 	r, warnings = graded(reward.Overlong) // compares with nothing
 	_, err = r.scorable(path, all)
@@ -59,8 +62,10 @@ func TestMissingAnswersNameTheFields(t *testing.T) {
 func TestFormsOfAnswers(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ kind, answer, want string }{
-		{reward.Exact, `["4","5"]`, `are lists, which reward "exact" compares as JSON text (first set:1: ["4","5"]); reward.kind = "math" accepts any answer of a list`},
-		{reward.Prefix, `{"value":4}`, `are objects, which reward "prefix" compares as JSON text (first set:1: {"value":4}); set data.answer_key to the field inside`},
+		{reward.Exact, `["4","5"]`, `are lists, which reward "exact" compares as JSON text (first set:1: ` +
+			`["4","5"]); reward.kind = "math" accepts any answer of a list`},
+		{reward.Prefix, `{"value":4}`, `are objects, which reward "prefix" compares as JSON text (first set:1: ` +
+			`{"value":4}); set data.answer_key to the field inside`},
 		{reward.Exact, `4.0`, `are whole numbers with a decimal point`},
 		{reward.Exact, `4.5`, ""},
 		{reward.Exact, `"4.0"`, ""},
@@ -87,7 +92,8 @@ func TestStepsLargerThanTheData(t *testing.T) {
 	WarnRepeats(r.warn, 4, 4, "rollout.prompts_per_step", "data.train")
 	require.Empty(t, *warnings)
 	WarnRepeats(r.warn, 5, 4, "rollout.prompts_per_step", "data.train")
-	require.Equal(t, []string{"rollout.prompts_per_step is 5 but data.train has only 4 usable rows, so each step repeats some. Lower rollout.prompts_per_step to 4, or add data."}, *warnings)
+	require.Equal(t, []string{"rollout.prompts_per_step is 5 but data.train has only 4 usable rows, so each step " +
+		"repeats some. Lower rollout.prompts_per_step to 4, or add data."}, *warnings)
 }
 
 func TestOverlap(t *testing.T) {
@@ -99,13 +105,17 @@ func TestOverlap(t *testing.T) {
 		}
 		return all
 	}
-	WarnOverlap(r.warn, of("a", "b"), []evaluate.Set{{Name: "new", Prompts: of("c")}, {Name: "old", Prompts: of("c", "a", "a")}})
-	require.Equal(t, []string{`data.eval: 2 of 3 prompts of set "old" are also in data.train, so results on them do not show how the model does on new ones`}, *warnings)
+	WarnOverlap(r.warn, of("a", "b"), []evaluate.Set{{Name: "new", Prompts: of("c")},
+		{Name: "old", Prompts: of("c", "a", "a")}})
+	require.Equal(t, []string{`data.eval: 2 of 3 prompts of set "old" are also in data.train, so results on them do ` +
+		`not show how the model does on new ones`}, *warnings)
 
 	r, warnings = graded(reward.Exact)
 	demo := func(prompt, response int32) trainer.Demonstration {
 		return trainer.Demonstration{Prompt: []int32{prompt}, Response: []int32{response}}
 	}
-	WarnHeldOut(r.warn, []trainer.Demonstration{demo(1, 2), demo(1, 3)}, []trainer.HeldOut{{Name: "held", Examples: []trainer.Demonstration{demo(1, 4), demo(1, 3)}}})
-	require.Equal(t, []string{`sft.eval: 1 of 2 demonstrations of set "held" are also in sft.data, so results on them do not show how the model does on new ones`}, *warnings)
+	WarnHeldOut(r.warn, []trainer.Demonstration{demo(1, 2), demo(1, 3)},
+		[]trainer.HeldOut{{Name: "held", Examples: []trainer.Demonstration{demo(1, 4), demo(1, 3)}}})
+	require.Equal(t, []string{`sft.eval: 1 of 2 demonstrations of set "held" are also in sft.data, so results on ` +
+		`them do not show how the model does on new ones`}, *warnings)
 }

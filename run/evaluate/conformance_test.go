@@ -109,7 +109,8 @@ func (r *lightevalRow) got(t *testing.T) map[string]float64 {
 	for _, response := range r.Responses {
 		score := 0.0
 		if strings.Contains(r.Metric, "math") || strings.Contains(r.Metric, "expr") {
-			s, err := reward.NewMath().Score(t.Context(), reward.Input{Prompt: &rollout.Prompt{Answer: answer}, Text: response, Finish: rollout.Stop})
+			s, err := reward.NewMath().Score(t.Context(),
+				reward.Input{Prompt: &rollout.Prompt{Answer: answer}, Text: response, Finish: rollout.Stop})
 			require.NoError(t, err)
 			score = s.Value
 		} else if response == r.gold(t) {

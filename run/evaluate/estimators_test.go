@@ -218,7 +218,8 @@ func TestMajMeanIsUnbiased(t *testing.T) {
 	}
 	for k := 1; k <= 5; k++ {
 		fresh := expected(k, func(a []string, s []float64) float64 { return majAtK(a, s, k) })
-		require.InDelta(t, fresh, expected(7, func(a []string, s []float64) float64 { return majMean(a, s, k) }), 1e-12, "k %d", k)
+		require.InDelta(t, fresh, expected(7, func(a []string, s []float64) float64 { return majMean(a, s, k) }),
+			1e-12, "k %d", k)
 	}
 }
 
@@ -240,7 +241,8 @@ func TestMajMeanOfMany(t *testing.T) {
 
 func TestStdErr(t *testing.T) {
 	require.InDelta(t, math.Sqrt((1+1)/1.0/2), standardError([]float64{0, 2}), 1e-12)
-	require.InDelta(t, math.Sqrt(0.5*0.5*100/99/100), standardError(slices.Repeat([]float64{0, 1}, 50)), 1e-12, "that of a share of 100")
+	require.InDelta(t, math.Sqrt(0.5*0.5*100/99/100), standardError(slices.Repeat([]float64{0, 1}, 50)), 1e-12,
+		"that of a share of 100")
 	require.Equal(t, 0.0, standardError([]float64{0.3, 0.3, 0.3}))
 	require.True(t, math.IsNaN(standardError([]float64{1})))
 }

@@ -77,7 +77,8 @@ const hopeless = 8
 // sets' mean@k. Run skips prompts that record holds and adds those it finishes; record may
 // be nil. With ErrFailed there are no means, but metrics still count the failed prompts of
 // each set.
-func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (metrics map[string]float64, score float64, err error) {
+func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, record *Record) (
+	metrics map[string]float64, score float64, err error) {
 	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record,
 		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: scoringAtOnce}}
 	for i := range sets {
@@ -94,7 +95,8 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 	}
 	r.report()
 	// The fleet queues requests beyond its capacity; other tasks wait for scores.
-	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(4 * max(1, deps.Fleet.Capacity()))
+	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError().WithMaxGoroutines(
+		4 * max(1, deps.Fleet.Capacity()))
 	for i := range sets {
 		for j := range sets[i].Prompts {
 			if r.got[i][j] == nil && ctx.Err() == nil {
@@ -145,7 +147,8 @@ func (r *run) report() {
 // evaluation cannot continue.
 func (r *run) task(ctx context.Context, i, j int) error {
 	set, p := &r.sets[i], &r.sets[i].Prompts[j]
-	group, err := r.sampler.Sample(ctx, p, inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
+	group, err := r.sampler.Sample(ctx, p,
+		inference.Request{N: r.cfg.K, Seed: seedOf(r.cfg.Seed, j), Sampling: r.cfg.Sampling, Version: r.version})
 	if err != nil {
 		return fmt.Errorf("%s: prompt %s: %w", set.Name, p.ID, err)
 	}
@@ -154,7 +157,8 @@ func (r *run) task(ctx context.Context, i, j int) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Question: p.Asked(), Answer: p.Answer, Source: p.Source}
+	result := Result{Set: set.Name, Index: j, PromptID: p.ID, Prompt: p.Text, Question: p.Asked(), Answer: p.Answer,
+		Source: p.Source}
 	if err == nil {
 		result.Responses = responses(group.Group, scores)
 		if err := r.record.write(&result); err != nil {
@@ -175,7 +179,8 @@ func responses(g *rollout.Group, scores []reward.Score) []ScoredResponse {
 		// JSON replaces invalid UTF-8, and a response read from a record must count like
 		// the original.
 		answer := lossy.String(score.Answer)
-		out[i] = ScoredResponse{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts, Answer: answer,
+		out[i] = ScoredResponse{Text: resp.Text, Reward: score.Value, Right: score.Right(), Parts: score.Parts,
+			Answer: answer,
 			Finish: resp.Finish, Tokens: len(resp.IDs)}
 	}
 	return out
@@ -199,7 +204,8 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	r.failed[i]++
 	r.Warn("%s: gave up on prompt %s: %v", set.Name, result.PromptID, err)
 	if n := r.failed[i]; n > Budget(len(set.Prompts)) {
-		return fmt.Errorf("%w: %d of %d in %s, more than the %d allowed: %w", ErrFailed, n, len(set.Prompts), set.Name, Budget(len(set.Prompts)), err)
+		return fmt.Errorf("%w: %d of %d in %s, more than the %d allowed: %w", ErrFailed, n, len(set.Prompts), set.Name,
+			Budget(len(set.Prompts)), err)
 	}
 	if r.scored == 0 && r.done >= hopeless {
 		return fmt.Errorf("%w: the first %d failed: %w", ErrFailed, hopeless, err)

@@ -46,7 +46,8 @@ func distinct(paths []string) []string {
 			names[i] = nameOf(path, depths[i])
 		}
 		for i := range names {
-			taken := slices.Contains(names[:i], names[i]) || slices.Contains(names[i+1:], names[i]) || names[i] == Average && len(names) > 1
+			taken := slices.Contains(names[:i], names[i]) || slices.Contains(names[i+1:], names[i]) ||
+				names[i] == Average && len(names) > 1
 			if taken && nameOf(paths[i], depths[i]+1) != names[i] {
 				depths[i]++
 				deeper = true

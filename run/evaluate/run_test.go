@@ -39,7 +39,8 @@ func (s *sampler) Generate(ctx context.Context, req inference.Request) ([]infere
 	s.version = req.Version
 	out := make([]inference.Completion, req.N)
 	for i := range out {
-		out[i] = inference.Completion{IDs: []int32{int32(req.Seed % 1000), int32(i)}, Finish: rollout.Stop, Version: req.Version}
+		out[i] = inference.Completion{IDs: []int32{int32(req.Seed % 1000), int32(i)}, Finish: rollout.Stop,
+			Version: req.Version}
 		if i == 1 {
 			out[i].Finish = rollout.Length
 		}
@@ -71,7 +72,8 @@ func newRun(sizes ...int) *testRun {
 	for i, n := range sizes {
 		set := Set{Name: string(rune('a' + i)), LeftOut: i}
 		for j := range n {
-			set.Prompts = append(set.Prompts, rollout.Prompt{ID: fmt.Sprintf("%s:%d", set.Name, j), Text: "p", IDs: []int32{int32(j)}, Answer: json.RawMessage(`"x"`)})
+			set.Prompts = append(set.Prompts, rollout.Prompt{ID: fmt.Sprintf("%s:%d", set.Name, j), Text: "p",
+				IDs: []int32{int32(j)}, Answer: json.RawMessage(`"x"`)})
 		}
 		r.sets = append(r.sets, set)
 	}
@@ -126,10 +128,14 @@ func TestMetricsOfSets(t *testing.T) {
 	var table bytes.Buffer
 	require.NoError(t, WriteTable(&table, metrics, r.sets))
 	require.Equal(t, `
-set      mean@4  stderr  pass@1  pass@2  pass@4   maj@2   maj@4  format/mean  response_length  clip_ratio  prompts  left_out  failed
-a        0.5000  0.1768  0.5000  0.6667  0.8000  0.5000  0.5000       1.5000              2.0      0.2500        5         0       0
-b        0.0000       -  0.0000  0.0000  0.0000  0.0000  0.0000       1.5000              2.0      0.2500        1         1       0
-average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.2500       1.5000              2.0      0.2500        6         1       0
+set      mean@4  stderr  pass@1  pass@2  pass@4   maj@2   maj@4  format/mean  response_length  clip_ratio  `+
+		`prompts  left_out  failed
+a        0.5000  0.1768  0.5000  0.6667  0.8000  0.5000  0.5000       1.5000              2.0      `+
+		`0.2500        5         0       0
+b        0.0000       -  0.0000  0.0000  0.0000  0.0000  0.0000       1.5000              2.0      `+
+		`0.2500        1         1       0
+average  0.2500       -  0.2500  0.3333  0.4000  0.2500  0.2500       1.5000              2.0      `+
+		`0.2500        6         1       0
 `, "\n"+table.String())
 }
 
@@ -167,7 +173,8 @@ func TestSeedsNeverChange(t *testing.T) {
 		seed  uint64
 		index int
 	}{
-		0x6f04b78ec2988f4b: {0, 0}, 0x94856f979d4ccae6: {0, 1}, 0x6c4f4c859fda6ad4: {42, 7}, 0xcf1a01c9cbf7b56f: {math.MaxUint64, 1318},
+		0x6f04b78ec2988f4b: {0, 0}, 0x94856f979d4ccae6: {0, 1}, 0x6c4f4c859fda6ad4: {42, 7},
+		0xcf1a01c9cbf7b56f: {math.MaxUint64, 1318},
 	} {
 		require.Equal(t, want, seedOf(c.seed, c.index))
 	}
@@ -209,7 +216,8 @@ func TestFailedPrompts(t *testing.T) {
 	}{
 		{"a few of a small set", 5, 2, nil, ""},
 		{"a tenth", 50, 45, nil, ""},
-		{"more than a tenth", 50, 44, nil, "too many prompts have no score: 6 of 50 in a, more than the 5 allowed: reward of response 0: no verdict"},
+		{"more than a tenth", 50, 44, nil,
+			"too many prompts have no score: 6 of 50 in a, more than the 5 allowed: reward of response 0: no verdict"},
 		{"all of a small set", 3, 0, nil, "too many prompts have no score: 3 of 3 in a, more than the 2 allowed"},
 		{"the only one", 1, 0, nil, "too many prompts have no score: 1 of 1 in a, more than the 0 allowed"},
 		{"all", 500, 0, nil, "too many prompts have no score: the first 8 failed"},
@@ -244,7 +252,8 @@ func TestFailedPrompts(t *testing.T) {
 			require.Equal(t, float64(test.from), metrics["eval/a/prompts"])
 			require.Equal(t, float64(test.prompts-test.from), metrics["eval/a/failed"])
 			require.Len(t, r.warnings, test.prompts-test.from)
-			require.Contains(t, strings.Join(r.warnings, "\n"), fmt.Sprintf("a: gave up on prompt a:%d: reward of response 0: ", test.from))
+			require.Contains(t, strings.Join(r.warnings, "\n"),
+				fmt.Sprintf("a: gave up on prompt a:%d: reward of response 0: ", test.from))
 		})
 	}
 }
@@ -376,11 +385,13 @@ func TestRecordRefuses(t *testing.T) {
 		settings map[string]string
 		want     string
 	}{
-		"other settings": {string(first), map[string]string{"a": "1", "b": "5", "d": "4"}, "b changed from 2 to 5, c is unset and was 3, d is 4 and was unset; use the same settings or another file"},
-		"prompts":        {`{"prompt":"1","answer":"2"}` + "\n", nil, "line 1 does not hold an evaluation's settings"},
-		"empty":          {"", nil, "line 1 does not hold an evaluation's settings"},
-		"no line":        {strings.Repeat("x", 3*maxHeader), nil, "found plain text, expected a record of an evaluation"},
-		"a bad line":     {string(first) + "{}\n{}\n", map[string]string{"a": "1", "b": "2", "c": "3"}, "line 2 is not a prompt's result"},
+		"other settings": {string(first), map[string]string{"a": "1", "b": "5", "d": "4"},
+			"b changed from 2 to 5, c is unset and was 3, d is 4 and was unset; use the same settings or another file"},
+		"prompts": {`{"prompt":"1","answer":"2"}` + "\n", nil, "line 1 does not hold an evaluation's settings"},
+		"empty":   {"", nil, "line 1 does not hold an evaluation's settings"},
+		"no line": {strings.Repeat("x", 3*maxHeader), nil, "found plain text, expected a record of an evaluation"},
+		"a bad line": {string(first) + "{}\n{}\n", map[string]string{"a": "1", "b": "2", "c": "3"},
+			"line 2 is not a prompt's result"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
@@ -405,13 +416,15 @@ func TestNames(t *testing.T) {
 	for _, test := range []struct{ files, want string }{
 		{"a/test.jsonl", "test"},
 		{"gsm8k/test.jsonl math/test.jsonl", "gsm8k-test math-test"},
-		{"x/gsm8k/test.jsonl y/gsm8k/test.jsonl math/test.parquet aime.json", "x-gsm8k-test y-gsm8k-test math-test aime"},
+		{"x/gsm8k/test.jsonl y/gsm8k/test.jsonl math/test.parquet aime.json",
+			"x-gsm8k-test y-gsm8k-test math-test aime"},
 		{"/test.jsonl /a/test.jsonl", "test.jsonl a-test"},
 		{"a/test.jsonl a/test.parquet", "a-test.jsonl a-test.parquet"},
 		{"a/test.jsonl b/test.jsonl a-test.jsonl", "a-test.jsonl b-test a-test.jsonl-2"},
 		{"average.jsonl", "average"},
 		{"average.jsonl b.jsonl", "average.jsonl b"},
-		{"d/test-00000-of-00002.parquet d/test-00001-of-00002.parquet e/test-00000-of-00001.parquet", "d-test:0,1 e-test"},
+		{"d/test-00000-of-00002.parquet d/test-00001-of-00002.parquet e/test-00000-of-00001.parquet",
+			"d-test:0,1 e-test"},
 		{"test-00000-of-00001.parquet test.parquet", "test.parquet test.parquet-2"},
 		{".jsonl", ".jsonl"},
 	} {

@@ -134,7 +134,8 @@ type Server struct {
 
 // Of returns the findings that follow from the configuration alone.
 func Of(resolved *configs.Resolved, task string, static bool) *Findings {
-	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(), SetBy: resolved.Origins(),
+	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(),
+		SetBy: resolved.Origins(),
 		Ranks: places(resolved.Parallel.Mesh())}
 }
 

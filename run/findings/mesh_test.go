@@ -55,12 +55,15 @@ func openMesh(t *testing.T, set *parallel.Settings, shape *model.Config, cfg tri
 		if i == 0 {
 			first = end
 		} else {
-			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], end, trace.Track{}) }) // failures reach rank 0
+			// failures reach rank 0
+			followers.Go(func() { _ = sharded.Follow(t.Context(), m.others[i-1], end, trace.Track{}) })
 		}
 	}
 	var err error
 	each := func(use source.Use) error { return source.Drawn(shape, 3, use) }
-	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each, sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero, Sequence: set.Sequence}, []parallel.Transport{first}, 1)
+	m.Models, err = sharded.New(t.Context(), m.trainer, shape, each,
+		sharded.Config{Mesh: mesh, Models: cfg, Whole: true, Reduce: set.Reduce == parallel.Sum, Zero: set.Zero,
+			Sequence: set.Sequence}, []parallel.Transport{first}, 1)
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	return m
@@ -123,7 +126,8 @@ const mostTokens = 32
 
 // shape returns a decoder whose matrices need no padding, also in parts.
 func shape(tied, normed bool) *model.Config {
-	return &model.Config{Type: "llama", HiddenSize: 64, FFNSize: 256, Layers: 5, Heads: 8, KVHeads: 4, HeadDim: 32, VocabSize: 512, MaxPositions: 128,
+	return &model.Config{Type: "llama", HiddenSize: 64, FFNSize: 256, Layers: 5, Heads: 8, KVHeads: 4, HeadDim: 32,
+		VocabSize: 512, MaxPositions: 128,
 		NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.05, BOS: -1, Tied: tied, QKNorm: normed, QKVBias: !normed}
 }
 
@@ -151,13 +155,16 @@ func TestMeshesAllocateWhatIsPredicted(t *testing.T) {
 		{set: parallel.Settings{DP: 1, TP: 2, PP: 1, Sequence: true}, normed: true, smaller: true},
 		{set: parallel.Settings{DP: 1, TP: 4, PP: 2, Sequence: true}, reference: true},
 		{set: parallel.Settings{DP: 1, TP: 4, PP: 1, Reduce: parallel.Sum}, reference: true, smaller: true},
-		{set: parallel.Settings{DP: 1, TP: 4, PP: 1, Sequence: true, Reduce: parallel.Sum}, reference: true, smaller: true},
+		{set: parallel.Settings{DP: 1, TP: 4, PP: 1, Sequence: true, Reduce: parallel.Sum}, reference: true,
+			smaller: true},
 		{set: parallel.Settings{DP: 1, TP: 2, PP: 2, Sequence: true, Reduce: parallel.Sum}, normed: true},
 	} {
-		t.Run(fmt.Sprintf("%s zero=%d sequence=%v %s", test.set.Mesh(), test.set.Zero, test.set.Sequence, test.set.Reduce), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s zero=%d sequence=%v %s", test.set.Mesh(), test.set.Zero, test.set.Sequence,
+			test.set.Reduce), func(t *testing.T) {
 			t.Parallel()
 			c := shape(test.tied, test.normed)
-			m := openMesh(t, &test.set, c, trimodel.Config{OldPolicy: loss.Behaviour, Reference: test.reference, Recompute: test.smaller, Temperature: 1,
+			m := openMesh(t, &test.set, c, trimodel.Config{OldPolicy: loss.Behaviour, Reference: test.reference,
+				Recompute: test.smaller, Temperature: 1,
 				Optim: optim.Default(), Format: optim.FixedPoint(64, 16)})
 			micros := batches(c, 5)
 			for step := 1; step <= 2; step++ {
@@ -200,14 +207,16 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 		// Index arrays and rotary positions are not predicted. The order of events decides how
 		// many micro-batches a rank holds.
 		const small = 64 << 10
-		require.LessOrEqual(t, held[npu.Activations], r.Activations+int64(r.InFlight)*small, "activations of rank %d", i)
+		require.LessOrEqual(t, held[npu.Activations], r.Activations+int64(r.InFlight)*small,
+			"activations of rank %d", i)
 		require.Greater(t, 2*held[npu.Activations], r.Pass, "activations of rank %d", i)
 		sum.Weights += r.Weights
 		sum.Gradients += r.Gradients
 		sum.Moments += r.Moments
 		sum.Activations += r.Activations
 	}
-	require.Equal(t, memory.Rank{Weights: need.Weights, Gradients: need.Gradients, Moments: need.Moments, Activations: need.Activations}, sum)
+	require.Equal(t, memory.Rank{Weights: need.Weights, Gradients: need.Gradients, Moments: need.Moments,
+		Activations: need.Activations}, sum)
 	within(need.Whole, m.trainer.Allocated()[npu.Weights], 2*padding(c, 4), "whole weights", 0)
 	alone := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, parallel.Process{Size: mesh.Size()})
 	require.Equal(t, need.Ranks, alone.Ranks)
@@ -239,12 +248,18 @@ func TestMeshText(t *testing.T) {
 	}
 	const head, memory, tail = `
 # ranks: 4, counted from 0 like all indices
-# rank 0: dp 0, tp 0, pp 0; layers 0-2, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary 0-255; trainer, queue, rewards, rollouts, metrics, checkpoints, pages, embedding, publishing
-# rank 1: dp 0, tp 1, pp 0; layers 0-2, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; embedding, publishing
-# rank 2: dp 0, tp 0, pp 1; layers 3-4, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary 0-255; log-probabilities, publishing
-# rank 3: dp 0, tp 1, pp 1; layers 3-4, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary 256-511; log-probabilities, publishing
-# memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up to 120.9 MiB (2 micro-batches of 4096 rows), plus 1.9 MiB while a checkpoint is written
-# memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up to 49.8 MiB (1 micro-batch of 4096 rows), plus 1.3 MiB while a checkpoint is written
+# rank 0: dp 0, tp 0, pp 0; layers 0-2, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary ` +
+		`0-255; trainer, queue, rewards, rollouts, metrics, checkpoints, pages, embedding, publishing
+# rank 1: dp 0, tp 1, pp 0; layers 0-2, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary ` +
+		`256-511; embedding, publishing
+# rank 2: dp 0, tp 0, pp 1; layers 3-4, query heads 0-3, key-value heads 0-1, feed-forward 0-127, vocabulary ` +
+		`0-255; log-probabilities, publishing
+# rank 3: dp 0, tp 1, pp 1; layers 3-4, query heads 4-7, key-value heads 2-3, feed-forward 128-255, vocabulary ` +
+		`256-511; log-probabilities, publishing
+# memory of ranks 0-1 (estimated, each): weights 1.9 MiB, gradients 1.3 MiB, optimizer 1.3 MiB, activations up ` +
+		`to 120.9 MiB (2 micro-batches of 4096 rows), plus 1.9 MiB while a checkpoint is written
+# memory of ranks 2-3 (estimated, each): weights 1.3 MiB, gradients 0.9 MiB, optimizer 0.9 MiB, activations up ` +
+		`to 49.8 MiB (1 micro-batch of 4096 rows), plus 1.3 MiB while a checkpoint is written
 `, `# memory of rank 0's process (estimated): 4 ranks
 # memory of the weights that servers receive: 0.2 MiB
 # memory in total (estimated): 356.6 MiB, plus 6.5 MiB while a checkpoint is written
@@ -256,7 +271,8 @@ func TestMeshText(t *testing.T) {
 # memory of this process in total (estimated): 125.5 MiB, plus 2.0 MiB while a checkpoint is written
 `+tail, text(parallel.Process{Size: 4}))
 	cfg.Inference.Instances = 1
-	require.Contains(t, text(parallel.Process{Size: 1}), "\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
+	require.Contains(t, text(parallel.Process{Size: 1}),
+		"\n# memory of rank 0's process (estimated): 4 ranks; 2 versions of the whole weights, 4.3 MiB\n")
 	cfg.Parallel.DP = 5
 	long := text(parallel.Process{Size: 1})
 	require.Contains(t, long, "# rank 15: ")
@@ -285,15 +301,19 @@ func TestMeshJSON(t *testing.T) {
 	require.Len(t, found.Ranks, 20)
 	require.Len(t, found.Memory.Ranks, 20)
 	require.Equal(t, 20, found.Memory.Here)
-	require.Equal(t, map[string]any{"rank": 19.0, "dp": 4.0, "tp": 1.0, "pp": 1.0, "layers": map[string]any{"first": 3.0, "last": 4.0},
-		"query_heads": map[string]any{"first": 4.0, "last": 7.0}, "key_value_heads": map[string]any{"first": 2.0, "last": 3.0},
-		"feed_forward": map[string]any{"first": 128.0, "last": 255.0}, "vocabulary": map[string]any{"first": 256.0, "last": 511.0},
-		"duties": []any{"log-probabilities"}}, found.Ranks[19])
+	require.Equal(t, map[string]any{"rank": 19.0, "dp": 4.0, "tp": 1.0, "pp": 1.0,
+		"layers":          map[string]any{"first": 3.0, "last": 4.0},
+		"query_heads":     map[string]any{"first": 4.0, "last": 7.0},
+		"key_value_heads": map[string]any{"first": 2.0, "last": 3.0},
+		"feed_forward":    map[string]any{"first": 128.0, "last": 255.0},
+		"vocabulary":      map[string]any{"first": 256.0, "last": 511.0},
+		"duties":          []any{"log-probabilities"}}, found.Ranks[19])
 }
 
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	cfg := configs.Default()
-	require.Equal(t, []string{"trainer", "instances", "queue", "rewards", "rollouts", "metrics", "checkpoints", "pages"}, hosts(&cfg, false))
+	require.Equal(t, []string{"trainer", "instances", "queue", "rewards", "rollouts", "metrics", "checkpoints",
+		"pages"}, hosts(&cfg, false))
 	require.Equal(t, []string{"trainer", "metrics", "checkpoints", "pages"}, hosts(&cfg, true))
 }

@@ -21,8 +21,9 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, []string{"trainer", embedding, publishing}, ranks[0].Duties)
 	require.Equal(t, []string{embedding}, ranks[2].Duties)
 	require.Equal(t, []string{logProbs, publishing}, ranks[5].Duties)
-	require.Equal(t, Rank{Rank: 7, DP: 1, TP: 1, PP: 1, Part: &Part{Layers: Range{3, 5}, Heads: Range{4, 7}, KVHeads: Range{2, 3}, FFN: Range{160, 319},
-		Vocabulary: Range{128, 199}, Duties: []string{logProbs}}}, ranks[7])
+	require.Equal(t, Rank{Rank: 7, DP: 1, TP: 1, PP: 1,
+		Part: &Part{Layers: Range{3, 5}, Heads: Range{4, 7}, KVHeads: Range{2, 3}, FFN: Range{160, 319},
+			Vocabulary: Range{128, 199}, Duties: []string{logProbs}}}, ranks[7])
 	require.Equal(t, Range{0, 2}, ranks[0].Layers)
 	_, err = divided(parallel.Mesh{DP: 1, TP: 8, PP: 1}, shape, nil)
 	require.ErrorContains(t, err, "key-value heads")

@@ -83,7 +83,8 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	if len(m.Ranks) > 0 {
 		m.writeRanks(line)
 	} else if m.Gradients > 0 {
-		line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)", size(m.Weights),
+		line("memory (estimated): weights %s, gradients %s, optimizer %s, activations up to %s (%d rows)",
+			size(m.Weights),
 			size(m.Gradients), size(m.Moments), size(m.Activations), m.Rows)
 	} else if m.Weights > 0 { // PyTorch ranks train
 		line("memory of this process (estimated): published weights %s", size(m.Weights))
@@ -93,10 +94,12 @@ func (m *Memory) write(line func(format string, args ...any)) {
 		if m.Instances > 1 {
 			of = fmt.Sprintf("of each of %d instances", m.Instances)
 		}
-		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", of, size(m.Cache), m.Pages, size(m.Running), m.EngineRows)
+		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", of, size(m.Cache), m.Pages,
+			size(m.Running), m.EngineRows)
 	}
 	if s := m.Swap; s != nil {
-		line("memory of the device (estimated): up to %s: published weights %s, beside them %s while training or %s while sampling; swapped state in host memory %s",
+		line("memory of the device (estimated): up to %s: published weights %s, beside them %s while training or %s "+
+			"while sampling; swapped state in host memory %s",
 			size(s.Device), size(s.Stays), size(s.Training), size(s.Sampling), size(s.Host))
 	}
 	if m.Sent > 0 {
@@ -135,8 +138,10 @@ func (m *Memory) writeRanks(line func(format string, args ...any)) {
 			copied = fmt.Sprintf(", plus %s while a checkpoint is written", size(r.Saved))
 		}
 		if lines++; lines <= mostLines {
-			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of %d rows)%s", of, each, size(r.Weights),
-				size(r.Gradients), size(r.Moments), size(r.Activations), count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, copied)
+			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of "+
+				"%d rows)%s", of, each, size(r.Weights),
+				size(r.Gradients), size(r.Moments), size(r.Activations),
+				count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, copied)
 		}
 		first = end
 	}

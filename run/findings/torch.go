@@ -40,21 +40,25 @@ type TorchRank struct {
 // OfTorch returns the findings about ranks.
 func OfTorch(ranks []torch.RankInfo) *Torch {
 	first := &ranks[0]
-	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType, Mode: first.Ready.Mode,
+	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType,
+		Mode:   first.Ready.Mode,
 		Packed: first.Ready.Packed, Attention: first.Ready.Attention, Reason: first.Ready.Reason,
 		Slowdown: first.Ready.Slowdown}
 	for i := range ranks {
 		r := &ranks[i]
-		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Hello.Rank, Host: r.Hello.Host, Device: r.Hello.Device, DeviceName: r.Hello.DeviceName, DeviceMemory: r.Hello.Memory,
+		t.Ranks = append(t.Ranks, TorchRank{Rank: r.Hello.Rank, Host: r.Hello.Host, Device: r.Hello.Device,
+			DeviceName: r.Hello.DeviceName, DeviceMemory: r.Hello.Memory,
 			Weights: r.Ready.Memory.Weights, Gradients: r.Ready.Memory.Gradients, Optimizer: r.Ready.Memory.Optimizer,
-			Python: r.Hello.Versions["python"], PyTorch: r.Hello.Versions["torch"], Transformers: r.Hello.Versions["transformers"], PEFT: r.Hello.Versions["peft"]})
+			Python: r.Hello.Versions["python"], PyTorch: r.Hello.Versions["torch"],
+			Transformers: r.Hello.Versions["transformers"], PEFT: r.Hello.Versions["peft"]})
 	}
 	return t
 }
 
 // write writes what the ranks share, then a line for each.
 func (t *Torch) write(line func(format string, args ...any)) {
-	text := fmt.Sprintf("torch: %s parameters, %s trained, %s, mode %s, ", report.Parameters(t.Parameters), report.Parameters(t.Trained), t.DType, t.Mode)
+	text := fmt.Sprintf("torch: %s parameters, %s trained, %s, mode %s, ", report.Parameters(t.Parameters),
+		report.Parameters(t.Trained), t.DType, t.Mode)
 	if t.Packed {
 		line("%sshared prompts computed once (attention %s)", text, t.Attention)
 	} else {
@@ -62,7 +66,9 @@ func (t *Torch) write(line func(format string, args ...any)) {
 	}
 	size := bytesize.Text
 	for _, r := range t.Ranks {
-		line("torch rank %d on %s: %s (%s, %s), weights %s, gradients %s, optimizer %s; Python %s, torch %s, transformers %s, peft %s", r.Rank, r.Host,
-			r.Device, r.DeviceName, size(r.DeviceMemory), size(r.Weights), size(r.Gradients), size(r.Optimizer), r.Python, r.PyTorch, r.Transformers, r.PEFT)
+		line("torch rank %d on %s: %s (%s, %s), weights %s, gradients %s, optimizer %s; Python %s, torch %s, "+
+			"transformers %s, peft %s", r.Rank, r.Host,
+			r.Device, r.DeviceName, size(r.DeviceMemory), size(r.Weights), size(r.Gradients), size(r.Optimizer),
+			r.Python, r.PyTorch, r.Transformers, r.PEFT)
 	}
 }

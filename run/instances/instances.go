@@ -31,9 +31,11 @@ import (
 
 // Deps are what instances need besides the run's configuration.
 type Deps struct {
-	Shape        *model.Config
-	Computes     string                                          // fingerprint that an easyrl server must report for its model
-	CanaryTokens []int32                                         // first tokens of the run's prompts; there may be fewer than a canary needs
+	Shape *model.Config
+	// fingerprint that an easyrl server must report for its model
+	Computes string
+	// first tokens of the run's prompts; there may be fewer than a canary needs
+	CanaryTokens []int32
 	Engine       func(cfg engine.Config) (*engine.Engine, error) // starts an engine in this process
 	Fleet        fleet.Config                                    // timeouts, retries and health thresholds
 	Token        string                                          // bearer token of all servers; may be empty
@@ -125,7 +127,8 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 	fc := deps.Fleet
 	fc.Vocab, fc.MinServing = deps.Shape.VocabSize, cfg.Inference.MinInstances
 	fc.EmptyWait = time.Duration(cfg.Inference.WaitSeconds) * time.Second
-	fc.Exact = cfg.Train.Backend == configs.EasyRL && cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 && cfg.Rollout.TopK == 0
+	fc.Exact = cfg.Train.Backend == configs.EasyRL && cfg.Device.Kind == configs.CPU && cfg.Rollout.TopP == 1 &&
+		cfg.Rollout.TopK == 0
 	fc.Watchdog = max(fc.Watchdog, fc.EmptyWait+fc.CallTimeout)
 	c := &cfg.Inference
 	if c.Kind == configs.Embedded && cfg.Control.Listen == "" && c.Watch == "" && len(c.Endpoints) == 0 {
@@ -138,8 +141,9 @@ func fleetConfig(cfg *configs.Config, deps *Deps) fleet.Config {
 // log-probabilities to which a server's are compared.
 func membershipConfig(cfg *configs.Config, deps *Deps, ref Verification) (membership.Config, error) {
 	c := &cfg.Inference
-	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances, MayJoin: cfg.Control.Listen != "" || c.Watch != "",
-		Dir: deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
+	mc := membership.Config{Kind: c.Kind, Watch: c.Watch, MinInstances: c.MinInstances,
+		MayJoin: cfg.Control.Listen != "" || c.Watch != "",
+		Dir:     deps.Dir, WeightsDir: c.WeightsDir, Spans: deps.Spans, Dial: deps.Dial,
 		Client: remote.Config{Token: deps.Token,
 			Trainer: remote.Trainer{ID: cmp.Or(deps.Trainer, rand.Text()), Name: trainerName(cfg)},
 			Context: EngineConfig(cfg, "", deps.Shape).Context, Adapters: deps.Adapters,
@@ -171,7 +175,8 @@ func trainerName(cfg *configs.Config) string {
 }
 
 // startEngines starts the engines of this process and adds them to the fleet.
-func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet.Fleet) (all []*engine.Engine, err error) {
+func startEngines(ctx context.Context, cfg *configs.Config, deps *Deps, f *fleet.Fleet) (
+	all []*engine.Engine, err error) {
 	for i := range cfg.Inference.Instances {
 		id := fmt.Sprintf("embedded-%d", i+1)
 		track := deps.Spans.Track(id)

@@ -15,8 +15,10 @@ import (
 
 func TestRejectedEngineIsClosed(t *testing.T) {
 	t.Parallel()
-	shape, err := arch.ParseConfig([]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
-		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+	shape, err := arch.ParseConfig(
+		[]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
+		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,` +
+			`"max_position_embeddings":64,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`))
 	require.NoError(t, err)
 	f, err := fleet.New(fleet.DefaultConfig())

@@ -181,8 +181,10 @@ func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
 		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. %s",
 			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.pass()), remedy)
 	case n.Most()+rest > limit.Bytes:
-		warn("the run's processes on this machine may need %s of memory, more than the %s of %s: rank 0's %s and %s of %d others. Start fewer ranks on each machine.",
-			bytesize.Text(n.Most()+rest), bytesize.Text(limit.Bytes), limit.Of, bytesize.Text(n.Most()), bytesize.Text(rest), others)
+		warn("the run's processes on this machine may need %s of memory, more than the %s of %s: rank 0's %s and %s "+
+			"of %d others. Start fewer ranks on each machine.",
+			bytesize.Text(n.Most()+rest), bytesize.Text(limit.Bytes), limit.Of, bytesize.Text(n.Most()),
+			bytesize.Text(rest), others)
 	}
 	return nil
 }

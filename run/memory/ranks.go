@@ -54,7 +54,8 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Proces
 }
 
 // rank returns the memory of a rank that holds a part of the models.
-func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool, saved int) Rank {
+func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool,
+	saved int) Rank {
 	at := mesh.Coord(rank)
 	r := Rank{Rank: rank, Weights: int64(n.Copies) * 4 * part.NumParams(), InFlight: mesh.PP - at.PP}
 	r.Gradients, r.Moments = updated(part, at.DP, mesh.DP, set.Zero)

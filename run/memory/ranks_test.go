@@ -33,7 +33,8 @@ func TestNeedOfRanks(t *testing.T) {
 	whole := 4 * shape.NumParams()
 	require.Zero(t, all.Whole, "no instance in this process")
 	tensor := int64(4 * 32 * 48)
-	require.Equal(t, 3*whole+4*16*32*3+tensor, all.Saved, "parts of the first replica, with the embedding twice, and a tensor on its way")
+	require.Equal(t, 3*whole+4*16*32*3+tensor, all.Saved,
+		"parts of the first replica, with the embedding twice, and a tensor on its way")
 	require.Equal(t, 2*tensor, all.Sent)
 	cfg.Inference.Instances = 1
 	require.Equal(t, 2*whole, of(parallel.Process{Size: 1}, false).Whole)
@@ -57,14 +58,18 @@ func TestCheckOfRanks(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
 	each := Rank{Weights: 3 * gib, Gradients: gib, Moments: gib, Activations: 2 * gib, Pass: gib}
-	n := Need{Copies: 3, Weights: 6 * gib, Whole: 4 * gib, WholeCopies: 2, Gradients: 2 * gib, Moments: 2 * gib, Activations: 4 * gib, Rows: 4096, Here: 2, Ranks: []Rank{each, each, each}, beside: 1}
+	n := Need{Copies: 3, Weights: 6 * gib, Whole: 4 * gib, WholeCopies: 2, Gradients: 2 * gib, Moments: 2 * gib,
+		Activations: 4 * gib, Rows: 4096, Here: 2, Ranks: []Rank{each, each, each}, beside: 1}
 	check := func(bytes int64) (warned string, err error) {
-		err = n.Check(Limit{bytes, "this machine"}, func(format string, args ...any) { warned += fmt.Sprintf(format, args...) })
+		err = n.Check(Limit{bytes, "this machine"},
+			func(format string, args ...any) { warned += fmt.Sprintf(format, args...) })
 		return warned, err
 	}
 	_, err := check(10 * gib)
-	require.EqualError(t, err, "the run needs 14.0 GiB of memory, expected at most 10.0 GiB, the memory of this machine: weights of 2 ranks 6.0 GiB (3 copies), "+
-		"whole weights 4.0 GiB (2 copies), gradients 2.0 GiB, optimizer 2.0 GiB, checkpoints 0 bytes. Choose a smaller model, or start the ranks on several machines.")
+	require.EqualError(t, err, "the run needs 14.0 GiB of memory, expected at most 10.0 GiB, the memory of this "+
+		"machine: weights of 2 ranks 6.0 GiB (3 copies), "+
+		"whole weights 4.0 GiB (2 copies), gradients 2.0 GiB, optimizer 2.0 GiB, checkpoints 0 bytes. Choose a "+
+		"smaller model, or start the ranks on several machines.")
 	warned, err := check(17 * gib)
 	require.NoError(t, err)
 	require.Contains(t, warned, ": a pass over 4096 tokens takes up to 1.0 GiB. Lower")
@@ -74,7 +79,8 @@ func TestCheckOfRanks(t *testing.T) {
 	n.Here, n.beside = 1, 3
 	warned, err = check(31 * gib)
 	require.NoError(t, err)
-	require.Equal(t, "the run's processes on this machine may need 32.0 GiB of memory, more than the 31.0 GiB of this machine: rank 0's 18.0 GiB and 14.0 GiB of 2 others. "+
+	require.Equal(t, "the run's processes on this machine may need 32.0 GiB of memory, more than the 31.0 GiB of "+
+		"this machine: rank 0's 18.0 GiB and 14.0 GiB of 2 others. "+
 		"Start fewer ranks on each machine.", warned)
 	warned, err = check(32 * gib)
 	require.NoError(t, err)
@@ -101,7 +107,8 @@ func TestMicroBatchRows(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			cfg := configs.Default()
-			cfg.Parallel.DP, cfg.Parallel.PP, cfg.Train.Minibatches, cfg.Train.MicroBatchTokens = test.dp, test.pp, test.minibatches, test.micro
+			cfg.Parallel.DP, cfg.Parallel.PP, cfg.Train.Minibatches, cfg.Train.MicroBatchTokens = test.dp, test.pp,
+				test.minibatches, test.micro
 			cfg.Rollout.PromptsPerStep, cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens = 32, 8, 120
 			var tokens Tokens
 			tokens.AddPrompt(36, 1000, &cfg.Rollout)
@@ -119,6 +126,7 @@ func TestLeaf(t *testing.T) {
 	var tokens Tokens
 	tokens.AddPrompt(96, 10_000, &cfg.Rollout)
 	require.Equal(t, Tokens{Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
-	sft := Demonstrations([]trainer.Demonstration{{Prompt: make([]int32, 30), Response: make([]int32, 70)}, {Prompt: make([]int32, 40), Response: make([]int32, 20)}}, 64)
+	sft := Demonstrations([]trainer.Demonstration{{Prompt: make([]int32, 30), Response: make([]int32, 70)},
+		{Prompt: make([]int32, 40), Response: make([]int32, 20)}}, 64)
 	require.Equal(t, Tokens{Leaf: 512, Step: 6400}, sft)
 }

@@ -203,10 +203,13 @@ func joinSettings(cfg *configs.Config, p parallel.Process) (tcp.Config, error) {
 		return tcp.Config{}, usage.Errorf("parallel.token_file: %w", err)
 	}
 	if token == "" {
-		return tcp.Config{}, usage.Errorf("parallel.token_file is not set, expected a file with a token of at least %d bytes that all processes share", tcp.MinToken)
+		return tcp.Config{}, usage.Errorf(
+			"parallel.token_file is not set, expected a file with a token of at least %d bytes that all processes "+
+				"share", tcp.MinToken)
 	}
 	if p.Master == "" {
-		return tcp.Config{}, usage.Errorf("MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
+		return tcp.Config{}, usage.Errorf(
+			"MASTER_ADDR and MASTER_PORT are not set, expected the address at which rank 0 of %d listens", p.Size)
 	}
 	c := tcp.Config{Rank: p.Rank, Size: p.Size, Master: p.Master, Token: []byte(token), Run: runName(cfg)}
 	return c, usage.Wrap(c.Validate())

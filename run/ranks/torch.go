@@ -75,9 +75,11 @@ func CheckTorch(cfg *configs.Config, f *folder.Folder) error {
 	case cfg.Parallel.PP != 1:
 		return usage.Errorf("parallel.pp is %d, expected 1 with train.backend = %q", cfg.Parallel.PP, configs.PyTorch)
 	case cfg.Loss.OldPolicy == loss.PreviousStep:
-		return usage.Errorf("loss.old_policy is %q, expected %q with train.backend = %q", loss.PreviousStep, loss.Behaviour, configs.PyTorch)
+		return usage.Errorf("loss.old_policy is %q, expected %q with train.backend = %q", loss.PreviousStep,
+			loss.Behaviour, configs.PyTorch)
 	case f.Foreign && (in.Instances > 0 || in.Kind == remote.EasyRL):
-		return usage.Errorf("inference.kind is %q, but easyrl's engine does not know the model_type %q of %s: sample with vllm or sglang", in.Kind, f.Shape.Type, f.Source)
+		return usage.Errorf("inference.kind is %q, but easyrl's engine does not know the model_type %q of %s: "+
+			"sample with vllm or sglang", in.Kind, f.Shape.Type, f.Source)
 	}
 	return nil
 }
@@ -95,14 +97,17 @@ func CheckAdapters(cfg *configs.Config) error {
 	}
 	in := &cfg.Inference
 	if in.Kind != remote.VLLM {
-		return usage.Errorf("inference.kind is %q, expected %q with torch.publish = %q", in.Kind, remote.VLLM, torch.Adapter)
+		return usage.Errorf("inference.kind is %q, expected %q with torch.publish = %q", in.Kind, remote.VLLM,
+			torch.Adapter)
 	}
 	if in.Instances > 0 {
-		return usage.Errorf("inference.instances is %d, expected 0 with torch.publish = %q: only vLLM takes adapters", in.Instances, torch.Adapter)
+		return usage.Errorf("inference.instances is %d, expected 0 with torch.publish = %q: only vLLM takes adapters",
+			in.Instances, torch.Adapter)
 	}
 	for _, text := range in.Endpoints {
 		if e, err := remote.ParseEndpoint(text, in.Kind); err == nil && e.Kind != remote.VLLM {
-			return usage.Errorf("inference.endpoints has %q, expected only %s servers with torch.publish = %q", text, remote.VLLM, torch.Adapter)
+			return usage.Errorf("inference.endpoints has %q, expected only %s servers with torch.publish = %q", text,
+				remote.VLLM, torch.Adapter)
 		}
 	}
 	return nil
@@ -129,7 +134,8 @@ func TorchTypeWarning(cfg *configs.Config, dtype string) string {
 		return ""
 	}
 	return fmt.Sprintf("PyTorch ranks compute in %s (torch.dtype = %q), but %s sample in float32: "+
-		"in the quickstart on an H100, log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with ranks in float32 by 0.00004. "+
+		"in the quickstart on an H100, log-probabilities differed by up to 0.5 (mismatch/logprob_abs_max), with "+
+		"ranks in float32 by 0.00004. "+
 		`Set torch.dtype = "float32", or sample with vllm or sglang in bfloat16`, dtype, cfg.Torch.DType, sampler)
 }
 
@@ -186,10 +192,12 @@ func sessionConfig(cfg *configs.Config, deps *TorchDeps) (torch.Config, error) {
 	t := &cfg.Torch
 	training, _, _ := cores.Share(cfg)
 	tc := torch.Config{Listen: t.Listen, DP: cfg.Parallel.DP, TP: cfg.Parallel.TP, Python: t.Python,
-		Threads: max(1, training/(cfg.Parallel.DP*cfg.Parallel.TP)), Dir: deps.Dir, Reference: deps.Reference, State: deps.State, Updates: deps.Updates,
+		Threads: max(1, training/(cfg.Parallel.DP*cfg.Parallel.TP)), Dir: deps.Dir, Reference: deps.Reference,
+		State: deps.State, Updates: deps.Updates,
 		Mode: t.Mode, DType: t.DType, Recompute: cfg.Train.Recompute, Temperature: deps.Temperature,
-		Optimizer: wire.Optimizer{Beta1: optim.Beta1, Beta2: cfg.Train.Beta2, Eps: optim.Eps, WeightDecay: cfg.Train.WeightDecay},
-		LoRA:      wire.LoRA{Rank: t.LoRARank, Alpha: t.LoRAAlpha}, Say: deps.Say, Warn: deps.Warn,
+		Optimizer: wire.Optimizer{Beta1: optim.Beta1, Beta2: cfg.Train.Beta2, Eps: optim.Eps,
+			WeightDecay: cfg.Train.WeightDecay},
+		LoRA: wire.LoRA{Rank: t.LoRARank, Alpha: t.LoRAAlpha}, Say: deps.Say, Warn: deps.Warn,
 		Rows: func(rank int) trace.Track { return deps.Spans.Track(fmt.Sprintf("rank %d", rank)) }}
 	if t.Listen == "" {
 		return tc, nil

@@ -27,9 +27,10 @@ func step(t *testing.T, shape *model.Config, mesh parallel.Mesh) (traffic map[st
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dev.Close()) })
 	m, err := StartMesh(t.Context(), &cfg, &MeshDeps{Device: dev, Whole: true, Shape: shape,
-		Models: trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default(), Format: optim.FixedPoint(64, 16)},
-		Each:   func(use source.Use) error { return source.Drawn(shape, 3, use) },
-		Track:  func(string) trace.Track { return trace.Track{} }})
+		Models: trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1, Optim: optim.Default(),
+			Format: optim.FixedPoint(64, 16)},
+		Each:  func(use source.Use) error { return source.Drawn(shape, 3, use) },
+		Track: func(string) trace.Track { return trace.Track{} }})
 	require.NoError(t, err)
 	t.Cleanup(m.Close)
 	m.Traffic() // of the start
@@ -48,7 +49,8 @@ func step(t *testing.T, shape *model.Config, mesh parallel.Mesh) (traffic map[st
 // Ranks count what docs/parallel.md says that they send.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
-	shape := &model.Config{Type: "llama", HiddenSize: 64, FFNSize: 256, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 32, VocabSize: 512,
+	shape := &model.Config{Type: "llama", HiddenSize: 64, FFNSize: 256, Layers: 4, Heads: 8, KVHeads: 4, HeadDim: 32,
+		VocabSize:    512,
 		MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.05, BOS: -1}
 	const width = 4 * 64
 	t.Run("dp", func(t *testing.T) {

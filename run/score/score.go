@@ -61,7 +61,8 @@ func (c *Counts) Err() error {
 	if c.Failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d responses have no score; the first is %w", c.Failed, c.Failed+c.Scored, usage.OneLine(c.First))
+	return fmt.Errorf("%d of %d responses have no score; the first is %w", c.Failed, c.Failed+c.Scored,
+		usage.OneLine(c.First))
 }
 
 // result is a line of output.
@@ -176,7 +177,8 @@ func (c *Counts) add(r response, score *reward.Score, err error) result {
 	if right {
 		c.Right++
 	}
-	return result{ID: r.id, Score: &score.Value, Right: &right, Parts: score.Parts, Answer: score.Answer, Reason: score.Reason}
+	return result{ID: r.id, Score: &score.Value, Right: &right, Parts: score.Parts, Answer: score.Answer,
+		Reason: score.Reason}
 }
 
 // maxLine is the maximum length of a line, in bytes. A line may hold many long responses

@@ -34,19 +34,30 @@ func TestParse(t *testing.T) {
 		want []want
 	}{
 		"least": {`{"prompt":"p","response":""}`, []want{{`"f:9"`, "f:9", "p", "p", "", "", "", "stop", 0}}},
-		"all fields": {`{"id":"x","source":"s","finish":"length","length":7,"prompt":"p","answer":{"a": [1, 2]},"response":"<r>"}`,
+		"all fields": {`{"id":"x","source":"s","finish":"length","length":7,"prompt":"p","answer":{"a": [1, ` +
+			`2]},"response":"<r>"}`,
 			[]want{{`"x"`, "x", "p", "p", `{"a":[1,2]}`, "s", "<r>", "length", 7}}},
-		"integer id":        {`{"id":12,"prompt":"p","answer":null,"response":"r"}`, []want{{`12`, "12", "p", "p", "", "", "r", "stop", 0}}},
-		"null id":           {`{"id":null,"prompt":"p","response":"r"}`, []want{{`"f:9"`, "f:9", "p", "p", "", "", "r", "stop", 0}}},
-		"messages":          {`{"prompt":[{"role":"system","content":"s"},{"role":"user","content":"q"}],"response":"r"}`, []want{{`"f:9"`, "f:9", "s\n\nq", "q", "", "", "r", "stop", 0}}},
-		"older messages":    {`{"prompt":[{"from":"human","value":"q"}],"response":"r"}`, []want{{`"f:9"`, "f:9", "q", "q", "", "", "r", "stop", 0}}},
+		"integer id": {`{"id":12,"prompt":"p","answer":null,"response":"r"}`,
+			[]want{{`12`, "12", "p", "p", "", "", "r", "stop", 0}}},
+		"null id": {`{"id":null,"prompt":"p","response":"r"}`,
+			[]want{{`"f:9"`, "f:9", "p", "p", "", "", "r", "stop", 0}}},
+		"messages": {`{"prompt":[{"role":"system","content":"s"},{"role":"user","content":"q"}],"response":"r"}`,
+			[]want{{`"f:9"`, "f:9", "s\n\nq", "q", "", "", "r", "stop", 0}}},
+		"older messages": {`{"prompt":[{"from":"human","value":"q"}],"response":"r"}`,
+			[]want{{`"f:9"`, "f:9", "q", "q", "", "", "r", "stop", 0}}},
 		"first of a record": {`{"easyrl_eval":{"record":"2"}}`, nil},
-		"rollouts": {`{"step":1,"version":1,"index":0,"prompt_id":"g:7","prompt":"<u>1+1=","question":"1+1=","prompt_ids":[5],"answer":"2","source":"g","responses":[` +
-			`{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1,"finish":"stop","version":1,"instance":"local"},{"text":"33","ids":[8],"logprobs":[-3],"reward":0,"finish":"length","version":1,"instance":"local"}]}`,
-			[]want{{`"g:7/1"`, "g:7", "<u>1+1=", "1+1=", `"2"`, "g", "2", "stop", 2}, {`"g:7/2"`, "g:7", "<u>1+1=", "1+1=", `"2"`, "g", "33", "length", 1}}},
-		"record": {`{"set":"t","index":0,"prompt_id":"g:7","prompt":"1+1=","answer":"2","responses":[{"text":"2","reward":1,"right":true,"finish":"stop","tokens":5}]}`,
+		"rollouts": {`{"step":1,"version":1,"index":0,"prompt_id":"g:7","prompt":"<u>1+1=","question":"1+1=",` +
+			`"prompt_ids":[5],"answer":"2","source":"g","responses":[` +
+			`{"text":"2","ids":[7,1],"logprobs":[-0.25,-1e-7],"reward":1,"finish":"stop","version":1,` +
+			`"instance":"local"},{"text":"33","ids":[8],"logprobs":[-3],"reward":0,"finish":"length",` +
+			`"version":1,"instance":"local"}]}`,
+			[]want{{`"g:7/1"`, "g:7", "<u>1+1=", "1+1=", `"2"`, "g", "2", "stop", 2},
+				{`"g:7/2"`, "g:7", "<u>1+1=", "1+1=", `"2"`, "g", "33", "length", 1}}},
+		"record": {`{"set":"t","index":0,"prompt_id":"g:7","prompt":"1+1=","answer":"2",` +
+			`"responses":[{"text":"2","reward":1,"right":true,"finish":"stop","tokens":5}]}`,
 			[]want{{`"g:7/1"`, "g:7", "1+1=", "1+1=", `"2"`, "", "2", "stop", 5}}},
-		"group without an id": {`{"prompt":"p","responses":[{"text":"2"}]}`, []want{{`"f:9/1"`, "f:9", "p", "p", "", "", "2", "stop", 0}}},
+		"group without an id": {`{"prompt":"p","responses":[{"text":"2"}]}`,
+			[]want{{`"f:9/1"`, "f:9", "p", "p", "", "", "2", "stop", 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +68,8 @@ func TestParse(t *testing.T) {
 				id, err := json.Marshal(r.id)
 				require.NoError(t, err)
 				p := r.input.Prompt
-				got = append(got, want{string(id), p.ID, p.Text, p.Question(), string(p.Answer), p.Source, r.input.Text, r.input.Finish, r.input.Length})
+				got = append(got, want{string(id), p.ID, p.Text, p.Question(), string(p.Answer), p.Source, r.input.Text,
+					r.input.Finish, r.input.Length})
 			}
 			require.Equal(t, test.want, got)
 		})
@@ -72,13 +84,15 @@ func TestParseRejects(t *testing.T) {
 		`null`:                          `missing "response", expected `,
 		`{"prompt":"p"}`:                `missing "response", expected `,
 		`{"prompt":"p","responses":[]}`: `missing "response", expected `,
-		`{"prompt":"p","response":"r","responses":[{"text":"t"}]}`: `found "response" and "responses", expected one of them`,
-		`{"response":"r"}`:                                    `missing "prompt", expected `,
-		`{"prompt":null,"response":"r"}`:                      `missing "prompt", expected `,
-		`{"prompt":3,"response":"r"}`:                         "prompt: found a number, expected a list of messages",
-		`{"prompt":[],"response":"r"}`:                        "prompt: empty list, expected messages",
-		`{"prompt":"p","response":["r"]}`:                     "response: found a JSON array, expected ",
-		`{"prompt":"p","response":"r","id":1.5}`:              `key "id" is 1.5, expected a non-empty string or an integer`,
+		`{"prompt":"p","response":"r","responses":[{"text":"t"}]}`: `found "response" and "responses", expected one ` +
+			`of them`,
+		`{"response":"r"}`:                `missing "prompt", expected `,
+		`{"prompt":null,"response":"r"}`:  `missing "prompt", expected `,
+		`{"prompt":3,"response":"r"}`:     "prompt: found a number, expected a list of messages",
+		`{"prompt":[],"response":"r"}`:    "prompt: empty list, expected messages",
+		`{"prompt":"p","response":["r"]}`: "response: found a JSON array, expected ",
+		`{"prompt":"p","response":"r","id":1.5}`: `key "id" is 1.5, expected a non-empty string or an ` +
+			`integer`,
 		`{"prompt":"p","response":"r","finish":"eos"}`:        `finish is "eos", expected "stop" or "length"`,
 		`{"prompt":"p","response":"r","length":-1}`:           "length is -1, expected 0 or more",
 		`{"prompt":"p","responses":[{"text":"t"},{}]}`:        `responses[1]: missing "text"`,
@@ -162,7 +176,8 @@ func TestFailures(t *testing.T) {
 			var zero float64
 			return reward.Score{Value: 1 / zero}, nil
 		}
-		return reward.Score{Value: 0.5, Parts: map[string]float64{"a": 1}, Answer: "<5>", Reason: "why", Verdict: reward.Wrong}, nil
+		return reward.Score{Value: 0.5, Parts: map[string]float64{"a": 1}, Answer: "<5>", Reason: "why",
+			Verdict: reward.Wrong}, nil
 	}}
 	var out bytes.Buffer
 	counts, err := scoreAll(t.Context(), f, Options{Files: []string{Stdin}, In: lines(5), Out: &out})
@@ -172,7 +187,8 @@ func TestFailures(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, got, 5)
 	const scored = `,"score":0.5,"right":false,"parts":{"a":1},"answer":"<5>","reason":"why"}`
-	require.Equal(t, []string{`{"id":0` + scored, `{"id":1,"error":"down\nand out"}`, `{"id":3,"error":"reward is +Inf, expected a number from -1000000 to 1000000"}`, `{"id":4` + scored},
+	require.Equal(t, []string{`{"id":0` + scored, `{"id":1,"error":"down\nand out"}`,
+		`{"id":3,"error":"reward is +Inf, expected a number from -1000000 to 1000000"}`, `{"id":4` + scored},
 		[]string{got[0], got[1], got[3], got[4]})
 	require.Contains(t, got[2], `{"id":2,"error":"panic: oops`)
 }

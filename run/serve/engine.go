@@ -53,7 +53,8 @@ func (l loaded) Checksum() string { return l.sum }
 
 // open starts the engine with the folder's own weights as version 0.
 func (s *hosted) open(ctx context.Context, f *folder.Folder, name, kind string, threads, maxRunning int) (err error) {
-	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir, Config: folder.Fingerprint(f.Shape),
+	s.info = api.Info{Context: f.Shape.MaxPositions, Vocab: f.Shape.VocabSize, Created: time.Now().Unix(), Root: f.Dir,
+		Config: folder.Fingerprint(f.Shape),
 		Layout: model.PanelLayout, Cores: cores.Busy(threads)}
 	if s.dev, err = run.OpenDevice(kind, threads); err != nil {
 		return err
@@ -116,7 +117,8 @@ func (s *hosted) UpdateFile(ctx context.Context, version int64, path string) (st
 }
 
 // update reads the spare weights, publishes them and swaps them with the live ones.
-func (s *hosted) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (string, error) {
+func (s *hosted) update(ctx context.Context, version int64, read func(w *model.Weights) (string, error)) (
+	string, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	if err := s.makeRoom(); err != nil {

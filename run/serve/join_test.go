@@ -163,7 +163,8 @@ func (f *fakeTrainer) register(t *testing.T, running func() int) (*registration,
 	u, err := url.Parse(f.URL)
 	require.NoError(t, err)
 	said := &notes{more: make(chan struct{}, 1)}
-	return joinFleet(t.Context(), joinConfig{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running, Say: func(_ notice.Kind, format string, args ...any) { said.note(format, args...) },
+	return joinFleet(t.Context(), joinConfig{Trainer: u, Call: f.call, Addr: "127.0.0.1:8000", Running: running,
+		Say:   func(_ notice.Kind, format string, args ...any) { said.note(format, args...) },
 		pause: time.Millisecond, look: time.Millisecond}), said
 }
 
@@ -242,7 +243,8 @@ func TestRestartedTrainerListsInstance(t *testing.T) {
 // An instance that an operator drains or removes stays out.
 func TestStaysOutAfterDrainOrRemoval(t *testing.T) {
 	t.Parallel()
-	for state, line := range map[string]string{"DRAINING": "is draining the instance; it will not rejoin", "": "removed the instance; it will not rejoin"} {
+	for state, line := range map[string]string{"DRAINING": "is draining the instance; it will not rejoin",
+		"": "removed the instance; it will not rejoin"} {
 		f := newFakeTrainer(t)
 		m, said := f.register(t, nothingRuns)
 		<-f.looks

@@ -96,7 +96,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	case <-ctx.Done():
 	}
 	m.drain()
-	cfg.Say(notice.Progress, "draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout), srv.Running())
+	cfg.Say(notice.Progress, "draining: waiting up to %s for %d requests to finish", short(cfg.Server.DrainTimeout),
+		srv.Running())
 	err = srv.Drain(context.Background())
 	m.leave()
 	return errors.Join(err, srv.Close(), <-ended)
@@ -107,7 +108,8 @@ func (c *Config) enter(ctx context.Context, srv *api.Server) *registration {
 	if c.Join == nil {
 		return nil
 	}
-	return joinFleet(ctx, joinConfig{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call, Addr: srv.Addr(),
+	return joinFleet(ctx, joinConfig{Trainer: c.Join, Call: client.New(c.Join.String(), c.Server.Token).Call,
+		Addr:    srv.Addr(),
 		Running: srv.Running, Say: c.Say})
 }
 

@@ -21,7 +21,8 @@ var _ api.Text = textOf{}
 // Encode implements api.Text.
 func (t textOf) Encode(text string) ([]int32, error) {
 	if context := t.Shape.MaxPositions; len(text) > t.Tokenizer.Longest(context) {
-		return nil, fmt.Errorf("%w: text of %d bytes exceeds this model's maximum context length of %d tokens", inference.ErrInvalid, len(text), context)
+		return nil, fmt.Errorf("%w: text of %d bytes exceeds this model's maximum context length of %d tokens",
+			inference.ErrInvalid, len(text), context)
 	}
 	ids, err := t.Tokenizer.EncodePrompt(text)
 	if err != nil {
@@ -55,7 +56,8 @@ func (t textOf) Calls() calls.Format {
 // Chat implements api.Text.
 func (t textOf) Chat(messages, tools, variables json.RawMessage) ([]int32, error) {
 	if t.Template == nil {
-		return nil, fmt.Errorf("%w: %s has no chat template; send a prompt to the completions endpoint instead", inference.ErrInvalid, t.Source)
+		return nil, fmt.Errorf("%w: %s has no chat template; send a prompt to the completions endpoint instead",
+			inference.ErrInvalid, t.Source)
 	}
 	text, err := render(t.Template, messages, tools, variables)
 	if err != nil {

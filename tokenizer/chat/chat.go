@@ -83,7 +83,8 @@ func Parse(source string, specials Specials) (*Template, error) {
 	if err != nil {
 		return nil, export(err)
 	}
-	return &Template{Limits: DefaultLimits(), specials: specials, body: body, calls: calls.Of(source), forTools: calls.ForTools(source)}, nil
+	return &Template{Limits: DefaultLimits(), specials: specials, body: body, calls: calls.Of(source),
+		forTools: calls.ForTools(source)}, nil
 }
 
 // Message is a message of a conversation. Raw, if set, is the whole message as a JSON
@@ -164,7 +165,8 @@ func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (st
 	})
 }
 
-func (t *Template) render(body *engine.Template, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (string, error) {
+func (t *Template) render(body *engine.Template, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (
+	string, error) {
 	if now.IsZero() {
 		now = time.Now()
 	}

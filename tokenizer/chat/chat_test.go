@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const turns = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+const turns = "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if " +
+	"add_generation_prompt %}<assistant>{% endif %}"
 
 func TestRender(t *testing.T) {
 	t.Parallel()
@@ -25,16 +26,21 @@ func TestRender(t *testing.T) {
 		{"no prompt", turns, Input{Messages: user}, "<s><user>hi"},
 		{"nothing", turns, Input{}, "<s>"},
 		{"tools is none", "{{ tools is defined }}{{ tools }}{{ documents }}", Input{}, "TrueNoneNone"},
-		{"tools keep their order", "{{ tools | tojson }}", Input{Tools: []json.RawMessage{raw}}, `[{"z": 1.0, "a": 12345678901234567890, "m": "é"}]`},
+		{"tools keep their order", "{{ tools | tojson }}", Input{Tools: []json.RawMessage{raw}},
+			`[{"z": 1.0, "a": 12345678901234567890, "m": "é"}]`},
 		{"documents", "{{ documents[0].m }}", Input{Documents: []json.RawMessage{raw}}, "é"},
-		{"raw message", "{{ messages[0] | tojson }}", Input{Messages: []Message{{Role: "x", Raw: raw}}}, `{"z": 1.0, "a": 12345678901234567890, "m": "é"}`},
+		{"raw message", "{{ messages[0] | tojson }}", Input{Messages: []Message{{Role: "x", Raw: raw}}},
+			`{"z": 1.0, "a": 12345678901234567890, "m": "é"}`},
 		{"message", "{{ messages[0] }}", Input{Messages: user}, "{'role': 'user', 'content': 'hi'}"},
-		{"extra", "{{ enable_thinking }}{{ n }}{{ f }}{{ l }}{{ d }}{{ o }}{{ none }}{{ s }}", Input{Extra: map[string]any{
-			"enable_thinking": false, "n": 3, "f": 2.0, "l": []any{1, "a"}, "d": map[string]any{"b": nil, "a": []string{"x"}},
-			"o": struct{ X, A int }{1, 2}, "s": "a\xffb",
-		}}, "False32.0[1, 'a']{'a': ['x'], 'b': None}{'X': 1, 'A': 2}Nonea\uFFFDb"},
+		{"extra", "{{ enable_thinking }}{{ n }}{{ f }}{{ l }}{{ d }}{{ o }}{{ none }}{{ s }}",
+			Input{Extra: map[string]any{
+				"enable_thinking": false, "n": 3, "f": 2.0, "l": []any{1, "a"},
+				"d": map[string]any{"b": nil, "a": []string{"x"}},
+				"o": struct{ X, A int }{1, 2}, "s": "a\xffb",
+			}}, "False32.0[1, 'a']{'a': ['x'], 'b': None}{'X': 1, 'A': 2}Nonea\uFFFDb"},
 		{"extra beats special tokens", "{{ bos_token }}", Input{Extra: map[string]any{"bos_token": "[B]"}}, "[B]"},
-		{"now", "{{ strftime_now('%d %b %Y') }}", Input{Now: time.Date(2025, 2, 3, 0, 0, 0, 0, time.UTC)}, "03 Feb 2025"},
+		{"now", "{{ strftime_now('%d %b %Y') }}", Input{Now: time.Date(2025, 2, 3, 0, 0, 0, 0, time.UTC)},
+			"03 Feb 2025"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -94,14 +100,26 @@ func TestLoad(t *testing.T) {
 		tools []json.RawMessage
 		want  string
 	}{
-		{"jinja file first", map[string]string{"chat_template.jinja": "jinja{{ bos_token }}", "chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config", ` + specials + `}`}, nil, "jinja<s>"},
-		{"processor's file", map[string]string{"chat_template.json": `{"chat_template": "json"}`, "tokenizer_config.json": `{"chat_template": "config"}`}, nil, "json"},
-		{"tokenizer_config.json", map[string]string{"tokenizer_config.json": `{"chat_template": ` + quote("{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}") + `, ` + specials + `}`}, nil, "<s></s>False"},
-		{"special_tokens_map.json", map[string]string{"tokenizer_config.json": `{"chat_template": "{{ bos_token }}{{ sep_token }}", "bos_token": "<s>"}`, "special_tokens_map.json": `{"bos_token": "x", "sep_token": {"content": "|"}}`}, nil, "<s>|"},
-		{"named", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}, {"name": "rag", "template": "{{"}]}`}, nil, "d"},
-		{"named, with tools", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}`}, tools, "t"},
-		{"named by an object", map[string]string{"chat_template.json": `{"chat_template": {"default": "d", "tool_use": "t"}}`}, nil, "d"},
-		{"additional file, with tools", map[string]string{"chat_template.jinja": "d", "additional_chat_templates/tool_use.jinja": "t"}, tools, "t"},
+		{"jinja file first", map[string]string{"chat_template.jinja": "jinja{{ bos_token }}",
+			"chat_template.json":    `{"chat_template": "json"}`,
+			"tokenizer_config.json": `{"chat_template": "config", ` + specials + `}`}, nil, "jinja<s>"},
+		{"processor's file", map[string]string{"chat_template.json": `{"chat_template": "json"}`,
+			"tokenizer_config.json": `{"chat_template": "config"}`}, nil, "json"},
+		{"tokenizer_config.json", map[string]string{"tokenizer_config.json": `{"chat_template": ` + quote(
+			"{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}") + `, ` + specials + `}`}, nil, "<s></s>False"},
+		{"special_tokens_map.json",
+			map[string]string{"tokenizer_config.json": `{"chat_template": "{{ bos_token }}{{ sep_token }}", ` +
+				`"bos_token": "<s>"}`, "special_tokens_map.json": `{"bos_token": "x", "sep_token": {"content": "|"}}`},
+			nil, "<s>|"},
+		{"named", map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": ` +
+			`"d"}, {"name": "tool_use", "template": "t"}, {"name": "rag", "template": "{{"}]}`}, nil, "d"},
+		{"named, with tools",
+			map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "default", "template": "d"}, ` +
+				`{"name": "tool_use", "template": "t"}]}`}, tools, "t"},
+		{"named by an object",
+			map[string]string{"chat_template.json": `{"chat_template": {"default": "d", "tool_use": "t"}}`}, nil, "d"},
+		{"additional file, with tools", map[string]string{"chat_template.jinja": "d",
+			"additional_chat_templates/tool_use.jinja": "t"}, tools, "t"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +153,8 @@ func TestLoadRefuses(t *testing.T) {
 	require.ErrorContains(t, err, "tokenizer_config.json")
 	_, err = Load(folder(t, map[string]string{"tokenizer_config.json": `{"chat_template": 5}`}))
 	require.ErrorContains(t, err, "expected a string")
-	_, err = Load(folder(t, map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "x", "template": "y"}]}`}))
+	_, err = Load(
+		folder(t, map[string]string{"tokenizer_config.json": `{"chat_template": [{"name": "x", "template": "y"}]}`}))
 	require.ErrorContains(t, err, "none is named default")
 	_, err = Load(folder(t, map[string]string{"chat_template.jinja": "{{ x"}))
 	var e *Error
@@ -151,7 +170,8 @@ func TestModelTemplates(t *testing.T) {
 	if root == "" || len(paths) == 0 {
 		t.Skip("EASYRL_TESTDATA is not set")
 	}
-	tool := json.RawMessage(`{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}`)
+	tool := json.RawMessage(`{"type": "function", "function": {"name": "f", "description": "d", "parameters": ` +
+		`{"type": "object", "properties": {"x": {"type": "string"}}}}}`)
 	for _, path := range paths {
 		source, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -160,7 +180,8 @@ func TestModelTemplates(t *testing.T) {
 		for _, thinking := range []bool{false, true} {
 			for _, tools := range [][]json.RawMessage{nil, {tool}} {
 				text, err := tmpl.Render(Input{
-					Messages:            []Message{{Role: "system", Content: "S"}, {Role: "user", Content: "2+2?"}, {Role: "assistant", Content: "<think>\nhm\n</think>\n\n4"}, {Role: "user", Content: "sure?"}},
+					Messages: []Message{{Role: "system", Content: "S"}, {Role: "user", Content: "2+2?"},
+						{Role: "assistant", Content: "<think>\nhm\n</think>\n\n4"}, {Role: "user", Content: "sure?"}},
 					Tools:               tools,
 					AddGenerationPrompt: true,
 					Extra:               map[string]any{"enable_thinking": thinking},

@@ -20,7 +20,8 @@ func FuzzRender(f *testing.F) {
 	paths, _ := filepath.Glob(filepath.Join(os.Getenv("EASYRL_TESTDATA"), "templates", "*.jinja"))
 	for _, path := range paths {
 		if source, err := os.ReadFile(path); err == nil {
-			f.Add(string(source), []byte(`{"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f"}}]}`))
+			f.Add(string(source),
+				[]byte(`{"messages": [{"role": "user", "content": "x"}], "tools": [{"function": {"name": "f"}}]}`))
 		}
 	}
 	f.Fuzz(func(t *testing.T, source string, variables []byte) {

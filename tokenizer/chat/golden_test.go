@@ -54,7 +54,8 @@ func TestAgainstJinja2(t *testing.T) {
 				return
 			}
 			var e *Error
-			require.Truef(t, errors.As(err, &e), "%s: rendered %q, expected %s: %s", r.Template, got, r.Error, r.Message)
+			require.Truef(t, errors.As(err, &e), "%s: rendered %q, expected %s: %s", r.Template, got,
+				r.Error, r.Message)
 			require.Equal(t, r.Error, e.Kind, "%s: %s, expected %s", r.Template, e.Message, r.Message)
 			if r.Line > 0 && r.Error != "SyntaxError" { // of the Python code that Jinja2 makes
 				require.Equal(t, r.Line, e.Line, r.Template)

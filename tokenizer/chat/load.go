@@ -53,7 +53,8 @@ func Load(dir string) (*Template, error) {
 		}
 	}
 	if t == nil {
-		return nil, fmt.Errorf("load chat template of %s: %d named templates, but none is named default", dir, len(sources))
+		return nil, fmt.Errorf("load chat template of %s: %d named templates, but none is named default", dir,
+			len(sources))
 	}
 	if tools != nil {
 		t.tools, t.calls, t.forTools = tools.body, tools.calls, true

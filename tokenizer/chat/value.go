@@ -10,7 +10,8 @@ import (
 )
 
 // listOf returns a list of the values of items, or None without items.
-func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine, T) (py.Value, error)) (py.Value, error) {
+func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine, T) (py.Value, error)) (
+	py.Value, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}

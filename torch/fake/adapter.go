@@ -30,7 +30,8 @@ func writeAdapter(policy *model.Weights, folder string) error {
 	}
 	write := checkpoint.Filled(func(dst []float32) { copy(dst, whole) })
 	name := "base_model.model.model.layers.0.self_attn.o_proj.lora_"
-	return errors.Join(os.WriteFile(filepath.Join(folder, "adapter_config.json"), []byte(`{"r":2,"lora_alpha":4}`), 0o644),
+	return errors.Join(os.WriteFile(filepath.Join(folder, "adapter_config.json"),
+		[]byte(`{"r":2,"lora_alpha":4}`), 0o644),
 		checkpoint.WriteFile(filepath.Join(folder, adapterFile), []checkpoint.Source{
 			{Name: name + "A.weight", Shape: []int{adapterRank, of.Shape[1]}, Write: write},
 			{Name: name + "B.weight", Shape: []int{of.Shape[0], adapterRank}, Write: write},

@@ -116,7 +116,8 @@ func (f *Ranks) run(ctx context.Context, conn net.Conn, start, number int, g *gr
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	r := &rank{ranks: f, start: start, number: number, group: g, conn: conn, frames: make(chan wire.Frame, 1000), cancel: cancel}
+	r := &rank{ranks: f, start: start, number: number, group: g, conn: conn, frames: make(chan wire.Frame, 1000),
+		cancel: cancel}
 	var running conc.WaitGroup
 	defer running.Wait()
 	defer cancel()

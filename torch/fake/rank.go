@@ -42,7 +42,8 @@ type rank struct {
 
 // work handles messages until one of them ends the rank.
 func (r *rank) work(ctx context.Context) error {
-	hello := wire.Hello{Token: r.ranks.Token, Rank: r.number, World: r.ranks.World, Host: "fake", PID: os.Getpid(), Device: "cpu"}
+	hello := wire.Hello{Token: r.ranks.Token, Rank: r.number, World: r.ranks.World, Host: "fake", PID: os.Getpid(),
+		Device: "cpu"}
 	if err := r.send(hello, wire.Body{}); err != nil {
 		return errDied
 	}
@@ -147,7 +148,8 @@ func (r *rank) load() (wire.Message, error) {
 	if err := r.readState(); err != nil {
 		return nil, err
 	}
-	oc := optim.Config{Schedule: optim.Constant, Beta2: r.setup.Optimizer.Beta2, WeightDecay: r.setup.Optimizer.WeightDecay}
+	oc := optim.Config{Schedule: optim.Constant, Beta2: r.setup.Optimizer.Beta2,
+		WeightDecay: r.setup.Optimizer.WeightDecay}
 	if r.opt, err = optim.NewAdamW(oc); err != nil {
 		return nil, err
 	}
@@ -160,8 +162,9 @@ func (r *rank) load() (wire.Message, error) {
 		mode = wire.Free
 	}
 	ready := wire.Ready{Parameters: r.policy.Bytes() / 4, Trained: r.policy.Bytes() / 4, Vocabulary: cfg.VocabSize,
-		MaxPositions: cfg.MaxPositions, Packed: true, Attention: "easyrl", Mode: mode, DType: "float32", Memory: r.memory(),
-		FLOPs: wire.FLOPs{Row: 6, Target: 4, Key: 2}}
+		MaxPositions: cfg.MaxPositions, Packed: true, Attention: "easyrl", Mode: mode, DType: "float32",
+		Memory: r.memory(),
+		FLOPs:  wire.FLOPs{Row: 6, Target: 4, Key: 2}}
 	if r.ranks.Ready != nil {
 		r.ranks.Ready(r.number, &ready)
 	}
@@ -297,7 +300,8 @@ func (r *rank) backward(f *wire.Frame) (wire.Message, wire.Body, error) {
 		if len(gradient) != len(l.Targets) {
 			return nil, none, fmt.Errorf("id %d: %d derivatives, expected %d", m.ID, len(gradient), len(l.Targets))
 		}
-		if err := r.run(r.policy, l, float32(r.setup.Temperature), true, scratch, make([]float32, len(l.Targets))); err != nil {
+		if err := r.run(r.policy, l, float32(r.setup.Temperature), true, scratch,
+			make([]float32, len(l.Targets))); err != nil {
 			return nil, none, err
 		}
 		if err := r.tape.Backward(r.policy, r.gradients, gradient, r.ranks.Format); err != nil {

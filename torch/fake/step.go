@@ -52,7 +52,8 @@ func (r *rank) step(ctx context.Context, f *wire.Frame) (wire.Message, error) {
 		return nil, err
 	}
 	norm *= m.Scale
-	if err := r.opt.Step(r.dev, params, m.Scale*optim.ClipScale(norm, m.Clip)/float64(r.ranks.Format.Scale), m.LR); err != nil {
+	if err := r.opt.Step(r.dev, params, m.Scale*optim.ClipScale(norm, m.Clip)/float64(r.ranks.Format.Scale),
+		m.LR); err != nil {
 		return nil, err
 	}
 	answer.Norm, answer.Finite = &norm, true

@@ -74,12 +74,13 @@ func perturbAdapter(start, dir string) error {
 		if strings.HasPrefix(half, "B") {
 			size *= gain(base, layer+".weight") / scale
 		}
-		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape, Write: checkpoint.Filled(func(dst []float32) {
-			for i := range dst {
-				v := size * math.Sqrt(3) * (float64(float64(splitmix.At(key, uint64(i))>>11)/(1<<52)) - 1)
-				dst[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
-			}
-		})})
+		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape,
+			Write: checkpoint.Filled(func(dst []float32) {
+				for i := range dst {
+					v := size * math.Sqrt(3) * (float64(float64(splitmix.At(key, uint64(i))>>11)/(1<<52)) - 1)
+					dst[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
+				}
+			})})
 	}
 	if err := f.Close(); err != nil {
 		return err

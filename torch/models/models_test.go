@@ -26,7 +26,8 @@ import (
 )
 
 const config = `{"model_type":"qwen3","architectures":["Qwen3ForCausalLM"],"hidden_size":24,"intermediate_size":40,
-"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":29,"max_position_embeddings":64,
+"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":29,` +
+	`"max_position_embeddings":64,
 "rms_norm_eps":1e-5,"rope_theta":1e4,"initializer_range":0.2,"hidden_act":"silu","tie_word_embeddings":true}`
 
 // start writes a model folder and returns it with its weights.
@@ -72,7 +73,8 @@ func step(t *testing.T, m *Models, number int) {
 	t.Helper()
 	var l attention.Layout
 	l.AddResponse(l.Add(-1, []int32{3, 1, 4}, false), []int32{1, 5, 9})
-	require.NoError(t, m.Pass(t.Context(), &l, func(lp backend.Logprobs) ([]float32, error) { return []float32{-1, -1, -1}, nil }))
+	require.NoError(t, m.Pass(t.Context(), &l,
+		func(lp backend.Logprobs) ([]float32, error) { return []float32{-1, -1, -1}, nil }))
 	require.NoError(t, m.Flush(t.Context()))
 	_, err := m.Step(t.Context(), backend.Update{Number: number, Scale: 1, LR: 0.01})
 	require.NoError(t, err)

@@ -24,7 +24,8 @@ type world struct {
 
 func newWorld(t *testing.T, replicas int, lockstep bool, random *rand.Rand) *world {
 	depth := 1 + random.IntN(Depth)
-	w := &world{t: t, plan: New(replicas, depth, lockstep), random: random, lockstep: lockstep, depth: depth, derived: map[int64]bool{}}
+	w := &world{t: t, plan: New(replicas, depth, lockstep), random: random, lockstep: lockstep, depth: depth,
+		derived: map[int64]bool{}}
 	w.restart(replicas)
 	return w
 }

@@ -29,7 +29,8 @@ func (f *Frame) Layout() (*attention.Layout, error) {
 	rows := f.Int32s("rows")
 	targets := f.Int32s("targets")
 	if len(segments)%3 != 0 || len(rows) != len(targets) {
-		return nil, fmt.Errorf("layout: %d values of segments, %d rows and %d targets, expected a multiple of 3, and as many rows as targets",
+		return nil, fmt.Errorf("layout: %d values of segments, %d rows and %d targets, expected a multiple of 3, "+
+			"and as many rows as targets",
 			len(segments), len(rows), len(targets))
 	}
 	for i := 0; i < len(segments); i += 3 {
@@ -40,7 +41,8 @@ func (f *Frame) Layout() (*attention.Layout, error) {
 	}
 	for i, row := range rows {
 		if row < 0 || int(row) >= len(l.Tokens) || targets[i] < 0 {
-			return nil, fmt.Errorf("layout: target %d is token %d in row %d, expected a row below %d", i, targets[i], row, len(l.Tokens))
+			return nil, fmt.Errorf("layout: target %d is token %d in row %d, expected a row below %d", i, targets[i],
+				row, len(l.Tokens))
 		}
 		l.Targets = append(l.Targets, attention.Target{Row: row, Token: targets[i]})
 	}

@@ -25,7 +25,8 @@ func TestPage(t *testing.T) {
 			check(of.Field(i).Type)
 		}
 	}
-	for _, m := range []Message{Hello{}, Welcome{}, Refused{}, Ready{}, Forward{}, Backward{}, Discard{}, Score{}, Step{}, Write{}, Beat{}, End{},
+	for _, m := range []Message{Hello{}, Welcome{}, Refused{}, Ready{}, Forward{}, Backward{}, Discard{}, Score{},
+		Step{}, Write{}, Beat{}, End{},
 		Logprobs{}, Passed{}, Stepped{}, Written{}, Failed{}} {
 		require.Contains(t, string(page), "`"+m.Kind()+"`")
 		check(reflect.TypeOf(m))

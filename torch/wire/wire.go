@@ -112,7 +112,8 @@ func Encode(m Message, body Body) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", m.Kind(), err)
 	}
 	if len(header) > MaxHeader || len(body.Data) > MaxArrays {
-		return nil, fmt.Errorf("encode %s: header has %d bytes and arrays %d, expected at most %d and %d", m.Kind(), len(header), len(body.Data), MaxHeader, MaxArrays)
+		return nil, fmt.Errorf("encode %s: header has %d bytes and arrays %d, expected at most %d and %d", m.Kind(),
+			len(header), len(body.Data), MaxHeader, MaxArrays)
 	}
 	frame := make([]byte, 0, prefix+len(header)+len(body.Data))
 	frame = append(frame, magic...)
@@ -229,7 +230,8 @@ func (f *Frame) parse(size int) error {
 		case names[a.Name]:
 			return bad("array %s is listed twice", Quote(a.Name))
 		case a.Count < 0 || a.Count > rest/valueSize:
-			return bad("array %s has %d values, expected at most the %d that follow", Quote(a.Name), a.Count, rest/valueSize)
+			return bad("array %s has %d values, expected at most the %d that follow", Quote(a.Name), a.Count,
+				rest/valueSize)
 		}
 		names[a.Name] = true
 		rest -= a.Count * valueSize

@@ -89,14 +89,17 @@ func TestRefused(t *testing.T) {
 		{"no kind", frame(`{"id":1}`, 0), "header has no kind"},
 		{"kind of another type", frame(`{"kind":3}`, 0), "header: json: cannot unmarshal number"},
 		{"unlisted arrays", frame(`{"kind":"x"}`, 8), "arrays have 8 bytes, expected 0 as listed"},
-		{"missing arrays", frame(`{"kind":"x","arrays":[["a","i32",1]]}`, 0), `array "a" has 1 values, expected at most the 0 that follow`},
+		{"missing arrays", frame(`{"kind":"x","arrays":[["a","i32",1]]}`, 0),
+			`array "a" has 1 values, expected at most the 0 that follow`},
 		{"negative count", frame(`{"kind":"x","arrays":[["a","i32",-1]]}`, 0), `array "a" has -1 values`},
-		{"huge count", frame(`{"kind":"x","arrays":[["a","i32",4611686018427387905]]}`, 4), `array "a" has 4611686018427387905 values`},
+		{"huge count", frame(`{"kind":"x","arrays":[["a","i32",4611686018427387905]]}`, 4),
+			`array "a" has 4611686018427387905 values`},
 		{"type", frame(`{"kind":"x","arrays":[["a","f64",1]]}`, 4), `array "a" has type "f64", expected i32 or f32`},
 		{"twice", frame(`{"kind":"x","arrays":[["a","i32",1],["a","i32",1]]}`, 8), `array "a" is listed twice`},
 		{"odd length", frame(`{"kind":"x","arrays":[["a","i32",1]]}`, 5), "arrays have 5 bytes, expected 4 as listed"},
 		{"two fields", frame(`{"kind":"x","arrays":[["a","i32"]]}`, 0), "array has 2 fields, expected 3"},
-		{"many arrays", frame(`{"kind":"x","arrays":[["a","i32",0]`+strings.Repeat(`,["a","i32",0]`, maxNames)+`]}`, 0), `"x" has 65 arrays, expected at most 64`},
+		{"many arrays", frame(`{"kind":"x","arrays":[["a","i32",0]`+strings.Repeat(`,["a","i32",0]`, maxNames)+`]}`, 0),
+			`"x" has 65 arrays, expected at most 64`},
 	} {
 		_, err := Read(bytes.NewReader(test.bytes), AtMost(100))
 		require.ErrorIs(t, err, ErrFrame, test.name)
@@ -133,7 +136,8 @@ func TestBadLayouts(t *testing.T) {
 	arrays := func(segments, rows, targets []int32) *Frame {
 		var b Body
 		for i, values := range [][]int32{{5, 6}, {0, 1}, segments, rows, targets} {
-			b.AddInt32s([]string{"tokens", "positions", "segments", "rows", "targets"}[i], len(values), func(i int) int32 { return values[i] })
+			b.AddInt32s([]string{"tokens", "positions", "segments", "rows", "targets"}[i], len(values),
+				func(i int) int32 { return values[i] })
 		}
 		return &Frame{arrays: b.Arrays, data: b.Data}
 	}
@@ -158,7 +162,8 @@ func FuzzFrame(f *testing.F) {
 	f.Add([]byte("ERLT"))
 	f.Add(frame(`{"kind":"logprobs","id":1,"arrays":[["policy","f32",1],["entropy","f32",1]]}`, 8))
 	f.Add(frame(`{"kind":"hello","token":"x","rank":0,"world":2,"versions":{"torch":"2"}}`, 0))
-	f.Add(frame(`{"kind":"forward","id":1,"arrays":[["tokens","i32",2],["positions","i32",2],["segments","i32",3]]}`, 28))
+	f.Add(frame(`{"kind":"forward","id":1,"arrays":[["tokens","i32",2],["positions","i32",2],["segments","i32",3]]}`,
+		28))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
 		for {

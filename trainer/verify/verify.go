@@ -181,16 +181,19 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 // last token, with the step's version of the weights.
 func OnPolicy(g *rollout.Group, step int, version int64) error {
 	if g.Step != step || g.Version != version {
-		return fmt.Errorf("prompt %s: group is from step %d and version %d, expected step %d and version %d: not on-policy",
+		return fmt.Errorf(
+			"prompt %s: group is from step %d and version %d, expected step %d and version %d: not on-policy",
 			g.Prompt.ID, g.Step, g.Version, step, version)
 	}
 	for i := range g.Responses {
 		r := &g.Responses[i]
 		if r.Version != version {
-			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy", g.Prompt.ID, i, r.Version, version)
+			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy",
+				g.Prompt.ID, i, r.Version, version)
 		}
 		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
-			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs), len(r.Logprobs))
+			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs),
+				len(r.Logprobs))
 		}
 		if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
 			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
@@ -204,7 +207,8 @@ func (v *Verifier) fits(g *rollout.Group) error {
 	limit := v.Models.MaxPositions()
 	for i := range g.Responses {
 		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > limit {
-			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d", g.Prompt.ID, i, n, limit)}
+			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d",
+				g.Prompt.ID, i, n, limit)}
 		}
 	}
 	return nil
@@ -258,7 +262,8 @@ func compare(g *rollout.Group, r *rollout.Response, recomputed []float32) error 
 	for k, recorded := range r.Logprobs {
 		if recorded != recomputed[k] { // also if one is NaN
 			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: "+
-				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded, recomputed[k])}
+				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded,
+				recomputed[k])}
 		}
 	}
 	return nil

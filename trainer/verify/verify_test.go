@@ -28,12 +28,15 @@ func models(t *testing.T) *trimodel.Models {
 	t.Helper()
 	dev, err := cpu.Open(1)
 	require.NoError(t, err)
-	w, err := model.NewWeights(dev, &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, VocabSize: vocab,
-		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1}, npu.Weights)
+	w, err := model.NewWeights(dev, &model.Config{Type: "qwen3", HiddenSize: 18, FFNSize: 35, Layers: 2, Heads: 4,
+		KVHeads: 2, HeadDim: 6, VocabSize: vocab,
+		MaxPositions: positions, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.3, QKNorm: true, Tied: true, BOS: -1},
+		npu.Weights)
 	require.NoError(t, err)
 	w.Init(3)
-	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep, Temperature: 0.8,
-		Format: optim.FixedPoint(1000, 100)})
+	m, err := trimodel.New(dev, w, trimodel.Config{Optim: optim.Default(), OldPolicy: loss.PreviousStep,
+		Temperature: 0.8,
+		Format:      optim.FixedPoint(1000, 100)})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		m.Close()
@@ -74,7 +77,8 @@ func (w *world) group(index int) rollout.Group {
 		}
 		return out
 	}
-	g := rollout.Group{Step: 3, Version: 3, Index: index, Prompt: rollout.Prompt{ID: fmt.Sprint("p", index), IDs: ids(5)},
+	g := rollout.Group{Step: 3, Version: 3, Index: index,
+		Prompt: rollout.Prompt{ID: fmt.Sprint("p", index), IDs: ids(5)},
 		Reject: func(cause error) { w.rejected = append(w.rejected, cause.Error()) }}
 	for range 4 {
 		r := rollout.Response{IDs: ids(1 + rng.IntN(12)), Version: 3, Finish: rollout.Stop, Reward: 1}
@@ -100,7 +104,8 @@ func (s *step) Wait() (rollout.Stats, error) { return s.stats, s.err }
 
 func (w *world) produce(ctx context.Context, b rollout.Batch) rollout.Stream {
 	w.asked = append(w.asked, b.Only)
-	s := &step{groups: make(chan rollout.Group, len(b.Only)), stats: rollout.Stats{RewardRetries: 2}, err: errors.Join(ctx.Err(), w.fails)}
+	s := &step{groups: make(chan rollout.Group, len(b.Only)), stats: rollout.Stats{RewardRetries: 2},
+		err: errors.Join(ctx.Err(), w.fails)}
 	defer close(s.groups)
 	if s.err != nil {
 		return s
@@ -149,7 +154,8 @@ func TestGroupsAreSampledAgain(t *testing.T) {
 		"other token": func(g *rollout.Group) { g.Responses[2].IDs[0] = (g.Responses[2].IDs[0] + 1) % vocab },
 		"two swapped": func(g *rollout.Group) {
 			g.Responses[0].Logprobs, g.Responses[3].Logprobs = g.Responses[3].Logprobs, g.Responses[0].Logprobs
-			g.Responses[0].IDs, g.Responses[3].IDs = make([]int32, len(g.Responses[0].Logprobs)), make([]int32, len(g.Responses[3].Logprobs))
+			g.Responses[0].IDs, g.Responses[3].IDs = make([]int32, len(g.Responses[0].Logprobs)),
+				make([]int32, len(g.Responses[3].Logprobs))
 		},
 		"too long": func(g *rollout.Group) {
 			g.Responses[1].IDs, g.Responses[1].Logprobs = make([]int32, positions), make([]float32, positions)
@@ -215,7 +221,8 @@ func TestGroupsThatCannotBeSampledAgain(t *testing.T) {
 	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{lying}, &again)
 	require.ErrorIs(t, err, w.fails)
 	require.ErrorContains(t, err, "prompt p2: token ")
-	require.ErrorContains(t, err, "the instance does not sample with the weights that it reports; sampling it again failed: no instance")
+	require.ErrorContains(t, err,
+		"the instance does not sample with the weights that it reports; sampling it again failed: no instance")
 
 	w.fails = nil
 	ctx, cancel := context.WithCancelCause(t.Context())

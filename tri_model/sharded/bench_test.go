@@ -22,7 +22,8 @@ import (
 
 // medium is a decoder whose passes take milliseconds.
 func medium() *model.Config {
-	return &model.Config{Type: "llama", HiddenSize: 256, FFNSize: 768, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 32, VocabSize: 2048,
+	return &model.Config{Type: "llama", HiddenSize: 256, FFNSize: 768, Layers: 8, Heads: 8, KVHeads: 4, HeadDim: 32,
+		VocabSize:    2048,
 		MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, BOS: -1}
 }
 
@@ -30,7 +31,8 @@ func medium() *model.Config {
 func recorded(b *testing.B, mesh parallel.Mesh, micros []*attention.Layout) map[string][]trace.Event {
 	b.Helper()
 	spans := trace.New(trace.DefaultSpans)
-	cfg := Config{Mesh: mesh, Models: config(), Track: func(rank int) trace.Track { return spans.Track(fmt.Sprintf("rank %d", rank)) }}
+	cfg := Config{Mesh: mesh, Models: config(),
+		Track: func(rank int) trace.Track { return spans.Track(fmt.Sprintf("rank %d", rank)) }}
 	m := open(b, medium(), cfg)
 	derive := func(lp backend.Logprobs) ([]float32, error) { return make([]float32, len(lp.Policy)), nil }
 	_, err := m.Publish(b.Context(), 1)
@@ -143,7 +145,8 @@ func replay(passes map[string][]trace.Event, n int) []pipeline.Span {
 // on the other of two stages, of those for which that stage waited.
 func messages(passes map[string][]trace.Event) float64 {
 	var times []float64
-	for _, way := range []struct{ name, from, to string }{{"forward", "rank 0", "rank 1"}, {"backward", "rank 1", "rank 0"}} {
+	for _, way := range []struct{ name, from, to string }{{"forward", "rank 0", "rank 1"},
+		{"backward", "rank 1", "rank 0"}} {
 		var ends []float64
 		for _, e := range passes[way.from] {
 			if e.Name == way.name {

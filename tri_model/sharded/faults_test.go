@@ -28,7 +28,8 @@ func TestDiscard(t *testing.T) {
 	t.Parallel()
 	c, cfg := shapes()["qwen3"], config()
 	want := hashOf(t, one(t, c, cfg, 2))
-	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Zero: 2}, {Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 3}}, {Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}}} {
+	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Zero: 2},
+		{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 3}}, {Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}}} {
 		own.Models = cfg
 		m := open(t, c, own)
 		_, err := m.Publish(t.Context(), 1)
@@ -89,7 +90,8 @@ func TestNotFinite(t *testing.T) {
 	whole := ""
 	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 1}}, {Mesh: parallel.Mesh{DP: 3, TP: 1, PP: 1}},
 		{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 2}, Zero: 1}, {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 2},
-		{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}}, {Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 1}, Zero: 2, Sequence: true}} {
+		{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}},
+		{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 1}, Zero: 2, Sequence: true}} {
 		own.Models = config()
 		own.Models.Format = npu.FixedPoint{Scale: own.Models.Format.Scale, Limit: 1}
 		m := open(t, c, own)

@@ -31,7 +31,8 @@ func TestPublishingNeedsATensor(t *testing.T) {
 
 func publishingNeedsATensor(t *testing.T, opened func(*model.Config, Config) *Models) {
 	t.Helper()
-	c := &model.Config{Type: "llama", HiddenSize: 256, FFNSize: 1024, Layers: 24, Heads: 8, KVHeads: 4, HeadDim: 32, VocabSize: 4096,
+	c := &model.Config{Type: "llama", HiddenSize: 256, FFNSize: 1024, Layers: 24, Heads: 8, KVHeads: 4, HeadDim: 32,
+		VocabSize:    4096,
 		MaxPositions: 128, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, BOS: -1}
 	m := opened(c, Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 2}, Models: config()})
 	for version := range 2 { // the ranks' two slots
@@ -73,7 +74,8 @@ func publishingNeedsATensor(t *testing.T, opened func(*model.Config, Config) *Mo
 		require.NoError(t, w.WriteSafetensors(io.Discard))
 	})
 	parts := int64(m.cfg.Mesh.Size()) * tensor / 2 // twice for ranks in other processes: sent and received
-	t.Logf("publishing %.1f MB: %.2f MB more, with tensors of %.1f MB at most", 4e-6*float64(c.NumParams()), 1e-6*float64(publishing), 1e-6*float64(tensor))
+	t.Logf("publishing %.1f MB: %.2f MB more, with tensors of %.1f MB at most", 4e-6*float64(c.NumParams()),
+		1e-6*float64(publishing), 1e-6*float64(tensor))
 	require.Less(t, publishing, tensor+2*parts+tensor/2)
 
 	write, err := m.Capture(t.Context())

@@ -21,17 +21,18 @@ const (
 	setUp      action = iota + 1 // hold Setup's part of a decoder
 	forward                      // run Layout forward; the last stage answers with log-probabilities
 	derivative                   // run the oldest waiting micro-batch backward; Values are the derivative of its loss
-	score                        // compute log-probabilities of Layout under Which at Temperature; 0 is that of training
-	hold                         // copy the policy as Version
-	fill                         // set parameter Param of Which to Values
-	save                         // copy what the rank owns of checkpoint Version to host memory
-	sampled                      // make room in held for the weights that sampled step Version
-	update                       // reduce the gradients and update the policy
-	barrier                      // answer
-	discard                      // clear the gradients
-	swapOut                      // free what only training needs; answer
-	swapIn                       // revert swapOut; answer
-	leave                        // end; the rank's last answer, too
+	// compute log-probabilities of Layout under Which at Temperature; 0 is that of training
+	score
+	hold    // copy the policy as Version
+	fill    // set parameter Param of Which to Values
+	save    // copy what the rank owns of checkpoint Version to host memory
+	sampled // make room in held for the weights that sampled step Version
+	update  // reduce the gradients and update the policy
+	barrier // answer
+	discard // clear the gradients
+	swapOut // free what only training needs; answer
+	swapIn  // revert swapOut; answer
+	leave   // end; the rank's last answer, too
 )
 
 // which is some weights of a rank.

@@ -194,7 +194,8 @@ func one(t testing.TB, c *model.Config, cfg trimodel.Config, steps int) string {
 
 // settings are the ways in which replicas divide their state and tensor ranks their rows.
 func settings() map[string]Config {
-	return map[string]Config{"plain": {}, "zero": {Zero: 1}, "sequence": {Sequence: true}, "both": {Zero: 1, Sequence: true}, "zero 2": {Zero: 2},
+	return map[string]Config{"plain": {}, "zero": {Zero: 1}, "sequence": {Sequence: true},
+		"both": {Zero: 1, Sequence: true}, "zero 2": {Zero: 2},
 		"zero 2 and sequence": {Zero: 2, Sequence: true}}
 }
 
@@ -214,7 +215,8 @@ func TestMeshesEndInTheSameBits(t *testing.T) {
 			cfg.OldPolicy = loss.PreviousStep
 		}
 		want := hashOf(t, one(t, c, cfg, steps))
-		for _, s := range [][3]int{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 3}, {1, 2, 2}, {2, 2, 2}} {
+		for _, s := range [][3]int{{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {1, 2, 1}, {1, 4, 1}, {1, 1, 2}, {1, 1, 3},
+			{1, 2, 2}, {2, 2, 2}} {
 			mesh := parallel.Mesh{DP: s[0], TP: s[1], PP: s[2]}
 			for n, setting := range slices.Sorted(maps.Keys(settings())) {
 				own := settings()[setting]
@@ -278,7 +280,8 @@ func TestReduce(t *testing.T) {
 		}
 		require.Positive(t, differ, "sums in another order")
 		require.Equal(t, hashOf(t, dir), hashOf(t, train(t, open(t, c, cfg), c, 1, 3)))
-		require.Equal(t, hashOf(t, dir), hashOf(t, trainOn(t, open(t, c, cfg), c, 1, 3, whole)), "sequence %v", sequence)
+		require.Equal(t, hashOf(t, dir), hashOf(t, trainOn(t, open(t, c, cfg), c, 1, 3, whole)),
+			"sequence %v", sequence)
 	}
 }
 
@@ -304,7 +307,8 @@ func TestRestoreOnAnotherMesh(t *testing.T) {
 	cfg.OldPolicy = loss.PreviousStep
 	want := hashOf(t, one(t, c, cfg, 4))
 	dir := train(t, open(t, c, Config{Mesh: parallel.Mesh{DP: 1, TP: 2, PP: 1}, Models: cfg}), c, 1, 1)
-	for i, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}}, {Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 1}} {
+	for i, own := range []Config{{Mesh: parallel.Mesh{DP: 1, TP: 1, PP: 2}},
+		{Mesh: parallel.Mesh{DP: 2, TP: 1, PP: 1}, Zero: 1}} {
 		own.Models = cfg
 		m := open(t, c, own)
 		require.NoError(t, m.Restore(t.Context(), dir, i+1, 0))

@@ -30,7 +30,8 @@ func openApart(t *testing.T, c *model.Config, cfg Config) *Models {
 	t.Cleanup(followers.Wait) // before the devices are closed
 	ends := parallel.NewLocal(cfg.Mesh.Size())
 	for i, end := range ends[1:] {
-		followers.Go(func() { _ = Follow(context.WithoutCancel(t.Context()), devices[i+1], end, trace.Track{}) }) // failures reach rank 0
+		// failures reach rank 0
+		followers.Go(func() { _ = Follow(context.WithoutCancel(t.Context()), devices[i+1], end, trace.Track{}) })
 	}
 	m, err := New(t.Context(), devices[0], c, drawn(c), cfg, []parallel.Transport{ends[0]}, 1)
 	require.NoError(t, err)
@@ -72,7 +73,8 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 				one, err := trimodel.New(dev, start(t, dev, c), config())
 				require.NoError(t, err)
 				defer one.Close()
-				m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 1, Sequence: true})
+				m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 1,
+					Sequence: true})
 				require.Equal(t, one.Policy.Checksum(), m.StartChecksum())
 				var files [][]byte
 				for step := 1; step <= 3; step++ {
@@ -119,7 +121,8 @@ func TestVersionsAreReadBesideTraining(t *testing.T) {
 func TestCheckpointIsWrittenBesideTraining(t *testing.T) {
 	t.Parallel()
 	c := shapes()["qwen2"]
-	for _, opened := range []func(*testing.T, *model.Config, Config) *Models{func(t *testing.T, c *model.Config, cfg Config) *Models { return open(t, c, cfg) }, openApart} {
+	for _, opened := range []func(*testing.T, *model.Config,
+		Config) *Models{func(t *testing.T, c *model.Config, cfg Config) *Models { return open(t, c, cfg) }, openApart} {
 		m := opened(t, c, Config{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}, Models: config(), Zero: 2})
 		_, err := m.Publish(t.Context(), 1)
 		require.NoError(t, err)
@@ -170,7 +173,8 @@ func TestCanary(t *testing.T) {
 		require.NoError(t, tape.Wait())
 		return append([]float32{0}, logp...)
 	}
-	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}}, {Mesh: parallel.Mesh{DP: 1, TP: 4, PP: 1}, Sequence: true}} {
+	for _, own := range []Config{{Mesh: parallel.Mesh{DP: 2, TP: 2, PP: 2}},
+		{Mesh: parallel.Mesh{DP: 1, TP: 4, PP: 1}, Sequence: true}} {
 		own.Models, own.Canary = config(), prompt
 		m := openApart(t, c, own)
 		canary := m.Canary().Canary()

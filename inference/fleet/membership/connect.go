@@ -195,7 +195,8 @@ func (c *connector) release(srv *server) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, drainTimeout)
 	defer cancel()
-	c.servers.announcer.notes.Say(notice.Progress, "instance %s is no longer on the inference.watch list; draining it", srv.ID())
+	c.servers.announcer.notes.Say(notice.Progress, "instance %s is no longer on the inference.watch list; draining it",
+		srv.ID())
 	_ = c.servers.fleet.Drain(ctx, srv) // on a timeout, drop ends its requests
 	c.servers.drop(c.ctx, srv)
 }

@@ -73,8 +73,10 @@ func (n *notes) await(t *testing.T, part string) {
 
 func tinyShape(t *testing.T) *model.Config {
 	t.Helper()
-	shape, err := arch.ParseConfig([]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
-		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+	shape, err := arch.ParseConfig(
+		[]byte(`{"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":1,
+		"num_attention_heads":4,"num_key_value_heads":2,"head_dim":8,"vocab_size":16,` +
+			`"max_position_embeddings":64,"rms_norm_eps":1e-6,
 		"rope_theta":10000,"hidden_act":"silu","tie_word_embeddings":true,"eos_token_id":1,"initializer_range":0.05}`))
 	require.NoError(t, err)
 	return shape
@@ -126,7 +128,8 @@ func open(ctx context.Context, t *testing.T, said *notes, s setup) *Membership {
 	for i := range s.engines {
 		require.NoError(t, f.Add(ctx, startEngine(t, fmt.Sprintf("embedded-%d", i+1))))
 	}
-	c := Config{Endpoints: s.endpoints, Kind: remote.EasyRL, Watch: s.watch, MinInstances: fc.MinServing, Wait: fc.EmptyWait, MayJoin: !s.fixed,
+	c := Config{Endpoints: s.endpoints, Kind: remote.EasyRL, Watch: s.watch, MinInstances: fc.MinServing,
+		Wait: fc.EmptyWait, MayJoin: !s.fixed,
 		Dir: cmp.Or(s.dir, t.TempDir()), Dial: s.dial}
 	if c.Dial == nil {
 		c.Dial = dialEngine(shape)
@@ -180,5 +183,6 @@ func tinyWeights(t *testing.T, version int64) *model.Snapshot {
 }
 
 func tinyRequest() inference.Request {
-	return inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
+	return inference.Request{PromptIDs: []int32{3, 4}, N: 2, Seed: 7,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 4}}
 }

@@ -83,9 +83,11 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 		}
 	}
 	m.ctx, m.cancel = context.WithCancel(ctx)
-	m.servers = &servers{fleet: f, dial: m.cfg.Dial, spans: cfg.Spans, announcer: announcer, state: m.state, joined: make(chan struct{}, 1),
-		byID: map[string]*server{}, pending: map[string]bool{}, evicted: map[string]bool{}}
-	m.connector = &connector{cfg: &m.cfg, servers: m.servers, ctx: m.ctx, tasks: &m.tasks, wanted: map[string]context.CancelFunc{}}
+	m.servers = &servers{fleet: f, dial: m.cfg.Dial, spans: cfg.Spans, announcer: announcer, state: m.state,
+		joined: make(chan struct{}, 1),
+		byID:   map[string]*server{}, pending: map[string]bool{}, evicted: map[string]bool{}}
+	m.connector = &connector{cfg: &m.cfg, servers: m.servers, ctx: m.ctx, tasks: &m.tasks,
+		wanted: map[string]context.CancelFunc{}}
 	m.monitor = &monitor{servers: m.servers, isWanted: m.connector.isWanted}
 	return m, nil
 }
@@ -122,12 +124,14 @@ func (m *Membership) await(ctx context.Context) error {
 			return nil
 		}
 		if !noted {
-			m.announcer.say(notice.Progress, "waiting for instances: %d available, expected at least %d", n, m.cfg.MinInstances)
+			m.announcer.say(notice.Progress, "waiting for instances: %d available, expected at least %d", n,
+				m.cfg.MinInstances)
 		}
 		select {
 		case <-m.servers.joined:
 		case <-deadline.C:
-			return fmt.Errorf("%d instances are available after %v, expected at least %d (inference.min_instances): %w", n, m.cfg.Wait, m.cfg.MinInstances, inference.ErrNoInstance)
+			return fmt.Errorf("%d instances are available after %v, expected at least %d (inference.min_instances): %w",
+				n, m.cfg.Wait, m.cfg.MinInstances, inference.ErrNoInstance)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -49,11 +49,12 @@ func TestServerUnlistedWhileConnecting(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	called, answer := make(chan struct{}), make(chan struct{})
-	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: func(ctx context.Context, e remote.Endpoint) (remote.Server, error) {
-		close(called)
-		<-answer
-		return dialEngine(tinyShape(t))(ctx, e)
-	}})
+	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none",
+		dial: func(ctx context.Context, e remote.Endpoint) (remote.Server, error) {
+			close(called)
+			<-answer
+			return dialEngine(tinyShape(t))(ctx, e)
+		}})
 	publishTiny(t, m, 1)
 	require.NoError(t, m.connector.follow([]string{"http://a:1"}))
 	<-called
@@ -85,9 +86,11 @@ func TestUnreachableConfiguredServers(t *testing.T) {
 	said := newNotes()
 	alone := open(t.Context(), t, said, setup{engines: 1, minInstances: 2, fixed: true,
 		endpoints: []remote.Endpoint{{URL: "http://gone:1"}, {URL: "http://gone:2"}}})
-	require.EqualError(t, alone.Connect(t.Context()), "1 instances are available, expected at least 2 (inference.min_instances): "+
-		"instance http://gone:1: connection refused; instance http://gone:2: connection refused")
-	m := connected(t.Context(), t, said, setup{engines: 1, minInstances: 2, endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://gone:2"}}})
+	require.EqualError(t, alone.Connect(t.Context()),
+		"1 instances are available, expected at least 2 (inference.min_instances): "+
+			"instance http://gone:1: connection refused; instance http://gone:2: connection refused")
+	m := connected(t.Context(), t, said, setup{engines: 1, minInstances: 2,
+		endpoints: []remote.Endpoint{{URL: "http://a:1"}, {URL: "http://gone:2"}}})
 	require.NoError(t, m.Begin(t.Context(), nil))
 	said.await(t, "instance http://gone:2: connection refused; retrying until it responds")
 	require.NoError(t, m.connector.follow(nil))
@@ -109,12 +112,13 @@ func (deadServer) Publish(context.Context, inference.Weights) (string, error) {
 func TestDeadServersAreEvicted(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none", dial: dialThen(t, func(url string, e engineServer) remote.Server {
-		if strings.Contains(url, "dead") {
-			return deadServer{e}
-		}
-		return e
-	})})
+	m := connected(t.Context(), t, said, setup{engines: 1, watch: "none",
+		dial: dialThen(t, func(url string, e engineServer) remote.Server {
+			if strings.Contains(url, "dead") {
+				return deadServer{e}
+			}
+			return e
+		})})
 	publishTiny(t, m, 1)
 	m.connector.wanted["http://dead:1"] = func() {} // as if configured
 	for _, url := range []string{"http://dead:1", "http://dead:2", "http://well:3"} {
@@ -142,14 +146,16 @@ func TestDeadServersAreEvicted(t *testing.T) {
 type oddServer struct{ engineServer }
 
 func (oddServer) Generate(_ context.Context, req inference.Request) ([]inference.Completion, error) {
-	return slices.Repeat([]inference.Completion{{IDs: []int32{16}, Logprobs: []float32{-1}, Version: req.Version}}, req.N), nil
+	return slices.Repeat([]inference.Completion{{IDs: []int32{16}, Logprobs: []float32{-1}, Version: req.Version}},
+		req.N), nil
 }
 
 // A token outside the model's vocabulary never reaches the trainer.
 func TestRejectsTokensOutsideVocabulary(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
-	m := connected(t.Context(), t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) remote.Server { return oddServer{e} })})
+	m := connected(t.Context(), t, said, setup{watch: "none",
+		dial: dialThen(t, func(_ string, e engineServer) remote.Server { return oddServer{e} })})
 	_, err := m.Add(t.Context(), "http://odd:1", "")
 	require.NoError(t, err)
 	publishTiny(t, m, 1)
@@ -217,7 +223,8 @@ func TestEndOfRunIsNotAnnounced(t *testing.T) {
 	t.Parallel()
 	said := newNotes()
 	ctx, stop := context.WithCancel(t.Context())
-	m := connected(ctx, t, said, setup{watch: "none", dial: dialThen(t, func(_ string, e engineServer) remote.Server { return stopper{e, stop} })})
+	m := connected(ctx, t, said, setup{watch: "none",
+		dial: dialThen(t, func(_ string, e engineServer) remote.Server { return stopper{e, stop} })})
 	_, err := m.Add(t.Context(), "http://a:1", "")
 	require.NoError(t, err)
 	require.Error(t, m.fleet.Publish(ctx, tinyWeights(t, 1)))

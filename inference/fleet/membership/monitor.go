@@ -67,7 +67,8 @@ func (m *monitor) evict(ctx context.Context, srv *server) {
 	if !ok {
 		return
 	}
-	m.servers.announcer.notes.Say(notice.Warning, "instance %s has been %s for %v; removing it", srv.ID(), in.State, evictAfter)
+	m.servers.announcer.notes.Say(notice.Warning, "instance %s has been %s for %v; removing it", srv.ID(),
+		in.State, evictAfter)
 	if in.State != fleet.Retired.String() {
 		m.servers.setEvicted(srv.ID())
 	}

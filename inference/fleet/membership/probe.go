@@ -61,5 +61,6 @@ func (c *Config) enough(usable int, err error) error {
 	if err == nil || usable >= c.MinInstances || c.MayJoin {
 		return nil
 	}
-	return fmt.Errorf("%d instances are available, expected at least %d (inference.min_instances): %s", usable, c.MinInstances, oneLine(err.Error()))
+	return fmt.Errorf("%d instances are available, expected at least %d (inference.min_instances): %s", usable,
+		c.MinInstances, oneLine(err.Error()))
 }

@@ -33,10 +33,13 @@ func TestProbe(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			closed := make(chan string, 2)
-			dial := dialThen(t, func(url string, e engineServer) remote.Server { return closing{e, func() { closed <- url }} })
+			dial := dialThen(t,
+				func(url string, e engineServer) remote.Server { return closing{e, func() { closed <- url }} })
 			dir := t.TempDir()
-			probed, err := Probe(t.Context(), Config{Endpoints: test.endpoints, MinInstances: test.least, MayJoin: test.joins, Dir: dir, Dial: dial}, test.engines)
-			m := open(t.Context(), t, newNotes(), setup{engines: test.engines, endpoints: test.endpoints, minInstances: test.least, fixed: !test.joins})
+			probed, err := Probe(t.Context(), Config{Endpoints: test.endpoints, MinInstances: test.least,
+				MayJoin: test.joins, Dir: dir, Dial: dial}, test.engines)
+			m := open(t.Context(), t, newNotes(),
+				setup{engines: test.engines, endpoints: test.endpoints, minInstances: test.least, fixed: !test.joins})
 			same := m.Connect(t.Context())
 			require.Equal(t, test.fails, err != nil, err)
 			if test.fails {

@@ -48,7 +48,8 @@ func (w *world) step() bool {
 	case op == 31 && w.pick(2) == 0:
 		w.rest()
 	default:
-		w.now = w.now.Add([]time.Duration{time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Hour}[w.pick(256)*5/256])
+		w.now = w.now.Add([]time.Duration{time.Millisecond, time.Second, 5 * time.Second, time.Minute,
+			time.Hour}[w.pick(256)*5/256])
 	}
 	w.check()
 	return true
@@ -161,7 +162,8 @@ func (w *world) finish(c *sent, o Outcome) {
 func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 	if busy := new(inference.BusyError); errors.As(err, &busy) {
 		w.must(v.Next == Retry && v.Pause == 0, "a busy instance gives verdict %d", v.Next)
-		w.must(h.left || w.closed || h.state == Draining || w.s.members.get(h.handle).rests.After(w.now), "%s is busy and does not rest", h.name)
+		w.must(h.left || w.closed || h.state == Draining || w.s.members.get(h.handle).rests.After(w.now),
+			"%s is busy and does not rest", h.name)
 		q.phase = paused
 		w.rested++
 		return
@@ -170,11 +172,13 @@ func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 		q.faults++
 	}
 	if v.Next == Failed {
-		w.must(errors.Is(err, inference.ErrInvalid) || q.faults == w.cfg.Attempts, "failed after %d tries of %d: %v", q.faults, w.cfg.Attempts, v.Err)
+		w.must(errors.Is(err, inference.ErrInvalid) || q.faults == w.cfg.Attempts, "failed after %d tries of %d: %v",
+			q.faults, w.cfg.Attempts, v.Err)
 		w.end(q, v.Err.Error())
 		return
 	}
-	w.must(v.Next == Retry && q.faults < w.cfg.Attempts, "fault %d of %d gives verdict %d", q.faults, w.cfg.Attempts, v.Next)
+	w.must(v.Next == Retry && q.faults < w.cfg.Attempts, "fault %d of %d gives verdict %d", q.faults,
+		w.cfg.Attempts, v.Next)
 	w.must(v.Pause >= w.cfg.Backoff && v.Pause <= w.cfg.BackoffMax, "a pause of %v", v.Pause)
 	q.phase, q.avoids = paused, h.handle
 }
@@ -266,7 +270,8 @@ func (w *world) join() {
 		}
 	}
 	w.logf("%s joins", name)
-	w.instances = append(w.instances, &host{handle: order.Instance, name: name, state: Stale, capacity: w.s.members.get(order.Instance).capacity})
+	w.instances = append(w.instances, &host{handle: order.Instance, name: name, state: Stale,
+		capacity: w.s.members.get(order.Instance).capacity})
 	if order.Version != 0 {
 		w.orders = append(w.orders, order)
 	}
@@ -334,7 +339,8 @@ func (w *world) published(how int) {
 	}
 	w.logf("publish of generation %d to %s ends: %s, %v", o.generation, h.name, out.Reported, out.Err)
 	err := w.s.Published(w.now, o, out)
-	w.must((err != nil) == (o.generation == w.generation && (out.Err != nil || out.Reported != out.Checksum)), "the publish gives %v", err)
+	w.must((err != nil) == (o.generation == w.generation && (out.Err != nil || out.Reported != out.Checksum)),
+		"the publish gives %v", err)
 }
 
 func (w *world) probe() {
@@ -345,7 +351,8 @@ func (w *world) probe() {
 	p := w.probes[at]
 	h := w.host(p.Instance)
 	if !w.s.KeepProbing(p) {
-		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining || h.state == Retired, "%s, %s, is no longer probed", h.name, h.state)
+		w.must(p.generation != w.generation || w.closed || h.left || h.serves() || h.state == Draining ||
+			h.state == Retired, "%s, %s, is no longer probed", h.name, h.state)
 		w.probes = append(w.probes[:at:at], w.probes[at+1:]...)
 		return
 	}

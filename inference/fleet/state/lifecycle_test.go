@@ -13,7 +13,8 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	t.Parallel()
 	s := machine(t, func(c *Config) { c.MinServing = 2 }, 1, 1)
 	require.NoError(t, s.Begin(start(), 2))
-	require.Equal(t, []string{"instance a: STALE, was HEALTHY", "instance b: STALE, was HEALTHY"}, lines(s.Take().Events))
+	require.Equal(t, []string{"instance a: STALE, was HEALTHY", "instance b: STALE, was HEALTHY"},
+		lines(s.Take().Events))
 	s.Finish(start())
 	low := "fleet: too few instances serve: 0, expected at least 2; waiting up to 2m0s"
 	require.Equal(t, []string{low}, lines(s.Take().Events))
@@ -23,7 +24,8 @@ func TestFloorIsReportedOutsideAPublish(t *testing.T) {
 	for _, o := range awaited {
 		require.NoError(t, s.Published(start(), o, took(1)))
 	}
-	require.Equal(t, []string{"instance a: HEALTHY, was STALE", "instance b: HEALTHY, was STALE", "fleet: enough instances serve again"}, lines(s.Take().Events))
+	require.Equal(t, []string{"instance a: HEALTHY, was STALE", "instance b: HEALTHY, was STALE",
+		"fleet: enough instances serve again"}, lines(s.Take().Events))
 }
 
 // An instance that takes new weights is shown as updating, not as stale, unless that fails.

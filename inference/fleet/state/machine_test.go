@@ -25,7 +25,8 @@ func config() Config {
 
 // request returns a request for n responses.
 func request(n, maxTokens int) *inference.Request {
-	return &inference.Request{PromptIDs: []int32{1}, N: n, Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: maxTokens}}
+	return &inference.Request{PromptIDs: []int32{1}, N: n,
+		Sampling: inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: maxTokens}}
 }
 
 // took returns the result of a successful publish.
@@ -98,23 +99,32 @@ func TestSettleUpdatesHealth(t *testing.T) {
 		publish  bool // is ordered
 		probe    bool // is ordered
 	}{
-		"answer":                      {outcomes: []Outcome{good}, state: Healthy},
-		"fault":                       {outcomes: []Outcome{{Err: fault}}, state: Suspect, events: []string{"instance b: SUSPECT, was HEALTHY: 502"}, failed: 1},
-		"fault, answer":               {outcomes: []Outcome{{Err: fault}, good}, state: Healthy, events: []string{"instance b: HEALTHY, was SUSPECT"}, failed: 1},
-		"two faults":                  {outcomes: []Outcome{{Err: fault}, {Err: fault}}, state: Suspect, failed: 2},
-		"three faults":                {outcomes: []Outcome{{Err: fault}, {Err: fault}, {Err: fault}}, state: Dead, events: []string{"instance b: DEAD, was SUSPECT: 502"}, failed: 3, restarts: 1, probe: true},
+		"answer": {outcomes: []Outcome{good}, state: Healthy},
+		"fault": {outcomes: []Outcome{{Err: fault}}, state: Suspect,
+			events: []string{"instance b: SUSPECT, was HEALTHY: 502"}, failed: 1},
+		"fault, answer": {outcomes: []Outcome{{Err: fault}, good}, state: Healthy,
+			events: []string{"instance b: HEALTHY, was SUSPECT"}, failed: 1},
+		"two faults": {outcomes: []Outcome{{Err: fault}, {Err: fault}}, state: Suspect, failed: 2},
+		"three faults": {outcomes: []Outcome{{Err: fault}, {Err: fault}, {Err: fault}}, state: Dead,
+			events: []string{"instance b: DEAD, was SUSPECT: 502"}, failed: 3, restarts: 1, probe: true},
 		"fault from before a publish": {outcomes: []Outcome{{Err: fault}}, again: true, state: Healthy, failed: 1},
 		"stale": {
-			outcomes: []Outcome{{Err: stale}}, state: Stale, events: []string{"instance b: STALE, was HEALTHY: holds 0: stale weights"},
+			outcomes: []Outcome{{Err: stale}}, state: Stale,
+			events: []string{"instance b: STALE, was HEALTHY: holds 0: stale weights"},
 			failed: 1, restarts: 1, publish: true,
 		},
-		"stuck":              {outcomes: []Outcome{{Err: ErrStuck}}, state: Retired, events: []string{"instance b: RETIRED, was HEALTHY: " + ErrStuck.Error()}, failed: 1},
-		"stuck, abandoned":   {outcomes: []Outcome{{Err: ErrStuck, Abandoned: true}}, state: Retired, events: []string{"instance b: RETIRED, was HEALTHY: " + ErrStuck.Error()}, failed: 1},
-		"invalid":            {outcomes: []Outcome{{Err: inference.ErrInvalid}}, state: Healthy},
-		"abandoned":          {outcomes: []Outcome{{Err: fault, Abandoned: true}}, state: Healthy},
-		"answer, abandoned":  {outcomes: []Outcome{{Completions: responses(8), Abandoned: true}}, state: Healthy},
-		"fault, then stale":  {outcomes: []Outcome{{Err: fault}, {Err: stale}}, state: Stale, events: []string{"instance b: STALE, was SUSPECT: holds 0: stale weights"}, failed: 2, restarts: 1, publish: true},
-		"two faults, answer": {outcomes: []Outcome{{Err: fault}, {Err: fault}, good}, state: Healthy, events: []string{"instance b: HEALTHY, was SUSPECT"}, failed: 2},
+		"stuck": {outcomes: []Outcome{{Err: ErrStuck}}, state: Retired,
+			events: []string{"instance b: RETIRED, was HEALTHY: " + ErrStuck.Error()}, failed: 1},
+		"stuck, abandoned": {outcomes: []Outcome{{Err: ErrStuck, Abandoned: true}}, state: Retired,
+			events: []string{"instance b: RETIRED, was HEALTHY: " + ErrStuck.Error()}, failed: 1},
+		"invalid":           {outcomes: []Outcome{{Err: inference.ErrInvalid}}, state: Healthy},
+		"abandoned":         {outcomes: []Outcome{{Err: fault, Abandoned: true}}, state: Healthy},
+		"answer, abandoned": {outcomes: []Outcome{{Completions: responses(8), Abandoned: true}}, state: Healthy},
+		"fault, then stale": {outcomes: []Outcome{{Err: fault}, {Err: stale}}, state: Stale,
+			events: []string{"instance b: STALE, was SUSPECT: holds 0: stale weights"}, failed: 2, restarts: 1,
+			publish: true},
+		"two faults, answer": {outcomes: []Outcome{{Err: fault}, {Err: fault}, good}, state: Healthy,
+			events: []string{"instance b: HEALTHY, was SUSPECT"}, failed: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,21 +168,27 @@ func TestPublishedUpdatesHealth(t *testing.T) {
 		"taken":         {before: Stale, out: took(3), events: []string{"instance a: HEALTHY, was STALE"}},
 		"by a dead one": {before: Dead, out: took(3), events: []string{"instance a: HEALTHY, was DEAD"}},
 		"other checksum": {
-			before: Stale, out: Publication{Checksum: "sum", Reported: "other"}, err: "publish version 2 to a: instance reports checksum other, expected sum",
-			events: []string{"instance a: still STALE: publish version 2 to a: instance reports checksum other, expected sum"}, restarts: 1, probe: true,
+			before: Stale, out: Publication{Checksum: "sum", Reported: "other"},
+			err: "publish version 2 to a: instance reports checksum other, expected sum",
+			events: []string{"instance a: still STALE: publish version 2 to a: instance reports checksum other, " +
+				"expected sum"}, restarts: 1, probe: true,
 		},
 		"fails": {
 			before: Stale, out: Publication{Err: down}, err: "publish version 2 to a: connection refused",
-			events: []string{"instance a: still STALE: publish version 2 to a: connection refused"}, restarts: 1, probe: true,
+			events:   []string{"instance a: still STALE: publish version 2 to a: connection refused"},
+			restarts: 1, probe: true,
 		},
-		"fails on a dead one": {before: Dead, out: Publication{Err: down}, err: "publish version 2 to a: connection refused", probe: true},
-		"abandoned":           {before: Stale, out: Publication{Err: down, Abandoned: true}, err: "publish version 2 to a: connection refused", probe: true},
+		"fails on a dead one": {before: Dead, out: Publication{Err: down},
+			err: "publish version 2 to a: connection refused", probe: true},
+		"abandoned": {before: Stale, out: Publication{Err: down, Abandoned: true},
+			err: "publish version 2 to a: connection refused", probe: true},
 		"stuck": {
 			before: Stale, out: Publication{Err: ErrStuck}, err: "publish version 2 to a: " + ErrStuck.Error(),
 			events: []string{"instance a: RETIRED, was STALE: publish version 2 to a: " + ErrStuck.Error()},
 		},
-		"while draining":       {before: Draining, out: took(3)},
-		"fails while draining": {before: Draining, out: Publication{Err: down}, err: "publish version 2 to a: connection refused"},
+		"while draining": {before: Draining, out: took(3)},
+		"fails while draining": {before: Draining, out: Publication{Err: down},
+			err: "publish version 2 to a: connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -223,28 +239,35 @@ func TestVerdicts(t *testing.T) {
 		"answered":  {instances: 1, tries: []try{{on: 1, next: Answered}}},
 		"cancelled": {instances: 1, tries: []try{{on: 1, out: Outcome{Err: fault, Abandoned: true}, next: Cancelled}}},
 		"other instance": {instances: 2, retries: 1, tries: []try{
-			{on: 1, out: Outcome{Err: fault}, next: Retry, after: time.Second, err: "generate on a: 502"}, {on: 2, next: Answered},
+			{on: 1, out: Outcome{Err: fault}, next: Retry, after: time.Second, err: "generate on a: 502"},
+			{on: 2, next: Answered},
 		}},
 		"pauses double up to a limit": {instances: 1, retries: 3, tries: []try{
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: time.Second, err: "generate on a: 502"},
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: 2 * time.Second, err: "generate on a: 502"},
 			{on: 1, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on a: 502"},
-			{on: 1, out: Outcome{Err: fault}, next: Failed, err: "generate: failed after 4 attempts: generate on a: 502"},
+			{on: 1, out: Outcome{Err: fault}, next: Failed,
+				err: "generate: failed after 4 attempts: generate on a: 502"},
 		}},
 		"a stale answer does not count": {instances: 2, retries: 4, tries: []try{
 			{on: 1, out: Outcome{Err: stale}, next: Retry, after: time.Second, err: "generate on a: stale weights"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 2 * time.Second, err: "generate on b: 502"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on b: 502"},
 			{on: 2, out: Outcome{Err: fault}, next: Retry, after: 3 * time.Second, err: "generate on b: 502"},
-			{on: 2, out: Outcome{Err: fault}, next: Failed, err: "generate: failed after 4 attempts: generate on b: 502"},
+			{on: 2, out: Outcome{Err: fault}, next: Failed,
+				err: "generate: failed after 4 attempts: generate on b: 502"},
 		}},
-		"invalid for the only one": {instances: 1, invalid: 1, tries: []try{{on: 1, out: Outcome{Err: invalid}, next: Failed, err: "generate on a: prompt: invalid request"}}},
+		"invalid for the only one": {instances: 1, invalid: 1,
+			tries: []try{{on: 1, out: Outcome{Err: invalid}, next: Failed,
+				err: "generate on a: prompt: invalid request"}}},
 		"invalid for two": {instances: 3, invalid: 1, retries: 1, tries: []try{
-			{on: 1, out: Outcome{Err: invalid}, next: Retry, after: time.Second, err: "generate on a: prompt: invalid request"},
+			{on: 1, out: Outcome{Err: invalid}, next: Retry, after: time.Second,
+				err: "generate on a: prompt: invalid request"},
 			{on: 2, out: Outcome{Err: invalid}, next: Failed, err: "generate on b: prompt: invalid request"},
 		}},
 		"invalid for one": {instances: 2, retries: 1, tries: []try{
-			{on: 1, out: Outcome{Err: invalid}, next: Retry, after: time.Second, err: "generate on a: prompt: invalid request"}, {on: 2, next: Answered},
+			{on: 1, out: Outcome{Err: invalid}, next: Retry, after: time.Second,
+				err: "generate on a: prompt: invalid request"}, {on: 2, next: Answered},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

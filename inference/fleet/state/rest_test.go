@@ -71,7 +71,8 @@ func TestAllInstancesRest(t *testing.T) {
 		require.NotNil(t, r)
 		want := []string{"fleet: a rests for 30s: status 429"}
 		if at == 1 {
-			want = []string{"fleet: b rests for 10s: status 429", "fleet: all instances rest; requests wait for b, which rests for another 10s"}
+			want = []string{"fleet: b rests for 10s: status 429",
+				"fleet: all instances rest; requests wait for b, which rests for another 10s"}
 		}
 		require.Equal(t, want, lines(s.Take().Events))
 	}

@@ -45,10 +45,13 @@ func TestWatchesLateCall(t *testing.T) {
 	t.Parallel()
 	s, g := watched(t, nil)
 	limit := 1250 * time.Millisecond
-	require.Equal(t, Watch{Wait: 2 * time.Second, Ask: limit}, s.Watch(start().Add(3*time.Second), g, 0, 0), "watched from half time")
-	require.Equal(t, Watch{Wait: 2500 * time.Millisecond, Ask: limit}, s.Watch(start().Add(6*time.Second), g, time.Hour, 0), "not late")
+	require.Equal(t, Watch{Wait: 2 * time.Second, Ask: limit}, s.Watch(start().Add(3*time.Second), g, 0, 0),
+		"watched from half time")
+	require.Equal(t, Watch{Wait: 2500 * time.Millisecond, Ask: limit},
+		s.Watch(start().Add(6*time.Second), g, time.Hour, 0), "not late")
 	late := start().Add(10 * time.Second)
-	require.Equal(t, Watch{Wait: time.Second, Ask: limit}, s.Watch(late, g, 4*time.Second, 0), "not quiet for long enough")
+	require.Equal(t, Watch{Wait: time.Second, Ask: limit}, s.Watch(late, g, 4*time.Second, 0),
+		"not quiet for long enough")
 	require.Empty(t, s.Take().Events)
 	w := s.Watch(late.Add(5*time.Second), g, 5*time.Second, 0)
 	require.EqualError(t, w.Err, "no answer for 15s and no sign of work for 5s; sending 1 request to other instances")
@@ -85,7 +88,8 @@ func TestWaitsForLastInstance(t *testing.T) {
 			}
 			now := start().Add(20 * time.Second)
 			require.NoError(t, s.Watch(now, g, 10*time.Second, 0).Err)
-			require.Equal(t, []string{"fleet: waiting for a with 1 request: no answer for 20s and no sign of work for 10s, and too few others serve"}, lines(s.Take().Events))
+			require.Equal(t, []string{"fleet: waiting for a with 1 request: no answer for 20s and no sign of work " +
+				"for 10s, and too few others serve"}, lines(s.Take().Events))
 			require.NoError(t, s.Watch(now.Add(10*time.Second), g, 20*time.Second, 0).Err)
 			require.Empty(t, s.Take().Events, "once a minute is enough")
 			require.NoError(t, s.Watch(now.Add(time.Minute), g, 70*time.Second, 0).Err)

@@ -166,7 +166,8 @@ func (w *books) check() {
 	}
 	w.parting = nil
 	w.checkQueue(&e)
-	w.orders, w.probes, w.rests = append(w.orders, e.Orders...), append(w.probes, e.Probes...), append(w.rests, e.Rests...)
+	w.orders, w.probes, w.rests = append(w.orders, e.Orders...), append(w.probes, e.Probes...),
+		append(w.rests, e.Rests...)
 	for _, h := range e.Idle {
 		i := w.host(h)
 		w.must(i.state == Draining && i.requests == 0, "instance %s is idle: %+v", i.name, i)
@@ -185,7 +186,9 @@ func (w *books) event(e Event) {
 		w.low = e.Err != nil
 		return
 	}
-	at := slices.IndexFunc(w.instances, func(h *host) bool { return h.name == e.ID && h.state == e.From && (!h.left || h == w.parting) })
+	at := slices.IndexFunc(w.instances, func(h *host) bool {
+		return h.name == e.ID && h.state == e.From && (!h.left || h == w.parting)
+	})
 	w.must(at >= 0, "no instance %s was %s", e.ID, e.From)
 	w.instances[at].state = e.To
 }
@@ -195,7 +198,8 @@ func (w *books) grant(q *asked, g Grant) {
 	h := w.host(g.Instance)
 	w.logf("request %p is granted %s", q.Request, h.name)
 	w.must(h.generation == w.generation && g.Version == w.version && g.Checksum == sum(w.generation),
-		"%s holds generation %d of %d and is granted a request of version %d, %s", h.name, h.generation, w.generation, g.Version, g.Checksum)
+		"%s holds generation %d of %d and is granted a request of version %d, %s", h.name, h.generation, w.generation,
+		g.Version, g.Checksum)
 	w.must(q.version == 0 || q.version == w.version, "request of version %d is granted under %d", q.version, w.version)
 	w.must(h.serves() && !h.left, "%s, %s, is granted a request", h.name, h.state)
 	w.must(h.state != Suspect || h.requests == 0, "%s is suspect and gets a second request", h.name)
@@ -237,7 +241,8 @@ func (w *books) checkQueue(e *Effects) {
 			continue
 		}
 		for _, m := range w.s.members.all {
-			if room := m.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room && (m.handle != q.avoids || n == 1) {
+			if room := m.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room &&
+				(m.handle != q.avoids || n == 1) {
 				w.must(false, "request %p waits while %s has room", q.Request, m.name)
 			}
 		}
@@ -249,7 +254,8 @@ func (w *books) checkBooks() {
 	s := w.s.Status(w.now)
 	n, capacity := w.serving()
 	serving, most := w.s.Serving()
-	w.must(s.Size == n && serving == n && most == capacity, "%d instances of capacity %d serve, expected %d of %d", serving, most, n, capacity)
+	w.must(s.Size == n && serving == n && most == capacity, "%d instances of capacity %d serve, expected %d of %d",
+		serving, most, n, capacity)
 	waiting := 0
 	for _, q := range w.requests {
 		if q.phase == queued {
@@ -264,7 +270,8 @@ func (w *books) checkBooks() {
 			w.must(m == nil, "%s is still in the machine", h.name)
 			continue
 		}
-		if m == nil || m.health != h.state || m.requests != h.requests || m.responses != h.responses || m.tokens != h.tokens {
+		if m == nil || m.health != h.state || m.requests != h.requests || m.responses != h.responses ||
+			m.tokens != h.tokens {
 			w.must(false, "the machine has %+v, expected %+v", m, h)
 		}
 		if room := h.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room != (m.at >= 0) {

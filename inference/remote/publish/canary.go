@@ -113,7 +113,8 @@ func (c *Canary) First(ctx context.Context, p *Perturbed, sample Sampler) (*Reco
 	}
 	limit := cmp.Or(p.Limit, perturbedError)
 	if off := distance(s.server, s.trainer); !(off <= limit) {
-		return nil, fmt.Errorf("under perturbed weights, log-probabilities differ from the trainer's by %.2g, expected at most %.2g: an update does not reach every tensor: %w", off, limit, ErrWeights)
+		return nil, fmt.Errorf("under perturbed weights, log-probabilities differ from the trainer's by %.2g, "+
+			"expected at most %.2g: an update does not reach every tensor: %w", off, limit, ErrWeights)
 	}
 	return &Record{noise: s.noise()}, nil
 }
@@ -159,12 +160,18 @@ func (c *comparison) first(version int64, noise float64) (*Record, error) {
 	now := c.noise()
 	switch {
 	case !(median <= medianError):
-		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g in the median, expected at most %v: %w", version, median, medianError, ErrWeights)
+		return nil, fmt.Errorf(
+			"log-probabilities of version %d differ from the trainer's by %.2g in the median, expected at most %v: %w",
+			version, median, medianError, ErrWeights)
 	case spread == 0: // the policy ignores its input
 	case now > errorRise*noise:
-		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g: %w", version, off, errorRise*noise*spread, ErrWeights)
+		return nil, fmt.Errorf(
+			"log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g: %w", version,
+			off, errorRise*noise*spread, ErrWeights)
 	case noise > errorDrop*now:
-		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, but those under perturbed weights by %.2g times as much: an update does not reach every tensor: %w", version, off, noise/now, ErrWeights)
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, but those under "+
+			"perturbed weights by %.2g times as much: an update does not reach every tensor: %w", version, off,
+			noise/now, ErrWeights)
 	default:
 		noise = max(noise, now)
 	}
@@ -178,10 +185,12 @@ func (c *comparison) next(version int64, last *Record) (*Record, error) {
 	moved := distance(c.trainer, last.trainer) > measurable*limit
 	switch {
 	case moved && !(off < old):
-		return nil, fmt.Errorf("log-probabilities are nearer to those of version %d (%.2g) than to those of version %d (%.2g): an update did not arrive: %w",
+		return nil, fmt.Errorf("log-probabilities are nearer to those of version %d (%.2g) than to those of version "+
+			"%d (%.2g): an update did not arrive: %w",
 			last.version, old, version, off, ErrWeights)
 	case !(off <= errorGrowth*limit):
-		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most %.2g, %d times the server's own error: part of an update did not arrive: %w",
+		return nil, fmt.Errorf("log-probabilities of version %d differ from the trainer's by %.2g, expected at most "+
+			"%.2g, %d times the server's own error: part of an update did not arrive: %w",
 			version, off, errorGrowth*limit, errorGrowth, ErrWeights)
 	case moved:
 		return &Record{last.noise, version, c.trainer}, nil

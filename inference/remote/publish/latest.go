@@ -49,7 +49,8 @@ func NewLatest() *Latest {
 // Put writes w unless the file holds it already. layout is that of w, or empty for rows.
 // It returns the file's path, if it has one, and its bytes. Put may be called
 // concurrently.
-func (l *Latest) Put(ctx context.Context, w inference.Weights, layout string) (path string, data *bytes.Reader, err error) {
+func (l *Latest) Put(ctx context.Context, w inference.Weights, layout string) (
+	path string, data *bytes.Reader, err error) {
 	select {
 	case <-l.turn:
 		defer func() { l.turn <- struct{}{} }()

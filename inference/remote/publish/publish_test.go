@@ -31,7 +31,8 @@ func (w fakeWeights) Version() int64   { return w.version }
 func (w fakeWeights) Checksum() string { return fmt.Sprintf("%016x", math.Float32bits(w.value)) }
 
 func (w fakeWeights) WriteSafetensors(out io.Writer) error {
-	header := fmt.Sprintf(`{"__metadata__":{"easyrl.checksum":%q},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, w.Checksum())
+	header := fmt.Sprintf(
+		`{"__metadata__":{"easyrl.checksum":%q},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, w.Checksum())
 	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 	data = binary.LittleEndian.AppendUint32(append(data, header...), math.Float32bits(w.value))
 	_, err := out.Write(data)
@@ -122,7 +123,8 @@ func sees(logprobs []float32) Sampler {
 // judged has a canary look at a server under perturbed weights and then under versions. off
 // is the server's error, relative to the spread; lag is how many versions it is behind.
 func judged(t *testing.T, off float32, versions [][]float32, lag int) error {
-	c := &Canary{Prompt: make([]int32, len(versions[0])), Logprobs: func(_ context.Context, v int64) ([]float32, error) { return versions[v-1], nil }}
+	c := &Canary{Prompt: make([]int32, len(versions[0])),
+		Logprobs: func(_ context.Context, v int64) ([]float32, error) { return versions[v-1], nil }}
 	wrong := func(logp []float32) []float32 {
 		logp = slices.Clone(logp)
 		for i := range logp {
@@ -153,16 +155,23 @@ func TestCanary(t *testing.T) {
 	require.NoError(t, judged(t, 0, versions(9, 1e-3), 0))
 	require.NoError(t, judged(t, 0.02, versions(9, 1e-3), 0))
 	require.NoError(t, judged(t, 0.02, versions(20, 1e-3), 20), "not measurable yet")
-	require.ErrorContains(t, judged(t, 0.02, versions(80, 1e-3), 80), "nearer to those of version 1 (0.02) than to those of version 62 (0.0")
-	require.ErrorContains(t, judged(t, 1e-6, versions(80, 1e-3), 80), "nearer to those of version 1 (9.5e-07) than to those of version 2 (0.001)")
-	require.ErrorContains(t, judged(t, 0.02, versions(2, 1), 1), "nearer to those of version 1 (0.02) than to those of version 2 (1)")
-	require.ErrorContains(t, judged(t, 0.2, versions(1, 0), 0), "under perturbed weights, log-probabilities differ from the trainer's by 0.2, expected at most 0.1")
+	require.ErrorContains(t, judged(t, 0.02, versions(80, 1e-3), 80),
+		"nearer to those of version 1 (0.02) than to those of version 62 (0.0")
+	require.ErrorContains(t, judged(t, 1e-6, versions(80, 1e-3), 80),
+		"nearer to those of version 1 (9.5e-07) than to those of version 2 (0.001)")
+	require.ErrorContains(t, judged(t, 0.02, versions(2, 1), 1),
+		"nearer to those of version 1 (0.02) than to those of version 2 (1)")
+	require.ErrorContains(t, judged(t, 0.2, versions(1, 0), 0),
+		"under perturbed weights, log-probabilities differ from the trainer's by 0.2, expected at most 0.1")
 	nan := float32(math.NaN())
 	require.ErrorIs(t, judged(t, nan, versions(1, 0), 0), ErrWeights)
 
 	part := versions(3, 0.1) // a server that takes two of five changes
 	r := &Record{noise: 1e-5, version: 2, trainer: part[1][1:]}
-	c := &Canary{Prompt: make([]int32, 5), Logprobs: func(context.Context, int64) ([]float32, error) { return part[2], nil }}
+	c := &Canary{Prompt: make([]int32, 5), Logprobs: func(context.Context, int64) (
+		[]float32, error) {
+		return part[2], nil
+	}}
 	_, err := c.Next(t.Context(), 3, r, sees(append(slices.Clone(part[2][:4]), part[1][4])))
 	require.ErrorContains(t, err, "part of an update did not arrive")
 	for _, got := range [][]float32{{0, nan, nan, nan, nan}, {0, -1, -1, -1, -1}} {
@@ -176,14 +185,19 @@ func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	trainer := []float32{0, -1, -0.5, -17, -0.1, -2}
 	next := func(noise float64, server ...float32) error {
-		c := &Canary{Prompt: make([]int32, len(trainer)), Logprobs: func(context.Context, int64) ([]float32, error) { return trainer, nil }}
+		c := &Canary{Prompt: make([]int32, len(trainer)),
+			Logprobs: func(context.Context, int64) ([]float32, error) { return trainer, nil }}
 		_, err := c.Next(t.Context(), 1, &Record{noise: noise}, sees(server))
 		return err
 	}
-	require.NoError(t, next(0.03, 0, -1.01, -0.49, -16, -0.11, -2.02), "the largest difference is 1 but the median passes")
-	require.ErrorContains(t, next(0.03, 0, -1.06, -0.56, -17, -0.16, -2.06), "differ from the trainer's by 0.06 in the median, expected at most 0.05")
-	require.ErrorContains(t, next(0.001, 0, -1.01, -0.49, -16, -0.11, -2.02), "differ from the trainer's by 0.45, expected at most 0.065")
-	require.ErrorContains(t, next(0.01, trainer...), "under perturbed weights by 5e+03 times as much: an update does not reach every tensor")
+	require.NoError(t, next(0.03, 0, -1.01, -0.49, -16, -0.11, -2.02),
+		"the largest difference is 1 but the median passes")
+	require.ErrorContains(t, next(0.03, 0, -1.06, -0.56, -17, -0.16, -2.06),
+		"differ from the trainer's by 0.06 in the median, expected at most 0.05")
+	require.ErrorContains(t, next(0.001, 0, -1.01, -0.49, -16, -0.11, -2.02),
+		"differ from the trainer's by 0.45, expected at most 0.065")
+	require.ErrorContains(t, next(0.01, trainer...),
+		"under perturbed weights by 5e+03 times as much: an update does not reach every tensor")
 	trainer = []float32{0, -2, -2, -2, -2, -2}
 	require.NoError(t, next(0.01, trainer...), "the policy ignores its input")
 }

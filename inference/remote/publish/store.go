@@ -32,7 +32,8 @@ func NewStore(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: NewLatest(), turn: make(chan struct{}, 1)}
+	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: NewLatest(),
+		turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	return s, nil
 }

@@ -73,13 +73,17 @@ func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 		return nil, errors.New("open device: function table is null")
 	}
 	if api.version != C.EASYRL_DEVICE_VERSION {
-		return nil, fmt.Errorf("open device: library has version %d, expected %d", uint32(api.version), uint32(C.EASYRL_DEVICE_VERSION))
+		return nil, fmt.Errorf("open device: library has version %d, expected %d", uint32(api.version),
+			uint32(C.EASYRL_DEVICE_VERSION))
 	}
 	if want := uint32(unsafe.Sizeof(*api)); uint32(api.size) < want {
-		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d", uint32(api.size), want)
+		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d",
+			uint32(api.size), want)
 	}
 	if most := uint32(C.EASYRL_BFLOAT16); uint32(api.weights) > most || uint32(api.activations) > most {
-		return nil, fmt.Errorf("open device: library has types %d of weights and %d of activations, expected at most %d", uint32(api.weights), uint32(api.activations), most)
+		return nil, fmt.Errorf(
+			"open device: library has types %d of weights and %d of activations, expected at most %d",
+			uint32(api.weights), uint32(api.activations), most)
 	}
 	d, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
 		return C.t_open(tableOf(api), 0, threads, msg, errLen)

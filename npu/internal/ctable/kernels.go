@@ -37,7 +37,8 @@ func fixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
 }
 
 func leaves(l *npu.Leaves) C.leaves {
-	return C.leaves{ends: at(l.Ends.Buffer), n: C.int32_t(l.Ends.Len()), rows: C.int32_t(l.Rows), format: fixedPoint(l.FixedPoint)}
+	return C.leaves{ends: at(l.Ends.Buffer), n: C.int32_t(l.Ends.Len()), rows: C.int32_t(l.Rows),
+		format: fixedPoint(l.FixedPoint)}
 }
 
 func segments(s npu.Segments) C.segments {
@@ -175,18 +176,21 @@ func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 }
 
 // RMSNormBackward implements npu.Device.
-func (d *device) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32, add bool, l *npu.Leaves) {
+func (d *device) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
+	add bool, l *npu.Leaves) {
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
 	d.check.Sums("rms norm backward: dWeight", dWeight, weight.Len(), false)
-	C.t_rms_norm_backward(d.t, d.d, at(dx), sums(dWeight), at(dy), at(x), at(weight), C.int32_t(heads), C.int32_t(weight.Len()),
+	C.t_rms_norm_backward(d.t, d.d, at(dx), sums(dWeight), at(dy), at(x), at(weight), C.int32_t(heads),
+		C.int32_t(weight.Len()),
 		C.float(eps), flag(add), leaves(l))
 }
 
 // Rope implements npu.Device.
 func (d *device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
-	C.t_rope(d.t, d.d, at(x), at(table), at(positions.Buffer), C.int32_t(positions.Len()), C.int32_t(heads), C.int32_t(dim), flag(inverse))
+	C.t_rope(d.t, d.d, at(x), at(table), at(positions.Buffer), C.int32_t(positions.Len()), C.int32_t(heads),
+		C.int32_t(dim), flag(inverse))
 }
 
 // SwiGLU implements npu.Device.
@@ -228,7 +232,8 @@ func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h n
 func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, t, h)
 	C.t_attention_cached(d.t, d.d, at(out), at(q), at(cacheK), at(cacheV), C.tables{
-		pages: at(t.Pages.Buffer), rows: at(t.Rows.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()), stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
+		pages: at(t.Pages.Buffer), rows: at(t.Rows.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()),
+		stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
 	}, shape(h))
 }
 
@@ -241,7 +246,8 @@ func (d *device) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 // SoftmaxFold implements npu.Device.
 func (d *device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
-	C.t_softmax_fold(d.t, d.d, at(folds), at(scores), at(max), at(logits), at(targets.Buffer), C.int32_t(targets.Len()), C.int32_t(cols),
+	C.t_softmax_fold(d.t, d.d, at(folds), at(scores), at(max), at(logits), at(targets.Buffer), C.int32_t(targets.Len()),
+		C.int32_t(cols),
 		C.int32_t(first), C.float(invTemp))
 }
 
@@ -254,7 +260,8 @@ func (d *device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buff
 // SoftmaxBackward implements npu.Device.
 func (d *device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
-	C.t_softmax_backward(d.t, d.d, at(logits), at(dLogp), at(stats), at(targets.Buffer), C.int32_t(targets.Len()), C.int32_t(cols),
+	C.t_softmax_backward(d.t, d.d, at(logits), at(dLogp), at(stats), at(targets.Buffer), C.int32_t(targets.Len()),
+		C.int32_t(cols),
 		C.int32_t(first), C.float(invTemp))
 }
 
@@ -270,7 +277,8 @@ func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	list := d.updates[:0]
 	for i := range updates {
 		u := &updates[i]
-		list = append(list, C.update{w: at(u.W), g: sums(u.G), m: at(u.M), v: at(u.V), n: C.int64_t(u.W.Len()), decay: flag(u.Decay)})
+		list = append(list, C.update{w: at(u.W), g: sums(u.G), m: at(u.M), v: at(u.V), n: C.int64_t(u.W.Len()),
+			decay: flag(u.Decay)})
 	}
 	d.updates = list
 	C.t_adamw(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), C.easyrl_adamw_params{

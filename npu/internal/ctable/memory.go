@@ -37,7 +37,8 @@ func (d *device) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 		for _, n := range d.allocated {
 			used += n
 		}
-		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; this queue has allocated %s", bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
+		return npu.Buffer{}, fmt.Errorf("allocate %s for %s on %s: out of memory; this queue has allocated %s",
+			bytesize.Text(bytes), purpose, d.name, bytesize.Text(used))
 	}
 	b := npu.AddressBuffer(pointer(&addr), dtype, n)
 	if space := d.Space(); space != npu.Host {

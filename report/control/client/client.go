@@ -39,8 +39,9 @@ type Client struct {
 // New returns a client of the address at root, http://HOST:PORT. token may be empty.
 func New(root, token string) *Client {
 	return &Client{root: strings.TrimRight(root, "/"), token: token, http: &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // keep the token from other addresses
+		Transport: &http.Transport{DisableKeepAlives: true},
+		// keep the token from other addresses
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
@@ -83,7 +84,8 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 		return nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return fmt.Errorf("fleet: %s %s: %w, expected a response from a run's control address", method, c.root+path, err)
+		return fmt.Errorf("fleet: %s %s: %w, expected a response from a run's control address", method,
+			c.root+path, err)
 	}
 	return nil
 }
@@ -118,7 +120,8 @@ func (r *refusal) Is(target error) bool {
 
 // Instances lists the run's instances.
 func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("fleet: GET %s/instances: no response within %v", c.root, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("fleet: GET %s/instances: no response within %v", c.root, patience))
 	defer cancel()
 	var answer struct {
 		Instances []control.Instance `json:"instances"`
@@ -140,7 +143,8 @@ func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return false, fmt.Errorf("fleet: %s is still draining, with %d requests left: %w", id, m.Requests, context.Cause(ctx))
+			return false, fmt.Errorf("fleet: %s is still draining, with %d requests left: %w", id, m.Requests,
+				context.Cause(ctx))
 		}
 		all, err := c.Instances(ctx)
 		if err != nil {

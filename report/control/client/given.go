@@ -16,7 +16,8 @@ func Address(text string) (*url.URL, error) {
 	if err == nil && u.Port() != "" {
 		_, err = strconv.ParseUint(u.Port(), 10, 16)
 	}
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
+		u.Fragment != "" {
 		return nil, fmt.Errorf("is %q, expected http://HOST:PORT of a trainer", text)
 	}
 	return u, nil

@@ -14,7 +14,8 @@ func TestReadToken(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
 	for content, want := range map[string]string{
-		"secret\n": "", "": "has no token", " \n": "has no token", "a b": "has no token", "a\nb": "has no token", "caf\xe9": "has no token",
+		"secret\n": "", "": "has no token", " \n": "has no token", "a b": "has no token", "a\nb": "has no token",
+		"caf\xe9":                 "has no token",
 		strings.Repeat("a", 5000): "has more than 4096 bytes",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
@@ -35,8 +36,10 @@ func TestReadToken(t *testing.T) {
 func TestAddress(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
-		"http://127.0.0.1:7000": true, "https://trainer": true, "http://[::1]:7000/run": true, "": false, "trainer:7000": false, "ftp://a:1": false,
-		"http://": false, "http://:7000": false, "http://a:99999": false, "http://[::1": false, "http://a:1/x?y": false, "http://a:1#x": false,
+		"http://127.0.0.1:7000": true, "https://trainer": true, "http://[::1]:7000/run": true, "": false,
+		"trainer:7000": false, "ftp://a:1": false,
+		"http://": false, "http://:7000": false, "http://a:99999": false, "http://[::1": false, "http://a:1/x?y": false,
+		"http://a:1#x": false,
 	} {
 		_, err := Address(text)
 		require.Equal(t, valid, err == nil, "%q: %v", text, err)

@@ -11,12 +11,13 @@ type Format int
 
 // The formats, by the templates that use them.
 const (
-	None     Format = iota // no calls, or an unknown syntax
-	Tagged                 // Hermes, Qwen: <tool_call>{"name": …, "arguments": {…}}</tool_call>
-	Elements               // Qwen3-Coder: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
-	Bare                   // Llama 3: the text is {"name": …, "parameters": {…}}
-	List                   // Mistral: [TOOL_CALLS][{"name": …, "arguments": {…}}]
-	Fenced                 // DeepSeek: its own tags around names and fenced JSON
+	None   Format = iota // no calls, or an unknown syntax
+	Tagged               // Hermes, Qwen: <tool_call>{"name": …, "arguments": {…}}</tool_call>
+	// Qwen3-Coder: <tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>
+	Elements
+	Bare   // Llama 3: the text is {"name": …, "parameters": {…}}
+	List   // Mistral: [TOOL_CALLS][{"name": …, "arguments": {…}}]
+	Fenced // DeepSeek: its own tags around names and fenced JSON
 )
 
 const (

@@ -9,7 +9,8 @@ import (
 )
 
 const exampleTools = `[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":
-	{"s":{"type":"string"},"n":{"type":"integer"},"b":{"type":"boolean"},"o":{"type":"object"},"m":{"type":["integer","null"]},"x":{"anyOf":[]}}}}},
+	{"s":{"type":"string"},"n":{"type":"integer"},"b":{"type":"boolean"},"o":{"type":"object"},` +
+	`"m":{"type":["integer","null"]},"x":{"anyOf":[]}}}}},
 	{"type":"function","function":{"name":"g"}}, "no tool"]`
 
 // parse passes text to a parser in pieces of that many bytes.
@@ -41,14 +42,16 @@ func unchanged(name string, f Format, text string) example { return example{name
 func examples() []example {
 	const good = `<tool_call>{"name":"g","arguments":{}}</tool_call>`
 	return []example{
-		{"one call", Tagged, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>", "", one("f", `{"n": 1}`)},
+		{"one call", Tagged, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>", "",
+			one("f", `{"n": 1}`)},
 		{"content before", Tagged, "Let me see.\n" + good, "Let me see.", one("g", "{}")},
 		{"content after", Tagged, good + "\nDone. ", "Done.", one("g", "{}")},
 		{"content between", Tagged, "a\n" + good + " b " + good, "a b", []Call{{"g", "{}"}, {"g", "{}"}}},
 		{"parallel", Tagged, good + "\n" + good, "", []Call{{"g", "{}"}, {"g", "{}"}}},
 		{"no end tag", Tagged, `<tool_call>{"name":"g","arguments":{"a":[1]}}`, "", one("g", `{"a":[1]}`)},
 		{"unknown function", Tagged, `<tool_call>{"name":"other"}</tool_call>`, "", one("other", "{}")},
-		{"end tag in an argument", Tagged, `<tool_call>{"name":"g","arguments":{"a":"</tool_call>"}}</tool_call>x`, "x", one("g", `{"a":"</tool_call>"}`)},
+		{"end tag in an argument", Tagged, `<tool_call>{"name":"g","arguments":{"a":"</tool_call>"}}</tool_call>x`, "x",
+			one("g", `{"a":"</tool_call>"}`)},
 		unchanged("bad JSON", Tagged, "<tool_call>{name: g}</tool_call>"),
 		unchanged("no name", Tagged, `<tool_call>{"arguments":{}}</tool_call>`),
 		unchanged("name is no string", Tagged, `<tool_call>{"name":1,"arguments":{}}</tool_call>`),
@@ -57,17 +60,23 @@ func examples() []example {
 		unchanged("two objects", Tagged, `<tool_call>{"name":"g"}{"name":"g"}</tool_call>`),
 		unchanged("cut", Tagged, " <tool_call>{\"name\":\"g\",\"argum \n"),
 		unchanged("no call", Tagged, "\n just text <tool \n"),
-		{"good after cut", Tagged, `<tool_call>{"name":"g","arguments":{}</tool_call>` + good, `<tool_call>{"name":"g","arguments":{}</tool_call>`, one("g", "{}")},
+		{"good after cut", Tagged, `<tool_call>{"name":"g","arguments":{}</tool_call>` + good,
+			`<tool_call>{"name":"g","arguments":{}</tool_call>`, one("g", "{}")},
 		{"good after bad", Tagged, `<tool_call>?</tool_call> ` + good, `<tool_call>?</tool_call>`, one("g", "{}")},
-		{"call in a thought", Tagged, "<think>\nor " + good + "\n</think>\n\n" + good, "<think>\nor " + good + "\n</think>", one("g", "{}")},
+		{"call in a thought", Tagged, "<think>\nor " + good + "\n</think>\n\n" + good,
+			"<think>\nor " + good + "\n</think>", one("g", "{}")},
 		unchanged("thought without an end", Tagged, "<think>\nor "+good),
 
-		{"elements", Elements, "I call.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+		{"elements", Elements,
+			"I call.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
 			"I call.", one("f", `{"s": "a\n\"b\"", "n": 1}`)},
-		{"types", Elements, "<tool_call><function=f><parameter=b>True</parameter><parameter=o>{\"a\": 1}</parameter><parameter=m>null</parameter>" +
+		{"types", Elements, "<tool_call><function=f><parameter=b>True</parameter><parameter=o>{\"a\": " +
+			"1}</parameter><parameter=m>null</parameter>" +
 			"<parameter=x>1</parameter><parameter=y>2</parameter><parameter=n>one</parameter><parameter=s>null</parameter></function></tool_call>",
 			"", one("f", `{"b": true, "o": {"a": 1}, "m": null, "x": "1", "y": "2", "n": "one", "s": "null"}`)},
-		{"element in a value", Elements, "<tool_call><function=f><parameter=s>\n<a></parameter> & \n</parameter></function></tool_call>", "", one("f", `{"s": "<a></parameter> & "}`)},
+		{"element in a value", Elements,
+			"<tool_call><function=f><parameter=s>\n<a></parameter> & \n</parameter></function></tool_call>", "",
+			one("f", `{"s": "<a></parameter> & "}`)},
 		{"no parameters", Elements, "<tool_call>\n<function=g>\n</function>\n</tool_call>", "", one("g", "{}")},
 		unchanged("no function", Elements, good),
 		unchanged("no end of the function", Elements, "<tool_call><function=g></tool_call>"),
@@ -75,7 +84,8 @@ func examples() []example {
 		unchanged("no end of a parameter", Elements, "<tool_call><function=g><parameter=s>x</function></tool_call>"),
 
 		{"bare", Bare, `{"name": "f", "parameters": {"n": 1}}`, "", one("f", `{"n": 1}`)},
-		{"python tag", Bare, `<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}}`, "", []Call{{"f", "{}"}, {"g", "{}"}}},
+		{"python tag", Bare, `<|python_tag|>{"name": "f", "parameters": {}}; {"name": "g", "parameters": {}}`, "",
+			[]Call{{"f", "{}"}, {"g", "{}"}}},
 		{"bare after a thought", Bare, "<think>\n</think>\n\n{\"name\": \"f\"}", "<think>\n</think>", one("f", "{}")},
 		unchanged("JSON that is no call", Bare, `{"name": "other", "parameters": {}}`),
 		unchanged("text after", Bare, `{"name": "f", "parameters": {}} is a call`),
@@ -83,14 +93,20 @@ func examples() []example {
 		unchanged("code", Bare, `<|python_tag|>brave_search.call(query="x")`),
 		unchanged("empty", Bare, ""),
 
-		{"list", List, ` [TOOL_CALLS] [{"name": "f", "arguments": {"n": 1}, "id": "abcdef123"}, {"name":"g","arguments":{}}] `, "", []Call{{"f", `{"n": 1}`}, {"g", "{}"}}},
+		{"list", List,
+			` [TOOL_CALLS] [{"name": "f", "arguments": {"n": 1}, "id": "abcdef123"}, {"name":"g","arguments":{}}] `, "",
+			[]Call{{"f", `{"n": 1}`}, {"g", "{}"}}},
 		unchanged("no list", List, `[TOOL_CALLS]{"name": "f", "arguments": {}}`),
 		unchanged("empty list", List, `[TOOL_CALLS][]`),
 		unchanged("text after the list", List, `[TOOL_CALLS][{"name": "f"}] x`),
 
-		{"fenced", Fenced, "<think>\na\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"n\": 1}\n```<｜tool▁call▁end｜>\n" +
-			"<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>", "<think>\na\n</think>", []Call{{"f", `{"n": 1}`}, {"g", "{}"}}},
-		unchanged("no fence", Fenced, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+		{"fenced", Fenced,
+			"<think>\na\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"n\": " +
+				"1}\n```<｜tool▁call▁end｜>\n" +
+				"<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+			"<think>\na\n</think>", []Call{{"f", `{"n": 1}`}, {"g", "{}"}}},
+		unchanged("no fence", Fenced,
+			"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
 
 		unchanged("no format", None, good),
 	}
@@ -120,7 +136,8 @@ func TestParseThinking(t *testing.T) {
 func TestParseAtOnce(t *testing.T) {
 	t.Parallel()
 	p := Tagged.NewParser(nil, false)
-	for _, step := range []struct{ add, content string }{{"a b", "a b"}, {" c", " c"}, {" <to", ""}, {"ast", " <toast"}, {"\n<tool_call>{\"name\":\"g\"}", ""}} {
+	for _, step := range []struct{ add, content string }{{"a b", "a b"}, {" c", " c"}, {" <to", ""}, {"ast", " <toast"},
+		{"\n<tool_call>{\"name\":\"g\"}", ""}} {
 		content, calls := p.Add(step.add)
 		require.Equal(t, step.content, content)
 		require.Empty(t, calls)

@@ -88,7 +88,9 @@ func TestForTools(t *testing.T) {
 func TestTemplateRoundTrip(t *testing.T) {
 	t.Parallel()
 	const question = "QUESTION"
-	tools := json.RawMessage(`[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object","properties":{"s":{"type":"string","description":"d"},
+	tools := json.RawMessage(
+		`[{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object",` +
+			`"properties":{"s":{"type":"string","description":"d"},
 		"n":{"type":"integer","description":"d"},"l":{"type":"array","description":"d"}},"required":["s"]}}}]`)
 	templates := realTemplates(t)
 	for _, name := range slices.Sorted(maps.Keys(knownFormats())) {

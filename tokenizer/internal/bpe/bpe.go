@@ -51,7 +51,8 @@ type Config struct {
 
 // New returns the model that c describes.
 func New(c Config) (*Model, error) {
-	m := &Model{split: c.Split, fuse: c.Fuse, direct: c.Direct, unk: -1, chars: c.Chars, frozen: c.Frozen, alpha: NewAlphabet(), cache: newWordCache()}
+	m := &Model{split: c.Split, fuse: c.Fuse, direct: c.Direct, unk: -1, chars: c.Chars, frozen: c.Frozen,
+		alpha: NewAlphabet(), cache: newWordCache()}
 	if err := m.setVocab(c.Vocab); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,8 @@ func New(c Config) (*Model, error) {
 		b, okB := c.Vocab[pair[1]]
 		ab, okAB := c.Vocab[pair[0]+pair[1]]
 		if !okA || !okB || !okAB {
-			return nil, fmt.Errorf("merge %d %q %q: expected both parts and their merge in the vocabulary", i, pair[0], pair[1])
+			return nil, fmt.Errorf("merge %d %q %q: expected both parts and their merge in the vocabulary", i,
+				pair[0], pair[1])
 		}
 		rank := int32(i)
 		if c.Ranks != nil {

@@ -118,12 +118,15 @@ func (r *reducer) escaped() error {
 	word := part{spans: ucd.Word()}
 	switch {
 	case r.take("b"): // between a word character and another
-		r.parts = append(r.parts, part{text: "(?:(?<="}, word, part{text: ")(?!"}, word, part{text: ")|(?<!"}, word, part{text: ")(?="}, word, part{text: "))"})
+		r.parts = append(r.parts, part{text: "(?:(?<="}, word, part{text: ")(?!"}, word, part{text: ")|(?<!"}, word,
+			part{text: ")(?="}, word, part{text: "))"})
 	case r.take("B"):
-		r.parts = append(r.parts, part{text: "(?:(?<="}, word, part{text: ")(?="}, word, part{text: ")|(?<!"}, word, part{text: ")(?!"}, word, part{text: "))"})
+		r.parts = append(r.parts, part{text: "(?:(?<="}, word, part{text: ")(?="}, word, part{text: ")|(?<!"}, word,
+			part{text: ")(?!"}, word, part{text: "))"})
 	case r.take("R"):
 		r.text(`(?>\r\n|`)
-		r.parts = append(r.parts, part{spans: []ucd.Span{{Lo: '\n', Hi: '\r'}, {Lo: 0x85, Hi: 0x85}, {Lo: 0x2028, Hi: 0x2029}}})
+		r.parts = append(r.parts,
+			part{spans: []ucd.Span{{Lo: '\n', Hi: '\r'}, {Lo: 0x85, Hi: 0x85}, {Lo: 0x2028, Hi: 0x2029}}})
 		r.text(")")
 	case r.rest != "" && strings.IndexByte("AzZG", r.rest[0]) >= 0:
 		r.text(`\` + r.rest[:1])

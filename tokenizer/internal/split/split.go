@@ -134,7 +134,8 @@ func (l Literal) Matches(_ *budget.Budget, dst [][2]int, text string, from, limi
 // ByteLevel step with use_regex; Qwen2's is also Qwen3's.
 const (
 	GPT2  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
-	Qwen2 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	Qwen2 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|` +
+		`\s+(?!\S)|\s+`
 )
 
 // Regexp finds the matches of a regular expression that matcher does not support.

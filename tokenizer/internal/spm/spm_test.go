@@ -31,8 +31,10 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	bpe := message(3, 2, 35, 1, 41, 3, 42, -1)
 	m, err := Parse(message(
-		1, message(1, "<unk>", 3, 2), 1, message(1, "a"), 1, message(1, "bb", 2, float32(-1)), 1, message(1, "b", 2, float32(-9)),
-		1, message(1, "bba", 2, float32(-2)), 1, message(1, "é", 3, 4), 1, message(1, "éa", 2, float32(-1)), 1, message(1, "<0x61>", 3, 6),
+		1, message(1, "<unk>", 3, 2), 1, message(1, "a"), 1, message(1, "bb", 2, float32(-1)), 1,
+		message(1, "b", 2, float32(-9)),
+		1, message(1, "bba", 2, float32(-2)), 1, message(1, "é", 3, 4), 1, message(1, "éa", 2, float32(-1)), 1,
+		message(1, "<0x61>", 3, 6),
 		2, bpe, 3, message(1, "identity", 3, 0, 4, 0), 99, "later"))
 	require.NoError(t, err)
 	require.Equal(t, int32(3), m.BOS)

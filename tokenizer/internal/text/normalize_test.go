@@ -16,7 +16,8 @@ import (
 func TestNormalizeLongMatchesLibrary(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
-	marks := []string{"a", "e", "\u0301", "\u0323", "\u0327", "\u0345", "\u1161", "\u1100", "\u11a8", "가", "ệ", "\u0915", "\u093c", "\u09c7", "\u09be", "ﬁ", "\u1e9b", "\u0f71", "\u0f73"}
+	marks := []string{"a", "e", "\u0301", "\u0323", "\u0327", "\u0345", "\u1161", "\u1100", "\u11a8", "가", "ệ",
+		"\u0915", "\u093c", "\u09c7", "\u09be", "ﬁ", "\u1e9b", "\u0f71", "\u0f73"}
 	all := make(map[norm.Form]*normalizer)
 	for _, form := range forms() {
 		all[form] = newNormalizer(form)
@@ -37,13 +38,15 @@ func TestComposites(t *testing.T) {
 	t.Parallel()
 	pairs := composites()
 	require.Greater(t, len(pairs), 900)
-	firsts, seconds := map[rune]bool{'가': true, '각': true, 0x1100: true, 0x1112: true, 0x1113: true}, map[rune]bool{0x1161: true, 0x1175: true, 0x1176: true, 0x11a7: true, 0x11a8: true, 0x11c2: true, 0x11c3: true}
+	firsts, seconds := map[rune]bool{'가': true, '각': true, 0x1100: true, 0x1112: true, 0x1113: true},
+		map[rune]bool{0x1161: true, 0x1175: true, 0x1176: true, 0x11a7: true, 0x11a8: true, 0x11c2: true, 0x11c3: true}
 	for p := range pairs {
 		firsts[p.first], seconds[p.second] = true, true
 	}
 	for a := range firsts {
 		for b := range seconds {
-			if class := norm.NFD.PropertiesString(string(b)).CCC(); class > 0 && norm.NFD.PropertiesString(string(a)).TrailCCC() > class {
+			if class := norm.NFD.PropertiesString(string(b)).CCC(); class > 0 &&
+				norm.NFD.PropertiesString(string(a)).TrailCCC() > class {
 				continue // b goes before a's mark
 			}
 			text := norm.NFC.String(string([]rune{a, b}))

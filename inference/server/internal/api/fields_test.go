@@ -9,7 +9,8 @@ import (
 
 func TestPromptForms(t *testing.T) {
 	t.Parallel()
-	for raw, want := range map[string]int{`"a"`: 1, `["a","b"]`: 2, `[1,2,3]`: 1, `[[1],[2,3]]`: 2, ` [ [1] ]`: 0, `[]`: 1} {
+	for raw, want := range map[string]int{`"a"`: 1, `["a","b"]`: 2, `[1,2,3]`: 1, `[[1],[2,3]]`: 2,
+		` [ [1] ]`: 0, `[]`: 1} {
 		texts, ids, err := prompts(json.RawMessage(raw), 2)
 		if want == 0 {
 			require.Error(t, err)

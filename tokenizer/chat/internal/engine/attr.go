@@ -22,7 +22,8 @@ func (e *executor) attr(v py.Value, name string) (attr py.Value, ok bool) {
 			return e.unsafe(v, name), true
 		}
 		if name == "copy" {
-			return &py.Func{Name: name, Call: func(args py.Args) py.Value { args.Only(name); return e.NewList(v.Items) }}, true
+			return &py.Func{Name: name,
+				Call: func(args py.Args) py.Value { args.Only(name); return e.NewList(v.Items) }}, true
 		}
 		return e.sequenceMethod(v, v.Items, name)
 	case *py.Tuple:

@@ -28,7 +28,8 @@ func Parse(source string) (*Template, error) {
 
 // Render renders the template with the variables that vars returns, within limits. Errors
 // are of type *py.Error or come from vars.
-func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (text string, err error) {
+func (t *Template) Render(limits py.Limits, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (
+	text string, err error) {
 	e := &executor{Machine: py.NewMachine(limits), now: now, out: &strings.Builder{}, root: &scope{}}
 	defer py.Catch(&err, &e.line)
 	given, err := vars(e.Machine)

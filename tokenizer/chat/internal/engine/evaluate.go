@@ -58,7 +58,8 @@ func (e *executor) eval(x syntax.Expr, s *scope) py.Value {
 		case n.Else != nil:
 			return e.eval(n.Else, s)
 		}
-		return &py.Undefined{Hint: fmt.Sprintf("the inline if-expression on line %d evaluated to false and no else section was defined.", n.Line)}
+		return &py.Undefined{Hint: fmt.Sprintf(
+			"the inline if-expression on line %d evaluated to false and no else section was defined.", n.Line)}
 	case *syntax.Tuple:
 		return &py.Tuple{Items: e.all(n.Items, s)}
 	case *syntax.List:

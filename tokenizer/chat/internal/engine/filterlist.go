@@ -124,7 +124,8 @@ func (e *executor) dictSort(v py.Value, args py.Args) py.Value {
 		py.Raise("AttributeError", "'%s' object has no attribute 'items'", py.TypeName(v))
 	}
 	key := e.getter(at, nil, !py.Truth(py.Or(got[0], false)))
-	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key, py.Truth(py.Or(got[2], false)))}
+	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key,
+		py.Truth(py.Or(got[2], false)))}
 }
 
 func (e *executor) groupBy(v py.Value, args py.Args) py.Value {
@@ -139,7 +140,8 @@ func (e *executor) groupBy(v py.Value, args py.Args) py.Value {
 		k := key(item)
 		if group == nil || !e.Equal(k, last) {
 			group = e.NewList(nil)
-			groups = append(groups, &py.Tuple{Items: []py.Value{shown(item), group}, Names: []string{"grouper", "list"}})
+			groups = append(groups, &py.Tuple{Items: []py.Value{shown(item), group},
+				Names: []string{"grouper", "list"}})
 			last = k
 		}
 		group.Items = append(group.Items, item)

@@ -120,7 +120,8 @@ func (e *executor) slice(v, start, stop, step py.Value) py.Value {
 		return &py.Tuple{Items: e.spanItems(newSpan(len(v.Items), start, stop, step), v.Items)}
 	case *py.Range:
 		s := newSpan(v.Len(), start, stop, step)
-		return &py.Range{Start: v.Start + int64(s.lo)*v.Step, Stop: v.Start + int64(s.hi)*v.Step, Step: v.Step * int64(s.by)}
+		return &py.Range{Start: v.Start + int64(s.lo)*v.Step, Stop: v.Start + int64(s.hi)*v.Step,
+			Step: v.Step * int64(s.by)}
 	case *py.Dict:
 		py.Raise(py.KindType, "unhashable type: 'slice'")
 	}

@@ -107,7 +107,9 @@ func (c *macro) rest(args py.Args, named []py.Named, s *scope) {
 		}
 		s.set("kwargs", d)
 	case len(named) > 0 && named[0].Name == "caller":
-		py.Raise(py.KindType, "macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.", def.Name)
+		py.Raise(py.KindType,
+			"macro '%s' was invoked with two values for the special caller argument. This is most likely a bug.",
+			def.Name)
 	case len(named) > 0:
 		py.Raise(py.KindType, "macro '%s' takes no keyword argument '%s'", def.Name, named[0].Name)
 	}

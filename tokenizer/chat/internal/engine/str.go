@@ -111,7 +111,9 @@ func (e *executor) textTest(name string) textCall {
 		return whole(py.IsTitle)
 	case "isidentifier":
 		return whole(func(s string) bool {
-			return py.Every(s, func(r rune) bool { return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M) }) && !unicode.IsDigit([]rune(s)[0])
+			return py.Every(s, func(r rune) bool {
+				return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M)
+			}) && !unicode.IsDigit([]rune(s)[0])
 		})
 	case "startswith", "endswith":
 		return e.affix(name)
@@ -287,7 +289,8 @@ func (e *executor) textBuild(name string) textCall {
 	case "replace":
 		return func(s string, args py.Args) py.Value {
 			got := args.Only(name, "old", "new", "count?")
-			return e.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]), py.WantInt(py.Or(got[2], int64(-1))))
+			return e.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]),
+				py.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
 		return func(s string, args py.Args) py.Value { return e.joinText(s, args.Only(name, "iterable")[0]) }

@@ -99,7 +99,8 @@ func integers(op string, i, j *big.Int) Value {
 		return power(i, j)
 	}
 	if j.Sign() == 0 {
-		message := map[string]string{"/": "division by zero", "//": "integer division or modulo by zero", "%": "integer modulo by zero"}
+		message := map[string]string{"/": "division by zero", "//": "integer division or modulo by zero",
+			"%": "integer modulo by zero"}
 		Raise("ZeroDivisionError", "%s", message[op])
 	}
 	if op == "/" {
@@ -266,7 +267,8 @@ func Float(v Value) (f float64, ok bool) {
 		return 0, false
 	}
 	s = asciiDigits(strings.TrimFunc(s, IsSpace))
-	if strings.ContainsAny(s, "xXpP") || strings.Contains(s, "__") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") {
+	if strings.ContainsAny(s, "xXpP") || strings.Contains(s, "__") || strings.HasPrefix(s, "_") ||
+		strings.HasSuffix(s, "_") {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)

@@ -45,7 +45,8 @@ func (l *lexer) number(rest string) {
 		return
 	}
 	base := 10
-	if set := map[byte]string{'x': "0123456789abcdefABCDEF", 'o': "01234567", 'b': "01"}; rest[0] == '0' && len(rest) > 1 {
+	if set := map[byte]string{'x': "0123456789abcdefABCDEF", 'o': "01234567", 'b': "01"}; rest[0] == '0' &&
+		len(rest) > 1 {
 		if digits := set[rest[1]|0x20]; digits != "" && run(2, digits) > 2 {
 			end, base = run(2, digits), 0
 		} else {

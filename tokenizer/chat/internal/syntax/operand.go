@@ -233,7 +233,8 @@ func (p *operators) test(x Expr) Expr {
 	switch t := p.cur(); {
 	case t.is("("):
 		test.Args = p.args()
-	case t.is(kindName) && !t.word("else", "or", "and"), t.is(kindString), t.is(kindInteger), t.is(kindFloat), t.is("["), t.is("{"):
+	case t.is(kindName) && !t.word("else", "or", "and"), t.is(kindString), t.is(kindInteger), t.is(kindFloat),
+		t.is("["), t.is("{"):
 		if t.word("is") {
 			fail(t.line, "You cannot chain multiple tests with is")
 		}
@@ -249,6 +250,7 @@ func (p *operators) test(x Expr) Expr {
 // check records an unknown filter or test, unless it may never be evaluated.
 func (p *operators) check(what, name string, line int, known func(string) bool) {
 	if p.soft == 0 && !known(name) {
-		p.fault = append(p.fault, py.Error{Kind: py.KindAssertion, Message: "No " + what + " named " + quote(name) + ".", Line: line})
+		p.fault = append(p.fault, py.Error{Kind: py.KindAssertion,
+			Message: "No " + what + " named " + quote(name) + ".", Line: line})
 	}
 }

@@ -45,7 +45,8 @@ func (p *parser) body(ends ...string) []Stmt {
 		switch t.kind {
 		case kindEOF:
 			if len(ends) > 0 {
-				fail(t.line, "Unexpected end of template. Jinja was looking for the following tags: %s. The innermost block that needs to be closed is %s.",
+				fail(t.line, "Unexpected end of template. Jinja was looking for the following tags: %s. The "+
+					"innermost block that needs to be closed is %s.",
 					quote(strings.Join(ends, "' or '")), quote(p.tags[len(p.tags)-1]))
 			}
 			return body
@@ -117,7 +118,8 @@ func (p *parser) statement(ends []string) Stmt {
 		}
 		return &Break{Continue: t.text == "continue"}
 	case "include", "import", "from", "extends":
-		py.RaiseAt(t.line, py.KindType, "no loader for this environment specified: '%s' is not supported in chat templates", t.text)
+		py.RaiseAt(t.line, py.KindType,
+			"no loader for this environment specified: '%s' is not supported in chat templates", t.text)
 	}
 	message := "Encountered unknown tag " + quote(t.text) + "."
 	if len(ends) > 0 {
