@@ -109,7 +109,14 @@ func Fault(q *question.Question, want, got string) string {
 // chooses reports whether g is the text of the choice called letter, and of no other.
 func chooses(q *question.Question, letter byte, g string) bool {
 	option := q.Option(letter)
-	if _, ok := words.Choice(g); ok || option == "" || Fault(q, option, g) != "" {
+	if _, ok := words.Choice(g); ok || option == "" {
+		return false
+	}
+	of := q
+	if _, ok := words.Choice(option); ok { // "B. B. 12" would ask for the text of B again
+		of = &question.Question{}
+	}
+	if Fault(of, option, g) != "" {
 		return false
 	}
 	for other := byte('A'); other <= 'J'; other++ {
