@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,13 +20,8 @@ func said(s string) mark { return phrased(s, false) }
 
 func phrased(text string, alone bool) mark {
 	lower := folded(text)
-	announced := announcements{}
-	for end, tries := len(lower), 0; tries < 64; tries++ {
-		i := announced.before(lower, end)
-		if i < 0 {
-			break
-		}
-		end = i
+	found := announcements(lower)
+	for _, i := range found[:min(len(found), maxPhrases)] {
 		if expr.LetterAt(lower, i-1) || strings.HasPrefix(lower[i:], "answer") &&
 			expr.LetterAt(lower, i+len("answer")) && !strings.HasPrefix(lower[i:], "answers") ||
 			words.Begins(lower[i:], "answered", "answering", "answerable") {
@@ -148,25 +144,25 @@ func leading(s string) int {
 	return at
 }
 
-// announcements caches the last positions of words that announce an answer.
-type announcements struct {
-	last  [15]int
-	known bool
-}
+// maxPhrases is the number of phrases that are read, from the end.
+const maxPhrases = 64
 
-// before returns the offset of the last announcing word before end, or -1. end must not
-// increase between calls.
-func (a *announcements) before(lower string, end int) int {
-	at := -1
-	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =",
-		"ответ:", "答案:", "答案是", "答え:", "respuesta:", "réponse:", "réponse :", "antwort:", "resposta:"} {
-		if !a.known || a.last[k] >= end {
-			a.last[k] = strings.LastIndex(lower[:end], word)
+// announcements returns the offsets of the words that announce an answer, the last one first.
+func announcements(lower string) (found []int) {
+	for _, word := range []string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =", "ответ:",
+		"答案:", "答案是", "答え:", "respuesta:", "réponse:", "réponse :", "antwort:", "resposta:"} {
+		for at := 0; ; at += len(word) {
+			n := strings.Index(lower[at:], word)
+			if n < 0 {
+				break
+			}
+			at += n
+			found = append(found, at)
 		}
-		at = max(at, a.last[k])
 	}
-	a.known = true
-	return at
+	slices.Sort(found)
+	slices.Reverse(found)
+	return found
 }
 
 // payload returns the offset of the answer that the word at i announces: after a colon,

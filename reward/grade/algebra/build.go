@@ -77,13 +77,6 @@ func Scaled(m *expr.Node, factors []*expr.Node) *expr.Node {
 	if n := cells(m); n == 0 || n > maxCells {
 		return nil
 	}
-	out := &expr.Node{Kind: expr.Matrix}
-	for _, row := range m.Args {
-		r := &expr.Node{Kind: expr.List}
-		for _, x := range row.Args {
-			r.Args = append(r.Args, expr.Multiply(append([]*expr.Node{x}, factors...)...))
-		}
-		out.Args = append(out.Args, r)
-	}
-	return out
+	times := func(x *expr.Node) *expr.Node { return expr.Multiply(append([]*expr.Node{x}, factors...)...) }
+	return m.With(func(row *expr.Node) *expr.Node { return row.With(times) })
 }

@@ -156,9 +156,15 @@ func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
 	var ratio uint64
 	f := fields()[0]
 	f.exact = &c.exact
-	for i, shift := range []string{"", "1", "2"} {
-		x, okX := f.eval(rename(a, shift))
-		y, okY := f.eval(rename(b, shift))
+	for i, suffix := range []string{"", " 1", " 2"} { // other names have other values
+		renamed := func(n *expr.Node) *expr.Node {
+			if n.IsVariable() {
+				return expr.Named(n.Name + suffix)
+			}
+			return n
+		}
+		x, okX := f.eval(a.Replaced(renamed))
+		y, okY := f.eval(b.Replaced(renamed))
 		if !okX || !okY || x == 0 || y == 0 {
 			return 0, false
 		}

@@ -7,29 +7,14 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// rename renames the variables of n, which gives them other values.
-func rename(n *expr.Node, suffix string) *expr.Node {
-	if suffix == "" {
-		return n
-	}
-	c := *n
-	if n.Kind == expr.Symbol && n.Name != "pi" && n.Name != "e" && n.Name != "i" {
-		c.Name += " " + suffix
-	}
-	c.Args = make([]*expr.Node, len(n.Args))
-	for i, arg := range n.Args {
-		c.Args[i] = rename(arg, suffix)
-	}
-	return &c
-}
-
 func decimal(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Places > 0 })
 }
 
 // literal returns the decimal that n consists of, or nil.
 func literal(n *expr.Node) *expr.Node {
-	for n.Kind == expr.Unit || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Number && n.Args[0].Value.Cmp(big.NewRat(-1, 1)) == 0 {
+	for n.Kind == expr.Unit || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Number &&
+		inverts(n.Args[0].Value) {
 		n = n.Args[len(n.Args)-1]
 	}
 	if n.Kind == expr.Number && n.Places > 0 {
@@ -41,7 +26,7 @@ func literal(n *expr.Node) *expr.Node {
 func isLog(n *expr.Node) bool { return n.Kind == expr.Call && n.Name == "log" && len(n.Args) == 1 }
 
 func isVariable(n *expr.Node) bool {
-	return n.Kind == expr.Symbol && n.Name != "pi" && n.Name != "e" && n.Name != "i" || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
+	return n.IsVariable() || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
 }
 
 // rounding returns half a unit in the last place of a decimal, plus a small margin.

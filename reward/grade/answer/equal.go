@@ -287,12 +287,7 @@ func unrounded(q *question.Question, w, g *expr.Node) *expr.Node {
 			return w
 		}
 	case expr.Unit, expr.Label, expr.Relation:
-		c := *g
-		c.Args = make([]*expr.Node, len(g.Args))
-		for i, arg := range g.Args {
-			c.Args[i] = unrounded(q, w, arg)
-		}
-		return &c
+		return g.With(func(arg *expr.Node) *expr.Node { return unrounded(q, w, arg) })
 	}
 	return g
 }
@@ -316,7 +311,12 @@ func constantOf(q *question.Question, w, g *expr.Node) *expr.Node {
 	if len(a) != 1 || len(b) != 1 || a[0] == b[0] {
 		return g
 	}
-	return g.Renamed(b[0], a[0])
+	return g.Replaced(func(n *expr.Node) *expr.Node {
+		if n.Is(b[0]) {
+			return expr.Named(a[0])
+		}
+		return n
+	})
 }
 
 // uncurrency returns s without the sign of a currency and with a plain comma.

@@ -448,7 +448,8 @@ func radians(n *expr.Node) *expr.Node {
 
 func isConstant(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind == expr.Call && (len(m.Name) == 1 || strings.Contains(m.Name, "_")) || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
+		return m.IsVariable() || m.Kind == expr.Text || m.Kind >= expr.Bracket && m.Kind != expr.Unit ||
+			m.Kind == expr.Call && (len(m.Name) == 1 || strings.Contains(m.Name, "_"))
 	})
 }
 
@@ -457,7 +458,7 @@ func isConstant(n *expr.Node) bool {
 func isName(n *expr.Node) bool {
 	switch n.Kind {
 	case expr.Symbol:
-		return !n.Is("pi") && !n.Is("e") && !n.Is("i") && !n.Is("infty")
+		return n.IsVariable() && !n.Is("infty")
 	case expr.Text:
 		return !words.Alters(n.Name)
 	case expr.Label:

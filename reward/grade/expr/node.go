@@ -131,20 +131,28 @@ func (n *Node) Has(f func(*Node) bool) bool {
 	return false
 }
 
-// Renamed returns n with another name for the symbol called from.
-func (n *Node) Renamed(from, to string) *Node {
-	if n.Is(from) {
-		return Named(to)
-	}
-	if len(n.Args) == 0 {
-		return n
-	}
+// IsVariable reports whether n is a symbol without a value of its own: x, but not pi, e or i.
+func (n *Node) IsVariable() bool { return n.Kind == Symbol && !n.Is("pi") && !n.Is("e") && !n.Is("i") }
+
+// With returns n with f applied to its arguments.
+func (n *Node) With(f func(*Node) *Node) *Node {
 	c := *n
 	c.Args = make([]*Node, len(n.Args))
 	for i, arg := range n.Args {
-		c.Args[i] = arg.Renamed(from, to)
+		c.Args[i] = f(arg)
 	}
 	return &c
+}
+
+// Replaced returns n with f(m) for each symbol m in it.
+func (n *Node) Replaced(f func(*Node) *Node) *Node {
+	switch {
+	case n.Kind == Symbol:
+		return f(n)
+	case len(n.Args) == 0:
+		return n
+	}
+	return n.With(func(arg *Node) *Node { return arg.Replaced(f) })
 }
 
 // Branches returns the readings of n: n itself, or two if it contains a ±.
@@ -152,22 +160,16 @@ func (n *Node) Branches() []*Node {
 	if !n.Has(func(m *Node) bool { return m.Is("±") || m.Is("∓") }) {
 		return []*Node{n}
 	}
-	return []*Node{n.signed(1), n.signed(-1)}
-}
-
-func (n *Node) signed(sign int64) *Node {
-	switch {
-	case n.Is("±"):
-		return Integer(sign)
-	case n.Is("∓"):
-		return Integer(-sign)
-	case len(n.Args) == 0:
-		return n
+	signed := func(sign int64) *Node {
+		return n.Replaced(func(m *Node) *Node {
+			switch m.Name {
+			case "±":
+				return Integer(sign)
+			case "∓":
+				return Integer(-sign)
+			}
+			return m
+		})
 	}
-	c := *n
-	c.Args = make([]*Node, len(n.Args))
-	for i, arg := range n.Args {
-		c.Args[i] = arg.signed(sign)
-	}
-	return &c
+	return []*Node{signed(1), signed(-1)}
 }

@@ -229,9 +229,7 @@ func (p *parser) sum() *Node {
 // minus negates n but keeps its unit outside.
 func minus(n *Node) *Node {
 	if n.Kind == Unit || n.Kind == Label {
-		c := *n
-		c.Args = []*Node{minus(n.Args[0])}
-		return &c
+		return n.With(minus)
 	}
 	return Negate(n)
 }
