@@ -50,8 +50,7 @@ func (t *Task) frames(says [2]string) bool {
 				break
 			}
 			if words.OneOf(word, "old", "some", "one") || len(word) > 2 && (!words.Closes(word) &&
-				!words.Neutral(word) && !t.question.Has(word) &&
-				!measure.IsUnit(word) || t.question.Names(word)) {
+				!t.question.Has(word) && !measure.IsUnit(word) || t.question.Names(word)) {
 				return false
 			}
 		}

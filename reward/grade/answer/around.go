@@ -75,10 +75,8 @@ func plain(q *question.Question, name string) bool {
 // isFrame reports whether a word belongs to the frame of a sentence that states an answer:
 // "Therefore, they have a total of".
 func isFrame(word string) bool {
-	switch word {
-	case "therefore", "thus", "hence", "now", "we", "he", "she", "they", "there", "this", "get", "have", "has", "equals", "answer", "final", "result", "value", "total", "all", "altogether",
-		"exactly", "only", "just", "in", "of", "to", "at", "for", "by", "per", "units", "square", "cubic", "percent", "degrees":
-		return true
-	}
-	return false
+	const frame words.List = `
+		therefore thus hence now we he she they there this get have has equals answer final result value total all
+		altogether exactly only just in of to at for by per units square cubic percent degrees`
+	return frame.Has(word)
 }

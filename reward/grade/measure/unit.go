@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
+	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Unit is what a unit measures: km/h is 1000/3600 of length per time. Units are equal if they
@@ -148,7 +149,10 @@ func single(name string) Unit {
 
 // kind is a unit: its symbols, whose case matters, its names in lower case, its size and its
 // dimension.
-type kind struct{ symbols, names, size, dimension string }
+type kind struct {
+	symbols, names  words.List
+	size, dimension string
+}
 
 // named returns the unit of a list that a symbol or a name denotes.
 func named(list []kind, name string, symbols, names bool) Unit {
@@ -157,24 +161,12 @@ func named(list []kind, name string, symbols, names bool) Unit {
 		word = strings.TrimSuffix(word, "s")
 	}
 	for _, k := range list {
-		if symbols && has(k.symbols, name) || names && utf8.RuneCountInString(name) > 1 && has(k.names, word) {
+		if symbols && k.symbols.Has(name) || names && utf8.RuneCountInString(name) > 1 && k.names.Has(word) {
 			size, _ := new(big.Rat).SetString(k.size)
 			return Unit{k.dimension, size.RatString()}
 		}
 	}
 	return Unit{}
-}
-
-// has reports whether a name is among names, which spaces separate.
-func has(names, name string) bool {
-	for names != "" {
-		first, rest, _ := strings.Cut(names, " ")
-		if first == name {
-			return true
-		}
-		names = rest
-	}
-	return false
 }
 
 // metric returns the units that take a prefix.

@@ -78,27 +78,31 @@ func Possessive(a []string, text string) bool {
 // Rival reports whether a word is of the same kind as the wanted word: another weekday,
 // odd for even.
 func Rival(a []string, word string) bool {
-	return slices.ContainsFunc(kinds(), func(kind []string) bool {
-		return slices.Contains(kind, word) && !slices.Contains(a, word) && slices.ContainsFunc(a, func(want string) bool { return slices.Contains(kind, want) })
+	return slices.ContainsFunc(kinds(), func(kind List) bool {
+		return kind.Has(word) && !slices.Contains(a, word) && slices.ContainsFunc(a, kind.Has)
 	})
 }
 
 // IsDate reports whether a is a month and a day, in either order.
 func IsDate(a []string) bool {
-	return len(a) == 2 && HasDigit(a[0]+a[1]) && slices.ContainsFunc(a, func(word string) bool {
-		return slices.Contains(kinds()[1], word)
-	})
+	return len(a) == 2 && HasDigit(a[0]+a[1]) && slices.ContainsFunc(a, months.Has)
 }
 
-// kinds returns sets of mutually exclusive answer words.
-func kinds() [][]string {
-	return [][]string{
-		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
-		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
-		{"even", "odd", "neither", "both"}, {"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative", "zero"},
-		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"}, {"up", "down"}, {"first", "last"},
-		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
-		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
+// The names of days and months.
+const (
+	days   List = "monday tuesday wednesday thursday friday saturday sunday"
+	months List = "january february march april may june july august september october november december"
+)
+
+// kinds returns lists of answer words of which one excludes the others.
+func kinds() []List {
+	return []List{
+		days, months,
+		"even odd neither both", "yes no", "true false", "prime composite", "rational irrational",
+		"positive negative zero", "increasing decreasing", "increase decrease", "heads tails",
+		"east west north south", "left right", "up down", "first last",
+		"ellipse parabola hyperbola circle line point", "acute obtuse equilateral isosceles scalene",
+		"red green blue yellow black white orange purple pink brown",
 	}
 }
 
