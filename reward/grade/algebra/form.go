@@ -11,12 +11,10 @@ import (
 
 // Elementary reports whether a function of a variable is part of a formula.
 func Elementary(name string) bool {
-	switch name {
-	case "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-		"log", "ln", "lg", "exp", "abs", "floor", "ceil", "factorial", "binom", "cup", "cap", `\`:
-		return true
-	}
-	return false
+	const names expr.Names = `
+		sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp abs floor ceil
+		factorial binom cup cap \`
+	return names.Has(name)
 }
 
 // isSign reports whether n is the factor -1 that stands for a minus sign.

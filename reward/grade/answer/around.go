@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
 	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
@@ -75,7 +76,7 @@ func plain(q *question.Question, name string) bool {
 // isFrame reports whether a word belongs to the frame of a sentence that states an answer:
 // "Therefore, they have a total of".
 func isFrame(word string) bool {
-	const frame words.List = `
+	const frame expr.Names = `
 		therefore thus hence now we he she they there this get have has equals answer final result value total all
 		altogether exactly only just in of to at for by per units square cubic percent degrees`
 	return frame.Has(word)

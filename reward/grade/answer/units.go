@@ -212,23 +212,20 @@ func foreign(q *question.Question, name string) bool {
 
 // aspects returns words of questions that a quantity of a kind answers.
 func aspects(kind string) []string {
-	switch kind {
-	case "money":
-		return []string{"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage", "income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy", "interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"}
-	case "time":
-		return []string{"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm", "clock", "night", "noon"}
-	case "length":
-		return []string{"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter", "radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle", "area", "volume"}
-	case "mass":
-		return []string{"weigh", "heav", "mass"}
-	case "volume":
-		return []string{"water", "milk", "juice", "tank", "liquid", "volume", "much"}
-	case "temperature":
-		return []string{"temperature", "degree", "hot", "cold", "°"}
-	case "angle":
-		return []string{"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"}
-	}
-	return nil
+	return map[string][]string{
+		"money": {"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage",
+			"income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy",
+			"interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"},
+		"time": {"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm",
+			"clock", "night", "noon"},
+		"length": {"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter",
+			"radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle",
+			"area", "volume"},
+		"mass":        {"weigh", "heav", "mass"},
+		"volume":      {"water", "milk", "juice", "tank", "liquid", "volume", "much"},
+		"temperature": {"temperature", "degree", "hot", "cold", "°"},
+		"angle":       {"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"},
+	}[kind]
 }
 
 // fits reports whether the question names the parts of a compound unit such as km/h and

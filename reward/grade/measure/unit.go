@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
-	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
 // Unit is what a unit measures: km/h is 1000/3600 of length per time. Units are equal if they
@@ -150,7 +149,7 @@ func single(name string) Unit {
 // kind is a unit: its symbols, whose case matters, its names in lower case, its size and its
 // dimension.
 type kind struct {
-	symbols, names  words.List
+	symbols, names  expr.Names
 	size, dimension string
 }
 

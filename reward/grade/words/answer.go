@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
@@ -78,7 +79,7 @@ func Possessive(a []string, text string) bool {
 // Rival reports whether a word is of the same kind as the wanted word: another weekday,
 // odd for even.
 func Rival(a []string, word string) bool {
-	return slices.ContainsFunc(kinds(), func(kind List) bool {
+	return slices.ContainsFunc(kinds(), func(kind expr.Names) bool {
 		return kind.Has(word) && !slices.Contains(a, word) && slices.ContainsFunc(a, kind.Has)
 	})
 }
@@ -90,13 +91,13 @@ func IsDate(a []string) bool {
 
 // The names of days and months.
 const (
-	days   List = "monday tuesday wednesday thursday friday saturday sunday"
-	months List = "january february march april may june july august september october november december"
+	days   expr.Names = "monday tuesday wednesday thursday friday saturday sunday"
+	months expr.Names = "january february march april may june july august september october november december"
 )
 
 // kinds returns lists of answer words of which one excludes the others.
-func kinds() []List {
-	return []List{
+func kinds() []expr.Names {
+	return []expr.Names{
 		days, months,
 		"even odd neither both", "yes no", "true false", "prime composite", "rational irrational",
 		"positive negative zero", "increasing decreasing", "increase decrease", "heads tails",

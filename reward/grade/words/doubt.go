@@ -4,17 +4,19 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
 // The words that change what a value says. A list of a kind holds what is peculiar to it.
 const (
-	negations List = "not no never neither nor cannot"
-	untrue    List = `
+	negations expr.Names = "not no never neither nor cannot"
+	untrue    expr.Names = `
 	wrong incorrect incorrectly false falsely untrue mistaken mistakenly mistake invalid impossible`
-	guesses List = `
+	guesses expr.Names = `
 	maybe perhaps possibly probably might guess guesses guessing suppose unless either whether`
-	negating      = untrue + guesses + " hardly if doubt or fails fail lacks"
-	denying  List = `
+	negating            = untrue + guesses + " hardly if doubt or fails fail lacks"
+	denying  expr.Names = `
 	and but could think assume instead rather followed except excluding without unlike than before after until from
 	loses non anti far anything everything any every other rarely less least`
 	altering = untrue + guesses + `
@@ -30,10 +32,10 @@ const (
 	candidate candidates shy slightly shortly almost nearly virtually roughly approx approximately about around
 	strictly excluding contrary mislabeled misread misprint misprinted typo surprised disagree disagrees ruled
 	eliminated rejected discarded extraneous unlike else or`
-	comparing List = `
+	comparing expr.Names = `
 	older younger taller shorter longer bigger smaller larger heavier lighter faster slower higher lower cheaper
 	farther further earlier later more less fewer greater deeper warmer colder wider ahead behind extra`
-	scaling List = "hundred thousand million billion trillion"
+	scaling expr.Names = "hundred thousand million billion trillion"
 )
 
 // isNegation reports whether a word negates.

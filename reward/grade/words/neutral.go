@@ -2,29 +2,12 @@ package words
 
 import (
 	"strings"
+
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// List is a list of words between white space.
-type List string
-
-// Has reports whether a word is in the list.
-func (l List) Has(word string) bool {
-	for at := 0; word != ""; at++ {
-		n := strings.Index(string(l[at:]), word)
-		if n < 0 {
-			break
-		}
-		at += n
-		end := at + len(word)
-		if (at == 0 || l[at-1] <= ' ') && (end == len(l) || l[end] <= ' ') {
-			return true
-		}
-	}
-	return false
-}
-
 // neutral holds articles, pronouns, auxiliary verbs, words that conclude and general nouns.
-const neutral List = `
+const neutral expr.Names = `
 	agrees all simply clearly certainly obviously definitely common difference dot indeed overall precisely product
 	quotient single surely also altogether amount and answer are because been being both can cent correct cost costs
 	count counted cubic degrees describes did does down earned earns equal equals every exact exactly final finally
@@ -36,7 +19,7 @@ const neutral List = `
 	units up use used uses value was were what when where which who whole will with would written years you your`
 
 // closing holds words of sentences that only say that the answer follows, besides neutral ones.
-const closing List = `
+const closing expr.Names = `
 	answers option choice question problem puzzle exercise task think believe confident fairly find found arrive
 	arrived arriving obtain obtained conclude conclusion summary short required desired right best numerical numeric
 	simplest lowest form fraction decimal percent terms let write state put express expressed rounding nearest
@@ -52,7 +35,7 @@ func Closes(word string) bool { return neutral.Has(word) || closing.Has(word) }
 
 // Counts reports whether a word in lower case is the plural of what a number counts: "eggs".
 func Counts(word string) bool {
-	const others List = `
+	const others expr.Names = `
 		pairs dozens times halves thirds quarters others thousands hundreds millions billions tenths hundredths starts
 		begins falls drops besides`
 	return len(word) >= 5 && strings.HasSuffix(word, "s") && !strings.HasSuffix(word, "ss") && !others.Has(word)
