@@ -113,15 +113,7 @@ func comments(lead, body string) bool {
 // comes.
 func leads(lead string) bool {
 	lead = lead[strings.LastIndexAny(lead, ",;:")+1:]
-	for _, word := range strings.FieldsFunc(strings.ToLower(lead), func(r rune) bool {
-		return !unicode.IsLetter(r) &&
-			r != '\''
-	}) {
-		if words.Bends(word) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words.Split(strings.ToLower(lead), "'"), words.Bends)
 }
 
 // leading returns the length of the words that conclude at the start of an answer.
@@ -216,12 +208,8 @@ func payload(text string, i int) (int, bool) {
 
 // entitles reports whether a title says no more than that the answer follows.
 func entitles(title string) bool {
-	for _, word := range strings.FieldsFunc(strings.ToLower(title), func(r rune) bool { return !unicode.IsLetter(r) }) {
-		if !words.OneOf(word, "final", "answer", "answers", "the", "my", "our", "correct", "short", "summary", "of") {
-			return false
-		}
-	}
-	return true
+	const plain expr.Names = "final answer answers the my our correct short summary of"
+	return !slices.ContainsFunc(words.Split(strings.ToLower(title), ""), func(word string) bool { return !plain.Has(word) })
 }
 
 // called returns the last phrase "X is the answer" or "X as our answer", where X is alone.

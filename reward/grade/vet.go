@@ -3,7 +3,6 @@ package grade
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -60,7 +59,7 @@ func (t *Task) frames(says [2]string) bool {
 
 // lettered returns the words of s in lower case that have only letters a to z.
 func lettered(s string) []string {
-	return slices.DeleteFunc(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) }),
+	return slices.DeleteFunc(words.Split(strings.ToLower(s), ""),
 		func(word string) bool { return strings.Trim(word, alphabet) != "" })
 }
 
@@ -73,8 +72,7 @@ func (t *Task) vetWords(s string) string {
 		return answer.Altered
 	}
 	text := withoutCommands(words.WithoutEmphasis(s))
-	notWord := func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }
-	for _, name := range strings.FieldsFunc(text, notWord) {
+	for _, name := range words.Split(text, "'’") {
 		word := strings.ToLower(name)
 		fault := ""
 		switch {

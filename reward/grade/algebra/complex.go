@@ -81,20 +81,6 @@ func complexPower(base, exponent complex128) complex128 {
 	return polar(length, angle)
 }
 
-func squareRoot(z complex128) complex128 {
-	if imag(z) == 0 {
-		if real(z) >= 0 {
-			return complex(math.Sqrt(real(z)), imag(z))
-		}
-		return complex(0, math.Copysign(math.Sqrt(-real(z)), imag(z)))
-	}
-	root := math.Sqrt((size(z) + math.Abs(real(z))) / 2)
-	if real(z) >= 0 {
-		return complex(root, imag(z)/(2*root))
-	}
-	return complex(math.Abs(imag(z))/(2*root), math.Copysign(root, imag(z)))
-}
-
 // hyperbolic returns the hyperbolic sine and cosine of x.
 func hyperbolic(x float64) (sinh, cosh float64) {
 	less, e := rounded.Expm1(math.Abs(x)), rounded.Exp(math.Abs(x))
@@ -138,7 +124,7 @@ func arcsine(z complex128) complex128 {
 		return complex(rounded.Atan2(x, math.Sqrt((1-x)*(1+x))), 0)
 	}
 	iz := complex(-imag(z), real(z))
-	w := logarithm(iz + squareRoot(1-times(z, z)))
+	w := logarithm(iz + complexPower(1-times(z, z), 0.5))
 	return complex(imag(w), -real(w)) // -i·log(i·z + √(1 - z²))
 }
 

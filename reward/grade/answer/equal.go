@@ -86,7 +86,7 @@ func Fault(q *question.Question, want, got string) string {
 	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
-	if same, known := measures(q, w, g, func() (*expr.Node, bool) { return read(w, expr.Mode{Thousands: true}) }); known {
+	if same, known := measures(q, w, g); known {
 		return faultIf(!same, OtherValue)
 	}
 	if items, ok := series(g); ok && strings.Count(w, ",") == len(items)-1 && len(items) > 2 &&
@@ -195,7 +195,7 @@ func (v *Value) Same(s string) bool {
 	if s = markup.Clean(s); s == "" || len(s) > maxAnswer {
 		return false
 	}
-	if same, known := measures(v.comparer.question, v.text, s, func() (*expr.Node, bool) { return v.node, v.node != nil }); known {
+	if same, known := measures(v.comparer.question, v.text, s); known {
 		return same
 	}
 	n, ok := read(s, expr.Mode{Thousands: true})

@@ -105,7 +105,7 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 		return false
 	}
 	names := map[string]bool{} // that the text capitalizes
-	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+	for _, f := range words.Split(text, "") {
 		if first, _ := utf8.DecodeRuneInString(f); unicode.IsUpper(first) {
 			names[strings.ToLower(f)] = true
 		}

@@ -141,15 +141,15 @@ func isFraction(n *expr.Node) bool {
 
 // measures compares w and g if either is a compound measure; otherwise known is false.
 // A bare number counts in the unit that the question asks for, or else in the largest or
-// the smallest unit of the response's measure. reference reads w.
-func measures(q *question.Question, w, g string, reference func() (*expr.Node, bool)) (same, known bool) {
+// the smallest unit of the response's measure.
+func measures(q *question.Question, w, g string) (same, known bool) {
 	a, okA := measure.Whole(w)
 	b, okB := measure.Whole(g)
 	switch {
 	case okA && okB && len(a.Units)+len(b.Units) > 2:
 		return a.Units[0].Dimension == b.Units[0].Dimension && a.Total.Cmp(b.Total) == 0, true
 	case okB && len(b.Units) > 1:
-		n, ok := reference()
+		n, ok := read(w, expr.Mode{Thousands: true})
 		if !ok {
 			return false, false
 		}

@@ -5,7 +5,6 @@ package question
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
@@ -43,7 +42,7 @@ const (
 func New(text string) *Question {
 	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}}
 	q.last = lastSentence(q.lower)
-	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
+	for _, word := range words.Split(q.lower, "") {
 		q.words[words.Singular(word)] = true
 	}
 	q.offered = alternatives(q.lower)
@@ -228,7 +227,7 @@ func (q *Question) Positive(name string) bool {
 // question, but not its last sentence, mentions, and the last sentence names others.
 func (q *Question) Names(word string) bool {
 	return q.isName(word) && !strings.Contains(q.last, word) &&
-		slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
+		slices.ContainsFunc(words.Split(q.last, ""), q.isName)
 }
 
 // InitialOfOther reports whether a capital letter is the initial of a name that the question, but
@@ -238,8 +237,7 @@ func (q *Question) InitialOfOther(letter string) bool {
 		return false
 	}
 	lower := strings.ToLower(letter)
-	isRune := func(r rune) bool { return !unicode.IsLetter(r) }
-	asked := slices.DeleteFunc(strings.FieldsFunc(q.last, isRune), func(word string) bool { return !q.isName(word) })
+	asked := slices.DeleteFunc(words.Split(q.last, ""), func(word string) bool { return !q.isName(word) })
 	if len(asked) == 0 || slices.ContainsFunc(asked, func(word string) bool { return strings.HasPrefix(word, lower) }) {
 		return false
 	}

@@ -3,7 +3,6 @@ package words
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
@@ -72,7 +71,7 @@ func fold(s string) string { return strings.ReplaceAll(strings.ToLower(s), "’"
 
 // anyWord reports whether f holds for a word of text, folded.
 func anyWord(text string, f func(word string) bool) bool {
-	return slices.ContainsFunc(strings.FieldsFunc(fold(text), func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' }), f)
+	return slices.ContainsFunc(Split(fold(text), "'"), f)
 }
 
 // Negated reports whether a text has a negation or a condition that is not among the wanted words.

@@ -32,6 +32,11 @@ func CutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
+// Split returns the runs of letters in s, and of the signs in inside.
+func Split(s, inside string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(inside, r) })
+}
+
 // HasDigit reports whether s has an ASCII digit.
 func HasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
 
