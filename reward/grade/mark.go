@@ -3,6 +3,7 @@ package grade
 import (
 	"strings"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
@@ -95,7 +96,7 @@ func boxed(text string) mark {
 	}
 	if lo := strings.LastIndex(text[:max(0, at-1)], `\boxed{`); lo >= 0 { // perhaps around the last one
 		open := lo + len(`\boxed`)
-		switch n := markup.Braces(text[open:]); {
+		switch n := expr.Braces(text[open:]); {
 		case open+n > end:
 			list, end, at = text[open+1:open+n-1], open+n, lo+1
 		case n == 0 && strings.Trim(text[open:at], `{ $\f`) == "":

@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -98,25 +99,12 @@ func thoughtEnd(s string) (end int) {
 // LaTeX.
 func uncommented(s string) string {
 	if strings.Contains(s, "<!--") {
-		var b strings.Builder
-		for rest, open := s, true; open; {
-			var head string
-			head, rest, open = strings.Cut(rest, "<!--")
-			b.WriteString(head)
-			_, rest, _ = strings.Cut(rest, "-->")
-		}
-		s = b.String()
+		s = regexp.MustCompile(`(?s)<!--.*?(?:-->|\z)`).ReplaceAllString(s, "")
 	}
-	if !strings.HasPrefix(s, "%") && !strings.Contains(s, "\n%") {
-		return s
+	if strings.HasPrefix(s, "%") || strings.Contains(s, "\n%") {
+		s = regexp.MustCompile(`(?m)^%.*(?:\n|\z)`).ReplaceAllString(s, "")
 	}
-	var b strings.Builder
-	for line := range strings.Lines(s) {
-		if !strings.HasPrefix(line, "%") {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
+	return s
 }
 
 // untilEnd cuts a response before the first token that ends a turn.
@@ -204,19 +192,5 @@ func withoutCalculator(s string) string {
 	if !strings.Contains(s, "<<") {
 		return s
 	}
-	var b strings.Builder
-	for {
-		head, rest, found := strings.Cut(s, "<<")
-		b.WriteString(head)
-		if !found {
-			return b.String()
-		}
-		inside, after, closed := strings.Cut(rest[:min(len(rest), 200)], ">>")
-		if closed && strings.Contains(inside, "=") && strings.Trim(inside, "0123456789+-*/().,=% $x") == "" {
-			s = rest[len(rest[:min(len(rest), 200)])-len(after):]
-			continue
-		}
-		b.WriteString("<<")
-		s = rest
-	}
+	return regexp.MustCompile(`<<[-0-9+*/().,% $x]*=[-0-9+*/().,=% $x]*>>`).ReplaceAllString(s, "")
 }

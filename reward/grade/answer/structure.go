@@ -243,9 +243,6 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 	for k := range rounds {
 		t := &expr.Node{Kind: expr.Bracket, Open: "(", Close: ")"}
 		for _, name := range names {
-			if len(values[name]) != rounds {
-				return nil, false
-			}
 			t.Args = append(t.Args, values[name][k])
 		}
 		list.Args = append(list.Args, t)

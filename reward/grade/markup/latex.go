@@ -64,10 +64,10 @@ func Undecorated(s string) string {
 				n = strings.IndexByte(rest, ']') + 1
 				rest = rest[n:]
 			case strings.HasPrefix(rest, "{"):
-				rest = rest[Braces(rest):]
+				rest = rest[expr.Braces(rest):]
 			}
 			if name == `\fcolorbox` && strings.HasPrefix(rest, "{") {
-				rest = rest[Braces(rest):]
+				rest = rest[expr.Braces(rest):]
 			}
 			s = s[:at] + rest
 		}
