@@ -145,3 +145,22 @@ func isWord(run string, measured, prose bool) bool {
 	return common.Has(lower) || strings.Contains("aeiou", lower[1:2]) && !strings.Contains("aeiou", lower[:1]) && !strings.Contains("aeiou", lower[2:]) ||
 		measured && strings.ContainsAny(lower, "aeiou")
 }
+
+// Names is a list of names with white space between them.
+type Names string
+
+// Has reports whether a name is in the list.
+func (l Names) Has(name string) bool {
+	for at := 0; name != ""; at++ {
+		n := strings.Index(string(l[at:]), name)
+		if n < 0 {
+			break
+		}
+		at += n
+		end := at + len(name)
+		if (at == 0 || l[at-1] <= ' ') && (end == len(l) || l[end] <= ' ') {
+			return true
+		}
+	}
+	return false
+}

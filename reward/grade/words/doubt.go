@@ -98,9 +98,9 @@ func Hedges(comment string) bool {
 // HasNegation reports whether a word of text negates.
 func HasNegation(text string) bool { return anyWord(text, isNegation) }
 
-// Negates reports whether the clause that text, in lower case, ends in has a negation:
+// denied reports whether the clause that text, in lower case, ends in has a negation:
 // "she does not have".
-func Negates(text string) bool {
+func denied(text string) bool {
 	if strings.Contains(text, "of not ") || strings.Contains(text, "probability") && strings.Contains(text, " not ") {
 		return true
 	}
