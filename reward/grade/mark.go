@@ -18,7 +18,7 @@ const (
 // mark is what a response states as its answer.
 type mark struct {
 	text string    // inside it
-	lead string    // what stands before it in its sentence
+	lead string    // the text before it in its sentence
 	says [2]string // the words before and after "answer" in its phrase
 	end  int       // offset after it
 	ok   bool      // there is one
@@ -120,7 +120,8 @@ func lastClause(text string) string {
 	}
 }
 
-// hashes returns the line after the last ####. A title in words with text below it is none.
+// hashes returns the line after the last ####. A title in words with text below it is no answer:
+// "#### Verification".
 func hashes(s string) mark {
 	for end, tries := len(s), 0; tries < 64; tries++ {
 		i := strings.LastIndex(s[:end], "####")
@@ -187,8 +188,8 @@ func tagged(s string) mark {
 	return m
 }
 
-// tagBefore returns what the tag holds that s ends in, perhaps before a conjunction. lower is s in
-// lower case.
+// tagBefore returns the contents of the tag at the end of s, where a conjunction may follow it:
+// "<answer>4</answer> and". lower is s in lower case.
 func tagBefore(s, lower string) (string, bool) {
 	head, between, ok := words.CutLast(lower, "</answer>")
 	if !ok || strings.TrimSpace(between) != "" && !markup.Joins(between) {

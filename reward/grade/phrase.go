@@ -206,7 +206,7 @@ func payload(text string, i int) (int, bool) {
 	return len(text), j == len(text) && len(text)-i < 40
 }
 
-// entitles reports whether a title says no more than that the answer follows.
+// entitles reports whether a title only says that the answer follows: "Final answer".
 func entitles(title string) bool {
 	const plain expr.Names = "final answer answers the my our correct short summary of"
 	return !slices.ContainsFunc(words.Split(strings.ToLower(title), ""), func(word string) bool { return !plain.Has(word) })
@@ -321,15 +321,15 @@ func abbreviates(s, rest string) bool {
 		len(strings.Fields(rest)) <= 4
 }
 
-// The numbers of words beside mathematics in an answer that is alone: in a response without a
-// mark, and otherwise.
+// The most words that an answer which is alone may have besides its mathematics: in a response
+// without a mark, and in other places.
 const (
 	maxBare  = 2
 	maxWords = 5
 )
 
 // isAlone reports whether a text is nothing but an answer: one line of mathematics or a few
-// words, and no sentence. beside bounds the words beside mathematics.
+// words, and no sentence. beside bounds the words next to mathematics.
 func isAlone(s string, beside int) bool {
 	s = strings.TrimSpace(s)
 	if s == "" || len(s) > maxMark {

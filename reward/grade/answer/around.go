@@ -16,8 +16,8 @@ func alters(q *question.Question, name string) bool {
 	return words.Alters(name) && !asksFor(q, name)
 }
 
-// Bends reports whether a word beside a value denies, doubts, bounds or computes with it and the
-// question does not ask for that.
+// Bends reports whether a word next to a value denies, doubts, bounds or computes with it and the
+// question does not ask for that: "twice", unless it asks how many are twice as old.
 func Bends(q *question.Question, word string) bool { return words.Bends(word) && !asksFor(q, word) }
 
 // asksFor reports whether the question asks for the comparison, the direction or the rest that
@@ -61,7 +61,7 @@ func isComparative(word string) bool {
 			"together", "answer", "her", "per")
 }
 
-// plain reports whether the words around a number say no more than the question: names,
+// plain reports whether the words around a number add nothing to the question: they are names,
 // units and words of the question.
 func plain(q *question.Question, name string) bool {
 	strange := 0
@@ -136,7 +136,7 @@ func isOther(q *question.Question, name string) bool {
 		})
 }
 
-// quantities returns names of quantities of which one is not another.
+// quantities returns the names of quantities that differ from one another.
 func quantities() []string {
 	return []string{"area", "perimeter", "circumference", "radius", "diameter", "volume", "speed", "distance", "slope", "intercept", "median", "mean", "numerator", "denominator", "hypotenuse",
 		"width", "height", "remainder", "quotient", "product", "sum", "difference"}

@@ -443,37 +443,19 @@ func (c *comparer) same(w, g *expr.Node) bool {
 
 // labelledPoint returns the coordinates of a point with its name: (3, 2) of V(3, 2).
 func labelledPoint(n *expr.Node) *expr.Node {
-	if n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && len(n.Args[0].Name) == 1 &&
-		strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
+	if n.Kind == expr.Product && len(n.Args) == 2 && isCapital(n.Args[0]) &&
+		n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
 		return n.Args[1]
 	}
 	return n
 }
 
 // all compares the two lists pair by pair.
-func (c *comparer) all(w, g []*expr.Node) bool {
-	if len(w) != len(g) {
-		return false
-	}
-	for i := range w {
-		if !c.same(w[i], g[i]) {
-			return false
-		}
-	}
-	return true
-}
+func (c *comparer) all(w, g []*expr.Node) bool { return slices.EqualFunc(w, g, c.same) }
 
 // rows compares matrices cell by cell.
 func (c *comparer) rows(w, g []*expr.Node) bool {
-	if len(w) != len(g) {
-		return false
-	}
-	for i := range w {
-		if !c.all(w[i].Args, g[i].Args) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(w, g, func(a, b *expr.Node) bool { return c.all(a.Args, b.Args) })
 }
 
 // labels compares words and what follows them. If only one side has words, they

@@ -6,6 +6,7 @@ package expr
 
 import (
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -120,15 +121,7 @@ func (n *Node) Size() int {
 
 // Has reports whether f holds for n or a node below it.
 func (n *Node) Has(f func(*Node) bool) bool {
-	if f(n) {
-		return true
-	}
-	for _, arg := range n.Args {
-		if arg.Has(f) {
-			return true
-		}
-	}
-	return false
+	return f(n) || slices.ContainsFunc(n.Args, func(arg *Node) bool { return arg.Has(f) })
 }
 
 // IsVariable reports whether n is a symbol without a value of its own: x, but not pi, e or i.

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -337,12 +338,7 @@ func (p *parser) text() *Node {
 func onlyWords(n *Node) bool {
 	switch n.Kind {
 	case Product:
-		for _, arg := range n.Args {
-			if arg.Kind != Text && !onlyWords(arg) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(n.Args, func(arg *Node) bool { return arg.Kind != Text && !onlyWords(arg) })
 	case Power:
 		return n.Args[0].Kind == Text || onlyWords(n.Args[0])
 	}

@@ -148,8 +148,8 @@ func (q *Question) Measures() bool {
 	}) || q.LastHas("how far", "how tall", "what is the cost", "what is the price", "how much does", "how old", "how heavy"))
 }
 
-// Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
-// its words tell: rates, lengths, areas, volumes, and counts.
+// Kinds returns the kinds of quantity (measure.Kind) that words of the last sentence ask for: rates,
+// lengths, areas, volumes, and counts.
 func (q *Question) Kinds() (kinds []string) {
 	asked := q.wanted()
 	for _, row := range [][]string{
