@@ -230,11 +230,11 @@ func commented(s string) (string, bool) {
 			strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
 			return "", false
 		}
-		same, value := true, answer.NewValue(head)
+		var values []string
 		for _, span := range markup.Spans(comment) {
-			same = same && value.Same(comment[span.Lo:span.Hi])
+			values = append(values, comment[span.Lo:span.Hi])
 		}
-		return head, same && (words.HasLetter(comment) || words.HasDigit(comment))
+		return head, (words.HasLetter(comment) || words.HasDigit(comment)) && answer.SameValue(head, values)
 	}
 	return "", false
 }

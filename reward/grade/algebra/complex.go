@@ -60,18 +60,9 @@ func exponential(z complex128) complex128 { return polar(rounded.Exp(real(z)), i
 
 func logarithm(z complex128) complex128 { return complex(rounded.Log(size(z)), argument(z)) }
 
-// complexPower returns the principal value of base^exponent; 0^0 is 1.
+// complexPower returns the principal value of base^exponent, for a base other than 0.
 func complexPower(base, exponent complex128) complex128 {
 	x, y := real(exponent), imag(exponent)
-	if base == 0 {
-		switch {
-		case x > 0:
-			return 0
-		case x == 0:
-			return 1
-		}
-		return cmplx.Inf()
-	}
 	r, theta := size(base), argument(base)
 	length, angle := rounded.Pow(r, x), float64(x*theta)
 	if y != 0 {

@@ -167,48 +167,26 @@ func isCode(s string) bool {
 	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 && strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
-// maxValue bounds an expression before it is cleaned, in bytes. Longer ones have no value.
-const maxValue = 1 << 13
-
-// Value is an expression that is read once and compared with others. All comparisons share
-// one bound on their work: past it, nothing is the same. It is not safe for concurrent use.
-type Value struct {
-	text     string // empty if it has no value
-	compact  string
-	node     *expr.Node // nil if text is no expression
-	comparer *comparer
-}
-
-// NewValue reads s.
-func NewValue(s string) *Value {
-	if len(s) <= maxValue {
-		s = markup.Clean(s)
-	}
-	if len(s) > maxAnswer {
-		return &Value{}
-	}
-	v := &Value{text: s, compact: markup.Compact(s), comparer: newComparer(&question.Question{})}
-	v.comparer.loose = true
-	v.node, _ = read(s, expr.Mode{Thousands: true})
-	return v
-}
-
-// Same reports whether v and s have the same value, in whatever form.
-func (v *Value) Same(s string) bool {
-	if len(s) > maxValue || v.text == "" {
-		return false
-	}
-	if s = markup.Clean(s); s == "" || len(s) > maxAnswer {
-		return false
-	}
-	if same, known := measures(v.comparer.question, v.text, s); known {
-		return same
-	}
-	n, ok := read(s, expr.Mode{Thousands: true})
-	if v.node == nil || !ok {
-		return v.compact == markup.Compact(s)
-	}
-	return v.comparer.same(v.node, n)
+// SameValue reports whether all texts have the value of want, in whatever form. The comparisons share
+// one bound on their work: past it, nothing is the same.
+func SameValue(want string, texts []string) bool {
+	c := newComparer(&question.Question{})
+	c.loose = true
+	want = markup.Clean(want)
+	w, okW := read(want, expr.Mode{Thousands: true})
+	return !slices.ContainsFunc(texts, func(got string) bool {
+		got = markup.Clean(got)
+		if got == "" || max(len(want), len(got)) > maxAnswer {
+			return true
+		}
+		if same, known := measures(c.question, want, got); known {
+			return !same
+		}
+		if g, ok := read(got, expr.Mode{Thousands: true}); okW && ok {
+			return !c.same(w, g)
+		}
+		return markup.Compact(want) != markup.Compact(got)
+	})
 }
 
 func faultIf(wrong bool, reason string) string {

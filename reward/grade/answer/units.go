@@ -23,7 +23,10 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	if in == "C" && out == "deg" && w.Args[0].Kind == expr.Unit && g.Args[0].Kind != expr.Unit { // 80° for 80 °C
 		return c.same(a, b)
 	}
-	x, y := c.wanted(in), measure.Of(out)
+	x, y := measure.Of(in), measure.Of(out)
+	if in == "" {
+		x = c.question.AskedUnit()
+	}
 	implied := in == "" && !x.Known() && y.Known()
 	if implied {
 		x = c.question.UnitLike(y)
@@ -77,15 +80,6 @@ func isCount(name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
 	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") &&
 		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" || f == "times" })
-}
-
-// wanted returns the unit of the reference answer: its own, or else the one that the question
-// asks for.
-func (c *comparer) wanted(in string) measure.Unit {
-	if in != "" {
-		return measure.Of(in)
-	}
-	return c.question.AskedUnit()
 }
 
 func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
