@@ -24,34 +24,43 @@ func Bends(q *question.Question, word string) bool { return words.Bends(word) &&
 // the words around a value name. Without a question, some of them may be meant.
 func asksFor(q *question.Question, name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
-	if slices.Contains(fields, "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) && (q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
+	if slices.Contains(fields, "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) &&
+		(q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
 		return true
 	}
 	directions := []string{"north", "south", "east", "west"}
 	if q.Text == "" {
 		return name == "times" || words.Ends(name, "are not", "ago", " than") || words.Contains(name, directions...)
 	}
-	how := q.From("how ")
-	return strings.HasSuffix(name, "are not") && q.LastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other") ||
-		strings.HasSuffix(name, "ago") && q.Asks("ago", "born", "how long") ||
-		slices.ContainsFunc(directions, func(way string) bool { return strings.Contains(name, way) && strings.Contains(how, way) }) ||
-		slices.ContainsFunc(fields, func(f string) bool {
-			return words.Alters(f) && q.Asks("many "+f, "number of "+f) || isComparative(f) && strings.Contains(q.From("how m"), f)
-		}) ||
-		!slices.ContainsFunc(fields, func(f string) bool { return !asksWord(q, f) })
+	asked := func(way string) bool { return strings.Contains(name, way) && strings.Contains(q.From("how "), way) }
+	counted := func(f string) bool {
+		return words.Alters(f) && q.Asks("many "+f, "number of "+f) ||
+			isComparative(f) && strings.Contains(q.From("how m"), f)
+	}
+	switch {
+	case strings.HasSuffix(name, "are not") &&
+		q.LastHas("not", "n't", "without", "left", "remain", "fail", "miss", "other"),
+		strings.HasSuffix(name, "ago") && q.Asks("ago", "born", "how long"),
+		slices.ContainsFunc(directions, asked), slices.ContainsFunc(fields, counted):
+		return true
+	}
+	return !slices.ContainsFunc(fields, func(f string) bool { return !asksWord(q, f) })
 }
 
 // asksWord reports whether the last sentence of the question asks for the comparison that a
 // word makes, or the word makes none.
 func asksWord(q *question.Question, word string) bool {
+	const (
+		changes expr.Names = "grows rises falls drops increases decreases"
+		bounds  expr.Names = "least most too many short over above under below times minus"
+	)
 	compares := isComparative(word) || words.OneOf(word, "than", "short", "over", "above")
-	switch {
-	case !words.Alters(word) && !compares, q.LastHas("by how", "by what") && words.OneOf(word, "grows", "rises", "falls", "drops", "increases", "decreases"):
-		return true
-	case q.LastHas(word) && words.OneOf(word, "least", "most", "too", "many", "short", "over", "above", "under", "below", "times", "minus"):
+	if !words.Alters(word) && !compares || q.LastHas("by how", "by what") && changes.Has(word) ||
+		q.LastHas(word) && bounds.Has(word) {
 		return true
 	}
-	return compares && q.LastHas("than", "exceed", "above", "difference", "increase", "decrease", "compar", "more", "less", "farther", "short", "far ")
+	return compares && q.LastHas("than", "exceed", "above", "difference", "increase", "decrease", "compar", "more",
+		"less", "farther", "short", "far ")
 }
 
 // isComparative reports whether a word compares: more, less, taller.
