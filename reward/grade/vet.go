@@ -280,14 +280,17 @@ func (t *Task) otherDerivative(text string) bool {
 
 // withoutCommands returns s without the names of LaTeX commands and environments.
 func withoutCommands(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
 	return regexp.MustCompile(`\\(?:begin|end)\{[^}]*\}|\\[A-Za-z]+`).ReplaceAllString(s, " ")
 }
 
 // barred reports whether s begins with digits under a bar or another accent: a class of integers,
 // digits of a number, a vector.
 func barred(s string) bool {
-	return regexp.MustCompile(`^\\(?:overline|bar|vec|(?:wide)?(?:hat|tilde)|overrightarrow|d?dot|check)\{[0-9]+(?:\}|$)`).
-		MatchString(s)
+	const accents = `^\\(?:overline|bar|vec|(?:wide)?(?:hat|tilde)|overrightarrow|d?dot|check)\{[0-9]+(?:\}|$)`
+	return strings.HasPrefix(s, `\`) && regexp.MustCompile(accents).MatchString(s)
 }
 
 // otherHalf reports whether a time is in the half of the day that the question does not name, while

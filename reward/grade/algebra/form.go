@@ -209,12 +209,9 @@ func Reduced(n *expr.Node) bool {
 
 // hasSquare reports whether the square of a small prime divides x.
 func hasSquare(x *big.Int) bool {
-	for _, q := range []int64{4, 9, 25, 49, 121, 169, 289, 361} {
-		if x.Sign() != 0 && new(big.Int).Mod(x, big.NewInt(q)).Sign() == 0 {
-			return true
-		}
-	}
-	return false
+	return x.Sign() != 0 && slices.ContainsFunc([]int64{4, 9, 25, 49, 121, 169, 289, 361}, func(q int64) bool {
+		return new(big.Int).Mod(x, big.NewInt(q)).Sign() == 0
+	})
 }
 
 // Squares returns the number of powers of sums in n.

@@ -20,20 +20,17 @@ import (
 // A rule returns nil if the tokens do not match it, and its callers do too.
 type parser struct {
 	stream
-	nesting nesting
-	scope   scope
+	depth int // of rules that call each other
+	scope scope
 }
-
-// nesting counts how deeply rules call each other.
-type nesting int
 
 // enter counts a level and reports whether it is within bounds. Call leave after it.
-func (n *nesting) enter() bool {
-	*n++
-	return *n <= maxDepth
+func (p *parser) enter() bool {
+	p.depth++
+	return p.depth <= maxDepth
 }
 
-func (n *nesting) leave() { *n-- }
+func (p *parser) leave() { p.depth-- }
 
 // scope is what the brackets around an expression mean for its tokens.
 type scope struct {
@@ -109,8 +106,8 @@ func (p *parser) list() *Node {
 }
 
 func (p *parser) relation() *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	var n *Node

@@ -70,9 +70,11 @@ func piped(s string) string {
 	return "(" + x + "," + y + ")"
 }
 
-// conjunctions rewrites "and" and "or" in other languages between two values.
+// conjunctions rewrites "and" and "or" in other languages between two values: 4\text{ oder }5.
 func conjunctions(s string) string {
-	s = strings.NewReplacer("或者", ",", "或", ",", "和", ",", " или ", " or ", " и ", " and ").Replace(s)
+	for _, row := range [...][2]string{{"或者", ","}, {"或", ","}, {"和", ","}, {" или ", " or "}, {" и ", " and "}} {
+		s = strings.ReplaceAll(s, row[0], row[1])
+	}
 	for _, word := range []string{"o", "ou", "oder", "und", "y", "e", "et"} {
 		s = strings.ReplaceAll(s, `\text{ `+word+` }`, `\text{ or }`)
 	}
