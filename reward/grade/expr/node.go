@@ -99,10 +99,8 @@ func (n *Node) Is(name string) bool { return n.Kind == Symbol && n.Name == name 
 func (n *Node) inBase(base string) *Node {
 	c := *n
 	c.Base = base
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
-		if strings.EqualFold(base, word) {
-			c.Base = strconv.Itoa(i + 2)
-		}
+	if k := slices.Index(Numerals(), strings.ToLower(base)); k >= 2 && k <= 12 {
+		c.Base = strconv.Itoa(k)
 	}
 	return &c
 }

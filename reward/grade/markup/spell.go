@@ -86,9 +86,8 @@ func numbered(s string) string {
 	if !strings.Contains(s, `_{\text{`) {
 		return s
 	}
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-		"twelve"} {
-		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(i+2)+"}")
+	for k, word := range expr.Numerals()[2:13] {
+		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(k+2)+"}")
 	}
 	return s
 }

@@ -195,12 +195,13 @@ func counted(rest string) string {
 
 // AsksBase reports whether the question asks for a number in base.
 func (q *Question) AsksBase(base string) bool {
-	if base != "10" && q.Asks("to decimal", "in decimal", "to a decimal", "to base 10", "in base 10", "to base ten", "in base ten") {
+	decimal := q.Asks("to decimal", "in decimal", "to base 10", "in base 10", "to base ten", "in base ten")
+	if base != "10" && (decimal || q.Asks("to a decimal")) {
 		return false
 	}
 	names := []string{base, "$" + base}
-	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Word(k) != "" {
-		names = append(names, words.Word(k))
+	if k, err := strconv.Atoi(base); err == nil && k > 1 && k < 20 {
+		names = append(names, expr.Numerals()[k])
 	}
 	for _, name := range names {
 		if q.Asks("in base "+name, "to base "+name, "into base "+name, "base-"+name) {
@@ -213,8 +214,7 @@ func (q *Question) AsksBase(base string) bool {
 	case "8":
 		return q.Asks("octal")
 	case "10":
-		return q.Asks("to decimal", "in decimal", "into decimal", "to base 10", "in base 10", "to base ten",
-			"in base ten")
+		return decimal || q.Asks("into decimal")
 	case "16":
 		return q.Asks("hex")
 	}
