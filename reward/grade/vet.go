@@ -26,7 +26,7 @@ func (t *Task) vet(s string, m mark) string {
 	if fault := t.vetWords(s); fault != "" {
 		return fault
 	}
-	if answer.Opposes(t.question, s) {
+	if t.question.Opposes(s) {
 		return answer.Altered
 	}
 	return t.vetSigns(s)
@@ -107,7 +107,7 @@ func (t *Task) altersBefore(bare string) bool {
 			}
 		case words.Before(before) != "" && !t.question.LastHas("by what", "by how"),
 			words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube"),
-			answer.OtherQuantity(t.question, before):
+			t.question.OtherQuantity(before):
 			return true
 		}
 	}
@@ -129,7 +129,7 @@ func (t *Task) vetWord(name, text string) string {
 		word == "mod" && q.Asks("mod", "remainder"), word == "per" &&
 			(q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
-	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
+	case words.Doubts(word) && !q.Has(word), q.Bends(word) && !t.asksNoun(word, text):
 		return answer.Altered
 	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
 		measure.IsUnit(name):

@@ -446,7 +446,7 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words.Of(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	if alters(c.question, g.Name) || !plain(c.question, g.Name) {
+	if c.question.ChangedBy(g.Name) {
 		return c.because(Altered)
 	}
 	return c.same(w, g.Args[0])

@@ -17,7 +17,7 @@ import (
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := measure.Strip(w)
 	b, out := measure.Strip(g)
-	if (alters(c.question, out) || !plain(c.question, out)) && words.Singular(out) != words.Singular(in) {
+	if c.question.ChangedBy(out) && words.Singular(out) != words.Singular(in) {
 		return c.because(Altered)
 	}
 	if in == "C" && out == "deg" && w.Args[0].Kind == expr.Unit && g.Args[0].Kind != expr.Unit { // 80° for 80 °C

@@ -132,3 +132,29 @@ func TestAsksBase(t *testing.T) {
 		require.False(t, New(text).AsksBase("10"), text)
 	}
 }
+
+func TestOpposes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		question, sentence string
+		opposes            bool
+	}{
+		{"How many minutes does the clock lose?", "It gains 24 minutes.", true},
+		{"How many minutes does the clock lose?", "It loses 24 minutes.", false},
+		{"What is the profit?", "The loss is 5.", true},
+		{"What is the profit or loss?", "The loss is 5.", false},
+		{"What is the coefficient of $x^2$?", "The coefficient of $x^3$ is 5.", true},
+		{"What is the coefficient of $x^2$?", "The coefficient of $x^2$ is 5.", false},
+		{"", "It gains 24 minutes.", false},
+	} {
+		require.Equal(t, row.opposes, New(row.question).Opposes(row.sentence), row)
+	}
+}
+
+func TestOtherQuantity(t *testing.T) {
+	t.Parallel()
+	q := New("A circle has radius 5. What is its area?")
+	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false, "The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
+		require.Equal(t, other, q.OtherQuantity(text), text)
+	}
+}

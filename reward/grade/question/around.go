@@ -1,4 +1,4 @@
-package answer
+package question
 
 import (
 	"slices"
@@ -6,23 +6,22 @@ import (
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
-	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// alters reports whether words around a value change what it says in a way that the question
-// does not ask for. If it asks "how many more", it may be "5 more".
-func alters(q *question.Question, name string) bool {
-	return words.Alters(name) && !asksFor(q, name)
+// ChangedBy reports whether words around a value change what it says in a way that the question does
+// not ask for, or add to the question. If it asks "how many more", the value may be "5 more".
+func (q *Question) ChangedBy(name string) bool {
+	return words.Alters(name) && !q.asksFor(name) || !q.plain(name)
 }
 
 // Bends reports whether a word next to a value denies, doubts, bounds or computes with it and the
 // question does not ask for that: "twice", unless it asks how many are twice as old.
-func Bends(q *question.Question, word string) bool { return words.Bends(word) && !asksFor(q, word) }
+func (q *Question) Bends(word string) bool { return words.Bends(word) && !q.asksFor(word) }
 
 // asksFor reports whether the question asks for the comparison, the direction or the rest that
 // the words around a value name. Without a question, some of them may be meant.
-func asksFor(q *question.Question, name string) bool {
+func (q *Question) asksFor(name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
 	if slices.Contains(fields, "each") && !words.Alters(strings.ReplaceAll(name, "each", "")) &&
 		(q.LastHas("each", " per ", "every") || !q.LastHas("altogether", "in all", "total")) {
@@ -44,12 +43,12 @@ func asksFor(q *question.Question, name string) bool {
 		slices.ContainsFunc(directions, asked), slices.ContainsFunc(fields, counted):
 		return true
 	}
-	return !slices.ContainsFunc(fields, func(f string) bool { return !asksWord(q, f) })
+	return !slices.ContainsFunc(fields, func(f string) bool { return !q.asksWord(f) })
 }
 
 // asksWord reports whether the last sentence of the question asks for the comparison that a
 // word makes, or the word makes none.
-func asksWord(q *question.Question, word string) bool {
+func (q *Question) asksWord(word string) bool {
 	const (
 		changes expr.Names = "grows rises falls drops increases decreases"
 		bounds  expr.Names = "least most too many short over above under below times minus"
@@ -72,7 +71,7 @@ func isComparative(word string) bool {
 
 // plain reports whether the words around a number add nothing to the question: they are names,
 // units and words of the question.
-func plain(q *question.Question, name string) bool {
+func (q *Question) plain(name string) bool {
 	strange := 0
 	for _, word := range words.Of(name) {
 		if !q.Has(word) && !measure.IsUnit(word) && !isFrame(word) {
@@ -93,7 +92,7 @@ func isFrame(word string) bool {
 
 // Opposes reports whether a sentence speaks of the opposite of what the question asks for,
 // as "it gains 24 minutes" does if it asks how many it loses.
-func Opposes(q *question.Question, sentence string) bool {
+func (q *Question) Opposes(sentence string) bool {
 	if q.Text == "" {
 		return false
 	}
@@ -124,7 +123,7 @@ func opposites() [][2]string {
 
 // OtherQuantity reports whether the text before a value calls it a quantity, such as an
 // area, and the last sentence of the question names only others.
-func OtherQuantity(q *question.Question, text string) bool {
+func (q *Question) OtherQuantity(text string) bool {
 	text = strings.TrimRight(strings.ToLower(text), " $*\\(")
 	head, ok := strings.CutSuffix(text, " is")
 	if !ok {
@@ -133,12 +132,12 @@ func OtherQuantity(q *question.Question, text string) bool {
 	if at := strings.LastIndex(head, " of "); at >= 0 && !strings.ContainsAny(head[at:], ",.;:") {
 		head = head[:at]
 	}
-	return ok && isOther(q, head)
+	return ok && q.IsOther(head)
 }
 
-// isOther reports whether a name in lower case is that of a quantity, and what the question asks for
+// IsOther reports whether a name in lower case is that of a quantity, and what the question asks for
 // is another one.
-func isOther(q *question.Question, name string) bool {
+func (q *Question) IsOther(name string) bool {
 	return q.Text != "" && q.WantedHas(append(quantities(), "side")...) &&
 		slices.ContainsFunc(quantities(), func(other string) bool {
 			return strings.Contains(name, other) && !q.WantedHas(other)
