@@ -32,7 +32,7 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		x = c.question.UnitLike(y)
 	}
 	switch {
-	case implied && otherKind(c.question, out):
+	case implied && c.question.OtherKind(out):
 		return c.same(a, b) && c.because(OtherUnit)
 	case !x.Known() || !y.Known() || in == "%" || out == "%":
 	case x.Dimension == y.Dimension && (in != "" || implied || x == y) &&
@@ -62,8 +62,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return true // 50 cents for 0.50
 	}
 	if in == "" && (y == measure.Of("cent") && c.question.Asks("$", "dollar", "euro", "€") &&
-		!c.question.Asks("cent", "penn") || otherKind(c.question, out) || foreign(c.question, out) ||
-		!fits(c.question, out)) {
+		!c.question.Asks("cent", "penn") || c.question.OtherKind(out) || c.question.Foreign(out) ||
+		!c.question.Fits(out)) {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
@@ -161,90 +161,4 @@ func measures(q *question.Question, w, g string) (same, known bool) {
 		return false, true
 	}
 	return false, false
-}
-
-// otherKind reports whether a unit measures another kind of quantity than the question asks
-// for: km/h for a distance, square metres for a volume.
-func otherKind(q *question.Question, name string) bool {
-	kinds, kind := q.Kinds(), measure.Kind(name)
-	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.WantedHas(strings.ToLower(name)) &&
-		!slices.Equal(kinds, []string{"count"}) {
-		return false
-	}
-	if slices.Equal(kinds, []string{"count"}) && kind != "" {
-		return true
-	}
-	switch kind {
-	case "time":
-		return q.WantedHas("speed", "how fast", "velocity")
-	case "rate", "speed":
-		return true
-	case "area", "length", "volume", "mass":
-		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") ||
-			q.WantedHas("speed", "how fast", "velocity") || kind != "length" && slices.Contains(kinds, "length")
-	}
-	return false
-}
-
-// foreign reports whether a unit measures what neither the units nor the words of the
-// question are about: kilograms for an area.
-func foreign(q *question.Question, name string) bool {
-	u, words := measure.Of(name), aspects(measure.Kind(name))
-	if measure.Kind(name) == "temperature" && q.Asks("celsius", "fahrenheit", "°c", "°f") && !q.Asks("kelvin") {
-		return true
-	}
-	if q.Text == "" || words == nil || strings.ContainsAny(name, "^/ ") {
-		return false
-	}
-	for _, other := range q.Units() {
-		if other.Dimension == u.Dimension {
-			return false
-		}
-	}
-	return !q.Asks(words...)
-}
-
-// aspects returns words of questions that a quantity of a kind answers.
-func aspects(kind string) []string {
-	return map[string][]string{
-		"money": {"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage",
-			"income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy",
-			"interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"},
-		"time": {"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm",
-			"clock", "night", "noon"},
-		"length": {"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter",
-			"radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle",
-			"area", "volume"},
-		"mass":        {"weigh", "heav", "mass"},
-		"volume":      {"water", "milk", "juice", "tank", "liquid", "volume", "much"},
-		"temperature": {"temperature", "degree", "hot", "cold", "°"},
-		"angle":       {"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"},
-	}[kind]
-}
-
-// fits reports whether the question names the parts of a compound unit such as km/h and
-// m^2, or no other unit of the same kind.
-func fits(q *question.Question, name string) bool {
-	if q.Text == "" {
-		return true
-	}
-	if measure.Kind(name) == "angle" {
-		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
-	}
-	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
-		return true // compared by its size
-	}
-	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
-	parts := strings.Split(name, "/")
-	if len(parts) == 2 && q.LastHas("one "+parts[1], "each "+parts[1], "a "+parts[1], "every "+parts[1]) {
-		return true
-	}
-	if len(parts) == 2 && (!q.AsksPer(parts[1]) || !q.AsksRate()) {
-		return false
-	}
-	return !slices.ContainsFunc(parts, func(part string) bool {
-		u := measure.Of(part)
-		like := q.UnitLike(u)
-		return u.Known() && like.Known() && like != u
-	})
 }

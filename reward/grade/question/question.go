@@ -150,12 +150,12 @@ func (q *Question) AsksShare() bool {
 	return q.Asks("percent", "%") && !q.Asks("how many", "how much")
 }
 
-// AsksRate reports whether the question asks for a rate.
-func (q *Question) AsksRate() bool {
+// asksRate reports whether the question asks for a rate.
+func (q *Question) asksRate() bool {
 	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
 }
 
-// AsksPerUnit reports whether the last sentence asks for something per unit in words.
+// asksPerUnit reports whether the last sentence asks for something per unit in words.
 func (q *Question) AsksPerUnit() bool {
 	return q.LastHas(" per ", "each", "every", " one ", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
 		"daily", "how fast", "unit price")
