@@ -48,9 +48,11 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b) && c.because(OtherUnit)
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
-	case out == "deg" && (in != "" && in != out || c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")), in == "deg" && out != "" && out != in:
-		return c.because(OtherUnit)
-	case in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") && (isRate(in) || isRate(out)):
+	case out == "deg" && (in != "" && in != out ||
+		c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")),
+		in == "deg" && out != "" && out != in,
+		in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") &&
+			(isRate(in) || isRate(out)):
 		return c.because(OtherUnit)
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false

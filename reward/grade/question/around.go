@@ -138,9 +138,9 @@ func (q *Question) OtherQuantity(text string) bool {
 // IsOther reports whether a name in lower case is that of a quantity, and what the question asks for
 // is another one.
 func (q *Question) IsOther(name string) bool {
-	return q.Text != "" && q.WantedHas(append(quantities(), "side")...) &&
+	return q.Text != "" && q.wantedHas(append(quantities(), "side")...) &&
 		slices.ContainsFunc(quantities(), func(other string) bool {
-			return strings.Contains(name, other) && !q.WantedHas(other)
+			return strings.Contains(name, other) && !q.wantedHas(other)
 		})
 }
 

@@ -133,8 +133,8 @@ func (q *Question) Gives(word string) bool {
 	return ok && strings.HasSuffix(word, "s") && before != "" && before[len(before)-1] >= '0' && before[len(before)-1] <= '9'
 }
 
-// WantedHas is LastHas for what the last sentence asks for, without what it gives.
-func (q *Question) WantedHas(texts ...string) bool { return words.Contains(q.wanted(), texts...) }
+// wantedHas is LastHas for what the last sentence asks for, without what it gives.
+func (q *Question) wantedHas(texts ...string) bool { return words.Contains(q.wanted(), texts...) }
 
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {

@@ -225,10 +225,10 @@ func (q *Question) AsksBase(base string) bool {
 // for: km/h for a distance, square metres for a volume.
 func (q *Question) OtherKind(name string) bool {
 	kinds, kind := q.kinds(), measure.Kind(name)
-	counts, moves := slices.Equal(kinds, []string{"count"}), q.WantedHas("speed", "how fast", "velocity")
+	counts, moves := slices.Equal(kinds, []string{"count"}), q.wantedHas("speed", "how fast", "velocity")
 	asks := func(kind string) bool { return slices.Contains(kinds, kind) }
 	switch {
-	case len(kinds) == 0, asks(kind), !counts && q.WantedHas(strings.ToLower(name)):
+	case len(kinds) == 0, asks(kind), !counts && q.wantedHas(strings.ToLower(name)):
 		return false
 	case counts && kind != "":
 		return true
