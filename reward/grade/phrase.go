@@ -98,8 +98,8 @@ func unreasoned(s string) string {
 	return s
 }
 
-// comments reports whether a phrase only speaks of an answer given elsewhere: "this answer is
-// consistent with 4".
+// comments reports whether a phrase only speaks of an answer that another place gives: "this answer
+// is consistent with 4".
 func comments(lead, body string) bool {
 	if lead = strings.ToLower(strings.TrimRight(lead, " ")); words.Ends(lead, "this", "that", "which") {
 		return true

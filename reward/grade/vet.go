@@ -118,29 +118,25 @@ func (t *Task) altersBefore(bare string) bool {
 func (t *Task) vetWord(name, text string) string {
 	word, q := strings.ToLower(name), t.question
 	switch {
-	case words.OneOf(word, "each", "every", "apiece") && !q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
+	case words.OneOf(word, "each", "every", "apiece") &&
+		!q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
 		words.Compares(word) && !q.LastHas(word), t.countsOther(word, text), q.Names(word):
 		return answer.Altered
 	case words.Counts(word) && q.LastHas("what percent", "percentage") && !strings.Contains(text, "percent") &&
 		!strings.Contains(text, "%"), words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
 		!q.Asks("many "+word, "number of "+word):
 		return answer.OtherUnit
-	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
+	case words.Scales(word), word == "or" && t.allowsOr(),
 		word == "mod" && q.Asks("mod", "remainder"), word == "per" &&
 			(q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
 	case words.Doubts(word) && !q.Has(word), q.Bends(word) && !t.asksNoun(word, text):
 		return answer.Altered
-	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
+	case len(word) < 3, words.Bends(word), words.Neutral(word), words.Counts(word), q.Has(word), q.Means(word),
 		measure.IsUnit(name):
 		return ""
 	}
 	return answer.Strange
-}
-
-// isSeveral reports whether a reference answer has several values.
-func isSeveral(gold string) bool {
-	return words.Contains(gold, ",", "<", ">", " or ", " and ", `\le`, `\ge`, `\ne`, `\pm`, `\cup`, "±", "∪", "≤", "≥")
 }
 
 // allowsOr reports whether "or" may join the values of the answer, as it joins solutions: "2 or 3".
@@ -155,7 +151,10 @@ func (t *Task) allowsOr() bool {
 	if len(names) > 1 {
 		return false
 	}
-	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
+	if words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") {
+		return true
+	}
+	return words.Contains(strings.ToLower(t.gold), ",", " or ", " and ") &&
 		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero",
 			"which", "find $", "what is $")
 }
@@ -163,8 +162,7 @@ func (t *Task) allowsOr() bool {
 // countsOther reports whether a word of text is the plural of something else than the question
 // counts: "9 sides" for "how many diagonals".
 func (t *Task) countsOther(word, text string) bool {
-	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "),
-		len(t.question.From("how many "))):]), ".,?$")
+	noun := strings.Trim(words.First(strings.TrimPrefix(t.question.From("how many "), "how many ")), ".,?$")
 	if _, other, ok := strings.Cut(t.question.From("how many more "), " than "); ok &&
 		strings.HasPrefix(other, word) && !strings.Contains(text, " than ") {
 		return true
