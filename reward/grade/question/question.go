@@ -155,7 +155,7 @@ func (q *Question) asksRate() bool {
 	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
 }
 
-// asksPerUnit reports whether the last sentence asks for something per unit in words.
+// AsksPerUnit reports whether the last sentence asks for something per unit in words.
 func (q *Question) AsksPerUnit() bool {
 	return q.LastHas(" per ", "each", "every", " one ", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
 		"daily", "how fast", "unit price")
