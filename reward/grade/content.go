@@ -48,11 +48,11 @@ func (t *Task) judge(m mark) string {
 	return fault
 }
 
-// isWhole reports whether a short answer neither breaks off nor lacks a bracket.
+// isWhole reports whether a short answer is complete: "3 +" lacks a term, "(1, 2" a bracket.
 func isWhole(s string) bool { return !breaksOff(s) && balanced(s) }
 
-// hidden reports whether s has signs that change how its text is shown: combining marks and
-// changes of direction that the reference answer lacks.
+// hidden reports whether s has signs that change how its text looks and that the reference answer
+// lacks: combining marks and changes of direction.
 func hidden(s, gold string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return (unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
@@ -60,9 +60,9 @@ func hidden(s, gold string) bool {
 	})
 }
 
-// readings returns the readings of the text of a mark: the text, and the value in it if it is a
-// sentence with one value, a commented value or an evaluated expression. A text beyond the
-// bound of a mark is only read as a whole.
+// readings returns the texts to compare for a mark: its own, and that of the value in it if it is a
+// sentence with one value ("they have 25 apples"), a value with a comment ("9 (i.e. 9.0)") or an
+// evaluated expression. A text above the bound of a mark has only one reading.
 func readings(s string) []string {
 	if len(s) > maxMark {
 		return []string{s}
@@ -210,8 +210,8 @@ func balanced(s string) bool {
 	return depth <= 1 && braces == 0
 }
 
-// commented splits a bare answer from a comment that neither takes it back nor has
-// another value: "9 (i.e. 9.0)", "360 seats, all counted".
+// commented splits a bare answer from a comment that neither denies it nor has another value:
+// "9 (i.e. 9.0)", "360 seats, all counted".
 func commented(s string) (string, bool) {
 	s = markup.Bare(s)
 	for _, sep := range []string{" (", ", ", "; "} {
@@ -230,11 +230,11 @@ func commented(s string) (string, bool) {
 			strings.Contains(strings.ToLower(comment), "or ") && !strings.Contains(comment, "written") {
 			return "", false
 		}
-		same, value := true, answer.NewValue(head)
+		var values []string
 		for _, span := range markup.Spans(comment) {
-			same = same && value.Same(comment[span.Lo:span.Hi])
+			values = append(values, comment[span.Lo:span.Hi])
 		}
-		return head, same && (words.HasLetter(comment) || words.HasDigit(comment))
+		return head, (words.HasLetter(comment) || words.HasDigit(comment)) && answer.SameValue(head, values)
 	}
 	return "", false
 }

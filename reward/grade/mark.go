@@ -3,6 +3,7 @@ package grade
 import (
 	"strings"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
@@ -17,7 +18,7 @@ const (
 // mark is what a response states as its answer.
 type mark struct {
 	text string    // inside it
-	lead string    // what stands before it in its sentence
+	lead string    // the text before it in its sentence
 	says [2]string // the words before and after "answer" in its phrase
 	end  int       // offset after it
 	ok   bool      // there is one
@@ -95,7 +96,7 @@ func boxed(text string) mark {
 	}
 	if lo := strings.LastIndex(text[:max(0, at-1)], `\boxed{`); lo >= 0 { // perhaps around the last one
 		open := lo + len(`\boxed`)
-		switch n := markup.Braces(text[open:]); {
+		switch n := expr.Braces(text[open:]); {
 		case open+n > end:
 			list, end, at = text[open+1:open+n-1], open+n, lo+1
 		case n == 0 && strings.Trim(text[open:at], `{ $\f`) == "":
@@ -119,7 +120,8 @@ func lastClause(text string) string {
 	}
 }
 
-// hashes returns the line after the last ####. A title in words with text below it is none.
+// hashes returns the line after the last ####. A title in words with text below it is no answer:
+// "#### Verification".
 func hashes(s string) mark {
 	for end, tries := len(s), 0; tries < 64; tries++ {
 		i := strings.LastIndex(s[:end], "####")
@@ -186,8 +188,8 @@ func tagged(s string) mark {
 	return m
 }
 
-// tagBefore returns what the tag holds that s ends in, perhaps before a conjunction. lower is s in
-// lower case.
+// tagBefore returns the contents of the tag at the end of s, where a conjunction may follow it:
+// "<answer>4</answer> and". lower is s in lower case.
 func tagBefore(s, lower string) (string, bool) {
 	head, between, ok := words.CutLast(lower, "</answer>")
 	if !ok || strings.TrimSpace(between) != "" && !markup.Joins(between) {

@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,13 +20,8 @@ func said(s string) mark { return phrased(s, false) }
 
 func phrased(text string, alone bool) mark {
 	lower := folded(text)
-	announced := announcements{}
-	for end, tries := len(lower), 0; tries < 64; tries++ {
-		i := announced.before(lower, end)
-		if i < 0 {
-			break
-		}
-		end = i
+	found := announcements(lower)
+	for _, i := range found[:min(len(found), maxPhrases)] {
 		if expr.LetterAt(lower, i-1) || strings.HasPrefix(lower[i:], "answer") &&
 			expr.LetterAt(lower, i+len("answer")) && !strings.HasPrefix(lower[i:], "answers") ||
 			words.Begins(lower[i:], "answered", "answering", "answerable") {
@@ -102,8 +98,8 @@ func unreasoned(s string) string {
 	return s
 }
 
-// comments reports whether a phrase only speaks of an answer given elsewhere: "this answer is
-// consistent with 4".
+// comments reports whether a phrase only speaks of an answer that another place gives: "this answer
+// is consistent with 4".
 func comments(lead, body string) bool {
 	if lead = strings.ToLower(strings.TrimRight(lead, " ")); words.Ends(lead, "this", "that", "which") {
 		return true
@@ -117,15 +113,7 @@ func comments(lead, body string) bool {
 // comes.
 func leads(lead string) bool {
 	lead = lead[strings.LastIndexAny(lead, ",;:")+1:]
-	for _, word := range strings.FieldsFunc(strings.ToLower(lead), func(r rune) bool {
-		return !unicode.IsLetter(r) &&
-			r != '\''
-	}) {
-		if words.Bends(word) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words.Split(strings.ToLower(lead), "'"), words.Bends)
 }
 
 // leading returns the length of the words that conclude at the start of an answer.
@@ -148,25 +136,25 @@ func leading(s string) int {
 	return at
 }
 
-// announcements caches the last positions of words that announce an answer.
-type announcements struct {
-	last  [15]int
-	known bool
-}
+// maxPhrases is the number of phrases that are read, from the end.
+const maxPhrases = 64
 
-// before returns the offset of the last announcing word before end, or -1. end must not
-// increase between calls.
-func (a *announcements) before(lower string, end int) int {
-	at := -1
-	for k, word := range [...]string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =",
-		"ответ:", "答案:", "答案是", "答え:", "respuesta:", "réponse:", "réponse :", "antwort:", "resposta:"} {
-		if !a.known || a.last[k] >= end {
-			a.last[k] = strings.LastIndex(lower[:end], word)
+// announcements returns the offsets of the words that announce an answer, the last one first.
+func announcements(lower string) (found []int) {
+	for _, word := range []string{"answer", "correct option", "correct choice", "ans:", "ans.", "ans =", "ответ:",
+		"答案:", "答案是", "答え:", "respuesta:", "réponse:", "réponse :", "antwort:", "resposta:"} {
+		for at := 0; ; at += len(word) {
+			n := strings.Index(lower[at:], word)
+			if n < 0 {
+				break
+			}
+			at += n
+			found = append(found, at)
 		}
-		at = max(at, a.last[k])
 	}
-	a.known = true
-	return at
+	slices.Sort(found)
+	slices.Reverse(found)
+	return found
 }
 
 // payload returns the offset of the answer that the word at i announces: after a colon,
@@ -218,14 +206,10 @@ func payload(text string, i int) (int, bool) {
 	return len(text), j == len(text) && len(text)-i < 40
 }
 
-// entitles reports whether a title says no more than that the answer follows.
+// entitles reports whether a title only says that the answer follows: "Final answer".
 func entitles(title string) bool {
-	for _, word := range strings.FieldsFunc(strings.ToLower(title), func(r rune) bool { return !unicode.IsLetter(r) }) {
-		if !words.OneOf(word, "final", "answer", "answers", "the", "my", "our", "correct", "short", "summary", "of") {
-			return false
-		}
-	}
-	return true
+	const plain expr.Names = "final answer answers the my our correct short summary of"
+	return !slices.ContainsFunc(words.Split(strings.ToLower(title), ""), func(word string) bool { return !plain.Has(word) })
 }
 
 // called returns the last phrase "X is the answer" or "X as our answer", where X is alone.
@@ -337,15 +321,15 @@ func abbreviates(s, rest string) bool {
 		len(strings.Fields(rest)) <= 4
 }
 
-// The numbers of words beside mathematics in an answer that is alone: in a response without a
-// mark, and otherwise.
+// The most words that an answer which is alone may have besides its mathematics: in a response
+// without a mark, and in other places.
 const (
 	maxBare  = 2
 	maxWords = 5
 )
 
 // isAlone reports whether a text is nothing but an answer: one line of mathematics or a few
-// words, and no sentence. beside bounds the words beside mathematics.
+// words, and no sentence. beside bounds the words next to mathematics.
 func isAlone(s string, beside int) bool {
 	s = strings.TrimSpace(s)
 	if s == "" || len(s) > maxMark {

@@ -1,6 +1,7 @@
 package grade
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -77,94 +78,44 @@ func reasoned(response string) (string, bool) {
 		response = response[at+len(finally):]
 	}
 	response = response[thoughtEnd(response):]
-	return response, !opensThought(response)
+	return response, !slices.ContainsFunc(thoughts(), func(pair [2]string) bool {
+		return strings.Contains(response, pair[0])
+	})
 }
 
 // thoughtEnd returns the offset after the last reasoning of s, or 0.
 func thoughtEnd(s string) (end int) {
-	pairs := thoughts()
-	for _, first := range []byte("<[\xe2") { // of ◁
-		for at := len(s); ; {
-			at = strings.LastIndexByte(s[:at], first)
-			if at < end {
-				break
-			}
-			for _, pair := range pairs {
-				if strings.HasPrefix(s[at:], pair[1]) {
-					end = at + len(pair[1])
-				}
+	for _, pair := range thoughts() {
+		for rest, ok := s, true; ok; {
+			if _, rest, ok = strings.Cut(rest, pair[1]); ok {
+				end = max(end, len(s)-len(rest))
 			}
 		}
 	}
 	return end
 }
 
-// opensThought reports whether reasoning begins in s.
-func opensThought(s string) bool {
-	pairs := thoughts()
-	for _, first := range []byte("<[\xe2") {
-		for at := 0; ; at++ {
-			n := strings.IndexByte(s[at:], first)
-			if n < 0 {
-				break
-			}
-			at += n
-			if slices.ContainsFunc(pairs, func(pair [2]string) bool { return strings.HasPrefix(s[at:], pair[0]) }) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // uncommented returns a response without comments in HTML and lines that are comments in
 // LaTeX.
 func uncommented(s string) string {
 	if strings.Contains(s, "<!--") {
-		var b strings.Builder
-		for rest, open := s, true; open; {
-			var head string
-			head, rest, open = strings.Cut(rest, "<!--")
-			b.WriteString(head)
-			_, rest, _ = strings.Cut(rest, "-->")
-		}
-		s = b.String()
+		s = regexp.MustCompile(`(?s)<!--.*?(?:-->|\z)`).ReplaceAllString(s, "")
 	}
-	if !strings.HasPrefix(s, "%") && !strings.Contains(s, "\n%") {
-		return s
+	if strings.HasPrefix(s, "%") || strings.Contains(s, "\n%") {
+		s = regexp.MustCompile(`(?m)^%.*(?:\n|\z)`).ReplaceAllString(s, "")
 	}
-	var b strings.Builder
-	for line := range strings.Lines(s) {
-		if !strings.HasPrefix(line, "%") {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
+	return s
 }
 
 // untilEnd cuts a response before the first token that ends a turn.
 func untilEnd(response string) string {
-	response, _, _ = strings.Cut(response, "[INST]")
-	marks := ends()
-	for at := 0; ; at++ {
-		n := strings.IndexByte(response[at:], '<')
-		if n < 0 {
-			return response
-		}
-		at += n
-		if slices.ContainsFunc(marks, func(mark string) bool { return strings.HasPrefix(response[at:], mark) }) {
-			return response[:at]
-		}
+	for _, token := range []string{"[INST]", "<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>",
+		"<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<end_of_turn>",
+		"<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>", "<eos>", "<|end_of_solution|>",
+		"<|END_RESPONSE|>"} {
+		response, _, _ = strings.Cut(response, token)
 	}
-}
-
-// ends returns the tokens that end a model's turn, besides [INST].
-func ends() []string {
-	return []string{
-		"<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|start_header_id|>", "</s>", "<｜end▁of▁sentence｜>", "<｜User｜>",
-		"<end_of_turn>", "<start_of_turn>", "<|user|>", "<|end|>", "<|start|>", "<|return|>", "<|call|>",
-		"<eos>", "<|end_of_solution|>", "<|END_RESPONSE|>",
-	}
+	return response
 }
 
 // untilNext cuts a response before the next question of a base model, provided that the
@@ -181,7 +132,8 @@ func untilNext(s string) string {
 		}
 		title := s[at] == '#' || s[at] == '*'
 		if line := strings.TrimLeft(s[at:min(len(s), at+40)], "*#> "); asks(line, title) {
-			if tries++; tries > 16 || answered(s[:at]) {
+			m := find(s[:at])
+			if tries++; tries > 16 || m.ok && !m.cut {
 				return s[:at]
 			}
 		}
@@ -198,12 +150,6 @@ func asks(line string, title bool) bool {
 		rest = strings.TrimLeft(rest, " 0123456789*")
 		return ok && (strings.HasPrefix(rest, ":") || (title || name == "Instruction") && strings.HasPrefix(rest, "\n"))
 	})
-}
-
-// answered reports whether text has a complete mark.
-func answered(text string) bool {
-	m := find(text)
-	return m.ok && !m.cut
 }
 
 // maxTicks is the number of check marks that only decorate a response.
@@ -246,19 +192,5 @@ func withoutCalculator(s string) string {
 	if !strings.Contains(s, "<<") {
 		return s
 	}
-	var b strings.Builder
-	for {
-		head, rest, found := strings.Cut(s, "<<")
-		b.WriteString(head)
-		if !found {
-			return b.String()
-		}
-		inside, after, closed := strings.Cut(rest[:min(len(rest), 200)], ">>")
-		if closed && strings.Contains(inside, "=") && strings.Trim(inside, "0123456789+-*/().,=% $x") == "" {
-			s = rest[len(rest[:min(len(rest), 200)])-len(after):]
-			continue
-		}
-		b.WriteString("<<")
-		s = rest
-	}
+	return regexp.MustCompile(`<<[-0-9+*/().,% $x]*=[-0-9+*/().,=% $x]*>>`).ReplaceAllString(s, "")
 }

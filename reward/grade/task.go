@@ -1,11 +1,13 @@
 package grade
 
 import (
+	"regexp"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/question"
 )
@@ -137,4 +139,41 @@ func Answered(response string) string {
 		return ""
 	}
 	return answer.Canonical(got)
+}
+
+// FaultAny is Fault for models that mark no answer: without a whole mark, the last number of the
+// response after its reasoning counts. A model that is trained on it learns to end in numbers.
+func (t *Task) FaultAny(response string) string {
+	fault := t.Fault(response)
+	if number, ok := numeral(response, fault); ok {
+		return answer.Fault(t.question, t.gold, number)
+	}
+	return fault
+}
+
+// AnsweredAny is Answered for FaultAny.
+func AnsweredAny(response string) string {
+	if number, ok := numeral(response, NewTask("", "").Fault(response)); ok {
+		return answer.Canonical(number)
+	}
+	return Answered(response)
+}
+
+// numeral returns the last number of a response whose fault is that it has no whole mark.
+func numeral(response, fault string) (string, bool) {
+	if fault != Unmarked && fault != CutOff {
+		return "", false
+	}
+	text := Final(response)
+	text = text[max(0, len(text)-maxTail):]
+	number := regexp.MustCompile(`-?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?%?`) // -1,234.5, 3/4 or 50%
+	found := number.FindAllStringIndex(text, -1)
+	if len(found) == 0 {
+		return "", false
+	}
+	lo, hi := found[len(found)-1][0], found[len(found)-1][1]
+	if text[lo] == '-' && (expr.DigitAt(text, lo-1) || expr.LetterAt(text, lo-1)) { // a hyphen
+		lo++
+	}
+	return text[lo:hi], true
 }

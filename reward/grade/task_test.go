@@ -42,6 +42,14 @@ func TestTask(t *testing.T) {
 	}
 }
 
+// A choice whose text begins with its own letter is compared once.
+func TestChoiceOfItsOwnLetter(t *testing.T) {
+	t.Parallel()
+	task := NewTask("What is 3 · 4?\nA. 7\nB. B. 12\nC. 34", "B")
+	require.Empty(t, task.Fault(`\boxed{B}`))
+	require.Equal(t, answer.OtherValue, task.Fault(`\boxed{34}`))
+}
+
 // A unit, a scale or a rate that the question does not ask for makes an answer wrong.
 func TestUnits(t *testing.T) {
 	t.Parallel()

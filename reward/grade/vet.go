@@ -1,9 +1,9 @@
 package grade
 
 import (
+	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/answer"
 	"github.com/easyrl/easyrl/reward/grade/expr"
@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// vet returns why a mark with the right value is no answer all the same, or "": its words
-// doubt, deny or change the value, or say what neither the question nor a plain answer does.
+// vet returns why a mark is wrong although its value is right, or "". Its words may doubt, deny or
+// change the value ("maybe 24"), or be words that neither the question nor a plain answer uses.
 func (t *Task) vet(s string, m mark) string {
 	if !t.frames(m.says) {
 		return answer.Altered
@@ -26,15 +26,15 @@ func (t *Task) vet(s string, m mark) string {
 	if fault := t.vetWords(s); fault != "" {
 		return fault
 	}
-	if answer.Opposes(t.question, s) {
+	if t.question.Opposes(s) {
 		return answer.Altered
 	}
 	return t.vetSigns(s)
 }
 
 // frames reports whether the words before and after "answer" in a phrase say only that X is the
-// answer to the question. All must be known to: words of the question and of plain closings, and
-// those of a method, "by symmetry".
+// answer to the question: "so the final answer is". Words of the question and of plain closings do,
+// and those after "by" and the like, which name a method: "by symmetry".
 func (t *Task) frames(says [2]string) bool {
 	if slices.ContainsFunc(lettered(says[0]), words.Doubts) {
 		return false
@@ -50,8 +50,7 @@ func (t *Task) frames(says [2]string) bool {
 				break
 			}
 			if words.OneOf(word, "old", "some", "one") || len(word) > 2 && (!words.Closes(word) &&
-				!words.Neutral(word) && !t.question.Has(word) &&
-				!measure.IsUnit(word) || t.question.Names(word)) {
+				!t.question.Has(word) && !measure.IsUnit(word) || t.question.Names(word)) {
 				return false
 			}
 		}
@@ -61,21 +60,20 @@ func (t *Task) frames(says [2]string) bool {
 
 // lettered returns the words of s in lower case that have only letters a to z.
 func lettered(s string) []string {
-	return slices.DeleteFunc(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !unicode.IsLetter(r) }),
+	return slices.DeleteFunc(words.Split(strings.ToLower(s), ""),
 		func(word string) bool { return strings.Trim(word, alphabet) != "" })
 }
 
-// vetWords returns why the words of a mark change its value, or "". A number stands beside no
-// words but those of the question and of plain answers.
+// vetWords returns why the words of a mark change its value, or "". With a number, only words of the
+// question and of plain answers are accepted: "24 eggs", but not "24 pink elephants".
 func (t *Task) vetWords(s string) string {
 	gold := strings.ToLower(t.gold)
 	number := words.HasDigit(gold) && !words.Prose(gold)
-	if number && t.leadsAstray(shares(markup.Bare(s))) {
+	if number && t.altersBefore(shares(markup.Bare(s))) {
 		return answer.Altered
 	}
 	text := withoutCommands(words.WithoutEmphasis(s))
-	notWord := func(r rune) bool { return !unicode.IsLetter(r) && r != '\'' && r != '’' }
-	for _, name := range strings.FieldsFunc(text, notWord) {
+	for _, name := range words.Split(text, "'’") {
 		word := strings.ToLower(name)
 		fault := ""
 		switch {
@@ -95,9 +93,9 @@ func (t *Task) vetWords(s string) string {
 	return ""
 }
 
-// leadsAstray reports whether the words before a number compute with it, bound it or call it
-// another quantity than the question asks for.
-func (t *Task) leadsAstray(bare string) bool {
+// altersBefore reports whether the words before a number compute with it, bound it or call it
+// another quantity than the question asks for: "twice 12", "at least 5", "the area is 9".
+func (t *Task) altersBefore(bare string) bool {
 	for _, span := range markup.Spans(bare) {
 		before := strings.ToLower(bare[:span.Lo])
 		switch {
@@ -109,43 +107,40 @@ func (t *Task) leadsAstray(bare string) bool {
 			}
 		case words.Before(before) != "" && !t.question.LastHas("by what", "by how"),
 			words.Contains(before, "square ", "cube ") && !t.question.LastHas("square", "cube"),
-			answer.OtherQuantity(t.question, before):
+			t.question.OtherQuantity(before):
 			return true
 		}
 	}
 	return false
 }
 
-// vetWord returns why a word of text changes the number beside it, or "".
+// vetWord returns why a word of text changes the number that text states, or "": "each" in "5 each".
 func (t *Task) vetWord(name, text string) string {
 	word, q := strings.ToLower(name), t.question
 	switch {
-	case words.OneOf(word, "each", "every", "apiece") && !q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
+	case words.OneOf(word, "each", "every", "apiece") &&
+		!q.LastHas("each", " per ", "every", "apiece", "individual", " one "),
 		words.Compares(word) && !q.LastHas(word), t.countsOther(word, text), q.Names(word):
 		return answer.Altered
 	case words.Counts(word) && q.LastHas("what percent", "percentage") && !strings.Contains(text, "percent") &&
 		!strings.Contains(text, "%"), words.OneOf(word, "pair", "pairs", "dozen", "dozens", "halves", "scores") &&
 		!q.Asks("many "+word, "number of "+word):
 		return answer.OtherUnit
-	case words.Scales(word), word == "or" && isSeveral(strings.ToLower(t.gold)) && t.allowsOr(),
+	case words.Scales(word), word == "or" && t.allowsOr(),
 		word == "mod" && q.Asks("mod", "remainder"), word == "per" &&
 			(q.AsksPerUnit() || words.Contains(t.gold, "/", "^{-", " per ")):
 		return ""
-	case words.Doubts(word) && !q.Has(word), answer.Bends(q, word) && !t.asksNoun(word, text):
+	case words.Doubts(word) && !q.Has(word), q.Bends(word) && !t.asksNoun(word, text):
 		return answer.Altered
-	case len(word) < 3 || words.Bends(word) || words.Neutral(word) || words.Counts(word) || q.Has(word), q.Means(word),
+	case len(word) < 3, words.Bends(word), words.Neutral(word), words.Counts(word), q.Has(word), q.Means(word),
 		measure.IsUnit(name):
 		return ""
 	}
 	return answer.Strange
 }
 
-// isSeveral reports whether a reference answer has several values.
-func isSeveral(gold string) bool {
-	return words.Contains(gold, ",", "<", ">", " or ", " and ", `\le`, `\ge`, `\ne`, `\pm`, `\cup`, "±", "∪", "≤", "≥")
-}
-
-// allowsOr reports whether "or" may join the values of the answer: those of solutions.
+// allowsOr reports whether "or" may join the values of the answer, as it joins solutions: "2 or 3".
+// The values of one solution, x = 2, y = 3, it may not.
 func (t *Task) allowsOr() bool {
 	names := map[string]bool{}
 	for part := range strings.SplitSeq(t.gold, ",") {
@@ -153,10 +148,13 @@ func (t *Task) allowsOr() bool {
 			names[strings.TrimSpace(name)] = true
 		}
 	}
-	if len(names) > 1 { // of one solution
+	if len(names) > 1 {
 		return false
 	}
-	return words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") ||
+	if words.Contains(t.gold, " or ", "<", ">", `\le`, `\ge`, `\ne`, `\pm`, "±", "≤", "≥", `\cup`, "∪") {
+		return true
+	}
+	return words.Contains(strings.ToLower(t.gold), ",", " or ", " and ") &&
 		t.question.Asks("solve", "root", "solution", "all ", "values", "possible", "inequalit", "<", ">", "zero",
 			"which", "find $", "what is $")
 }
@@ -164,8 +162,7 @@ func (t *Task) allowsOr() bool {
 // countsOther reports whether a word of text is the plural of something else than the question
 // counts: "9 sides" for "how many diagonals".
 func (t *Task) countsOther(word, text string) bool {
-	noun := strings.Trim(words.First(t.question.From("how many ")[min(len("how many "),
-		len(t.question.From("how many "))):]), ".,?$")
+	noun := strings.Trim(words.First(strings.TrimPrefix(t.question.From("how many "), "how many ")), ".,?$")
 	if _, other, ok := strings.Cut(t.question.From("how many more "), " than "); ok &&
 		strings.HasPrefix(other, word) && !strings.Contains(text, " than ") {
 		return true
@@ -181,7 +178,7 @@ func (t *Task) asksNoun(word, text string) bool {
 		"half") && t.question.LastHas(word) && !strings.Contains(strings.ToLower(text), word+" of")
 }
 
-// vetSigns returns why the signs inside a mark make it no answer, or "".
+// vetSigns returns why the signs inside a mark make it no answer, or "": "→ 24", "24?", "≈ 3 ≈ 4".
 func (t *Task) vetSigns(s string) string {
 	if t.otherDerivative(s) {
 		return answer.Altered
@@ -216,7 +213,7 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Altered
 	case words.Begins(start, `\div`, `\times`, "÷", "×", "/"):
 		return answer.Unfinished
-	case !strings.ContainsAny(t.gold, "/0123456789") && joinsWords(s):
+	case !strings.ContainsAny(t.gold, "/0123456789") && regexp.MustCompile(`[A-Za-z]/[A-Za-z]`).MatchString(s): // knight/knave
 		return answer.Several
 	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s,
 		`\approx`) > 1 && !t.question.Asks("round", "nearest", "decimal place", "estimate", "approximat"):
@@ -229,7 +226,7 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Altered
 	case words.Contains(s[strings.LastIndex(s, "=")+1:], `\div`, "÷") && !words.Contains(t.gold, `\div`, "÷"):
 		return answer.Unfinished
-	case misgrouped(s), strings.HasSuffix(s, "{}"), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
+	case strings.HasSuffix(s, "{}"), words.Contains(s, `}{}`, `{}^`, `\frac{}`, `\sqrt{}`, `\tag`, `\cancel`):
 		return answer.NoAnswer
 	case words.Contains(s, "in decimal", "in base ten", "in base 10") &&
 		t.question.Asks("in octal", "to octal", "in binary", "to binary", "in hex", "to hex"):
@@ -252,8 +249,8 @@ func (t *Task) approximates(s string) bool {
 	return words.Begins(s, "≈", `\approx`, `\sim`, "~", "∼", `\simeq`, "≃", "≅", `\cong`) && !strings.HasPrefix(s, "~~")
 }
 
-// derives reports whether an equation is what another one before an arrow implies, not a second
-// value of the same name.
+// derives reports whether an equation follows from another one before an arrow, and does not give the
+// same name a second value: "2x = 6 → x = 3".
 func derives(head, value string) bool {
 	before, _, ok := strings.Cut(head, "=")
 	name, _, both := strings.Cut(value, "=")
@@ -279,55 +276,23 @@ func (t *Task) otherDerivative(text string) bool {
 			words.HasDigit(t.gold)
 }
 
-// joinsWords reports whether a slash stands between two words: "knight/knave".
-func joinsWords(s string) bool {
-	for i := range s {
-		if s[i] == '/' && expr.LetterAt(s, i-1) && expr.LetterAt(s, i+1) {
-			return true
-		}
-	}
-	return false
-}
-
 // withoutCommands returns s without the names of LaTeX commands and environments.
 func withoutCommands(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || !expr.LetterAt(s, i+1) {
-			b.WriteByte(s[i])
-			continue
-		}
-		end := i + 1
-		for expr.LetterAt(s, end) {
-			end++
-		}
-		if name := s[i+1 : end]; (name == "begin" || name == "end") && strings.HasPrefix(s[end:], "{") {
-			if n := strings.IndexByte(s[end:], '}'); n > 0 {
-				end += n + 1
-			}
-		}
-		b.WriteByte(' ')
-		i = end - 1
+	if !strings.Contains(s, `\`) {
+		return s
 	}
-	return b.String()
+	return regexp.MustCompile(`\\(?:begin|end)\{[^}]*\}|\\[A-Za-z]+`).ReplaceAllString(s, " ")
 }
 
 // barred reports whether s begins with digits under a bar or another accent: a class of integers,
 // digits of a number, a vector.
 func barred(s string) bool {
-	for _, accent := range []string{`\overline{`, `\bar{`, `\vec{`, `\hat{`, `\widehat{`, `\tilde{`, `\widetilde{`,
-		`\overrightarrow{`, `\dot{`, `\ddot{`, `\check{`} {
-		digits, ok := strings.CutPrefix(s, accent)
-		digits, _, _ = strings.Cut(digits, "}")
-		if ok && digits != "" && strings.Trim(digits, "0123456789") == "" {
-			return true
-		}
-	}
-	return false
+	const accents = `^\\(?:overline|bar|vec|(?:wide)?(?:hat|tilde)|overrightarrow|d?dot|check)\{[0-9]+(?:\}|$)`
+	return strings.HasPrefix(s, `\`) && regexp.MustCompile(accents).MatchString(s)
 }
 
-// otherHalf reports whether a time is in the half of the day that the question, which names the
-// other one, does not name, and the reference answer names none.
+// otherHalf reports whether a time is in the half of the day that the question does not name, while
+// it names the other one, and the reference answer names none: "3 am" for "at what time after 1 pm".
 func (t *Task) otherHalf(s string) bool {
 	halves := func(s string) (am, pm bool) {
 		s = strings.NewReplacer(".", "", " ", "", `\text{`, "", `\`, "").Replace(strings.ToLower(s))
@@ -343,20 +308,8 @@ func (t *Task) otherHalf(s string) bool {
 	return !wantAM && !wantPM && askedAM != askedPM && (am && !askedAM || pm && !askedPM)
 }
 
-// misgrouped reports whether thin spaces group the digits of a number other than by three.
-func misgrouped(text string) bool {
-	_, rest, ok := strings.Cut(text, `\,`)
-	for ; ok; _, rest, ok = strings.Cut(rest, `\,`) {
-		n := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-		if n > 0 && n != 3 && strings.HasPrefix(rest[n:], `\,`) && n+2 < len(rest) && expr.DigitAt(rest, n+2) {
-			return true
-		}
-	}
-	return false
-}
-
-// otherCurrency reports whether an answer has a currency that the question, which has another one,
-// does not use.
+// otherCurrency reports whether an answer has a currency that the question does not use, while it
+// uses another one: "€10" for "$5 each".
 func otherCurrency(text, question string) bool {
 	question = strings.ToLower(question)
 	if slices.ContainsFunc(lettered(question), func(word string) bool { return words.OneOf(word, "cent", "cents") }) {
@@ -370,8 +323,8 @@ func otherCurrency(text, question string) bool {
 	})
 }
 
-// otherDegree reports whether a temperature is on a scale that the question does not mention,
-// or mentions before the other one.
+// otherDegree reports whether a temperature is on a scale that the question does not mention or
+// converts from, "20 °F" for "in degrees Celsius", or a plain number is in degrees.
 func (t *Task) otherDegree(text string) bool {
 	scale := func(s string) (celsius, fahrenheit int) {
 		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`,
@@ -398,8 +351,8 @@ func (t *Task) otherDegree(text string) bool {
 	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
 }
 
-// otherModulus reports whether an answer is modulo a number that the question, which is about
-// numbers modulo another, does not have.
+// otherModulus reports whether an answer is modulo a number that the question does not have:
+// "3 (mod 5)" for "modulo 7". Powers of ten may be its own if the question asks for digits.
 func (t *Task) otherModulus(text string) bool {
 	_, after, _ := strings.Cut(text, "mod")
 	digits := strings.TrimLeft(after, "ulo {}")

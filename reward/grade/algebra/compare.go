@@ -1,3 +1,8 @@
+// Package algebra decides whether two expressions have the same value: exactly for
+// rational numbers and rational functions, numerically at several points for the rest.
+//
+// Every step is bounded for any exponent: an expression too large to compute equals
+// only one written the same way.
 package algebra
 
 import (
@@ -156,9 +161,15 @@ func (c *Comparer) Proportional(a, b *expr.Node) (sign int, ok bool) {
 	var ratio uint64
 	f := fields()[0]
 	f.exact = &c.exact
-	for i, shift := range []string{"", "1", "2"} {
-		x, okX := f.eval(rename(a, shift))
-		y, okY := f.eval(rename(b, shift))
+	for i, suffix := range []string{"", " 1", " 2"} { // other names have other values
+		renamed := func(n *expr.Node) *expr.Node {
+			if n.IsVariable() {
+				return expr.Named(n.Name + suffix)
+			}
+			return n
+		}
+		x, okX := f.eval(a.Replaced(renamed))
+		y, okY := f.eval(b.Replaced(renamed))
 		if !okX || !okY || x == 0 || y == 0 {
 			return 0, false
 		}
@@ -187,4 +198,45 @@ func (c *Comparer) Coprime(args []*expr.Node) bool {
 		divisor.GCD(nil, nil, divisor, new(big.Int).Abs(r.Num()))
 	}
 	return divisor.IsInt64() && divisor.Int64() == 1
+}
+
+func decimal(n *expr.Node) bool {
+	return n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Places > 0 })
+}
+
+// literal returns the decimal that n consists of, or nil.
+func literal(n *expr.Node) *expr.Node {
+	for n.Kind == expr.Unit || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Number &&
+		inverts(n.Args[0].Value) {
+		n = n.Args[len(n.Args)-1]
+	}
+	if n.Kind == expr.Number && n.Places > 0 {
+		return n
+	}
+	return nil
+}
+
+func isLog(n *expr.Node) bool { return n.Kind == expr.Call && n.Name == "log" && len(n.Args) == 1 }
+
+func isVariable(n *expr.Node) bool {
+	return n.IsVariable() || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
+}
+
+// rounding returns half a unit in the last place of a decimal, plus a small margin.
+func rounding(n *expr.Node) float64 { return 0.5000001 * math.Pow10(-min(n.Places, 300)) }
+
+// terminates reports whether r has a finite decimal expansion.
+func terminates(r *big.Rat) bool {
+	if r == nil {
+		return false
+	}
+	den := new(big.Int).Set(r.Denom())
+	for _, p := range []int64{2, 5} {
+		for q, m := new(big.Int), new(big.Int); ; den.Set(q) {
+			if q.DivMod(den, big.NewInt(p), m); m.Sign() != 0 {
+				break
+			}
+		}
+	}
+	return den.IsInt64() && den.Int64() == 1
 }

@@ -60,18 +60,9 @@ func exponential(z complex128) complex128 { return polar(rounded.Exp(real(z)), i
 
 func logarithm(z complex128) complex128 { return complex(rounded.Log(size(z)), argument(z)) }
 
-// complexPower returns the principal value of base^exponent; 0^0 is 1.
+// complexPower returns the principal value of base^exponent, for a base other than 0.
 func complexPower(base, exponent complex128) complex128 {
 	x, y := real(exponent), imag(exponent)
-	if base == 0 {
-		switch {
-		case x > 0:
-			return 0
-		case x == 0:
-			return 1
-		}
-		return cmplx.Inf()
-	}
 	r, theta := size(base), argument(base)
 	length, angle := rounded.Pow(r, x), float64(x*theta)
 	if y != 0 {
@@ -79,20 +70,6 @@ func complexPower(base, exponent complex128) complex128 {
 		angle += float64(y * rounded.Log(r))
 	}
 	return polar(length, angle)
-}
-
-func squareRoot(z complex128) complex128 {
-	if imag(z) == 0 {
-		if real(z) >= 0 {
-			return complex(math.Sqrt(real(z)), imag(z))
-		}
-		return complex(0, math.Copysign(math.Sqrt(-real(z)), imag(z)))
-	}
-	root := math.Sqrt((size(z) + math.Abs(real(z))) / 2)
-	if real(z) >= 0 {
-		return complex(root, imag(z)/(2*root))
-	}
-	return complex(math.Abs(imag(z))/(2*root), math.Copysign(root, imag(z)))
 }
 
 // hyperbolic returns the hyperbolic sine and cosine of x.
@@ -138,7 +115,7 @@ func arcsine(z complex128) complex128 {
 		return complex(rounded.Atan2(x, math.Sqrt((1-x)*(1+x))), 0)
 	}
 	iz := complex(-imag(z), real(z))
-	w := logarithm(iz + squareRoot(1-times(z, z)))
+	w := logarithm(iz + complexPower(1-times(z, z), 0.5))
 	return complex(imag(w), -real(w)) // -i·log(i·z + √(1 - z²))
 }
 

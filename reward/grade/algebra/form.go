@@ -3,6 +3,7 @@ package algebra
 import (
 	"math"
 	"math/big"
+	"math/cmplx"
 	"slices"
 	"strings"
 
@@ -11,23 +12,36 @@ import (
 
 // Elementary reports whether a function of a variable is part of a formula.
 func Elementary(name string) bool {
-	switch name {
-	case "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-		"log", "ln", "lg", "exp", "abs", "floor", "ceil", "factorial", "binom", "cup", "cap", `\`:
-		return true
-	}
-	return false
+	const names expr.Names = `
+		sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp abs floor ceil
+		factorial binom cup cap \`
+	return names.Has(name)
 }
 
 // isSign reports whether n is the factor -1 that stands for a minus sign.
-func isSign(n *expr.Node) bool { return n.Digits == "" && n.Value.Cmp(big.NewRat(-1, 1)) == 0 }
+func isSign(n *expr.Node) bool { return n.Digits == "" && inverts(n.Value) }
+
+// inverts reports whether r is the exponent of a quotient.
+func inverts(r *big.Rat) bool { return r != nil && r.Cmp(big.NewRat(-1, 1)) == 0 }
+
+// exponent returns the rational exponent of a power, or nil.
+func exponent(n *expr.Node) *big.Rat {
+	if n.Kind != expr.Power {
+		return nil
+	}
+	return rational(n.Args[1])
+}
+
+// isExpandable reports whether n is a whole power of a sum.
+func isExpandable(n *expr.Node) bool {
+	r := exponent(n)
+	return r != nil && r.IsInt() && r.Sign() > 0 && n.Args[0].Kind == expr.Sum
+}
 
 // isTen reports whether n is a power of ten in digits, as in scientific notation.
 func isTen(n *expr.Node) bool {
-	if n.Kind != expr.Power || n.Args[0].Kind != expr.Number || n.Args[1].Kind != expr.Number {
-		return false
-	}
-	return n.Args[0].Digits == "10" && n.Args[1].Value.IsInt()
+	return n.Kind == expr.Power && n.Args[0].Kind == expr.Number && n.Args[0].Digits == "10" &&
+		n.Args[1].Kind == expr.Number && n.Args[1].Value.IsInt()
 }
 
 // rational returns the value of a number, a fraction of numbers or a negative one, or
@@ -53,7 +67,7 @@ func rational(n *expr.Node) *big.Rat {
 		return total
 	case expr.Power:
 		base := rational(n.Args[0])
-		if e := n.Args[1]; base != nil && base.Sign() != 0 && e.Kind == expr.Number && e.Value.Cmp(big.NewRat(-1, 1)) == 0 {
+		if e := n.Args[1]; base != nil && base.Sign() != 0 && e.Kind == expr.Number && inverts(e.Value) {
 			return new(big.Rat).Inv(base)
 		}
 	}
@@ -77,15 +91,13 @@ func flat(n *expr.Node, kind expr.Kind) (all []*expr.Node) {
 // factors returns the factors of a product, those of its denominators as powers of -1.
 func factors(n *expr.Node) (all []*expr.Node) {
 	for _, f := range flat(n, expr.Product) {
-		if f.Kind == expr.Power && f.Args[0].Kind == expr.Product {
-			if r := rational(f.Args[1]); r != nil && r.Cmp(big.NewRat(-1, 1)) == 0 {
-				for _, below := range flat(f.Args[0], expr.Product) {
-					all = append(all, expr.Invert(below))
-				}
-				continue
-			}
+		if !inverts(exponent(f)) || f.Args[0].Kind != expr.Product {
+			all = append(all, f)
+			continue
 		}
-		all = append(all, f)
+		for _, below := range flat(f.Args[0], expr.Product) {
+			all = append(all, expr.Invert(below))
+		}
 	}
 	return all
 }
@@ -174,7 +186,7 @@ func Reduced(n *expr.Node) bool {
 		switch {
 		case f.Kind == expr.Number && f.Value.IsInt():
 			num.Mul(num, f.Value.Num())
-		case f.Kind == expr.Power && f.Args[0].Kind == expr.Number && f.Args[0].Value.IsInt() && rational(f.Args[1]) != nil && rational(f.Args[1]).Cmp(big.NewRat(-1, 1)) == 0:
+		case inverts(exponent(f)) && f.Args[0].Kind == expr.Number && f.Args[0].Value.IsInt():
 			den.Mul(den, f.Args[0].Value.Num())
 		case f.Kind == expr.Sum:
 			if !Reduced(f) {
@@ -189,32 +201,25 @@ func Reduced(n *expr.Node) bool {
 		return false
 	}
 	return !n.Has(func(m *expr.Node) bool {
-		if m.Kind != expr.Power || m.Args[0].Kind != expr.Number || !m.Args[0].Value.IsInt() {
-			return false
-		}
-		r := rational(m.Args[1])
-		return r != nil && r.Cmp(big.NewRat(1, 2)) == 0 && hasSquare(m.Args[0].Value.Num())
+		r := exponent(m)
+		return r != nil && r.Cmp(big.NewRat(1, 2)) == 0 && m.Args[0].Kind == expr.Number && m.Args[0].Value.IsInt() &&
+			hasSquare(m.Args[0].Value.Num())
 	})
 }
 
 // hasSquare reports whether the square of a small prime divides x.
 func hasSquare(x *big.Int) bool {
-	for _, q := range []int64{4, 9, 25, 49, 121, 169, 289, 361} {
-		if x.Sign() != 0 && new(big.Int).Mod(x, big.NewInt(q)).Sign() == 0 {
-			return true
-		}
-	}
-	return false
+	return x.Sign() != 0 && slices.ContainsFunc([]int64{4, 9, 25, 49, 121, 169, 289, 361}, func(q int64) bool {
+		return new(big.Int).Mod(x, big.NewInt(q)).Sign() == 0
+	})
 }
 
 // Squares returns the number of powers of sums in n.
 func Squares(n *expr.Node) int {
 	total := 0
 	n.Has(func(m *expr.Node) bool {
-		if m.Kind == expr.Power && m.Args[0].Kind == expr.Sum {
-			if r := rational(m.Args[1]); r != nil && r.IsInt() && r.Sign() > 0 {
-				total++
-			}
+		if isExpandable(m) {
+			total++
 		}
 		return false
 	})
@@ -250,7 +255,7 @@ func Variables(n *expr.Node) int {
 // quotient do not count.
 func Leaves(n *expr.Node) int {
 	if len(n.Args) == 0 {
-		if n.Kind == expr.Number && n.Digits == "" && (n.Value.Cmp(big.NewRat(-1, 1)) == 0) {
+		if n.Kind == expr.Number && isSign(n) {
 			return 0
 		}
 		return 1
@@ -267,14 +272,12 @@ func Factors(n *expr.Node) int {
 	total := 0
 	for _, f := range flat(n, expr.Product) {
 		times := 1
-		if f.Kind == expr.Power {
-			if r := rational(f.Args[1]); r != nil && r.IsInt() && r.Num().IsInt64() && r.Sign() > 0 {
-				times = int(min(r.Num().Int64(), 1000))
-				f = f.Args[0]
-			}
+		if r := exponent(f); r != nil && r.IsInt() && r.Num().IsInt64() && r.Sign() > 0 {
+			times = int(min(r.Num().Int64(), 1000))
+			f = f.Args[0]
 		}
 		if f.Has(isVariable) {
-			total += times * max(1, min(1, len(f.Args)))
+			total += times
 		}
 	}
 	return total
@@ -283,31 +286,19 @@ func Factors(n *expr.Node) int {
 // Expanded reports whether no factor or base of a whole power in n is a sum.
 func Expanded(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
-		switch m.Kind {
-		case expr.Product:
-			return slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Sum })
-		case expr.Power:
-			r := rational(m.Args[1])
-			return m.Args[0].Kind == expr.Sum && r != nil && r.IsInt() && r.Sign() > 0
-		}
-		return false
+		return isExpandable(m) || m.Kind == expr.Product &&
+			slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Sum })
 	})
 }
 
 // Rationalized reports whether no denominator in n has a root.
 func Rationalized(n *expr.Node) bool {
 	root := func(m *expr.Node) bool {
-		if m.Kind != expr.Power {
-			return false
-		}
-		r := rational(m.Args[1])
+		r := exponent(m)
 		return r != nil && !r.IsInt()
 	}
 	return !n.Has(func(m *expr.Node) bool {
-		if m.Kind != expr.Power {
-			return false
-		}
-		r := rational(m.Args[1])
+		r := exponent(m)
 		return r != nil && r.Sign() < 0 && (m.Args[0].Has(root) || !r.IsInt())
 	})
 }
@@ -315,11 +306,8 @@ func Rationalized(n *expr.Node) bool {
 // Divides reports whether n has a sum with a variable in a denominator.
 func Divides(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool {
-		if m.Kind != expr.Power || m.Args[0].Kind != expr.Sum {
-			return false
-		}
-		r := rational(m.Args[1])
-		return r != nil && r.Sign() < 0 && m.Args[0].Has(isVariable)
+		r := exponent(m)
+		return r != nil && r.Sign() < 0 && m.Args[0].Kind == expr.Sum && m.Args[0].Has(isVariable)
 	})
 }
 
@@ -329,4 +317,78 @@ func Opaque(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool {
 		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" && m.Name != "prime" || m.Kind == expr.Product && slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Bracket })
 	})
+}
+
+// Quotient returns a / b.
+func Quotient(a, b *expr.Node) *expr.Node { return expr.Multiply(a, expr.Invert(b)) }
+
+// Difference returns a - b.
+func Difference(a, b *expr.Node) *expr.Node { return expr.Add(a, expr.Negate(b)) }
+
+// Times returns n * num / den.
+func Times(n *expr.Node, num, den int64) *expr.Node {
+	return expr.Multiply(n, expr.Integer(num), expr.Invert(expr.Integer(den)))
+}
+
+// Approximate returns the value of a real constant and whether n is one.
+func Approximate(n *expr.Node) (float64, bool) {
+	if n.Has(isVariable) {
+		return 0, false
+	}
+	p := &point{field: fields()[0], base: math.E}
+	v := p.eval(n)
+	return real(v), !cmplx.IsNaN(v) && !cmplx.IsInf(v) && math.Abs(imag(v)) <= 1e-9*max(1, math.Abs(real(v)))
+}
+
+// The bounds on matrix products: cells of a factor and nodes of the result.
+const (
+	maxCells = 64
+	maxNodes = 4096
+)
+
+func cells(m *expr.Node) int {
+	if len(m.Args) == 0 {
+		return 0
+	}
+	for _, row := range m.Args {
+		if len(row.Args) != len(m.Args[0].Args) {
+			return 0
+		}
+	}
+	return len(m.Args) * len(m.Args[0].Args)
+}
+
+// MatrixProduct returns a times b, or nil if their sizes do not match or are too large.
+func MatrixProduct(a, b *expr.Node) *expr.Node {
+	if n, m := cells(a), cells(b); n == 0 || m == 0 || n > maxCells || m > maxCells || len(a.Args[0].Args) != len(b.Args) {
+		return nil
+	}
+	out := &expr.Node{Kind: expr.Matrix}
+	for _, row := range a.Args {
+		r := &expr.Node{Kind: expr.List}
+		for j := range b.Args[0].Args {
+			var terms []*expr.Node
+			for k, x := range row.Args {
+				terms = append(terms, expr.Multiply(x, b.Args[k].Args[j]))
+			}
+			r.Args = append(r.Args, expr.Add(terms...))
+		}
+		out.Args = append(out.Args, r)
+	}
+	if out.Size() > maxNodes {
+		return nil
+	}
+	return out
+}
+
+// Scaled multiplies each cell of m by the factors. It returns nil if m is too large.
+func Scaled(m *expr.Node, factors []*expr.Node) *expr.Node {
+	if len(factors) == 0 {
+		return m
+	}
+	if n := cells(m); n == 0 || n > maxCells {
+		return nil
+	}
+	times := func(x *expr.Node) *expr.Node { return expr.Multiply(append([]*expr.Node{x}, factors...)...) }
+	return m.With(func(row *expr.Node) *expr.Node { return row.With(times) })
 }

@@ -62,15 +62,13 @@ func (p pending) sum(n *expr.Node) {
 func (p pending) product(n *expr.Node) {
 	var above, below []*big.Rat // numbers
 	bases := map[string]bool{}  // of the other factors
-	times := false              // one of them is above the line
+	numerator := false          // one of them is above the line
 	for _, f := range factors(n) {
-		base, exponent := f, big.NewRat(1, 1)
-		if f.Kind == expr.Power {
-			if r := rational(f.Args[1]); r != nil {
-				base, exponent = f.Args[0], r
-			}
+		base, times := f, big.NewRat(1, 1)
+		if r := exponent(f); r != nil {
+			base, times = f.Args[0], r
 		}
-		inverse := exponent.Cmp(big.NewRat(-1, 1)) == 0
+		inverse := inverts(times)
 		switch {
 		case f.Is("±") || f.Is("∓"):
 			continue
@@ -87,8 +85,8 @@ func (p pending) product(n *expr.Node) {
 		case !isTen(f):
 			p.visit(f)
 		}
-		times = times || exponent.Sign() > 0 && !isTen(f)
-		key := baseKey(f, base, exponent)
+		numerator = numerator || times.Sign() > 0 && !isTen(f)
+		key := baseKey(f, base, times)
 		p.mark("product", bases[key])
 		bases[key] = true
 		if base.Kind == expr.Matrix {
@@ -96,7 +94,7 @@ func (p pending) product(n *expr.Node) {
 			bases["matrix"] = true
 		}
 	}
-	p.coefficient(above, below, times)
+	p.coefficient(above, below, numerator)
 }
 
 // mark records the operation name if it is left to do.
@@ -123,8 +121,8 @@ func baseKey(f, base *expr.Node, exponent *big.Rat) string {
 }
 
 // coefficient reports what is left to do with the numbers above and below the line of a
-// product. times is whether another factor is above the line.
-func (p pending) coefficient(above, below []*big.Rat, times bool) {
+// product. numerator is whether another factor is above the line.
+func (p pending) coefficient(above, below []*big.Rat, numerator bool) {
 	one := big.NewRat(1, 1)
 	switch {
 	case len(above) > 1, len(below) > 1:
@@ -136,7 +134,7 @@ func (p pending) coefficient(above, below []*big.Rat, times bool) {
 	case len(below) == 1:
 		p.mark("quotient", below[0].Cmp(one) == 0)
 	case len(above) == 1:
-		p.mark("product", above[0].Sign() == 0 || above[0].Cmp(one) == 0 && times)
+		p.mark("product", above[0].Sign() == 0 || above[0].Cmp(one) == 0 && numerator)
 	}
 }
 

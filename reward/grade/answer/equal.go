@@ -1,3 +1,9 @@
+// Package answer decides whether two answers to a mathematical question are equal:
+// numbers, fractions, roots, intervals, sets, tuples, matrices, equations, ratios,
+// choices and words.
+//
+// Time and memory are bounded for any text: long or large answers are compared only as
+// text.
 package answer
 
 import (
@@ -86,7 +92,7 @@ func Fault(q *question.Question, want, got string) string {
 	if same, known := measure.SameTime(w, g); known {
 		return faultIf(!same, OtherValue)
 	}
-	if same, known := measures(q, w, g, func() (*expr.Node, bool) { return read(w, expr.Mode{Thousands: true}) }); known {
+	if same, known := measures(q, w, g); known {
 		return faultIf(!same, OtherValue)
 	}
 	if items, ok := series(g); ok && strings.Count(w, ",") == len(items)-1 && len(items) > 2 &&
@@ -109,7 +115,14 @@ func Fault(q *question.Question, want, got string) string {
 // chooses reports whether g is the text of the choice called letter, and of no other.
 func chooses(q *question.Question, letter byte, g string) bool {
 	option := q.Option(letter)
-	if _, ok := words.Choice(g); ok || option == "" || Fault(q, option, g) != "" {
+	if _, ok := words.Choice(g); ok || option == "" {
+		return false
+	}
+	of := q
+	if _, ok := words.Choice(option); ok { // "B. B. 12" would ask for the text of B again
+		of = &question.Question{}
+	}
+	if Fault(of, option, g) != "" {
 		return false
 	}
 	for other := byte('A'); other <= 'J'; other++ {
@@ -154,48 +167,26 @@ func isCode(s string) bool {
 	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 && strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
-// maxValue bounds an expression before it is cleaned, in bytes. Longer ones have no value.
-const maxValue = 1 << 13
-
-// Value is an expression that is read once and compared with others. All comparisons share
-// one bound on their work: past it, nothing is the same. It is not safe for concurrent use.
-type Value struct {
-	text     string // empty if it has no value
-	compact  string
-	node     *expr.Node // nil if text is no expression
-	comparer *comparer
-}
-
-// NewValue reads s.
-func NewValue(s string) *Value {
-	if len(s) <= maxValue {
-		s = markup.Clean(s)
-	}
-	if len(s) > maxAnswer {
-		return &Value{}
-	}
-	v := &Value{text: s, compact: markup.Compact(s), comparer: newComparer(&question.Question{})}
-	v.comparer.loose = true
-	v.node, _ = read(s, expr.Mode{Thousands: true})
-	return v
-}
-
-// Same reports whether v and s have the same value, in whatever form.
-func (v *Value) Same(s string) bool {
-	if len(s) > maxValue || v.text == "" {
-		return false
-	}
-	if s = markup.Clean(s); s == "" || len(s) > maxAnswer {
-		return false
-	}
-	if same, known := measures(v.comparer.question, v.text, s, func() (*expr.Node, bool) { return v.node, v.node != nil }); known {
-		return same
-	}
-	n, ok := read(s, expr.Mode{Thousands: true})
-	if v.node == nil || !ok {
-		return v.compact == markup.Compact(s)
-	}
-	return v.comparer.same(v.node, n)
+// SameValue reports whether all texts have the value of want, in whatever form. The comparisons share
+// one bound on their work: past it, nothing is the same.
+func SameValue(want string, texts []string) bool {
+	c := newComparer(&question.Question{})
+	c.loose = true
+	want = markup.Clean(want)
+	w, okW := read(want, expr.Mode{Thousands: true})
+	return !slices.ContainsFunc(texts, func(got string) bool {
+		got = markup.Clean(got)
+		if got == "" || max(len(want), len(got)) > maxAnswer {
+			return true
+		}
+		if same, known := measures(c.question, want, got); known {
+			return !same
+		}
+		if g, ok := read(got, expr.Mode{Thousands: true}); okW && ok {
+			return !c.same(w, g)
+		}
+		return markup.Compact(want) != markup.Compact(got)
+	})
 }
 
 func faultIf(wrong bool, reason string) string {
@@ -280,12 +271,7 @@ func unrounded(q *question.Question, w, g *expr.Node) *expr.Node {
 			return w
 		}
 	case expr.Unit, expr.Label, expr.Relation:
-		c := *g
-		c.Args = make([]*expr.Node, len(g.Args))
-		for i, arg := range g.Args {
-			c.Args[i] = unrounded(q, w, arg)
-		}
-		return &c
+		return g.With(func(arg *expr.Node) *expr.Node { return unrounded(q, w, arg) })
 	}
 	return g
 }
@@ -309,7 +295,12 @@ func constantOf(q *question.Question, w, g *expr.Node) *expr.Node {
 	if len(a) != 1 || len(b) != 1 || a[0] == b[0] {
 		return g
 	}
-	return g.Renamed(b[0], a[0])
+	return g.Replaced(func(n *expr.Node) *expr.Node {
+		if n.Is(b[0]) {
+			return expr.Named(a[0])
+		}
+		return n
+	})
 }
 
 // uncurrency returns s without the sign of a currency and with a plain comma.
@@ -430,37 +421,19 @@ func (c *comparer) same(w, g *expr.Node) bool {
 
 // labelledPoint returns the coordinates of a point with its name: (3, 2) of V(3, 2).
 func labelledPoint(n *expr.Node) *expr.Node {
-	if n.Kind == expr.Product && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && len(n.Args[0].Name) == 1 &&
-		strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
+	if n.Kind == expr.Product && len(n.Args) == 2 && isCapital(n.Args[0]) &&
+		n.Args[1].Kind == expr.Bracket && n.Args[1].Open == "(" {
 		return n.Args[1]
 	}
 	return n
 }
 
 // all compares the two lists pair by pair.
-func (c *comparer) all(w, g []*expr.Node) bool {
-	if len(w) != len(g) {
-		return false
-	}
-	for i := range w {
-		if !c.same(w[i], g[i]) {
-			return false
-		}
-	}
-	return true
-}
+func (c *comparer) all(w, g []*expr.Node) bool { return slices.EqualFunc(w, g, c.same) }
 
 // rows compares matrices cell by cell.
 func (c *comparer) rows(w, g []*expr.Node) bool {
-	if len(w) != len(g) {
-		return false
-	}
-	for i := range w {
-		if !c.all(w[i].Args, g[i].Args) {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(w, g, func(a, b *expr.Node) bool { return c.all(a.Args, b.Args) })
 }
 
 // labels compares words and what follows them. If only one side has words, they
@@ -473,7 +446,7 @@ func (c *comparer) labels(w, g *expr.Node) bool {
 	if w.Kind == expr.Label {
 		return len(words.Of(w.Name)) == 0 && c.same(w.Args[0], g) || isTitle(w.Name) && c.same(w.Args[0], g)
 	}
-	if alters(c.question, g.Name) || !plain(c.question, g.Name) {
+	if c.question.ChangedBy(g.Name) {
 		return c.because(Altered)
 	}
 	return c.same(w, g.Args[0])

@@ -73,29 +73,3 @@ func TestFault(t *testing.T) {
 		})
 	}
 }
-
-func TestOpposes(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		question, sentence string
-		opposes            bool
-	}{
-		{"How many minutes does the clock lose?", "It gains 24 minutes.", true},
-		{"How many minutes does the clock lose?", "It loses 24 minutes.", false},
-		{"What is the profit?", "The loss is 5.", true},
-		{"What is the profit or loss?", "The loss is 5.", false},
-		{"What is the coefficient of $x^2$?", "The coefficient of $x^3$ is 5.", true},
-		{"What is the coefficient of $x^2$?", "The coefficient of $x^2$ is 5.", false},
-		{"", "It gains 24 minutes.", false},
-	} {
-		require.Equal(t, row.opposes, Opposes(question.New(row.question), row.sentence), row)
-	}
-}
-
-func TestOtherQuantity(t *testing.T) {
-	t.Parallel()
-	q := question.New("A circle has radius 5. What is its area?")
-	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false, "The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
-		require.Equal(t, other, OtherQuantity(q, text), text)
-	}
-}

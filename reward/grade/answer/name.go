@@ -19,7 +19,7 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	if head.Kind == expr.Call && len(head.Name) == 1 && q.Asks("derivative of") {
 		return true
 	}
-	if name := strings.ToLower(head.Name); head.Kind == expr.Text && (isOther(q, name) || q.Gives(name)) {
+	if name := strings.ToLower(head.Name); head.Kind == expr.Text && (q.IsOther(name) || q.Gives(name)) {
 		return true
 	}
 	if head.Kind == expr.Symbol && (q.Denotes(head.Name) || q.InitialOfOther(head.Name)) {

@@ -2,7 +2,6 @@ package answer
 
 import (
 	"encoding/json"
-	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,9 +12,9 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// lines yields the lines of a text that are not blank, without the marks of a block of
+// lines returns the lines of a text that are not blank, without the marks of a block of
 // code and of mathematics.
-func lines(s string) iter.Seq[string] {
+func lines(s string) []string {
 	if _, body, ok := strings.Cut(s, `\begin{`); ok && strings.Count(s, `\begin`) == 1 {
 		_, body, _ = strings.Cut(body, "}")
 		if strings.HasPrefix(body, "{") { // the columns of an array
@@ -25,44 +24,27 @@ func lines(s string) iter.Seq[string] {
 		s = strings.ReplaceAll(body, "&", " ")
 	}
 	s = strings.NewReplacer("$$", "", `\[`, "", `\]`, "").Replace(markup.Spaced(strings.ReplaceAll(s, `\\`, "\n")))
-	return func(yield func(string) bool) {
-		for line := range strings.Lines(s) {
-			if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") && !yield(line) {
-				return
-			}
+	all := make([]string, 0, strings.Count(s, "\n")+1)
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); strings.Trim(line, "*`") != "" && !strings.HasPrefix(line, "```") {
+			all = append(all, line)
 		}
 	}
+	return all
 }
 
-// IsBlock reports whether a reference answer has several lines, each of which counts.
+// IsBlock reports whether a reference answer has several lines that all count.
 func IsBlock(want string) bool {
-	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && hasLines(want)
-}
-
-// hasLines reports whether a text has more than one line.
-func hasLines(s string) bool {
-	n := 0
-	for range lines(s) {
-		if n++; n > 1 {
-			return true
-		}
-	}
-	return false
+	return strings.Contains(strings.TrimSpace(want), "\n") && !strings.ContainsAny(want, "\\{") && len(lines(want)) > 1
 }
 
 // sameBlock compares answers of several lines, line by line: the same numbers and words,
 // in whatever case and spacing.
 func sameBlock(want, got string) bool {
 	marks := strings.NewReplacer(",", " , ", "|", " | ")
-	next, stop := iter.Pull(lines(got))
-	defer stop()
-	for a := range lines(want) {
-		if b, ok := next(); !ok || a != b && !slices.Equal(cells(a, marks), cells(b, marks)) {
-			return false
-		}
-	}
-	_, more := next()
-	return !more
+	return slices.EqualFunc(lines(want), lines(got), func(a, b string) bool {
+		return a == b || slices.Equal(cells(a, marks), cells(b, marks))
+	})
 }
 
 // cells returns the numbers, the words and the marks of a line.

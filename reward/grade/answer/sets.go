@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -101,15 +102,7 @@ func pieces(n *expr.Node) ([]interval, bool) {
 		return nil, false
 	}
 	if !slices.ContainsFunc(found, func(p interval) bool { return p.incomparable }) {
-		slices.SortStableFunc(found, func(a, b interval) int {
-			switch {
-			case a.fromValue < b.fromValue:
-				return -1
-			case a.fromValue > b.fromValue:
-				return 1
-			}
-			return 0
-		})
+		slices.SortStableFunc(found, func(a, b interval) int { return cmp.Compare(a.fromValue, b.fromValue) })
 	}
 	return found, true
 }
@@ -200,13 +193,7 @@ func between(points []*expr.Node) []interval {
 	slices.SortStableFunc(points, func(a, b *expr.Node) int {
 		x, _ := algebra.Approximate(a)
 		y, _ := algebra.Approximate(b)
-		switch {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
+		return cmp.Compare(x, y)
 	})
 	var all []interval
 	var last *expr.Node

@@ -15,8 +15,7 @@ import (
 // maxPairs is the number of pairs of items that are compared to match two lists in any order.
 const maxPairs = 1 << 13
 
-// flatten turns nodes that stand for several values into lists and multiplies matrices
-// out.
+// flatten turns nodes that have several values into lists, as x ± 1, and multiplies matrices out.
 func flatten(n *expr.Node) *expr.Node {
 	switch {
 	case n.Kind == expr.List:
@@ -150,27 +149,16 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	if slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind == expr.Text || n.Kind == expr.Ratio }) {
 		return c.all(a, b)
 	}
-	restA, restB := unmatched(a, b)
+	restA, restB := unmatched(a, b), unmatched(b, a)
 	if len(restA)*len(b)+len(restB)*len(a) > maxPairs {
 		return false
 	}
-	within := func(a, b []*expr.Node, swap bool) bool {
-		for _, x := range a {
-			if !slices.ContainsFunc(b, func(y *expr.Node) bool {
-				switch {
-				case isSet(x) != isSet(y): // {2} is not 2
-					return false
-				case swap:
-					return c.same(y, x)
-				}
-				return c.same(x, y)
-			}) {
-				return false
-			}
-		}
-		return true
-	}
-	return within(restA, b, false) && within(restB, a, true)
+	match := func(x, y *expr.Node) bool { return isSet(x) == isSet(y) && c.same(x, y) } // {2} is not 2
+	return !slices.ContainsFunc(restA, func(x *expr.Node) bool {
+		return !slices.ContainsFunc(b, func(y *expr.Node) bool { return match(x, y) })
+	}) && !slices.ContainsFunc(restB, func(y *expr.Node) bool {
+		return !slices.ContainsFunc(a, func(x *expr.Node) bool { return match(x, y) })
+	})
 }
 
 // repeats reports whether n is a list of values of one unknown: x = 3, x = -1.
@@ -182,27 +170,13 @@ func repeats(n *expr.Node) bool {
 
 func isSet(n *expr.Node) bool { return n.Kind == expr.Bracket && n.Open == "{" }
 
-// unmatched returns the items of each list that are not written the same way in the other.
-func unmatched(a, b []*expr.Node) (restA, restB []*expr.Node) {
-	keys := func(list []*expr.Node) map[string]bool {
-		found := map[string]bool{}
-		for _, n := range list {
-			found[algebra.Key(n)] = true
-		}
-		return found
+// unmatched returns the items of a list that another one does not write the same way.
+func unmatched(list, other []*expr.Node) []*expr.Node {
+	keys := map[string]bool{}
+	for _, n := range other {
+		keys[algebra.Key(n)] = true
 	}
-	inA, inB := keys(a), keys(b)
-	for _, n := range a {
-		if !inB[algebra.Key(n)] {
-			restA = append(restA, n)
-		}
-	}
-	for _, n := range b {
-		if !inA[algebra.Key(n)] {
-			restB = append(restB, n)
-		}
-	}
-	return restA, restB
+	return slices.DeleteFunc(slices.Clone(list), func(n *expr.Node) bool { return keys[algebra.Key(n)] })
 }
 
 // assigned returns what a list of equations such as "y = -1, x = 3" assigns, as a tuple in the
@@ -243,9 +217,6 @@ func assigned(q *question.Question, n *expr.Node) (tuple *expr.Node, ok bool) {
 	for k := range rounds {
 		t := &expr.Node{Kind: expr.Bracket, Open: "(", Close: ")"}
 		for _, name := range names {
-			if len(values[name]) != rounds {
-				return nil, false
-			}
 			t.Args = append(t.Args, values[name][k])
 		}
 		list.Args = append(list.Args, t)
@@ -288,14 +259,10 @@ func isSpan(n *expr.Node) bool {
 	return n.Kind == expr.Bracket && len(n.Args) == 2 && ((n.Open == "[") != (n.Close == "]") || n.Open == "[")
 }
 
+// sameBrackets compares the brackets of two tuples. Those of ⟨1, 2⟩ count as parentheses.
 func sameBrackets(w, g *expr.Node) bool {
-	kind := func(s string) string {
-		if s == "<" || s == ">" {
-			return map[string]string{"<": "(", ">": ")"}[s]
-		}
-		return s
-	}
-	return kind(w.Open) == kind(g.Open) && kind(w.Close) == kind(g.Close)
+	round := strings.NewReplacer("<", "(", ">", ")")
+	return round.Replace(w.Open+w.Close) == round.Replace(g.Open+g.Close)
 }
 
 // relation compares w and g if exactly one of them is a relation.
@@ -408,12 +375,10 @@ func inTen(n *expr.Node) int64 {
 	return v
 }
 
-// isPowerOfName reports whether n is a power of a matrix.
+// isPowerOfName reports whether n is a power of a matrix or of its name: A^2.
 func isPowerOfName(n *expr.Node) bool {
-	if n.Kind == expr.Power && n.Args[0].Kind == expr.Matrix {
-		return true
-	}
-	return n.Kind == expr.Power && n.Args[0].Kind == expr.Symbol && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name
+	return n.Kind == expr.Power && (n.Args[0].Kind == expr.Matrix ||
+		n.Args[0].Kind == expr.Symbol && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name)
 }
 
 // agree reports whether b restates a: its value is the same, or one is the other rounded
@@ -448,8 +413,14 @@ func radians(n *expr.Node) *expr.Node {
 
 func isConstant(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Symbol && !m.Is("pi") && !m.Is("e") && !m.Is("i") || m.Kind == expr.Call && (len(m.Name) == 1 || strings.Contains(m.Name, "_")) || m.Kind >= expr.Bracket && m.Kind != expr.Unit || m.Kind == expr.Text
+		return m.IsVariable() || m.Kind == expr.Text || m.Kind >= expr.Bracket && m.Kind != expr.Unit ||
+			m.Kind == expr.Call && (len(m.Name) == 1 || strings.Contains(m.Name, "_"))
 	})
+}
+
+// isCapital reports whether n is a capital letter.
+func isCapital(n *expr.Node) bool {
+	return n.Kind == expr.Symbol && len(n.Name) == 1 && strings.ToUpper(n.Name) == n.Name
 }
 
 // isName reports whether n names something rather than states its value: x, f(2), P(A),
@@ -457,7 +428,7 @@ func isConstant(n *expr.Node) bool {
 func isName(n *expr.Node) bool {
 	switch n.Kind {
 	case expr.Symbol:
-		return !n.Is("pi") && !n.Is("e") && !n.Is("i") && !n.Is("infty")
+		return n.IsVariable() && !n.Is("infty")
 	case expr.Text:
 		return !words.Alters(n.Name)
 	case expr.Label:
@@ -474,11 +445,10 @@ func isName(n *expr.Node) bool {
 			return true
 		}
 		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Symbol &&
-			(n.Args[1].Is("angle") || len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name &&
-				strings.Contains("xtnsz", n.Args[1].Name)) {
+			(n.Args[1].Is("angle") || isCapital(n.Args[0]) && strings.Contains("xtnsz", n.Args[1].Name)) {
 			return true // F(x)
 		}
-		if len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && n.Args[1].Kind == expr.Number && len(n.Args[0].Name) == 1 && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name && n.Args[0].Name != "π" {
+		if len(n.Args) == 2 && isCapital(n.Args[0]) && n.Args[1].Kind == expr.Number {
 			return true // P(2)
 		}
 		if strings.HasSuffix(n.Args[0].Name, "phi") || n.Args[0].Is("tau") || n.Args[0].Is("sigma") || n.Args[0].Is("mu") {

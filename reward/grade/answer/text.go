@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/question"
 	"github.com/easyrl/easyrl/reward/grade/words"
@@ -28,10 +29,11 @@ func sameWords(q *question.Question, w, g string) bool {
 	if len(a) == 0 || len(b) == 0 || !words.IsProse(w) && (len(a) != 1 || a[0] != "no") {
 		return false
 	}
-	if slices.Equal(a, b) || words.IsDate(a) && words.IsDate(b) && a[0] == b[1] && a[1] == b[0] || words.IsNothing(a) && (words.IsNothing(b) || words.EndsInNothing(b)) {
+	switch {
+	case slices.Equal(a, b), words.IsDate(a) && words.IsDate(b) && a[0] == b[1] && a[1] == b[0],
+		words.IsNothing(a) && (words.IsNothing(b) || words.EndsInNothing(b)):
 		return true
-	}
-	if len(g) > maxSentence || len(a) > 3 && strings.Count(" "+strings.Join(b, " ")+" ", " "+a[0]+" ") > strings.Count(" "+strings.Join(a, " ")+" ", " "+a[0]+" ") {
+	case len(g) > maxSentence, len(a) > 3 && count(b, a[0]) > count(a, a[0]): // said twice
 		return false
 	}
 	if len(a) == 1 && slices.ContainsFunc(b, func(word string) bool {
@@ -42,8 +44,11 @@ func sameWords(q *question.Question, w, g string) bool {
 	if len(a) == 1 && a[0] == "no" && affirms(q, b) {
 		return false
 	}
-	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") {
-		return b[0] == a[0] && len(b) > 1 && (a[0] == "no" || q.Asks(" not ", "n't") || !words.HasNegation(g)) && strings.ContainsAny(g[:min(len(g), 5)], ",.;") && !slices.Contains(b, map[string]string{"yes": "no", "no": "yes"}[a[0]])
+	if len(a) == 1 && (a[0] == "yes" || a[0] == "no") { // "No, it diverges"
+		opposite := map[string]string{"yes": "no", "no": "yes"}[a[0]]
+		return b[0] == a[0] && len(b) > 1 && !slices.Contains(b, opposite) &&
+			strings.ContainsAny(g[:min(len(g), 5)], ",.;") &&
+			(a[0] == "no" || q.Asks(" not ", "n't") || !words.HasNegation(g))
 	}
 	if len(a) == 1 && a[0] == "neither" && slices.Contains(b, "nor") {
 		return slices.Contains(b, a[0])
@@ -58,14 +63,25 @@ func sameWords(q *question.Question, w, g string) bool {
 	if slices.Equal(a, words.Of(text)) && !words.Possessive(a, g) {
 		return true
 	}
-	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ", " that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ", " moves ", " goes ", " points ", " it's ", ", "} {
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ",
+		" that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ",
+		" moves ", " goes ", " points ", " it's ", ", "} {
 		head, tail, ok := words.CutLast(words.Unbracketed(g), verb)
-		tail = words.Uncommented(tail)
-		if ok && len(strings.Fields(head)) <= maxLead && !words.Negated(head, a) && !strings.HasSuffix(head, "followed") && (verb != ", " || strings.HasSuffix(head, "day") && !words.Rival(a, strings.ToLower(head[strings.LastIndexByte(head, ' ')+1:])) || strings.HasSuffix(strings.ToLower(head), "hence")) && saysOnly(q, a, strings.Count(w, ","), tail) {
+		lower := strings.ToLower(head)
+		last := lower[strings.LastIndexByte(lower, ' ')+1:]
+		introduces := verb != ", " || strings.HasSuffix(head, "day") && !words.Rival(a, last) ||
+			strings.HasSuffix(lower, "hence")
+		if ok && introduces && len(strings.Fields(head)) <= maxLead && !words.Negated(head, a) &&
+			!strings.HasSuffix(head, "followed") && saysOnly(q, a, strings.Count(w, ","), words.Uncommented(tail)) {
 			return true
 		}
 	}
 	return saysOnly(q, a, strings.Count(w, ","), text)
+}
+
+// count returns how often a word is in a list.
+func count(list []string, word string) int {
+	return strings.Count(" "+strings.Join(list, " ")+" ", " "+word+" ")
 }
 
 // affirms reports whether the words after "no" say what the question asks about: "No, it is prime".
@@ -74,19 +90,25 @@ func affirms(q *question.Question, b []string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(b[1:], func(word string) bool {
-		return !q.Has(word) && word != "this" &&
-			word != "number"
+		return !q.Has(word) && word != "this" && word != "number"
 	})
 }
 
 // saysOnly reports whether text has the words a, and besides them only words of the
 // question and others that say nothing more.
 func saysOnly(q *question.Question, a []string, wantedCommas int, text string) bool {
-	if head, rest, ok := strings.Cut(text, ","); ok && words.OneOf(strings.ToLower(strings.TrimSpace(head)), "therefore", "thus", "hence", "so", "finally") {
+	const (
+		conclusions expr.Names = "therefore thus hence so finally"
+		fillers     expr.Names = `
+			named called day month facing does did can on in at one correct right answer choice option number operation
+			solution solutions roots ones person always exactly to say there here`
+		fillersAfter expr.Names = "for all x everywhere of has" // if the question has them
+	)
+	if head, rest, ok := strings.Cut(text, ","); ok && conclusions.Has(strings.ToLower(strings.TrimSpace(head))) {
 		text = rest
 	}
 	b := words.Of(text)
-	for len(b) > 0 && words.OneOf(b[0], "therefore", "thus", "hence", "finally") {
+	for len(b) > 0 && conclusions.Has(b[0]) {
 		b = b[1:]
 	}
 	at := -1
@@ -98,14 +120,15 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 			at = i
 		}
 	}
-	if at < 0 || len(b) > maxLead || strings.ContainsAny(text, "<>≤≥≠|&\\/") || strings.Count(text, ",") != wantedCommas || words.Possessive(a, text) {
+	if at < 0 || len(b) > maxLead || strings.ContainsAny(text, "<>≤≥≠|&\\/") ||
+		strings.Count(text, ",") != wantedCommas || words.Possessive(a, text) {
 		return false
 	}
 	if extra := len(b) - len(a); q.Text != "" && extra > len(a)+3 {
 		return false
 	}
 	names := map[string]bool{} // that the text capitalizes
-	for _, f := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) }) {
+	for _, f := range words.Split(text, "") {
 		if first, _ := utf8.DecodeRuneInString(f); unicode.IsUpper(first) {
 			names[strings.ToLower(f)] = true
 		}
@@ -114,14 +137,11 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 		return false
 	}
 	for i, word := range b {
-		if i >= at && i < at+len(a) || words.OneOf(word, "named", "called", "day", "month", "facing", "does", "did", "can", "on", "in", "at", "one", "correct", "right", "answer", "choice", "option",
-			"number", "operation", "solution", "solutions", "roots", "ones", "person", "always", "exactly", "to", "say", "there", "here") || i > at && words.OneOf(word, "for", "all", "x", "everywhere", "of", "has") && q.Has(word) {
-			continue
-		}
-		if slices.Contains(a, word) || words.Rival(a, word) || q.Offers(word) || names[word] && i > 0 || q.Text != "" && !q.Has(word) || word[0] >= '0' && word[0] <= '9' {
-			return false
-		}
-		if q.Text == "" && i == at+len(a) && !words.IsVerb(word) && len(b) > len(a)+1 {
+		switch {
+		case i >= at && i < at+len(a), fillers.Has(word), i > at && fillersAfter.Has(word) && q.Has(word):
+		case slices.Contains(a, word), words.Rival(a, word), q.Offers(word), names[word] && i > 0,
+			q.Text != "" && !q.Has(word), word[0] >= '0' && word[0] <= '9',
+			q.Text == "" && i == at+len(a) && !words.IsVerb(word) && len(b) > len(a)+1:
 			return false
 		}
 	}
@@ -131,20 +151,12 @@ func saysOnly(q *question.Question, a []string, wantedCommas int, text string) b
 // retracts reports whether a comment takes an answer back or names another: "(not)", "(no
 // if it is slanted)", ", the sum is odd".
 func retracts(q *question.Question, a []string, comment string) bool {
-	if comment == "" {
-		return false
-	}
-	b := words.Of(comment)
-	if len(b) == 0 {
-		return false
-	}
+	const denials expr.Names = "not no false wrong or if maybe"
 	inside := strings.HasPrefix(strings.TrimSpace(comment), "(")
-	for i, word := range b {
+	for i, word := range words.Of(comment) {
 		other := !slices.Contains(a, word) && (words.Rival(a, word) || q.Offers(word))
-		if inside && i == 0 && (word == "not" || word == "no" || word == "false" || word == "wrong" || word == "or" || word == "if" || word == "maybe" || other) || word == "wrong" || word == "incorrect" {
-			return true
-		}
-		if other && i > 0 && strings.Contains(strings.ToLower(comment), " is "+word) {
+		if word == "wrong" || word == "incorrect" || inside && i == 0 && (denials.Has(word) || other) ||
+			i > 0 && other && strings.Contains(strings.ToLower(comment), " is "+word) {
 			return true
 		}
 	}

@@ -17,19 +17,22 @@ import (
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := measure.Strip(w)
 	b, out := measure.Strip(g)
-	if (alters(c.question, out) || !plain(c.question, out)) && words.Singular(out) != words.Singular(in) {
+	if c.question.ChangedBy(out) && words.Singular(out) != words.Singular(in) {
 		return c.because(Altered)
 	}
 	if in == "C" && out == "deg" && w.Args[0].Kind == expr.Unit && g.Args[0].Kind != expr.Unit { // 80° for 80 °C
 		return c.same(a, b)
 	}
-	x, y := c.wanted(in), measure.Of(out)
+	x, y := measure.Of(in), measure.Of(out)
+	if in == "" {
+		x = c.question.AskedUnit()
+	}
 	implied := in == "" && !x.Known() && y.Known()
 	if implied {
 		x = c.question.UnitLike(y)
 	}
 	switch {
-	case implied && otherKind(c.question, out):
+	case implied && c.question.OtherKind(out):
 		return c.same(a, b) && c.because(OtherUnit)
 	case !x.Known() || !y.Known() || in == "%" || out == "%":
 	case x.Dimension == y.Dimension && (in != "" || implied || x == y) &&
@@ -45,9 +48,11 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return c.same(a, b) && c.because(OtherUnit)
 	case in == "%" || out == "%":
 		return c.percentages(a, b, in == "%", out == "%")
-	case out == "deg" && (in != "" && in != out || c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")), in == "deg" && out != "" && out != in:
-		return c.because(OtherUnit)
-	case in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") && (isRate(in) || isRate(out)):
+	case out == "deg" && (in != "" && in != out ||
+		c.question.Asks("radian") && !c.question.Asks("in degrees", "to degrees")),
+		in == "deg" && out != "" && out != in,
+		in != "" && out != "" && strings.Contains(in, "/") != strings.Contains(out, "/") &&
+			(isRate(in) || isRate(out)):
 		return c.because(OtherUnit)
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false
@@ -59,8 +64,8 @@ func (c *comparer) units(w, g *expr.Node) bool {
 		return true // 50 cents for 0.50
 	}
 	if in == "" && (y == measure.Of("cent") && c.question.Asks("$", "dollar", "euro", "€") &&
-		!c.question.Asks("cent", "penn") || otherKind(c.question, out) || foreign(c.question, out) ||
-		!fits(c.question, out)) {
+		!c.question.Asks("cent", "penn") || c.question.OtherKind(out) || c.question.Foreign(out) ||
+		!c.question.Fits(out)) {
 		return c.same(a, b) && c.because(OtherUnit)
 	}
 	return c.same(a, b)
@@ -77,15 +82,6 @@ func isCount(name string) bool {
 	fields := strings.Fields(strings.ToLower(name))
 	return len(fields) > 0 && len(fields[len(fields)-1]) > 3 && strings.HasSuffix(name, "s") &&
 		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" || f == "times" })
-}
-
-// wanted returns the unit of the reference answer: its own, or else the one that the question
-// asks for.
-func (c *comparer) wanted(in string) measure.Unit {
-	if in != "" {
-		return measure.Of(in)
-	}
-	return c.question.AskedUnit()
 }
 
 func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
@@ -141,15 +137,15 @@ func isFraction(n *expr.Node) bool {
 
 // measures compares w and g if either is a compound measure; otherwise known is false.
 // A bare number counts in the unit that the question asks for, or else in the largest or
-// the smallest unit of the response's measure. reference reads w.
-func measures(q *question.Question, w, g string, reference func() (*expr.Node, bool)) (same, known bool) {
+// the smallest unit of the response's measure.
+func measures(q *question.Question, w, g string) (same, known bool) {
 	a, okA := measure.Whole(w)
 	b, okB := measure.Whole(g)
 	switch {
 	case okA && okB && len(a.Units)+len(b.Units) > 2:
 		return a.Units[0].Dimension == b.Units[0].Dimension && a.Total.Cmp(b.Total) == 0, true
 	case okB && len(b.Units) > 1:
-		n, ok := reference()
+		n, ok := read(w, expr.Mode{Thousands: true})
 		if !ok {
 			return false, false
 		}
@@ -167,93 +163,4 @@ func measures(q *question.Question, w, g string, reference func() (*expr.Node, b
 		return false, true
 	}
 	return false, false
-}
-
-// otherKind reports whether a unit measures another kind of quantity than the question asks
-// for: km/h for a distance, square metres for a volume.
-func otherKind(q *question.Question, name string) bool {
-	kinds, kind := q.Kinds(), measure.Kind(name)
-	if len(kinds) == 0 || slices.Contains(kinds, kind) || q.WantedHas(strings.ToLower(name)) &&
-		!slices.Equal(kinds, []string{"count"}) {
-		return false
-	}
-	if slices.Equal(kinds, []string{"count"}) && kind != "" {
-		return true
-	}
-	switch kind {
-	case "time":
-		return q.WantedHas("speed", "how fast", "velocity")
-	case "rate", "speed":
-		return true
-	case "area", "length", "volume", "mass":
-		return kind != "volume" && slices.Contains(kinds, "volume") || slices.Contains(kinds, "area") || slices.Contains(kinds, "angle") ||
-			q.WantedHas("speed", "how fast", "velocity") || kind != "length" && slices.Contains(kinds, "length")
-	}
-	return false
-}
-
-// foreign reports whether a unit measures what neither the units nor the words of the
-// question are about: kilograms for an area.
-func foreign(q *question.Question, name string) bool {
-	u, words := measure.Of(name), aspects(measure.Kind(name))
-	if measure.Kind(name) == "temperature" && q.Asks("celsius", "fahrenheit", "°c", "°f") && !q.Asks("kelvin") {
-		return true
-	}
-	if q.Text == "" || words == nil || strings.ContainsAny(name, "^/ ") {
-		return false
-	}
-	for _, other := range q.Units() {
-		if other.Dimension == u.Dimension {
-			return false
-		}
-	}
-	return !q.Asks(words...)
-}
-
-// aspects returns words of questions that a quantity of a kind answers.
-func aspects(kind string) []string {
-	switch kind {
-	case "money":
-		return []string{"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage", "income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy", "interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"}
-	case "time":
-		return []string{"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm", "clock", "night", "noon"}
-	case "length":
-		return []string{"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter", "radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle", "area", "volume"}
-	case "mass":
-		return []string{"weigh", "heav", "mass"}
-	case "volume":
-		return []string{"water", "milk", "juice", "tank", "liquid", "volume", "much"}
-	case "temperature":
-		return []string{"temperature", "degree", "hot", "cold", "°"}
-	case "angle":
-		return []string{"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"}
-	}
-	return nil
-}
-
-// fits reports whether the question names the parts of a compound unit such as km/h and
-// m^2, or no other unit of the same kind.
-func fits(q *question.Question, name string) bool {
-	if q.Text == "" {
-		return true
-	}
-	if measure.Kind(name) == "angle" {
-		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
-	}
-	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
-		return true // compared by its size
-	}
-	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
-	parts := strings.Split(name, "/")
-	if len(parts) == 2 && q.LastHas("one "+parts[1], "each "+parts[1], "a "+parts[1], "every "+parts[1]) {
-		return true
-	}
-	if len(parts) == 2 && (!q.AsksPer(parts[1]) || !q.AsksRate()) {
-		return false
-	}
-	return !slices.ContainsFunc(parts, func(part string) bool {
-		u := measure.Of(part)
-		like := q.UnitLike(u)
-		return u.Known() && like.Known() && like != u
-	})
 }

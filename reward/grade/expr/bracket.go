@@ -4,8 +4,8 @@ import "strings"
 
 // bracket parses a bracketed expression.
 func (p *parser) bracket() *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	open := p.next().text
@@ -52,8 +52,8 @@ func (p *parser) bracket() *Node {
 }
 
 func (p *parser) absolute(pipe string) *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	p.next()
@@ -72,8 +72,8 @@ func (p *parser) absolute(pipe string) *Node {
 
 // matrix parses rows of cells up to the end of the environment.
 func (p *parser) matrix() *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	env := p.next().text

@@ -17,6 +17,19 @@ func (l *lexer) backslash() {
 	}
 }
 
+// The names of commands: those that only change how what follows looks, those whose argument is
+// text, and those that leave space in place of their argument.
+const (
+	looks Names = `
+	left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle displaystyle textstyle limits
+	nolimits mathbf mathit mathtt mathscr tt mathsf mathcal boldsymbol bm boxed fbox underline vec hat widehat
+	overrightarrow mathstrut hline rm bf it large Large huge normalsize`
+	texts Names = `
+	text textbf textit textrm textsf texttt textnormal mbox hbox mathrm operatorname emph mathbb mathop
+	textsuperscript`
+	spaces Names = "hspace vspace hfill newline label tag color textcolor noalign"
+)
+
 // command reads the name of a command and what it needs of the text after it.
 func (l *lexer) command() {
 	name := command(l.word())
@@ -27,36 +40,33 @@ func (l *lexer) command() {
 			break
 		}
 	}
-	switch name {
-	case "left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle",
-		"displaystyle", "textstyle", "limits", "nolimits", "mathbf", "mathit", "mathtt", "mathscr", "tt", "mathsf",
-		"mathcal", "boldsymbol", "bm", "boxed", "fbox",
-		"underline", "vec", "hat", "widehat", "overrightarrow", "mathstrut", "hline", "rm", "bf", "it", "large", "Large", "huge", "normalsize":
+	switch {
+	case looks.Has(string(name)):
 		l.accept(".") // \left. has no bracket
-	case "overline", "bar":
+	case name == "overline" || name == "bar":
 		look := l.cursor
 		if inside, ok := look.braced(); !ok && LetterAt(strings.TrimLeft(l.rest(), " "), 0) ||
 			ok && strings.Trim(inside, "ABCDEFGHIJKLMNOPQRSTUVWXYZ'_{}0123456789 ") != "" {
 			l.emit(tFunc, "conj")
 		}
-	case "text", "textbf", "textit", "textrm", "textsf", "texttt", "textnormal", "mbox", "hbox", "mathrm", "operatorname", "emph", "mathbb", "mathop", "textsuperscript":
+	case texts.Has(string(name)):
 		if inside, ok := l.braced(); ok {
 			l.text(name, inside)
 		}
-	case "begin", "end":
+	case name == "begin" || name == "end":
 		l.environment(name)
-	case "cr", "tabularnewline":
+	case name == "cr" || name == "tabularnewline":
 		l.row()
-	case "quad":
+	case name == "quad":
 		l.spaced = true
-	case "hspace", "vspace", "hfill", "newline", "label", "tag", "color", "textcolor", "noalign":
+	case spaces.Has(string(name)):
 		l.braced()
 		l.spaced = true
-	case "phantom", "hphantom", "vphantom":
+	case name == "phantom" || name == "hphantom" || name == "vphantom":
 		if _, ok := l.braced(); !ok {
 			l.take(min(2, len(l.rest())))
 		}
-	case "pmod", "pod":
+	case name == "pmod" || name == "pod":
 		if _, ok := l.braced(); !ok {
 			l.skipSpaces()
 			l.digits()
@@ -154,12 +164,10 @@ func (l *lexer) text(name command, inside string) {
 
 // known reports whether the name is too common to be letters after a line break.
 func (c command) known() bool {
-	switch c {
-	case "frac", "dfrac", "tfrac", "sqrt", "left", "right", "boxed", "text", "le", "leq", "ge", "geq", "lt", "gt", "neq", "ne",
-		"pi", "infty", "cup", "cap", "in", "cdot", "times", "pm", "circ", "mathrm", "mathbf", "begin", "end", "quad", "theta", "textbf":
-		return true
-	}
-	return false
+	const common Names = `
+		frac dfrac tfrac sqrt left right boxed text le leq ge geq lt gt neq ne pi infty cup cap in cdot times pm
+		circ mathrm mathbf begin end quad theta textbf`
+	return common.Has(string(c))
 }
 
 // token returns the bracket, operator, function or symbol that the command stands for.
@@ -188,51 +196,20 @@ func (c command) token() token {
 
 // operator returns the operator that the command stands for, or "".
 func (c command) operator() string {
-	switch c {
-	case "cdot", "times", "ast", "star", "bullet":
-		return "*"
-	case "div", "over":
-		return "/"
-	case "le", "leq", "leqslant", "leqq":
-		return "<="
-	case "ge", "geq", "geqslant", "geqq":
-		return ">="
-	case "lt":
-		return "<"
-	case "gt":
-		return ">"
-	case "ne", "neq":
-		return "!="
-	case "approx", "simeq", "sim":
-		return "~"
-	case "equiv":
-		return "equiv"
-	case "in", "to", "rightarrow", "mapsto":
-		return "in"
-	case "bmod":
-		return "mod"
-	case "cup", "cap", "mid", "choose", "mod":
-		return string(c)
-	case "setminus", "backslash":
-		return `\`
-	case "pm":
-		return "±"
-	case "mp":
-		return "∓"
-	case "colon":
-		return ":"
-	case "vert", "lvert", "rvert":
-		return "|"
-	case "Vert", "lVert", "rVert", "|":
-		return "||"
-	case "circ", "degree":
-		return "deg"
-	case "prime":
-		return "'"
-	case "land", "lor", "wedge", "vee":
-		return ","
-	case "percent":
-		return "%"
+	for _, row := range [...]struct {
+		op    string
+		names Names
+	}{
+		{"*", "cdot times ast star bullet"}, {"/", "div over"}, {"<=", "le leq leqslant leqq"},
+		{">=", "ge geq geqslant geqq"}, {"<", "lt"}, {">", "gt"}, {"!=", "ne neq"}, {"~", "approx simeq sim"},
+		{"equiv", "equiv"}, {"in", "in to rightarrow mapsto"}, {"mod", "bmod mod"}, {"cup", "cup"}, {"cap", "cap"},
+		{"mid", "mid"}, {"choose", "choose"}, {`\`, "setminus backslash"}, {"±", "pm"}, {"∓", "mp"}, {":", "colon"},
+		{"|", "vert lvert rvert"}, {"||", "Vert lVert rVert"}, {"deg", "circ degree"}, {"'", "prime"},
+		{",", "land lor wedge vee"}, {"%", "percent"},
+	} {
+		if row.names.Has(string(c)) {
+			return row.op
+		}
 	}
 	return ""
 }

@@ -40,24 +40,31 @@ func (c *cursor) skipSpaces() { c.take(len(c.rest()) - len(strings.TrimLeft(c.re
 func (c *cursor) braced() (string, bool) {
 	look := *c
 	look.skipSpaces()
-	text, depth := look.rest(), 0
-	if !strings.HasPrefix(text, "{") {
+	n := Braces(look.rest())
+	if n == 0 {
 		return "", false
 	}
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
+	c.at = look.at + n
+	return c.s[look.at+1 : c.at-1], true
+}
+
+// Braces returns the length of the brace group at the start of s, or 0. Groups above the bound on a
+// text count as unclosed.
+func Braces(s string) int {
+	depth := 0
+	for i := 0; i < min(len(s), maxText) && (i > 0 || s[0] == '{'); i++ {
+		switch s[i] {
 		case '\\':
 			i++
 		case '{':
 			depth++
 		case '}':
 			if depth--; depth == 0 {
-				c.at = look.at + i + 1
-				return text[1:i], true
+				return i + 1
 			}
 		}
 	}
-	return "", false
+	return 0
 }
 
 // DigitAt reports whether s has a digit at at, which may lie outside s.

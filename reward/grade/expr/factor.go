@@ -7,8 +7,8 @@ import (
 
 // factor parses a primary with its signs and postfix operators.
 func (p *parser) factor() *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	if op, ok := p.take("-", "+", "±", "∓"); ok {
@@ -268,8 +268,8 @@ func (p *parser) argument() *Node {
 		}
 		return nil
 	}
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	return p.primary()

@@ -6,6 +6,7 @@ package expr
 
 import (
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -98,10 +99,8 @@ func (n *Node) Is(name string) bool { return n.Kind == Symbol && n.Name == name 
 func (n *Node) inBase(base string) *Node {
 	c := *n
 	c.Base = base
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"} {
-		if strings.EqualFold(base, word) {
-			c.Base = strconv.Itoa(i + 2)
-		}
+	if k := slices.Index(Numerals(), strings.ToLower(base)); k >= 2 && k <= 12 {
+		c.Base = strconv.Itoa(k)
 	}
 	return &c
 }
@@ -120,31 +119,31 @@ func (n *Node) Size() int {
 
 // Has reports whether f holds for n or a node below it.
 func (n *Node) Has(f func(*Node) bool) bool {
-	if f(n) {
-		return true
-	}
-	for _, arg := range n.Args {
-		if arg.Has(f) {
-			return true
-		}
-	}
-	return false
+	return f(n) || slices.ContainsFunc(n.Args, func(arg *Node) bool { return arg.Has(f) })
 }
 
-// Renamed returns n with another name for the symbol called from.
-func (n *Node) Renamed(from, to string) *Node {
-	if n.Is(from) {
-		return Named(to)
-	}
-	if len(n.Args) == 0 {
-		return n
-	}
+// IsVariable reports whether n is a symbol without a value of its own: x, but not pi, e or i.
+func (n *Node) IsVariable() bool { return n.Kind == Symbol && !n.Is("pi") && !n.Is("e") && !n.Is("i") }
+
+// With returns n with f applied to its arguments.
+func (n *Node) With(f func(*Node) *Node) *Node {
 	c := *n
 	c.Args = make([]*Node, len(n.Args))
 	for i, arg := range n.Args {
-		c.Args[i] = arg.Renamed(from, to)
+		c.Args[i] = f(arg)
 	}
 	return &c
+}
+
+// Replaced returns n with f(m) for each symbol m in it.
+func (n *Node) Replaced(f func(*Node) *Node) *Node {
+	switch {
+	case n.Kind == Symbol:
+		return f(n)
+	case len(n.Args) == 0:
+		return n
+	}
+	return n.With(func(arg *Node) *Node { return arg.Replaced(f) })
 }
 
 // Branches returns the readings of n: n itself, or two if it contains a ±.
@@ -152,22 +151,16 @@ func (n *Node) Branches() []*Node {
 	if !n.Has(func(m *Node) bool { return m.Is("±") || m.Is("∓") }) {
 		return []*Node{n}
 	}
-	return []*Node{n.signed(1), n.signed(-1)}
-}
-
-func (n *Node) signed(sign int64) *Node {
-	switch {
-	case n.Is("±"):
-		return Integer(sign)
-	case n.Is("∓"):
-		return Integer(-sign)
-	case len(n.Args) == 0:
-		return n
+	signed := func(sign int64) *Node {
+		return n.Replaced(func(m *Node) *Node {
+			switch m.Name {
+			case "±":
+				return Integer(sign)
+			case "∓":
+				return Integer(-sign)
+			}
+			return m
+		})
 	}
-	c := *n
-	c.Args = make([]*Node, len(n.Args))
-	for i, arg := range n.Args {
-		c.Args[i] = arg.signed(sign)
-	}
-	return &c
+	return []*Node{signed(1), signed(-1)}
 }

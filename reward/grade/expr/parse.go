@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"slices"
 	"strings"
 )
 
@@ -19,20 +20,17 @@ import (
 // A rule returns nil if the tokens do not match it, and its callers do too.
 type parser struct {
 	stream
-	nesting nesting
-	scope   scope
+	depth int // of rules that call each other
+	scope scope
 }
-
-// nesting counts how deeply rules call each other.
-type nesting int
 
 // enter counts a level and reports whether it is within bounds. Call leave after it.
-func (n *nesting) enter() bool {
-	*n++
-	return *n <= maxDepth
+func (p *parser) enter() bool {
+	p.depth++
+	return p.depth <= maxDepth
 }
 
-func (n *nesting) leave() { *n-- }
+func (p *parser) leave() { p.depth-- }
 
 // scope is what the brackets around an expression mean for its tokens.
 type scope struct {
@@ -108,8 +106,8 @@ func (p *parser) list() *Node {
 }
 
 func (p *parser) relation() *Node {
-	defer p.nesting.leave()
-	if !p.nesting.enter() {
+	defer p.leave()
+	if !p.enter() {
 		return nil
 	}
 	var n *Node
@@ -229,9 +227,7 @@ func (p *parser) sum() *Node {
 // minus negates n but keeps its unit outside.
 func minus(n *Node) *Node {
 	if n.Kind == Unit || n.Kind == Label {
-		c := *n
-		c.Args = []*Node{minus(n.Args[0])}
-		return &c
+		return n.With(minus)
 	}
 	return Negate(n)
 }
@@ -339,12 +335,7 @@ func (p *parser) text() *Node {
 func onlyWords(n *Node) bool {
 	switch n.Kind {
 	case Product:
-		for _, arg := range n.Args {
-			if arg.Kind != Text && !onlyWords(arg) {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(n.Args, func(arg *Node) bool { return arg.Kind != Text && !onlyWords(arg) })
 	case Power:
 		return n.Args[0].Kind == Text || onlyWords(n.Args[0])
 	}

@@ -117,13 +117,10 @@ func setWord(lower string, last token, next string) string {
 }
 
 func isFunction(name string) bool {
-	switch name {
-	case "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-		"log", "ln", "lg", "exp", "max", "min", "gcd", "lcm", "det", "arg", "abs", "floor", "ceil",
-		"sum", "prod", "int", "lim", "binom", "cis":
-		return true
-	}
-	return false
+	const functions Names = `
+		sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp max min gcd lcm det
+		arg abs floor ceil sum prod int lim binom cis`
+	return functions.Has(name)
 }
 
 func isUnitLetter(run string) bool { return strings.Contains("mgshLlJNWVKCF", run) }
@@ -131,6 +128,11 @@ func isUnitLetter(run string) bool { return strings.Contains("mgshLlJNWVKCF", ru
 // isWord reports whether a run of letters is a word or a unit rather than a product of
 // symbols. A two-letter unit must follow a number.
 func isWord(run string, measured, prose bool) bool {
+	const (
+		short  Names = "is of to by at it be no an we if so on as do he in"
+		units  Names = "cm mm km kg mg ft yd lb oz hr mi ml cc sq am pm us in ms dm kw mw hz min st nd rd th"
+		common Names = "mph kph kmh hrs lbs sec min usd ice egg sqm yrs the day one two six ten all any are odd"
+	)
 	lower := strings.ToLower(run)
 	switch {
 	case len(run) == 1:
@@ -138,14 +140,27 @@ func isWord(run string, measured, prose bool) bool {
 	case prose || len(run) >= 4:
 		return true
 	case len(run) == 2:
-		if strings.Contains(" is of to by at it be no an we if so on as do he in ", " "+lower+" ") && lower == run {
+		return short.Has(run) || measured && units.Has(lower)
+	}
+	return common.Has(lower) || strings.Contains("aeiou", lower[1:2]) && !strings.Contains("aeiou", lower[:1]) && !strings.Contains("aeiou", lower[2:]) ||
+		measured && strings.ContainsAny(lower, "aeiou")
+}
+
+// Names is a list of names with white space between them.
+type Names string
+
+// Has reports whether a name is in the list.
+func (l Names) Has(name string) bool {
+	for at := 0; name != ""; at++ {
+		n := strings.Index(string(l[at:]), name)
+		if n < 0 {
+			break
+		}
+		at += n
+		end := at + len(name)
+		if (at == 0 || l[at-1] <= ' ') && (end == len(l) || l[end] <= ' ') {
 			return true
 		}
-		return measured && strings.Contains(" cm mm km kg mg ft yd lb oz hr mi ml cc sq am pm us in ms dm kw mw hz min st nd rd th ", " "+lower+" ")
 	}
-	if strings.Contains(" mph kph kmh hrs lbs sec min usd ice egg sqm yrs the day one two six ten all any are odd ", " "+lower+" ") {
-		return true
-	}
-	return strings.Contains("aeiou", lower[1:2]) && !strings.Contains("aeiou", lower[:1]) && !strings.Contains("aeiou", lower[2:]) ||
-		measured && strings.ContainsAny(lower, "aeiou")
+	return false
 }

@@ -1,13 +1,14 @@
 // Package markup finds and removes the LaTeX and Markdown around an answer.
 package markup
 
-import "strings"
+import (
+	"strings"
 
-// The bounds on boxes: the contents of one, in bytes, and how many form a list.
-const (
-	maxBox   = 8192
-	maxBoxes = 64
+	"github.com/easyrl/easyrl/reward/grade/expr"
 )
+
+// maxBoxes is the number of boxes that form a list.
+const maxBoxes = 64
 
 // Boxed returns the contents of the last \boxed{…} and the offset of its end. It joins
 // boxes that only commas and conjunctions separate into one list.
@@ -66,7 +67,7 @@ func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
 		}
 		switch {
 		case open < len(s) && s[open] == '{':
-			if n := Braces(s[open:]); n > 0 {
+			if n := expr.Braces(s[open:]); n > 0 {
 				return s[open+1 : open+n-1], lo, open + n, true
 			}
 		case open > name && open < len(s): // \boxed 42
@@ -76,24 +77,6 @@ func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
 		}
 	}
 	return "", 0, 0, false
-}
-
-// Braces returns the length of the brace group at the start of s, or 0.
-func Braces(s string) int {
-	depth := 0
-	for i := 0; i < min(len(s), maxBox); i++ {
-		switch s[i] {
-		case '\\':
-			i++
-		case '{':
-			depth++
-		case '}':
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		}
-	}
-	return 0
 }
 
 // Joins reports whether only a comma or a conjunction separates two parts of one
@@ -121,7 +104,7 @@ func Unclosed(s string) int {
 	for _, name := range []string{`\boxed`, `\fbox`, `\framebox`} {
 		if i := strings.LastIndex(s, name); i > at {
 			rest := strings.TrimLeft(s[i+len(name):], " \n")
-			if rest == "" || rest[0] == '{' && Braces(rest) == 0 {
+			if rest == "" || rest[0] == '{' && expr.Braces(rest) == 0 {
 				at = i
 			}
 		}

@@ -17,8 +17,8 @@ const (
 	maxSpan  = 1 << 12
 )
 
-// Spans returns the formulas and the numbers in a text, left to right: what stands between
-// math delimiters, and otherwise runs of numbers, signs and single letters.
+// Spans returns the formulas and the numbers in a text, left to right: what math
+// delimiters enclose, and otherwise runs of numbers, signs and single letters.
 func Spans(s string) (found []Span) {
 	for at := 0; at < len(s) && len(found) < maxSpans; {
 		if lo, hi, next := delimited(s, at); next > 0 {
@@ -36,7 +36,7 @@ func Spans(s string) (found []Span) {
 	return found
 }
 
-// delimited returns the bounds of the formula whose delimiter is at at, and the offset behind
+// delimited returns the bounds of the formula whose delimiter is at at, and the offset after
 // it, or 0. A dollar sign before a number may mean money.
 func delimited(s string, at int) (lo, hi, next int) {
 	for _, pair := range [][2]string{{"$$", "$$"}, {`\[`, `\]`}, {`\(`, `\)`}, {"$", "$"}} {

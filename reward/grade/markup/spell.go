@@ -1,6 +1,7 @@
 package markup
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -23,9 +24,7 @@ func Respelled(s string) string {
 		{`\dots`, `\ldots`}} {
 		s = strings.ReplaceAll(s, row[0], row[1])
 	}
-	if strings.Contains(s, "C_") {
-		s = combinations(s)
-	}
+	s = combinations(s)
 	if head, modulus, ok := strings.Cut(s, `\mod`); ok && !strings.Contains(s, "=") {
 		s = head + `\pmod` + modulus
 	}
@@ -35,12 +34,7 @@ func Respelled(s string) string {
 			s = head + strings.Repeat("}", max(0, strings.Count(head, "{")-strings.Count(head, "}"))) + ` \approx ` + value
 		}
 	}
-	if strings.Contains(s, `\mid`) || strings.Contains(s, "|") {
-		s = piped(s)
-	}
-	if strings.Contains(s, "ℝ") || strings.Contains(s, `\mathbb`) {
-		s = halfLines(strings.ReplaceAll(s, "ℝ", `\mathbb{R}`))
-	}
+	s = halfLines(piped(s))
 	for _, o := range []string{"^o", "^{o}", "^0{}", "º"} {
 		if head, ok := strings.CutSuffix(strings.TrimRight(s, " $."), o); ok && expr.DigitAt(head, len(head)-1) {
 			s = head + `^\circ`
@@ -50,20 +44,7 @@ func Respelled(s string) string {
 		strings.Trim(head, `0123456789.,\ `) == "" { // 23\,\$
 		s = `\$` + strings.TrimRight(head, `\, `)
 	}
-	if strings.ContainsAny(s, "µμ") || strings.Contains(s, `\mu`) {
-		s = micro(s)
-	}
-	if strings.Contains(s, "^{-") || strings.Contains(s, "⁻") {
-		s = quotients(s)
-	}
-	if strings.Contains(s, `_{\text{`) {
-		s = numbered(s)
-	}
-	if strings.IndexFunc(s, func(r rune) bool { return r >= 0x400 }) >= 0 || strings.Contains(s, `\text{ o`) ||
-		strings.Contains(s, `\text{ u`) || strings.Contains(s, `\text{ y`) || strings.Contains(s, `\text{ e`) {
-		s = conjunctions(s)
-	}
-	return s
+	return conjunctions(numbered(quotients(micro(s))))
 }
 
 // combinations writes {}_5C_2 and ^5C_2 at the start of s as a binomial coefficient.
@@ -89,9 +70,11 @@ func piped(s string) string {
 	return "(" + x + "," + y + ")"
 }
 
-// conjunctions rewrites "and" and "or" in other languages between two values.
+// conjunctions rewrites "and" and "or" in other languages between two values: 4\text{ oder }5.
 func conjunctions(s string) string {
-	s = strings.NewReplacer("或者", ",", "或", ",", "和", ",", " или ", " or ", " и ", " and ").Replace(s)
+	for _, row := range [...][2]string{{"或者", ","}, {"或", ","}, {"和", ","}, {" или ", " or "}, {" и ", " and "}} {
+		s = strings.ReplaceAll(s, row[0], row[1])
+	}
 	for _, word := range []string{"o", "ou", "oder", "und", "y", "e", "et"} {
 		s = strings.ReplaceAll(s, `\text{ `+word+` }`, `\text{ or }`)
 	}
@@ -100,25 +83,31 @@ func conjunctions(s string) string {
 
 // numbered rewrites the words for bases below numbers as digits.
 func numbered(s string) string {
-	for i, word := range []string{"two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
-		"twelve"} {
-		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(i+2)+"}")
+	if !strings.Contains(s, `_{\text{`) {
+		return s
+	}
+	for k, word := range expr.Numerals()[2:13] {
+		s = strings.ReplaceAll(s, `_{\text{`+word+`}}`, "_{"+strconv.Itoa(k+2)+"}")
 	}
 	return s
 }
 
 // halfLines rewrites the sets of positive and negative real numbers as intervals.
 func halfLines(s string) string {
+	s = strings.ReplaceAll(s, "ℝ", `\mathbb{R}`)
+	if !strings.Contains(s, `\mathbb`) {
+		return s
+	}
 	for _, set := range []string{`\mathbb{R}`, `\mathbb R`} {
-		for _, row := range [][2]string{
-			{`^+_0`, `[0,\infty)`}, {`_0^+`, `[0,\infty)`}, {`^{+}_{0}`, `[0,\infty)`}, {`_{0}^{+}`, `[0,\infty)`},
-			{`_{\ge 0}`, `[0,\infty)`}, {`_{\geq 0}`, `[0,\infty)`}, {`_{\ge0}`, `[0,\infty)`}, {`_{\geq0}`,
-				`[0,\infty)`}, {`_{>= 0}`, `[0,\infty)`}, {`_{≥0}`, `[0,\infty)`},
-			{`_{>0}`, `(0,\infty)`}, {`_{> 0}`, `(0,\infty)`}, {`^+`, `(0,\infty)`}, {`^{+}`, `(0,\infty)`}, {`_+`,
-				`(0,\infty)`}, {`_{+}`, `(0,\infty)`}, {`⁺`, `(0,\infty)`}, {`_{<0}`, `(-\infty,0)`}, {`_{< 0}`,
-				`(-\infty,0)`}, {`^-`, `(-\infty,0)`}, {`^{-}`, `(-\infty,0)`},
+		for _, row := range [][]string{
+			{`[0,\infty)`, `^+_0`, `_0^+`, `^{+}_{0}`, `_{0}^{+}`, `_{\ge 0}`, `_{\geq 0}`, `_{\ge0}`, `_{\geq0}`,
+				`_{>= 0}`, `_{≥0}`},
+			{`(0,\infty)`, `_{>0}`, `_{> 0}`, `^+`, `^{+}`, `_+`, `_{+}`, `⁺`},
+			{`(-\infty,0)`, `_{<0}`, `_{< 0}`, `^-`, `^{-}`},
 		} {
-			s = strings.ReplaceAll(s, set+row[0], row[1])
+			for _, sign := range row[1:] {
+				s = strings.ReplaceAll(s, set+sign, row[0])
+			}
 		}
 	}
 	return s
@@ -143,17 +132,14 @@ func reversed(s string) string {
 			continue
 		}
 		open, end := s[i:i+1], s[closing:closing+1]
-		if open != "]" && end != "[" {
+		if open != "]" && end != "[" || end == "}" {
 			continue
 		}
 		if open == "]" {
 			open = "("
 		}
-		switch end {
-		case "[":
+		if end == "[" {
 			end = ")"
-		case "}":
-			continue
 		}
 		s = s[:i] + open + strings.ReplaceAll(inside, ";", ",") + end + s[closing+1:]
 		at = closing + 1
@@ -166,9 +152,8 @@ func reversed(s string) string {
 func opens(s string) bool {
 	s = strings.TrimSuffix(strings.TrimRight(s, " $"), `\left`)
 	s = strings.TrimRight(s, " $")
-	return s == "" || strings.HasSuffix(s, `\cup`) || strings.HasSuffix(s, "∪") || strings.HasSuffix(s, `\in`) ||
-		strings.HasSuffix(s, "∈") || strings.HasSuffix(s, "=") || strings.HasSuffix(s, `\cap`) ||
-		strings.HasSuffix(s, " U")
+	return s == "" || slices.ContainsFunc([]string{`\cup`, "∪", `\in`, "∈", "=", `\cap`, " U"},
+		func(sign string) bool { return strings.HasSuffix(s, sign) })
 }
 
 // micro writes out the prefix of units such as µA after a number.
@@ -200,6 +185,9 @@ func micro(s string) string {
 
 // quotients writes units with negative powers as quotients: m\,s^{-2} as m/s^2.
 func quotients(s string) string {
+	if !strings.Contains(s, "^{-") && !strings.Contains(s, "⁻") {
+		return s
+	}
 	s = strings.NewReplacer("⁻¹", "^{-1}", "⁻²", "^{-2}").Replace(s)
 	s = strings.NewReplacer("ms^{-1}", "m/s", "ms^{-2}", "m/s^2", "kmh^{-1}", "km/h", "ms}^{-1}", "m/s}", "ms}^{-2}",
 		"m/s^2}", "kmh}^{-1}", "km/h}").Replace(s)

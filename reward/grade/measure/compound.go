@@ -2,8 +2,10 @@ package measure
 
 import (
 	"math/big"
+	"strconv"
 	"strings"
 
+	"github.com/easyrl/easyrl/reward/grade/markup"
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
@@ -142,4 +144,38 @@ func Whole(s string) (Measure, bool) {
 	m, n := read(s)
 	rest := s[n:]
 	return m, n > 0 && len(rest) <= maxCompound && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// clock returns the minutes after midnight of a time such as 20:34 or 8:34 P.M., and
+// whether it says which half of the day it means.
+func clock(s string) (minutes int, exact, ok bool) {
+	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(markup.Bare(s)))
+	s, pm := strings.CutSuffix(s, "pm")
+	s, am := strings.CutSuffix(s, "am")
+	hour, minute, found := strings.Cut(s, ":")
+	h, errH := strconv.Atoi(hour)
+	m, errM := strconv.Atoi(minute)
+	if !found || errH != nil || errM != nil || len(minute) != 2 || h < 0 || h > 24 || m < 0 || m > 59 {
+		return 0, false, false
+	}
+	if am || pm {
+		if h < 1 || h > 12 {
+			return 0, false, false
+		}
+		if h %= 12; pm {
+			h += 12
+		}
+	}
+	return 60*h + m, am || pm || h > 12 || h == 0, true
+}
+
+// SameTime compares times of the day if both say which half they mean and only one of them
+// by am or pm.
+func SameTime(w, g string) (same, known bool) {
+	a, exactA, okA := clock(w)
+	b, exactB, okB := clock(g)
+	if !okA || !okB || !exactA || !exactB {
+		return false, false
+	}
+	return a == b, true
 }

@@ -117,9 +117,9 @@ func (u Unit) powers() map[string]int {
 
 // single returns the unit of one word or symbol, with its prefix.
 func single(name string) Unit {
-	metric, others := metric(), others()
-	for _, list := range [][]kind{metric[:], others[:]} {
-		if u := named(list, name, true, true); u.Known() {
+	metric := metric()
+	for _, list := range [][]kind{metric, others()} {
+		if u := named(list, name, true); u.Known() {
 			return u
 		}
 	}
@@ -135,7 +135,7 @@ func single(name string) Unit {
 		if !ok {
 			continue
 		}
-		if u := named(metric[:], rest, true, inWords); u.Known() {
+		if u := named(metric, rest, inWords); u.Known() {
 			size, _ := new(big.Rat).SetString(p[1])
 			return Unit{u.Dimension, size.Mul(size, u.Size()).RatString()}
 		}
@@ -148,16 +148,19 @@ func single(name string) Unit {
 
 // kind is a unit: its symbols, whose case matters, its names in lower case, its size and its
 // dimension.
-type kind struct{ symbols, names, size, dimension string }
+type kind struct {
+	symbols, names  expr.Names
+	size, dimension string
+}
 
-// named returns the unit of a list that a symbol or a name denotes.
-func named(list []kind, name string, symbols, names bool) Unit {
+// named returns the unit of a list that a symbol denotes or, with names, a name.
+func named(list []kind, name string, names bool) Unit {
 	word := strings.ToLower(name)
 	if len(word) > 3 && word != "hertz" {
 		word = strings.TrimSuffix(word, "s")
 	}
 	for _, k := range list {
-		if symbols && has(k.symbols, name) || names && utf8.RuneCountInString(name) > 1 && has(k.names, word) {
+		if k.symbols.Has(name) || names && utf8.RuneCountInString(name) > 1 && k.names.Has(word) {
 			size, _ := new(big.Rat).SetString(k.size)
 			return Unit{k.dimension, size.RatString()}
 		}
@@ -165,21 +168,9 @@ func named(list []kind, name string, symbols, names bool) Unit {
 	return Unit{}
 }
 
-// has reports whether a name is among names, which spaces separate.
-func has(names, name string) bool {
-	for names != "" {
-		first, rest, _ := strings.Cut(names, " ")
-		if first == name {
-			return true
-		}
-		names = rest
-	}
-	return false
-}
-
 // metric returns the units that take a prefix.
-func metric() [20]kind {
-	return [...]kind{
+func metric() []kind {
+	return []kind{
 		{"m", "meter metre", "1", "m^1"}, {"g", "gram", "1", "g^1"}, {"s", "second", "1", "s^1"},
 		{"L l", "liter litre", "1/1000", "m^3"}, {"N", "newton", "1000", "g^1 m^1 s^-2"},
 		{"J", "joule", "1000", "g^1 m^2 s^-2"}, {"W", "watt", "1000", "g^1 m^2 s^-3"},
@@ -192,8 +183,8 @@ func metric() [20]kind {
 }
 
 // others returns the units that take no prefix.
-func others() [33]kind {
-	return [...]kind{
+func others() []kind {
+	return []kind{
 		{"", "sec secs", "1", "s^1"}, {"", "minute min mins", "60", "s^1"}, {"h", "hour hr hrs", "3600", "s^1"},
 		{"", "day", "86400", "s^1"}, {"", "week", "604800", "s^1"}, {"", "month", "1", "month^1"},
 		{"", "year yr yrs", "12", "month^1"}, {"K", "kelvin", "1", "K^1"}, {"", "ton tonne", "1000000", "g^1"},

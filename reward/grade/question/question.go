@@ -5,7 +5,6 @@ package question
 import (
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/measure"
@@ -43,7 +42,7 @@ const (
 func New(text string) *Question {
 	q := &Question{Text: text, lower: strings.ToLower(text), words: map[string]bool{}}
 	q.last = lastSentence(q.lower)
-	for _, word := range strings.FieldsFunc(q.lower, func(r rune) bool { return !unicode.IsLetter(r) }) {
+	for _, word := range words.Split(q.lower, "") {
 		q.words[words.Singular(word)] = true
 	}
 	q.offered = alternatives(q.lower)
@@ -134,8 +133,8 @@ func (q *Question) Gives(word string) bool {
 	return ok && strings.HasSuffix(word, "s") && before != "" && before[len(before)-1] >= '0' && before[len(before)-1] <= '9'
 }
 
-// WantedHas is LastHas for what the last sentence asks for, without what it gives.
-func (q *Question) WantedHas(texts ...string) bool { return words.Contains(q.wanted(), texts...) }
+// wantedHas is LastHas for what the last sentence asks for, without what it gives.
+func (q *Question) wantedHas(texts ...string) bool { return words.Contains(q.wanted(), texts...) }
 
 // AsksShare reports whether a percentage may answer the question.
 func (q *Question) AsksShare() bool {
@@ -151,8 +150,8 @@ func (q *Question) AsksShare() bool {
 	return q.Asks("percent", "%") && !q.Asks("how many", "how much")
 }
 
-// AsksRate reports whether the question asks for a rate.
-func (q *Question) AsksRate() bool {
+// asksRate reports whether the question asks for a rate.
+func (q *Question) asksRate() bool {
 	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
 }
 
@@ -228,7 +227,7 @@ func (q *Question) Positive(name string) bool {
 // question, but not its last sentence, mentions, and the last sentence names others.
 func (q *Question) Names(word string) bool {
 	return q.isName(word) && !strings.Contains(q.last, word) &&
-		slices.ContainsFunc(strings.FieldsFunc(q.last, func(r rune) bool { return !unicode.IsLetter(r) }), q.isName)
+		slices.ContainsFunc(words.Split(q.last, ""), q.isName)
 }
 
 // InitialOfOther reports whether a capital letter is the initial of a name that the question, but
@@ -238,8 +237,7 @@ func (q *Question) InitialOfOther(letter string) bool {
 		return false
 	}
 	lower := strings.ToLower(letter)
-	isRune := func(r rune) bool { return !unicode.IsLetter(r) }
-	asked := slices.DeleteFunc(strings.FieldsFunc(q.last, isRune), func(word string) bool { return !q.isName(word) })
+	asked := slices.DeleteFunc(words.Split(q.last, ""), func(word string) bool { return !q.isName(word) })
 	if len(asked) == 0 || slices.ContainsFunc(asked, func(word string) bool { return strings.HasPrefix(word, lower) }) {
 		return false
 	}
@@ -269,4 +267,60 @@ func (q *Question) isName(word string) bool {
 			acts(word, after)
 		rest = after
 	}
+}
+
+// maxOption bounds the text on each side of an "or" that is read, in bytes.
+const maxOption = 512
+
+// alternatives returns the words next to an "or" of a text, and those before the commas
+// of a list that ends in one.
+func alternatives(lower string) map[string]bool {
+	found := map[string]bool{}
+	for at := 0; ; {
+		i := strings.Index(lower[at:], " or ")
+		if i < 0 {
+			return found
+		}
+		at += i
+		begin := at + len(" or ")
+		next := strings.Fields(lower[begin:min(len(lower), begin+maxOption)])
+		if len(next) > 0 {
+			found[strings.Trim(next[0], ".,?!;:\"'")] = true
+			if len(next) > 1 && words.OneOf(next[0], "the", "a", "an") {
+				found[strings.Trim(next[1], ".,?!;:\"'")] = true
+			}
+		}
+		before := lower[max(0, at-maxOption):at]
+		for range 6 {
+			before = strings.TrimRight(before, " ,\"'")
+			cut := strings.LastIndexAny(before, " ,\"'(")
+			found[before[cut+1:]] = true
+			comma := strings.LastIndexByte(before, ',')
+			if comma < 0 || strings.ContainsAny(before[comma:], ".?!") || len(strings.Fields(before[comma:])) > 4 {
+				break
+			}
+			before = before[:comma]
+		}
+		at = begin
+	}
+}
+
+// Offers reports whether the question offers a word as an alternative: next to "or", or
+// before a comma of a list that ends in "or".
+func (q *Question) Offers(word string) bool { return q.offered[word] }
+
+// Option returns the text of a choice that the question offers, or "".
+func (q *Question) Option(letter byte) string {
+	for _, form := range []string{"(%c)", "%c)", "%c.", "%c:"} {
+		mark := strings.Replace(form, "%c", string(letter), 1)
+		_, rest, ok := strings.Cut(q.Text, mark)
+		if !ok {
+			continue
+		}
+		next := strings.Replace(form, "%c", string(letter+1), 1)
+		rest, _, _ = strings.Cut(rest, next)
+		rest, _, _ = strings.Cut(rest, "\n")
+		return strings.Trim(rest, " ,;.\\$")
+	}
+	return ""
 }

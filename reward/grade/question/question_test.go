@@ -22,7 +22,7 @@ func TestAskedUnit(t *testing.T) {
 func TestAsks(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(*Question) bool{
-		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).AsksRate, "share": (*Question).AsksShare, "slope": (*Question).AsksSlope,
+		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).asksRate, "share": (*Question).AsksShare, "slope": (*Question).AsksSlope,
 	}
 	for text, want := range map[string][]string{
 		"Simplify $2x+x$.":                          {"transforms", "reduces"},
@@ -58,7 +58,7 @@ func TestAsksPer(t *testing.T) {
 		{"How fast is it?", "second", true},
 		{"How many apples per person?", "hour", true},
 	} {
-		require.Equal(t, row.asks, New(row.text).AsksPer(row.per), row)
+		require.Equal(t, row.asks, New(row.text).asksPer(row.per), row)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestWords(t *testing.T) {
 	require.False(t, q.LastHas("hour"))
 	require.Equal(t, "how many apples are left?", q.From("how "))
 	require.Empty(t, q.From("why "))
-	require.Equal(t, map[string]measure.Unit{"hour": measure.Of("hour")}, q.Units())
+	require.Equal(t, map[string]measure.Unit{"hour": measure.Of("hour")}, q.unitsByWord())
 	require.Equal(t, measure.Of("hour"), q.UnitLike(measure.Of("minute")))
 	require.False(t, q.UnitLike(measure.Of("feet")).Known())
 	require.Equal(t, measure.Of("m"), New("It is 24 m long, and m is 5 grams.").UnitLike(measure.Of("cm")))
@@ -121,7 +121,7 @@ func TestKinds(t *testing.T) {
 		"How many minutes remain?":            {"time"},
 		"What is left?":                       nil,
 	} {
-		require.Equal(t, kinds, New(text).Kinds(), text)
+		require.Equal(t, kinds, New(text).kinds(), text)
 	}
 }
 
@@ -130,5 +130,31 @@ func TestAsksBase(t *testing.T) {
 	for text, base := range map[string]string{"Write 9 in base 8.": "8", "Convert it to base eight": "8", "Write 9 in binary.": "2", "What is 255 in hexadecimal?": "16"} {
 		require.True(t, New(text).AsksBase(base), text)
 		require.False(t, New(text).AsksBase("10"), text)
+	}
+}
+
+func TestOpposes(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		question, sentence string
+		opposes            bool
+	}{
+		{"How many minutes does the clock lose?", "It gains 24 minutes.", true},
+		{"How many minutes does the clock lose?", "It loses 24 minutes.", false},
+		{"What is the profit?", "The loss is 5.", true},
+		{"What is the profit or loss?", "The loss is 5.", false},
+		{"What is the coefficient of $x^2$?", "The coefficient of $x^3$ is 5.", true},
+		{"What is the coefficient of $x^2$?", "The coefficient of $x^2$ is 5.", false},
+		{"", "It gains 24 minutes.", false},
+	} {
+		require.Equal(t, row.opposes, New(row.question).Opposes(row.sentence), row)
+	}
+}
+
+func TestOtherQuantity(t *testing.T) {
+	t.Parallel()
+	q := New("A circle has radius 5. What is its area?")
+	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false, "The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
+		require.Equal(t, other, q.OtherQuantity(text), text)
 	}
 }

@@ -85,8 +85,8 @@ func (q *Question) Angular() bool {
 			`what is $\cos`, `what is $\sin`, `what is $\tan`, `find $\cos`, `find $\sin`, `find $\tan`)
 }
 
-// AsksPer reports whether the question asks for something per unit, or for no rate at all.
-func (q *Question) AsksPer(per string) bool {
+// asksPer reports whether the question asks for something per unit, or for no rate at all.
+func (q *Question) asksPer(per string) bool {
 	if q.per == nil {
 		q.per = []measure.Unit{}
 		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
@@ -100,9 +100,9 @@ func (q *Question) AsksPer(per string) bool {
 	return len(q.per) == 0 || !want.Known() || slices.Contains(q.per, want)
 }
 
-// Units returns the units that words of the question name, by word. Callers must not
+// unitsByWord returns the units that words of the question name, by word. Callers must not
 // modify the result.
-func (q *Question) Units() map[string]measure.Unit {
+func (q *Question) unitsByWord() map[string]measure.Unit {
 	if q.units == nil {
 		q.units = map[string]measure.Unit{}
 		for word := range q.words {
@@ -128,7 +128,7 @@ func (q *Question) measures(letter string) bool {
 
 // UnitLike returns the only unit of the question that measures what u does, or the zero Unit.
 func (q *Question) UnitLike(u measure.Unit) (found measure.Unit) {
-	for _, other := range q.Units() {
+	for _, other := range q.unitsByWord() {
 		switch {
 		case other.Dimension != u.Dimension || other == found || u.Dimension == "cent^1": // $5 and 50 cents
 		case found.Known():
@@ -143,14 +143,14 @@ func (q *Question) UnitLike(u measure.Unit) (found measure.Unit) {
 // Measures reports whether the last sentence asks for a quantity that counts nothing: a length, a
 // price.
 func (q *Question) Measures() bool {
-	return q.Text != "" && !q.LastHas("how many", "number of") && (slices.ContainsFunc(q.Kinds(), func(kind string) bool {
+	return q.Text != "" && !q.LastHas("how many", "number of") && (slices.ContainsFunc(q.kinds(), func(kind string) bool {
 		return kind != "rate" && kind != "speed"
 	}) || q.LastHas("how far", "how tall", "what is the cost", "what is the price", "how much does", "how old", "how heavy"))
 }
 
-// Kinds returns the kinds of quantity (measure.Kind) that the last sentence asks for as far as
-// its words tell: rates, lengths, areas, volumes, and counts.
-func (q *Question) Kinds() (kinds []string) {
+// kinds returns the kinds of quantity (measure.Kind) that words of the last sentence ask for: rates,
+// lengths, areas, volumes, and counts.
+func (q *Question) kinds() (kinds []string) {
 	asked := q.wanted()
 	for _, row := range [][]string{
 		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average", "dail", "week"},
@@ -195,12 +195,13 @@ func counted(rest string) string {
 
 // AsksBase reports whether the question asks for a number in base.
 func (q *Question) AsksBase(base string) bool {
-	if base != "10" && q.Asks("to decimal", "in decimal", "to a decimal", "to base 10", "in base 10", "to base ten", "in base ten") {
+	decimal := q.Asks("to decimal", "in decimal", "to base 10", "in base 10", "to base ten", "in base ten")
+	if base != "10" && (decimal || q.Asks("to a decimal")) {
 		return false
 	}
 	names := []string{base, "$" + base}
-	if k, err := strconv.Atoi(base); err == nil && k > 1 && words.Word(k) != "" {
-		names = append(names, words.Word(k))
+	if k, err := strconv.Atoi(base); err == nil && k > 1 && k < 20 {
+		names = append(names, expr.Numerals()[k])
 	}
 	for _, name := range names {
 		if q.Asks("in base "+name, "to base "+name, "into base "+name, "base-"+name) {
@@ -213,10 +214,96 @@ func (q *Question) AsksBase(base string) bool {
 	case "8":
 		return q.Asks("octal")
 	case "10":
-		return q.Asks("to decimal", "in decimal", "into decimal", "to base 10", "in base 10", "to base ten",
-			"in base ten")
+		return decimal || q.Asks("into decimal")
 	case "16":
 		return q.Asks("hex")
 	}
 	return false
+}
+
+// OtherKind reports whether a unit measures another kind of quantity than the question asks
+// for: km/h for a distance, square metres for a volume.
+func (q *Question) OtherKind(name string) bool {
+	kinds, kind := q.kinds(), measure.Kind(name)
+	counts, moves := slices.Equal(kinds, []string{"count"}), q.wantedHas("speed", "how fast", "velocity")
+	asks := func(kind string) bool { return slices.Contains(kinds, kind) }
+	switch {
+	case len(kinds) == 0, asks(kind), !counts && q.wantedHas(strings.ToLower(name)):
+		return false
+	case counts && kind != "":
+		return true
+	}
+	switch kind {
+	case "time":
+		return moves
+	case "rate", "speed":
+		return true
+	case "area", "length", "volume", "mass":
+		return moves || asks("area") || asks("angle") || kind != "volume" && asks("volume") ||
+			kind != "length" && asks("length")
+	}
+	return false
+}
+
+// Foreign reports whether a unit measures what neither the units nor the words of the
+// question are about: kilograms for an area.
+func (q *Question) Foreign(name string) bool {
+	u, aspects := measure.Of(name), aspects(measure.Kind(name))
+	if measure.Kind(name) == "temperature" && q.Asks("celsius", "fahrenheit", "°c", "°f") && !q.Asks("kelvin") {
+		return true
+	}
+	if q.Text == "" || aspects == nil || strings.ContainsAny(name, "^/ ") {
+		return false
+	}
+	for _, other := range q.unitsByWord() {
+		if other.Dimension == u.Dimension {
+			return false
+		}
+	}
+	return !q.Asks(aspects...)
+}
+
+// aspects returns words of questions that a quantity of a kind answers.
+func aspects(kind string) []string {
+	return map[string][]string{
+		"money": {"$", "£", "€", "cost", "price", "pay", "spen", "earn", "money", "profit", "salary", "wage",
+			"income", "revenue", "charge", "worth", "bill", "budget", "sav", "change", "make", "sell", "sold", "buy",
+			"interest", "value", "owe", "rais", "loan", "tip", "tax", "fee", "account"},
+		"time": {"how long", "time", "when", "old", "age", "year", "month", "duration", "late", "early", "am", "pm",
+			"clock", "night", "noon"},
+		"length": {"far", "long", "tall", "high", "height", "length", "width", "wide", "distance", "perimeter",
+			"radius", "diameter", "circumference", "deep", "depth", "side", "triangle", "circle", "square", "rectangle",
+			"area", "volume"},
+		"mass":        {"weigh", "heav", "mass"},
+		"volume":      {"water", "milk", "juice", "tank", "liquid", "volume", "much"},
+		"temperature": {"temperature", "degree", "hot", "cold", "°"},
+		"angle":       {"angle", `\sin`, `\cos`, `\tan`, "circ", "degree"},
+	}[kind]
+}
+
+// Fits reports whether the question names the parts of a compound unit such as km/h and
+// m^2, or no other unit of the same kind.
+func (q *Question) Fits(name string) bool {
+	if q.Text == "" {
+		return true
+	}
+	if measure.Kind(name) == "angle" {
+		return q.Asks("radian", `\sin`, `\cos`, `\tan`) && !q.Asks("in degrees", "to degrees")
+	}
+	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
+		return true // compared by its size
+	}
+	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
+	parts := strings.Split(name, "/")
+	if len(parts) == 2 && q.LastHas("one "+parts[1], "each "+parts[1], "a "+parts[1], "every "+parts[1]) {
+		return true
+	}
+	if len(parts) == 2 && (!q.asksPer(parts[1]) || !q.asksRate()) {
+		return false
+	}
+	return !slices.ContainsFunc(parts, func(part string) bool {
+		u := measure.Of(part)
+		like := q.UnitLike(u)
+		return u.Known() && like.Known() && like != u
+	})
 }

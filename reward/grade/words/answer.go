@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
@@ -78,27 +79,31 @@ func Possessive(a []string, text string) bool {
 // Rival reports whether a word is of the same kind as the wanted word: another weekday,
 // odd for even.
 func Rival(a []string, word string) bool {
-	return slices.ContainsFunc(kinds(), func(kind []string) bool {
-		return slices.Contains(kind, word) && !slices.Contains(a, word) && slices.ContainsFunc(a, func(want string) bool { return slices.Contains(kind, want) })
+	return slices.ContainsFunc(kinds(), func(kind expr.Names) bool {
+		return kind.Has(word) && !slices.Contains(a, word) && slices.ContainsFunc(a, kind.Has)
 	})
 }
 
 // IsDate reports whether a is a month and a day, in either order.
 func IsDate(a []string) bool {
-	return len(a) == 2 && HasDigit(a[0]+a[1]) && slices.ContainsFunc(a, func(word string) bool {
-		return slices.Contains(kinds()[1], word)
-	})
+	return len(a) == 2 && HasDigit(a[0]+a[1]) && slices.ContainsFunc(a, months.Has)
 }
 
-// kinds returns sets of mutually exclusive answer words.
-func kinds() [][]string {
-	return [][]string{
-		{"monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"},
-		{"january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"},
-		{"even", "odd", "neither", "both"}, {"yes", "no"}, {"true", "false"}, {"prime", "composite"}, {"rational", "irrational"}, {"positive", "negative", "zero"},
-		{"increasing", "decreasing"}, {"increase", "decrease"}, {"heads", "tails"}, {"east", "west", "north", "south"}, {"left", "right"}, {"up", "down"}, {"first", "last"},
-		{"ellipse", "parabola", "hyperbola", "circle", "line", "point"}, {"acute", "obtuse", "equilateral", "isosceles", "scalene"},
-		{"red", "green", "blue", "yellow", "black", "white", "orange", "purple", "pink", "brown"},
+// The names of days and months.
+const (
+	days   expr.Names = "monday tuesday wednesday thursday friday saturday sunday"
+	months expr.Names = "january february march april may june july august september october november december"
+)
+
+// kinds returns lists of answer words of which one excludes the others.
+func kinds() []expr.Names {
+	return []expr.Names{
+		days, months,
+		"even odd neither both", "yes no", "true false", "prime composite", "rational irrational",
+		"positive negative zero", "increasing decreasing", "increase decrease", "heads tails",
+		"east west north south", "left right", "up down", "first last",
+		"ellipse parabola hyperbola circle line point", "acute obtuse equilateral isosceles scalene",
+		"red green blue yellow black white orange purple pink brown",
 	}
 }
 
@@ -156,4 +161,50 @@ func Singular(word string) string {
 		return strings.TrimSuffix(word, "s")
 	}
 	return word
+}
+
+// Choice returns the letter that s chooses: C, (C), "(C) 42", "C. Evelyn".
+func Choice(s string) (byte, bool) {
+	s = strings.TrimSpace(markup.Bare(s))
+	for _, word := range []string{"option ", "choice ", "answer "} {
+		if len(s) > len(word) && strings.EqualFold(s[:len(word)], word) {
+			s = strings.TrimSpace(s[len(word):])
+		}
+	}
+	open := strings.HasPrefix(s, "(")
+	s = strings.TrimPrefix(s, "(")
+	if s == "" || s[0] < 'A' || s[0] > 'J' {
+		return 0, false
+	}
+	rest := s[1:]
+	if at := strings.IndexByte(rest, '('); open && at >= 0 && at+2 < len(rest) && rest[at+1] >= 'A' && rest[at+1] <= 'J' && rest[at+2] == ')' {
+		return 0, false // two choices
+	}
+	switch {
+	case open && strings.HasPrefix(rest, ")"), !open && rest == "":
+	case !open && rest != "" && (rest[0] == ')' || rest[0] == '.' || rest[0] == ':') && (len(rest) == 1 || rest[1] == ' '):
+	default:
+		return 0, false
+	}
+	return s[0], true
+}
+
+// Chosen returns the text after the letter of a choice: 42 for "(C) 42".
+func Chosen(s string) (string, bool) {
+	if _, ok := Choice(s); !ok {
+		return "", false
+	}
+	at := strings.IndexAny(s, ").:")
+	if at < 0 {
+		return "", false
+	}
+	rest := s[at+1:]
+	for before := ""; rest != before; {
+		before = rest
+		rest = strings.TrimLeft(rest, " }~\n")
+		for _, space := range []string{`\ `, `\,`, `\;`, `\quad`} {
+			rest = strings.TrimPrefix(rest, space)
+		}
+	}
+	return rest, rest != ""
 }

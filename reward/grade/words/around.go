@@ -40,7 +40,7 @@ func Before(text string) string {
 		}
 		return strings.ReplaceAll(word, "'", "")
 	}
-	if Negates(text) {
+	if denied(text) {
 		return "not"
 	}
 	return ""

@@ -5,28 +5,17 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/easyrl/easyrl/reward/grade/expr"
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
-// small returns the words for the numbers below twenty.
-func small() []string {
-	return []string{"zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-		"thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"}
-}
-
 // Number reports whether a word in lower case is a number below a thousand or part of one.
 func Number(word string) bool {
-	return slices.Contains(small(), word) || slices.Contains(tens()[2:], word) || word == "hundred" || word == "half"
+	return slices.Contains(expr.Numerals(), word) || slices.Contains(tens()[2:], word) || word == "hundred" ||
+		word == "half"
 }
 
-// Word returns the word for a number below twenty, or "".
-func Word(k int) string {
-	if k < 0 || k >= len(small()) {
-		return ""
-	}
-	return small()[k]
-}
-
+// tens returns the words for the multiples of ten, which begin at 2.
 func tens() []string {
 	return []string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}
 }
@@ -36,10 +25,11 @@ func tens() []string {
 func Spelled(s string) (string, bool) {
 	fields := strings.Fields(strings.ReplaceAll(strings.ToLower(markup.Bare(s)), "-", " "))
 	fields = slices.DeleteFunc(fields, func(f string) bool { return strings.Trim(f, ".,") == "" })
+	numerals := expr.Numerals()
 	total, part, used := 0, 0, 0
 	for _, f := range fields {
 		f = strings.Trim(f, ".,")
-		i, j := slices.Index(small(), f), slices.Index(tens(), f)
+		i, j := slices.Index(numerals, f), slices.Index(tens(), f)
 		switch {
 		case f == "half" && used == 0 && len(fields) > 1 && (fields[1] == "a" || fields[1] == "an"):
 			return "1/2 " + strings.Join(fields[2:], " "), true
@@ -84,7 +74,7 @@ func mixed(v, used int, fields []string) (string, bool) {
 		rest = append([]string{"one"}, rest[1:]...)
 	}
 	if len(rest) > 1 {
-		above, below := slices.Index(small(), rest[0]), denominator(strings.Trim(rest[1], ".,"))
+		above, below := slices.Index(expr.Numerals(), rest[0]), denominator(strings.Trim(rest[1], ".,"))
 		if above > 0 && below > above {
 			return strconv.Itoa(v) + " " + strconv.Itoa(above) + "/" + strconv.Itoa(below) + " " + strings.Join(rest[2:], " "), true
 		}

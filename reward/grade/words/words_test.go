@@ -47,7 +47,7 @@ func TestNegates(t *testing.T) {
 	for text, want := range map[string]bool{
 		"she does not have": true, "no, it is": false, "the probability of not winning is": true, "it cannot be": true, "it is not that, but": false, "it is": false,
 	} {
-		require.Equal(t, want, Negates(text), text)
+		require.Equal(t, want, denied(text), text)
 	}
 }
 

@@ -1,3 +1,0 @@
-// Package words recognizes what words beside a value say: numbers, choices, denials, doubts and
-// comparisons.
-package words
