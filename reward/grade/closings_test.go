@@ -101,7 +101,8 @@ func TestEndings(t *testing.T) {
 	for i := 0; i < len(rows); i += every() {
 		row := rows[i]
 		for _, form := range endings() {
-			text := "We have $a = 12$ and $b = 3$.\n\nThen $12 \\cdot 3 = 36$.\n\n" + strings.Replace(form, "@", row.Answer, 1)
+			text := "We have $a = 12$ and $b = 3$.\n\nThen $12 \\cdot 3 = 36$.\n\n" +
+				strings.Replace(form, "@", row.Answer, 1)
 			require.True(t, Correct(text, row.Answer), text)
 		}
 	}

@@ -125,7 +125,8 @@ func TestReasoning(t *testing.T) {
 			"<|channel|>analysis<|message|>Maybe 44.<|end|><|start|>assistant<|channel|>final<|message|>43<|return|>",
 			"43"},
 		{"gpt-oss, no answer",
-			`<|channel|>analysis<|message|>\boxed{43}<|end|><|start|>assistant<|channel|>final<|message|>I do not know.`, ""},
+			`<|channel|>analysis<|message|>\boxed{43}<|end|><|start|>assistant<|channel|>final<|message|>I do ` +
+				`not know.`, ""},
 		{"gpt-oss, unfinished", `<|channel|>analysis<|message|>We get \boxed{43}`, ""},
 		{"gpt-oss, commentary last", `<|channel|>final<|message|>\boxed{43}<|channel|>commentary to=x <|message|>{}`,
 			""},

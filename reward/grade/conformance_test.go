@@ -83,7 +83,8 @@ func TestHendrycks(t *testing.T) {
 // renderings returns ways in which a model may write an answer.
 func renderings() []string {
 	return []string{
-		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`, "It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
+		"%s", "$%s$", `\boxed{%s}`, `We find that the answer is $\boxed{%s}$.`,
+		"It follows.\n\n\\[\n\\boxed{%s}\n\\]\n",
 		"Therefore, the answer is $%s$.", `**Final Answer:** \(%s\)`, "<answer>%s</answer>",
 
 		"<think>It may be $17$.</think>\n\n**Answer**\n\n$$%s$$",

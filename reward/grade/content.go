@@ -125,7 +125,8 @@ func shares(s string) string {
 
 // withoutTotal returns s without "in total" and the like at its end.
 func withoutTotal(s string) string {
-	for _, end := range []string{" altogether", " in total", " in all", " altogether}", " in total}", " in all}", " each",
+	for _, end := range []string{" altogether", " in total", " in all", " altogether}", " in total}",
+		" in all}", " each",
 		" each}"} {
 		if head, ok := strings.CutSuffix(s, end); ok {
 			return head + strings.TrimLeft(end, " abcdefghijklmnopqrstuvwxyz")

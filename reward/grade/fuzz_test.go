@@ -18,33 +18,49 @@ import (
 func hostile() []string {
 	const long, longest = 1 << 14, 1 << 20
 	list := []string{
-		"9^9^9^9^9", "(((9!)!)!)!", "10^{10^{10}}", "2^{99999999999999999999}", "x^{1000000000}", `\frac{1}{9^{9^9}}`, "1e999", "1e-999", "0.1^9999",
-		"((x+1)^{9999}+1)^{9999}", `\binom{99999999}{4444}`, "0/0", "1/0", "0^0", "0^{-1}", `\sqrt[0]{5}`, `\sqrt[10^9]{5}`, "--5", "1--1", "",
-		`\begin{pmatrix}`, `\end{pmatrix}`, `\frac`, `\frac{1}`, `\sqrt`, "^", "_", `\`, `\text{`, "$", "$$", `\(`, "####", `\boxed`, `\boxed{`, "answer", "answer is", "answer:",
-		"\x00\xff\xfe", "…", "\u202e5", "NaN", "∞", "-∞", "i^i", "0.(3)", "5%%%%", "1,2,3,", ",,,", "[[[", "1:2:3:4", "\\\\", "%s", "f(f(f(f(x))))",
+		"9^9^9^9^9", "(((9!)!)!)!", "10^{10^{10}}", "2^{99999999999999999999}", "x^{1000000000}", `\frac{1}{9^{9^9}}`,
+		"1e999", "1e-999", "0.1^9999",
+		"((x+1)^{9999}+1)^{9999}", `\binom{99999999}{4444}`, "0/0", "1/0", "0^0", "0^{-1}", `\sqrt[0]{5}`,
+		`\sqrt[10^9]{5}`, "--5", "1--1", "",
+		`\begin{pmatrix}`, `\end{pmatrix}`, `\frac`, `\frac{1}`, `\sqrt`, "^", "_", `\`, `\text{`, "$", "$$", `\(`,
+		"####", `\boxed`, `\boxed{`, "answer", "answer is", "answer:",
+		"\x00\xff\xfe", "…", "\u202e5", "NaN", "∞", "-∞", "i^i", "0.(3)", "5%%%%", "1,2,3,", ",,,", "[[[", "1:2:3:4",
+		"\\\\", "%s", "f(f(f(f(x))))",
 	}
-	for _, item := range []string{"3^{5000}+1/7^{2800}", "x=3^{5000}/7^{2000}", `\sqrt[16]{3^{5000}}`, "x^{5000}y<3", `1\pm2`, "(1,2)", "[1,[2,[3,4]]]", "x<3", strings.Repeat("7", 60), "3cm", "5%", "1:2", "(((((1)))))"} {
+	for _, item := range []string{"3^{5000}+1/7^{2800}", "x=3^{5000}/7^{2000}", `\sqrt[16]{3^{5000}}`, "x^{5000}y<3",
+		`1\pm2`, "(1,2)", "[1,[2,[3,4]]]", "x<3", strings.Repeat("7", 60), "3cm", "5%", "1:2", "(((((1)))))"} {
 		list = append(list, strings.Repeat(item+",", 63)+"1", strings.Repeat(item+",", 500)+"2")
 	}
 	for _, piece := range []string{
-		"(", "[", "{", "\\{", "((x+1)", "x^", "2^{", "-", "\\frac{1}{", "\\sqrt{", "\\left(", "|", "||", "a_", "\\text{", "\\boxed{", "$", "$$", "\\(", "\\[",
-		"\\begin{pmatrix}", "\\begin{a}", "1,", "1 ", "9", "1+", "x", "x+", "\\pm ", "1\\pm", "answer is ", "the answer is 5. ", "#### 5\n", "<think>", "</think>", "<answer>",
-		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%", "\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
-		"C(", "f(", "\\choose 2", "\\{x|", "\\mid ", "0.\\overline{3}", "0.333...", "答案", "１", "½", "base 8 ", "5 or ", "5 ≈ ", "x = 5 and ", "one and a ", "\n\nTom has 3 and buys 4. How many does he have?\n",
+		"(", "[", "{", "\\{", "((x+1)", "x^", "2^{", "-", "\\frac{1}{", "\\sqrt{", "\\left(", "|", "||", "a_",
+		"\\text{", "\\boxed{", "$", "$$", "\\(", "\\[",
+		"\\begin{pmatrix}", "\\begin{a}", "1,", "1 ", "9", "1+", "x", "x+", "\\pm ", "1\\pm", "answer is ",
+		"the answer is 5. ", "#### 5\n", "<think>", "</think>", "<answer>",
+		"\n", ".", "wait ", "So 5. ", "\\boxed{1} and ", "\\boxed{5", "****", "5 = ", "\\", "}", "!", "%",
+		"\nQuestion: ", "1 and ", "=", "x=1,", "(1,2),", "\\cup(1,2)", "&", "\\\\ ",
+		"C(", "f(", "\\choose 2", "\\{x|", "\\mid ", "0.\\overline{3}", "0.333...", "答案", "１", "½", "base 8 ", "5 or ",
+		"5 ≈ ", "x = 5 and ", "one and a ", "\n\nTom has 3 and buys 4. How many does he have?\n",
 		"<b>", "Ans: ", "not 5 ", "than 5 ", "1/8 of ", "\"answer\": \"", "1 to ", "70k ",
-		"[[1],", "{\"a\":", "1/0\n", "a,b|c\n", "5 or ", "red or blue, ", "<answer>5. ", "<<2+1=3>>3 ", "7e999/3e998+", "1000!,", "1e999,", "\\{1\\}\\cup", "x\\neq 1,", "5 km/h ", "2:30 pm, ", "x = 5 ≈ ",
-		"5 cm 3 mm ", "2 hours 40 minutes ", "2h", "an hour and ", "5'", "\\\\[4pt]", "\\\\*", "⁰", "²/₃", "⁄", "(5)_9 ", "5 in base nine ", "So 5 of 7, leaving 2", "5, 2 more than ", "\\sqrt{3}", "2\\frac{", "\\cr ",
+		"[[1],", "{\"a\":", "1/0\n", "a,b|c\n", "5 or ", "red or blue, ", "<answer>5. ", "<<2+1=3>>3 ", "7e999/3e998+",
+		"1000!,", "1e999,", "\\{1\\}\\cup", "x\\neq 1,", "5 km/h ", "2:30 pm, ", "x = 5 ≈ ",
+		"5 cm 3 mm ", "2 hours 40 minutes ", "2h", "an hour and ", "5'", "\\\\[4pt]", "\\\\*", "⁰", "²/₃", "⁄",
+		"(5)_9 ", "5 in base nine ", "So 5 of 7, leaving 2", "5, 2 more than ", "\\sqrt{3}", "2\\frac{", "\\cr ",
 	} {
-		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 2000/len(piece)), strings.Repeat(piece, long/len(piece)))
+		list = append(list, strings.Repeat(piece, 50), strings.Repeat(piece, 2000/len(piece)),
+			strings.Repeat(piece, long/len(piece)))
 	}
 	for _, size := range []int{200, 400, 4000, longest} { // one construct within another, and marks behind one
-		for _, part := range [][2]string{{"(1+", ")"}, {"\\sqrt{1+", "}"}, {"2^{", "}"}, {"\\frac{1}{1+", "}"}, {"[", "]"}, {"$5 ", "$"}, {"<answer>5, ", "</answer>"}, {"x", "'"}, {"5", "!"}, {"x(1", ",1"}, {"f(", ")"}, {"max(1,", ")"},
+		for _, part := range [][2]string{{"(1+", ")"}, {"\\sqrt{1+", "}"}, {"2^{", "}"}, {"\\frac{1}{1+", "}"},
+			{"[", "]"}, {"$5 ", "$"}, {"<answer>5, ", "</answer>"}, {"x", "'"}, {"5", "!"}, {"x(1", ",1"}, {"f(", ")"},
+			{"max(1,", ")"},
 			{"\\begin{vmatrix}1&2\\\\3&", "\\end{vmatrix}"}} {
 			depth := size / (len(part[0]) + len(part[1]))
-			list = append(list, strings.Repeat(part[0], depth)+"1"+strings.Repeat(part[1], depth), part[0]+strings.Repeat(part[1], size/len(part[1])))
+			list = append(list, strings.Repeat(part[0], depth)+"1"+strings.Repeat(part[1], depth),
+				part[0]+strings.Repeat(part[1], size/len(part[1])))
 		}
 	}
-	for _, piece := range []string{"$", "\n", "\\boxed{5", "2 hours 40 minutes ", "1/0\n", "a,b|c\n", "x\n", "5 or ", "red or blue, ", "\"a\",", "[1],", "5 ≈ ", "1 ", "5 km/h ", "\xff"} {
+	for _, piece := range []string{"$", "\n", "\\boxed{5", "2 hours 40 minutes ", "1/0\n", "a,b|c\n", "x\n", "5 or ",
+		"red or blue, ", "\"a\",", "[1],", "5 ≈ ", "1 ", "5 km/h ", "\xff"} {
 		list = append(list, strings.Repeat(piece, longest/len(piece)))
 	}
 	return list
@@ -71,7 +87,8 @@ func uses(text string) []func() {
 func TestIncomplete(t *testing.T) {
 	t.Parallel()
 	for _, gold := range []string{"5", "y=5", "AB=5", "(3,-1)"} {
-		for _, x := range []string{`abs()=5`, `f()=5`, `\operatorname{angle}()=5`, `5}} (about 5)`, `\angle A=`, `{}C_=5`, `()=()`,
+		for _, x := range []string{`abs()=5`, `f()=5`, `\operatorname{angle}()=5`, `5}} (about 5)`, `\angle A=`,
+			`{}C_=5`, `()=()`,
 			`5 (about `, `\mod`, `f(y)=5`, `\mathbb{R}\setminus[1,`, `\left.`, `\bar`, `\overline`} {
 			NewTask("Find $AB$ and angle $C$ in degrees, to two decimal places.", gold).Fault(`\boxed{` + x + `}`)
 			Correct("<answer>"+x+"</answer>", gold)
@@ -105,7 +122,8 @@ func TestHostile(t *testing.T) {
 					limittest.Run(t, grade)
 				}
 				runtime.ReadMemStats(&after)
-				require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "use %d of %.60q (%d bytes)", i, text, len(text))
+				require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(most), "use %d of %.60q (%d bytes)", i,
+					text, len(text))
 			})
 		}
 	}

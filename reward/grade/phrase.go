@@ -89,7 +89,8 @@ func unreasoned(s string) string {
 	s, _, _ = strings.Cut(s, " because ")
 	for _, sep := range []string{", ", " ("} {
 		head, comment, ok := strings.Cut(s, sep)
-		if _, number := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); ok && number && words.HasDigit(head) &&
+		if _, number := expr.Parse(markup.Clean(head), expr.Mode{Thousands: true}); ok && number &&
+			words.HasDigit(head) &&
 			len(strings.Fields(comment)) > 1 && !words.HasDigit(comment) && !strings.ContainsAny(comment, `\$=<>`) &&
 			!words.Hedges(comment) && !words.Contains(strings.ToLower(comment), "or ", "than", "but", "and ") {
 			return head
@@ -209,7 +210,8 @@ func payload(text string, i int) (int, bool) {
 // entitles reports whether a title only says that the answer follows: "Final answer".
 func entitles(title string) bool {
 	const plain expr.Names = "final answer answers the my our correct short summary of"
-	return !slices.ContainsFunc(words.Split(strings.ToLower(title), ""), func(word string) bool { return !plain.Has(word) })
+	return !slices.ContainsFunc(words.Split(strings.ToLower(title), ""),
+		func(word string) bool { return !plain.Has(word) })
 }
 
 // called returns the last phrase "X is the answer" or "X as our answer", where X is alone.

@@ -145,7 +145,8 @@ func asks(line string, title bool) bool {
 	if line == "" || strings.IndexByte("QPHUIEN", line[0]) < 0 {
 		return false
 	}
-	return slices.ContainsFunc([]string{"Question", "Problem", "Q", "Human", "User", "Instruction", "Exercise", "Example", "Next problem", "Next question", "Input"}, func(name string) bool {
+	return slices.ContainsFunc([]string{"Question", "Problem", "Q", "Human", "User", "Instruction", "Exercise",
+		"Example", "Next problem", "Next question", "Input"}, func(name string) bool {
 		rest, ok := strings.CutPrefix(line, name)
 		rest = strings.TrimLeft(rest, " 0123456789*")
 		return ok && (strings.HasPrefix(rest, ":") || (title || name == "Instruction") && strings.HasPrefix(rest, "\n"))
@@ -160,8 +161,10 @@ const maxTicks = 4
 func tidy(s string) string {
 	s = withoutCalculator(norm.NFC.String(s))
 	if words.Contains(s, "</", "<br") {
-		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>", "", "</em>", "", "<u>", "", "</u>", "",
-			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2", "<sup>3</sup>", "^3").Replace(s)
+		s = strings.NewReplacer("<b>", "", "</b>", "", "<strong>", "", "</strong>", "", "<i>", "", "</i>", "", "<em>",
+			"", "</em>", "", "<u>", "", "</u>", "",
+			"<p>", "\n", "</p>", "\n", "<br>", "\n", "<br/>", "\n", "<br />", "\n", "<sup>2</sup>", "^2",
+			"<sup>3</sup>", "^3").Replace(s)
 	}
 	s = strings.NewReplacer("¢", " cents").Replace(markup.Rows(expr.Fractions(s)))
 	if strings.Count(s, "✅")+strings.Count(s, "✓")+strings.Count(s, "✔") <= maxTicks { // no grid of them

@@ -167,7 +167,8 @@ func (t *Task) countsOther(word, text string) bool {
 		strings.HasPrefix(other, word) && !strings.Contains(text, " than ") {
 		return true
 	}
-	return words.Counts(word) && words.Counts(noun) && !measure.IsUnit(noun) && !t.question.LastHas(words.Singular(word)) &&
+	return words.Counts(word) && words.Counts(noun) && !measure.IsUnit(noun) &&
+		!t.question.LastHas(words.Singular(word)) &&
 		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsUnit(word)
 }
 
@@ -200,7 +201,8 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Altered
 	case strings.Contains(s, `P(\text{`) && t.question.LastHas(" not ", "n't") && !words.HasNegation(s),
 		strings.Contains(strings.ToLower(s), "lcm") && !t.question.Asks("lcm", "est common mult"),
-		strings.Contains(strings.ToLower(s), "gcd") && !t.question.Asks("gcd", "gcf", "hcf", "common divisor", "common factor"):
+		strings.Contains(strings.ToLower(s), "gcd") &&
+			!t.question.Asks("gcd", "gcf", "hcf", "common divisor", "common factor"):
 		return answer.Altered
 	case t.otherHalf(s):
 		return answer.OtherValue
@@ -213,7 +215,8 @@ func (t *Task) vetSigns(s string) string {
 		return answer.Altered
 	case words.Begins(start, `\div`, `\times`, "÷", "×", "/"):
 		return answer.Unfinished
-	case !strings.ContainsAny(t.gold, "/0123456789") && regexp.MustCompile(`[A-Za-z]/[A-Za-z]`).MatchString(s): // knight/knave
+	// knight/knave
+	case !strings.ContainsAny(t.gold, "/0123456789") && regexp.MustCompile(`[A-Za-z]/[A-Za-z]`).MatchString(s):
 		return answer.Several
 	case strings.ContainsAny(s, "∨?") && !strings.ContainsAny(t.gold, "∨?"), strings.Count(s, "≈")+strings.Count(s,
 		`\approx`) > 1 && !t.question.Asks("round", "nearest", "decimal place", "estimate", "approximat"):

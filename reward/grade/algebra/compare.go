@@ -43,7 +43,8 @@ func (c *Comparer) of(n *expr.Node) *facts {
 	if f, ok := c.facts[n]; ok {
 		return f
 	}
-	f := &facts{known: true, rational: c.exact.eval(n), decimal: decimal(n), variable: n.Has(isVariable), log: n.Has(isLog)}
+	f := &facts{known: true, rational: c.exact.eval(n), decimal: decimal(n), variable: n.Has(isVariable),
+		log: n.Has(isLog)}
 	for i, field := range fields() {
 		field.exact = &c.exact
 		v, ok := field.eval(n)
@@ -124,7 +125,8 @@ func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 func near(want, got *expr.Node, w, g *facts, base int) bool {
 	for seed := range w.points[base] {
 		a, b := w.points[base][seed], g.points[base][seed]
-		if cmplx.IsNaN(a) || cmplx.IsNaN(b) || cmplx.IsInf(a) || cmplx.IsInf(b) || !agree(want, got, w, g, size(a-b), max(size(a), size(b))) {
+		if cmplx.IsNaN(a) || cmplx.IsNaN(b) || cmplx.IsInf(a) || cmplx.IsInf(b) ||
+			!agree(want, got, w, g, size(a-b), max(size(a), size(b))) {
 			return false
 		}
 	}
@@ -135,7 +137,8 @@ func near(want, got *expr.Node, w, g *facts, base int) bool {
 // of their written forms.
 func agree(want, got *expr.Node, w, g *facts, distance, size float64) bool {
 	decimals := w.decimal || g.decimal
-	if w.rational != nil && g.rational != nil && terminates(w.rational) && terminates(g.rational) && w.rational.Cmp(g.rational) != 0 {
+	if w.rational != nil && g.rational != nil && terminates(w.rational) && terminates(g.rational) &&
+		w.rational.Cmp(g.rational) != 0 {
 		return false // 24.0000000000001 is not 24
 	}
 	if distance <= 1e-10*size {

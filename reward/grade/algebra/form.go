@@ -197,7 +197,8 @@ func Reduced(n *expr.Node) bool {
 			return true
 		}
 	}
-	if den.Sign() != 0 && num.Sign() != 0 && new(big.Int).GCD(nil, nil, new(big.Int).Abs(num), new(big.Int).Abs(den)).Cmp(big.NewInt(1)) != 0 {
+	if den.Sign() != 0 && num.Sign() != 0 && new(big.Int).GCD(
+		nil, nil, new(big.Int).Abs(num), new(big.Int).Abs(den)).Cmp(big.NewInt(1)) != 0 {
 		return false
 	}
 	return !n.Has(func(m *expr.Node) bool {
@@ -315,7 +316,9 @@ func Divides(n *expr.Node) bool {
 // that is not evaluated here, or a product of tuples.
 func Opaque(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool {
-		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" && m.Name != "prime" || m.Kind == expr.Product && slices.ContainsFunc(m.Args, func(f *expr.Node) bool { return f.Kind == expr.Bracket })
+		return m.Kind == expr.Call && !Elementary(m.Name) && m.Name != "sqrt" && m.Name != "prime" ||
+			m.Kind == expr.Product && slices.ContainsFunc(m.Args,
+				func(f *expr.Node) bool { return f.Kind == expr.Bracket })
 	})
 }
 
@@ -360,7 +363,8 @@ func cells(m *expr.Node) int {
 
 // MatrixProduct returns a times b, or nil if their sizes do not match or are too large.
 func MatrixProduct(a, b *expr.Node) *expr.Node {
-	if n, m := cells(a), cells(b); n == 0 || m == 0 || n > maxCells || m > maxCells || len(a.Args[0].Args) != len(b.Args) {
+	if n, m := cells(a), cells(b); n == 0 || m == 0 || n > maxCells || m > maxCells ||
+		len(a.Args[0].Args) != len(b.Args) {
 		return nil
 	}
 	out := &expr.Node{Kind: expr.Matrix}

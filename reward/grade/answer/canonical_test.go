@@ -20,7 +20,8 @@ func TestCanonical(t *testing.T) {
 			require.Equal(t, want, Canonical(s), s)
 		}
 	}
-	for _, pair := range [][2]string{{"No solution", `\text{no solution}`}, {`(1, 2)`, `\left(1,2\right)`}, {"x + 1", "x+1"}} {
+	for _, pair := range [][2]string{{"No solution", `\text{no solution}`}, {`(1, 2)`, `\left(1,2\right)`},
+		{"x + 1", "x+1"}} {
 		require.Equal(t, Canonical(pair[0]), Canonical(pair[1]))
 	}
 	for _, pair := range [][2]string{{"(1,2)", "(2,1)"}, {"3", "-3"}, {"x+1", "x-1"}, {"A", "B"}, {"0.333", "1/3"}} {

@@ -61,7 +61,8 @@ func Fault(q *question.Question, want, got string) string {
 		return faultIf(!sameSeries(items, g), OtherValue)
 	}
 	if w == g || len(w) <= maxAnswer && len(g) <= maxAnswer && markup.Compact(w) == markup.Compact(g) {
-		return faultIf(words.IsProse(w) && !slices.Equal(strings.Fields(markup.Bare(w)), strings.Fields(markup.Bare(g))), OtherValue)
+		return faultIf(words.IsProse(w) && !slices.Equal(strings.Fields(markup.Bare(w)),
+			strings.Fields(markup.Bare(g))), OtherValue)
 	}
 	if len(w) > maxAnswer || len(g) > maxAnswer {
 		return OtherValue
@@ -164,7 +165,8 @@ func scaled(q *question.Question, g string) (string, bool) {
 
 // isCode reports whether a number is written as in programs: 0x1f, 0b101.
 func isCode(s string) bool {
-	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 && strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
+	return len(s) > 2 && s[0] == '0' && strings.IndexByte("xXbBoO", s[1]) >= 0 &&
+		strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
 // SameValue reports whether all texts have the value of want, in whatever form. The comparisons share
@@ -411,9 +413,11 @@ func (c *comparer) same(w, g *expr.Node) bool {
 		if w.Base == "" && c.question.Text != "" && !c.question.AsksBase(g.Base) {
 			return c.because(OtherForm)
 		}
-		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 && (w.Base == g.Base || w.Base == "" || g.Base == "")
+		return w.Digits == g.Digits && w.Places == 0 && g.Places == 0 &&
+			(w.Base == g.Base || w.Base == "" || g.Base == "")
 	}
-	if w.Kind == expr.Number && w.Digits == "" && !w.Value.IsInt() && g.Kind == expr.Number && g.Places > 0 && w.Value.Cmp(g.Value) != 0 {
+	if w.Kind == expr.Number && w.Digits == "" && !w.Value.IsInt() && g.Kind == expr.Number && g.Places > 0 &&
+		w.Value.Cmp(g.Value) != 0 {
 		return false // 0.142857 is not its repetition
 	}
 	return c.algebra.Same(w, g)
@@ -476,7 +480,8 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 		!c.question.Asks("ratio", "odds", "scale", "proportion", ":") {
 		return c.because(OtherForm)
 	}
-	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && !c.loose && c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
+	if w.Kind == expr.Ratio && g.Kind == expr.Ratio && !c.loose &&
+		c.algebra.Coprime(w.Args) != c.algebra.Coprime(g.Args) {
 		return c.because(Unfinished)
 	}
 	if w.Kind == expr.Ratio && !c.algebra.Coprime(w.Args) { // 9:24 is a time

@@ -39,9 +39,11 @@ func TestFault(t *testing.T) {
 		{"not factored", "Factor $x^2-1$.", "x^2-1", "(x-1)(x+1)", "-1+x^2", Echo},
 		{"half factored", "Factor $x^4-1$.", "x^4-1", "(x-1)(x+1)(x^2+1)", "(x^2-1)(x^2+1)", OtherForm},
 		{"not in lowest terms", "Express 0.5 as a common fraction.", "0.5", `\frac{1}{2}`, `\frac{2}{4}`, Unfinished},
-		{"not rationalized", `Rationalize $\frac{1}{\sqrt{2}}$.`, `\frac{1}{\sqrt{2}}`, `\frac{\sqrt{2}}{2}`, `\frac{2}{2\sqrt{2}}`, Unfinished},
+		{"not rationalized", `Rationalize $\frac{1}{\sqrt{2}}$.`, `\frac{1}{\sqrt{2}}`, `\frac{\sqrt{2}}{2}`,
+			`\frac{2}{2\sqrt{2}}`, Unfinished},
 		{"not a decimal", "Write the probability as a decimal.", "", "0.5", "1/2", OtherForm},
-		{"not scientific", "Write it in scientific notation.", "", `6.72 \times 10^{5}`, `67.2 \times 10^{4}`, OtherForm},
+		{"not scientific", "Write it in scientific notation.", "", `6.72 \times 10^{5}`,
+			`67.2 \times 10^{4}`, OtherForm},
 		{"not exact", "Give an exact answer.", "", `\frac{1}{3}`, "0.3333333", OtherValue},
 		{"another name", "Find $f(2)$.", "f(2)", "5", "f(3) = 5", Altered},
 

@@ -48,7 +48,9 @@ func unfinished(w, g *expr.Node) bool {
 			}
 		}
 	}
-	return allowed["product"] && isConstant(w) && isConstant(g) && algebra.Leaves(g) < algebra.Leaves(w) && !algebra.Literal(g) // 2 × 45 for 2 × 3^2 × 5
+	// 2 × 45 for 2 × 3^2 × 5
+	return allowed["product"] && isConstant(w) && isConstant(g) && algebra.Leaves(g) < algebra.Leaves(w) &&
+		!algebra.Literal(g)
 }
 
 // numberForm returns why a number g, written as text, is not in the form of the number w that
@@ -69,7 +71,9 @@ func numberForm(q *question.Question, w, g *expr.Node, text string) string {
 		return Unfinished
 	case wanted == "mixed" && written != "mixed" && q.Asks("mixed"):
 		return OtherForm
-	case (wanted == "decimal" || wanted == "mixed") && written == "fraction" && q.Asks("a decimal", "decimal form", "in decimal", "equivalent decimal", "decimal equivalent", "decimal number", "terminating decimal"):
+	case (wanted == "decimal" || wanted == "mixed") && written == "fraction" &&
+		q.Asks("a decimal", "decimal form", "in decimal", "equivalent decimal", "decimal equivalent", "decimal number",
+			"terminating decimal"):
 		return OtherForm
 	}
 	return ""
@@ -92,7 +96,8 @@ func expressionForm(q *question.Question, w, g *expr.Node) string {
 	case algebra.Squares(g) < algebra.Squares(w),
 		q.Asks("in terms of", "only") && !algebra.SameFunctions(w, g),
 		w.Kind == expr.Relation && explicit(w) && !explicit(g),
-		(w.Kind == expr.Product || w.Kind == expr.Power) && !algebra.Expanded(w) && algebra.Factors(g) < algebra.Factors(w),
+		(w.Kind == expr.Product || w.Kind == expr.Power) && !algebra.Expanded(w) &&
+			algebra.Factors(g) < algebra.Factors(w),
 		w.Kind == expr.Sum && algebra.Expanded(w) && !algebra.Expanded(g),
 		w.Kind == expr.Sum && g.Kind != expr.Sum && q.Asks("partial fraction", "decompos"),
 		algebra.Literal(g) && q.Asks("factor"), // 360 for 2^3 × 3^2 × 5
@@ -128,7 +133,8 @@ func parts(n *expr.Node) (all []*expr.Node) {
 
 // explicit reports whether an equation states one variable in terms of others.
 func explicit(n *expr.Node) bool {
-	return n.Kind == expr.Relation && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol && !n.Args[1].Has(func(m *expr.Node) bool { return m.Is(n.Args[0].Name) })
+	return n.Kind == expr.Relation && len(n.Args) == 2 && n.Args[0].Kind == expr.Symbol &&
+		!n.Args[1].Has(func(m *expr.Node) bool { return m.Is(n.Args[0].Name) })
 }
 
 // notation returns how a number is written: as a decimal, a fraction, an integer or a
@@ -164,7 +170,8 @@ func Canonical(s string) string {
 		return string(letter)
 	}
 	if n, ok := read(c, expr.Mode{Thousands: true}); ok {
-		if n = flatten(n); n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "=" && n.Args[0].Kind == expr.Symbol {
+		if n = flatten(n); n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "=" &&
+			n.Args[0].Kind == expr.Symbol {
 			n = n.Args[1]
 		}
 		if r, ok := algebra.NewComparer(nil).Rational(n); ok {

@@ -40,7 +40,9 @@ func misnames(q *question.Question, head *expr.Node) bool {
 		!strings.HasPrefix(head.Name, asked.Name+"_")) {
 		return true
 	}
-	known := !head.Has(func(n *expr.Node) bool { return n.Kind == expr.Symbol && !q.Formulas().Symbols[algebra.Key(n)] })
+	known := !head.Has(func(n *expr.Node) bool {
+		return n.Kind == expr.Symbol && !q.Formulas().Symbols[algebra.Key(n)]
+	})
 	return target != "" && key != target && (q.Formulas().Keys[key] || known && head.Kind <= expr.Call)
 }
 

@@ -49,7 +49,8 @@ func sameBlock(want, got string) bool {
 
 // cells returns the numbers, the words and the marks of a line.
 func cells(line string, marks *strings.Replacer) []string {
-	line = strings.TrimRight(strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(strings.Trim(markup.Bare(line), "`$ "), "**"), "**")), ".")
+	line = strings.TrimRight(strings.ToLower(
+		strings.TrimSuffix(strings.TrimPrefix(strings.Trim(markup.Bare(line), "`$ "), "**"), "**")), ".")
 	return strings.Fields(marks.Replace(line))
 }
 
@@ -61,7 +62,8 @@ const maxJSON = 1 << 18
 // reference answer is none.
 func sameJSON(w, g string) (same, ok bool) {
 	var want, got any
-	if max(len(w), len(g)) > maxJSON || w[0] != '[' && w[0] != '{' || !strings.ContainsAny(w[1:], `[{"`) || json.Unmarshal([]byte(w), &want) != nil {
+	if max(len(w), len(g)) > maxJSON || w[0] != '[' && w[0] != '{' || !strings.ContainsAny(w[1:], `[{"`) ||
+		json.Unmarshal([]byte(w), &want) != nil {
 		return false, false
 	}
 	if strings.Contains(g, `\begin{`) { // a matrix
@@ -86,7 +88,8 @@ func series(s string) ([]string, bool) {
 	if len(fields) < 2 {
 		return nil, false
 	}
-	if len(fields) > 2 && !slices.ContainsFunc(fields, func(f string) bool { return len(f) != 1 || !unicode.IsLetter(rune(f[0])) }) {
+	if len(fields) > 2 && !slices.ContainsFunc(fields,
+		func(f string) bool { return len(f) != 1 || !unicode.IsLetter(rune(f[0])) }) {
 		return fields, true // letters
 	}
 	for _, f := range fields {
@@ -100,14 +103,16 @@ func series(s string) ([]string, bool) {
 // sameSeries reports whether g lists the items, with spaces or commas between them and
 // perhaps in brackets.
 func sameSeries(items []string, g string) bool {
-	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(markup.Bare(markup.Spaced(g))))
+	g = strings.TrimSpace(strings.NewReplacer(`\text{ and }`, " ", `\text{and}`, " ", " and ", " ").Replace(
+		markup.Bare(markup.Spaced(g))))
 	for _, pair := range []string{"()", "[]"} {
 		if len(g) > 1 && g[0] == pair[0] && g[len(g)-1] == pair[1] {
 			g = g[1 : len(g)-1]
 		}
 	}
 	for i := range g { // 12,345 is one number
-		if g[i] == ',' && i > 0 && i+3 < len(g) && expr.DigitAt(g, i-1) && expr.DigitAt(g, i+1) && expr.DigitAt(g, i+2) && expr.DigitAt(g, i+3) {
+		if g[i] == ',' && i > 0 && i+3 < len(g) && expr.DigitAt(g, i-1) && expr.DigitAt(g, i+1) &&
+			expr.DigitAt(g, i+2) && expr.DigitAt(g, i+3) {
 			return false
 		}
 	}

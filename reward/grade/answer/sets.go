@@ -34,7 +34,8 @@ func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 	if !slices.ContainsFunc(a, explicit) && !slices.ContainsFunc(b, explicit) {
 		return false, false
 	}
-	if w.Kind == expr.Relation && g.Kind == expr.Relation && !slices.ContainsFunc(append(slices.Clone(a), b...), func(p interval) bool { return p.incomparable }) {
+	if w.Kind == expr.Relation && g.Kind == expr.Relation &&
+		!slices.ContainsFunc(append(slices.Clone(a), b...), func(p interval) bool { return p.incomparable }) {
 		if x, y := subject(w), subject(g); x != nil && y != nil && !c.same(x, y) {
 			return false, true
 		}
@@ -49,7 +50,8 @@ func (c *comparer) sets(w, g *expr.Node) (same, ok bool) {
 		return withX == withY && c.same(x, y)
 	}
 	for i := range a {
-		if !end(a[i].from, b[i].from, a[i].withFrom, b[i].withFrom) || !end(a[i].to, b[i].to, a[i].withTo, b[i].withTo) {
+		if !end(a[i].from, b[i].from, a[i].withFrom, b[i].withFrom) ||
+			!end(a[i].to, b[i].to, a[i].withTo, b[i].withTo) {
 			return false, true
 		}
 	}
@@ -76,7 +78,8 @@ func isInfinite(n *expr.Node) bool {
 
 // span returns the interval between two ends.
 func span(from, to *expr.Node, withFrom, withTo bool) interval {
-	p := interval{from: from, to: to, withFrom: withFrom, withTo: withTo, fromValue: math.Inf(-1), toValue: math.Inf(1), explicit: true}
+	p := interval{from: from, to: to, withFrom: withFrom, withTo: withTo, fromValue: math.Inf(-1), toValue: math.Inf(1),
+		explicit: true}
 	if from != nil && isInfinite(from) && from.Kind == expr.Product { // -∞
 		p.from = nil
 	}
@@ -124,7 +127,8 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 			return []interval{span(nil, nil, false, false)}, true
 		}
 	case expr.Text:
-		if name := words.Of(n.Name); slices.Equal(name, []string{"all", "real", "numbers"}) || slices.Equal(name, []string{"all", "reals"}) {
+		if name := words.Of(n.Name); slices.Equal(name, []string{"all", "real", "numbers"}) ||
+			slices.Equal(name, []string{"all", "reals"}) {
 			return []interval{span(nil, nil, false, false)}, true
 		}
 	case expr.Call:
@@ -138,7 +142,8 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 		}
 	case expr.List:
 		conditions := slices.DeleteFunc(slices.Clone(n.Args), anyNumber)
-		if len(conditions) > 0 && !slices.ContainsFunc(conditions, func(m *expr.Node) bool { return m.Kind != expr.Relation || equations(m) }) {
+		if len(conditions) > 0 && !slices.ContainsFunc(conditions,
+			func(m *expr.Node) bool { return m.Kind != expr.Relation || equations(m) }) {
 			return halves(conditions)
 		}
 	case expr.Relation:
@@ -171,7 +176,8 @@ func union(args []*expr.Node) ([]interval, bool) {
 // without returns the real line minus some points.
 func without(line, points *expr.Node) ([]interval, bool) {
 	whole, ok := unsorted(line)
-	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil || points.Kind != expr.Bracket && points.Kind > expr.Call {
+	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil ||
+		points.Kind != expr.Bracket && points.Kind > expr.Call {
 		return nil, false
 	}
 	if p, ok := unsorted(points); ok && len(p) == 1 && points.Open != "{" { // the line without an interval
@@ -206,7 +212,8 @@ func between(points []*expr.Node) []interval {
 
 // anyNumber reports whether a condition only requires x to be real.
 func anyNumber(n *expr.Node) bool {
-	return n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "in" && (n.Args[1].Is("mathbb R") || n.Args[1].Is("R"))
+	return n.Kind == expr.Relation && len(n.Ops) == 1 && n.Ops[0] == "in" &&
+		(n.Args[1].Is("mathbb R") || n.Args[1].Is("R"))
 }
 
 // halves returns the union of two half lines or, if they overlap, their intersection,
@@ -230,7 +237,8 @@ func halves(args []*expr.Node) ([]interval, bool) {
 	if len(all) == 2 && all[1].from == nil {
 		all[0], all[1] = all[1], all[0]
 	}
-	if len(all) == 2 && all[0].from == nil && all[1].to == nil && all[0].to != nil && all[1].from != nil && all[0].toValue > all[1].fromValue {
+	if len(all) == 2 && all[0].from == nil && all[1].to == nil && all[0].to != nil && all[1].from != nil &&
+		all[0].toValue > all[1].fromValue {
 		all = []interval{span(all[1].from, all[0].to, all[1].withFrom, all[0].withTo)}
 	}
 	for _, hole := range holes {
@@ -297,5 +305,6 @@ func folded(x, from, to *expr.Node, withFrom, withTo bool) ([]interval, bool) {
 	case to == nil:
 		return []interval{span(nil, expr.Negate(from), false, withFrom), span(from, nil, withFrom, false)}, true
 	}
-	return []interval{span(expr.Negate(to), expr.Negate(from), withTo, withFrom), span(from, to, withFrom, withTo)}, true
+	return []interval{span(expr.Negate(to), expr.Negate(from), withTo, withFrom), span(from, to, withFrom, withTo)},
+		true
 }

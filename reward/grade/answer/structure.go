@@ -55,9 +55,11 @@ func flatten(n *expr.Node) *expr.Node {
 
 // isNested reports whether n is a matrix in nested brackets: [[1, 2], [3, 4]].
 func isNested(n *expr.Node) bool {
-	return n.Kind == expr.Bracket && n.Open == "[" && len(n.Args) > 1 && !slices.ContainsFunc(n.Args, func(row *expr.Node) bool {
-		return row.Kind != expr.Bracket || row.Open != "[" || len(row.Args) != len(n.Args[0].Args) || len(row.Args) == 0
-	})
+	return n.Kind == expr.Bracket && n.Open == "[" && len(n.Args) > 1 &&
+		!slices.ContainsFunc(n.Args, func(row *expr.Node) bool {
+			return row.Kind != expr.Bracket || row.Open != "[" || len(row.Args) != len(n.Args[0].Args) ||
+				len(row.Args) == 0
+		})
 }
 
 func branches(args []*expr.Node) []*expr.Node {
@@ -251,7 +253,8 @@ func unzipped(n *expr.Node) *expr.Node {
 func listsAny(q *question.Question, tuples bool) bool {
 	return q.Text == "" || (tuples || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which",
 		"divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime")) &&
-		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then", " to largest", " to smallest", " to greatest", " to least", "lphabetical")
+		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then",
+			" to largest", " to smallest", " to greatest", " to least", "lphabetical")
 }
 
 // isSpan reports whether n can only be an interval.
@@ -328,7 +331,8 @@ func (c *comparer) stated(n *expr.Node) []*expr.Node {
 		c.because(Altered)
 		return nil
 	}
-	named := len(all) > 1 && (isName(all[0]) || defines(c.question, n) || isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
+	named := len(all) > 1 && (isName(all[0]) || defines(c.question, n) ||
+		isPowerOfName(all[0]) && all[1].Kind == expr.Matrix)
 	for k := len(n.Ops) - 1; k >= 0; k-- {
 		if n.Ops[k] == "equiv" { // 20 ≡ 6 (mod 7)
 			if !isConstant(n.Args[0]) && c.question.Text != "" && !c.question.Asks("mod", "remainder") {
@@ -436,7 +440,9 @@ func isName(n *expr.Node) bool {
 	case expr.Unit:
 		return isName(n.Args[0])
 	case expr.Call:
-		return !algebra.Elementary(n.Name) && n.Name != "prime" && (n.Name != "conj" || n.Args[0].Kind == expr.Symbol) || n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
+		return !algebra.Elementary(n.Name) && n.Name != "prime" &&
+			(n.Name != "conj" || n.Args[0].Kind == expr.Symbol) ||
+			n.Name == "abs" && n.Args[0].Kind == expr.Product && isName(n.Args[0])
 	case expr.Bracket, expr.Ratio, expr.List:
 		return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return !isName(m) })
 	case expr.Product: // of points, as in AB and P(A)
@@ -451,7 +457,8 @@ func isName(n *expr.Node) bool {
 		if len(n.Args) == 2 && isCapital(n.Args[0]) && n.Args[1].Kind == expr.Number {
 			return true // P(2)
 		}
-		if strings.HasSuffix(n.Args[0].Name, "phi") || n.Args[0].Is("tau") || n.Args[0].Is("sigma") || n.Args[0].Is("mu") {
+		if strings.HasSuffix(n.Args[0].Name, "phi") || n.Args[0].Is("tau") || n.Args[0].Is("sigma") ||
+			n.Args[0].Is("mu") {
 			return len(n.Args) == 2 // a function of number theory
 		}
 		return len(n.Args) <= 5 && !slices.ContainsFunc(n.Args, func(m *expr.Node) bool {
@@ -465,7 +472,8 @@ func isName(n *expr.Node) bool {
 func (c *comparer) relations(w, g *expr.Node) bool {
 	if equations(w) && equations(g) {
 		a := values(w)
-		if len(a) > 0 && c.names(w.Args[0], g.Args[0]) && slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(a[0], v) }) {
+		if len(a) > 0 && c.names(w.Args[0], g.Args[0]) &&
+			slices.ContainsFunc(c.stated(g), func(v *expr.Node) bool { return c.match(a[0], v) }) {
 			return true
 		}
 		if len(w.Args) != 2 || len(g.Args) != 2 || algebra.Variables(w) == 0 || !balanced(w) || !balanced(g) ||
@@ -493,7 +501,8 @@ func (c *comparer) relations(w, g *expr.Node) bool {
 // names compares the left sides of two equations. Words match any name.
 func (c *comparer) names(w, g *expr.Node) bool {
 	return w.Kind == expr.Text || g.Kind == expr.Text || g.Is("y") && w.Kind == expr.Call || w.Is("y") &&
-		g.Kind == expr.Call && len(g.Name) == 1 && !slices.ContainsFunc(g.Args, func(m *expr.Node) bool { return m.Is("y") }) || c.same(w, g)
+		g.Kind == expr.Call && len(g.Name) == 1 &&
+		!slices.ContainsFunc(g.Args, func(m *expr.Node) bool { return m.Is("y") }) || c.same(w, g)
 }
 
 func equations(n *expr.Node) bool {
@@ -508,7 +517,8 @@ func balanced(n *expr.Node) bool {
 // proportional compares equations as left minus right side, up to a factor. If positive
 // is set, the factor must be positive.
 func (c *comparer) proportional(w, g *expr.Node, positive bool) bool {
-	sign, ok := c.algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]), algebra.Difference(g.Args[1], g.Args[0]))
+	sign, ok := c.algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]),
+		algebra.Difference(g.Args[1], g.Args[0]))
 	return ok && (sign > 0 || !positive)
 }
 

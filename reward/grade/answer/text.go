@@ -20,7 +20,8 @@ func sameWords(q *question.Question, w, g string) bool {
 	if at := strings.Index(g, " for all "); at > 0 && len(g)-at < 24 {
 		g = g[:at]
 	}
-	if prose := words.IsProse(w); prose && strings.EqualFold(w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
+	if prose := words.IsProse(w); prose && strings.EqualFold(
+		w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
 		return true // Will, which is no filler here
 	} else if !prose && !strings.ContainsAny(w, "^_/\\ 0123456789") && strings.EqualFold(w, g) {
 		return !q.Asks("formula", "symbol") // Co is not CO
@@ -63,7 +64,8 @@ func sameWords(q *question.Question, w, g string) bool {
 	if slices.Equal(a, words.Of(text)) && !words.Possessive(a, g) {
 		return true
 	}
-	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ", " really ", " by ",
+	for _, verb := range []string{" is ", " are ", " was ", ": ", " be ", " gives ", " get ", " got ",
+		" really ", " by ",
 		" that ", " namely ", " named ", " called ", " belongs to ", " turns ", " makes it ", " becomes ", " remains ",
 		" moves ", " goes ", " points ", " it's ", ", "} {
 		head, tail, ok := words.CutLast(words.Unbracketed(g), verb)

@@ -111,7 +111,8 @@ func (c *comparer) isUnder(a, b *expr.Node, name string) bool {
 	if measure.Meridian(name) != "" && b.Kind == expr.Ratio && len(b.Args) == 2 && b.Args[1].Digits == "00" {
 		return c.same(a, b.Args[0])
 	}
-	return measure.Of(name) == measure.Of("dollar") && b.Kind == expr.Number && b.Places == 2 && b.Value.Sign() > 0 && b.Value.Cmp(big.NewRat(1, 1)) < 0 && c.same(a, algebra.Times(b, 100, 1))
+	return measure.Of(name) == measure.Of("dollar") && b.Kind == expr.Number && b.Places == 2 && b.Value.Sign() > 0 &&
+		b.Value.Cmp(big.NewRat(1, 1)) < 0 && c.same(a, algebra.Times(b, 100, 1))
 }
 
 // percent compares 28% with 0.28.

@@ -114,7 +114,9 @@ func (l *lexer) row() {
 	switch {
 	case l.matrix > 0:
 		l.emit(tOp, "row")
-	case next == "" || strings.IndexByte("=<>~", next[0]) >= 0 || strings.HasPrefix(next, `\le`) || strings.HasPrefix(next, `\ge`) || strings.HasPrefix(next, `\approx`): // the equation continues
+	// the equation continues
+	case next == "" || strings.IndexByte("=<>~", next[0]) >= 0 || strings.HasPrefix(next, `\le`) ||
+		strings.HasPrefix(next, `\ge`) || strings.HasPrefix(next, `\approx`):
 	default:
 		l.emit(tOp, ",")
 	}
@@ -148,7 +150,8 @@ func (l *lexer) text(name command, inside string) {
 		l.emit(tWord, trimmed)
 	case name == "mathbb":
 		l.emit(tSymbol, "mathbb "+inside)
-	case name == "operatorname" && (isFunction(inside) || strings.HasPrefix(strings.TrimLeft(l.rest(), " "), "(") && strings.Trim(inside, alphabet) == ""):
+	case name == "operatorname" && (isFunction(inside) || strings.HasPrefix(strings.TrimLeft(l.rest(), " "), "(") &&
+		strings.Trim(inside, alphabet) == ""):
 		l.emit(tFunc, inside)
 	case len(l.stack) > maxDepth || strings.Count(inside, `\`) > 16:
 		l.failed = true

@@ -134,7 +134,8 @@ func period(c *cursor, decimals string) string {
 func tail(decimals string) string {
 	for n := 1; 2*n <= len(decimals); n++ {
 		period := decimals[len(decimals)-n:]
-		if times := 2 + max(0, 2-n); strings.HasSuffix(decimals, strings.Repeat(period, times)) && strings.Trim(period, "0") != "" {
+		if times := 2 + max(0, 2-n); strings.HasSuffix(decimals, strings.Repeat(period, times)) &&
+			strings.Trim(period, "0") != "" {
 			return period
 		}
 	}

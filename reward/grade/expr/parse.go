@@ -51,7 +51,8 @@ func (s scope) starts(t token) bool {
 
 // ends reports whether an expression ends before t.
 func (s scope) ends(t token) bool {
-	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || t.isOp(";", ",", "&", "row") || s.pipes > 0 && t.isOp("|", "||", "mid")
+	return t.kind == tEnd || t.kind == tClose || t.kind == tFinish || t.isOp(";", ",", "&", "row") ||
+		s.pipes > 0 && t.isOp("|", "||", "mid")
 }
 
 // Parse parses s and reports whether all of it is an expression.

@@ -106,14 +106,16 @@ func TestParse(t *testing.T) {
 		require.Equal(t, row.want != "nil", ok, row.text)
 		require.Equal(t, row.want, show(n), row.text)
 	}
-	for _, text := range []string{"", "(", ")", "1+", "x=", "2^", `\frac{1}`, "5 apples for 3 days", "#", "(1", "1)", strings.Repeat("(", 999), strings.Repeat("1", 9999)} {
+	for _, text := range []string{"", "(", ")", "1+", "x=", "2^", `\frac{1}`, "5 apples for 3 days", "#", "(1", "1)",
+		strings.Repeat("(", 999), strings.Repeat("1", 9999)} {
 		_, ok := Parse(text, Mode{})
 		require.False(t, ok, text)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{`\frac{1}{2}`, "1,234", `\begin{pmatrix}1&2\\3&4\end{pmatrix}`, `\text{a \text{b}}`, "x_1^2", `\{1\pm\sqrt{5},-2\}`} {
+	for _, text := range []string{`\frac{1}{2}`, "1,234", `\begin{pmatrix}1&2\\3&4\end{pmatrix}`, `\text{a \text{b}}`,
+		"x_1^2", `\{1\pm\sqrt{5},-2\}`} {
 		f.Add(text, true, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, thousands, decimal bool) {

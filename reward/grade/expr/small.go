@@ -49,7 +49,8 @@ func fractionAt(s string) (string, int) {
 	const signs = "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅐⅛⅜⅝⅞⅑⅒⁄"
 	r, n := utf8.DecodeRuneInString(s)
 	if at := strings.IndexRune(signs, r); at >= 0 {
-		texts := [...]string{"1/2", "1/3", "2/3", "1/4", "3/4", "1/5", "2/5", "3/5", "4/5", "1/6", "5/6", "1/7", "1/8", "3/8", "5/8", "7/8", "1/9", "1/10", "/"}
+		texts := [...]string{"1/2", "1/3", "2/3", "1/4", "3/4", "1/5", "2/5", "3/5", "4/5", "1/6", "5/6", "1/7", "1/8",
+			"3/8", "5/8", "7/8", "1/9", "1/10", "/"}
 		return texts[utf8.RuneCountInString(signs[:at])], n
 	}
 	num, n := small(s, above)

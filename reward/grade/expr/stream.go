@@ -179,7 +179,8 @@ func (s *stream) scale(n **Node) bool {
 	if (*n).Kind != Number || (*n).Base != "" {
 		return false
 	}
-	times, ok := map[string]int64{"hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}[strings.ToLower(s.peek().text)]
+	times, ok := map[string]int64{"hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9,
+		"trillion": 1e12}[strings.ToLower(s.peek().text)]
 	if !ok {
 		return false
 	}

@@ -16,11 +16,12 @@ const (
 	tSymbol      // text is its name
 	tWord        // text
 	tFunc        // text is a function's name
-	tOp          // text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod mid choose
-	tOpen        // text is ( [ { < or group
-	tClose       // text is ) ] } > or group
-	tMatrix      // the start of a matrix
-	tFinish      // the end of an environment
+	// text is one of + - * / ^ _ ! = != < <= > >= ~ in cup cap \ ± ∓ : , ; & | || ' % deg $ row mod mid choose
+	tOp
+	tOpen   // text is ( [ { < or group
+	tClose  // text is ) ] } > or group
+	tMatrix // the start of a matrix
+	tFinish // the end of an environment
 )
 
 // token is a piece of a text. The zero token stands for none.
@@ -105,7 +106,8 @@ func plain(s string) string {
 		"π", `\pi `, "∞", `\infty `, "≤", "<=", "≥", ">=", "⩽", "<=", "⩾", ">=", "≠", "!=", "≈", "~", "≡", `\equiv `,
 		"∪", `\cup `, "∩", `\cap `, "∈", `\in `, "°", `^\circ `, "±", `\pm `, "∓", `\mp `, "√", "sqrt ", "∛", "cbrt ",
 		"θ", `\theta `, "α", `\alpha `, "β", `\beta `, "∅", `\emptyset `, "ℝ", `\mathbb{R}`,
-		"\u00a0", " ", "\u2009", " ", "\u202f", " ", "\u200b", "", "’", "'", "′", "'", "€", "", "£", "", "¥", "", "₹", "",
+		"\u00a0", " ", "\u2009", " ", "\u202f", " ", "\u200b", "", "’", "'", "′", "'", "€", "", "£", "",
+		"¥", "", "₹", "",
 	).Replace(raised(Fractions(s)))
 }
 
@@ -134,7 +136,8 @@ func (l *lexer) run() {
 			l.letters()
 		case r >= firstIdeograph && unicode.IsLetter(r):
 			word := l.rest()
-			if n := strings.IndexFunc(word, func(r rune) bool { return r < firstIdeograph || !unicode.IsLetter(r) }); n >= 0 {
+			if n := strings.IndexFunc(word,
+				func(r rune) bool { return r < firstIdeograph || !unicode.IsLetter(r) }); n >= 0 {
 				word = word[:n]
 			}
 			l.emit(tWord, l.take(len(word)))
@@ -161,7 +164,8 @@ func (l *lexer) number() {
 
 // sign reads an operator or punctuation.
 func (l *lexer) sign(r rune, size int) {
-	for _, op := range [][2]string{{"<=", "<="}, {">=", ">="}, {"!=", "!="}, {"==", "="}, {"=<", "<="}, {"=>", ">="}, {"**", "^"}, {"||", "||"}, {"+-", "±"}, {"->", "in"}} {
+	for _, op := range [][2]string{{"<=", "<="}, {">=", ">="}, {"!=", "!="}, {"==", "="}, {"=<", "<="}, {"=>", ">="},
+		{"**", "^"}, {"||", "||"}, {"+-", "±"}, {"->", "in"}} {
 		if op[0] == "!=" && !l.spaced && (l.last(1).kind == tNumber || l.last(1).kind == tClose) { // 5!=120
 			continue
 		}

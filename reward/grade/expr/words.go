@@ -9,7 +9,8 @@ func (l *lexer) letters() {
 	lower := strings.ToLower(run)
 	next := strings.TrimLeft(l.rest(), " ")
 	last, measured := l.last(1), l.last(1).isMeasure()
-	if last.kind == tSymbol && last.text == "pi" && (len(run) > 1 || run == "m" && strings.HasPrefix(next, "^")) { // 20π m^3
+	// 20π m^3
+	if last.kind == tSymbol && last.text == "pi" && (len(run) > 1 || run == "m" && strings.HasPrefix(next, "^")) {
 		measured = true
 	}
 	fixed, between := fixedWord(run), setWord(lower, last, next)
@@ -95,7 +96,8 @@ func unitEnd(rest string) (string, bool) {
 // \frac{\text{m}}{\text{s}}.
 func isUprightUnit(inside string, measured bool) bool {
 	single := len(inside) == 1 && isUnitLetter(inside) && inside != "C" && inside != "F"
-	if !single && (!measured || inside == "" || len(inside) > 20 || !strings.ContainsAny(inside, "/^") && (len(inside) > 1 || !isUnitLetter(inside))) {
+	if !single && (!measured || inside == "" || len(inside) > 20 ||
+		!strings.ContainsAny(inside, "/^") && (len(inside) > 1 || !isUnitLetter(inside))) {
 		return false
 	}
 	return strings.Trim(inside, alphabet+strings.ToUpper(alphabet)+" /^-23{}") == "" && strings.Count(inside, "/") <= 1
@@ -142,7 +144,8 @@ func isWord(run string, measured, prose bool) bool {
 	case len(run) == 2:
 		return short.Has(run) || measured && units.Has(lower)
 	}
-	return common.Has(lower) || strings.Contains("aeiou", lower[1:2]) && !strings.Contains("aeiou", lower[:1]) && !strings.Contains("aeiou", lower[2:]) ||
+	return common.Has(lower) || strings.Contains("aeiou", lower[1:2]) && !strings.Contains("aeiou", lower[:1]) &&
+		!strings.Contains("aeiou", lower[2:]) ||
 		measured && strings.ContainsAny(lower, "aeiou")
 }
 

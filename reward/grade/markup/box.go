@@ -37,7 +37,8 @@ func links(between string) bool {
 	if strings.TrimSpace(Spaced(between)) == "" || Joins(between) {
 		return true
 	}
-	fields := strings.Fields(strings.NewReplacer(`\text{`, " ", "}", " ", "$", " ", `\quad`, " ", `\)`, " ", `\(`, " ").Replace(between))
+	fields := strings.Fields(strings.NewReplacer(`\text{`, " ", "}", " ", "$", " ", `\quad`, " ", `\)`, " ", `\(`,
+		" ").Replace(between))
 	return len(fields) > 0 && (fields[len(fields)-1] == "and" || fields[len(fields)-1] == "or")
 }
 
@@ -82,7 +83,8 @@ func lastBox(s string, end int) (inside string, lo, hi int, ok bool) {
 // Joins reports whether only a comma or a conjunction separates two parts of one
 // answer. The name of the next part may follow, as in "and x =".
 func Joins(between string) bool {
-	between = strings.NewReplacer(`\text{`, " ", `\quad`, " ", `\(`, " ", `\)`, " ", "}", " ", "$", " ", "*", " ", `\`, " ", ";", ",").Replace(between)
+	between = strings.NewReplacer(`\text{`, " ", `\quad`, " ", `\(`, " ", `\)`, " ", "}", " ", "$", " ", "*", " ", `\`,
+		" ", ";", ",").Replace(between)
 	if head, ok := strings.CutSuffix(strings.TrimSpace(between), "="); ok {
 		head = strings.TrimSpace(head)
 		at := strings.LastIndexAny(head, " ,") + 1

@@ -27,7 +27,8 @@ func Clean(s string) string {
 		s = strings.ReplaceAll(s, `\\`, `\\ `)
 	}
 	if strings.ContainsAny(s, "\\$*`…") || strings.Contains(s, "...") {
-		s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "", "...", `\ldots `, "…", `\ldots `).Replace(s)
+		s = strings.NewReplacer(`\\ `, `\\ `, `\(`, " ", `\)`, " ", `\[`, " ", `\]`, " ", `$$`, " ", "**", "", "`", "",
+			"...", `\ldots `, "…", `\ldots `).Replace(s)
 	}
 	s = unwrapDollars(Respelled(s))
 	if digits, ok := digitsApart(s); ok {
@@ -50,7 +51,8 @@ func digitsApart(s string) (string, bool) {
 	if !strings.Contains(s, `\underline`) || len(s) > 1000 {
 		return "", false
 	}
-	fields := strings.Fields(strings.NewReplacer(`\underline`, " ", `\,`, " ", `\;`, " ", `\!`, " ", `\ `, " ", "{", " ", "}", " ").Replace(s))
+	fields := strings.Fields(strings.NewReplacer(`\underline`, " ", `\,`, " ", `\;`, " ", `\!`, " ", `\ `, " ", "{",
+		" ", "}", " ").Replace(s))
 	for _, f := range fields {
 		if len(f) != 1 || f[0] < '0' || f[0] > '9' {
 			return "", false
@@ -84,17 +86,20 @@ func Bare(s string) string {
 	if !strings.ContainsAny(s, `\{}~`) {
 		return s
 	}
-	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`, `\textnormal`, `\operatorname`} {
+	for _, name := range []string{`\text`, `\textbf`, `\textit`, `\textrm`, `\mbox`, `\mathrm`, `\mathbf`,
+		`\textnormal`, `\operatorname`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
 	}
-	return strings.NewReplacer("{", "", "}", "", `\left`, "", `\right`, "", `\,`, "", `\!`, "", `\;`, "", `\ `, " ", `\quad`, " ", "~", " ",
+	return strings.NewReplacer("{", "", "}", "", `\left`, "", `\right`, "", `\,`, "", `\!`, "", `\;`, "", `\ `, " ",
+		`\quad`, " ", "~", " ",
 		`\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
 }
 
 // Compact returns s without white space, for a quick comparison.
 func Compact(s string) string {
 	if strings.ContainsAny(s, `\~`) {
-		s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`, `\frac`, `\tfrac`, `\frac`).Replace(s)
+		s = strings.NewReplacer("~", "", `\!`, "", `\,`, " ", `\;`, " ", `\ `, " ", `\left`, "", `\right`, "", `\dfrac`,
+			`\frac`, `\tfrac`, `\frac`).Replace(s)
 	}
 	for _, name := range []string{`\text`, `\mbox`, `\mathrm`, `\textnormal`} {
 		s = strings.ReplaceAll(s, name+"{", "{")
@@ -117,7 +122,8 @@ func Spaced(s string) string {
 	if !strings.ContainsAny(s, `\~`) {
 		return s
 	}
-	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`, "").Replace(s)
+	return strings.NewReplacer(`\quad`, " ", `\qquad`, " ", `\ `, " ", `\;`, " ", `\,`, " ", `\:`, " ", "~", " ", `\!`,
+		"").Replace(s)
 }
 
 // ohms returns s with the word for the sign of ohms after a number.
@@ -127,7 +133,8 @@ func ohms(s string) string {
 		if at <= 0 {
 			continue
 		}
-		number := strings.TrimRight(strings.NewReplacer(`\text{`, "", `\mathrm{`, "", `\,`, "", `\ `, "", `\;`, "", "~", "").Replace(s[:at]), " $")
+		number := strings.TrimRight(strings.NewReplacer(`\text{`, "", `\mathrm{`, "", `\,`, "", `\ `, "", `\;`, "", "~",
+			"").Replace(s[:at]), " $")
 		prefix := ""
 		for _, p := range [][2]string{{"k", "kilo"}, {"M", "mega"}, {"m", "milli"}} {
 			if head, ok := strings.CutSuffix(strings.TrimRight(number, "}"), p[0]); ok && at > 1 {

@@ -28,10 +28,12 @@ func Respelled(s string) string {
 	if head, modulus, ok := strings.Cut(s, `\mod`); ok && !strings.Contains(s, "=") {
 		s = head + `\pmod` + modulus
 	}
-	for _, about := range []string{" (approximately ", " (approx. ", " (about ", " (≈ ", ` (\approx `, " (or approximately "} {
+	for _, about := range []string{" (approximately ", " (approx. ", " (about ", " (≈ ", ` (\approx `,
+		" (or approximately "} {
 		head, value, ok := strings.Cut(s, about)
 		if value, closed := strings.CutSuffix(strings.TrimRight(value, "}"), ")"); ok && closed {
-			s = head + strings.Repeat("}", max(0, strings.Count(head, "{")-strings.Count(head, "}"))) + ` \approx ` + value
+			s = head + strings.Repeat("}", max(0, strings.Count(head, "{")-strings.Count(head, "}"))) +
+				` \approx ` + value
 		}
 	}
 	s = halfLines(piped(s))

@@ -51,7 +51,8 @@ func read(s string) (Measure, int) {
 func unwrapped(s string) string {
 	for {
 		t := strings.TrimLeft(s, " *}~\n")
-		for _, mark := range []string{`\text{`, `\textbf{`, `\mathrm{`, `\mbox{`, `\,`, `\;`, `\ `, `\!`, `\(`, `\)`, `\quad`} {
+		for _, mark := range []string{`\text{`, `\textbf{`, `\mathrm{`, `\mbox{`, `\,`, `\;`, `\ `, `\!`, `\(`,
+			`\)`, `\quad`} {
 			t = strings.TrimPrefix(t, mark)
 		}
 		if strings.HasPrefix(t, "$") && (len(t) == 1 || t[1] < '0' || t[1] > '9') {
@@ -143,13 +144,15 @@ func (m Measure) unit(name string) Unit {
 func Whole(s string) (Measure, bool) {
 	m, n := read(s)
 	rest := s[n:]
-	return m, n > 0 && len(rest) <= maxCompound && len(strings.Fields(rest)) <= 2 && strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
+	return m, n > 0 && len(rest) <= maxCompound && len(strings.Fields(rest)) <= 2 &&
+		strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // clock returns the minutes after midnight of a time such as 20:34 or 8:34 P.M., and
 // whether it says which half of the day it means.
 func clock(s string) (minutes int, exact, ok bool) {
-	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(markup.Bare(s)))
+	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(
+		markup.Bare(s)))
 	s, pm := strings.CutSuffix(s, "pm")
 	s, am := strings.CutSuffix(s, "am")
 	hour, minute, found := strings.Cut(s, ":")

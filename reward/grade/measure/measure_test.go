@@ -25,7 +25,8 @@ func TestOf(t *testing.T) {
 
 func TestWhole(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{"2 hours and 40 minutes": "9600", "5 feet 3 inches tall": "8001/5000", "3 hours": "10800", "half past 3 and 5 minutes": "", "2 hours + 1": ""} {
+	for text, want := range map[string]string{"2 hours and 40 minutes": "9600", "5 feet 3 inches tall": "8001/5000",
+		"3 hours": "10800", "half past 3 and 5 minutes": "", "2 hours + 1": ""} {
 		m, ok := Whole(text)
 		require.Equal(t, want != "", ok, text)
 		if ok {

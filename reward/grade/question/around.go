@@ -107,7 +107,8 @@ func (q *Question) Opposes(sentence string) bool {
 	}
 	for _, pair := range opposites() {
 		for i, asked := range pair {
-			if strings.Contains(last, " "+asked) && !strings.Contains(last, " "+pair[1-i]) && strings.Contains(lower, " "+pair[1-i]) && !strings.Contains(lower, " "+asked) {
+			if strings.Contains(last, " "+asked) && !strings.Contains(last, " "+pair[1-i]) &&
+				strings.Contains(lower, " "+pair[1-i]) && !strings.Contains(lower, " "+asked) {
 				return true
 			}
 		}
@@ -117,8 +118,10 @@ func (q *Question) Opposes(sentence string) bool {
 
 // opposites returns the beginnings of words that exclude each other.
 func opposites() [][2]string {
-	return [][2]string{{"gain", "lose"}, {"winn", "lose"}, {"won ", "lost "}, {"profit", "loss"}, {"increase", "decrease"}, {"rise", "fall"}, {"north", "south"}, {"east", "west"}, {"above", "below"},
-		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"converge", "diverge"}, {"happen", "fail"}, {"pass", "fail"}}
+	return [][2]string{{"gain", "lose"}, {"winn", "lose"}, {"won ", "lost "}, {"profit", "loss"},
+		{"increase", "decrease"}, {"rise", "fall"}, {"north", "south"}, {"east", "west"}, {"above", "below"},
+		{"largest", "smallest"}, {"oldest", "youngest"}, {"highest", "lowest"}, {"converge", "diverge"},
+		{"happen", "fail"}, {"pass", "fail"}}
 }
 
 // OtherQuantity reports whether the text before a value calls it a quantity, such as an
@@ -146,6 +149,7 @@ func (q *Question) IsOther(name string) bool {
 
 // quantities returns the names of quantities that differ from one another.
 func quantities() []string {
-	return []string{"area", "perimeter", "circumference", "radius", "diameter", "volume", "speed", "distance", "slope", "intercept", "median", "mean", "numerator", "denominator", "hypotenuse",
+	return []string{"area", "perimeter", "circumference", "radius", "diameter", "volume", "speed", "distance", "slope",
+		"intercept", "median", "mean", "numerator", "denominator", "hypotenuse",
 		"width", "height", "remainder", "quotient", "product", "sum", "difference"}
 }

@@ -32,7 +32,8 @@ func (q *Question) Formulas() *Formulas {
 	if q.formulas != nil {
 		return q.formulas
 	}
-	q.formulas = &Formulas{Keys: map[string]bool{}, Alone: map[string]bool{}, Symbols: map[string]bool{}, Given: map[string]bool{}}
+	q.formulas = &Formulas{Keys: map[string]bool{}, Alone: map[string]bool{}, Symbols: map[string]bool{},
+		Given: map[string]bool{}}
 	text := q.Text[max(0, len(q.Text)-maxText):]
 	found := markup.Spans(text)
 	for _, span := range found[:min(len(found), maxFormulas)] {
@@ -99,7 +100,8 @@ func (q *Question) TargetName() *expr.Node {
 // target returns the quantity that a question asks for by name, or nil.
 func target(text, lower string) (best *expr.Node) {
 	at := -1
-	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $", "calculate $", "solve for $", "find \\(", "what is \\(", "value of \\("} {
+	for _, phrase := range []string{"find $", "what is $", "value of $", "compute $", "determine $", "evaluate $",
+		"calculate $", "solve for $", "find \\(", "what is \\(", "value of \\("} {
 		i := strings.LastIndex(lower, phrase)
 		if i <= at {
 			continue
@@ -113,7 +115,8 @@ func target(text, lower string) (best *expr.Node) {
 		} else if end := strings.Index(inside, `\)`); end > 0 {
 			inside = inside[:end]
 		}
-		if n, ok := expr.Parse(markup.Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation && n.Kind != expr.List {
+		if n, ok := expr.Parse(markup.Clean(inside), expr.Mode{}); ok && n.Kind != expr.Relation &&
+			n.Kind != expr.List {
 			best, at = n, i
 		}
 	}
@@ -146,7 +149,8 @@ func plainName(lower string) string {
 	name := ""
 	for _, phrase := range []string{"find ", "what is ", "value of ", "solve for "} {
 		_, rest, ok := strings.Cut(lower, phrase)
-		if ok && expr.LetterAt(rest, 0) && rest[0] != 'a' && !expr.LetterAt(rest, 1) && !strings.HasPrefix(rest[1:], "'") && !strings.HasPrefix(rest[1:], "(") {
+		if ok && expr.LetterAt(rest, 0) && rest[0] != 'a' && !expr.LetterAt(rest, 1) &&
+			!strings.HasPrefix(rest[1:], "'") && !strings.HasPrefix(rest[1:], "(") {
 			name = rest[:1]
 		}
 	}

@@ -71,7 +71,8 @@ func lastSentence(lower string) string {
 // wanted returns the last sentence without what it gives: "with radius 4 cm".
 func (q *Question) wanted() string {
 	head := q.last
-	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has ", " of radius ",
+	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has ",
+		" of radius ",
 		" of diameter ", " of width ", " of height ", " of sides "} {
 		head, _, _ = strings.Cut(head, word)
 	}
@@ -118,7 +119,8 @@ func (q *Question) LastHas(texts ...string) bool { return words.Contains(q.last,
 func (q *Question) Means(word string) bool {
 	for _, row := range [][]string{{"how old", "age", "aged"}, {"how far", "distance"}, {"how long", "length", "time",
 		"duration"}, {"how tall", "height"}, {"how high", "height"}, {"how deep", "depth"}, {"how wide", "width"},
-		{"how fast", "speed", "rate"}, {"how heavy", "weight"}, {"how much does", "weight", "price"}, {"how big", "size",
+		{"how fast", "speed", "rate"}, {"how heavy", "weight"}, {"how much does", "weight", "price"},
+		{"how big", "size",
 			"area"}, {"how much money", "money", "profit"}} {
 		if slices.Contains(row[1:], word) && q.LastHas(row[0]) {
 			return true
@@ -130,7 +132,8 @@ func (q *Question) Means(word string) bool {
 // Gives reports whether the last sentence has a number of what a word counts: "for 240 pages".
 func (q *Question) Gives(word string) bool {
 	before, _, ok := strings.Cut(q.last, " "+word)
-	return ok && strings.HasSuffix(word, "s") && before != "" && before[len(before)-1] >= '0' && before[len(before)-1] <= '9'
+	return ok && strings.HasSuffix(word, "s") && before != "" && before[len(before)-1] >= '0' &&
+		before[len(before)-1] <= '9'
 }
 
 // wantedHas is LastHas for what the last sentence asks for, without what it gives.
@@ -152,12 +155,14 @@ func (q *Question) AsksShare() bool {
 
 // asksRate reports whether the question asks for a rate.
 func (q *Question) asksRate() bool {
-	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail", "week", "month", "hourly", "day")
+	return q.LastHas("speed", "rate", "/", "mph", "average", "fast", "per ", "pace", "each", "every", "density", "dail",
+		"week", "month", "hourly", "day")
 }
 
 // AsksPerUnit reports whether the last sentence asks for something per unit in words.
 func (q *Question) AsksPerUnit() bool {
-	return q.LastHas(" per ", "each", "every", " one ", "average", "rate", "speed", "pace", "density", "/", "mph", "hourly",
+	return q.LastHas(" per ", "each", "every", " one ", "average", "rate", "speed", "pace", "density", "/",
+		"mph", "hourly",
 		"daily", "how fast", "unit price")
 }
 
@@ -187,8 +192,10 @@ func (q *Question) Places() (int, bool) {
 
 // Transforms reports whether the question asks for another form of an expression.
 func (q *Question) Transforms() bool {
-	return q.Asks("simplif", "expand", "factor", "rationali", "express", "writ", "fraction", "as a decimal", "convert", "in the form", "in terms of",
-		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for", "standard form",
+	return q.Asks("simplif", "expand", "factor", "rationali", "express", "writ", "fraction", "as a decimal", "convert",
+		"in the form", "in terms of",
+		"reduce", "partial fraction", "complete the square", "completing the square", "multiply out", "solve for",
+		"standard form",
 		"slope-intercept", "vertex form", "lowest terms", "simplest", "equivalent", "cancel")
 }
 

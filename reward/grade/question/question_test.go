@@ -11,8 +11,10 @@ import (
 func TestAskedUnit(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"How many minutes does it take?": "minute", "It takes 3 hours. How long is that in seconds?": "second", "What is the number of weeks?": "week",
-		"How many apples are in 5 pounds?": "", "How many minutes and how many apples are there?": "", "How long does it take?": "", "": "",
+		"How many minutes does it take?": "minute", "It takes 3 hours. How long is that in seconds?": "second",
+		"What is the number of weeks?":     "week",
+		"How many apples are in 5 pounds?": "", "How many minutes and how many apples are there?": "",
+		"How long does it take?": "", "": "",
 	} {
 		require.Equal(t, measure.Of(want), New(text).AskedUnit(), text)
 	}
@@ -22,7 +24,8 @@ func TestAskedUnit(t *testing.T) {
 func TestAsks(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]func(*Question) bool{
-		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).asksRate, "share": (*Question).AsksShare, "slope": (*Question).AsksSlope,
+		"transforms": (*Question).Transforms, "reduces": (*Question).Reduces, "rate": (*Question).asksRate,
+		"share": (*Question).AsksShare, "slope": (*Question).AsksSlope,
 	}
 	for text, want := range map[string][]string{
 		"Simplify $2x+x$.":                          {"transforms", "reduces"},
@@ -89,7 +92,8 @@ func TestFormulas(t *testing.T) {
 
 func TestTarget(t *testing.T) {
 	t.Parallel()
-	for text, found := range map[string]bool{"What is $f(2)$?": true, `Find \(x+y\).`: true, "Find $x = 2$.": false, "What is it?": false, "": false} {
+	for text, found := range map[string]bool{"What is $f(2)$?": true, `Find \(x+y\).`: true, "Find $x = 2$.": false,
+		"What is it?": false, "": false} {
 		require.Equal(t, found, New(text).Target() != "", text)
 	}
 }
@@ -127,7 +131,8 @@ func TestKinds(t *testing.T) {
 
 func TestAsksBase(t *testing.T) {
 	t.Parallel()
-	for text, base := range map[string]string{"Write 9 in base 8.": "8", "Convert it to base eight": "8", "Write 9 in binary.": "2", "What is 255 in hexadecimal?": "16"} {
+	for text, base := range map[string]string{"Write 9 in base 8.": "8", "Convert it to base eight": "8",
+		"Write 9 in binary.": "2", "What is 255 in hexadecimal?": "16"} {
 		require.True(t, New(text).AsksBase(base), text)
 		require.False(t, New(text).AsksBase("10"), text)
 	}
@@ -154,7 +159,8 @@ func TestOpposes(t *testing.T) {
 func TestOtherQuantity(t *testing.T) {
 	t.Parallel()
 	q := New("A circle has radius 5. What is its area?")
-	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false, "The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
+	for text, other := range map[string]bool{"The perimeter is ": true, "The area is ": false,
+		"The area of the circle equals $": false, "It is ": false, "The diameter, ": false} {
 		require.Equal(t, other, q.OtherQuantity(text), text)
 	}
 }

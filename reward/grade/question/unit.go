@@ -78,7 +78,8 @@ func unitAt(s string) measure.Unit {
 
 // Angular reports whether an angle, or a temperature, may answer the question.
 func (q *Question) Angular() bool {
-	return q.Asks("degree", "angle", "temperature", "celsius", "fahrenheit", "hot", "cold", "rotat", "turn", "arc", "sector",
+	return q.Asks("degree", "angle", "temperature", "celsius", "fahrenheit", "hot", "cold", "rotat", "turn",
+		"arc", "sector",
 		"polygon", "gon", "lateral", "parallel", "trapez", "rhombus", "bearing", "direction", "latitude", "longitude",
 		"inclin", "polar", "phase", `\theta`, "θ", `\alpha`, `\beta`, `\phi`, "clock", "∠") ||
 		q.Asks("°", `\circ`) && !q.LastHas("evaluate", "value of", "compute", "calculate", "how many", "how much",
@@ -89,7 +90,8 @@ func (q *Question) Angular() bool {
 func (q *Question) asksPer(per string) bool {
 	if q.per == nil {
 		q.per = []measure.Unit{}
-		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "),
+			func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		for i, f := range fields[min(1, len(fields)):] {
 			if u := measure.Of(f); fields[i] == "per" && u.Known() && !slices.Contains(q.per, u) {
 				q.per = append(q.per, u)
@@ -143,9 +145,11 @@ func (q *Question) UnitLike(u measure.Unit) (found measure.Unit) {
 // Measures reports whether the last sentence asks for a quantity that counts nothing: a length, a
 // price.
 func (q *Question) Measures() bool {
-	return q.Text != "" && !q.LastHas("how many", "number of") && (slices.ContainsFunc(q.kinds(), func(kind string) bool {
-		return kind != "rate" && kind != "speed"
-	}) || q.LastHas("how far", "how tall", "what is the cost", "what is the price", "how much does", "how old", "how heavy"))
+	return q.Text != "" && !q.LastHas("how many", "number of") &&
+		(slices.ContainsFunc(q.kinds(), func(kind string) bool {
+			return kind != "rate" && kind != "speed"
+		}) || q.LastHas("how far", "how tall", "what is the cost", "what is the price", "how much does", "how old",
+			"how heavy"))
 }
 
 // kinds returns the kinds of quantity (measure.Kind) that words of the last sentence ask for: rates,
@@ -153,9 +157,11 @@ func (q *Question) Measures() bool {
 func (q *Question) kinds() (kinds []string) {
 	asked := q.wanted()
 	for _, row := range [][]string{
-		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average", "dail", "week"},
+		{"rate", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "each", "every", "average",
+			"dail", "week"},
 		{"speed", "how fast", "speed", "velocity", "pace", " rate", " per ", "/", "average"},
-		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width", "how tall", "how high", "how deep", "how wide", "length"},
+		{"length", "how far", "distance", "perimeter", "circumference", "radius", "diameter", "height", "width",
+			"how tall", "how high", "how deep", "how wide", "length"},
 		{"area", " area", "square cent", "square m", "square f", "square i"},
 		{"volume", "volume", "cubic"},
 		{"angle", "angle "},
@@ -293,7 +299,8 @@ func (q *Question) Fits(name string) bool {
 	if measure.IsUnit(name) && !strings.ContainsAny(name, "^/ ") || name == "miles/hour" && q.Asks("mph") {
 		return true // compared by its size
 	}
-	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(strings.ToLower(name))
+	name = strings.NewReplacer("^2", "", "^3", "", "square ", "", "cubic ", "", " per ", "/").Replace(
+		strings.ToLower(name))
 	parts := strings.Split(name, "/")
 	if len(parts) == 2 && q.LastHas("one "+parts[1], "each "+parts[1], "a "+parts[1], "every "+parts[1]) {
 		return true

@@ -53,7 +53,8 @@ func Uncommented(g string) string {
 		at += i + 2
 		word, _, _ := strings.Cut(g[at:], " ")
 		switch strings.ToLower(word) {
-		case "not", "with", "after", "before", "since", "because", "as", "so", "which", "who", "whose", "the", "a", "an", "by", "for", "in", "at", "where", "when", "while", "although",
+		case "not", "with", "after", "before", "since", "because", "as", "so", "which", "who", "whose", "the", "a",
+			"an", "by", "for", "in", "at", "where", "when", "while", "although",
 			"being", "formed", "caused", "known", "that", "it", "this", "he", "she", "they", "rather":
 			return g[:at-2]
 		}
@@ -115,8 +116,10 @@ func IsVerb(word string) bool {
 // IsNothing reports whether the words mean that there is no answer.
 func IsNothing(a []string) bool {
 	switch strings.Join(a, " ") {
-	case "none", "no solution", "no solutions", "no real solutions", "no real solution", "no real roots", "no integer solutions", "no such", "empty", "empty set",
-		"does not exist", "not exist", "dne", "undefined", "not defined", "emptyset", "varnothing", "there no solution", "there no solutions", "there no real solutions":
+	case "none", "no solution", "no solutions", "no real solutions", "no real solution", "no real roots",
+		"no integer solutions", "no such", "empty", "empty set",
+		"does not exist", "not exist", "dne", "undefined", "not defined", "emptyset", "varnothing", "there no solution",
+		"there no solutions", "there no real solutions":
 		return true
 	}
 	return false
@@ -177,12 +180,14 @@ func Choice(s string) (byte, bool) {
 		return 0, false
 	}
 	rest := s[1:]
-	if at := strings.IndexByte(rest, '('); open && at >= 0 && at+2 < len(rest) && rest[at+1] >= 'A' && rest[at+1] <= 'J' && rest[at+2] == ')' {
+	if at := strings.IndexByte(rest, '('); open && at >= 0 && at+2 < len(rest) && rest[at+1] >= 'A' &&
+		rest[at+1] <= 'J' && rest[at+2] == ')' {
 		return 0, false // two choices
 	}
 	switch {
 	case open && strings.HasPrefix(rest, ")"), !open && rest == "":
-	case !open && rest != "" && (rest[0] == ')' || rest[0] == '.' || rest[0] == ':') && (len(rest) == 1 || rest[1] == ' '):
+	case !open && rest != "" && (rest[0] == ')' || rest[0] == '.' || rest[0] == ':') &&
+		(len(rest) == 1 || rest[1] == ' '):
 	default:
 		return 0, false
 	}

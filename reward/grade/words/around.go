@@ -15,7 +15,8 @@ func Before(text string) string {
 	}
 	text = strings.TrimRight(text, " $*(\\~")
 	if head, ok := strings.CutSuffix(text, " of"); ok {
-		if head = strings.TrimRight(head, " "); expr.DigitAt(head, len(head)-1) || strings.HasSuffix(head, "}") { // 1/3 of
+		// 1/3 of
+		if head = strings.TrimRight(head, " "); expr.DigitAt(head, len(head)-1) || strings.HasSuffix(head, "}") {
 			return "times"
 		}
 	}
@@ -35,7 +36,8 @@ func Before(text string) string {
 		if !ok || head != "" && expr.LetterAt(head, len(head)-1) {
 			continue
 		}
-		if word == "up to" && Ends(strings.TrimRight(head, " "), "add", "adds", "adding", "comes", "round", "rounds", "rounded", "rounding", "sums") {
+		if word == "up to" && Ends(strings.TrimRight(head, " "), "add", "adds", "adding", "comes", "round", "rounds",
+			"rounded", "rounding", "sums") {
 			return ""
 		}
 		return strings.ReplaceAll(word, "'", "")
@@ -50,24 +52,35 @@ func Before(text string) string {
 func changing() []string {
 	return []string{
 		// They compare it with another value, or bound it.
-		"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than", "higher than", "lower than", "at least", "at most",
-		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "exceeds", "short of", "between", "nowhere near", "not near", "close to", "near", "far from",
+		"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than",
+		"higher than", "lower than", "at least", "at most",
+		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "exceeds", "short of", "between",
+		"nowhere near", "not near", "close to", "near", "far from",
 		// They deny it.
-		"except", "excluding", "not", "never", "can't be", "cannot be", "isn't", "wouldn't be", "anything but", "all but", "instead of", "other than", "else than",
+		"except", "excluding", "not", "never", "can't be", "cannot be", "isn't", "wouldn't be", "anything but",
+		"all but", "instead of", "other than", "else than",
 		"different from", "unlike", "not necessarily", "not equal to", "not equal",
 		// They compute with it.
-		"half", "half of", "twice", "double", "triple", "thrice", "two times", "three times", "four times", "five times", "six times", "ten times", "third of", "quarter of",
-		"multiple of", "power of", "to the power", "factor of", "divisor of", "divisible by", "complement of", "supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
-		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of", "derivative of", "loss of", "minus", "divided by",
-		"grown by", "increased by", "decreased by", "risen by", "fallen by", "dropped by", "right after", "right before", "just after", "just before", "comes after", "comes before", "rises by", "falls by", "increases by", "decreases by", "grows by", "shrinks by", "drops by",
+		"half", "half of", "twice", "double", "triple", "thrice", "two times", "three times", "four times",
+		"five times", "six times", "ten times", "third of", "quarter of",
+		"multiple of", "power of", "to the power", "factor of", "divisor of", "divisible by", "complement of",
+		"supplement of", "opposite of", "negative of", "inverse of", "reciprocal of",
+		"cube of", "square of", "cube root of", "square root of", "root of", "logarithm of", "factorial of",
+		"derivative of", "loss of", "minus", "divided by",
+		"grown by", "increased by", "decreased by", "risen by", "fallen by", "dropped by", "right after",
+		"right before", "just after", "just before", "comes after", "comes before", "rises by", "falls by",
+		"increases by", "decreases by", "grows by", "shrinks by", "drops by",
 		// They name a part of it, or a neighbour.
-		"starts with", "begins with", "ends in", "ends with", "integer after", "integer before", "number after", "number before",
+		"starts with", "begins with", "ends in", "ends with", "integer after", "integer before", "number after",
+		"number before",
 	}
 }
 
 // emphatic returns the double negations that mean exactly.
 func emphatic() []string {
-	return []string{"don't doubt", "do not doubt", "safe to claim", "nothing other than", "none other than", "no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt", "without a doubt", "no doubt"}
+	return []string{"don't doubt", "do not doubt", "safe to claim", "nothing other than", "none other than",
+		"no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt",
+		"without a doubt", "no doubt"}
 }
 
 // WithoutEmphasis returns s without double negations.

@@ -105,7 +105,8 @@ func denied(text string) bool {
 		return true
 	}
 	text += " "
-	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ", " then ", " that ", " which ", " it's "} {
+	for _, sep := range []string{",", ";", ":", "=", ".", " and ", " but ", " so ", " is ", " are ", " was ", " were ",
+		" then ", " that ", " which ", " it's "} {
 		text = text[strings.LastIndex(text, sep)+1:]
 	}
 	return HasNegation(text)

@@ -46,7 +46,8 @@ func Spelled(s string) (string, bool) {
 			return mixed(total+part, used, fields)
 		default:
 			if den := denominator(f); den > 0 && used > 0 {
-				return strconv.Itoa(total+part) + "/" + strconv.Itoa(den) + " " + strings.Join(fields[used+1:], " "), true
+				return strconv.Itoa(total+part) + "/" + strconv.Itoa(den) + " " +
+					strings.Join(fields[used+1:], " "), true
 			}
 			return digits(total+part, used, fields)
 		}
@@ -76,7 +77,8 @@ func mixed(v, used int, fields []string) (string, bool) {
 	if len(rest) > 1 {
 		above, below := slices.Index(expr.Numerals(), rest[0]), denominator(strings.Trim(rest[1], ".,"))
 		if above > 0 && below > above {
-			return strconv.Itoa(v) + " " + strconv.Itoa(above) + "/" + strconv.Itoa(below) + " " + strings.Join(rest[2:], " "), true
+			return strconv.Itoa(v) + " " + strconv.Itoa(above) + "/" + strconv.Itoa(below) + " " +
+				strings.Join(rest[2:], " "), true
 		}
 	}
 	return digits(v, used, fields)

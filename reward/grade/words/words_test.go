@@ -9,8 +9,10 @@ import (
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"It is more than ": "more than", "half of $": "half of", "1/3 of ": "times", "x >": ">", "~~": "not", "it isn't ": "isnt", "she does not have ": "not", "a square of ": "square of",
-		"It is ": "", "nothing other than ": "", "no more and no less than ": "", "It adds up to ": "", "at up to ": "up to", "the handsome ": "", "not wrong; it is ": "",
+		"It is more than ": "more than", "half of $": "half of", "1/3 of ": "times", "x >": ">", "~~": "not",
+		"it isn't ": "isnt", "she does not have ": "not", "a square of ": "square of",
+		"It is ": "", "nothing other than ": "", "no more and no less than ": "", "It adds up to ": "",
+		"at up to ": "up to", "the handsome ": "", "not wrong; it is ": "",
 	} {
 		require.Equal(t, want, Before(text), text)
 	}
@@ -45,7 +47,8 @@ func TestDoubts(t *testing.T) {
 func TestNegates(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
-		"she does not have": true, "no, it is": false, "the probability of not winning is": true, "it cannot be": true, "it is not that, but": false, "it is": false,
+		"she does not have": true, "no, it is": false, "the probability of not winning is": true, "it cannot be": true,
+		"it is not that, but": false, "it is": false,
 	} {
 		require.Equal(t, want, denied(text), text)
 	}
@@ -53,7 +56,8 @@ func TestNegates(t *testing.T) {
 
 func TestHedges(t *testing.T) {
 	t.Parallel()
-	for comment, want := range map[string]bool{"not sure": true, "if rounded": true, "about that": true, "never attained": false, "all counted": false} {
+	for comment, want := range map[string]bool{"not sure": true, "if rounded": true, "about that": true,
+		"never attained": false, "all counted": false} {
 		require.Equal(t, want, Hedges(comment), comment)
 	}
 }
@@ -61,7 +65,8 @@ func TestHedges(t *testing.T) {
 func TestSpelled(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"twenty five apples": "25 apples", "Twenty-five": "25 ", "two hundred and six": "206 ", "one hundred thousand": "100000 ", "three thousand": "3000 ", "two thirds": "2/3 ",
+		"twenty five apples": "25 apples", "Twenty-five": "25 ", "two hundred and six": "206 ",
+		"one hundred thousand": "100000 ", "three thousand": "3000 ", "two thirds": "2/3 ",
 		"two and a half hours": "2 1/2 hours", "half a mile": "1/2 mile", "apples": "", "": "",
 	} {
 		digits, ok := Spelled(text)
@@ -73,7 +78,8 @@ func TestSpelled(t *testing.T) {
 func TestOf(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"The day is Friday.": {"day", "friday"}, "October 30th": {"october", "30"}, "It cannot be": {"not"}, "-3 degrees": {"-3", "degrees"},
+		"The day is Friday.": {"day", "friday"}, "October 30th": {"october", "30"}, "It cannot be": {"not"},
+		"-3 degrees": {"-3", "degrees"},
 	} {
 		require.Equal(t, want, Of(text), text)
 	}
@@ -82,7 +88,8 @@ func TestOf(t *testing.T) {
 func TestUncommented(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"even, since 2 divides it": "even", "Bob, Alice's opponent": "Bob", "even (by 2)": "even", "red, green": "red, green", "yes; it is": "yes",
+		"even, since 2 divides it": "even", "Bob, Alice's opponent": "Bob", "even (by 2)": "even",
+		"red, green": "red, green", "yes; it is": "yes",
 	} {
 		require.Equal(t, want, Uncommented(text), text)
 	}
