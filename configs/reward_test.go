@@ -236,7 +236,8 @@ func TestIdleRewardKeys(t *testing.T) {
 			require.NoError(t, err)
 			var got []string
 			if err := r.Validate(TrainTask); err != nil {
-				for _, fault := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // errors.Join's own form is meant
+				joined := err.(interface{ Unwrap() []error }) //nolint:errorlint // errors.Join's own form is meant
+				for _, fault := range joined.Unwrap() {
 					got = append(got, strings.TrimPrefix(fault.Error(), filepath.Dir(files[0])))
 				}
 			}

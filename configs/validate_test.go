@@ -81,7 +81,8 @@ func TestValidate(t *testing.T) {
 			`-set: inference.endpoints has "tgi=http://c", expected one of ` + quoted(remote.Names()) +
 				` before the URL`}},
 		{"too few instances", TrainTask, []string{"inference.min_instances=2"}, []string{
-			"-set: inference.min_instances is 2, expected 1 at most: the run has no other instances and none can join"}},
+			"-set: inference.min_instances is 2, expected 1 at most: " +
+				"the run has no other instances and none can join"}},
 		{"no wait", TrainTask, []string{"inference.wait_seconds=0"},
 			[]string{"-set: inference.wait_seconds is 0, expected 1 or more"}},
 		{"wait too long", TrainTask, []string{"inference.wait_seconds=86401"},

@@ -60,7 +60,8 @@ func TestSlurmStartsRanks(t *testing.T) {
 	for _, node := range []string{"0", "1"} {
 		require.Contains(t, strings.Join(started["torchrun"], "\n"),
 			" torchrun -m torch.distributed.run --nnodes 2 --node-rank "+node+
-				" --nproc-per-node 4 --master-addr 10.0.0.10 --master-port 7101 -m easyrl_torch to 10.0.0.10:7100 from "+j.dir+"/torch/worker:/own token 44")
+				" --nproc-per-node 4 --master-addr 10.0.0.10 --master-port "+
+				"7101 -m easyrl_torch to 10.0.0.10:7100 from "+j.dir+"/torch/worker:/own token 44")
 	}
 	require.Regexp(t, ` vllm serve /scratch/base --host 0\.0\.0\.0 --port 8000 --tensor-parallel-size 4 `+
 		`.*--max-model-len 9216 dev 1 from `+

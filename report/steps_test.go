@@ -14,7 +14,8 @@ func TestSteps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), MetricsFile)
 	require.NoError(t, os.WriteFile(path,
 		[]byte(
-			"{\"step\":1,\"a\":null,\"b\":5}\n{\"step\":2,\"a\":3,\"reward/mean\":1}\n{\"step\":3,\"b\":7}\n{\"step\":4,"), 0o644))
+			"{\"step\":1,\"a\":null,\"b\":5}\n{\"step\":2,\"a\":3,"+
+				"\"reward/mean\":1}\n{\"step\":3,\"b\":7}\n{\"step\":4,"), 0o644))
 	s, err := ReadSteps(path)
 	require.NoError(t, err)
 	require.Equal(t, 3, s.Len())

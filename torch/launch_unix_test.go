@@ -114,7 +114,8 @@ func TestCause(t *testing.T) {
 		"[rank1]: torch.OutOfMemoryError: CUDA out of memory.\nW1123 " +
 			"x\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\n": "[rank1]: " +
 			"torch.OutOfMemoryError: CUDA out of memory.",
-		"KeyError: 'a'\nRoot Cause (first observed failure):\n  traceback : To enable traceback see: https\n====\n": "KeyError: 'a'",
+		"KeyError: 'a'\nRoot Cause (first observed failure):\n  " +
+			"traceback : To enable traceback see: https\n====\n": "KeyError: 'a'",
 		"x\xffy": "x?y",
 	} {
 		require.Equal(t, want, cause([]byte(output)))

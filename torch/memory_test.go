@@ -462,7 +462,8 @@ func TestFallback(t *testing.T) {
 		{"none", wire.Ready{Packed: true, Attention: "easyrl_flex"}, "", ""},
 		{"slow attention", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: planted, Slowdown: 2.84},
 			planted,
-			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 times as long as the model's own attention on " +
+			"slow PyTorch ranks: passes use easyrl_segments and take 2.8 " +
+				"times as long as the model's own attention on " +
 				"separate sequences; rejected by the self-check: rank 0 on fake: " + planted},
 		{"another rank", wire.Ready{Packed: true, Attention: "easyrl_segments", Reason: elsewhere}, planted,
 			"slow PyTorch ranks: passes use easyrl_segments; rejected by the self-check: " +

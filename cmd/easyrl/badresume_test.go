@@ -125,7 +125,8 @@ func TestResumeWithOtherSettings(t *testing.T) {
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
 	require.Contains(t, errs,
-		"resuming with changed settings: run.steps 3 (was 2), rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
+		"resuming with changed settings: run.steps 3 (was 2), "+
+			"rollout.group_size 3 (was 4), train.lr 0.001 (was 0.01)\n")
 	code, errs = resumeTiny(t, dir, run, "run.steps=3", "train.lr=1e-3", "rollout.group_size=3")
 	require.Zero(t, code, errs)
 	require.NotContains(t, errs, "changed settings")

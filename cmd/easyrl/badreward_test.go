@@ -222,7 +222,8 @@ func TestBadRewardEndsRun(t *testing.T) {
 			}
 			last := lines[len(lines)-1]
 			require.Regexp(t,
-				"^error: step 1: sample: produce step 1: too many groups failed: prompt or reward failed for [2-6] of 6", last)
+				"^error: step 1: sample: produce step 1: too many groups "+
+					"failed: prompt or reward failed for [2-6] of 6", last)
 			require.Contains(t, last, want)
 			steps, err := report.ReadMetrics(filepath.Join(out, report.MetricsFile))
 			require.NoError(t, err)

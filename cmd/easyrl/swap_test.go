@@ -110,12 +110,13 @@ func TestSwapNeedsLessMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := meshRun(t, "qwen2")
+			// Sizes are multiples of a panel.
 			write(t, dir, "config.json",
 				`{"model_type":"qwen2","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,`+
 					`"num_attention_heads":4,
 				"num_key_value_heads":2,"head_dim":32,"vocab_size":160,"max_position_embeddings":64,`+
 					`"rms_norm_eps":1e-6,"rope_theta":10000,
-				"hidden_act":"silu","tie_word_embeddings":false,"eos_token_id":1,"initializer_range":0.1}`) // in whole panels
+				"hidden_act":"silu","tie_word_embeddings":false,"eos_token_id":1,"initializer_range":0.1}`)
 			peak := func(run string, settings ...string) int64 {
 				far.Reset(path)
 				require.Zero(t, far.Use(path).Live, "no other test uses the library")

@@ -36,7 +36,8 @@ func pinned(t *testing.T) string {
 		path, err = filepath.Abs(path)
 		require.NoError(t, err)
 		cmd := exec.CommandContext(t.Context(), path, "-c",
-			"import importlib.metadata; print(importlib.metadata.version('reasoning-gym'))") //nolint:gosec // of this test
+			"import importlib.metadata; "+
+				"print(importlib.metadata.version('reasoning-gym'))") //nolint:gosec // of this test
 		if got, err := cmd.Output(); err == nil && strings.TrimSpace(string(got)) == want {
 			return path
 		}

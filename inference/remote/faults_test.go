@@ -66,8 +66,8 @@ func TestStatuses(t *testing.T) {
 			require.ErrorContains(t, err, "what is wrong", status)
 			require.ErrorContains(t, err, "instance http://fake:8000: ")
 			for _, sentinel := range []error{inference.ErrInvalid, inference.ErrStale, inference.ErrClosed} {
-				require.Equal(t, want == sentinel, errors.Is(err, sentinel), "%d: %v", status,
-					err) //nolint:errorlint // the same sentinel
+				wanted := want == sentinel //nolint:errorlint // the same sentinel
+				require.Equal(t, wanted, errors.Is(err, sentinel), "%d: %v", status, err)
 			}
 		}
 	}

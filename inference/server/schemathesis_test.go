@@ -32,7 +32,8 @@ func TestSchemathesis(t *testing.T) {
 	want, err := os.ReadFile(filepath.Join("schemathesis", "requirements.txt"))
 	require.NoError(t, err)
 	have := exec.CommandContext(t.Context(), python, "-c",
-		"import importlib.metadata; print('schemathesis==' + importlib.metadata.version('schemathesis'))") //nolint:gosec // of this test
+		"import importlib.metadata; print('schemathesis==' + "+
+			"importlib.metadata.version('schemathesis'))") //nolint:gosec // of this test
 	if got, err := have.Output(); err != nil || string(got) != string(want) {
 		t.Skipf("no %s with %s", python, strings.TrimSpace(string(want)))
 	}

@@ -184,7 +184,8 @@ func TestOfficialClientTools(t *testing.T) {
 	t.Parallel()
 	s := serve(t,
 		saying(
-			"Hm.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{\"n\":2}}</tool_call>"), fakeText{}, nil)
+			"Hm.\n<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":1}}</tool_call>"+
+				"<tool_call>{\"name\":\"f\",\"arguments\":{\"n\":2}}</tool_call>"), fakeText{}, nil)
 	client := officialClient(t, s, "")
 	params := openai.ChatCompletionNewParams{Model: "tiny",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Hello!")},

@@ -138,7 +138,8 @@ func TestUpdateCutOff(t *testing.T) {
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: " +
 			"chunked\r\n\r\n5\r\nabcde\r\n5\r\nab",
 		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
-		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
+		"PUT /v1/weights?version=9 HTTP/1.1\r\nHost: localhost\r\n" +
+			"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n",
 	} {
 		c := dial(t, s)
 		_, err := io.WriteString(c, head)

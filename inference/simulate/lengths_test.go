@@ -78,7 +78,8 @@ func TestParse(t *testing.T) {
 	require.Equal(t, Default(), c)
 
 	c, err = Parse(
-		"lengths=lognormal:700,0.5, tokens_per_second=80,prefill_tokens_per_second=0,slots=3,publish_seconds=1.5,failures=0.25,vocab=100,context=99")
+		"lengths=lognormal:700,0.5, tokens_per_second=80,prefill_tokens_per_second=0," +
+			"slots=3,publish_seconds=1.5,failures=0.25,vocab=100,context=99")
 	require.NoError(t, err)
 	require.Equal(t, Config{
 		ID: "simulated", Lengths: Lengths{kind: lognormal, a: 700, b: 0.5}, TokensPerSecond: 80, Slots: 3,

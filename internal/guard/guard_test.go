@@ -119,18 +119,19 @@ func TestOddRequests(t *testing.T) {
 	t.Parallel()
 	for request, want := range map[string]int{
 		"GET / HTTP/1.0\r\n\r\n": 200,
-		"GET http://localhost:8000/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                                         200,
-		"GET http://evil.example/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                                           403,
-		"GET http://localhost:8000/ HTTP/1.1\r\nHost: evil.example\r\n\r\n":                                           403,
-		"GET http://localhost@evil.example/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                                 403,
-		"GET //evil.example/ HTTP/1.0\r\n\r\n":                                                                        403,
-		"GET / HTTP/1.0\r\nOrigin: http://\r\n\r\n":                                                                   403,
-		"GET / HTTP/1.1\r\n\r\n":                                                                                      400,
-		"GET http://localhost:8000/ HTTP/1.1\r\nHost: localhost:8001\r\nOrigin: http://localhost:8000\r\n\r\n":        403,
-		"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n":                                             400,
-		"GET / HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n":                                             400,
-		"GET / HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\nForwarded: host=localhost\r\n\r\n":    403,
-		"OPTIONS /v1/drain HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nAccess-Control-Request-Method: PUT\r\n\r\n": 403,
+		"GET http://localhost:8000/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                                      200,
+		"GET http://evil.example/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                                        403,
+		"GET http://localhost:8000/ HTTP/1.1\r\nHost: evil.example\r\n\r\n":                                        403,
+		"GET http://localhost@evil.example/ HTTP/1.1\r\nHost: localhost:8000\r\n\r\n":                              403,
+		"GET //evil.example/ HTTP/1.0\r\n\r\n":                                                                     403,
+		"GET / HTTP/1.0\r\nOrigin: http://\r\n\r\n":                                                                403,
+		"GET / HTTP/1.1\r\n\r\n":                                                                                   400,
+		"GET http://localhost:8000/ HTTP/1.1\r\nHost: localhost:8001\r\nOrigin: http://localhost:8000\r\n\r\n":     403,
+		"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n":                                          400,
+		"GET / HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n":                                          400,
+		"GET / HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: localhost\r\nForwarded: host=localhost\r\n\r\n": 403,
+		"OPTIONS /v1/drain HTTP/1.1\r\nHost: localhost\r\nOrigin: " +
+			"null\r\nAccess-Control-Request-Method: PUT\r\n\r\n": 403,
 	} {
 		got, body := status(t, New("127.0.0.1:8000", ""), false, request)
 		require.Equal(t, want, got, "%q: %s", request, body)

@@ -22,7 +22,8 @@ func TestText(t *testing.T) {
 		"safe\rerror: ok\b\b\x00\v\f\x7f":       `safe\rerror: ok\b\b\x00\v\f\x7f`,
 		"a\u202egpj.exe\u2066x\u2069":           `a\u202egpj.exe\u2066x\u2069`,
 		"cut \xe4\xbd":                          `cut \xe4\xbd`,
-		"a\u200b\u200db\u200f\u061c\u2060\ufeff\u00ad\u180e\u2028\U000e0041": `a\u200b\u200db\u200f\u061c\u2060\ufeff\u00ad\u180e\u2028\U000e0041`,
+		"a\u200b\u200db\u200f\u061c\u2060\ufeff" +
+			"\u00ad\u180e\u2028\U000e0041": `a\u200b\u200db\u200f\u061c\u2060\ufeff\u00ad\u180e\u2028\U000e0041`,
 		"\ufffd": "\ufffd",
 	} {
 		require.Equal(t, want, Text(text))

@@ -42,7 +42,8 @@ func TestOpenExplains(t *testing.T) {
 		{"bin", map[string]string{"pytorch_model.bin": ""}, "pytorch_model.bin",
 			[]string{"is a file, expected a Hugging Face model folder; convert the weights with transformers"}},
 		{"LoRA",
-			map[string]string{"l/adapter_config.json": `{"peft_type":"LORA","base_model_name_or_path":"Qwen/Qwen3-0.6B"}`, "l/adapter_model.safetensors": ""}, "l",
+			map[string]string{"l/adapter_config.json": `{"peft_type":"LORA",` +
+				`"base_model_name_or_path":"Qwen/Qwen3-0.6B"}`, "l/adapter_model.safetensors": ""}, "l",
 			[]string{"l holds a LORA adapter of Qwen/Qwen3-0.6B, expected a whole model; merge it into its base " +
 				"model with peft's merge_and_unload"}},
 		{"cache", map[string]string{"models--Qwen--Qwen3-0.6B/snapshots/abc/config.json": "{}"},
@@ -81,7 +82,8 @@ func TestWeightsExplain(t *testing.T) {
 	require.NoError(t, err)
 	for name, test := range map[string]struct{ file, content, want string }{
 		"bin": {"pytorch_model.bin", "PK\x03\x04",
-			"m has its weights in pytorch_model.bin, expected model.safetensors; convert the weights with transformers"},
+			"m has its weights in pytorch_model.bin, expected " +
+				"model.safetensors; convert the weights with transformers"},
 		"shards":   {"pytorch_model-00001-of-00002.bin", "", "m has its weights in pytorch_model-00001-of-00002.bin"},
 		"original": {"consolidated.00.pth", "", "m has its weights in consolidated.00.pth"},
 		"GGUF":     {"q4.gguf", "", "m has q4.gguf, expected model.safetensors"},

@@ -247,7 +247,8 @@ func readFile(t *testing.T, path string) string {
 func TestPageShowsHiddenCharacters(t *testing.T) {
 	t.Parallel()
 	hidden :=
-		"\x01\x1b\x7f\u0085\u009b\u200b\u200e\u200f\u061c\u202a\u202e\u2066\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041"
+		"\x01\x1b\x7f\u0085\u009b\u200b\u200e\u200f\u061c\u202a\u202e\u2066" +
+			"\u2069\u2060\ufeff\u00ad\u180e\u2028\u2029\U000e0041"
 	dir := filepath.Join(t.TempDir(), "run")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	m, err := report.OpenMetrics(filepath.Join(dir, report.MetricsFile), 0)

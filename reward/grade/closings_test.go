@@ -75,7 +75,8 @@ func endings() []string {
 
 func TestClosings(t *testing.T) {
 	t.Parallel()
-	const work = "Let's go step by step.\n\nThere are 12 of them at 3 each, which makes 12 * 3 = 36. Then we add 14.\n\n"
+	const work = "Let's go step by step.\n\nThere are 12 of them at 3 each," +
+		" which makes 12 * 3 = 36. Then we add 14.\n\n"
 	for _, form := range closings() {
 		for _, number := range []string{"50", "1250", "1,250", "7.5"} {
 			text := work + strings.Replace(form, "@", number, 1)

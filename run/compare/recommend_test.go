@@ -45,14 +45,16 @@ func TestRecommendationIsNews(t *testing.T) {
 		want     string
 	}{
 		"default is fastest": {2, slowTurns, nil, "periodic-async",
-			"Keep the configuration: it already has periodic-async, 1 + 1×1 threads, the fastest of the measured ones."},
+			"Keep the configuration: it already has periodic-async, 1 " +
+				"+ 1×1 threads, the fastest of the measured ones."},
 		"written out": {2, slowTurns, []string{"inference.threads=1", "inference.instances=1"},
 			"periodic-async", "Keep the configuration: it already has"},
 		"another mode is set": {2, slowTurns, []string{"run.mode=sync"}, "sync",
 			"Recommended: periodic-async, 1 + 1×1 threads: -set run.mode=periodic-async. It is 1.29× as fast as sync."},
 		"swap is set": {2, slowTurns, []string{"run.mode=colocated", "train.swap=true"}, "", "train.swap=false"},
 		"within the noise": {8, map[string]float64{configs.Colocated: 1.025}, nil, "periodic-async",
-			"Keep the configuration: nothing measured is faster than periodic-async by more than the measurement noise."},
+			"Keep the configuration: nothing measured is faster than " +
+				"periodic-async by more than the measurement noise."},
 		"turns are faster": {8, map[string]float64{configs.Colocated: .5}, nil, "periodic-async",
 			"Recommended: colocated, 8 or 1×8 threads: -set run.mode=colocated -set device.threads=8 -set " +
 				"inference.threads=8."},

@@ -63,8 +63,9 @@ func TestDemonstrations(t *testing.T) {
 			set:    renderer{always: true, thinking: true},
 			prompt: "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n", response: "r<|im_end|>\n"},
 		{name: "several turns with a system turn", template: chatML, row: demo{Messages: three, Response: "r"},
-			set:      renderer{thinking: true, system: "s"},
-			prompt:   "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
+			set: renderer{thinking: true, system: "s"},
+			prompt: "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n" +
+				"b<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n",
 			response: "r<|im_end|>\n"},
 		{name: "thought dropped by the template", template: forgetful,
 			row: demo{Messages: three[2:], Response: "<think>t</think>r"}, set: renderer{},

@@ -68,11 +68,13 @@ func examples() []example {
 		unchanged("thought without an end", Tagged, "<think>\nor "+good),
 
 		{"elements", Elements,
-			"I call.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
+			"I call.\n\n<tool_call>\n<function=f>\n<parameter=s>\na\n\"b\"\n</parameter>\n" +
+				"<parameter=n>\n1\n</parameter>\n</function>\n</tool_call>",
 			"I call.", one("f", `{"s": "a\n\"b\"", "n": 1}`)},
 		{"types", Elements, "<tool_call><function=f><parameter=b>True</parameter><parameter=o>{\"a\": " +
 			"1}</parameter><parameter=m>null</parameter>" +
-			"<parameter=x>1</parameter><parameter=y>2</parameter><parameter=n>one</parameter><parameter=s>null</parameter></function></tool_call>",
+			"<parameter=x>1</parameter><parameter=y>2</parameter><parameter=n>one</parameter>" +
+			"<parameter=s>null</parameter></function></tool_call>",
 			"", one("f", `{"b": true, "o": {"a": 1}, "m": null, "x": "1", "y": "2", "n": "one", "s": "null"}`)},
 		{"element in a value", Elements,
 			"<tool_call><function=f><parameter=s>\n<a></parameter> & \n</parameter></function></tool_call>", "",

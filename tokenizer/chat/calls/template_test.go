@@ -54,9 +54,10 @@ func knownFormats() map[string]calls.Format {
 		"qwen3-coder": calls.Elements, "Qwen/Qwen3.5-4B": calls.Elements,
 		"HuggingFaceTB/SmolLM3-3B": calls.Tagged, "deepseek-r1-distill-qwen": calls.Fenced,
 		"meta-llama/Llama-3.1-8B-Instruct": calls.Bare, "meta-llama/Llama-3.2-11B-Vision-Instruct": calls.Bare,
-		"mistralai/Mistral-7B-Instruct-v0.3 (JSON Schema)":                                                     calls.List,
-		"Mistral-Large-Instruct-2407 (mistralai 'v3' template; modified to have system prompt at start)":       calls.List,
-		"Mistral-Nemo-Instruct-2407 (mistralai 'v3-tekken' template; modified to have system prompt at start)": calls.List,
+		"mistralai/Mistral-7B-Instruct-v0.3 (JSON Schema)":                                               calls.List,
+		"Mistral-Large-Instruct-2407 (mistralai 'v3' template; modified to have system prompt at start)": calls.List,
+		"Mistral-Nemo-Instruct-2407 (mistralai 'v3-tekken' template;" +
+			" modified to have system prompt at start)": calls.List,
 	}
 }
 
