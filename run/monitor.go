@@ -118,7 +118,7 @@ func (m *monitor) close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		// err itself is the one to report
+		// The caller reports err, which matters more than a failure to record it.
 		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()})
 	}
 }

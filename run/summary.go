@@ -23,8 +23,7 @@ type summary struct {
 	took        time.Duration // time of this process
 }
 
-// lines describes the run from the records in its folder. What is missing there is
-// omitted.
+// lines describes the run from the records in its folder. It omits what the folder lacks.
 func (s summary) lines() []string {
 	lines := []string{strings.Join(append([]string{s.extent()}, s.scores()...), "; ")}
 	if model := s.model(); model != "" {
@@ -49,6 +48,7 @@ func (s summary) extent() string {
 	return fmt.Sprintf("%s in %s", s.count(), took)
 }
 
+// count returns the number of completed steps in words.
 func (s summary) count() string {
 	switch {
 	case s.last < s.total:

@@ -114,7 +114,7 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	}
 	line("%s in total (estimated): %s, plus %s while a checkpoint is written", of, size(m.Most-m.Saved), size(m.Saved))
 	if m.Limit != nil && m.Limit.Bytes > 0 {
-		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))
+		line("memory of %s: %s", m.Limit.Owner, size(m.Limit.Bytes))
 	}
 }
 
