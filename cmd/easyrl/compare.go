@@ -77,7 +77,7 @@ func compareVerb(std streams) cli.Verb {
 // interrupts the process and waits for it. The process writes to our standard error. If
 // the first process rejects its configuration, the error is compare.ErrRefused.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
-	ran := false
+	ran := false // a process has accepted its configuration
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
 		if err != nil {

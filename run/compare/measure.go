@@ -50,7 +50,7 @@ type Result struct {
 	Ceiling       float64 `json:"ceiling"`
 	IdleTrainer   float64 `json:"idle_trainer"` // fraction of the step
 	IdleInstances float64 `json:"idle_instances"`
-	// number of instances that sampled, servers included
+	// Servers is the number of instances that sampled, embedded ones included.
 	Servers     float64            `json:"fleet"`
 	ServerCores int                `json:"server_cores,omitempty"` // of Cores; servers that report none count 0
 	Reward      *float64           `json:"reward"`                 // at the last step

@@ -97,6 +97,7 @@ func (c *comparing) modes(given *configs.Resolved) []string {
 	return []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
 }
 
+// check returns an error if the options do not fit each other or the configuration.
 func (c *comparing) check(given *configs.Resolved) error {
 	all := []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
 	var faults []error
@@ -163,7 +164,8 @@ func swept(list string) (values []string) {
 		case r == ']' || r == '}':
 			depth--
 		case r == ',' && depth == 0:
-			values, begin = append(values, strings.TrimSpace(list[begin:i])), i+1
+			values = append(values, strings.TrimSpace(list[begin:i]))
+			begin = i + 1
 		}
 	}
 	return append(values, strings.TrimSpace(list[begin:]))

@@ -90,6 +90,7 @@ func rank(column string) (place, k int) {
 	return slices.Index(order, ""), k // a component of the reward
 }
 
+// cellOf formats a metric.
 func cellOf(column string, x float64) string {
 	switch column {
 	case prompts, leftOut, failed:
