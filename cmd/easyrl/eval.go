@@ -99,7 +99,8 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 // addRewardFlags adds the flags for keys of the reward, with the defaults of c.
 func addRewardFlags(fs *flag.FlagSet, c *configs.Config) {
 	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
-	fs.BoolVar(&c.Reward.Think, "think", false, "skip one leading <think>…</think> in reward exact (sets reward.think)")
+	fs.BoolVar(&c.Reward.Think, "think", false,
+		"skip one leading <think>…</think> in reward exact (sets reward.think)")
 }
 
 // rewardKeys returns the reward flags as settings, because Validate must see that they override the files.
