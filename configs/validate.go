@@ -110,7 +110,7 @@ func (r *Resolved) Validate(task Task) error {
 	return join(c.faults)
 }
 
-// Task returns the task that AnyTask stands for.
+// Task returns the task that AnyTask selects.
 func (r *Resolved) Task() Task {
 	if named(r.SFT.Data) && !named(r.Data.Train) {
 		return SFTTask
@@ -130,7 +130,7 @@ const (
 // sections checks a configuration section by section.
 type sections struct{ checks }
 
-// loss checks the section alone and together with other sections.
+// loss checks the section by itself and against other sections.
 func (c *sections) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())

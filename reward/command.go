@@ -18,7 +18,7 @@ import (
 // Command is the name of commandKind.
 const Command = "command"
 
-// CommandConfig holds the keys of kind "command" alone.
+// CommandConfig holds the keys that only kind "command" has.
 type CommandConfig struct {
 	// Program that "command" runs, with its arguments.
 	Command []string `toml:"command"`

@@ -16,7 +16,7 @@ import (
 // HTTP is the name of httpKind.
 const HTTP = "http"
 
-// HTTPConfig holds the keys of kind "http" alone.
+// HTTPConfig holds the keys that only kind "http" has.
 type HTTPConfig struct {
 	// Service URLs of "http". Requests rotate through them.
 	URL []string `toml:"url"`

@@ -124,8 +124,9 @@ func (j *replay) fit(groups []rollout.Group) error {
 	var faults []error
 	expect := func(ok bool, key string, value any, expected, in string) {
 		if !ok && j.known(key) {
-			at := j.resolved.Origin(key)
-			faults = append(faults, usage.Errorf("%s: %s is %v, expected %s as in %s", at, key, value, expected, in))
+			origin := j.resolved.Origin(key)
+			faults = append(faults,
+				usage.Errorf("%s: %s is %v, expected %s as in %s", origin, key, value, expected, in))
 		}
 	}
 	seed, minibatches, file := j.cfg.Run.Seed, j.cfg.Train.Minibatches, j.of.Rollouts

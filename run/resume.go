@@ -76,7 +76,7 @@ func (p *preparation) lock(dir string, create bool) error {
 	if p.locked {
 		return nil
 	}
-	unlock, held, err := trainer.Lock(dir, create)
+	unlock, locked, err := trainer.Lock(dir, create)
 	if errors.Is(err, trainer.ErrLocked) || errors.Is(err, filetype.ErrIrregular) {
 		return usage.Wrap(err)
 	}
@@ -84,7 +84,7 @@ func (p *preparation) lock(dir string, create bool) error {
 		return err
 	}
 	p.atEnd(unlock)
-	p.locked = held
+	p.locked = locked
 	if create {
 		if err := p.claimed(); err != nil {
 			return usage.Wrap(err)

@@ -71,9 +71,9 @@ func (s summary) scores() (all []string) {
 		}
 		return nil
 	}) // the run reports what it cannot write
-	held := slices.ContainsFunc(slices.Collect(maps.Keys(seen)), isEval)
+	hasEval := slices.ContainsFunc(slices.Collect(maps.Keys(seen)), isEval)
 	for _, name := range slices.Sorted(maps.Keys(seen)) {
-		if isEval(name) != held || name == "actor/loss" && len(seen["reward/mean"]) > 0 {
+		if isEval(name) != hasEval || name == "actor/loss" && len(seen["reward/mean"]) > 0 {
 			continue
 		}
 		text, _ := label(name)

@@ -72,7 +72,7 @@ func compareVerb(std streams) cli.Verb {
 	return v
 }
 
-// inProcess returns a function that runs easyrl train in a process of its own, so that
+// inProcess returns a function that runs easyrl train in a separate process, so that
 // runs share neither threads nor memory nor caches. When the context ends, the function
 // interrupts the process and waits for it. The process writes to our standard error. If
 // the first process rejects its configuration, the error is compare.ErrRefused.

@@ -53,7 +53,7 @@ type supervised struct {
 	Env  []string
 }
 
-// tether makes cmd run under a supervisor: this executable in a process of its own, which
+// tether makes cmd run under a supervisor: this executable in a separate process, which
 // adopts the program's orphans, and kills the program and all its descendants when the
 // leash is cut or the program exits. The program gets the environment of cmd, the supervisor only
 // what this executable may need to start.

@@ -35,7 +35,7 @@ type Options struct {
 	// Cores is the budget of cores that each run divides, unless its thread keys set another.
 	Cores int
 	// Threads returns how a run divides cores.
-	Threads func(cfg *configs.Config, cores int) (training, sampling int, lends bool)
+	Threads func(cfg *configs.Config, cores int) (training, sampling int, usesIdle bool)
 	// Train runs easyrl train with args in a process with the given number of cores.
 	Train func(ctx context.Context, cores int, args []string) error
 	Say   func(format string, args ...any)

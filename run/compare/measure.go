@@ -92,8 +92,8 @@ func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 	}
 	best := fastest(everything)
 	for i, values := range r.steps {
-		if held, ok := best[int(values["step"])]; ok {
-			r.steps[i] = held
+		if known, ok := best[int(values["step"])]; ok {
+			r.steps[i] = known
 		}
 	}
 	r.last()
@@ -157,7 +157,7 @@ func fastest(repeats []map[int]report.Values) map[int]report.Values {
 	best := map[int]report.Values{}
 	for _, steps := range repeats {
 		for step, values := range steps {
-			if held, ok := best[step]; !ok || values["timing_s/step"] < held["timing_s/step"] {
+			if known, ok := best[step]; !ok || values["timing_s/step"] < known["timing_s/step"] {
 				best[step] = values
 			}
 		}

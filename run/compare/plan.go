@@ -200,9 +200,9 @@ func (c *comparing) load(settings []string) (*configs.Resolved, error) {
 
 // split returns how a configuration divides cores.
 func (c *comparing) split(cfg *configs.Resolved, cores int) steptime.Split {
-	training, each, lends := c.o.Threads(&cfg.Config, cores)
+	training, each, usesIdle := c.o.Threads(&cfg.Config, cores)
 	return steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each,
-		LendsIdle: lends, Alternating: cfg.Run.Mode == configs.Colocated}
+		LendsIdle: usesIdle, Alternating: cfg.Run.Mode == configs.Colocated}
 }
 
 // sweptKey returns the swept key, or "" without a sweep.

@@ -63,16 +63,16 @@ type candidate struct {
 // tally counts the responses without an answer and those with each answer, in the order of
 // first appearance.
 func tally(answers []string, scores []float64) (silent int, candidates []candidate) {
-	at := map[string]int{}
+	index := map[string]int{} // index in candidates of each answer
 	for i, a := range answers {
 		if a == "" {
 			silent++
 			continue
 		}
-		c, ok := at[a]
+		c, ok := index[a]
 		if !ok {
 			c = len(candidates)
-			at[a] = c
+			index[a] = c
 			candidates = append(candidates, candidate{})
 		}
 		candidates[c].size++

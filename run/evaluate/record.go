@@ -232,12 +232,12 @@ func (r *Record) finish() error {
 	})
 	err := report.Replace(r.path, func(w io.Writer) error {
 		first := r.size
-		for _, at := range places {
-			first = min(first, r.done[at].from)
+		for _, p := range places {
+			first = min(first, r.done[p].from)
 		}
 		copies := []line{{from: 0, to: first}}
-		for _, at := range places {
-			copies = append(copies, r.done[at])
+		for _, p := range places {
+			copies = append(copies, r.done[p])
 		}
 		for _, c := range copies {
 			if _, err := io.Copy(w, io.NewSectionReader(r.file, c.from, c.to-c.from)); err != nil {

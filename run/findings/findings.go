@@ -132,7 +132,7 @@ type Server struct {
 	Error    string `json:"error,omitempty"` // why it cannot serve now
 }
 
-// Of returns the findings that follow from the configuration alone.
+// Of returns the findings that need only the configuration.
 func Of(resolved *configs.Resolved, task string, static bool) *Findings {
 	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(),
 		SetBy: resolved.Origins(),

@@ -30,7 +30,7 @@ const Stdin = "-"
 type Options struct {
 	// Files hold JSON lines: {"prompt":…,"answer":…,"response":…}, or prompts with several
 	// responses as in a run's rollouts/ and heldout/ and in the record of an evaluation.
-	// Stdin is In. No files means In alone.
+	// Stdin is In. Without files, only In is read.
 	Files []string
 	In    io.Reader
 	// Warn reports a file whose last line is cut off and was skipped.

@@ -30,7 +30,7 @@ type Models interface {
 // recomputed with these weights must equal the recorded ones. Only groups with a Reject callback, from
 // instances whose arithmetic is the trainer's, can be compared; for the others Groups checks only their versions.
 //
-// Groups recomputes in passes of its own. With DeferToPasses, training's own passes provide most of the
+// Groups recomputes in separate passes. With DeferToPasses, training's own passes provide most of the
 // recomputed values (CheckTrained). If one differs, Verifier remembers the instance, the trainer calls Groups
 // again, and Groups now recomputes all responses of that instance. Only one goroutine may use a Verifier.
 type Verifier struct {
