@@ -63,8 +63,8 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 		}
 		return b, text, func() error { return nil }, nil
 	}
-	real := &hosted{}
-	return real, text, func() error { return real.open(ctx, f, name, c.Device, c.Threads, c.MaxRunning) }, nil
+	h := &hosted{}
+	return h, text, func() error { return h.open(ctx, f, name, c.Device, c.Threads, c.MaxRunning) }, nil
 }
 
 // Run serves until ctx ends, then drains: it waits until running requests end or the
