@@ -8,6 +8,7 @@ import (
 	"slices"
 )
 
+// sortedKeys returns the sorted keys of a table.
 func sortedKeys(table map[string]any) []string { return slices.Sorted(maps.Keys(table)) }
 
 // assign stores a TOML value in place. A value of the wrong type is an error that says what
@@ -49,6 +50,7 @@ func assign(place reflect.Value, value any) error {
 	return nil
 }
 
+// assignNumber stores a finite float, or an integer as a float. mismatch is the error for any other value.
 func assignNumber(place reflect.Value, value any, mismatch error) error {
 	x, ok := value.(float64)
 	if n, whole := value.(int64); whole {

@@ -12,7 +12,7 @@ import (
 // as in "train.lr 0.001 (was 1e-06)". It ignores passwords and the run's name and folder. Without a
 // resolved run in dir, the result is empty.
 func (r *Resolved) Changes(dir string) ([]string, error) {
-	held, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
+	before, err := Load([]string{filepath.Join(dir, RunFile)}, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -20,8 +20,8 @@ func (r *Resolved) Changes(dir string) ([]string, error) {
 		return nil, err
 	}
 	keys, now := r.all()
-	old, was := held.all()
-	for _, key := range old {
+	oldKeys, was := before.all()
+	for _, key := range oldKeys {
 		if _, ok := now[key]; !ok {
 			keys = append(keys, key)
 		}
@@ -49,12 +49,12 @@ func (r *Resolved) all() (keys []string, values map[string]string) {
 
 // brief shortens a value for a line with several values.
 func brief(value string) string {
-	const most = 60
+	const maxRunes = 60
 	if value == "" {
 		return "not set"
 	}
-	if runes := []rune(value); len(runes) > most {
-		return string(runes[:most]) + "…"
+	if runes := []rune(value); len(runes) > maxRunes {
+		return string(runes[:maxRunes]) + "…"
 	}
 	return value
 }

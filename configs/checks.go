@@ -19,19 +19,23 @@ func (c *checks) expect(ok bool, key, format string, args ...any) {
 	}
 }
 
-func (c *checks) atLeast(key string, value, least int) {
-	c.expect(value >= least, key, "is %d, expected %d or more", value, least)
+// atLeast adds a fault of key unless value is low or more.
+func (c *checks) atLeast(key string, value, low int) {
+	c.expect(value >= low, key, "is %d, expected %d or more", value, low)
 }
 
-func (c *checks) atMost(key string, value, most int) {
-	c.expect(value <= most, key, "is %d, expected %d at most", value, most)
+// atMost adds a fault of key unless value is high or less.
+func (c *checks) atMost(key string, value, high int) {
+	c.expect(value <= high, key, "is %d, expected %d at most", value, high)
 }
 
-func (c *checks) between(key string, value, least, most int) {
-	c.atLeast(key, value, least)
-	c.atMost(key, value, most)
+// between adds a fault of key unless value is from low to high.
+func (c *checks) between(key string, value, low, high int) {
+	c.atLeast(key, value, low)
+	c.atMost(key, value, high)
 }
 
+// oneOf adds a fault of key unless value is allowed.
 func (c *checks) oneOf(key, value string, allowed ...string) {
 	c.expect(slices.Contains(allowed, value), key, "is %q, expected one of %s", value, quoted(allowed))
 }
@@ -50,4 +54,5 @@ func (c *checks) section(name string, err error) {
 	}
 }
 
+// quoted lists words in quotation marks.
 func quoted(words []string) string { return `"` + strings.Join(words, `", "`) + `"` }

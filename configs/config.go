@@ -87,9 +87,9 @@ type Data struct {
 	// Field with the prompt, as text or chat messages; dots reach nested fields. If empty,
 	// easyrl recognizes the usual layouts.
 	PromptKey string `toml:"prompt_key"`
-	// Field with the reference answer for the reward; same rules as for PromptKey. Prompts whose
-	// own answer is wrong by reward "math" or "gsm8k" are dropped. More than 1% of them fail the
-	// file.
+	// Field with the reference answer for the reward; same rules as for PromptKey. easyrl drops
+	// prompts whose reference answer reward "math" or "gsm8k" finds wrong, and refuses a file with
+	// more than 1% of them.
 	AnswerKey string `toml:"answer_key"`
 	// Field with the name of the data source; same rules as for PromptKey. If empty, it is
 	// "data_source" or, without such a field, the file name.
@@ -156,7 +156,7 @@ type Train struct {
 	Backend string `toml:"backend"`
 	// Maximum tokens per forward and backward pass. With easyrl's own kernels it changes no
 	// result: they cut a group into passes of up to 4,096 tokens, or twice its prompt, even if
-	// this is less.
+	// the limit is lower.
 	MicroBatchTokens int `toml:"micro_batch_tokens" unit:"tokens"`
 	// Number of optimizer steps into which each step is divided, in the order of its prompts. A
 	// group that finishes before its turn waits.
@@ -164,8 +164,8 @@ type Train struct {
 	// Save memory by recomputing activations in the backward pass. Costs time; the result is
 	// bit-identical.
 	Recompute bool `toml:"recompute"`
-	// Make room for the instances on a device with memory of its own: while they sample, all that
-	// only training needs is in host memory, and while the run trains, their caches are freed. The
+	// Share the memory of a device between training and sampling: while the instances sample, host
+	// memory holds what only training needs, and while the run trains, their caches are freed. The
 	// result is bit-identical. Needs run.mode = "colocated" and easyrl's own kernels.
 	Swap bool `toml:"swap"`
 }
@@ -270,7 +270,7 @@ type Eval struct {
 	TopP float64 `toml:"top_p" unit:"fraction"`
 	// Sample from this many of the likeliest tokens; 0 keeps all.
 	TopK int `toml:"top_k" unit:"tokens"`
-	// Set to "any" for reward.marks = "any" in evaluations alone.
+	// Set to "any" to apply reward.marks = "any" only in evaluations.
 	Marks string `toml:"marks"`
 	// Evaluate only the first N prompts of each file; 0 takes all.
 	Prompts int `toml:"prompts" unit:"prompts"`

@@ -14,13 +14,13 @@ type field struct {
 	key   string // section.name
 	value reflect.Value
 	term  *reward.Term // the reward term it belongs to; nil for none
-	idle  bool         // the term's kind does not use the key
+	idle  bool         // the kind of the term does not use the key
 }
 
 // shape lists the keys and tables of a configuration, in the order of the struct.
 type shape struct {
 	fields []field
-	tables []string // nested ones included
+	tables []string // keys of all tables, nested ones included
 }
 
 // shapeOf returns the shape of c, including the named tables that exist.
@@ -30,7 +30,7 @@ func shapeOf(c *Config) *shape {
 	return s
 }
 
-// add adds the fields of v, which belong to the term if v is embedded in one.
+// add adds the fields of the struct v at path. They belong to term, or to v itself if v is a reward.Term.
 func (s *shape) add(path []string, v reflect.Value, term *reward.Term) {
 	if t, ok := v.Addr().Interface().(*reward.Term); ok {
 		term = t
@@ -63,6 +63,7 @@ func (s *shape) add(path []string, v reflect.Value, term *reward.Term) {
 	}
 }
 
+// sortedNames returns the sorted keys of a map of named tables.
 func sortedNames(table reflect.Value) []string {
 	var names []string
 	for _, k := range table.MapKeys() {
@@ -72,20 +73,21 @@ func sortedNames(table reflect.Value) []string {
 	return names
 }
 
-// mostNames is the maximum number of named tables in one table.
-const mostNames = 256
+// maxNames is the maximum number of named tables in one table.
+const maxNames = 256
 
 // addTables creates the named tables on a path. It returns false if there are too many.
 func addTables(c *Config, path []string) bool {
 	v := reflect.ValueOf(c).Elem()
 	for i := 0; i < len(path) && v.Kind() == reflect.Struct; i++ {
-		if v = place(v, path[i]); v.Kind() != reflect.Map || i+1 == len(path) {
+		v = place(v, path[i])
+		if v.Kind() != reflect.Map || i+1 == len(path) {
 			continue
 		}
-		i++
+		i++ // the next part is the name of a table in the map
 		name := reflect.ValueOf(path[i])
 		if !v.MapIndex(name).IsValid() {
-			if v.Len() >= mostNames {
+			if v.Len() >= maxNames {
 				return false
 			}
 			if v.IsNil() {
@@ -127,6 +129,7 @@ func element(t reflect.Type) reflect.Value {
 	panic(fmt.Sprintf("configs: unknown table type %s", t))
 }
 
+// keys returns the keys of all fields.
 func (s *shape) keys() []string {
 	var keys []string
 	for _, f := range s.fields {
@@ -157,13 +160,14 @@ func joinKey(path []string) string {
 	return out.String()
 }
 
+// isBare reports whether a TOML key with r needs no quotes.
 func isBare(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 }
 
 // lastDot returns the index of the dot before a key's last part, or -1 if it has one part.
 func lastDot(key string) int {
-	at, quoted := -1, false
+	dot, quoted := -1, false
 	for i := 0; i < len(key); i++ {
 		switch key[i] {
 		case '\\':
@@ -174,11 +178,11 @@ func lastDot(key string) int {
 			quoted = !quoted
 		case '.':
 			if !quoted {
-				at = i
+				dot = i
 			}
 		}
 	}
-	return at
+	return dot
 }
 
 // parent returns the table of a key.

@@ -22,17 +22,17 @@ type Resolved struct {
 	origins map[string]Origin // by key; keys with default values have none
 }
 
-// maxDocument bounds a file, in bytes.
+// maxDocument is the maximum size of a file in bytes, 1 MiB.
 const maxDocument = 1 << 20
 
-// mostFaults is the number of faults that are reported together.
-const mostFaults = 20
+// maxFaults is the maximum number of faults that are reported together.
+const maxFaults = 20
 
 // join returns the first faults as one error.
 func join(faults []error) error {
-	if len(faults) > mostFaults {
-		more := fmt.Errorf("these are the first %d errors; others follow", mostFaults)
-		faults = append(faults[:mostFaults:mostFaults], more)
+	if len(faults) > maxFaults {
+		more := fmt.Errorf("these are the first %d errors; others follow", maxFaults)
+		faults = append(faults[:maxFaults:maxFaults], more)
 	}
 	return errors.Join(faults...)
 }
@@ -60,10 +60,10 @@ func Load(files, settings []string) (*Resolved, error) {
 	return r, nil
 }
 
-// load merges files and settings. It returns the faults; after more than mostFaults it stops.
+// load merges files and settings. It returns the faults; after more than maxFaults it stops.
 func (r *Resolved) load(files, settings []string) (faults []error) {
 	for i, file := range files {
-		if len(faults) > mostFaults {
+		if len(faults) > maxFaults {
 			return faults
 		}
 		document, err := filetype.ReadInput(file, maxDocument)
@@ -87,9 +87,9 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 			faults = append(faults, err)
 		}
 	}
-	if len(settings) > mostKeys {
+	if len(settings) > maxKeys {
 		return append(faults, &Fault{Origin{File: setOrigin},
-			fmt.Sprintf("%d settings, expected at most %d", len(settings), mostKeys)})
+			fmt.Sprintf("%d settings, expected at most %d", len(settings), maxKeys)})
 	}
 	m := merger{resolved: r, layer: len(files) + 1, faults: faults}
 	var parsed []setting
@@ -103,7 +103,7 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 	}
 	m.listKeys()
 	for _, s := range parsed {
-		if len(m.faults) > mostFaults {
+		if len(m.faults) > maxFaults {
 			break
 		}
 		if err := m.typed(&s); err != nil {
@@ -118,16 +118,17 @@ func (r *Resolved) load(files, settings []string) (faults []error) {
 // Origin returns where a key was set.
 func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
 
-// merge overrides the configuration with entries. It stops after more than mostFaults.
+// merge overrides the configuration with entries. It stops after more than maxFaults.
 func (m *merger) merge(entries []entry) {
 	for _, e := range entries {
-		if len(m.faults) > mostFaults {
+		if len(m.faults) > maxFaults {
 			break
 		}
 		m.entry(e)
 	}
 	m.reportTable()
-	m.rejected, m.table, m.near = "", "", false
+	m.rejected = ""
+	m.pendingTable, m.pendingNear = "", false
 }
 
 // addTables creates the named tables on the paths of entries. It returns a fault if there are too many.
@@ -156,12 +157,14 @@ type merger struct {
 	layer    int
 	all      *shape
 	known    []string       // keys
-	places   map[string]int // of the keys, in all.fields
+	places   map[string]int // index in all.fields of each key
 	faults   []error
-	rejected string // last table reported as wrong; its keys are not reported
-	strange  *Fault // about the last unknown table; nil if there is none or its keys say more
-	table    string // its key
-	near     bool   // it resembles a known one
+	rejected string // last table reported as wrong; faults of its keys are not reported too
+
+	// An unknown table is reported after its keys, and only if messages about these do not say more.
+	pending      *Fault // message about the last unknown table; nil if it is not to be reported
+	pendingTable string // key of the last unknown table; may stay set when pending is nil
+	pendingNear  bool   // the last unknown table resembles a known one
 }
 
 // entry merges one entry.
@@ -186,8 +189,8 @@ func (m *merger) entry(e entry) {
 
 // header merges the header of a table.
 func (m *merger) header(e entry, key string) {
-	if m.strange != nil && strings.HasPrefix(key, m.table+".") {
-		m.strange = nil // its tables are reported instead
+	if m.pending != nil && strings.HasPrefix(key, m.pendingTable+".") {
+		m.pending = nil // its inner tables are reported instead
 	}
 	m.reportTable()
 	if slices.Contains(m.all.tables, key) {
@@ -195,14 +198,14 @@ func (m *merger) header(e entry, key string) {
 		return
 	}
 	message, near := unknownSection(key, m.all)
-	m.strange, m.table, m.near = &Fault{e.name, message}, key, near
+	m.pending, m.pendingTable, m.pendingNear = &Fault{e.name, message}, key, near
 }
 
 // reportTable reports the last unknown table, unless messages about its keys say more.
 func (m *merger) reportTable() {
-	if m.strange != nil {
-		m.faults = append(m.faults, m.strange)
-		m.strange = nil
+	if m.pending != nil {
+		m.faults = append(m.faults, m.pending)
+		m.pending = nil
 	}
 }
 
@@ -214,18 +217,18 @@ func (m *merger) unknown(e entry, key string) {
 		}
 		return
 	}
-	if m.table != "" && strings.HasPrefix(key, m.table+".") {
+	if m.pendingTable != "" && strings.HasPrefix(key, m.pendingTable+".") {
 		_, theirs := foreign.Lookup(key)
 		_, similar := nearKey(key, m.known)
-		if !theirs && (m.near || !similar) {
+		if !theirs && (m.pendingNear || !similar) {
 			return // the message about the table is enough
 		}
-		m.strange = nil
+		m.pending = nil
 	}
 	m.faults = append(m.faults, &Fault{e.name, unknownKey(key, m.all)})
 }
 
-// value stores the value of a key.
+// value stores the value of a known key in place, its field.
 func (m *merger) value(e entry, key string, place reflect.Value) {
 	if err := assign(place, e.value); err != nil {
 		m.faults = append(m.faults, &Fault{e.origin, key + ": " + err.Error()})
@@ -236,10 +239,12 @@ func (m *merger) value(e entry, key string, place reflect.Value) {
 	m.resolved.origins[key] = e.origin
 }
 
+// tooManyNames returns the message about a key whose named table exceeds maxNames.
 func tooManyNames(key string) string {
-	return fmt.Sprintf("%s exceeds the limit of %d named tables", key, mostNames)
+	return fmt.Sprintf("%s exceeds the limit of %d named tables", key, maxNames)
 }
 
+// wrongShape returns the message about a table given for a value, or a value given for a table.
 func wrongShape(e entry) string {
 	key := joinKey(e.path)
 	if e.table {
@@ -251,10 +256,10 @@ func wrongShape(e entry) string {
 // setting is a setting of the command line.
 type setting struct {
 	path  []string
-	text  string // of the value
-	value any    // the text as TOML
-	err   error  // of reading it so
-	fault error  // of the setting, whatever its key
+	text  string // the value as written
+	value any    // text parsed as TOML, or text itself if the key is a string
+	err   error  // why text is not TOML
+	fault error  // error of the setting that does not depend on its key's type
 }
 
 // entries returns the setting's key, or the keys of its inline table.
@@ -273,8 +278,8 @@ func parseSetting(text string) (setting, error) {
 	}
 	var document map[string]any
 	s := setting{path: pathOf(name), text: value}
-	if n := len(s.path); n > mostParts {
-		return s, &Fault{Origin{File: setOrigin}, fmt.Sprintf("key has %d parts, expected at most %d", n, mostParts)}
+	if n := len(s.path); n > maxParts {
+		return s, &Fault{Origin{File: setOrigin}, fmt.Sprintf("key has %d parts, expected at most %d", n, maxParts)}
 	}
 	assignment := []byte("value = " + value)
 	if _, err := newText(setOrigin, assignment).limit(assignment); err != nil {
@@ -282,7 +287,7 @@ func parseSetting(text string) (setting, error) {
 	}
 	s.err = toml.Unmarshal(assignment, &document)
 	s.value = document["value"]
-	if len(document) > 1 {
+	if len(document) > 1 { // the text has further lines with keys
 		s.value, s.err = nil, errors.New("more than a value")
 	}
 	return s, nil
@@ -295,17 +300,19 @@ func (m *merger) typed(s *setting) error {
 		return s.fault
 	}
 	key := joinKey(s.path)
-	at, known := m.places[key]
+	i, known := m.places[key]
 	if !known {
-		if s.err != nil { // report the key, not the value
-			s.value = s.text
+		if s.err != nil {
+			s.value = s.text // merge reports the unknown key, not the value
 		}
 		return nil
 	}
-	t := m.all.fields[at].value.Type()
+	t := m.all.fields[i].value.Type()
 	_, isText := s.value.(string)
 	_, isList := s.value.([]any)
-	if !isText && (t.Kind() == reflect.String || s.err != nil && t == reflect.TypeFor[[]string]() && !isList) {
+	bareString := t.Kind() == reflect.String
+	bareItem := s.err != nil && t == reflect.TypeFor[[]string]() && !isList // a list of one
+	if !isText && (bareString || bareItem) {
 		s.value, s.err = s.text, nil
 	}
 	if s.err != nil {

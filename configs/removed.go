@@ -9,7 +9,7 @@ import (
 // removed is a key that no longer exists.
 type removed struct {
 	key     string
-	old     any    // last default, which is now fixed
+	old     any    // last default, which files may still set
 	instead string // message after the key
 }
 
@@ -50,9 +50,8 @@ func removedKeys() []removed {
 	return list
 }
 
-// checkRemoved reports whether the entry's key was removed, and the fault of setting it,
-// nil for its last default. Keys in reward.parts and reward.sources count as keys of
-// reward.
+// checkRemoved reports whether the entry's key was removed. fault is the error of setting it, nil if a file sets it
+// to its last default. Keys in reward.parts and reward.sources count as keys of reward.
 func checkRemoved(e entry) (gone bool, fault error) {
 	key := joinKey(e.path)
 	last := e.path[len(e.path)-1]

@@ -27,11 +27,11 @@ func (c *sections) reward(r *Resolved) {
 		}
 	}
 	c.idle(r, reported)
-	c.revealed("reward.")
+	c.checkHidden("reward.")
 }
 
-// ungameable expects that a training reward grades no numbers without a mark.
-func (c *sections) ungameable(r *Resolved) {
+// checkMarks expects that a training reward grades no numbers without a mark.
+func (c *sections) checkMarks(r *Resolved) {
 	for _, path := range r.Reward.Gameable() {
 		key := joinKey(append([]string{"reward"}, path...))
 		c.expect(false, key,
@@ -40,8 +40,8 @@ func (c *sections) ungameable(r *Resolved) {
 	}
 }
 
-// revealed expects the keys with a prefix to have their passwords, which WriteFile hides.
-func (c *sections) revealed(prefix string) {
+// checkHidden expects the keys with a prefix to have their passwords, which WriteFile hides.
+func (c *sections) checkHidden(prefix string) {
 	for _, f := range shapeOf(&c.resolved.Config).fields {
 		if strings.HasPrefix(f.key, prefix) && !c.resolved.unused(f) && secret.Hidden(format(f.value)) {
 			c.expect(false, f.key,
@@ -51,17 +51,19 @@ func (c *sections) revealed(prefix string) {
 	}
 }
 
-// idle reports keys that are set although their kind of reward does not use them, even if
-// set to the default. It accepts a key from an earlier layer than its kind, which may have
-// used it there, and a key that is set again, which may undo that.
+// idle reports keys that are set, even to the default, although their kind of reward does not use them. It accepts
+// a key from an earlier layer than the kind, since an earlier kind may have used it, and a key that several layers
+// set, since the last one may undo the others. It skips keys in reported, whose faults are already known.
 func (c *sections) idle(r *Resolved, reported []string) {
 	for _, f := range shapeOf(&r.Config).fields {
-		at, kind := r.origins[f.key], parent(f.key)+".kind"
-		fine := !f.idle || at.layer == 0 || at.again || at.layer < r.origins[kind].layer
-		if fine || slices.Contains(reported, f.key) || slices.Contains(reported, kind) {
+		origin, kind := r.origins[f.key], parent(f.key)+".kind"
+		isSet := origin.layer > 0
+		olderThanKind := origin.layer < r.origins[kind].layer
+		accepted := !f.idle || !isSet || origin.again || olderThanKind
+		if accepted || slices.Contains(reported, f.key) || slices.Contains(reported, kind) {
 			continue
 		}
-		c.faults = append(c.faults, &Fault{at, f.key + " " + f.term.Unused(f.key[lastDot(f.key)+1:])})
+		c.faults = append(c.faults, &Fault{origin, f.key + " " + f.term.Unused(f.key[lastDot(f.key)+1:])})
 	}
 }
 

@@ -16,9 +16,9 @@ type Origin struct {
 	Line int    // in File, from 1; 0 if unknown
 
 	layer    int    // position among files and settings, from 1; 0 for a default
-	again    bool   // an earlier layer had set it too
-	text     string // of the line
-	from, to int    // marked part of text, in bytes
+	again    bool   // an earlier layer has set the key too
+	text     string // text of the line; empty if unknown
+	from, to int    // marked part of text, as byte offsets
 }
 
 // setOrigin is the File of a setting.
@@ -79,15 +79,15 @@ func shortened(message string) string {
 
 // shown returns the marked part of the line and some of the text around it.
 func (o Origin) shown() (before, meant, after string) {
-	const around, most = 30, 60
+	const around, maxMarked = 30, 60 // runes
 	if b := []rune(o.text[:o.from]); len(b) > around {
 		before = "…" + string(b[len(b)-around:])
 	} else {
 		before = string(b)
 	}
 	m := []rune(o.text[o.from:o.to])
-	if len(m) > most {
-		return before, string(m[:most]), "…"
+	if len(m) > maxMarked {
+		return before, string(m[:maxMarked]), "…"
 	}
 	if a := []rune(o.text[o.to:]); len(a) > around {
 		return before, string(m), string(a[:around]) + "…"
@@ -100,23 +100,24 @@ type entry struct {
 	path   []string
 	value  any
 	table  bool   // a table header, without a value
-	name   Origin // of the key
-	origin Origin // of the key and its value
+	name   Origin // origin of the key
+	origin Origin // origin of the key with its value
 }
 
 // text is the text of a file.
 type text struct {
 	file   string
 	lines  []string
-	starts []int // of the lines, in bytes
+	starts []int // byte offset of each line
 }
 
+// newText returns the text of a document.
 func newText(file string, document []byte) *text {
 	t := &text{file: file, lines: strings.Split(string(document), "\n")}
-	at := 0
+	offset := 0
 	for _, line := range t.lines {
-		t.starts = append(t.starts, at)
-		at += len(line) + 1
+		t.starts = append(t.starts, offset)
+		offset += len(line) + 1
 	}
 	return t
 }
@@ -157,27 +158,27 @@ func parse(file string, document []byte) ([]entry, error) {
 	return entries, limit
 }
 
-// Limits of a file. TOML needs time in the square of the number of keys.
+// Limits of a file. The time of the TOML parser grows with the square of the number of keys.
 const (
-	mostKeys  = 10000
-	mostParts = 20 // of a key
+	maxKeys  = 10000
+	maxParts = 20 // parts of a key
 )
 
-// limit returns a fault if the document has too many keys, or one with too many parts, and the
-// end of the lines before that. It needs time in proportion to the document. Other faults it
-// leaves to the parser of values.
+// limit returns a fault if the document has too many keys, or a key with too many parts. end is the offset of the
+// line with the fault, or the length of the document. limit takes time proportional to the document and leaves
+// other faults to the parser of values.
 func (t *text) limit(document []byte) (end int, fault error) {
 	var parser unstable.Parser
 	parser.Reset(document)
 	for keys := 0; parser.NextExpression(); {
 		node := parser.Expression()
 		_, name := t.key(node)
-		n := mostPartsOf(node, &keys)
+		n := longestKey(node, &keys) // in parts
 		switch {
-		case n > mostParts:
-			fault = &Fault{name, fmt.Sprintf("key has %d parts, expected at most %d", n, mostParts)}
-		case keys > mostKeys:
-			fault = &Fault{name, fmt.Sprintf("file has more than %d keys", mostKeys)}
+		case n > maxParts:
+			fault = &Fault{name, fmt.Sprintf("key has %d parts, expected at most %d", n, maxParts)}
+		case keys > maxKeys:
+			fault = &Fault{name, fmt.Sprintf("file has more than %d keys", maxKeys)}
 		default:
 			continue
 		}
@@ -186,9 +187,9 @@ func (t *text) limit(document []byte) (end int, fault error) {
 	return len(document), nil
 }
 
-// mostPartsOf returns the number of parts of the longest key of an expression, those of inline
+// longestKey returns the number of parts of the longest key of an expression, those of inline
 // tables included. It adds the number of keys to keys.
-func mostPartsOf(node *unstable.Node, keys *int) int {
+func longestKey(node *unstable.Node, keys *int) int {
 	parts := 0
 	switch node.Kind {
 	case unstable.KeyValue, unstable.Table, unstable.ArrayTable:
@@ -197,11 +198,11 @@ func mostPartsOf(node *unstable.Node, keys *int) int {
 			parts++
 		}
 		if node.Kind == unstable.KeyValue {
-			parts = max(parts, mostPartsOf(node.Value(), keys))
+			parts = max(parts, longestKey(node.Value(), keys))
 		}
 	case unstable.InlineTable, unstable.Array:
 		for it := node.Children(); it.Next(); {
-			parts = max(parts, mostPartsOf(it.Node(), keys))
+			parts = max(parts, longestKey(it.Node(), keys))
 		}
 	}
 	return parts
@@ -235,7 +236,7 @@ func (t *text) key(node *unstable.Node) ([]string, Origin) {
 	return path, origin
 }
 
-// origin returns the part of a range on its first line.
+// origin returns the origin of a range of the text. If the range has several lines, the first one counts.
 func (t *text) origin(part unstable.Range) Origin {
 	row, found := slices.BinarySearch(t.starts, int(part.Offset))
 	if !found {
@@ -248,6 +249,7 @@ func (t *text) origin(part unstable.Range) Origin {
 	return o
 }
 
+// lookup returns the value at a path of nested tables, or nil if there is none.
 func lookup(values map[string]any, path []string) any {
 	var v any = values
 	for _, part := range path {

@@ -19,8 +19,8 @@ func unknownKey(key string, all *shape) string {
 	return fmt.Sprintf("unknown key %s, expected %s", key, keysAround(key, all))
 }
 
-// unknownSection returns the message about a section that does not exist. near says that it
-// resembles one.
+// unknownSection returns the message about a section that does not exist. near reports whether the name resembles
+// that of a section.
 func unknownSection(name string, all *shape) (message string, near bool) {
 	if meant, ok := spelling.Near(name, all.tables); ok {
 		return fmt.Sprintf("unknown section %s, did you mean %s?", name, meant), true
@@ -75,8 +75,8 @@ func suggest(key string, known []string) (string, bool) {
 	return "", false
 }
 
-// nearKey returns the known key that key probably means: one of another section with the same
-// name, a similar name in the same section, or a similar name in any section.
+// nearKey returns the known key that key probably means. In order of preference, it has the same name in another
+// section, a similar name in the same section, or a similar name in any section.
 func nearKey(key string, known []string) (string, bool) {
 	name, section := last(key), parent(key)
 	var same, here, names []string

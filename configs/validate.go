@@ -83,7 +83,7 @@ func (r *Resolved) Validate(task Task) error {
 	case TrainTask:
 		c.rollout(r.Rollout)
 		c.reward(r)
-		c.ungameable(r)
+		c.checkMarks(r)
 		c.loss(r)
 		c.inference(r.Inference)
 		c.eval(r.Eval)
@@ -94,12 +94,12 @@ func (r *Resolved) Validate(task Task) error {
 		c.eval(r.Eval)
 	case SFTTask, AnyTask:
 		c.oneOf("sft.turns", r.SFT.Turns, LastTurn, AllTurns)
-		c.between("sft.steps", r.SFT.Steps, 1, mostSteps)
-		c.between("sft.batch_size", r.SFT.BatchSize, 1, mostPrompts)
+		c.between("sft.steps", r.SFT.Steps, 1, maxSteps)
+		c.between("sft.batch_size", r.SFT.BatchSize, 1, maxPrompts)
 		c.atLeast("eval.every", r.Eval.Every, 0)
 	}
 	if task == TrainTask || task == SFTTask {
-		c.revealed("log.to")
+		c.checkHidden("log.to")
 	}
 	c.train(r.Train)
 	c.machine()
@@ -110,7 +110,7 @@ func (r *Resolved) Validate(task Task) error {
 	return join(c.faults)
 }
 
-// Task returns the task that AnyTask stands for.
+// Task returns the task that AnyTask selects.
 func (r *Resolved) Task() Task {
 	if named(r.SFT.Data) && !named(r.Data.Train) {
 		return SFTTask
@@ -118,19 +118,19 @@ func (r *Resolved) Task() Task {
 	return TrainTask
 }
 
-// Upper limits. Larger values are typos that would run out of memory.
+// Upper limits. Larger values are typing errors, and most would exhaust the memory.
 const (
-	mostSteps   = 1 << 30
-	mostPrompts = 1 << 20
-	mostTokens  = 1 << 24
-	mostThreads = 1024
-	mostWait    = 86_400 // seconds
+	maxSteps   = 1 << 30
+	maxPrompts = 1 << 20
+	maxTokens  = 1 << 24
+	maxThreads = 1024
+	maxWait    = 86_400 // seconds
 )
 
 // sections checks a configuration section by section.
 type sections struct{ checks }
 
-// loss checks the section alone and together with other sections.
+// loss checks the section by itself and against other sections.
 func (c *sections) loss(r *Resolved) {
 	l := &r.Loss
 	c.section("loss", l.Validate())
@@ -155,7 +155,7 @@ func (c *sections) run(run Run, task Task) {
 	c.expect(run.Seed <= math.MaxInt64, "run.seed", "is %d, expected %d at most", run.Seed, int64(math.MaxInt64))
 	c.oneOf("run.mode", run.Mode, PeriodicAsync, Sync, Colocated)
 	if task == TrainTask {
-		c.between("run.steps", run.Steps, 1, mostSteps)
+		c.between("run.steps", run.Steps, 1, maxSteps)
 	}
 }
 
@@ -195,23 +195,23 @@ func (c *sections) data(task Task) {
 		c.expect(!slices.Contains(sft.Eval, ""), "sft.eval", "has an empty entry, expected files")
 	}
 	c.oneOf("data.template", data.Template, TemplateAuto, TemplateChat, TemplateNone)
-	c.between("data.max_prompt_tokens", data.MaxPromptTokens, 1, mostTokens)
+	c.between("data.max_prompt_tokens", data.MaxPromptTokens, 1, maxTokens)
 	c.expect(!slices.Contains(data.Eval, ""), "data.eval", "has an empty entry, expected files")
 }
 
 func (c *sections) rollout(r Rollout) {
-	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, mostPrompts)
+	c.between("rollout.prompts_per_step", r.PromptsPerStep, 1, maxPrompts)
 	least := 2 // a single response has advantage 0 within its group
 	if a := c.resolved.Loss.Advantage; a == loss.RewardAdvantage || a == loss.BatchAdvantage {
 		least = 1
 	}
 	c.between("rollout.group_size", r.GroupSize, least, inference.MaxResponses)
-	c.between("rollout.dynamic_sampling", r.DynamicSampling, 0, mostSteps)
+	c.between("rollout.dynamic_sampling", r.DynamicSampling, 0, maxSteps)
 	c.temperature(r.Temperature)
 	c.expect(r.TopP > 0 && r.TopP <= 1, "rollout.top_p", "is %v, expected more than 0 and at most 1", r.TopP)
 	c.atLeast("rollout.top_k", r.TopK, 0)
 	c.length(r)
-	minibatches := c.resolved.Train.Minibatches
+	minibatches := c.resolved.Train.Minibatches // train checks that it is positive
 	if minibatches >= 1 && r.PromptsPerStep >= 1 {
 		c.expect(r.PromptsPerStep%minibatches == 0, "train.minibatches",
 			"is %d, expected a divisor of rollout.prompts_per_step = %d",
@@ -221,7 +221,7 @@ func (c *sections) rollout(r Rollout) {
 
 // length checks the keys that limit responses.
 func (c *sections) length(r Rollout) {
-	c.between("rollout.max_tokens", r.MaxTokens, 1, mostTokens)
+	c.between("rollout.max_tokens", r.MaxTokens, 1, maxTokens)
 	c.expect(!slices.Contains(r.Stop, ""), "rollout.stop", "has an empty string, which would end every response")
 }
 
@@ -235,7 +235,7 @@ func (c *sections) temperature(t float64) {
 
 func (c *sections) train(t Train) {
 	c.section("train", t.Config.Validate())
-	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, mostTokens)
+	c.between("train.micro_batch_tokens", t.MicroBatchTokens, 1, maxTokens)
 	c.oneOf("train.backend", t.Backend, EasyRL, PyTorch)
 	c.atLeast("train.minibatches", t.Minibatches, 1)
 	c.expect(!t.Swap || c.resolved.Run.Mode == Colocated, "train.swap",
@@ -245,21 +245,21 @@ func (c *sections) train(t Train) {
 
 func (c *sections) inference(i Inference) {
 	c.oneOf("inference.kind", i.Kind, append([]string{Embedded}, remote.Names()...)...)
-	c.between("inference.threads", i.Threads, 0, mostThreads)
+	c.between("inference.threads", i.Threads, 0, maxThreads)
 	c.between("inference.max_running", i.MaxRunning, 1, inference.MaxResponses)
-	c.between("inference.min_instances", i.MinInstances, 1, mostThreads)
-	c.between("inference.wait_seconds", i.WaitSeconds, 1, mostWait)
+	c.between("inference.min_instances", i.MinInstances, 1, maxThreads)
+	c.between("inference.wait_seconds", i.WaitSeconds, 1, maxWait)
 	joins := c.resolved.Control.Listen != "" || i.Watch != ""
 	configured := i.Instances + len(i.Endpoints)
 	c.expect(joins || configured <= 0 || i.MinInstances <= configured, "inference.min_instances",
 		"is %d, expected %d at most: the run has no other instances and none can join", i.MinInstances, configured)
 	if i.Kind == Embedded {
-		c.between("inference.instances", i.Instances, 1, mostThreads)
+		c.between("inference.instances", i.Instances, 1, maxThreads)
 		c.expect(len(i.Endpoints) == 0, "inference.endpoints", "is set, expected none with kind %q", Embedded)
 		c.expect(i.Watch == "", "inference.watch", "is set, expected none with kind %q", Embedded)
 		return
 	}
-	c.between("inference.instances", i.Instances, 0, mostThreads)
+	c.between("inference.instances", i.Instances, 0, maxThreads)
 	if i.Watch != "" {
 		err := discover.Check(i.Watch)
 		c.expect(err == nil, "inference.watch", "is invalid: %v", err)
@@ -283,7 +283,7 @@ func (c *sections) machine() {
 		strings.ContainsAny(r.Device.Kind, `/\`),
 		"device.kind", "is %q, expected %s, or the path of a kernel library", r.Device.Kind,
 		quoted([]string{CPU, CUDA, Ascend}))
-	c.between("device.threads", r.Device.Threads, 0, mostThreads)
+	c.between("device.threads", r.Device.Threads, 0, maxThreads)
 	c.section("parallel", r.Parallel.Validate())
 	c.section("torch", r.Torch.Validate())
 	c.atLeast("checkpoint.every", r.Checkpoint.Every, 0)

@@ -37,8 +37,8 @@ func (r *Resolved) Same(path string) bool {
 	if r.write(&out, false) != nil {
 		return false
 	}
-	held, err := filetype.Read(path)
-	return err == nil && bytes.Equal(held, out.Bytes())
+	current, err := filetype.Read(path)
+	return err == nil && bytes.Equal(current, out.Bytes())
 }
 
 // Values returns a section's values as TOML, by key, without unused keys. An empty section
@@ -127,6 +127,7 @@ func (r *Resolved) Origins() map[string]string {
 // comment.
 func (r *Resolved) Explain(w io.Writer) error { return r.write(w, true) }
 
+// write writes the resolved run as TOML, with passwords hidden. origins adds each value's origin in a comment.
 func (r *Resolved) write(w io.Writer, origins bool) error {
 	var out bytes.Buffer
 	section := ""

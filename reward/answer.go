@@ -11,12 +11,12 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxVote is the maximum length in bytes of an answer that counts as a vote.
+// maxVote is the maximum length in bytes of an answer that counts as a vote (Score.Answer). It bounds memory.
 const maxVote = 4096
 
-// ready fails if ctx is done or none reports that the prompt has no answer.
-func ready(ctx context.Context, in Input, none func(answer json.RawMessage) bool) error {
-	if none(in.Prompt.Answer) {
+// ready returns an error if the prompt lacks an answer, or if ctx is done.
+func ready(ctx context.Context, in Input, lacks func(answer json.RawMessage) bool) error {
+	if lacks(in.Prompt.Answer) {
 		return fmt.Errorf("score prompt %s: %w", in.Prompt.ID, ErrNoAnswer)
 	}
 	return ctx.Err()
@@ -39,6 +39,7 @@ func absent(answer json.RawMessage) bool {
 		!slices.ContainsFunc(items, func(item any) bool { return item != nil && item != "" })
 }
 
+// number returns 1 for true and 0 for false.
 func number(b bool) float64 {
 	if b {
 		return 1
@@ -46,8 +47,8 @@ func number(b bool) float64 {
 	return 0
 }
 
-// refusesAll returns the fault of the first answer that p accepts, or "" if any has none.
-// fault states an answer as a response and grades it.
+// refusesAll returns the fault of the first of p's answers, or "" if any answer has no fault. The function fault
+// grades a response that states an answer and returns what is wrong with it.
 func refusesAll(p *rollout.Prompt, fault func(task *grade.Task, want string) string) (first string) {
 	question := p.Question()
 	for _, want := range answers(p) {

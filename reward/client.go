@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/reward/program"
 )
 
-// maxReply bounds an answer, in bytes.
+// maxReply is the maximum size of an answer in bytes, 64 MiB.
 const maxReply = 64 << 20
 
 // client posts JSON to services and reads their answers. It is safe for concurrent use.
@@ -40,13 +40,13 @@ func newClient(connections int, timeout time.Duration) *client {
 // close closes idle connections.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// post posts a JSON body and returns the answer, or an error and whether it is
-// transient. Statuses 408, 429 and 5xx, lost connections and missed deadlines are
-// transient; other statuses, including redirects, are not.
-func (c *client) post(ctx context.Context, at string, body []byte) (answer []byte, again bool, err error) {
+// post posts a JSON body to a URL and returns the answer. After an error, transient reports whether a retry may
+// succeed: after statuses 408, 429 and 5xx, lost connections and missed deadlines, but not after other statuses,
+// including redirects.
+func (c *client) post(ctx context.Context, to string, body []byte) (answer []byte, transient bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
@@ -59,7 +59,7 @@ func (c *client) post(ctx context.Context, at string, body []byte) (answer []byt
 	text, err := io.ReadAll(io.LimitReader(reply.Body, maxReply+1))
 	switch {
 	case reply.StatusCode != http.StatusOK:
-		return nil, passes(reply.StatusCode), statusError(reply, text)
+		return nil, isTransient(reply.StatusCode), statusError(reply, text)
 	case err != nil:
 		return nil, true, c.plain(ctx, err)
 	case len(text) > maxReply:
@@ -80,8 +80,8 @@ func (c *client) plain(ctx context.Context, err error) error {
 	return peer.Fault(err)
 }
 
-// passes reports whether a status is transient.
-func passes(code int) bool {
+// isTransient reports whether a request with this status may succeed when it is repeated.
+func isTransient(code int) bool {
 	return code >= 500 || code == http.StatusRequestTimeout || code == http.StatusTooManyRequests
 }
 

@@ -18,7 +18,7 @@ import (
 // Command is the name of commandKind.
 const Command = "command"
 
-// CommandConfig holds the keys of kind "command" alone.
+// CommandConfig holds the keys that only kind "command" has.
 type CommandConfig struct {
 	// Program that "command" runs, with its arguments.
 	Command []string `toml:"command"`
@@ -59,9 +59,9 @@ func checkCommand(v *validation, r *Rule) {
 			"has %.60q at position %d, expected the name of an environment variable; easyrl passes its own value on",
 			shown, i+1)
 	}
-	const mostMemory = 1 << 20
-	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= mostMemory, "memory_gib",
-		"is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, mostMemory)
+	const maxMemory = 1 << 20
+	v.expect(r.MemoryGiB >= 0 && r.MemoryGiB <= maxMemory, "memory_gib",
+		"is %v, expected 0, which sets no limit, to %d", r.MemoryGiB, maxMemory)
 	checkCalls(v, r)
 }
 
@@ -70,13 +70,14 @@ func checkCommand(v *validation, r *Rule) {
 // answers them in order, one per line. A process that misses a deadline, violates the
 // protocol or exceeds the memory limit is killed with its children and replaced.
 type command struct {
-	asking
+	queued
 	argv    []string
-	env     []string                          // of the program
-	timeout func(batch []Input) time.Duration // for each answer
+	env     []string                          // environment of the program
+	timeout func(batch []Input) time.Duration // deadline for each answer of a batch
 	memory  *program.Guard
 }
 
+// newCommand returns the reward of a valid term.
 func newCommand(t *Term) (*command, error) {
 	if _, err := exec.LookPath(t.Command[0]); err != nil {
 		return nil, fmt.Errorf("new reward: command: %w", err)
@@ -88,32 +89,32 @@ func newCommand(t *Term) (*command, error) {
 	c := &command{argv: t.Command, env: env, timeout: func([]Input) time.Duration { return seconds(t.Timeout) },
 		memory: program.NewGuard(int64(t.MemoryGiB * (1 << 30)))}
 	cfg := queue.Config{Workers: cmp.Or(t.Concurrency, 4), Batch: t.Batch, Retries: t.Retries}
-	c.asking = asking{"reward command " + t.Command[0],
-		queue.New(cfg, func() queue.Worker[Input, Score] { return &seat{command: c} })}
+	c.queued = queued{"reward command " + t.Command[0],
+		queue.New(cfg, func() queue.Worker[Input, Score] { return &processWorker{command: c} })}
 	return c, nil
 }
 
 // Close ends all processes and rejects waiting requests.
 func (c *command) Close() error {
-	err := c.asking.Close()
+	err := c.queued.Close()
 	c.memory.Close()
 	return err
 }
 
-// seat holds one process, or nil if none runs.
-type seat struct {
+// processWorker is a worker of the queue with its own process.
+type processWorker struct {
 	*command
-	process *program.Process
-	asked   int64 // requests so far
+	process *program.Process // nil if none is running
+	lastID  int64            // ID of the last request to process
 }
 
-// Ask gives the process a batch. Requests before a failure have answers. The first
-// request without one caused the failure, and those after it were not asked.
-func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
+// Ask sends the process a batch. If it fails, the requests before the failure have answers. The first
+// request without one counts as its cause, and those after it as not asked.
+func (s *processWorker) Ask(ctx context.Context, batch []Input) []outcome {
 	reused := s.process != nil
 	answers, err := s.attempt(ctx, batch)
 	if reused && len(answers) == 0 && errors.Is(err, program.ErrEnded) && ctx.Err() == nil {
-		answers, err = s.attempt(ctx, batch) // the process ended after its last answer
+		answers, err = s.attempt(ctx, batch) // the process ended after its last answer, so use a new one
 	}
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
@@ -121,7 +122,7 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 		case i < len(answers):
 			outcomes[i] = outcomeOf(&answers[i], "program")
 		case i == len(answers):
-			outcomes[i] = outcome{Err: err, Again: true}
+			outcomes[i] = outcome{Err: err, Transient: true}
 		default:
 			outcomes[i] = outcome{Err: queue.ErrUnasked}
 		}
@@ -129,27 +130,26 @@ func (s *seat) Ask(ctx context.Context, batch []Input) []outcome {
 	return outcomes
 }
 
-// attempt asks the process, and starts one if there is none. After an error there is
-// none.
-func (s *seat) attempt(ctx context.Context, batch []Input) (answers []wire.Answer, err error) {
+// attempt sends the process a batch, and starts one if none is running. After an error none is running.
+func (s *processWorker) attempt(ctx context.Context, batch []Input) (answers []wire.Answer, err error) {
 	if s.process == nil {
-		s.asked = 0
+		s.lastID = 0
 		if s.process, err = program.Start(s.argv, s.env, s.memory); err != nil {
 			return nil, err
 		}
 	}
 	var lines []byte
-	first := s.asked + 1
+	firstID := s.lastID + 1
 	for _, in := range batch {
-		s.asked++
-		line, err := wire.Line(newRequest(s.asked, in))
+		s.lastID++
+		line, err := wire.Line(newRequest(s.lastID, in))
 		if err != nil {
 			return nil, err
 		}
 		lines = append(lines, line...)
 	}
 	_, err = s.process.Ask(ctx, lines, len(batch), s.timeout(batch), func(i int, line []byte) error {
-		a, err := wire.ReadLine(line, first+int64(i))
+		a, err := wire.ReadLine(line, firstID+int64(i))
 		if err == nil {
 			answers = append(answers, a)
 		}
@@ -161,7 +161,8 @@ func (s *seat) attempt(ctx context.Context, batch []Input) (answers []wire.Answe
 	return answers, err
 }
 
-func (s *seat) Close() {
+// Close kills the process.
+func (s *processWorker) Close() {
 	if s.process != nil {
 		s.process.Kill()
 	}

@@ -51,8 +51,7 @@ func (r *Rule) Lacks(answer json.RawMessage) bool {
 	return k.lacks != nil && k.lacks(r, answer)
 }
 
-// Forwards reports whether the rule hands reference answers to a program or service, which
-// may need them.
+// Forwards reports whether the rule sends reference answers to a program or service.
 func (r *Rule) Forwards() bool {
 	if r.Kind == Command || r.Kind == HTTP {
 		return true
@@ -71,8 +70,8 @@ func (r *Rule) Verbatim() bool {
 		func(p *Part) bool { return p.rule().Verbatim() })
 }
 
-// Gameable returns the paths below [reward] of the keys by which the reward grades numbers that
-// are not marked, which a policy games.
+// Gameable returns the paths below [reward] of the keys that make the reward grade numbers that are not marked as
+// answers. A policy can exploit such a reward.
 func (c *Config) Gameable() (keys [][]string) {
 	if c.Kind != "" {
 		keys = c.Rule.gameable(nil)
@@ -96,10 +95,9 @@ func (r *Rule) gameable(path []string) (keys [][]string) {
 	return keys
 }
 
-// Refuses returns why the rule does not find the answer of p right when a response states
-// it: no response to p can be right then, or only by accident. It returns "" if it does,
-// for one answer of a list, and for rules that do not compare as mathematics. The rule
-// does not lack the answer.
+// Refuses returns why the rule does not find a response right that states the answer of p. No response to p can
+// then be right, or only by accident. It returns "" if the rule finds one answer of p right, and for rules
+// that do not compare as mathematics. p must have an answer (Lacks).
 func (r *Rule) Refuses(p *rollout.Prompt) string {
 	if k := kindOf(r.Kind); k.refuses != nil {
 		return k.refuses(r, p)

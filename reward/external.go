@@ -29,20 +29,22 @@ type CallConfig struct {
 	Retries int `toml:"-"`
 }
 
+// callKeys returns the keys of CallConfig.
 func callKeys() []string { return []string{"concurrency", "batch", "timeout"} }
 
+// defaultCalls returns the default values of CallConfig.
 func defaultCalls() CallConfig { return CallConfig{Batch: 1, Timeout: 30, Retries: 2} }
 
 // Maximum values of keys. Larger ones are typing errors.
 const (
-	mostWorkers = 1024
-	mostBatch   = 1024
-	maxTimeout  = 86400 // a day, in seconds
+	maxWorkers = 1024
+	maxBatch   = 1024
+	maxTimeout = 86400 // a day, in seconds
 )
 
 func checkCalls(v *validation, r *Rule) {
-	v.within("concurrency", r.Concurrency, 0, mostWorkers)
-	v.within("batch", r.Batch, 1, mostBatch)
+	v.within("concurrency", r.Concurrency, 0, maxWorkers)
+	v.within("batch", r.Batch, 1, maxBatch)
 	v.expect(r.Timeout > 0 && r.Timeout <= maxTimeout, "timeout", "is %v, expected more than 0 and at most %v seconds",
 		r.Timeout, maxTimeout)
 }
@@ -50,15 +52,15 @@ func checkCalls(v *validation, r *Rule) {
 // outcome is a score or the reason that there is none.
 type outcome = queue.Outcome[Score]
 
-// asking scores with the programs or services of a queue. name appears in errors.
-type asking struct {
+// queued scores with the programs or services of a queue. name appears in errors.
+type queued struct {
 	name string
 	*queue.Queue[Input, Score]
 }
 
 // Score waits in the queue, then for the answer. Time in the queue does not count
 // towards the timeout.
-func (a asking) Score(ctx context.Context, in Input) (Score, error) {
+func (a queued) Score(ctx context.Context, in Input) (Score, error) {
 	score, err := a.Do(ctx, in, !in.trial)
 	if err != nil {
 		return Score{}, fmt.Errorf("%s: prompt %s: %w", a.name, in.Prompt.ID, err)
@@ -66,14 +68,15 @@ func (a asking) Score(ctx context.Context, in Input) (Score, error) {
 	return score, nil
 }
 
+// newRequest returns the request to score a response.
 func newRequest(id int64, in Input) wire.Request {
 	return wire.Request{ID: id, PromptID: in.Prompt.ID, Prompt: in.Prompt.Text, Answer: in.Prompt.Answer,
 		Source:   in.Prompt.Source,
 		Response: in.Text, Finish: string(in.Finish), Length: in.Length}
 }
 
-// outcomeOf returns the outcome of a checked answer. An error reported by the scorer
-// is final: the scorer knows best whether to retry.
+// outcomeOf returns the outcome of a checked answer. who names the scorer in errors. An error that the scorer
+// reports is final, because the scorer could have retried itself.
 func outcomeOf(a *wire.Answer, who string) outcome {
 	if a.Error != "" {
 		return outcome{Err: fmt.Errorf("%s reports: %s", who, program.OneLine([]byte(a.Error)))}

@@ -16,7 +16,7 @@ import (
 // HTTP is the name of httpKind.
 const HTTP = "http"
 
-// HTTPConfig holds the keys of kind "http" alone.
+// HTTPConfig holds the keys that only kind "http" has.
 type HTTPConfig struct {
 	// Service URLs of "http". Requests rotate through them.
 	URL []string `toml:"url"`
@@ -45,9 +45,9 @@ func checkHTTP(v *validation, r *Rule) {
 }
 
 const (
-	firstPause  = 250 * time.Millisecond
-	longestWait = 8 * time.Second
-	patience    = time.Minute // with an unavailable service, for example during a deployment
+	firstPause = 250 * time.Millisecond
+	maxPause   = 8 * time.Second
+	patience   = time.Minute // how long a service may be unavailable, for example during a deployment
 )
 
 // services scores with the services at urls, in turn. A request is
@@ -69,10 +69,10 @@ const (
 // for example during a deployment, a response is retried for a minute, unless retries
 // are disabled.
 type services struct {
-	asking
+	queued
 	urls   []string
 	client *client
-	turn   atomic.Uint64
+	turn   atomic.Uint64 // number of requests so far; selects the URL
 }
 
 func newServices(t *Term) *services {
@@ -87,38 +87,39 @@ func newServices(t *Term) *services {
 }
 
 func (s *services) start(cfg queue.Config) {
-	s.asking = asking{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &call{s} })}
+	s.queued = queued{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &httpWorker{s} })}
 }
 
-// pause doubles with each failed try. Up to half of it is random, so that callers
-// waiting for a service do not all return at once.
+// pause returns the pause after the given number of failed tries. It doubles with each try. Up to half of it is
+// random, so that callers waiting for a service do not all return at once.
 func pause(tries int) time.Duration {
-	d := min(firstPause<<max(0, min(tries, 10)-1), longestWait)
+	doublings := max(0, min(tries, 10)-1) // bounded, so that the shift cannot overflow
+	d := min(firstPause<<doublings, maxPause)
 	return d - rand.N(d/2)
 }
 
 // Close cancels running requests and closes connections.
 func (s *services) Close() error {
-	err := s.asking.Close()
+	err := s.queued.Close()
 	s.client.close()
 	return err
 }
 
-// call makes one request at a time.
-type call struct{ *services }
+// httpWorker is a worker of the queue: it makes one request at a time.
+type httpWorker struct{ *services }
 
-func (c *call) Close() {}
+func (c *httpWorker) Close() {}
 
-func (c *call) Ask(ctx context.Context, batch []Input) []outcome {
-	at := c.urls[c.turn.Add(1)%uint64(len(c.urls))]
-	shown := shownURL(at)
-	answers, again, err := c.post(ctx, at, batch)
+func (c *httpWorker) Ask(ctx context.Context, batch []Input) []outcome {
+	to := c.urls[c.turn.Add(1)%uint64(len(c.urls))]
+	shown := shownURL(to)
+	answers, transient, err := c.post(ctx, to, batch)
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
 		if err != nil {
-			outcomes[i] = outcome{Err: fmt.Errorf("%s: %w", shown, err), Again: again}
+			outcomes[i] = outcome{Err: fmt.Errorf("%s: %w", shown, err), Transient: transient}
 		} else if fault := answers[i].Check(int64(i + 1)); fault != nil {
-			outcomes[i] = outcome{Err: fmt.Errorf("%s: scores[%d]: %w", shown, i, fault), Again: true}
+			outcomes[i] = outcome{Err: fmt.Errorf("%s: scores[%d]: %w", shown, i, fault), Transient: true}
 		} else {
 			outcomes[i] = outcomeOf(&answers[i], shown)
 		}
@@ -126,8 +127,10 @@ func (c *call) Ask(ctx context.Context, batch []Input) []outcome {
 	return outcomes
 }
 
-// post returns an answer for each response, or an error and whether it is transient.
-func (c *call) post(ctx context.Context, at string, batch []Input) (answers []wire.Answer, again bool, err error) {
+// post returns an answer for each response, or an error and whether it is transient. The caller checks the answers.
+func (c *httpWorker) post(
+	ctx context.Context, to string, batch []Input,
+) (answers []wire.Answer, transient bool, err error) {
 	var items []wire.Request
 	for i, in := range batch {
 		items = append(items, newRequest(int64(i+1), in))
@@ -136,9 +139,9 @@ func (c *call) post(ctx context.Context, at string, batch []Input) (answers []wi
 	if err != nil {
 		return nil, false, err
 	}
-	text, again, err := c.client.post(ctx, at, body)
+	text, transient, err := c.client.post(ctx, to, body)
 	if err == nil {
 		answers, err = wire.ReadList(text, len(batch))
 	}
-	return answers, again, err
+	return answers, transient, err
 }

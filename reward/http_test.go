@@ -255,7 +255,7 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		for tries, most := range map[int]time.Duration{0: 250 * time.Millisecond, 1: 250 * time.Millisecond,
-			3: time.Second, 100: longestWait} {
+			3: time.Second, 100: maxPause} {
 			require.LessOrEqual(t, pause(tries), most)
 			require.Greater(t, pause(tries), most/2)
 		}

@@ -83,6 +83,7 @@ func kindOf(name string) Kind {
 	return Kind{}
 }
 
+// names returns the names of kinds.
 func names(kinds []Kind) (list []string) {
 	for _, k := range kinds {
 		list = append(list, k.Name)
@@ -100,8 +101,8 @@ func (k Kind) Example() Rule {
 	return r
 }
 
-// valid reports the faults of a term of the kind, which has a check. A response has
-// at most maxTokens tokens.
+// valid returns an error with the faults of a term of the kind, whose check must not be nil. maxTokens is the
+// length limit of responses.
 func (k Kind) valid(t Term, maxTokens int) error {
 	v := &validation{maxTokens: maxTokens}
 	k.check(v, &Rule{Term: t})

@@ -67,12 +67,14 @@ func buildMath(r *Rule, _ int) (Func, error) {
 		return mathematics{lenient: r.Marks == AnyMarks}, nil
 	}
 	pattern, err := regexp.Compile(r.Pattern)
-	return expression{pattern, true}, err
+	return expression{pattern: pattern, math: true}, err
 }
 
-// mathematics is 1 if the response gives the prompt's answer, else 0. With numbers, only marks
-// that hold a number are answers, and the part "answered" says whether there is one.
-type mathematics struct{ lenient, numbers bool }
+// mathematics scores 1 if the response gives the prompt's answer, else 0.
+type mathematics struct {
+	lenient bool // marks = AnyMarks: without a mark, the last number is the answer
+	numbers bool // only marks that hold a number are answers; the part "answered" is 1 if there is one
+}
 
 // NewMath returns the reward of kind "math": 1 if a response's last mark is the prompt's answer
 // in a final form (package grade), else 0. If the answer is a JSON array, each of its
@@ -83,15 +85,16 @@ func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
-	text, lenient := thought(in), m.lenient || in.anyMarks
-	score := Score{Verdict: Wrong}
-	if score.Answer = grade.Answered(text); lenient {
-		score.Answer = grade.AnsweredAny(text)
+	text := thought(in)
+	answered, fault := grade.Answered, (*grade.Task).Fault
+	if m.lenient || in.anyMarks {
+		answered, fault = grade.AnsweredAny, (*grade.Task).FaultAny
 	}
+	score := Score{Verdict: Wrong, Answer: answered(text)}
 	if m.numbers {
-		answered := strings.ContainsAny(score.Answer, "0123456789")
-		score.Parts = map[string]float64{"answered": number(answered)}
-		if !answered && score.Answer != "" {
+		hasNumber := strings.ContainsAny(score.Answer, "0123456789")
+		score.Parts = map[string]float64{"answered": number(hasNumber)}
+		if !hasNumber && score.Answer != "" {
 			score.Answer, score.Reason = "", grade.NoAnswer
 			return score, nil
 		}
@@ -99,20 +102,19 @@ func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	wants := answers(in.Prompt)
 	for _, want := range wants {
 		task := grade.NewTask(in.Prompt.Question(), want)
-		if score.Reason = task.Fault(text); lenient {
-			score.Reason = task.FaultAny(text)
-		}
+		score.Reason = fault(task, text)
 		if score.Reason == "" {
-			score.Value, score.Verdict, score.Answer = 1, Right,
-				grade.Canonical(wants[0]) // the grader finds more answers equal than Canonical
+			score.Value, score.Verdict = 1, Right
+			// The grader finds more answers equal than Canonical: give all right responses the same vote.
+			score.Answer = grade.Canonical(wants[0])
 			break
 		}
 	}
 	return score, nil
 }
 
-// thought returns the text of a response with the tag that opens its reasoning, if the prompt ends
-// in it: a response that breaks off in its reasoning has no answer.
+// thought returns the text of a response. If the prompt ends with the tag that opens the reasoning, thought puts
+// the tag in front, so that the grader finds no answer in a response that ends during its reasoning.
 func thought(in Input) string {
 	if strings.HasSuffix(strings.TrimSpace(in.Prompt.Text), thinkOpen) {
 		return thinkOpen + in.Text
@@ -120,8 +122,8 @@ func thought(in Input) string {
 	return in.Text
 }
 
-// ForEvaluation returns f, or if marks is AnyMarks, f with that value of MathConfig.Marks. Calls of
-// the result may be concurrent if those of f may.
+// ForEvaluation returns f. If marks is AnyMarks, the result grades with that value of MathConfig.Marks instead of
+// f's. It is as safe for concurrent use as f.
 func ForEvaluation(f Func, marks string) Func {
 	if marks != AnyMarks {
 		return f

@@ -49,5 +49,5 @@ func NewOverlong(cfg OverlongConfig, maxTokens int) (Func, error) {
 func (o overlong) Score(ctx context.Context, in Input) (Score, error) {
 	over := in.Length - (o.limit - o.buffer)
 	value := max(-1, -float64(max(0, over))/float64(o.buffer))
-	return Score{Value: value + 0}, ctx.Err() // + 0: no negative zero
+	return Score{Value: value + 0}, ctx.Err() // -0 + 0 is 0
 }

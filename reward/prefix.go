@@ -41,16 +41,16 @@ func (prefix) Score(ctx context.Context, in Input) (Score, error) {
 	n, shared := utf8.RuneCountInString(want), 0
 	for got != "" && want != "" {
 		g, size := utf8.DecodeRuneInString(got)
-		w, width := utf8.DecodeRuneInString(want)
-		if g != w || size != width {
+		w, wantSize := utf8.DecodeRuneInString(want)
+		if g != w || size != wantSize { // invalid UTF-8 decodes to the same rune as U+FFFD, in another size
 			break
 		}
-		got, want = got[size:], want[width:]
+		got, want = got[size:], want[wantSize:]
 		shared++
 	}
-	whole := got == "" && want == "" && in.Finish == rollout.Stop
-	if whole {
+	right := got == "" && want == "" && in.Finish == rollout.Stop
+	if right {
 		shared++
 	}
-	return Score{Value: float64(shared) / float64(n+1), Verdict: verdict(whole)}, nil
+	return Score{Value: float64(shared) / float64(n+1), Verdict: verdict(right)}, nil
 }

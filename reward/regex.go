@@ -54,7 +54,7 @@ func checkRegex(v *validation, r *Rule) {
 // expression scores with a regular expression, in time linear in the response.
 type expression struct {
 	pattern *regexp.Regexp
-	math    bool
+	math    bool // compare the match as mathematics, not as text
 }
 
 // NewRegex returns the reward of kind "regex": 1 if the response matches and the match
@@ -64,7 +64,7 @@ func NewRegex(cfg RegexConfig) (Func, error) {
 		return nil, err
 	}
 	pattern, err := regexp.Compile(cfg.Pattern)
-	return expression{pattern, false}, err
+	return expression{pattern: pattern}, err
 }
 
 func (e expression) Score(ctx context.Context, in Input) (Score, error) {
@@ -75,15 +75,16 @@ func (e expression) Score(ctx context.Context, in Input) (Score, error) {
 		return Score{}, err
 	}
 	got, found := "", false
-	for at := 0; at <= len(in.Text); {
-		m := e.pattern.FindStringSubmatchIndex(in.Text[at:])
+	for start := 0; start <= len(in.Text); {
+		m := e.pattern.FindStringSubmatchIndex(in.Text[start:])
 		if m == nil {
 			break
 		}
-		if m[2] >= 0 {
-			got, found = strings.TrimSpace(in.Text[at+m[2]:at+m[3]]), true
+		if m[2] >= 0 { // the group takes part in the match
+			got = strings.TrimSpace(in.Text[start+m[2] : start+m[3]])
+			found = true
 		}
-		at += max(m[1], 1)
+		start += max(m[1], 1) // also after an empty match
 	}
 	score := Score{Verdict: Wrong}
 	switch {

@@ -48,7 +48,7 @@ func (r repetition) Score(ctx context.Context, in Input) (Score, error) {
 	if total < 1 {
 		return Score{}, ctx.Err()
 	}
-	// Each n-gram is a substring of joined.
+	// Each n-gram is the substring joined[begin:end-1]. end includes the space after it.
 	joined := strings.Join(fields, " ")
 	seen := make(map[string]struct{}, total)
 	end := 0

@@ -23,12 +23,12 @@ var ErrNoAnswer = errors.New("the prompt has no reference answer to compare with
 // Input is one response to score.
 type Input struct {
 	Prompt *rollout.Prompt
-	Text   string         // of the response
-	Finish rollout.Finish // why it ended
-	Length int            // in tokens
-	trial  bool           // of Scorer.Try: do not wait for an unavailable scorer
+	Text   string         // text of the response
+	Finish rollout.Finish // why the response ended
+	Length int            // length of the response in tokens
 
-	anyMarks bool // of ForEvaluation: AnyMarks
+	trial    bool // set by Scorer.Try: do not wait for an unavailable scorer
+	anyMarks bool // set by ForEvaluation: grade as with marks = AnyMarks
 }
 
 // Score is a reward and the values of its components by name, if it has any.
@@ -45,30 +45,30 @@ type Score struct {
 	Reason string
 }
 
-// MaxScore is the largest size of a score and of its parts. Larger ones are mistakes of the
-// scorer, and would be the only ones in their group that count.
+// MaxScore is the maximum absolute value of a score and of its parts. A larger value is a mistake of the
+// scorer, and would outweigh all other rewards of its group.
 const MaxScore = 1e6
 
-// Check returns an error that names a number of the score that is not finite or larger than
-// MaxScore in size.
+// Check returns an error that names a number of the score that is not finite, or whose absolute value is larger
+// than MaxScore.
 func (s *Score) Check() error {
-	if err := bounded("reward", s.Value); err != nil {
+	if err := checkRange("reward", s.Value); err != nil {
 		return err
 	}
 	for name, x := range s.Parts {
-		if !small(x) {
-			return bounded("part "+name, x)
+		if !inRange(x) {
+			return checkRange("part "+name, x)
 		}
 	}
 	return nil
 }
 
-// small reports whether x is finite and at most MaxScore in size.
-func small(x float64) bool { return math.Abs(x) <= MaxScore }
+// inRange reports whether x is from -MaxScore to MaxScore. NaN is not.
+func inRange(x float64) bool { return math.Abs(x) <= MaxScore }
 
-// bounded returns an error unless x is small.
-func bounded(name string, x float64) error {
-	if small(x) {
+// checkRange returns an error unless x is in range.
+func checkRange(name string, x float64) error {
+	if inRange(x) {
 		return nil
 	}
 	return fmt.Errorf("%s is %v, expected a number from -%.0f to %.0f", name, x, MaxScore, MaxScore)
@@ -79,14 +79,15 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	// Open is the verdict of kinds that compare with no answer.
+	// Open is the verdict of kinds that do not compare responses with an answer.
 	Open Verdict = iota
-	// Wrong means another answer, or none.
+	// Wrong means that the response gives another answer than the prompt's, or none.
 	Wrong
-	// Right means the prompt's answer.
+	// Right means that the response gives the prompt's answer.
 	Right
 )
 
+// verdict returns Right or Wrong.
 func verdict(right bool) Verdict {
 	if right {
 		return Right

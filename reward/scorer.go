@@ -17,15 +17,15 @@ var ErrNoReward = errors.New("no reward is configured for this data source")
 
 // Scorer is the reward of a run. It is safe for concurrent use.
 type Scorer struct {
-	bySource map[string]ruled
-	other    ruled // has no Func if only the sources of bySource are scored
+	bySource map[string]sourceReward
+	other    sourceReward // reward of all other sources; its Func is nil if only those of bySource are scored
 	external []external
 }
 
-// ruled is the reward of a data source.
-type ruled struct {
+// sourceReward is the reward of a data source.
+type sourceReward struct {
 	Func
-	asks bool // a program or service
+	external bool // a program or service computes at least a part of it
 }
 
 // external is a reward that a program or service computes.
@@ -42,14 +42,14 @@ func New(cfg Config, maxTokens int) (*Scorer, error) {
 	if err := cfg.Validate(maxTokens); err != nil {
 		return nil, fmt.Errorf("new reward: %w", err)
 	}
-	s := &Scorer{bySource: map[string]ruled{}}
+	s := &Scorer{bySource: map[string]sourceReward{}}
 	var err error
 	if cfg.Kind != "" {
-		s.other, err = s.rule(&cfg.Rule, maxTokens)
+		s.other, err = s.addRule(&cfg.Rule, maxTokens)
 	}
 	for _, source := range slices.Sorted(maps.Keys(cfg.Sources)) {
 		if err == nil {
-			s.bySource[source], err = s.rule(cfg.Sources[source], maxTokens)
+			s.bySource[source], err = s.addRule(cfg.Sources[source], maxTokens)
 		}
 	}
 	if err != nil {
@@ -58,14 +58,15 @@ func New(cfg Config, maxTokens int) (*Scorer, error) {
 	return s, nil
 }
 
-func (s *Scorer) rule(r *Rule, maxTokens int) (ruled, error) {
+// addRule builds the reward of a rule and adds its programs and services to s.external.
+func (s *Scorer) addRule(r *Rule, maxTokens int) (sourceReward, error) {
 	f, err := r.build(maxTokens)
 	if err != nil {
-		return ruled{}, err
+		return sourceReward{}, err
 	}
-	asked := externals(f)
-	s.external = append(s.external, asked...)
-	return ruled{f, len(asked) > 0}, nil
+	list := externals(f)
+	s.external = append(s.external, list...)
+	return sourceReward{f, len(list) > 0}, nil
 }
 
 // externals returns f, or the components of f, that programs or services compute.
@@ -83,14 +84,15 @@ func externals(f Func) (list []external) {
 
 // Score returns the score by the reward of the prompt's data source.
 func (s *Scorer) Score(ctx context.Context, in Input) (Score, error) {
-	f := s.of(in.Prompt.Source)
+	f := s.forSource(in.Prompt.Source)
 	if f.Func == nil {
 		return Score{}, fmt.Errorf("score prompt %s of source %q: %w", in.Prompt.ID, in.Prompt.Source, ErrNoReward)
 	}
 	return f.Score(ctx, in)
 }
 
-func (s *Scorer) of(source string) ruled {
+// forSource returns the reward of a data source.
+func (s *Scorer) forSource(source string) sourceReward {
 	if f, ok := s.bySource[source]; ok {
 		return f
 	}
@@ -108,22 +110,22 @@ func (s *Scorer) Try(ctx context.Context, prompts []rollout.Prompt) error {
 	first := map[string][]*rollout.Prompt{}
 	for i := range prompts {
 		p := &prompts[i]
-		if of := first[p.Source]; len(of) < trials && s.of(p.Source).asks {
-			first[p.Source] = append(of, p)
+		if list := first[p.Source]; len(list) < trials && s.forSource(p.Source).external {
+			first[p.Source] = append(list, p)
 		}
 	}
-	var asked sync.WaitGroup
+	var scoring sync.WaitGroup
 	failures := map[string][]error{}
-	for source, of := range first {
-		failures[source] = make([]error, len(of))
-		for i, p := range of {
-			asked.Go(func() {
+	for source, list := range first {
+		failures[source] = make([]error, len(list)) // each goroutine sets one element
+		for i, p := range list {
+			scoring.Go(func() {
 				_, failures[source][i] = s.Score(ctx,
 					Input{Prompt: p, Text: p.AnswerText(), Finish: rollout.Stop, Length: 1, trial: true})
 			})
 		}
 	}
-	asked.Wait()
+	scoring.Wait()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -91,7 +91,7 @@ func buildSum(r *Rule, maxTokens int) (Func, error) {
 
 // Component is one term of a sum.
 type Component struct {
-	Name   string // of its value in Score.Parts
+	Name   string // name of its value in Score.Parts
 	Weight float64
 	Func   Func
 }
@@ -102,9 +102,9 @@ type sum struct{ components []Component }
 // times its weight. The unweighted values are parts under their components' names. A
 // component's own parts are added as "name/part". The answer is that of the first
 // component with one. The verdict is Right if all components with a verdict find the
-// response right, whatever their weights. The reason is the first of a component. The sum
-// has no score if a component has none, or if a weighted component or the sum is larger
-// than MaxScore in size. The result is an io.Closer that closes the components.
+// response right, whatever their weights. The reason is that of the first component with one. There is an error
+// instead of a score if a component returns one, or if the absolute value of a weighted component or of the sum
+// is larger than MaxScore. The result is an io.Closer that closes the components.
 func NewSum(components []Component) (Func, error) {
 	var faults []error
 	seen := map[string]bool{}
@@ -139,9 +139,10 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 		if err != nil {
 			return Score{}, fmt.Errorf("component %s: %w", c.Name, err)
 		}
+		// The conversion forbids fusing with the addition below, so that all machines compute the same sum.
 		weighted := float64(c.Weight * score.Value)
-		if !small(weighted) {
-			return Score{}, bounded(fmt.Sprintf("component %s with weight %v", c.Name, c.Weight), weighted)
+		if !inRange(weighted) {
+			return Score{}, checkRange(fmt.Sprintf("component %s with weight %v", c.Name, c.Weight), weighted)
 		}
 		total.Value += weighted
 		total.Parts[c.Name] = score.Value
@@ -158,7 +159,7 @@ func (s *sum) Score(ctx context.Context, in Input) (Score, error) {
 			total.Parts[c.Name+"/"+name] = value
 		}
 	}
-	return total, bounded("the sum", total.Value)
+	return total, checkRange("the sum", total.Value)
 }
 
 // Close closes the components that can be closed.

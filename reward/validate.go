@@ -51,6 +51,7 @@ func (v *validation) expect(ok bool, key, format string, args ...any) {
 	}
 }
 
+// fault adds a fault at key.
 func (v *validation) fault(key, format string, args ...any) { v.expect(false, key, format, args...) }
 
 // rule checks a rule, whose kind must be among allowed.
@@ -68,11 +69,12 @@ func (v *validation) rule(r *Rule, allowed []Kind) {
 	}
 }
 
+// finite reports whether x is neither NaN nor infinite.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// within adds a fault at key unless n is from least to most.
-func (v *validation) within(key string, n, least, most int) {
-	v.expect(n >= least && n <= most, key, "is %d, expected %d to %d", n, least, most)
+// within adds a fault at key unless n is from low to high.
+func (v *validation) within(key string, n, low, high int) {
+	v.expect(n >= low && n <= high, key, "is %d, expected %d to %d", n, low, high)
 }
 
 // checkUnused adds a fault for each key that the term's kind does not use and whose value

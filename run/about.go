@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/reward"
 )
 
-// about says what a run of a task, train or sft, trains: a model with this many parameters.
+// about describes a run for its report. task is train or sft, parameters the model's number of parameters.
 func about(cfg *configs.Config, task string, parameters int64) report.About {
 	a := report.About{Name: cfg.Run.Name, Task: task, Model: cmp.Or(cfg.Model.Path, cfg.Model.Init.Config),
 		Parameters: parameters,
@@ -29,7 +29,7 @@ func about(cfg *configs.Config, task string, parameters int64) report.About {
 	return a
 }
 
-// rewardText describes a reward: its kind and those of its parts and of data sources.
+// rewardText describes a reward: its kind and parts, and the rewards of single data sources.
 func rewardText(c *reward.Config) string {
 	all := []string{}
 	if c.Kind != "" {

@@ -16,7 +16,7 @@ import (
 // CheckOptions sets what Check does.
 type CheckOptions struct {
 	Task   configs.Task // TrainTask or SFTTask; AnyTask selects the one that the configuration has data for
-	Static bool         // only read files: for machines on which the run will not run
+	Static bool         // only read files, on a machine other than the run's
 	JSON   bool         // print one JSON document
 }
 
@@ -115,17 +115,17 @@ func (c *checking) record() {
 	}
 	_ = c.found.AddRanks(c.cfg, s) // read reports an error
 	needs := c.needs()
-	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Most()}
+	c.found.Memory = &findings.Memory{Need: needs, Certain: needs.Certain(), Most: needs.Max()}
 	c.found.Data = &findings.Data{Key: c.task.key, Usable: c.examples, Dropped: c.dropped, Eval: []findings.Set{}}
 	for _, set := range c.sets {
 		c.found.Data.Add(set.Name, len(set.Prompts))
 	}
-	for _, set := range c.demos.Held {
+	for _, set := range c.demos.HeldOut {
 		c.found.Data.Add(set.Name, len(set.Examples))
 	}
 }
 
-// probe tries the run's servers.
+// probe connects to the run's servers and records what they answer.
 func (c *checking) probe(ctx context.Context) error {
 	deps := instances.Deps{CanaryTokens: c.reader.CanaryTokens(), Dir: c.cfg.Run.Dir,
 		Trainer: c.id.Trainer, Adapters: ranks.Adapters(c.cfg)}
@@ -150,7 +150,7 @@ func (c *checking) probe(ctx context.Context) error {
 // tryRanks starts the PyTorch ranks of this machine, which load the weights.
 func (c *checking) tryRanks(ctx context.Context) error {
 	if c.cfg.Torch.Listen != "" {
-		return nil // others start them
+		return nil // they are started elsewhere
 	}
 	if err := c.open(ctx); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (c *checking) tryRanks(ctx context.Context) error {
 	return nil
 }
 
-// tryWeights reads the weights that the run starts from. Random ones cannot be wrong.
+// tryWeights reads the weights that the run starts from, unless they are random.
 func (c *checking) tryWeights(ctx context.Context) error {
 	if c.cfg.Train.Backend == configs.PyTorch {
 		return c.tryRanks(ctx)

@@ -15,7 +15,7 @@ import (
 )
 
 // startInstances starts the engines of a run and connects to its servers. Engines share the
-// memory of dev, or have a CPU device if it is nil. A nil fc selects fleet.DefaultConfig.
+// memory of dev. If dev is nil, each opens a CPU device. A nil fc selects fleet.DefaultConfig.
 func startInstances(ctx context.Context, f *folder.Folder, cfg *configs.Config, dev npu.Device, fc *fleet.Config,
 	deps instances.Deps) (*instances.Instances, error) {
 	if err := describe(f, cfg, &deps); err != nil {
@@ -50,8 +50,8 @@ func describe(f *folder.Folder, cfg *configs.Config, deps *instances.Deps) (err 
 	return err
 }
 
-// StartEngine starts an engine for a folder's model on a queue of its own of dev, with the given
-// number of threads, 0 for all, if dev has cores. The engine has no weights until Publish.
+// StartEngine starts an engine for a folder's model. It gets its own queue of dev, with the given number of
+// threads, 0 for all, if dev computes on CPU cores. The engine has no weights until Publish.
 func StartEngine(f *folder.Folder, cfg engine.Config, dev npu.Device, threads int) (*engine.Engine, error) {
 	queue, err := dev.Fork(threads)
 	if err != nil {

@@ -77,13 +77,14 @@ type evaluation struct {
 	opts   Options
 }
 
+// run loads the weights, starts the instances and scores the prompts.
 func (e *evaluation) run(
 	ctx context.Context, resolved *configs.Resolved, record string, deps instances.Deps,
 ) (map[string]float64, error) {
 	cfg, cores := e.cfg, runtime.GOMAXPROCS(0)
-	sampling := max(1, cfg.Inference.Instances)
-	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/sampling))
-	dev, err := OpenDevice(cfg.Device.Kind, min(cores, cfg.Inference.Threads*sampling))
+	instanceCount := max(1, cfg.Inference.Instances)
+	cfg.Inference.Threads = cmp.Or(cfg.Inference.Threads, max(1, cores/instanceCount))
+	dev, err := OpenDevice(cfg.Device.Kind, min(cores, cfg.Inference.Threads*instanceCount))
 	if err != nil {
 		return nil, err
 	}
@@ -220,16 +221,16 @@ func evalConfig(cfg *configs.Config, f *folder.Folder) evaluate.Config {
 }
 
 // evalSettings returns everything that the result of an evaluation depends on: sampling
-// settings, weights, tokenized prompts and scoring. Of a password it has two bytes of a hash, too few
-// to guess it and enough to notice another one.
+// settings, weights, tokenized prompts and scoring. It has two bytes of a hash in place of a password: too few to
+// guess the password, and enough to notice a different one.
 func evalSettings(
 	resolved *configs.Resolved, f *folder.Folder, weights string, sets []evaluate.Set,
 ) (map[string]string, error) {
 	settings := known(resolved, "reward")
 	for key := range settings {
-		how := key[strings.LastIndexByte(key, '.')+1:] // the last part of the key
-		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, how) {
-			delete(settings, key)
+		name := key[strings.LastIndexByte(key, '.')+1:]
+		if slices.Contains([]string{"processes", "memory_gib", "requests", "batch", "timeout", "retries"}, name) {
+			delete(settings, key) // it changes no score
 		}
 	}
 	sampling := map[string][]string{"eval": {"k", "temperature", "top_p", "top_k"}, "rollout": {"max_tokens", "stop"},

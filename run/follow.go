@@ -9,9 +9,9 @@ import (
 	"github.com/easyrl/easyrl/tri_model/sharded"
 )
 
-// follow runs this process's rank until rank 0 ends, if a launcher started this process for another rank
-// than 0. Otherwise it returns false. checks makes it only try what the rank needs. The error is a
-// StoppedError if rank 0 stops, or if a signal arrives before all ranks have joined.
+// follow returns false if this process runs rank 0 or all ranks. If a launcher started it for another rank, follow
+// runs that rank until rank 0 ends and returns true. With checks it only checks what the rank needs. The error is
+// a StoppedError if rank 0 stops, or if a signal arrives before all ranks have joined.
 func follow(ctx context.Context, cfg *configs.Config, opts *Options, checks bool) (follows bool, err error) {
 	if follows, err = ranks.Follows(cfg); err != nil || !follows {
 		return false, err

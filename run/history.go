@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// past is a file with the settings of a run's steps up to the last one before a change. configs.RunFile
-// has the settings of the steps after all changes.
+// past is a file with earlier settings of a run: those of the steps up to last, after which a resumed run changed
+// them. configs.RunFile has the settings after the last change.
 type past struct {
 	path string
 	last int
@@ -25,6 +25,7 @@ type past struct {
 // pastName returns the name of the file with the settings of steps up to last: run-step-000005.toml.
 func pastName(last int) string { return runStem + checkpoint.StepName(last) + settingsExt }
 
+// Parts of pastName.
 const runStem, settingsExt = "run-", ".toml"
 
 // pastSettings returns the files of past settings in a run's folder, oldest first.
@@ -44,7 +45,7 @@ func pastSettings(dir string) (all []past, err error) {
 	return all, nil
 }
 
-// settingsOf returns the path of the settings with which the run in dir took a step, or takes it next.
+// settingsOf returns the path of the settings with which the run in dir took the given step, or would take it.
 func settingsOf(dir string, step int) (string, error) {
 	all, err := pastSettings(dir)
 	for _, p := range all {
@@ -55,8 +56,9 @@ func settingsOf(dir string, step int) (string, error) {
 	return filepath.Join(dir, configs.RunFile), err
 }
 
-// writeSettings writes the settings of a run to its folder. If the settings of the done steps differ, it
-// first copies them to a file of their own. Whenever the process dies, settingsOf is right for the done steps.
+// writeSettings writes the settings of a run that has completed done steps to its folder. If the settings of the
+// last completed step differ, it first copies them to a separate file, so that settingsOf is right for the
+// completed steps even if the process dies in between.
 func writeSettings(resolved *configs.Resolved, dir string, done int) error {
 	before, err := settingsOf(dir, done)
 	if err == nil && done > 0 && !resolved.Same(before) {
@@ -70,14 +72,14 @@ func writeSettings(resolved *configs.Resolved, dir string, done int) error {
 	}
 	all, err := pastSettings(dir)
 	for _, p := range all {
-		if p.last > done { // of steps that the run repeats
+		if p.last > done { // the run repeats these steps with the new settings
 			err = errors.Join(err, os.Remove(p.path))
 		}
 	}
 	return err
 }
 
-// copySettings copies a file of settings. It does nothing if there is none.
+// copySettings copies a file of settings. It does nothing if the file does not exist or is the copy itself.
 func copySettings(to, from string) error {
 	text, err := filetype.Read(from)
 	if errors.Is(err, fs.ErrNotExist) || to == from {

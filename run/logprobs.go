@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// maxIDsLine is the maximum length of a line of JSON input, in bytes.
+// maxIDsLine is the maximum length of a line of JSON input in bytes, 64 MiB: more than any model's context needs.
 const maxIDsLine = 64 << 20
 
 // Logprobs reads lines of JSON with token ids from in and writes a line with the
@@ -39,7 +39,7 @@ func Logprobs(
 			return usage.Errorf("%s:%d: %w", name, line.Number, err)
 		}
 		var l attention.Layout
-		l.Add(-1, ids, true)
+		l.Add(-1, ids, true) // a tree of one sequence, whose tokens are all targets
 		logp := make([]float32, len(l.Targets))
 		err = tape.Forward(w, &l, temperature, false, logp, make([]float32, len(logp)))
 		if err == nil {
@@ -48,10 +48,10 @@ func Logprobs(
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", name, line.Number, err)
 		}
-		infinite := func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }
-		if at := slices.IndexFunc(logp, infinite); at >= 0 {
+		notFinite := func(v float32) bool { return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) }
+		if i := slices.IndexFunc(logp, notFinite); i >= 0 {
 			return fmt.Errorf("%s:%d: log-probability of token %d is %v: the weights overflow at this temperature",
-				name, line.Number, at+1, logp[at])
+				name, line.Number, i+1, logp[i]) // token 0 has none
 		}
 		if err := answers.Encode(map[string][]float32{"logprobs": logp}); err != nil {
 			return err

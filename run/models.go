@@ -16,9 +16,9 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// load loads the policy and, if from is not empty, a checkpoint's state. reference is the
-// folder of the reference model, nil for the policy's. start and began are the checksums of the
-// policy's starting weights and of the reference's.
+// load loads the policy and, if from is not empty, the state of the checkpoint in that folder. reference is the
+// folder of the reference model, nil if the policy's starting weights are the reference. start and began are the
+// checksums of the policy's starting weights and of the reference.
 func (j *job) load(ctx context.Context, from string, reference *folder.Folder) (start, began string, err error) {
 	if j.cfg.Train.Backend == configs.PyTorch {
 		return j.loadTorch(ctx, from, reference)

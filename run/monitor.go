@@ -66,10 +66,10 @@ func (j *job) openMonitor() error {
 
 // adviceOn returns what the adviser needs to know about a run.
 func adviceOn(cfg *configs.Config) advice.Run {
-	training, each, lends := cores.Share(cfg)
+	training, each, usesIdle := cores.Share(cfg)
 	servers := cfg.Inference.Kind != configs.Embedded || len(cfg.Inference.Endpoints) > 0
 	on := advice.Run{Mode: cfg.Run.Mode, Servers: servers, Training: training, Sampling: each * cfg.Inference.Instances,
-		Lends: lends,
+		Lends: usesIdle,
 		Band:  advice.ExactBand, MaxTokens: cfg.Rollout.MaxTokens, DynamicSampling: cfg.Rollout.DynamicSampling > 0,
 		Clip: cfg.Train.ClipGrad,
 		LR:   cfg.Train.LR, EpsilonHigh: cfg.Loss.EpsilonHigh, Beta: cfg.Loss.Beta,
@@ -118,7 +118,7 @@ func (m *monitor) close(step int, err error) {
 		m.sinks.Close(sink.Stopped)
 	default:
 		m.sinks.Close(sink.Failed)
-		// err itself is the one to report
+		// The caller reports err, which matters more than a failure to record it.
 		_ = m.record(report.Warning{Step: step, Kind: "failed", Text: "the run failed: " + err.Error()})
 	}
 }

@@ -16,13 +16,13 @@ type notes struct {
 	mu      sync.Mutex // guards all fields, and log while console is nil
 	log     io.Writer
 	console *report.Console
-	said    []string // warnings before the console was there, with secrets hidden
+	said    []string // warnings printed before show, with secrets hidden
 }
 
 // warn prints a warning.
 func (n *notes) warn(format string, args ...any) { n.say(notice.Warning, format, args...) }
 
-// note prints a message that warns of nothing.
+// note prints a message about progress.
 func (n *notes) note(format string, args ...any) { n.say(notice.Progress, format, args...) }
 
 // say prints a message.

@@ -25,9 +25,8 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// preparation reads and tries what a run needs. It is what train, sft and check share, so
-// that they refuse the same runs. It changes nothing: everything that it starts ends with
-// close.
+// preparation reads and tries what a run needs. Train, SFT and Check share it, so that they refuse the same runs.
+// It changes nothing on disk, and close ends everything that it starts.
 type preparation struct {
 	notes
 	cfg      *configs.Config
@@ -35,23 +34,25 @@ type preparation struct {
 	opts     Options
 	task     task
 
-	from     string        // checkpoint to resume from; empty for a new run
-	identity trainer.State // of the run, as its checkpoints record it
-	id       trainer.Identity
+	from     string           // checkpoint to resume from; empty for a new run
+	identity trainer.State    // the fields of a checkpoint's state that identify the run
+	id       trainer.Identity // the run's identity file
 	folder   *folder.Folder
 	reader   *dataset.Reader
 	examples int // usable prompts or demonstrations
-	dropped  int // others in the same files
+	dropped  int // unusable ones in the same files
 	tokens   memory.Tokens
 	limit    memory.Limit
 
-	prompts [][]rollout.Prompt             // of train, per file
-	sets    []evaluate.Set                 // of train, held out
-	prompt  func(place int) rollout.Prompt // of train: the endless training order
-	spare   func(place int) rollout.Prompt // of train: replacements for dynamic sampling
-	demos   trainer.Demonstrations         // of sft
-	reward  *reward.Scorer                 // of train
-	dev     npu.Device
+	// Of a train task:
+	prompts [][]rollout.Prompt             // training prompts of each file
+	sets    []evaluate.Set                 // held-out prompts
+	prompt  func(place int) rollout.Prompt // the endless training order
+	spare   func(place int) rollout.Prompt // the order of replacements for dynamic sampling
+	reward  *reward.Scorer                 // set by try
+
+	demos trainer.Demonstrations // of an sft task
+	dev   npu.Device             // set by openDevice
 
 	closers []func()
 	locked  bool         // this process holds the lock of the run's folder
@@ -83,15 +84,17 @@ func taskOf(cfg *configs.Config, kind configs.Task) task {
 
 func newPreparation(resolved *configs.Resolved, opts Options, t task) *preparation {
 	return &preparation{notes: notes{log: opts.Log}, cfg: &resolved.Config, resolved: resolved, opts: opts, task: t,
-		limit: memory.OfMachine()}
+		limit: memory.ProcessLimit()}
 }
 
+// close calls the functions given to atEnd, the last one first.
 func (p *preparation) close() {
 	for i := len(p.closers) - 1; i >= 0; i-- {
 		p.closers[i]()
 	}
 }
 
+// atEnd makes close call f.
 func (p *preparation) atEnd(f func()) { p.closers = append(p.closers, f) }
 
 // read reads and checks the run's files, except for the values of weights.
@@ -118,7 +121,8 @@ func (p *preparation) read(ctx context.Context) (err error) {
 	if p.task.name == sftTask {
 		err = p.readDemonstrations(ctx)
 	} else if err = ranks.CheckAdapters(p.cfg); err == nil {
-		if text := ranks.TorchTypeWarning(p.cfg, p.cfg.Torch.DType); text != "" { // otherwise loadTorch knows
+		// If torch.dtype leaves the type to the ranks, loadTorch repeats this with the type that they chose.
+		if text := ranks.TorchTypeWarning(p.cfg, p.cfg.Torch.DType); text != "" {
 			p.warn("%s", text)
 		}
 		err = p.readPrompts(ctx)
@@ -172,7 +176,8 @@ func (p *preparation) readPrompts(ctx context.Context) (err error) {
 	if p.prompt, err = p.reader.Endless(p.prompts, p.cfg.Run.Seed); err != nil {
 		return err
 	}
-	p.spare, err = p.reader.Endless(p.prompts, ^p.cfg.Run.Seed)
+	spareSeed := ^p.cfg.Run.Seed // for an order that is independent of the training order
+	p.spare, err = p.reader.Endless(p.prompts, spareSeed)
 	return err
 }
 
@@ -250,13 +255,13 @@ func (p *preparation) modelsConfig() trimodel.Config {
 		return trimodel.Config{Temperature: 1, Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
 			Format: optim.FixedPoint(float64(p.tokens.Step), cfg.SFT.BatchSize)}
 	}
-	prompts := (cfg.Rollout.PromptsPerStep + cfg.Train.Minibatches - 1) / cfg.Train.Minibatches // of an update
-	n, most := prompts*cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens
-	divisor := cfg.Loss.Aggregation.Denominator(n, n*most, most)
+	updatePrompts := (cfg.Rollout.PromptsPerStep + cfg.Train.Minibatches - 1) / cfg.Train.Minibatches
+	responses, maxTokens := updatePrompts*cfg.Rollout.GroupSize, cfg.Rollout.MaxTokens
+	divisor := cfg.Loss.Aggregation.Denominator(responses, responses*maxTokens, maxTokens)
 	if loss.Unnormalized(cfg.Loss.Advantage) {
 		divisor *= 16 // such advantages grow with the rewards: more range, at 4 bits of resolution
 	}
 	return trimodel.Config{OldPolicy: cfg.Loss.OldPolicy, Reference: cfg.Loss.Beta > 0,
 		Temperature: float32(cfg.Rollout.Temperature), Recompute: cfg.Train.Recompute, Optim: cfg.Train.Config,
-		Format: optim.FixedPoint(divisor, n)}
+		Format: optim.FixedPoint(divisor, responses)}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/easyrl/easyrl/producer"
 )
 
-// newProducer returns the run's producer. Its gate is open only in periodic-async mode; otherwise
-// the trainer gets a step's groups once all of them are finished.
+// newProducer returns the run's producer. In periodic-async mode the trainer gets each group when it is finished;
+// in the other modes a gate holds a step's groups until all are finished.
 func (t *training) newProducer() (*producer.Producer, error) {
 	cfg, in := t.cfg, t.instances.Fleet()
 	r := &cfg.Rollout
@@ -16,7 +16,7 @@ func (t *training) newProducer() (*producer.Producer, error) {
 	pc.Gate, pc.DynamicSampling = cfg.Run.Mode != configs.PeriodicAsync, r.DynamicSampling
 	pc.GroupSize, pc.Seed, pc.MaxFailed = r.GroupSize, cfg.Run.Seed, producer.Budget(r.PromptsPerStep)
 	if !t.reward.External() {
-		pc.Scoring = 1 // the groups are enough to share among the cores
+		pc.Scoring = 1 // one response of a group at a time: several groups already keep all cores busy
 	}
 	if r.DynamicSampling > 0 && cfg.Loss.Advantage == loss.BatchAdvantage {
 		t.warn("rollout.dynamic_sampling = %d replaces no prompt with loss.advantage = %q: "+

@@ -10,20 +10,20 @@ import (
 // maxPrompts bounds the number of prompts that a file may claim.
 const maxPrompts = 1 << 20
 
-// recordedStep is a step whose groups are those of a rollouts file. It implements rollout.Stream.
+// recordedStep is a step with the groups of a rollouts file. It implements rollout.Stream.
 type recordedStep struct {
-	step    int // in which the groups were sampled; 0 if unknown
-	prompts int // in the step, with or without a group
+	step    int // number of the step that sampled the groups; 0 if unknown
+	prompts int // number of the step's prompts, including those without a group
 	size    int // responses of the largest group
 	longest int // tokens of the longest response
 	groups  []rollout.Group
-	stream  chan rollout.Group
+	stream  chan rollout.Group // set by start
 }
 
-// newRecordedStep returns the step of these groups. Indices that ascend and are below the number of prompts,
-// as in a run's file, are kept, and missing ones count as failed. The number is that of the first
-// group, or else known; if both are 0, which means unknown, it is at most 2·len(groups). Other groups are
-// numbered from 0.
+// newRecordedStep returns the step of groups, of which there is at least one. If the groups' indices ascend and are
+// below the step's number of prompts, as in the file of a run, they are kept, and missing indices count as
+// failed groups. Otherwise the groups are numbered from 0. The number of prompts is the one that the first group
+// records, or else known. If both are 0, it is unknown, and indices may go up to 2·len(groups).
 func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 	s := &recordedStep{step: groups[0].Step, groups: slices.Clone(groups), size: 1}
 	prompts := cmp.Or(groups[0].Prompts, known)
@@ -38,7 +38,8 @@ func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 		if !kept {
 			g.Index = i
 		}
-		s.prompts, s.size = g.Index+1, max(s.size, len(g.Responses))
+		s.prompts = g.Index + 1
+		s.size = max(s.size, len(g.Responses))
 		for j := range g.Responses {
 			s.longest = max(s.longest, len(g.Responses[j].IDs))
 		}
@@ -49,7 +50,7 @@ func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 	return s
 }
 
-// start returns the stream of the groups, marked as sampled in the given step with its weights.
+// start returns a stream of the groups, marked as sampled in the given step with the step's weights.
 func (s *recordedStep) start(step int) rollout.Stream {
 	s.stream = make(chan rollout.Group, len(s.groups))
 	for _, g := range s.groups {

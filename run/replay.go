@@ -30,8 +30,8 @@ type Replayed struct {
 	// optimizer state continues.
 	Model     string
 	Rollouts  string // file of groups
-	Run       string // folder of the run whose settings apply; empty for the one that contains Rollouts
-	Reference string // folder of the reference model; empty for the one that the run started from
+	Run       string // folder of the run whose settings apply; empty for the run that contains Rollouts
+	Reference string // folder of the reference model; empty for the model that the run started from
 	Out       string // new or empty folder
 }
 
@@ -77,11 +77,11 @@ func Replay(ctx context.Context, of Replayed, settings []string, opts Options) e
 type replay struct {
 	*job
 	of     Replayed
-	file   string        // with the settings of the run; empty if there is none
-	was    parallel.Mesh // of the settings
+	file   string        // path of the run's settings; empty if there are none
+	was    parallel.Mesh // the mesh of the settings, which chooseMesh may replace
 	groups *recordedStep
-	start  *folder.Folder    // of the run's starting weights; nil for none, or for the model itself
-	files  map[string][]byte // of the model's folder
+	start  *folder.Folder    // folder of the run's starting weights; nil if not needed, or if it is the model's
+	files  map[string][]byte // files of the model's folder
 }
 
 // readState reads the state of a checkpoint of any task. written is false for a plain model folder.
@@ -93,7 +93,7 @@ func readState(dir string) (state trainer.State, written bool, err error) {
 	return state, true, usage.Wrap(err)
 }
 
-// read checks the settings, the model folders and the groups, which text has.
+// read checks the settings, the model folders and the groups. text is the content of the rollouts file.
 func (j *replay) read(text []byte) (err error) {
 	if j.of.Reference != "" && j.needsStart() == "" {
 		return usage.Errorf("-reference is set but loss.beta is 0, expected more than 0: the loss uses no reference")
@@ -160,7 +160,8 @@ func (j *replay) stepTo(ctx context.Context) error {
 		return err
 	}
 	j.torch.End()
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is empty
+	// CheckOut has found that -out is empty or missing; Rename needs it to be missing.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replay: %w", err)
 	}
 	if err := os.Rename(stepped, path); err != nil {
@@ -236,18 +237,22 @@ func (j *replay) openStart() (err error) {
 	return nil
 }
 
-// find returns a path of the run's settings as seen from this process's working directory: where nothing is,
-// as seen from the folder in which the run was started, from which run.dir led to the run's folder.
+// find resolves a relative path of the run's settings. It is relative to the directory in which the run was
+// started, which may not be this process's. find returns path if that exists here. Otherwise it tries the
+// directory from which run.dir leads to the folder of the settings.
 func (j *replay) find(path string) string {
+	if path == "" || filepath.IsAbs(path) || exists(path) {
+		return path
+	}
 	dir, err := filepath.Abs(filepath.Dir(j.file))
-	started, ok := strings.CutSuffix(dir, string(filepath.Separator)+filepath.Clean(j.cfg.Run.Dir))
-	there := filepath.Join(started, path)
-	if err == nil && ok && path != "" && !filepath.IsAbs(path) && !exists(path) && exists(there) {
+	startDir, ok := strings.CutSuffix(dir, string(filepath.Separator)+filepath.Clean(j.cfg.Run.Dir))
+	if there := filepath.Join(startDir, path); err == nil && ok && exists(there) {
 		return there
 	}
 	return path
 }
 
+// exists reports whether a file or folder exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -259,7 +264,8 @@ func (j *replay) load(ctx context.Context) error {
 		return err
 	}
 	reference := j.start
-	if j.from != "" && reference != nil { // as in a resumed run, which loads the model that it started from first
+	if j.from != "" && reference != nil {
+		// Load as a resumed run does: first the model that it started from, then the checkpoint.
 		j.folder, reference = reference, nil
 	}
 	_, began, err := j.job.load(ctx, j.from, reference)

@@ -18,8 +18,8 @@ import (
 	"github.com/easyrl/easyrl/run/ranks"
 )
 
-// settings returns the settings of the step: those of the run that recorded the groups, overridden by
-// set, those of the command line. file is the path of the run's, empty if there are none.
+// settings returns the settings of the step: those of the run that recorded the groups, overridden by set, the
+// settings of the command line. file is the path of the run's settings, empty if there are none.
 func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved, file string, err error) {
 	if file, err = of.settingsFile(step); err != nil {
 		return nil, "", err
@@ -37,8 +37,8 @@ func (of *Replayed) settings(step int, set []string) (resolved *configs.Resolved
 	return resolved, file, nil
 }
 
-// settingsFile returns the path of the settings with which the run took a step, or an empty one if the
-// groups are in no run's folder.
+// settingsFile returns the path of the settings with which the run took a step, or "" if Run is not set and
+// the groups are not in the folder of a run.
 func (of *Replayed) settingsFile(step int) (string, error) {
 	dir, rollouts := of.Run, filepath.Dir(of.Rollouts)
 	if abs, err := filepath.Abs(rollouts); dir == "" && err == nil && filepath.Base(abs) == "rollouts" {
@@ -93,7 +93,7 @@ func (j *replay) decides(key string) bool {
 	switch key {
 	case "rollout.temperature":
 		return true
-	case "rollout.max_tokens": // of the divisor, or of its bound
+	case "rollout.max_tokens": // it is in the loss's divisor, or bounds it, which sets the gradients' resolution
 		return j.cfg.Loss.Aggregation != loss.SequenceMean
 	case "run.steps":
 		return j.cfg.Train.Schedule != optim.Constant && j.state.Total == 0
@@ -113,8 +113,8 @@ func (j *replay) decides(key string) bool {
 	return strings.HasPrefix(key, "loss.") || strings.HasPrefix(key, "train.")
 }
 
-// fit makes a step of the groups and takes what is not set from them. It returns an error if they, or the
-// checkpoint, cannot be of a run with these settings.
+// fit makes the groups a step, and sets the settings that nothing sets to what the groups show. It returns an
+// error if the groups or the checkpoint cannot come from a run with the settings that are set.
 func (j *replay) fit(groups []rollout.Group) error {
 	r, prompts := &j.cfg.Rollout, 0
 	if j.known("rollout.prompts_per_step") {
@@ -124,8 +124,9 @@ func (j *replay) fit(groups []rollout.Group) error {
 	var faults []error
 	expect := func(ok bool, key string, value any, expected, in string) {
 		if !ok && j.known(key) {
-			at := j.resolved.Origin(key)
-			faults = append(faults, usage.Errorf("%s: %s is %v, expected %s as in %s", at, key, value, expected, in))
+			origin := j.resolved.Origin(key)
+			faults = append(faults,
+				usage.Errorf("%s: %s is %v, expected %s as in %s", origin, key, value, expected, in))
 		}
 	}
 	seed, minibatches, file := j.cfg.Run.Seed, j.cfg.Train.Minibatches, j.of.Rollouts
@@ -142,8 +143,8 @@ func (j *replay) fit(groups []rollout.Group) error {
 	return errors.Join(faults...)
 }
 
-// chooseMesh sets the mesh that takes the step in this process: the command line's, or else the smallest
-// one with the bits of the run.
+// chooseMesh sets the mesh with which this process takes the step: the command line's, or else the smallest mesh
+// that gives the same bits as the run's.
 func (j *replay) chooseMesh() error {
 	p := &j.cfg.Parallel
 	j.was = p.Mesh()

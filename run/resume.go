@@ -21,10 +21,9 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// claimDir checks that the run may write to its folder, as trainer.Claim does, that it
-// can, and that a new run overwrites none of its own configuration files. It locks the
-// folder if an earlier run used it. from is the checkpoint to resume from, empty for a new
-// run.
+// claimDir checks that the run may write to its folder (trainer.Claim), that the folder is writable, and that a
+// new run overwrites none of its own configuration files. It locks the folder if an earlier run used it. from is
+// the checkpoint to resume from, empty for a new run.
 func (p *preparation) claimDir() (from string, err error) {
 	dir, resume := p.cfg.Run.Dir, p.opts.Resume
 	if err := p.lock(dir, false); err != nil {
@@ -32,14 +31,14 @@ func (p *preparation) claimDir() (from string, err error) {
 	}
 	from, err = trainer.Claim(dir, resume, p.warn)
 	if err == nil && !resume {
-		err = keepsWritten(p.resolved, p.opts.Files)
+		err = checkOverwrite(p.resolved, p.opts.Files)
 	}
 	if err != nil {
 		return "", usage.Wrap(err)
 	}
 	// An earlier process of the run may have left folders and files there.
-	if err := writable.Contents(dir, []string{"checkpoints", "rollouts"}, []string{"lock", report.MetricsFile}); err !=
-		nil {
+	folders, files := []string{"checkpoints", "rollouts"}, []string{"lock", report.MetricsFile}
+	if err := writable.Contents(dir, folders, files); err != nil {
 		return "", unwritable(dir, err)
 	}
 	if resume {
@@ -70,14 +69,14 @@ func unwritable(dir string, err error) error {
 	return fmt.Errorf("write to run.dir: %w", err)
 }
 
-// lock locks the run's folder for this process, unless it is locked already. With create
-// it then repeats the checks of claimDir, since another process may have written
-// to the folder in between.
+// lock locks the run's folder for this process, unless this process has locked it already. Without create it only
+// locks a folder that an earlier run used. With create it also repeats the checks of claimDir, since another
+// process may have written to the folder since.
 func (p *preparation) lock(dir string, create bool) error {
 	if p.locked {
 		return nil
 	}
-	unlock, held, err := trainer.Lock(dir, create)
+	unlock, locked, err := trainer.Lock(dir, create)
 	if errors.Is(err, trainer.ErrLocked) || errors.Is(err, filetype.ErrIrregular) {
 		return usage.Wrap(err)
 	}
@@ -85,7 +84,7 @@ func (p *preparation) lock(dir string, create bool) error {
 		return err
 	}
 	p.atEnd(unlock)
-	p.locked = held
+	p.locked = locked
 	if create {
 		if err := p.claimed(); err != nil {
 			return usage.Wrap(err)
@@ -94,9 +93,9 @@ func (p *preparation) lock(dir string, create bool) error {
 	return nil
 }
 
-// keepsWritten returns an error if the resolved configuration would overwrite one of the
-// run's own configuration files.
-func keepsWritten(resolved *configs.Resolved, files []string) error {
+// checkOverwrite returns an error if writing the resolved configuration would overwrite a different configuration
+// file of the run.
+func checkOverwrite(resolved *configs.Resolved, files []string) error {
 	path := filepath.Join(resolved.Run.Dir, configs.RunFile)
 	if !resolved.Same(path) && writable.Among(path, files) {
 		return usage.Errorf(
@@ -127,8 +126,8 @@ func (p *preparation) identify() error {
 	return err
 }
 
-// checkResume returns an error if the checkpoint to resume from belongs to another run, or if
-// the order of prompts has changed since.
+// checkResume returns an error if the checkpoint to resume from belongs to another run, or if the training data,
+// and with it the order of prompts, has changed since.
 func (p *preparation) checkResume() error {
 	from, id := p.from, &p.identity
 	files := maps.Clone(p.folder.Files)
@@ -183,8 +182,8 @@ func (j *job) announce() {
 	}
 }
 
-// unbegun returns the error of a run that ended before training began: a StoppedError if a signal
-// stopped it, which may show as any error, and err otherwise.
+// unbegun returns the error of a run that ended before training began. It is a StoppedError if ctx was cancelled,
+// because err may then be any error that this caused, and otherwise err.
 func (j *job) unbegun(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -199,8 +198,8 @@ func (j *job) unbegun(ctx context.Context, err error) error {
 		step = state.Step
 	}
 	message := stoppedAfter(step)
-	if cause := context.Cause(ctx); errors.Is(err, cause) && err.Error() != cause.Error() { // err says at what
-		message += ": " + err.Error()
+	if cause := context.Cause(ctx); errors.Is(err, cause) && err.Error() != cause.Error() {
+		message += ": " + err.Error() // it names what the signal interrupted
 	}
 	return j.stopped(message)
 }

@@ -75,13 +75,13 @@ type job struct {
 	verification instances.Verification
 	checks       bool // the job is a check
 	state        trainer.State
-	metrics      *report.Metrics
+	metrics      *report.Metrics // set by openDir
 	control      *control.Server // nil without control.listen
-	spans        *trace.Spans    // nil if the verb writes no trace
-	monitor      *monitor
+	spans        *trace.Spans    // nil if the command writes no trace
+	monitor      *monitor        // nil before openMonitor
 
 	first int       // steps done before this process started
-	began time.Time // of training
+	began time.Time // when training began
 }
 
 func newJob(resolved *configs.Resolved, opts Options, t task) *job {

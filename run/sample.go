@@ -22,9 +22,9 @@ func Sample(ctx context.Context, f *folder.Folder, kind string, threads int, req
 	if err != nil {
 		return nil, err
 	}
-	// Size the cache for the request, not for the model's whole context.
-	room := min(f.Shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.Shape.MaxPositions))
-	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: room}, dev, threads)
+	// Size the cache for the request, not for the model's context. The inner min prevents an overflow.
+	length := min(f.Shape.MaxPositions, len(req.PromptIDs)+min(req.Sampling.MaxTokens, f.Shape.MaxPositions))
+	e, err := StartEngine(f, engine.Config{ID: "local", MaxRunning: min(req.N, 64), Context: length}, dev, threads)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (p *preparation) readDemonstrations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.demos.Held, err = p.reader.HeldOut(ctx); err != nil {
+	if p.demos.HeldOut, err = p.reader.HeldOut(ctx); err != nil {
 		return err
 	}
 	sizes := make([]int, len(lists))
@@ -84,7 +84,7 @@ func (p *preparation) readDemonstrations(ctx context.Context) error {
 	p.examples = len(all)
 	p.tokens = memory.Demonstrations(all, cfg.SFT.BatchSize)
 	dataset.WarnRepeats(p.warn, cfg.SFT.BatchSize, p.examples, "sft.batch_size", "sft.data")
-	dataset.WarnHeldOut(p.warn, all, p.demos.Held)
+	dataset.WarnHeldOut(p.warn, all, p.demos.HeldOut)
 	p.demos.Example = func(i int) trainer.Demonstration { return all[order.At(i)] }
 	return nil
 }

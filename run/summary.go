@@ -23,8 +23,7 @@ type summary struct {
 	took        time.Duration // time of this process
 }
 
-// lines describes the run from the records in its folder. What is missing there is
-// omitted.
+// lines describes the run from the records in its folder. It omits what the folder lacks.
 func (s summary) lines() []string {
 	lines := []string{strings.Join(append([]string{s.extent()}, s.scores()...), "; ")}
 	if model := s.model(); model != "" {
@@ -49,6 +48,7 @@ func (s summary) extent() string {
 	return fmt.Sprintf("%s in %s", s.count(), took)
 }
 
+// count returns the number of completed steps in words.
 func (s summary) count() string {
 	switch {
 	case s.last < s.total:
@@ -71,9 +71,9 @@ func (s summary) scores() (all []string) {
 		}
 		return nil
 	}) // the run reports what it cannot write
-	held := slices.ContainsFunc(slices.Collect(maps.Keys(seen)), isEval)
+	hasEval := slices.ContainsFunc(slices.Collect(maps.Keys(seen)), isEval)
 	for _, name := range slices.Sorted(maps.Keys(seen)) {
-		if isEval(name) != held || name == "actor/loss" && len(seen["reward/mean"]) > 0 {
+		if isEval(name) != hasEval || name == "actor/loss" && len(seen["reward/mean"]) > 0 {
 			continue
 		}
 		text, _ := label(name)

@@ -16,12 +16,12 @@ import (
 // a step when its first pass begins. Only one goroutine may use it.
 type swapping struct {
 	backend.Models
-	swapper   backend.Swapper // the same models
+	swapper   backend.Swapper // the same models as Models
 	instances *instances.Instances
-	out       bool // the instances have the memory, at least in part
+	out       bool // the instances have at least a part of the device memory
 }
 
-// newSwapping returns models that swap. m must be a backend.Swapper.
+// newSwapping returns models that swap. m must implement backend.Swapper.
 func newSwapping(m backend.Models, in *instances.Instances) *swapping {
 	return &swapping{Models: m, swapper: m.(backend.Swapper), instances: in}
 }
@@ -42,7 +42,7 @@ func (m *swapping) handToInstances(ctx context.Context, w inference.Weights) err
 	return nil
 }
 
-// takeBack gives the memory to the models.
+// takeBack returns the device memory from the instances to the models, if the instances have it.
 func (m *swapping) takeBack(ctx context.Context) error {
 	if !m.out {
 		return nil

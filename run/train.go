@@ -49,7 +49,8 @@ type training struct {
 	rollouts  trainer.Rollouts
 }
 
-// open prepares the run before it changes anything in the run's folder.
+// open prepares the run. It changes nothing in the run's folder before openDir, when everything that may fail has
+// been tried.
 func (t *training) open(ctx context.Context) (err error) {
 	if err := t.read(ctx); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (t *training) open(ctx context.Context) (err error) {
 func (t *training) startInstances(ctx context.Context) (err error) {
 	t.instances, err = startInstances(ctx, t.folder, t.cfg, t.dev, t.opts.Fleet,
 		instances.Deps{CanaryTokens: t.reader.CanaryTokens(),
-			Spans: t.spans, Rest: cores.Lend(t.dev, t.cfg), Say: t.say,
+			Spans: t.spans, Rest: cores.UseIdleThreads(t.dev, t.cfg), Say: t.say,
 			Dir: t.cfg.Run.Dir, Trainer: t.id.Trainer, Verification: t.verification, Adapters: ranks.Adapters(t.cfg)})
 	if err != nil {
 		return err
@@ -133,7 +134,7 @@ func (p *preparation) listen() (*control.Server, error) {
 // connect wires the parts of the run to the trainer.
 func (t *training) connect() error {
 	cfg := t.cfg
-	held := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks),
+	evalDeps := evaluate.Deps{Fleet: t.instances.Fleet(), Reward: reward.ForEvaluation(t.reward, cfg.Eval.Marks),
 		Text: t.folder.Text, Warn: t.warn,
 		Progress: func(done, of int) { t.console.Progress(done, of, "prompts evaluated") }}
 	sampling, err := t.newProducer()
@@ -148,7 +149,7 @@ func (t *training) connect() error {
 		Prompt:  t.prompt,
 		Produce: sampling.Start,
 		Evaluate: func(ctx context.Context, step int) (map[string]float64, float64, error) {
-			return t.evaluateStep(ctx, step, t.sets, held)
+			return t.evaluateStep(ctx, step, t.sets, evalDeps)
 		},
 		Queue: t.spans.Lanes(producerRow),
 	}
@@ -160,7 +161,8 @@ func (t *training) connect() error {
 	return nil
 }
 
-// peak returns the peak rate of the trainer's device, or 0: that of PyTorch's is unknown.
+// peak returns the peak rate of the trainer's device in operations per second, or 0 for PyTorch ranks, whose
+// devices are unknown here.
 func (t *training) peak() float64 {
 	if t.cfg.Train.Backend == configs.PyTorch {
 		return 0
@@ -168,9 +170,9 @@ func (t *training) peak() float64 {
 	return device.PeakFLOPS(t.dev)
 }
 
-// cores returns a function for trainer.Rollouts.Cores.
+// cores returns a function for trainer.Rollouts.Cores. Call it before RaiseGOMAXPROCS, which changes cores.Own.
 func (t *training) cores() func() int {
-	own := cores.Own(t.cfg) // before RaiseGOMAXPROCS
+	own := cores.Own(t.cfg)
 	return func() int {
 		served, known := t.instances.Fleet().Cores()
 		if !known {

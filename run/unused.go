@@ -8,15 +8,15 @@ import (
 	"github.com/easyrl/easyrl/optim"
 )
 
-// effectRule says when keys have no effect.
+// effectRule says whether keys have no effect with the values of other keys.
 type effectRule struct {
 	keys []string
-	idle bool
-	why  string
+	idle bool   // the keys have no effect
+	why  string // reason if idle
 }
 
-// unusedSettings returns a line for each key that was set to another value than its default and
-// has no effect on a task, and for each value that makes others pointless.
+// unusedSettings returns warnings: one for each key that is set to another value than its default but
+// has no effect on a task, and one for each value that makes others pointless.
 func unusedSettings(r *configs.Resolved, task configs.Task) (lines []string) {
 	base := configs.Resolved{Config: configs.Default()}
 	defaults, values := base.Values(""), r.Values("")
@@ -40,6 +40,7 @@ func unusedKeys(c *configs.Config, task configs.Task) (keys []string) {
 	return keys
 }
 
+// effectRules returns the rules for the keys of a task.
 func effectRules(c *configs.Config, task configs.Task) []effectRule {
 	all := []effectRule{
 		{[]string{"train.min_lr"}, c.Train.Schedule == optim.Constant,

@@ -15,8 +15,8 @@ import (
 // checkpoint with the best evaluation score.
 const BestLink = "best"
 
-// markBest links the best checkpoint, that of step. A file system without links costs only
-// the link.
+// markBest links the best checkpoint, that of step, or removes the link if step is 0. It only warns if the file
+// system has no links.
 func (c *checkpoints) markBest(step int) { c.warnOfLink(c.linkBest(step)) }
 
 func (c *checkpoints) warnOfLink(err error) {
@@ -29,17 +29,18 @@ func (c *checkpoints) warnOfLink(err error) {
 // Readers see the old link or the new one.
 func (c *checkpoints) linkBest(step int) error {
 	path, target := filepath.Join(c.root, BestLink), checkpoint.StepName(step)
-	was, err := os.Readlink(path)
+	current, err := os.Readlink(path)
 	isLink := err == nil
 	switch {
 	case step == 0 && isLink:
 		return os.Remove(path)
-	case step == 0 || isLink && was == target:
+	case step == 0 || isLink && current == target:
 		return nil
 	case !isLink && !errors.Is(err, fs.ErrNotExist):
 		return err // something else has the name
 	}
-	temp := filepath.Join(c.root, fmt.Sprintf(".tmp-%s-%08x", BestLink, rand.Uint32())) // Prune sweeps leftovers
+	// checkpoint.Prune removes a temporary link that a killed process leaves.
+	temp := filepath.Join(c.root, fmt.Sprintf(".tmp-%s-%08x", BestLink, rand.Uint32()))
 	err = os.Symlink(target, temp)
 	if err == nil {
 		err = os.Rename(temp, path)

@@ -21,7 +21,8 @@ const stateFile = "trainer/state.json"
 // CheckpointRoot returns the folder of the checkpoints of the run in dir.
 func CheckpointRoot(dir string) string { return filepath.Join(dir, "checkpoints") }
 
-// checkpoints writes a run's checkpoints in the background, one at a time.
+// checkpoints writes a run's checkpoints in the background, one at a time. Its methods are for one goroutine;
+// the writer's goroutine touches only what capture gave it, and done.
 type checkpoints struct {
 	root     string
 	keep     int // 0 keeps all
@@ -30,20 +31,20 @@ type checkpoints struct {
 	disk     trace.Track
 	warn     func(format string, args ...any)
 	inFlight conc.WaitGroup
-	done     chan written // of the write in flight; capacity 1
+	done     chan written // result of the last write; capacity 1, so that the writer never waits
 	saved    int          // step of the last written checkpoint, 0 before the first
 }
 
 // written is the result of a write.
 type written struct {
-	step int
-	err  error
-	link error // why the best checkpoint has no link
+	step    int
+	err     error
+	linkErr error // why the best checkpoint has no link; it does not fail the write
 }
 
 // capture copies everything that a checkpoint holds to host memory and returns a function
-// that writes it, which may run beside training. It returns the error of the previous
-// write.
+// that writes it, which may run concurrently with training. It first waits for the previous write and returns
+// that write's error.
 func (c *checkpoints) capture(ctx context.Context, state State) (write func() written, err error) {
 	if err := c.wait(); err != nil {
 		return nil, err
@@ -52,23 +53,23 @@ func (c *checkpoints) capture(ctx context.Context, state State) (write func() wr
 	if err != nil {
 		return nil, err
 	}
-	line, err := json.MarshalIndent(state, "", "  ")
+	stateText, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
 		return nil, err
 	}
 	return func() written {
 		defer c.disk.Begin(state.Step, "write checkpoint").End()
 		_, err := checkpoint.Save(c.root, checkpoint.StepName(state.Step), func(dir string) error {
-			return writeFolder(dir, c.files, line, models)
+			return writeFolder(dir, c.files, stateText, models)
 		})
-		var link error
+		var linkErr error
 		if err == nil {
-			link = c.linkBest(state.BestStep)
+			linkErr = c.linkBest(state.BestStep)
 		}
 		if err == nil && c.keep > 0 {
 			err = checkpoint.Prune(c.root, c.keep, checkpoint.StepName(state.BestStep))
 		}
-		return written{state.Step, err, link}
+		return written{state.Step, err, linkErr}
 	}, nil
 }
 
@@ -79,18 +80,18 @@ func (c *checkpoints) start(write func() written) {
 	c.inFlight.Go(func() { done <- write() })
 }
 
-// wait waits for the write in flight and returns its error, once.
+// wait waits for the write in flight and returns its error. Each error is returned once.
 func (c *checkpoints) wait() error {
 	c.inFlight.Wait()
-	return c.failed()
+	return c.takeError()
 }
 
-// failed returns the error of a write that has ended, once, and warns if the write could not
-// link the best checkpoint.
-func (c *checkpoints) failed() error {
+// takeError returns the error of a write that has ended, and nil while it runs. Each error is returned once. It
+// warns if the write could not link the best checkpoint.
+func (c *checkpoints) takeError() error {
 	select {
 	case w := <-c.done:
-		c.warnOfLink(w.link)
+		c.warnOfLink(w.linkErr)
 		if w.err == nil {
 			c.saved = w.step
 		}
@@ -100,20 +101,20 @@ func (c *checkpoints) failed() error {
 	}
 }
 
-// now writes a checkpoint and waits for it. It writes none if the checkpoint in flight or
-// last written is of the same step and no evaluation is pending.
-func (c *checkpoints) now(ctx context.Context, state State) error {
+// saveNow writes a checkpoint and waits for it. It writes none if the last one is of the same step and no
+// evaluation is pending.
+func (c *checkpoints) saveNow(ctx context.Context, state State) error {
 	if c.wait() == nil && c.saved == state.Step && state.Step > 0 && state.Pending == nil {
 		return nil
 	}
-	// An earlier write may have failed; this one replaces it.
+	// If the previous write failed, this one replaces it, so wait's error is dropped.
 	write, err := c.capture(ctx, state)
 	if err != nil {
 		return err
 	}
 	c.done = make(chan written, 1)
 	c.done <- write()
-	return c.failed()
+	return c.takeError()
 }
 
 // setAside waits for the write in flight and renames the checkpoint of step, so that no run resumes
@@ -126,6 +127,7 @@ func (c *checkpoints) setAside(step, best int) (path string, err error) {
 	return path, err
 }
 
+// writeFolder writes the contents of a checkpoint to dir. models writes the weights and moments.
 func writeFolder(dir string, files map[string][]byte, state []byte, models func(dir string) error) error {
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
@@ -159,7 +161,7 @@ func ReadState(dir string) (State, error) {
 	return s, nil
 }
 
-// Resume loads into m a checkpoint that Verify has accepted. m already has the run's
+// Resume loads a checkpoint, which must be intact (checkpoint.Verify), into m, which must already hold the run's
 // reference and starting weights.
 func Resume(ctx context.Context, dir string, m backend.Models) (State, error) {
 	s, err := ReadState(dir)

@@ -29,7 +29,7 @@ type HeldOut struct {
 type Demonstrations struct {
 	// Example returns example i of the endless training order.
 	Example func(i int) Demonstration
-	Held    []HeldOut
+	HeldOut []HeldOut
 }
 
 // demonstrations is the source of supervised fine-tuning.
@@ -38,14 +38,15 @@ type demonstrations struct {
 	t *Trainer
 }
 
-// DemonstrationRows is the number of rows of a leaf of demonstrations, unless a single one has more.
+// DemonstrationRows is the maximum number of rows of a leaf of demonstrations. A single demonstration may have
+// more.
 const DemonstrationRows = 512
 
 // NewSFT prepares supervised fine-tuning. state is zero for a new run and comes from Resume
 // for a resumed one. The first gradient that is not finite ends the run.
 func NewSFT(cfg Config, state State, deps Deps, d Demonstrations) (*Trainer, error) {
 	cfg.MaxNonFinite = 1
-	if len(d.Held) == 0 {
+	if len(d.HeldOut) == 0 {
 		cfg.EvalEvery = 0
 	}
 	t := newTrainer(cfg, state, deps)
@@ -58,8 +59,9 @@ func (d *demonstrations) start(context.Context, *step) error { return nil }
 func (d *demonstrations) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
 	b := &batch{responses: end - first}
 	first += d.t.state.Position
-	leaves := slices.Collect(d.leaves(b.responses, func(i int) Demonstration { return d.Example(first + i) }))
-	err := pack(slices.Values(leaves), d.t.rows(leaves), func(m *micro) error {
+	example := func(i int) Demonstration { return d.Example(first + i) }
+	leaves := slices.Collect(d.leaves(b.responses, example))
+	err := pack(slices.Values(leaves), d.t.rowsFor(leaves), func(m *micro) error {
 		return d.t.pass(ctx, s, b, m, b.crossEntropy)
 	})
 	if err == nil {
@@ -86,28 +88,28 @@ func (b *batch) crossEntropy(lp backend.Logprobs) ([]float32, error) {
 	return grad, nil
 }
 
-// leaves yields n examples in leaves of consecutive ones. Models that do not sum by leaves get
-// each example separately.
+// leaves packs examples 0 to n-1, in order, into leaves of up to DemonstrationRows rows. For models that do not
+// sum by leaves, each example is a leaf.
 func (d *demonstrations) leaves(n int, example func(i int) Demonstration) iter.Seq[leaf] {
 	limit := DemonstrationRows
 	if d.t.Models.LeafRows(0) == 0 {
 		limit = 0
 	}
 	return func(yield func(leaf) bool) {
-		var now leaf
+		var current leaf
 		for i := range n {
 			e := example(i)
 			p := part{prompt: e.Prompt, responses: []sequence{{ids: e.Response}}}
-			if len(now) > 0 && now.rows()+p.rows() > limit {
-				if !yield(now) {
+			if len(current) > 0 && current.rows()+p.rows() > limit {
+				if !yield(current) {
 					return
 				}
-				now = nil
+				current = nil
 			}
-			now = append(now, p)
+			current = append(current, p)
 		}
-		if len(now) > 0 {
-			yield(now)
+		if len(current) > 0 {
+			yield(current)
 		}
 	}
 }
@@ -126,14 +128,14 @@ func (d *demonstrations) record(s *step, line report.Values) error {
 	return nil
 }
 
-// evaluate adds the losses of the held-out sets to line. They do not rank checkpoints.
+// evaluate adds the losses of the held-out sets to line. They do not rank checkpoints, so score is NaN.
 func (d *demonstrations) evaluate(ctx context.Context, line report.Values) (score float64, err error) {
-	if len(d.Held) == 0 {
+	if len(d.HeldOut) == 0 {
 		return math.NaN(), nil
 	}
 	began := time.Now()
 	var losses metrics
-	for _, set := range d.Held {
+	for _, set := range d.HeldOut {
 		leaves := d.leaves(len(set.Examples), func(i int) Demonstration { return set.Examples[i] })
 		err := pack(leaves, d.t.microBatchRows(), func(m *micro) error {
 			if err := ctx.Err(); err != nil {

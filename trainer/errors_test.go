@@ -46,10 +46,10 @@ func (s *script) breaks(tr *Trainer, step, after int) {
 // resumed returns a trainer that continues from the checkpoint of a step.
 func (s *script) resumed(tr *Trainer, step int) {
 	tr.Models = tinyModels(s.t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	tr.save.models = tr.Models
+	tr.checkpoints.models = tr.Models
 	state, err := Resume(s.t.Context(), filepath.Join(CheckpointRoot(s.dir), checkpoint.StepName(step)), tr.Models)
 	require.NoError(s.t, err)
-	tr.state, tr.first = state, state.Step
+	tr.state, tr.resumedAt = state, state.Step
 }
 
 // An error keeps the steps trained before it, whatever it does to the current one. The
@@ -212,7 +212,7 @@ func TestFailedRankLeavesLastCheckpoint(t *testing.T) {
 		s := newScript(t)
 		tr := s.trainer(5, func(c *Config) { c.CheckpointEvery = every })
 		models, publish := &rankless{Models: tr.Models}, sampled(tr).Publish
-		tr.save.models = models
+		tr.checkpoints.models = models
 		sampled(tr).Publish = func(ctx context.Context, w inference.Weights) error {
 			if w.Version() < 4 {
 				return publish(ctx, w)

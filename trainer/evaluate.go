@@ -29,7 +29,7 @@ func (t *Trainer) evaluateFirst(ctx context.Context) error {
 		return nil
 	}
 	t.state.Pending = nil
-	return t.save.now(context.WithoutCancel(ctx), t.state)
+	return t.checkpoints.saveNow(context.WithoutCancel(ctx), t.state)
 }
 
 // evaluate adds the current policy's scores to line. best means that no earlier evaluation
@@ -47,11 +47,11 @@ func (t *Trainer) evaluate(ctx context.Context, line report.Values) (best bool, 
 	return false, nil
 }
 
-// finite returns the values that JSON can represent, for the pending line of a checkpoint.
-func finite(values report.Values) report.Values {
+// finiteValues returns the values that JSON can represent, for the pending line of a checkpoint.
+func finiteValues(values report.Values) report.Values {
 	out := report.Values{}
 	for name, v := range values {
-		if v-v == 0 {
+		if isFinite(v) {
 			out[name] = v
 		}
 	}

@@ -133,7 +133,7 @@ func TestFailedCheckpointIsReported(t *testing.T) {
 			require.NoError(s.t, os.WriteFile(CheckpointRoot(s.dir), []byte("a file"), 0o644))
 		}
 		if step == 3 {
-			tr.save.inFlight.Wait()
+			tr.checkpoints.inFlight.Wait()
 		}
 	}
 	require.ErrorContains(t, tr.Run(t.Context()), "save checkpoint \"step-000002\"")
@@ -150,15 +150,15 @@ func TestStopWritesMissingCheckpoint(t *testing.T) {
 		require.NoError(t, err)
 		return info
 	}
-	require.NoError(t, c.now(t.Context(), State{Step: 1}))
+	require.NoError(t, c.saveNow(t.Context(), State{Step: 1}))
 	first := at("step-000001")
-	require.NoError(t, c.now(t.Context(), State{Step: 1}))
+	require.NoError(t, c.saveNow(t.Context(), State{Step: 1}))
 	require.True(t, os.SameFile(first, at("step-000001")))
-	require.NoError(t, c.now(t.Context(), State{Step: 1, Pending: report.Values{"step": 1}}))
+	require.NoError(t, c.saveNow(t.Context(), State{Step: 1, Pending: report.Values{"step": 1}}))
 	require.False(t, os.SameFile(first, at("step-000001")), "it keeps more than before")
 
 	c.start(func() written { return written{2, errors.New("full"), nil} })
-	require.NoError(t, c.now(t.Context(), State{Step: 2}))
+	require.NoError(t, c.saveNow(t.Context(), State{Step: 2}))
 	at("step-000002")
 	c.start(func() written { return written{3, errors.New("full"), nil} })
 	require.EqualError(t, c.wait(), "full")
@@ -202,7 +202,7 @@ func TestInterruptedEvaluationIsRepeated(t *testing.T) {
 	require.NoError(t, err)
 	again := s.trainer(2, func(c *Config) { c.EvalEvery = 1 })
 	again.Models = tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
-	again.save.models = again.Models
+	again.checkpoints.models = again.Models
 	again.state, err = Resume(t.Context(), dir, again.Models)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, written, 0o644)) // a new run drops existing metrics
@@ -372,7 +372,7 @@ func TestClaim(t *testing.T) {
 		models: tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1}),
 		files:  map[string][]byte{"config.json": []byte("{}")}}
 	for step := 1; step <= 2; step++ {
-		require.NoError(t, c.now(t.Context(), State{Step: step, Seed: 3, Task: "train"}))
+		require.NoError(t, c.saveNow(t.Context(), State{Step: step, Seed: 3, Task: "train"}))
 	}
 	first, second := filepath.Join(c.root, "step-000001"), filepath.Join(c.root, "step-000002")
 	from, err = claim(run, true)

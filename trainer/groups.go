@@ -17,15 +17,16 @@ import (
 	"github.com/easyrl/easyrl/trainer/verify"
 )
 
-// learn verifies groups, samples again those that the published weights did not sample, and
-// trains. If a pass finds one, the whole batch is accumulated from the start: a part of the
-// group may be in the gradients.
+// learn verifies groups, replaces those that were sampled with other weights than the published ones, and
+// trains all of them. If training finds such a group, learn discards the gradients, which may contain a part
+// of it, and accumulates the whole batch from the start.
 func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
-	request := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.now.prompts}
+	request := rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: r.sampling.prompts}
 	for {
-		began, waited := time.Now(), r.now.again.Waited
-		good, err := r.verifier.Groups(ctx, request, groups, &r.now.again)
-		waited = r.now.again.Waited - waited
+		began := time.Now()
+		waitedBefore := r.sampling.resampled.Waited
+		good, err := r.verifier.Groups(ctx, request, groups, &r.sampling.resampled)
+		waited := r.sampling.resampled.Waited - waitedBefore
 		s.clock.wait += waited
 		s.clock.train += time.Since(began) - waited
 		if err == nil {
@@ -34,14 +35,14 @@ func (r *rollouts) learn(ctx context.Context, s *step, b *batch, groups []rollou
 		if !errors.As(err, new(verify.OffPolicyError)) {
 			return err
 		}
-		groups = slices.Clone(r.now.groups[b.first:])
-		r.now.groups = r.now.groups[:b.first]
+		groups = slices.Clone(r.sampling.groups[b.first:])
+		r.sampling.groups = r.sampling.groups[:b.first]
 		*b = batch{first: b.first}
 		r.t.Models.Discard()
 	}
 }
 
-// train accumulates the gradients of whole groups, a micro-batch at a time.
+// train accumulates the gradients of verified groups, a micro-batch at a time.
 func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollout.Group) error {
 	began := time.Now()
 	defer func() { s.clock.train += time.Since(began) }()
@@ -51,7 +52,7 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 	}
 	advantages := loss.BatchAdvantages(r.Loss.Advantage, rewards)
 	for i := range groups {
-		if err := r.sound(&groups[i], rewards[i], advantages[i]); err != nil {
+		if err := r.checkStatistics(&groups[i], rewards[i], advantages[i]); err != nil {
 			return err
 		}
 	}
@@ -60,14 +61,15 @@ func (r *rollouts) train(ctx context.Context, s *step, b *batch, groups []rollou
 			groups[i].Responses[j].Advantage = &advantages[i][j]
 		}
 	}
-	r.now.groups = append(r.now.groups, groups...)
+	r.sampling.groups = append(r.sampling.groups, groups...)
 	for i := range groups {
-		if err := r.verifier.Rest(ctx, &groups[i], trained(&r.Loss, rewards[i], advantages[i])); err != nil {
+		trained := withGradient(&r.Loss, rewards[i], advantages[i])
+		if err := r.verifier.CheckUntrained(ctx, &groups[i], trained); err != nil {
 			return err
 		}
 	}
 	leaves := slices.Collect(r.leaves(b, groups, rewards, advantages))
-	return pack(slices.Values(leaves), r.t.rows(leaves), func(m *micro) error {
+	return pack(slices.Values(leaves), r.t.rowsFor(leaves), func(m *micro) error {
 		return r.t.pass(ctx, s, b, m, func(lp backend.Logprobs) ([]float32, error) { return r.derive(s, b, m, lp) })
 	})
 }
@@ -84,17 +86,17 @@ func rewardsOf(g *rollout.Group) []float64 {
 	return rewards
 }
 
-// sound returns an error that names a statistic of a group that is not finite. Finite rewards
-// can be too large for it.
-func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error {
+// checkStatistics returns an error that names an advantage or a metric of a group that is not finite. Large
+// finite rewards can overflow them.
+func (r *rollouts) checkStatistics(g *rollout.Group, rewards, advantages []float64) error {
 	for i, a := range advantages {
-		if v := float64(float32(a)); !isFinite(v) { // as trained
+		if v := float64(float32(a)); !isFinite(v) { // the loss takes a float32
 			return fmt.Errorf("prompt %s: advantage of response %d is %v, expected a finite number", g.Prompt.ID, i, v)
 		}
 	}
-	size := 0.0 // bounds the sums behind every statistic
+	size := 0.0 // if it is finite, so is every statistic
 	for i, v := range rewards {
-		size += float64(v * v)
+		size += float64(v * v) // the conversion forbids fusing, so that all machines agree
 		for _, part := range g.Responses[i].Parts {
 			size += math.Abs(part)
 		}
@@ -102,12 +104,12 @@ func (r *rollouts) sound(g *rollout.Group, rewards, advantages []float64) error 
 	if isFinite(size) {
 		return nil
 	}
-	var of metrics
-	r.measureGroup(&of, g, rewards)
+	var m metrics
+	r.measureGroup(&m, g, rewards)
 	statistics := report.Values{}
-	of.into(statistics)
+	m.into(statistics)
 	for name, v := range statistics {
-		if v-v != 0 {
+		if !isFinite(v) {
 			return fmt.Errorf("prompt %s: %s is %v, expected a finite number", g.Prompt.ID, name, v)
 		}
 	}
@@ -126,7 +128,7 @@ func (r *rollouts) leaves(b *batch, groups []rollout.Group, rewards, advantages 
 			}
 			r.measureGroup(&b.metrics, g, rewards[i])
 			b.metrics.Share("reward/no_signal_frac", !loss.Signal(advantages[i], kept))
-			for p := range r.cut(g, advantages[i], trained(&r.Loss, rewards[i], advantages[i])) {
+			for p := range r.cut(g, advantages[i], withGradient(&r.Loss, rewards[i], advantages[i])) {
 				if !yield(leaf{p}) {
 					return
 				}
@@ -135,35 +137,37 @@ func (r *rollouts) leaves(b *batch, groups []rollout.Group, rewards, advantages 
 	}
 }
 
-// trained returns the responses of a group that have a gradient: the kept ones without
-// those whose advantage is 0, unless beta is above 0.
-func trained(c *loss.Config, rewards, advantages []float64) []int {
+// withGradient returns the indices of a group's responses that have a gradient: of the kept ones, those whose
+// advantage is not 0, or all if beta is above 0, because the divergence then has a gradient too.
+func withGradient(c *loss.Config, rewards, advantages []float64) []int {
 	kept := loss.Keep(c.Keep, rewards)
 	return slices.DeleteFunc(kept, func(i int) bool { return float32(advantages[i]) == 0 && c.Beta == 0 })
 }
 
-// cut splits some responses of a group into parts. Each part is a leaf and depends on the group
-// alone. Models without leaves get parts that fit a micro-batch.
-func (r *rollouts) cut(g *rollout.Group, advantages []float64, some []int) iter.Seq[part] {
+// cut splits the responses of a group with the given indices into parts. Each part becomes a leaf and depends
+// only on the group. Models without leaves get parts that fit a micro-batch.
+func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) iter.Seq[part] {
 	return func(yield func(part) bool) {
-		now := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
-		rows, limit := len(now.prompt), cmp.Or(r.t.Models.LeafRows(len(now.prompt)), r.t.microBatchRows())
-		for _, i := range some {
+		current := part{id: g.Prompt.ID, group: g, flow: g.Seed, prompt: g.Prompt.IDs}
+		rows := len(current.prompt)
+		limit := cmp.Or(r.t.Models.LeafRows(len(current.prompt)), r.t.microBatchRows())
+		for _, i := range indices {
 			response := &g.Responses[i]
-			n := len(response.IDs) - 1
-			if len(now.responses) > 0 && rows+n > limit {
-				if !yield(now) {
+			n := len(response.IDs) - 1 // the last token predicts nothing
+			if len(current.responses) > 0 && rows+n > limit {
+				if !yield(current) {
 					return
 				}
-				now.responses, rows = nil, len(now.prompt)
+				current.responses = nil
+				rows = len(current.prompt)
 			}
-			now.responses = append(now.responses,
+			current.responses = append(current.responses,
 				sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
 					advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
 			rows += n
 		}
-		if len(now.responses) > 0 {
-			yield(now)
+		if len(current.responses) > 0 {
+			yield(current)
 		}
 	}
 }
@@ -192,13 +196,14 @@ func (r *rollouts) derive(s *step, b *batch, m *micro, lp backend.Logprobs) ([]f
 	return result.Grad, nil
 }
 
-// verify returns a verify.OffPolicyError unless the published weights sampled the micro-batch.
+// verify returns a verify.OffPolicyError if the published weights did not sample the micro-batch. recomputed
+// are its log-probabilities under these weights, nil if Verifier.DeferToPasses is false.
 func (m *micro) verify(v *verify.Verifier, recomputed []float32) error {
 	if recomputed == nil {
-		return nil // Verifier.DeferToPasses is false
+		return nil // Verifier.Groups has verified them
 	}
 	for i, n := range m.lengths {
-		if err := v.Pass(m.groups[i], m.responses[i], recomputed[:n]); err != nil {
+		if err := v.CheckTrained(m.groups[i], m.responses[i], recomputed[:n]); err != nil {
 			return err
 		}
 		recomputed = recomputed[n:]
@@ -206,7 +211,7 @@ func (m *micro) verify(v *verify.Verifier, recomputed []float32) error {
 	return nil
 }
 
-// recordEntropies notes the policy's entropies with the responses, for the rollouts file.
+// recordEntropies stores the policy's entropies, rounded to 4 decimals, in the responses for the rollouts file.
 func (m *micro) recordEntropies(entropies []float32) {
 	for i, response := range m.responses {
 		n := m.lengths[i]

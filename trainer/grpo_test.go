@@ -181,7 +181,7 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				b := &batch{}
 				groups := tinyGroups(3, 4)
 				require.NoError(t, r.train(t.Context(), &step{number: 1}, b, groups))
-				r.divide(b)
+				r.setScale(b)
 
 				const temperature = float64(float32(0.8))
 				policy, old, ref := decoder(m.Policy), remembered(previous, temperature),
@@ -292,7 +292,7 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 			r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 			groups := tinyGroups(1, 3)
 			spoil(&groups[0])
-			r.now.stream = streamOf(groups...)
+			r.sampling.stream = streamOf(groups...)
 			_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 1)
 			require.ErrorContains(t, err, name)
 		})
@@ -305,15 +305,15 @@ func TestMissingGroups(t *testing.T) {
 	m := tinyModels(t, 1, trimodel.Config{OldPolicy: loss.Behaviour, Temperature: 1})
 	r := tinySource(t, m, 100, Rollouts{Loss: loss.Default()})
 	groups := tinyGroups(3, 3)
-	r.now = sampling{stream: streamOf(groups...)}
+	r.sampling = sampling{stream: streamOf(groups...)}
 	_, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.ErrorContains(t, err, "1 groups are missing, but the producer reported only 0 failures")
 	s := streamOf(groups...)
 	s.stats.Failed = 1
-	r.now = sampling{stream: s}
+	r.sampling = sampling{stream: s}
 	b, err := r.accumulate(t.Context(), &step{number: 1}, 0, 4)
 	require.NoError(t, err)
-	require.Equal(t, 1, r.now.failed)
+	require.Equal(t, 1, r.sampling.failed)
 	require.Equal(t, 3.0, sumOf(&b.metrics, "groups/trained"))
 }
 
@@ -409,7 +409,7 @@ func TestRateIsDividedByDevicesAndCores(t *testing.T) {
 		s, v := &step{number: 1, clock: clock{all: 2 * time.Second}}, report.Values{}
 		s.metrics.Sum("tokens/prompt", 30)
 		s.metrics.Sum("tokens/response", 50)
-		r.now.stats.Instances = 3
+		r.sampling.stats.Instances = 3
 		require.NoError(t, r.record(s, v))
 		require.InDelta(t, 80.0/2, v["perf/tokens_per_second"], 0)
 		require.InDelta(t, 80.0/2/(1+3), v["perf/tokens_per_second_per_device"], 0)
@@ -441,7 +441,7 @@ func TestStepWithoutGradientOmitsMetrics(t *testing.T) {
 		for i := range groups {
 			groups[i].Index = i
 		}
-		r.now = sampling{stream: streamOf(groups...)}
+		r.sampling = sampling{stream: streamOf(groups...)}
 		b, err := r.accumulate(t.Context(), s, 0, len(groups))
 		require.NoError(t, err)
 		require.NoError(t, r.t.update(t.Context(), s, b))

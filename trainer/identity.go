@@ -25,26 +25,26 @@ const identityFile = "identity.json"
 type Identity struct {
 	// Run names the run. Each of its checkpoints holds the name.
 	Run string `json:"run"`
-	// Trainer is the ID with which the run claims servers. Whoever knows it can take them
-	// away, so no checkpoint holds it and only the owner may read the file.
+	// Trainer is the ID with which the run claims servers. It is a secret: anyone with it can take the
+	// servers over. So no checkpoint holds it, and only the file's owner may read the file.
 	Trainer string `json:"trainer"`
 	// Folder is the path for which Trainer was drawn. A copy of the folder has another path
 	// and draws its own, so that two runs never share a claim.
 	Folder string `json:"folder"`
 
-	found string // content of the file when it was read; empty if there was none
+	content string // content of the file when it was last read or written; empty if there was none
 }
 
 // ReadIdentity returns the identity of the run in dir. A damaged file counts as missing. A new
 // run gets a random name. A resumed run without the file takes the name from the folder's
 // checkpoints; ReadIdentity fails if they disagree. Trainer is random in a new folder and in a copy.
-// Nothing is written before Keep.
+// ReadIdentity writes nothing; Keep does.
 func ReadIdentity(dir string, resume bool) (id Identity, err error) {
-	if id.found, err = readIdentity(dir); err != nil {
+	if id.content, err = readIdentity(dir); err != nil {
 		return id, err
 	}
-	if json.Unmarshal([]byte(id.found), &id) != nil {
-		id = Identity{found: id.found}
+	if json.Unmarshal([]byte(id.content), &id) != nil {
+		id = Identity{content: id.content}
 	}
 	switch {
 	case !resume:
@@ -63,9 +63,9 @@ func ReadIdentity(dir string, resume bool) (id Identity, err error) {
 	return id, nil
 }
 
-// checkpointedRun returns the name of the run that wrote the checkpoints of dir, damaged ones and
-// those that no run resumes from included, or "" if none names a run. It fails if they name several
-// runs: any of them may be that of the folder.
+// checkpointedRun returns the name of the run that wrote the checkpoints of dir, or "" if none names a run. It
+// also reads checkpoints that are damaged or set aside. It fails if they name several runs, because any of
+// these may be the folder's.
 func checkpointedRun(dir string) (run string, err error) {
 	root := CheckpointRoot(dir)
 	entries, err := os.ReadDir(root)
@@ -86,18 +86,18 @@ func checkpointedRun(dir string) (run string, err error) {
 		return "", nil
 	}
 	if len(runs) > 1 {
-		var found []string
+		var lists []string
 		for _, name := range runs {
-			found = append(found, fmt.Sprintf("%s of run %s", newest(byRun[name]), plain.Text(name)))
+			lists = append(lists, fmt.Sprintf("%s of run %s", newest(byRun[name]), plain.Text(name)))
 		}
 		return "", fmt.Errorf("resume: %s is missing or damaged, and the checkpoints in %s are of several runs: %s. "+
 			"Keep only those of the run that you want to continue", filepath.Join(dir, identityFile), root,
-			strings.Join(found, "; "))
+			strings.Join(lists, "; "))
 	}
 	return runs[0], nil
 }
 
-// newest lists the last three of sorted names, the last first, and how many others there are.
+// newest lists the last three of ascending names, in descending order, and the number of others.
 func newest(names []string) string {
 	const shown = 3
 	others := len(names) - shown
@@ -109,14 +109,14 @@ func newest(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Keep makes dir, which exists and is locked, hold the identity durably. It fails if the file has
-// changed since ReadIdentity.
+// Keep writes the identity durably to dir, which must exist and be locked. It fails if the file has changed
+// since ReadIdentity.
 func (id *Identity) Keep(dir string) error {
-	found, err := readIdentity(dir)
+	current, err := readIdentity(dir)
 	if err != nil {
 		return err
 	}
-	if found != id.found {
+	if current != id.content {
 		return fmt.Errorf("run.dir is %q, where another process has started a run in the meantime; repeat the command",
 			dir)
 	}
@@ -125,10 +125,11 @@ func (id *Identity) Keep(dir string) error {
 	if err != nil {
 		return fmt.Errorf("keep identity: %w", err)
 	}
-	if id.found = string(text) + "\n"; id.found == found {
+	id.content = string(text) + "\n"
+	if id.content == current {
 		return nil
 	}
-	if err := checkpoint.WriteSecret(filepath.Join(dir, identityFile), []byte(id.found)); err != nil {
+	if err := checkpoint.WriteSecret(filepath.Join(dir, identityFile), []byte(id.content)); err != nil {
 		return fmt.Errorf("keep identity: %w", err)
 	}
 	return nil
@@ -143,7 +144,7 @@ func readIdentity(dir string) (string, error) {
 	return string(text), nil
 }
 
-// realPath returns the absolute path of a folder without symbolic links, as far as it exists.
+// realPath returns the absolute path of a folder with symbolic links resolved, if the folder exists.
 func realPath(dir string) string {
 	if path, err := filepath.Abs(dir); err == nil {
 		dir = path

@@ -67,13 +67,13 @@ func TestPartsCutGroups(t *testing.T) {
 	}
 	r.t.Models = leafless{}
 	advantages := []float64{0, 1, 1, 1e-50, -1}
-	require.Equal(t, []int{1, 2, 4}, trained(&r.Loss, make([]float64, 5), advantages))
-	require.Equal(t, []int{1, 4}, trained(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
-	require.Equal(t, []int{0, 1, 2, 3, 4}, trained(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
+	require.Equal(t, []int{1, 2, 4}, withGradient(&r.Loss, make([]float64, 5), advantages))
+	require.Equal(t, []int{1, 4}, withGradient(&loss.Config{Keep: 2}, []float64{1, 3, 1, 1, 0}, advantages))
+	require.Equal(t, []int{0, 1, 2, 3, 4}, withGradient(&loss.Config{Beta: 0.1}, make([]float64, 5), advantages))
 	require.Equal(t, [][]int{{1, 4}}, cut(advantages, []int{1, 4}))
 	r.t.cfg.PromptsPerStep, r.t.cfg.MiniBatches = 8, 3
 	for mini, want := range [][2]int{{0, 2}, {2, 5}, {5, 8}} {
-		first, end := r.t.share(mini)
+		first, end := r.t.miniBatchRange(mini)
 		require.Equal(t, want, [2]int{first, end})
 	}
 }

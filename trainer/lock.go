@@ -14,9 +14,9 @@ const lockFile = "lock"
 
 // Lock keeps other processes out of a run's folder until unlock is called or the process
 // ends, however it ends. Without create it locks only if the lock file exists, and creates
-// nothing; held reports whether it locked. On file systems without locks, no process is
+// nothing; locked reports whether it locked. On file systems without locks, no process is
 // kept out.
-func Lock(dir string, create bool) (unlock func(), held bool, err error) {
+func Lock(dir string, create bool) (unlock func(), locked bool, err error) {
 	flags := os.O_RDWR
 	if create {
 		flags |= os.O_CREATE

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// measureGroup measures a group taken for training. rewards are those of its responses.
+// measureGroup adds the metrics of a group taken for training to m. rewards are the rewards of its responses.
 func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64) {
 	prompt := float64(len(g.Prompt.IDs))
 	m.Sum("groups/trained", 1)
@@ -37,7 +37,7 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 	}
 }
 
-// measurePass measures a micro-batch after its pass through the models.
+// measurePass adds the metrics of a micro-batch's pass through the models to m.
 func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float32) {
 	tokens := float64(result.Tokens)
 	m.MeanOf("actor/kl", &result.KL, tokens)
@@ -50,8 +50,8 @@ func (r *rollouts) measurePass(m *metrics, result *loss.Result, entropy []float3
 	}
 }
 
-// measureMismatch compares the recomputed log-probabilities with the sampler's. Its KL is
-// the k3 estimate (Schulman 2020) of the instance's distribution from the trainer's.
+// measureMismatch compares the trainer's recomputed log-probabilities with those that the sampler recorded.
+// mismatch/kl is the k3 estimate (Schulman 2020) of KL(instance || trainer).
 func measureMismatch(m *metrics, recomputed, behaviour []float32) {
 	for i, lp := range recomputed {
 		d := float64(lp) - float64(behaviour[i])
@@ -60,9 +60,9 @@ func measureMismatch(m *metrics, recomputed, behaviour []float32) {
 	}
 }
 
-// measureSampled measures everything that was sampled, including replaced groups. In
-// contrast, reward/mean covers only trained groups, which are selected by their rewards. No
-// component of the reward can have this name.
+// measureSampled adds the mean reward of all sampled responses, including those of replaced groups. In
+// contrast, reward/mean covers only trained groups, which are selected by their rewards. The metric's name
+// cannot collide with a reward component's, reward/<component>/mean.
 func measureSampled(m *metrics, replaced []rollout.Group) {
 	sum, n := m.totals("reward/mean")
 	m.Mean("reward/sampled_mean", sum, n)
@@ -75,7 +75,7 @@ func measureSampled(m *metrics, replaced []rollout.Group) {
 
 // record adds to the step's line how the step was sampled, and logs its groups.
 func (r *rollouts) record(s *step, line report.Values) error {
-	c, stats := &s.clock, &r.now.stats
+	c, stats := &s.clock, &r.sampling.stats
 	wall, busy, instances := c.all.Seconds(), stats.Busy.Seconds(), float64(max(stats.Instances, 1))
 	prompt, _ := s.metrics.totals("tokens/prompt")
 	response, _ := s.metrics.totals("tokens/response")
@@ -96,11 +96,11 @@ func (r *rollouts) record(s *step, line report.Values) error {
 		line["perf/mfu"] = s.flops / wall / r.PeakFLOPS
 	}
 	line["fleet/size"], line["fleet/retries"] = float64(stats.Instances), float64(stats.Retries)
-	line["reward/retries"] = float64(stats.RewardRetries + r.now.again.RewardRetries)
-	line["groups/failed"], line["groups/resampled"] = float64(r.now.failed+r.now.again.Failed),
-		float64(r.now.again.Groups)
+	line["reward/retries"] = float64(stats.RewardRetries + r.sampling.resampled.RewardRetries)
+	line["groups/failed"], line["groups/resampled"] = float64(r.sampling.failed+r.sampling.resampled.Failed),
+		float64(r.sampling.resampled.Groups)
 	if r.DynamicSampling {
-		replaced := r.now.replaced()
+		replaced := r.sampling.replaced()
 		line["groups/refilled"] = float64(len(replaced))
 		measureSampled(&s.metrics, replaced)
 	}

@@ -20,10 +20,10 @@ const (
 // metric accumulates the samples of one name.
 type metric struct {
 	kind    kind
-	n       float64 // samples
+	n       float64 // number of samples
 	sum     exactsum.Sum
 	squares exactsum.Sum // used by deviation
-	most    float64      // used by largest
+	maximum float64      // used by largest
 }
 
 // metrics accumulates numbers by name where they are measured. Their sums are exact, so the
@@ -32,7 +32,8 @@ type metrics struct {
 	byName map[string]*metric
 }
 
-func (m *metrics) at(name string, k kind) *metric {
+// get returns the metric of a name. The first call creates it with kind k.
+func (m *metrics) get(name string, k kind) *metric {
 	if m.byName == nil {
 		m.byName = map[string]*metric{}
 	}
@@ -44,30 +45,30 @@ func (m *metrics) at(name string, k kind) *metric {
 
 // Mean adds n samples with the given sum to a mean.
 func (m *metrics) Mean(name string, sum, n float64) {
-	e := m.at(name, mean)
+	e := m.get(name, mean)
 	e.sum.Add(sum)
 	e.n += n
 }
 
 // MeanOf adds n samples with the given exact sum to a mean.
 func (m *metrics) MeanOf(name string, sum *exactsum.Sum, n float64) {
-	e := m.at(name, mean)
+	e := m.get(name, mean)
 	e.sum.Merge(sum)
 	e.n += n
 }
 
-// Share adds a sample to a fraction, which is the share of samples that are true.
-func (m *metrics) Share(name string, is bool) {
-	hit := 0.0
-	if is {
-		hit = 1
+// Share adds a sample to a fraction: the share of samples with hit = true.
+func (m *metrics) Share(name string, hit bool) {
+	sample := 0.0
+	if hit {
+		sample = 1
 	}
-	m.Mean(name, hit, 1)
+	m.Mean(name, sample, 1)
 }
 
 // Std adds a sample to a standard deviation.
 func (m *metrics) Std(name string, v float64) {
-	e := m.at(name, deviation)
+	e := m.get(name, deviation)
 	e.sum.Add(v)
 	e.squares.AddSquare(v)
 	e.n++
@@ -75,17 +76,17 @@ func (m *metrics) Std(name string, v float64) {
 
 // Max adds a sample and keeps the largest.
 func (m *metrics) Max(name string, v float64) {
-	e := m.at(name, largest)
+	e := m.get(name, largest)
 	if e.n == 0 {
-		e.most = v
+		e.maximum = v
 	}
-	e.most = max(e.most, v)
+	e.maximum = max(e.maximum, v)
 	e.n++
 }
 
 // Sum adds v to a sum. A sum counts as data even if it is 0.
 func (m *metrics) Sum(name string, v float64) {
-	e := m.at(name, total)
+	e := m.get(name, total)
 	e.sum.Add(v)
 	e.n++
 }
@@ -101,11 +102,11 @@ func (m *metrics) totals(name string) (sum, n float64) {
 // merge adds the samples of o.
 func (m *metrics) merge(o *metrics) {
 	for name, from := range o.byName {
-		e := m.at(name, from.kind)
+		e := m.get(name, from.kind)
 		if e.n == 0 {
-			e.most = from.most
+			e.maximum = from.maximum
 		}
-		e.most = max(e.most, from.most)
+		e.maximum = max(e.maximum, from.maximum)
 		e.n += from.n
 		e.sum.Merge(&from.sum)
 		e.squares.Merge(&from.squares)
@@ -122,6 +123,7 @@ func (m *metrics) into(values report.Values) {
 	}
 }
 
+// value combines the samples, of which there is at least one.
 func (e *metric) value() float64 {
 	switch e.kind {
 	case mean:
@@ -129,7 +131,7 @@ func (e *metric) value() float64 {
 	case deviation:
 		return math.Sqrt(exactsum.Variance(&e.sum, &e.squares, e.n))
 	case largest:
-		return e.most
+		return e.maximum
 	default:
 		return e.sum.Float64()
 	}

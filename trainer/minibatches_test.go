@@ -135,10 +135,10 @@ func TestMetricsCoverAllMiniBatches(t *testing.T) {
 				if c.beta > 0 {
 					start = decoder(m.Reference)
 				}
-				r.now.stream = streamOf(groups...)
+				r.sampling.stream = streamOf(groups...)
 				var want byToken
 				for mini := range updates {
-					first, end := tr.share(mini)
+					first, end := tr.miniBatchRange(mini)
 					b, err := r.accumulate(t.Context(), s, first, end)
 					require.NoError(t, err)
 					want.add(&cfg.Loss, cfg.MaxTokens, groups[first:end], decoder(m.Policy), old, start)

@@ -15,14 +15,14 @@ import (
 
 // batch is what one update needs besides the gradients, which the models accumulate.
 type batch struct {
-	first   int // place of its first group among those of the step
+	first   int // index of the batch's first group in sampling.groups
 	metrics metrics
 	// responses and tokens determine the loss's divisor. They also count responses without
 	// a gradient, whose pass is skipped.
 	responses, tokens int
-	loss, pg          exactsum.Sum // unnormalised: the loss, and its part without the divergence
-	rows              int          // passed through the models
-	scale             float64      // of the gradients: 1 over the loss's divisor; 0 without responses
+	loss, pg          exactsum.Sum // sums over tokens: the loss, and the loss without its divergence
+	rows              int          // rows that have passed through the models
+	scale             float64      // factor for the gradient sums: 1 / the loss's divisor; 0 if nothing is trained
 }
 
 // sequence is a response with the inputs of its loss.
@@ -31,11 +31,11 @@ type sequence struct {
 	behaviour []float32 // the sampler's log-probabilities; nil for a demonstration
 	advantage float32
 	response  *rollout.Response // recorded; nil for a demonstration
-	weight    float32           // of each token in the loss
+	weight    float32           // weight in the loss of each token
 }
 
 // leaf is the unit whose gradient is computed from zero and then added to the sums (see
-// npu.Sums). It depends on its groups or demonstrations alone, not on the micro-batch.
+// npu.Sums). It depends only on its group or demonstrations, not on the micro-batch.
 type leaf []part
 
 // rows returns the number of rows of the leaf's layout.
@@ -49,9 +49,9 @@ func (l leaf) rows() int {
 
 // part is a prompt and those of its responses that share it in one leaf.
 type part struct {
-	id        string         // of the prompt, for errors; may be empty
+	id        string         // the prompt's ID, for errors; may be empty
 	group     *rollout.Group // nil for a demonstration
-	flow      uint64         // the group's name in the trace; 0 if none
+	flow      uint64         // identifies the group in the trace; 0 for a demonstration
 	prompt    []int32
 	responses []sequence
 }
@@ -73,12 +73,12 @@ type micro struct {
 	advantage []float32
 	weight    []float32
 	behaviour []float32
-	lengths   []int               // tokens of each response
-	responses []*rollout.Response // those of rollouts
-	groups    []*rollout.Group    // of responses
-	flows     []uint64            // the groups' names in the trace
-	first     string              // prompt ids, for errors
-	last      string
+	lengths   []int               // number of tokens of each response
+	responses []*rollout.Response // recorded responses; empty for demonstrations
+	groups    []*rollout.Group    // groups[i] is the group of responses[i]
+	flows     []uint64            // identify the groups in the trace
+	firstID   string              // ID of the first prompt, for errors
+	lastID    string
 }
 
 func (m *micro) rows() int { return m.layout.Rows() }
@@ -92,7 +92,7 @@ func (m *micro) add(l leaf) {
 }
 
 func (m *micro) addPart(p *part) {
-	root := m.layout.Add(-1, p.prompt, false)
+	root := m.layout.Add(-1, p.prompt, false) // a new tree; prompts have no targets
 	for i := range p.responses {
 		r := &p.responses[i]
 		m.layout.AddResponse(root, r.ids)
@@ -110,26 +110,26 @@ func (m *micro) addPart(p *part) {
 	if n := len(m.flows); p.flow != 0 && (n == 0 || m.flows[n-1] != p.flow) {
 		m.flows = append(m.flows, p.flow)
 	}
-	if m.first == "" {
-		m.first = p.id
+	if m.firstID == "" {
+		m.firstID = p.id
 	}
-	m.last = p.id
+	m.lastID = p.id
 }
 
-// wrap adds the IDs of the prompts to an error.
+// wrap adds the IDs of the micro-batch's first and last prompts to an error.
 func (m *micro) wrap(err error) error {
 	switch {
-	case m.first == "":
+	case m.firstID == "":
 		return err
-	case m.first == m.last:
-		return fmt.Errorf("prompts %s: %w", m.first, err)
+	case m.firstID == m.lastID:
+		return fmt.Errorf("prompts %s: %w", m.firstID, err)
 	}
-	return fmt.Errorf("prompts %s to %s: %w", m.first, m.last, err)
+	return fmt.Errorf("prompts %s to %s: %w", m.firstID, m.lastID, err)
 }
 
-// pack packs leaves in order into micro-batches of at most this many rows and runs each one
-// when it is full. A larger leaf becomes a separate micro-batch. The cuts change no bit of
-// the gradients.
+// pack packs leaves in order into micro-batches of at most the given number of rows and runs each one when it
+// is full. A larger leaf is a micro-batch by itself. Where pack cuts has no influence on the gradients' bits,
+// because they are summed leaf by leaf.
 func pack(leaves iter.Seq[leaf], rows int, run func(m *micro) error) error {
 	m := &micro{}
 	for l := range leaves {
@@ -147,9 +147,9 @@ func pack(leaves iter.Seq[leaf], rows int, run func(m *micro) error) error {
 	return run(m)
 }
 
-// rows returns the maximum size of a micro-batch of these leaves: train.micro_batch_tokens, or
-// less to occupy all lanes of the models.
-func (t *Trainer) rows(leaves []leaf) int {
+// rowsFor returns the maximum rows of a micro-batch of these leaves: microBatchRows, or fewer to occupy all
+// lanes of the models.
+func (t *Trainer) rowsFor(leaves []leaf) int {
 	n := 0
 	for _, l := range leaves {
 		n += l.rows()
@@ -158,13 +158,14 @@ func (t *Trainer) rows(leaves []leaf) int {
 	return min(t.microBatchRows(), (n+lanes-1)/lanes)
 }
 
-// microBatchRows returns train.micro_batch_tokens, or less if the models' memory holds less.
+// microBatchRows returns the maximum rows of a micro-batch: train.micro_batch_tokens, or fewer if the models'
+// memory holds fewer.
 func (t *Trainer) microBatchRows() int {
 	return min(t.cfg.MicroBatchTokens, cmp.Or(t.Models.MicroBatchRows(), t.cfg.MicroBatchTokens))
 }
 
-// pass runs a micro-batch through the models, which accumulate its gradients. derive may be
-// called later.
+// pass runs a micro-batch through the models, which accumulate its gradients. They may call derive only in a
+// later Pass, Poll or Flush (see backend.Models), so m must not change until Flush.
 func (t *Trainer) pass(ctx context.Context, s *step, b *batch, m *micro, derive backend.Derive) error {
 	if err := ctx.Err(); err != nil {
 		return err

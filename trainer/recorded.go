@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +15,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// maxRollouts bounds a rollouts file, in bytes.
+// maxRollouts is the maximum size of a rollouts file in bytes, 64 GiB.
 const maxRollouts = 1 << 36
 
 // ReadRollouts returns the text of a rollouts file, for StepOf and ParseGroups.
@@ -28,7 +27,7 @@ func ReadRollouts(path string) ([]byte, error) {
 	return text, nil
 }
 
-// StepOf returns the step of the groups in the text of a file, or 0 if its first line has none.
+// StepOf returns the step of the groups in the text of a rollouts file, or 0 if the first line names none.
 func StepOf(text []byte) int {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(text), []byte("\n"))
 	var first struct{ Step int }
@@ -40,8 +39,8 @@ func StepOf(text []byte) int {
 
 // ParseGroups parses the text of a rollouts file, one group per line. All groups must be of one
 // step and version, their tokens valid for a decoder of shape c, and their log-probabilities
-// possible (minLogprob, maxLogprob). Replaced groups, which were never trained, are omitted, and
-// so is a last line that is cut off. The error names path and the line.
+// between minLogprob and maxLogprob. ParseGroups omits replaced groups, which were never trained, and an
+// incomplete last line. The error names path and the line.
 func ParseGroups(path string, text []byte, c *model.Config) ([]rollout.Group, error) {
 	groups, n, err := parseGroups(text, c)
 	switch {
@@ -53,12 +52,12 @@ func ParseGroups(path string, text []byte, c *model.Config) ([]rollout.Group, er
 	return groups, nil
 }
 
-// parseGroups reads the groups of text. n is the line of the error.
+// parseGroups parses the groups of text. n is the number of the line with the error.
 func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, err error) {
-	first := 0 // line
+	firstLine := 0 // number of the line of groups[0]
 	for line := range bytes.Lines(text) {
 		n++
-		ended := line[len(line)-1] == '\n'
+		complete := line[len(line)-1] == '\n'
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
@@ -66,15 +65,15 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 		if other := filetype.Explain(text, "groups as recorded in rollouts/"); err != nil && n == 1 && other != nil {
 			err = other
 		}
-		if err != nil && len(groups) > 0 && !ended && !json.Valid(quoteConstants(line)) {
-			break
+		if err != nil && len(groups) > 0 && !complete && !json.Valid(quoteConstants(line)) {
+			break // the run was killed while it wrote the last line
 		}
 		if err == nil {
 			err = checkGroup(&g, c)
 		}
 		if err == nil && len(groups) > 0 && (g.Step != groups[0].Step || g.Version != groups[0].Version) {
 			err = fmt.Errorf("step %d and version %d, expected step %d and version %d as on line %d",
-				g.Step, g.Version, groups[0].Step, groups[0].Version, first)
+				g.Step, g.Version, groups[0].Step, groups[0].Version, firstLine)
 		}
 		if err != nil {
 			return nil, n, err
@@ -82,8 +81,9 @@ func parseGroups(text []byte, c *model.Config) (groups []rollout.Group, n int, e
 		if g.Replaced {
 			continue
 		}
-		if groups = append(groups, g); first == 0 {
-			first = n
+		groups = append(groups, g)
+		if firstLine == 0 {
+			firstLine = n
 		}
 	}
 	return groups, n, nil
@@ -102,22 +102,22 @@ func parseGroup(text []byte) (rollout.Group, error) {
 			Reward   json.RawMessage   `json:"reward"`
 		} `json:"responses"`
 	}
-	faulty := json.Unmarshal(quoteConstants(text), &numbers)
-	if faulty == nil {
+	numbersErr := json.Unmarshal(quoteConstants(text), &numbers)
+	if numbersErr == nil {
 		for j, r := range numbers.Responses {
 			for i, lp := range r.Logprobs {
-				if unbounded(lp, 32) {
+				if notFinite(lp, 32) {
 					return g, fmt.Errorf("response %d: %w", j, logprobError(i, unquoted(lp)))
 				}
 			}
-			if unbounded(r.Reward, 64) {
+			if notFinite(r.Reward, 64) {
 				return g, fmt.Errorf("response %d: reward is %s, expected a finite number", j, unquoted(r.Reward))
 			}
 		}
 	}
 	err := json.Unmarshal(text, &g)
 	if err == nil {
-		err = faulty
+		err = numbersErr
 	}
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -130,11 +130,11 @@ func parseGroup(text []byte) (rollout.Group, error) {
 	if err != nil {
 		return g, fmt.Errorf("not JSON: %w", err)
 	}
-	if i := null(numbers.PromptIDs); i >= 0 {
+	if i := indexNil(numbers.PromptIDs); i >= 0 {
 		return g, fmt.Errorf("prompt_ids[%d] is null, expected a number", i)
 	}
 	for j, r := range numbers.Responses {
-		if i := null(r.IDs); i >= 0 {
+		if i := indexNil(r.IDs); i >= 0 {
 			return g, fmt.Errorf("response %d: ids[%d] is null, expected a number", j, i)
 		}
 		if i := slices.IndexFunc(r.Logprobs, isNull); i >= 0 {
@@ -147,8 +147,8 @@ func parseGroup(text []byte) (rollout.Group, error) {
 	return g, nil
 }
 
-// null returns the index of the first nil, or -1.
-func null[T any](list []*T) int {
+// indexNil returns the index of the first nil, or -1.
+func indexNil[T any](list []*T) int {
 	for i, v := range list {
 		if v == nil {
 			return i
@@ -175,29 +175,29 @@ func quoteConstants(text []byte) []byte {
 	})
 }
 
-// unbounded reports whether a JSON value is NaN or infinite in this number of bits, as a number or
-// by name.
-func unbounded(v json.RawMessage, bits int) bool {
-	x, _ := strconv.ParseFloat(unquoted(v), bits) // 0 for what is not a number
-	return math.IsNaN(x) || math.IsInf(x, 0)
+// notFinite reports whether a JSON value, a number or the name of one, is NaN or infinite as a float of the
+// given number of bits.
+func notFinite(v json.RawMessage, bits int) bool {
+	x, _ := strconv.ParseFloat(unquoted(v), bits) // 0 if it is no number; infinite if it is out of range
+	return !isFinite(x)
 }
 
 func unquoted(v json.RawMessage) string { return strings.Trim(string(v), `"`) }
 
 // Bounds of a recorded log-probability. No sampler draws a token whose probability is 0 in
-// its arithmetic, and the least float64 above 0 is e^-744.4. An instance's rounding may move a
+// its arithmetic, and the smallest float64 above 0 is e^-744.4. An instance's rounding may move a
 // log-probability a little above 0.
 const (
 	minLogprob = -745
 	maxLogprob = 1e-3
 )
 
-// logprobError says that the log-probability of token i of a response is impossible.
+// logprobError returns the error for the impossible log-probability of token i of a response.
 func logprobError(i int, lp any) error {
 	return fmt.Errorf("logprobs[%d] is %v, expected %v to 0", i, lp, minLogprob)
 }
 
-// checkGroup refuses a group that no run of a decoder of shape c could record.
+// checkGroup returns an error for a group that no run of a decoder of shape c could record.
 func checkGroup(g *rollout.Group, c *model.Config) error {
 	if len(g.Prompt.IDs) == 0 || len(g.Responses) == 0 {
 		return fmt.Errorf("%d prompt_ids and %d responses, expected at least 1 of each", len(g.Prompt.IDs),
@@ -227,7 +227,7 @@ func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}
 	for i, lp := range r.Logprobs {
-		if !(lp >= minLogprob && lp <= maxLogprob) {
+		if !(lp >= minLogprob && lp <= maxLogprob) { // also if lp is NaN
 			return logprobError(i, lp)
 		}
 	}

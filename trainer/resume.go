@@ -15,11 +15,10 @@ import (
 // ErrLocked reports that another process is using a run's folder.
 var ErrLocked = errors.New("in use by another process")
 
-// Claim checks that a run may write to the folder dir. A folder that holds another run's
-// checkpoints or metrics is refused unless that run is resumed. Claim returns the
-// checkpoint to resume from, the newest whole one, and warns of each newer one that is not
-// whole; from is empty if there is no checkpoint. If checkpoints exist but none is whole,
-// Claim fails, because a new run would replace them.
+// Claim checks that a run may write to the folder dir, and changes nothing. If the folder holds a run's
+// checkpoints or metrics, Claim fails unless resume is true. Otherwise from is the newest intact checkpoint,
+// and Claim warns of each newer one that is damaged. from is empty if there is no checkpoint. If checkpoints
+// exist but none is intact, Claim fails, because a run from the beginning would replace them.
 func Claim(dir string, resume bool, warn func(format string, args ...any)) (from string, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return "", fmt.Errorf("run.dir %q is a file, expected a folder", dir)
@@ -50,9 +49,8 @@ func Claim(dir string, resume bool, warn func(format string, args ...any)) (from
 	return "", nil
 }
 
-// CheckResume refuses a checkpoint of a run other than the one to resume: with another task
-// or seed, or with files that differ from those of its model folder, which source names. It
-// reads no weights.
+// CheckResume returns an error if the checkpoint in the folder from cannot continue run: its task or seed
+// differs, or one of files, which come from the model folder named source. It reads no weights.
 func CheckResume(from string, run State, files map[string][]byte, source string) error {
 	state, err := ReadState(from)
 	switch {

@@ -27,7 +27,7 @@ type Rollouts struct {
 	DynamicSampling bool // prompts may be replaced, so replaced groups are measured
 	LogRollouts     bool
 	BySource        bool // record the mean reward of each data source as a metric
-	Ranks           int  // devices that train; each instance is a device too
+	Ranks           int  // devices that train; perf/tokens_per_second_per_device adds one for each instance
 	// Cores returns the number of cores of the trainer and all serving instances, 0 if
 	// unknown: then the metrics per core are omitted. It may be nil.
 	Cores func() int
@@ -47,7 +47,7 @@ type Rollouts struct {
 	// under the names it returns. score ranks checkpoints unless it is NaN. An error ends
 	// the run.
 	Evaluate func(ctx context.Context, step int) (metrics map[string]float64, score float64, err error)
-	Queue    trace.Track // rows of finished groups, while they wait for the trainer
+	Queue    trace.Track // rows of the trace that show how long finished groups wait for the trainer
 }
 
 // rollouts is the source of reinforcement learning.
@@ -56,27 +56,27 @@ type rollouts struct {
 	t         *Trainer
 	objective *loss.Objective
 	verifier  verify.Verifier
-	published int64    // version that the instances hold, 0 before the first publish
-	now       sampling // of the step in progress
+	published int64 // version that the instances hold, 0 before the first publish
+	sampling  sampling
 }
 
-// sampling is a step's stream and what it has delivered.
+// sampling is the stream of the step in progress and what it has delivered.
 type sampling struct {
-	prompts []rollout.Prompt
-	stream  rollout.Stream
-	cancel  context.CancelFunc
-	began   time.Time
-	waiting []rollout.Group // arrived, but not taken for training
-	groups  []rollout.Group // in the order of consumption
-	failed  int             // failed groups
-	again   verify.Resampled
-	stats   rollout.Stats
+	prompts   []rollout.Prompt
+	stream    rollout.Stream
+	cancel    context.CancelFunc
+	began     time.Time
+	waiting   []rollout.Group // groups that have arrived and are not trained yet
+	groups    []rollout.Group // groups taken for training, in this order
+	failed    int             // groups that the ended stream did not deliver
+	resampled verify.Resampled
+	stats     rollout.Stats // set by end
 }
 
 // replaced returns the groups that dynamic sampling replaced.
-func (n *sampling) replaced() (all []rollout.Group) {
-	for i := range n.groups {
-		all = append(all, n.groups[i].Before...)
+func (s *sampling) replaced() (all []rollout.Group) {
+	for i := range s.groups {
+		all = append(all, s.groups[i].Before...)
 	}
 	return all
 }
@@ -97,7 +97,8 @@ func New(cfg Config, state State, deps Deps, r Rollouts) (*Trainer, error) {
 	source := &rollouts{Rollouts: r, t: t, objective: objective}
 	source.verifier = verify.Verifier{Models: t.Models, Rows: cfg.MicroBatchTokens, Track: t.Track,
 		Produce: func(ctx context.Context, batch rollout.Batch) rollout.Stream { return source.Produce(ctx, batch) },
-		// Only the first mini-batch of a step computes the published weights then.
+		// With the old policy of the previous step, later mini-batches do not compute the published weights'
+		// log-probabilities, so training cannot verify them.
 		DeferToPasses: r.Loss.OldPolicy != loss.PreviousStep || cfg.MiniBatches <= 1}
 	t.source = source
 	return t, nil
@@ -114,9 +115,9 @@ func (r *rollouts) start(ctx context.Context, s *step) error {
 	for i := range prompts { //                                 4
 		prompts[i] = r.Prompt(r.t.state.Position + i)
 	}
-	sample, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.now = sampling{prompts: prompts, cancel: cancel, began: time.Now()}
-	r.now.stream = r.Produce(sample, //                         5-10
+	sampleCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r.sampling = sampling{prompts: prompts, cancel: cancel, began: time.Now()}
+	r.sampling.stream = r.Produce(sampleCtx, //                 5-10
 		rollout.Batch{Step: s.number, Version: int64(s.number), Prompts: prompts})
 	return nil
 }
@@ -140,30 +141,30 @@ func (r *rollouts) publish(ctx context.Context) error {
 	return nil
 }
 
-// abandon stops sampling and waits for it to end.
+// abandon stops sampling, waits until it has ended and drops its groups.
 func (r *rollouts) abandon() {
-	r.now.cancel()
-	for range r.now.stream.Groups() { //nolint:revive // drains what is still queued
+	r.sampling.cancel()
+	for range r.sampling.stream.Groups() { //nolint:revive // drains the queue
 	}
-	_, _ = r.now.stream.Wait()
+	_, _ = r.sampling.stream.Wait()
 }
 
-// accumulate trains the groups of prompts first to end of the step as they arrive. Its
-// micro-batches contain all of them that are ready. Groups of later prompts wait.
+// accumulate trains the groups of the step's prompts first to end-1 as they arrive, all that are ready at
+// once. Groups of later prompts keep waiting.
 func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*batch, error) {
-	b := &batch{first: len(r.now.groups)}
-	var held []rollout.Group // used if advantages need all groups
+	b := &batch{first: len(r.sampling.groups)}
+	var postponed []rollout.Group // all groups, if the advantage is computed over all of them
 	for left := end - first; left > 0; {
-		groups := r.now.due(end)
+		groups := r.sampling.takeDue(end)
 		if len(groups) == 0 {
 			span := r.t.Track.Begin(s.number, "wait")
-			open, err := r.take(ctx, s)
+			open, err := r.receive(ctx, s)
 			span.End()
 			if err == nil {
 				err = ctx.Err()
 			}
 			if err == nil && !open {
-				err = r.ended(left)
+				err = r.countFailed(left)
 			}
 			if err != nil {
 				return nil, err
@@ -174,19 +175,19 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*ba
 			continue
 		}
 		for i := range groups {
-			r.taken(&groups[i])
+			r.traceQueued(&groups[i])
 		}
 		left -= len(groups)
 		if loss.WholeBatch(r.Loss.Advantage) {
-			held = append(held, groups...)
+			postponed = append(postponed, groups...)
 			continue
 		}
 		if err := r.learn(ctx, s, b, groups); err != nil {
 			return nil, err
 		}
 	}
-	slices.SortFunc(held, func(a, b rollout.Group) int { return a.Index - b.Index })
-	if err := r.learn(ctx, s, b, held); err != nil {
+	slices.SortFunc(postponed, func(a, b rollout.Group) int { return a.Index - b.Index })
+	if err := r.learn(ctx, s, b, postponed); err != nil {
 		return nil, err
 	}
 	began := time.Now()
@@ -195,14 +196,14 @@ func (r *rollouts) accumulate(ctx context.Context, s *step, first, end int) (*ba
 	if err != nil {
 		return nil, err
 	}
-	r.divide(b)
+	r.setScale(b)
 	return b, nil
 }
 
-// divide sets the scale of a complete batch according to the loss's aggregation, and
-// measures its loss. The sums and denominators of a step's batches add up, so that each
-// batch counts by its share of the step.
-func (r *rollouts) divide(b *batch) {
+// setScale sets the scale of a complete batch according to the loss's aggregation, and measures its loss. The
+// metrics of a step add up the sums and denominators of its batches, so that each batch counts by its share
+// of the step.
+func (r *rollouts) setScale(b *batch) {
 	if b.responses == 0 { // every group failed
 		return
 	}
@@ -212,9 +213,9 @@ func (r *rollouts) divide(b *batch) {
 	b.metrics.MeanOf("actor/pg_loss", &b.pg, denominator)
 }
 
-// due removes and returns the waiting groups of prompts before end.
-func (n *sampling) due(end int) (groups []rollout.Group) {
-	n.waiting = slices.DeleteFunc(n.waiting, func(g rollout.Group) bool {
+// takeDue removes the waiting groups of prompts before end and returns them.
+func (s *sampling) takeDue(end int) (groups []rollout.Group) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(g rollout.Group) bool {
 		if g.Index < end {
 			groups = append(groups, g)
 		}
@@ -223,11 +224,11 @@ func (n *sampling) due(end int) (groups []rollout.Group) {
 	return groups
 }
 
-// take waits for a finished group, and moves it and all others that are ready to waiting.
-// open is false if the stream ended instead. Meanwhile the models continue.
-func (r *rollouts) take(ctx context.Context, s *step) (open bool, err error) {
-	before := len(r.now.waiting)
-	for open = true; open && len(r.now.waiting) == before && err == nil && ctx.Err() == nil; {
+// receive waits for a finished group, and moves it and all others that are ready to waiting. open is false
+// if the stream ended instead. While it waits, it lets the models finish micro-batches in flight.
+func (r *rollouts) receive(ctx context.Context, s *step) (open bool, err error) {
+	before := len(r.sampling.waiting)
+	for open = true; open && len(r.sampling.waiting) == before && err == nil && ctx.Err() == nil; {
 		began, spent := time.Now(), &s.clock.train
 		if r.t.Models.Idle() {
 			spent = &s.clock.wait
@@ -236,55 +237,56 @@ func (r *rollouts) take(ctx context.Context, s *step) (open bool, err error) {
 		case <-ctx.Done():
 		case <-r.t.Models.Ready():
 			err = r.t.Models.Poll(ctx)
-		case g, ok := <-r.now.stream.Groups():
+		case g, ok := <-r.sampling.stream.Groups():
 			if open = ok; ok {
-				r.now.waiting = append(r.now.waiting, g)
+				r.sampling.waiting = append(r.sampling.waiting, g)
 			}
 		}
 		*spent += time.Since(began)
 	}
-	if len(r.now.waiting) == before {
+	if len(r.sampling.waiting) == before {
 		return open, err
 	}
 	if s.clock.firstGroup == 0 {
-		s.clock.firstGroup = time.Since(r.now.began)
+		s.clock.firstGroup = time.Since(r.sampling.began)
 	}
 	for {
 		select {
-		case g, ok := <-r.now.stream.Groups():
+		case g, ok := <-r.sampling.stream.Groups():
 			if !ok {
-				return true, nil // the next take reports the end
+				return true, nil // the next receive reports the end
 			}
-			r.now.waiting = append(r.now.waiting, g)
+			r.sampling.waiting = append(r.sampling.waiting, g)
 		default:
 			return true, nil
 		}
 	}
 }
 
-// taken records the end of a group's wait for the trainer.
-func (r *rollouts) taken(g *rollout.Group) {
+// traceQueued adds a group's wait for the trainer, which ends here, to the trace.
+func (r *rollouts) traceQueued(g *rollout.Group) {
 	if !g.Scored.IsZero() {
 		r.Queue.Add(g.Step, "queue", g.Scored, time.Since(g.Scored), trace.Note{Flows: []uint64{g.Seed}})
 	}
 }
 
-// ended handles a stream that closed with groups missing. It counts failed groups; anything
-// else ends the run.
-func (r *rollouts) ended(missing int) error {
-	stats, err := r.now.stream.Wait()
+// countFailed counts the groups missing from a stream that ended as failed. It returns an error if the
+// producer failed or reports fewer failures.
+func (r *rollouts) countFailed(missing int) error {
+	stats, err := r.sampling.stream.Wait()
 	if err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
-	if r.now.failed += missing; r.now.failed > stats.Failed {
-		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.now.failed,
+	if r.sampling.failed += missing; r.sampling.failed > stats.Failed {
+		return fmt.Errorf("%d groups are missing, but the producer reported only %d failures", r.sampling.failed,
 			stats.Failed)
 	}
 	return nil
 }
 
-// remedy names what makes a gradient smaller: unnormalized advantages grow with the rewards, the
-// gradient of a divergence with the distance from the reference, and all with weights that diverge.
+// remedy names the settings that make a gradient smaller. Unnormalized advantages grow with the rewards, the
+// gradient of the divergence grows with the distance from the reference, and every gradient may grow if the
+// weights diverge.
 func (r *rollouts) remedy() string {
 	var ways []string
 	if loss.Unnormalized(r.Loss.Advantage) {
@@ -297,15 +299,15 @@ func (r *rollouts) remedy() string {
 }
 
 func (r *rollouts) end() (err error) {
-	defer r.now.cancel()
-	if r.now.stats, err = r.now.stream.Wait(); err != nil {
+	defer r.sampling.cancel()
+	if r.sampling.stats, err = r.sampling.stream.Wait(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
 	return nil
 }
 
-// unusable computes the first token's log-probability after each of the next step's first prompts,
-// as many as a micro-batch holds.
+// unusable implements source: it reports whether a log-probability under the published policy is NaN or
+// infinite. It tries one token after each of the next step's first prompts, as many as fit a micro-batch.
 func (r *rollouts) unusable(ctx context.Context) bool {
 	t := r.t
 	if r.published != int64(t.state.Step)+1 {
@@ -324,9 +326,7 @@ func (r *rollouts) unusable(ctx context.Context) bool {
 		m.add(l)
 	}
 	lp, err := t.Models.Score(ctx, &m.layout)
-	return err == nil && slices.ContainsFunc(lp, func(v float32) bool {
-		return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)
-	})
+	return err == nil && slices.ContainsFunc(lp, func(v float32) bool { return !isFinite(float64(v)) })
 }
 
 // evaluate publishes the current policy and adds its scores to line.
@@ -359,9 +359,9 @@ func (r *rollouts) log(step int) error {
 		return fmt.Errorf("log rollouts: %w", err)
 	}
 	byIndex := func(a, b rollout.Group) int { return a.Index - b.Index }
-	slices.SortFunc(r.now.groups, byIndex)
+	slices.SortFunc(r.sampling.groups, byIndex)
 	var b []byte
-	for _, g := range slices.Concat(r.now.groups, r.now.replaced()) {
+	for _, g := range slices.Concat(r.sampling.groups, r.sampling.replaced()) {
 		line, err := g.MarshalJSON()
 		if err != nil {
 			return fmt.Errorf("log rollouts: prompt %s: %w", g.Prompt.ID, err)
@@ -370,7 +370,7 @@ func (r *rollouts) log(step int) error {
 	}
 	path := filepath.Join(dir, fmt.Sprintf("step-%06d.jsonl", step))
 	if err := os.WriteFile(path, b, 0o644); err != nil {
-		_ = os.Remove(path) // a partial file would be mistaken for a whole one
+		_ = os.Remove(path) // a partial file would be mistaken for a complete one
 		return fmt.Errorf("log rollouts: %w", err)
 	}
 	return nil

@@ -58,7 +58,7 @@ func TestStoppedSFTResumes(t *testing.T) {
 		cfg.Optim.LR = 1e-2
 		tr, err := NewSFT(cfg, state, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
 			Demonstrations{Example: func(i int) Demonstration { return examples[i%5] },
-				Held: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
+				HeldOut: []HeldOut{{"a", examples[5:]}, {"b", examples[:2]}}})
 		require.NoError(t, err)
 		if err := tr.Run(ctx); err != nil {
 			require.ErrorIs(t, err, ErrStopped)
@@ -124,7 +124,7 @@ func TestHeldOutLoss(t *testing.T) {
 	before := models.Policy.Checksum()
 	for _, most := range []int{1, 5, 100} {
 		tr, err := NewSFT(Config{MicroBatchTokens: most, Optim: optim.Default()}, State{}, Deps{Models: models},
-			Demonstrations{Held: []HeldOut{{"x", set}}})
+			Demonstrations{HeldOut: []HeldOut{{"x", set}}})
 		require.NoError(t, err)
 		values := report.Values{}
 		_, err = tr.evaluate(t.Context(), values)

@@ -23,10 +23,10 @@ type step struct {
 	number  int // from 1
 	span    trace.Span
 	clock   clock
-	metrics metrics // of its batches
-	updates int     // made or skipped
-	lr      float64 // of the last update
-	flops   float64 // of the policy's forward and backward passes
+	metrics metrics // merged over the step's batches
+	updates int     // updates made or skipped because their gradient was not finite
+	lr      float64 // learning rate of the last update
+	flops   float64 // operations of the policy's forward and backward passes
 }
 
 // clock splits a step's wall time.
@@ -40,9 +40,9 @@ func (t *Trainer) begin() *step {
 	return &step{number: n, clock: clock{began: time.Now()}, span: t.Track.Begin(n, "step")}
 }
 
-// update takes an optimizer step on the accumulated gradients. These are sums, which it
-// divides once. A gradient that is not finite or out of range changes nothing and is counted.
-// Weights that are not finite end the run before they are saved.
+// update takes an optimizer step on the accumulated gradient sums, scaled by b.scale. If the gradient is not
+// finite or out of range, update skips it with a warning, and fails after too many in a row. It also fails if the
+// new weights are not finite, before they can be saved.
 func (t *Trainer) update(ctx context.Context, s *step, b *batch) error {
 	began := time.Now()
 	defer t.Track.Begin(s.number, "optimizer").End()
@@ -103,15 +103,16 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 		line["actor/lr"] = s.lr
 	}
 	s.metrics.into(line)
-	last, best := s.number == t.cfg.Steps, false
+	last := s.number == t.cfg.Steps
+	best := false
 	if every := t.cfg.EvalEvery; every > 0 && (s.number%every == 0 || last) {
 		var err error
 		if best, err = t.evaluate(ctx, line); err != nil {
-			t.state.Pending, t.midStep = finite(line), false
+			t.state.Pending, t.midStep = finiteValues(line), false
 			return err
 		}
 	}
-	if err := t.save.failed(); err != nil {
+	if err := t.checkpoints.takeError(); err != nil {
 		return err
 	}
 	// Without a finite gradient there is nothing new to save.
@@ -129,21 +130,22 @@ func (t *Trainer) finish(ctx context.Context, s *step) error {
 	t.midStep = false
 	t.Progress(s.number, line)
 	if write != nil {
-		t.save.start(write)
+		t.checkpoints.start(write)
 	}
 	return nil
 }
 
-// capture copies the contents of the step's checkpoint and returns a function that writes
-// it.
+// capture copies the contents of the step's checkpoint, adds the time that this takes to line, and returns a
+// function that writes the checkpoint.
 func (t *Trainer) capture(ctx context.Context, line report.Values) (write func() written, err error) {
 	began := time.Now()
 	defer t.Track.Begin(t.state.Step, "checkpoint").End()
-	write, err = t.save.capture(ctx, t.state)
+	write, err = t.checkpoints.capture(ctx, t.state)
 	if t.logCheckpointTime {
 		line["timing_s/checkpoint"] = time.Since(began).Seconds()
 	}
 	return write, err
 }
 
+// unixNow returns the time in seconds since 1970, with milliseconds.
 func unixNow() float64 { return float64(time.Now().UnixMilli()) / 1000 }

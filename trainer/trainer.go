@@ -20,14 +20,14 @@ import (
 type Config struct {
 	Dir              string // the run's folder
 	Steps            int
-	ScheduleSteps    int // spanned by the learning rate's schedule; 0 means Steps
-	PromptsPerStep   int // or demonstrations
+	ScheduleSteps    int // length of the learning-rate schedule, in steps; 0 means Steps
+	PromptsPerStep   int // prompts, or demonstrations, that a step trains
 	MicroBatchTokens int // maximum rows of a micro-batch
 	MiniBatches      int // updates per step
 	Optim            optim.Config
-	CheckpointEvery  int // steps; 0 for the last step only
+	CheckpointEvery  int // steps between checkpoints; 0 saves only the last step
 	CheckpointKeep   int // newest checkpoints to keep, besides the best; 0 keeps all
-	EvalEvery        int // steps; 0 for none
+	EvalEvery        int // steps between evaluations; 0 for none
 	// MaxNonFinite is the number of consecutive gradients that may be not finite before the
 	// run stops; 0 means 3.
 	MaxNonFinite int
@@ -42,7 +42,7 @@ type Deps struct {
 	// Traffic returns the bytes that ranks exchanged since its last call, by purpose. It may be nil.
 	Traffic func() map[string]int64
 	Track   trace.Track // the trainer's row of the trace
-	Disk    trace.Track // row of background writes
+	Disk    trace.Track // the background writes' row of the trace
 	// Progress receives each step's metrics.
 	Progress func(step int, values report.Values)
 	Warn     func(format string, args ...any)
@@ -79,13 +79,13 @@ type Trainer struct {
 	Deps
 	source    source
 	schedule  optim.Schedule
-	total     int // spanned by the schedule
+	total     int // length of the schedule, in steps
 	state     State
-	save      checkpoints
-	nonFinite int  // consecutive
-	first     int  // steps completed before this process started
+	nonFinite int  // updates skipped in a row because their gradient was not finite
+	resumedAt int  // steps completed before this process started
 	midStep   bool // weights or records are ahead of the last complete step
 
+	checkpoints       checkpoints
 	logCheckpointTime bool // lines include the time that a checkpoint takes
 }
 
@@ -99,9 +99,9 @@ type State struct {
 	Reference string  `json:"reference"`     // checksum of the starting weights, which are the reference
 	Run       string  `json:"run,omitempty"` // Identity.Run; empty if unknown
 	Seed      uint64  `json:"seed"`          // of the run
-	Task      string  `json:"task"`          // kind of run, named by its starter
+	Task      string  `json:"task"`          // the command that trains: "train" or "sft"
 	// Data is a checksum of the training files, and Prompts the number of prompts in them.
-	// They determine the order that Position counts in. They are empty and 0 if unknown.
+	// Both determine the training order, which Position is an index of. Unknown values are "" and 0.
 	Data    string `json:"data,omitempty"`
 	Prompts int    `json:"prompts,omitempty"`
 	// Numerics is npu.Numerics of the process that wrote the checkpoint. It is 0 for PyTorch
@@ -122,8 +122,8 @@ func newTrainer(cfg Config, state State, deps Deps) *Trainer {
 	deps.Models.SetTrack(deps.Track)
 	return &Trainer{cfg: cfg, Deps: deps, schedule: optim.NewSchedule(cfg.Optim),
 		total: cmp.Or(cfg.ScheduleSteps, cfg.Steps),
-		state: state, first: state.Step,
-		save: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models,
+		state: state, resumedAt: state.Step,
+		checkpoints: checkpoints{root: CheckpointRoot(cfg.Dir), keep: cfg.CheckpointKeep, models: deps.Models,
 			files: deps.Files, disk: deps.Disk, warn: deps.Warn}}
 }
 
@@ -135,11 +135,11 @@ func (t *Trainer) Step() int { return t.state.Step }
 // of the last completed step and returns ErrStopped. On an error it also writes one, if it
 // has completed a step and neither weights nor records are ahead of it.
 func (t *Trainer) Run(ctx context.Context) error {
-	runtime.LockOSThread() // on another core the caches would be cold
+	runtime.LockOSThread() // the OS rarely moves a thread to another core, where the caches would be cold
 	defer runtime.UnlockOSThread()
-	defer t.save.wait() //nolint:errcheck // reported below, unless another error is
-	if t.first > 0 {    // the state may be older than the link
-		t.save.markBest(t.state.BestStep)
+	defer t.checkpoints.wait() //nolint:errcheck // reported below, unless another error is
+	if t.resumedAt > 0 {       // the state may be older than the link
+		t.checkpoints.markBest(t.state.BestStep)
 	}
 	if err := t.evaluateFirst(ctx); err != nil {
 		return t.stop(ctx, err)
@@ -149,37 +149,41 @@ func (t *Trainer) Run(ctx context.Context) error {
 		if err := t.source.start(ctx, s); err != nil { //       3-10
 			return t.stop(ctx, err)
 		}
-		until := ctx
+		stepCtx := ctx
 		for mini := range t.cfg.MiniBatches {
-			first, end := t.share(mini)
-			b, err := t.source.accumulate(until, s, first, end) //11-19
+			first, end := t.miniBatchRange(mini)
+			b, err := t.source.accumulate(stepCtx, s, first, end) // 11-19
 			if err == nil {
-				err = t.update(until, s, b) //                         20-21
+				err = t.update(stepCtx, s, b) //                    20-21
 			}
 			if err != nil {
 				t.source.abandon()
 				s.span.End()
 				return t.stop(ctx, fmt.Errorf("step %d: %w", s.number, err))
 			}
-			until = context.WithoutCancel(ctx) // finish a step once it is updated, so that checkpoints hold whole steps
+			// After its first update, a step is finished even if ctx is cancelled: checkpoints hold complete steps.
+			stepCtx = context.WithoutCancel(ctx)
 		}
 		if err := t.finish(ctx, s); err != nil {
 			return t.stop(ctx, err)
 		}
 	}
-	return t.save.wait()
+	return t.checkpoints.wait()
 }
 
-// share returns the range of a step's prompts that optimizer update mini of the step trains.
-func (t *Trainer) share(mini int) (first, end int) {
+// miniBatchRange returns the range of a step's prompts that the step's update number mini, from 0, trains.
+func (t *Trainer) miniBatchRange(mini int) (first, end int) {
 	n, parts := t.cfg.PromptsPerStep, t.cfg.MiniBatches
 	return n * mini / parts, n * (mini + 1) / parts
 }
 
-// stop returns Run's error after err. If the context was cancelled, stop first writes a checkpoint, and
-// the error is ErrStopped. Any other error loses no completed step either, unless a rank has failed, the
-// next step's weights have been updated, the last step's records cannot be written, or its weights
-// cannot be sampled from.
+// stop returns Run's error after err, and first writes a checkpoint of the last completed step where that is
+// possible and useful. The error is then ErrStopped if the context was cancelled, and otherwise err with a
+// hint to resume. stop writes none if
+//   - midStep is set, because the models no longer hold the completed step;
+//   - a failed rank took its part of the models along;
+//   - the step's weights cannot be sampled from, which would stop a resumed run again (setAside);
+//   - this process has completed no step and was not stopped: there is nothing new to save.
 func (t *Trainer) stop(ctx context.Context, err error) error {
 	stopped := ctx.Err() != nil
 	if t.midStep {
@@ -189,10 +193,10 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 	if !stopped && t.state.Step > 0 && !errors.As(err, new(*parallel.RankError)) && t.source.unusable(ctx) {
 		return t.setAside(err)
 	}
-	if !stopped && t.state.Step == t.first {
+	if !stopped && t.state.Step == t.resumedAt {
 		return t.lost(err)
 	}
-	saveErr := t.save.now(context.WithoutCancel(ctx), t.state)
+	saveErr := t.checkpoints.saveNow(context.WithoutCancel(ctx), t.state)
 	switch {
 	case stopped && saveErr != nil:
 		return saveErr
@@ -206,31 +210,32 @@ func (t *Trainer) stop(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; saved a checkpoint after step %d, -resume continues from it", err, t.state.Step)
 }
 
-// setAside ends a run whose last step's weights cannot be sampled from. A resumed run would fail at
-// once with them, so their checkpoint, if it is written, gets a name that Claim ignores. The error says
-// where -resume continues.
+// setAside returns the error of a run whose last step's weights cannot be sampled from. A resumed run would
+// fail at once with them, so setAside gives their checkpoint, if there is one, a name that Claim ignores. The
+// error says where -resume continues.
 func (t *Trainer) setAside(err error) error {
 	step := t.state.Step
 	err = fmt.Errorf("%w; the weights after step %d cannot be sampled from: their log-probabilities are not finite",
 		err, step)
-	path, asideErr := t.save.setAside(step, t.state.BestStep)
+	path, asideErr := t.checkpoints.setAside(step, t.state.BestStep)
 	switch {
-	case errors.Is(asideErr, fs.ErrNotExist): // not written
+	case errors.Is(asideErr, fs.ErrNotExist): // the step has no checkpoint
 	case asideErr != nil:
 		return fmt.Errorf("%w; %w", err, asideErr)
 	default:
 		err = fmt.Errorf("%w, so their checkpoint is now %s", err, path)
 	}
-	if _, last, _, latestErr := checkpoint.Latest(t.save.root); latestErr == nil {
+	if _, last, _, latestErr := checkpoint.Latest(t.checkpoints.root); latestErr == nil {
 		return fmt.Errorf("%w; -resume continues from the checkpoint of step %d", err, last)
 	}
 	return fmt.Errorf("%w; no other checkpoint is left, so -resume starts from the beginning", err)
 }
 
-// lost adds the last checkpoint to the error of a failed rank, without which none can be written.
+// lost returns the error of a run that ends without a new checkpoint. If a rank failed, it adds the step of
+// the last checkpoint to err.
 func (t *Trainer) lost(err error) error {
-	_ = t.save.wait() // the rank's failure matters more
-	if step := max(t.save.saved, t.first); step > 0 && errors.As(err, new(*parallel.RankError)) {
+	_ = t.checkpoints.wait() // err matters more
+	if step := max(t.checkpoints.saved, t.resumedAt); step > 0 && errors.As(err, new(*parallel.RankError)) {
 		return fmt.Errorf("%w; -resume continues from the checkpoint of step %d", err, step)
 	}
 	return err

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// exitStatus prints err, unless it is that nobody reads the output, and returns the exit
-// status for it.
+// exitStatus prints err and returns the exit status for it. It prints nothing if err comes from an output that no
+// process reads any more.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return exitDone

@@ -72,12 +72,12 @@ func compareVerb(std streams) cli.Verb {
 	return v
 }
 
-// inProcess returns a function that runs easyrl train in a process of its own, so that
+// inProcess returns a function that runs easyrl train in a separate process, so that
 // runs share neither threads nor memory nor caches. When the context ends, the function
 // interrupts the process and waits for it. The process writes to our standard error. If
 // the first process rejects its configuration, the error is compare.ErrRefused.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
-	ran := false
+	ran := false // a process has accepted its configuration
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
 		if err != nil {

@@ -41,7 +41,7 @@ func evalVerb(std streams) cli.Verb {
 				"data.eval (see easyrl eval -h)")
 		}
 		if resolved.Origin("data.max_prompt_tokens").File == "" {
-			cfg.Data.MaxPromptTokens = 1 << 24 // the model's context is the limit
+			cfg.Data.MaxPromptTokens = 1 << 24 // no limit besides the model's context
 		}
 		if err := resolved.Validate(configs.EvalTask); err != nil {
 			return usage.Wrap(err)
@@ -64,12 +64,13 @@ func evalVerb(std streams) cli.Verb {
 	return v
 }
 
-// evalFlags are flags that set configuration keys.
+// evalFlags are flags that set configuration keys. cfg holds their values, except for those of data.
 type evalFlags struct {
 	data cli.List
 	cfg  configs.Config
 }
 
+// addEvalFlags adds the flags to fs.
 func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	s := &evalFlags{cfg: configs.Default()}
 	c := &s.cfg
@@ -98,11 +99,11 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 // addRewardFlags adds the flags for keys of the reward, with the defaults of c.
 func addRewardFlags(fs *flag.FlagSet, c *configs.Config) {
 	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
-	fs.BoolVar(&c.Reward.Think, "think", false, "skip one leading <think>…</think> in reward exact (sets reward.think)")
+	fs.BoolVar(&c.Reward.Think, "think", false,
+		"skip one leading <think>…</think> in reward exact (sets reward.think)")
 }
 
-// rewardKeys returns the reward flags as settings, since Validate judges reward keys by the
-// layer that set them.
+// rewardKeys returns the reward flags as settings, because Validate must see that they override the files.
 func rewardKeys(fs *flag.FlagSet) (settings []string) {
 	fs.Visit(func(f *flag.Flag) {
 		switch f.Name {

@@ -49,24 +49,24 @@ func fleetVerb(std streams) cli.Verb {
 			return err
 		}
 		c := fleetClient{client.New(*trainer, token)}
-		action, of := "", ""
+		action, instance := "", ""
 		switch {
 		case len(args) == 1 && args[0] == "list":
 			return c.list(ctx, std.out, *asJSON)
 		case len(args) == 2:
-			action, of = args[0], args[1]
+			action, instance = args[0], args[1]
 		}
 		p := cli.Printer{W: std.out}
 		switch action {
 		case "add":
-			return c.add(ctx, p, of, *kind)
+			return c.add(ctx, p, instance, *kind)
 		case "drain":
-			return c.drain(ctx, p, of)
+			return c.drain(ctx, p, instance)
 		case "remove":
-			if err := c.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(of), nil, nil); err != nil {
+			if err := c.Call(ctx, http.MethodDelete, "/instances/"+url.PathEscape(instance), nil, nil); err != nil {
 				return err
 			}
-			p.Line("%s left", of)
+			p.Line("%s left", instance)
 			return nil
 		}
 		const expected = "list, add URL, drain ID or remove ID (see easyrl fleet -h)"
@@ -88,6 +88,7 @@ func readToken(key, path string) (string, error) {
 	return token, nil
 }
 
+// list prints the instances as a table, followed by their faults, or as JSON.
 func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
 	all, err := c.Instances(ctx)
 	if err != nil {
@@ -116,10 +117,11 @@ func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error
 	return w.Flush()
 }
 
-// add returns once the server holds the run's weights.
-func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) error {
+// add adds a server to the run and returns once it holds the run's weights.
+func (c fleetClient) add(ctx context.Context, p cli.Printer, server, kind string) error {
 	var m control.Instance
-	if err := c.Call(ctx, http.MethodPost, "/instances", map[string]string{"url": url, "kind": kind}, &m); err != nil {
+	body := map[string]string{"url": server, "kind": kind}
+	if err := c.Call(ctx, http.MethodPost, "/instances", body, &m); err != nil {
 		return err
 	}
 	if m.Fault != "" {
@@ -129,7 +131,7 @@ func (c fleetClient) add(ctx context.Context, p cli.Printer, url, kind string) e
 	return nil
 }
 
-// drain returns once the instance has no work left.
+// drain drains an instance and returns once it has no requests left.
 func (c fleetClient) drain(ctx context.Context, p cli.Printer, id string) error {
 	left, err := c.Drain(ctx, id)
 	switch {

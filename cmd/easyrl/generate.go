@@ -107,6 +107,7 @@ func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 	return ids, nil
 }
 
+// printCompletions prints a line for each response: its text, its ids if the model has no tokenizer, or JSON.
 func printCompletions(std streams, f *folder.Folder, out []inference.Completion, asJSON bool) error {
 	p := cli.Printer{W: std.out}
 	lines := json.NewEncoder(plain.JSONWriter{W: std.out})

@@ -15,17 +15,17 @@ import (
 
 func main() { os.Exit(runProcess(func(context.Context) io.Writer { return os.Stderr }, execute)) }
 
-// runProcess runs this process's command with execute and returns its exit status. stderr
-// returns the standard error of a command with a context.
+// runProcess runs this process's command with execute and returns its exit status. stderr returns the writer for
+// the command's standard error, given the command's context; tests replace it.
 func runProcess(stderr func(context.Context) io.Writer,
 	execute func(ctx context.Context, std streams, args []string) int) int {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // net/http's log repeats errors that we already return
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // nohup makes processes ignore it
 		signal.Notify(signals, syscall.SIGHUP)
 	}
-	// writing to a closed pipe is an error and does not end the process
+	// With a handler for SIGPIPE, writing to a closed pipe returns an error instead of ending the process.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := cli.Interruptible(signals, os.Stderr, func() { os.Exit(exitFailed) })
 	ctx, out := cli.Output(ctx, os.Stdout)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Background is a program that nobody talks to. Like a Process it ends with all its
+// Background is a program without requests and answers. Like a Process it ends with all its
 // descendants, at the latest when this process dies.
 type Background struct {
 	cmd   *exec.Cmd
@@ -15,8 +15,8 @@ type Background struct {
 	err   error // set before done is closed
 }
 
-// Launch starts argv with the environment of this process and more variables and its output in a file, which
-// the caller may close.
+// Launch starts argv with the environment of this process and the additional variables env. The program writes
+// its output to a file, which the caller may close after Launch.
 func Launch(argv, env []string, output *os.File) (*Background, error) {
 	b := &Background{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan struct{})}
 	b.cmd.Stdout, b.cmd.Stderr = output, output
@@ -49,7 +49,7 @@ func (b *Background) Err() error { return b.err }
 // Kill kills the program and its descendants and waits for them.
 func (b *Background) Kill() {
 	b.leash.cut()
-	impatience := time.AfterFunc(2*reapDelay, func() { _ = b.cmd.Process.Kill() }) // fails only if it is gone
-	defer impatience.Stop()
+	killTimer := time.AfterFunc(2*reapDelay, func() { _ = b.cmd.Process.Kill() }) // fails only if it is gone
+	defer killTimer.Stop()
 	<-b.done
 }

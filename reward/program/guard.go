@@ -22,9 +22,9 @@ type Guard struct {
 	once  sync.Once
 	done  sync.WaitGroup
 
-	mu      sync.Mutex
-	started bool
-	watched map[int]*Process // by process
+	mu      sync.Mutex       // guards the fields below
+	started bool             // watch is running
+	watched map[int]*Process // by process ID
 }
 
 // NewGuard returns a guard with a limit in bytes; 0 means no limit. The caller closes
@@ -33,6 +33,7 @@ func NewGuard(limit int64) *Guard {
 	return &Guard{limit: limit, stop: make(chan struct{}), watched: map[int]*Process{}}
 }
 
+// err returns the error of a program that exceeded the limit.
 func (g *Guard) err() error {
 	return fmt.Errorf("program used more than %s of memory", bytesize.Text(g.limit))
 }
@@ -59,6 +60,7 @@ func (g *Guard) remove(p *Process) {
 	delete(g.watched, p.cmd.Process.Pid)
 }
 
+// watch checks the programs until Close.
 func (g *Guard) watch() {
 	wait := lookEvery
 	for {
@@ -82,14 +84,14 @@ func (g *Guard) look() {
 	if len(g.watched) == 0 {
 		return
 	}
-	of := make(map[int]int64, len(g.watched))
+	memory := make(map[int]int64, len(g.watched))
 	for pid := range g.watched {
-		of[pid] = 0
+		memory[pid] = 0
 	}
-	memoryOf(of, g.limit)
-	for pid, bytes := range of {
+	memoryOf(memory, g.limit)
+	for pid, bytes := range memory {
 		if p := g.watched[pid]; bytes > g.limit {
-			p.over.Store(true)
+			p.exceeded.Store(true)
 			p.leash.cut()
 		}
 	}

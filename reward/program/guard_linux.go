@@ -18,8 +18,8 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "|0"), os.NewFile(uintptr(ends[1]), "|1"), nil
 }
 
-// sacrifice makes the out-of-memory killer choose this process and those that it starts
-// first, until restore is called. Missing permission is ignored: it changes little.
+// sacrifice makes the kernel's out-of-memory killer prefer this process, and processes that it starts before
+// restore is called. If the permission is missing, the killer chooses by size, which is rarely worse.
 func sacrifice() (restore func()) {
 	const path = "/proc/self/oom_score_adj"
 	before, err := os.ReadFile(path)
@@ -30,8 +30,8 @@ func sacrifice() (restore func()) {
 	return func() { _ = os.WriteFile(path, before, 0) }
 }
 
-// memoryOf sets the resident bytes of the descendants of each supervisor. If a plain sum
-// exceeds limit, it counts shared memory once.
+// memoryOf sets, for each supervisor's process ID, the resident bytes of all its descendants. A sum over processes
+// counts shared memory several times, so memoryOf counts again, without repetition, where the sum exceeds limit.
 func memoryOf(supervisors map[int]int64, limit int64) {
 	all := map[int]process{}
 	eachProcess(func(p process) { all[p.pid] = p })
@@ -57,7 +57,7 @@ func memoryOf(supervisors map[int]int64, limit int64) {
 func proportional(pids []int, limit int64) int64 {
 	var sum int64
 	for _, pid := range pids {
-		rollup, err := os.ReadFile(file(pid, "smaps_rollup"))
+		rollup, err := os.ReadFile(procFile(pid, "smaps_rollup"))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue // it has ended
 		}

@@ -24,6 +24,7 @@ func eachProcess(visit func(process)) {
 	})
 }
 
+// eachPid passes the IDs of all processes to visit.
 func eachPid(visit func(pid int)) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -52,13 +53,14 @@ func lastPid() int {
 	return pid
 }
 
-// file returns the path of a process's file in /proc.
-func file(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
+// procFile returns the path of a process's file in /proc.
+func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
+// readProcess reads /proc/PID/stat. ok is false if the process has ended.
 func readProcess(pid int) (p process, ok bool) {
-	// after the name in brackets (proc_pid_stat(5): 4, 5 and 24)
+	// Indices of fields after the name in parentheses: fields 4, 5 and 24 in proc_pid_stat(5).
 	const parentField, groupField, residentField = 1, 2, 21
-	stat, err := os.ReadFile(file(pid, "stat"))
+	stat, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return p, false // it has ended
 	}
@@ -76,12 +78,13 @@ func readProcess(pid int) (p process, ok bool) {
 	return p, errs == [3]error{}
 }
 
-// killMarked kills all processes with an entry in their environment.
+// killMarked kills all processes that have the entry KEY=VALUE in their environment. It looks again until it finds
+// none, because a process may start children while it looks.
 func killMarked(entry string) {
-	for range mostTries {
+	for range maxTries {
 		found := false
 		eachPid(func(pid int) {
-			environ, err := os.ReadFile(file(pid, "environ")) // empty if it is dead
+			environ, err := os.ReadFile(procFile(pid, "environ")) // empty if it is dead
 			if err == nil && strings.Contains("\x00"+string(environ), "\x00"+entry+"\x00") {
 				found = true
 				_ = unix.Kill(pid, unix.SIGKILL) // fails if it has ended

@@ -19,7 +19,7 @@ import (
 	"github.com/easyrl/easyrl/internal/bytesize"
 )
 
-// MaxAnswer bounds the line of an answer, in bytes.
+// MaxAnswer is the maximum length of the line of an answer in bytes, 1 MiB.
 const MaxAnswer = 1 << 20
 
 const (
@@ -42,7 +42,8 @@ type Process struct {
 	lines  *bufio.Reader
 	stderr *tail
 	memory *Guard
-	over   atomic.Bool // exceeded the memory limit
+
+	exceeded atomic.Bool // set by Guard before it kills the program
 }
 
 // Environment returns the variables that a program gets: PATH, HOME, LANG, TMPDIR and those named,
@@ -81,6 +82,7 @@ func Start(argv, env []string, memory *Guard) (*Process, error) {
 	return p, nil
 }
 
+// start starts the program with pipes for its standard files. On an error nothing is running.
 func (p *Process) start() (err error) {
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return err
@@ -109,13 +111,17 @@ func (p *Process) start() (err error) {
 // error, it has accepted fewer than n answers and killed the process.
 func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.Duration,
 	accept func(i int, answer []byte) error) (accepted int, err error) {
-	var talk sync.WaitGroup
-	replies, written, stop := make(chan error), make(chan struct{}), make(chan struct{})
-	talk.Go(func() {
+	// One goroutine writes, so that a program that answers before it has read everything does not block both
+	// sides. One reads and accepts. This one keeps the time; after an error it interrupts both.
+	var pipes sync.WaitGroup
+	replies := make(chan error)    // nil for each accepted answer, or the reader's last error
+	written := make(chan struct{}) // closed when all requests are written
+	stop := make(chan struct{})    // closed when nothing receives from replies any more
+	pipes.Go(func() {
 		defer close(written)
 		_, _ = p.stdin.Write(requests) // fails if the process has ended, which its output shows
 	})
-	talk.Go(func() {
+	pipes.Go(func() {
 		for i := range n {
 			line, err := p.read()
 			if err == nil {
@@ -131,7 +137,7 @@ func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.
 			}
 		}
 	})
-	accepted, err = collect(ctx, n, timeout, replies, written)
+	accepted, err = awaitReplies(ctx, n, timeout, replies, written)
 	close(stop)
 	var ended error
 	switch {
@@ -140,7 +146,7 @@ func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.
 	case err != nil:
 		p.interrupt()
 	}
-	talk.Wait()
+	pipes.Wait()
 	if err == nil {
 		return accepted, nil
 	}
@@ -150,8 +156,9 @@ func (p *Process) Ask(ctx context.Context, requests []byte, n int, timeout time.
 	return accepted, p.explain(err, ended)
 }
 
-// collect counts n replies and waits until all requests are written.
-func collect(ctx context.Context, n int, timeout time.Duration, replies <-chan error, written <-chan struct{}) (
+// awaitReplies waits for n replies, each within timeout of the previous one, and until all requests are written. It
+// returns the number of replies before the first error.
+func awaitReplies(ctx context.Context, n int, timeout time.Duration, replies <-chan error, written <-chan struct{}) (
 	accepted int, err error) {
 	clock := time.NewTimer(timeout)
 	defer clock.Stop()
@@ -164,7 +171,7 @@ func collect(ctx context.Context, n int, timeout time.Duration, replies <-chan e
 			accepted++
 			clock.Reset(timeout)
 		case <-written:
-			written = nil
+			written = nil // a nil channel is never ready
 		case <-clock.C:
 			return accepted, fmt.Errorf("%w: %v", ErrTimeout, timeout)
 		case <-ctx.Done():
@@ -193,7 +200,7 @@ func (p *Process) read() ([]byte, error) {
 func (p *Process) explain(err, ended error) error {
 	var exit *exec.ExitError
 	switch {
-	case p.over.Load():
+	case p.exceeded.Load():
 		err = p.memory.err()
 	case errors.As(ended, &exit) && exit.Exited():
 		err = fmt.Errorf("%w: %w", err, exit)
@@ -223,8 +230,8 @@ func (p *Process) Kill() {
 // it has to be killed.
 func (p *Process) reap() error {
 	p.memory.remove(p)
-	impatience := time.AfterFunc(reapDelay, p.leash.cut)
-	if err := p.wait(); impatience.Stop() {
+	killTimer := time.AfterFunc(reapDelay, p.leash.cut)
+	if err := p.wait(); killTimer.Stop() {
 		return err
 	}
 	return nil
@@ -232,8 +239,8 @@ func (p *Process) reap() error {
 
 // wait waits for the process and its descendants to end and returns the exit error.
 func (p *Process) wait() error {
-	impatience := time.AfterFunc(2*reapDelay, func() { _ = p.cmd.Process.Kill() }) // fails only if it is gone
-	defer impatience.Stop()
+	killTimer := time.AfterFunc(2*reapDelay, func() { _ = p.cmd.Process.Kill() }) // fails only if it is gone
+	defer killTimer.Stop()
 	err := p.cmd.Wait()
 	p.leash.ended(p.cmd.ProcessState)
 	p.stderr.close()

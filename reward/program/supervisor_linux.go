@@ -25,7 +25,7 @@ const (
 	exitUnstarted    = 126 // the program did not start, as in a shell
 	exitSignaled     = 128 // plus the signal, as in a shell
 
-	mostTries = 1000 // of killMarked: a process that waits for a device may not die
+	maxTries = 1000 // attempts of killMarked: a process that waits for a device may not die
 )
 
 // init turns a process that tether starts into a supervisor. It runs before main, so that
@@ -36,11 +36,13 @@ func init() {
 	}
 }
 
-// leash ties a program to this process. The kernel closes it when this process dies.
+// leash ties a program to this process. It is a pipe between this process and the program's supervisor, whose end
+// here the kernel closes when this process dies. The supervisor then kills the program.
 type leash struct {
-	near, far *os.File
-	program   supervised
-	mark      string // in the environment of the program and its descendants
+	near    *os.File // this process's end, for writing
+	far     *os.File // the supervisor's end, for reading; closed here once the supervisor has started
+	program supervised
+	mark    string // entry in the environment of the program and its descendants
 }
 
 // supervised is what a supervisor runs. It arrives through the lifeline, not in argv, so that
@@ -51,7 +53,7 @@ type supervised struct {
 	Env  []string
 }
 
-// tether makes cmd run under a supervisor: this executable in a process of its own, which
+// tether makes cmd run under a supervisor: this executable in a separate process, which
 // adopts the program's orphans, and kills the program and all its descendants when the
 // leash is cut or the program exits. The program gets the environment of cmd, the supervisor only
 // what this executable may need to start.
@@ -73,7 +75,7 @@ func tether(cmd *exec.Cmd) (*leash, error) {
 	return l, nil
 }
 
-// started tells the supervisor what to run. Call it after the attempt to start.
+// started sends the supervisor the program to run. Call it after the attempt to start, even if that failed.
 func (l *leash) started() {
 	_ = l.far.Close()
 	_ = gob.NewEncoder(l.near).Encode(l.program) // fails if the supervisor is dead, which its output shows
@@ -99,7 +101,7 @@ func supervise(leash *os.File) int {
 		return exitUnsupervised // the trainer is dead
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(supervisorName), 0) // only for ps
-	// discards signals; the program would inherit signal.Ignore
+	// Discard signals. signal.Ignore would do that too, but the program would inherit it.
 	signal.Notify(make(chan os.Signal, 1))
 	pid, err := p.start()
 	if err != nil {
@@ -157,11 +159,11 @@ func (p supervised) start() (pid int, err error) {
 	return pid, nil
 }
 
-// killDescendants kills all descendants of this process until it exits. New ones may appear
-// while it looks: a process that ends as soon as its child runs is hardly ever in a list of
-// all processes, so most looks are at the newest alone, which takes microseconds.
+// killDescendants kills all descendants of this process until this process exits. Descendants may start others
+// meanwhile. A list of all processes hardly ever shows a process that ends as soon as its child runs. So after each
+// list it looks many times at only the newest process IDs, which takes microseconds.
 func killDescendants() {
-	const newest, looks = 32, 100
+	const newest, looks = 32, 100 // process IDs in a look, looks after a list
 	for pause := time.Duration(0); ; pause = min(pause+100*time.Microsecond, lookEvery) {
 		found := map[int]bool{os.Getpid(): true}
 		kill := func(pid int) {

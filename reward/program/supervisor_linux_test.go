@@ -164,7 +164,7 @@ func TestSupervisorHasNoArguments(t *testing.T) {
 	p, mark := startFamily(t, "sleep 1000 &", NewGuard(0))
 	defer requireNone(t, mark)
 	require.NoError(t, asked(t, p, "1"))
-	line, err := os.ReadFile(file(p.cmd.Process.Pid, "cmdline"))
+	line, err := os.ReadFile(procFile(p.cmd.Process.Pid, "cmdline"))
 	require.NoError(t, err)
 	require.Equal(t, supervisorName+"\x00", string(line))
 	p.Kill()

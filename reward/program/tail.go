@@ -13,8 +13,8 @@ const (
 	maxTail = 4 << 10  // bytes of standard error kept
 	maxRead = 64 << 10 // bytes read at once: at least what a pipe holds
 
-	// A reader that is busy for readTime pauses, so that a program that floods its standard
-	// error blocks, and takes at most a fifth of a core here.
+	// After readTime of reading, the reader pauses for readPause. A program that floods its standard error
+	// then blocks, and costs this process at most a fifth of a core.
 	readTime  = 250 * time.Microsecond
 	readPause = time.Millisecond
 )
@@ -23,10 +23,10 @@ const (
 type tail struct {
 	w       *os.File // the program writes to it
 	closing atomic.Bool
-	done    chan struct{} // closed by the reader
+	done    chan struct{} // closed when the reader has ended
 
-	mu  sync.Mutex
-	end []byte
+	mu  sync.Mutex // guards end
+	end []byte     // last maxTail bytes
 }
 
 // newTail starts to read. The caller closes the tail.
@@ -44,8 +44,8 @@ func newTail() (*tail, error) {
 	return t, nil
 }
 
-// close stops the reader when it has what was written so far, and waits for it. Others may
-// keep w open and go on writing.
+// close stops the reader once it has read everything written before, and waits for it. Descendants of the program
+// may keep their end open and continue to write, so the reader cannot wait for the end of the pipe.
 func (t *tail) close() {
 	t.closing.Store(true)
 	for open := true; open; {
@@ -53,7 +53,7 @@ func (t *tail) close() {
 		select {
 		case <-t.done:
 			open = false
-		case <-time.After(readPause): // this read began before closing was set: it is not the last
+		case <-time.After(readPause): // the read that this woke began before closing was set, so another follows
 		}
 	}
 	_ = t.w.Close()
@@ -77,7 +77,7 @@ func (t *tail) read(r io.Reader) {
 	}
 }
 
-// add keeps the end of b and of what came before.
+// add appends b to end and drops all but the last maxTail bytes.
 func (t *tail) add(b []byte) {
 	b = b[max(0, len(b)-maxTail):]
 	t.mu.Lock()

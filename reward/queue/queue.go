@@ -30,19 +30,19 @@ type Worker[In, Out any] interface {
 
 // Outcome is an answer or the reason that there is none.
 type Outcome[Out any] struct {
-	Value Out
-	Err   error
-	Again bool // the failure is transient
+	Value     Out
+	Err       error
+	Transient bool // a retry may succeed
 }
 
 // Config sets the limits of a queue.
 type Config struct {
-	Workers int                           // maximum
+	Workers int                           // maximum number of workers
 	Batch   int                           // maximum inputs per call of a worker
-	Retries int                           // maximum per input
-	Pause   func(tries int) time.Duration // before another try; nil means no pause
-	// Patience is how long workers may be unavailable; 0 means that every failed try
-	// counts.
+	Retries int                           // maximum retries per input
+	Pause   func(tries int) time.Duration // pause after a failed try; nil means no pause
+	// Patience is how long workers may be unavailable before failed tries count; 0 means that
+	// every failed try counts.
 	Patience time.Duration
 }
 
@@ -56,35 +56,35 @@ type Config struct {
 // lasted for Patience. A late answer (program.ErrTimeout) has already used its time and
 // always counts.
 type Queue[In, Out any] struct {
-	cfg  Config
-	make func() Worker[In, Out]
+	cfg       Config
+	newWorker func() Worker[In, Out]
 
-	ctx    context.Context // done once Close is called
-	cancel context.CancelFunc
-	again  atomic.Int64
+	ctx     context.Context // done once Close is called
+	cancel  context.CancelFunc
+	retries atomic.Int64
+	running sync.WaitGroup // goroutines of workers
 
-	mu      sync.Mutex
-	waiting []*job[In, Out]
-	idle    []Worker[In, Out]
-	spare   int // workers that may still be started
-	closed  bool
-	heard   int       // answers so far
-	away    time.Time // time of the first failure since the last answer; zero if none
-	running sync.WaitGroup
+	mu          sync.Mutex // guards the fields below, and all fields of jobs and batches
+	waiting     []*job[In, Out]
+	idle        []Worker[In, Out]
+	unstarted   int // workers that may still be started
+	closed      bool
+	replies     int       // answers and final errors so far: signs that workers are available
+	silentSince time.Time // time of the first failure since the last reply; zero if there is none
 }
 
 // job is an input that a caller of Do waits for.
 type job[In, Out any] struct {
-	in    In
-	waits bool            // patient: tries do not count while workers are unavailable
-	tries int             // failed tries
-	count int             // failed tries that count
-	heard int             // value of Queue.heard at the last failed try
-	alone bool            // never share a batch
-	gone  bool            // the caller has left
-	batch *batch[In, Out] // the batch that holds the job; nil while it waits
-	done  chan struct{}   // closed when out is set
-	out   Outcome[Out]
+	in          In
+	patient     bool            // failed tries do not count while workers are unavailable
+	tries       int             // number of failed tries
+	counted     int             // failed tries that count
+	repliesSeen int             // value of Queue.replies at the last failed try
+	alone       bool            // the job must not share a batch
+	left        bool            // the caller of Do has returned
+	batch       *batch[In, Out] // the batch that holds the job; nil while the job waits
+	done        chan struct{}   // closed once out is set, after which only the caller of Do reads it
+	out         Outcome[Out]
 }
 
 // batch is the set of inputs that a worker answers at once.
@@ -96,18 +96,19 @@ type batch[In, Out any] struct {
 
 // New returns a queue that starts its workers on demand. The caller closes it.
 func New[In, Out any](cfg Config, worker func() Worker[In, Out]) *Queue[In, Out] {
-	q := &Queue[In, Out]{cfg: cfg, make: worker, spare: cfg.Workers}
+	q := &Queue[In, Out]{cfg: cfg, newWorker: worker, unstarted: cfg.Workers}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
 
-// Do returns a worker's answer to in. Waiting for a turn does not use up the answer's
-// time. If patient is set, Do also waits for unavailable workers.
+// Do returns a worker's answer to in. Time in the queue does not count towards a worker's deadline. If
+// patient is true, Do keeps trying for Config.Patience while workers are unavailable. The error is the cause of
+// ctx if ctx ends, ErrClosed after Close, or the worker's.
 func (q *Queue[In, Out]) Do(ctx context.Context, in In, patient bool) (out Out, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return out, err
 	}
-	j := &job[In, Out]{in: in, waits: patient, done: make(chan struct{})}
+	j := &job[In, Out]{in: in, patient: patient, done: make(chan struct{})}
 	if err := q.add(j); err != nil {
 		return out, err
 	}
@@ -128,7 +129,7 @@ func (q *Queue[In, Out]) Waiting() int {
 }
 
 // Retries returns how many times inputs were retried.
-func (q *Queue[In, Out]) Retries() int64 { return q.again.Load() }
+func (q *Queue[In, Out]) Retries() int64 { return q.retries.Load() }
 
 // Capacity returns the number of inputs that the workers take at once.
 func (q *Queue[In, Out]) Capacity() int { return q.cfg.Workers * q.cfg.Batch }
@@ -145,9 +146,9 @@ func (q *Queue[In, Out]) add(j *job[In, Out]) error {
 	switch n := len(q.idle); {
 	case n > 0:
 		w, q.idle = q.idle[n-1], q.idle[:n-1]
-	case q.spare > 0:
-		w = q.make()
-		q.spare--
+	case q.unstarted > 0:
+		w = q.newWorker()
+		q.unstarted--
 	default:
 		return nil
 	}
@@ -159,14 +160,16 @@ func (q *Queue[In, Out]) add(j *job[In, Out]) error {
 func (q *Queue[In, Out]) leave(j *job[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	j.gone = true
-	if at := slices.Index(q.waiting, j); at >= 0 {
-		q.waiting = slices.Delete(q.waiting, at, at+1)
+	j.left = true
+	if i := slices.Index(q.waiting, j); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
 	}
-	if j.batch != nil {
-		if j.batch.live--; j.batch.live == 0 {
-			j.batch.cancel()
-		}
+	if j.batch == nil {
+		return
+	}
+	j.batch.live--
+	if j.batch.live == 0 {
+		j.batch.cancel()
 	}
 }
 
@@ -187,7 +190,7 @@ func (q *Queue[In, Out]) work(w Worker[In, Out]) {
 	}
 }
 
-// take returns the next batch. If there is none, it parks the worker.
+// take returns the next batch and its context. If no job waits, it adds w to the idle workers and returns nil.
 func (q *Queue[In, Out]) take(w Worker[In, Out]) (context.Context, *batch[In, Out]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,23 +212,24 @@ func (q *Queue[In, Out]) take(w Worker[In, Out]) (context.Context, *batch[In, Ou
 	return ctx, b
 }
 
-// settle delivers the answers and queues the rest again.
+// settle delivers the outcomes of a batch and, after a pause, queues the jobs to retry before all others.
 func (q *Queue[In, Out]) settle(b *batch[In, Out], outcomes []Outcome[Out]) {
 	q.mu.Lock()
-	var again []*job[In, Out]
+	var retried []*job[In, Out]
 	tries, failed := 0, false
 	for i, j := range b.jobs {
 		j.batch = nil
-		if j.gone {
+		if j.left {
 			continue
 		}
-		q.note(outcomes[i])
+		q.recordReply(outcomes[i])
 		if !q.tryAgain(j, outcomes[i], len(b.jobs) > 1) {
 			continue
 		}
-		again = append(again, j)
+		retried = append(retried, j)
 		if !errors.Is(outcomes[i].Err, ErrUnasked) {
-			failed, tries = true, max(tries, j.tries)
+			failed = true
+			tries = max(tries, j.tries)
 		}
 	}
 	q.mu.Unlock()
@@ -239,53 +243,54 @@ func (q *Queue[In, Out]) settle(b *batch[In, Out], outcomes []Outcome[Out]) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	again = slices.DeleteFunc(again, func(j *job[In, Out]) bool { return j.gone })
+	retried = slices.DeleteFunc(retried, func(j *job[In, Out]) bool { return j.left })
 	if q.closed {
-		end(again)
+		end(retried)
 		return
 	}
-	q.waiting = append(again, q.waiting...)
+	q.waiting = append(retried, q.waiting...)
 }
 
-// note records whether workers answer at all.
-func (q *Queue[In, Out]) note(o Outcome[Out]) {
+// recordReply records whether an outcome shows that workers are available. The caller holds q.mu.
+func (q *Queue[In, Out]) recordReply(o Outcome[Out]) {
 	switch {
 	case errors.Is(o.Err, ErrUnasked):
-	case o.Err == nil || !o.Again:
-		q.heard++
-		q.away = time.Time{}
-	case q.away.IsZero():
-		q.away = time.Now()
+	case o.Err == nil || !o.Transient:
+		q.replies++
+		q.silentSince = time.Time{}
+	case q.silentSince.IsZero():
+		q.silentSince = time.Now()
 	}
 }
 
-// blame counts a failed try of a single job and reports whether the job has used up its
-// tries.
-func (q *Queue[In, Out]) blame(j *job[In, Out], err error) (enough bool) {
-	away := j.tries > 0 && q.heard == j.heard && time.Since(q.away) < q.cfg.Patience
-	if !j.waits || !away || errors.Is(err, program.ErrTimeout) {
-		j.count++
+// countFailure counts a failed try of a job that was alone in its batch, unless workers are unavailable, and
+// reports whether the job has used up its tries. The caller holds q.mu.
+func (q *Queue[In, Out]) countFailure(j *job[In, Out], err error) (exhausted bool) {
+	unavailable := j.tries > 0 && q.replies == j.repliesSeen && time.Since(q.silentSince) < q.cfg.Patience
+	if !j.patient || !unavailable || errors.Is(err, program.ErrTimeout) {
+		j.counted++
 	}
-	j.heard = q.heard
-	return j.count > q.cfg.Retries
+	j.repliesSeen = q.replies
+	return j.counted > q.cfg.Retries
 }
 
-// tryAgain reports whether a job is retried; otherwise the job is done.
-func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], several bool) bool {
+// tryAgain reports whether a job is retried. Otherwise it ends the job with outcome o. shared means that the job's
+// batch had other jobs. The caller holds q.mu.
+func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], shared bool) bool {
 	switch {
 	case q.closed:
 		end([]*job[In, Out]{j})
 		return false
 	case errors.Is(o.Err, ErrUnasked):
 		return true
-	case o.Err != nil && o.Again && several:
+	case o.Err != nil && o.Transient && shared:
 		j.alone = true
-		q.again.Add(1)
+		q.retries.Add(1)
 		return true
-	case o.Err != nil && o.Again && !q.blame(j, o.Err):
+	case o.Err != nil && o.Transient && !q.countFailure(j, o.Err):
 		j.alone = true
 		j.tries++
-		q.again.Add(1)
+		q.retries.Add(1)
 		return true
 	case o.Err != nil && j.tries > 0:
 		o.Err = fmt.Errorf("%w (after %d tries)", o.Err, j.tries+1)
@@ -295,7 +300,7 @@ func (q *Queue[In, Out]) tryAgain(j *job[In, Out], o Outcome[Out], several bool)
 	return false
 }
 
-// end fails jobs because the queue is closed.
+// end fails jobs because the queue is closed. The caller holds q.mu.
 func end[In, Out any](jobs []*job[In, Out]) {
 	for _, j := range jobs {
 		j.out = Outcome[Out]{Err: ErrClosed}

@@ -31,7 +31,7 @@ func (s *script) Ask(ctx context.Context, texts []string) []Outcome[float64] {
 	case <-time.After(time.Minute):
 	case <-ctx.Done():
 		for i := range out {
-			out[i] = Outcome[float64]{Err: context.Cause(ctx), Again: true}
+			out[i] = Outcome[float64]{Err: context.Cause(ctx), Transient: true}
 		}
 		return out
 	}
@@ -42,7 +42,7 @@ func (s *script) Ask(ctx context.Context, texts []string) []Outcome[float64] {
 	for i := range out {
 		out[i] = Outcome[float64]{Value: 1}
 		if i < len(errs) && errs[i] != nil {
-			out[i] = Outcome[float64]{Err: errs[i], Again: !errors.Is(errs[i], errFinal)}
+			out[i] = Outcome[float64]{Err: errs[i], Transient: !errors.Is(errs[i], errFinal)}
 		}
 	}
 	return out
@@ -195,7 +195,7 @@ func (f *flaky) Ask(_ context.Context, texts []string) []Outcome[float64] {
 	for i, text := range texts {
 		out[i] = Outcome[float64]{Value: 1}
 		if err := f.down(text, time.Since(f.began)); err != nil {
-			out[i] = Outcome[float64]{Err: err, Again: true}
+			out[i] = Outcome[float64]{Err: err, Transient: true}
 		}
 	}
 	return out

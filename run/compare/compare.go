@@ -35,7 +35,7 @@ type Options struct {
 	// Cores is the budget of cores that each run divides, unless its thread keys set another.
 	Cores int
 	// Threads returns how a run divides cores.
-	Threads func(cfg *configs.Config, cores int) (training, sampling int, lends bool)
+	Threads func(cfg *configs.Config, cores int) (training, sampling int, usesIdle bool)
 	// Train runs easyrl train with args in a process with the given number of cores.
 	Train func(ctx context.Context, cores int, args []string) error
 	Say   func(format string, args ...any)
@@ -54,7 +54,7 @@ type Comparison struct {
 	Name    string `json:"name"`
 	Cores   int    `json:"cores"`
 	Steps   int    `json:"steps"`
-	Warmup  int    `json:"warmup"` // of Steps, not timed
+	Warmup  int    `json:"warmup"` // untimed steps at the start of each process
 	Repeats int    `json:"repeats"`
 	Backend string `json:"backend"` // train.backend
 	Sweep   string `json:"sweep,omitempty"`
@@ -87,7 +87,7 @@ func (c *Comparison) Dir() string { return c.dir }
 type comparing struct {
 	o      Options
 	found  Comparison
-	inTurn bool // the configuration's own mode is colocated
+	inTurn bool // the configuration's run.mode is colocated
 	swaps  bool // the configuration sets train.swap, which other modes refuse
 }
 
@@ -212,6 +212,7 @@ func (c *comparing) remember() {
 	}
 }
 
+// write writes compare.json.
 func (c *comparing) write() error {
 	b, err := json.MarshalIndent(&c.found, "", "  ")
 	if err == nil {

@@ -50,7 +50,7 @@ type Result struct {
 	Ceiling       float64 `json:"ceiling"`
 	IdleTrainer   float64 `json:"idle_trainer"` // fraction of the step
 	IdleInstances float64 `json:"idle_instances"`
-	// number of instances that sampled, servers included
+	// Servers is the number of instances that sampled, embedded ones included.
 	Servers     float64            `json:"fleet"`
 	ServerCores int                `json:"server_cores,omitempty"` // of Cores; servers that report none count 0
 	Reward      *float64           `json:"reward"`                 // at the last step
@@ -92,8 +92,8 @@ func (r *Result) read(dir string, warmup int, resumed map[string][]int) error {
 	}
 	best := fastest(everything)
 	for i, values := range r.steps {
-		if held, ok := best[int(values["step"])]; ok {
-			r.steps[i] = held
+		if known, ok := best[int(values["step"])]; ok {
+			r.steps[i] = known
 		}
 	}
 	r.last()
@@ -157,7 +157,7 @@ func fastest(repeats []map[int]report.Values) map[int]report.Values {
 	best := map[int]report.Values{}
 	for _, steps := range repeats {
 		for step, values := range steps {
-			if held, ok := best[step]; !ok || values["timing_s/step"] < held["timing_s/step"] {
+			if known, ok := best[step]; !ok || values["timing_s/step"] < known["timing_s/step"] {
 				best[step] = values
 			}
 		}
@@ -202,7 +202,7 @@ type ratio struct{ faster, weight float64 }
 // are. It also varies between steps, so a ratio weighs less if either step took longer
 // than in another repeat.
 func (r *Result) ratios(first *Result) (all []ratio) {
-	least, leastFirst := fastest(r.repeats), fastest(first.repeats)
+	best, bestFirst := fastest(r.repeats), fastest(first.repeats)
 	for _, steps := range r.repeats {
 		for step, v := range steps {
 			for _, others := range first.repeats {
@@ -210,10 +210,11 @@ func (r *Result) ratios(first *Result) (all []ratio) {
 				if !ok || rate(v) == 0 || rate(base) == 0 {
 					continue
 				}
-				calm := least[step]["timing_s/step"] / v["timing_s/step"] * leastFirst[step]["timing_s/step"] /
-					base["timing_s/step"]
-				between := max(1e-3, math.Abs(v["time"]-base["time"])) // seconds
-				all = append(all, ratio{rate(v) / rate(base), calm * calm / between})
+				const key = "timing_s/step"
+				// 1 if both steps are the fastest of their repeats, and less if either was slowed down
+				undisturbed := best[step][key] / v[key] * bestFirst[step][key] / base[key]
+				apart := max(1e-3, math.Abs(v["time"]-base["time"])) // seconds
+				all = append(all, ratio{rate(v) / rate(base), undisturbed * undisturbed / apart})
 			}
 		}
 	}
@@ -229,20 +230,21 @@ func rate(values report.Values) float64 {
 // all, which must not be empty.
 func quantile(all []ratio, q float64) float64 {
 	slices.SortFunc(all, func(a, b ratio) int { return cmp.Compare(a.faster, b.faster) })
-	whole := 0.0
+	total := 0.0
 	for _, x := range all {
-		whole += x.weight
+		total += x.weight
 	}
-	at, passed := 0.0, 0.0 // the middle of the previous weight, and its end
+	// Each ratio is at the middle of its weight's interval of [0, total].
+	previous, end := 0.0, 0.0 // middle and end of the previous interval
 	for i, x := range all {
-		middle := passed + x.weight/2
+		middle := end + x.weight/2
 		switch {
-		case middle < q*whole:
-			at, passed = middle, passed+x.weight
+		case middle < q*total:
+			previous, end = middle, end+x.weight
 		case i == 0:
 			return x.faster
 		default:
-			return all[i-1].faster + (q*whole-at)/(middle-at)*(x.faster-all[i-1].faster)
+			return all[i-1].faster + (q*total-previous)/(middle-previous)*(x.faster-all[i-1].faster)
 		}
 	}
 	return all[len(all)-1].faster
@@ -251,11 +253,11 @@ func quantile(all []ratio, q float64) float64 {
 // finalWeights returns the sha256 of the weights in the checkpoint of a run's last step.
 // ok is false if there is no valid checkpoint.
 func finalWeights(dir string, step int) (sum string, ok bool) {
-	at := filepath.Join(dir, "checkpoints", checkpoint.StepName(step))
-	if checkpoint.Verify(at) != nil {
+	folder := filepath.Join(dir, "checkpoints", checkpoint.StepName(step))
+	if checkpoint.Verify(folder) != nil {
 		return "", false
 	}
-	entries, err := os.ReadDir(at)
+	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return "", false
 	}
@@ -265,13 +267,14 @@ func finalWeights(dir string, step int) (sum string, ok bool) {
 			continue
 		}
 		ok = true
-		if err := digestFile(digest, filepath.Join(at, entry.Name())); err != nil {
+		if err := digestFile(digest, filepath.Join(folder, entry.Name())); err != nil {
 			return "", false
 		}
 	}
 	return hex.EncodeToString(digest.Sum(nil)), ok
 }
 
+// digestFile writes the contents of a file to w.
 func digestFile(w io.Writer, path string) error {
 	file, err := filetype.Open(path)
 	if err != nil {

@@ -97,6 +97,7 @@ func (c *comparing) modes(given *configs.Resolved) []string {
 	return []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
 }
 
+// check returns an error if the options do not fit each other or the configuration.
 func (c *comparing) check(given *configs.Resolved) error {
 	all := []string{configs.Sync, configs.PeriodicAsync, configs.Colocated}
 	var faults []error
@@ -163,7 +164,8 @@ func swept(list string) (values []string) {
 		case r == ']' || r == '}':
 			depth--
 		case r == ',' && depth == 0:
-			values, begin = append(values, strings.TrimSpace(list[begin:i])), i+1
+			values = append(values, strings.TrimSpace(list[begin:i]))
+			begin = i + 1
 		}
 	}
 	return append(values, strings.TrimSpace(list[begin:]))
@@ -198,9 +200,9 @@ func (c *comparing) load(settings []string) (*configs.Resolved, error) {
 
 // split returns how a configuration divides cores.
 func (c *comparing) split(cfg *configs.Resolved, cores int) steptime.Split {
-	training, each, lends := c.o.Threads(&cfg.Config, cores)
+	training, each, usesIdle := c.o.Threads(&cfg.Config, cores)
 	return steptime.Split{TrainerThreads: training, Instances: cfg.Inference.Instances, InstanceThreads: each,
-		LendsIdle: lends, Alternating: cfg.Run.Mode == configs.Colocated}
+		LendsIdle: usesIdle, Alternating: cfg.Run.Mode == configs.Colocated}
 }
 
 // sweptKey returns the swept key, or "" without a sweep.

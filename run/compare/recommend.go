@@ -19,8 +19,8 @@ type Recommend struct {
 	Run      string         `json:"run"`     // its name
 }
 
-// at returns the run's step time, scaled to the machine's speed during the first run.
-func (r *Result) at(first *Result) float64 {
+// scaledStep returns the run's step time in seconds, scaled to the machine's speed during the first run.
+func (r *Result) scaledStep(first *Result) float64 {
 	return first.Step / r.Speedup * (r.Tokens / float64(r.Timed)) / (first.Tokens / float64(first.Timed))
 }
 
@@ -34,8 +34,8 @@ func (c *comparing) recommend(variants []variant) *Recommend {
 	}
 	for i := range runs {
 		r := &runs[i]
-		if r.Share.Threads() <= c.o.Cores && r.at(first) < best.Step {
-			best = &Recommend{Mode: r.Mode, Share: r.Share, Step: r.at(first), Run: r.Name,
+		if r.Share.Threads() <= c.o.Cores && r.scaledStep(first) < best.Step {
+			best = &Recommend{Mode: r.Mode, Share: r.Share, Step: r.scaledStep(first), Run: r.Name,
 				Settings: settingsOf(variants, r.Name)}
 		}
 	}

@@ -51,6 +51,7 @@ func rows(runs []Result) [][]string {
 	return all
 }
 
+// share formats a fraction as a percentage.
 func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
 
 // short abbreviates checksums.

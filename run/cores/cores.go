@@ -10,16 +10,16 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Share divides the process's cores between trainer and instances: half each by
-// default, or all for both if they are colocated and take turns. lends reports whether
-// the trainer also uses the threads of idle instances.
-func Share(cfg *configs.Config) (training, sampling int, lends bool) {
+// Share divides the process's cores between trainer and instances: half for each by
+// default, or all for both if they are colocated and take turns. training and sampling are the numbers of threads
+// of the trainer and of each instance. usesIdle reports whether the trainer also uses the threads of idle
+// instances.
+func Share(cfg *configs.Config) (training, sampling int, usesIdle bool) {
 	return ShareOf(cfg, runtime.GOMAXPROCS(0))
 }
 
-// ShareOf divides the given number of cores between trainer and instances as a
-// run does.
-func ShareOf(cfg *configs.Config, cores int) (training, sampling int, lends bool) {
+// ShareOf is Share for the given number of cores.
+func ShareOf(cfg *configs.Config, cores int) (training, sampling int, usesIdle bool) {
 	training, sampling = cfg.Device.Threads, cfg.Inference.Threads
 	if cfg.Run.Mode == configs.Colocated {
 		return cmp.Or(training, cores), cmp.Or(sampling, cores), false
@@ -34,49 +34,51 @@ func ShareOf(cfg *configs.Config, cores int) (training, sampling int, lends bool
 	return cmp.Or(training, max(1, cores-sampling*cfg.Inference.Instances)), sampling, training == 0
 }
 
-// Busy returns the number of this process's cores that the given number of threads
-// compute on; 0 threads are one per core.
+// Busy returns the number of this process's cores that the given number of threads keep busy. 0 threads stand for
+// one per core.
 func Busy(threads int) int {
-	most := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
-	return min(cmp.Or(threads, most), most)
+	cores := min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+	return min(cmp.Or(threads, cores), cores)
 }
 
-// Own returns the cores of the trainer and the embedded instances, which share them.
+// Own returns the number of cores that the trainer and the embedded instances together keep busy.
 func Own(cfg *configs.Config) int {
-	training, sampling, _ := Share(cfg)
-	if sampling *= cfg.Inference.Instances; cfg.Run.Mode == configs.Colocated {
+	training, each, _ := Share(cfg)
+	sampling := each * cfg.Inference.Instances
+	if cfg.Run.Mode == configs.Colocated { // they take turns
 		return Busy(max(training, sampling))
 	}
 	return Busy(training + sampling)
 }
 
-// RaiseGOMAXPROCS raises GOMAXPROCS so that other goroutines run beside the given number of
-// computing ones. A goroutine inside a kernel keeps its P, and those queued behind it
-// would wait for milliseconds. restore undoes the change.
+// RaiseGOMAXPROCS raises GOMAXPROCS by the given number of computing goroutines, so that others run beside them.
+// A goroutine inside a kernel keeps its P (the Go scheduler's processor) for milliseconds, and goroutines queued on
+// that P wait. restore undoes the change.
 func RaiseGOMAXPROCS(computing int) (restore func()) {
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + computing)
 	return func() { runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) - computing) }
 }
 
-// Lend limits the trainer's device to its own threads and returns a callback that adds
-// an instance's threads when it becomes idle and takes them back when it resumes. The
-// callback may be called concurrently. It is nil if the trainer borrows no threads.
-func Lend(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
-	own, each, lends := Share(cfg)
+// UseIdleThreads limits the trainer's device to its own threads and returns a callback for engine.Config.Rest,
+// which adds an instance's threads when the instance becomes idle and removes them when it resumes. The
+// callback may be called concurrently. It is nil if the trainer does not use the threads of idle instances.
+func UseIdleThreads(dev npu.Device, cfg *configs.Config) (rest func(resting bool)) {
+	training, each, usesIdle := Share(cfg)
 	cores, ok := dev.(npu.Cores)
-	if !lends || !ok {
+	if !usesIdle || !ok {
 		return nil
 	}
 	var mu sync.Mutex
-	cores.Limit(own)
+	limit := training // guarded by mu
+	cores.Limit(limit)
 	return func(resting bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if resting {
-			own += each
+			limit += each
 		} else {
-			own -= each
+			limit -= each
 		}
-		cores.Limit(own)
+		cores.Limit(limit)
 	}
 }

@@ -26,9 +26,9 @@ func TestIdleInstancesLendThreads(t *testing.T) {
 	cfg := configs.Default()
 	cfg.Inference.Threads, cfg.Inference.Instances = 2, 2
 	cfg.Device.Threads = 3
-	require.Nil(t, Lend(d, &cfg), "an explicit number of threads is kept")
+	require.Nil(t, UseIdleThreads(d, &cfg), "an explicit number of threads is kept")
 	cfg.Device.Threads = 0
-	rest := Lend(d, &cfg)
+	rest := UseIdleThreads(d, &cfg)
 	own := max(1, runtime.GOMAXPROCS(0)-4)
 	require.Equal(t, own, d.limit)
 	for _, c := range []struct {

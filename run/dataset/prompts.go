@@ -27,14 +27,14 @@ type Reader struct {
 	canaryTokens int
 	warn         func(format string, args ...any)
 
-	sources []string // of all prompts read
-	plain   string   // first file with plain-text prompts
+	sources []string // data sources of all prompts read
+	plain   string   // first file with plain-text prompts; empty if there is none
 	canary  []int32
 }
 
-// New returns a reader for a model and a run. It collects at least canaryTokens tokens
-// of the first prompts for CanaryTokens, if they have as many. warn receives a line for
-// each kind of row that is dropped or looks wrong.
+// New returns a reader for a model and a run. The reader keeps the first prompts' tokens for CanaryTokens, at least
+// canaryTokens if all prompts together have as many. warn receives a line for each kind of row that is dropped or
+// looks wrong.
 func New(f *folder.Folder, cfg *configs.Config, canaryTokens int, warn func(format string, args ...any)) *Reader {
 	return &Reader{folder: f, cfg: cfg, canaryTokens: canaryTokens, warn: warn}
 }
@@ -74,17 +74,17 @@ func (r *Reader) Prompts(ctx context.Context, paths []string) (lists [][]rollout
 	return lists, dropped, nil
 }
 
-// encodeAll encodes prompts. huge holds the IDs of those whose number of bytes already shows that they
-// have too many tokens.
+// encodeAll encodes prompts. huge holds the IDs of prompts with so many bytes that they must have too many tokens;
+// encodeAll does not encode them.
 func (r *Reader) encodeAll(ctx context.Context, path string, all []rollout.Prompt) (
 	kept []rollout.Prompt, huge []string, err error) {
-	most := r.folder.Tokenizer.Longest(longestPrompt(r))
+	maxBytes := r.folder.Tokenizer.Longest(longestPrompt(r))
 	for i := range all {
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
 		p := &all[i]
-		if sizeOf(p.Text, p.Messages) > most {
+		if sizeOf(p.Text, p.Messages) > maxBytes {
 			huge = append(huge, p.ID)
 			continue
 		}
@@ -110,7 +110,7 @@ func allTooLong(path string, dropped []string, limit int) error {
 	return usage.Errorf("%s: all %d prompts are longer than %d tokens", path, len(dropped), limit)
 }
 
-// longestPrompt returns the largest number of tokens of a prompt.
+// longestPrompt returns the maximum number of tokens of a prompt. It leaves room for one token of the response.
 func longestPrompt(r *Reader) int {
 	return min(r.cfg.Data.MaxPromptTokens, r.folder.Shape.MaxPositions-1)
 }
@@ -192,8 +192,9 @@ func (r *Reader) Endless(lists [][]rollout.Prompt, seed uint64) (func(place int)
 	}, nil
 }
 
-// scorable returns the prompts that have the reference answer their reward needs, and warns about
-// the others. A data source without a reward is an error.
+// scorable returns the prompts whose reward can find a response right, and warns about the others: those without
+// the reference answer that their reward needs, and those whose answer it finds wrong (gradable). A data source
+// without a reward is an error.
 func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Prompt, err error) {
 	first, kind := "", ""
 	for i := range all {
@@ -225,8 +226,8 @@ func (r *Reader) scorable(path string, all []rollout.Prompt) (kept []rollout.Pro
 }
 
 const (
-	mostRefused  = 0.01 // of a file's prompts; more fail the file
-	namedRefused = 10   // at most, in a message
+	maxRefused = 0.01 // share of a file's prompts that may be refused; more fail the file
+	maxNamed   = 10   // number of refused prompts that a message names
 )
 
 // gradable returns the prompts whose reference answer their reward finds right, and warns about
@@ -241,17 +242,17 @@ func (r *Reader) gradable(path string, all []rollout.Prompt) (kept []rollout.Pro
 	for i, reason := range reasons {
 		if reason == "" {
 			kept = append(kept, all[i])
-		} else if len(named) < namedRefused {
+		} else if len(named) < maxNamed {
 			named = append(named, fmt.Sprintf("%s: %s", all[i].ID, reason))
 			kind = cmp.Or(kind, r.cfg.Reward.For(all[i].Source).Kind)
 		}
 	}
 	refused := len(all) - len(kept)
 	first := strings.Join(named, ", ")
-	if float64(refused) > mostRefused*float64(len(all)) {
+	if float64(refused) > maxRefused*float64(len(all)) {
 		return nil, usage.Errorf("%s: reward %q finds %d of %d reference answers wrong, expected at most %v%% "+
 			"(first %s); correct or remove them, or set another reward.kind",
-			path, kind, refused, len(all), 100*mostRefused, first)
+			path, kind, refused, len(all), 100*maxRefused, first)
 	}
 	r.warn("%s: dropped %d of %d prompts whose reference answer reward %q finds wrong (first %s)", path, refused,
 		len(all), kind, first)
@@ -308,20 +309,20 @@ func (r *Reader) renderer() *renderer {
 // CheckContext returns an error if rollout.max_tokens cannot fit into the model's
 // context, and warns if it does not fit after the longest prompt.
 func (r *Reader) CheckContext(prompts []rollout.Prompt) error {
-	context, most := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
-	if most >= context {
+	positions, maxTokens := r.folder.Shape.MaxPositions, r.cfg.Rollout.MaxTokens
+	if maxTokens >= positions {
 		return usage.Errorf(
-			"rollout.max_tokens is %d, expected %d at most: the model's context is %d tokens, prompt included", most,
-			context-1, context)
+			"rollout.max_tokens is %d, expected %d at most: the model's context is %d tokens, prompt included",
+			maxTokens, positions-1, positions)
 	}
 	longest := 0
 	for i := range prompts {
 		longest = max(longest, len(prompts[i].IDs))
 	}
-	if longest+most > context {
+	if longest+maxTokens > positions {
 		r.warn("the longest prompt has %d tokens; its responses end at the model's context of %d tokens, before "+
 			"rollout.max_tokens = %d",
-			longest, context, most)
+			longest, positions, maxTokens)
 	}
 	return nil
 }

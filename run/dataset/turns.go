@@ -31,8 +31,8 @@ func today() time.Time { return time.Date(2024, time.July, 26, 0, 0, 0, 0, time.
 
 // prompt renders a text or a conversation up to the start of the assistant's
 // turn. If a conversation ends with an assistant turn, prompt renders up to the
-// end of that turn's text, for the model to continue. rendered reports that the
-// template produced the result and so decides how the sequence begins.
+// end of that turn's text, for the model to continue. rendered reports whether the
+// template produced the result. If so, the result already has the beginning-of-sequence token.
 func (r *renderer) prompt(text string, messages []rollout.Message) (out string, rendered bool, err error) {
 	if messages == nil && !r.always {
 		return r.system + text, false, nil
@@ -52,14 +52,16 @@ func (r *renderer) prompt(text string, messages []rollout.Message) (out string, 
 	return out, true, err
 }
 
+// assistant is the role of the model's turns.
 const assistant = "assistant"
 
-// continuation renders a conversation up to the last word of its final assistant turn.
+// continuation renders a conversation up to the end of the text of its final assistant turn. To find what the
+// template adds after the text, it renders the conversation again with marker in place of the text.
 func (r *renderer) continuation(in chat.Input) (string, error) {
 	in.AddGenerationPrompt = false
 	last := len(in.Messages) - 1
-	said := in.Messages[last].Content
-	if strings.TrimSpace(said) == "" {
+	content := in.Messages[last].Content
+	if strings.TrimSpace(content) == "" {
 		return "", errors.New("the final assistant turn is empty, expected text to continue")
 	}
 	whole, err := r.template.Render(in)
@@ -72,15 +74,14 @@ func (r *renderer) continuation(in chat.Input) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at := strings.LastIndex(frame, marker)
-	if at >= 0 && strings.HasSuffix(whole, frame[at+len(marker):]) {
-		out := strings.TrimSuffix(whole, frame[at+len(marker):])
-		if strings.HasSuffix(strings.TrimSpace(out), strings.TrimSpace(said)) {
+	if i := strings.LastIndex(frame, marker); i >= 0 {
+		out, found := strings.CutSuffix(whole, frame[i+len(marker):])
+		if found && strings.HasSuffix(strings.TrimSpace(out), strings.TrimSpace(content)) {
 			return out, nil
 		}
 	}
 	return "", fmt.Errorf("the chat template changes the final assistant turn %q, so no response can continue it",
-		head(said, 30))
+		head(content, 30))
 }
 
 // complete returns an error if the template omits a turn with an unknown role.
@@ -98,7 +99,7 @@ func complete(messages []chat.Message, rendered string) error {
 	return nil
 }
 
-// marker is a placeholder text to locate a turn in a template's output.
+// marker is a placeholder text to locate a turn in a template's output. No template contains it by itself.
 const marker = "where the message stands"
 
 // demonstration renders a prompt and its reply. If the template renders the
@@ -123,7 +124,7 @@ func (r *renderer) demonstration(text string, messages []rollout.Message, reply 
 	return prompt, response, true, err
 }
 
-// conversation returns the template's input.
+// conversation returns the template's input. If messages is nil, text is the user's turn.
 func (r *renderer) conversation(text string, messages []rollout.Message) (in chat.Input, err error) {
 	if r.never {
 		return in, errors.New(`conversations need a chat template, but data.template is "none"`)
@@ -171,7 +172,7 @@ func turn(m rollout.Message) (t chat.Message, err error) {
 // <think>. Then reply returns the rest of the message itself, with the template's
 // end of turn.
 func (r *renderer) reply(in chat.Input, prompt string, m rollout.Message) (string, error) {
-	with := func(m rollout.Message) (string, error) {
+	renderWith := func(m rollout.Message) (string, error) {
 		t, err := turn(m)
 		if err != nil {
 			return "", err
@@ -180,7 +181,7 @@ func (r *renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 		all.Messages = append(slices.Clone(in.Messages), t)
 		return r.template.Render(all)
 	}
-	whole, err := with(m)
+	whole, err := renderWith(m)
 	if err != nil {
 		return "", err
 	}
@@ -189,20 +190,20 @@ func (r *renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 	if continues && strings.Contains(withoutSpace(shared+rest), withoutSpace(m.Content)) {
 		return rest, nil
 	}
-	frame, err := with(rollout.Message{Role: m.Role, Content: marker})
+	frame, err := renderWith(rollout.Message{Role: m.Role, Content: marker})
 	if err != nil {
 		return "", err
 	}
-	at := strings.LastIndex(frame, marker)
-	if at < 0 {
+	i := strings.LastIndex(frame, marker)
+	if i < 0 {
 		return "", errors.New("the chat template drops the response")
 	}
-	said := shared // the part of the turn already in the prompt
+	begun := shared // the part of the turn that the prompt already contains
 	if !strings.HasPrefix(frame, prompt) {
-		said = prompt[common(prompt, frame):]
+		begun = prompt[common(prompt, frame):]
 	}
-	content, follows := strings.CutPrefix(m.Content, strings.TrimSpace(said))
-	if !follows || strings.TrimSpace(said) == "" && !continues {
+	content, follows := strings.CutPrefix(m.Content, strings.TrimSpace(begun))
+	if !follows || strings.TrimSpace(begun) == "" && !continues {
 		hint := ""
 		if !r.thinking && strings.HasPrefix(strings.TrimSpace(m.Content), "<think>") {
 			hint = "; set data.thinking = true for responses with thoughts"
@@ -210,10 +211,10 @@ func (r *renderer) reply(in chat.Input, prompt string, m rollout.Message) (strin
 		return "", fmt.Errorf("the chat template ends the prompt with %q, but the response starts with %q%s",
 			tail(prompt, 30), head(m.Content, 30), hint)
 	}
-	if said != "" {
+	if begun != "" {
 		content = strings.TrimLeft(content, "\n")
 	}
-	return content + frame[at+len(marker):], nil
+	return content + frame[i+len(marker):], nil
 }
 
 // overlap returns the longest suffix of prompt, at most 64 bytes, that is a
@@ -236,6 +237,7 @@ func common(a, b string) int {
 	return n
 }
 
+// withoutSpace returns s without white space.
 func withoutSpace(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -251,6 +253,7 @@ func tail(s string, n int) string {
 	return string(runes[max(0, len(runes)-n):])
 }
 
+// head returns the first n runes of s.
 func head(s string, n int) string {
 	runes := []rune(s)
 	return string(runes[:min(n, len(runes))])

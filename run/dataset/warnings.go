@@ -37,7 +37,8 @@ func (r *Reader) warnForwarded(path string, all []rollout.Prompt) {
 	for i := range all {
 		rule := r.cfg.Reward.For(all[i].Source)
 		if missing(all[i].Answer) && rule.Forwards() {
-			if n++; n == 1 {
+			n++
+			if n == 1 {
 				first, kind = all[i].ID, rule.Kind
 			}
 		}
@@ -58,7 +59,8 @@ func (r *Reader) warnForms(path string, all []rollout.Prompt) {
 		if form == "" || rule.Forwards() || form != objects && !rule.Verbatim() {
 			continue
 		}
-		if count[form]++; count[form] == 1 {
+		count[form]++
+		if count[form] == 1 {
 			first[form] = p
 		}
 	}
@@ -81,6 +83,7 @@ const (
 	decimals = "whole numbers with a decimal point"
 )
 
+// formOf returns the form of an answer that is no text, or "" for text and other answers.
 func formOf(answer json.RawMessage) string {
 	switch text := string(answer); {
 	case strings.HasPrefix(text, "{"):
@@ -93,13 +96,14 @@ func formOf(answer json.RawMessage) string {
 	return ""
 }
 
+// missing reports whether an answer is absent or null.
 func missing(answer json.RawMessage) bool { return len(answer) == 0 || string(answer) == "null" }
 
 // Warn receives a line about data that looks wrong.
 type Warn func(format string, args ...any)
 
-// WarnRepeats warns if a step of size prompts or demonstrations repeats some of the count that
-// there are. key is the configuration key of size, and files that of the data.
+// WarnRepeats warns if a step has more rows (size) than the data (count), so that it repeats some. key is the
+// configuration key of size, files the key of the data.
 func WarnRepeats(warn Warn, size, count int, key, files string) {
 	if size <= count {
 		return
@@ -145,6 +149,7 @@ func WarnHeldOut(warn Warn, training []trainer.Demonstration, sets []trainer.Hel
 	}
 }
 
+// warnShared warns if some of a held-out set's rows are also trained on. held and training are configuration keys.
 func warnShared(warn Warn, held, training, name, what string, shared, all int) {
 	if shared > 0 {
 		warn("%s: %d of %d %s of set %q are also in %s, so results on them do not show how the model does on new ones",

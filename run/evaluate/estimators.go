@@ -30,22 +30,21 @@ func passAtK(n, c, k int) float64 {
 	return 1 - miss
 }
 
-// majMost limits the responses that majMean draws from, because its work grows with their
-// cube.
-const majMost = 128
+// maxMajResponses is the maximum number of responses that majMean draws from. Its work grows with their cube.
+const maxMajResponses = 128
 
 // majMean returns the mean of majAtK over all ordered draws of k of the n responses. This
 // is the complete U-statistic (Hoeffding 1948), the minimum-variance unbiased estimate of
 // the score of k fresh responses. Over all orders, equally common answers win equally
 // often, so with k = n it is the mean score of the most common answers. majMean takes n k^2
-// log k operations and uses the first majMost responses. With k = n it takes n operations
+// log k operations and uses the first maxMajResponses responses. With k = n it takes n operations
 // and uses all.
 func majMean(answers []string, scores []float64, k int) float64 {
 	if k >= len(answers) {
 		_, candidates := tally(answers, scores)
-		return commonest(candidates)
+		return meanOfMostCommon(candidates)
 	}
-	n := min(len(answers), majMost)
+	n := min(len(answers), maxMajResponses)
 	k = min(k, n)
 	silent, candidates := tally(answers[:n], scores)
 	total := 0.0
@@ -64,16 +63,16 @@ type candidate struct {
 // tally counts the responses without an answer and those with each answer, in the order of
 // first appearance.
 func tally(answers []string, scores []float64) (silent int, candidates []candidate) {
-	at := map[string]int{}
+	index := map[string]int{} // index in candidates of each answer
 	for i, a := range answers {
 		if a == "" {
 			silent++
 			continue
 		}
-		c, ok := at[a]
+		c, ok := index[a]
 		if !ok {
 			c = len(candidates)
-			at[a] = c
+			index[a] = c
 			candidates = append(candidates, candidate{})
 		}
 		candidates[c].size++
@@ -85,14 +84,15 @@ func tally(answers []string, scores []float64) (silent int, candidates []candida
 	return silent, candidates
 }
 
-// commonest returns the mean score of the largest candidates, or 0 without candidates.
-func commonest(candidates []candidate) float64 {
-	most, equal, sum := 0, 0.0, 0.0
+// meanOfMostCommon returns the mean score of the largest candidates, or 0 without candidates.
+func meanOfMostCommon(candidates []candidate) float64 {
+	largest := 0
+	equal, sum := 0.0, 0.0 // number of candidates of the largest size, and the sum of their scores
 	for _, c := range candidates {
-		if c.size > most {
-			most, equal, sum = c.size, 0, 0
+		if c.size > largest {
+			largest, equal, sum = c.size, 0, 0
 		}
-		if c.size == most {
+		if c.size == largest {
 			equal++
 			sum += c.score
 		}
@@ -107,38 +107,38 @@ func commonest(candidates []candidate) float64 {
 // candidates' scores over them.
 func wonWith(votes, k, silent int, candidates []candidate) float64 {
 	type state struct{ draws, scores float64 }
-	most := k / votes // candidates that can win together
-	at := func(drawn, equal int) int { return drawn*(most+1) + equal }
-	now := make([]state, (k+1)*(most+1))
+	maxWinners := k / votes // candidates that can win together
+	index := func(drawn, winners int) int { return drawn*(maxWinners+1) + winners }
+	current := make([]state, (k+1)*(maxWinners+1))
 	for drawn, ways := range binomials(silent)[:min(silent, k)+1] {
-		now[at(drawn, 0)].draws = ways
+		current[index(drawn, 0)].draws = ways
 	}
 	for _, c := range candidates {
 		ways := binomials(c.size)
-		next := make([]state, len(now))
+		next := make([]state, len(current))
 		for drawn := range k + 1 {
-			for equal := range most + 1 {
-				s := now[at(drawn, equal)]
+			for winners := range maxWinners + 1 {
+				s := current[index(drawn, winners)]
 				if s.draws == 0 {
 					continue
 				}
-				for got := range min(votes, c.size+1, k-drawn+1) {
-					to := &next[at(drawn+got, equal)]
-					to.draws += float64(ways[got] * s.draws)
-					to.scores += float64(ways[got] * s.scores)
+				for fewer := range min(votes, c.size+1, k-drawn+1) { // c gets too few votes to win
+					to := &next[index(drawn+fewer, winners)]
+					to.draws += float64(ways[fewer] * s.draws)
+					to.scores += float64(ways[fewer] * s.scores)
 				}
-				if c.size >= votes && drawn+votes <= k {
-					to := &next[at(drawn+votes, equal+1)]
+				if c.size >= votes && drawn+votes <= k { // c is among the winners
+					to := &next[index(drawn+votes, winners+1)]
 					to.draws += float64(ways[votes] * s.draws)
 					to.scores += float64(ways[votes] * (s.scores + float64(c.score*s.draws)))
 				}
 			}
 		}
-		now = next
+		current = next
 	}
 	sum := 0.0
-	for equal := 1; equal <= most; equal++ {
-		sum += now[at(k, equal)].scores / float64(equal)
+	for winners := 1; winners <= maxWinners; winners++ {
+		sum += current[index(k, winners)].scores / float64(winners)
 	}
 	return sum
 }

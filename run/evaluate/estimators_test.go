@@ -168,7 +168,7 @@ func shared(answers []string, scores []float64) float64 {
 // whatever the order and number of the responses.
 func TestMajMeanOfAll(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
-	for _, n := range []int{1, 2, 3, 8, 20, majMost, majMost + 1, 1000} {
+	for _, n := range []int{1, 2, 3, 8, 20, maxMajResponses, maxMajResponses + 1, 1000} {
 		for range 20 {
 			answers, scores := make([]string, n), make([]float64, n)
 			for i := range n {
@@ -177,7 +177,7 @@ func TestMajMeanOfAll(t *testing.T) {
 			}
 			want := shared(answers, scores)
 			require.InDelta(t, want, majMean(answers, scores, n), 1e-12, "%q", answers)
-			if n <= majMost {
+			if n <= maxMajResponses {
 				silent, candidates := tally(answers, scores)
 				drawn := 0.0
 				for votes := 1; votes <= n; votes++ {
@@ -224,7 +224,7 @@ func TestMajMeanIsUnbiased(t *testing.T) {
 }
 
 func TestMajMeanOfMany(t *testing.T) {
-	answers, scores := make([]string, majMost), make([]float64, majMost)
+	answers, scores := make([]string, maxMajResponses), make([]float64, maxMajResponses)
 	for i := range answers { // 60% right, the others all equal
 		answers[i] = "right"
 		scores[i] = 1
@@ -235,7 +235,7 @@ func TestMajMeanOfMany(t *testing.T) {
 	require.InDelta(t, float64(76)/128, majMean(answers, scores, 1), 1e-12)
 	require.InDelta(t, float64(76)/128, majMean(answers, scores, 2), 1e-12, "a draw of one each is shared")
 	require.Greater(t, majMean(answers, scores, 100), 0.99)
-	require.InDelta(t, 1, majMean(answers, scores, majMost), 1e-9)
+	require.InDelta(t, 1, majMean(answers, scores, maxMajResponses), 1e-9)
 	require.Equal(t, 0.0, majMean(make([]string, 9), make([]float64, 9), 4))
 }
 
@@ -248,7 +248,7 @@ func TestStdErr(t *testing.T) {
 }
 
 func BenchmarkMajMean(b *testing.B) {
-	for _, k := range []int{16, 64, majMost} {
+	for _, k := range []int{16, 64, maxMajResponses} {
 		b.Run(fmt.Sprint(k), func(b *testing.B) {
 			random := rand.New(rand.NewPCG(1, 2))
 			answers, scores := make([]string, k), make([]float64, k)

@@ -82,12 +82,12 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 	r := &run{version: version, cfg: cfg, sets: sets, Deps: deps, record: record,
 		sampler: sample.Sampler{Fleet: deps.Fleet, Reward: deps.Reward, Text: deps.Text, AtOnce: scoringAtOnce}}
 	for i := range sets {
-		r.got = append(r.got, make([]*scores, len(sets[i].Prompts)))
+		r.results = append(r.results, make([]*scores, len(sets[i].Prompts)))
 		r.failed = append(r.failed, 0)
 		r.total += len(sets[i].Prompts)
 		for j := range sets[i].Prompts {
 			if s := record.scores(sets[i].Name, j); s != nil {
-				r.got[i][j] = s
+				r.results[i][j] = s
 				r.done++
 				r.scored++
 			}
@@ -99,7 +99,7 @@ func Run(ctx context.Context, version int64, cfg Config, sets []Set, deps Deps, 
 		4 * max(1, deps.Fleet.Capacity()))
 	for i := range sets {
 		for j := range sets[i].Prompts {
-			if r.got[i][j] == nil && ctx.Err() == nil {
+			if r.results[i][j] == nil && ctx.Err() == nil {
 				tasks.Go(func(ctx context.Context) error { return r.task(ctx, i, j) })
 			}
 		}
@@ -128,12 +128,12 @@ type run struct {
 	sets    []Set
 	record  *Record
 
-	mu     sync.Mutex
-	got    [][]*scores // by set and prompt; nil without a score
-	failed []int       // by set
-	scored int         // in all sets
-	done   int         // with or without a score
-	total  int
+	mu      sync.Mutex  // guards the fields below while tasks run
+	results [][]*scores // scores by set and prompt; nil for a prompt without a score
+	failed  []int       // number of failed prompts of each set
+	scored  int         // scored prompts of all sets
+	done    int         // scored and failed prompts of all sets
+	total   int         // prompts of all sets
 }
 
 // report calls Progress. While tasks run, the caller holds mu.
@@ -193,7 +193,7 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	r.done++
 	defer r.report()
 	if err == nil {
-		r.got[i][j] = scoresOf(result)
+		r.results[i][j] = scoresOf(result)
 		r.scored++
 		if r.Done != nil {
 			r.Done(result)
@@ -213,8 +213,9 @@ func (r *run) finished(i, j int, result *Result, err error) error {
 	return nil
 }
 
-// seedOf returns the seed of a prompt's draws. It differs from the seeds of training.
+// seedOf returns the seed of the draws for prompt i of a set. The constant makes it differ from the seeds of
+// training.
 func seedOf(seed uint64, i int) uint64 {
-	key := splitmix.At(seed^0x6576616c75617465, 0) // "evaluate"
+	key := splitmix.At(seed^0x6576616c75617465, 0) // "evaluate" in ASCII
 	return splitmix.Mix(key + uint64(i))
 }

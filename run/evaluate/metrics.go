@@ -16,7 +16,7 @@ type Result struct {
 	Index     int              `json:"index"` // in its set, from 0
 	PromptID  string           `json:"prompt_id"`
 	Prompt    string           `json:"prompt"`
-	Question  string           `json:"question,omitempty"` // of a chat: the last message of the user
+	Question  string           `json:"question,omitempty"` // last message of the user, if the prompt is a chat
 	Answer    json.RawMessage  `json:"answer,omitempty"`   // reference answer for the reward
 	Source    string           `json:"source,omitempty"`
 	Responses []ScoredResponse `json:"responses"`
@@ -38,10 +38,11 @@ type scores struct {
 	values          []float64 // rewards, in the order of the responses
 	answers         []string
 	parts           []map[string]float64
-	right           int
-	tokens, clipped int
+	right           int // number of right responses
+	tokens, clipped int // tokens of all responses; number of responses cut by the length limit
 }
 
+// scoresOf returns the scores of a result.
 func scoresOf(result *Result) *scores {
 	s := &scores{}
 	for i := range result.Responses {
@@ -66,10 +67,10 @@ const Average = "average"
 // Metrics of a set that are not averaged over sets. Counts of prompts are summed, and
 // standard errors are combined.
 const (
-	prompts = "prompts"  // scored
-	leftOut = "left_out" // too long, or without an answer
-	failed  = "failed"   // their reward failed
-	stdErr  = "stderr"   // of mean@k
+	prompts = "prompts"  // number of scored prompts
+	leftOut = "left_out" // number of prompts that are too long or lack an answer
+	failed  = "failed"   // number of prompts whose reward failed
+	stdErr  = "stderr"   // standard error of mean@k
 )
 
 // metrics returns the metrics of each set and, for several sets, their average.
@@ -78,7 +79,7 @@ func (r *run) metrics() map[string]float64 {
 	var each []map[string]float64
 	for i := range r.sets {
 		var got []*scores
-		for _, s := range r.got[i] {
+		for _, s := range r.results[i] {
 			if s != nil {
 				got = append(got, s)
 			}
@@ -114,6 +115,7 @@ func (r *run) counts() map[string]float64 {
 	return all
 }
 
+// add adds the metrics m of a set to all, under their complete names.
 func add(all map[string]float64, set string, m map[string]float64) {
 	for name, x := range m {
 		all["eval/"+set+"/"+name] = x
@@ -125,7 +127,7 @@ func add(all map[string]float64, set string, m map[string]float64) {
 // finds answers; the reward's components; the response length; and the share of responses
 // cut by the length limit. pass@ counts right responses (reward.Score.Right); mean@ and
 // maj@ use the rewards. Equally common answers share the vote (majMean). With more than
-// majMost responses, maj@k is the only maj@.
+// maxMajResponses responses, maj@k is the only maj@.
 func setMetrics(got []*scores, k int) map[string]float64 {
 	m := map[string]float64{prompts: float64(len(got))}
 	mean := func(name string, each func(s *scores) float64) {
@@ -147,7 +149,7 @@ func setMetrics(got []*scores, k int) map[string]float64 {
 	}
 	for j := 1; j < k; j *= 2 {
 		mean(fmt.Sprintf("pass@%d", j), func(s *scores) float64 { return passAtK(k, s.right, j) })
-		if answers && j > 1 && k <= majMost {
+		if answers && j > 1 && k <= maxMajResponses {
 			mean(fmt.Sprintf("maj@%d", j), func(s *scores) float64 { return majMean(s.answers, s.values, j) })
 		}
 	}

@@ -20,16 +20,17 @@ type NamedFiles struct {
 // set.
 func Names(files []string) []NamedFiles {
 	var sets []NamedFiles
-	var paths []string // of the sets, without part numbers
+	var paths []string // path of each set, without part numbers
 	part := regexp.MustCompile(`-\d{5}-of-\d{5}(\.[^./]*)?$`)
 	for i, file := range files {
 		path := part.ReplaceAllString(filepath.ToSlash(filepath.Clean(file)), "$1")
-		at := slices.Index(paths, path)
-		if at < 0 || path == filepath.ToSlash(filepath.Clean(file)) {
-			at = len(sets)
-			sets, paths = append(sets, NamedFiles{}), append(paths, path)
+		set := slices.Index(paths, path)
+		if set < 0 || path == filepath.ToSlash(filepath.Clean(file)) { // a new set, or a file without part numbers
+			set = len(sets)
+			sets = append(sets, NamedFiles{})
+			paths = append(paths, path)
 		}
-		sets[at].Files = append(sets[at].Files, i)
+		sets[set].Files = append(sets[set].Files, i)
 	}
 	for i, name := range distinct(paths) {
 		sets[i].Name = name
@@ -37,7 +38,8 @@ func Names(files []string) []NamedFiles {
 	return sets
 }
 
-// distinct returns unique names for paths.
+// distinct returns unique names for paths. It adds folders to names that others have too, and then numbers. With
+// several sets, no name is Average.
 func distinct(paths []string) []string {
 	depths, names := make([]int, len(paths)), make([]string, len(paths))
 	for {

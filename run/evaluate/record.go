@@ -31,9 +31,9 @@ var ErrRecord = errors.New("cannot continue this record")
 type Record struct {
 	path string
 
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below
 	file *os.File
-	size int64 // in bytes
+	size int64 // size of the file in bytes
 	done map[place]line
 }
 
@@ -45,7 +45,7 @@ type place struct {
 
 // line is the part of the file that holds a Result.
 type line struct {
-	from, to int64
+	from, to int64 // byte offsets
 	scores   *scores
 }
 
@@ -54,7 +54,7 @@ type header struct {
 	Settings map[string]string `json:"easyrl_eval"`
 }
 
-// maxHeader bounds the first line of a record, in bytes.
+// maxHeader is the maximum length of the first line of a record in bytes, 1 MiB.
 const maxHeader = 1 << 20
 
 // OpenRecord creates a record at path, or continues the existing one. Its settings, values
@@ -143,8 +143,7 @@ func (r *Record) read(settings map[string]string) error {
 
 // add records a line at the end of the file.
 func (r *Record) add(result *Result, length int) {
-	at := place{result.Set, result.Index}
-	r.done[at] = line{r.size, r.size + int64(length), scoresOf(result)}
+	r.done[place{result.Set, result.Index}] = line{r.size, r.size + int64(length), scoresOf(result)}
 	r.size += int64(length)
 }
 
@@ -233,12 +232,12 @@ func (r *Record) finish() error {
 	})
 	err := report.Replace(r.path, func(w io.Writer) error {
 		first := r.size
-		for _, at := range places {
-			first = min(first, r.done[at].from)
+		for _, p := range places {
+			first = min(first, r.done[p].from)
 		}
 		copies := []line{{from: 0, to: first}}
-		for _, at := range places {
-			copies = append(copies, r.done[at])
+		for _, p := range places {
+			copies = append(copies, r.done[p])
 		}
 		for _, c := range copies {
 			if _, err := io.Copy(w, io.NewSectionReader(r.file, c.from, c.to-c.from)); err != nil {

@@ -84,12 +84,13 @@ func rank(column string) (place, k int) {
 	order := []string{"mean", stdErr, "pass", "maj", "", "response_length", "clip_ratio", prompts, leftOut, failed}
 	kind, number, _ := strings.Cut(column, "@")
 	k, _ = strconv.Atoi(number) // 0 without a number
-	if at := slices.Index(order, kind); at >= 0 {
-		return at, k
+	if i := slices.Index(order, kind); i >= 0 {
+		return i, k
 	}
 	return slices.Index(order, ""), k // a component of the reward
 }
 
+// cellOf formats a metric.
 func cellOf(column string, x float64) string {
 	switch column {
 	case prompts, leftOut, failed:

@@ -16,7 +16,7 @@ import (
 	"github.com/easyrl/easyrl/run/memory"
 )
 
-// Findings are what a check found out. A part is nil if the check did not come to it.
+// Findings are the results of a check. A part is nil if the check ended before it.
 type Findings struct {
 	Task     string            `json:"task"`   // train or sft
 	Static   bool              `json:"static"` // only files were read
@@ -26,7 +26,7 @@ type Findings struct {
 	Config   map[string]any    `json:"config"` // every value, by section and key
 	SetBy    map[string]string `json:"set_by"` // where each key was set
 	Ranks    []Rank            `json:"ranks"`
-	Threads  *Threads          `json:"threads,omitempty"` // of this machine
+	Threads  *Threads          `json:"threads,omitempty"`
 	Folder   *Folder           `json:"folder,omitempty"`
 	Model    *Model            `json:"model,omitempty"`
 	Data     *Data             `json:"data,omitempty"`
@@ -39,12 +39,11 @@ type Findings struct {
 
 // Threads is how a run divides its cores.
 type Threads struct {
-	Training int `json:"training"` // of each of Ranks
-	Idle     int `json:"training_while_sampling_is_idle"`
-	// Sampling threads belong to each of Instances engines in the process.
-	Sampling  int `json:"sampling"`
-	Instances int `json:"instances"`
-	Ranks     int `json:"ranks,omitempty"` // in the process, if a mesh has several
+	Training  int `json:"training"`                        // threads of each rank that trains
+	Idle      int `json:"training_while_sampling_is_idle"` // training threads while all instances are idle
+	Sampling  int `json:"sampling"`                        // threads of each instance
+	Instances int `json:"instances"`                       // embedded instances
+	Ranks     int `json:"ranks,omitempty"`                 // ranks in this process; 0 if the run has one rank
 }
 
 // ThreadsOf returns how a run of one rank divides the cores of this machine.
@@ -53,22 +52,23 @@ func ThreadsOf(cfg *configs.Config, sft bool) *Threads {
 		return &Threads{Training: cmp.Or(cfg.Device.Threads, runtime.GOMAXPROCS(0))}
 	}
 	n := cfg.Inference.Instances
-	training, sampling, lends := cores.Share(cfg)
+	training, sampling, usesIdle := cores.Share(cfg)
 	threads := &Threads{Training: training, Idle: training, Sampling: sampling, Instances: n}
-	if lends {
+	if usesIdle {
 		threads.Idle += n * sampling
 	}
 	return threads
 }
 
-// Divide sets the threads of each of several ranks in the process. Instances lend them none.
+// Divide sets the number of ranks in this process and the threads of each. Ranks do not use the threads of idle
+// instances.
 func (t *Threads) Divide(each, ranks int) { t.Training, t.Idle, t.Ranks = each, each, ranks }
 
 // Folder is the run's folder.
 type Folder struct {
 	Path string `json:"path"`
 	From string `json:"from,omitempty"` // checkpoint to resume from
-	Step int    `json:"step"`           // of the checkpoint
+	Step int    `json:"step"`           // step of the checkpoint
 	// Changed lists the settings that differ from those of the run so far.
 	Changed []string `json:"changed,omitempty"`
 }
@@ -84,14 +84,14 @@ type Model struct {
 	Context    int    `json:"context"`
 	Template   bool   `json:"chat_template"`
 	Random     bool   `json:"random"`
-	Loaded     bool   `json:"loaded"` // its values were read too
+	Loaded     bool   `json:"loaded"` // the values of its weights were read
 }
 
 // Data is what the run trains and evaluates on.
 type Data struct {
-	Key     string `json:"key"` // of the files
-	Usable  int    `json:"usable"`
-	Dropped int    `json:"dropped,omitempty"` // prompts or demonstrations
+	Key     string `json:"key"`               // configuration key of the files
+	Usable  int    `json:"usable"`            // usable prompts or demonstrations
+	Dropped int    `json:"dropped,omitempty"` // unusable ones
 	Eval    []Set  `json:"eval"`
 }
 
@@ -107,8 +107,8 @@ func (d *Data) Add(name string, usable int) { d.Eval = append(d.Eval, Set{name, 
 // Memory is the run's memory in bytes.
 type Memory struct {
 	memory.Need
-	Certain int64         `json:"certain"`
-	Most    int64         `json:"most"`
+	Certain int64         `json:"certain"` // memory.Need.Certain
+	Most    int64         `json:"most"`    // memory.Need.Max
 	Limit   *memory.Limit `json:"limit,omitempty"`
 }
 
@@ -132,7 +132,7 @@ type Server struct {
 	Error    string `json:"error,omitempty"` // why it cannot serve now
 }
 
-// Of returns the findings that follow from the configuration alone.
+// Of returns the findings that need only the configuration.
 func Of(resolved *configs.Resolved, task string, static bool) *Findings {
 	return &Findings{Task: task, Static: static, Warnings: []string{}, Config: resolved.Tree(),
 		SetBy: resolved.Origins(),

@@ -233,7 +233,7 @@ func described(t *testing.T, cfg *configs.Config, c *model.Config, p parallel.Pr
 	f := &Findings{Task: "train", OK: true}
 	require.NoError(t, f.AddRanks(cfg, c))
 	need := memory.Of(cfg, c, engine.Config{MaxRunning: 1}, tokens, false, p)
-	f.Memory = &Memory{Need: need, Certain: need.Certain(), Most: need.Most()}
+	f.Memory = &Memory{Need: need, Certain: need.Certain(), Most: need.Max()}
 	return f
 }
 

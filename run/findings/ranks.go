@@ -16,7 +16,7 @@ type Range struct {
 	Last  int `json:"last"`
 }
 
-// Rank is a process or a goroutine of the run and its place in the mesh.
+// Rank is a rank of the run and its place in the mesh. Part is nil for PyTorch ranks and for a single rank.
 type Rank struct {
 	Rank int `json:"rank"`
 	DP   int `json:"dp"`
@@ -32,7 +32,8 @@ type Part struct {
 	KVHeads    Range `json:"key_value_heads"`
 	FFN        Range `json:"feed_forward"`
 	Vocabulary Range `json:"vocabulary"`
-	// Duties are what the rank does beside its part of the layers; rank 0's hosts the trainer.
+	// Duties are what the rank does besides computing its layers. Those of rank 0 include what its process does
+	// for the whole run, such as the trainer.
 	Duties []string `json:"duties"`
 }
 
@@ -53,8 +54,8 @@ func places(mesh parallel.Mesh) (ranks []Rank) {
 	return ranks
 }
 
-// divided returns the ranks of a mesh that divides a model. hosts lists what rank 0's process does
-// for the whole run.
+// divided returns the ranks of a mesh that divides a model, with their parts. hosts lists what rank 0's process
+// does for the whole run.
 func divided(mesh parallel.Mesh, shape *model.Config, hosts []string) ([]Rank, error) {
 	ranks := places(mesh)
 	for i := range ranks {
@@ -108,15 +109,15 @@ func hosts(cfg *configs.Config, sft bool) []string {
 	return append(all, "metrics", "checkpoints", "pages")
 }
 
-// mostLines is the number of ranks, or of groups of equal ones, that the text describes.
-const mostLines = 16
+// maxLines is the maximum number of ranks, or of groups of equal ranks, that the text describes.
+const maxLines = 16
 
 // writeRanks writes the first ranks, and the number of others.
 func (f *Findings) writeRanks(line func(format string, args ...any)) {
 	if len(f.Ranks) > 1 {
 		line("ranks: %d, counted from 0 like all indices", len(f.Ranks))
 	}
-	for i := range f.Ranks[:min(mostLines, len(f.Ranks))] {
+	for i := range f.Ranks[:min(maxLines, len(f.Ranks))] {
 		r := &f.Ranks[i]
 		text := fmt.Sprintf("rank %d: dp %d, tp %d, pp %d", r.Rank, r.DP, r.TP, r.PP)
 		if p := r.Part; p != nil {
@@ -128,7 +129,7 @@ func (f *Findings) writeRanks(line func(format string, args ...any)) {
 		}
 		line("%s", text)
 	}
-	if n := len(f.Ranks) - mostLines; n > 0 {
+	if n := len(f.Ranks) - maxLines; n > 0 {
 		line("ranks: %d more, see -json", n)
 	}
 }
@@ -141,6 +142,7 @@ func (r Range) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
+// count returns a number with its noun in the singular or plural.
 func count(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one

@@ -90,11 +90,11 @@ func (m *Memory) write(line func(format string, args ...any)) {
 		line("memory of this process (estimated): published weights %s", size(m.Weights))
 	}
 	if m.Instances > 0 {
-		of := "of the instance"
+		owner := "of the instance"
 		if m.Instances > 1 {
-			of = fmt.Sprintf("of each of %d instances", m.Instances)
+			owner = fmt.Sprintf("of each of %d instances", m.Instances)
 		}
-		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", of, size(m.Cache), m.Pages,
+		line("memory %s (estimated): kv %s (%d pages), activations up to %s (%d rows)", owner, size(m.Cache), m.Pages,
 			size(m.Running), m.EngineRows)
 	}
 	if s := m.Swap; s != nil {
@@ -108,44 +108,48 @@ func (m *Memory) write(line func(format string, args ...any)) {
 	if m.Verified > 0 {
 		line("memory of the perturbed weights that verify servers: %s", size(m.Verified))
 	}
-	of := "memory"
+	memory := "memory"
 	if m.Here < len(m.Ranks) {
-		of = "memory of this process"
+		memory = "memory of this process"
 	}
-	line("%s in total (estimated): %s, plus %s while a checkpoint is written", of, size(m.Most-m.Saved), size(m.Saved))
+	line("%s in total (estimated): %s, plus %s while a checkpoint is written", memory, size(m.Most-m.Saved),
+		size(m.Saved))
 	if m.Limit != nil && m.Limit.Bytes > 0 {
-		line("memory of %s: %s", m.Limit.Of, size(m.Limit.Bytes))
+		line("memory of %s: %s", m.Limit.Owner, size(m.Limit.Bytes))
 	}
 }
 
-// writeRanks writes the memory of ranks, one line for neighbours with equal parts, and then what else
-// rank 0's process holds.
+// writeRanks writes the memory of ranks, with one line for consecutive ranks with equal parts, and then a line
+// about rank 0's process.
 func (m *Memory) writeRanks(line func(format string, args ...any)) {
-	size, lines := bytesize.Text, 0
+	size := bytesize.Text
+	groups := 0 // of consecutive ranks with equal parts
 	for first := 0; first < len(m.Ranks); {
 		r, end := m.Ranks[first], first+1
 		for ; end < len(m.Ranks); end++ {
-			if r.Rank = m.Ranks[end].Rank; r != m.Ranks[end] {
+			r.Rank = m.Ranks[end].Rank // compare all other fields
+			if r != m.Ranks[end] {
 				break
 			}
 		}
-		of, each := fmt.Sprintf("rank %d", first), ""
+		ranks, each := fmt.Sprintf("rank %d", first), ""
 		if end > first+1 {
-			of, each = fmt.Sprintf("ranks %d-%d", first, end-1), ", each"
+			ranks, each = fmt.Sprintf("ranks %d-%d", first, end-1), ", each"
 		}
-		copied := ""
+		saved := ""
 		if r.Saved > 0 {
-			copied = fmt.Sprintf(", plus %s while a checkpoint is written", size(r.Saved))
+			saved = fmt.Sprintf(", plus %s while a checkpoint is written", size(r.Saved))
 		}
-		if lines++; lines <= mostLines {
+		groups++
+		if groups <= maxLines {
 			line("memory of %s (estimated%s): weights %s, gradients %s, optimizer %s, activations up to %s (%s of "+
-				"%d rows)%s", of, each, size(r.Weights),
+				"%d rows)%s", ranks, each, size(r.Weights),
 				size(r.Gradients), size(r.Moments), size(r.Activations),
-				count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, copied)
+				count(r.InFlight, "micro-batch", "micro-batches"), m.Rows, saved)
 		}
 		first = end
 	}
-	if lines > mostLines {
+	if groups > maxLines {
 		line("memory of more ranks: see -json")
 	}
 	whole := ""

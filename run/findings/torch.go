@@ -8,14 +8,14 @@ import (
 	"github.com/easyrl/easyrl/torch"
 )
 
-// Torch describes the PyTorch ranks of a run, which were started.
+// Torch describes the PyTorch ranks that the check started.
 type Torch struct {
-	Parameters int64       `json:"parameters"`
-	Trained    int64       `json:"trained"` // values
+	Parameters int64       `json:"parameters"` // number of the model's values
+	Trained    int64       `json:"trained"`    // number of values that are trained; fewer with LoRA
 	DType      string      `json:"dtype"`
-	Mode       string      `json:"mode"` // free or lockstep
-	Packed     bool        `json:"packed"`
-	Attention  string      `json:"attention"`          // the implementation
+	Mode       string      `json:"mode"`               // free or lockstep
+	Packed     bool        `json:"packed"`             // a prompt is computed once for all its responses
+	Attention  string      `json:"attention"`          // implementation of attention
 	Reason     string      `json:"reason,omitempty"`   // why faster attention was rejected
 	Slowdown   float64     `json:"slowdown,omitempty"` // see wire.Ready
 	Ranks      []TorchRank `json:"ranks"`
@@ -37,7 +37,7 @@ type TorchRank struct {
 	PEFT         string `json:"peft"`
 }
 
-// OfTorch returns the findings about ranks.
+// OfTorch returns the findings about ranks, of which there is at least one.
 func OfTorch(ranks []torch.RankInfo) *Torch {
 	first := &ranks[0]
 	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType,

@@ -32,9 +32,9 @@ import (
 // Deps are what instances need besides the run's configuration.
 type Deps struct {
 	Shape *model.Config
-	// fingerprint that an easyrl server must report for its model
+	// Computes is the fingerprint that an easyrl server must report for its model.
 	Computes string
-	// first tokens of the run's prompts; there may be fewer than a canary needs
+	// CanaryTokens are the first tokens of the run's prompts. There may be fewer than a canary needs.
 	CanaryTokens []int32
 	Engine       func(cfg engine.Config) (*engine.Engine, error) // starts an engine in this process
 	Fleet        fleet.Config                                    // timeouts, retries and health thresholds
@@ -45,7 +45,7 @@ type Deps struct {
 	Dir          string            // the run's folder, for instances.json; empty saves nothing
 	Trainer      string            // ID with which to claim servers; empty draws one
 	Dial         membership.Dialer // connects to a server; nil connects over HTTP
-	Adapters     bool              // whether the run publishes LoRA adapters alone
+	Adapters     bool              // the run publishes only LoRA adapters
 	// Verification verifies vLLM and SGLang servers; nil compares them with this process's
 	// decoder. Instances close it.
 	Verification Verification
@@ -67,8 +67,8 @@ type Instances struct {
 	members *membership.Membership
 	canary  Verification
 	threads int        // number of threads of reader
-	reader  npu.Device // reads published weights; nil before the first publish
-	reading sync.Mutex // guards reader
+	reader  npu.Device // queue that reads published weights; set by the first Publish
+	reading sync.Mutex // held by snapshots while they read through reader
 }
 
 // Start starts a run's engines and connects to its servers. Call Begin next.
@@ -114,7 +114,7 @@ func Probe(ctx context.Context, cfg *configs.Config, deps *Deps) ([]membership.P
 	return probed, errors.Join(err, ref.Close())
 }
 
-// verification returns the one of deps, or the default.
+// verification returns deps.Verification, or by default the comparison with this process's decoder.
 func verification(deps *Deps) Verification {
 	if deps.Verification != nil {
 		return deps.Verification
@@ -236,8 +236,8 @@ func (in *Instances) Begin(ctx context.Context, live *control.Server) error {
 	return in.members.Begin(ctx, live)
 }
 
-// Publish makes w the weights that the fleet samples with. They are read through a queue of
-// their own, so that servers that join later can receive them while the trainer computes.
+// Publish makes w the weights that the fleet samples with. The fleet reads them through a separate queue of their
+// device, so that servers that join later can receive them while the trainer computes.
 func (in *Instances) Publish(ctx context.Context, w inference.Weights) (err error) {
 	snapshot, _ := w.(*model.Snapshot)
 	if snapshot != nil {

@@ -21,12 +21,12 @@ import (
 // Need is the memory of the process that hosts the trainer, by purpose, in bytes. Weights,
 // Gradients, Moments and Activations are those of all ranks in the process.
 type Need struct {
-	// Copies counts the copies of the model's weights, or of a rank's part of them: the policy,
-	// two published versions and the reference. Weights is their size.
+	// Copies is the number of copies of the model's weights, or of a rank's part of them: the policy,
+	// two published versions and, if there is one, the reference. Weights is the size of all copies.
 	Copies  int   `json:"copies"`
 	Weights int64 `json:"weights"`
-	// Whole is the size of the versions of the whole model that the process holds in addition to
-	// its ranks' parts. WholeCopies is their number.
+	// WholeCopies is the number of copies of the complete model that the process holds in addition to its
+	// ranks' parts, for embedded instances. Whole is the size of these copies.
 	Whole       int64 `json:"whole_weights"`
 	WholeCopies int   `json:"whole_copies"`
 	// Gradients and Moments belong to the policy.
@@ -34,15 +34,16 @@ type Need struct {
 	Moments   int64 `json:"optimizer"`
 	// Saved holds the copies of weights and moments while a checkpoint is written.
 	Saved int64 `json:"checkpoint"`
-	// Sent is the copy that easyrl servers receive, or the tensors of ranks on their way to servers.
+	// Sent is the copy of the weights that easyrl servers receive, or, if ranks send their parts, of the tensors
+	// in transit.
 	Sent int64 `json:"servers"`
 	// Verified is the copy of perturbed weights with which vLLM and SGLang servers are
 	// verified.
 	Verified int64 `json:"verification"`
-	// Activations is the most that the trainer's passes over Rows tokens need.
+	// Activations is the maximum that the trainer's passes over Rows tokens need.
 	Activations int64 `json:"activations"`
 	Rows        int   `json:"rows"`
-	// Ranks is empty for one rank. The first Here of them are in this process.
+	// Ranks has an element for each rank, or none if there is one rank. The first Here ranks are in this process.
 	Ranks []Rank `json:"ranks,omitempty"`
 	Here  int    `json:"ranks_here"`
 	// Instances counts the engines in the process. Each has a cache of keys and values with
@@ -55,17 +56,19 @@ type Need struct {
 	// Swap is nil unless training and sampling take turns with a device's memory.
 	Swap *Swap `json:"swap,omitempty"`
 
-	leaf      int  // rows of the largest leaf, which train.micro_batch_tokens does not divide
-	elsewhere bool // the trainer's part is on a device with its own memory
-	beside    int  // number of the run's processes on this machine, including this one
+	leaf      int  // rows of the largest leaf; a smaller train.micro_batch_tokens does not divide it
+	onDevice  bool // weights, gradients, moments and activations are in the memory of a device, not the host's
+	localSize int  // number of the run's processes on this machine, including this one
 }
 
-// Of returns the memory that training a model of this shape needs; sft means supervised
-// training. each is the configuration of the run's engines, most the size of its data, and p the
-// process of rank 0. The run's mesh can divide shape.
-func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Tokens, sft bool, p parallel.Process) Need {
-	n := Need{Copies: 3, Here: 1, Rows: most.MicroBatchRows(cfg, sft), leaf: most.Leaf,
-		elsewhere: cfg.Device.Kind != device.CPU, beside: p.LocalSize}
+// Of returns the memory that training a model of the given shape needs. sft selects supervised training, each is
+// the configuration of every engine of the run, tokens the size of its data, and p the process of rank 0. The
+// run's mesh must be able to divide shape.
+func Of(
+	cfg *configs.Config, shape *model.Config, each engine.Config, tokens Tokens, sft bool, p parallel.Process,
+) Need {
+	n := Need{Copies: 3, Here: 1, Rows: tokens.MicroBatchRows(cfg, sft), leaf: tokens.Leaf,
+		onDevice: cfg.Device.Kind != device.CPU, localSize: p.LocalSize}
 	switch {
 	case sft:
 		n.Copies = 1
@@ -75,11 +78,11 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 	if !sft && cfg.Inference.Instances > 0 {
 		n.WholeCopies = 2
 	}
-	saved := 1
+	savedVersions := 1
 	if !sft && cfg.Loss.OldPolicy == loss.PreviousStep {
-		saved = 2
+		savedVersions = 2 // a checkpoint also holds the policy that sampled the last step
 	}
-	n.train(cfg, shape, p, saved)
+	n.train(cfg, shape, p, savedVersions)
 	if sft {
 		return n
 	}
@@ -91,11 +94,11 @@ func Of(cfg *configs.Config, shape *model.Config, each engine.Config, most Token
 }
 
 // OfTorch returns the memory that training on PyTorch ranks needs in this process: two published
-// versions of the model, and what sampling needs. known means that shape describes the model
-// fully and that the run publishes whole weights.
-func OfTorch(cfg *configs.Config, shape *model.Config, known bool, each engine.Config) Need {
-	if !known {
-		return Need{} // files hold the versions, and servers sample
+// versions of the model, and what sampling needs. holdsWeights is false if this process holds no weights, because
+// easyrl does not know the decoder or the run publishes only adapters.
+func OfTorch(cfg *configs.Config, shape *model.Config, holdsWeights bool, each engine.Config) Need {
+	if !holdsWeights {
+		return Need{} // published versions are files, and only servers sample
 	}
 	n := Need{Copies: 2, Weights: 8 * shape.NumParams()}
 	n.sampling(cfg, shape, each)
@@ -104,27 +107,31 @@ func OfTorch(cfg *configs.Config, shape *model.Config, known bool, each engine.C
 
 // sampling adds what sampling needs.
 func (n *Need) sampling(cfg *configs.Config, shape *model.Config, each engine.Config) {
-	one := 4 * shape.NumParams()
+	weights := 4 * shape.NumParams() // bytes of one copy in float32
 	exact, other := servers(&cfg.Inference)
-	if len(n.Ranks) > 0 && n.WholeCopies == 0 { // weights are read from the ranks, for each server apart
-		n.Sent = int64(len(cfg.Inference.Endpoints)+2) * largest(shape) // also to sum it, and in parts on the ranks
+	if len(n.Ranks) > 0 && n.WholeCopies == 0 {
+		// Weights are gathered from the ranks tensor by tensor: one tensor for each server, one for the checksum,
+		// and one in parts on the ranks.
+		n.Sent = int64(len(cfg.Inference.Endpoints)+2) * largestTensor(shape)
 		exact, other = false, false
 	}
 	if exact {
-		n.Sent = one
+		n.Sent = weights
 	}
 	if other {
-		n.Verified = one
+		n.Verified = weights
 	}
-	if n.Instances = cfg.Inference.Instances; n.Instances > 0 {
-		held := each.Cache(shape)
-		n.Pages, n.EngineRows = held.Pages, each.Rows(shape.MaxPositions)
-		n.Cache, n.Running = held.Bytes(), model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
+	n.Instances = cfg.Inference.Instances
+	if n.Instances > 0 {
+		cache := each.Cache(shape)
+		n.Pages, n.Cache = cache.Pages, cache.Bytes()
+		n.EngineRows = each.Rows(shape.MaxPositions)
+		n.Running = model.RunnerBytes(shape, n.EngineRows, each.MaxRunning)
 	}
 }
 
-// servers reports whether the run has servers that are exact, to which it sends weights from
-// memory, and others, which it verifies.
+// servers reports which servers the run has: exact ones, to which it sends weights from memory, and others,
+// which it verifies.
 func servers(c *configs.Inference) (exact, other bool) {
 	if c.Kind == configs.Embedded {
 		return false, false
@@ -140,13 +147,13 @@ func servers(c *configs.Inference) (exact, other bool) {
 	return exact, other
 }
 
-// Certain returns the memory that the process allocates for any data.
+// Certain returns the host memory that the process allocates whatever the data is.
 func (n *Need) Certain() int64 {
 	host := n.Saved + n.Sent + n.Verified
 	if n.Swap != nil {
 		host += n.Swap.Host
 	}
-	if n.elsewhere {
+	if n.onDevice {
 		return host
 	}
 	return host + n.instances() + n.Weights + n.Whole + n.Gradients + n.Moments
@@ -155,9 +162,9 @@ func (n *Need) Certain() int64 {
 // instances returns the memory of the instances, which are on the trainer's device.
 func (n *Need) instances() int64 { return int64(n.Instances) * (n.Cache + n.Running) }
 
-// Most returns the most memory that the process needs.
-func (n *Need) Most() int64 {
-	if n.elsewhere {
+// Max returns the maximum host memory that the process needs.
+func (n *Need) Max() int64 {
+	if n.onDevice {
 		return n.Certain()
 	}
 	return n.Certain() + n.Activations
@@ -166,42 +173,42 @@ func (n *Need) Most() int64 {
 // Check returns a usage error if the process cannot fit into the limit. It warns if the process,
 // or the run's processes on this machine, may not fit.
 func (n *Need) Check(limit Limit, warn func(format string, args ...any)) error {
-	others, rest := n.others()
+	others, othersMax := n.others()
 	switch {
 	case limit.Bytes <= 0:
 		return nil
 	case n.Certain() > limit.Bytes:
 		return usage.Errorf("the run needs %s of memory, expected at most %s, the memory of %s: %s. %s",
-			bytesize.Text(n.Certain()), bytesize.Text(limit.Bytes), limit.Of, n.parts(), n.remedy(limit))
-	case n.Most() > limit.Bytes:
+			bytesize.Text(n.Certain()), bytesize.Text(limit.Bytes), limit.Owner, n.parts(), n.remedy(limit))
+	case n.Max() > limit.Bytes:
 		remedy := "Lower train.micro_batch_tokens, or set train.recompute = true."
 		if n.Rows <= n.leaf {
 			remedy = "Set train.recompute = true."
 		}
 		warn("the run may need %s of memory, more than the %s of %s: a pass over %d tokens takes up to %s. %s",
-			bytesize.Text(n.Most()), bytesize.Text(limit.Bytes), limit.Of, n.Rows, bytesize.Text(n.pass()), remedy)
-	case n.Most()+rest > limit.Bytes:
+			bytesize.Text(n.Max()), bytesize.Text(limit.Bytes), limit.Owner, n.Rows, bytesize.Text(n.pass()), remedy)
+	case n.Max()+othersMax > limit.Bytes:
 		warn("the run's processes on this machine may need %s of memory, more than the %s of %s: rank 0's %s and %s "+
 			"of %d others. Start fewer ranks on each machine.",
-			bytesize.Text(n.Most()+rest), bytesize.Text(limit.Bytes), limit.Of, bytesize.Text(n.Most()),
-			bytesize.Text(rest), others)
+			bytesize.Text(n.Max()+othersMax), bytesize.Text(limit.Bytes), limit.Owner, bytesize.Text(n.Max()),
+			bytesize.Text(othersMax), others)
 	}
 	return nil
 }
 
-// pass returns the activations of a pass of the rank that needs most.
+// pass returns the activations of one pass, of the rank that needs the most memory for it.
 func (n *Need) pass() int64 {
-	most := int64(0)
+	largest := int64(0)
 	for i := range n.Ranks {
-		most = max(most, n.Ranks[i].Pass)
+		largest = max(largest, n.Ranks[i].Pass)
 	}
-	return cmp.Or(most, n.Activations)
+	return cmp.Or(largest, n.Activations)
 }
 
 // parts lists what Certain adds up.
 func (n *Need) parts() string {
 	var list []string
-	if !n.elsewhere {
+	if !n.onDevice {
 		weights := "weights "
 		if n.Here > 1 {
 			weights = fmt.Sprintf("weights of %d ranks ", n.Here)
@@ -222,12 +229,13 @@ func (n *Need) parts() string {
 	if n.Swap != nil {
 		list = append(list, "swapped state "+bytesize.Text(n.Swap.Host))
 	}
-	if n.Instances > 0 && !n.elsewhere {
+	if n.Instances > 0 && !n.onDevice {
 		list = append(list, "instances "+bytesize.Text(n.instances()))
 	}
 	return strings.Join(list, ", ")
 }
 
+// copies returns " (n copies)", or "" for one copy.
 func copies(n int) string {
 	if n == 1 {
 		return ""
@@ -237,7 +245,7 @@ func copies(n int) string {
 
 // remedy says how to shrink a run that does not fit.
 func (n *Need) remedy(limit Limit) string {
-	if !n.elsewhere && n.Certain()-n.instances() < limit.Bytes {
+	if !n.onDevice && n.Certain()-n.instances() < limit.Bytes {
 		return "Lower inference.max_running or inference.instances."
 	}
 	if n.Here > 1 {

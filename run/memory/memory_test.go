@@ -71,7 +71,7 @@ func TestNeed(t *testing.T) {
 				all += test.engines * (cache + int(n.Running))
 			}
 			require.EqualValues(t, all, n.Certain())
-			require.EqualValues(t, int64(all)+n.Activations, n.Most())
+			require.EqualValues(t, int64(all)+n.Activations, n.Max())
 			cfg.Device.Kind = "./other.so"
 			n = Of(&cfg, shape, each, Tokens{Leaf: 50, Step: 5000}, test.sft, parallel.Process{Size: 1})
 			require.EqualValues(t, sent+test.saved*one, n.Certain(), "the rest is on the device")
@@ -87,7 +87,7 @@ func TestNeed(t *testing.T) {
 			require.Equal(t, &Swap{Stays: 2 * one, Training: training, Sampling: sampling,
 				Device: 2*one + max(sampling, training), Host: int64(test.copies-3+2) * one}, n.Swap)
 			require.EqualValues(t, int64(sent+test.saved*one)+n.Swap.Host, n.Certain())
-			require.Equal(t, n.Certain(), n.Most())
+			require.Equal(t, n.Certain(), n.Max())
 		})
 	}
 }
@@ -189,7 +189,7 @@ func TestGroupLimit(t *testing.T) {
 			}
 			limit := groupLimit(root)
 			require.Equal(t, test.want, limit.Bytes)
-			require.Equal(t, test.want > 0, limit.Of == ofGroup)
+			require.Equal(t, test.want > 0, limit.Owner == groupOwner)
 		})
 	}
 	require.Positive(t, smaller(Limit{}, Limit{3, "x"}).Bytes)

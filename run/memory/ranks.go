@@ -12,28 +12,28 @@ type Rank struct {
 	Weights   int64 `json:"weights"`
 	Gradients int64 `json:"gradients"`
 	Moments   int64 `json:"optimizer"`
-	// Saved is what the rank copies while a checkpoint is written.
+	// Saved is the copy of weights and moments that the rank holds while a checkpoint is written.
 	Saved int64 `json:"checkpoint"`
-	// InFlight is the most micro-batches whose activations the rank holds, Activations their
-	// size at most, and Pass that of one.
+	// InFlight is the maximum number of micro-batches whose activations the rank holds at once, Activations the
+	// maximum size of all of these, and Pass of those of one micro-batch.
 	InFlight    int   `json:"in_flight"`
 	Activations int64 `json:"activations"`
 	Pass        int64 `json:"pass_activations"`
 }
 
 // train adds the memory of the run's ranks. Process p hosts all of them, or only rank 0 if there are
-// several processes. A checkpoint has the moments and saved versions of the weights.
-func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Process, saved int) {
+// several processes. A checkpoint holds the moments and savedVersions versions of the weights.
+func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Process, savedVersions int) {
 	mesh := cfg.Parallel.Mesh()
 	for i := range mesh.Size() {
 		part := shape
 		if mesh.Size() > 1 {
 			var err error
 			if part, err = shape.Shard(mesh, mesh.Coord(i), cfg.Parallel.Sequence); err != nil {
-				return // the run is refused
+				return // ranks.CheckMesh refuses the run
 			}
 		}
-		n.Ranks = append(n.Ranks, n.rank(part, i, mesh, &cfg.Parallel, cfg.Train.Recompute, saved))
+		n.Ranks = append(n.Ranks, n.rank(part, i, cfg, savedVersions))
 	}
 	if p.Size == 1 {
 		n.Here = mesh.Size()
@@ -49,39 +49,41 @@ func (n *Need) train(cfg *configs.Config, shape *model.Config, p parallel.Proces
 		n.Ranks, n.WholeCopies = nil, 0
 		return
 	}
-	n.Saved += largest(shape)
+	n.Saved += largestTensor(shape)
 	n.Whole = int64(n.WholeCopies) * 4 * shape.NumParams()
 }
 
 // rank returns the memory of a rank that holds a part of the models.
-func (n *Need) rank(part *model.Config, rank int, mesh parallel.Mesh, set *parallel.Settings, recompute bool,
-	saved int) Rank {
-	at := mesh.Coord(rank)
-	r := Rank{Rank: rank, Weights: int64(n.Copies) * 4 * part.NumParams(), InFlight: mesh.PP - at.PP}
-	r.Gradients, r.Moments = updated(part, at.DP, mesh.DP, set.Zero)
-	if at.DP == 0 { // the first replica lends weights, and moments if all have the same
-		r.Saved = int64(saved) * 4 * part.NumParams()
+func (n *Need) rank(part *model.Config, rank int, cfg *configs.Config, savedVersions int) Rank {
+	mesh := cfg.Parallel.Mesh()
+	coord := mesh.Coord(rank)
+	weights := 4 * part.NumParams() // bytes of one copy in float32
+	r := Rank{Rank: rank, Weights: int64(n.Copies) * weights, InFlight: mesh.PP - coord.PP}
+	r.Gradients, r.Moments = updated(part, coord.DP, mesh.DP, cfg.Parallel.Zero)
+	if coord.DP == 0 { // only the first replica saves weights, which are the same on all
+		r.Saved = int64(savedVersions) * weights
 	}
-	if at.DP == 0 || set.Zero > 0 {
+	if coord.DP == 0 || cfg.Parallel.Zero > 0 { // with ZeRO, each replica saves the moments of its pieces
 		r.Saved += r.Moments
 	}
-	r.Pass = model.ActivationBytes(part, n.Rows, n.leaf, n.Rows, recompute)
+	r.Pass = model.ActivationBytes(part, n.Rows, n.leaf, n.Rows, cfg.Train.Recompute)
 	r.Activations = int64(r.InFlight) * r.Pass
 	return r
 }
 
-// largest returns the memory of a decoder's largest tensor.
-func largest(shape *model.Config) (most int64) {
+// largestTensor returns the size of a decoder's largest tensor in float32.
+func largestTensor(shape *model.Config) (largest int64) {
 	params := shape.Params()
 	for i := range params {
-		most = max(most, 4*int64(params[i].Shape().Values()))
+		largest = max(largest, 4*int64(params[i].Shape().Values()))
 	}
-	return most
+	return largest
 }
 
-// updated returns the memory of the gradients and moments of a replica's part. With ZeRO stage 1, a
-// replica keeps only the moments of its pieces. With stage 2, it also keeps only the gradient sums of
-// its pieces of the layers, and whole sums of the two layers that a backward pass works on.
+// updated returns the memory of the gradients and moments of a replica's part: 8 bytes per parameter each, for
+// 64-bit sums and for two moments in float32. With ZeRO stage 1, a replica keeps only the moments of its pieces.
+// With stage 2, it also keeps only the gradient sums of its pieces of the layers, and complete sums of the two
+// layers that a backward pass works on.
 func updated(part *model.Config, replica, replicas, zero int) (gradients, moments int64) {
 	if zero == 0 || replicas == 1 {
 		return model.GradientBytes(part), 8 * part.NumParams()
@@ -106,21 +108,22 @@ func updated(part *model.Config, replica, replicas, zero int) (gradients, moment
 	return gradients + inLayers, moments
 }
 
-// others returns the number of the run's other processes on this machine and the most memory that
-// they need. Launchers give neighbouring ranks to a machine.
-func (n *Need) others() (count int, most int64) {
+// others returns the number of the run's other processes on this machine and the maximum host memory of all of
+// them. It assumes that launchers start consecutive ranks on a machine.
+func (n *Need) others() (count int, bytes int64) {
 	if n.Here > 1 {
 		return 0, 0
 	}
-	for i := 1; i < min(n.beside, len(n.Ranks)); i++ {
+	for i := 1; i < min(n.localSize, len(n.Ranks)); i++ {
 		r := &n.Ranks[i]
 		count++
-		most += r.Saved
-		if !n.elsewhere {
-			most += r.Weights + r.Gradients + r.Moments + r.Activations
+		bytes += r.Saved
+		if !n.onDevice {
+			bytes += r.Weights + r.Gradients + r.Moments + r.Activations
 		} else if n.Swap != nil {
-			most += r.Moments + r.Weights/int64(n.Copies)*int64(n.Copies-3) // the reference
+			reference := r.Weights / int64(n.Copies) * int64(n.Copies-3) // the fourth copy, if there is one
+			bytes += r.Moments + reference
 		}
 	}
-	return count, most
+	return count, bytes
 }

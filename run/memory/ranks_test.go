@@ -50,8 +50,8 @@ func TestNeedOfRanks(t *testing.T) {
 	require.Equal(t, 1250, sft.Rows)
 	require.Equal(t, all.Ranks[0].Weights, 3*sft.Ranks[0].Weights)
 	cfg.Device.Kind = "./other.so"
-	elsewhere := of(parallel.Process{Size: 1}, false)
-	require.Equal(t, elsewhere.Certain(), all.Saved+all.Sent)
+	onDevice := of(parallel.Process{Size: 1}, false)
+	require.Equal(t, onDevice.Certain(), all.Saved+all.Sent)
 }
 
 func TestCheckOfRanks(t *testing.T) {
@@ -59,7 +59,7 @@ func TestCheckOfRanks(t *testing.T) {
 	const gib = 1 << 30
 	each := Rank{Weights: 3 * gib, Gradients: gib, Moments: gib, Activations: 2 * gib, Pass: gib}
 	n := Need{Copies: 3, Weights: 6 * gib, Whole: 4 * gib, WholeCopies: 2, Gradients: 2 * gib, Moments: 2 * gib,
-		Activations: 4 * gib, Rows: 4096, Here: 2, Ranks: []Rank{each, each, each}, beside: 1}
+		Activations: 4 * gib, Rows: 4096, Here: 2, Ranks: []Rank{each, each, each}, localSize: 1}
 	check := func(bytes int64) (warned string, err error) {
 		err = n.Check(Limit{bytes, "this machine"},
 			func(format string, args ...any) { warned += fmt.Sprintf(format, args...) })
@@ -76,7 +76,7 @@ func TestCheckOfRanks(t *testing.T) {
 	warned, err = check(18 * gib)
 	require.NoError(t, err)
 	require.Empty(t, warned)
-	n.Here, n.beside = 1, 3
+	n.Here, n.localSize = 1, 3
 	warned, err = check(31 * gib)
 	require.NoError(t, err)
 	require.Equal(t, "the run's processes on this machine may need 32.0 GiB of memory, more than the 31.0 GiB of "+

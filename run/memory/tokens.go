@@ -6,14 +6,14 @@ import (
 	"github.com/easyrl/easyrl/trainer"
 )
 
-// Tokens are numbers of tokens, at most.
+// Tokens are upper bounds on numbers of tokens in a run's data.
 type Tokens struct {
-	Leaf int // in a leaf, which a pass does not divide
-	Step int // in all sequences of a step
+	Leaf int // tokens in a leaf, which a pass does not divide
+	Step int // tokens in all sequences of a step
 }
 
-// AddPrompt makes t cover steps whose prompts have this many tokens, with sequences of up to
-// positions tokens.
+// AddPrompt raises t to cover steps whose prompts all have the given number of tokens. positions is the model's
+// context.
 func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
 	response := min(r.MaxTokens, positions-prompt)
 	group := prompt + r.GroupSize*response
@@ -21,7 +21,7 @@ func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
 	t.Step = max(t.Step, r.PromptsPerStep*group)
 }
 
-// Demonstrations returns the tokens of supervised fine-tuning with batches of this many examples.
+// Demonstrations returns the tokens of supervised fine-tuning on demonstrations, with batch of them in a step.
 func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
 	longest := 0
 	for i := range all {
@@ -30,17 +30,17 @@ func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
 	return Tokens{Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
 }
 
-// MicroBatchRows returns the rows of a micro-batch, at most, into which a run cuts steps of t; sft
-// means supervised training.
+// MicroBatchRows returns the maximum rows of the micro-batches into which a run cuts its steps. sft selects
+// supervised training.
 func (t *Tokens) MicroBatchRows(cfg *configs.Config, sft bool) int {
-	update := t.Step
+	updateTokens := t.Step
 	if !sft {
-		prompts := divide(cfg.Rollout.PromptsPerStep, cfg.Train.Minibatches) // of an update
-		update = divide(t.Step*prompts, cfg.Rollout.PromptsPerStep)
+		updatePrompts := ceilDiv(cfg.Rollout.PromptsPerStep, cfg.Train.Minibatches)
+		updateTokens = ceilDiv(t.Step*updatePrompts, cfg.Rollout.PromptsPerStep)
 	}
-	rows := min(cfg.Train.MicroBatchTokens, divide(update, cfg.Parallel.DP*cfg.Parallel.PP))
-	return min(max(rows, t.Leaf), update)
+	rows := min(cfg.Train.MicroBatchTokens, ceilDiv(updateTokens, cfg.Parallel.DP*cfg.Parallel.PP))
+	return min(max(rows, t.Leaf), updateTokens)
 }
 
-// divide rounds up.
-func divide(a, b int) int { return (a + b - 1) / b }
+// ceilDiv returns a/b rounded up.
+func ceilDiv(a, b int) int { return (a + b - 1) / b }

@@ -43,8 +43,8 @@ func CheckMesh(cfg *configs.Config, shape *model.Config) error {
 	return usage.Errorf("[parallel] %s", text)
 }
 
-// nearest returns up to three meshes near m that can divide a model: of as many ranks, or else of
-// fewer.
+// nearest returns up to three meshes near m that can divide a model. They have as many ranks as m or, if there are
+// none, the next smaller possible number.
 func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 	type candidate struct {
 		mesh     parallel.Mesh
@@ -59,8 +59,8 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 				if c.Size() != ranks || set.Validate() != nil || shape.CheckMesh(c) != nil {
 					continue
 				}
-				far := func(a, b int) float64 { return float64(max(a, b)) / float64(min(a, b)) }
-				all = append(all, candidate{c, far(c.DP, m.DP) * far(c.TP, m.TP) * far(c.PP, m.PP)})
+				ratio := func(a, b int) float64 { return float64(max(a, b)) / float64(min(a, b)) } // 1 or more
+				all = append(all, candidate{c, ratio(c.DP, m.DP) * ratio(c.TP, m.TP) * ratio(c.PP, m.PP)})
 			}
 		}
 		slices.SortStableFunc(all, func(a, b candidate) int { return cmp.Compare(a.distance, b.distance) })
@@ -71,8 +71,8 @@ func nearest(m parallel.Mesh, shape *model.Config) (texts []string) {
 	return texts
 }
 
-// Process returns this process, the only one of a run without a launcher. Its error is a usage
-// error: a launcher started another number of processes than the run has ranks.
+// Process returns this process's place among the run's processes. Without a launcher it is the only one. It
+// returns a usage error if a launcher started another number of processes than the run has ranks.
 func Process(cfg *configs.Config) (parallel.Process, error) {
 	ranks := cfg.Parallel.Mesh().Size()
 	if ranks == 1 || cfg.Train.Backend == configs.PyTorch {
@@ -124,12 +124,13 @@ func Follow(ctx context.Context, cfg *configs.Config, dev npu.Device, peers Peer
 	return err
 }
 
-// followersLive is how much longer than rank 0's the other processes of a stopped or failed run live,
-// because launchers may kill rank 0's once another has ended.
+// followersLive is how much longer than rank 0's process the other processes of a stopped or failed run live.
+// Launchers may kill rank 0's process once another one has ended.
 const followersLive = time.Second
 
-// EndMesh records that the run is complete, or that it was stopped before that. Models on a mesh send
-// this to the other processes when they are closed. Without a call, those treat the run as failed.
+// EndMesh records that the run is complete, or stopped if stopped is true. Models on a mesh send this to the other
+// processes when they are closed. Without a call, the other processes treat the run as failed. Other models, and
+// nil, ignore it.
 func EndMesh(models backend.Models, stopped bool) {
 	if m, ok := models.(interface{ End(stopped bool) }); ok {
 		m.End(stopped)
@@ -152,7 +153,7 @@ type MeshDeps struct {
 type Mesh struct {
 	*sharded.Models
 	mesh   parallel.Mesh
-	counts []*counted // of the ranks in this process, rank 0's first
+	counts []*counted // transports of the ranks in this process, rank 0's first
 }
 
 // StartMesh distributes the starting weights over the run's ranks: goroutines of this process, or the

@@ -31,10 +31,10 @@ import (
 type TorchDeps struct {
 	Dir         string         // folder that this process and the ranks share
 	Folder      *folder.Folder // of the starting weights
-	KeepStart   bool           // whether the starting weights are the reference
+	KeepStart   bool           // the starting weights are the reference, unless Reference is set
 	Reference   string         // folder of another reference; may be empty
 	State       string         // folder of the checkpoint to resume from; empty for none
-	Updates     int            // number of updates before the checkpoint
+	Updates     int            // updates completed in State
 	Temperature float64
 	Prompt      []int32 // first tokens of the run's prompts, used to verify servers; may be short
 	Spans       *trace.Spans
@@ -56,7 +56,7 @@ func (r *Torch) Verification() instances.Verification {
 	return r.canary
 }
 
-// End makes Close end the ranks as after a complete run. r may be nil.
+// End records that the run is complete, for Close. r may be nil.
 func (r *Torch) End() {
 	if r != nil {
 		r.Models.End()
@@ -64,8 +64,7 @@ func (r *Torch) End() {
 }
 
 // CheckTorch returns a usage error for settings that train.backend = "torch" does not support, and
-// for instances that cannot sample from a foreign decoder, one that package model does not
-// know.
+// for instances that cannot sample from a foreign decoder, which is one that package model does not know.
 func CheckTorch(cfg *configs.Config, f *folder.Folder) error {
 	if cfg.Train.Backend != configs.PyTorch {
 		return nil
@@ -84,13 +83,12 @@ func CheckTorch(cfg *configs.Config, f *folder.Folder) error {
 	return nil
 }
 
-// Adapters reports whether a run publishes LoRA adapters alone.
+// Adapters reports whether a run publishes only LoRA adapters, not complete weights.
 func Adapters(cfg *configs.Config) bool {
 	return cfg.Train.Backend == configs.PyTorch && cfg.Torch.Publish == torch.Adapter
 }
 
-// CheckAdapters returns a usage error if a run that publishes adapters alone has instances
-// that take none.
+// CheckAdapters returns a usage error if a run that publishes only adapters has instances that cannot load them.
 func CheckAdapters(cfg *configs.Config) error {
 	if !Adapters(cfg) {
 		return nil
@@ -210,7 +208,7 @@ func sessionConfig(cfg *configs.Config, deps *TorchDeps) (torch.Config, error) {
 	return tc, nil
 }
 
-// startFolder returns the folder of the starting weights. It writes random weights to a new one.
+// startFolder returns the folder of the starting weights. If they are random, it writes them to a new folder first.
 func startFolder(deps *TorchDeps, w *model.Weights) (string, error) {
 	if deps.Folder.Dir != "" {
 		return deps.Folder.Dir, nil

@@ -11,13 +11,13 @@ import (
 // counted is a transport of one rank that counts bytes by purpose.
 type counted struct {
 	parallel.Transport
-	tensor, pipeline, data atomic.Int64 // sent
-	values                 atomic.Int64 // received from other processes: weights and moments to publish and save
+	tensor, pipeline, data atomic.Int64 // bytes sent on the axes tp, pp and dp
+	values                 atomic.Int64 // bytes of weights and moments received from other processes
 }
 
 // Send implements parallel.Transport.
 func (c *counted) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
-	switch strings.TrimSuffix(to.Channel, "/send") { // the groups of tri_model/sharded
+	switch strings.TrimSuffix(to.Channel, "/send") { // names of the groups of tri_model/sharded
 	case "tp":
 		c.tensor.Add(int64(len(data)))
 	case "pp", "tied":
@@ -36,8 +36,8 @@ func (c *counted) Recv(ctx context.Context, from parallel.Envelope, into []byte)
 	return c.Transport.Recv(ctx, from, into)
 }
 
-// viewed is a counted transport of this process, which lends messages. Groups view only what they
-// add up, and that is none of the values.
+// viewed is a counted transport within this process, whose receivers may view messages in place instead of copying
+// them. Views need not be counted: groups view only what they add up, never weights or moments.
 type viewed struct {
 	*counted
 	parallel.Viewer
@@ -57,9 +57,9 @@ func countBytes(ends []parallel.Transport) (counting []parallel.Transport, count
 	return counting, counts
 }
 
-// Traffic returns the bytes since the last call, by purpose: what a rank of this process sent to
-// others of its axis, at most, and what rank 0 received from other processes to publish and save.
-// Axes of one rank are missing.
+// Traffic returns the bytes since the last call, by purpose. "tp", "pp" and "dp" are the maximum that a rank of this
+// process sent on that axis; an axis of one rank is missing. "publish" is what rank 0 received from other processes
+// to publish and save.
 func (m *Mesh) Traffic() map[string]int64 {
 	all := map[string]int64{"publish": m.counts[0].values.Swap(0)}
 	for _, c := range m.counts {

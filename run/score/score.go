@@ -30,7 +30,7 @@ const Stdin = "-"
 type Options struct {
 	// Files hold JSON lines: {"prompt":…,"answer":…,"response":…}, or prompts with several
 	// responses as in a run's rollouts/ and heldout/ and in the record of an evaluation.
-	// Stdin is In. No files means In alone.
+	// Stdin is In. Without files, only In is read.
 	Files []string
 	In    io.Reader
 	// Warn reports a file whose last line is cut off and was skipped.
@@ -44,7 +44,7 @@ type Options struct {
 type Counts struct {
 	Scored, Right, Failed int
 	Total                 float64 // sum of the scores
-	First                 error   // of the first failure, with its file and line
+	First                 error   // error of the first failure, with its file and line
 }
 
 // String returns the counts as part of a line.
@@ -124,14 +124,14 @@ func (o *Options) check() error {
 	return nil
 }
 
-// scorer is a *reward.Scorer.
+// scorer is implemented by *reward.Scorer, and by a fake in tests.
 type scorer interface {
 	reward.Func
 	Capacity() int
 }
 
-// mostAtOnce bounds the responses in flight and so the memory for them.
-const mostAtOnce = 4096
+// maxAtOnce is the maximum number of responses in flight. It bounds the memory for them.
+const maxAtOnce = 4096
 
 // scoreAll is Run with an open reward and output. Responses are scored concurrently: one a
 // core, or as many as the reward's programs and services take.
@@ -141,12 +141,12 @@ func scoreAll(ctx context.Context, rewards scorer, opts Options) (Counts, error)
 	var counts Counts
 	out := json.NewEncoder(plain.JSONWriter{W: opts.Out})
 	out.SetEscapeHTML(false)
-	atOnce := max(runtime.GOMAXPROCS(0), min(rewards.Capacity(), mostAtOnce))
+	atOnce := max(runtime.GOMAXPROCS(0), min(rewards.Capacity(), maxAtOnce))
 	results := stream.New().WithMaxGoroutines(atOnce)
 	err := opts.each(ctx, func(r response) {
 		results.Go(func() stream.Callback {
 			score, err := sample.Score(ctx, rewards, r.input)
-			return func() { // in order
+			return func() { // stream runs these in the order of the responses, one at a time
 				if ctx.Err() != nil {
 					return
 				}
@@ -166,7 +166,8 @@ func scoreAll(ctx context.Context, rewards scorer, opts Options) (Counts, error)
 // add counts a response and returns its line.
 func (c *Counts) add(r response, score *reward.Score, err error) result {
 	if err != nil {
-		if c.Failed++; c.First == nil {
+		c.Failed++
+		if c.First == nil {
 			c.First = fmt.Errorf("%s: %w", r.place, err)
 		}
 		return result{ID: r.id, Error: err.Error()}
@@ -181,8 +182,7 @@ func (c *Counts) add(r response, score *reward.Score, err error) result {
 		Reason: score.Reason}
 }
 
-// maxLine is the maximum length of a line, in bytes. A line may hold many long responses
-// with their tokens.
+// maxLine is the maximum length of a line in bytes, 1 GiB. A line may hold many long responses with their tokens.
 const maxLine = 1 << 30
 
 // each calls yield for each response of the files until ctx ends.
@@ -195,6 +195,8 @@ func (o *Options) each(ctx context.Context, yield func(response)) error {
 	return nil
 }
 
+// file calls yield for each response of a file. A malformed last line that is cut off only causes a warning, if
+// another line of the file is good.
 func (o *Options) file(ctx context.Context, path string, yield func(response)) error {
 	in, name := o.In, "stdin"
 	if path != Stdin {
@@ -205,8 +207,8 @@ func (o *Options) file(ctx context.Context, path string, yield func(response)) e
 		defer file.Close() //nolint:errcheck // read only
 		in, name = file, path
 	}
-	var fault error // of the last line
-	good := 0
+	var fault error // error of the previous line; it may be the last one, so it is not returned at once
+	good := 0       // number of valid lines
 	for line := range jsonlines.Read(ctx, in, maxLine) {
 		if fault != nil {
 			return fault

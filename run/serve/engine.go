@@ -33,11 +33,11 @@ type hosted struct {
 	opening conc.WaitGroup
 
 	files    checkpoint.Files
-	updating sync.Mutex // held to write the spare weights and to publish them
+	updating sync.Mutex // guards files, live and spare; held while spare is written and published
 	live     *model.Weights
 	spare    *model.Weights // nil until allocated
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards version and checksum, so that Held need not wait for an update
 	version  int64
 	checksum string
 }
@@ -75,14 +75,13 @@ func (s *hosted) open(ctx context.Context, f *folder.Folder, name, kind string, 
 	s.opening.Go(func() {
 		s.updating.Lock()
 		defer s.updating.Unlock()
-		_ = s.makeRoom() // the first update retries and reports the error
+		_ = s.allocateSpare() // the first update retries and reports the error
 	})
 	return nil
 }
 
-// makeRoom allocates the spare weights, which takes a while. The caller holds
-// s.updating.
-func (s *hosted) makeRoom() (err error) {
+// allocateSpare allocates the spare weights, which takes a while. The caller holds s.updating.
+func (s *hosted) allocateSpare() (err error) {
 	if s.spare == nil {
 		s.spare, err = model.NewWeights(s.dev, s.live.Config, npu.Weights)
 	}
@@ -121,7 +120,7 @@ func (s *hosted) update(ctx context.Context, version int64, read func(w *model.W
 	string, error) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	if err := s.makeRoom(); err != nil {
+	if err := s.allocateSpare(); err != nil {
 		return "", err
 	}
 	sum, err := read(s.spare)

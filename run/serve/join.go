@@ -25,18 +25,18 @@ type joinConfig struct {
 	Running func() int // number of requests that the instance is serving
 	Say     notice.Printer
 
-	pause, look time.Duration // override firstPause and lookEvery in tests
+	pause, look time.Duration // 0 selects firstPause and lookEvery; tests set shorter ones
 }
 
 // registration is an instance's membership in a trainer's fleet: it joins at the trainer's
 // control address, rejoins after the trainer restarts, and drains before it leaves. drain and
-// leave do nothing on a nil *registration.
+// leave do nothing on a nil *registration. A background goroutine owns id and boot until it closes done.
 type registration struct {
 	cfg  joinConfig
 	stop context.CancelFunc
-	done chan struct{} // closed when the goroutine that owns id and boot ends
-	id   string        // the trainer's name for the instance; empty before it joins
-	boot string        // identifies the trainer's process
+	done chan struct{}
+	id   string // the trainer's name for the instance; empty before it joins
+	boot string // identifies the trainer's process
 }
 
 const (
@@ -158,6 +158,7 @@ func (r *registration) join(ctx context.Context) bool {
 	}
 }
 
+// try makes one attempt to join and sets id and boot.
 func (r *registration) try(ctx context.Context) error {
 	own, err := r.url(ctx)
 	if err != nil {
@@ -183,9 +184,8 @@ func (r *registration) try(ctx context.Context) error {
 	return nil
 }
 
-// stopped stops the background goroutine and reports whether the trainer has, or may have,
-// the instance.
-func (r *registration) stopped() bool {
+// stopRejoining stops the background goroutine and reports whether the instance may be in the trainer's fleet.
+func (r *registration) stopRejoining() bool {
 	if r == nil {
 		return false
 	}
@@ -197,7 +197,7 @@ func (r *registration) stopped() bool {
 // drain makes the trainer stop sending requests and returns when those already sent have
 // arrived. Meanwhile the instance still serves other callers.
 func (r *registration) drain() {
-	if !r.stopped() {
+	if !r.stopRejoining() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -225,7 +225,7 @@ func (r *registration) drain() {
 
 // leave removes the instance from the fleet if it has joined.
 func (r *registration) leave() {
-	if !r.stopped() {
+	if !r.stopRejoining() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)

@@ -31,8 +31,8 @@ type Config struct {
 	Say notice.Printer
 }
 
-// backend returns the backend, its text side, which is nil without a tokenizer, and open,
-// which loads the weights.
+// backend returns the backend and its tokenizer and chat template, nil if the model has no tokenizer. open loads
+// the weights; call it before the backend serves.
 func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, open func() error, err error) {
 	var f *folder.Folder
 	name := "simulated"
@@ -63,8 +63,8 @@ func (c *Config) backend(ctx context.Context) (b api.Backend, text api.Text, ope
 		}
 		return b, text, func() error { return nil }, nil
 	}
-	real := &hosted{}
-	return real, text, func() error { return real.open(ctx, f, name, c.Device, c.Threads, c.MaxRunning) }, nil
+	h := &hosted{}
+	return h, text, func() error { return h.open(ctx, f, name, c.Device, c.Threads, c.MaxRunning) }, nil
 }
 
 // Run serves until ctx ends, then drains: it waits until running requests end or the

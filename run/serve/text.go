@@ -134,7 +134,7 @@ func chatMessage(raw json.RawMessage, format calls.Format) (m chat.Message, err 
 	return m, err
 }
 
-// joined returns the text of content's parts as one string, or nil if it has no parts.
+// joined returns the text of content's parts as one JSON string, or nil if content is no list of parts.
 func joined(content json.RawMessage) (json.RawMessage, error) {
 	var parts []struct {
 		Type string  `json:"type"`
@@ -177,7 +177,8 @@ func convertCalls(raw json.RawMessage, format calls.Format) (json.RawMessage, er
 	return json.Marshal(list)
 }
 
-// convertArguments returns arguments, an object or a string of one, in one of these forms.
+// convertArguments returns the arguments of a tool call, given as an object or as a string with an object, as a
+// string if asString is true, otherwise as an object.
 func convertArguments(raw json.RawMessage, asString bool) (json.RawMessage, error) {
 	text := string(raw)
 	if len(raw) > 0 && raw[0] == '"' {

@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// OffPolicyError is the error of Rest and Pass for a group that was sampled with other weights than the
-// published ones. If Groups is then called again with the batch's groups, it finds and replaces that
+// OffPolicyError is the error of CheckUntrained and CheckTrained for a group that was sampled with other weights
+// than the published ones. If Groups is then called again with the batch's groups, it finds and replaces that
 // group.
 type OffPolicyError struct{ error }
 
@@ -26,43 +26,50 @@ type Models interface {
 	Recompute(ctx context.Context, l *attention.Layout) ([]float32, error)
 }
 
-// Verifier verifies groups. Only one goroutine may use it.
+// Verifier verifies that the published weights sampled the groups that training gets: log-probabilities
+// recomputed with these weights must equal the recorded ones. Only groups with a Reject callback, from
+// instances whose arithmetic is the trainer's, can be compared; for the others Groups checks only their versions.
+//
+// Groups recomputes in separate passes. With DeferToPasses, training's own passes provide most of the
+// recomputed values (CheckTrained). If one differs, Verifier remembers the instance, the trainer calls Groups
+// again, and Groups now recomputes all responses of that instance. Only one goroutine may use a Verifier.
 type Verifier struct {
 	Models  Models
 	Rows    int // maximum rows of a pass, unless a single response has more
 	Produce func(ctx context.Context, batch rollout.Batch) rollout.Stream
 	Track   trace.Track
-	// DeferToPasses leaves responses to training, which then calls Rest for each group and Pass for
-	// each response that it trains, before any gradient is used. Groups then recomputes only the
-	// responses of instances that Rest or Pass have caught, and replaced groups.
+	// DeferToPasses leaves most responses to training, which must call CheckUntrained for each group and
+	// CheckTrained for each response that it trains, before it uses any gradient. Groups then recomputes only
+	// replaced groups and the responses of instances that these calls have caught.
 	DeferToPasses bool
 
-	caught map[string]bool // instances
+	caught map[string]bool // names of instances that CheckUntrained or CheckTrained have caught
 }
 
-// Resampled counts the groups that were sampled again.
+// Resampled counts what sampling groups again took.
 type Resampled struct {
-	Groups, Failed int
-	RewardRetries  int64
-	Waited         time.Duration
+	Groups        int // groups that were sampled again
+	Failed        int // of these, groups whose reward failed
+	RewardRetries int64
+	Waited        time.Duration
 }
 
 // mismatch is the error of a group that the published weights did not sample.
 type mismatch struct{ error }
 
-// Groups returns the groups of a batch. In place of groups that the published weights did not sample,
-// it samples others. It omits a group whose new reward fails. It returns an error for a group of
-// another step or version.
+// Groups verifies the groups of a batch and returns them. It samples again each group that the published weights
+// did not sample, and counts that in resampled; if the reward of the new group fails, it omits the group. It
+// returns an error for a group of another step or version.
 //
 // Every response of a group decides what is trained: its reward is part of the others'
 // advantages, and dynamic sampling replaces groups by their rewards. Therefore responses
 // without a gradient and replaced groups are verified too.
 func (v *Verifier) Groups(
-	ctx context.Context, batch rollout.Batch, groups []rollout.Group, again *Resampled,
+	ctx context.Context, batch rollout.Batch, groups []rollout.Group, resampled *Resampled,
 ) ([]rollout.Group, error) {
 	var good []rollout.Group
 	for i := range groups {
-		g, err := v.verified(ctx, batch, &groups[i], again)
+		g, err := v.verifyOrReplace(ctx, batch, &groups[i], resampled)
 		if err != nil {
 			return nil, err
 		}
@@ -73,27 +80,27 @@ func (v *Verifier) Groups(
 	return good, nil
 }
 
-// Rest verifies the responses of g other than those with these indices, which training
-// passes to Pass.
-func (v *Verifier) Rest(ctx context.Context, g *rollout.Group, trained []int) error {
+// CheckUntrained verifies the responses of g that training does not pass to CheckTrained. trained are the indices
+// of the others.
+func (v *Verifier) CheckUntrained(ctx context.Context, g *rollout.Group, trained []int) error {
 	if !v.inPasses(g) || len(trained) == len(g.Responses) {
 		return nil
 	}
 	defer v.Track.Begin(g.Step, "verify").End()
-	rest := slices.DeleteFunc(every(g), func(i int) bool { return slices.Contains(trained, i) })
-	return v.catch(g, v.recompute(ctx, g, rest))
+	untrained := slices.DeleteFunc(allIndices(g), func(i int) bool { return slices.Contains(trained, i) })
+	return v.catch(g, v.recompute(ctx, g, untrained))
 }
 
-// Pass verifies a response of g. recomputed are its log-probabilities under the published
-// weights.
-func (v *Verifier) Pass(g *rollout.Group, response *rollout.Response, recomputed []float32) error {
+// CheckTrained verifies a response of g. recomputed are its log-probabilities under the published weights.
+func (v *Verifier) CheckTrained(g *rollout.Group, response *rollout.Response, recomputed []float32) error {
 	if !v.inPasses(g) {
 		return nil
 	}
 	return v.catch(g, compare(g, response, recomputed))
 }
 
-// catch records the instance of g as caught if err is a mismatch, and returns an OffPolicyError.
+// catch returns err, unless it is a mismatch: then catch records the instance of g as caught and returns an
+// OffPolicyError.
 func (v *Verifier) catch(g *rollout.Group, err error) error {
 	if !errors.As(err, new(mismatch)) {
 		return err
@@ -105,24 +112,25 @@ func (v *Verifier) catch(g *rollout.Group, err error) error {
 	return OffPolicyError{err}
 }
 
-// inPasses reports whether Rest and Pass verify g.
+// inPasses reports whether CheckUntrained and CheckTrained verify g, and not Groups. All responses of a group are
+// of one instance.
 func (v *Verifier) inPasses(g *rollout.Group) bool {
 	return g.Reject != nil && v.DeferToPasses && !v.caught[g.Responses[0].Instance]
 }
 
-// verified returns g, or the group that replaces it, or nil if the replacement's reward fails.
-// The loop ends, because a fleet retires an instance that it rejects too often.
-func (v *Verifier) verified(
-	ctx context.Context, batch rollout.Batch, g *rollout.Group, again *Resampled,
+// verifyOrReplace returns g, or the group that replaces it, or nil if the replacement's reward fails.
+// The loop ends because a fleet retires an instance whose groups are rejected too often.
+func (v *Verifier) verifyOrReplace(
+	ctx context.Context, batch rollout.Batch, g *rollout.Group, resampled *Resampled,
 ) (*rollout.Group, error) {
 	for g != nil {
 		err := v.verify(ctx, batch, g)
 		if !errors.As(err, new(mismatch)) {
 			return g, err
 		}
-		replacement, failed := v.sample(ctx, batch, g.Index, again)
-		if failed != nil {
-			return nil, fmt.Errorf("%w; sampling it again failed: %w", err, failed)
+		replacement, sampleErr := v.sample(ctx, batch, g.Index, resampled)
+		if sampleErr != nil {
+			return nil, fmt.Errorf("%w; sampling it again failed: %w", err, sampleErr)
 		}
 		g = replacement
 	}
@@ -131,7 +139,7 @@ func (v *Verifier) verified(
 
 // sample samples the group at an index again. It returns nil if the group's reward fails.
 func (v *Verifier) sample(
-	ctx context.Context, batch rollout.Batch, index int, again *Resampled,
+	ctx context.Context, batch rollout.Batch, index int, resampled *Resampled,
 ) (g *rollout.Group, err error) {
 	span, began := v.Track.Begin(batch.Step, "wait"), time.Now()
 	batch.Only = []int{index}
@@ -141,18 +149,18 @@ func (v *Verifier) sample(
 	}
 	stats, err := stream.Wait()
 	span.End()
-	again.Groups++
-	again.Failed += stats.Failed
-	again.RewardRetries += stats.RewardRetries
-	again.Waited += time.Since(began)
+	resampled.Groups++
+	resampled.Failed += stats.Failed
+	resampled.RewardRetries += stats.RewardRetries
+	resampled.Waited += time.Since(began)
 	if err == nil && g == nil && stats.Failed == 0 {
 		err = errors.New("the producer reported neither a group nor a failure")
 	}
 	return g, err
 }
 
-// verify checks g and the groups that it replaced. It rejects the first one that the
-// published weights did not sample, and returns a mismatch.
+// verify checks the groups that g replaced (Before), then g. It returns a mismatch for the first one that the
+// published weights did not sample, after reporting it to its instance with Reject.
 func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.Group) error {
 	for i := range g.Before {
 		if err := v.verify(ctx, batch, &g.Before[i]); err != nil {
@@ -165,10 +173,10 @@ func (v *Verifier) verify(ctx context.Context, batch rollout.Batch, g *rollout.G
 	if g.Reject == nil {
 		return nil
 	}
-	err := v.fits(g)
+	err := v.checkLengths(g)
 	if err == nil && (g.Replaced || !v.inPasses(g)) {
 		span := v.Track.Begin(batch.Step, "verify")
-		err = v.recompute(ctx, g, every(g))
+		err = v.recompute(ctx, g, allIndices(g))
 		span.End()
 	}
 	if errors.As(err, new(mismatch)) {
@@ -202,8 +210,8 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 	return nil
 }
 
-// fits returns a mismatch for a group that the models cannot compute.
-func (v *Verifier) fits(g *rollout.Group) error {
+// checkLengths returns a mismatch for a group with a response that is longer than the model's context.
+func (v *Verifier) checkLengths(g *rollout.Group) error {
 	limit := v.Models.MaxPositions()
 	for i := range g.Responses {
 		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > limit {
@@ -215,7 +223,7 @@ func (v *Verifier) fits(g *rollout.Group) error {
 }
 
 // every returns the indices of g's responses.
-func every(g *rollout.Group) []int {
+func allIndices(g *rollout.Group) []int {
 	all := make([]int, len(g.Responses))
 	for i := range all {
 		all[i] = i
@@ -223,15 +231,15 @@ func every(g *rollout.Group) []int {
 	return all
 }
 
-// recompute computes the log-probabilities of some responses of g and compares them with
-// the recorded ones, in passes of up to Rows rows.
-func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) error {
-	for len(some) > 0 {
+// recompute computes the log-probabilities of the responses of g with the given indices, in passes of up to Rows
+// rows, and compares them with the recorded ones.
+func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []int) error {
+	for len(indices) > 0 {
 		var l attention.Layout
-		root := l.Add(-1, g.Prompt.IDs, false)
-		n := 0
-		for ; n < len(some); n++ {
-			ids := g.Responses[some[n]].IDs
+		root := l.Add(-1, g.Prompt.IDs, false) // a new tree; prompts have no targets
+		n := 0                                 // responses in this pass
+		for ; n < len(indices); n++ {
+			ids := g.Responses[indices[n]].IDs
 			if n > 0 && l.Rows()+len(ids) > v.Rows {
 				break
 			}
@@ -244,14 +252,14 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 		if err != nil {
 			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
 		}
-		for _, i := range some[:n] {
+		for _, i := range indices[:n] {
 			r := &g.Responses[i]
 			if err := compare(g, r, recomputed[:len(r.IDs)]); err != nil {
 				return err
 			}
 			recomputed = recomputed[len(r.IDs):]
 		}
-		some = some[n:]
+		indices = indices[n:]
 	}
 	return nil
 }
@@ -260,7 +268,7 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, some []int) 
 // the recomputed ones.
 func compare(g *rollout.Group, r *rollout.Response, recomputed []float32) error {
 	for k, recorded := range r.Logprobs {
-		if recorded != recomputed[k] { // also if one is NaN
+		if recorded != recomputed[k] { // true if one is NaN
 			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: "+
 				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded,
 				recomputed[k])}

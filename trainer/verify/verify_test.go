@@ -254,16 +254,16 @@ func TestPassesVerify(t *testing.T) {
 	}
 	pass := func(g *rollout.Group, i int) error {
 		honest := w.group(g.Index)
-		return w.Pass(g, &g.Responses[i], honest.Responses[i].Logprobs)
+		return w.CheckTrained(g, &g.Responses[i], honest.Responses[i].Logprobs)
 	}
 	groups(lying, alike, other)
 	require.Empty(t, w.asked)
-	require.NoError(t, w.Rest(t.Context(), &lying, []int{3}))
-	require.NoError(t, w.Rest(t.Context(), &lying, []int{0, 1, 2, 3}))
+	require.NoError(t, w.CheckUntrained(t.Context(), &lying, []int{3}))
+	require.NoError(t, w.CheckUntrained(t.Context(), &lying, []int{0, 1, 2, 3}))
 	require.NoError(t, pass(&lying, 0))
 	honest := w.group(0)
 	honest.Reject = nil
-	require.NoError(t, w.Pass(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
+	require.NoError(t, w.CheckTrained(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
 
 	err := pass(&lying, 3)
 	require.ErrorAs(t, err, new(OffPolicyError))
@@ -274,7 +274,7 @@ func TestPassesVerify(t *testing.T) {
 	require.Len(t, w.rejected, 2)
 	require.NoError(t, pass(&alike, 3), "Groups verifies this instance")
 
-	require.ErrorAs(t, w.Rest(t.Context(), &other, []int{0, 1}), new(OffPolicyError))
+	require.ErrorAs(t, w.CheckUntrained(t.Context(), &other, []int{0, 1}), new(OffPolicyError))
 	w.requireHonest(groups(other), 2)
 	replaced, old := w.group(3), w.group(4)
 	replaced.Responses[0].Instance, old.Responses[0].Instance = "c", "c"
