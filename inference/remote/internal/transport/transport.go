@@ -175,7 +175,7 @@ func Patiently(ctx context.Context, do func() error) error {
 		if !errors.As(err, &busy) || pause == MaxPauses {
 			return err
 		}
-		t := time.NewTimer(busy.Rest())
+		t := time.NewTimer(busy.RetryDelay())
 		select {
 		case <-t.C:
 		case <-ctx.Done():
