@@ -26,10 +26,9 @@ const (
 // endpoints, sorted, when they change. It returns the cause of ctx when ctx ends.
 // A source is a path or dns:NAME:PORT.
 //
-// A file has one endpoint per line, each of which check must accept. Empty lines
-// and lines that start with # are skipped. A DNS name stands for
-// http://ADDRESS:PORT of each of its IPv4 addresses or, if it has none, of its
-// IPv6 addresses: a host with both is one instance.
+// A file has one endpoint per line; check must accept each. Empty lines and lines that start with #
+// are skipped. A DNS name gives the endpoint http://ADDRESS:PORT for each of its IPv4 addresses. Only
+// if it has none are its IPv6 addresses used, because a host with both is one instance.
 //
 // The first reading takes effect at once; a later change takes effect when two consecutive readings
 // agree, so that a half-written file or an incomplete DNS answer removes no instance. If a reading

@@ -17,7 +17,7 @@ type pages struct {
 	free []int32 // pages without references; the last one is taken next
 }
 
-// newPages returns n free pages, of which page 0 is taken first.
+// newPages returns n free pages. Page 0 is taken first.
 func newPages(n int) pages {
 	p := pages{refs: make([]int32, n), free: make([]int32, n)}
 	for i := range p.free {

@@ -127,7 +127,7 @@ func (t *emitter) flush() {
 	}
 }
 
-// tail turns the tokens of a response into text, of which it emits what later tokens cannot change.
+// tail turns the tokens of a response into text. It emits the text that later tokens cannot change.
 //
 // It decodes only a window of the last tokens, so that the cost per token does not grow with the
 // response. The text of a new token is the text of the window minus that of its known part, the

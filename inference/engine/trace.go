@@ -29,7 +29,7 @@ func (t *trace) span(s Span) {
 	}
 }
 
-// prefilled emits a span for the prompts of groups, of which this number of tokens ran. The span
+// prefilled emits a span for a prefill that ran this number of tokens of the groups' prompts. The span
 // includes sampling their first tokens. No decode span may be open.
 func (t *trace) prefilled(start time.Time, groups []*group, tokens int) {
 	if t.emit == nil {

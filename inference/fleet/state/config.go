@@ -28,7 +28,7 @@ type Config struct {
 	Watchdog time.Duration
 }
 
-// backoff returns the pause after a request's first tries, of which there has been at least one.
+// backoff returns the pause after this number of tries, which is at least 1.
 func (c *Config) backoff(tries int) time.Duration {
 	d := c.Backoff
 	for range tries - 1 {
