@@ -230,7 +230,7 @@ func (c *sections) temperature(t float64) {
 	const key = "rollout.temperature"
 	c.expect(t > 0, key, "is %v, expected more than 0: training needs different responses to a prompt", t)
 	c.expect(t <= 0 || inference.CheckTemperature(t) == nil, key, "is %v, expected %v to %v", t,
-		inference.LeastTemperature, inference.MostTemperature)
+		inference.MinTemperature, inference.MaxTemperature)
 }
 
 func (c *sections) train(t Train) {

@@ -21,11 +21,11 @@ var (
 	ErrNoInstance = errors.New("too few instances serve")
 )
 
-// BusyError reports that an instance accepts no work for now. It is no fault of the
-// instance or the request.
+// BusyError reports that an instance refuses requests for the moment. Neither the instance nor the
+// request is at fault.
 type BusyError struct {
-	After time.Duration // as the instance asks; 0 if it does not
-	Err   error
+	After time.Duration // the delay that the instance asks for, as Retry-After does; 0 if none
+	Err   error         // the reason; not nil
 }
 
 func (e *BusyError) Error() string { return e.Err.Error() }
@@ -33,9 +33,9 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// Rest returns how long to send the instance no work: After, at most a minute, or a second
-// if the instance does not say.
-func (e *BusyError) Rest() time.Duration {
+// RetryDelay returns how long to send no request to the instance: After but at most a minute, or a
+// second if After is not set.
+func (e *BusyError) RetryDelay() time.Duration {
 	if e.After <= 0 {
 		return time.Second
 	}
@@ -45,24 +45,25 @@ func (e *BusyError) Rest() time.Duration {
 // MaxResponses is the largest N of a request.
 const MaxResponses = 1 << 16
 
-// LeastTemperature and MostTemperature bound the temperatures that can divide logits. A
-// temperature of 0 is greedy and divides nothing.
+// MinTemperature and MaxTemperature bound the temperatures above 0, by which logits are divided:
+// within them, float32 logits neither overflow nor lose their differences. A temperature of 0 means
+// greedy sampling.
 const (
-	LeastTemperature = 1e-4
-	MostTemperature  = 1e4
+	MinTemperature = 1e-4
+	MaxTemperature = 1e4
 )
 
-// CheckTemperature returns an error unless t is 0, which is greedy, or a temperature that
-// can divide float32 logits.
+// CheckTemperature returns an error unless t is 0 or from MinTemperature to MaxTemperature. NaN is
+// an error.
 func CheckTemperature[T float32 | float64](t T) error {
-	if t == 0 || t >= LeastTemperature && t <= MostTemperature {
+	if t == 0 || t >= MinTemperature && t <= MaxTemperature {
 		return nil
 	}
-	return fmt.Errorf("is %v, expected 0, or %v to %v", t, LeastTemperature, MostTemperature)
+	return fmt.Errorf("is %v, expected 0, or %v to %v", t, MinTemperature, MaxTemperature)
 }
 
 // Validate reports all faults of r that do not depend on the model, in one error that wraps
-// ErrInvalid.
+// ErrInvalid. It returns nil if there are none.
 func (r *Request) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -70,7 +71,7 @@ func (r *Request) Validate() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	s := &r.Sampling
+	s := &r.Sampling // its float ranges are negated below, so that NaN is a fault too
 	fault(len(r.PromptIDs) == 0, "prompt has no tokens, expected at least 1")
 	fault(r.N < 1 || r.N > MaxResponses, "%d responses, expected 1 to %d", r.N, MaxResponses)
 	fault(r.FirstIndex < 0 || r.FirstIndex > math.MaxInt32, "index %d of the first response, expected 0 to %d",

@@ -11,13 +11,15 @@ import (
 
 // Sampling sets how responses are drawn.
 type Sampling struct {
-	Temperature float32  // 0 is greedy
-	TopP        float32  // 1 keeps all
-	TopK        int      // 0 keeps all
-	MinP        float32  // 0 keeps all
-	MaxTokens   int      // maximum number of response tokens
-	Stop        []string // a response ends when its text first contains one of these; the string is kept
-	StopIDs     []int32  // a response ends with one of these tokens; the token is kept
+	Temperature float32 // divides the logits; 0 is greedy
+	TopP        float32 // keeps the likeliest tokens whose probabilities sum to TopP; 1 keeps all
+	TopK        int     // keeps the TopK likeliest tokens; 0 keeps all
+	MinP        float32 // drops tokens less likely than MinP times the likeliest; 0 keeps all
+	MaxTokens   int     // maximum number of response tokens
+	// A response ends when its text contains one of the strings in Stop, or with one of the tokens
+	// in StopIDs. The string or token stays in the response.
+	Stop    []string
+	StopIDs []int32
 }
 
 // Request asks an instance for N responses to one prompt.
@@ -31,31 +33,29 @@ type Request struct {
 	// earlier ones.
 	FirstIndex int
 	Sampling   Sampling
-	// Version is the version that the instance must hold; 0 accepts any.
+	// Version is the version of the weights that the instance must hold; 0 accepts any.
 	Version int64
-	// PromptLogprobs asks for Completion.PromptLogprobs. PromptTop and TopLogprobs are the
-	// numbers of entries of Completion.PromptTop, which needs PromptLogprobs, and of
-	// Completion.Top at each position. An instance that cannot provide them refuses the
-	// request with ErrInvalid.
+	// PromptLogprobs asks for Completion.PromptLogprobs. An instance that cannot provide what this
+	// and the next two fields ask for refuses the request with ErrInvalid.
 	PromptLogprobs bool
-	PromptTop      int
-	TopLogprobs    int
-	// Ended, if set, receives responses that are final while others of the request are still
-	// being sampled. It is a hint: an instance may never call it. Calls may come from several
-	// goroutines, repeat a response, bring other tokens from another instance after a fault,
-	// or follow Generate's return. Only what Generate returns counts. Ended must not block.
+	PromptTop      int // number of tokens in Completion.PromptTop at each position; needs PromptLogprobs
+	TopLogprobs    int // number of tokens in Completion.Top at each position
+	// Ended, if set, receives a response that is complete while other responses of the request
+	// are still being sampled. It is a hint: an instance may never call it. Calls may come from
+	// several goroutines, repeat a response, and bring different tokens after a retry on another
+	// instance. They may even follow Generate's return. Only what Generate returns counts. Ended
+	// must not block.
 	Ended func(index int, c Completion)
 }
 
 // Completion is one response of an instance.
 type Completion struct {
 	IDs      []int32
-	Logprobs []float32
-	Text     string // empty if the instance has no tokenizer
+	Logprobs []float32 // one per token, under the distribution that was sampled
+	Text     string    // empty if the instance has no tokenizer
 	Finish   rollout.Finish
-	Version  int64
-	// Checksum identifies the weights; empty if the instance does not report it.
-	Checksum string
+	Version  int64  // version of the weights
+	Checksum string // identifies the values of the weights; empty if the instance does not report it
 	// PromptLogprobs holds the log-probability of each prompt token given the tokens before
 	// it. The first is 0.
 	PromptLogprobs []float32
@@ -64,8 +64,8 @@ type Completion struct {
 	PromptTop [][]TokenLogprob
 	// Top holds the most likely tokens at each position, in descending order.
 	Top [][]TokenLogprob
-	// Reject reports that Logprobs are not those of the weights, because of cause. A fleet
-	// sets it if Logprobs must equal the caller's to the bit.
+	// Reject reports to the fleet that Logprobs are not those of the weights; cause says why. A
+	// fleet sets it if Logprobs must be bitwise equal to the caller's. Otherwise it is nil.
 	Reject func(cause error)
 }
 
@@ -86,21 +86,22 @@ type Instance interface {
 	// Generate returns req.N completions in order. If ctx ends first, it returns early with
 	// ctx's error.
 	Generate(ctx context.Context, req Request) ([]Completion, error)
-	// Publish returns when the instance serves w and holds nothing computed under older
-	// weights. It returns the checksum of the weights now served.
+	// Publish makes the instance serve w. When it returns, the instance holds nothing computed
+	// under older weights. It returns the checksum of the weights that the instance serves.
 	Publish(ctx context.Context, w Weights) (checksum string, err error)
 	Close() error
 }
 
-// Hosted is an Instance on cores other than this process's.
+// Hosted is an Instance outside this process, which computes on its own cores.
 type Hosted interface {
 	// Cores returns the number of cores that the instance computes with, 0 if unknown.
 	Cores() int
 }
 
-// Exact is an Instance outside this process that may compute the trainer's bits.
+// Exact is an Instance outside this process whose log-probabilities may be bitwise equal to the
+// trainer's.
 type Exact interface {
-	// Exact reports whether its log-probabilities equal the trainer's to the bit.
+	// Exact reports whether they are.
 	Exact() bool
 }
 
@@ -111,10 +112,10 @@ type Prober interface {
 	Probe(ctx context.Context) error
 }
 
-// Pulser is a Prober that shows whether it works. A fleet asks it when an answer is late.
+// Pulser is a Prober that shows whether it makes progress. A fleet asks it when an answer is late.
 type Pulser interface {
-	// Pulse returns a text that changes with each token that the instance processes, for any
-	// caller. It is empty if the instance answers but does not report its work. Pulse
-	// returns early if ctx ends.
+	// Pulse returns a string that changes with each token that the instance processes, for any
+	// caller. The string is empty if the instance responds but does not report its progress.
+	// Pulse returns early if ctx ends.
 	Pulse(ctx context.Context) (string, error)
 }

@@ -2,20 +2,21 @@ package inference
 
 import "math/bits"
 
-// Uniform returns the random draw, in [0, 1), of one token. It is the top 24 bits of the
-// first word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011), over 2^24, with the
-// seed as key and (sample, position, 0, 0) as counter. sample is the response's index in
-// its request and position the token's in the response.
+// Uniform returns the random draw, in [0, 1), for one token. It divides the top 24 bits of the
+// first word of Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as
+// 1, 2, 3", SC 2011) by 2^24. The key is the seed, low word first, and the counter is
+// (sample, position, 0, 0), where sample is the response's index in its request and position is the
+// token's index in the response.
 func Uniform(seed uint64, sample, position uint32) float32 {
 	out := philox([4]uint32{sample, position}, [2]uint32{uint32(seed), uint32(seed >> 32)})
 	return float32(out[0]>>8) / (1 << 24)
 }
 
-// philox applies the ten-round bijection to a counter under a key.
+// philox applies Philox4x32-10, a bijection on counters for each key.
 func philox(ctr [4]uint32, key [2]uint32) [4]uint32 {
 	const (
-		m0, m1 = 0xD2511F53, 0xCD9E8D57
-		w0, w1 = 0x9E3779B9, 0xBB67AE85
+		m0, m1 = 0xD2511F53, 0xCD9E8D57 // the paper's multipliers
+		w0, w1 = 0x9E3779B9, 0xBB67AE85 // the paper's key increments
 	)
 	for range 10 {
 		hi0, lo0 := bits.Mul32(m0, ctr[0])

@@ -4,23 +4,23 @@ import "context"
 
 // Delta is the part of a response sampled since its previous Delta.
 type Delta struct {
-	Index    int // of the response in the request, from 0
+	Index    int // the response's position in the request, from 0
 	IDs      []int32
 	Logprobs []float32
-	Top      [][]TokenLogprob // one per token if the request asks for them
-	// Text is the part of the text that is final. It holds back what may still become a
-	// stop string or part of a character.
+	Top      [][]TokenLogprob // per token; nil unless the request asks for TopLogprobs
+	// Text is the text since the previous Delta that later tokens cannot change. It excludes what
+	// may still become a stop string or an incomplete character.
 	Text string
-	// Version and Checksum identify the weights that sampled it.
+	// Version and Checksum identify the weights that sampled the tokens.
 	Version  int64
 	Checksum string
 }
 
 // Streamer is an Instance that reports tokens as it samples them.
 type Streamer interface {
-	// Stream works like Generate and also calls emit with each response's tokens in order,
-	// from one goroutine at a time. The instance waits for emit. A Delta's slices are valid
-	// until emit returns.
+	// Stream works like Generate and also calls emit with each response's tokens in order. Calls
+	// of emit do not overlap, and the instance waits for each to return. A Delta's slices are
+	// valid until then.
 	Stream(ctx context.Context, req Request, emit func(Delta)) ([]Completion, error)
 }
 

@@ -29,7 +29,7 @@ func logprobsVerb(std streams) cli.Verb {
 		}
 		if *temperature == 0 || inference.CheckTemperature(*temperature) != nil {
 			return usage.Errorf("logprobs: -temperature is %v, expected %v to %v", *temperature,
-				inference.LeastTemperature, inference.MostTemperature)
+				inference.MinTemperature, inference.MaxTemperature)
 		}
 		in, name := std.in, "standard input"
 		if *data != "" {

@@ -1,5 +1,10 @@
 // Package canary provides reference log-probabilities for verifying inference servers:
 // of a fixed prompt under the weights being published, and under perturbed weights.
+//
+// A server that computes other log-probabilities for the prompt does not hold the published
+// weights. Weights of two versions may differ too little to show that an update reached every
+// tensor, so a server also takes perturbed weights once, in which each tensor has other values.
+// Package publish makes the comparisons.
 package canary
 
 import (
@@ -15,10 +20,9 @@ import (
 	"github.com/easyrl/easyrl/npu/device"
 )
 
-// Prompt returns the first n of tokens, the concatenated prompts of the run, or
-// fewer if the model's context is shorter. These are likely tokens, on which a
-// server of lower precision agrees. If there are too few, Prompt returns ids
-// spread over the vocabulary instead.
+// Prompt returns a prompt of n tokens, or fewer if the model's context is shorter. It takes the
+// first of tokens, the concatenated prompts of the run: a server of lower precision agrees best on
+// likely tokens. If tokens has too few, Prompt returns IDs spread over the vocabulary instead.
 func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 	n = min(n, shape.MaxPositions-1)
 	if len(tokens) >= n {
@@ -33,26 +37,27 @@ func Prompt(shape *model.Config, tokens []int32, n int) []int32 {
 }
 
 // Reference computes the trainer's log-probabilities of a prompt, once per version of the
-// weights, and makes perturbed weights. Its methods are safe for concurrent use.
+// weights, and makes perturbed weights. Its methods are safe for concurrent use; one computes at a
+// time.
 type Reference struct {
 	shape  *model.Config
 	prompt []int32
 
-	mu      sync.Mutex
-	weights *model.Snapshot
-	version int64 // of logp; 0 before the first call
-	logp    []float32
-	dev     npu.Device // a queue of the weights' device, opened by the first call
-	tape    *model.Tape
-	check   *perturbed // nil while nobody holds it
+	mu        sync.Mutex
+	weights   *model.Snapshot // being published; nil if none
+	version   int64           // version that logp belongs to; 0 if logp is not set
+	logp      []float32       // result of Logprobs for version
+	dev       npu.Device      // a queue of the weights' device, opened by the first Logprobs
+	tape      *model.Tape     // on dev; nil before the first Logprobs
+	perturbed *perturbed      // shared by all callers of Perturb; nil while none holds it
 }
 
-// perturbed are perturbed weights on a device of their own.
+// perturbed holds perturbed weights on a device of their own.
 type perturbed struct {
 	dev     npu.Device
 	weights *model.Snapshot
 	logp    []float32
-	holders int
+	holders int // callers of Perturb that have not called Free; guarded by Reference.mu
 }
 
 // NewReference returns a Reference for prompt, without weights.
@@ -65,17 +70,17 @@ func (r *Reference) Canary() *publish.Canary {
 	return &publish.Canary{Prompt: r.prompt, Logprobs: r.Logprobs, Perturb: r.Perturb}
 }
 
-// SetWeights sets the weights being published. They must not change until the
-// next call. nil means none.
+// SetWeights sets the weights being published, or none if w is nil. The weights must not change
+// until the next call of SetWeights or Close returns.
 func (r *Reference) SetWeights(w *model.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.weights = w
 }
 
-// Logprobs returns the prompt's log-probabilities under a version, which must be
-// the published one. Entry i is that of token i given the tokens before it; entry
-// 0 is 0.
+// Logprobs returns the prompt's log-probabilities under a version, which must be the one being
+// published or that of the last call. Entry i is the log-probability of token i given the tokens
+// before it; entry 0 is 0. Callers share the result and must not change it.
 func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,12 +106,18 @@ func (r *Reference) Logprobs(_ context.Context, version int64) ([]float32, error
 	return logp, nil
 }
 
-// forward returns the log-probabilities of prompt under w.
+// forward returns the log-probabilities of prompt under w, at temperature 1. Entry 0 is 0.
 func forward(tape *model.Tape, w *model.Weights, prompt []int32) ([]float32, error) {
+	const (
+		noParent = -1   // the prompt starts a sequence
+		withLoss = true // every token but the first is a target
+		keep     = false
+	)
 	var l attention.Layout
-	l.Add(-1, prompt, true)
+	l.Add(noParent, prompt, withLoss)
 	logp := make([]float32, len(l.Targets))
-	err := tape.Forward(w, &l, 1, false, logp, make([]float32, len(logp)))
+	entropy := make([]float32, len(logp)) // required by Forward, unused
+	err := tape.Forward(w, &l, 1, keep, logp, entropy)
 	if err == nil {
 		err = tape.Wait()
 	}
@@ -122,21 +133,21 @@ func (r *Reference) Perturb(context.Context) (*publish.Perturbed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	prompt := Prompt(r.shape, nil, publish.CanaryTokens)
-	if r.check == nil {
-		c, err := r.perturb(prompt)
+	if r.perturbed == nil {
+		p, err := r.newPerturbed(prompt)
 		if err != nil {
 			return nil, err
 		}
-		r.check = c
+		r.perturbed = p
 	}
-	c := r.check
-	c.holders++
-	return &publish.Perturbed{Weights: c.weights, Prompt: prompt, Logprobs: c.logp,
-		Free: sync.OnceFunc(func() { r.free(c) })}, nil
+	p := r.perturbed
+	p.holders++
+	return &publish.Perturbed{Weights: p.weights, Prompt: prompt, Logprobs: p.logp,
+		Free: sync.OnceFunc(func() { r.free(p) })}, nil
 }
 
-// perturb makes perturbed weights.
-func (r *Reference) perturb(prompt []int32) (c *perturbed, err error) {
+// newPerturbed makes perturbed weights and computes the log-probabilities of prompt under them.
+func (r *Reference) newPerturbed(prompt []int32) (p *perturbed, err error) {
 	dev, err := device.Open(device.CPU, 0)
 	if err != nil {
 		return nil, err
@@ -150,7 +161,7 @@ func (r *Reference) perturb(prompt []int32) (c *perturbed, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := perturb(w); err != nil {
+	if err := fillPerturbed(w); err != nil {
 		return nil, err
 	}
 	tape := model.NewTape(dev, r.shape)
@@ -162,17 +173,19 @@ func (r *Reference) perturb(prompt []int32) (c *perturbed, err error) {
 	return &perturbed{dev: dev, weights: model.NewSnapshot(w, 0), logp: logp}, nil
 }
 
-// free gives up one holder's share of c.
-func (r *Reference) free(c *perturbed) {
+// free removes one holder of p and frees p if it was the last.
+func (r *Reference) free(p *perturbed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.holders--; c.holders == 0 {
-		r.check = nil
-		_ = c.dev.Close() // frees the weights
+	p.holders--
+	if p.holders == 0 {
+		r.perturbed = nil
+		_ = p.dev.Close() // frees the weights
 	}
 }
 
-// Close closes the device's queue. Later calls of Logprobs fail.
+// Close frees what Logprobs needs. Later calls of Logprobs fail until SetWeights. Perturbed weights
+// are freed by their holders.
 func (r *Reference) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

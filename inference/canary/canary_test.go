@@ -87,9 +87,9 @@ func TestPerturb(t *testing.T) {
 	require.Len(t, a.Logprobs, len(a.Prompt))
 	a.Free()
 	a.Free()
-	require.NotNil(t, r.check, "b still holds them")
+	require.NotNil(t, r.perturbed, "b still holds them")
 	b.Free()
-	require.Nil(t, r.check)
+	require.Nil(t, r.perturbed)
 	again, err := r.Perturb(t.Context())
 	require.NoError(t, err)
 	require.NotSame(t, a.Weights, again.Weights)
@@ -111,7 +111,7 @@ func TestPerturb(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.Nil(t, r.check)
+	require.Nil(t, r.perturbed)
 }
 
 // The name and the rows' length of a tensor determine its values, also for decoders that package

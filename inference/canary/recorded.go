@@ -14,24 +14,25 @@ import (
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
-// Recorded verifies servers by log-probabilities that its owner computes for each version. Its
-// methods are safe for concurrent use.
+// Recorded is a reference whose owner computes the log-probabilities of each version and records
+// them with Set. Its methods are safe for concurrent use.
 type Recorded struct {
 	prompt    []int32
 	perturbed *publish.Perturbed // shared by all servers
 
 	mu      sync.Mutex
-	version int64 // of logp
+	version int64 // version that logp belongs to; 0 before the first Set
 	logp    []float32
 }
 
-// NewRecorded returns a Recorded for prompt, without a version. Servers share p.
+// NewRecorded returns a Recorded for prompt, without a version. All servers share p, whose owner is
+// the caller.
 func NewRecorded(prompt []int32, p *publish.Perturbed) *Recorded {
 	return &Recorded{prompt: prompt, perturbed: p}
 }
 
-// Set sets the prompt's log-probabilities under the version being published; see
-// publish.Canary.Logprobs.
+// Set records the prompt's log-probabilities under the version being published, in the form of
+// publish.Canary.Logprobs. The caller must not change logp afterwards.
 func (r *Recorded) Set(version int64, logp []float32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,23 +57,24 @@ func (r *Recorded) logprobs(_ context.Context, version int64) ([]float32, error)
 	return r.logp, nil
 }
 
-// SetWeights does nothing: the owner calls Set.
+// SetWeights does nothing: the owner calls Set instead.
 func (r *Recorded) SetWeights(*model.Snapshot) {}
 
 // Close does nothing.
 func (r *Recorded) Close() error { return nil }
 
-// Perturbed returns perturbed weights that take no memory: each write computes them again. It calls
-// use with each tensor once.
+// Perturbed returns perturbed weights that hold no values: each write computes them again. It calls
+// use with each tensor once; the values are valid during the call. It returns use's error.
 func Perturbed(c *model.Config, use source.Use) (inference.Weights, error) {
 	w := computed{model.VersionFile{Config: c}}
 	var values []float32
 	params := c.Params()
 	sums := params.Sums()
+	const threads = 1
 	for i := range params {
 		p := &params[i]
 		values = w.values(p, values)
-		err := p.Sum(values, sums[p.Name], 1)
+		err := p.Sum(values, sums[p.Name], threads)
 		if err == nil {
 			err = use(i, p, values)
 		}
@@ -84,7 +86,7 @@ func Perturbed(c *model.Config, use source.Use) (inference.Weights, error) {
 	return w, nil
 }
 
-// computed are perturbed weights without memory.
+// computed is perturbed weights that are computed when they are written.
 type computed struct{ model.VersionFile }
 
 var _ publish.Sized = computed{}
@@ -104,9 +106,10 @@ func (w computed) WriteSafetensors(to io.Writer) error {
 	})
 }
 
-// values returns the values of a tensor, in the memory of values if they fit.
+// values returns the values of a tensor. It reuses the memory of values if it is large enough.
 func (w computed) values(p *tensor.Param, values []float32) []float32 {
-	n, value := p.Shape().Values(), Perturbation(w.Config, p.Name, p.Cols)
+	n := p.Shape().Values()
+	value := Perturbation(w.Config, p.Name, p.Cols)
 	values = slices.Grow(values[:0], n)[:n]
 	for i := range values {
 		values[i] = value(i)

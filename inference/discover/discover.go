@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	maxFile       = 1 << 20
+	maxFile       = 1 << 20 // bytes
 	lookupTimeout = 10 * time.Second
 )
 
@@ -26,16 +26,16 @@ const (
 // endpoints, sorted, when they change. It returns the cause of ctx when ctx ends.
 // A source is a path or dns:NAME:PORT.
 //
-// A file has one endpoint per line, each of which check must accept. Empty lines
-// and lines that start with # are skipped. A DNS name stands for
-// http://ADDRESS:PORT of each of its IPv4 addresses or, if it has none, of its
-// IPv6 addresses: a host with both is one instance.
+// A file has one endpoint per line; check must accept each. Empty lines and lines that start with #
+// are skipped. A DNS name gives the endpoint http://ADDRESS:PORT for each of its IPv4 addresses. Only
+// if it has none are its IPv6 addresses used, because a host with both is one instance.
 //
-// The first reading takes effect at once; a later change takes effect when two
-// consecutive readings agree, so that a half-written file or an incomplete DNS
-// answer removes no instance. If a reading fails, changed gets the error, once
-// per run of equal messages, and the endpoints stay as they were. A DNS name
-// without addresses is such an error; an empty file is a valid reading.
+// The first reading takes effect at once; a later change takes effect when two consecutive readings
+// agree, so that a half-written file or an incomplete DNS answer removes no instance. If a reading
+// fails, changed gets the error, but only once while the same message repeats, and the endpoints do
+// not change. A DNS name without addresses is such an error; an empty file is a valid reading.
+//
+// Calls of changed do not overlap. changed owns the endpoints that it gets.
 func Watch(ctx context.Context, source string, interval time.Duration, check func(endpoint string) error,
 	changed func(endpoints []string, err error)) error {
 	if interval <= 0 {
@@ -59,13 +59,15 @@ type (
 	lookupFunc func(ctx context.Context, host string) ([]string, error)
 )
 
+// watch is Watch for a source that read reads.
 func watch(ctx context.Context, read readFunc, interval time.Duration, changed func([]string, error)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	var reported, last []string // reported and read last; nil before the first reading
-	var fault string
+	var reported []string // endpoints passed to changed; nil before the first reading
+	var last []string     // endpoints of the last reading
+	var fault string      // message of the last error, or empty after a reading without error
 	for {
-		now, err := read(ctx)
+		endpoints, err := read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -77,11 +79,11 @@ func watch(ctx context.Context, read readFunc, interval time.Duration, changed f
 			}
 		default:
 			fault = ""
-			if reported == nil || (!slices.Equal(now, reported) && slices.Equal(now, last)) {
-				reported = now
-				changed(slices.Clone(now), nil)
+			if reported == nil || (!slices.Equal(endpoints, reported) && slices.Equal(endpoints, last)) {
+				reported = endpoints
+				changed(slices.Clone(endpoints), nil)
 			}
-			last = now
+			last = endpoints
 		}
 		select {
 		case <-tick.C:
@@ -130,6 +132,7 @@ func reader(source string, check func(endpoint string) error, lookup lookupFunc)
 	}, nil
 }
 
+// readFile returns the endpoints in a file, sorted and without duplicates.
 func readFile(path string, check func(endpoint string) error) ([]string, error) {
 	f, err := filetype.Open(path)
 	if err != nil {
@@ -157,6 +160,7 @@ func readFile(path string, check func(endpoint string) error) ([]string, error) 
 	return unique(endpoints), nil
 }
 
+// unique sorts endpoints in place and returns them without duplicates.
 func unique(endpoints []string) []string {
 	slices.Sort(endpoints)
 	return slices.Compact(endpoints)

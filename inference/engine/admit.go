@@ -7,11 +7,12 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// admit starts waiting responses in order, as rows and pages allow, and reports
-// whether it changed anything.
+// admit starts waiting responses in order, as far as rows and pages allow, and runs their prompts
+// first if necessary. It reports whether it started or failed anything.
 func (r *sampler) admit() bool {
 	changed := false
-	batch, tokens, rows := r.buf.batch[:0], 0, 0
+	batch := r.buf.batch[:0] // groups whose prompts run in this prefill
+	tokens, rows := 0, 0     // prompt tokens and responses of batch
 	for _, g := range r.sched.groups {
 		if r.sched.rows+rows >= r.cfg.MaxRunning {
 			break
@@ -21,9 +22,9 @@ func (r *sampler) admit() bool {
 		}
 		if g.filled > 0 {
 			if len(batch) > 0 {
-				break // run the prompts first
+				break // run the prompts of earlier groups first
 			}
-			started, blocked := r.forkAll(g, false, place{})
+			started, blocked := r.forkAll(g, nil)
 			changed = changed || started
 			if blocked {
 				break
@@ -34,7 +35,8 @@ func (r *sampler) admit() bool {
 		if tokens > 0 && tokens+n > r.cfg.PrefillRows || !r.sched.takePrompt(g, n, rows) {
 			break
 		}
-		batch, tokens = append(batch, g), tokens+n
+		batch = append(batch, g)
+		tokens += n
 		rows += len(g.pending)
 	}
 	r.buf.batch = batch
@@ -45,8 +47,8 @@ func (r *sampler) admit() bool {
 	return changed
 }
 
-// prefill runs the prompts of groups that have pages for them and starts their
-// responses.
+// prefill runs the first PrefillRows tokens of the groups' prompts, for which the groups have pages,
+// and starts their responses.
 func (r *sampler) prefill(groups []*group) {
 	r.trace.endDecode()
 	start := time.Now()
@@ -60,7 +62,7 @@ func (r *sampler) prefill(groups []*group) {
 		}
 		b.want = append(b.want, int32(len(b.slots)-1))
 	}
-	r.acc.PrefillRows += int64(len(b.slots))
+	r.stats.PrefillRows += int64(len(b.slots))
 	logits, err := r.m.prefill(b.prompts, b.slots, b.want)
 	if err != nil {
 		for _, g := range groups {
@@ -70,37 +72,44 @@ func (r *sampler) prefill(groups []*group) {
 	}
 	for i, g := range groups {
 		g.filled = len(b.prompts[i])
-		if !g.started { // set once: streams read these fields from then on, and a re-run prompt has the same values
-			g.started, g.version, g.checksum = true, r.weights.version, r.weights.checksum
+		if !g.started { // set once, because the caller reads these fields later; see group
+			g.started = true
+			g.version, g.checksum = r.weights.version, r.weights.checksum
 		}
-		last := b.want[i]
-		if err := r.scores.prompt(g, int(last)+1-g.filled); err != nil {
+		last := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: b.want[i]}
+		if err := r.scores.prompt(g, int(last.row)+1-g.filled); err != nil {
 			r.sched.fail(g, err)
 			continue
 		}
-		r.forkAll(g, g.filled == len(g.req.PromptIDs), place{logits.Slice(i*r.vocab, (i+1)*r.vocab), last})
+		if g.filled == len(g.req.PromptIDs) {
+			r.forkAll(g, &last)
+		} else {
+			r.forkAll(g, nil)
+		}
 	}
 	r.sched.leave()
 	r.trace.prefilled(start, groups, len(b.slots))
 }
 
-// forkAll starts waiting responses of g while there is room. If fresh, at is the
-// place of the prompt's last token, and new responses sample their first token
-// there. blocked reports that the groups after g must wait.
-func (r *sampler) forkAll(g *group, fresh bool, at place) (started, blocked bool) {
+// forkAll starts waiting responses of g while there is room. last is the place of the prompt's last
+// token if the prompt has just run completely, and nil otherwise; new responses sample their first
+// token there. started reports whether a response started. blocked reports that the groups after g
+// must wait.
+func (r *sampler) forkAll(g *group, last *place) (started, blocked bool) {
 	prompt := len(g.req.PromptIDs)
 	for len(g.pending) > 0 && r.sched.rows < r.cfg.MaxRunning && g.filled > 0 {
 		if g.filled+npu.PageSize <= prompt && g.running > 0 {
-			return started, false // one response runs the rest of the prompt for all
+			return started, false // the running response runs the remaining prompt for all and donates its pages
 		}
 		if r.sched.rows > 0 && len(r.sched.pages.free) < r.sched.rows+1 {
-			return started, true
+			return started, true // keep a free page for each row, so that none is preempted at once
 		}
 		s := g.pending[0]
-		first := fresh && g.filled == prompt && len(s.ids) == 0
-		r.sched.fork(s, first)
+		// fork may have taken the prompt's last page for an earlier response, which lowers filled.
+		sampleFirst := last != nil && g.filled == prompt && len(s.ids) == 0
+		r.sched.fork(s, sampleFirst)
 		started = true
-		if first && !r.sampleFirst(s, at) {
+		if sampleFirst && !r.sampleFirst(s, *last) {
 			return started, false
 		}
 	}

@@ -48,10 +48,10 @@ type Config struct {
 	// PrefillRows is the maximum number of prompt tokens in one prefill. The rest
 	// of a longer prompt runs token by token. 0 means 1,024.
 	PrefillRows int
-	// Context is the maximum number of positions of prompt and response together;
-	// 0 means the model's maximum.
+	// Context is the maximum number of positions of prompt and response together. 0, and more than
+	// the model's maximum, mean the model's maximum.
 	Context int
-	// Released starts the engine without a cache and activations: see Engine.Release.
+	// Released starts the engine as Engine.Release leaves it: without a cache and activations.
 	Released bool
 	// Span, if set, is called for each span of work, on the engine's goroutine.
 	// It must not retain the span's Seeds.
@@ -81,7 +81,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// withDefaults fills unset fields for a model with the given context.
+// withDefaults returns c with unset fields filled in, for a model with the given maximum context.
 func (c Config) withDefaults(context int) Config {
 	if c.Context == 0 || c.Context > context {
 		c.Context = context
@@ -96,14 +96,14 @@ func (c Config) withDefaults(context int) Config {
 	return c
 }
 
-// Cache returns the shape of the key-value cache for a model.
+// Cache returns the shape of the key-value cache of an engine for a model.
 func (c Config) Cache(mc *model.Config) cache.Shape {
 	c = c.withDefaults(mc.MaxPositions)
 	return mc.Cache(c.CachePages, c.MaxRunning, c.Context)
 }
 
-// Rows returns the maximum number of rows of one pass for a model with the given
-// context.
+// Rows returns the maximum number of rows (tokens) of one pass through the model, for a model with
+// the given maximum context.
 func (c Config) Rows(context int) int {
 	c = c.withDefaults(context)
 	return max(c.PrefillRows, c.MaxRunning)
@@ -116,17 +116,17 @@ type Decoder interface {
 
 // Stats counts an engine's work since it started.
 type Stats struct {
-	Busy        time.Duration // time spent with requests to serve
+	Busy        time.Duration // time with requests to serve
 	Steps       int64         // decode steps
 	Tokens      int64         // response tokens sampled
-	PrefillRows int64         // prompt tokens that ran in prefills
-	ReplayRows  int64         // known tokens that ran one by one in decode steps
+	PrefillRows int64         // prompt tokens run in prefills
+	ReplayRows  int64         // prompt tokens and replayed response tokens run one by one in decode steps
 	Preemptions int64         // responses preempted
-	Running     int           // responses in the last step
-	Waiting     int           // responses that wait for a row
-	FreePages   int           // now
-	CachePages  int
-	Version     int64 // of the weights; 0 before the first publish
+	Running     int           // responses that run after the last step
+	Waiting     int           // responses that wait for a row after the last step
+	FreePages   int           // free pages of the cache after the last step
+	CachePages  int           // pages of the cache
+	Version     int64         // version of the weights; 0 before the first publish
 }
 
 // Engine is an inference.Instance in this process. One goroutine runs the model;
@@ -135,9 +135,9 @@ type Stats struct {
 type Engine struct {
 	cfg     Config
 	vocab   int
-	tok     Decoder
+	tok     Decoder // nil without a tokenizer
 	mailbox *mailbox
-	loop    *loop // of the engine's goroutine
+	loop    *loop // only the engine's goroutine uses it
 
 	ended    chan struct{} // closed when the goroutine ends
 	closeErr error         // from closing the device; set before ended is closed
@@ -159,13 +159,14 @@ func New(cfg Config, mc *model.Config, tok Decoder, dev npu.Device) (*Engine, er
 	return start(cfg, mc.VocabSize, tok, m), nil
 }
 
-// start runs the loop over m; cfg must have its defaults filled in.
+// start starts an engine over m. cfg must have its defaults filled in.
 func start(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 	e := newEngine(cfg, vocab, tok, m)
 	go e.run()
 	return e
 }
 
+// newEngine returns an engine without its goroutine.
 func newEngine(cfg Config, vocab int, tok Decoder, m forward) *Engine {
 	b := newMailbox(Stats{CachePages: cfg.CachePages, FreePages: cfg.CachePages})
 	return &Engine{
@@ -189,9 +190,10 @@ func (e *Engine) Capacity() int { return e.cfg.MaxRunning }
 // Stats returns the counters as of the last step.
 func (e *Engine) Stats() Stats { return e.mailbox.latest() }
 
-// Generate samples req.N responses. Errors wrap inference.ErrInvalid if the
-// request can never be served, inference.ErrStale if the engine holds other
-// weights or receives them meanwhile, and inference.ErrClosed after Close.
+// Generate samples req.N responses. Errors wrap inference.ErrInvalid if the request can never be
+// served, inference.ErrStale if the engine holds other weights or receives them meanwhile, and
+// inference.ErrClosed after Close. If ctx ends first, the error is ctx's cause. Other errors come
+// from the device.
 func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
 	if err == nil {
@@ -206,8 +208,8 @@ func (e *Engine) Generate(ctx context.Context, req inference.Request) ([]inferen
 	return g.completions(e.tok), nil
 }
 
-// wait returns when g is done or its caller cancels, and calls the request's Ended until
-// then. The loop also sees the cancellation and frees the pages.
+// wait calls the request's Ended until g is done, and returns g's error. It returns early if the
+// request's context ends, which the loop also notices to free the pages, or if the engine has ended.
 func (e *Engine) wait(g *group) error {
 	for running := true; running; {
 		select {
@@ -227,11 +229,11 @@ func (e *Engine) wait(g *group) error {
 	return nil
 }
 
-// Publish makes w, a *model.Snapshot or another type with its Weights method,
-// current at the next step boundary. Requests that started under older weights or
-// that ask for them end with inference.ErrStale; no cache survives. Version 0
-// marks weights that no request names by number. Publish does not copy the
-// weights: they must not change until a later Publish or Close returns.
+// Publish makes w current before the next step. w must be a *model.Snapshot or another type with its
+// Weights method. Requests that started under older weights, and requests for an older version, end
+// with inference.ErrStale; their caches are freed. Version 0 marks weights that no request can ask
+// for. Publish does not copy the weights: they must not change until a later Publish or Close
+// returns.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
 	if err := e.mailbox.publish(o); err != nil {
@@ -248,16 +250,16 @@ func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, erro
 	}
 }
 
-// Allocate allocates the cache and the activations if Release has freed them. A request does so
-// too, and fails if there is no memory.
-func (e *Engine) Allocate(ctx context.Context) error { return e.room(ctx, true) }
+// Allocate allocates the cache and the activations if they are freed; see Release. The next request
+// also allocates them, and fails if there is not enough memory.
+func (e *Engine) Allocate(ctx context.Context) error { return e.orderMemory(ctx, true) }
 
 // Release frees the cache and the activations. It waits until the engine has no requests.
-func (e *Engine) Release(ctx context.Context) error { return e.room(ctx, false) }
+func (e *Engine) Release(ctx context.Context) error { return e.orderMemory(ctx, false) }
 
-// room makes the loop allocate memory, or free it.
-func (e *Engine) room(ctx context.Context, allocate bool) error {
-	r := &room{allocate: allocate, done: make(chan error, 1)}
+// orderMemory makes the loop allocate memory, or free it, and waits for the result.
+func (e *Engine) orderMemory(ctx context.Context, allocate bool) error {
+	r := &memoryOrder{allocate: allocate, done: make(chan error, 1)}
 	err := e.mailbox.ask(r)
 	if err == nil {
 		select {

@@ -145,7 +145,7 @@ func TestEarlierGroupsFinishFirst(t *testing.T) {
 		e.loop.sampler.admit()
 		e.loop.sampler.step()
 		if len(e.loop.sched.groups) == 0 || e.loop.sched.groups[0] != first {
-			ends = append(ends, first.order)
+			ends = append(ends, first.number)
 		}
 		for i := 1; i < len(e.loop.sched.groups); i++ {
 			if e.loop.sched.groups[i].running > 0 {
@@ -155,7 +155,7 @@ func TestEarlierGroupsFinishFirst(t *testing.T) {
 		}
 	}
 	require.Equal(t, []int64{1, 2, 3}, ends)
-	require.EqualValues(t, 20+21+22, e.loop.acc.PrefillRows, "each prompt ran once")
+	require.EqualValues(t, 20+21+22, e.loop.stats.PrefillRows, "each prompt ran once")
 	require.Equal(t, 4, m.most)
 	for _, g := range groups {
 		require.NoError(t, g.err)
@@ -181,7 +181,7 @@ func TestPromptPagesAreShared(t *testing.T) {
 		e.loop.sampler.step()
 	}
 	require.Len(t, e.loop.sched.pages.free, e.cfg.CachePages)
-	require.EqualValues(t, 19, e.loop.acc.Steps)
+	require.EqualValues(t, 19, e.loop.stats.Steps)
 }
 
 func TestStepAllocatesNothing(t *testing.T) {

@@ -12,51 +12,56 @@ import (
 
 // group is a request and its responses. Its request does not change. From submit until done is
 // closed, the loop owns all other fields, with two exceptions: the caller may read a response whose
-// index it got from endings, and version and checksum once feed has a token.
+// index it got from endings, and version and checksum once it got a token from feed or an index from
+// endings.
+//
+// A response is pending, running or ended. It starts as pending and becomes pending again if it is
+// preempted.
 type group struct {
-	ctx   context.Context
-	req   inference.Request
-	limit int   // maximum response tokens
-	order int64 // request order
+	ctx    context.Context
+	req    inference.Request
+	limit  int   // maximum number of tokens of a response
+	number int64 // position among all requests, by arrival
 
 	seqs    []sequence
-	pending []*sequence // neither running nor ended, by index
-	running int
-	left    int // not ended
-	started bool
+	pending []*sequence // pending responses, by index
+	running int         // number of running responses
+	left    int         // number of responses that have not ended
+	started bool        // the prompt has run once, so version and checksum are set
 
-	cache  []int32 // pages with the first filled positions of the prompt
-	filled int
+	cache  []int32 // pages with keys and values of the prompt's first filled positions; filled may be in the last
+	filled int     // number of prompt positions in cache; 0 before the prompt has run and after dropCache
 
 	promptLogp []float32                  // one per prompt token; nil unless requested
-	promptTop  [][]inference.TokenLogprob // like promptLogp
+	promptTop  [][]inference.TokenLogprob // one per prompt token; nil unless requested
 	feed       *feed                      // nil unless the caller streams
-	// ended responses while others run, at most one entry each; nil without Request.Ended
+	// endings gets the index of each response that ends before the last one, and has room for all.
+	// It is nil without Request.Ended.
 	endings chan int
 
-	version  int64
-	checksum string
+	version  int64  // version of the weights that sample
+	checksum string // checksum of those weights
 	err      error
 	done     chan struct{} // closed by the loop when the responses are final or err is set
 }
 
-// sequence is one response.
+// sequence is one response. pages, tabled, lane and cached are valid only while it runs.
 type sequence struct {
 	g      *group
 	index  int
 	ids    []int32
-	logp   []float32
-	top    [][]inference.TokenLogprob // nil unless requested
+	logp   []float32                  // one per token of ids
+	top    [][]inference.TokenLogprob // one per token of ids; nil unless requested
 	finish rollout.Finish
-	pages  []int32 // for positions 0, 1, … of prompt and response
-	sent   int     // pages already in the model's table
-	lane   int32   // the sequence's number in the model, while it runs
-	cached int     // positions with keys and values in pages
-	active bool    // a row of the next step
-	window int     // index in ids where the search for stop strings resumes
+	pages  []int32 // pages of positions 0, 1, … of prompt and response
+	tabled int     // number of pages that the model's page table has
+	lane   int32   // the sequence's number in the model
+	cached int     // number of positions with keys and values in pages
+	active bool    // the response is running
+	window int     // index in ids at which the search for stop strings begins
 }
 
-// newGroup validates req against the engine's limits.
+// newGroup validates req and returns its group. Errors wrap inference.ErrInvalid.
 func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, error) {
 	if err := req.Validate(); err != nil {
 		return nil, err
@@ -75,12 +80,12 @@ func (e *Engine) newGroup(ctx context.Context, req inference.Request) (*group, e
 	if e.tok == nil && len(req.Sampling.Stop) > 0 {
 		return nil, fmt.Errorf("%w: stop strings need a tokenizer, but the model has none", inference.ErrInvalid)
 	}
-	if top, most := max(req.TopLogprobs, req.PromptTop), min(maxTop, e.vocab); top > most {
+	if top, limit := max(req.TopLogprobs, req.PromptTop), min(maxTop, e.vocab); top > limit {
 		return nil, fmt.Errorf("%w: %d top log-probabilities requested, expected at most %d",
-			inference.ErrInvalid, top, most)
+			inference.ErrInvalid, top, limit)
 	}
 	limit := min(req.Sampling.MaxTokens, e.cfg.Context-n)
-	// The last token of a response never runs.
+	// The last token of a response never runs, so it needs no place in the cache.
 	if need := pagesFor(n + limit - 1); need > e.cfg.CachePages {
 		return nil, fmt.Errorf(
 			"%w: a prompt of %d tokens and a response of %d need %d cache pages, but the engine has %d",
@@ -116,7 +121,7 @@ func (g *group) completions(tok Decoder) []inference.Completion {
 	return out
 }
 
-// completion returns an ended response.
+// completion returns response i, which has ended.
 func (g *group) completion(i int, tok Decoder) inference.Completion {
 	s := &g.seqs[i]
 	c := inference.Completion{IDs: s.ids, Logprobs: s.logp, Finish: s.finish, Version: g.version, Checksum: g.checksum,
@@ -127,10 +132,10 @@ func (g *group) completion(i int, tok Decoder) inference.Completion {
 	return c
 }
 
-// known returns the number of known tokens, prompt included.
+// known returns the number of known tokens of prompt and response.
 func (s *sequence) known() int { return len(s.g.req.PromptIDs) + len(s.ids) }
 
-// token returns the token at a position.
+// token returns the token at a position of prompt and response.
 func (s *sequence) token(position int) int32 {
 	if n := len(s.g.req.PromptIDs); position >= n {
 		return s.ids[position-n]
@@ -138,9 +143,9 @@ func (s *sequence) token(position int) int32 {
 	return s.g.req.PromptIDs[position]
 }
 
-// younger reports whether s came after o.
-func (s *sequence) younger(o *sequence) bool {
-	return s.g.order > o.g.order || s.g == o.g && s.index > o.index
+// younger reports whether s comes after other in the order of requests and responses.
+func (s *sequence) younger(other *sequence) bool {
+	return s.g.number > other.g.number || s.g == other.g && s.index > other.index
 }
 
 // ended reports whether the last token ends the response, and why.
@@ -159,15 +164,15 @@ func (s *sequence) ended(tok Decoder) (rollout.Finish, bool) {
 
 // hasStop reports whether the response's text contains a stop string. It decodes
 // only a window at the end, so that the cost per token does not grow with the
-// response, and the full response only to confirm a hit. A character may span
+// response, and the complete response only to confirm a hit. A character may span
 // several tokens, so the window is some bytes longer than the longest stop
-// string.
+// string. When the window has become four times as long, hasStop halves it.
 func (s *sequence) hasStop(tok Decoder, stops []string) bool {
 	longest := 0
 	for _, stop := range stops {
 		longest = max(longest, len(stop))
 	}
-	keep := longest + 16
+	keep := longest + 16 // minimum length of the window's text, in bytes
 	text := tok.Decode(s.ids[s.window:])
 	if containsAny(text, stops) && (s.window == 0 || containsAny(tok.Decode(s.ids), stops)) {
 		return true
@@ -183,6 +188,7 @@ func (s *sequence) hasStop(tok Decoder, stops []string) bool {
 	return false
 }
 
+// containsAny reports whether text contains one of parts.
 func containsAny(text string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(text, p) })
 }

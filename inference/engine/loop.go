@@ -12,21 +12,21 @@ import (
 // loop serves the mailbox's requests until the engine closes. Only the engine's goroutine uses it,
 // with its scheduler, sampler, scorer and trace, so these have no lock.
 type loop struct {
-	cfg       *Config
-	mailbox   *mailbox
-	m         forward
-	weights   published
-	sched     scheduler
-	sampler   sampler
-	trace     trace
-	lastOrder int64 // of the latest request
-	acc       Stats // counters since the start
+	cfg        *Config
+	mailbox    *mailbox
+	m          forward
+	weights    published
+	sched      scheduler
+	sampler    sampler
+	trace      trace
+	lastNumber int64 // number of the latest request
+	stats      Stats // counters since the start
 }
 
 func newLoop(cfg Config, vocab int, tok Decoder, m forward, b *mailbox) *loop {
 	l := &loop{cfg: &cfg, mailbox: b, m: m, trace: trace{emit: cfg.Span}}
 	l.sched = scheduler{
-		cfg: l.cfg, copyPage: m.copyPage, pages: newPages(cfg.CachePages), acc: &l.acc,
+		cfg: l.cfg, copyPage: m.copyPage, pages: newPages(cfg.CachePages), stats: &l.stats,
 		running: make([]*sequence, 0, cfg.MaxRunning), lanes: make([]int32, cfg.MaxRunning),
 	}
 	for i := range l.sched.lanes {
@@ -34,26 +34,27 @@ func newLoop(cfg Config, vocab int, tok Decoder, m forward, b *mailbox) *loop {
 	}
 	l.sampler = sampler{
 		cfg: l.cfg, m: m, vocab: vocab, tok: tok, weights: &l.weights, sched: &l.sched, trace: &l.trace,
-		scores: scorer{m: m, vocab: vocab}, buf: newBuffers(l.cfg), acc: &l.acc,
+		scores: scorer{m: m, vocab: vocab}, buf: newBuffers(l.cfg), stats: &l.stats,
 	}
 	return l
 }
 
-// run serves requests until the engine closes, and closes the model. It locks its OS
-// thread, to keep its caches: on another core they would be cold.
+// run serves requests until the engine closes, and then closes the model and returns its error. It
+// locks its OS thread, so that the Go scheduler does not move the loop to a thread on another core,
+// whose caches are cold.
 func (l *loop) run() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for l.intake() {
 		start := time.Now()
 		l.dropCancelled()
-		l.ready()
+		l.ensureMemory()
 		if !l.sampler.admit() && l.sched.rows == 0 && len(l.sched.groups) > 0 {
-			// Cannot happen: newGroup refuses requests that do not fit.
+			// This would be a bug, because newGroup refuses requests that do not fit. Do not spin.
 			l.sched.fail(l.sched.groups[0], fmt.Errorf("request does not fit a cache of %d pages", l.cfg.CachePages))
 		}
 		l.sampler.step()
-		l.acc.Busy += time.Since(start)
+		l.stats.Busy += time.Since(start)
 		l.report()
 	}
 	for len(l.sched.groups) > 0 {
@@ -65,8 +66,8 @@ func (l *loop) run() error {
 	return l.m.close()
 }
 
-// intake takes new requests and publishes, and waits if there is no work. It
-// reports false when the engine closes.
+// intake empties the mailbox, and waits while the engine has no requests. It returns false when the
+// engine closes.
 func (l *loop) intake() bool {
 	for {
 		inbox, orders, closing := l.mailbox.collect()
@@ -76,8 +77,8 @@ func (l *loop) intake() bool {
 		for _, g := range inbox {
 			l.enqueue(g)
 		}
-		for _, r := range l.mailbox.takeRooms(len(l.sched.groups) == 0) {
-			r.done <- l.room(r)
+		for _, r := range l.mailbox.takeMemoryOrders(len(l.sched.groups) == 0) {
+			r.done <- l.setMemory(r)
 		}
 		if closing {
 			return false
@@ -97,8 +98,8 @@ func (l *loop) intake() bool {
 
 // enqueue adds a request to the queue, or refuses it.
 func (l *loop) enqueue(g *group) {
-	l.lastOrder++
-	g.order = l.lastOrder
+	l.lastNumber++
+	g.number = l.lastNumber
 	if err := l.weights.refuse(g); err != nil {
 		g.err = err
 		close(g.done)
@@ -107,8 +108,8 @@ func (l *loop) enqueue(g *group) {
 	l.sched.groups = append(l.sched.groups, g)
 }
 
-// room allocates the memory for sampling, or frees it.
-func (l *loop) room(r *room) error {
+// setMemory allocates the memory for sampling, or frees it, for which the loop must be idle.
+func (l *loop) setMemory(r *memoryOrder) error {
 	if r.allocate {
 		return l.m.allocate()
 	}
@@ -116,8 +117,9 @@ func (l *loop) room(r *room) error {
 	return l.m.release()
 }
 
-// ready allocates the memory for sampling if there are requests, which fail without it.
-func (l *loop) ready() {
+// ensureMemory allocates the memory for sampling if there are requests, and fails them all if it
+// cannot.
+func (l *loop) ensureMemory() {
 	if len(l.sched.groups) == 0 {
 		return
 	}
@@ -128,7 +130,7 @@ func (l *loop) ready() {
 	}
 }
 
-// take installs the weights of o.
+// take makes the weights of o current and fails the requests that they make stale.
 func (l *loop) take(o *order) error {
 	if err := o.ctx.Err(); err != nil {
 		return err
@@ -176,12 +178,15 @@ func (l *loop) report() {
 	for _, g := range l.sched.groups {
 		waiting += len(g.pending)
 	}
-	l.acc.Running, l.acc.Waiting, l.acc.FreePages, l.acc.Version = l.sched.rows, waiting, len(l.sched.pages.free),
-		l.weights.version
-	l.acc.CachePages = l.cfg.CachePages
-	l.mailbox.report(l.acc)
+	l.stats.Running = l.sched.rows
+	l.stats.Waiting = waiting
+	l.stats.FreePages = len(l.sched.pages.free)
+	l.stats.CachePages = l.cfg.CachePages
+	l.stats.Version = l.weights.version
+	l.mailbox.report(l.stats)
 }
 
+// rest calls Config.Rest.
 func (l *loop) rest(resting bool) {
 	if l.cfg.Rest != nil {
 		l.cfg.Rest(resting)
@@ -190,12 +195,12 @@ func (l *loop) rest(resting bool) {
 
 // published identifies the weights that an engine holds.
 type published struct {
-	serves   bool // weights have been published
+	serves   bool // weights have been published; the other fields are valid
 	version  int64
 	checksum string
 }
 
-// refuse returns an error if the request asks for other weights.
+// refuse returns an error unless the weights satisfy the request.
 func (p *published) refuse(g *group) error {
 	switch {
 	case !p.serves:

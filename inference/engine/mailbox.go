@@ -7,31 +7,31 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// mailbox connects an engine's callers with its loop: requests, publishes and memory requests go in,
+// mailbox connects an engine's callers with its loop: requests, publishes and memory orders go in,
 // counters come out. Its lock is held only to exchange values.
 type mailbox struct {
-	wake chan struct{} // holds a token if the mailbox has changed since the loop last woke
+	wake chan struct{} // has room for one token, which is there if the mailbox has changed since the loop woke
 
-	mu      sync.Mutex // guards the fields below
-	inbox   []*group
-	orders  []*order
-	rooms   []*room
-	closing bool
-	stats   Stats
+	mu           sync.Mutex // guards the fields below
+	inbox        []*group
+	orders       []*order
+	memoryOrders []*memoryOrder
+	closing      bool
+	stats        Stats
 }
 
-// order is a pending publish, on its way to the loop.
+// order is a publish that the loop must carry out.
 type order struct {
-	ctx      context.Context
+	ctx      context.Context // if it has ended, the loop does nothing
 	weights  inference.Weights
 	checksum string
-	done     chan error
+	done     chan error // gets the result; has room for it
 }
 
-// room is a request to allocate the memory for sampling, or to free it.
-type room struct {
+// memoryOrder asks the loop to allocate the memory for sampling, or to free it.
+type memoryOrder struct {
 	allocate bool
-	done     chan error
+	done     chan error // gets the result; has room for it
 }
 
 func newMailbox(stats Stats) *mailbox { return &mailbox{wake: make(chan struct{}, 1), stats: stats} }
@@ -47,22 +47,23 @@ func (b *mailbox) publish(o *order) error {
 }
 
 // ask hands r to the loop.
-func (b *mailbox) ask(r *room) error {
-	return b.send(func() { b.rooms = append(b.rooms, r) })
+func (b *mailbox) ask(r *memoryOrder) error {
+	return b.send(func() { b.memoryOrders = append(b.memoryOrders, r) })
 }
 
-// takeRooms takes memory requests out of the mailbox, in order, up to the first one that must wait:
-// a release waits until the loop is idle.
-func (b *mailbox) takeRooms(idle bool) (all []*room) {
+// takeMemoryOrders takes memory orders out of the mailbox, in order, up to the first that must wait: an
+// order to free the memory waits until the loop is idle.
+func (b *mailbox) takeMemoryOrders(idle bool) (all []*memoryOrder) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.rooms) > 0 && (idle || b.rooms[0].allocate) {
-		all, b.rooms = append(all, b.rooms[0]), b.rooms[1:]
+	for len(b.memoryOrders) > 0 && (idle || b.memoryOrders[0].allocate) {
+		all = append(all, b.memoryOrders[0])
+		b.memoryOrders = b.memoryOrders[1:]
 	}
 	return all
 }
 
-// send puts something into the mailbox and wakes the loop, unless the engine closes.
+// send calls put with the mailbox locked and wakes the loop. It returns an error if the engine closes.
 func (b *mailbox) send(put func()) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +75,7 @@ func (b *mailbox) send(put func()) error {
 	return nil
 }
 
-// close makes the loop end.
+// close makes the loop end and later sends fail.
 func (b *mailbox) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +91,7 @@ func (b *mailbox) poke() {
 	}
 }
 
-// collect empties the mailbox for the loop. closing reports that the engine closes.
+// collect takes all requests and publishes out of the mailbox. closing reports that the engine closes.
 func (b *mailbox) collect() (inbox []*group, orders []*order, closing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,27 +15,30 @@ import (
 type forward interface {
 	// use makes w the weights of all later calls.
 	use(w inference.Weights) error
-	// prefill runs prompts concatenated over the rows and writes row i to cache
-	// slot slots[i]. It returns the logits of the rows listed in want, valid
-	// until the next prefill or step.
+	// prefill runs the prompts in one pass; the rows are the tokens of all prompts, concatenated. It
+	// writes the keys and values of row i to cache slot slots[i]. It returns the logits of the rows
+	// listed in want, vocab values each, valid until the next prefill or step.
 	prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error)
-	// setPages sets page first of a sequence, and those that follow, for later steps.
+	// setPages sets the pages of a sequence from number first on, for later steps. sequence is a lane.
 	setPages(sequence int32, first int, pages []int32)
 	// step runs one token of each sequence and samples the next, like model.Runner.Step.
 	step(rows []model.Row, params []npu.SampleParams, ids []int32, logp []float32) (npu.Buffer, error)
-	// score writes the log-probability of targets[i] after row rows[i] of the
-	// last prefill or step, bit-identical to sample's at that temperature.
+	// score sets logp[i] to the log-probability of token targets[i] after row rows[i] of the last
+	// prefill or step. It is bitwise equal to that of sample at the same temperature.
 	score(logp []float32, rows, targets []int32, temperature float32) error
-	// logitsOf writes the logits after the given rows of the last prefill or step.
+	// logitsOf writes the logits after the given rows of the last prefill or step to dst.
 	logitsOf(dst []float32, rows []int32) error
+	// download copies src to host memory.
 	download(dst []float32, src npu.Buffer) error
+	// copyPage copies the keys and values of a page of the cache.
 	copyPage(dst, src int32)
 	// sample draws from logits, like npu.Device.Sample.
 	sample(ids []int32, logp []float32, logits npu.Buffer, params []npu.SampleParams) error
-	// allocate allocates the cache and the activations, unless they are there. release frees them;
-	// no sequence may have pages.
+	// allocate allocates the cache and the activations unless they are allocated.
 	allocate() error
+	// release frees the cache and the activations. No sequence may have pages.
 	release() error
+	// close frees everything, including the device.
 	close() error
 }
 
@@ -43,12 +46,12 @@ type forward interface {
 type runner struct {
 	dev     npu.Device
 	cfg     *model.Config
-	rows    int
+	rows    int // maximum number of rows of a pass
 	shape   cache.Shape
-	run     *model.Runner // nil while released
-	cache   *cache.Cache
-	weights *model.Weights
-	layout  attention.Layout
+	run     *model.Runner    // nil while released
+	cache   *cache.Cache     // nil while released
+	weights *model.Weights   // current weights, which the publisher owns
+	layout  attention.Layout // of the last prefill; reused
 }
 
 func newRunner(dev npu.Device, mc *model.Config, cfg *Config) (*runner, error) {
@@ -97,8 +100,7 @@ func (r *runner) use(w inference.Weights) error {
 	return nil
 }
 
-// shape is the part of the configuration on which weights and a runner must
-// agree.
+// shape has the fields of a configuration on which weights and a runner must agree.
 type shape struct {
 	Type                                                            string
 	HiddenSize, FFNSize, Layers, Heads, KVHeads, HeadDim, VocabSize int
@@ -111,7 +113,11 @@ func shapeOf(c *model.Config) shape {
 func (r *runner) prefill(prompts [][]int32, slots, want []int32) (npu.Buffer, error) {
 	r.layout.Reset()
 	for _, p := range prompts {
-		r.layout.Add(-1, p, false)
+		const (
+			noParent = -1 // the prompt starts a sequence
+			loss     = false
+		)
+		r.layout.Add(noParent, p, loss)
 	}
 	logits, err := r.run.Prefill(r.weights, r.cache, &r.layout, slots, want)
 	if err != nil {

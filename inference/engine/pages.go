@@ -5,17 +5,19 @@ import "github.com/easyrl/easyrl/npu"
 // pagesFor returns the number of pages for n positions.
 func pagesFor(n int) int { return (n + npu.PageSize - 1) / npu.PageSize }
 
-// slot returns the cache slot of a position.
-func slot(table []int32, position int) int32 {
-	return table[position/npu.PageSize]*npu.PageSize + int32(position%npu.PageSize)
+// slot returns the cache slot of a position of a sequence with these pages.
+func slot(pages []int32, position int) int32 {
+	return pages[position/npu.PageSize]*npu.PageSize + int32(position%npu.PageSize)
 }
 
-// pages counts the references to each page of the cache.
+// pages counts the references to each page of the cache. Groups and sequences hold references. A page
+// with several references contains only a prompt's positions and is not written.
 type pages struct {
-	refs []int32
-	free []int32
+	refs []int32 // number of references, by page
+	free []int32 // pages without references; the last one is taken next
 }
 
+// newPages returns n free pages. Page 0 is taken first.
 func newPages(n int) pages {
 	p := pages{refs: make([]int32, n), free: make([]int32, n)}
 	for i := range p.free {
@@ -24,7 +26,7 @@ func newPages(n int) pages {
 	return p
 }
 
-// take allocates a page with one reference.
+// take allocates a page with one reference. It reports false if none is free.
 func (p *pages) take() (int32, bool) {
 	n := len(p.free) - 1
 	if n < 0 {
@@ -42,7 +44,8 @@ func (p *pages) hold(page int32) { p.refs[page]++ }
 // drop releases a reference to each page; pages without references become free.
 func (p *pages) drop(held []int32) {
 	for _, page := range held {
-		if p.refs[page]--; p.refs[page] == 0 {
+		p.refs[page]--
+		if p.refs[page] == 0 {
 			p.free = append(p.free, page)
 		}
 	}

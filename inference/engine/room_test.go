@@ -28,7 +28,7 @@ func TestReleaseWaitsForRequests(t *testing.T) {
 	}()
 	gate <- struct{}{} // the first step runs
 	released := make(chan error, 1)
-	require.NoError(t, e.mailbox.ask(&room{done: released})) // as Release does
+	require.NoError(t, e.mailbox.ask(&memoryOrder{done: released})) // as Release does
 	for range 3 {
 		gate <- struct{}{}
 		require.Empty(t, released)

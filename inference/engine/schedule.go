@@ -9,27 +9,33 @@ import (
 
 // scheduler decides which responses run and which pages of the cache they hold. It
 // belongs to the loop.
+//
+// A stopped sequence stays in running until leave removes it, so that a loop over running may stop
+// sequences. Code that calls stop, preempt or fail must therefore call leave before the next step.
 type scheduler struct {
 	cfg      *Config
-	copyPage func(dst, src int32)
-	groups   []*group    // in request order
-	running  []*sequence // rows of the next step
-	rows     int         // number of active sequences in running
+	copyPage func(dst, src int32) // forward.copyPage
+	groups   []*group             // in request order
+	running  []*sequence          // the rows of a step, and stopped sequences
+	rows     int                  // number of active sequences in running
 	pages    pages
-	lanes    []int32 // free sequence numbers
-	acc      *Stats  // the loop's counters
+	lanes    []int32 // free lanes; see sequence.lane
+	stats    *Stats  // the loop's counters
 }
 
-// takePrompt allocates pages for the first n tokens of g's prompt if that leaves
-// a free page for each row. If nothing is running, it must succeed, and it takes
-// pages from waiting groups.
+// takePrompt allocates pages for the first n tokens of g's prompt and reports whether it could. rows
+// is the number of responses that start before those of g. If there are none and none runs,
+// takePrompt frees the cached prompts of other groups if necessary, so that it succeeds. Otherwise it
+// must leave a free page for each row and for one of g.
 func (c *scheduler) takePrompt(g *group, n, rows int) bool {
 	need := pagesFor(n)
-	if c.rows+rows == 0 {
+	rows += c.rows
+	if rows == 0 {
 		for len(c.pages.free) < need && c.reclaim(g) {
 		}
 	}
-	if left := len(c.pages.free) - need; left < 0 || c.rows+rows > 0 && left < c.rows+rows+1 {
+	left := len(c.pages.free) - need
+	if left < 0 || rows > 0 && left < rows+1 {
 		return false
 	}
 	for range need {
@@ -39,13 +45,13 @@ func (c *scheduler) takePrompt(g *group, n, rows int) bool {
 	return true
 }
 
-// fork starts a response from its group's cache. Unless its first token can be
-// sampled from logits already computed (first), it runs the prompt's last token
-// itself.
-func (c *scheduler) fork(s *sequence, first bool) {
+// fork starts s, the first pending response of its group, from the group's cache. hasLogits says that
+// the logits after the prompt are there to sample the first token from. Without them, a response that
+// has no token runs the prompt's last token again.
+func (c *scheduler) fork(s *sequence, hasLogits bool) {
 	g := s.g
 	s.cached = g.filled
-	if !first && len(s.ids) == 0 {
+	if !hasLogits && len(s.ids) == 0 {
 		s.cached = min(g.filled, len(g.req.PromptIDs)-1)
 	}
 	full := s.cached / npu.PageSize
@@ -63,51 +69,53 @@ func (c *scheduler) fork(s *sequence, first bool) {
 	g.pending = slices.Delete(g.pending, 0, 1)
 	g.running++
 	last := len(c.lanes) - 1
-	s.lane, c.lanes = c.lanes[last], c.lanes[:last]
+	s.lane = c.lanes[last]
+	c.lanes = c.lanes[:last]
 	s.active = true
 	c.rows++
 	c.running = append(c.running, s)
 }
 
-// tailPage returns a copy of page full of g's prompt, the partly filled one. The
-// last response to start, or one for which no other page is free, takes the page
-// itself if nobody else holds it.
+// tailPage returns a copy of the partly filled last page of g's cache, whose index is full. If g's
+// last pending response starts, or no page is free for the copy, it takes the page itself out of the
+// cache, provided that only the cache holds it. It reports false if neither is possible.
 func (c *scheduler) tailPage(g *group, full int) (int32, bool) {
 	tail := g.cache[full]
-	alone := c.pages.refs[tail] == 1
-	if len(g.pending) > 1 || !alone {
+	shared := c.pages.refs[tail] > 1
+	if len(g.pending) > 1 || shared {
 		if page, ok := c.pages.take(); ok {
 			c.copyPage(page, tail)
 			return page, true
 		}
 	}
-	if !alone {
+	if shared {
 		return 0, false
 	}
-	g.cache, g.filled = g.cache[:full], full*npu.PageSize
+	g.cache = g.cache[:full]
+	g.filled = full * npu.PageSize
 	return tail, true
 }
 
-// donate shares with the group a prompt page that s has just filled.
+// donate adds the prompt pages that s has filled to the group's cache. It does nothing unless s has
+// just filled a page of the prompt that the cache lacks.
 func (c *scheduler) donate(s *sequence) {
 	g := s.g
 	if s.cached%npu.PageSize != 0 || s.cached > len(g.req.PromptIDs) || s.cached <= g.filled {
 		return
 	}
-	have := g.filled / npu.PageSize
-	c.pages.drop(g.cache[have:])
-	g.cache = g.cache[:have]
-	for _, page := range s.pages[have : s.cached/npu.PageSize] {
+	full := g.filled / npu.PageSize
+	c.pages.drop(g.cache[full:])
+	g.cache = g.cache[:full]
+	for _, page := range s.pages[full : s.cached/npu.PageSize] {
 		c.pages.hold(page)
 		g.cache = append(g.cache, page)
 	}
 	g.filled = s.cached
 }
 
-// grow gives each row a page for its next position.
+// grow gives each row a page for its next position. To do so it may preempt or fail other rows.
 func (c *scheduler) grow() {
-	for i := 0; i < len(c.running); i++ {
-		s := c.running[i]
+	for _, s := range c.running {
 		if !s.active || s.cached < len(s.pages)*npu.PageSize {
 			continue
 		}
@@ -118,9 +126,9 @@ func (c *scheduler) grow() {
 	c.leave()
 }
 
-// pageFor allocates a page for s. If none is free, it first drops the cached
-// prompts of waiting groups, then preempts the youngest response, which may be s
-// itself.
+// pageFor allocates a page for s. If none is free, it first frees the cached prompts of waiting
+// groups and then preempts the youngest running responses. It reports false if s itself has been
+// preempted, or fails because the cache is too small for it.
 func (c *scheduler) pageFor(s *sequence) (int32, bool) {
 	for {
 		if page, ok := c.pages.take(); ok {
@@ -150,11 +158,11 @@ func (c *scheduler) pageFor(s *sequence) (int32, bool) {
 	}
 }
 
-// reclaim frees the cached prompt of the youngest idle group other than but, and
-// reports whether there was one.
-func (c *scheduler) reclaim(but *group) bool {
+// reclaim frees the cached prompt of the youngest group other than except that has no running
+// response. It reports whether there was one.
+func (c *scheduler) reclaim(except *group) bool {
 	for _, g := range slices.Backward(c.groups) {
-		if g != but && g.running == 0 && len(g.cache) > 0 {
+		if g != except && g.running == 0 && len(g.cache) > 0 {
 			c.dropCache(g)
 			return true
 		}
@@ -171,16 +179,18 @@ func (c *scheduler) dropCache(g *group) {
 // preempt returns a running response to its place in the queue.
 func (c *scheduler) preempt(s *sequence) {
 	c.stop(s)
-	c.acc.Preemptions++
+	c.stats.Preemptions++
 	g := s.g
 	i, _ := slices.BinarySearchFunc(g.pending, s.index, func(p *sequence, index int) int { return p.index - index })
 	g.pending = slices.Insert(g.pending, i, s)
 }
 
-// stop removes s from the rows and frees its pages; leave compacts the rows.
+// stop frees the pages and the lane of a running response. Call leave later.
 func (c *scheduler) stop(s *sequence) {
 	c.pages.drop(s.pages)
-	s.pages, s.sent, s.cached, s.active = s.pages[:0], 0, 0, false
+	s.pages = s.pages[:0]
+	s.tabled, s.cached = 0, 0
+	s.active = false
 	c.lanes = append(c.lanes, s.lane)
 	s.g.running--
 	c.rows--
@@ -193,8 +203,7 @@ func (c *scheduler) leave() {
 	}
 }
 
-// fail ends a request with an error and frees its pages. The caller must call
-// leave to compact the rows.
+// fail ends a request with an error and frees its pages. Call leave later.
 func (c *scheduler) fail(g *group, err error) {
 	for i := range g.seqs {
 		if s := &g.seqs[i]; s.active {
@@ -206,8 +215,8 @@ func (c *scheduler) fail(g *group, err error) {
 	c.finish(g)
 }
 
-// failRunning ends all requests that hold pages: a device failure invalidates the
-// whole cache.
+// failRunning ends all requests that hold pages, because a device failure invalidates the complete
+// cache.
 func (c *scheduler) failRunning(err error) {
 	for _, g := range slices.Clone(c.groups) {
 		if g.running > 0 || len(g.cache) > 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // sampler runs the model over the scheduler's responses and samples their tokens. It
-// belongs to the loop.
+// belongs to the loop, with which it shares weights, sched, trace and stats.
 type sampler struct {
 	cfg     *Config
 	m       forward
@@ -22,21 +22,26 @@ type sampler struct {
 	trace   *trace
 	scores  scorer
 	buf     buffers
-	acc     *Stats // the loop's counters; weights, sched and trace are the loop's too
+	stats   *Stats // the loop's counters; weights, sched and trace are the loop's too
 }
 
-// buffers holds the arguments of model calls; it is reused between calls.
+// buffers holds the arguments of model calls, so that their memory is reused.
 type buffers struct {
-	batch   []*group
+	batch []*group // groups of a prefill
+
+	// Arguments of forward.prefill.
 	prompts [][]int32
-	want    []int32
+	want    []int32 // the rows of the prompts' last tokens
 	slots   []int32
+
+	// Arguments of forward.step and sample.
 	rows    []model.Row
 	params  []npu.SampleParams
 	sampled []int32
 	logp    []float32
 }
 
+// newBuffers returns buffers with the maximum sizes.
 func newBuffers(c *Config) buffers {
 	n := c.MaxRunning
 	return buffers{
@@ -45,55 +50,57 @@ func newBuffers(c *Config) buffers {
 	}
 }
 
-// step runs one token of each running response.
+// step runs one token of each running response and accepts the sampled tokens of those that have no
+// more known tokens to run.
 func (r *sampler) step() {
 	r.sched.grow()
 	if r.sched.rows == 0 {
 		return
 	}
 	start := time.Now()
-	b, n := &r.buf, len(r.sched.running)
-	r.fill()
+	b := &r.buf
+	n := len(r.sched.running)
+	r.fillStep()
 	logits, err := r.m.step(b.rows, b.params, b.sampled[:n], b.logp[:n])
 	if err != nil {
 		r.sched.failRunning(fmt.Errorf("decode: %w", err))
 		return
 	}
-	r.acc.Steps++
+	r.stats.Steps++
 	for i, s := range r.sched.running {
 		if !s.active {
 			continue // its group failed in this step
 		}
 		s.cached++
-		at := place{logits.Slice(i*r.vocab, (i+1)*r.vocab), int32(i)}
-		if err := r.scores.next(s, at); err != nil {
+		ran := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: int32(i)}
+		if err := r.scores.next(s, ran); err != nil {
 			r.sched.fail(s.g, err)
 			continue
 		}
+		r.sched.donate(s)
 		if s.cached < s.known() {
-			r.acc.ReplayRows++
-			r.sched.donate(s)
+			r.stats.ReplayRows++
 			continue
 		}
-		r.sched.donate(s)
-		r.accept(s, b.sampled[i], b.logp[i], at)
+		r.accept(s, b.sampled[i], b.logp[i], ran)
 	}
 	r.sched.leave()
 	r.trace.decoded(start, n)
 }
 
-// fill lays out a step of the running sequences and passes new pages to the model.
-func (r *sampler) fill() {
+// fillStep sets the arguments of a step of the running sequences and passes their new pages to the
+// model.
+func (r *sampler) fillStep() {
 	b := &r.buf
 	b.rows, b.params = b.rows[:0], b.params[:0]
 	for _, s := range r.sched.running {
-		if s.sent < len(s.pages) {
-			r.m.setPages(s.lane, s.sent, s.pages[s.sent:])
-			s.sent = len(s.pages)
+		if s.tabled < len(s.pages) {
+			r.m.setPages(s.lane, s.tabled, s.pages[s.tabled:])
+			s.tabled = len(s.pages)
 		}
 		b.rows = append(b.rows, model.Row{Sequence: s.lane, ID: s.token(s.cached), Position: int32(s.cached),
 			Slot: slot(s.pages, s.cached)})
-		p := npu.SampleParams{TopP: 1}
+		p := npu.SampleParams{TopP: 1} // valid, for a row whose sampled token is not used
 		if s.cached+1 == s.known() {
 			p = s.params()
 		}
@@ -110,42 +117,45 @@ func (s *sequence) params() npu.SampleParams {
 	}
 }
 
-// place is where a token is sampled: its logits and its row in the pass.
+// place is where a token is sampled: the logits from which it is drawn, vocab values, and the row of
+// the last pass that they belong to.
 type place struct {
 	logits npu.Buffer
 	row    int32
 }
 
-// sampleFirst samples the first token of s at the prompt's last token. It reports
-// false if the group failed.
-func (r *sampler) sampleFirst(s *sequence, at place) bool {
+// sampleFirst samples the first token of s after the prompt's last token, whose place is last. It
+// reports false if the group failed.
+func (r *sampler) sampleFirst(s *sequence, last place) bool {
 	b := &r.buf
 	b.params = append(b.params[:0], s.params())
-	if err := r.m.sample(b.sampled[:1], b.logp[:1], at.logits, b.params); err != nil {
+	if err := r.m.sample(b.sampled[:1], b.logp[:1], last.logits, b.params); err != nil {
 		r.sched.fail(s.g, fmt.Errorf("sample: %w", err))
 		return false
 	}
-	return r.accept(s, b.sampled[0], b.logp[0], at)
+	return r.accept(s, b.sampled[0], b.logp[0], last)
 }
 
-// accept appends a sampled token, and ends the response and its group when due.
-// It reports false if the group failed.
-func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
+// accept appends a token sampled at a place, and ends the response and its group when due. It reports
+// false if the group failed. Call leave later.
+func (r *sampler) accept(s *sequence, id int32, logp float32, sampled place) bool {
 	if l := float64(logp); math.IsNaN(l) || math.IsInf(l, 0) || id < 0 || int(id) >= r.vocab {
 		r.sched.fail(s.g, fmt.Errorf("response %d token %d: sampled token %d of %d with log-probability %v", s.index,
 			len(s.ids), id, r.vocab, logp))
 		return false
 	}
 	if s.ids == nil {
-		n := min(s.g.limit, 256)
-		s.ids, s.logp = make([]int32, 0, n), make([]float32, 0, n)
+		n := min(s.g.limit, 256) // enough for many responses, and little if limit is large
+		s.ids = make([]int32, 0, n)
+		s.logp = make([]float32, 0, n)
 	}
-	s.ids, s.logp = append(s.ids, id), append(s.logp, logp)
-	if err := r.scores.addTop(s, at); err != nil {
+	s.ids = append(s.ids, id)
+	s.logp = append(s.logp, logp)
+	if err := r.scores.addTop(s, sampled); err != nil {
 		r.sched.fail(s.g, err)
 		return false
 	}
-	r.acc.Tokens++
+	r.stats.Tokens++
 	finish, ended := s.ended(r.tok)
 	if s.g.feed != nil {
 		s.g.feed.add(s, ended)
@@ -156,11 +166,12 @@ func (r *sampler) accept(s *sequence, id int32, logp float32, at place) bool {
 	s.finish = finish
 	r.trace.responseEnded(s.g)
 	r.sched.stop(s)
-	if s.g.left--; s.g.left == 0 {
+	s.g.left--
+	if s.g.left == 0 {
 		r.sched.dropCache(s.g)
 		r.sched.finish(s.g)
 	} else if s.g.endings != nil {
-		s.g.endings <- s.index // has room
+		s.g.endings <- s.index // has room for all responses
 	}
 	return true
 }

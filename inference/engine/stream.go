@@ -13,15 +13,15 @@ import (
 var _ inference.Streamer = (*Engine)(nil)
 
 // feed carries a group's samples from the loop to the streaming caller. The loop
-// never waits: tokens that arrive while the caller is busy are merged into one
+// never waits for the caller: tokens that arrive while the caller is busy are merged into one
 // Delta.
 type feed struct {
-	wake chan struct{} // holds a token if samples have been added since the last wake
+	wake chan struct{} // has room for one token, which is there if samples have been added since the caller woke
 	mu   sync.Mutex
-	news []news // one per response
+	news []news // per response; guarded by mu
 }
 
-// news is what was sampled for a response since the last take.
+// news has the tokens of a response that were sampled since the last take.
 type news struct {
 	ids   []int32
 	logp  []float32
@@ -29,13 +29,17 @@ type news struct {
 	ended bool // the response ended with the last of ids
 }
 
+// newFeed returns an empty feed for n responses.
 func newFeed(n int) *feed { return &feed{wake: make(chan struct{}, 1), news: make([]news, n)} }
 
 // add records s's last token and whether it ended the response.
 func (f *feed) add(s *sequence, ended bool) {
 	f.mu.Lock()
-	n, last := &f.news[s.index], len(s.ids)-1
-	n.ids, n.logp, n.ended = append(n.ids, s.ids[last]), append(n.logp, s.logp[last]), ended
+	n := &f.news[s.index]
+	last := len(s.ids) - 1
+	n.ids = append(n.ids, s.ids[last])
+	n.logp = append(n.logp, s.logp[last])
+	n.ended = ended
 	if s.top != nil {
 		n.top = append(n.top, s.top[last])
 	}
@@ -46,22 +50,21 @@ func (f *feed) add(s *sequence, ended bool) {
 	}
 }
 
-// take moves a response's news into to, reusing its memory.
-func (f *feed) take(index int, to news) news {
+// take moves a response's news out of the feed. It returns them in the memory of reuse.
+func (f *feed) take(index int, reuse news) news {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := &f.news[index]
-	to.ids, to.logp, to.top, to.ended = append(to.ids[:0], n.ids...), append(to.logp[:0], n.logp...),
-		append(to.top[:0], n.top...), n.ended
+	out := news{ids: append(reuse.ids[:0], n.ids...), logp: append(reuse.logp[:0], n.logp...),
+		top: append(reuse.top[:0], n.top...), ended: n.ended}
 	n.ids, n.logp, n.top = n.ids[:0], n.logp[:0], n.top[:0]
-	return to
+	return out
 }
 
-// Stream is Generate with incremental output: it calls emit, on the calling
-// goroutine, with each response's new tokens. The concatenated texts of a
-// response equal its Completion.Text. Some tokenizers revise earlier text, for
-// example if a response is cut within a character; Completion.Text is then the
-// text that was emitted.
+// Stream is Generate with incremental output: it calls emit, on the calling goroutine, with each
+// response's new tokens. Completion.Text is the concatenation of the texts of a response's Deltas. It
+// differs from the text that Generate returns only if the tokenizer revises earlier text, for example
+// when a response is cut within a character.
 func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
 	[]inference.Completion, error) {
 	g, err := e.newGroup(ctx, req)
@@ -72,7 +75,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 	if err != nil {
 		return nil, fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}
-	t := emitter{of: g, emit: emit, tails: make([]tail, req.N)}
+	t := emitter{group: g, emit: emit, tails: make([]tail, req.N)}
 	for i := range t.tails {
 		t.tails[i] = tail{tok: e.tok, stops: req.Sampling.Stop}
 	}
@@ -88,7 +91,7 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 			running = false
 		}
 	}
-	if err := e.wait(g); err != nil {
+	if err := e.wait(g); err != nil { // returns at once, with the reason for which the loop above ended
 		return nil, err
 	}
 	t.flush()
@@ -101,21 +104,22 @@ func (e *Engine) Stream(ctx context.Context, req inference.Request, emit func(in
 
 // emitter turns a feed into Deltas.
 type emitter struct {
-	of    *group
+	group *group
 	emit  func(inference.Delta)
-	tails []tail // one per response
-	got   news
+	tails []tail // per response
+	got   news   // the slices of the current Delta; reused
 }
 
+// flush emits a Delta for each response with news.
 func (t *emitter) flush() {
 	for i := range t.tails {
-		t.got = t.of.feed.take(i, t.got)
+		t.got = t.group.feed.take(i, t.got)
 		if len(t.got.ids) == 0 {
 			continue
 		}
 		d := inference.Delta{Index: i, IDs: t.got.ids, Logprobs: t.got.logp,
 			Text:    t.tails[i].add(t.got.ids, t.got.ended),
-			Version: t.of.version, Checksum: t.of.checksum} // set before the first token arrives
+			Version: t.group.version, Checksum: t.group.checksum}
 		if len(t.got.top) > 0 {
 			d.Top = t.got.top
 		}
@@ -123,22 +127,24 @@ func (t *emitter) flush() {
 	}
 }
 
-// tail is the end of a response's text, part of which is not final yet. It
-// decodes only the last tokens, so that the cost per token does not grow with the
-// response. The window includes the tokens emitted just before, because a
-// tokenizer may render a token differently at the start of a text.
+// tail turns the tokens of a response into text. It emits the text that later tokens cannot change.
+//
+// It decodes only a window of the last tokens, so that the cost per token does not grow with the
+// response. The text of a new token is the text of the window minus that of its known part, the
+// tokens before: decoding the new token by itself may give other text, because tokenizers treat the
+// start of a text differently.
 type tail struct {
-	tok     Decoder
-	stops   []string
-	ids     []int32
-	window  []int32 // the last ids; emitted or held contains the text of the first read of them
-	read    int
-	held    string
+	tok     Decoder  // nil without a tokenizer
+	stops   []string // stop strings
+	ids     []int32  // all tokens
+	window  []int32  // the last of ids
+	known   int      // number of tokens at the start of window whose text is in emitted or held
+	held    string   // text that follows emitted and may contain the start of a stop string
 	emitted strings.Builder
 }
 
-// add returns the text that ids made final, or all remaining text if the response
-// has ended.
+// add adds tokens and returns the text to emit: the text that they made final, or all remaining text
+// if the response has ended.
 func (t *tail) add(ids []int32, ended bool) string {
 	if t.tok == nil {
 		return ""
@@ -157,47 +163,49 @@ func (t *tail) add(ids []int32, ended bool) string {
 	return out
 }
 
-// patience is the number of tokens after which tail stops waiting: for a
-// replacement character to become part of another one, and for an empty start of
-// the text to become non-empty.
+// patience is the number of tokens for which tail waits for a replacement character to become part of
+// another character, and for the text of a new window to become non-empty.
 const patience = 64
 
-// step decodes one more token and holds its text.
+// step adds one token to the window. Unless its text is incomplete, step moves the text of the
+// window's new tokens to held and makes them the known part of the next window.
 func (t *tail) step(id int32) {
 	t.window = append(t.window, id)
-	before, text := t.tok.Decode(t.window[:t.read]), t.tok.Decode(t.window)
-	late := len(t.window)-t.read > patience
+	before := t.tok.Decode(t.window[:t.known])
+	text := t.tok.Decode(t.window)
+	late := len(t.window)-t.known > patience
+	addsNothing := len(text) <= len(before) && strings.HasPrefix(before, text)
 	switch {
 	case text == before && (before != "" || late):
 		t.window = t.window[:len(t.window)-1] // a special token without text
-	case len(text) <= len(before) && strings.HasPrefix(before, text) || cutShort(text, late):
+	case addsNothing || cutShort(text, late): // wait for the next token
 	default:
 		more, ok := strings.CutPrefix(text, before)
 		if !ok { // the new tokens changed earlier text
-			more = t.tok.Decode(t.window[t.read:])
+			more = t.tok.Decode(t.window[t.known:])
 		}
 		t.held += more
-		t.window = append(t.window[:0], t.window[t.read:]...)
-		t.read = len(t.window)
+		t.window = append(t.window[:0], t.window[t.known:]...)
+		t.known = len(t.window)
 	}
 }
 
-// rest returns the text of an ended response that was not emitted yet. ids are
-// its last tokens.
+// rest returns the text of an ended response that was not emitted yet. ids are the last tokens, which
+// step has not seen.
 func (t *tail) rest(ids []int32) string {
 	out, ok := strings.CutPrefix(t.tok.Decode(t.ids), t.emitted.String())
 	if !ok {
 		for _, id := range ids {
 			t.step(id)
 		}
-		out = t.held + t.tok.Decode(t.window[t.read:])
+		out = t.held + t.tok.Decode(t.window[t.known:])
 	}
 	t.emitted.WriteString(out)
 	return out
 }
 
-// cutShort reports whether text ends within a character or, unless late, with the
-// replacement character that decoders emit for an incomplete one.
+// cutShort reports whether text ends within a UTF-8 character or, unless late is set, with the
+// replacement character that decoders write for an incomplete character.
 func cutShort(text string, late bool) bool {
 	for i := 1; i <= min(len(text), utf8.UTFMax); i++ {
 		if last := text[len(text)-i:]; utf8.RuneStart(last[0]) {

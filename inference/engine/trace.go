@@ -12,30 +12,30 @@ type Span struct {
 	Name     string
 	Start    time.Time
 	Duration time.Duration
-	Tokens   int      // tokens run through the model
-	Seeds    []uint64 // of the requests whose prompts ran or that had a response end
+	Tokens   int      // number of tokens run through the model
+	Seeds    []uint64 // seeds of the requests whose prompts ran or that had a response end
 }
 
-// trace hands out the spans of a loop. Consecutive decode steps share one span.
+// trace passes the spans of a loop to Config.Span. Consecutive decode steps share one span.
 type trace struct {
 	emit func(s Span) // Config.Span, which may be nil
-	open Span         // the open decode span; zero Start if none
+	open Span         // the open decode span; its Start is zero if none is open
 }
 
-// span hands out a span.
+// span emits a span.
 func (t *trace) span(s Span) {
 	if t.emit != nil {
 		t.emit(s)
 	}
 }
 
-// prefilled hands out a span for the prompts of groups, of tokens together. The span
+// prefilled emits a span for a prefill that ran this number of tokens of the groups' prompts. The span
 // includes sampling their first tokens. No decode span may be open.
 func (t *trace) prefilled(start time.Time, groups []*group, tokens int) {
 	if t.emit == nil {
 		return
 	}
-	seeds := t.open.Seeds[:0] // free to use: no decode span is open
+	seeds := t.open.Seeds[:0] // free for reuse, because no decode span is open
 	for _, g := range groups {
 		seeds = append(seeds, g.req.Seed)
 	}
@@ -52,7 +52,8 @@ func (t *trace) decoded(start time.Time, rows int) {
 		t.open.Start = start
 	}
 	t.open.Tokens += rows
-	if t.open.Duration = time.Since(t.open.Start); t.open.Duration >= time.Second {
+	t.open.Duration = time.Since(t.open.Start)
+	if t.open.Duration >= time.Second {
 		t.endDecode()
 	}
 }
@@ -64,7 +65,7 @@ func (t *trace) responseEnded(g *group) {
 	}
 }
 
-// endDecode hands out the open decode span, if any.
+// endDecode ends and emits the open decode span, if there is one.
 func (t *trace) endDecode() {
 	if !t.open.Start.IsZero() {
 		t.open.Name = "decode"

@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// checkAnswer checks an instance's answer to req under the weights with checksum sum. vocab
-// is the vocabulary's size, 0 if unknown.
+// checkAnswer returns an error unless out answers req under the weights with checksum sum. An answer
+// without a checksum passes. vocab is the vocabulary's size, 0 if unknown.
 func checkAnswer(out []inference.Completion, req *inference.Request, sum string, vocab int) error {
 	if len(out) != req.N {
 		return fmt.Errorf("%d responses, expected %d", len(out), req.N)
@@ -22,7 +22,7 @@ func checkAnswer(out []inference.Completion, req *inference.Request, sum string,
 	return nil
 }
 
-// checkResponse checks response i of an answer.
+// checkResponse is checkAnswer for response i.
 func checkResponse(i int, c *inference.Completion, req *inference.Request, sum string, vocab int) error {
 	switch {
 	case c.Version != req.Version:

@@ -14,11 +14,11 @@ import (
 type grant struct {
 	state.Grant
 	inst *instance
-	work context.Context // ends when the instance leaves or falls silent
-	err  error
+	work context.Context // inst.work at the time of the grant: ends when inst leaves or falls silent
+	err  error           // if set, the other fields are not
 }
 
-// answer is the result of one call.
+// answer is the result of one try and what the machine decided about it.
 type answer struct {
 	inst    *instance
 	out     []inference.Completion
@@ -28,22 +28,23 @@ type answer struct {
 // call is a request that the fleet sends to its instances.
 //
 // A request may be tried again after any fault of an instance, because sampling has no side
-// effects and the draws depend on the seed alone. It is booked on at most one instance at a time:
-// Settle ends a try before the next one begins. Generate returns the completions of one try, so a
-// group comes whole and of one version; only the hints through Request.Ended may repeat or come
-// from several tries.
+// effects and the draws depend only on the seed. It is booked on at most one instance at a time:
+// Settle ends a try before the next one begins. Generate returns the completions of a single try, so
+// all of them come from one version; only the hints through Request.Ended may repeat or come from
+// several tries.
 type call struct {
 	fleet *Fleet
 	req   inference.Request
 	state *state.Request
 }
 
-// Generate returns req.N completions in order and the instance that sampled them. It
-// retries an instance's fault on another instance, up to the configured number of attempts.
-// A response of other weights does not count as an attempt. A request is invalid if two
-// instances say so, or the only one does. The error is ErrStale for a request of a version
-// other than the fleet's, ErrClosed if the fleet is closed and ErrNoInstance if too few
-// instances have served for too long.
+// Generate returns req.N completions in order and the ID of the instance that sampled them. After
+// an instance's fault, it tries another instance, up to the configured number of attempts. A refusal
+// by a busy instance and a response of other weights do not count as attempts.
+//
+// The error wraps ErrInvalid if two instances refuse the request as invalid or the only one does,
+// ErrStale if the request is for a version other than the fleet's, ErrClosed if the fleet is closed,
+// ErrNoInstance if too few instances have served for too long, and the cause of ctx if ctx has ended.
 func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error) {
 	invalid := req.Validate()
 	f.mu.Lock()
@@ -87,7 +88,7 @@ func (f *Fleet) Generate(ctx context.Context, req inference.Request) ([]inferenc
 	}
 }
 
-// pause waits for d before another attempt.
+// pause waits for d. It returns an error if ctx ends or the fleet closes first.
 func (c *call) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -122,8 +123,8 @@ func (c *call) acquire(ctx context.Context) (grant, error) {
 	}
 }
 
-// await waits for a queued request's grant. It checks whether the request may still wait,
-// first after left and then whenever the machine says so.
+// await waits for a queued request's grant. It has the machine check whether the request may still
+// wait, first after left and then after what the machine returns.
 func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration) (grant, error) {
 	look := time.NewTimer(left)
 	defer look.Stop()
@@ -154,7 +155,7 @@ func (c *call) await(ctx context.Context, ready <-chan grant, left time.Duration
 	}
 }
 
-// send makes one call as granted and settles it.
+// send makes the granted call, waits for its result and settles it.
 func (c *call) send(ctx context.Context, g grant) answer {
 	f, i := c.fleet, g.inst
 	callCtx, cancel := context.WithTimeoutCause(ctx, f.cfg.CallTimeout, overdue(f.cfg.CallTimeout))
@@ -162,11 +163,11 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	stop := context.AfterFunc(g.work, cancel)
 	defer stop()
 
-	sent := c.req
-	sent.Version = g.Version
-	if sent.Ended != nil {
-		sent.Ended = func(index int, got inference.Completion) {
-			good := index >= 0 && index < sent.N && checkResponse(index, &got, &sent, g.Checksum, f.cfg.Vocab) == nil
+	req := c.req
+	req.Version = g.Version
+	if req.Ended != nil {
+		req.Ended = func(index int, got inference.Completion) {
+			good := index >= 0 && index < req.N && checkResponse(index, &got, &req, g.Checksum, f.cfg.Vocab) == nil
 			if good && callCtx.Err() == nil {
 				i.worked()
 				c.req.Ended(index, got)
@@ -176,11 +177,11 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	if i.probed() {
 		f.calls.Go(func() { c.watch(callCtx, g) })
 	}
-	generate := func() ([]inference.Completion, error) { return i.Generate(callCtx, sent) }
+	generate := func() ([]inference.Completion, error) { return i.Generate(callCtx, req) }
 	out, err := within(callCtx, f.cfg.Watchdog, generate)
-	switch {
+	switch { // the cause of a cancelled call says more than the instance's error
 	case err == nil:
-		err = checkAnswer(out, &sent, g.Checksum, f.cfg.Vocab)
+		err = checkAnswer(out, &req, g.Checksum, f.cfg.Vocab)
 	case errors.Is(err, state.ErrStuck):
 	case g.work.Err() != nil:
 		err = context.Cause(g.work)
@@ -199,10 +200,10 @@ func (c *call) send(ctx context.Context, g grant) answer {
 	}
 	v := f.state.Settle(time.Now(), g.Grant, state.Outcome{Completions: out, Err: err, Abandoned: ctx.Err() != nil})
 	f.apply()
-	return answer{i, out, v}
+	return answer{inst: i, out: out, verdict: v}
 }
 
-// rejecter returns the function with which a caller rejects an answer.
+// rejecter returns the Completion.Reject of the answer to g.
 func (f *Fleet) rejecter(g state.Grant) func(cause error) {
 	return func(cause error) {
 		f.mu.Lock()
@@ -212,20 +213,21 @@ func (f *Fleet) rejecter(g state.Grant) func(cause error) {
 	}
 }
 
-// overdue is the error of a call that took longer than this duration.
+// overdue is the error of a call that has taken longer than this duration.
 type overdue time.Duration
 
 func (d overdue) Error() string { return fmt.Sprintf("timed out after %v", time.Duration(d)) }
 
-// within returns the result of do. If do still runs when ctx has ended and d has passed,
-// within abandons it and returns an error that wraps state.ErrStuck. ctx ends before d.
+// within returns the result of do, which should return when ctx ends. If do still runs after ctx has
+// ended and d has passed since the start, within abandons it and returns an error that wraps
+// state.ErrStuck. The caller passes a ctx that ends before d has passed.
 func within[T any](ctx context.Context, d time.Duration, do func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	start := time.Now()
-	done := make(chan result, 1)
+	done := make(chan result, 1) // has room, so that an abandoned do can end
 	go func() {
 		v, err := do()
 		done <- result{v, err}

@@ -17,16 +17,17 @@ type Config struct {
 	// PublishTimeout limits one instance's publish.
 	PublishTimeout time.Duration
 	// ProbeEvery is the pause between probes of an instance that does not serve.
+	ProbeEvery time.Duration
 	// ProbeTimeout limits one probe.
-	ProbeEvery, ProbeTimeout time.Duration
+	ProbeTimeout time.Duration
 	// Vocab is the size of the vocabulary, 0 if unknown. An answer with a token outside it
 	// is a fault of the instance.
 	Vocab int
-	// Exact means that callers compute the bits of exact instances, so that they may reject
-	// answers.
+	// Exact means that callers compare the log-probabilities of exact instances with their own, bit
+	// by bit. Completions of these instances then have a Reject.
 	Exact bool
-	// Notify, if set, receives each change of state. It is called with the fleet locked and
-	// must not call the fleet.
+	// Notify, if set, receives each change of state. It is called with the fleet locked, so it must
+	// not call the fleet or block.
 	Notify func(Event)
 }
 
@@ -50,27 +51,27 @@ func (c *Config) Validate() error {
 			faults = append(faults, fmt.Errorf("fleet: "+format, args...))
 		}
 	}
-	least := func(name string, value, low int) {
+	atLeast := func(name string, value, low int) {
 		fault(value < low, "%s %d, expected at least %d", name, value, low)
 	}
-	lasts := func(name string, d time.Duration) {
+	duration := func(name string, d time.Duration) {
 		fault(d <= 0, "%s %v, expected more than 0", name, d)
 		fault(c.Watchdog <= d, "watchdog %v, expected more than %s (%v)", c.Watchdog, name, d)
 	}
-	least("min serving", c.MinServing, 1)
-	least("attempts", c.Attempts, 1)
-	least("dead after", c.DeadAfter, 1)
-	least("max restarts", c.MaxRestarts, 0)
-	least("vocabulary", c.Vocab, 0)
-	lasts("call timeout", c.CallTimeout)
-	lasts("publish timeout", c.PublishTimeout)
-	lasts("empty wait", c.EmptyWait)
-	lasts("backoff", c.Backoff)
-	lasts("largest backoff", c.BackoffMax)
-	lasts("probe every", c.ProbeEvery)
-	lasts("probe timeout", c.ProbeTimeout)
+	atLeast("min serving", c.MinServing, 1)
+	atLeast("attempts", c.Attempts, 1)
+	atLeast("dead after", c.DeadAfter, 1)
+	atLeast("max restarts", c.MaxRestarts, 0)
+	atLeast("vocabulary", c.Vocab, 0)
+	duration("call timeout", c.CallTimeout)
+	duration("publish timeout", c.PublishTimeout)
+	duration("empty wait", c.EmptyWait)
+	duration("backoff", c.Backoff)
+	duration("largest backoff", c.BackoffMax)
+	duration("probe every", c.ProbeEvery)
+	duration("probe timeout", c.ProbeTimeout)
 	fault(c.BackoffMax < c.Backoff, "largest backoff %v, expected at least the first backoff (%v)", c.BackoffMax,
 		c.Backoff)
-	fault(!(c.Ahead >= 0) || math.IsInf(c.Ahead, 0), "ahead %v, expected 0 or more", c.Ahead)
+	fault(!(c.Ahead >= 0) || math.IsInf(c.Ahead, 0), "ahead %v, expected 0 or more", c.Ahead) // NaN too
 	return errors.Join(faults...)
 }

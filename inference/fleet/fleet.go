@@ -15,28 +15,28 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// Fleet manages the instances of a run. A state.Machine decides; the fleet calls the
-// instances and keeps the time. Its methods may be called concurrently.
+// Fleet manages the instances of a run. A state.Machine makes the decisions; the fleet calls the
+// instances and the clock. Its methods may be called concurrently.
 //
-// Each event is one call of the machine with mu held, followed by apply before mu is released, so
-// that each effect is carried out once and in the order of the events. Calls of instances that may
-// block run without mu.
+// To report an event, the fleet locks mu, calls a method of the machine, calls apply, and unlocks
+// mu. So each effect is carried out once and in the order of the events. Calls of instances may
+// block, so they run without mu.
 type Fleet struct {
 	cfg       Config
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	publishMu sync.Mutex     // held by Publish; taken before mu
-	calls     sync.WaitGroup // calls of Generate, and goroutines that watch calls and end rests; Close waits for them
+	calls     sync.WaitGroup // Generate's calls and the goroutines of watch and rest; Close waits for them
 
 	mu        sync.Mutex // guards the fields below and those of instances
 	closed    bool
 	state     *state.Machine
 	instances map[state.Handle]*instance
-	waiting   map[*state.Request]chan grant  // queued requests; a channel gets one grant and has room for it
-	idle      map[state.Handle]chan struct{} // closed when a draining instance has no request left
-	enoughNow chan struct{}                  // closed when enough instances serve; nil without waiters
-	gen       *generation
-	invalid   int64 // requests refused before any instance saw them
+	waiting   map[*state.Request]chan grant  // per queued request; the channel gets one grant and has room for it
+	idle      map[state.Handle]chan struct{} // per draining instance; closed when it has no request left
+	enoughNow chan struct{}                  // closed when enough instances serve; nil unless Publish waits for that
+	gen       *generation                    // of the current weights
+	invalid   int64                          // number of requests refused before any instance saw them
 }
 
 // New returns a fleet without instances.
@@ -54,7 +54,7 @@ func New(cfg Config) (*Fleet, error) {
 	return f, nil
 }
 
-// apply carries out what the machine asks for after an event. f is locked.
+// apply carries out the effects of an event. It starts goroutines for what may block. f is locked.
 func (f *Fleet) apply() {
 	e := f.state.Take()
 	for _, event := range e.Events {
@@ -92,7 +92,7 @@ func (f *Fleet) apply() {
 	}
 }
 
-// rest ends a rest after its time. It returns early if f is closed.
+// rest waits for the end of a rest and reports it. It returns early if f closes.
 func (f *Fleet) rest(r state.Rest) {
 	if sleep(f.ctx, r.For) != nil {
 		return
@@ -103,19 +103,20 @@ func (f *Fleet) rest(r state.Rest) {
 	f.apply()
 }
 
-// deliver ends the wait of a request. f is locked.
+// deliver ends the wait of a queued request. f is locked.
 func (f *Fleet) deliver(r *state.Request, g grant) {
 	f.waiting[r] <- g
 	delete(f.waiting, r)
 }
 
-// Add adds inst to the fleet, which owns it from then on and closes it. inst is STALE until
-// it holds the current weights. If there are weights, Add publishes them to inst and
-// returns when it serves. If the publish fails, inst stays in the fleet and the next
-// publish tries again. inst replaces a RETIRED instance with the same ID.
+// Add adds inst to the fleet. inst is STALE until it holds the current weights. If there are
+// weights, Add publishes them to inst and returns when it serves. If the publish fails, Add returns
+// an error, but inst stays in the fleet, and a probe or the next publish tries again. inst replaces
+// a RETIRED instance with the same ID. Once inst is in the fleet, which Has reports, the fleet owns
+// and closes it.
 func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	id, capacity := inst.ID(), inst.Capacity()
-	added := &instance{Instance: inst, fleet: f, turn: make(chan struct{}, 1)}
+	added := &instance{Instance: inst, fleet: f, asking: make(chan struct{}, 1)}
 	f.mu.Lock()
 	order, replaced, err := f.state.Join(time.Now(), id, capacity, added.probed())
 	if err != nil {
@@ -129,7 +130,7 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	}
 	added.handle = order.Instance
 	added.ctx, added.cancel = context.WithCancelCause(f.ctx)
-	added.work, added.hush = context.WithCancelCause(added.ctx)
+	added.work, added.cancelWork = context.WithCancelCause(added.ctx)
 	f.instances[added.handle] = added
 	publish := f.gen.publisher(ctx, added, order)
 	f.apply()
@@ -152,8 +153,8 @@ func (f *Fleet) find(inst inference.Instance) *instance {
 	return nil
 }
 
-// whenIdle returns a channel that closes when a draining instance has no request. busy
-// means that it may still have one. f is locked.
+// whenIdle returns a channel that closes when a draining instance has no request. busy says whether
+// it has one now. f is locked.
 func (f *Fleet) whenIdle(h state.Handle, busy bool) <-chan struct{} {
 	idle := f.idle[h]
 	if idle == nil {
@@ -167,15 +168,15 @@ func (f *Fleet) whenIdle(h state.Handle, busy bool) <-chan struct{} {
 	return idle
 }
 
-// Has reports whether inst itself is in the fleet.
+// Has reports whether inst, the value passed to Add, is in the fleet.
 func (f *Fleet) Has(inst inference.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.find(inst) != nil
 }
 
-// Drain gives inst no more work and returns when it has none left. inst must be the value
-// passed to Add. It stays in the fleet, DRAINING, until Remove.
+// Drain sends inst no more requests and returns when it has none left or ctx ends. inst must be the
+// value passed to Add. It stays in the fleet, DRAINING, until Remove.
 func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	i := f.find(inst)
@@ -194,9 +195,9 @@ func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	}
 }
 
-// Remove removes inst from the fleet at once and closes it. inst must be the value passed
-// to Add. Other instances get its requests. An instance with the same ID that replaced it
-// stays.
+// Remove removes inst from the fleet at once, waits until its calls have ended or ctx ends, and
+// closes inst. inst must be the value passed to Add; an instance with the same ID that has replaced
+// it stays. Other instances get its requests.
 func (f *Fleet) Remove(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	i := f.find(inst)
@@ -237,10 +238,10 @@ func (f *Fleet) Close() error {
 	f.calls.Wait()
 	faults := make([]error, len(instances))
 	var closing sync.WaitGroup
-	for at, h := range slices.Sorted(maps.Keys(instances)) {
+	for i, h := range slices.Sorted(maps.Keys(instances)) {
 		closing.Go(func() {
 			if err := instances[h].Close(); err != nil {
-				faults[at] = fmt.Errorf("close instance %s: %w", instances[h].ID(), err)
+				faults[i] = fmt.Errorf("close instance %s: %w", instances[h].ID(), err)
 			}
 		})
 	}

@@ -11,14 +11,15 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// generation lasts from one publish to the next. Nothing reads its weights after end, so the
-// trainer may then change them. Its fields do not change.
+// generation is the time from one publish to the next, with the weights of the first. Nothing reads
+// the weights after end has returned, so the trainer may then change them.
+// A generation's fields do not change.
 type generation struct {
 	fleet   *Fleet
 	weights inference.Weights // nil before the first publish
 	ctx     context.Context   // ends with the generation
 	cancel  context.CancelFunc
-	reads   sync.WaitGroup // goroutines that read the weights or probe instances to publish them
+	reads   sync.WaitGroup // publishes that may read the weights, and goroutines that lead to them
 }
 
 func newGeneration(f *Fleet, w inference.Weights) *generation {
@@ -32,28 +33,28 @@ func (g *generation) end() {
 	g.reads.Wait()
 }
 
-// publishAll starts a publish to each instance. Publish waits for awaited, and once patience
-// has passed only while too few serve. It waits for failed, the instances that failed
-// before, only while too few serve.
+// publishAll starts a publish to each instance. See state.Machine.Targets for the results and how
+// long to wait for them. The publishes to awaited instances end with ctx.
 func (g *generation) publishAll(ctx context.Context) (awaited, failed results, patience time.Duration) {
 	f := g.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now, later, patience := f.state.Targets()
+	awaitedOrders, failedOrders, patience := f.state.Targets()
 	start := func(ctx context.Context, orders []state.Order) results {
-		r := results{make(chan error, len(orders)), len(orders)}
+		r := results{done: make(chan error, len(orders)), n: len(orders)}
 		for _, o := range orders {
 			publish := g.publisher(ctx, f.instances[o.Instance], o)
 			g.reads.Go(func() { r.done <- publish() })
 		}
 		return r
 	}
-	return start(ctx, now), start(g.ctx, later), patience
+	return start(ctx, awaitedOrders), start(g.ctx, failedOrders), patience
 }
 
 // publisher returns a function that publishes the weights to i and reports the outcome to
-// the machine. Without weights it does nothing. The fleet is locked while publisher runs,
-// but not while the function does.
+// the machine, or does nothing if there are no weights. The function must be called exactly once. The
+// fleet must be locked while publisher runs, so that end waits for the function, but not while the
+// function runs.
 func (g *generation) publisher(ctx context.Context, i *instance, o state.Order) func() error {
 	if g.weights == nil {
 		return func() error { return nil }
@@ -72,18 +73,18 @@ func (g *generation) publisher(ctx context.Context, i *instance, o state.Order) 
 	}
 }
 
-// publishTo sends the weights to i.
+// publishTo sends the weights to i and returns the outcome without Abandoned.
 func (g *generation) publishTo(ctx context.Context, i *instance) state.Publication {
 	cfg := &g.fleet.cfg
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.PublishTimeout, overdue(cfg.PublishTimeout))
 	defer cancel()
-	for _, ends := range []context.Context{g.ctx, i.ctx} {
-		stop := context.AfterFunc(ends, cancel)
+	for _, parent := range []context.Context{g.ctx, i.ctx} {
+		stop := context.AfterFunc(parent, cancel)
 		defer stop()
 	}
 	sum, err := within(ctx, cfg.Watchdog, func() (string, error) { return i.Publish(ctx, g.weights) })
 	if err == nil {
-		err = g.try(ctx, i)
+		err = g.runTrial(ctx, i)
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, state.ErrStuck) {
 		err = context.Cause(ctx)
@@ -94,8 +95,9 @@ func (g *generation) publishTo(ctx context.Context, i *instance) state.Publicati
 	return state.Publication{Checksum: g.weights.Checksum(), Reported: sum, Capacity: i.Capacity()}
 }
 
-// try makes an instance that was silent sample a token of the new weights.
-func (g *generation) try(ctx context.Context, i *instance) error {
+// runTrial makes an instance that was silent sample a token under the new weights, and returns an
+// error if it fails. It does nothing for other instances.
+func (g *generation) runTrial(ctx context.Context, i *instance) error {
 	f := g.fleet
 	f.mu.Lock()
 	trial := i.trial
@@ -119,13 +121,14 @@ func (g *generation) try(ctx context.Context, i *instance) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i.trial == trial {
+	if i.trial == trial { // the instance has not been silent again meanwhile
 		i.trial = nil
 	}
 	return nil
 }
 
-// probeUntilServing probes i until it answers and takes the weights, or the machine says to stop.
+// probeUntilServing probes i and publishes the weights to it after a successful probe, until i takes
+// them or the machine says to stop.
 func (g *generation) probeUntilServing(i *instance, p state.Probe) {
 	t := time.NewTimer(g.fleet.cfg.ProbeEvery)
 	defer t.Stop()
@@ -135,14 +138,17 @@ func (g *generation) probeUntilServing(i *instance, p state.Probe) {
 		case <-g.ctx.Done():
 		case <-i.ctx.Done():
 		}
-		if !g.keepProbing(p) || g.probe(i) == nil && !g.publishProbed(i, p) {
+		if !g.keepProbing(p) {
+			return
+		}
+		if g.probe(i) == nil && !g.publishProbed(i, p) {
 			return
 		}
 		t.Reset(g.fleet.cfg.ProbeEvery)
 	}
 }
 
-// keepProbing reports whether to keep probing.
+// keepProbing asks the machine whether to keep probing.
 func (g *generation) keepProbing(p state.Probe) bool {
 	g.fleet.mu.Lock()
 	defer g.fleet.mu.Unlock()

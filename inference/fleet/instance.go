@@ -16,36 +16,35 @@ type instance struct {
 	handle state.Handle
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
-	turn   chan struct{} // holds a token while the instance is asked for its pulse
+	asking chan struct{} // a lock that can be awaited with a context: full while a call asks for a pulse
 
 	// Guarded by fleet.mu; the fields above do not change.
-	work       context.Context // of its calls; ends with ctx or when the instance is silent
-	hush       context.CancelCauseFunc
-	trial      *inference.Request // to be answered before it serves again; nil unless it was silent
-	pulse      string             // as last reported
-	asked      time.Time          // when it was last asked for its pulse
-	quietSince time.Time          // when it was first asked after its last sign of work; zero if it has not been
-	idleSince  time.Time          // since when it has responded each time and shown no work; zero if it does not
+	work       context.Context         // parent of its calls; ends with ctx or when the instance is silent
+	cancelWork context.CancelCauseFunc // ends work
+	trial      *inference.Request      // to be answered before it serves again; nil unless it was silent
+	pulse      string                  // last pulse reported
+	asked      time.Time               // when it was last asked for its pulse
+	quietSince time.Time               // when it was first asked without showing work since it last did; may be zero
+	idleSince  time.Time               // since when it has responded every time without showing work; may be zero
 }
 
-// leave cancels the instance's work for the fleet.
+// leave cancels the instance's calls and publishes.
 func (i *instance) leave() {
 	i.cancel(fmt.Errorf("instance %s removed: %w", i.ID(), inference.ErrClosed))
 }
 
-// probed reports whether the instance can be probed. One that cannot shares the process
-// with the fleet.
+// probed reports whether the instance can be probed. One that cannot be probed is in this process.
 func (i *instance) probed() bool {
 	_, ok := i.Instance.(inference.Prober)
 	return ok
 }
 
-// silence ends the calls of i with cause. Before i serves again it must answer a request
-// like req. The fleet is locked.
+// silence ends the calls of i with cause and sets the trial, a request like req for one token. The
+// fleet is locked.
 func (i *instance) silence(req inference.Request, cause error) {
-	i.hush(cause)
+	i.cancelWork(cause)
 	i.idleSince = time.Time{}
-	i.work, i.hush = context.WithCancelCause(i.ctx)
+	i.work, i.cancelWork = context.WithCancelCause(i.ctx)
 	i.trial = &inference.Request{PromptIDs: req.PromptIDs, N: 1, Seed: req.Seed, Sampling: req.Sampling}
 	i.trial.Sampling.MaxTokens = 1
 }

@@ -12,15 +12,15 @@ import (
 // Publish makes w the fleet's weights. All instances stop serving, and each serves again
 // when it reports w's checksum. Queued requests for other weights end with ErrStale.
 //
-// Publish sends w at once to all instances that are not DRAINING or RETIRED, and waits until
-// each has taken it, failed or timed out. When earlier publishes show how long instances take,
-// Publish waits at most twice as long, provided that MinServing instances serve by then; the
-// others serve when they have taken w. It waits for instances that are DEAD or did not take the
-// last weights only while fewer than MinServing instances serve. If too few serve after that,
-// Publish waits for instances to join or recover, and returns ErrNoInstance after EmptyWait.
+// Publish sends w at once to all instances that are not DRAINING or RETIRED. It waits until each has
+// taken w, failed or timed out, with two exceptions that apply while at least MinServing instances
+// serve. It does not wait for instances that are DEAD or whose last publish failed. And it waits for
+// the others at most twice as long as the slowest took in earlier publishes, if that is known; they
+// serve when they have taken w. If fewer than MinServing instances serve in the end, Publish waits
+// for instances to join or recover, and returns ErrNoInstance after EmptyWait.
 //
 // When Publish returns nil, no instance reads older weights, except one that ignored its
-// deadline. w must not change until the next Publish or Close returns.
+// deadline. w must not change until the next Publish or Close has returned.
 func (f *Fleet) Publish(ctx context.Context, w inference.Weights) error {
 	f.publishMu.Lock()
 	defer f.publishMu.Unlock()
@@ -66,7 +66,8 @@ func (f *Fleet) begin(w inference.Weights) (old, gen *generation, err error) {
 	return old, f.gen, nil
 }
 
-// finish ends a publish and re-enables reports that too few instances serve.
+// finish records that a publish has ended, which re-enables reports that too few instances
+// serve. It may be called twice.
 func (f *Fleet) finish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,14 +75,15 @@ func (f *Fleet) finish() {
 	f.apply()
 }
 
+// haveEnough is enough for callers that have not locked f.
 func (f *Fleet) haveEnough() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.enough()
 }
 
-// awaitEnough waits until enough instances serve, at most EmptyWait. It reports false if
-// they do not or ctx has ended.
+// awaitEnough waits until enough instances serve and reports true. It reports false if that takes
+// longer than EmptyWait, or if ctx ends or the fleet closes first.
 func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	f.mu.Lock()
 	if f.enough() {
@@ -105,19 +107,23 @@ func (f *Fleet) awaitEnough(ctx context.Context) bool {
 	return false
 }
 
-// results holds the results of n publishes as they come, each nil or an error.
+// results receives the results of publishes.
 type results struct {
-	done chan error
-	n    int
+	done chan error // gets one result per publish, nil or an error; has room for all
+	n    int        // number of publishes
 }
 
-// wait collects errors until all results are in or ctx ends. Once patience has passed, it
-// also stops when enough reports true.
+// wait returns the errors among the results. It returns when all results are in, when ctx ends, or
+// when patience has passed and enough reports true.
 func (r *results) wait(ctx context.Context, patience time.Duration, enough func() bool) []error {
 	var faults []error
 	t := time.NewTimer(patience)
 	defer t.Stop()
-	for n, late := 0, patience == 0; n < r.n && !(late && enough()); {
+	impatient := patience == 0
+	for n := 0; n < r.n; {
+		if impatient && enough() {
+			return faults
+		}
 		select {
 		case err := <-r.done:
 			n++
@@ -125,7 +131,7 @@ func (r *results) wait(ctx context.Context, patience time.Duration, enough func(
 				faults = append(faults, err)
 			}
 		case <-t.C:
-			late = true
+			impatient = true
 		case <-ctx.Done():
 			return faults
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// State says whether an instance gets work.
+// State says whether an instance gets requests.
 type State = state.Health
 
 // The states of an instance.
@@ -20,14 +20,14 @@ const (
 	Retired  = state.Retired
 )
 
-// Words that an InstanceStatus shows for states that depend on more than its health.
+// Names that an InstanceStatus shows for states that depend on more than its health.
 const (
 	Updating = state.Updating
 	Drained  = state.Drained
 	Resting  = state.Resting
 )
 
-// States returns the words for all states that an InstanceStatus shows.
+// States returns the names of all states that an InstanceStatus shows.
 func States() []string {
 	return []string{Healthy.String(), Suspect.String(), Dead.String(), Stale.String(), Updating, Resting,
 		Draining.String(), Drained, Retired.String()}
@@ -59,7 +59,7 @@ func (f *Fleet) Capacity() int {
 	return capacity
 }
 
-// Cores returns the cores of the serving instances outside this process. known is false if
+// Cores returns the number of cores of the serving instances outside this process. known is false if
 // one of them does not report its cores.
 func (f *Fleet) Cores() (cores int, known bool) {
 	f.mu.Lock()
@@ -74,13 +74,14 @@ func (f *Fleet) Cores() (cores int, known bool) {
 	for _, st := range f.state.Status(time.Now()).Instances {
 		if host, ok := hosts[st.ID]; ok && (st.State == Healthy || st.State == Suspect) {
 			n := host.Cores()
-			cores, known = cores+n, known && n > 0
+			cores += n
+			known = known && n > 0
 		}
 	}
 	return cores, known
 }
 
-// TargetInFlight returns how many requests, each for this many responses, callers should
+// TargetInFlight returns the number of requests, each for this many responses, that callers should
 // keep in flight so that no instance idles.
 func (f *Fleet) TargetInFlight(responses int) int {
 	f.mu.Lock()

@@ -7,13 +7,13 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// watch follows a call until ctx, the call's, ends. When the answer is late, it asks the
-// instance for signs of work. If there are none, other instances get the instance's
-// requests.
+// watch follows a call until the call's context, ctx, ends. When the answer is late, it asks the
+// instance for signs of work. If there are none, it ends all calls of the instance, and other
+// instances get the requests. state.Machine.Watch decides when.
 func (c *call) watch(ctx context.Context, g grant) {
 	f, i := c.fleet, g.inst
-	var begun time.Time
-	var quiet, idle time.Duration
+	var begun time.Time           // start of the time without a sign of work, as far as this call has asked
+	var quiet, idle time.Duration // arguments of Machine.Watch
 	for {
 		f.mu.Lock()
 		w := f.state.Watch(time.Now(), g.Grant, quiet, idle)
@@ -29,7 +29,7 @@ func (c *call) watch(ctx context.Context, g grant) {
 			if begun.IsZero() {
 				begun = time.Now()
 			}
-			quietSince, idleSince := i.look(ctx, w.Ask)
+			quietSince, idleSince := i.askForWork(ctx, w.Ask)
 			if quietSince.After(begun) {
 				begun = quietSince
 			}
@@ -41,13 +41,14 @@ func (c *call) watch(ctx context.Context, g grant) {
 	}
 }
 
-// look asks i for a sign of work, unless another call has asked within limit. It returns the start
-// of the time without a sign, and the start of the time in which i has responded each time without
-// one, or zero.
-func (i *instance) look(ctx context.Context, limit time.Duration) (quietSince, idleSince time.Time) {
+// askForWork asks i for a sign of work, which i must give within limit. If another call has asked
+// within limit, askForWork uses that result. It returns since when i has shown no sign of work, which
+// is the current time if it just has, and since when it has responded each time without showing one,
+// or zero.
+func (i *instance) askForWork(ctx context.Context, limit time.Duration) (quietSince, idleSince time.Time) {
 	select {
-	case i.turn <- struct{}{}:
-		defer func() { <-i.turn }()
+	case i.asking <- struct{}{}:
+		defer func() { <-i.asking }()
 	case <-ctx.Done():
 		return time.Now(), time.Time{}
 	}
@@ -69,7 +70,7 @@ func (i *instance) look(ctx context.Context, limit time.Duration) (quietSince, i
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i.asked = now
-	// An instance that does not report its work is only expected to answer.
+	// For an instance that does not report its work, a response counts as a sign of work.
 	works := err == nil && (pulse == "" || pulse != i.pulse)
 	if i.quietSince.IsZero() || works {
 		i.quietSince = now
@@ -86,7 +87,7 @@ func (i *instance) look(ctx context.Context, limit time.Duration) (quietSince, i
 	return i.quietSince, i.idleSince
 }
 
-// pulseOf returns the pulse of an instance, "" if it only answers probes.
+// pulseOf returns the pulse of an instance, or "" if it can be probed but has no pulse.
 func pulseOf(ctx context.Context, inst inference.Instance) (string, error) {
 	if p, ok := inst.(inference.Pulser); ok {
 		return p.Pulse(ctx)
@@ -94,14 +95,14 @@ func pulseOf(ctx context.Context, inst inference.Instance) (string, error) {
 	return "", inst.(inference.Prober).Probe(ctx)
 }
 
-// worked records a sign of work of i.
+// worked records that i has shown a sign of work.
 func (i *instance) worked() {
 	i.fleet.mu.Lock()
 	defer i.fleet.mu.Unlock()
 	i.quietSince, i.idleSince = time.Time{}, time.Time{}
 }
 
-// sleep waits for d or returns the error of ctx.
+// sleep waits for d. If ctx ends first, it returns ctx's cause.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

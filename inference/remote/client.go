@@ -19,12 +19,13 @@ type client struct {
 	url      string // cfg.URL
 	http     *transport.Client
 	kind     Kind
-	model    string
-	context  int // positions; 0 if unknown
-	capacity int
-	cores    int // 0 if unknown
+	model    string // name of the model to request
+	context  int    // maximum number of positions of prompt and response; 0 if unknown
+	capacity int    // number of responses that the server samples at once
+	cores    int    // number of cores that sample; 0 if unknown
 }
 
+// newClient returns a client without the fields that open reads from the server.
 func newClient(cfg Config) *client {
 	return &client{
 		cfg: cfg, url: cfg.URL, model: cfg.Model, capacity: cfg.Capacity,
@@ -33,10 +34,10 @@ func newClient(cfg Config) *client {
 	}
 }
 
-// open detects the server's kind, unless the configuration names it, and returns the
-// instance of that kind.
+// open detects the server's kind, or checks the configured one, and returns the instance of that
+// kind.
 func (c *client) open(ctx context.Context) (Server, error) {
-	c.kind, _ = kindOf(c.cfg.Kind)
+	c.kind, _ = kindOf(c.cfg.Kind) // Validate has checked that it exists or is empty
 	var err error
 	if c.cfg.Kind == "" {
 		c.kind, err = c.recognise(ctx)
@@ -59,12 +60,16 @@ func (c *client) open(ctx context.Context) (Server, error) {
 			"expected at least %d for a prompt and its response", c.url, c.context, c.cfg.Context)
 	}
 	if c.capacity == 0 {
-		c.capacity = 64
+		c.capacity = defaultCapacity
 	}
 	return inst, nil
 }
 
-// recognise detects the kind of the server by its marks.
+// defaultCapacity is the capacity of a server that reports none.
+const defaultCapacity = 64
+
+// recognise detects the kind of the server by its marks. A server that cannot answer now is an error,
+// because another kind's mark must not decide.
 func (c *client) recognise(ctx context.Context) (Kind, error) {
 	for _, m := range marks() {
 		var body map[string]any
@@ -76,7 +81,7 @@ func (c *client) recognise(ctx context.Context) (Kind, error) {
 		if err != nil && !errors.As(err, &refused) && !errors.Is(err, transport.ErrBody) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
-		// The server wants a token, is starting, or is a proxy without a backend.
+		// The server requires a token, is starting, or is a proxy without a backend.
 		if refused != nil && (refused.Status == 401 || refused.Status == 403 || refused.Status >= 500) {
 			return Kind{}, fmt.Errorf("instance %s: %w", c.url, err)
 		}
@@ -133,8 +138,8 @@ func (c *client) readModel(ctx context.Context) error {
 	return fmt.Errorf("GET /v1/models: no model %q; the first is %q", c.model, list.Data[0].ID)
 }
 
-// limit returns the number of response tokens to request, at most what the model's
-// context leaves.
+// limit validates req and returns the maximum number of tokens of a response: req's, or what the
+// prompt leaves of the model's context. Errors wrap inference.ErrInvalid.
 func (c *client) limit(req *inference.Request) (int, error) {
 	if err := req.Validate(); err != nil {
 		return 0, err
@@ -154,8 +159,9 @@ func (c *client) limit(req *inference.Request) (int, error) {
 	return min(req.Sampling.MaxTokens, left), nil
 }
 
-// together calls do for 0 to n-1 at once. The first error cancels the other calls.
-func together(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// forAll calls do for 0 to n-1 concurrently and waits for all calls. It returns the first error, which
+// cancels the other calls, or the cause of ctx.
+func forAll(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var all sync.WaitGroup
@@ -170,7 +176,8 @@ func together(ctx context.Context, n int, do func(ctx context.Context, i int) er
 	return context.Cause(ctx)
 }
 
-// complete posts a completion request once. each gets each answer as it arrives.
+// complete posts a completion request once. each gets each answer as it arrives: one per choice if
+// body asks for that, otherwise a single one. limit is the maximum size of all answers in bytes.
 func (c *client) complete(
 	ctx context.Context, body *completionRequest, limit int64,
 	each func(a *completionAnswer) error,
@@ -193,14 +200,14 @@ func (c *client) complete(
 		}
 		return each(&a.completionAnswer)
 	}
-	k := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
+	call := transport.Call{Method: http.MethodPost, Path: path, Body: data, Limit: limit, Long: true}
 	if body.StreamChoices {
-		k.Each = read
-		return c.http.Once(ctx, k, nil)
+		call.Each = read
+		return c.http.Once(ctx, call, nil)
 	}
-	var whole json.RawMessage
-	if err := c.http.Once(ctx, k, &whole); err != nil {
+	var answer json.RawMessage
+	if err := c.http.Once(ctx, call, &answer); err != nil {
 		return err
 	}
-	return read(whole)
+	return read(answer)
 }

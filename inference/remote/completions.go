@@ -17,11 +17,11 @@ import (
 // and it may be continued.
 const finishAbort rollout.Finish = "abort"
 
-// noLogprob is the log-probability that vLLM writes for impossible tokens.
+// noLogprob is the log-probability that vLLM writes for tokens of probability 0.
 const noLogprob = -9999
 
-// completionRequest is the body of POST /v1/completions. It sets every field that a model's
-// generation_config could otherwise fill in.
+// completionRequest is the body of POST /v1/completions. It sets every sampling parameter, so that a
+// server does not take defaults from the model's generation_config.json.
 type completionRequest struct {
 	Model             string   `json:"model,omitempty"`
 	Prompt            []int32  `json:"prompt"`
@@ -39,17 +39,20 @@ type completionRequest struct {
 	StopTokenIDs      []int32  `json:"stop_token_ids,omitempty"`
 	IgnoreEOS         bool     `json:"ignore_eos"` // only StopTokenIDs end a response
 	IncludeStop       bool     `json:"include_stop_str_in_output"`
-	Logprobs          int      `json:"logprobs"` // 0 means the sampled token only
+	Logprobs          int      `json:"logprobs"` // number of alternatives; 0 reports only the sampled token
 	PromptLogprobs    *int     `json:"prompt_logprobs,omitempty"`
 	ReturnTokenIDs    bool     `json:"return_token_ids"`
-	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // for older servers
-	CacheSalt         string   `json:"cache_salt,omitempty"`
-	WeightVersion     *int64   `json:"weight_version,omitempty"` // easyrl's, as is
-	SampleIndex       int      `json:"sample_index,omitempty"`   // the index of the first response
-	StreamChoices     bool     `json:"stream_choices,omitempty"` // easyrl's: send each choice when it has ended
+	TokensAsIDs       bool     `json:"return_tokens_as_token_ids"` // for servers without return_token_ids
+	CacheSalt         string   `json:"cache_salt,omitempty"`       // vLLM shares cached prompts of one salt only
+
+	// Fields of easyrl serve.
+	WeightVersion *int64 `json:"weight_version,omitempty"` // required version of the weights; nil accepts any
+	SampleIndex   int    `json:"sample_index,omitempty"`   // index of the first response
+	StreamChoices bool   `json:"stream_choices,omitempty"` // send each choice as soon as it is complete
 }
 
-// newCompletionRequest converts req, with up to limit tokens per response.
+// newCompletionRequest converts req, with up to limit tokens per response, without the fields that
+// depend on the kind of server.
 func newCompletionRequest(model string, req *inference.Request, limit int) completionRequest {
 	s := &req.Sampling
 	body := completionRequest{
@@ -67,21 +70,24 @@ func newCompletionRequest(model string, req *inference.Request, limit int) compl
 	return body
 }
 
-// bodyLimit bounds the size of the answer to req in any dialect, including text and
-// alternatives.
+// bodyLimit returns the maximum size in bytes of the answer to req from any kind of server, with up
+// to limit tokens per response. It allows 512 bytes per token and alternative, for the text, the
+// log-probability and JSON's overhead.
 func bodyLimit(req *inference.Request, limit int) int64 {
-	perToken := int64(512) * int64(1+req.TopLogprobs)
-	return min(transport.LargeBody,
-		transport.SmallBody+int64(req.N)*(perToken*int64(limit)+512*int64(len(req.PromptIDs))))
+	const entry = 512
+	prompt := entry * int64(len(req.PromptIDs))
+	response := entry * int64(1+req.TopLogprobs) * int64(limit)
+	return min(transport.LargeBody, transport.SmallBody+int64(req.N)*(response+prompt))
 }
 
 // completionAnswer is the answer to POST /v1/completions.
 type completionAnswer struct {
 	Choices       []choice `json:"choices"`
-	WeightVersion *int64   `json:"weight_version"` // easyrl's, as is
-	Checksum      string   `json:"weight_checksum"`
+	WeightVersion *int64   `json:"weight_version"`  // set by easyrl serve
+	Checksum      string   `json:"weight_checksum"` // set by easyrl serve
 }
 
+// choice is one response of a completionAnswer.
 type choice struct {
 	Index          int             `json:"index"`
 	Text           string          `json:"text"`
@@ -96,14 +102,15 @@ type choice struct {
 	} `json:"prompt_logprobs"`
 }
 
+// choiceLogprobs holds the log-probabilities of a choice, one entry per token.
 type choiceLogprobs struct {
 	Tokens        []string              `json:"tokens"`
 	TokenLogprobs []*float32            `json:"token_logprobs"`
 	TopLogprobs   []map[string]*float32 `json:"top_logprobs"`
 }
 
-// decodeAnswer checks an answer against its request. Choices may come in any order, each once.
-// The completions have no Version.
+// decodeAnswer checks a complete answer against its request and converts it. Choices may come in any
+// order, each once. The completions have no Version and Checksum.
 func decodeAnswer(a *completionAnswer, req *inference.Request, limit int) ([]inference.Completion, error) {
 	if len(a.Choices) != req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", len(a.Choices), req.N)
@@ -118,18 +125,18 @@ func decodeAnswer(a *completionAnswer, req *inference.Request, limit int) ([]inf
 // answerDecoder collects the choices of a request from one or more answers.
 type answerDecoder struct {
 	req   *inference.Request
-	limit int
-	out   []inference.Completion
-	seen  []bool
-	count int
+	limit int                    // maximum number of tokens of a response
+	out   []inference.Completion // by index
+	seen  []bool                 // by index: out has the choice
+	count int                    // number of choices seen
 }
 
-// newAnswerDecoder returns a answerDecoder of the answers to req, with up to limit tokens per response.
+// newAnswerDecoder returns an answerDecoder for the answers to req, with up to limit tokens per response.
 func newAnswerDecoder(req *inference.Request, limit int) *answerDecoder {
 	return &answerDecoder{req: req, limit: limit, out: make([]inference.Completion, req.N), seen: make([]bool, req.N)}
 }
 
-// add checks and adds the choices of an answer and calls added with each.
+// add checks and collects the choices of an answer and calls added with each.
 func (d *answerDecoder) add(a *completionAnswer, added func(index int, c inference.Completion)) error {
 	for i := range a.Choices {
 		ch := &a.Choices[i]
@@ -151,7 +158,7 @@ func (d *answerDecoder) add(a *completionAnswer, added func(index int, c inferen
 	return nil
 }
 
-// completions returns all choices in order, once each has been added.
+// completions returns the choices in order, or an error if some are missing.
 func (d *answerDecoder) completions() ([]inference.Completion, error) {
 	if d.count != d.req.N {
 		return nil, fmt.Errorf("%d choices, expected %d", d.count, d.req.N)
@@ -159,6 +166,7 @@ func (d *answerDecoder) completions() ([]inference.Completion, error) {
 	return d.out, nil
 }
 
+// decode converts a choice in the answer to req.
 func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	c := inference.Completion{Text: ch.Text}
 	var err error
@@ -172,7 +180,8 @@ func (ch *choice) decode(req *inference.Request) (inference.Completion, error) {
 	if ch.Logprobs == nil {
 		return c, errors.New("no log-probabilities")
 	}
-	if c.IDs = ch.TokenIDs; c.IDs == nil {
+	c.IDs = ch.TokenIDs
+	if c.IDs == nil { // an older server
 		if c.IDs, err = tokenIDs(ch.Logprobs.Tokens); err != nil {
 			return c, err
 		}
@@ -217,6 +226,7 @@ func tokenIDs(tokens []string) ([]int32, error) {
 	return ids, nil
 }
 
+// tokenID parses token_id:N.
 func tokenID(s string) (int32, error) {
 	digits, ok := strings.CutPrefix(s, "token_id:")
 	id, err := strconv.ParseInt(digits, 10, 32)
@@ -226,15 +236,15 @@ func tokenID(s string) (int32, error) {
 	return int32(id), nil
 }
 
-// top returns the k likeliest entries for each of n tokens. The sampled token may be an
-// extra entry.
+// top returns the k likeliest entries for each of n tokens. A server may send k+1 entries, because it
+// always adds the sampled token.
 func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	if len(l.TopLogprobs) != n {
 		return nil, fmt.Errorf("%d top log-probabilities for %d tokens", len(l.TopLogprobs), n)
 	}
 	out := make([][]inference.TokenLogprob, n)
-	for i, at := range l.TopLogprobs {
-		for s, p := range at {
+	for i, alternatives := range l.TopLogprobs {
+		for s, p := range alternatives {
 			id, err := tokenID(s)
 			if err != nil || p == nil {
 				return nil, errors.Join(fmt.Errorf("top log-probability of token %d is invalid", i), err)
@@ -246,7 +256,8 @@ func (l *choiceLogprobs) top(n, k int) ([][]inference.TokenLogprob, error) {
 	return out, nil
 }
 
-// likeliest returns the first k entries in descending order, ties by ID.
+// likeliest sorts all in descending order of log-probability, and by ID where these are equal, and
+// returns the first k.
 func likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
 	slices.SortFunc(all, func(a, b inference.TokenLogprob) int {
 		if a.Logprob != b.Logprob {
@@ -260,6 +271,7 @@ func likeliest(all []inference.TokenLogprob, k int) []inference.TokenLogprob {
 	return all[:min(k, len(all))]
 }
 
+// promptLogprobs returns the log-probabilities of the prompt's tokens. Entry 0 is 0.
 func (ch *choice) promptLogprobs(prompt []int32) ([]float32, error) {
 	if len(ch.PromptLogprobs) != len(prompt) {
 		return nil, fmt.Errorf("%d prompt log-probabilities, expected %d", len(ch.PromptLogprobs), len(prompt))
@@ -293,19 +305,21 @@ func checkCompletion(c *inference.Completion, limit int) error {
 	return checkLogprobs("token", c.Logprobs)
 }
 
-// checkLogprobs refuses log-probabilities that no sampled token can have. of names the
-// tokens in the error.
-func checkLogprobs(of string, logprobs []float32) error {
+// checkLogprobs returns an error if a log-probability is one that no sampled token can have. name says
+// what the tokens are, for the error.
+func checkLogprobs(name string, logprobs []float32) error {
+	const tolerance = 1e-3 // rounding may give a token of probability near 1 a positive log-probability
 	for i, l := range logprobs {
 		l64 := float64(l)
-		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= noLogprob || l > 1e-3 {
-			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", of, i, l, noLogprob)
+		if math.IsNaN(l64) || math.IsInf(l64, 0) || l <= noLogprob || l > tolerance {
+			return fmt.Errorf("%s %d has log-probability %v, expected more than %d and at most 0", name, i, l,
+				noLogprob)
 		}
 	}
 	return nil
 }
 
-// seed31 returns a 31-bit seed, the most that all servers accept, for the response at an
+// seed31 returns a seed of 31 bits, the largest size that all servers accept, for the response at an
 // index. The seeds of a request's responses differ.
 func seed31(seed uint64, index int) uint32 {
 	return ((uint32(seed>>32) ^ uint32(seed)) + uint32(index)) & math.MaxInt32

@@ -17,43 +17,45 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// easyrl is an instance of easyrl serve. Every request names the weights that it wants,
-// and every answer those that it got.
+// easyrl is an instance of easyrl serve. A request may name the version of the weights that must
+// answer it, and every answer names the version and checksum of the weights that did.
 type easyrl struct {
 	*client
-	loopback bool
-	exact    bool
-	layout   string          // that the server accepts besides rows; may be empty
+	loopback bool            // the URL leads to this machine
+	exact    bool            // see inference.Exact
+	layout   string          // layout that the server accepts besides rows; may be empty
 	latest   *publish.Latest // the store's, or the instance's own
-	heard    atomic.Bool     // the last claim of the server succeeded
-	beats    conc.WaitGroup
-	stop     func() // ends beats; nil before they start
+	claimed  atomic.Bool     // the last claim or renewal succeeded
+	renewals conc.WaitGroup  // the goroutine that renews the claim
+	stop     func()          // ends renewals; nil before Claim
 }
 
 // EasyRL is the name of the kind of easyrl serve.
 const EasyRL = "easyrl"
 
+// easyrlKind returns the kind of easyrl serve.
 func easyrlKind() Kind {
 	return Kind{Name: EasyRL, Title: "easyrl", Exact: true, marks: []mark{{"/v1/weights", "boot"}}, open: newEasyrl}
 }
 
-// held is the answer to GET and PUT /v1/weights.
-type held struct {
+// heldWeights is the answer to GET and PUT /v1/weights: the weights that a server holds.
+type heldWeights struct {
 	Version  *int64 `json:"version"`
 	Checksum string `json:"checksum"`
-	Config   string `json:"config"`   // model fingerprint; may be empty
+	Config   string `json:"config"`   // fingerprint of the computation; may be empty
 	Capacity int    `json:"capacity"` // 0 if not reported
 	Cores    int    `json:"cores"`    // 0 if not reported
-	Layout   string `json:"layout"`   // of panels accepted besides rows; may be empty
-	// Simulated servers compute nothing, so their log-probabilities are arbitrary.
+	Layout   string `json:"layout"`   // layout accepted besides rows; may be empty
+	// Simulated is set by servers that compute nothing, so their log-probabilities are arbitrary.
 	Simulated bool `json:"simulated"`
 }
 
+// newEasyrl connects to easyrl serve; see Kind.open.
 func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	var h held
+	var h heldWeights
 	if err := c.http.Get(ctx, "/v1/weights", &h); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 	} else {
 		e.latest = publish.NewLatest()
 	}
-	if err := e.try(ctx); err != nil {
+	if err := e.checkClaim(ctx); err != nil {
 		return nil, publish.Fault(err)
 	}
 	return e, nil
@@ -85,8 +87,8 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 // Exact implements inference.Exact.
 func (e *easyrl) Exact() bool { return e.exact }
 
-// Generate samples exactly the tokens and log-probabilities that an embedded engine
-// would.
+// Generate implements inference.Instance. Unless the server is simulated, the tokens and
+// log-probabilities are bitwise equal to those of an engine in this process.
 func (e *easyrl) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	out, err := e.generate(ctx, &req)
 	if err != nil {
@@ -95,6 +97,7 @@ func (e *easyrl) Generate(ctx context.Context, req inference.Request) ([]inferen
 	return out, nil
 }
 
+// generate is Generate without the instance's name in errors.
 func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]inference.Completion, error) {
 	limit, err := e.limit(req)
 	if err != nil {
@@ -106,15 +109,15 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 		body.WeightVersion = &req.Version
 	}
 	body.StreamChoices = req.Ended != nil
-	got := newAnswerDecoder(req, limit)
-	var weights *completionAnswer // that the first answer names
+	decoder := newAnswerDecoder(req, limit)
+	var weights *completionAnswer // the first answer, which names the weights
 	err = e.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error {
 		if weights == nil {
 			weights = a
 		}
 		err := sameWeights(a, weights, req.Version)
 		if err == nil {
-			err = got.add(a, func(index int, c inference.Completion) {
+			err = decoder.add(a, func(index int, c inference.Completion) {
 				if req.Ended != nil && c.Finish != finishAbort {
 					c.Version, c.Checksum = *a.WeightVersion, a.Checksum
 					req.Ended(index, c)
@@ -129,7 +132,7 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	if err != nil {
 		return nil, err
 	}
-	out, err := got.completions()
+	out, err := decoder.completions()
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
@@ -142,8 +145,8 @@ func (e *easyrl) generate(ctx context.Context, req *inference.Request) ([]infere
 	return out, nil
 }
 
-// sameWeights returns an error unless a is of the first answer's weights and of the version
-// asked for, if any.
+// sameWeights returns an error unless a comes from the same weights as the first answer, and from the
+// requested version unless that is 0.
 func sameWeights(a, first *completionAnswer, version int64) error {
 	switch {
 	case a.WeightVersion == nil:
@@ -159,14 +162,14 @@ func sameWeights(a, first *completionAnswer, version int64) error {
 	return nil
 }
 
-// Publish sends w as a file's path if the server runs on this machine and there is a
-// store, and as a stream otherwise. It uses the in-memory layout if the server accepts
-// that, and rows otherwise. All files carry their checksum.
+// Publish sends w as the path of a file if the server runs on this machine and there is a store, and
+// as a stream otherwise. It uses the in-memory layout of w if the server accepts it, and rows
+// otherwise. All forms contain their checksum.
 func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	var h held
+	var h heldWeights
 	var err error
 	if e.cfg.Trainer.ID != "" {
-		err = e.take(ctx)
+		err = e.renewClaim(ctx)
 	}
 	if err == nil {
 		err = e.send(ctx, w, &h)
@@ -187,30 +190,31 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 	return h.Checksum, nil
 }
 
-// send tries the forms that the server may refuse first. A loopback port may lead to
-// another machine or another user's server, and the server may have been replaced.
-func (e *easyrl) send(ctx context.Context, w inference.Weights, h *held) error {
+// send sends w in the in-memory layout if the server should accept that, and in rows if it does not.
+// The server may refuse what it announced, because it may have been replaced since Dial.
+func (e *easyrl) send(ctx context.Context, w inference.Weights, h *heldWeights) error {
 	layouts := []string{""}
 	if p, ok := w.(publish.Packed); ok && e.layout != "" && p.Layout() == e.layout {
 		layouts = []string{e.layout, ""}
 	}
 	var err error
 	for _, layout := range layouts {
-		if err = e.sendIn(ctx, w, layout, h); !refuses(err) {
+		err = e.sendIn(ctx, w, layout, h)
+		if !refusesForm(err) {
 			return err
 		}
 	}
 	return err
 }
 
-// refuses reports whether a server refused the form in which weights were sent.
-func refuses(err error) bool {
+// refusesForm reports whether a server refused the form in which weights were sent.
+func refusesForm(err error) bool {
 	var refused *transport.StatusError
 	return errors.As(err, &refused) && (errors.Is(err, inference.ErrInvalid) || refused.Status == http.StatusForbidden)
 }
 
-// sendIn sends w in a layout of publish.Latest.Put.
-func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *held) error {
+// sendIn sends w in a layout, which is that of publish.Latest.Put.
+func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string, h *heldWeights) error {
 	query := url.Values{"version": {fmt.Sprint(w.Version())}}
 	if e.cfg.Trainer.ID != "" {
 		query.Set("trainer", e.cfg.Trainer.ID)
@@ -227,15 +231,18 @@ func (e *easyrl) sendIn(ctx context.Context, w inference.Weights, layout string,
 		query.Set("path", path)
 		err := e.http.Do(ctx, transport.Call{Method: http.MethodPut, Path: "/v1/weights?" + query.Encode(),
 			Body: []byte{}, Long: true}, h)
-		if !refuses(err) {
+		if !refusesForm(err) {
 			return err
 		}
+		// A loopback port may lead to another machine, or to a server of another user.
 	}
 	return e.stream(ctx, streamed, file, file.Size(), h)
 }
 
-// sendSized streams w while it is being read.
-func (e *easyrl) sendSized(ctx context.Context, w inference.Weights, sized publish.Sized, path string, h *held) error {
+// sendSized streams w to the server while WriteSafetensors computes or reads it.
+func (e *easyrl) sendSized(
+	ctx context.Context, w inference.Weights, sized publish.Sized, path string, h *heldWeights,
+) error {
 	size, err := sized.Size()
 	if err != nil {
 		return err
@@ -243,24 +250,24 @@ func (e *easyrl) sendSized(ctx context.Context, w inference.Weights, sized publi
 	from, to := io.Pipe()
 	var writing conc.WaitGroup
 	defer writing.Wait()
-	var failed error
+	var writeErr error // may be read after writing.Wait
 	writing.Go(func() {
-		failed = w.WriteSafetensors(to)
-		_ = to.CloseWithError(failed) // never fails
+		writeErr = w.WriteSafetensors(to)
+		_ = to.CloseWithError(writeErr) // never fails
 	})
 	stop := context.AfterFunc(ctx, func() { _ = from.CloseWithError(context.Cause(ctx)) }) // never fails
 	defer stop()
 	err = e.stream(ctx, path, from, size, h)
 	_ = from.CloseWithError(io.ErrClosedPipe) // ends the writer; never fails
 	writing.Wait()
-	if failed != nil && !errors.Is(failed, io.ErrClosedPipe) {
-		return fmt.Errorf("read weights: %w", failed)
+	if writeErr != nil && !errors.Is(writeErr, io.ErrClosedPipe) { // the cause of err
+		return fmt.Errorf("read weights: %w", writeErr)
 	}
 	return err
 }
 
-// stream puts a file of size bytes.
-func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size int64, h *held) error {
+// stream sends a file of size bytes to path. file is not read after stream has returned.
+func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size int64, h *heldWeights) error {
 	body := &transport.Revocable{From: file}
 	defer body.Revoke()
 	return e.http.Do(ctx, transport.Call{
@@ -272,14 +279,16 @@ func (e *easyrl) stream(ctx context.Context, path string, file io.Reader, size i
 	}, h)
 }
 
-// check refuses a server that computes something else with the same weights.
-func (h *held) check(computes string) error {
+// check returns an error if the server's fingerprint is known and differs from computes. Empty
+// computes accepts any.
+func (h *heldWeights) check(computes string) error {
 	if computes == "" || h.Config == "" || h.Config == computes {
 		return nil
 	}
 	return fmt.Errorf("/v1/weights: config.json describes another model (%.40q, expected %q)", h.Config, computes)
 }
 
+// printed returns a version for error messages.
 func printed(v *int64) string {
 	if v == nil {
 		return "unknown"

@@ -9,11 +9,11 @@ import (
 
 // Endpoint is the address of an inference server.
 type Endpoint struct {
-	Kind string // one of Names; empty to detect it
-	URL  string
+	Kind string // one of Names; empty if Dial must detect it
+	URL  string // without a trailing slash
 }
 
-// ParseEndpoint parses a URL or KIND=URL. kind applies to a URL without one.
+// ParseEndpoint parses URL or KIND=URL. kind is the kind of a URL without KIND.
 func ParseEndpoint(text, kind string) (Endpoint, error) {
 	e := Endpoint{Kind: kind, URL: text}
 	if prefix, rest, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(prefix, ":/") {

@@ -246,7 +246,7 @@ func TestRetryAfter(t *testing.T) {
 				var busy *inference.BusyError
 				require.Equal(t, c.want > 0, errors.As(err, &busy), "%s: %v", name, err)
 				if c.want > 0 {
-					require.Equal(t, c.want, busy.Rest(), name)
+					require.Equal(t, c.want, busy.RetryDelay(), name)
 				}
 			}
 			_ = inst.Close()

@@ -8,22 +8,23 @@ import (
 
 // Kind is a kind of inference server.
 type Kind struct {
-	Name  string // as in configurations and on the command line
-	Title string // as its authors write it
-	Exact bool   // its log-probabilities equal the trainer's bit for bit
+	Name  string // name in configurations and on the command line
+	Title string // name as the server's authors write it
+	Exact bool   // its log-probabilities are bitwise equal to the trainer's
 
+	// marks identify the kind; any one of them suffices.
 	marks []mark
-	// shared marks a kind whose marks other kinds may also answer. It is tried last.
+	// shared means that servers of other kinds may have the same marks, so these are tried last.
 	shared bool
 	// adapters means that servers of the kind take LoRA adapters.
 	adapters bool
-	// remedy says what to do if an update does not reach every tensor.
+	// remedy tells users what to do if an update does not reach every tensor; may be empty.
 	remedy string
 	// open reads the server's settings and returns its instance.
 	open func(ctx context.Context, c *client) (Server, error)
 }
 
-// mark is a GET whose answer has a field that identifies a kind.
+// mark identifies servers that answer GET path with a JSON object that has the field.
 type mark struct{ path, field string }
 
 // Kinds lists every kind. To add one, write its file and add its line here. inference.kind
@@ -49,7 +50,7 @@ func Names() []string {
 // Expected lists Names as in "easyrl, vllm or sglang", for errors and help.
 func Expected() string { return join(Names()) }
 
-// kindOf returns the kind with a name.
+// kindOf returns the kind called name.
 func kindOf(name string) (Kind, bool) {
 	all := Kinds()
 	i := slices.IndexFunc(all, func(k Kind) bool { return k.Name == name })
@@ -59,7 +60,7 @@ func kindOf(name string) (Kind, bool) {
 	return all[i], true
 }
 
-// IsExact reports whether the kind with a name is exact.
+// IsExact reports whether the kind called name exists and is exact.
 func IsExact(name string) bool {
 	k, _ := kindOf(name)
 	return k.Exact

@@ -12,35 +12,41 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/publish"
 )
 
-// maxResumes is how many times a response that the server aborts is continued.
+// maxResumes is the maximum number of times that an aborted response is continued.
 const maxResumes = 8
 
-// labelled is the part of instances of kinds that identify their weights by a label instead of a
-// checksum. Its methods may be called concurrently.
+// labelled is what instances share whose servers identify their weights by a label: a name that the
+// client gives to the weights, publish.Label, and that the server reports. Unlike a checksum, a label
+// says nothing about the values, so a canary may verify these. Methods may be called concurrently.
+//
+// A server may lose its weights at any time, for example by a restart. Every exchange therefore
+// ends with a check of the label and of the number of publishes, so that no response comes from
+// weights other than those of its version.
 type labelled struct {
 	*client
-	remedy string        // what to do if an update does not reach every tensor
-	turn   chan struct{} // holds a token unless a publish runs
+	remedy     string        // tells users what to do if an update does not reach every tensor; may be empty
+	publishing chan struct{} // a lock that can be awaited with a context: full while a publish runs
 
-	mu      sync.Mutex // guards the fields below
-	version int64      // 0 before the first verified publish and after a failed one
-	label   string     // empty if version is 0
-	begun   int64      // number of publishes started
-	record  *publish.Record
+	mu      sync.Mutex      // guards the fields below
+	version int64           // current version; 0 before the first verified publish and after a failed one
+	label   string          // label of version; empty if version is 0
+	begun   int64           // number of publishes begun
+	record  *publish.Record // what the canary knows about the server; nil if label is empty or without a canary
 }
 
+// newLabelled returns a labelled instance without weights.
 func newLabelled(c *client) *labelled {
-	l := &labelled{client: c, remedy: c.kind.remedy, turn: make(chan struct{}, 1)}
+	l := &labelled{client: c, remedy: c.kind.remedy, publishing: make(chan struct{}, 1)}
 	if c.cfg.Adapters {
 		l.remedy = adapterRemedy
 	}
-	l.turn <- struct{}{}
 	return l
 }
 
-// now returns the version and label for a request, and the number of publishes started. A
-// server without a publish has version 0.
-func (l *labelled) now(req *inference.Request) (version int64, label string, begun int64, err error) {
+// current returns the version and label of the weights that must answer req, and the number of
+// publishes begun, for unchanged. Before the first publish they are 0 and empty: the server may then
+// answer with any weights. Errors wrap inference.ErrStale.
+func (l *labelled) current(req *inference.Request) (version int64, label string, begun int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.begun > 0 && l.label == "" {
@@ -53,8 +59,8 @@ func (l *labelled) now(req *inference.Request) (version int64, label string, beg
 	return l.version, l.label, l.begun, nil
 }
 
-// unchanged returns an error if a publish has started since begun. Even a publish of the
-// same weights counts: the server may have lost them in between.
+// unchanged returns an error if a publish has begun since current returned begun. Even a publish of
+// the same weights counts, because the server may have lost them before.
 func (l *labelled) unchanged(begun int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,18 +70,19 @@ func (l *labelled) unchanged(begun int64) error {
 	return nil
 }
 
-// labelledCalls are the calls of a kind.
+// labelledCalls are the calls to a server that depend on its kind.
 type labelledCalls struct {
-	// push loads weights from a folder and verifies the label that the server reports.
+	// push makes the server load weights from a folder under a label, and verifies that it reports
+	// the label.
 	push func(ctx context.Context, folder, label string) error
-	// held returns an error if the server reports another label, as after a restart.
-	held func(ctx context.Context, label string) error
+	// verify returns an error unless the server reports label. After a restart it does not.
+	verify func(ctx context.Context, label string) error
 	// sampler returns a Sampler under the weights of label.
 	sampler func(label string) publish.Sampler
 }
 
-// publish makes w the current weights. If the server does not hold weights that were
-// verified before, and there is a canary, publish pushes perturbed weights first.
+// publish makes w the current weights. If there is a canary and the server does not hold weights that
+// the canary has verified, publish pushes perturbed weights first.
 func (l *labelled) publish(ctx context.Context, w inference.Weights, calls labelledCalls) (checksum string, err error) {
 	defer func() {
 		if errors.Is(err, publish.ErrWeights) && l.remedy != "" {
@@ -90,17 +97,17 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 			l.kind.Name)
 	}
 	select {
-	case <-l.turn:
-		defer func() { l.turn <- struct{}{} }()
+	case l.publishing <- struct{}{}:
+		defer func() { <-l.publishing }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
 	label, record := l.begin()
-	if record != nil && transport.Patiently(ctx, func() error { return calls.held(ctx, label) }) != nil {
-		record = nil
+	if record != nil && transport.Patiently(ctx, func() error { return calls.verify(ctx, label) }) != nil {
+		record = nil // the server has lost the weights, and may have lost the ability to load them
 	}
 	if record == nil && l.cfg.Canary != nil {
-		if record, err = l.prove(ctx, calls); err != nil {
+		if record, err = l.publishPerturbed(ctx, calls); err != nil {
 			return "", err
 		}
 	}
@@ -119,8 +126,8 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 	return w.Checksum(), nil
 }
 
-// begin starts a publish: no weights count as verified until it ends. It returns the label and the
-// record of those before it.
+// begin begins a publish: there are no current weights until it succeeds. It returns the label and
+// the record of the weights that were current.
 func (l *labelled) begin() (label string, record *publish.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +137,8 @@ func (l *labelled) begin() (label string, record *publish.Record) {
 	return label, record
 }
 
-// prove publishes perturbed weights and returns the server's first record.
-func (l *labelled) prove(ctx context.Context, calls labelledCalls) (*publish.Record, error) {
+// publishPerturbed pushes perturbed weights and returns the canary's first record of the server.
+func (l *labelled) publishPerturbed(ctx context.Context, calls labelledCalls) (*publish.Record, error) {
 	p, err := l.cfg.Canary.Perturb(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("perturb weights: %w", err)
@@ -152,7 +159,8 @@ func (l *labelled) push(ctx context.Context, w inference.Weights, calls labelled
 	return calls.push(ctx, folder, publish.Label(w))
 }
 
-// patiently returns sample, repeated while the server is busy.
+// patiently returns a Sampler that calls sample again while the server is busy; see
+// transport.Patiently.
 func patiently(sample publish.Sampler) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) (out []inference.Completion, err error) {
 		err = transport.Patiently(ctx, func() error {
@@ -163,8 +171,8 @@ func patiently(sample publish.Sampler) publish.Sampler {
 	}
 }
 
-// resume continues aborted responses from where they ended. It misses a stop string that
-// spans two parts.
+// resume continues aborted responses in out from where they ended, with sample, up to limit tokens per
+// response. It does not notice a stop string that begins in one part and ends in the next.
 func resume(
 	ctx context.Context, req inference.Request, limit int, out []inference.Completion, sample publish.Sampler,
 ) error {
@@ -174,15 +182,15 @@ func resume(
 			if tries == maxResumes {
 				return fmt.Errorf("response %d was aborted %d times", i, tries+1)
 			}
-			rest := req
-			rest.N, rest.PromptLogprobs, rest.Ended = 1, false, nil
-			rest.PromptIDs = slices.Concat(req.PromptIDs, c.IDs)
-			// Use draws that the first part did not.
-			rest.Seed += uint64(i+1)<<32 | uint64(len(c.IDs))
 			if len(c.IDs) >= limit {
 				return fmt.Errorf("response %d was aborted at its full length", i)
 			}
-			next, err := sample(ctx, rest, limit-len(c.IDs))
+			more := req
+			more.N, more.PromptLogprobs, more.Ended = 1, false, nil
+			more.PromptIDs = slices.Concat(req.PromptIDs, c.IDs)
+			// A new seed, because draws start again with the seed: the old one would repeat them.
+			more.Seed += uint64(i+1)<<32 | uint64(len(c.IDs))
+			next, err := sample(ctx, more, limit-len(c.IDs))
 			if err != nil {
 				return err
 			}
@@ -196,8 +204,8 @@ func resume(
 	return nil
 }
 
-// generate samples all responses of req under the same weights. after runs after each
-// exchange and its error fails the request.
+// generate samples all responses of req under the same weights. It calls after after each exchange;
+// an error of after fails the request.
 func (l *labelled) generate(ctx context.Context, req inference.Request, sample func(label string) publish.Sampler,
 	after func(ctx context.Context, label string) error,
 ) (out []inference.Completion, err error) {
@@ -210,7 +218,7 @@ func (l *labelled) generate(ctx context.Context, req inference.Request, sample f
 	if err != nil {
 		return nil, err
 	}
-	version, label, begun, err := l.now(&req)
+	version, label, begun, err := l.current(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +237,7 @@ func (l *labelled) generate(ctx context.Context, req inference.Request, sample f
 			err = after(ctx, label)
 		}
 		if changed := l.unchanged(begun); changed != nil {
-			return nil, changed // takes precedence over err
+			return nil, changed // the publish probably caused err
 		}
 		return out, err
 	}

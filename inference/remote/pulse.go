@@ -10,8 +10,8 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
-// Pulse returns the server's counts of tokens from GET /metrics, or "" if it answers and
-// reports none.
+// Pulse implements inference.Pulser with the token counts in GET /metrics. For a server that has no
+// metrics, it falls back to Probe.
 func (c *client) Pulse(ctx context.Context) (string, error) {
 	var page string
 	err := c.http.Once(ctx, transport.Call{Method: http.MethodGet, Path: "/metrics"}, &page)
@@ -30,7 +30,7 @@ func pulse(page string) string {
 	for lines.Scan() {
 		name, _, _ := strings.Cut(lines.Text(), " ")
 		name, _, _ = strings.Cut(name, "{")
-		_, name, _ = strings.Cut(name, ":") // vllm: or sglang:
+		_, name, _ = strings.Cut(name, ":") // cut off vllm: or sglang:
 		switch strings.TrimSuffix(name, "_total") {
 		case "prompt_tokens", "generation_tokens", "num_used_tokens", "token_usage", "kv_cache_usage_perc",
 			"gpu_cache_usage_perc", "gen_throughput":

@@ -7,20 +7,21 @@
 // 200. easyrl reports the version and checksum that it serves. SGLang and vLLM get a
 // label made of both and must report it: SGLang with each response, vLLM through the
 // worker extension in deploy/vllm after each response. An adapter's name contains its
-// label, and vLLM refuses a request for a name that it does not hold. A label proves nothing about the
-// values, so a Canary may also compare log-probabilities with the trainer's: of perturbed
-// weights, which a server gets first, and of each version.
+// label, and vLLM refuses a request for a name that it does not hold.
+//
+// A label proves nothing about the values. A Canary may therefore compare log-probabilities with the
+// trainer's, first under perturbed weights and then under each version.
 //
 // # Deadlines
 //
 // Config.Connect limits the set-up of a connection and Config.Stall the time for each 64
-// KiB of a body. A call waits for its answer until its context ends, as long as the
-// server answers GET /health within Config.Stall.
+// KiB of a body. A call waits for its answer until its context ends, provided that the server
+// answers GET /health within Config.Stall.
 //
 // # Randomness
 //
-// easyrl honours a request's seed exactly. vLLM repeats its results as far as its batching
-// does. SGLang uses seeds only with --enable-deterministic-inference.
+// easyrl samples the same tokens for the same seed. vLLM uses seeds, but its results also depend on
+// which requests it batches together. SGLang uses seeds only with --enable-deterministic-inference.
 package remote
 
 import (
@@ -51,24 +52,26 @@ type Config struct {
 	// on this machine. Several instances may share one. Without a store, vLLM and SGLang
 	// accept no weights.
 	Store *publish.Store
-	// Context is the number of positions that a prompt and its response need together,
-	// and Computes the model fingerprint that an easyrl server must report. 0 and empty
-	// require nothing.
-	Context  int
+	// Context is the number of positions that the server's model must have, for a prompt and its
+	// response; 0 requires nothing.
+	Context int
+	// Computes is the fingerprint that an easyrl server must report, if it reports one; empty
+	// accepts any. See server.Info.Config.
 	Computes string
 	// Trainer identifies the publisher, if set. Dial refuses an easyrl server that
 	// another trainer holds. From Claim to Close the server accepts only this trainer's
 	// weights.
 	Trainer Trainer
-	// Adapters means that the weights to publish are LoRA adapters for the model that the
-	// server holds (publish.Adapter). Dial refuses servers of kinds that take none.
+	// Adapters means that the weights to publish are LoRA adapters (publish.Adapter) for the model
+	// that the server holds. Dial refuses servers of kinds that take no adapters.
 	Adapters bool
 	// Canary, if set, verifies the weights of vLLM and SGLang.
 	Canary *publish.Canary
-	// Connect limits the set-up of a connection; 0 means 10 seconds. Stall limits the
-	// time without progress of a body and without an answer of the server; 0 means 30
-	// seconds.
-	Connect, Stall time.Duration
+	// Connect limits the set-up of a connection; 0 means 10 seconds.
+	Connect time.Duration
+	// Stall limits the time for 64 KiB of a body, and for an answer to a call that should be fast; 0
+	// means 30 seconds.
+	Stall time.Duration
 
 	dial func(ctx context.Context, network, addr string) (net.Conn, error) // set by tests
 }
@@ -113,8 +116,8 @@ type Server interface {
 	Claim(ctx context.Context) error
 }
 
-// Dial connects to a server and reads its kind and settings. It samples nothing, sends no
-// weights and claims nothing.
+// Dial connects to a server and reads its kind and settings. It does not sample, send weights or
+// claim the server.
 func Dial(ctx context.Context, cfg Config) (Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err

@@ -18,31 +18,33 @@ import (
 // sglang is an instance of SGLang's server.
 type sglang struct {
 	*client
-	held *labelled
-	info string // path that reports the weights' version; empty if none does
-	// seeded means that the server honours seeds. It then gives the same draws to all
-	// responses without a seed.
+	labelled  *labelled
+	labelPath string // path of a GET that reports the label of the weights; empty if there is none
+	// seeded means that the server uses seeds. It then makes the same draws for all responses of a
+	// request without seeds.
 	seeded bool
 }
 
 // SGLang is the name of the kind of SGLang's server.
 const SGLang = "sglang"
 
+// sglangKind returns the kind of SGLang's server.
 func sglangKind() Kind {
 	return Kind{Name: SGLang, Title: "SGLang",
 		marks: []mark{{"/model_info", "model_path"}, {"/get_model_info", "model_path"}}, open: newSGLang,
 		remedy: "Try another version of SGLang"}
 }
 
+// newSGLang connects to SGLang's server; see Kind.open.
 func newSGLang(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	s := &sglang{client: c, held: newLabelled(c)}
+	s := &sglang{client: c, labelled: newLabelled(c)}
 	for _, path := range []string{"/model_info", "/get_model_info", "/get_weight_version"} {
-		_, err := s.version(ctx, path)
+		_, err := s.readLabel(ctx, path)
 		if err == nil {
-			s.info = path
+			s.labelPath = path
 			break
 		}
 		if !transport.NoRoute(err) && !errors.Is(err, transport.ErrBody) {
@@ -52,7 +54,7 @@ func newSGLang(ctx context.Context, c *client) (Server, error) {
 	return s, s.readSettings(ctx)
 }
 
-// readSettings reads how the server was started.
+// readSettings reads from the server how it was started. Servers without these paths keep the defaults.
 func (s *sglang) readSettings(ctx context.Context) error {
 	var server struct {
 		Deterministic bool `json:"enable_deterministic_inference"`
@@ -83,8 +85,8 @@ func (s *sglang) readSettings(ctx context.Context) error {
 	return nil
 }
 
-// version returns the label that the server reports at path.
-func (s *sglang) version(ctx context.Context, path string) (string, error) {
+// readLabel returns the label that the server reports at path.
+func (s *sglang) readLabel(ctx context.Context, path string) (string, error) {
 	var out struct {
 		Version json.RawMessage `json:"weight_version"`
 	}
@@ -97,32 +99,34 @@ func (s *sglang) version(ctx context.Context, path string) (string, error) {
 	return transport.Text(out.Version), nil
 }
 
-// verify compares the server's label with want, if the server has a path that reports it.
+// verify returns an error unless the server reports the label want. It returns nil if the server has
+// no path that reports the label. Errors about another label wrap inference.ErrStale.
 func (s *sglang) verify(ctx context.Context, want string) error {
-	if s.info == "" {
+	if s.labelPath == "" {
 		return nil
 	}
-	got, err := s.version(ctx, s.info)
+	got, err := s.readLabel(ctx, s.labelPath)
 	if err != nil {
 		return err
 	}
 	if got != want {
-		return fmt.Errorf("GET %s: server has weights %.60q, expected %s: %w", s.info, got, want, inference.ErrStale)
+		return fmt.Errorf("GET %s: server has weights %.60q, expected %s: %w", s.labelPath, got, want,
+			inference.ErrStale)
 	}
 	return nil
 }
 
 // Publish makes the server read w from the store and verifies it.
 func (s *sglang) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	if s.info == "" && s.cfg.Canary == nil {
+	if s.labelPath == "" && s.cfg.Canary == nil {
 		return "", fmt.Errorf("instance %s: this SGLang reports no weight_version. Use a newer version or a canary",
 			s.url)
 	}
-	return s.held.publish(ctx, w, labelledCalls{push: s.push, held: s.verify, sampler: s.sampler})
+	return s.labelled.publish(ctx, w, labelledCalls{push: s.push, verify: s.verify, sampler: s.sampler})
 }
 
-// push loads the weights. The server aborts running requests, starts none meanwhile and
-// empties its prefix cache before it answers. Both status and body must report success.
+// push makes the server load weights. Before it answers, the server aborts running requests, starts no
+// others and empties its prefix cache. Both status and body must report success.
 func (s *sglang) push(ctx context.Context, folder, label string) error {
 	const path = "/update_weights_from_disk"
 	in := map[string]any{"model_path": folder, "weight_version": label, "abort_all_requests": true, "flush_cache": true}
@@ -139,24 +143,26 @@ func (s *sglang) push(ctx context.Context, folder, label string) error {
 	return s.verify(ctx, label)
 }
 
-// Generate samples req. Each response carries its label.
+// Generate implements inference.Instance. The sampler checks the label of each response.
 func (s *sglang) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
-	return s.held.generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
+	return s.labelled.generate(ctx, req, s.sampler, func(context.Context, string) error { return nil })
 }
 
+// sglangAnswer is one response in the answer to POST /generate.
 type sglangAnswer struct {
 	Text string     `json:"text"`
 	Meta sglangMeta `json:"meta_info"`
 }
 
+// sglangMeta describes a response and its tokens.
 type sglangMeta struct {
 	Finish struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	} `json:"finish_reason"`
 	PromptTokens *int            `json:"prompt_tokens"`
-	Version      json.RawMessage `json:"weight_version"`
-	Versions     []struct {
+	Version      json.RawMessage `json:"weight_version"` // label of the weights; nil if the server does not report it
+	Versions     []struct {      // labels of parts of the response
 		Version json.RawMessage `json:"version"`
 	} `json:"weight_versions"`
 	Output []sglangToken   `json:"output_token_logprobs"`
@@ -164,8 +170,7 @@ type sglangMeta struct {
 	Top    [][]sglangToken `json:"output_top_logprobs"`
 }
 
-// sglangToken is [logprob, id, text]. The log-probability of a prompt's first token is
-// null.
+// sglangToken is [logprob, id, text] in JSON. The log-probability of a prompt's first token is null.
 type sglangToken struct {
 	logprob *float32
 	id      int32
@@ -186,8 +191,9 @@ func (t *sglangToken) UnmarshalJSON(data []byte) error {
 	return errors.Join(json.Unmarshal(entries[0], &t.logprob), json.Unmarshal(entries[1], &t.id))
 }
 
-// request returns the body of POST /generate. If seeds count, each response is a prompt
-// with its own seed, because responses that share a seed would have the same draws.
+// request returns the body of POST /generate. If the server uses seeds, each response is requested as
+// a prompt of its own with its own seed, because responses that share a seed would have the same
+// draws.
 func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 	p := &req.Sampling
 	topK := p.TopK
@@ -209,17 +215,22 @@ func (s *sglang) request(req *inference.Request, limit int) map[string]any {
 		in["logprob_start_len"] = 0
 	}
 	if s.seeded {
-		prompts, each := make([][]int32, req.N), make([]map[string]any, req.N)
-		for i := range each {
-			prompts[i], each[i] = req.PromptIDs, maps.Clone(params)
-			each[i]["n"], each[i]["sampling_seed"] = 1, seed31(req.Seed, req.FirstIndex+i)
+		prompts := make([][]int32, req.N)
+		paramsOf := make([]map[string]any, req.N)
+		for i := range prompts {
+			prompts[i] = req.PromptIDs
+			paramsOf[i] = maps.Clone(params)
+			paramsOf[i]["n"] = 1
+			paramsOf[i]["sampling_seed"] = seed31(req.Seed, req.FirstIndex+i)
 		}
-		in["input_ids"], in["sampling_params"] = prompts, each
+		in["input_ids"] = prompts
+		in["sampling_params"] = paramsOf
 	}
 	return in
 }
 
-// sampler returns a Sampler that posts to /generate.
+// sampler returns a Sampler that posts to /generate and returns an error unless the responses come from
+// the weights with label want. An empty want accepts any.
 func (s *sglang) sampler(want string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		body, err := json.Marshal(s.request(&req, limit))
@@ -227,9 +238,9 @@ func (s *sglang) sampler(want string) publish.Sampler {
 			return nil, err
 		}
 		var raw json.RawMessage
-		k := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body,
+		call := transport.Call{Method: http.MethodPost, Path: "/generate", Body: body,
 			Limit: bodyLimit(&req, limit), Long: true}
-		if err := s.http.Once(ctx, k, &raw); err != nil {
+		if err := s.http.Once(ctx, call, &raw); err != nil {
 			return nil, err
 		}
 		out, unlabelled, err := decodeSGLang(raw, &req, limit, want)
@@ -243,8 +254,8 @@ func (s *sglang) sampler(want string) publish.Sampler {
 	}
 }
 
-// decodeSGLang decodes one object, or a list if req asks for several responses.
-// unlabelled reports whether a response lacks the label of its weights.
+// decodeSGLang checks and decodes an answer, which is one response or a list of responses. unlabelled
+// reports whether a response lacks the label of its weights; other responses must have the label want.
 func decodeSGLang(raw json.RawMessage, req *inference.Request, limit int, want string) (
 	out []inference.Completion, unlabelled bool, err error) {
 	var answers []sglangAnswer
@@ -294,6 +305,7 @@ func (m *sglangMeta) sameWeights(want string) error {
 	return nil
 }
 
+// decode converts a response to req.
 func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, error) {
 	m := &a.Meta
 	c := inference.Completion{Text: a.Text}
@@ -314,8 +326,8 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 		if len(m.Top) != len(c.IDs) {
 			return c, fmt.Errorf("%d top log-probabilities for %d tokens", len(m.Top), len(c.IDs))
 		}
-		for _, at := range m.Top {
-			ids, logprobs, err := sglangTokens(at)
+		for _, alternatives := range m.Top {
+			ids, logprobs, err := sglangTokens(alternatives)
 			if err != nil {
 				return c, fmt.Errorf("top: %w", err)
 			}
@@ -330,7 +342,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 		if len(m.Input) != len(req.PromptIDs) {
 			return c, fmt.Errorf("%d prompt log-probabilities, expected %d", len(m.Input), len(req.PromptIDs))
 		}
-		m.Input[0].logprob = new(float32)
+		m.Input[0].logprob = new(float32) // it is null; a Completion has 0
 		ids, logprobs, err := sglangTokens(m.Input)
 		for i := range ids {
 			if ids[i] != req.PromptIDs[i] {
@@ -343,6 +355,7 @@ func (a *sglangAnswer) decode(req *inference.Request) (inference.Completion, err
 	return c, nil
 }
 
+// sglangTokens returns the IDs and log-probabilities of tokens.
 func sglangTokens(tokens []sglangToken) (ids []int32, logprobs []float32, err error) {
 	ids, logprobs = make([]int32, len(tokens)), make([]float32, len(tokens))
 	for i, t := range tokens {

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// beat is the interval of calls to an easyrl server, which forgets a trainer after a
-	// minute of silence.
-	beat = 15 * time.Second
+	// renewInterval is the time between renewals of a claim. An easyrl server ends a claim after a
+	// minute without renewal.
+	renewInterval = 15 * time.Second
 	// releaseTimeout limits the call that releases the server.
 	releaseTimeout = 2 * time.Second
 )
@@ -22,31 +22,31 @@ const (
 // Trainer identifies a publisher to an easyrl server, which accepts the weights of one at
 // a time.
 type Trainer struct {
-	ID   string // stays the same when the run restarts; empty means none
+	ID   string // does not change when the run restarts; empty means no trainer
 	Name string // for people to read
 }
 
-// Claim implements Server.
+// Claim implements Server. It does nothing, because most kinds accept any number of trainers.
 func (*client) Claim(context.Context) error { return nil }
 
-// Claim implements Server.
+// Claim implements Server. It starts a goroutine that renews the claim until Close.
 func (e *easyrl) Claim(ctx context.Context) error {
 	if e.cfg.Trainer.ID == "" || e.stop != nil {
 		return nil
 	}
-	if err := e.take(ctx); err != nil {
+	if err := e.renewClaim(ctx); err != nil {
 		return fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
 	}
-	beats, stop := context.WithCancel(context.Background())
+	renewing, stop := context.WithCancel(context.Background())
 	e.stop = stop
-	e.beats.Go(func() {
-		tick := time.NewTicker(beat)
+	e.renewals.Go(func() {
+		tick := time.NewTicker(renewInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				_ = e.take(beats) // the next publish reports a conflict
-			case <-beats.Done():
+				_ = e.renewClaim(renewing) // the next publish reports a conflict
+			case <-renewing.Done():
 				return
 			}
 		}
@@ -54,8 +54,8 @@ func (e *easyrl) Claim(ctx context.Context) error {
 	return nil
 }
 
-// try returns an error if the server would refuse the trainer. It claims nothing.
-func (e *easyrl) try(ctx context.Context) error {
+// checkClaim returns an error if the server would refuse a claim of the trainer. It does not claim it.
+func (e *easyrl) checkClaim(ctx context.Context) error {
 	t := &e.cfg.Trainer
 	if t.ID == "" {
 		return nil
@@ -63,12 +63,12 @@ func (e *easyrl) try(ctx context.Context) error {
 	return e.http.Post(ctx, "/v1/trainer", map[string]any{"id": t.ID, "name": t.Name, "try": true}, nil)
 }
 
-// take claims the server for the trainer, or renews the claim.
-func (e *easyrl) take(ctx context.Context) error {
+// renewClaim claims the server for the trainer, or renews the claim.
+func (e *easyrl) renewClaim(ctx context.Context) error {
 	t := &e.cfg.Trainer
 	err := e.http.Post(ctx, "/v1/trainer", map[string]any{"id": t.ID, "name": t.Name}, nil)
 	if err == nil || ctx.Err() == nil { // a cancelled call proves nothing
-		e.heard.Store(err == nil)
+		e.claimed.Store(err == nil)
 	}
 	return err
 }
@@ -78,12 +78,12 @@ func (e *easyrl) take(ctx context.Context) error {
 func (e *easyrl) Close() error {
 	if e.stop != nil {
 		e.stop()
-		e.beats.Wait()
+		e.renewals.Wait()
 	}
-	if e.heard.Load() && !e.http.Closed() {
+	if e.claimed.Load() && !e.http.Closed() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		// A server that this call does not reach forgets the trainer anyway.
+		// If the call fails, the claim ends by itself when it is not renewed.
 		_ = e.http.Do(ctx, transport.Call{Method: http.MethodDelete,
 			Path: "/v1/trainer?id=" + url.QueryEscape(e.cfg.Trainer.ID)}, nil)
 	}

@@ -31,7 +31,7 @@ func TestServerIsHeld(t *testing.T) {
 		_, err = Dial(t.Context(), of("b"))
 		require.EqualError(t, err, "instance http://fake:8000: POST /v1/trainer: status 409: held by another trainer")
 		calls := f.called("/v1/trainer")
-		<-time.After(3*beat + time.Second)
+		<-time.After(3*renewInterval + time.Second)
 		synctest.Wait()
 		require.Equal(t, calls+3, f.called("/v1/trainer"))
 		f.set(func() { f.trainer = "" }) // the server restarted
@@ -63,7 +63,7 @@ func TestServerIsTried(t *testing.T) {
 			f.set(func() { f.trainer = holder })
 			a, err := Dial(t.Context(), cfg)
 			require.NoError(t, err)
-			<-time.After(3 * beat)
+			<-time.After(3 * renewInterval)
 			require.NoError(t, a.Close())
 			require.Equal(t, holder, f.trainer)
 		}

@@ -8,14 +8,14 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
-// unsupported is a server program that may answer at an address where an inference server should be.
+// unsupported is a kind of server that users configure by mistake.
 type unsupported struct {
 	name string
 	mark mark
 }
 
-// unsupportedServers lists the programs by which users replace an inference server by mistake. The
-// last answers for any server of OpenAI's API.
+// unsupportedServers lists servers that this package recognises but does not support. The last entry
+// matches any server of OpenAI's API, including supported ones.
 func unsupportedServers() []unsupported {
 	return []unsupported{
 		{"llama.cpp, which accepts no weights", mark{"/props", "total_slots"}},
@@ -28,7 +28,7 @@ func unsupportedServers() []unsupported {
 	}
 }
 
-// unknown returns the error about a server of none of the kinds, with its name if it is one of
+// unknown returns the error about a server of no supported kind. It names the server if that is one of
 // unsupportedServers.
 func (c *client) unknown(ctx context.Context) error {
 	expected := join(titles())
@@ -40,14 +40,14 @@ func (c *client) unknown(ctx context.Context) error {
 	return fmt.Errorf("instance %s: not a known server, expected %s", c.url, expected)
 }
 
-// confirm returns an error if the server is of another kind than the configuration names. A
-// server that shows no mark, such as one behind a proxy, is accepted.
+// confirm returns an error if a mark shows that the server is of another kind than the configuration
+// names. A server without marks, such as one behind a proxy, is accepted.
 func (c *client) confirm(ctx context.Context) error {
 	for _, m := range marks() {
 		answers, reached := c.answers(ctx, m.mark)
 		switch {
 		case !reached || answers && m.kind.Name == c.kind.Name:
-			return nil // opening it reports a server that cannot be reached
+			return nil // if it cannot be reached, Kind.open reports that
 		case !answers:
 			continue
 		}
@@ -63,7 +63,7 @@ func (c *client) confirm(ctx context.Context) error {
 	return nil
 }
 
-// answers reports whether the server answers a mark, and whether it was reached at all.
+// answers reports whether the server has a mark, and whether it could be reached.
 func (c *client) answers(ctx context.Context, m mark) (ok, reached bool) {
 	var body map[string]any
 	err := c.http.Get(ctx, m.path, &body)

@@ -20,41 +20,43 @@ import (
 // --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True.
 type vllm struct {
 	*client
-	held *labelled
-	// raw means that log-probabilities ignore the temperature, as with any
-	// --logprobs-mode other than processed_logprobs.
+	labelled *labelled
+	// raw means that log-probabilities ignore the temperature. The server runs with
+	// --logprobs-mode raw_logprobs.
 	raw bool
-	// reports means that the server reports how it was started.
-	reports bool
-	// reset is the call that empties the prefix cache. external means that there is a cache
-	// outside the server.
-	reset    string
+	// modeKnown means that the server reports its --logprobs-mode.
+	modeKnown bool
+	// resetPath is the path of the POST that empties the prefix cache.
+	resetPath string
+	// external means that the server uses a prefix cache outside its process.
 	external bool
 }
 
-// vllmLeastTemperature is the lowest temperature above 0. vLLM raises lower ones to it.
-const vllmLeastTemperature = 0.01
+// vllmMinTemperature is the lowest temperature above 0 that vLLM uses. It raises lower ones to it.
+const vllmMinTemperature = 0.01
 
 // VLLM is the name of the kind of vLLM's server.
 const VLLM = "vllm"
 
+// vllmKind returns the kind of vLLM's server.
 func vllmKind() Kind {
 	return Kind{Name: VLLM, Title: "vLLM", marks: []mark{{"/version", "version"}}, shared: true, adapters: true,
 		open:   newVLLM,
 		remedy: "Update the worker deploy/vllm/easyrl_worker.py"}
 }
 
+// newVLLM connects to vLLM's server; see Kind.open.
 func newVLLM(ctx context.Context, c *client) (Server, error) {
 	if err := c.readModel(ctx); err != nil {
 		return nil, err
 	}
-	v := &vllm{client: c, held: newLabelled(c), reset: "/reset_prefix_cache"}
+	v := &vllm{client: c, labelled: newLabelled(c), resetPath: "/reset_prefix_cache"}
 	return v, v.readSettings(ctx)
 }
 
-// readSettings reads how the server was started. Servers report that only in development
-// mode, older ones as prose, and some take long to inspect the machine. Without an answer the
-// settings stay unknown.
+// readSettings reads from the server how it was started. A server reports that only in development
+// mode, an older one only as prose, and some take long because they inspect the machine. If there is
+// no usable answer, the settings stay unknown.
 func (v *vllm) readSettings(ctx context.Context) error {
 	var server struct {
 		Config struct {
@@ -71,10 +73,12 @@ func (v *vllm) readSettings(ctx context.Context) error {
 			Transfer map[string]any `json:"kv_transfer_config"`
 		} `json:"vllm_config"`
 	}
-	err := v.http.Get(ctx, "/server_info?config_format=json", &server) // an error leaves the settings unknown
-	v.reports, v.external = err == nil && server.Config.Model.Logprobs != "", server.Config.Transfer != nil
+	err := v.http.Get(ctx, "/server_info?config_format=json", &server)
+	v.modeKnown = err == nil && server.Config.Model.Logprobs != ""
+	v.external = server.Config.Transfer != nil
 	if err != nil || v.external {
-		v.reset += "?reset_external=true" // which fails on some versions without such a cache
+		// Not always set, because it fails on some versions without an external cache.
+		v.resetPath += "?reset_external=true"
 	}
 	switch mode := server.Config.Model.Logprobs; mode {
 	case "", "processed_logprobs":
@@ -92,40 +96,40 @@ func (v *vllm) readSettings(ctx context.Context) error {
 	return nil
 }
 
-// Generate samples req. After each exchange it asks the worker extension whether the
-// published weights are still in place.
+// Generate implements inference.Instance. After each exchange, it asks the worker extension whether
+// the server still holds the published weights.
 func (v *vllm) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	switch t := req.Sampling.Temperature; {
 	case v.raw && t != 0 && t != 1:
 		return nil, fmt.Errorf(
 			"instance %s: log-probabilities ignore the temperature %v. Run vLLM with "+
 				"--logprobs-mode processed_logprobs", v.url, t)
-	case v.cfg.Adapters && !v.reports && t != 0 && t != 1:
+	case v.cfg.Adapters && !v.modeKnown && t != 0 && t != 1:
 		return nil, fmt.Errorf("instance %s: GET /server_info: no logprobs_mode, expected one with a temperature of "+
 			"%v. Run vLLM with VLLM_SERVER_DEV_MODE=1", v.url, t)
-	case t > 0 && t < vllmLeastTemperature:
+	case t > 0 && t < vllmMinTemperature:
 		return nil, fmt.Errorf(
 			"instance %s: temperature is %v, expected 0 or at least %v: vLLM samples lower ones at %[3]v", v.url, t,
-			vllmLeastTemperature)
+			vllmMinTemperature)
 	}
-	return v.held.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
-		if label == "" || v.cfg.Adapters { // a request names its adapter
+	return v.labelled.generate(ctx, req, v.sampler, func(ctx context.Context, label string) error {
+		if label == "" || v.cfg.Adapters { // vLLM refuses a request for an adapter that it does not hold
 			return nil
 		}
 		return v.verify(ctx, label)
 	})
 }
 
-// sampler returns a Sampler that caches prompts under label. vLLM does not invalidate its
-// cache when weights change.
+// sampler returns a Sampler under the weights of label. It uses the label as cache salt, because vLLM
+// does not invalidate its prefix cache when weights change.
 func (v *vllm) sampler(label string) publish.Sampler {
 	return func(ctx context.Context, req inference.Request, limit int) ([]inference.Completion, error) {
 		greedy := req.Sampling.Temperature == 0
 		n := req.N
 		if greedy {
-			req.N = 1 // vLLM refuses more than one
+			req.N = 1 // vLLM refuses more than one; the others are copies
 		}
-		if req.Ended != nil && n > 1 && !greedy {
+		if req.Ended != nil && req.N > 1 {
 			return v.separately(ctx, req, limit, label)
 		}
 		out, err := v.exchange(ctx, &req, limit, label, seedOf(&req))
@@ -142,35 +146,39 @@ func (v *vllm) sampler(label string) publish.Sampler {
 	}
 }
 
-// seedOf returns the seed of a request's first response. vLLM's seeds are signed; it adds
-// the response's index.
+// seedOf returns the seed of a request's first response, which is req.FirstIndex. vLLM adds the index
+// of a further response. Its seeds are signed, so seedOf uses 62 bits.
 func seedOf(req *inference.Request) uint64 {
 	return (req.Seed + uint64(req.FirstIndex)) & (1<<62 - 1)
 }
 
-// exchange makes one call for all responses of req.
+// exchange makes one call for all responses of req, the first of which has the given seed.
 func (v *vllm) exchange(ctx context.Context, req *inference.Request, limit int, label string, seed uint64) (
 	[]inference.Completion, error) {
-	body := newCompletionRequest(v.named(label), req, limit)
-	body.Seed, body.CacheSalt = seed, label
-	var whole completionAnswer
-	err := v.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error { whole = *a; return nil })
+	body := newCompletionRequest(v.modelOf(label), req, limit)
+	body.Seed = seed
+	body.CacheSalt = label
+	var answer completionAnswer
+	err := v.complete(ctx, &body, bodyLimit(req, limit), func(a *completionAnswer) error {
+		answer = *a
+		return nil
+	})
 	if err != nil {
-		return nil, v.lost(label, err)
+		return nil, v.markLost(label, err)
 	}
-	out, err := decodeAnswer(&whole, req, limit)
+	out, err := decodeAnswer(&answer, req, limit)
 	if err != nil {
 		return nil, fmt.Errorf("POST /v1/completions: %w", err)
 	}
 	return out, nil
 }
 
-// separately makes a call for each response of req, which vLLM would sample as separate
-// requests too, so that each is known when it has ended.
+// separately makes one call for each response of req and calls req.Ended with each as it arrives. This
+// costs little, because vLLM samples the responses of one request as separate requests, too.
 func (v *vllm) separately(ctx context.Context, req inference.Request, limit int, label string) (
 	[]inference.Completion, error) {
 	out := make([]inference.Completion, req.N)
-	err := together(ctx, req.N, func(ctx context.Context, i int) error {
+	err := forAll(ctx, req.N, func(ctx context.Context, i int) error {
 		one := req
 		one.N = 1
 		got, err := v.exchange(ctx, &one, limit, label, seedOf(&req)+uint64(i))
@@ -184,7 +192,7 @@ func (v *vllm) separately(ctx context.Context, req inference.Request, limit int,
 	return out, err
 }
 
-// rpc calls a method of the worker extension on all workers.
+// rpc calls a method of the worker extension on all workers and returns their results, by rank.
 func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string, error) {
 	timeout := 10 * time.Minute
 	if end, ok := ctx.Deadline(); ok {
@@ -214,7 +222,8 @@ func (v *vllm) rpc(ctx context.Context, method string, args ...string) ([]string
 	return labels, nil
 }
 
-// verify checks that all workers hold the weights of label.
+// verify returns an error unless all workers hold the weights of label. If one holds others, the error
+// wraps inference.ErrStale.
 func (v *vllm) verify(ctx context.Context, label string) error {
 	labels, err := v.rpc(ctx, "easyrl_held")
 	if err != nil {
@@ -231,15 +240,16 @@ func (v *vllm) verify(ctx context.Context, label string) error {
 // Publish makes the server read w from the store and verifies it.
 func (v *vllm) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	if v.cfg.Adapters {
-		return v.held.publish(ctx, w, labelledCalls{push: v.load, held: v.lists, sampler: v.sampler})
+		return v.labelled.publish(ctx, w,
+			labelledCalls{push: v.pushAdapter, verify: v.verifyAdapter, sampler: v.sampler})
 	}
-	return v.held.publish(ctx, w, labelledCalls{push: v.push, held: v.verify, sampler: v.sampler})
+	return v.labelled.publish(ctx, w, labelledCalls{push: v.push, verify: v.verify, sampler: v.sampler})
 }
 
-// push loads the weights. It pauses the server first if the server supports that, and
-// always resumes it.
+// push makes the server load weights and empty its prefix cache. If the server supports that, push
+// pauses it meanwhile.
 func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
-	switch err := v.http.Command(ctx, "/pause?mode=abort&clear_cache=true"); {
+	switch err := v.http.Command(ctx, "/pause?mode=abort&clear_cache=true"); { // aborts running requests
 	case err == nil:
 		defer func() {
 			// Resume even if ctx has ended.
@@ -267,14 +277,16 @@ func (v *vllm) push(ctx context.Context, folder, label string) (err error) {
 	return v.verify(ctx, label)
 }
 
-// resetCache empties the prefix cache, since caches outside the server may ignore the salt.
-// vLLM refuses while a request holds part of the cache, as an aborted one does for a moment.
+// resetCache empties the prefix cache, because a cache outside the server may ignore the salt. vLLM
+// refuses while a request uses part of the cache, as an aborted one does for a moment, so resetCache
+// tries again for about cfg.Stall.
 func (v *vllm) resetCache(ctx context.Context) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		var out struct {
 			Success *bool `json:"success"`
 		}
-		err := v.http.Do(ctx, transport.Call{Method: http.MethodPost, Path: v.reset, Body: []byte{}, Long: true}, &out)
+		err := v.http.Do(ctx,
+			transport.Call{Method: http.MethodPost, Path: v.resetPath, Body: []byte{}, Long: true}, &out)
 		switch {
 		case errors.Is(err, transport.ErrBody): // older servers answer with an empty body
 			return nil
@@ -284,7 +296,7 @@ func (v *vllm) resetCache(ctx context.Context) error {
 			return nil
 		case wait > v.cfg.Stall:
 			return fmt.Errorf("POST %s: success is false, expected true: a request holds part of the prefix cache",
-				v.reset)
+				v.resetPath)
 		}
 		select {
 		case <-time.After(wait):

@@ -11,36 +11,37 @@ import (
 	"github.com/easyrl/easyrl/inference/remote/internal/transport"
 )
 
-// adapterPrefix begins the names of adapters that a trainer loads. A label follows.
+// adapterPrefix and a label form the name of an adapter that a trainer loads.
 const adapterPrefix = "easyrl-"
 
-// adapterRemedy says what to do if a server does not compute with the whole adapter.
+// adapterRemedy tells users what to do if a server does not compute with the complete adapter.
 const adapterRemedy = "vLLM must serve the model in model.path, without --lora-target-modules"
 
-// named returns the model that a request under label names: the adapter, if there is one.
-func (v *vllm) named(label string) string {
+// modelOf returns the name of the model for requests under label: that of the adapter, or that of the
+// model if requests use no adapter.
+func (v *vllm) modelOf(label string) string {
 	if v.cfg.Adapters && label != "" {
 		return adapterPrefix + label
 	}
 	return v.model
 }
 
-// lost returns err. It wraps ErrStale if err shows that the server does not hold the adapter
-// of label, as after a restart.
-func (v *vllm) lost(label string, err error) error {
-	if name := v.named(label); name != v.model && transport.NoRoute(err) {
+// markLost returns err, as an error that wraps inference.ErrStale if it shows that the server does not
+// hold the adapter of label. After a restart it does not.
+func (v *vllm) markLost(label string, err error) error {
+	if name := v.modelOf(label); name != v.model && transport.NoRoute(err) {
 		return fmt.Errorf("%s (adapter %s is not loaded): %w", err.Error(), name, inference.ErrStale)
 	}
 	return err
 }
 
-// lists checks that the server holds the adapter of label.
-func (v *vllm) lists(ctx context.Context, label string) error {
+// verifyAdapter returns an error unless the server holds the adapter of label.
+func (v *vllm) verifyAdapter(ctx context.Context, label string) error {
 	names, err := v.models(ctx)
 	if err != nil {
 		return err
 	}
-	if name := v.named(label); !slices.Contains(names, name) {
+	if name := v.modelOf(label); !slices.Contains(names, name) {
 		return fmt.Errorf("GET /v1/models: no adapter %s: %w", name, inference.ErrStale)
 	}
 	return nil
@@ -60,16 +61,17 @@ func (v *vllm) models(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// load loads the adapter in folder under the name of label and unloads earlier ones. No
-// request uses those any more: a fleet ends its requests before it publishes. vLLM computes a
-// request with the adapter that the request names, so load does not pause it.
-func (v *vllm) load(ctx context.Context, folder, label string) error {
+// pushAdapter makes the server load the adapter in folder under the name of label, and unload earlier
+// ones. It need not pause the server, because vLLM computes each request with the adapter that the
+// request names. No request uses an earlier one, because a fleet ends its requests before it
+// publishes.
+func (v *vllm) pushAdapter(ctx context.Context, folder, label string) error {
 	before, err := v.models(ctx)
 	if err != nil {
 		return err
 	}
-	name := v.named(label)
-	if slices.Contains(before, name) { // replaced in place, vLLM would read it again in every step
+	name := v.modelOf(label)
+	if slices.Contains(before, name) { // if it were replaced in place, vLLM would read it again in every step
 		if err := v.unload(ctx, name); err != nil {
 			return err
 		}
@@ -78,7 +80,7 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 		nil); err != nil {
 		return refusedAdapter(err)
 	}
-	if v.external { // it may ignore names and salts
+	if v.external { // the external cache may ignore adapter names and salts
 		if err := v.resetCache(ctx); err != nil {
 			return err
 		}
@@ -88,10 +90,10 @@ func (v *vllm) load(ctx context.Context, folder, label string) error {
 			_ = v.unload(ctx, old) // the next publish tries again; no request names it
 		}
 	}
-	return v.lists(ctx, label)
+	return v.verifyAdapter(ctx, label)
 }
 
-// refusedAdapter adds to an error of a load how to start vLLM.
+// refusedAdapter adds to err, why vLLM did not load an adapter, how to start vLLM.
 func refusedAdapter(err error) error {
 	if transport.NoRoute(err) && !strings.Contains(err.Error(), "No adapter found") {
 		return errors.New("POST /v1/load_lora_adapter: not found. Run vLLM with --enable-lora and " +

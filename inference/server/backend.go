@@ -8,10 +8,11 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/api"
 )
 
-// Backend samples for a server. Its methods may be called concurrently. ID returns the
-// model's name as clients give it.
+// Backend samples for a server. Its methods may be called concurrently.
 type Backend interface {
+	// ID returns the model's name, as clients know it.
 	ID() string
+	// Capacity returns the number of responses that the backend samples at once.
 	Capacity() int
 	// Generate works like inference.Instance.Generate. Errors wrap inference.ErrInvalid,
 	// ErrStale and ErrClosed.
@@ -22,26 +23,26 @@ type Backend interface {
 	// Held returns the version and checksum of the current weights. The checksum is empty
 	// before the first weights.
 	Held() (version int64, checksum string)
-	// Update reads a safetensors file of size bytes (-1 if unknown) up to io.EOF and
-	// replaces the weights atomically. Requests running under older weights end with
-	// inference.ErrStale. It returns the checksum of the new weights. If r returns an
-	// error, Update must not use the file.
+	// Update reads a safetensors file of size bytes (-1 if unknown) up to io.EOF, replaces the
+	// weights by its content and returns their checksum. If r returns an error other than io.EOF,
+	// the old weights stay. Requests that run under older weights end with inference.ErrStale. The
+	// server makes one call of Update or UpdateFile at a time.
 	Update(ctx context.Context, version int64, r io.Reader, size int64) (checksum string, err error)
 	// UpdateFile is like Update but reads a file on this machine.
 	UpdateFile(ctx context.Context, version int64, path string) (checksum string, err error)
 	Close() error
 }
 
-// Info describes a backend's model and does not change.
+// Info describes a backend's model. It does not change once the backend serves.
 type Info struct {
 	Context int    // maximum number of positions of prompt and response
-	Vocab   int    // token IDs are smaller
-	Created int64  // Unix seconds
-	Root    string // folder; may be empty
-	// Config is a fingerprint of what is computed with the weights: servers that compute
-	// the same have the same fingerprint. Empty if unknown.
+	Vocab   int    // number of token IDs; they start at 0
+	Created int64  // Unix time in seconds
+	Root    string // the model's folder; may be empty
+	// Config is a fingerprint of the computation, apart from the weights: servers that compute the
+	// same function of the weights have the same fingerprint. Empty if unknown.
 	Config string
-	Cores  int // that sample; 0 if unknown
+	Cores  int // number of cores that sample; 0 if unknown
 	// Layout is model.PanelLayout if updates may use it, or empty if they must use rows.
 	Layout string
 	// Simulated means that tokens and log-probabilities do not come from the weights.
@@ -50,13 +51,13 @@ type Info struct {
 
 // Load is the current load of a backend and its counters since the start.
 type Load struct {
-	Running     int   // responses being sampled
-	Waiting     int   // responses waiting
-	FreePages   int   // of the key-value cache
-	CachePages  int   // all pages
-	Preemptions int64 // since the start, like the fields below
-	PromptTokens,
-	Tokens int64
+	Running      int   // responses being sampled
+	Waiting      int   // responses that wait to be sampled
+	FreePages    int   // free pages of the key-value cache
+	CachePages   int   // pages of the key-value cache; 0 if there is none
+	Preemptions  int64 // responses preempted since the start
+	PromptTokens int64 // prompt tokens processed since the start
+	Tokens       int64 // tokens sampled since the start
 }
 
 // Text is a model's tokenizer and chat template.

@@ -19,20 +19,22 @@ import (
 
 const (
 	longText   = 1 << 20 // bytes; longer texts are tokenized one at a time
-	bodiesHeld = 16      // bodies of the largest size held at once; smaller ones count by size
+	bodiesHeld = 16      // limit of the total size of bodies in memory, in bodies of the maximum size
 )
 
-// bodies reads the bodies of requests and bounds their total size.
+// bodies reads the bodies of requests and limits their total size. Its methods may be called
+// concurrently.
 type bodies struct {
-	ctx    context.Context // the server's
-	most   int64           // bytes of one body
-	within time.Duration   // to read one body
-	held   atomic.Int64    // bytes of all bodies
-	long   sync.Mutex      // held while a long text is tokenized
+	ctx     context.Context // ends with the server
+	maxBody int64           // maximum size of one body in bytes
+	timeout time.Duration   // limits the time to read one body
+	held    atomic.Int64    // total bytes of bodies in memory
+	long    sync.Mutex      // held while a long text is tokenized
 }
 
-// alone admits one long text at a time, because its tokens and their texts take many
-// times its size. done admits the next.
+// alone returns an error if a long text of this size may not be tokenized now, because another one
+// is: the tokens and their texts take many times the size of a long text. Otherwise the caller calls
+// done after tokenizing.
 func (b *bodies) alone(bytes int) (done func(), err error) {
 	if bytes <= longText {
 		return func() {}, nil
@@ -47,29 +49,29 @@ func (b *bodies) alone(bytes int) (done func(), err error) {
 	return b.long.Unlock, nil
 }
 
-// read reads a body of at most the configured size. The body counts towards the total
-// until release.
+// read reads a body of at most maxBody bytes. The body counts towards the total until the caller
+// calls release. Errors are *api.Failure, wire.ErrGone or the cause of b.ctx.
 func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), err error) {
 	tooLarge := func(size string) error {
 		return &api.Failure{Status: fasthttp.StatusRequestEntityTooLarge, Kind: api.InvalidRequest,
-			Message: fmt.Sprintf("body has %s bytes, expected at most %d", size, b.most)}
+			Message: fmt.Sprintf("body has %s bytes, expected at most %d", size, b.maxBody)}
 	}
 	size := int64(ctx.Request.Header.ContentLength())
 	switch {
 	case !ctx.Request.IsBodyStream():
 		return nil, nil, api.Invalid("", "no body, expected a JSON object")
-	case size > b.most:
+	case size > b.maxBody:
 		return nil, nil, tooLarge(strconv.FormatInt(size, 10))
 	}
 	conn := ctx.Conn()
-	if err := conn.SetReadDeadline(time.Now().Add(b.within)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(b.timeout)); err != nil {
 		return nil, nil, wire.ErrGone
 	}
-	// Close does not wait for bodies.
+	// Close does not wait for bodies: a deadline in the past ends the read.
 	stop := context.AfterFunc(b.ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.most+1), Held: &b.held,
-		Most: bodiesHeld * b.most}
+	body := &wire.Counted{Reader: io.LimitReader(wire.RequestBody(ctx), b.maxBody+1), Held: &b.held,
+		Limit: bodiesHeld * b.maxBody}
 	release = body.Release
 	data, err = io.ReadAll(body)
 	var timeout net.Error
@@ -85,8 +87,8 @@ func (b *bodies) read(ctx *fasthttp.RequestCtx) (data []byte, release func(), er
 			Message: "too many bodies are being read", Retry: true}
 	case err != nil:
 		err = api.Invalid("", "cannot read the body, expected as many bytes as Content-Length, or complete chunks")
-	case int64(len(data)) > b.most:
-		err = tooLarge("more than " + strconv.FormatInt(b.most, 10))
+	case int64(len(data)) > b.maxBody:
+		err = tooLarge("more than " + strconv.FormatInt(b.maxBody, 10))
 	}
 	if err != nil {
 		release()

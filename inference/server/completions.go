@@ -18,37 +18,39 @@ import (
 
 // completions answers completion and chat requests.
 type completions struct {
-	ctx      context.Context // the server's
+	ctx      context.Context // ends with the server
 	backend  Backend
 	model    *api.Model // set by Serve
 	bodies   *bodies
 	gate     *gate
 	served   *counters
-	slots    chan struct{} // one per request in the backend
-	maxQueue int
-	waiting  atomic.Int64 // requests waiting for a slot
+	slots    chan struct{} // contains an element per request in the backend; its capacity limits them
+	maxQueue int           // maximum of waiting
+	waiting  atomic.Int64  // number of requests that wait for a slot
 }
 
-// ofText, ofChat and ofIDs answer requests with a text, a conversation and token IDs.
+// ofText answers a text completion request.
 func (c *completions) ofText(ctx *fasthttp.RequestCtx) error {
 	return c.complete(ctx, func(data []byte) (*api.Request, error) { return api.Decode(data, false) })
 }
 
+// ofChat answers a chat request.
 func (c *completions) ofChat(ctx *fasthttp.RequestCtx) error {
 	return c.complete(ctx, func(data []byte) (*api.Request, error) { return api.Decode(data, true) })
 }
 
+// ofIDs answers a request with a prompt of token IDs.
 func (c *completions) ofIDs(ctx *fasthttp.RequestCtx) error {
 	return c.complete(ctx, api.DecodeGenerate)
 }
 
-// complete answers a request that decode understands.
+// complete answers a request whose body decode decodes.
 func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte) (*api.Request, error)) error {
 	if err := c.gate.begin(ctx); err != nil {
 		return err
 	}
-	ended := c.gate.finish
-	defer func() { ended() }()
+	finish := c.gate.finish
+	defer func() { finish() }()
 	data, release, err := c.bodies.read(ctx)
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte
 	reqCtx, stop := c.watch(ctx)
 	w := c.model.NewWriter(j)
 	if j.Stream || j.StreamChoices {
-		ended = func() {} // the stream calls finish
+		finish = func() {} // done calls it when the stream ends
 		done := func() { stop(); c.gate.finish() }
 		if j.Stream {
 			return c.streamTokens(reqCtx, ctx, j, w, done)
@@ -81,14 +83,16 @@ func (c *completions) complete(ctx *fasthttp.RequestCtx, decode func(data []byte
 	return w.Write(ctx, out)
 }
 
-// listener receives parts of an answer while it is sampled, from several goroutines.
-// Indices are those of choices. Either function may be nil.
+// listener receives parts of an answer while it is sampled. Its functions are called from several
+// goroutines; either may be nil. The indices are those of choices. A Delta's slices are valid until
+// delta returns.
 type listener struct {
 	delta func(d inference.Delta)
 	ended func(index int, c inference.Completion)
 }
 
-// enter waits for a slot of the backend.
+// enter waits for a slot of the backend. It returns a 429 if too many requests wait already, or the
+// cause of ctx. After a nil error the caller must take an element out of slots when it is done.
 func (c *completions) enter(ctx context.Context) error {
 	select {
 	case c.slots <- struct{}{}:
@@ -109,8 +113,8 @@ func (c *completions) enter(ctx context.Context) error {
 	}
 }
 
-// run samples all choices.
-func (c *completions) run(ctx context.Context, j *api.Job, to listener) ([]inference.Completion, error) {
+// run samples all choices of j. l receives parts of them meanwhile.
+func (c *completions) run(ctx context.Context, j *api.Job, l listener) ([]inference.Completion, error) {
 	if err := c.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -120,7 +124,7 @@ func (c *completions) run(ctx context.Context, j *api.Job, to listener) ([]infer
 	tasks := pool.New().WithContext(ctx).WithCancelOnError().WithFirstError()
 	for p := range j.Prompts {
 		tasks.Go(func(ctx context.Context) error {
-			got, err := c.prompt(ctx, j, p, to)
+			got, err := c.prompt(ctx, j, p, l)
 			if err == nil {
 				copy(out[p*j.N:], got)
 			}
@@ -141,21 +145,21 @@ func (c *completions) run(ctx context.Context, j *api.Job, to listener) ([]infer
 	return out, nil
 }
 
-// prompt samples the choices of one prompt.
-func (c *completions) prompt(ctx context.Context, j *api.Job, p int, to listener) ([]inference.Completion, error) {
+// prompt samples the choices of prompt p.
+func (c *completions) prompt(ctx context.Context, j *api.Job, p int, l listener) ([]inference.Completion, error) {
 	req := j.Each
 	req.PromptIDs = j.Prompts[p]
-	if to.ended != nil {
-		req.Ended = func(index int, c inference.Completion) { to.ended(index+p*j.N, c) }
+	if l.ended != nil {
+		req.Ended = func(index int, got inference.Completion) { l.ended(index+p*j.N, got) }
 	}
 	var out []inference.Completion
 	var err error
-	if to.delta == nil {
+	if l.delta == nil {
 		out, err = c.backend.Generate(ctx, req)
 	} else {
 		out, err = c.backend.Stream(ctx, req, func(d inference.Delta) {
 			d.Index += p * j.N
-			to.delta(d)
+			l.delta(d)
 		})
 	}
 	switch {
@@ -167,8 +171,8 @@ func (c *completions) prompt(ctx context.Context, j *api.Job, p int, to listener
 	return out, nil
 }
 
-// watch returns a context for ctx's request that ends when the client disconnects or the
-// server closes.
+// watch returns a context that ends when the client of ctx disconnects or the server closes. The
+// caller must call the function exactly once, before anything else is read from the connection.
 func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) {
 	conn, ok := ctx.Conn().(*wire.Conn)
 	if !ok {
@@ -177,7 +181,8 @@ func (c *completions) watch(ctx *fasthttp.RequestCtx) (context.Context, func()) 
 	return conn.Watch(c.ctx)
 }
 
-// streamTokens answers j with server-sent events.
+// streamTokens answers j with server-sent events. It ensures that done is called once, after all
+// work for j has ended, even if it returns an error.
 func (c *completions) streamTokens(
 	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
 ) error {
@@ -189,7 +194,8 @@ func (c *completions) streamTokens(
 	}, func(out *bufio.Writer) lines[inference.Delta] { return w.NewStream(out) }, done)
 }
 
-// streamChoices answers j with a line of JSON for each choice as it ends.
+// streamChoices answers j with a line of JSON for each choice as it ends. It calls done as
+// streamTokens does.
 func (c *completions) streamChoices(
 	reqCtx context.Context, ctx *fasthttp.RequestCtx, j *api.Job, w *api.Writer, done func(),
 ) error {
@@ -197,22 +203,25 @@ func (c *completions) streamChoices(
 	f := newFeed[api.Ended]()
 	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
 		return c.run(ctx, j, listener{ended: func(index int, got inference.Completion) {
-			if j.CheckNumbers(index, &got) == nil { // otherwise run fails
+			if j.CheckNumbers(index, &got) == nil { // otherwise run returns the error
 				f.add(api.Ended{Index: index, Completion: got})
 			}
 		}})
 	}, func(out *bufio.Writer) lines[api.Ended] { return w.NewChoices(out) }, done)
 }
 
-// lines writes an answer in parts.
+// lines writes an answer in parts: *api.Stream or *api.Choices.
 type lines[T any] interface {
 	Part(part T)
 	End(out []inference.Completion, f *api.Failure)
 }
 
-// stream answers with the parts that run adds to a feed, as they come. A request that fails
-// before its first part is refused with a status. An HTTP/1.0 client, which does not
-// support chunks, gets all parts at the end. done is called after all work has ended.
+// stream answers with the parts that run adds to the feed from, as they come. open returns what
+// writes them. A request that fails before its first part is answered with an HTTP status. An
+// HTTP/1.0 client, which does not support chunks, gets all parts at the end.
+//
+// run works in its own goroutine. stream returns after the first part; fasthttp then calls send,
+// which writes the rest. stream or send calls done after run has returned.
 func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, from *feed[T],
 	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) lines[T], done func(),
 ) error {

@@ -11,7 +11,7 @@ import (
 // exposition builds a text in Prometheus's format.
 type exposition struct {
 	strings.Builder
-	labels string // common labels, as name="value",name="value"
+	labels string // common labels of all samples, as name="value",name="value"
 }
 
 // family writes the header of a metric.
@@ -19,10 +19,11 @@ func (e *exposition) family(name, kind, help string) {
 	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// sample writes one value. labels is appended to the common labels and begins with a comma
-// if there are any.
+// sample writes one value. labels are further labels after the common ones; unless empty, they begin
+// with a comma.
 func (e *exposition) sample(name, labels string, value float64) {
-	if labels = e.labels + labels; labels != "" {
+	labels = e.labels + labels
+	if labels != "" {
 		labels = "{" + labels + "}"
 	}
 	fmt.Fprintf(e, "%s%s %s\n", name, labels, strconv.FormatFloat(value, 'g', -1, 64))
@@ -34,8 +35,8 @@ func (e *exposition) metric(name, kind, help string, value float64) {
 	e.sample(name, "", value)
 }
 
-// process writes metrics of the whole process, named as in Prometheus's own clients. They
-// have no common labels: process clears these, so call it last.
+// process writes metrics of the process, named as in Prometheus's own clients. They have no common
+// labels: process clears these, so it must be called last.
 func (e *exposition) process() {
 	e.labels = ""
 	e.metric("go_goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
@@ -45,9 +46,10 @@ func (e *exposition) process() {
 	}
 }
 
-// residentPages returns the resident memory in pages, if the system has /proc/self/statm.
+// residentPages returns the resident memory in pages. It reports false on a system without
+// /proc/self/statm (see proc(5)).
 func residentPages() (pages int64, ok bool) {
-	var size int64
+	var size int64 // the first number in the file; the second is the resident memory
 	data, err := os.ReadFile("/proc/self/statm")
 	if err == nil {
 		_, err = fmt.Sscan(string(data), &size, &pages)

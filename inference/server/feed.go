@@ -7,21 +7,22 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// feed queues parts of an answer for a client. The backend never waits for it; the request
-// bounds its size. It is safe for concurrent use.
+// feed queues parts of an answer for a client. The backend never waits for the client; the request
+// bounds the size of the queue. Methods may be called concurrently.
 type feed[T any] struct {
-	ready chan struct{}          // holds a token when take has something to return
-	out   []inference.Completion // all responses, valid once take returns ended
+	ready chan struct{}          // has room for one token, which is there when take has something to return
+	out   []inference.Completion // all responses; may be read once take has returned ended
 
 	mu    sync.Mutex
-	parts []T
-	ended bool
-	err   error
+	parts []T   // added since the last take
+	ended bool  // end was called
+	err   error // passed to end
 }
 
 // newFeed returns an empty feed.
 func newFeed[T any]() *feed[T] { return &feed[T]{ready: make(chan struct{}, 1)} }
 
+// wake puts a token into ready.
 func (f *feed[T]) wake() {
 	select {
 	case f.ready <- struct{}{}:
@@ -54,7 +55,7 @@ func (f *feed[T]) take() (parts []T, ended bool, err error) {
 	return parts, f.ended, f.err
 }
 
-// copyOf returns a copy of d that stays valid.
+// copyOf returns a copy of d that stays valid after emit has returned; see inference.Streamer.
 func copyOf(d inference.Delta) inference.Delta {
 	d.IDs, d.Logprobs, d.Top = slices.Clone(d.IDs), slices.Clone(d.Logprobs), slices.Clone(d.Top)
 	for i := range d.Top {

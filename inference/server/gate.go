@@ -14,8 +14,8 @@ import (
 type gate struct {
 	mu       sync.Mutex
 	draining bool
-	active   int           // completion requests
-	idle     chan struct{} // closed when active becomes 0; nil without waiters
+	active   int           // number of requests between begin and finish
+	idle     chan struct{} // closed once active is 0; nil before whenIdle
 }
 
 // drain makes the gate refuse new requests.
@@ -39,7 +39,8 @@ func (g *gate) running() int {
 	return g.active
 }
 
-// whenIdle returns a channel that is closed when no request runs.
+// whenIdle returns a channel that is closed when no request runs. Call it after drain, so that none
+// can start later.
 func (g *gate) whenIdle() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,8 +53,8 @@ func (g *gate) whenIdle() <-chan struct{} {
 	return g.idle
 }
 
-// begin counts a completion request until finish. Its connection is busy until the answer
-// is sent.
+// begin counts a completion request until finish, or returns an error if the server drains. It marks
+// the connection as busy until the answer has been sent.
 func (g *gate) begin(ctx *fasthttp.RequestCtx) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -72,7 +72,8 @@ func (s *Server) info(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// worldSize answers with the number of processes that share the model: trainers ask for it.
+// worldSize answers with 1, the number of processes that share the model. Trainers made for vLLM ask
+// for it.
 func worldSize(ctx *fasthttp.RequestCtx) error {
 	writeJSON(ctx, fasthttp.StatusOK, struct {
 		Size int `json:"world_size"`
@@ -88,8 +89,8 @@ func (s *Server) load(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// drained starts draining and answers with the number of running requests.
-func (s *Server) drained(ctx *fasthttp.RequestCtx) error {
+// startDrain starts draining and answers with the number of running requests.
+func (s *Server) startDrain(ctx *fasthttp.RequestCtx) error {
 	s.gate.drain()
 	writeJSON(ctx, fasthttp.StatusOK, struct {
 		Running int `json:"running"`

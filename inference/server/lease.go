@@ -12,14 +12,14 @@ const leaseTime = time.Minute
 // lease reserves the server for one trainer at a time. Its zero value is free. It is safe for
 // concurrent use.
 type lease struct {
-	mu    sync.Mutex // guards all fields
-	id    string     // of the holder; empty if free
-	name  string
-	heard time.Time
+	mu    sync.Mutex // guards the fields below
+	id    string     // the holder's ID; empty if free
+	name  string     // the holder's name, for people to read
+	heard time.Time  // when the holder last took or renewed the lease
 }
 
-// take acquires or renews the lease for trainer id; name is for people to read. The error
-// names another holder.
+// take acquires or renews the lease for trainer id. It returns an error that names the holder if
+// another trainer holds it.
 func (l *lease) take(id, name string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,14 +30,14 @@ func (l *lease) take(id, name string, now time.Time) error {
 	return nil
 }
 
-// check returns an error if a trainer other than id holds the lease. An empty id matches
-// no holder.
+// check returns an error if a trainer other than id holds the lease. No trainer has an empty id.
 func (l *lease) check(id string, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.checkLocked(id, now)
 }
 
+// checkLocked is check with mu held.
 func (l *lease) checkLocked(id string, now time.Time) error {
 	silent := now.Sub(l.heard)
 	if l.id == "" || l.id == id || silent >= leaseTime {

@@ -21,17 +21,17 @@ func latencies() []float64 {
 // counters counts what a server has done since it started. Its zero value is ready.
 type counters struct {
 	mu            sync.Mutex
-	stop, length  int64 // responses by finish reason
-	abort         int64 // requests whose clients left
-	failed        int64 // requests that ended with another error
-	requests      int64
-	seconds       float64
-	within        []int64 // requests not longer than each of latencies
-	updates       int64
-	updateSeconds float64
+	stop, length  int64   // successful responses by finish reason
+	abort         int64   // requests whose clients left
+	failed        int64   // requests that ended with another error
+	requests      int64   // successful requests
+	seconds       float64 // total time of successful requests
+	buckets       []int64 // successful requests that took at most each of latencies; nil before the first
+	updates       int64   // weight updates
+	updateSeconds float64 // total time of weight updates
 }
 
-// count adds a request that reached the backend.
+// count adds a request that reached the backend, with its result and duration.
 func (c *counters) count(out []inference.Completion, err error, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,18 +51,19 @@ func (c *counters) count(out []inference.Completion, err error, d time.Duration)
 		}
 	}
 	bounds := latencies()
-	if c.within == nil {
-		c.within = make([]int64, len(bounds))
+	if c.buckets == nil {
+		c.buckets = make([]int64, len(bounds))
 	}
 	c.requests++
 	c.seconds += d.Seconds()
 	for i, bound := range bounds {
 		if d.Seconds() <= bound {
-			c.within[i]++
+			c.buckets[i]++
 		}
 	}
 }
 
+// update adds a successful weight update.
 func (c *counters) update(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +102,8 @@ func (s *Server) metrics(ctx *fasthttp.RequestCtx) error {
 	e.family(latency, "histogram", "Time from a request's start on the engine to its end.")
 	for i, bound := range latencies() {
 		n := int64(0)
-		if c.within != nil {
-			n = c.within[i]
+		if c.buckets != nil {
+			n = c.buckets[i]
 		}
 		e.sample(latency+"_bucket", `,le="`+strconv.FormatFloat(bound, 'g', -1, 64)+`"`, float64(n))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/internal/lossy"
 )
 
-// models answers calls about the model and its tokenizer.
+// models answers requests about the model and to its tokenizer.
 type models struct {
 	backend Backend
 	model   *api.Model // set by Serve
@@ -28,6 +28,7 @@ type modelCard struct {
 	Context int     `json:"max_model_len"`
 }
 
+// card returns the description of the server's model.
 func (m *models) card() modelCard {
 	info := m.backend.Info()
 	return modelCard{ID: m.model.ID, Object: "model", Created: info.Created, Owner: engineName, Root: info.Root,
@@ -43,11 +44,11 @@ func (m *models) list(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// one answers with the model of a name.
+// one answers with the model that the path names.
 func (m *models) one(ctx *fasthttp.RequestCtx) error {
 	name := strings.TrimPrefix(string(ctx.Path()), modelPath)
 	if name != m.model.ID {
-		return m.model.None(name)
+		return m.model.NotFound(name)
 	}
 	writeJSON(ctx, fasthttp.StatusOK, m.card())
 	return nil
@@ -128,7 +129,7 @@ func (m *models) detokenize(ctx *fasthttp.RequestCtx) error {
 func (m *models) check(name string) error {
 	switch {
 	case name != "" && name != m.model.ID:
-		return m.model.None(name)
+		return m.model.NotFound(name)
 	case m.model.Text == nil:
 		return api.Invalid("", "model %s has no tokenizer", m.model.ID)
 	}

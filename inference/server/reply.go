@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/inference/server/internal/wire"
 )
 
-const statusGone = 499 // the client has left
+const statusGone = 499 // nginx's status for a client that has disconnected
 
 // failureOf returns err as clients see it.
 func failureOf(err error) *api.Failure {
@@ -34,7 +34,7 @@ func failureOf(err error) *api.Failure {
 	return &api.Failure{Status: fasthttp.StatusInternalServerError, Kind: "server_error", Message: err.Error()}
 }
 
-// late returns a 408.
+// late returns a 408, for a client that sends too slowly.
 func late(message string) *api.Failure {
 	return &api.Failure{Status: fasthttp.StatusRequestTimeout, Kind: api.InvalidRequest, Message: message}
 }

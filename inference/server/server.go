@@ -1,8 +1,9 @@
 // Package server exposes an engine over HTTP. It speaks vLLM's dialect of OpenAI's
 // interface and accepts new weights.
 //
-// A request passes these gates in order: the guard, the size of the body, the meaning of
-// its fields, the queue, the backend. Each gate refuses requests with its own status.
+// A request is checked in this order: by the guard (package guard), by the size of its
+// body, by the meaning of its fields, and by the queue. Each check refuses requests with its own
+// HTTP status. Then the backend samples.
 package server
 
 import (
@@ -27,8 +28,8 @@ import (
 // Config sets where a server listens and its limits.
 type Config struct {
 	Listen string // host:port
-	// Token, if set, is required by every call except GET /health, as Authorization:
-	// Bearer.
+	// Token, if set, must be sent as "Authorization: Bearer TOKEN" with every request except
+	// GET /health.
 	Token string
 	// Insecure allows listening beyond loopback without a token.
 	Insecure bool
@@ -37,10 +38,11 @@ type Config struct {
 	// MaxConns is the maximum number of open connections.
 	MaxConns int
 	// MaxConcurrent is the maximum number of requests that the backend gets at once.
-	// MaxQueue more may wait; any further request is answered 429.
-	MaxConcurrent, MaxQueue int
+	MaxConcurrent int
+	// MaxQueue is the maximum number of further requests that wait. Others are answered 429.
+	MaxQueue int
 	// HeaderTimeout limits the time to send a request's header and the first 8 KiB of its
-	// body, which fasthttp reads together. The whole body may take six times as long.
+	// body, which fasthttp reads together. The complete body may take bodyTimes as long.
 	HeaderTimeout time.Duration
 	// DrainTimeout limits how long Drain waits for running requests.
 	DrainTimeout time.Duration
@@ -82,7 +84,7 @@ type Server struct {
 	cancel   context.CancelCauseFunc
 	guard    *guard.Guard
 
-	// Handlers and the state that they share.
+	// Handlers, and the state that they share.
 	gate        *gate
 	bodies      *bodies
 	served      *counters
@@ -95,9 +97,9 @@ type Server struct {
 	closed bool
 }
 
-// New listens for requests to backend, which the caller still owns. text may be nil; the
-// server then accepts only token IDs. New calls no method of backend, so its weights may be loaded
-// before Serve.
+// New starts to listen for requests to backend, which the caller still owns. Without text, the
+// server accepts only token IDs. New calls no method of backend, so the caller may load the weights
+// after New and before Serve.
 func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -107,7 +109,8 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	tcp, ok := inner.Addr().(*net.TCPAddr)
-	if loopback := ok && tcp.IP.IsLoopback(); !loopback && cfg.Token == "" && !cfg.Insecure {
+	loopback := ok && tcp.IP.IsLoopback()
+	if !loopback && cfg.Token == "" && !cfg.Insecure {
 		err := fmt.Errorf("server: %s is beyond loopback. Set a token, or allow insecure access", inner.Addr())
 		return nil, errors.Join(err, inner.Close())
 	}
@@ -118,7 +121,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 	s.http = &fasthttp.Server{
 		Handler: s.handle, ErrorHandler: refuseUnread, Name: "easyrl", Logger: silent{},
 		Concurrency: cfg.MaxConns, ReadTimeout: cfg.HeaderTimeout, IdleTimeout: 2 * time.Minute,
-		ConnState: answered, StreamRequestBody: true, DisablePreParseMultipartForm: true,
+		ConnState: markIdle, StreamRequestBody: true, DisablePreParseMultipartForm: true,
 		ReadBufferSize: 16 << 10, CloseOnShutdown: true,
 	}
 	return s, nil
@@ -127,6 +130,7 @@ func New(cfg Config, backend Backend, text Text) (*Server, error) {
 // bodyTimes is the time limit of a body as a multiple of HeaderTimeout.
 const bodyTimes = 6
 
+// newModel describes backend's model for package api.
 func newModel(backend Backend, text Text, b *bodies) *api.Model {
 	info := backend.Info()
 	return &api.Model{ID: backend.ID(), Context: info.Context, Vocab: info.Vocab, Text: text, Held: backend.Held,
@@ -138,7 +142,7 @@ func (s *Server) createHandlers() {
 	boot := make([]byte, 16)
 	_, _ = rand.Read(boot) // never fails
 	s.gate, s.served = &gate{}, &counters{}
-	s.bodies = &bodies{ctx: s.ctx, most: s.cfg.MaxBody, within: bodyTimes * s.cfg.HeaderTimeout}
+	s.bodies = &bodies{ctx: s.ctx, maxBody: s.cfg.MaxBody, timeout: bodyTimes * s.cfg.HeaderTimeout}
 	s.completions = &completions{ctx: s.ctx, backend: s.backend, bodies: s.bodies, gate: s.gate, served: s.served,
 		slots: make(chan struct{}, s.cfg.MaxConcurrent), maxQueue: s.cfg.MaxQueue}
 	s.weights = &weights{ctx: s.ctx, backend: s.backend, bodies: s.bodies, served: s.served,
@@ -147,9 +151,9 @@ func (s *Server) createHandlers() {
 	s.paths = s.routes()
 }
 
-// answered follows the state of connections. One that is closed or waits for its next
-// request is no longer busy.
-func answered(c net.Conn, state fasthttp.ConnState) {
+// markIdle is fasthttp's ConnState hook: it marks a connection that has closed or waits for its next
+// request as not busy.
+func markIdle(c net.Conn, state fasthttp.ConnState) {
 	if c, ok := c.(*wire.Conn); ok && state != fasthttp.StateActive {
 		c.Busy(false)
 	}
@@ -163,7 +167,7 @@ func (silent) Printf(string, ...any) {}
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Serve answers requests until Close.
+// Serve answers requests until Close, and then returns nil. Call it once.
 func (s *Server) Serve() error {
 	model := newModel(s.backend, s.text, s.bodies)
 	s.completions.model, s.models.model = model, model
@@ -174,7 +178,8 @@ func (s *Server) Serve() error {
 	return fmt.Errorf("server: %w", err)
 }
 
-// Drain refuses new requests and waits for running ones, for at most DrainTimeout.
+// Drain refuses new completion requests and waits until running ones have been answered. It returns
+// an error if that takes longer than DrainTimeout or ctx ends first.
 func (s *Server) Drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.DrainTimeout)
 	defer cancel()
@@ -193,7 +198,7 @@ func (s *Server) Drain(ctx context.Context) error {
 // answerTime is how long Close lets clients receive finished answers.
 const answerTime = 5 * time.Second
 
-// Close ends all requests and connections and waits for them.
+// Close ends all requests and connections and waits for them. Later calls do nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -223,7 +228,7 @@ func (s *Server) Running() int { return s.gate.running() }
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	err := s.admit(ctx)
 	if err == nil {
-		err = uncoded(ctx)
+		err = refuseCoded(ctx)
 	}
 	if err == nil {
 		err = s.route(ctx)
@@ -237,22 +242,23 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	wire.LeftOver(ctx)
 }
 
-// admit refuses requests that break a rule of the server's guard. /health needs no token
+// admit returns an error if the request breaks a rule of the server's guard. /health needs no token
 // because supervisors and load balancers have none.
 func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
-	no := s.guard.Check(ctx, string(ctx.Path()) == "/health")
+	public := string(ctx.Path()) == "/health"
+	refusal := s.guard.Check(ctx, public)
 	switch {
-	case no == nil:
+	case refusal == nil:
 		return nil
-	case no.Status == fasthttp.StatusUnauthorized:
-		return &api.Failure{Status: no.Status, Kind: "authentication_error", Code: "invalid_api_key",
-			Message: no.Message + ". A trainer reads it from inference.token_file"}
+	case refusal.Status == fasthttp.StatusUnauthorized:
+		return &api.Failure{Status: refusal.Status, Kind: "authentication_error", Code: "invalid_api_key",
+			Message: refusal.Message + ". A trainer reads it from inference.token_file"}
 	}
-	return &api.Failure{Status: no.Status, Kind: api.InvalidRequest, Message: no.Message}
+	return &api.Failure{Status: refusal.Status, Kind: api.InvalidRequest, Message: refusal.Message}
 }
 
-// uncoded refuses a compressed body.
-func uncoded(ctx *fasthttp.RequestCtx) error {
+// refuseCoded returns an error if the body is compressed.
+func refuseCoded(ctx *fasthttp.RequestCtx) error {
 	coding := ctx.Request.Header.ContentEncoding()
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil
@@ -261,7 +267,7 @@ func uncoded(ctx *fasthttp.RequestCtx) error {
 		Message: fmt.Sprintf("Content-Encoding %.40q is not supported, expected none", coding)}
 }
 
-// modelPath is the path of models by name.
+// modelPath is the path of a model, to which its name is appended.
 const modelPath = "/v1/models/"
 
 // methods holds the handlers of a path by method. GET also answers HEAD.
@@ -279,18 +285,18 @@ func (s *Server) routes() map[string]methods {
 		"/tokenize":              {post: s.models.tokenize}, "/detokenize": {post: s.models.detokenize},
 		"/v1/weights": {get: s.weights.held, put: s.weights.update},
 		"/v1/trainer": {post: s.weights.take, del: s.weights.free},
-		"/v1/drain":   {post: s.drained},
+		"/v1/drain":   {post: s.startDrain},
 	}
 }
 
 // route passes the request to the handler of its path and method.
 func (s *Server) route(ctx *fasthttp.RequestCtx) error {
 	path := string(ctx.Path())
-	at := path
+	key := path
 	if strings.HasPrefix(path, modelPath) {
-		at = modelPath
+		key = modelPath
 	}
-	m, ok := s.paths[at]
+	m, ok := s.paths[key]
 	if !ok {
 		return &api.Failure{Status: fasthttp.StatusNotFound, Kind: api.InvalidRequest,
 			Message: fmt.Sprintf("no such path: %.200q", path)}

@@ -18,20 +18,20 @@ import (
 
 const (
 	checksumHeader = "X-Checksum"
-	updateTimeout  = 30 * time.Minute // limits an update
-	updateStall    = time.Minute      // limits a client's pause between bytes of an update
-	updateTurn     = 20 * time.Second // limits the wait for the previous update, whose client may have left
+	updateTimeout  = 30 * time.Minute // limits the time of an update
+	updateStall    = time.Minute      // limits the time in which a client sends nothing during an update
+	updateWait     = 20 * time.Second // limits the wait for the previous update, whose client may have left
 )
 
-// weights answers calls that publish weights and reserve the server for a trainer.
+// weights answers requests that publish weights or reserve the server for a trainer.
 type weights struct {
-	ctx      context.Context // the server's
+	ctx      context.Context // ends with the server
 	backend  Backend
 	bodies   *bodies
 	served   *counters
-	boot     string        // identifies this process
+	boot     string        // random; identifies this process
 	lease    lease         // held by the trainer whose weights are accepted
-	updating chan struct{} // holds a token while an update runs
+	updating chan struct{} // a lock that can be awaited with a timeout: full while an update runs
 }
 
 // weightsHeld describes the current weights and the server that holds them.
@@ -41,22 +41,21 @@ type weightsHeld struct {
 	Config   string `json:"config,omitempty"`
 	Boot     string `json:"boot,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
-	Cores    int    `json:"cores,omitempty"`   // that sample
-	Trainer  string `json:"trainer,omitempty"` // holder of the lease
+	Cores    int    `json:"cores,omitempty"`   // number of cores that sample
+	Trainer  string `json:"trainer,omitempty"` // name of the lease's holder
 	Layout   string `json:"layout,omitempty"`
 	// Simulated means that nothing is computed with the weights.
 	Simulated bool `json:"simulated,omitempty"`
 }
 
-// update reads new weights from the body, or from a file for a client on the same
-// machine.
+// update reads new weights from the body, or from a file that a client on the same machine names.
 func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	args := ctx.QueryArgs()
 	version, err := strconv.ParseInt(string(args.Peek("version")), 10, 64)
 	if err != nil || version < 1 {
 		return api.Invalid("version", "version %.40q, expected an integer of at least 1", args.Peek("version"))
 	}
-	if err := w.turn(); err != nil {
+	if err := w.lockUpdates(); err != nil {
 		return err
 	}
 	defer func() { <-w.updating }()
@@ -82,9 +81,10 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// turn waits until no other update runs. The caller then takes a token out of w.updating.
-func (w *weights) turn() error {
-	late := time.NewTimer(updateTurn)
+// lockUpdates waits until no other update runs. After its update, the caller takes the element out of
+// w.updating. It returns a 409 after updateWait, or the cause of w.ctx.
+func (w *weights) lockUpdates() error {
+	late := time.NewTimer(updateWait)
 	defer late.Stop()
 	select {
 	case w.updating <- struct{}{}:
@@ -97,6 +97,7 @@ func (w *weights) turn() error {
 	}
 }
 
+// updateFile reads new weights from the file at path and returns their checksum.
 func (w *weights) updateFile(
 	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string,
 ) (string, error) {
@@ -108,12 +109,13 @@ func (w *weights) updateFile(
 		return "", api.Invalid("path", "path %.200q, expected an absolute path", path)
 	}
 	watched, stop := updateCtx, func() {}
+	// A connection with a body cannot be watched, because Watch would read from the body.
 	if c, ok := ctx.Conn().(*wire.Conn); ok && ctx.Request.Header.ContentLength() <= 0 {
 		watched, stop = c.Watch(updateCtx)
 	}
 	defer stop()
 	checksum, err := w.backend.UpdateFile(watched, version, path)
-	if errors.Is(err, inference.ErrInvalid) { // the same answer for all files: it must not reveal which exist
+	if errors.Is(err, inference.ErrInvalid) { // the same answer for all paths, so as not to reveal which exist
 		return "", api.Invalid("path", "path is not a file with weights of this model; send the weights as body")
 	}
 	if err != nil {
@@ -122,6 +124,7 @@ func (w *weights) updateFile(
 	return checksum, nil
 }
 
+// updateStream reads new weights from the body and returns their checksum.
 func (w *weights) updateStream(
 	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, deadline time.Time,
 ) (string, error) {
@@ -147,7 +150,7 @@ func (w *weights) updateStream(
 	}}
 	checksum, err := w.backend.Update(updateCtx, version, body, body.Size)
 	switch {
-	case errors.Is(body.Err(), wire.ErrChecksum): // takes precedence over err
+	case errors.Is(body.Err(), wire.ErrChecksum): // before err, which is a consequence of it
 		f := api.Invalid(checksumHeader, "update to version %d: %v", version, body.Err())
 		f.Code = "checksum_mismatch"
 		return "", f
@@ -171,8 +174,8 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// take reserves the server for a trainer or renews the reservation. The server then
-// refuses weights of others. With "try", it only answers whether it would.
+// take reserves the server for a trainer or renews the reservation. The server then refuses weights
+// from other trainers. With "try" in the body, take only answers whether the server is free.
 func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	data, release, err := w.bodies.read(ctx)
 	if err != nil {
@@ -195,13 +198,14 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// free releases the server.
+// free ends a trainer's reservation of the server.
 func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 	w.lease.free(string(ctx.QueryArgs().Peek("id")))
 	writeJSON(ctx, fasthttp.StatusOK, struct{}{})
 	return nil
 }
 
+// othersTrainer returns err, the lease's, as a 409.
 func othersTrainer(err error) error {
 	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer",
 		Message: err.Error()}

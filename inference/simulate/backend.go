@@ -17,10 +17,10 @@ var _ server.Backend = (*Backend)(nil)
 
 // Model describes the model that an instance pretends to serve.
 type Model struct {
-	Dir       string
-	Vocab     int
-	Positions int
-	Decode    func(ids []int32) string // nil without a tokenizer
+	Dir       string                   // the model's folder
+	Vocab     int                      // number of token IDs
+	Positions int                      // maximum number of positions of prompt and response
+	Decode    func(ids []int32) string // returns the text of ids; nil without a tokenizer
 }
 
 // Backend serves an Instance through package server. It keeps no weights, only their version and
@@ -31,9 +31,9 @@ type Backend struct {
 	info   server.Info
 }
 
-// NewBackend returns an instance with the settings of spec, as in Parse. If m is not nil, it
-// provides the vocabulary and positions unless spec sets them. The instance serves version 0 from
-// the start.
+// NewBackend returns a backend with the settings of spec, as in Parse, whose instance is called
+// name. If m is not nil, it provides the vocabulary and the context unless spec sets them. The
+// instance serves version 0 from the start.
 func NewBackend(spec, name string, m *Model) (*Backend, error) {
 	b := &Backend{info: server.Info{Created: time.Now().Unix(), Layout: model.PanelLayout, Simulated: true}}
 	if m != nil {
@@ -71,16 +71,16 @@ func (b *Backend) Generate(ctx context.Context, req inference.Request) ([]infere
 	return b.spell(b.Instance.Generate(ctx, req))
 }
 
-// Stream implements server.Backend. It emits tokens as they grow; the text comes
-// at the end.
+// Stream implements server.Backend. It emits tokens as they grow, and returns the text only at the
+// end.
 func (b *Backend) Stream(
 	ctx context.Context, req inference.Request, emit func(inference.Delta),
 ) ([]inference.Completion, error) {
-	req.Sampling.Stop = nil
+	req.Sampling.Stop = nil // as in Generate
 	return b.spell(b.Instance.Stream(ctx, req, emit))
 }
 
-// spell sets the text of completions if there is a tokenizer.
+// spell sets the text of completions if there is a tokenizer. It passes err through.
 func (b *Backend) spell(out []inference.Completion, err error) ([]inference.Completion, error) {
 	if b.decode != nil {
 		for i := range out {
@@ -99,7 +99,7 @@ func (b *Backend) Update(ctx context.Context, version int64, r io.Reader, size i
 	return b.Publish(ctx, named{version, sum})
 }
 
-// UpdateFile implements server.Backend.
+// UpdateFile implements server.Backend: it reads the weights and discards them.
 func (b *Backend) UpdateFile(ctx context.Context, version int64, path string) (string, error) {
 	var files checkpoint.Files
 	defer files.Close() //nolint:errcheck // only read
@@ -124,7 +124,7 @@ func checksum(r io.Reader, size int64) (string, error) {
 	return model.SumStream(s)
 }
 
-// named is a version of weights without the values.
+// named is a version of weights that has a checksum but no values.
 type named struct {
 	version int64
 	sum     string

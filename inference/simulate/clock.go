@@ -7,38 +7,40 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// Clock provides time and a single shared timer to many instances. It uses
-// package time, so it is virtual inside the testing/synctest bubble that created
-// it. It needs no Close: without alarms it holds no timer.
+// Clock provides time and a single shared timer to many instances. It uses package time, so it is
+// virtual inside the testing/synctest bubble that created it. It needs no Close, because its timer
+// runs only while an alarm is set. Its methods may be called concurrently.
 type Clock struct {
 	start time.Time
 
 	mu     sync.Mutex
 	alarms indexed.Heap[*alarm] // earliest on top
-	timer  *time.Timer
-	firing bool // run is firing alarms and will arm the timer when done
+	timer  *time.Timer          // nil until the first alarm
+	firing bool                 // run is firing alarms and will arm the timer when done
 }
 
 // NewClock returns a clock that starts now.
 func NewClock() *Clock {
 	earlier := func(a, b *alarm) bool { return a.at < b.at }
-	return &Clock{start: time.Now(), alarms: indexed.New(earlier, func(a *alarm, at int) { a.index = at })}
+	return &Clock{start: time.Now(), alarms: indexed.New(earlier, func(a *alarm, index int) { a.index = index })}
 }
 
-// alarm calls fire at a given time. A clock fires its alarms one at a time.
+// alarm calls fire at a given time. A clock fires its alarms one at a time, without holding its
+// lock, so fire may call set and stop. The clock's lock guards at and index.
 type alarm struct {
-	at    time.Duration
-	index int // in the heap, or unset
+	at    time.Duration // on the clock
+	index int           // position in Clock.alarms, or unset
 	fire  func()
 }
 
+// unset is the index of an alarm that is not set.
 const unset = indexed.Out
 
 // now returns the time since the clock's start.
 func (c *Clock) now() time.Duration { return time.Since(c.start) }
 
-// set schedules a to fire once at the given time, which may have passed. It
-// replaces an earlier setting, unless the alarm is firing right now.
+// set schedules a to fire once at the given time, which may have passed. It replaces an earlier
+// setting of a that has not begun to fire.
 func (c *Clock) set(a *alarm, at time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +59,7 @@ func (c *Clock) set(a *alarm, at time.Duration) {
 	}
 }
 
-// stop cancels a.
+// stop cancels a unless it has begun to fire.
 func (c *Clock) stop(a *alarm) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

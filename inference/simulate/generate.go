@@ -14,15 +14,15 @@ import (
 // minTick is the minimum time between two Deltas of a response.
 const minTick = 10 * time.Millisecond
 
-// Generate returns req.N completions when the schedule has finished them. Errors
-// wrap inference.ErrInvalid, inference.ErrStale or inference.ErrClosed, except
-// those caused by Config.Failures.
+// Generate returns req.N completions when the schedule has finished them. Errors wrap
+// inference.ErrInvalid, inference.ErrStale or inference.ErrClosed, except those caused by
+// Config.Failures and by the end of ctx, which returns ctx's cause.
 func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]inference.Completion, error) {
 	g, err := i.begin(&req)
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
 	}
-	var out []inference.Completion // made when the first response ends
+	var out []inference.Completion // nil until the first response ends
 	for running := true; running; {
 		select {
 		case k := <-g.endings:
@@ -34,7 +34,7 @@ func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]infer
 		case <-g.done:
 			running = false
 		case <-ctx.Done():
-			i.leave(g)
+			i.cancel(g)
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -48,8 +48,8 @@ func (i *Instance) Generate(ctx context.Context, req inference.Request) ([]infer
 	return out, nil
 }
 
-// Stream is Generate with incremental output: it emits new tokens every minTick,
-// or every token if tokens take longer.
+// Stream is Generate with incremental output: it emits new tokens every minTick, or each token
+// separately if a token takes longer.
 func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(inference.Delta)) (
 	[]inference.Completion, error) {
 	g, err := i.begin(&req)
@@ -57,9 +57,9 @@ func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(
 		return nil, fmt.Errorf("instance %s: %w", i.cfg.ID, err)
 	}
 	out := i.completions(g)
-	sent := make([]int, req.N)
-	send := func(have []int) {
-		for k, n := range have {
+	sent := make([]int, req.N) // number of tokens emitted, per response
+	send := func(counts []int) {
+		for k, n := range counts {
 			if c := &out[k]; n > sent[k] {
 				emit(inference.Delta{Index: k, IDs: c.IDs[sent[k]:n:n], Logprobs: c.Logprobs[sent[k]:n:n],
 					Version: g.version, Checksum: g.checksum})
@@ -72,9 +72,9 @@ func (i *Instance) Stream(ctx context.Context, req inference.Request, emit func(
 	for {
 		select {
 		case <-tick.C:
-			send(i.have(g))
+			send(i.tokenCounts(g))
 		case <-ctx.Done():
-			i.leave(g)
+			i.cancel(g)
 			return nil, context.Cause(ctx)
 		case <-g.done:
 			if g.err != nil {
@@ -102,7 +102,8 @@ func (i *Instance) begin(req *inference.Request) (*group, error) {
 		return nil, err
 	}
 	i.calls++
-	g.fails = i.cfg.Failures > 0 && uniform(mix(req.Seed^mix(i.calls^hash([]byte(i.cfg.ID))))) < i.cfg.Failures
+	draw := uniform(mix(req.Seed ^ mix(i.calls^hash([]byte(i.cfg.ID)))))
+	g.fails = draw < i.cfg.Failures
 	g.version, g.checksum = i.version, i.checksum
 	i.s.runTo(i.clock.now())
 	i.s.add(g)
@@ -129,7 +130,7 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 	}
 	var endings chan int
 	if req.Ended != nil {
-		endings = make(chan int, req.N)
+		endings = make(chan int, req.N) // room for all responses: schedule.end must not block
 	}
 	prompt := hashIDs(req.PromptIDs)
 	limit := min(req.Sampling.MaxTokens, i.cfg.Context-n)
@@ -139,32 +140,35 @@ func (i *Instance) newGroup(req *inference.Request) (*group, error) {
 		spans: make([]time.Duration, req.N), starts: make([]time.Duration, 0, req.N),
 	}
 	if i.cfg.PrefillTokensPerSecond > 0 {
-		g.prefill = span(n, i.cfg.PrefillTokensPerSecond)
+		g.prefill = duration(n, i.cfg.PrefillTokensPerSecond)
 	}
 	for k := range g.seeds {
 		g.seeds[k] = mix(req.Seed ^ mix(prompt^mix(uint64(req.FirstIndex+k))))
+		// The complement of the seed is a second seed, so that lengths and tokens are independent.
 		length := i.cfg.Lengths.At(uniform(mix(^g.seeds[k])))
-		g.lengths[k], g.stopped[k] = min(length, limit), length <= limit
-		g.spans[k] = span(g.lengths[k], i.cfg.TokensPerSecond)
+		g.lengths[k] = min(length, limit)
+		g.stopped[k] = length <= limit
+		g.spans[k] = duration(g.lengths[k], i.cfg.TokensPerSecond)
 	}
 	return g, nil
 }
 
-// span returns the time that tokens take, at least a nanosecond.
-func span(tokens int, perSecond float64) time.Duration {
+// duration returns the time that tokens take. It is at least a nanosecond, because a prefill of 0
+// means that prompts take no time.
+func duration(tokens int, perSecond float64) time.Duration {
 	return max(1, time.Duration(float64(tokens)/perSecond*float64(time.Second)))
 }
 
-// leave removes the request of a caller that cancelled.
-func (i *Instance) leave(g *group) {
+// cancel removes a request whose caller's context has ended.
+func (i *Instance) cancel(g *group) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.isClosed() {
 		return
 	}
 	i.s.runTo(i.clock.now())
-	i.s.drop(func(o *group) error {
-		if o == g {
+	i.s.drop(func(other *group) error {
+		if other == g {
 			return context.Canceled
 		}
 		return nil
@@ -172,33 +176,34 @@ func (i *Instance) leave(g *group) {
 	i.arm()
 }
 
-// have returns how many tokens each response of g has now.
-func (i *Instance) have(g *group) []int {
+// tokenCounts returns the current number of tokens of each response of g.
+func (i *Instance) tokenCounts(g *group) []int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.s.runTo(i.clock.now())
-	have := make([]int, len(g.lengths))
-	for k := range have {
-		have[k] = i.s.tokens(g, k)
+	counts := make([]int, len(g.lengths))
+	for k := range counts {
+		counts[k] = i.s.tokens(g, k)
 	}
-	return have
+	return counts
 }
 
-// stamp sets the version and checksum of completions.
+// stamp sets the version and checksum of completions. The request's prompt must have started.
 func (g *group) stamp(out []inference.Completion) {
 	for k := range out {
 		out[k].Version, out[k].Checksum = g.version, g.checksum
 	}
 }
 
-// completions returns the final completions of a request, possibly before it is
-// done, without the version.
+// completions returns the final completions of a request without version and checksum. The request
+// need not be done, because tokens and lengths are drawn when it arrives.
 func (i *Instance) completions(g *group) []inference.Completion {
 	out := make([]inference.Completion, len(g.lengths))
 	for k, n := range g.lengths {
 		c := inference.Completion{IDs: make([]int32, n), Logprobs: make([]float32, n), Finish: rollout.Length}
 		for p := range c.IDs {
-			c.IDs[p] = int32(splitmix.At(g.seeds[k], uint64(p)) >> 32 * uint64(i.cfg.Vocab) >> 32)
+			draw := splitmix.At(g.seeds[k], uint64(p)) >> 32
+			c.IDs[p] = int32((draw * uint64(i.cfg.Vocab)) >> 32) // 0 to Vocab-1
 			c.Logprobs[p] = Logprob
 		}
 		if g.stopped[k] {
@@ -215,15 +220,17 @@ func (i *Instance) completions(g *group) []inference.Completion {
 // mix returns the first output of SplitMix64 with seed x.
 func mix(x uint64) uint64 { return splitmix.At(x, 0) }
 
-// uniform maps x to [0, 1).
+// uniform maps the top 53 bits of x to [0, 1).
 func uniform(x uint64) float64 { return float64(x>>11) / (1 << 53) }
 
+// hash returns the 64-bit FNV-1a hash of b.
 func hash(b []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(b) //nolint:errcheck // never fails
 	return h.Sum64()
 }
 
+// hashIDs returns a hash of ids and their number.
 func hashIDs(ids []int32) uint64 {
 	h := uint64(len(ids))
 	for _, id := range ids {

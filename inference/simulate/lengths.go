@@ -28,9 +28,9 @@ const (
 // The zero value is not a distribution.
 type Lengths struct {
 	kind string
-	a, b float64 // lognormal: mean and sigma; uniform: bounds; fixed: the length
-	path string
-	list []int // from the file, ascending
+	a, b float64 // lognormal: mean and sigma; uniform: bounds; fixed: a is the length
+	path string  // file: its path
+	list []int   // file: its lengths, ascending
 }
 
 // parseLengths parses one of
@@ -39,6 +39,8 @@ type Lengths struct {
 //	uniform:A,B           A to B tokens, inclusive
 //	fixed:N               N tokens
 //	file:PATH             the empirical distribution of a file with one length per line
+//
+// Its conditions on floats are negated ranges, so that NaN is an error too.
 func parseLengths(s string) (Lengths, error) {
 	kind, rest, _ := strings.Cut(s, ":")
 	l := Lengths{kind: kind}
@@ -51,12 +53,12 @@ func parseLengths(s string) (Lengths, error) {
 		}
 	case uniformly:
 		l.a, l.b, err = pair(rest)
-		if err == nil && !(whole(l.a) && whole(l.b) && l.a <= l.b) {
+		if err == nil && !(isLength(l.a) && isLength(l.b) && l.a <= l.b) {
 			err = fmt.Errorf("expected whole numbers A and B, 1 to %d, A not more than B", maxLength)
 		}
 	case fixed:
 		l.a, err = strconv.ParseFloat(rest, 64)
-		if err != nil || !whole(l.a) {
+		if err != nil || !isLength(l.a) {
 			err = fmt.Errorf("expected a whole number, 1 to %d", maxLength)
 		}
 	case file:
@@ -71,6 +73,7 @@ func parseLengths(s string) (Lengths, error) {
 	return l, nil
 }
 
+// pair parses two numbers separated by a comma.
 func pair(s string) (a, b float64, err error) {
 	first, second, ok := strings.Cut(s, ",")
 	if ok {
@@ -85,7 +88,8 @@ func pair(s string) (a, b float64, err error) {
 	return a, b, nil
 }
 
-func whole(x float64) bool { return x >= 1 && x <= maxLength && x == math.Trunc(x) }
+// isLength reports whether x is a whole number from 1 to maxLength.
+func isLength(x float64) bool { return x >= 1 && x <= maxLength && x == math.Trunc(x) }
 
 func readLengths(path string) ([]int, error) {
 	f, err := filetype.Open(path)
@@ -125,7 +129,8 @@ func scanLengths(r io.Reader) ([]int, error) {
 	return list, nil
 }
 
-// At returns the quantile of the distribution at u, in [0, 1).
+// At returns the quantile of the distribution at u, which is in [0, 1): a length that a share u of
+// the responses does not exceed.
 func (l Lengths) At(u float64) int {
 	switch l.kind {
 	case uniformly:
@@ -136,8 +141,10 @@ func (l Lengths) At(u float64) int {
 		return l.list[int(u*float64(len(l.list)))]
 	}
 	// The mean of a log-normal distribution is exp(mu + sigma²/2).
+	mu := math.Log(l.a) - l.b*l.b/2
+	// The quantile of the normal distribution is infinite at 0. Draws of 53 bits stay within 9.
 	z := min(max(math.Sqrt2*math.Erfinv(2*u-1), -9), 9)
-	return int(math.Round(min(max(math.Exp(math.Log(l.a)-l.b*l.b/2+l.b*z), 1), maxLength)))
+	return int(math.Round(min(max(math.Exp(mu+l.b*z), 1), maxLength)))
 }
 
 // String returns the distribution in the syntax of parseLengths.

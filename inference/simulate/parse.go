@@ -52,6 +52,7 @@ func settings(spec string) []string {
 	return out
 }
 
+// set parses the value of a key and stores it in c. Validate checks most ranges.
 func (c *Config) set(key, value string) error {
 	var err error
 	switch key {
@@ -65,7 +66,7 @@ func (c *Config) set(key, value string) error {
 	case "publish_seconds":
 		var s float64
 		s, err = strconv.ParseFloat(value, 64)
-		if err == nil && !(s >= 0 && s <= math.MaxInt32) {
+		if err == nil && !(s >= 0 && s <= math.MaxInt32) { // negated, so that NaN is an error too
 			return fmt.Errorf("publish_seconds %v, expected 0 to %d", s, math.MaxInt32)
 		}
 		c.Publish = time.Duration(s * float64(time.Second))

@@ -13,14 +13,18 @@ import (
 // errFailure is the error of requests chosen to fail by Config.Failures.
 var errFailure = errors.New("simulated failure")
 
-// schedule simulates an instance's batching. It has no clock: callers pass all
-// times.
+// schedule simulates an instance's batching. It has no clock: callers pass all times. It has no
+// lock either; Instance.mu guards it and its groups.
+//
+// Two clocks run. now is the instance's time. grown is the time for which responses have grown: it
+// stops while a prompt runs, because no response grows then. Starts and ends of responses are times
+// on grown, so that a prompt delays all running responses without changing them.
 type schedule struct {
 	slots      int
-	now        time.Duration // as of the last runTo
-	grown      time.Duration // a second clock, by which responses grow: it stops while a prompt runs
-	prefilling *group        // the group whose prompt runs, first in the queue; or nil
-	prefillEnd time.Duration
+	now        time.Duration          // as of the last runTo
+	grown      time.Duration          // as of the last runTo
+	prefilling *group                 // the group whose prompt runs, which is queue[0]; nil if none runs
+	prefillEnd time.Duration          // when the prompt of prefilling ends, on now
 	queue      []*group               // requests with waiting responses, in order of arrival
 	running    indexed.Heap[response] // earliest end on top, ties by start
 	started    int                    // number of responses started so far
@@ -36,35 +40,35 @@ func newSchedule(slots int) schedule {
 // group is a request and the timing of its responses.
 type group struct {
 	req      *inference.Request
-	version  int64           // of the weights that answer, final once the prompt starts
-	checksum string          // likewise
-	seeds    []uint64        // per response, of its length and tokens
-	lengths  []int           // per response, in tokens
-	stopped  []bool          // per response: ends by itself, not cut by the limit
+	version  int64           // version of the weights that answer; final once the prompt starts
+	checksum string          // checksum of those weights; final once the prompt starts
+	seeds    []uint64        // per response: determines its length and tokens
+	lengths  []int           // per response: number of tokens
+	stopped  []bool          // per response: it ends by itself, not at the limit
 	prefill  time.Duration   // duration of the prompt
-	spans    []time.Duration // durations of the responses
+	spans    []time.Duration // per response: duration, on schedule.grown
 	fails    bool            // the request fails when its first response ends
 
 	started   bool            // its prompt is running or has run
 	prefilled bool            // its prompt has run
 	next      int             // index of the first waiting response
-	starts    []time.Duration // start of each response before next, by the clock schedule.grown
+	starts    []time.Duration // per response before next: start, on schedule.grown
 	ended     int             // number of ended responses
-	err       error
-	done      chan struct{} // closed when all responses have ended or err is set
-	endings   chan int      // responses that end while others run; nil unless the request asks
+	err       error           // why the request ended early; may be read after done is closed
+	done      chan struct{}   // closed when all responses have ended or err is set
+	endings   chan int        // gets the index of each response that ends before the last; nil without Request.Ended
 }
 
 // response is a running response.
 type response struct {
 	g     *group
 	index int
-	end   time.Duration // by the clock schedule.grown
+	end   time.Duration // on schedule.grown
 	order int           // number of responses started before it
 }
 
-// nextEvent returns the time of the next event, unless a request comes or goes before. It
-// reports false if none is due.
+// nextEvent returns the time at which the next prompt or response ends if no request arrives or
+// leaves before. It reports false if none runs.
 func (s *schedule) nextEvent() (time.Duration, bool) {
 	switch {
 	case s.prefilling != nil:
@@ -78,17 +82,17 @@ func (s *schedule) nextEvent() (time.Duration, bool) {
 // runTo processes all events up to now, in order.
 func (s *schedule) runTo(now time.Duration) {
 	for {
-		at, ok := s.nextEvent()
-		if !ok || at > now {
-			s.move(now)
+		event, ok := s.nextEvent()
+		if !ok || event > now {
+			s.advance(now)
 			return
 		}
-		s.move(at)
+		s.advance(event)
 		if g := s.prefilling; g != nil {
 			s.prefilling, g.prefilled = nil, true
 			s.stats.Prefill += g.prefill
 		} else {
-			// all that are due: a prompt that admit starts pauses the rest
+			// End all that are due before admit, which may start a prompt and so stop grown.
 			for s.running.Len() > 0 && s.running.At(0).end <= s.grown {
 				s.end(s.running.Pop())
 			}
@@ -97,7 +101,8 @@ func (s *schedule) runTo(now time.Duration) {
 	}
 }
 
-func (s *schedule) move(to time.Duration) {
+// advance moves both clocks to a time before which no event is due.
+func (s *schedule) advance(to time.Duration) {
 	if to <= s.now {
 		return
 	}
@@ -113,8 +118,8 @@ func (s *schedule) add(g *group) {
 	s.admit()
 }
 
-// admit starts waiting responses in order while slots are free. It stops at the first
-// whose prompt has not run, and starts that prompt.
+// admit starts waiting responses in order while slots are free. If the first request's prompt has
+// not run, admit starts the prompt instead and returns.
 func (s *schedule) admit() {
 	for s.prefilling == nil && s.running.Len() < s.slots && len(s.queue) > 0 {
 		g := s.queue[0]
@@ -127,7 +132,7 @@ func (s *schedule) admit() {
 			s.prefilling, s.prefillEnd = g, s.now+g.prefill
 			return
 		}
-		s.running.Push(response{g, g.next, s.grown + g.spans[g.next], s.started})
+		s.running.Push(response{g: g, index: g.next, end: s.grown + g.spans[g.next], order: s.started})
 		g.starts = append(g.starts, s.grown)
 		s.started++
 		g.next++
@@ -152,14 +157,14 @@ func (s *schedule) end(r response) {
 			}
 			return nil
 		})
-		if r.g.err == nil { // drop did not find it: no other response of it runs or waits
+		if r.g.err == nil { // drop did not find the group, because no other response of it runs or waits
 			r.g.err = errFailure
 			close(r.g.done)
 		}
 	case r.g.ended == len(r.g.spans):
 		close(r.g.done)
 	case r.g.endings != nil:
-		r.g.endings <- r.index // has room
+		r.g.endings <- r.index // has room for all responses
 	}
 }
 
@@ -189,7 +194,7 @@ func (s *schedule) drop(fault func(*group) error) {
 	s.admit()
 }
 
-// tokens returns how many tokens a response has now.
+// tokens returns the current number of tokens of a response.
 func (s *schedule) tokens(g *group, index int) int {
 	if index >= g.next {
 		return 0

@@ -31,16 +31,16 @@ type Config struct {
 	// Checksum is the checksum of the initial weights, version 0. If empty, the
 	// instance refuses requests until the first Publish.
 	Checksum string
-	Lengths  Lengths // of responses
+	Lengths  Lengths // distribution of the lengths of responses
 	// TokensPerSecond is the speed of each response, regardless of how many run.
 	TokensPerSecond float64
 	// PrefillTokensPerSecond is the speed of prompts; 0 means they take no time.
 	PrefillTokensPerSecond float64
 	Slots                  int           // maximum number of running responses
 	Publish                time.Duration // duration of a publish; the old weights serve meanwhile
-	Failures               float64       // share of requests that fail, when their first response ends
-	Vocab                  int           // token ids are below it
-	Context                int           // maximum positions of prompt and response together
+	Failures               float64       // share of requests that fail; they do so when their first response ends
+	Vocab                  int           // number of token IDs; they start at 0
+	Context                int           // maximum number of positions of prompt and response
 }
 
 // Default returns a configuration that resembles a model with a few billion
@@ -53,7 +53,8 @@ func Default() Config {
 	}
 }
 
-// Validate returns all faults of c joined.
+// Validate returns all faults of c joined. Its conditions on floats are negated ranges, so that NaN
+// is a fault too.
 func (c *Config) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -76,7 +77,7 @@ func (c *Config) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Within these limits no response's span overflows a time.Duration.
+// Limits of a Config. Within them, the duration of a response does not overflow a time.Duration.
 const (
 	minSpeed  = 1e-3
 	maxSpeed  = 1e9
@@ -84,12 +85,12 @@ const (
 	maxLength = 1 << 20
 )
 
-// Stats counts an instance's work since it started.
+// Stats counts an instance's work since it started. Running and Waiting are current numbers.
 type Stats struct {
-	Running      int           // current responses
-	Waiting      int           // current responses
-	PromptTokens int64         // of requests whose prompts ran
-	Tokens       int64         // of responses, so far
+	Running      int           // responses that run
+	Waiting      int           // responses that wait for a slot
+	PromptTokens int64         // tokens of prompts that have started
+	Tokens       int64         // tokens of responses
 	Busy         time.Duration // total slot time of ended responses
 	Prefill      time.Duration // time during which prompts ran and no response grew
 }
@@ -100,13 +101,13 @@ type Instance struct {
 	cfg   Config
 	clock *Clock
 
-	mu       sync.Mutex
+	mu       sync.Mutex // taken before the clock's lock
 	s        schedule
-	alarm    alarm // at the schedule's next event
-	version  int64
-	checksum string // empty without weights
-	calls    uint64 // number of requests so far
-	closed   chan struct{}
+	alarm    alarm         // calls advance at the schedule's next event
+	version  int64         // version of the current weights
+	checksum string        // checksum of the current weights; empty without weights
+	calls    uint64        // number of requests so far
+	closed   chan struct{} // closed by Close, with mu held
 }
 
 // New returns an instance that runs on clock.
@@ -144,8 +145,8 @@ func (i *Instance) Stats() Stats {
 	i.s.runTo(i.clock.now())
 	stats := i.s.stats
 	stats.Running = i.s.running.Len()
-	for at := range stats.Running {
-		r := i.s.running.At(at)
+	for k := range stats.Running {
+		r := i.s.running.At(k)
 		stats.Tokens += int64(i.s.tokens(r.g, r.index))
 	}
 	for _, g := range i.s.queue {
@@ -171,9 +172,9 @@ func (i *Instance) arm() {
 	}
 }
 
-// Publish makes w's version current after the configured time. It reads no
-// values. Requests that started under older weights or that ask for them end with
-// inference.ErrStale.
+// Publish makes w's version current after the configured time. It reads no values. Requests whose
+// prompts started under older weights, and requests for an older version, end with
+// inference.ErrStale; waiting requests for any version run under w.
 func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, error) {
 	fail := func(err error) (string, error) {
 		return "", fmt.Errorf("instance %s: publish version %d: %w", i.cfg.ID, w.Version(), err)
@@ -212,8 +213,8 @@ func (i *Instance) Publish(ctx context.Context, w inference.Weights) (string, er
 	return sum, nil
 }
 
-// refuse returns an error if a request asks for weights that the instance does
-// not hold. The caller holds i.mu.
+// refuse returns an error unless the instance holds weights that satisfy a request for version,
+// where 0 accepts any. The caller holds i.mu.
 func (i *Instance) refuse(version int64) error {
 	switch {
 	case i.checksum == "":
@@ -225,6 +226,7 @@ func (i *Instance) refuse(version int64) error {
 	return nil
 }
 
+// isClosed reports whether Close was called. It needs no lock; under i.mu the result stays valid.
 func (i *Instance) isClosed() bool {
 	select {
 	case <-i.closed:

@@ -15,14 +15,14 @@ import (
 // Announcer reports on the console and at the control address how a run's instances join,
 // fail and leave. Its methods may be called concurrently.
 type Announcer struct {
-	ctx   context.Context // of the run; changes caused by its end are not reported
+	ctx   context.Context // ends with the run; changes after that are not reported
 	say   notice.Printer
 	notes *report.Notes // writes lines with say later, because the fleet calls FleetEvent with its lock held
 
 	mu      sync.Mutex
 	stopped bool
-	control *control.Server
-	faulty  map[string]bool // instances whose last event was a fault
+	control *control.Server // gets events; nil before serve, and if there is no control address
+	faulty  map[string]bool // IDs of instances that have had a fault and not become HEALTHY since
 }
 
 // NewAnnouncer returns an Announcer for a run that ends with ctx. say prints a
@@ -86,7 +86,7 @@ func (a *Announcer) FleetEvent(e fleet.Event) {
 	a.control.Instance(event)
 }
 
-// joined reports a new server. fault is why it cannot serve yet, or nil.
+// joined reports a new server. fault says why it cannot serve yet; it is nil if it can.
 func (a *Announcer) joined(in control.Instance, fault error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,21 +22,21 @@ const (
 )
 
 // connector connects to the servers in the configuration and on the watched list, and
-// drains those that leave the list.
+// drains those that leave the list. connect, claim, reconnect and watch are called once, in this
+// order.
 type connector struct {
 	cfg     *Config
 	servers *servers
-	ctx     context.Context // ends its goroutines
-	tasks   *conc.WaitGroup // waits for its goroutines
+	ctx     context.Context // parent of its goroutines' contexts
+	tasks   *conc.WaitGroup // counts its goroutines
 
-	unreachable []remote.Endpoint // configured servers that did not answer connect
-
-	mu     sync.Mutex
-	wanted map[string]context.CancelFunc // by URL; cancel drains a server of the list
+	mu          sync.Mutex
+	unreachable []remote.Endpoint             // configured servers for reconnect
+	wanted      map[string]context.CancelFunc // servers to be in the fleet, by URL; cancel makes one leave
 }
 
 // connect connects to all configured servers at once and returns, at each server's index,
-// the fault if it could not be added. reconnect tries those again.
+// why it could not be added, or nil. reconnect tries those servers again.
 func (c *connector) connect(ctx context.Context) []error {
 	faults := make([]error, len(c.cfg.Endpoints))
 	var calls sync.WaitGroup
@@ -47,7 +47,7 @@ func (c *connector) connect(ctx context.Context) []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, e := range c.cfg.Endpoints {
-		c.wanted[e.URL] = func() {} // stays even if it is not on the list
+		c.wanted[e.URL] = func() {} // configured servers never leave
 		if faults[i] != nil {
 			c.unreachable = append(c.unreachable, e)
 		}
@@ -55,15 +55,17 @@ func (c *connector) connect(ctx context.Context) []error {
 	return faults
 }
 
-// claim claims the connected servers, and from now on add claims those that it connects to. A
-// server that another run has claimed since connect leaves; reconnect tries it again.
+// claim claims the connected servers and makes servers.add claim later ones. A server that cannot be
+// claimed, for example because another run has claimed it since connect, leaves; reconnect tries it
+// again.
 func (c *connector) claim(ctx context.Context) {
 	all := c.servers.claimAll()
 	lost := make([]bool, len(all))
 	var calls sync.WaitGroup
 	for i, srv := range all {
 		calls.Go(func() {
-			if lost[i] = srv.Claim(ctx) != nil; lost[i] { // reconnect says why
+			lost[i] = srv.Claim(ctx) != nil // reconnect reports the error
+			if lost[i] {
 				c.servers.drop(ctx, srv)
 			}
 		})
@@ -78,7 +80,7 @@ func (c *connector) claim(ctx context.Context) {
 	}
 }
 
-// reconnect starts connecting to the configured servers that did not answer.
+// reconnect starts connecting to the configured servers that could not be added or claimed.
 func (c *connector) reconnect() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,8 +89,8 @@ func (c *connector) reconnect() {
 	}
 }
 
-// want connects to a server in the background, retrying until it succeeds. cancel makes the
-// server leave.
+// want connects to a server in the background, retrying until it succeeds. cancel ends the attempts,
+// or drains and removes the server.
 func (c *connector) want(e remote.Endpoint) (cancel context.CancelFunc) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.tasks.Go(func() {
@@ -187,8 +189,8 @@ func (c *connector) follow(list []string) error {
 	return nil
 }
 
-// release drains srv for at most drainTimeout and removes it. A server that has replaced
-// srv stays.
+// release drains srv for at most drainTimeout and removes it. It does nothing if srv is nil, has been
+// replaced, or c is closing.
 func (c *connector) release(srv *server) {
 	if srv == nil || c.ctx.Err() != nil || c.servers.get(srv.ID()) != srv {
 		return
@@ -201,6 +203,7 @@ func (c *connector) release(srv *server) {
 	c.servers.drop(c.ctx, srv)
 }
 
+// note reports a warning.
 func (c *connector) note(format string, args ...any) {
 	c.servers.announcer.notes.Say(notice.Warning, format, args...)
 }

@@ -11,8 +11,7 @@ import (
 // Dialer connects to the server of an endpoint, without claiming it.
 type Dialer func(ctx context.Context, e remote.Endpoint) (remote.Server, error)
 
-// newDialer returns a Dialer over HTTP. cleanup removes the folder of weights written for
-// servers, if cfg.RemoveWeights is set.
+// newDialer returns a Dialer over HTTP. cleanup removes cfg.WeightsDir if cfg.RemoveWeights is set.
 func newDialer(cfg *Config) (dial Dialer, cleanup func() error, err error) {
 	store, err := publish.NewStore(cfg.WeightsDir)
 	if err != nil {

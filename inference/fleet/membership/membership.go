@@ -22,37 +22,38 @@ import (
 type Config struct {
 	// Endpoints are the configured servers. They stay in the fleet.
 	Endpoints []remote.Endpoint
-	// Kind applies to servers on the watched list that name none. If it is empty, each
-	// server is asked.
+	// Kind is the kind of servers on the watched list whose entries name none. If it is empty, each
+	// of these servers is asked for its kind.
 	Kind string
 	// Watch is a file or a DNS name that lists servers, in the format of package discover;
 	// empty watches nothing.
 	Watch string
 	// MinInstances is the number of instances that the run needs to start, including
-	// engines in its process. Begin waits up to Wait for them.
+	// engines in its process.
 	MinInstances int
-	Wait         time.Duration
+	// Wait is the maximum time for which Begin waits for MinInstances.
+	Wait time.Duration
 	// MayJoin means that servers may join after Connect, from the watched list or at the
 	// control address.
 	MayJoin bool
-	// Dir is the run's folder, where instances.json is kept; empty keeps nothing. When Begin
-	// is called it must exist and hold the Trainer.ID of Client, with which a killed run's next
-	// process gets the servers back.
+	// Dir is the run's folder, where instances.json is kept; empty keeps nothing. When Begin is
+	// called, Dir must exist and contain the Trainer.ID of Client: if the run is killed, its next
+	// process needs the ID to claim the servers again.
 	Dir string
 	// Client configures the client of every server. Membership fills in URL, Kind and Store.
 	Client remote.Config
-	// WeightsDir is where weights are written for servers that read them from files.
-	// RemoveWeights makes Close remove it.
-	WeightsDir    string
+	// WeightsDir is the folder in which weights are written for servers that read them from files.
+	WeightsDir string
+	// RemoveWeights makes Close remove WeightsDir.
 	RemoveWeights bool
-	// Spans gets a row for each server; may be nil.
+	// Spans records the requests and publishes of each server; may be nil.
 	Spans *trace.Spans
 	// Dial connects to a server; nil connects over HTTP.
 	Dial Dialer
 }
 
-// Membership manages the servers of a run's fleet. Its methods may be called concurrently,
-// except that Connect and then Begin come first.
+// Membership manages the servers of a run's fleet. Connect must be called first, then Begin, and
+// Close last. The other methods may be called concurrently, from Begin on.
 type Membership struct {
 	cfg       Config
 	fleet     *fleet.Fleet
@@ -63,14 +64,14 @@ type Membership struct {
 	monitor   *monitor
 	cleanup   func() error // removes the weights written for servers
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // ends with Close or the run
 	cancel context.CancelFunc
-	tasks  conc.WaitGroup
+	tasks  conc.WaitGroup // goroutines of the connector, the monitor and Drain
 }
 
-// New returns the membership of a fleet whose Notify is the announcer's FleetEvent. The
-// fleet may already contain engines of the run's process. If New succeeds, the membership
-// owns fleet and announcer. ctx is the run's.
+// New returns the membership of a fleet whose Notify is the announcer's FleetEvent. The fleet may
+// already contain engines of the run's process. If New succeeds, the membership owns and closes f and
+// announcer. ctx is the run's context.
 func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) (*Membership, error) {
 	m := &Membership{cfg: cfg, fleet: f, announcer: announcer, cleanup: func() error { return nil }}
 	var err error
@@ -92,18 +93,19 @@ func New(ctx context.Context, cfg Config, f *fleet.Fleet, announcer *Announcer) 
 	return m, nil
 }
 
-// Connect connects to the configured servers and claims none. If some do not answer and no
-// server may join later, it returns an error unless MinInstances are usable without them. Begin
-// tries those that did not answer again.
+// Connect connects to the configured servers without claiming them. If some cannot be added, no
+// server may join later, and fewer than MinInstances instances are usable, it returns an error.
+// Otherwise Begin tries those servers again.
 func (m *Membership) Connect(ctx context.Context) error {
 	err := errors.Join(m.connector.connect(ctx)...)
 	return m.cfg.enough(m.usable(), err)
 }
 
-// Begin claims the connected servers and lets others join until Close: configured ones that
-// did not answer Connect or that another run has claimed since, those on the watched list, and
-// those that call the control address. live may be nil. Begin returns when the run has
-// MinInstances.
+// Begin claims the connected servers and lets others join until Close: configured ones that Connect
+// could not add or that another run has claimed since, those on the watched list, and those that
+// call the control address. live serves that address; it may be nil. Begin returns nil when the run
+// has MinInstances. It returns an error that wraps inference.ErrNoInstance after Config.Wait, or the
+// cause of ctx.
 func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
 	m.announcer.serve(live)
 	m.connector.claim(ctx)
@@ -114,7 +116,7 @@ func (m *Membership) Begin(ctx context.Context, live *control.Server) error {
 	return m.await(ctx)
 }
 
-// await waits for MinInstances.
+// await waits for MinInstances, as Begin describes.
 func (m *Membership) await(ctx context.Context) error {
 	deadline := time.NewTimer(m.cfg.Wait)
 	defer deadline.Stop()
@@ -148,7 +150,7 @@ func (m *Membership) usable() (n int) {
 	return n
 }
 
-// Close closes the fleet and waits for all sampling to end.
+// Close closes the fleet and the announcer and waits for all sampling and goroutines to end.
 func (m *Membership) Close() error {
 	m.announcer.stop()
 	m.cancel()
@@ -170,7 +172,7 @@ func (m *Membership) Add(ctx context.Context, url, kind string) (control.Instanc
 	return m.servers.add(ctx, e)
 }
 
-// Drain gives server id no more work and returns at once.
+// Drain sends server id no more requests and returns at once. The server stays in the fleet.
 func (m *Membership) Drain(id string) (control.Instance, error) {
 	srv, err := m.servers.removable(id)
 	if err != nil {
@@ -182,7 +184,7 @@ func (m *Membership) Drain(id string) (control.Instance, error) {
 	}
 	ended, end := context.WithCancel(m.ctx)
 	end()
-	_ = m.fleet.Drain(ended, srv) // sets the state and does not wait
+	_ = m.fleet.Drain(ended, srv) // sets the state; with an ended context it does not wait
 	m.state.setRemoved(id, true)
 	if in, ok = m.servers.instance(id); !ok {
 		return in, fmt.Errorf("drain instance %s: %w", id, control.ErrNotFound)
@@ -209,8 +211,8 @@ func (m *Membership) Remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// Removed reports whether a user drained or removed server id, in this process or before
-// the run was resumed, and it has not been added since.
+// Removed reports whether a user has drained or removed server id, in this process or in an earlier
+// one of the run, and nobody has added it since.
 func (m *Membership) Removed(id string) bool { return m.state.isRemoved(id) }
 
 // Evicted reports whether server id left because it did not answer. It may rejoin.

@@ -9,18 +9,16 @@ import (
 )
 
 const (
-	// evictAfter is how long a server that joined on its own may fail to answer
-	// before it is evicted.
+	// evictAfter is how long a server may be silent before it is evicted.
 	evictAfter = 10 * time.Minute
 	// monitorInterval is the pause between checks.
 	monitorInterval = time.Minute
 )
 
-// monitor evicts servers that joined on their own and do not answer. It is used by one
-// goroutine.
+// monitor evicts silent servers that joined at the control address. One goroutine uses it.
 type monitor struct {
 	servers  *servers
-	isWanted func(url string) bool // whether the configuration or the list names a server
+	isWanted func(url string) bool // reports whether the configuration or the watched list names a server
 }
 
 // run checks the servers until ctx ends.
@@ -39,8 +37,8 @@ func (m *monitor) run(ctx context.Context) {
 	}
 }
 
-// unreachable returns the servers to evict: those that have been silent, or retired by the
-// fleet, for evictAfter.
+// unreachable returns the servers to evict: those that have been silent for evictAfter. A server is
+// silent if the fleet has declared it DEAD or RETIRED, or if it has not taken the last weights.
 func (m *monitor) unreachable(now time.Time) []*server {
 	var all []*server
 	for _, st := range m.servers.fleet.Status().Instances {

@@ -9,16 +9,16 @@ import (
 	"github.com/easyrl/easyrl/inference/remote"
 )
 
-// Probed is what Probe found out about a configured server.
+// Probed describes a configured server as Probe found it.
 type Probed struct {
-	remote.Endpoint       // with the kind that it has
-	Capacity        int   // responses that it samples at once
-	Fault           error // why the run could not use it now; nil if it could
+	remote.Endpoint       // Kind is what the server reported, if Fault is nil
+	Capacity        int   // number of responses that it samples at once
+	Fault           error // why the run could not use it; nil if it could
 }
 
-// Probe connects to the configured servers and closes the connections: no server joins a
-// fleet or is claimed. engines is the number of engines in the run's process. The error is
-// the one that Connect would return.
+// Probe connects to the configured servers and closes the connections: no server joins a fleet or is
+// claimed. It returns one Probed per configured server, in order, and the error that Connect would
+// return. engines is the number of engines in the run's process.
 func Probe(ctx context.Context, cfg Config, engines int) ([]Probed, error) {
 	if _, err := openState(cfg.Dir, nil); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func Probe(ctx context.Context, cfg Config, engines int) ([]Probed, error) {
 				return
 			}
 			all[i].Kind, all[i].Capacity = c.Kind().Name, c.Capacity()
-			_ = c.Close() // it has nothing to lose
+			_ = c.Close() // nothing was sent that a failure could lose
 		})
 	}
 	calls.Wait()
@@ -55,8 +55,8 @@ func Probe(ctx context.Context, cfg Config, engines int) ([]Probed, error) {
 	return all, cfg.enough(usable, errors.Join(faults...))
 }
 
-// enough returns an error if err kept servers away that the run needs to start and no other
-// may join.
+// enough returns an error if err is not nil, fewer than MinInstances are usable, and no other server
+// may join. err says why servers could not be added.
 func (c *Config) enough(usable int, err error) error {
 	if err == nil || usable >= c.MinInstances || c.MayJoin {
 		return nil

@@ -30,10 +30,10 @@ const (
 type server struct {
 	remote.Server
 	endpoint remote.Endpoint
-	track    trace.Track // lanes, because requests overlap
+	track    trace.Track // has lanes, because requests overlap
 
-	removing    bool      // guarded by servers.mu
-	silentSince time.Time // when it stopped answering, zero while it answers; used by the monitor only
+	removing    bool      // remove has begun; guarded by servers.mu
+	silentSince time.Time // when the monitor first found it silent; zero if it is not; only the monitor uses it
 }
 
 // Generate calls the server's Generate within a span.
@@ -69,25 +69,26 @@ func (s *server) Exact() bool {
 	return ok && exact.Exact()
 }
 
-// servers holds the servers in the fleet. Its methods may be called concurrently.
+// servers holds the servers in the fleet. A server's ID is its URL. The methods may be called
+// concurrently.
 type servers struct {
 	fleet     *fleet.Fleet
 	dial      Dialer
 	spans     *trace.Spans
 	announcer *Announcer
 	state     *stateFile
-	joined    chan struct{} // holds a token after a server has joined
+	joined    chan struct{} // has room for one token, which join puts there; await takes it
 
 	mu      sync.Mutex
-	claims  bool // add claims servers
-	byID    map[string]*server
-	pending map[string]bool // URLs being added
-	evicted map[string]bool // URLs of servers that left because they did not answer
+	claims  bool               // add claims servers
+	byID    map[string]*server // servers in the fleet, or on their way into it or out of it
+	pending map[string]bool    // IDs of servers that add is adding
+	evicted map[string]bool    // IDs of servers that the monitor removed and that have not rejoined
 }
 
-// add connects to the server of an endpoint and adds it to the fleet. After the first
-// publish it returns when the server holds the weights or has failed to take them. A server
-// that is already in the fleet stays unchanged.
+// add connects to the server of an endpoint and adds it to the fleet. If there are weights, it
+// returns when the server holds them or has failed to take them. A server that is already in the
+// fleet stays unchanged, except that add replaces one that is draining, drained or retired.
 func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance, error) {
 	s.mu.Lock()
 	twice := s.pending[e.URL]
@@ -104,11 +105,11 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	}()
 	if in, ok := s.instance(e.URL); ok {
 		switch in.State {
-		case fleet.Draining.String(), fleet.Drained: // replace it
+		case fleet.Draining.String(), fleet.Drained:
 			if err := s.remove(ctx, s.get(e.URL)); err != nil && !errors.Is(err, control.ErrNotFound) {
 				return control.Instance{}, err
 			}
-		case fleet.Retired.String():
+		case fleet.Retired.String(): // fleet.Add replaces it
 		default:
 			return in, nil
 		}
@@ -126,8 +127,8 @@ func (s *servers) add(ctx context.Context, e remote.Endpoint) (control.Instance,
 	return s.join(ctx, &server{Server: c, endpoint: e, track: s.spans.Lanes(secret.Hide(c.ID()))})
 }
 
-// claimAll makes add claim servers and returns those that it has added without a claim, in the
-// order of their URLs.
+// claimAll makes add claim later servers and returns those that it has added without a claim, in the
+// order of their IDs.
 func (s *servers) claimAll() (unclaimed []*server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,14 +139,15 @@ func (s *servers) claimAll() (unclaimed []*server) {
 	return unclaimed
 }
 
-// claiming reports whether add claims servers.
+// claiming reports whether claimAll has been called.
 func (s *servers) claiming() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claims
 }
 
-// join adds a connected server to the fleet, or closes it if the fleet refuses it.
+// join adds a connected server to the fleet, or closes it if it is not in the fleet afterwards. A
+// server that joins but does not take the weights is not an error.
 func (s *servers) join(ctx context.Context, srv *server) (control.Instance, error) {
 	id := srv.ID()
 	s.mu.Lock()
@@ -153,7 +155,7 @@ func (s *servers) join(ctx context.Context, srv *server) (control.Instance, erro
 	s.mu.Unlock()
 	fault := s.fleet.Add(ctx, srv)
 	in, ok := s.instance(id)
-	ok = ok && s.fleet.Has(srv) // it may have been removed meanwhile
+	ok = ok && s.fleet.Has(srv) // the fleet may have refused it, or it may have been removed meanwhile
 	s.mu.Lock()
 	switch {
 	case ok:
@@ -222,8 +224,8 @@ func (s *servers) removable(id string) (*server, error) {
 	return nil, control.ErrNotFound
 }
 
-// remove removes srv itself from the fleet. It returns control.ErrNotFound if srv is nil,
-// has left or has been replaced.
+// remove removes srv from the fleet. It returns control.ErrNotFound if srv is nil, has left, is
+// leaving or has been replaced.
 func (s *servers) remove(ctx context.Context, srv *server) error {
 	s.mu.Lock()
 	if srv == nil || srv.removing || s.byID[srv.ID()] != srv {
@@ -242,14 +244,15 @@ func (s *servers) remove(ctx context.Context, srv *server) error {
 	return err
 }
 
-// drop removes srv if it is still in the fleet and reports a failure as a note.
+// drop removes srv if it is still in the fleet, and reports an error as a warning.
 func (s *servers) drop(ctx context.Context, srv *server) {
 	if err := s.remove(ctx, srv); err != nil && ctx.Err() == nil && !errors.Is(err, control.ErrNotFound) {
 		s.announcer.notes.Say(notice.Warning, "%v", err)
 	}
 }
 
-// setEvicted records that server id left because it did not answer.
+// setEvicted records that the monitor removes server id. It forgets all earlier ones rather than
+// record more than maxEvicted.
 func (s *servers) setEvicted(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,8 +22,9 @@ const (
 	maxRemoved = 1000
 )
 
-// stateFile is what a resumed run knows about its servers. It holds full URLs, whose paths may
-// contain secrets, so only the owner may read it. Its methods may be called concurrently.
+// stateFile records what a resumed run must know about its servers. It contains full URLs, whose
+// paths may contain secrets, so only the owner may read the file. Its methods may be called
+// concurrently.
 type stateFile struct {
 	path  string // empty if nothing is kept
 	notes *report.Notes
@@ -37,8 +38,8 @@ type state struct {
 	Removed []string `json:"taken_out"` // servers that a user drained or removed, newest last
 }
 
-// openState reads the file from a run's folder, if it exists and a crash did not damage it.
-// With an empty folder nothing is kept.
+// openState reads the file from a run's folder. It starts with an empty list if the file does not
+// exist or a crash has damaged it. If folder is empty, nothing is kept.
 func openState(folder string, notes *report.Notes) (*stateFile, error) {
 	f := &stateFile{notes: notes}
 	if folder != "" {
@@ -58,14 +59,15 @@ func openState(folder string, notes *report.Notes) (*stateFile, error) {
 	return f, nil
 }
 
-// isRemoved reports whether a user removed a server and it has not been added since.
+// isRemoved reports whether a user has removed a server and it has not been added since.
 func (f *stateFile) isRemoved(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Contains(f.content.Removed, id)
 }
 
-// setRemoved records whether a user removed a server, or it was added again.
+// setRemoved records that a user has removed a server, or, if removed is false, that the server has
+// been added again.
 func (f *stateFile) setRemoved(id string, removed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 )
 
 // Handle identifies a member of the fleet. An instance that leaves and rejoins gets a new
-// handle. Handles grow in the order in which instances join; 0 is no instance.
+// handle. Handles increase in the order in which instances join; 0 is no instance.
 type Handle int64
 
 // Effects lists what the caller must do after calls of a Machine's methods.
@@ -17,8 +17,8 @@ type Effects struct {
 	Refusals []Refusal // requests that left the queue without an instance
 	Orders   []Order   // publishes to start
 	Probes   []Probe   // probes to start
-	Rests    []Rest    // instances that get no work for a time
-	Idle     []Handle  // draining or removed instances to release: their last request has ended
+	Rests    []Rest    // rests to time
+	Idle     []Handle  // draining or removed instances whose last request has ended
 }
 
 // reset empties e and keeps its memory.
@@ -32,11 +32,11 @@ func (e *Effects) reset() {
 type Grant struct {
 	Request  *Request
 	Instance Handle
-	Version  int64  // of the weights that must answer
-	Checksum string // of those weights
-	epoch    int64  // number of publishes that the instance has taken
-	try      int    // number of the request's try, from 1
-	since    time.Time
+	Version  int64     // version of the weights that must answer
+	Checksum string    // checksum of those weights
+	epoch    int64     // m's epoch at the time of the grant
+	try      int       // number of the request's try, from 1
+	since    time.Time // time of the grant
 	m        *member
 }
 
@@ -49,38 +49,38 @@ type Refusal struct {
 // Outcome is the result of a granted call.
 type Outcome struct {
 	Completions []inference.Completion
-	Err         error // ErrStuck for a call that did not return in time
-	Abandoned   bool  // the result is no longer wanted
+	Err         error // wraps ErrStuck if the call did not return in time
+	Abandoned   bool  // the request's caller no longer wants the result
 }
 
 // Order asks for a publish of the current weights to an instance. Machine.Published ends
 // it.
 type Order struct {
 	Instance   Handle
-	Version    int64 // 0 if the fleet has no weights yet
-	generation int64 // number of the fleet's publish
-	probed     bool  // a probe has just succeeded
+	Version    int64 // version of the weights; 0 if the fleet has none yet
+	generation int64 // the supervisor's generation at the time of the order
+	probed     bool  // the order follows a successful probe
 	m          *member
 }
 
 // Publication is the result of an Order.
 type Publication struct {
-	Checksum  string // of the published weights
+	Checksum  string // checksum of the published weights
 	Reported  string // checksum that the instance reports
-	Capacity  int    // of the instance
-	Err       error  // ErrStuck for a publish that did not return in time
-	Abandoned bool   // the result is no longer wanted
+	Capacity  int    // the instance's capacity after the publish
+	Err       error  // wraps ErrStuck if the publish did not return in time
+	Abandoned bool   // the publish's caller no longer wants the result
 }
 
-// Probe asks the caller to probe an instance that does not serve, again and again, while
+// Probe asks the caller to probe an instance that does not serve repeatedly, while
 // Machine.KeepProbing reports true. After a successful probe the caller calls Machine.Probed.
 type Probe struct {
 	Instance   Handle
-	generation int64 // number of the fleet's publish
+	generation int64 // the supervisor's generation at the time of the request
 	m          *member
 }
 
-// Rest asks the caller to call Machine.Rested after a time.
+// Rest asks the caller to call Machine.Rested after For. The instance gets no requests meanwhile.
 type Rest struct {
 	Instance Handle
 	For      time.Duration
@@ -100,6 +100,6 @@ const (
 // Verdict is the machine's decision on a request after its call.
 type Verdict struct {
 	Next  Next
-	Pause time.Duration // before a Retry
-	Err   error         // why the request failed or is tried again
+	Pause time.Duration // how long to wait before a Retry
+	Err   error         // why the request failed or is tried again; nil if it is answered or cancelled
 }

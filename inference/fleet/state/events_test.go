@@ -162,7 +162,7 @@ func (w *world) finish(c *sent, o Outcome) {
 func (w *world) fault(q *asked, h *host, v Verdict, err error) {
 	if busy := new(inference.BusyError); errors.As(err, &busy) {
 		w.must(v.Next == Retry && v.Pause == 0, "a busy instance gives verdict %d", v.Next)
-		w.must(h.left || w.closed || h.state == Draining || w.s.members.get(h.handle).rests.After(w.now),
+		w.must(h.left || w.closed || h.state == Draining || w.s.members.get(h.handle).restUntil.After(w.now),
 			"%s is busy and does not rest", h.name)
 		q.phase = paused
 		w.rested++

@@ -4,13 +4,13 @@ import "time"
 
 // floor tracks whether enough members serve.
 type floor struct {
-	publishing bool      // a publish takes all members out of service, which is not reported
-	lowSince   time.Time // when members became too few; zero while enough serve, or during a publish
-	low        bool      // as last reported
+	publishing bool      // a publish has taken all members out of service, which is not reported
+	lowSince   time.Time // when too few members began to serve; zero while enough serve, or during a publish
+	low        bool      // the last report said that too few members serve
 }
 
-// check records whether enough members serve and reports whether that has changed. Before
-// the first weights, too few members are no change.
+// check updates lowSince and returns whether to report a change, after which the caller inverts low.
+// weights says whether there are weights: before the first ones, too few members are no news.
 func (f *floor) check(now time.Time, enough, weights bool) bool {
 	switch {
 	case f.publishing:

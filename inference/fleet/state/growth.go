@@ -14,12 +14,13 @@ const recent = 512
 // the responses' lengths, divided by what the sum would be if each response were as long as
 // the longest of its request.
 type growth struct {
-	share         float64 // as dispatch uses it; changes in steps of at least a tenth
-	grown, lasted float64 // the two sums over recent answers, in tokens
-	answers       int     // since both sums were halved
+	share   float64 // the estimate; changes only by a tenth or more, because a change reorders all members
+	grown   float64 // sum of the lengths of recent responses, in tokens
+	lasted  float64 // the same sum if each were as long as the longest of its request
+	answers int     // number of answers since both sums were halved
 }
 
-// add counts an answer and reports whether the share has changed.
+// add counts an answer, which has at least one token, and reports whether the share has changed.
 func (g *growth) add(out []inference.Completion) bool {
 	longest := 0
 	for i := range out {
@@ -28,8 +29,11 @@ func (g *growth) add(out []inference.Completion) bool {
 		g.grown += float64(n)
 	}
 	g.lasted += float64(longest * len(out))
-	if g.answers++; g.answers == recent {
-		g.grown, g.lasted, g.answers = g.grown/2, g.lasted/2, 0
+	g.answers++
+	if g.answers == recent {
+		g.grown /= 2
+		g.lasted /= 2
+		g.answers = 0
 	}
 	share := g.grown / g.lasted
 	if math.Abs(share-g.share) < g.share/10 {

@@ -16,19 +16,20 @@ type Health int
 const (
 	Healthy  Health = iota // holds the current weights and answers
 	Suspect                // failed its last call: gets one request at a time until one succeeds
-	Dead                   // failed too often in a row
+	Dead                   // failed Config.DeadAfter times in a row, or was silent
 	Stale                  // not known to hold the current weights
-	Draining               // finishes its requests
-	Retired                // failed too often, or ignored a deadline; another of its name may join
+	Draining               // finishes its requests and gets no more
+	Retired                // failed more than Config.MaxRestarts times, or ignored a deadline; may be replaced
 )
 
 func (h Health) String() string {
 	return [...]string{"HEALTHY", "SUSPECT", "DEAD", "STALE", "DRAINING", "RETIRED"}[h]
 }
 
-// Event is a change of an instance's state. Err is the cause, if known. An event without ID
-// is about the fleet: with Err, too few instances serve; without, enough serve again. If
-// Waits is set, Err says what requests wait for, and nothing has changed.
+// Event is a change of an instance's state. Err is the cause, if known. If From equals To, the
+// instance has failed again in the same state. An event without an ID is about the fleet: if Err is
+// set, too few instances serve; otherwise enough serve again. If Waits is set, nothing has changed
+// and Err says what requests wait for.
 type Event struct {
 	ID       string
 	From, To Health

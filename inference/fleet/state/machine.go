@@ -16,10 +16,12 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Machine is the state of a fleet. It grants each request to the instance with the least
-// outstanding work among those that hold the current weights, and to another one if that
-// fails. While fewer than MinServing serve, requests wait. A Machine is not safe for
-// concurrent use.
+// Machine is the state of a fleet. It grants each request to an instance that holds the current
+// weights, usually the one with the least outstanding work, and to another one if that fails. While
+// fewer than MinServing instances serve, requests wait. A Machine is not safe for concurrent use.
+//
+// Members records the instances and the work booked on them, health decides which of them serve, and
+// queue assigns requests to them. Each appends to effects what the caller must do.
 type Machine struct {
 	cfg     Config
 	effects Effects
@@ -37,17 +39,17 @@ func New(cfg Config, now time.Time) *Machine {
 	return s
 }
 
-// Take returns what the caller must do since the last Take. The result is valid until the
-// next event.
+// Take returns what the caller must do because of the events since the last Take. The result is
+// valid until the next event.
 func (s *Machine) Take() Effects {
 	e := s.effects
 	s.effects.reset()
 	return e
 }
 
-// Join adds an instance and returns an order to publish the current weights to it. The
-// instance is STALE until it holds them. It replaces a RETIRED instance of the same name,
-// which then leaves the fleet.
+// Join adds an instance and returns an order to publish the current weights to it. The instance is
+// STALE until it holds them. probed says whether it can be probed. It replaces a RETIRED instance of
+// the same name, which then leaves the fleet and whose handle is replaced; otherwise replaced is 0.
 func (s *Machine) Join(now time.Time, name string, capacity int, probed bool) (o Order, replaced Handle, err error) {
 	old := s.members.named(name)
 	switch {
@@ -74,8 +76,8 @@ func (s *Machine) Drain(now time.Time, h Handle) (busy bool) {
 	return m.requests > 0
 }
 
-// Remove removes an instance from the fleet and reports whether it has requests left. The
-// caller must end these.
+// Remove removes an instance from the fleet and reports whether it has requests left, which the
+// caller must end.
 func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
 	m := s.members.get(h)
 	if m == nil {
@@ -86,14 +88,14 @@ func (s *Machine) Remove(now time.Time, h Handle) (busy bool) {
 	return m.requests > 0
 }
 
-// Close refuses all requests with ErrClosed. Running calls may still settle.
+// Close refuses queued and later requests with ErrClosed. Running calls may still settle.
 func (s *Machine) Close() {
 	s.health.closed = true
 	s.queue.refuse(func(*Request) error { return fmt.Errorf("fleet %w", inference.ErrClosed) })
 }
 
-// Enqueue queues r and returns the time after which to Look at it again. A Grant or a
-// Refusal ends the wait. A request that has ended must not be enqueued again.
+// Enqueue queues r and returns how long to wait before the next Look at it. A Grant or a Refusal
+// ends the wait. A request that has ended must not be enqueued again.
 func (s *Machine) Enqueue(now time.Time, r *Request) (time.Duration, error) {
 	if s.health.closed {
 		return 0, fmt.Errorf("fleet %w", inference.ErrClosed)
@@ -103,8 +105,8 @@ func (s *Machine) Enqueue(now time.Time, r *Request) (time.Duration, error) {
 	return left, err
 }
 
-// Look returns the time after which to look again at a waiting request. An error ends the
-// request.
+// Look checks whether a queued request may still wait, and returns how long to wait before the next
+// Look. If it may not, Look removes the request from the queue and returns an error.
 func (s *Machine) Look(now time.Time, r *Request) (time.Duration, error) {
 	if r.place == nil {
 		return s.cfg.Watchdog, nil
@@ -116,15 +118,15 @@ func (s *Machine) Look(now time.Time, r *Request) (time.Duration, error) {
 	return left, err
 }
 
-// Leave ends a request that waits or whose grant has not been sent.
+// Leave ends a request that is queued, or whose grant the caller does not send.
 func (s *Machine) Leave(now time.Time, r *Request) {
 	s.queue.leave(now, r)
 	s.queue.dispatch(now)
 }
 
 // Watch decides what to do about a call that has no answer yet. quiet is how long the instance has
-// given no sign of work. idle is how long it has responded each time within quiet, each time
-// without such a sign. Both are 0 if the caller has not asked for a sign.
+// shown no sign of work. idle is for how long of that time it has responded whenever asked, without
+// showing a sign of work. Both are 0 if the caller has not asked.
 func (s *Machine) Watch(now time.Time, g Grant, quiet, idle time.Duration) Watch {
 	w := s.health.watch(now, g, quiet, idle)
 	s.queue.dispatch(now)
@@ -141,19 +143,19 @@ func (s *Machine) Settle(now time.Time, g Grant, o Outcome) Verdict {
 	return v
 }
 
-// Rested ends a Rest, unless the instance has since asked for more time.
+// Rested ends a Rest, unless the instance has since asked for a longer one.
 func (s *Machine) Rested(now time.Time, h Handle) {
 	m := s.members.get(h)
-	if m == nil || m.rests.IsZero() || now.Before(m.rests) {
+	if m == nil || m.restUntil.IsZero() || now.Before(m.restUntil) {
 		return
 	}
-	m.rests = time.Time{}
+	m.restUntil = time.Time{}
 	s.members.place(m)
 	s.queue.dispatch(now)
 }
 
-// Serving returns the number of serving instances and of the responses that they sample at
-// once.
+// Serving returns the number of serving instances and the number of responses that they sample at
+// once together.
 func (s *Machine) Serving() (instances, capacity int) {
 	return s.members.serving, s.members.capacity
 }
@@ -166,6 +168,7 @@ func (s *Machine) Serving() (instances, capacity int) {
 // request differ in length.
 func (s *Machine) TargetInFlight(responses int) int {
 	p := s.members
-	given := (1 + s.cfg.Ahead) / p.growth.share
-	return int(math.Ceil((given+1)*float64(p.capacity)/float64(responses))) + 2*p.serving
+	given := (1 + s.cfg.Ahead) / p.growth.share // outstanding responses per unit of capacity; see hasRoom
+	requests := (given + 1) * float64(p.capacity) / float64(responses)
+	return int(math.Ceil(requests)) + 2*p.serving
 }

@@ -8,52 +8,54 @@ import (
 	"github.com/easyrl/easyrl/internal/indexed"
 )
 
-// members holds the instances of the fleet and their work. After each change of a member's health,
-// capacity or work, place restores ready.
+// members holds the instances of the fleet and their work. ready contains exactly the members that
+// serve and have room, the least work on top: code that changes a member's health, capacity, rest or
+// work must then call place.
 type members struct {
 	cfg      *Config
 	effects  *Effects
-	all      []*member             // in the order of joining
+	all      []*member             // in the order of joining, so by handle
 	joined   Handle                // last handle assigned
-	ready    indexed.Heap[*member] // exactly those that serve and have room, the least work first
+	ready    indexed.Heap[*member] // see above
 	growth   growth
-	serving  int           // members that serve
-	capacity int           // of the members that serve
-	removed  time.Duration // busy time of members that left
-	moved    time.Time     // when a request last started or ended on an instance, or a health changed
+	serving  int           // number of members that serve
+	capacity int           // total capacity of the members that serve
+	removed  time.Duration // total busy time of members that left
+	moved    time.Time     // when a request last started or ended on a member, or a member's health changed
 }
 
 func newMembers(cfg *Config, effects *Effects) *members {
 	return &members{
 		cfg: cfg, effects: effects, growth: growth{share: 1},
-		ready: indexed.New((*member).before, func(m *member, at int) { m.at = at }),
+		ready: indexed.New((*member).before, func(m *member, index int) { m.readyIndex = index }),
 	}
 }
 
 // join adds a STALE member.
 func (p *members) join(name string, capacity int, probed bool) *member {
 	p.joined++
-	m := &member{handle: p.joined, name: name, probed: probed, health: Stale, at: indexed.Out, capacity: capacity}
+	m := &member{handle: p.joined, name: name, probed: probed, health: Stale, readyIndex: indexed.Out,
+		capacity: capacity}
 	p.all = append(p.all, m)
 	return m
 }
 
 // get returns the member with handle h, or nil.
 func (p *members) get(h Handle) *member {
-	at, ok := slices.BinarySearchFunc(p.all, h, func(m *member, h Handle) int { return int(m.handle - h) })
+	i, ok := slices.BinarySearchFunc(p.all, h, func(m *member, h Handle) int { return int(m.handle - h) })
 	if !ok {
 		return nil
 	}
-	return p.all[at]
+	return p.all[i]
 }
 
 // named returns the member called name, or nil.
 func (p *members) named(name string) *member {
-	at := slices.IndexFunc(p.all, func(m *member) bool { return m.name == name })
-	if at < 0 {
+	i := slices.IndexFunc(p.all, func(m *member) bool { return m.name == name })
+	if i < 0 {
 		return nil
 	}
-	return p.all[at]
+	return p.all[i]
 }
 
 // enough reports whether at least MinServing members serve.
@@ -67,18 +69,19 @@ func (p *members) hasOthers(m *member) bool {
 // place adds m to the ready heap, moves it there or removes it, according to its health and
 // work.
 func (p *members) place(m *member) {
-	may := m.serves() && m.hasRoom(p.growth.share, p.cfg.Ahead)
+	ready := m.serves() && m.hasRoom(p.growth.share, p.cfg.Ahead)
+	placed := m.readyIndex != indexed.Out
 	switch {
-	case may && m.at == indexed.Out:
+	case ready && !placed:
 		p.ready.Push(m)
-	case may:
-		p.ready.Fix(m.at)
-	case m.at != indexed.Out:
-		p.ready.Remove(m.at)
+	case ready:
+		p.ready.Fix(m.readyIndex)
+	case placed:
+		p.ready.Remove(m.readyIndex)
 	}
 }
 
-// recount updates serving and capacity after m's state changed. served says whether m
+// recount updates serving and capacity after m's health changed. served says whether m
 // served before.
 func (p *members) recount(m *member, served bool) {
 	switch {
@@ -91,11 +94,11 @@ func (p *members) recount(m *member, served bool) {
 	}
 }
 
-// least returns the ready member with the least work, other than without, or nil.
-func (p *members) least(without *member) *member {
+// leastBusy returns the ready member other than avoid with the least work, or nil.
+func (p *members) leastBusy(avoid *member) *member {
 	var best *member
-	for at := range min(p.ready.Len(), 3) { // the two with the least work are among these
-		if m := p.ready.At(at); m != without && (best == nil || m.before(best)) {
+	for i := range min(p.ready.Len(), 3) { // the root of the heap and its children have the two with the least work
+		if m := p.ready.At(i); m != avoid && (best == nil || m.before(best)) {
 			best = m
 		}
 	}
@@ -119,14 +122,15 @@ func (p *members) give(now time.Time, m *member, r *Request) {
 	}
 }
 
-// learn counts the tokens of an answer of m and updates the share of growing responses.
+// learn counts the tokens of an answer of m and updates the share of growing responses, on which the
+// room of every member depends.
 func (p *members) learn(m *member, out []inference.Completion) {
 	for i := range out {
 		m.generated += int64(len(out[i].IDs))
 	}
 	if p.growth.add(out) {
-		for _, o := range p.all {
-			p.place(o)
+		for _, other := range p.all {
+			p.place(other)
 		}
 	}
 }

@@ -6,77 +6,91 @@ import (
 )
 
 const (
-	// A call is late after as long as the longest answer took, at least leastLate, and
-	// before any answer after unknownLate.
-	leastLate   = time.Second / 2
+	// minLate and unknownLate bound when a call is late: after the longest time that an answer took,
+	// but not before minLate, or after unknownLate if there has been no answer.
+	minLate     = time.Second / 2
 	unknownLate = 2 * time.Minute
-	// The instance of a late call is silent if it has given no sign of work for half of that
-	// time, at least leastQuiet.
-	leastQuiet = 600 * time.Millisecond
-	// A publish waits for an instance twice as long as the slowest one took, at least
-	// leastPatience.
-	leastPatience = time.Second
+	// minQuiet bounds when the instance of a late call is silent: after half of that time without a
+	// sign of work, but not before minQuiet.
+	minQuiet = 600 * time.Millisecond
+	// minPatience bounds how long a publish waits for an instance: twice as long as the slowest one
+	// took, but not less than minPatience.
+	minPatience = time.Second
 )
 
-// pace holds how long answers took under the current weights and those before. Requests are
-// classed by the bit length of their limit of tokens.
+// times holds a duration for each class of requests; 0 if unknown.
+type times [bits.UintSize + 1]time.Duration
+
+// classOf returns the class of a request with this limit of tokens, the limit's bit length.
+// Limits of consecutive classes differ by a factor of about two.
+func classOf(maxTokens int) int { return bits.Len(uint(maxTokens)) }
+
+// pace records how long the longest answer of each class took.
 type pace struct {
-	longest, before [bits.UintSize + 1]time.Duration
+	current  times // under the current weights
+	previous times // under the last weights before them that answered
 }
 
+// learn records an answer.
 func (p *pace) learn(took time.Duration, maxTokens int) {
-	class := bits.Len(uint(maxTokens))
-	p.longest[class] = max(p.longest[class], took)
+	class := classOf(maxTokens)
+	p.current[class] = max(p.current[class], took)
 }
 
 // turn begins the time of new weights, unless the current ones have answered nothing.
 func (p *pace) turn() {
-	if p.longest != [len(p.longest)]time.Duration{} {
-		p.longest, p.before = [len(p.longest)]time.Duration{}, p.longest
+	if p.current != (times{}) {
+		p.previous = p.current
+		p.current = times{}
 	}
 }
 
-// late returns the time after which a call with this limit of tokens is late. Without an
-// answer of its class, late scales up the time of the nearest smaller class, or takes that
-// of the nearest larger one.
+// longest returns the longest time that an answer of a class took, or 0.
+func (p *pace) longest(class int) time.Duration { return max(p.current[class], p.previous[class]) }
+
+// late returns the time after which a call with this limit of tokens is late. If its class has no
+// answer, late doubles the time of the nearest smaller class for each class between, or else takes
+// the time of the nearest larger one.
 func (p *pace) late(maxTokens int) time.Duration {
-	class := bits.Len(uint(maxTokens))
+	class := classOf(maxTokens)
 	for c := class; c >= 0; c-- {
-		if d := max(p.longest[c], p.before[c]); d > 0 {
-			return max(leastLate, d<<min(class-c, 20))
+		if d := p.longest(c); d > 0 {
+			const maxDoublings = 20 // keeps the shift from overflowing for any realistic time
+			return max(minLate, d<<min(class-c, maxDoublings))
 		}
 	}
-	for c := class; c < len(p.longest); c++ {
-		if d := max(p.longest[c], p.before[c]); d > 0 {
-			return max(leastLate, d)
+	for c := class; c < len(p.current); c++ {
+		if d := p.longest(c); d > 0 {
+			return max(minLate, d)
 		}
 	}
 	return unknownLate
 }
 
-// publishes holds how long the slowest instance took to take the current weights and those
-// before.
+// publishes records how long the slowest instance took to take weights.
 type publishes struct {
-	begun           time.Time
-	slowest, before time.Duration
+	begun    time.Time     // when the last publish began
+	current  time.Duration // for the current weights; 0 if no instance has taken them
+	previous time.Duration // for the last weights before them that an instance has taken
 }
 
-// begin begins a publish.
+// begin records that a publish begins.
 func (p *publishes) begin(now time.Time) {
 	p.begun = now
-	if p.slowest > 0 {
-		p.slowest, p.before = 0, p.slowest
+	if p.current > 0 {
+		p.previous = p.current
+		p.current = 0
 	}
 }
 
-// took records an instance that has taken the weights.
-func (p *publishes) took(now time.Time) { p.slowest = max(p.slowest, now.Sub(p.begun)) }
+// took records that an instance has taken the current weights.
+func (p *publishes) took(now time.Time) { p.current = max(p.current, now.Sub(p.begun)) }
 
-// patience returns how long a publish waits for an instance if others suffice, or unknown
+// patience returns how long a publish waits for an instance if enough others serve, or unknown
 // before any instance has taken weights.
 func (p *publishes) patience(unknown time.Duration) time.Duration {
-	if d := max(p.slowest, p.before); d > 0 {
-		return max(leastPatience, 2*d)
+	if d := max(p.current, p.previous); d > 0 {
+		return max(minPatience, 2*d)
 	}
 	return unknown
 }

@@ -7,37 +7,39 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// prefixBlock is the number of tokens by which prefixes are compared. Recomputing fewer
-// costs less than waiting for the instance that has them.
+// prefixBlock is the number of tokens in a block, the unit in which prefixes are compared.
+// Recomputing fewer tokens costs less than waiting for the instance that has computed them.
 const prefixBlock = 64
 
-// mostPrefixes bounds the size of each of the two maps of prefixes.
-const mostPrefixes = 1 << 15
+// maxPrefixes is the maximum size of each of the two maps of prefixes.
+const maxPrefixes = 1 << 15
 
-// prefixes records which instance has computed which prefix of prompts. When newer is full,
-// older is dropped and newer takes its place.
+// prefixes records which member has computed which prefix of prompts, by key; nil means several.
+// When newer is full, it replaces older, so that the prefixes noted longest ago are forgotten.
 type prefixes struct{ newer, older map[uint64]*member }
 
-// prefixKeys returns a key for each prefix of ids that consists of whole blocks, shortest
-// first, and one for all of ids.
+// prefixKeys returns a key for each prefix of ids that consists of complete blocks, shortest
+// first, and one for all of ids if they end within a block. It returns nil for less than a block.
 func prefixKeys(ids []int32) []uint64 {
 	if len(ids) < prefixBlock {
 		return nil
 	}
 	keys := make([]uint64, 0, len(ids)/prefixBlock+1)
-	var block [4 * prefixBlock]byte // XXH3 is fastest on a whole block
+	var data [4 * prefixBlock]byte
 	key := uint64(0)
-	for part := range slices.Chunk(ids, prefixBlock) {
-		for i, id := range part {
-			binary.LittleEndian.PutUint32(block[4*i:], uint32(id))
+	for block := range slices.Chunk(ids, prefixBlock) {
+		for i, id := range block {
+			binary.LittleEndian.PutUint32(data[4*i:], uint32(id))
 		}
-		clear(block[4*len(part):])
-		key = xxh3.HashSeed(block[:], key+uint64(len(part)))
+		clear(data[4*len(block):])
+		// The seed chains the blocks, and distinguishes a short block from one that ends in zeros.
+		key = xxh3.HashSeed(data[:], key+uint64(len(block)))
 		keys = append(keys, key)
 	}
 	return keys
 }
 
+// get returns the member noted for key, and whether there is an entry.
 func (p *prefixes) get(key uint64) (*member, bool) {
 	if m, ok := p.newer[key]; ok {
 		return m, true
@@ -46,8 +48,8 @@ func (p *prefixes) get(key uint64) (*member, bool) {
 	return m, ok
 }
 
-// home returns the only instance that has computed the longest known prefix, or nil. A
-// prefix that several instances have, such as a system prompt, has no home.
+// home returns the only member that has computed the longest known prefix, or nil. A prefix that
+// several members have, such as a system prompt, has no home.
 func (p *prefixes) home(keys []uint64) *member {
 	for i := len(keys) - 1; i >= 0; i-- {
 		if m, ok := p.get(keys[i]); ok {
@@ -60,19 +62,21 @@ func (p *prefixes) home(keys []uint64) *member {
 // note records that m computes the prefixes with keys.
 func (p *prefixes) note(keys []uint64, m *member) {
 	for _, key := range keys {
-		had, ok := p.get(key)
+		home, ok := p.get(key)
 		switch {
-		case !ok || (had != nil && !had.serves()):
+		case !ok || (home != nil && !home.serves()):
 			p.put(key, m)
-		case had != m && had != nil:
+		case home != m && home != nil:
 			p.put(key, nil)
 		}
 	}
 }
 
+// put sets the entry of key.
 func (p *prefixes) put(key uint64, m *member) {
-	if len(p.newer) >= mostPrefixes {
-		p.older, p.newer = p.newer, nil
+	if len(p.newer) >= maxPrefixes {
+		p.older = p.newer
+		p.newer = nil
 	}
 	if p.newer == nil {
 		p.newer = map[uint64]*member{}

@@ -26,8 +26,8 @@ func (h *supervisor) begin(now time.Time, version int64) {
 	h.checkFloor(now)
 }
 
-// published implements Machine.Published. A newer publish supersedes the orders of an older
-// one.
+// published implements Machine.Published. The result of an order from before the last begin is
+// ignored, because the order of the newer publish follows.
 func (h *supervisor) published(now time.Time, o *Order, out *Publication) error {
 	m := o.m
 	if o.generation != h.generation {
@@ -36,11 +36,13 @@ func (h *supervisor) published(now time.Time, o *Order, out *Publication) error 
 	if err := o.fault(out); err != nil {
 		h.notTaken(now, m, err, out.Abandoned)
 		if o.probed && m.mayReturn() {
-			h.fail(now, m, m.health, err) // it answers probes but refuses the weights: bound the number of tries
+			h.fail(now, m, m.health, err) // m answers probes but refuses the weights: limit the number of tries
 		}
 		return err
 	}
-	m.publishErr, m.version, m.sum, m.failures = nil, o.Version, out.Checksum, 0
+	m.publishErr = nil
+	m.version, m.checksum = o.Version, out.Checksum
+	m.failures = 0
 	if h.floor.publishing && m.awaited == h.generation {
 		h.publishes.took(now)
 	}
@@ -66,8 +68,9 @@ func (o *Order) fault(out *Publication) error {
 	return nil
 }
 
-// notTaken records a failed publish to m. It counts as a failure of m only if m served or was
-// about to: publishes that fail during one outage count once.
+// notTaken records a failed publish to m. It counts as a failure of m unless the publish was
+// abandoned, the one before it failed too, or m is DEAD: publishes that fail during one outage count
+// once.
 func (h *supervisor) notTaken(now time.Time, m *member, err error, abandoned bool) {
 	first := m.publishErr == nil && m.health != Dead
 	m.publishErr = err

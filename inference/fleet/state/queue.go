@@ -16,13 +16,13 @@ type queue struct {
 	effects  *Effects
 	members  *members
 	health   *supervisor
-	waiting  *list.List // of *Request, in order of arrival
+	waiting  *list.List // elements are *Request, in order of arrival
 	prefixes prefixes
-	retries  int64
-	invalid  int64
+	retries  int64 // number of tries that are retries; see Request.retried
+	invalid  int64 // number of requests that failed as invalid
 }
 
-// enqueue queues r and returns how long it may wait before the next Look.
+// enqueue queues r and returns how long to wait before the next Look, or returns an error.
 func (q *queue) enqueue(now time.Time, r *Request) (time.Duration, error) {
 	if err := q.stale(r); err != nil {
 		return 0, err
@@ -42,7 +42,7 @@ func (q *queue) drop(r *Request) {
 	r.place = nil
 }
 
-// stale returns an error if r asks for a version other than the fleet's.
+// stale counts r and returns an error if r asks for a version other than the fleet's.
 func (q *queue) stale(r *Request) error {
 	h := q.health
 	if r.version == 0 || r.version == h.version {
@@ -52,21 +52,22 @@ func (q *queue) stale(r *Request) error {
 	return fmt.Errorf("request is for version %d, the fleet has %d: %w", r.version, h.version, inference.ErrStale)
 }
 
-// refuse removes the requests for which err returns an error from the queue.
-func (q *queue) refuse(err func(r *Request) error) {
+// refuse removes from the queue the requests for which check returns an error.
+func (q *queue) refuse(check func(r *Request) error) {
 	var next *list.Element
 	for e := q.waiting.Front(); e != nil; e = next {
 		next = e.Next()
 		r := e.Value.(*Request)
-		if err := err(r); err != nil {
+		if err := check(r); err != nil {
 			q.drop(r)
 			q.effects.Refusals = append(q.effects.Refusals, Refusal{r, err})
 		}
 	}
 }
 
-// patience returns how long a request that has waited since then may wait before the next
-// Look.
+// patience returns how long a request that was queued at since may wait before the next Look. It
+// returns an error if too few members have served for EmptyWait, or if neither a request nor a
+// member has moved for Watchdog.
 func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 	h := q.health
 	left := q.cfg.EmptyWait
@@ -88,7 +89,7 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 	return min(left, quiet), nil
 }
 
-// leave removes r from the queue, or releases what it was granted.
+// leave removes r from the queue, or undoes its grant.
 func (q *queue) leave(now time.Time, r *Request) {
 	switch {
 	case r.place != nil:
@@ -118,59 +119,65 @@ func (q *queue) dispatch(now time.Time) {
 		}
 		q.drop(r)
 		r.try++
-		if r.retried = r.try > 1 && !r.rested; r.retried {
+		r.retried = r.try > 1 && !r.wasBusy
+		if r.retried {
 			q.retries++
 		}
-		r.on, r.decided = m, false
+		r.on = m
+		r.decided = false
 		q.prefixes.note(r.keys, m)
 		q.effects.Grants = append(q.effects.Grants, q.book(now, m, r))
 	}
 }
 
-// pick returns the member with room and the least work, or one with the prompt's prefix,
-// free slots and hardly more work; nil if there is none. It takes the member that last
-// failed the request only if no other serves.
+// pick returns a member with room for r, or nil. It prefers the member that has computed a prefix of
+// the prompt if that has free slots and at most r's work more than the least busy member, which it
+// returns otherwise. It returns the member that last failed r only if no other serves.
 func (q *queue) pick(r *Request) *member {
 	avoid := r.avoid
 	if q.members.serving == 1 {
 		avoid = nil
 	}
-	best := q.members.least(avoid)
+	best := q.members.leastBusy(avoid)
 	if best == nil || r.keys == nil {
 		return best
 	}
 	home := q.prefixes.home(r.keys)
-	if home == nil || home == avoid || home.at == indexed.Out || home.tokens > best.tokens+r.work() {
+	if home == nil || home == avoid || home.readyIndex == indexed.Out {
 		return best
 	}
-	if home.grows(q.members.growth.share)+float64(r.responses) > float64(home.capacity) {
+	tooBusy := home.tokens > best.tokens+r.maxWork()
+	growing := home.growing(q.members.growth.share) + float64(r.responses)
+	if tooBusy || growing > float64(home.capacity) {
 		return best
 	}
 	return home
 }
 
-// book grants r to m.
+// book books r on m and returns the grant.
 func (q *queue) book(now time.Time, m *member, r *Request) Grant {
 	q.members.take(now, m, r)
-	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.sum, epoch: m.epoch, try: r.try,
+	return Grant{Request: r, Instance: m.handle, Version: m.version, Checksum: m.checksum, epoch: m.epoch, try: r.try,
 		since: now, m: m}
 }
 
 // decide returns the verdict on the request of g. A request is invalid if two instances say so, or
-// the only one does: one instance alone may have other limits. An instance that refused what
-// another one answers is at fault.
+// if the only one does: a single instance among several may have tighter limits than the others. An
+// instance that refused what another one answers is at fault.
 func (q *queue) decide(now time.Time, g Grant, o *Outcome) Verdict {
-	r, invalid := g.Request, errors.Is(o.Err, inference.ErrInvalid)
+	r := g.Request
 	r.decided = true
+	invalid := errors.Is(o.Err, inference.ErrInvalid)
+	refusedTwice := r.refused.m != nil && r.refused.m != g.m
 	switch {
 	case o.Err == nil:
-		if r.refused.m != nil { // another instance has answered what it refused
+		if r.refused.m != nil { // g.m has answered what refused.m refused
 			q.health.recordFault(now, r.refused.m, r.refused.epoch, r.refused.err)
 		}
 		return Verdict{Next: Answered}
 	case o.Abandoned:
 		return Verdict{Next: Cancelled}
-	case invalid && (r.refused.m != nil && r.refused.m != g.m || !q.members.hasOthers(g.m)):
+	case invalid && (refusedTwice || !q.members.hasOthers(g.m)):
 		q.invalid++
 		return Verdict{Next: Failed, Err: fmt.Errorf("generate on %s: %w", g.m.name, o.Err)}
 	case invalid:

@@ -62,7 +62,7 @@ func TestLeastMatchesScan(t *testing.T) {
 				}
 			}
 			want := scan(f, avoid)
-			require.Same(t, want, f.least(avoid))
+			require.Same(t, want, f.leastBusy(avoid))
 			if want != nil {
 				found++
 				s.queue.book(now, want, r)
@@ -85,15 +85,15 @@ func TestPrefixesAreBoundedAndForgetDeadInstances(t *testing.T) {
 	t.Parallel()
 	var p prefixes
 	one, two := &member{}, &member{}
-	for key := range uint64(10 * mostPrefixes) {
+	for key := range uint64(10 * maxPrefixes) {
 		p.note([]uint64{key}, one)
-		require.LessOrEqual(t, len(p.newer)+len(p.older), 2*mostPrefixes)
+		require.LessOrEqual(t, len(p.newer)+len(p.older), 2*maxPrefixes)
 	}
 	require.Nil(t, p.home([]uint64{0}))
-	require.Same(t, one, p.home([]uint64{10*mostPrefixes - 1}))
+	require.Same(t, one, p.home([]uint64{10*maxPrefixes - 1}))
 	one.health = Dead
-	p.note([]uint64{10*mostPrefixes - 1}, two)
-	require.Same(t, two, p.home([]uint64{10*mostPrefixes - 1}))
+	p.note([]uint64{10*maxPrefixes - 1}, two)
+	require.Same(t, two, p.home([]uint64{10*maxPrefixes - 1}))
 
 	require.Empty(t, prefixKeys(make([]int32, prefixBlock-1)))
 	require.Len(t, prefixKeys(make([]int32, prefixBlock)), 1)

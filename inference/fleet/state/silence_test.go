@@ -19,7 +19,7 @@ func TestLateAnswers(t *testing.T) {
 	require.Equal(t, 32*time.Second, p.late(4000), "eight times the tokens")
 	p.learn(10*time.Millisecond, 1)
 	require.Equal(t, 4*time.Second, p.late(500), "a small request says nothing about larger ones")
-	require.Equal(t, leastLate, p.late(1))
+	require.Equal(t, minLate, p.late(1))
 	p.turn()
 	p.learn(2*time.Second, 500)
 	require.Equal(t, 4*time.Second, p.late(500), "as under the weights before")

@@ -6,28 +6,28 @@ import "time"
 type InstanceStatus struct {
 	ID          string
 	State       Health
-	Shown       string // State in words, or UPDATING, DRAINED or RESTING
-	Version     int64  // of the weights set by the last verified publish
-	Capacity    int
-	Requests    int           // outstanding
-	Responses   int           // outstanding
-	Served      int64         // requests answered
-	Failed      int64         // requests failed
-	Restarts    int           // times that it left service by its own fault
-	Tokens      int64         // generated
-	Busy        time.Duration // with at least one request outstanding
-	PublishFail string        // why the last publish failed; empty if it succeeded
+	Shown       string        // State's name, or UPDATING, DRAINED or RESTING
+	Version     int64         // version of the weights that it holds; 0 if unknown
+	Capacity    int           // number of responses that it samples at once
+	Requests    int           // number of outstanding requests
+	Responses   int           // number of outstanding responses
+	Served      int64         // number of requests answered
+	Failed      int64         // number of requests failed
+	Restarts    int           // number of times that it left service by its own fault
+	Tokens      int64         // number of tokens sampled
+	Busy        time.Duration // time with at least one request outstanding
+	PublishFail string        // why the last publish failed; empty if it succeeded or runs
 }
 
 // Status is a snapshot of a fleet.
 type Status struct {
-	Version   int64         // current; 0 before the first publish
-	Size      int           // instances that serve
-	Queued    int           // requests waiting for an instance
-	Retries   int64         // tries after the first
-	Stale     int64         // requests and responses refused for their version
-	Invalid   int64         // requests refused as invalid
-	Busy      time.Duration // summed over all instances, including those that left
+	Version   int64         // current version; 0 before the first publish
+	Size      int           // number of instances that serve
+	Queued    int           // number of requests that wait for an instance
+	Retries   int64         // number of tries after a request's first, except those after a busy instance
+	Stale     int64         // number of requests and responses refused for their version
+	Invalid   int64         // number of requests refused as invalid
+	Busy      time.Duration // total over all instances, including those that left
 	Instances []InstanceStatus
 }
 
@@ -49,21 +49,21 @@ func (s *Machine) Status(now time.Time) Status {
 	return st
 }
 
-// Words for states that depend on more than an instance's health.
+// Names of states that depend on more than an instance's health.
 const (
-	Updating = "UPDATING" // STALE only because the current weights are on their way
-	Drained  = "DRAINED"  // DRAINING without requests
-	Resting  = "RESTING"  // serves, but asked for no work for now
+	Updating = "UPDATING" // STALE, but the publish of the current weights has not failed
+	Drained  = "DRAINED"  // DRAINING, and without requests
+	Resting  = "RESTING"  // serves, but asked for no requests for a time
 )
 
-// shown returns m's state in words. version is the current one.
+// shown returns the name of m's state. version is the fleet's current one.
 func (m *member) shown(version int64) string {
 	switch {
 	case m.health == Stale && m.publishErr == nil && version > 0:
 		return Updating
 	case m.health == Draining && m.requests == 0:
 		return Drained
-	case m.serves() && !m.rests.IsZero():
+	case m.serves() && !m.restUntil.IsZero():
 		return Resting
 	}
 	return m.health.String()

@@ -9,22 +9,22 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// supervisor moves members between states according to the results of their calls and
-// publishes. A result counts for the weights under which the call began: a grant carries the
-// member's epoch and an order the fleet's generation, and a result of an older one changes no
+// supervisor changes the health of members according to the results of their calls and publishes.
+// Results may arrive late. A grant therefore carries the member's epoch and an order the fleet's
+// generation. A call that failed in an older epoch, or a publish of an older generation, changes no
 // health.
 type supervisor struct {
 	cfg        *Config
 	effects    *Effects
 	members    *members
 	closed     bool
-	version    int64 // of the current weights
-	generation int64 // publishes so far
+	version    int64 // version of the current weights; 0 before the first publish
+	generation int64 // number of publishes begun
 	floor      floor
 	pace       pace
 	publishes  publishes
-	noted      time.Time // when a rest of all members was last reported
-	stale      int64     // requests and responses refused for their version
+	noted      time.Time // when noteRests last reported that all members rest
+	stale      int64     // number of requests and responses refused for their version
 }
 
 // remove removes m from the fleet.
@@ -32,10 +32,10 @@ func (h *supervisor) remove(now time.Time, m *member) {
 	h.set(now, m, Draining, nil)
 	m.left = true
 	h.members.removed += m.busyTime(now)
-	h.members.all = slices.DeleteFunc(h.members.all, func(o *member) bool { return o == m })
+	h.members.all = slices.DeleteFunc(h.members.all, func(other *member) bool { return other == m })
 }
 
-// settle records the result of a call.
+// settle records the result of a call, and changes the member's health.
 func (h *supervisor) settle(now time.Time, g Grant, o *Outcome) {
 	m, epoch := g.m, g.epoch
 	var busy *inference.BusyError
@@ -61,14 +61,14 @@ func (h *supervisor) settle(now time.Time, g Grant, o *Outcome) {
 	}
 }
 
-// rest gives m no work for as long as it asks.
+// rest makes m get no requests for as long as it asks.
 func (h *supervisor) rest(now time.Time, m *member, busy *inference.BusyError) {
-	d := busy.Rest()
+	d := busy.RetryDelay()
 	until := now.Add(d)
-	if m.left || h.closed || !until.After(m.rests) {
+	if m.left || h.closed || !until.After(m.restUntil) {
 		return
 	}
-	m.rests = until
+	m.restUntil = until
 	h.effects.Rests = append(h.effects.Rests, Rest{m.handle, d})
 	h.members.place(m)
 	if now.Sub(m.noted) >= noteEvery {
@@ -78,22 +78,23 @@ func (h *supervisor) rest(now time.Time, m *member, busy *inference.BusyError) {
 	h.noteRests(now)
 }
 
-// noteRests reports if all members that serve rest.
+// noteRests reports that all members that serve rest, if they do and there are several: a rest of a
+// single one has just been reported.
 func (h *supervisor) noteRests(now time.Time) {
 	var first *member
 	for _, m := range h.members.all {
 		switch {
 		case !m.serves():
-		case m.rests.IsZero():
+		case m.restUntil.IsZero():
 			return
-		case first == nil || m.rests.Before(first.rests):
+		case first == nil || m.restUntil.Before(first.restUntil):
 			first = m
 		}
 	}
 	if first != nil && h.members.serving > 1 && now.Sub(h.noted) >= noteEvery {
 		h.noted = now
 		h.note("all instances rest; requests wait for %s, which rests for another %v", first.name,
-			first.rests.Sub(now).Round(time.Second))
+			first.restUntil.Sub(now).Round(time.Second))
 	}
 }
 
@@ -106,7 +107,7 @@ func (h *supervisor) count(m *member, err error) {
 }
 
 // recordFault counts a fault of m, which may take m out of service. A fault from before m's last
-// publish is counted and has no other effect.
+// verified publish is only counted.
 func (h *supervisor) recordFault(now time.Time, m *member, epoch int64, err error) {
 	h.count(m, err)
 	if m.epoch != epoch || !m.serves() {
@@ -138,19 +139,20 @@ func (h *supervisor) fail(now time.Time, m *member, to Health, cause error) {
 	h.set(now, m, to, cause)
 }
 
-// republish orders the current weights again for a member that does not hold them after all.
+// republish orders a publish of the current weights to a member that served but does not hold them.
 func (h *supervisor) republish(m *member) {
 	if !h.closed && m.mayReturn() {
 		h.effects.Orders = append(h.effects.Orders, h.order(m))
 	}
 }
 
-// order asks for a publish of the current weights to m.
+// order returns an order to publish the current weights to m.
 func (h *supervisor) order(m *member) Order {
 	return Order{Instance: m.handle, Version: h.version, generation: h.generation, m: m}
 }
 
-// startProbes asks for probes of m until it answers and takes the current weights.
+// startProbes asks the caller to probe m until it responds and takes the current weights. It does
+// nothing if m cannot be probed, cannot return to service, or is probed for them already.
 func (h *supervisor) startProbes(m *member) {
 	if !m.probed || h.closed || !m.mayReturn() || m.probing == h.generation {
 		return
@@ -159,8 +161,8 @@ func (h *supervisor) startProbes(m *member) {
 	h.effects.Probes = append(h.effects.Probes, Probe{Instance: m.handle, generation: h.generation, m: m})
 }
 
-// set moves m to a state and reports the change. DRAINING is final, and a RETIRED member can only
-// become DRAINING.
+// set changes m's health and reports the change. It does nothing if m is in that state already, if m
+// is DRAINING, which is final, or if m is RETIRED and to is not DRAINING.
 func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 	from, served := m.health, m.serves()
 	if from == to || from == Draining || (from == Retired && to != Draining) {
@@ -182,10 +184,10 @@ func (h *supervisor) note(format string, args ...any) {
 	h.report(Event{Waits: true, Err: fmt.Errorf(format, args...)})
 }
 
+// report hands an event to the caller.
 func (h *supervisor) report(e Event) { h.effects.Events = append(h.effects.Events, e) }
 
-// checkFloor records since when too few members serve, except during a publish, and reports
-// the change.
+// checkFloor updates the floor and reports if too few members serve, or if enough serve again.
 func (h *supervisor) checkFloor(now time.Time) {
 	if h.floor.check(now, h.members.enough(), h.version != 0) && !h.closed {
 		h.floor.low = !h.floor.low

@@ -26,10 +26,10 @@ func (s *Machine) Begin(now time.Time, version int64) error {
 	return nil
 }
 
-// Targets returns orders for all instances that may take the current weights. A publish
-// waits for awaited, and once patience has passed only while too few serve. It waits for
-// failed, the instances that are DEAD or did not take the last weights, only while too few
-// serve.
+// Targets returns orders to publish the current weights to all instances that may take them. failed
+// are the instances that are DEAD or whose last publish failed, awaited the others. A publish waits
+// for the awaited instances; once patience has passed, it waits only while too few instances serve.
+// It waits for the failed ones only while too few serve.
 func (s *Machine) Targets() (awaited, failed []Order, patience time.Duration) {
 	h := s.health
 	for _, m := range s.members.all {
@@ -45,9 +45,9 @@ func (s *Machine) Targets() (awaited, failed []Order, patience time.Duration) {
 	return awaited, failed, h.publishes.patience(s.cfg.Watchdog)
 }
 
-// Published ends an order with its result. An instance serves if it reports the checksum of
-// the weights. The error is the instance's fault, or nil if a newer publish has superseded
-// the order.
+// Published ends an order with its result. An instance serves if it reports the checksum of the
+// weights. The error says why the instance did not take them. It is nil for an order that a newer
+// publish has superseded.
 func (s *Machine) Published(now time.Time, o Order, out Publication) error {
 	err := s.health.published(now, &o, &out)
 	s.queue.dispatch(now)
@@ -60,7 +60,7 @@ func (s *Machine) Finish(now time.Time) {
 	s.health.checkFloor(now)
 }
 
-// KeepProbing reports whether to continue the probes that p asks for, and otherwise records that they
+// KeepProbing reports whether to continue the probes that p asks for. If not, it records that they
 // have ended.
 func (s *Machine) KeepProbing(p Probe) bool {
 	m, h := p.m, s.health

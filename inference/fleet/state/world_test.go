@@ -274,10 +274,10 @@ func (w *books) checkBooks() {
 			m.tokens != h.tokens {
 			w.must(false, "the machine has %+v, expected %+v", m, h)
 		}
-		if room := h.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room != (m.at >= 0) {
-			w.must(false, "%s, %s, has place %d", h.name, h.state, m.at)
+		if room := h.serves() && m.hasRoom(w.s.members.growth.share, w.cfg.Ahead); room != (m.readyIndex >= 0) {
+			w.must(false, "%s, %s, has place %d", h.name, h.state, m.readyIndex)
 		}
-		if m.at >= 0 {
+		if m.readyIndex >= 0 {
 			ready++
 		}
 	}

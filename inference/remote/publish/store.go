@@ -12,18 +12,18 @@ import (
 	"github.com/easyrl/easyrl/inference"
 )
 
-// Store is a folder for one run's weights that trainer and servers share under the same
-// path. It writes each version once, whatever the number of instances. Its methods may be
-// called concurrently.
+// Store is a folder for one run's weights that the trainer and the servers reach under the same path.
+// It writes each version once, whatever the number of instances. Its methods may be called
+// concurrently.
 //
-// For easyrl servers, a store also holds the newest version in memory: see Latest.
+// For easyrl servers, a store also holds the newest version in memory; see Latest.
 type Store struct {
 	dir     string
-	pattern *regexp.Regexp
+	pattern *regexp.Regexp // names of the folders in dir that the store may remove
 	latest  *Latest
 
-	turn chan struct{} // holds a token unless a write runs
-	have []string      // names of the last two put, newest last; guarded by turn
+	writing chan struct{} // a lock that can be awaited with a context: full while Put runs
+	kept    []string      // names of the last two put, newest last; guarded by writing
 }
 
 // NewStore returns a store in dir. The first Put creates dir if necessary.
@@ -32,23 +32,21 @@ func NewStore(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weights folder %s: %w", dir, err)
 	}
-	s := &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: NewLatest(),
-		turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
-	return s, nil
+	return &Store{dir: abs, pattern: regexp.MustCompile(`^(\.writing-)?v\d+-[0-9A-Za-z]+$`), latest: NewLatest(),
+		writing: make(chan struct{}, 1)}, nil
 }
 
-// Latest returns the newest version in memory.
+// Latest returns the store's files in memory.
 func (s *Store) Latest() *Latest { return s.latest }
 
 // Label returns the name of weights on the wire and in a store: version and checksum.
 func Label(w inference.Weights) string { return fmt.Sprintf("v%d-%s", w.Version(), w.Checksum()) }
 
 // Adapter is a LoRA adapter for weights that servers already hold. WriteSafetensors writes its
-// tensors as PEFT names them.
+// tensors under the names that PEFT (Hugging Face's library for adapters) gives them.
 type Adapter interface {
 	inference.Weights
-	// Config returns PEFT's description of the adapter, as JSON.
+	// Config returns the content of AdapterConfig, PEFT's description of the adapter.
 	Config() []byte
 }
 
@@ -66,12 +64,13 @@ func fileOf(w inference.Weights) string {
 	return "model.safetensors"
 }
 
-// Put writes w unless it exists and returns its folder, which holds model.safetensors, or the
-// two files of an adapter, and appears atomically. The folder stays until two others are put.
+// Put writes w unless it has already been put, and returns its folder. The folder contains
+// model.safetensors, or the two files of an adapter. It appears atomically and stays until two others
+// have been put.
 func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	select {
-	case <-s.turn:
-		defer func() { s.turn <- struct{}{} }()
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
@@ -81,7 +80,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	}
 	folder := filepath.Join(s.dir, name)
 	info, err := os.Stat(filepath.Join(folder, fileOf(w)))
-	if err != nil || !info.Mode().IsRegular() || !slices.Contains(s.have, name) {
+	if err != nil || !info.Mode().IsRegular() || !slices.Contains(s.kept, name) {
 		if err := s.write(name, w); err != nil {
 			return "", fmt.Errorf("weights folder %s: %w", s.dir, err)
 		}
@@ -90,7 +89,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	return folder, nil
 }
 
-// write writes w to the folder name and replaces one of an earlier run.
+// write writes w to the folder name. It replaces the folder if an earlier run left it.
 func (s *Store) write(name string, w inference.Weights) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -117,8 +116,9 @@ func (s *Store) write(name string, w inference.Weights) error {
 	return os.Rename(partial, final)
 }
 
-// writeFile does not sync to disk. The file is useless after a crash, and network file
-// systems show a closed file complete to every server that opens it afterwards.
+// writeFile writes w to a new file. It does not sync the file to disk: the file is useless after a
+// crash, and a network file system shows a closed file completely to every server that opens it
+// later.
 func writeFile(path string, w inference.Weights) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -131,24 +131,24 @@ func writeFile(path string, w inference.Weights) error {
 	return f.Close()
 }
 
-// keep records name as the newest and removes all but it and the one put before, which
-// another server may still read.
+// keep records name as the newest folder and removes all others except the one put before, which
+// another server may still be reading.
 func (s *Store) keep(name string) {
-	s.have = append(slices.DeleteFunc(s.have, func(n string) bool { return n == name }), name)
-	s.have = s.have[max(0, len(s.have)-2):]
+	s.kept = append(slices.DeleteFunc(s.kept, func(n string) bool { return n == name }), name)
+	s.kept = s.kept[max(0, len(s.kept)-2):]
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return // leftovers do no harm
 	}
 	for _, e := range entries {
-		if s.pattern.MatchString(e.Name()) && e.Name() != name && e.Name() != s.have[0] {
+		if s.pattern.MatchString(e.Name()) && e.Name() != name && e.Name() != s.kept[0] {
 			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
 		}
 	}
 }
 
-// Fault returns err without the sentinels of requests: a refused publish is a fault of
-// the server.
+// Fault returns err so that it wraps neither ErrInvalid nor ErrStale. These would blame the request,
+// but a refused publish is a fault of the server.
 func Fault(err error) error {
 	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
 		return errors.New(err.Error())

@@ -10,17 +10,17 @@ import (
 // window is the number of bytes that an exchange must move within the time limit.
 const window = 64 << 10
 
-// progress expires when an exchange moves less than a window of bytes within the time
-// limit.
+// progress is a timer that expires when an exchange moves less than a window of bytes within the time
+// limit. It starts again with each window. Its methods may be called concurrently.
 type progress struct {
 	timer *time.Timer
-	every time.Duration
-	moved atomic.Int64 // bytes since the timer was set
-	runs  atomic.Bool  // the timer is set
+	every time.Duration // time limit of a window
+	moved atomic.Int64  // bytes moved in the current window
+	runs  atomic.Bool   // the timer runs
 }
 
-// newProgress returns a stopped progress that allows every per window. It calls expired
-// when the time is up.
+// newProgress returns a stopped progress with the time limit every. It calls expired, once, when the
+// timer expires.
 func newProgress(every time.Duration, expired func()) *progress {
 	p := &progress{every: every, timer: time.AfterFunc(time.Hour, expired)}
 	p.timer.Stop()
@@ -40,11 +40,11 @@ func (p *progress) stop() {
 	p.timer.Stop()
 }
 
-// progressReader reports to a progress what is read.
+// progressReader counts the bytes read in a progress.
 type progressReader struct {
-	from io.Reader
-	to   *progress
-	lazy bool // begin a window with the first byte after stop
+	from     io.Reader
+	progress *progress
+	lazy     bool // if the progress is stopped, start it with the next byte
 }
 
 // Read implements io.Reader.
@@ -52,20 +52,20 @@ func (m *progressReader) Read(b []byte) (int, error) {
 	n, err := m.from.Read(b)
 	switch {
 	case err != nil:
-		m.to.stop()
-	case m.lazy && n > 0 && !m.to.runs.Load():
-		m.to.start()
-	case m.to.moved.Add(int64(n)) >= window:
-		m.to.start()
+		m.progress.stop()
+	case m.lazy && n > 0 && !m.progress.runs.Load():
+		m.progress.start()
+	case m.progress.moved.Add(int64(n)) >= window:
+		m.progress.start()
 	}
 	return n, err
 }
 
-// Revocable is a reader that can be revoked. A cancelled HTTP call may still read its body
-// after it returns.
+// Revocable is a reader whose source can be taken away. It is for bodies of HTTP calls, because
+// net/http may still read the body of a cancelled call after the call has returned.
 type Revocable struct {
 	mu   sync.Mutex
-	From io.Reader // nil once revoked; set before the first Read
+	From io.Reader // the source; set before the first Read, and nil after Revoke
 }
 
 // Read implements io.Reader.
@@ -78,7 +78,7 @@ func (r *Revocable) Read(p []byte) (int, error) {
 	return r.From.Read(p)
 }
 
-// Revoke ends the reader. No Read of From runs once Revoke has returned.
+// Revoke makes later reads fail. When it returns, no Read of From runs or will run.
 func (r *Revocable) Revoke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,11 +24,11 @@ const (
 	SmallBody = 1 << 20
 	// LargeBody is the maximum size of any answer.
 	LargeBody = 1 << 30
-	// MaxPauses is the maximum number of pauses that a busy server may request per call.
+	// MaxPauses is the maximum number of pauses that a busy server may ask for per call.
 	MaxPauses = 5
-	// idle is how long an unused connection is kept. vLLM and SGLang close one after 5
-	// seconds, which fails a call sent at that moment.
-	idle = 4 * time.Second
+	// idleTimeout is how long an unused connection is kept. vLLM and SGLang close one after 5
+	// seconds, and a call sent at that moment would fail.
+	idleTimeout = 4 * time.Second
 )
 
 // ErrBody reports an answer that is not JSON of the expected shape.
@@ -37,9 +37,9 @@ var ErrBody = errors.New("unexpected response body")
 // StatusError reports an answer whose status is not 200.
 type StatusError struct {
 	Status int
-	call   string
-	text   string // the server's message
-	kind   string // the server's error.type, if any
+	call   string // method and path
+	text   string // the server's message; may be empty
+	kind   string // the server's error.type; may be empty
 }
 
 func (e *StatusError) Error() string {
@@ -64,7 +64,7 @@ func (e *StatusError) Is(target error) bool {
 	return false
 }
 
-// NoRoute reports whether err means that the server has no such path.
+// NoRoute reports whether err means that the server has no such path, or not with this method.
 func NoRoute(err error) bool {
 	var s *StatusError
 	return errors.As(err, &s) && (s.Status == 404 || s.Status == 405)
@@ -75,7 +75,7 @@ type Config struct {
 	URL     string        // without a trailing slash
 	Token   string        // bearer token of all calls; may be empty
 	Connect time.Duration // limits the set-up of a connection
-	Stall   time.Duration // limits a body without progress and a server without answers
+	Stall   time.Duration // limits the time for 64 KiB of a body, and for the answer to a call that is not Long
 	// Dial, if set, opens connections.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -90,7 +90,7 @@ type Client struct {
 	cancel context.CancelCauseFunc
 }
 
-// New returns a client and calls nothing yet.
+// New returns a client. It does not connect to the server.
 func New(cfg Config) *Client {
 	dial := cfg.Dial
 	if dial == nil {
@@ -101,10 +101,10 @@ func New(cfg Config) *Client {
 		http: &http.Client{
 			Transport: &http.Transport{
 				DialContext: dial, TLSHandshakeTimeout: cfg.Connect, ExpectContinueTimeout: time.Second,
-				MaxIdleConnsPerHost: 64, IdleConnTimeout: idle, WriteBufferSize: 256 << 10,
+				MaxIdleConnsPerHost: 64, IdleConnTimeout: idleTimeout, WriteBufferSize: 256 << 10,
 				MaxResponseHeaderBytes: window, DisableCompression: true,
 			},
-			// The token is for this server only.
+			// Do not follow redirects, because the token is for this server only.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -124,18 +124,19 @@ func (c *Client) Closed() bool { return c.ctx.Err() != nil }
 // Call is one exchange.
 type Call struct {
 	Method, Path string
-	Body         []byte              // JSON, or
-	Stream       io.Reader           // of unknown length
+	Body         []byte              // JSON; nil for a call without a body or with a Stream
+	Stream       io.Reader           // body of unknown length; nil for other calls
 	Prepare      func(*http.Request) // changes the request before it is sent; may be nil
-	Limit        int64               // maximum size of the answer; 0 means SmallBody
-	// Long makes Do wait for the answer until the context ends. It watches the server's health.
+	Limit        int64               // maximum size of the answer in bytes, at least SmallBody
+	// Long means that the answer may take any time. Instead of limiting it, the client checks the
+	// server's health meanwhile.
 	Long bool
-	// Each, if set, gets each JSON value of an answer as it arrives. Long calls only: there
-	// may be any time between two values.
+	// Each, if set, gets each JSON value of an answer as it arrives. There may be any time between
+	// two values, so the call must be Long. Each must not keep value.
 	Each func(value []byte) error
 }
 
-// Get decodes the JSON at path into out.
+// Get decodes the JSON at path into out, which may be nil.
 func (c *Client) Get(ctx context.Context, path string, out any) error {
 	return c.Do(ctx, Call{Method: http.MethodGet, Path: path}, out)
 }
@@ -149,25 +150,26 @@ func (c *Client) Post(ctx context.Context, path string, in, out any) error {
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: path, Body: body, Long: true}, out)
 }
 
-// Command posts a call whose parameters are in its query.
+// Command posts a call without a body; its parameters are in the query of path.
 func (c *Client) Command(ctx context.Context, path string) error {
 	return c.Do(ctx, Call{Method: http.MethodPost, Path: path, Body: []byte{}, Long: true}, nil)
 }
 
-// Do makes one call like Once. If the server is busy, Do repeats the call after the pause
-// that the server asks for.
-func (c *Client) Do(ctx context.Context, k Call, out any) error {
-	if k.Stream != nil {
-		return c.Once(ctx, k, out)
+// Do makes one call like Once. If the server is busy, Do repeats the call after the pause that the
+// server asks for, except for a call with a Stream, which can be read only once.
+func (c *Client) Do(ctx context.Context, call Call, out any) error {
+	if call.Stream != nil {
+		return c.Once(ctx, call, out)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
 	defer stop()
-	return Patiently(ctx, func() error { return c.Once(ctx, k, out) })
+	return Patiently(ctx, func() error { return c.Once(ctx, call, out) })
 }
 
-// Patiently repeats do, up to MaxPauses times, while it returns an *inference.BusyError.
+// Patiently calls do, and again after each *inference.BusyError that it returns and the pause that
+// the error asks for, at most MaxPauses times. It returns the last error of do.
 func Patiently(ctx context.Context, do func() error) error {
 	for pause := 0; ; pause++ {
 		err := do()
@@ -175,7 +177,7 @@ func Patiently(ctx context.Context, do func() error) error {
 		if !errors.As(err, &busy) || pause == MaxPauses {
 			return err
 		}
-		t := time.NewTimer(busy.Rest())
+		t := time.NewTimer(busy.RetryDelay())
 		select {
 		case <-t.C:
 		case <-ctx.Done():
@@ -185,13 +187,14 @@ func Patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// Once makes one call and decodes the answer into out, or copies it if out is a *string. The
-// error of a busy server is an *inference.BusyError.
-func (c *Client) Once(ctx context.Context, k Call, out any) error {
+// Once makes one call. It decodes the answer into out unless that is nil, or copies the answer if out
+// is a *string. Errors are an *inference.BusyError if the server is busy, a *StatusError for any other
+// status but 200, an error that wraps ErrBody, or the cause of ctx or of Close.
+func (c *Client) Once(ctx context.Context, call Call, out any) error {
 	if c.ctx.Err() != nil {
 		return context.Cause(c.ctx)
 	}
-	name := k.Method + " " + k.Path
+	name := call.Method + " " + call.Path
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
@@ -200,7 +203,7 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 		cancel(fmt.Errorf("%s: moved fewer than %d bytes in %v", name, window, c.stall))
 	})
 	defer moving.stop()
-	data, err := c.roundTrip(ctx, cancel, k, moving)
+	data, err := c.roundTrip(ctx, cancel, call, moving)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -208,7 +211,7 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	default:
 		return peer.Fault(err)
 	}
-	if out == nil || k.Each != nil {
+	if out == nil || call.Each != nil {
 		return nil
 	}
 	if text, ok := out.(*string); ok {
@@ -221,14 +224,15 @@ func (c *Client) Once(ctx context.Context, k Call, out any) error {
 	return nil
 }
 
-// roundTrip returns the body of an answer of status 200.
+// roundTrip makes a call and returns the body of an answer of status 200, or passes it to k.Each. p
+// limits the time; cancel ends ctx.
 func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, k Call, p *progress) ([]byte, error) {
 	var body io.Reader
 	if k.Body != nil {
 		body = bytes.NewReader(k.Body)
 	} else if k.Stream != nil {
 		p.start()
-		body = &progressReader{from: k.Stream, to: p}
+		body = &progressReader{from: k.Stream, progress: p}
 	}
 	req, err := http.NewRequestWithContext(ctx, k.Method, c.url+k.Path, body)
 	if err != nil {
@@ -243,13 +247,13 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	if k.Prepare != nil {
 		k.Prepare(req)
 	}
-	// Every call may be repeated, so net/http repeats one that meets a connection as the
-	// server closes it. The empty value marks the request and is not sent.
+	// Every call may be repeated. This header makes net/http repeat one for which the server closes
+	// an idle connection at the same moment. Without a value, the header is not sent.
 	req.Header["Idempotency-Key"] = nil
 	if k.Long {
 		defer c.watch(ctx, cancel)()
 	} else {
-		p.start() // the answer should not take long
+		p.start() // limits the wait for the answer
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -261,7 +265,7 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, k.values(resp.Body, limit, p)
 	}
 	p.start()
-	data, err := io.ReadAll(io.LimitReader(&progressReader{from: resp.Body, to: p}, limit+1))
+	data, err := io.ReadAll(io.LimitReader(&progressReader{from: resp.Body, progress: p}, limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s %s: body: %w", k.Method, k.Path, err)
@@ -273,20 +277,20 @@ func (c *Client) roundTrip(ctx context.Context, cancel context.CancelCauseFunc, 
 	return data, nil
 }
 
-// values calls k.Each for each JSON value of a body with at most limit bytes. p measures
-// the time within a value, not between two.
+// values calls k.Each for each JSON value of a body with at most limit bytes. p limits the time
+// within a value, not between two.
 func (k *Call) values(body io.Reader, limit int64, p *progress) error {
-	most := &io.LimitedReader{R: &progressReader{from: body, to: p, lazy: true}, N: limit + 1}
-	values := json.NewDecoder(most)
+	limited := &io.LimitedReader{R: &progressReader{from: body, progress: p, lazy: true}, N: limit + 1}
+	values := json.NewDecoder(limited)
 	for {
 		if rest, _ := io.ReadAll(values.Buffered()); len(bytes.TrimSpace(rest)) == 0 {
-			p.stop()
+			p.stop() // no part of the next value has arrived
 		}
 		var value json.RawMessage
 		err := values.Decode(&value)
 		var syntax *json.SyntaxError
 		switch {
-		case most.N == 0:
+		case limited.N == 0:
 			return fmt.Errorf("%s %s: %w: body has more than %d bytes", k.Method, k.Path, ErrBody, limit)
 		case err == io.EOF: //nolint:errorlint // as the decoder documents
 			return nil
@@ -301,9 +305,9 @@ func (k *Call) values(body io.Reader, limit int64, p *progress) error {
 	}
 }
 
-// watch checks the server's health while a call waits, and ends the call if the server
-// does not answer. Any status counts as an answer, because a draining server still
-// samples.
+// watch checks the server's health every c.stall while a call waits, and cancels the call if the
+// server does not answer. Any status counts as an answer, because a draining server still samples.
+// stop ends the checks and waits for them.
 func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	ctx, end := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -331,25 +335,27 @@ func (c *Client) watch(ctx context.Context, cancel context.CancelCauseFunc) (sto
 	}
 }
 
-// refusal returns the error of an answer whose status is not 200.
+// refusal returns the error of an answer to k whose status is not 200 and whose body is data: an
+// *inference.BusyError or a *StatusError.
 func refusal(k Call, resp *http.Response, data []byte) error {
 	e := Refusal(k.Method+" "+k.Path, resp.StatusCode, data)
 	after := resp.Header.Get("Retry-After")
 	switch {
 	case e.Status == http.StatusTooManyRequests:
 	case e.Status == http.StatusServiceUnavailable && after != "" && e.kind != "draining" && e.kind != "unavailable":
-		// The two excepted kinds are easyrl's: such a server needs weights or does not return.
+		// These two kinds are easyrl's. Waiting does not help: the server ends or needs weights.
 	default:
 		return e
 	}
 	return &inference.BusyError{After: retryAfter(after, resp.Header.Get("Date")), Err: e}
 }
 
-// retryAfter returns the pause that a Retry-After header asks for, in seconds or as a date,
-// or 0. date is the server's time.
+// retryAfter returns the pause that a Retry-After header asks for, in seconds or as a date, or 0 if
+// there is none. date is the answer's Date header, from which the pause until a date is measured.
 func retryAfter(header, date string) time.Duration {
 	if s, err := strconv.Atoi(header); err == nil {
-		return time.Duration(min(max(s, 0), 3600)) * time.Second
+		const longest = 3600 // keeps the product in range; callers wait less anyway
+		return time.Duration(min(max(s, 0), longest)) * time.Second
 	}
 	until, err := http.ParseTime(header)
 	if err != nil {
@@ -362,8 +368,9 @@ func retryAfter(header, date string) time.Duration {
 	return max(until.Sub(now), 0)
 }
 
-// Refusal returns the error of a body that refuses a call with a status. name is the
-// call's.
+// Refusal returns the error of a call, named by its method and path, that a server refused with a
+// status and a body. It takes the message from the forms that OpenAI, FastAPI and SGLang use, and cuts
+// it to 300 bytes.
 func Refusal(name string, status int, data []byte) *StatusError {
 	e := &StatusError{Status: status, call: name}
 	var body struct {

@@ -25,11 +25,11 @@ type Writer struct {
 	job   *Job
 }
 
-// NewWriter returns a Writer for a job that m has prepared.
+// NewWriter returns a Writer for a job prepared by m.
 func (m *Model) NewWriter(j *Job) *Writer { return &Writer{m.ID, m.Text, j} }
 
-// piece returns the text or name of a token, or token_id:ID if the request asks for IDs or
-// there is no tokenizer.
+// piece returns the text of a token or the name of a special token. It returns token_id:ID if the
+// request asks for IDs or there is no tokenizer.
 func (w *Writer) piece(id int32) string {
 	if w.job.TokensAsIDs || w.job.Generate || w.text == nil {
 		return "token_id:" + strconv.Itoa(int(id))
@@ -38,8 +38,8 @@ func (w *Writer) piece(id int32) string {
 	return lossy.String(text)
 }
 
-// textEntries returns the log-probabilities of tokens in the form of text completions. The
-// tokens' text begins at offset in the text of the choice and ends at next, in characters.
+// textEntries returns the log-probabilities of tokens in the form of text completions. offset and
+// next are where the tokens' text begins and ends in the text of the choice, in characters.
 // Special tokens have no text.
 func (w *Writer) textEntries(
 	ids []int32, logprobs []float32, top [][]inference.TokenLogprob, offset int,
@@ -98,14 +98,14 @@ func (w *Writer) chatEntries(ids []int32, logprobs []float32, top [][]inference.
 	return out
 }
 
-// header returns the fields that whole answers and chunks share.
+// header returns the fields that complete answers and chunks share.
 func (w *Writer) header(object string, version int64, checksum string) answer {
 	return answer{ID: w.job.ID, Object: object, Created: w.job.Created, Model: w.model, Version: version,
 		Checksum: checksum, Choices: []choice{}}
 }
 
-// Write writes the whole answer with the completions of out. It encodes one choice at a time and
-// then clears its element of out, because the JSON of a choice takes many times the memory of
+// Write writes the complete answer with the completions of out. It encodes one choice at a time and
+// then clears that element of out, because the JSON of a choice takes many times the memory of
 // its numbers.
 func (w *Writer) Write(to io.Writer, out []inference.Completion) error {
 	const list = `"choices":[`
@@ -114,23 +114,23 @@ func (w *Writer) Write(to io.Writer, out []inference.Completion) error {
 		return err
 	}
 	before, after, _ := bytes.Cut(frame, []byte(list))
-	between := slices.Concat(before, []byte(list))
+	prefix := slices.Concat(before, []byte(list)) // what precedes the next choice
 	for i := range out {
 		data, err := json.Marshal(w.choice(i, &out[i]))
 		if err != nil {
 			return err
 		}
 		out[i] = inference.Completion{}
-		if _, err := to.Write(append(between, data...)); err != nil {
+		if _, err := to.Write(append(prefix, data...)); err != nil {
 			return err
 		}
-		between = []byte(",")
+		prefix = []byte(",")
 	}
 	_, err = to.Write(after)
 	return err
 }
 
-// frame returns a whole answer except its choices.
+// frame returns a complete answer except its choices. out has at least one completion.
 func (w *Writer) frame(out []inference.Completion) answer {
 	object := "text_completion"
 	if w.job.Chat {
@@ -156,7 +156,7 @@ func (w *Writer) frame(out []inference.Completion) answer {
 	return a
 }
 
-// choice converts completion i. It clears the tokens of c if the request wants none.
+// choice converts completion c to choice i. It clears the tokens of c if the request wants none.
 func (w *Writer) choice(i int, c *inference.Completion) choice {
 	if *w.job.MaxTokens == 0 { // drop the one token that the backend has to sample
 		*c = inference.Completion{PromptLogprobs: c.PromptLogprobs, PromptTop: c.PromptTop, Finish: "length",
@@ -216,7 +216,7 @@ func (w *Writer) fillText(ch *choice, c *inference.Completion, text string) {
 	ch.Logprobs = entries
 }
 
-// fillIDs sets the fields of a choice of token IDs.
+// fillIDs sets the fields of a choice in an answer of token IDs.
 func (w *Writer) fillIDs(ch *choice, c *inference.Completion) {
 	ch.IDs = c.IDs
 	ch.Versions = []span{{Version: strconv.FormatInt(c.Version, 10), End: len(c.IDs)}}
@@ -225,7 +225,7 @@ func (w *Writer) fillIDs(ch *choice, c *inference.Completion) {
 	}
 }
 
-// idEntries returns the log-probabilities of c's tokens in the form of token IDs.
+// idEntries returns the log-probabilities of c's tokens in the form of an answer of token IDs.
 func (w *Writer) idEntries(c *inference.Completion) idLogprobs {
 	entry := func(id int32, logprob float32) idLogprob {
 		return idLogprob{Token: w.piece(id), ID: id, Logprob: max(logprob, lowestLogprob)}
@@ -256,19 +256,19 @@ func (w *Writer) promptEntries(ids []int32, c *inference.Completion) []any {
 	}
 	out := make([]any, len(ids))
 	for i := 1; i < len(ids); i++ {
-		at := map[int32]entry{}
+		entries := map[int32]entry{}
 		if c.PromptTop != nil {
 			for _, t := range c.PromptTop[i][:min(len(c.PromptTop[i]), *w.job.PromptLogprobs)] {
-				at[t.ID] = entry{max(t.Logprob, lowestLogprob), w.piece(t.ID)}
+				entries[t.ID] = entry{max(t.Logprob, lowestLogprob), w.piece(t.ID)}
 			}
 		}
-		at[ids[i]] = entry{c.PromptLogprobs[i], w.piece(ids[i])}
-		out[i] = at
+		entries[ids[i]] = entry{c.PromptLogprobs[i], w.piece(ids[i])}
+		out[i] = entries
 	}
 	return out
 }
 
-// usageOf returns the usage of j with an answer of that many tokens.
+// usageOf returns the usage of j, whose answer has this many tokens so far.
 func usageOf(j *Job, tokens int) *usage {
 	u := &usage{Answer: tokens}
 	for _, p := range j.Prompts {
@@ -295,7 +295,7 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 	}
 	if n := len(c.IDs) - 1; c.Finish == rollout.Stop && n >= 0 {
 		last := c.IDs[n]
-		if slices.Contains(w.job.StopIDs, last) { // one of the client's; EOS is not reported
+		if slices.Contains(w.job.StopIDs, last) { // the model's own EOS tokens are not reported
 			e.stop = last
 		}
 		if w.text != nil && !w.job.IncludeStop && slices.Contains(w.job.Each.Sampling.StopIDs, last) {
@@ -308,17 +308,18 @@ func (w *Writer) endingOf(c *inference.Completion) ending {
 // cut cuts text before the stop string that occurs first in it, or after that string if
 // keep is set.
 func cut(text string, stops []string, keep bool) (before, stop string, ok bool) {
-	at := -1
+	end := -1
 	for _, candidate := range stops {
-		if i := strings.Index(text, candidate); i >= 0 && (at < 0 || i < at) {
-			at, stop = i, candidate
+		if i := strings.Index(text, candidate); i >= 0 && (end < 0 || i < end) {
+			end = i
+			stop = candidate
 		}
 	}
-	if at < 0 {
+	if end < 0 {
 		return text, "", false
 	}
 	if keep {
-		at += len(stop)
+		end += len(stop)
 	}
-	return text[:at], stop, true
+	return text[:end], stop, true
 }

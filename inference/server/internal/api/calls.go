@@ -12,8 +12,9 @@ import (
 // idLength is the length of a call's ID. Mistral's chat templates accept no other.
 const idLength = 9
 
-// callsOf returns calls as OpenAI does, at most one if the request wants no parallel calls.
-// before is the number of calls of the message before them.
+// callsOf converts parsed calls to OpenAI's format and gives each a new ID. If the request wants no
+// parallel calls, it keeps only the first call of the message. before is the number of calls that
+// the message already has.
 func (w *Writer) callsOf(found []calls.Call, before int) []call {
 	var out []call
 	for _, c := range found {
@@ -26,7 +27,7 @@ func (w *Writer) callsOf(found []calls.Call, before int) []call {
 	return out
 }
 
-// parser returns a parser of one answer's tool calls, or nil if they stay text.
+// parser returns a parser of one answer's tool calls, or nil if tool calls stay text.
 func (w *Writer) parser() *calls.Parser {
 	if w.job.Calls == calls.None {
 		return nil
@@ -34,7 +35,7 @@ func (w *Writer) parser() *calls.Parser {
 	return w.job.Calls.NewParser(w.job.Tools, w.job.Thinking)
 }
 
-// message returns the message of a response that has ended. Tool calls change how it ended.
+// message returns the message of a complete response. If it has tool calls, message updates e.
 func (w *Writer) message(e *ending) *answerMessage {
 	m := &answerMessage{Role: "assistant", Content: &e.text}
 	p := w.parser()
@@ -46,7 +47,7 @@ func (w *Writer) message(e *ending) *answerMessage {
 	if m.Calls = w.callsOf(append(found, last...), 0); m.Calls == nil {
 		return m
 	}
-	e.called()
+	e.setToolCalls()
 	if content += rest; content == "" {
 		m.Content = nil
 	} else {
@@ -55,16 +56,16 @@ func (w *Writer) message(e *ending) *answerMessage {
 	return m
 }
 
-// called records that the message has tool calls. A message that was cut stays so.
-func (e *ending) called() {
+// setToolCalls records that the message has tool calls. A message cut by a limit keeps its reason.
+func (e *ending) setToolCalls() {
 	if e.reason == string(rollout.Stop) {
 		e.reason = "tool_calls"
 	}
 }
 
-// marks reports whether a token marks a tool call but has no text, because the tokenizer
+// isMarker reports whether a token marks a tool call but has no text, because the tokenizer
 // treats it as special.
-func (w *Writer) marks(id int32) bool {
+func (w *Writer) isMarker(id int32) bool {
 	if w.job.Calls == calls.None {
 		return false
 	}
@@ -72,19 +73,19 @@ func (w *Writer) marks(id int32) bool {
 	return special && slices.Contains(w.job.Calls.Markers(), name)
 }
 
-// textOf returns the text of c with the marks of tool calls.
+// textOf returns the text of c, including tool-call markers.
 func (w *Writer) textOf(c *inference.Completion) string {
-	if slices.ContainsFunc(c.IDs, w.marks) {
+	if slices.ContainsFunc(c.IDs, w.isMarker) {
 		return w.decode(c.IDs)
 	}
 	return c.Text
 }
 
-// decode returns the text of ids with the marks of tool calls.
+// decode returns the text of ids, including tool-call markers, which Text.Decode omits.
 func (w *Writer) decode(ids []int32) string {
 	text := ""
 	for {
-		i := slices.IndexFunc(ids, w.marks)
+		i := slices.IndexFunc(ids, w.isMarker)
 		if i < 0 {
 			return text + w.text.Decode(ids)
 		}

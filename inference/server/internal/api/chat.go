@@ -10,8 +10,8 @@ import (
 
 // conversation returns the fields that the chat template renders.
 func (r *Request) conversation() []field {
-	return []field{to("messages", &r.Messages, "messages"), to("tools", &r.Tools, "tools"),
-		to("chat_template_kwargs", &r.Variables, "an object")}
+	return []field{bind("messages", &r.Messages, "messages"), bind("tools", &r.Tools, "tools"),
+		bind("chat_template_kwargs", &r.Variables, "an object")}
 }
 
 // validateChat checks the conversation and its tools.
@@ -19,12 +19,12 @@ func (r *Request) validateChat() error {
 	if !r.Chat {
 		return nil
 	}
-	if choice := line(r.ToolChoice); !slices.Contains([]string{"", `"auto"`, `"none"`}, choice) {
+	if choice := oneLine(r.ToolChoice); !slices.Contains([]string{"", `"auto"`, `"none"`}, choice) {
 		return Invalid("tool_choice", "tool_choice %.100s is not supported, expected \"auto\" or \"none\"", choice)
 	}
 	var variables map[string]json.RawMessage
 	if r.Variables != nil && json.Unmarshal(r.Variables, &variables) != nil {
-		return Invalid("chat_template_kwargs", "chat_template_kwargs %.100s, expected an object", line(r.Variables))
+		return Invalid("chat_template_kwargs", "chat_template_kwargs %.100s, expected an object", oneLine(r.Variables))
 	}
 	for _, name := range []string{"messages", "tools", "add_generation_prompt"} {
 		if variables[name] != nil {
@@ -46,14 +46,14 @@ func (r *Request) validateChat() error {
 	return nil
 }
 
-// validateTools checks the tools. It removes an empty list.
+// validateTools checks the tools. It sets an empty list to nil.
 func (r *Request) validateTools() error {
 	if r.Tools == nil {
 		return nil
 	}
 	var tools []json.RawMessage
 	if json.Unmarshal(r.Tools, &tools) != nil {
-		return Invalid("tools", "tools %.100s, expected an array", line(r.Tools))
+		return Invalid("tools", "tools %.100s, expected an array", oneLine(r.Tools))
 	}
 	for i, raw := range tools {
 		var tool struct {
@@ -65,7 +65,7 @@ func (r *Request) validateTools() error {
 		if json.Unmarshal(raw, &tool) != nil || tool.Type != "function" || tool.Function.Name == "" {
 			return Invalid("tools",
 				"tools[%d] %.100s, expected an object of type \"function\" with a function that has a name", i,
-				line(raw))
+				oneLine(raw))
 		}
 	}
 	if len(tools) == 0 {
@@ -74,7 +74,7 @@ func (r *Request) validateTools() error {
 	return nil
 }
 
-// message is what the server checks of a message.
+// message has the fields of a message that the server checks.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
@@ -87,7 +87,7 @@ type message struct {
 	} `json:"tool_calls"`
 }
 
-// validate checks message i: it is text and well-formed tool calls.
+// validate returns an error unless message i has only text and well-formed tool calls.
 func (m *message) validate(i int) error {
 	if m.Role == "" {
 		return Invalid("messages", "messages[%d] has no role", i)
@@ -98,7 +98,8 @@ func (m *message) validate(i int) error {
 		case call.Type != nil && *call.Type != "function":
 			return Invalid("messages", "messages[%d].tool_calls[%d] has type %.40q, expected function", i, j,
 				*call.Type)
-		case call.Function.Name == "" || arguments != nil && arguments[0] != '"' && arguments[0] != '{':
+		case call.Function.Name == "",
+			arguments != nil && arguments[0] != '"' && arguments[0] != '{':
 			return Invalid("messages",
 				"messages[%d].tool_calls[%d]: expected a function with a name and arguments, a string of JSON", i, j)
 		}
@@ -121,12 +122,12 @@ func (m *message) validate(i int) error {
 	return nil
 }
 
-// render sets the prompt and how to find tool calls in its answers.
+// render sets the prompt, and Calls and Thinking, which say how to find tool calls in the answers.
 func (m *Model) render(j *Job) error {
 	if m.Text == nil {
 		return Invalid("messages", "model %s has no chat template, expected a prompt of token ids", m.ID)
 	}
-	if j.Tools != nil && line(j.ToolChoice) != `"none"` {
+	if j.Tools != nil && oneLine(j.ToolChoice) != `"none"` {
 		if j.Calls = m.Text.Calls(); j.Calls == calls.None {
 			return Invalid("tools",
 				"the chat template of model %s has no known format of tool calls, expected tool_choice \"none\"", m.ID)
@@ -142,8 +143,9 @@ func (m *Model) render(j *Job) error {
 		return err
 	}
 	j.Prompts = [][]int32{ids}
-	const longest = 16 // tokens of a thought's start with white space
-	end := m.Text.Decode(ids[max(0, len(ids)-longest):])
+	// A <think> tag, spelled out, and the white space after it take at most about 16 tokens.
+	const maxThinkTokens = 16
+	end := m.Text.Decode(ids[max(0, len(ids)-maxThinkTokens):])
 	j.Thinking = strings.HasSuffix(strings.TrimSpace(end), "<think>")
 	return nil
 }

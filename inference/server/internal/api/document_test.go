@@ -21,10 +21,10 @@ func TestDocumentHasAllFields(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(openapi, &document))
-	request, generation := &Request{Chat: true}, &generation{}
+	request, extra := &Request{Chat: true}, &generateExtras{}
 	for name, list := range map[string][]field{
 		"CompletionRequest": (&Request{}).fields(&extras{}), "ChatRequest": request.fields(&extras{}),
-		"GenerateRequest": request.generate(generation), "SamplingParams": request.params(generation),
+		"GenerateRequest": request.generateFields(extra), "SamplingParams": request.generateParams(extra),
 		"TokenizeRequest": (&TokenizeRequest{}).fields(), "DetokenizeRequest": (&DetokenizeRequest{}).fields(),
 		"TrainerRequest": (&TrainerRequest{}).fields(),
 	} {

@@ -15,8 +15,8 @@ const (
 
 // Failure is an error as clients see it.
 type Failure struct {
-	Status              int
-	Kind, Message, Code string
+	Status              int    // HTTP status
+	Kind, Message, Code string // OpenAI's type, message and code
 	Param               string // the faulty field; may be empty
 	Allow               string // methods that a 405 lists
 	Retry               bool   // adds Retry-After
@@ -44,7 +44,7 @@ type failureBody struct {
 		Param   *string `json:"param"`
 		Code    *string `json:"code"`
 	} `json:"error"`
-	Status int `json:"status,omitempty"` // of an answer that has begun
+	Status int `json:"status,omitempty"` // set only if the answer has begun, with HTTP status 200
 }
 
 // Body returns the failure in OpenAI's format, to be encoded as JSON.

@@ -13,10 +13,10 @@ import (
 	"github.com/easyrl/easyrl/internal/plain"
 )
 
-// seed is any 64-bit integer.
+// seed is any 64-bit integer, signed or unsigned.
 type seed uint64
 
-// UnmarshalJSON also accepts negative numbers, by their bits.
+// UnmarshalJSON converts a negative number to the unsigned number with the same bits.
 func (s *seed) UnmarshalJSON(data []byte) error {
 	if u, err := strconv.ParseUint(string(data), 10, 64); err == nil {
 		*s = seed(u)
@@ -44,7 +44,7 @@ type tokenIDs []int32
 
 // UnmarshalJSON refuses null among the IDs.
 func (ids *tokenIDs) UnmarshalJSON(data []byte) error {
-	if bytes.IndexByte(data, 'n') >= 0 {
+	if bytes.IndexByte(data, 'n') >= 0 { // json.Unmarshal would turn null into 0
 		return errors.New("null")
 	}
 	return json.Unmarshal(data, (*[]int32)(ids))
@@ -69,11 +69,11 @@ type field struct {
 	want string // valid values, for errors
 }
 
-// to returns a field.
-func to(name string, dst any, want string) field { return field{name, dst, want} }
+// bind returns the field called name, which decode stores in *dst.
+func bind(name string, dst any, want string) field { return field{name, dst, want} }
 
-// decode decodes a JSON object into fields. null counts as absent. It refuses every other field
-// that could change the answer.
+// decode decodes a JSON object into fields. A null value counts as absent. It refuses fields that
+// are not listed, unless they cannot change the answer. Its errors are *Failure.
 func decode(data []byte, fields []field) error {
 	if !utf8.Valid(data) {
 		return Invalid("", "body is not UTF-8")
@@ -91,7 +91,7 @@ func decode(data []byte, fields []field) error {
 		if !ok {
 			return Invalid("", "body: %v, expected a field name", key)
 		}
-		name = fmt.Sprintf("%.100s", name) // no known name is as long
+		name = fmt.Sprintf("%.100s", name) // bounds error messages; known names are shorter
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
 			return Invalid(name, "body: %s: %v", name, err)
@@ -101,7 +101,7 @@ func decode(data []byte, fields []field) error {
 		case string(raw) == "null":
 		case i >= 0:
 			if json.Unmarshal(raw, fields[i].dst) != nil {
-				return Invalid(name, "%s %.100s, expected %s", name, line(raw), fields[i].want)
+				return Invalid(name, "%s %.100s, expected %s", name, oneLine(raw), fields[i].want)
 			}
 		default:
 			if err := refuse(name, raw); err != nil {
@@ -118,22 +118,22 @@ func decode(data []byte, fields []field) error {
 	return nil
 }
 
-// refuse returns an error unless an unknown field has no effect.
+// refuse returns an error unless the field name, which no caller of decode knows, has no effect.
 func refuse(name string, raw json.RawMessage) error {
 	values := neutral()[name]
 	switch {
 	case slices.Contains(harmless(), name) || isOneOf(raw, values):
 		return nil
 	case values == nil:
-		return Invalid(name, "%.100s %.100s is not supported, expected no such field", plain.Text(name), line(raw))
+		return Invalid(name, "%.100s %.100s is not supported, expected no such field", plain.Text(name), oneLine(raw))
 	}
-	return Invalid(name, "%s %.100s is not supported, expected %s", name, line(raw), values[0])
+	return Invalid(name, "%s %.100s is not supported, expected %s", name, oneLine(raw), values[0])
 }
 
-// line returns a value as one line without redundant white space.
-func line(raw json.RawMessage) string { return string(bytes.Join(bytes.Fields(raw), []byte{' '})) }
+// oneLine returns a JSON value as one line without redundant white space.
+func oneLine(raw json.RawMessage) string { return string(bytes.Join(bytes.Fields(raw), []byte{' '})) }
 
-// isOneOf reports whether raw is one of values.
+// isOneOf reports whether raw equals one of values: as numbers, or as JSON without white space.
 func isOneOf(raw json.RawMessage, values []string) bool {
 	got, err := strconv.ParseFloat(string(raw), 64)
 	for _, v := range values {
@@ -152,8 +152,8 @@ func harmless() []string {
 		"include_reasoning", "routed_experts_prompt_start", "token_offsets"}
 }
 
-// neutral returns the values besides null that unsupported fields may have. Errors name
-// the first.
+// neutral returns, for each unsupported field, the values that change nothing and are therefore
+// accepted. Errors name the first.
 func neutral() map[string][]string {
 	return map[string][]string{
 		"presence_penalty":              {"0"},
@@ -180,11 +180,11 @@ func neutral() map[string][]string {
 	}
 }
 
-// prompts decodes one prompt or up to most, as text or as token IDs. One of texts and ids
-// is nil.
-func prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err error) {
+// decodePrompts decodes one prompt or an array of up to limit prompts, each as text or as token IDs.
+// Either texts or ids is nil. raw is empty or valid JSON without outer white space.
+func decodePrompts(raw json.RawMessage, limit int) (texts []string, ids [][]int32, err error) {
 	const want = "a string, strings, token ids or arrays of them"
-	wrong := func() error { return Invalid("prompt", "prompt: expected %s, at most %d prompts", want, most) }
+	wrong := func() error { return Invalid("prompt", "prompt: expected %s, at most %d prompts", want, limit) }
 	if len(raw) == 0 {
 		return nil, nil, Invalid("prompt", "no prompt, expected %s", want)
 	}
@@ -195,11 +195,11 @@ func prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err 
 	if raw[0] != '[' {
 		return nil, nil, wrong()
 	}
-	first := bytes.TrimLeft(raw[1:], " \t\r\n")
-	if first[0] != '"' && bytes.IndexByte(raw, 'n') >= 0 { // null would become 0
+	first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]      // the first byte of the first element, or ]
+	if first != '"' && bytes.IndexByte(raw, 'n') >= 0 { // json.Unmarshal would turn null into 0
 		return nil, nil, wrong()
 	}
-	if first[0] != '"' && first[0] != '[' {
+	if first != '"' && first != '[' { // one prompt of token IDs
 		ids = make([][]int32, 1)
 		if json.Unmarshal(raw, &ids[0]) != nil {
 			return nil, nil, wrong()
@@ -207,13 +207,13 @@ func prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err 
 		return nil, ids, nil
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
-	_, _ = dec.Token() // the bracket
+	_, _ = dec.Token() // the opening bracket
 	for n := 0; dec.More(); n++ {
-		if n == most {
+		if n == limit {
 			return nil, nil, wrong()
 		}
-		if first[0] == '"' {
-			var text *string
+		if first == '"' {
+			var text *string // nil after null
 			err = dec.Decode(&text)
 			if text != nil {
 				texts = append(texts, *text)
@@ -223,7 +223,7 @@ func prompts(raw json.RawMessage, most int) (texts []string, ids [][]int32, err 
 			err = dec.Decode(&prompt)
 			ids = append(ids, prompt)
 		}
-		if err != nil || len(texts)+len(ids) != n+1 {
+		if err != nil || len(texts)+len(ids) != n+1 { // null adds no text
 			return nil, nil, wrong()
 		}
 	}

@@ -1,11 +1,11 @@
 package api
 
 // DecodeGenerate decodes a request in the form of vLLM's POST /inference/v1/generate. Its
-// errors are those of Decode.
+// errors are *Failure.
 func DecodeGenerate(data []byte) (*Request, error) {
 	r := &Request{Generate: true, N: 1, Temperature: 1, TopP: 1}
-	x := generation{mode: "tokens"}
-	if err := decode(data, r.generate(&x)); err != nil {
+	x := generateExtras{mode: "tokens"}
+	if err := decode(data, r.generateFields(&x)); err != nil {
 		return nil, err
 	}
 	switch {
@@ -21,34 +21,37 @@ func DecodeGenerate(data []byte) (*Request, error) {
 	case x.params == nil:
 		return nil, Invalid("sampling_params", "no sampling_params, expected an object")
 	}
-	if err := decode(x.params, r.params(&x)); err != nil {
+	if err := decode(x.params, r.generateParams(&x)); err != nil {
 		return nil, err
 	}
 	return r, r.validate()
 }
 
-// generation holds fields from which DecodeGenerate sets others.
-type generation struct {
-	params       object
-	stream, text bool
-	mode         string
+// generateExtras holds fields that DecodeGenerate checks but does not keep.
+type generateExtras struct {
+	params  object
+	stream  bool
+	mode    string
+	ignored bool
 }
 
-func (r *Request) generate(x *generation) []field {
+// generateFields returns the fields of the request itself.
+func (r *Request) generateFields(x *generateExtras) []field {
 	return []field{
-		to("model", &r.Model, "a string"), to("request_id", &r.RequestID, "a string"),
-		to("token_ids", &r.TokenIDs, "token ids"), to("sampling_params", &x.params, "an object"),
-		to("return_token_ids", &r.ReturnIDs, "true or false"), to("weight_version", &r.Version, "an integer"),
-		to("output_mode", &x.mode, "\"tokens\""), to("stream", &x.stream, "false"),
+		bind("model", &r.Model, "a string"), bind("request_id", &r.RequestID, "a string"),
+		bind("token_ids", &r.TokenIDs, "token ids"), bind("sampling_params", &x.params, "an object"),
+		bind("return_token_ids", &r.ReturnIDs, "true or false"), bind("weight_version", &r.Version, "an integer"),
+		bind("output_mode", &x.mode, "\"tokens\""), bind("stream", &x.stream, "false"),
 	}
 }
 
-func (r *Request) params(x *generation) []field {
-	list := append(r.sampling(), to("logprobs", &r.Logprobs, "an integer"),
-		to("return_token_ids", &r.ReturnIDs, "true or false"))
-	// The answer has no text, so these have no effect.
+// generateParams returns the fields of sampling_params.
+func (r *Request) generateParams(x *generateExtras) []field {
+	list := append(r.samplingFields(), bind("logprobs", &r.Logprobs, "an integer"),
+		bind("return_token_ids", &r.ReturnIDs, "true or false"))
+	// These control the text, which the answer does not have.
 	for _, name := range []string{"skip_special_tokens", "spaces_between_special_tokens", "detokenize"} {
-		list = append(list, to(name, &x.text, "true or false"))
+		list = append(list, bind(name, &x.ignored, "true or false"))
 	}
 	return list
 }

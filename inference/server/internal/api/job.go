@@ -20,12 +20,13 @@ import (
 type Model struct {
 	ID      string
 	Context int  // maximum number of positions of prompt and response
-	Vocab   int  // token IDs are smaller
-	Text    Text // nil if only token IDs are accepted
+	Vocab   int  // number of token IDs; they start at 0
+	Text    Text // nil if the model has no tokenizer, so that requests must use token IDs
 	// Held returns the version and checksum of the weights. The checksum is empty before
 	// the first weights.
 	Held func() (version int64, checksum string)
-	// Alone admits one long text at a time to the tokenizer; done admits the next.
+	// Alone returns an error if a text of this size may not be tokenized now, because another long
+	// one is. Otherwise the caller tokenizes the text and then calls done.
 	Alone func(bytes int) (done func(), err error)
 }
 
@@ -48,24 +49,27 @@ type Text interface {
 	EOS() []int32
 }
 
-// Job is a request that is ready to sample: choice i is response i % N of prompt i / N.
+// Job is a request that is ready to sample. Choice i is response i % N of prompt i / N.
 type Job struct {
 	*Request
 	ID      string
-	Created int64
+	Created int64 // Unix time in seconds
 	Prompts [][]int32
-	Texts   []string          // of the prompts, if they are echoed
-	Each    inference.Request // for one prompt, without its tokens
-	// Calls is the format of tool calls in answers, or calls.None if they stay text.
-	// Thinking says that the prompt ends with the start of a thought.
-	Calls    calls.Format
+	// Texts holds the text of each prompt. It is nil for a chat, and for token IDs without echo.
+	Texts []string
+	// Each is the request to the backend for one prompt, without PromptIDs.
+	Each inference.Request
+	// Calls is the format of tool calls in answers, or calls.None if tool calls stay text.
+	Calls calls.Format
+	// Thinking reports whether the prompt ends with the start of a thought.
 	Thinking bool
 }
 
-// Prepare turns r into a job for m.
+// Prepare turns r into a job for m. The job keeps r and may set its MaxTokens. Errors are *Failure
+// or wrap inference.ErrInvalid.
 func (m *Model) Prepare(r *Request) (*Job, error) {
 	if r.Model != "" && r.Model != m.ID {
-		return nil, m.None(r.Model)
+		return nil, m.NotFound(r.Model)
 	}
 	j := &Job{Request: r, Created: time.Now().Unix(), ID: "cmpl-" + randomHex()}
 	if r.Chat {
@@ -74,14 +78,15 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 	if r.Generate {
 		j.ID = cmp.Or(r.RequestID, "generate-"+randomHex())
 	}
-	if err := m.tokens(j); err != nil {
+	if err := m.setPrompts(j); err != nil {
 		return nil, err
 	}
 	m.truncate(j)
-	longest, prompt := 0, "prompt"
+	promptField := "prompt"
 	if r.Generate {
-		prompt = "token_ids"
+		promptField = "token_ids"
 	}
+	longest := 0
 	for i, ids := range j.Prompts {
 		if len(ids) == 0 {
 			return nil, Invalid("prompt", "prompt %d has no tokens", i)
@@ -89,7 +94,7 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 		longest = max(longest, len(ids))
 		for k, id := range ids {
 			if id < 0 || int(id) >= m.Vocab {
-				return nil, Invalid(prompt, "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
+				return nil, Invalid(promptField, "prompt %d token %d is %d, expected 0 to %d", i, k, id, m.Vocab-1)
 			}
 		}
 	}
@@ -100,17 +105,17 @@ func (m *Model) Prepare(r *Request) (*Job, error) {
 	if err := j.limit(m.Context, longest); err != nil {
 		return nil, err
 	}
-	return j, m.sampling(j)
+	return j, m.setSampling(j)
 }
 
-// None returns the error of a request for another model.
-func (m *Model) None(name string) error {
+// NotFound returns the error of a request for another model.
+func (m *Model) NotFound(name string) error {
 	return &Failure{Status: http.StatusNotFound, Kind: InvalidRequest, Param: "model", Code: "model_not_found",
 		Message: fmt.Sprintf("model %.200q does not exist, expected %q", name, m.ID)}
 }
 
-// tokens sets the prompts.
-func (m *Model) tokens(j *Job) error {
+// setPrompts sets Prompts and, for some requests, Texts.
+func (m *Model) setPrompts(j *Job) error {
 	var err error
 	if j.Generate {
 		j.Prompts = [][]int32{j.TokenIDs}
@@ -119,7 +124,7 @@ func (m *Model) tokens(j *Job) error {
 	if j.Chat {
 		return m.render(j)
 	}
-	if j.Texts, j.Prompts, err = prompts(j.Prompt, maxPrompts); err != nil {
+	if j.Texts, j.Prompts, err = decodePrompts(j.Prompt, maxPrompts); err != nil {
 		return err
 	}
 	if m.Text == nil && (j.Texts != nil || j.Echo) {
@@ -147,7 +152,7 @@ func (m *Model) tokens(j *Job) error {
 	return nil
 }
 
-// truncate keeps the last tokens of each prompt, as many as the request asks for.
+// truncate shortens each prompt to its last j.Truncate tokens, or to as many as fit the context.
 func (m *Model) truncate(j *Job) {
 	if j.Truncate == nil {
 		return
@@ -170,8 +175,9 @@ func (m *Model) truncate(j *Job) {
 	}
 }
 
-// limit sets the number of tokens to sample. By default, the answer to a text prompt has 16
-// tokens and any other may fill the context.
+// limit sets MaxTokens if the request does not, and returns an error if the answer could exceed the
+// context or maxAlternatives. longest is the length of the longest prompt. By default, the answer
+// to a text prompt has 16 tokens, as OpenAI's does, and any other answer may fill the context.
 func (j *Job) limit(context, longest int) error {
 	if j.MaxTokens == nil {
 		limit := min(16, context-longest)
@@ -180,6 +186,7 @@ func (j *Job) limit(context, longest int) error {
 		}
 		j.MaxTokens = &limit
 	}
+	// The backend samples at least one token, even if the request wants none.
 	if asked := max(*j.MaxTokens, 1); longest+asked > context {
 		f := Invalid("max_tokens", "This model's maximum context length is %d tokens. "+
 			"However, you requested %d tokens (%d in the prompt, %d in the completion). "+
@@ -192,14 +199,15 @@ func (j *Job) limit(context, longest int) error {
 	for _, ids := range j.Prompts {
 		tokens += int64(len(ids))
 	}
-	all := tokens * int64(j.promptTop())
+	alternatives := tokens * int64(j.promptTop())
 	if j.Logprobs != nil {
-		all += int64(len(j.Prompts)) * int64(*j.MaxTokens) * int64(*j.Logprobs)
+		alternatives += int64(len(j.Prompts)) * int64(*j.MaxTokens) * int64(*j.Logprobs)
 	}
-	if all *= int64(j.N); all > maxAlternatives {
+	alternatives *= int64(j.N)
+	if alternatives > maxAlternatives {
 		return Invalid("logprobs",
 			"%d responses of up to %d tokens, to prompts of %d tokens, have %d alternatives, expected at most %d",
-			len(j.Prompts)*j.N, *j.MaxTokens, tokens, all, maxAlternatives)
+			len(j.Prompts)*j.N, *j.MaxTokens, tokens, alternatives, maxAlternatives)
 	}
 	return nil
 }
@@ -216,8 +224,8 @@ func (j *Job) promptTop() int {
 	return n
 }
 
-// sampling sets the request to the backend for each prompt.
-func (m *Model) sampling(j *Job) error {
+// setSampling sets Each. It returns an error if the server does not hold the requested weights.
+func (m *Model) setSampling(j *Job) error {
 	stopIDs := slices.Clone(j.StopIDs)
 	if m.Text != nil && !j.IgnoreEOS {
 		for _, id := range m.Text.EOS() {
@@ -252,16 +260,13 @@ func (m *Model) sampling(j *Job) error {
 	case j.Version != nil:
 		j.Each.Version = held
 	}
-	probe := j.Each
-	probe.PromptIDs = j.Prompts[0]
-	if err := probe.Validate(); err != nil {
-		return err
-	}
-	return nil
+	first := j.Each
+	first.PromptIDs = j.Prompts[0]
+	return first.Validate()
 }
 
-// Check refuses answers that must not be sent: those of several weights, or with invalid
-// numbers.
+// Check returns an error if the choices must not be sent: a 409 if they were sampled by different
+// weights or by a version other than the requested one, or the error of CheckNumbers.
 func (j *Job) Check(out []inference.Completion) error {
 	for i := range out {
 		c := &out[i]
@@ -283,7 +288,7 @@ func (j *Job) Check(out []inference.Completion) error {
 	return nil
 }
 
-// CheckNumbers refuses choice i if it has invalid numbers.
+// CheckNumbers returns an error if choice i lacks log-probabilities or has one that is not finite.
 func (j *Job) CheckNumbers(i int, c *inference.Completion) error {
 	bad := func(l float32) bool { return math.IsNaN(float64(l)) || math.IsInf(float64(l), 0) }
 	switch {

@@ -28,14 +28,14 @@ const (
 type Request struct {
 	Chat            bool
 	Generate        bool   // token IDs in, token IDs out
-	RequestID       string // the client's
+	RequestID       string // chosen by the client; may be empty
 	Model           string
 	Prompt          json.RawMessage
-	TokenIDs        tokenIDs // the prompt of Generate
+	TokenIDs        tokenIDs // the prompt if Generate is set
 	Messages, Tools json.RawMessage
 	ToolChoice      json.RawMessage
 	ParallelCalls   bool
-	Variables       json.RawMessage // of the chat template, an object
+	Variables       json.RawMessage // an object of further variables of the chat template
 	N, SampleIndex  int
 	BestOf          *int
 	MaxTokens       *int
@@ -47,18 +47,18 @@ type Request struct {
 	StopIDs         tokenIDs
 	IgnoreEOS       bool
 	IncludeStop     bool
-	Truncate        *int // keep that many of a prompt's last tokens; -1 keeps as many as fit
+	Truncate        *int // number of a prompt's last tokens to keep; -1 keeps as many as fit
 	Logprobs        *int // alternatives per token; nil for no log-probabilities
 	PromptLogprobs  *int
 	Echo            bool
 	ReturnIDs       bool
 	TokensAsIDs     bool
 	Stream          bool
-	StreamChoices   bool   // send each choice when it has ended
-	Usage           bool   // at the end of a stream
-	UsageSoFar      bool   // with each chunk
-	AddSpecial      *bool  // those of the start of a sequence; nil for the default
-	Version         *int64 // of the weights
+	StreamChoices   bool   // send each choice as soon as it is complete
+	Usage           bool   // send the usage at the end of a stream
+	UsageSoFar      bool   // send the usage so far with each chunk
+	AddSpecial      *bool  // add the special tokens that start a sequence; nil for the default
+	Version         *int64 // required version of the weights; nil accepts any
 }
 
 // Decode decodes a completion or chat request. Its errors are *Failure.
@@ -84,7 +84,7 @@ func Decode(data []byte, chat bool) (*Request, error) {
 	return r, r.validate()
 }
 
-// extras holds fields from which Decode sets others.
+// extras holds fields that Decode turns into fields of Request.
 type extras struct {
 	usage struct {
 		Include    bool `json:"include_usage"`
@@ -97,36 +97,37 @@ type extras struct {
 
 // fields returns the fields of a completion or chat request.
 func (r *Request) fields(x *extras) []field {
-	list := append(r.sampling(), to("model", &r.Model, "a string"), to("echo", &r.Echo, "true or false"),
-		to("return_token_ids", &r.ReturnIDs, "true or false"),
-		to("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
-		to("stream", &r.Stream, "true or false"), to("stream_options", &x.usage, "an object"),
-		to("stream_choices", &r.StreamChoices, "true or false"),
-		to("weight_version", &r.Version, "an integer"), to("add_special_tokens", &r.AddSpecial, "true or false"))
+	list := append(r.samplingFields(), bind("model", &r.Model, "a string"), bind("echo", &r.Echo, "true or false"),
+		bind("return_token_ids", &r.ReturnIDs, "true or false"),
+		bind("return_tokens_as_token_ids", &r.TokensAsIDs, "true or false"),
+		bind("stream", &r.Stream, "true or false"), bind("stream_options", &x.usage, "an object"),
+		bind("stream_choices", &r.StreamChoices, "true or false"),
+		bind("weight_version", &r.Version, "an integer"), bind("add_special_tokens", &r.AddSpecial, "true or false"))
 	if !r.Chat {
-		return append(list, to("prompt", &r.Prompt, "a prompt"), to("logprobs", &r.Logprobs, "an integer"),
-			to("best_of", &r.BestOf, "an integer"))
+		return append(list, bind("prompt", &r.Prompt, "a prompt"), bind("logprobs", &r.Logprobs, "an integer"),
+			bind("best_of", &r.BestOf, "an integer"))
 	}
-	return append(append(list, r.conversation()...), to("tool_choice", &r.ToolChoice, "a choice"),
-		to("parallel_tool_calls", &r.ParallelCalls, "true or false"), to("logprobs", &x.logprobs, "true or false"),
-		to("top_logprobs", &x.top, "an integer"), to("max_completion_tokens", &x.limit, "an integer"))
+	return append(append(list, r.conversation()...), bind("tool_choice", &r.ToolChoice, "a choice"),
+		bind("parallel_tool_calls", &r.ParallelCalls, "true or false"), bind("logprobs", &x.logprobs, "true or false"),
+		bind("top_logprobs", &x.top, "an integer"), bind("max_completion_tokens", &x.limit, "an integer"))
 }
 
-// sampling returns the fields that set how responses are sampled.
-func (r *Request) sampling() []field {
+// samplingFields returns the fields that set how responses are sampled.
+func (r *Request) samplingFields() []field {
 	return []field{
-		to("n", &r.N, "an integer"), to("sample_index", &r.SampleIndex, "an integer"),
-		to("max_tokens", &r.MaxTokens, "an integer"), to("temperature", &r.Temperature, "a number"),
-		to("top_p", &r.TopP, "a number"), to("min_p", &r.MinP, "a number"), to("top_k", &r.TopK, "an integer"),
-		to("seed", &r.Seed, "an integer of 64 bits"), to("stop", &r.Stop, "a string or strings"),
-		to("stop_token_ids", &r.StopIDs, "token ids"), to("ignore_eos", &r.IgnoreEOS, "true or false"),
-		to("include_stop_str_in_output", &r.IncludeStop, "true or false"),
-		to("prompt_logprobs", &r.PromptLogprobs, "an integer"),
-		to("truncate_prompt_tokens", &r.Truncate, "an integer"),
+		bind("n", &r.N, "an integer"), bind("sample_index", &r.SampleIndex, "an integer"),
+		bind("max_tokens", &r.MaxTokens, "an integer"), bind("temperature", &r.Temperature, "a number"),
+		bind("top_p", &r.TopP, "a number"), bind("min_p", &r.MinP, "a number"), bind("top_k", &r.TopK, "an integer"),
+		bind("seed", &r.Seed, "an integer of 64 bits"), bind("stop", &r.Stop, "a string or strings"),
+		bind("stop_token_ids", &r.StopIDs, "token ids"), bind("ignore_eos", &r.IgnoreEOS, "true or false"),
+		bind("include_stop_str_in_output", &r.IncludeStop, "true or false"),
+		bind("prompt_logprobs", &r.PromptLogprobs, "an integer"),
+		bind("truncate_prompt_tokens", &r.Truncate, "an integer"),
 	}
 }
 
-// validate checks what depends neither on the model nor on package inference.
+// validate checks what does not depend on the model. It replaces a TopK of -1 by 0; both keep all
+// tokens.
 func (r *Request) validate() error {
 	within := func(name string, v *int, low, high int) error {
 		if v != nil && (*v < low || *v > high) {

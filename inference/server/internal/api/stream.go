@@ -10,32 +10,38 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/calls"
 )
 
-// Stream writes the events of one job as they come.
+// Stream writes the answer to one job as server-sent events, while it is sampled. Its methods must
+// not be called concurrently.
+//
+// Part sends the tokens of each Delta at once, but withholds text that might have to be removed at
+// the end: the text of a stop token, everything after a stop string, and everything from a
+// tool-call marker on. End knows the complete text and sends what is missing.
 type Stream struct {
 	*Writer
 	out     *bufio.Writer
-	choices []sent
-	tokens  int // tokens sent
-	// Weights that the first event named. checksum is empty before it.
+	choices []progress // per choice
+	tokens  int        // number of tokens sent, over all choices
+	// version and checksum are those of the weights in the first event, and go into all of them.
+	// checksum is empty before the first event.
 	version  int64
 	checksum string
 }
 
 // NewStream returns a stream of w's job that writes to out and never flushes it.
 func (w *Writer) NewStream(out *bufio.Writer) *Stream {
-	return &Stream{Writer: w, out: out, choices: make([]sent, len(w.job.Prompts)*w.job.N)}
+	return &Stream{Writer: w, out: out, choices: make([]progress, len(w.job.Prompts)*w.job.N)}
 }
 
-// sent is the part of a choice that has been sent.
-type sent struct {
-	begun  bool
-	ids    int    // tokens
-	out    int    // bytes of text
-	held   string // text after them, not yet sent
-	offset int    // characters of tokens
-	parser *calls.Parser
-	calls  int
-	marked bool // a token marks a tool call: all text from it on waits for the end
+// progress records which part of a choice has been sent.
+type progress struct {
+	started  bool          // a chunk of the choice has been sent
+	tokens   int           // number of tokens sent
+	bytes    int           // length of the text sent, without an echoed prompt
+	withheld string        // text received but not sent; it follows the text sent
+	offset   int           // where the next token begins in the text, in characters; see textEntries
+	parser   *calls.Parser // parses the message's text for tool calls; nil if they stay text
+	calls    int           // number of tool calls sent
+	marker   bool          // a token marked a tool call, so all further text is withheld
 }
 
 // event writes one event. out keeps any error.
@@ -49,22 +55,27 @@ func (o *Stream) event(value any) {
 	_, _ = o.out.WriteString("\n\n")
 }
 
-// chunk sends parts of choices.
-func (o *Stream) chunk(usage bool, parts ...choice) {
+// newChunk returns a chunk with parts of choices and without usage.
+func (o *Stream) newChunk(parts ...choice) answer {
 	object := "text_completion"
 	if o.job.Chat {
 		object = "chat.completion.chunk"
 	}
-	a := o.header(object, o.version, o.checksum)
-	a.Choices = append(a.Choices, parts...)
-	if usage {
-		a.Usage = usageOf(o.job, o.tokens)
-	}
-	o.event(a)
+	chunk := o.header(object, o.version, o.checksum)
+	chunk.Choices = append(chunk.Choices, parts...)
+	return chunk
 }
 
-// Part sends the tokens and text of d. It holds back what ends the response, which may
-// not be part of the text.
+// sendChoice writes a chunk with a part of a choice, and the usage so far if the request asks for it.
+func (o *Stream) sendChoice(part choice) {
+	chunk := o.newChunk(part)
+	if o.job.UsageSoFar {
+		chunk.Usage = usageOf(o.job, o.tokens)
+	}
+	o.event(chunk)
+}
+
+// Part sends the tokens of d and the text that is certain to be part of the answer.
 func (o *Stream) Part(d inference.Delta) {
 	if *o.job.MaxTokens == 0 {
 		return
@@ -72,94 +83,96 @@ func (o *Stream) Part(d inference.Delta) {
 	if o.checksum == "" {
 		o.version, o.checksum = d.Version, d.Checksum
 	}
-	st := &o.choices[d.Index]
-	st.held += d.Text
-	text := st.held
-	if n := len(d.IDs); n > 0 && slices.Contains(o.job.Each.Sampling.StopIDs, d.IDs[n-1]) {
+	p := &o.choices[d.Index]
+	p.withheld += d.Text
+	p.marker = p.marker || slices.ContainsFunc(d.IDs, o.isMarker)
+	text := p.withheld
+	if n := len(d.IDs); n > 0 && slices.Contains(o.job.Each.Sampling.StopIDs, d.IDs[n-1]) || p.marker {
 		text = ""
 	}
-	// No stop string starts in the text already sent.
-	if before, _, ok := cut(st.held, o.job.Stop, o.job.IncludeStop); ok {
-		text = text[:min(len(text), len(before))]
+	// A stop string cannot begin in text that was sent: the text of a Delta ends before it.
+	if before, _, ok := cut(text, o.job.Stop, o.job.IncludeStop); ok {
+		text = before
 	}
-	if st.marked = st.marked || slices.ContainsFunc(d.IDs, o.marks); st.marked {
-		text = ""
-	}
-	st.held = st.held[len(text):]
-	st.out += len(text)
+	p.withheld = p.withheld[len(text):]
+	p.bytes += len(text)
 	if len(d.IDs) > 0 || text != "" {
 		d.Text = text
-		o.part(d, nil)
+		o.sendPart(d, nil)
 	}
 }
 
-// part sends tokens and text of a choice, and its ending if e is not nil.
-func (o *Stream) part(d inference.Delta, e *ending) {
-	j, st := o.job, &o.choices[d.Index]
-	index, ids, text := d.Index, d.IDs, d.Text
-	c := choice{Index: index}
+// sendPart sends the tokens and text of d, and how the choice ended if e is not nil.
+func (o *Stream) sendPart(d inference.Delta, e *ending) {
+	j := o.job
+	p := &o.choices[d.Index]
+	c := choice{Index: d.Index}
 	if j.ReturnIDs {
-		c.IDs = ids
+		c.IDs = d.IDs
 	}
 	if j.Chat {
-		if !st.begun {
+		if !p.started {
 			empty := ""
-			o.chunk(j.UsageSoFar, choice{Index: index, Delta: &delta{Role: "assistant", Content: &empty}})
-			st.parser = o.parser()
+			o.sendChoice(choice{Index: d.Index, Delta: &messageDelta{Role: "assistant", Content: &empty}})
+			p.parser = o.parser()
 		}
-		c.Delta = o.delta(st, text, e)
-		if j.Logprobs != nil && len(ids) > 0 {
-			c.Logprobs = o.chatEntries(ids, d.Logprobs, d.Top)
+		c.Delta = o.messagePart(p, d.Text, e)
+		if j.Logprobs != nil && len(d.IDs) > 0 {
+			c.Logprobs = o.chatEntries(d.IDs, d.Logprobs, d.Top)
 		}
 	} else {
-		if !st.begun && j.ReturnIDs {
-			c.PromptIDs = j.Prompts[index/j.N]
+		prompt := d.Index / j.N
+		text := d.Text
+		if !p.started && j.ReturnIDs {
+			c.PromptIDs = j.Prompts[prompt]
 		}
-		if !st.begun && j.Echo {
-			text = j.Texts[index/j.N] + text
-			st.offset = utf8.RuneCountInString(j.Texts[index/j.N])
+		if !p.started && j.Echo {
+			text = j.Texts[prompt] + text
+			p.offset = utf8.RuneCountInString(j.Texts[prompt])
 		}
 		c.Text = &text
-		if j.Logprobs != nil && len(ids) > 0 {
-			c.Logprobs, st.offset = o.textEntries(ids, d.Logprobs, d.Top, st.offset)
+		if j.Logprobs != nil && len(d.IDs) > 0 {
+			c.Logprobs, p.offset = o.textEntries(d.IDs, d.Logprobs, d.Top, p.offset)
 		}
 	}
-	st.begun = true
-	st.ids += len(ids)
-	o.tokens += len(ids)
+	p.started = true
+	p.tokens += len(d.IDs)
+	o.tokens += len(d.IDs)
 	if e != nil {
 		c.Finish, c.Stop = &e.reason, e.stop
 	}
-	o.chunk(j.UsageSoFar, c)
+	o.sendChoice(c)
 }
 
-// delta returns the part of a message that text completes. e is the ending after the last
-// part.
-func (o *Stream) delta(st *sent, text string, e *ending) *delta {
-	if st.parser == nil {
-		return &delta{Content: &text}
+// messagePart returns the content and tool calls that are complete once text has been added to the
+// message. e is nil except for the message's last part, which it describes; tool calls change it.
+func (o *Stream) messagePart(p *progress, text string, e *ending) *messageDelta {
+	if p.parser == nil {
+		return &messageDelta{Content: &text}
 	}
-	content, found := st.parser.Add(text)
+	content, found := p.parser.Add(text)
 	if e != nil {
-		rest, last := st.parser.End()
-		content, found = content+rest, append(found, last...)
+		lastContent, lastCalls := p.parser.End()
+		content += lastContent
+		found = append(found, lastCalls...)
 	}
-	d := &delta{Calls: o.callsOf(found, st.calls)}
+	m := &messageDelta{Calls: o.callsOf(found, p.calls)}
 	if content != "" {
-		d.Content = &content
+		m.Content = &content
 	}
-	for i := range d.Calls {
-		index := st.calls
-		d.Calls[i].Index = &index
-		st.calls++
+	for i := range m.Calls {
+		index := p.calls
+		m.Calls[i].Index = &index
+		p.calls++
 	}
-	if e != nil && st.calls > 0 {
-		e.called()
+	if e != nil && p.calls > 0 {
+		e.setToolCalls()
 	}
-	return d
+	return m
 }
 
-// End sends the rest of each choice and how it ended, or the failure that ended the request.
+// End sends what is missing of each choice and how it ended, or the failure f that ended the
+// request. out has the completions that the Deltas were parts of; it is unused if f is not nil.
 func (o *Stream) End(out []inference.Completion, f *Failure) {
 	if f == nil && o.checksum == "" {
 		o.version, o.checksum = out[0].Version, out[0].Checksum
@@ -172,18 +185,20 @@ func (o *Stream) End(out []inference.Completion, f *Failure) {
 		return
 	}
 	for i := range out {
-		c, st := &out[i], &o.choices[i]
-		if *o.job.MaxTokens == 0 {
+		c, p := &out[i], &o.choices[i]
+		if *o.job.MaxTokens == 0 { // drop the one token that the backend has to sample
 			*c = inference.Completion{Finish: "length"}
-			st.ids = 0
 		}
 		e := o.endingOf(c)
-		rest := min(st.ids, len(c.IDs))
-		o.part(inference.Delta{Index: i, IDs: c.IDs[rest:], Logprobs: c.Logprobs[rest:],
-			Top: c.Top[min(rest, len(c.Top)):], Text: e.text[min(st.out, len(e.text)):]}, &e)
+		// min guards against a backend that returns less than it emitted, and against a nil Top.
+		first := min(p.tokens, len(c.IDs))
+		o.sendPart(inference.Delta{Index: i, IDs: c.IDs[first:], Logprobs: c.Logprobs[first:],
+			Top: c.Top[min(first, len(c.Top)):], Text: e.text[min(p.bytes, len(e.text)):]}, &e)
 	}
 	if o.job.Usage {
-		o.chunk(true)
+		chunk := o.newChunk()
+		chunk.Usage = usageOf(o.job, o.tokens)
+		o.event(chunk)
 	}
 	_, _ = o.out.WriteString("data: [DONE]\n\n")
 }

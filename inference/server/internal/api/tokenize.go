@@ -2,8 +2,8 @@ package api
 
 // TokenizeRequest asks for the tokens of a prompt or of a conversation.
 type TokenizeRequest struct {
-	Request         // the conversation and the model
-	Text    *string // the prompt, or nil
+	Request         // only the conversation and the model are set
+	Text    *string // the prompt; nil for a conversation
 	Pieces  bool    // return the tokens' texts too
 }
 
@@ -14,9 +14,9 @@ func DecodeTokenize(data []byte) (*TokenizeRequest, error) {
 }
 
 func (r *TokenizeRequest) fields() []field {
-	return append(r.conversation(), to("prompt", &r.Text, "a string"),
-		to("return_token_strs", &r.Pieces, "true or false"),
-		to("model", &r.Model, "a string"))
+	return append(r.conversation(), bind("prompt", &r.Text, "a string"),
+		bind("return_token_strs", &r.Pieces, "true or false"),
+		bind("model", &r.Model, "a string"))
 }
 
 // Validate checks the prompt or the conversation.
@@ -51,10 +51,10 @@ func DecodeDetokenize(data []byte) (*DetokenizeRequest, error) {
 }
 
 func (r *DetokenizeRequest) fields() []field {
-	return []field{to("tokens", &r.Tokens, "token ids"), to("model", &r.Model, "a string")}
+	return []field{bind("tokens", &r.Tokens, "token ids"), bind("model", &r.Model, "a string")}
 }
 
-// Validate checks the tokens for a vocabulary.
+// Validate checks the tokens against a vocabulary of vocab tokens.
 func (r *DetokenizeRequest) Validate(vocab int) error {
 	if r.Tokens == nil {
 		return Invalid("tokens", "no tokens, expected token ids")

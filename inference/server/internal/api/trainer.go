@@ -26,5 +26,6 @@ func DecodeTrainer(data []byte) (*TrainerRequest, error) {
 }
 
 func (r *TrainerRequest) fields() []field {
-	return []field{to("id", &r.ID, "a string"), to("name", &r.Name, "a string"), to("try", &r.Try, "true or false")}
+	return []field{bind("id", &r.ID, "a string"), bind("name", &r.Name, "a string"),
+		bind("try", &r.Try, "true or false")}
 }

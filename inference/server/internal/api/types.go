@@ -4,7 +4,7 @@ package api
 type answer struct {
 	ID        string   `json:"id,omitempty"`
 	Object    string   `json:"object,omitempty"`
-	RequestID string   `json:"request_id,omitempty"` // of an answer of token IDs, instead of ID and Object
+	RequestID string   `json:"request_id,omitempty"` // replaces ID and Object in an answer of token IDs
 	Mode      string   `json:"output_mode,omitempty"`
 	Created   int64    `json:"created"`
 	Model     string   `json:"model"`
@@ -12,17 +12,17 @@ type answer struct {
 	Checksum  string   `json:"weight_checksum,omitempty"` // distinguishes weights of one version
 	Choices   []choice `json:"choices"`
 	Usage     *usage   `json:"usage,omitempty"`
-	PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a conversation or token IDs
-	// PromptLogprobs is Choice.PromptLogprobs of an answer of token IDs.
+	PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // in text completions, choice.PromptIDs instead
+	// PromptLogprobs is set in an answer of token IDs. Other answers have choice.PromptLogprobs.
 	PromptLogprobs []any `json:"prompt_logprobs,omitempty"`
 }
 
-// choice has a text, a message or a delta.
+// choice is one response. It has a Text, a Message, a Delta or only IDs.
 type choice struct {
 	Index          int            `json:"index"`
 	Text           *string        `json:"text,omitempty"`
 	Message        *answerMessage `json:"message,omitempty"`
-	Delta          *delta         `json:"delta,omitempty"`
+	Delta          *messageDelta  `json:"delta,omitempty"`
 	Logprobs       any            `json:"logprobs"`
 	Finish         *string        `json:"finish_reason"`
 	Stop           any            `json:"stop_reason"`
@@ -32,7 +32,7 @@ type choice struct {
 	Versions       []span         `json:"weight_versions,omitempty"`
 }
 
-// span is the version of the weights that sampled the tokens Start to End-1.
+// span names the version of the weights that sampled the tokens Start to End-1.
 type span struct {
 	Version string `json:"version"`
 	Start   int    `json:"start"`
@@ -47,8 +47,7 @@ type answerMessage struct {
 	Calls   []call  `json:"tool_calls,omitempty"`
 }
 
-// delta is a part of a message.
-type delta struct {
+type messageDelta struct {
 	Role    string  `json:"role,omitempty"`
 	Content *string `json:"content,omitempty"`
 	Calls   []call  `json:"tool_calls,omitempty"`
@@ -56,13 +55,13 @@ type delta struct {
 
 // call is a call of a tool.
 type call struct {
-	Index    *int     `json:"index,omitempty"` // among the calls of a message, in a Delta
+	Index    *int     `json:"index,omitempty"` // position among the message's calls; set in a messageDelta
 	ID       string   `json:"id"`
 	Type     string   `json:"type"`
 	Function function `json:"function"`
 }
 
-// function is what a Call calls.
+// function is the function that a call names, with its arguments.
 type function struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"` // JSON
@@ -77,7 +76,7 @@ type usage struct {
 
 // textLogprobs holds a completion's log-probabilities, one entry per token.
 type textLogprobs struct {
-	Offsets  []int                `json:"text_offset"` // in characters
+	Offsets  []int                `json:"text_offset"` // start of each token in the text, in characters
 	Logprobs []any                `json:"token_logprobs"`
 	Tokens   []string             `json:"tokens"`
 	Top      []map[string]float32 `json:"top_logprobs"`

@@ -1,5 +1,5 @@
-// Package wire provides connections that notice when a client disconnects, and bodies
-// that are complete or an error.
+// Package wire provides connections that notice when a client disconnects, and request bodies
+// that end with an error unless they are complete.
 package wire
 
 import (
@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	// writeTimeout limits how long a client may accept no bytes.
+	// writeTimeout limits how long one write may wait for a client that reads nothing.
 	writeTimeout = 30 * time.Second
-	// lingerTime and lingerBytes bound how much of a refused body is read, so that a
-	// reset does not destroy the answer.
+	// lingerTime and lingerBytes limit how much Close reads after Linger.
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 20
 )
@@ -27,19 +26,19 @@ const (
 // ErrGone ends a request whose client has disconnected.
 var ErrGone = errors.New("client closed the connection")
 
-// Listener tracks its open connections so that End can close them.
+// Listener tracks its open connections, so that End can close them, and the busy ones among them.
 type Listener struct {
 	net.Listener
-	open sync.WaitGroup
+	open sync.WaitGroup // counts conns
 
 	mu    sync.Mutex
-	ended bool
-	conns map[*Conn]bool
-	busy  int           // number of busy connections
-	quiet chan struct{} // closed when none is busy; nil without waiters
+	ended bool           // End was called
+	conns map[*Conn]bool // open connections
+	busy  int            // number of busy connections; see Conn.Busy
+	quiet chan struct{}  // closed when busy becomes 0; nil unless WhenQuiet has waiters
 }
 
-// NewListener returns a Listener that owns inner.
+// NewListener returns a Listener that accepts from inner and owns it.
 func NewListener(inner net.Listener) *Listener {
 	return &Listener{Listener: accept.New(inner), conns: map[*Conn]bool{}}
 }
@@ -50,7 +49,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: inner, from: l}
+	c := &Conn{Conn: inner, listener: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ended {
@@ -77,39 +76,44 @@ func (l *Listener) WhenQuiet() <-chan struct{} {
 	return quiet
 }
 
-// End closes all connections and waits until they are closed.
+// End closes all connections, refuses later ones, and waits until the connections' owners have
+// called Close.
 func (l *Listener) End() {
 	l.mu.Lock()
 	l.ended = true
 	for c := range l.conns {
-		_ = c.Conn.Close() // its server notices and closes c
+		_ = c.Conn.Close() // the server's next read fails, and it closes c
 	}
 	l.mu.Unlock()
 	l.open.Wait()
 }
 
 // Conn is a connection that reports when its client disconnects during a request.
+//
+// To notice that, Watch reads from the connection while the server computes the answer. If it reads
+// the first byte of the client's next request, it keeps the byte for the next Read.
 type Conn struct {
 	net.Conn
-	from   *Listener
-	closed atomic.Bool
-	linger atomic.Bool // see Linger
-	ended  bool        // see Ended; owned by the reader
-	busy   bool        // see Busy; guarded by the listener's lock
+	listener *Listener
+	closed   atomic.Bool
+	linger   atomic.Bool // see Linger
+	ended    bool        // see Ended; only the reader uses it
+	busy     bool        // see Busy; guarded by listener.mu
 
-	// Result of the watch for the next Read. A watch ends before Read is called.
-	one [1]byte
-	has bool
-	err error
+	// The goroutine of Watch sets these fields. The reader uses them after stop, which waits for
+	// the goroutine, so they need no lock.
+	watched    [1]byte // the byte that Watch read, if hasWatched is set
+	hasWatched bool
+	watchErr   error // why Watch could not read
 }
 
-// Linger makes Close read for a moment what the client is still sending, so that a reset
-// does not destroy the answer.
+// Linger makes Close read for a moment what the client is still sending. If Close left it unread,
+// the kernel would reset the connection and the client could lose an answer in flight.
 func (c *Conn) Linger() { c.linger.Store(true) }
 
-// Busy sets whether c still owes an answer.
+// Busy sets whether c has a request whose answer has not been sent completely.
 func (c *Conn) Busy(busy bool) {
-	l := c.from
+	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -127,26 +131,26 @@ func (c *Conn) Busy(busy bool) {
 	}
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. It first returns what Watch read.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
-	case len(p) > 0 && c.has:
-		c.has = false
-		p[0] = c.one[0]
+	case len(p) > 0 && c.hasWatched:
+		c.hasWatched = false
+		p[0] = c.watched[0]
 		return 1, nil
-	case c.err != nil:
-		return 0, c.err
+	case c.watchErr != nil:
+		return 0, c.watchErr
 	}
 	n, err := c.Conn.Read(p)
 	c.ended = c.ended || err == io.EOF //nolint:errorlint // connections do not wrap it
 	return n, err
 }
 
-// Ended reports whether Read has reached the end of what the client sends. A body that
-// ends there is truncated, because the end of a complete body is known without it.
+// Ended reports whether Read has reached the end of what the client sends. A body that ends there is
+// truncated: a server reads a complete body by its length or chunks, and stops before that end.
 func (c *Conn) Ended() bool { return c.ended }
 
-// Write implements net.Conn. It fails if the client accepts nothing for too long.
+// Write implements net.Conn. It fails if the client does not read p within writeTimeout.
 func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
@@ -154,45 +158,45 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close implements net.Conn. After Linger, it reads for a moment what the client is still
-// sending.
+// Close implements net.Conn; see Linger. Only the first call has an effect.
 func (c *Conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
 	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.linger.Load() && tcp.CloseWrite() == nil &&
 		tcp.SetReadDeadline(time.Now().Add(lingerTime)) == nil {
-		_, _ = io.CopyN(io.Discard, struct{ io.Reader }{tcp}, lingerBytes)
+		_, _ = io.CopyN(io.Discard, tcp, lingerBytes)
 	}
 	err := c.Conn.Close()
-	c.from.mu.Lock()
-	delete(c.from.conns, c)
-	c.from.mu.Unlock()
-	c.from.open.Done()
+	c.listener.mu.Lock()
+	delete(c.listener.conns, c)
+	c.listener.mu.Unlock()
+	c.listener.open.Done()
 	return err
 }
 
-// Watch ends the returned context with ErrGone when the client disconnects. The
-// connection must not be read until stop has returned.
+// Watch returns a context that ends with ErrGone when the client disconnects. The connection must
+// not be read until stop has returned. Call stop exactly once.
 func (c *Conn) Watch(ctx context.Context) (watched context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if c.has || c.err != nil || c.Conn.SetReadDeadline(time.Time{}) != nil {
+	if c.hasWatched || c.watchErr != nil || c.Conn.SetReadDeadline(time.Time{}) != nil {
 		return ctx, func() { cancel(nil) }
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		n, err := c.Conn.Read(c.one[:])
+		n, err := c.Conn.Read(c.watched[:])
 		switch {
 		case n == 1:
-			c.has = true // the first byte of the client's next request
+			c.hasWatched = true // the first byte of the client's next request
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			c.err = err
+			c.watchErr = err
 			cancel(ErrGone)
 		}
 	}()
 	return ctx, func() {
-		_ = c.Conn.SetReadDeadline(time.Unix(1, 0)) // if it fails, the read has failed too
+		// A deadline in the past ends the read. If setting it fails, the read has failed too.
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
 		<-done
 		_ = c.Conn.SetReadDeadline(time.Time{})
 		cancel(nil)

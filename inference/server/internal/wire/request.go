@@ -38,7 +38,8 @@ func bodyOf(ctx *fasthttp.RequestCtx) *bodyReader {
 	return b
 }
 
-// LeftOver closes the connection of a request whose body was not read.
+// LeftOver makes the server close the connection of a request whose body was not read to its end,
+// because the rest of the body would be taken for the next request.
 func LeftOver(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || bodyOf(ctx).ended {
 		return
