@@ -260,22 +260,27 @@ func (e *encoder) dict(d *Dict, level int) {
 // text writes a JSON string.
 func (e *encoder) text(s string) {
 	e.Charge(len(s) + 2)
+	backslashes := 0 // not yet charged
+	escape := func(c byte) {
+		e.b.WriteByte('\\')
+		e.b.WriteByte(c)
+		backslashes++
+	}
 	e.b.WriteByte('"')
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':
-			e.b.WriteByte('\\')
-			e.b.WriteRune(r)
+			escape(byte(r))
 		case r == '\n':
-			e.b.WriteString(`\n`)
+			escape('n')
 		case r == '\r':
-			e.b.WriteString(`\r`)
+			escape('r')
 		case r == '\t':
-			e.b.WriteString(`\t`)
+			escape('t')
 		case r == '\b':
-			e.b.WriteString(`\b`)
+			escape('b')
 		case r == '\f':
-			e.b.WriteString(`\f`)
+			escape('f')
 		case r < ' ' || e.style.ASCII && r > 0x7e && r < 0x10000:
 			e.write(fmt.Sprintf(`\u%04x`, r))
 		case e.style.ASCII && r >= 0x10000:
@@ -287,4 +292,7 @@ func (e *encoder) text(s string) {
 		}
 	}
 	e.b.WriteByte('"')
+	if backslashes > 0 {
+		e.Charge(backslashes)
+	}
 }

@@ -138,5 +138,8 @@ func (m *Machine) Quote(s string) string {
 		}
 	}
 	b.WriteRune(quote)
+	if escapes := b.Len() - len(s) - 2; escapes > 0 {
+		m.Charge(escapes)
+	}
 	return b.String()
 }
