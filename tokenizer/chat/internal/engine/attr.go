@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -137,7 +138,7 @@ func numberMethod(v py.Value, name string) (py.Value, bool) {
 		}
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
 			args.TakePositional(name)
-			return f == float64(int64(f))
+			return f == math.Trunc(f) && !math.IsInf(f, 0)
 		}}, true
 	case "bit_length":
 		n, isInt := py.ToBig(v)

@@ -11,7 +11,7 @@ import (
 func TestEscapesAreCharged(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(m *Machine){
-		"repr": func(m *Machine) { m.Quote(strings.Repeat("\x01", 300)) },                          // 4 bytes each
+		"repr": func(m *Machine) { m.Quote(strings.Repeat("\x01", 300)) },                           // 4 bytes each
 		"JSON": func(m *Machine) { m.EncodeJSON(strings.Repeat("\n", 600), JSONStyle{Item: ", "}) }, // 2 bytes each
 	} {
 		t.Run(name, func(t *testing.T) {
