@@ -130,7 +130,8 @@ func (s *Stream) read(size func(t Tensor) int, take func() ([]float32, bool), se
 			got, err := s.fill(e.dtype, vals)
 			if err != nil {
 				total := e.begin + first*e.dtype.bits()/8 + got
-				err = fmt.Errorf("read tensor %q: %d bytes of data, expected %d: %w", t.Name, total, s.dataSize(), noEOF(err))
+				err = fmt.Errorf("read tensor %q: %d bytes of data, expected %d: %w", t.Name, total, s.dataSize(),
+					noEOF(err))
 			}
 			if !send(block{t, first, vals, err}) {
 				return
