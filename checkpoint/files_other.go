@@ -7,13 +7,13 @@ import (
 	"os"
 )
 
-// mapOpen reads an open file into memory. Only on Unix are files mapped.
+// mapOpen reads an open file into memory. Files are mapped only on Unix.
 func mapOpen(f *os.File) (mapping, error) {
 	data, err := io.ReadAll(f)
 	return inMemory(data), err
 }
 
-// syncDir does nothing: syncing a folder is not portable beyond Unix.
+// syncDir does nothing: syncing a folder works only on Unix.
 func syncDir(string) error { return nil }
 
 // Lock takes no lock and always succeeds. Locks are implemented only on Unix.

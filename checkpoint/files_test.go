@@ -57,9 +57,9 @@ func TestFilesKeepMapping(t *testing.T) {
 		require.Nil(t, files.file, "a file on disk could be truncated, so it is not mapped")
 
 		firstOf(t, &files, one.Path())
-		<-time.After(keepMap - time.Second)
+		<-time.After(keepMapping - time.Second)
 		firstOf(t, &files, one.Path())
-		<-time.After(keepMap - time.Second)
+		<-time.After(keepMapping - time.Second)
 		synctest.Wait()
 		keeps := func() bool {
 			files.mu.Lock()

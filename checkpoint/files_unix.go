@@ -37,7 +37,9 @@ func mapOpen(f *os.File) (mapping, error) {
 		unmap: func() error { return unix.Munmap(data) },
 		release: func(begin, end int) {
 			page := os.Getpagesize()
-			if begin, end = begin/page*page, end/page*page; begin < end {
+			begin = begin / page * page
+			end = end / page * page
+			if begin < end {
 				_ = unix.Madvise(data[begin:end], unix.MADV_DONTNEED) // a hint; failure is harmless
 			}
 		},
@@ -54,19 +56,20 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Lock retries for lockPatience: after a process was killed, a child that it was
-// starting may briefly still hold its lock.
+// Lock retries for lockPatience. A lock belongs to the open file, which a child inherits
+// between fork and exec; so a child may briefly hold the lock of a killed process.
 const (
 	lockPatience = time.Second
 	lockPause    = 10 * time.Millisecond
 )
 
-// Lock takes the exclusive lock of a file and holds it until the file is closed
-// or the process ends. It reports whether it succeeded. On a file system without
-// locks it always succeeds.
+// Lock takes the exclusive lock (flock) of a file and holds it until the file is closed
+// or the process ends. It returns false if another open file holds the lock. On a file system
+// without locks it always returns true.
 func Lock(f *os.File) bool {
 	for began := time.Now(); ; time.Sleep(lockPause) {
-		if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) { // success, or a file system without locks
 			return true
 		}
 		if time.Since(began) > lockPatience {

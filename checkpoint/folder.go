@@ -24,7 +24,7 @@ var ErrNotFound = errors.New("not found")
 const (
 	modelName = "model.safetensors"
 	indexName = "model.safetensors.index.json"
-	maxIndex  = 1 << 28 // bytes
+	maxIndex  = 1 << 28 // maximum size of an index in bytes, far above those of real models
 )
 
 // WeightFiles gives access to the weights of a model folder, mapped into memory.
@@ -32,23 +32,28 @@ const (
 // concurrently.
 type WeightFiles struct {
 	files    []*file
-	tensors  map[string]Tensor
-	metadata map[string]string
+	tensors  map[string]Tensor // by name
+	metadata map[string]string // __metadata__ of all files
 }
 
 // file is one open safetensors file.
 type file struct {
-	path    string
-	mu      sync.RWMutex // read-locked while the mapping is read
-	mapping              // data is nil once closed
-	header  *header
+	path   string
+	header *header
+
+	// mu is read-locked while the mapping is read, and locked to close it. data is nil once the
+	// file is closed.
+	mu sync.RWMutex
+	mapping
 }
 
 // mapping is a file's content in memory.
 type mapping struct {
-	data    []byte
-	unmap   func() error
-	release func(begin, end int) // releases the pages from that of begin up to, not including, that of end
+	data  []byte
+	unmap func() error // invalidates data
+	// release frees the memory of the pages from the page of begin up to the page of end,
+	// exclusive. The pages stay readable: the next access reads them from the file.
+	release func(begin, end int)
 }
 
 // inMemory returns a mapping of data on the heap.
@@ -62,13 +67,13 @@ type Tensor struct {
 	DType DType
 	Shape []int // row-major; empty for a scalar
 
-	file       *file
-	begin, end int // byte range in the file
+	file       *file // nil for a tensor of a Stream
+	begin, end int   // byte range in the file
 }
 
 // OpenFolder opens the weights of a Hugging Face model folder: model.safetensors,
-// or the shards listed in model.safetensors.index.json. The error wraps
-// ErrNotFound if the folder has neither.
+// or else the shards listed in model.safetensors.index.json. The error wraps
+// ErrNotFound if the folder has neither file or does not exist.
 func OpenFolder(dir string) (*WeightFiles, error) {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -128,7 +133,8 @@ func missing(dir string) error {
 	return fmt.Errorf("%w: no %s or %s", ErrNotFound, modelName, indexName)
 }
 
-// parseIndex returns the expected tensor names by shard.
+// parseIndex parses a model.safetensors.index.json. It returns the names of the tensors by
+// shard.
 func parseIndex(text []byte) (map[string][]string, error) {
 	shards := make(map[string][]string)
 	found := false
@@ -155,6 +161,8 @@ func parseIndex(text []byte) (map[string][]string, error) {
 	return shards, err
 }
 
+// openShards opens shards and exposes the tensors that the index places there. After an
+// error, f holds the shards opened so far.
 func (f *WeightFiles) openShards(dir string, shards map[string][]string) error {
 	for _, name := range slices.Sorted(maps.Keys(shards)) {
 		s, err := openFile(filepath.Join(dir, name))
@@ -162,9 +170,9 @@ func (f *WeightFiles) openShards(dir string, shards map[string][]string) error {
 			return fmt.Errorf("shard %s with %d tensors (%s …): %w", name, len(shards[name]), shards[name][0], err)
 		}
 		f.files = append(f.files, s)
-		has := s.tensors()
+		tensors := s.tensors()
 		for _, tensor := range shards[name] {
-			t, ok := has[tensor]
+			t, ok := tensors[tensor]
 			if !ok {
 				return fmt.Errorf("tensor %q: not in shard %s, where %s places it", tensor, name, indexName)
 			}
@@ -175,7 +183,7 @@ func (f *WeightFiles) openShards(dir string, shards map[string][]string) error {
 	return nil
 }
 
-// openAll opens a file and exposes all its tensors.
+// openAll opens the only file and exposes all its tensors.
 func (f *WeightFiles) openAll(path string) error {
 	s, err := openFile(path)
 	if err != nil {
@@ -203,6 +211,7 @@ func openFile(path string) (*file, error) {
 	return s, nil
 }
 
+// newFile parses the header of a mapped file. After an error, the caller must unmap it.
 func newFile(path string, m mapping) (*file, error) {
 	var h *header
 	var fault error
@@ -246,8 +255,8 @@ func (f *WeightFiles) Close() error {
 	return errors.Join(errs...)
 }
 
-// read passes bytes [begin, end) of the file to use, then releases their memory.
-// It keeps the page that contains end, for the next sequential read.
+// read passes bytes [begin, end) of the file to use, which must not keep them, and then
+// releases their memory. It keeps the page that contains end, for the next sequential read.
 func (s *file) read(begin, end int, use func(src []byte)) (err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -261,9 +270,10 @@ func (s *file) read(begin, end int, use func(src []byte)) (err error) {
 	return nil
 }
 
-// guard turns a memory fault during read into an error.
+// guard turns a memory fault during read into an error. Reading a mapping faults if the file
+// is shorter than the mapping or cannot be read.
 func guard(read func()) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // sets it now and restores it later
 	defer func() {
 		fault := recover()
 		if _, ok := fault.(interface{ Addr() uintptr }); ok {

@@ -27,14 +27,14 @@ const metadataKey = "__metadata__"
 // DType is the type of a tensor's elements, as named by safetensors.
 type DType string
 
-// DTypes that Float32s converts.
+// The DTypes that Tensor and Stream convert to float32. Other types are only described.
 const (
 	F32  DType = "F32"
 	F16  DType = "F16"
 	BF16 DType = "BF16"
 )
 
-// bits returns the size of an element, or 0 for an unknown type.
+// bits returns the size of an element in bits, or 0 for an unknown type.
 func (d DType) bits() int {
 	switch d {
 	case "F4":
@@ -65,10 +65,10 @@ type entry struct {
 type header struct {
 	entries  []entry // in data order
 	metadata map[string]string
-	size     int // in bytes, including the length prefix; the data begins here
+	size     int // number of bytes, including the length prefix: the offset of the data
 }
 
-// parseHeader reads and checks the header of a whole file.
+// parseHeader reads and checks the header of a file, whose entire content is given.
 func parseHeader(file []byte) (*header, error) {
 	return readHeader(bytes.NewReader(file), int64(len(file)))
 }
@@ -96,7 +96,7 @@ func readHeader(r io.Reader, size int64) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := 0
+	data := 0 // size of the data; if unknown, place checks the tensors only against each other
 	for _, e := range h.entries {
 		data = max(data, e.end)
 	}
@@ -193,16 +193,17 @@ func (h *header) setMetadata(value json.RawMessage) error {
 	return nil
 }
 
+// parseEntry parses and checks the description of one tensor.
 func parseEntry(name string, value json.RawMessage) (entry, error) {
-	e := entry{name: name, begin: -1}
+	e := entry{name: name, begin: -1} // -1: data_offsets are missing
 	err := object(value, func(key string, value json.RawMessage) (err error) {
 		switch key {
 		case "dtype":
-			var name *DType
-			if err := json.Unmarshal(value, &name); err != nil || name == nil || name.bits() == 0 {
+			var dtype *DType
+			if err := json.Unmarshal(value, &dtype); err != nil || dtype == nil || dtype.bits() == 0 {
 				return fmt.Errorf("unknown dtype %.40s", value)
 			}
-			e.dtype = *name
+			e.dtype = *dtype
 		case "shape":
 			e.shape, err = naturals(value)
 		case "data_offsets":
@@ -249,7 +250,8 @@ func naturals(value json.RawMessage) ([]int, error) {
 	return list, nil
 }
 
-// byteSize returns the size of a tensor in bytes.
+// byteSize returns the size of a tensor in bytes. It fails if the size overflows an int or is
+// not a whole number.
 func byteSize(d DType, shape []int) (int, error) {
 	n := uint64(d.bits())
 	for _, s := range shape {
@@ -265,7 +267,8 @@ func byteSize(d DType, shape []int) (int, error) {
 	return int(n / 8), nil
 }
 
-// place checks that the tensors cover the data without overlaps or holes.
+// place sorts the entries by offset and checks that they cover the data, of the given number
+// of bytes, without overlaps or holes.
 func (h *header) place(data int) error {
 	slices.SortFunc(h.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))

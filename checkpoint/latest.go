@@ -12,23 +12,25 @@ import (
 	"strings"
 )
 
-// StepPrefix is the prefix of a step checkpoint's name.
+// StepPrefix is the prefix of the names of a run's checkpoints. The number of the step
+// follows.
 const StepPrefix = "step-"
 
 // StepName returns the name of a step's checkpoint, such as step-000050.
 func StepName(step int) string { return fmt.Sprintf("%s%06d", StepPrefix, step) }
 
-// candidate is a folder that may be a run checkpoint.
+// candidate is a folder that has the name of a run's checkpoint. It is a valid checkpoint if
+// Verify accepts it.
 type candidate struct {
-	folder string // in the root
-	name   string // of the checkpoint; differs from folder while it is being replaced
+	folder string // name of the folder in the root
+	name   string // name of the checkpoint; differs from folder while Save replaces the checkpoint
 	step   int
 }
 
-// Latest returns the newest complete run checkpoint under root: the one with the
-// highest step among the folders named StepPrefix plus a number. skipped has an error
-// for each newer, incomplete checkpoint. The error wraps ErrNotFound if no
-// complete checkpoint exists.
+// Latest returns the newest valid checkpoint of a run under root: the one with the
+// highest step among the folders named StepPrefix plus a number that Verify accepts. skipped
+// has an error for each newer folder, which Verify rejects. The error wraps ErrNotFound if
+// there is no valid checkpoint.
 func Latest(root string) (dir string, step int, skipped []error, err error) {
 	found, err := candidates(root)
 	if err != nil {
@@ -46,9 +48,9 @@ func Latest(root string) (dir string, step int, skipped []error, err error) {
 		root, ErrNotFound, len(found), StepPrefix)
 }
 
-// candidates returns the folders in root named like checkpoints, newest first, or
-// none if root does not exist. A folder set aside for replacement counts if its
-// replacement is not in place yet.
+// candidates returns the candidates in root, newest first, or none if root does not exist.
+// While Save replaces a checkpoint, the old folder has the prefix replacedPrefix; it is a
+// candidate until the new one is in place.
 func candidates(root string) ([]candidate, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +65,8 @@ func candidates(root string) ([]candidate, error) {
 		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
 		number, ok := strings.CutPrefix(name, StepPrefix)
 		step, err := strconv.ParseUint(number, 10, 31)
-		if ok && err == nil && e.IsDir() && !(replaced && names[name]) {
+		superseded := replaced && names[name]
+		if ok && err == nil && e.IsDir() && !superseded {
 			found = append(found, candidate{e.Name(), name, int(step)})
 		}
 	}
@@ -73,10 +76,10 @@ func candidates(root string) ([]candidate, error) {
 	return found, nil
 }
 
-// Prune removes the step-N checkpoints under root except the newest keep and
-// those named in always. It also removes leftovers of interrupted saves. It
-// always keeps the newest complete checkpoint. No Save may run in root at the
-// same time.
+// Prune removes the checkpoints of a run under root except the newest keep, which must be at
+// least 1, and those named in always. It counts invalid checkpoints too, but never removes
+// the newest valid one. It also removes leftovers of interrupted saves. No Save may run in
+// root at the same time.
 func Prune(root string, keep int, always ...string) error {
 	if err := prune(root, keep, always); err != nil {
 		return fmt.Errorf("prune checkpoints in %s: %w", root, err)
@@ -95,19 +98,20 @@ func prune(root string, keep int, always []string) error {
 	if err != nil || len(found) <= keep {
 		return err
 	}
-	whole := false // a complete checkpoint has been found
+	foundValid := false
 	var errs []error
 	for i, c := range found {
-		newest := !whole && verify(filepath.Join(root, c.folder)) == nil
-		whole = whole || newest
-		if i >= keep && !newest && !slices.Contains(always, c.name) {
+		newestValid := !foundValid && verify(filepath.Join(root, c.folder)) == nil
+		foundValid = foundValid || newestValid
+		if i >= keep && !newestValid && !slices.Contains(always, c.name) {
 			errs = append(errs, discard(root, c.folder))
 		}
 	}
 	return errors.Join(append(errs, syncDir(root))...)
 }
 
-// sweep removes the folders of interrupted saves.
+// sweep removes the folders that interrupted saves left, except a replaced checkpoint whose
+// replacement is missing.
 func sweep(root string) error {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +125,7 @@ func sweep(root string) error {
 		name, replaced := strings.CutPrefix(e.Name(), replacedPrefix)
 		if replaced {
 			if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
-				continue // the only copy of this checkpoint
+				continue // the replacement is missing
 			}
 		}
 		if replaced || strings.HasPrefix(e.Name(), tempPrefix) {

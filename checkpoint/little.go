@@ -14,9 +14,10 @@ func memory(vals []float32) []byte {
 // bigEndian reports whether this machine is big-endian.
 func bigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// little passes vals to use as little-endian bytes. On a little-endian machine it
-// passes the memory of vals directly.
-func little(vals []float32, use func(b []byte) error) error {
+// asLittle passes vals to use as little-endian bytes, which use must neither keep nor change.
+// On a little-endian machine it passes the memory of vals, in one call; else copies, in
+// several calls.
+func asLittle(vals []float32, use func(b []byte) error) error {
 	if !bigEndian() {
 		return use(memory(vals))
 	}

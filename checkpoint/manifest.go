@@ -16,28 +16,29 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// manifestName is the list of a run checkpoint's files. It is written last: a
-// checkpoint without it is incomplete.
+// manifestName is the path of a checkpoint's manifest. Save writes it last, so a checkpoint
+// without it is incomplete.
 const manifestName = "trainer/manifest.json"
 
 const (
 	manifestVersion = 1
-	maxManifest     = 1 << 24 // bytes
+	maxManifest     = 1 << 24 // maximum size of a manifest in bytes
 )
 
-// manifest records the size and checksum of every other file.
+// manifest lists every other file of a checkpoint.
 type manifest struct {
 	Version int                   `json:"version"`
 	Files   map[string]fileRecord `json:"files"` // by slash-separated path in the checkpoint
 }
 
 type fileRecord struct {
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`   // in bytes
+	SHA256 string `json:"sha256"` // in lower-case hexadecimal
 }
 
-// Verify checks every file of a run checkpoint against its manifest. The error
-// names the file and its expected and actual state.
+// Verify checks that a checkpoint is valid: it has a manifest, and every file that the
+// manifest lists exists and has the recorded size and checksum. It reads all files. The
+// error names the file and its expected and actual state.
 func Verify(dir string) error {
 	if err := verify(dir); err != nil {
 		return fmt.Errorf("verify checkpoint %s: %w", dir, err)
@@ -58,7 +59,7 @@ func verify(dir string) error {
 		return fmt.Errorf("%s: %w", manifestName, err)
 	}
 	names := slices.Sorted(maps.Keys(m.Files))
-	for _, name := range names { // cheap, so first
+	for _, name := range names { // sizes first, because checking them is cheap
 		info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -72,7 +73,7 @@ func verify(dir string) error {
 		}
 	}
 	for _, name := range names {
-		got, err := record(filepath.Join(dir, filepath.FromSlash(name)), false)
+		got, err := record(filepath.Join(dir, filepath.FromSlash(name)), (*os.File).Close)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -84,6 +85,8 @@ func verify(dir string) error {
 	return nil
 }
 
+// parseManifest parses and checks a manifest. A path in it that leads out of the checkpoint is
+// an error.
 func parseManifest(text []byte) (*manifest, error) {
 	m := new(manifest)
 	if err := json.Unmarshal(text, m); err != nil {
@@ -109,22 +112,21 @@ func parseManifest(text []byte) (*manifest, error) {
 	return m, nil
 }
 
-// record returns the size and checksum of a file. With durable it also syncs the
-// file to disk.
-func record(path string, durable bool) (fileRecord, error) {
+// record returns the size and checksum of a file. It closes the file with the function done.
+func record(path string, done func(*os.File) error) (fileRecord, error) {
 	f, err := filetype.Open(path)
 	if err != nil {
 		return fileRecord{}, err
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, f)
-	if err == nil && durable {
-		err = f.Sync()
-	}
-	return fileRecord{n, hex.EncodeToString(h.Sum(nil))}, errors.Join(err, f.Close())
+	return fileRecord{n, hex.EncodeToString(h.Sum(nil))}, errors.Join(err, done(f))
 }
 
-// seal completes a checkpoint: it syncs all files to disk and then writes the
+// syncAndClose makes the content of a file durable and closes it.
+func syncAndClose(f *os.File) error { return errors.Join(f.Sync(), f.Close()) }
+
+// seal makes a new checkpoint valid: it syncs all files to disk and then writes the
 // manifest.
 func seal(dir string) error {
 	m := manifest{manifestVersion, make(map[string]fileRecord)}
@@ -151,7 +153,7 @@ func seal(dir string) error {
 		case name == manifestName:
 			return fmt.Errorf("%s already exists, although only easyrl writes it", name)
 		}
-		m.Files[name], err = record(path, true)
+		m.Files[name], err = record(path, syncAndClose)
 		return err
 	})
 	if err != nil {
@@ -166,7 +168,7 @@ func seal(dir string) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(m)
 	})
-	for _, d := range slices.Backward(dirs) {
+	for _, d := range slices.Backward(dirs) { // children before parents
 		err = errors.Join(err, syncDir(d))
 	}
 	return err

@@ -13,19 +13,19 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// keepMap is how long an unread mapping is kept.
-const keepMap = time.Minute
+// keepMapping is how long Files keeps the mapping of a file after reading it.
+const keepMapping = time.Minute
 
-// Files reads safetensors files. It reads a file in another process's memory in
-// place and fails if the file is rewritten meanwhile. It keeps the mapping for
-// the file's next version until another file is read or a minute passes. The zero
-// Files is ready to use. Its methods are safe for concurrent use; it reads one
-// file at a time.
+// Files reads safetensors files. A file in memory (MemoryFile of this or another process) is
+// read in place: Read fails if the file is rewritten meanwhile, and the mapping is kept for
+// the next version of the file, until another file is read or keepMapping passes. Other files
+// are read as streams. The zero Files is ready to use. Its methods are safe for concurrent
+// use; it reads one file at a time.
 type Files struct {
-	mu   sync.Mutex
-	file *os.File // of the kept mapping; nil if none
+	mu   sync.Mutex // guards all fields; held while a file is read
+	file *os.File   // file of the kept mapping; nil if none
 	kept mapping
-	idle *time.Timer
+	idle *time.Timer // drops the mapping; set whenever file is, except during a read
 }
 
 // Read passes the file at path to use as a Stream that is valid until use
@@ -43,7 +43,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	if info, err := os.Stat(path); err == nil && k.holds(info) {
 		return k.readKept(info.Size(), use)
 	}
-	_ = k.drop() // only read
+	_ = k.drop() // a file that was only read loses nothing
 	f, err := filetype.Open(path)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if steady(f) {
+	if unshrinkable(f) {
 		if k.kept, err = mapOpen(f); err != nil {
 			return errors.Join(err, f.Close())
 		}
@@ -67,7 +67,7 @@ func (k *Files) read(path string, use func(s *Stream) error) error {
 	return use(s)
 }
 
-// holds reports whether the kept mapping covers the whole file.
+// holds reports whether the kept mapping is of this file and covers it to its end.
 func (k *Files) holds(info os.FileInfo) bool {
 	if k.file == nil || info.Size() > int64(len(k.kept.data)) {
 		return false
@@ -81,14 +81,14 @@ func (k *Files) readKept(size int64, use func(s *Stream) error) error {
 	if k.idle != nil {
 		k.idle.Stop()
 	}
-	defer func() { k.idle = time.AfterFunc(keepMap, func() { _ = k.Close() }) }()
+	defer func() { k.idle = time.AfterFunc(keepMapping, func() { _ = k.Close() }) }()
 	m := &mapped{data: k.kept.data[:size]}
-	var head bytes.Buffer // the header as read
+	var head bytes.Buffer // copy of the header, for unchanged
 	s, err := NewStream(io.TeeReader(m, &head), size)
 	if err != nil {
 		return err
 	}
-	s.r = m
+	s.r = m // without the tee: Blocks recognizes a *mapped and reads it in place
 	if err := use(s); err != nil {
 		return err
 	}
@@ -102,20 +102,22 @@ func (k *Files) Close() error {
 	return k.drop()
 }
 
-func (k *Files) drop() (err error) {
+// drop releases the kept mapping, if any. k.mu is locked.
+func (k *Files) drop() error {
 	if k.file == nil {
 		return nil
 	}
 	k.idle.Stop()
-	err = errors.Join(k.kept.unmap(), k.file.Close())
-	k.file, k.kept = nil, mapping{}
+	err := errors.Join(k.kept.unmap(), k.file.Close())
+	k.file = nil
+	k.kept = mapping{}
 	return err
 }
 
-// mapped reads a file in place.
+// mapped reads a mapped file.
 type mapped struct {
 	data []byte
-	at   int
+	at   int // offset of the next read
 }
 
 // Read implements io.Reader.
@@ -128,39 +130,41 @@ func (m *mapped) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the next n bytes.
+// next returns the next n bytes without copying them. data must have as many.
 func (m *mapped) next(n int) []byte {
 	b := m.data[m.at : m.at+n]
 	m.at += n
 	return b
 }
 
-// unchanged returns an error if f no longer begins with the header that was read.
-// A writer clears the header first.
+// unchanged returns an error if f does not begin with head, the header that was read before
+// the data. A writer clears the length of the header before it changes data. A new header with
+// the same bytes goes unnoticed, so writers put a version into the metadata.
 func unchanged(f *os.File, head []byte) error {
-	now := make([]byte, len(head))
-	if _, err := f.ReadAt(now, 0); err != nil {
+	current := make([]byte, len(head))
+	if _, err := f.ReadAt(current, 0); err != nil {
 		return err
 	}
-	if !bytes.Equal(now, head) {
+	if !bytes.Equal(current, head) {
 		return errors.New("was rewritten while being read")
 	}
 	return nil
 }
 
-// inPlace is Blocks without copies. It reports false if the data is misaligned,
-// not all F32, or the machine is big-endian.
-func (s *Stream) inPlace(m *mapped, most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (
+// inPlace is Blocks without copies. It reads nothing and returns done false if the data is
+// misaligned, not all F32, or the machine is big-endian.
+func (s *Stream) inPlace(m *mapped, size func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) (
 	done bool, err error) {
-	short := func(e entry) bool { return e.dtype != F32 }
-	if _, ok := values(m.data[m.at:]); !ok || bigEndian() || slices.ContainsFunc(s.header.entries, short) {
+	needsConversion := func(e entry) bool { return e.dtype != F32 }
+	_, aligned := values(m.data[m.at:])
+	if !aligned || bigEndian() || slices.ContainsFunc(s.header.entries, needsConversion) {
 		return false, nil
 	}
 	for _, t := range s.Tensors() {
 		for first, left := 0, t.Len(); left > 0; {
-			n := min(left, max(most(t), 1))
+			n := min(left, max(size(t), 1))
 			raw := m.next(4 * n)
-			vals, _ := values(raw)
+			vals, _ := values(raw) // aligned, like the start of the data
 			if err := use(t, first, vals); err != nil {
 				return true, err
 			}

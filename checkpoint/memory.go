@@ -11,16 +11,17 @@ import (
 )
 
 // A MemoryFile is a safetensors file in this process's memory; it disappears with the
-// process. After Begin, writes go to their final place; without Begin, they are
-// buffered first. A MemoryFile is for one goroutine at a time; the slices returned by
-// Bytes may be shared.
+// process. Fill replaces its content. Its callback should call Begin with the new size
+// first: then writes go to their final place. Without Begin, Fill buffers all writes. A
+// MemoryFile is for one goroutine at a time; the slices returned by Bytes may be shared
+// until the next Begin.
 type MemoryFile struct {
-	room    []byte // all memory
-	size    int    // of the file
-	at      int    // offset of the next write
-	begun   bool
-	pending []byte // written before Begin
-	path    string
+	room    []byte   // memory of the file, possibly larger than the file
+	size    int      // size of the file in bytes
+	at      int      // offset of the next write
+	begun   bool     // Begin has been called during this Fill
+	pending []byte   // bytes written before Begin
+	path    string   // result of Path
 	file    *os.File // backs room; nil if room is on the heap
 }
 
@@ -35,7 +36,8 @@ func (m *MemoryFile) Path() string { return m.path }
 // Bytes returns the content of the file. The next Begin invalidates it.
 func (m *MemoryFile) Bytes() []byte { return m.room[:m.size:m.size] }
 
-// Fill replaces the file's content with what write writes.
+// Fill replaces the file's content with the output of write. It returns
+// io.ErrUnexpectedEOF if write writes fewer bytes than it passed to Begin.
 func (m *MemoryFile) Fill(write func(m *MemoryFile) error) error {
 	m.begun, m.pending = false, nil
 	err := write(m)
@@ -51,8 +53,8 @@ func (m *MemoryFile) Fill(write func(m *MemoryFile) error) error {
 	return err
 }
 
-// Begin sets the size of the new content, before the first byte is written. Until
-// the header is written, readers find no valid file.
+// Begin sets the size of the new content in bytes, before the first byte is written. It
+// clears the header's length, so that readers find no valid file until the header is written.
 func (m *MemoryFile) Begin(size int) error {
 	if err := growMemory(m, size); err != nil {
 		return fmt.Errorf("%s in memory: %w", bytesize.Text(int64(size)), err)
@@ -62,7 +64,7 @@ func (m *MemoryFile) Begin(size int) error {
 	return nil
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. It returns io.ErrShortWrite at the end of the file.
 func (m *MemoryFile) Write(p []byte) (int, error) {
 	if !m.begun {
 		m.pending = append(m.pending, p...)
@@ -76,8 +78,9 @@ func (m *MemoryFile) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Room returns memory for the file's next n values; the caller fills it and
-// passes it to Took. It fails if the values exceed the file's size.
+// Room returns the memory of the file's next n values; the caller fills it with values in
+// native byte order and passes it to Took. Room fails if the values exceed the file's size or
+// are not aligned.
 func (m *MemoryFile) Room(n int) ([]float32, error) {
 	if 4*n > m.size-m.at {
 		return nil, io.ErrShortWrite
@@ -89,9 +92,10 @@ func (m *MemoryFile) Room(n int) ([]float32, error) {
 	return vals, nil
 }
 
-// Took appends the values that the caller wrote into Room's memory.
+// Took completes Room: vals, which Room returned, become a part of the file. Its error is
+// always nil.
 func (m *MemoryFile) Took(vals []float32) error {
-	fromLittle(vals) // reversing bytes works both ways
+	fromLittle(vals) // also converts to little-endian: both conversions reverse the bytes
 	m.at += 4 * len(vals)
 	return nil
 }
@@ -99,7 +103,8 @@ func (m *MemoryFile) Took(vals []float32) error {
 // SetHeader replaces the header with one of the same length.
 func (m *MemoryFile) SetHeader(head []byte) { copy(m.room, head) }
 
-// values reinterprets b as float32; false if misaligned.
+// values returns the memory of b as float32 values, without the bytes of an incomplete last
+// one, or false if b is not aligned to 4 bytes.
 func values(b []byte) ([]float32, bool) {
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	if uintptr(p)%4 != 0 {

@@ -10,17 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// slack is the number of bytes that a file in memory may grow in place. Its
-// header grows slightly when its metadata does.
+// slack is the number of bytes that a file in memory may grow in place. A new version of
+// the weights changes only the metadata, so its header grows slightly.
 const slack = 1 << 20
 
-// growMemory makes room for size bytes in a mapped memfd. The seal against
-// shrinking keeps other processes' mappings of it valid. When a larger file
-// replaces it, the old one stays mapped for its readers until the process ends.
-// growMemory first clears the header's length, so that readers notice the rewrite.
+// growMemory makes room for size bytes in a mapped memfd. It reuses the file if size is at
+// least the old size and at most slack larger than its first; a seal forbids shrinking, which
+// keeps other processes' mappings valid. Otherwise it makes a new file. The old one stays
+// mapped for its readers until the process ends. growMemory first clears the header's
+// length, so that readers notice the rewrite.
 func growMemory(m *MemoryFile, size int) error {
 	if m.file != nil {
-		// unlike a plain store, ordered before all that follow
+		// An atomic operation: other processes see it before the writes that follow.
 		atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(m.room))), 0)
 	}
 	if m.file != nil && size >= m.size && size <= len(m.room) {
@@ -45,14 +46,14 @@ func growMemory(m *MemoryFile, size int) error {
 	return nil
 }
 
-// steady reports whether f is sealed against shrinking, so that all of a mapping
-// can be read.
-func steady(f *os.File) bool {
+// unshrinkable reports whether f is sealed against shrinking, so that reading its mapping
+// cannot fault.
+func unshrinkable(f *os.File) bool {
 	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
 	return err == nil && seals&unix.F_SEAL_SHRINK != 0
 }
 
-// exchange swaps two names in one step.
+// exchange atomically swaps two paths. It fails on file systems without this operation.
 func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// growMemory makes room for size bytes. Other processes cannot open them.
+// growMemory makes room for size bytes on the heap, which other processes cannot open.
 func growMemory(m *MemoryFile, size int) error {
 	if size > len(m.room) {
 		m.room = make([]byte, size)
@@ -15,8 +15,8 @@ func growMemory(m *MemoryFile, size int) error {
 	return nil
 }
 
-// steady is always false: only Linux seals files.
-func steady(*os.File) bool { return false }
+// unshrinkable is always false: only Linux seals files.
+func unshrinkable(*os.File) bool { return false }
 
-// exchange is supported only on Linux.
+// exchange always fails: an atomic swap of paths is implemented only on Linux.
 func exchange(_, _ string) error { return errors.ErrUnsupported }

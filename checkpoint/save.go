@@ -10,20 +10,19 @@ import (
 	"strings"
 )
 
-// Prefixes of folders in a run's checkpoint root that are not checkpoints:
-// folders being written or removed, and folders being replaced.
+// Prefixes of folders in a run's checkpoint root that do not have a checkpoint's final name.
 const (
-	tempPrefix     = ".tmp-"
-	replacedPrefix = ".replaced-"
+	tempPrefix     = ".tmp-"      // a folder that is being written or removed
+	replacedPrefix = ".replaced-" // a checkpoint that Save is replacing
 )
 
 // asidePrefix is the prefix of folders that SetAside has renamed.
 const asidePrefix = "failed-"
 
-// Save creates the run checkpoint root/name: write fills a new folder, which Save
-// seals with a manifest and moves into place. At any instant, even after a power
-// cut, that name holds either its previous content or the complete new
-// checkpoint. Only one process at a time may save in a root.
+// Save creates the checkpoint root/name: write fills a new folder, which Save
+// seals with a manifest and moves into place. It replaces a folder of that name. At any
+// instant, even after a power cut, Latest finds either the previous checkpoint or the
+// complete new one. Only one process at a time may save in a root.
 func Save(root, name string, write func(dir string) error) (path string, err error) {
 	path, err = save(root, name, write)
 	if err != nil {
@@ -77,7 +76,7 @@ func SetAside(root, name string) (path string, err error) {
 	return path, nil
 }
 
-// makeTemp creates a folder that is to become root/name, and root if needed.
+// makeTemp creates a temporary folder for root/name, and root if needed. It returns its path.
 func makeTemp(root, name string) (string, error) {
 	if err := makeRoot(root); err != nil {
 		return "", err
@@ -92,7 +91,7 @@ func makeTemp(root, name string) (string, error) {
 
 // makeRoot durably creates a folder and its missing parents.
 func makeRoot(root string) error {
-	top := root // ends as the deepest existing parent
+	top := root // after the loop, the deepest folder that exists
 	for {
 		if _, err := os.Stat(top); !errors.Is(err, fs.ErrNotExist) || top == filepath.Dir(top) {
 			break
@@ -153,8 +152,8 @@ func replace(root, temp, name string, exchange func(a, b string) error) error {
 	return discard(root, replacedPrefix+name)
 }
 
-// discard removes root/name if it exists. It renames the folder first, so that a
-// half-removed one is never taken for a checkpoint.
+// discard removes the folder root/name if it exists. It moves the folder into a temporary
+// one first, so that Latest never sees a partly removed checkpoint.
 func discard(root, name string) error {
 	path := filepath.Join(root, name)
 	if strings.HasPrefix(name, tempPrefix) {

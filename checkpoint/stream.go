@@ -11,13 +11,13 @@ import (
 // A Stream reads a safetensors file sequentially, such as the body of a request.
 // It is for one goroutine.
 type Stream struct {
-	r      io.Reader
+	r      io.Reader // positioned at the data
 	header *header
-	short  []byte // scratch for BF16 and F16
+	short  []byte // scratch space for BF16 and F16 elements
 }
 
-// NewStream reads the header of a stream of size bytes; -1 means unknown. The
-// memory it takes is proportional to the bytes received.
+// NewStream reads the header of a stream of size bytes; -1 means unknown. It allocates memory
+// in proportion to the bytes received, whatever the header claims.
 func NewStream(r io.Reader, size int64) (*Stream, error) {
 	h, err := readHeader(r, size)
 	if err != nil {
@@ -49,37 +49,39 @@ func (s *Stream) Tensor(name string) (Tensor, bool) {
 // Metadata returns the stream's __metadata__ entries.
 func (s *Stream) Metadata() map[string]string { return s.header.metadata }
 
-// numBlocks is the number of blocks of a Stream: one being read, one in use, and
-// one waiting.
+// numBlocks is the number of buffers of Blocks: one being read, one in use, and one waiting.
 const numBlocks = 3
 
 // block is a run of elements of a tensor, or the error that ended a stream.
 type block struct {
 	tensor Tensor
-	first  int
-	vals   []float32
+	first  int       // index of the first element in the tensor
+	vals   []float32 // elements; a buffer that its consumer returns
 	err    error
 }
 
-// Blocks reads all elements, tensor by tensor in data order, up to the end of r.
-// It passes them to use in blocks of most(tensor) elements, fewer at a tensor's
-// end. It converts BF16 and F16 exactly. vals is read-only and valid until use
-// returns. A separate goroutine reads ahead while use works; it ends before
-// Blocks returns. Blocks passed to use before an error are valid.
-func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
+// Blocks reads all elements, tensor by tensor in data order, up to the end of the stream.
+// It passes them to use in blocks of size(tensor) elements, fewer at a tensor's
+// end; first is the index of a block's first element in t. It converts BF16 and F16 exactly.
+// vals is read-only and valid until use returns. A separate goroutine reads ahead while use
+// works; it ends before Blocks returns. Blocks stops at the first error of the stream or of
+// use. Blocks passed to use before an error are valid.
+func (s *Stream) Blocks(size func(t Tensor) int, use func(t Tensor, first int, vals []float32) error) error {
 	if m, ok := s.r.(*mapped); ok {
-		if done, err := s.inPlace(m, most, use); done {
+		if done, err := s.inPlace(m, size, use); done {
 			return err
 		}
 	}
-	full, free, quit := make(chan block), make(chan []float32, numBlocks), make(chan struct{})
+	full := make(chan block)                // blocks that were read
+	free := make(chan []float32, numBlocks) // buffers; has room for all, so returning one never blocks
+	quit := make(chan struct{})             // closed when the consumer stops
 	for range numBlocks {
 		free <- nil
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
 		defer close(full)
-		s.read(most, func() ([]float32, bool) {
+		s.read(size, func() ([]float32, bool) {
 			select {
 			case vals := <-free:
 				return vals, true
@@ -95,7 +97,7 @@ func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, v
 			}
 		})
 	})
-	defer reading.Wait()
+	defer reading.Wait() // runs after close(quit)
 	defer close(quit)
 	for b := range full {
 		if b.err != nil {
@@ -109,9 +111,9 @@ func (s *Stream) Blocks(most func(t Tensor) int, use func(t Tensor, first int, v
 	return nil
 }
 
-// read sends all blocks, in memory obtained from take, until take or send reports
-// that the consumer is gone.
-func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), send func(b block) bool) {
+// read sends all blocks, in buffers obtained from take. It stops after it sent an error, or
+// when take or send returns false: the consumer has stopped.
+func (s *Stream) read(size func(t Tensor) int, take func() ([]float32, bool), send func(b block) bool) {
 	for i, t := range s.Tensors() {
 		e := &s.header.entries[i]
 		if t.DType.converter() == nil {
@@ -123,12 +125,13 @@ func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), se
 			if !ok {
 				return
 			}
-			n := min(left, max(most(t), 1))
+			n := min(left, max(size(t), 1))
 			vals = slices.Grow(vals[:0], n)[:n]
 			got, err := s.fill(e.dtype, vals)
 			if err != nil {
-				at := e.begin + first*e.dtype.bits()/8 + got
-				err = fmt.Errorf("read tensor %q: %d bytes of data, expected %d: %w", t.Name, at, s.size(), noEOF(err))
+				total := e.begin + first*e.dtype.bits()/8 + got
+				err = fmt.Errorf("read tensor %q: %d bytes of data, expected %d: %w", t.Name, total, s.dataSize(),
+					noEOF(err))
 			}
 			if !send(block{t, first, vals, err}) {
 				return
@@ -136,25 +139,25 @@ func (s *Stream) read(most func(t Tensor) int, take func() ([]float32, bool), se
 			first, left = first+n, left-n
 		}
 	}
-	var more [1]byte
-	_, err := io.ReadFull(s.r, more[:])
+	var extra [1]byte
+	_, err := io.ReadFull(s.r, extra[:])
 	if err == nil {
-		err = fmt.Errorf("more than the tensors' %d bytes of data", s.size())
+		err = fmt.Errorf("more than the tensors' %d bytes of data", s.dataSize())
 	}
 	if !errors.Is(err, io.EOF) {
 		send(block{err: fmt.Errorf("read safetensors: %w", err)})
 	}
 }
 
-// size returns the length of the data in bytes.
-func (s *Stream) size() int {
+// dataSize returns the length of the data in bytes.
+func (s *Stream) dataSize() int {
 	if n := len(s.header.entries); n > 0 {
 		return s.header.entries[n-1].end
 	}
 	return 0
 }
 
-// fill reads elements of type d into vals and converts them. It returns the
+// fill reads len(vals) elements of type d into vals and converts them. It returns the
 // number of bytes read.
 func (s *Stream) fill(d DType, vals []float32) (int, error) {
 	if d == F32 {

@@ -15,8 +15,8 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// Float32s reads the whole tensor into dst, whose length must match. It converts
-// BF16 and F16 exactly.
+// Float32s reads all elements into dst, whose length must match. It converts
+// BF16 and F16 exactly. Its errors are those of ReadAt.
 func (t Tensor) Float32s(dst []float32) error {
 	if t.file != nil && len(dst) != t.Len() {
 		return fmt.Errorf("read tensor %q of %s: destination holds %d elements, expected %d for shape %v", t.Name,
@@ -26,11 +26,12 @@ func (t Tensor) Float32s(dst []float32) error {
 }
 
 // ReadAt reads len(dst) elements, starting at element first, and converts them as
-// Float32s does. It fails if the file was shortened after opening or its disk
-// fails. It releases the file's pages afterwards.
+// Float32s does. It fails for other dtypes, for elements outside the tensor, for a closed
+// file, and if the file was shortened after opening or its disk fails. It releases the
+// file's pages afterwards.
 func (t Tensor) ReadAt(dst []float32, first int) error {
 	if t.file == nil {
-		return fmt.Errorf("read tensor %q: no open folder", t.Name)
+		return fmt.Errorf("read tensor %q: no open folder", t.Name) // a tensor of a Stream
 	}
 	if n := t.Len(); first < 0 || first > n || len(dst) > n-first {
 		return fmt.Errorf("read tensor %q of %s: %d elements from %d are outside its %d", t.Name, t.file.path,
@@ -52,8 +53,8 @@ func (t Tensor) ReadAt(dst []float32, first int) error {
 	return nil
 }
 
-// readStep is the number of elements after which ReadAt releases the pages it has
-// read.
+// readStep is the number of elements after which ReadAt releases the pages that it has
+// read, so that a large tensor does not occupy memory twice.
 const readStep = 1 << 20
 
 // converter returns the exact conversion from d to float32, or nil if d has none.
@@ -68,6 +69,8 @@ func (d DType) converter() func(dst []float32, src []byte) {
 	}
 	return nil
 }
+
+// The conversions read len(dst) elements from src, little-endian.
 
 func fromF32(dst []float32, src []byte) {
 	copy(memory(dst), src)

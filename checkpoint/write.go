@@ -26,7 +26,7 @@ type Source struct {
 	Write func(dst []float32) error // fills dst, which is zeroed and has the shape's length
 }
 
-// Filled returns a Source's Write that calls fill, which cannot fail.
+// Filled adapts fill, which cannot fail, to Source.Write.
 func Filled(fill func(dst []float32)) func(dst []float32) error {
 	return func(dst []float32) error {
 		fill(dst)
@@ -34,8 +34,8 @@ func Filled(fill func(dst []float32)) func(dst []float32) error {
 	}
 }
 
-// WriteSafetensors writes tensors in name order, one at a time. It buffers only
-// one tensor and calls each Write once.
+// WriteSafetensors writes a safetensors file: tensors in name order, and metadata. It buffers
+// one tensor at a time and calls each Write once.
 func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
@@ -71,23 +71,24 @@ func WriteSafetensors(w io.Writer, tensors []Source, metadata map[string]string)
 const Align = 8
 
 // Header returns everything before the data of a safetensors file whose tensors
-// are stored in name order. Its length is a multiple of align, which must be a
-// multiple of Align. It rejects duplicate or invalid names, negative sizes and
-// text that is not UTF-8.
+// are stored in name order. Its length is a multiple of align, which must be a positive
+// multiple of Align. It rejects duplicate or invalid names, negative sizes, text that is not
+// UTF-8, and headers beyond the format's limit.
 func Header(tensors []Source, metadata map[string]string, align int) ([]byte, error) {
 	tensors = slices.SortedFunc(slices.Values(tensors),
 		func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	entries := make([]entry, len(tensors))
-	at := 0
+	end := 0 // of the data so far
 	for i, t := range tensors {
-		e, err := newEntry(t.Name, F32, t.Shape, at)
+		e, err := newEntry(t.Name, F32, t.Shape, end)
 		if err != nil {
 			return nil, fmt.Errorf("write tensor %q: %w", t.Name, err)
 		}
 		if i > 0 && entries[i-1].name == t.Name {
 			return nil, fmt.Errorf("write tensor %q: duplicate name", t.Name)
 		}
-		entries[i], at = e, e.end
+		entries[i] = e
+		end = e.end
 	}
 	return formatHeader(entries, metadata, align)
 }
@@ -154,7 +155,7 @@ func quote(text string) string {
 
 // WriteFloats writes values in file format: little-endian float32.
 func WriteFloats(w io.Writer, values []float32) error {
-	return little(values, func(b []byte) error {
+	return asLittle(values, func(b []byte) error {
 		_, err := w.Write(b)
 		return err
 	})
@@ -179,23 +180,23 @@ func WriteSecret(path string, data []byte) error {
 	})
 }
 
-// writeFile writes a temporary file next to path, with the permissions perm, which the umask may
-// reduce, syncs it, and renames it to path.
+// writeFile writes a temporary file next to path, syncs it, and renames it to path. The file
+// gets the permissions perm less those that the umask removes.
 func writeFile(path string, perm os.FileMode, write func(io.Writer) error) error {
-	part := path + ".part"
-	if err := filetype.Check(part); err != nil {
+	temp := path + ".part"
+	if err := filetype.Check(temp); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {
 		return err
 	}
 	err = fill(f, write)
 	if err == nil {
-		err = os.Rename(part, path)
+		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(part))
+		return errors.Join(err, os.Remove(temp))
 	}
 	return syncDir(filepath.Dir(path))
 }

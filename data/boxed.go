@@ -5,19 +5,21 @@ import "strings"
 // lastBoxed returns the content of the last \boxed{…} or \fbox{…} in a solution.
 // Braces nest; a backslash escapes the next one.
 func lastBoxed(solution string) (string, bool) {
-	at, open := -1, 0
+	last, argument := -1, 0 // offsets of the last command and of its argument
 	for _, command := range []string{`\boxed`, `\fbox`} {
-		if i := strings.LastIndex(solution, command); i > at {
-			at, open = i, i+len(command)
+		if i := strings.LastIndex(solution, command); i > last {
+			last, argument = i, i+len(command)
 		}
 	}
-	if at < 0 {
+	if last < 0 {
 		return "", false
 	}
-	rest := strings.TrimLeft(solution[open:], " ")
-	if !strings.HasPrefix(rest, "{") {
-		word, _, _ := strings.Cut(rest, "$") // \boxed 5$
-		return strings.TrimSpace(word), strings.TrimSpace(word) != "" && rest != solution[open:]
+	rest := strings.TrimLeft(solution[argument:], " ")
+	if !strings.HasPrefix(rest, "{") { // \boxed 5$, which needs the space
+		word, _, _ := strings.Cut(rest, "$")
+		word = strings.TrimSpace(word)
+		hasSpace := rest != solution[argument:]
+		return word, word != "" && hasSpace
 	}
 	depth := 0
 	for i := 0; i < len(rest); i++ {
@@ -35,7 +37,7 @@ func lastBoxed(solution string) (string, bool) {
 	return "", false
 }
 
-// afterHashes returns the first line after the last "####" of a worked answer.
+// afterHashes returns the first line after the last "####" of a worked answer, as in GSM8K.
 func afterHashes(answer string) (string, bool) {
 	const mark = "####"
 	at := strings.LastIndex(answer, mark)

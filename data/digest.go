@@ -10,7 +10,8 @@ import (
 )
 
 // Digest returns a checksum of the content of all files named by paths and
-// patterns, in order. It does not depend on file names.
+// patterns, in order: the SHA-256 of the files' SHA-256 sums, in hexadecimal. It does not
+// depend on file names.
 func Digest(paths []string) (string, error) {
 	files, err := expand(paths)
 	if err != nil {
@@ -18,16 +19,17 @@ func Digest(paths []string) (string, error) {
 	}
 	all := sha256.New()
 	for _, f := range files {
-		one := sha256.New()
-		if err := addFile(one, f.path); err != nil {
+		content := sha256.New()
+		if err := copyFile(content, f.path); err != nil {
 			return "", fmt.Errorf("read prompts %s: %w", f.path, err)
 		}
-		all.Write(one.Sum(nil))
+		all.Write(content.Sum(nil))
 	}
 	return hex.EncodeToString(all.Sum(nil)), nil
 }
 
-func addFile(to io.Writer, path string) error {
+// copyFile writes the content of a file to a writer.
+func copyFile(to io.Writer, path string) error {
 	f, err := filetype.Open(path)
 	if err != nil {
 		return err

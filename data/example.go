@@ -14,10 +14,10 @@ import (
 // response to imitate. In a chat, the response is the last turn; earlier
 // assistant turns are part of the prompt.
 type Example struct {
-	ID       string // unique in the data set
-	Source   string // data set it came from
-	Prompt   string
-	Messages []rollout.Message // instead of Prompt; they end before the response
+	ID       string            // unique in the data set
+	Source   string            // name of the data set
+	Prompt   string            // plain text; "" for a chat
+	Messages []rollout.Message // turns of a chat before the response; nil for plain text
 	Response string
 	// Extra holds further fields of the response's message, such as
 	// reasoning_content.
@@ -32,10 +32,11 @@ type Example struct {
 // solution (MATH) or answer (GSM8K), in full. If several candidates differ, the
 // error names them.
 type ExampleOptions struct {
-	PromptKey string // a string or a list of messages
-	// a string, or a list of messages that ends with the assistant's; "" also if the prompt's list contains it
+	PromptKey string // field of the prompt: a string or a list of messages
+	// ResponseKey is the field of the response: a string, or a list of one assistant message.
+	// It is "" to recognize the field, or if the prompt's list ends with the response.
 	ResponseKey string
-	SourceKey   string
+	SourceKey   string // as in Options
 }
 
 // ReadExamples reads demonstrations from files and patterns, one list per path.
@@ -59,9 +60,10 @@ func ReadExamples(paths []string, opts ExampleOptions) ([][]Example, error) {
 	return out, nil
 }
 
-// EachTurn returns the examples, each preceded by a demonstration for each earlier
-// assistant turn that has a turn before it. An added example's ID ends with the
-// turn's number in the conversation.
+// EachTurn returns the examples. Before each one, it adds an example for each earlier
+// assistant turn except a first turn. The ID of an added example ends with a colon and the
+// turn's number in the conversation, from 1. The added examples share the messages of the
+// original.
 func EachTurn(examples []Example) []Example {
 	var out []Example
 	for _, e := range examples {
@@ -76,9 +78,10 @@ func EachTurn(examples []Example) []Example {
 	return out
 }
 
+// earlier reports whether EachTurn adds an example for turn i of a prompt.
 func earlier(i int, m rollout.Message) bool { return i > 0 && m.Role == "assistant" }
 
-// EarlierTurns returns the number of demonstrations that EachTurn would add.
+// EarlierTurns returns the number of examples that EachTurn would add.
 func EarlierTurns(examples []Example) (n int) {
 	for _, e := range examples {
 		for i, m := range e.Messages {
@@ -90,21 +93,23 @@ func EarlierTurns(examples []Example) (n int) {
 	return n
 }
 
-// exampleReader converts one file's objects to examples.
+// exampleReader converts one file's objects to examples, as reader does to prompts.
 type exampleReader struct {
 	records  records
-	label    string
+	label    string // prefix of IDs
 	opts     ExampleOptions
-	layout   *layout
-	ids      identities
+	layout   *layout    // set from the first object
+	ids      identities // shared by all files
 	examples []Example
 }
 
+// accepts reports whether an object is itself a record.
 func (d *exampleReader) accepts(fields map[string]json.RawMessage) bool {
 	_, err := recogniseExample(fields, d.opts)
 	return err == nil
 }
 
+// example adds the example of one object.
 func (d *exampleReader) example(r record) error {
 	e, err := d.exampleOf(r)
 	if err != nil {
@@ -190,7 +195,8 @@ func responseOf(fields map[string]json.RawMessage, key string) (reply rollout.Me
 	}
 }
 
-// recogniseExample finds the layout of demonstrations.
+// recogniseExample finds the layout of examples from a file's first object, as
+// ExampleOptions describes it.
 func recogniseExample(fields map[string]json.RawMessage, opts ExampleOptions) (layout, error) {
 	if opts.PromptKey != "" {
 		l := layout{prompt: []string{opts.PromptKey}, response: opts.ResponseKey}
@@ -233,9 +239,9 @@ func (l *layout) sameReply(fields map[string]json.RawMessage, chat string) bool 
 
 // findResponse sets the field of the response.
 func (l *layout) findResponse(fields map[string]json.RawMessage) error {
-	says := func(raw json.RawMessage) bool { return isText(raw) || looksLikeMessages(raw) }
+	isResponse := func(raw json.RawMessage) bool { return isText(raw) || looksLikeMessages(raw) }
 	for _, names := range [][]string{responseNames(), {"solution"}, {"answer"}} {
-		found := agree(fields, having(fields, names, says))
+		found := agree(fields, having(fields, names, isResponse))
 		found = slices.DeleteFunc(found, func(key string) bool { return slices.Contains(l.prompt, key) })
 		if len(found) > 1 {
 			return ambiguous("response", "sft.response_key", found)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// find returns the value of key, which may be a dotted path.
+// find returns the value of key, which may be a dotted path. The error lists the keys found.
 func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error) {
 	if raw, ok := fields[key]; ok {
 		return raw, nil
@@ -20,25 +20,30 @@ func find(fields map[string]json.RawMessage, key string) (json.RawMessage, error
 	if !nested || !ok {
 		return nil, fmt.Errorf("no key %q, found %s", key, keys(fields))
 	}
-	for at := name; nested; at += "." + name {
+	for path := name; nested; path += "." + name {
 		name, rest, nested = strings.Cut(rest, ".")
 		inner, err := step(raw, name)
 		if err != nil {
-			return nil, fmt.Errorf("no key %q: %q is %w", key, at, err)
+			return nil, fmt.Errorf("no key %q: %q is %w", key, path, err)
 		}
 		raw = inner
 	}
 	return raw, nil
 }
 
-// decoded parses a string that contains a JSON object or array, as in tables
+// decoded returns the object or array that a string contains as JSON, as in tables
 // written without nesting. It returns other values unchanged.
 func decoded(raw json.RawMessage) json.RawMessage {
 	if kindOf(raw) != "a string" {
 		return raw
 	}
 	s, err := text(raw)
-	if kind := kindOf([]byte(s)); err != nil || kind != "an object" && kind != "an array" || !json.Valid([]byte(s)) {
+	if err != nil {
+		return raw
+	}
+	kind := kindOf([]byte(s))
+	isContainer := kind == "an object" || kind == "an array"
+	if !isContainer || !json.Valid([]byte(s)) {
 		return raw
 	}
 	return json.RawMessage(s)
@@ -53,8 +58,8 @@ func unfold(fields map[string]json.RawMessage) {
 	}
 }
 
-// step returns an object's field name, or an array's element with that index.
-// Either container may be encoded as a JSON string. The error describes raw.
+// step returns the field of an object with this name, or the element of an array with this
+// index. The object or array may be encoded as a JSON string. The error describes raw.
 func step(raw json.RawMessage, name string) (json.RawMessage, error) {
 	raw = decoded(raw)
 	switch kind := kindOf(raw); kind {
@@ -97,7 +102,8 @@ func keys(fields map[string]json.RawMessage) string {
 	return strings.Join(quoted, ", ")
 }
 
-// kindOf returns the type of a JSON value, for an error.
+// kindOf returns the type of a JSON value, as an error names it. It reads only the first
+// character.
 func kindOf(raw []byte) string {
 	if raw = bytes.TrimLeft(raw, " \t\r\n"); len(raw) == 0 {
 		return "nothing"
@@ -120,9 +126,9 @@ func kindOf(raw []byte) string {
 
 // clip returns the start of text, for an error.
 func clip(text []byte) string {
-	const most = 40
-	if len(text) <= most {
+	const limit = 40
+	if len(text) <= limit {
 		return string(text)
 	}
-	return strings.ToValidUTF8(string(text[:most]), "") + "…"
+	return strings.ToValidUTF8(string(text[:limit]), "") + "…" // without a character cut in two
 }

@@ -15,11 +15,12 @@ import (
 // dataFile is a file to read.
 type dataFile struct {
 	path  string
-	label string // shortest unique suffix of its path
-	part  int    // index of the path or pattern that named it
+	label string // shortest suffix of path that is unique among the files
+	part  int    // index of the path or pattern that named the file
 }
 
-// expand returns the files named by paths and patterns.
+// expand returns the files named by paths and patterns, with labels. A file named twice or a
+// pattern without files is an error.
 func expand(paths []string) ([]dataFile, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read prompts: no files given")
@@ -74,7 +75,8 @@ func matches(path string) ([]string, error) {
 	return names, nil
 }
 
-// label gives each file the shortest suffix of its path that is unique.
+// label gives each file the shortest suffix of its path that is unique. A file whose entire
+// path is a suffix of another's gets its path.
 func label(files []dataFile) {
 	for depth, todo := 1, len(files); todo > 0; depth++ {
 		count := map[string]int{}

@@ -13,7 +13,7 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// Field names that data sets use, in any letter case.
+// The following functions return names of fields that data sets use, in any letter case.
 
 func chatNames() []string { return []string{"prompt", "messages", "conversations"} }
 
@@ -41,19 +41,19 @@ const verlAnswer = "reward_model.ground_truth"
 type derive uint8
 
 const (
-	asIs derive = iota
-	hashes
-	boxed
+	asIs   derive = iota // the value of the field
+	hashes               // afterHashes of its text
+	boxed                // lastBoxed of its text
 )
 
 // layout maps fields of a file's objects to their roles.
 type layout struct {
-	prompt   []string // one key, or several whose texts are joined
-	join     string
-	answer   string // key; "" for none
+	prompt   []string // one key, or the keys of several texts to join
+	join     string   // separator between the texts of several prompt keys
+	answer   string   // key of the answer; "" for none
 	derive   derive
-	unread   bool   // derive is not settled: no answer has been read yet
-	response string // key; "" for a chat's last turn
+	unread   bool   // no answer has been read yet: the first one may change derive
+	response string // key of the response; "" if it is the last turn of the prompt's chat
 }
 
 // ambiguous returns an error about several candidate fields for one role.
@@ -93,6 +93,7 @@ func having(fields map[string]json.RawMessage, names []string, keep func(json.Ra
 
 func isText(raw json.RawMessage) bool { return kindOf(raw) == "a string" }
 
+// isThere reports whether a field has a value other than null.
 func isThere(raw json.RawMessage) bool { return kindOf(raw) != "nothing" && kindOf(raw) != "null" }
 
 // agree keeps only the first key if all keys have the same value.
@@ -124,20 +125,20 @@ func recognise(fields map[string]json.RawMessage, opts Options) (layout, error) 
 	return l, l.findAnswer(fields)
 }
 
-// findPrompt sets the fields of the prompt. With chat, a chat takes precedence
-// over text fields.
-func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error {
+// findPrompt sets the fields of the prompt. If preferChat is set, a chat that ends with a
+// reply competes with text fields; otherwise the text fields win.
+func (l *layout) findPrompt(fields map[string]json.RawMessage, preferChat bool) error {
 	texts := agree(fields, having(fields, textNames(), isText))
 	chats := agree(fields, having(fields, chatNames(), looksLikeMessages))
 	if len(chats) > 0 && strings.EqualFold(chats[0], "prompt") {
 		chats, texts = chats[:1], nil // the others hold the full conversation or its source
 	}
-	if len(texts) > 0 && len(chats) == 1 && endsWithReply(fields[chats[0]]) && !chat {
+	if len(texts) > 0 && len(chats) == 1 && endsWithReply(fields[chats[0]]) && !preferChat {
 		chats = nil // a demonstration that answers the text
 	}
 	if slices.Equal(lower(texts), []string{"instruction", "input"}) {
 		l.join = "\n"
-		if fields[texts[1]] != nil && string(fields[texts[1]]) == `""` {
+		if string(fields[texts[1]]) == `""` { // an instruction without input
 			texts = texts[:1]
 		}
 	} else if found := append(chats, texts...); len(found) > 1 {
@@ -155,15 +156,17 @@ func (l *layout) findPrompt(fields map[string]json.RawMessage, chat bool) error 
 	default:
 		l.prompt = texts
 	}
-	if body := having(fields, []string{"body"}, isText); len(body) == 1 && len(texts) == 1 &&
-		strings.EqualFold(texts[0], "question") {
-		l.prompt, l.join = []string{body[0], texts[0]}, " "
+	body := having(fields, []string{"body"}, isText)
+	isQuestion := len(texts) == 1 && strings.EqualFold(texts[0], "question")
+	if len(body) == 1 && isQuestion { // SVAMP
+		l.prompt = []string{body[0], texts[0]}
+		l.join = " "
 	}
 	return nil
 }
 
-// whyNot returns an error about the first field matching names that has the wrong
-// type, or nil.
+// whyNot returns an error about the first field with one of these names and the wrong type,
+// or nil.
 func whyNot(what string, fields map[string]json.RawMessage, names []string) error {
 	for _, key := range having(fields, names, func(raw json.RawMessage) bool { return kindOf(raw) != "nothing" }) {
 		switch kind := kindOf(fields[key]); kind {
@@ -187,6 +190,8 @@ func lower(names []string) []string {
 	return out
 }
 
+// endsWithReply reports whether raw is a chat that ends with an assistant turn after another
+// turn.
 func endsWithReply(raw json.RawMessage) bool {
 	chat, err := Messages(raw)
 	if err != nil {
@@ -225,7 +230,8 @@ func (l *layout) findAnswer(fields map[string]json.RawMessage) error {
 	return nil
 }
 
-// wanted returns those of a file's columns that a layout may use.
+// wanted returns those of a file's columns that a layout may use. explicit are the keys in
+// the options.
 func wanted(names []string, explicit ...string) []string {
 	known := slices.Concat(chatNames(), textNames(), answerNames(), responseNames(), otherNames(), wrapperNames())
 	var out []string
@@ -239,8 +245,8 @@ func wanted(names []string, explicit ...string) []string {
 	return out
 }
 
-// promptOf reads the prompt of one object: text, or a chat without its final
-// reply.
+// promptOf reads the prompt of one object: text, or a chat. It removes a chat's final reply
+// unless the field is named prompt.
 func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.Message, error) {
 	var parts []string
 	for _, key := range l.prompt {
@@ -276,7 +282,8 @@ func (l *layout) promptOf(fields map[string]json.RawMessage) (string, []rollout.
 // errNoKey is wrapped by answerOf's error if the object lacks the answer's key.
 var errNoKey = errors.New("answer")
 
-// answerOf reads the answer of one object, nil if there is none.
+// answerOf reads the answer of one object, nil if there is none. The first answer that it
+// reads decides whether the field holds worked answers with ####.
 func (l *layout) answerOf(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	if l.answer == "" {
 		return nil, nil

@@ -33,6 +33,7 @@ func Messages(raw json.RawMessage) ([]rollout.Message, error) {
 	return out, nil
 }
 
+// message parses one turn. Fields other than role and content become Extra.
 func message(turn map[string]json.RawMessage) (rollout.Message, error) {
 	role, content := "role", "content"
 	if _, ok := turn[role]; !ok && turn["from"] != nil {
@@ -67,6 +68,7 @@ func message(turn map[string]json.RawMessage) (rollout.Message, error) {
 	return m, nil
 }
 
+// modernRole translates the role names of data sets that use from and value.
 func modernRole(role string) string {
 	switch strings.ToLower(role) {
 	case "human", "user":
@@ -108,13 +110,15 @@ func contentOf(raw json.RawMessage) (string, error) {
 	}
 }
 
+// text returns the content of a JSON string.
 func text(raw json.RawMessage) (string, error) {
 	var s string
 	err := json.Unmarshal(raw, &s)
 	return s, err
 }
 
-// looksLikeMessages reports whether a value is meant as chat turns.
+// looksLikeMessages reports whether a value is meant as a list of chat turns, even if Messages
+// would reject it.
 func looksLikeMessages(raw json.RawMessage) bool {
 	if kindOf(raw) != "an array" {
 		return false

@@ -14,18 +14,18 @@ import (
 // exact share.
 const mixBlock = 4096
 
-// mixture is the weighted order of several parts.
+// mixture is the weighted order of several parts. NewMix specifies it.
 type mixture struct {
-	parts  []*Order
-	first  []int // index of each part's first prompt
-	counts []int // each part's places in a block
+	parts  []*Order // order of each part's prompts
+	first  []int    // index of each part's first prompt in the concatenated parts
+	counts []int    // number of each part's places in a block
 	seed   uint64
-	block  int     // block that turns and before describe, or -1
+	block  int     // block that turns and before describe, or -1 for none
 	turns  []uint8 // part of each place in the block
-	before []int32 // earlier places of the same part in the block
+	before []int32 // for each place in the block, the number of earlier places of the same part
 }
 
-// maxParts is the maximum number of parts in a mixture.
+// maxParts is the maximum number of parts in a mixture; a turn is a uint8.
 const maxParts = 256
 
 // NewMix returns the endless order of the prompts of several parts. Part k has
@@ -63,50 +63,45 @@ func NewMix(sizes []int, weights []float64, seed uint64, shuffle bool) (*Order, 
 		return nil, fmt.Errorf("mix prompts: %d weights for %d parts, expected one each", len(weights), len(sizes))
 	}
 	for k, w := range weights {
-		if !(w > 0) || math.IsInf(w, 1) {
+		if w <= 0 || math.IsNaN(w) || math.IsInf(w, 1) {
 			return nil, fmt.Errorf("mix prompts: weight %d is %g, expected more than 0", k+1, w)
 		}
 	}
 	m := &mixture{counts: shares(weights), seed: seed, block: -1}
-	at := 0
+	first := 0
 	for k, n := range sizes {
 		m.parts = append(m.parts, newOrder(n, splitmix.Mix(seed+2+uint64(k)), shuffle))
-		m.first = append(m.first, at)
-		at += n
+		m.first = append(m.first, first)
+		first += n
 	}
 	return &Order{n: total, seed: seed, shuffle: shuffle, epoch: -1, mixture: m}, nil
 }
 
-// shares returns each part's places in a block.
+// shares returns the number of each part's places in a block.
 func shares(weights []float64) []int {
-	top := slices.Max(weights) // scale first, because the sum could overflow
+	largest := slices.Max(weights) // the weights are scaled by it, because their sum could overflow
 	sum := 0.0
 	for _, w := range weights {
-		sum += w / top
+		sum += w / largest
 	}
 	counts := make([]int, len(weights))
+	remainders := make([]float64, len(weights))
+	byRemainder := make([]int, len(weights)) // parts, the largest remainder first
 	left := mixBlock
-	rests := make([]float64, len(weights))
-	places := make([]int, len(weights))
 	for k, w := range weights {
-		share := mixBlock * (w / top) / sum
+		share := mixBlock * (w / largest) / sum
 		counts[k] = int(share)
-		rests[k], places[k] = share-float64(counts[k]), k
+		remainders[k] = share - float64(counts[k])
+		byRemainder[k] = k
 		left -= counts[k]
 	}
-	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(rests[b], rests[a]) })
+	slices.SortStableFunc(byRemainder, func(a, b int) int { return cmp.Compare(remainders[b], remainders[a]) })
 	for i := range left {
-		counts[places[i%len(places)]]++
+		counts[byRemainder[i%len(byRemainder)]]++
 	}
 	for k := range counts {
 		if counts[k] == 0 {
-			most := 0
-			for j, n := range counts {
-				if n > counts[most] {
-					most = j
-				}
-			}
-			counts[most]--
+			counts[slices.Index(counts, slices.Max(counts))]--
 			counts[k]++
 		}
 	}
@@ -123,11 +118,11 @@ func (m *mixture) at(i int, shuffle bool) int {
 	return m.first[k] + m.parts[k].At(block*m.counts[k]+int(m.before[place]))
 }
 
-// arrange lays out a block; without shuffle, all blocks are the same.
+// arrange sets turns and before for a block. Without shuffle, all blocks are the same.
 func (m *mixture) arrange(block int, shuffle bool) {
 	type turn struct {
 		part uint8
-		i    int
+		i    int // number of earlier turns of the part
 	}
 	turns := make([]turn, 0, mixBlock)
 	for k, n := range m.counts {
@@ -138,7 +133,8 @@ func (m *mixture) arrange(block int, shuffle bool) {
 	slices.SortStableFunc(turns, func(a, b turn) int { // compares (2i+1)/n in integers
 		return cmp.Compare((2*a.i+1)*m.counts[b.part], (2*b.i+1)*m.counts[a.part])
 	})
-	m.turns, m.before = make([]uint8, mixBlock), make([]int32, mixBlock)
+	m.turns = make([]uint8, mixBlock)
+	m.before = make([]int32, mixBlock)
 	for i, t := range turns {
 		m.turns[i] = t.part
 	}

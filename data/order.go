@@ -18,12 +18,12 @@ import (
 // n by taking the upper word of its 128-bit product with n; a draw whose lower
 // word is below 2^64 mod n is rejected (Lemire 2019).
 type Order struct {
-	n       int
+	n       int // number of prompts
 	seed    uint64
 	shuffle bool
-	epoch   int      // epoch of places, or -1
-	places  []int32  // the epoch's permutation
-	mixture *mixture // weighted parts; nil for a single part
+	epoch   int      // epoch whose permutation places holds, or -1 for none
+	places  []int32  // index of the prompt at each place of the epoch
+	mixture *mixture // weighted parts, which define the order; nil without weights
 }
 
 // newOrder returns the order of n prompts, at least one. Without shuffle, every
@@ -54,6 +54,7 @@ func (o *Order) At(i int) int {
 	return int(o.places[place])
 }
 
+// permute sets places for an epoch.
 func (o *Order) permute(epoch int) {
 	if o.places == nil {
 		o.places = make([]int32, o.n)
@@ -69,19 +70,25 @@ func (o *Order) permute(epoch int) {
 	o.epoch = epoch
 }
 
-// generator is a counter-based random number generator.
-type generator struct{ key, drawn uint64 }
+// generator is a counter-based random number generator: draw number c is splitmix.At(key, c).
+type generator struct {
+	key   uint64
+	drawn uint64 // number of draws so far
+}
 
+// next returns the next draw.
 func (g *generator) next() uint64 {
 	x := splitmix.At(g.key, g.drawn)
 	g.drawn++
 	return x
 }
 
-// below returns a uniform draw from 0..n-1.
+// below returns a uniform draw from 0..n-1. It may take several draws.
 func (g *generator) below(n uint64) uint64 {
-	for reject := -n % n; ; {
-		if hi, lo := bits.Mul64(g.next(), n); lo >= reject {
+	reject := -n % n // 2^64 mod n
+	for {
+		hi, lo := bits.Mul64(g.next(), n)
+		if lo >= reject {
 			return hi
 		}
 	}

@@ -72,9 +72,10 @@ func ReadAll(paths []string, opts Options) ([][]rollout.Prompt, error) {
 	return out, nil
 }
 
-// identities maps used IDs to their places.
+// identities has the place where each ID was used first.
 type identities map[string]place
 
+// place is the place of a record.
 type place struct {
 	path string
 	line int
@@ -105,11 +106,11 @@ type reader struct {
 	records records
 	label   string // prefix of IDs
 	opts    Options
-	layout  *layout // set from the first object
-	ids     identities
+	layout  *layout    // set from the first object
+	ids     identities // shared by all files
 	prompts []rollout.Prompt
-	keyed   bool  // an object has the answer's key
-	keyless error // error about the first object without it
+	keyed   bool  // an object has the answer's key, or the layout has no answer
+	keyless error // error about the first object without the answer's key, or nil
 }
 
 // accepts reports whether an object is itself a record.
@@ -170,7 +171,8 @@ func (d *reader) answerOf(r record) (json.RawMessage, error) {
 	return answer, err
 }
 
-// sourceOf returns the name of the data set of an object.
+// sourceOf returns the name of an object's data set: the field key, or if key is "" the field
+// data_source or else the file's base name without extension.
 func sourceOf(fields map[string]json.RawMessage, key, path string) (string, error) {
 	base := filepath.Base(path)
 	stem := strings.TrimSuffix(base, filepath.Ext(base))

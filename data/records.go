@@ -21,18 +21,18 @@ import (
 // record is one object of a file.
 type record struct {
 	fields map[string]json.RawMessage
-	line   int // or row of a Parquet file
-	number int // numbers the record in its ID
+	line   int // line of the file, or row of a Parquet file, from 1
+	number int // number in the record's ID: the line or row, or in an array the element, from 1
 }
 
 // records iterates over the objects of one file.
 type records struct {
 	path     string
-	explicit []string // keys named in the options
-	yield    func(record) error
-	// reports whether an object is a record rather than a wrapper of records
+	explicit []string           // keys in the options
+	yield    func(record) error // called for each object in order; an error ends the iteration
+	// accepts reports whether an object is a record rather than a wrapper of records.
 	accepts func(fields map[string]json.RawMessage) bool
-	count   int
+	count   int // number of objects so far
 }
 
 // fault returns an error about a line.
@@ -40,7 +40,8 @@ func (d *records) fault(line int, err error) error {
 	return fmt.Errorf("read prompts %s:%d: %w", d.path, line, err)
 }
 
-// open reads the file.
+// open reads the file and calls yield for its objects. The errors of yield are returned as
+// they are; all others name the file.
 func (d *records) open() error {
 	f, err := filetype.Open(d.path)
 	if err != nil {
@@ -53,6 +54,7 @@ func (d *records) open() error {
 	return err
 }
 
+// file reads an open file in the format that its first bytes show.
 func (d *records) file(f *os.File) error {
 	var start [4]byte
 	if n, _ := f.ReadAt(start[:], 0); !parquet.Is(start[:n]) {
@@ -65,8 +67,8 @@ func (d *records) file(f *os.File) error {
 	return d.parquet(f, info.Size())
 }
 
-// parquet reads the columns that may be needed. It adds the others with nil
-// values, so that errors can name them.
+// parquet reads the rows of a Parquet file: the columns that may be needed, and the other
+// columns with nil values, so that errors can name them.
 func (d *records) parquet(r io.ReaderAt, size int64) error {
 	p, err := parquet.Open(r, size)
 	if err != nil {
@@ -93,14 +95,16 @@ func (d *records) parquet(r io.ReaderAt, size int64) error {
 	return err
 }
 
+// empty returns the error about a file without objects.
 func (d *records) empty() error {
 	return fmt.Errorf("read prompts %s: no prompts, expected at least one JSON object", d.path)
 }
 
+// json reads the objects of a JSON or JSON lines file.
 func (d *records) json(r io.Reader) error {
 	in := bufio.NewReaderSize(r, 1<<16)
-	if mark, err := in.Peek(3); err == nil && string(mark) == "\ufeff" {
-		_, _ = in.Discard(3) // already peeked
+	if mark, err := in.Peek(3); err == nil && string(mark) == "\ufeff" { // a byte order mark
+		_, _ = in.Discard(3) // cannot fail after Peek
 	}
 	array, line, err := opensArray(in)
 	if err != nil {
@@ -165,8 +169,8 @@ func (d *records) lines(in *bufio.Reader, line int) error {
 			if err != nil {
 				return d.fault(line, err)
 			}
-			if whole := append(bytes.Clone(text), rest...); json.Valid(whole) {
-				return d.object(whole, line, line, true)
+			if all := append(bytes.Clone(text), rest...); json.Valid(all) {
+				return d.object(all, line, line, true)
 			}
 			in = bufio.NewReader(bytes.NewReader(rest))
 		}
@@ -205,7 +209,8 @@ func (d *records) array(text []byte, line int) error {
 	return nil
 }
 
-// object reads one record; alone means that the file has no other.
+// object reads one object. alone means that the file has no other, so that it may wrap a list
+// of records.
 func (d *records) object(text []byte, line, number int, alone bool) error {
 	if !utf8.Valid(text) {
 		return d.fault(line, errors.New("not valid UTF-8"))
@@ -228,7 +233,8 @@ func (d *records) object(text []byte, line, number int, alone bool) error {
 	return d.yield(record{fields, line, number})
 }
 
-// ID returns the text of an "id" field: a non-empty string or an integer.
+// ID returns the text of an "id" field, which must be a non-empty string or an integer of at
+// most 64 bits.
 func ID(raw json.RawMessage) (string, error) {
 	var id string
 	if kindOf(raw) == "a string" {

@@ -19,8 +19,8 @@ func Duplicates(prompts []rollout.Prompt) int {
 	return len(prompts) - len(seen)
 }
 
-// contentKey returns a key that differs for prompts with different text or
-// messages.
+// contentKey returns a key that is equal for prompts with the same text and messages, and
+// differs for others of the same kind (plain text or chat).
 func contentKey(p *rollout.Prompt) string {
 	if p.Messages == nil {
 		return p.Text
@@ -36,8 +36,8 @@ func contentKey(p *rollout.Prompt) string {
 	return b.String()
 }
 
-// Sources appends to found the data sources of prompts that it does not contain
-// yet, in order.
+// Sources appends to found the sources of prompts that found lacks, in the order of their
+// first prompts.
 func Sources(found []string, prompts []rollout.Prompt) []string {
 	for i := range prompts {
 		if !slices.Contains(found, prompts[i].Source) {
@@ -47,8 +47,8 @@ func Sources(found []string, prompts []rollout.Prompt) []string {
 	return found
 }
 
-// OverLong splits prompts into those with at most maxTokens token ids, in order,
-// and the IDs of the others. A maxTokens of 0 keeps all.
+// OverLong returns the prompts with at most maxTokens token ids, in order, and the IDs of
+// the others. A maxTokens of 0 keeps all.
 func OverLong(prompts []rollout.Prompt, maxTokens int) (kept []rollout.Prompt, dropped []string) {
 	if maxTokens <= 0 {
 		return prompts, nil

@@ -12,13 +12,15 @@ const (
 	charSeparator, charEnd, charPad, charUnknown, charFirst = 0, 1, 2, 3, 4
 )
 
-// chars is a vocabulary of single characters.
+// chars is a vocabulary of single characters. It does not change once built.
 type chars struct {
 	ids    map[rune]int32
-	pieces []string
+	pieces []string // by id
 }
 
-// newChars returns the character tokenizer of a list of code points.
+// newChars returns the tokenizer of a list of code points (char_ords). The ids from charFirst
+// on follow the list. S, E, P and U name the ids before unless the list contains these
+// letters.
 func newChars(ords []int64) (*Tokenizer, error) {
 	m := &chars{ids: map[rune]int32{'S': charSeparator, 'E': charEnd, 'P': charPad, 'U': charUnknown},
 		pieces: []string{"S", "E", "P", "U"}}
@@ -43,7 +45,7 @@ func newChars(ords []int64) (*Tokenizer, error) {
 	return t, nil
 }
 
-// Encode implements model.
+// Encode implements model. A byte that is not UTF-8 is unknown.
 func (m *chars) Encode(_ *budget.Budget, dst []int32, text string, _ bool) []int32 {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])

@@ -13,21 +13,22 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/bpe"
 )
 
-// configFile is a tokenizer_config.json, or the part of it in a
-// special_tokens_map.json.
+// configFile is a tokenizer_config.json, or a special_tokens_map.json, which has a part of the
+// same fields.
 type configFile struct {
 	Ords           []int64 `json:"char_ords"`
 	Class          string  `json:"tokenizer_class"`
 	AddPrefixSpace bool    `json:"add_prefix_space"`
 	AddBOS         *bool   `json:"add_bos_token"`
-	// of tokenizer.model: each part of the text gets a leading space
+	// Legacy applies to tokenizer.model: each part of a text between added tokens gets a
+	// leading space, not only the first. The default is true.
 	Legacy     *bool                 `json:"legacy"`
 	BOS        tokenName             `json:"bos_token"`
 	EOS        tokenName             `json:"eos_token"`
 	Pad        tokenName             `json:"pad_token"`
 	Unk        tokenName             `json:"unk_token"`
 	Additional []tokenName           `json:"additional_special_tokens"`
-	Added      map[string]addedToken `json:"added_tokens_decoder"` // by id
+	Added      map[string]addedToken `json:"added_tokens_decoder"` // by id, in decimal
 }
 
 // tokenName is a token's content, written as a string or as an object.
@@ -60,7 +61,7 @@ func parseConfig(data []byte) (*configFile, error) {
 	return c, nil
 }
 
-// tokens returns the added tokens that the configuration defines, by id.
+// tokens returns the added tokens that the configuration defines, in the order of their ids.
 func (c *configFile) tokens() ([]addedToken, error) {
 	added := make([]addedToken, 0, len(c.Added))
 	for _, key := range slices.Sorted(maps.Keys(c.Added)) {
@@ -76,9 +77,9 @@ func (c *configFile) tokens() ([]addedToken, error) {
 	return added, nil
 }
 
-// mergeAdded returns the added tokens of tokenizer.json, followed by those that
-// only the configuration has: its added_tokens_decoder, and the special tokens
-// that it names if they are in the vocabulary.
+// mergeAdded returns the added tokens of tokenizer.json (file), followed by those that
+// only the configuration has: the tokens of added_tokens_decoder, and the special tokens
+// that the configuration names, if they are in the vocabulary.
 func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]addedToken, error) {
 	more, err := c.tokens()
 	if err != nil {
@@ -100,24 +101,30 @@ func mergeAdded(vocab map[string]int32, file []addedToken, c *configFile) ([]add
 			return nil, err
 		}
 	}
-	m.special(true, c.BOS, c.EOS, c.Pad)
-	m.special(false, c.Unk)
-	m.special(false, c.Additional...)
+	for _, name := range []tokenName{c.BOS, c.EOS, c.Pad} {
+		m.addSpecial(name)
+		m.makeSpecial(name)
+	}
+	m.addSpecial(c.Unk)
+	for _, name := range c.Additional {
+		m.addSpecial(name)
+	}
 	return m.tokens, nil
 }
 
+// addedMerger collects added tokens and checks that contents and ids are unique.
 type addedMerger struct {
 	vocab  map[string]int32
-	owner  map[int32]string // spelling of each id
-	place  map[string]int   // index in tokens, by content
+	owner  map[int32]string // content by id, of added tokens and pieces
+	place  map[string]int   // index in tokens by content
 	tokens []addedToken
 }
 
 // add adds a token unless it is already present.
 func (m *addedMerger) add(a addedToken) error {
 	if i, ok := m.place[a.Content]; ok {
-		if have := m.tokens[i].ID; have != a.ID {
-			return fmt.Errorf("added token %q has ids %d and %d, expected one", a.Content, have, a.ID)
+		if present := m.tokens[i].ID; present != a.ID {
+			return fmt.Errorf("added token %q has ids %d and %d, expected one", a.Content, present, a.ID)
 		}
 		return nil
 	}
@@ -132,20 +139,26 @@ func (m *addedMerger) add(a addedToken) error {
 	return nil
 }
 
-// special adds the named tokens that only the vocabulary has, as special tokens.
-// force also makes existing added tokens special.
-func (m *addedMerger) special(force bool, names ...tokenName) {
-	for _, name := range names {
-		if i, ok := m.place[string(name)]; ok {
-			m.tokens[i].Special = m.tokens[i].Special || force
-		} else if id, ok := m.vocab[string(name)]; ok && name != "" {
-			m.place[string(name)] = len(m.tokens)
-			m.tokens = append(m.tokens, addedToken{ID: id, Content: string(name), Special: true})
-		}
+// addSpecial adds a piece of the vocabulary as a special token, unless it is already an added
+// token.
+func (m *addedMerger) addSpecial(name tokenName) {
+	if _, ok := m.place[string(name)]; ok {
+		return
+	}
+	if id, ok := m.vocab[string(name)]; ok && name != "" {
+		m.place[string(name)] = len(m.tokens)
+		m.tokens = append(m.tokens, addedToken{ID: id, Content: string(name), Special: true})
 	}
 }
 
-// finish applies the configuration's tokens of the beginning and the end.
+// makeSpecial makes an added token special, if there is one of that name.
+func (m *addedMerger) makeSpecial(name tokenName) {
+	if i, ok := m.place[string(name)]; ok {
+		m.tokens[i].Special = true
+	}
+}
+
+// finish applies the configuration's bos_token, eos_token and add_bos_token.
 func (t *Tokenizer) finish(c *configFile) error {
 	if c.EOS != "" {
 		id, ok := t.TokenID(string(c.EOS))
@@ -163,7 +176,7 @@ func (t *Tokenizer) finish(c *configFile) error {
 		return fmt.Errorf("bos_token %q is not in the vocabulary, but add_bos_token is true", c.BOS)
 	case *c.AddBOS && !slices.Contains(t.prefix, bos):
 		t.prefix = append([]int32{bos}, t.prefix...)
-	case !*c.AddBOS && ok && strings.HasPrefix(c.Class, "Llama"): // for these classes the key alone decides
+	case !*c.AddBOS && ok && strings.HasPrefix(c.Class, "Llama"): // these classes ignore the post-processor
 		t.prefix = slices.DeleteFunc(t.prefix, func(id int32) bool { return id == bos })
 	}
 	return nil

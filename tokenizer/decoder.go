@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
+// newMetaspace returns the step of a Metaspace component, also for its use as a decoder.
 func newMetaspace(c *component) (*split.Metaspace, error) {
 	m := &split.Metaspace{Replacement: c.Replacement, Scheme: c.Scheme}
 	switch {
@@ -30,7 +31,7 @@ func newMetaspace(c *component) (*split.Metaspace, error) {
 	return m, nil
 }
 
-// newDecoder returns the decoder of a character model.
+// newDecoder returns the decoder of a character model; c may be nil.
 func newDecoder(c *component) (text.Decoder, error) {
 	if c == nil {
 		return text.Decoder{text.Spaced}, nil
@@ -69,7 +70,7 @@ func newDecoder(c *component) (text.Decoder, error) {
 		"ByteLevel or a Sequence of them", c.Type)
 }
 
-// replace returns a step that replaces matches by with.
+// replace returns a step that replaces the matches of find by with.
 func replace(find split.Finder, with string) text.Step {
 	return text.Replace(func(b *budget.Budget, s string) [][2]int {
 		found, _ := find.Matches(b, nil, s, 0, math.MaxInt)
@@ -77,6 +78,7 @@ func replace(find split.Finder, with string) text.Step {
 	}, with)
 }
 
+// newReplace returns the step of a Replace component; what names its use for errors.
 func newReplace(what string, c *component) (text.Step, error) {
 	find, err := c.Pattern.finder()
 	if err != nil {

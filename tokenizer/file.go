@@ -42,41 +42,57 @@ type modelFile struct {
 // component is a normalizer, pre-tokenizer, post-processor or decoder. It has the
 // fields of all known kinds.
 type component struct {
-	Type          string      `json:"type"`
-	Normalizers   []component `json:"normalizers"`   // of a Sequence
-	PreTokenizers []component `json:"pretokenizers"` // the same
+	Type string `json:"type"`
+	// Sequence, by its use:
+	Normalizers   []component `json:"normalizers"`
+	PreTokenizers []component `json:"pretokenizers"`
 	Processors    []component `json:"processors"`
 	Decoders      []component `json:"decoders"`
 
-	AddPrefixSpace *bool `json:"add_prefix_space"` // ByteLevel, Metaspace
-	UseRegex       *bool `json:"use_regex"`        // the same; default true
+	// ByteLevel:
+	AddPrefixSpace *bool `json:"add_prefix_space"` // also an old form of Metaspace's Scheme
+	UseRegex       *bool `json:"use_regex"`        // the default is true
 
-	Pattern    patternFile    `json:"pattern"` // Split
-	Behavior   split.Behavior `json:"behavior"`
-	Invert     bool           `json:"invert"`
-	Individual bool           `json:"individual_digits"` // Digits
+	// Split, Replace (Pattern) and Punctuation (Behavior):
+	Pattern  patternFile    `json:"pattern"`
+	Behavior split.Behavior `json:"behavior"`
+	Invert   bool           `json:"invert"`
 
-	Replacement string `json:"replacement"` // Metaspace
+	// Digits:
+	Individual bool `json:"individual_digits"`
+
+	// Metaspace:
+	Replacement string `json:"replacement"`
 	Scheme      string `json:"prepend_scheme"`
-	Split       *bool  `json:"split"`
-	Delimiter   string `json:"delimiter"` // CharDelimiterSplit
+	Split       *bool  `json:"split"` // the default is true
 
-	Prepend    string `json:"prepend"` // Prepend
-	Content    string `json:"content"` // Replace, Strip as a decoder
-	Start      int    `json:"start"`   // the same
-	Stop       int    `json:"stop"`
-	StripLeft  *bool  `json:"strip_left"` // Strip as a normalizer
-	StripRight *bool  `json:"strip_right"`
+	// CharDelimiterSplit:
+	Delimiter string `json:"delimiter"`
 
-	Single        []templatePiece          `json:"single"` // TemplateProcessing
+	// Prepend:
+	Prepend string `json:"prepend"`
+
+	// Replace (Content), and Strip as a decoder:
+	Content string `json:"content"`
+	Start   int    `json:"start"`
+	Stop    int    `json:"stop"`
+
+	// Strip as a normalizer; the defaults are true:
+	StripLeft  *bool `json:"strip_left"`
+	StripRight *bool `json:"strip_right"`
+
+	// TemplateProcessing:
+	Single        []templatePiece          `json:"single"`
 	SpecialTokens map[string]templateToken `json:"special_tokens"`
 }
 
+// patternFile is a pattern: exactly one field is set.
 type patternFile struct {
 	String *string `json:"String"`
 	Regex  *string `json:"Regex"`
 }
 
+// templatePiece is an item of a template: a special token, or the text (Sequence).
 type templatePiece struct {
 	SpecialToken *struct {
 		ID string `json:"id"`
@@ -119,6 +135,7 @@ func (m *mergeList) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
+// parseMerge parses "a b".
 func parseMerge(line string) (pair [2]string, ok bool) {
 	a, b, ok := strings.Cut(line, " ")
 	return [2]string{a, b}, ok && a != "" && b != "" && !strings.Contains(b, " ")
@@ -131,7 +148,8 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, cmp.Or(filetype.NotJSON(data), err)
 	}
-	if f.Model.Type != "BPE" && (f.Model.Type != "" || f.Model.Merges == nil) {
+	isBPE := f.Model.Type == "BPE" || f.Model.Type == "" && f.Model.Merges != nil // old files have no type
+	if !isBPE {
 		return nil, fmt.Errorf("model type %q is not supported, expected BPE", f.Model.Type)
 	}
 	normal, err := newNormalizer(f.Normalizer)
@@ -142,7 +160,7 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := f.steps(&c)
+	decoder, err := f.setSplit(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +183,7 @@ func parseFile(data []byte, config *configFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// has reports whether c contains a component of a type.
+// has reports whether c is a component of a type or a Sequence that contains one.
 func (c *component) has(kind string) bool {
 	if c == nil {
 		return false
@@ -174,22 +192,25 @@ func (c *component) has(kind string) bool {
 	return c.Type == kind || slices.ContainsFunc(c.PreTokenizers, part) || slices.ContainsFunc(c.Decoders, part)
 }
 
-// steps sets the pre-tokenizer and returns the decoder, nil for byte-level BPE.
-func (f *tokenizerFile) steps(c *bpe.Config) (text.Decoder, error) {
-	steps, end, err := appendSplit(nil, f.PreTokenizer, false)
+// setSplit sets the pre-tokenizer of c, and whether words consist of characters or bytes. It
+// returns the decoder, which is nil for bytes.
+func (f *tokenizerFile) setSplit(c *bpe.Config) (text.Decoder, error) {
+	steps, byteLevel, err := appendSplit(nil, f.PreTokenizer, false)
 	if err != nil {
 		return nil, err
 	}
-	c.Split, c.Chars = steps, !end && !f.Decoder.has("ByteLevel")
+	c.Split = steps
+	c.Chars = !byteLevel && !f.Decoder.has("ByteLevel")
 	if c.Chars {
 		return newDecoder(f.Decoder)
 	}
-	if !end {
+	if !byteLevel {
 		return nil, fmt.Errorf("pre_tokenizer has no ByteLevel but the decoder does, expected both or neither")
 	}
 	return nil, checkDecoder(f.Decoder)
 }
 
+// config returns the model's part of bpe.Config. It rejects settings that are not supported.
 func (f *modelFile) config() (bpe.Config, error) {
 	c := bpe.Config{Merges: f.Merges, Unk: f.Unk, Fuse: f.FuseUnk, Direct: f.IgnoreMerges, Fallback: f.Fallback}
 	switch {
@@ -209,6 +230,7 @@ func (f *modelFile) config() (bpe.Config, error) {
 	return c, nil
 }
 
+// newNormalizer returns the steps of a normalizer; c may be nil.
 func newNormalizer(c *component) (text.Steps, error) {
 	if c == nil {
 		return nil, nil
@@ -249,6 +271,8 @@ func newNormalizer(c *component) (text.Steps, error) {
 		"Strip, Prepend, Replace or a Sequence of them", c.Type)
 }
 
+// checkDecoder returns an error if the decoder of a byte-level model does more than join
+// bytes.
 func checkDecoder(c *component) error {
 	if c == nil || c.Type == "ByteLevel" || c.Type == "Fuse" {
 		return nil
@@ -284,9 +308,10 @@ func (t *Tokenizer) setTemplate(c *component) error {
 		"post_processor %q is not supported, expected TemplateProcessing, ByteLevel or a Sequence of them", c.Type)
 }
 
+// applyTemplate adds the special tokens of a template to t's prefix and suffix.
 func (t *Tokenizer) applyTemplate(c *component) error {
 	var before, after []int32
-	seen := false
+	seen := false // the place of the text has been found
 	for i, p := range c.Single {
 		switch {
 		case p.SpecialToken != nil:

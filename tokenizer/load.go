@@ -42,13 +42,14 @@ func Load(dir string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// folder reads files and records which exist.
+// folder reads files of a model's folder.
 type folder struct {
 	dir   string
-	names []string
+	names []string // files that exist, in the order of reading
 }
 
-// read returns the first of the named files that exists, or nil.
+// read returns the content and the name of the first of the named files that exists, or nil
+// if none does.
 func (f *folder) read(names ...string) (data []byte, name string, err error) {
 	for _, name := range names {
 		data, err := filetype.Read(filepath.Join(f.dir, name))
@@ -64,6 +65,7 @@ func (f *folder) read(names ...string) (data []byte, name string, err error) {
 	return nil, "", nil
 }
 
+// has reports whether a file exists.
 func (f *folder) has(name string) bool {
 	info, err := os.Stat(filepath.Join(f.dir, name))
 	return err == nil && info.Mode().IsRegular()
@@ -115,7 +117,7 @@ func (f *folder) config() (*configFile, error) {
 	return c, nil
 }
 
-// inherit adopts the tokens that only other names.
+// inherit copies the special tokens that c lacks from other.
 func (c *configFile) inherit(other *configFile) {
 	for _, pair := range [][2]*tokenName{{&c.BOS, &other.BOS}, {&c.EOS, &other.EOS}, {&c.Pad, &other.Pad},
 		{&c.Unk, &other.Unk}} {
@@ -128,6 +130,8 @@ func (c *configFile) inherit(other *configFile) {
 	}
 }
 
+// tokenizer reads the tokenizer's own files, in the order of precedence that Load describes.
+// It may complete c with defaults.
 func (f *folder) tokenizer(c *configFile) (*Tokenizer, error) {
 	data, _, err := f.read(tokenizerName)
 	if err != nil {
@@ -174,14 +178,14 @@ func (f *folder) tokenizer(c *configFile) (*Tokenizer, error) {
 	return t, nil
 }
 
+// part is a file that has been read.
 type part struct {
 	name string
 	data []byte
 }
 
-// fromParts builds the tokenizer of a vocabulary and its merges. tokenizer_class
-// selects the pattern. Without it, fromParts takes the pattern that keeps more of
-// the vocabulary whole.
+// fromParts builds the tokenizer of a vocabulary and its merges. The pattern is that of
+// inferPattern.
 func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error) {
 	b := bpe.Config{}
 	if err := json.Unmarshal(vocab.data, &b.Vocab); err != nil {
@@ -228,8 +232,8 @@ func (f *folder) fromParts(c *configFile, vocab, merges part) (*Tokenizer, error
 	return newTokenizer(m, normal, added)
 }
 
-// legacyAdded reads added_tokens.json, which has only contents and ids. It
-// returns the tokens that the configuration does not describe.
+// legacyAdded reads added_tokens.json, which has only contents and ids. It returns those of
+// its tokens that added_tokens_decoder does not describe, in the order of their ids.
 func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
 	data, _, err := f.read(addedName)
 	if err != nil || data == nil {
@@ -252,8 +256,8 @@ func (f *folder) legacyAdded(c *configFile) ([]addedToken, error) {
 	return added, nil
 }
 
-// parseMerges parses a merges.txt: one "a b" per line, the highest rank first,
-// after an optional "#version" line.
+// parseMerges parses a merges.txt: one "a b" per line, the first merge first, after an
+// optional "#version" line.
 func parseMerges(text string) ([][2]string, error) {
 	var merges [][2]string
 	number := 0
@@ -272,7 +276,9 @@ func parseMerges(text string) ([][2]string, error) {
 	return merges, nil
 }
 
-// inferPattern returns the pattern that the vocabulary was trained with.
+// inferPattern returns the pattern of a tokenizer class. For other classes, it returns the
+// pattern that cuts fewer pieces of the vocabulary: training makes no piece that its pattern
+// cuts.
 func inferPattern(class string, vocab map[string]int32) (string, error) {
 	switch {
 	case strings.HasPrefix(class, "Qwen2"):
@@ -291,7 +297,7 @@ func inferPattern(class string, vocab map[string]int32) (string, error) {
 	return split.GPT2, err
 }
 
-// cutPieces returns the number of pieces that a pattern cuts.
+// cutPieces returns the number of pieces that a pattern splits into several words.
 func cutPieces(vocab map[string]int32, pattern string) (int, error) {
 	find, err := split.Compile(pattern)
 	if err != nil {

@@ -8,25 +8,25 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// appendSplit appends the steps of c. end reports whether ByteLevel was among
-// them.
-func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool, error) {
+// appendSplit appends the steps of c, which may be nil. byteLevel says whether a ByteLevel
+// step came before; the result says whether it or c has one, which must be the last.
+func appendSplit(steps []split.Step, c *component, byteLevel bool) ([]split.Step, bool, error) {
 	if c == nil {
-		return steps, end, nil
+		return steps, byteLevel, nil
 	}
-	if end && c.Type != "Sequence" {
-		return nil, end, fmt.Errorf("pre_tokenizer %q after ByteLevel is not supported, expected ByteLevel last",
+	if byteLevel && c.Type != "Sequence" {
+		return nil, byteLevel, fmt.Errorf("pre_tokenizer %q after ByteLevel is not supported, expected ByteLevel last",
 			c.Type)
 	}
 	switch c.Type {
 	case "Sequence":
 		var err error
 		for _, part := range c.PreTokenizers {
-			if steps, end, err = appendSplit(steps, &part, end); err != nil {
-				return nil, end, err
+			if steps, byteLevel, err = appendSplit(steps, &part, byteLevel); err != nil {
+				return nil, byteLevel, err
 			}
 		}
-		return steps, end, nil
+		return steps, byteLevel, nil
 	case "ByteLevel":
 		if c.AddPrefixSpace != nil && *c.AddPrefixSpace {
 			steps = append(steps, split.SpacePrefix{})
@@ -34,17 +34,17 @@ func appendSplit(steps []split.Step, c *component, end bool) ([]split.Step, bool
 		if c.UseRegex == nil || *c.UseRegex {
 			find, err := split.Compile(split.GPT2)
 			if err != nil {
-				return nil, end, err
+				return nil, byteLevel, err
 			}
 			steps = append(steps, &split.Pattern{Find: find, Behavior: split.Isolated})
 		}
 		return steps, true, nil
 	}
 	step, err := newSplitter(c)
-	return append(steps, step), end, err
+	return append(steps, step), byteLevel, err
 }
 
-// newSplitter returns a step that splits characters.
+// newSplitter returns the step of a component other than Sequence and ByteLevel.
 func newSplitter(c *component) (split.Step, error) {
 	switch c.Type {
 	case "Split":
@@ -90,6 +90,7 @@ func checkBehavior(step string, b split.Behavior) error {
 		"MergedWithPrevious or MergedWithNext", step, b)
 }
 
+// newPatternSplit returns the step of a Split component.
 func newPatternSplit(c *component) (*split.Pattern, error) {
 	if err := checkBehavior("Split", c.Behavior); err != nil {
 		return nil, err

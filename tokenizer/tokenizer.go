@@ -1,13 +1,13 @@
 // Package tokenizer turns text into token ids and back, exactly as the model's
-// tokenizer.json says.
+// tokenizer.json specifies.
 //
 // It supports byte-level BPE, as in the Qwen, Llama-3, DeepSeek and GPT-2
 // families, from tokenizer.json or from a vocabulary and its merges;
 // SentencePiece's BPE over characters, as in the Llama-2, Mistral and Gemma
 // families, from tokenizer.json or tokenizer.model; and the character vocabulary
 // of a tokenizer_config.json with char_ords. An unknown component is an error
-// that names it, never a guess. Each component knows the Unicode version of its
-// counterpart in Hugging Face tokenizers 0.23 (internal/ucd).
+// that names it. Each component follows the Unicode version of its counterpart in
+// Hugging Face tokenizers 0.23 (internal/ucd).
 package tokenizer
 
 import (
@@ -30,38 +30,45 @@ var (
 	ErrLimit = budget.ErrSpent
 )
 
-// A Tokenizer maps text to ids and back. It is safe for concurrent use.
+// A Tokenizer maps text to ids and back. It does not change once loaded and is safe for
+// concurrent use.
 type Tokenizer struct {
-	model   model
-	normal  text.Steps
-	raw     *matcher     // added tokens found in the original text
-	cooked  *matcher     // added tokens found in the normalised text
-	decoder text.Decoder // of pieces; nil if pieces are the text's bytes
-	added   map[int32]addedToken
-	shown   map[int32]shown  // what Decode makes of added tokens
-	ids     map[string]int32 // of added tokens, by content
-	prefix  []int32          // ids that EncodePrompt puts before the text
-	suffix  []int32          // and after it
-	stops   []int32
-	size    int
-	longest int // bytes of a token
-	files   []string
+	model      model
+	normal     text.Steps   // normalizer
+	original   *matcher     // added tokens to find in the original text
+	normalized *matcher     // added tokens to find in the normalized text
+	decoder    text.Decoder // makes text of pieces; nil if the pieces are the text's bytes
+	added      map[int32]addedToken
+	shown      map[int32]shown  // added tokens as Decode shows them
+	ids        map[string]int32 // id by content of an added token
+	prefix     []int32          // ids that EncodePrompt puts before the text
+	suffix     []int32          // ids that EncodePrompt puts after the text
+	stops      []int32          // result of StopIDs
+	size       int              // 1 + the largest id
+	longest    int              // number of bytes of the longest token
+	files      []string         // result of Files
 }
 
 // model encodes text that contains no added token.
 type model interface {
-	Encode(b *budget.Budget, dst []int32, text string, first bool) []int32 // first: text starts the input
-	Piece(id int32) (text string, special, ok bool)                        // the id's bytes
+	// Encode appends the ids of text to dst. first means that text starts the input.
+	Encode(b *budget.Budget, dst []int32, text string, first bool) []int32
+	// Piece returns the bytes of an id, and whether Decode omits it. ok is false if no piece
+	// has the id.
+	Piece(id int32) (text string, special, ok bool)
+	// ID returns the id of a piece as the vocabulary spells it.
 	ID(piece string) (int32, bool)
-	Size() int      // 1 + the largest id
-	Unknown() int32 // the id for unknown text; -1 if none
+	// Size returns 1 + the largest id.
+	Size() int
+	// Unknown returns the id for unknown text, or -1 if there is none.
+	Unknown() int32
 }
 
-// shown is an added token as Decode sees it.
+// shown is an added token as Decode shows it.
 type shown struct {
-	piece string // a normalized token is shown normalized
-	bytes string // the piece in the alphabet of bytes, if it is written in it
-	skip  bool
+	piece string // content, normalized if the token is
+	bytes string // text that piece spells in the byte alphabet; piece if it has other characters
+	skip  bool   // Decode omits the token
 }
 
 // newTokenizer combines a model with added tokens.
@@ -69,7 +76,7 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) (*Tokenizer, e
 	t := &Tokenizer{model: m, normal: normal, size: m.Size(),
 		added: make(map[int32]addedToken, len(added)), shown: make(map[int32]shown, len(added)),
 		ids: make(map[string]int32, len(added))}
-	special := make(map[string]bool)
+	special := make(map[string]bool) // contents of special tokens, before normalization
 	for _, a := range added {
 		if a.Special {
 			special[a.Content] = true
@@ -80,19 +87,21 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) (*Tokenizer, e
 		t.longest = max(t.longest, len(piece))
 	}
 	alpha := bpe.NewAlphabet()
-	var raw, cooked []addedToken
+	var original, normalized []addedToken
 	for _, a := range added {
-		t.added[a.ID], t.ids[a.Content] = a, a.ID
-		t.size, t.longest = max(t.size, int(a.ID)+1), max(t.longest, len(a.Content))
+		t.added[a.ID] = a
+		t.ids[a.Content] = a.ID
+		t.size = max(t.size, int(a.ID)+1)
+		t.longest = max(t.longest, len(a.Content))
 		if a.Normalized {
 			b := budget.New(len(a.Content))
 			a.Content = normal.Apply(b, a.Content)
 			if err := b.Err(); err != nil {
 				return nil, fmt.Errorf("normalize added token %d: %w", a.ID, err)
 			}
-			cooked = append(cooked, a)
+			normalized = append(normalized, a)
 		} else {
-			raw = append(raw, a)
+			original = append(original, a)
 		}
 		text, ok := alpha.Decode(a.Content)
 		if !ok {
@@ -100,7 +109,8 @@ func newTokenizer(m model, normal text.Steps, added []addedToken) (*Tokenizer, e
 		}
 		t.shown[a.ID] = shown{piece: a.Content, bytes: text, skip: special[a.Content]}
 	}
-	t.raw, t.cooked = newMatcher(raw), newMatcher(cooked)
+	t.original = newMatcher(original)
+	t.normalized = newMatcher(normalized)
 	return t, nil
 }
 
@@ -121,11 +131,17 @@ func (t *Tokenizer) EncodePrompt(text string) ([]int32, error) {
 	return append(ids, t.suffix...), err
 }
 
+// encode appends the ids of text to dst. It splits off added tokens twice, before and after
+// normalization, and encodes the parts between them.
 func (t *Tokenizer) encode(dst []int32, text string) ([]int32, error) {
-	b, first := budget.New(len(text)), true
-	token := func(id int32) { dst, first = append(dst, id), false }
-	t.raw.split(text, token, func(part string) {
-		t.cooked.split(t.normal.Apply(b, part), token, func(part string) {
+	b := budget.New(len(text))
+	first := true // nothing has been appended yet
+	token := func(id int32) {
+		dst = append(dst, id)
+		first = false
+	}
+	t.original.split(text, token, func(part string) {
+		t.normalized.split(t.normal.Apply(b, part), token, func(part string) {
 			dst = t.model.Encode(b, dst, part, first)
 			first = false
 		})
@@ -137,8 +153,8 @@ func (t *Tokenizer) encode(dst []int32, text string) ([]int32, error) {
 // or padding, like decode of Hugging Face tokenizers with skip_special_tokens.
 // Added tokens that are not special, such as <think>, stay and pass through the
 // decoder. Decode ignores ids outside the vocabulary. The result is valid UTF-8:
-// ids that end within a character give U+FFFD. As for all BPE models,
-// clean_up_tokenization_spaces has no effect.
+// ids that end within a character give U+FFFD. Like tokenizers for all BPE models, Decode
+// ignores clean_up_tokenization_spaces.
 func (t *Tokenizer) Decode(ids []int32) string {
 	if t.decoder != nil {
 		pieces := t.pieces(ids)
@@ -179,8 +195,8 @@ func (t *Tokenizer) pieces(ids []int32) []string {
 	return out
 }
 
-// Bytes returns the bytes that id adds to a text, which may be part of a
-// character.
+// Bytes returns the bytes that id adds within a text, possibly a part of a character. Unlike
+// Decode, it does not omit special tokens of byte-level models.
 func (t *Tokenizer) Bytes(id int32) string {
 	if t.decoder == nil {
 		if a, ok := t.shown[id]; ok {
@@ -213,12 +229,13 @@ func (t *Tokenizer) Special(id int32) string {
 	return ""
 }
 
-// Longest returns a number of bytes above which a text surely has more than this many
-// tokens, unless its normalizer removes almost all of it.
-func (t *Tokenizer) Longest(tokens int) int { return leastText + 4*tokens*t.longest }
+// Longest returns a number of bytes. A text of more bytes surely has more than this many
+// tokens, unless the normalizer removes almost all of it. So a caller need not encode it to
+// reject it.
+func (t *Tokenizer) Longest(tokens int) int { return minLongest + 4*tokens*t.longest }
 
-// leastText is a number of bytes that are never too many to encode.
-const leastText = 1 << 20
+// minLongest is the minimum of Longest: encoding so few bytes is always cheap enough.
+const minLongest = 1 << 20
 
 // VocabSize returns 1 + the largest id.
 func (t *Tokenizer) VocabSize() int { return t.size }
@@ -240,6 +257,6 @@ func (t *Tokenizer) Unknown() int32 { return t.model.Unknown() }
 // configuration. It is empty if the folder names none.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stops) }
 
-// Files returns the names of the tokenizer's files in the folder. Copy these to a
-// folder in which the model is saved.
+// Files returns the names of the tokenizer's files, relative to its folder. Code that saves
+// the model should copy these files too.
 func (t *Tokenizer) Files() []string { return slices.Clone(t.files) }

@@ -13,8 +13,9 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// fromModel builds the tokenizer of a SentencePiece tokenizer.model. Its control
-// symbols are special tokens that are matched in the text.
+// fromModel builds the tokenizer of a SentencePiece tokenizer.model. Like Hugging Face's
+// converters, and unlike SentencePiece, it matches control symbols in the text, as special
+// tokens.
 func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	m, err := spm.Parse(data)
 	if err != nil {
@@ -22,10 +23,11 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	}
 	c := bpe.Config{Chars: true, Fuse: true, Fallback: m.ByteFallback, Vocab: make(map[string]int32, len(m.Pieces)),
 		Frozen: make(map[string]int32)}
-	var special, frozen []addedToken
+	var special []addedToken
+	var frozen []addedToken // user-defined symbols
 	for i, p := range m.Pieces {
 		id := int32(i)
-		if _, ok := c.Vocab[p.Text]; !ok {
+		if _, ok := c.Vocab[p.Text]; !ok { // of duplicates, the first counts
 			c.Vocab[p.Text] = id
 		}
 		token := addedToken{ID: id, Content: p.Text, Special: true}
@@ -46,7 +48,7 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	}
 	normal, decoder := spaces(m, config, &c)
 	if len(frozen) > 0 {
-		c.Split = append(c.Split, symbols{newMatcher(frozen)})
+		c.Split = append(c.Split, symbolSplit{newMatcher(frozen)})
 	}
 	b, err := bpe.New(c)
 	if err != nil {
@@ -61,20 +63,22 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 		return nil, err
 	}
 	t.decoder = decoder
-	t.setEnds(m, config)
+	setEnds(m, config)
 	return t, nil
 }
 
-// spaces returns the steps and the decoder that handle spaces.
+// spaces returns the normalizer and the decoder, which handle spaces. If only the first part
+// of a text gets a leading space, it adds a step to c.Split instead, because the normalizer
+// does not know which part is the first.
 func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.Decoder) {
 	var normal text.Steps
 	if m.Squeeze {
 		normal = append(normal, text.Squeeze)
 	}
-	decoder := text.Decoder{text.Each(func(_ *budget.Budget,
-		p string) string {
+	unmark := text.Each(func(_ *budget.Budget, p string) string {
 		return strings.ReplaceAll(p, bpe.SpaceMark, " ")
-	}), text.BytePieces, text.Fuse}
+	})
+	decoder := text.Decoder{unmark, text.BytePieces, text.Fuse}
 	if m.Prefix {
 		decoder = append(decoder, text.StripChar(" ", 1, 0))
 	}
@@ -84,7 +88,7 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 		c.Split = append(c.Split, &split.Metaspace{Replacement: bpe.SpaceMark, Scheme: "first"})
 	}
 	normal = append(normal, replace(split.Literal(" "), bpe.SpaceMark))
-	if m.Squeeze { // at the end, also marks in the original text
+	if m.Squeeze { // the original text may end with marks, which Squeeze does not remove
 		normal = append(normal, func(_ *budget.Budget, s string) string {
 			for strings.HasSuffix(s, bpe.SpaceMark) {
 				s = strings.TrimSuffix(s, bpe.SpaceMark)
@@ -95,34 +99,33 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	return normal, decoder
 }
 
-// setEnds sets the tokens of the beginning and the end that only the model names.
-func (t *Tokenizer) setEnds(m *spm.Model, config *configFile) {
-	at := func(id int32) string {
+// setEnds completes config with the model's own bos and eos tokens, for finish.
+func setEnds(m *spm.Model, config *configFile) {
+	control := func(id int32) string {
 		if id < 0 || int(id) >= len(m.Pieces) || m.Pieces[id].Type != spm.Control {
 			return ""
 		}
 		return m.Pieces[id].Text
 	}
 	if config.EOS == "" {
-		config.EOS = tokenName(at(m.EOS))
+		config.EOS = tokenName(control(m.EOS))
 	}
 	if config.BOS == "" {
-		config.BOS = tokenName(at(m.BOS))
+		config.BOS = tokenName(control(m.BOS))
 	}
 	if config.AddBOS == nil && config.BOS != "" {
-		yes := true
-		config.AddBOS = &yes
+		config.AddBOS = new(true)
 	}
 }
 
-// symbols splits off the pieces that are never merged.
-type symbols struct{ *matcher }
+// symbolSplit splits off the pieces that are never merged.
+type symbolSplit struct{ *matcher }
 
-// Split implements split.Step.
-func (s symbols) Split(text string, _ int, to *split.Pieces) int {
+// Split implements split.Step. It splits the entire text at once.
+func (s symbolSplit) Split(text string, _ int, to *split.Pieces) int {
 	done := 0
 	for i := 0; i < len(text); {
-		a := s.at(text[i:])
+		a := s.longest(text[i:])
 		if a == nil {
 			_, n := utf8.DecodeRuneInString(text[i:])
 			i += n

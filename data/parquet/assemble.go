@@ -8,14 +8,18 @@ import (
 
 var errLevels = errors.New("columns of one group disagree about which values are present")
 
-// assembler reassembles records from the columns of a row group.
+// assembler reassembles records from the columns of a row group. Each column stands at its
+// current value; writing a value as JSON advances the columns below it. Definition levels
+// (def) tell which of a value's ancestors are present, and repetition levels (rep) which list
+// the value continues (Melnik et al. 2010, "Dremel").
 type assembler struct {
 	file    *File
 	columns []*column // by leaf; nil if not requested
-	out     []byte
-	spent   int // bytes of out already charged to the budget
+	out     []byte    // JSON of the current field
+	spent   int       // number of bytes of out that are charged to the budget
 }
 
+// open opens the columns of the leaves below n.
 func (a *assembler) open(g *rowGroup, n *node) error {
 	for i := n.leaves[0]; i < n.leaves[1]; i++ {
 		c, err := a.file.openColumn(g, a.file.leaves[i])
@@ -29,6 +33,7 @@ func (a *assembler) open(g *rowGroup, n *node) error {
 	return nil
 }
 
+// close releases the memory of all columns.
 func (a *assembler) close() {
 	for _, c := range a.columns {
 		if c != nil {
@@ -37,10 +42,11 @@ func (a *assembler) close() {
 	}
 }
 
-// field returns the JSON of a top-level column in the current row.
+// field returns the JSON of a top-level column in the current row, in memory that the caller
+// owns.
 func (a *assembler) field(n *node) ([]byte, error) {
 	for i := n.leaves[0]; i < n.leaves[1]; i++ {
-		if c := a.columns[i]; c.done || c.rep != 0 {
+		if c := a.columns[i]; c.done || c.rep != 0 { // a row begins with rep 0
 			return nil, errValues
 		}
 	}
@@ -66,7 +72,7 @@ func (a *assembler) pay() error {
 	return a.file.spend(int64(n))
 }
 
-// node writes a column whose parent is present.
+// node writes a column whose parent is present: the value, null, or an array.
 func (a *assembler) node(n *node) error {
 	switch first := a.columns[n.leaves[0]]; {
 	case n.repetition == repeated:
@@ -101,6 +107,7 @@ func (a *assembler) present(n *node) error {
 	return a.pay()
 }
 
+// leaf writes the current value of a leaf and advances it.
 func (a *assembler) leaf(n *node) error {
 	c := a.columns[n.leaf]
 	if c.done || c.def != n.def {
@@ -148,7 +155,8 @@ func (a *assembler) repeated(n *node, element func(*node) error) error {
 	return nil
 }
 
-// elements writes the elements of a non-empty list, separated by commas.
+// elements writes the elements of a non-empty list, separated by commas. The list goes on
+// while the next values have its repetition level.
 func (a *assembler) elements(n *node, element func(*node) error) error {
 	first := a.columns[n.leaves[0]]
 	for {
@@ -175,18 +183,18 @@ func (a *assembler) element(n *node) error {
 	return a.present(n)
 }
 
-// table writes a map as an object.
+// table writes a map as an object; n is its repeated group of a key and a value.
 func (a *assembler) table(n *node) error {
 	if a.columns[n.leaves[0]].def < n.def {
 		return a.absent(n, "{}")
 	}
 	a.out = append(a.out, '{')
 	err := a.elements(n, func(n *node) error {
-		at := len(a.out)
+		start := len(a.out)
 		if err := a.leaf(n.children[0]); err != nil {
 			return err
 		}
-		if len(a.out) == at || a.out[at] != '"' {
+		if len(a.out) == start || a.out[start] != '"' {
 			return errors.New("map with non-string keys")
 		}
 		a.out = append(a.out, ':')
@@ -196,5 +204,5 @@ func (a *assembler) table(n *node) error {
 	return err
 }
 
-// validName returns a column's name as valid UTF-8.
+// validName returns a column's name with U+FFFD for bytes that are not UTF-8.
 func validName(name string) []byte { return []byte(string([]rune(name))) }

@@ -32,9 +32,9 @@ func codecName(codec int32) string {
 	return fmt.Sprint(codec)
 }
 
-// mostRatio returns the codec's maximum compression ratio; a page that claims
-// more is corrupt. It reports false for unsupported codecs.
-func mostRatio(codec int32) (int64, bool) {
+// maxRatio returns the codec's maximum compression ratio; a page that claims
+// more is corrupt. It returns false for unsupported codecs.
+func maxRatio(codec int32) (int64, bool) {
 	ratio, ok := map[int32]int64{
 		codecNone: 1, codecSnappy: 64, codecGzip: 1040, codecZstd: 1 << 17, codecLZ4: 256,
 	}[codec]
@@ -47,7 +47,8 @@ type decompressor struct{ zstd *zstd.Decoder }
 
 var errSize = errors.New("size differs from the page header's")
 
-// decode decompresses src into dst, whose length is the page's claimed size.
+// decode decompresses src into dst, whose length is the page's claimed size. Another size is
+// an error. codec must be supported and not codecNone.
 func (d *decompressor) decode(codec int32, dst, src []byte) error {
 	var out []byte
 	var err error
@@ -75,6 +76,7 @@ func (d *decompressor) decode(codec int32, dst, src []byte) error {
 	return err
 }
 
+// gunzip decompresses src into dst. It returns dst, which src must fill exactly.
 func gunzip(dst, src []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(src))
 	if err != nil {
@@ -99,17 +101,19 @@ func newZstd() (*zstd.Decoder, error) {
 
 var errLZ4 = errors.New("lz4: malformed block")
 
-// unlz4 decodes one LZ4 block.
+// unlz4 decodes one LZ4 block into dst: sequences of literals, and a match, which repeats
+// earlier output. It returns the filled part of dst and never writes beyond it.
 func unlz4(dst, src []byte) ([]byte, error) {
-	most := len(dst)
+	limit := len(dst)
 	dst = dst[:0]
 	for len(src) > 0 {
 		token := src[0]
-		n, rest, ok := lengthLZ4(int(token>>4), src[1:], most-len(dst))
-		if !ok || n > len(rest) || n > most-len(dst) {
+		literals, rest, ok := lengthLZ4(int(token>>4), src[1:], limit-len(dst))
+		if !ok || literals > len(rest) || literals > limit-len(dst) {
 			return nil, errLZ4
 		}
-		dst, src = append(dst, rest[:n]...), rest[n:]
+		dst = append(dst, rest[:literals]...)
+		src = rest[literals:]
 		if len(src) == 0 {
 			return dst, nil // the last sequence has no match
 		}
@@ -117,11 +121,12 @@ func unlz4(dst, src []byte) ([]byte, error) {
 			return nil, errLZ4
 		}
 		offset := int(binary.LittleEndian.Uint16(src))
-		n, rest, ok = lengthLZ4(int(token&15), src[2:], most-len(dst))
-		if n += 4; !ok || offset == 0 || offset > len(dst) || n > most-len(dst) {
+		match, rest, ok := lengthLZ4(int(token&15), src[2:], limit-len(dst))
+		match += 4
+		if !ok || offset == 0 || offset > len(dst) || match > limit-len(dst) {
 			return nil, errLZ4
 		}
-		for range n {
+		for range match { // byte by byte, because a match may overlap its own output
 			dst = append(dst, dst[len(dst)-offset])
 		}
 		src = rest
@@ -129,14 +134,16 @@ func unlz4(dst, src []byte) ([]byte, error) {
 	return nil, errLZ4
 }
 
-// lengthLZ4 reads the rest of a length and stops once it exceeds most.
-func lengthLZ4(n int, src []byte, most int) (int, []byte, bool) {
+// lengthLZ4 returns the length that starts with n, four bits of a token, and the bytes after
+// it. It gives up once the length exceeds limit.
+func lengthLZ4(n int, src []byte, limit int) (length int, rest []byte, ok bool) {
 	if n < 15 {
 		return n, src, true
 	}
-	for len(src) > 0 && n <= most {
+	for len(src) > 0 && n <= limit {
 		b := src[0]
-		n, src = n+int(b), src[1:]
+		n += int(b)
+		src = src[1:]
 		if b != 255 {
 			return n, src, true
 		}

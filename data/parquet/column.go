@@ -8,6 +8,7 @@ import (
 	"math/bits"
 )
 
+// Types of pages, numbered as in Parquet.
 const (
 	pageData       = 0
 	pageIndex      = 1
@@ -15,32 +16,34 @@ const (
 	pageDataV2     = 3
 )
 
-const (
-	maxLive = 512 << 20 // bytes of all pages held at once
-)
+// maxLive is the maximum number of bytes of all pages held at the same time.
+const maxLive = 512 << 20
 
-// column iterates over the values of one column of a row group.
+// column iterates over the values of one column of a row group. It holds one page and the
+// dictionary.
 type column struct {
 	file  *File
 	leaf  *node
 	codec int32
-	at    int64 // offset of the next page
-	end   int64
-	left  int64 // values left in the chunk, including the current page
+	at    int64 // offset of the next page in the file
+	end   int64 // end of the last page in the file
+	left  int64 // number of values left in the chunk, including the current page
 
-	dict     *dictionary
-	dictLive int64
-	buf      []byte // the page's content
-	packed   []byte
-	pageLeft int64
-	reps     *hybrid // nil if all are 0
-	defs     *hybrid // nil if all equal the leaf's
-	values   values
+	dict     *dictionary // nil before a dictionary page
+	dictLive int64       // bytes of dict that count as live
+	buf      []byte      // content of the page
+	packed   []byte      // the page, or a header, as in the file
+	pageLeft int64       // number of values left in the page
+	reps     *hybrid     // repetition levels; nil if all are 0
+	defs     *hybrid     // definition levels; nil if all equal the leaf's
+	values   values      // non-null values
 
-	rep, def uint8 // of the current value
-	done     bool  // no current value
+	rep, def uint8 // levels of the current value
+	done     bool  // no value is left
 }
 
+// openColumn returns a column at its first value. If the error is about that value, it
+// returns the column too, for close.
 func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 	k := &g.chunks[leaf.leaf]
 	switch {
@@ -53,7 +56,7 @@ func (f *File) openColumn(g *rowGroup, leaf *node) (*column, error) {
 	case k.kind != leaf.kind:
 		return nil, fmt.Errorf("type %d, but %d in the schema", k.kind, leaf.kind)
 	}
-	if _, ok := mostRatio(k.codec); !ok {
+	if _, ok := maxRatio(k.codec); !ok {
 		return nil, fmt.Errorf("compressed by %s: not supported, expected none, snappy, gzip, zstd or lz4",
 			codecName(k.codec))
 	}
@@ -94,7 +97,8 @@ func (c *column) advance() error {
 	return err
 }
 
-// level reads the next level of a page and checks that it is at most top.
+// level reads the next level of a page and checks that it is at most top. A nil h means that
+// all levels are fallback.
 func level(h *hybrid, top, fallback uint8) (uint8, error) {
 	if h == nil {
 		return fallback, nil
@@ -136,7 +140,12 @@ func (c *column) page() error {
 	return fmt.Errorf("page of unknown type %d", h.kind)
 }
 
-// header reads a page's header.
+// maxPageHeader is the size up to which header looks for the end of a page's header. Its
+// statistics may be long.
+const maxPageHeader = 1 << 24
+
+// header reads and checks the header of the next page. Its size is not known, so header reads
+// ever more bytes until the header is complete.
 func (c *column) header() (pageHeader, error) {
 	for n := int64(512); ; n *= 16 {
 		n = min(n, c.end-c.at)
@@ -149,14 +158,14 @@ func (c *column) header() (pageHeader, error) {
 			return pageHeader{}, err
 		}
 		h, used, err := parsePageHeader(buf)
-		if errors.Is(err, errShort) && n < c.end-c.at && n < 1<<24 {
+		if errors.Is(err, errShort) && n < c.end-c.at && n < maxPageHeader {
 			continue
 		}
 		if err != nil {
 			return h, fmt.Errorf("page header at byte %d: %w", c.at, err)
 		}
 		c.at += int64(used)
-		ratio, _ := mostRatio(c.codec)
+		ratio, _ := maxRatio(c.codec)
 		switch {
 		case h.packed < 0 || int64(h.packed) > c.end-c.at:
 			return h, fmt.Errorf("page of %d bytes, but the column has %d left", h.packed, c.end-c.at)
@@ -167,10 +176,11 @@ func (c *column) header() (pageHeader, error) {
 		case h.values < 0:
 			return h, fmt.Errorf("page of %d values", h.values)
 		}
-		return h, c.file.spend(32)
+		return h, c.file.spend(32) // a charge per page bounds the number of empty pages
 	}
 }
 
+// skip moves past a page without reading it.
 func (c *column) skip(h pageHeader) error {
 	c.at += int64(h.packed)
 	return nil
@@ -212,6 +222,7 @@ func (c *column) body(h pageHeader, raw int) error {
 	return nil
 }
 
+// dictionary reads the dictionary page.
 func (c *column) dictionary(h pageHeader) error {
 	if c.dict != nil {
 		return errors.New("two dictionaries, expected one")
@@ -228,7 +239,7 @@ func (c *column) dictionary(h pageHeader) error {
 	}
 	c.dict, c.dictLive = d, int64(cap(c.buf))+4*int64(cap(d.starts))
 	c.file.live += 4 * int64(cap(d.starts))
-	c.buf = nil // the dictionary owns it now
+	c.buf = nil // the dictionary owns the memory
 	return nil
 }
 
@@ -248,6 +259,8 @@ func (c *column) data(h pageHeader) error {
 	return c.open(h, b)
 }
 
+// levelsOf returns the levels at the start of b, which their length precedes, and the bytes
+// after them. A top of 0 means that the page has no levels.
 func levelsOf(b []byte, top uint8, encoding int32) (*hybrid, []byte, error) {
 	if top == 0 {
 		return nil, b, nil
@@ -283,8 +296,8 @@ func (c *column) dataV2(h pageHeader) error {
 // open sets up the decoder of a page's values.
 func (c *column) open(h pageHeader, b []byte) error {
 	c.pageLeft = min(int64(h.values), c.left)
-	bytes := c.leaf.kind == kindBytes
-	number := c.leaf.kind == kindInt32 || c.leaf.kind == kindInt64
+	isBytes := c.leaf.kind == kindBytes || c.leaf.kind == kindFixed
+	isInteger := c.leaf.kind == kindInt32 || c.leaf.kind == kindInt64
 	var err error
 	switch {
 	case h.encoding == encodingPlain && c.leaf.kind == kindBoolean:
@@ -300,17 +313,19 @@ func (c *column) open(h pageHeader, b []byte) error {
 		}
 	case h.encoding == encodingSplit:
 		c.values, err = newSplit(b, c.leaf)
-	case h.encoding == encodingDelta && number:
+	case h.encoding == encodingDelta && isInteger:
 		var d *delta
 		if d, err = newDelta(b); err == nil && c.leaf.kind == kindInt32 {
 			c.values = narrow{d}
 		} else if err == nil {
 			c.values = d
 		}
-	case (h.encoding == encodingDeltaLength || h.encoding == encodingDeltaBytes) && (bytes || c.leaf.kind == kindFixed):
-		if err = c.file.spend(int64(h.values)); err == nil && h.encoding == encodingDeltaLength {
+	case h.encoding == encodingDeltaLength && isBytes:
+		if err = c.file.spend(int64(h.values)); err == nil { // the lengths are read twice
 			c.values, err = newDeltaLengths(b, int(h.values))
-		} else if err == nil {
+		}
+	case h.encoding == encodingDeltaBytes && isBytes:
+		if err = c.file.spend(int64(h.values)); err == nil {
 			c.values, err = newDeltaBytes(b, int(h.values))
 		}
 	default:
@@ -319,6 +334,7 @@ func (c *column) open(h pageHeader, b []byte) error {
 	return err
 }
 
+// indices returns the decoder of values that are indices of the dictionary.
 func (c *column) indices(b []byte) (values, error) {
 	switch {
 	case c.dict == nil:

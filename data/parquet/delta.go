@@ -10,36 +10,40 @@ import (
 // use 128.
 const maxBlock = 1 << 16
 
-// delta decodes integers stored as differences: blocks of miniblocks, each with
-// its own bit width.
+// delta decodes integers stored as differences (DELTA_BINARY_PACKED): blocks of miniblocks,
+// each with its own bit width.
 type delta struct {
-	b       []byte
-	block   int // values per block
-	minis   int // miniblocks per block
-	left    uint64
-	last    int64
-	started bool
+	b       []byte // bytes after the current miniblock
+	block   int    // number of values per block
+	minis   int    // number of miniblocks per block
+	left    uint64 // number of values left
+	last    int64  // previous value, or the first one
+	started bool   // the first value has been returned
 
-	min    int64
-	widths []byte // widths of the remaining miniblocks
-	mini   []byte // the current miniblock
-	width  int
-	at, n  int // position in the current miniblock, and its number of values
+	min    int64  // smallest difference in the block, which the stored ones are relative to
+	widths []byte // bit widths of the remaining miniblocks of the block
+	mini   []byte // current miniblock
+	width  int    // bit width of the current miniblock
+	at     int    // index of the next value in the current miniblock
+	n      int    // number of values of a miniblock
 }
 
+// newDelta reads the header of encoded integers.
 func newDelta(b []byte) (*delta, error) {
 	d := &delta{b: b}
 	block, minis := d.uvarint(), d.uvarint()
 	d.left = d.uvarint()
 	first := d.uvarint()
-	if d.b == nil || block == 0 || block > maxBlock || minis == 0 || minis > block || block%minis != 0 ||
-		block/minis%8 != 0 {
+	goodBlock := block > 0 && block <= maxBlock
+	goodMinis := minis > 0 && minis <= block && block%minis == 0 && (block/minis)%8 == 0
+	if d.b == nil || !goodBlock || !goodMinis {
 		return nil, errors.New("delta encoding with a malformed header")
 	}
 	d.block, d.minis, d.last = int(block), int(minis), zigzag(first)
 	return d, nil
 }
 
+// zigzag returns the number that x encodes: 0, -1, 1, -2, …
 func zigzag(x uint64) int64 { return int64(x>>1) ^ -int64(x&1) }
 
 // uvarint reads a number; it sets b to nil on error.
@@ -53,6 +57,7 @@ func (d *delta) uvarint() uint64 {
 	return x
 }
 
+// number returns the next integer.
 func (d *delta) number() (int64, error) {
 	if d.left == 0 {
 		return 0, errValues
@@ -95,9 +100,9 @@ func (d *delta) advance() error {
 	return nil
 }
 
-// rest reads the remaining numbers, at most limit. It returns the bytes after
-// them and their sum, and fails if one is negative.
-func (d *delta) rest(limit int) (after []byte, sum int64, err error) {
+// skipLengths reads the remaining numbers, which are lengths. It returns the bytes after
+// them and their sum. It fails if there are more than limit or one is negative.
+func (d *delta) skipLengths(limit int) (after []byte, sum int64, err error) {
 	if d.left > uint64(limit) {
 		return nil, 0, errors.New("delta encoding of more values than the page has")
 	}
@@ -118,7 +123,7 @@ func (d *delta) next() (value, error) {
 	return value{bits: uint64(x)}, err
 }
 
-// narrow decodes 32-bit deltas.
+// narrow decodes 32-bit integers, whose differences wrap at 32 bits.
 type narrow struct{ *delta }
 
 func (d narrow) next() (value, error) {
@@ -126,19 +131,21 @@ func (d narrow) next() (value, error) {
 	return value{bits: uint64(int64(int32(x)))}, err
 }
 
-// deltaLengths decodes byte arrays stored after all their lengths.
+// deltaLengths decodes byte arrays stored after all their lengths (DELTA_LENGTH_BYTE_ARRAY).
 type deltaLengths struct {
 	lengths *delta
-	b       []byte
+	b       []byte // remaining byte arrays
 }
 
+// newDeltaLengths returns the decoder of at most limit byte arrays. It reads all lengths once
+// to find and check the byte arrays.
 func newDeltaLengths(b []byte, limit int) (*deltaLengths, error) {
 	lengths, err := newDelta(b)
 	if err != nil {
 		return nil, err
 	}
-	scout := *lengths
-	data, sum, err := scout.rest(limit)
+	ahead := *lengths // a copy, so that lengths stays at the first one
+	data, sum, err := ahead.skipLengths(limit)
 	if err != nil {
 		return nil, err
 	}
@@ -158,20 +165,22 @@ func (d *deltaLengths) next() (value, error) {
 	return v, nil
 }
 
-// deltaBytes decodes byte arrays that share a prefix with their predecessor.
+// deltaBytes decodes byte arrays that share a prefix with their predecessor
+// (DELTA_BYTE_ARRAY).
 type deltaBytes struct {
-	prefixes *delta
-	suffixes *deltaLengths
-	last     []byte
+	prefixes *delta        // lengths of the shared prefixes
+	suffixes *deltaLengths // bytes after the prefixes
+	last     []byte        // previous value
 }
 
+// newDeltaBytes returns the decoder of at most limit byte arrays.
 func newDeltaBytes(b []byte, limit int) (*deltaBytes, error) {
 	prefixes, err := newDelta(b)
 	if err != nil {
 		return nil, err
 	}
-	scout := *prefixes
-	data, _, err := scout.rest(limit)
+	ahead := *prefixes // a copy, so that prefixes stays at the first one
+	data, _, err := ahead.skipLengths(limit)
 	if err != nil {
 		return nil, err
 	}

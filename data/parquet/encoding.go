@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Encodings of values.
+// Encodings of values, numbered as in Parquet.
 const (
 	encodingPlain           = 0
 	encodingPlainDictionary = 2
@@ -15,7 +15,7 @@ const (
 	encodingDeltaLength     = 6
 	encodingDeltaBytes      = 7
 	encodingDictionary      = 8
-	encodingSplit           = 9
+	encodingSplit           = 9 // BYTE_STREAM_SPLIT
 )
 
 var errValues = errors.New("page has fewer values than it claims")
@@ -29,12 +29,12 @@ type values interface {
 // hybrid decodes small integers stored as runs and bit-packed groups
 // (RLE/bit-packing hybrid).
 type hybrid struct {
-	b      []byte
-	width  int
-	left   uint64 // values left in the current run or groups
-	packed bool
+	b      []byte // bytes from the current groups, or after the current run
+	width  int    // bits of an integer, at most 32
+	left   uint64 // number of values left in the current run or groups
+	packed bool   // the current values are bit-packed groups, not a run
 	run    uint32 // value of the current run
-	bit    int    // bit offset in b within packed groups
+	bit    int    // offset in bits of the next value in b, for groups
 }
 
 func (h *hybrid) next() (uint32, error) {
@@ -51,29 +51,37 @@ func (h *hybrid) next() (uint32, error) {
 	if !ok {
 		return 0, errValues
 	}
-	if h.bit += h.width; h.left == 0 {
+	h.bit += h.width
+	if h.left == 0 {
 		h.b = h.b[min(len(h.b), (h.bit+7)/8):]
 	}
 	return uint32(x), nil
 }
 
+// header reads the header of a run or of groups: a count and, in the lowest bit, which of the
+// two follows.
 func (h *hybrid) header() error {
 	n, size := binary.Uvarint(h.b)
 	if size <= 0 {
 		return errValues
 	}
 	h.b = h.b[size:]
-	if h.packed = n&1 == 1; h.packed {
-		if h.left, h.bit = n>>1*8, 0; n>>1 > uint64(len(h.b))+1 && h.width > 0 {
+	count := n >> 1
+	h.packed = n&1 == 1
+	if h.packed { // count groups of 8 values
+		if count > uint64(len(h.b))+1 && h.width > 0 { // a group takes at least one byte
 			return errValues
 		}
+		h.left = count * 8
+		h.bit = 0
 		return nil
 	}
-	width := (h.width + 7) / 8
+	width := (h.width + 7) / 8 // bytes of the run's value
 	if len(h.b) < width {
 		return errValues
 	}
-	h.left, h.run = n>>1, 0
+	h.left = count
+	h.run = 0
 	for i, b := range h.b[:width] {
 		h.run |= uint32(b) << (8 * i)
 	}
@@ -81,7 +89,8 @@ func (h *hybrid) header() error {
 	return nil
 }
 
-// bitsAt reads width bits, at most 64, starting at bit, least significant first.
+// bitsAt reads width bits, at most 64, starting at offset bit, least significant first. It
+// returns false if b is too short.
 func bitsAt(b []byte, bit, width int) (uint64, bool) {
 	if bit+width > 8*len(b) {
 		return 0, false
@@ -106,12 +115,14 @@ type booleans struct {
 
 func (p *booleans) next() (value, error) {
 	x, ok := bitsAt(p.b, p.bit, 1)
-	if p.bit++; !ok {
+	if !ok {
 		return value{}, errValues
 	}
+	p.bit++
 	return value{bits: x}, nil
 }
 
+// booleanRuns decodes booleans in the hybrid encoding.
 type booleanRuns struct{ hybrid }
 
 func (p *booleanRuns) next() (value, error) {
@@ -145,7 +156,7 @@ func (p *plain) next() (value, error) {
 	return v, nil
 }
 
-// fixed converts the plain encoding of a value.
+// fixed converts the plain encoding of a value. Byte arrays share the memory of b.
 func fixed(kind int32, b []byte) value {
 	switch kind {
 	case kindInt32:
@@ -170,8 +181,8 @@ func newSplit(b []byte, leaf *node) (*splitValues, error) {
 type splitValues struct {
 	b     []byte
 	kind  int32
-	n, at int // number of values, and index of the next
-	buf   []byte
+	n, at int    // number of values, and index of the next one
+	buf   []byte // bytes of the current value
 }
 
 func (p *splitValues) next() (value, error) {
@@ -187,21 +198,23 @@ func (p *splitValues) next() (value, error) {
 
 // dictionary holds the values that a column's pages refer to.
 type dictionary struct {
-	b      []byte
-	leaf   *node
-	starts []uint32 // start of each byte array, plus an end marker; nil for other kinds
-	n      int
+	b    []byte // the values in plain encoding
+	leaf *node
+	// starts has the start of each byte array, and a last item as if one more followed. Four
+	// bytes of length precede each start. It is nil for other types.
+	starts []uint32
+	n      int // number of values
 }
 
 func newDictionary(b []byte, leaf *node, n int) (*dictionary, error) {
-	least := leaf.size
+	minSize := leaf.size // of a value
 	switch leaf.kind {
 	case kindBoolean:
 		return nil, fmt.Errorf("dictionary of booleans")
 	case kindBytes:
-		least = 4 // the length
+		minSize = 4 // the length
 	}
-	if n < 0 || n > len(b)/least {
+	if n < 0 || n > len(b)/minSize {
 		return nil, fmt.Errorf("dictionary of %d bytes claims to have %d values", len(b), n)
 	}
 	d := &dictionary{b: b, leaf: leaf, n: n}
@@ -234,6 +247,7 @@ func (d *dictionary) at(i uint32) (value, error) {
 	return fixed(d.leaf.kind, d.b[int(i)*d.leaf.size:(int(i)+1)*d.leaf.size]), nil
 }
 
+// indices decodes values stored as indices of the dictionary.
 type indices struct {
 	hybrid
 	dict *dictionary

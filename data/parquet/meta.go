@@ -7,44 +7,47 @@ import (
 // element is a schema node as listed in the footer, in depth-first order.
 type element struct {
 	kind       int32 // physical type, -1 for a group
-	length     int32 // of a fixed-length byte array
+	length     int32 // bytes of a value of type kindFixed
 	repetition int32
 	name       string
-	children   int32
-	converted  int32 // -1: none
-	scale      int32
-	logical    int16 // field of the LogicalType union; 0: none
-	unit       int16 // field of the TimeUnit union, for times
-	utc        bool
-	unsigned   bool
+	children   int32 // number of children
+	converted  int32 // ConvertedType; -1 for none
+	scale      int32 // decimal digits after the point, for decimals
+	logical    int16 // field of the LogicalType union; 0 for none
+	unit       int16 // field of the TimeUnit union, for times; 0 for none
+	utc        bool  // a time is in UTC, not in local time
+	unsigned   bool  // an integer is unsigned
 }
 
 // chunk is one column of a row group.
 type chunk struct {
 	kind, codec int32
-	values      int64
-	size        int64 // of all pages including headers
-	data, dict  int64 // offsets of the first page and of the dictionary; dict 0: none
-	known       bool  // has metadata
+	values      int64 // number of values, including nulls
+	size        int64 // bytes of all pages including headers
+	data        int64 // offset of the first data page in the file
+	dict        int64 // offset of the dictionary page; 0 for none
+	known       bool  // the footer has the chunk's metadata
 	encrypted   bool
-	elsewhere   bool // in another file
+	elsewhere   bool // the data is in another file
 }
 
 type rowGroup struct {
 	rows   int64
-	chunks []chunk
+	chunks []chunk // by leaf
 }
 
-// footer is the part of FileMetaData that we use.
+// footer is the part of FileMetaData that this package uses.
 type footer struct {
 	schema []element
 	groups []rowGroup
 }
 
 const (
-	maxElements = 1 << 16 // of the schema
-	maxChunks   = 1 << 20
+	maxElements = 1 << 16 // maximum number of elements of the schema
+	maxChunks   = 1 << 20 // maximum number of chunks and row groups
 )
+
+// The ids of fields below are those of parquet.thrift.
 
 func parseFooter(b []byte) (*footer, error) {
 	c := &thriftReader{b: b}
@@ -133,13 +136,14 @@ func (c *thriftReader) logical(e *element) {
 	})
 }
 
-func (c *thriftReader) rowGroup(most int) rowGroup {
+// rowGroup reads a RowGroup of fewer than limit chunks.
+func (c *thriftReader) rowGroup(limit int) rowGroup {
 	var g rowGroup
 	c.structure(func(id int16, kind byte) bool {
 		switch {
 		case id == 1 && kind == thriftList:
 			c.list(func(byte) {
-				if g.chunks = append(g.chunks, c.chunk()); len(g.chunks) >= most {
+				if g.chunks = append(g.chunks, c.chunk()); len(g.chunks) >= limit {
 					c.fail(fmt.Errorf("more than %d column chunks", maxChunks))
 				}
 			})
@@ -153,6 +157,7 @@ func (c *thriftReader) rowGroup(most int) rowGroup {
 	return g
 }
 
+// chunk reads a ColumnChunk.
 func (c *thriftReader) chunk() chunk {
 	var k chunk
 	c.structure(func(id int16, kind byte) bool {
@@ -172,6 +177,7 @@ func (c *thriftReader) chunk() chunk {
 	return k
 }
 
+// chunkMeta reads a ColumnMetaData.
 func (c *thriftReader) chunkMeta(k *chunk) {
 	k.known = true
 	c.structure(func(id int16, kind byte) bool {
@@ -195,19 +201,21 @@ func (c *thriftReader) chunkMeta(k *chunk) {
 	})
 }
 
-// pageHeader is the part of PageHeader that we use.
+// pageHeader is the part of PageHeader that this package uses.
 type pageHeader struct {
 	kind           int32
-	size, packed   int32 // uncompressed and compressed size
-	crc            uint32
+	size, packed   int32  // uncompressed and compressed size of the page in bytes
+	crc            uint32 // CRC-32 of the compressed page, valid if hasCRC is set
 	hasCRC         bool
-	values         int32
+	values         int32 // number of values, including nulls
 	encoding       int32
-	defLen, repLen int32 // version 2
-	plain          bool  // version 2: not compressed
-	levels         [2]int32
+	defLen, repLen int32    // bytes of definition and repetition levels, in version 2
+	plain          bool     // the values are not compressed, in version 2
+	levels         [2]int32 // encodings of definition and repetition levels, in version 1
 }
 
+// parsePageHeader returns the header that b starts with, and its size. The error is errShort
+// if b ends within the header.
 func parsePageHeader(b []byte) (h pageHeader, n int, err error) {
 	c := &thriftReader{b: b}
 	c.structure(func(id int16, kind byte) bool {
@@ -240,6 +248,7 @@ func parsePageHeader(b []byte) (h pageHeader, n int, err error) {
 	return h, c.at, c.err
 }
 
+// dataHeader reads a field of a DataPageHeader or DictionaryPageHeader, or returns false.
 func (c *thriftReader) dataHeader(h *pageHeader, field int16) bool {
 	switch field {
 	case 1:
@@ -254,6 +263,7 @@ func (c *thriftReader) dataHeader(h *pageHeader, field int16) bool {
 	return true
 }
 
+// dataHeaderV2 reads a field of a DataPageHeaderV2, or returns false.
 func (c *thriftReader) dataHeaderV2(h *pageHeader, field int16) bool {
 	switch field {
 	case 1:

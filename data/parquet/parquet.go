@@ -17,10 +17,12 @@ import (
 
 const (
 	magic     = "PAR1"
-	maxFooter = 16 << 20
-	// The JSON of records may exceed the file size, because columns compress
-	// well, but only up to a limit.
-	baseExpansion, maxExpansion = 64 << 20, 256
+	maxFooter = 16 << 20 // bytes
+
+	// The JSON of all records may have baseExpansion bytes, and maxExpansion more for each
+	// byte of the file: columns compress well, but a small file must not claim to be huge.
+	baseExpansion = 64 << 20
+	maxExpansion  = 256
 )
 
 // errTooLarge reports that a file's records are out of proportion to its size.
@@ -33,11 +35,11 @@ func Is(start []byte) bool { return len(start) >= 4 && string(start[:4]) == magi
 type File struct {
 	r      io.ReaderAt
 	size   int64
-	root   *node
-	leaves []*node
+	root   *node   // schema
+	leaves []*node // leaves of the schema in file order
 	footer *footer
-	live   int64 // bytes of pages held
-	budget int64 // remaining bytes of records allowed
+	live   int64 // bytes of pages held, at most maxLive
+	budget int64 // bytes that the records still may have
 	codecs decompressor
 }
 
@@ -85,6 +87,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
+// read fills b from an offset of the file.
 func (f *File) read(b []byte, at int64) error {
 	n, err := f.r.ReadAt(b, at)
 	if n == len(b) {
@@ -111,8 +114,8 @@ func (f *File) Names() []string {
 }
 
 // Rows calls yield with each record in order. It stops at the first error of
-// yield and returns it. A record has those of the named columns that the file
-// has; null values are JSON null. Groups become objects, lists arrays, maps with
+// yield and returns it. A record has the named columns, except names that the file lacks;
+// null values are JSON null. Groups become objects, lists arrays, maps with
 // text keys objects, times and dates ISO 8601 text, decimals numbers, non-text
 // bytes base64, and NaN null. yield may keep the record's bytes. Errors name the
 // row, from 1, and the column.
@@ -133,6 +136,8 @@ func (f *File) Rows(names []string, yield func(row int, record map[string]json.R
 	return nil
 }
 
+// group calls yield with the records of a row group. row is the number of rows before, which
+// group advances.
 func (f *File) group(g *rowGroup, wanted []*node, row *int, yield func(int, map[string]json.RawMessage) error) error {
 	if g.rows == 0 {
 		return nil
@@ -154,7 +159,7 @@ func (f *File) group(g *rowGroup, wanted []*node, row *int, yield func(int, map[
 			}
 			record[n.name] = text
 		}
-		if err := f.spend(64); err != nil {
+		if err := f.spend(64); err != nil { // a record without columns costs memory too
 			return fmt.Errorf("row %d: %w", *row, err)
 		}
 		if err := yield(*row, record); err != nil {

@@ -44,6 +44,8 @@ func newRenderer(e *element) renderer {
 	return bytesRenderer(e)
 }
 
+// integerRenderer returns the renderer of an integer column: a decimal, a date, a time, a
+// timestamp or an integer.
 func integerRenderer(e *element) renderer {
 	nanos := int64(0) // nanoseconds per unit
 	switch {
@@ -54,7 +56,7 @@ func integerRenderer(e *element) renderer {
 	case e.converted == convertedTimeUS || e.converted == convertedTimeMicro:
 		nanos = 1e3
 	}
-	none := e.logical == 0
+	none := e.logical == 0 // only then, the older converted type counts
 	switch {
 	case e.logical == logicalDecimal || none && e.converted == convertedDecimal:
 		return func(dst []byte, v value) ([]byte, error) {
@@ -100,14 +102,15 @@ func instant(count, nanos int64) time.Time {
 // renderInt96 renders the timestamps of older writers: nanoseconds of the day,
 // then the Julian day.
 func renderInt96(dst []byte, v value) ([]byte, error) {
-	day := int64(binary.LittleEndian.Uint32(v.bytes[8:])) - 2440588
+	const unixEpoch = 2440588 // Julian day of 1970-01-01
+	day := int64(binary.LittleEndian.Uint32(v.bytes[8:])) - unixEpoch
 	nanos := int64(binary.LittleEndian.Uint64(v.bytes))
 	return appendQuoted(dst, time.Unix(86400*day+nanos/1e9, nanos%1e9).UTC().Format("2006-01-02T15:04:05.999999999")),
 		nil
 }
 
-// appendFloat appends the shortest number that parses back to x. JSON has no
-// infinities or NaN: infinities become strings, NaN becomes null.
+// appendFloat appends the shortest number that parses back to x, a float of the given bits.
+// JSON has no infinities or NaN: infinities become strings, NaN becomes null.
 func appendFloat(dst []byte, x float64, bits int) []byte {
 	switch {
 	case math.IsNaN(x):
@@ -125,6 +128,7 @@ func appendFloat(dst []byte, x float64, bits int) []byte {
 // maxScale exceeds the scale of any decimal in use.
 const maxScale = 1000
 
+// appendDecimal appends x · 10^-scale.
 func appendDecimal(dst []byte, x *big.Int, scale int32) ([]byte, error) {
 	if scale < 0 || scale > maxScale {
 		return nil, fmt.Errorf("decimal with scale %d, expected 0 to %d", scale, maxScale)
@@ -143,6 +147,7 @@ func appendDecimal(dst []byte, x *big.Int, scale int32) ([]byte, error) {
 	return dst, nil
 }
 
+// bytesRenderer returns the renderer of a column of byte arrays.
 func bytesRenderer(e *element) renderer {
 	none := e.logical == 0
 	switch {
@@ -192,6 +197,7 @@ func renderDecimal(dst, b []byte, scale int32) ([]byte, error) {
 	return appendDecimal(dst, x, scale)
 }
 
+// renderUUID renders 16 bytes in the form 00000000-0000-0000-0000-000000000000.
 func renderUUID(dst []byte, v value) ([]byte, error) {
 	dst = append(dst, '"')
 	for i, part := range [][]byte{v.bytes[:4], v.bytes[4:6], v.bytes[6:8], v.bytes[8:10], v.bytes[10:]} {
@@ -223,6 +229,7 @@ func half(b uint16) float64 {
 	return x
 }
 
+// appendQuoted appends text that needs no escapes as a JSON string.
 func appendQuoted(dst []byte, plain string) []byte {
 	return append(append(append(dst, '"'), plain...), '"')
 }

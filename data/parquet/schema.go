@@ -2,7 +2,7 @@ package parquet
 
 import "fmt"
 
-// Physical types.
+// Physical types, numbered as in Parquet.
 const (
 	kindBoolean = 0
 	kindInt32   = 1
@@ -10,10 +10,11 @@ const (
 	kindInt96   = 3
 	kindFloat   = 4
 	kindDouble  = 5
-	kindBytes   = 6
-	kindFixed   = 7
+	kindBytes   = 6 // byte arrays of any length
+	kindFixed   = 7 // byte arrays of a fixed length
 )
 
+// Repetitions, numbered as in Parquet.
 const (
 	required = 0
 	optional = 1
@@ -45,10 +46,10 @@ const (
 	convertedEnum      = 4
 	convertedDecimal   = 5
 	convertedDate      = 6
-	convertedTimeMS    = 7
-	convertedTimeUS    = 8
-	convertedTimeMilli = 9
-	convertedTimeMicro = 10
+	convertedTimeMS    = 7  // TIME_MILLIS
+	convertedTimeUS    = 8  // TIME_MICROS
+	convertedTimeMilli = 9  // TIMESTAMP_MILLIS
+	convertedTimeMicro = 10 // TIMESTAMP_MICROS
 	convertedUint8     = 11
 	convertedUint64    = 14
 	convertedJSON      = 19
@@ -61,26 +62,28 @@ const maxDepth = 64
 type form uint8
 
 const (
-	object form = iota
-	list        // the only child is repeated: the elements
-	table       // the only child is repeated: keys and values
+	object form = iota // an object with a field for each child
+	list               // an array; the only child, which is repeated, has the elements
+	table              // an object; the only child, which is repeated, has keys and values
 )
 
-// node is a column of the schema: a leaf or a group.
+// node is a column of the schema: a leaf or a group. It does not change once built.
 type node struct {
 	name       string
 	repetition int32
-	def, rep   uint8 // definition and repetition levels of a present value
-	form       form
-	children   []*node
-	bare       bool // repeated group whose only child is the list element
+	def, rep   uint8  // definition and repetition levels of a present value
+	leaves     [2]int // half-open range of the leaves at or below the node
 
-	leaf   int // index among the leaves, -1 for a group
+	// For groups:
+	form     form
+	children []*node
+	bare     bool // repeated group whose only child is the list element
+
+	// For leaves:
+	leaf   int // index among the leaves; -1 for a group
 	kind   int32
-	size   int // bytes of a value; 0 for booleans and byte arrays
+	size   int // bytes of a value; 0 for booleans and kindBytes
 	render renderer
-
-	leaves [2]int // half-open range of leaves at or below the node
 }
 
 // schemaOf builds the tree of a footer's elements.
@@ -100,12 +103,14 @@ func schemaOf(elements []element) (root *node, leaves []*node, err error) {
 	return root, b.leaves, err
 }
 
+// schemaBuilder builds a tree of nodes from elements in depth-first order.
 type schemaBuilder struct {
 	elements []element
-	next     int
-	leaves   []*node
+	next     int     // index of the next element
+	leaves   []*node // leaves so far
 }
 
+// node builds the node of the next element and those below it.
 func (b *schemaBuilder) node(parent *node, depth int) (*node, error) {
 	if b.next >= len(b.elements) {
 		return nil, fmt.Errorf("schema: a group has fewer children than it claims")
@@ -187,8 +192,8 @@ func (b *schemaBuilder) group(n *node, e *element, depth int) error {
 	return nil
 }
 
-// setForm recognizes lists and maps by the format's rules, including its rules
-// for the lists of older writers.
+// setForm recognizes lists and maps by the rules of Parquet's LogicalTypes.md, including
+// those for older writers. A map whose keys are not text becomes a list of its pairs.
 func (n *node) setForm(e *element) {
 	child := n.children[0]
 	switch {

@@ -119,7 +119,7 @@ func (c *thriftReader) structure(visit func(id int16, kind byte) bool) {
 	c.depth--
 }
 
-// list calls visit to read each element.
+// list reads a list's header and calls visit to read each element.
 func (c *thriftReader) list(visit func(kind byte)) {
 	header := c.byte()
 	n, kind := uint64(header>>4), header&0xf
@@ -138,6 +138,7 @@ func (c *thriftReader) list(visit func(kind byte)) {
 	}
 }
 
+// skip reads a field's value and drops it.
 func (c *thriftReader) skip(kind byte) {
 	switch kind {
 	case thriftTrue, thriftFalse: // the value is in the field's header
@@ -175,12 +176,13 @@ func (c *thriftReader) skipElement(kind byte) {
 	c.skip(kind)
 }
 
+// skipMap reads a map and drops it.
 func (c *thriftReader) skipMap() {
 	n := c.uvarint()
 	if n == 0 {
 		return
 	}
-	kinds := c.byte()
+	kinds := c.byte() // of keys, in the upper four bits, and of values
 	if n > uint64(len(c.b)-c.at) {
 		c.fail(errShort)
 		return

@@ -43,8 +43,8 @@ func firstSentences() map[string]string {
 		"reward":       "Package reward scores responses.",
 		"reward/grade": "Package grade decides whether a response to a mathematical question gives the right answer.",
 		"tokenizer": "Package tokenizer turns text into token ids and back, exactly as the model's " +
-			"tokenizer.json says.",
-		"tokenizer/chat": "Package chat renders conversations into prompts as a model's chat template says.",
+			"tokenizer.json specifies.",
+		"tokenizer/chat": "Package chat renders conversations into prompts with a model's chat template.",
 		"checkpoint": "Package checkpoint reads and writes safetensors weights and the state that makes a run " +
 			"resumable.",
 		"report": "Package report records a run's steps and spans and shows them: console, JSON lines, page, " +

@@ -12,20 +12,21 @@ import (
 
 // Generator samples responses.
 type Generator interface {
-	// Generate returns the completions and the instance that sampled them. It retries on
-	// other instances itself, so an error is final.
+	// Generate returns the completions and the name of the instance that sampled them. It
+	// retries on other instances, so an error is final.
 	Generate(ctx context.Context, req inference.Request) ([]inference.Completion, string, error)
 }
 
-// Sampler samples and scores groups. Its methods may be called concurrently.
+// Sampler samples and scores groups. Its methods may be called concurrently; its fields must
+// not change then.
 type Sampler struct {
 	Fleet  Generator
 	Reward reward.Func
 	// Text decodes a response for the reward and the record, without stop and other special
 	// tokens. If nil, the instance's text is used.
 	Text func(ids []int32) string
-	// AtOnce is the number of responses of a group that are scored at once, at
-	// least 1.
+	// AtOnce is the maximum number of responses of a group that are scored at the same time,
+	// at least 1.
 	AtOnce int
 }
 
@@ -35,10 +36,10 @@ type Group struct {
 	scoring *scoring
 }
 
-// Sample returns the group of req.N responses to prompt. If the instance reports responses
-// as they end, their scoring begins while others are being sampled. The caller must call
-// Score. If req demands a version, a response of another one is an error that wraps
-// inference.ErrStale. ctx also bounds the scoring.
+// Sample returns the group of req.N responses to prompt. If the instance reports each response
+// when it ends, scoring begins while others are being sampled. The caller must call
+// Score on the group, which ends the scoring. If req demands a version, a response of another
+// version is an error that wraps inference.ErrStale. ctx also bounds the scoring.
 func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req inference.Request) (*Group, error) {
 	req.PromptIDs = prompt.IDs
 	scoring := newScoring(ctx, s, prompt, req.N)
@@ -75,7 +76,8 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 }
 
 // Score waits until all responses of g are scored and sets their rewards. If scores is not
-// nil, it sets its item for each response too. After a failure no more scoring begins.
+// nil, it must have an item for each response, which Score sets too. Score returns the first
+// failure, or the cause of the context's end; after either, no more scoring begins.
 func (g *Group) Score(scores []reward.Score) error {
 	answers, err := g.scoring.wait()
 	if err != nil {
@@ -90,7 +92,7 @@ func (g *Group) Score(scores []reward.Score) error {
 	return nil
 }
 
-// text returns the text of a completion as the reward and the record get it.
+// text returns the text of a completion for the reward and the record.
 func (s *Sampler) text(c *inference.Completion) string {
 	if s.Text != nil {
 		return s.Text(c.IDs)

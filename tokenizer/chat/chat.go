@@ -1,5 +1,5 @@
-// Package chat renders conversations into prompts as a model's chat template
-// says. Templates are Jinja's, run as Hugging Face runs them: in a sandbox, with
+// Package chat renders conversations into prompts with a model's chat template.
+// Templates are Jinja's, run as Hugging Face runs them: in a sandbox, with
 // trim_blocks and lstrip_blocks, loop controls, generation blocks, its tojson,
 // raise_exception and strftime_now. Their steps, memory and nesting are bounded.
 package chat
@@ -24,9 +24,9 @@ var (
 
 // Error describes a fault of a template or of its variables.
 type Error struct {
-	Kind    string // Python's name of it: TemplateSyntaxError, TypeError, UndefinedError, …
+	Kind    string // name of Python's exception: TemplateSyntaxError, TypeError, UndefinedError, …
 	Message string
-	Line    int // of the template, from 1; 0 if unknown
+	Line    int // line of the template, from 1; 0 if unknown
 }
 
 // Error returns the line, the kind and the message.
@@ -53,8 +53,8 @@ type Specials map[string]string
 // Limits bounds one rendering.
 type Limits struct {
 	Steps int64 // evaluated parts, loop rounds, and one for every 64 bytes handled
-	Bytes int64 // of all strings and lists made, whether still in use or not
-	Depth int   // of expressions, blocks, macros and data
+	Bytes int64 // bytes of all strings and lists made, whether still in use or not
+	Depth int   // nesting of expressions, blocks, macros and data
 }
 
 // DefaultLimits returns limits that allow conversations of megabytes and end any template
@@ -66,9 +66,9 @@ type Template struct {
 	Limits   Limits
 	specials Specials
 	body     *engine.Template
-	tools    *engine.Template // for conversations with tools, nil if there is none
-	calls    calls.Format
-	forTools bool
+	tools    *engine.Template // separate template for conversations with tools; nil if there is none
+	calls    calls.Format     // result of Calls
+	forTools bool             // result of ForTools
 }
 
 // Calls returns the format of tool calls in the template.
@@ -87,8 +87,8 @@ func Parse(source string, specials Specials) (*Template, error) {
 		forTools: calls.ForTools(source)}, nil
 }
 
-// Message is a message of a conversation. Raw, if set, is the whole message as a JSON
-// object, whose keys keep their order, and replaces Role and Content.
+// Message is a message of a conversation. Raw, if set, replaces Role and Content: it is the
+// message as a JSON object, whose keys keep their order.
 type Message struct {
 	Role    string
 	Content string
@@ -165,6 +165,7 @@ func (t *Template) RenderVariables(variables json.RawMessage, now time.Time) (st
 	})
 }
 
+// render renders body with the variables that vars returns. A zero now is the current time.
 func (t *Template) render(body *engine.Template, now time.Time, vars func(m *py.Machine) (*py.Dict, error)) (
 	string, error) {
 	if now.IsZero() {

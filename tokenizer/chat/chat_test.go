@@ -192,3 +192,13 @@ func TestModelTemplates(t *testing.T) {
 		}
 	}
 }
+
+func TestIsInteger(t *testing.T) {
+	t.Parallel()
+	tmpl, err := Parse("{{ (2.0).is_integer() }} {{ (2.5).is_integer() }} {{ (1e300).is_integer() }} "+
+		"{{ (1e308 * 10).is_integer() }}", nil)
+	require.NoError(t, err)
+	text, err := tmpl.Render(Input{})
+	require.NoError(t, err)
+	require.Equal(t, "True False True False", text)
+}

@@ -71,7 +71,7 @@ func read(dir, name string) ([]byte, error) {
 	return data, err
 }
 
-// find returns the folder's templates that Load uses.
+// find returns the folder's templates that Load uses, or ErrNone.
 func find(dir string) ([]named, error) {
 	data, err := read(dir, templateFile)
 	if err != nil {
@@ -105,7 +105,8 @@ func find(dir string) ([]named, error) {
 	return nil, ErrNone
 }
 
-// decodeTemplates decodes a template, a list of named ones, or an object of them.
+// decodeTemplates decodes a template, a list of named ones, or an object of them by name. It
+// returns those named default or tool_use.
 func decodeTemplates(file string, data json.RawMessage) ([]named, error) {
 	var one string
 	var list []named
@@ -149,9 +150,9 @@ func readSpecials(dir string) (Specials, error) {
 		for _, special := range specialNames() {
 			var token struct{ Content *string }
 			text := file[special]
-			if err := json.Unmarshal(text, &token.Content); err != nil {
+			if json.Unmarshal(text, &token.Content) != nil { // not a string
 				token.Content = nil
-				if json.Unmarshal(text, &token) != nil {
+				if json.Unmarshal(text, &token) != nil { // nor an object: ignored
 					continue
 				}
 			}

@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// listOf returns a list of the values of items, or None without items.
+// listOf returns a list of the values of items, or None if there are none. what names an item
+// for errors.
 func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine, T) (py.Value, error)) (
 	py.Value, error) {
 	if len(items) == 0 {
@@ -26,6 +27,7 @@ func listOf[T any](m *py.Machine, what string, items []T, value func(*py.Machine
 	return m.NewList(values), nil
 }
 
+// messageValue returns the dict of a message.
 func messageValue(m *py.Machine, message Message) (py.Value, error) {
 	if message.Raw != nil {
 		return rawValue(m, message.Raw)
@@ -48,9 +50,10 @@ func rawValue(m *py.Machine, raw json.RawMessage) (py.Value, error) {
 	return v, nil
 }
 
+// clean replaces bytes that are not UTF-8: package py expects valid strings.
 func clean(s string) string { return lossy.String(s) }
 
-// valueOf converts a Go value. Maps are ordered by key.
+// valueOf converts a Go value. Keys of maps are in ascending order.
 func valueOf(m *py.Machine, v any) (py.Value, error) {
 	m.Enter()
 	defer m.Leave()

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// tools maps the names of functions to the types of their parameters.
+// tools has the types of parameters, by the names of functions and of their parameters.
 type tools map[string]map[string]kinds
 
-// kinds are the types that a parameter may have, none if it is not described.
+// kinds is the JSON Schema types that a parameter may have; empty if they are unknown.
 type kinds []string
 
-// UnmarshalJSON accepts a parameter's schema. Any but a type or types is not described.
+// UnmarshalJSON reads the types from a parameter's schema. Other schemas, such as anyOf, leave
+// the types unknown.
 func (k *kinds) UnmarshalJSON(data []byte) error {
 	var schema struct {
 		Type any `json:"type"`
@@ -34,7 +35,7 @@ func (k *kinds) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// parseTools reads a list of tools. It skips what it does not understand.
+// parseTools reads a list of tools. It skips malformed ones.
 func parseTools(list json.RawMessage) tools {
 	var items []json.RawMessage
 	_ = json.Unmarshal(list, &items)
@@ -58,7 +59,9 @@ func parseTools(list json.RawMessage) tools {
 	return out
 }
 
-// parse reads the calls of a body, or returns nil. cut reports a body that ends too early.
+// parse reads the calls of a body, the text between a format's bounds. It returns nil if the
+// body is not well-formed; cut then reports whether more text could complete it, because
+// what looked like its end may be part of an argument.
 func (t tools) parse(f Format, body string) (calls []Call, cut bool) {
 	switch f {
 	case Tagged:
@@ -89,8 +92,8 @@ func (t tools) parse(f Format, body string) (calls []Call, cut bool) {
 // object is a call as JSON.
 type object struct{ Call }
 
-// UnmarshalJSON accepts an object with a name and arguments. Without arguments, they are
-// empty.
+// UnmarshalJSON accepts an object with a name, and arguments or parameters: an object, {} if
+// missing.
 func (o *object) UnmarshalJSON(data []byte) error {
 	var call struct {
 		Name       string          `json:"name"`
@@ -114,7 +117,8 @@ func (o *object) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// decode decodes body, one JSON value. cut reports one that ends too early.
+// decode decodes body, which must be one JSON value. cut reports whether it ends within the
+// value.
 func decode(body string, to any) (cut, ok bool) {
 	dec := json.NewDecoder(strings.NewReader(body))
 	if err := dec.Decode(to); err != nil {
@@ -124,7 +128,8 @@ func decode(body string, to any) (cut, ok bool) {
 	return false, err == io.EOF //nolint:errorlint // the reader does not wrap it
 }
 
-// sequence reads calls of known functions, one object after the other, or returns nil.
+// sequence reads calls of known functions, one object after the other. It returns nil if body
+// has anything else.
 func (t tools) sequence(body string) (calls []Call) {
 	for body != "" {
 		var call object
@@ -141,7 +146,7 @@ func (t tools) sequence(body string) (calls []Call) {
 	return calls
 }
 
-// elements reads a function with its parameters as elements.
+// elements reads <function=NAME> with a <parameter=KEY> for each argument.
 func (t tools) elements(body string) (Call, bool) {
 	const parameter, end = "<parameter=", "</parameter>"
 	body, open := strings.CutPrefix(body, functionTag)
@@ -158,20 +163,20 @@ func (t tools) elements(body string) (Call, bool) {
 		if !open || !named {
 			return Call{}, false
 		}
-		at := 0
-		for { // the text of an end may be a part of the value
-			i := strings.Index(after[at:], end)
+		closing := 0 // offset of the end of the value
+		for {        // a value may contain the text of the end
+			i := strings.Index(after[closing:], end)
 			if i < 0 {
 				return Call{}, false
 			}
-			at += i
-			rest = strings.TrimLeft(after[at+len(end):], spaces)
+			closing += i
+			rest = strings.TrimLeft(after[closing+len(end):], spaces)
 			if rest == "" || strings.HasPrefix(rest, parameter) {
 				break
 			}
-			at += len(end)
+			closing += len(end)
 		}
-		value := strings.TrimSuffix(strings.TrimPrefix(after[:at], "\n"), "\n")
+		value := strings.TrimSuffix(strings.TrimPrefix(after[:closing], "\n"), "\n")
 		if len(arguments) > 1 {
 			arguments = append(arguments, ", "...)
 		}
@@ -182,13 +187,16 @@ func (t tools) elements(body string) (Call, bool) {
 	return Call{name, string(append(arguments, '}'))}, true
 }
 
-// value returns an element's text as JSON of one of the types.
+// value returns an element's text as JSON: as it is if the types allow that, else as a
+// string.
 func (k kinds) value(text string) []byte {
 	trimmed := strings.TrimSpace(text)
 	lower := strings.ToLower(trimmed)
 	has := func(kind string) bool { return slices.Contains(k, kind) }
+	isNull := lower == "null" && !slices.Equal(k, kinds{"string"})
+	isBoolean := has("boolean") && (lower == "true" || lower == "false")
 	switch {
-	case lower == "null" && !slices.Equal(k, kinds{"string"}), has("boolean") && (lower == "true" || lower == "false"):
+	case isNull || isBoolean:
 		return []byte(lower)
 	case len(k) == 0 || has("string") || !json.Valid([]byte(trimmed)):
 		return quote(text)
@@ -196,7 +204,7 @@ func (k kinds) value(text string) []byte {
 	return []byte(trimmed)
 }
 
-// quote returns a JSON string that keeps <, > and &.
+// quote returns text as a JSON string, without escaping <, > and &.
 func quote(text string) []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

@@ -49,7 +49,8 @@ func Of(template string) Format {
 	return None
 }
 
-// ForTools reports whether a chat template renders tools.
+// ForTools reports whether a chat template renders tools: whether the variable tools occurs
+// in an if or a for.
 func ForTools(template string) bool {
 	return regexp.MustCompile(`\{%-?\s*(if|elif|for)\b[^%]*[^\w.'"]tools\b`).MatchString(template)
 }
@@ -69,7 +70,8 @@ func (f Format) Markers() []string {
 	return nil
 }
 
-// bounds returns the texts around calls. Without an end, calls reach to the end of the text.
+// bounds returns the texts around calls. If end is "", calls reach to the end of the text. For
+// None and Bare, both are "".
 func (f Format) bounds() (start, end string) {
 	switch f {
 	case Tagged, Elements:

@@ -16,31 +16,31 @@ const (
 	maxTries = 256
 )
 
-// Parser separates tool calls from the text around them, as the text arrives. How the
-// text is divided does not matter. What is not a well-formed call stays text, and so does
-// a call within a thought.
+// Parser separates tool calls from the text around them, as the text arrives. The result does
+// not depend on how the text is divided into calls of Add. A malformed call stays text, and so
+// does a call within a thought. A Parser is for one goroutine.
 type Parser struct {
-	format  Format
-	tools   tools
-	state   state
-	held    string // undecided text
-	closing int    // offset in held to look for the end of a call from
-	tries   int
-	gap     string // white space after the content, dropped next to calls
-	spoke   bool   // content has been returned
-	called  bool
+	format     Format
+	tools      tools
+	state      state
+	pending    string // text that has been neither returned nor parsed
+	searchFrom int    // in inCall, the offset in pending from which to search for the call's end
+	tries      int    // number of possible calls that have been decoded
+	gap        string // white space after the returned content; dropped if a call follows
+	hasContent bool   // content has been returned
+	hasCalls   bool   // calls have been returned
 }
 
-// state is the position of a Parser in the text.
+// state is the position in the text of what is pending.
 type state int
 
 const (
-	atStart   state = iota // before anything but white space
-	inThought              // before the end of a thought
-	atMessage              // before the message
-	inText                 // outside of calls
-	inCall                 // held starts with a call
-	inPlain                // only text follows
+	atStart   state = iota // at the start, which may begin a thought
+	inThought              // within a thought
+	atMessage              // after the thought, if any
+	inText                 // in text that may contain calls
+	inCall                 // at the start of a call
+	inPlain                // in text without calls, to the end
 )
 
 // NewParser returns a parser of answers to a request with these tools, a JSON array in
@@ -55,19 +55,20 @@ func (f Format) NewParser(list json.RawMessage, thinking bool) *Parser {
 
 // Add returns the content and the calls that text completes.
 func (p *Parser) Add(text string) (content string, calls []Call) {
-	p.held += text
+	p.pending += text
 	return p.scan(false)
 }
 
 // End returns the content and the calls at the end of the text.
 func (p *Parser) End() (content string, calls []Call) {
 	content, calls = p.scan(true)
-	if !p.called {
+	if !p.hasCalls {
 		content += p.gap
 	}
 	return content, calls
 }
 
+// scan advances as far as the pending text allows. end means that no more text follows.
 func (p *Parser) scan(end bool) (content string, calls []Call) {
 	for more := true; more; {
 		var text string
@@ -76,13 +77,13 @@ func (p *Parser) scan(end bool) (content string, calls []Call) {
 		content += p.content(text)
 		if len(found) > 0 {
 			calls = append(calls, found...)
-			p.called, p.gap = true, ""
+			p.hasCalls, p.gap = true, ""
 		}
 	}
 	return content, calls
 }
 
-// content returns text without white space next to calls.
+// content returns the content that text adds, without white space next to calls.
 func (p *Parser) content(text string) string {
 	text = p.gap + text
 	trimmed := strings.TrimRight(text, spaces)
@@ -90,23 +91,23 @@ func (p *Parser) content(text string) string {
 	if trimmed == "" {
 		return ""
 	}
-	if p.called && !p.spoke {
+	if p.hasCalls && !p.hasContent {
 		trimmed = strings.TrimLeft(trimmed, spaces)
 	}
-	p.spoke = true
+	p.hasContent = true
 	return trimmed
 }
 
-// take removes the first n bytes of the held text and enters a state.
+// take removes and returns the first n bytes of the pending text, and enters a state.
 func (p *Parser) take(n int, to state) string {
-	text := p.held[:n]
-	p.held, p.state = p.held[n:], to
+	text := p.pending[:n]
+	p.pending, p.state = p.pending[n:], to
 	return text
 }
 
 // next advances by one step and reports whether there may be another one.
 func (p *Parser) next(end bool) (text string, calls []Call, more bool) {
-	rest := strings.TrimLeft(p.held, spaces)
+	rest := strings.TrimLeft(p.pending, spaces)
 	switch p.state {
 	case atStart:
 		if !end && strings.HasPrefix(thinkOpen, rest) && rest != thinkOpen {
@@ -118,7 +119,7 @@ func (p *Parser) next(end bool) (text string, calls []Call, more bool) {
 		}
 		return "", nil, true
 	case inThought:
-		if i := strings.Index(p.held, thinkClose); i >= 0 {
+		if i := strings.Index(p.pending, thinkClose); i >= 0 {
 			return p.take(i+len(thinkClose), atMessage), nil, true
 		}
 		return p.take(p.decided(thinkClose, end), inThought), nil, false
@@ -134,30 +135,32 @@ func (p *Parser) next(end bool) (text string, calls []Call, more bool) {
 		return "", nil, true
 	case inText:
 		start, _ := p.format.bounds()
-		if i := strings.Index(p.held, start); i >= 0 {
-			p.closing = len(start)
+		if i := strings.Index(p.pending, start); i >= 0 {
+			p.searchFrom = len(start)
 			return p.take(i, inCall), nil, true
 		}
 		return p.take(p.decided(start, end), inText), nil, false
 	case inCall:
 		return p.call(end)
 	}
-	return p.take(len(p.held), inPlain), nil, false
+	return p.take(len(p.pending), inPlain), nil, false
 }
 
-// decided returns the length of the held text before what may be the start of marker.
+// decided returns the length of the pending text before a suffix that may be the start of
+// marker. At the end of the text, that is all of it.
 func (p *Parser) decided(marker string, end bool) int {
 	if !end {
-		for n := min(len(p.held), len(marker)-1); n > 0; n-- {
-			if strings.HasSuffix(p.held, marker[:n]) {
-				return len(p.held) - n
+		for n := min(len(p.pending), len(marker)-1); n > 0; n-- {
+			if strings.HasSuffix(p.pending, marker[:n]) {
+				return len(p.pending) - n
 			}
 		}
 	}
-	return len(p.held)
+	return len(p.pending)
 }
 
-// bare reads a message that is either calls as a whole or text.
+// bare reads a message that consists either entirely of calls or of text. It waits for the
+// end of a message that may be calls.
 func (p *Parser) bare(rest string, end bool) (text string, calls []Call, more bool) {
 	body, tagged := strings.CutPrefix(rest, pythonTag)
 	possible := tagged || strings.HasPrefix(rest, "{") || strings.HasPrefix(pythonTag, rest)
@@ -166,26 +169,27 @@ func (p *Parser) bare(rest string, end bool) (text string, calls []Call, more bo
 	}
 	if possible {
 		if calls = p.tools.sequence(body); calls != nil {
-			p.held = ""
+			p.pending = ""
 		}
 	}
 	p.state = inPlain
 	return "", calls, true
 }
 
-// call reads calls up to the first end after which they are complete.
+// call reads the calls that the pending text starts with. Their end is the first one for
+// which they are well-formed JSON: an earlier one may be part of an argument.
 func (p *Parser) call(end bool) (text string, calls []Call, more bool) {
 	start, stop := p.format.bounds()
 	length, body := 0, ""
-	if i := strings.Index(p.held[p.closing:], stop); stop != "" && i >= 0 {
-		body = p.held[len(start) : p.closing+i]
-		length = p.closing + i + len(stop)
+	if i := strings.Index(p.pending[p.searchFrom:], stop); stop != "" && i >= 0 { // every text contains ""
+		body = p.pending[len(start) : p.searchFrom+i]
+		length = p.searchFrom + i + len(stop)
 	} else if end {
-		body = p.held[len(start):]
-		length = len(p.held)
+		body = p.pending[len(start):]
+		length = len(p.pending)
 	} else {
 		if stop != "" {
-			p.closing = max(p.closing, len(p.held)-len(stop)+1)
+			p.searchFrom = max(p.searchFrom, len(p.pending)-len(stop)+1)
 		}
 		return "", nil, false
 	}
@@ -197,11 +201,11 @@ func (p *Parser) call(end bool) (text string, calls []Call, more bool) {
 	case calls != nil:
 		p.take(length, inText)
 		return "", calls, true
-	case cut && length < len(p.held): // the end may be a part of an argument
-		p.closing = length
+	case cut && length < len(p.pending): // the end may be a part of an argument
+		p.searchFrom = length
 		return "", nil, true
 	case cut && !end:
-		p.closing = length
+		p.searchFrom = length
 		return "", nil, false
 	}
 	return p.take(len(start), inText), nil, true

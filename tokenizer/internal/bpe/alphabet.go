@@ -6,8 +6,8 @@ import "unicode/utf8"
 // printable character. Bytes that are printable in Latin-1 represent themselves;
 // the others, in ascending order, are the characters from U+0100.
 type Alphabet struct {
-	bytes [0x144]int16 // of a character; -1 for one outside the alphabet
-	chars [256]rune    // of a byte
+	bytes [0x144]int16 // byte by character; -1 for a character outside the alphabet
+	chars [256]rune    // character by byte
 }
 
 // NewAlphabet returns the alphabet.

@@ -3,6 +3,7 @@ package bpe
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -17,39 +18,42 @@ const MaxHoles = 1 << 20
 // Model is byte-pair encoding: a word starts as the ids of its bytes or
 // characters, and the pair of lowest rank, leftmost first, is merged until none
 // is left.
+//
+// A Model does not change after New and is safe for concurrent use.
 type Model struct {
-	split  []split.Step     // pre-tokenizer: text to words, in order
-	whole  map[string]int32 // ids of the pieces, by their bytes
-	other  map[string]int32 // ids of pieces spelled outside the byte alphabet
-	pieces []string         // bytes of each id
+	split  []split.Step     // steps of the pre-tokenizer, in order
+	ids    map[string]int32 // id by the bytes of a piece
+	other  map[string]int32 // id by spelling, for pieces with characters outside the byte alphabet
+	pieces []string         // bytes by id; the spelling for a piece in other
 	holes  map[int32]bool   // ids below len(pieces) without a piece
-	bytes  [256]int32       // id of each byte, -1 if the vocabulary lacks it
-	chars  bool             // words consist of characters, with bytes for unknown ones
-	frozen map[string]int32 // words that are not merged
+	bytes  [256]int32       // id by byte; -1 if the vocabulary lacks the byte
+	chars  bool             // words start as characters, and unknown characters as bytes
+	frozen map[string]int32 // id by word, for words that are not merged
 	pairs  *pairTable
-	unk    int32 // for unknown bytes; -1 drops them
-	fuse   bool  // one unk for several in a row
-	direct bool  // a word that is a piece is that piece, whatever the merges say
+	unk    int32 // id for unknown bytes or characters; -1 drops them
+	fuse   bool  // consecutive unknowns become one unk
+	direct bool  // a word that is a piece becomes that piece without merges
 	alpha  *Alphabet
 	cache  *wordCache
-	walks  sync.Pool // of *split.Walk
+	walks  sync.Pool // *split.Walk values
 }
 
-// Config describes the model as in its files.
+// Config describes a model in the terms of tokenizer.json.
 type Config struct {
-	Vocab    map[string]int32
-	Merges   [][2]string
-	Unk      string           // empty: none
-	Fuse     bool             // one unk for several in a row
-	Direct   bool             // a word that is a piece is that piece, whatever the merges say
-	Fallback bool             // byte_fallback
+	Vocab    map[string]int32 // id by piece
+	Merges   [][2]string      // pairs of pieces whose concatenation is a piece
+	Unk      string           // piece for unknown text (unk_token); "" for none
+	Fuse     bool             // fuse_unk: consecutive unknowns become one Unk
+	Direct   bool             // ignore_merges: a word that is a piece becomes that piece
+	Fallback bool             // byte_fallback: unknown characters become pieces such as <0x0A>
 	Chars    bool             // words consist of characters, not bytes
-	Ranks    []int32          // of the merges; nil means their order
-	Frozen   map[string]int32 // words that are not merged, with their ids
-	Split    []split.Step
+	Ranks    []int32          // rank by index in Merges; nil means the index
+	Frozen   map[string]int32 // id by word, for words that are not merged
+	Split    []split.Step     // steps of the pre-tokenizer
 }
 
-// New returns the model that c describes.
+// New returns the model that c describes. The model keeps c's maps and slices; the caller
+// must not change them.
 func New(c Config) (*Model, error) {
 	m := &Model{split: c.Split, fuse: c.Fuse, direct: c.Direct, unk: -1, chars: c.Chars, frozen: c.Frozen,
 		alpha: NewAlphabet(), cache: newWordCache()}
@@ -87,7 +91,8 @@ func New(c Config) (*Model, error) {
 	return m, nil
 }
 
-// setBytes sets the ids of the bytes.
+// setBytes sets the ids of the bytes: of <0x0A> and the like in a character vocabulary
+// with byte_fallback, else of the characters of the byte alphabet.
 func (m *Model) setBytes(c Config) error {
 	for b := range m.bytes {
 		m.bytes[b] = -1
@@ -104,6 +109,7 @@ func (m *Model) setBytes(c Config) error {
 	return nil
 }
 
+// setVocab sets the pieces and their ids.
 func (m *Model) setVocab(vocab map[string]int32) error {
 	top := int32(-1)
 	for piece, id := range vocab {
@@ -113,7 +119,7 @@ func (m *Model) setVocab(vocab map[string]int32) error {
 		top = max(top, id)
 	}
 	m.pieces = make([]string, top+1)
-	m.whole = make(map[string]int32, len(vocab))
+	m.ids = make(map[string]int32, len(vocab))
 	m.other = make(map[string]int32)
 	seen := make([]bool, top+1)
 	for piece, id := range vocab {
@@ -122,9 +128,9 @@ func (m *Model) setVocab(vocab map[string]int32) error {
 		}
 		seen[id] = true
 		if m.chars {
-			m.pieces[id], m.whole[piece] = piece, id
+			m.pieces[id], m.ids[piece] = piece, id
 		} else if text, ok := m.alpha.Decode(piece); ok {
-			m.pieces[id], m.whole[text] = text, id
+			m.pieces[id], m.ids[text] = text, id
 		} else {
 			m.pieces[id], m.other[piece] = piece, id
 		}
@@ -144,7 +150,7 @@ func (m *Model) Size() int { return len(m.pieces) }
 // Unknown returns the id for unknown text, or -1 if there is none.
 func (m *Model) Unknown() int32 { return m.unk }
 
-// Piece returns the bytes of an id. No piece is special.
+// Piece returns the bytes of an id. special is always false: only added tokens are special.
 func (m *Model) Piece(id int32) (text string, special, ok bool) {
 	if id < 0 || int(id) >= len(m.pieces) || m.holes[id] {
 		return "", false, false
@@ -155,18 +161,18 @@ func (m *Model) Piece(id int32) (text string, special, ok bool) {
 // ID returns the id of a piece as the vocabulary spells it.
 func (m *Model) ID(piece string) (int32, bool) {
 	if m.chars {
-		id, ok := m.whole[piece]
+		id, ok := m.ids[piece]
 		return id, ok
 	}
 	if text, ok := m.alpha.Decode(piece); ok {
-		id, ok := m.whole[text]
+		id, ok := m.ids[text]
 		return id, ok
 	}
 	id, ok := m.other[piece]
 	return id, ok
 }
 
-// Encode appends the ids of text. first means that text starts the input. The ids are
+// Encode appends the ids of text to dst. first means that text starts the input. The ids are
 // incomplete if b is spent.
 func (m *Model) Encode(b *budget.Budget, dst []int32, text string, first bool) []int32 {
 	w, ok := m.walks.Get().(*split.Walk)
@@ -180,13 +186,13 @@ func (m *Model) Encode(b *budget.Budget, dst []int32, text string, first bool) [
 	return dst
 }
 
-// word appends the ids of one word.
+// word appends the ids of one word, from the cache if possible.
 func (m *Model) word(dst []int32, word string) []int32 {
 	if word == "" {
 		return dst
 	}
 	if m.direct {
-		if id, ok := m.whole[word]; ok {
+		if id, ok := m.ids[word]; ok {
 			return append(dst, id)
 		}
 	}
@@ -205,8 +211,8 @@ func (m *Model) word(dst []int32, word string) []int32 {
 	}
 	n := len(dst)
 	dst = m.merge(dst, word)
-	if slot.meet(tag) {
-		slot.word.Store(&cachedWord{strings.Clone(word), append([]int32(nil), dst[n:]...)})
+	if slot.repeats(tag) {
+		slot.word.Store(&cachedWord{strings.Clone(word), slices.Clone(dst[n:])}) // word is a part of a large text
 	}
 	return dst
 }
@@ -216,16 +222,16 @@ func (m *Model) symbols(dst []int32, word string) []int32 {
 	if m.chars {
 		return m.characters(dst, word)
 	}
-	unknown := false // the last one was
+	fused := false // the last byte is unknown, and unk stands for the unknown bytes after it too
 	for i := range len(word) {
 		id := m.bytes[word[i]]
 		switch {
 		case id >= 0:
 			dst = append(dst, id)
-			unknown = false
-		case m.unk >= 0 && !(m.fuse && unknown):
+			fused = false
+		case m.unk >= 0 && !fused:
 			dst = append(dst, m.unk)
-			unknown = true
+			fused = m.fuse
 		}
 	}
 	return dst

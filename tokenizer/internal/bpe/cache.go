@@ -12,15 +12,16 @@ const (
 
 // wordCache stores the ids of words. Each slot holds one word: the latest that
 // occurred there twice in a row. It holds at most cacheSlots words of
-// maxCachedWord bytes and needs no lock.
+// maxCachedWord bytes. It is safe for concurrent use without a lock: a slot's fields are
+// atomic, and a lost race costs only a miss.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []wordSlot
 }
 
 type wordSlot struct {
-	word atomic.Pointer[cachedWord]
-	met  atomic.Uint32 // part of the hash of the last word
+	word    atomic.Pointer[cachedWord] // nil if empty
+	lastTag atomic.Uint32              // tag of the last word that missed here
 }
 
 type cachedWord struct {
@@ -32,12 +33,14 @@ func newWordCache() *wordCache {
 	return &wordCache{maphash.MakeSeed(), make([]wordSlot, cacheSlots)}
 }
 
-// slot returns the only slot that may hold a word, and a tag for meet.
+// slot returns the only slot that may hold a word, and the word's tag: a part of its hash
+// that did not select the slot.
 func (c *wordCache) slot(word string) (slot *wordSlot, tag uint32) {
 	h := maphash.String(c.seed, word)
 	return &c.slots[h%cacheSlots], uint32(h >> 32)
 }
 
-// meet reports whether to cache the word of the tag. Words that occur once must
-// not cost an allocation each.
-func (s *wordSlot) meet(tag uint32) bool { return s.met.Swap(tag) == tag }
+// repeats reports whether the last word that missed here had the same tag, and stores tag
+// as that of the last one. Only repeated words are cached, because a word that occurs once
+// is not worth an allocation.
+func (s *wordSlot) repeats(tag uint32) bool { return s.lastTag.Swap(tag) == tag }

@@ -12,16 +12,22 @@ import (
 const SpaceMark = "▁"
 
 // characters appends the ids of a word's characters. An unknown character becomes
-// its bytes, if the vocabulary has them, or else the unknown id.
+// its bytes, if the vocabulary has all of them, or else the unknown id.
+//
+// The unknown id is appended late: before the next known character or the next unknown
+// id, or at the end. So bytes come before the unknown id of a preceding character, and do
+// not end a run of fused unknowns. Hugging Face tokenizers (BPE::merge_word) does the same,
+// and the ids must equal theirs.
 func (m *Model) characters(dst []int32, word string) []int32 {
-	unknown := false // an unknown id is pending
+	pending := false // an unknown id is yet to be appended
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		char := word[i : i+n]
 		i += n
-		if id, ok := m.whole[char]; ok {
-			if unknown {
-				dst, unknown = append(dst, m.unk), false
+		if id, ok := m.ids[char]; ok {
+			if pending {
+				dst = append(dst, m.unk)
+				pending = false
 			}
 			dst = append(dst, id)
 			continue
@@ -35,17 +41,18 @@ func (m *Model) characters(dst []int32, word string) []int32 {
 		if m.unk < 0 {
 			continue
 		}
-		if unknown && !m.fuse {
+		if pending && !m.fuse {
 			dst = append(dst, m.unk)
 		}
-		unknown = true
+		pending = true
 	}
-	if unknown {
+	if pending {
 		dst = append(dst, m.unk)
 	}
 	return dst
 }
 
+// hasBytes reports whether the vocabulary has a piece for each byte of a character.
 func (m *Model) hasBytes(char string) bool {
 	for _, b := range []byte(char) {
 		if m.bytes[b] < 0 {
@@ -56,13 +63,16 @@ func (m *Model) hasBytes(char string) bool {
 }
 
 // boundary splits text before space marks that no merge joins with the preceding
-// character. The text between merges to the same result alone, and is short
-// enough to cache.
-type boundary struct{ joined map[rune]bool }
+// character. No merge crosses such a boundary, so the pieces of the parts are those of the
+// text, and the parts are short enough to cache.
+type boundary struct {
+	joined map[rune]bool // characters that a merge may join with a space mark after them
+}
 
-// appendBoundary adds the boundary if splitting changes nothing: the mark must be
-// a piece, no character may vanish, the unknown token must not be merged, and
-// words must not be looked up whole.
+// appendBoundary appends a boundary to steps if the split cannot change ids. It requires that
+// the mark is a piece; that no character vanishes, so that neighbours in the text are
+// neighbours in the word (Unk is set); that no merge involves Unk or the pieces of bytes,
+// whose characters joined does not know; and that words are not looked up (Direct).
 func appendBoundary(steps []split.Step, c Config) []split.Step {
 	if _, ok := c.Vocab[SpaceMark]; !ok || c.Direct || c.Unk == "" {
 		return steps
@@ -82,18 +92,18 @@ func appendBoundary(steps []split.Step, c Config) []split.Step {
 
 // Split implements split.Step.
 func (b boundary) Split(text string, from int, to *split.Pieces) int {
-	for at := from; len(to.List) < split.Batch; {
-		i := strings.Index(text[at:], SpaceMark)
+	for search := from; len(to.List) < split.Batch; {
+		i := strings.Index(text[search:], SpaceMark)
 		if i < 0 {
 			to.List = append(to.List, text[from:])
 			return len(text)
 		}
-		i += at
-		if last, _ := utf8.DecodeLastRuneInString(text[:i]); i > from && !b.joined[last] {
-			to.List = append(to.List, text[from:i])
-			from = i
+		mark := search + i
+		if last, _ := utf8.DecodeLastRuneInString(text[:mark]); mark > from && !b.joined[last] {
+			to.List = append(to.List, text[from:mark])
+			from = mark
 		}
-		at = i + len(SpaceMark)
+		search = mark + len(SpaceMark)
 	}
 	return from
 }

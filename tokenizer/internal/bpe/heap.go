@@ -2,24 +2,27 @@ package bpe
 
 import "math"
 
-// heapWord is a word as a linked list over positions, with a heap of its pairs.
-// It may be reused.
+// heapWord is a word as a linked list over positions, with a heap of its pairs. A merge keeps
+// the position of its left symbol and unlinks that of the right one. Heap keys whose pair
+// changed since are stale: they stay in the heap until they come first. A heapWord may be
+// reused.
 type heapWord struct {
-	ids   []int32
-	nodes []node
-	heap  []uint64 // rank and position
+	ids   []int32  // ids by position; that of an unlinked position has no meaning
+	nodes []node   // list nodes by position
+	heap  []uint64 // min-heap of heapKeys
 
-	copied []int32 // scratch space of holds
+	copied []int32 // scratch space of mergesAt
 }
 
+// node is the place of a symbol in the list.
 type node struct {
-	prev, next int32 // positions; -1 and len(ids) at the ends
-	rank       int32 // of the pair that starts here; noRank if none
-	into       int32 // result of that pair
+	prev, next int32 // positions of the neighbours; -1 and len(ids) at the ends
+	rank       int32 // rank of the pair that starts here; noRank if no merge applies
+	into       int32 // id that the pair merges into
 }
 
-// merge implements Table.Merge in O(n log n). The nodes of the result stay
-// linked.
+// merge does the work of pairTable.merge in O(n log n). The nodes of the result stay
+// linked, for mergeParts.
 func (w *heapWord) merge(p *pairTable, ids []int32) int {
 	n := len(ids)
 	if cap(w.nodes) < n {
@@ -42,26 +45,29 @@ func (w *heapWord) merge(p *pairTable, ids []int32) int {
 	for len(w.heap) > 0 {
 		key := w.heap[0]
 		rank, at := int32(key>>32), int32(key&math.MaxUint32)
-		if w.nodes[at].rank != rank { // the pair no longer exists
+		if w.nodes[at].rank != rank { // a stale key
 			w.drop()
 			continue
 		}
 		w.join(p, at)
 	}
-	k := 0
+	count := 0
 	for i := int32(0); int(i) < n; i = w.nodes[i].next {
-		ids[k] = ids[i]
-		k++
+		ids[count] = ids[i]
+		count++
 	}
-	return k
+	return count
 }
 
-// join merges the pair at a position, which is first in the heap.
+// join merges the pair at a position, whose key is first in the heap. The key of the pair
+// that then starts there replaces the first key, which costs less than removing one and
+// adding another.
 func (w *heapWord) join(p *pairTable, at int32) {
 	x := &w.nodes[at]
 	w.ids[at] = x.into
-	gone := &w.nodes[x.next]
-	x.next, gone.rank = gone.next, noRank
+	unlinked := &w.nodes[x.next]
+	x.next = unlinked.next
+	unlinked.rank = noRank
 	x.rank = noRank
 	if after := x.next; int(after) < len(w.nodes) {
 		w.nodes[after].prev = at
@@ -80,8 +86,10 @@ func (w *heapWord) join(p *pairTable, at int32) {
 	}
 }
 
+// heapKey orders pairs by rank, then from left to right. Both arguments are not negative.
 func heapKey(rank, at int32) uint64 { return uint64(rank)<<32 | uint64(at) }
 
+// push adds a key.
 func (w *heapWord) push(key uint64) {
 	w.heap = append(w.heap, key)
 	i := len(w.heap) - 1
@@ -106,22 +114,22 @@ func (w *heapWord) drop() {
 	}
 }
 
-// down moves key to its place at i or below.
+// down stores key at i or below, where it keeps the heap's order. It overwrites the key at i.
 func (w *heapWord) down(i int, key uint64) {
 	h := w.heap
 	for {
-		c := 2*i + 1
-		if c >= len(h) {
+		child := 2*i + 1
+		if child >= len(h) {
 			break
 		}
-		if c+1 < len(h) && h[c+1] < h[c] {
-			c++
+		if child+1 < len(h) && h[child+1] < h[child] {
+			child++
 		}
-		if key <= h[c] {
+		if key <= h[child] {
 			break
 		}
-		h[i] = h[c]
-		i = c
+		h[i] = h[child]
+		i = child
 	}
 	h[i] = key
 }

@@ -2,19 +2,22 @@ package bpe
 
 import "math"
 
+// noRank is the rank of a pair without a merge, above all others.
 const noRank = math.MaxInt32
 
-// pairTable maps a pair of ids to its merge. It uses open addressing and is at most
-// half full.
+// pairTable maps a pair of ids to its merge. It is a hash table with linear probing, at most
+// half full. Most pairs looked up have no merge, which a Bloom filter with one bit per pair
+// finds out without touching the larger slots.
 type pairTable struct {
-	shift  uint
+	shift  uint // right shift that turns a hash into a slot's index
 	slots  []pairSlot
-	filter []uint64 // a bit per pair, by another part of its hash; most pairs looked up have no merge
+	filter []uint64 // bits by the lower part of the hash, which does not select the slot
 }
 
 type pairSlot struct {
-	key          uint64 // pair + 1; 0 is free
-	rank, merged int32
+	key    uint64 // result of pairKey; 0 for a free slot
+	rank   int32
+	merged int32 // id that the pair merges into
 }
 
 // filterBits is the number of filter bits per slot.
@@ -29,14 +32,16 @@ func newPairTable(n int) *pairTable {
 	return &pairTable{shift: 64 - bits, slots: make([]pairSlot, 1<<bits), filter: make([]uint64, filterBits<<bits/64)}
 }
 
+// pairKey returns a number for a pair, not 0. Ids are not negative.
 func pairKey(a, b int32) uint64 { return (uint64(uint32(a))<<32 | uint64(uint32(b))) + 1 }
 
-// hash spreads both ids over the upper bits.
+// hash spreads both ids over all bits, with constants of SplitMix64.
 func hash(key uint64) uint64 {
 	h := key * 0x9e3779b97f4a7c15
-	return (h ^ h>>29) * 0xbf58476d1ce4e5b9
+	return (h ^ (h >> 29)) * 0xbf58476d1ce4e5b9
 }
 
+// find returns the slot of a key, or the free slot where it belongs. h is its hash.
 func (p *pairTable) find(key, h uint64) *pairSlot {
 	for i := h >> p.shift; ; i = (i + 1) & uint64(len(p.slots)-1) {
 		if s := &p.slots[i]; s.key == key || s.key == 0 {
@@ -45,7 +50,7 @@ func (p *pairTable) find(key, h uint64) *pairSlot {
 	}
 }
 
-// filterAt returns the word and the bit of a hash in the filter.
+// filterAt returns the index of a hash's word in the filter, and the mask of its bit.
 func (p *pairTable) filterAt(h uint64) (word, bit uint64) {
 	h &= uint64(len(p.filter)*64 - 1)
 	return h >> 6, 1 << (h & 63)
@@ -90,9 +95,9 @@ func (p *pairTable) merge(ids []int32) int {
 // one is faster than a heap.
 const maxShort = 32
 
-// mergeShort is Merge for at most maxShort symbols, in quadratic time.
+// mergeShort is merge for at most maxShort symbols, in quadratic time.
 func (p *pairTable) mergeShort(ids []int32) int {
-	var ranks, into [maxShort]int32 // of the pair that starts at each symbol
+	var ranks, into [maxShort]int32 // rank and result of the pair that starts at each symbol
 	n := len(ids)
 	for i := range n - 1 {
 		ranks[i], into[i] = p.get(ids[i], ids[i+1])

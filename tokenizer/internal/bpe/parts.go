@@ -6,36 +6,41 @@ import "slices"
 // fastest cache.
 const window = 384
 
-// mark is the start of a part of a word.
+// mark is the start of a part of a word, as indices of symbols and pieces.
 type mark struct {
-	at   int // index of its first symbol
-	kept int // pieces before it
-	last int // first symbol of the last of these pieces
+	at   int // first symbol of the part
+	kept int // number of pieces before the part
+	last int // first symbol of the last piece before the part
 }
 
-// mergeParts merges a long word part by part, with the same result as merging it
-// whole.
+// mergeParts merges a long word part by part. The result is the same as if it merged the
+// word at once.
 //
-// As long as no merge crosses the ends of a segment, the merges within it are
-// those of the segment alone, in the same order: the best pair of the word is the
-// best pair of its segment. So a list of pieces is the result if the symbols of
-// each piece merge to it, and the symbols of each two neighbours, merged
-// together, give the two pieces: the first merge across a boundary would also
-// happen between the two neighbours alone. mergeParts merges a part with some of
-// the following symbols, keeps all but its last pieces, and starts the next part
-// at their end, with that test for the boundary. If the test fails, it undoes the
-// part and enlarges parts, up to the whole word.
+// Why: a segment of symbols that no merge enters or leaves merges as if it were a word of
+// its own, because its best pair is then the next to merge in it. So a list of pieces is the
+// result of merging a word if two conditions hold. The symbols of each piece merge to that
+// piece. And the symbols of every two neighbouring pieces, merged together, give these two
+// pieces: the first merge across a boundary would also happen between the two neighbours on
+// their own.
+//
+// mergeParts merges a window of symbols and keeps the pieces in its first seven eighths. The
+// next window starts after them. Then it tests the second condition for the boundary
+// between the two windows. If the test fails, it doubles the window and starts again at the
+// last mark that is a window before the boundary, or at the start of the word. In the end
+// the window is the entire word.
 func (p *pairTable) mergeParts(ids []int32) int {
 	var w, pair heapWord
-	symbols, size := slices.Clone(ids), window
-	marks := []mark{{}}
+	symbols := slices.Clone(ids)
+	size := window
+	marks := []mark{{}} // starts of the parts merged so far, and of the next part
 	part := make([]int32, 0, 2*window)
 	for {
 		m := marks[len(marks)-1]
 		end := min(m.at+size, len(symbols))
 		part = append(part[:0], symbols[m.at:end]...)
 		count := w.merge(p, part)
-		if m.at > 0 && !pair.holds(p, symbols[m.last:m.at+int(w.nodes[0].next)], m.at-m.last) {
+		firstEnd := m.at + int(w.nodes[0].next) // end of the part's first piece
+		if m.at > 0 && !pair.mergesAt(p, symbols[m.last:firstEnd], m.at-m.last) {
 			size *= 2
 			for len(marks) > 1 && marks[len(marks)-1].at > m.at-size {
 				marks = marks[:len(marks)-1]
@@ -51,7 +56,7 @@ func (p *pairTable) mergeParts(ids []int32) int {
 			i = int(w.nodes[i].next)
 			next.at = m.at + i
 		}
-		if next == m {
+		if next == m { // the first piece is too long
 			size *= 2
 			continue
 		}
@@ -60,9 +65,8 @@ func (p *pairTable) mergeParts(ids []int32) int {
 	}
 }
 
-// holds reports whether the symbols of two pieces, the first with cut symbols,
-// merge to two pieces split there.
-func (w *heapWord) holds(p *pairTable, symbols []int32, cut int) bool {
+// mergesAt reports whether symbols merge to exactly two pieces, the first of cut symbols.
+func (w *heapWord) mergesAt(p *pairTable, symbols []int32, cut int) bool {
 	w.copied = append(w.copied[:0], symbols...)
 	return w.merge(p, w.copied) == 2 && int(w.nodes[0].next) == cut
 }

@@ -12,11 +12,11 @@ import (
 var ErrSpent = errors.New("tokenizer stopped")
 
 const (
-	freeSteps    = 1 << 26 // about a second
-	stepsPerByte = 1 << 10 // about 20 microseconds, ten times what real patterns take
-	stepsPerTime = 50      // for each microsecond of a regular expression
-	freeBytes    = 1 << 20
-	growth       = 64
+	freeSteps      = 1 << 26 // steps of any text, about a second
+	stepsPerByte   = 1 << 10 // about 20 microseconds, ten times what real patterns take
+	stepsPerMicros = 50      // steps that a microsecond of a regular expression counts as
+	freeBytes      = 1 << 20 // size to which any text may grow
+	growth         = 64      // bytes of a changed text per byte of the original
 
 	// MatchTimeout limits one match of a regular expression.
 	MatchTimeout = time.Second
@@ -25,8 +25,9 @@ const (
 // Budget bounds the steps of patterns and the size of texts. After the first refusal it
 // refuses everything. It is not safe for concurrent use.
 type Budget struct {
-	steps, bytes int64 // left, and allowed
-	err          error
+	steps int64 // steps left
+	bytes int64 // maximum size of a text
+	err   error // reason of the first refusal, or nil
 }
 
 // New returns the budget of a text of this many bytes.
@@ -42,8 +43,9 @@ func (b *Budget) Step(n int) bool {
 	return b.err == nil
 }
 
-// Ran spends the steps of a regular expression that ran for d.
-func (b *Budget) Ran(d time.Duration) bool { return b.Step(int(stepsPerTime * d.Microseconds())) }
+// Ran spends the steps of a regular expression that ran for d, and reports whether it may
+// continue.
+func (b *Budget) Ran(d time.Duration) bool { return b.Step(int(stepsPerMicros * d.Microseconds())) }
 
 // Holds reports whether a text may have this many bytes.
 func (b *Budget) Holds(bytes int) bool {
@@ -53,7 +55,7 @@ func (b *Budget) Holds(bytes int) bool {
 	return b.err == nil
 }
 
-// Fail spends the whole budget. The first reason counts.
+// Fail refuses everything from then on. The first reason counts.
 func (b *Budget) Fail(format string, args ...any) {
 	if b.err == nil {
 		b.err = fmt.Errorf("%w: %s", ErrSpent, fmt.Sprintf(format, args...))

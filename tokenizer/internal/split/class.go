@@ -9,12 +9,18 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// escape parses the rest after a backslash. Outside of brackets, (?i) applies to
-// single characters only.
+// Where an escape occurs. \w is not the same inside brackets.
+const (
+	inBrackets  = true
+	outBrackets = false
+)
+
+// escape parses the rest of an escape after its backslash. It does not apply (?i): outside of
+// brackets, the flag applies only to escapes of a single character.
 func (p *parser) escape(bracket bool) []ucd.Span {
 	c := p.char()
-	if at := strings.IndexRune("rntfvae", c); at >= 0 {
-		c = rune("\r\n\t\f\v\a\x1b"[at])
+	if i := strings.IndexRune("rntfvae", c); i >= 0 {
+		c = rune("\r\n\t\f\v\a\x1b"[i])
 		return []ucd.Span{{Lo: c, Hi: c}}
 	}
 	switch c {
@@ -36,6 +42,7 @@ func (p *parser) escape(bracket bool) []ucd.Span {
 	return []ucd.Span{{Lo: c, Hi: c}}
 }
 
+// shorthand returns the characters of \s, \d, \h or \w.
 func (p *parser) shorthand(c rune, bracket bool) []ucd.Span {
 	if c == 'w' && !bracket {
 		return ucd.Word()
@@ -44,8 +51,8 @@ func (p *parser) shorthand(c rune, bracket bool) []ucd.Span {
 	return spans
 }
 
-// hex parses the rest of \x41, \x{41} or \u0041. \x80 and above are bytes, which
-// matcher does not match.
+// hex parses the digits of \x41, \x{41} or \u0041, where c is x or u. It rejects \x80 and
+// above, which are bytes rather than characters.
 func (p *parser) hex(c rune) rune {
 	digits, limit := "", rune(unicode.MaxRune)
 	switch {
@@ -68,7 +75,7 @@ func (p *parser) hex(c rune) rune {
 	return rune(n)
 }
 
-// property parses {L}, {^L} and the like.
+// property parses {L}, {^L} and the like, after \p or, with negate, after \P.
 func (p *parser) property(negate bool) []ucd.Span {
 	name, rest, ok := strings.Cut(p.rest, "}")
 	if !ok || !strings.HasPrefix(name, "{") {
@@ -76,10 +83,10 @@ func (p *parser) property(negate bool) []ucd.Span {
 		return nil
 	}
 	p.rest = rest
-	name, not := strings.CutPrefix(name[1:], "^")
+	name, caret := strings.CutPrefix(name[1:], "^")
 	spans, ok := p.named(name)
 	p.bad = p.bad || !ok
-	if negate != not {
+	if negate != caret {
 		return ucd.Complement(spans)
 	}
 	return spans
@@ -96,9 +103,10 @@ func (p *parser) named(name string) ([]ucd.Span, bool) {
 	return spans, ok
 }
 
-// class parses the rest after a bracket.
+// class parses the rest of a character class after its opening bracket.
 func (p *parser) class() []ucd.Span {
-	if p.depth++; p.depth > maxNesting {
+	p.depth++
+	if p.depth > maxNesting {
 		p.bad = true
 	}
 	negate := p.take("^")
@@ -106,14 +114,14 @@ func (p *parser) class() []ucd.Span {
 	for first := true; !p.bad && (first || !p.take("]")); first = false {
 		if p.take("&&") {
 			p.bad = p.bad || p.rest == "" || p.rest[0] == '^' || p.rest[0] == ']'
-			spans = both(ucd.Tidy(spans), p.class())
+			spans = intersection(ucd.Tidy(spans), p.class()) // class reads up to the bracket of both
 			break
 		}
 		spans = append(spans, p.item(first)...)
 	}
 	p.depth--
 	spans = ucd.Tidy(spans)
-	if negate && p.fold {
+	if negate && p.fold { // before the complement: [^a] does not match A
 		spans = p.folded(spans)
 	}
 	if negate {
@@ -133,12 +141,13 @@ func (p *parser) folded(spans []ucd.Span) []ucd.Span {
 	return p.cases.Fold(spans)
 }
 
-// both returns the characters of two sets.
-func both(a, b []ucd.Span) []ucd.Span {
+// intersection returns the characters that are in both tidy lists.
+func intersection(a, b []ucd.Span) []ucd.Span {
 	return ucd.Complement(ucd.Tidy(append(ucd.Complement(a), ucd.Complement(b)...)))
 }
 
-// item parses a character, range, property or nested class.
+// item parses an item of a class: a character, range, property or nested class. first means
+// that it is the first one, where a hyphen is a character.
 func (p *parser) item(first bool) []ucd.Span {
 	switch c := p.char(); {
 	case c == '[' && strings.HasPrefix(p.rest, ":"):
@@ -149,17 +158,17 @@ func (p *parser) item(first bool) []ucd.Span {
 		p.bad = true
 		return nil
 	case c == '\\':
-		add := p.escape(true)
-		if !single(add) {
-			return add
+		spans := p.escape(inBrackets)
+		if !single(spans) {
+			return spans
 		}
-		return []ucd.Span{p.span(add[0].Lo)}
+		return []ucd.Span{p.span(spans[0].Lo)}
 	default:
 		return []ucd.Span{p.span(c)}
 	}
 }
 
-// posix parses the rest of [:alpha:] or [:^alpha:].
+// posix parses the rest of [:alpha:] or [:^alpha:] after its opening bracket.
 func (p *parser) posix() []ucd.Span {
 	name, rest, ok := strings.Cut(p.rest[1:], ":]")
 	p.bad = p.bad || !ok
@@ -176,7 +185,8 @@ func (p *parser) posix() []ucd.Span {
 	return spans
 }
 
-// span parses the rest of a-z, if any.
+// span parses the rest of a range after its first character c. Without a hyphen, it returns c
+// only.
 func (p *parser) span(c rune) ucd.Span {
 	if len(p.rest) < 2 || p.rest[0] != '-' || p.rest[1] == ']' {
 		return ucd.Span{Lo: c, Hi: c}
@@ -187,12 +197,12 @@ func (p *parser) span(c rune) ucd.Span {
 	case '[':
 		p.bad = true
 	case '\\':
-		add := p.escape(true)
-		if !single(add) {
+		spans := p.escape(inBrackets)
+		if !single(spans) {
 			p.bad = true
 			return ucd.Span{Lo: c, Hi: c}
 		}
-		high = add[0].Lo
+		high = spans[0].Lo
 	}
 	if high < c {
 		p.bad = true

@@ -8,35 +8,43 @@ import (
 )
 
 // matcher is a regular expression with look-ahead, matched by backtracking. Only
-// single characters are repeated, so recursion stays shallow.
+// single characters are repeated, so the depth of recursion depends on the pattern, not on
+// the text.
 type matcher struct {
 	start *node
-	first [256]bool // bytes that start a match
+	first [256]bool // bytes that may start a match
 }
 
+// kind is the kind of a node.
 type kind uint8
 
 const (
-	finish kind = iota
-	repeat      // min to max characters of a set, as many as possible
-	choose      // the first of the branches that leads to a match
-	look        // continues if body matches or, negated, if it does not
+	finish kind = iota // a match is complete
+	repeat             // min to max characters of a set, as many as possible
+	choose             // the first of the branches that leads to a match
+	look               // continues if body matches or, negated, if it does not
 )
 
-// node is a part of a pattern, linked to the part after it.
+// node is a part of a pattern, linked to the part after it. It does not change once built.
 type node struct {
-	kind     kind
-	next     *node
-	set      *set // repeat
-	min, max int
-	keep     bool // possessive: no backtracking
-	branches []branch
-	body     *node // look
-	negate   bool
+	kind kind
+	next *node // nil for finish and choose
+
+	// For repeat:
+	set        *set
+	min, max   int
+	possessive bool // never gives characters back
+
+	branches []branch // for choose, in order of preference
+
+	// For look:
+	body   *node
+	negate bool
 }
 
+// branch is one alternative of a choice, with all parts of the pattern after the choice.
 type branch struct {
-	first *[256]bool
+	first *[256]bool // bytes that may start a match
 	node  *node
 }
 
@@ -58,7 +66,7 @@ func compileMatcher(pattern string) (p *matcher, ok bool) {
 func (t *tree) build(next *node) *node {
 	switch {
 	case t.set != nil:
-		return &node{kind: repeat, set: t.set, min: t.min, max: t.max, keep: t.keep, next: next}
+		return &node{kind: repeat, set: t.set, min: t.min, max: t.max, possessive: t.possessive, next: next}
 	case t.look:
 		return &node{kind: look, body: t.parts[0].build(&node{kind: finish}), negate: t.negate, next: next}
 	case t.choice:
@@ -78,6 +86,7 @@ func (t *tree) build(next *node) *node {
 	return next
 }
 
+// anyByte returns the set of all bytes.
 func anyByte() (all [256]bool) {
 	for i := range all {
 		all[i] = true
@@ -93,7 +102,7 @@ func (n *node) begins(first *[256]bool) bool {
 		return true
 	case repeat:
 		for b := range first {
-			if b < utf8.RuneSelf && n.set.low[b] || b >= utf8.RuneSelf {
+			if b >= utf8.RuneSelf || n.set.ascii[b] { // any non-ASCII byte may start a character of the set
 				first[b] = true
 			}
 		}
@@ -108,10 +117,8 @@ func (n *node) begins(first *[256]bool) bool {
 	return n.next.begins(first)
 }
 
-// Matches appends the matches in text from a position on, leftmost first and not
-// overlapping, until dst has limit, each its start and its end. No match starts
-// between the end of the last one and next. If the budget is spent, next is the
-// text's length.
+// Matches implements Finder. No match starts between the end of the last match that it
+// returns and next.
 func (p *matcher) Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int) {
 	i := from
 	for i < len(text) && len(dst) < limit {
@@ -131,7 +138,7 @@ func (p *matcher) Matches(b *budget.Budget, dst [][2]int, text string, from, lim
 	return dst, i
 }
 
-// match returns the end of the match at i, or -1.
+// match returns the end of the match at i, or -1 if there is none or the budget is spent.
 func (n *node) match(b *budget.Budget, text string, i int) int {
 	for b.Step(1) {
 		switch n.kind {
@@ -157,9 +164,9 @@ func (n *node) match(b *budget.Budget, text string, i int) int {
 			if count < n.min {
 				return -1
 			}
-			for ; count > n.min && !n.keep; count-- {
-				if found := n.next.match(b, text, end); found >= 0 {
-					return found
+			for ; count > n.min && !n.possessive; count-- {
+				if matchEnd := n.next.match(b, text, end); matchEnd >= 0 {
+					return matchEnd
 				}
 				_, size := utf8.DecodeLastRuneInString(text[i:end])
 				end -= size
@@ -171,26 +178,26 @@ func (n *node) match(b *budget.Budget, text string, i int) int {
 	return -1
 }
 
-// set is a set of characters.
+// set is a set of characters with a fast path for ASCII.
 type set struct {
-	low [utf8.RuneSelf]bool
-	all *ucd.Set
+	ascii [utf8.RuneSelf]bool // membership of ASCII characters, as in all
+	all   *ucd.Set
 }
 
 func newSet(spans []ucd.Span) *set {
 	s := &set{all: ucd.NewSet(spans)}
-	for c := range s.low {
-		s.low[c] = s.all.Has(rune(c))
+	for c := range s.ascii {
+		s.ascii[c] = s.all.Has(rune(c))
 	}
 	return s
 }
 
-// run returns the end and the count of at most limit characters of the set from i
-// on.
+// run returns the end and the length, in characters, of the run of characters of the set that
+// starts at i. It stops at limit characters.
 func (s *set) run(text string, i, limit int) (end, count int) {
 	for count < limit && i < len(text) {
 		if b := text[i]; b < utf8.RuneSelf {
-			if !s.low[b] {
+			if !s.ascii[b] {
 				break
 			}
 			i++

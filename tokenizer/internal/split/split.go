@@ -19,19 +19,21 @@ type Step interface {
 	Split(text string, from int, to *Pieces) (next int)
 }
 
-// Batch is the number of matches to search at a time.
+// Batch is the number of matches that a step searches at a time. Batches keep memory small
+// for long texts.
 const Batch = 256
 
 // Pieces is the reusable output of a Step.
 type Pieces struct {
 	List   []string
 	Budget *budget.Budget
-	found  [][2]int // matches
+	found  [][2]int // matches; scratch space of Pattern.Split
 }
 
-// Finder finds a pattern. Matches appends about limit matches from a position on,
-// ascending and not overlapping, each its start and its end. It returns the end
-// of the last match, or the text's length if there are no more or the budget is
+// Finder finds a pattern. Matches appends matches in text[from:] to dst until dst has limit
+// matches; a finder may append all. A match is its start and its end, in bytes of text;
+// matches ascend and do not overlap. next is the position from which to search on: the end
+// of the last match, or the text's length if there are no more matches or the budget is
 // spent.
 type Finder interface {
 	Matches(b *budget.Budget, dst [][2]int, text string, from, limit int) (found [][2]int, next int)
@@ -49,8 +51,8 @@ const (
 	MergedWithNext     Behavior = "MergedWithNext"
 )
 
-// Pattern splits at the matches of a pattern or, inverted, at the text between
-// them.
+// Pattern splits text at the matches of a pattern. With Invert, matches and the text between
+// them change roles.
 type Pattern struct {
 	Find     Finder
 	Behavior Behavior
@@ -60,8 +62,8 @@ type Pattern struct {
 // Split implements Step.
 func (p *Pattern) Split(text string, from int, to *Pieces) (next int) {
 	limit := Batch
-	if p.Behavior != Isolated && p.Behavior != Removed { // pieces may grow
-		limit = math.MaxInt
+	if p.Behavior != Isolated && p.Behavior != Removed {
+		limit = math.MaxInt // the last piece of a batch could have to join the first of the next
 	}
 	to.found, next = p.Find.Matches(to.Budget, to.found[:0], text, from, limit)
 	last := lastPiece{text: text}
@@ -79,15 +81,16 @@ func (p *Pattern) Split(text string, from int, to *Pieces) (next int) {
 	return next
 }
 
-// lastPiece is the piece that the next part may be joined to.
+// lastPiece is the last piece of to.List, which the next part of the text may join.
 type lastPiece struct {
-	text         string
-	start        int
-	there, match bool // match: the pattern matched its last part
+	text   string // text that is split
+	start  int    // offset of the piece in text
+	exists bool
+	match  bool // the pattern matched the last part of the piece
 }
 
-// add appends a part of the text as a piece or joins it to the last piece. match
-// reports whether the pattern matched the part.
+// add appends text[start:end] as a piece or joins it to the last piece. match means that the
+// pattern matched it.
 func (p *Pattern) add(to *Pieces, last *lastPiece, start, end int, match bool) {
 	join := false
 	switch p.Behavior {
@@ -102,19 +105,20 @@ func (p *Pattern) add(to *Pieces, last *lastPiece, start, end int, match bool) {
 	case MergedWithNext:
 		join = !match && last.match
 	}
-	if join && last.there {
+	if join && last.exists {
 		to.List[len(to.List)-1] = last.text[last.start:end]
 	} else {
 		to.List = append(to.List, last.text[start:end])
 		last.start = start
 	}
-	last.there, last.match = true, match
+	last.exists = true
+	last.match = match
 }
 
 // Literal finds a string.
 type Literal string
 
-// Matches implements Finder.
+// Matches implements Finder. An empty string has no matches.
 func (l Literal) Matches(_ *budget.Budget, dst [][2]int, text string, from, limit int) ([][2]int, int) {
 	for l != "" && len(dst) < limit {
 		i := strings.Index(text[from:], string(l))
@@ -130,8 +134,8 @@ func (l Literal) Matches(_ *budget.Budget, dst [][2]int, text string, from, limi
 	return dst, from
 }
 
-// The patterns of vocabularies without a tokenizer.json. GPT-2's is also that of a
-// ByteLevel step with use_regex; Qwen2's is also Qwen3's.
+// Patterns for vocabularies without a tokenizer.json. The step ByteLevel uses GPT-2's too, if
+// use_regex is set; Qwen3 uses Qwen2's.
 const (
 	GPT2  = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	Qwen2 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|` +
@@ -141,10 +145,11 @@ const (
 // Regexp finds the matches of a regular expression that matcher does not support.
 type Regexp struct {
 	*regexp2.Regexp
-	Map func(rune) rune // from the text's characters to the expression's; nil keeps them
+	Map func(rune) rune // maps the characters of a text before the search; nil keeps them
 }
 
-// Compile returns the fastest finder that supports a regular expression.
+// Compile returns the fastest finder that supports a regular expression in Oniguruma's
+// syntax, or an error if none does.
 func Compile(pattern string) (Finder, error) {
 	if p, ok := compileMatcher(pattern); ok {
 		return p, nil
@@ -169,8 +174,8 @@ func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) (
 			runes[i] = r.Map(c)
 		}
 	}
-	at, offset := 0, 0 // a rune's index and byte offset
-	to := func(index int) int {
+	at, offset := 0, 0                  // index and byte offset of a rune
+	byteOffset := func(index int) int { // indices must ascend
 		for ; at < index; at++ {
 			_, n := utf8.DecodeRuneInString(text[offset:])
 			offset += n
@@ -180,8 +185,8 @@ func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) (
 	began := time.Now()
 	m, err := r.FindRunesMatch(runes)
 	for m != nil && err == nil {
-		start := to(m.Index)
-		dst = append(dst, [2]int{start, to(m.Index + m.Length)})
+		start := byteOffset(m.Index)
+		dst = append(dst, [2]int{start, byteOffset(m.Index + m.Length)})
 		now := time.Now()
 		if !b.Ran(now.Sub(began)) {
 			break
@@ -189,7 +194,7 @@ func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) (
 		began = now
 		m, err = r.FindNextMatch(m)
 	}
-	if err != nil { // its time limit
+	if err != nil { // regexp2 returns no other error than a timeout
 		b.Fail("a match of the regular expression %q takes more than %v", r.String(), budget.MatchTimeout)
 	}
 	return dst, len(text)
@@ -198,7 +203,7 @@ func (r Regexp) Matches(b *budget.Budget, dst [][2]int, text string, _, _ int) (
 // SpacePrefix puts a space before text that does not start with one.
 type SpacePrefix struct{}
 
-// Split implements Step.
+// Split implements Step. text is not empty.
 func (SpacePrefix) Split(text string, _ int, to *Pieces) int {
 	prefixed := text
 	if text[0] != ' ' {

@@ -6,16 +6,18 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 )
 
-// Walk applies the steps of a pre-tokenizer. It may be reused.
+// Walk applies the steps of a pre-tokenizer, depth first: each batch of pieces of a step goes
+// through the following steps before the step's next batch. A Walk may be reused, by one
+// goroutine at a time.
 type Walk struct {
 	steps  []Step
-	levels []Pieces // pieces of each step for the current text
+	levels []Pieces // current batch by step
 }
 
 // NewWalk returns a walk through steps.
 func NewWalk(steps []Step) *Walk { return &Walk{steps, make([]Pieces, len(steps))} }
 
-// maxKeptPieces is the largest number of pieces whose memory a step keeps.
+// maxKeptPieces is the maximum capacity of the lists of a Walk that is worth keeping.
 const maxKeptPieces = 1 << 12
 
 // Words calls emit with the words of text, in order, until the budget is spent. first
@@ -27,7 +29,7 @@ func (w *Walk) Words(b *budget.Budget, text string, first bool, emit func(word s
 	w.from(0, text, first, emit)
 }
 
-// from applies the steps from step i on.
+// from applies the steps from step i on to a text.
 func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 	if text == "" {
 		return
@@ -44,6 +46,7 @@ func (w *Walk) from(i int, text string, first bool, emit func(string)) {
 		level.List = level.List[:0]
 		from = w.steps[i].Split(text, from, level)
 		for _, part := range level.List {
+			// A removed match may precede the first part.
 			w.from(i+1, part, first && strings.HasPrefix(text, part), emit)
 			first = false
 		}

@@ -8,14 +8,14 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/budget"
 )
 
-// Decoding changes the pieces of ids, in place if possible.
+// Decoding changes the pieces of ids. It may overwrite pieces.
 type Decoding func(b *budget.Budget, pieces []string) []string
 
-// Decoder is a list of decodings. Their result is joined.
+// Decoder is a list of decodings, applied in order.
 type Decoder []Decoding
 
-// Text returns the text of pieces, which it may change. If the budget is spent, the text
-// lacks changes.
+// Text returns the joined result of all decodings. It may overwrite pieces. If the budget is
+// spent, some changes are missing.
 func (d Decoder) Text(b *budget.Budget, pieces []string) string {
 	for _, step := range d {
 		pieces = step(b, pieces)
@@ -35,23 +35,23 @@ func ByteOf(piece string) (byte, bool) {
 // BytePieces replaces consecutive pieces of bytes by the text that they encode or,
 // if they are not valid UTF-8, by a U+FFFD for each byte.
 func BytePieces(_ *budget.Budget, pieces []string) []string {
-	out := pieces[:0]
-	var row []byte
+	out := pieces[:0] // never longer than the pieces read
+	var run []byte    // consecutive bytes
 	flush := func() {
 		switch {
-		case len(row) == 0:
-		case utf8.Valid(row):
-			out = append(out, string(row))
+		case len(run) == 0:
+		case utf8.Valid(run):
+			out = append(out, string(run))
 		default:
-			for range row {
+			for range run {
 				out = append(out, "\ufffd")
 			}
 		}
-		row = row[:0]
+		run = run[:0]
 	}
 	for _, p := range pieces {
 		if b, ok := ByteOf(p); ok {
-			row = append(row, b)
+			run = append(run, b)
 			continue
 		}
 		flush()
@@ -64,7 +64,7 @@ func BytePieces(_ *budget.Budget, pieces []string) []string {
 // Fuse joins all pieces into one.
 func Fuse(_ *budget.Budget, pieces []string) []string { return []string{strings.Join(pieces, "")} }
 
-// Each applies a step to each piece.
+// Each returns a decoding that applies a step to each piece.
 func Each(step Step) Decoding {
 	return func(b *budget.Budget, pieces []string) []string {
 		size := 0
@@ -78,8 +78,8 @@ func Each(step Step) Decoding {
 	}
 }
 
-// StripChar removes up to start occurrences of content from the beginning of each
-// piece and up to stop from its end.
+// StripChar returns a decoding that removes up to start occurrences of content from the
+// beginning of each piece and up to stop occurrences from its end.
 func StripChar(content string, start, stop int) Decoding {
 	return Each(func(_ *budget.Budget, p string) string {
 		for i := 0; i < start && strings.HasPrefix(p, content); i++ {
@@ -92,8 +92,8 @@ func StripChar(content string, start, stop int) Decoding {
 	})
 }
 
-// Metaspace replaces marks by spaces. If text is prefixed with a mark, it removes
-// those of the first piece.
+// Metaspace returns a decoding that replaces marks by spaces. If the encoder prefixes text
+// with a mark, the decoding removes the marks of the first piece instead.
 func Metaspace(mark string, prefixed bool) Decoding {
 	return func(_ *budget.Budget, pieces []string) []string {
 		for i, p := range pieces {

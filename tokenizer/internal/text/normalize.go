@@ -14,15 +14,16 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// longRun is the number of consecutive non-starters that makes a run long.
+// longRun is the number of consecutive non-starters from which part calls long. It is far
+// below the 30 from which package norm inserts characters (its stream-safe limit).
 const longRun = 8
 
-// normalizer brings text into a Unicode form. Characters newer than the Unicode
-// that the tokenizers' library follows stay as they are, and nothing composes or
-// moves across them.
+// normalizer brings text into a Unicode form. It leaves characters alone that are newer than
+// the Unicode version of Hugging Face tokenizers, and nothing composes or moves across them.
+// It is safe for concurrent use.
 type normalizer struct {
 	norm.Form
-	newer *ucd.Set
+	newer *ucd.Set             // characters to leave alone
 	pairs func() map[pair]rune // composites, computed on first use
 }
 
@@ -30,8 +31,8 @@ func newNormalizer(form norm.Form) *normalizer {
 	return &normalizer{form, ucd.Newer(), sync.OnceValue(composites)}
 }
 
-// apply normalizes text. Text that is normal in the newer Unicode of norm is so in
-// the older one.
+// apply normalizes text. Text that is normal in the Unicode version of package norm is also
+// normal in the older version of tokenizers.
 func (form *normalizer) apply(_ *budget.Budget, text string) string {
 	if form.IsNormalString(text) {
 		return text
@@ -51,8 +52,9 @@ func (form *normalizer) apply(_ *budget.Budget, text string) string {
 	return out.String()
 }
 
-// part works like Form.String without its stream-safe limit, which inserts U+034F
-// into long runs of combining marks. Tokenizers do not.
+// part normalizes text without newer characters. It is Form.String, except that Form.String
+// inserts U+034F into long runs of combining marks (its stream-safe limit), which tokenizers
+// does not.
 func (form *normalizer) part(text string) string {
 	run := 0
 	for i, c := range text {
@@ -71,9 +73,9 @@ type char struct {
 	class uint8
 }
 
-// long handles runs of any length as specified in Unicode's UAX 15: decompose,
-// order by combining class, compose. Bytes that are not UTF-8 stay, and nothing
-// composes across them.
+// long normalizes runs of any length as Unicode's UAX 15 specifies: it decomposes, orders by
+// combining class, and composes. Bytes that are not UTF-8 stay, and nothing composes across
+// them.
 func (form *normalizer) long(text string) string {
 	out := make([]byte, 0, len(text))
 	var chars []char
@@ -98,16 +100,16 @@ func (form *normalizer) long(text string) string {
 // decompose appends the decompositions of text's characters from i up to a byte
 // that is not UTF-8 or the end, and returns that position.
 func decompose(dst []char, form norm.Form, text string, i int) ([]char, int) {
-	full := norm.NFD
+	decomposition := norm.NFD
 	if form == norm.NFKC || form == norm.NFKD {
-		full = norm.NFKD
+		decomposition = norm.NFKD
 	}
 	for i < len(text) {
 		c, size := utf8.DecodeRuneInString(text[i:])
 		if c == utf8.RuneError && size == 1 {
 			break
 		}
-		p := full.PropertiesString(text[i:])
+		p := decomposition.PropertiesString(text[i:])
 		i += size
 		parts := p.Decomposition()
 		switch {
@@ -138,8 +140,8 @@ func order(chars []char) {
 	}
 }
 
-// sortByClass sorts stably, and in linear time for long runs. It returns spare,
-// grown.
+// sortByClass sorts a run stably, with a counting sort if it is long. spare is scratch space;
+// sortByClass returns it, possibly enlarged, for the next call.
 func sortByClass(run, spare []char) []char {
 	if len(run) <= 2*longRun {
 		slices.SortStableFunc(run, func(a, b char) int { return int(a.class) - int(b.class) })
@@ -160,13 +162,15 @@ func sortByClass(run, spare []char) []char {
 	return spare
 }
 
-// compose joins each mark with the last starter before it, in place, unless a
-// mark between them blocks it.
+// compose joins characters with the last starter before them, in place, unless a character
+// between the two blocks this: one whose class is not lower. It returns the shorter slice.
 func compose(chars []char, pairs map[pair]rune) []char {
 	out := chars[:0]
-	starter, last := -1, uint8(0) // last: class of the end of out
+	starter := -1    // index in out of the last starter
+	last := uint8(0) // class of the last character of out
 	for _, c := range chars {
-		if starter >= 0 && (len(out)-1 == starter || last < c.class) {
+		adjacent := len(out)-1 == starter
+		if starter >= 0 && (adjacent || last < c.class) {
 			if joined, ok := join(pairs, out[starter].rune, c.rune); ok {
 				out[starter].rune = joined
 				continue
@@ -181,20 +185,20 @@ func compose(chars []char, pairs map[pair]rune) []char {
 	return out
 }
 
-// Hangul syllables are computed (The Unicode Standard, 3.12): of a leading, a vowel
-// and possibly a trailing letter.
+// A Hangul syllable consists of a leading letter, a vowel and possibly a trailing letter. Its
+// code point is computed from theirs (The Unicode Standard, 3.12).
 const (
-	hangulFirst    = 0xac00
-	hangulLeading  = 0x1100
-	hangulVowel    = 0x1161
-	hangulTrailing = 0x11a7 // one before the first
+	hangulFirst    = 0xac00 // first syllable
+	hangulLeading  = 0x1100 // first leading letter
+	hangulVowel    = 0x1161 // first vowel
+	hangulTrailing = 0x11a7 // one before the first trailing letter: 0 means none
 	leadingCount   = 19
 	vowelCount     = 21
 	trailingCount  = 28
 	hangulCount    = leadingCount * vowelCount * trailingCount
 )
 
-// appendHangul appends the letters of a syllable, counted from the first.
+// appendHangul appends the letters of a syllable, given as the offset from hangulFirst.
 func appendHangul(dst []char, syllable rune) []char {
 	dst = append(dst, char{rune: hangulLeading + syllable/(vowelCount*trailingCount)},
 		char{rune: hangulVowel + syllable/trailingCount%vowelCount})
@@ -210,7 +214,8 @@ type pair struct{ first, second rune }
 // lastComposite is the end of the planes that have composites.
 const lastComposite = 0x1ffff
 
-// composites returns the primary composites without those of Hangul.
+// composites returns the primary composites except Hangul syllables, by the two characters
+// that they decompose into.
 func composites() map[pair]rune {
 	all := make(map[pair]rune, 1024)
 	for c := rune(utf8.RuneSelf); c <= lastComposite; c++ {
@@ -218,7 +223,7 @@ func composites() map[pair]rune {
 		text := utf8.AppendRune(buf[:0], c)
 		parts := norm.NFD.Properties(text).Decomposition()
 		if parts == nil || !norm.NFC.IsNormal(text) {
-			continue // excluded, or a single character
+			continue // no decomposition, or excluded from composition
 		}
 		second, size := utf8.DecodeLastRune(parts)
 		first := norm.NFC.Bytes(parts[:len(parts)-size])
@@ -229,16 +234,16 @@ func composites() map[pair]rune {
 	return all
 }
 
-// join returns the primary composite of two characters.
+// join returns the primary composite of two characters, or false if there is none.
 func join(pairs map[pair]rune, first, second rune) (rune, bool) {
-	v, t := second-hangulVowel, second-hangulTrailing
+	vowel, trailing := second-hangulVowel, second-hangulTrailing
 	switch {
-	case v >= 0 && v < vowelCount:
-		l := first - hangulLeading
-		return hangulFirst + (l*vowelCount+v)*trailingCount, l >= 0 && l < leadingCount
-	case t > 0 && t < trailingCount:
-		s := first - hangulFirst
-		return first + t, s >= 0 && s < hangulCount && s%trailingCount == 0
+	case vowel >= 0 && vowel < vowelCount:
+		leading := first - hangulLeading
+		return hangulFirst + (leading*vowelCount+vowel)*trailingCount, leading >= 0 && leading < leadingCount
+	case trailing > 0 && trailing < trailingCount:
+		syllable := first - hangulFirst // only one without a trailing letter takes one
+		return first + trailing, syllable >= 0 && syllable < hangulCount && syllable%trailingCount == 0
 	}
 	c, ok := pairs[pair{first, second}]
 	return c, ok

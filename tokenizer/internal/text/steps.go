@@ -10,10 +10,10 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/ucd"
 )
 
-// Step changes text before it is split into words.
+// Step changes text. Normalizers apply steps to the input, and decoders to pieces.
 type Step func(b *budget.Budget, text string) string
 
-// Steps are applied in order.
+// Steps is a list of steps, applied in order.
 type Steps []Step
 
 // Apply applies all steps. It stops when the budget is spent.
@@ -41,8 +41,8 @@ func Prepend(prefix string) Step {
 	}
 }
 
-// Replace returns a step that replaces the ranges that find returns, each a start
-// and an end, ascending and not overlapping.
+// Replace returns a step that replaces the ranges that find returns. A range is a start and
+// an end, in bytes; ranges ascend and do not overlap.
 func Replace(find func(b *budget.Budget, text string) [][2]int, with string) Step {
 	return func(b *budget.Budget, text string) string {
 		found := find(b, text)
@@ -76,7 +76,8 @@ func Strip(left, right bool) Step {
 	}
 }
 
-// StripAccents returns a step that removes combining marks.
+// StripAccents returns a step that removes combining marks. They are separate characters
+// only in decomposed text.
 func StripAccents() Step {
 	accents := ucd.Accents()
 	return func(_ *budget.Budget, text string) string {
@@ -105,7 +106,8 @@ func Lowercase() Step {
 	}
 }
 
-// mapRunes calls each for the characters and keeps bytes that are not UTF-8.
+// mapRunes returns what each writes for the characters of text. It keeps bytes that are not
+// UTF-8.
 func mapRunes(text string, each func(*strings.Builder, rune)) string {
 	var b strings.Builder
 	b.Grow(len(text))

@@ -6,18 +6,21 @@ import (
 	"unicode"
 )
 
-// Span is the characters from Lo to Hi.
+// Span is the characters from Lo to Hi, inclusive. A list of spans is tidy if the spans
+// ascend and neither overlap nor touch.
 type Span struct{ Lo, Hi rune }
 
-// Set is a set of characters with fast look-up.
+// Set is a set of characters with fast look-up. It does not change after NewSet.
 type Set struct {
 	plane []uint64 // a bit for each character below planeEnd
-	high  []Span   // ascending, from planeEnd on
+	high  []Span   // tidy spans of characters from planeEnd on
 }
 
+// planeEnd is the end of the Basic Multilingual Plane, which has almost all characters of
+// texts.
 const planeEnd = 1 << 16
 
-// NewSet returns the set of tidy spans.
+// NewSet returns the set of the characters of tidy spans.
 func NewSet(spans []Span) *Set {
 	s := &Set{plane: make([]uint64, planeEnd/64)}
 	for _, r := range spans {
@@ -39,7 +42,7 @@ func (s *Set) Has(c rune) bool {
 	return Contains(s.high, c)
 }
 
-// Contains reports whether tidy spans have c.
+// Contains reports whether tidy spans contain c.
 func Contains(spans []Span, c rune) bool {
 	_, ok := slices.BinarySearchFunc(spans, c, func(r Span, c rune) int {
 		switch {
@@ -53,7 +56,8 @@ func Contains(spans []Span, c rune) bool {
 	return ok
 }
 
-// Tidy sorts spans and joins adjacent ones, in place.
+// Tidy sorts spans and joins those that overlap or touch. It overwrites spans and returns a
+// part of it.
 func Tidy(spans []Span) []Span {
 	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Lo, b.Lo) })
 	out := spans[:0]
@@ -83,20 +87,21 @@ func Complement(spans []Span) []Span {
 	return out
 }
 
-// Folder knows which characters (?i) takes for each other, one for one.
+// Folder knows which characters the flag (?i) treats as equal. It covers only single
+// characters: ß does not equal ss.
 type Folder struct {
-	orbits map[rune][]rune // the characters that differ only in case, by each of them
+	orbits map[rune][]rune // all characters that differ only in case, by each of them
 }
 
 // NewFolder returns a Folder.
 func NewFolder() *Folder {
-	byLeast := make(map[rune][]rune)
-	for c, least := range mapping("fold") {
-		byLeast[least] = append(byLeast[least], c)
+	byFirst := make(map[rune][]rune) // by the first character of an orbit, all others
+	for c, first := range mapping("fold") {
+		byFirst[first] = append(byFirst[first], c)
 	}
-	f := &Folder{make(map[rune][]rune, 2*len(byLeast))}
-	for least, orbit := range byLeast {
-		orbit = append(orbit, least)
+	f := &Folder{make(map[rune][]rune, 2*len(byFirst))}
+	for first, orbit := range byFirst {
+		orbit = append(orbit, first)
 		for _, c := range orbit {
 			f.orbits[c] = orbit
 		}
@@ -104,7 +109,7 @@ func NewFolder() *Folder {
 	return f
 }
 
-// Fold adds the characters that (?i) takes for those of tidy spans.
+// Fold returns tidy spans together with the characters that differ from theirs only in case.
 func (f *Folder) Fold(spans []Span) []Span {
 	out := slices.Clone(spans)
 	for c, orbit := range f.orbits {

@@ -1,10 +1,10 @@
-// Package ucd holds what the components of Hugging Face tokenizers know of
-// Unicode. Each component follows a version of its own: the regular expressions
-// Unicode 16, normalization Unicode 9, case and numerals Unicode 17. So this
-// package does not depend on the version that Go's library follows.
+// Package ucd holds the Unicode tables of Hugging Face tokenizers. Each of its components
+// follows another version: the regular expressions Unicode 16, normalization Unicode 9, case
+// and numerals Unicode 17. So this package does not depend on the Unicode version of Go's
+// library.
 //
-// testdata/python/tables.py of package tokenizer writes tables.txt. Functions
-// read it at each call; callers keep what they return.
+// testdata/python/tables.py of package tokenizer writes tables.txt. Functions parse it at
+// each call, so callers should keep the results.
 package ucd
 
 import (
@@ -19,14 +19,14 @@ import (
 //go:embed tables.txt
 var source string
 
-// line returns the fields of a line of tables.txt.
+// line returns the fields of the line "name: fields" of tables.txt, or none if it is missing.
 func line(name string) []string {
 	_, rest, _ := strings.Cut(source, "\n"+name+": ")
 	rest, _, _ = strings.Cut(rest, "\n")
 	return strings.Fields(rest)
 }
 
-// number parses a number of tables.txt.
+// number parses a hexadecimal number of tables.txt.
 func number(text string) rune {
 	n, err := strconv.ParseInt(text, 16, 32)
 	if err != nil {
@@ -35,7 +35,8 @@ func number(text string) rune {
 	return rune(n)
 }
 
-// parts returns the named sets of a line of names and lengths.
+// parts returns the characters of the wanted classes of a line. The line divides all of
+// Unicode, from 0 on, into runs: pairs of a class and a length.
 func parts(name string, wanted []string) []Span {
 	var all []Span
 	next := rune(0)
@@ -49,7 +50,7 @@ func parts(name string, wanted []string) []Span {
 	return all
 }
 
-// members returns the set of a line of gaps and lengths.
+// members returns the set of a line: pairs of the gap before a span and its length.
 func members(name string) []Span {
 	var all []Span
 	next := rune(0)
@@ -61,7 +62,8 @@ func members(name string) []Span {
 	return all
 }
 
-// mapping returns the map of a line of rows: first, count, stride and delta.
+// mapping returns the map of a line. Each row of four numbers (first, count, stride, delta)
+// maps count characters, from first on in steps of stride, to themselves plus delta.
 func mapping(name string) map[rune]rune {
 	all := make(map[rune]rune)
 	for row := range slices.Chunk(line(name), 4) {
@@ -74,11 +76,11 @@ func mapping(name string) map[rune]rune {
 	return all
 }
 
-// Space returns \s. All components agree on it.
+// Space returns the characters of \s, which are the same in all components.
 func Space() *Set { return NewSet(union("whitespace")) }
 
-// Word returns \w outside of brackets, where Oniguruma adds some of Latin-1's
-// numerals.
+// Word returns the characters of \w outside of brackets, where Oniguruma adds some of
+// Latin-1's numerals.
 func Word() []Span {
 	return Tidy(append(union("word"), Span{'²', '³'}, Span{'¹', '¹'}, Span{'¼', '¾'}))
 }
@@ -105,8 +107,8 @@ func Newer() *Set { return NewSet(members("newer")) }
 func Lowercase() map[rune]rune { return mapping("lowercase") }
 
 // Property returns the characters of a property as \p{…} of Oniguruma names it:
-// a general category, a script, or one of a few others. Case, spaces, hyphens
-// and underscores in name do not matter.
+// a general category, a script, or one of a few others. It ignores case, spaces, hyphens
+// and underscores in name. It returns false for an unknown name.
 func Property(name string) ([]Span, bool) {
 	name = strings.ToLower(strings.NewReplacer(" ", "", "-", "", "_", "").Replace(name))
 	switch name {
@@ -134,7 +136,7 @@ func isSet(name string) bool {
 	return strings.Contains(table, "\n"+name+": ")
 }
 
-// alias returns the name in tables.txt of a property.
+// alias returns the name of a property in tables.txt.
 func alias(name string) string {
 	_, full, ok := strings.Cut(source, "\nalias: "+name+" ")
 	if !ok {
@@ -144,11 +146,11 @@ func alias(name string) string {
 	return full
 }
 
-// union returns the characters of several properties.
+// union returns the characters of the properties in names, which spaces separate.
 func union(names string) []Span {
 	names = expand(names)
 	var all []Span
-	var kinds []string
+	var kinds []string // categories and scripts, whose names do not overlap
 	for _, name := range strings.Fields(names) {
 		if name = alias(name); isSet(name) {
 			all = append(all, members(name)...)
@@ -162,11 +164,11 @@ func union(names string) []Span {
 	return Tidy(all)
 }
 
-// expand replaces properties by those that they consist of.
+// expand replaces composite properties by their parts.
 func expand(names string) string {
 	var all []string
 	for _, name := range strings.Fields(names) {
-		if parts := consists(name); parts != "" {
+		if parts := partsOf(name); parts != "" {
 			name = expand(parts)
 		}
 		all = append(all, name)
@@ -174,9 +176,8 @@ func expand(names string) string {
 	return strings.Join(all, " ")
 }
 
-// consists returns what a property consists of, or nothing if it is in
-// tables.txt.
-func consists(name string) string {
+// partsOf returns the properties that a composite property consists of, or "" for another.
+func partsOf(name string) string {
 	switch name {
 	case "l", "letter":
 		return "lu ll lt lm lo"

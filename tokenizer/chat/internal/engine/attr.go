@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ func (e *executor) attr(v py.Value, name string) (attr py.Value, ok bool) {
 		}
 		if name == "copy" {
 			return &py.Func{Name: name,
-				Call: func(args py.Args) py.Value { args.Only(name); return e.NewList(v.Items) }}, true
+				Call: func(args py.Args) py.Value { args.TakePositional(name); return e.NewList(v.Items) }}, true
 		}
 		return e.sequenceMethod(v, v.Items, name)
 	case *py.Tuple:
@@ -52,12 +53,15 @@ func (e *executor) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	return nil, false
 }
 
-// unsafe returns the undefined value for an attribute that templates must not use.
+// unsafe returns the undefined value for an attribute that templates must not use: one
+// that could change values or reach Python's internals. Jinja's ImmutableSandboxedEnvironment
+// forbids the same.
 func (e *executor) unsafe(v py.Value, name string) py.Value {
 	hint := "access to attribute " + e.Quote(name) + " of " + e.Quote(py.TypeName(v)) + " object is unsafe."
 	return &py.Undefined{Hint: hint, Name: name, Kind: py.KindSecurity}
 }
 
+// dictMethod returns a bound method of a dict.
 func (e *executor) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	if slices.Contains([]string{"clear", "pop", "popitem", "setdefault", "update"}, name) {
 		return e.unsafe(d, name), true
@@ -66,12 +70,12 @@ func (e *executor) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	switch name {
 	case "keys", "values", "items":
 		call = func(args py.Args) py.Value {
-			args.Only(name)
+			args.TakePositional(name)
 			return &py.View{Type: "dict_" + name, Dict: d}
 		}
 	case "get":
 		call = func(args py.Args) py.Value {
-			got := args.Only(name, "key", "default?")
+			got := args.TakePositional(name, "key", "default?")
 			if v, ok := e.Get(d, got[0]); ok {
 				return v
 			}
@@ -79,7 +83,7 @@ func (e *executor) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 		}
 	case "copy":
 		call = func(args py.Args) py.Value {
-			args.Only(name)
+			args.TakePositional(name)
 			c := py.NewDict()
 			for i := range d.Len() {
 				key, value := d.At(i)
@@ -93,11 +97,12 @@ func (e *executor) dictMethod(d *py.Dict, name string) (py.Value, bool) {
 	return &py.Func{Name: name, Call: call}, true
 }
 
+// sequenceMethod returns a bound count or index method of v, whose items are items.
 func (e *executor) sequenceMethod(v py.Value, items []py.Value, name string) (py.Value, bool) {
 	switch name {
 	case "count":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			want, n := args.Only(name, "value")[0], int64(0)
+			want, n := args.TakePositional(name, "value")[0], int64(0)
 			for _, item := range items {
 				if e.Equal(item, want) {
 					n++
@@ -107,7 +112,7 @@ func (e *executor) sequenceMethod(v py.Value, items []py.Value, name string) (py
 		}}, true
 	case "index":
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			got := args.Only(name, "value", "start?", "stop?")
+			got := args.TakePositional(name, "value", "start?", "stop?")
 			window := newSpan(len(items), py.Or(got[1], nil), py.Or(got[2], nil), nil)
 			for i := window.lo; i < window.hi; i++ {
 				if e.Equal(items[i], got[0]) {
@@ -121,6 +126,7 @@ func (e *executor) sequenceMethod(v py.Value, items []py.Value, name string) (py
 	return nil, false
 }
 
+// numberMethod returns an attribute or a bound method of a bool, int64 or float64.
 func numberMethod(v py.Value, name string) (py.Value, bool) {
 	switch name {
 	case "real", "numerator":
@@ -131,8 +137,8 @@ func numberMethod(v py.Value, name string) (py.Value, bool) {
 			return nil, false
 		}
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			args.Only(name)
-			return f == float64(int64(f))
+			args.TakePositional(name)
+			return f == math.Trunc(f) && !math.IsInf(f, 0)
 		}}, true
 	case "bit_length":
 		n, isInt := py.ToBig(v)
@@ -140,7 +146,7 @@ func numberMethod(v py.Value, name string) (py.Value, bool) {
 			return nil, false
 		}
 		return &py.Func{Name: name, Call: func(args py.Args) py.Value {
-			args.Only(name)
+			args.TakePositional(name)
 			return int64(n.BitLen())
 		}}, true
 	}

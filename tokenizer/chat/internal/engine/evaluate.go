@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
-// lookup returns the value of a name.
+// lookup returns the value of a name: a variable of s or of an enclosing scope, else a
+// global, else an undefined value.
 func (e *executor) lookup(name string, s *scope) py.Value {
 	for ; s != nil; s = s.parent {
 		if i := s.find(name); i >= 0 {
@@ -75,11 +76,12 @@ func (e *executor) eval(x syntax.Expr, s *scope) py.Value {
 	return e.operation(x, s)
 }
 
+// operation returns the value of an expression with an operator.
 func (e *executor) operation(x syntax.Expr, s *scope) py.Value {
 	switch n := x.(type) {
 	case *syntax.Logic:
 		v := e.eval(n.X, s)
-		if py.Truth(v) == n.Or {
+		if py.Truth(v) == n.Or { // the left operand decides
 			return v
 		}
 		return e.eval(n.Y, s)
@@ -103,7 +105,7 @@ func (e *executor) operation(x syntax.Expr, s *scope) py.Value {
 		var b strings.Builder
 		for _, part := range n.Parts {
 			text := e.Str(e.eval(part, s))
-			e.Grow(len(text))
+			e.Charge(len(text))
 			b.WriteString(text)
 		}
 		return b.String()
@@ -112,8 +114,9 @@ func (e *executor) operation(x syntax.Expr, s *scope) py.Value {
 	return nil
 }
 
+// all returns the values of expressions.
 func (e *executor) all(exprs []syntax.Expr, s *scope) []py.Value {
-	e.Grow(16 * len(exprs))
+	e.Charge(16 * len(exprs))
 	items := make([]py.Value, len(exprs))
 	for i, x := range exprs {
 		items[i] = e.eval(x, s)
@@ -121,6 +124,7 @@ func (e *executor) all(exprs []syntax.Expr, s *scope) []py.Value {
 	return items
 }
 
+// compare evaluates a chain of comparisons, such as a < b < c, up to the first false one.
 func (e *executor) compare(n *syntax.Compare, s *scope) py.Value {
 	x := e.eval(n.X, s)
 	for i, op := range n.Ops {
@@ -147,6 +151,7 @@ func (e *executor) compare(n *syntax.Compare, s *scope) py.Value {
 	return true
 }
 
+// getItem returns the value of a subscript or of a slice.
 func (e *executor) getItem(n *syntax.GetItem, s *scope) py.Value {
 	v := e.eval(n.X, s)
 	sl, ok := n.Key.(*syntax.Slice)
@@ -165,17 +170,18 @@ func (e *executor) getItem(n *syntax.GetItem, s *scope) py.Value {
 	return e.slice(v, bound[0], bound[1], bound[2])
 }
 
-// filtered applies a chain of filters. head is the input of the first filter of a block.
-func (e *executor) filtered(x syntax.Expr, head py.Value, s *scope) py.Value {
+// filtered applies a chain of filters. In a filter block or a filtered set block, the first
+// filter of the chain has no operand (X is nil): its input is block, the text of the block.
+func (e *executor) filtered(x syntax.Expr, block py.Value, s *scope) py.Value {
 	n, ok := x.(*syntax.Filter)
 	if !ok {
 		return e.eval(x, s)
 	}
 	e.Enter()
 	defer e.Leave()
-	v := head
+	v := block
 	if n.X != nil {
-		v = e.filtered(n.X, head, s)
+		v = e.filtered(n.X, block, s)
 	}
 	args := e.args(n.Args, s)
 	e.line = n.Line
@@ -191,7 +197,7 @@ func (e *executor) args(a syntax.Args, s *scope) (args py.Args) {
 		args.Named = append(args.Named, py.Named{Name: a.Names[i], Value: e.eval(x, s)})
 	}
 	if a.Star != nil {
-		args.Pos = append(args.Pos[:len(args.Pos):len(args.Pos)], e.Items(e.eval(a.Star, s))...)
+		args.Pos = append(args.Pos, e.Items(e.eval(a.Star, s))...)
 	}
 	if a.Double != nil {
 		d, ok := e.eval(a.Double, s).(*py.Dict)
@@ -204,7 +210,7 @@ func (e *executor) args(a syntax.Args, s *scope) (args py.Args) {
 			if !ok {
 				py.Raise(py.KindType, "keywords must be strings")
 			}
-			e.Grow(40)
+			e.Charge(40)
 			if slices.Contains(a.Names, name) {
 				py.Raise(py.KindType, "got multiple values for keyword argument '%s'", name)
 			}
@@ -227,11 +233,11 @@ func (e *executor) call(f py.Value, args py.Args) py.Value {
 	return nil
 }
 
-// binary returns x op y. Unlike py's, it formats strings with %.
+// binary returns x op y. Unlike py.Machine's Binary, it formats strings with %.
 func (e *executor) binary(op string, x, y py.Value) py.Value {
 	if format, ok := py.Text(x); ok && op == "%" {
 		_, markup := x.(py.Markup)
-		return py.Like(markup, e.percent(format, y, markup))
+		return py.MaybeMarkup(markup, e.percent(format, y, markup))
 	}
 	return e.Machine.Binary(op, x, y)
 }

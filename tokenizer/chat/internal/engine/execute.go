@@ -8,31 +8,31 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
-// signal is how a body ended.
+// signal says how a body ended.
 type signal int
 
 const (
-	done signal = iota
-	broke
-	continued
+	done      signal = iota // at its end
+	broke                   // at a break
+	continued               // at a continue
 )
 
-// executor runs a template once: its statements, the expressions in them, and what these
-// call.
+// executor runs a template once: statements, expressions, filters, tests and methods.
 type executor struct {
 	*py.Machine
-	now  time.Time // of strftime_now
-	line int       // being run, for errors
-	out  *strings.Builder
-	root *scope // the template's variables
+	now  time.Time        // time that strftime_now formats
+	line int              // line of the running statement or expression, for errors
+	out  *strings.Builder // output: the template's, or that of the block that capture runs
+	root *scope           // variables that the caller of Render passed
 }
 
 func (e *executor) write(s string) {
-	e.Grow(len(s))
+	e.Charge(len(s))
 	e.out.WriteString(s)
 }
 
-// capture returns what f writes.
+// capture returns the output of f. If f raises, e.out stays replaced, which is harmless:
+// only Render catches, and it returns no text then.
 func (e *executor) capture(f func()) string {
 	out := e.out
 	e.out = &strings.Builder{}
@@ -55,6 +55,7 @@ func (e *executor) body(body []syntax.Stmt, s *scope) signal {
 	return done
 }
 
+// statement runs a statement. It returns the signal of a break or continue in it.
 func (e *executor) statement(stmt syntax.Stmt, s *scope) signal {
 	switch n := stmt.(type) {
 	case *syntax.Text:
@@ -108,6 +109,8 @@ func (e *executor) statement(stmt syntax.Stmt, s *scope) signal {
 	return done
 }
 
+// scoped runs a scope statement, such as with. With n.Root set, the body sees the
+// template's top level but no variables of enclosing loops and blocks.
 func (e *executor) scoped(n *syntax.Scope, s *scope) signal {
 	inner := &scope{parent: s}
 	if n.Root {
@@ -122,6 +125,7 @@ func (e *executor) scoped(n *syntax.Scope, s *scope) signal {
 	return e.body(n.Body, inner)
 }
 
+// callBlock calls a macro with the block as the macro "caller".
 func (e *executor) callBlock(n *syntax.CallBlock, s *scope) {
 	e.line = n.Call.Line
 	args := e.args(n.Call.Args, s)
@@ -129,7 +133,8 @@ func (e *executor) callBlock(n *syntax.CallBlock, s *scope) {
 	e.write(e.Str(e.call(e.eval(n.Call.Func, s), args)))
 }
 
-// forLoop runs a loop over v. depth counts the enclosing recursive loops.
+// forLoop runs a loop over v. depth is the number of enclosing calls of the same recursive
+// loop.
 func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	e.Enter()
 	defer e.Leave()
@@ -144,10 +149,10 @@ func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 			return e.capture(func() { e.forLoop(n, v, s, depth+1) })
 		}
 	}
-	any := false
+	ran := false
 	for item, ok := l.next(); ok; item, ok = l.next() {
-		any = true
-		e.Step(3)
+		ran = true
+		e.Step(3) // for the scope, the loop variable and the target
 		inner := &scope{parent: s, names: make([]string, 0, 4), values: make([]py.Value, 0, 4)}
 		inner.set("loop", l)
 		inner.hide(n.Hidden)
@@ -156,7 +161,7 @@ func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 			break
 		}
 	}
-	if !any {
+	if !ran {
 		e.body(n.Else, inside(s, n.ElseHidden))
 	}
 }

@@ -7,20 +7,24 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Format implements s.format(args…): fields by position or name, their attributes and
+// maxFieldDepth is how deep the fields of str.format may nest, as in CPython.
+const maxFieldDepth = 2
+
+// format implements s.format(args…): fields by position or name, their attributes and
 // items, !r and !s, and the format after a colon, which may contain fields.
-func (e *executor) Format(s string, args py.Args) string {
+func (e *executor) format(s string, args py.Args) string {
 	f := &fields{executor: e, args: args}
-	return f.text(s, 2)
+	return f.text(s, maxFieldDepth)
 }
 
 // fields replaces the fields of a format string.
 type fields struct {
 	*executor
 	args py.Args
-	auto int // the position of the next field without a name
+	auto int // positional argument of the next field without a name
 }
 
+// text replaces the fields of s. depth is how many more levels of fields may follow.
 func (f *fields) text(s string, depth int) string {
 	if depth < 0 {
 		py.Raise(py.KindValue, "Max string recursion exceeded")
@@ -32,7 +36,7 @@ func (f *fields) text(s string, depth int) string {
 		if at < 0 {
 			at = len(s)
 		}
-		f.Grow(at)
+		f.Charge(at)
 		b.WriteString(s[:at])
 		s = s[at:]
 		switch {
@@ -45,7 +49,7 @@ func (f *fields) text(s string, depth int) string {
 		default:
 			end := fieldEnd(s)
 			text := f.field(s[1:end], depth)
-			f.Grow(len(text))
+			f.Charge(len(text))
 			b.WriteString(text)
 			s = s[end+1:]
 		}
@@ -53,7 +57,7 @@ func (f *fields) text(s string, depth int) string {
 	return b.String()
 }
 
-// fieldEnd returns the end of the field that s starts with.
+// fieldEnd returns the index of the brace that closes the field that s starts with.
 func fieldEnd(s string) int {
 	open := 0
 	for i := range len(s) {
@@ -70,6 +74,7 @@ func fieldEnd(s string) int {
 	return 0
 }
 
+// field returns the text of a field, such as name!r:>10.
 func (f *fields) field(field string, depth int) string {
 	name, format, _ := strings.Cut(field, ":")
 	name, conversion, converted := strings.Cut(name, "!")
@@ -90,6 +95,7 @@ func (f *fields) field(field string, depth int) string {
 	return f.formatValue(v, format)
 }
 
+// value returns the value of a field's name, such as 0.role[key].
 func (f *fields) value(name string) py.Value {
 	end := strings.IndexAny(name, ".[")
 	if end < 0 {
@@ -125,6 +131,7 @@ func (f *fields) value(name string) py.Value {
 	return v
 }
 
+// argument returns the argument of a name or a position.
 func (f *fields) argument(first string) py.Value {
 	if n, err := strconv.Atoi(first); err == nil {
 		if n < 0 || n >= len(f.args.Pos) {

@@ -1,10 +1,13 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// generator returns a lazy sequence that calls begin for its first item.
+// generator returns a lazy sequence. begin starts the iteration; generator calls it for the
+// first item only, so that errors of the arguments appear when the sequence is used.
 func generator(begin func() func() (py.Value, bool)) py.Value {
 	var next func() (py.Value, bool)
 	return &py.Iter{Type: "generator", Next: func() (py.Value, bool) {
@@ -15,15 +18,17 @@ func generator(begin func() func() (py.Value, bool)) py.Value {
 	}}
 }
 
-func ended() (py.Value, bool) { return nil, false }
+// noItems is the iteration of an empty sequence.
+func noItems() (py.Value, bool) { return nil, false }
 
+// lazyFilter finds the filters that return generators.
 func (e *executor) lazyFilter(name string) filterFunc {
 	switch name {
 	case "map":
 		return func(v py.Value, args py.Args) py.Value {
 			return generator(func() func() (py.Value, bool) {
 				if !py.Truth(v) {
-					return ended
+					return noItems
 				}
 				change, next := e.mapping(args), e.Iterate(v)
 				return func() (py.Value, bool) {
@@ -36,13 +41,13 @@ func (e *executor) lazyFilter(name string) filterFunc {
 			})
 		}
 	case "select":
-		return e.selecting(true, false)
+		return e.selecting(true, e.itemTest)
 	case "reject":
-		return e.selecting(false, false)
+		return e.selecting(false, e.itemTest)
 	case "selectattr":
-		return e.selecting(true, true)
+		return e.selecting(true, e.attributeTest)
 	case "rejectattr":
-		return e.selecting(false, true)
+		return e.selecting(false, e.attributeTest)
 	case "items":
 		return func(v py.Value, args py.Args) py.Value {
 			args.Take(name)
@@ -56,10 +61,11 @@ func (e *executor) lazyFilter(name string) filterFunc {
 	return nil
 }
 
+// pairs iterates over the keys and values of a dict.
 func (e *executor) pairs(v py.Value) func() (py.Value, bool) {
 	switch v := v.(type) {
 	case *py.Undefined:
-		return ended
+		return noItems
 	case *py.Dict:
 		return e.Iterate(&py.View{Type: "dict_items", Dict: v})
 	}
@@ -85,18 +91,19 @@ func (e *executor) mapping(args py.Args) func(py.Value) py.Value {
 	return func(item py.Value) py.Value { return e.apply(e.Str(args.Pos[0]), item, rest) }
 }
 
-// selecting keeps the items that pass a test, or those that fail it. attr means that the
-// first argument names the attribute to test.
-func (e *executor) selecting(keep, attr bool) filterFunc {
+// selecting returns a filter that yields the items whose test returns keep. newTest makes
+// the test from the filter's arguments.
+func (e *executor) selecting(keep bool, newTest func(args py.Args) func(py.Value) bool) filterFunc {
 	return func(v py.Value, args py.Args) py.Value {
 		return generator(func() func() (py.Value, bool) {
 			if !py.Truth(v) {
-				return ended
+				return noItems
 			}
-			pass, next := e.passes(args, attr), e.Iterate(v)
+			test := newTest(args)
+			next := e.Iterate(v)
 			return func() (py.Value, bool) {
 				for item, ok := next(); ok; item, ok = next() {
-					if pass(item) == keep {
+					if test(item) == keep {
 						return item, true
 					}
 				}
@@ -106,22 +113,27 @@ func (e *executor) selecting(keep, attr bool) filterFunc {
 	}
 }
 
-func (e *executor) passes(args py.Args, attr bool) func(py.Value) bool {
-	get := func(v py.Value) py.Value { return v }
-	pos := args.Pos
-	if attr {
-		if len(pos) == 0 {
-			py.Raise(py.KindArgument, "Missing parameter for attribute name")
-		}
-		get, pos = e.getter(pos[0], nil, false), pos[1:]
+// itemTest returns the test that args names, with the rest of args as the arguments of the
+// test. Without arguments it tests for truth.
+func (e *executor) itemTest(args py.Args) func(py.Value) bool {
+	if len(args.Pos) == 0 {
+		return py.Truth
 	}
-	if len(pos) == 0 {
-		return func(v py.Value) bool { return py.Truth(get(v)) }
-	}
-	rest := py.Args{Pos: pos[1:], Named: args.Named}
-	return func(v py.Value) bool { return e.holds(e.Str(pos[0]), get(v), rest) }
+	rest := py.Args{Pos: args.Pos[1:], Named: args.Named}
+	return func(v py.Value) bool { return e.holds(e.Str(args.Pos[0]), v, rest) }
 }
 
+// attributeTest is itemTest for an attribute of the items, which the first argument names.
+func (e *executor) attributeTest(args py.Args) func(py.Value) bool {
+	if len(args.Pos) == 0 {
+		py.Raise(py.KindArgument, "Missing parameter for attribute name")
+	}
+	get := e.getter(args.Pos[0], nil, false)
+	test := e.itemTest(py.Args{Pos: args.Pos[1:], Named: args.Named})
+	return func(v py.Value) bool { return test(get(v)) }
+}
+
+// batch groups items into rows of a given length.
 func (e *executor) batch(v py.Value, args py.Args) py.Value {
 	got := args.Take("batch", "linecount", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
@@ -140,7 +152,7 @@ func (e *executor) batch(v py.Value, args py.Args) py.Value {
 				return nil, false
 			}
 			for fill != nil && len(row) < n {
-				e.Grow(16)
+				e.Charge(16)
 				row = append(row, fill)
 			}
 			return e.NewList(row), true
@@ -148,6 +160,8 @@ func (e *executor) batch(v py.Value, args py.Args) py.Value {
 	})
 }
 
+// slices divides items into a given number of rows, the first of which are longer by one
+// item if the division leaves a remainder.
 func (e *executor) slices(v py.Value, args py.Args) py.Value {
 	got := args.Take("slice", "slices", "fill_with?")
 	n, fill := py.WantInt(got[0]), py.Or(got[1], nil)
@@ -156,7 +170,8 @@ func (e *executor) slices(v py.Value, args py.Args) py.Value {
 		if n == 0 {
 			py.Raise("ZeroDivisionError", "integer division or modulo by zero")
 		}
-		each, longer, at, i := len(items)/max(1, n), len(items)%max(1, n), 0, 0
+		each, longer := len(items)/max(1, n), len(items)%max(1, n)
+		i := 0 // rows returned
 		return func() (py.Value, bool) {
 			if i >= n {
 				return nil, false
@@ -165,11 +180,12 @@ func (e *executor) slices(v py.Value, args py.Args) py.Value {
 			if i < longer {
 				size++
 			}
-			row := append([]py.Value(nil), items[at:at+size]...)
+			row := slices.Clone(items[:size])
+			items = items[size:]
 			if fill != nil && i >= longer {
 				row = append(row, fill)
 			}
-			at, i = at+size, i+1
+			i++
 			return e.NewList(row), true
 		}
 	})

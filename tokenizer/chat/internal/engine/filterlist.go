@@ -7,6 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
+// listFilter finds the filters that process all items.
 func (e *executor) listFilter(name string) filterFunc {
 	switch name {
 	case "list":
@@ -46,7 +47,7 @@ func (e *executor) listFilter(name string) filterFunc {
 					s = sep + s
 				}
 				first = false
-				e.Grow(len(s))
+				e.Charge(len(s))
 				b.WriteString(s)
 			}
 			return b.String()
@@ -55,7 +56,7 @@ func (e *executor) listFilter(name string) filterFunc {
 	return nil
 }
 
-// order compares for sorting.
+// order returns -1, 0 or 1, for sorting. It raises TypeError for types that have no order.
 func (e *executor) order(a, b py.Value) int {
 	switch {
 	case e.Order("<", a, b):
@@ -66,11 +67,12 @@ func (e *executor) order(a, b py.Value) int {
 	return 0
 }
 
-// sorted sorts values stably by their keys.
+// sorted sorts values stably by their keys, in place. A reverse sort keeps the order of equal
+// keys too, as in Python.
 func (e *executor) sorted(values []py.Value, key func(py.Value) py.Value, reverse bool) []py.Value {
 	type keyed struct{ key, value py.Value }
 	all := make([]keyed, len(values))
-	e.Grow(48 * len(values))
+	e.Charge(48 * len(values))
 	for i, v := range values {
 		all[i] = keyed{key(v), v}
 	}
@@ -110,11 +112,11 @@ func (e *executor) sort(v py.Value, args py.Args) py.Value {
 
 func (e *executor) dictSort(v py.Value, args py.Args) py.Value {
 	got := args.Take("dictsort", "case_sensitive?", "by?", "reverse?")
-	at := int64(0)
+	index := int64(0) // of the sort key in a pair
 	switch by, _ := py.Text(py.Or(got[1], "key")); by {
 	case "key":
 	case "value":
-		at = 1
+		index = 1
 	default:
 		py.Raise(py.KindArgument, `You can only sort by either "key" or "value"`)
 	}
@@ -123,7 +125,7 @@ func (e *executor) dictSort(v py.Value, args py.Args) py.Value {
 	if !ok {
 		py.Raise("AttributeError", "'%s' object has no attribute 'items'", py.TypeName(v))
 	}
-	key := e.getter(at, nil, !py.Truth(py.Or(got[0], false)))
+	key := e.getter(index, nil, !py.Truth(py.Or(got[0], false)))
 	return &py.List{Items: e.sorted(e.Items(&py.View{Type: "dict_items", Dict: d}), key,
 		py.Truth(py.Or(got[2], false)))}
 }
@@ -167,6 +169,7 @@ func (e *executor) unique(v py.Value, args py.Args) py.Value {
 	})
 }
 
+// extreme returns the first minimum or maximum.
 func (e *executor) extreme(name string, v py.Value, args py.Args) py.Value {
 	got := args.Take(name, "case_sensitive?", "attribute?")
 	key := e.getter(py.Or(got[1], nil), nil, !py.Truth(py.Or(got[0], false)))
@@ -185,6 +188,7 @@ func (e *executor) extreme(name string, v py.Value, args py.Args) py.Value {
 	return best
 }
 
+// pickFilter finds the filters that count, pick or reverse items.
 func (e *executor) pickFilter(name string) filterFunc {
 	none := func(word string) py.Value {
 		return &py.Undefined{Hint: "No " + word + " item, sequence was empty."}
@@ -246,8 +250,9 @@ func (e *executor) backwards(v py.Value) *py.Iter {
 	return it
 }
 
-// getter returns a function that gets an attribute of items: a path with dots, an index,
-// or nil for the item. If otherwise is not nil, it replaces an undefined step.
+// getter returns a function that gets an attribute of an item. attribute is a path with
+// dots, an index, or nil for the item itself. If otherwise is not nil, it replaces each
+// undefined value on the path. ignoreCase lowers the case of a string result.
 func (e *executor) getter(attribute, otherwise py.Value, ignoreCase bool) func(py.Value) py.Value {
 	var path []py.Value
 	switch a, ok := py.Text(attribute); {

@@ -9,6 +9,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
+// numberFilter finds the filters that return or format numbers.
 func (e *executor) numberFilter(name string) filterFunc {
 	switch name {
 	case "int":
@@ -46,6 +47,12 @@ func (e *executor) toInt(v py.Value, args py.Args) py.Value {
 	return py.Or(got[0], int64(0))
 }
 
+// maxRoundDigits is the precision above which round returns a float unchanged. CPython has
+// such a limit too (323).
+const maxRoundDigits = 300
+
+// round implements the filter round. Unlike Python's round, Jinja's returns a float for a
+// float of any precision.
 func round(v py.Value, args py.Args) py.Value {
 	got := args.Take("round", "precision?", "method?")
 	precision := py.WantInt(py.Or(got[0], int64(0)))
@@ -68,7 +75,7 @@ func round(v py.Value, args py.Args) py.Value {
 	case isInt:
 		whole, _ := big.NewFloat(math.RoundToEven(f*scale) / scale).Int(nil)
 		return py.Integer(whole)
-	case precision > 300 || math.IsNaN(f) || math.IsInf(f, 0):
+	case precision > maxRoundDigits || math.IsNaN(f) || math.IsInf(f, 0):
 		return f
 	case precision < 0:
 		return math.RoundToEven(f*scale) / scale
@@ -77,6 +84,7 @@ func round(v py.Value, args py.Args) py.Value {
 	return f
 }
 
+// fileSize formats a number of bytes in decimal or binary units.
 func (e *executor) fileSize(v py.Value, args py.Args) py.Value {
 	base, prefixes := 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
 	if py.Truth(py.Or(args.Take("filesizeformat", "binary?")[0], false)) {

@@ -3,10 +3,12 @@ package engine
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
+// textFilter finds the filters that change or measure a string.
 func (e *executor) textFilter(name string) filterFunc {
 	switch name {
 	case "upper":
@@ -28,7 +30,7 @@ func (e *executor) textFilter(name string) filterFunc {
 	case "center":
 		return func(v py.Value, args py.Args) py.Value {
 			s, wrap := e.soft(v)
-			return wrap(e.Pad(s, py.WantInt(py.Or(args.Take(name, "width?")[0], int64(80))), " ", 2))
+			return wrap(e.Pad(s, py.WantInt(py.Or(args.Take(name, "width?")[0], int64(80))), " ", py.Both))
 		}
 	case "replace":
 		return func(v py.Value, args py.Args) py.Value {
@@ -48,8 +50,8 @@ func (e *executor) textFilter(name string) filterFunc {
 			args.Take(name)
 			s := e.Str(v)
 			e.Scan(len(s))
-			word := func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
-			return int64(len(strings.FieldsFunc(s, word)))
+			separates := func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
+			return int64(len(strings.FieldsFunc(s, separates)))
 		}
 	case "format":
 		return func(v py.Value, args py.Args) py.Value {
@@ -66,10 +68,11 @@ func (e *executor) textFilter(name string) filterFunc {
 	return nil
 }
 
-// soft returns a value's string and a function that restores Markup.
+// soft returns str(v), and a function that makes a Markup of a string if v is one. It
+// corresponds to markupsafe.soft_str.
 func (e *executor) soft(v py.Value) (s string, wrap func(string) py.Value) {
 	_, markup := v.(py.Markup)
-	return e.Str(v), func(s string) py.Value { return py.Like(markup, s) }
+	return e.Str(v), func(s string) py.Value { return py.MaybeMarkup(markup, s) }
 }
 
 // plain returns a filter without parameters from string to string.
@@ -77,7 +80,7 @@ func (e *executor) plain(name string, change func(string) string) filterFunc {
 	return func(v py.Value, args py.Args) py.Value {
 		args.Take(name)
 		s, wrap := e.soft(v)
-		e.Grow(len(s))
+		e.Charge(len(s))
 		return wrap(change(s))
 	}
 }
@@ -85,28 +88,25 @@ func (e *executor) plain(name string, change func(string) string) filterFunc {
 // title capitalizes words, which white space, hyphens and opening brackets separate.
 func (e *executor) title(s string) string {
 	var b strings.Builder
-	word := ""
-	flush := func() {
+	write := func(word string) {
 		if word != "" {
-			first := []rune(word[:min(4, len(word))])[0]
-			b.WriteString(e.Upper(string(first)) + e.Lower(word[len(string(first)):]))
-			word = ""
+			n := py.RuneLen(word)
+			b.WriteString(e.Upper(word[:n]) + e.Lower(word[n:]))
 		}
 	}
-	start := 0
+	start := 0 // of the current word
 	for i, r := range s {
 		if py.IsSpace(r) || strings.ContainsRune("-({[<", r) {
-			word = s[start:i]
-			flush()
+			write(s[start:i])
 			b.WriteRune(r)
-			start = i + len(string(r))
+			start = i + utf8.RuneLen(r)
 		}
 	}
-	word = s[start:]
-	flush()
+	write(s[start:])
 	return b.String()
 }
 
+// indent puts spaces before each line but the first and blank ones.
 func (e *executor) indent(v py.Value, args py.Args) py.Value {
 	got := args.Take("indent", "width?", "first?", "blank?")
 	s, ok := py.Text(v)
@@ -120,25 +120,27 @@ func (e *executor) indent(v py.Value, args py.Args) py.Value {
 	_, wrap := e.soft(v)
 	space, ok := py.Text(py.Or(got[0], int64(4)))
 	if !ok {
-		space = e.Pad("", py.WantInt(py.Or(got[0], int64(4))), " ", 0)
+		space = e.Pad("", py.WantInt(py.Or(got[0], int64(4))), " ", py.Right)
 	}
 	blank := py.Truth(py.Or(got[2], false))
 	var b strings.Builder
 	for i, line := range e.Lines(s+"\n", false) {
 		if i > 0 {
 			line = "\n" + space + line
-			if len(line) == 1+len(space) && !blank {
+			if len(line) == 1+len(space) && !blank { // the line was empty
 				line = "\n"
 			}
 		} else if py.Truth(py.Or(got[1], false)) {
 			line = space + line
 		}
-		e.Grow(len(line))
+		e.Charge(len(line))
 		b.WriteString(line)
 	}
 	return wrap(b.String())
 }
 
+// truncate shortens a string that is longer than length + leeway to length characters,
+// including end. Unless killwords is set, it cuts before a word.
 func (e *executor) truncate(v py.Value, args py.Args) py.Value {
 	got := args.Take("truncate", "length?", "killwords?", "end?", "leeway?")
 	end := e.Str(py.Or(got[2], "..."))

@@ -8,6 +8,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
+// valueFilter finds the filters for values of any type.
 func (e *executor) valueFilter(name string) filterFunc {
 	switch name {
 	case "default", "d":
@@ -43,7 +44,7 @@ func (e *executor) toJSON(v py.Value, args py.Args) py.Value {
 		if text, ok := py.Text(indent); ok {
 			style.Indent = text
 		} else {
-			style.Indent = e.Pad("", py.WantInt(indent), " ", 0)
+			style.Indent = e.Pad("", py.WantInt(indent), " ", py.Right)
 		}
 	}
 	if separators := py.Or(got[2], nil); separators != nil {
@@ -56,28 +57,26 @@ func (e *executor) toJSON(v py.Value, args py.Args) py.Value {
 	return e.EncodeJSON(v, style)
 }
 
+// webFilter finds the filters for HTML and URLs.
 func (e *executor) webFilter(name string) filterFunc {
-	escape := func(whole bool) filterFunc {
-		return func(v py.Value, args py.Args) py.Value {
-			args.Take(name)
-			if whole {
-				v = e.Str(v)
-			}
-			return py.Markup(e.Escape(v))
-		}
-	}
 	switch name {
 	case "safe":
 		return func(v py.Value, args py.Args) py.Value { args.Take(name); return py.Markup(e.Str(v)) }
 	case "e", "escape":
-		return escape(false)
-	case "forceescape":
-		return escape(true)
+		return func(v py.Value, args py.Args) py.Value {
+			args.Take(name)
+			return py.Markup(e.Escape(v))
+		}
+	case "forceescape": // escapes Markup too
+		return func(v py.Value, args py.Args) py.Value {
+			args.Take(name)
+			return py.Markup(e.Escape(e.Str(v)))
+		}
 	case "striptags":
 		return func(v py.Value, args py.Args) py.Value {
 			args.Take(name)
 			s := e.Str(v)
-			e.Grow(2 * len(s))
+			e.Charge(2 * len(s))
 			s = dropBetween(dropBetween(s, "<!--", "-->"), "<", ">")
 			return html.UnescapeString(strings.Join(strings.FieldsFunc(s, py.IsSpace), " "))
 		}
@@ -104,10 +103,12 @@ func dropBetween(s, begin, end string) string {
 	}
 }
 
+// urlEncode quotes a string for a URL's path, or the pairs of a dict or of an iterable for
+// a query.
 func (e *executor) urlEncode(v py.Value) py.Value {
 	quote := func(v py.Value, query bool) string {
 		s := e.Str(v)
-		e.Grow(3 * len(s))
+		e.Charge(3 * len(s))
 		s = strings.ReplaceAll(url.QueryEscape(s), "%7E", "~")
 		if !query {
 			s = strings.ReplaceAll(strings.ReplaceAll(s, "+", "%20"), "%2F", "/")

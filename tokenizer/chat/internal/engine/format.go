@@ -9,17 +9,18 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// spec is the format of one value.
+// spec is the format of one value, in Python's format specification mini-language or in a
+// conversion of the operator %.
 type spec struct {
-	fill      string
-	align     byte // < > ^ = or 0
-	sign      byte // + space or 0
-	alternate bool
-	zero      bool
-	group     byte // , _ or 0
-	width     int
-	precision int // -1 if not given
-	verb      byte
+	fill      string // one character
+	align     byte   // < > ^ = or 0 for the default of the value's type
+	sign      byte   // '+' or ' ' before positive numbers, or 0 for nothing
+	alternate bool   // prefix 0x, 0o or 0b
+	zero      bool   // pads numbers with zeros after the sign
+	group     byte   // ',' or '_' between thousands, or 0 for nothing
+	width     int    // minimum number of characters
+	precision int    // -1 if not given
+	verb      byte   // presentation type, such as 'd', or 0 for the default
 }
 
 // clip truncates text to the precision.
@@ -32,19 +33,23 @@ func (s spec) clip(text string) string {
 
 // pad pads a formatted value to its width. A number's sign comes before the padding.
 func (e *executor) pad(s spec, text string) string {
-	share := map[byte]int{'<': 0, '>': 1, '=': 1, '^': 2}[s.align]
-	if s.align == '^' {
+	if s.align == '^' { // unlike str.center, an odd gap puts one more on the right
 		gap := max(0, s.width-py.Runes(text))
-		e.Times(len(s.fill), gap)
+		e.ChargeCopies(len(s.fill), gap)
 		return strings.Repeat(s.fill, gap/2) + text + strings.Repeat(s.fill, gap-gap/2)
 	}
 	sign := ""
 	if s.align == '=' && text != "" && strings.IndexByte("+- ", text[0]) >= 0 {
 		sign, text = text[:1], text[1:]
 	}
-	return sign + e.Pad(text, s.width-len(sign), s.fill, share)
+	side := py.Left
+	if s.align == '<' {
+		side = py.Right
+	}
+	return sign + e.Pad(text, s.width-len(sign), s.fill, side)
 }
 
+// signed returns digits with their sign, padded.
 func (e *executor) signed(s spec, negative bool, digits string) string {
 	switch {
 	case negative:
@@ -55,6 +60,7 @@ func (e *executor) signed(s spec, negative bool, digits string) string {
 	return e.pad(s, digits)
 }
 
+// integer formats an integer in the base of the verb.
 func (e *executor) integer(s spec, n *big.Int) string {
 	base := map[byte]int{'x': 16, 'X': 16, 'o': 8, 'b': 2}[s.verb]
 	if base == 0 {
@@ -73,29 +79,30 @@ func (e *executor) integer(s spec, n *big.Int) string {
 	return e.signed(s, n.Sign() < 0, digits)
 }
 
-// group puts a separator between thousands.
-func group(digits string, by byte) string {
-	whole, rest, _ := strings.Cut(digits, ".")
-	if rest != "" {
-		rest = "." + rest
+// group puts a separator between the thousands of the integer part.
+func group(digits string, separator byte) string {
+	integer, fraction, _ := strings.Cut(digits, ".")
+	if fraction != "" {
+		fraction = "." + fraction
 	}
-	for i := len(whole) - 3; i > 0; i -= 3 {
-		whole = whole[:i] + string(rune(by)) + whole[i:]
+	for i := len(integer) - 3; i > 0; i -= 3 {
+		integer = integer[:i] + string(rune(separator)) + integer[i:]
 	}
-	return whole + rest
+	return integer + fraction
 }
 
+// float formats a float with the verb e, f, g, n or %, in either case.
 func (e *executor) float(s spec, f float64) string {
 	precision := s.precision
 	if precision < 0 {
 		precision = 6
 	}
-	e.Times(1, precision)
+	e.ChargeCopies(1, precision)
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return e.signed(s, f < 0, strings.TrimLeft(py.FloatText(f), "-"))
 	}
 	text := ""
-	switch verb := s.verb | 0x20; verb {
+	switch verb := s.verb | 0x20; verb { // in lower case
 	case 'g', 'n':
 		text = general(math.Abs(f), max(1, precision))
 	case '%':

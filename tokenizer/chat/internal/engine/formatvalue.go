@@ -10,14 +10,11 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// formatValue implements format(v, spec) with Python's mini-language.
+// formatValue implements format(v, text) with Python's format specification mini-language.
 func (e *executor) formatValue(v py.Value, text string) string {
 	s := formatSpec(text)
 	n, isInt := py.ToBig(v)
 	_, isFloat := v.(float64)
-	if _, isBool := v.(bool); isBool && text == "" {
-		isInt = false
-	}
 	if (isInt || isFloat) && s.align == 0 {
 		s.align = '>'
 		if s.zero {
@@ -62,11 +59,13 @@ func (e *executor) formatValue(v py.Value, text string) string {
 	return e.pad(s, s.clip(plain))
 }
 
+// formatSpec parses [[fill]align][sign][#][0][width][group][.precision][verb]. It raises
+// ValueError for other texts.
 func formatSpec(text string) spec {
-	whole := text
+	original := text
 	s := spec{fill: " ", precision: -1}
-	if n := 0; text != "" {
-		n = py.RuneLen(text)
+	if text != "" {
+		n := py.RuneLen(text)
 		if len(text) > n && strings.IndexByte("<>^=", text[n]) >= 0 {
 			s.fill, s.align, text = text[:n], text[n], text[n+1:]
 		} else if strings.IndexByte("<>^=", text[0]) >= 0 {
@@ -83,7 +82,7 @@ func formatSpec(text string) spec {
 	}
 	number := func() (n int) {
 		for c := take("0123456789"); c != 0; c = take("0123456789") {
-			n = min(10*n+int(c-'0'), 1<<30)
+			n = min(10*n+int(c-'0'), maxSpecNumber)
 		}
 		return n
 	}
@@ -99,14 +98,18 @@ func formatSpec(text string) spec {
 	}
 	s.verb = take("sdxXobncfFeEgG%")
 	if text != "" {
-		py.Raise(py.KindValue, "Invalid format specifier '%s'", fmt.Sprintf("%.40s", whole))
+		py.Raise(py.KindValue, "Invalid format specifier '%s'", fmt.Sprintf("%.40s", original))
 	}
 	return s
 }
 
+// maxSpecNumber bounds a width or a precision, so that parsing cannot overflow. The limit
+// of bytes is lower.
+const maxSpecNumber = 1 << 30
+
 // strftime implements t.strftime(format) in the C locale, with the GNU flags - _ 0 ^.
 func (e *executor) strftime(t time.Time, format string) string {
-	e.Grow(len(format))
+	e.Charge(len(format))
 	var b strings.Builder
 	for {
 		at := strings.IndexByte(format, '%')
@@ -123,10 +126,12 @@ func (e *executor) strftime(t time.Time, format string) string {
 		if field == "" {
 			field = "%" + format[:1]
 		}
-		switch digits := strings.TrimLeft(field, "0 "); {
+		isNumber := len(field) > 1 && strings.Trim(field, "0123456789 ") == ""
+		switch {
 		case flag == '^':
 			field = strings.ToUpper(field)
-		case flag != 0 && flag != '0' && len(field) > 1 && strings.Trim(field, "0123456789 ") == "":
+		case isNumber && (flag == '-' || flag == '_'):
+			digits := strings.TrimLeft(field, "0 ")
 			if digits == "" {
 				digits = "0"
 			}
@@ -135,7 +140,7 @@ func (e *executor) strftime(t time.Time, format string) string {
 			}
 			field = digits
 		}
-		e.Grow(len(field))
+		e.Charge(len(field))
 		b.WriteString(field)
 		format = format[1:]
 	}
@@ -152,7 +157,8 @@ func strftimeField(t time.Time, c byte) string {
 	if layout, ok := layouts[c]; ok {
 		return t.Format(layout)
 	}
-	year, week := t.ISOWeek()
+	mondayBased := (int(t.Weekday()) + 6) % 7 // 0 for Monday
+	isoYear, isoWeek := t.ISOWeek()
 	switch c {
 	case 'f':
 		return fmt.Sprintf("%06d", t.Nanosecond()/1000)
@@ -167,17 +173,17 @@ func strftimeField(t time.Time, c byte) string {
 	case 'w':
 		return strconv.Itoa(int(t.Weekday()))
 	case 'u':
-		return strconv.Itoa((int(t.Weekday())+6)%7 + 1)
+		return strconv.Itoa(mondayBased + 1)
 	case 'V':
-		return fmt.Sprintf("%02d", week)
+		return fmt.Sprintf("%02d", isoWeek)
 	case 'G':
-		return strconv.Itoa(year)
+		return strconv.Itoa(isoYear)
 	case 'C':
 		return fmt.Sprintf("%02d", t.Year()/100)
 	case 'U':
 		return fmt.Sprintf("%02d", (t.YearDay()+6-int(t.Weekday()))/7)
 	case 'W':
-		return fmt.Sprintf("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7)
+		return fmt.Sprintf("%02d", (t.YearDay()+6-mondayBased)/7)
 	case 'n':
 		return "\n"
 	case 't':

@@ -4,7 +4,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// namespace is an object whose attributes templates may set.
+// namespace is Jinja's namespace(): an object whose attributes templates may set, also from
+// within loops.
 type namespace struct{ attrs *py.Dict }
 
 // TypeName returns Python's name of the type.
@@ -14,12 +15,12 @@ func (n *namespace) TypeName() string { return "Namespace" }
 func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n.attrs) + ">" }
 
 // Attr returns an attribute that was set.
-func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.Name(name) }
+func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.GetString(name) }
 
-// cycler cycles through its items.
+// cycler is Jinja's cycler(): it cycles through its items, of which there is at least one.
 type cycler struct {
 	items []py.Value
-	at    int
+	at    int // index of the current item
 }
 
 // TypeName returns Python's name of the type.
@@ -88,6 +89,7 @@ func (e *executor) global(name string) py.Value {
 	return &py.Func{Name: name, Call: call}
 }
 
+// newRange implements range(stop) and range(start, stop[, step]).
 func newRange(args py.Args) py.Value {
 	got := args.Take("range", "start", "stop?", "step?")
 	first := int64(py.WantInt(got[0]))

@@ -8,7 +8,9 @@ import (
 )
 
 // undefinedOf returns the undefined value for a missing name of v.
-func undefinedOf(v, name py.Value) py.Value { return &py.Undefined{Object: v, Of: true, Name: name} }
+func undefinedOf(v, name py.Value) py.Value {
+	return &py.Undefined{Object: v, HasObject: true, Name: name}
+}
 
 // subscript returns v[key] by Jinja's rules: the item, else the attribute, else undefined.
 func (e *executor) subscript(v, key py.Value) py.Value {
@@ -46,7 +48,7 @@ func (e *executor) ownAttr(v py.Value, name string) py.Value {
 }
 
 // indexed returns v[key]. ok is false if Python raises LookupError or TypeError.
-func (e *executor) indexed(v, key py.Value) (indexed py.Value, ok bool) {
+func (e *executor) indexed(v, key py.Value) (item py.Value, ok bool) {
 	if d, isDict := v.(*py.Dict); isDict {
 		switch key.(type) {
 		case *py.List, *py.Dict, *py.View:
@@ -62,7 +64,7 @@ func (e *executor) indexed(v, key py.Value) (indexed py.Value, ok bool) {
 	if s, isText := py.Text(v); isText {
 		_, markup := v.(py.Markup)
 		c, ok := e.runeAt(s, i)
-		return py.Like(markup, c), ok
+		return py.MaybeMarkup(markup, c), ok
 	}
 	size, at := 0, func(int) py.Value { return nil }
 	switch v := v.(type) {
@@ -87,7 +89,7 @@ func (e *executor) runeAt(s string, i int) (string, bool) {
 	if i >= len(s) || -i > len(s) {
 		return "", false
 	}
-	e.Scan(8 * max(i, -i))
+	e.Scan(8 * max(i, -i)) // decoding a character takes longer than scanning a byte
 	for ; i > 0 && s != ""; i-- {
 		s = s[py.RuneLen(s):]
 	}
@@ -111,7 +113,7 @@ func (e *executor) slice(v, start, stop, step py.Value) py.Value {
 	if s, ok := py.Text(v); ok {
 		_, markup := v.(py.Markup)
 		e.Scan(4 * len(s))
-		return py.Like(markup, e.spanText(newSpan(py.Runes(s), start, stop, step), s))
+		return py.MaybeMarkup(markup, e.spanText(newSpan(py.Runes(s), start, stop, step), s))
 	}
 	switch v := v.(type) {
 	case *py.List:
@@ -132,7 +134,9 @@ func (e *executor) slice(v, start, stop, step py.Value) py.Value {
 // span is the indices from lo to hi, exclusive, in steps of by.
 type span struct{ lo, hi, by int }
 
-// newSpan resolves a slice of n items.
+// newSpan resolves the bounds of a slice of n items, as slice.indices does in Python. A nil
+// bound is missing. Its results keep lo and hi within the items; for a negative step, hi
+// may be -1. hi may be below lo: the span is empty.
 func newSpan(n int, start, stop, step py.Value) span {
 	index := func(v py.Value, otherwise int) int {
 		if v == nil {
@@ -142,7 +146,7 @@ func newSpan(n int, start, stop, step py.Value) span {
 		if !ok {
 			py.Raise(py.KindType, "slice indices must be integers or None or have an __index__ method")
 		}
-		i := n + 1
+		i := n + 1 // for a bound beyond the end
 		switch {
 		case big.IsInt64() && big.Int64() >= -int64(n)-1 && big.Int64() <= int64(n):
 			i = int(big.Int64())
@@ -183,7 +187,7 @@ func (e *executor) spanText(s span, text string) string {
 		begin := py.Offset(text, s.lo)
 		return text[begin : begin+py.Offset(text[begin:], s.hi-s.lo)]
 	}
-	e.Grow(5 * len(text))
+	e.Charge(5 * len(text))
 	all := []rune(text)
 	var selected strings.Builder
 	s.each(func(i int) { selected.WriteRune(all[i]) })
@@ -197,7 +201,7 @@ func (e *executor) spanItems(s span, items []py.Value) []py.Value {
 	}
 	var selected []py.Value
 	s.each(func(i int) {
-		e.Grow(16)
+		e.Charge(16)
 		selected = append(selected, items[i])
 	})
 	return selected

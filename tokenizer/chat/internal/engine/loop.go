@@ -6,19 +6,20 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// loop is the variable loop of a for loop. It reads ahead only as far as needed.
+// loop is the variable loop of a for loop. It reads ahead only as far as needed: nextitem and
+// last need one more item, the length needs all.
 type loop struct {
-	m          *py.Machine
-	items      func() (py.Value, bool)
-	ahead      []py.Value // read ahead
-	size       int
-	known      bool // size is known
-	index      int  // from 0
-	depth      int
-	prev, cur  py.Value
-	changed    py.Value // arguments of the last call of changed
-	hasChanged bool
-	recurse    func(py.Value) py.Value
+	m       *py.Machine
+	items   func() (py.Value, bool)
+	ahead   []py.Value // items read from items but not yet returned by next
+	size    int        // number of all items, valid if known is set
+	known   bool
+	index   int      // index of the current item; -1 before the first
+	depth   int      // number of enclosing calls of the same recursive loop
+	prev    py.Value // previous item
+	current py.Value
+	changed *py.Tuple               // arguments of the last call of changed; nil before the first
+	recurse func(py.Value) py.Value // runs the loop over another iterable; nil unless recursive
 }
 
 // next moves to the next item.
@@ -26,20 +27,20 @@ func (l *loop) next() (py.Value, bool) {
 	if !l.peek() {
 		return nil, false
 	}
-	l.prev, l.cur = l.cur, l.ahead[0]
+	l.prev, l.current = l.current, l.ahead[0]
 	l.ahead = l.ahead[1:]
 	l.index++
-	return l.cur, true
+	return l.current, true
 }
 
-// peek reads one item ahead.
+// peek makes sure that ahead holds an item, and reports whether there is one.
 func (l *loop) peek() bool {
 	if len(l.ahead) > 0 {
 		return true
 	}
 	item, ok := l.items()
 	if ok {
-		l.ahead = append(l.ahead[:0:0], item)
+		l.ahead = []py.Value{item}
 	}
 	return ok
 }
@@ -48,7 +49,7 @@ func (l *loop) peek() bool {
 func (l *loop) Len() int {
 	if !l.known {
 		for item, ok := l.items(); ok; item, ok = l.items() {
-			l.m.Grow(16)
+			l.m.Charge(16)
 			l.ahead = append(l.ahead, item)
 		}
 		l.size, l.known = l.index+1+len(l.ahead), true
@@ -103,6 +104,7 @@ func (l *loop) Attr(name string) (py.Value, bool) {
 	return nil, false
 }
 
+// cycle implements loop.cycle: it returns the argument of the current item's turn.
 func (l *loop) cycle(args py.Args) py.Value {
 	if len(args.Pos) == 0 {
 		py.Raise(py.KindType, "no items for cycling given")
@@ -110,12 +112,14 @@ func (l *loop) cycle(args py.Args) py.Value {
 	return args.Pos[l.index%len(args.Pos)]
 }
 
+// change implements loop.changed: it reports whether its arguments differ from those of the
+// previous call.
 func (l *loop) change(args py.Args) py.Value {
-	now := &py.Tuple{Items: args.Pos}
-	if l.hasChanged && l.m.Equal(l.changed, now) {
+	values := &py.Tuple{Items: args.Pos}
+	if l.changed != nil && l.m.Equal(l.changed, values) {
 		return false
 	}
-	l.changed, l.hasChanged = now, true
+	l.changed = values
 	return true
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
-// macro is a macro and the scope that it sees.
+// macro is a macro as a value.
 type macro struct {
 	e     *executor
 	def   *syntax.Macro
-	scope *scope
+	scope *scope // scope of the definition, whose variables the body sees
 }
 
 // TypeName returns Python's name of the type.
@@ -47,12 +47,13 @@ func (c *macro) Call(args py.Args) py.Value {
 	defer c.e.Leave()
 	s := inside(c.scope, c.def.Hidden)
 	given := c.bind(args, s)
+	required := len(c.def.Params) - len(c.def.Defaults) // the last parameters have the defaults
 	for i, name := range c.def.Params {
 		if given[i] {
 			continue
 		}
-		if d := i - (len(c.def.Params) - len(c.def.Defaults)); d >= 0 {
-			s.set(name, c.e.eval(c.def.Defaults[d], s))
+		if i >= required {
+			s.set(name, c.e.eval(c.def.Defaults[i-required], s))
 		} else {
 			s.set(name, &py.Undefined{Hint: "parameter " + c.e.Quote(name) + " was not provided", Name: name})
 		}
@@ -92,12 +93,14 @@ func (c *macro) bind(args py.Args, s *scope) []bool {
 		}
 		s.set("caller", v)
 	}
-	c.rest(args, named, s)
+	c.bindExtra(args, named, s)
 	return given
 }
 
-// rest handles the arguments that match no parameter.
-func (c *macro) rest(args py.Args, named []py.Named, s *scope) {
+// bindExtra stores the arguments that match no parameter as varargs and kwargs, if the macro
+// uses these names. Otherwise it raises TypeError if there are any. named holds the named
+// ones.
+func (c *macro) bindExtra(args py.Args, named []py.Named, s *scope) {
 	def := c.def
 	switch {
 	case def.Kwargs && !slices.Contains(def.Params, "kwargs"):

@@ -6,12 +6,13 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// conversions reads the conversions of a % format and their arguments.
+// conversions reads the conversions of a % format, such as %5d or %(name)s, and their
+// arguments.
 type conversions struct {
-	format string // rest of the format
-	args   []py.Value
-	used   int      // of args
-	named  *py.Dict // named arguments, or nil
+	format string     // part of the format that is not yet read
+	args   []py.Value // positional arguments
+	used   int        // number of args that next has returned
+	named  *py.Dict   // named arguments, or nil
 }
 
 // next returns the next argument.
@@ -23,7 +24,7 @@ func (c *conversions) next() py.Value {
 	return c.args[c.used-1]
 }
 
-// key reads the optional name in parentheses of a conversion, or returns nil.
+// key reads the name of a conversion in parentheses, or returns nil if it has none.
 func (c *conversions) key() py.Value {
 	if !strings.HasPrefix(c.format, "(") {
 		return nil
@@ -53,7 +54,8 @@ func (c *conversions) number() int {
 	return n
 }
 
-// spec reads flags, width, precision and verb.
+// spec reads a conversion after its name: flags, width, precision, a length modifier, which
+// has no effect, and the verb.
 func (c *conversions) spec() spec {
 	s := spec{fill: " ", align: '>', precision: -1}
 flags:
@@ -104,7 +106,7 @@ func (e *executor) percent(format string, v py.Value, escape bool) string {
 			break
 		}
 		e.Step(1)
-		e.Grow(at)
+		e.Charge(at)
 		b.WriteString(c.format[:at])
 		c.format = c.format[at+1:]
 		key := c.key()
@@ -125,13 +127,13 @@ func (e *executor) percent(format string, v py.Value, escape bool) string {
 			arg = e.Escape(arg)
 		}
 		text := e.percentValue(s, arg)
-		e.Grow(len(text))
+		e.Charge(len(text))
 		b.WriteString(text)
 	}
 	mapping := c.named != nil
 	switch v.(type) {
-	case *py.List, *py.Range, *py.Undefined: // Python only checks that they have subscripts
-		mapping = true
+	case *py.List, *py.Range, *py.Undefined:
+		mapping = true // Python takes every value with subscripts for a mapping
 	}
 	if c.used < len(c.args) && !mapping {
 		py.Raise(py.KindType, "not all arguments converted during string formatting")
@@ -139,6 +141,7 @@ func (e *executor) percent(format string, v py.Value, escape bool) string {
 	return b.String() + c.format
 }
 
+// percentValue returns the text of one conversion.
 func (e *executor) percentValue(s spec, v py.Value) string {
 	if s.zero && s.align == '>' && strings.IndexByte("sracs", s.verb) < 0 {
 		s.fill, s.align = "0", '='

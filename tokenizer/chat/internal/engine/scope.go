@@ -7,21 +7,24 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/syntax"
 )
 
-// scope is a level of variables.
+// scope holds the variables of one body: the template's, or that of a loop, a macro or a
+// block.
 type scope struct {
-	parent *scope
+	parent *scope // enclosing scope; nil for the root
 	names  []string
-	values []py.Value
-	index  map[string]int // index of names; nil for few names
+	values []py.Value     // by position in names
+	index  map[string]int // position in names; nil below manyNames, where a search is faster
 }
 
-// inside returns a scope for a body in scope s.
+// inside returns a scope for a body in scope s. hidden holds the undefined values of the
+// names that the body assigns: until then, they hide variables of enclosing scopes.
 func inside(s *scope, hidden []*py.Undefined) *scope {
 	inner := &scope{parent: s}
 	inner.hide(hidden)
 	return inner
 }
 
+// hide sets the variables of hidden to their undefined values.
 func (s *scope) hide(hidden []*py.Undefined) {
 	for _, u := range hidden {
 		name, _ := u.Name.(string)
@@ -32,6 +35,7 @@ func (s *scope) hide(hidden []*py.Undefined) {
 // manyNames is the number of names from which a scope has an index.
 const manyNames = 8
 
+// find returns the position of a name in s.names, or -1.
 func (s *scope) find(name string) int {
 	if s.index != nil {
 		if i, ok := s.index[name]; ok {
@@ -42,12 +46,14 @@ func (s *scope) find(name string) int {
 	return slices.Index(s.names, name)
 }
 
+// set sets a variable of s. It never changes a parent.
 func (s *scope) set(name string, v py.Value) {
 	if i := s.find(name); i >= 0 {
 		s.values[i] = v
 		return
 	}
-	s.names, s.values = append(s.names, name), append(s.values, v)
+	s.names = append(s.names, name)
+	s.values = append(s.values, v)
 	if len(s.names) == manyNames {
 		s.index = map[string]int{}
 		for i, n := range s.names {
@@ -58,7 +64,8 @@ func (s *scope) set(name string, v py.Value) {
 	}
 }
 
-// assign stores v in a target of scope s.
+// assign stores v in a target: a name of scope s, an attribute of a namespace, or a tuple of
+// targets.
 func (e *executor) assign(target syntax.Expr, v py.Value, s *scope) {
 	switch t := target.(type) {
 	case *syntax.Name:
@@ -74,6 +81,8 @@ func (e *executor) assign(target syntax.Expr, v py.Value, s *scope) {
 	}
 }
 
+// unpack assigns the items of v to as many targets. It raises TypeError or ValueError if v
+// does not have that many items.
 func (e *executor) unpack(targets []syntax.Expr, v py.Value, s *scope) {
 	next, ok := e.Walk(v)
 	if !ok {

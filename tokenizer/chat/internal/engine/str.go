@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// textMethod returns a bound method of a string. Its string results are Markup if the string
-// is.
+// textMethod returns a bound method of a str or a Markup. Those of Markup return Markup
+// where those of str return str.
 func (e *executor) textMethod(v py.Value, name string) (py.Value, bool) {
 	s, _ := py.Text(v)
 	_, markup := v.(py.Markup)
@@ -32,11 +32,11 @@ func (e *executor) textMethod(v py.Value, name string) (py.Value, bool) {
 		got := call(s, args)
 		switch got := got.(type) {
 		case string:
-			return py.Like(markup, got)
+			return py.MaybeMarkup(markup, got)
 		case []string:
 			items := make([]py.Value, len(got))
 			for i, part := range got {
-				items[i] = py.Like(markup, part)
+				items[i] = py.MaybeMarkup(markup, part)
 			}
 			if strings.HasSuffix(name, "partition") {
 				return &py.Tuple{Items: items}
@@ -75,18 +75,20 @@ func (e *executor) escapeArgs(name string, args py.Args) py.Args {
 	return escaped
 }
 
+// textCall is a method of strings: s.name(args). In addition to values, it may return a
+// []string, which becomes a list, or a tuple for partition.
 type textCall func(s string, args py.Args) py.Value
 
 // textTest finds the methods that return a bool or a number.
 func (e *executor) textTest(name string) textCall {
-	whole := func(test func(string) bool) textCall {
+	test := func(holds func(string) bool) textCall {
 		return func(s string, args py.Args) py.Value {
-			args.Only(name)
-			return test(s)
+			args.TakePositional(name)
+			return holds(s)
 		}
 	}
-	each := func(test func(rune) bool) textCall {
-		return whole(func(s string) bool { return py.Every(s, test) })
+	each := func(holds func(rune) bool) textCall {
+		return test(func(s string) bool { return py.Every(s, holds) })
 	}
 	switch name {
 	case "isalpha":
@@ -100,17 +102,17 @@ func (e *executor) textTest(name string) textCall {
 	case "isspace":
 		return each(py.IsSpace)
 	case "isprintable":
-		return whole(func(s string) bool { return s == "" || py.Every(s, unicode.IsPrint) })
+		return test(func(s string) bool { return s == "" || py.Every(s, unicode.IsPrint) })
 	case "isascii":
-		return whole(py.ASCII)
+		return test(py.ASCII)
 	case "islower":
-		return whole(func(s string) bool { return py.IsCase(s, false) })
+		return test(func(s string) bool { return py.IsCase(s, false) })
 	case "isupper":
-		return whole(func(s string) bool { return py.IsCase(s, true) })
+		return test(func(s string) bool { return py.IsCase(s, true) })
 	case "istitle":
-		return whole(py.IsTitle)
+		return test(py.IsTitle)
 	case "isidentifier":
-		return whole(func(s string) bool {
+		return test(func(s string) bool {
 			return py.Every(s, func(r rune) bool {
 				return r == '_' || unicode.In(r, unicode.L, unicode.N, unicode.M)
 			}) && !unicode.IsDigit([]rune(s)[0])
@@ -123,7 +125,8 @@ func (e *executor) textTest(name string) textCall {
 	return nil
 }
 
-// window returns s[start:end] of the arguments, and the number of characters before it.
+// window returns s[start:end], and the number of characters before that part. start and end
+// are None or py.Missing if the bound is missing.
 func (e *executor) window(s string, start, end py.Value) (part string, before int) {
 	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
 		return s, 0
@@ -137,17 +140,18 @@ func (e *executor) window(s string, start, end py.Value) (part string, before in
 		return "", w.lo
 	}
 	all := []rune(s)
-	e.Grow(5 * len(s))
+	e.Charge(5 * len(s))
 	return string(all[w.lo:w.hi]), w.lo
 }
 
+// affix returns the method startswith or endswith.
 func (e *executor) affix(name string) textCall {
 	test := strings.HasPrefix
 	if name == "endswith" {
 		test = strings.HasSuffix
 	}
 	return func(s string, args py.Args) py.Value {
-		got := args.Only(name, "prefix", "start?", "end?")
+		got := args.TakePositional(name, "prefix", "start?", "end?")
 		s, _ = e.window(s, got[1], got[2])
 		options := []py.Value{got[0]}
 		if t, ok := got[0].(*py.Tuple); ok {
@@ -166,9 +170,10 @@ func (e *executor) affix(name string) textCall {
 	}
 }
 
+// search returns the method find, rfind, index, rindex or count.
 func (e *executor) search(name string) textCall {
 	return func(s string, args py.Args) py.Value {
-		got := args.Only(name, "sub", "start?", "end?")
+		got := args.TakePositional(name, "sub", "start?", "end?")
 		part, ok := py.Text(got[0])
 		if !ok {
 			py.Raise(py.KindType, "must be str, not %s", py.TypeName(got[0]))
@@ -196,7 +201,7 @@ func (e *executor) textCut(name string) textCall {
 	switch name {
 	case "strip", "lstrip", "rstrip":
 		return func(s string, args py.Args) py.Value {
-			return e.Strip(s, py.Or(args.Only(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
+			return e.Strip(s, py.Or(args.TakePositional(name, "chars?")[0], nil), name != "rstrip", name != "lstrip")
 		}
 	case "split", "rsplit":
 		return func(s string, args py.Args) py.Value {
@@ -213,7 +218,7 @@ func (e *executor) textCut(name string) textCall {
 		}
 	case "partition", "rpartition":
 		return func(s string, args py.Args) py.Value {
-			by := py.WantText(name, args.Only(name, "sep")[0])
+			by := py.WantText(name, args.TakePositional(name, "sep")[0])
 			if by == "" {
 				py.Raise(py.KindValue, "empty separator")
 			}
@@ -231,11 +236,11 @@ func (e *executor) textCut(name string) textCall {
 		}
 	case "removeprefix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimPrefix(s, py.WantText(name, args.Only(name, "prefix")[0]))
+			return strings.TrimPrefix(s, py.WantText(name, args.TakePositional(name, "prefix")[0]))
 		}
 	case "removesuffix":
 		return func(s string, args py.Args) py.Value {
-			return strings.TrimSuffix(s, py.WantText(name, args.Only(name, "suffix")[0]))
+			return strings.TrimSuffix(s, py.WantText(name, args.TakePositional(name, "suffix")[0]))
 		}
 	}
 	return nil
@@ -245,8 +250,8 @@ func (e *executor) textCut(name string) textCall {
 func (e *executor) textBuild(name string) textCall {
 	plain := func(f func(string) string) textCall {
 		return func(s string, args py.Args) py.Value {
-			args.Only(name)
-			e.Grow(len(s))
+			args.TakePositional(name)
+			e.Charge(len(s))
 			return f(s)
 		}
 	}
@@ -264,23 +269,23 @@ func (e *executor) textBuild(name string) textCall {
 	case "swapcase":
 		return plain(py.SwapCase)
 	case "center", "ljust", "rjust":
-		share := map[string]int{"ljust": 0, "rjust": 1, "center": 2}[name]
+		side := map[string]py.Side{"ljust": py.Right, "rjust": py.Left, "center": py.Both}[name]
 		return func(s string, args py.Args) py.Value {
-			got := args.Only(name, "width", "fillchar?")
+			got := args.TakePositional(name, "width", "fillchar?")
 			fill := py.WantText(name, py.Or(got[1], " "))
 			if py.Runes(fill) != 1 {
 				py.Raise(py.KindType, "The fill character must be exactly one character long")
 			}
-			return e.Pad(s, py.WantInt(got[0]), fill, share)
+			return e.Pad(s, py.WantInt(got[0]), fill, side)
 		}
 	case "zfill":
 		return func(s string, args py.Args) py.Value {
 			sign := ""
-			width := py.WantInt(args.Only(name, "width")[0])
+			width := py.WantInt(args.TakePositional(name, "width")[0])
 			if s != "" && (s[0] == '-' || s[0] == '+') {
 				sign, s = s[:1], s[1:]
 			}
-			return sign + e.Pad(s, width-len(sign), "0", 1)
+			return sign + e.Pad(s, width-len(sign), "0", py.Left)
 		}
 	case "expandtabs":
 		return func(s string, args py.Args) py.Value {
@@ -288,22 +293,23 @@ func (e *executor) textBuild(name string) textCall {
 		}
 	case "replace":
 		return func(s string, args py.Args) py.Value {
-			got := args.Only(name, "old", "new", "count?")
+			got := args.TakePositional(name, "old", "new", "count?")
 			return e.Replace(s, py.WantText(name, got[0]), py.WantText(name, got[1]),
 				py.WantInt(py.Or(got[2], int64(-1))))
 		}
 	case "join":
-		return func(s string, args py.Args) py.Value { return e.joinText(s, args.Only(name, "iterable")[0]) }
+		return func(s string, args py.Args) py.Value { return e.joinText(s, args.TakePositional(name, "iterable")[0]) }
 	case "format":
-		return func(s string, args py.Args) py.Value { return e.Format(s, args) }
+		return func(s string, args py.Args) py.Value { return e.format(s, args) }
 	case "format_map":
 		return e.formatMap
 	}
 	return nil
 }
 
+// formatMap implements s.format_map(mapping).
 func (e *executor) formatMap(s string, args py.Args) py.Value {
-	d, ok := args.Only("format_map", "mapping")[0].(*py.Dict)
+	d, ok := args.TakePositional("format_map", "mapping")[0].(*py.Dict)
 	if !ok {
 		py.Raise(py.KindType, "format_map() argument must be a dict")
 	}
@@ -312,7 +318,7 @@ func (e *executor) formatMap(s string, args py.Args) py.Value {
 		key, value := d.At(i)
 		named.Named = append(named.Named, py.Named{Name: e.Str(key), Value: value})
 	}
-	return e.Format(s, named)
+	return e.format(s, named)
 }
 
 // joinText returns sep.join(v). All items must be strings.
@@ -328,7 +334,7 @@ func (e *executor) joinText(sep string, v py.Value) string {
 		if i > 0 {
 			s = sep + s
 		}
-		e.Grow(len(s))
+		e.Charge(len(s))
 		b.WriteString(s)
 		i++
 	}

@@ -56,16 +56,16 @@ func (e *executor) same(x, y py.Value) bool {
 	return x == y
 }
 
-// ofType finds the tests without arguments.
+// ofType finds the tests without arguments. It returns nil if there is none of that name.
 func (e *executor) ofType(name string) func(v py.Value) bool {
-	rest := func(n int64) func(v py.Value) bool {
-		return func(v py.Value) bool { return e.Equal(e.binary("%", v, int64(2)), n) }
+	remainder := func(want int64) func(v py.Value) bool {
+		return func(v py.Value) bool { return e.Equal(e.binary("%", v, int64(2)), want) }
 	}
 	switch name {
 	case "odd":
-		return rest(1)
+		return remainder(1)
 	case "even":
-		return rest(0)
+		return remainder(0)
 	case "defined":
 		return func(v py.Value) bool { _, ok := v.(*py.Undefined); return !ok }
 	case "undefined":
@@ -96,6 +96,7 @@ func (e *executor) ofType(name string) func(v py.Value) bool {
 	return e.ofShape(name)
 }
 
+// ofShape finds the tests without arguments that accept several types.
 func (e *executor) ofShape(name string) func(v py.Value) bool {
 	switch name {
 	case "lower", "upper":

@@ -14,8 +14,10 @@ type Args struct {
 	Named []Named
 }
 
-// Take returns the arguments by parameter, as Python binds them. params are names; a
-// trailing "?" marks an optional one. An omitted argument is Missing.
+// Take returns one value for each parameter, as Python binds them. params are the
+// names of the parameters; a trailing "?" marks an optional one, whose value is Missing
+// if the call omits it. fn is the function's name, for error messages. Take raises
+// TypeError if the arguments do not fit.
 func (a Args) Take(fn string, params ...string) []Value {
 	if len(a.Pos) > len(params) {
 		Raise(KindType, "%s() takes at most %d positional arguments but %d were given", fn, len(params), len(a.Pos))
@@ -26,19 +28,19 @@ func (a Args) Take(fn string, params ...string) []Value {
 	}
 	copy(got, a.Pos)
 	for _, named := range a.Named {
-		at := -1
+		index := -1
 		for i, p := range params {
 			if strings.TrimSuffix(p, "?") == named.Name {
-				at = i
+				index = i
 			}
 		}
-		if at < 0 {
+		if index < 0 {
 			Raise(KindType, "%s() got an unexpected keyword argument '%s'", fn, named.Name)
 		}
-		if _, free := got[at].(Missing); !free {
+		if _, free := got[index].(Missing); !free {
 			Raise(KindType, "%s() got multiple values for argument '%s'", fn, named.Name)
 		}
-		got[at] = named.Value
+		got[index] = named.Value
 	}
 	for i, p := range params {
 		if _, missing := got[i].(Missing); missing && !strings.HasSuffix(p, "?") {
@@ -48,15 +50,15 @@ func (a Args) Take(fn string, params ...string) []Value {
 	return got
 }
 
-// Only is Take for functions without named arguments.
-func (a Args) Only(fn string, params ...string) []Value {
+// TakePositional is Take for functions that accept no named arguments.
+func (a Args) TakePositional(fn string, params ...string) []Value {
 	if len(a.Named) > 0 {
 		Raise(KindType, "%s() takes no keyword arguments", fn)
 	}
 	return a.Take(fn, params...)
 }
 
-// Missing marks an omitted argument.
+// Missing is the value of an omitted argument. It never reaches a template.
 type Missing struct{}
 
 // Or returns v, or otherwise if v is Missing.
@@ -67,7 +69,8 @@ func Or(v, otherwise Value) Value {
 	return v
 }
 
-// WantInt returns an argument that must be an integer.
+// WantInt returns an argument that must be a bool or an int. It raises OverflowError if
+// the int exceeds 64 bits and TypeError for other types.
 func WantInt(v Value) int {
 	switch v := v.(type) {
 	case bool:
@@ -85,7 +88,8 @@ func WantInt(v Value) int {
 	return 0
 }
 
-// WantText returns an argument that must be a string.
+// WantText returns an argument of fn that must be a str or a Markup. It raises TypeError
+// otherwise.
 func WantText(fn string, v Value) string {
 	s, ok := Text(v)
 	if !ok {
@@ -110,21 +114,19 @@ func (m *Machine) Dict(args Args) *Dict {
 	return d
 }
 
-// fill copies the pairs of a mapping or of an iterable of pairs.
+// fill copies the pairs of a mapping or of an iterable of pairs into d.
 func (m *Machine) fill(d *Dict, from Value) {
-	if given, ok := from.(*Dict); ok {
-		from = &View{Type: "dict_items", Dict: given}
+	if mapping, ok := from.(*Dict); ok {
+		from = &View{Type: "dict_items", Dict: mapping}
 	}
 	next := m.Iterate(from)
-	for i, pair := 0, Value(nil); ; i++ {
-		var ok bool
-		if pair, ok = next(); !ok {
-			return
-		}
+	i := 0
+	for pair, ok := next(); ok; pair, ok = next() {
 		items := m.Items(pair)
 		if len(items) != 2 {
 			Raise(KindValue, "dictionary update sequence element #%d has length %d; 2 is required", i, len(items))
 		}
 		m.Set(d, items[0], items[1])
+		i++
 	}
 }

@@ -1,7 +1,7 @@
 package py
 
-// Iterate implements iter(v): it returns a function that returns the next item. It raises
-// if v is not iterable.
+// Iterate implements iter(v). The function that it returns returns the next item, or false
+// at the end. Iterate raises TypeError if v is not iterable.
 func (m *Machine) Iterate(v Value) func() (Value, bool) {
 	next, ok := m.Walk(v)
 	if !ok {
@@ -10,7 +10,7 @@ func (m *Machine) Iterate(v Value) func() (Value, bool) {
 	return next
 }
 
-// Walk is like Iterate but reports whether v is iterable.
+// Walk is like Iterate, but returns ok false where Iterate raises.
 func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	switch v := v.(type) {
 	case *List:
@@ -20,7 +20,7 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	case *Dict:
 		return m.each(v.Len(), func(i int) Value { return v.keys[i] }), true
 	case *View:
-		return m.each(v.Dict.Len(), v.at), true
+		return m.each(v.Dict.Len(), v.item), true
 	case *Range:
 		return m.each(v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step }), true
 	case *Undefined:
@@ -48,6 +48,7 @@ func (m *Machine) Walk(v Value) (next func() (Value, bool), ok bool) {
 	return nil, false
 }
 
+// each iterates over at(0) to at(n-1).
 func (m *Machine) each(n int, at func(i int) Value) func() (Value, bool) {
 	i := 0
 	return func() (Value, bool) {
@@ -60,7 +61,8 @@ func (m *Machine) each(n int, at func(i int) Value) func() (Value, bool) {
 	}
 }
 
-func (v *View) at(i int) Value {
+// item returns the i-th item of the view: a key, a value, or a tuple of both.
+func (v *View) item(i int) Value {
 	key, value := v.Dict.At(i)
 	switch v.Type {
 	case "dict_keys":
@@ -71,34 +73,34 @@ func (v *View) at(i int) Value {
 	return &Tuple{Items: []Value{key, value}}
 }
 
-// Items returns the items of list(v). The caller may change the slice.
+// Items returns the items of list(v), in a new slice that the caller owns.
 func (m *Machine) Items(v Value) []Value {
 	var items []Value
 	next := m.Iterate(v)
 	for item, ok := next(); ok; item, ok = next() {
-		m.Grow(16)
+		m.Charge(16)
 		items = append(items, item)
 	}
 	return items
 }
 
-// Reversed implements reversed(v). ok is false if v has no order to reverse.
+// Reversed implements reversed(v). ok is false if Python raises TypeError.
 func (m *Machine) Reversed(v Value) (it *Iter, ok bool) {
-	back := func(name string, n int, at func(i int) Value) (*Iter, bool) {
+	reverse := func(name string, n int, at func(i int) Value) (*Iter, bool) {
 		next := m.each(n, func(i int) Value { return at(n - 1 - i) })
 		return &Iter{Type: name, Next: next}, true
 	}
 	switch v := v.(type) {
 	case *List:
-		return back("list_reverseiterator", len(v.Items), func(i int) Value { return v.Items[i] })
+		return reverse("list_reverseiterator", len(v.Items), func(i int) Value { return v.Items[i] })
 	case *Tuple:
-		return back("reversed", len(v.Items), func(i int) Value { return v.Items[i] })
+		return reverse("reversed", len(v.Items), func(i int) Value { return v.Items[i] })
 	case *Dict:
-		return back("dict_reversekeyiterator", v.Len(), func(i int) Value { return v.keys[i] })
+		return reverse("dict_reversekeyiterator", v.Len(), func(i int) Value { return v.keys[i] })
 	case *View:
-		return back("reversed", v.Dict.Len(), v.at)
+		return reverse("reversed", v.Dict.Len(), v.item)
 	case *Range:
-		return back("range_iterator", v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step })
+		return reverse("range_iterator", v.Len(), func(i int) Value { return v.Start + int64(i)*v.Step })
 	}
 	return nil, false
 }

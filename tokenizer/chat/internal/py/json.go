@@ -13,7 +13,8 @@ import (
 )
 
 // DecodeJSON decodes one JSON value like Python's json.loads: objects keep the order of their
-// keys, and whole numbers are integers.
+// keys, and a number without a fraction or an exponent is an int. It returns an error for
+// malformed JSON and raises the machine's limits.
 func (m *Machine) DecodeJSON(data []byte) (Value, error) {
 	d := decoder{Machine: m, tokens: json.NewDecoder(bytes.NewReader(data))}
 	d.tokens.UseNumber()
@@ -27,7 +28,8 @@ func (m *Machine) DecodeJSON(data []byte) (Value, error) {
 	return v, nil
 }
 
-// decoder builds values from JSON tokens.
+// decoder builds values from JSON tokens, one by one: encoding/json's maps would lose the
+// order of the keys.
 type decoder struct {
 	*Machine
 	tokens *json.Decoder
@@ -50,7 +52,7 @@ func (d decoder) value() (Value, error) {
 	case json.Number:
 		return decodeNumber(token.String())
 	case string:
-		d.Grow(len(token))
+		d.Charge(len(token))
 		return token, nil
 	}
 	return token, nil // nil or bool
@@ -86,11 +88,15 @@ func (d decoder) dict() (Value, error) {
 	return dict, err
 }
 
+// maxDigits is the maximum number of digits of an integer in a text, as in CPython
+// (sys.get_int_max_str_digits).
+const maxDigits = 4300
+
 func decodeNumber(s string) (Value, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
 		if errors.Is(err, strconv.ErrRange) {
-			err = nil // infinity, as in Python
+			err = nil // a number too large for a float64 is infinity, as in Python
 		}
 		return f, err
 	}
@@ -98,19 +104,20 @@ func decodeNumber(s string) (Value, error) {
 		return n, nil
 	}
 	n, ok := new(big.Int).SetString(s, 10)
-	if !ok || len(s) > 4300 {
-		return nil, fmt.Errorf("json: integer %.20s… has %d digits, expected at most 4300", s, len(s))
+	if !ok || len(s) > maxDigits {
+		return nil, fmt.Errorf("json: integer %.20s… has %d digits, expected at most %d", s, len(s), maxDigits)
 	}
 	return Integer(n), nil
 }
 
-// JSONStyle sets the format of Encode.
+// JSONStyle holds the arguments of json.dumps.
 type JSONStyle struct {
-	ASCII     bool
-	SortKeys  bool
-	Indented  bool
-	Indent    string // of one level
-	Item, Key string // separators
+	ASCII    bool   // escapes all characters outside printable ASCII (ensure_ascii)
+	SortKeys bool   // sorts the keys of objects
+	Indented bool   // puts each item on a line of its own
+	Indent   string // indentation of one level, used if Indented is set
+	Item     string // separator between items, such as ", "
+	Key      string // separator between a key and its value, such as ": "
 }
 
 type encoder struct {
@@ -127,13 +134,14 @@ func (m *Machine) EncodeJSON(v Value, style JSONStyle) string {
 }
 
 func (e *encoder) write(s string) {
-	e.Grow(len(s))
+	e.Charge(len(s))
 	e.b.WriteString(s)
 }
 
+// line starts a new line at a level of indentation if the style is indented.
 func (e *encoder) line(level int) {
 	if e.style.Indented {
-		e.Times(len(e.style.Indent), level)
+		e.ChargeCopies(len(e.style.Indent), level)
 		e.write("\n" + strings.Repeat(e.style.Indent, level))
 	}
 }
@@ -160,6 +168,8 @@ func (e *encoder) encode(v Value, level int) {
 	}
 }
 
+// scalar returns the JSON text of None, a bool or a number. Like Python, it writes NaN and
+// infinities, which JSON lacks.
 func scalar(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -247,32 +257,42 @@ func (e *encoder) dict(d *Dict, level int) {
 	e.write("}")
 }
 
+// text writes a JSON string.
 func (e *encoder) text(s string) {
-	e.Grow(len(s) + 2)
+	e.Charge(len(s) + 2)
+	backslashes := 0 // not yet charged
+	escape := func(c byte) {
+		e.b.WriteByte('\\')
+		e.b.WriteByte(c)
+		backslashes++
+	}
 	e.b.WriteByte('"')
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':
-			e.b.WriteByte('\\')
-			e.b.WriteRune(r)
+			escape(byte(r))
 		case r == '\n':
-			e.b.WriteString(`\n`)
+			escape('n')
 		case r == '\r':
-			e.b.WriteString(`\r`)
+			escape('r')
 		case r == '\t':
-			e.b.WriteString(`\t`)
+			escape('t')
 		case r == '\b':
-			e.b.WriteString(`\b`)
+			escape('b')
 		case r == '\f':
-			e.b.WriteString(`\f`)
+			escape('f')
 		case r < ' ' || e.style.ASCII && r > 0x7e && r < 0x10000:
 			e.write(fmt.Sprintf(`\u%04x`, r))
 		case e.style.ASCII && r >= 0x10000:
 			r -= 0x10000
-			e.write(fmt.Sprintf(`\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff))
+			high, low := 0xd800+(r>>10), 0xdc00+(r&0x3ff) // surrogates
+			e.write(fmt.Sprintf(`\u%04x\u%04x`, high, low))
 		default:
 			e.b.WriteRune(r)
 		}
 	}
 	e.b.WriteByte('"')
+	if backslashes > 0 {
+		e.Charge(backslashes)
+	}
 }

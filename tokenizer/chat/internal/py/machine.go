@@ -13,8 +13,8 @@ type Limits struct {
 }
 
 // Machine computes with values and counts how much of its Limits one rendering has
-// used: the interpreter of a template that nobody trusts must end. It serves one
-// rendering, on one goroutine.
+// used, because untrusted templates must end. A method that exceeds a limit raises a
+// KindLimit error. A Machine serves one rendering, on one goroutine.
 type Machine struct {
 	limits Limits
 	steps  int64
@@ -25,7 +25,7 @@ type Machine struct {
 // NewMachine returns a Machine that has used nothing.
 func NewMachine(limits Limits) *Machine { return &Machine{limits: limits} }
 
-// Step uses n steps.
+// Step charges n steps.
 func (m *Machine) Step(n int) {
 	m.steps += int64(n)
 	if m.steps > m.limits.Steps {
@@ -33,19 +33,19 @@ func (m *Machine) Step(n int) {
 	}
 }
 
-// Grow uses n bytes. Call it before allocating them.
-func (m *Machine) Grow(n int) {
+// Charge charges n bytes, and the steps for writing them. Call it before allocating n bytes.
+func (m *Machine) Charge(n int) {
 	m.bytes += int64(n)
-	if n < 0 || m.bytes > m.limits.Bytes {
+	if n < 0 || m.bytes > m.limits.Bytes { // n < 0: the caller's product overflowed
 		Raise(KindLimit, "template allocates more than %d bytes", m.limits.Bytes)
 	}
 	m.Step(1 + n/64)
 }
 
-// Scan uses the steps for reading n bytes.
+// Scan charges the steps for reading n bytes.
 func (m *Machine) Scan(n int) { m.Step(n / 64) }
 
-// Enter enters a level of nesting; Leave must follow.
+// Enter enters a level of nesting, which Leave must end.
 func (m *Machine) Enter() {
 	m.depth++
 	if m.depth > m.limits.Depth {
@@ -56,17 +56,17 @@ func (m *Machine) Enter() {
 // Leave leaves a level of nesting.
 func (m *Machine) Leave() { m.depth-- }
 
-// Times raises the limit if n copies of size bytes are too many.
-func (m *Machine) Times(size, n int) {
+// ChargeCopies charges n copies of size bytes, without overflow.
+func (m *Machine) ChargeCopies(size, n int) {
 	if size > 0 && n > int(m.limits.Bytes)/size {
-		n = int(m.limits.Bytes)/size + 1
+		n = int(m.limits.Bytes)/size + 1 // already more than the limit
 	}
-	m.Grow(size * n)
+	m.Charge(size * n)
 }
 
 // NewList returns a list that owns items.
 func (m *Machine) NewList(items []Value) *List {
-	m.Grow(24 + 16*len(items))
+	m.Charge(24 + 16*len(items))
 	return &List{Items: items}
 }
 
@@ -106,8 +106,8 @@ func RaiseAt(line int, kind, format string, args ...any) {
 	panic(&Error{Kind: kind, Message: fmt.Sprintf(format, args...), Line: line})
 }
 
-// Catch is deferred at the boundary of the interpreter. It stores a raised error in err,
-// at line if the error has none.
+// Catch recovers a raised *Error and stores it in err; defer it at the boundary of the
+// interpreter. An error without a line gets *line. Other panics continue.
 func Catch(err *error, line *int) {
 	switch r := recover().(type) {
 	case nil:

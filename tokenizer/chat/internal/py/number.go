@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/internal/rounded"
 )
 
-// maxBits is the maximum size of an integer.
+// maxBits is the maximum size of an integer: about 4,200 decimal digits, just below
+// maxDigits, so that every integer can be printed and operations on it stay cheap.
 const maxBits = 14_000
 
 // ToBig returns the integer of a bool or an int.
@@ -28,7 +29,7 @@ func ToBig(v Value) (*big.Int, bool) {
 	return nil, false
 }
 
-// ToFloat returns float(v) of a number.
+// ToFloat returns float(v) of a bool, an int or a float. An int beyond float64 is infinity.
 func ToFloat(v Value) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
@@ -44,7 +45,8 @@ func ToFloat(v Value) (float64, bool) {
 	return f, true
 }
 
-// Integer returns n as a Value.
+// Integer returns n as a Value: an int64 if it fits, else n itself, which the caller must
+// not change afterwards. It raises the limit if n has more than maxBits bits.
 func Integer(n *big.Int) Value {
 	if n.IsInt64() {
 		return n.Int64()
@@ -65,7 +67,7 @@ func IsNumber(v Value) bool {
 func arithmetic(op string, x, y Value) (v Value, ok bool) {
 	a, aok := x.(int64)
 	b, bok := y.(int64)
-	if aok && bok { // the common case
+	if aok && bok { // the common case, unless the result overflows
 		switch {
 		case op == "+" && (a+b > a) == (b > 0):
 			return a + b, true
@@ -86,6 +88,8 @@ func arithmetic(op string, x, y Value) (v Value, ok bool) {
 	return nil, false
 }
 
+// integers returns i op j. Like Python's, / returns a float, // rounds down, and % has the
+// sign of j.
 func integers(op string, i, j *big.Int) Value {
 	n := new(big.Int)
 	switch op {
@@ -121,21 +125,27 @@ func integers(op string, i, j *big.Int) Value {
 	return Integer(rest)
 }
 
+// power returns i ** j. It raises the limit before it computes a result of more than
+// maxBits bits.
 func power(i, j *big.Int) Value {
 	if j.Sign() < 0 {
 		f, _ := ToFloat(i)
 		g, _ := ToFloat(j)
 		return floats("**", f, g)
 	}
-	if i.CmpAbs(big.NewInt(1)) > 0 && (!j.IsInt64() || float64(i.BitLen()-1)*float64(j.Int64()) > maxBits) {
+	small := i.CmpAbs(big.NewInt(1)) <= 0
+	switch {
+	case small && !j.IsInt64():
+		// For the bases -1, 0 and 1, only whether j is odd matters: 2 and 3 give the same.
+		j = big.NewInt(2 + int64(j.Bit(0)))
+	case !small && (!j.IsInt64() || float64(i.BitLen()-1)*float64(j.Int64()) > maxBits):
 		Raise(KindLimit, "integer has more than %d bits", maxBits)
-	}
-	if i.CmpAbs(big.NewInt(1)) <= 0 && !j.IsInt64() {
-		j = new(big.Int).SetBit(new(big.Int).SetUint64(2), 0, j.Bit(0)) // -1, 0 and 1: only odd or even counts
 	}
 	return Integer(new(big.Int).Exp(i, j, nil))
 }
 
+// floats returns f op g. // and % follow CPython's float_divmod: the remainder is exact and
+// has the sign of g, and the quotient is the integer nearest to (f - remainder) / g.
 func floats(op string, f, g float64) Value {
 	if g == 0 {
 		switch op {
@@ -168,13 +178,15 @@ func floats(op string, f, g float64) Value {
 	if op == "%" {
 		return rest
 	}
-	whole := (f - rest) / g
-	if down := math.Floor(whole); whole != 0 && whole-down <= 0.5 {
-		return down
-	} else if whole != 0 {
-		return down + 1
+	quotient := (f - rest) / g
+	if quotient == 0 {
+		return math.Copysign(0, f/g)
 	}
-	return math.Copysign(0, f/g)
+	floor := math.Floor(quotient)
+	if quotient-floor > 0.5 {
+		return floor + 1
+	}
+	return floor
 }
 
 func floatPower(f, g float64) Value {
@@ -191,7 +203,7 @@ func floatPower(f, g float64) Value {
 	return p
 }
 
-// FloatText returns repr(f).
+// FloatText returns repr(f): the shortest text that parses as f.
 func FloatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -213,8 +225,8 @@ func FloatText(f float64) string {
 	return s
 }
 
-// Int implements int(v) of a number or of a string in a base. ok is false if Python
-// raises ValueError or TypeError.
+// Int implements int(v) of a number or of a string in a base; base 0 means that the
+// string's prefix sets it. ok is false if Python raises ValueError or TypeError.
 func Int(v Value, base int) (n Value, ok bool) {
 	if i, ok := ToBig(v); ok {
 		return Integer(i), true
@@ -234,7 +246,7 @@ func Int(v Value, base int) (n Value, ok bool) {
 		return nil, false
 	}
 	s = strings.ToLower(strings.TrimFunc(s, IsSpace))
-	if len(s) > 4300 || base == 1 || base < 0 || base > 36 {
+	if len(s) > maxDigits || base == 1 || base < 0 || base > 36 {
 		return nil, false
 	}
 	sign := ""
@@ -257,18 +269,24 @@ func Int(v Value, base int) (n Value, ok bool) {
 	return Integer(i), true
 }
 
-// Float implements float(v) of a number or a string.
+// maxFloatText is the maximum length of a text that Float parses, in bytes. It bounds the
+// time, which no step counts.
+const maxFloatText = 1 << 16
+
+// Float implements float(v) of a number or a string. ok is false if Python raises
+// ValueError or TypeError.
 func Float(v Value) (f float64, ok bool) {
 	if f, ok := ToFloat(v); ok {
 		return f, true
 	}
 	s, ok := Text(v)
-	if !ok || len(s) > 1<<16 {
+	if !ok || len(s) > maxFloatText {
 		return 0, false
 	}
 	s = asciiDigits(strings.TrimFunc(s, IsSpace))
-	if strings.ContainsAny(s, "xXpP") || strings.Contains(s, "__") || strings.HasPrefix(s, "_") ||
-		strings.HasSuffix(s, "_") {
+	hexadecimal := strings.ContainsAny(s, "xXpP") // which ParseFloat accepts, but Python does not
+	misplaced := strings.Contains(s, "__") || strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_")
+	if hexadecimal || misplaced {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
@@ -278,7 +296,7 @@ func Float(v Value) (f float64, ok bool) {
 	return f, true
 }
 
-// Negate returns -v. v must not be undefined.
+// Negate returns -v. v must not be undefined; it raises TypeError if v is not a number.
 func Negate(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return -f
@@ -290,7 +308,7 @@ func Negate(v Value) Value {
 	return Integer(new(big.Int).Neg(i))
 }
 
-// Plus returns +v. v must not be undefined.
+// Plus returns +v. v must not be undefined; it raises TypeError if v is not a number.
 func Plus(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return f
@@ -302,7 +320,7 @@ func Plus(v Value) Value {
 	return Integer(i)
 }
 
-// Abs returns abs(v).
+// Abs returns abs(v). It raises TypeError if v is not a number.
 func Abs(v Value) Value {
 	if f, ok := v.(float64); ok {
 		return math.Abs(f)

@@ -3,11 +3,14 @@ package py
 import (
 	"cmp"
 	"html"
+	"math"
 	"math/big"
+	"slices"
 	"strings"
 )
 
-// Binary returns x op y, where op is one of + - * / // % **. It does not format strings.
+// Binary returns x op y, where op is one of + - * / // % **. It does not implement % of
+// strings.
 func (m *Machine) Binary(op string, x, y Value) Value {
 	m.Check(x, y)
 	if v, ok := arithmetic(op, x, y); ok {
@@ -39,50 +42,54 @@ func (m *Machine) Escape(v Value) string {
 	if _, safe := v.(Markup); safe {
 		return s
 	}
-	m.Grow(6 * len(s))
+	m.Charge(6 * len(s))
 	return html.EscapeString(s)
 }
 
-// Like returns s as a Markup or a str.
-func Like(markup bool, s string) Value {
+// MaybeMarkup returns s as a Markup if markup is set, else as a str.
+func MaybeMarkup(markup bool, s string) Value {
 	if markup {
 		return Markup(s)
 	}
 	return s
 }
 
+// concatenate returns x + y of two strings, lists or tuples. If one string is Markup, it
+// escapes the other. It returns false for other types of x.
 func (m *Machine) concatenate(x, y Value) (Value, bool) {
 	switch a := x.(type) {
 	case string, Markup:
-		_, xm := x.(Markup)
-		_, ym := y.(Markup)
+		_, xSafe := x.(Markup)
+		_, ySafe := y.(Markup)
+		markup := xSafe || ySafe
 		if _, ok := Text(y); !ok {
 			Raise(KindType, `can only concatenate str (not "%s") to str`, TypeName(y))
 		}
 		s, t := m.Str(x), m.Str(y)
-		if xm || ym {
+		if markup {
 			s, t = m.Escape(x), m.Escape(y)
 		}
-		m.Grow(len(s) + len(t))
-		return Like(xm || ym, s+t), true
+		m.Charge(len(s) + len(t))
+		return MaybeMarkup(markup, s+t), true
 	case *List:
 		b, ok := y.(*List)
 		if !ok {
 			Raise(KindType, `can only concatenate list (not "%s") to list`, TypeName(y))
 		}
-		m.Grow(16 * (len(a.Items) + len(b.Items)))
-		return &List{Items: append(append(make([]Value, 0, len(a.Items)+len(b.Items)), a.Items...), b.Items...)}, true
+		m.Charge(16 * (len(a.Items) + len(b.Items)))
+		return &List{Items: slices.Concat(a.Items, b.Items)}, true
 	case *Tuple:
 		b, ok := y.(*Tuple)
 		if !ok {
 			Raise(KindType, `can only concatenate tuple (not "%s") to tuple`, TypeName(y))
 		}
-		m.Grow(16 * (len(a.Items) + len(b.Items)))
-		return &Tuple{Items: append(append(make([]Value, 0, len(a.Items)+len(b.Items)), a.Items...), b.Items...)}, true
+		m.Charge(16 * (len(a.Items) + len(b.Items)))
+		return &Tuple{Items: slices.Concat(a.Items, b.Items)}, true
 	}
 	return nil, false
 }
 
+// repeat returns x * y of a string, list or tuple and an integer, or false for other types.
 func (m *Machine) repeat(x, y Value) (Value, bool) {
 	if _, ok := ToBig(y); !ok {
 		return nil, false
@@ -91,11 +98,11 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 	if s, ok := Text(x); ok {
 		_, markup := x.(Markup)
 		n = max(0, WantInt(y))
-		m.Times(len(s), n)
+		m.ChargeCopies(len(s), n)
 		if s == "" {
 			return x, true
 		}
-		return Like(markup, strings.Repeat(s, n)), true
+		return MaybeMarkup(markup, strings.Repeat(s, n)), true
 	}
 	var items []Value
 	switch x := x.(type) {
@@ -107,10 +114,12 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 		return nil, false
 	}
 	n = max(0, WantInt(y))
-	m.Times(16*len(items), n)
+	m.ChargeCopies(16*len(items), n)
 	var all []Value
-	for range n * min(1, len(items)) {
-		all = append(all, items...)
+	if len(items) > 0 { // n copies of nothing cost nothing: n may be huge
+		for range n {
+			all = append(all, items...)
+		}
 	}
 	if _, ok := x.(*List); ok {
 		return &List{Items: all}, true
@@ -127,7 +136,7 @@ func (m *Machine) Equal(x, y Value) bool {
 		return ok && a == b
 	}
 	if IsNumber(x) && IsNumber(y) {
-		return numbers(x, y) == 0
+		return compareNumbers(x, y) == 0
 	}
 	switch a := x.(type) {
 	case nil:
@@ -146,7 +155,12 @@ func (m *Machine) Equal(x, y Value) bool {
 		return ok && m.equalDicts(a, b)
 	case *Range:
 		b, ok := y.(*Range)
-		return ok && a.Len() == b.Len() && (a.Len() == 0 || a.Start == b.Start && (a.Len() == 1 || a.Step == b.Step))
+		if !ok || a.Len() != b.Len() {
+			return false
+		}
+		sameStart := a.Len() == 0 || a.Start == b.Start
+		sameStep := a.Len() <= 1 || a.Step == b.Step
+		return sameStart && sameStep
 	case *View:
 		b, ok := y.(*View)
 		return ok && a.Type == b.Type && a.Type != "dict_values" && m.equalDicts(a.Dict, b.Dict)
@@ -188,8 +202,12 @@ func (m *Machine) equalDicts(a, b *Dict) bool {
 	return true
 }
 
-// numbers compares two numbers: -1, 0, 1, or 2 if one is NaN.
-func numbers(x, y Value) int {
+// unordered is the result of comparing with NaN.
+const unordered = 2
+
+// compareNumbers returns -1, 0 or 1 as x is less than, equal to or greater than y, or
+// unordered. Like Python, it compares an integer with a float exactly.
+func compareNumbers(x, y Value) int {
 	i, iok := ToBig(x)
 	j, jok := ToBig(y)
 	if iok && jok {
@@ -198,23 +216,25 @@ func numbers(x, y Value) int {
 	f, _ := ToFloat(x)
 	g, _ := ToFloat(y)
 	switch {
-	case f != f || g != g:
-		return 2
-	case iok && f == g && i.BitLen() > 53: // a float that the integer was rounded to
-		whole, _ := big.NewFloat(g).Int(nil)
-		return i.Cmp(whole)
+	case math.IsNaN(f) || math.IsNaN(g):
+		return unordered
+	// ToFloat rounds integers of more than 53 bits, so equal floats need an exact comparison.
+	case iok && f == g && i.BitLen() > 53:
+		exact, _ := big.NewFloat(g).Int(nil)
+		return i.Cmp(exact)
 	case jok && f == g && j.BitLen() > 53:
-		whole, _ := big.NewFloat(f).Int(nil)
-		return whole.Cmp(j)
+		exact, _ := big.NewFloat(f).Int(nil)
+		return exact.Cmp(j)
 	}
 	return cmp.Compare(f, g)
 }
 
-// Order returns x op y, where op is one of < <= > >=.
+// Order returns x op y, where op is one of < <= > >=. It raises TypeError for types that
+// have no order.
 func (m *Machine) Order(op string, x, y Value) bool {
 	m.Step(1)
 	m.Check(x, y)
-	fits := func(c int) bool {
+	fits := func(c int) bool { // c: -1, 0 or 1
 		switch op {
 		case "<":
 			return c < 0
@@ -232,8 +252,8 @@ func (m *Machine) Order(op string, x, y Value) bool {
 		m.Scan(min(len(a), len(b)))
 		return fits(strings.Compare(a, b))
 	case IsNumber(x) && IsNumber(y):
-		c := numbers(x, y)
-		return c != 2 && fits(c)
+		c := compareNumbers(x, y)
+		return c != unordered && fits(c)
 	}
 	var p, q []Value
 	lists := false
@@ -260,7 +280,7 @@ func (m *Machine) Order(op string, x, y Value) bool {
 	return fits(cmp.Compare(len(p), len(q)))
 }
 
-// Contains returns item in v.
+// Contains returns "item in v".
 func (m *Machine) Contains(v, item Value) bool {
 	if s, ok := Text(v); ok {
 		part, ok := Text(item)

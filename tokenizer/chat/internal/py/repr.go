@@ -63,7 +63,7 @@ func (m *Machine) reprItems(v Value) string {
 	defer m.Leave()
 	var b strings.Builder
 	write := func(s string) {
-		m.Grow(len(s))
+		m.Charge(len(s))
 		b.WriteString(s)
 	}
 	switch v := v.(type) {
@@ -105,9 +105,10 @@ func (m *Machine) reprSequence(write func(string), begin string, items []Value, 
 	write(end)
 }
 
-// Quote returns repr of a str.
+// Quote returns repr(s) of a str: in single quotes, or in double quotes if s contains only
+// single ones.
 func (m *Machine) Quote(s string) string {
-	m.Grow(len(s) + 2)
+	m.Charge(len(s) + 2)
 	quote := '\''
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
@@ -137,5 +138,8 @@ func (m *Machine) Quote(s string) string {
 		}
 	}
 	b.WriteRune(quote)
+	if escapes := b.Len() - len(s) - 2; escapes > 0 {
+		m.Charge(escapes)
+	}
 	return b.String()
 }

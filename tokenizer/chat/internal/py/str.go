@@ -1,6 +1,7 @@
 package py
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,7 +12,7 @@ import (
 
 // Upper implements str.upper.
 func (m *Machine) Upper(s string) string {
-	m.Grow(3 * len(s))
+	m.Charge(3 * len(s))
 	if ASCII(s) {
 		return strings.ToUpper(s)
 	}
@@ -20,7 +21,7 @@ func (m *Machine) Upper(s string) string {
 
 // Lower implements str.lower.
 func (m *Machine) Lower(s string) string {
-	m.Grow(3 * len(s))
+	m.Charge(3 * len(s))
 	if ASCII(s) {
 		return strings.ToLower(s)
 	}
@@ -37,7 +38,7 @@ func ASCII(s string) bool {
 	return true
 }
 
-// Offset returns the byte offset of character n of s.
+// Offset returns the byte offset of character n of s, or len(s) if s is shorter.
 func Offset(s string, n int) int {
 	if ASCII(s[:min(n, len(s))]) {
 		return min(n, len(s))
@@ -71,7 +72,7 @@ func cased(r rune) bool { return unicode.IsUpper(r) || unicode.IsLower(r) || uni
 
 // TitleWords implements str.title.
 func (m *Machine) TitleWords(s string) string {
-	m.Grow(3 * len(s))
+	m.Charge(3 * len(s))
 	var b strings.Builder
 	inside := false
 	for _, r := range s {
@@ -86,7 +87,8 @@ func (m *Machine) TitleWords(s string) string {
 	return b.String()
 }
 
-// SwapCase implements str.swapcase.
+// SwapCase implements str.swapcase for characters whose other case is one character. The
+// caller charges for the result.
 func SwapCase(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -134,36 +136,38 @@ func (m *Machine) Split(s string, sep Value, n int) []string {
 	if by == "" {
 		Raise(KindValue, "empty separator")
 	}
-	m.Grow(16 * (1 + strings.Count(s, by)))
+	m.Charge(16 * (1 + strings.Count(s, by)))
 	if n < 0 {
 		return strings.Split(s, by)
 	}
 	return strings.SplitN(s, by, n+1)
 }
 
+// words splits s at white space at most n times; a negative n means no limit.
 func (m *Machine) words(s string, n int) []string {
 	var parts []string
 	for s = strings.TrimLeftFunc(s, IsSpace); s != ""; s = strings.TrimLeftFunc(s, IsSpace) {
-		m.Grow(16)
-		end := strings.IndexFunc(s, IsSpace)
+		m.Charge(16)
 		if n >= 0 && len(parts) == n {
 			return append(parts, s)
 		}
+		end := strings.IndexFunc(s, IsSpace)
 		if end < 0 {
 			end = len(s)
 		}
-		parts, s = append(parts, s[:end]), s[end:]
+		parts = append(parts, s[:end])
+		s = s[end:]
 	}
 	return parts
 }
 
-// RSplit implements str.rsplit.
+// RSplit implements str.rsplit, with the parameters of Split.
 func (m *Machine) RSplit(s string, sep Value, n int) []string {
 	if n < 0 {
 		return m.Split(s, sep, -1)
 	}
 	m.Scan(len(s))
-	var back []string
+	var parts []string // from the last to the first
 	by := ""
 	if sep != nil {
 		by = WantText("rsplit", sep)
@@ -183,25 +187,24 @@ func (m *Machine) RSplit(s string, sep Value, n int) []string {
 				size = RuneLen(s[at:])
 			}
 		}
-		m.Grow(16)
-		if at < 0 || len(back) == n {
-			back = append(back, s)
+		m.Charge(16)
+		if at < 0 || len(parts) == n {
+			parts = append(parts, s)
 			break
 		}
-		back, s = append(back, s[at+size:]), s[:at]
+		parts = append(parts, s[at+size:])
+		s = s[:at]
 	}
-	for i, j := 0, len(back)-1; i < j; i, j = i+1, j-1 {
-		back[i], back[j] = back[j], back[i]
-	}
-	return back
+	slices.Reverse(parts)
+	return parts
 }
 
-// Lines implements str.splitlines.
-func (m *Machine) Lines(s string, keep bool) []string {
+// Lines implements str.splitlines. keepEnds keeps the line ends.
+func (m *Machine) Lines(s string, keepEnds bool) []string {
 	m.Scan(len(s))
 	var lines []string
 	for s != "" {
-		m.Grow(16)
+		m.Charge(16)
 		at := strings.IndexAny(s, "\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029")
 		if at < 0 {
 			return append(lines, s)
@@ -210,29 +213,40 @@ func (m *Machine) Lines(s string, keep bool) []string {
 		if strings.HasPrefix(s[at:], "\r\n") {
 			end = at + 2
 		}
-		if keep {
+		if keepEnds {
 			at = end
 		}
-		lines, s = append(lines, s[:at]), s[end:]
+		lines = append(lines, s[:at])
+		s = s[end:]
 	}
 	return lines
 }
 
-// Pad pads s to width characters. share is the part of the padding on the left: 0 none, 1
-// all, 2 half as in str.center.
-func (m *Machine) Pad(s string, width int, fill string, share int) string {
+// Side is the side of a text that Pad pads.
+type Side int
+
+// The sides. Both is as in str.center: an odd gap puts one more on the left if the width is
+// odd, else on the right.
+const (
+	Right Side = iota
+	Left
+	Both
+)
+
+// Pad pads s to width characters with fill, one character.
+func (m *Machine) Pad(s string, width int, fill string, side Side) string {
 	gap := width - Runes(s)
 	if gap <= 0 {
 		return s
 	}
-	m.Grow(len(s))
-	m.Times(len(fill), gap)
+	m.Charge(len(s))
+	m.ChargeCopies(len(fill), gap)
 	left := 0
-	switch share {
-	case 1:
+	switch side {
+	case Left:
 		left = gap
-	case 2:
-		left = gap/2 + gap&width&1
+	case Both:
+		left = gap/2 + (gap & width & 1)
 	}
 	return strings.Repeat(fill, left) + s + strings.Repeat(fill, gap-left)
 }
@@ -244,12 +258,12 @@ func (m *Machine) Replace(s, from, to string, n int) string {
 	if n >= 0 {
 		count = min(count, n)
 	}
-	m.Times(len(to), count)
-	m.Grow(len(s))
+	m.ChargeCopies(len(to), count)
+	m.Charge(len(s))
 	return strings.Replace(s, from, to, n)
 }
 
-// ExpandTabs implements str.expandtabs.
+// ExpandTabs implements str.expandtabs. It charges only for the spaces that replace tabs.
 func (m *Machine) ExpandTabs(s string, size int) string {
 	var b strings.Builder
 	column := 0
@@ -258,13 +272,13 @@ func (m *Machine) ExpandTabs(s string, size int) string {
 		case '\t':
 			if size > 0 {
 				n := size - column%size
-				m.Times(1, n)
+				m.ChargeCopies(1, n)
 				b.WriteString(strings.Repeat(" ", n))
 				column += n
 			}
 			continue
 		case '\n', '\r':
-			column = -1
+			column = -1 // 0 after the increment below
 		}
 		b.WriteRune(r)
 		column++
@@ -279,14 +293,15 @@ func Every(s string, test func(rune) bool) bool {
 
 // IsTitle implements str.istitle.
 func IsTitle(s string) bool {
-	inside, any := false, false
+	inside, found := false, false // inside a word; a word has been found
 	for _, r := range s {
 		switch {
 		case unicode.IsUpper(r) || unicode.IsTitle(r):
 			if inside {
 				return false
 			}
-			inside, any = true, true
+			inside = true
+			found = true
 		case unicode.IsLower(r):
 			if !inside {
 				return false
@@ -295,10 +310,10 @@ func IsTitle(s string) bool {
 			inside = false
 		}
 	}
-	return any
+	return found
 }
 
-// IsCase implements str.islower and str.isupper.
+// IsCase implements str.isupper if upper is set, else str.islower.
 func IsCase(s string, upper bool) bool {
 	found := false
 	for _, r := range s {
@@ -322,16 +337,18 @@ func RuneLen(s string) int {
 // IsSpace implements str.isspace for one character.
 func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f }
 
-// asciiDigits replaces decimal digits of other scripts.
+// asciiDigits replaces decimal digits of other scripts by ASCII ones, as int() and float()
+// do.
 func asciiDigits(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x80 || !unicode.Is(unicode.Nd, r) {
 			return r
 		}
-		n := rune(0) // Unicode has a script's ten digits in a row
-		for unicode.Is(unicode.Nd, r-1) && n < 9 {
-			r, n = r-1, n+1
+		digit := rune(0) // Unicode has a script's ten digits in a row
+		for unicode.Is(unicode.Nd, r-1) && digit < 9 {
+			r--
+			digit++
 		}
-		return '0' + n
+		return '0' + digit
 	}, s)
 }

@@ -14,16 +14,16 @@ type Value any
 // Markup is a string that counts as safe for HTML.
 type Markup string
 
-// List is a Python list. Templates cannot change one.
+// List is a Python list. Templates cannot change it, so values may share Items.
 type List struct{ Items []Value }
 
-// Tuple is a Python tuple; its items may have names.
+// Tuple is a Python tuple, or a namedtuple if it has names.
 type Tuple struct {
 	Items []Value
-	Names []string
+	Names []string // by index in Items; nil for a plain tuple
 }
 
-// View is what a dict's keys, values and items methods return.
+// View is the result of a dict's keys, values or items method.
 type View struct {
 	Type string // dict_keys, dict_values or dict_items
 	Dict *Dict
@@ -31,8 +31,8 @@ type View struct {
 
 // Iter is a generator. It can be iterated once.
 type Iter struct {
-	Type string // Python's name of its type
-	Next func() (Value, bool)
+	Type string               // name of the Python type
+	Next func() (Value, bool) // returns the next item, or false at the end
 }
 
 // Func is a function or a bound method.
@@ -41,20 +41,20 @@ type Func struct {
 	Call func(args Args) Value
 }
 
-// Object is a value with attributes of its own.
+// Object is a value that another package implements, such as a loop or a macro.
 type Object interface {
-	TypeName() string
-	Attr(name string) (Value, bool)
-	Repr(m *Machine) string
+	TypeName() string               // name of the Python type
+	Attr(name string) (Value, bool) // attribute, or false if the object has none of that name
+	Repr(m *Machine) string         // repr(object)
 }
 
-// Undefined is what a missing name, key or attribute evaluates to.
+// Undefined is the value of a missing name, key or attribute.
 type Undefined struct {
-	Hint   string // message; empty to build it from the other fields
-	Object Value  // value without the element
-	Of     bool   // Object is set
-	Name   Value
-	Kind   string // kind of the error that using it raises
+	Hint      string // error message; if empty, the fields Object and Name form one
+	Object    Value  // value that lacks the key or attribute; may be None
+	HasObject bool   // distinguishes Object None from no object: a missing variable
+	Name      Value  // missing variable, key or attribute
+	Kind      string // kind of the error that using the value raises; "" means KindUndefined
 }
 
 // fail raises the error of using u.
@@ -64,23 +64,23 @@ func (m *Machine) fail(u *Undefined) {
 		kind = KindUndefined
 	}
 	name, isName := u.Name.(string)
-	of := "None"
+	object := "None"
 	if u.Object != nil {
-		of = TypeName(u.Object) + " object"
+		object = TypeName(u.Object) + " object"
 	}
 	switch {
 	case u.Hint != "":
 		Raise(kind, "%s", u.Hint)
-	case !u.Of:
+	case !u.HasObject:
 		Raise(kind, "%s is undefined", m.Repr(u.Name))
 	case isName:
-		Raise(kind, "%s has no attribute %s", m.Repr(of), m.Repr(name))
+		Raise(kind, "%s has no attribute %s", m.Repr(object), m.Repr(name))
 	default:
-		Raise(kind, "%s has no element %s", of, m.Repr(u.Name))
+		Raise(kind, "%s has no element %s", object, m.Repr(u.Name))
 	}
 }
 
-// Check raises if a value is undefined.
+// Check raises the error of the first undefined value, if any.
 func (m *Machine) Check(vs ...Value) {
 	for _, v := range vs {
 		if u, ok := v.(*Undefined); ok {
@@ -89,7 +89,7 @@ func (m *Machine) Check(vs ...Value) {
 	}
 }
 
-// TypeName returns Python's name of v's type.
+// TypeName returns type(v).__name__.
 func TypeName(v Value) string {
 	switch v := v.(type) {
 	case nil:
@@ -126,7 +126,7 @@ func TypeName(v Value) string {
 	return "object"
 }
 
-// Text returns the string of a str or a Markup.
+// Text returns the string of a str or a Markup, or false for other types.
 func Text(v Value) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -155,8 +155,8 @@ func Truth(v Value) bool {
 	return true
 }
 
-// size returns len(v) if v has one. Strings count bytes, which is enough to tell whether
-// they are empty.
+// size returns len(v), or false if v has no length. For strings it counts bytes: Truth
+// only needs to know whether they are empty.
 func size(v Value) (int, bool) {
 	switch v := v.(type) {
 	case string:
@@ -181,7 +181,7 @@ func size(v Value) (int, bool) {
 	return 0, false
 }
 
-// Len returns len(v).
+// Len returns len(v). It raises TypeError if v has no length.
 func (m *Machine) Len(v Value) int {
 	if s, ok := Text(v); ok {
 		m.Scan(len(s))
@@ -194,7 +194,7 @@ func (m *Machine) Len(v Value) int {
 	return n
 }
 
-// Range is a range of integers.
+// Range is a Python range.
 type Range struct{ Start, Stop, Step int64 }
 
 // maxRange is the maximum length of a range, as in Jinja's sandbox.
@@ -206,18 +206,19 @@ func NewRange(start, stop, step int64) *Range {
 		Raise(KindValue, "range() arg 3 must not be zero")
 	}
 	r := &Range{Start: start, Stop: stop, Step: step}
-	if r.float() > maxRange {
+	if r.floatLen() > maxRange {
 		Raise("OverflowError", "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", maxRange)
 	}
 	return r
 }
 
-// float returns the length without overflow.
-func (r *Range) float() float64 {
+// floatLen returns the length, rounded but without overflow.
+func (r *Range) floatLen() float64 {
 	return math.Max(0, math.Ceil((float64(r.Stop)-float64(r.Start))/float64(r.Step)))
 }
 
-// Len returns the number of integers.
+// Len returns the number of integers. It computes with big.Int because Stop - Start may
+// overflow.
 func (r *Range) Len() int {
 	span := new(big.Int).Sub(big.NewInt(r.Stop), big.NewInt(r.Start))
 	step := big.NewInt(r.Step)
@@ -228,10 +229,10 @@ func (r *Range) Len() int {
 	return int(max(0, n.Int64()))
 }
 
-// Dict is a Python dict. It keeps insertion order.
+// Dict is a Python dict. It keeps insertion order. Keys are never removed.
 type Dict struct {
 	keys, values []Value
-	index        map[any]int
+	index        map[any]int // position in keys, by Machine.hash of the key
 }
 
 // NewDict returns an empty dict.
@@ -243,19 +244,20 @@ func (d *Dict) Len() int { return len(d.keys) }
 // At returns the i-th key and its value.
 func (d *Dict) At(i int) (key, value Value) { return d.keys[i], d.values[i] }
 
-// Set stores a value under a key. An existing key keeps its place.
+// Set stores a value under a key. An existing key keeps its place. Set raises TypeError if
+// the key is unhashable.
 func (m *Machine) Set(d *Dict, key, value Value) {
 	h := m.hash(key)
 	if i, ok := d.index[h]; ok {
 		d.values[i] = value
 		return
 	}
-	m.Grow(120)
+	m.Charge(120)
 	d.index[h] = len(d.keys)
 	d.keys, d.values = append(d.keys, key), append(d.values, value)
 }
 
-// Get returns the value under a key.
+// Get returns the value under a key. It raises TypeError if the key is unhashable.
 func (m *Machine) Get(d *Dict, key Value) (Value, bool) {
 	i, ok := d.index[m.hash(key)]
 	if !ok {
@@ -264,8 +266,8 @@ func (m *Machine) Get(d *Dict, key Value) (Value, bool) {
 	return d.values[i], true
 }
 
-// Name returns the value under a string key.
-func (d *Dict) Name(key string) (Value, bool) {
+// GetString returns the value under a string key.
+func (d *Dict) GetString(key string) (Value, bool) {
 	i, ok := d.index[key]
 	if !ok {
 		return nil, false
@@ -273,6 +275,8 @@ func (d *Dict) Name(key string) (Value, bool) {
 	return d.values[i], true
 }
 
+// Results of hash for types whose keys Go cannot compare as Python does. They are types of
+// their own, so that they never equal a string key.
 type (
 	noneKey      struct{}
 	undefinedKey struct{}
@@ -280,8 +284,8 @@ type (
 	tupleKey     string
 )
 
-// hash returns a comparable representation of a key, equal for keys that are equal in
-// Python.
+// hash returns a comparable value, equal for keys that are equal in Python. It raises
+// TypeError if the key is unhashable.
 func (m *Machine) hash(key Value) any {
 	switch key := key.(type) {
 	case nil:
@@ -314,10 +318,10 @@ func (m *Machine) hash(key Value) any {
 		var b strings.Builder
 		for _, item := range key.Items {
 			part := m.Repr(item)
-			if n, ok := m.hash(item).(int64); ok { // True, 1 and 1.0
+			if n, ok := m.hash(item).(int64); ok { // True, 1 and 1.0 are equal
 				part = m.Repr(n)
 			}
-			m.Grow(len(part) + 1)
+			m.Charge(len(part) + 1)
 			b.WriteString(part + ",")
 		}
 		return tupleKey(b.String())

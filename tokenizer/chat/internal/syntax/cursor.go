@@ -3,15 +3,18 @@ package syntax
 // maxDepth limits the nesting of expressions and blocks.
 const maxDepth = 200
 
-// cursor reads a template's tokens in order.
+// cursor reads a template's tokens in order. The last one is of kindEOF; the cursor stays
+// there.
 type cursor struct {
 	tokens []token
-	at     int
-	depth  int
+	at     int // index of the current token
+	depth  int // nesting of expressions and blocks
 }
 
+// cur returns the current token.
 func (c *cursor) cur() token { return c.tokens[c.at] }
 
+// next returns the current token and moves to the one after it.
 func (c *cursor) next() token {
 	t := c.tokens[c.at]
 	if t.kind != kindEOF {
@@ -23,6 +26,7 @@ func (c *cursor) next() token {
 // look returns the token after the current one.
 func (c *cursor) look() token { return c.tokens[min(c.at+1, len(c.tokens)-1)] }
 
+// skip moves past the current token if it is of a kind, and reports whether it is.
 func (c *cursor) skip(kind string) bool {
 	if c.cur().is(kind) {
 		c.next()
@@ -31,6 +35,7 @@ func (c *cursor) skip(kind string) bool {
 	return false
 }
 
+// skipWord moves past the current token if it is a name, and reports whether it is.
 func (c *cursor) skipWord(name string) bool {
 	if c.cur().word(name) {
 		c.next()
@@ -39,6 +44,7 @@ func (c *cursor) skipWord(name string) bool {
 	return false
 }
 
+// expect is next for a token that must be of a kind.
 func (c *cursor) expect(kind string) token {
 	t := c.cur()
 	if t.is(kind) {
@@ -52,13 +58,14 @@ func (c *cursor) expect(kind string) token {
 	return t
 }
 
+// expectWord moves past a token that must be a name.
 func (c *cursor) expectWord(name string) {
 	if !c.skipWord(name) {
 		fail(c.cur().line, "expected token %s, got %s", quote(name), quote(c.cur().describe()))
 	}
 }
 
-// enter goes one level deeper. The returned function goes back.
+// enter enters a level of nesting. The returned function leaves it: defer c.enter()().
 func (c *cursor) enter() func() {
 	c.depth++
 	if c.depth > maxDepth {
@@ -79,6 +86,7 @@ func (t token) word(names ...string) bool {
 	return false
 }
 
+// describe returns the text of a token for an error, as Jinja describes it.
 func (t token) describe() string {
 	switch t.kind {
 	case kindName:

@@ -2,12 +2,14 @@ package syntax
 
 import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 
-// operators parses expressions: operators, filters and tests between operands.
+// operators parses expressions: operators, filters and tests between operands. It is a
+// recursive-descent parser with a method for each level of precedence, from expression, the
+// lowest, to unary.
 type operators struct {
 	*operands
-	known Known
-	soft  int        // enclosing ifs, in which an unknown filter is an error only when used
-	fault []py.Error // unknown filters and tests
+	known   Known
+	soft    int        // number of enclosing ifs, in which an unknown filter is an error only when used
+	unknown []py.Error // errors about unknown filters and tests
 }
 
 func newOperators(tokens []token, known Known) *operators {
@@ -16,16 +18,17 @@ func newOperators(tokens []token, known Known) *operators {
 	return p
 }
 
+// expression parses an expression. cond allows an inline if.
 func (p *operators) expression(cond bool) Expr {
 	defer p.enter()()
 	if !cond {
 		return p.or()
 	}
 	line := p.cur().line
-	faults := len(p.fault)
+	before := len(p.unknown)
 	x := p.or()
 	for p.skipWord("if") {
-		p.fault = p.fault[:faults] // evaluated only if the test passes
+		p.unknown = p.unknown[:before] // x is evaluated only if the test passes
 		c := &Cond{Then: x, Line: line}
 		p.soft++
 		c.Test = p.or()
@@ -82,7 +85,8 @@ func (p *operators) compare() Expr {
 		default:
 			return c
 		}
-		c.Ops, c.Ys = append(c.Ops, op), append(c.Ys, p.sum())
+		c.Ops = append(c.Ops, op)
+		c.Ys = append(c.Ys, p.sum())
 	}
 }
 
@@ -125,6 +129,8 @@ func (p *operators) power() Expr {
 	return x
 }
 
+// unary parses a signed operand and what follows it. Filters and tests apply to the signed
+// operand: filters is false for the operand after a sign, which leaves them to its caller.
 func (p *operators) unary(filters bool) Expr {
 	t := p.cur()
 	var x Expr

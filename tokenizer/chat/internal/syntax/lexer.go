@@ -8,41 +8,42 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// token kinds other than operators, which are their own kind.
+// Kinds of tokens. The kind of an operator is its text, such as "==".
 const (
-	kindData    = "data"
+	kindData    = "data" // text outside tags
 	kindName    = "name"
 	kindString  = "string"
 	kindInteger = "integer"
 	kindFloat   = "float"
-	kindBegin   = "block_begin"
-	kindEnd     = "block_end"
-	kindOpen    = "variable_begin"
-	kindClose   = "variable_end"
+	kindBegin   = "block_begin"    // {%
+	kindEnd     = "block_end"      // %}
+	kindOpen    = "variable_begin" // {{
+	kindClose   = "variable_end"   // }}
 	kindEOF     = "eof"
 )
 
 type token struct {
 	kind  string
 	text  string
-	value py.Value // of a literal
-	line  int
+	value py.Value // value of a literal; nil for other kinds
+	line  int      // from 1
 }
 
 // lexer splits a template into tokens with Hugging Face's settings: trim_blocks and
 // lstrip_blocks.
 type lexer struct {
-	src    string
-	pos    int
-	line   int
-	fresh  bool // the last token ended a line
-	tokens []token
-	open   []byte // open brackets
+	src       string
+	pos       int  // offset in src
+	line      int  // line of pos, from 1
+	lineStart bool // pos is the start of a line
+	tokens    []token
+	closers   []byte // closing brackets that the open ones expect, innermost last
 }
 
+// lex returns the tokens of a template. It raises a syntax error.
 func lex(source string) []token {
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
-	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, fresh: true}
+	l := &lexer{src: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
 	for l.pos < len(l.src) {
 		l.text()
 	}
@@ -62,7 +63,7 @@ func fail(line int, format string, args ...any) { py.RaiseAt(line, py.KindSyntax
 // advance moves past n bytes and counts their lines.
 func (l *lexer) advance(n int) {
 	if n > 0 {
-		l.fresh = l.src[l.pos+n-1] == '\n'
+		l.lineStart = l.src[l.pos+n-1] == '\n'
 	}
 	l.line += strings.Count(l.src[l.pos:l.pos+n], "\n")
 	l.pos += n
@@ -85,8 +86,8 @@ func (l *lexer) text() {
 		}
 		at++
 	}
-	kind := rest[at+1]
-	sign := byte(0)
+	kind := rest[at+1] // '{', '%' or '#'
+	sign := byte(0)    // '-' or '+' after the tag's start
 	if at+2 < len(rest) && (rest[at+2] == '-' || rest[at+2] == '+') {
 		sign = rest[at+2]
 	}
@@ -113,15 +114,16 @@ func (l *lexer) text() {
 	}
 }
 
-// data adds the text before a tag, without the trailing white space that the tag's sign
-// removes.
+// data adds the text before a tag. The sign - removes all white space before the tag.
+// Without a sign, lstrip_blocks removes the white space between the start of the line and a
+// block tag; + keeps it.
 func (l *lexer) data(text string, sign byte, block bool) {
 	switch {
 	case sign == '-':
 		text = strings.TrimRightFunc(text, py.IsSpace)
 	case sign != '+' && block:
 		begin := strings.LastIndexByte(text, '\n') + 1
-		if (begin > 0 || l.fresh) && strings.TrimLeftFunc(text[begin:], py.IsSpace) == "" {
+		if (begin > 0 || l.lineStart) && strings.TrimLeftFunc(text[begin:], py.IsSpace) == "" {
 			text = text[:begin]
 		}
 	}
@@ -161,12 +163,14 @@ func (l *lexer) raw() {
 			l.fail("Missing end of raw directive")
 		}
 		at += i
-		tag, sign := rest[at+2:], byte(0)
+		tag := rest[at+2:]
+		sign := byte(0)
 		if tag != "" && (tag[0] == '-' || tag[0] == '+') {
-			sign, tag = tag[0], tag[1:]
+			sign = tag[0]
+			tag = tag[1:]
 		}
 		tag, ok := strings.CutPrefix(skipSpace(tag), "endraw")
-		end := endLength(skipSpace(tag), "%}", true)
+		end := endLength(skipSpace(tag), "%}", blockTag)
 		if !ok || end == 0 {
 			continue
 		}
@@ -176,8 +180,14 @@ func (l *lexer) raw() {
 	}
 }
 
-// endLength returns the length of the end tag at the start of s, with the white space
-// that it consumes, or 0. Blocks consume a newline.
+// Whether a tag consumes a newline after it (trim_blocks): blocks and comments do.
+const (
+	blockTag = true
+	printTag = false
+)
+
+// endLength returns the length of the end of a tag at the start of s, with the white space
+// that the tag consumes, or 0 if s starts with something else.
 func endLength(s, end string, block bool) int {
 	if rest, ok := strings.CutPrefix(s, "-"+end); ok {
 		return len(s) - len(skipSpace(rest))
@@ -195,6 +205,7 @@ func endLength(s, end string, block bool) int {
 	return len(s) - len(rest)
 }
 
+// comment reads up to the end of a comment, which becomes no token.
 func (l *lexer) comment() {
 	rest := l.src[l.pos:]
 	at := strings.Index(rest, "#}")
@@ -204,14 +215,19 @@ func (l *lexer) comment() {
 	if at > 0 && (rest[at-1] == '-' || rest[at-1] == '+') {
 		at--
 	}
-	l.advance(at + endLength(rest[at:], "#}", true))
+	l.advance(at + endLength(rest[at:], "#}", blockTag))
 }
 
-// tag reads the tokens of a tag and its end.
+// tag reads the tokens of a tag and its end, which becomes a token of a kind. Inside brackets,
+// an end such as }} may be two brackets.
 func (l *lexer) tag(end, kind string) {
 	for l.pos < len(l.src) {
 		rest := l.src[l.pos:]
-		if n := endLength(rest, end, kind == kindEnd); n > 0 && len(l.open) == 0 {
+		newline := printTag
+		if kind == kindEnd {
+			newline = blockTag
+		}
+		if n := endLength(rest, end, newline); n > 0 && len(l.closers) == 0 {
 			l.add(kind, "")
 			l.advance(n)
 			return
@@ -224,7 +240,7 @@ func (l *lexer) tag(end, kind string) {
 	}
 }
 
-// token reads one token.
+// token reads the token that rest, the unread source, starts with.
 func (l *lexer) token(rest string) {
 	r, _ := utf8.DecodeRuneInString(rest)
 	switch {
@@ -250,6 +266,7 @@ func (l *lexer) token(rest string) {
 // wordRune reports whether r matches \w of a regular expression.
 func wordRune(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsNumber(r) }
 
+// operator reads an operator, a bracket or a separator.
 func (l *lexer) operator(rest string) {
 	n := 1
 	switch rest[:min(2, len(rest))] {
@@ -263,15 +280,16 @@ func (l *lexer) operator(rest string) {
 	}
 	switch c {
 	case '(':
-		l.open = append(l.open, ')')
+		l.closers = append(l.closers, ')')
 	case '[', '{':
-		l.open = append(l.open, c+2)
+		l.closers = append(l.closers, c+2) // in ASCII, ] and } follow [ and { at a distance of 2
 	case ')', ']', '}':
-		if len(l.open) == 0 {
+		if len(l.closers) == 0 {
 			l.fail("unexpected '%c'", c)
 		}
-		want := l.open[len(l.open)-1]
-		if l.open = l.open[:len(l.open)-1]; want != c {
+		want := l.closers[len(l.closers)-1]
+		l.closers = l.closers[:len(l.closers)-1]
+		if want != c {
 			l.fail("unexpected '%c', expected '%c'", c, want)
 		}
 	}

@@ -9,21 +9,25 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// maxDigits is the maximum number of digits of an integer.
+// maxDigits is the maximum number of digits of an integer literal. It keeps literals far
+// below the limit of package py, so that py.Integer cannot raise.
 const maxDigits = 1000
 
 // number reads an integer or a float.
 func (l *lexer) number(rest string) {
-	run := func(at int, set string) int { // digits with single underscores between them
-		for at < len(rest) && (strings.IndexByte(set, rest[at]) >= 0 ||
-			rest[at] == '_' && at+1 < len(rest) && strings.IndexByte(set, rest[at+1]) >= 0) {
+	// run returns the end of digits of a set, with single underscores between them.
+	run := func(at int, set string) int {
+		digit := func(i int) bool { return i < len(rest) && strings.IndexByte(set, rest[i]) >= 0 }
+		for digit(at) || at < len(rest) && rest[at] == '_' && digit(at+1) {
 			at++
 		}
 		return at
 	}
 	const decimal = "0123456789"
+	// After a dot, digits are an index: x.0.1 has two indices and no float.
 	afterDot := len(l.tokens) > 0 && l.tokens[len(l.tokens)-1].kind == "." && l.pos > 0 && l.src[l.pos-1] == '.'
-	end, float := run(0, decimal), false
+	end := run(0, decimal)
+	float := false
 	if !afterDot {
 		if end+1 < len(rest) && rest[end] == '.' && strings.IndexByte(decimal, rest[end+1]) >= 0 {
 			end, float = run(end+1, decimal), true
@@ -45,10 +49,12 @@ func (l *lexer) number(rest string) {
 		return
 	}
 	base := 10
-	if set := map[byte]string{'x': "0123456789abcdefABCDEF", 'o': "01234567", 'b': "01"}; rest[0] == '0' &&
-		len(rest) > 1 {
-		if digits := set[rest[1]|0x20]; digits != "" && run(2, digits) > 2 {
-			end, base = run(2, digits), 0
+	if rest[0] == '0' && len(rest) > 1 {
+		sets := map[byte]string{'x': "0123456789abcdefABCDEF", 'o': "01234567", 'b': "01"}
+		set := sets[rest[1]|0x20] // by the prefix in lower case
+		if set != "" && run(2, set) > 2 {
+			end = run(2, set)
+			base = 0 // SetString reads the prefix
 		} else {
 			end = run(0, "0") // 07 is two numbers
 		}
@@ -81,7 +87,7 @@ func (l *lexer) quoted(rest string, quoteChar byte) {
 	l.advance(end + 1)
 }
 
-// unescape resolves a literal's backslashes.
+// unescape resolves a literal's backslashes, as in a Python string.
 func (l *lexer) unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -95,16 +101,18 @@ func (l *lexer) unescape(s string) string {
 		b.WriteString(s[:at])
 		c := s[at+1]
 		s = s[at+2:]
-		if i := strings.IndexByte("ntrabfv\\'\"\n", c); i >= 0 {
-			b.WriteString([]string{"\n", "\t", "\r", "\a", "\b", "\f", "\v", "\\", "'", `"`, ""}[i])
+		if i := strings.IndexByte(`ntrabfv\'"`, c); i >= 0 {
+			b.WriteByte("\n\t\r\a\b\f\v\\'\""[i])
 			continue
 		}
 		digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
 		switch {
-		case c >= '0' && c <= '7':
+		case c == '\n': // a continued line
+		case c >= '0' && c <= '7': // up to three octal digits
 			n := rune(c - '0')
 			for i := 0; i < 2 && s != "" && s[0] >= '0' && s[0] <= '7'; i++ {
-				n, s = n*8+rune(s[0]-'0'), s[1:]
+				n = n*8 + rune(s[0]-'0')
+				s = s[1:]
 			}
 			b.WriteRune(n)
 		case c == 'N':
@@ -126,11 +134,12 @@ func (l *lexer) unescape(s string) string {
 // tupleOptions determines how to parse expressions separated by commas.
 type tupleOptions struct {
 	cond       bool // an inline if is allowed
-	target     bool // only names and literals: to assign to
-	attributes bool // namespace attributes may be assigned
-	parens     bool // enclosed in parentheses
+	target     bool // the items are targets of an assignment: no operators
+	attributes bool // a target may be an attribute of a namespace
+	parens     bool // the tuple is in parentheses and may be empty
 }
 
+// target parses the target of an assignment. Of o, only attributes applies.
 func (p *operands) target(o tupleOptions) Expr {
 	o.target = true
 	line := p.cur().line
@@ -139,6 +148,7 @@ func (p *operands) target(o tupleOptions) Expr {
 	return target
 }
 
+// assignable raises a syntax error if target cannot be assigned.
 func assignable(target Expr, line int) {
 	kind := "const"
 	switch t := target.(type) {
@@ -163,6 +173,8 @@ func assignable(target Expr, line int) {
 	fail(line, "can't assign to '%s'", kind)
 }
 
+// tuple parses expressions separated by commas. One expression without a comma is itself,
+// not a tuple.
 func (p *operands) tuple(o tupleOptions) Expr {
 	var items []Expr
 	comma := false

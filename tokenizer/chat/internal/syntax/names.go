@@ -2,22 +2,26 @@ package syntax
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// Names that a body assigns are its own from its beginning: until they are
-// assigned, they are undefined there, whatever the template was given under the
-// name, unless the body or one around it reads the name before. The bodies of an
-// if are part of the body around; other blocks have their own.
+// Names in Jinja's bodies (jinja2.idtracking). A name that a body assigns is a local variable
+// of the body from its beginning: it is undefined until the assignment, even if the
+// template's input has a variable of that name. The exception is a name that the body or an
+// enclosing body reads or assigns before: then it keeps the outer value until the
+// assignment. The bodies of an if belong to the enclosing body; other blocks have bodies of
+// their own.
 
-// names describes the names of a body.
+// names collects the names of a body, in the order of its statements.
 type names struct {
-	parent *names
-	hidden map[string]bool // by name: undefined until it is assigned
-	stored map[string]bool
+	parent *names          // names of the enclosing body; nil for the template
+	hidden map[string]bool // true if the name is undefined until it is assigned; false if read or passed in
+	stored map[string]bool // names that the body assigns
 }
 
+// newNames returns the names of a body with parameters, before its first statement.
 func newNames(parent *names, params ...string) *names {
 	n := &names{parent: parent, hidden: map[string]bool{}, stored: map[string]bool{}}
 	for _, p := range params {
@@ -26,6 +30,7 @@ func newNames(parent *names, params ...string) *names {
 	return n
 }
 
+// has reports whether the body or an enclosing one has seen a name.
 func (n *names) has(name string) bool {
 	for ; n != nil; n = n.parent {
 		if _, ok := n.hidden[name]; ok {
@@ -35,14 +40,20 @@ func (n *names) has(name string) bool {
 	return false
 }
 
-func (n *names) param(name string) { n.hidden[name], n.stored[name] = false, true }
+// param adds a name that has a value when the body begins.
+func (n *names) param(name string) {
+	n.hidden[name] = false
+	n.stored[name] = true
+}
 
+// load adds a name that a statement reads.
 func (n *names) load(name string) {
 	if !n.has(name) {
 		n.hidden[name] = false
 	}
 }
 
+// store adds a name that a statement assigns.
 func (n *names) store(name string) {
 	n.stored[name] = true
 	if _, ok := n.hidden[name]; !ok {
@@ -50,16 +61,18 @@ func (n *names) store(name string) {
 	}
 }
 
-// branches runs each visit as one that may not happen.
+// branches calls each visit with a copy of n, for a branch that may not run, and then merges
+// the copies into n. A name that a branch assigns for the first time is not hidden: if the
+// branch does not run, the name keeps its outer value.
 func (n *names) branches(visits ...func(*names)) {
-	var all []*names
+	var branches []*names
 	for _, visit := range visits {
 		b := &names{parent: n.parent, hidden: maps.Clone(n.hidden), stored: maps.Clone(n.stored)}
 		visit(b)
-		all = append(all, b)
+		branches = append(branches, b)
 	}
 	before := maps.Clone(n.stored)
-	for _, b := range all {
+	for _, b := range branches {
 		maps.Copy(n.hidden, b.hidden)
 		maps.Copy(n.stored, b.stored)
 	}
@@ -70,21 +83,23 @@ func (n *names) branches(visits ...func(*names)) {
 	}
 }
 
-// frame finds a body's hidden names, and those of the bodies in it.
+// frame returns a body's hidden names, and sets those of the bodies in it. It visits inner
+// bodies last, because they see all names of this body.
 func (n *names) frame(body []Stmt) []*py.Undefined {
 	n.statements(body)
 	for _, stmt := range body {
 		n.inner(stmt)
 	}
 	var hidden []*py.Undefined
-	for name, is := range n.hidden {
-		if is {
+	for name, isHidden := range n.hidden {
+		if isHidden {
 			hidden = append(hidden, &py.Undefined{Name: name})
 		}
 	}
 	return hidden
 }
 
+// statements visits the names of a body's statements, without those of inner bodies.
 func (n *names) statements(body []Stmt) {
 	for _, stmt := range body {
 		switch s := stmt.(type) {
@@ -111,6 +126,7 @@ func (n *names) statements(body []Stmt) {
 	}
 }
 
+// conditional visits the tests and bodies of an if.
 func (n *names) conditional(s *If) {
 	n.read(s.Tests[0])
 	n.branches(
@@ -125,14 +141,12 @@ func (n *names) conditional(s *If) {
 	)
 }
 
-// inner visits the bodies of a statement that have their own frame.
+// inner sets the hidden names of a statement's bodies that have a frame of their own.
 func (n *names) inner(stmt Stmt) {
 	switch s := stmt.(type) {
 	case *If:
-		for _, body := range append(s.Bodies[:len(s.Bodies):len(s.Bodies)], s.Else) {
-			for _, stmt := range body {
-				n.inner(stmt)
-			}
+		for _, stmt := range slices.Concat(slices.Concat(s.Bodies...), s.Else) {
+			n.inner(stmt)
 		}
 	case *For:
 		own := newNames(n, "loop")
@@ -159,6 +173,7 @@ func (n *names) inner(stmt Stmt) {
 	}
 }
 
+// macro sets the hidden names of a macro's body.
 func (n *names) macro(m *Macro) {
 	own := newNames(n, m.Params...)
 	own.read(m.Defaults...)
@@ -182,6 +197,7 @@ func (n *names) params(target Expr) {
 	}
 }
 
+// assign visits the names of a target. An attribute's namespace is read, not assigned.
 func (n *names) assign(target Expr) {
 	switch t := target.(type) {
 	case *Name:

@@ -6,10 +6,12 @@ import "github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 // attributes, subscripts and calls that follow them.
 type operands struct {
 	*cursor
-	inner  func(cond bool) Expr // parses an expression inside an operand
+	inner  func(cond bool) Expr // operators.expression, for expressions in brackets
 	macros []*Macro             // enclosing macros
 }
 
+// primary parses a literal, a name or a bracket. attributes allows the attribute of a
+// namespace as a target.
 func (p *operands) primary(attributes bool) Expr {
 	t := p.next()
 	switch t.kind {
@@ -17,7 +19,7 @@ func (p *operands) primary(attributes bool) Expr {
 		return p.name(t, attributes)
 	case kindString:
 		s, _ := py.Text(t.value)
-		for p.cur().is(kindString) {
+		for p.cur().is(kindString) { // adjacent literals form one string
 			more, _ := py.Text(p.next().value)
 			s += more
 		}
@@ -37,6 +39,8 @@ func (p *operands) primary(attributes bool) Expr {
 	return nil
 }
 
+// name returns the expression of a name: a constant, a variable, or a target. It records in
+// the enclosing macros which special names they use.
 func (p *operands) name(t token, attributes bool) Expr {
 	switch t.text {
 	case "true", "True":
@@ -57,6 +61,7 @@ func (p *operands) name(t token, attributes bool) Expr {
 	return &Name{Name: t.text, Line: t.line}
 }
 
+// list parses a list after its opening bracket.
 func (p *operands) list() Expr {
 	l := &List{}
 	for !p.cur().is("]") {
@@ -72,6 +77,7 @@ func (p *operands) list() Expr {
 	return l
 }
 
+// dict parses a dict after its opening brace.
 func (p *operands) dict() Expr {
 	d := &Dict{}
 	for !p.cur().is("}") {
@@ -89,6 +95,7 @@ func (p *operands) dict() Expr {
 	return d
 }
 
+// postfix parses the attributes, subscripts and calls after x.
 func (p *operands) postfix(x Expr) Expr {
 	for {
 		switch t := p.cur(); t.kind {
@@ -104,6 +111,7 @@ func (p *operands) postfix(x Expr) Expr {
 	}
 }
 
+// attribute parses .name, or .0 for an item.
 func (p *operands) attribute(x Expr) Expr {
 	line := p.next().line
 	t := p.next()
@@ -117,6 +125,7 @@ func (p *operands) attribute(x Expr) Expr {
 	return nil
 }
 
+// subscript parses [key], [start:stop:step] or [a, b], whose key is a tuple.
 func (p *operands) subscript(x Expr) Expr {
 	line := p.next().line
 	var keys []Expr
@@ -124,7 +133,7 @@ func (p *operands) subscript(x Expr) Expr {
 		if len(keys) > 0 {
 			p.expect(",")
 		}
-		keys = append(keys, p.subscribed())
+		keys = append(keys, p.key())
 	}
 	p.expect("]")
 	if len(keys) == 1 {
@@ -138,7 +147,8 @@ func (p *operands) subscript(x Expr) Expr {
 	return &GetItem{X: x, Key: &Tuple{Items: keys}, Line: line}
 }
 
-func (p *operands) subscribed() Expr {
+// key parses a subscript's key or slice.
+func (p *operands) key() Expr {
 	s := &Slice{}
 	if !p.cur().is(":") {
 		x := p.inner(true)
@@ -163,6 +173,7 @@ func (p *operands) call(x Expr) Expr {
 	return &Call{Func: x, Args: p.args(), Line: line}
 }
 
+// args parses a call's arguments: positional, then named and *args, then **kwargs.
 func (p *operands) args() (a Args) {
 	line := p.expect("(").line
 	check := func(ok bool) {
@@ -190,7 +201,8 @@ func (p *operands) args() (a Args) {
 			check(a.Double == nil)
 			p.next()
 			p.next()
-			a.Names, a.Named = append(a.Names, t.text), append(a.Named, p.inner(true))
+			a.Names = append(a.Names, t.text)
+			a.Named = append(a.Named, p.inner(true))
 		default:
 			check(a.Star == nil && a.Double == nil && len(a.Named) == 0)
 			a.Pos = append(a.Pos, p.inner(true))
@@ -200,8 +212,8 @@ func (p *operands) args() (a Args) {
 	return a
 }
 
-// filter parses a chain of filters. At the head of a block the first has no bar before
-// it.
+// filter parses a chain of filters of x. At the head of a filter block, x is nil and no bar
+// precedes the first filter.
 func (p *operators) filter(x Expr, head bool) Expr {
 	for head || p.cur().is("|") {
 		if !head {
@@ -218,6 +230,7 @@ func (p *operators) filter(x Expr, head bool) Expr {
 	return x
 }
 
+// dotted parses the name of a filter or test.
 func (p *operators) dotted() string {
 	name := p.expect(kindName).text
 	for p.skip(".") {
@@ -226,6 +239,7 @@ func (p *operators) dotted() string {
 	return name
 }
 
+// test parses a test of x. An argument needs no parentheses: x is divisibleby 3.
 func (p *operators) test(x Expr) Expr {
 	p.next()
 	negated := p.skipWord("not")
@@ -250,7 +264,7 @@ func (p *operators) test(x Expr) Expr {
 // check records an unknown filter or test, unless it may never be evaluated.
 func (p *operators) check(what, name string, line int, known func(string) bool) {
 	if p.soft == 0 && !known(name) {
-		p.fault = append(p.fault, py.Error{Kind: py.KindAssertion,
+		p.unknown = append(p.unknown, py.Error{Kind: py.KindAssertion,
 			Message: "No " + what + " named " + quote(name) + ".", Line: line})
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// maxSource is the maximum size of a template's source in bytes.
+// maxSource is the maximum size of a template's source in bytes, far more than models have.
 const maxSource = 1 << 20
 
 // Known reports which filters and tests exist.
@@ -16,8 +16,8 @@ type Known struct{ Filter, Test func(name string) bool }
 // parser parses statements.
 type parser struct {
 	*operators
-	loops int      // enclosing loops within this macro
-	tags  []string // enclosing blocks
+	loops int      // number of enclosing loops within the current macro or block
+	tags  []string // names of the enclosing tags, innermost last
 }
 
 // Parse parses a template; errors are of type *py.Error.
@@ -29,14 +29,14 @@ func Parse(source string, known Known) (t *Template, err error) {
 	}
 	p := &parser{operators: newOperators(lex(lossy.String(source)), known)}
 	body := p.body()
-	if len(p.fault) > 0 {
-		return nil, &p.fault[0]
+	if len(p.unknown) > 0 {
+		return nil, &p.unknown[0]
 	}
 	return &Template{Body: body, Hidden: newNames(nil).frame(body)}, nil
 }
 
-// body parses up to one of the end tags, whose name becomes the current token, or to the
-// end of the template without end tags.
+// body parses statements up to one of the tags ends, whose name becomes the current token.
+// If ends is empty, it parses up to the end of the template.
 func (p *parser) body(ends ...string) []Stmt {
 	defer p.enter()()
 	var body []Stmt
@@ -74,6 +74,8 @@ func (p *parser) block(ends ...string) (body []Stmt, end string) {
 	return body, p.next().text
 }
 
+// statement parses a statement from its name to the end of its last tag, exclusive. ends are
+// the tags that would end the enclosing body, for errors.
 func (p *parser) statement(ends []string) Stmt {
 	t := p.cur()
 	if !t.is(kindName) {
@@ -129,6 +131,7 @@ func (p *parser) statement(ends []string) Stmt {
 	return nil
 }
 
+// forLoop parses a loop after the word for.
 func (p *parser) forLoop(line int) Stmt {
 	node := &For{Line: line, Target: p.target(tupleOptions{})}
 	if assigns(node.Target, "loop") {
@@ -150,6 +153,7 @@ func (p *parser) forLoop(line int) Stmt {
 	return node
 }
 
+// assigns reports whether a target includes a name.
 func assigns(target Expr, name string) bool {
 	switch t := target.(type) {
 	case *Name:
@@ -164,6 +168,7 @@ func assigns(target Expr, name string) bool {
 	return false
 }
 
+// ifElse parses a conditional after the word if.
 func (p *parser) ifElse() Stmt {
 	p.soft++
 	defer func() { p.soft-- }()
@@ -182,6 +187,7 @@ func (p *parser) ifElse() Stmt {
 	}
 }
 
+// set parses an assignment or a set block after the word set.
 func (p *parser) set(line int) Stmt {
 	target := p.target(tupleOptions{attributes: true})
 	if p.skip("=") {
@@ -195,6 +201,7 @@ func (p *parser) set(line int) Stmt {
 	return &SetBlock{Target: target, Filter: filter, Body: body, Line: line}
 }
 
+// with parses a with statement after the word with.
 func (p *parser) with() Stmt {
 	node := &Scope{}
 	for !p.cur().is(kindEnd) {
@@ -209,6 +216,8 @@ func (p *parser) with() Stmt {
 	return node
 }
 
+// named parses a named block after the word block. Templates here have no inheritance, so a
+// block runs in place.
 func (p *parser) named() Stmt {
 	name := p.expect(kindName).text
 	scoped := p.skipWord("scoped")
@@ -221,6 +230,7 @@ func (p *parser) named() Stmt {
 	return &Scope{Body: body, Root: !scoped}
 }
 
+// print parses a print statement after the word print.
 func (p *parser) print(line int) Stmt {
 	parts := &Concat{}
 	for !p.cur().is(kindEnd) {
@@ -243,6 +253,7 @@ func (p *parser) function(m *Macro, end string) {
 	p.loops = loops
 }
 
+// macro parses a macro after the word macro.
 func (p *parser) macro(line int) Stmt {
 	m := &Macro{Name: p.expect(kindName).text, Line: line}
 	p.signature(m)
@@ -250,6 +261,7 @@ func (p *parser) macro(line int) Stmt {
 	return m
 }
 
+// callBlock parses a call block after the word call.
 func (p *parser) callBlock(line int) Stmt {
 	m := &Macro{Name: "caller", Line: line}
 	if p.cur().is("(") {
@@ -263,6 +275,7 @@ func (p *parser) callBlock(line int) Stmt {
 	return &CallBlock{Call: call, Macro: m}
 }
 
+// signature parses the parameters of a macro.
 func (p *parser) signature(m *Macro) {
 	p.expect("(")
 	for !p.cur().is(")") {

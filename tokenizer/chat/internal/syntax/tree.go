@@ -15,7 +15,7 @@ type (
 		Name string
 		Line int
 	}
-	// Attribute is a namespace's attribute that is assigned.
+	// Attribute is the target of an assignment to Name.Attr, where Name is a namespace.
 	Attribute struct {
 		Name, Attr string
 		Line       int
@@ -26,19 +26,19 @@ type (
 	List struct{ Items []Expr }
 	// Dict is {a: b}.
 	Dict struct{ Keys, Values []Expr }
-	// Cond is Then if Test else Else, which may be nil.
+	// Cond is "Then if Test else Else"; Else may be nil.
 	Cond struct {
 		Test, Then, Else Expr
 		Line             int
 	}
-	// Logic is X and Y, or X or Y.
+	// Logic is "X or Y" if Or is set, else "X and Y".
 	Logic struct {
 		Or   bool
 		X, Y Expr
 	}
-	// Not is not X.
+	// Not is "not X".
 	Not struct{ X Expr }
-	// Compare is X op Y op Y….
+	// Compare is X Ops[0] Ys[0] Ops[1] Ys[1]…, such as a < b < c.
 	Compare struct {
 		X    Expr
 		Ops  []string // == != < <= > >= in notin
@@ -51,7 +51,7 @@ type (
 		X, Y Expr
 		Line int
 	}
-	// Concat is a ~ b ~ c.
+	// Concat is Parts[0] ~ Parts[1]….
 	Concat struct{ Parts []Expr }
 	// Unary is -X or +X.
 	Unary struct {
@@ -85,7 +85,7 @@ type (
 		Args Args
 		Line int
 	}
-	// Test is X is Name(Args).
+	// Test is "X is Name(Args)".
 	Test struct {
 		X    Expr
 		Name string
@@ -97,22 +97,22 @@ type (
 // Args holds the arguments of a call.
 type Args struct {
 	Pos          []Expr
-	Names        []string
-	Named        []Expr // by Names
-	Star, Double Expr   // *args and **kwargs, nil if there are none
+	Names        []string // names of Named
+	Named        []Expr   // values of named arguments
+	Star, Double Expr     // values after * and **; nil if the call has none
 }
 
 // Stmt is a statement: a pointer to one of the types below.
 type Stmt any
 
-// Template is a parsed template.
+// Template is a parsed template. Hidden is as for statements.
 type Template struct {
 	Body   []Stmt
 	Hidden []*py.Undefined
 }
 
-// Statements. Hidden are the names that a body assigns and that are undefined
-// before that, even where there is a variable of the name outside of it.
+// Statements. Hidden holds an undefined value for each name that the body assigns and that
+// is undefined until then, even if an enclosing scope has a variable of that name.
 type (
 	// Text is the text outside tags.
 	Text struct{ Data string }
@@ -121,7 +121,7 @@ type (
 		X    Expr
 		Line int
 	}
-	// If has a body for each test.
+	// If runs the body of the first test that holds, or else Else.
 	If struct {
 		Tests  []Expr
 		Bodies [][]Stmt
@@ -151,9 +151,9 @@ type (
 	Macro struct {
 		Name                    string
 		Params                  []string
-		Defaults                []Expr // of the last parameters
+		Defaults                []Expr // default values of the last parameters
 		Body                    []Stmt
-		Caller, Varargs, Kwargs bool // it uses the name
+		Caller, Varargs, Kwargs bool // the body uses the variable of this name
 		Hidden                  []*py.Undefined
 		Line                    int
 	}
@@ -168,10 +168,10 @@ type (
 		Body   []Stmt
 		Hidden []*py.Undefined
 	}
-	// Scope is a body with its own variables: with, generation, block. Root means that it
-	// sees only the template's variables.
+	// Scope is a body with variables of its own: with, autoescape, generation or block. With
+	// Root set, the body sees only top-level variables.
 	Scope struct {
-		Targets, Values []Expr
+		Targets, Values []Expr // variables of with, and their values
 		Body            []Stmt
 		Root            bool
 		Hidden          []*py.Undefined
