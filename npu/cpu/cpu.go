@@ -1,4 +1,4 @@
-// Package cpu is the device that every build has: SIMD kernels with a fixed summation order.
+// Package cpu is the device everyone has: SIMD kernels with a fixed summation order.
 //
 // The kernels are written in C and compiled for AVX-512, for AVX2 and, as a portable
 // build, for NEON or plain C. Opening a device chooses the fastest that the machine
