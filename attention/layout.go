@@ -56,7 +56,7 @@ func (l *Layout) Clone() *Layout {
 		slices.Clone(l.Leaves)}
 }
 
-// EndLeaf ends a leaf after the last row, unless the leaf has no rows.
+// EndLeaf ends a leaf after the last row. It does nothing if no row follows the previous leaf.
 func (l *Layout) EndLeaf() {
 	rows := int32(l.Rows())
 	if n := len(l.Leaves); rows > 0 && (n == 0 || l.Leaves[n-1] < rows) {
@@ -74,7 +74,7 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 	}
 	segment, start := len(l.Segments), len(l.Tokens)
 	position := l.end(parent)
-	row := l.lastRow(parent)
+	row := l.lastRow(parent) // the row that predicts the next token, or -1
 	for i, token := range tokens {
 		l.Tokens = append(l.Tokens, token)
 		l.Positions = append(l.Positions, position+int32(i))
@@ -135,24 +135,21 @@ func (l *Layout) lastRow(segment int) int32 {
 
 // SegmentOf returns the segment that holds row.
 func (l *Layout) SegmentOf(row int) int {
-	lo, hi := 0, len(l.Segments)
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if s := l.Segments[mid]; int(s.Start+s.Len) <= row {
-			lo = mid + 1
-		} else {
-			hi = mid
+	index, _ := slices.BinarySearchFunc(l.Segments, row, func(s npu.Segment, row int) int {
+		if int(s.Start+s.Len) <= row {
+			return -1 // the segment ends before row
 		}
-	}
-	return lo
+		return 1
+	})
+	return index
 }
 
 // Visible reports whether row query attends to row key, according to the dense mask that
 // the forest represents (Lu 2025, figure 2). Kernels never build this mask.
 func (l *Layout) Visible(query, key int) bool {
-	of := l.SegmentOf(key)
+	keySegment := l.SegmentOf(key)
 	for s := l.SegmentOf(query); s >= 0; s = int(l.Segments[s].Parent) {
-		if s == of {
+		if s == keySegment {
 			return key <= query
 		}
 	}
@@ -196,15 +193,15 @@ func (l *Layout) validateLeaves() error {
 	if len(l.Leaves) == 0 {
 		return nil
 	}
-	roots := map[int32]bool{int32(l.Rows()): true} // rows at which a leaf may end
+	mayEnd := map[int32]bool{int32(l.Rows()): true} // rows at which a leaf may end
 	for _, s := range l.Segments {
 		if s.Parent < 0 {
-			roots[s.Start] = true
+			mayEnd[s.Start] = true
 		}
 	}
 	last := int32(0)
 	for i, end := range l.Leaves {
-		if end <= last || !roots[end] {
+		if end <= last || !mayEnd[end] {
 			return fmt.Errorf("layout: leaf %d ends at row %d, expected the start of a later tree or %d", i,
 				end, l.Rows())
 		}
@@ -233,8 +230,8 @@ func (l *Layout) validateRows() error {
 	return nil
 }
 
-// validateTargets checks that each target's row is the one before its token, and its token that of its
-// own row, if it has one.
+// validateTargets checks that the row of each target is the one before the target's token, and that
+// the token is that of its own row if it has one.
 func (l *Layout) validateTargets() error {
 	for i, t := range l.Targets {
 		if t.Segment < 0 || int(t.Segment) >= len(l.Segments) {

@@ -5,14 +5,14 @@ import "slices"
 // Part is a part of a layout: some of its targets with the rows that they need.
 type Part struct {
 	Layout  *Layout
-	Targets []int // index in the whole layout of each of Layout's targets, ascending
+	Targets []int // for each target of Layout, its index in the layout that was split; ascending
 }
 
-// Split divides the targets of l among parts of at most this many rows. A part holds whole segments
-// with targets and their ancestors, so that parts repeat what their segments share. A segment that
+// Split divides the targets of l among parts of at most this many rows. A part holds complete
+// segments with targets and their ancestors, so several parts may repeat an ancestor. A segment that
 // needs more rows is a part of its own. The parts share no memory with l and have no leaves.
 func (l *Layout) Split(rows int) []Part {
-	targets := make([][]int, len(l.Segments)) // of each segment
+	targets := make([][]int, len(l.Segments)) // indices of targets by segment
 	for i := range l.Targets {
 		s := l.Targets[i].Segment
 		targets[s] = append(targets[s], i)
@@ -48,7 +48,7 @@ func (l *Layout) Divisible() bool {
 
 // partial is a part before its rows are copied.
 type partial struct {
-	segments map[int]bool // with their ancestors
+	segments map[int]bool // indices of segments, ancestors included
 	targets  []int
 	rows     int
 }
@@ -73,12 +73,12 @@ func (p *partial) add(l *Layout, s int) {
 	}
 }
 
-// part copies the rows.
+// part returns the part, with copies of its rows, segments and targets.
 func (p *partial) part(l *Layout) Part {
 	slices.Sort(p.targets)
 	out := Part{&Layout{}, p.targets}
-	shift := make([]int32, len(l.Segments)) // from a segment's rows in l to those in the part
-	index := make([]int32, len(l.Segments))
+	shift := make([]int32, len(l.Segments)) // row in the part minus row in l, by segment
+	index := make([]int32, len(l.Segments)) // index in the part, by segment
 	for s, segment := range l.Segments {
 		if !p.segments[s] {
 			continue

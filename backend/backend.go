@@ -30,12 +30,12 @@ type Models interface {
 	Publish(ctx context.Context, version int64) (inference.Weights, error)
 
 	// LeafRows returns the maximum number of rows of a leaf that holds a prompt of this many
-	// tokens and responses to it, or 0 if the gradients are not summed by leaves.
+	// tokens and responses to it, or 0 if gradients are not summed leaf by leaf.
 	LeafRows(prompt int) int
 	// Lanes returns how many micro-batches can be computed at the same time.
 	Lanes() int
-	// MicroBatchRows returns the maximum rows of a micro-batch once a larger one has not fit in
-	// memory, before that 0. Pass takes larger ones, but needs longer for them.
+	// MicroBatchRows returns the maximum number of rows of a micro-batch that fits in memory, or 0
+	// if each one so far did. Pass also takes larger ones, but is slower with them.
 	MicroBatchRows() int
 	// Pass computes the log-probabilities of a micro-batch, calls derive with them and
 	// accumulates the resulting gradients. It may return before derive is called; a later Pass,
@@ -80,12 +80,12 @@ type Models interface {
 
 // Swapper is implemented by Models that can give the device's memory to instances.
 type Swapper interface {
-	// SwapOut frees the device's memory of all that only training needs and keeps the values. It follows
-	// Publish. Until SwapIn, the models can be captured, discarded and closed, and nothing else.
-	// On a device of host memory both do nothing.
+	// SwapOut frees the device memory of all that only training needs and keeps the values
+	// elsewhere. Call it after Publish. Until SwapIn, only Capture, Discard and Close may be called.
+	// If the device uses host memory, SwapOut and SwapIn do nothing.
 	SwapOut(ctx context.Context) error
-	// SwapIn reverts SwapOut, bit for bit. If one of them fails, no value is lost and SwapIn can be
-	// called again.
+	// SwapIn reverts SwapOut, bit for bit. If SwapOut or SwapIn fails, no value is lost and SwapIn
+	// can be called again.
 	SwapIn(ctx context.Context) error
 }
 
@@ -118,19 +118,19 @@ func (Serial) Flush(context.Context) error { return nil }
 // the targets. Slices may share memory.
 type Logprobs struct {
 	Policy     []float32
-	Old        []float32 // nil if the log-probabilities that the sampler recorded take its place
+	Old        []float32 // nil if the sampler's recorded log-probabilities replace it
 	Reference  []float32 // nil without a reference
 	Recomputed []float32 // under the version that sampled the rollouts; nil if not computed
 	Entropy    []float32 // of the policy's distribution at each target
 }
 
 // Derive returns the derivative of a micro-batch's loss with respect to the policy's
-// log-probabilities.
+// log-probabilities, one value for each target.
 type Derive func(lp Logprobs) ([]float32, error)
 
 // Update is an optimizer step.
 type Update struct {
-	Number int     // from 1; updates that changed nothing do not count
+	Number int     // counts from 1, without updates that changed nothing
 	Scale  float64 // factor for the gradients, which are sums
 	LR     float64 // learning rate
 	Clip   float64 // maximum norm of the scaled gradients; 0 for none

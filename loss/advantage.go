@@ -5,15 +5,13 @@ import (
 	"math"
 )
 
-// Estimators of a response's advantage: from its group's rewards, or from the rewards of
-// all groups of an optimizer step, of which none can be trained before the last one is
-// complete (Hu et al. 2025, arXiv 2501.03262, "REINFORCE++", "global advantage
-// normalization").
+// Estimators of a response's advantage. Some use the rewards of the response's group, others those
+// of all groups of an optimizer step (Hu et al. 2025, arXiv 2501.03262, "REINFORCE++", "global
+// advantage normalization"). With the latter, no group can be trained before the last is complete.
 //
-// ReMax (Li et al. 2024, arXiv 2310.10505) is not among them. Its baseline is the reward
-// of the prompt's greedy response: one more response to sample per prompt, which is
-// never trained. That pays off for a single response per prompt. Groups give
-// leave-one-out an unbiased baseline for free.
+// ReMax (Li et al. 2024, arXiv 2310.10505) is missing on purpose. Its baseline is the reward of the
+// prompt's greedy response, which costs one more sample per prompt and is never trained. This pays
+// off with a single response per prompt. In a group, leave-one-out has an unbiased baseline for free.
 const (
 	// GroupAdvantage is (r - mean) / (std + 1e-4) with the unbiased standard
 	// deviation (Shao et al. 2024, section 4.1.2).
@@ -37,8 +35,9 @@ const (
 const (
 	// stdFloor prevents large advantages from rewards that differ little.
 	stdFloor = 1e-4
-	// residue is the largest spread due to rounding, relative to the largest reward.
-	residue = 1e-12
+	// roundingSpread is the largest difference of rewards that counts as rounding, relative to the
+	// largest magnitude of a reward.
+	roundingSpread = 1e-12
 )
 
 // Advantages estimates the advantage of each response from the rewards of one whole
@@ -52,12 +51,12 @@ func Advantages(kind string, rewards []float64) []float64 {
 	switch kind {
 	case GroupAdvantage:
 		divide(advantages, deviation(rewards, mean)+stdFloor)
-	case GroupMeanAdvantage:
+	case GroupMeanAdvantage: // centre has computed it
 	case LeaveOneOutAdvantage:
 		divide(advantages, (n-1)/n)
 	case RewardAdvantage:
 		for i, r := range rewards {
-			advantages[i] = r + float64(0*mean) // NaN if the mean is
+			advantages[i] = r + float64(0*mean) // adds 0, or NaN if the mean is NaN
 		}
 	default:
 		panic(fmt.Sprintf("loss: unknown group advantage %q", kind))
@@ -78,7 +77,7 @@ func Equal(rewards []float64) bool {
 		}
 		low, high = min(low, r), max(high, r)
 	}
-	return high-low <= residue*max(high, -low)
+	return high-low <= roundingSpread*max(high, -low)
 }
 
 // centre returns the rewards minus their mean, exactly 0 if they are Equal, and the
@@ -88,7 +87,7 @@ func centre(rewards []float64) (centred []float64, mean float64) {
 	for _, r := range rewards {
 		mean += r / float64(len(rewards))
 	}
-	mean += float64(0 * mean) // an infinite mean becomes NaN
+	mean += float64(0 * mean) // adds 0, but turns an infinite mean into NaN
 	if Equal(rewards) {
 		return centred, mean
 	}
@@ -98,7 +97,7 @@ func centre(rewards []float64) (centred []float64, mean float64) {
 	return centred, mean
 }
 
-// divide divides values in place. Zeros stay 0 whatever the divisor.
+// divide divides values in place. Zeros stay 0, even if the divisor is 0.
 func divide(values []float64, divisor float64) {
 	for i, v := range values {
 		if v != 0 {
@@ -118,5 +117,5 @@ func deviation(values []float64, mean float64) float64 {
 		squares += float64((v - mean) * (v - mean))
 	}
 	std := math.Sqrt(squares / float64(len(values)-1))
-	return std + float64(0*std) // NaN if infinite: dividing by it would hide the overflow
+	return std + float64(0*std) // turns infinity into NaN; a division by infinity would hide the overflow
 }

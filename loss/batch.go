@@ -37,14 +37,14 @@ func BatchAdvantages(kind string, groups [][]float64) [][]float64 {
 }
 
 // whiten divides all values by their standard deviation, in place. It first subtracts
-// their mean, unless that is known to be 0.
+// their mean if subtract is set. Otherwise their mean must be 0 apart from rounding.
 func whiten(groups [][]float64, subtract bool) {
 	all := slices.Concat(groups...)
 	slices.Sort(all) // sums do not depend on the order of groups
 	_, mean := centre(all)
 	equal := Equal(all)
 	if !subtract {
-		mean *= 0 // known to be 0; a NaN remains and reaches all values
+		mean *= 0 // removes rounding errors, but keeps a NaN, which must reach all values
 	}
 	divisor := deviation(all, mean) + stdFloor
 	for _, values := range groups {

@@ -9,11 +9,11 @@ import (
 
 // Vars holds the tokens of one or more whole responses, one entry per token.
 type Vars struct {
-	Policy    []float32 // natural log-probability under the trained policy
-	Old       []float32 // under the policy in the denominator of the ratio; may be Policy itself
-	Reference []float32 // under the reference; nil if beta is 0
-	Advantage []float32 // of the token's response
-	Weight    []float32 // of the token's response, see Aggregation.Weight
+	Policy    []float32 // natural log-probabilities under the trained policy
+	Old       []float32 // log-probabilities under the policy in the ratio's denominator; may be Policy itself
+	Reference []float32 // log-probabilities under the reference; nil if beta is 0
+	Advantage []float32 // advantages of the tokens' responses
+	Weight    []float32 // weights of the tokens' responses, see Aggregation.Weight
 
 	// Lengths are the numbers of tokens of the responses, in order. nil if ratios are
 	// per token.
@@ -30,7 +30,7 @@ type Vars struct {
 // so that the split of a step into calls does not change them.
 type Result struct {
 	Grad      []float32    // d Loss / d Policy, one entry per token
-	Loss      exactsum.Sum // weighted, not divided by the step's denominator
+	Loss      exactsum.Sum // weighted sum, not divided by the step's denominator
 	PG        exactsum.Sum // Loss without the divergence
 	KL        exactsum.Sum // unweighted sum of the k3 estimate to the reference, 0 without one
 	Ratio     exactsum.Sum // unweighted sum of policy / old, per token or per response as the kind defines it
@@ -66,7 +66,7 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	if n == 0 {
 		return Result{Grad: []float32{}}, nil
 	}
-	p, err := o.take(n)
+	p, err := o.take(n) // given back only on success: a program that failed may be in any state
 	if err != nil {
 		return Result{}, err
 	}
@@ -74,15 +74,16 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	grads, losses, pgs := out[0], out[1], out[2]
 	r := Result{Grad: make([]float32, n), Tokens: n}
-	for i, g := range out[0] {
+	for i, g := range grads {
 		r.Grad[i] = float32(g)
-		r.Loss.Add(out[1][i])
-		r.PG.Add(out[2][i])
-		if !finite(float64(r.Grad[i])) || !finite(out[1][i]) {
+		r.Loss.Add(losses[i])
+		r.PG.Add(pgs[i])
+		if !finite(float64(r.Grad[i])) || !finite(losses[i]) {
 			return Result{}, fmt.Errorf(
 				"loss of token %d: loss %v, gradient %v, expected finite; policy %v, old %v, advantage %v",
-				i, out[1][i], g, v.Policy[i], v.Old[i], v.Advantage[i])
+				i, losses[i], g, v.Policy[i], v.Old[i], v.Advantage[i])
 		}
 	}
 	o.give(p)
@@ -90,9 +91,9 @@ func (o *Objective) Eval(v Vars) (Result, error) {
 	return r, nil
 }
 
-// build returns the weighted loss of each token, and its part without the divergence,
-// as functions of the policy.
-func (o *Objective) build(x *expression) (policy, each, part node) {
+// build returns the policy's log-probabilities and, as functions of them, the weighted loss of
+// each token and that loss without the divergence.
+func (o *Objective) build(x *expression) (policy, losses, pgs node) {
 	in := vectors{
 		policy:    x.vector("policy", func(v *Vars) []float32 { return v.Policy }),
 		old:       x.vector("old", func(v *Vars) []float32 { return v.Old }),
@@ -152,7 +153,7 @@ func (o *Objective) checkLengths(v Vars) error {
 	if !methodOf(o.cfg.Kind).perResponse {
 		return nil
 	}
-	left := len(v.Policy)
+	left := len(v.Policy) // tokens that belong to no earlier response
 	for i, n := range v.Lengths {
 		if n < 1 || n > left {
 			return fmt.Errorf("loss: length of response %d is %d, expected 1 to %d, the tokens left", i, n, left)
@@ -166,4 +167,5 @@ func (o *Objective) checkLengths(v Vars) error {
 	return nil
 }
 
+// finite reports whether f is neither NaN nor infinite.
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

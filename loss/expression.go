@@ -18,20 +18,20 @@ type node = *gorgonia.Node
 // every run.
 type expression struct {
 	graph   *gorgonia.ExprGraph
-	size    int // tokens
+	size    int // maximum number of tokens
 	inputs  []input
-	lengths []int // of the responses of the current run
-	err     error
-	stops   int // calls of stop
+	lengths []int // lengths of the responses in the current run
+	err     error // first error of an operation
+	stops   int   // number of calls of stop so far
 	// hold, if not nil, gets the value of each stop when it is computed and may change
-	// it.
+	// it. Tests use it to hold a value constant while they vary the inputs.
 	hold func(stop int, value []float64)
 }
 
 // input is a vector filled before each run.
 type input struct {
-	of     func(v *Vars) []float32
-	values []float64
+	source func(v *Vars) []float32
+	values []float64 // the vector's memory, one value for each of size tokens
 }
 
 func newExpression(size int) *expression {
@@ -39,8 +39,8 @@ func newExpression(size int) *expression {
 }
 
 // vector returns a named input.
-func (x *expression) vector(name string, of func(v *Vars) []float32) node {
-	in := input{of, make([]float64, x.size)}
+func (x *expression) vector(name string, source func(v *Vars) []float32) node {
+	in := input{source, make([]float64, x.size)}
 	x.inputs = append(x.inputs, in)
 	return gorgonia.NewVector(x.graph, tensor.Float64, gorgonia.WithName(name), gorgonia.WithShape(x.size),
 		gorgonia.WithValue(tensor.New(tensor.WithShape(x.size), tensor.WithBacking(in.values))))
@@ -102,12 +102,12 @@ func (x *expression) mean(a node) node {
 
 // stop returns a without its gradient: sg[a] in papers.
 func (x *expression) stop(a node) node {
-	at := x.stops
+	index := x.stops
 	x.stops++
 	op := &vectorOp{name: "stop", apply: func(out, in []float64) {
 		copy(out, in)
 		if x.hold != nil {
-			x.hold(at, out)
+			x.hold(index, out)
 		}
 	}}
 	return x.unary(func(a node) (node, error) { return gorgonia.ApplyOp(op, a) }, a)

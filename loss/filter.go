@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Keep picks n of a group's responses, the best half by reward and the worst half,
-// and returns their indices, ascending; all of them if n is 0 or at least the group's
-// size. If n is odd the better half is the larger one, and of equal rewards the first
-// is the better. Advantages belong to the whole group: estimate them before.
+// Keep picks n of a group's responses and returns their indices, ascending: half of them have the
+// highest rewards, the others the lowest. If n is odd, it picks one more of the highest. Of equal
+// rewards, the first counts as higher. If n is 0 or at least the group's size, it picks all.
+// Estimate advantages before, from the rewards of the complete group.
 //
 // Rewards are most reliable at their extremes (Zhang et al. 2025, arXiv 2409.06957,
 // "PF-PPO", filter "BW"). The paper draws with weights over the responses ranked by

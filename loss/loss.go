@@ -72,7 +72,7 @@ type Config struct {
 	// Correction for instances whose log-probabilities differ from the trainer's:
 	// "none", "truncate" or "mask".
 	Correction string `toml:"correction"`
-	// CorrectionLow is the least ratio of the trainer's to the instance's probability
+	// CorrectionLow is the smallest ratio of the trainer's to the instance's probability
 	// that "mask" keeps: 0.5, the alpha of IcePop.
 	CorrectionLow float64 `toml:"-"`
 	// Largest ratio of the trainer's to the instance's probability that "mask" keeps, and the
@@ -121,6 +121,7 @@ func estimator(kl string) error {
 	return oneOf("kl", kl, K2, K3)
 }
 
+// oneOf rejects values that are not allowed.
 func oneOf(key, value string, allowed ...string) error {
 	if slices.Contains(allowed, value) {
 		return nil
@@ -128,11 +129,12 @@ func oneOf(key, value string, allowed ...string) error {
 	return fmt.Errorf("%s is %q, expected \"%s\"", key, value, strings.Join(allowed, `", "`))
 }
 
-// within rejects values outside [0, most] and NaN.
-func within(key string, value, most float64, expected string) error {
-	return between(key, value, 0, most, expected)
+// within rejects values outside [0, max] and NaN.
+func within(key string, value, max float64, expected string) error {
+	return between(key, value, 0, max, expected)
 }
 
+// dualClip checks the key dual_clip.
 func dualClip(value float64) error {
 	if value == 0 {
 		return nil
@@ -140,9 +142,9 @@ func dualClip(value float64) error {
 	return between("dual_clip", value, 1, math.MaxFloat64, "0, or 1 or more")
 }
 
-// between rejects values outside [least, most] and NaN.
-func between(key string, value, least, most float64, expected string) error {
-	if value >= least && value <= most {
+// between rejects values outside [min, max] and NaN.
+func between(key string, value, min, max float64, expected string) error {
+	if value >= min && value <= max {
 		return nil
 	}
 	return fmt.Errorf("%s is %v, expected %s", key, value, expected)

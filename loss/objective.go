@@ -3,11 +3,11 @@ package loss
 // vectors are the inputs of an objective, one value per token.
 type vectors struct {
 	policy     node // log-probability under the trained policy
-	old        node // under the policy in the denominator of the ratio
-	reference  node // under the reference; absent if beta is 0
-	behaviour  node // under the policy that sampled, as the sampler recorded it; absent without a correction
-	recomputed node // behaviour as the trainer computes it; absent without a correction
-	advantage  node // of the token's response
+	old        node // log-probability under the policy in the denominator of the ratio
+	reference  node // log-probability under the reference; nil if beta is 0
+	behaviour  node // log-probability that the sampler recorded; nil without a correction
+	recomputed node // behaviour as the trainer computes it; nil without a correction
+	advantage  node // advantage of the token's response
 }
 
 // objective returns a token's loss without the divergence. Its callers apply weights.
@@ -35,7 +35,7 @@ func methods() []method {
 	}
 }
 
-// methodOf returns the kind of that name. Its loss is nil if there is none.
+// methodOf returns the method of that kind, or the zero method if there is none.
 func methodOf(kind string) method {
 	for _, m := range methods() {
 		if m.kind == kind {
@@ -53,7 +53,7 @@ func kinds() (names []string) {
 	return names
 }
 
-// total returns a token's whole loss, and the loss without the divergence.
+// total returns a token's loss, and the loss without the divergence. No weight is applied.
 func total(x *expression, v vectors, c Config) (loss, pg node) {
 	pg = methodOf(c.Kind).loss(x, v, c)
 	if c.Correction != NoCorrection {

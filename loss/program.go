@@ -8,8 +8,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// building guards the constants that Gorgonia shares between all graphs. It caches their hashes
-// when a graph is built.
+// building serializes the building of graphs. Gorgonia shares constants among all graphs and writes
+// their cached hashes when it builds one.
 var building sync.Mutex
 
 // program is an objective for a maximum number of tokens, built, differentiated and
@@ -17,7 +17,7 @@ var building sync.Mutex
 type program struct {
 	x    *expression
 	vm   gorgonia.VM
-	read [3]gorgonia.Value // gradient, loss, and loss without the divergence of the last run
+	read [3]gorgonia.Value // results of the last run: gradient, loss, and loss without the divergence
 }
 
 // compile returns a program for size tokens.
@@ -25,8 +25,8 @@ func (o *Objective) compile(size int) (*program, error) {
 	building.Lock()
 	defer building.Unlock()
 	x := newExpression(size)
-	policy, each, part := o.build(x)
-	total := x.unary(func(a node) (node, error) { return gorgonia.Sum(a) }, each)
+	policy, losses, pgs := o.build(x)
+	total := x.unary(func(a node) (node, error) { return gorgonia.Sum(a) }, losses)
 	if x.err != nil {
 		return nil, fmt.Errorf("build loss: %w", x.err)
 	}
@@ -35,7 +35,7 @@ func (o *Objective) compile(size int) (*program, error) {
 		return nil, fmt.Errorf("differentiate loss: %w", err)
 	}
 	p := &program{x: x}
-	for i, n := range []node{grad[0], each, part} {
+	for i, n := range []node{grad[0], losses, pgs} {
 		gorgonia.Read(n, &p.read[i])
 	}
 	p.vm = gorgonia.NewTapeMachine(x.graph)
@@ -43,12 +43,12 @@ func (o *Objective) compile(size int) (*program, error) {
 }
 
 // run returns d Σ loss / d policy, the loss, and the loss without the divergence, one
-// entry per token of v. p owns the memory and reuses it in the next run. The rest of
-// the graph's vectors is 0 and changes nothing.
+// entry per token of v. p owns the memory and reuses it in the next run. Entries of the
+// graph's vectors beyond v's tokens are 0, so they change nothing.
 func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	p.x.lengths = v.Lengths
 	for _, in := range p.x.inputs {
-		values := in.of(v)
+		values := in.source(v)
 		for i, f := range values {
 			in.values[i] = float64(f)
 		}
@@ -69,7 +69,8 @@ func (p *program) run(v *Vars) (out [3][]float64, err error) {
 	return out, nil
 }
 
-// programs holds idle programs of an objective by size.
+// programs holds idle programs of an objective by size. Each belongs to one caller between take and
+// give. mu guards idle.
 type programs struct {
 	mu   sync.Mutex
 	idle map[int][]*program
@@ -86,15 +87,18 @@ func (o *Objective) take(n int) (*program, error) {
 }
 
 // take returns an idle program, or nil if there is none.
-func (p *programs) take(size int) (last *program) {
+func (p *programs) take(size int) *program {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := len(p.idle[size]); n > 0 {
-		last, p.idle[size] = p.idle[size][n-1], p.idle[size][:n-1]
+	idle := p.idle[size]
+	if len(idle) == 0 {
+		return nil
 	}
-	return last
+	p.idle[size] = idle[:len(idle)-1]
+	return idle[len(idle)-1]
 }
 
+// give returns a program that take returned, for later calls.
 func (o *Objective) give(p *program) {
 	o.programs.mu.Lock()
 	defer o.programs.mu.Unlock()

@@ -10,27 +10,28 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// vectorOp is an operation from a vector to one of the same length, which Gorgonia
-// lacks. It is a symmetric linear map, so it is its own derivative, or has none.
+// vectorOp is an operation of Gorgonia from a vector to one of the same length. If diff is set, the
+// operation is a symmetric linear map, so that its derivative is the operation itself. name
+// identifies the operation within a graph.
 type vectorOp struct {
 	name  string
 	apply func(out, in []float64)
-	diff  bool // a gradient passes
+	diff  bool // gradients pass
 }
 
 // responseMeans sets out to the mean over each response, at each of its tokens. It adds in
 // the order of the response's tokens, whatever other responses there are. out may be in.
 func responseMeans(out, in []float64, lengths []int) {
-	at := 0
+	start := 0
 	for _, n := range lengths {
 		sum := 0.0
-		for _, v := range in[at : at+n] {
+		for _, v := range in[start : start+n] {
 			sum += v
 		}
-		for i := at; i < at+n; i++ {
+		for i := start; i < start+n; i++ {
 			out[i] = sum / float64(n)
 		}
-		at += n
+		start += n
 	}
 }
 

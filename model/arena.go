@@ -2,19 +2,19 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// rows carves per-row buffers out of one allocation, which it owns and which grows to the
-// largest size reserved. reserve ends the use of all buffers carved before: kernels already
-// queued may still read them, because a device frees memory in the order of the calls.
-type rows struct {
+// scratch owns one allocation, which grows to the largest size reserved, and hands out buffers
+// from it. reserve ends the use of all buffers handed out before. Kernels that are already queued
+// may still read them, because a device frees memory in the order of the calls.
+type scratch struct {
 	dev     npu.Device
 	purpose npu.Purpose
 	buf     npu.Buffer
-	at      int
+	used    int // values of buf that are handed out
 }
 
-// reserve makes room for n values and discards earlier carvings.
-func (r *rows) reserve(n int) error {
-	r.at = 0
+// reserve makes room for n values, padding included, and takes back all buffers.
+func (r *scratch) reserve(n int) error {
+	r.used = 0
 	if r.buf.Len() >= n {
 		return nil
 	}
@@ -24,18 +24,20 @@ func (r *rows) reserve(n int) error {
 	return err
 }
 
-// take carves out n values, aligned to a cache line.
-func (r *rows) take(n int) npu.Buffer {
-	b := r.buf.Slice(r.at, r.at+n)
-	r.at += padded(n)
+// take hands out a buffer of n values, aligned to a cache line.
+func (r *scratch) take(n int) npu.Buffer {
+	b := r.buf.Slice(r.used, r.used+n)
+	r.used += padded(n)
 	return b
 }
 
+// padded rounds a number of values up to whole cache lines of float32.
 func padded(n int) int { return (n + 15) / 16 * 16 }
 
-func (r *rows) free() {
+// free frees the allocation. The scratch can be used again.
+func (r *scratch) free() {
 	if !r.buf.IsNil() {
 		r.dev.Free(r.buf)
 	}
-	r.buf, r.at = npu.Buffer{}, 0
+	r.buf, r.used = npu.Buffer{}, 0
 }

@@ -9,14 +9,14 @@ import (
 
 // blockActs holds the activations that one block keeps for its backward pass. The
 // backward pass recomputes norms and the feed-forward's inner product. Without
-// QKNorm, qRaw is q and kRaw is k. If nothing is kept, x, mid and the block's output
+// QKNorm, qRaw is q and kRaw is k. If no backward pass follows, x, mid and the block's output
 // share one buffer.
 type blockActs struct {
 	x          npu.Buffer // [T, D] input
 	qRaw, kRaw npu.Buffer // [T, H·d], [T, K·d] before QK norm
 	q, k       npu.Buffer // [T, H·d], [T, K·d] after norm and RoPE
 	v          npu.Buffer // [T, K·d]
-	att        npu.Buffer // [T, H·d]
+	att        npu.Buffer // [T, H·d] output of the attention
 	stats      npu.Buffer // [T, H, 2], see npu.Device.Attention
 	mid        npu.Buffer // [T, D] residual stream between attention and feed-forward
 	gate, up   npu.Buffer // [T, F]
@@ -28,12 +28,12 @@ type pass struct {
 	cfg       *Config
 	t         int
 	positions npu.Ints
-	rope      npu.Buffer
-	norm      npu.Buffer // [T, D] scratch
-	inner     npu.Buffer // [T, F] scratch
-	outputs   []npu.Projection
-	carry     *carry.Carry // between tensor ranks; nil for one
-	own       own          // rows of the residual stream that this rank has
+	rope      npu.Buffer       // table of rotary positions
+	norm      npu.Buffer       // [T, D] scratch
+	inner     npu.Buffer       // [T, F] scratch
+	outputs   []npu.Projection // arguments of project
+	carry     *carry.Carry     // connection to the other tensor ranks; nil without
+	own       own              // rows of the residual stream that this rank has
 }
 
 // layers embeds tokens and runs all layers in the activations a, which they share. attend
@@ -81,8 +81,8 @@ func (p *pass) linear(y, start, x npu.Buffer, w npu.Matrix) {
 	p.dev.Linear(y, x, w, npu.Buffer{}, p.t, true)
 }
 
-// linearBackwardInput computes dx = Σ dy w over products, summed over the tensor ranks. scratch
-// [T, D] may be dx if that has all rows.
+// linearBackwardInput computes dx = Σ dy w over products, summed over the tensor ranks. scratch is
+// [T, D]. It may be dx if dx has all rows.
 func (p *pass) linearBackwardInput(dx, scratch npu.Buffer, products ...npu.Product) {
 	if p.carry == nil {
 		p.dev.LinearBackwardInput(dx, products, p.t, false)
@@ -99,30 +99,31 @@ func (p *pass) linearBackwardInput(dx, scratch npu.Buffer, products ...npu.Produ
 	})
 }
 
-// blockGrads is the scratch of a backward pass through one block, and what all blocks of
-// the pass share.
+// blockGrads holds the scratch of a backward pass through one block, and the arguments that all
+// blocks of the pass share.
 type blockGrads struct {
-	norm     npu.Buffer // [T, D]
-	whole    npu.Buffer // [T, D] all rows of dx, if ranks divide them
-	part     npu.Buffer // this rank's rows of norm, or norm
-	att      npu.Buffer // [T, H·d]
-	q, k, v  npu.Buffer
+	norm     npu.Buffer // [T, D] gradient of a norm's output
+	all      npu.Buffer // [T, D] all rows of dx, if ranks divide them
+	part     npu.Buffer // this rank's rows of norm's values if ranks divide them, else norm
+	att      npu.Buffer // [T, H·d] gradient of blockActs.att
+	q, k, v  npu.Buffer // gradients of the blockActs of the same name
 	segments npu.Segments
-	leaves   npu.Leaves // of the T rows
-	own      npu.Leaves // of this rank's rows
-	heads    npu.Leaves // leaves, for sums to which each head of the decoder contributes
+	leaves   npu.Leaves // leaves of the T rows
+	own      npu.Leaves // leaves of this rank's rows
+	heads    npu.Leaves // leaves in the format for sums to which each head of the decoder contributes
 }
 
-// backward turns dx from the gradient of the block's output into the gradient of its
-// input and adds the gradients of its weights to g. It overwrites gate and up. The chain
+// backward replaces the values of dx, the gradient of the block's output, by the gradient of its
+// input, and adds the gradients of its weights to g. It overwrites a.gate and a.up. The chain
 // of an input's gradient takes its terms by key-value head, or by block of the gate and
-// up projections.
+// up projections. Tensor ranks divide heads and blocks, so they continue the chain in that order.
 func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads, dx npu.Buffer) {
-	dev, cfg, t, none, l := p.dev, p.cfg, p.t, npu.Sums{}, &s.leaves
-	whole := p.whole(dx, s.whole)
+	dev, cfg, t := p.dev, p.cfg, p.t
+	l, none := &s.leaves, npu.Sums{}
+	all := p.allRows(dx, s.all)
 	dev.SwiGLU(p.inner, a.gate, a.up)
-	dev.LinearBackwardWeight(g.Down, none, whole, p.inner, l)
-	dev.LinearBackwardInput(p.inner, []npu.Product{product(whole, w.Down)}, t, false)
+	dev.LinearBackwardWeight(g.Down, none, all, p.inner, l)
+	dev.LinearBackwardInput(p.inner, []npu.Product{product(all, w.Down)}, t, false)
 	dev.SwiGLUBackward(a.gate, a.up, p.inner, a.gate, a.up)
 	p.normalize(a.mid, w.MLPNorm)
 	dev.LinearBackwardWeight(g.Gate, none, a.gate, p.norm, l)
@@ -131,9 +132,9 @@ func (p *pass) backward(w *Layer, g *LayerGradients, a *blockActs, s *blockGrads
 		npu.Product{DY: a.up, W: w.Up, Block: npu.MatrixBlock})
 	dev.RMSNormBackward(dx, g.MLPNorm, s.part, a.mid, w.MLPNorm, 1, cfg.NormEps, true, &s.own)
 
-	whole = p.whole(dx, s.whole)
-	dev.LinearBackwardWeight(g.O, none, whole, a.att, l)
-	dev.LinearBackwardInput(s.att, []npu.Product{product(whole, w.O)}, t, false)
+	all = p.allRows(dx, s.all)
+	dev.LinearBackwardWeight(g.O, none, all, a.att, l)
+	dev.LinearBackwardInput(s.att, []npu.Product{product(all, w.O)}, t, false)
 	dev.AttentionBackward(s.q, s.k, s.v, s.att, a.att, a.stats, a.q, a.k, a.v, s.segments, cfg.Attention())
 	dev.Rope(s.q, p.rope, p.positions, cfg.Heads, cfg.HeadDim, true)
 	dev.Rope(s.k, p.rope, p.positions, cfg.KVHeads, cfg.HeadDim, true)

@@ -16,12 +16,12 @@ type Gradients struct {
 	Config *Config
 	Params []npu.Sums // in the order of Weights.Params
 	tensors[npu.Sums, npu.MatrixSums]
-	arena npu.Buffer
-	marks int // place of the marks in arena
+	arena npu.Buffer // sums of all parameters, then their marks
+	marks int        // index of the first mark in arena
 	dev   npu.Device
 
-	take   func(layer int) // nil unless layers share memory
-	layers tensor.Params
+	take   func(layer int) // reads a layer's sums before another reuses the memory; nil unless layers share memory
+	layers tensor.Params   // shapes of Params, with their layers
 }
 
 // NewGradients allocates zeroed gradients.
@@ -35,13 +35,14 @@ func NewPassing(dev npu.Device, c *Config, take func(layer int)) (*Gradients, er
 
 func newGradients(dev npu.Device, c *Config, take func(layer int)) (*Gradients, error) {
 	ps := c.Params()
-	places, total := make([]int, len(ps)), 0
-	for i := range ps { // a layer shares memory with the one two before it
-		if l := ps[i].Layer; take != nil && l > 1 {
-			places[i] = places[i-2*layerParams(ps)]
+	starts := make([]int, len(ps)) // index of each parameter's first sum in the arena
+	total := 0
+	for i := range ps {
+		if take != nil && ps[i].Layer > 1 { // shares the memory of the layer two before it
+			starts[i] = starts[i-2*layerParams(ps)]
 			continue
 		}
-		places[i] = total
+		starts[i] = total
 		total += padded(length(dev, &ps[i]))
 	}
 	arena, err := dev.Alloc(npu.Int64, total+padded(len(ps)), npu.Gradients)
@@ -52,19 +53,25 @@ func newGradients(dev npu.Device, c *Config, take func(layer int)) (*Gradients, 
 	g := &Gradients{Config: c, Params: make([]npu.Sums, len(ps)), arena: arena, marks: total, dev: dev,
 		take: take, layers: ps}
 	for i := range ps {
-		at := places[i]
-		g.Params[i] = npu.Sums{Buffer: arena.Slice(at, at+length(dev, &ps[i])), Mark: arena.Slice(total+i, total+i+1)}
+		start := starts[i]
+		g.Params[i] = npu.Sums{
+			Buffer: arena.Slice(start, start+length(dev, &ps[i])),
+			Mark:   arena.Slice(total+i, total+i+1),
+		}
 	}
-	next := 0
-	one := func() int { next++; return next - 1 }
-	g.bind(c, func() npu.Sums { return g.Params[one()] }, func() npu.MatrixSums {
-		i := one()
+	used := 0 // parameters that bind has taken
+	next := func() int {
+		used++
+		return used - 1
+	}
+	g.bind(c, func() npu.Sums { return g.Params[next()] }, func() npu.MatrixSums {
+		i := next()
 		return npu.MatrixSums{Sums: g.Params[i], Rows: ps[i].Rows, Cols: ps[i].Cols}
 	})
 	return g, nil
 }
 
-// layerParams returns the number of parameters of a layer.
+// layerParams returns the number of parameters of a layer. All layers have the same ones.
 func layerParams(ps tensor.Params) (n int) {
 	for i := range ps {
 		if ps[i].Layer == 0 {
@@ -74,7 +81,7 @@ func layerParams(ps tensor.Params) (n int) {
 	return n
 }
 
-// begin clears a layer's sums if layers share memory.
+// begin clears a layer's sums if layers share memory, because another layer has used it.
 func (g *Gradients) begin(layer int) {
 	if g.take == nil {
 		return
@@ -86,7 +93,7 @@ func (g *Gradients) begin(layer int) {
 	}
 }
 
-// end passes a layer's sums to take.
+// end calls take for a layer whose sums are queued, if layers share memory.
 func (g *Gradients) end(layer int) {
 	if g.take != nil {
 		g.take(layer)

@@ -5,21 +5,20 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// mostLogits is the number of logits held at a time, unless minRows rows need more.
 const (
-	mostLogits = 8 << 20
-	minRows    = 12
+	maxLogits = 8 << 20 // logits in memory at a time, unless minRows rows or a block of the vocabulary need more
+	minRows   = 12      // a chunk has a multiple of these rows, because kernels are slow on few rows
 )
 
 // head computes log-probabilities over the vocabulary and their gradient, a part of the
 // logits at a time: all logits of a micro-batch take more memory than the rest of the pass.
 // forward cuts the rows into chunks, backward the vocabulary into blocks. The cuts change no
-// bits. The tape owns its buffers.
+// bits. The caller of carve owns the buffers.
 type head struct {
 	dev    npu.Device
 	first  int          // token of the weight's first row
-	carry  *carry.Carry // between the ranks that divide the vocabulary; nil for one
-	vocab  int          // tokens of the largest part of the vocabulary
+	carry  *carry.Carry // connection to the ranks that divide the vocabulary; nil without
+	vocab  int          // number of tokens in the largest part of the vocabulary
 	logits npu.Buffer   // [chunk, V] or [N, block]
 	max    npu.Buffer   // [chunk]
 	folds  npu.Buffer   // [chunk, 2, 16], then scores [chunk]
@@ -28,16 +27,19 @@ type head struct {
 // newHead returns a head on a device.
 func newHead(dev npu.Device) *head { return &head{dev: dev} }
 
-// divide makes the weights of forward and backward a part of the vocabulary, from token first on.
-// The ranks of c have the other parts, in order.
-func (h *head) divide(c *carry.Carry, first int) { h.carry, h.first = c, first }
+// divide restricts the weights of later calls to a part of the vocabulary that begins with token
+// first. The ranks of c have the other parts, in order.
+func (h *head) divide(c *carry.Carry, first int) {
+	h.carry = c
+	h.first = first
+}
 
 // logitsLen returns the length of the logits buffer for n rows.
 func logitsLen(n, vocab int) int {
-	return min(n*vocab, max(mostLogits, minRows*vocab, npu.MatrixBlock*n))
+	return min(n*vocab, max(maxLogits, minRows*vocab, npu.MatrixBlock*n))
 }
 
-// chunkRows returns the number of rows of a chunk.
+// chunkRows returns the number of rows of a chunk of n rows: n, or a multiple of minRows.
 func chunkRows(n, vocab int) int {
 	rows := logitsLen(n, vocab) / vocab
 	if rows < n {
@@ -46,12 +48,18 @@ func chunkRows(n, vocab int) int {
 	return rows
 }
 
-// carve takes the buffers for up to n rows. Ranks that divide a vocabulary pass the largest part.
+// carve takes the buffers for up to n rows. vocab is the size of the vocabulary or, if ranks
+// divide it, of its largest part.
 func (h *head) carve(n, vocab int, take func(int) npu.Buffer) {
 	rows := chunkRows(n, vocab)
 	h.vocab = vocab
-	h.logits, h.max, h.folds = take(logitsLen(n, vocab)), take(rows), take(rows*33)
+	h.logits = take(logitsLen(n, vocab))
+	h.max = take(rows)
+	h.folds = take(rows * (foldLen + 1)) // 1 for the score
 }
+
+// foldLen is the number of values of a row in the folds of npu.Device.SoftmaxFold.
+const foldLen = 2 * 16
 
 // forward computes the log-probability of each target [n], the entropy of its
 // distribution [n] and the stats of npu.Device.SoftmaxFinish [n, 2] from x [n, D].
@@ -61,36 +69,41 @@ func (h *head) forward(logp, entropy, stats, x npu.Buffer, w npu.Matrix, targets
 	for lo := 0; lo < n; lo += chunk {
 		hi := min(n, lo+chunk)
 		rows := hi - lo
-		logits, most, folds, scores := h.logits.Slice(0, rows*w.Rows), h.max.Slice(0, rows), h.folds.Slice(0, rows*32),
-			h.folds.Slice(rows*32, rows*33)
+		logits := h.logits.Slice(0, rows*w.Rows)
+		maxima := h.max.Slice(0, rows)
+		foldsAndScores := h.folds.Slice(0, rows*(foldLen+1))
+		folds := foldsAndScores.Slice(0, rows*foldLen)
+		scores := foldsAndScores.Slice(rows*foldLen, rows*(foldLen+1))
 		h.dev.Linear(logits, x.Slice(lo*w.Cols, hi*w.Cols), w, npu.Buffer{}, rows, false)
-		h.dev.SoftmaxMax(most, logits, rows, invTemp)
-		fold := func() { h.dev.SoftmaxFold(folds, scores, most, logits, targets.Slice(lo, hi), h.first, invTemp) }
+		h.dev.SoftmaxMax(maxima, logits, rows, invTemp)
+		fold := func() { h.dev.SoftmaxFold(folds, scores, maxima, logits, targets.Slice(lo, hi), h.first, invTemp) }
 		if h.carry == nil {
 			fold()
 		} else {
-			h.carry.Max(most)
-			h.carry.Along(h.folds.Slice(0, rows*33), fold)
+			h.carry.Max(maxima)
+			h.carry.Along(foldsAndScores, fold)
 		}
 		h.dev.SoftmaxFinish(logp.Slice(lo, hi), entropy.Slice(lo, hi), stats.Slice(2*lo, 2*hi), folds,
-			scores, most, rows)
+			scores, maxima, rows)
 	}
 }
 
-// backward writes the gradient of x and adds that of w to g, given the gradient of logp
-// and the other operands of the last call of forward. l holds the leaves of x's rows. backward
-// overwrites the logits.
+// backward writes the gradient of x to dx and adds that of w to g. dLogp is the gradient of logp;
+// the other operands are those of the last call of forward. l holds the leaves of x's rows.
+// backward overwrites the logits. It computes them again unless forward left those of all rows.
 func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
 	invTemp float32, l *npu.Leaves) {
 	n := targets.Len()
-	block, kept := w.Rows, n <= h.max.Len() // whether logits are those of all rows
+	kept := n <= h.max.Len() // forward had one chunk, so h.logits has the logits of all rows
+	block := w.Rows          // rows of w whose logits fit in h.logits
 	if n*block > h.logits.Len() {
 		block = h.logits.Len() / n / npu.MatrixBlock * npu.MatrixBlock
 	}
-	blocks := func(add bool) {
+	byBlock := func(add bool) { // add continues the values in dx
 		for first := 0; first < w.Rows; first += block {
 			last := min(w.Rows, first+block)
-			part, logits := matrixRows(h.dev, w, first, last), h.logits.Slice(0, n*(last-first))
+			part := matrixRows(h.dev, w, first, last)
+			logits := h.logits.Slice(0, n*(last-first))
 			if !kept {
 				h.dev.Linear(logits, x, part, npu.Buffer{}, n, false)
 			}
@@ -101,18 +114,18 @@ func (h *head) backward(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buf
 	}
 	switch {
 	case h.carry == nil:
-		blocks(false)
-	case n*h.vocab > h.logits.Len():
-		h.carry.Along(dx, func() { blocks(h.first > 0) })
+		byBlock(false)
+	case n*h.vocab > h.logits.Len(): // the same case on all ranks, because h.vocab is that of the largest part
+		h.carry.Along(dx, func() { byBlock(h.first > 0) })
 	default:
-		h.divided(dx, g, dLogp, stats, x, w, targets, invTemp, l, kept)
+		h.backwardDivided(dx, g, dLogp, stats, x, w, targets, invTemp, l, kept)
 	}
 }
 
-// divided is backward for a part of the vocabulary whose logits fit. The next rank continues the
-// gradient of x while this one computes that of w.
-func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix, targets npu.Ints,
-	invTemp float32, l *npu.Leaves, kept bool) {
+// backwardDivided is backward for a part of the vocabulary whose logits fit in memory. The next
+// rank continues the gradient of x while this one computes that of w.
+func (h *head) backwardDivided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buffer, w npu.Matrix,
+	targets npu.Ints, invTemp float32, l *npu.Leaves, kept bool) {
 	n := targets.Len()
 	logits := h.logits.Slice(0, n*w.Rows)
 	if !kept {
@@ -129,20 +142,21 @@ func (h *head) divided(dx npu.Buffer, g npu.MatrixSums, dLogp, stats, x npu.Buff
 
 // matrixRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.
 func matrixRows(dev npu.Device, m npu.Matrix, lo, hi int) npu.Matrix {
-	at, n := rowsOf(dev, m.Cols, lo, hi)
-	return npu.Matrix{Buffer: m.Slice(at, at+n), Rows: hi - lo, Cols: m.Cols}
+	start, n := rowsOf(dev, m.Cols, lo, hi)
+	return npu.Matrix{Buffer: m.Slice(start, start+n), Rows: hi - lo, Cols: m.Cols}
 }
 
 // sumsRows returns rows [lo, hi) of m. lo is a multiple of npu.MatrixBlock.
 func sumsRows(dev npu.Device, m npu.MatrixSums, lo, hi int) npu.MatrixSums {
-	at, n := rowsOf(dev, m.Cols, lo, hi)
-	return npu.MatrixSums{Sums: m.Slice(at, at+n), Rows: hi - lo, Cols: m.Cols}
+	start, n := rowsOf(dev, m.Cols, lo, hi)
+	return npu.MatrixSums{Sums: m.Slice(start, start+n), Rows: hi - lo, Cols: m.Cols}
 }
 
-// rowsOf returns where rows [lo, hi) of a matrix start and their number of values.
-func rowsOf(dev npu.Device, cols, lo, hi int) (at, n int) {
+// rowsOf returns the index of the first value of rows [lo, hi) of a matrix in the device's layout,
+// and their number of values.
+func rowsOf(dev npu.Device, cols, lo, hi int) (start, n int) {
 	if lo > 0 {
-		at = dev.MatrixLen(lo, cols)
+		start = dev.MatrixLen(lo, cols)
 	}
-	return at, dev.MatrixLen(hi-lo, cols)
+	return start, dev.MatrixLen(hi-lo, cols)
 }

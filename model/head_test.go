@@ -56,7 +56,7 @@ func TestCuts(t *testing.T) {
 		require.Equal(t, want, run(max(test[0], test[1]*vocab), test[1]), fmt.Sprint(test))
 	}
 	require.Equal(t, []int{n * vocab, n}, []int{logitsLen(n, vocab), chunkRows(n, vocab)})
-	require.Equal(t, []int{mostLogits, mostLogits / 150_000 / 12 * 12},
+	require.Equal(t, []int{maxLogits, maxLogits / 150_000 / 12 * 12},
 		[]int{logitsLen(4096, 150_000), chunkRows(4096, 150_000)})
 	require.Equal(t, []int{12 << 20, 12}, []int{logitsLen(4096, 1<<20), chunkRows(4096, 1<<20)})
 }

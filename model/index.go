@@ -9,14 +9,14 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// arrayShape is the number of entries of each array. Entries beyond the layout's are padding: extra
-// rows form a tree and a leaf of their own, and extra targets point into them.
+// arrayShape holds the number of entries of each array, padding included. Extra rows form a tree
+// and a leaf of their own, and extra targets point into them.
 type arrayShape struct {
 	rows, targets, segments, leaves, picked, lists int
 }
 
-// layoutArrays are the index arrays of a layout on a device. Their memory is that of the
-// batch that upload takes.
+// layoutArrays are the index arrays of a layout on a device. The batch that upload takes owns
+// their memory.
 type layoutArrays struct {
 	shape     arrayShape
 	tokens    npu.Tokens // without lists if only a forward pass follows
@@ -24,45 +24,48 @@ type layoutArrays struct {
 	segments  npu.Segments
 	picks     npu.Ints    // [N] row of each target
 	targets   npu.Ints    // [N] token of each target
-	leaves    npu.Leaves  // of the rows, without a format
-	picked    npu.Leaves  // of the targets, without a format
-	owned     tokenOwners // with a divided vocabulary
-	part      rowPart     // with divided rows
+	leaves    npu.Leaves  // leaves of the rows, without a format
+	picked    npu.Leaves  // leaves of the targets, without a format
+	owned     tokenOwners // zero unless ranks divide the vocabulary
+	part      rowPart     // zero unless ranks divide the rows
 
-	hostTokens, hostPositions, rows, ids, ends, pickedEnds []int32 // on the host
-	hostSegments                                           []npu.Segment
+	// Host copies, from which upload fills the arrays.
+	hostTokens, hostPositions []int32
+	hostSegments              []npu.Segment
+	rows, ids                 []int32 // row and token of each target
+	ends, pickedEnds          []int32 // ends of the leaves of rows and of targets
 }
 
 // vocabulary is a vocabulary and its division among ranks.
 type vocabulary struct {
 	size     int
-	starts   []int32 // rank r has ids starts[r] to starts[r+1]; nil if ranks do not divide it
-	rank     int     // this one
+	starts   []int32 // rank r has ids starts[r] to starts[r+1]; nil if ranks do not divide the vocabulary
+	rank     int     // index of this rank
 	sequence bool    // ranks also divide the rows of a layout
 }
 
-// rowPart is a rank's part of a layout whose rows are cut between leaves: a gradient is
-// summed leaf by leaf, so a leaf that two ranks shared would have other bits.
+// rowPart is a rank's part of a layout whose rows ranks divide. Cuts are between leaves: a
+// gradient is summed leaf by leaf, so a leaf that two ranks shared would have other bits.
 type rowPart struct {
-	rows    []int      // first row of each rank, then the number of rows; nil if not divided
-	targets []int      // the same of targets
-	picks   npu.Ints   // row of each of this rank's targets, from its first row
-	leaves  npu.Leaves // of its rows
-	picked  npu.Leaves // of its targets
+	rows    []int      // first row of each rank, then the number of rows; nil if ranks do not divide them
+	targets []int      // first target of each rank, then the number of targets
+	picks   npu.Ints   // row of each of this rank's targets, counted from the rank's first row
+	leaves  npu.Leaves // leaves of this rank's rows
+	picked  npu.Leaves // leaves of this rank's targets
 }
 
-// tokenOwners assigns each row to the rank that embeds it: the one that has its token. Rows
-// packed by rank keep their order within a rank.
+// tokenOwners assigns each row to the rank that embeds it, the owner of the row's token. Embedding
+// packs the rows by owner; rows of one owner keep their order.
 type tokenOwners struct {
-	counts []int    // rows of each rank
-	ids    npu.Ints // this rank's ids, from the first one that it has
-	places npu.Ints // [T] place of each row among the packed ones
+	counts []int    // number of rows of each owner
+	ids    npu.Ints // tokens of this rank's rows, counted from the rank's first token
+	places npu.Ints // [T] index of each row among the packed rows
 }
 
 // upload adds the arrays of l to b and uploads b. They are valid until b's next Begin. trained
-// adds those that only a backward pass uses. padded makes layouts of similar sizes have one
+// adds the arrays that only a backward pass uses. padded gives layouts of similar sizes the same
 // shape, for a device that captures kernels. Padding changes no result, and no gradient unless
-// the activations of its tokens are not finite. With a divided vocabulary, the lists of tokens
+// the activations of padding tokens are not finite. With a divided vocabulary, the lists of tokens
 // have only this rank's ids. upload returns an error for an id outside the vocabulary, for a row
 // outside the layout or if allocation fails.
 func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layout, trained, padded bool) error {
@@ -71,7 +74,8 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 		if target.Row < 0 || int(target.Row) >= l.Rows() {
 			return fmt.Errorf("target at row %d, expected 0 to %d", target.Row, l.Rows()-1)
 		}
-		x.rows, x.ids = append(x.rows, target.Row), append(x.ids, target.Token)
+		x.rows = append(x.rows, target.Row)
+		x.ids = append(x.ids, target.Token)
 	}
 	if err := checkTokens(vocab.size, l.Tokens, x.ids); err != nil {
 		return err
@@ -83,8 +87,10 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 		lists = x.pad(l, vocab.size)
 	}
 	n, targets := len(x.hostTokens), len(x.rows)
-	if err := b.Begin(6*n + targets + 3*len(x.hostSegments) + 2*targets + 2*len(x.ends) + 2*len(x.pickedEnds)); err !=
-		nil {
+	// For each row: position, ids, next and first rows of Tokens, and two arrays of tokenOwners. For
+	// each target: pick, token, and pick of rowPart. Both layoutArrays and rowPart have ends of leaves.
+	values := 6*n + 3*targets + 3*len(x.hostSegments) + 2*len(x.ends) + 2*len(x.pickedEnds)
+	if err := b.Begin(values); err != nil {
 		return err
 	}
 	x.positions, x.segments = b.Ints(x.hostPositions), b.Segments(x.hostSegments)
@@ -112,7 +118,8 @@ func (x *layoutArrays) upload(b *npu.Batch, vocab *vocabulary, l *attention.Layo
 	return nil
 }
 
-// divide adds the arrays of x.owned and replaces the tokens by this rank's ids, and -1 for others.
+// divide sets x.owned. In hostTokens, it replaces this rank's tokens by their ids from the rank's
+// first token on, and others by -1.
 func (x *layoutArrays) divide(b *npu.Batch, vocab *vocabulary) {
 	ranks := len(vocab.starts) - 1
 	x.owned.counts = make([]int, ranks)
@@ -126,16 +133,18 @@ func (x *layoutArrays) divide(b *npu.Batch, vocab *vocabulary) {
 	for _, id := range x.hostTokens {
 		x.owned.counts[owner(id)]++
 	}
-	at := make([]int32, ranks)
+	next := make([]int32, ranks) // place of the next row of each owner
 	for r := 1; r < ranks; r++ {
-		at[r] = at[r-1] + int32(x.owned.counts[r-1])
+		next[r] = next[r-1] + int32(x.owned.counts[r-1])
 	}
 	var own []int32
-	places, local := make([]int32, len(x.hostTokens)), make([]int32, len(x.hostTokens))
+	places := make([]int32, len(x.hostTokens))
+	local := make([]int32, len(x.hostTokens))
 	for i, id := range x.hostTokens {
 		r := owner(id)
-		places[i], local[i] = at[r], -1
-		at[r]++
+		places[i] = next[r]
+		local[i] = -1
+		next[r]++
 		if r == vocab.rank {
 			local[i] = id - vocab.starts[r]
 			own = append(own, local[i])
@@ -144,16 +153,19 @@ func (x *layoutArrays) divide(b *npu.Batch, vocab *vocabulary) {
 	x.owned.ids, x.owned.places, x.hostTokens = b.Ints(own), b.Ints(places), local
 }
 
-// leafBounds returns the row with which each of some ranks begins if they divide a layout's rows between
-// leaves, about evenly, and after them the number of rows.
+// leafBounds divides a layout's rows among ranks, between leaves and about evenly. It returns the
+// first row of each rank, then the number of rows.
 func leafBounds(l *attention.Layout, ranks int) []int {
-	bounds, n := make([]int, ranks+1), l.Rows()
+	n := l.Rows()
+	bounds := make([]int, ranks+1)
 	bounds[ranks] = n
 	for r := 1; r < ranks; r++ {
-		want, best := n*r/ranks, bounds[r-1]
+		ideal := n * r / ranks
+		distance := func(row int) int { return max(row-ideal, ideal-row) }
+		best := bounds[r-1]
 		for _, end := range append([]int32{0}, l.Leaves...) {
-			if e := int(end); e >= bounds[r-1] && max(e-want, want-e) < max(best-want, want-best) {
-				best = e
+			if row := int(end); row >= bounds[r-1] && distance(row) < distance(best) {
+				best = row
 			}
 		}
 		bounds[r] = best
@@ -166,11 +178,11 @@ func (x *layoutArrays) divideRows(b *npu.Batch, vocab *vocabulary, l *attention.
 	x.part.rows = leafBounds(l, len(vocab.starts)-1)
 	x.part.targets = make([]int, len(x.part.rows))
 	for r, row := range x.part.rows {
-		at := 0 // targets are in the order of leaves
-		for at < len(x.rows) && int(x.rows[at]) < row {
-			at++
+		before := 0 // targets in rows before row; targets are in the order of leaves
+		for before < len(x.rows) && int(x.rows[before]) < row {
+			before++
 		}
-		x.part.targets[r] = at
+		x.part.targets[r] = before
 	}
 	first, end := x.part.rows[vocab.rank], x.part.rows[vocab.rank+1]
 	from, to := x.part.targets[vocab.rank], x.part.targets[vocab.rank+1]
@@ -183,7 +195,7 @@ func (x *layoutArrays) divideRows(b *npu.Batch, vocab *vocabulary, l *attention.
 	x.part.picked = b.Leaves(npu.FixedPoint{}, within(x.pickedEnds, from, to), to-from)
 }
 
-// within returns the ends in (first, end], from first on.
+// within returns the ends in (first, end], counted from first.
 func within(ends []int32, first, end int) (out []int32) {
 	for _, e := range ends {
 		if int(e) > first && int(e) <= end {
@@ -193,13 +205,15 @@ func within(ends []int32, first, end int) (out []int32) {
 	return out
 }
 
-// cut sets the ends of the leaves of l's rows and targets.
+// cut sets x.ends and x.pickedEnds from the leaves of l. Leaves without targets have no entry in
+// pickedEnds.
 func (x *layoutArrays) cut(l *attention.Layout) {
-	x.ends, x.pickedEnds = append(x.ends[:0], l.Leaves...), x.pickedEnds[:0]
+	x.ends = append(x.ends[:0], l.Leaves...)
+	x.pickedEnds = x.pickedEnds[:0]
 	if len(l.Leaves) == 0 {
 		x.ends = append(x.ends, int32(l.Rows()))
 	}
-	n := 0
+	n := 0 // targets in the leaves so far
 	for _, end := range x.ends {
 		first := n
 		for n < len(x.rows) && x.rows[n] < end {
@@ -211,40 +225,46 @@ func (x *layoutArrays) cut(l *attention.Layout) {
 	}
 }
 
-// pad lengthens the arrays of l and returns the number of lists. There is at least one row of
-// padding. Ids and targets are spread, so that few of their gradients are added to one row.
+// pad copies the arrays of l, lengthens them, and returns the number of lists of tokens. There is
+// at least one row of padding. Ids and targets are spread, so that few of their gradients are
+// added to one row.
 func (x *layoutArrays) pad(l *attention.Layout, vocab int) (lists int) {
-	n, rows, targets := l.Rows(), eighths(l.Rows()+1), eighths(len(x.rows))
-	x.hostTokens, x.hostPositions = append([]int32(nil), l.Tokens...), append([]int32(nil), l.Positions...)
-	x.hostSegments = append([]npu.Segment(nil), l.Segments...)
+	n := l.Rows()
+	rows, targets := roundUp(n+1), roundUp(len(x.rows))
+	x.hostTokens = slices.Clone(l.Tokens)
+	x.hostPositions = slices.Clone(l.Positions)
+	x.hostSegments = slices.Clone(l.Segments)
 	x.hostSegments = append(x.hostSegments, npu.Segment{Start: int32(n), Len: int32(rows - n), Parent: -1})
-	for len(x.hostSegments) < power(len(x.hostSegments)) {
+	for len(x.hostSegments) < powerOfTwo(len(x.hostSegments)) { // empty segments
 		x.hostSegments = append(x.hostSegments, npu.Segment{Start: int32(rows), Parent: -1})
 	}
 	for i := range rows - n {
-		x.hostTokens, x.hostPositions = append(x.hostTokens, int32(i%vocab)), append(x.hostPositions, int32(i))
+		x.hostTokens = append(x.hostTokens, int32(i%vocab))
+		x.hostPositions = append(x.hostPositions, int32(i))
 	}
-	for i := range targets - len(x.rows) { // ascending rows
-		x.rows, x.ids = append(x.rows, int32(n+min(i, rows-n-1))), append(x.ids, int32(i%vocab))
+	for i := range targets - len(x.rows) { // rows must ascend, so targets beyond the padding share its last row
+		x.rows = append(x.rows, int32(n+min(i, rows-n-1)))
+		x.ids = append(x.ids, int32(i%vocab))
 	}
-	x.ends, x.pickedEnds = fill(x.ends, rows), fill(x.pickedEnds, targets)
+	x.ends = padEnds(x.ends, rows)
+	x.pickedEnds = padEnds(x.pickedEnds, targets)
 	return rows
 }
 
-// fill appends end to ends until their number is a power of two.
-func fill(ends []int32, end int) []int32 {
+// padEnds appends a leaf that ends at end, then empty leaves until their number is a power of two.
+func padEnds(ends []int32, end int) []int32 {
 	ends = append(ends, int32(end))
-	for len(ends) < power(len(ends)) {
+	for len(ends) < powerOfTwo(len(ends)) {
 		ends = append(ends, int32(end))
 	}
 	return ends
 }
 
-// power returns the least power of two that is at least n, for a positive n.
-func power(n int) int { return 1 << bits.Len(uint(n-1)) }
+// powerOfTwo returns the smallest power of two that is at least n, for a positive n.
+func powerOfTwo(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-// eighths rounds n up to a number with at most four significant bits: by less than an eighth.
-func eighths(n int) int {
+// roundUp rounds n up to a number with at most four significant bits, so by less than an eighth.
+func roundUp(n int) int {
 	step := 1 << max(bits.Len(uint(n))-4, 0)
 	return (n + step - 1) / step * step
 }

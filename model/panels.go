@@ -12,16 +12,16 @@ import (
 	"github.com/easyrl/easyrl/npu/host"
 )
 
-// PanelLayout is the value of layoutKey in the metadata of a file whose tensors are
-// packed: see host.Shape. A matrix has the shape [panels, columns, npu.MatrixBlock].
+// PanelLayout is the value of layoutKey in the metadata of a file whose tensors are in panels (see
+// host.Shape). A matrix has the shape [panels, columns, npu.MatrixBlock].
 const (
 	PanelLayout = "panels-32"
 	layoutKey   = "easyrl.layout"
 )
 
 const (
-	maxCols     = 1 << 20 // per tensor that SumStream packs
-	blockValues = 1 << 18 // the approximate number of values read at a time
+	maxCols     = 1 << 20 // columns of a tensor in SumStream, which holds at least one panel in memory
+	blockValues = 1 << 18 // approximate number of values that SumStream reads at a time
 )
 
 // SumStream reads a stream of any tensors, row-major or packed, to its end. It
@@ -38,7 +38,8 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 		}
 		return sh
 	}
-	all, whole := make(host.Sums), make(map[string]*xxh3.Hasher)
+	all := make(host.Sums)
+	hashers := make(map[string]*xxh3.Hasher) // for tensors of one panel
 	for _, t := range s.Tensors() {
 		if shape(t).Cols > maxCols {
 			return "", fmt.Errorf("tensor %s has shape %v, expected at most %d columns", t.Name, t.Shape, maxCols)
@@ -47,8 +48,9 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			return "", fmt.Errorf("tensor %s has shape %v, expected panels of %d rows", t.Name, t.Shape,
 				npu.MatrixBlock)
 		}
-		if all[t.Name] = nil; shape(t).Cols == 0 {
-			whole[t.Name] = xxh3.New()
+		all[t.Name] = nil // a tensor without values counts too
+		if shape(t).Cols == 0 {
+			hashers[t.Name] = xxh3.New()
 		}
 	}
 	var buf []float32
@@ -65,7 +67,7 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 			for _, v := range vals {
 				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
 			}
-			_, err := whole[t.Name].Write(raw)
+			_, err := hashers[t.Name].Write(raw)
 			return err
 		}
 		if !packed {
@@ -80,7 +82,7 @@ func SumStream(s *checkpoint.Stream) (checksum string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for name, h := range whole {
+	for name, h := range hashers {
 		all[name] = []uint64{h.Sum64()}
 	}
 	return all.Total(), nil

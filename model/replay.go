@@ -2,12 +2,13 @@ package model
 
 import "github.com/easyrl/easyrl/npu"
 
-// mostGraphs is the maximum number of graphs in a graphCache.
-const mostGraphs = 128
+// maxGraphs is the maximum number of graphs in a graphCache.
+const maxGraphs = 128
 
-// graphCache keeps the graphs of earlier runs of kernels. A key must determine every argument of
-// the kernels, addresses included: a replay repeats them. The content of memory may differ. A
-// graphCache is not safe for concurrent use.
+// graphCache keeps the graphs of earlier runs of kernels by a key. A key must determine every
+// argument of the kernels, addresses included, because a replay repeats them; the values in memory
+// may differ. The cache owns the graphs. When it is full or memory is short, it frees all of them.
+// A graphCache is not safe for concurrent use.
 type graphCache[K comparable] struct {
 	dev    npu.Device
 	graphs map[K]npu.Graph // nil on a device without graphs
@@ -25,7 +26,7 @@ func newGraphCache[K comparable](dev npu.Device) *graphCache[K] {
 // captures reports whether the device captures kernels.
 func (c *graphCache[K]) captures() bool { return c.graphs != nil }
 
-// run runs the kernels that record calls. It does not call record if it can replay them.
+// run runs the kernels that record calls, or replays the graph of an earlier run with this key.
 func (c *graphCache[K]) run(key K, record func()) error {
 	if !c.captures() {
 		_, err := c.dev.Capture(record)
@@ -38,13 +39,14 @@ func (c *graphCache[K]) run(key K, record func()) error {
 		g.Free()
 		delete(c.graphs, key)
 	}
-	if len(c.graphs) == mostGraphs {
+	if len(c.graphs) == maxGraphs {
 		c.free()
 	}
 	g, err := c.dev.Capture(record)
 	if err != nil { // perhaps for lack of memory
 		c.free()
-		if g, err = c.dev.Capture(record); err != nil {
+		g, err = c.dev.Capture(record)
+		if err != nil {
 			return err
 		}
 	}

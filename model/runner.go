@@ -13,31 +13,31 @@ import (
 // Runner runs prompts and single tokens forward through a cache, for sampling. It is
 // not safe for concurrent use.
 type Runner struct {
-	dev  npu.Device
-	cfg  *Config
-	max  int
-	mem  rows
-	rope rope.Table
-	pass pass
-	acts blockActs
-	last npu.Buffer // [rows, D] picked rows, normed
-	out  npu.Buffer // [rows, V]
-	// scores holds log-probabilities, entropies and statistics, [4, rows].
-	scores npu.Buffer
-	head   *head
-	batch  *npu.Batch // index arrays of a pass
-	after  *npu.Batch // index arrays of LogProbs, Logits and Sample
-	ids    npu.Buffer // [rows] sampled ids
-	ran    int        // rows of the last pass
-	steps  *graphCache[stepKey]
-	step   step
+	dev     npu.Device
+	cfg     *Config
+	maxRows int     // rows per call
+	mem     scratch // memory of the activations and of head
+	rope    rope.Table
+	pass    pass
+	acts    blockActs
+	last    npu.Buffer // [maxRows, D] picked rows of the last layer's output
+	out     npu.Buffer // [rows, V] logits, allocated when first needed
+	// scores holds log-probabilities, entropies and statistics, [4, maxRows].
+	scores  npu.Buffer
+	head    *head
+	batch   *npu.Batch // index arrays of a pass
+	after   *npu.Batch // index arrays of LogProbs, Logits and Sample, which follow a pass
+	ids     npu.Buffer // [maxRows] sampled ids
+	runRows int        // number of rows of the last pass
+	steps   *graphCache[stepKey]
+	step    step
 }
 
 // NewRunner returns a runner for up to maxRows rows per call.
 func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
-	r := &Runner{dev: dev, cfg: c, max: maxRows, mem: rows{dev: dev, purpose: npu.Activations}, head: newHead(dev),
-		rope:  c.RopeTable(),
-		batch: npu.NewBatch(dev), after: npu.NewBatch(dev), steps: newGraphCache[stepKey](dev)}
+	r := &Runner{dev: dev, cfg: c, maxRows: maxRows, mem: scratch{dev: dev, purpose: npu.Activations},
+		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), after: npu.NewBatch(dev),
+		steps: newGraphCache[stepKey](dev)}
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	if err := r.mem.reserve(runnerValues(c, maxRows)); err != nil {
 		return nil, fmt.Errorf("activations of %d rows: %w", maxRows, err)
@@ -57,8 +57,8 @@ func NewRunner(dev npu.Device, c *Config, maxRows int) (*Runner, error) {
 	return r, nil
 }
 
-// runnerValues returns the number of activation values of a runner for up to rows
-// rows per call.
+// runnerValues returns the number of activation values of a runner for up to rows rows per call,
+// in the order in which NewRunner takes them.
 func runnerValues(c *Config, rows int) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	total := 0
@@ -69,9 +69,9 @@ func runnerValues(c *Config, rows int) int {
 	return total
 }
 
-// RunnerBytes returns the memory of a runner for up to rows rows per call, of which
-// at most logits produce logits. It does not include the table of rotary
-// positions and index arrays.
+// RunnerBytes returns the memory, in bytes, of a runner for up to rows rows per call, at most
+// logits of which produce logits. It does not include the table of rotary positions and index
+// arrays.
 func RunnerBytes(c *Config, rows, logits int) int64 {
 	return 4 * (int64(runnerValues(c, rows)) + int64(logits)*int64(c.VocabSize))
 }
@@ -108,14 +108,14 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	if err != nil {
 		return npu.Buffer{}, err
 	}
-	r.ran = n
+	r.runRows = n
 	b, d := r.batch, r.cfg.HiddenSize
-	ids, wanted, at, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
+	ids, wanted, cacheSlots, segments := b.Ints(l.Tokens), b.Ints(want), b.Ints(slots), b.Segments(l.Segments)
 	r.pass.positions = b.Ints(l.Positions)
 	b.Upload()
 	a, p := r.sized(n)
 	p.layers(w, &a, ids, func(layer int) {
-		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, at, r.cfg.Attention())
+		r.dev.CacheWrite(c.K[layer], c.V[layer], a.k, a.v, cacheSlots, r.cfg.Attention())
 		r.dev.Attention(a.att, npu.Buffer{}, a.q, a.k, a.v, segments, r.cfg.Attention())
 	})
 	x := r.last.Slice(0, len(want)*d)
@@ -124,16 +124,16 @@ func (r *Runner) Prefill(w *Weights, c *cache.Cache, l *attention.Layout, slots,
 	return logits, nil
 }
 
-// check requires a number of rows that fit.
+// check requires n, a number of rows, to be within the runner's limit.
 func (r *Runner) check(n int) error {
-	if n == 0 || n > r.max {
-		return fmt.Errorf("run %d rows, expected 1 to %d", n, r.max)
+	if n == 0 || n > r.maxRows {
+		return fmt.Errorf("run %d rows, expected 1 to %d", n, r.maxRows)
 	}
 	return nil
 }
 
-// begin makes room for a pass of n rows up to position last and returns the logits of some
-// rows.
+// begin makes room for a pass of n rows whose largest position is last, and returns a buffer for
+// the logits of want rows.
 func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 	table, err := r.rope.Grow(r.dev, last)
 	if err != nil {
@@ -144,7 +144,7 @@ func (r *Runner) begin(n, want int, last int32) (npu.Buffer, error) {
 	return r.logits(want)
 }
 
-// project computes the logits of n rows of the last layer's output.
+// project computes the logits of x, n rows of the last layer's output.
 func (r *Runner) project(w *Weights, logits, x npu.Buffer, n int) {
 	h := r.pass.norm.Slice(0, n*r.cfg.HiddenSize)
 	r.dev.RMSNorm(h, x, w.Norm, n, r.cfg.NormEps)
@@ -195,28 +195,30 @@ func (r *Runner) logits(n int) (npu.Buffer, error) {
 
 // LogProbs sets logp[i] to the log-probability of targets[i] after row rows[i] of the
 // last Prefill or Step, at the given temperature. The bits equal those of sampling
-// and of Tape.Forward. The logits of that call stay valid.
+// and of Tape.Forward. The logits that the Prefill or Step returned stay valid.
 func (r *Runner) LogProbs(w *Weights, logp []float32, rows, targets []int32, temperature float32) error {
 	if err := checkTokens(r.cfg.VocabSize, targets); err != nil {
 		return err
 	}
 	for len(rows) > 0 {
-		n := min(len(rows), r.max)
+		n := min(len(rows), r.maxRows)
 		h, wanted, err := r.normed(w, rows[:n], targets[:n])
 		if err != nil {
 			return err
 		}
-		out, spread, stats := r.scores.Slice(0, n), r.scores.Slice(r.max, r.max+n), r.scores.Slice(2*r.max, 2*r.max+2*n)
-		r.head.forward(out, spread, stats, h, w.Head, wanted, 1/temperature)
-		r.dev.Download(logp[:n], out)
+		scores := r.scores.Slice(0, n)
+		entropies := r.scores.Slice(r.maxRows, r.maxRows+n)
+		stats := r.scores.Slice(2*r.maxRows, 2*r.maxRows+2*n)
+		r.head.forward(scores, entropies, stats, h, w.Head, wanted, 1/temperature)
+		r.dev.Download(logp[:n], scores)
 		logp, rows, targets = logp[n:], rows[n:], targets[n:]
 	}
 	return r.dev.Sync()
 }
 
-// Logits sets logits, [len(rows), V] in host memory, to those after the given rows, at most
-// the runner's maximum, of the last Prefill or Step. The logits that it returned stay
-// valid.
+// Logits sets logits, [len(rows), V] in host memory, to the logits of the given rows of the last
+// Prefill or Step. There are at most as many rows as a call of the runner may have. The logits
+// that the Prefill or Step returned stay valid.
 func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 	buf, err := r.dev.Alloc(npu.Float32, len(logits), npu.Activations)
 	if err != nil {
@@ -232,13 +234,13 @@ func (r *Runner) Logits(w *Weights, logits []float32, rows []int32) error {
 	return r.dev.Sync()
 }
 
-// normed returns the normalized outputs of the last layer for rows of the last pass, and the
-// list of targets.
+// normed returns the normalized outputs [len(rows), D] of the last layer for rows of the last pass,
+// and targets in device memory.
 func (r *Runner) normed(w *Weights, rows, targets []int32) (npu.Buffer, npu.Ints, error) {
 	n, d := len(rows), r.cfg.HiddenSize
 	for _, row := range rows {
-		if row < 0 || int(row) >= r.ran {
-			return npu.Buffer{}, npu.Ints{}, fmt.Errorf("row %d of the last pass, expected 0 to %d", row, r.ran-1)
+		if row < 0 || int(row) >= r.runRows {
+			return npu.Buffer{}, npu.Ints{}, fmt.Errorf("row %d of the last pass, expected 0 to %d", row, r.runRows-1)
 		}
 	}
 	if err := r.after.Begin(n + len(targets)); err != nil {

@@ -7,13 +7,14 @@ import "github.com/easyrl/easyrl/npu"
 // products, where each value depends on one row only. Without it, a rank has all rows, and
 // bounds is nil.
 type own struct {
-	bounds []int // first row of each tensor rank, and the number of rows
-	lo, hi int
+	bounds []int // first row of each tensor rank, then T
+	lo, hi int   // this rank has rows [lo, hi)
 }
 
+// rows returns the number of this rank's rows.
 func (o *own) rows() int { return o.hi - o.lo }
 
-// set gives the rank rows bounds[rank] to bounds[rank+1]; nil bounds all t.
+// set gives the rank rows bounds[rank] to bounds[rank+1] or, if bounds is nil, all t rows.
 func (o *own) set(bounds []int, rank, t int) {
 	o.bounds, o.lo, o.hi = bounds, 0, t
 	if bounds != nil {
@@ -21,7 +22,7 @@ func (o *own) set(bounds []int, rank, t int) {
 	}
 }
 
-// gather completes x [T, width], of which this rank has computed its rows.
+// gather completes x [T, width]. Each rank has computed the rows that bounds gives it.
 func (p *pass) gather(x npu.Buffer, bounds []int, width int) {
 	counts := make([]int, len(bounds)-1)
 	for i := range counts {
@@ -30,7 +31,8 @@ func (p *pass) gather(x npu.Buffer, bounds []int, width int) {
 	p.carry.Gather(x, counts)
 }
 
-// normalize computes the norm of x into p.norm [T, D]. x has this rank's rows.
+// normalize computes the norm of x, which has this rank's rows, and sets p.norm to that of all T
+// rows.
 func (p *pass) normalize(x, weight npu.Buffer) {
 	o, d := &p.own, p.cfg.HiddenSize
 	if n := o.rows(); n > 0 {
@@ -41,7 +43,7 @@ func (p *pass) normalize(x, weight npu.Buffer) {
 	}
 }
 
-// project computes p.outputs from the norm of x, of which this rank has its rows.
+// project computes p.outputs from the norm of x, which has this rank's rows.
 func (p *pass) project(x, weight npu.Buffer) {
 	if p.own.bounds == nil {
 		p.dev.NormLinear(p.outputs, p.norm, x, weight, p.t, p.cfg.NormEps)
@@ -54,7 +56,10 @@ func (p *pass) project(x, weight npu.Buffer) {
 }
 
 // sum computes y = start + Σ products over the tensor ranks, or without start if started is false.
-// Each rank gets its rows. scratch has all rows; without sequence parallelism, y does.
+// started is needed because start is also the zero Buffer if this rank has no rows. start and y
+// have this rank's rows, scratch has all rows. Without sequence parallelism, y has all rows and
+// scratch is unused. product computes rows [lo, hi) of this rank's product into its y, from 0 or,
+// with add, from the values in y.
 func (p *pass) sum(y, start, scratch npu.Buffer, started bool, width int,
 	product func(y npu.Buffer, lo, hi int, add bool)) {
 	if p.own.bounds == nil {
@@ -67,8 +72,9 @@ func (p *pass) sum(y, start, scratch npu.Buffer, started bool, width int,
 	})
 }
 
-// whole returns all rows of x, of which this rank has its own: x itself, or room.
-func (p *pass) whole(x, room npu.Buffer) npu.Buffer {
+// allRows returns a buffer with all rows of x, which has this rank's rows: x if the rank has all,
+// else room, into which it gathers them.
+func (p *pass) allRows(x, room npu.Buffer) npu.Buffer {
 	o, d := &p.own, p.cfg.HiddenSize
 	if o.bounds == nil {
 		return x

@@ -18,9 +18,9 @@ type Snapshot struct {
 	version int64
 	weights *Weights
 
-	mu   *sync.Mutex // guards reading the values, by the device that reads them
-	read *Weights    // the same values, bound to the device that reads them
-	sum  string      // empty until computed
+	mu   *sync.Mutex // guards read's device and sum
+	read *Weights    // the same values, bound to the device of ReadWith
+	sum  string      // Weights.Sum; empty until computed
 }
 
 // NewSnapshot publishes w as a version. w must not change while the snapshot is in
@@ -94,12 +94,14 @@ func (s *Snapshot) Layout() string { return PanelLayout }
 func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sources, size := s.weights.Sources(), 0
+	sources := s.weights.Sources()
+	size := 0 // bytes of the data
 	for i := range sources {
 		shape := s.weights.Params[i].Shape()
 		sources[i].Shape = shape.PanelShape()
 		size += 4 * shape.Panels() * shape.PanelLen()
 	}
+	// The checksum is known only after the data. Until then, zeros of the same length reserve its place.
 	texts := map[string]string{checksumKey: strings.Repeat("0", 16), layoutKey: PanelLayout,
 		shapesKey: s.weights.Params.Shapes()}
 	head, err := header(sources, s.version, texts, cacheLine)
@@ -127,7 +129,8 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 	}
 	s.sum = sums.Total()
 	texts[checksumKey] = s.sum
-	if head, err = header(sources, s.version, texts, cacheLine); err == nil { // has the same length
+	head, err = header(sources, s.version, texts, cacheLine)
+	if err == nil {
 		m.SetHeader(head)
 	}
 	return err
@@ -136,8 +139,8 @@ func (s *Snapshot) WritePacked(m *checkpoint.MemoryFile) error {
 // cacheLine is the alignment in bytes of the data in a packed file.
 const cacheLine = 64
 
-// header returns the header of a file of a version's sources whose data starts at a multiple of
-// align bytes.
+// header returns the header of a file with sources and a version, whose data starts at a multiple
+// of align bytes. It adds the version and the format to texts, the metadata.
 func header(sources []checkpoint.Source, version int64, texts map[string]string, align int) ([]byte, error) {
 	texts["format"], texts["version"] = "pt", fmt.Sprint(version)
 	return checkpoint.Header(sources, texts, align)
@@ -168,7 +171,7 @@ type VersionFile struct {
 }
 
 // Write streams the file that Snapshot.WriteSafetensors writes, tensor by tensor. read returns the
-// row-major values of a tensor. Write has finished with them when it calls read again.
+// row-major values of a tensor, which stay unchanged until Write calls read again or returns.
 func (v VersionFile) Write(w io.Writer, read func(p *tensor.Param) ([]float32, error)) error {
 	params := v.Config.Params()
 	head, err := v.header(params)
@@ -196,6 +199,7 @@ func (v VersionFile) Size() (int64, error) {
 	return int64(len(head)) + 4*v.Config.NumParams(), err
 }
 
+// header returns the header of the file.
 func (v VersionFile) header(params tensor.Params) ([]byte, error) {
 	var sources []checkpoint.Source
 	for i := range params {

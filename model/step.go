@@ -18,8 +18,8 @@ type Row struct {
 type stepKey struct {
 	weights *Weights
 	cache   *cache.Cache
-	rows    int
-	longest int // positions
+	rows    int // number of rows, padding included
+	longest int // maximum number of positions of a sequence
 }
 
 // step holds the index arrays of a decode step on the host.
@@ -37,22 +37,22 @@ type step struct {
 func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.SampleParams, ids []int32, logp []float32) (
 	npu.Buffer, error) {
 	n := len(rows)
-	key, err := r.key(w, c, rows)
+	key, err := r.stepKey(w, c, rows)
 	if err != nil {
 		return npu.Buffer{}, err
 	}
 	s, b := &r.step, r.batch
 	s.fill(rows, params, key.rows)
-	if err := b.Begin(10*key.rows + c.Changes()); err != nil {
+	if err := b.Begin(10*key.rows + c.Changes()); err != nil { // 5 lists, and 5 values of sampling parameters
 		return npu.Buffer{}, err
 	}
 	logits, err := r.begin(key.rows, key.rows, int32(key.longest-1))
 	if err != nil {
 		return npu.Buffer{}, err
 	}
-	r.ran = n
+	r.runRows = n
 	tokens, slots, tables, list := b.Ints(s.ids), b.Ints(s.slots), c.Tables(b, s.sequences, s.lens), b.Params(s.params)
-	tables.Lens.Max = int32(key.longest)
+	tables.Lens.Max = int32(key.longest) // rounded up, because it is an argument that a replay repeats
 	r.pass.positions = b.Ints(s.positions)
 	places, values := c.Load(b)
 	b.Upload()
@@ -75,8 +75,9 @@ func (r *Runner) Step(w *Weights, c *cache.Cache, rows []Row, params []npu.Sampl
 	return logits.Slice(0, n*r.cfg.VocabSize), r.dev.Sync()
 }
 
-// key checks rows and returns the key of their step.
-func (r *Runner) key(w *Weights, c *cache.Cache, rows []Row) (stepKey, error) {
+// stepKey checks rows and returns the key of their step. On a device with graphs it rounds up the
+// number of rows and the longest sequence, so that similar steps share a graph.
+func (r *Runner) stepKey(w *Weights, c *cache.Cache, rows []Row) (stepKey, error) {
 	key := stepKey{weights: w, cache: c, rows: len(rows)}
 	if err := r.check(key.rows); err != nil {
 		return key, err
@@ -115,17 +116,22 @@ func stepRows(n int) int {
 	return (n + 7) / 8 * 8
 }
 
-// fill lays out rows, and repeats the last one up to n.
+// fill sets the arrays from rows and params, and repeats the last row until there are n.
 func (s *step) fill(rows []Row, params []npu.SampleParams, n int) {
-	s.ids, s.positions, s.slots, s.sequences, s.lens = s.ids[:0], s.positions[:0], s.slots[:0],
-		s.sequences[:0], s.lens[:0]
+	s.ids = s.ids[:0]
+	s.positions = s.positions[:0]
+	s.slots = s.slots[:0]
+	s.sequences = s.sequences[:0]
+	s.lens = s.lens[:0]
 	s.params = s.params[:0]
 	for i := range n {
 		i = min(i, len(rows)-1)
 		row := &rows[i]
-		s.ids, s.positions, s.slots = append(s.ids, row.ID), append(s.positions, row.Position),
-			append(s.slots, row.Slot)
-		s.sequences, s.lens = append(s.sequences, row.Sequence), append(s.lens, row.Position+1)
+		s.ids = append(s.ids, row.ID)
+		s.positions = append(s.positions, row.Position)
+		s.slots = append(s.slots, row.Slot)
+		s.sequences = append(s.sequences, row.Sequence)
+		s.lens = append(s.lens, row.Position+1)
 		s.params = append(s.params, params[i])
 	}
 }

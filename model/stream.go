@@ -39,21 +39,22 @@ func (w *Weights) ReadFile(files *checkpoint.Files, path string) (checksum strin
 	return checksum, err
 }
 
+// readStream does what ReadStream does, from an open stream.
 func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) {
-	places, err := w.places(s)
+	params, err := w.paramsOf(s)
 	if err != nil {
 		return "", err
 	}
 	sums := w.Params.Sums()
 	if s.Metadata()[layoutKey] == "" {
-		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(tensor.BlockValues) },
+		err = s.Blocks(func(t checkpoint.Tensor) int { return params[t.Name].Shape().Block(tensor.BlockValues) },
 			func(t checkpoint.Tensor, first int, vals []float32) error {
-				return w.dev.Set(places[t.Name], first, vals, sums[t.Name])
+				return w.dev.Set(params[t.Name], first, vals, sums[t.Name])
 			})
 	} else {
-		err = s.Blocks(func(t checkpoint.Tensor) int { return places[t.Name].Shape().Block(packedLen) },
+		err = s.Blocks(func(t checkpoint.Tensor) int { return params[t.Name].Shape().Block(packedLen) },
 			func(t checkpoint.Tensor, first int, vals []float32) error {
-				return w.dev.SetPacked(places[t.Name], first, vals, sums[t.Name])
+				return w.dev.SetPacked(params[t.Name], first, vals, sums[t.Name])
 			})
 	}
 	if err == nil {
@@ -69,14 +70,14 @@ func (w *Weights) readStream(s *checkpoint.Stream) (checksum string, err error) 
 	return checksum, nil
 }
 
-// places returns the parameters of w by name. The tensors of s must be the same ones
+// paramsOf returns the parameters of w by name. It returns an error unless s has the same tensors
 // in the same shapes.
-func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error) {
+func (w *Weights) paramsOf(s *checkpoint.Stream) (map[string]*tensor.Param, error) {
 	layout, shapes := s.Metadata()[layoutKey], s.Metadata()[shapesKey]
 	if layout != "" && layout != PanelLayout {
 		return nil, fmt.Errorf("load weights: layout is %.40q, expected row-major or %s", layout, PanelLayout)
 	}
-	places := make(map[string]*tensor.Param, len(w.Params))
+	params := make(map[string]*tensor.Param, len(w.Params))
 	for i := range w.Params {
 		p := &w.Params[i]
 		want := p.Shape().RowShape()
@@ -86,10 +87,10 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error)
 		if _, err := p.FindShape("", s, want); err != nil {
 			return nil, err
 		}
-		places[p.Name] = p
+		params[p.Name] = p
 	}
 	for _, t := range s.Tensors() {
-		if places[t.Name] == nil {
+		if params[t.Name] == nil {
 			return nil, fmt.Errorf("load weights: tensor %s is not one of the %s decoder's %d tensors", t.Name,
 				w.Config.Type, len(w.Params))
 		}
@@ -98,5 +99,5 @@ func (w *Weights) places(s *checkpoint.Stream) (map[string]*tensor.Param, error)
 		return nil, fmt.Errorf("load weights: shapes are %.40q, expected %s: different model", shapes,
 			w.Params.Shapes())
 	}
-	return places, nil
+	return params, nil
 }

@@ -2,14 +2,14 @@ package model
 
 import "fmt"
 
-// offloaded holds the values of weights while these have no device memory.
+// offloaded holds the values of weights that have no device memory.
 type offloaded struct {
-	out    bool
-	same   *Weights    // has the same values; nil if they are in host memory
-	values [][]float32 // row-major, by parameter; kept for the next Unload
+	out    bool        // Unload has freed the device memory
+	same   *Weights    // weights that have the same values; nil if values has them
+	values [][]float32 // row-major values by parameter; Reload keeps the memory for the next Unload
 }
 
-// read copies parameter i to dst.
+// read copies parameter i of unloaded weights to dst.
 func (a *offloaded) read(i int, dst []float32) error {
 	if a.same != nil {
 		return a.same.Read(i, dst)
@@ -18,9 +18,9 @@ func (a *offloaded) read(i int, dst []float32) error {
 	return nil
 }
 
-// Unload frees the device's memory of w and keeps the values in host memory, or in same if that
-// is not nil. same has the same values in the same layout, which must not change until Reload.
-// Until Reload, only Read, Sources and Free may be called. If Unload fails, w is as before.
+// Unload frees the device memory of w. It keeps the values in host memory or, if same is not nil,
+// relies on same, which has equal values in the same layout and must not change until Reload.
+// Until Reload, only Read, Sources and Free may be called. If Unload fails, w is unchanged.
 func (w *Weights) Unload(same *Weights) error {
 	a := &w.offloaded
 	if a.out {
@@ -45,7 +45,7 @@ func (w *Weights) Unload(same *Weights) error {
 	return nil
 }
 
-// Reload reverts Unload, bit for bit. If it fails, the values are where they were.
+// Reload reverts Unload, bit for bit. If it fails, w stays unloaded and loses no value.
 func (w *Weights) Reload() error {
 	a := &w.offloaded
 	if !a.out {
@@ -66,7 +66,7 @@ func (w *Weights) Reload() error {
 		return fmt.Errorf("upload %s: %w", w.purpose, err)
 	}
 	a.out, a.same = false, nil
-	if w.Layers != nil {
+	if w.Layers != nil { // not weights of NewTensors
 		w.bindParams()
 	}
 	return nil

@@ -18,16 +18,17 @@ type Tape struct {
 	// Recompute keeps only each block's input and recomputes the rest in the backward
 	// pass. This saves memory, costs a third more work and gives the same bits.
 	Recompute bool
-	// In and Out are host memory for [OwnRows, D] values of a pipeline stage that is not the first or
-	// the last one. Run reads the output of the stage before from In and writes that of this
-	// stage to Out; Backward does the same with gradients, the other way round. Out is valid
-	// after the next Wait.
+	// In and Out are host memory of the caller for [OwnRows, D] values that pass between pipeline
+	// stages. Run reads the previous stage's output from In, unless this stage is the first, and
+	// writes this stage's output to Out, unless it is the last. Backward reads the next stage's
+	// gradient from In, unless this stage is the last, and writes the gradient of this stage's
+	// input to Out, unless it is the first. Out is valid after the next Wait.
 	In, Out []float32
 
-	mem     rows
+	mem     scratch // memory of all buffers below
 	rope    rope.Table
 	pass    pass
-	acts    []blockActs // one per layer; they share buffers if nothing is kept
+	acts    []blockActs // one per layer; they share buffers if no backward pass follows
 	last    npu.Buffer  // [T, D] output of the last block
 	picked  npu.Buffer  // [N, D] rows of last that predict a target
 	hidden  npu.Buffer  // [N, D] picked, normed
@@ -39,22 +40,22 @@ type Tape struct {
 	dx      npu.Buffer // [T, D]
 	grads   blockGrads
 
-	batch    *npu.Batch
-	vocab    vocabulary
-	index    layoutArrays // of the last Load
-	targets  int          // of the last Load, without padding
-	trained  bool         // of the last Load
-	kept     bool         // Backward may follow
-	invTemp  float32
-	passes   *graphCache[passKey]
-	gradient []float32 // of the log-probabilities, with padding
+	batch       *npu.Batch // owns the memory of index
+	vocab       vocabulary
+	index       layoutArrays // arrays of the loaded layout
+	targets     int          // number of targets of the loaded layout, without padding
+	trained     bool         // Load uploaded the arrays that Backward needs
+	kept        bool         // Run kept the activations that Backward needs
+	invTemp     float32      // 1/temperature of the last Run
+	passes      *graphCache[passKey]
+	paddedDLogp []float32 // copy of Backward's dLogp with zeros for padding targets
 }
 
 // passKey identifies the kernel calls of a pass: equal keys mean equal arguments.
 type passKey struct {
 	shape           arrayShape
 	weights         *Weights
-	gradients       *Gradients // of a backward pass, else nil
+	gradients       *Gradients // nil for a forward pass
 	fixed           npu.FixedPoint
 	keep, recompute bool
 	invTemp         float32
@@ -62,16 +63,19 @@ type passKey struct {
 
 // NewTape returns a tape for decoders of shape c on dev.
 func NewTape(dev npu.Device, c *Config) *Tape {
-	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: rows{dev: dev, purpose: npu.Activations},
+	return &Tape{dev: dev, cfg: c, acts: make([]blockActs, c.Layers), mem: scratch{dev: dev, purpose: npu.Activations},
 		head: newHead(dev), rope: c.RopeTable(), batch: npu.NewBatch(dev), vocab: vocabulary{size: c.Whole().VocabSize},
 		passes: newGraphCache[passKey](dev)}
 }
 
 // Divide connects the tape to those of the other tensor ranks. All run the same layouts.
 func (t *Tape) Divide(ranks *carry.Carry) {
-	t.pass.carry, t.vocab.starts, t.vocab.rank = ranks, t.cfg.Part().VocabStarts(), t.cfg.Part().At.TP
-	t.vocab.sequence = t.cfg.Part().Sequence
-	t.head.divide(ranks, t.cfg.Part().Vocab.From)
+	part := t.cfg.Part()
+	t.pass.carry = ranks
+	t.vocab.starts = part.VocabStarts()
+	t.vocab.rank = part.At.TP
+	t.vocab.sequence = part.Sequence
+	t.head.divide(ranks, part.Vocab.From)
 }
 
 // Close frees the activations.
@@ -82,17 +86,21 @@ func (t *Tape) Close() {
 	t.batch.Free()
 }
 
-// Wait waits for the device. If it returns nil, the results of earlier calls of Run are valid.
+// Wait waits for the device and returns the first failure of the tensor ranks or the device. If
+// it returns nil, the results of earlier calls of Run are valid.
 func (t *Tape) Wait() error { return errors.Join(t.pass.carry.Err(), t.dev.Sync()) }
 
 // Load uploads the index arrays of l for Run. trained adds those that Backward needs. l may
 // change when Load returns.
 func (t *Tape) Load(l *attention.Layout, trained bool) error {
-	t.kept, t.trained, t.targets = false, trained, len(l.Targets)
+	t.kept = false
+	t.trained = trained
+	t.targets = len(l.Targets)
 	return t.index.upload(t.batch, &t.vocab, l, trained, t.captures())
 }
 
-// captures reports whether kernels are captured. Those of several ranks wait for each other.
+// captures reports whether passes capture kernels. A part of a decoder does not, because its
+// kernels wait for other ranks in the middle of a pass.
 func (t *Tape) captures() bool { return t.cfg.Part() == nil && t.passes.captures() }
 
 // OwnRows returns the number of rows of a layout that a rank of a decoder of shape c has between
@@ -146,7 +154,7 @@ func (t *Tape) Run(w *Weights, temperature float32, keep bool, logp, entropy []f
 	return nil
 }
 
-// run calls kernels, or replays them.
+// run calls kernels or replays the graph of an earlier call with this key.
 func (t *Tape) run(key passKey, kernels func()) error {
 	if t.captures() {
 		return t.passes.run(key, kernels)
@@ -176,29 +184,32 @@ func (t *Tape) forward(w *Weights) {
 	if !t.cfg.Last() {
 		return
 	}
-	lo, hi, picks := 0, x.shape.targets, x.picks
+	lo, hi, picks := 0, x.shape.targets, x.picks // this rank's targets
 	if x.part.rows != nil {
 		lo, hi, picks = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks
 	}
-	if d := t.cfg.HiddenSize; lo < hi {
+	d := t.cfg.HiddenSize
+	if lo < hi {
 		t.dev.GatherRows(t.picked.Slice(lo*d, hi*d), t.last, picks, d)
 		t.dev.RMSNorm(t.hidden.Slice(lo*d, hi*d), t.picked.Slice(lo*d, hi*d), w.Norm, hi-lo, t.cfg.NormEps)
 	}
 	if x.part.rows != nil {
-		t.pass.gather(t.hidden, x.part.targets, t.cfg.HiddenSize)
+		t.pass.gather(t.hidden, x.part.targets, d)
 	}
 	t.head.forward(t.logp, t.entropy, t.stats, t.hidden, w.Head, x.targets, t.invTemp)
 }
 
-// embed looks up the rows of the input. Each tensor rank looks up those of its tokens.
+// embed looks up this rank's rows of the input. If tensor ranks divide the vocabulary, each looks
+// up the rows of its tokens, packed by owner (see tokenOwners), and gets all others.
 func (t *Tape) embed(table npu.Matrix) {
 	x, d := t.acts[0].x, t.cfg.HiddenSize
 	if t.pass.carry == nil {
 		t.dev.Embed(x, table, t.index.tokens.IDs)
 		return
 	}
-	owned, from := &t.index.owned, 0
-	counts := make([]int, len(owned.counts))
+	owned := &t.index.owned
+	from := 0                                // first value of this rank's packed rows
+	counts := make([]int, len(owned.counts)) // values of each rank's packed rows
 	for r, n := range owned.counts {
 		counts[r] = n * d
 		if r < t.vocab.rank {
@@ -214,6 +225,7 @@ func (t *Tape) embed(table npu.Matrix) {
 	}
 }
 
+// block runs layer i forward from t.acts[i].x.
 func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 	a := &t.acts[i]
 	t.pass.forward(&w.Layers[i], a, out, func() {
@@ -221,9 +233,10 @@ func (t *Tape) block(w *Weights, i int, out npu.Buffer) {
 	})
 }
 
-// Backward adds to g the gradients of a loss, leaf by leaf, in the given format. dLogp is
-// the derivative of the loss by each target's log-probability in the last Forward. w must
-// be the weights of that Forward. The next Wait reports failures.
+// Backward adds the gradients of a loss to g, leaf by leaf, in the given format. dLogp is
+// the derivative of the loss with respect to each target's log-probability in the last Run, whose
+// weights must be w. It panics unless that Run kept its activations. The next Wait reports
+// failures.
 func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.FixedPoint) error {
 	if !t.kept {
 		panic("model: Backward without a kept Forward")
@@ -233,11 +246,11 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 		return nil
 	}
 	if n := t.index.shape.targets; t.cfg.Last() && len(dLogp) < n {
-		t.gradient = append(append(t.gradient[:0], dLogp...), make([]float32, n-len(dLogp))...)
-		dLogp = t.gradient
+		t.paddedDLogp = append(append(t.paddedDLogp[:0], dLogp...), make([]float32, n-len(dLogp))...)
+		dLogp = t.paddedDLogp
 	}
 	if t.cfg.Last() {
-		t.dev.Upload(t.logp, dLogp)
+		t.dev.Upload(t.logp, dLogp) // reuses the buffer, whose log-probabilities Run has downloaded
 	} else {
 		t.dev.Upload(t.dx, t.In)
 	}
@@ -252,21 +265,24 @@ func (t *Tape) Backward(w *Weights, g *Gradients, dLogp []float32, fixed npu.Fix
 	return nil
 }
 
+// backward queues the kernels of Backward.
 func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x := &t.index
-	x.leaves.FixedPoint, x.picked.FixedPoint = fixed, fixed
+	x.leaves.FixedPoint = fixed
+	x.picked.FixedPoint = fixed
 	if t.cfg.Last() {
 		t.head.backward(t.dPicked, g.Head, t.logp, t.stats, t.hidden, w.Head, x.targets, t.invTemp, &x.picked)
-		t.spread(w, g, fixed)
+		t.hiddenBackward(w, g, fixed)
 	}
-	t.grads.segments, t.grads.leaves, t.grads.heads, t.grads.own = x.segments, x.leaves, x.leaves, x.leaves
+	t.grads.segments = x.segments
+	t.grads.leaves, t.grads.heads, t.grads.own = x.leaves, x.leaves, x.leaves
 	if x.part.rows != nil {
 		t.grads.own = x.part.leaves
 		t.grads.own.FixedPoint = fixed
 	}
 	t.grads.heads.FixedPoint = fixed.Split(t.cfg.Whole().Heads)
 	for i := len(t.acts) - 1; i >= 0; i-- {
-		if t.Recompute && i < len(t.acts)-1 {
+		if t.Recompute && i < len(t.acts)-1 { // the shared buffers have the activations of the last layer
 			t.block(w, i, t.last)
 		}
 		g.begin(i)
@@ -274,23 +290,24 @@ func (t *Tape) backward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 		g.end(i)
 	}
 	if t.cfg.First() {
-		dx := t.pass.whole(t.dx, t.grads.whole)
+		dx := t.pass.allRows(t.dx, t.grads.all)
 		if !x.tokens.Firsts.IsNil() {
 			t.dev.EmbedBackward(g.Embed, dx, &x.tokens, fixed)
 		}
 	}
 }
 
-// spread turns t.dPicked from the gradient of t.hidden into that of t.last, in t.dx.
-func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
+// hiddenBackward computes the gradient of t.last in t.dx from that of t.hidden in t.dPicked, which
+// it overwrites, and adds that of the last norm to g.
+func (t *Tape) hiddenBackward(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	x, d := &t.index, t.cfg.HiddenSize
 	lo, hi, picks, leaves := 0, x.shape.targets, x.picks, x.picked
 	if x.part.rows != nil {
-		lo, hi, picks, leaves = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1], x.part.picks,
-			x.part.picked
+		lo, hi = x.part.targets[t.vocab.rank], x.part.targets[t.vocab.rank+1]
+		picks, leaves = x.part.picks, x.part.picked
 		leaves.FixedPoint = fixed
 	}
-	if !t.dx.IsNil() {
+	if !t.dx.IsNil() { // this rank has rows
 		t.dev.Zero(t.dx)
 	}
 	if lo == hi {
@@ -301,7 +318,7 @@ func (t *Tape) spread(w *Weights, g *Gradients, fixed npu.FixedPoint) {
 	t.dev.ScatterAddRows(t.dx, part, picks, d)
 }
 
-// begin reserves memory for a pass over the loaded layout and lays out its buffers.
+// begin reserves memory for a pass over the loaded layout and assigns its buffers.
 func (t *Tape) begin(keep bool) error {
 	n, targets := t.index.shape.rows, t.index.shape.targets
 	table, err := t.rope.Grow(t.dev, t.index.positions.Max)
@@ -318,9 +335,10 @@ func (t *Tape) begin(keep bool) error {
 	return nil
 }
 
-// carve assigns the buffers of a pass over n rows, of whose residual stream this rank has own
-// rows, from mem and returns the number of values. With mem nil it only counts.
-func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
+// carve assigns the buffers of a pass from mem and returns the number of values. n is the number of
+// rows, own the number of those that this rank has in the residual stream, and picks the number of
+// targets. If mem is nil, carve only counts, and the buffers are undefined.
+func (t *Tape) carve(n, own, picks int, keep bool, mem *scratch) int {
 	total := 0
 	take := func(n int) npu.Buffer {
 		total += padded(n)
@@ -333,14 +351,14 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 	d, qd, kd, f := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim, c.FFNSize
 	t.pass.norm, t.pass.inner = take(n*d), take(n*f)
 	t.last = take(own * d)
-	t.picked, t.hidden, t.logp, t.entropy, t.stats = take(picks*d), take(picks*d), take(picks), take(picks),
-		take(2*picks)
+	t.picked, t.hidden = take(picks*d), take(picks*d)
+	t.logp, t.entropy, t.stats = take(picks), take(picks), take(2*picks)
 	if c.Last() {
 		t.head.carve(picks, c.MaxVocabShard(), take)
 	}
 	var shared blockActs
 	for i := range t.acts {
-		if keep && !t.Recompute || i == 0 {
+		if keep && !t.Recompute || i == 0 { // else the layers share the first one's buffers
 			shared = t.carveBlock(n, own, keep, take)
 		}
 		t.acts[i] = shared
@@ -354,8 +372,9 @@ func (t *Tape) carve(n, own, picks int, keep bool, mem *rows) int {
 		t.dPicked, t.dx = take(picks*d), take(own*d)
 		s := &t.grads
 		s.norm, s.att, s.q, s.k, s.v = take(n*d), take(n*qd), take(n*qd), take(n*kd), take(n*kd)
-		if s.part = s.norm; t.vocab.sequence {
-			s.whole, s.part = take(n*d), take(own*d)
+		s.part = s.norm
+		if t.vocab.sequence {
+			s.all, s.part = take(n*d), take(own*d)
 		}
 	}
 	return total
@@ -377,15 +396,18 @@ func (t *Tape) carveBlock(n, own int, keep bool, take func(int) npu.Buffer) bloc
 	return a
 }
 
-// ActivationBytes returns the most memory of a tape of shape c for a micro-batch of rows tokens, in
-// leaves of up to leaf rows, with targets predicted tokens. It leaves out the table of rotary positions
-// and index arrays.
+// ActivationBytes returns the maximum memory, in bytes, of a tape of shape c for a micro-batch of
+// rows tokens, in leaves of up to leaf rows, with targets predicted tokens. It leaves out the table
+// of rotary positions and the index arrays.
 func ActivationBytes(c *Config, rows, leaf, targets int, recompute bool) int64 {
 	t := NewTape(nil, c)
 	t.Recompute = recompute
 	own := rows
 	if p := c.Part(); p != nil && p.Sequence {
-		own, t.vocab.sequence = min(rows, (rows+p.Mesh.TP-1)/p.Mesh.TP+leaf), true
+		// Cuts are between leaves, so a rank may have up to one leaf more than an even share.
+		own = min(rows, (rows+p.Mesh.TP-1)/p.Mesh.TP+leaf)
+		t.vocab.sequence = true
 	}
-	return int64(t.carve(rows, own, targets, true, nil)) * 4
+	const keep = true
+	return int64(t.carve(rows, own, targets, keep, nil)) * int64(npu.Float32.Size())
 }

@@ -35,7 +35,8 @@ type tensors[Vec, Mat any] struct {
 	Head   Mat // Embed if embeddings are tied and one stage has both
 }
 
-// bind takes the tensors in the order of Config.Params.
+// bind sets the tensors of a decoder of shape c to values that it takes from vector and matrix, in
+// the order of Config.Params.
 func (t *tensors[Vec, Mat]) bind(c *Config, vector func() Vec, matrix func() Mat) {
 	if c.First() {
 		t.Embed = matrix()
@@ -71,10 +72,10 @@ type Weights struct {
 	Config *Config
 	Params tensor.Params // in arena order
 	tensors[npu.Buffer, npu.Matrix]
-	arena     npu.Buffer
+	arena     npu.Buffer // memory of all values
 	dev       tensor.Transfer
 	purpose   npu.Purpose
-	offloaded offloaded
+	offloaded offloaded // values after Unload
 }
 
 // NewWeights allocates zeroed weights.
@@ -89,16 +90,19 @@ func NewWeights(dev npu.Device, c *Config, purpose npu.Purpose) (*Weights, error
 
 // bindParams makes the tensors of a decoder use the buffers of its parameters.
 func (w *Weights) bindParams() {
-	next := 0
-	take := func() *tensor.Param { next++; return &w.Params[next-1] }
-	w.bind(w.Config, func() npu.Buffer { return take().Buffer }, func() npu.Matrix {
-		p := take()
+	used := 0 // parameters that bind has taken
+	next := func() *tensor.Param {
+		used++
+		return &w.Params[used-1]
+	}
+	w.bind(w.Config, func() npu.Buffer { return next().Buffer }, func() npu.Matrix {
+		p := next()
 		return npu.Matrix{Buffer: p.Buffer, Rows: p.Rows, Cols: p.Cols}
 	})
 }
 
-// NewTensors allocates zeroed values of some tensors of a decoder, or of parts of them. A decoder
-// cannot run with them. NewTensors sets the tensors' buffers.
+// NewTensors allocates zeroed values for ps, some tensors of a decoder or parts of them, and sets
+// their buffers. A Tape or Runner cannot use these weights.
 func NewTensors(dev npu.Device, c *Config, ps tensor.Params, purpose npu.Purpose) (*Weights, error) {
 	if i := dev.Info(); i.WeightType != npu.Float32 || i.ActivationType != npu.Float32 {
 		return nil, fmt.Errorf("allocate %s: device %s computes with %s weights and %s activations, expected float32",
@@ -126,11 +130,11 @@ func (w *Weights) allocate() error {
 	}
 	w.dev.Zero(arena)
 	w.arena = arena
-	at := 0
+	start := 0
 	for i := range w.Params {
 		n := length(w.dev, &w.Params[i])
-		w.Params[i].Buffer = arena.Slice(at, at+n)
-		at += padded(n)
+		w.Params[i].Buffer = arena.Slice(start, start+n)
+		start += padded(n)
 	}
 	return nil
 }
@@ -143,16 +147,17 @@ func length(dev npu.MatrixKernels, p *tensor.Param) int {
 	return dev.MatrixLen(p.Rows, p.Cols)
 }
 
-// Through returns w as another queue of its device reads it. The values are those of w, which
-// remains their owner. Queues are not ordered: what wrote the values must have been waited for.
+// Through returns w for reading through another queue of its device. It shares the values of w,
+// which remains their owner. Queues are not ordered, so the caller must have waited for the kernels
+// that wrote the values.
 func (w *Weights) Through(queue npu.Device) *Weights {
 	read := *w
 	read.dev = tensor.Transfer{Device: queue}
 	return &read
 }
 
-// Fork opens another queue on the device that holds w, with the given number of threads, 0 for
-// all, if it has cores. Any goroutine may call it.
+// Fork opens another queue on the device that holds w. threads is the number of threads of a
+// device of CPU cores, 0 for all. Any goroutine may call Fork.
 func (w *Weights) Fork(threads int) (npu.Device, error) { return w.dev.Fork(threads) }
 
 // Zero clears all values.
@@ -167,7 +172,7 @@ func (w *Weights) Free() {
 	w.arena = npu.Buffer{}
 }
 
-// Bytes returns the memory of the weights.
+// Bytes returns the size of the device memory, 0 after Unload.
 func (w *Weights) Bytes() int64 { return w.arena.Bytes() }
 
 // Init draws random weights: matrices from N(0, Std²), norms 1, biases 0. A seed
@@ -181,7 +186,8 @@ func (w *Weights) Init(seed uint64) {
 }
 
 // Fill sets all values, tensor by tensor in arena order. read fills vals with the row-major
-// values of p from value first on. Fill rejects values that are not finite.
+// values of p from value first on. Fill rejects values that are not finite. After an error, w
+// holds some of the new values.
 func (w *Weights) Fill(read func(p *tensor.Param, vals []float32, first int) error) error {
 	var vals []float32
 	for i := range w.Params {
@@ -203,8 +209,8 @@ func (w *Weights) Read(i int, dst []float32) error {
 	return w.dev.Read(dst, &w.Params[i])
 }
 
-// Write sets parameter i to the Rows·Cols row-major values of src, and sums, unless it is nil, to the
-// sums of its panels. It rejects values that are not finite.
+// Write sets parameter i to the Rows·Cols row-major values of src and, unless sums is nil, sums to
+// the hashes of its panels (see host.Sums). It rejects values that are not finite.
 func (w *Weights) Write(i int, src []float32, sums []uint64) error {
 	p := &w.Params[i]
 	if sums == nil {
@@ -230,7 +236,7 @@ func (w *Weights) CheckFinite() error {
 		return err
 	}
 	for i, sum := range sums {
-		if sum-sum != 0 {
+		if sum-sum != 0 { // NaN or infinite
 			return fmt.Errorf("weights of %s: sum of squares %v: %w", w.Params[i].Name, sum, ErrNotFinite)
 		}
 	}
@@ -240,6 +246,7 @@ func (w *Weights) CheckFinite() error {
 // Checksum returns Sum, or a text that is no checksum if the device fails.
 func (w *Weights) Checksum() string { return textOf(w.Sum()) }
 
+// textOf returns sum, or a text with err that is no checksum.
 func textOf(sum string, err error) string {
 	if err != nil {
 		return "none: " + err.Error()
@@ -297,10 +304,11 @@ func (w *Weights) Load(dir string) error {
 // LoadFrom fills w from open safetensors whose names begin with prefix. It needs
 // almost no memory beyond the weights: one block of values.
 func (w *Weights) LoadFrom(prefix string, f tensor.Finder) error {
-	var t checkpoint.Tensor
+	var t checkpoint.Tensor // source of the parameter that Fill fills
 	err := w.Fill(func(p *tensor.Param, vals []float32, first int) (err error) {
 		if first == 0 {
-			if t, err = p.Find(prefix, f); err != nil {
+			t, err = p.Find(prefix, f)
+			if err != nil {
 				return err
 			}
 		}
@@ -315,37 +323,40 @@ func (w *Weights) LoadFrom(prefix string, f tensor.Finder) error {
 // Arena returns the memory of all values.
 func (w *Weights) Arena() npu.Buffer { return w.arena }
 
-// Span returns the range [from, to) that p, a piece of w.Params, covers in its tensor's buffer.
+// Span returns the range [from, to) of values that p, a piece of w.Params, covers in its tensor's
+// buffer.
 func (w *Weights) Span(p *tensor.Piece) (from, to int) {
-	whole := &w.Params[p.Of]
-	from = w.offset(whole, p.Row) - w.offset(whole, 0)
+	all := &w.Params[p.Of]
+	from = w.offset(all, p.Row) - w.offset(all, 0)
 	return from, from + length(w.dev, &p.Param)
 }
 
-// Counts returns how many values of w's Arena each of n ranks has if they divide w.Params.
+// Counts returns the number of values of w's Arena that each of n ranks has if they divide
+// w.Params as tensor.Params.Pieces does.
 func (w *Weights) Counts(n int) []int {
-	place := func(i int) int {
-		of, row := w.Params.Cut(i, n)
-		if of == len(w.Params) {
+	start := func(rank int) int {
+		param, row := w.Params.Cut(rank, n)
+		if param == len(w.Params) {
 			return w.arena.Len()
 		}
-		return w.offset(&w.Params[of], row)
+		return w.offset(&w.Params[param], row)
 	}
 	counts := make([]int, n)
-	for i := range counts {
-		counts[i] = place(i+1) - place(i)
+	for rank := range counts {
+		counts[rank] = start(rank+1) - start(rank)
 	}
 	return counts
 }
 
-// offset returns the place in the arena of row of p, which begins a block.
+// offset returns the index in the arena of the first value of a row of p. A row of a matrix must
+// be the first one of a block of npu.MatrixBlock rows.
 func (w *Weights) offset(p *tensor.Param, row int) int {
-	at := int(p.Buffer.Addr()-w.arena.Addr()) / npu.Float32.Size()
+	start := int(p.Buffer.Addr()-w.arena.Addr()) / npu.Float32.Size()
 	switch {
 	case row == 0:
-		return at
+		return start
 	case p.Cols == 0:
-		return at + row
+		return start + row
 	}
-	return at + w.dev.MatrixLen(row, p.Cols)
+	return start + w.dev.MatrixLen(row, p.Cols)
 }

@@ -10,7 +10,7 @@ import (
 // without reading them. An empty list has Min 0 and Max -1.
 type Ints struct {
 	Buffer
-	Min, Max int32 // no value is below or above
+	Min, Max int32 // bounds of the values, which need not be attained
 }
 
 // Slice returns values lo to hi of l, hi excluded.
@@ -26,21 +26,21 @@ type Segment struct {
 // Segments is a forest of segments in a device's memory.
 type Segments struct {
 	Buffer     // Int32 [N, 3]: start, length and parent
-	N      int // segments
-	Rows   int // one more than the last row of all segments
+	N      int // number of segments
+	Rows   int // end of the last row that a segment has
 }
 
 // FixedPoint is a 64-bit fixed-point format. A value v is added as v·Scale, rounded
 // once to the nearest integer, ties to even. A product whose magnitude is above Limit,
-// or that is NaN, is not added but marks the tensor. Scale is a power of two; Limit
-// times the number of leaves is at most 2^62. Leaves are counted by contributions to a sum:
-// in RMSNormBackward, a leaf counts once per head.
+// or that is NaN, is not added but marks the tensor (see Sums.Mark). Scale is a power of two. Limit
+// times the number of contributions to a sum is at most 2^62, so that sums cannot overflow. A leaf
+// contributes once; in RMSNormBackward, once per head.
 type FixedPoint struct {
 	Scale, Limit float32
 }
 
 // Split returns the format for sums to which each leaf contributes up to n times: it divides
-// Limit by the least power of two that is at least n. Limit remains at least 1.
+// Limit by the smallest power of two that is at least n. Limit remains at least 1.
 func (f FixedPoint) Split(n int) FixedPoint {
 	parts := math.Ldexp(1, bits.Len(uint(max(n, 1)-1)))
 	f.Limit = max(1, float32(float64(f.Limit)/parts))
@@ -66,8 +66,8 @@ type Tokens struct {
 type Tables struct {
 	Pages  Ints // [rows, Stride]
 	Stride int
-	Rows   Ints // the row of each sequence in Pages
-	Lens   Ints // positions of each sequence
+	Rows   Ints // row of each sequence in Pages
+	Lens   Ints // number of positions of each sequence
 }
 
 // SampleParams sets how one row's next token is drawn.
@@ -81,8 +81,8 @@ type SampleParams struct {
 
 // Params are SampleParams in a device's memory.
 type Params struct {
-	Buffer     // Int32 [N, 5]: the bits of the fields, in order
-	N      int // rows
+	Buffer     // Int32 [N, 5]: the bits of SampleParams' fields, in order
+	N      int // number of rows
 }
 
 // Batch holds the index arrays of a pass in a device's memory, which it owns. One upload sends
@@ -92,15 +92,15 @@ type Params struct {
 // concurrent use.
 type Batch struct {
 	dev   Memory
-	mem   Buffer
-	words []int32
+	mem   Buffer  // memory on the device, owned by the batch
+	words []int32 // host copy of the arrays so far; its capacity is the length of mem
 }
 
 // NewBatch returns an empty batch on a device.
 func NewBatch(dev Memory) *Batch { return &Batch{dev: dev} }
 
-// Begin empties the batch and makes room for arrays with n values in all. A segment has 3
-// values, the parameters of a row 5.
+// Begin empties the batch and makes room for arrays with n values in total. A segment has 3
+// values, the parameters of a row have 5.
 func (b *Batch) Begin(n int) error {
 	b.words = b.words[:0]
 	if n <= b.mem.Len() {
@@ -115,7 +115,7 @@ func (b *Batch) Begin(n int) error {
 	return nil
 }
 
-// Upload sends all arrays to the device. It precedes the kernels that use them.
+// Upload sends all arrays to the device. Call it before the kernels that use them.
 func (b *Batch) Upload() {
 	if len(b.words) > 0 {
 		b.dev.UploadInts(b.mem.Slice(0, len(b.words)), b.words)
@@ -200,8 +200,9 @@ func (b *Batch) Tokens(ids, ends []int32, lists int) Tokens {
 	t := Tokens{IDs: bounded(mem, known)}
 	next, mem := b.place(len(ids))
 	firsts := make([]int32, 0, len(ids))
-	last, start := map[int32]int{}, 0
-	for i, end := range ends {
+	last := map[int32]int{} // last row of each id in the leaf so far
+	start := 0
+	for i, end := range ends { // leaf i has rows [start, end)
 		if int(end) < start || int(end) > len(ids) {
 			panic(fmt.Sprintf("npu: leaf %d ends at row %d, expected %d to %d", i, end, start, len(ids)))
 		}

@@ -62,8 +62,8 @@ func (p Purpose) String() string {
 }
 
 // Buffer is a span of values of one type in an address space. It is a small value and owns
-// nothing: slices of a buffer share its memory, which the queue that allocated it frees, by
-// the buffer that Alloc returned. Kernels reject all slices of freed memory. The zero Buffer
+// nothing: slices of a buffer share its memory. The queue that allocated the memory frees it, given
+// the buffer that Alloc returned. Kernels then reject all slices of it. The zero Buffer
 // means "none" for a kernel's optional argument.
 type Buffer struct {
 	addr  uintptr
@@ -73,8 +73,8 @@ type Buffer struct {
 	dtype DType
 }
 
-// HostBuffer wraps memory that kernels of a host device may use. The slice must stay
-// alive. For a device behind the C contract it must be outside Go's heap.
+// HostBuffer wraps memory that kernels of a host device may use. The caller must keep the slice
+// alive. Memory for a device of a C library must be outside Go's heap.
 func HostBuffer[T float32 | int32 | int64](mem []T) Buffer {
 	if len(mem) == 0 {
 		return Buffer{}
@@ -123,7 +123,8 @@ func (b Buffer) Allocation() *Allocation { return b.mem }
 // Freed reports whether a device has freed the memory of b. Kernels reject such a buffer.
 func (b Buffer) Freed() bool { return b.mem != nil && b.mem.Freed() }
 
-// SetFreed marks the memory of b as free. Only Device.Free calls it.
+// SetFreed marks the memory of b as free. Only implementations of Device.Free and Device.Close call
+// it.
 func (b Buffer) SetFreed() { b.mem.freed.Store(true) }
 
 // IsNil reports whether b is the zero Buffer.
@@ -178,8 +179,9 @@ func hostValues[T any](b Buffer, dtype DType) []T {
 	return unsafe.Slice((*T)(b.host), b.n)
 }
 
-// MatrixBlock is the number of rows that a device may lay out together. For every k,
-// a matrix is laid out as its first MatrixBlock·k rows followed by the rest.
+// MatrixBlock is the number of rows that a device may interleave in a matrix's layout. The layout
+// can be cut between blocks: it is that of the first MatrixBlock·k rows followed by that of the
+// remaining rows, for every k.
 const MatrixBlock = 32
 
 // Matrix is a weight of shape [Rows, Cols] (out features, in features) in the
@@ -197,8 +199,8 @@ type Matrix struct {
 // tensor's values. Addition wraps.
 type Sums struct {
 	Buffer // Int64
-	// Mark is a word. It is 0, or the bits of the largest magnitude of a leaf's value that was
-	// out of range (see FixedPoint), in which NaN (0x7fc00000) is above all.
+	// Mark is one value. It is 0 if all leaf values were in range (see FixedPoint). Otherwise it
+	// holds the float32 bits of the largest magnitude out of range; NaN, 0x7fc00000, is the largest.
 	Mark Buffer
 }
 

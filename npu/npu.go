@@ -1,8 +1,8 @@
 // Package npu is the device layer: memory and the closed set of kernels that a
 // transformer needs.
 //
-// Code above this package uses a Device alone, whatever it runs on. The CPU is the device
-// that ships (npu/cpu); npu/device opens others as shared libraries.
+// Code above this package uses only a Device, whatever hardware it runs on. npu/cpu is the device
+// that every build has; npu/device opens others as shared libraries.
 //
 // # Fixed order
 //
@@ -41,7 +41,7 @@ type Product struct {
 	Block int
 }
 
-// Projection is an output Y [T, W.Rows] of NormLinear. Bias may be none.
+// Projection is an output Y [T, W.Rows] of NormLinear. Bias may be the zero Buffer.
 type Projection struct {
 	Y    Buffer
 	W    Matrix
@@ -76,8 +76,8 @@ type Update struct {
 // Squares is the exact sum of squares of a gradient.
 type Squares struct {
 	Sum Wide
-	// Worst is the largest magnitude of a leaf's value that was out of range, in which NaN is
-	// above all; 0 if none was. Sum is undefined unless it is 0.
+	// Worst is the largest magnitude of the leaf values that were out of range, or 0 if none was.
+	// NaN counts as the largest. Sum is undefined unless Worst is 0.
 	Worst float32
 }
 
@@ -164,8 +164,8 @@ type Device interface {
 	// does nothing.
 	Await(e Event)
 	// Capture runs the kernels that record calls, once. On a device with graphs it also returns
-	// a graph that replays them. If it returns an error, none has run. record panics if it
-	// transfers, allocates, frees or waits.
+	// a graph that replays them; on others the graph is nil. If Capture returns an error, no kernel
+	// has run. record panics if it transfers, allocates, frees or waits.
 	Capture(record func()) (Graph, error)
 	// Sync waits for the queue and returns the first failure since the last Sync.
 	Sync() error
@@ -199,7 +199,7 @@ type Memory interface {
 	Alloc(dtype DType, n int, purpose Purpose) (Buffer, error)
 	// Free frees a buffer that Alloc returned, after the kernels called so far.
 	Free(b Buffer)
-	// Allocated returns the number of bytes that this queue has allocated now, by purpose.
+	// Allocated returns the number of bytes, by purpose, that this queue has allocated and not freed.
 	Allocated() [NumPurposes]int64
 
 	// Upload copies host values to dst. src may change when it returns. Download copies src

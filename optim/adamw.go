@@ -27,14 +27,14 @@ func (outOfRange) Unwrap() error { return ErrNonFinite }
 // buffers, which have one number of values and one layout.
 type Param struct {
 	Name  string // as in the model's files
-	Terms int    // times that a leaf contributes to each value, among which its limit is divided; 0 for one
+	Terms int    // number of times that a leaf contributes to each value (npu.FixedPoint.Split); 0 counts as 1
 	npu.Update
 }
 
 // AdamW is the optimizer of Loshchilov and Hutter 2019 ("Decoupled weight decay
 // regularization", algorithm 2). Its whole state is Updates and the parameters' moments.
 type AdamW struct {
-	Updates int // made so far; the bias correction depends on it
+	Updates int // number of updates so far, on which the bias correction depends
 	cfg     Config
 }
 
@@ -47,8 +47,8 @@ func NewAdamW(cfg Config) (*AdamW, error) {
 }
 
 // Step updates the parameters from gradScale times the sums of their gradients at learning rate
-// lr. The device's next Sync reports failures. Step does not change the sums. The caller has
-// checked them with GradNorm and divides gradScale by their format's scale.
+// lr. The caller must have checked the sums with GradNorm and divided gradScale by the scale of
+// their format. Step does not change the sums. The device's next Sync reports failures.
 func (a *AdamW) Step(dev npu.Device, params []Param, gradScale, lr float64) error {
 	if !finite(gradScale) || !finite(lr) {
 		return fmt.Errorf("optimizer step %d: gradient scale %v, learning rate %v: %w", a.Updates+1, gradScale, lr,
@@ -101,8 +101,8 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 	return total, nil
 }
 
-// unusable returns the error of a parameter in whose gradient worst was the largest magnitude out
-// of range.
+// unusable returns the error of a parameter whose gradient has leaf values out of range. worst is
+// their largest magnitude.
 func unusable(p *Param, worst float64, format npu.FixedPoint) error {
 	if !finite(worst) {
 		return fmt.Errorf("gradient of %s: a value of a leaf is %v: %w", p.Name, worst, ErrNonFinite)
@@ -121,11 +121,11 @@ func Norm(squares *big.Int, format npu.FixedPoint) float64 {
 // FixedPoint returns the format of the sums of gradients that are later divided by at most
 // divisor. leaves is the maximum number of leaves of an update.
 //
-// A unit is at most 2^-43 of the gradient divided by the bound; AdamW's epsilon, 1e-8, is about
-// 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room for the two
-// gradients per leaf of a tied embedding. Where each head of a leaf contributes, the heads share
-// the leaf's limit (npu.FixedPoint.Split). A divisor below the bound makes units and limit larger
-// in proportion.
+// Relative to the gradient divided by divisor, a unit of the sums is at most 2^-43; AdamW's epsilon,
+// 1e-8, is about 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room
+// for the two gradients per leaf of a tied embedding. Where each head of a leaf contributes, the
+// heads share the leaf's limit (npu.FixedPoint.Split). If the actual divisor is smaller than
+// divisor, units and limit are larger in proportion.
 func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent
 	if divisor <= math.Ldexp(1, exponent-1) {
@@ -145,4 +145,5 @@ func ClipScale(norm, limit float64) float64 {
 	return 1
 }
 
+// finite reports whether f is neither NaN nor infinite.
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

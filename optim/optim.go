@@ -47,14 +47,14 @@ func (c *Config) Validate() error {
 			faults = append(faults, fmt.Errorf("%s is %v, expected %s", key, value, expected))
 		}
 	}
-	finite := func(f float64) bool { return f >= 0 && f <= math.MaxFloat32 }
-	expect(finite(c.LR), "lr", c.LR, "0 or more")
+	nonNegative := func(f float64) bool { return f >= 0 && f <= math.MaxFloat32 } // and a finite float32
+	expect(nonNegative(c.LR), "lr", c.LR, "0 or more")
 	expect(c.Schedule == Constant || c.Schedule == Linear || c.Schedule == Cosine,
 		"schedule", fmt.Sprintf("%q", c.Schedule), `"constant", "linear" or "cosine"`)
 	expect(c.Warmup >= 0, "warmup", c.Warmup, "0 or more steps")
 	expect(c.MinLR >= 0 && c.MinLR <= 1, "min_lr", c.MinLR, "a fraction of lr, 0 to 1")
 	expect(c.Beta2 >= 0 && float32(c.Beta2) < 1, "beta2", c.Beta2, "0 or more and less than 1")
-	expect(finite(c.WeightDecay), "weight_decay", c.WeightDecay, "0 or more")
-	expect(finite(c.ClipGrad), "clip_grad", c.ClipGrad, "0 or more")
+	expect(nonNegative(c.WeightDecay), "weight_decay", c.WeightDecay, "0 or more")
+	expect(nonNegative(c.ClipGrad), "clip_grad", c.ClipGrad, "0 or more")
 	return errors.Join(faults...)
 }

@@ -16,8 +16,8 @@ const (
 // Schedule is a learning rate over the steps of a run.
 type Schedule struct {
 	Kind     string  // Constant, Linear or Cosine
-	Peak     float64 // reached at the last step of the warm-up
-	Warmup   int     // steps that rise linearly, from Peak/Warmup at step 1
+	Peak     float64 // learning rate at the last step of the warm-up
+	Warmup   int     // number of steps over which the rate rises linearly, from Peak/Warmup at step 1
 	MinRatio float64 // final rate as a fraction of Peak
 }
 
@@ -33,7 +33,7 @@ func (s Schedule) LR(step, total int) float64 {
 	if step <= s.Warmup {
 		return s.Peak * float64(step) / float64(s.Warmup)
 	}
-	done := 1.0
+	done := 1.0 // completed fraction of the decay
 	if decay := total - s.Warmup; decay > 0 {
 		done = min(1, float64(step-1-s.Warmup)/float64(decay))
 	}

@@ -9,10 +9,10 @@ import (
 // delivery decides when finished groups are delivered: at once, or with gate in prompt order
 // when the step is complete.
 type delivery struct {
-	gate   bool             // of Config
-	only   []int            // indices of the prompts, ascending
-	groups []*rollout.Group // by place in only: groups held back until the step is complete
-	count  int              // of prompts that gave a group or failed
+	gate   bool             // Config.Gate
+	only   []int            // indices of the step's prompts, ascending
+	groups []*rollout.Group // with gate: groups held back until the step is complete, by place in only
+	count  int              // number of prompts that gave a group or failed
 }
 
 func newDelivery(gate bool, only []int) *delivery {

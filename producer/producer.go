@@ -31,8 +31,8 @@ type Config struct {
 	Gate bool
 	// GroupSize is the number of responses per prompt.
 	GroupSize int
-	Sampling  inference.Sampling
-	Seed      uint64 // of the run
+	Sampling  inference.Sampling // parameters of all requests
+	Seed      uint64             // seed of the run
 	// InFlight is the number of groups that the fleet samples at once, not counting those
 	// being scored. 0 follows the fleet's target.
 	InFlight int
@@ -91,9 +91,9 @@ type Fleet interface {
 // Counters are a run's totals so far. A step reports its share of them.
 type Counters struct {
 	Busy          time.Duration // time with work, summed over instances
-	Retries       int64         // of requests
-	RewardRetries int64
-	Instances     int // serving now; not a total
+	Retries       int64         // number of requests that were sent again
+	RewardRetries int64         // number of reward calls that were made again
+	Instances     int           // number of instances that serve at present, which is not a total
 }
 
 // Deps are the parts that a producer uses.
@@ -124,7 +124,7 @@ type Producer struct {
 	cfg     Config
 	deps    Deps
 	sampler sample.Sampler
-	retries atomic.Int64 // of the reward, up to the end of the last step
+	retries atomic.Int64 // Counters.RewardRetries at the end of the last step
 }
 
 // New returns a producer.
@@ -141,20 +141,21 @@ func New(cfg Config, deps Deps) (*Producer, error) {
 // with an error that wraps ErrBudget if too many groups fail.
 func (p *Producer) Start(ctx context.Context, batch rollout.Batch) rollout.Stream {
 	s := newStep(p, batch)
-	s.work.Go(func() { s.run(ctx) })
+	s.work.Go(func() { s.run(ctx) }) // ends with the stream, see step.Wait
 	return s
 }
 
-// count returns the run's totals.
-func (p *Producer) count() Counters {
+// counters returns the run's totals so far.
+func (p *Producer) counters() Counters {
 	if p.deps.Counters == nil {
 		return Counters{}
 	}
 	return p.deps.Counters()
 }
 
-// spare returns the prompt that replaces prompt index of a step in attempt 1 or above. It
-// depends only on these, so neither the order of arrival nor a resume changes it.
+// spare returns the prompt that replaces prompt index of a batch in an attempt, which counts from 1.
+// It depends only on the step, the index and the attempt, so neither the order in which groups
+// arrive nor a resume changes it.
 func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Prompt {
 	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }

@@ -21,28 +21,31 @@ import (
 const recheck = time.Second
 
 // step is a batch being sampled. It implements rollout.Stream.
+//
+// One goroutine runs run, which starts workers that run a task for each prompt. A slot is the right
+// to have a group at the fleet; a task holds one while its group is sampled, not while it is scored.
 type step struct {
 	*Producer
 	batch  rollout.Batch
-	only   []int                   // indices to sample, ascending
-	groups chan rollout.Group      // has capacity for all groups
+	only   []int                   // indices of the prompts to sample, ascending
+	groups chan rollout.Group      // has capacity for all groups, so that sends never block; closed by run
 	cancel context.CancelCauseFunc // ends the step with an error
-	freed  chan struct{}           // holds a token when a slot may have become free
-	before Counters
-	work   conc.WaitGroup
+	freed  chan struct{}           // holds a token when a slot may have become free; see wake
+	before Counters                // the run's totals at the start of the step
+	work   conc.WaitGroup          // waits for run
 
-	mu       sync.Mutex
-	inFlight int
+	mu       sync.Mutex // guards inFlight, delivery and failed while workers run
+	inFlight int        // number of slots in use
 	delivery *delivery
 	failed   []failure
 
-	stats rollout.Stats // stats and err are set before work ends
+	stats rollout.Stats // set by run; read after work has ended, as is err
 	err   error
 }
 
 // failure is a prompt without a group.
 type failure struct {
-	index  int // in the batch
+	index  int // index of the prompt in the batch
 	prompt rollout.Prompt
 	lost   bool // no instance could sample it; the prompt and its reward are not at fault
 	err    error
@@ -57,7 +60,7 @@ func newStep(p *Producer, batch rollout.Batch) *step {
 	}
 	return &step{Producer: p, batch: batch, only: only, groups: make(chan rollout.Group, len(only)),
 		freed:  make(chan struct{}, 1),
-		before: p.count(), delivery: newDelivery(p.cfg.Gate, only)}
+		before: p.counters(), delivery: newDelivery(p.cfg.Gate, only)}
 }
 
 // Groups implements rollout.Stream.
@@ -81,14 +84,15 @@ func (s *step) run(ctx context.Context) {
 			s.deps.Warn("step %d: gave up on %v", s.batch.Step, s.failed[i].err)
 		}
 	}
-	after := s.count()
+	after := s.counters()
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
 		Retries: after.Retries - s.before.Retries, Failed: len(s.failed),
 		// includes those of evaluations since the last step
 		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)}
 }
 
-// produce returns when the step is complete or has failed and nothing of it is running.
+// produce samples, scores and delivers the groups. It returns when the step is complete or has
+// failed and all workers have ended.
 func (s *step) produce(ctx context.Context) error {
 	if err := validate(&s.batch); err != nil {
 		return err
@@ -102,6 +106,7 @@ func (s *step) produce(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// validate reports all faults of b in one error.
 func validate(b *rollout.Batch) error {
 	var faults []error
 	if b.Version < 1 {
@@ -119,16 +124,17 @@ func validate(b *rollout.Batch) error {
 }
 
 // dispatch runs the tasks in the order of the prompts, as slots become free, and returns
-// when they have ended. Before a worker runs its task, it starts the worker that waits for
-// the next slot, unless one is already starting. So there is at most one worker that waits.
+// when they have ended. Only the worker that holds front takes a prompt and waits for a slot. Before
+// it runs its task, it starts another worker to do the same, unless one is already starting. A
+// worker that finds front held after its task ends. So at most one worker waits.
 func (s *step) dispatch(ctx context.Context) {
 	var workers conc.WaitGroup
-	var front sync.Mutex // held by the worker that waits for a slot; guards next
-	var spare atomic.Bool
-	next := 0
+	var front sync.Mutex     // held by the worker that waits for a slot; guards next
+	var starting atomic.Bool // a worker has been started but does not run yet
+	next := 0                // place in s.only of the next prompt
 	var work func()
 	work = func() {
-		spare.Store(false)
+		starting.Store(false)
 		for front.TryLock() {
 			place := next
 			found := place < len(s.only) && s.slot(ctx)
@@ -139,7 +145,7 @@ func (s *step) dispatch(ctx context.Context) {
 			if !found {
 				return
 			}
-			if spare.CompareAndSwap(false, true) {
+			if starting.CompareAndSwap(false, true) {
 				workers.Go(work)
 			}
 			if err := try(func() error { return s.task(ctx, s.only[place]) }); err != nil {
@@ -185,6 +191,7 @@ func (s *step) slot(ctx context.Context) bool {
 	}
 }
 
+// free gives a slot back.
 func (s *step) free() {
 	s.mu.Lock()
 	s.inFlight--

@@ -18,10 +18,10 @@ func (s *step) task(ctx context.Context, index int) error {
 	prompt := &s.batch.Prompts[index]
 	var group *sample.Group
 	var err error
-	lost := false
-	var before []rollout.Group
+	lost := false              // see failure
+	var before []rollout.Group // groups without a signal that group replaces
 	for attempt := 0; ; attempt++ {
-		if attempt > 0 && !s.slot(ctx) {
+		if attempt > 0 && !s.slot(ctx) { // dispatch has taken the first attempt's slot
 			return context.Cause(ctx)
 		}
 		group, err = s.sample(ctx, index, attempt, prompt)
@@ -81,8 +81,8 @@ func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.P
 	return g, nil
 }
 
-// score waits for the reward of each response of g. The span is that of the rewards that
-// are left when sampling has ended.
+// score waits for the reward of each response of g. Scoring began during sampling; the span in the
+// trace covers only what is left of it.
 func (s *step) score(g *sample.Group) error {
 	span := s.deps.Lanes.Begin(g.Step, "score")
 	err := g.Score(nil)
@@ -117,8 +117,8 @@ func (s *step) fail(f failure) error {
 	return nil
 }
 
-// deliver queues the groups that can be delivered now that prompt index has ended, with a
-// group, or with nil if it failed. s is locked.
+// deliver records the group of prompt index, or nil if the prompt failed, and queues the groups
+// that can be delivered as a result. The caller holds s.mu.
 func (s *step) deliver(index int, g *rollout.Group) {
 	for _, ready := range s.delivery.add(index, g) {
 		s.groups <- *ready // has capacity

@@ -50,16 +50,14 @@ func ParseConfig(b []byte) (*Config, error) {
 	}
 	errs := h.unsupported()
 	theta, scaling, err := rope.Read(rope.Fields{Theta: h.RopeTheta, MaxPositions: float64(h.MaxPositions),
-		Scaling:    h.RopeScaling,
-		Parameters: h.RopeParameters, Original: h.OriginalPositions})
+		Scaling: h.RopeScaling, Parameters: h.RopeParameters, Original: h.OriginalPositions})
 	if err != nil {
 		errs = append(errs, err)
 	}
 	c := &Config{Type: h.ModelType, HiddenSize: h.HiddenSize, FFNSize: h.IntermediateSize, Layers: h.NumHiddenLayers,
 		Heads: h.NumAttentionHeads, KVHeads: h.NumAttentionHeads, VocabSize: h.VocabSize, MaxPositions: h.MaxPositions,
 		NormEps: float32(h.RMSNormEps), RopeTheta: theta, RopeScaling: scaling, InitStd: h.InitializerRange,
-		Tied:    h.TieWordEmbeddings,
-		QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
+		Tied: h.TieWordEmbeddings, QKVBias: h.ModelType == qwen2, QKNorm: h.ModelType == qwen3, StopIDs: h.EOS, BOS: -1}
 	if h.NumKeyValueHeads != nil {
 		c.KVHeads = *h.NumKeyValueHeads
 	}
@@ -85,11 +83,12 @@ const (
 	maxParams = 1 << 41
 )
 
+// validate reports all faults of the sizes or, if there are none, of the other fields.
 func (c *Config) validate() error {
 	var errs []error
 	for _, f := range []struct {
-		name    string
-		v, most int
+		name   string
+		v, max int
 	}{
 		{"hidden_size", c.HiddenSize, maxSize}, {"intermediate_size", c.FFNSize, maxSize},
 		{"num_hidden_layers", c.Layers, maxLayers},
@@ -97,8 +96,8 @@ func (c *Config) validate() error {
 		{"head_dim", c.HeadDim, maxSize},
 		{"vocab_size", c.VocabSize, maxSize}, {"max_position_embeddings", c.MaxPositions, maxSize},
 	} {
-		if f.v < 1 || f.v > f.most {
-			errs = append(errs, fmt.Errorf("%s is %d, expected 1 to %d", f.name, f.v, f.most))
+		if f.v < 1 || f.v > f.max {
+			errs = append(errs, fmt.Errorf("%s is %d, expected 1 to %d", f.name, f.v, f.max))
 		}
 	}
 	if len(errs) > 0 {
@@ -116,14 +115,15 @@ func (c *Config) validate() error {
 	expect(c.RopeTheta > 0 && !math.IsInf(c.RopeTheta, 0),
 		"rope_theta is %v, expected a finite number above 0", c.RopeTheta)
 	expect(c.InitStd >= 0 && c.InitStd <= 100, "initializer_range is %v, expected 0 to 100", c.InitStd)
-	// Computed in float64: the product of the sizes may overflow an int.
-	// projected is the number of columns of the attention's four projections.
+	// In float64, because the product of the sizes may overflow an int. projected is the number of
+	// rows or columns that the attention's four projections have besides the hidden size.
 	width, projected := float64(c.HiddenSize), float64(float64(c.HeadDim)*float64(2*c.Heads+2*c.KVHeads))
 	params := width * (float64(c.VocabSize) + float64(float64(c.Layers)*(projected+float64(3*float64(c.FFNSize)))))
 	expect(params <= maxParams, "the sizes give %.3g parameters, expected at most %.3g", params, float64(maxParams))
 	return errors.Join(append(errs, c.checkStops(c.StopIDs))...)
 }
 
+// checkStops rejects ids outside the vocabulary.
 func (c *Config) checkStops(ids []int32) error {
 	for _, id := range ids {
 		if id < 0 || int(id) >= c.VocabSize {
@@ -166,11 +166,11 @@ func (c *Config) readStops(dir string) error {
 	return nil
 }
 
-// nearby returns a hint that names the last checkpoint in order of names, if dir is a
-// run's folder or its checkpoint folder.
+// nearby returns a hint that names the last checkpoint, in order of names, if dir is the folder of a
+// run or of a run's checkpoints. Otherwise it returns "".
 func nearby(dir string) string {
-	for _, below := range []string{"checkpoints", ""} {
-		found, err := filepath.Glob(filepath.Join(dir, below, "step-*", "config.json"))
+	for _, subfolder := range []string{"checkpoints", ""} {
+		found, err := filepath.Glob(filepath.Join(dir, subfolder, "step-*", "config.json"))
 		if n := len(found); err == nil && n > 0 {
 			return "; did you mean " + filepath.Dir(found[n-1]) + "?"
 		}
@@ -219,9 +219,9 @@ func (c *Config) NumParams() int64 {
 	return n
 }
 
-// FLOPs returns the floating-point operations of a forward pass: those of matrix products
-// and attention, a multiply-add as two. rows is the number of tokens, targets that of
-// predicted ones, and keys the number of keys that all rows together attend to.
+// FLOPs returns the number of floating-point operations of the matrix products and the attention
+// of a forward pass. A multiply-add counts as two. rows is the number of tokens, targets the number
+// of predicted tokens, and keys the number of keys that all rows together attend to.
 func (c *Config) FLOPs(rows, targets int, keys int64) float64 {
 	qd, kd := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	layer := float64(2*float64(rows)*float64(c.HiddenSize*(2*qd+2*kd)+3*c.HiddenSize*c.FFNSize)) +

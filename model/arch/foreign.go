@@ -10,9 +10,9 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// ReadForeign reads a folder of a decoder that this package cannot compute. It returns the
-// number of its parameters and, of its shape, Type, HiddenSize, Layers, VocabSize,
-// MaxPositions, StopIDs and BOS.
+// ReadForeign reads the folder of a decoder of any architecture. It returns the number of the
+// decoder's parameters and a Config in which only Type, HiddenSize, Layers, VocabSize,
+// MaxPositions, StopIDs and BOS are set.
 func ReadForeign(dir string) (c *Config, parameters int64, err error) {
 	b, err := filetype.Read(filepath.Join(dir, "config.json"))
 	if err != nil {
@@ -52,14 +52,14 @@ type foreignConfig struct {
 // foreignPositions is the context of a decoder whose config.json does not state one.
 const foreignPositions = 4096
 
+// parseForeign parses the config.json of any decoder.
 func parseForeign(b []byte) (*Config, error) {
 	var h foreignConfig
 	err := unmarshal(b, &h)
-	if err == nil && h.Text != nil {
-		outer := h
-		if err = unmarshal(h.Text, &h); err == nil {
-			h.ModelType = outer.ModelType
-		}
+	if err == nil && h.Text != nil { // the decoder's fields override those of the whole model, except its type
+		modelType := h.ModelType
+		err = unmarshal(h.Text, &h)
+		h.ModelType = modelType
 	}
 	if err != nil {
 		return nil, err

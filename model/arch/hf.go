@@ -117,28 +117,26 @@ func readFields(b []byte) (*configFile, error) {
 	if err := unmarshal(b, &kind); err != nil {
 		return nil, err
 	}
-	window := 4096
 	h := &configFile{RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu", InitializerRange: 0.02,
-		SlidingWindow: &window, MaxWindowLayers: 28,
-		PartialRotary: 1}
-	of := func(n int) *int { return &n }
+		SlidingWindow: new(4096), MaxWindowLayers: 28, PartialRotary: 1}
 	switch kind.ModelType {
 	case llama:
 		h.MaxPositions = 2048
 	case mistral:
-		h.NumKeyValueHeads, h.MaxPositions = of(8), 131072
+		h.NumKeyValueHeads, h.MaxPositions = new(8), 131072
 	case qwen2:
-		h.NumKeyValueHeads, h.MaxPositions = of(32), 32768
+		h.NumKeyValueHeads, h.MaxPositions = new(32), 32768
 	case qwen3:
-		h.NumKeyValueHeads, h.HeadDim, h.MaxPositions = of(32), of(128), 32768
+		h.NumKeyValueHeads, h.HeadDim, h.MaxPositions = new(32), new(128), 32768
 	}
 	err := unmarshal(b, h)
-	if !supported(kind.ModelType) { // the other fields may mean something else
+	if !supported(kind.ModelType) { // replaces err: the fields of another family may have other types
 		err = errors.Join(h.unsupported()...)
 	}
 	return h, err
 }
 
+// supported reports whether this package can compute the decoder family.
 func supported(modelType string) bool {
 	return slices.Contains([]string{llama, mistral, qwen2, qwen3}, modelType)
 }
@@ -176,8 +174,8 @@ func (h *configFile) unsupported() (errs []error) {
 	return append(errs, h.sliding()...)
 }
 
-// others rejects fields of other decoders, unless their values do not change the
-// arithmetic.
+// others returns an error for each field of another decoder family whose value changes the
+// arithmetic. neutral and usual are the values that change nothing.
 func (h *configFile) others() (errs []error) {
 	head := 0.0
 	if h.HeadDim != nil {
@@ -194,7 +192,7 @@ func (h *configFile) others() (errs []error) {
 		{"logits_scaling", h.Logits, 1}, {"logit_scale", h.Logit, 1}, {"rotary_pct", h.RotaryPct, 1},
 		{"attention_multiplier", h.Attention, 1 / math.Sqrt(head)}, {"query_pre_attn_scalar", h.QueryScale, head},
 	} {
-		if f.value != nil && !(math.Abs(*f.value-f.neutral) <= 1e-6*f.neutral) {
+		if f.value != nil && !(math.Abs(*f.value-f.neutral) <= 1e-6*f.neutral) { // also true of NaN
 			errs = append(errs, fmt.Errorf("%s is %v, expected %v or unset", f.name, *f.value, f.neutral))
 		}
 	}
@@ -223,10 +221,11 @@ func (h *configFile) others() (errs []error) {
 	return errs
 }
 
-// sliding rejects sliding windows shorter than the context. In Mistral a window
-// applies to all layers, in Qwen only if enabled, in Llama never.
+// sliding rejects sliding windows shorter than the context. A window applies to all layers in
+// Mistral, to the layers from max_window_layers on in Qwen if use_sliding_window is set, and to
+// none in Llama. In Qwen and Llama, layer_types overrides this.
 func (h *configFile) sliding() (errs []error) {
-	slides := h.ModelType == mistral
+	slides := h.ModelType == mistral // a layer has a window
 	if h.ModelType == qwen2 || h.ModelType == qwen3 {
 		slides = h.UseSlidingWindow && h.MaxWindowLayers < h.NumHiddenLayers
 	}

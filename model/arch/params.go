@@ -14,14 +14,16 @@ const (
 	HeadName  = "lm_head.weight"
 )
 
-// Params returns the tensors of a decoder, or of the part of it that c is, in arena order. With
-// tied embeddings and several stages, the first and the last one have the embedding.
+// Params returns the tensors of the decoder, or of the part that c describes, in arena order (see
+// model.Weights). With tied embeddings and several stages, both the first and the last stage have
+// the embedding.
 func (c *Config) Params() tensor.Params {
-	w, p := c.Whole(), c.part
+	w, p := c.Whole(), c.part // shape of the whole decoder, and where c's part begins
 	if p == nil {
 		p = &Part{}
 	}
-	out := c.InitStd / math.Sqrt(2*float64(w.Layers)) // projections into the residual stream start smaller
+	// Projections into the residual stream start smaller (Radford et al. 2019, section 2.3).
+	residualStd := c.InitStd / math.Sqrt(2*float64(w.Layers))
 	d, qd, kd := c.HiddenSize, c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	q, k := tensor.Whole{Rows: w.Heads * c.HeadDim, Cols: d, Row: p.Heads.From * c.HeadDim},
 		tensor.Whole{Rows: w.KVHeads * c.HeadDim, Cols: d, Row: p.KVHeads.From * c.HeadDim}
@@ -51,7 +53,7 @@ func (c *Config) Params() tensor.Params {
 		add(name("self_attn.q_proj.weight"), qd, d, c.InitStd, q)
 		add(name("self_attn.k_proj.weight"), kd, d, c.InitStd, k)
 		add(name("self_attn.v_proj.weight"), kd, d, c.InitStd, k)
-		add(name("self_attn.o_proj.weight"), d, qd, out, o)
+		add(name("self_attn.o_proj.weight"), d, qd, residualStd, o)
 		if c.QKVBias {
 			vector(name("self_attn.q_proj.bias"), q, qd)
 			vector(name("self_attn.k_proj.bias"), k, kd)
@@ -64,9 +66,10 @@ func (c *Config) Params() tensor.Params {
 		vector(name("post_attention_layernorm.weight"), copied, d)
 		add(name("mlp.gate_proj.weight"), c.FFNSize, d, c.InitStd, f)
 		add(name("mlp.up_proj.weight"), c.FFNSize, d, c.InitStd, f)
-		add(name("mlp.down_proj.weight"), d, c.FFNSize, out, down)
+		add(name("mlp.down_proj.weight"), d, c.FFNSize, residualStd, down)
 	}
-	if layer = -1; !c.Last() {
+	layer = -1
+	if !c.Last() {
 		return ps
 	}
 	vector("model.norm.weight", copied, d)
@@ -78,8 +81,9 @@ func (c *Config) Params() tensor.Params {
 	return ps
 }
 
-// Terms returns how many times a leaf contributes to the gradient of a parameter: once for each query
-// head to the norms of queries and keys.
+// Terms returns how many times a leaf contributes to the gradient of a parameter: once for each
+// query head if the parameter is a norm of queries or keys, otherwise once. Norms of keys count
+// the query heads too, which are at least as many as the key heads.
 func (c *Config) Terms(name string) int {
 	if strings.HasSuffix(name, ".q_norm.weight") || strings.HasSuffix(name, ".k_norm.weight") {
 		return c.Whole().Heads

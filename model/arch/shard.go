@@ -21,14 +21,14 @@ func (r Range) Len() int { return r.To - r.From }
 // of each other. FFN and Vocab start at multiples of npu.MatrixBlock, where the kernels' orders of
 // reduction can be cut.
 type Part struct {
-	Whole   *Config
+	Whole   *Config // shape of the complete decoder
 	Mesh    parallel.Mesh
-	At      parallel.Coord
-	Layers  Range // of the pipeline stage
-	Heads   Range // this tensor rank's query heads
-	KVHeads Range // its key-value heads
-	FFN     Range // its part of the feed-forward size
-	Vocab   Range // its tokens
+	At      parallel.Coord // the rank's place in Mesh
+	Layers  Range          // this pipeline stage's layers
+	Heads   Range          // this tensor rank's query heads
+	KVHeads Range          // this tensor rank's key-value heads
+	FFN     Range          // this tensor rank's part of the feed-forward size
+	Vocab   Range          // this tensor rank's tokens
 	// Sequence divides the rows of the residual stream and of its norms among the tensor ranks
 	// (Korthikanti et al. 2022).
 	Sequence bool
@@ -48,11 +48,15 @@ func (c *Config) Shard(m parallel.Mesh, at parallel.Coord, sequence bool) (*Conf
 	}
 	p := &Part{Whole: c, Mesh: m, At: at, Layers: c.stage(m.PP, at.PP), KVHeads: even(c.KVHeads, m.TP, at.TP),
 		FFN: blocks(c.FFNSize, m.TP, at.TP), Vocab: blocks(c.VocabSize, m.TP, at.TP), Sequence: sequence && m.TP > 1}
-	group := c.Heads / c.KVHeads
+	group := c.Heads / c.KVHeads // query heads of a key-value head
 	p.Heads = Range{p.KVHeads.From * group, p.KVHeads.To * group}
 	local := *c
-	local.part, local.Layers, local.Heads, local.KVHeads = p, p.Layers.Len(), p.Heads.Len(), p.KVHeads.Len()
-	local.FFNSize, local.VocabSize = p.FFN.Len(), p.Vocab.Len()
+	local.part = p
+	local.Layers = p.Layers.Len()
+	local.Heads = p.Heads.Len()
+	local.KVHeads = p.KVHeads.Len()
+	local.FFNSize = p.FFN.Len()
+	local.VocabSize = p.Vocab.Len()
 	return &local, nil
 }
 
@@ -62,9 +66,9 @@ func (c *Config) CheckMesh(m parallel.Mesh) error {
 	if errs[0] != nil {
 		return errs[0]
 	}
-	limit := func(axis string, n, most int, of string) {
-		if n > most {
-			errs = append(errs, fmt.Errorf("%s is %d, expected at most %d, the number of %s", axis, n, most, of))
+	limit := func(axis string, n, maxRanks int, what string) {
+		if n > maxRanks {
+			errs = append(errs, fmt.Errorf("%s is %d, expected at most %d, the number of %s", axis, n, maxRanks, what))
 		}
 	}
 	limit("pp", m.PP, c.Layers, "layers")
@@ -76,10 +80,10 @@ func (c *Config) CheckMesh(m parallel.Mesh) error {
 	return errors.Join(errs...)
 }
 
-// Part returns the part that c is, nil for a whole decoder.
+// Part returns the part that c describes, nil for a complete decoder.
 func (c *Config) Part() *Part { return c.part }
 
-// Whole returns the shape of the decoder that c is a part of, c itself for a whole one.
+// Whole returns the shape of the complete decoder that c describes a part of, or c itself.
 func (c *Config) Whole() *Config {
 	if c.part == nil {
 		return c
@@ -99,7 +103,7 @@ func (c *Config) TiedStages(p *tensor.Param) bool {
 	return c.part != nil && c.part.Whole.Tied && c.part.Mesh.PP > 1 && p.Name == EmbedName
 }
 
-// VocabStarts returns the first token of each tensor rank, and after them the size of the vocabulary.
+// VocabStarts returns the first token of each tensor rank, then the size of the vocabulary.
 func (p *Part) VocabStarts() []int32 {
 	var starts []int32
 	for i := range p.Mesh.TP {
@@ -116,20 +120,22 @@ func (c *Config) MaxVocabShard() int {
 	return blocks(c.part.Whole.VocabSize, c.part.Mesh.TP, 0).Len()
 }
 
-// stage returns the layers of a pipeline stage. The slowest stage is as fast as possible, with
-// the output projection counted at the last one as if each row had a target.
+// stage returns the layers of a pipeline stage. The division makes the slowest stage as fast as
+// possible. The last stage also has the output projection, whose cost assumes that each row has a
+// target.
 func (c *Config) stage(stages, stage int) Range {
 	if stages == 1 {
 		return Range{0, c.Layers}
 	}
 	one := *c
 	one.Layers = 1
-	head := float64(2 * float64(c.HiddenSize) * float64(c.VocabSize))
-	layer := one.FLOPs(1, 1, 0) - head
-	best, last := 0.0, 0
-	for n := 1; n <= c.Layers-(stages-1); n++ { // layers of the last stage
-		others := (c.Layers - n + stages - 2) / (stages - 1)
-		if cost := max(float64(float64(n)*layer)+head, float64(others)*layer); last == 0 || cost <= best {
+	head := float64(2 * float64(c.HiddenSize) * float64(c.VocabSize)) // operations per row of the output projection
+	layer := one.FLOPs(1, 1, 0) - head                                // operations per row of a layer
+	best, last := 0.0, 0                                              // slowest stage's cost, last stage's layers
+	for n := 1; n <= c.Layers-(stages-1); n++ {
+		others := (c.Layers - n + stages - 2) / (stages - 1) // layers of the largest other stage
+		cost := max(float64(float64(n)*layer)+head, float64(others)*layer)
+		if last == 0 || cost <= best {
 			best, last = cost, n
 		}
 	}
@@ -141,15 +147,17 @@ func (c *Config) stage(stages, stage int) Range {
 
 // even returns the i-th of n ranges of count indices, as even as possible, larger ones first.
 func even(count, n, i int) Range {
-	each, more := count/n, count%n
-	at := func(i int) int { return i*each + min(i, more) }
-	return Range{at(i), at(i + 1)}
+	each, larger := count/n, count%n // larger is the number of ranges with one index more
+	start := func(i int) int { return i*each + min(i, larger) }
+	return Range{start(i), start(i + 1)}
 }
 
-// blocks is even for whole blocks of npu.MatrixBlock indices; the last block may be shorter.
+// blocks is even for blocks of npu.MatrixBlock indices, which it does not divide. The last block may
+// be shorter.
 func blocks(count, n, i int) Range {
 	r := even(numBlocks(count), n, i)
 	return Range{r.From * npu.MatrixBlock, min(count, r.To*npu.MatrixBlock)}
 }
 
+// numBlocks returns the number of blocks of count indices.
 func numBlocks(count int) int { return (count + npu.MatrixBlock - 1) / npu.MatrixBlock }

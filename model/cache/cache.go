@@ -11,36 +11,37 @@ import (
 type Shape struct {
 	Layers    int
 	Heads     npu.Heads
-	Pages     int // of npu.PageSize positions
+	Pages     int // number of pages, each of npu.PageSize positions
 	Sequences int
 	Positions int // maximum length of a sequence
 }
 
-// page returns the number of values of a page in the keys, or the values, of a layer.
+// page returns the number of floats of a page in the keys of a layer. Its values have as many.
 func (s Shape) page() int { return npu.PageSize * s.Heads.KV * s.Heads.Dim }
 
 // stride returns the maximum number of pages of a sequence.
 func (s Shape) stride() int { return (s.Positions + npu.PageSize - 1) / npu.PageSize }
 
-// Bytes returns the size of a cache.
+// Bytes returns the size of a cache: keys, values and page table.
 func (s Shape) Bytes() int64 {
 	return 4 * (2*int64(s.Layers)*int64(s.Pages)*int64(s.page()) + int64(s.Sequences)*int64(s.stride()))
 }
 
-// Cache holds keys and values in pages, and the table of the pages of each sequence. It is
-// not safe for concurrent use.
+// Cache holds keys and values in pages, and a table of the pages of each sequence. SetPages
+// changes the table on the host. Load adds the changes to a batch and, once the batch is uploaded,
+// Apply writes them to the table on the device. A Cache is not safe for concurrent use.
 type Cache struct {
 	Shape
-	K, V []npu.Buffer // of each layer
+	K, V []npu.Buffer // keys and values by layer
 
 	dev    npu.Device
-	buffer npu.Buffer
+	buffer npu.Buffer // memory of K and V
 	table  npu.Buffer // Int32 [Sequences, stride]
-	known  []int      // pages of each sequence
-	last   int32      // greatest page in the table
+	known  []int      // number of pages of each sequence
+	last   int32      // largest page ever in the table
 
-	changed        map[int32]int32 // values of the table that Load sends, by place
-	places, values []int32         // of the last Load
+	changed        map[int32]int32 // changes that Load has not taken yet: pages by index in the table
+	places, values []int32         // scratch of Load
 }
 
 // New allocates a cache.
@@ -59,8 +60,9 @@ func New(dev npu.Device, s Shape) (*Cache, error) {
 	c := &Cache{Shape: s, dev: dev, buffer: buf, table: table, known: make([]int, s.Sequences),
 		changed: map[int32]int32{}}
 	for l := range s.Layers {
-		at := 2 * l * n
-		c.K, c.V = append(c.K, buf.Slice(at, at+n)), append(c.V, buf.Slice(at+n, at+2*n))
+		start := 2 * l * n
+		c.K = append(c.K, buf.Slice(start, start+n))
+		c.V = append(c.V, buf.Slice(start+n, start+2*n))
 	}
 	return c, nil
 }
@@ -75,15 +77,15 @@ func (c *Cache) CopyPage(dst, src int32) {
 	}
 }
 
-// SetPages replaces the pages of a sequence from page first on. The next Load sends them. It panics
-// if the sequence, the pages before them or a page does not exist.
+// SetPages replaces the pages of a sequence from its page number first on. It panics if the
+// sequence or a page does not exist, if the sequence has fewer than first pages, or if it would
+// have more than its maximum.
 func (c *Cache) SetPages(sequence int32, first int, pages []int32) {
 	if sequence < 0 || int(sequence) >= c.Sequences || first < 0 || first > c.known[sequence] ||
 		first+len(pages) > c.stride() {
-		panic(
-			fmt.Sprintf(
-				"cache: pages from %d to %d of sequence %d, expected up to %d pages of %d sequences, without a gap",
-				first, first+len(pages), sequence, c.stride(), c.Sequences))
+		panic(fmt.Sprintf(
+			"cache: pages from %d to %d of sequence %d, expected up to %d pages of %d sequences, without a gap",
+			first, first+len(pages), sequence, c.stride(), c.Sequences))
 	}
 	for i, page := range pages {
 		if page < 0 || int(page) >= c.Pages {
@@ -104,17 +106,19 @@ func (c *Cache) Holds(sequence, position int32) bool {
 // Changes returns the number of values that Load adds to a batch.
 func (c *Cache) Changes() int { return 2 * len(c.changed) }
 
-// Load adds the changed pages to b: where in the table, and their values. Apply takes them.
+// Load adds the changes of the table to b, as arguments of Apply: indices in the table and their
+// new values.
 func (c *Cache) Load(b *npu.Batch) (places, values npu.Ints) {
 	c.places, c.values = c.places[:0], c.values[:0]
-	for at, page := range c.changed {
-		c.places, c.values = append(c.places, at), append(c.values, page)
+	for place, page := range c.changed {
+		c.places = append(c.places, place)
+		c.values = append(c.values, page)
 	}
 	clear(c.changed)
 	return b.Ints(c.places), b.Ints(c.values)
 }
 
-// Apply writes changed pages to the table.
+// Apply writes changes that Load returned to the table. The batch must have been uploaded.
 func (c *Cache) Apply(places, values npu.Ints) {
 	if places.Len() > 0 {
 		c.dev.SetInts(c.table, places, values)

@@ -23,10 +23,10 @@ type Carry struct {
 	// then depend on the number of ranks.
 	Reduce bool
 
-	ctx     context.Context //nolint:containedctx // of the run: kernels take none
-	err     error
-	staging []float32 // on a device whose memory the host cannot read
-	posts   []*parallel.Pending
+	ctx     context.Context     //nolint:containedctx // the run's context, because kernels take none
+	err     error               // first failure
+	staging []float32           // host copy of a buffer whose memory the host cannot address
+	posts   []*parallel.Pending // sends in flight, oldest first; all have left when a method returns
 }
 
 // New returns the carry of a rank of a tensor group, whose buffers are on dev. ctx ends its calls.
@@ -42,16 +42,20 @@ func (c *Carry) Err() error {
 	return c.err
 }
 
-// minChunk is the least number of rows that a rank hands on at a time, because kernels are slow on few
-// rows.
+// minChunk is the minimum number of rows that a rank hands on at a time, because kernels are slow
+// on few rows.
 const minChunk = 24
 
-// Chunk returns the number of rows of t that a rank hands on at a time.
+// Chunk returns the number of rows, of t in total, that a rank hands on at a time: about four
+// chunks for each rank.
 func Chunk(t, ranks int) int { return max(minChunk, (t+4*ranks-1)/(4*ranks)) }
 
-// Rows computes y [t, width] = start + Σ products over the ranks, and gives it to all of them.
+// Rows computes y [t, width] = start + Σ products over the ranks, and gives y to all of them.
 // start is [t, width] or none. product computes this rank's product for rows [lo, hi) of y,
 // from 0 or, with add, from the values in y.
+//
+// Chunks of rows pass from rank 0 to the last rank, each of which continues their sums. The last
+// rank sends the finished chunks to rank 0, from where they pass along the ranks once more.
 func (c *Carry) Rows(y, start npu.Buffer, t, width int, product func(lo, hi int, add bool)) {
 	if c.Reduce {
 		c.reduce(y, start, t, product)
@@ -66,10 +70,10 @@ func (c *Carry) Rows(y, start npu.Buffer, t, width int, product func(lo, hi int,
 		product(lo, hi, rank > 0 || !start.IsNil())
 		c.post((rank+1)%(last+1), part, host[lo*width:hi*width])
 	}
-	for lo := 0; lo < t && c.err == nil && rank < last; lo += chunk { // the sums come around
+	for lo := 0; lo < t && c.err == nil && rank < last; lo += chunk { // the finished sums arrive
 		hi := min(t, lo+chunk)
 		values := host[lo*width : hi*width]
-		c.sent()
+		c.awaitPost() // values may still be on their way to the next rank
 		c.recv((rank+last)%(last+1), values)
 		if rank < last-1 {
 			c.posts = append(c.posts, parallel.Post(c.ctx, c.group, rank+1, values))
@@ -77,20 +81,25 @@ func (c *Carry) Rows(y, start npu.Buffer, t, width int, product func(lo, hi int,
 		c.upload(y.Slice(lo*width, hi*width), values)
 	}
 	for len(c.posts) > 0 {
-		c.sent()
+		c.awaitPost()
 	}
 }
 
-// begin gives part, which starts at value at of the sum, the values that this rank's product
-// continues.
-func (c *Carry) begin(part, start npu.Buffer, at int, host []float32) {
-	switch rank := c.group.Rank(); {
-	case rank > 0:
-		values := host[at : at+part.Len()]
-		c.recv(rank-1, values)
-		c.upload(part, values)
-	case !start.IsNil() && start.Addr()+uintptr(4*at) != part.Addr():
-		c.dev.Copy(part, start.Slice(at, at+part.Len()))
+// begin sets part, the values of the sum from value first on, to what this rank's product
+// continues: the sum of the previous ranks or, on rank 0, start.
+func (c *Carry) begin(part, start npu.Buffer, first int, host []float32) {
+	rank := c.group.Rank()
+	end := first + part.Len()
+	if rank > 0 {
+		c.recv(rank-1, host[first:end])
+		c.upload(part, host[first:end])
+		return
+	}
+	if start.IsNil() {
+		return
+	}
+	if from := start.Slice(first, end); from.Addr() != part.Addr() {
+		c.dev.Copy(part, from)
 	}
 }
 
@@ -109,9 +118,12 @@ func (c *Carry) reduce(y, start npu.Buffer, t int, product func(lo, hi int, add 
 	c.upload(y, host)
 }
 
-// Scatter is Rows with divided rows: rank i has rows bounds[i] to bounds[i+1] of start and gets those
-// of the sum in y. started is false if there is no start. product computes rows [lo, hi) in a scratch
-// buffer [t, width].
+// Scatter is Rows with divided rows: rank i has rows bounds[i] to bounds[i+1] of start and gets
+// these rows of the sum in y. started is false if no rank has a start. product computes rows
+// [lo, hi) in scratch [t, width].
+//
+// A rank first sends its rows of start to rank 0. Chunks of rows then pass from rank 0 to the last
+// rank, which sends each finished chunk to the rank that owns it.
 func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int,
 	product func(lo, hi int, add bool)) {
 	rank, last := c.group.Rank(), c.group.Size()-1
@@ -121,12 +133,13 @@ func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int
 		return
 	}
 	host, chunks := c.host(scratch), chunksOf(bounds, Chunk(t, last+1))
-	mine := func(b npu.Buffer, k chunk) npu.Buffer { return b.Slice((k.lo-own)*width, (k.hi-own)*width) }
+	// ownRows returns a chunk that this rank owns in b, which has only this rank's rows.
+	ownRows := func(b npu.Buffer, k chunk) npu.Buffer { return b.Slice((k.lo-own)*width, (k.hi-own)*width) }
 	values := func(k chunk) []float32 { return host[k.lo*width : k.hi*width] }
 	if rank > 0 && started { // rank 0 begins the sums
 		for _, k := range chunks {
 			if k.owner == rank {
-				c.send(0, mine(start, k))
+				c.send(0, ownRows(start, k))
 			}
 		}
 	}
@@ -141,7 +154,7 @@ func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int
 			c.recv(from, values(k))
 			c.upload(part, values(k))
 		case started:
-			c.dev.Copy(part, mine(start, k))
+			c.dev.Copy(part, ownRows(start, k))
 		}
 		if c.err != nil {
 			break
@@ -151,24 +164,24 @@ func (c *Carry) Scatter(y, start, scratch npu.Buffer, started bool, bounds []int
 		case rank < last:
 			c.post(rank+1, part, values(k))
 		case k.owner == last:
-			c.dev.Copy(mine(y, k), part)
+			c.dev.Copy(ownRows(y, k), part)
 		default:
 			c.post(k.owner, part, values(k))
 		}
 	}
 	for len(c.posts) > 0 {
-		c.sent()
+		c.awaitPost()
 	}
 	if rank < last {
 		for _, k := range chunks {
 			if k.owner == rank {
-				c.receive(last, mine(y, k))
+				c.receive(last, ownRows(y, k))
 			}
 		}
 	}
 }
 
-// chunk is a range of rows of one owner.
+// chunk is a range [lo, hi) of the rows of rank owner.
 type chunk struct{ lo, hi, owner int }
 
 // chunksOf cuts ranges of rows into chunks of at most n rows.
@@ -181,8 +194,8 @@ func chunksOf(bounds []int, n int) (all []chunk) {
 	return all
 }
 
-// reduceScatter computes what Scatter does with an all-reduce. The start is added last, by the rank that has
-// the row, because no rank has all of it. So bits do not depend on which rank has which row.
+// reduceScatter computes what Scatter does with an all-reduce. Each rank adds its rows of start
+// last, because no rank has all of start. So bits do not depend on which rank has which row.
 func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds []int, width int,
 	product func(lo, hi int, add bool)) {
 	rank, t := c.group.Rank(), bounds[len(bounds)-1]
@@ -203,7 +216,7 @@ func (c *Carry) reduceScatter(y, start, scratch npu.Buffer, started bool, bounds
 	c.dev.Copy(y, part)
 }
 
-// send sends x without waiting for the receiver.
+// send sends x without waiting for the receiver, with host memory of its own if it needs any.
 func (c *Carry) send(to int, x npu.Buffer) {
 	host := x.Float32s()
 	if host == nil {
@@ -212,7 +225,7 @@ func (c *Carry) send(to int, x npu.Buffer) {
 	c.post(to, x, host)
 }
 
-// receive receives x.
+// receive receives x, with host memory of its own if it needs any.
 func (c *Carry) receive(from int, x npu.Buffer) {
 	host := x.Float32s()
 	if host == nil {
@@ -232,8 +245,8 @@ func (c *Carry) Max(x npu.Buffer) {
 	c.upload(x, host)
 }
 
-// Along runs compute on one rank after the other. Each rank gets the values of x that the rank
-// before it left, and in the end all have those of the last one.
+// Along runs compute on one rank after the other. Each rank gets the values of x that the previous
+// rank left. In the end all ranks have those of the last one.
 func (c *Carry) Along(x npu.Buffer, compute func()) {
 	rank, last := c.group.Rank(), c.group.Size()-1
 	host := c.host(x)
@@ -244,7 +257,7 @@ func (c *Carry) Along(x npu.Buffer, compute func()) {
 	compute()
 	if rank < last {
 		c.post(rank+1, x, host)
-		c.sent()
+		c.awaitPost() // the broadcast overwrites host
 	} else {
 		c.download(host, x)
 	}
@@ -256,8 +269,8 @@ func (c *Carry) Along(x npu.Buffer, compute func()) {
 	}
 }
 
-// Gather gives all ranks all ranges of x, which follow each other and have counts[i] values. This
-// rank has computed its own.
+// Gather gives all ranks all ranges of x. The range of rank i has counts[i] values and follows those
+// of lower ranks. Each rank has computed its own range.
 func (c *Carry) Gather(x npu.Buffer, counts []int) {
 	host := c.host(x)
 	c.download(host, x)
@@ -267,7 +280,8 @@ func (c *Carry) Gather(x npu.Buffer, counts []int) {
 	c.upload(x, host)
 }
 
-// host returns memory of the host for the values of x: x's own if the host can address it.
+// host returns host memory for the values of x: x's own if the host can address it, else staging,
+// which is valid until the next call.
 func (c *Carry) host(x npu.Buffer) []float32 {
 	if x.Space() == npu.Host {
 		return x.Float32s()
@@ -304,8 +318,8 @@ func (c *Carry) post(to int, x npu.Buffer, host []float32) {
 	}
 }
 
-// sent waits until the oldest message of post has left.
-func (c *Carry) sent() {
+// awaitPost waits until the oldest message of post has left, if any is in flight.
+func (c *Carry) awaitPost() {
 	if len(c.posts) == 0 {
 		return
 	}
@@ -316,6 +330,7 @@ func (c *Carry) sent() {
 	}
 }
 
+// recv receives values into host.
 func (c *Carry) recv(from int, host []float32) {
 	if c.err == nil {
 		if err := parallel.Recv(c.ctx, c.group, from, host); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/easyrl/easyrl/internal/paths"
 )
 
-// explain returns err, about reading a model folder, with what dir is instead of one and what
-// to do about it.
+// explain replaces err, an error of reading a model folder, by one that says what dir is instead and
+// what to do about it. It returns err if it knows no better.
 func explain(dir string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrNotFound) && !paths.IsFile(dir) {
 		return err
@@ -67,7 +67,7 @@ func publisher(owner string) bool {
 	return false
 }
 
-// insteadOfFile says what a file is that was named as a model folder.
+// insteadOfFile returns a hint for a file that was given as a model folder, or "".
 func insteadOfFile(path string) string {
 	parent := filepath.Dir(path)
 	switch strings.ToLower(filepath.Ext(path)) {
@@ -84,9 +84,9 @@ func insteadOfFile(path string) string {
 // convert says how to get a folder with safetensors.
 const convert = "convert the weights with transformers: AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
 
-// insteadOfFolder says what a folder is that lacks a model's files, or returns "".
+// insteadOfFolder returns what a folder is that lacks a model's files, and what to do, or "".
 func insteadOfFolder(dir string) string {
-	has := func(pattern string) string {
+	first := func(pattern string) string { // name of the first file that matches, or ""
 		found, _ := filepath.Glob(filepath.Join(dir, pattern))
 		if len(found) == 0 {
 			return ""
@@ -99,33 +99,33 @@ func insteadOfFolder(dir string) string {
 			Base string `json:"base_model_name_or_path"`
 		}
 		_ = json.Unmarshal(text, &adapter) // for the message only
-		of := ""
+		ofBase := ""
 		if adapter.Base != "" {
-			of = " of " + adapter.Base
+			ofBase = " of " + adapter.Base
 		}
 		return strings.TrimSpace(
 			fmt.Sprintf("holds a %s adapter%s, expected a whole model; merge it into its base model with peft's "+
-				"merge_and_unload", adapter.Kind, of))
+				"merge_and_unload", adapter.Kind, ofBase))
 	}
 	for _, snapshot := range []string{"snapshots/*/config.json", "*/snapshots/*/config.json"} {
 		if found, _ := filepath.Glob(filepath.Join(dir, snapshot)); len(found) > 0 {
 			return "is a download cache; did you mean " + filepath.Dir(found[len(found)-1]) + "?"
 		}
 	}
-	if has("*.safetensors") != "" && has("config.json") == "" {
+	if first("*.safetensors") != "" && first("config.json") == "" {
 		return "has weights but no config.json; download the model's other files too"
 	}
 	for _, pattern := range []string{"pytorch_model*.bin", "consolidated*.pth", "*.pt", "*.pth", "tf_model.h5",
 		"flax_model.msgpack"} {
-		if name := has(pattern); name != "" {
+		if name := first(pattern); name != "" {
 			return fmt.Sprintf("has its weights in %s, expected model.safetensors; %s", name, convert)
 		}
 	}
-	if name := has("*.gguf"); name != "" {
+	if name := first("*.gguf"); name != "" {
 		return fmt.Sprintf("has %s, expected model.safetensors; GGUF files hold weights for llama.cpp: download the "+
 			"model's safetensors", name)
 	}
-	if name := has("*.incomplete"); name != "" || has(".cache/huggingface/download/*.incomplete") != "" {
+	if first("*.incomplete") != "" || first(".cache/huggingface/download/*.incomplete") != "" {
 		return "is an unfinished download; run hf download again"
 	}
 	return ""

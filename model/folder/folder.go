@@ -39,10 +39,10 @@ type Folder struct {
 	Template  *chat.Template       // nil without a chat template
 	Files     map[string][]byte    // files that a trained copy keeps: config.json, tokenizer and generation files
 	StopIDs   []int32              // stop ids of the model and the tokenizer
-	// Foreign means that package model cannot compute the decoder. Of Shape, only what
-	// arch.ReadForeign reads is set.
+	// Foreign means that package model cannot compute the decoder. Shape then has only the fields
+	// that arch.ReadForeign sets.
 	Foreign    bool
-	parameters int64  // of a foreign decoder
+	parameters int64  // number of parameters of a foreign decoder
 	seed       uint64 // seed of random weights
 }
 
@@ -71,7 +71,7 @@ func OpenAny(dir string) (*Folder, error) {
 	}
 	shape, parameters, foreign := arch.ReadForeign(dir)
 	if foreign != nil {
-		return nil, err // of the known decoders
+		return nil, err // says why Open rejects the folder
 	}
 	config, foreign := filetype.Read(filepath.Join(dir, "config.json"))
 	if foreign != nil {
@@ -123,6 +123,7 @@ func (s Sizes) Config() ([]byte, error) {
 	}, "", "  ")
 }
 
+// read returns a Folder with the files of tokenizerDir, which may be empty.
 func read(dir, tokenizerDir string, config []byte, shape *model.Config) (*Folder, error) {
 	f := &Folder{Dir: dir, Source: dir, Shape: shape, StopIDs: shape.StopIDs, Files: map[string][]byte{}}
 	config, err := asFloat32(config)
@@ -220,18 +221,19 @@ func (f *Folder) Each(use source.Use) error {
 	if err := f.CheckWeights(); err != nil {
 		return err
 	}
-	var failed error
-	through := func(i int, p *tensor.Param, values []float32) error {
-		failed = use(i, p, values)
-		return failed
+	var useErr error
+	keepError := func(i int, p *tensor.Param, values []float32) error {
+		useErr = use(i, p, values)
+		return useErr
 	}
 	if f.Dir == "" {
-		return source.Drawn(f.Shape, f.seed, through)
+		return source.Drawn(f.Shape, f.seed, keepError)
 	}
-	if err := source.Folder(f.Shape, f.Dir, through); failed == nil {
-		return usage.Wrap(err)
+	err := source.Folder(f.Shape, f.Dir, keepError)
+	if useErr != nil {
+		return useErr
 	}
-	return failed
+	return usage.Wrap(err)
 }
 
 // Text decodes a response without special tokens and without the token that ended it.
@@ -261,7 +263,7 @@ func Fingerprint(shape *model.Config) string {
 // Write writes the folder with weights w to dir, which must be empty or not exist. On
 // failure it removes what it wrote.
 func (f *Folder) Write(dir string, w *model.Weights) (err error) {
-	_, statErr := os.Stat(dir)
+	_, statErr := os.Stat(dir) // not nil if Write creates dir
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return usage.Errorf("write model folder: %w", err)
 	}
@@ -273,7 +275,7 @@ func (f *Folder) Write(dir string, w *model.Weights) (err error) {
 		for _, name := range wrote {
 			_ = os.Remove(name) // may not exist
 		}
-		if statErr != nil { // Write created dir
+		if statErr != nil {
 			_ = os.Remove(dir)
 		}
 	}()

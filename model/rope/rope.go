@@ -69,8 +69,8 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 	numbers := map[string]*float64{
 		"rope_theta": &theta, "factor": &s.Factor, "original_max_position_embeddings": &s.Original,
 		"low_freq_factor": &s.LowFreq, "high_freq_factor": &s.HighFreq, "beta_fast": &s.BetaFast,
-		"beta_slow":        &s.BetaSlow,
-		"attention_factor": &s.Attention, "mscale": &s.MScale, "mscale_all_dim": &s.MScaleAll,
+		"beta_slow": &s.BetaSlow, "attention_factor": &s.Attention, "mscale": &s.MScale,
+		"mscale_all_dim": &s.MScaleAll,
 	}
 	for _, key := range slices.Sorted(maps.Keys(numbers)) {
 		switch v := fields[key].(type) {
@@ -81,13 +81,15 @@ func Read(f Fields) (theta float64, s Scaling, err error) {
 			bad("%s is %v, expected a number", key, v)
 		}
 	}
-	if f.Original != nil { // overrides the scaling's own
+	if f.Original != nil { // overrides original_max_position_embeddings in fields
 		s.Original = *f.Original
 	}
-	if v, ok := fields["factor"]; ok && v == nil && s.Kind == yarn && s.Original > 0 {
+	factor, hasFactor := fields["factor"]
+	switch {
+	case hasFactor && factor == nil && s.Kind == yarn && s.Original > 0: // null
 		s.Factor = f.MaxPositions / s.Original
-	} else if ok && s.Kind == "" {
-		bad("factor is %v without a rope_type, expected one of linear, dynamic, yarn and llama3", v)
+	case hasFactor && s.Kind == "":
+		bad("factor is %v without a rope_type, expected one of linear, dynamic, yarn and llama3", factor)
 	}
 	switch v := fields["truncate"].(type) {
 	case nil:
@@ -118,10 +120,11 @@ func kindOf(fields map[string]any, bad func(format string, args ...any)) (kind s
 	return kind
 }
 
+// validate requires a known kind and usable values for it.
 func (s *Scaling) validate() error {
 	positive := func(fields map[string]float64) error {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			if v := fields[name]; !(v > 0) || math.IsInf(v, 0) {
+			if v := fields[name]; !(v > 0) || math.IsInf(v, 0) { // !(v > 0) is also true of NaN
 				return fmt.Errorf("rope scaling %q: %s is %v, expected more than 0", s.Kind, name, v)
 			}
 		}
@@ -169,8 +172,7 @@ func (s *Scaling) Frequencies(theta float64, dim int) (freq []float64, factor fl
 	return freq, 1
 }
 
-// llama3 keeps high frequencies, divides low ones by the factor and blends those
-// between.
+// llama3 keeps high frequencies, divides low ones by the factor and interpolates between.
 func (s *Scaling) llama3(f float64) float64 {
 	turns := s.Original * f / (2 * math.Pi) // turns in the original context
 	blend := (turns - s.LowFreq) / (s.HighFreq - s.LowFreq)
@@ -182,16 +184,16 @@ func (s *Scaling) llama3(f float64) float64 {
 // factor of cosines and sines. A ramp blends f with f/Factor between the dimensions
 // that turn BetaFast and BetaSlow times in the original context.
 func (s *Scaling) yarn(freq []float64, theta float64, dim int) float64 {
-	at := func(turns float64) float64 {
+	dimension := func(turns float64) float64 { // the dimension that turns this often in the original context
 		return float64(dim) * rounded.Log(s.Original/(turns*2*math.Pi)) / (2 * rounded.Log(theta))
 	}
-	low, high := at(s.BetaFast), at(s.BetaSlow)
+	low, high := dimension(s.BetaFast), dimension(s.BetaSlow)
 	if s.Truncate {
 		low, high = math.Floor(low), math.Ceil(high)
 	}
 	low, high = max(low, 0), min(high, float64(dim-1))
 	if low == high {
-		high += 0.001
+		high += 0.001 // avoids a division by 0, as in transformers
 	}
 	for i, f := range freq {
 		ramp := min(1, max(0, (float64(i)-low)/(high-low)))

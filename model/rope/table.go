@@ -10,10 +10,10 @@ import (
 type Table struct {
 	Theta   float64
 	Scaling Scaling
-	Dim     int // of a head
-	Context int // positions of the model
+	Dim     int // dimension of a head
+	Context int // maximum number of positions of the model
 
-	buf       npu.Buffer
+	buf       npu.Buffer // [positions, Dim]
 	positions int
 }
 
@@ -23,7 +23,8 @@ func (t *Table) Grow(dev npu.Device, last int32) (npu.Buffer, error) {
 	if int(last) < t.positions {
 		return t.buf, nil
 	}
-	n := min(max(int(last)+1, 2*t.positions, 512), max(t.Context, int(last)+1))
+	needed := int(last) + 1
+	n := min(max(needed, 2*t.positions, 512), max(t.Context, needed))
 	buf, err := dev.Alloc(npu.Float32, n*t.Dim, npu.Activations)
 	if err != nil {
 		return npu.Buffer{}, err
@@ -42,7 +43,7 @@ func (t *Table) values(n int) []float32 {
 	for p := range n {
 		row := vals[p*t.Dim:]
 		for i, f := range freq {
-			// the angle is rounded to float32, as in transformers
+			// transformers computes the angle in float32, so it is rounded here too.
 			sin, cos := rounded.Sincos(float64(float32(p) * float32(f)))
 			row[i], row[half+i] = float32(cos*factor), float32(sin*factor)
 		}

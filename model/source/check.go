@@ -22,13 +22,11 @@ func Check(c *arch.Config, dir string) error {
 	defer f.Close() //nolint:errcheck // only read
 	for _, p := range c.Params() {
 		t, err := p.Find("", f)
-		if err == nil {
-			if err = t.ReadAt(nil, 0); err != nil { // its type
-				err = fmt.Errorf("load weights: %w", err)
-			}
-		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
+		}
+		if err := t.ReadAt(nil, 0); err != nil { // reads nothing, but checks the type
+			return fmt.Errorf("%s: load weights: %w", dir, err)
 		}
 	}
 	if err := CheckOthers(c, f); err != nil {
@@ -74,11 +72,12 @@ func CheckHead(c *arch.Config, f *checkpoint.WeightFiles) error {
 		return err
 	}
 	embed, _ := f.Tensor(c.Params()[0].Name)
-	a, b := make([]float32, min(tensor.BlockValues, p.Rows*p.Cols)),
-		make([]float32, min(tensor.BlockValues, p.Rows*p.Cols))
-	for at := 0; at < p.Rows*p.Cols; at += len(a) {
-		n := min(len(a), p.Rows*p.Cols-at)
-		if err := errors.Join(head.ReadAt(a[:n], at), embed.ReadAt(b[:n], at)); err != nil {
+	total := p.Rows * p.Cols
+	step := min(tensor.BlockValues, total)
+	a, b := make([]float32, step), make([]float32, step)
+	for first := 0; first < total; first += step {
+		n := min(step, total-first)
+		if err := errors.Join(head.ReadAt(a[:n], first), embed.ReadAt(b[:n], first)); err != nil {
 			return fmt.Errorf("load weights: %w", err)
 		}
 		if !slices.Equal(a[:n], b[:n]) {

@@ -5,6 +5,7 @@ package source
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/internal/splitmix"
@@ -12,8 +13,8 @@ import (
 	"github.com/easyrl/easyrl/model/tensor"
 )
 
-// Use gets the row-major values of tensor i of arch.Config.Params. They are overwritten after it
-// returns.
+// Use receives the row-major values of p, tensor i of arch.Config.Params. It must not keep values,
+// which are overwritten after it returns.
 type Use func(i int, p *tensor.Param, values []float32) error
 
 // Folder reads a model folder's safetensors as model.Weights.Load does, with memory for one tensor. It calls
@@ -24,7 +25,8 @@ func Folder(c *arch.Config, dir string, use Use) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	if err = CheckOthers(c, f); err == nil {
+	err = CheckOthers(c, f)
+	if err == nil {
 		err = CheckHead(c, f)
 	}
 	if err == nil {
@@ -60,7 +62,7 @@ func Drawn(c *arch.Config, seed uint64, use Use) error {
 	}, use)
 }
 
-// each fills memory for one tensor and passes it to use, for all tensors in order.
+// each calls fill and then use for each tensor in order, with memory for one tensor.
 func each(c *arch.Config, fill func(p *tensor.Param, values []float32) error, use Use) error {
 	var values []float32
 	params := c.Params()
@@ -78,9 +80,10 @@ func each(c *arch.Config, fill func(p *tensor.Param, values []float32) error, us
 	return nil
 }
 
-// Draw draws the next values of p: of a matrix from N(0, Std²), of a norm 1, of a bias 0.
+// Draw sets vals, the next values of p, to draws from N(0, Std²) for a matrix, to 1 for a norm and
+// to 0 for a bias.
 func Draw(p *tensor.Param, vals []float32, rng *splitmix.Normal) {
-	isNorm := p.Cols == 0 && p.Name[len(p.Name)-5:] != ".bias"
+	isNorm := p.Cols == 0 && !strings.HasSuffix(p.Name, ".bias")
 	for j := range vals {
 		switch {
 		case p.Cols > 0:

@@ -2,16 +2,16 @@ package tensor
 
 import "github.com/easyrl/easyrl/npu"
 
-// Piece is a run of rows of a tensor of some Params. It begins where a block of npu.MatrixBlock rows
-// does.
+// Piece is a run of rows of one of a list of Params. It begins at the start of a block of
+// npu.MatrixBlock rows. A vector is never cut.
 type Piece struct {
-	Param
-	Of  int // index of the tensor
-	Row int // of the tensor, with which the piece begins
+	Param     // the piece as a tensor of its own
+	Of    int // index of the tensor in the list
+	Row   int // first row of the piece in the tensor
 }
 
-// Cut returns the tensor and row at which rank i of n begins if ranks divide all values about evenly.
-// For i = n it returns the end.
+// Cut returns the tensor and the row at which rank i of n begins if ranks divide all values about
+// evenly. For i = n it returns len(ps) and 0.
 func (ps Params) Cut(i, n int) (of, row int) {
 	if i == n {
 		return len(ps), 0
@@ -20,7 +20,7 @@ func (ps Params) Cut(i, n int) (of, row int) {
 	for j := range ps {
 		total += ps[j].Shape().Values()
 	}
-	want := int(int64(total) * int64(i) / int64(n))
+	want := int(int64(total) * int64(i) / int64(n)) // values from the start of tensor j
 	for j := range ps {
 		p := &ps[j]
 		if size := p.Shape().Values(); want >= size {

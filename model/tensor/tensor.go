@@ -35,13 +35,13 @@ type Param struct {
 	Buffer npu.Buffer
 	// Whole is the tensor that this one is a part of.
 	Whole Whole
-	Layer int // of the decoder or its part; -1 for none
+	Layer int // index of the layer in the decoder, or in its part; -1 for none
 }
 
 // Whole is the shape of a tensor, with the place of a part in it. Cols is 0 for a vector.
 type Whole struct {
 	Rows, Cols int
-	Row, Col   int // of the part's first value
+	Row, Col   int // position of the part's first value
 	Share      Share
 }
 
@@ -52,21 +52,22 @@ type Share uint8
 const (
 	Divided Share = iota // each rank has a part and its gradient
 	Copied               // each rank has all values and their gradient
-	Summed               // each rank has all values; the sum of the ranks' gradients is theirs
+	Summed               // each rank has all values; their gradient is the sum of the ranks' gradients
 )
 
 // Extract copies p from the row-major values of the whole tensor to dst, row-major.
 func (p *Param) Extract(dst, whole []float32) {
-	p.rows(func(at, in, n int) { copy(dst[at:at+n], whole[in:]) })
+	p.rows(func(inPart, inWhole, n int) { copy(dst[inPart:inPart+n], whole[inWhole:]) })
 }
 
 // Insert copies the row-major values of p to the whole tensor.
 func (p *Param) Insert(whole, part []float32) {
-	p.rows(func(at, in, n int) { copy(whole[in:], part[at:at+n]) })
+	p.rows(func(inPart, inWhole, n int) { copy(whole[inWhole:], part[inPart:inPart+n]) })
 }
 
-// rows calls f with the index of each row of p in p and in the whole tensor, and its length.
-func (p *Param) rows(f func(at, in, n int)) {
+// rows calls f for each run of n values that are adjacent in p and in the whole tensor: once for
+// complete rows, else row by row. inPart and inWhole are the indices of the run's first value.
+func (p *Param) rows(f func(inPart, inWhole, n int)) {
 	w := &p.Whole
 	if w.Cols == 0 || p.Cols == w.Cols {
 		cols := max(p.Cols, 1)
@@ -106,8 +107,8 @@ func (p *Param) FindShape(prefix string, f Finder, want []int) (checkpoint.Tenso
 	return t, nil
 }
 
-// padded adds the name of p to an error about its padding.
-func (p *Param) padded(err error) error {
+// paddingError adds the name of p to an error of its padding. It returns nil for nil.
+func (p *Param) paddingError(err error) error {
 	if err != nil {
 		return fmt.Errorf("load weights: tensor %s: %w", p.Name, err)
 	}
@@ -117,7 +118,7 @@ func (p *Param) padded(err error) error {
 // CheckFinite rejects NaN and infinity. vals start at value first of p.
 func (p *Param) CheckFinite(vals []float32, first int) error {
 	for j, v := range vals {
-		if v-v != 0 {
+		if v-v != 0 { // NaN or infinite
 			return fmt.Errorf("load weights: tensor %s: value %d is %v: %w", p.Name, first+j, v, ErrNotFinite)
 		}
 	}

@@ -18,7 +18,7 @@ const farBlock = 1 << 23
 // Transfer moves tensors between a device and host memory, block by block.
 type Transfer struct{ npu.Device }
 
-// Blocks splits p into blocks of whole rows that a device lays out together. A vector
+// Blocks splits p at multiples of npu.MatrixBlock rows, where a device's layout can be cut. A vector
 // is one block. first is the row-major index of the block's first value; matrix is the
 // block in the device's layout, with Cols 0 for a vector.
 func (d Transfer) Blocks(p *Param) iter.Seq2[int, npu.Matrix] {
@@ -66,16 +66,16 @@ func (d Transfer) Set(p *Param, first int, vals []float32, sums []uint64) error 
 	return p.CheckFinite(vals, first)
 }
 
-// SetPacked writes a block of panels to p and their sums to the sums of p. It rejects
-// values that are not finite. first is the index of the block's first value, in the
-// panels and in the rows alike.
+// SetPacked writes a block of panels to p and their sums to the sums of p. It rejects values that
+// are not finite and padding that is not 0. first is the index of the block's first value, which is
+// the same in panels and in row-major order, because a block begins with a panel.
 func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) error {
 	run := p.Shape().PanelLen()
 	at, n := first/run, len(vals)/run
 	part := p.Shape().Part(at, n)
 	mem := p.Buffer.Float32s()
 	if mem == nil { // the host cannot write the layout
-		if err := p.padded(part.CheckPadding(vals)); err != nil {
+		if err := p.paddingError(part.CheckPadding(vals)); err != nil {
 			return err
 		}
 		return d.Set(p, first, part.Unpack(vals), sums)
@@ -86,7 +86,7 @@ func (d Transfer) SetPacked(p *Param, first int, vals []float32, sums []uint64) 
 			return err
 		}
 	}
-	return p.padded(part.CheckPadding(own))
+	return p.paddingError(part.CheckPadding(own))
 }
 
 // Get returns the row-major values of block m. It reuses vals if they fit.
@@ -95,6 +95,7 @@ func (d Transfer) Get(vals []float32, m npu.Matrix) ([]float32, error) {
 	return vals, d.read(vals, m)
 }
 
+// read copies the row-major values of a block to vals and waits.
 func (d Transfer) read(vals []float32, m npu.Matrix) error {
 	if m.Cols == 0 {
 		d.Download(vals, m.Buffer)
@@ -104,11 +105,11 @@ func (d Transfer) read(vals []float32, m npu.Matrix) error {
 	return d.Sync()
 }
 
-// Read copies the row-major values of p to dst.
+// Read copies the row-major values of p to dst and waits.
 func (d Transfer) Read(dst []float32, p *Param) error { return d.read(dst, p.matrix()) }
 
-// Write copies the row-major values of src to p, whatever they are. The device's next Sync reports
-// failures.
+// Write copies the row-major values of src to p, also those that are not finite. The device's next
+// Sync reports failures.
 func (d Transfer) Write(p *Param, src []float32) {
 	if p.Cols == 0 {
 		d.Upload(p.Buffer, src)
@@ -117,8 +118,8 @@ func (d Transfer) Write(p *Param, src []float32) {
 	}
 }
 
-// Sums sets sums[i] to the sums of the panels of ps[i]. The device computes them unless the host
-// can read its memory.
+// Sums sets sums[i] to the hashes of the panels of ps[i] (see host.Sums) and waits. The device
+// computes them unless the host can read its memory.
 func (d Transfer) Sums(ps Params, sums [][]uint64) error {
 	if len(ps) > 0 && ps[0].Buffer.Float32s() != nil {
 		if err := d.Sync(); err != nil {

@@ -7,14 +7,16 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// In this file, a row is a token, h a query head, and c the key-value head that it
-// reads; s are scores, p probabilities, m the row's maximum and il the inverse of its
-// sum.
+// In this file, a row is a token, h the shape of the heads and c a key-value head. Each
+// key-value head has a group of query heads. visible are the rows that a query attends to, in
+// ascending position. s are scores, p probabilities, m the maximum of a query's scores and il
+// the inverse of the sum of their exponentials. qr, or and do are the query, the output and the
+// gradient of the output of one row and query head.
 
 // Attention implements npu.Device.
 func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
-	d.check.Len("attention: stats", stats, check.StatsLen(q, h), true)
+	d.check.OptionalLen("attention: stats", stats, check.StatsLen(q, h))
 	o, st, qs, ks, vs := out.Float32s(), stats.Float32s(), q.Float32s(), k.Float32s(), v.Float32s()
 	scale, segments := attentionScale(h.Dim), segmentList(forest)
 	group := h.Q / h.KV
@@ -27,39 +29,47 @@ func (d *pureGo) Attention(out, stats, q, k, v npu.Buffer, forest npu.Segments, 
 			visible = append(visible, row)
 			p = grow(p, len(visible))
 			for head := c * group; head < (c+1)*group; head++ {
-				at := int(row)*h.Q + head
-				qr := qs[at*h.Dim : (at+1)*h.Dim]
-				m := scores(p, qr, ks, visible, c, h, scale)
-				il := softmaxSum(p, m)
-				weigh(o[at*h.Dim:(at+1)*h.Dim], p, vs, visible, c, h)
-				for e := range h.Dim {
-					o[at*h.Dim+e] *= il
+				query := int(row)*h.Q + head
+				lo, hi := query*h.Dim, (query+1)*h.Dim
+				m := scores(p, qs[lo:hi], ks, visible, c, h, scale)
+				il := softmaxInverseSum(p, m)
+				or := o[lo:hi]
+				weigh(or, p, vs, visible, c, h)
+				for e := range or {
+					or[e] *= il
 				}
 				if st != nil {
-					st[2*at], st[2*at+1] = m, il
+					st[2*query], st[2*query+1] = m, il
 				}
 			}
 		}
 	})
 }
 
-// AttentionBackward implements npu.Device. For each row and head, over keys
-// ascending: D is the chain of dOut and out over Dim, p = exp(s-m)·il, dP is the
-// chain of dOut and v, dS = (p·(dP-D))·scale, and dq is the chain of dS and k. dk and
-// dv of a key are chains over the rows that attend to it: segments in their order,
-// rows ascending, heads ascending. These rows are all in one root's tree.
+// AttentionBackward implements npu.Device. For each row and query head, with keys in ascending
+// position:
+//
+//	D  = chain of dOut·out over Dim
+//	p  = exp(s-m)·il
+//	dP = chain of dOut·v over Dim
+//	dS = (p·(dP-D))·scale
+//	dq = chain of dS·k over the keys
+//
+// dk and dv of a key are chains of dS·q and p·dOut over the rows that attend to the key: by
+// segment, then by row, then by query head, all ascending. All these rows are in the tree of one
+// root, so one task computes them.
 func (d *pureGo) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, forest npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, forest, h)
 	d.check.Attention(dOut, dq, dk, dv, forest, h)
-	d.check.Len("attention backward: dq", dq, q.Len(), false)
-	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
+	d.check.Len("attention backward: dq", dq, q.Len())
+	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h))
 	segments := segmentList(forest)
 	b := pureGoBackward{
 		dq: dq.Float32s(), dk: dk.Float32s(), dv: dv.Float32s(), dOut: dOut.Float32s(), out: out.Float32s(),
 		stats: stats.Float32s(), q: q.Float32s(), k: k.Float32s(), v: v.Float32s(),
 		segments: segments, h: h, scale: attentionScale(h.Dim),
 	}
-	trees := roots(segments)
+	trees := treesOf(segments)
 	d.parallel(len(trees)*h.KV, func(task int) { b.tree(trees[task/h.KV], task%h.KV) })
 }
 
@@ -83,7 +93,7 @@ func (b *pureGoBackward) tree(tree []int, c int) {
 		}
 	}
 	group := b.h.Q / b.h.KV
-	var p, dp []float32
+	var p, dp []float32 // p and dP, later dS, of one query
 	for _, seg := range tree {
 		visible := ancestors(b.segments, seg)
 		for i := range b.segments[seg].Len {
@@ -91,21 +101,22 @@ func (b *pureGoBackward) tree(tree []int, c int) {
 			visible = append(visible, row)
 			p, dp = grow(p, len(visible)), grow(dp, len(visible))
 			for head := c * group; head < (c+1)*group; head++ {
-				b.row(int(row)*b.h.Q+head, c, visible, p, dp)
+				b.query(int(row)*b.h.Q+head, c, visible, p, dp)
 			}
 		}
 	}
 }
 
-// row runs the backward pass of one query.
-func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
+// query runs the backward pass of query row·h.Q + head. p and dp are scratch, one value for each
+// row of visible.
+func (b *pureGoBackward) query(query, c int, visible []int32, p, dp []float32) {
 	dim := b.h.Dim
-	lo, hi := at*dim, (at+1)*dim
-	qr, do, o := b.q[lo:hi], b.dOut[lo:hi], b.out[lo:hi]
-	m, il := b.stats[2*at], b.stats[2*at+1]
+	lo, hi := query*dim, (query+1)*dim
+	qr, do, or := b.q[lo:hi], b.dOut[lo:hi], b.out[lo:hi]
+	m, il := b.stats[2*query], b.stats[2*query+1]
 	var dot float32
 	for e := range dim {
-		dot = fma32(do[e], o[e], dot)
+		dot = fma32(do[e], or[e], dot)
 	}
 	scores(p, qr, b.k, visible, c, b.h, b.scale)
 	scores(dp, do, b.v, visible, c, b.h, 1)
@@ -121,8 +132,8 @@ func (b *pureGoBackward) row(at, c int, visible []int32, p, dp []float32) {
 	weigh(b.dq[lo:hi], dp, b.k, visible, c, b.h)
 }
 
-// CacheWrite implements npu.Device. In a page, keys are [KV][Dim][PageSize] and
-// values [KV][PageSize][Dim].
+// CacheWrite implements npu.Device. The layout of a page is [KV][Dim][PageSize] for keys and
+// [KV][PageSize][Dim] for values.
 func (d *pureGo) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
 	ck, cv, ks, vs := cacheK.Float32s(), cacheV.Float32s(), k.Float32s(), v.Float32s()
@@ -147,11 +158,12 @@ func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.
 	scale := attentionScale(h.Dim)
 	group := h.Q / h.KV
 	d.parallel(len(lens)*h.Q, func(task int) {
-		t, c := task/h.Q, task%h.Q/group
+		t := task / h.Q
+		c := task % h.Q / group
 		n := int(lens[t])
 		pages := table[int(rows[t])*tables.Stride:][:(n+npu.PageSize-1)/npu.PageSize]
 		qr, or := qs[task*h.Dim:(task+1)*h.Dim], o[task*h.Dim:(task+1)*h.Dim]
-		p := make([]float32, len(pages)*npu.PageSize)
+		p := make([]float32, len(pages)*npu.PageSize) // scores of all positions in pages
 		for i, page := range pages {
 			base := (int(page)*h.KV + c) * npu.PageSize * h.Dim
 			block := p[i*npu.PageSize : (i+1)*npu.PageSize]
@@ -159,7 +171,7 @@ func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.
 				axpy(block, ck[base+e*npu.PageSize:base+(e+1)*npu.PageSize], x)
 			}
 		}
-		p = p[:n]
+		p = p[:n] // the last page may have unused positions
 		m := float32(math.Inf(-1))
 		for j, s := range p {
 			p[j] = float32(s * scale)
@@ -167,7 +179,7 @@ func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.
 				m = p[j]
 			}
 		}
-		il := softmaxSum(p, m)
+		il := softmaxInverseSum(p, m)
 		clear(or)
 		for j, x := range p {
 			base := ((int(pages[j/npu.PageSize])*h.KV+c)*npu.PageSize + j%npu.PageSize) * h.Dim
@@ -179,8 +191,8 @@ func (d *pureGo) AttentionCached(out, q, cacheK, cacheV npu.Buffer, tables *npu.
 	})
 }
 
-// scores writes p[j] = (chain over Dim of qr and key visible[j])·scale and returns
-// the maximum. NaN does not count for the maximum.
+// scores writes p[j] = (chain of qr·key over Dim)·scale, where key is row visible[j] of ks, and
+// returns the maximum. It ignores NaN in the maximum. ks [T, KV, Dim] may also be values.
 func scores(p, qr, ks []float32, visible []int32, c int, h npu.Heads, scale float32) float32 {
 	m := float32(math.Inf(-1))
 	key := func(j int) []float32 {
@@ -213,8 +225,8 @@ func scores(p, qr, ks []float32, visible []int32, c int, h npu.Heads, scale floa
 	return m
 }
 
-// softmaxSum turns scores into exp(score - m) and returns the inverse of their sum.
-func softmaxSum(p []float32, m float32) float32 {
+// softmaxInverseSum replaces scores p by exp(score - m) and returns the inverse of their sum.
+func softmaxInverseSum(p []float32, m float32) float32 {
 	var l float32
 	for j, s := range p {
 		p[j] = exp32(s - m)
@@ -223,7 +235,8 @@ func softmaxSum(p []float32, m float32) float32 {
 	return 1 / l
 }
 
-// weigh computes dst = Σ p[j]·value visible[j], chains over j from 0.
+// weigh sets dst to chains over j, from 0, of p[j]·value, where value is row visible[j] of vs.
+// vs [T, KV, Dim] may also be keys.
 func weigh(dst, p, vs []float32, visible []int32, c int, h npu.Heads) {
 	clear(dst)
 	for j, row := range visible {
@@ -252,14 +265,14 @@ func segmentList(forest npu.Segments) []npu.Segment {
 // ancestors returns the rows of seg's ancestors, the root's first, with capacity for
 // seg's own rows.
 func ancestors(segments []npu.Segment, seg int) []int32 {
-	var path []int
-	n := 0
+	var path []int // seg, its parent and so on to the root
+	n := 0         // rows of path
 	for s := seg; s >= 0; s = int(segments[s].Parent) {
 		path = append(path, s)
 		n += int(segments[s].Len)
 	}
 	rows := make([]int32, 0, n)
-	for i := len(path) - 1; i > 0; i-- {
+	for i := len(path) - 1; i > 0; i-- { // path[0] is seg
 		s := segments[path[i]]
 		for row := s.Start; row < s.Start+s.Len; row++ {
 			rows = append(rows, row)
@@ -268,10 +281,11 @@ func ancestors(segments []npu.Segment, seg int) []int32 {
 	return rows
 }
 
-// roots groups segments by root, in the order of the roots.
-func roots(segments []npu.Segment) [][]int {
+// treesOf returns the indices of the segments of each tree, ascending. Trees are in the order of
+// their roots.
+func treesOf(segments []npu.Segment) [][]int {
 	var trees [][]int
-	tree := make([]int, len(segments))
+	tree := make([]int, len(segments)) // index in trees, by segment
 	for s, seg := range segments {
 		if seg.Parent < 0 {
 			tree[s] = len(trees)
@@ -287,7 +301,7 @@ func roots(segments []npu.Segment) [][]int {
 // attentionScale returns 1/sqrt(dim).
 func attentionScale(dim int) float32 { return float32(1 / math.Sqrt(float64(dim))) }
 
-// grow returns a slice of n values. It reuses p if it is large enough.
+// grow returns a slice of n undefined values. It reuses p if p is large enough.
 func grow(p []float32, n int) []float32 {
 	if cap(p) < n {
 		return make([]float32, n, max(n, 2*cap(p)))

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// loops are the measuring loops of one thread. Their results prove that the work was
-// done.
+// loops are the measuring loops of one thread. Their results keep a compiler from removing the
+// work, and tests compare them.
 type loops struct {
 	// fma computes fmaRound·rounds multiply-adds in independent chains x/2 + 1. The
 	// first chain starts from 3, the second from 4, and so on. fma returns the sum of
@@ -20,20 +20,20 @@ type loops struct {
 	fma func(rounds int) float64
 	// read returns the sum of p, whose length is a multiple of readStep.
 	read func(p []float32) float64
+	// copy copies src to dst, of the same length.
 	copy func(dst, src []float32)
 }
 
 const (
-	fmaRound = 192
-	readStep = 128
-	// A set is read and copied in windows of this size. A window takes long compared
-	// with the overhead of a call, and short compared with a try.
+	fmaRound = 192 // multiply-adds of a round: a multiple of the lanes of all chains of each instruction set
+	readStep = 128 // values that the read loops add at a time
+	// windowFloats is the number of values that a call reads or copies. A call of this size takes
+	// long compared with its overhead, and short compared with a try.
 	windowFloats = 256 << 10 / 4
-	// The largest set exceeds every cache. The smallest has room for each thread.
+	// A set of largestSet bytes exceeds every cache. One of smallestSet has room for each thread.
 	smallestSet, largestSet = 1 << 20, 256 << 20
-	// A try takes long compared with reading the clock, and short compared with a
-	// neighbour's time slice on a core. The best of several tries is an undisturbed
-	// one.
+	// tryTime is long compared with reading the clock, and short compared with the time slice
+	// that another process gets on a core. The best of several tries is therefore undisturbed.
 	tryTime = 250 * time.Microsecond
 	tries   = 40
 	rounds  = 4 // repetitions of all tries in Ceilings
@@ -51,9 +51,9 @@ func PeakFLOPS(threads int) (float64, error) {
 }
 
 func peakFLOPS(l loops, threads int) float64 {
-	calls := call(threads, func(_, times int) { l.fma(times) })
-	cores := min(1, float64(runtime.GOMAXPROCS(0))/float64(threads)) // per thread
-	return 2 * fmaRound * cores * calls.sumOfBest()
+	calls := timeCalls(threads, func(_, times int) { l.fma(times) })
+	coresPerThread := min(1, float64(runtime.GOMAXPROCS(0))/float64(threads))
+	return 2 * fmaRound * coresPerThread * calls.sumOfBest()
 }
 
 // Bandwidth measures the bytes per second that threads threads (0 for all cores) read
@@ -79,8 +79,8 @@ func Bandwidth(threads int, size int64) (read, copied float64, err error) {
 	return read, copied, nil
 }
 
-// memory allocates a set of about size bytes and touches all of it. Its pages are
-// like those of weights.
+// memory allocates a set of about size bytes on the device, so that it has the page size of
+// weights, and writes all of it, so that all pages exist.
 func memory(size int64) (set []float32, free func(), err error) {
 	dev, err := Open(1)
 	if err != nil {
@@ -99,29 +99,31 @@ func memory(size int64) (set []float32, free func(), err error) {
 	return set, free, nil
 }
 
-// bandwidth passes over set in windows, each thread over its own part. It reads all
-// of the part and copies the first half to the second.
+// bandwidth returns the bytes per second that the threads read and copy together. Each thread
+// passes over its own part of set in windows: it reads all of the part, and copies the first half
+// to the second.
 func bandwidth(l loops, threads int, set []float32) (read, copied float64) {
 	half := len(set) / threads / 2
 	window := min(windowFloats, half/readStep*readStep)
 	half = half / window * window
-	at := make([]int, threads)
-	reads := call(threads, func(thread, times int) {
+	next := make([]int, threads) // start of each thread's next window
+	reads := timeCalls(threads, func(thread, times int) {
 		part := set[2*half*thread:][:2*half]
 		for range times {
-			l.read(part[at[thread]:][:window])
-			at[thread] = (at[thread] + window) % len(part)
+			l.read(part[next[thread]:][:window])
+			next[thread] = (next[thread] + window) % len(part)
 		}
 	})
-	clear(at)
-	copies := call(threads, func(thread, times int) {
+	clear(next)
+	copies := timeCalls(threads, func(thread, times int) {
 		part := set[2*half*thread:][:2*half]
 		for range times {
-			l.copy(part[half+at[thread]:][:window], part[at[thread]:][:window])
-			at[thread] = (at[thread] + window) % half
+			l.copy(part[half+next[thread]:][:window], part[next[thread]:][:window])
+			next[thread] = (next[thread] + window) % half
 		}
 	})
-	return 4 * float64(window) * reads.mostAtOnce(), 2 * 4 * float64(window) * copies.mostAtOnce()
+	windowBytes := 4 * float64(window)
+	return windowBytes * reads.maxAtOnce(), 2 * windowBytes * copies.maxAtOnce()
 }
 
 // Ceilings measures the best rates of the machine on one thread and on threads
@@ -137,48 +139,52 @@ func Ceilings(threads int) (npu.Ceilings, error) {
 	}
 	defer free()
 	l := loopsOf("")
-	of := func(threads int) npu.Ceiling {
+	measure := func(threads int) npu.Ceiling {
 		c := npu.Ceiling{Threads: threads}
 		for range rounds {
 			read, copied := bandwidth(l, threads, set)
-			c.FLOPPerSecond, c.Read, c.Copy = max(c.FLOPPerSecond, peakFLOPS(l, threads)), max(c.Read, read),
-				max(c.Copy, copied)
+			c.FLOPPerSecond = max(c.FLOPPerSecond, peakFLOPS(l, threads))
+			c.Read = max(c.Read, read)
+			c.Copy = max(c.Copy, copied)
 		}
 		return c
 	}
-	c := npu.Ceilings{One: of(1)}
+	c := npu.Ceilings{One: measure(1)}
 	c.All = c.One
 	if n > 1 {
-		c.All = of(n)
+		c.All = measure(n)
 	}
 	return c, nil
 }
 
-// calls holds, for each of several threads, the time spans of its calls of a task.
-// Each call did the task times times.
+// calls holds the time spans of a task's calls, by thread. Each call did the task's work times
+// times.
 type calls struct {
 	times int
 	spans [][]span
 }
 
+// span is the time of one call, since the start of the measurement.
 type span struct{ from, to time.Duration }
 
+// rate returns calls per second.
 func (s span) rate() float64 { return 1 / max(s.to-s.from, 1).Seconds() }
 
-// call makes all threads call task repeatedly at the same time, each thread at least
-// tries times. times is the amount of work per call, chosen so that a call takes at
-// least about tryTime.
-func call(threads int, task func(thread, times int)) calls {
+// timeCalls makes all threads call task repeatedly at the same time until each has called it at
+// least tries times. A call of task does its work times times; timeCalls chooses times so that a
+// call takes about tryTime or more.
+func timeCalls(threads int, task func(thread, times int)) calls {
 	c := calls{times: 1, spans: make([][]span, threads)}
 	for {
 		began := time.Now()
-		if task(0, c.times); time.Since(began) >= tryTime {
+		task(0, c.times)
+		if time.Since(began) >= tryTime {
 			break
 		}
 		c.times *= 2
 	}
 	began := time.Now()
-	var done atomic.Int64
+	var done atomic.Int64 // threads that have called task tries times; they continue until all have
 	var group sync.WaitGroup
 	for i := range threads {
 		group.Go(func() {
@@ -197,11 +203,10 @@ func call(threads int, task func(thread, times int)) calls {
 	return c
 }
 
-// sumOfBest returns how often per second all threads together do the task once. It
-// adds each thread's best call among those within the time in which all threads were
-// running or, if there is none, the thread's best call overall. A neighbour that
-// takes a core for a while does not affect the result. For a resource that threads
-// share, such as memory, the result is too high.
+// sumOfBest returns how often per second all threads together do the task's work. It adds the
+// rates of each thread's best call among those in the time in which all threads ran or, if there
+// is none, the thread's best call overall. Another process that takes a core for a while does
+// not affect the result. The result is too high for a resource that threads share, such as memory.
 func (c *calls) sumOfBest() float64 {
 	from, to := time.Duration(0), time.Duration(math.MaxInt64)
 	for _, thread := range c.spans {
@@ -209,35 +214,37 @@ func (c *calls) sumOfBest() float64 {
 	}
 	sum := 0.0
 	for _, thread := range c.spans {
-		best, alone := 0.0, 0.0
+		best, bestTogether := 0.0, 0.0
 		for _, s := range thread {
-			if alone = max(alone, s.rate()); s.from >= from && s.to <= to {
-				best = max(best, s.rate())
+			best = max(best, s.rate())
+			if s.from >= from && s.to <= to {
+				bestTogether = max(bestTogether, s.rate())
 			}
 		}
-		if best == 0 {
-			best = alone
+		if bestTogether > 0 {
+			best = bestTogether
 		}
 		sum += best
 	}
 	return sum * float64(c.times)
 }
 
-// mostAtOnce returns how often per second all threads together did the task once, at
-// the best moment. The moments are the midpoints of the first thread's calls. A
-// thread that waited for a core counts as slow for that call.
-func (c *calls) mostAtOnce() float64 {
-	most := 0.0
+// maxAtOnce returns how often per second all threads together did the task's work at the best
+// moment, among the midpoints of the first thread's calls. A thread that waited for a core counts
+// as slow for that call.
+func (c *calls) maxAtOnce() float64 {
+	best := 0.0
 	for _, s := range c.spans[0] {
-		at, rate := (s.from+s.to)/2, 0.0
+		moment := (s.from + s.to) / 2
+		rate := 0.0
 		for _, thread := range c.spans {
 			for _, other := range thread {
-				if other.from <= at && at < other.to {
+				if other.from <= moment && moment < other.to {
 					rate += other.rate()
 				}
 			}
 		}
-		most = max(most, rate)
+		best = max(best, rate)
 	}
-	return most * float64(c.times)
+	return best * float64(c.times)
 }

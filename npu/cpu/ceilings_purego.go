@@ -23,6 +23,7 @@ func pureGoFMA(rounds int) float64 {
 	return sum
 }
 
+// pureGoRead sums p in four chains.
 func pureGoRead(p []float32) float64 {
 	var a, b, c, d float32
 	for ; len(p) >= 4; p = p[4:] {

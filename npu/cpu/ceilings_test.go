@@ -85,7 +85,7 @@ func TestBandwidthCoversTheSet(t *testing.T) {
 	require.Equal(t, want, set)
 }
 
-// mostAtOnce: two threads that take turns are no faster than one. sumOfBest: each
+// maxAtOnce: two threads that take turns are no faster than one. sumOfBest: each
 // thread's best call counts, unless the thread made it alone.
 func TestRates(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestRates(t *testing.T) {
 		if test.other != nil {
 			c.spans = append(c.spans, test.other)
 		}
-		require.InEpsilon(t, 3*test.most, c.mostAtOnce(), 1e-9, name)
+		require.InEpsilon(t, 3*test.most, c.maxAtOnce(), 1e-9, name)
 		require.InEpsilon(t, 3*test.bests, c.sumOfBest(), 1e-9, name)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
+// maxThreads is MAX_THREADS of device.c.
 const maxThreads = 1024
 
 // threadCount resolves 0 to the number of cores.

@@ -20,7 +20,8 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/ctable"
 )
 
-// isas returns the instruction sets compiled in. The index is the number in device.c.
+// isas returns the instruction sets in the order of their numbers in device.c. The first, "", is
+// the best of this machine. A build for another architecture lacks some.
 func isas() []string { return []string{"", "portable", "avx2", "avx512"} }
 
 // Open opens the device with the best instruction set of this machine on the given

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
+// panels returns the number of panels of a matrix with the given number of rows.
 func panels(rows int) int { return (rows + panelRows - 1) / panelRows }
 
 // matrixLen returns the number of values of a matrix in panels.
@@ -18,27 +19,27 @@ func matrixLen(rows, cols int) int { return panels(rows) * panelRows * cols }
 // MatrixLen implements npu.Device.
 func (d *pureGo) MatrixLen(rows, cols int) int { return matrixLen(rows, cols) }
 
-// lane returns the index of w's element [row, 0]. Elements of a row are panelRows
-// apart.
-func lane(w npu.Matrix, row int) int { return row/panelRows*panelRows*w.Cols + row%panelRows }
+// rowStart returns the index of element [row, 0] of a matrix in panels. The elements of a row
+// are panelRows apart.
+func rowStart(row, cols int) int { return row/panelRows*panelRows*cols + row%panelRows }
 
 // PackMatrix implements npu.Device.
 func (d *pureGo) PackMatrix(m npu.Matrix, src []float32) {
-	d.check.Outside("upload")
-	d.check.Host("pack matrix", m, src)
+	d.check.OutsideCapture("upload")
+	d.check.HostValues("pack matrix", m, src)
 	clear(m.Float32s())
 	for row := range m.Rows {
-		at := lane(m, row)
+		start := rowStart(row, m.Cols)
 		for c, x := range src[row*m.Cols : (row+1)*m.Cols] {
-			m.Float32s()[at+c*panelRows] = x
+			m.Float32s()[start+c*panelRows] = x
 		}
 	}
 }
 
 // UnpackMatrix implements npu.Device.
 func (d *pureGo) UnpackMatrix(dst []float32, m npu.Matrix) {
-	d.check.Outside("download")
-	d.check.Host("unpack matrix", m, dst)
+	d.check.OutsideCapture("download")
+	d.check.HostValues("unpack matrix", m, dst)
 	for row := range m.Rows {
 		unpackRow(dst[row*m.Cols:(row+1)*m.Cols], m, row)
 	}
@@ -49,11 +50,11 @@ func (d *pureGo) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 	d.check.SumPanels(sums, matrices)
 	next := 0
 	for _, m := range matrices {
-		n := m.Len()
+		panelLen := m.Len() // a vector is one panel
 		if m.Cols > 0 {
-			n = panelRows * m.Cols
+			panelLen = panelRows * m.Cols
 		}
-		for panel := range slices.Chunk(m.Float32s(), n) {
+		for panel := range slices.Chunk(m.Float32s(), panelLen) {
 			sums[next] = xxh3.Hash(littleEndian(panel))
 			next++
 		}
@@ -61,6 +62,7 @@ func (d *pureGo) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 	return d.Sync()
 }
 
+// littleEndian returns the bytes of x in little-endian order.
 func littleEndian(x []float32) []byte {
 	b := make([]byte, 0, 4*len(x))
 	for _, v := range x {
@@ -69,10 +71,11 @@ func littleEndian(x []float32) []byte {
 	return b
 }
 
+// unpackRow copies a row of m, of m.Cols values, to dst.
 func unpackRow(dst []float32, m npu.Matrix, row int) {
-	at := lane(m, row)
+	start := rowStart(row, m.Cols)
 	for c := range dst {
-		dst[c] = m.Float32s()[at+c*panelRows]
+		dst[c] = m.Float32s()[start+c*panelRows]
 	}
 }
 
@@ -87,10 +90,11 @@ func (d *pureGo) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 // EmbedBackward implements npu.Device.
 func (d *pureGo) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
-	n, to := dTable.Cols, fixedSums(dTable.Sums, format)
+	n := dTable.Cols
+	gradient := fixedSums(dTable.Sums, format)
 	ids, next, dys := tokens.IDs.Int32s(), tokens.Next.Int32s(), dy.Float32s()
 	for _, first := range tokens.Firsts.Int32s() {
-		if first < 0 {
+		if first < 0 { // an unused entry
 			continue
 		}
 		sum := slices.Clone(dys[int(first)*n : (int(first)+1)*n])
@@ -99,15 +103,15 @@ func (d *pureGo) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu
 				sum[c] += v
 			}
 		}
-		row := int(ids[first])
-		at := row/panelRows*panelRows*n + row%panelRows
+		start := rowStart(int(ids[first]), n)
 		for c, v := range sum {
-			to.add(at+c*panelRows, v)
+			gradient.add(start+c*panelRows, v)
 		}
 	}
 }
 
-// chain computes acc[l] = fma(a, b[l], acc[l]) for the lanes of acc.
+// chain adds one term to each lane's chain: acc[l] = fma(a, b[l], acc[l]). b has at least as many
+// values as acc.
 func chain(acc []float32, a float32, b []float32) {
 	b = b[:len(acc)]
 	for l := range acc {
@@ -124,7 +128,7 @@ func (d *pureGo) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, a
 		for i := range t {
 			acc := y.Float32s()[i*w.Rows+lo : i*w.Rows+hi]
 			switch {
-			case add:
+			case add: // the chains start from y
 			case !bias.IsNil():
 				copy(acc, bias.Float32s()[lo:hi])
 			default:
@@ -180,7 +184,8 @@ func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x n
 	if dBias.IsNil() {
 		return
 	}
-	to, start := fixedSums(dBias, l.FixedPoint), 0
+	gradient := fixedSums(dBias, l.FixedPoint)
+	start := 0
 	for _, end := range l.Ends.Int32s() {
 		sum := make([]float32, dw.Rows)
 		for t := start; t < int(end); t++ {
@@ -189,16 +194,18 @@ func (d *pureGo) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x n
 			}
 		}
 		for n, v := range sum {
-			to.add(n, v)
+			gradient.add(n, v)
 		}
 		start = int(end)
 	}
 }
 
-// weightLeaf adds the gradient of panel p from rows start to end to dw.
+// weightLeaf computes panel p of the gradient dyᵀ x of one leaf, the rows [start, end), and adds
+// it to dw. Padding lanes of the panel remain 0.
 func weightLeaf(dw npu.MatrixSums, p int, dy, x []float32, start, end int, f npu.FixedPoint) {
 	lo, hi := p*panelRows, min(dw.Rows, (p+1)*panelRows)
-	panel, to := make([]float32, panelRows*dw.Cols), fixedSums(dw.Sums, f)
+	panel := make([]float32, panelRows*dw.Cols)
+	gradient := fixedSums(dw.Sums, f)
 	for t := start; t < end; t++ {
 		lanes := dy[t*dw.Rows+lo : t*dw.Rows+hi]
 		for k, a := range x[t*dw.Cols : (t+1)*dw.Cols] {
@@ -206,6 +213,6 @@ func weightLeaf(dw npu.MatrixSums, p int, dy, x []float32, start, end int, f npu
 		}
 	}
 	for i, v := range panel {
-		to.add(lo*dw.Cols+i, v)
+		gradient.add(lo*dw.Cols+i, v)
 	}
 }

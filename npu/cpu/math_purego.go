@@ -9,22 +9,29 @@ import "math"
 func fma32(a, b, c float32) float32 {
 	s := float64(float64(a)*float64(b)) + float64(c)
 	u := math.Float64bits(s)
-	if u&0x1fffffff == 0x10000000 || u<<1-1 < minNormal<<1-1 {
+	const droppedBits = 1<<29 - 1 // mantissa bits of a float64 that a float32 lacks
+	const tie = 1 << 28
+	magnitude := u << 1 // without the sign; subtracting 1 excludes 0 from the subnormals
+	subnormal := magnitude-1 < minNormal<<1-1
+	if u&droppedBits == tie || subnormal {
 		return fmaOdd(a, b, c)
 	}
 	return float32(s)
 }
 
-const minNormal = 0x3810000000000000 // the bits of 2^-126
+// minNormal holds the float64 bits of 2^-126, the smallest normal float32.
+const minNormal = 0x3810000000000000
 
+// fmaOdd returns fma32 in the cases that need it. To round a sum to odd is to truncate it and to
+// set its last bit if the truncation is inexact.
 func fmaOdd(a, b, c float32) float32 {
 	p, z := float64(float64(a)*float64(b)), float64(c)
 	s := float64(p + z)
-	// The exact error of the sum (Knuth's two-sum).
+	// e is the exact error of the sum: p + z = s + e (Knuth's two-sum).
 	t := float64(s - p)
 	e := float64(p-float64(s-t)) + float64(z-t)
 	u := math.Float64bits(s)
-	if e != 0 && u&1 == 0 {
+	if e != 0 && u&1 == 0 { // inexact and even: move one step towards the exact sum
 		if (e > 0) == (s > 0) {
 			u++
 		} else {
@@ -61,9 +68,9 @@ const (
 	logQ8    = 0x1.1bf0c0p-4
 )
 
-// exp32 is v_exp of csrc/easyrl_math.h.
+// exp32 is v_exp of csrc/easyrl_math.h, which explains the method.
 func exp32(x float32) float32 {
-	if x != x {
+	if x != x { // NaN
 		return x
 	}
 	x = max(expMin, min(expMax, x))
@@ -82,18 +89,18 @@ func exp32(x float32) float32 {
 	return float32(p * math.Float32frombits(uint32(i-half+127)<<23))
 }
 
-// log32 is s_log of csrc/easyrl_math.h.
+// log32 is s_log of csrc/easyrl_math.h, which explains the method.
 func log32(x float32) float32 {
 	switch {
 	case x == 0:
 		return float32(math.Inf(-1))
-	case !(x > 0):
+	case !(x > 0): // negative or NaN
 		return float32(math.NaN())
 	case x > math.MaxFloat32:
 		return x
 	}
 	var e float32
-	if x < 0x1p-126 {
+	if x < 0x1p-126 { // subnormal
 		x *= 0x1p23
 		e = -23
 	}

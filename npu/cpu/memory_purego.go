@@ -11,18 +11,19 @@ import (
 // alignment is the alignment of an allocation, in bytes.
 const alignment = 64
 
+// allocation is what Alloc keeps of a buffer that it returned.
 type allocation struct {
 	npu.Buffer
-	memory  []uint64 // keeps the memory alive
+	memory  []uint64 // the buffer's memory, which its address does not keep alive
 	purpose npu.Purpose
 }
 
 // Space implements npu.Device.
 func (d *pureGo) Space() *npu.Space { return npu.Host }
 
-// Alloc implements npu.Device. No kernel takes BFloat16.
+// Alloc implements npu.Device. It rejects BFloat16, which no kernel of this device takes.
 func (d *pureGo) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
-	d.check.Outside("allocation")
+	d.check.OutsideCapture("allocation")
 	if err := check.Alloc(dtype, n, purpose, pureGoName); err != nil {
 		return npu.Buffer{}, err
 	}
@@ -33,7 +34,8 @@ func (d *pureGo) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer,
 	if n == 0 {
 		return npu.Buffer{}, nil
 	}
-	memory := make([]uint64, (n*dtype.Size()+7)/8+alignment/8-1)
+	const word = 8 // bytes of a uint64, which the memory is aligned to
+	memory := make([]uint64, (n*dtype.Size()+word-1)/word+alignment/word-1)
 	first := unsafe.Pointer(&memory[0])
 	b := npu.AddressBuffer(unsafe.Add(first, -uintptr(first)%alignment), dtype, n)
 	d.blocks[b.Addr()] = allocation{b, memory, purpose}
@@ -46,7 +48,7 @@ func (d *pureGo) Free(b npu.Buffer) {
 	if b.IsNil() {
 		return
 	}
-	d.check.Outside("free")
+	d.check.OutsideCapture("free")
 	d.check.Own("free", b)
 	a, ok := d.blocks[b.Addr()]
 	if !ok {
@@ -62,29 +64,29 @@ func (d *pureGo) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 // Upload implements npu.Device.
 func (d *pureGo) Upload(dst npu.Buffer, src []float32) {
-	d.check.Outside("upload")
-	d.check.Len("upload", dst, len(src), false)
+	d.check.OutsideCapture("upload")
+	d.check.Len("upload", dst, len(src))
 	copy(dst.Float32s(), src)
 }
 
 // UploadInts implements npu.Device.
 func (d *pureGo) UploadInts(dst npu.Buffer, src []int32) {
-	d.check.Outside("upload")
-	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
+	d.check.OutsideCapture("upload")
+	d.check.Buffer("upload", dst, npu.Int32, len(src))
 	copy(dst.Int32s(), src)
 }
 
 // Download implements npu.Device.
 func (d *pureGo) Download(dst []float32, src npu.Buffer) {
-	d.check.Outside("download")
-	d.check.Len("download", src, len(dst), false)
+	d.check.OutsideCapture("download")
+	d.check.Len("download", src, len(dst))
 	copy(dst, src.Float32s())
 }
 
 // DownloadInts implements npu.Device.
 func (d *pureGo) DownloadInts(dst []int32, src npu.Buffer) {
-	d.check.Outside("download")
-	d.check.Buffer("download", src, npu.Int32, len(dst), false)
+	d.check.OutsideCapture("download")
+	d.check.Buffer("download", src, npu.Int32, len(dst))
 	copy(dst, src.Int32s())
 }
 

@@ -30,40 +30,44 @@ func (d *pureGo) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer
 	}
 }
 
-// RMSNormBackward implements npu.Device. With g = dy·weight and c the fold of g·x: b
-// = (((c/n)·r)·r)·r, dx = fma(x, -b, g·r). For each leaf and head, the chain over rows
-// of dy and x·r is added to dWeight on its own.
+// RMSNormBackward implements npu.Device: dx = fma(x, -b, g·r), where g = dy·weight,
+// b = (((c/n)·r)·r)·r, c is the fold of g·x, and r is inverseRMS. For each leaf and head, it adds
+// a chain of dy·(x·r) over the leaf's rows to dWeight.
 func (d *pureGo) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight npu.Buffer, heads int, eps float32,
 	add bool, l *npu.Leaves) {
 	n := weight.Len()
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward: dWeight", dWeight, n, false)
+	d.check.Sums("rms norm backward: dWeight", dWeight, n)
 	dxs, dys, xs, w := dx.Float32s(), dy.Float32s(), x.Float32s(), weight.Float32s()
-	to, start := fixedSums(dWeight, l.FixedPoint), 0
+	gradient := fixedSums(dWeight, l.FixedPoint)
+	start := 0
 	for _, end := range l.Ends.Int32s() {
-		dw := make([]float32, heads*n)
+		dw := make([]float32, heads*n) // [heads, n], the leaf's gradient for each head
 		for i := start * heads; i < int(end)*heads; i++ {
 			lo, hi := i*n, (i+1)*n
-			normBackwardRow(dxs[lo:hi], dw[i%heads*n:][:n], dys[lo:hi], xs[lo:hi], w, eps, add)
+			head := i % heads
+			normBackwardRow(dxs[lo:hi], dw[head*n:][:n], dys[lo:hi], xs[lo:hi], w, eps, add)
 		}
 		for i, v := range dw {
-			to.add(i%n, v)
+			gradient.add(i%n, v)
 		}
 		start = int(end)
 	}
 }
 
+// normBackwardRow computes dx of one row, or adds to it with add, and adds the row's terms to
+// the chains dw.
 func normBackwardRow(dx, dw, dy, x, w []float32, eps float32, add bool) {
 	r := inverseRMS(x, eps)
-	var part [16]float32
+	var partial [foldLanes]float32
 	for i, v := range x {
-		part[i%16] = fma32(float32(dy[i]*w[i]), v, part[i%16])
+		partial[i%foldLanes] = fma32(float32(dy[i]*w[i]), v, partial[i%foldLanes])
 	}
-	b := float32(foldPartials(&part) / float32(len(x)))
+	b := float32(foldPartials(&partial) / float32(len(x)))
 	b = float32(float32(float32(b*r)*r) * r)
 	for i, v := range x {
-		dyi := dy[i]
+		dyi := dy[i] // dx may be dy
 		dw[i] = fma32(dyi, float32(v*r), dw[i])
 		g := fma32(v, -b, float32(float32(dyi*w[i])*r))
 		if add {
@@ -75,18 +79,18 @@ func normBackwardRow(dx, dw, dy, x, w []float32, eps float32, add bool) {
 
 // inverseRMS returns 1/sqrt(mean(x²) + eps).
 func inverseRMS(x []float32, eps float32) float32 {
-	var part [16]float32
+	var partial [foldLanes]float32
 	for i, v := range x {
-		part[i%16] = fma32(v, v, part[i%16])
+		partial[i%foldLanes] = fma32(v, v, partial[i%foldLanes])
 	}
-	mean := float32(foldPartials(&part) / float32(len(x)))
+	mean := float32(foldPartials(&partial) / float32(len(x)))
 	return 1 / float32(math.Sqrt(float64(mean+eps)))
 }
 
-// foldPartials adds sixteen partial sums in the order of npu's folds: partial sum i+s
-// to partial sum i for s = 8, 4, 2, 1.
-func foldPartials(p *[16]float32) float32 {
-	for s := 8; s > 0; s /= 2 {
+// foldPartials adds up the partial sums of a fold in the order that package npu documents. It
+// overwrites them.
+func foldPartials(p *[foldLanes]float32) float32 {
+	for s := foldLanes / 2; s > 0; s /= 2 {
 		for i := range s {
 			p[i] += p[i+s]
 		}

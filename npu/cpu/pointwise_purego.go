@@ -4,8 +4,8 @@ import "github.com/easyrl/easyrl/npu"
 
 // Add implements npu.Device.
 func (d *pureGo) Add(y, x npu.Buffer) {
-	d.check.Len("add", y, y.Len(), false)
-	d.check.Len("add", x, y.Len(), false)
+	d.check.Len("add", y, y.Len()) // the type and the memory of y
+	d.check.Len("add", x, y.Len())
 	ys := y.Float32s()
 	for i, v := range x.Float32s() {
 		ys[i] += v
@@ -15,42 +15,47 @@ func (d *pureGo) Add(y, x npu.Buffer) {
 // GatherRows implements npu.Device.
 func (d *pureGo) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("gather rows", y, x, rows, cols)
+	ys, xs := y.Float32s(), x.Float32s()
 	for i, row := range rows.Int32s() {
-		copy(y.Float32s()[i*cols:(i+1)*cols], x.Float32s()[int(row)*cols:])
+		copy(ys[i*cols:(i+1)*cols], xs[int(row)*cols:])
 	}
 }
 
 // ScatterAddRows implements npu.Device.
 func (d *pureGo) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("scatter rows", x, y, rows, cols)
+	ys, xs := y.Float32s(), x.Float32s()
 	for i, row := range rows.Int32s() {
-		dst := y.Float32s()[int(row)*cols : (int(row)+1)*cols]
-		for c, v := range x.Float32s()[i*cols : (i+1)*cols] {
+		dst := ys[int(row)*cols : (int(row)+1)*cols]
+		for c, v := range xs[i*cols : (i+1)*cols] {
 			dst[c] += v
 		}
 	}
 }
 
 // SetInts implements npu.Device.
-func (d *pureGo) SetInts(y npu.Buffer, at, x npu.Ints) {
-	d.check.SetInts(y, at, x)
-	for i, to := range at.Int32s() {
-		y.Int32s()[to] = x.Int32s()[i]
+func (d *pureGo) SetInts(y npu.Buffer, indices, x npu.Ints) {
+	d.check.SetInts(y, indices, x)
+	ys, xs := y.Int32s(), x.Int32s()
+	for i, index := range indices.Int32s() {
+		ys[index] = xs[i]
 	}
 }
 
-// Rope implements npu.Device. For the pair (a, b) and the angle's cos and sin: a' =
-// fma(a, cos, -(b·sin)), b' = fma(b, cos, a·sin). inverse negates sin.
+// Rope implements npu.Device. It replaces the pair (a, b), which is rotated by an angle with
+// the given cos and sin, by (fma(a, cos, -(b·sin)), fma(b, cos, a·sin)). inverse negates sin.
 func (d *pureGo) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
 	half := dim / 2
-	xs, tab, at := x.Float32s(), table.Float32s(), positions.Int32s()
-	d.parallel(len(at), func(t int) {
-		row := tab[int(at[t])*dim : (int(at[t])+1)*dim]
+	xs, angles := x.Float32s(), table.Float32s()
+	d.parallel(positions.Len(), func(t int) {
+		position := int(positions.Int32s()[t])
+		row := angles[position*dim : (position+1)*dim] // cos of each pair's angle, then sin
 		for head := range heads {
 			v := xs[(t*heads+head)*dim : (t*heads+head+1)*dim]
 			for i := range half {
-				a, b, cos, sin := v[i], v[i+half], row[i], row[i+half]
+				a, b := v[i], v[i+half]
+				cos, sin := row[i], row[i+half]
 				if inverse {
 					sin = -sin
 				}
@@ -76,8 +81,9 @@ func (d *pureGo) SwiGLU(y, gate, up npu.Buffer) {
 	})
 }
 
-// SwiGLUBackward implements npu.Device. With e = 1+exp(-gate) and σ = 1/e:
-// dUp = dy·(gate/e) and dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)).
+// SwiGLUBackward implements npu.Device: dUp = dy·(gate/e) and
+// dGate = (dy·up)·(σ·fma(gate, 1-σ, 1)), where e = 1+exp(-gate) and σ = 1/e. Each value is read
+// before it is written, because the outputs may share memory with gate and up.
 func (d *pureGo) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu backward", dy.Len(), dy, gate, up, dGate, dUp)
 	dgs, dus, dys, gs, us := dGate.Float32s(), dUp.Float32s(), dy.Float32s(), gate.Float32s(), up.Float32s()

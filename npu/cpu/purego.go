@@ -9,9 +9,12 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-// panelRows is the number of rows in a panel of a matrix. Panel p is
-// [Cols][panelRows]; its lane l is row p·panelRows + l, zero beyond the last row.
-const panelRows = 32
+// panelRows is the number of rows in a panel of a matrix. Panel p is [Cols][panelRows]: value
+// [c][l], lane l of column c, belongs to row p·panelRows + l. Lanes beyond the last row are zero.
+const panelRows = npu.MatrixBlock
+
+// foldLanes is the number of partial sums in a fold (see package npu).
+const foldLanes = 16
 
 // pureGoName is the name of the pure-Go device.
 const pureGoName = "cpu/go"
@@ -19,15 +22,20 @@ const pureGoName = "cpu/go"
 // pureGo is the CPU device in pure Go. It has the layouts, the order of operations
 // and the bits of the C kernels, and is written for clarity. Each call has run when it
 // returns; parallel divides a kernel by outputs, never by terms of a sum.
+//
+// Kernels write float32(a*b) where the result seems to need no conversion. Go may otherwise
+// fuse a product with an addition that follows, which rounds once instead of twice and gives
+// other bits. A conversion forces the rounding (Go specification, "Floating-point operators").
+// Where the C kernels do fuse, these call fma32.
 type pureGo struct {
 	check   check.Device
-	failure error // the first since the last Sync
+	failure error // first failure since the last Sync
 
 	threads int
-	limit   atomic.Int64 // threads that kernels may use now
+	limit   atomic.Int64 // number of threads that kernels may use, at most threads
 
-	allocated [npu.NumPurposes]int64
-	blocks    map[uintptr]allocation
+	allocated [npu.NumPurposes]int64 // bytes allocated and not freed
+	blocks    map[uintptr]allocation // allocations that are not freed, by address
 }
 
 var (
@@ -60,6 +68,7 @@ func (d *pureGo) Close() error {
 	return err
 }
 
+// fail keeps err for Sync unless an earlier failure is pending.
 func (d *pureGo) fail(err error) {
 	if d.failure == nil {
 		d.failure = fmt.Errorf("device %s: %w", pureGoName, err)
@@ -68,24 +77,24 @@ func (d *pureGo) fail(err error) {
 
 // Sync implements npu.Device.
 func (d *pureGo) Sync() error {
-	d.check.Outside("wait")
+	d.check.OutsideCapture("wait")
 	err := d.failure
 	d.failure = nil
 	return err
 }
 
-// Record implements npu.Device. All calls have run.
+// Record implements npu.Device. It returns nil: a call has run when it returns.
 func (d *pureGo) Record() (npu.Event, error) {
-	d.check.Outside("event")
+	d.check.OutsideCapture("event")
 	return nil, nil
 }
 
 // Await implements npu.Device.
-func (d *pureGo) Await(npu.Event) { d.check.Outside("event") }
+func (d *pureGo) Await(npu.Event) { d.check.OutsideCapture("event") }
 
 // Capture implements npu.Device.
 func (d *pureGo) Capture(record func()) (npu.Graph, error) {
-	d.check.Capture(record, false)
+	d.check.Capture(record)
 	return nil, nil
 }
 
@@ -95,8 +104,8 @@ func (d *pureGo) Threads() int { return d.threads }
 // Limit implements npu.Cores.
 func (d *pureGo) Limit(threads int) { d.limit.Store(int64(min(max(1, threads), d.threads))) }
 
-// parallel calls task for 0 to n-1 and returns when all calls are done. It uses
-// several goroutines if several threads are allowed.
+// parallel calls task for 0 to n-1 and returns when all calls are done. Up to limit
+// goroutines take the next index as they become free, so calls must not write common memory.
 func (d *pureGo) parallel(n int, task func(i int)) {
 	threads := int(d.limit.Load())
 	if threads == 1 || n <= 1 {

@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// expOf returns exp(score - max). csrc/vocab.h documents the formulas.
+// expOf returns d = score - max, but at least expMin, and e = exp(d). csrc/vocab.h documents the
+// formulas of this file.
 func expOf(score, max float32) (e, d float32) {
 	d = score - max
 	if d < expMin {
@@ -18,7 +19,7 @@ func expOf(score, max float32) (e, d float32) {
 	return exp32(d), d
 }
 
-// softmaxMax returns the maximum of x·invTemp, never -0.
+// softmaxMax returns the maximum of x·invTemp. It ignores NaN. Adding 0 turns -0 into +0.
 func softmaxMax(x []float32, invTemp float32) float32 {
 	m := float32(math.Inf(-1))
 	for _, v := range x {
@@ -45,7 +46,8 @@ func (d *pureGo) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 func (d *pureGo) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
 	d.parallel(targets.Len(), func(i int) {
-		sum, weighted := folds.Float32s()[i*32:i*32+16], folds.Float32s()[i*32+16:(i+1)*32]
+		row := folds.Float32s()[i*2*foldLanes : (i+1)*2*foldLanes]
+		sum, weighted := row[:foldLanes], row[foldLanes:] // of exp(d), of exp(d)·d
 		if first == 0 {
 			clear(sum)
 			clear(weighted)
@@ -53,8 +55,8 @@ func (d *pureGo) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.
 		for j, v := range logits.Float32s()[i*cols : (i+1)*cols] {
 			score := float32(v * invTemp)
 			e, d := expOf(score, max.Float32s()[i])
-			sum[j%16] += e
-			weighted[j%16] = fma32(e, d, weighted[j%16])
+			sum[j%foldLanes] += e
+			weighted[j%foldLanes] = fma32(e, d, weighted[j%foldLanes])
 			if first+j == int(targets.Int32s()[i]) {
 				scores.Float32s()[i] = score
 			}
@@ -66,8 +68,9 @@ func (d *pureGo) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.
 func (d *pureGo) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
 	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
 	d.parallel(n, func(i int) {
-		m, row := max.Float32s()[i], folds.Float32s()[i*32:(i+1)*32]
-		sum, weighted := [16]float32(row), [16]float32(row[16:])
+		m := max.Float32s()[i]
+		row := folds.Float32s()[i*2*foldLanes : (i+1)*2*foldLanes]
+		sum, weighted := [foldLanes]float32(row), [foldLanes]float32(row[foldLanes:]) // copies
 		z, u := foldPartials(&sum), foldPartials(&weighted)
 		logp.Float32s()[i] = logProb(scores.Float32s()[i], m, z)
 		entropy.Float32s()[i] = log32(z) - float32(u/z)
@@ -96,19 +99,20 @@ func (d *pureGo) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.In
 // Sample implements npu.Device.
 func (d *pureGo) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
 	d.check.Sample(ids, logp, logits, vocab, params)
-	drawn, lps := ids.Int32s(), logp.Float32s()
+	tokens, logps := ids.Int32s(), logp.Float32s()
 	d.parallel(params.N, func(i int) {
-		drawn[i], lps[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], sampleParams(params, i))
+		tokens[i], logps[i] = sampleRow(logits.Float32s()[i*vocab:(i+1)*vocab], sampleParams(params, i))
 	})
-	for i := range drawn {
-		if drawn[i] < 0 {
-			drawn[i], lps[i] = 0, float32(math.NaN())
+	for i := range tokens {
+		if tokens[i] < 0 {
+			tokens[i] = 0
+			logps[i] = float32(math.NaN())
 			d.fail(fmt.Errorf("sample: logits of row %d are not finite", i))
 		}
 	}
 }
 
-// sampleParams returns the parameters of row i.
+// sampleParams returns the parameters of row i, in the layout of npu.Params.
 func sampleParams(p npu.Params, i int) npu.SampleParams {
 	row := p.Int32s()[5*i : 5*i+5]
 	value := func(word int32) float32 { return math.Float32frombits(uint32(word)) }
@@ -116,38 +120,41 @@ func sampleParams(p npu.Params, i int) npu.SampleParams {
 		Uniform: value(row[4])}
 }
 
-// sampleRow draws from one row. The id is -1 if the logits are not finite.
-func sampleRow(x []float32, p npu.SampleParams) (int32, float32) {
+// sampleRow draws a token from one row of logits and returns its id and log-probability. The id
+// is -1 if the logits are not finite.
+func sampleRow(x []float32, p npu.SampleParams) (id int32, logp float32) {
 	invTemp := float32(1)
 	if p.Temperature > 0 {
 		invTemp = 1 / p.Temperature
 	}
-	m, e, partial := softmaxMax(x, invTemp), make([]float32, len(x)), [16]float32{}
+	m := softmaxMax(x, invTemp)
+	e := make([]float32, len(x)) // exp(score - m)
+	var partial [foldLanes]float32
 	for i, v := range x {
 		e[i], _ = expOf(float32(v*invTemp), m)
-		partial[i%16] += e[i]
+		partial[i%foldLanes] += e[i]
 	}
 	sum := foldPartials(&partial)
-	if !(sum > 0 && sum <= math.MaxFloat32) {
+	if !(sum > 0 && sum <= math.MaxFloat32) { // also true of NaN
 		return -1, 0
 	}
-	id := 0
+	token := 0
 	if p.Temperature > 0 {
-		limit(e, x, invTemp, p)
-		id = draw(e, p.Uniform)
+		restrict(e, x, invTemp, p)
+		token = draw(e, p.Uniform)
 	} else {
 		for i, v := range x {
-			if v > x[id] {
-				id = i
+			if v > x[token] {
+				token = i
 			}
 		}
 	}
-	return int32(id), logProb(float32(x[id]*invTemp), m, sum)
+	return int32(token), logProb(float32(x[token]*invTemp), m, sum)
 }
 
-// limit zeroes the values of e that top-k, then top-p, then min-p exclude. Ties keep
-// the lower ids.
-func limit(e, x []float32, invTemp float32, p npu.SampleParams) {
+// restrict zeroes the values of e that top-k, then top-p, then min-p exclude. e are the
+// exponentials of the logits x, with maximum 1. Among equal logits, the lower ids stay.
+func restrict(e, x []float32, invTemp float32, p npu.SampleParams) {
 	if (p.TopK > 0 && int(p.TopK) < len(e)) || p.TopP < 1 {
 		order := make([]int, len(e))
 		for i := range order {
@@ -168,14 +175,14 @@ func limit(e, x []float32, invTemp float32, p npu.SampleParams) {
 		}
 	}
 	for i, v := range e {
-		if v < p.MinP && v < 1 {
+		if v < p.MinP && v < 1 { // the likeliest token, 1, always stays
 			e[i] = 0
 		}
 	}
 }
 
-// nucleus returns the length of the shortest prefix of order, at least 1, that holds
-// the fraction p of its mass.
+// nucleus returns the length of the shortest prefix of order, at least 1, whose values in e sum
+// to at least the fraction p of those of all of order.
 func nucleus(e []float32, order []int, p float64) int {
 	var mass, sum float64
 	for _, i := range order {
@@ -191,14 +198,15 @@ func nucleus(e []float32, order []int, p float64) int {
 	return len(order)
 }
 
-// draw returns the first id at which the running sum exceeds uniform times the total.
+// draw returns the first id at which the running sum of e exceeds uniform times the total, or
+// the last id with a positive value if rounding leaves none.
 func draw(e []float32, uniform float32) int {
 	var total, sum float64
 	for _, v := range e {
 		total += float64(v)
 	}
 	goal := float64(total * float64(uniform))
-	last := 0
+	last := 0 // last id with a positive value
 	for i, v := range e {
 		sum += float64(v)
 		if sum > goal {

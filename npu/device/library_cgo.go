@@ -8,7 +8,7 @@ package device
 #include <dlfcn.h>
 #include <stdlib.h>
 
-static const void *table(void *entry) { return ((const void *(*)(void))entry)(); }
+static const void *call_entry(void *entry) { return ((const void *(*)(void))entry)(); }
 */
 import "C"
 
@@ -24,7 +24,7 @@ import (
 )
 
 // symbol is the function that returns a library's easyrl_device_api, the table of functions
-// that npu/csrc/easyrl_device.h declares.
+// that npu/csrc/easyrl_device.h declares. Its name is prefix and the version of the table.
 const (
 	symbol  = "easyrl_device_api_v4"
 	prefix  = "easyrl_device_api_v"
@@ -63,8 +63,8 @@ func load(path string) (unsafe.Pointer, error) {
 	if lib == nil {
 		return nil, fmt.Errorf("%s", C.GoString(C.dlerror()))
 	}
-	f := find(lib, symbol)
-	if f == nil {
+	entry := find(lib, symbol)
+	if entry == nil {
 		defer C.dlclose(lib)
 		for older := version - 1; older > 0; older-- {
 			if find(lib, fmt.Sprint(prefix, older)) != nil {
@@ -73,7 +73,7 @@ func load(path string) (unsafe.Pointer, error) {
 		}
 		return nil, fmt.Errorf("no symbol %s, expected a library built against easyrl_device.h", symbol)
 	}
-	return C.table(f), nil
+	return C.call_entry(entry), nil
 }
 
 // find returns the address of a library's symbol, nil if it has none.

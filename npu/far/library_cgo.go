@@ -24,10 +24,9 @@ import (
 func Read(lib string) Counters {
 	var v [8]C.int64_t
 	C.read_counters(symbol(lib, "easyrl_far_counters"), &v[0])
-	return Counters{
+	return Counters{ // in the order of the enum in far.h
 		Waits: int64(v[0]), Uploads: int64(v[1]), Downloads: int64(v[2]), BytesUp: int64(v[3]), BytesDown: int64(v[4]),
-		Kernels:  int64(v[5]),
-		Captures: int64(v[6]), Replays: int64(v[7]),
+		Kernels: int64(v[5]), Captures: int64(v[6]), Replays: int64(v[7]),
 	}
 }
 
@@ -38,13 +37,15 @@ func Use(lib string) Memory {
 	return Memory{Live: int64(v[0]), Peak: int64(v[1]), Packs: int64(v[2])}
 }
 
-// Break makes a matrix fail to be packed: the one with this number, from 1 after a Reset.
+// Break makes the packing of a matrix fail: that of the matrix with number pack, counted from 1
+// after a Reset.
 func Break(lib string, pack int64) { C.break_pack(symbol(lib, "easyrl_far_break"), C.int64_t(pack)) }
 
 // Reset sets the counters of the library to 0.
 func Reset(lib string) { C.reset_counters(symbol(lib, "easyrl_far_reset")) }
 
-// symbol returns a function of the library, which stays loaded.
+// symbol returns the address of a function of the library. It never unloads the library, so the
+// address stays valid. It panics if there is no such library or function.
 func symbol(lib, name string) unsafe.Pointer {
 	path, entry := C.CString(lib), C.CString(name)
 	defer C.free(unsafe.Pointer(path))

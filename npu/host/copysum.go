@@ -22,12 +22,13 @@ func CopySum(dst, src []float32, run int, sums []uint64, threads int) (finite bo
 	return copySum(copierOf(""), dst, src, run, sums, threads)
 }
 
-// copier does what CopySum does, on one thread.
+// copier is an implementation of CopySum for one thread.
 type copier func(dst, src []float32, run int, sums []uint64) (finite bool)
 
 // copyTask is the approximate number of values in a thread's task.
 const copyTask = 1 << 16
 
+// copySum divides CopySum's work into tasks of whole runs, which threads take as they become free.
 func copySum(do copier, dst, src []float32, run int, sums []uint64, threads int) bool {
 	if len(src) != run*len(sums) || dst != nil && len(dst) != len(src) {
 		panic("host: CopySum: lengths of values and sums do not match")
@@ -74,7 +75,7 @@ func copyGo(dst, src []float32, run int, sums []uint64) (finite bool) {
 		}
 		sums[i] = xxh3.Hash(littleBytes(vals))
 		for _, v := range vals {
-			finite = finite && v-v == 0
+			finite = finite && v-v == 0 // NaN if v is infinite or NaN
 		}
 	}
 	return finite

@@ -63,15 +63,15 @@ func (s Shape) PanelAt(first int) int {
 	return first / s.PanelLen()
 }
 
-// Part returns the shape of the n panels that begin with panel at.
-func (s Shape) Part(at, n int) Shape {
+// Part returns the shape of the n panels that begin with panel first.
+func (s Shape) Part(first, n int) Shape {
 	if s.Cols == 0 {
 		return s
 	}
-	return Shape{min(s.Rows-at*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
+	return Shape{min(s.Rows-first*npu.MatrixBlock, n*npu.MatrixBlock), s.Cols}
 }
 
-// place returns the packed position of row-major value i.
+// place returns the index in panels of row-major value i.
 func (s Shape) place(i int) int {
 	row, col := i/s.Cols, i%s.Cols
 	return (row/npu.MatrixBlock*s.Cols+col)*npu.MatrixBlock + row%npu.MatrixBlock
@@ -111,13 +111,13 @@ func (s Shape) Unpack(packed []float32) []float32 {
 // CheckPadding returns an error if the padding of the last panel is not zero. Kernels
 // rely on zero padding.
 func (s Shape) CheckPadding(packed []float32) error {
-	missing := s.Panels()*npu.MatrixBlock - s.Rows
-	if s.Cols == 0 || missing == 0 {
+	padding := s.Panels()*npu.MatrixBlock - s.Rows // rows
+	if s.Cols == 0 || padding == 0 {
 		return nil
 	}
 	last := packed[len(packed)-s.PanelLen():]
 	for c := range s.Cols {
-		for lane := npu.MatrixBlock - missing; lane < npu.MatrixBlock; lane++ {
+		for lane := npu.MatrixBlock - padding; lane < npu.MatrixBlock; lane++ {
 			if v := last[c*npu.MatrixBlock+lane]; v != 0 {
 				return fmt.Errorf("padding after the last row is %v, expected 0", v)
 			}

@@ -43,22 +43,22 @@ func (d *deferred) segments(s npu.Segments) npu.Segments {
 }
 
 func (d *deferred) Upload(dst npu.Buffer, src []float32) {
-	d.check.Outside("upload")
-	d.check.Len("upload", dst, len(src), false)
+	d.check.OutsideCapture("upload")
+	d.check.Len("upload", dst, len(src))
 	src = slices.Clone(src)
 	d.later(func() { d.Device.Upload(d.at(dst), src) })
 }
 
 func (d *deferred) UploadInts(dst npu.Buffer, src []int32) {
-	d.check.Outside("upload")
-	d.check.Buffer("upload", dst, npu.Int32, len(src), false)
+	d.check.OutsideCapture("upload")
+	d.check.Buffer("upload", dst, npu.Int32, len(src))
 	src = slices.Clone(src)
 	d.later(func() { d.Device.UploadInts(d.at(dst), src) })
 }
 
 func (d *deferred) Download(dst []float32, src npu.Buffer) {
-	d.check.Outside("download")
-	d.check.Len("download", src, len(dst), false)
+	d.check.OutsideCapture("download")
+	d.check.Len("download", src, len(dst))
 	for i := range dst {
 		dst[i] = float32(math.NaN())
 	}
@@ -66,8 +66,8 @@ func (d *deferred) Download(dst []float32, src npu.Buffer) {
 }
 
 func (d *deferred) DownloadInts(dst []int32, src npu.Buffer) {
-	d.check.Outside("download")
-	d.check.Buffer("download", src, npu.Int32, len(dst), false)
+	d.check.OutsideCapture("download")
+	d.check.Buffer("download", src, npu.Int32, len(dst))
 	for i := range dst {
 		dst[i] = math.MinInt32
 	}
@@ -85,15 +85,15 @@ func (d *deferred) Zero(b npu.Buffer) {
 }
 
 func (d *deferred) PackMatrix(m npu.Matrix, src []float32) {
-	d.check.Outside("upload")
-	d.check.Host("pack matrix", m, src)
+	d.check.OutsideCapture("upload")
+	d.check.HostValues("pack matrix", m, src)
 	src = slices.Clone(src)
 	d.later(func() { d.Device.PackMatrix(d.matrix(m), src) })
 }
 
 func (d *deferred) UnpackMatrix(dst []float32, m npu.Matrix) {
-	d.check.Outside("download")
-	d.check.Host("unpack matrix", m, dst)
+	d.check.OutsideCapture("download")
+	d.check.HostValues("unpack matrix", m, dst)
 	for i := range dst {
 		dst[i] = float32(math.NaN())
 	}
@@ -151,8 +151,8 @@ func (d *deferred) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x
 }
 
 func (d *deferred) Add(y, x npu.Buffer) {
-	d.check.Len("add", y, y.Len(), false)
-	d.check.Len("add", x, y.Len(), false)
+	d.check.Len("add", y, y.Len())
+	d.check.Len("add", x, y.Len())
 	d.later(func() { d.Device.Add(d.at(y), d.at(x)) })
 }
 
@@ -192,7 +192,7 @@ func (d *deferred) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weigh
 	add bool, l *npu.Leaves) {
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward", dWeight, weight.Len(), false)
+	d.check.Sums("rms norm backward", dWeight, weight.Len())
 	cuts := *l
 	d.later(func() {
 		d.Device.RMSNormBackward(d.at(dx), d.sums(dWeight), d.at(dy), d.at(x), d.at(weight), heads, eps, add,
@@ -217,7 +217,7 @@ func (d *deferred) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 
 func (d *deferred) Attention(out, stats, q, k, v npu.Buffer, segments npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, segments, h)
-	d.check.Len("attention: stats", stats, q.Len()/h.Dim*2, true)
+	d.check.OptionalLen("attention: stats", stats, q.Len()/h.Dim*2)
 	d.later(func() {
 		d.Device.Attention(d.at(out), d.at(stats), d.at(q), d.at(k), d.at(v), d.segments(segments), h)
 	})
@@ -227,7 +227,7 @@ func (d *deferred) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.B
 	h npu.Heads) {
 	d.check.Attention(out, q, k, v, segments, h)
 	d.check.Attention(dOut, dq, dk, dv, segments, h)
-	d.check.Len("attention backward: stats", stats, q.Len()/h.Dim*2, false)
+	d.check.Len("attention backward: stats", stats, q.Len()/h.Dim*2)
 	d.later(func() {
 		d.Device.AttentionBackward(d.at(dq), d.at(dk), d.at(dv), d.at(dOut), d.at(out), d.at(stats), d.at(q), d.at(k),
 			d.at(v), d.segments(segments), h)

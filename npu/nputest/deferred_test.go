@@ -134,12 +134,12 @@ func (d *deferred) later(call func()) { d.queue = append(d.queue, call) }
 
 // Record runs the queue, so that no event is needed.
 func (d *deferred) Record() (npu.Event, error) {
-	d.check.Outside("event")
+	d.check.OutsideCapture("event")
 	d.run()
 	return nil, nil
 }
 
-func (d *deferred) Await(npu.Event) { d.check.Outside("event") }
+func (d *deferred) Await(npu.Event) { d.check.OutsideCapture("event") }
 
 // recorded is a graph of a deferred device.
 type recorded struct {
@@ -150,18 +150,18 @@ type recorded struct {
 
 func (d *deferred) Capture(record func()) (npu.Graph, error) {
 	g := &recorded{d: d}
-	g.used = d.check.Capture(func() {
+	g.used = d.check.CaptureUses(func() {
 		queue := d.queue
 		d.queue = nil
 		defer func() { g.calls, d.queue = d.queue, queue }()
 		record()
-	}, true)
+	})
 	g.Replay()
 	return g, nil
 }
 
 func (g *recorded) Replay() bool {
-	g.d.check.Outside("replay")
+	g.d.check.OutsideCapture("replay")
 	for a := range g.used {
 		if a.Freed() {
 			return false
@@ -176,7 +176,7 @@ func (g *recorded) Replay() bool {
 func (g *recorded) Free() {}
 
 func (d *deferred) run() {
-	d.check.Outside("wait")
+	d.check.OutsideCapture("wait")
 	for _, call := range d.queue {
 		call()
 	}
@@ -202,7 +202,7 @@ func (d *deferred) Space() *npu.Space { return d.space.Space }
 func (d *deferred) Allocated() [npu.NumPurposes]int64 { return d.allocated }
 
 func (d *deferred) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffer, error) {
-	d.check.Outside("allocation")
+	d.check.OutsideCapture("allocation")
 	if err := check.Alloc(dtype, n, purpose, "deferred"); err != nil || n == 0 {
 		return npu.Buffer{}, err
 	}
@@ -216,7 +216,7 @@ func (d *deferred) Alloc(dtype npu.DType, n int, purpose npu.Purpose) (npu.Buffe
 }
 
 func (d *deferred) Free(b npu.Buffer) {
-	d.check.Outside("free")
+	d.check.OutsideCapture("free")
 	if !b.IsNil() {
 		d.check.Own("free", b)
 		b.SetFreed()

@@ -139,7 +139,7 @@ func (d *lateUpdates) AdamW(updates []npu.Update, p npu.AdamWParams) {
 type earlyDownloads struct{ *deferred }
 
 func (d *earlyDownloads) Download(dst []float32, src npu.Buffer) {
-	d.check.Len("download", src, len(dst), false)
+	d.check.Len("download", src, len(dst))
 	d.Device.Download(dst, d.at(src))
 }
 

@@ -2,55 +2,60 @@ package check
 
 import "github.com/easyrl/easyrl/npu"
 
-// StatsLen returns the length of the statistics for q.
+// StatsLen returns the number of values in the statistics [T, Q, 2] of an attention whose
+// queries are q.
 func StatsLen(q npu.Buffer, h npu.Heads) int { return q.Len() / h.Dim * 2 }
 
+// heads requires positive dimensions and the same number of query heads per key-value head.
 func heads(h npu.Heads) {
 	if h.Q <= 0 || h.KV <= 0 || h.Dim <= 0 || h.Q%h.KV != 0 {
 		fail("attention: %d query and %d key-value heads of %d, expected Q to be a multiple of KV", h.Q, h.KV, h.Dim)
 	}
 }
 
-// Attention checks the operands of an attention.
+// Attention checks the operands of Attention except stats. The number of rows follows from q.
 func (d *Device) Attention(out, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	heads(h)
 	t := q.Len() / (h.Q * h.Dim)
-	d.Len("attention: q", q, t*h.Q*h.Dim, false)
-	d.Len("attention: out", out, q.Len(), false)
-	d.Len("attention: k", k, t*h.KV*h.Dim, false)
-	d.Len("attention: v", v, t*h.KV*h.Dim, false)
-	d.Buffer("attention: segments", s.Buffer, npu.Int32, 3*s.N, false)
+	d.Len("attention: q", q, t*h.Q*h.Dim)
+	d.Len("attention: out", out, q.Len())
+	d.Len("attention: k", k, t*h.KV*h.Dim)
+	d.Len("attention: v", v, t*h.KV*h.Dim)
+	d.Buffer("attention: segments", s.Buffer, npu.Int32, 3*s.N)
 	if s.Rows > t {
 		fail("attention: segments of %d rows, expected at most %d", s.Rows, t)
 	}
 }
 
-// cache checks that both halves of a cache consist of whole pages and returns their number.
+// cache requires keys and values to consist of the same number of complete pages and returns
+// that number.
 func (d *Device) cache(cacheK, cacheV npu.Buffer, h npu.Heads) int {
 	heads(h)
 	page := npu.PageSize * h.KV * h.Dim
-	d.Len("cache: keys", cacheK, cacheK.Len(), false)
-	d.Len("cache: values", cacheV, cacheK.Len(), false)
+	d.Len("cache: keys", cacheK, cacheK.Len())
+	d.Len("cache: values", cacheV, cacheK.Len())
 	if cacheK.Len()%page != 0 {
 		fail("cache: %d values, expected a multiple of the page size %d", cacheK.Len(), page)
 	}
 	return cacheK.Len() / page
 }
 
-// CacheWrite checks a write of rows to slots.
+// CacheWrite checks the operands of CacheWrite.
 func (d *Device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	pages := d.cache(cacheK, cacheV, h)
-	d.Len("cache write: k", k, slots.Len()*h.KV*h.Dim, false)
-	d.Len("cache write: v", v, slots.Len()*h.KV*h.Dim, false)
-	d.Indices("cache write: slots", slots, -1, pages*npu.PageSize)
+	d.Len("cache write: k", k, slots.Len()*h.KV*h.Dim)
+	d.Len("cache write: v", v, slots.Len()*h.KV*h.Dim)
+	d.Indices("cache write: slots", slots, pages*npu.PageSize)
 }
 
-// AttentionCached checks an attention over a cache. Batch.Tables has checked the lengths.
+// AttentionCached checks the operands of AttentionCached. Batch.Tables has checked the bounds
+// of t.Lens.
 func (d *Device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	pages, n := d.cache(cacheK, cacheV, h), t.Lens.Len()
-	d.Len("cached attention: q", q, n*h.Q*h.Dim, false)
-	d.Len("cached attention: out", out, n*h.Q*h.Dim, false)
-	d.Indices("cached attention: pages", t.Pages, -1, pages)
-	d.Indices("cached attention: rows", t.Rows, n, t.Pages.Len()/t.Stride)
-	d.Buffer("cached attention: lengths", t.Lens.Buffer, npu.Int32, n, false)
+	d.Len("cached attention: q", q, n*h.Q*h.Dim)
+	d.Len("cached attention: out", out, n*h.Q*h.Dim)
+	d.Indices("cached attention: pages", t.Pages, pages)
+	same("cached attention: rows", t.Rows.Len(), n)
+	d.Indices("cached attention: rows", t.Rows, t.Pages.Len()/t.Stride)
+	d.Buffer("cached attention: lengths", t.Lens.Buffer, npu.Int32, n)
 }

@@ -1,6 +1,10 @@
 // Package check panics if the buffers of a kernel call do not fit: their lengths, types and
 // address spaces, and the bounds of indices. Such a call is a programmer's error, unlike the
-// failures that a device records. All devices check here before they touch memory.
+// failures that a device records. Every device calls this package before it touches memory.
+//
+// A parameter what names the kernel or the operand in the message of the panic. All lengths
+// count values. A method named Optional… also accepts the zero Buffer, which stands for an
+// operand that the caller left out.
 package check
 
 import (
@@ -12,39 +16,48 @@ import (
 
 func fail(format string, args ...any) { panic("npu: " + fmt.Sprintf(format, args...)) }
 
-// Device checks the kernel calls of one device. Its owner's goroutine calls it.
+// Device checks the kernel calls of one device. Only the goroutine that uses the device may
+// call its methods.
 type Device struct {
-	Name      string // of the device, for messages
+	Name      string // device name in messages
 	Space     *npu.Space
-	MatrixLen func(rows, cols int) int
+	MatrixLen func(rows, cols int) int // the device's MatrixLen
 
-	capturing bool
-	used      map[*npu.Allocation]bool // by the capture, unless nil
+	capturing bool                     // record of Capture or CaptureUses is running
+	used      map[*npu.Allocation]bool // memory of the buffers checked since CaptureUses began, else nil
 }
 
-// Capture calls record and returns the memory that its kernels use, if asked to. Outside panics
-// meanwhile.
-func (d *Device) Capture(record func(), used bool) map[*npu.Allocation]bool {
-	d.Outside("capture")
+// Capture calls record. OutsideCapture panics until record returns.
+func (d *Device) Capture(record func()) {
+	d.OutsideCapture("capture")
 	d.capturing = true
-	if used {
-		d.used = map[*npu.Allocation]bool{}
-	}
-	defer func() { d.capturing, d.used = false, nil }()
+	defer func() { d.capturing = false }()
 	record()
-	return d.used
 }
 
-// Outside requires that no kernels are being captured.
-func (d *Device) Outside(what string) {
+// CaptureUses is Capture that also returns the memory that the kernels in record use.
+func (d *Device) CaptureUses(record func()) map[*npu.Allocation]bool {
+	used := map[*npu.Allocation]bool{}
+	d.Capture(func() {
+		d.used = used
+		defer func() { d.used = nil }()
+		record()
+	})
+	return used
+}
+
+// OutsideCapture requires that no kernels are being captured.
+func (d *Device) OutsideCapture(what string) {
+
 	if d.capturing {
 		fail("%s in a capture of kernels (device %s)", what, d.Name)
 	}
 }
 
-// Buffer requires n values of a type in b. With optional, b may also be none.
-func (d *Device) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optional bool) {
-	if b.IsNil() && (n == 0 || optional) {
+// Buffer requires b to hold n values of type dtype in live memory of the device's space. If n
+// is 0, b may be the zero Buffer.
+func (d *Device) Buffer(what string, b npu.Buffer, dtype npu.DType, n int) {
+	if b.IsNil() && n == 0 {
 		return
 	}
 	switch {
@@ -62,28 +75,33 @@ func (d *Device) Buffer(what string, b npu.Buffer, dtype npu.DType, n int, optio
 	}
 }
 
-// Len requires n values of float32 in b. With optional, b may also be none.
-func (d *Device) Len(what string, b npu.Buffer, n int, optional bool) {
-	d.Buffer(what, b, npu.Float32, n, optional)
+// Len requires b to hold n float32 values (see Buffer).
+func (d *Device) Len(what string, b npu.Buffer, n int) { d.Buffer(what, b, npu.Float32, n) }
+
+// OptionalLen requires b to be the zero Buffer or to hold n float32 values.
+func (d *Device) OptionalLen(what string, b npu.Buffer, n int) {
+	if !b.IsNil() {
+		d.Len(what, b, n)
+	}
 }
 
-// Own requires b to be in the device's space. Its type does not matter.
-func (d *Device) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b.Len(), true) }
+// Own requires b, of any type and length, to be live memory of the device's space.
+func (d *Device) Own(what string, b npu.Buffer) { d.Buffer(what, b, b.DType(), b.Len()) }
 
-// Copy requires two buffers of one length and type.
+// Copy requires both buffers to have the same length and type.
 func (d *Device) Copy(dst, src npu.Buffer) {
 	d.Own("copy: source", src)
-	d.Buffer("copy: destination", dst, src.DType(), src.Len(), false)
+	d.Buffer("copy: destination", dst, src.DType(), src.Len())
 }
 
-// same requires lengths to be equal.
+// same requires got and want, two numbers of values, to be equal.
 func same(what string, got, want int) {
 	if got != want {
 		fail("%s: %d values, expected %d", what, got, want)
 	}
 }
 
-// Alloc rejects a negative number of values.
+// Alloc returns an error if n, the number of values to allocate, is negative.
 func Alloc(dtype npu.DType, n int, purpose npu.Purpose, device string) error {
 	if n < 0 {
 		return fmt.Errorf("allocate %d values of %s for %s on %s: expected at least 0", n, dtype, purpose, device)
@@ -91,83 +109,88 @@ func Alloc(dtype npu.DType, n int, purpose npu.Purpose, device string) error {
 	return nil
 }
 
-// Matrix requires a matrix to have its layout's length.
+// Matrix requires a matrix with values to have the length of the device's layout.
 func (d *Device) Matrix(what string, m npu.Matrix) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
-	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols), false)
+	d.Len(what, m.Buffer, d.MatrixLen(m.Rows, m.Cols))
 }
 
-// Host requires m in its layout and Rows·Cols host values.
-func (d *Device) Host(what string, m npu.Matrix, host []float32) {
+// HostValues requires m to have its layout's length and host to have m.Rows·m.Cols values.
+func (d *Device) HostValues(what string, m npu.Matrix, host []float32) {
 	d.Matrix(what, m)
 	same(what, len(host), m.Rows*m.Cols)
 }
 
-// Indices requires n indices in [0, limit), or any number if n is negative.
-func (d *Device) Indices(what string, l npu.Ints, n, limit int) {
-	if n < 0 {
-		n = l.Len()
-	}
-	d.Buffer(what, l.Buffer, npu.Int32, n, false)
-	if n > 0 && (l.Min < 0 || int(l.Max) >= limit) {
+// Indices requires all values of l to be in [0, limit).
+func (d *Device) Indices(what string, l npu.Ints, limit int) {
+	d.Buffer(what, l.Buffer, npu.Int32, l.Len())
+	if l.Len() > 0 && (l.Min < 0 || int(l.Max) >= limit) {
 		fail("%s: values from %d to %d, expected 0 to %d", what, l.Min, l.Max, limit-1)
 	}
 }
 
-// Embed checks a lookup.
+// Embed checks the operands of Embed.
 func (d *Device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.Matrix("embed", table)
-	d.Len("embed: y", y, ids.Len()*table.Cols, false)
-	d.Indices("embed: ids", ids, -1, table.Rows)
+	d.Len("embed: y", y, ids.Len()*table.Cols)
+	d.Indices("embed: ids", ids, table.Rows)
 }
 
-// EmbedBackward checks the operands of the gradient of an embedding.
+// EmbedBackward checks the operands of EmbedBackward.
 func (d *Device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, t *npu.Tokens, format npu.FixedPoint) {
 	n := t.IDs.Len()
 	d.MatrixSums("embed backward", dTable)
-	d.Len("embed backward: dy", dy, n*dTable.Cols, false)
-	d.Indices("embed backward: ids", t.IDs, n, dTable.Rows)
-	d.Buffer("embed backward: first rows", t.Firsts.Buffer, npu.Int32, t.Firsts.Len(), false)
-	d.Buffer("embed backward: next rows", t.Next.Buffer, npu.Int32, n, false)
-	formatOf("embed backward", format)
+	d.Len("embed backward: dy", dy, n*dTable.Cols)
+	d.Indices("embed backward: ids", t.IDs, dTable.Rows)
+	d.Buffer("embed backward: first rows", t.Firsts.Buffer, npu.Int32, t.Firsts.Len())
+	d.Buffer("embed backward: next rows", t.Next.Buffer, npu.Int32, n)
+	fixedPoint("embed backward", format)
 }
 
-// Linear checks the operands of a product with w over t rows. in has Cols values per
-// row, out has Rows.
+// Linear checks the operands of a product with w over t rows. A row of in has w.Cols values,
+// a row of out w.Rows.
 func (d *Device) Linear(what string, out, in npu.Buffer, w npu.Matrix, bias npu.Buffer, t int) {
 	d.Matrix(what, w)
-	d.Len(what, in, t*w.Cols, false)
-	d.Len(what, out, t*w.Rows, false)
-	d.Len(what, bias, w.Rows, true)
+	d.Len(what, in, t*w.Cols)
+	d.Len(what, out, t*w.Rows)
+	d.OptionalLen(what, bias, w.Rows)
 }
 
-// Sums requires n sums and their mark. With optional, s may also be none.
-func (d *Device) Sums(what string, s npu.Sums, n int, optional bool) {
-	if optional && s.IsNil() {
-		return
+// OptionalSums requires s to be the zero Sums or to hold n sums and their mark.
+func (d *Device) OptionalSums(what string, s npu.Sums, n int) {
+	if !s.IsNil() {
+		d.Sums(what, s, n)
 	}
-	d.Buffer(what, s.Buffer, npu.Int64, n, false)
-	d.Buffer(what, s.Mark, npu.Int64, 1, false)
 }
 
-// MatrixSums requires sums to have the length of their matrix's layout.
+// Sums requires s to hold n sums and their mark.
+func (d *Device) Sums(what string, s npu.Sums, n int) {
+	d.Buffer(what, s.Buffer, npu.Int64, n)
+	d.Buffer(what, s.Mark, npu.Int64, 1)
+}
+
+// MatrixSums requires the sums of a matrix to have the length of the device's layout.
 func (d *Device) MatrixSums(what string, m npu.MatrixSums) {
 	if m.Rows <= 0 || m.Cols <= 0 {
 		fail("%s: sums of a matrix [%d, %d], expected positive dimensions", what, m.Rows, m.Cols)
 	}
-	d.Sums(what, m.Sums, d.MatrixLen(m.Rows, m.Cols), false)
+	d.Sums(what, m.Sums, d.MatrixLen(m.Rows, m.Cols))
 }
 
-// Leaves requires leaves in a valid format.
+// Leaves requires the ends of leaves to be rows and the fixed-point format to be valid.
+// Batch.Leaves has checked their order.
 func (d *Device) Leaves(what string, l *npu.Leaves) {
-	d.Indices(what, l.Ends, -1, l.Rows+1)
-	formatOf(what, l.FixedPoint)
+	d.Indices(what, l.Ends, l.Rows+1)
+	fixedPoint(what, l.FixedPoint)
 }
 
-func formatOf(what string, f npu.FixedPoint) {
-	if !(f.Scale >= 1 && f.Scale <= math.MaxFloat32) || math.Float32bits(f.Scale)<<9 != 0 {
+// fixedPoint checks Scale and Limit. The negated conditions also reject NaN.
+func fixedPoint(what string, f npu.FixedPoint) {
+	const signAndExponent = 9                                     // bits of a float32
+	powerOfTwo := math.Float32bits(f.Scale)<<signAndExponent == 0 // its mantissa is 0
+	if !(f.Scale >= 1 && f.Scale <= math.MaxFloat32) || !powerOfTwo {
 		fail("%s: scale is %v, expected a power of two of at least 1", what, f.Scale)
 	}
 	if !(f.Limit > 0 && f.Limit <= 1<<62) {
@@ -175,17 +198,17 @@ func formatOf(what string, f npu.FixedPoint) {
 	}
 }
 
-// LinearSums checks the operands of the gradient of a weight.
+// LinearSums checks the operands of LinearBackwardWeight.
 func (d *Device) LinearSums(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	const what = "linear backward weight"
 	d.MatrixSums(what, dw)
-	d.Sums(what, dBias, dw.Rows, true)
+	d.OptionalSums(what, dBias, dw.Rows)
 	d.Leaves(what, l)
-	d.Len(what, x, l.Rows*dw.Cols, false)
-	d.Len(what, dy, l.Rows*dw.Rows, false)
+	d.Len(what, x, l.Rows*dw.Cols)
+	d.Len(what, dy, l.Rows*dw.Rows)
 }
 
-// Products checks the operands of a gradient with respect to an input.
+// Products checks the operands of LinearBackwardInput.
 func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
 	const what = "linear backward input"
 	if len(products) == 0 {
@@ -203,31 +226,32 @@ func (d *Device) Products(dx npu.Buffer, products []npu.Product, t int) {
 	}
 }
 
-// logits checks n rows of logits and returns their length.
+// logits requires a whole number of values in each of n rows and returns that number, 0 if n
+// is 0.
 func (d *Device) logits(what string, logits npu.Buffer, n int) int {
 	if n == 0 {
-		d.Len(what, logits, 0, false)
+		d.Len(what, logits, 0)
 		return 0
 	}
-	d.Len(what, logits, logits.Len()/n*n, false)
+	d.Len(what, logits, logits.Len()/n*n)
 	return logits.Len() / n
 }
 
-// SoftmaxMax checks the operands of SoftmaxMax and returns the length of the rows of logits.
+// SoftmaxMax checks the operands of SoftmaxMax and returns the length of a row of logits.
 func (d *Device) SoftmaxMax(max, logits npu.Buffer, n int) int {
-	d.Len("softmax max: max", max, n, false)
+	d.Len("softmax max: max", max, n)
 	return d.logits("softmax max: logits", logits, n)
 }
 
-// SoftmaxFold checks the operands of SoftmaxFold and returns the length of the rows of
-// logits. Targets may be outside their columns.
+// SoftmaxFold checks the operands of SoftmaxFold and returns the length of a row of logits.
+// The bounds of targets do not matter: a target may belong to the columns of another call.
 func (d *Device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int) int {
 	n := targets.Len()
 	firstColumn("softmax fold", first)
-	d.Len("softmax fold: folds", folds, n*32, false)
-	d.Len("softmax fold: scores", scores, n, false)
-	d.Len("softmax fold: max", max, n, false)
-	d.Buffer("softmax fold: targets", targets.Buffer, npu.Int32, n, false)
+	d.Len("softmax fold: folds", folds, n*32)
+	d.Len("softmax fold: scores", scores, n)
+	d.Len("softmax fold: max", max, n)
+	d.Buffer("softmax fold: targets", targets.Buffer, npu.Int32, n)
 	return d.logits("softmax fold: logits", logits, n)
 }
 
@@ -239,34 +263,34 @@ func firstColumn(what string, first int) {
 
 // SoftmaxFinish checks the operands of SoftmaxFinish.
 func (d *Device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
-	d.Len("softmax finish: logp", logp, n, false)
-	d.Len("softmax finish: entropy", entropy, n, false)
-	d.Len("softmax finish: scores", scores, n, false)
-	d.Len("softmax finish: max", max, n, false)
-	d.Len("softmax finish: stats", stats, 2*n, false)
-	d.Len("softmax finish: folds", folds, 32*n, false)
+	d.Len("softmax finish: logp", logp, n)
+	d.Len("softmax finish: entropy", entropy, n)
+	d.Len("softmax finish: scores", scores, n)
+	d.Len("softmax finish: max", max, n)
+	d.Len("softmax finish: stats", stats, 2*n)
+	d.Len("softmax finish: folds", folds, 32*n)
 }
 
-// SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of the
-// rows of logits.
+// SoftmaxBackward checks the operands of SoftmaxBackward and returns the length of a row of
+// logits. The bounds of targets do not matter, as in SoftmaxFold.
 func (d *Device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int) int {
 	n := targets.Len()
 	firstColumn("softmax backward", first)
-	d.Len("softmax backward: dLogp", dLogp, n, false)
-	d.Len("softmax backward: stats", stats, 2*n, false)
-	d.Buffer("softmax backward: targets", targets.Buffer, npu.Int32, n, false)
+	d.Len("softmax backward: dLogp", dLogp, n)
+	d.Len("softmax backward: stats", stats, 2*n)
+	d.Buffer("softmax backward: targets", targets.Buffer, npu.Int32, n)
 	return d.logits("softmax backward: logits", logits, n)
 }
 
-// AdamW checks the operands of updates.
+// AdamW checks the operands of each update.
 func (d *Device) AdamW(updates []npu.Update) {
 	for i := range updates {
 		u := &updates[i]
 		d.Own("adamw: weight", u.W)
-		d.Sums("adamw: gradient", u.G, u.W.Len(), false)
-		d.Len("adamw: weight", u.W, u.W.Len(), false)
-		d.Len("adamw: first moment", u.M, u.W.Len(), false)
-		d.Len("adamw: second moment", u.V, u.W.Len(), false)
+		d.Sums("adamw: gradient", u.G, u.W.Len())
+		d.Len("adamw: weight", u.W, u.W.Len())
+		d.Len("adamw: first moment", u.M, u.W.Len())
+		d.Len("adamw: second moment", u.V, u.W.Len())
 	}
 }
 
@@ -274,7 +298,7 @@ func (d *Device) AdamW(updates []npu.Update) {
 func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
 	same("sum of squares: results", len(sums), len(x))
 	for i := range x {
-		d.Len("sum of squares", x[i], x[i].Len(), false)
+		d.Len("sum of squares", x[i], x[i].Len())
 	}
 }
 
@@ -282,34 +306,34 @@ func (d *Device) SumSquares(sums []float64, x []npu.Buffer) {
 func (d *Device) SumSquaresExact(sums []npu.Squares, g []npu.Sums) {
 	same("exact sum of squares: results", len(sums), len(g))
 	for i := range g {
-		d.Sums("exact sum of squares", g[i], g[i].Len(), true)
+		d.OptionalSums("exact sum of squares", g[i], g[i].Len())
 	}
 }
 
-// Rows checks GatherRows and ScatterAddRows: rows index many; some has a row of cols values
-// for each index.
-func (d *Device) Rows(what string, some, many npu.Buffer, rows npu.Ints, cols int) {
+// Rows checks the operands of GatherRows and ScatterAddRows. A row has cols values. rows are
+// indices of rows of indexed; listed has one row for each index.
+func (d *Device) Rows(what string, listed, indexed npu.Buffer, rows npu.Ints, cols int) {
 	if cols <= 0 {
 		fail("%s: row length is %d, expected at least 1", what, cols)
 	}
-	d.Len(what, some, rows.Len()*cols, false)
-	d.Len(what, many, many.Len(), false)
-	d.Indices(what, rows, -1, many.Len()/cols)
+	d.Len(what, listed, rows.Len()*cols)
+	d.Len(what, indexed, indexed.Len())
+	d.Indices(what, rows, indexed.Len()/cols)
 }
 
-// Sample checks logits of params.N rows and their results.
+// Sample checks the operands of Sample for params.N rows.
 func (d *Device) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
-	d.Len("sample: logits", logits, params.N*vocab, false)
-	d.Buffer("sample: ids", ids, npu.Int32, params.N, false)
-	d.Len("sample: logp", logp, params.N, false)
-	d.Buffer("sample: params", params.Buffer, npu.Int32, 5*params.N, false)
+	d.Len("sample: logits", logits, params.N*vocab)
+	d.Buffer("sample: ids", ids, npu.Int32, params.N)
+	d.Len("sample: logp", logp, params.N)
+	d.Buffer("sample: params", params.Buffer, npu.Int32, 5*params.N)
 }
 
 // SetInts checks the operands of SetInts.
 func (d *Device) SetInts(y npu.Buffer, at, x npu.Ints) {
-	d.Buffer("set ints: y", y, npu.Int32, y.Len(), false)
-	d.Indices("set ints: indices", at, -1, y.Len())
-	d.Buffer("set ints: x", x.Buffer, npu.Int32, at.Len(), false)
+	d.Buffer("set ints: y", y, npu.Int32, y.Len())
+	d.Indices("set ints: indices", at, y.Len())
+	d.Buffer("set ints: x", x.Buffer, npu.Int32, at.Len())
 }
 
 // NormLinear checks the operands of NormLinear.
@@ -326,7 +350,7 @@ func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 	panels := 0
 	for _, m := range matrices {
 		if m.Cols == 0 && m.Rows > 0 {
-			d.Len("sum panels", m.Buffer, m.Rows, false)
+			d.Len("sum panels", m.Buffer, m.Rows)
 			panels++
 			continue
 		}
@@ -336,27 +360,27 @@ func (d *Device) SumPanels(sums []uint64, matrices []npu.Matrix) {
 	same("sum panels: sums", len(sums), panels)
 }
 
-// Norm checks rows of len(weight) values.
+// Norm requires weight to be float32 and each of rows to hold t rows of weight.Len() values.
 func (d *Device) Norm(what string, weight npu.Buffer, t int, rows ...npu.Buffer) {
-	d.Len(what, weight, weight.Len(), false)
+	d.Len(what, weight, weight.Len())
 	for _, b := range rows {
-		d.Len(what, b, t*weight.Len(), false)
+		d.Len(what, b, t*weight.Len())
 	}
 }
 
-// Rope checks x [T, heads, dim] against positions and the table's rows.
+// Rope checks x [positions.Len(), heads, dim] and requires each position to have a row in table.
 func (d *Device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int) {
 	if dim <= 0 || dim%2 != 0 {
 		fail("rope: head dimension is %d, expected an even number", dim)
 	}
-	d.Len("rope: x", x, positions.Len()*heads*dim, false)
-	d.Len("rope: table", table, table.Len(), false)
-	d.Indices("rope: positions", positions, -1, table.Len()/dim)
+	d.Len("rope: x", x, positions.Len()*heads*dim)
+	d.Len("rope: table", table, table.Len())
+	d.Indices("rope: positions", positions, table.Len()/dim)
 }
 
-// SwiGLU checks buffers of n values.
+// SwiGLU requires n float32 values in each buffer.
 func (d *Device) SwiGLU(what string, n int, buffers ...npu.Buffer) {
 	for _, b := range buffers {
-		d.Len(what, b, n, false)
+		d.Len(what, b, n)
 	}
 }

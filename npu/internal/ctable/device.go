@@ -19,34 +19,35 @@ import (
 	"unsafe"
 
 	"github.com/easyrl/easyrl/npu"
-	_ "github.com/easyrl/easyrl/npu/csrc" // the header above
+	_ "github.com/easyrl/easyrl/npu/csrc" // rebuilds this package when easyrl_device.h changes
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
 const (
-	errLen   = 256
-	maxCores = 1024
+	errLen   = 256  // bytes of the buffer for a C function's error message
+	maxCores = 1024 // maximum number of threads that the CPU library accepts
 )
 
-// device is an open queue and the table of its functions. Its methods run on one goroutine at
-// a time; only Fork and cores.Limit may run beside them.
+// device is an open queue and the table of its functions. One goroutine at a time calls its
+// methods. Other goroutines may call Fork and cores.Limit at the same time, which read only
+// api, t, d, name and check.Space, which only Close changes.
 type device struct {
 	api   *C.easyrl_device_api
-	t     C.table  // api
-	d     C.device // 0 after Close
+	t     C.table  // api as an integer
+	d     C.device // handle of the queue, 0 after Close
 	name  string
 	check check.Device
-	err   *C.char // errLen bytes, freed by Close
+	err   *C.char // C buffer of errLen bytes for messages, freed by Close
 
-	failure error    // the first one that Sync has not returned
-	staging *staging // nil if the host can address the memory
+	failure error    // first failure that Sync has not returned yet
+	staging *staging // nil if the host can address the device's memory
 
-	allocated [npu.NumPurposes]int64 // by this queue, which frees what it allocates
-	blocks    map[uintptr]allocation // by address
+	allocated [npu.NumPurposes]int64 // bytes that this queue has allocated and not freed
+	blocks    map[uintptr]allocation // allocations that this queue has not freed, by address
 
 	events, graphs, normLinear bool // whether the table has these optional functions
 
-	// Arguments of one call. The C side reads them before the call returns.
+	// Argument lists, reused by each call. The C side has read them when it returns.
 	products  []C.product
 	outputs   []C.projection
 	matrices  []C.matrix
@@ -80,10 +81,11 @@ func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 		return nil, fmt.Errorf("open device: library's table has %d bytes, expected at least %d",
 			uint32(api.size), want)
 	}
-	if most := uint32(C.EASYRL_BFLOAT16); uint32(api.weights) > most || uint32(api.activations) > most {
+	lastType := uint32(C.EASYRL_BFLOAT16)
+	if uint32(api.weights) > lastType || uint32(api.activations) > lastType {
 		return nil, fmt.Errorf(
 			"open device: library has types %d of weights and %d of activations, expected at most %d",
-			uint32(api.weights), uint32(api.activations), most)
+			uint32(api.weights), uint32(api.activations), lastType)
 	}
 	d, err := start(api, threads, func(threads C.int32_t, msg *C.char) C.device {
 		return C.t_open(tableOf(api), 0, threads, msg, errLen)
@@ -100,8 +102,9 @@ func FromTable(table unsafe.Pointer, threads int) (npu.Device, error) {
 
 func tableOf(api *C.easyrl_device_api) C.table { return C.table(uintptr(unsafe.Pointer(api))) }
 
-// start calls open and makes a device of the queue that it returns. 0 threads are all. ready
-// completes the device.
+// start calls open to open a queue and returns a device for it, which ready must complete.
+// threads is the number of threads of a device of CPU cores, 0 for all. open writes its error
+// message, of errLen bytes at most, to msg.
 func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, msg *C.char) C.device) (*device, error) {
 	t := tableOf(api)
 	if threads < 0 || threads > math.MaxInt32 {
@@ -110,7 +113,7 @@ func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, m
 	if threads == 0 && C.t_cores(t) != 0 {
 		threads = min(runtime.GOMAXPROCS(0), maxCores)
 	}
-	msg := (*C.char)(C.calloc(1, errLen))
+	msg := (*C.char)(C.calloc(1, errLen)) // becomes device.err
 	d := open(C.int32_t(threads), msg)
 	if d == 0 {
 		defer C.free(unsafe.Pointer(msg))
@@ -122,12 +125,13 @@ func start(api *C.easyrl_device_api, threads int, open func(threads C.int32_t, m
 	}, nil
 }
 
-// ready returns the device for use, with memory in space. If it fails, it closes the queue.
+// ready completes d, whose memory is in space, and returns it as the type that implements
+// npu.Cores if it runs on CPU cores. If it fails, it closes the queue.
 func (d *device) ready(space *npu.Space) (npu.Device, error) {
 	d.check = check.Device{Name: d.name, Space: space, MatrixLen: d.MatrixLen}
 	if space != npu.Host {
 		d.staging = &staging{}
-		if !d.grow(chunkBytes) {
+		if !d.addChunk(chunkBytes) {
 			C.t_close(d.t, d.d)
 			C.free(unsafe.Pointer(d.err))
 			return nil, fmt.Errorf("open device %s: cannot allocate %d bytes of pinned host memory", d.name, chunkBytes)
@@ -139,7 +143,8 @@ func (d *device) ready(space *npu.Space) (npu.Device, error) {
 	return d, nil
 }
 
-// Close implements npu.Device. The device must not be used afterwards.
+// Close implements npu.Device. Only Close, Limit and the methods of graphs may be called
+// afterwards; they do nothing.
 func (d *device) Close() error {
 	if d.d == 0 {
 		return nil
@@ -158,9 +163,9 @@ func (d *device) Close() error {
 // Threads implements npu.Cores.
 func (d *cores) Threads() int { return int(C.t_threads(d.t, d.d)) }
 
-// Limit implements npu.Cores.
+// Limit implements npu.Cores. It does nothing after Close.
 func (d *cores) Limit(threads int) {
-	if d.d != 0 { // not closed
+	if d.d != 0 {
 		C.t_limit(d.t, d.d, C.int32_t(threads))
 	}
 }
@@ -189,14 +194,14 @@ func (d *device) Fork(threads int) (npu.Device, error) {
 
 // Sync implements npu.Device.
 func (d *device) Sync() error {
-	d.check.Outside("wait")
+	d.check.OutsideCapture("wait")
 	d.wait()
 	err := d.failure
 	d.failure = nil
 	return err
 }
 
-// wait waits for the queue, keeps its failure and delivers downloads.
+// wait waits for the queue, keeps its failure for Sync and completes the downloads.
 func (d *device) wait() {
 	if C.t_sync(d.t, d.d, d.err, errLen) != 0 {
 		d.fail(fmt.Errorf("device %s: %s", d.name, C.GoString(d.err)))
@@ -204,7 +209,7 @@ func (d *device) wait() {
 	d.deliver()
 }
 
-// fail keeps the first failure.
+// fail keeps err for Sync unless an earlier failure is pending.
 func (d *device) fail(err error) {
 	if d.failure == nil {
 		d.failure = err
@@ -213,7 +218,7 @@ func (d *device) fail(err error) {
 
 // MatrixLen implements npu.Device.
 func (d *device) MatrixLen(rows, cols int) int {
-	if d.staging == nil { // the layout of host memory, see npu.Matrix
+	if d.staging == nil { // host memory has the layout that npu.Matrix documents
 		return (rows + npu.MatrixBlock - 1) / npu.MatrixBlock * npu.MatrixBlock * cols
 	}
 	return int(C.t_matrix_len(d.t, d.d, C.int32_t(rows), C.int32_t(cols)))

@@ -13,48 +13,54 @@ import (
 	"github.com/easyrl/easyrl/npu/internal/check"
 )
 
-func at(b npu.Buffer) C.addr { return C.addr(b.Addr()) }
+// Each kernel method checks its operands, converts them to the C types of table.h, in which
+// addresses are integers, and queues one call. C.t_NAME(d.t, d.d, …) calls the table's entry
+// NAME on the queue. The C side has read a list when the call returns, so a method converts a
+// list into a slice that the device keeps for the next call.
 
-func flag(b bool) C.int32_t {
+// addr returns the device address of b, 0 for the zero Buffer.
+func addr(b npu.Buffer) C.addr { return C.addr(b.Addr()) }
+
+func cBool(b bool) C.int32_t {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-func matrix(m npu.Matrix) C.matrix {
-	return C.matrix{data: at(m.Buffer), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
+func cMatrix(m npu.Matrix) C.matrix {
+	return C.matrix{data: addr(m.Buffer), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
 }
 
-func sums(s npu.Sums) C.sums { return C.sums{data: at(s.Buffer), mark: at(s.Mark)} }
+func cSums(s npu.Sums) C.sums { return C.sums{data: addr(s.Buffer), mark: addr(s.Mark)} }
 
-func matrixSums(m npu.MatrixSums) C.matrix_sums {
-	return C.matrix_sums{s: sums(m.Sums), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
+func cMatrixSums(m npu.MatrixSums) C.matrix_sums {
+	return C.matrix_sums{s: cSums(m.Sums), rows: C.int32_t(m.Rows), cols: C.int32_t(m.Cols)}
 }
 
-func fixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
+func cFixedPoint(f npu.FixedPoint) C.easyrl_fixed_point {
 	return C.easyrl_fixed_point{scale: C.float(f.Scale), limit: C.float(f.Limit)}
 }
 
-func leaves(l *npu.Leaves) C.leaves {
-	return C.leaves{ends: at(l.Ends.Buffer), n: C.int32_t(l.Ends.Len()), rows: C.int32_t(l.Rows),
-		format: fixedPoint(l.FixedPoint)}
+func cLeaves(l *npu.Leaves) C.leaves {
+	return C.leaves{ends: addr(l.Ends.Buffer), n: C.int32_t(l.Ends.Len()), rows: C.int32_t(l.Rows),
+		format: cFixedPoint(l.FixedPoint)}
 }
 
-func segments(s npu.Segments) C.segments {
-	return C.segments{list: at(s.Buffer), n: C.int32_t(s.N), rows: C.int32_t(s.Rows)}
+func cSegments(s npu.Segments) C.segments {
+	return C.segments{list: addr(s.Buffer), n: C.int32_t(s.N), rows: C.int32_t(s.Rows)}
 }
 
-func shape(h npu.Heads) C.easyrl_heads {
+func cHeads(h npu.Heads) C.easyrl_heads {
 	return C.easyrl_heads{q: C.int32_t(h.Q), kv: C.int32_t(h.KV), dim: C.int32_t(h.Dim)}
 }
 
 // PackMatrix implements npu.Device.
 func (d *device) PackMatrix(m npu.Matrix, src []float32) {
-	d.check.Outside("upload")
-	d.check.Host("pack matrix", m, src)
+	d.check.OutsideCapture("upload")
+	d.check.HostValues("pack matrix", m, src)
 	if d.staging == nil {
-		C.t_pack_matrix(d.t, d.d, matrix(m), first(bytesOf(src)))
+		C.t_pack_matrix(d.t, d.d, cMatrix(m), bytePointer(bytesOf(src)))
 		return
 	}
 	d.pack(m, bytesOf(src))
@@ -62,10 +68,10 @@ func (d *device) PackMatrix(m npu.Matrix, src []float32) {
 
 // UnpackMatrix implements npu.Device.
 func (d *device) UnpackMatrix(dst []float32, m npu.Matrix) {
-	d.check.Outside("download")
-	d.check.Host("unpack matrix", m, dst)
+	d.check.OutsideCapture("download")
+	d.check.HostValues("unpack matrix", m, dst)
 	if d.staging == nil {
-		C.t_unpack_matrix(d.t, d.d, first(bytesOf(dst)), matrix(m))
+		C.t_unpack_matrix(d.t, d.d, bytePointer(bytesOf(dst)), cMatrix(m))
 		return
 	}
 	d.unpack(bytesOf(dst), m)
@@ -73,11 +79,11 @@ func (d *device) UnpackMatrix(dst []float32, m npu.Matrix) {
 
 // SumPanels implements npu.Device.
 func (d *device) SumPanels(sums []uint64, matrices []npu.Matrix) error {
-	d.check.Outside("wait")
-	d.check.SumPanels(sums, matrices)
+	d.check.OutsideCapture("wait")
+	d.check.SumPanels(sums, matrices) // also checks a vector, which cMatrix turns into Cols 0
 	list := d.matrices[:0]
 	for _, m := range matrices {
-		list = append(list, matrix(m))
+		list = append(list, cMatrix(m))
 	}
 	d.matrices = list
 	C.t_sum_panels(d.t, d.d, (*C.uint64_t)(unsafe.SliceData(sums)), unsafe.SliceData(list), C.int32_t(len(list)))
@@ -87,22 +93,22 @@ func (d *device) SumPanels(sums []uint64, matrices []npu.Matrix) error {
 // Embed implements npu.Device.
 func (d *device) Embed(y npu.Buffer, table npu.Matrix, ids npu.Ints) {
 	d.check.Embed(y, table, ids)
-	C.t_embed(d.t, d.d, at(y), matrix(table), at(ids.Buffer), C.int32_t(ids.Len()))
+	C.t_embed(d.t, d.d, addr(y), cMatrix(table), addr(ids.Buffer), C.int32_t(ids.Len()))
 }
 
 // EmbedBackward implements npu.Device.
 func (d *device) EmbedBackward(dTable npu.MatrixSums, dy npu.Buffer, tokens *npu.Tokens, format npu.FixedPoint) {
 	d.check.EmbedBackward(dTable, dy, tokens, format)
-	C.t_embed_backward(d.t, d.d, matrixSums(dTable), at(dy), C.tokens{
-		ids: at(tokens.IDs.Buffer), firsts: at(tokens.Firsts.Buffer), next: at(tokens.Next.Buffer),
+	C.t_embed_backward(d.t, d.d, cMatrixSums(dTable), addr(dy), C.tokens{
+		ids: addr(tokens.IDs.Buffer), firsts: addr(tokens.Firsts.Buffer), next: addr(tokens.Next.Buffer),
 		t: C.int32_t(tokens.IDs.Len()), lists: C.int32_t(tokens.Firsts.Len()),
-	}, fixedPoint(format))
+	}, cFixedPoint(format))
 }
 
 // Linear implements npu.Device.
 func (d *device) Linear(y, x npu.Buffer, w npu.Matrix, bias npu.Buffer, t int, add bool) {
 	d.check.Linear("linear", y, x, w, bias, t)
-	C.t_linear(d.t, d.d, at(y), at(x), matrix(w), at(bias), C.int32_t(t), flag(add))
+	C.t_linear(d.t, d.d, addr(y), addr(x), cMatrix(w), addr(bias), C.int32_t(t), cBool(add))
 }
 
 // LinearBackwardInput implements npu.Device.
@@ -111,67 +117,69 @@ func (d *device) LinearBackwardInput(dx npu.Buffer, products []npu.Product, t in
 	list := d.products[:0]
 	for i := range products {
 		p := &products[i]
-		list = append(list, C.product{dy: at(p.DY), w: matrix(p.W), block: C.int32_t(p.Block)})
+		list = append(list, C.product{dy: addr(p.DY), w: cMatrix(p.W), block: C.int32_t(p.Block)})
 	}
 	d.products = list
-	C.t_linear_backward_input(d.t, d.d, at(dx), unsafe.SliceData(list), C.int32_t(len(list)), C.int32_t(t), flag(add))
+	C.t_linear_backward_input(d.t, d.d, addr(dx), unsafe.SliceData(list), C.int32_t(len(list)), C.int32_t(t),
+		cBool(add))
 }
 
 // LinearBackwardWeight implements npu.Device.
 func (d *device) LinearBackwardWeight(dw npu.MatrixSums, dBias npu.Sums, dy, x npu.Buffer, l *npu.Leaves) {
 	d.check.LinearSums(dw, dBias, dy, x, l)
-	C.t_linear_backward_weight(d.t, d.d, matrixSums(dw), sums(dBias), at(dy), at(x), leaves(l))
+	C.t_linear_backward_weight(d.t, d.d, cMatrixSums(dw), cSums(dBias), addr(dy), addr(x), cLeaves(l))
 }
 
 // Add implements npu.Device.
 func (d *device) Add(y, x npu.Buffer) {
-	d.check.Len("add: y", y, y.Len(), false)
-	d.check.Len("add: x", x, y.Len(), false)
-	C.t_add(d.t, d.d, at(y), at(x), C.int64_t(y.Len()))
+	d.check.Len("add: y", y, y.Len())
+	d.check.Len("add: x", x, y.Len())
+	C.t_add(d.t, d.d, addr(y), addr(x), C.int64_t(y.Len()))
 }
 
 // GatherRows implements npu.Device.
 func (d *device) GatherRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("gather rows", y, x, rows, cols)
-	C.t_gather_rows(d.t, d.d, at(y), at(x), at(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
+	C.t_gather_rows(d.t, d.d, addr(y), addr(x), addr(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
 }
 
 // ScatterAddRows implements npu.Device.
 func (d *device) ScatterAddRows(y, x npu.Buffer, rows npu.Ints, cols int) {
 	d.check.Rows("scatter rows", x, y, rows, cols)
-	C.t_scatter_add_rows(d.t, d.d, at(y), at(x), at(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
+	C.t_scatter_add_rows(d.t, d.d, addr(y), addr(x), addr(rows.Buffer), C.int32_t(rows.Len()), C.int32_t(cols))
 }
 
 // SetInts implements npu.Device.
 func (d *device) SetInts(y npu.Buffer, indices, x npu.Ints) {
 	d.check.SetInts(y, indices, x)
-	C.t_set_ints(d.t, d.d, at(y), at(indices.Buffer), at(x.Buffer), C.int32_t(x.Len()))
+	C.t_set_ints(d.t, d.d, addr(y), addr(indices.Buffer), addr(x.Buffer), C.int32_t(x.Len()))
 }
 
 // RMSNorm implements npu.Device.
 func (d *device) RMSNorm(y, x, weight npu.Buffer, t int, eps float32) {
 	d.check.Norm("rms norm", weight, t, y, x)
-	C.t_rms_norm(d.t, d.d, at(y), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+	C.t_rms_norm(d.t, d.d, addr(y), addr(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 }
 
 // NormLinear implements npu.Device.
 func (d *device) NormLinear(outputs []npu.Projection, norm, x, weight npu.Buffer, t int, eps float32) {
 	d.check.NormLinear(outputs, norm, x, weight, t)
-	if !d.normLinear {
-		C.t_rms_norm(d.t, d.d, at(norm), at(x), at(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
+	if !d.normLinear { // the library lacks the fused kernel
+		C.t_rms_norm(d.t, d.d, addr(norm), addr(x), addr(weight), C.int32_t(t), C.int32_t(weight.Len()), C.float(eps))
 		for i := range outputs {
 			o := &outputs[i]
-			C.t_linear(d.t, d.d, at(o.Y), at(norm), matrix(o.W), at(o.Bias), C.int32_t(t), 0)
+			C.t_linear(d.t, d.d, addr(o.Y), addr(norm), cMatrix(o.W), addr(o.Bias), C.int32_t(t), 0)
 		}
 		return
 	}
 	list := d.outputs[:0]
 	for i := range outputs {
 		o := &outputs[i]
-		list = append(list, C.projection{y: at(o.Y), w: matrix(o.W), bias: at(o.Bias)})
+		list = append(list, C.projection{y: addr(o.Y), w: cMatrix(o.W), bias: addr(o.Bias)})
 	}
 	d.outputs = list
-	C.t_norm_linear(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), at(norm), at(x), at(weight), C.int32_t(t),
+	C.t_norm_linear(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), addr(norm), addr(x), addr(weight),
+		C.int32_t(t),
 		C.int32_t(weight.Len()), C.float(eps))
 }
 
@@ -180,95 +188,95 @@ func (d *device) RMSNormBackward(dx npu.Buffer, dWeight npu.Sums, dy, x, weight 
 	add bool, l *npu.Leaves) {
 	d.check.Leaves("rms norm backward", l)
 	d.check.Norm("rms norm backward", weight, l.Rows*heads, dx, dy, x)
-	d.check.Sums("rms norm backward: dWeight", dWeight, weight.Len(), false)
-	C.t_rms_norm_backward(d.t, d.d, at(dx), sums(dWeight), at(dy), at(x), at(weight), C.int32_t(heads),
-		C.int32_t(weight.Len()),
-		C.float(eps), flag(add), leaves(l))
+	d.check.Sums("rms norm backward: dWeight", dWeight, weight.Len())
+	C.t_rms_norm_backward(d.t, d.d, addr(dx), cSums(dWeight), addr(dy), addr(x), addr(weight),
+		C.int32_t(heads), C.int32_t(weight.Len()), C.float(eps), cBool(add), cLeaves(l))
 }
 
 // Rope implements npu.Device.
 func (d *device) Rope(x, table npu.Buffer, positions npu.Ints, heads, dim int, inverse bool) {
 	d.check.Rope(x, table, positions, heads, dim)
-	C.t_rope(d.t, d.d, at(x), at(table), at(positions.Buffer), C.int32_t(positions.Len()), C.int32_t(heads),
-		C.int32_t(dim), flag(inverse))
+	C.t_rope(d.t, d.d, addr(x), addr(table), addr(positions.Buffer), C.int32_t(positions.Len()), C.int32_t(heads),
+		C.int32_t(dim), cBool(inverse))
 }
 
 // SwiGLU implements npu.Device.
 func (d *device) SwiGLU(y, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu", y.Len(), y, gate, up)
-	C.t_swiglu(d.t, d.d, at(y), at(gate), at(up), C.int64_t(y.Len()))
+	C.t_swiglu(d.t, d.d, addr(y), addr(gate), addr(up), C.int64_t(y.Len()))
 }
 
 // SwiGLUBackward implements npu.Device.
 func (d *device) SwiGLUBackward(dGate, dUp, dy, gate, up npu.Buffer) {
 	d.check.SwiGLU("swiglu backward", dy.Len(), dGate, dUp, dy, gate, up)
-	C.t_swiglu_backward(d.t, d.d, at(dGate), at(dUp), at(dy), at(gate), at(up), C.int64_t(dy.Len()))
+	C.t_swiglu_backward(d.t, d.d, addr(dGate), addr(dUp), addr(dy), addr(gate), addr(up), C.int64_t(dy.Len()))
 }
 
 // Attention implements npu.Device.
 func (d *device) Attention(out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, s, h)
-	d.check.Len("attention: stats", stats, check.StatsLen(q, h), true)
-	C.t_attention(d.t, d.d, at(out), at(stats), at(q), at(k), at(v), segments(s), shape(h))
+	d.check.OptionalLen("attention: stats", stats, check.StatsLen(q, h))
+	C.t_attention(d.t, d.d, addr(out), addr(stats), addr(q), addr(k), addr(v), cSegments(s), cHeads(h))
 }
 
 // AttentionBackward implements npu.Device.
 func (d *device) AttentionBackward(dq, dk, dv, dOut, out, stats, q, k, v npu.Buffer, s npu.Segments, h npu.Heads) {
 	d.check.Attention(out, q, k, v, s, h)
 	d.check.Attention(dOut, dq, dk, dv, s, h)
-	d.check.Len("attention backward: dq", dq, q.Len(), false)
-	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h), false)
-	C.t_attention_backward(d.t, d.d, at(dq), at(dk), at(dv), at(dOut), at(out), at(stats), at(q), at(k), at(v),
-		segments(s), shape(h))
+	d.check.Len("attention backward: dq", dq, q.Len())
+	d.check.Len("attention backward: stats", stats, check.StatsLen(q, h))
+	C.t_attention_backward(d.t, d.d, addr(dq), addr(dk), addr(dv), addr(dOut), addr(out), addr(stats), addr(q),
+		addr(k), addr(v), cSegments(s), cHeads(h))
 }
 
 // CacheWrite implements npu.Device.
 func (d *device) CacheWrite(cacheK, cacheV, k, v npu.Buffer, slots npu.Ints, h npu.Heads) {
 	d.check.CacheWrite(cacheK, cacheV, k, v, slots, h)
-	C.t_cache_write(d.t, d.d, at(cacheK), at(cacheV), at(k), at(v), at(slots.Buffer), C.int32_t(slots.Len()), shape(h))
+	C.t_cache_write(d.t, d.d, addr(cacheK), addr(cacheV), addr(k), addr(v), addr(slots.Buffer),
+		C.int32_t(slots.Len()), cHeads(h))
 }
 
 // AttentionCached implements npu.Device.
 func (d *device) AttentionCached(out, q, cacheK, cacheV npu.Buffer, t *npu.Tables, h npu.Heads) {
 	d.check.AttentionCached(out, q, cacheK, cacheV, t, h)
-	C.t_attention_cached(d.t, d.d, at(out), at(q), at(cacheK), at(cacheV), C.tables{
-		pages: at(t.Pages.Buffer), rows: at(t.Rows.Buffer), lens: at(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()),
+	C.t_attention_cached(d.t, d.d, addr(out), addr(q), addr(cacheK), addr(cacheV), C.tables{
+		pages: addr(t.Pages.Buffer), rows: addr(t.Rows.Buffer), lens: addr(t.Lens.Buffer), n: C.int32_t(t.Lens.Len()),
 		stride: C.int32_t(t.Stride), longest: C.int32_t(t.Lens.Max),
-	}, shape(h))
+	}, cHeads(h))
 }
 
 // SoftmaxMax implements npu.Device.
 func (d *device) SoftmaxMax(max, logits npu.Buffer, n int, invTemp float32) {
 	cols := d.check.SoftmaxMax(max, logits, n)
-	C.t_softmax_max(d.t, d.d, at(max), at(logits), C.int32_t(n), C.int32_t(cols), C.float(invTemp))
+	C.t_softmax_max(d.t, d.d, addr(max), addr(logits), C.int32_t(n), C.int32_t(cols), C.float(invTemp))
 }
 
 // SoftmaxFold implements npu.Device.
 func (d *device) SoftmaxFold(folds, scores, max, logits npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxFold(folds, scores, max, logits, targets, first)
-	C.t_softmax_fold(d.t, d.d, at(folds), at(scores), at(max), at(logits), at(targets.Buffer), C.int32_t(targets.Len()),
-		C.int32_t(cols),
-		C.int32_t(first), C.float(invTemp))
+	C.t_softmax_fold(d.t, d.d, addr(folds), addr(scores), addr(max), addr(logits), addr(targets.Buffer),
+		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp))
 }
 
 // SoftmaxFinish implements npu.Device.
 func (d *device) SoftmaxFinish(logp, entropy, stats, folds, scores, max npu.Buffer, n int) {
 	d.check.SoftmaxFinish(logp, entropy, stats, folds, scores, max, n)
-	C.t_softmax_finish(d.t, d.d, at(logp), at(entropy), at(stats), at(folds), at(scores), at(max), C.int32_t(n))
+	C.t_softmax_finish(d.t, d.d, addr(logp), addr(entropy), addr(stats), addr(folds), addr(scores), addr(max),
+		C.int32_t(n))
 }
 
 // SoftmaxBackward implements npu.Device.
 func (d *device) SoftmaxBackward(logits, dLogp, stats npu.Buffer, targets npu.Ints, first int, invTemp float32) {
 	cols := d.check.SoftmaxBackward(logits, dLogp, stats, targets, first)
-	C.t_softmax_backward(d.t, d.d, at(logits), at(dLogp), at(stats), at(targets.Buffer), C.int32_t(targets.Len()),
-		C.int32_t(cols),
-		C.int32_t(first), C.float(invTemp))
+	C.t_softmax_backward(d.t, d.d, addr(logits), addr(dLogp), addr(stats), addr(targets.Buffer),
+		C.int32_t(targets.Len()), C.int32_t(cols), C.int32_t(first), C.float(invTemp))
 }
 
 // Sample implements npu.Device.
 func (d *device) Sample(ids, logp, logits npu.Buffer, vocab int, params npu.Params) {
 	d.check.Sample(ids, logp, logits, vocab, params)
-	C.t_sample(d.t, d.d, at(ids), at(logp), at(logits), C.int32_t(params.N), C.int32_t(vocab), at(params.Buffer))
+	C.t_sample(d.t, d.d, addr(ids), addr(logp), addr(logits), C.int32_t(params.N), C.int32_t(vocab),
+		addr(params.Buffer))
 }
 
 // AdamW implements npu.Device.
@@ -277,8 +285,8 @@ func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 	list := d.updates[:0]
 	for i := range updates {
 		u := &updates[i]
-		list = append(list, C.update{w: at(u.W), g: sums(u.G), m: at(u.M), v: at(u.V), n: C.int64_t(u.W.Len()),
-			decay: flag(u.Decay)})
+		list = append(list, C.update{w: addr(u.W), g: cSums(u.G), m: addr(u.M), v: addr(u.V), n: C.int64_t(u.W.Len()),
+			decay: cBool(u.Decay)})
 	}
 	d.updates = list
 	C.t_adamw(d.t, d.d, unsafe.SliceData(list), C.int32_t(len(list)), C.easyrl_adamw_params{
@@ -289,24 +297,25 @@ func (d *device) AdamW(updates []npu.Update, p npu.AdamWParams) {
 
 // SumSquares implements npu.Device.
 func (d *device) SumSquares(sums []float64, x []npu.Buffer) error {
-	d.check.Outside("wait")
+	d.check.OutsideCapture("wait")
 	d.check.SumSquares(sums, x)
 	list := d.values[:0]
 	for _, b := range x {
-		list = append(list, C.values{data: at(b), n: C.int64_t(b.Len())})
+		list = append(list, C.values{data: addr(b), n: C.int64_t(b.Len())})
 	}
 	d.values = list
 	C.t_sum_squares(d.t, d.d, (*C.double)(unsafe.SliceData(sums)), unsafe.SliceData(list), C.int32_t(len(list)))
 	return d.Sync()
 }
 
-// SumSquaresExact implements npu.Device.
+// SumSquaresExact implements npu.Device. The C call waits for the queue, so d.squares holds
+// the results when it returns. Sync then returns the queue's failure.
 func (d *device) SumSquaresExact(squares []npu.Squares, g []npu.Sums) error {
-	d.check.Outside("wait")
+	d.check.OutsideCapture("wait")
 	d.check.SumSquaresExact(squares, g)
 	list := d.gradients[:0]
 	for i := range g {
-		list = append(list, C.gradient{s: sums(g[i]), n: C.int64_t(g[i].Len())})
+		list = append(list, C.gradient{s: cSums(g[i]), n: C.int64_t(g[i].Len())})
 	}
 	d.gradients = list
 	d.squares = slices.Grow(d.squares[:0], len(g))[:len(g)]

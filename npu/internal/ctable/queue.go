@@ -11,7 +11,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// event is a point in a queue.
+// event is a point in a queue. It does not refer to the device, because Free may run on another
+// goroutine.
 type event struct {
 	t C.table
 	e C.event
@@ -22,7 +23,7 @@ func (e *event) Free() { C.t_event_free(e.t, e.e) }
 
 // Record implements npu.Device.
 func (d *device) Record() (npu.Event, error) {
-	d.check.Outside("event")
+	d.check.OutsideCapture("event")
 	if !d.events {
 		return nil, nil
 	}
@@ -35,7 +36,7 @@ func (d *device) Record() (npu.Event, error) {
 
 // Await implements npu.Device.
 func (d *device) Await(e npu.Event) {
-	d.check.Outside("event")
+	d.check.OutsideCapture("event")
 	if e != nil {
 		C.t_await(d.t, d.d, e.(*event).e)
 	}
@@ -44,41 +45,43 @@ func (d *device) Await(e npu.Event) {
 // graph is a list of recorded calls.
 type graph struct {
 	*device
-	g    C.graph
-	used map[*npu.Allocation]bool
+	g    C.graph                  // freed by Free or by the device's Close
+	used map[*npu.Allocation]bool // memory that the calls use
 }
 
 // Capture implements npu.Device.
 func (d *device) Capture(record func()) (npu.Graph, error) {
 	if !d.graphs {
-		d.check.Capture(record, false)
+		d.check.Capture(record)
 		return nil, nil
 	}
-	g, complete := &graph{device: d}, false
-	g.used = d.check.Capture(func() {
+	g := &graph{device: d}
+	complete := false // record returned
+	g.used = d.check.CaptureUses(func() {
 		C.t_capture(d.t, d.d)
 		defer func() {
-			if g.g = C.t_captured(d.t, d.d, d.err, errLen); g.g != 0 && !complete {
-				g.Free() // record panicked
+			g.g = C.t_captured(d.t, d.d, d.err, errLen) // ends the capture, also after a panic
+			if g.g != 0 && !complete {
+				g.Free()
 			}
 		}()
 		record()
 		complete = true
-	}, true)
+	})
 	if g.g == 0 {
 		return nil, fmt.Errorf("device %s: capture: %s", d.name, C.GoString(d.err))
 	}
-	if !g.Replay() {
+	if !g.Replay() { // record freed nothing, but another queue may have
 		g.Free()
 		return nil, fmt.Errorf("device %s: capture: memory that the kernels use has been freed", d.name)
 	}
 	return g, nil
 }
 
-// Replay implements npu.Graph.
+// Replay implements npu.Graph. It returns false after the device's Close too.
 func (g *graph) Replay() bool {
-	g.check.Outside("replay")
-	if g.d == 0 { // closed
+	g.check.OutsideCapture("replay")
+	if g.d == 0 {
 		return false
 	}
 	for a := range g.used {
@@ -92,7 +95,7 @@ func (g *graph) Replay() bool {
 
 // Free implements npu.Graph.
 func (g *graph) Free() {
-	if g.d != 0 { // Close frees it otherwise
+	if g.d != 0 { // else Close has freed it
 		C.t_graph_free(g.t, g.d, g.g)
 	}
 }
