@@ -49,18 +49,20 @@ func asynchronies(rounds int) ([]asynchrony, error) {
 			if err != nil {
 				return nil, err
 			}
-			both := sync.sample + sync.train // a synchronous step has little else, which is ignored
+			both := sync.sample + sync.train // the other parts of a synchronous step are short and ignored
 			ratios = append(ratios, sync.sample/sync.train)
 			gains = append(gains, both/async.step)
 			ceilings = append(ceilings, both/max(sync.sample, sync.train))
 		}
-		a.Ratio, a.Gain, a.Ceiling = median(ratios), median(gains), median(ceilings)
+		a.Ratio = median(ratios)
+		a.Gain = median(gains)
+		a.Ceiling = median(ceilings)
 		all = append(all, a)
 	}
 	return all, nil
 }
 
-// times holds the mean seconds of a step.
+// times holds the mean seconds of a step and of its parts.
 type times struct{ step, sample, train float64 }
 
 // stepTimes runs 20 steps and averages all but the first two.

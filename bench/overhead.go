@@ -58,8 +58,10 @@ func overhead(instances, n int) (outcome, error) {
 		return outcome{}, err
 	}
 	cfg := producer.DefaultConfig()
-	cfg.GroupSize, cfg.Scoring, cfg.Seed, cfg.Sampling = 8, 1, 1,
-		inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
+	cfg.GroupSize = 8
+	cfg.Scoring = 1
+	cfg.Seed = 1
+	cfg.Sampling = inference.Sampling{Temperature: 1, TopP: 1, MaxTokens: 2}
 	p, err := producer.New(cfg, producer.Deps{Fleet: f, Reward: score})
 	if err != nil {
 		return outcome{}, err

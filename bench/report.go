@@ -77,11 +77,11 @@ func (r *benchReport) table() string {
 
 // megabytes formats the largest peak memory.
 func megabytes(rounds []outcome) string {
-	var most int64
+	var peak int64
 	for _, o := range rounds {
-		most = max(most, o.PeakBytes)
+		peak = max(peak, o.PeakBytes)
 	}
-	return fmt.Sprintf("%d MB", most/1e6)
+	return fmt.Sprintf("%d MB", peak/1e6)
 }
 
 // typical returns the median over rounds of the summed medians of the parts, in

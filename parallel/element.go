@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// Element is what messages consist of. They hold the machine's byte order, little-endian on
-// all that easyrl runs on.
+// Element is the type of a message's elements. Messages hold them in the machine's own byte order, so
+// all ranks need the same one; every machine that easyrl supports is little-endian.
 type Element interface {
 	float32 | int64 | int32 | byte
 }
@@ -19,22 +19,24 @@ func view[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// elements returns b, the view of a []T, as []T.
+// elements returns the memory of b as []T. b must be part of a view of a []T, cut between elements, so
+// that it is aligned.
 func elements[T Element](b []byte) []T {
 	if len(b) == 0 {
 		return nil
 	}
-	var one T
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(one)))
+	var element T
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(element)))
 }
 
-// fold combines the other ranks' values with own in place. Both have the same length.
+// fold combines other, the values that a relay has gathered from the ranks before this one, with own,
+// this rank's values. It stores the result in own and leaves other unchanged. Both have the same length.
 type fold func(own, other []byte)
 
-// sumInt64 wraps, so the sum does not depend on the order.
+// sumInt64 adds with wrap-around, so the result does not depend on the order.
 func sumInt64(own, other []byte) {
 	a, b := elements[int64](own), elements[int64](other)
-	for len(a) >= 4 && len(b) >= 4 {
+	for len(a) >= 4 && len(b) >= 4 { // four at once, without bounds checks
 		a[0] += b[0]
 		a[1] += b[1]
 		a[2] += b[2]
@@ -46,23 +48,25 @@ func sumInt64(own, other []byte) {
 	}
 }
 
-// maxFloat32 does not depend on the order: 0 exceeds -0, and any NaN gives the same NaN.
+// maxFloat32 takes the maximum. Its bits do not depend on the order: 0 exceeds -0, and any NaN gives the
+// same NaN.
 func maxFloat32(own, other []byte) {
 	a, b := elements[float32](own), elements[float32](other)
 	b = b[:len(a)]
 	for i, x := range a {
 		m := max(x, b[i])
-		if m != m {
-			m = math.Float32frombits(0x7fc00000)
+		if m != m { // NaN
+			m = math.Float32frombits(0x7fc00000) // the quiet NaN without a payload
 		}
 		a[i] = m
 	}
 }
 
-// sumFloat32 depends on the order. own follows other, the sum of the ranks before.
+// sumFloat32 adds own to other, the sum of the ranks before this one. Its bits depend on the order of
+// ranks.
 func sumFloat32(own, other []byte) {
 	a, b := elements[float32](own), elements[float32](other)
-	for len(a) >= 4 && len(b) >= 4 {
+	for len(a) >= 4 && len(b) >= 4 { // four at once, without bounds checks
 		a[0] = b[0] + a[0]
 		a[1] = b[1] + a[1]
 		a[2] = b[2] + a[2]

@@ -15,19 +15,19 @@ type Local struct {
 	w     *localWorld
 	rank  int
 	waits Waits
-	left  chan struct{}
-	leave sync.Once
-	calls sync.RWMutex // read-locked by calls
+	left  chan struct{} // closed when this rank leaves
+	leave sync.Once     // closes left
+	calls sync.RWMutex  // read-locked by each Send and Recv, so that Close can wait for them
 }
 
-// localWorld is what all ranks share. Its mutex is held for map accesses and the first failure only.
+// localWorld is the state that all ranks share.
 type localWorld struct {
 	ranks  []*Local
 	failed chan struct{} // closed once err is set
 
-	mu    sync.Mutex
-	err   error
-	boxes map[localRoute]chan localMessage
+	mu    sync.Mutex                       // guards boxes, and err until failed is closed; never held while waiting
+	err   error                            // the first failure; constant once failed is closed
+	boxes map[localRoute]chan localMessage // unbuffered; never removed
 }
 
 type localRoute struct {
@@ -39,7 +39,7 @@ type localRoute struct {
 type localMessage struct {
 	label Label
 	data  []byte
-	read  chan struct{}
+	read  chan struct{} // closed by the receiver
 }
 
 // NewLocal returns the transports of n ranks of this process.
@@ -66,10 +66,10 @@ func (e *Local) Send(ctx context.Context, to Envelope, data []byte) error {
 		return err
 	}
 	defer c.end()
-	l := localMessage{label: to.Label, data: data, read: make(chan struct{})}
+	m := localMessage{label: to.Label, data: data, read: make(chan struct{})}
 	select {
-	case e.w.box(localRoute{e.rank, to.Peer, to.Channel}) <- l:
-		<-l.read // soon: the receiver has it
+	case e.w.box(localRoute{e.rank, to.Peer, to.Channel}) <- m:
+		<-m.read // closed soon, because the receiver has the message and waits for nothing
 		return nil
 	case <-e.w.failed:
 	case <-e.left:
@@ -93,12 +93,12 @@ func (e *Local) View(ctx context.Context, from Envelope, n int, use func(data []
 	}
 	defer c.end()
 	select {
-	case l := <-e.w.box(localRoute{from.Peer, e.rank, from.Channel}):
-		defer close(l.read)
-		if err := Check(l.label, from.Label, uint64(len(l.data)), uint64(n)); err != nil {
+	case m := <-e.w.box(localRoute{from.Peer, e.rank, from.Channel}):
+		defer close(m.read)
+		if err := Check(m.label, from.Label, uint64(len(m.data)), uint64(n)); err != nil {
 			return e.w.fail(from.Peer, err)
 		}
-		use(l.data)
+		use(m.data)
 		return nil
 	case <-e.w.failed:
 	case <-e.left:
@@ -120,7 +120,8 @@ func (e *Local) Close() error {
 	return nil
 }
 
-// box returns where messages are handed over.
+// box returns the channel over which the messages of a route are handed over. It makes the channel at
+// the first call, from either end.
 func (w *localWorld) box(r localRoute) chan localMessage {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +133,8 @@ func (w *localWorld) box(r localRoute) chan localMessage {
 	return b
 }
 
-// fail ends all calls unless the world has failed already, and returns the first failure.
+// fail records err of the rank culprit and ends all calls, unless the world has failed already. It
+// returns the first failure.
 func (w *localWorld) fail(culprit int, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,29 +147,32 @@ func (w *localWorld) fail(culprit int, err error) error {
 
 // localCall is a Send or a Recv.
 type localCall struct {
-	e    *Local
-	ctx  context.Context
-	at   Envelope
-	peer *Local
-	late <-chan time.Time // after the limit; nil without one
-	end  func()
+	e        *Local
+	ctx      context.Context
+	envelope Envelope
+	peer     *Local
+	late     <-chan time.Time // receives after envelope.Limit; nil, and so never ready, without a limit
+	end      func()           // ends the call; every caller of begin defers it
 }
 
 // begin starts a call, or returns an error if nothing can be sent or received.
-func (e *Local) begin(ctx context.Context, at Envelope) (*localCall, error) {
-	if at.Peer < 0 || at.Peer >= e.Size() || at.Peer == e.rank {
-		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer, e.Size(), e.rank)
+func (e *Local) begin(ctx context.Context, envelope Envelope) (*localCall, error) {
+	peer := envelope.Peer
+	if peer < 0 || peer >= e.Size() || peer == e.rank {
+		return nil, fmt.Errorf("rank is %d, expected 0 to %d and not this one, %d", peer, e.Size()-1, e.rank)
 	}
 	e.calls.RLock()
-	c := &localCall{e: e, ctx: ctx, at: at, peer: e.w.ranks[at.Peer]}
-	if err := c.over(); err != nil {
+	c := &localCall{e: e, ctx: ctx, envelope: envelope, peer: e.w.ranks[peer]}
+	if err := c.stopped(); err != nil {
 		e.calls.RUnlock()
 		return nil, err
 	}
-	done, stop := e.waits.On(at.Peer), func() bool { return true }
-	if at.Limit > 0 {
-		timer := time.NewTimer(at.Limit)
-		c.late, stop = timer.C, timer.Stop
+	done := e.waits.On(peer)
+	stop := func() bool { return true }
+	if envelope.Limit > 0 {
+		timer := time.NewTimer(envelope.Limit)
+		c.late = timer.C
+		stop = timer.Stop
 	}
 	c.end = func() {
 		stop()
@@ -177,8 +182,9 @@ func (e *Local) begin(ctx context.Context, at Envelope) (*localCall, error) {
 	return c, nil
 }
 
-// over returns an error if nothing can be sent or received.
-func (c *localCall) over() error {
+// stopped returns an error if the world has failed, this rank has left or ctx has ended; the last also
+// fails the world.
+func (c *localCall) stopped() error {
 	select {
 	case <-c.e.w.failed:
 		return c.e.w.err
@@ -200,20 +206,20 @@ func (c *localCall) over() error {
 
 // fault returns why the call did not get its message.
 func (c *localCall) fault() error {
-	if err := c.over(); err != nil {
+	if err := c.stopped(); err != nil {
 		return err
 	}
 	select {
 	case <-c.peer.left:
-		return c.e.w.fail(c.at.Peer, fmt.Errorf("left before %s", c.at.In()))
+		return c.e.w.fail(c.envelope.Peer, fmt.Errorf("left before %s", c.envelope.In()))
 	default:
-		return c.overdue("for " + c.at.Limit.String())
+		return c.overdue("for " + c.envelope.Limit.String())
 	}
 }
 
-// overdue fails the rank that keeps c waiting.
+// overdue fails the world with the rank that keeps c waiting. when completes "no message … in …".
 func (c *localCall) overdue(when string) error {
 	ranks := c.e.w.ranks
-	culprit := Culprit(c.at.Peer, func(rank int) []int { return ranks[rank].waits.List() })
-	return c.e.w.fail(culprit, fmt.Errorf("no message %s in %s", when, c.at.In()))
+	culprit := Culprit(c.envelope.Peer, func(rank int) []int { return ranks[rank].waits.List() })
+	return c.e.w.fail(culprit, fmt.Errorf("no message %s in %s", when, c.envelope.In()))
 }

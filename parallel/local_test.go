@@ -64,7 +64,7 @@ func TestNoSuchRank(t *testing.T) {
 	w := parallel.NewLocal(2)
 	for _, peer := range []int{-1, 0, 2} {
 		require.ErrorContains(t, w[0].Recv(t.Context(), parallel.Envelope{Peer: peer, Channel: "x"}, nil),
-			"expected one below 2 and not this one, 0")
+			"expected 0 to 1 and not this one, 0")
 	}
 	_, err := parallel.NewGroup(w[0], "", []int{1, 1, 5}, 0)
 	require.ErrorContains(t, err, `make group "": name is "", expected 1 to 59 bytes`)

@@ -2,8 +2,8 @@
 // communicate.
 //
 // A Group holds the ranks along an axis. Its collectives work on any Transport: Local connects
-// goroutines of one process, packages tcp and mpi connect processes. Sharding a model is the
-// model's business.
+// goroutines of one process, packages tcp and mpi connect processes. Other packages decide how a model
+// is sharded.
 package parallel
 
 import (
@@ -32,10 +32,10 @@ type Mesh struct {
 	PP int `toml:"pp"` // pipeline stages
 }
 
-// Coord is a rank's position on each axis.
+// Coord is a rank's position on each axis, from 0.
 type Coord struct{ DP, TP, PP int }
 
-// Validate reports all faults of m.
+// Validate returns an error that joins all faults of m.
 func (m Mesh) Validate() error {
 	var errs []error
 	for _, a := range []Axis{Data, Tensor, Pipeline} {
@@ -62,8 +62,8 @@ func (m Mesh) Coord(rank int) Coord {
 // Rank returns the rank at a position.
 func (m Mesh) Rank(c Coord) int { return c.TP + m.TP*(c.DP+m.DP*c.PP) }
 
-// Group returns the ranks that differ from rank on axis a only, including rank itself, in
-// the order of the axis. A collective over the axis joins them.
+// Group returns the ranks that have the coordinates of rank except on axis a, including rank itself, in
+// the order of that axis. A collective over the axis joins them.
 func (m Mesh) Group(rank int, a Axis) []int {
 	ranks := make([]int, m.size(a))
 	for i := range ranks {

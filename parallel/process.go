@@ -11,13 +11,14 @@ import (
 
 // Process is one of the processes that a launcher, such as torchrun, Slurm or mpirun, has started.
 type Process struct {
-	Rank, Size int
-	LocalSize  int    // processes on this machine, with this one; 0 if unknown
+	Rank, Size int    // this process's rank, 0 to Size-1, and the number of processes
+	LocalSize  int    // processes on this machine, including this one; 0 if unknown
 	MPI        bool   // mpirun started it
 	Master     string // host:port of rank 0; empty if unknown
 }
 
-// ThisProcess returns this process. Without a launcher it is rank 0 of 1.
+// ThisProcess reads this process's place from the launcher's environment variables. Without a launcher
+// it is rank 0 of 1. It returns an error if variables are malformed.
 func ThisProcess() (Process, error) { return readProcess(os.Getenv) }
 
 // readProcess returns the process that the variables of torchrun, Open MPI, MPICH or Slurm describe.
@@ -40,7 +41,7 @@ func readProcess(getenv func(string) string) (Process, error) {
 				names.rank, getenv(names.rank), names.size, getenv(names.size))
 		}
 		p.LocalSize, _ = strconv.Atoi(getenv(names.localSize)) // 0 if it is not a number
-		p.MPI = names.rank[0] == 'O' || names.rank[0] == 'P'
+		p.MPI = names.rank == "OMPI_COMM_WORLD_RANK" || names.rank == "PMI_RANK"
 		break
 	}
 	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
@@ -49,7 +50,7 @@ func readProcess(getenv func(string) string) (Process, error) {
 	}
 	n, err := strconv.Atoi(port)
 	if getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" {
-		n++ // torchrun itself listens at MASTER_PORT
+		n++ // torchrun itself listens at MASTER_PORT, so rank 0 takes the next port
 	}
 	if host == "" || err != nil || n < 1 || n > math.MaxUint16 {
 		return p, fmt.Errorf("MASTER_ADDR is %q and MASTER_PORT is %q, expected a host and a port", host, port)

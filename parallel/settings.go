@@ -28,36 +28,35 @@ type Settings struct {
 
 // Values of Settings.Reduce.
 const (
-	Exact = "exact"
-	Sum   = "sum"
+	Exact = "exact" // the bits of one rank
+	Sum   = "sum"   // an ordinary all-reduce
 )
 
-// Limits of settings.
 const (
-	maxAxis = 1024
-	maxZero = 2
+	maxAxis = 1024 // ranks on one axis
+	maxZero = 2    // highest ZeRO stage
 )
 
 // Default returns the settings of one rank.
 func Default() Settings { return Settings{DP: 1, TP: 1, PP: 1, Reduce: Exact} }
 
-// Mesh returns the mesh.
+// Mesh returns the mesh of DP, TP and PP.
 func (s *Settings) Mesh() Mesh { return Mesh{DP: s.DP, TP: s.TP, PP: s.PP} }
 
 // Validate reports all faults, each beginning with its key.
 func (s *Settings) Validate() error {
 	var faults []error
-	between := func(key string, n, low, high int) {
+	checkRange := func(key string, n, low, high int) {
 		if n < low {
 			faults = append(faults, fmt.Errorf("%s is %d, expected %d or more", key, n, low))
 		} else if n > high {
 			faults = append(faults, fmt.Errorf("%s is %d, expected %d at most", key, n, high))
 		}
 	}
-	between("dp", s.DP, 1, maxAxis)
-	between("tp", s.TP, 1, maxAxis)
-	between("pp", s.PP, 1, maxAxis)
-	between("zero", s.Zero, 0, maxZero)
+	checkRange("dp", s.DP, 1, maxAxis)
+	checkRange("tp", s.TP, 1, maxAxis)
+	checkRange("pp", s.PP, 1, maxAxis)
+	checkRange("zero", s.Zero, 0, maxZero)
 	if s.Reduce != Exact && s.Reduce != Sum {
 		faults = append(faults, fmt.Errorf("reduce is %q, expected %q or %q", s.Reduce, Exact, Sum))
 	}

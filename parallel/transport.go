@@ -13,21 +13,22 @@ import (
 // Messages of one sender on one channel arrive in the order in which they were sent.
 // Channels do not block each other.
 //
-// A call that fails fails the world: every later or pending call of every rank returns an
-// error that wraps a *RankError with the first rank that failed. This includes a call whose
-// ctx ends, because half a message may be on its way.
+// The failure of one call fails the world: every pending or later call of every rank returns an error
+// that wraps a *RankError with the first rank that failed. A call also fails the world if its ctx ends,
+// because it may have sent half of a message.
 type Transport interface {
-	Rank() int
-	Size() int
+	Rank() int // this rank, 0 to Size()-1
+	Size() int // number of ranks
 
-	// Send returns when data may be changed. Then data may not have arrived.
+	// Send sends data. When it returns, the caller may change data, which may not have arrived yet.
 	Send(ctx context.Context, e Envelope, data []byte) error
 
-	// Recv fills into with the next message of a peer's channel, which must have its
-	// length. Only the callee uses into until Recv returns.
+	// Recv fills into with the next message of a peer's channel. It fails if the message has another
+	// length. The caller must not use into before Recv returns.
 	Recv(ctx context.Context, e Envelope, into []byte) error
 
-	// Abort fails the world with this rank as the culprit. It waits at most for the other ranks to know.
+	// Abort fails the world with this rank as the culprit. It may block until other ranks know of it, for
+	// a time that the transport limits.
 	Abort(err error)
 
 	// Close leaves the world and waits for all calls and goroutines of this rank. A rank
@@ -37,7 +38,7 @@ type Transport interface {
 
 // Viewer is a Transport that can show a message in its own memory instead of copying it.
 type Viewer interface {
-	// View calls use with the next message, which must have n bytes. use must not keep them.
+	// View calls use with the next message, which must have n bytes. use must not keep or change data.
 	View(ctx context.Context, e Envelope, n int, use func(data []byte)) error
 }
 
@@ -46,7 +47,7 @@ type Envelope struct {
 	Peer    int           // the other rank of the world
 	Channel string        // at most MaxChannel bytes
 	Label   Label         // must be the same at both ends
-	Limit   time.Duration // without progress, after which the peer has failed; 0 for none
+	Limit   time.Duration // time without progress after which the peer has failed; 0 for no limit
 }
 
 // MaxChannel limits a channel's name.
@@ -76,16 +77,16 @@ func (o Op) String() string {
 	return names[o]
 }
 
-// Label says which call a message belongs to, so that ranks that call different operations
+// Label identifies the call that a message belongs to, so that ranks that call different operations
 // fail instead of mixing up their data.
 type Label struct {
 	Op    Op
-	Count uint32 // earlier collectives of the group; wraps
+	Count uint32 // number of earlier collectives of the group, which wraps; 0 for OpSend
 }
 
 func (l Label) String() string { return fmt.Sprintf("%s %d", l.Op, l.Count) }
 
-// Check returns an error unless a message is the one that Recv expects.
+// Check returns an error unless a received message has the label and the number of bytes that Recv wants.
 func Check(got, want Label, gotBytes, wantBytes uint64) error {
 	switch {
 	case got != want:
@@ -113,37 +114,40 @@ func (e *RankError) Error() string {
 
 func (e *RankError) Unwrap() error { return e.Err }
 
-// Culprit returns the rank that keeps the others waiting, given one that is suspected
-// because a message of it is overdue. waits returns the ranks that a rank waits for. If all
-// that suspect depends on wait for each other, the result is suspect.
-func Culprit(suspect int, waits func(rank int) []int) int {
-	seen, next := map[int]bool{}, []int{suspect}
-	for len(next) > 0 {
-		rank := next[0]
-		next = next[1:]
+// Culprit returns the rank that keeps the others waiting. A message from suspect is overdue, but suspect
+// may itself wait for other ranks, and these for others. waitsFor returns the ranks that a rank waits
+// for. Culprit searches them breadth first and returns the first rank that waits for none, or suspect
+// if there is no such rank.
+func Culprit(suspect int, waitsFor func(rank int) []int) int {
+	seen := map[int]bool{}
+	queue := []int{suspect}
+	for len(queue) > 0 {
+		rank := queue[0]
+		queue = queue[1:]
 		if seen[rank] {
 			continue
 		}
 		seen[rank] = true
-		others := waits(rank)
+		others := waitsFor(rank)
 		if len(others) == 0 {
 			return rank
 		}
-		next = append(next, others...)
+		queue = append(queue, others...)
 	}
 	return suspect
 }
 
-// Waits counts the calls of one rank that wait for each other rank, for Culprit.
+// Waits counts, for each peer, the calls of this rank that wait for it. Culprit needs it. It is safe for
+// concurrent use.
 type Waits []atomic.Int32
 
-// On records a call that waits for a rank until the result is called.
+// On records a call that waits for peer. The caller calls done once, when the call ends.
 func (w Waits) On(peer int) (done func()) {
 	w[peer].Add(1)
 	return func() { w[peer].Add(-1) }
 }
 
-// List returns the ranks waited for.
+// List returns the ranks that at least one call waits for, in ascending order.
 func (w Waits) List() []int {
 	var ranks []int
 	for rank := range w {

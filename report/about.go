@@ -10,16 +10,16 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// aboutFile is the name of the file in a run's folder that says what the run trains.
+// aboutFile is the name of the file in a run's folder that holds its About.
 const aboutFile = "about.json"
 
-// About says what a run trains and how.
+// About describes a run for its report.
 type About struct {
 	Name       string `json:"name"`             // run.name
 	Task       string `json:"task"`             // train or sft
 	Mode       string `json:"mode,omitempty"`   // run.mode of a train run
 	Model      string `json:"model"`            // path of the model folder, or of the config.json of random weights
-	Parameters int64  `json:"parameters"`       // of the model
+	Parameters int64  `json:"parameters"`       // number of parameters of the model
 	Tokenizer  string `json:"tokenizer"`        // folder with the tokenizer
 	Objective  string `json:"objective"`        // in words
 	Reward     string `json:"reward,omitempty"` // in words; empty for sft
@@ -34,7 +34,7 @@ func ReadAbout(dir string) (a About, err error) {
 	return a, err
 }
 
-// writeJSON writes v to a file, replacing an older one whole.
+// writeJSON replaces the content of a file with v, atomically.
 func writeJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err == nil {
@@ -46,7 +46,8 @@ func writeJSON(path string, v any) error {
 	return nil
 }
 
-// readJSON reads a file into v. It reports whether there is one that is not damaged.
+// readJSON reads a file into v. If there is no file, or it is not JSON because a crash has damaged it, found
+// is false and v is unchanged.
 func readJSON(path string, v any) (found bool, err error) {
 	text, err := filetype.Read(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !json.Valid(text) {

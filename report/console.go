@@ -20,10 +20,10 @@ type Console struct {
 	out   io.Writer
 	width func() int // terminal width in columns; nil if out is not a terminal
 	now   progress
-	doing string // what happens between two steps, terminals only
-	unit  string // what Count counts
-	first int    // steps done before this process started
-	start time.Time
+	doing string    // progress within the current step, for terminals; set by Progress
+	unit  string    // unit that Count counts; empty without Count
+	first int       // number of steps done before this process started
+	start time.Time // when the console was made
 }
 
 // NewConsole returns a console that shows steps done+1 to total on out.

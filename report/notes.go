@@ -7,17 +7,17 @@ import (
 	"github.com/easyrl/easyrl/internal/notice"
 )
 
-// mostNotes bounds the queue of unwritten lines; beyond it the oldest are dropped.
-const mostNotes = 1000
+// maxNotes limits the queue of unwritten lines. If it is full, Say drops the oldest line.
+const maxNotes = 1000
 
 // Notes writes lines from its own goroutine, so that callers never wait, even if a
 // terminal blocks. It is safe for concurrent use.
 type Notes struct {
-	lines chan line // unwritten; closed by Close
-	wrote sync.WaitGroup
+	lines  chan line      // unwritten lines; closed by Close
+	writer sync.WaitGroup // the goroutine that writes
 
-	mu      sync.Mutex // held to send to lines
-	dropped int        // lines dropped since the last one written
+	mu      sync.Mutex // held while sending to or closing lines; guards the following
+	dropped int        // number of lines dropped since the last one written
 	closed  bool
 }
 
@@ -29,8 +29,8 @@ type line struct {
 
 // NewNotes returns Notes that pass lines to write, one call at a time, until Close.
 func NewNotes(write notice.Printer) *Notes {
-	n := &Notes{lines: make(chan line, mostNotes)}
-	n.wrote.Go(func() {
+	n := &Notes{lines: make(chan line, maxNotes)}
+	n.writer.Go(func() {
 		for l := range n.lines {
 			n.mu.Lock()
 			dropped := n.dropped
@@ -56,10 +56,10 @@ func (n *Notes) Say(kind notice.Kind, format string, args ...any) {
 		select {
 		case <-n.lines:
 			n.dropped++
-		default: // written just now
+		default: // the writer has just taken it
 		}
 	}
-	n.lines <- line{kind, fmt.Sprintf(format, args...)} // does not block, since only Say sends
+	n.lines <- line{kind, fmt.Sprintf(format, args...)} // has room: only Say sends, and it holds mu
 }
 
 // Close writes the pending lines and waits for them.
@@ -70,5 +70,5 @@ func (n *Notes) Close() {
 		close(n.lines)
 	}
 	n.mu.Unlock()
-	n.wrote.Wait()
+	n.writer.Wait()
 }

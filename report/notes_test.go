@@ -23,14 +23,14 @@ func TestNotesDoNotBlock(t *testing.T) {
 	})
 	n.Say(notice.Progress, "first")
 	<-writing
-	for i := range mostNotes + 7 {
+	for i := range maxNotes + 7 {
 		n.Say(notice.Progress, "%d", i)
 	}
 	close(stopped)
 	n.Close()
-	require.Len(t, lines, 2+mostNotes)
+	require.Len(t, lines, 2+maxNotes)
 	require.Equal(t, []string{"first", "warning: 7 lines dropped", "7"}, lines[:3])
 	n.Say(notice.Progress, "late")
 	n.Close()
-	require.Len(t, lines, 2+mostNotes)
+	require.Len(t, lines, 2+maxNotes)
 }

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// progress is what a progress line shows. Its main fields, the step, the reward or loss,
+// progress is the content of a progress line. Its main fields, the step, the reward or loss,
 // the held-out score and the time left, stay on the line at any width.
 type progress struct {
-	done, total int
-	reward      field
-	held        field
-	heldStep    int // step of the evaluation
-	left        string
-	rest        []string // shown as far as there is room
+	done, total int      // steps
+	reward      field    // reward or loss of the last step
+	held        field    // score of the last evaluation
+	heldStep    int      // step of the last evaluation
+	left        string   // time left, in words; may be empty
+	rest        []string // details, shown as far as there is room
 }
 
 // field is a named number.
@@ -108,7 +108,7 @@ func (p *progress) line(room int, bar bool) string {
 		dated += fmt.Sprintf(" (step %d)", p.heldStep)
 	}
 	full := words("step "+count, reward, dated, left)
-	var lines []string // shorter and shorter
+	var lines []string // candidates, from the longest to the shortest
 	for n := len(p.rest); n >= 0; n-- {
 		lines = append(lines, strings.Join(slices.Concat(full, p.rest[:n]), "  "))
 	}
@@ -132,7 +132,7 @@ func (p *progress) count(room int, unit string, bar bool) string {
 // withBar puts a bar before line if there is room.
 func (p *progress) withBar(line string, room int, bar bool) string {
 	n := min(barWidth, room-width(line)-2)
-	if !bar || p.total <= 0 || n < barLeast {
+	if !bar || p.total <= 0 || n < minBarWidth {
 		return line
 	}
 	full := max(min(n*p.done/p.total, n), 0)
@@ -141,8 +141,8 @@ func (p *progress) withBar(line string, room int, bar bool) string {
 
 // Widths of the bar, in columns.
 const (
-	barWidth = 16
-	barLeast = 6
+	barWidth    = 16
+	minBarWidth = 6 // in less room, the line has no bar
 )
 
 // cut returns the first room columns of line.

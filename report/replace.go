@@ -18,9 +18,9 @@ func ReplaceFile(path string, data []byte) error {
 	})
 }
 
-// Replace replaces the content of path with what write writes, atomically: readers see the
-// old or the new content, even after a crash. A new file has the permissions that the umask
-// leaves it; an existing one keeps its own.
+// Replace replaces the content of path with the data that write writes, atomically: readers see the
+// old or the new content, even after a crash. A new file gets permissions 0644 less the umask;
+// an existing file keeps its own.
 func Replace(path string, write func(w io.Writer) error) error {
 	mode := fs.FileMode(0)
 	if old, err := os.Stat(path); err == nil {
@@ -43,7 +43,7 @@ func replace(path string, mode fs.FileMode, write func(w io.Writer) error) error
 	name := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text())
 	perm := fs.FileMode(0o644)
 	if mode != 0 {
-		perm &= mode // until all of it is set
+		perm &= mode // never more than mode; Chmod sets the other bits
 	}
 	temp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {

@@ -9,8 +9,8 @@
 //
 // A recovery point is a folder with weights and moments. The session keeps every micro-batch since
 // its last recovery point, with the derivative of the loss, and every update. After a failure it
-// starts all ranks from the recovery point and repeats what it has kept. Each micro-batch counts
-// once: its derive is called once, whatever happens to ranks, since the derivative is kept.
+// starts all ranks from the recovery point and repeats these micro-batches and updates. The session calls
+// each derive only once, because it keeps the derivative, so each micro-batch counts once.
 //
 // The repeated updates have the bits of those before the failure, because a replica computes the same
 // pieces in the same order as before (schedule.Plan.Restart): ranks sum gradients in floating point.
@@ -19,10 +19,10 @@
 //
 // # Goroutines
 //
-// The goroutine that calls Session makes all decisions and alone uses its fields. Each rank has a
-// goroutine that reads frames into group.events and one that writes queued frames and beats; the
-// listener has one that accepts connections and one for each that has not become a rank. These only
-// move frames, and signal Session.Ready.
+// The goroutine that calls Session makes all decisions, and no other goroutine uses its fields. Each rank
+// has a goroutine that reads frames into group.events and one that writes queued frames and beats. The
+// listener has a goroutine that accepts connections, and one for each connection that has not become a
+// rank. These goroutines only move frames and signal Session.Ready.
 //
 // # Ownership
 //
@@ -43,7 +43,7 @@ import (
 )
 
 const (
-	// maxRestarts bounds the restarts between two completed updates.
+	// maxRestarts limits the restarts between two completed updates.
 	maxRestarts = 3
 	// recoveryEvery is the number of updates after which a session writes a recovery point if
 	// no checkpoint has made one.
@@ -53,7 +53,7 @@ const (
 // Config configures a session.
 type Config struct {
 	Listen string // address to listen on for ranks; empty means a free port of 127.0.0.1
-	// Token is what ranks must send to be accepted. A session that starts its ranks ignores it
+	// Token is the secret that ranks must send to be accepted. A session that starts its ranks ignores it
 	// and makes a new token for each start.
 	Token string
 	DP    int // number of replicas; 0 means 1
@@ -62,7 +62,7 @@ type Config struct {
 	// Python is the interpreter that starts the ranks on this machine. If it is empty, the
 	// session waits for ranks that are started elsewhere, at the start and after a failure.
 	Python  string
-	Threads int // per rank on CPUs; 0 divides the machine's threads among the ranks
+	Threads int // threads of each rank on CPUs; 0 divides the machine's threads among the ranks
 
 	Model     string // folder of the starting weights
 	State     string // checkpoint folder to resume from; empty for none
@@ -82,7 +82,7 @@ type Config struct {
 	Deadlines Deadlines
 
 	Say  func(format string, args ...any) // prints notes, such as the address for ranks; may be nil
-	Warn func(format string, args ...any) // prints faults that the session survives; may be nil
+	Warn func(format string, args ...any) // prints faults after which the session continues; may be nil
 	Rows func(rank int) trace.Track       // returns a rank's row of the trace; nil records nothing
 }
 
@@ -94,25 +94,27 @@ type Deadlines struct {
 	File time.Duration // to write weights or state; default 30 minutes
 }
 
-// complete returns c with defaults filled in and paths made absolute.
+// complete returns c with defaults filled in and paths made absolute, or an error if it is not valid.
 func (c Config) complete() (Config, error) {
-	c.DP, c.TP = cmp.Or(c.DP, 1), cmp.Or(c.TP, 1)
-	c.Mode, c.DType = cmp.Or(c.Mode, wire.Auto), cmp.Or(c.DType, "auto")
+	c.DP = cmp.Or(c.DP, 1)
+	c.TP = cmp.Or(c.TP, 1)
+	c.Mode = cmp.Or(c.Mode, wire.Auto)
+	c.DType = cmp.Or(c.DType, "auto")
 	c.Silence = cmp.Or(c.Silence, 20*time.Second)
 	d := &c.Deadlines
 	d.Join = cmp.Or(d.Join, 10*time.Minute)
 	d.Load = cmp.Or(d.Load, 30*time.Minute)
 	d.Pass = cmp.Or(d.Pass, 10*time.Minute)
 	d.File = cmp.Or(d.File, 30*time.Minute)
-	for _, to := range []*func(string, ...any){&c.Say, &c.Warn} {
-		if *to == nil {
-			*to = func(string, ...any) {}
+	for _, printer := range []*func(string, ...any){&c.Say, &c.Warn} {
+		if *printer == nil {
+			*printer = func(string, ...any) {}
 		}
 	}
 	if c.Rows == nil {
 		c.Rows = func(int) trace.Track { return trace.Track{} }
 	}
-	for _, folder := range []*string{&c.Model, &c.State, &c.Reference, &c.Dir} { // ranks may run elsewhere
+	for _, folder := range []*string{&c.Model, &c.State, &c.Reference, &c.Dir} { // for ranks in other folders
 		if err := absolute(folder); err != nil {
 			return c, err
 		}

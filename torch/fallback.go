@@ -9,14 +9,15 @@ import (
 // warnFallback warns if the ranks' self-check has rejected faster implementations than the one
 // they use. It names each different reason with the first rank that gave it.
 func (g *group) warnFallback(warn func(format string, args ...any)) {
-	var said, reasons []string
+	var reasons []string
+	var lines []string // reasons with the names of ranks
 	for _, r := range g.ranks {
-		if reason := oneLine(r.ready.Reason); reason != "" && !slices.Contains(said, reason) {
-			said = append(said, reason)
-			reasons = append(reasons, fmt.Sprintf("%s: %s", r.name(), reason))
+		if reason := oneLine(r.ready.Reason); reason != "" && !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+			lines = append(lines, fmt.Sprintf("%s: %s", r.name(), reason))
 		}
 	}
-	if len(reasons) == 0 {
+	if len(lines) == 0 {
 		return
 	}
 	first := &g.ranks[0].ready
@@ -24,12 +25,12 @@ func (g *group) warnFallback(warn func(format string, args ...any)) {
 	if first.Packed {
 		cost = "passes use " + oneLine(first.Attention)
 	}
-	if n := first.Slowdown; n > 0 {
-		how := "%s, %.1f times the rows for 4 responses half as long as their prompt"
+	if first.Slowdown > 0 {
+		format := "%s, %.1f times the rows for 4 responses half as long as their prompt"
 		if first.Packed {
-			how = "%s and take %.1f times as long as the model's own attention on separate sequences"
+			format = "%s and take %.1f times as long as the model's own attention on separate sequences"
 		}
-		cost = fmt.Sprintf(how, cost, n)
+		cost = fmt.Sprintf(format, cost, first.Slowdown)
 	}
-	warn("slow PyTorch ranks: %s; rejected by the self-check: %s", cost, strings.Join(reasons, "; "))
+	warn("slow PyTorch ranks: %s; rejected by the self-check: %s", cost, strings.Join(lines, "; "))
 }

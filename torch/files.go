@@ -27,11 +27,11 @@ func (s *Session) Write(ctx context.Context, what, folder string) error {
 	return nil
 }
 
-// write makes the ranks write to the folder that place returns. It calls place for each
+// write makes the ranks write to the folder that makeFolder returns. It calls makeFolder for each
 // attempt. Cancelling ctx does not interrupt the ranks.
-func (s *Session) write(ctx context.Context, what string, place func() (string, error)) error {
+func (s *Session) write(ctx context.Context, what string, makeFolder func() (string, error)) error {
 	return s.attempt(ctx, func(g *group) error {
-		folder, err := place()
+		folder, err := makeFolder()
 		if err == nil {
 			err = absolute(&folder)
 		}
@@ -45,7 +45,7 @@ func (s *Session) write(ctx context.Context, what string, place func() (string, 
 	})
 }
 
-// savePoint writes a recovery point and drops the updates before it.
+// savePoint writes a recovery point, and removes the last one and the updates since then.
 func (s *Session) savePoint(ctx context.Context) error {
 	var next point
 	err := s.write(ctx, wire.State, func() (string, error) {
@@ -63,12 +63,13 @@ func (s *Session) savePoint(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write recovery point of update %d: %w", s.updates, err)
 	}
-	s.point, s.past = next, nil
+	s.point = next
+	s.past = nil
 	return nil
 }
 
 // Capture writes the policy and the optimizer's state as a recovery point, unless the last
-// recovery point already holds them. It returns a function that moves a copy of the files to
+// recovery point already holds them, and copies its files. It returns a function that moves the copy to
 // an existing folder. Training may continue before and while move runs.
 func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err error) {
 	if !s.point.own || len(s.past) > 0 {
@@ -77,13 +78,13 @@ func (s *Session) Capture(ctx context.Context) (move func(dir string) error, err
 		}
 	}
 	s.points++
-	kept := filepath.Join(s.cfg.recovery(), fmt.Sprintf("checkpoint-%d", s.points))
-	if err := copyTree(kept, s.point.state); err != nil {
+	copied := filepath.Join(s.cfg.recovery(), fmt.Sprintf("checkpoint-%d", s.points))
+	if err := copyTree(copied, s.point.state); err != nil {
 		return nil, fmt.Errorf("keep recovery point: %w", err)
 	}
 	return func(dir string) error {
-		err := copyTree(dir, kept)
-		return errors.Join(err, os.RemoveAll(kept))
+		err := copyTree(dir, copied)
+		return errors.Join(err, os.RemoveAll(copied))
 	}, nil
 }
 
@@ -109,7 +110,7 @@ func copyTree(to, from string) error {
 	})
 }
 
-// copyFile copies a file whose file system supports no links.
+// copyFile copies the contents of a file.
 func copyFile(to, from string) error {
 	in, err := filetype.Open(from)
 	if err != nil {
@@ -137,7 +138,8 @@ func (s *Session) Restore(ctx context.Context, dir string, updates int) error {
 	s.point = point{state: dir, updates: updates}
 	s.past = nil
 	s.updates = updates
-	s.now, s.toDerive = s.newUpdate(), nil
+	s.now = s.newUpdate()
+	s.toDerive = nil
 	if err := s.attempt(ctx, func(*group) error { return nil }); err != nil {
 		return fmt.Errorf("restore %s: %w", dir, err)
 	}
@@ -150,18 +152,21 @@ func (s *Session) MaxPositions() int { return cmp.Or(s.info.MaxPositions, math.M
 
 // FLOPs returns the number of floating-point operations of a forward and backward pass over l.
 func (s *Session) FLOPs(l *attention.Layout) float64 {
-	of := s.info.FLOPs
-	keys := 0.0
+	cost := s.info.FLOPs
+	pairs := 0.0                             // pairs of a query row and a key that it attends to
 	ends := make([]float64, len(l.Segments)) // length of the sequence at the end of each segment
 	for i, segment := range l.Segments {
-		before, n := 0.0, float64(segment.Len)
+		before := 0.0
 		if segment.Parent >= 0 {
 			before = ends[segment.Parent]
 		}
+		n := float64(segment.Len)
 		ends[i] = before + n
-		keys += float64(n*before) + float64(n*(n+1)/2)
+		pairs += float64(n*before) + float64(n*(n+1)/2) // conversions forbid fusing, which would change bits
 	}
-	return float64(of.Row*float64(l.Rows())) + float64(of.Target*float64(len(l.Targets))) + float64(of.Key*keys)
+	rows := float64(cost.Row * float64(l.Rows()))
+	targets := float64(cost.Target * float64(len(l.Targets)))
+	return rows + targets + float64(cost.Key*pairs)
 }
 
 // Allocated returns the device memory that all ranks together hold, in bytes, by purpose.

@@ -12,17 +12,17 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// group is a set of ranks that started together. A session replaces it as a whole: the ranks compute
-// together, so none of them is of use without the others.
+// group is a set of ranks that started together. The ranks compute together, so if one fails, the session
+// replaces the complete group.
 type group struct {
-	ranks  []*rank // by number; nil until they are connected
-	events chan event
-	launch *launch // nil if others start the ranks
+	ranks  []*rank    // by number; elements are nil until the ranks are connected
+	events chan event // from the goroutines of all ranks
+	launch *launch    // nil if the session did not start the ranks
 }
 
 // explain adds the cause from torchrun's output to an error if torchrun has ended. If torchrun
-// reports a rank that a signal killed, the error is that rank's fault: what other ranks report
-// follows from it.
+// reports that a signal killed a rank, the result is that rank's fault, because the errors of other ranks
+// follow from it.
 func (g *group) explain(err error) error {
 	if g.launch == nil || !g.launch.ended(err) {
 		return err
@@ -34,39 +34,40 @@ func (g *group) explain(err error) error {
 			name = g.ranks[number].name()
 		}
 		err = &fault{name, fmt.Errorf("%w: %s", errKilled, signal)}
-	} else if said := cause(output); said != "" && !errors.Is(err, errFailed) { // the output repeats what a rank sent
-		err = fmt.Errorf("%w: %s", err, said)
+	} else if text := cause(output); text != "" && !errors.Is(err, errFailed) { // a rank that failed sent that text
+		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return fmt.Errorf("%w; see %s", err, g.launch.output)
 }
 
-// causeTime is how long a session waits for the cause of a rank's failure.
+// causeTime is how long findOutOfMemory waits for reports of other ranks.
 const causeTime = time.Second
 
-// lackOfMemory waits up to causeTime for another rank to report that it ran out of memory, and returns
-// that fault in place of failed. When a rank ends, those that compute with it fail too, and their
-// reports may arrive first.
-func (g *group) lackOfMemory(failed *fault) *fault {
-	if errors.As(failed, new(*exhausted)) || !errors.Is(failed, errFailed) && !errors.Is(failed, errClosed) {
+// findOutOfMemory waits up to causeTime for another rank's report that it ran out of memory, and returns
+// that fault, or failed if there is none. When a rank ends, the ranks that compute with it fail too, and
+// their reports may arrive before that of the cause.
+func (g *group) findOutOfMemory(failed *fault) *fault {
+	rankEnded := errors.Is(failed, errFailed) || errors.Is(failed, errClosed)
+	if errors.As(failed, new(*outOfMemory)) || !rankEnded {
 		return failed
 	}
-	left := map[*rank]bool{}
+	unheard := map[*rank]bool{} // ranks that may still report
 	for _, r := range g.ranks {
 		if r.name() != failed.rank {
-			left[r] = true
+			unheard[r] = true
 		}
 	}
 	timeout := time.NewTimer(causeTime)
 	defer timeout.Stop()
-	for len(left) > 0 {
+	for len(unheard) > 0 {
 		select {
 		case e := <-g.events:
 			if e.err == nil && e.frame.Kind != (wire.Failed{}).Kind() {
 				continue
 			}
-			delete(left, e.rank)
+			delete(unheard, e.rank)
 			var other *fault
-			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*exhausted)) {
+			if e.err == nil && errors.As(e.rank.answer(&e.frame), &other) && errors.As(other, new(*outOfMemory)) {
 				return other
 			}
 		case <-timeout.C:
@@ -76,7 +77,7 @@ func (g *group) lackOfMemory(failed *fault) *fault {
 	return failed
 }
 
-// gather waits until all ranks are connected.
+// gather waits until all ranks are connected, for Deadlines.Join at most.
 func (g *group) gather(ctx context.Context, cfg *Config, from *listener, token string, notify func()) error {
 	timeout := time.NewTimer(cfg.Deadlines.Join)
 	defer timeout.Stop()
@@ -103,7 +104,7 @@ func (g *group) gather(ctx context.Context, cfg *Config, from *listener, token s
 				}
 				continue
 			}
-			g.drop(e.rank) // it may be started again
+			g.drop(e.rank) // the user's launcher may start it again
 		case <-g.launch.done():
 			return errors.New("torchrun ended")
 		case <-timeout.C:
@@ -116,7 +117,7 @@ func (g *group) gather(ctx context.Context, cfg *Config, from *listener, token s
 	return nil
 }
 
-// drop forgets a rank whose connection has ended.
+// drop removes a rank whose connection has ended, so that it can connect again.
 func (g *group) drop(r *rank) {
 	if g.ranks[r.hello.Rank] == r {
 		g.ranks[r.hello.Rank] = nil
@@ -142,7 +143,7 @@ func (g *group) missing() string {
 	return "ranks " + strings.Join(names, ", ")
 }
 
-// welcome makes the ranks load their models.
+// welcome makes the ranks load their models and the recovery point from, and checks that all agree.
 func (g *group) welcome(ctx context.Context, c *Config, from point) error {
 	m := wire.Welcome{
 		Model: c.Model, State: from.state, Updates: from.updates, Reference: c.Reference,
@@ -185,16 +186,16 @@ func (g *group) close() {
 func (g *group) end(grace time.Duration) {
 	timeout := time.NewTimer(grace)
 	defer timeout.Stop()
-	left := map[*rank]bool{}
+	connected := map[*rank]bool{}
 	for _, r := range g.ranks {
-		left[r] = true
+		connected[r] = true
 		_ = r.send(wire.End{}, wire.Body{}) // if it fails, closing the connection ends the rank
 	}
-	for late := false; len(left) > 0 && !late; {
+	for late := false; len(connected) > 0 && !late; {
 		select {
 		case e := <-g.events:
 			if e.err != nil {
-				delete(left, e.rank)
+				delete(connected, e.rank)
 			}
 		case <-timeout.C:
 			late = true
@@ -203,7 +204,8 @@ func (g *group) end(grace time.Duration) {
 	g.close()
 }
 
-// exchange sends a message to all ranks and waits until each has answered.
+// exchange sends a message to all ranks and waits until each has answered. It calls accept with each
+// answer; an error of accept is the fault of that rank. name is the request's name in errors.
 func (g *group) exchange(
 	ctx context.Context, m wire.Message, name string, within time.Duration, accept func(r *rank, f *wire.Frame) error,
 ) error {
@@ -211,17 +213,17 @@ func (g *group) exchange(
 	if err != nil {
 		return err
 	}
-	left := len(g.ranks)
+	missing := len(g.ranks) // answers
 	for _, r := range g.ranks {
 		if err := r.queue(frame); err != nil {
 			return err
 		}
 		r.expect(expectation{name, within, func(f *wire.Frame) error {
-			left--
+			missing--
 			return accept(r, f)
 		}})
 	}
-	for left > 0 {
+	for missing > 0 {
 		if err := g.receive(ctx); err != nil {
 			return err
 		}
@@ -229,12 +231,12 @@ func (g *group) exchange(
 	return nil
 }
 
-// receive waits for an event and handles it.
+// receive waits for an event and handles it. It returns a fault if an answer is overdue before that.
 func (g *group) receive(ctx context.Context) error {
-	timer := time.NewTimer(time.Hour)
+	timer := time.NewTimer(time.Hour) // without a deadline the duration does not matter: late then returns nil
 	defer timer.Stop()
-	if at := g.deadline(); !at.IsZero() {
-		timer.Reset(time.Until(at))
+	if deadline := g.deadline(); !deadline.IsZero() {
+		timer.Reset(time.Until(deadline))
 	}
 	select {
 	case e := <-g.events:
@@ -259,7 +261,7 @@ func (g *group) poll() (found bool, err error) {
 // handle returns the fault of an event, or passes a frame to the answer that is expected.
 func (g *group) handle(e event) error {
 	switch {
-	case g.ranks[e.rank.hello.Rank] != e.rank: // dropped
+	case g.ranks[e.rank.hello.Rank] != e.rank: // drop has removed the rank
 		return nil
 	case e.err != nil:
 		return e.rank.fault(e.err)
@@ -270,18 +272,18 @@ func (g *group) handle(e event) error {
 // lockstep reports whether all replicas need the same sequence of messages; see wire.Lockstep.
 func (g *group) lockstep() bool { return g.ranks[0].ready.Mode == wire.Lockstep }
 
-// deadline returns the earliest deadline of an answer, or the zero time.
+// deadline returns the earliest deadline of an answer, or the zero time if none is expected.
 func (g *group) deadline() time.Time {
 	var first time.Time
 	for _, r := range g.ranks {
-		if at := r.deadline(); !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
+		if t := r.deadline(); !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
 		}
 	}
 	return first
 }
 
-// late returns a fault of a rank whose next answer is overdue.
+// late returns the fault of a rank whose next answer is overdue, or nil.
 func (g *group) late() error {
 	now := time.Now()
 	for _, r := range g.ranks {

@@ -26,15 +26,14 @@ import (
 const OutputFile = "ranks.log"
 
 const (
-	// Environment variables with the address to connect to, the token, and the file through which
-	// ranks on one machine find each other.
-	addressKey = "EASYRL_ADDRESS"
+	// Environment variables of ranks.
+	addressKey = "EASYRL_ADDRESS" // address to connect to
 	tokenKey   = "EASYRL_TOKEN"
-	meetingKey = "EASYRL_MEETING"
+	meetingKey = "EASYRL_MEETING" // file through which ranks on one machine find each other
 
 	workerFolder = "worker/easyrl_torch"
-	maxTail      = 16 << 10 // bytes of output that are searched for an error
-	maxLine      = 300      // bytes of a line in an error
+	maxTail      = 16 << 10 // bytes at the end of the output that are searched for an error
+	maxLine      = 300      // bytes of a line of output in an error
 )
 
 // worker holds the Python package that ranks run.
@@ -42,8 +41,8 @@ const (
 //go:embed worker/easyrl_torch/*.py
 var worker embed.FS
 
-// unpack writes the Python package that ranks run into a new folder, in which no other user can
-// write, and returns the folder that contains it.
+// unpack writes the Python package that ranks run into a new temporary folder, in which no other user can
+// write, and returns that folder.
 func unpack() (root string, err error) {
 	if root, err = os.MkdirTemp("", "easyrl-ranks-"); err != nil {
 		return "", fmt.Errorf("unpack worker: %w", err)
@@ -76,7 +75,7 @@ type launch struct {
 	worker  string // folder that contains the Python package
 	program *program.Background
 	output  string // path of the file with its output
-	from    int64  // offset of its output in the file
+	from    int64  // offset in the file at which its output begins
 }
 
 // startLaunch starts torchrun with all ranks, which connect to address.
@@ -115,10 +114,10 @@ func openOutput(dir string) (*os.File, error) {
 	return root.OpenFile(OutputFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// torchrun returns the command that starts the ranks. Its processes meet through a temporary
-// file: torchrun unpickles what it finds at the meeting point, and "--standalone" makes that a
-// port that every network can reach. Python finds the package next to the program it runs, so
-// that PYTHONPATH remains the user's.
+// torchrun returns the command that starts the ranks. Its processes meet through a temporary file and not
+// through the port of "--standalone", because torchrun unpickles the data that it gets there, and every
+// network can reach that port. Python finds the package next to the program that it runs, so PYTHONPATH
+// remains the user's.
 func (l *launch) torchrun(c *Config) []string {
 	const meeting = "store_type=file,keep_alive_interval=600" // each sign of life makes the file longer
 	return []string{
@@ -128,22 +127,23 @@ func (l *launch) torchrun(c *Config) []string {
 	}
 }
 
-// environment returns the variables of the ranks. They meet through a file in the folder of the
-// package, where no other user can write; torchrun's own store for them would be a port that every
-// network can reach.
+// environment returns the environment variables of the ranks. They meet through a file in the folder of
+// the package, in which no other user can write. The store that torchrun offers them would be a port that
+// every network can reach.
 func (l *launch) environment(c *Config, address string) []string {
 	threads := cmp.Or(c.Threads, max(1, runtime.NumCPU()/c.world()))
 	env := []string{addressKey + "=" + address, tokenKey + "=" + l.token,
 		meetingKey + "=" + filepath.Join(l.worker, "meeting"),
 		"TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "OMP_NUM_THREADS=" + strconv.Itoa(threads), "PYTHONUNBUFFERED=1",
-		"PYTHONSAFEPATH=1"} // the working directory has no modules
+		"PYTHONSAFEPATH=1"} // import no modules from the working directory
 	if runtime.GOOS == "linux" {
-		env = append(env, "GLOO_SOCKET_IFNAME=lo") // instead of the interface with the host's address
+		env = append(env, "GLOO_SOCKET_IFNAME=lo") // not the interface with the host's address
 	}
 	return env
 }
 
-// done is closed when torchrun has ended.
+// done returns a channel that is closed when torchrun has ended. A nil launch returns nil, which is never
+// ready.
 func (l *launch) done() <-chan struct{} {
 	if l == nil {
 		return nil
@@ -159,19 +159,19 @@ func (l *launch) kill() {
 	}
 }
 
-// ended reports whether torchrun has ended, and waits up to 5 s for that after an error that a
-// rank's end has caused.
+// ended reports whether torchrun has ended. If err means that a rank has ended, torchrun will end too, so
+// ended waits for it up to 5 s.
 func (l *launch) ended(err error) bool {
-	const moment = 5 * time.Second
-	wait := time.NewTimer(0)
+	const grace = 5 * time.Second
+	timeout := time.NewTimer(0)
 	if errors.Is(err, errClosed) || errors.Is(err, errFailed) {
-		wait.Reset(moment)
+		timeout.Reset(grace)
 	}
-	defer wait.Stop()
+	defer timeout.Stop()
 	select {
 	case <-l.program.Done():
 		return true
-	case <-wait.C:
+	case <-timeout.C:
 	}
 	select {
 	case <-l.program.Done():
@@ -181,7 +181,7 @@ func (l *launch) ended(err error) bool {
 	}
 }
 
-// tail returns the end of torchrun's output.
+// tail returns the last maxTail bytes of torchrun's output, or nil if it cannot be read.
 func (l *launch) tail() []byte {
 	f, err := filetype.Open(l.output)
 	if err != nil {
@@ -201,26 +201,29 @@ func (l *launch) tail() []byte {
 	return text[:n]
 }
 
-// killed returns the number of the rank that a signal killed first, and the signal, as
-// torchrun's output reports them. The signal is empty if there is none.
+// killed returns the number of a rank that a signal killed, and the signal, from the report at the end of
+// torchrun's output. It prefers the rank that the report names as the root cause. The signal is empty if
+// the report has none.
 func killed(output []byte) (number int, signal string) {
 	rank := regexp.MustCompile(`^\s*rank\s*: (\d+) `)
 	cause := regexp.MustCompile(`^\s*traceback\s*: (Signal \d+.*)`)
-	current, root := -1, false
+	current := -1
+	inRootCause := false
 	for line := range bytes.Lines(output) {
-		root = root || bytes.HasPrefix(line, []byte("Root Cause"))
+		inRootCause = inRootCause || bytes.HasPrefix(line, []byte("Root Cause"))
 		if found := rank.FindSubmatch(line); found != nil {
-			current, _ = strconv.Atoi(string(found[1])) // its digits
+			current, _ = strconv.Atoi(string(found[1])) // only digits
 		}
-		if found := cause.FindSubmatch(line); found != nil && (root || signal == "") {
-			number, signal = current, oneLine(string(found[1]))
+		if found := cause.FindSubmatch(line); found != nil && (inRootCause || signal == "") {
+			number = current
+			signal = oneLine(string(found[1]))
 		}
 	}
 	return number, signal
 }
 
-// cause returns the last line of an output that begins with a Python error, or else the last
-// line.
+// cause returns the last line of output that begins with the name of a Python error, or the last line if
+// there is none.
 func cause(output []byte) string {
 	raised := regexp.MustCompile(`^(\[rank\d+\]: )?[\w.]*(Error|Exception|Interrupt|Exit)\b`)
 	lines := bytes.Split(bytes.TrimSpace(output), []byte("\n"))
@@ -233,7 +236,7 @@ func cause(output []byte) string {
 	return oneLine(string(last))
 }
 
-// oneLine joins the lines of a text into one and cuts it to maxLine bytes.
+// oneLine joins the words of a text with single spaces and cuts the result to maxLine bytes.
 func oneLine(text string) string {
 	text = strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")
 	if len(text) > maxLine {

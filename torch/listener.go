@@ -18,21 +18,20 @@ import (
 )
 
 const (
-	helloTime  = 10 * time.Second // for a connection to send its hello
-	acceptTime = 30 * time.Second // for a rank to be accepted
-	// connections without a hello, and as many with one that are not accepted as ranks yet
-	maxWaiting = 256
-	maxHello   = 64 << 10 // size of a hello in bytes
+	helloTime  = 10 * time.Second // how long a connection may take to send its hello
+	acceptTime = 30 * time.Second // how long a connection waits in arrivals
+	maxWaiting = 256              // connections without a hello, and connections that wait in arrivals
+	maxHello   = 64 << 10         // bytes of a hello
 )
 
 // listener accepts connections and sends those with a well-formed hello to arrivals.
 type listener struct {
 	net.Listener
-	arrivals chan arrival
-	places   chan struct{}   // holds a token for each connection that waits in arrivals
-	ctx      context.Context // of the goroutines
-	cancel   context.CancelFunc
-	running  conc.WaitGroup
+	arrivals chan arrival       // unbuffered
+	places   chan struct{}      // holds a token for each connection that waits to be received from arrivals
+	ctx      context.Context    // ends with close
+	cancel   context.CancelFunc // ends ctx
+	running  conc.WaitGroup     // all goroutines
 }
 
 // arrival is a connection that has sent its hello.
@@ -59,11 +58,11 @@ func (l *listener) close() {
 // pending is a connection that may not have sent its hello yet.
 type pending struct {
 	net.Conn
-	done atomic.Bool // set once, by the hello or by closing, whichever comes first
+	done atomic.Bool // set once: by receive after the hello, or by accept when it closes the connection
 }
 
-// accept takes in connections. If too many have not sent a hello, it closes the oldest, so that
-// silent connections keep no rank out.
+// accept accepts connections until close. If too many have not sent a hello, it closes the oldest, so that
+// silent connections cannot keep a rank out.
 func (l *listener) accept() {
 	silent := make(chan *pending, maxWaiting)
 	for {
@@ -72,11 +71,11 @@ func (l *listener) accept() {
 			select {
 			case <-l.ctx.Done():
 				return
-			case <-time.After(100 * time.Millisecond): // for example too many open files
+			case <-time.After(100 * time.Millisecond): // a temporary failure, such as too many open files
 				continue
 			}
 		}
-		if len(silent) == cap(silent) { // includes some that have sent a hello
+		if len(silent) == cap(silent) { // silent may include connections that have sent a hello
 			if oldest := <-silent; oldest.done.CompareAndSwap(false, true) {
 				_ = oldest.Close()
 			}
@@ -97,7 +96,7 @@ func (l *listener) receive(conn *pending) {
 	if err == nil {
 		err = frame.Decode(&a.hello)
 	}
-	if !conn.done.CompareAndSwap(false, true) {
+	if !conn.done.CompareAndSwap(false, true) { // accept has closed it
 		return
 	}
 	if err != nil {
@@ -138,7 +137,7 @@ func (a *arrival) name() string {
 	return fmt.Sprintf("rank %d on %s", a.hello.Rank, host)
 }
 
-// check returns why a connection is not a rank of this session, or "" if it is one.
+// check returns why a connection is not from a rank of this session, or "" if it is.
 func (a *arrival) check(token string, world int) string {
 	switch {
 	case subtle.ConstantTimeCompare([]byte(a.hello.Token), []byte(token)) != 1:

@@ -7,61 +7,68 @@ import (
 	"github.com/easyrl/easyrl/attention"
 )
 
-// exhausted is the failure of a rank that ran out of memory in a pass.
-type exhausted struct {
+// outOfMemory is the failure of a rank that ran out of memory in a pass.
+type outOfMemory struct {
 	failure
-	held []int64 // pieces whose activations the rank held; below 0 for empty ones
+	held []int64 // IDs of the pieces whose activations the rank held; below 0 for empty ones
 }
 
-// MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0
-// until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
+// MicroBatchRows returns the maximum rows of a micro-batch that ranks compute at once. It is 0, for no
+// limit, until ranks have run out of memory. Pass cuts a larger micro-batch and computes its
 // log-probabilities twice. ScoreAs cuts a larger layout, too.
 func (s *Session) MicroBatchRows() int { return s.rows }
 
-// shrink halves the maximum size of a micro-batch after a rank has run out of memory: to half the
-// rows of the largest that the rank held and that can be cut. If a response that cannot be cut takes
-// most of the memory, replicas have one piece in flight. The restart does not count as one of
-// maxRestarts. shrink returns an error if cutting cannot help.
+// shrink reduces the memory that replicas need, after a rank has run out of it. It limits pieces to half
+// the rows of the largest divisible piece that the rank held. If instead a response that cannot be cut
+// takes most of the memory, it limits replicas to one piece in flight. Such a restart does not count as
+// one of maxRestarts. shrink returns an error if neither helps.
 //
-// Updates that fit are repeated in the pieces that they were made in: another order of sums would
-// change weights that have been published. An update that no longer fits is cut again and then ends
-// in other bits than before.
-func (s *Session) shrink(rank *fault, full *exhausted) error {
-	held, longest, largest := 0, 0, 0 // rows: of all, of the largest, and of the largest that can be cut
-	pieces := 0
-	repeating := false // whether the rank repeated an update
+// Updates whose pieces fit are repeated in the same pieces, because another order of sums would change
+// weights that have been published. An update that no longer fits is cut into smaller pieces and then has
+// other bits than before.
+func (s *Session) shrink(rank *fault, full *outOfMemory) error {
+	var (
+		pieces    int  // number of pieces that the rank held
+		heldRows  int  // rows of all of them
+		longest   int  // rows of the largest
+		divisible int  // rows of the largest that can be cut
+		repeating bool // whether the rank repeated an update
+	)
 	for _, id := range full.held {
 		p := s.piece(id)
-		if p == nil { // empty, or of an update that was discarded
+		if p == nil { // an empty piece, or one of a discarded update
 			continue
 		}
-		repeating = repeating || p.of != nil && p.of.update != s.now
+		if p.of != nil && p.of.update != s.now {
+			repeating = true
+		}
 		rows := p.layout.Rows()
-		pieces = pieces + 1
-		held = held + rows
+		pieces++
+		heldRows += rows
 		longest = max(longest, rows)
-		if rows > largest && p.layout.Divisible() {
-			largest = rows
+		if rows > divisible && p.layout.Divisible() {
+			divisible = rows
 		}
 	}
-	whole := largest == 0 || largest < longest/2 // a response that cannot be cut takes most
+	indivisible := divisible == 0 || divisible < longest/2 // a single response takes most of the memory
 	switch {
-	case held == 0:
+	case heldRows == 0:
 		return s.countRestart(rank)
-	case whole && pieces > 1 && s.depth > 1:
+	case indivisible && pieces > 1 && s.depth > 1:
 		s.depth = 1
 		s.cfg.Warn("%v; it held %d micro-batches, the largest a single response of %d rows, which cannot be cut: "+
 			"from now on a replica holds one at a time, which takes longer; %s", rank, pieces, longest, s.restarting())
-	case whole:
+	case indivisible:
 		return fmt.Errorf(
 			"%w; it held micro-batches of %d rows, the largest a single response of %d, which cannot be cut: "+
 				"set train.recompute = true, use more ranks in mode lockstep, or lower rollout.max_tokens", rank,
-			held, longest)
+			heldRows, longest)
 	default:
-		s.rows = min(cmp.Or(s.rows, largest), largest/2) // a repeated update may have larger ones
+		// The limit never grows: an update that is repeated may have pieces above it.
+		s.rows = min(cmp.Or(s.rows, divisible), divisible/2)
 		s.cfg.Warn(
 			"%v; a micro-batch had %d rows, from now on at most %d (train.micro_batch_tokens = %d avoids this); %s",
-			rank, largest, s.rows, s.rows, s.restarting())
+			rank, divisible, s.rows, s.rows, s.restarting())
 	}
 	s.recut(s.now)
 	if repeating {
@@ -72,7 +79,7 @@ func (s *Session) shrink(rank *fault, full *exhausted) error {
 	return nil
 }
 
-// piece returns the piece with an ID, nil if there is none.
+// piece returns the piece with an ID, or nil if there is none.
 func (s *Session) piece(id int64) *piece {
 	if s.scored != nil && s.scored.id == id {
 		return s.scored
@@ -88,17 +95,19 @@ func (s *Session) piece(id int64) *piece {
 	return nil
 }
 
-// recut cuts an update's micro-batches into pieces of the current size. A micro-batch that waits for
-// derive keeps its log-probabilities and is cut when derive has returned; another one whose derive has
-// not been called loses what it has of them.
+// recut cuts an update's micro-batches into pieces of the current size. A micro-batch that is in toDerive
+// keeps its log-probabilities, and planGradients cuts it after its derive. All others lose the
+// log-probabilities that have arrived.
 func (s *Session) recut(u *update) {
-	waits := map[*micro]bool{} // for derive
+	toDerive := map[*micro]bool{}
 	for _, m := range s.toDerive {
-		waits[m] = true
+		toDerive[m] = true
 	}
-	u.plan, u.pieces = s.newPlan(), map[int64]*piece{}
+	u.plan = s.newPlan()
+	u.pieces = map[int64]*piece{}
 	for _, m := range u.micros {
-		if m.whole = nil; !waits[m] {
+		m.whole = nil
+		if !toDerive[m] {
 			m.logprobs = nil
 			s.cut(m)
 		}
@@ -113,29 +122,33 @@ func (s *Session) parts(l *attention.Layout) []attention.Part {
 	return []attention.Part{{Layout: l}}
 }
 
-// cut plans the pieces of a micro-batch. If there are several, and derive needs the
-// log-probabilities of all, they are probes: a replica holds too few of them for all to wait for
-// derive.
+// cut adds the pieces of a micro-batch to its update's plan. If there are several, and derive has not been
+// called, they are probes: derive needs the log-probabilities of all pieces, but a replica cannot hold
+// the activations of all until then. planGradients then cuts the micro-batch again.
 func (s *Session) cut(m *micro) {
 	parts := s.parts(m.layout)
-	u, known := m.update, m.gradient != nil
-	m.whole, m.missing = nil, len(parts)
+	u := m.update
+	derived := m.gradient != nil
+	m.whole = nil
+	m.missing = len(parts)
 	for _, part := range parts {
 		s.lastID++
-		p := &piece{id: s.lastID, of: m, layout: part.Layout, targets: part.Targets, probe: len(parts) > 1 && !known}
+		p := &piece{
+			id: s.lastID, of: m, layout: part.Layout, targets: part.Targets, probe: len(parts) > 1 && !derived,
+		}
 		if len(parts) == 1 {
 			m.whole = p
 		}
 		u.pieces[p.id] = p
 		u.plan.Add(p.id, p.layout.Rows())
-		if known || p.probe {
+		if derived || p.probe {
 			u.plan.Derived(p.id)
 		}
 	}
 }
 
-// derived plans the gradients of a micro-batch whose derivatives have become known.
-func (s *Session) derived(m *micro) {
+// planGradients plans the gradients of a micro-batch after its derive.
+func (s *Session) planGradients(m *micro) {
 	if m.whole == nil {
 		s.cut(m)
 		return
@@ -143,20 +156,21 @@ func (s *Session) derived(m *micro) {
 	m.update.plan.Derived(m.whole.id)
 }
 
-// gradient returns the derivatives for the piece's targets.
+// gradient returns the derivatives of the loss by the log-probabilities of the piece's targets. Those of a
+// probe are zero.
 func (p *piece) gradient() []float32 {
 	out := make([]float32, len(p.layout.Targets))
 	if p.probe {
 		return out
 	}
 	for i := range out {
-		out[i] = p.of.gradient[p.at(i)]
+		out[i] = p.of.gradient[p.index(i)]
 	}
 	return out
 }
 
-// at returns the index in the micro-batch of a target of the piece.
-func (p *piece) at(target int) int {
+// index returns the index, among the micro-batch's targets, of a target of the piece.
+func (p *piece) index(target int) int {
 	if p.targets == nil {
 		return target
 	}

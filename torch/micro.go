@@ -12,28 +12,32 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// micro is a micro-batch. It outlives its Pass: a restart repeats it.
+// micro is a micro-batch. It lives until the next recovery point, because a restart repeats it.
+//
+// Its states: pieces are planned (cut); log-probabilities arrive (answered) until none is missing; it waits
+// in Session.toDerive; evaluate calls derive, which sets gradient; its gradients are planned
+// (planGradients). A restart repeats the pieces, but never calls derive again.
 type micro struct {
 	update   *update
-	layout   *attention.Layout
-	derive   backend.Derive
-	logprobs *backend.Logprobs // nil before the first answer
-	gradient []float32         // nil before derive has returned
-	whole    *piece            // all of it; nil if it is cut or has no pieces yet
-	missing  int               // pieces without an answer, before derive
+	layout   *attention.Layout // a copy of Pass's
+	derive   backend.Derive    // nil after it has returned
+	logprobs *backend.Logprobs // nil before the first answer and after derive
+	gradient []float32         // derivative of the loss for each target; nil before derive has returned
+	whole    *piece            // the only piece; nil if the micro-batch is cut into several or has none yet
+	missing  int               // number of pieces whose log-probabilities derive still needs
 }
 
-// piece is what a replica computes at once: a micro-batch, or a part of one that does not fit a
+// piece is the unit that a replica computes at once: a micro-batch, or a part of one that does not fit a
 // rank's memory.
 type piece struct {
 	id      int64
-	of      *micro
+	of      *micro // nil for a piece of ScoreAs
 	layout  *attention.Layout
-	targets []int // indices in the micro-batch; nil if the piece is all of it
-	// probe is set if the piece only computes log-probabilities for a derive that needs those of
+	targets []int // index of each target among the micro-batch's; nil if the piece is the only one
+	// probe is set if the piece only computes log-probabilities, for a derive that needs those of
 	// all pieces. Its gradients are zero.
 	probe    bool
-	answered bool
+	answered bool // whether its log-probabilities are stored in the micro-batch
 }
 
 // Lanes returns the number of replicas. Each computes one micro-batch at a time.
@@ -42,7 +46,7 @@ func (s *Session) Lanes() int { return s.cfg.DP }
 // Idle reports whether no micro-batch is in flight.
 func (s *Session) Idle() bool { return s.now.plan.Idle() }
 
-// Ready returns a channel that receives a value when Poll has work to do.
+// Ready returns a channel that receives a value when Poll has answers to handle or may detect a failure.
 func (s *Session) Ready() <-chan struct{} { return s.ready }
 
 // Pass waits until a replica has room for a micro-batch and sends it. This call, or a later one
@@ -91,22 +95,23 @@ func (s *Session) finish(ctx context.Context, g *group) error {
 	return s.work(ctx, g, schedule.None, s.now.plan.Idle)
 }
 
-// work sends messages that are due, calls derive for answered micro-batches, and receives
-// answers until done returns true. A derive may call Score, which replaces ranks that fail; work then
-// returns errReplaced, since g has ended.
+// work sends messages that are due, calls derive for answered micro-batches, and receives answers, until
+// done returns true. next says which micro-batches follow those of now. A derive may call Score, which
+// replaces ranks that fail. Then g has ended, and work returns errReplaced.
 func (s *Session) work(ctx context.Context, g *group, next schedule.Outlook, done func() bool) error {
 	for {
 		if err := s.order(g, s.now, next); err != nil {
 			return err
 		}
-		if derived, err := s.evaluate(); err != nil {
+		derived, err := s.evaluate()
+		switch {
+		case err != nil:
 			return err
-		} else if s.group != g {
+		case s.group != g:
 			return errReplaced
-		} else if derived {
+		case derived: // messages may be due
 			continue
-		}
-		if done() {
+		case done():
 			return nil
 		}
 		if err := g.receive(ctx); err != nil {
@@ -140,7 +145,8 @@ func (s *Session) order(g *group, u *update, next schedule.Outlook) error {
 	return nil
 }
 
-// forward returns a forward message as a frame and registers the expected answer.
+// forward returns a forward message as a frame and makes r expect its answer. p is nil for an empty
+// micro-batch.
 func (s *Session) forward(r *rank, id int64, p *piece) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
@@ -179,27 +185,30 @@ func (s *Session) answered(p *piece, f *wire.Frame) error {
 		}
 		return values
 	}
-	lp.Policy, lp.Entropy = take("policy"), take("entropy")
+	lp.Policy = take("policy")
+	lp.Entropy = take("entropy")
 	if s.cfg.Reference != "" {
 		lp.Reference = take("reference")
 	}
 	m := p.of
-	if err != nil || p.answered || m.gradient != nil || m.update.void {
-		return err // derive has had the values, waits for its turn with them, or does not need them
+	if err != nil || p.answered || m.gradient != nil || m.update.discarded {
+		return err // the values are repeated, or not needed
 	}
 	p.answered = true
 	m.store(p, &lp)
-	if m.missing--; m.missing > 0 {
+	m.missing--
+	if m.missing > 0 {
 		return nil
 	}
 	if s.fresh {
-		m.logprobs.Old, m.logprobs.Recomputed = m.logprobs.Policy, m.logprobs.Policy
+		m.logprobs.Old = m.logprobs.Policy
+		m.logprobs.Recomputed = m.logprobs.Policy
 	}
 	s.toDerive = append(s.toDerive, m)
 	return nil
 }
 
-// store copies a piece's log-probabilities to their places.
+// store copies a piece's log-probabilities to their indices in the micro-batch's.
 func (m *micro) store(p *piece, lp *backend.Logprobs) {
 	if p.targets == nil {
 		m.logprobs = lp
@@ -212,17 +221,17 @@ func (m *micro) store(p *piece, lp *backend.Logprobs) {
 			m.logprobs.Reference = make([]float32, n)
 		}
 	}
-	for i, to := range p.targets {
-		m.logprobs.Policy[to] = lp.Policy[i]
-		m.logprobs.Entropy[to] = lp.Entropy[i]
+	for i, target := range p.targets {
+		m.logprobs.Policy[target] = lp.Policy[i]
+		m.logprobs.Entropy[target] = lp.Entropy[i]
 		if lp.Reference != nil {
-			m.logprobs.Reference[to] = lp.Reference[i]
+			m.logprobs.Reference[target] = lp.Reference[i]
 		}
 	}
 }
 
-// evaluate calls derive for the answered micro-batches. Called from within a derive, it does
-// nothing.
+// evaluate calls derive for the micro-batches in toDerive and reports whether there were any. Called from
+// within a derive, it does nothing. After an error of a derive it returns that error until Discard.
 func (s *Session) evaluate() (derived bool, err error) {
 	if s.deriveErr != nil || s.deriving {
 		return false, s.deriveErr
@@ -243,13 +252,14 @@ func (s *Session) evaluate() (derived bool, err error) {
 		m.gradient = slices.Clone(values)
 		m.derive = nil
 		m.logprobs = nil
-		s.derived(m)
+		s.planGradients(m)
 		derived = true
 	}
 	return derived, nil
 }
 
-// backward returns a backward message as a frame and registers the expected answer.
+// backward returns a backward message as a frame and makes r expect its answer. p is nil for an empty
+// micro-batch.
 func (s *Session) backward(r *rank, message schedule.Message, p *piece, u *update) ([]byte, error) {
 	var body wire.Body
 	if p != nil {
@@ -274,9 +284,10 @@ func (s *Session) backward(r *rank, message schedule.Message, p *piece, u *updat
 
 // Discard drops the micro-batches in flight and all gradients since the last Step.
 func (s *Session) Discard() {
-	s.now.void = true
+	s.now.discarded = true
 	s.now = s.newUpdate()
-	s.toDerive, s.deriveErr = nil, nil
+	s.toDerive = nil
+	s.deriveErr = nil
 	if s.group == nil {
 		return
 	}

@@ -15,12 +15,12 @@ import (
 
 const (
 	beatEvery = time.Second
-	maxQueued = 64 // frames to a rank
+	maxQueued = 64 // frames that wait to be written to a rank
 )
 
 // fault is the failure of a rank. The session then restarts all ranks.
 type fault struct {
-	rank string // its name; empty if all ranks failed
+	rank string // name of the rank; empty if the ranks failed together, such as at the start
 	err  error
 }
 
@@ -37,11 +37,12 @@ var (
 	errClosed = errors.New("closed its connection") // without an error message
 	errSilent = errors.New("sent nothing")
 	errKilled = errors.New("was killed")
-	errFailed = errors.New("failed") // the rank sent its error
+	errFailed = errors.New("failed") // only a target for errors.Is; see failure
 )
 
-// died reports whether err is the unexpected end of a rank's process or machine. What a rank
-// reports itself, such as a model that it cannot load, would most likely happen again.
+// died reports whether err is the unexpected end of a rank's process or machine, after which a restart may
+// help. An error that a rank reports itself, such as a model that it cannot load, would most likely happen
+// again.
 func died(err error) bool {
 	return errors.Is(err, errClosed) || errors.Is(err, errSilent) || errors.Is(err, errKilled)
 }
@@ -49,15 +50,15 @@ func died(err error) bool {
 // rank is a connected rank.
 type rank struct {
 	arrival
-	frames  chan []byte // frames to write
-	stop    chan struct{}
-	running conc.WaitGroup
-	limit   atomic.Int64 // maximum size of an answer's arrays in bytes
-	ready   wire.Ready
+	frames  chan []byte    // encoded frames to write, which no goroutine changes
+	stop    chan struct{}  // closed by close
+	running conc.WaitGroup // goroutines of start
+	limit   atomic.Int64   // max. size of an answer's arrays in bytes
 
 	// Only the session's goroutine uses these.
-	expected []expectation
-	since    time.Time // when the first of expected became the next answer
+	ready    wire.Ready
+	expected []expectation // in the order of the requests
+	since    time.Time     // when the first of expected became the next answer
 	row      trace.Track
 	traced   time.Time // end of the row's last span
 }
@@ -65,12 +66,12 @@ type rank struct {
 // expectation is an answer that a rank still has to send. Answers come in the order of the
 // requests.
 type expectation struct {
-	name   string // of the request, for errors
-	within time.Duration
-	accept func(f *wire.Frame) error
+	name   string                    // name of the request in errors
+	within time.Duration             // how long the answer may take once it is the next one
+	accept func(f *wire.Frame) error // handles the answer; an error is a fault of the rank
 }
 
-// failure is the error that a rank sent before it ended.
+// failure is the error text that a rank sent before it ended. errors.Is matches it with errFailed.
 type failure string
 
 func (f failure) Error() string { return string(f) }
@@ -89,9 +90,10 @@ func newRank(a arrival, row trace.Track) *rank {
 	return &rank{arrival: a, frames: make(chan []byte, maxQueued), stop: make(chan struct{}), row: row}
 }
 
-// start starts the goroutines that read and write until close. They call notify after each
-// event.
-func (r *rank) start(events chan<- event, notify func(), silence, write time.Duration) {
+// start starts the goroutines that read and write until close. They call notify after each event. Reading
+// fails after the time silence without data. Writing fails if the rank takes a frame for longer than
+// writeTime.
+func (r *rank) start(events chan<- event, notify func(), silence, writeTime time.Duration) {
 	report := func(e event) bool {
 		select {
 		case events <- e:
@@ -106,7 +108,7 @@ func (r *rank) start(events chan<- event, notify func(), silence, write time.Dur
 		report(event{rank: r, err: err})
 	})
 	r.running.Go(func() {
-		if err := r.write(write); err != nil {
+		if err := r.write(writeTime); err != nil {
 			report(event{rank: r, err: err})
 		}
 	})
@@ -119,7 +121,7 @@ func (r *rank) close() {
 	r.running.Wait()
 }
 
-// timedReader reads from a rank's connection and fails after silence without data.
+// timedReader reads from a rank's connection and fails after the time silence without data.
 type timedReader struct {
 	*rank
 	silence time.Duration
@@ -132,7 +134,8 @@ func (p timedReader) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// read reports frames until the connection ends and returns the cause.
+// read reports all frames except beats until the connection ends, and returns the cause. It returns nil
+// after close.
 func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	for {
 		frame, err := wire.Read(timedReader{r, silence}, func() int { return int(r.limit.Load()) })
@@ -152,8 +155,8 @@ func (r *rank) read(report func(e event) bool, silence time.Duration) error {
 	}
 }
 
-// write writes queued frames, and a beat every beatEvery.
-func (r *rank) write(within time.Duration) error {
+// write writes queued frames, and a beat every beatEvery, until close. A frame may take writeTime.
+func (r *rank) write(writeTime time.Duration) error {
 	beat, err := wire.Encode(wire.Beat{}, wire.Body{})
 	if err != nil {
 		return err
@@ -168,11 +171,11 @@ func (r *rank) write(within time.Duration) error {
 		case frame = <-r.frames:
 		case <-tick.C:
 		}
-		_ = r.conn.SetWriteDeadline(time.Now().Add(within))
+		_ = r.conn.SetWriteDeadline(time.Now().Add(writeTime)) // if it fails, so does Write
 		_, err := r.conn.Write(frame)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return fmt.Errorf("took nothing for %v", within)
+			return fmt.Errorf("took nothing for %v", writeTime)
 		case err != nil:
 			return errClosed
 		}
@@ -188,8 +191,8 @@ func (r *rank) send(m wire.Message, body wire.Body) error {
 	return r.queue(frame)
 }
 
-// queue hands a frame to the goroutine that writes. It never waits: a rank that lets maxQueued frames
-// pile up has failed.
+// queue sends a frame to the goroutine that writes. It never waits: if maxQueued frames already wait, it
+// returns a fault. The caller must not change the frame afterwards.
 func (r *rank) queue(frame []byte) error {
 	select {
 	case r.frames <- frame:
@@ -199,7 +202,7 @@ func (r *rank) queue(frame []byte) error {
 	}
 }
 
-// expect adds an answer that the rank has to send.
+// expect adds an answer that the rank has to send after all others.
 func (r *rank) expect(e expectation) {
 	if len(r.expected) == 0 {
 		r.since = time.Now()
@@ -207,10 +210,11 @@ func (r *rank) expect(e expectation) {
 	r.expected = append(r.expected, e)
 }
 
-// allow raises the size limit of answers to three arrays of n values.
+// allow raises the size limit of answers to three arrays of n values: policy, entropy and reference.
 func (r *rank) allow(n int) {
-	const arrays, bytes = 3, 4
-	r.limit.Store(max(r.limit.Load(), int64(arrays*bytes*n)))
+	const arrays = 3
+	const valueSize = 4 // bytes
+	r.limit.Store(max(r.limit.Load(), int64(arrays*valueSize*n)))
 }
 
 // fault returns err as the fault of this rank.
@@ -224,7 +228,7 @@ func (r *rank) answer(f *wire.Frame) error {
 			return r.fault(err)
 		}
 		if len(failed.OutOfMemory) > 0 {
-			return r.fault(&exhausted{failure(oneLine(failed.Error)), failed.OutOfMemory})
+			return r.fault(&outOfMemory{failure(oneLine(failed.Error)), failed.OutOfMemory})
 		}
 		return r.fault(failure(oneLine(failed.Error)))
 	}
@@ -250,15 +254,17 @@ func (r *rank) deadline() time.Time {
 
 // late returns a fault if the next answer is overdue.
 func (r *rank) late(now time.Time) error {
-	if at := r.deadline(); at.IsZero() || now.Before(at) {
+	if deadline := r.deadline(); deadline.IsZero() || now.Before(deadline) {
 		return nil
 	}
 	return r.fault(fmt.Errorf("%s: no answer within %v", r.expected[0].name, r.expected[0].within))
 }
 
-// trace records a span of work that has just ended.
+// trace records a span of work that has just ended. seconds is its duration as the rank reports it; trace
+// ignores values that are not plausible. A span begins at the end of the last one at the earliest.
 func (r *rank) trace(name string, seconds float64) {
-	if !r.row.Records() || !(seconds >= 0 && seconds < 1e6) {
+	plausible := seconds >= 0 && seconds < 1e6 // false for NaN; a longer one could overflow a Duration
+	if !r.row.Records() || !plausible {
 		return
 	}
 	end := time.Now()

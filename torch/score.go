@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Score returns the log-probabilities of a layout's targets under the policy. A derive may
-// call it.
+// Score returns the log-probabilities of a layout's targets under the policy, at Config.Temperature. A
+// derive may call it.
 func (s *Session) Score(ctx context.Context, l *attention.Layout) ([]float32, error) {
 	return s.ScoreAs(ctx, l, "", s.cfg.Temperature)
 }
@@ -41,7 +41,8 @@ func (s *Session) ScoreAs(
 	return out, nil
 }
 
-// score has the ranks compute the log-probabilities of a piece, and writes them to their places in out.
+// score makes the ranks compute the log-probabilities of a piece, and writes them to out, which has an
+// element for each target of the complete layout.
 func (s *Session) score(
 	ctx context.Context, g *group, p *piece, folder string, temperature float64, out []float32,
 ) error {
@@ -54,7 +55,8 @@ func (s *Session) score(
 			return err
 		}
 	}
-	first, done := g.ranks[0], false
+	first := g.ranks[0]
+	done := false
 	first.allow(len(p.layout.Targets))
 	first.expect(expectation{"score", s.cfg.Deadlines.Pass, func(f *wire.Frame) error {
 		var a wire.Logprobs
@@ -67,7 +69,7 @@ func (s *Session) score(
 				a.ID, len(values), p.id, len(p.layout.Targets))
 		}
 		for i, v := range values {
-			out[p.at(i)] = v
+			out[p.index(i)] = v
 		}
 		done = true
 		return nil

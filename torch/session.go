@@ -13,38 +13,37 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Session trains a model on ranks. Only one goroutine may use it. Its methods replace failed
-// ranks before they return. They return a rank's error only if replacing the ranks did not
-// help.
+// Session trains a model on ranks. Only one goroutine may use it. If a rank fails, the running method
+// replaces all ranks and continues. It returns a rank's error only if replacing the ranks did not help.
 type Session struct {
 	cfg      Config
 	listener *listener
 	group    *group        // nil while there are no ranks
 	ready    chan struct{} // see Ready
-	alarm    *time.Timer   // fires at the next deadline, while no method runs
+	alarm    *time.Timer   // signals ready at the next deadline, while no method runs
 
-	// What replaced ranks repeat: see the package comment.
+	// The work that replaced ranks repeat: see the package comment.
 	point   point
-	points  int       // number of folder names used for recovery points
+	points  int       // number of folder names used so far in the folder of recovery points
 	past    []*update // updates since the recovery point
 	now     *update   // the update whose gradients accumulate
 	updates int       // number of updates made
-	lastID  int64     // last id of a micro-batch or score
+	lastID  int64     // last ID of a piece
 
 	lockstep  bool          // see wire.Lockstep
-	fresh     bool          // the policy equals the last published weights
-	toDerive  []*micro      // micro-batches that wait for derive, in the order of their answers
-	deriving  bool          // a derive is running
-	deriveErr error         // of a derive since the last Discard
-	finite    error         // not nil if the last update left weights that are not finite
-	info      wire.Ready    // of the first rank
-	memory    []wire.Memory // of each rank
-	restarts  int           // since the last completed update
-	rows      int           // maximum rows of a piece; 0 for no limit
-	depth     int           // maximum pieces in flight on a replica
-	scored    *piece        // what ScoreAs computes, in no update; nil if nothing
-	broken    error         // why the session has ended
-	final     bool          // whether the run has ended
+	fresh     bool          // whether the policy equals the last published weights
+	toDerive  []*micro      // micro-batches whose log-probabilities are complete and wait for derive, in that order
+	deriving  bool          // whether a derive is running, which may call Score
+	deriveErr error         // error of a derive since the last Discard
+	finiteErr error         // result of CheckFinite
+	info      wire.Ready    // the first rank's message
+	memory    []wire.Memory // by rank
+	restarts  int           // number of restarts since the last completed update
+	rows      int           // max. rows of a piece; 0 for no limit
+	depth     int           // max. pieces in flight on a replica
+	scored    *piece        // the piece that ScoreAs computes, which belongs to no update; nil if none
+	broken    error         // why the session has ended; nil while it works
+	final     bool          // whether End was called
 }
 
 // point is a recovery point: a state that ranks can load.
@@ -56,11 +55,11 @@ type point struct {
 
 // update is an optimizer update with its micro-batches.
 type update struct {
-	plan   schedule.Plan
-	micros []*micro         // in order
-	pieces map[int64]*piece // of micros, by id
-	step   wire.Step        // set by Step
-	void   bool             // whether it was discarded
+	plan      schedule.Plan
+	micros    []*micro         // in the order of Pass
+	pieces    map[int64]*piece // the pieces of micros, by ID
+	step      wire.Step        // set by Step
+	discarded bool
 }
 
 // Open starts a session and returns when its ranks have loaded their models.
@@ -72,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	return open(ctx, cfg, ln)
 }
 
-// open starts a session that accepts ranks from ln, which it closes.
+// open starts a session that accepts ranks from ln. It takes ownership of ln, even if it fails.
 func open(ctx context.Context, cfg Config, ln net.Listener) (*Session, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -161,9 +160,10 @@ func (s *Session) notify() {
 	}
 }
 
-// attempt calls op with ranks that hold the session's state. If a rank fails, attempt restarts
-// all ranks, restores their state and calls op again. Only a fault of a rank is retried; another error
-// of op is returned. When restarting does not help, the error ends the session: broken is set.
+// attempt calls op with ranks that hold the session's state. If op returns a fault of a rank, attempt
+// restarts all ranks, restores their state and calls op again. It returns any other error. If restarting
+// does not help, it sets broken, which ends the session. op may call attempt again through a derive that
+// calls Score; if that replaces the ranks, op returns errReplaced, and attempt calls it with the new ranks.
 func (s *Session) attempt(ctx context.Context, op func(g *group) error) error {
 	if s.alarm != nil {
 		s.alarm.Stop()
@@ -182,14 +182,14 @@ func (s *Session) attempt(ctx context.Context, op func(g *group) error) error {
 			return s.broken
 		case errors.Is(err, errReplaced):
 			continue
-		case !errors.As(err, &failed):
+		case !errors.As(err, &failed): // also if err is nil
 			s.setAlarm()
 			return err
 		}
 		if s.group != nil {
-			failed = s.group.lackOfMemory(failed)
+			failed = s.group.findOutOfMemory(failed)
 		}
-		var full *exhausted
+		var full *outOfMemory
 		if errors.As(failed, &full) {
 			s.dropRanks()
 			err = s.shrink(failed, full)
@@ -209,14 +209,15 @@ func (s *Session) attempt(ctx context.Context, op func(g *group) error) error {
 
 // countRestart counts a restart and warns of its cause. It returns an error if there were too many.
 func (s *Session) countRestart(cause error) error {
-	if s.restarts++; s.restarts > maxRestarts {
+	s.restarts++
+	if s.restarts > maxRestarts {
 		return fmt.Errorf("%w; restarted %d times since update %d", cause, maxRestarts, s.updates)
 	}
 	s.cfg.Warn("%v; %s (%d of %d)", cause, s.restarting(), s.restarts, maxRestarts)
 	return nil
 }
 
-// restarting says how ranks start again, for warnings.
+// restarting describes how ranks start again, for warnings.
 func (s *Session) restarting() string {
 	how := "restarting all ranks"
 	if s.cfg.Python == "" {
@@ -225,16 +226,17 @@ func (s *Session) restarting() string {
 	return fmt.Sprintf("%s, from update %d", how, s.point.updates)
 }
 
-// errReplaced ends an operation whose ranks were replaced while it ran a derive.
+// errReplaced ends an operation of attempt whose ranks were replaced while it ran a derive.
 var errReplaced = errors.New("ranks were replaced")
 
-// setAlarm makes Ready's channel receive a value when the next answer is late.
+// setAlarm makes Ready's channel receive a value when the next answer becomes overdue, so that the
+// session's goroutine calls Poll, which detects that.
 func (s *Session) setAlarm() {
 	if s.group == nil {
 		return
 	}
-	if at := s.group.deadline(); !at.IsZero() {
-		s.alarm = time.AfterFunc(time.Until(at), s.notify)
+	if deadline := s.group.deadline(); !deadline.IsZero() {
+		s.alarm = time.AfterFunc(time.Until(deadline), s.notify)
 	}
 }
 
@@ -271,8 +273,8 @@ func (s *Session) start(ctx context.Context) (g *group, err error) {
 	return g, nil
 }
 
-// restore starts the ranks from the recovery point and repeats the updates since then. It
-// restarts the plan of the current update.
+// restore starts the ranks from the recovery point, repeats the updates since then, and restarts the plan
+// of the current update. It sets s.group if it succeeds.
 func (s *Session) restore(ctx context.Context) error {
 	g, err := s.start(ctx)
 	if err != nil {
@@ -291,7 +293,7 @@ func (s *Session) restore(ctx context.Context) error {
 		if err := s.repeat(ctx, g, u); err != nil {
 			var failed *fault
 			if errors.As(err, &failed) {
-				err = g.lackOfMemory(failed)
+				err = g.findOutOfMemory(failed)
 			}
 			g.close()
 			return err
@@ -324,7 +326,7 @@ func (s *Session) repeat(ctx context.Context, g *group, u *update) error {
 	return err
 }
 
-// remember stores what the ranks have reported.
+// remember stores the reports that the ranks sent when they had loaded their models.
 func (s *Session) remember() {
 	s.info = s.group.ranks[0].ready
 	for i, r := range s.group.ranks {

@@ -56,25 +56,25 @@ func Default() Settings {
 // Validate reports all invalid settings together, each error beginning with its key.
 func (s *Settings) Validate() error {
 	var faults []error
-	expect := func(ok bool, key string, value any, expected string) {
+	check := func(ok bool, key string, value any, expected string) {
 		if !ok {
 			faults = append(faults, fmt.Errorf("%s is %v, expected %s", key, value, expected))
 		}
 	}
 	quoted := func(s string) string { return fmt.Sprintf("%q", s) }
-	expect(slices.Contains(DTypes(), s.DType), "dtype", quoted(s.DType), `"auto", "float32" or "bfloat16"`)
-	expect(slices.Contains([]string{wire.Auto, wire.Free, wire.Lockstep}, s.Mode), "mode", quoted(s.Mode),
+	check(slices.Contains(DTypes(), s.DType), "dtype", quoted(s.DType), `"auto", "float32" or "bfloat16"`)
+	check(slices.Contains([]string{wire.Auto, wire.Free, wire.Lockstep}, s.Mode), "mode", quoted(s.Mode),
 		`"auto", "free" or "lockstep"`)
-	expect(s.LoRARank >= 0, "lora_rank", s.LoRARank, "0 or more")
-	expect(s.LoRAAlpha > 0 && s.LoRAAlpha <= math.MaxFloat32, "lora_alpha", s.LoRAAlpha, "more than 0")
-	expect(s.Publish == Merged || s.Publish == Adapter, "publish", quoted(s.Publish), `"merged" or "adapter"`)
-	expect(s.Publish != Adapter || s.LoRARank > 0, "publish", quoted(s.Publish), `"merged" if lora_rank is 0`)
+	check(s.LoRARank >= 0, "lora_rank", s.LoRARank, "0 or more")
+	check(s.LoRAAlpha > 0 && s.LoRAAlpha <= math.MaxFloat32, "lora_alpha", s.LoRAAlpha, "more than 0")
+	check(s.Publish == Merged || s.Publish == Adapter, "publish", quoted(s.Publish), `"merged" or "adapter"`)
+	check(s.Publish != Adapter || s.LoRARank > 0, "publish", quoted(s.Publish), `"merged" if lora_rank is 0`)
 	if s.Listen == "" {
-		expect(s.Python != "", "python", quoted(s.Python), "a Python or torch.listen")
+		check(s.Python != "", "python", quoted(s.Python), "a Python or torch.listen")
 		return errors.Join(faults...)
 	}
 	_, _, err := net.SplitHostPort(s.Listen)
-	expect(err == nil, "listen", quoted(s.Listen), `an address such as "0.0.0.0:7100"`)
-	expect(s.TokenFile != "", "token_file", quoted(s.TokenFile), "a file if listen is set")
+	check(err == nil, "listen", quoted(s.Listen), `an address such as "0.0.0.0:7100"`)
+	check(s.TokenFile != "", "token_file", quoted(s.TokenFile), "a file if listen is set")
 	return errors.Join(faults...)
 }

@@ -12,8 +12,10 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// Step waits until all micro-batches are finished and makes an update. Cancelling ctx does not
-// interrupt the update itself.
+// Step waits until no micro-batch is in flight and makes an update. Cancelling ctx does not interrupt the
+// update itself. norm is that of the scaled gradients before clipping. If a gradient, u.Scale or u.LR is
+// not finite, the policy does not change, the gradients are cleared and the error wraps
+// optim.ErrNonFinite. Every recoveryEvery updates, Step also writes a recovery point.
 func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err error) {
 	if !finite(u.Scale) || !finite(u.LR) {
 		s.Discard()
@@ -32,18 +34,18 @@ func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err
 	if err != nil {
 		return 0, err
 	}
-	made := s.now
+	finished := s.now
 	s.now = s.newUpdate()
 	s.fresh = false
 	s.restarts = 0
 	if !result.finite {
 		return result.norm, fmt.Errorf("optimizer step %d: gradients: %w", u.Number, optim.ErrNonFinite)
 	}
-	s.past = append(s.past, made)
+	s.past = append(s.past, finished)
 	s.updates = u.Number
-	s.finite = nil
+	s.finiteErr = nil
 	if !result.weightsFinite {
-		s.finite = fmt.Errorf("weights after update %d: %w", u.Number, model.ErrNotFinite)
+		s.finiteErr = fmt.Errorf("weights after update %d: %w", u.Number, model.ErrNotFinite)
 		return result.norm, nil
 	}
 	if len(s.past) >= recoveryEvery {
@@ -54,15 +56,16 @@ func (s *Session) Step(ctx context.Context, u backend.Update) (norm float64, err
 
 // CheckFinite returns an error that wraps model.ErrNotFinite if a weight of the policy is not
 // finite.
-func (s *Session) CheckFinite() error { return s.finite }
+func (s *Session) CheckFinite() error { return s.finiteErr }
 
 // outcome is the result of an update.
 type outcome struct {
-	norm                  float64
-	finite, weightsFinite bool
+	norm          float64 // norm of the scaled gradients before clipping; 0 if it is not finite
+	finite        bool    // whether the gradients were finite, so that ranks have applied the update
+	weightsFinite bool    // whether the weights are finite after the update
 }
 
-// step makes all ranks apply an update.
+// step makes all ranks apply an update, and checks that all report the same outcome.
 func (s *Session) step(ctx context.Context, g *group, m wire.Step) (outcome, error) {
 	answers := make([]wire.Stepped, len(g.ranks))
 	err := g.exchange(ctx, m, "step", s.cfg.Deadlines.Pass, func(r *rank, f *wire.Frame) error {
@@ -73,7 +76,7 @@ func (s *Session) step(ctx context.Context, g *group, m wire.Step) (outcome, err
 		if a.Update != m.Update {
 			return fmt.Errorf("update is %d, expected %d", a.Update, m.Update)
 		}
-		if a.Finite && (a.Norm == nil || !(*a.Norm >= 0)) {
+		if a.Finite && (a.Norm == nil || !(*a.Norm >= 0)) { // also true for a NaN
 			return errors.New("norm is missing, expected 0 or more")
 		}
 		r.trace("optimizer", a.Seconds)

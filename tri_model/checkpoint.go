@@ -16,10 +16,10 @@ import (
 const (
 	weightsFile   = "model.safetensors"
 	optimizerFile = "trainer/optimizer.safetensors"
-	sampledFile   = "trainer/sampled.safetensors" // the "previous-step" old policy
+	sampledFile   = "trainer/sampled.safetensors" // Set.Sampled, if the old policy is "previous-step"
 )
 
-// Prefixes of the moments' tensors.
+// Prefixes of the names of the moments' tensors.
 const (
 	firstPrefix  = "first."
 	secondPrefix = "second."
@@ -33,18 +33,18 @@ const (
 	PolicyPart  Part = iota
 	FirstPart        // AdamW's first moment
 	SecondPart       // AdamW's second moment
-	SampledPart      // the policy that sampled the checkpoint's step
+	SampledPart      // the weights that sampled the checkpoint's last step
 )
 
-// Stored is a part of a checkpoint: the tensors of a file, relative to the checkpoint's folder, whose
-// names begin with Prefix.
+// Stored says where a checkpoint stores a part: in all tensors of a file whose names begin with Prefix.
 type Stored struct {
-	Part         Part
-	File, Prefix string
+	Part   Part
+	File   string // path relative to the checkpoint's folder
+	Prefix string // may be empty
 }
 
-// Places returns where a checkpoint stores its parts. It has SampledPart if the old policy is
-// "previous-step".
+// Places returns where the checkpoint in a folder stores its parts. The result has SampledPart only if the
+// checkpoint has it (see HasSampled).
 func Places(dir string) []Stored {
 	all := []Stored{
 		{PolicyPart, weightsFile, ""},
@@ -57,14 +57,15 @@ func Places(dir string) []Stored {
 	return all
 }
 
-// HasSampled reports whether a checkpoint has the policy that sampled its step.
+// HasSampled reports whether the checkpoint in a folder has SampledPart, which a run with the old policy
+// "previous-step" writes.
 func HasSampled(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, sampledFile))
 	return err == nil
 }
 
 // Capture copies policy, moments and, if the old policy is "previous-step", Sampled to host
-// memory. It returns a function that writes the copies to a folder and may run while training
+// memory. It returns a function that writes the copies to a folder. That function may run while training
 // continues.
 func (m *Models) Capture(context.Context) (write func(dir string) error, err error) {
 	var c Checkpoint
@@ -91,16 +92,16 @@ type Checkpoint struct {
 	Sampled               []checkpoint.Source // empty unless the old policy is "previous-step"
 }
 
-// Write writes the files of a checkpoint to a folder.
+// Write writes the files of a checkpoint to a folder, which it makes if needed.
 func (c *Checkpoint) Write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "trainer"), 0o755); err != nil {
 		return err
 	}
-	metadata := map[string]string{"format": "pt"} // as Hugging Face's loaders expect
+	metadata := map[string]string{"format": "pt"} // Hugging Face's loaders expect it
 	if err := checkpoint.WriteFile(filepath.Join(dir, weightsFile), c.Policy, metadata); err != nil {
 		return err
 	}
-	moments := append(named(firstPrefix, c.First), named(secondPrefix, c.Second)...)
+	moments := append(prefixed(firstPrefix, c.First), prefixed(secondPrefix, c.Second)...)
 	if err := checkpoint.WriteFile(filepath.Join(dir, optimizerFile), moments, nil); err != nil {
 		return err
 	}
@@ -110,8 +111,8 @@ func (c *Checkpoint) Write(dir string) error {
 	return checkpoint.WriteFile(filepath.Join(dir, sampledFile), c.Sampled, nil)
 }
 
-// named returns sources with a prefix before their names.
-func named(prefix string, sources []checkpoint.Source) []checkpoint.Source {
+// prefixed returns sources with a prefix before their names.
+func prefixed(prefix string, sources []checkpoint.Source) []checkpoint.Source {
 	all := slices.Clone(sources)
 	for i := range all {
 		all[i].Name = prefix + all[i].Name
@@ -119,7 +120,7 @@ func named(prefix string, sources []checkpoint.Source) []checkpoint.Source {
 	return all
 }
 
-// hostCopy copies all values to host memory.
+// hostCopy copies all values of w to host memory and returns sources that write the copies.
 func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 	out := w.Sources()
 	for i := range out {
@@ -132,8 +133,8 @@ func hostCopy(w *model.Weights) ([]checkpoint.Source, error) {
 	return out, nil
 }
 
-// Restore loads what Capture's function wrote after this many steps. Step receives the number
-// of updates from its caller.
+// Restore loads a checkpoint that Capture's function wrote after the given number of steps. It ignores the
+// number of updates, which each Step gets with its update.
 func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
 	for _, stored := range Places(dir) {
 		var w *model.Weights
@@ -150,16 +151,15 @@ func (m *Models) Restore(_ context.Context, dir string, steps, _ int) error {
 			}
 			w = m.Held()
 		}
-		if err := read(dir, stored.File, stored.Prefix, w); err != nil {
+		if err := load(w, filepath.Join(dir, stored.File), stored.Prefix); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read fills w from a file of a checkpoint.
-func read(dir, name, prefix string, w *model.Weights) error {
-	path := filepath.Join(dir, name)
+// load fills w with the tensors of a file whose names begin with prefix.
+func load(w *model.Weights, path, prefix string) error {
 	f, err := checkpoint.OpenFile(path)
 	if err != nil {
 		return err

@@ -17,10 +17,10 @@ import (
 type Config struct {
 	OldPolicy   string  // loss.Behaviour or loss.PreviousStep
 	Reference   bool    // keep the starting weights, for a KL term
-	Temperature float32 // of the policy's softmax, as in sampling
+	Temperature float32 // divides the logits of all models, as in sampling
 	Recompute   bool    // see model.Tape
 	Optim       optim.Config
-	Format      npu.FixedPoint // of the sums of gradients
+	Format      npu.FixedPoint // format of the sums of gradients
 }
 
 // Set holds policy, old policy and reference, or parts of them, with the policy's gradients and
@@ -28,13 +28,13 @@ type Config struct {
 // queue of their own (model.Weights.Through), until the second Hold after it overwrites it.
 type Set struct {
 	Policy    *model.Weights
-	Gradients *model.Gradients
-	Pieces    []tensor.Piece // of the policy's tensors, which the set updates
-	// Own are the sums of the pieces that belong to layers, if Gradients pass layers on. The caller
-	// adds to them.
+	Gradients *model.Gradients // nil while swapped out
+	Pieces    []tensor.Piece   // the pieces of the policy's tensors that this set updates
+	// Own holds, by piece, the sums of pieces that belong to layers, if NewSet got a function take. The
+	// caller, to which take passes each layer's gradients, fills it before Update. It is nil without take.
 	Own       []npu.Sums
-	First     *model.Weights // AdamW's first moment, of the pieces
-	Second    *model.Weights // AdamW's second moment, of the pieces
+	First     *model.Weights // AdamW's first moment of each piece
+	Second    *model.Weights // AdamW's second moment of each piece
 	Reference *model.Weights // nil without Config.Reference
 
 	track     trace.Track // records spans within those of the caller
@@ -43,18 +43,18 @@ type Set struct {
 	dev       npu.Device
 	opt       *optim.AdamW
 	published [2]*model.Weights // buffers of the last two versions, which Hold uses in turn
-	current   *model.Snapshot   // of the last Hold
-	previous  *model.Snapshot   // of the Hold before that; current after the first
-	sampled   *model.Snapshot   // current at the last Update
-	fresh     bool              // the policy equals the last held weights
-	added     bool              // the sums of gradients may not be zero
-	take      func(layer int)   // gets the gradients of layers; may be nil
+	current   *model.Snapshot   // version of the last Hold; nil before the first
+	previous  *model.Snapshot   // version of the Hold before the last, or current after only one Hold
+	sampled   *model.Snapshot   // value of current at the last Update; nil before the first
+	fresh     bool              // whether the policy equals the version of the last Hold
+	added     bool              // whether the sums of gradients may differ from zero
+	take      func(layer int)   // takes the gradients of layers; may be nil
 }
 
-// NewSet takes ownership of the policy's starting weights and allocates what else training needs.
-// pieces are what it updates; other ranks update the rest. If take is not nil, it gets the gradients of
-// each layer (see model.NewPassing). The reference is a copy of the starting weights. If NewSet fails,
-// it frees everything, including the policy. It panics without cfg.Format.
+// NewSet takes ownership of the policy's starting weights and allocates all other memory. The set updates
+// only pieces of the policy; other ranks update the other pieces. If take is not nil, the set passes it
+// the gradients of each layer (see model.NewPassing). The reference is a copy of the starting weights. If
+// NewSet fails, it frees everything, including the policy. It panics without cfg.Format.
 func NewSet(
 	dev npu.Device, policy *model.Weights, cfg Config, pieces []tensor.Piece, take func(layer int),
 ) (*Set, error) {
@@ -96,7 +96,7 @@ func (s *Set) allocate() (err error) {
 	return s.dev.Sync()
 }
 
-// allocateGradients allocates Gradients and, if they pass layers on, Own.
+// allocateGradients allocates Gradients and, with take, Own. All sums are zero.
 func (s *Set) allocateGradients() (err error) {
 	if s.take == nil {
 		s.Gradients, err = model.NewGradients(s.dev, s.Policy.Config)
@@ -122,10 +122,10 @@ func (s *Set) allocateGradients() (err error) {
 		return fmt.Errorf("allocate gradients: %w", err)
 	}
 	s.dev.Zero(s.own)
-	at := 0
+	start := 0
 	for i, n := range lengths {
-		s.Own[i] = npu.Sums{Buffer: s.own.Slice(at, at+n), Mark: s.Gradients.Params[s.Pieces[i].Of].Mark}
-		at += n
+		s.Own[i] = npu.Sums{Buffer: s.own.Slice(start, start+n), Mark: s.Gradients.Params[s.Pieces[i].Of].Mark}
+		start += n
 	}
 	return nil
 }
@@ -142,7 +142,8 @@ func (s *Set) Hold(version int64) error {
 		return err
 	}
 	w.CopyFrom(s.Policy)
-	s.previous, s.current = s.current, model.NewSnapshot(w, version)
+	s.previous = s.current
+	s.current = model.NewSnapshot(w, version)
 	if s.previous == nil {
 		s.previous = s.current
 	}
@@ -158,7 +159,7 @@ func (s *Set) Held() *model.Weights {
 	return s.current.Weights()
 }
 
-// Version returns the weights of a version that s has held, or nil if Hold has overwritten them.
+// Version returns the weights of one of the last two versions, or nil if s does not hold that version.
 func (s *Set) Version(version int64) *model.Weights {
 	for _, held := range []*model.Snapshot{s.current, s.previous} {
 		if held != nil && held.Version() == version {
@@ -168,8 +169,9 @@ func (s *Set) Version(version int64) *model.Weights {
 	return nil
 }
 
-// HoldSampled makes room for the weights that sampled the last step, whose number is steps. The
-// caller sets the values of Held.
+// HoldSampled makes room for the weights that sampled the last step of a checkpoint. steps is the number
+// of that step. Held and Sampled then return the weights, and the caller sets their values. It is called
+// before the first Hold.
 func (s *Set) HoldSampled(steps int) error {
 	w, err := s.slot(0)
 	if err != nil {
@@ -192,8 +194,8 @@ func (s *Set) slot(i int) (*model.Weights, error) {
 	return s.published[i], nil
 }
 
-// Sampled returns the weights that sampled the last Step's rollouts, even if newer ones
-// have been published since. Before the first Step it returns the policy.
+// Sampled returns the weights that sampled the rollouts of the last Update, even after one later Hold.
+// Before the first Update it returns the policy.
 func (s *Set) Sampled() *model.Weights {
 	if s.sampled == nil {
 		return s.Policy
@@ -201,21 +203,20 @@ func (s *Set) Sampled() *model.Weights {
 	return s.sampled.Weights()
 }
 
-// Allocated returns the device memory held, in bytes, by purpose.
+// Allocated returns the device's allocated memory, in bytes, by purpose.
 func (s *Set) Allocated() [npu.NumPurposes]int64 { return s.dev.Allocated() }
 
-// Pass is one model's part in a micro-batch.
+// Pass is a forward pass of one model over a micro-batch.
 type Pass struct {
-	Name    string
+	Name    string // name of the pass in traces and errors
 	Weights *model.Weights
-	Keep    bool // a backward pass follows
+	Keep    bool // whether to keep the activations for a backward pass
 
-	Temperature float32 // of the softmax; 0 for Config's
+	Temperature float32 // divides the logits; 0 for Config.Temperature
 }
 
-// Passes returns the passes of a micro-batch in their order; the policy's is the last one. There is
-// none of the old policy if its weights equal the policy's, because the result would be
-// identical, bit for bit.
+// Passes returns the passes of a micro-batch in their order; the policy's is the last one. If the old
+// policy's weights equal the policy's, it has no pass, because the result would be the same bit for bit.
 func (s *Set) Passes() (all []Pass) {
 	if s.Reference != nil {
 		all = append(all, Pass{Name: "reference", Weights: s.Reference})
@@ -226,12 +227,14 @@ func (s *Set) Passes() (all []Pass) {
 	return append(all, Pass{Name: "policy", Weights: s.Policy, Keep: true})
 }
 
-// Logprobs arranges the log-probabilities of Passes' models.
+// Logprobs assigns the log-probabilities of Passes, in their order, to the models. The result shares the
+// memory of the arguments.
 func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
 	out := backend.Logprobs{Policy: logp[len(logp)-1], Entropy: entropy}
 	out.Old = out.Policy
 	if s.Reference != nil {
-		out.Reference, logp = logp[0], logp[1:]
+		out.Reference = logp[0]
+		logp = logp[1:]
 	}
 	if len(logp) > 1 {
 		out.Old = logp[0]
@@ -245,8 +248,8 @@ func (s *Set) Logprobs(logp [][]float32, entropy []float32) backend.Logprobs {
 	return out
 }
 
-// Run runs a pass on a tape with a loaded layout. logp and entropy hold its results after the
-// device's next Sync.
+// Run runs a pass on a tape with a loaded layout. logp and entropy have an element for each target and
+// hold the results after the device's next Sync.
 func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
 	defer s.track.Begin(trace.NoStep, p.Name).End()
 	if err := t.Run(p.Weights, cmp.Or(p.Temperature, s.cfg.Temperature), p.Keep, logp, entropy); err != nil {
@@ -255,7 +258,7 @@ func (s *Set) Run(t *model.Tape, p Pass, logp, entropy []float32) error {
 	return nil
 }
 
-// old returns the weights of the old policy, or nil if they equal the policy's.
+// old returns the weights of the old policy, or nil if they equal the policy's or there is no version yet.
 func (s *Set) old() *model.Weights {
 	if s.cfg.OldPolicy == loss.PreviousStep && s.previous != s.current {
 		return s.previous.Weights()
@@ -266,16 +269,17 @@ func (s *Set) old() *model.Weights {
 	return s.current.Weights()
 }
 
-// Backward accumulates the gradients of a loss on a tape on which Run ran the policy. dLogp is the
-// loss's derivative by the policy's log-probabilities. The device's next Sync reports failures.
+// Backward adds the gradients of a loss to the sums. Run has run the policy's pass on t before. dLogp is
+// the loss's derivative by the policy's log-probabilities. The device's next Sync reports failures.
 func (s *Set) Backward(t *model.Tape, dLogp []float32) error {
 	s.added = true
 	return t.Backward(s.Policy, s.Gradients, dLogp, s.cfg.Format)
 }
 
-// Discard clears the accumulated gradients.
+// Discard clears the sums of gradients.
 func (s *Set) Discard() {
-	if s.added = false; s.Gradients == nil { // swapped out
+	s.added = false
+	if s.Gradients == nil { // swapped out
 		return
 	}
 	s.Gradients.Zero()
@@ -284,9 +288,9 @@ func (s *Set) Discard() {
 	}
 }
 
-// Update updates the policy's pieces, given the norm of the sums of gradients, and clears the sums. It
-// returns the norm of the scaled gradients. If failed is not nil, it only clears the sums and returns
-// failed.
+// Update updates the policy's pieces and clears the sums of gradients. norm is that of the sums, of all
+// ranks together. The result is the norm of the scaled gradients before clipping. failed is the error of
+// computing norm: if it is not nil, Update only clears the sums and returns norm and failed.
 func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float64, err error) {
 	defer s.Discard()
 	s.sampled = s.current
@@ -295,7 +299,7 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 	}
 	norm *= u.Scale
 	s.fresh = false
-	s.opt.Updates = u.Number - 1
+	s.opt.Updates = u.Number - 1 // the number of earlier updates
 	scale := u.Scale * optim.ClipScale(norm, u.Clip) / float64(s.cfg.Format.Scale)
 	return norm, s.opt.Step(s.dev, s.Params(), scale, u.LR)
 }
@@ -304,7 +308,7 @@ func (s *Set) Update(u backend.Update, norm float64, failed error) (scaled float
 // finite.
 func (s *Set) CheckFinite() error { return s.Policy.CheckFinite() }
 
-// Params returns the pieces with their gradients and moments.
+// Params returns the pieces with their gradients and moments, in the order of Pieces.
 func (s *Set) Params() []optim.Param {
 	out := make([]optim.Param, len(s.Pieces))
 	for i := range out {
@@ -325,7 +329,7 @@ func (s *Set) Params() []optim.Param {
 	return out
 }
 
-// SetTrack sets the row of the trace that records passes.
+// SetTrack sets the row of the trace on which Run records its passes.
 func (s *Set) SetTrack(track trace.Track) { s.track = track }
 
 // Close frees all memory, including the policy's.

@@ -10,13 +10,14 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// SwapOut frees the device's memory of what only training needs, after Hold and until SwapIn. The
-// moments and the reference move to host memory. The policy equals the held weights, from which
-// SwapIn copies it: the allgather-swap of the MindSpeed RL paper. The sums of gradients are zero after
-// an update; otherwise SwapOut fails. On a device of host memory it does nothing.
+// SwapOut frees device memory that only training needs, until SwapIn. It is the allgather-swap of the
+// MindSpeed RL paper. Moments and reference move to host memory. If the policy equals the version of the
+// last Hold, its memory is freed without a copy, and SwapIn copies that version back; otherwise the policy
+// moves to host memory too. The sums of gradients must be zero, as they are after an update, or SwapOut
+// fails. On a device of host memory it does nothing.
 //
-// Until SwapIn, a checkpoint can be captured, but no pass can run. After a failure some of the memory
-// may be free; no value is lost, and SwapIn gets the memory again.
+// Until SwapIn, a checkpoint can be captured, but no pass can run. If SwapOut fails, some of the memory
+// may be freed; no value is lost, and SwapIn reverts it.
 func (s *Set) SwapOut() error {
 	if s.dev.Space() == npu.Host {
 		return nil
@@ -25,16 +26,16 @@ func (s *Set) SwapOut() error {
 		return errors.New("the sums of gradients are not zero, expected those after an update")
 	}
 	s.freeGradients()
-	var same *model.Weights
+	var equal *model.Weights // weights on the device with the policy's values; nil if there are none
 	if s.fresh {
-		same = s.current.Weights()
+		equal = s.current.Weights()
 	}
-	if err := s.Policy.Unload(same); err != nil {
+	if err := s.Policy.Unload(equal); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for _, part := range s.stored() {
-		if err := part.weights.Unload(nil); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+	for _, w := range s.movedToHost() {
+		if err := w.weights.Unload(nil); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
 	return s.dev.Sync() // frees the memory for other queues
@@ -45,12 +46,12 @@ func (s *Set) SwapIn() error {
 	if err := s.Policy.Reload(); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	for _, part := range s.stored() {
-		if err := part.weights.Reload(); err != nil {
-			return fmt.Errorf("%s: %w", part.name, err)
+	for _, w := range s.movedToHost() {
+		if err := w.weights.Reload(); err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
-	if s.Gradients != nil {
+	if s.Gradients != nil { // SwapOut did nothing, or SwapIn has done everything
 		return nil
 	}
 	if err := s.allocateGradients(); err != nil {
@@ -60,17 +61,17 @@ func (s *Set) SwapIn() error {
 	return s.dev.Sync()
 }
 
-// part is weights that SwapOut moves to host memory.
-type part struct {
+// namedWeights are weights with their name in errors.
+type namedWeights struct {
 	name    string
 	weights *model.Weights
 }
 
-// stored lists the weights that SwapOut moves to host memory. The policy is not among them.
-func (s *Set) stored() []part {
-	all := []part{{"first moment", s.First}, {"second moment", s.Second}}
+// movedToHost lists the weights that SwapOut always moves to host memory, so without the policy.
+func (s *Set) movedToHost() []namedWeights {
+	all := []namedWeights{{"first moment", s.First}, {"second moment", s.Second}}
 	if s.Reference != nil {
-		all = append(all, part{"reference", s.Reference})
+		all = append(all, namedWeights{"reference", s.Reference})
 	}
 	return all
 }

@@ -1,9 +1,9 @@
 // Package trimodel keeps policy, old policy and reference on one device.
 //
 // It is the unified tri-model architecture of the Periodic Asynchrony paper, section 4.1:
-// one pass over a micro-batch gives the log-probabilities of all three. The old policy's
-// weights are those published for the step's sampling, so one copy serves both. The models may
-// be parts of larger ones, which package sharded connects.
+// one call for a micro-batch gives the log-probabilities of all three. The old policy's
+// weights are those published for the step's sampling, so one copy serves both purposes. The models may
+// be one rank's parts of larger models; package sharded runs such ranks together.
 package trimodel
 
 import (
@@ -19,16 +19,15 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// Models trains a Set on one device. Only one goroutine may use it at a time. Others may read a
-// published snapshot until the second Publish after it.
+// Models trains a Set of complete models on one device and implements backend.Models. Only one goroutine
+// may use it at a time. Others may read a published snapshot until the second Publish after it.
 type Models struct {
 	backend.Serial
 	*Set
 	tape *model.Tape
 }
 
-// New takes ownership of the policy's starting weights and allocates what else training needs, as
-// NewSet does.
+// New takes ownership of the policy's starting weights and allocates all other memory, as NewSet does.
 func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	s, err := NewSet(dev, policy, cfg, policy.Params.Pieces(0, 1), nil)
 	if err != nil {
@@ -39,13 +38,13 @@ func New(dev npu.Device, policy *model.Weights, cfg Config) (*Models, error) {
 	return m, nil
 }
 
-// Publish freezes the policy as a version for the instances and makes it the old policy of
-// the step that they sample with it.
+// Publish copies the policy as a version for the instances and makes it the old policy of
+// the step that they sample with it. The result is valid until the second Publish after it.
 func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, error) {
 	if err := m.Hold(version); err != nil {
 		return nil, err
 	}
-	if _, err := m.current.Sum(); err != nil { // waits for the copy
+	if _, err := m.current.Sum(); err != nil { // computes the checksum, which waits for the copy
 		return nil, fmt.Errorf("publish version %d: %w", version, err)
 	}
 	return m.current, nil
@@ -54,7 +53,7 @@ func (m *Models) Publish(_ context.Context, version int64) (inference.Weights, e
 // MaxPositions returns the maximum length of a sequence.
 func (m *Models) MaxPositions() int { return m.Policy.Config.MaxPositions }
 
-// FLOPs returns the floating-point operations of the policy's forward and backward pass.
+// FLOPs returns the number of floating-point operations of the policy's forward and backward pass over l.
 func (m *Models) FLOPs(l *attention.Layout) float64 { return m.Policy.Config.TrainFLOPs(l) }
 
 // Forward runs the models over a micro-batch. Backward may follow.
@@ -115,14 +114,14 @@ func (m *Models) Pass(_ context.Context, l *attention.Layout, derive backend.Der
 	return m.Backward(gradient)
 }
 
-// Backward accumulates the gradients of a loss. dLogp is the loss's derivative by the
+// Backward adds the gradients of a loss to the sums. dLogp is the loss's derivative by the
 // policy's log-probabilities of the last Forward. The device's next Sync reports failures.
 func (m *Models) Backward(dLogp []float32) error { return m.Set.Backward(m.tape, dLogp) }
 
-// Step updates the policy from the accumulated gradients times u.Scale and clears them. It
-// clips them to a global norm of u.Clip unless that is 0. norm is that of the scaled
-// gradients before clipping. If a gradient is not finite, Step updates nothing but still
-// clears the gradients; the error wraps optim.ErrNonFinite.
+// Step updates the policy with the sums of gradients times u.Scale, clipped to a global norm of u.Clip
+// unless that is 0, and clears the sums. norm is that of the scaled gradients before clipping. If a
+// gradient is not finite, Step updates nothing and clears the sums, and the error wraps
+// optim.ErrNonFinite.
 func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err error) {
 	reduce := m.track.Begin(trace.NoStep, "reduce")
 	norm, err = optim.GradNorm(m.dev, m.Params(), m.cfg.Format)
@@ -130,7 +129,8 @@ func (m *Models) Step(_ context.Context, u backend.Update) (norm float64, err er
 	return m.Update(u, norm, err)
 }
 
-// Close frees all memory, including the policy's. No instance may be reading a snapshot.
+// Close frees all memory, including the policy's and that of published snapshots, which no instance may
+// be reading.
 func (m *Models) Close() {
 	m.tape.Close()
 	m.Set.Close()

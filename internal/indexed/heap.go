@@ -11,12 +11,12 @@ const Out = -1
 // not safe for concurrent use.
 type Heap[T any] struct {
 	less  func(a, b T) bool
-	place func(item T, at int)
+	place func(item T, at int) // stores the new position of an item; never nil
 	items []T
 }
 
-// New returns an empty heap. If place is not nil, it is called with each item's
-// new position whenever that changes, and with Out when the item is removed.
+// New returns an empty heap. If place is not nil, the heap calls it with each item's
+// new position whenever that changes, and with Out when the item is removed. It must not use the heap.
 func New[T any](less func(a, b T) bool, place func(item T, at int)) Heap[T] {
 	if place == nil {
 		place = func(T, int) {}
@@ -71,7 +71,7 @@ func (h *Heap[T]) DeleteFunc(del func(item T) bool) {
 	}
 }
 
-// up moves an item up to its place and returns its new position.
+// up moves an item up until its parent is not larger, and returns its new position.
 func (h *Heap[T]) up(at int) int {
 	item := h.items[at]
 	for at > 0 {
@@ -86,7 +86,7 @@ func (h *Heap[T]) up(at int) int {
 	return at
 }
 
-// down moves an item down to its place.
+// down moves an item down until no child is smaller.
 func (h *Heap[T]) down(at int) {
 	item := h.items[at]
 	for {

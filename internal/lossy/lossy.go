@@ -1,4 +1,4 @@
-// Package lossy makes valid UTF-8 of any bytes.
+// Package lossy converts arbitrary bytes to valid UTF-8.
 package lossy
 
 import (
@@ -27,12 +27,13 @@ func String(text string) string {
 	return b.String()
 }
 
-// beginning returns how many bytes at the start of text can begin a character, at least 1.
-// text must not begin with a whole one.
+// beginning returns the length of the longest beginning of a character at the start of text, or 1 if there
+// is none. text must not begin with a complete character.
 func beginning(text string) int {
 	n := 1
 	for n < min(len(text), utf8.UTFMax) && !utf8.FullRuneInString(text[:n]) && text[n]&0xc0 == 0x80 {
-		if n++; utf8.FullRuneInString(text[:n]) { // the new byte does not continue it
+		n++
+		if utf8.FullRuneInString(text[:n]) { // FullRune is true for an error: the new byte cannot follow
 			return n - 1
 		}
 	}

@@ -9,10 +9,12 @@ import (
 // The functions of this file take a precision in bits and return values with a relative error below
 // 2^(8-prec). Arguments are exact or as precise.
 
-// exact is the precision from which a value beside the middle of two float64 counts as the middle.
+// exact is the precision in bits above which a value that cannot be distinguished from the middle of two
+// float64 is taken to be that middle.
 const exact = 1000
 
-// settle returns the value of f rounded to nearest.
+// settle returns the value of f rounded to nearest. It doubles the precision until all values within the
+// error of f round to the same float64.
 func settle(f func(prec uint) *big.Float) float64 {
 	for prec := uint(128); ; prec *= 2 {
 		y := f(prec)
@@ -35,8 +37,9 @@ func number(prec uint, x float64) *big.Float { return new(big.Float).SetPrec(pre
 func series(z *big.Float, s int64, prec uint) *big.Float {
 	square := new(big.Float).SetPrec(prec).Mul(z, z)
 	square.Mul(square, number(prec, float64(s)))
-	sum, power, term := new(big.Float).SetPrec(prec).Set(z), new(big.Float).SetPrec(prec).Set(z),
-		new(big.Float).SetPrec(prec)
+	sum := new(big.Float).SetPrec(prec).Set(z)
+	power := new(big.Float).SetPrec(prec).Set(z)
+	term := new(big.Float).SetPrec(prec)
 	for i := 3; ; i += 2 {
 		power.Mul(power, square)
 		term.Quo(power, number(prec, float64(i)))
@@ -52,7 +55,7 @@ func negligible(term, sum *big.Float, prec uint) bool {
 	return term.Sign() == 0 || term.MantExp(nil) < sum.MantExp(nil)-int(prec)
 }
 
-// common is the precision of the constants that are kept.
+// common is the precision of the constants that are computed only once.
 const common = 512
 
 var (
@@ -92,7 +95,7 @@ func inverse(x float64, prec uint) *big.Float {
 	return number(prec, 1).Quo(number(prec, 1), number(prec, x))
 }
 
-// bigExp takes an x whose exponential has an exponent of at most 20 bits.
+// bigExp returns e^x. The exponent of the result must fit into 20 bits.
 func bigExp(x *big.Float, prec uint) *big.Float {
 	const halvings = 8
 	prec += 64
@@ -116,7 +119,7 @@ func bigExp(x *big.Float, prec uint) *big.Float {
 	return sum.SetMantExp(sum, int(k))
 }
 
-// bigLog takes an x above 0: log(m·2^e) = 2·atanh((m-1)/(m+1)) + e·log(2).
+// bigLog returns log(x) for an x above 0: log(m·2^e) = 2·atanh((m-1)/(m+1)) + e·log(2).
 func bigLog(x *big.Float, prec uint) *big.Float {
 	prec += 64
 	m := new(big.Float)
@@ -135,7 +138,8 @@ func bigLog(x *big.Float, prec uint) *big.Float {
 	return l.Add(l, whole.Mul(whole, bigLn2(prec)))
 }
 
-// bigSincos allows for an x so close to a multiple of π/2 that 128 bits cancel.
+// bigSincos returns the sine and the cosine of x. x may be so close to a multiple of π/2 that 128 bits
+// cancel.
 func bigSincos(x *big.Float, prec uint) (sin, cos *big.Float) {
 	prec += 192 + uint(max(0, x.MantExp(nil)))
 	right := new(big.Float).SetMantExp(bigPi(prec), -1)
@@ -172,7 +176,7 @@ func bigSincos(x *big.Float, prec uint) (sin, cos *big.Float) {
 	return sin, cos
 }
 
-// bigAtan takes an x of 0 or more.
+// bigAtan returns the arc tangent of an x that is not negative.
 func bigAtan(x *big.Float, prec uint) *big.Float {
 	const halvings = 4
 	prec += 64

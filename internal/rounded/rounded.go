@@ -16,10 +16,10 @@ package rounded
 
 import "math"
 
-// double is the unevaluated sum of two float64; low is small beside high.
+// double is the unevaluated sum of two float64. low is small compared with high.
 type double struct{ high, low float64 }
 
-// twoSum returns a + b without error (Knuth).
+// twoSum returns a + b without error (Knuth, The Art of Computer Programming, volume 2, 4.2.2).
 func twoSum(a, b float64) double {
 	s := a + b
 	t := s - a
@@ -32,8 +32,9 @@ func twoProduct(a, b float64) double {
 	return double{p, math.FMA(a, b, -p)}
 }
 
-// nearest rounds d to nearest and reports whether all values within err of it round alike.
+// nearest rounds d to nearest and reports whether all values within err of d round to the same float64.
 func (d double) nearest(err float64) (float64, bool) {
-	below, above := d.high+(d.low-err), d.high+(d.low+err)
+	below := d.high + (d.low - err)
+	above := d.high + (d.low + err)
 	return below, below == above
 }

@@ -15,19 +15,20 @@ const (
 
 // constants are tables and parts of irrational numbers.
 type constants struct {
-	power    [expSteps]double // 2^(i/expSteps)
-	expStep  double           // log(2)/expSteps; its product with 21 bits is exact in high
-	ln2      double           // its product with 11 bits is exact in high
-	inverse  [logSteps]float64
-	minusLog [logSteps]double // minus the logarithms of inverse
-	sin, cos [angleSteps]double
-	turn     [3]float64 // 2π/angleSteps
+	power    [expSteps]double   // 2^(i/expSteps)
+	expStep  double             // log(2)/expSteps; the product of high and an integer of 21 bits is exact
+	ln2      double             // log(2); the product of high and an integer of 11 bits is exact
+	inverse  [logSteps]float64  // see tables
+	minusLog [logSteps]double   // -log(inverse[i])
+	sin, cos [angleSteps]double // of i·2π/angleSteps
+	turn     [3]float64         // 2π/angleSteps as an unevaluated sum
 }
 
 // tables are computed at first use, in about 10 ms.
 //
-// inverse[i] has at most 11 bits and is near the reciprocal of the middle of step i from 1/2. Beside 1
-// it is 1, so that a logarithm near 0 is accurate.
+// Step i of inverse is the range from 1/2 + i/logSteps to 1/2 + (i+1)/logSteps. inverse[i] has at most 11
+// bits and is near the reciprocal of the middle of that range. For the two steps next to 1 it is exactly
+// 1, so that a logarithm near 0 is accurate.
 var tables = sync.OnceValue(func() *constants {
 	const prec = 256
 	c := &constants{}
@@ -64,7 +65,8 @@ var tables = sync.OnceValue(func() *constants {
 	return c
 })
 
-// split returns the sum of two float64 that is nearest to x; the lowest bits of high, zeros many, are 0.
+// split returns the sum of two float64 that is nearest to x. The lowest bits of high are 0; zeros is their
+// number.
 func split(x *big.Float, zeros uint) double {
 	high, _ := new(big.Float).SetPrec(53 - zeros).Set(x).Float64()
 	low, _ := new(big.Float).SetPrec(x.Prec()).Sub(x, big.NewFloat(high)).Float64()

@@ -21,16 +21,16 @@ func Cos(x float64) float64 {
 func Sincos(x float64) (sin, cos float64) {
 	size := math.Abs(x)
 	switch {
-	case !(size <= math.MaxFloat64):
+	case !(size <= math.MaxFloat64): // infinite or NaN
 		return math.NaN(), math.NaN()
 	case size < 0x1p-27:
 		return x, 1
 	}
 	if size < 0x1p22 {
 		s, c := circle(size)
-		sin, sure := s.nearest(float64(0x1p-66 * math.Abs(s.high)))
-		cos, also := c.nearest(float64(0x1p-66 * math.Abs(c.high)))
-		if sure && also {
+		sin, sinCertain := s.nearest(float64(0x1p-66 * math.Abs(s.high)))
+		cos, cosCertain := c.nearest(float64(0x1p-66 * math.Abs(c.high)))
+		if sinCertain && cosCertain {
 			return math.Copysign(1, x) * sin, cos
 		}
 	}

@@ -41,7 +41,7 @@ func TestWorkIsLinear(t *testing.T) {
 			for _, command := range []bool{false, true} {
 				s := scanner{text: text, command: command}
 				s.scan()
-				require.Less(t, s.looked, most/4*len(text), "%q until %q", part, end)
+				require.Less(t, s.looked, maxLooked/4*len(text), "%q until %q", part, end)
 			}
 		}
 	}
@@ -59,6 +59,6 @@ func TestLongTexts(t *testing.T) {
 // TestTooMuchWork hides texts that take more work than their size allows.
 func TestTooMuchWork(t *testing.T) {
 	t.Parallel()
-	s := scanner{text: "steps 3", looked: most*len("steps 3") + 1}
+	s := scanner{text: "steps 3", looked: maxLooked*len("steps 3") + 1}
 	require.Equal(t, stars, s.scan())
 }

@@ -2,9 +2,10 @@ package secret
 
 import "strings"
 
-// private reports whether an option, variable, field or header of this name has a secret.
+// private reports whether the name of an option, variable, field or header suggests that its value is a
+// secret.
 func private(name string) bool {
-	const longest = 32 // bytes at the end of a name that decide
+	const longest = 32 // bytes at the end of a name that private examines
 	name = name[max(0, len(name)-longest):]
 	base := strings.TrimRight(name, "0123456789_-.")
 	switch form := strings.ToUpper(base[strings.LastIndexAny(base, "-_.")+1:]); form {
@@ -39,7 +40,7 @@ func private(name string) bool {
 			return true
 		}
 	case "pwd":
-		return !upper || joined != "pwd" // PWD is the folder
+		return !upper || joined != "pwd" // PWD is the working directory
 	case "oldpwd":
 		return false
 	}
@@ -67,7 +68,8 @@ func private(name string) bool {
 	return false
 }
 
-// vocabulary reports whether the word before "token" makes it one of a tokenizer's.
+// vocabulary reports whether the words before "token" in a name mean that it is a token of a text, not a
+// secret.
 func vocabulary(before string) bool {
 	for _, role := range [...]string{"bos", "eos", "eot", "eom", "pad", "unk", "sep", "cls", "mask", "stop", "special",
 		"image", "think", "per", "next", "first", "last", "start", "end"} {
@@ -78,7 +80,7 @@ func vocabulary(before string) bool {
 	return false
 }
 
-// isHeader reports whether the values of a header may have several words.
+// isHeader reports whether name is a header whose value may have several words.
 func isHeader(name string) bool {
 	switch strings.ToLower(name) {
 	case "authorization", "proxy-authorization", "cookie", "set-cookie":
@@ -87,12 +89,14 @@ func isHeader(name string) bool {
 	return false
 }
 
-// isProse reports whether a name is a word that sentences have too.
+// isProse reports whether a name may also be an ordinary word of a sentence: only letters, in lower case
+// after the first.
 func isProse(name string) bool {
 	return strings.Trim(name[1:], "abcdefghijklmnopqrstuvwxyz") == "" && isAlphanumeric(name[0])
 }
 
-// passwordOptions returns the letters of a program's short options that take a password.
+// passwordOptions returns the letters of a program's short options that take a password. It is empty for an
+// unknown program, and a space for a known one without such options.
 func passwordOptions(program string) string {
 	switch program {
 	case "curl":
@@ -111,7 +115,8 @@ func passwordOptions(program string) string {
 	return ""
 }
 
-// named masks the value of the name from s.at to end, if that is private.
+// named masks the value of the name from s.at to end, if the name is private. The value may follow "=", ":"
+// or a space, or be the content of an XML element or a field "value" next to the name.
 func (s *scanner) named(end int) bool {
 	name := s.text[s.at:end]
 	_, shut := s.quote(end)
@@ -188,8 +193,8 @@ func (s *scanner) element(i int) bool {
 	return end > i
 }
 
-// namedValue returns the position of a value for the name before position i, as in
-// {"name": "TOKEN", "value": "…"}, or -1.
+// namedValue returns the position of the value in a form such as {"name": "TOKEN", "value": "…"}, where i is
+// the position after the name, or -1 if the form differs.
 func (s *scanner) namedValue(i int) int {
 	const word = "value"
 	i = s.skip(i, " \t\r\n,")
@@ -207,20 +212,19 @@ func (s *scanner) namedValue(i int) int {
 	return i + 1
 }
 
-// isPassword reports whether sentences have a password, rather than another word, in quotes
-// after this one.
+// isPassword reports whether a sentence that has this word and then quotes has a password in the quotes.
 func isPassword(name string) bool {
 	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") ||
 		strings.EqualFold(name, "passphrase")
 }
 
-// isSwitch reports whether an option's name tells that it has no value.
+// isSwitch reports whether an option takes no value, judging by the verb that its name begins with.
 func isSwitch(name string) bool {
 	verb, _, found := strings.Cut(strings.TrimLeft(name, "-"), "-")
 	return found && (verb == "no" || verb == "use" || verb == "ask" || verb == "skip")
 }
 
-// argument returns the position of the argument after the one that ends at end, or -1.
+// argument returns the position of the argument after the one that ends at end, or -1 if there is none.
 func (s *scanner) argument(end int) int {
 	_, shut := s.quote(end)
 	between := " \t"
@@ -237,8 +241,8 @@ func (s *scanner) argument(end int) int {
 	return next
 }
 
-// shortOption masks the password of the option from s.at to end, such as -u user:password or
-// one of the program's.
+// shortOption masks the password of the short option from s.at to end: -u user:password of any program, or
+// one of the current program's login options.
 func (s *scanner) shortOption(end int) bool {
 	name := s.text[s.at:end]
 	if len(name) < 2 || name[0] != '-' {

@@ -2,10 +2,13 @@ package secret
 
 import "strings"
 
-// tokenSize returns the size of the secret that text begins with, by the prefix of its kind,
-// or 0, and the bytes examined.
+// tokenSize returns the size of a secret of a known kind at the start of text, or 0 if there is none, and
+// the number of bytes that it has examined. It recognizes a kind by its prefix.
 func tokenSize(text string) (size, looked int) {
-	const firstLetters, shortest = "AEGPSdefghnopqrstwxy", 12
+	const (
+		firstLetters = "AEGPSdefghnopqrstwxy" // first letters of the prefixes below, to be fast
+		shortest     = 12                     // min. bytes after the prefix
+	)
 	if strings.IndexByte(firstLetters, text[0]) < 0 {
 		return 0, 0
 	}
@@ -23,7 +26,8 @@ func tokenSize(text string) (size, looked int) {
 		for size < len(text) && isName(text[size]) {
 			size++
 		}
-		looked, size = size, trimEnd(text, 0, size)
+		looked = size
+		size = trimEnd(text, 0, size)
 		if size-len(prefix) < shortest || !strings.ContainsAny(text[:size], "0123456789") {
 			return 0, looked
 		}
@@ -32,9 +36,8 @@ func tokenSize(text string) (size, looked int) {
 	return 0, 0
 }
 
-// random reports whether a word looks like a secret: one with a known prefix, hexadecimal
-// digits that are no sum, or a long run of letters and digits that change their kind often.
-// A path is not random.
+// random reports whether a word looks like a secret: it is a token of a known kind, hexadecimal digits that
+// are not a hash, or has a long run of letters and digits that is not readable. A path is not random.
 func random(word string) bool {
 	if word == "" {
 		return false
@@ -47,11 +50,11 @@ func random(word string) bool {
 			!readable(strings.ReplaceAll(word, "/", ""))
 	}
 	if hex := strings.ReplaceAll(word, "-", ""); isHex(hex) {
-		return len(hex) >= 24 && !isSum(word)
+		return len(hex) >= 24 && !isHash(word)
 	}
 	const shortest = 16
 	for run := range strings.FieldsFuncSeq(word, func(r rune) bool { return r > 0x7f || !isAlphanumeric(byte(r)) }) {
-		if len(word) >= 20 && len(run) >= shortest && !readable(run) && !(isHex(run) && isSum(run)) {
+		if len(word) >= 20 && len(run) >= shortest && !readable(run) && !(isHex(run) && isHash(run)) {
 			return true
 		}
 	}
@@ -60,13 +63,13 @@ func random(word string) bool {
 
 func isHex(word string) bool { return strings.Trim(word, "0123456789abcdefABCDEF") == "" }
 
-// isSum reports whether a word of hexadecimal digits has the size of a commit or a hash.
-func isSum(word string) bool {
+// isHash reports whether a word of hexadecimal digits has the size of a Git commit or another hash.
+func isHash(word string) bool {
 	return len(word) == 40 || len(word) == 64 || len(word) == 128
 }
 
-// readable reports whether a word's characters seldom change between lower case, upper case
-// and digits, as in the names of models, but not in random ones.
+// readable reports whether neighboring characters of a word rarely differ in kind: digit, upper case or
+// lower case. They rarely do in names of models, and often do in random words.
 func readable(word string) bool {
 	kind := func(c byte) int {
 		switch {
@@ -83,5 +86,5 @@ func readable(word string) bool {
 			changes++
 		}
 	}
-	return changes*100 < len(word)*38
+	return changes*100 < len(word)*38 // random lower-case letters and digits have about 40%
 }

@@ -1,31 +1,32 @@
-// Package secret masks secrets in what easyrl prints and writes: all of a URL but its scheme,
-// host, port and harmless path, the values of options, variables and headers that are named
-// like a secret, and words that have the form of one.
+// Package secret masks secrets in the texts that easyrl prints and writes: all of a URL except its scheme,
+// host, port and harmless path; the values of options, variables and headers whose names suggest a
+// secret; and words that have the form of a known kind of secret.
+//
+// It works by heuristics: it may mask a harmless word or miss a secret in an unknown form.
 package secret
 
 import "strings"
 
 const (
-	// stars stand for a secret.
+	// stars replace a secret.
 	stars = "***"
-	// passes bounds how often a text is masked until it stays as it is. Texts seldom need
-	// more than one pass and a second that changes nothing.
-	passes = 8
-	// most bounds the bytes that rules may examine for each byte of a text. A text made to
-	// take more is hidden as a whole.
-	most = 64
+	// maxPasses limits how often settle masks a text. Most texts need one pass, and a second one that
+	// changes nothing.
+	maxPasses = 8
+	// maxLooked limits the bytes that rules may examine for each byte of a text, so that masking takes
+	// linear time. A text that needs more is replaced as a whole.
+	maxLooked = 64
 )
 
-// Hide masks the secrets in text with stars. A text that it returned stays as it is. It takes
-// time linear in the text.
+// Hide replaces the secrets in text with stars. Hide(Hide(text)) equals Hide(text). It takes time linear in
+// the length of text.
 func Hide(text string) string { return settle(text, false) }
 
-// Arguments masks the secrets of a command in TOML or as a shell line, as Hide does, and its
-// words and values of options that look random. Paths stay.
+// Arguments masks the secrets of a command, in TOML or as a shell line, as Hide does. It also masks words
+// and values of options that look random, except paths.
 func Arguments(text string) string { return settle(text, true) }
 
-// Hidden reports whether text has stars where Hide or Arguments puts them, rather than stars
-// of its own within a word.
+// Hidden reports whether text has stars where Hide or Arguments puts them, rather than only within words.
 func Hidden(text string) bool {
 	if !strings.Contains(text, stars) {
 		return false
@@ -40,9 +41,10 @@ func Hidden(text string) bool {
 	return false
 }
 
-// settle masks text until it stays as it is, or hides all of it.
+// settle masks text repeatedly until a pass changes nothing. If maxPasses do not suffice, it returns only
+// stars. command means that text is a command.
 func settle(text string, command bool) string {
-	for range passes {
+	for range maxPasses {
 		s := scanner{text: text, command: command}
 		shown := s.scan()
 		if shown == text {
@@ -53,23 +55,27 @@ func settle(text string, command bool) string {
 	return stars
 }
 
-// A scanner masks a text in one pass from left to right. A rule that looks ahead masks and
-// skips what it looked at, so that the time stays linear.
+// A scanner masks a text in one pass from left to right. At each position, scan applies the rule for the
+// byte there. A rule moves at past the bytes that it has handled. Rules that mask call star. A method that
+// is a rule and returns a bool reports whether it applied; if not, it has changed nothing except looked.
+//
+// Positions are indices of bytes in text. Quotes may have backslashes before them, because a text may be
+// quoted within another one, several times.
 type scanner struct {
 	text    string
-	command bool // text is a command
-	hidden  bool // a secret was hidden before
-	at      int  // position of the next rule
-	out     strings.Builder
-	done    int    // text[:done] is in out
-	login   string // letters of the program's short options that take a password
-	looked  int    // bytes that rules examined ahead of at
+	command bool            // whether text is a command
+	hidden  bool            // whether stars that hide a secret were found in text
+	at      int             // position at which the next rule applies
+	out     strings.Builder // the masked text[:done]
+	done    int
+	login   string // letters of the current program's short options that take a password
+	looked  int    // number of bytes that rules have examined ahead of at
 }
 
 // scan returns the masked text.
 func (s *scanner) scan() string {
 	for s.at < len(s.text) {
-		if s.looked > most*len(s.text) {
+		if s.looked > maxLooked*len(s.text) {
 			return stars
 		}
 		c := s.text[s.at]
@@ -88,7 +94,7 @@ func (s *scanner) scan() string {
 		case isName(c) && (s.at == 0 || !isName(s.text[s.at-1]) || s.escape(s.at-1)):
 			s.word()
 		default:
-			if strings.IndexByte("\n|;&", c) >= 0 {
+			if strings.IndexByte("\n|;&", c) >= 0 { // another command may follow
 				s.login = ""
 			}
 			s.at++
@@ -97,14 +103,14 @@ func (s *scanner) scan() string {
 	return s.out.String() + s.text[s.done:]
 }
 
-// star masks text[from:to], with the stars around it, and goes on after it.
+// star masks text[from:to] together with any stars next to it, and moves at after it.
 func (s *scanner) star(from, to int) {
 	from = max(from, s.done)
 	if from >= to {
 		s.at = max(s.at+1, to)
 		return
 	}
-	if from > s.done && s.text[from-1] == '*' { // take the word along, or Hidden would see stars of its own
+	if from > s.done && s.text[from-1] == '*' { // mask the complete word, or the stars would be within it
 		for from > s.done && (s.text[from-1] == '*' || isName(s.text[from-1])) {
 			from--
 		}
@@ -119,7 +125,7 @@ func (s *scanner) star(from, to int) {
 	s.done = to
 }
 
-// ownStars skips stars, which hide a secret if they are a word.
+// ownStars skips stars in the text. If they are a complete word, they hide a secret.
 func (s *scanner) ownStars() {
 	end := s.at + len(s.text[s.at:]) - len(strings.TrimLeft(s.text[s.at:], "*"))
 	starts := s.at == 0 || !isName(s.text[s.at-1]) && s.text[s.at-1] != '*'
@@ -152,8 +158,8 @@ func (s *scanner) word() {
 	}
 }
 
-// escape reports whether the letter at position i may be that of an escape, as in \n, so that
-// a word may start after it.
+// escape reports whether the letter at position i may belong to an escape such as \n, so that a word may
+// start after it.
 func (s *scanner) escape(i int) bool {
 	return i > 0 && s.text[i-1] == '\\' && strings.IndexByte("nrt", s.text[i]) >= 0
 }
@@ -231,7 +237,7 @@ func (s *scanner) starts(i int) bool {
 	return i == 0 || !wordy(s.text[i-1]) && s.text[i-1] != '*'
 }
 
-// wordy reports whether a byte belongs to a word, rather than separating words.
+// wordy reports whether a byte belongs to a word and does not separate words.
 func wordy(c byte) bool {
 	return c > ' ' && strings.IndexByte("\"'`,;:=()[]{}<>|&\\/.", c) < 0 && c != 0x7f
 }
@@ -247,7 +253,7 @@ func isAlphanumeric(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// trimEnd returns the end of text[from:to] without punctuation of the sentence around it.
+// trimEnd returns the end of text[from:to] without punctuation at its end, which may belong to a sentence.
 func trimEnd(text string, from, to int) int {
 	return from + len(strings.TrimRight(text[from:max(from, to)], "'),;:.]}"))
 }

@@ -2,7 +2,7 @@ package secret
 
 import "strings"
 
-// slashes returns the size of the two slashes at position i, which JSON may escape, or 0.
+// slashes returns the size of two slashes at position i, which JSON may escape, or 0 if there are none.
 func (s *scanner) slashes(i int) int {
 	for _, pair := range [...]string{"//", `\/\/`} {
 		if strings.HasPrefix(s.text[min(i, len(s.text)):], pair) {
@@ -12,8 +12,8 @@ func (s *scanner) slashes(i int) int {
 	return 0
 }
 
-// encoded returns the size of two percent-encoded slashes that text begins with, or 0. They
-// may be encoded more than once.
+// encoded returns the size of two percent-encoded slashes at the start of text, or 0 if there are none. They
+// may be encoded several times.
 func encoded(text string) int {
 	rest := text
 	for range 2 {
@@ -32,8 +32,8 @@ func encoded(text string) int {
 	return len(text) - len(rest)
 }
 
-// linkEnd returns the end of the URL that goes on at position i: a space, a quote, or a
-// separator with the scheme of another URL after it.
+// linkEnd returns the end of a URL of which position i is a part. The URL ends before a space, a quote, or a
+// separator that the scheme of another URL follows.
 func (s *scanner) linkEnd(i int) int {
 	start := i
 	defer func() { s.looked += i - start }()
@@ -68,15 +68,16 @@ func (s *scanner) linkEnd(i int) int {
 	return i
 }
 
-// link masks the URL whose slashes are at position i. One without a scheme may be no URL, so
-// that only its user and query are masked.
+// link masks the URL whose slashes are at position i. scheme means that it has a scheme. Otherwise it may
+// not be a URL, so link is more careful: it masks no malformed port, and a query only if the host looks
+// like one.
 func (s *scanner) link(i int, scheme bool) {
 	end := s.linkEnd(i)
 	lastAt := i + strings.LastIndexByte(s.text[i:end], '@')
 	slashes := i + s.slashes(i)
 	if scheme && lastAt < i && badPort(s.text[slashes:s.hostEnd(slashes, end)]) > 0 { // a password with a space
-		const farthest = 64
-		rest, _, _ := strings.Cut(s.text[end:min(end+farthest, len(s.text))], "\n")
+		const maxRest = 64 // bytes after the space that may belong to the password
+		rest, _, _ := strings.Cut(s.text[end:min(end+maxRest, len(s.text))], "\n")
 		s.looked += len(rest)
 		if at := strings.IndexByte(rest, '@'); at >= 0 {
 			s.star(slashes, end+at)
@@ -102,7 +103,8 @@ func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 	user := i + strings.LastIndexByte(s.text[i:host], '@')
 	port := badPort(s.text[i:host])
 	if user < i && port > 0 && lastAt > host { // a password with a slash or question mark
-		user, host = lastAt, s.hostEnd(lastAt, end)
+		user = lastAt
+		host = s.hostEnd(lastAt, end)
 	}
 	if at := strings.LastIndex(s.text[i:host], "%40"); at >= 0 {
 		user = max(user, i+at)
@@ -117,7 +119,7 @@ func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 	return host
 }
 
-// hostEnd returns the end of the host, user and password that start at position i.
+// hostEnd returns the end of the user, password and host that start at position i.
 func (s *scanner) hostEnd(i, end int) int {
 	if size := strings.IndexAny(s.text[i:end], "/?#\\"); size >= 0 {
 		return i + size
@@ -125,8 +127,8 @@ func (s *scanner) hostEnd(i, end int) int {
 	return end
 }
 
-// badPort returns the position of a port that is no number, and rather a password whose host
-// is cut off, or 0. Messages may have the word port in its place.
+// badPort returns the position in host of a port that is not a number, or 0 if there is none. It is rather a
+// password, whose "@" and host are cut off. A placeholder such as the word port does not count.
 func badPort(host string) int {
 	colon := strings.LastIndexByte(host[:trimEnd(host, 0, len(host))], ':')
 	if colon < 0 || strings.Contains(host[colon:], "]") || isPlaceholder(host[colon+1:]) {
@@ -175,15 +177,15 @@ func (s *scanner) path(i, at, end int, scheme bool) int {
 	return -1
 }
 
-// segment masks what looks like a secret in text[from:to], a part of a URL's path. Behind a
-// hook it is any word with digits.
+// segment masks parts of text[from:to], a segment of a URL's path, that look like a secret. hook means that
+// the host or an earlier segment names a webhook; then any word with digits does.
 func (s *scanner) segment(from, to int, hook bool) {
 	to = trimEnd(s.text, from, to)
 	part := s.text[from:to]
 	digits := strings.IndexAny(part, "0123456789")
 	colon := strings.IndexByte(part, ':')
 	user := strings.LastIndexByte(part, '@')
-	const botID = 6 // digits of a bot's number, at least
+	const botID = 6 // min. digits of a bot's number, as in 123456:token
 	switch {
 	case random(part), hook && digits >= 0 && len(part) > 3, digits >= 0 && colon-digits >= botID:
 		s.star(from, to)

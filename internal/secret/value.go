@@ -2,7 +2,7 @@ package secret
 
 import "strings"
 
-// skip returns the first position from i on whose byte is none of set.
+// skip returns the first position from i on whose byte is not in set.
 func (s *scanner) skip(i int, set string) int {
 	start := i
 	for i < len(s.text) && strings.IndexByte(set, s.text[i]) >= 0 {
@@ -12,7 +12,7 @@ func (s *scanner) skip(i int, set string) int {
 	return i
 }
 
-// until returns the position of mark from i on, or the end of the text.
+// until returns the position of the first mark from i on, or the end of the text.
 func (s *scanner) until(i int, mark string) int {
 	size := strings.Index(s.text[i:], mark)
 	if size < 0 {
@@ -22,21 +22,22 @@ func (s *scanner) until(i int, mark string) int {
 	return i + size
 }
 
-// quote returns the number of backslashes before a quote at position i, and the position
-// after the quote. Without one, that is i.
+// quote reads a quote, with backslashes before it, at position i. It returns the number of backslashes and
+// the position after the quote. If there is no quote, it returns 0 and i.
 func (s *scanner) quote(i int) (backslashes, end int) {
-	at := s.skip(i, `\`)
-	if at == len(s.text) || s.text[at] != '"' && s.text[at] != '\'' {
+	mark := s.skip(i, `\`)
+	if mark == len(s.text) || (s.text[mark] != '"' && s.text[mark] != '\'') {
 		return 0, i
 	}
-	return at - i, at + 1
+	return mark - i, mark + 1
 }
 
-// unquote returns the end of the quoted text that starts at position i, and the position
-// after the quote that closes it. In a text that is quoted n times, the quote has 2^n - 1
-// backslashes before it, and each backslash is 2^n.
+// unquote returns the end of the quoted text that starts at position i, and the position after the quote
+// that closes it. Both are the end of the text if no quote closes it. mark is the quote that opened the
+// text, and backslashes the number of backslashes before that. In a text that is quoted n times within
+// others, the quote has 2^n - 1 backslashes before it, and each backslash of the text takes 2^n.
 func (s *scanner) unquote(i int, mark byte, backslashes int) (end, after int) {
-	if backslashes&(backslashes+1) != 0 {
+	if backslashes&(backslashes+1) != 0 { // not 2^n - 1
 		backslashes = 0
 	}
 	run, start := 0, i
@@ -56,8 +57,9 @@ func (s *scanner) unquote(i int, mark byte, backslashes int) (end, after int) {
 	return i, i
 }
 
-// quotedText returns where the text within the quotes at position i starts and ends, and the
-// position after them. Three quotes are quotes too. Without a quote, after is i.
+// quotedText returns where the text within the quotes at position i starts and ends, and the position after
+// the closing quote. Three quotes in a row also open a text, which three quotes close. If there is no
+// quote at i, all results are i.
 func (s *scanner) quotedText(i int) (from, to, after int) {
 	backslashes, open := s.quote(i)
 	if open == i {
@@ -79,8 +81,9 @@ func (s *scanner) quotedText(i int) (from, to, after int) {
 	return from, from + size, from + size + len(triple)
 }
 
-// value masks the value at position i: a word, quoted text or a list of them, or the rest of
-// the line for a header. References to variables stay.
+// value masks the value at position i: a word, a quoted text or a list of these. header means that it is
+// the value of a header, which without quotes extends to the end of the line. value reports false, and
+// masks nothing, for references to variables and for values that hold no secret.
 func (s *scanner) value(i int, header bool) bool {
 	i = s.skip(i, " \t")
 	if i == len(s.text) || s.text[i] == '{' || s.isReference(i) {
@@ -112,7 +115,7 @@ func (s *scanner) value(i int, header bool) bool {
 	return true
 }
 
-// isConstant reports whether a value says that there is no secret.
+// isConstant reports whether a value begins with a constant that is no secret.
 func isConstant(value string) bool {
 	switch strings.ToLower(value[:min(len(value), 6)]) {
 	case "true", "false", "null", "none", "nil":
@@ -121,21 +124,22 @@ func isConstant(value string) bool {
 	return false
 }
 
-// listStart returns where the content of a list at position i starts, or i. Parentheses hold a
-// list of quoted values.
+// listStart returns where the content of a list at position i starts, or i if there is no list. A
+// parenthesis starts a list only if a quote follows it.
 func (s *scanner) listStart(i int) int {
 	const goList = "[]string{"
 	if strings.HasPrefix(s.text[i:], goList) {
 		return i + len(goList)
 	}
 	_, open := s.quote(i + 1)
-	if s.text[i] == '[' || s.text[i] == '(' && open > i+1 {
+	if s.text[i] == '[' || (s.text[i] == '(' && open > i+1) {
 		return i + 1
 	}
 	return i
 }
 
-// list masks the quoted values of a list from position i on, or all of a list without quotes.
+// list masks the quoted values of a list whose content starts at position i, or all of the content if its
+// first value has no quotes.
 func (s *scanner) list(i int) bool {
 	first := s.skip(i, " \t\r\n")
 	if _, open := s.quote(first); open == first {
@@ -234,8 +238,8 @@ func (s *scanner) lineEnd(i int) int {
 	return i
 }
 
-// enclosed returns the end of the quoted text that begins with the name at s.at and goes on at
-// position i, or 0.
+// enclosed returns the end of the quoted text that begins with the name at s.at and extends beyond position
+// i, or 0 if there is no quote before the name.
 func (s *scanner) enclosed(i int) int {
 	before := s.at - 1
 	if before < s.done || s.text[before] != '"' && s.text[before] != '\'' {
@@ -249,8 +253,8 @@ func (s *scanner) enclosed(i int) int {
 	return end
 }
 
-// shellCode reports whether the text before the quote before s.at is an option such as -c, so
-// that the quoted text is a command.
+// shellCode reports whether an option such as -c precedes the quote before s.at, so that the quoted text is
+// a command.
 func (s *scanner) shellCode() bool {
 	const longest = 16
 	before := strings.TrimRight(s.text[max(0, s.at-longest):s.at], "\\\"' ,\t")
@@ -264,8 +268,9 @@ func isScheme(word string) bool {
 		strings.EqualFold(word, "token")
 }
 
-// isReference reports whether the value at position i is the name of a variable, as in
-// $API_KEY, or TOKEN, which stands for one in messages. A scheme may be before it.
+// isReference reports whether the value at position i refers to a secret elsewhere: it is a variable, as in
+// $API_KEY, the output of a command, as in $(…), or the placeholder TOKEN of messages. The scheme of an
+// Authorization header may precede it.
 func (s *scanner) isReference(i int) bool {
 	end := i
 	for end < len(s.text) && isAlphanumeric(s.text[end]) {

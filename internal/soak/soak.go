@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// Long reports whether tests run their long versions, with EASYRL_SOAK=1 in the
-// environment. Without it they try fewer cases, but some of every kind, and the same
-// ones each time. Where Race is true, tests skip arithmetic of a single goroutine: it
-// takes ten times as long there and cannot race.
+// Long reports whether tests run their long versions, because EASYRL_SOAK=1 is set in the
+// environment. The short versions try fewer cases, but some of every kind, and the same
+// ones each time. If Race is true, tests also skip arithmetic of a single goroutine, which
+// cannot race and takes ten times as long with the race detector.
 func Long() bool { return os.Getenv("EASYRL_SOAK") == "1" }
 
 // Parallel lets n tests of a package run at once, unless -parallel is given. TestMain calls it for tests that

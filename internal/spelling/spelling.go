@@ -7,12 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Near returns the known word that word is most likely a misspelling of: the first that starts
-// with word, or else the first with the smallest edit distance. It returns false if they have
-// too little in common: words are near if a third of their letters or less differ. Letter case,
-// hyphens and underscores do not count.
+// Near returns the known word of which word is most likely a misspelling: the first that starts
+// with word, or else the first with the smallest edit distance. It returns false if more than a third of
+// the letters differ in every known word. Letter case, hyphens and underscores do not count.
 func Near(word string, known []string) (string, bool) {
-	const longest = 100 // longer words resemble nothing
+	const longest = 100 // longer words have no near word, to bound the time
 	typed := plain(word)
 	if typed == "" || len(typed) > longest {
 		return "", false
@@ -21,15 +20,17 @@ func Near(word string, known []string) (string, bool) {
 	if at := slices.IndexFunc(known, begins); at >= 0 && len(typed) > 1 {
 		return known[at], true
 	}
-	best, least := "", -1
+	best := ""
+	bestDistance := -1
 	for _, k := range known {
-		meant := plain(k)
-		size := max(utf8.RuneCountInString(typed), utf8.RuneCountInString(meant))
-		if d := slips(typed, meant); d <= size/3 && (least < 0 || d < least) {
-			best, least = k, d
+		candidate := plain(k)
+		size := max(utf8.RuneCountInString(typed), utf8.RuneCountInString(candidate))
+		if d := distance(typed, candidate); d <= size/3 && (bestDistance < 0 || d < bestDistance) {
+			best = k
+			bestDistance = d
 		}
 	}
-	return best, least >= 0
+	return best, bestDistance >= 0
 }
 
 // plain returns word without differences that are not misspellings.
@@ -37,27 +38,30 @@ func plain(word string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word))
 }
 
-// slips returns the optimal string alignment distance of a and b: the number of
+// distance returns the optimal string alignment distance of a and b: the smallest number of
 // letters inserted, deleted, substituted or swapped with a neighbor.
-func slips(a, b string) int {
+func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
-	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
+	// Rows of the table of distances between beginnings of x and y: the one to fill and the two before it.
+	row := make([]int, len(y)+1)
+	last := make([]int, len(y)+1)
+	beforeLast := make([]int, len(y)+1)
 	for j := range last {
 		last[j] = j
 	}
 	for i := range x {
 		row[0] = i + 1
 		for j := range y {
-			wrong := 1
+			substitution := 1
 			if x[i] == y[j] {
-				wrong = 0
+				substitution = 0
 			}
-			row[j+1] = min(last[j]+wrong, last[j+1]+1, row[j]+1)
+			row[j+1] = min(last[j]+substitution, last[j+1]+1, row[j]+1)
 			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
+				row[j+1] = min(row[j+1], beforeLast[j-1]+1)
 			}
 		}
-		before, last, row = last, row, before
+		beforeLast, last, row = last, row, beforeLast
 	}
 	return last[len(y)]
 }

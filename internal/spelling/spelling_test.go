@@ -22,7 +22,7 @@ func TestNear(t *testing.T) {
 		near, ok := Near(word, known)
 		require.False(t, ok, "%.20s is near %s", word, near)
 	}
-	require.Equal(t, 1, slips("ab", "ba"))
-	require.Equal(t, 3, slips("kitten", "sitting"))
-	require.Equal(t, 2, slips("", "éé"))
+	require.Equal(t, 1, distance("ab", "ba"))
+	require.Equal(t, 3, distance("kitten", "sitting"))
+	require.Equal(t, 2, distance("", "éé"))
 }

@@ -40,14 +40,14 @@ import (
 	"unsafe"
 )
 
-// anyone is the peer of a receive from all ranks.
+// anyone is the peer of a receive from any rank; the C function post maps it to MPI_ANY_SOURCE.
 const anyone = -1
 
-// request is a message, or a part of one, under way. Only the engine uses it.
+// request is a message, or a part of one, under way. Only the engine's goroutine uses it.
 type request struct {
-	handle *C.MPI_Request
+	handle *C.MPI_Request // in C memory, because MPI may keep pointers to it
 	send   bool
-	pin    runtime.Pinner
+	pin    runtime.Pinner // pins the data
 }
 
 func initialize() (rank, size int, err error) {
@@ -62,14 +62,15 @@ func finalize() error { return check("MPI_Finalize", C.MPI_Finalize()) }
 // done.
 func post(send bool, data []byte, peer, tag int) (*request, error) {
 	r := &request{handle: C.request(), send: send}
-	way, at := C.int(0), unsafe.Pointer(unsafe.SliceData(data))
+	var cSend C.int
 	if send {
-		way = 1
+		cSend = 1
 	}
-	if at != nil {
-		r.pin.Pin(at)
+	memory := unsafe.Pointer(unsafe.SliceData(data))
+	if memory != nil {
+		r.pin.Pin(memory)
 	}
-	err := check("start a message", C.post(way, at, C.int(len(data)), C.int(peer), C.int(tag), r.handle))
+	err := check("start a message", C.post(cSend, memory, C.int(len(data)), C.int(peer), C.int(tag), r.handle))
 	if err != nil {
 		r.free()
 		return nil, err
@@ -77,7 +78,7 @@ func post(send bool, data []byte, peer, tag int) (*request, error) {
 	return r, nil
 }
 
-// test returns whether r is done.
+// test returns whether r is done. After true or an error, r must not be used.
 func (r *request) test() (bool, error) {
 	var done C.int
 	err := check("MPI_Test", C.test(r.handle, &done))
@@ -87,15 +88,16 @@ func (r *request) test() (bool, error) {
 	return done != 0, err
 }
 
-// cancel ends a receive that has not begun. MPI may still use the memory of any other request, so
-// that memory stays pinned until the process ends: a rank that has died would never take it.
+// cancel ends a request after a failure. MPI can cancel only a receive that has not begun. It may use the
+// memory of any other request at any time, so that memory stays pinned until the process ends. cancel
+// does not wait for such a request, because a peer that has died would never complete it.
 func (r *request) cancel() {
 	var done C.int
 	if !r.send && check("MPI_Cancel", C.cancel(r.handle, &done)) == nil && done != 0 {
 		r.free()
 		return
 	}
-	cgo.NewHandle(r) // keeps r: a Pinner that is collected before Unpin panics
+	cgo.NewHandle(r) // keeps r reachable: a Pinner panics if it is garbage-collected before Unpin
 }
 
 func (r *request) free() {
@@ -103,10 +105,10 @@ func (r *request) free() {
 	C.free(unsafe.Pointer(r.handle))
 }
 
-// nap sleeps for some 20 microseconds, where a timer of Go takes more than a millisecond.
+// nap sleeps for about 20 microseconds. time.Sleep can take more than a millisecond.
 func nap() { C.usleep(20) }
 
-// check returns the error of a call of MPI.
+// check converts the result of an MPI call to an error, or nil.
 func check(call string, code C.int) error {
 	if code == C.MPI_SUCCESS {
 		return nil

@@ -7,45 +7,46 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/easyrl/easyrl/parallel"
 )
 
 const (
-	spinTime = time.Millisecond       // after this long without progress, nap between polls
-	napTime  = 100 * time.Millisecond // after this long without progress, poll every idle
-	idle     = time.Millisecond       // between polls without progress, and between looks at notes
-	lastTime = 100 * time.Millisecond // how long to wait for messages of a rank that has left
+	spinTime  = time.Millisecond       // time without progress after which the engine naps between polls
+	napTime   = 100 * time.Millisecond // time without progress after which it polls only every idleTime
+	idleTime  = time.Millisecond       // between polls without progress, and between looks at notes
+	graceTime = 100 * time.Millisecond // how long messages of a rank that has left may still arrive
 )
 
-// job is a message that the engine sends or receives. The engine owns it from World.do until done has
-// a value.
+// job is a message that the engine sends or receives. The engine owns it from World.do until it sends a
+// value to done.
 type job struct {
-	ctx   context.Context
-	at    parallel.Envelope
-	send  bool
-	tag   int
-	parts [][]byte     // the header and pieces of the data
-	check func() error // of the header that was received
-	call  func() error // in place of a message, to measure MPI's own calls
-	done  chan error   // has room for its one value
+	ctx         context.Context
+	envelope    parallel.Envelope
+	send        bool
+	tag         int          // tag of the header; the data has the next one
+	parts       [][]byte     // the header, then pieces of the data
+	checkHeader func() error // called once the header is received; nil when sending, and after that call
+	call        func() error // called in place of sending a message, to measure MPI's own calls; else nil
+	done        chan error   // gets one value, for which it has room
 
-	until    time.Time  // zero for no limit
-	requests []*request // not done, in order
-	gone     time.Time  // when the engine has found that the peer has left; zero before
-	broken   bool       // has failed and waits for the verdict
+	deadline   time.Time  // when the peer is overdue; zero for never
+	requests   []*request // requests that are not done, in order
+	peerLeftAt time.Time  // when the engine found that the peer has left; zero before
+	broken     bool       // whether the job has failed and waits for the verdict
 }
 
 // engine makes all calls of MPI. Only its goroutine uses it.
 type engine struct {
-	w        *World
-	active   []*job
-	progress time.Time // the last
-	notes    notes
+	w            *World
+	active       []*job // jobs that have started and not ended
+	lastProgress time.Time
+	notes        notes
 }
 
-// run is the engine's goroutine. It sends to started when MPI has started or failed to.
+// run is the engine's goroutine. It sends to started once, when MPI has started or failed to.
 func (e *engine) run(started chan<- error) {
 	runtime.LockOSThread() // and never unlock: the thread that starts MPI also ends it
 	defer close(e.w.ended)
@@ -53,14 +54,15 @@ func (e *engine) run(started chan<- error) {
 	e.w.rank, e.w.size, err = initialize()
 	if err == nil {
 		e.w.waits = make(parallel.Waits, e.w.size)
-		err = e.begin()
+		err = e.initNotes()
 	}
 	started <- err
 	if err != nil {
 		return
 	}
+	// Another goroutine polls, because the scheduler switches faster to one without a locked thread.
 	polled := make(chan bool)
-	go func() { polled <- e.poll() }() // the scheduler switches faster to a goroutine without a locked thread
+	go func() { polled <- e.poll() }()
 	all := <-polled
 	close(e.w.leaving)
 	if all {
@@ -68,17 +70,17 @@ func (e *engine) run(started chan<- error) {
 	}
 }
 
-// poll does all work until this rank has left. It returns whether all others have too.
+// poll does all work until this rank has left. It returns whether all ranks have left without a failure.
 func (e *engine) poll() (all bool) {
 	for {
 		e.step()
 		if over, all := e.leave(); over {
 			return all
 		}
-		switch still := time.Since(e.progress); {
-		case len(e.active) == 0 && len(e.notes.sends) == 0, still > napTime:
-			e.rest()
-		case still > spinTime:
+		switch stalled := time.Since(e.lastProgress); {
+		case len(e.active) == 0 && len(e.notes.sends) == 0, stalled > napTime:
+			e.waitForJob()
+		case stalled > spinTime:
 			runtime.Gosched()
 			nap()
 		default:
@@ -87,18 +89,19 @@ func (e *engine) poll() (all bool) {
 	}
 }
 
-// rest waits for a job, or for idle.
-func (e *engine) rest() {
+// waitForJob waits up to idleTime for a job, and starts it.
+func (e *engine) waitForJob() {
 	select {
 	case j := <-e.w.jobs:
-		runtime.Gosched() // lets a job of the other direction follow, for startAll
+		runtime.Gosched() // gives a job of the other direction time to arrive, so that startAll can order both
 		e.startAll(j)
-	case <-time.After(idle):
+	case <-time.After(idleTime):
 	}
 }
 
-// startAll starts jobs and all others that wait. Sends come first, because MPI may copy a large
-// message in the call that receives it; the peer can then copy at the same time.
+// startAll starts jobs and all queued ones. Sends come first: MPI may copy a large message in the call
+// that starts to receive it, and while this rank copies, the peer can copy the message that this rank
+// sends.
 func (e *engine) startAll(jobs ...*job) {
 	for more := true; more; {
 		select {
@@ -120,24 +123,21 @@ func (e *engine) startAll(jobs ...*job) {
 // step does what can be done without waiting.
 func (e *engine) step() {
 	e.startAll()
-	rest := e.active[:0]
-	for _, j := range e.active {
-		if over, err := e.finish(j); over {
+	e.active = slices.DeleteFunc(e.active, func(j *job) bool {
+		over, err := e.finish(j)
+		if over {
 			j.done <- err
-		} else {
-			rest = append(rest, j)
 		}
-	}
-	clear(e.active[len(rest):])
-	e.active = rest
-	if now := time.Now(); now.Sub(e.notes.looked) >= idle {
+		return over
+	})
+	if now := time.Now(); now.Sub(e.notes.lastCheck) >= idleTime {
 		e.exchangeNotes(now)
 	}
 }
 
 // start posts the requests of a job.
 func (e *engine) start(j *job) {
-	e.progress = time.Now()
+	e.lastProgress = time.Now()
 	if j.call != nil {
 		j.done <- j.call()
 		return
@@ -146,9 +146,9 @@ func (e *engine) start(j *job) {
 	j.extend()
 	tag := j.tag
 	for _, part := range j.parts {
-		r, err := post(j.send, part, j.at.Peer, tag)
+		r, err := post(j.send, part, j.envelope.Peer, tag)
 		if err != nil {
-			j.fail(e.w, j.at.Peer, err)
+			j.fail(e.w, j.envelope.Peer, err)
 			return
 		}
 		j.requests = append(j.requests, r)
@@ -156,28 +156,30 @@ func (e *engine) start(j *job) {
 	}
 }
 
-// extend gives the peer another limit.
+// extend moves the deadline, after progress.
 func (j *job) extend() {
-	if j.at.Limit > 0 {
-		j.until = time.Now().Add(j.at.Limit)
+	if j.envelope.Limit > 0 {
+		j.deadline = time.Now().Add(j.envelope.Limit)
 	}
 }
 
-// finish tests a job's requests. It returns whether the job is over, and its error.
+// finish tests a job's requests in order. It returns whether the job is over, and its error. A broken
+// job is over when the verdict is known.
 func (e *engine) finish(j *job) (over bool, err error) {
 	for !j.broken && len(j.requests) > 0 {
 		done, err := j.requests[0].test()
 		if err == nil && !done {
 			break
 		}
-		e.progress = time.Now()
+		e.lastProgress = time.Now()
 		j.extend()
 		j.requests = j.requests[1:]
-		if err == nil && j.check != nil {
-			err, j.check = j.check(), nil
+		if err == nil && j.checkHeader != nil { // the first request was the header's
+			err = j.checkHeader()
+			j.checkHeader = nil
 		}
 		if err != nil {
-			j.fail(e.w, j.at.Peer, err)
+			j.fail(e.w, j.envelope.Peer, err)
 		}
 	}
 	if !j.broken && len(j.requests) == 0 {
@@ -186,42 +188,42 @@ func (e *engine) finish(j *job) (over bool, err error) {
 	if !j.broken {
 		e.inspect(j)
 	}
-	if err := e.w.over(); err != nil {
+	if err := e.w.stopped(); err != nil {
 		j.cancel()
 		return true, err
 	}
 	return false, nil
 }
 
-// inspect fails a job whose context has ended, whose limit is over or whose peer has left.
+// inspect fails a job whose context has ended, whose deadline is over or whose peer has left.
 func (e *engine) inspect(j *job) {
 	switch err := j.ctx.Err(); {
 	case errors.Is(err, context.DeadlineExceeded):
 		j.suspect(e.w, "before the deadline")
 	case err != nil:
 		j.fail(e.w, e.w.rank, err)
-	case !j.until.IsZero() && time.Now().After(j.until):
-		j.suspect(e.w, "for "+j.at.Limit.String())
-	case e.notes.gone[j.at.Peer] && j.gone.IsZero():
-		j.gone = time.Now() // what it has sent may still be under way
-	case !j.gone.IsZero() && time.Since(j.gone) > lastTime:
-		j.fail(e.w, j.at.Peer, fmt.Errorf("left before %s", j.at.In()))
+	case !j.deadline.IsZero() && time.Now().After(j.deadline):
+		j.suspect(e.w, "for "+j.envelope.Limit.String())
+	case e.notes.gone[j.envelope.Peer] && j.peerLeftAt.IsZero():
+		j.peerLeftAt = time.Now() // messages that it sent before may still be under way
+	case !j.peerLeftAt.IsZero() && time.Since(j.peerLeftAt) > graceTime:
+		j.fail(e.w, j.envelope.Peer, fmt.Errorf("left before %s", j.envelope.In()))
 	}
 }
 
-// fail reports that a rank has failed. The job ends with the verdict.
+// fail records that a rank has failed. The job ends with the verdict.
 func (j *job) fail(w *World, rank int, err error) {
 	j.broken = true
 	w.fail(rank, err, false)
 }
 
-// suspect reports that a message of the peer is overdue.
+// suspect records that a message of the peer is overdue. when completes "no message … in …".
 func (j *job) suspect(w *World, when string) {
 	j.broken = true
-	w.fail(j.at.Peer, fmt.Errorf("no message %s in %s", when, j.at.In()), true)
+	w.fail(j.envelope.Peer, fmt.Errorf("no message %s in %s", when, j.envelope.In()), true)
 }
 
-// cancel ends the requests that are not done.
+// cancel cancels the requests that are not done.
 func (j *job) cancel() {
 	for _, r := range j.requests {
 		r.cancel()

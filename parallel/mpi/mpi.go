@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 )
 
 const (
-	headerSize = 24      // operation, count and length of a message, and its channel's hash
-	piece      = 1 << 28 // bytes that are sent at once
-	maxJobs    = 64      // that wait for the engine
+	headerSize = 24      // bytes: operation, count and length of a message, and its channel's hash
+	pieceSize  = 1 << 28 // bytes that are sent at once; MPI counts them with an int
+	maxJobs    = 64      // capacity of World.jobs; further calls block
 
 	defaultSilence = 30 * time.Second
 )
@@ -27,20 +28,20 @@ var errClosed = fmt.Errorf("MPI: %w", net.ErrClosed)
 // World is the transport of one rank.
 type World struct {
 	rank, size int
-	silence    time.Duration // without a sign of life, after which a rank has failed
+	silence    time.Duration // time without a sign of life after which a rank has failed
 	waits      parallel.Waits
-	jobs       chan *job
-	failed     chan struct{} // closed once err is set
-	leaving    chan struct{} // closed when the engine makes no call but MPI_Finalize
+	jobs       chan *job     // jobs for the engine
+	failed     chan struct{} // closed once err is set, which is constant from then on
+	leaving    chan struct{} // closed when the engine makes no more calls except MPI_Finalize
 	ended      chan struct{} // closed when the engine has ended
-	finalize   func() error
-	result     error // of finalize
+	finalize   func() error  // MPI_Finalize, or a test's
+	result     error         // error of finalize; set before ended is closed
 
-	mu     sync.Mutex
+	mu     sync.Mutex             // guards the following; never held while waiting
 	found  *note                  // the first failure that this rank has found
 	err    *parallel.RankError    // the verdict
 	closed time.Time              // when Close was called; zero before
-	turns  map[turn]chan struct{} // holds a token while a message is sent or received
+	turns  map[turn]chan struct{} // each holds a token while a message is sent or received
 }
 
 // turn is a direction of a channel, which carries one message at a time.
@@ -50,10 +51,10 @@ type turn struct {
 	channel string
 }
 
-// Open starts MPI, which a process can do once.
+// Open starts MPI, which a process can do only once.
 func Open() (*World, error) { return open(defaultSilence, finalize) }
 
-// open is Open with another limit for silence and, for tests, another end.
+// open is Open with parameters for tests.
 func open(silence time.Duration, finalize func() error) (*World, error) {
 	w := &World{
 		silence: silence, finalize: finalize, jobs: make(chan *job, maxJobs), failed: make(chan struct{}),
@@ -77,39 +78,38 @@ func (w *World) Size() int { return w.size }
 
 // Send implements parallel.Transport.
 func (w *World) Send(ctx context.Context, to parallel.Envelope, data []byte) error {
-	tag, sum := tags(to.Channel)
+	tag, hash := channelTag(to.Channel)
 	header := make([]byte, 0, headerSize)
 	header = binary.LittleEndian.AppendUint32(header, uint32(to.Label.Op))
 	header = binary.LittleEndian.AppendUint32(header, to.Label.Count)
 	header = binary.LittleEndian.AppendUint64(header, uint64(len(data)))
-	header = binary.LittleEndian.AppendUint64(header, sum)
-	return w.exclusive(&job{ctx: ctx, at: to, send: true, tag: tag, parts: parts(header, data)})
+	header = binary.LittleEndian.AppendUint64(header, hash)
+	return w.exclusive(&job{ctx: ctx, envelope: to, send: true, tag: tag, parts: parts(header, data)})
 }
 
 // Recv implements parallel.Transport.
 func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) error {
-	tag, sum := tags(from.Channel)
+	tag, hash := channelTag(from.Channel)
 	header := make([]byte, headerSize)
 	check := func() error {
 		label := parallel.Label{
 			Op:    parallel.Op(binary.LittleEndian.Uint32(header)),
 			Count: binary.LittleEndian.Uint32(header[4:]),
 		}
-		if got := binary.LittleEndian.Uint64(header[16:]); got != sum {
+		if got := binary.LittleEndian.Uint64(header[16:]); got != hash {
 			return fmt.Errorf("message is of another channel than %q with the same tag %d, expected other names",
 				from.Channel, tag)
 		}
 		return parallel.Check(label, from.Label, binary.LittleEndian.Uint64(header[8:]), uint64(len(into)))
 	}
-	return w.exclusive(&job{ctx: ctx, at: from, tag: tag, parts: parts(header, into), check: check})
+	return w.exclusive(&job{ctx: ctx, envelope: from, tag: tag, parts: parts(header, into), checkHeader: check})
 }
 
-// parts returns a header and the pieces of the data that follows it.
+// parts returns a header, and then data in pieces.
 func parts(header, data []byte) [][]byte {
 	all := [][]byte{header}
-	for len(data) > 0 {
-		part := data[:min(len(data), piece)]
-		all, data = append(all, part), data[len(part):]
+	for piece := range slices.Chunk(data, pieceSize) {
+		all = append(all, piece)
 	}
 	return all
 }
@@ -137,33 +137,34 @@ func (w *World) Close() error {
 	}
 }
 
-// tags returns the tag of a channel's headers, which precedes that of its data, and its hash.
-// MPI guarantees tags up to 32767.
-func tags(channel string) (tag int, sum uint64) {
+// channelTag returns the tag of a channel's headers and the channel's hash. The data has the next tag.
+// Tags are even and at least 2, because notes have noteTag, and at most 32767, which MPI guarantees.
+// Two channels may share a tag; the hash in each header detects that.
+func channelTag(channel string) (tag int, hash uint64) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(channel)) // never fails
-	sum = h.Sum64()
-	return 2 + 2*int(sum%16_000), sum
+	hash = h.Sum64()
+	return 2 + 2*int(hash%16_000), hash
 }
 
-// exclusive has the engine do a message when its channel carries no other message in that direction.
-// MPI keeps the order of requests with the same peer and tag, so parts of messages do not mix.
+// exclusive runs a message's job once its channel carries no other message in that direction. MPI keeps
+// the order of requests with the same peer and tag, so parts of different messages do not mix.
 func (w *World) exclusive(j *job) error {
-	peer := j.at.Peer
+	peer := j.envelope.Peer
 	if peer < 0 || peer >= w.size || peer == w.rank {
-		return fmt.Errorf("rank is %d, expected one below %d and not this one, %d", peer, w.size, w.rank)
+		return fmt.Errorf("rank is %d, expected 0 to %d and not this one, %d", peer, w.size-1, w.rank)
 	}
 	defer w.waits.On(peer)()
 	w.mu.Lock()
-	key := turn{j.send, peer, j.at.Channel}
-	own := w.turns[key]
-	if own == nil {
-		own = make(chan struct{}, 1)
-		w.turns[key] = own
+	key := turn{j.send, peer, j.envelope.Channel}
+	token := w.turns[key]
+	if token == nil {
+		token = make(chan struct{}, 1)
+		w.turns[key] = token
 	}
 	w.mu.Unlock()
 	select {
-	case own <- struct{}{}:
+	case token <- struct{}{}:
 	case <-w.failed:
 		return w.err
 	case <-w.leaving:
@@ -172,14 +173,14 @@ func (w *World) exclusive(j *job) error {
 		w.fail(w.rank, j.ctx.Err(), false)
 		return w.verdict()
 	}
-	defer func() { <-own }()
-	if err := w.over(); err != nil {
+	defer func() { <-token }()
+	if err := w.stopped(); err != nil {
 		return err
 	}
 	return w.do(j)
 }
 
-// do has the engine do a job.
+// do queues a job for the engine and waits for its result.
 func (w *World) do(j *job) error {
 	j.done = make(chan error, 1)
 	select {
@@ -196,12 +197,13 @@ func (w *World) do(j *job) error {
 	case err := <-j.done:
 		return err
 	default:
-		return errClosed // it came too late
+		return errClosed // the engine stopped before it took the job
 	}
 }
 
-// fail records the first failure that this rank finds; the verdict follows. overdue means that the
-// rank is only suspected, because a message of it is late: the culprit may be a rank that it waits for.
+// fail records the first failure that this rank finds. The engine reports it to rank 0, and the verdict
+// follows. overdue means that rank is only suspected, because its message is late: the culprit may be
+// another rank that it waits for.
 func (w *World) fail(rank int, err error, overdue bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +212,7 @@ func (w *World) fail(rank int, err error, overdue bool) {
 	}
 }
 
-// setVerdict records the verdict, unless there is one. It ends all calls.
+// setVerdict records the first verdict and ends all calls.
 func (w *World) setVerdict(rank int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -220,7 +222,7 @@ func (w *World) setVerdict(rank int, err error) {
 	}
 }
 
-// verdict waits for the verdict and returns it.
+// verdict waits for the verdict and returns it, or errClosed if the engine stops before.
 func (w *World) verdict() error {
 	select {
 	case <-w.failed:
@@ -243,8 +245,8 @@ func (w *World) failure() *parallel.RankError {
 	return err
 }
 
-// over returns an error if nothing can be sent or received.
-func (w *World) over() error {
+// stopped returns an error if the world has failed or Close was called.
+func (w *World) stopped() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

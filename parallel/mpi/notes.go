@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	noteTag   = 0 // of notes; those of messages are 2 and above
-	noteSize  = 1024
-	maxReason = 500
-	maxWaits  = 4
-	linger    = time.Second // how long a world that has failed sends its notes
+	noteTag   = 0           // MPI tag of notes; messages have tags from 2
+	noteSize  = 1024        // bytes of a note
+	maxReason = 500         // bytes of note.Reason
+	maxWaits  = 4           // elements of note.Waits, so that a note fits
+	linger    = time.Second // how long a rank waits, after a failure, until the others know the verdict
 )
 
 // note is what ranks send each other in addition to messages: JSON, padded with spaces.
 type note struct {
 	Kind    kind
 	From    int
-	Rank    int    `json:",omitempty"` // the culprit of a report or verdict
-	Reason  string `json:",omitempty"` // of a report or verdict
-	Overdue bool   `json:",omitempty"` // whether a report is only a suspicion
-	Waits   []int  `json:",omitempty"` // ranks that the sender waits for
+	Rank    int    `json:",omitempty"` // culprit that a report or verdict names
+	Reason  string `json:",omitempty"` // text of the culprit's error in a report or verdict
+	Overdue bool   `json:",omitempty"` // whether a report is only a suspicion, because a message is late
+	Waits   []int  `json:",omitempty"` // ranks that the sender of a beat waits for
 }
 
 type kind string
 
 const (
-	beat    kind = "beat"    // from and to rank 0: the sender lives
+	beat    kind = "beat"    // from and to rank 0: the sender is alive
 	report  kind = "report"  // to rank 0: a rank has failed
 	verdict kind = "verdict" // to all: the sender knows the first rank that has failed
 	left    kind = "left"    // to all: the sender leaves
@@ -42,23 +42,23 @@ const (
 
 // notes is the engine's view of the state of all ranks.
 type notes struct {
-	next     *request    // of the next note; nil if none can be received
-	text     []byte      // of the next note
-	sends    []*request  // of notes
-	beaten   time.Time   // when the last beat was sent
-	looked   time.Time   // the last look at notes
-	seen     []time.Time // by rank; when its last note came
-	waits    [][]int     // by rank; ranks that it waits for, of its last beat
-	gone     []bool      // by rank; it has left
-	informed []bool      // by rank; it has sent a verdict, or has left
-	reported time.Time   // when a failure was reported to rank 0; zero before
+	next       *request    // receives the next note; nil after MPI refused to receive
+	text       []byte      // memory of the next note
+	sends      []*request  // notes under way
+	lastBeat   time.Time   // when this rank last sent a beat
+	lastCheck  time.Time   // when checkSilence last ran
+	seen       []time.Time // by rank: when its last note came
+	waits      [][]int     // by rank: the ranks that it waits for, from its last beat
+	gone       []bool      // by rank: whether it has left
+	informed   []bool      // by rank: whether it needs no verdict, because it has sent one or has left
+	reportedAt time.Time   // when this rank reported a failure to rank 0; zero before
 
-	verdictSent bool // to all others
-	leftSent    bool // to all others
+	verdictSent bool // whether the verdict was sent to all others
+	leftSent    bool // whether left was sent to all others
 }
 
-// begin starts to receive the first note.
-func (e *engine) begin() error {
+// initNotes initializes e.notes and starts to receive the first note.
+func (e *engine) initNotes() error {
 	n := e.w.size
 	e.notes = notes{
 		seen: make([]time.Time, n), waits: make([][]int, n), gone: make([]bool, n), informed: make([]bool, n),
@@ -83,8 +83,8 @@ func (e *engine) exchangeNotes(now time.Time) {
 		if err == nil {
 			err = e.read()
 		}
-		if failed := e.receiveNote(); err == nil {
-			err = failed
+		if nextErr := e.receiveNote(); err == nil {
+			err = nextErr
 		}
 		if err != nil {
 			e.w.setVerdict(e.w.rank, fmt.Errorf("receive a note: %w", err))
@@ -92,24 +92,19 @@ func (e *engine) exchangeNotes(now time.Time) {
 	}
 	e.decide()
 	e.checkSilence(now)
-	if now.Sub(e.notes.beaten) > min(e.w.silence/4, time.Second) {
-		e.notes.beaten = now
+	if now.Sub(e.notes.lastBeat) > min(e.w.silence/4, time.Second) {
+		e.notes.lastBeat = now
 		waits := e.w.waits.List()
 		e.send(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]}, e.watched()...)
 	}
-	rest := e.notes.sends[:0]
-	for _, r := range e.notes.sends {
-		if done, err := r.test(); !done && err == nil {
-			rest = append(rest, r)
-		}
-	}
-	clear(e.notes.sends[len(rest):])
-	e.notes.sends = rest
+	e.notes.sends = slices.DeleteFunc(e.notes.sends, func(r *request) bool {
+		done, err := r.test()
+		return done || err != nil
+	})
 }
 
-// decide handles the failure that this rank has found, if any. Rank 0 decides which rank has failed
-// first. Another rank reports the failure and waits for the verdict; if none comes, the failure is
-// the verdict.
+// decide handles the failure that this rank has found, if any. Rank 0 makes it the verdict. Another rank
+// reports it to rank 0; if no verdict comes for World.silence, its own finding is the verdict.
 func (e *engine) decide() {
 	found, failed := e.w.findings()
 	switch {
@@ -128,19 +123,19 @@ func (e *engine) decide() {
 			})
 		}
 		e.w.setVerdict(rank, errors.New(found.Reason))
-	case e.notes.reported.IsZero():
-		e.notes.reported = time.Now()
+	case e.notes.reportedAt.IsZero():
+		e.notes.reportedAt = time.Now()
 		e.send(*found, 0)
-	case time.Since(e.notes.reported) > e.w.silence:
+	case time.Since(e.notes.reportedAt) > e.w.silence:
 		e.w.setVerdict(found.Rank, errors.New(found.Reason))
 	}
 }
 
-// checkSilence looks for a watched rank that is silent. After this process itself was stopped for
-// some time it waits once more, since the notes of the others may still be under way.
+// checkSilence makes a watched rank that is silent for too long the culprit. If this process itself was
+// stopped for some time, it gives all ranks their full time again, since their notes may be under way.
 func (e *engine) checkSilence(now time.Time) {
-	stopped := now.Sub(e.notes.looked) > e.w.silence/4
-	e.notes.looked = now
+	stopped := now.Sub(e.notes.lastCheck) > e.w.silence/4
+	e.notes.lastCheck = now
 	for _, rank := range e.watched() {
 		switch {
 		case stopped:
@@ -169,11 +164,11 @@ func (e *engine) others() (ranks []int) {
 	return ranks
 }
 
-// send sends a note. A failure shows as silence.
+// send starts to send a note. It ignores errors: the receiver finds this rank silent.
 func (e *engine) send(n note, ranks ...int) {
 	n.From = e.w.rank
 	text, err := json.Marshal(n)
-	if err != nil || len(text) > noteSize { // a reason full of escapes
+	if err != nil || len(text) > noteSize { // JSON escapes can make a reason several times longer
 		n.Reason = "failed"
 		text, _ = json.Marshal(n)
 	}
@@ -187,7 +182,7 @@ func (e *engine) send(n note, ranks ...int) {
 	}
 }
 
-// read handles the note that has come.
+// read handles the note in e.notes.text.
 func (e *engine) read() error {
 	var n note
 	if err := json.Unmarshal(e.notes.text, &n); err != nil {
@@ -195,7 +190,7 @@ func (e *engine) read() error {
 	}
 	for _, rank := range append(n.Waits, n.From, n.Rank) {
 		if rank < 0 || rank >= e.w.size {
-			return fmt.Errorf("note names rank %d, expected one below %d", rank, e.w.size)
+			return fmt.Errorf("note names rank %d, expected 0 to %d", rank, e.w.size-1)
 		}
 	}
 	e.notes.seen[n.From] = time.Now()
@@ -216,9 +211,10 @@ func (e *engine) read() error {
 	return nil
 }
 
-// leave returns whether this rank has left, and whether all have left without a failure. Only then
-// may MPI_Finalize be called, which waits for all ranks. After a failure, this rank waits up to linger
-// until the others know the verdict, because mpirun may end them when the first one exits.
+// leave advances the exchange with which ranks leave. over reports whether this rank may stop polling,
+// and all whether all ranks have left without a failure. Only then may the caller call MPI_Finalize,
+// which waits for all ranks. After a failure, this rank waits up to linger until the others know the
+// verdict, because mpirun may end them when the first one exits.
 func (e *engine) leave() (over, all bool) {
 	closed := e.w.closing()
 	if closed.IsZero() || len(e.active) > 0 {

@@ -1,12 +1,13 @@
 package pipeline
 
-// HandOn returns the time that ranks take for a product whose terms they share: a chunk of its
-// outputs is computed by rank 0, which hands its accumulators on to rank 1, and so on, so that
-// sums have the order of a single rank. A rank computes its chunks in order, each one when the
-// rank before has handed it on. durations[rank][chunk] are in seconds, as is send, the time of
-// a message between ranks, while both may compute; several may be under way. All ranks
-// finish when the last rank's last chunk has been sent back to all; a single rank sends
-// nothing.
+// HandOn predicts how many seconds ranks take for a matrix product whose terms are divided among them.
+// The outputs are cut into chunks. Rank 0 sums its terms of a chunk and hands the partial sums to rank
+// 1, which adds its own terms, and so on, so that sums have the order of a single rank. A rank computes
+// its chunks in order, each one as soon as the rank before it has handed it on.
+//
+// durations[rank][chunk] is the time to compute, and send the time of one message between ranks, both in
+// seconds. Ranks compute while messages are under way, and several messages may be under way. The
+// result includes sending the last chunk from the last rank back to all. A single rank sends nothing.
 func HandOn(durations [][]float64, send float64) float64 {
 	if len(durations) == 0 || len(durations[0]) == 0 {
 		return 0
@@ -14,7 +15,7 @@ func HandOn(durations [][]float64, send float64) float64 {
 	if len(durations) == 1 {
 		send = 0
 	}
-	ready := make([]float64, len(durations[0])) // times at which chunks arrive at the next rank
+	ready := make([]float64, len(durations[0])) // by chunk; the time at which it arrives at the next rank
 	for _, row := range durations {
 		end := 0.0
 		for chunk := range ready {
@@ -25,8 +26,8 @@ func HandOn(durations [][]float64, send float64) float64 {
 	return ready[len(ready)-1]
 }
 
-// HandOnBubble returns the share of HandOn's time, 0 to 1, in which ranks wait with equal
-// chunks and messages that take no time. Both numbers are at least 1.
+// HandOnBubble returns the share of HandOn's time, 0 to 1, in which ranks wait if all chunks take the
+// same time and messages take none. Both arguments are at least 1.
 func HandOnBubble(ranks, chunks int) float64 {
 	return float64(ranks-1) / float64(chunks+ranks-1)
 }

@@ -20,21 +20,21 @@ type Durations struct {
 // Span is one operation of a stage.
 type Span struct {
 	Stage int
-	Micro int // the micro-batch's index
-	Op    Op  // Forward or Backward
-	Start float64
-	End   float64 // in seconds, on the clock of the arrivals
+	Micro int     // the micro-batch's index
+	Op    Op      // Forward or Backward
+	Start float64 // in seconds, on the clock of Replay's arrivals
+	End   float64 // likewise
 }
 
 // Replay runs the schedule of Stage on every stage with durations[micro][stage]. Micro-batch m
 // becomes available to stage 0 at arrivals[m]; those that arrive at the same time run in order
-// of their index. An activation or gradient takes send seconds from one stage to its
-// neighbour, while both may compute; several may be under way. It panics if a time is negative
-// or not finite; only arrivals may be negative.
+// of their index. An activation or gradient takes send seconds from one stage to its neighbour. Stages
+// compute while messages are under way, and several messages may be under way. Replay panics if a time
+// is not finite, or is negative and not an arrival.
 //
-// What ends or arrives at one time counts before a stage decides at that time. Stages decide
-// in order, from 0. Replay returns all operations in order of their start, and those of one
-// start in the order in which they were decided.
+// At each point in time, all ends and arrivals of that time come first, and then the stages decide in
+// order, from 0. Replay returns all operations in order of their start; operations that start at the
+// same time are in the order of the decisions.
 func Replay(durations [][]Durations, arrivals []float64, send float64) []Span {
 	if len(durations) != len(arrivals) {
 		panic(fmt.Sprintf("pipeline: %d arrivals of %d micro-batches", len(arrivals), len(durations)))
@@ -61,20 +61,20 @@ func Replay(durations [][]Durations, arrivals []float64, send float64) []Span {
 // replay is the state of Replay.
 type replay struct {
 	durations [][]Durations
-	send      float64
-	order     []int // micro-batches in order of arrival
+	send      float64 // seconds that a message takes
+	order     []int   // indices of micro-batches in order of arrival
 	stations  []station
 	spans     []Span
 }
 
-// station is a stage and what is on its way to it.
+// station is a stage and the messages on their way to it.
 type station struct {
 	*Stage
-	inputs    []float64 // times at which they will arrive, ascending
-	gradients []float64 // likewise
-	end       float64   // of the operation that runs; infinite if none does
-	forward   int       // micro-batches whose forward pass has begun
-	backward  int       // likewise
+	inputs    []float64 // times at which inputs will arrive, ascending
+	gradients []float64 // times at which gradients will arrive, ascending
+	end       float64   // time at which the running operation ends; infinite if none runs
+	forward   int       // number of micro-batches whose forward pass has begun
+	backward  int       // number of micro-batches whose backward pass has begun
 }
 
 // newReplay checks the arguments of Replay and places all arrivals before the first stage.
@@ -105,13 +105,13 @@ func newReplay(durations [][]Durations, arrivals []float64, send float64) *repla
 
 // check panics unless a time is finite and at least 0.
 func check(name string, seconds float64) {
-	if !(seconds >= 0 && seconds <= math.MaxFloat64) {
+	if !(seconds >= 0 && seconds <= math.MaxFloat64) { // true for NaN
 		panic(fmt.Sprintf("pipeline: %s of %v seconds, expected at least 0", name, seconds))
 	}
 }
 
-// next returns the earliest time at which something ends or arrives. It is infinite if nothing
-// does.
+// next returns the earliest time at which an operation ends or a message arrives, or infinity if no
+// operation runs and no message is under way.
 func (r *replay) next() float64 {
 	now := math.Inf(1)
 	for _, s := range r.stations {
@@ -126,7 +126,7 @@ func (r *replay) next() float64 {
 	return now
 }
 
-// advance notes what has ended and arrived.
+// advance notes the end and arrivals up to now.
 func (s *station) advance(now float64) {
 	if s.end <= now {
 		s.end = math.Inf(1)
@@ -139,7 +139,7 @@ func (s *station) advance(now float64) {
 	}
 }
 
-// decide begins the next operation of a stage that has none, and sends its result.
+// decide begins the next operation of a stage that runs none, and schedules the arrival of its result.
 func (r *replay) decide(stage int, now float64) {
 	s := &r.stations[stage]
 	if !math.IsInf(s.end, 1) {
@@ -173,8 +173,8 @@ func (r *replay) decide(stage int, now float64) {
 	r.spans = append(r.spans, Span{Stage: stage, Micro: micro, Op: op, Start: now, End: s.end})
 }
 
-// Idle returns the share, 0 to 1, of the time between the first start and the last end in which
-// stages wait, over all stages. It is 0 if that time is 0.
+// Idle returns the share of time, 0 to 1, in which stages wait between the first start and the last end
+// of spans, averaged over all stages. It is 0 if no time lies between them.
 func Idle(spans []Span, stages int) float64 {
 	if len(spans) == 0 {
 		return 0
@@ -183,10 +183,11 @@ func Idle(spans []Span, stages int) float64 {
 	last := spans[0].End
 	busy := 0.0
 	for _, s := range spans {
-		first, last = min(first, s.Start), max(last, s.End)
+		first = min(first, s.Start)
+		last = max(last, s.End)
 		busy += s.End - s.Start
 	}
-	all := float64(float64(stages) * (last - first))
+	all := float64(float64(stages) * (last - first)) // the conversion forbids fusing with the subtraction below
 	if all == 0 {
 		return 0
 	}

@@ -2,15 +2,15 @@
 //
 // Rank 0 listens at an address that all ranks know. The others join there and learn each
 // other's addresses. Every rank has a control connection to rank 0, which decides what has
-// failed and sends its verdict to the others. Messages travel on a connection for each sender, receiver and
-// channel, made when it is first used, so that the kernel's buffers bound what waits and
-// channels do not block each other.
+// failed and sends its verdict to the others. Messages travel on one connection for each sender, receiver
+// and channel, made when it is first used, so that channels do not block each other and the kernel's
+// buffers bound the memory of messages under way.
 //
-// Both ends of each connection prove that they know a shared token, which does not travel, and agree
+// Both ends of each connection prove that they know a shared token, which is never sent, and agree
 // on keys that only they know. All that follows is authenticated with AES-GCM: a world fails if anything
-// is altered, dropped, repeated or moved on the way. Handshakes, headers and control messages are
-// encrypted too. The data of messages is not, since that would slow down the steps of a small model;
-// TLS would encrypt it. Anyone on the network can read the data, and can stop the ranks.
+// is altered, dropped, repeated or moved on the way. Handshakes, headers and control messages are also
+// encrypted. The data of messages is not, because encryption, as TLS does it, would slow down the steps
+// of a small model. So anyone on the network can read the data, and can make the ranks fail.
 package tcp
 
 import (
@@ -30,26 +30,27 @@ type Config struct {
 	Token  []byte // at least MinToken bytes that are hard to guess
 	Run    string // identifies the run, so that ranks of another one are refused; at most 128 bytes
 
-	// Listen is where a rank other than 0 accepts messages; empty for any port of the
-	// address from which it reaches rank 0.
+	// Listen is the host:port at which a rank other than 0 accepts messages; empty for any free port of
+	// the local address of its connection to rank 0.
 	Listen string
 
 	Join    time.Duration // how long to wait for all ranks; 0 for 10 minutes
-	Silence time.Duration // without a sign of life, after which a rank has failed; 0 for 30 seconds
+	Silence time.Duration // time without a sign of life after which a rank has failed; 0 for 30 seconds
 
-	// Warn gets lines about refused connections, about an address to listen at that is not this machine's,
-	// and about ranks that have not joined after some seconds; nil for none. It may be called concurrently.
+	// Warn gets lines about refused connections, about a master address that is not this machine's, and
+	// about ranks that have not joined after patience or have left before the start; nil for none. It may
+	// be called concurrently.
 	Warn func(format string, args ...any)
 
-	patience time.Duration // until that line; 0 for 10 seconds
+	patience time.Duration // how long ranks may take to join before Warn gets a line; 0 for 10 seconds
 
 	dial func(ctx context.Context, addr string) (net.Conn, error) // nil to dial TCP
 }
 
-// MinToken is the length of the shortest token.
+// MinToken is the min. length of a token, in bytes.
 const MinToken = 16
 
-const maxRun = 128
+const maxRun = 128 // bytes of Config.Run
 
 // MaxSize limits the number of ranks.
 const MaxSize = 1 << 14
@@ -82,7 +83,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// withDefaults returns c with its defaults filled in and a key in place of the token.
+// withDefaults returns a copy of c with its defaults filled in. Its Token is not the token but a key
+// derived from it, for the handshakes.
 func (c Config) withDefaults() Config {
 	if c.Join == 0 {
 		c.Join = 10 * time.Minute

@@ -17,17 +17,17 @@ import (
 // note is a message of a control connection, as JSON.
 type note struct {
 	Kind    kind
-	Rank    int      `json:",omitempty"` // the culprit, or the rank that has left
-	Reason  string   `json:",omitempty"` // of a report or verdict
-	Overdue bool     `json:",omitempty"` // whether a report is only a suspicion
-	Waits   []int    `json:",omitempty"` // ranks that the sender waits for
-	Addrs   []string `json:",omitempty"` // of all ranks
+	Rank    int      `json:",omitempty"` // culprit of a report or verdict, or the rank that has left
+	Reason  string   `json:",omitempty"` // text of the culprit's error in a report or verdict
+	Overdue bool     `json:",omitempty"` // whether a report is only a suspicion, because a message is late
+	Waits   []int    `json:",omitempty"` // ranks that the sender of a beat waits for
+	Addrs   []string `json:",omitempty"` // addresses by rank in a table
 }
 
 type kind string
 
 const (
-	beat    kind = "beat"    // both ways: the sender lives
+	beat    kind = "beat"    // both ways: the sender is alive
 	table   kind = "table"   // from rank 0: all have joined
 	report  kind = "report"  // to rank 0: a rank has failed
 	verdict kind = "verdict" // from rank 0: the first rank that has failed
@@ -36,30 +36,30 @@ const (
 )
 
 const (
-	maxNote  = 8 << 10 // bytes of a note without addresses
-	maxAddr  = 260
-	maxWaits = 4
+	maxNote  = 8 << 10     // bytes of a note without addresses
+	maxAddr  = 260         // bytes of an address: a DNS name has up to 253, and ":65535"
+	maxWaits = 4           // elements of note.Waits
 	linger   = time.Second // how long Close waits for the other side of a control connection
 )
 
-// link is a control connection: of rank 0 to another rank, or of another rank to rank 0. Two goroutines
-// use it: write sends beats and notes, read handles the peer's. Both end when either side leaves.
+// link is one end of a control connection, between rank 0 and another rank. Two goroutines use it: write
+// sends beats and notes, and read handles the peer's notes. Both end when either side leaves.
 //
-// A note is queued in out with World.mu held, and must not wait. It does not: a world sends a peer at
-// most two notes through out.
+// World.mu is held while a note is sent to out, so that must not block. It cannot: out has room for all
+// notes that a world ever sends through it.
 type link struct {
 	w     *World
 	peer  int
 	addr  string
 	conn  *conn
-	out   chan note     // has room for all: two reports, or a table and a verdict
-	news  chan struct{} // holds a token if World.leavers has grown; of rank 0's links
+	out   chan note     // at most two notes: two reports to rank 0, or a table and a verdict from it
+	news  chan struct{} // holds a token if World.leavers has grown; only rank 0 uses it
 	bye   chan struct{} // closed when this rank leaves
 	ended chan struct{} // closed when read returns
 
 	// Guarded by World.mu.
-	waits []int // of the peer's last beat
-	sent  int   // how many of World.leavers the peer knows of
+	waits   []int // ranks that the peer waits for, from its last beat
+	leavers int   // number of first elements of World.leavers that the peer was sent
 }
 
 func newLink(w *World, rank int, addr string, c *conn) *link {
@@ -81,11 +81,11 @@ func (l *link) serve() {
 	reading.Wait()
 }
 
-// write sends beats and notes.
+// write sends beats and notes until this rank leaves, read returns or sending fails.
 func (l *link) write() {
 	w := l.w
-	every := time.NewTicker(min(w.cfg.Silence/4, time.Second))
-	defer every.Stop()
+	ticker := time.NewTicker(min(w.cfg.Silence/4, time.Second))
+	defer ticker.Stop()
 	send := func(n note) bool {
 		return l.conn.SetWriteDeadline(time.Now().Add(w.cfg.Silence)) == nil && l.conn.sendNote(n) == nil
 	}
@@ -94,7 +94,7 @@ func (l *link) write() {
 		select {
 		case n := <-l.out:
 			ok = send(n)
-		case <-every.C:
+		case <-ticker.C:
 			waits := w.waits.List()
 			ok = send(note{Kind: beat, Waits: waits[:min(len(waits), maxWaits)]})
 		case <-l.news:
@@ -106,19 +106,20 @@ func (l *link) write() {
 			return
 		case <-l.bye:
 			if l.flush() && l.conn.sendNote(note{Kind: bye}) == nil {
-				if c, is := l.conn.Conn.(*net.TCPConn); is {
-					_ = c.CloseWrite() // Close could discard what is under way
+				if c, isTCP := l.conn.Conn.(*net.TCPConn); isTCP {
+					_ = c.CloseWrite() // sends all data before the end; Close could discard some
 				}
 			}
 			return
 		}
 		if !ok {
-			return // read finds out why
+			return // read finds the cause and handles it
 		}
 	}
 }
 
-// flush sends the notes in out. It takes linger at most, since the peer may hang.
+// flush sends the notes in out. It also limits all further use of the connection to linger, since the
+// peer may hang.
 func (l *link) flush() (ok bool) {
 	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil
 	for ok && len(l.out) > 0 {
@@ -127,7 +128,7 @@ func (l *link) flush() (ok bool) {
 	return ok
 }
 
-// newLeavers returns the ranks that have left since its last call. Only rank 0 has any.
+// newLeavers returns the ranks that have left since its last call. It returns none on other ranks than 0.
 func (l *link) newLeavers() []int {
 	w := l.w
 	w.mu.Lock()
@@ -135,17 +136,17 @@ func (l *link) newLeavers() []int {
 	if w.cfg.Rank != 0 {
 		return nil
 	}
-	ranks := slices.Clone(w.leavers[l.sent:])
-	l.sent = len(w.leavers)
+	ranks := slices.Clone(w.leavers[l.leavers:])
+	l.leavers = len(w.leavers)
 	return ranks
 }
 
-// read handles the peer's notes.
+// read handles the peer's notes until its bye or an error.
 func (l *link) read() {
 	w := l.w
 	limit := maxNote
 	if w.cfg.Rank != 0 {
-		limit += w.cfg.Size * (maxAddr + 3)
+		limit += w.cfg.Size * (maxAddr + 3) // a table, in which each address has quotes and a comma
 	}
 	for {
 		_ = l.conn.SetReadDeadline(time.Now().Add(w.cfg.Silence)) // if it fails, so does reading
@@ -170,10 +171,10 @@ func (l *link) read() {
 	}
 }
 
-// handle acts on a note. An error means that the peer breaks the protocol.
+// handle acts on a note other than a bye. An error means that the peer violates the protocol.
 func (l *link) handle(n note) error {
 	w := l.w
-	fromHost := l.peer == 0
+	fromRank0 := l.peer == 0
 	if n.Rank < 0 || n.Rank >= w.cfg.Size {
 		return fmt.Errorf("note is about rank %d, expected one below %d", n.Rank, w.cfg.Size)
 	}
@@ -185,17 +186,17 @@ func (l *link) handle(n note) error {
 		w.mu.Lock()
 		l.waits = n.Waits
 		w.mu.Unlock()
-	case n.Kind == report && !fromHost:
+	case n.Kind == report && !fromRank0:
 		w.fail(n.Rank, errors.New(n.Reason), n.Overdue)
-	case n.Kind == verdict && fromHost:
+	case n.Kind == verdict && fromRank0:
 		w.mu.Lock()
 		w.setVerdict(n.Rank, errors.New(n.Reason))
 		w.mu.Unlock()
-	case n.Kind == left && fromHost:
-		w.hasLeft(n.Rank)
-	case n.Kind == table && fromHost && len(n.Addrs) == w.cfg.Size && !w.isReady():
+	case n.Kind == left && fromRank0:
+		w.recordLeft(n.Rank)
+	case n.Kind == table && fromRank0 && len(n.Addrs) == w.cfg.Size && !w.isReady():
 		w.mu.Lock()
-		copy(w.addrs[1:], n.Addrs[1:]) // rank 0's is known
+		copy(w.addrs[1:], n.Addrs[1:]) // addrs[0] is Config.Master
 		close(w.ready)
 		w.mu.Unlock()
 	default:
@@ -204,7 +205,7 @@ func (l *link) handle(n note) error {
 	return nil
 }
 
-// isReady reports whether the world is complete.
+// isReady reports whether all ranks have joined.
 func (w *World) isReady() bool {
 	select {
 	case <-w.ready:
@@ -214,7 +215,8 @@ func (w *World) isReady() bool {
 	}
 }
 
-// lost handles a control connection that ended without a bye.
+// lost handles the end of a control connection without a bye: the peer may join again if not all ranks
+// have joined yet, and has failed otherwise.
 func (l *link) lost(err error) {
 	w := l.w
 	if l.removeBeforeStart() {
@@ -236,7 +238,7 @@ func (l *link) lost(err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.alone = true
+	w.rank0Gone = true
 	if !w.closing {
 		if w.err == nil && errors.As(err, new(forged)) {
 			l.out <- note{Kind: report, Reason: reason(err)} // rank 0 may still be reached
@@ -252,11 +254,11 @@ func (l *link) left() {
 		w.cfg.Warn("rank %d (%s) has left, waiting for it to join again", l.peer, l.addr)
 		return
 	}
-	w.hasLeft(l.peer)
+	w.recordLeft(l.peer)
 }
 
-// removeBeforeStart removes l if the world is not complete, so that the rank can join again. It reports
-// whether it did.
+// removeBeforeStart removes l on rank 0 if not all ranks have joined, so that the peer can join again. It
+// reports whether it has removed l.
 func (l *link) removeBeforeStart() bool {
 	w := l.w
 	w.mu.Lock()
@@ -269,7 +271,7 @@ func (l *link) removeBeforeStart() bool {
 	return true
 }
 
-// sendNote sends a note.
+// sendNote sends n as JSON.
 func (c *conn) sendNote(n note) error {
 	text, err := json.Marshal(n)
 	if err != nil {

@@ -176,7 +176,7 @@ func TestStrangers(t *testing.T) {
 	_, err = old.Write(append(append([]byte(magic), 1), make([]byte, publicSize)...))
 	require.NoError(t, err)
 	said.wait(fmt.Sprintf("protocol version is 1, expected %d: all ranks need the same release of easyrl", version))
-	answer := make([]byte, opening)
+	answer := make([]byte, openingSize)
 	_, err = io.ReadFull(old, answer)
 	require.NoError(t, err)
 	require.Equal(t, append([]byte(magic), version), answer[:len(magic)+1], "it can say so too")

@@ -39,13 +39,13 @@ func FuzzHandshake(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(start)
 	f.Add(append([]byte(magic), version+1))
-	f.Add(append(append([]byte(magic), version), make([]byte, publicSize+maxHello+tagSize)...)) // a key of low order
-	f.Add(append(bytes.Clone(start), make([]byte, maxHello+tagSize)...))
+	f.Add(append(append([]byte(magic), version), make([]byte, publicSize+helloSize+tagSize)...)) // a key of low order
+	f.Add(append(bytes.Clone(start), make([]byte, helloSize+tagSize)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := &wire{Reader: bytes.NewReader(data)}
 		_, err := newConn(w).readHello(key)
 		require.Error(t, err)
-		require.Contains(t, []int{0, opening, opening + 1}, w.out.Len())
+		require.Contains(t, []int{0, openingSize, openingSize + 1}, w.out.Len())
 	})
 }
 

@@ -11,37 +11,39 @@ import (
 	"time"
 )
 
-// The handshake. C made the connection, S accepted it. Everything but the openings and one byte is
-// sealed, with keys derived from both openings, a Diffie-Hellman exchange and the token. A side that
-// opens a frame therefore knows that the other side has the token and saw the same openings.
+// The handshake. C has made the connection, S has accepted it. All messages except the openings and the
+// status byte are sealed, with keys derived from both openings, a Diffie-Hellman exchange and the token.
+// A side that can open a frame therefore knows that the other side has the token and saw the same
+// openings.
 //
-//	C: magic, version, public key of C
-//	S: magic, version, public key of S
+//	C: opening: magic, version, public key of C
+//	S: opening: magic, version, public key of S
 //	C: hello, padded with spaces
-//	S: 0 and the reason of a refusal, empty if C is welcome; or 1, because the hello does not open
+//	S: status 0, and the reason of a refusal, which is empty if S accepts C; or status 1 if S cannot open
+//	   the hello
 const (
-	magic      = "easyrl parallel "
-	version    = 3
-	publicSize = 32 // of X25519
-	opening    = len(magic) + 1 + publicSize
-	maxHello   = 1024
-	maxReason  = 512
+	magic       = "easyrl parallel "
+	version     = 3
+	publicSize  = 32 // bytes of an X25519 public key
+	openingSize = len(magic) + 1 + publicSize
+	helloSize   = 1024
+	maxReason   = 512 // bytes of a refusal's reason, and of a note's
 
-	// handshakeTime limits how long a connection may take that has not proved to know the token.
+	// handshakeTime is how long a connection may take to prove that it knows the token.
 	handshakeTime = 5 * time.Second
 )
 
-// hello is what the connecting rank says of itself.
+// hello introduces the connecting rank.
 type hello struct {
 	Rank    int
 	Size    int
-	To      int // the rank that it means to reach
+	To      int // the rank that it wants to reach
 	Run     string
-	Addr    string `json:",omitempty"` // where it accepts messages; of control connections
-	Channel string `json:",omitempty"` // of the messages to come; empty for a control connection
+	Addr    string `json:",omitempty"` // address at which it accepts messages; only for a control connection
+	Channel string `json:",omitempty"` // channel of the connection's messages; empty for a control connection
 }
 
-// refusal is one side's reason to end a handshake. Another attempt would end in the same way.
+// refusal is an error of a handshake that another attempt would not avoid.
 type refusal struct {
 	cause  cause
 	reason string
@@ -49,7 +51,7 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.reason }
 
-// newOpening returns a fresh key and the opening that presents it.
+// newOpening returns a fresh private key and an opening with its public key.
 func newOpening() (*ecdh.PrivateKey, []byte, error) {
 	own, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
@@ -58,17 +60,17 @@ func newOpening() (*ecdh.PrivateKey, []byte, error) {
 	return own, append(append([]byte(magic), version), own.PublicKey().Bytes()...), nil
 }
 
-// readOpening reads the other side's opening. If its version differs, it returns the opening and an
-// error.
+// readOpening reads the other side's opening. If only its version differs, it returns the opening
+// together with a refusal.
 func (c *conn) readOpening() ([]byte, error) {
-	got := make([]byte, opening)
+	got := make([]byte, openingSize)
 	if _, err := io.ReadFull(c.in, got[:len(magic)+1]); err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(got[:len(magic)], []byte(magic)) {
 		return nil, refusal{protocol, fmt.Sprintf("connection begins with %q, expected %q", got[:len(magic)], magic)}
 	}
-	if _, err := io.ReadFull(c.in, got[len(magic)+1:]); err != nil { // as long in all versions
+	if _, err := io.ReadFull(c.in, got[len(magic)+1:]); err != nil { // all versions have this length
 		return nil, err
 	}
 	if v := got[len(magic)]; v != version {
@@ -78,19 +80,20 @@ func (c *conn) readOpening() ([]byte, error) {
 	return got, nil
 }
 
-// connectHandshake is the connecting side's handshake.
-func (c *conn) connectHandshake(key []byte, h hello, until time.Time) error {
-	if err := c.SetDeadline(until); err != nil {
+// connectHandshake is the connecting side's handshake. key is derived from the token. The result is a
+// refusal if another attempt would fail too. Without an error, c has no deadline afterwards.
+func (c *conn) connectHandshake(key []byte, h hello, deadline time.Time) error {
+	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
-	if len(text) > maxHello {
-		return refusal{misfit, fmt.Sprintf("hello has %d bytes, expected at most %d", len(text), maxHello)}
+	if len(text) > helloSize {
+		return refusal{misfit, fmt.Sprintf("hello has %d bytes, expected at most %d", len(text), helloSize)}
 	}
-	text = append(text, bytes.Repeat([]byte{' '}, maxHello-len(text))...)
+	text = append(text, bytes.Repeat([]byte{' '}, helloSize-len(text))...)
 	own, client, err := newOpening()
 	if err != nil {
 		return err
@@ -117,7 +120,7 @@ func (c *conn) connectHandshake(key []byte, h hello, until time.Time) error {
 	}
 	reason, err := c.receiveText(maxReason)
 	switch {
-	case errors.As(err, new(forged)):
+	case errors.As(err, new(forged)): // S has other keys, or another process answers in its place
 		return refusal{noToken, "token of the other side differs, or the data was changed on the way"}
 	case err != nil:
 		return err
@@ -127,18 +130,19 @@ func (c *conn) connectHandshake(key []byte, h hello, until time.Time) error {
 	return c.SetDeadline(time.Time{})
 }
 
-// acceptHandshake is the accepting side's handshake. It calls admit at most once, with the hello of a
-// side that knows the token. If admit returns nil but acceptHandshake an error, the side was admitted,
-// and then its connection broke.
-func (c *conn) acceptHandshake(key []byte, until time.Time, admit func(hello) error) error {
-	if err := c.SetDeadline(until); err != nil {
+// acceptHandshake is the accepting side's handshake. key is derived from the token. It calls admit at most
+// once, with the hello of a side that knows the token, and sends the reason if admit returns a refusal.
+// If admit returns nil and acceptHandshake returns an error, the connection broke after the side was
+// admitted.
+func (c *conn) acceptHandshake(key []byte, deadline time.Time, admit func(hello) error) error {
+	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
 	h, err := c.readHello(key)
 	if err != nil {
 		return err
 	}
-	if err := c.SetDeadline(time.Time{}); err != nil { // what follows fits into the socket's buffer
+	if err := c.SetDeadline(time.Time{}); err != nil { // the answer fits into the socket's buffer
 		return err
 	}
 	var refused refusal
@@ -153,26 +157,27 @@ func (c *conn) acceptHandshake(key []byte, until time.Time, admit func(hello) er
 	return errors.Join(err, c.sendText([]byte(reason)))
 }
 
-// readHello reads the hello of a side that proves to know the token.
+// readHello exchanges openings and reads the hello. The hello proves that the other side knows the token.
 func (c *conn) readHello(key []byte) (h hello, err error) {
-	client, err := c.readOpening()
+	client, versionErr := c.readOpening()
 	if client == nil {
-		return h, err // before the cost of a key
+		return h, versionErr // it is no opening, so spare the cost of a key
 	}
-	own, server, fault := newOpening()
-	if fault != nil {
-		return h, fault
+	own, server, err := newOpening()
+	if err != nil {
+		return h, err
 	}
-	if _, fault := c.Write(server); err != nil || fault != nil { // a side of another version can read ours
-		return h, errors.Join(err, fault)
+	// A side of another version gets an opening too, so that it can report the version.
+	if _, err := c.Write(server); versionErr != nil || err != nil {
+		return h, errors.Join(versionErr, err)
 	}
 	if err := c.deriveKeys(key, own, client, server, false); err != nil {
 		return h, err
 	}
-	text := make([]byte, maxHello)
+	text := make([]byte, helloSize)
 	err = c.receiveSealed(text, nil)
 	if errors.As(err, new(forged)) {
-		_, _ = c.Write([]byte{1}) // it is refused either way
+		_, _ = c.Write([]byte{1}) // if this fails, the side is refused without a status
 		return h, refusal{noToken, "token differs, or the data was changed on the way"}
 	}
 	if err != nil {

@@ -16,12 +16,13 @@ import (
 )
 
 const (
-	maxHandshakes = 256 // at the same time
-	maxChannels   = 64  // of one sender
-	retry         = 200 * time.Millisecond
+	maxHandshakes = 256                    // incomplete handshakes at the same time
+	maxChannels   = 64                     // connections from one sender
+	retry         = 200 * time.Millisecond // between attempts to connect or accept
 )
 
-// Open joins a world and returns when all ranks have.
+// Open joins a world and returns when all ranks have joined. The world lives until Close, also after the
+// end of ctx.
 func Open(ctx context.Context, cfg Config) (*World, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("join world: %w", err)
@@ -53,10 +54,10 @@ func Open(ctx context.Context, cfg Config) (*World, error) {
 	return w, nil
 }
 
-// host makes rank 0 listen at the master address, or at all addresses of this machine if that is not
-// one of them.
+// host makes rank 0 listen at the master address, or at all addresses of this machine if the master
+// address is not one of them.
 func (w *World) host(ctx context.Context) error {
-	name, port, _ := net.SplitHostPort(w.cfg.Master) // checked
+	name, port, _ := net.SplitHostPort(w.cfg.Master) // Config.Validate has checked it
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return err
@@ -75,7 +76,8 @@ func (w *World) host(ctx context.Context) error {
 			return err
 		}
 	}
-	l, err := config.Listen(ctx, "tcp", ":"+port) // the name may be that of a service in front of this machine
+	// The name may belong to a service that forwards to this machine.
+	l, err := config.Listen(ctx, "tcp", ":"+port)
 	if err != nil {
 		return err
 	}
@@ -85,10 +87,10 @@ func (w *World) host(ctx context.Context) error {
 	return nil
 }
 
-// join makes another rank listen and connect to rank 0.
+// join makes a rank other than 0 listen and connect to rank 0. It tries until ctx ends or rank 0 refuses.
 func (w *World) join(ctx context.Context) error {
 	for {
-		c, err := w.callHost(ctx)
+		c, err := w.connectRank0(ctx)
 		if err == nil {
 			l := newLink(w, 0, w.cfg.Master, c)
 			w.mu.Lock()
@@ -109,8 +111,8 @@ func (w *World) join(ctx context.Context) error {
 	}
 }
 
-// callHost makes the control connection.
-func (w *World) callHost(ctx context.Context) (*conn, error) {
+// connectRank0 makes the control connection to rank 0 and, in its first call, the listener.
+func (w *World) connectRank0(ctx context.Context) (*conn, error) {
 	raw, err := w.cfg.dial(ctx, w.cfg.Master)
 	if err != nil {
 		return nil, err
@@ -128,25 +130,25 @@ func (w *World) callHost(ctx context.Context) (*conn, error) {
 		err = ctx.Err()
 	}
 	if err != nil {
-		_ = c.Close() // the error matters more
+		_ = c.Close() // err is more useful than the error of Close
 		return nil, err
 	}
 	return c, nil
 }
 
-// listenNear listens at Config.Listen or, without it, at local, this rank's end of the connection to
-// rank 0: other ranks can reach it, too.
+// listenNear listens at Config.Listen or, if that is empty, at any port of the host of local, this rank's
+// end of its connection to rank 0. Other ranks can probably reach that host, since rank 0 can.
 func (w *World) listenNear(ctx context.Context, local net.Addr) error {
-	at := w.cfg.Listen
-	if at == "" {
+	addr := w.cfg.Listen
+	if addr == "" {
 		host, _, err := net.SplitHostPort(local.String())
 		if err != nil {
 			return err
 		}
-		at = net.JoinHostPort(host, "0")
+		addr = net.JoinHostPort(host, "0")
 	}
 	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", at)
+	l, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return refusal{misfit, err.Error()}
 	}
@@ -154,8 +156,8 @@ func (w *World) listenNear(ctx context.Context, local net.Addr) error {
 	return nil
 }
 
-// reachable returns the address of l for other ranks: with the host of local if l listens at all
-// addresses.
+// reachable returns the address at which other ranks reach l. If l listens at all addresses, its host is
+// that of local.
 func reachable(l net.Listener, local net.Addr) string {
 	host, port, _ := net.SplitHostPort(l.Addr().String()) // TCP addresses have both
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
@@ -164,7 +166,7 @@ func reachable(l net.Listener, local net.Addr) string {
 	return net.JoinHostPort(host, port)
 }
 
-// assemble waits for all ranks.
+// assemble waits until all ranks have joined.
 func (w *World) assemble(ctx context.Context) error {
 	select {
 	case <-w.ready:
@@ -183,7 +185,7 @@ func (w *World) assemble(ctx context.Context) error {
 	return w.verdict()
 }
 
-// missing returns the first of the ranks that have not joined, as far as rank 0 knows.
+// missing returns, on rank 0, the first ranks that have not joined, at most 10.
 func (w *World) missing() (ranks []int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +197,7 @@ func (w *World) missing() (ranks []int) {
 	return ranks
 }
 
-// awaited names the ranks that a joining rank still waits for.
+// awaited describes what a joining rank still waits for.
 func (w *World) awaited() string {
 	if w.cfg.Rank == 0 {
 		return fmt.Sprintf("ranks %v to join", w.missing())
@@ -218,7 +220,7 @@ func (w *World) accept(l net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // such as too many open files
+			if err != nil { // a temporary failure, such as too many open files
 				select {
 				case <-time.After(retry):
 					continue
@@ -231,7 +233,7 @@ func (w *World) accept(l net.Listener) {
 			}
 			w.handshakes.add(c)
 			w.tasks.Go(func() {
-				if l := w.receive(c); l != nil {
+				if l := w.admit(c); l != nil {
 					l.serve()
 				}
 			})
@@ -239,8 +241,9 @@ func (w *World) accept(l net.Listener) {
 	})
 }
 
-// receive does the handshake of an accepted connection. It returns the link of a rank that joins.
-func (w *World) receive(raw net.Conn) *link {
+// admit does the handshake of an accepted connection. The connection becomes that of a stream, or of a
+// link, which admit returns for the caller to serve. If it is refused, admit closes it.
+func (w *World) admit(raw net.Conn) *link {
 	var l *link
 	var s *stream
 	c := newConn(raw)
@@ -260,13 +263,13 @@ func (w *World) receive(raw net.Conn) *link {
 	})
 	if err != nil {
 		if !w.handshakes.remove(raw) && errors.Is(err, net.ErrClosed) {
-			err = errGaveWay
+			err = errGaveWay // handshakes.add has closed raw
 		}
 		w.drop(raw)
 		if w.life.Err() == nil {
 			w.refused.add(raw.RemoteAddr(), err)
 		}
-		if l != nil {
+		if l != nil { // the connection broke after register
 			l.lost(err)
 		}
 		return nil
@@ -280,8 +283,7 @@ func (w *World) receive(raw net.Conn) *link {
 	return l
 }
 
-// check returns a refusal unless h is from another rank of this world and meant for this
-// one.
+// check returns a refusal unless h comes from another rank of this world and is meant for this rank.
 func (c *Config) check(h hello) error {
 	switch {
 	case h.Run != c.Run:
@@ -299,7 +301,7 @@ func (c *Config) check(h hello) error {
 	return nil
 }
 
-// register makes the link of a rank that joins. The link owns c from then on.
+// register makes the link of a rank that joins, or returns a refusal. The link then owns c.
 func (w *World) register(h hello, c *conn) (*link, error) {
 	if _, _, err := net.SplitHostPort(h.Addr); err != nil || len(h.Addr) > maxAddr {
 		return nil, refusal{misfit, fmt.Sprintf("address is %q, expected host:port", h.Addr)}
@@ -316,12 +318,13 @@ func (w *World) register(h hello, c *conn) (*link, error) {
 		return nil, refusal{misfit, "world has ended"}
 	}
 	l := newLink(w, h.Rank, h.Addr, c)
-	w.links[h.Rank], w.addrs[h.Rank] = l, h.Addr
-	delete(w.conns, c.Conn)
+	w.links[h.Rank] = l
+	w.addrs[h.Rank] = h.Addr
+	delete(w.conns, c.Conn) // endLife must not close it
 	return l, nil
 }
 
-// startIfComplete sends all ranks the table of addresses once each of them has joined.
+// startIfComplete sends all ranks the table of addresses once, when the last rank has joined.
 func (w *World) startIfComplete() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

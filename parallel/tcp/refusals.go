@@ -16,12 +16,12 @@ import (
 type cause int
 
 const (
-	silent   cause = iota // without a complete handshake
-	protocol              // not of this protocol
-	release               // of another version of it
-	noToken               // without the token
-	misfit                // of a rank that does not belong here
-	causes
+	silent    cause = iota // the handshake breaks off or takes too long
+	protocol               // the peer speaks another protocol
+	release                // the peer speaks another version of the protocol
+	noToken                // the peer does not know the token
+	misfit                 // the peer is not a rank that may connect here
+	numCauses              // number of causes
 )
 
 func (c cause) String() string {
@@ -34,30 +34,31 @@ func (c cause) String() string {
 	}[c]
 }
 
-// summary is how often refusals are summed up.
-const summary = 30 * time.Second
+// summaryInterval is the time between summaries of refusals.
+const summaryInterval = 30 * time.Second
 
-// refusals counts refused connections. The first one of each cause is a line, the others are summed up.
+// refusals warns about refused connections: about the first of each cause at once, and about all others
+// in summaries. Its methods may be called concurrently.
 type refusals struct {
 	warn func(format string, args ...any)
 
 	mu     sync.Mutex
-	seen   [causes]bool
-	counts [causes]int // since the last line about them
-	timer  *time.Timer // until the next; nil without counts
+	seen   [numCauses]bool
+	counts [numCauses]int // refusals for the next summary
+	timer  *time.Timer    // calls flush for the next summary; nil if counts are 0
 }
 
 // add records a refused connection.
 func (r *refusals) add(from net.Addr, err error) {
-	var why refusal // a connection that breaks off is silent
-	errors.As(err, &why)
+	var why refusal
+	errors.As(err, &why) // otherwise the handshake broke off, and cause 0 is silent
 	r.mu.Lock()
 	first := !r.seen[why.cause]
 	r.seen[why.cause] = true
 	if !first {
 		r.counts[why.cause]++
 		if r.timer == nil {
-			r.timer = time.AfterFunc(summary, r.flush)
+			r.timer = time.AfterFunc(summaryInterval, r.flush)
 		}
 	}
 	r.mu.Unlock()
@@ -66,17 +67,18 @@ func (r *refusals) add(from net.Addr, err error) {
 	}
 }
 
-// flush sums up the refusals since the last line.
+// flush warns with a summary of the refusals since the last one, if any.
 func (r *refusals) flush() {
 	r.mu.Lock()
-	total, parts := 0, []string(nil)
+	total := 0
+	var parts []string
 	for c, n := range r.counts {
 		if n > 0 {
 			total += n
 			parts = append(parts, fmt.Sprintf("%d %v", n, cause(c)))
 		}
 	}
-	r.counts = [causes]int{}
+	r.counts = [numCauses]int{}
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
@@ -87,8 +89,8 @@ func (r *refusals) flush() {
 	}
 }
 
-// handshakes holds accepted connections whose handshake is not complete, oldest first. If there are too
-// many, add closes the oldest, so that silent connections keep no rank out.
+// handshakes holds accepted connections whose handshake is not complete, oldest first. If there are
+// already maxHandshakes, add closes the oldest, so that silent connections cannot keep a rank out.
 type handshakes struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -107,7 +109,7 @@ func (h *handshakes) add(c net.Conn) {
 	h.conns = append(h.conns, c)
 }
 
-// remove reports whether it has removed c. It is false if add has closed c.
+// remove removes c. It returns false if c was already removed, by add, which has closed it, or by remove.
 func (h *handshakes) remove(c net.Conn) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -28,16 +28,16 @@ func TestRefusalsAreSummedUp(t *testing.T) {
 		}
 		require.Equal(t, []string{"refuse connection from 10.0.0.9:7: token differs",
 			"refuse connection from 10.0.0.9:7: EOF"}, said.all())
-		<-time.After(summary) // of the test's own clock
+		<-time.After(summaryInterval) // of the test's own clock
 		synctest.Wait()
 		require.Len(t, said.all(), 3)
 		require.Equal(t, "refused 598 more connections: 299 without a handshake, 299 without the token", said.all()[2])
-		<-time.After(10 * summary)
+		<-time.After(10 * summaryInterval)
 		require.Len(t, said.all(), 3)
 		r.add(from, refusal{noToken, "token differs"})
 		r.flush()
 		require.Equal(t, "refused 1 more connections: 1 without the token", said.all()[3])
-		<-time.After(10 * summary)
+		<-time.After(10 * summaryInterval)
 		require.Len(t, said.all(), 4)
 	})
 }
@@ -81,7 +81,7 @@ func TestGaveWay(t *testing.T) {
 		c, _ := net.Pipe()
 		w.handshakes.add(c)
 	}
-	require.Nil(t, w.receive(oldest))
+	require.Nil(t, w.admit(oldest))
 	require.Equal(t, []string{"refuse connection from " + peer.LocalAddr().String() + ": " + errGaveWay.Error()},
 		said.all())
 }

@@ -109,8 +109,8 @@ const (
 	header  = headerSize + tagSize
 	message = header + direct + tagSize
 
-	forth = int64(opening + maxHello + tagSize) // bytes of a handshake
-	back  = int64(opening + 1 + 4 + tagSize)
+	forth = int64(openingSize + helloSize + tagSize) // bytes of a handshake
+	back  = int64(openingSize + 1 + 4 + tagSize)
 )
 
 // relayed lets two ranks join and exchange data over r. It returns all errors and warnings of each
@@ -302,11 +302,11 @@ func TestMovedFrames(t *testing.T) {
 		{"repeat header", data, first + message, header, twice},
 		{"repeat body", data, first + 2*message + header, message - header, twice},
 		{"repeat message", data, first, message, twice},
-		{"repeat hello", data, int64(opening), forth - int64(opening), twice},
-		{"repeat opening", data, 0, int64(opening), twice},
+		{"repeat hello", data, int64(openingSize), forth - int64(openingSize), twice},
+		{"repeat opening", data, 0, int64(openingSize), twice},
 		{"swap bytes of a tag", data, first + message + headerSize, tagSize, swap},
 		{"make up a message", data, first + message, 0, func([]byte) []byte { return make([]byte, message) }},
-		{"drop welcome", path{rank: 0, number: 1, back: true}, int64(opening), back - int64(opening), drop},
+		{"drop welcome", path{rank: 0, number: 1, back: true}, int64(openingSize), back - int64(openingSize), drop},
 		{"drop table", control, back, 4 + tagSize, drop},
 		{"repeat table", control, back, 4 + tagSize, twice},
 	} {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	tagSize   = 16       // bytes that protection adds to a frame
+	tagSize   = 16       // bytes of a frame's GCM tag
 	maxFrame  = 64 << 10 // bytes of the largest frame, without its tag
-	keySize   = 16       // of AES-128
-	keyFrames = 1 << 20  // frames under one key, 64 GiB at most
+	keySize   = 16       // bytes of an AES-128 key
+	keyFrames = 1 << 20  // frames under one key: at most 64 GiB, which are 2^32 blocks of AES
 )
 
 // seal protects the frames of one direction of a connection with AES-GCM. A sealed frame is encrypted;
@@ -30,10 +30,10 @@ const (
 // encrypted and how many are not. No nonce repeats under a key: numbers only increase, and each
 // direction has keys of its own.
 type seal struct {
-	secret []byte // of sha256.Size bytes; the key and the next secret follow from it
-	aead   cipher.AEAD
-	frames uint64   // so far
-	nonce  [12]byte // of the latest frame
+	secret []byte      // sha256.Size bytes, from which the next key and the next secret are derived
+	aead   cipher.AEAD // under the current key; nil before the first frame
+	frames uint64      // number of frames so far, under all keys
+	nonce  [12]byte    // nonce of the latest frame
 }
 
 // forged is the error of a frame that is not authentic.
@@ -64,7 +64,7 @@ func (s *seal) next() error {
 	return nil
 }
 
-// seal appends the next frame, encrypted, to out. It has tagSize more bytes than text.
+// seal encrypts text as the next frame and appends it to out: as many bytes as text, and a tag.
 func (s *seal) seal(out, text []byte) ([]byte, error) {
 	if err := s.next(); err != nil {
 		return nil, err
@@ -72,7 +72,8 @@ func (s *seal) seal(out, text []byte) ([]byte, error) {
 	return s.aead.Seal(out, s.nonce[:], text, nil), nil
 }
 
-// open decrypts the next frame into memory of its length without tagSize.
+// open decrypts the next frame into memory that is tagSize bytes shorter. Its error is forged if the frame
+// is not authentic.
 func (s *seal) open(into, frame []byte) error {
 	if err := s.next(); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (s *seal) sign(tag *[tagSize]byte, data []byte) error {
 	return nil
 }
 
-// check verifies the tag of data, the next frame.
+// check verifies the tag of data, the next frame. Its error is forged if the frame is not authentic.
 func (s *seal) check(tag *[tagSize]byte, data []byte) error {
 	if err := s.next(); err != nil {
 		return err
@@ -105,25 +106,28 @@ func (s *seal) check(tag *[tagSize]byte, data []byte) error {
 
 // conn is a connection whose frames are protected in both directions. Handshakes, headers and control
 // messages are sealed, the data of messages is signed: encrypting it too would take several times as
-// long. Frames have no lengths: the receiver knows each one from the frames before it. One goroutine
-// may send while another one receives.
+// long. Frames carry no lengths: the receiver knows each length from the protocol or from the frames
+// before. One goroutine may send while another one receives.
 type conn struct {
 	net.Conn
 	in        *bufio.Reader
 	sending   seal
 	receiving seal
 
-	// Memory of frames, so that a message allocates nothing.
-	sealed [2][]byte // sent and received
-	tags   [2][tagSize]byte
-	parts  [3][]byte // of a write: header, data, tag
-	writes net.Buffers
+	// Memory that is reused, so that a message allocates nothing. Each goroutine uses its own fields.
+	sendFrame []byte // sealed frame to send
+	recvFrame []byte // sealed frame received
+	sendTag   [tagSize]byte
+	recvTag   [tagSize]byte
+	parts     [3][]byte   // backing array of the parts of one write: header, data, tag
+	writes    net.Buffers // the same parts; WriteTo consumes it, and a field does not escape to the heap
 }
 
 func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReaderSize(c, 2*smallMessage)} }
 
-// deriveKeys derives the keys of both directions from both sides' openings, a Diffie-Hellman exchange of
-// the keys in them, and the key that the token gives.
+// deriveKeys derives the keys of both directions from the openings of client and server, a
+// Diffie-Hellman exchange of the public keys in them, and key, which is derived from the token. own is
+// this side's private key. An error means that the other side's public key is not valid.
 func (c *conn) deriveKeys(key []byte, own *ecdh.PrivateKey, client, server []byte, isClient bool) error {
 	other := client
 	if isClient {
@@ -150,25 +154,26 @@ func (c *conn) deriveKeys(key []byte, own *ecdh.PrivateKey, client, server []byt
 	return nil
 }
 
-// send sends a message: a header, sealed, and data in signed frames. It calls before, unless that is
-// nil, ahead of each write. An error ends its use: half of a frame may have been sent.
-func (c *conn) send(header, data []byte, before func() error) error {
-	frame, err := c.sending.seal(c.sealed[0][:0], header)
+// send sends a message: a header in a sealed frame, and data in signed frames. The first write holds the
+// header and the first frame of data. send calls beforeWrite, unless that is nil, ahead of each write.
+// After an error c must not be used, because half of a frame may have been sent.
+func (c *conn) send(header, data []byte, beforeWrite func() error) error {
+	frame, err := c.sending.seal(c.sendFrame[:0], header)
 	if err != nil {
 		return err
 	}
-	c.sealed[0] = frame
+	c.sendFrame = frame
 	parts := append(c.parts[:0], frame)
 	for len(parts) > 0 || len(data) > 0 {
 		if n := min(len(data), maxFrame); n > 0 {
-			if err := c.sending.sign(&c.tags[0], data[:n]); err != nil {
+			if err := c.sending.sign(&c.sendTag, data[:n]); err != nil {
 				return err
 			}
-			parts = append(parts, data[:n], c.tags[0][:])
+			parts = append(parts, data[:n], c.sendTag[:])
 			data = data[n:]
 		}
-		if before != nil {
-			if err := before(); err != nil {
+		if beforeWrite != nil {
+			if err := beforeWrite(); err != nil {
 				return err
 			}
 		}
@@ -181,13 +186,12 @@ func (c *conn) send(header, data []byte, before func() error) error {
 	return nil
 }
 
-// receiveData fills into with the data of a message of its length, which is authentic only if no error
-// is returned. It calls before, unless that is nil, ahead of each frame.
-func (c *conn) receiveData(into []byte, before func() error) error {
-	tag := &c.tags[1]
+// receiveData fills into with the data of a message, which has that length. The data is authentic only if
+// the error is nil. receiveData calls beforeFrame, unless that is nil, ahead of each frame.
+func (c *conn) receiveData(into []byte, beforeFrame func() error) error {
 	for len(into) > 0 {
-		if before != nil {
-			if err := before(); err != nil {
+		if beforeFrame != nil {
+			if err := beforeFrame(); err != nil {
 				return err
 			}
 		}
@@ -195,10 +199,10 @@ func (c *conn) receiveData(into []byte, before func() error) error {
 		if _, err := io.ReadFull(c.in, into[:n]); err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(c.in, tag[:]); err != nil {
+		if _, err := io.ReadFull(c.in, c.recvTag[:]); err != nil {
 			return err
 		}
-		if err := c.receiving.check(tag, into[:n]); err != nil {
+		if err := c.receiving.check(&c.recvTag, into[:n]); err != nil {
 			return err
 		}
 		into = into[n:]
@@ -209,11 +213,11 @@ func (c *conn) receiveData(into []byte, before func() error) error {
 // sendSealed sends a text as sealed frames.
 func (c *conn) sendSealed(text []byte) error {
 	for part := range slices.Chunk(text, maxFrame) {
-		frame, err := c.sending.seal(c.sealed[0][:0], part)
+		frame, err := c.sending.seal(c.sendFrame[:0], part)
 		if err != nil {
 			return err
 		}
-		c.sealed[0] = frame
+		c.sendFrame = frame
 		if _, err := c.Write(frame); err != nil {
 			return err
 		}
@@ -221,17 +225,17 @@ func (c *conn) sendSealed(text []byte) error {
 	return nil
 }
 
-// receiveSealed fills into with a text or header of its length. It calls before, unless that is nil,
-// ahead of each frame.
-func (c *conn) receiveSealed(into []byte, before func() error) error {
+// receiveSealed fills into with a text or header, which has that length. It calls beforeFrame, unless that
+// is nil, ahead of each frame.
+func (c *conn) receiveSealed(into []byte, beforeFrame func() error) error {
 	for part := range slices.Chunk(into, maxFrame) {
-		if before != nil {
-			if err := before(); err != nil {
+		if beforeFrame != nil {
+			if err := beforeFrame(); err != nil {
 				return err
 			}
 		}
-		frame := slices.Grow(c.sealed[1][:0], len(part)+tagSize)[:len(part)+tagSize]
-		c.sealed[1] = frame
+		frame := slices.Grow(c.recvFrame[:0], len(part)+tagSize)[:len(part)+tagSize]
+		c.recvFrame = frame
 		if _, err := io.ReadFull(c.in, frame); err != nil {
 			return err
 		}
@@ -242,7 +246,7 @@ func (c *conn) receiveSealed(into []byte, before func() error) error {
 	return nil
 }
 
-// sendText sends a text and its length.
+// sendText sends the length of a text, as 4 bytes, and the text.
 func (c *conn) sendText(text []byte) error {
 	if err := c.sendSealed(binary.LittleEndian.AppendUint32(nil, uint32(len(text)))); err != nil {
 		return err
@@ -250,7 +254,7 @@ func (c *conn) sendText(text []byte) error {
 	return c.sendSealed(text)
 }
 
-// receiveText receives what sendText sends, up to limit bytes.
+// receiveText receives a text of sendText. It fails if the text has more than limit bytes.
 func (c *conn) receiveText(limit int) ([]byte, error) {
 	var length [4]byte
 	if err := c.receiveSealed(length[:], nil); err != nil {

@@ -16,29 +16,30 @@ import (
 )
 
 const (
-	headerSize   = 16      // operation, count and length of a message
-	smallMessage = 4 << 10 // a message up to this size is received with its header at once
+	headerSize   = 16      // bytes: operation, count and length of a message
+	smallMessage = 4 << 10 // bytes of a message that one read usually gets together with its header
 )
 
+// route identifies the connection that carries the messages from one rank to another on a channel.
 type route struct {
 	from, to int
 	channel  string
 }
 
-// stream is one end of the connection of a route: of the sender, which makes it, or of the receiver.
-// Whoever holds the turn alone uses conn, but for keepalives (see keepalive.go).
+// stream is one end of the connection of a route. The sender makes the connection at its first message.
+// The call that holds the turn has exclusive use of conn, except for keepalives (see keepalive.go).
 type stream struct {
 	turn      chan struct{} // holds a token while a message is sent or received
-	connected chan struct{} // closed when conn may be used; of a receiver's stream
-	conn      *conn         // nil before; set with World.mu held
+	connected chan struct{} // closed when the receiver may use conn; the sender does not use it
+	conn      *conn         // nil before the connection; set with World.mu held
 
-	// Of a receiver's stream, for World.checkStreams.
-	reading atomic.Bool   // whether a message is awaited
-	frames  atomic.Uint32 // frames and messages so far; wraps
-	within  atomic.Uint32 // bytes of the frame that is awaited within a message; 0 between messages
+	// Only a receiver's stream uses these, for World.checkStreams.
+	reading atomic.Bool   // whether a call waits for a message
+	frames  atomic.Uint32 // number of frames and calls so far; wraps
+	awaited atomic.Uint32 // bytes of the frame of data that a call waits for; 0 while it waits for a header
 }
 
-// stream returns the stream of a route. The caller holds mu.
+// stream returns the stream of a route, and makes it at the first call. The caller holds mu.
 func (w *World) stream(r route) *stream {
 	s := w.streams[r]
 	if s == nil {
@@ -48,8 +49,8 @@ func (w *World) stream(r route) *stream {
 	return s
 }
 
-// attach makes c the connection of a receiver's stream. The caller closes connected when the handshake
-// is complete.
+// attach makes c the connection of a receiver's stream, or returns a refusal. The caller closes
+// stream.connected when the handshake is complete.
 func (w *World) attach(h hello, c *conn) (*stream, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,16 +78,16 @@ func (w *World) Send(ctx context.Context, to parallel.Envelope, data []byte) err
 		return err
 	}
 	defer c.end()
-	if err := c.take(); err != nil {
-		return c.fault(err)
+	if err := c.takeTurn(); err != nil {
+		return c.result(err)
 	}
-	defer c.release()
+	defer c.releaseTurn()
 	if c.s.conn == nil {
 		if err := c.connect(); err != nil {
-			return c.fault(err)
+			return c.result(err)
 		}
 	}
-	return c.fault(c.send(data))
+	return c.result(c.send(data))
 }
 
 // Recv implements parallel.Transport.
@@ -97,41 +98,42 @@ func (w *World) Recv(ctx context.Context, from parallel.Envelope, into []byte) e
 	}
 	defer c.end()
 	if err := c.awaitSender(); err != nil {
-		return c.fault(err)
+		return c.result(err)
 	}
-	if err := c.take(); err != nil {
-		return c.fault(err)
+	if err := c.takeTurn(); err != nil {
+		return c.result(err)
 	}
-	defer c.release()
-	return c.fault(c.receive(into))
+	defer c.releaseTurn()
+	return c.result(c.receive(into))
 }
 
 // call is a Send or a Recv.
 type call struct {
-	w    *World
-	ctx  context.Context
-	at   parallel.Envelope
-	s    *stream
-	done func()
+	w        *World
+	ctx      context.Context
+	envelope parallel.Envelope
+	s        *stream
+	done     func() // ends the entry in World.waits
 }
 
-// begin starts a call. It returns an error if nothing can be sent or received.
-func (w *World) begin(ctx context.Context, at parallel.Envelope, r route) (*call, error) {
-	if at.Peer < 0 || at.Peer >= w.cfg.Size || at.Peer == w.cfg.Rank {
-		return nil, fmt.Errorf("rank is %d, expected one below %d and not this one, %d", at.Peer,
-			w.cfg.Size, w.cfg.Rank)
+// begin starts a call. It returns an error if nothing can be sent or received. Otherwise the caller
+// calls end.
+func (w *World) begin(ctx context.Context, e parallel.Envelope, r route) (*call, error) {
+	if e.Peer < 0 || e.Peer >= w.cfg.Size || e.Peer == w.cfg.Rank {
+		return nil, fmt.Errorf("rank is %d, expected 0 to %d and not this one, %d", e.Peer,
+			w.cfg.Size-1, w.cfg.Rank)
 	}
-	if at.Channel == "" || len(at.Channel) > parallel.MaxChannel {
-		return nil, fmt.Errorf("channel is %q, expected 1 to %d bytes", at.Channel, parallel.MaxChannel)
+	if e.Channel == "" || len(e.Channel) > parallel.MaxChannel {
+		return nil, fmt.Errorf("channel is %q, expected 1 to %d bytes", e.Channel, parallel.MaxChannel)
 	}
 	w.calls.RLock()
-	c := &call{w: w, ctx: ctx, at: at, done: w.waits.On(at.Peer)}
+	c := &call{w: w, ctx: ctx, envelope: e, done: w.waits.On(e.Peer)}
 	w.mu.Lock()
 	c.s = w.stream(r)
 	w.mu.Unlock()
 	if w.life.Err() != nil || ctx.Err() != nil {
 		defer c.end()
-		return nil, c.fault(context.Canceled)
+		return nil, c.result(context.Canceled)
 	}
 	return c, nil
 }
@@ -141,32 +143,33 @@ func (c *call) end() {
 	c.w.calls.RUnlock()
 }
 
-// fault reports the error of a call and returns the verdict, or nil without an error.
-func (c *call) fault(err error) error {
+// result converts the error of a call to its result: nil for nil. Otherwise the error fails the world,
+// unless life has ended already, and result waits for the verdict and returns it.
+func (c *call) result(err error) error {
 	if err == nil {
 		return nil
 	}
-	rank := c.at.Peer
+	rank := c.envelope.Peer
 	switch ended := c.ctx.Err(); {
 	case c.w.life.Err() != nil:
 	case errors.Is(ended, context.DeadlineExceeded):
-		c.w.fail(rank, fmt.Errorf("no message before the deadline in %s", c.at.In()), true)
+		c.w.fail(rank, fmt.Errorf("no message before the deadline in %s", c.envelope.In()), true)
 	case ended != nil:
 		c.w.fail(c.w.cfg.Rank, ended, false)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		c.w.fail(rank, fmt.Errorf("no message for %v in %s", c.at.Limit, c.at.In()), true)
+		c.w.fail(rank, fmt.Errorf("no message for %v in %s", c.envelope.Limit, c.envelope.In()), true)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		c.w.fail(rank, fmt.Errorf("connection is closed in %s", c.at.In()), false)
+		c.w.fail(rank, fmt.Errorf("connection is closed in %s", c.envelope.In()), false)
 	case errors.As(err, new(forged)):
-		c.w.fail(rank, fmt.Errorf("%s: %w", c.at.In(), err), false)
+		c.w.fail(rank, fmt.Errorf("%s: %w", c.envelope.In(), err), false)
 	default:
 		c.w.fail(rank, peer.Fault(err), false)
 	}
 	return c.w.verdict()
 }
 
-// take waits until the stream carries no other message.
-func (c *call) take() error {
+// takeTurn waits until the stream carries no other message.
+func (c *call) takeTurn() error {
 	select {
 	case c.s.turn <- struct{}{}:
 		return nil
@@ -177,20 +180,20 @@ func (c *call) take() error {
 	}
 }
 
-func (c *call) release() { <-c.s.turn }
+func (c *call) releaseTurn() { <-c.s.turn }
 
 // awaitSender waits until the sender has connected.
 func (c *call) awaitSender() error {
-	var late <-chan time.Time
-	if c.at.Limit > 0 {
-		timer := time.NewTimer(c.at.Limit)
+	var late <-chan time.Time // nil, and so never ready, without a limit
+	if c.envelope.Limit > 0 {
+		timer := time.NewTimer(c.envelope.Limit)
 		defer timer.Stop()
 		late = timer.C
 	}
 	select {
 	case <-c.s.connected:
 		return nil
-	case <-c.w.left[c.at.Peer]:
+	case <-c.w.left[c.envelope.Peer]:
 	case <-late:
 		return os.ErrDeadlineExceeded
 	case <-c.w.life.Done():
@@ -199,22 +202,22 @@ func (c *call) awaitSender() error {
 		return c.ctx.Err()
 	}
 	select {
-	case <-c.s.connected: // it left after it had sent
+	case <-c.s.connected: // the sender connected before it left, so its message may have arrived
 		return nil
 	default:
-		return fmt.Errorf("left before %s", c.at.In())
+		return fmt.Errorf("left before %s", c.envelope.In())
 	}
 }
 
-// connect makes the connection of a sender's stream. It tries again if the handshake breaks off, for
-// example because the receiver has too many others.
+// connect makes the connection of a sender's stream. It tries again for Config.Silence if the handshake
+// breaks off, for example because the receiver has too many handshakes.
 func (c *call) connect() error {
 	w := c.w
 	ctx, cancel := context.WithTimeout(c.ctx, w.cfg.Silence)
 	defer cancel()
 	defer context.AfterFunc(w.life, cancel)()
 	for {
-		raw, err := w.cfg.dial(ctx, w.addrs[c.at.Peer])
+		raw, err := w.cfg.dial(ctx, w.addrs[c.envelope.Peer])
 		if err != nil {
 			return err
 		}
@@ -223,11 +226,12 @@ func (c *call) connect() error {
 			w.mu.Lock()
 			c.s.conn = conn
 			w.mu.Unlock()
-			w.tasks.Go(func() { w.answerKeepalives(c.s, c.at) })
+			w.tasks.Go(func() { w.answerKeepalives(c.s, c.envelope) })
 			return nil
 		}
 		if ctx.Err() != nil || errors.As(err, new(refusal)) {
-			return fmt.Errorf("connect: %w", err) // raw stays open: its end would be another failure
+			// raw stays open until life ends, because the receiver would report its end as a failure.
+			return fmt.Errorf("connect: %w", err)
 		}
 		w.drop(raw)
 		select {
@@ -245,7 +249,7 @@ func (c *call) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 		return nil, net.ErrClosed
 	}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() }) // ends the handshake
-	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.at.Peer, Run: w.cfg.Run, Channel: c.at.Channel}
+	h := hello{Rank: w.cfg.Rank, Size: w.cfg.Size, To: c.envelope.Peer, Run: w.cfg.Run, Channel: c.envelope.Channel}
 	conn := newConn(raw)
 	err := conn.connectHandshake(w.cfg.Token, h, time.Now().Add(w.cfg.Silence))
 	if !stop() && err == nil {
@@ -257,14 +261,15 @@ func (c *call) handshake(ctx context.Context, raw net.Conn) (*conn, error) {
 // send writes a message: its header and data.
 func (c *call) send(data []byte) error {
 	conn := c.s.conn
-	defer c.watch(conn.SetWriteDeadline)()
-	return conn.send(newHeader(c.at.Label, len(data)), data, func() error { return c.extend(conn.SetWriteDeadline) })
+	defer c.interrupt(conn.SetWriteDeadline)()
+	header := newHeader(c.envelope.Label, len(data))
+	return conn.send(header, data, func() error { return c.extend(conn.SetWriteDeadline) })
 }
 
-// receive reads a message into memory of its length.
+// receive reads a message into memory of its length, and keepalives before it.
 func (c *call) receive(into []byte) error {
 	s, conn := c.s, c.s.conn
-	defer c.watch(conn.SetReadDeadline)()
+	defer c.interrupt(conn.SetReadDeadline)()
 	s.frames.Add(1)
 	s.reading.Store(true)
 	defer s.reading.Store(false)
@@ -276,17 +281,17 @@ func (c *call) receive(into []byte) error {
 	for err == nil && label.Op == opKeepalive {
 		s.frames.Add(1)
 		if err = conn.receiveData(make([]byte, min(length, maxFrame)), nil); err == nil {
-			label, length, err = conn.receiveHeader(nil) // does not extend the limit of the message
+			label, length, err = conn.receiveHeader(nil) // nil: a keepalive does not extend the message's limit
 		}
 	}
 	if err == nil {
-		err = parallel.Check(label, c.at.Label, length, uint64(len(into)))
+		err = parallel.Check(label, c.envelope.Label, length, uint64(len(into)))
 	}
 	if err != nil {
 		return err
 	}
-	s.within.Store(uint32(min(len(into), maxFrame)))
-	defer s.within.Store(0)
+	s.awaited.Store(uint32(min(len(into), maxFrame)))
+	defer s.awaited.Store(0)
 	return conn.receiveData(into, extend)
 }
 
@@ -297,40 +302,41 @@ func newHeader(l parallel.Label, length int) []byte {
 	return binary.LittleEndian.AppendUint64(header, uint64(length))
 }
 
-// receiveHeader receives a header; see receiveSealed for before.
-func (c *conn) receiveHeader(before func() error) (l parallel.Label, length uint64, err error) {
+// receiveHeader receives a header of newHeader. It calls beforeFrame, unless that is nil, before it reads.
+func (c *conn) receiveHeader(beforeFrame func() error) (l parallel.Label, length uint64, err error) {
 	var h [headerSize]byte
-	err = c.receiveSealed(h[:], before)
+	err = c.receiveSealed(h[:], beforeFrame)
 	op := binary.LittleEndian.Uint32(h[:])
 	count := binary.LittleEndian.Uint32(h[4:])
 	return parallel.Label{Op: parallel.Op(op), Count: count}, binary.LittleEndian.Uint64(h[8:]), err
 }
 
-// watch makes the end of ctx interrupt reading or writing, until stop is called.
-func (c *call) watch(deadline func(time.Time) error) (stop func()) {
+// interrupt makes the end of ctx interrupt reading or writing until stop is called. setDeadline is the
+// method of the connection for that direction.
+func (c *call) interrupt(setDeadline func(time.Time) error) (stop func()) {
 	if c.ctx.Done() == nil {
 		return func() {}
 	}
 	ran := make(chan struct{})
 	cancel := context.AfterFunc(c.ctx, func() {
-		_ = deadline(time.Unix(1, 0)) // fails only if the connection is closed
+		_ = setDeadline(time.Unix(1, 0)) // a time in the past; fails only if the connection is closed
 		close(ran)
 	})
 	return func() {
 		if !cancel() {
-			<-ran // otherwise it could interrupt the next call
+			<-ran // without this wait, the function could interrupt the next call
 		}
 	}
 }
 
-// extend gives the peer another limit.
-func (c *call) extend(deadline func(time.Time) error) error {
-	var until time.Time
-	if c.at.Limit > 0 {
-		until = time.Now().Add(c.at.Limit)
+// extend moves the deadline of reading or writing to Envelope.Limit from now.
+func (c *call) extend(setDeadline func(time.Time) error) error {
+	var deadline time.Time
+	if c.envelope.Limit > 0 {
+		deadline = time.Now().Add(c.envelope.Limit)
 	}
-	if err := deadline(until); err != nil {
+	if err := setDeadline(deadline); err != nil {
 		return err
 	}
-	return c.ctx.Err() // ctx may have ended before, and deadline has undone what watch did
+	return c.ctx.Err() // if ctx ended before, setDeadline has just undone interrupt
 }

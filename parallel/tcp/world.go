@@ -13,39 +13,39 @@ import (
 
 // World is the transport of one rank.
 //
-// Rank 0 decides which rank has failed first. Another rank reports what it finds and waits for the
-// verdict, Config.Silence at most; then its own finding is the verdict. The verdict ends life, which
-// ends all calls, and each call returns it.
+// Rank 0 decides which rank has failed first. Another rank reports the failure that it finds to rank 0
+// and waits for the verdict. If none comes within Config.Silence, its own finding is the verdict. The
+// verdict ends life, which ends all calls, and each call returns it.
 //
-// The locks of handshakes and refusals are taken alone; mu is never held while anything is read,
-// written or waited for. A call holds calls for reading; Close ends life first, so that it gets calls
-// soon.
+// mu is never held during a read, a write or a wait. No other lock is held together with those of
+// handshakes and refusals. Each call holds calls for reading, and Close holds it for writing; Close ends
+// life first, so calls end soon.
 type World struct {
 	cfg        Config
-	listener   net.Listener // nil in a world of one
+	listener   net.Listener // nil in a world of one rank
 	waits      parallel.Waits
-	left       []chan struct{} // by rank; closed when it has left
+	left       []chan struct{} // by rank: closed when it has left
 	handshakes handshakes
 	refused    refusals
 
-	life   context.Context // ends when the world has failed or Close begins
-	end    context.CancelFunc
-	failed chan struct{}  // closed once err is set
-	calls  sync.RWMutex   // read-locked by Send and Recv
-	tasks  sync.WaitGroup // all goroutines
+	life   context.Context    // ends when the world has failed or Close begins
+	end    context.CancelFunc // ends life
+	failed chan struct{}      // closed once err is set, which is constant from then on
+	calls  sync.RWMutex       // read-locked by each Send and Recv
+	tasks  sync.WaitGroup     // all goroutines
 
-	mu       sync.Mutex
-	err      error       // the verdict
-	reported bool        // a failure to rank 0, whose verdict is awaited
-	grace    *time.Timer // after reported: the end of waiting
-	alone    bool        // rank 0 has left or failed
-	closing  bool
-	leavers  []int         // ranks that have left, in order
-	ready    chan struct{} // closed once addrs is complete
-	addrs    []string      // by rank
-	links    map[int]*link // by rank; rank 0 has one to each other rank, which has one to rank 0
-	streams  map[route]*stream
-	conns    map[net.Conn]bool // all but those of links; closed when life ends
+	mu        sync.Mutex        // guards the following
+	err       error             // the verdict
+	reported  bool              // whether a failure was reported to rank 0
+	grace     *time.Timer       // makes the reported failure the verdict if none comes
+	rank0Gone bool              // whether rank 0 has left or failed
+	closing   bool              // whether Close was called
+	leavers   []int             // ranks that have left, in order
+	ready     chan struct{}     // closed once all ranks have joined; then addrs is complete and constant
+	addrs     []string          // by rank
+	links     map[int]*link     // by peer: rank 0 has a link to each other rank, and those only to rank 0
+	streams   map[route]*stream // never removed
+	conns     map[net.Conn]bool // connections without a link, which endLife closes
 }
 
 func newWorld(cfg Config) *World {
@@ -76,8 +76,8 @@ func (w *World) Abort(err error) {
 	_ = w.verdict() // the caller knows
 }
 
-// fail reports that a rank has failed; verdict waits for what follows. overdue means that the rank is
-// only suspected, because a message of it is late: the culprit may be a rank that it waits for.
+// fail reports that a rank has failed. It does not wait for the verdict. overdue means that rank is only
+// suspected, because its message is late: the culprit may be another rank that it waits for.
 func (w *World) fail(rank int, err error, overdue bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +92,7 @@ func (w *World) fail(rank int, err error, overdue bool) {
 		return
 	}
 	l := w.links[0]
-	if l == nil || w.alone {
+	if l == nil || w.rank0Gone {
 		w.setVerdict(rank, err)
 		return
 	}
@@ -105,8 +105,8 @@ func (w *World) fail(rank int, err error, overdue bool) {
 	})
 }
 
-// setVerdict records the verdict, unless there is one, and ends all calls. Rank 0 sends it to the
-// others. The caller holds mu.
+// setVerdict records the first verdict and ends all calls. Rank 0 sends it to the others. The caller
+// holds mu.
 func (w *World) setVerdict(rank int, err error) {
 	if w.err != nil {
 		return
@@ -122,11 +122,11 @@ func (w *World) setVerdict(rank int, err error) {
 	}
 }
 
-// endLife ends everything but the control connections. The caller holds mu.
+// endLife ends all calls and all connections except control connections. The caller holds mu.
 func (w *World) endLife() {
 	w.end()
 	for c := range w.conns {
-		_ = c.Close() // its users fail and return the verdict
+		_ = c.Close() // calls that use it fail and return the verdict
 	}
 	clear(w.conns)
 }
@@ -147,8 +147,8 @@ func (w *World) verdict() error {
 	}
 }
 
-// waitsOf returns the ranks that a rank waits for, as far as rank 0 knows. The caller holds
-// mu.
+// waitsOf returns, on rank 0, the ranks that a rank waits for according to its last beat. The caller
+// holds mu.
 func (w *World) waitsOf(rank int) []int {
 	if rank == 0 {
 		return w.waits.List()
@@ -159,8 +159,8 @@ func (w *World) waitsOf(rank int) []int {
 	return nil
 }
 
-// hasLeft records that a rank has left without a failure.
-func (w *World) hasLeft(rank int) {
+// recordLeft records that a rank has left without a failure. Rank 0's links report it to the others.
+func (w *World) recordLeft(rank int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	select {
@@ -170,11 +170,11 @@ func (w *World) hasLeft(rank int) {
 	}
 	close(w.left[rank])
 	w.leavers = append(w.leavers, rank)
-	w.alone = w.alone || rank == 0
+	w.rank0Gone = w.rank0Gone || rank == 0
 	for _, l := range w.links {
 		select {
 		case l.news <- struct{}{}:
-		default: // it holds a token
+		default: // it already holds a token
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (w *World) Close() error {
 			err = nil
 		}
 	}
-	w.calls.Lock() // calls start goroutines, so they end before tasks.Wait
+	w.calls.Lock() // waits for all calls, which could still start goroutines during tasks.Wait
 	defer w.calls.Unlock()
 	w.tasks.Wait()
 	w.refused.flush()
@@ -212,7 +212,7 @@ func (w *World) track(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.life.Err() != nil {
-		_ = c.Close() // nobody uses it
+		_ = c.Close() // no goroutine uses it yet
 		return false
 	}
 	w.conns[c] = true
@@ -224,7 +224,7 @@ func (w *World) drop(c net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.conns, c)
-	_ = c.Close() // its users have failed
+	_ = c.Close() // its handshake or stream has already failed
 }
 
 // reason returns an error's text, short enough for a note.

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Run describes what the metrics leave out.
+// Run describes the parts of a run's configuration that rules need in addition to metrics.
 type Run struct {
 	// Mode is "sync", "colocated" or "periodic-async".
 	Mode string
@@ -116,7 +116,7 @@ type history struct {
 	series map[string][]point
 }
 
-// watched reports whether a rule reads name.
+// watched reports whether a rule reads the metric of this name.
 func watched(name string) bool {
 	switch name {
 	case stepTime, waitTime, sampleTime, publishTime, groupTime, idleTrainer, idleInstances, fleetSize, rewardMean,

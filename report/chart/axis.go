@@ -12,7 +12,7 @@ import (
 type axis struct {
 	low, high  float64
 	begin, end float64
-	step       float64 // between ticks
+	step       float64 // distance between ticks; 0 for none
 }
 
 // newAxis returns an axis for values from low to high with about n round ticks.
@@ -29,8 +29,9 @@ func newAxis(low, high, begin, end float64, n int) axis {
 
 // widen extends the axis to round values at both ends.
 func (a axis) widen() axis {
-	if a.step > 0 {
-		a.low, a.high = math.Floor(a.low/a.step+1e-9)*a.step, math.Ceil(a.high/a.step-1e-9)*a.step
+	if a.step > 0 { // 1e-9 keeps values that are round up to rounding errors
+		a.low = math.Floor(a.low/a.step+1e-9) * a.step
+		a.high = math.Ceil(a.high/a.step-1e-9) * a.step
 	}
 	return a
 }

@@ -32,8 +32,8 @@ type Plot struct {
 	From, To float64
 	// Smooth draws noisy lines faintly, and the mean of the last values over them.
 	Smooth bool
-	// Parts bounds the parts of the horizontal axis that show their values under the pointer;
-	// 0 selects one for each of up to 100 values, and 60 for more.
+	// Parts is the max. number of parts of the horizontal axis that each show their values under the
+	// pointer; 0 selects one part for each of up to 100 values, and 60 parts for more values.
 	Parts int
 }
 
@@ -69,7 +69,7 @@ func finite(s Series) Series {
 	return out
 }
 
-// inWords describes a line.
+// inWords describes a line for screen readers. x is the name of the horizontal axis.
 func inWords(s Series, x string) string {
 	low, high, last := 0, 0, len(s.Y)-1
 	for i, y := range s.Y {

@@ -24,13 +24,13 @@ const (
 // frame is a chart with its axes.
 type frame struct {
 	Plot
-	edges  []float64 // of bars; nil for lines
-	across axis
-	up     axis
+	edges  []float64 // edges of a histogram's bins, ascending; nil for a chart of lines
+	across axis      // horizontal; set by scale
+	up     axis      // vertical; set by scale
 }
 
 // draw returns the figure: its caption, a key for more than one series, and the chart.
-// words describes its content.
+// words describes its content for screen readers.
 func (f *frame) draw(words string) template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<figure class="chart"><figcaption><b>%s</b>`, escape(f.Title))
@@ -74,21 +74,23 @@ func (f *frame) draw(words string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // all text was escaped
 }
 
-// smoothed says how many values a point of a smoothed line stands for.
+// smoothed describes how many values a point of a smoothed line averages. It is empty if no line is
+// smoothed.
 func (f *frame) smoothed() string {
-	least, most := 0, 0
+	smallest, largest := 0, 0 // windows
 	for _, s := range f.Series {
 		if s.window > 0 {
-			least, most = min(cmp.Or(least, s.window), s.window), max(most, s.window)
+			smallest = min(cmp.Or(smallest, s.window), s.window)
+			largest = max(largest, s.window)
 		}
 	}
 	switch {
-	case most == 0:
+	case largest == 0:
 		return ""
-	case least < most:
-		return fmt.Sprintf("means of %d to %d", least, most)
+	case smallest < largest:
+		return fmt.Sprintf("means of %d to %d", smallest, largest)
 	}
-	return fmt.Sprintf("mean of %d", most)
+	return fmt.Sprintf("mean of %d", largest)
 }
 
 // scale fits the axes to the series.

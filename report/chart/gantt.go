@@ -11,14 +11,13 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Sizes of a Gantt chart, in pixels, except ganttBytes: beyond about this many bytes
-// of SVG, Gantt omits the oldest windows.
+// Sizes of a Gantt chart, in pixels if nothing else is said.
 const (
-	ganttRow    = 22
-	ganttFoot   = 34
-	ganttWindow = 290 // width of a window of median length: about three are visible
-	ganttWidest = 1200
-	ganttBytes  = 300_000
+	ganttRow      = 22      // height of a row
+	ganttFoot     = 34      // height of the time axis with its labels
+	ganttWindow   = 290     // width of a window of median length, so that about three are visible
+	ganttMaxWidth = 1200    // max. width of a window
+	ganttBytes    = 300_000 // bytes of SVG above which Gantt omits the oldest windows
 )
 
 // Span is a named interval of time, in seconds.
@@ -85,14 +84,14 @@ type gantt struct {
 }
 
 // scaleOf returns the scale that makes the median window ganttWindow wide, reduced so
-// that no window exceeds ganttWidest.
+// that no window exceeds ganttMaxWidth.
 func scaleOf(windows []Span) float64 {
 	var lengths []float64
 	for _, w := range windows {
 		lengths = append(lengths, max(w.To-w.From, 1e-6))
 	}
 	slices.Sort(lengths)
-	return min(ganttWindow/lengths[len(lengths)/2], ganttWidest/lengths[len(lengths)-1])
+	return min(ganttWindow/lengths[len(lengths)/2], ganttMaxWidth/lengths[len(lengths)-1])
 }
 
 // window draws one window.
@@ -110,7 +109,7 @@ func (g *gantt) window(w Span, id string) string {
 				byKind[p.name] = append(byKind[p.name], p)
 			}
 		}
-		words = append(words, r.Name+": "+g.say(i, byKind, float64(width), seconds))
+		words = append(words, r.Name+": "+g.describe(i, byKind, float64(width), seconds))
 		g.row(&b, i, byKind)
 	}
 	g.length += seconds
@@ -128,8 +127,9 @@ func (g *gantt) window(w Span, id string) string {
 		height-ganttFoot, width, foot.String(), b.String(), height-4, escape(w.Name), report.Number(seconds))
 }
 
-// say describes what row i did in a window, longest first, and adds it to the shares.
-func (g *gantt) say(i int, byKind map[string][]piece, width, seconds float64) string {
+// describe lists the kinds of bars of row i in a window with their shares, longest first, and adds their
+// times to g.shares.
+func (g *gantt) describe(i int, byKind map[string][]piece, width, seconds float64) string {
 	var all []string
 	of := map[string]float64{}
 	for name, pieces := range byKind {

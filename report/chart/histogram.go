@@ -58,8 +58,9 @@ func binEdges(low, high float64) []float64 {
 // outline returns the outline of the bars over edges, in percent of the sample's values, which
 // ascend. The last bin includes its upper edge.
 func outline(sample Sample, edges []float64) Series {
-	s, sorted := Series{Name: sample.Name, X: []float64{edges[0]}, Y: []float64{0}}, sample.Values
-	before := 0
+	s := Series{Name: sample.Name, X: []float64{edges[0]}, Y: []float64{0}}
+	sorted := sample.Values
+	before := 0 // number of values in earlier bins
 	for i := 1; i < len(edges); i++ {
 		upTo, _ := slices.BinarySearch(sorted, edges[i]-1e-9*(edges[i]-edges[i-1]))
 		if i == len(edges)-1 {
@@ -70,6 +71,7 @@ func outline(sample Sample, edges []float64) Series {
 		s.X = append(s.X, edges[i-1], edges[i])
 		s.Y = append(s.Y, share, share)
 	}
-	s.X, s.Y = append(s.X, edges[len(edges)-1]), append(s.Y, 0)
+	s.X = append(s.X, edges[len(edges)-1])
+	s.Y = append(s.Y, 0)
 	return s
 }

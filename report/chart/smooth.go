@@ -1,24 +1,23 @@
 package chart
 
-// Limits of smoothing: fewer values than leastSmoothed are drawn as they are, and so is a
-// line that turns at fewer than one in smoothTurns of its values.
+// Limits of smoothing.
 const (
-	leastSmoothed = 20
-	leastWindow   = 5
-	smoothTurns   = 4
+	minSmoothed = 20 // values of the shortest line that is smoothed
+	minWindow   = 5  // values that a mean covers
+	smoothTurns = 4  // a line that turns at fewer than one in this many values is already smooth
 )
 
-// smooth returns the mean of each value and those before it in a window of values, a
-// twentieth of the line. It returns nil for a line that is short or smooth already.
+// smooth returns, for each value, the mean of a window that ends with it. window is the number of values in
+// a window, about a twentieth of the line. smooth returns nil for a line that is short or already smooth.
 func smooth(s Series) (means []float64, window int) {
-	if len(s.Y) < leastSmoothed || turns(s.Y)*smoothTurns < len(s.Y) {
+	if len(s.Y) < minSmoothed || turns(s.Y)*smoothTurns < len(s.Y) {
 		return nil, 0
 	}
-	window = max(leastWindow, int(round(float64(len(s.Y))/20)))
+	window = max(minWindow, int(round(float64(len(s.Y))/20)))
 	means = make([]float64, len(s.Y))
 	sum := 0.0
 	for i, y := range s.Y {
-		if i%window == 0 { // afresh, so that rounding errors do not add up
+		if i%window == 0 { // sum the window again, so that rounding errors do not accumulate
 			sum = 0
 			for _, before := range s.Y[max(i+1-window, 0):i] {
 				sum += before

@@ -30,33 +30,30 @@ type Server struct {
 	guard    *guard.Guard
 	server   *fasthttp.Server
 	listener net.Listener
-	served   sync.WaitGroup
+	served   sync.WaitGroup  // the goroutine of server
 	ctx      context.Context // canceled by Close
 	cancel   context.CancelFunc
 
-	dir     string // of the run
+	dir     string // folder of the run
 	boot    string // random ID of this process of the run
 	history history
 	shell   []byte           // the page without content
-	parts   map[string]*part // its content, by name
+	parts   map[string]*part // the page's content, by name
 
-	mu        sync.Mutex // guards the fields below
-	last      report.Values
-	left      string    // estimated time for the steps after last, in words
-	instances Instances // nil if the run has none
-	kinds     []string  // of server that can be added to them
-	shown     []string  // states that they can have
+	mu        sync.Mutex    // guards the following
+	last      report.Values // values of the last step; nil before the first
+	left      string        // estimated time for the steps after last, in words
+	instances Instances     // nil if the run has no instances that clients can change
+	kinds     []string      // kinds of server that can be added to instances
+	shown     []string      // states that instances can have
 	listeners listeners
 	journal   journal
 }
 
 const (
-	// controlBody bounds a request body, in bytes.
-	controlBody = 1 << 16
-	// controlRead bounds how long a client may take to send a request.
-	controlRead = 10 * time.Second
-	// controlWrite bounds how long a client may take to read a response.
-	controlWrite = 30 * time.Second
+	controlBody  = 1 << 16          // max. bytes of a request's body
+	controlRead  = 10 * time.Second // how long a client may take to send a request
+	controlWrite = 30 * time.Second // how long a client may take to read a response
 )
 
 // New listens on addr for the run in dir. If token is not empty, requests need
@@ -134,8 +131,8 @@ func (c *Server) Close() {
 		return
 	}
 	c.cancel()
-	_ = c.server.Shutdown() // an error of the listener does not matter
-	_ = c.listener.Close()  // in case Serve has not started
+	_ = c.server.Shutdown() // fails only if closing the listener does
+	_ = c.listener.Close()  // Shutdown does not know the listener if Serve has not started
 	c.served.Wait()
 }
 
@@ -183,7 +180,7 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// states returns how many instances are in each state now, such as fleet/updating.
+// states returns the current number of instances in each state, under names such as fleet/updating.
 func (c *Server) states() report.Values {
 	c.mu.Lock()
 	instances, states := c.instances, c.shown

@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// mostListeners bounds the concurrent clients of /events.
-	mostListeners = 64
-	// eventsBehind is how many unsent events a listener may have before it is cut
-	// off.
-	eventsBehind = 256
+	// maxListeners limits the concurrent clients of /events.
+	maxListeners = 64
+	// maxUnsent is the number of unsent events above which a listener is cut off.
+	maxUnsent = 256
 	// eventsBeat is the interval of keep-alives to a listener.
 	eventsBeat = 10 * time.Second
 )
@@ -62,7 +61,8 @@ func (c *Server) publish(name, text string, v any) {
 	c.listeners.broadcast(name, body)
 }
 
-// listeners are the clients of /events, each a queue of unsent events.
+// listeners are the clients of /events, each a queue of unsent events. A queue is closed when the listener is
+// cut off.
 type listeners map[chan []byte]struct{}
 
 // broadcast sends an event to all listeners and cuts off those that fall behind.
@@ -88,10 +88,10 @@ func event(name string, body []byte) []byte {
 func (c *Server) listen() chan []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.listeners) >= mostListeners || c.ctx.Err() != nil {
+	if len(c.listeners) >= maxListeners || c.ctx.Err() != nil {
 		return nil
 	}
-	l := make(chan []byte, eventsBehind)
+	l := make(chan []byte, maxUnsent)
 	if c.last != nil {
 		l <- event("step", c.last.Line())
 	}
@@ -114,7 +114,7 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	}
 	l := c.listen()
 	if l == nil {
-		refuse(ctx, fasthttp.StatusServiceUnavailable, "too many listeners, expected at most %d", mostListeners)
+		refuse(ctx, fasthttp.StatusServiceUnavailable, "too many listeners, expected at most %d", maxListeners)
 		return
 	}
 	ctx.SetContentType("text/event-stream")
@@ -132,11 +132,11 @@ func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 			case <-beat.C:
 				next = alive
 			case <-done:
-				var left []byte
+				var unsent []byte
 				for len(l) > 0 {
-					left = append(left, <-l...)
+					unsent = append(unsent, <-l...)
 				}
-				_ = sendEvent(conn, w, left)
+				_ = sendEvent(conn, w, unsent)
 				return
 			}
 		}

@@ -60,7 +60,7 @@ func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	c, root := newControl(t, &book{})
 	slow := c.listen()
-	for range eventsBehind {
+	for range maxUnsent {
 		c.Step(report.Values{"step": 1}, "")
 	}
 	require.Len(t, c.listeners, 1)
@@ -70,8 +70,8 @@ func TestEventsAreBounded(t *testing.T) {
 	for range slow {
 		n++
 	}
-	require.Equal(t, eventsBehind, n)
-	for range mostListeners {
+	require.Equal(t, maxUnsent, n)
+	for range maxListeners {
 		require.NotNil(t, c.listen())
 	}
 	status, body := ask(t, "GET", root+"/events", "")

@@ -9,13 +9,13 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// history holds a run's steps: the earlier ones, read from the metrics file on first
-// use, and the ones added since.
+// history holds a run's steps: those of earlier processes, read from the metrics file on first
+// use, and those that this process added. It is safe for concurrent use.
 type history struct {
 	mu    sync.Mutex
-	read  bool
+	read  bool // whether steps has those of earlier processes
 	steps report.Steps
-	added int // steps added by this process
+	added int // number of steps that this process added
 }
 
 // add appends a step and replaces old steps from its number onward.
@@ -27,7 +27,8 @@ func (h *history) add(values report.Values) {
 	h.steps.Add(values)
 }
 
-// all returns all steps so far and the number added.
+// all returns a copy of all steps so far and the number of steps that this process added. dir is the run's
+// folder.
 func (h *history) all(dir string) (*report.Steps, int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

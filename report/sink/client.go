@@ -30,11 +30,12 @@ const (
 	experimentName = "easyrl"
 	// requestTime is the timeout of one request.
 	requestTime = 10 * time.Second
-	// mostParams, longestParam and longestName are MLflow's limits: settings per
-	// request, bytes of a value and bytes of a name.
-	mostParams, longestParam, longestName = 100, 6000, 250
-	// longestAnswer bounds how much of a response is read, in bytes.
-	longestAnswer = 1 << 20
+	// MLflow's limits.
+	maxParams = 100  // settings in a request
+	maxValue  = 6000 // bytes of a setting's value
+	maxName   = 250  // bytes of a name
+	// maxAnswer limits how much of a response is read, in bytes.
+	maxAnswer = 1 << 20
 )
 
 func newClient(base string, transport http.RoundTripper) *client {
@@ -49,14 +50,14 @@ type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// answered is a response with a status other than 200.
-type answered struct {
-	status  int
-	Code    string `json:"error_code"`
+// statusError is a response with a status other than 200.
+type statusError struct {
+	status  int    // HTTP status
+	Code    string `json:"error_code"` // MLflow's code; empty if the response has none
 	Message string `json:"message"`
 }
 
-func (a *answered) Error() string {
+func (a *statusError) Error() string {
 	if a.Code == "" && a.status >= http.StatusInternalServerError {
 		return fmt.Sprintf("status %d", a.status)
 	} else if a.Code == "" {
@@ -67,7 +68,8 @@ func (a *answered) Error() string {
 }
 
 // call posts in as JSON, or sends a GET if in is nil, and decodes the response into
-// out. out may be nil.
+// out unless that is nil. name is the path after "mlflow/". The error is a refusal unless another attempt
+// may succeed.
 func (c *client) call(ctx context.Context, name string, in, out any) error {
 	method, body := http.MethodGet, io.Reader(nil)
 	if in != nil {
@@ -87,18 +89,18 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read
-	data, err := io.ReadAll(io.LimitReader(resp.Body, longestAnswer))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return err
 	}
 	name, _, _ = strings.Cut(name, "?")
 	if resp.StatusCode != http.StatusOK {
-		fault := &answered{status: resp.StatusCode}
+		fault := &statusError{status: resp.StatusCode}
 		_ = json.Unmarshal(data, fault) // without MLflow's JSON, the status alone describes the error
 		err = fmt.Errorf("%s: %w", name, fault)
-		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests ||
+		temporary := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests ||
 			resp.StatusCode == http.StatusRequestTimeout
-		if !again {
+		if !temporary {
 			return &refusal{err}
 		}
 		return err
@@ -132,7 +134,7 @@ func (c *client) experiment(ctx context.Context) (string, error) {
 }
 
 func isCode(err error, code string) bool {
-	var a *answered
+	var a *statusError
 	return errors.As(err, &a) && a.Code == code
 }
 
@@ -191,10 +193,10 @@ func (c *client) logParams(ctx context.Context, run string, settings map[string]
 			hide = secret.Arguments
 		}
 		value := hide(settings[key])
-		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), longestParam)], "")})
+		all = append(all, param{mlflowName(key), strings.ToValidUTF8(value[:min(len(value), maxValue)], "")})
 	}
-	for some := range slices.Chunk(all, mostParams) {
-		if err := c.logBatch(ctx, run, "params", some); err != nil {
+	for batch := range slices.Chunk(all, maxParams) {
+		if err := c.logBatch(ctx, run, "params", batch); err != nil {
 			return err
 		}
 	}
@@ -222,5 +224,5 @@ func mlflowName(name string) string {
 	if name == "" {
 		return "_"
 	}
-	return name[:min(len(name), longestName)]
+	return name[:min(len(name), maxName)]
 }

@@ -25,42 +25,43 @@ import (
 const mlflowFile = "mlflow.json"
 
 const (
-	// retryLeast and retryMost bound the exponential backoff between attempts.
-	retryLeast = time.Second
-	retryMost  = time.Minute
-	// closeWait bounds how long Close waits for the remaining steps to be sent.
+	// minRetry and maxRetry limit the pause between attempts, which doubles each time.
+	minRetry = time.Second
+	maxRetry = time.Minute
+	// closeWait is how long Close waits for unsent steps.
 	closeWait = 5 * time.Second
-	// mostMetrics is MLflow's limit on metrics per request.
-	mostMetrics = 1000
+	// maxMetrics is MLflow's limit on metrics in a request.
+	maxMetrics = 1000
 )
 
 // place is the content of mlflowFile.
 type place struct {
-	URL  string `json:"url"`  // with secrets hidden
-	Run  string `json:"run"`  // run ID in MLflow
+	URL  string `json:"url"`  // the server's, with secrets hidden
+	Run  string `json:"run"`  // run ID in MLflow; empty before the run is created
 	Step int    `json:"step"` // last step sent; -1 for none
 }
 
-// tracker sends steps to an MLflow server from its own goroutine. Unsent steps stay
-// in the run's metrics file, not in memory. A server that was down for any time gets
-// them all once it is back or the run is resumed.
+// tracker sends steps to an MLflow server from its own goroutine, which reads them from the run's metrics
+// file. So a server that is down for any time gets all of them once it is back or the run is resumed.
 type tracker struct {
-	run    *Run
-	api    *client
-	place  place
-	there  bool // the server knows the run and its settings
-	made   bool // this process created the run
-	file   *os.File
-	lines  *bufio.Reader
-	part   []byte   // start of a line that is not fully written yet
-	queue  []metric // read but not sent; at most mostMetrics and one step
-	newest int      // last step in the queue
+	run *Run
+	api *client
 
-	wake   chan struct{} // signals a new step
-	ended  chan struct{} // closed at the end of the run
-	end    End           // how the run ended, set before ended is closed
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	// Only the tracker's goroutine uses these.
+	place      place
+	registered bool          // whether the server has the run and its settings
+	created    bool          // whether this process created the run in MLflow
+	file       *os.File      // the run's metrics file
+	lines      *bufio.Reader // of file
+	part       []byte        // beginning of a line whose end is not written yet
+	queue      []metric      // metrics that were read and not sent: fewer than maxMetrics, and one step
+	newest     int           // last step in the queue
+
+	wake   chan struct{}      // signals a new step
+	ended  chan struct{}      // closed at the end of the run
+	end    End                // how the run ended, set before ended is closed
+	cancel context.CancelFunc // ends the goroutine
+	work   sync.WaitGroup     // the goroutine
 }
 
 // openMLflow starts a tracker for the server at url. transport carries its requests.
@@ -68,16 +69,17 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		place: place{URL: secret.Hide(url), Step: -1}}
 	data, err := filetype.Read(t.path())
-	var was place
+	var earlier place
 	if err == nil {
-		if err = json.Unmarshal(data, &was); err != nil {
+		if err = json.Unmarshal(data, &earlier); err != nil {
 			return nil, fmt.Errorf("%s: %w; remove it to start a new run in MLflow", t.path(), err)
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if was.URL = secret.Hide(was.URL); was.URL == t.place.URL {
-		t.place = was
+	earlier.URL = secret.Hide(earlier.URL)
+	if earlier.URL == t.place.URL {
+		t.place = earlier
 	}
 	if t.file, err = filetype.Open(run.metrics()); err != nil {
 		return nil, err
@@ -116,21 +118,24 @@ func (t *tracker) Close(end End) error {
 // run, ctx ends, or the server rejects a request. It warns once while the server is
 // down, and when it gives up.
 func (t *tracker) deliverAll(ctx context.Context) {
-	pause, warned, ending := retryLeast, false, false
-	ended := t.ended // nil once it was received from
+	pause := minRetry
+	warned := false
+	ending := false
+	ended := t.ended // nil, and so never ready, once ending is set
 	for {
 		err := t.deliver(ctx)
 		if err == nil && ending {
 			err = t.finish(ctx)
 		}
-		wake, again := t.wake, (<-chan time.Time)(nil) // what begins the next round
-		var no *refusal
+		// The next attempt begins with a new step or, after an error, when retry is ready.
+		wake := t.wake
+		var retry <-chan time.Time
 		switch {
 		case err == nil && ending:
 			return
 		case err == nil:
-			pause = retryLeast
-		case errors.As(err, &no):
+			pause = minRetry
+		case errors.As(err, new(*refusal)):
 			t.run.Warn("mlflow is disabled: %v", err)
 			return
 		case ctx.Err() != nil:
@@ -143,14 +148,16 @@ func (t *tracker) deliverAll(ctx context.Context) {
 					err)
 			}
 			warned = true
-			wake, again = nil, time.After(pause)
-			pause = min(2*pause, retryMost)
+			wake = nil
+			retry = time.After(pause)
+			pause = min(2*pause, maxRetry)
 		}
 		select {
 		case <-wake:
-		case <-again:
-		case <-ended: // also cuts a pause short, once
-			ending, ended = true, nil
+		case <-retry:
+		case <-ended: // also ends a pause, but only once
+			ending = true
+			ended = nil
 		case <-ctx.Done():
 		}
 	}
@@ -158,7 +165,7 @@ func (t *tracker) deliverAll(ctx context.Context) {
 
 // deliver sends all steps in the run's metrics that MLflow lacks.
 func (t *tracker) deliver(ctx context.Context) error {
-	if err := t.arrive(ctx); err != nil {
+	if err := t.register(ctx); err != nil {
 		return err
 	}
 	for {
@@ -169,32 +176,33 @@ func (t *tracker) deliver(ctx context.Context) error {
 			return nil
 		}
 		for len(t.queue) > 0 {
-			n := min(len(t.queue), mostMetrics)
+			n := min(len(t.queue), maxMetrics)
 			if err := t.api.logBatch(ctx, t.place.Run, "metrics", t.queue[:n]); err != nil {
 				return err
 			}
 			t.queue = t.queue[n:]
 		}
 		t.place.Step = t.newest
-		if err := t.keep(); err != nil {
+		if err := t.savePlace(); err != nil {
 			return err
 		}
 	}
 }
 
-// arrive resumes the recorded run in MLflow or creates a new one with its settings.
-func (t *tracker) arrive(ctx context.Context) error {
-	if t.there {
+// register resumes the run in mlflowFile or creates a new one with its settings in MLflow, once. After an
+// error, the next call continues.
+func (t *tracker) register(ctx context.Context) error {
+	if t.registered {
 		return nil
 	}
-	if t.place.Run != "" && !t.made {
+	if t.place.Run != "" && !t.created {
 		if err := t.api.update(ctx, t.place.Run, "RUNNING", time.Time{}); err != nil {
 			return fmt.Errorf("continue run %s from %s: %w", t.place.Run, t.path(), err)
 		}
-		t.there = true
+		t.registered = true
 		return nil
 	}
-	if !t.made {
+	if !t.created {
 		experiment, err := t.api.experiment(ctx)
 		if err != nil {
 			return err
@@ -202,21 +210,21 @@ func (t *tracker) arrive(ctx context.Context) error {
 		if t.place.Run, err = t.api.create(ctx, experiment, t.run.Name, time.Now()); err != nil {
 			return err
 		}
-		t.made = true
-		if err := t.keep(); err != nil {
+		t.created = true
+		if err := t.savePlace(); err != nil {
 			return err
 		}
 	}
 	if err := t.api.logParams(ctx, t.place.Run, t.run.Settings); err != nil {
 		return err
 	}
-	t.there = true
+	t.registered = true
 	return nil
 }
 
-// read fills the empty queue with the next unsent steps.
+// read fills the empty queue with the next unsent steps, if there are any.
 func (t *tracker) read() error {
-	for len(t.queue) < mostMetrics {
+	for len(t.queue) < maxMetrics {
 		line, err := t.lines.ReadBytes('\n')
 		t.part = append(t.part, line...)
 		if errors.Is(err, io.EOF) {
@@ -238,8 +246,8 @@ func (t *tracker) read() error {
 	return nil
 }
 
-// keep writes mlflowFile.
-func (t *tracker) keep() error {
+// savePlace writes mlflowFile.
+func (t *tracker) savePlace() error {
 	data, err := json.Marshal(t.place)
 	if err == nil {
 		err = report.ReplaceFile(t.path(), append(data, '\n'))

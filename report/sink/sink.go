@@ -2,8 +2,8 @@
 // and MLflow.
 //
 // The source is metrics.jsonl in the run's folder. A newly opened sink first writes
-// the steps in that file. So a resumed run has each step once, and a sink added
-// later has them all.
+// the steps in that file. So a sink of a resumed run gets each step once, and a sink that is
+// added later gets all steps.
 package sink
 
 import (
@@ -11,12 +11,13 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/easyrl/easyrl/report"
 )
 
-// sink receives a run's steps. The goroutine that opened it makes all calls.
+// sink receives a run's steps. Only the goroutine that opened it calls its methods.
 type sink interface {
 	// Step takes the values of a step that is already in the run's metrics. Each step
 	// comes once, in order. Step never waits for another machine.
@@ -114,16 +115,15 @@ func (s *Sinks) Step(values report.Values) {
 	if s == nil {
 		return
 	}
-	kept := s.all[:0]
-	for _, one := range s.all {
-		if err := one.Step(values); err != nil {
-			s.warn("%s is disabled from step %.0f on: %v", one.name, values["step"], err)
-			_ = one.Close(Failed) // this error adds nothing
-			continue
+	s.all = slices.DeleteFunc(s.all, func(n named) bool {
+		err := n.Step(values)
+		if err == nil {
+			return false
 		}
-		kept = append(kept, one)
-	}
-	s.all = kept
+		s.warn("%s is disabled from step %.0f on: %v", n.name, values["step"], err)
+		_ = n.Close(Failed) // the warning about err is enough
+		return true
+	})
 }
 
 // Close closes all sinks with the run's end.
@@ -131,9 +131,9 @@ func (s *Sinks) Close(end End) {
 	if s == nil {
 		return
 	}
-	for _, one := range s.all {
-		if err := one.Close(end); err != nil {
-			s.warn("%s: %v", one.name, err)
+	for _, n := range s.all {
+		if err := n.Close(end); err != nil {
+			s.warn("%s: %v", n.name, err)
 		}
 	}
 	s.all = nil

@@ -79,8 +79,8 @@ const (
 	summaryValue, valueTag, valueSimple                                       = 1, 1, 2
 )
 
-// writeHead writes the file version and a session start at step 0. The session start
-// makes a running TensorBoard forget the steps that it read from an earlier file.
+// writeHead writes the file version and a session start at step 0. wall is the time in seconds since 1970.
+// The session start makes a running TensorBoard drop the steps that it has read from an earlier file.
 func writeHead(w io.Writer, wall float64) error {
 	version := event(wall, 0)
 	version = protowire.AppendTag(version, eventFileVersion, protowire.BytesType)
@@ -95,7 +95,8 @@ func writeHead(w io.Writer, wall float64) error {
 	return writeRecord(w, protowire.AppendBytes(log, start))
 }
 
-// event starts a tensorflow.Event. It omits step 0, protobuf's default.
+// event returns the first fields of a tensorflow.Event, to which the caller appends the others. It omits step
+// 0, protobuf's default.
 func event(wall float64, step int64) []byte {
 	b := protowire.AppendTag(nil, eventWallTime, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, math.Float64bits(wall))

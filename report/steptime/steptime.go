@@ -42,11 +42,11 @@ type Measured struct {
 	WaitsForBatch bool    // training starts once the batch is complete, as in sync and colocated
 	Servers       float64 // the number of inference servers, if no instance is embedded
 	Step          float64
-	Sampling      float64 // Ti: the instances have requests
-	Training      float64 // Tt: forward, backward, optimizer
-	FirstGroup    float64 // until the first group is complete; unused if WaitsForBatch
-	Overhead      float64 // publishing, and all that is neither waiting nor training
-	IdleInstances float64 // share of the step without requests
+	Sampling      float64 // Ti: time in which the instances have requests
+	Training      float64 // Tt: time of forward passes, backward passes and the optimizer
+	FirstGroup    float64 // time until the first group is complete; unused if WaitsForBatch
+	Overhead      float64 // time that is neither waiting nor training, such as publishing
+	IdleInstances float64 // share of the step, 0 to 1, in which the instances have no requests
 }
 
 // samplers returns the number of sampling threads, or of servers.
@@ -73,7 +73,7 @@ func (m *Measured) trainers() float64 {
 // Workload is the amount of sampling in a step.
 type Workload struct {
 	Groups float64
-	Waves  float64 // responses per response that the instances sample at once
+	Waves  float64 // number of responses divided by the number that the instances sample at once
 }
 
 // Model predicts the time of a step from the split of threads. With the sampling
@@ -95,8 +95,8 @@ type Model struct {
 	FirstGroup float64 `json:"first"`
 	// Servers is the number of servers with which FirstGroup was measured, or 0.
 	Servers   float64 `json:"servers,omitempty"`
-	LastGroup float64 `json:"last"` // the share of Tt that the last group takes
-	// Scale is the measured over the computed time of periodic-async steps.
+	LastGroup float64 `json:"last"` // share of Tt, 0 to 1, that the last group takes
+	// Scale is the measured time of periodic-async steps divided by the computed time.
 	Scale float64 `json:"scale"`
 }
 
@@ -177,7 +177,11 @@ func fitScaling(points []point) Scaling {
 	var n, x, y, xx, xy float64
 	for _, p := range points {
 		u := 1 / p.threads
-		n, x, y, xx, xy = n+1, x+u, y+p.seconds, xx+u*u, xy+u*p.seconds
+		n++
+		x += u
+		y += p.seconds
+		xx += u * u
+		xy += u * p.seconds
 	}
 	determinant := n*xx - x*x
 	if determinant < 1e-9*n*xx { // all with the same number of threads

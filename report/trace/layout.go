@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// row is one line of the rendered trace. Its spans are in whole microseconds, follow
-// or enclose each other, and come after the spans that enclose them.
+// row is one line of the rendered trace. The times of its spans are multiples of a microsecond. Spans
+// follow or enclose each other, and come after the spans that enclose them.
 type row struct {
 	track    trackInfo
 	name     string
@@ -91,25 +91,26 @@ func nest(spans []*placed) {
 // a microsecond: viewers do not find shorter spans.
 func (p *placed) widen(free time.Duration) {
 	p.begin = max(p.begin, free)
-	least := p.begin
+	minEnd := p.begin
 	if len(p.flows) > 0 {
-		least += time.Microsecond
+		minEnd += time.Microsecond
 	}
-	p.end = max(p.end, least)
+	p.end = max(p.end, minEnd)
 }
 
 // lanes places spans, sorted by their beginning, on as few rows as possible without
 // overlap, numbered from tid. A flow reserves its row from its first span to its last.
 func lanes(track trackInfo, spans []*placed, tid int) []row {
-	ends := map[uint64]time.Duration{}
+	ends := map[uint64]time.Duration{} // by flow: end of its last span
 	for _, p := range spans {
 		if len(p.flows) > 0 {
 			ends[p.flows[0]] = max(ends[p.flows[0]], p.end)
 		}
 	}
 	out := []row{{track, track.name, tid, tid, nil}}
-	free, taken := []time.Duration{0}, []time.Duration{0} // end of each row's last span and of its last reservation
-	home := map[uint64]int{}
+	free := []time.Duration{0}  // by row: end of its last span
+	taken := []time.Duration{0} // by row: end of its last span or reservation
+	home := map[uint64]int{}    // by flow: its row
 	for _, p := range spans {
 		lane, ok := -1, false
 		if len(p.flows) > 0 {
@@ -136,7 +137,7 @@ func lanes(track trackInfo, spans []*placed, tid int) []row {
 	return out
 }
 
-// pass is a flow at one of its spans.
+// pass is a flow at one of the spans that it passes.
 type pass struct {
 	*placed
 	id uint64

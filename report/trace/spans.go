@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// mostTracks bounds the named tracks; all further names share one more.
-const mostTracks = 1000
+// maxTracks limits the number of named tracks. All further names share one track, "others".
+const maxTracks = 1000
 
 const (
 	// DefaultSpans is the default span limit.
@@ -33,16 +33,16 @@ type Spans struct {
 	start time.Time
 
 	mu       sync.Mutex
-	origin   time.Time // time 0 of the trace: start, or that of the continued trace
+	origin   time.Time // time 0 of the trace: start, or time 0 of the continued trace
 	tracks   []trackInfo
-	spans    []span // live from oldest on, in the order in which they ended
-	oldest   int
-	bytes    int // upper bound on the spans' size in the file
-	limit    int // maximum number of spans
-	maxBytes int
-	dropped  int
+	spans    []span        // in the order in which they ended; those before oldest are dropped
+	oldest   int           // index of the oldest span that is not dropped
+	bytes    int           // upper bound on the size in the file of all spans that are not dropped
+	limit    int           // max. number of spans
+	maxBytes int           // max. value of bytes
+	dropped  int           // number of spans dropped so far
 	kept     time.Time     // end of the last Keep
-	keeping  time.Duration // how long that Keep took
+	keeping  time.Duration // duration of the last Keep
 }
 
 type trackInfo struct {
@@ -98,7 +98,7 @@ func (s *Spans) track(info trackInfo) Track {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.tracks) >= mostTracks && !slices.Contains(s.tracks, info) {
+	if len(s.tracks) >= maxTracks && !slices.Contains(s.tracks, info) {
 		info = trackInfo{name: "others", lanes: true}
 	}
 	id := slices.Index(s.tracks, info)
@@ -170,7 +170,7 @@ func (s *Spans) keep(done span) {
 	}
 	s.spans = append(s.spans, done)
 	s.bytes += done.size()
-	for len(s.spans)-s.oldest > s.limit || s.bytes > s.maxBytes && len(s.spans)-s.oldest > 1 {
+	for len(s.spans)-s.oldest > s.limit || (s.bytes > s.maxBytes && len(s.spans)-s.oldest > 1) {
 		s.bytes -= s.spans[s.oldest].size()
 		s.spans[s.oldest] = span{}
 		s.oldest++

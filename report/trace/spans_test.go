@@ -148,11 +148,11 @@ func BenchmarkSpan(b *testing.B) {
 func TestRowsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := New(10)
-	for i := range mostTracks + 50 {
+	for i := range maxTracks + 50 {
 		s.Lanes(fmt.Sprint("http://spot:", i)).Add(NoStep, "sample", time.Now(), time.Second, Note{})
 	}
-	require.Len(t, s.tracks, mostTracks+1)
-	require.Equal(t, "others", s.tracks[mostTracks].name)
+	require.Len(t, s.tracks, maxTracks+1)
+	require.Equal(t, "others", s.tracks[maxTracks].name)
 	require.Equal(t, s.Lanes("http://spot:7"), s.Lanes("http://spot:7"))
 	require.EqualValues(t, 7, s.Lanes("http://spot:7").id, "existing rows stay")
 }

@@ -57,8 +57,8 @@ type traceOrigin struct {
 	Dropped int       `json:"dropped"` // number of oldest spans dropped to stay within the limits
 }
 
-// Keep writes the trace like WriteFile, so that a killed run leaves one. It skips
-// calls so that writing takes at most 1/500 of the run's time.
+// Keep writes the trace as WriteFile does, so that a killed run leaves a trace. To limit writing to 1/500
+// of the run's time, it does nothing until 500 times the duration of the last write have passed.
 func (s *Spans) Keep(path string) error {
 	if s == nil {
 		return nil
@@ -112,7 +112,8 @@ func (s *Spans) Continue(path string) error {
 	return nil
 }
 
-// restore adds the spans of a trace that began ago before s.
+// restore adds the spans of a trace that began the time ago before s. rows maps the rows of events, by TID,
+// to tracks.
 func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 	type place struct {
 		row  int

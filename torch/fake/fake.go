@@ -48,14 +48,14 @@ type Ranks struct {
 	// Format of the sums of gradients; the zero value is that of up to 1,000 responses of 1,000
 	// tokens.
 	Format npu.FixedPoint
-	Memory func(start int) int             // rows of the micro-batches that a rank can hold; nil or 0 for any number
-	Ready  func(rank int, m *wire.Ready)   // changes what a rank says about itself; may be nil
-	Mode   string                          // that "auto" becomes; empty means wire.Free
-	Fault  func(at Moment) Fault           // nil for none; called by all ranks at once
-	Lie    func(wire.Message) wire.Message // answers for Lie; nil changes IDs
+	Memory func(start int) int             // max. rows of all micro-batches that a rank holds; nil or 0 for no limit
+	Ready  func(rank int, m *wire.Ready)   // changes a rank's Ready before it is sent; may be nil
+	Mode   string                          // mode of ranks if the session asks for "auto"; empty means wire.Free
+	Fault  func(at Moment) Fault           // nil for no faults; ranks call it concurrently
+	Lie    func(wire.Message) wire.Message // returns the answer for the fault Lie; nil changes IDs
 
 	mu  sync.Mutex
-	log [][]string // kinds that each rank of the last start received
+	log [][]string // by rank: kinds of the micro-batches' messages since the last start; guarded by mu
 }
 
 // Run starts the ranks, again each time that all of them have ended, until ctx ends or a
@@ -143,14 +143,15 @@ var (
 	errDied = errors.New("died")
 )
 
-// fullError is a lack of memory for a micro-batch.
+// fullError reports that a rank holds more rows than its memory allows.
 type fullError struct {
-	rows, most int
-	held       []int64 // ids
+	rows    int     // rows of the micro-batches that it holds
+	maxRows int     // rows that it has memory for
+	held    []int64 // IDs of the micro-batches that it holds
 }
 
 func (e fullError) Error() string {
-	return fmt.Sprintf("out of memory: %d rows, and there is room for %d", e.rows, e.most)
+	return fmt.Sprintf("out of memory: %d rows, and there is room for %d", e.rows, e.maxRows)
 }
 
 // read queues frames until the connection ends, which ends the rank.
@@ -194,7 +195,8 @@ func (r *rank) send(m wire.Message, body wire.Body) error {
 	return wire.Send(r.conn, m, body)
 }
 
-// next returns the next message after the faults that its moment brings.
+// next waits for the next message and applies the fault of its moment. It returns the fault Lie to its
+// caller, and an error for all faults that end the rank.
 func (r *rank) next(ctx context.Context) (wire.Frame, Fault, error) {
 	var f wire.Frame
 	select {

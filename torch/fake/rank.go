@@ -250,14 +250,14 @@ func (r *rank) fit() error {
 	if r.ranks.Memory == nil {
 		return nil
 	}
-	full := fullError{most: r.ranks.Memory(r.start)}
+	full := fullError{maxRows: r.ranks.Memory(r.start)}
 	for id, l := range r.layouts {
 		full.held = append(full.held, id)
 		if l != nil {
 			full.rows += l.Rows()
 		}
 	}
-	if full.most == 0 || full.rows <= full.most {
+	if full.maxRows == 0 || full.rows <= full.maxRows {
 		return nil
 	}
 	return full

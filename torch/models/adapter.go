@@ -16,9 +16,9 @@ import (
 	"github.com/easyrl/easyrl/internal/splitmix"
 )
 
-// adapterError is the largest error of a server under a perturbed adapter, relative to the
-// adapter's effect on the log-probabilities. With 4 and 28 layers, arithmetic in bfloat16 gave
-// at most 0.06, and a kind of layer that the server leaves out at least 0.24.
+// adapterError is the max. error of a server under a perturbed adapter, relative to the adapter's effect
+// on the log-probabilities. In models of 4 and 28 layers, arithmetic in bfloat16 gave at most 0.06, and a
+// server that ignores the adapter in one kind of layer at least 0.24.
 const adapterError = 0.125
 
 // adapter is a published version of an adapter, as PEFT's folder.
@@ -44,10 +44,10 @@ func openAdapter(dir string, version int64) (*adapter, error) {
 	return &adapter{f, config}, nil
 }
 
-// perturbAdapter replaces the values of the adapter in dir by others that only the names of its
-// tensors, their shapes and the weights in the folder start determine. The product of a
-// layer's two matrices is about as large as the layer's weights, so that each layer counts.
-// All values are exact in bfloat16.
+// perturbAdapter replaces the values of the adapter in dir with pseudo-random values. They depend only on
+// the names and shapes of its tensors and on the weights in the folder start. The product of a layer's two
+// matrices is about as large as the layer's weights, so that each layer has an effect. All values are exact
+// in bfloat16.
 func perturbAdapter(start, dir string) error {
 	scale, err := adapterScale(dir)
 	if err != nil {
@@ -70,15 +70,18 @@ func perturbAdapter(start, dir string) error {
 			return errors.Join(fmt.Errorf("adapter: %s has shape %v, expected a matrix", name, t.Shape), f.Close())
 		}
 		layer, half, _ := strings.Cut(strings.TrimPrefix(name, "base_model.model."), ".lora_")
-		size, key := 1/math.Sqrt(float64(t.Shape[1])), xxh3.HashString(name)
+		deviation := 1 / math.Sqrt(float64(t.Shape[1])) // standard deviation of the values
 		if strings.HasPrefix(half, "B") {
-			size *= gain(base, layer+".weight") / scale
+			deviation *= gain(base, layer+".weight") / scale
 		}
+		seed := xxh3.HashString(name)
 		sources = append(sources, checkpoint.Source{Name: name, Shape: t.Shape,
 			Write: checkpoint.Filled(func(dst []float32) {
 				for i := range dst {
-					v := size * math.Sqrt(3) * (float64(float64(splitmix.At(key, uint64(i))>>11)/(1<<52)) - 1)
-					dst[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff)
+					// Uniform in [-1, 1), with 53 random bits; its standard deviation is 1/sqrt(3).
+					uniform := float64(float64(splitmix.At(seed, uint64(i))>>11)/(1<<52)) - 1
+					v := deviation * math.Sqrt(3) * uniform
+					dst[i] = math.Float32frombits(math.Float32bits(float32(v)) &^ 0xffff) // cut to bfloat16
 				}
 			})})
 	}
@@ -88,7 +91,8 @@ func perturbAdapter(start, dir string) error {
 	return checkpoint.WriteFile(path, sources, map[string]string{"format": "pt"})
 }
 
-// adapterScale returns the factor of the product of two matrices of the adapter in dir.
+// adapterScale returns the factor of the product of a layer's two matrices for the adapter in dir: alpha
+// divided by rank.
 func adapterScale(dir string) (float64, error) {
 	var config struct {
 		Rank  float64 `json:"r"`
@@ -107,26 +111,32 @@ func adapterScale(dir string) (float64, error) {
 	return config.Alpha / config.Rank, nil
 }
 
-// gain estimates, from a sample of a matrix's values, the standard deviation of its products with
-// vectors of standard deviation 1. A matrix that the folder does not name gets 1.
+// gain estimates the standard deviation of the products of a matrix with vectors of standard deviation 1,
+// from a sample of the matrix's values. It is 1 if the folder has no such matrix, or if the estimate is 0
+// or not finite.
 func gain(f *checkpoint.WeightFiles, name string) float64 {
 	t, ok := f.Tensor(name)
 	if !ok || len(t.Shape) != 2 || t.Len() == 0 {
 		return 1
 	}
-	const parts, each = 16, 256
-	vals := make([]float32, min(each, t.Len()))
-	sum, n := 0.0, 0
-	for part := range parts {
-		if err := t.ReadAt(vals, part*(t.Len()-len(vals))/parts); err != nil {
+	const (
+		blocks    = 16  // blocks of the sample, spread over the matrix
+		blockSize = 256 // values of a block
+	)
+	block := make([]float32, min(blockSize, t.Len()))
+	squares := 0.0
+	n := 0
+	for i := range blocks {
+		if err := t.ReadAt(block, i*(t.Len()-len(block))/blocks); err != nil {
 			return 1
 		}
-		for _, v := range vals {
-			sum, n = sum+float64(float64(v)*float64(v)), n+1
+		for _, v := range block {
+			squares += float64(float64(v) * float64(v)) // the conversion forbids fusing, which would change bits
+			n++
 		}
 	}
-	if sum == 0 || math.IsNaN(sum) || math.IsInf(sum, 0) {
+	if squares == 0 || math.IsNaN(squares) || math.IsInf(squares, 0) {
 		return 1
 	}
-	return math.Sqrt(sum / float64(n) * float64(t.Shape[1]))
+	return math.Sqrt(squares / float64(n) * float64(t.Shape[1]))
 }

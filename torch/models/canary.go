@@ -15,9 +15,9 @@ import (
 	"github.com/easyrl/easyrl/torch/wire"
 )
 
-// NewCanary returns a canary that uses prompt. Every later Publish computes the prompt's
-// log-probabilities. start is the folder of the starting weights. NewCanary perturbs the adapter if m
-// publishes adapters, otherwise the weights.
+// NewCanary returns a canary that uses prompt, and makes every later Publish compute the prompt's
+// log-probabilities. start is the folder of the starting weights. The canary's perturbed weights are an
+// adapter if m publishes adapters.
 func (m *Models) NewCanary(
 	ctx context.Context, start string, shape *model.Config, prompt []int32,
 ) (*canary.Recorded, error) {
@@ -36,11 +36,11 @@ func (m *Models) NewCanary(
 	}
 	p := &publish.Perturbed{Weights: w, Prompt: spread, Logprobs: logp, Free: func() {}}
 	if m.adapters {
-		own, err := m.logprobs(ctx, spread, "")
+		policy, err := m.logprobs(ctx, spread, "")
 		if err != nil {
 			return nil, fmt.Errorf("perturbed weights: %w", err)
 		}
-		p.Limit = publish.Distance(logp, own) * adapterError
+		p.Limit = publish.Distance(logp, policy) * adapterError
 	}
 	m.canary = canary.NewRecorded(prompt, p)
 	return m.canary, nil
@@ -65,7 +65,7 @@ func (m *Models) perturb(ctx context.Context, start, dir string, shape *model.Co
 }
 
 // logprobs returns the log-probabilities of ids under the weights in dir, or under the policy
-// if dir is empty. Entry 0 is 0.
+// if dir is empty, at temperature 1. Entry 0 is 0, because the first token has none.
 func (m *Models) logprobs(ctx context.Context, ids []int32, dir string) ([]float32, error) {
 	var l attention.Layout
 	l.Add(-1, ids, true)

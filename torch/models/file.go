@@ -11,13 +11,13 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// file is a published version of the weights, as a file, for a decoder that package model does
-// not know.
+// file is a published version as a file: of an adapter, or of the weights of a decoder that package model
+// does not know.
 type file struct {
 	path     string
 	version  int64
-	size     int64
-	checksum string
+	size     int64  // bytes
+	checksum string // of the contents, in hexadecimal
 }
 
 // openFile reads a safetensors file once to compute its checksum.
@@ -41,7 +41,7 @@ func (f *file) Version() int64 { return f.version }
 // Checksum returns a hash of the file.
 func (f *file) Checksum() string { return f.checksum }
 
-// WriteSafetensors copies the file to w.
+// WriteSafetensors copies the file to w. It fails if the file's size has changed.
 func (f *file) WriteSafetensors(w io.Writer) error {
 	in, err := filetype.Open(f.path)
 	if err != nil {
@@ -60,7 +60,7 @@ func (f *file) WriteSafetensors(w io.Writer) error {
 	return err
 }
 
-// Checksum returns a hash of the safetensors files in a model folder.
+// Checksum returns a hash of the safetensors files in a model folder, in the order of their names.
 func Checksum(dir string) (string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
 	if err != nil {

@@ -24,25 +24,25 @@ import (
 type Models struct {
 	*torch.Session
 
-	dir       string     // folder shared with the ranks
-	adapters  bool       // Publish publishes adapters
-	dev       npu.Device // holds published weights; nil for a foreign decoder
-	published [2]*model.Weights
-	current   int // slot of the last Publish
+	dir       string            // folder shared with the ranks
+	adapters  bool              // whether Publish publishes adapters
+	dev       npu.Device        // device of published weights; nil if only files are published
+	published [2]*model.Weights // the last two versions; Publish uses them, and two folders, in turn
+	current   int               // index in published of the last Publish
 	reader    checkpoint.Files
 	canary    *canary.Recorded // nil without NewCanary
 }
 
 // New takes ownership of a session. dir is a folder that this process and the ranks share. New
 // also takes ownership of w and uses its memory, not its values, for published weights on dev.
-// w is nil if package model does not know the decoder. Then only servers that read weights
-// from files can receive them.
+// w and dev are nil if package model does not know the decoder. Then versions are files, which only
+// servers that read weights from files can receive.
 func New(s *torch.Session, dir string, dev npu.Device, w *model.Weights) *Models {
 	return &Models{Session: s, dir: dir, dev: dev, published: [2]*model.Weights{w}, current: 1}
 }
 
-// NewAdapters is New for ranks that train LoRA adapters. Publish then publishes the adapter
-// alone, for servers that hold the starting weights.
+// NewAdapters is New for ranks that train LoRA adapters. Publish then publishes only the adapter, for
+// servers that hold the starting weights.
 func NewAdapters(s *torch.Session, dir string) *Models {
 	m := New(s, dir, nil, nil)
 	m.adapters = true
@@ -55,8 +55,9 @@ func (m *Models) LeafRows(int) int { return 0 }
 // SetTrack does nothing: each rank has its own row of the trace.
 func (m *Models) SetTrack(trace.Track) {}
 
-// Publish makes the ranks write the policy, or its adapter, to a file. It loads a file of
-// weights that package model knows.
+// Publish makes the ranks write the policy, or its adapter, to a file. If package model knows the decoder,
+// it loads the file, and the result is a model.Snapshot; otherwise it is the file. The result is valid
+// until the second Publish after it.
 func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights, error) {
 	m.current = 1 - m.current
 	dir := filepath.Join(m.dir, fmt.Sprintf("published-%d", m.current))
@@ -92,7 +93,7 @@ func (m *Models) Publish(ctx context.Context, version int64) (inference.Weights,
 	return model.NewSnapshot(w, version), nil
 }
 
-// slot returns the current slot, allocated on first use.
+// slot returns published[current], allocated on first use.
 func (m *Models) slot() (*model.Weights, error) {
 	if m.published[m.current] == nil {
 		w, err := model.NewWeights(m.dev, m.published[1-m.current].Config, npu.Weights)

@@ -9,17 +9,17 @@ import "slices"
 // It sums gradients in that order, so a repeated step, in which all derivatives are known, has the same
 // bits.
 type queue struct {
-	depth  int // micro-batches in flight on a replica
+	depth  int // max. micro-batches in flight on a replica
 	byID   map[int64]*item
-	items  []*item // of the step, in order
-	unsent []*item
-	begun  []*item // their Forward was sent, their Backward was not; in order
-	passed int
+	items  []*item // all micro-batches of the step, in the order of Add
+	unsent []*item // micro-batches whose Forward was not sent, in the order of Add
+	begun  []*item // micro-batches whose Forward was sent and whose Backward was not, in the order of Forward
+	passed int     // number of micro-batches that have passed
 
-	// of each replica
-	inFlight []int // micro-batches
+	// By replica.
+	inFlight []int // micro-batches in flight
 	load     []int // tokens in flight
-	total    []int // tokens in this step
+	total    []int // tokens sent in this step
 }
 
 func (q *queue) Add(id int64, tokens int) {
@@ -64,10 +64,10 @@ func (q *queue) Due(Outlook) []Message {
 
 // backwards appends the Backwards that are due to out.
 func (q *queue) backwards(out []Message) []Message {
-	waits := make([]bool, len(q.inFlight)) // replicas with an earlier micro-batch that is not derived
+	blocked := make([]bool, len(q.inFlight)) // by replica: whether an earlier micro-batch is not derived
 	q.begun = slices.DeleteFunc(q.begun, func(it *item) bool {
-		if !it.derived || waits[it.replica] {
-			waits[it.replica] = true
+		if !it.derived || blocked[it.replica] {
+			blocked[it.replica] = true
 			return false
 		}
 		out = append(out, Message{it.replica, Backward, it.id})
@@ -76,14 +76,15 @@ func (q *queue) backwards(out []Message) []Message {
 	return out
 }
 
-// choose returns the replica with the fewest tokens in flight, and of several the one with
-// the fewest in the step. It returns -1 if all have enough.
+// choose returns the replica with the fewest tokens in flight; among equals, the one with the fewest in
+// this step. It returns -1 if every replica has depth micro-batches in flight.
 func (q *queue) choose() int {
+	less := func(a, b int) bool {
+		return q.load[a] < q.load[b] || (q.load[a] == q.load[b] && q.total[a] < q.total[b])
+	}
 	best := -1
 	for r, n := range q.inFlight {
-		switch {
-		case n == q.depth:
-		case best < 0, q.load[r] < q.load[best], q.load[r] == q.load[best] && q.total[r] < q.total[best]:
+		if n < q.depth && (best < 0 || less(r, best)) {
 			best = r
 		}
 	}

@@ -3,23 +3,23 @@ package schedule
 import "slices"
 
 // rounds is the plan of replicas that hold shards of one model: all receive the same
-// sequence of messages. A round is one micro-batch a replica. Replicas without work receive
-// an empty one.
+// sequence of messages. A round gives each replica one micro-batch, which is empty for replicas without
+// work.
 type rounds struct {
 	replicas int
-	depth    int // rounds in flight
+	depth    int // max. rounds in flight
 	byID     map[int64]*item
-	waiting  []*item // not yet in a round
-	rounds   []*round
-	begun    int   // rounds whose Forward was sent
-	ended    int   // rounds whose Backward was sent
-	passed   []int // rounds that each replica has passed
+	waiting  []*item  // micro-batches in no round yet, in the order of Add
+	rounds   []*round // all rounds of the step
+	begun    int      // number of rounds whose Forward was sent
+	ended    int      // number of rounds whose Backward was sent
+	passed   []int    // by replica: number of rounds that it has passed
 }
 
-// round has an item for each of the first replicas, and none for the others.
+// round has an item for each of the first replicas. The other replicas get an empty micro-batch.
 type round struct{ items []*item }
 
-// id returns the ID of a replica's micro-batch in round n.
+// id returns the ID of a replica's micro-batch in the round with index n. That of an empty one is below 0.
 func (r *round) id(n, replica int) int64 {
 	if replica < len(r.items) {
 		return r.items[replica].id
@@ -76,15 +76,17 @@ func (p *rounds) send(out []Message, n int, kind Kind) []Message {
 	return out
 }
 
-// form makes sure that there is a round to begin, from waiting micro-batches. It makes an
-// incomplete one if no micro-batch follows, or if replicas have nothing else to do until one
-// follows.
+// form reports whether there is a round to begin, and makes one from waiting micro-batches if needed. A
+// round is incomplete only if no micro-batch follows in this step, or if one follows later and replicas
+// have nothing else to do until then.
 func (p *rounds) form(next Outlook) bool {
-	if p.begun < len(p.rounds) {
+	if p.begun < len(p.rounds) { // a step that was restarted
 		return true
 	}
+	busy := p.begun > p.done()
+	waitForMore := next == More || (next == Later && busy)
 	n := min(len(p.waiting), p.replicas)
-	if n == 0 || n < p.replicas && (next == More || next == Later && p.begun > p.done()) {
+	if n == 0 || (n < p.replicas && waitForMore) {
 		return false
 	}
 	p.rounds = append(p.rounds, &round{p.waiting[:n:n]})

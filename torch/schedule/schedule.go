@@ -3,13 +3,13 @@
 //
 // A micro-batch takes two messages. The first orders its log-probabilities, the second its
 // gradients, once the loss's derivative is known. With two micro-batches in flight, a replica
-// computes one while the objective of the other is evaluated.
+// computes one while the trainer evaluates the loss of the other.
 package schedule
 
-// Depth is the number of micro-batches in flight on a replica that has memory for them.
+// Depth is the max. number of micro-batches in flight on a replica that has memory for them.
 const Depth = 2
 
-// Kind is what a message orders.
+// Kind is the kind of a message.
 type Kind int
 
 // The two messages of a micro-batch.
@@ -22,17 +22,17 @@ const (
 type Message struct {
 	Replica int
 	Kind    Kind
-	ID      int64 // of the micro-batch; below 0 if it is empty
+	ID      int64 // ID of the micro-batch; below 0 if it is empty
 }
 
-// Outlook is what follows the micro-batches added so far.
+// Outlook says whether micro-batches follow those added so far.
 type Outlook int
 
-// What follows.
+// The outlooks.
 const (
-	More  Outlook = iota // others, at once
-	Later                // others, after a while
-	None                 // nothing in this step
+	More  Outlook = iota // others follow at once
+	Later                // others may follow after a while
+	None                 // none follows in this step
 )
 
 // Plan is the work of one optimizer step. Its messages are sent in order. Answers to the
@@ -40,16 +40,15 @@ const (
 type Plan interface {
 	// Add adds a micro-batch. Its ID is above 0 and new.
 	Add(id int64, tokens int)
-	// Room reports whether another micro-batch should be added, instead of waiting for replicas
-	// to finish.
+	// Room reports whether the caller should add another micro-batch now, rather than wait for replicas.
 	Room() bool
-	// Derived notes that the loss's derivative is known.
+	// Derived notes that the loss's derivative for a micro-batch is known, so that its Backward can be sent.
 	Derived(id int64)
-	// Passed notes that a replica has answered a Backward.
+	// Passed notes that a replica has answered the Backward of a micro-batch, which may be empty.
 	Passed(replica int, id int64)
-	// Due returns the messages to send now.
+	// Due returns the messages to send now, and counts them as sent.
 	Due(next Outlook) []Message
-	// Idle reports whether all micro-batches have been passed.
+	// Idle reports whether all micro-batches have passed.
 	Idle() bool
 	// Restart begins the step again with new replicas. Each micro-batch goes to the same replica
 	// as before, and a replica gets the messages of each kind in the same order; derivatives stay

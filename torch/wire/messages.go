@@ -13,7 +13,7 @@ const (
 // BFloat16 is a type that ranks compute in.
 const BFloat16 = "bfloat16"
 
-// What a Write writes.
+// Values of Write.What.
 const (
 	Weights = "weights" // model.safetensors
 	State   = "state"   // weights in float32, and the optimizer's moments
@@ -29,15 +29,15 @@ type Hello struct {
 	PID        int               `json:"pid"`
 	Device     string            `json:"device"` // such as "cpu" or "cuda:0"
 	DeviceName string            `json:"device_name"`
-	Memory     int64             `json:"memory"` // bytes of the device
-	Versions   map[string]string `json:"versions"`
+	Memory     int64             `json:"memory"`   // bytes of device memory
+	Versions   map[string]string `json:"versions"` // versions of Python and its packages, by name
 }
 
-// Welcome makes a rank load its models. All ranks have said hello.
+// Welcome makes a rank load its models. The trainer sends it once all ranks have sent Hello.
 type Welcome struct {
 	Model       string    `json:"model"`     // folder of the weights
 	State       string    `json:"state"`     // folder of weights and moments; empty for none
-	Updates     int       `json:"updates"`   // made before State was written
+	Updates     int       `json:"updates"`   // number of updates before State was written
 	Reference   string    `json:"reference"` // folder of the reference's weights; empty for none
 	DP          int       `json:"dp"`
 	TP          int       `json:"tp"`
@@ -68,18 +68,18 @@ type Refused struct {
 	Error string `json:"error"`
 }
 
-// Ready says that a rank has loaded its models.
+// Ready reports that a rank has loaded its models.
 type Ready struct {
-	Parameters   int64  `json:"parameters"`
-	Trained      int64  `json:"trained"` // values
+	Parameters   int64  `json:"parameters"` // number of values of the model
+	Trained      int64  `json:"trained"`    // number of values that training changes
 	Vocabulary   int    `json:"vocabulary"`
 	MaxPositions int    `json:"max_positions"`
-	Packed       bool   `json:"packed"`    // shared prompts are computed once
-	Attention    string `json:"attention"` // the implementation
+	Packed       bool   `json:"packed"`    // whether a prompt is computed once for all its responses
+	Attention    string `json:"attention"` // name of the implementation of attention
 	Reason       string `json:"reason"`    // why faster attention was rejected; empty if none was
-	// Slowdown is the cost of Reason, 0 if unknown. Packed, it is how many times as long a pass
-	// takes as over separate sequences through the model's own attention; otherwise, how many
-	// times as many rows a group takes.
+	// Slowdown is the cost of Reason, as a factor of at least 1, or 0 if unknown. If Packed is set, it is
+	// the time of a pass relative to separate sequences through the model's own attention; otherwise, the
+	// rows of a group relative to computing its prompt once.
 	Slowdown float64 `json:"slowdown"`
 	Mode     string  `json:"mode"` // Free or Lockstep
 	DType    string  `json:"dtype"`
@@ -87,7 +87,7 @@ type Ready struct {
 	FLOPs    FLOPs   `json:"flops"`
 }
 
-// Memory is what a rank holds on its device, in bytes.
+// Memory is the memory that a rank uses on its device, in bytes.
 type Memory struct {
 	Weights     int64 `json:"weights"`
 	Gradients   int64 `json:"gradients"`
@@ -97,9 +97,9 @@ type Memory struct {
 
 // FLOPs counts the floating-point operations of a forward and backward pass.
 type FLOPs struct {
-	Row    float64 `json:"row"`
-	Target float64 `json:"target"`
-	Key    float64 `json:"key"` // for each pair of a query row and a key that it attends to, in all layers
+	Row    float64 `json:"row"`    // for each row, without Key
+	Target float64 `json:"target"` // for each target
+	Key    float64 `json:"key"`    // for each pair of a query row and a key that it attends to, in all layers
 }
 
 // Forward orders the log-probabilities of a micro-batch, whose layout is in its arrays.
@@ -132,13 +132,13 @@ type Step struct {
 	Clip   float64 `json:"clip"` // 0 for none
 }
 
-// Write orders files in a folder that exists.
+// Write orders a rank to write files to a folder that exists.
 type Write struct {
 	What   string `json:"what"` // Weights, State or Adapter
 	Folder string `json:"folder"`
 }
 
-// Beat shows that its sender lives.
+// Beat shows that its sender is alive.
 type Beat struct{}
 
 // End ends a rank.
@@ -160,9 +160,9 @@ type Passed struct {
 // Stepped answers Step.
 type Stepped struct {
 	Update        int      `json:"update"`
-	Norm          *float64 `json:"norm"`   // of the scaled gradients before clipping; null if it is not finite
-	Finite        bool     `json:"finite"` // the gradients were
-	WeightsFinite bool     `json:"weights_finite"`
+	Norm          *float64 `json:"norm"`           // norm of the scaled gradients before clipping; null if not finite
+	Finite        bool     `json:"finite"`         // whether the gradients were finite
+	WeightsFinite bool     `json:"weights_finite"` // whether the weights are finite after the update
 	Memory        Memory   `json:"memory"`
 	Seconds       float64  `json:"seconds"`
 }
@@ -172,11 +172,11 @@ type Written struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Failed says in one line why a rank exits.
+// Failed reports why a rank exits.
 type Failed struct {
-	Error string `json:"error"`
-	// OutOfMemory lists the micro-batches, and the score, that the rank held when one of their passes
-	// ran out of memory. It is empty for other failures.
+	Error string `json:"error"` // one line
+	// OutOfMemory lists the IDs of the micro-batches, and of the score, whose activations the rank held
+	// when a pass ran out of memory. It is empty for other failures.
 	OutOfMemory []int64 `json:"out_of_memory,omitempty"`
 }
 

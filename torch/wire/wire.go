@@ -27,9 +27,9 @@ const (
 	MaxArrays = 1 << 30
 
 	magic     = "ERLT"
-	prefix    = 16
+	prefix    = 16       // bytes of a prefix
 	maxNames  = 64       // arrays of a frame
-	chunk     = 64 << 10 // bytes that a reader takes memory for ahead of their arrival, at first
+	chunk     = 64 << 10 // bytes that a reader allocates before it has received any
 	valueSize = 4        // bytes of a value
 )
 
@@ -105,7 +105,7 @@ func Send(w io.Writer, m Message, body Body) error {
 	return err
 }
 
-// Encode returns a frame.
+// Encode returns a message and its arrays as a frame. It fails if they exceed MaxHeader or MaxArrays.
 func Encode(m Message, body Body) ([]byte, error) {
 	header, err := encodeHeader(m, body.Arrays)
 	if err != nil {
@@ -123,7 +123,7 @@ func Encode(m Message, body Body) ([]byte, error) {
 	return append(append(frame, header...), body.Data...), nil
 }
 
-// encodeHeader returns the fields of m after "kind" and "arrays".
+// encodeHeader returns a JSON object with the fields "kind" and "arrays", followed by those of m.
 func encodeHeader(m Message, arrays []Array) ([]byte, error) {
 	head, err := json.Marshal(struct {
 		Kind   string  `json:"kind"`
@@ -142,9 +142,9 @@ func encodeHeader(m Message, arrays []Array) ([]byte, error) {
 
 // Frame is a received frame.
 type Frame struct {
-	Kind   string
-	header []byte
-	arrays []Array
+	Kind   string  // kind of its message
+	header []byte  // JSON
+	arrays []Array // declarations of the arrays, whose values follow each other in data
 	data   []byte
 }
 
@@ -162,7 +162,7 @@ func Read(r io.Reader, limit Limit) (Frame, error) {
 	if _, err := io.ReadFull(r, start[:]); err != nil {
 		return Frame{}, err
 	}
-	most := min(limit(), MaxArrays)
+	maxData := min(limit(), MaxArrays)
 	version := binary.LittleEndian.Uint32(start[4:])
 	header := binary.LittleEndian.Uint32(start[8:])
 	data := binary.LittleEndian.Uint32(start[12:])
@@ -173,8 +173,8 @@ func Read(r io.Reader, limit Limit) (Frame, error) {
 		return Frame{}, bad("version of the protocol is %d, expected %d", version, Version)
 	case header > MaxHeader:
 		return Frame{}, bad("header has %d bytes, expected at most %d", header, MaxHeader)
-	case int64(data) > int64(most):
-		return Frame{}, bad("arrays have %d bytes, expected at most %d", data, most)
+	case int64(data) > int64(maxData):
+		return Frame{}, bad("arrays have %d bytes, expected at most %d", data, maxData)
 	}
 	var f Frame
 	var err error
@@ -270,7 +270,7 @@ func (f *Frame) find(name, kind string) []byte {
 	return nil
 }
 
-// Int32s returns a copy of an array; nil if the frame has none of this name and type.
+// Int32s returns a copy of an array, or nil if the frame has none of this name and type.
 func (f *Frame) Int32s(name string) []int32 {
 	b := f.find(name, I32)
 	if b == nil {
@@ -283,7 +283,7 @@ func (f *Frame) Int32s(name string) []int32 {
 	return values
 }
 
-// Float32s returns a copy of an array; nil if the frame has none of this name and type.
+// Float32s returns a copy of an array, or nil if the frame has none of this name and type.
 func (f *Frame) Float32s(name string) []float32 {
 	b := f.find(name, F32)
 	if b == nil {
@@ -296,5 +296,5 @@ func (f *Frame) Float32s(name string) []float32 {
 	return values
 }
 
-// Quote quotes the beginning of a text from another process.
+// Quote quotes the first 60 characters of a text from another process, for an error.
 func Quote(text string) string { return fmt.Sprintf("%.60q", text) }

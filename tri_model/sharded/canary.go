@@ -13,8 +13,8 @@ import (
 // without Config.Canary.
 func (m *Models) Canary() *canary.Recorded { return m.canary }
 
-// recordPerturbed has the ranks compute log-probabilities under perturbed weights, before they get
-// the starting weights.
+// recordPerturbed makes the ranks compute log-probabilities under perturbed weights and initializes
+// m.canary with them. It overwrites the policy, so it runs before the ranks get the starting weights.
 func (m *Models) recordPerturbed(ctx context.Context) error {
 	p, err := canary.Perturbed(m.shape, m.scatter(ctx, policy))
 	if err != nil {
@@ -27,8 +27,8 @@ func (m *Models) recordPerturbed(ctx context.Context) error {
 	return err
 }
 
-// recordVersion has the ranks compute the log-probabilities of the canary's prompt under the version
-// that they hold.
+// recordVersion makes the ranks compute the log-probabilities of the canary's prompt under the version
+// that they hold, and records them.
 func (m *Models) recordVersion(ctx context.Context, version int64) error {
 	logp, err := m.logprobs(ctx, m.cfg.Canary, held)
 	if err == nil {
@@ -37,7 +37,8 @@ func (m *Models) recordVersion(ctx context.Context, version int64) error {
 	return err
 }
 
-// logprobs returns the log-probabilities of ids at temperature 1. Entry 0 is 0.
+// logprobs returns the log-probabilities of ids at temperature 1. Entry 0 is 0, because the first token
+// has none.
 func (m *Models) logprobs(ctx context.Context, ids []int32, under which) ([]float32, error) {
 	var l attention.Layout
 	l.Add(-1, ids, true)

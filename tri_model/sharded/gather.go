@@ -13,21 +13,27 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Several ranks may have the same values of a parameter: replicas, tensor ranks for what they do not
-// divide, and first and last stage for a tied embedding. The first of them is the parameter's owner,
-// from which values are read. With ZeRO, replicas have different moments, and each owns its own.
+// Several ranks may have the same values of a parameter: all replicas, all tensor ranks for a parameter
+// that they do not divide, and the first and the last stage for a tied embedding. The first of these
+// ranks owns the values: the trainer reads them from it. With ZeRO, replicas have different moments, and
+// each owns its own.
 
-// owns reports whether a rank of shape s owns its values of a parameter. divided says that replicas
+// owns reports whether a rank of shape s owns its values of a parameter. perReplica means that replicas
 // have different values.
-func owns(s *model.Config, p *tensor.Param, divided bool) bool {
+func owns(s *model.Config, p *tensor.Param, perReplica bool) bool {
 	at := s.Part().At
-	return (at.DP == 0 || divided) && (at.TP == 0 || p.Whole.Share == tensor.Divided) && (s.First() || !s.TiedStages(p))
+	firstReplica := at.DP == 0 || perReplica
+	firstTensorRank := at.TP == 0 || p.Whole.Share == tensor.Divided
+	firstStage := s.First() || !s.TiedStages(p)
+	return firstReplica && firstTensorRank && firstStage
 }
 
-// divided reports whether replicas have different values of some weights.
-func divided(name which, zero int) bool { return zero > 0 && (name == first || name == second) }
+// differsByReplica reports whether replicas have different values of the weights name at ZeRO stage zero.
+func differsByReplica(name which, zero int) bool {
+	return zero > 0 && (name == first || name == second)
+}
 
-// saved returns which weights a checkpoint has.
+// saved returns the names of the weights in a checkpoint, in the order of trimodel.Part.
 func saved(cfg *trimodel.Config) []which {
 	if cfg.OldPolicy == loss.PreviousStep {
 		return []which{policy, first, second, old}
@@ -39,43 +45,55 @@ func saved(cfg *trimodel.Config) []which {
 type part struct {
 	*tensor.Param
 	rank  *rank
-	index int // among the rank's parameters or pieces
+	index int // index among the rank's tensors of that name (rank.tensors)
 }
 
-// has returns the tensors, or pieces of tensors, that a rank has of some weights.
-func (r *rank) has(name which) tensor.Params {
+// tensors returns the rank's tensors of the weights name: the pieces for moments, otherwise params.
+func (r *rank) tensors(name which) tensor.Params {
 	if name == first || name == second {
 		return r.pieces
 	}
 	return r.params
 }
 
-// parts returns the ranks' parts of the whole decoder's tensors, by name: those of owners, which cover
-// each value once, or those of all ranks.
-func (m *Models) parts(name which, ofOwners bool) map[string][]part {
-	all := map[string][]part{}
+// allParts returns all ranks' parts of the weights name, by the name of the tensor of the complete
+// decoder. Several parts may have the same values.
+func (m *Models) allParts(name which) map[string][]part {
+	return m.partsIf(name, func(*rank, *tensor.Param) bool { return true })
+}
+
+// ownedParts returns the owners' parts of the weights name, by the name of the tensor of the complete
+// decoder. They cover each value once.
+func (m *Models) ownedParts(name which) map[string][]part {
+	perReplica := differsByReplica(name, m.cfg.Zero)
+	return m.partsIf(name, func(r *rank, p *tensor.Param) bool { return owns(r.shape, p, perReplica) })
+}
+
+// partsIf returns the parts for which keep returns true.
+func (m *Models) partsIf(name which, keep func(*rank, *tensor.Param) bool) map[string][]part {
+	parts := map[string][]part{}
 	for _, r := range m.ranks {
-		has := r.has(name)
-		for i := range has {
-			if p := &has[i]; !ofOwners || owns(r.shape, p, divided(name, m.cfg.Zero)) {
-				all[p.Name] = append(all[p.Name], part{p, r, i})
+		tensors := r.tensors(name)
+		for i := range tensors {
+			if p := &tensors[i]; keep(r, p) {
+				parts[p.Name] = append(parts[p.Name], part{p, r, i})
 			}
 		}
 	}
-	return all
+	return parts
 }
 
-// scatter returns a function that sets some weights of all ranks, tensor by tensor. Its values are
-// those of the whole tensor, row-major. The weights have the same parts on each rank. Call barrier
-// when all tensors are set.
+// scatter returns a function that sets the weights names of all ranks, tensor by tensor, to the same
+// values. Its values are those of the complete tensor, row-major. Ranks must have the same parts of all
+// names. The caller calls barrier when all tensors are set.
 func (m *Models) scatter(ctx context.Context, names ...which) source.Use {
-	parts := m.parts(names[0], false)
+	parts := m.allParts(names[0])
 	return func(_ int, p *tensor.Param, values []float32) error {
 		for _, part := range parts[p.Name] {
 			for _, name := range names {
-				vals := make([]float32, part.Shape().Values()) // the command takes them
-				part.Extract(vals, values)
-				c := command{Action: fill, Which: name, Param: part.index, Values: vals}
+				extracted := make([]float32, part.Shape().Values()) // fresh, because the command owns it
+				part.Extract(extracted, values)
+				c := command{Action: fill, Which: name, Param: part.index, Values: extracted}
 				if err := m.send(ctx, []*rank{part.rank}, c); err != nil {
 					return err
 				}
@@ -85,31 +103,32 @@ func (m *Models) scatter(ctx context.Context, names ...which) source.Use {
 	}
 }
 
-// gathered reads weights of the whole decoder from the owners' snapshots. It needs memory for one
+// gathered reads weights of the complete decoder from the owners' snapshots. It needs memory for one
 // rank's part of a tensor. Any goroutine may use it while the ranks train.
 type gathered struct {
-	m     *Models // only what does not change after New
-	query query   // but for the parameter
-	parts map[string][]part
+	m     *Models           // only fields that are constant after New, and inbox
+	query query             // for all parameters; read sets param
+	parts map[string][]part // owners' parts by the name of the tensor
 }
 
-// gather returns a published version, if name is held, or the copies for the checkpoint of a number.
+// gather returns the published version of a number if name is held, and otherwise the copies of the
+// weights name for the checkpoint of that number.
 func (m *Models) gather(name which, number int64) *gathered {
 	kind := published
 	if name != held {
-		kind = slices.Index([]which{policy, first, second, old}, name)
+		kind = slices.Index([]which{policy, first, second, old}, name) // as in saved
 	}
-	return &gathered{m, query{kind: kind, number: number}, m.parts(name, true)}
+	return &gathered{m, query{kind: kind, number: number}, m.ownedParts(name)}
 }
 
-// read fills values with a tensor of the whole decoder, row-major.
+// read fills values with a tensor of the complete decoder, row-major.
 func (g *gathered) read(p *tensor.Param, values []float32) error {
 	q := g.query
 	for _, part := range g.parts[p.Name] {
 		q.param = part.index
-		err := part.rank.snapshots.read(g.m.life, q, func(vals []float32) { part.Insert(values, vals) })
+		err := part.rank.snapshots.read(g.m.life, q, func(read []float32) { part.Insert(values, read) })
 		if failure := g.m.inbox.err(); failure != nil {
-			return failure
+			return failure // err only follows from it
 		}
 		if err != nil {
 			return fmt.Errorf("read tensor %s: %w", p.Name, err)
@@ -118,8 +137,8 @@ func (g *gathered) read(p *tensor.Param, values []float32) error {
 	return nil
 }
 
-// each calls use with each tensor of the whole decoder in order. Its values are overwritten after it
-// returns.
+// each calls use with each tensor of the complete decoder in order. use must not keep the values, which
+// are overwritten after it returns.
 func (g *gathered) each(use source.Use) error {
 	var values []float32
 	params := g.m.shape.Params()
@@ -136,8 +155,8 @@ func (g *gathered) each(use source.Use) error {
 	return nil
 }
 
-// sources returns the tensors of the whole decoder, for a checkpoint. They are read when they are
-// written.
+// sources returns the tensors of the complete decoder, for a checkpoint. Writing a tensor reads it from
+// the ranks.
 func (g *gathered) sources() (all []checkpoint.Source) {
 	params := g.m.shape.Params()
 	for i := range params {

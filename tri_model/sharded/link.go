@@ -10,9 +10,9 @@ import (
 	"github.com/easyrl/easyrl/parallel"
 )
 
-// link is one end of the connection between the trainer and a rank: it sends S and receives R, in
-// order. One goroutine may send while another receives. What a sent message refers to must not be
-// changed.
+// link is one end of the connection between the trainer and a rank. It sends messages of type S and
+// receives messages of type R, in order. One goroutine may send while another receives. After send, the
+// memory that a message refers to must not be changed.
 type link[S, R any] interface {
 	send(ctx context.Context, m S) error
 	recv(ctx context.Context) (R, error)
@@ -22,16 +22,18 @@ type link[S, R any] interface {
 type pipe[S, R any] struct {
 	out    chan<- S
 	in     <-chan R
-	failed <-chan struct{} // closed when nobody may receive; nil at a rank's end
+	failed <-chan struct{} // closed when a rank has failed, which may not receive; nil at a rank's end
 }
 
-// depth is the number of commands that a pipe holds.
+// depth is the number of commands that a pipe, and a worker's queue of commands, hold. It affects only
+// how often the trainer waits.
 const depth = 8
 
 // newPipe returns both ends of a pipe. The trainer's sends fail once failed is closed.
 func newPipe(failed <-chan struct{}) (trainer pipe[command, answer], rank pipe[answer, command]) {
-	down, up := make(chan command, depth), make(chan answer)
-	return pipe[command, answer]{down, up, failed}, pipe[answer, command]{up, down, nil}
+	commands := make(chan command, depth)
+	answers := make(chan answer)
+	return pipe[command, answer]{commands, answers, failed}, pipe[answer, command]{answers, commands, nil}
 }
 
 func (p pipe[S, R]) send(ctx context.Context, m S) error {
@@ -39,7 +41,7 @@ func (p pipe[S, R]) send(ctx context.Context, m S) error {
 	case p.out <- m:
 		return nil
 	case <-p.failed:
-		return errors.New("a rank has failed") // its own error says more
+		return errors.New("a rank has failed") // the inbox has that rank's own error
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -59,21 +61,21 @@ type message interface {
 	command | answer
 }
 
-// wire is a link between processes, over a group of all ranks. A message is the lengths of its two
-// parts, the message in gob encoding, and its values.
+// wire is a link between processes, over a group of all ranks. A message has two parts: its gob encoding
+// without Values, and Values. Their lengths go before them: bytes and number of values.
 type wire[S, R message] struct {
 	group *parallel.Group
 	peer  int
 }
 
-// maxMessage limits the bytes, or values, that a peer may make this process allocate for a message.
+// maxMessage limits the bytes, and the values, that a peer may make this process allocate for a message.
 const maxMessage = 1 << 31
 
-// send must not be interrupted: the end of ctx within a message fails all ranks (parallel.Transport).
+// send fails all ranks if ctx ends within a message (parallel.Transport).
 func (w wire[S, R]) send(ctx context.Context, m S) error {
-	values := valuesOf(&m)
-	floats := *values
-	*values = nil
+	field := valuesOf(&m) // m is a copy, so the caller's message keeps its values
+	floats := *field
+	*field = nil
 	var text bytes.Buffer
 	if err := gob.NewEncoder(&text).Encode(&m); err != nil {
 		return fmt.Errorf("encode a message: %w", err)
@@ -93,26 +95,27 @@ func (w wire[S, R]) recv(ctx context.Context) (m R, err error) {
 	if err := parallel.Recv(ctx, w.group, w.peer, sizes[:]); err != nil {
 		return m, err
 	}
-	if sizes[0] < 0 || sizes[0] > maxMessage || sizes[1] < 0 || sizes[1] > maxMessage {
+	textLen, numFloats := sizes[0], sizes[1]
+	if min(textLen, numFloats) < 0 || max(textLen, numFloats) > maxMessage {
 		return m, fmt.Errorf("rank %d announced a message of %d bytes and %d values, expected at most %d of each",
-			w.peer, sizes[0], sizes[1], maxMessage)
+			w.peer, textLen, numFloats, maxMessage)
 	}
-	text := make([]byte, sizes[0])
+	text := make([]byte, textLen)
 	if err := parallel.Recv(ctx, w.group, w.peer, text); err != nil {
 		return m, err
 	}
 	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&m); err != nil {
 		return m, fmt.Errorf("rank %d sent a message that is not valid: %w", w.peer, err)
 	}
-	if sizes[1] > 0 {
-		floats := make([]float32, sizes[1])
+	if numFloats > 0 {
+		floats := make([]float32, numFloats)
 		*valuesOf(&m) = floats
 		err = parallel.Recv(ctx, w.group, w.peer, floats)
 	}
 	return m, err
 }
 
-// valuesOf returns the values of a message. An answer has none.
+// valuesOf returns the field Values of a command. An answer has none, so the result then is a new slice.
 func valuesOf[M message](m *M) *[]float32 {
 	if c, ok := any(m).(*command); ok {
 		return &c.Values

@@ -18,52 +18,56 @@ import (
 type action uint8
 
 const (
-	setUp      action = iota + 1 // hold Setup's part of a decoder
-	forward                      // run Layout forward; the last stage answers with log-probabilities
-	derivative                   // run the oldest waiting micro-batch backward; Values are the derivative of its loss
-	// compute log-probabilities of Layout under Which at Temperature; 0 is that of training
+	// The first command: allocate the rank's part of a decoder, as Setup describes.
+	setUp action = iota + 1
+	// Run Layout forward. The last stage answers with log-probabilities.
+	forward
+	// To the last stage: run the oldest micro-batch without a derivative backward. Values are the
+	// derivative of its loss by its log-probabilities. The first stage answers when it has ended.
+	derivative
+	// Compute log-probabilities of Layout under Which at Temperature. The last stage answers with them.
 	score
 	hold    // copy the policy as Version
 	fill    // set parameter Param of Which to Values
-	save    // copy what the rank owns of checkpoint Version to host memory
+	save    // copy the values that the rank owns to host memory, for the checkpoint with number Version
 	sampled // make room in held for the weights that sampled step Version
-	update  // reduce the gradients and update the policy
-	barrier // answer
+	update  // reduce the gradients, update the policy and answer with the norm
+	barrier // answer, after all earlier commands
 	discard // clear the gradients
-	swapOut // free what only training needs; answer
-	swapIn  // revert swapOut; answer
-	leave   // end; the rank's last answer, too
+	swapOut // free memory that only training needs, and answer
+	swapIn  // revert swapOut, and answer
+	leave   // end; it is also the action of the rank's last answer
 )
 
-// which is some weights of a rank.
+// which names one of the sets of weights, or of moments, that a rank holds.
 type which uint8
 
 const (
 	policy which = iota
 	reference
-	first
-	second
-	held // the last version
-	old  // the version that sampled the last update's rollouts
+	first  // AdamW's first moment
+	second // AdamW's second moment
+	held   // the last published version
+	old    // the version that sampled the last update's rollouts
 )
 
-// command is a message from the trainer to a rank. Layout and Values belong to the message once it is
-// sent: a rank of this process uses their memory.
+// command is a message from the trainer to a rank; the actions describe its fields. Layout and Values must
+// not be changed once it is sent: a rank of this process uses their memory.
 type command struct {
 	Action  action
 	Setup   *Setup
 	Layout  *attention.Layout
 	Which   which
-	Param   int
+	Param   int // index among the rank's parameters or, for moments, pieces
 	Version int64
-	Ended   ending // of leave
+	Ended   ending // how the run ended, for leave
 	Update  backend.Update
-	Values  []float32 // follow the encoded message
+	Values  []float32 // a wire sends them after the encoded message
 
-	Temperature float32
+	Temperature float32 // for score; 0 is the temperature of training
 }
 
-// Setup is what a rank needs to know before it starts.
+// Setup describes the models and the mesh to a rank.
 type Setup struct {
 	Mesh     parallel.Mesh
 	Shape    model.Config
@@ -75,31 +79,29 @@ type Setup struct {
 
 // answer is a message from a rank to the trainer.
 type answer struct {
-	Action action
-	Logp   backend.Logprobs
-	Norm   float64
-	Memory [npu.NumPurposes]int64
-	Fault  *fault
+	Action action                 // action of the command, or leave after a failure
+	Logp   backend.Logprobs       // for forward and score
+	Norm   float64                // for update
+	Memory [npu.NumPurposes]int64 // bytes of device memory by purpose, for update
+	Fault  *fault                 // why the command, or for leave the rank, failed; nil if it did not
 
-	rank int
+	rank int // the rank that answers; the trainer's side sets it
 }
 
-// fault is an error that another process can read.
+// fault is an error that can be sent to another process.
 type fault struct {
-	Text string
-	Is   int // index in sentinels, or -1
-	// Culprit is the rank that failed; -1 for the one that reports.
-	Culprit int
-	Addr    string // of the culprit; may be empty
-	// Remote is set if the cause is on another rank, whose fault says more.
-	Remote bool
+	Text    string
+	Is      int    // index in sentinels of the error that it wraps, or -1
+	Culprit int    // the rank that failed; -1 for the rank that reports the fault
+	Addr    string // address of the culprit; may be empty
+	Remote  bool   // whether the cause is on another rank, whose own fault names the parameter
 }
 
 // sentinels returns the errors after which a rank continues and the trainer decides. fault.Is is an
-// index in them, so their order is the same in all processes.
+// index in the result, so all processes need the same order.
 func sentinels() []error { return []error{optim.ErrOutOfRange, optim.ErrNonFinite, model.ErrNotFinite} }
 
-// faultOf returns err for another process, nil for nil. A RankError's rank becomes the culprit.
+// faultOf converts err to a fault, and nil to nil. The rank of a RankError becomes the culprit.
 func faultOf(err error) *fault {
 	if err == nil {
 		return nil
@@ -110,10 +112,11 @@ func faultOf(err error) *fault {
 		Culprit: -1,
 		Remote:  errors.As(err, new(reduce.RemoteError)),
 	}
-	if other := (*parallel.RankError)(nil); errors.As(err, &other) {
-		f.Culprit = other.Rank
-		f.Addr = other.Addr
-		f.Text = other.Err.Error()
+	var rankErr *parallel.RankError
+	if errors.As(err, &rankErr) {
+		f.Culprit = rankErr.Rank
+		f.Addr = rankErr.Addr
+		f.Text = rankErr.Err.Error()
 	}
 	return f
 }
@@ -121,7 +124,7 @@ func faultOf(err error) *fault {
 // Error returns the text.
 func (f *fault) Error() string { return f.Text }
 
-// Unwrap returns the sentinel.
+// Unwrap returns the sentinel that the fault wraps, or nil.
 func (f *fault) Unwrap() error {
 	if f.Is < 0 || f.Is >= len(sentinels()) {
 		return nil
@@ -129,7 +132,7 @@ func (f *fault) Unwrap() error {
 	return sentinels()[f.Is]
 }
 
-// of returns a fault that a rank reports, with the name of the rank that failed.
+// of returns the error for a fault that a rank reports: a RankError with the culprit.
 func (f *fault) of(rank int) error {
 	if f.Culprit >= 0 {
 		rank = f.Culprit

@@ -18,27 +18,28 @@ import (
 // rank is the trainer's view of one rank.
 type rank struct {
 	at        parallel.Coord
-	params    tensor.Params // without memory
-	pieces    tensor.Params // the parts of params whose moments it holds
-	shape     *model.Config
+	params    tensor.Params // tensors of its part of the decoder, which have no memory here
+	pieces    tensor.Params // pieces of params whose moments the rank holds
+	shape     *model.Config // shape of its part of the decoder
 	link      link[command, answer]
 	snapshots snapshotReader
-	direct    chan answer // to calls that wait for an answer of this rank
-	memory    [npu.NumPurposes]int64
+	direct    chan answer            // answers that concern no micro-batch, for Models.answer
+	memory    [npu.NumPurposes]int64 // bytes of its device memory by purpose, after the last update
 }
 
 // connect makes the links to all ranks and starts those of this process.
 func (m *Models) connect(threads int) error {
 	ctx := m.life
 	mesh := m.cfg.Mesh
-	ends := m.ends
-	if len(ends) != mesh.Size() && (len(ends) != 1 || ends[0].Rank() != 0) {
-		return fmt.Errorf("connect %d ranks: this process has %d, expected all or rank 0", mesh.Size(), len(ends))
+	local := m.transports
+	onlyRank0 := len(local) == 1 && local[0].Rank() == 0
+	if len(local) != mesh.Size() && !onlyRank0 {
+		return fmt.Errorf("connect %d ranks: this process has %d, expected all or rank 0", mesh.Size(), len(local))
 	}
-	var commands, values *parallel.Group // to the ranks of other processes
-	if len(ends) < mesh.Size() {
+	var commands, values *parallel.Group // used for the ranks of other processes
+	if len(local) < mesh.Size() {
 		var err error
-		if commands, values, err = trainerGroups(ends[0]); err != nil {
+		if commands, values, err = trainerGroups(local[0]); err != nil {
 			return err
 		}
 	}
@@ -52,15 +53,16 @@ func (m *Models) connect(threads int) error {
 			r.pieces = append(r.pieces, p.Param)
 		}
 		m.ranks = append(m.ranks, r)
-		if i < len(ends) {
+		if i < len(local) {
 			dev, err := m.dev.Fork(threads)
 			if err != nil {
 				return err
 			}
-			here, there := newPipe(m.inbox.failed)
-			own := newSnapshots(dev)
-			r.link, r.snapshots = here, own
-			m.running.Go(func() { m.runRank(ctx, dev, ends[i], there, own) })
+			trainerEnd, rankEnd := newPipe(m.inbox.failed)
+			snapshots := newSnapshots(dev)
+			r.link = trainerEnd
+			r.snapshots = snapshots
+			m.running.Go(func() { m.runRank(ctx, dev, local[i], rankEnd, snapshots) })
 		} else {
 			r.link = wire[command, answer]{commands, i}
 			r.snapshots = &remoteSnapshots{group: values, peer: i}
@@ -70,44 +72,45 @@ func (m *Models) connect(threads int) error {
 	return nil
 }
 
-// runRank runs a rank of this process.
+// runRank runs a rank of this process and closes its device.
 func (m *Models) runRank(
-	ctx context.Context, dev npu.Device, end parallel.Transport, l pipe[answer, command], s *snapshots,
+	ctx context.Context, dev npu.Device, t parallel.Transport, l pipe[answer, command], s *snapshots,
 ) {
 	var track trace.Track
 	if m.cfg.Track != nil {
-		track = m.cfg.Track(end.Rank())
+		track = m.cfg.Track(t.Rank())
 	}
-	_ = runWorker(ctx, dev, end, l, s, nil, track) // its last answer has the error
+	_ = runWorker(ctx, dev, t, l, s, nil, track) // the rank's last answer has the error
 	if err := dev.Close(); err != nil {
-		m.inbox.fail(fmt.Errorf("rank %d: %w", end.Rank(), err))
+		m.inbox.fail(fmt.Errorf("rank %d: %w", t.Rank(), err))
 	}
 }
 
-// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends. Its error is
-// ErrStopped or ErrFailed if rank 0's run does not end.
-func Follow(ctx context.Context, dev npu.Device, end parallel.Transport, track trace.Track) error {
-	commands, values, err := trainerGroups(end)
+// Follow runs a rank whose trainer is in the process of rank 0, until the trainer ends it, and closes t.
+// After a complete run the result is nil. If the trainer stopped the run early or failed, it is
+// ErrStopped or ErrFailed. Otherwise it is the error with which this rank failed.
+func Follow(ctx context.Context, dev npu.Device, t parallel.Transport, track trace.Track) error {
+	commands, values, err := trainerGroups(t)
 	if err != nil {
 		return err
 	}
-	err = runWorker(ctx, dev, end, wire[answer, command]{commands, 0}, newSnapshots(dev), values, track)
-	return errors.Join(err, end.Close())
+	err = runWorker(ctx, dev, t, wire[answer, command]{commands, 0}, newSnapshots(dev), values, track)
+	return errors.Join(err, t.Close())
 }
 
-// noLimit lets a rank wait for another one in a call until its context ends. Ranks wait for each
-// other as long as a pass takes; a rank that has died or hangs is noticed by its transport.
+// noLimit makes calls of a group wait until their context ends. A rank may wait for another one as long
+// as a pass takes. The transport itself detects a rank that has died or hangs.
 const noLimit = 0
 
 // trainerGroups returns two groups of all ranks: one for commands and answers, and one on which the
-// trainer's process reads other processes' snapshots. There are two since snapshots are read from
-// other goroutines than the trainer's.
-func trainerGroups(end parallel.Transport) (commands, values *parallel.Group, err error) {
-	all := firstRanks(end.Size())
-	if commands, err = parallel.NewGroup(end, "trainer", all, noLimit); err != nil {
+// trainer's process reads snapshots of other processes. There are two because other goroutines than the
+// trainer's read snapshots.
+func trainerGroups(t parallel.Transport) (commands, values *parallel.Group, err error) {
+	all := firstRanks(t.Size())
+	if commands, err = parallel.NewGroup(t, "trainer", all, noLimit); err != nil {
 		return nil, nil, err
 	}
-	values, err = parallel.NewGroup(end, "values", all, noLimit)
+	values, err = parallel.NewGroup(t, "values", all, noLimit)
 	return commands, values, err
 }
 
@@ -120,8 +123,8 @@ func firstRanks(n int) []int {
 	return ranks
 }
 
-// read receives a rank's answers until it ends: those of micro-batches for the inbox, others for
-// the call that waits for them.
+// read receives a rank's answers until the rank or ctx ends. It adds those of micro-batches to the inbox
+// and sends others to r.direct.
 func (m *Models) read(ctx context.Context, i int, r *rank) {
 	for {
 		a, err := r.link.recv(ctx)
@@ -142,7 +145,7 @@ func (m *Models) read(ctx context.Context, i int, r *rank) {
 		default:
 			select {
 			case r.direct <- a:
-			case <-m.inbox.failed: // nobody waits
+			case <-m.inbox.failed: // no call waits any more
 			case <-ctx.Done():
 				return
 			}
@@ -150,11 +153,12 @@ func (m *Models) read(ctx context.Context, i int, r *rank) {
 	}
 }
 
-// inbox holds answers that belong to micro-batches until Models.Poll takes them, and the first
-// failure. Any goroutine may add or fail; only the trainer's takes. It is unbounded, so that a rank
-// never waits for the trainer; its length is at most twice the number of micro-batches in flight.
+// inbox holds answers that belong to micro-batches until Models.poll takes them, and the first
+// failure. Any goroutine may call add and fail, but only the trainer's calls take. The inbox is not
+// bounded, so that a rank never waits for the trainer. It holds at most two answers for each micro-batch
+// in flight.
 type inbox struct {
-	ready  chan struct{} // holds a value when answers is not empty, or after the first failure
+	ready  chan struct{} // gets a value, if it has none, after each add and after the first failure
 	failed chan struct{} // closed after failure is set
 
 	mu      sync.Mutex
@@ -174,7 +178,7 @@ func (b *inbox) add(a answer) {
 	b.signal()
 }
 
-// signal makes ready receive a value.
+// signal sends a value to ready unless it holds one.
 func (b *inbox) signal() {
 	select {
 	case b.ready <- struct{}{}:
@@ -182,7 +186,7 @@ func (b *inbox) signal() {
 	}
 }
 
-// take returns the answers so far.
+// take removes and returns all answers, in the order of add.
 func (b *inbox) take() []answer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -191,7 +195,7 @@ func (b *inbox) take() []answer {
 	return answers
 }
 
-// putBack returns answers that take returned.
+// putBack inserts answers of take before all others.
 func (b *inbox) putBack(answers []answer) {
 	if len(answers) == 0 {
 		return
@@ -202,7 +206,7 @@ func (b *inbox) putBack(answers []answer) {
 	b.signal()
 }
 
-// fail records the first failure and ends all waits.
+// fail records the first failure and ends all waiting for the inbox.
 func (b *inbox) fail(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -220,8 +224,8 @@ func (b *inbox) err() error {
 	return b.failure
 }
 
-// send sends a command to some ranks. It ignores the end of ctx, which would leave some ranks without
-// the command; it fails only if a rank fails.
+// send sends a command to ranks. It fails only if a rank has failed. It ignores the end of ctx, after
+// which only some ranks would have the command.
 func (m *Models) send(ctx context.Context, to []*rank, c command) error {
 	ctx = context.WithoutCancel(ctx)
 	for _, r := range to {
@@ -229,15 +233,15 @@ func (m *Models) send(ctx context.Context, to []*rank, c command) error {
 			return err
 		}
 		if err := r.link.send(ctx, c); err != nil {
-			m.inbox.fail(err) // unless it follows from an earlier failure
+			m.inbox.fail(err) // has no effect if err follows from an earlier failure
 			return m.inbox.err()
 		}
 	}
 	return nil
 }
 
-// answer waits for a rank's answer to a command. A rank answers or fails, so answer takes no context:
-// an answer that nobody waits for would meet the next command.
+// answer waits for a rank's answer to a command with the action to. It takes no context, because every
+// rank answers or fails, and an answer that was not received would be taken for that of the next command.
 func (m *Models) answer(r *rank, to action) (answer, error) {
 	select {
 	case a := <-r.direct:

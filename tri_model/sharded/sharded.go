@@ -62,18 +62,18 @@ type Config struct {
 	// Reduce adds the partial sums of tensor ranks with an ordinary all-reduce instead of one chain.
 	// The bits then depend on the mesh.
 	Reduce bool
-	// Zero is the ZeRO stage (Rajbhandari et al. 2020): from 1 on, each replica keeps the moments
-	// of a part of its weights, which it updates for all replicas; from 2 on, also only the sums of
-	// that part's gradients in layers.
+	// Zero is the ZeRO stage (Rajbhandari et al. 2020). With 1, each replica keeps the moments of only
+	// a part of its weights, which it updates for all replicas. With 2, it also keeps the sums of layers'
+	// gradients of only that part.
 	Zero int
-	// Sequence divides the rows of the residual stream among tensor ranks, between leaves.
+	// Sequence divides the rows of the residual stream among tensor ranks (model.Config.Shard).
 	Sequence bool
-	// Whole keeps two published versions of the whole weights in this process, for engines that
+	// Whole keeps two published versions of the complete weights in this process, for engines that
 	// sample from them.
 	Whole bool
 	// Canary is a prompt with which servers are verified, if Whole is not set; see Models.Canary.
 	Canary []int32
-	// Track returns the trace row of a rank in this process.
+	// Track returns the trace row of a rank in this process. It may be nil.
 	Track func(rank int) trace.Track
 }
 
@@ -82,28 +82,28 @@ type Config struct {
 type Models struct {
 	backend.Serial // for LeafRows
 
-	cfg      Config
-	shape    *model.Config // of the whole decoder
-	dev      npu.Device
-	ends     []parallel.Transport // of the ranks in this process
-	ranks    []*rank
-	life     context.Context //nolint:containedctx // from New to Close
-	cancel   context.CancelFunc
-	running  conc.WaitGroup // ranks of this process, and readers of all ranks' answers
-	inbox    inbox
-	startSum string // checksum of the starting weights
-	canary   *canary.Recorded
+	cfg        Config
+	shape      *model.Config // shape of the complete decoder
+	dev        npu.Device
+	transports []parallel.Transport // transports of the ranks in this process
+	ranks      []*rank              // all ranks of the mesh
+	life       context.Context      //nolint:containedctx // from New to Close
+	cancel     context.CancelFunc   // ends life
+	running    conc.WaitGroup       // ranks of this process, and readers of all ranks' answers
+	inbox      inbox
+	startSum   string // checksum of the starting weights
+	canary     *canary.Recorded
 
-	batches []*batch          // micro-batches in flight, in the order of Pass
-	sent    []load            // of each replica
-	whole   [2]*model.Weights // published versions, with Config.Whole
-	current *model.Weights    // of the last Publish
-	finite  error             // of the last Step
-	ended   ending
-	saves   int64 // the number of the last checkpoint
+	batches   []*batch          // micro-batches in flight, in the order of Pass
+	loads     []load            // micro-batches in flight by replica
+	whole     [2]*model.Weights // published versions, with Config.Whole; Publish uses them in turn
+	current   *model.Weights    // the element of whole that the last Publish wrote
+	finiteErr error             // result of CheckFinite after the last Step
+	ended     ending
+	saves     int64 // number of checkpoints so far, which is the number of the last one
 }
 
-// Errors of Follow if rank 0's run does not end.
+// Errors of Follow if rank 0's run is not complete.
 var (
 	ErrStopped = errors.New("rank 0 has stopped the run")
 	ErrFailed  = errors.New("the run has failed; rank 0 says why")
@@ -118,23 +118,24 @@ const (
 	endedStopped
 )
 
-// err returns Follow's error.
+// err returns the error that Follow returns after this ending.
 func (e ending) err() error {
 	return [...]error{endedFailed: ErrFailed, endedComplete: nil, endedStopped: ErrStopped}[e]
 }
 
-// New distributes a decoder's starting weights and allocates what else training needs. each calls its
-// argument with the weights, tensor by tensor. ends are the transports of the ranks in this
-// process: of all ranks, or of rank 0 alone, if Follow runs the others. New takes ownership of them.
-// Each rank in this process gets a fork of dev with the given number of threads, 0 for all.
+// New distributes a decoder's starting weights and allocates everything else that training needs. each
+// calls its argument with the weights, tensor by tensor. transports are those of the ranks in this
+// process: of all ranks, or only of rank 0, if Follow runs the others in their processes. New takes
+// ownership of them. Each rank in this process gets a fork of dev with the given number of threads, 0 for
+// all. The models live until Close, also after the end of ctx.
 func New(
 	ctx context.Context, dev npu.Device, shape *model.Config, each func(source.Use) error, cfg Config,
-	ends []parallel.Transport, threads int,
+	transports []parallel.Transport, threads int,
 ) (*Models, error) {
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	m := &Models{
-		cfg: cfg, shape: shape, dev: dev, ends: ends, life: life, cancel: cancel,
-		inbox: newInbox(), sent: make([]load, cfg.Mesh.DP),
+		cfg: cfg, shape: shape, dev: dev, transports: transports, life: life, cancel: cancel,
+		inbox: newInbox(), loads: make([]load, cfg.Mesh.DP),
 	}
 	err := m.connect(threads)
 	if err == nil {
@@ -166,7 +167,8 @@ func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
 	if m.cfg.Models.Reference {
 		names = append(names, reference)
 	}
-	scatter, sums := m.scatter(ctx, names...), m.shape.Params().Sums()
+	scatter := m.scatter(ctx, names...)
+	sums := m.shape.Params().Sums()
 	err := each(func(i int, p *tensor.Param, values []float32) error {
 		if err := p.Sum(values, sums[p.Name], npu.Threads(m.dev)); err != nil {
 			return err
@@ -183,8 +185,8 @@ func (m *Models) setUp(ctx context.Context, each func(source.Use) error) error {
 // StartChecksum returns the checksum of the starting weights.
 func (m *Models) StartChecksum() string { return m.startSum }
 
-// End records how the run ended: complete, or stopped before that. Without a call it has failed.
-// Close sends it to the ranks of other processes.
+// End records that the run was stopped or, otherwise, is complete. Close sends that to the ranks of other
+// processes. Without a call of End, they report a failure.
 func (m *Models) End(stopped bool) {
 	m.ended = endedComplete
 	if stopped {
@@ -192,22 +194,22 @@ func (m *Models) End(stopped bool) {
 	}
 }
 
-// Close ends all ranks and frees everything. Nobody may be reading published weights or writing a
+// Close ends all ranks and frees everything. No goroutine may be reading published weights or writing a
 // checkpoint.
 //
-// The order matters: a rank leaves only after its snapshots have ended, since they read its models;
-// after a failure, the transports end with that error before the ranks of this process see their
-// context end, so that ranks of other processes get the cause.
+// The order matters. Snapshots read a rank's models, so they end before the rank leaves. After a failure
+// Close aborts the transports before it cancels the context of this process's ranks, so that ranks of
+// other processes get the cause.
 func (m *Models) Close() {
 	m.Discard()
 	for _, r := range m.ranks {
 		if remote, ok := r.snapshots.(*remoteSnapshots); ok && m.inbox.err() == nil {
-			_ = remote.end(m.life) // a rank that has failed needs no message
+			_ = remote.end(m.life) // an error means that a rank has failed, and then send below fails too
 		}
 	}
 	if err := m.inbox.err(); err != nil {
-		for _, end := range m.ends {
-			end.Abort(err)
+		for _, t := range m.transports {
+			t.Abort(err)
 		}
 	}
 	if m.send(context.Background(), m.ranks, command{Action: leave, Ended: m.ended}) != nil {
@@ -215,8 +217,8 @@ func (m *Models) Close() {
 	}
 	m.running.Wait()
 	m.cancel()
-	for _, end := range m.ends {
-		_ = end.Close() // its calls have ended
+	for _, t := range m.transports {
+		_ = t.Close() // loses nothing: all calls have ended
 	}
 	for _, w := range m.whole {
 		if w != nil {
@@ -231,10 +233,11 @@ func (m *Models) SetTrack(trace.Track) {}
 // MaxPositions returns the maximum length of a sequence.
 func (m *Models) MaxPositions() int { return m.shape.MaxPositions }
 
-// FLOPs returns the number of operations of the policy's forward and backward pass over a layout.
+// FLOPs returns the number of floating-point operations of the policy's forward and backward pass over a
+// layout.
 func (m *Models) FLOPs(l *attention.Layout) float64 { return m.shape.TrainFLOPs(l) }
 
-// Allocated returns the device memory of this process's device and of all ranks after their last
+// Allocated returns the memory of this process's device and of all ranks' devices after their last
 // update, in bytes, by purpose.
 func (m *Models) Allocated() [npu.NumPurposes]int64 {
 	sum := m.dev.Allocated()
@@ -253,15 +256,15 @@ func (m *Models) SwapOut(ctx context.Context) error { return m.swap(ctx, swapOut
 // SwapIn implements backend.Swapper.
 func (m *Models) SwapIn(ctx context.Context) error { return m.swap(ctx, swapIn) }
 
-// swap sends a swap command and waits for all answers, so that none is left for the next command. It
-// returns the first rank's error.
-func (m *Models) swap(ctx context.Context, to action) error {
-	if err := m.send(ctx, m.ranks, command{Action: to}); err != nil {
+// swap sends swapOut or swapIn and waits for all answers, so that none is left for the next command. If
+// several ranks cannot swap, it returns the error of the first.
+func (m *Models) swap(ctx context.Context, direction action) error {
+	if err := m.send(ctx, m.ranks, command{Action: direction}); err != nil {
 		return err
 	}
 	var failed error
 	for i, r := range m.ranks {
-		a, err := m.answer(r, to)
+		a, err := m.answer(r, direction)
 		if err != nil {
 			return err
 		}

@@ -18,36 +18,39 @@ const published = -1
 
 // query names a parameter of a rank's snapshots.
 type query struct {
-	kind   int
-	number int64 // of the version or, of other kinds, of the checkpoint
-	param  int   // index among the rank's parameters or pieces
+	kind   int   // published, or an index of saved's result
+	number int64 // number of the version or, for other kinds, of the checkpoint
+	param  int   // index among the rank's parameters or, for moments, pieces
 }
 
 // snapshotReader reads a rank's snapshots, from any goroutine.
 type snapshotReader interface {
-	// read calls use with the row-major values of a parameter, which are overwritten after it
-	// returns.
+	// read calls use with the row-major values of a parameter. use must not keep them, because they are
+	// overwritten after it returns.
 	read(ctx context.Context, q query, use func(values []float32)) error
-	// release frees the copies for the checkpoint of this number, unless later ones have replaced
-	// them.
+	// release frees the copies for the checkpoint of this number, unless those for a later checkpoint
+	// have replaced them.
 	release(ctx context.Context, number int64) error
 }
 
-// snapshots holds what the trainer reads from a rank while the rank trains: published versions, and
-// copies of weights and moments for a checkpoint. Any goroutine of the rank's process may use it.
+// snapshots holds the values that the trainer reads from a rank while the rank trains: published versions,
+// and copies of weights and moments for a checkpoint. Any goroutine of the rank's process may call read
+// and release. Only the rank's own goroutine calls the other methods.
 //
-// mu orders a read and the commands that replace what it reads, hold and save. It is held while use
-// runs, so use must not wait for the rank. A version is read through a queue of its own, since the
-// rank's goroutine uses its device without mu. That is safe because only hold changes a version, and
-// it waits for the device. (Restoring a checkpoint fills one before the first Publish.)
+// mu keeps read apart from the commands that replace the values that it reads, hold and save. It is held
+// while use runs, so use must not wait for the rank.
+//
+// The rank's goroutine uses its device without mu, so read uses a queue of its own. That is safe because
+// only hold changes a version, and hold waits for the device before it releases mu. Restoring a checkpoint
+// also fills a version, but before the first Publish, when none is read.
 type snapshots struct {
 	mu     sync.Mutex
-	dev    npu.Device    // the rank's; used with mu by hold alone
-	queue  npu.Device    // reads versions; nil before the first read
+	dev    npu.Device    // the rank's device
+	queue  npu.Device    // fork of dev with which read reads versions; nil before the first read
 	models *trimodel.Set // nil before open and after close
-	buffer []float32     // of a read version
-	number int64         // of the checkpoint that saved is for
-	saved  [][][]float32 // by kind and parameter; nil for parameters that the rank does not own
+	buffer []float32     // values of the version's parameter that read passes to use
+	number int64         // number of the checkpoint that saved is for
+	saved  [][][]float32 // copies by kind and parameter; nil for parameters that the rank does not own
 }
 
 // newSnapshots returns the snapshots of a rank that has no models yet.
@@ -60,7 +63,7 @@ func (s *snapshots) open(models *trimodel.Set) {
 	s.models = models
 }
 
-// hold has the models copy their policy as a version, over the version before the last one.
+// hold copies the policy as a version. It overwrites the version before the last one.
 func (s *snapshots) hold(version int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,37 +73,38 @@ func (s *snapshots) hold(version int64) error {
 	return s.dev.Sync()
 }
 
-// holdSampled makes room for the version that sampled a step.
+// holdSampled makes room for the version that sampled the last of steps.
 func (s *snapshots) holdSampled(steps int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.models.HoldSampled(steps)
 }
 
-// kindToSave is weights for save, which copies the parameters that the rank owns.
+// kindToSave is one kind of values for save: those parameters of weights for which owns returns true.
 type kindToSave struct {
 	weights *model.Weights
 	owns    func(p *tensor.Param) bool
 }
 
-// save copies weights to host memory for the checkpoint of this number, in place of earlier copies.
+// save copies kinds to host memory for the checkpoint of this number. The copies replace earlier ones.
 func (s *snapshots) save(number int64, kinds []kindToSave) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.number, s.saved = number, make([][][]float32, len(kinds))
+	s.number = number
+	s.saved = make([][][]float32, len(kinds))
 	for kind, k := range kinds {
-		all := make([][]float32, len(k.weights.Params))
-		for i := range all {
+		copies := make([][]float32, len(k.weights.Params))
+		for i := range copies {
 			p := &k.weights.Params[i]
 			if !k.owns(p) {
 				continue
 			}
-			all[i] = make([]float32, p.Shape().Values())
-			if err := k.weights.Read(i, all[i]); err != nil {
+			copies[i] = make([]float32, p.Shape().Values())
+			if err := k.weights.Read(i, copies[i]); err != nil {
 				return err
 			}
 		}
-		s.saved[kind] = all
+		s.saved[kind] = copies
 	}
 	return nil
 }
@@ -160,16 +164,18 @@ func (s *snapshots) copyOf(q query) []float32 {
 	return nil
 }
 
-// close ends reading. The models must be open until it returns.
+// close makes later reads fail and frees the copies. The caller closes the models only afterwards.
 func (s *snapshots) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.models, s.saved = nil, nil
+	s.models = nil
+	s.saved = nil
 	if s.queue == nil {
 		return nil
 	}
 	return s.queue.Close()
 }
 
-// resize returns n values, in the memory of values if they fit. Their content is arbitrary.
+// resize returns a slice of n values with arbitrary content. It uses the memory of values if that is
+// large enough.
 func resize(values []float32, n int) []float32 { return slices.Grow(values[:0], n)[:n] }

@@ -15,17 +15,17 @@ const (
 	opEnd
 )
 
-// remoteSnapshots reads the snapshots of a rank in another process. Any goroutine may use it; mu makes
-// each operation, with its answer, one exchange.
+// remoteSnapshots reads the snapshots of a rank in another process. Any goroutine may use it. mu is held
+// from a request to its answer.
 //
-// A request is the operation, kind, number and parameter. opRead has an answer: the number of
-// values and the length of an error's text, and then one of the two.
+// A request holds the operation, kind, number and parameter. Only opRead has an answer: first the number
+// of values and the length of an error's text, then the values or the text.
 type remoteSnapshots struct {
 	mu     sync.Mutex
-	group  *parallel.Group // of all ranks; rank 0 has the trainer
-	peer   int
-	buffer []float32
-	ended  bool
+	group  *parallel.Group // all ranks; the trainer is in the process of rank 0
+	peer   int             // the rank
+	buffer []float32       // values that read passes to use
+	ended  bool            // whether end was called
 }
 
 // read implements snapshotReader. A context that ends during the exchange fails all ranks.
@@ -39,18 +39,19 @@ func (r *remoteSnapshots) read(ctx context.Context, q query, use func(values []f
 	if err := parallel.Recv(ctx, r.group, r.peer, sizes[:]); err != nil {
 		return err
 	}
-	if min(sizes[0], sizes[1]) < 0 || max(sizes[0], sizes[1]) > maxMessage {
+	numValues, textLen := sizes[0], sizes[1]
+	if min(numValues, textLen) < 0 || max(numValues, textLen) > maxMessage {
 		return fmt.Errorf("rank %d announced %d values and an error of %d bytes, expected at most %d",
-			r.peer, sizes[0], sizes[1], maxMessage)
+			r.peer, numValues, textLen, maxMessage)
 	}
-	if sizes[1] > 0 {
-		text := make([]byte, sizes[1])
+	if textLen > 0 {
+		text := make([]byte, textLen)
 		if err := parallel.Recv(ctx, r.group, r.peer, text); err != nil {
 			return err
 		}
 		return fmt.Errorf("rank %d: %s", r.peer, text)
 	}
-	r.buffer = resize(r.buffer, int(sizes[0]))
+	r.buffer = resize(r.buffer, int(numValues))
 	if err := parallel.Recv(ctx, r.group, r.peer, r.buffer); err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (r *remoteSnapshots) release(ctx context.Context, number int64) error {
 	return r.request(ctx, opRelease, query{number: number})
 }
 
-// end makes the rank's serve return. Later calls fail.
+// end makes the rank's snapshots.serve return. Later calls fail.
 func (r *remoteSnapshots) end(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,16 +109,17 @@ func (s *snapshots) serve(ctx context.Context, group *parallel.Group) error {
 
 // answer sends the values that q asks for, or the error.
 func (s *snapshots) answer(ctx context.Context, group *parallel.Group, q query) error {
-	var sent error
-	failed := s.read(ctx, q, func(values []float32) {
-		if sent = parallel.Send(ctx, group, 0, []int64{int64(len(values)), 0}); sent == nil {
-			sent = parallel.Send(ctx, group, 0, values)
+	var sendErr error
+	readErr := s.read(ctx, q, func(values []float32) {
+		sendErr = parallel.Send(ctx, group, 0, []int64{int64(len(values)), 0})
+		if sendErr == nil {
+			sendErr = parallel.Send(ctx, group, 0, values)
 		}
 	})
-	if failed == nil {
-		return sent
+	if readErr == nil {
+		return sendErr
 	}
-	text := []byte(failed.Error())
+	text := []byte(readErr.Error())
 	if err := parallel.Send(ctx, group, 0, []int64{0, int64(len(text))}); err != nil {
 		return err
 	}

@@ -20,13 +20,14 @@ func (w *worker) forward(ctx context.Context) error {
 	q.announced = max(0, q.announced-1) // 0 on a rank that does not decide
 	var in []float32
 	if !w.shape.First() {
-		in, q.inputs = q.inputs[0], q.inputs[1:]
+		in = q.inputs[0]
+		q.inputs = q.inputs[1:]
 	}
 	t := w.tape()
 	w.inFlight = append(w.inFlight, microBatch{t, w.boundary(layout)})
 	passes := w.models.Passes()
 	logp, entropy, out, err := w.runPasses(t, layout, passes, in, true)
-	span.End() // before the next stage can start: spans of one micro-batch do not overlap
+	span.End() // before post, so that the spans of one micro-batch in several stages do not overlap
 	if err != nil {
 		return err
 	}
@@ -43,15 +44,17 @@ func (w *worker) forward(ctx context.Context) error {
 // the same values.
 func (w *worker) answers() bool { return w.tensor == nil || w.tensor.Rank() == 0 }
 
-// boundary returns the number of values of a layout's rows that the rank exchanges with the stage
-// before it or after it in one pass.
+// boundary returns the number of values that the rank exchanges with the stage before or after it for a
+// layout, in one pass: its own rows times the hidden size.
 func (w *worker) boundary(l *attention.Layout) int {
 	return model.OwnRows(w.shape, l) * w.shape.HiddenSize
 }
 
-// runPasses runs passes over a layout. in is what the stage before has sent and out is for the stage after:
-// [passes, rows, hidden size], where rows are the rank's own. out is fresh memory, which the caller
-// may post.
+// runPasses runs passes over a layout. in comes from the stage before and out is for the stage after, both
+// with shape [passes, rows, hidden size], where rows are the rank's own. The first stage has no in and the
+// last no out. out is fresh memory, so the caller may post it. trained means that a backward pass may
+// follow. logp has a row for each pass and a column for each target, like entropy; both are 0 except in
+// the last stage.
 func (w *worker) runPasses(
 	t *model.Tape, l *attention.Layout, passes []trimodel.Pass, in []float32, trained bool,
 ) (logp [][]float32, entropy, out []float32, err error) {
@@ -82,8 +85,8 @@ func (w *worker) runPasses(
 	return logp, entropy, out, nil
 }
 
-// backward runs the backward pass of the oldest micro-batch in flight. The first stage answers, and
-// another one posts the gradient of its input to the stage before it.
+// backward runs the backward pass of the oldest micro-batch in flight. The first stage answers. Other
+// stages post the gradient of their input to the stage before.
 func (w *worker) backward(ctx context.Context) error {
 	span := w.track.Begin(trace.NoStep, "backward")
 	gradient := w.queue.derivatives[0]
@@ -105,7 +108,7 @@ func (w *worker) backward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.idle = append(w.idle, t)
+	w.idleTapes = append(w.idleTapes, t)
 	if !w.shape.First() {
 		return w.post(ctx, -1, t.Out)
 	}
@@ -115,11 +118,11 @@ func (w *worker) backward(ctx context.Context) error {
 	return w.link.send(ctx, answer{Action: derivative})
 }
 
-// tape returns a tape without a micro-batch in flight.
+// tape takes an idle tape, or makes one if there is none.
 func (w *worker) tape() *model.Tape {
-	if n := len(w.idle); n > 0 {
-		t := w.idle[n-1]
-		w.idle = w.idle[:n-1]
+	if n := len(w.idleTapes); n > 0 {
+		t := w.idleTapes[n-1]
+		w.idleTapes = w.idleTapes[:n-1]
 		return t
 	}
 	t := model.NewTape(w.dev, w.shape)
@@ -130,15 +133,15 @@ func (w *worker) tape() *model.Tape {
 	return t
 }
 
-// post sends values to the stage after this one (by is 1) or before it (-1), without waiting for it.
-// The message owns the values until it is sent, so nobody may use them afterwards.
-func (w *worker) post(ctx context.Context, by int, values []float32) error {
-	w.posts = append(w.posts, parallel.Post(ctx, w.stages, w.stages.Rank()+by, values))
+// post sends values to the stage after this one (offset 1) or before it (-1), without waiting for that
+// stage, unless maxPosts messages are under way. The message owns the values, so the caller must not use
+// them afterwards.
+func (w *worker) post(ctx context.Context, offset int, values []float32) error {
+	w.posts = append(w.posts, parallel.Post(ctx, w.stages, w.stages.Rank()+offset, values))
 	return w.awaitPosts(maxPosts)
 }
 
-// score computes the log-probabilities of a layout under some weights; the last stage answers
-// with them.
+// score runs the command score.
 func (w *worker) score(ctx context.Context, c *command) error {
 	defer w.track.Begin(trace.NoStep, "score").End()
 	var in []float32
@@ -149,7 +152,7 @@ func (w *worker) score(ctx context.Context, c *command) error {
 		}
 	}
 	t := w.tape()
-	defer func() { w.idle = append(w.idle, t) }()
+	defer func() { w.idleTapes = append(w.idleTapes, t) }()
 	pass := trimodel.Pass{Name: "score", Weights: w.weights(c.Which), Temperature: c.Temperature}
 	logp, _, out, err := w.runPasses(t, c.Layout, []trimodel.Pass{pass}, in, false)
 	if err != nil {

@@ -48,21 +48,21 @@ func (w *worker) execute(ctx context.Context, c *command) error {
 	return fmt.Errorf("message is %d, expected a command", c.Action)
 }
 
-// swap frees the device's memory of what only training needs, or gets it again.
-func (w *worker) swap(to action) error {
-	if to == swapIn {
+// swap runs swapOut or swapIn. swapOut also frees the activations of idle tapes.
+func (w *worker) swap(direction action) error {
+	if direction == swapIn {
 		return w.models.SwapIn()
 	}
 	if w.dev.Space() != npu.Host {
-		for _, t := range w.idle {
+		for _, t := range w.idleTapes {
 			t.Close()
 		}
-		w.idle = nil
+		w.idleTapes = nil
 	}
 	return w.models.SwapOut()
 }
 
-// weights returns the rank's part of some weights.
+// weights returns the rank's part of the weights of a name.
 func (w *worker) weights(name which) *model.Weights {
 	m := w.models
 	return [...]*model.Weights{
@@ -70,19 +70,20 @@ func (w *worker) weights(name which) *model.Weights {
 	}[name]
 }
 
-// save copies what the rank owns of the checkpoint of this number.
+// save copies the values that the rank owns to host memory, for the checkpoint of this number.
 func (w *worker) save(number int64) error {
 	var kinds []kindToSave
 	for _, name := range saved(&w.setup.Models) {
-		divided := divided(name, w.setup.Zero)
-		owned := func(p *tensor.Param) bool { return owns(w.shape, p, divided) }
+		perReplica := differsByReplica(name, w.setup.Zero)
+		owned := func(p *tensor.Param) bool { return owns(w.shape, p, perReplica) }
 		kinds = append(kinds, kindToSave{weights: w.weights(name), owns: owned})
 	}
 	return w.snapshots.save(number, kinds)
 }
 
-// update sums the gradients over the ranks that share them and updates the rank's weights. With
-// ZeRO, each replica updates its pieces and gets those of the others.
+// update sums the gradients over the ranks that share them and updates the rank's weights. With ZeRO,
+// each replica updates its pieces and then receives the other replicas' pieces. The norm is that of
+// trimodel.Set.Update.
 //
 // If a gradient is not finite, Sum returns an error that wraps optim.ErrNonFinite on every rank, so
 // either all ranks update or none does. Then Spread, a collective, is skipped on all of them.

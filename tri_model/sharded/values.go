@@ -16,9 +16,10 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// Publish makes the policy the old policy of the step that instances sample with it. With Config.Whole
-// the version is a model.Snapshot. Otherwise it remains on the ranks, and its methods read it
-// tensor by tensor, until the second Publish after it.
+// Publish copies the policy as the version with this number and makes it the old policy of the step that
+// instances sample with it. With Config.Whole the result is a model.Snapshot in this process. Otherwise
+// the version remains on the ranks, and the result's methods read it from them tensor by tensor. Both are
+// valid until the second Publish after it.
 func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func (m *Models) Publish(ctx context.Context, number int64) (inference.Weights, 
 	return w, nil
 }
 
-// publishWhole copies a version that the ranks hold to one of two slots.
+// publishWhole copies the version that the ranks hold to the element of whole that is not current.
 func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 	slot := 0
 	if m.current != nil && m.current == m.whole[0] {
@@ -55,7 +56,8 @@ func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 		}
 		m.whole[slot] = w
 	}
-	w, sums := m.whole[slot], m.shape.Params().Sums()
+	w := m.whole[slot]
+	sums := m.shape.Params().Sums()
 	err := m.gather(held, number).each(func(i int, p *tensor.Param, values []float32) error {
 		return w.Write(i, values, sums[p.Name])
 	})
@@ -69,9 +71,10 @@ func (m *Models) publishWhole(number int64) (*model.Snapshot, error) {
 	return model.NewSummed(w, number, sums.Total()), nil
 }
 
-// publishParts reads a version that the ranks hold once, for its checksum.
+// publishParts reads the version that the ranks hold once, for its checksum, and records its canary.
 func (m *Models) publishParts(ctx context.Context, number int64) (*version, error) {
-	values, sums := m.gather(held, number), m.shape.Params().Sums()
+	values := m.gather(held, number)
+	sums := m.shape.Params().Sums()
 	err := values.each(func(_ int, p *tensor.Param, values []float32) error {
 		return p.Sum(values, sums[p.Name], npu.Threads(m.dev))
 	})
@@ -105,9 +108,10 @@ func (v *version) WriteSafetensors(w io.Writer) error {
 	})
 }
 
-// Capture has each rank copy what it owns of policy and moments to host memory, and returns a
-// function that writes all to a folder, tensor by tensor, and frees the copies. The function may run
-// while the ranks train, until the next Capture.
+// Capture makes each rank copy the values that it owns of policy, moments and, with the previous-step old
+// policy, sampling weights to host memory. It returns a function that writes all values to a folder,
+// tensor by tensor, and frees the copies. The function may run while the ranks train, but must end before
+// the next Capture.
 func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err error) {
 	if err := m.Flush(ctx); err != nil {
 		return nil, err
@@ -123,7 +127,7 @@ func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err
 	return func(dir string) error {
 		defer m.release(number)
 		var c trimodel.Checkpoint
-		lists := []*[]checkpoint.Source{&c.Policy, &c.First, &c.Second, &c.Sampled}
+		lists := []*[]checkpoint.Source{&c.Policy, &c.First, &c.Second, &c.Sampled} // in the order of saved
 		for i, name := range saved(&m.cfg.Models) {
 			*lists[i] = m.gather(name, number).sources()
 		}
@@ -134,11 +138,12 @@ func (m *Models) Capture(ctx context.Context) (write func(dir string) error, err
 // release frees the copies for a checkpoint.
 func (m *Models) release(number int64) {
 	for _, r := range m.ranks {
-		_ = r.snapshots.release(m.life, number) // the next call returns a rank's failure
+		_ = r.snapshots.release(m.life, number) // an error means that a rank failed; the next call returns it
 	}
 }
 
-// Restore distributes what Capture's function wrote after this many steps, on any mesh.
+// Restore distributes a checkpoint that Capture's function wrote after the given number of steps, on a
+// mesh of any shape.
 func (m *Models) Restore(ctx context.Context, dir string, steps, _ int) error {
 	for _, stored := range trimodel.Places(dir) {
 		var name which

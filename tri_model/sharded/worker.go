@@ -20,77 +20,80 @@ import (
 
 // worker is one rank: its part of the models, and its place in the mesh.
 //
-// The goroutine of work makes all calls to the device, calls all collectives, and alone uses the
-// fields, except snapshots and channels. Helpers receive: commands, what neighbouring stages send,
-// requests to snapshots and, with ZeRO-2, sums of gradients.
+// One goroutine, which runs work, makes all calls to the device and calls all collectives. After open,
+// no other goroutine uses the fields, except snapshots, link and channels. Helper goroutines only
+// receive: commands, messages of neighbouring stages, requests to snapshots and, with ZeRO-2, sums of
+// gradients.
 //
-// The channels to the goroutine have room for a replica's micro-batches in flight, at most one more
-// than stages (see choose), so that neither a helper nor queueing a command waits for it.
+// inputs, grads and expect have room for all micro-batches that a replica may have in flight, one more
+// than stages (see choose). So neither a helper that sends to them nor await ever blocks.
 type worker struct {
 	rank      int
 	setup     *Setup
 	dev       npu.Device
-	end       parallel.Transport
+	transport parallel.Transport
 	link      link[answer, command]
 	track     trace.Track
 	snapshots *snapshots
 	models    *trimodel.Set
-	shape     *model.Config
+	shape     *model.Config // shape of the rank's part of the decoder
 
-	tensor, stages *parallel.Group // nil for one rank
+	tensor, stages *parallel.Group // groups along these axes; nil for one rank
 	share          *reduce.Ranks
-	receivers      []func() error // of share
-	carry          *carry.Carry   // of sums over tensor ranks; nil for one rank
+	receivers      []func() error // functions that share needs run (reduce.Ranks.Open)
+	carry          *carry.Carry   // sums over tensor ranks; nil for one tensor rank
 
 	// decides is false if the rank follows the first tensor rank of its stage. In the last stage the
 	// schedule leaves no choice, so each rank decides for itself.
 	decides  bool
 	schedule *pipeline.Stage // used if the rank decides
-	commands chan command    // in order
-	inputs   chan []float32  // from the stage before
-	grads    chan []float32  // from the stage after
-	expect   struct {        // lengths of what the neighbours will send
+	commands chan command    // from the trainer, in order
+	inputs   chan []float32  // outputs of the stage before, one for each micro-batch
+	grads    chan []float32  // gradients from the stage after, one for each micro-batch
+	expect   struct {        // lengths of the next messages for inputs and grads
 		inputs, grads chan int
 	}
-	queue    queue
-	inFlight []microBatch // in order
-	idle     []*model.Tape
-	posts    []*parallel.Pending // to neighbouring stages, in order
+	queue     queue
+	inFlight  []microBatch        // in order of their forward passes
+	idleTapes []*model.Tape       // tapes without a micro-batch in flight
+	posts     []*parallel.Pending // messages to neighbouring stages, in order
 
-	ended ending // of the run
+	ended ending // how the run ended; set by the command leave
 }
 
-// queue holds what has arrived and waits for the schedule.
+// queue holds arrived commands and values that wait for the schedule. Values belong to micro-batches in
+// the order of the commands, so they carry no number.
 type queue struct {
-	layouts     []*attention.Layout // forward pass not begun
-	inputs      [][]float32         // of the oldest layouts, from the stage before
-	derivatives [][]float32         // of the oldest micro-batches in flight: of the loss, or from the stage after
-	other       []command           // concern no micro-batch
-	announced   int                 // layouts, with their inputs, that the schedule knows of
+	layouts     []*attention.Layout // micro-batches whose forward pass has not begun
+	inputs      [][]float32         // inputs of the first of layouts; none in the first stage
+	derivatives [][]float32         // derivatives for the backward passes of the first of worker.inFlight
+	other       []command           // commands that concern no micro-batch
+	announced   int                 // number of first micro-batches of layouts that schedule.Input has counted
 }
 
 // microBatch is a micro-batch between its forward and its backward pass.
 type microBatch struct {
 	tape  *model.Tape
-	width int // values of the rank between two stages
+	width int // number of values of its input's gradient on this rank (see boundary)
 }
 
 // maxPosts limits the messages under way to neighbouring stages, and with them the memory that they
-// own.
+// own. A larger limit than the micro-batches in flight never delays a stage.
 const maxPosts = 2 * depth
 
-// runWorker runs a rank until the trainer ends it, ctx ends or something fails. If it fails, all ranks
-// do. The trainer reads s, over values if that is not nil. The error is ErrStopped or ErrFailed if the
-// run stopped early or failed elsewhere.
+// runWorker runs a rank until the trainer ends it, ctx ends or the rank fails, which fails all ranks. It
+// takes ownership of s, but not of dev and transport. If values is not nil, rank 0 reads s over values.
+// The result is nil after a complete run, ErrStopped or ErrFailed if the trainer ended the run for that
+// reason, and otherwise the rank's error.
 func runWorker(
-	ctx context.Context, dev npu.Device, end parallel.Transport, l link[answer, command],
+	ctx context.Context, dev npu.Device, transport parallel.Transport, l link[answer, command],
 	s *snapshots, values *parallel.Group, track trace.Track,
 ) error {
 	working, cancel := context.WithCancel(ctx)
-	w := &worker{rank: end.Rank(), dev: dev, end: end, link: l, snapshots: s, track: track}
-	err := caught(func() error { return w.run(working, cancel, values) })
+	w := &worker{rank: transport.Rank(), dev: dev, transport: transport, link: l, snapshots: s, track: track}
+	err := recovered(func() error { return w.run(working, cancel, values) })
 	if err != nil {
-		end.Abort(err)
+		transport.Abort(err)
 	}
 	cancel()
 	w.free()
@@ -101,8 +104,8 @@ func runWorker(
 	return err
 }
 
-// run opens the rank and runs work and the helpers. Whoever fails first aborts the transport before it
-// cancels the others, so that all ranks report that failure and not a context that has ended.
+// run opens the rank and runs work and the helpers. The goroutine that fails first aborts the transport
+// before it cancels the others, so that all ranks report its failure and not an ended context.
 func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *parallel.Group) error {
 	c, err := w.link.recv(ctx)
 	if err != nil {
@@ -114,15 +117,15 @@ func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *par
 	if err := w.open(ctx, c.Setup); err != nil {
 		return err
 	}
-	var helpers, reading conc.WaitGroup
-	defer reading.Wait()
+	var helpers, serving conc.WaitGroup
+	defer serving.Wait()
 	defer helpers.Wait()
 	defer cancel()
-	failed := make(chan error, 4+len(w.receivers)) // has room for all
+	failed := make(chan error, 4+len(w.receivers)) // has room for one error of each helper
 	start := func(group *conc.WaitGroup, f func(context.Context) error) {
 		group.Go(func() {
-			if err := caught(func() error { return f(ctx) }); err != nil {
-				w.end.Abort(err)
+			if err := recovered(func() error { return f(ctx) }); err != nil {
+				w.transport.Abort(err)
 				failed <- err
 				cancel()
 			}
@@ -130,7 +133,7 @@ func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *par
 	}
 	start(&helpers, w.readCommands)
 	if values != nil {
-		start(&reading, func(ctx context.Context) error { return w.snapshots.serve(ctx, values) })
+		start(&serving, func(ctx context.Context) error { return w.snapshots.serve(ctx, values) })
 	}
 	stage := w.setup.Mesh.Coord(w.rank).PP
 	if !w.shape.First() {
@@ -142,10 +145,11 @@ func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *par
 	for _, receive := range w.receivers {
 		start(&helpers, func(context.Context) error { return receive() })
 	}
-	if err = caught(func() error { return w.work(ctx) }); err == nil {
-		reading.Wait() // the trainer has ended it
+	err = recovered(func() error { return w.work(ctx) })
+	if err == nil {
+		serving.Wait() // returns, because the trainer ends serve before it sends leave
 	} else {
-		w.end.Abort(err)
+		w.transport.Abort(err)
 	}
 	select {
 	case first := <-failed:
@@ -157,9 +161,9 @@ func (w *worker) run(ctx context.Context, cancel context.CancelFunc, values *par
 	return err
 }
 
-// caught returns the error of f, or its panic as an error: a rank that panics must not leave the others
-// waiting.
-func caught(f func() error) (err error) {
+// recovered returns the error of f, or its panic as an error: a rank that panics must not leave the
+// others waiting.
+func recovered(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
@@ -171,7 +175,8 @@ func caught(f func() error) (err error) {
 // open joins the groups and allocates the rank's part of the models.
 func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	w.setup = s
-	mesh, at := s.Mesh, s.Mesh.Coord(w.rank)
+	mesh := s.Mesh
+	at := mesh.Coord(w.rank)
 	if w.shape, err = s.Shape.Shard(mesh, at, s.Sequence); err != nil {
 		return err
 	}
@@ -183,7 +188,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 		w.carry.Reduce = s.Reduce
 	}
 	take, err := w.share.Take(ctx, func() (*parallel.Group, error) {
-		return parallel.NewGroup(w.end, "zero", mesh.Group(w.rank, parallel.Data), noLimit)
+		return parallel.NewGroup(w.transport, "zero", mesh.Group(w.rank, parallel.Data), noLimit)
 	})
 	if err != nil {
 		return err
@@ -201,7 +206,7 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	w.models.SetTrack(w.track)
 	w.schedule = pipeline.NewStage(at.PP, mesh.PP)
 	w.decides = at.TP == 0 || w.shape.Last()
-	room := mesh.PP + 1 // for a replica's micro-batches in flight
+	room := mesh.PP + 1 // a replica's max. micro-batches in flight
 	w.commands = make(chan command, depth)
 	w.inputs = make(chan []float32, room)
 	w.grads = make(chan []float32, room)
@@ -210,28 +215,29 @@ func (w *worker) open(ctx context.Context, s *Setup) (err error) {
 	return nil
 }
 
-// join makes the rank's groups. Those of one rank remain nil.
+// join makes the rank's groups. A group of one rank remains nil.
 func (w *worker) join() error {
 	var failed error
-	join := func(name string, ranks []int) *parallel.Group {
+	newGroup := func(name string, ranks []int) *parallel.Group {
 		if failed != nil || len(ranks) == 1 {
 			return nil
 		}
-		g, err := parallel.NewGroup(w.end, name, ranks, noLimit)
+		g, err := parallel.NewGroup(w.transport, name, ranks, noLimit)
 		failed = err
 		return g
 	}
-	s, mesh := w.setup, w.setup.Mesh
+	s := w.setup
+	mesh := s.Mesh
 	stages := mesh.Group(w.rank, parallel.Pipeline)
-	w.tensor = join("tp", mesh.Group(w.rank, parallel.Tensor))
-	w.stages = join("pp", stages)
+	w.tensor = newGroup("tp", mesh.Group(w.rank, parallel.Tensor))
+	w.stages = newGroup("pp", stages)
 	w.share = &reduce.Ranks{
 		Rank: w.rank, Mesh: mesh, Zero: s.Zero, Format: s.Models.Format, Shape: w.shape, Device: w.dev,
-		World: join("world", firstRanks(mesh.Size())), Tensor: w.tensor,
-		Data: join("dp", mesh.Group(w.rank, parallel.Data)),
+		World: newGroup("world", firstRanks(mesh.Size())), Tensor: w.tensor,
+		Data: newGroup("dp", mesh.Group(w.rank, parallel.Data)),
 	}
 	if s.Shape.Tied && mesh.PP > 1 && (w.shape.First() || w.shape.Last()) {
-		w.share.Tied = join("tied", []int{stages[0], stages[len(stages)-1]})
+		w.share.Tied = newGroup("tied", []int{stages[0], stages[len(stages)-1]})
 	}
 	return failed
 }
@@ -257,8 +263,8 @@ func (w *worker) readCommands(ctx context.Context) error {
 	}
 }
 
-// receive forwards what a neighbouring stage sends. lengths has the length of each message. Its owner
-// is work from then on.
+// receive forwards the messages of a neighbouring stage to the channel to, until ctx ends. It gets the
+// length of each message from lengths. The receiver owns the values.
 func (w *worker) receive(ctx context.Context, stage int, lengths <-chan int, to chan<- []float32) error {
 	for {
 		select {
@@ -307,16 +313,20 @@ func (w *worker) work(ctx context.Context) error {
 	}
 }
 
-// next waits for something to do. Wait means the first of the other commands.
+// next waits for the next operation. It returns Wait, for which the schedule has nothing to do, if the
+// first of the other commands is to run.
 //
-// Tensor ranks of a stage compute together, so all must do the same thing next, but events may reach
-// them in different orders. So the first one decides and sends its decision to the others, which wait
-// until what they need for it has arrived.
+// The tensor ranks of a stage compute together, so all must run the same operation next, but commands
+// and messages may reach them in different orders. So the first tensor rank decides and sends its
+// decision to the others. They wait until everything that the operation needs has arrived.
 func (w *worker) next(ctx context.Context) (pipeline.Op, error) {
 	if w.decides {
 		op, err := w.decide(ctx)
-		followed := w.tensor != nil && !w.shape.Last()
-		for peer := 1; followed && err == nil && peer < w.tensor.Size(); peer++ {
+		hasFollowers := w.tensor != nil && !w.shape.Last()
+		if !hasFollowers {
+			return op, err
+		}
+		for peer := 1; err == nil && peer < w.tensor.Size(); peer++ {
 			err = parallel.Send(ctx, w.tensor, peer, []byte{byte(op)})
 		}
 		return op, err
@@ -334,7 +344,7 @@ func (w *worker) next(ctx context.Context) (pipeline.Op, error) {
 	return op, nil
 }
 
-// can reports whether everything that an operation needs has arrived.
+// can reports whether everything that an operation of next needs has arrived.
 func (w *worker) can(op pipeline.Op) bool {
 	switch op {
 	case pipeline.Forward:
@@ -346,7 +356,7 @@ func (w *worker) can(op pipeline.Op) bool {
 	}
 }
 
-// ready returns the number of micro-batches whose forward pass can begin.
+// ready returns the number of micro-batches in the queue whose layout and input have arrived.
 func (w *worker) ready() int {
 	if w.shape.First() {
 		return len(w.queue.layouts)
@@ -354,8 +364,8 @@ func (w *worker) ready() int {
 	return min(len(w.queue.layouts), len(w.queue.inputs))
 }
 
-// decide waits until the schedule has an operation or, once all micro-batches have ended, until another
-// command is queued.
+// decide waits until the schedule has an operation. If no micro-batch is queued or in flight, it also
+// returns Wait as soon as another command is queued.
 func (w *worker) decide(ctx context.Context) (pipeline.Op, error) {
 	for {
 		for ; w.queue.announced < w.ready(); w.queue.announced++ {
@@ -403,8 +413,8 @@ func (w *worker) await(ctx context.Context) error {
 	return nil
 }
 
-// queueDerivative queues the derivative of the oldest micro-batch that has none: from the trainer in the
-// last stage, from the stage after in others.
+// queueDerivative queues the derivative of the oldest micro-batch in flight that has none. In the last
+// stage it is that of the loss, from the trainer; in other stages it comes from the stage after.
 func (w *worker) queueDerivative(values []float32) {
 	w.queue.derivatives = append(w.queue.derivatives, values)
 	if w.decides {
@@ -412,7 +422,7 @@ func (w *worker) queueDerivative(values []float32) {
 	}
 }
 
-// awaitPosts waits until at most n messages to neighbouring stages are under way.
+// awaitPosts waits until no more than n messages to neighbouring stages are under way.
 func (w *worker) awaitPosts(n int) error {
 	for len(w.posts) > n {
 		err := w.posts[0].Wait()
@@ -430,10 +440,10 @@ func (w *worker) free() {
 	for _, m := range w.inFlight {
 		m.tape.Close()
 	}
-	for _, t := range w.idle {
+	for _, t := range w.idleTapes {
 		t.Close()
 	}
-	_ = w.snapshots.close() // its queue has no work
+	_ = w.snapshots.close() // cannot lose work: its device queue is idle between reads
 	if w.models != nil {
 		w.models.Close()
 	}

@@ -1,9 +1,9 @@
 // Package reduce sums the gradients of a decoder's parts over the ranks of a mesh.
 //
 // Sums are 64-bit integers, scaled from floats (npu.Sums), and wrap, so no bit depends on the order of
-// terms: not on the collective's algorithm, nor on which replica has computed a micro-batch. What does
-// matter is that all ranks of a group call its collectives in the same order. They do, because each
-// goes through the parameters in their order.
+// terms: not on the collective's algorithm, nor on which replica has computed a micro-batch. But all ranks
+// of a group must call its collectives in the same order. They do, because each rank goes through the
+// parameters in their order.
 //
 // Which ranks share the gradient of a parameter:
 //
@@ -30,17 +30,17 @@ import (
 )
 
 // Ranks is one rank's view of the ranks that it shares gradients with. A group is nil if it would have
-// one rank.
+// one rank. Only the rank's own goroutine may use it, except receivers of Open.
 type Ranks struct {
 	Rank   int
 	Mesh   parallel.Mesh
-	Zero   int // ZeRO stage
-	Format npu.FixedPoint
-	Shape  *model.Config // of the rank's part
+	Zero   int            // ZeRO stage
+	Format npu.FixedPoint // format of the sums of gradients
+	Shape  *model.Config  // shape of the rank's part of the decoder
 	Device npu.Device
 
-	World, Tensor, Data *parallel.Group
-	Tied                *parallel.Group // the stages that share an embedding
+	World, Tensor, Data *parallel.Group // all ranks, tensor ranks, replicas
+	Tied                *parallel.Group // first and last stage, which share a tied embedding
 
 	owners *owners // nil without ZeRO-2
 }
@@ -48,13 +48,14 @@ type Ranks struct {
 // RemoteError is an error whose cause is on another rank.
 type RemoteError struct{ error }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (e RemoteError) Unwrap() error { return e.error }
 
-// divides reports whether replicas update different pieces.
+// divides reports whether replicas update different pieces of the weights.
 func (w *Ranks) divides() bool { return w.Zero > 0 && w.Data != nil }
 
-// Pieces returns the pieces of a rank's tensors that it updates at a ZeRO stage.
+// Pieces returns the pieces of params, a rank's tensors, that the rank at a position updates at ZeRO stage
+// zero.
 func Pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero int) []tensor.Piece {
 	if zero == 0 {
 		return params.Pieces(0, 1)
@@ -62,8 +63,8 @@ func Pieces(params tensor.Params, mesh parallel.Mesh, at parallel.Coord, zero in
 	return params.Pieces(at.DP, mesh.DP)
 }
 
-// Spread gives all replicas the pieces of the policy that each has updated, with ZeRO. It is a
-// collective of the replicas.
+// Spread copies the pieces of the policy that each replica has updated to all other replicas, with ZeRO.
+// It is a collective of the replicas.
 func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 	if !w.divides() {
 		return nil
@@ -79,11 +80,11 @@ func (w *Ranks) Spread(ctx context.Context, set *trimodel.Set) error {
 	return nil
 }
 
-// Sum sums the gradients of a set over the ranks that share them and returns the sum of squares of
-// all. It is a collective of all ranks: each returns the same sum. If a gradient is not finite, the
-// error wraps optim.ErrNonFinite on all ranks. It is a RemoteError on those that do not have that
-// gradient, and names the parameter on the others. With ZeRO, a replica then has the sums of its
-// pieces, and its other sums are meaningless.
+// Sum sums the gradients of a set over the ranks that share them and returns the sum of the squares of the
+// complete decoder's gradients. It is a collective of all ranks, and all return the same sum. If a
+// gradient is not finite, the error wraps optim.ErrNonFinite on all ranks. On ranks that have that
+// gradient, it names the parameter; on others it is a RemoteError. With ZeRO, a replica afterwards has
+// the sums of only its own pieces; its other sums have no meaning.
 func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	g := set.Gradients
 	for i := range set.Policy.Params {
@@ -91,7 +92,7 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 		shared := w.Tensor
 		switch {
 		case w.owners != nil && p.Layer >= 0:
-			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // take has added sums, but not marks
+			if w.Tensor != nil && p.Whole.Share == tensor.Summed { // owners.take has added sums, but not marks
 				if err := largest(ctx, w.Device, w.Tensor, g.Params[i].Mark); err != nil {
 					return nil, err
 				}
@@ -118,8 +119,8 @@ func (w *Ranks) Sum(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	return w.squares(ctx, set)
 }
 
-// sumData sums the gradients over replicas. With ZeRO, each gets the sums of its pieces. With ZeRO-2,
-// those of layers are on their way already (see owners).
+// sumData sums the gradients over replicas. With ZeRO, each replica gets only the sums of its pieces. With
+// ZeRO-2, the sums of layers have been sent before (see owners).
 func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	g := set.Gradients
 	if err := largest(ctx, w.Device, w.Data, g.Marks()); err != nil {
@@ -152,7 +153,7 @@ func (w *Ranks) sumData(ctx context.Context, set *trimodel.Set) error {
 	return nil
 }
 
-// sum adds sums of gradients over the ranks of a group.
+// sum replaces each of sums with its sum over the ranks of a group.
 func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer) error {
 	values, done := integers(dev, sums)
 	if err := dev.Sync(); err != nil {
@@ -165,8 +166,8 @@ func sum(ctx context.Context, dev npu.Device, g *parallel.Group, sums npu.Buffer
 	return nil
 }
 
-// largest replaces marks by the largest ones of the ranks of a group. A mark is the bits of a float32
-// that is 0 or more, or a NaN (see npu.Sums).
+// largest replaces each of marks with the largest one of the ranks of a group. A mark holds the bits of a
+// float32 that is 0 or more, or a NaN (see npu.Sums).
 func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.Buffer) error {
 	values, done := integers(dev, marks)
 	if err := dev.Sync(); err != nil {
@@ -186,16 +187,17 @@ func largest(ctx context.Context, dev npu.Device, g *parallel.Group, marks npu.B
 	return nil
 }
 
-// integers returns the values of a buffer, valid after the device's next Sync, and a function that
-// writes them back. On a device of host memory both are the buffer's own memory.
+// integers returns the values of a buffer of int64, valid after the device's next Sync, and a function that
+// writes changed values back to the buffer. On a device of host memory the values are the buffer's own
+// memory, and done does nothing.
 func integers(dev npu.Device, b npu.Buffer) (values []int64, done func()) {
 	if b.Space() == npu.Host {
 		return b.Int64s(), func() {}
 	}
 	values = make([]int64, b.Len())
-	words := unsafe.Slice((*int32)(unsafe.Pointer(&values[0])), 2*len(values))
-	dev.DownloadInts(words, b.Words())
-	return values, func() { dev.UploadInts(b.Words(), words) }
+	halves := unsafe.Slice((*int32)(unsafe.Pointer(&values[0])), 2*len(values)) // devices copy 32-bit integers
+	dev.DownloadInts(halves, b.Words())
+	return values, func() { dev.UploadInts(b.Words(), halves) }
 }
 
 // floats is integers for a buffer of float32.
@@ -209,19 +211,20 @@ func floats(dev npu.Device, b npu.Buffer) (values []float32, done func()) {
 }
 
 const (
-	words      = 4         // 64-bit words of a rank's sum of squares
-	squaresLen = words + 1 // what ranks exchange: the sum, and 1 in place of it if a gradient is not finite
+	words      = 4         // 64-bit words of a rank's sum of squares, low word first
+	squaresLen = words + 1 // int64s that a rank sends: the words, and 1 if a gradient is not finite or else 0
 )
 
-// squares returns the sum of squares of the gradients of the whole decoder, as Sum does. It is an
-// exact integer, so the norm is that of one rank.
+// squares returns the sum of squares of the complete decoder's gradients, with the errors of Sum. It is an
+// exact integer, so it is the same on any mesh.
 func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error) {
 	own, err := optim.SumSquares(w.Device, w.counted(set), w.Format)
 	if err != nil && !errors.Is(err, optim.ErrNonFinite) {
 		return nil, err
 	}
 	ranks := w.Mesh.Size()
-	all, counts := make([]int64, ranks*squaresLen), make([]int, ranks)
+	all := make([]int64, ranks*squaresLen)
+	counts := make([]int, ranks)
 	for i := range counts {
 		counts[i] = squaresLen
 	}
@@ -229,10 +232,11 @@ func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error
 	if err != nil {
 		mine[words] = 1
 	} else {
-		rest := new(big.Int).Set(own)
+		lowBits := new(big.Int).SetUint64(math.MaxUint64)
+		remaining := new(big.Int).Set(own)
 		for i := range words {
-			mine[i] = int64(new(big.Int).And(rest, new(big.Int).SetUint64(^uint64(0))).Uint64())
-			rest.Rsh(rest, 64)
+			mine[i] = int64(new(big.Int).And(remaining, lowBits).Uint64())
+			remaining.Rsh(remaining, 64)
 		}
 	}
 	if w.World != nil {
@@ -254,8 +258,8 @@ func (w *Ranks) squares(ctx context.Context, set *trimodel.Set) (*big.Int, error
 	return total, err
 }
 
-// counted returns the parameters whose gradients this rank counts in the norm. Of several ranks
-// with the same gradient, the first one does.
+// counted returns the parameters whose gradients this rank adds to the sum of squares. If several ranks
+// have the same gradient, only the first of them adds it.
 func (w *Ranks) counted(set *trimodel.Set) (own []optim.Param) {
 	at := w.Mesh.Coord(w.Rank)
 	if at.DP > 0 && !w.divides() {
@@ -263,7 +267,9 @@ func (w *Ranks) counted(set *trimodel.Set) (own []optim.Param) {
 	}
 	for i, p := range set.Params() {
 		piece := &set.Pieces[i].Param
-		if at.TP > 0 && piece.Whole.Share != tensor.Divided || !w.Shape.First() && w.Shape.TiedStages(piece) {
+		otherTensorRankCounts := at.TP > 0 && piece.Whole.Share != tensor.Divided
+		otherStageCounts := !w.Shape.First() && w.Shape.TiedStages(piece)
+		if otherTensorRankCounts || otherStageCounts {
 			continue
 		}
 		own = append(own, p)

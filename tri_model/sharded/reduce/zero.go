@@ -10,31 +10,36 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// owners divides the sums of layers' gradients among replicas (ZeRO-2). A replica sends a layer's sums
-// to their owners as soon as a micro-batch's backward pass has computed them. It uses no collective,
-// because replicas have different numbers of micro-batches.
+// owners divides the sums of layers' gradients among replicas (ZeRO-2): each sum has one owner. A replica
+// sends a layer's sums to their owners as soon as a micro-batch's backward pass has computed them. It
+// uses no collective, because replicas have different numbers of micro-batches.
 //
-// The rank's own goroutine sends and calls everything but receive. One goroutine for each other
-// replica receives and adds. A step ends with an exchange of marks in place of a layer: since messages
-// of one replica arrive in order, all its sums of the step are added when its mark arrives.
+// The rank's own goroutine sends, and calls all methods except receive. For each other replica, one
+// goroutine runs receive, which adds the sums that this replica owns. A message is the index of a layer,
+// and the next one its sums. At the end of a step all replicas exchange marks in place of a layer. The
+// messages of one replica arrive in order, so when its mark arrives, all its sums of the step are added.
 type owners struct {
 	w     *Ranks
 	set   *trimodel.Set
-	ctx   context.Context     //nolint:containedctx // of the rank
+	ctx   context.Context     //nolint:containedctx // the rank's
 	group *parallel.Group     // replicas
-	spans [][][]span          // of each layer and replica
-	posts []*parallel.Pending // under way, in order
-	err   error               // the first one of take, for exchange
+	spans [][][]span          // by layer and owner
+	posts []*parallel.Pending // messages under way, in order
+	err   error               // first error of take or a post; exchange returns it
 
 	mu   sync.Mutex
-	sums []int64       // this replica's, of all layers; guarded by mu
-	ends chan struct{} // a value for each mark that has arrived; has room for one of each replica
+	sums []int64       // the sums that this replica owns, of all layers; guarded by mu
+	ends chan struct{} // gets a value for each mark that arrives; has room for a mark of each replica
 }
 
-// span is a range of sums of a parameter, and its place among those of their owner.
-type span struct{ of, from, to, at int }
+// span is a range of a parameter's sums that one replica owns.
+type span struct {
+	param    int // index of the parameter
+	from, to int // the range in the parameter's sums
+	start    int // where the range begins in the owner's sums
+}
 
-// Marks in place of a layer.
+// Marks in place of a layer's index.
 const (
 	stepEnds = -1 // no more sums of this step
 	rankEnds = -2 // no more messages
@@ -43,13 +48,13 @@ const (
 // maxPosts limits the messages under way to other replicas, and with them the memory that they own.
 const maxPosts = 32
 
-// Take returns what gets the gradients of layers for trimodel.NewSet: nil without ZeRO-2. group has
-// the replicas and a name of its own. Open follows.
-func (w *Ranks) Take(ctx context.Context, group func() (*parallel.Group, error)) (take func(layer int), err error) {
+// Take returns the function take for trimodel.NewSet, or nil without ZeRO-2. With ZeRO-2 it calls newGroup
+// for a group of the replicas that nothing else uses. The caller then calls Open with the set.
+func (w *Ranks) Take(ctx context.Context, newGroup func() (*parallel.Group, error)) (take func(layer int), err error) {
 	if w.Zero < 2 || w.Data == nil {
 		return nil, nil
 	}
-	g, err := group()
+	g, err := newGroup()
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +62,8 @@ func (w *Ranks) Take(ctx context.Context, group func() (*parallel.Group, error))
 	return w.owners.take, nil
 }
 
-// Open prepares for the sums of a set. It returns functions that the caller runs until the other
-// replicas leave.
+// Open prepares for the sums of a set. The caller runs each of the receivers in a goroutine. They return
+// when the other replicas leave, and none must be missing, or other replicas wait forever.
 func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
 	if w.owners == nil {
 		return nil
@@ -72,8 +77,8 @@ func (w *Ranks) Open(set *trimodel.Set) (receivers []func() error) {
 	return receivers
 }
 
-// EndStep waits for the sums that other replicas have sent in this step. All replicas must call it, or
-// Sum, at the end of a step.
+// EndStep waits for the sums that other replicas have sent in this step. All replicas must call EndStep, or
+// all must call Sum, at the end of a step.
 func (w *Ranks) EndStep(set *trimodel.Set) error {
 	if w.owners == nil {
 		return nil
@@ -98,23 +103,23 @@ func (o *owners) open(set *trimodel.Set) {
 		o.spans[l] = make([][]span, ranks)
 	}
 	for r := range ranks {
-		at := 0
+		total := 0
 		for _, p := range set.Policy.Params.Pieces(r, ranks) {
 			if p.Layer < 0 {
 				continue
 			}
 			from, to := set.Policy.Span(&p)
-			o.spans[p.Layer][r] = append(o.spans[p.Layer][r], span{p.Of, from, to, at})
-			at += to - from
+			o.spans[p.Layer][r] = append(o.spans[p.Layer][r], span{param: p.Of, from: from, to: to, start: total})
+			total += to - from
 		}
 		if r == o.group.Rank() {
-			o.sums = make([]int64, at)
+			o.sums = make([]int64, total)
 		}
 	}
 }
 
-// take adds the sums of a layer over tensor ranks, where they share them, and sends them to their
-// owners. exchange returns its failure.
+// take adds the sums of a layer over the tensor ranks that share them, and sends them to their owners.
+// After an error it does nothing; exchange returns the error.
 func (o *owners) take(layer int) {
 	set := o.set
 	for i := range set.Policy.Params {
@@ -140,10 +145,10 @@ func (o *owners) take(layer int) {
 	}
 }
 
-// values copies some sums to memory that a message may own.
+// values copies the sums of spans, one after another, to memory that a message may own.
 func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err error) {
 	for _, s := range spans {
-		part, _ := integers(o.w.Device, g.Params[s.of].Slice(s.from, s.to).Buffer)
+		part, _ := integers(o.w.Device, g.Params[s.param].Slice(s.from, s.to).Buffer)
 		if err := o.w.Device.Sync(); err != nil {
 			return nil, err
 		}
@@ -152,8 +157,8 @@ func (o *owners) values(g *model.Gradients, spans []span) (all []int64, err erro
 	return all, nil
 }
 
-// post sends values, which the message owns, without waiting for the replica, unless maxPosts are under
-// way.
+// post sends values without waiting for the receiver, unless maxPosts messages are under way. The message
+// owns the values.
 func (o *owners) post(to int, values []int64) {
 	o.posts = append(o.posts, parallel.Post(o.ctx, o.group, to, values))
 	for len(o.posts) > maxPosts {
@@ -164,17 +169,18 @@ func (o *owners) post(to int, values []int64) {
 // awaitPost waits until the oldest message is sent.
 func (o *owners) awaitPost() {
 	err := o.posts[0].Wait()
-	if o.posts = o.posts[1:]; o.err == nil {
+	o.posts = o.posts[1:]
+	if o.err == nil {
 		o.err = err
 	}
 }
 
-// add adds a layer's sums to this replica's.
+// add adds values, the sums of a layer that this replica owns, to o.sums.
 func (o *owners) add(layer int, values []int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, s := range o.spans[layer][o.group.Rank()] {
-		own := o.sums[s.at : s.at+s.to-s.from]
+		own := o.sums[s.start:][:s.to-s.from]
 		for i := range own {
 			own[i] += values[i]
 		}
@@ -182,7 +188,7 @@ func (o *owners) add(layer int, values []int64) {
 	}
 }
 
-// receive adds what a replica sends, until its last mark.
+// receive adds the sums that a replica sends, until it sends rankEnds.
 func (o *owners) receive(from int) error {
 	for {
 		var layer [1]int64
@@ -229,7 +235,8 @@ func (o *owners) exchange(mark int64) error {
 	return o.err
 }
 
-// end waits for the sums of all replicas and moves this one's to set.Own.
+// end waits for the sums of all replicas, copies those that this replica owns to set.Own and clears them
+// for the next step.
 func (o *owners) end(set *trimodel.Set) error {
 	if err := o.exchange(stepEnds); err != nil {
 		return err
