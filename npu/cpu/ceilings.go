@@ -122,8 +122,8 @@ func bandwidth(l loops, threads int, set []float32) (read, copied float64) {
 			next[thread] = (next[thread] + window) % half
 		}
 	})
-	windowBytes := 4 * float64(window)
-	return windowBytes * reads.maxAtOnce(), 2 * windowBytes * copies.maxAtOnce()
+	const readBytes, copiedBytes = 4, 8 // of a value; a copied byte is read and written
+	return readBytes * float64(window) * reads.maxAtOnce(), copiedBytes * float64(window) * copies.maxAtOnce()
 }
 
 // Ceilings measures the best rates of the machine on one thread and on threads
