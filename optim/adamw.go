@@ -91,7 +91,7 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 	total := new(big.Int)
 	for i := range squares {
 		if worst := float64(squares[i].Worst); worst != 0 {
-			return nil, unusable(&params[i], worst, format)
+			return nil, gradientError(&params[i], worst, format)
 		}
 		for word, value := range squares[i].Sum {
 			part := new(big.Int).SetUint64(value)
@@ -101,9 +101,9 @@ func SumSquares(dev npu.Device, params []Param, format npu.FixedPoint) (*big.Int
 	return total, nil
 }
 
-// unusable returns the error of a parameter whose gradient has leaf values out of range. worst is
-// their largest magnitude.
-func unusable(p *Param, worst float64, format npu.FixedPoint) error {
+// gradientError returns the error of a parameter whose gradient has leaf values that are not finite or
+// out of range. worst is their largest magnitude.
+func gradientError(p *Param, worst float64, format npu.FixedPoint) error {
 	if !finite(worst) {
 		return fmt.Errorf("gradient of %s: a value of a leaf is %v: %w", p.Name, worst, ErrNonFinite)
 	}
@@ -112,7 +112,7 @@ func unusable(p *Param, worst float64, format npu.FixedPoint) error {
 		p.Name, worst, bound, ErrOutOfRange)
 }
 
-// Norm returns the norm of gradients with a sum of squares in the given format.
+// Norm returns the norm of gradients whose sum of squares is squares, in the given format.
 func Norm(squares *big.Int, format npu.FixedPoint) float64 {
 	sum, _ := new(big.Float).SetInt(squares).Float64()
 	return math.Sqrt(sum) / float64(format.Scale)
@@ -121,11 +121,11 @@ func Norm(squares *big.Int, format npu.FixedPoint) float64 {
 // FixedPoint returns the format of the sums of gradients that are later divided by at most
 // divisor. leaves is the maximum number of leaves of an update.
 //
-// Relative to the gradient divided by divisor, a unit of the sums is at most 2^-43; AdamW's epsilon,
+// After the division by a divisor of at least 1, a unit of the sums is at most 2^-43; AdamW's epsilon,
 // 1e-8, is about 2^-27. A leaf may contribute at least 2^16 / leaves to each value. This leaves room
 // for the two gradients per leaf of a tied embedding. Where each head of a leaf contributes, the
-// heads share the leaf's limit (npu.FixedPoint.Split). If the actual divisor is smaller than
-// divisor, units and limit are larger in proportion.
+// heads share the leaf's limit (npu.FixedPoint.Split). If the sums are divided by
+// less than divisor, units and limit are larger in proportion.
 func FixedPoint(divisor float64, leaves int) npu.FixedPoint {
 	_, exponent := math.Frexp(max(divisor, 1)) // divisor < 2^exponent
 	if divisor <= math.Ldexp(1, exponent-1) {

@@ -33,8 +33,8 @@ type Fleet struct {
 	state     *state.Machine
 	instances map[state.Handle]*instance
 	waiting   map[*state.Request]chan grant  // per queued request; the channel gets one grant and has room for it
-	idle      map[state.Handle]chan struct{} // per draining instance; closed when it has no request left
-	enoughNow chan struct{}                  // closed when enough instances serve; nil unless Publish waits for that
+	idle      map[state.Handle]chan struct{} // per draining or removed instance; closed when it has no request left
+	enoughServing chan struct{}                  // closed when enough instances serve; nil unless Publish waits for that
 	gen       *generation                    // of the current weights
 	invalid   int64                          // number of requests refused before any instance saw them
 }
@@ -62,9 +62,9 @@ func (f *Fleet) apply() {
 			f.cfg.Notify(event)
 		}
 	}
-	if f.enoughNow != nil && f.enough() {
-		close(f.enoughNow)
-		f.enoughNow = nil
+	if f.enoughServing != nil && f.enough() {
+		close(f.enoughServing)
+		f.enoughServing = nil
 	}
 	for _, g := range e.Grants {
 		inst := f.instances[g.Instance]
@@ -153,7 +153,7 @@ func (f *Fleet) find(inst inference.Instance) *instance {
 	return nil
 }
 
-// whenIdle returns a channel that closes when a draining instance has no request. busy says whether
+// whenIdle returns a channel that closes when a draining or removed instance has no request. busy says whether
 // it has one now. f is locked.
 func (f *Fleet) whenIdle(h state.Handle, busy bool) <-chan struct{} {
 	idle := f.idle[h]
@@ -195,9 +195,9 @@ func (f *Fleet) Drain(ctx context.Context, inst inference.Instance) error {
 	}
 }
 
-// Remove removes inst from the fleet at once, waits until its calls have ended or ctx ends, and
-// closes inst. inst must be the value passed to Add; an instance with the same ID that has replaced
-// it stays. Other instances get its requests.
+// Remove removes inst from the fleet at once and gives its requests to other instances. It waits until
+// its running requests have ended or ctx ends, and closes inst; publishes and probes may still run.
+// inst must be the value passed to Add; an instance with the same ID that has replaced it stays.
 func (f *Fleet) Remove(ctx context.Context, inst inference.Instance) error {
 	f.mu.Lock()
 	i := f.find(inst)

@@ -90,10 +90,10 @@ func (f *Fleet) awaitEnough(ctx context.Context) bool {
 		f.mu.Unlock()
 		return ctx.Err() == nil
 	}
-	if f.enoughNow == nil {
-		f.enoughNow = make(chan struct{})
+	if f.enoughServing == nil {
+		f.enoughServing = make(chan struct{})
 	}
-	enough := f.enoughNow
+	enough := f.enoughServing
 	f.mu.Unlock()
 	t := time.NewTimer(f.cfg.EmptyWait)
 	defer t.Stop()

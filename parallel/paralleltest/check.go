@@ -144,7 +144,7 @@ func neighbours(ctx context.Context, g *parallel.Group) error {
 	}
 	to, from := (g.Rank()+1)%n, (g.Rank()+n-1)%n
 	var posts []*parallel.Pending
-	for i := range 40 { // more than Post holds, so some wait
+	for i := range 40 { // more than maxPosts, so Post may block
 		posts = append(posts, parallel.Post(ctx, g, to, []int32{int32(g.Rank()), int32(i)}))
 		if i < 10 {
 			continue
@@ -236,7 +236,7 @@ func numbers(data []float32) []uint32 {
 	return b
 }
 
-// uneven returns n counts with the given sum. Some are 0.
+// uneven returns n counts with the given sum. Some may be 0.
 func uneven(total, n int, rng *rand.Rand) []int {
 	cuts := []int{0, total}
 	for range n - 1 {

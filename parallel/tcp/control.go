@@ -45,21 +45,21 @@ const (
 // link is one end of a control connection, between rank 0 and another rank. Two goroutines use it: write
 // sends beats and notes, and read handles the peer's notes. Both end when either side leaves.
 //
-// World.mu is held while a note is sent to out, so that must not block. It cannot: out has room for all
-// notes that a world ever sends through it.
+// World.mu is held while a note is sent to out. The send must not block, and cannot: out has room for
+// all notes that a world ever sends through it.
 type link struct {
 	w     *World
 	peer  int
 	addr  string
 	conn  *conn
 	out   chan note     // at most two notes: two reports to rank 0, or a table and a verdict from it
-	news  chan struct{} // holds a token if World.leavers has grown; only rank 0 uses it
+	news  chan struct{} // holds a token if World.leavers has grown; only rank 0 passes the growth on
 	bye   chan struct{} // closed when this rank leaves
 	ended chan struct{} // closed when read returns
 
 	// Guarded by World.mu.
 	waits   []int // ranks that the peer waits for, from its last beat
-	leavers int   // number of first elements of World.leavers that the peer was sent
+	leavers int   // how many of World.leavers the peer has been told
 }
 
 func newLink(w *World, rank int, addr string, c *conn) *link {

@@ -9,26 +9,26 @@
 //
 // One goroutine, the trainer's, calls the methods of Models. One goroutine for each rank reads the
 // rank's answers (Models.read). A worker has one goroutine that makes all calls to its device and
-// sends all its answers, and helpers that only receive. Published versions and checkpoints are read
-// from other goroutines, through snapshots, while the ranks train.
+// sends all its answers. Its helper goroutines only receive. Other goroutines read published versions
+// and checkpoints, through snapshots, while the ranks train.
 //
 // A worker never waits long for the trainer: answers of micro-batches go to an unbounded inbox, and
-// the trainer takes every other answer before it sends anything else. So the trainer may wait for a
+// the trainer takes all other answers before it sends anything else. So the trainer may wait for a
 // worker without a deadlock.
 //
 // # Order
 //
-// A rank gets commands in the order in which the trainer sends them. It runs a command that concerns
-// no micro-batch when all micro-batches before it have ended. The trainer waits for an answer to such
-// a command, or for a barrier after it, before it sends the next micro-batch, so no micro-batch
-// overtakes one.
+// A rank gets commands in the order in which the trainer sends them. Only after all
+// earlier micro-batches have ended does it run a command that concerns none. The trainer waits for an
+// answer to such a command, or for a barrier after it, before it sends the next micro-batch, so no
+// micro-batch overtakes such a command.
 //
 // # Bits
 //
-// Weights, moments and log-probabilities have the bits of one rank. Float sums over tensor ranks are
-// one chain in the order of ranks (package model/carry). Sums of gradients are 64-bit integers, whose
-// order does not matter (package npu, package reduce). So neither the replica that gets a micro-batch
-// nor the order in which micro-batches end changes a bit.
+// Weights, moments and log-probabilities are bit-identical to those of one rank. Float sums over
+// tensor ranks are added one rank after another, in rank order (package model/carry). Sums of
+// gradients are 64-bit integers, whose order does not matter (package npu, package reduce). So
+// neither the replica that gets a micro-batch nor the order in which micro-batches end changes a bit.
 //
 // # Failures
 //

@@ -1,6 +1,8 @@
 package py
 
 import (
+	"math"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -26,4 +28,17 @@ func TestEscapesAreCharged(t *testing.T) {
 			require.NoError(t, run(1202))
 		})
 	}
+}
+
+// An integer beyond the largest float is less than infinity.
+func TestIntegersBeyondFloats(t *testing.T) {
+	t.Parallel()
+	huge, inf := new(big.Int).Lsh(big.NewInt(1), 2000), math.Inf(1)
+	small := new(big.Int).Neg(huge)
+	require.Equal(t, -1, compareNumbers(huge, inf))
+	require.Equal(t, 1, compareNumbers(inf, huge))
+	require.Equal(t, 1, compareNumbers(small, -inf))
+	require.Equal(t, -1, compareNumbers(-inf, small))
+	require.Equal(t, 1, compareNumbers(huge, math.MaxFloat64))
+	require.Equal(t, 0, compareNumbers(inf, inf))
 }

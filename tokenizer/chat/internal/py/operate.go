@@ -218,6 +218,15 @@ func compareNumbers(x, y Value) int {
 	switch {
 	case math.IsNaN(f) || math.IsNaN(g):
 		return unordered
+	// An integer beyond the largest float becomes infinite, but is nearer to 0 than infinity.
+	case f == g && math.IsInf(f, 0):
+		switch {
+		case iok:
+			return -cmp.Compare(g, 0)
+		case jok:
+			return cmp.Compare(f, 0)
+		}
+		return 0
 	// ToFloat rounds integers of more than 53 bits, so equal floats need an exact comparison.
 	case iok && f == g && i.BitLen() > 53:
 		exact, _ := big.NewFloat(g).Int(nil)
