@@ -19,12 +19,13 @@ var ErrOutOfRange error = outOfRange{}
 
 type outOfRange struct{}
 
+// Error completes the sentence of gradientError.
 func (outOfRange) Error() string { return "the bound of the fixed-point sums of gradients" }
 
 func (outOfRange) Unwrap() error { return ErrNonFinite }
 
 // Param is one weight with its gradient and the optimizer's moments. The caller owns the
-// buffers, which have one number of values and one layout.
+// buffers, which all have the same length and layout.
 type Param struct {
 	Name  string // as in the model's files
 	Terms int    // number of times that a leaf contributes to each value (npu.FixedPoint.Split); 0 counts as 1

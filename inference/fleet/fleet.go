@@ -16,10 +16,10 @@ import (
 )
 
 // Fleet manages the instances of a run. A state.Machine makes the decisions; the fleet calls the
-// instances and the clock. Its methods may be called concurrently.
+// instances and reads the clock. Its methods may be called concurrently.
 //
 // To report an event, the fleet locks mu, calls a method of the machine, calls apply, and unlocks
-// mu. So each effect is carried out once and in the order of the events. Calls of instances may
+// mu. So each effect is carried out once and in the order of the events. Calls to instances may
 // block, so they run without mu.
 type Fleet struct {
 	cfg       Config
@@ -28,15 +28,15 @@ type Fleet struct {
 	publishMu sync.Mutex     // held by Publish; taken before mu
 	calls     sync.WaitGroup // Generate's calls and the goroutines of watch and rest; Close waits for them
 
-	mu        sync.Mutex // guards the fields below and those of instances
-	closed    bool
-	state     *state.Machine
-	instances map[state.Handle]*instance
-	waiting   map[*state.Request]chan grant  // per queued request; the channel gets one grant and has room for it
-	idle      map[state.Handle]chan struct{} // per draining or removed instance; closed when it has no request left
-	enoughServing chan struct{}                  // closed when enough instances serve; nil unless Publish waits for that
-	gen       *generation                    // of the current weights
-	invalid   int64                          // number of requests refused before any instance saw them
+	mu            sync.Mutex // guards the fields below and those of instances
+	closed        bool
+	state         *state.Machine
+	instances     map[state.Handle]*instance
+	waiting       map[*state.Request]chan grant  // per queued request; the channel gets one grant and has room for it
+	idle          map[state.Handle]chan struct{} // per draining or removed instance; closed when it has no request left
+	enoughServing chan struct{}                  // closed when enough instances serve; nil unless Publish waits
+	gen           *generation                    // of the current weights
+	invalid       int64                          // number of requests refused before any instance saw them
 }
 
 // New returns a fleet without instances.
@@ -75,7 +75,7 @@ func (f *Fleet) apply() {
 	}
 	for _, o := range e.Orders {
 		publish := f.gen.publisher(f.gen.ctx, f.instances[o.Instance], o)
-		f.gen.reads.Go(func() { _ = publish() }) // the machine has the outcome
+		f.gen.reads.Go(func() { _ = publish() }) // publish has reported its outcome to the machine
 	}
 	for _, p := range e.Probes {
 		gen, inst := f.gen, f.instances[p.Instance]
@@ -92,7 +92,7 @@ func (f *Fleet) apply() {
 	}
 }
 
-// rest waits for the end of a rest and reports it. It returns early if f closes.
+// rest waits out the pause r and reports its end. It returns early if f closes.
 func (f *Fleet) rest(r state.Rest) {
 	if sleep(f.ctx, r.For) != nil {
 		return
@@ -143,7 +143,7 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	return publish()
 }
 
-// find returns the fleet's record of inst itself, or nil. f is locked.
+// find returns the fleet's record of inst, this value, not another with the same ID, or nil. f is locked.
 func (f *Fleet) find(inst inference.Instance) *instance {
 	for _, i := range f.instances {
 		if i.ID() == inst.ID() && i.Instance == inst {

@@ -64,7 +64,7 @@ func (c *ropeCase) reference(x []float64, inverse bool) []float64 {
 	return reference.Rope(x, c.table, c.positions, c.heads, c.dim, inverse)
 }
 
-// ropeCases returns cases of any scale: a rotation only multiplies by it.
+// ropeCases ignores the scale, because a rotation is linear.
 func ropeCases(float64) []*ropeCase {
 	var all []*ropeCase
 	for _, s := range [][3]int{{1, 1, 2}, {3, 2, 8}, {40, 3, 10}, {17, 4, 32}, {5, 1, 66}, {129, 2, 64},
@@ -84,7 +84,7 @@ func testRope(t *testing.T, open func(threads int) (npu.Device, error)) {
 	sameOutputs(t, one, teams(t, open, 2, 4), ropeCases, 1)
 }
 
-// runSwiGLU calls both kernels on a device.
+// runSwiGLU calls SwiGLU and SwiGLUBackward on a device.
 func runSwiGLU(t *testing.T, d npu.Device, gate, up, dy []float32) outputs {
 	t.Helper()
 	m := newMemory(t, d)
@@ -153,7 +153,7 @@ func testSwiGLUInPlace(t *testing.T, open func(threads int) (npu.Device, error))
 	m.free()
 }
 
-// testSwiGLUExtremes checks that saturated gates give their limits, not NaN.
+// testSwiGLUExtremes checks that SwiGLU tends to its limit at saturated gates and is never NaN.
 func testSwiGLUExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	gate := []float32{0, -1e4, 1e4, -88.8, 88.8, -103.9, -200, 3e38, -3e38}

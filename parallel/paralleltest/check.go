@@ -19,7 +19,7 @@ import (
 const limit = 2 * time.Minute
 
 // Check runs every operation among all ranks with many lengths and compares the results with
-// plain code. All ranks call it with the same large.
+// plain code. All ranks call it with the same value of large.
 func Check(ctx context.Context, t parallel.Transport, large int) error {
 	ranks := make([]int, t.Size())
 	for i := range ranks {
@@ -115,7 +115,7 @@ func one(ctx context.Context, g *parallel.Group, op, length int, rng *rand.Rand)
 	}
 }
 
-// inputs returns every rank's data. It repeats after 1009 elements, which no block ends at.
+// inputs returns every rank's data. It has a period of 1009 elements, at which no block ends.
 func inputs(n, length int, rng *rand.Rand) (wide [][]int64, narrow [][]float32) {
 	const period = 1009
 	for range n {
@@ -173,7 +173,7 @@ func neighbours(ctx context.Context, g *parallel.Group) error {
 	return pass(ctx, g, to, from)
 }
 
-// pass hands a long message from the first rank to the last.
+// pass relays a long message from the first rank through all others. Each rank adds 1.
 func pass(ctx context.Context, g *parallel.Group, to, from int) error {
 	data := make([]float32, 300_000)
 	if g.Rank() > 0 {
@@ -225,7 +225,7 @@ func bits(data []float32) []uint32 {
 	return b
 }
 
-// numbers is bits with one NaN, because which of two a sum gives depends on the machine.
+// numbers is like bits, with all NaN replaced by one: which NaN a sum of two NaN gives depends on the machine.
 func numbers(data []float32) []uint32 {
 	b := bits(data)
 	for i, x := range data {

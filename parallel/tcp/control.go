@@ -37,7 +37,7 @@ const (
 
 const (
 	maxNote  = 8 << 10     // bytes of a note without addresses
-	maxAddr  = 260         // bytes of an address: a DNS name has up to 253, and ":65535"
+	maxAddr  = 260         // bytes of an address: up to 253 of a DNS name, plus 6 for ":65535"
 	maxWaits = 4           // elements of note.Waits
 	linger   = time.Second // how long Close waits for the other side of a control connection
 )
@@ -107,7 +107,7 @@ func (l *link) write() {
 		case <-l.bye:
 			if l.flush() && l.conn.sendNote(note{Kind: bye}) == nil {
 				if c, isTCP := l.conn.Conn.(*net.TCPConn); isTCP {
-					_ = c.CloseWrite() // sends all data before the end; Close could discard some
+					_ = c.CloseWrite() // lets queued data go out first; Close could discard some
 				}
 			}
 			return
@@ -118,8 +118,8 @@ func (l *link) write() {
 	}
 }
 
-// flush sends the notes in out. It also limits all further use of the connection to linger, since the
-// peer may hang.
+// flush sends the notes in out. It also sets a deadline of linger for all further use of the
+// connection, since the peer may hang.
 func (l *link) flush() (ok bool) {
 	ok = l.conn.SetDeadline(time.Now().Add(linger)) == nil
 	for ok && len(l.out) > 0 {
@@ -128,7 +128,7 @@ func (l *link) flush() (ok bool) {
 	return ok
 }
 
-// newLeavers returns the ranks that have left since its last call. It returns none on other ranks than 0.
+// newLeavers returns the ranks that have left since its last call. It returns none on ranks other than 0.
 func (l *link) newLeavers() []int {
 	w := l.w
 	w.mu.Lock()
@@ -241,7 +241,7 @@ func (l *link) lost(err error) {
 	w.rank0Gone = true
 	if !w.closing {
 		if w.err == nil && errors.As(err, new(forged)) {
-			l.out <- note{Kind: report, Reason: reason(err)} // rank 0 may still be reached
+			l.out <- note{Kind: report, Reason: reason(err)} // the connection may still work
 		}
 		w.setVerdict(0, err)
 	}

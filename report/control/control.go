@@ -35,7 +35,7 @@ type Server struct {
 	cancel   context.CancelFunc
 
 	dir     string // folder of the run
-	boot    string // random ID of this process of the run
+	boot    string // random ID, new whenever the run restarts
 	history history
 	shell   []byte           // the page without content
 	parts   map[string]*part // the page's content, by name
@@ -57,7 +57,7 @@ const (
 )
 
 // New listens on addr for the run in dir. If token is not empty, requests need
-// "Authorization: Bearer token". An address beyond loopback requires a token.
+// "Authorization: Bearer token". An address other than loopback requires a token.
 func New(addr, token, dir string) (*Server, error) {
 	empty, err := shell(token != "")
 	if err != nil {

@@ -89,7 +89,7 @@ func (m *Machine) concatenate(x, y Value) (Value, bool) {
 	return nil, false
 }
 
-// repeat returns x * y of a string, list or tuple and an integer, or false for other types.
+// repeat returns x * y, where x is a string, list or tuple and y an integer, or false for other types.
 func (m *Machine) repeat(x, y Value) (Value, bool) {
 	if _, ok := ToBig(y); !ok {
 		return nil, false
@@ -116,7 +116,7 @@ func (m *Machine) repeat(x, y Value) (Value, bool) {
 	n = max(0, WantInt(y))
 	m.ChargeCopies(16*len(items), n)
 	var all []Value
-	if len(items) > 0 { // n copies of nothing cost nothing: n may be huge
+	if len(items) > 0 { // ChargeCopies does not limit n if items is empty
 		for range n {
 			all = append(all, items...)
 		}
