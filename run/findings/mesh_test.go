@@ -209,7 +209,9 @@ func requireMemory(t *testing.T, m *ranked, cfg *configs.Config, c *model.Config
 		const small = 64 << 10
 		require.LessOrEqual(t, held[npu.Activations], r.Activations+int64(r.InFlight)*small,
 			"activations of rank %d", i)
-		require.Greater(t, 2*held[npu.Activations], r.Pass, "activations of rank %d", i)
+		if held[npu.Activations] > 0 || mesh.DP == 1 { // of several replicas, one may get no micro-batch
+			require.Greater(t, 2*held[npu.Activations], r.Pass, "activations of rank %d", i)
+		}
 		sum.Weights += r.Weights
 		sum.Gradients += r.Gradients
 		sum.Moments += r.Moments
