@@ -87,7 +87,7 @@ func newServices(t *Term) *services {
 }
 
 func (s *services) start(cfg queue.Config) {
-	s.queued = queued{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &httpWorker{s} })}
+	s.queued = queued{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &httpWorker{services: s} })}
 }
 
 // pause returns the pause after the given number of failed tries. It doubles with each try. Up to half of it is
@@ -105,15 +105,17 @@ func (s *services) Close() error {
 	return err
 }
 
-// httpWorker is a worker of the queue: it makes one request at a time.
-type httpWorker struct{ *services }
+// httpWorker is a worker of the queue of services. It makes one request at a time, to the next service in turn.
+type httpWorker struct{ services *services }
 
-func (c *httpWorker) Close() {}
+// Close does nothing: all workers share the connections, which services.Close closes.
+func (w *httpWorker) Close() {}
 
-func (c *httpWorker) Ask(ctx context.Context, batch []Input) []outcome {
-	to := c.urls[c.turn.Add(1)%uint64(len(c.urls))]
+func (w *httpWorker) Ask(ctx context.Context, batch []Input) []outcome {
+	s := w.services
+	to := s.urls[s.turn.Add(1)%uint64(len(s.urls))]
 	shown := shownURL(to)
-	answers, transient, err := c.post(ctx, to, batch)
+	answers, transient, err := s.post(ctx, to, batch)
 	outcomes := make([]outcome, len(batch))
 	for i := range outcomes {
 		if err != nil {
@@ -128,7 +130,7 @@ func (c *httpWorker) Ask(ctx context.Context, batch []Input) []outcome {
 }
 
 // post returns an answer for each response, or an error and whether it is transient. The caller checks the answers.
-func (c *httpWorker) post(
+func (s *services) post(
 	ctx context.Context, to string, batch []Input,
 ) (answers []wire.Answer, transient bool, err error) {
 	var items []wire.Request
@@ -139,7 +141,7 @@ func (c *httpWorker) post(
 	if err != nil {
 		return nil, false, err
 	}
-	text, transient, err := c.client.post(ctx, to, body)
+	text, transient, err := s.client.post(ctx, to, body)
 	if err == nil {
 		answers, err = wire.ReadList(text, len(batch))
 	}

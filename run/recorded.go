@@ -20,7 +20,7 @@ type recordedStep struct {
 	stream  chan rollout.Group // set by start
 }
 
-// newRecordedStep returns the step of groups, of which there is at least one. If the groups' indices ascend and are
+// newRecordedStep returns the step of at least one group. If the groups' indices ascend and are
 // below the step's number of prompts, as in the file of a run, they are kept, and missing indices count as
 // failed groups. Otherwise the groups are numbered from 0. The number of prompts is the one that the first group
 // records, or else known. If both are 0, it is unknown, and indices may go up to 2·len(groups).

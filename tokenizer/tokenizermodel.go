@@ -48,7 +48,7 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	}
 	normal, decoder := spaces(m, config, &c)
 	if len(frozen) > 0 {
-		c.Split = append(c.Split, symbolSplit{newMatcher(frozen)})
+		c.Split = append(c.Split, symbolSplit{frozen: newMatcher(frozen)})
 	}
 	b, err := bpe.New(c)
 	if err != nil {
@@ -119,13 +119,13 @@ func setEnds(m *spm.Model, config *configFile) {
 }
 
 // symbolSplit splits off the pieces that are never merged.
-type symbolSplit struct{ *matcher }
+type symbolSplit struct{ frozen *matcher }
 
 // Split implements split.Step. It splits the entire text at once.
 func (s symbolSplit) Split(text string, _ int, to *split.Pieces) int {
 	done := 0
 	for i := 0; i < len(text); {
-		a := s.longest(text[i:])
+		a := s.frozen.longest(text[i:])
 		if a == nil {
 			_, n := utf8.DecodeRuneInString(text[i:])
 			i += n

@@ -123,7 +123,7 @@ func (m *metrics) into(values report.Values) {
 	}
 }
 
-// value combines the samples, of which there is at least one.
+// value combines the samples. There must be at least one.
 func (e *metric) value() float64 {
 	switch e.kind {
 	case mean:

@@ -125,9 +125,9 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, 2, added)
 	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
 	h.add(stepValues(6))
-	h.add(report.Values{"step": 3, "anew": 1})
+	h.add(report.Values{"step": 3, "later": 1})
 	require.Equal(t, []int{1, 2, 3, 4, 5}, numbersOf(all))
-	require.NotContains(t, all.Values(2), "anew") // earlier results do not change
+	require.NotContains(t, all.Values(2), "later") // earlier results do not change
 	again, _, err := h.all(dir)
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 2, 3}, numbersOf(again))

@@ -37,7 +37,7 @@ type TorchRank struct {
 	PEFT         string `json:"peft"`
 }
 
-// OfTorch returns the findings about ranks, of which there is at least one.
+// OfTorch returns the findings about ranks. There must be at least one.
 func OfTorch(ranks []torch.RankInfo) *Torch {
 	first := &ranks[0]
 	t := &Torch{Parameters: first.Ready.Parameters, Trained: first.Ready.Trained, DType: first.Ready.DType,

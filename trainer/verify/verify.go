@@ -15,9 +15,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// OffPolicyError is the error of CheckUntrained and CheckTrained for a group that was sampled with other weights
-// than the published ones. If Groups is then called again with the batch's groups, it finds and replaces that
-// group.
+// OffPolicyError reports a group that was not sampled with the published weights. CheckUntrained and
+// CheckTrained return it. If Groups is then called again with the batch's groups, it finds and replaces
+// that group.
 type OffPolicyError struct{ error }
 
 // Models are what a Verifier needs of a backend.Models.

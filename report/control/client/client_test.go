@@ -66,7 +66,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]string{
 		"idle": `{"id":"a","state":"DRAINING"}`, "gone": `{"id":"b","state":"HEALTHY"}`,
-		"anew": `{"id":"a","state":"HEALTHY","requests":2}`,
+		"again": `{"id":"a","state":"HEALTHY","requests":2}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

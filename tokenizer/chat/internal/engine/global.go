@@ -17,7 +17,7 @@ func (n *namespace) Repr(m *py.Machine) string { return "<Namespace " + m.Repr(n
 // Attr returns an attribute that was set.
 func (n *namespace) Attr(name string) (py.Value, bool) { return n.attrs.GetString(name) }
 
-// cycler is Jinja's cycler(): it cycles through its items, of which there is at least one.
+// cycler is Jinja's cycler(): it cycles through its items. There is at least one.
 type cycler struct {
 	items []py.Value
 	at    int // index of the current item
