@@ -87,7 +87,8 @@ func newServices(t *Term) *services {
 }
 
 func (s *services) start(cfg queue.Config) {
-	s.queued = queued{"reward http", queue.New(cfg, func() queue.Worker[Input, Score] { return &httpWorker{services: s} })}
+	worker := func() queue.Worker[Input, Score] { return &httpWorker{services: s} }
+	s.queued = queued{"reward http", queue.New(cfg, worker)}
 }
 
 // pause returns the pause after the given number of failed tries. It doubles with each try. Up to half of it is
