@@ -210,7 +210,8 @@ func (r *rank) expect(e expectation) {
 	r.expected = append(r.expected, e)
 }
 
-// allow raises the size limit of answers to three arrays of n values: policy, entropy and reference.
+// allow raises the size limit of answers to three arrays of n values: policy, entropy and reference. The
+// caller queues the request afterwards, because the goroutine that reads may get the answer at once.
 func (r *rank) allow(n int) {
 	const arrays = 3
 	const valueSize = 4 // bytes

@@ -50,11 +50,6 @@ func (s *Session) score(
 	if err != nil {
 		return err
 	}
-	for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
-		if err := r.queue(frame); err != nil {
-			return err
-		}
-	}
 	first := g.ranks[0]
 	done := false
 	first.allow(len(p.layout.Targets))
@@ -74,6 +69,11 @@ func (s *Session) score(
 		done = true
 		return nil
 	}})
+	for _, r := range g.ranks { // scoring may need all replicas; the first rank answers
+		if err := r.queue(frame); err != nil {
+			return err
+		}
+	}
 	for !done {
 		if err := g.receive(ctx); err != nil {
 			return err
