@@ -30,15 +30,16 @@ func NewComparer(positive func(name string) bool) *Comparer {
 // facts holds what is known about an expression.
 type facts struct {
 	residues [2]uint64
-	known    bool     // residues are valid
-	opaque   bool     // residues do not determine the value
-	rational *big.Rat // nil if not rational or not known
-	decimal  bool
-	variable bool
-	log      bool
-	points   [2][3]complex128 // with natural and decimal logarithms
+	known    bool             // residues are valid
+	opaque   bool             // residues do not determine the value
+	rational *big.Rat         // nil if not rational or not known
+	decimal  bool             // has a decimal
+	variable bool             // see isVariable
+	log      bool             // has a logarithm without a base
+	points   [2][3]complex128 // values by the base of such a logarithm (bases) and the point
 }
 
+// of returns the facts about n and caches them.
 func (c *Comparer) of(n *expr.Node) *facts {
 	if f, ok := c.facts[n]; ok {
 		return f
@@ -90,15 +91,15 @@ func (c *Comparer) Same(want, got *expr.Node) bool {
 	return false
 }
 
-// bases returns the bases that a logarithm without one may have.
+// bases returns the bases that a logarithm may have that does not say its base.
 func bases() [2]float64 { return [2]float64{math.E, 10} }
 
-// signs is the number of points at which variables are negative: all of them, some of them,
-// and the others, near and far from zero.
+// signs is the number of points that signed visits. At points 0 and 4 all variables are negative; at each
+// other point a hash picks those that are. Points 4 and 5 lie far from zero.
 const signs = 6
 
-// signed compares the values where variables are negative, so that |x| is not x. Where want is
-// not real, a variable is outside its domain, and anything goes: x^{1/2} there.
+// signed compares the values where variables are negative, so that |x| is not x. It skips a point where
+// want is not real, as x^{1/2} is for a negative x: there, got may have any value.
 func (c *Comparer) signed(want, got *expr.Node, w, g *facts, base int) bool {
 	for k := range signs {
 		p := &point{seed: uint64(k + 3), far: k > 3, field: fields()[0], base: bases()[base],
@@ -203,6 +204,7 @@ func (c *Comparer) Coprime(args []*expr.Node) bool {
 	return divisor.IsInt64() && divisor.Int64() == 1
 }
 
+// decimal reports whether n has a number with digits after the decimal point.
 func decimal(n *expr.Node) bool {
 	return n.Has(func(m *expr.Node) bool { return m.Kind == expr.Number && m.Places > 0 })
 }
@@ -219,8 +221,10 @@ func literal(n *expr.Node) *expr.Node {
 	return nil
 }
 
+// isLog reports whether n is a logarithm that does not say its base.
 func isLog(n *expr.Node) bool { return n.Kind == expr.Call && n.Name == "log" && len(n.Args) == 1 }
 
+// isVariable reports whether n is a variable, or a structure such as a tuple, which has no numeric value.
 func isVariable(n *expr.Node) bool {
 	return n.IsVariable() || n.Kind > expr.Call && n.Kind != expr.Unit && n.Kind != expr.Label
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/easyrl/easyrl/internal/rounded"
 )
 
-// The functions of this file take the place of Go's complex operators and of math/cmplx, whose results
-// differ in the last places between machines: a score must not. They have no special cases for
-// infinities, which no comparison accepts.
+// The functions of this file replace Go's complex operators and math/cmplx, whose results differ in the
+// last places between machines. A score must not differ. They have no special cases for infinities, which
+// no comparison accepts.
 
 // times returns a·b.
 func times(a, b complex128) complex128 {
@@ -103,7 +103,7 @@ func hyperbolicCosine(z complex128) complex128 {
 }
 
 func hyperbolicTangent(z complex128) complex128 {
-	if math.Abs(real(z)) > 22 { // to the last place
+	if math.Abs(real(z)) > 22 { // 1 to the last place
 		return complex(math.Copysign(1, real(z)), 0)
 	}
 	return over(hyperbolicSine(z), hyperbolicCosine(z))

@@ -8,9 +8,9 @@ import (
 
 // The bounds on exact arithmetic.
 const (
-	maxBits   = 8192    // of a number
-	maxDigits = 1024    // of a number that a key spells out, in bits
-	maxWork   = 1 << 22 // total for one comparison, in bits
+	maxBits    = 8192    // of a number
+	maxKeyBits = 1024    // of a number that a key spells out, in bits
+	maxWork    = 1 << 22 // total for one comparison, in bits
 )
 
 // exact evaluates expressions in rational arithmetic.
@@ -26,7 +26,7 @@ func (e *exact) keep(r *big.Rat) *big.Rat {
 	return r
 }
 
-// eval returns the value of n, or nil.
+// eval returns the value of n, or nil if n is not rational or exceeds the bounds.
 func (e *exact) eval(n *expr.Node) *big.Rat {
 	if e.work > maxWork {
 		return nil
@@ -155,8 +155,8 @@ func intRoot(x *big.Int, degree int64) *big.Int {
 	return r
 }
 
-// call evaluates a function of rational numbers. It returns nil if the result is not
-// rational.
+// call returns the value of a function of rational numbers, or nil if it is not rational or exceeds the
+// bounds.
 func (e *exact) call(n *expr.Node) *big.Rat {
 	if n.Name == "det" && len(n.Args) == 1 && n.Args[0].Kind == expr.Matrix {
 		return e.determinant(n.Args[0])

@@ -10,7 +10,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Elementary reports whether a function of a variable is part of a formula.
+// Elementary reports whether a formula in final form may contain the function of a variable that is called
+// name.
 func Elementary(name string) bool {
 	const names expr.Names = `
 		sin cos tan cot sec csc arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp abs floor ceil
@@ -21,7 +22,7 @@ func Elementary(name string) bool {
 // isSign reports whether n is the factor -1 that stands for a minus sign.
 func isSign(n *expr.Node) bool { return n.Digits == "" && inverts(n.Value) }
 
-// inverts reports whether r is the exponent of a quotient.
+// inverts reports whether r is -1, the exponent of a denominator.
 func inverts(r *big.Rat) bool { return r != nil && r.Cmp(big.NewRat(-1, 1)) == 0 }
 
 // exponent returns the rational exponent of a power, or nil.
@@ -38,8 +39,8 @@ func isExpandable(n *expr.Node) bool {
 	return r != nil && r.IsInt() && r.Sign() > 0 && n.Args[0].Kind == expr.Sum
 }
 
-// isTen reports whether n is a power of ten in digits, as in scientific notation.
-func isTen(n *expr.Node) bool {
+// isPowerOfTen reports whether n is written as 10 with a whole exponent, as in scientific notation.
+func isPowerOfTen(n *expr.Node) bool {
 	return n.Kind == expr.Power && n.Args[0].Kind == expr.Number && n.Args[0].Digits == "10" &&
 		n.Args[1].Kind == expr.Number && n.Args[1].Value.IsInt()
 }
@@ -88,7 +89,7 @@ func flat(n *expr.Node, kind expr.Kind) (all []*expr.Node) {
 	return all
 }
 
-// factors returns the factors of a product, those of its denominators as powers of -1.
+// factors returns the factors of a product. Those of its denominators have the exponent -1.
 func factors(n *expr.Node) (all []*expr.Node) {
 	for _, f := range flat(n, expr.Product) {
 		if !inverts(exponent(f)) || f.Args[0].Kind != expr.Product {
@@ -130,7 +131,7 @@ func Literal(n *expr.Node) bool {
 			if !isSign(f) {
 				whole++
 			}
-		case isTen(f):
+		case isPowerOfTen(f):
 			tens++
 		case f.Kind == expr.Power && rational(f) != nil && f.Args[0].Kind == expr.Number:
 			below++
@@ -157,7 +158,8 @@ func Exact(a, b *expr.Node) bool {
 	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// Rounds reports whether b is the constant a, rounded to at least 3 digits, or 2 after the point.
+// Rounds reports whether b is the constant a, rounded to at least 3 significant digits, or to 2 of which at
+// least one is a decimal place.
 func Rounds(a, b *expr.Node) bool {
 	d := literal(b)
 	if d == nil || d.Figures < 2 || d.Places == 0 && d.Figures < 3 {
@@ -227,17 +229,18 @@ func Squares(n *expr.Node) int {
 	return total
 }
 
-// Mantissa returns the factor of a number in scientific notation.
-func Mantissa(n *expr.Node) (*big.Rat, bool) {
-	tens, factor := false, big.NewRat(1, 1)
+// Mantissa returns the factor before the power of ten of a number in scientific notation. ok is false if n
+// has no power of ten.
+func Mantissa(n *expr.Node) (factor *big.Rat, ok bool) {
+	factor = big.NewRat(1, 1)
 	for _, f := range flat(n, expr.Product) {
-		if isTen(f) {
-			tens = true
+		if isPowerOfTen(f) {
+			ok = true
 		} else if f.Kind == expr.Number && !isHuge(factor) {
 			factor = new(big.Rat).Mul(factor, f.Value)
 		}
 	}
-	return factor, tens
+	return factor, ok
 }
 
 // Variables returns the number of different variables in n.

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Key returns one text for expressions that differ only in the order of terms and
-// factors, in parentheses, and in zeros and ones that change nothing.
+// Key returns one text for expressions that differ only in the order of terms, of factors and of the two
+// sides of an equation, in parentheses, and in zeros and ones that change nothing.
 func Key(n *expr.Node) string {
 	switch n.Kind {
 	case expr.Number:
@@ -67,7 +67,7 @@ func Key(n *expr.Node) string {
 
 // digits returns one text for a number, with a hash in place of the digits of a huge one.
 func digits(r *big.Rat) string {
-	if r.Num().BitLen()+r.Denom().BitLen() <= maxDigits {
+	if r.Num().BitLen()+r.Denom().BitLen() <= maxKeyBits {
 		return r.RatString()
 	}
 	h := fnv.New128a()
@@ -81,7 +81,7 @@ func digits(r *big.Rat) string {
 	return text
 }
 
-// joined sorts the keys and joins them. Without keys, it returns none.
+// joined sorts the keys in place and joins them. If there are no keys, it returns the text none.
 func joined(op string, keys []string, none string) string {
 	switch len(keys) {
 	case 0:

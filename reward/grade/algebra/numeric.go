@@ -12,8 +12,8 @@ import (
 // point evaluates an expression in complex numbers, with a fixed value for each symbol.
 type point struct {
 	seed     uint64
-	field    field // for values of symbols
-	base     float64
+	field    field                  // for values of symbols
+	base     float64                // of a logarithm that does not say its base
 	negative func(name string) bool // nil if all variables are positive
 	far      bool                   // negative values are far from 0
 }
@@ -86,7 +86,8 @@ func (p *point) random(name string) complex128 {
 	return complex(0.5+2*float64(v)/float64(p.field.prime), 0)
 }
 
-// raise returns NaN if the power overflows or underflows: 1/2004! is not 0.
+// raise returns base to the exponent. It returns NaN if base is infinite or the power underflows: 1/2004!
+// is not 0.
 func raise(base, exponent complex128) complex128 {
 	v := power(base, exponent)
 	if cmplx.IsInf(base) || v == 0 && base != 0 {
@@ -95,6 +96,8 @@ func raise(base, exponent complex128) complex128 {
 	return v
 }
 
+// power returns the principal value of base to the exponent, or the real root of a negative base if the
+// exponent has an odd denominator below 10.
 func power(base, exponent complex128) complex128 {
 	if imag(base) == 0 && imag(exponent) == 0 {
 		b, x := real(base), real(exponent)
@@ -114,7 +117,7 @@ func power(base, exponent complex128) complex128 {
 	return complexPower(base, exponent)
 }
 
-// angle returns the argument of a trigonometric function in radians.
+// angle returns the value of n, the argument of a trigonometric function, in radians.
 func (p *point) angle(n *expr.Node) complex128 {
 	v := p.eval(n)
 	if n.Has(func(m *expr.Node) bool { return m.Kind == expr.Unit && m.Name == "deg" }) {

@@ -82,10 +82,10 @@ func (p pending) product(n *expr.Node) {
 			continue
 		case inverse:
 			p.visit(base)
-		case !isTen(f):
+		case !isPowerOfTen(f):
 			p.visit(f)
 		}
-		numerator = numerator || times.Sign() > 0 && !isTen(f)
+		numerator = numerator || times.Sign() > 0 && !isPowerOfTen(f)
 		key := baseKey(f, base, times)
 		p.mark("product", bases[key])
 		bases[key] = true
@@ -150,7 +150,7 @@ func (p pending) power(n *expr.Node) {
 	case exponent.Sign() == 0, base.Kind == expr.Power && rational(base.Args[1]) != nil && exponent.IsInt():
 		p["power"] = true
 	case rational(base) == nil:
-	case exponent.IsInt() && !isTen(n):
+	case exponent.IsInt() && !isPowerOfTen(n):
 		p["power"] = true
 	case !exponent.IsInt():
 		even := exponent.Denom().Bit(0) == 0

@@ -134,7 +134,8 @@ func chooses(q *question.Question, letter byte, g string) bool {
 	return true
 }
 
-// letters reports whether s is several capital letters in alphabetical order, as those of choices.
+// letters reports whether s is several of the capital letters A to J in alphabetical order, such as the
+// choices "ACD".
 func letters(s string) bool {
 	for i := range len(s) {
 		if s[i] < 'A' || s[i] > 'J' || i > 0 && s[i] <= s[i-1] {
@@ -169,8 +170,8 @@ func isCode(s string) bool {
 		strings.Trim(s[2:], "0123456789abcdefABCDEF") == ""
 }
 
-// SameValue reports whether all texts have the value of want, in whatever form. The comparisons share
-// one bound on their work: past it, nothing is the same.
+// SameValue reports whether each of texts has the value of want, in whatever form. The comparisons share
+// one bound on their work; once they exceed it, no text matches.
 func SameValue(want string, texts []string) bool {
 	c := newComparer(&question.Question{})
 	c.loose = true
@@ -212,14 +213,14 @@ func compare(q *question.Question, w, g string) string {
 		if !okA || !okB || (a.Kind == expr.Label || a.Kind == expr.Unit) && words.IsProse(w) && !words.HasDigit(w) {
 			continue
 		}
-		if q.Text != "" && isSet(b) && len(b.Args) == 1 && algebra.Literal(a) && !listsAny(q, false) { // {9} for 9
+		if q.Text != "" && isSet(b) && len(b.Args) == 1 && algebra.Literal(a) && !inAnyOrder(q, false) { // {9} for 9
 			fault = OtherForm
 			continue
 		}
 		c := newComparer(q)
 		c.text = g
 		b = unrounded(q, a, b)
-		if m := expr.Measured(b); measure.IsUnit(a.Name) && measure.IsUnit(m.Name) { // in italics
+		if m := expr.Measured(b); measure.IsUnit(a.Name) && measure.IsUnit(m.Name) { // a unit written as symbols: 5 m
 			b = m
 		}
 		if !c.same(a, b) && !c.same(a, constantOf(q, a, b)) {
@@ -259,7 +260,7 @@ func read(s string, mode expr.Mode) (*expr.Node, bool) {
 	return n, ok
 }
 
-// unrounded returns g with the number w in place of w rounded to the decimal places that the
+// unrounded returns g, with w in place of a number that is w rounded to the decimal places that the
 // question asks for.
 func unrounded(q *question.Question, w, g *expr.Node) *expr.Node {
 	places, ok := q.Places()
@@ -305,13 +306,13 @@ func constantOf(q *question.Question, w, g *expr.Node) *expr.Node {
 	})
 }
 
-// uncurrency returns s without the sign of a currency and with a plain comma.
+// uncurrency returns s without currency signs around it, and with {,} as a plain comma.
 func uncurrency(s string) string {
 	return strings.Trim(strings.NewReplacer("{,}", ",", `\,`, "", `\$`, "", `\ `, "", "~", "").Replace(s), " €£$¥")
 }
 
-// decimalComma reports whether s can only be a number with a decimal comma, perhaps in a unit, or
-// two numbers: 1,5 or 0,25 kg.
+// decimalComma reports whether s can only be a number with a decimal comma, perhaps with a unit, or a list
+// of two numbers: "1,5", "0,25 kg".
 func decimalComma(s string) bool {
 	whole, rest, found := strings.Cut(strings.TrimPrefix(s, "-"), ",")
 	unit := strings.TrimLeft(rest, "0123456789")

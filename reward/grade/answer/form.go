@@ -118,7 +118,7 @@ func unlabelled(n *expr.Node) *expr.Node {
 	return n
 }
 
-// parts returns what an inequality or equation says about its name, or n itself.
+// parts returns the sides of an equation or inequality that are not names, or n itself if n is neither.
 func parts(n *expr.Node) (all []*expr.Node) {
 	if n.Kind != expr.Relation {
 		return []*expr.Node{n}
@@ -137,8 +137,8 @@ func explicit(n *expr.Node) bool {
 		!n.Args[1].Has(func(m *expr.Node) bool { return m.Is(n.Args[0].Name) })
 }
 
-// notation returns how a number is written: as a decimal, a fraction, an integer or a
-// power of ten.
+// notation returns how a number is written: "integer", "decimal", "fraction", "mixed", "base" if it names
+// its base, or "power" if it has a 10 in it, as scientific notation has. The name of a unit precedes it.
 func notation(n *expr.Node) string {
 	switch {
 	case n.Kind == expr.Number && n.Base != "":

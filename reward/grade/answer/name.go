@@ -46,7 +46,8 @@ func misnames(q *question.Question, head *expr.Node) bool {
 	return target != "" && key != target && (q.Formulas().Keys[key] || known && head.Kind <= expr.Call)
 }
 
-// named returns the name in |AB| and in an angle: C of angle ACB.
+// named returns the points in |AB|, and the vertex of an angle: C of angle ACB. It returns any other n
+// itself.
 func named(n *expr.Node) *expr.Node {
 	switch {
 	case len(n.Args) != 1:
@@ -103,8 +104,8 @@ func isCombined(n *expr.Node) bool {
 	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind != expr.Symbol })
 }
 
-// isCircular reports whether key is that of the formula for what the question asks of a round
-// body.
+// isCircular reports whether key is that of the formula for the area, circumference or volume of a round
+// body and the question asks for that quantity.
 func isCircular(q *question.Question, key string) bool {
 	for _, row := range [][2]string{{"area", `\pi r^2`}, {"area", `4\pi r^2`}, {"circumference", `2\pi r`},
 		{"circumference", `\pi d`}, {"volume", `\frac{4}{3}\pi r^3`}, {"volume", `\pi r^2 h`}, {"volume",

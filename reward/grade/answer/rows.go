@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// lines returns the lines of a text that are not blank, without the marks of a block of
-// code and of mathematics.
+// lines returns the lines of a text that are not blank, without the delimiters of code blocks and of
+// mathematics.
 func lines(s string) []string {
 	if _, body, ok := strings.Cut(s, `\begin{`); ok && strings.Count(s, `\begin`) == 1 {
 		_, body, _ = strings.Cut(body, "}")
@@ -58,8 +58,8 @@ func cells(line string, marks *strings.Replacer) []string {
 // as text.
 const maxJSON = 1 << 18
 
-// sameJSON compares lists of texts and nested lists by their structure. ok is false if the
-// reference answer is none.
+// sameJSON compares JSON lists and objects by their structure. ok is false if w is neither a list with
+// texts or nested values nor an object, if g is a matrix, or if either is too long.
 func sameJSON(w, g string) (same, ok bool) {
 	var want, got any
 	if max(len(w), len(g)) > maxJSON || w[0] != '[' && w[0] != '{' || !strings.ContainsAny(w[1:], `[{"`) ||
@@ -78,8 +78,8 @@ func sameJSON(w, g string) (same, ok bool) {
 // maxSeries bounds a list without commas, in bytes.
 const maxSeries = 1 << 16
 
-// series returns the items of an answer that lists numbers with nothing but spaces
-// between them.
+// series returns the items of an answer that lists numbers, or more than two single letters, with only
+// spaces between them.
 func series(s string) ([]string, bool) {
 	if len(s) > maxSeries {
 		return nil, false

@@ -12,10 +12,11 @@ import (
 
 // interval is a piece of the real line. A nil end is infinite.
 type interval struct {
-	from, to               *expr.Node
-	withFrom, withTo       bool
-	fromValue, toValue     float64
-	incomparable, explicit bool
+	from, to           *expr.Node
+	withFrom, withTo   bool
+	fromValue, toValue float64
+	incomparable       bool // an end has no numeric value
+	explicit           bool // it has no other reading; (1, 2) may be a point
 }
 
 // sets compares w and g as sets of real numbers if both can be such sets and at least
@@ -173,8 +174,9 @@ func union(args []*expr.Node) ([]interval, bool) {
 	return all, true
 }
 
-// without returns the real line minus some points.
-func without(line, points *expr.Node) ([]interval, bool) {
+// without returns the real line minus some points or an interval. ok is false if line is not the whole real
+// line.
+func without(line, points *expr.Node) (rest []interval, ok bool) {
 	whole, ok := unsorted(line)
 	if !ok || len(whole) != 1 || whole[0].from != nil || whole[0].to != nil ||
 		points.Kind != expr.Bracket && points.Kind > expr.Call {
@@ -264,8 +266,8 @@ func pierced(all []interval, hole *expr.Node) []interval {
 	return found
 }
 
-// inequality returns the set that n describes.
-func inequality(n *expr.Node) ([]interval, bool) {
+// inequality returns the set of real numbers that n describes. ok is false if n describes none.
+func inequality(n *expr.Node) (set []interval, ok bool) {
 	n = ascending(n)
 	args, ops := n.Args, n.Ops
 	if len(ops) == 1 && ops[0] == "in" && !isConstant(args[0]) {
@@ -294,7 +296,8 @@ func inequality(n *expr.Node) ([]interval, bool) {
 	return nil, false
 }
 
-// folded returns the interval that contains x; |x| yields two intervals.
+// folded returns the interval from from to to, to which x belongs. If x is |y|, it returns the one or two
+// intervals to which y belongs.
 func folded(x, from, to *expr.Node, withFrom, withTo bool) ([]interval, bool) {
 	if x.Kind != expr.Call || x.Name != "abs" || len(x.Args) != 1 || x.Args[0].Kind != expr.Symbol {
 		return []interval{span(from, to, withFrom, withTo)}, true

@@ -15,7 +15,8 @@ import (
 // maxPairs is the number of pairs of items that are compared to match two lists in any order.
 const maxPairs = 1 << 13
 
-// flatten turns nodes that have several values into lists, as x ± 1, and multiplies matrices out.
+// flatten turns a node with several values, such as x ± 1, into a list, and multiplies matrices out. It
+// also drops brackets around a single value.
 func flatten(n *expr.Node) *expr.Node {
 	switch {
 	case n.Kind == expr.List:
@@ -133,7 +134,7 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 		return false
 	}
 	if w.Kind == expr.List && g.Kind == expr.Bracket && g.Open == "(" && c.question.Text != "" &&
-		listsAny(c.question, false) &&
+		inAnyOrder(c.question, false) &&
 		!c.question.Asks("pair", "point", "coordinat", "tuple", "triple", "vector", "system", "(x") {
 		return false
 	}
@@ -142,7 +143,7 @@ func (c *comparer) collections(w, g *expr.Node) bool {
 	}
 	a, b := items(w), items(g)
 	if ordered(w) || ordered(g) || w.Kind == expr.List && g.Kind == expr.List &&
-		!listsAny(c.question, !slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind != expr.Bracket })) {
+		!inAnyOrder(c.question, !slices.ContainsFunc(a, func(n *expr.Node) bool { return n.Kind != expr.Bracket })) {
 		if w.Kind == expr.Bracket && g.Kind == expr.Bracket && len(a) == 2 && !sameBrackets(w, g) {
 			return false
 		}
@@ -172,7 +173,7 @@ func repeats(n *expr.Node) bool {
 
 func isSet(n *expr.Node) bool { return n.Kind == expr.Bracket && n.Open == "{" }
 
-// unmatched returns the items of a list that another one does not write the same way.
+// unmatched returns the items of list whose key no item of other has.
 func unmatched(list, other []*expr.Node) []*expr.Node {
 	keys := map[string]bool{}
 	for _, n := range other {
@@ -248,9 +249,10 @@ func unzipped(n *expr.Node) *expr.Node {
 	return list
 }
 
-// listsAny reports whether the order of a list does not matter: it has the solutions, the values
-// or the members of something or is one of tuples, and no order is asked for.
-func listsAny(q *question.Question, tuples bool) bool {
+// inAnyOrder reports whether the order of a list does not matter. Without a question it never matters.
+// Otherwise the list must hold tuples, or solutions, values or members that the question asks for, and the
+// question must not ask for an order.
+func inAnyOrder(q *question.Question, tuples bool) bool {
 	return q.Text == "" || (tuples || q.Asks("all ", "solution", "root", "solve", "values", "zeros of", "which",
 		"divisor", "factors", "two numbers", "elements", " set ", "integers", "possible", "prime")) &&
 		!q.Asks("in that order", "respectively", "scending", "creasing order", "sort ", "in order", "and then",
@@ -385,26 +387,25 @@ func isPowerOfName(n *expr.Node) bool {
 		n.Args[0].Kind == expr.Symbol && strings.ToUpper(n.Args[0].Name) == n.Args[0].Name)
 }
 
-// agree reports whether b restates a: its value is the same, or one is the other rounded
-// to at least 3 digits.
+// agree reports whether b restates a: the values are equal, or one is the other, rounded (algebra.Rounds).
 func (c *comparer) agree(a, b *expr.Node) bool {
 	if a.Kind == expr.Number && b.Kind == expr.Number && a.Base != b.Base {
 		return inTen(a) == inTen(b)
 	}
 	defer func(loose bool) { c.loose = loose }(c.loose)
 	c.loose = true
-	if c.question.Asks("radian", "degree") && (isDegrees(a) && isCircle(b) || isCircle(a) && isDegrees(b)) {
+	if c.question.Asks("radian", "degree") && (isDegrees(a) && hasPi(b) || hasPi(a) && isDegrees(b)) {
 		return c.same(radians(a), radians(b))
 	}
 	return c.same(a, b) || c.same(b, a) || algebra.Rounds(a, b) || algebra.Rounds(b, a) ||
 		a.Kind == expr.Number && b.Kind == expr.Number && c.question.Asks("nearest", "round") && algebra.Within(a, b)
 }
 
-func isCircle(n *expr.Node) bool { return n.Has(func(m *expr.Node) bool { return m.Is("pi") }) }
+func hasPi(n *expr.Node) bool { return n.Has(func(m *expr.Node) bool { return m.Is("pi") }) }
 
 func isDegrees(n *expr.Node) bool { return n.Kind == expr.Unit && n.Name == "deg" }
 
-// radians returns an angle without its unit.
+// radians returns the value of an angle in radians, without its unit.
 func radians(n *expr.Node) *expr.Node {
 	switch {
 	case isDegrees(n):
@@ -415,6 +416,8 @@ func radians(n *expr.Node) *expr.Node {
 	return n
 }
 
+// isConstant reports whether n has no variable, no words, no function that only a letter names, such as f,
+// and no structure such as a list.
 func isConstant(n *expr.Node) bool {
 	return !n.Has(func(m *expr.Node) bool {
 		return m.IsVariable() || m.Kind == expr.Text || m.Kind >= expr.Bracket && m.Kind != expr.Unit ||
@@ -514,8 +517,8 @@ func balanced(n *expr.Node) bool {
 	return !slices.ContainsFunc(n.Args, func(m *expr.Node) bool { return m.Kind > expr.Call || m.Kind == expr.Text })
 }
 
-// proportional compares equations as left minus right side, up to a factor. If positive
-// is set, the factor must be positive.
+// proportional reports whether the differences between the two sides of w and of g are equal up to a
+// constant factor. If positive is set, the factor must be positive.
 func (c *comparer) proportional(w, g *expr.Node, positive bool) bool {
 	sign, ok := c.algebra.Proportional(algebra.Difference(w.Args[1], w.Args[0]),
 		algebra.Difference(g.Args[1], g.Args[0]))

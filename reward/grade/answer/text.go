@@ -22,7 +22,7 @@ func sameWords(q *question.Question, w, g string) bool {
 	}
 	if prose := words.IsProse(w); prose && strings.EqualFold(
 		w, strings.TrimSuffix(strings.TrimSuffix(g, " does"), " did")) {
-		return true // Will, which is no filler here
+		return true // a name such as Will, which words.Of drops as filler
 	} else if !prose && !strings.ContainsAny(w, "^_/\\ 0123456789") && strings.EqualFold(w, g) {
 		return !q.Asks("formula", "symbol") // Co is not CO
 	}
@@ -96,8 +96,8 @@ func affirms(q *question.Question, b []string) bool {
 	})
 }
 
-// saysOnly reports whether text has the words a, and besides them only words of the
-// question and others that say nothing more.
+// saysOnly reports whether text has the words a once and wantedCommas commas, and besides them only words
+// of the question and others that say nothing more.
 func saysOnly(q *question.Question, a []string, wantedCommas int, text string) bool {
 	const (
 		conclusions expr.Names = "therefore thus hence so finally"

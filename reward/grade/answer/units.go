@@ -12,8 +12,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// units compares measures. A unit on one side only counts if the question does not ask
-// for another one. Units that measure the same thing are converted.
+// units compares measures. If only g has a unit, it must be one that the question allows. Units that
+// measure the same thing are converted.
 func (c *comparer) units(w, g *expr.Node) bool {
 	a, in := measure.Strip(w)
 	b, out := measure.Strip(g)
@@ -37,7 +37,7 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	case !x.Known() || !y.Known() || in == "%" || out == "%":
 	case x.Dimension == y.Dimension && (in != "" || implied || x == y) &&
 		c.same(scaledBy(a, x.Size()), scaledBy(b, y.Size())),
-		x.Dimension == y.Dimension && in == "" && c.isUnder(a, b, out):
+		x.Dimension == y.Dimension && in == "" && c.inLargerUnit(a, b, out):
 		return true
 	default:
 		return c.same(a, b) && c.because(OtherUnit)
@@ -57,7 +57,7 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	case measure.Meridian(in) != "" && measure.Meridian(out) != "" && measure.Meridian(in) != measure.Meridian(out):
 		return false
 	}
-	if in == "" && c.isUnder(a, b, out) {
+	if in == "" && c.inLargerUnit(a, b, out) {
 		return true
 	}
 	if in == "" && words.Singular(strings.ToLower(out)) == "cent" && c.same(a, algebra.Times(b, 1, 100)) {
@@ -71,7 +71,7 @@ func (c *comparer) units(w, g *expr.Node) bool {
 	return c.same(a, b)
 }
 
-// isRate reports whether a unit is one of a rate.
+// isRate reports whether a unit measures a rate.
 func isRate(name string) bool {
 	kind := measure.Kind(name)
 	return kind == "rate" || kind == "speed"
@@ -91,7 +91,7 @@ func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
 	return expr.Multiply(n, &expr.Node{Kind: expr.Number, Value: size})
 }
 
-// percentages compares numbers of which one or both are percentages.
+// percentages compares two numbers, of which at least one is a percentage.
 func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	if inW != inG && c.percent(a, b, inW, inG) {
 		return !inW || !c.question.Asks("as a percent", "to a percent", "into a percent") || c.because(OtherForm)
@@ -102,9 +102,9 @@ func (c *comparer) percentages(a, b *expr.Node, inW, inG bool) bool {
 	return c.same(a, b)
 }
 
-// isUnder reports whether b states the whole number a in a larger unit: cents as
+// inLargerUnit reports whether b states the whole number a in a larger unit: cents as
 // dollars, "$0.25" for 25, or an hour as a time, "2:00 pm" for 2.
-func (c *comparer) isUnder(a, b *expr.Node, name string) bool {
+func (c *comparer) inLargerUnit(a, b *expr.Node, name string) bool {
 	if a.Kind != expr.Number || a.Places > 0 {
 		return false
 	}

@@ -165,7 +165,7 @@ func (l *lexer) text(name command, inside string) {
 	}
 }
 
-// known reports whether the name is too common to be letters after a line break.
+// known reports whether c is so common a command that it cannot be letters after a line break.
 func (c command) known() bool {
 	const common Names = `
 		frac dfrac tfrac sqrt left right boxed text le leq ge geq lt gt neq ne pi infty cup cap in cdot times pm

@@ -48,8 +48,8 @@ func (c *cursor) braced() (string, bool) {
 	return c.s[look.at+1 : c.at-1], true
 }
 
-// Braces returns the length of the brace group at the start of s, or 0. Groups above the bound on a
-// text count as unclosed.
+// Braces returns the length in bytes of the brace group at the start of s, or 0. A group longer than
+// maxText counts as unclosed.
 func Braces(s string) int {
 	depth := 0
 	for i := 0; i < min(len(s), maxText) && (i > 0 || s[0] == '{'); i++ {

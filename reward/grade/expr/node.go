@@ -57,7 +57,7 @@ const (
 // Integer returns the number v.
 func Integer(v int64) *Node { return &Node{Kind: Number, Value: big.NewRat(v, 1)} }
 
-// Named returns the symbol name.
+// Named returns the symbol called name.
 func Named(name string) *Node { return &Node{Kind: Symbol, Name: name} }
 
 func call(name string, args ...*Node) *Node { return &Node{Kind: Call, Name: name, Args: args} }
@@ -125,7 +125,7 @@ func (n *Node) Has(f func(*Node) bool) bool {
 // IsVariable reports whether n is a symbol without a value of its own: x, but not pi, e or i.
 func (n *Node) IsVariable() bool { return n.Kind == Symbol && !n.Is("pi") && !n.Is("e") && !n.Is("i") }
 
-// With returns n with f applied to its arguments.
+// With returns a copy of n with f applied to each of its arguments.
 func (n *Node) With(f func(*Node) *Node) *Node {
 	c := *n
 	c.Args = make([]*Node, len(n.Args))
@@ -135,7 +135,7 @@ func (n *Node) With(f func(*Node) *Node) *Node {
 	return &c
 }
 
-// Replaced returns n with f(m) for each symbol m in it.
+// Replaced returns n with f(m) in place of each symbol m.
 func (n *Node) Replaced(f func(*Node) *Node) *Node {
 	switch {
 	case n.Kind == Symbol:

@@ -62,7 +62,8 @@ func (f notation) separator(s string) int {
 	return 0
 }
 
-// decimal returns a number. It consumes the exponent of 1.5e-3.
+// decimal returns the number with the digits whole before the decimal point and decimals after it. It
+// consumes an exponent at the cursor, as in 1.5e-3.
 func (f notation) decimal(c *cursor, whole, decimals string) *Node {
 	n := &Node{Kind: Number, Places: len(decimals), Figures: len(strings.TrimLeft(whole+decimals, "0")), Digits: whole}
 	if decimals != "" {

@@ -41,7 +41,7 @@ func (s *stream) accept(k kind, text string) bool {
 	return true
 }
 
-// skip consumes a run of one operator and reports whether it is there.
+// skip consumes a run of one operator and reports whether it consumed any.
 func (s *stream) skip(op string) bool {
 	at := s.at
 	for s.accept(tOp, op) {
@@ -173,8 +173,8 @@ func (s *stream) subscript() string {
 	return b.String()
 }
 
-// scale consumes a word such as million and multiplies the number n by it. It reports
-// whether there are both.
+// scale consumes a word such as million and multiplies the number n by it. It reports whether n is a plain
+// number and such a word is next.
 func (s *stream) scale(n **Node) bool {
 	if (*n).Kind != Number || (*n).Base != "" {
 		return false

@@ -38,7 +38,7 @@ func (t token) isOp(texts ...string) bool { return t.kind == tOp && slices.Conta
 // isBrace reports whether t is a bracket that LaTeX writes with a brace.
 func (t token) isBrace() bool { return t.text == "group" || t.text == "{" || t.text == "}" }
 
-// isMeasure reports whether t ends a number or its unit.
+// isMeasure reports whether t may end a number or its unit.
 func (t token) isMeasure() bool {
 	return t.kind == tNumber || t.kind == tWord || t.kind == tClose || t.isOp("/", "%", "deg")
 }

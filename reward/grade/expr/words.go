@@ -78,9 +78,10 @@ func isMeridian(rest string) bool {
 
 const alphabet = "abcdefghijklmnopqrstuvwxyz"
 
-// unitEnd returns what a unit's first letter lacks of a unit that ends the text, as the
-// "/s" of "5 m/s". It reports whether there is such a unit.
-func unitEnd(rest string) (string, bool) {
+// unitEnd returns the rest of a unit that ends the text, after the first letter of the unit: the "/s" of "5
+// m/s". The rest is empty if the letter is all of the unit, or only an exponent follows it. ok is false if
+// there is no such unit.
+func unitEnd(rest string) (tail string, ok bool) {
 	if strings.TrimSpace(rest) == "" {
 		return "", true
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// maxBoxes is the number of boxes that form a list.
+// maxBoxes bounds the boxes that form one list, and the tries to find one.
 const maxBoxes = 64
 
 // Boxed returns the contents of the last \boxed{…} and the offset of its end. It joins

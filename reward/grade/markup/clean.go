@@ -6,8 +6,9 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Clean strips what surrounds an answer: white space, Markdown, math delimiters, a box,
-// the final period.
+// Clean strips what surrounds an answer: white space, Markdown, math delimiters, a box, the steps before a
+// last implication arrow and the final period. It rewrites the rest in the notation that package expr
+// parses.
 func Clean(s string) string {
 	s = strings.TrimSpace(s)
 	if boxed, _, ok := Boxed(s); ok && !strings.Contains(s, "\\boxed{}") {
@@ -126,7 +127,7 @@ func Spaced(s string) string {
 		"").Replace(s)
 }
 
-// ohms returns s with the word for the sign of ohms after a number.
+// ohms rewrites the sign of ohms after a number as a word: "5 kΩ" becomes "5 kiloohms".
 func ohms(s string) string {
 	for _, sign := range []string{`\Omega`, "Ω", "\u2126"} {
 		at := strings.Index(s, sign)

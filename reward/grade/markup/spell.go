@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Respelled returns s with other notations rewritten in the one that is parsed: ]2, 7[ as
+// Respelled returns s with other notations rewritten in the one that package expr parses: ]2, 7[ as
 // (2, 7), ℝ⁺ as an interval, 5^o as degrees, 5_{\text{two}} as a base in digits, and the words
 // for "and" and "or" in other languages.
 func Respelled(s string) string {
@@ -158,7 +158,7 @@ func opens(s string) bool {
 		func(sign string) bool { return strings.HasSuffix(s, sign) })
 }
 
-// micro writes out the prefix of units such as µA after a number.
+// micro rewrites the prefix µ of a unit after a number as "micro": 5 µA becomes 5 \text{ microA}.
 func micro(s string) string {
 	for _, mu := range []string{"µ", "μ", `\mu`} {
 		at := strings.Index(s, mu)

@@ -14,11 +14,11 @@ const maxCompound = 160
 
 // Measure is a parsed quantity such as "2 hours and 40 minutes".
 type Measure struct {
-	Units []Unit   // of its parts, largest first
+	Units []Unit   // one for each part, largest first
 	Total *big.Rat // in the base unit
 }
 
-// read reads the measure at the start of s and returns its length.
+// read reads the measure at the start of s and returns its length in bytes, or 0 if there is none.
 func read(s string) (Measure, int) {
 	s = s[:min(len(s), maxCompound)]
 	m, end := Measure{Total: new(big.Rat)}, 0
@@ -65,8 +65,8 @@ func unwrapped(s string) string {
 	}
 }
 
-// part reads the next, smaller part of a measure and returns its value, unit and
-// length.
+// part reads the next, smaller part of a measure and returns its value, its unit and its length in bytes.
+// The length is 0 if there is no such part.
 func (m Measure) part(s string) (*big.Rat, Unit, int) {
 	rest, money := strings.CutPrefix(strings.TrimPrefix(unwrapped(s), `\$`), "$")
 	money = money || strings.HasPrefix(unwrapped(s), `\$`)
@@ -125,8 +125,7 @@ func wordValue(word string) (*big.Rat, bool) {
 	return new(big.Rat).SetString(strings.TrimSpace(digits))
 }
 
-// unit returns the unit of the next part of a measure. Next to another part, it may be
-// a single letter.
+// unit returns the unit called name. An m after a time stands for minutes, ' for feet and " for inches.
 func (m Measure) unit(name string) Unit {
 	switch {
 	case name == "m" && len(m.Units) > 0 && m.Units[0].Dimension == "s^1":
@@ -139,8 +138,7 @@ func (m Measure) unit(name string) Unit {
 	return Of(name)
 }
 
-// Whole reads s as a measure with at most two words after it: "5 feet 3 inches
-// tall".
+// Whole reads s as a measure. At most two words may follow it: "5 feet 3 inches tall".
 func Whole(s string) (Measure, bool) {
 	m, n := read(s)
 	rest := s[n:]
@@ -148,8 +146,8 @@ func Whole(s string) (Measure, bool) {
 		strings.Trim(strings.ToLower(rest), " .}$abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// clock returns the minutes after midnight of a time such as 20:34 or 8:34 P.M., and
-// whether it says which half of the day it means.
+// clock returns the minutes after midnight of a time such as 20:34 or 8:34 P.M. exact reports whether the
+// time says which half of the day it means. ok is false if s is not a time.
 func clock(s string) (minutes int, exact, ok bool) {
 	s = strings.ToLower(strings.NewReplacer(".", "", " ", "", `\text`, "", "{", "", "}", "", "~", "", `\,`, "").Replace(
 		markup.Bare(s)))
@@ -172,8 +170,8 @@ func clock(s string) (minutes int, exact, ok bool) {
 	return 60*h + m, am || pm || h > 12 || h == 0, true
 }
 
-// SameTime compares times of the day if both say which half they mean and only one of them
-// by am or pm.
+// SameTime reports whether w and g are the same time of the day. known is false unless both are times that
+// say which half of the day they mean.
 func SameTime(w, g string) (same, known bool) {
 	a, exactA, okA := clock(w)
 	b, exactB, okB := clock(g)

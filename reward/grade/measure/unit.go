@@ -14,17 +14,17 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Unit is what a unit measures: km/h is 1000/3600 of length per time. Units are equal if they
-// measure the same in the same size. The zero Unit is that of no known unit.
+// Unit holds the dimension and the size of a unit of measurement: km/h is 1000/3600 of m^1 s^-1. Two Units
+// are equal (==) if they have the same dimension and size. The zero Unit stands for an unknown unit.
 type Unit struct {
 	Dimension string // base units and their powers, as in "m^1 s^-1"
 	size      string // in base units, a rational number
 }
 
-// Known reports whether u is a unit.
+// Known reports whether u is a known unit.
 func (u Unit) Known() bool { return u.size != "" }
 
-// Size returns the size of a known unit in base units.
+// Size returns the size of u in base units. It is nil for the zero Unit.
 func (u Unit) Size() *big.Rat {
 	size, _ := new(big.Rat).SetString(u.size)
 	return size
@@ -115,7 +115,7 @@ func (u Unit) powers() map[string]int {
 	return powers
 }
 
-// single returns the unit of one word or symbol, with its prefix.
+// single returns the unit that one word or symbol names, with or without a metric prefix.
 func single(name string) Unit {
 	metric := metric()
 	for _, list := range [][]kind{metric, others()} {
@@ -153,7 +153,8 @@ type kind struct {
 	size, dimension string
 }
 
-// named returns the unit of a list that a symbol denotes or, with names, a name.
+// named returns the unit in list that has name as a symbol or, if names is set, as a name. It returns the
+// zero Unit if there is none.
 func named(list []kind, name string, names bool) Unit {
 	word := strings.ToLower(name)
 	if len(word) > 3 && word != "hertz" {
@@ -201,7 +202,8 @@ func others() []kind {
 	}
 }
 
-// Strip returns n without its unit, and the unit.
+// Strip returns n without its units, and the name of the outermost one. A percent sign, and a unit inside
+// "dollars", take precedence over a unit around them.
 func Strip(n *expr.Node) (*expr.Node, string) {
 	name := ""
 	for n.Kind == expr.Unit {

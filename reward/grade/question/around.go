@@ -69,8 +69,8 @@ func isComparative(word string) bool {
 			"together", "answer", "her", "per")
 }
 
-// plain reports whether the words around a number add nothing to the question: they are names,
-// units and words of the question.
+// plain reports whether the words around a number add little to the question: at most two are neither
+// units, nor words of the question, nor part of a plain sentence. Without a question, four may be.
 func (q *Question) plain(name string) bool {
 	strange := 0
 	for _, word := range words.Of(name) {

@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// The bounds on the formulas of a question that are read: the bytes from its end, their number,
+// The bounds on the formulas that are read: the bytes from the end of the question, the number of formulas,
 // and the bytes of one.
 const (
 	maxText     = 1 << 13
@@ -50,7 +50,7 @@ func (q *Question) Formulas() *Formulas {
 	return q.formulas
 }
 
-// add adds n, which text writes.
+// add adds n, the expression that text writes.
 func (f *Formulas) add(n *expr.Node, text string) {
 	if algebra.Literal(n) {
 		f.Given[markup.Compact(text)] = true
@@ -126,8 +126,8 @@ func target(text, lower string) (best *expr.Node) {
 	return best
 }
 
-// lastName returns the letter between dollar signs that ends a question which begins its last
-// sentence with "Find": "Find the hypotenuse $c$."
+// lastName returns the letter between dollar signs that ends the question, or "". The last sentence must
+// begin with "Find" or the like: "Find the hypotenuse $c$."
 func lastName(text string) string {
 	text = strings.TrimRight(text, " .?\n")
 	head, ok := strings.CutSuffix(text, "$")

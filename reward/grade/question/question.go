@@ -17,17 +17,17 @@ type Question struct {
 	Text string
 
 	lower   string
-	last    string          // sentence, in lower case, or its end
-	words   map[string]bool // singular
+	last    string          // the last sentence in lower case, or its last maxLast bytes
+	words   map[string]bool // in the singular
 	offered map[string]bool // words that are alternatives
 
-	// What was read before, or nil.
+	// Results that are computed on first use.
 	found    map[string]bool // texts that were looked up in lower
 	formulas *Formulas
 	target   *expr.Node
-	aimed    bool // target was read
+	aimed    bool // target is computed
 	asked    *measure.Unit
-	per      []measure.Unit // after "per" or a slash
+	per      []measure.Unit // the units after "per" or a slash
 	units    map[string]measure.Unit
 }
 
@@ -68,7 +68,7 @@ func lastSentence(lower string) string {
 	}
 }
 
-// wanted returns the last sentence without what it gives: "with radius 4 cm".
+// wanted returns the last sentence up to the first of its conditions, such as "with radius 4 cm".
 func (q *Question) wanted() string {
 	head := q.last
 	for _, word := range []string{" with ", " whose ", " if ", " when ", " given ", " having ", " that has ",
@@ -177,8 +177,9 @@ func (q *Question) Has(word string) bool {
 	return q.words[words.Singular(word)] || q.words[words.Singular(strings.TrimSuffix(word, "s"))]
 }
 
-// Places returns the number of decimal places to which the question asks to round.
-func (q *Question) Places() (int, bool) {
+// Places returns the number of decimal places to which the question asks to round. ok is false if it asks
+// for none.
+func (q *Question) Places() (places int, ok bool) {
 	for places, names := range [][]string{nil, {"nearest tenth", "one decimal place", "1 decimal place"},
 		{"nearest hundredth", "two decimal places", "2 decimal places", "nearest cent"},
 		{"nearest thousandth", "three decimal places", "3 decimal places"}, {"nearest ten-thousandth",
@@ -204,7 +205,7 @@ func (q *Question) Reduces() bool {
 	return q.Asks("lowest terms", "simpl", "reduce", "common fraction", "m+n", "relatively prime")
 }
 
-// acts reports whether a verb follows a word that begins a sentence and is no pronoun: "Maria has".
+// acts reports whether a verb follows a word, which is no pronoun or the like: "Maria has".
 func acts(word, after string) bool {
 	if words.OneOf(word, "this", "that", "there", "what", "who", "which", "each", "every", "one", "everyone", "here",
 		"where", "how", "when", "why", "the", "she", "they", "its", "all", "both", "half") {
@@ -279,8 +280,8 @@ func (q *Question) isName(word string) bool {
 // maxOption bounds the text on each side of an "or" that is read, in bytes.
 const maxOption = 512
 
-// alternatives returns the words next to an "or" of a text, and those before the commas
-// of a list that ends in one.
+// alternatives returns the words on each side of every " or " in a text, and the last words of the other
+// items of a list that ends in one.
 func alternatives(lower string) map[string]bool {
 	found := map[string]bool{}
 	for at := 0; ; {

@@ -86,8 +86,9 @@ func (q *Question) Angular() bool {
 			`what is $\cos`, `what is $\sin`, `what is $\tan`, `find $\cos`, `find $\sin`, `find $\tan`)
 }
 
-// asksPer reports whether the question asks for something per unit, or for no rate at all.
-func (q *Question) asksPer(per string) bool {
+// asksPer reports whether the question has the unit called name after "per" or a slash. It is true as well
+// if the question has no unit there, or name is no known unit.
+func (q *Question) asksPer(name string) bool {
 	if q.per == nil {
 		q.per = []measure.Unit{}
 		fields := strings.FieldsFunc(strings.ReplaceAll(q.lower, "/", " per "),
@@ -98,7 +99,7 @@ func (q *Question) asksPer(per string) bool {
 			}
 		}
 	}
-	want := measure.Of(per)
+	want := measure.Of(name)
 	return len(q.per) == 0 || !want.Known() || slices.Contains(q.per, want)
 }
 

@@ -77,8 +77,8 @@ func Possessive(a []string, text string) bool {
 	return strings.Contains(strings.ToLower(text), a[len(a)-1]+"'s ")
 }
 
-// Rival reports whether a word is of the same kind as the wanted word: another weekday,
-// odd for even.
+// Rival reports whether a word excludes a wanted word because both are of one kind: another weekday, odd
+// for even.
 func Rival(a []string, word string) bool {
 	return slices.ContainsFunc(kinds(), func(kind expr.Names) bool {
 		return kind.Has(word) && !slices.Contains(a, word) && slices.ContainsFunc(a, kind.Has)
@@ -158,7 +158,7 @@ func IsProse(s string) bool {
 	return false
 }
 
-// Singular returns a word without the s of a plural.
+// Singular returns a word without the s of a plural. Words of up to 3 letters stay as they are.
 func Singular(word string) string {
 	if len(word) > 3 {
 		return strings.TrimSuffix(word, "s")

@@ -6,8 +6,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// Before returns the words at the end of text that change the value after them, as in
-// "more than" and "half of", or "".
+// Before returns what changes the value after text: the phrase that ends text, such as "more than" and
+// "half of", or a short form of it, "times" or "not". It returns "" if nothing does.
 func Before(text string) string {
 	text = strings.ToLower(text)
 	if strings.HasSuffix(text, "~~") {
@@ -51,16 +51,16 @@ func Before(text string) string {
 // changing returns the phrases that change the value after them.
 func changing() []string {
 	return []string{
-		// They compare it with another value, or bound it.
+		// Phrases that compare the value with another one, or bound it.
 		"more than", "less than", "fewer than", "greater than", "larger than", "smaller than", "bigger than",
 		"higher than", "lower than", "at least", "at most",
 		"under", "below", "above", "up to", "almost", "nearly", "exceeding", "exceeds", "short of", "between",
 		"nowhere near", "not near", "close to", "near", "far from",
-		// They deny it.
+		// Phrases that deny it.
 		"except", "excluding", "not", "never", "can't be", "cannot be", "isn't", "wouldn't be", "anything but",
 		"all but", "instead of", "other than", "else than",
 		"different from", "unlike", "not necessarily", "not equal to", "not equal",
-		// They compute with it.
+		// Phrases that compute with it.
 		"half", "half of", "twice", "double", "triple", "thrice", "two times", "three times", "four times",
 		"five times", "six times", "ten times", "third of", "quarter of",
 		"multiple of", "power of", "to the power", "factor of", "divisor of", "divisible by", "complement of",
@@ -70,13 +70,13 @@ func changing() []string {
 		"grown by", "increased by", "decreased by", "risen by", "fallen by", "dropped by", "right after",
 		"right before", "just after", "just before", "comes after", "comes before", "rises by", "falls by",
 		"increases by", "decreases by", "grows by", "shrinks by", "drops by",
-		// They name a part of it, or a neighbour.
+		// Phrases that name a part of it, or a neighbour.
 		"starts with", "begins with", "ends in", "ends with", "integer after", "integer before", "number after",
 		"number before",
 	}
 }
 
-// emphatic returns the double negations that mean exactly.
+// emphatic returns the double negations that mean "exactly".
 func emphatic() []string {
 	return []string{"don't doubt", "do not doubt", "safe to claim", "nothing other than", "none other than",
 		"no other than", "nothing but", "no more and no less than", "with no doubt", "without doubt",

@@ -7,7 +7,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/expr"
 )
 
-// The words that change what a value says. A list of a kind holds what is peculiar to it.
+// The words that change what a value says. negating, altering and doubting share the words of untrue and
+// guesses; beyond these, each list holds only its own.
 const (
 	negations expr.Names = "not no never neither nor cannot"
 	untrue    expr.Names = `
@@ -40,7 +41,7 @@ const (
 // isNegation reports whether a word negates.
 func isNegation(word string) bool { return negations.Has(word) || strings.HasSuffix(word, "n't") }
 
-// negates reports whether a word negates, conditions or reverses what a sentence says.
+// negates reports whether a word negates or reverses what a sentence says, or makes it conditional.
 func negates(word string) bool { return isNegation(word) || negating.Has(word) }
 
 // denies reports whether a word negates what a sentence says, or compares it with something else.
@@ -80,8 +81,8 @@ func Negated(text string, wanted []string) bool {
 		anyWord(text, func(word string) bool { return negates(word) && !slices.Contains(wanted, word) })
 }
 
-// Denied reports whether a text denies, doubts or conditions what it says, or says it of
-// something else, by words that are not among the wanted ones.
+// Denied reports whether a text denies or doubts what it says, makes it conditional, or says it of
+// something else. The wanted words do not count.
 func Denied(text string, wanted []string) bool {
 	return anyWord(text, func(word string) bool { return denies(word) && !slices.Contains(wanted, word) })
 }
@@ -89,8 +90,8 @@ func Denied(text string, wanted []string) bool {
 // Alters reports whether words around a value change what it says: "5 less than", "not 5".
 func Alters(text string) bool { return anyWord(text, alters) }
 
-// Hedges reports whether a comment on an answer denies, doubts or conditions it. It does not
-// if it negates something else of the answer: "never attained".
+// Hedges reports whether a comment on an answer denies or doubts it, or makes it conditional. A comment
+// that negates something else, such as "never attained", does not.
 func Hedges(comment string) bool {
 	return anyWord(comment, func(word string) bool { return Doubts(word) || OneOf(word, "not", "no", "if", "could") })
 }

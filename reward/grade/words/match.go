@@ -36,7 +36,7 @@ func CutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Split returns the runs of letters in s, and of the signs in inside.
+// Split returns the longest runs of letters and of the signs in inside that s has.
 func Split(s, inside string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return !unicode.IsLetter(r) && !strings.ContainsRune(inside, r) })
 }
@@ -55,7 +55,7 @@ func First(s string) string {
 	return ""
 }
 
-// Prose reports whether s has two consecutive words outside commands.
+// Prose reports whether s has two consecutive words outside LaTeX commands.
 func Prose(s string) bool {
 	run, words := 0, 0
 	for i := 0; i < len(s); i++ {

@@ -33,7 +33,7 @@ func Neutral(word string) bool { return neutral.Has(word) }
 // follows: "my final answer is".
 func Closes(word string) bool { return neutral.Has(word) || closing.Has(word) }
 
-// Counts reports whether a word in lower case is the plural of what a number counts: "eggs".
+// Counts reports whether a word in lower case looks like the plural of what a number counts: "eggs".
 func Counts(word string) bool {
 	const others expr.Names = `
 		pairs dozens times halves thirds quarters others thousands hundreds millions billions tenths hundredths starts

@@ -9,7 +9,8 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/markup"
 )
 
-// Number reports whether a word in lower case is a number below a thousand or part of one.
+// Number reports whether a word in lower case is a number below twenty, a multiple of ten below a hundred,
+// "hundred" or "half".
 func Number(word string) bool {
 	return slices.Contains(expr.Numerals(), word) || slices.Contains(tens()[2:], word) || word == "hundred" ||
 		word == "half"
@@ -20,8 +21,8 @@ func tens() []string {
 	return []string{"", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"}
 }
 
-// Spelled rewrites a leading number in words as digits: "twenty five apples" becomes
-// "25 apples".
+// Spelled rewrites a leading number in words as digits: "twenty five apples" becomes "25 apples". It
+// reports whether s begins with such a number.
 func Spelled(s string) (string, bool) {
 	fields := strings.Fields(strings.ReplaceAll(strings.ToLower(markup.Bare(s)), "-", " "))
 	fields = slices.DeleteFunc(fields, func(f string) bool { return strings.Trim(f, ".,") == "" })
@@ -68,7 +69,7 @@ func denominator(f string) int {
 	return 0
 }
 
-// mixed reads a whole number and a fraction in words.
+// mixed rewrites a mixed number: "two and a half" becomes "2 1/2". v is the value of the first used fields.
 func mixed(v, used int, fields []string) (string, bool) {
 	rest := fields[used+1:]
 	if len(rest) > 0 && rest[0] == "a" {
@@ -84,6 +85,7 @@ func mixed(v, used int, fields []string) (string, bool) {
 	return digits(v, used, fields)
 }
 
+// digits returns v, followed by the fields after the first used ones.
 func digits(v, used int, fields []string) (string, bool) {
 	if used == 0 || used > len(fields) {
 		return "", false
