@@ -48,11 +48,11 @@ func (t *Task) judge(m mark) string {
 	return fault
 }
 
-// isWhole reports whether a short answer is complete: "3 +" lacks a term, "(1, 2" a bracket.
+// isWhole reports whether a short answer is complete: "3 +" lacks a term, "\frac{1}{2" a brace.
 func isWhole(s string) bool { return !breaksOff(s) && balanced(s) }
 
-// hidden reports whether s has signs that change how its text looks and that the reference answer
-// lacks: combining marks and changes of direction.
+// hidden reports whether s has combining marks or direction controls that the reference answer lacks. They
+// change how the text looks, so a reader would see another answer.
 func hidden(s, gold string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return (unicode.In(r, unicode.Mn, unicode.Me) || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 ||
@@ -60,9 +60,10 @@ func hidden(s, gold string) bool {
 	})
 }
 
-// readings returns the texts to compare for a mark: its own, and that of the value in it if it is a
-// sentence with one value ("they have 25 apples"), a value with a comment ("9 (i.e. 9.0)") or an
-// evaluated expression. A text above the bound of a mark has only one reading.
+// readings returns the texts to compare with the reference answer. The first is the text of the mark. A
+// second follows if s is a sentence with one value ("they have 25 apples"), a value with a comment ("9
+// (i.e. 9.0)"), a choice with a comment, a named value ("Ann: 16") or an evaluated expression. A text
+// longer than maxMark has only the first.
 func readings(s string) []string {
 	if len(s) > maxMark {
 		return []string{s}
@@ -112,7 +113,7 @@ func readings(s string) []string {
 
 const alphabet = "abcdefghijklmnopqrstuvwxyz"
 
-// shares writes "3/4 of 240" as a product.
+// shares rewrites a share such as "3/4 of 240" as a product: "3/4 * 240".
 func shares(s string) string {
 	head, rest, ok := strings.Cut(s, " of ")
 	head = strings.TrimSuffix(head, "\\")
@@ -123,7 +124,7 @@ func shares(s string) string {
 	return head + " * " + rest
 }
 
-// withoutTotal returns s without "in total" and the like at its end.
+// withoutTotal strips a closing such as "in total", "altogether" or "each" from s.
 func withoutTotal(s string) string {
 	for _, end := range []string{" altogether", " in total", " in all", " altogether}", " in total}",
 		" in all}", " each",
@@ -135,7 +136,8 @@ func withoutTotal(s string) string {
 	return s
 }
 
-// equation rewrites "x is 9" and "x equals 9" as "x = 9".
+// equation rewrites "x is 9" and "x equals 9" as "x = 9", and a derivative such as dy/dx on the left side
+// as y'. It drops a leading "\gcd =" and the like.
 func equation(s string) string {
 	if head, value, ok := strings.Cut(s, "="); ok && isDerivative(head) {
 		s = "y' = " + value
@@ -173,7 +175,8 @@ func chosen(s string) (string, bool) {
 	return letter, true
 }
 
-// evaluated returns what integrals, limits and antiderivatives between bounds equal in s.
+// evaluated drops each leading integral, limit or antiderivative between bounds, with its equals sign:
+// "\int_0^1 x\,dx = 1/2" becomes "1/2". ok reports whether it dropped any.
 func evaluated(s string) (value string, ok bool) {
 	for {
 		left, rest, more := strings.Cut(s, "=")
@@ -186,8 +189,9 @@ func evaluated(s string) (value string, ok bool) {
 	}
 }
 
-// balanced reports whether each bracket of a short bare answer has a counterpart, as the
-// ends of an interval have in any combination.
+// balanced reports whether the brackets of a short bare answer pair up. A round bracket may pair with a
+// square one, as in the interval [0, 1), and one bracket of these may lack its counterpart. Braces must all
+// pair up.
 func balanced(s string) bool {
 	depth, braces := 0, 0
 	for i, c := range s {
@@ -240,7 +244,8 @@ func commented(s string) (string, bool) {
 	return "", false
 }
 
-// relates reports whether s says in LaTeX that a value is bounded or excluded.
+// relates reports whether s has a LaTeX sign that bounds or excludes a value, or leaves it open as \pm
+// does.
 func relates(s string) bool {
 	return words.Contains(strings.NewReplacer(`\left`, "", `\neg`, "").Replace(s), `\ne`, `\le`, `\ge`, `\lt`, `\gt`,
 		`\not`, `\nmid`, `\mid`, `\to`, `\vee`, `\lor`, `\oplus`, `\pm`, `\mp`, "~~", `\cancel`)

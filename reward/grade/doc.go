@@ -2,7 +2,7 @@
 // answer.
 //
 // A response is right if its last mark states one answer, in final form, that equals the
-// reference answer. The page docs/grading.md says what that means, and a test holds it to that.
+// reference answer. The page docs/grading.md defines these terms by example, and a test checks each example.
 //
 // # Where the answer is
 //
@@ -35,7 +35,7 @@
 //
 // # Bounds
 //
-// Responses come from models: time and memory are bounded for any text. Of a response, boxes
-// are searched in the whole text, other marks in the last 64 KiB. Answers above 4 KiB are
-// compared only as text.
+// Responses come from models: time and memory are bounded for any text. Boxes count anywhere
+// in a response, other marks only in its last 64 KiB. Answers above 4 KiB are compared only as
+// text.
 package grade

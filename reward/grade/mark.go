@@ -10,20 +10,20 @@ import (
 
 // The bounds on how much of a response is read, in bytes.
 const (
-	maxTail = 1 << 16 // from its end, for marks other than boxes
-	maxMark = 1 << 12 // of a mark's text, except for a box
-	maxLead = 160     // before the text of a mark, in its sentence
+	maxTail = 1 << 16 // at its end, where marks other than boxes count
+	maxMark = 1 << 12 // in the text of a mark other than a box
+	maxLead = 160     // before a mark, in its sentence
 )
 
 // mark is what a response states as its answer.
 type mark struct {
-	text string    // inside it
+	text string    // what the mark holds
 	lead string    // the text before it in its sentence
 	says [2]string // the words before and after "answer" in its phrase
 	end  int       // offset after it
-	ok   bool      // there is one
-	box  bool      // it is written in LaTeX
-	cut  bool      // it is unfinished
+	ok   bool      // the response has a mark
+	box  bool      // the mark is a \boxed or the like
+	cut  bool      // the response breaks off inside the mark
 }
 
 // later returns m, or other if it ends later.
@@ -35,7 +35,7 @@ func (m mark) later(other mark) mark {
 }
 
 // find returns the last mark of a text: a box, a line after ####, a tag or a phrase that
-// says "answer". A text that is nothing but an answer is one.
+// says "answer". A text that is nothing but an answer is itself a mark.
 func find(text string) mark {
 	skip := max(0, len(text)-maxTail)
 	tail := text[skip:]
@@ -56,7 +56,7 @@ func find(text string) mark {
 	return found
 }
 
-// inner returns the mark within the text of m, or m.
+// inner returns the mark inside the text of m if there is one, or m.
 func (m mark) inner() mark {
 	if !words.Contains(m.text, "box", "####", "<answer>", "nswer") {
 		return m
@@ -202,7 +202,7 @@ func tagBefore(s, lower string) (string, bool) {
 	return strings.TrimSpace(s[at+len("<answer>") : len(head)]), true
 }
 
-// folded returns s in lower case, or s if that changes a letter's length.
+// folded returns s in lower case, or s itself if that would change its length: offsets must stay valid.
 func folded(s string) string {
 	if lower := strings.ToLower(s); len(lower) == len(s) {
 		return lower

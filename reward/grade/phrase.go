@@ -15,9 +15,11 @@ import (
 // below it, where X is alone. A phrase without X at the end of the text is cut off.
 func titled(s string) mark { return phrased(s, true) }
 
-// said is titled for an X within a sentence.
+// said is like titled, but X may be part of a sentence.
 func said(s string) mark { return phrased(s, false) }
 
+// phrased returns the last phrase that announces an answer. With alone set, nothing but the answer may
+// follow the announcement.
 func phrased(text string, alone bool) mark {
 	lower := folded(text)
 	found := announcements(lower)
@@ -110,14 +112,15 @@ func comments(lead, body string) bool {
 		"abcdefghijklmnopqrstuvwxyz,.") == "" && !strings.HasPrefix(word, "sqrt")
 }
 
-// leads reports whether the words before "answer" in its sentence say nothing but that it
-// comes.
+// leads reports whether the words before "answer" in its clause only introduce it: none denies, doubts or
+// bounds what follows.
 func leads(lead string) bool {
 	lead = lead[strings.LastIndexAny(lead, ",;:")+1:]
 	return !slices.ContainsFunc(words.Split(strings.ToLower(lead), "'"), words.Bends)
 }
 
-// leading returns the length of the words that conclude at the start of an answer.
+// leading returns the length in bytes of the connectives that open an answer, such as "therefore" and "is
+// equal to".
 func leading(s string) int {
 	at := 0
 	for at < len(s) {
@@ -137,7 +140,7 @@ func leading(s string) int {
 	return at
 }
 
-// maxPhrases is the number of phrases that are read, from the end.
+// maxPhrases bounds the announcements that phrased tries, the last one first.
 const maxPhrases = 64
 
 // announcements returns the offsets of the words that announce an answer, the last one first.
@@ -158,9 +161,9 @@ func announcements(lower string) (found []int) {
 	return found
 }
 
-// payload returns the offset of the answer that the word at i announces: after a colon,
-// "is" and the like, or on the line after a title.
-func payload(text string, i int) (int, bool) {
+// payload returns the offset of the answer that the word at i announces: after a colon, "is" and the like,
+// or on the line after a title. ok is false if no answer follows.
+func payload(text string, i int) (begin int, ok bool) {
 	j := i
 	for j < len(text) && strings.IndexByte(" :*\n=,.!", text[j]) < 0 {
 		j++
@@ -323,8 +326,8 @@ func abbreviates(s, rest string) bool {
 		len(strings.Fields(rest)) <= 4
 }
 
-// The most words that an answer which is alone may have besides its mathematics: in a response
-// without a mark, and in other places.
+// The bounds on the words that may stand beside the mathematics of an answer that is alone: maxBare in a
+// response without a mark, maxWords elsewhere.
 const (
 	maxBare  = 2
 	maxWords = 5

@@ -13,14 +13,14 @@ import (
 	"github.com/easyrl/easyrl/reward/grade/words"
 )
 
-// Final returns the part of a response after the reasoning and before the next turn,
-// without HTML. It is empty if the reasoning does not end.
+// Final returns the part of a response after the reasoning and before the next turn, without common HTML
+// tags. It is empty if the reasoning does not end.
 func Final(response string) string {
 	text, _ := final(response)
 	return text
 }
 
-// final is Final. It reports whether the reasoning ends, if there is any.
+// final is Final. ok is false if the response starts to reason and never stops.
 func final(response string) (text string, ok bool) {
 	const channel = "<|channel|>" // of gpt-oss, whose turns end within the response
 	if !strings.Contains(response, channel) {
@@ -32,7 +32,7 @@ func final(response string) (text string, ok bool) {
 	return tidy(untilNext(uncommented(untilEnd(opened(response))))), true
 }
 
-// opened returns a response without the token that opens it, as <|START_RESPONSE|>.
+// opened returns a response without a special token at its start, such as <|START_RESPONSE|>.
 func opened(response string) string {
 	rest, special := strings.CutPrefix(strings.TrimLeft(response, " \n"), "<|")
 	name, after, ok := strings.Cut(rest[:min(len(rest), maxLead)], "|>")
@@ -42,7 +42,7 @@ func opened(response string) string {
 	return response
 }
 
-// thoughts returns the pairs of marks between which models reason.
+// thoughts returns the pairs of tags that enclose the reasoning of a model.
 func thoughts() [][2]string {
 	return [][2]string{
 		{"<think>", "</think>"}, {"<thinking>", "</thinking>"}, {"<thought>", "</thought>"},
@@ -57,18 +57,17 @@ func thoughts() [][2]string {
 	}
 }
 
-// reasoned returns what follows the reasoning of a response. It reports whether all
-// reasoning ends.
+// reasoned returns what follows the reasoning of a response. ok is false if some reasoning does not end.
 func reasoned(response string) (string, bool) {
 	const channel, message = "<|channel|>", "<|message|>"
-	if at := strings.LastIndex(response, channel); at >= 0 { // of gpt-oss, of which only the last counts
+	if at := strings.LastIndex(response, channel); at >= 0 { // gpt-oss: only the last channel counts
 		name, body, ok := strings.Cut(response[at+len(channel):], message)
 		if name, _, _ = strings.Cut(strings.TrimSpace(name), " "); !ok || name != "final" {
 			return "", false
 		}
 		response = body
 	}
-	const plain, finally = "analysis", "assistantfinal" // the same without the special tokens
+	const plain, finally = "analysis", "assistantfinal" // gpt-oss with its special tokens removed
 	if strings.HasPrefix(response, plain) && len(response) > len(plain) && (response[len(plain)] < 'a' ||
 		response[len(plain)] > 'z') && response[len(plain)] > ' ' {
 		at := strings.LastIndex(response, finally)
@@ -95,8 +94,7 @@ func thoughtEnd(s string) (end int) {
 	return end
 }
 
-// uncommented returns a response without comments in HTML and lines that are comments in
-// LaTeX.
+// uncommented returns a response without HTML comments and without lines that are LaTeX comments.
 func uncommented(s string) string {
 	if strings.Contains(s, "<!--") {
 		s = regexp.MustCompile(`(?s)<!--.*?(?:-->|\z)`).ReplaceAllString(s, "")
@@ -153,7 +151,8 @@ func asks(line string, title bool) bool {
 	})
 }
 
-// maxTicks is the number of check marks that only decorate a response.
+// maxTicks is how many check marks a response may use as decoration. With more, they may form a grid and
+// stay.
 const maxTicks = 4
 
 // tidy removes common HTML tags and rewrites full-width forms, used in Chinese and
@@ -186,6 +185,7 @@ func tidy(s string) string {
 	}, s)
 }
 
+// isWide reports whether r is one of the full-width forms that tidy rewrites.
 func isWide(r rune) bool {
 	return r >= utf8.RuneSelf && (r >= '！' && r <= '～' || r == '。' || r == '、')
 }

@@ -56,8 +56,8 @@ func Bare(want string) string {
 // maxStated is the length in bytes up to which a field without a box is an answer, not a solution.
 const maxStated = 100
 
-// Fault returns why a response, reasoning included, does not give the task's answer, or
-// "" if it does: its last mark holds it.
+// Fault returns why a response, reasoning included, does not give the task's answer. It returns "" if the
+// response's last mark holds that answer.
 func (t *Task) Fault(response string) string {
 	text, ok := final(response)
 	if !ok {
@@ -89,8 +89,8 @@ func Extract(response string) (string, bool) {
 	return m.text, m.ok && !m.cut
 }
 
-// block grades a response to a task whose answer has several lines: they are the last mark's,
-// follow "answer:", or are the whole response.
+// block grades a response to a task whose answer has several lines. The lines are the text of the last
+// mark, the text after "answer:", or the whole response.
 func (t *Task) block(text string) string {
 	text = strings.TrimSpace(text)
 	m := tagged(text).later(boxed(text))

@@ -32,9 +32,9 @@ func (t *Task) vet(s string, m mark) string {
 	return t.vetSigns(s)
 }
 
-// frames reports whether the words before and after "answer" in a phrase say only that X is the
-// answer to the question: "so the final answer is". Words of the question and of plain closings do,
-// and those after "by" and the like, which name a method: "by symmetry".
+// frames reports whether the words before and after "answer" in a phrase say only that X is the answer to
+// the question: "so the final answer is". It allows words of the question and of plain closings, and skips
+// what follows "by" and the like, which names a method: "by symmetry".
 func (t *Task) frames(says [2]string) bool {
 	if slices.ContainsFunc(lettered(says[0]), words.Doubts) {
 		return false
@@ -139,8 +139,8 @@ func (t *Task) vetWord(name, text string) string {
 	return answer.Strange
 }
 
-// allowsOr reports whether "or" may join the values of the answer, as it joins solutions: "2 or 3".
-// The values of one solution, x = 2, y = 3, it may not.
+// allowsOr reports whether "or" may join the values of the answer, as it joins solutions: "2 or 3". It may
+// not join the values of one solution: x = 2, y = 3.
 func (t *Task) allowsOr() bool {
 	names := map[string]bool{}
 	for part := range strings.SplitSeq(t.gold, ",") {
@@ -172,8 +172,8 @@ func (t *Task) countsOther(word, text string) bool {
 		words.Singular(word) != words.Singular(noun) && !words.Neutral(word) && !measure.IsUnit(word)
 }
 
-// asksNoun reports whether the question asks for what a noun such as "multiple" names, and text
-// does not say that of something else: "a multiple of 56".
+// asksNoun reports whether the question asks for what a noun such as "multiple" names, and text does not
+// use the noun with "of", as in "a multiple of 56".
 func (t *Task) asksNoun(word, text string) bool {
 	return words.OneOf(word, "multiple", "factor", "divisor", "root", "square", "cube", "power", "third", "quarter",
 		"half") && t.question.LastHas(word) && !strings.Contains(strings.ToLower(text), word+" of")
@@ -294,8 +294,8 @@ func barred(s string) bool {
 	return strings.HasPrefix(s, `\`) && regexp.MustCompile(accents).MatchString(s)
 }
 
-// otherHalf reports whether a time is in the half of the day that the question does not name, while
-// it names the other one, and the reference answer names none: "3 am" for "at what time after 1 pm".
+// otherHalf reports whether s is a time in the other half of the day than the only one that the question
+// names: "3 am" for "at what time after 1 pm". It is false if the reference answer names a half.
 func (t *Task) otherHalf(s string) bool {
 	halves := func(s string) (am, pm bool) {
 		s = strings.NewReplacer(".", "", " ", "", `\text{`, "", `\`, "").Replace(strings.ToLower(s))
@@ -311,8 +311,8 @@ func (t *Task) otherHalf(s string) bool {
 	return !wantAM && !wantPM && askedAM != askedPM && (am && !askedAM || pm && !askedPM)
 }
 
-// otherCurrency reports whether an answer has a currency that the question does not use, while it
-// uses another one: "€10" for "$5 each".
+// otherCurrency reports whether an answer is in a currency that the question does not use, while the
+// question uses another one: "€10" for "$5 each".
 func otherCurrency(text, question string) bool {
 	question = strings.ToLower(question)
 	if slices.ContainsFunc(lettered(question), func(word string) bool { return words.OneOf(word, "cent", "cents") }) {
@@ -326,8 +326,8 @@ func otherCurrency(text, question string) bool {
 	})
 }
 
-// otherDegree reports whether a temperature is on a scale that the question does not mention or
-// converts from, "20 °F" for "in degrees Celsius", or a plain number is in degrees.
+// otherDegree reports whether text gives a temperature on another scale than the question asks for, as in
+// "20 °F" for "in degrees Celsius", or gives a plain number in degrees.
 func (t *Task) otherDegree(text string) bool {
 	scale := func(s string) (celsius, fahrenheit int) {
 		s = strings.NewReplacer(`\text`, "", `\mathrm`, "", "{", "", "}", "", "$", "", " ", "", `\ `, "", `^\circ`,
@@ -354,8 +354,8 @@ func (t *Task) otherDegree(text string) bool {
 	return c >= 0 && f < 0 && askedF > askedC || f >= 0 && c < 0 && askedC > askedF
 }
 
-// otherModulus reports whether an answer is modulo a number that the question does not have:
-// "3 (mod 5)" for "modulo 7". Powers of ten may be its own if the question asks for digits.
+// otherModulus reports whether an answer is modulo a number that the question does not have: "3 (mod 5)"
+// for "modulo 7". If the question asks for digits, any power of ten will do.
 func (t *Task) otherModulus(text string) bool {
 	_, after, _ := strings.Cut(text, "mod")
 	digits := strings.TrimLeft(after, "ulo {}")
@@ -364,7 +364,7 @@ func (t *Task) otherModulus(text string) bool {
 		!(t.question.Asks("digit") && strings.HasPrefix(digits, "1") && strings.Trim(digits[1:], "0") == "")
 }
 
-// congruent reports whether s speaks of numbers modulo another.
+// congruent reports whether s states a congruence or a modulus.
 func congruent(s string) bool {
 	return words.Contains(s, "(mod", `\pmod`, " mod", "≡", `\equiv`, "congruent")
 }
