@@ -77,7 +77,7 @@ func (r *sampler) prefill(groups []*group) {
 			g.version, g.checksum = r.weights.version, r.weights.checksum
 		}
 		last := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: b.want[i]}
-		if err := r.scores.prompt(g, int(last.row)+1-g.filled); err != nil {
+		if err := r.scores.scorePrompt(g, int(last.row)+1-g.filled); err != nil {
 			r.sched.fail(g, err)
 			continue
 		}

@@ -235,7 +235,7 @@ func (e *Engine) wait(g *group) error {
 // for. Publish does not copy the weights: they must not change until a later Publish or Close
 // returns.
 func (e *Engine) Publish(ctx context.Context, w inference.Weights) (string, error) {
-	o := &order{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
+	o := &publishOrder{ctx: ctx, weights: w, checksum: w.Checksum(), done: make(chan error, 1)}
 	if err := e.mailbox.publish(o); err != nil {
 		return "", fmt.Errorf("engine %s: %w", e.cfg.ID, err)
 	}

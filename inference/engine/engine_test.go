@@ -131,7 +131,7 @@ func TestSchedulerProperty(t *testing.T) {
 func TestEarlierGroupsFinishFirst(t *testing.T) {
 	t.Parallel()
 	e, m := newFake(t, Config{MaxRunning: 4})
-	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&publishOrder{ctx: t.Context(), weights: fakeWeights(1)}))
 	var groups []*group
 	for i := range 3 {
 		g, err := e.newGroup(t.Context(), request(20+i, 6, 5))
@@ -165,7 +165,7 @@ func TestEarlierGroupsFinishFirst(t *testing.T) {
 func TestPromptPagesAreShared(t *testing.T) {
 	t.Parallel()
 	e, _ := newFake(t, Config{MaxRunning: 8})
-	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&publishOrder{ctx: t.Context(), weights: fakeWeights(1)}))
 	g, err := e.newGroup(t.Context(), request(40, 8, 20))
 	require.NoError(t, err)
 	e.loop.enqueue(g)
@@ -186,7 +186,7 @@ func TestPromptPagesAreShared(t *testing.T) {
 
 func TestStepAllocatesNothing(t *testing.T) {
 	e, m := newFake(t, Config{MaxRunning: 16})
-	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&publishOrder{ctx: t.Context(), weights: fakeWeights(1)}))
 	for i := range 2 {
 		g, err := e.newGroup(t.Context(), request(30+i, 8, 200))
 		require.NoError(t, err)
@@ -351,7 +351,7 @@ func TestCancelFreesPages(t *testing.T) {
 func TestDeviceFailureEndsRunningRequests(t *testing.T) {
 	t.Parallel()
 	e, m := newFake(t, Config{MaxRunning: 2})
-	require.NoError(t, e.loop.take(&order{ctx: t.Context(), weights: fakeWeights(1)}))
+	require.NoError(t, e.loop.take(&publishOrder{ctx: t.Context(), weights: fakeWeights(1)}))
 	var groups []*group
 	for range 2 {
 		g, err := e.newGroup(t.Context(), request(20, 2, 5))

@@ -131,7 +131,7 @@ func (l *loop) ensureMemory() {
 }
 
 // take makes the weights of o current and fails the requests that they make stale.
-func (l *loop) take(o *order) error {
+func (l *loop) take(o *publishOrder) error {
 	if err := o.ctx.Err(); err != nil {
 		return err
 	}

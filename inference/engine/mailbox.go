@@ -14,14 +14,14 @@ type mailbox struct {
 
 	mu           sync.Mutex // guards the fields below
 	inbox        []*group
-	orders       []*order
+	orders       []*publishOrder
 	memoryOrders []*memoryOrder
 	closing      bool
 	stats        Stats
 }
 
-// order is a publish that the loop must carry out.
-type order struct {
+// publishOrder asks the loop to make weights current.
+type publishOrder struct {
 	ctx      context.Context // if it has ended, the loop does nothing
 	weights  inference.Weights
 	checksum string
@@ -42,7 +42,7 @@ func (b *mailbox) submit(g *group) error {
 }
 
 // publish hands o to the loop.
-func (b *mailbox) publish(o *order) error {
+func (b *mailbox) publish(o *publishOrder) error {
 	return b.send(func() { b.orders = append(b.orders, o) })
 }
 
@@ -92,7 +92,7 @@ func (b *mailbox) poke() {
 }
 
 // collect takes all requests and publishes out of the mailbox. closing reports that the engine closes.
-func (b *mailbox) collect() (inbox []*group, orders []*order, closing bool) {
+func (b *mailbox) collect() (inbox []*group, orders []*publishOrder, closing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	inbox, orders = b.inbox, b.orders

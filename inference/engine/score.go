@@ -26,10 +26,10 @@ type scorer struct {
 	logits []float32 // logits of some rows, in host memory; see logitsFor
 }
 
-// prompt sets the log-probabilities of the prompt tokens that follow the tokens just run, and their
-// alternatives, as far as the request asks for them. Row first of the last prefill is the prompt's
-// first token.
-func (c *scorer) prompt(g *group, first int) error {
+// scorePrompt sets the log-probabilities of the prompt tokens that follow the tokens just run, and their
+// alternatives, as far as the request asks for them. Row first of the last prefill is the prompt's first
+// token.
+func (c *scorer) scorePrompt(g *group, first int) error {
 	if g.promptLogp == nil {
 		return nil
 	}
@@ -54,9 +54,9 @@ func (c *scorer) prompt(g *group, first int) error {
 	return nil
 }
 
-// next does what prompt does, for one token of the prompt: the one after the token that s has just
-// run in a decode step, at the given place.
-func (c *scorer) next(s *sequence, ran place) error {
+// scoreNext does what scorePrompt does, for one token of the prompt: the one after the token that s has
+// just run in a decode step, at the given place.
+func (c *scorer) scoreNext(s *sequence, ran place) error {
 	g := s.g
 	position := s.cached // of the token after the one that ran
 	if g.promptLogp == nil || position >= len(g.req.PromptIDs) {
@@ -90,6 +90,7 @@ func (c *scorer) addTop(s *sequence, sampled place) error {
 	return c.top(s.top[len(s.top)-1:], []int32{sampled.row}, n, temperature)
 }
 
+// logitsFor returns c.logits with room for n rows. Their values are undefined.
 func (c *scorer) logitsFor(n int) []float32 {
 	c.logits = slices.Grow(c.logits[:0], n*c.vocab)[:n*c.vocab]
 	return c.logits

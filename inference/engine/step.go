@@ -22,7 +22,7 @@ type sampler struct {
 	trace   *trace
 	scores  scorer
 	buf     buffers
-	stats   *Stats // the loop's counters; weights, sched and trace are the loop's too
+	stats   *Stats
 }
 
 // buffers holds the arguments of model calls, so that their memory is reused.
@@ -73,7 +73,7 @@ func (r *sampler) step() {
 		}
 		s.cached++
 		ran := place{logits: logits.Slice(i*r.vocab, (i+1)*r.vocab), row: int32(i)}
-		if err := r.scores.next(s, ran); err != nil {
+		if err := r.scores.scoreNext(s, ran); err != nil {
 			r.sched.fail(s.g, err)
 			continue
 		}
