@@ -143,7 +143,8 @@ func (f *Fleet) Add(ctx context.Context, inst inference.Instance) error {
 	return publish()
 }
 
-// find returns the fleet's record of inst, this value, not another with the same ID, or nil. f is locked.
+// find returns the fleet's record of the value inst, or nil. Another instance with the same ID does not
+// count. f is locked.
 func (f *Fleet) find(inst inference.Instance) *instance {
 	for _, i := range f.instances {
 		if i.ID() == inst.ID() && i.Instance == inst {

@@ -11,9 +11,8 @@ import (
 	"github.com/easyrl/easyrl/inference/fleet/state"
 )
 
-// generation is the time from one publish to the next, with the weights of the first. Nothing reads
-// the weights after end has returned, so the trainer may then change them.
-// A generation's fields do not change.
+// generation is the period from one publish to the next, with the weights of the first. Nothing reads the
+// weights after end has returned, so the trainer may then change them. A generation's fields do not change.
 type generation struct {
 	fleet   *Fleet
 	weights inference.Weights // nil before the first publish

@@ -16,7 +16,7 @@ type instance struct {
 	handle state.Handle
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
-	asking chan struct{} // a lock that can be awaited with a context: full while a call asks for a pulse
+	asking chan struct{} // a lock whose wait a context can end: full while a call asks for a pulse
 
 	// Guarded by fleet.mu; the fields above do not change.
 	work       context.Context         // parent of its calls; ends with ctx or when the instance is silent
@@ -24,8 +24,8 @@ type instance struct {
 	trial      *inference.Request      // to be answered before it serves again; nil unless it was silent
 	pulse      string                  // last pulse reported
 	asked      time.Time               // when it was last asked for its pulse
-	quietSince time.Time               // when it was first asked without showing work since it last did; may be zero
-	idleSince  time.Time               // since when it has responded every time without showing work; may be zero
+	quietSince time.Time               // since then it has shown no sign of work; zero until it is asked
+	idleSince  time.Time               // since then each response showed no work; zero if the last one did
 }
 
 // leave cancels the instance's calls and publishes.

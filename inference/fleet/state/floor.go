@@ -9,8 +9,9 @@ type floor struct {
 	low        bool      // the last report said that too few members serve
 }
 
-// check updates lowSince and returns whether to report a change, after which the caller inverts low.
-// weights says whether there are weights: before the first ones, too few members are no news.
+// check updates lowSince and reports whether to report a change, after which the caller inverts low.
+// weights says whether there are weights: before the first ones, too few serving members are not worth a
+// report.
 func (f *floor) check(now time.Time, enough, weights bool) bool {
 	switch {
 	case f.publishing:

@@ -65,8 +65,8 @@ func (m *member) hasRoom(share, ahead float64) bool {
 	return m.growing(share) < float64(m.capacity)*(1+ahead) || (m.requests == 1 && ahead > 0)
 }
 
-// growing estimates how many of m's outstanding responses are growing: this share of them. The outer
-// conversion forbids a fused multiply-add, so that all platforms decide alike.
+// growing estimates how many of m's outstanding responses are still growing. share is growth.share. The
+// outer conversion forbids a fused multiply-add, so that all platforms decide alike.
 func (m *member) growing(share float64) float64 { return float64(share * float64(m.responses)) }
 
 // take books a request on m.

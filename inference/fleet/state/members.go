@@ -20,8 +20,8 @@ type members struct {
 	growth   growth
 	serving  int           // number of members that serve
 	capacity int           // total capacity of the members that serve
-	removed  time.Duration // total busy time of members that left
-	moved    time.Time     // when a request last started or ended on a member, or a member's health changed
+	busyLeft time.Duration // total busy time of members that left
+	lastMove time.Time     // when a request last started or ended on a member, or a member's health changed
 }
 
 func newMembers(cfg *Config, effects *Effects) *members {
@@ -109,14 +109,14 @@ func (p *members) leastBusy(avoid *member) *member {
 func (p *members) take(now time.Time, m *member, r *Request) {
 	m.take(now, r)
 	p.place(m)
-	p.moved = now
+	p.lastMove = now
 }
 
 // give releases a request that take booked on m.
 func (p *members) give(now time.Time, m *member, r *Request) {
 	m.give(now, r)
 	p.place(m)
-	p.moved = now
+	p.lastMove = now
 	if m.requests == 0 && m.health == Draining {
 		p.effects.Idle = append(p.effects.Idle, m.handle)
 	}

@@ -18,7 +18,7 @@ const (
 	minPatience = time.Second
 )
 
-// times holds a duration for each class of requests; 0 if unknown.
+// times holds a duration for each class of requests (classOf). 0 means unknown.
 type times [bits.UintSize + 1]time.Duration
 
 // classOf returns the class of a request with this limit of tokens, the limit's bit length.
@@ -37,7 +37,8 @@ func (p *pace) learn(took time.Duration, maxTokens int) {
 	p.current[class] = max(p.current[class], took)
 }
 
-// turn begins the time of new weights, unless the current ones have answered nothing.
+// turn starts the times of new weights. If the current weights have answered nothing, the times of the
+// weights before them stay.
 func (p *pace) turn() {
 	if p.current != (times{}) {
 		p.previous = p.current
@@ -67,7 +68,7 @@ func (p *pace) late(maxTokens int) time.Duration {
 	return unknownLate
 }
 
-// publishes records how long the slowest instance took to take weights.
+// publishes records how long the slowest instance needed to take the weights.
 type publishes struct {
 	begun    time.Time     // when the last publish began
 	current  time.Duration // for the current weights; 0 if no instance has taken them

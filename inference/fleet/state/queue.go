@@ -42,7 +42,7 @@ func (q *queue) drop(r *Request) {
 	r.place = nil
 }
 
-// stale counts r and returns an error if r asks for a version other than the fleet's.
+// stale returns an error if r asks for a version other than the fleet's, and counts such requests.
 func (q *queue) stale(r *Request) error {
 	h := q.health
 	if r.version == 0 || r.version == h.version {
@@ -78,8 +78,8 @@ func (q *queue) patience(now, since time.Time) (time.Duration, error) {
 		return 0, fmt.Errorf("%w: %d for %v, expected at least %d", inference.ErrNoInstance, q.members.serving,
 			q.cfg.EmptyWait, q.cfg.MinServing)
 	}
-	if q.members.moved.After(since) {
-		since = q.members.moved
+	if q.members.lastMove.After(since) {
+		since = q.members.lastMove
 	}
 	quiet := q.cfg.Watchdog - now.Sub(since)
 	if quiet <= 0 {

@@ -61,8 +61,8 @@ func (h *supervisor) watch(now time.Time, g Grant, quiet, idle time.Duration) Wa
 	return Watch{Err: err}
 }
 
-// silence describes an instance that has not answered a call for one time and has shown no sign of
-// work for another.
+// silence describes an instance that has not answered a call for the time waited and has shown no sign of
+// work for the time quiet.
 func silence(waited, quiet time.Duration) string {
 	return fmt.Sprintf("no answer for %v and no sign of work for %v", waited.Round(100*time.Millisecond),
 		quiet.Round(100*time.Millisecond))

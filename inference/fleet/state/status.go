@@ -35,7 +35,7 @@ type Status struct {
 func (s *Machine) Status(now time.Time) Status {
 	st := Status{
 		Version: s.health.version, Size: s.members.serving, Queued: s.queue.waiting.Len(),
-		Retries: s.queue.retries, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.members.removed,
+		Retries: s.queue.retries, Stale: s.health.stale, Invalid: s.queue.invalid, Busy: s.members.busyLeft,
 	}
 	if s.health.closed {
 		return st

@@ -31,7 +31,7 @@ type supervisor struct {
 func (h *supervisor) remove(now time.Time, m *member) {
 	h.set(now, m, Draining, nil)
 	m.left = true
-	h.members.removed += m.busyTime(now)
+	h.members.busyLeft += m.busyTime(now)
 	h.members.all = slices.DeleteFunc(h.members.all, func(other *member) bool { return other == m })
 }
 
@@ -61,7 +61,7 @@ func (h *supervisor) settle(now time.Time, g Grant, o *Outcome) {
 	}
 }
 
-// rest makes m get no requests for as long as it asks.
+// rest keeps requests from m for as long as it asks.
 func (h *supervisor) rest(now time.Time, m *member, busy *inference.BusyError) {
 	d := busy.RetryDelay()
 	until := now.Add(d)
@@ -171,7 +171,7 @@ func (h *supervisor) set(now time.Time, m *member, to Health, cause error) {
 	m.health = to
 	h.members.recount(m, served)
 	h.members.place(m)
-	h.members.moved = now
+	h.members.lastMove = now
 	h.report(Event{ID: m.name, From: from, To: to, Err: cause})
 	h.checkFloor(now)
 }
