@@ -24,7 +24,7 @@ type completions struct {
 	bodies   *bodies
 	gate     *gate
 	served   *counters
-	slots    chan struct{} // contains an element per request in the backend; its capacity limits them
+	slots    chan struct{} // holds an element per request in the backend; its capacity is the limit
 	maxQueue int           // maximum of waiting
 	waiting  atomic.Int64  // number of requests that wait for a slot
 }
@@ -191,7 +191,7 @@ func (c *completions) streamTokens(
 	f := newFeed[inference.Delta]()
 	return stream(reqCtx, ctx, f, func(ctx context.Context) ([]inference.Completion, error) {
 		return c.run(ctx, j, listener{delta: func(d inference.Delta) { f.add(copyOf(d)) }})
-	}, func(out *bufio.Writer) lines[inference.Delta] { return w.NewStream(out) }, done)
+	}, func(out *bufio.Writer) partWriter[inference.Delta] { return w.NewStream(out) }, done)
 }
 
 // streamChoices answers j with a line of JSON for each choice as it ends. It calls done as
@@ -207,23 +207,23 @@ func (c *completions) streamChoices(
 				f.add(api.Ended{Index: index, Completion: got})
 			}
 		}})
-	}, func(out *bufio.Writer) lines[api.Ended] { return w.NewChoices(out) }, done)
+	}, func(out *bufio.Writer) partWriter[api.Ended] { return w.NewChoices(out) }, done)
 }
 
-// lines writes an answer in parts: *api.Stream or *api.Choices.
-type lines[T any] interface {
+// partWriter writes an answer in parts. It is an *api.Stream or *api.Choices.
+type partWriter[T any] interface {
 	Part(part T)
 	End(out []inference.Completion, f *api.Failure)
 }
 
-// stream answers with the parts that run adds to the feed from, as they come. open returns what
-// writes them. A request that fails before its first part is answered with an HTTP status. An
+// stream answers with the parts that run adds to from, as they come. open returns the writer of
+// the parts. A request that fails before its first part is answered with an HTTP status. An
 // HTTP/1.0 client, which does not support chunks, gets all parts at the end.
 //
 // run works in its own goroutine. stream returns after the first part; fasthttp then calls send,
 // which writes the rest. stream or send calls done after run has returned.
 func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, from *feed[T],
-	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) lines[T], done func(),
+	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) partWriter[T], done func(),
 ) error {
 	runCtx, cancel := context.WithCancelCause(reqCtx)
 	var sampling sync.WaitGroup

@@ -228,7 +228,7 @@ func (s *Server) Running() int { return s.gate.running() }
 func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	err := s.admit(ctx)
 	if err == nil {
-		err = refuseCoded(ctx)
+		err = refuseEncoded(ctx)
 	}
 	if err == nil {
 		err = s.route(ctx)
@@ -257,8 +257,8 @@ func (s *Server) admit(ctx *fasthttp.RequestCtx) error {
 	return &api.Failure{Status: refusal.Status, Kind: api.InvalidRequest, Message: refusal.Message}
 }
 
-// refuseCoded returns an error if the body is compressed.
-func refuseCoded(ctx *fasthttp.RequestCtx) error {
+// refuseEncoded returns an error if the body has a content encoding, such as gzip.
+func refuseEncoded(ctx *fasthttp.RequestCtx) error {
 	coding := ctx.Request.Header.ContentEncoding()
 	if len(coding) == 0 || strings.EqualFold(string(coding), "identity") {
 		return nil

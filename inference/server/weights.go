@@ -31,7 +31,7 @@ type weights struct {
 	served   *counters
 	boot     string        // random; identifies this process
 	lease    lease         // held by the trainer whose weights are accepted
-	updating chan struct{} // a lock that can be awaited with a timeout: full while an update runs
+	updating chan struct{} // a lock whose wait a timeout can end: full while an update runs
 }
 
 // weightsHeld describes the current weights and the server that holds them.
@@ -205,7 +205,7 @@ func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// othersTrainer returns err, the lease's, as a 409.
+// othersTrainer returns err, an error of the lease, as a 409.
 func othersTrainer(err error) error {
 	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer",
 		Message: err.Error()}

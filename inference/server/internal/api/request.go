@@ -36,23 +36,23 @@ type Request struct {
 	ToolChoice      json.RawMessage
 	ParallelCalls   bool
 	Variables       json.RawMessage // an object of further variables of the chat template
-	N, SampleIndex  int
-	BestOf          *int
-	MaxTokens       *int
+	N, SampleIndex  int             // responses per prompt, and the index of the first of them
+	BestOf          *int            // must equal N if set
+	MaxTokens       *int            // per response; nil for the default, see Job.limit
 	Temperature     float64
 	TopP, MinP      float64
-	TopK            int
+	TopK            int // 0 keeps all tokens
 	Seed            *seed
 	Stop            stops
 	StopIDs         tokenIDs
 	IgnoreEOS       bool
-	IncludeStop     bool
+	IncludeStop     bool // keep the stop string or token in the text
 	Truncate        *int // number of a prompt's last tokens to keep; -1 keeps as many as fit
 	Logprobs        *int // alternatives per token; nil for no log-probabilities
-	PromptLogprobs  *int
-	Echo            bool
-	ReturnIDs       bool
-	TokensAsIDs     bool
+	PromptLogprobs  *int // the same for the prompt's tokens
+	Echo            bool // begin the text with the prompt
+	ReturnIDs       bool // return the token IDs too
+	TokensAsIDs     bool // name tokens by their IDs
 	Stream          bool
 	StreamChoices   bool   // send each choice as soon as it is complete
 	Usage           bool   // send the usage at the end of a stream

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull reports a body with which all bodies together exceed their limit.
+// ErrFull reports that all request bodies together exceed their limit.
 var ErrFull = errors.New("too many request bodies")
 
 // Counted is a body that adds its bytes to Held as they arrive. A client that announces a large
