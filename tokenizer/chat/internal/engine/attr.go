@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/chat/internal/py"
 )
 
-// attr returns v.name. ok is false if Python raises AttributeError.
+// attr returns v.name. ok is false if Python would raise AttributeError.
 func (e *executor) attr(v py.Value, name string) (attr py.Value, ok bool) {
 	if strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__") {
 		return e.unsafe(v, name), true

@@ -31,8 +31,8 @@ func (e *executor) write(s string) {
 	e.out.WriteString(s)
 }
 
-// capture returns the output of f. If f raises, e.out stays replaced, which is harmless:
-// only Render catches, and it returns no text then.
+// capture returns the output of f. If f raises, e.out stays replaced. That is harmless, because only Render
+// catches, and then it returns no text.
 func (e *executor) capture(f func()) string {
 	out := e.out
 	e.out = &strings.Builder{}
@@ -166,7 +166,7 @@ func (e *executor) forLoop(n *syntax.For, v py.Value, s *scope, depth int) {
 	}
 }
 
-// passing returns the items that pass a loop's test.
+// passing returns the iteration over the items that pass a loop's test.
 func (e *executor) passing(n *syntax.For, items func() (py.Value, bool), s *scope) func() (py.Value, bool) {
 	return func() (py.Value, bool) {
 		for item, ok := items(); ok; item, ok = items() {

@@ -88,6 +88,7 @@ func (e *executor) sorted(values []py.Value, key func(py.Value) py.Value, revers
 	return values
 }
 
+// sort implements the filter sort. attribute may be several paths with commas between them.
 func (e *executor) sort(v py.Value, args py.Args) py.Value {
 	got := args.Take("sort", "reverse?", "case_sensitive?", "attribute?")
 	exact := py.Truth(py.Or(got[1], false))
@@ -110,6 +111,7 @@ func (e *executor) sort(v py.Value, args py.Args) py.Value {
 	return &py.List{Items: e.sorted(e.Items(v), key, py.Truth(py.Or(got[0], false)))}
 }
 
+// dictSort implements the filter dictsort: the pairs of a dict, sorted by key or by value.
 func (e *executor) dictSort(v py.Value, args py.Args) py.Value {
 	got := args.Take("dictsort", "case_sensitive?", "by?", "reverse?")
 	index := int64(0) // of the sort key in a pair
@@ -130,6 +132,9 @@ func (e *executor) dictSort(v py.Value, args py.Args) py.Value {
 		py.Truth(py.Or(got[2], false)))}
 }
 
+// groupBy implements the filter groupby: tuples of a key and its items, sorted by key. Unless
+// case_sensitive is set, keys that differ only in case share a group, which shows the key of its first
+// item.
 func (e *executor) groupBy(v py.Value, args py.Args) py.Value {
 	got := args.Take("groupby", "attribute", "default?", "case_sensitive?")
 	exact := py.Truth(py.Or(got[2], false))
@@ -151,6 +156,7 @@ func (e *executor) groupBy(v py.Value, args py.Args) py.Value {
 	return e.NewList(groups)
 }
 
+// unique implements the filter unique: lazily, the first item of each key.
 func (e *executor) unique(v py.Value, args py.Args) py.Value {
 	got := args.Take("unique", "case_sensitive?", "attribute?")
 	key := e.getter(py.Or(got[1], nil), nil, !py.Truth(py.Or(got[0], false)))

@@ -33,6 +33,7 @@ func (e *executor) numberFilter(name string) filterFunc {
 	return nil
 }
 
+// toInt implements the filter int.
 func (e *executor) toInt(v py.Value, args py.Args) py.Value {
 	got := args.Take("int", "default?", "base?")
 	base := py.WantInt(py.Or(got[1], int64(10)))

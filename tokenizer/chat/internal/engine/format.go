@@ -23,7 +23,7 @@ type spec struct {
 	verb      byte   // presentation type, such as 'd', or 0 for the default
 }
 
-// clip truncates text to the precision.
+// clip truncates text to precision characters, if a precision is given.
 func (s spec) clip(text string) string {
 	if s.precision < 0 || s.precision >= len(text) {
 		return text

@@ -47,7 +47,7 @@ func (e *executor) ownAttr(v py.Value, name string) py.Value {
 	return undefinedOf(v, name)
 }
 
-// indexed returns v[key]. ok is false if Python raises LookupError or TypeError.
+// indexed returns v[key]. ok is false if Python would raise LookupError or TypeError.
 func (e *executor) indexed(v, key py.Value) (item py.Value, ok bool) {
 	if d, isDict := v.(*py.Dict); isDict {
 		switch key.(type) {
@@ -134,9 +134,9 @@ func (e *executor) slice(v, start, stop, step py.Value) py.Value {
 // span is the indices from lo to hi, exclusive, in steps of by.
 type span struct{ lo, hi, by int }
 
-// newSpan resolves the bounds of a slice of n items, as slice.indices does in Python. A nil
-// bound is missing. Its results keep lo and hi within the items; for a negative step, hi
-// may be -1. hi may be below lo: the span is empty.
+// newSpan resolves the bounds of a slice of n items, as slice.indices does in Python. A nil bound is
+// missing. lo and hi stay within the items, except that hi may be -1 for a negative step. The span is empty
+// if hi does not lie beyond lo in the direction of the step.
 func newSpan(n int, start, stop, step py.Value) span {
 	index := func(v py.Value, otherwise int) int {
 		if v == nil {
