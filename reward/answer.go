@@ -47,8 +47,9 @@ func number(b bool) float64 {
 	return 0
 }
 
-// refusesAll returns the fault of the first of p's answers, or "" if any answer has no fault. The function fault
-// grades a response that states an answer and returns what is wrong with it.
+// refusesAll returns "" if any of p's answers, stated as a response, has no fault. Otherwise it returns the
+// fault of the first one. The function fault returns what is wrong with a response that states the answer
+// want.
 func refusesAll(p *rollout.Prompt, fault func(task *grade.Task, want string) string) (first string) {
 	question := p.Question()
 	for _, want := range answers(p) {

@@ -95,9 +95,9 @@ func (r *Rule) gameable(path []string) (keys [][]string) {
 	return keys
 }
 
-// Refuses returns why the rule does not find a response right that states the answer of p. No response to p can
-// then be right, or only by accident. It returns "" if the rule finds one answer of p right, and for rules
-// that do not compare as mathematics. p must have an answer (Lacks).
+// Refuses returns why the rule would not accept a response that states an answer of p. Then no response to
+// p can be right, except by accident. Refuses returns "" if the rule accepts at least one of p's answers,
+// and for rules that do not compare answers as mathematics. p must have an answer (Lacks).
 func (r *Rule) Refuses(p *rollout.Prompt) string {
 	if k := kindOf(r.Kind); k.refuses != nil {
 		return k.refuses(r, p)

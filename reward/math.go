@@ -85,7 +85,7 @@ func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	if err := ready(ctx, in, blank); err != nil {
 		return Score{}, err
 	}
-	text := thought(in)
+	text := withThinkTag(in)
 	answered, fault := grade.Answered, (*grade.Task).Fault
 	if m.lenient || in.anyMarks {
 		answered, fault = grade.AnsweredAny, (*grade.Task).FaultAny
@@ -113,9 +113,10 @@ func (m mathematics) Score(ctx context.Context, in Input) (Score, error) {
 	return score, nil
 }
 
-// thought returns the text of a response. If the prompt ends with the tag that opens the reasoning, thought puts
-// the tag in front, so that the grader finds no answer in a response that ends during its reasoning.
-func thought(in Input) string {
+// withThinkTag returns the text of a response. If the prompt ends with the tag that opens the reasoning,
+// the text starts with that tag, so that the grader finds no answer in a response that ends during its
+// reasoning.
+func withThinkTag(in Input) string {
 	if strings.HasSuffix(strings.TrimSpace(in.Prompt.Text), thinkOpen) {
 		return thinkOpen + in.Text
 	}

@@ -66,7 +66,7 @@ func checkSum(v *validation, r *Rule) {
 	}
 }
 
-// checkNoParts is for rules of other kinds and rules without a kind.
+// checkNoParts reports the parts of a rule that may have none: one of another kind than Sum, or of no kind.
 func checkNoParts(v *validation, r *Rule) {
 	v.expect(len(r.Parts) == 0, "parts", "has %d parts, expected 0 with kind %q. Only kind %q has parts",
 		len(r.Parts), r.Kind, Sum)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Background is a program without requests and answers. Like a Process it ends with all its
-// descendants, at the latest when this process dies.
+// Background is a program that runs on its own, without requests and answers. Like a Process, it ends with
+// all its descendants, at the latest when this process dies.
 type Background struct {
 	cmd   *exec.Cmd
 	leash *leash

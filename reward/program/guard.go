@@ -52,8 +52,8 @@ func (g *Guard) add(p *Process) {
 	}
 }
 
-// remove stops watching a process. Call it before the process is reaped: its id may
-// then be reused.
+// remove stops watching a process. Call it before the process is reaped: afterwards another process may get
+// its ID.
 func (g *Guard) remove(p *Process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

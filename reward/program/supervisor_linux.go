@@ -36,8 +36,8 @@ func init() {
 	}
 }
 
-// leash ties a program to this process. It is a pipe between this process and the program's supervisor, whose end
-// here the kernel closes when this process dies. The supervisor then kills the program.
+// leash ties a program to this process. It is a pipe from this process to the program's supervisor. When
+// this process dies, the kernel closes this end of the pipe, and the supervisor then kills the program.
 type leash struct {
 	near    *os.File // this process's end, for writing
 	far     *os.File // the supervisor's end, for reading; closed here once the supervisor has started
