@@ -195,8 +195,8 @@ func (t *Tokenizer) pieces(ids []int32) []string {
 	return out
 }
 
-// Bytes returns the bytes that id adds within a text, possibly a part of a character. Unlike
-// Decode, it does not omit special tokens of byte-level models.
+// Bytes returns the bytes that id adds inside a text. They may be only a part of a character. Unlike
+// Decode, Bytes does not omit special tokens of byte-level models.
 func (t *Tokenizer) Bytes(id int32) string {
 	if t.decoder == nil {
 		if a, ok := t.shown[id]; ok {
@@ -229,9 +229,8 @@ func (t *Tokenizer) Special(id int32) string {
 	return ""
 }
 
-// Longest returns a number of bytes. A text of more bytes surely has more than this many
-// tokens, unless the normalizer removes almost all of it. So a caller need not encode it to
-// reject it.
+// Longest returns a length in bytes. Any longer text surely has more tokens than the given number, unless
+// the normalizer removes almost all of it. So a caller can reject such a text without encoding it.
 func (t *Tokenizer) Longest(tokens int) int { return minLongest + 4*tokens*t.longest }
 
 // minLongest is the minimum of Longest: encoding so few bytes is always cheap enough.

@@ -67,9 +67,9 @@ func fromModel(data []byte, config *configFile) (*Tokenizer, error) {
 	return t, nil
 }
 
-// spaces returns the normalizer and the decoder, which handle spaces. If only the first part
-// of a text gets a leading space, it adds a step to c.Split instead, because the normalizer
-// does not know which part is the first.
+// spaces returns the normalizer and the decoder, which handle spaces. If only the first part of a text gets
+// a leading space, spaces instead adds a step to c.Split, because the normalizer cannot tell which part is
+// the first.
 func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.Decoder) {
 	var normal text.Steps
 	if m.Squeeze {
@@ -99,7 +99,8 @@ func spaces(m *spm.Model, config *configFile, c *bpe.Config) (text.Steps, text.D
 	return normal, decoder
 }
 
-// setEnds completes config with the model's own bos and eos tokens, for finish.
+// setEnds fills in the bos and eos tokens that config lacks with those of the model, before finish reads
+// config.
 func setEnds(m *spm.Model, config *configFile) {
 	control := func(id int32) string {
 		if id < 0 || int(id) >= len(m.Pieces) || m.Pieces[id].Type != spm.Control {

@@ -159,8 +159,8 @@ func (p *Parser) decided(marker string, end bool) int {
 	return len(p.pending)
 }
 
-// bare reads a message that consists either entirely of calls or of text. It waits for the
-// end of a message that may be calls.
+// bare reads a message in a format without tags, which is either entirely calls or entirely text. As long
+// as the message may be calls, bare waits for its end.
 func (p *Parser) bare(rest string, end bool) (text string, calls []Call, more bool) {
 	body, tagged := strings.CutPrefix(rest, pythonTag)
 	possible := tagged || strings.HasPrefix(rest, "{") || strings.HasPrefix(pythonTag, rest)

@@ -26,7 +26,7 @@ func (s Steps) Apply(b *budget.Budget, text string) string {
 	return text
 }
 
-// Form returns a step that normalises text to a Unicode form.
+// Form returns a step that normalizes text to a Unicode form.
 func Form(form norm.Form) Step {
 	return newNormalizer(form).apply
 }

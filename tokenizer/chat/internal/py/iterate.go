@@ -84,7 +84,7 @@ func (m *Machine) Items(v Value) []Value {
 	return items
 }
 
-// Reversed implements reversed(v). ok is false if Python raises TypeError.
+// Reversed implements reversed(v). ok is false if Python would raise TypeError.
 func (m *Machine) Reversed(v Value) (it *Iter, ok bool) {
 	reverse := func(name string, n int, at func(i int) Value) (*Iter, bool) {
 		next := m.each(n, func(i int) Value { return at(n - 1 - i) })

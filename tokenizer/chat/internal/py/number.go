@@ -226,7 +226,7 @@ func FloatText(f float64) string {
 }
 
 // Int implements int(v) of a number or of a string in a base; base 0 means that the
-// string's prefix sets it. ok is false if Python raises ValueError or TypeError.
+// string's prefix sets it. ok is false if Python would raise ValueError or TypeError.
 func Int(v Value, base int) (n Value, ok bool) {
 	if i, ok := ToBig(v); ok {
 		return Integer(i), true
@@ -273,7 +273,7 @@ func Int(v Value, base int) (n Value, ok bool) {
 // time, which no step counts.
 const maxFloatText = 1 << 16
 
-// Float implements float(v) of a number or a string. ok is false if Python raises
+// Float implements float(v) of a number or a string. ok is false if Python would raise
 // ValueError or TypeError.
 func Float(v Value) (f float64, ok bool) {
 	if f, ok := ToFloat(v); ok {
