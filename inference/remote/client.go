@@ -40,7 +40,7 @@ func (c *client) open(ctx context.Context) (Server, error) {
 	c.kind, _ = kindOf(c.cfg.Kind) // Validate has checked that it exists or is empty
 	var err error
 	if c.cfg.Kind == "" {
-		c.kind, err = c.recognise(ctx)
+		c.kind, err = c.recognize(ctx)
 	} else {
 		err = c.confirm(ctx)
 	}
@@ -68,9 +68,9 @@ func (c *client) open(ctx context.Context) (Server, error) {
 // defaultCapacity is the capacity of a server that reports none.
 const defaultCapacity = 64
 
-// recognise detects the kind of the server by its marks. A server that cannot answer now is an error,
+// recognize detects the kind of the server by its marks. A server that cannot answer now is an error,
 // because another kind's mark must not decide.
-func (c *client) recognise(ctx context.Context) (Kind, error) {
+func (c *client) recognize(ctx context.Context) (Kind, error) {
 	for _, m := range marks() {
 		var body map[string]any
 		err := c.http.Get(ctx, m.path, &body)

@@ -15,17 +15,18 @@ import (
 // maxResumes is the maximum number of times that an aborted response is continued.
 const maxResumes = 8
 
-// labelled is what instances share whose servers identify their weights by a label: a name that the
-// client gives to the weights, publish.Label, and that the server reports. Unlike a checksum, a label
-// says nothing about the values, so a canary may verify these. Methods may be called concurrently.
+// labelled is the common part of instances whose servers identify their weights by a label. The client
+// chooses the label (publish.Label) when it publishes weights, and the server reports it. Unlike a
+// checksum, a label says nothing about the values, so a canary may verify these. Methods may be called
+// concurrently.
 //
-// A server may lose its weights at any time, for example by a restart. Every exchange therefore
-// ends with a check of the label and of the number of publishes, so that no response comes from
-// weights other than those of its version.
+// A server may lose its weights at any time, for example by a restart. Every exchange therefore ends with a
+// check of the label and of the number of publishes, so that no response comes from weights other than
+// those of its version.
 type labelled struct {
 	*client
 	remedy     string        // tells users what to do if an update does not reach every tensor; may be empty
-	publishing chan struct{} // a lock that can be awaited with a context: full while a publish runs
+	publishing chan struct{} // a lock whose wait a context can end: full while a publish runs
 
 	mu      sync.Mutex      // guards the fields below
 	version int64           // current version; 0 before the first verified publish and after a failed one

@@ -14,7 +14,7 @@ type unsupported struct {
 	mark mark
 }
 
-// unsupportedServers lists servers that this package recognises but does not support. The last entry
+// unsupportedServers lists servers that this package recognizes but does not support. The last entry
 // matches any server of OpenAI's API, including supported ones.
 func unsupportedServers() []unsupported {
 	return []unsupported{

@@ -26,8 +26,8 @@ func (v *vllm) modelOf(label string) string {
 	return v.model
 }
 
-// markLost returns err, as an error that wraps inference.ErrStale if it shows that the server does not
-// hold the adapter of label. After a restart it does not.
+// markLost returns err, wrapped in inference.ErrStale if err shows that the server does not hold the
+// adapter of label, for example because it restarted.
 func (v *vllm) markLost(label string, err error) error {
 	if name := v.modelOf(label); name != v.model && transport.NoRoute(err) {
 		return fmt.Errorf("%s (adapter %s is not loaded): %w", err.Error(), name, inference.ErrStale)
@@ -93,7 +93,8 @@ func (v *vllm) pushAdapter(ctx context.Context, folder, label string) error {
 	return v.verifyAdapter(ctx, label)
 }
 
-// refusedAdapter adds to err, why vLLM did not load an adapter, how to start vLLM.
+// refusedAdapter returns err, the reason why vLLM did not load an adapter, with advice on how to start
+// vLLM.
 func refusedAdapter(err error) error {
 	if transport.NoRoute(err) && !strings.Contains(err.Error(), "No adapter found") {
 		return errors.New("POST /v1/load_lora_adapter: not found. Run vLLM with --enable-lora and " +

@@ -22,7 +22,7 @@ type Store struct {
 	pattern *regexp.Regexp // names of the folders in dir that the store may remove
 	latest  *Latest
 
-	writing chan struct{} // a lock that can be awaited with a context: full while Put runs
+	writing chan struct{} // a lock whose wait a context can end: full while Put runs
 	kept    []string      // names of the last two put, newest last; guarded by writing
 }
 
