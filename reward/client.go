@@ -40,9 +40,10 @@ func newClient(connections int, timeout time.Duration) *client {
 // close closes idle connections.
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// post posts a JSON body to a URL and returns the answer. After an error, transient reports whether a retry
-// may succeed: after statuses 408, 429 and 5xx, lost connections, missed deadlines and replies that are too
-// long, but not after other statuses, including redirects.
+// post posts a JSON body to a URL and returns the answer. transient reports whether a retry may succeed. It
+// is true after statuses 408, 429 and 5xx, lost connections, missed deadlines and replies that are too
+// long, but false after other statuses, including redirects. Without an error it is true, for callers that
+// find the answer malformed.
 func (c *client) post(ctx context.Context, to string, body []byte) (answer []byte, transient bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

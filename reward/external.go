@@ -42,6 +42,7 @@ const (
 	maxTimeout = 86400 // a day, in seconds
 )
 
+// checkCalls reports faults of the keys of CallConfig.
 func checkCalls(v *validation, r *Rule) {
 	v.within("concurrency", r.Concurrency, 0, maxWorkers)
 	v.within("batch", r.Batch, 1, maxBatch)
@@ -88,4 +89,5 @@ func outcomeOf(a *wire.Answer, who string) outcome {
 	return outcome{Value: score}
 }
 
+// seconds returns s seconds as a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -42,6 +42,7 @@ func checkFormat(v *validation, r *Rule) {
 // DefaultFormat requires <think>…</think> at the start.
 func DefaultFormat() FormatConfig { return FormatConfig{Tags: []string{"think"}, Start: true} }
 
+// format requires the tags of cfg.
 type format struct{ cfg FormatConfig }
 
 // NewFormat returns the reward of kind "format": 1 if each tag occurs once, in order,

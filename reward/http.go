@@ -130,7 +130,8 @@ func (w *httpWorker) Ask(ctx context.Context, batch []Input) []outcome {
 	return outcomes
 }
 
-// post returns an answer for each response, or an error and whether it is transient. The caller checks the answers.
+// post returns an answer for each response, which the caller checks, or an error and whether it is
+// transient.
 func (s *services) post(
 	ctx context.Context, to string, batch []Input,
 ) (answers []wire.Answer, transient bool, err error) {

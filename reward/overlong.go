@@ -31,6 +31,7 @@ func checkOverlong(v *validation, r *Rule) {
 		r.Buffer, v.maxTokens)
 }
 
+// overlong penalizes the tokens of a response after limit - buffer.
 type overlong struct{ limit, buffer int }
 
 // NewOverlong returns the reward of kind "overlong", soft overlong punishment (DAPO,

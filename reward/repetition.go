@@ -29,6 +29,7 @@ func checkRepetition(v *validation, r *Rule) {
 	v.expect(r.Words >= 1, "words", "is %d, expected 1 or more", r.Words)
 }
 
+// repetition penalizes n-grams of cfg.Words words that occur again.
 type repetition struct{ cfg RepetitionConfig }
 
 // NewRepetition returns the reward of kind "repetition" (Yeo et al. 2025,

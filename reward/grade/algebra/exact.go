@@ -54,6 +54,7 @@ func (e *exact) eval(n *expr.Node) *big.Rat {
 	return nil
 }
 
+// gather returns the value of a sum or product, or nil if it is unknown or too large.
 func (e *exact) gather(n *expr.Node) *big.Rat {
 	total := new(big.Rat)
 	if n.Kind == expr.Product {
@@ -207,6 +208,7 @@ func (e *exact) call(n *expr.Node) *big.Rat {
 	return nil
 }
 
+// extreme returns the largest or the smallest of args.
 func extreme(args []*big.Rat, largest bool) *big.Rat {
 	var best *big.Rat
 	for _, arg := range args {

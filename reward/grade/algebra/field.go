@@ -29,12 +29,14 @@ func fields() [2]field {
 	}
 }
 
+// mul returns a·b modulo the prime.
 func (f *field) mul(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	_, rest := bits.Div64(hi, lo, f.prime)
 	return rest
 }
 
+// pow returns a to the exponent modulo the prime.
 func (f *field) pow(a, exponent uint64) uint64 {
 	r := uint64(1)
 	for ; exponent > 0; exponent >>= 1 {
@@ -51,6 +53,7 @@ func residue(x *big.Int, m uint64) uint64 {
 	return new(big.Int).Mod(x, new(big.Int).SetUint64(m)).Uint64()
 }
 
+// rational returns the residue of r. It returns false if the prime divides the denominator.
 func (f *field) rational(r *big.Rat) (uint64, bool) {
 	num, den := residue(r.Num(), f.prime), residue(r.Denom(), f.prime)
 	if den == 1 {
@@ -121,6 +124,9 @@ func (f *field) eval(n *expr.Node) (uint64, bool) {
 	return f.obscure(n)
 }
 
+// power returns the residue of a power. Only integer exponents and powers with an exact rational value have
+// a meaning in the field; obscure handles the others. It returns false for a power of 0 that is not
+// positive.
 func (f *field) power(n *expr.Node) (uint64, bool) {
 	base, ok := f.eval(n.Args[0])
 	if !ok {

@@ -18,6 +18,7 @@ type point struct {
 	far      bool                   // negative values are far from 0
 }
 
+// eval returns the value of n at the point.
 func (p *point) eval(n *expr.Node) complex128 {
 	switch n.Kind {
 	case expr.Number:
@@ -54,6 +55,7 @@ func (p *point) eval(n *expr.Node) complex128 {
 	return p.opaque(n, p.values(n.Args))
 }
 
+// values returns the values of args at the point.
 func (p *point) values(args []*expr.Node) []complex128 {
 	all := make([]complex128, len(args))
 	for i, arg := range args {
@@ -62,6 +64,7 @@ func (p *point) values(args []*expr.Node) []complex128 {
 	return all
 }
 
+// symbol returns the value of a constant, or the value that the point gives to a variable.
 func (p *point) symbol(name string) complex128 {
 	switch name {
 	case "pi":
@@ -126,6 +129,7 @@ func (p *point) angle(n *expr.Node) complex128 {
 	return v
 }
 
+// call returns the value of a function. A function that it does not know gets an opaque value.
 func (p *point) call(n *expr.Node) complex128 {
 	if len(n.Args) == 0 {
 		return p.opaque(n, nil)
@@ -162,6 +166,8 @@ func (p *point) call(n *expr.Node) complex128 {
 	return p.opaque(n, values)
 }
 
+// trigonometric returns the value of a trigonometric or hyperbolic function, an inverse of one, or cis. It
+// returns false for other functions.
 func trigonometric(name string, p *point, arg *expr.Node) (complex128, bool) {
 	switch name {
 	case "sin":

@@ -20,6 +20,7 @@ func Pending(n *expr.Node) map[string]bool {
 // pending holds the names of operations that are left to do.
 type pending map[string]bool
 
+// visit marks the operations of n and of its arguments that are left to do.
 func (p pending) visit(n *expr.Node) {
 	switch n.Kind {
 	case expr.Number:

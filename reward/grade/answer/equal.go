@@ -192,6 +192,7 @@ func SameValue(want string, texts []string) bool {
 	})
 }
 
+// faultIf returns reason if wrong is set, else "".
 func faultIf(wrong bool, reason string) string {
 	if wrong {
 		return reason
@@ -492,6 +493,7 @@ func (c *comparer) ratios(w, g *expr.Node) bool {
 	return a != nil && b != nil && c.algebra.Same(a, b)
 }
 
+// sameText reports whether w and g are names or texts of the same words.
 func sameText(w, g *expr.Node) bool {
 	name := func(n *expr.Node) string {
 		if n.Kind == expr.Text || n.Kind == expr.Symbol {

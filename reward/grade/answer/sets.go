@@ -73,6 +73,7 @@ func subject(n *expr.Node) *expr.Node {
 	return nil
 }
 
+// isInfinite reports whether n is ∞ or a product with it, such as -∞.
 func isInfinite(n *expr.Node) bool {
 	return n.Is("infty") || n.Kind == expr.Product && len(n.Args) == 2 && n.Args[1].Is("infty")
 }
@@ -111,6 +112,8 @@ func pieces(n *expr.Node) ([]interval, bool) {
 	return found, true
 }
 
+// unsorted returns the intervals whose union is n, in the order in which n names them. It returns false if
+// n is no set of real numbers that it understands.
 func unsorted(n *expr.Node) ([]interval, bool) {
 	switch n.Kind {
 	case expr.Bracket:
@@ -153,6 +156,8 @@ func unsorted(n *expr.Node) ([]interval, bool) {
 	return nil, false
 }
 
+// union returns the intervals of all args. A set {a, b} adds one interval, of a single point, for each of
+// its items.
 func union(args []*expr.Node) ([]interval, bool) {
 	var all []interval
 	for _, arg := range args {

@@ -63,6 +63,7 @@ func isNested(n *expr.Node) bool {
 		})
 }
 
+// branches returns the readings of all args: two of each that contains a ±.
 func branches(args []*expr.Node) []*expr.Node {
 	var all []*expr.Node
 	for _, arg := range args {
@@ -94,6 +95,7 @@ func multiplied(n *expr.Node) *expr.Node {
 	return algebra.Scaled(m, scalars)
 }
 
+// isCollection reports whether n is a list, a set or a tuple.
 func isCollection(n *expr.Node) bool {
 	return n.Kind == expr.List || n.Kind == expr.Bracket
 }
@@ -116,6 +118,7 @@ func items(n *expr.Node) []*expr.Node {
 	return column
 }
 
+// ordered reports whether the order of the items of n matters: n is a tuple, an interval or a matrix.
 func ordered(n *expr.Node) bool {
 	return n.Kind == expr.Matrix || n.Kind == expr.Bracket && n.Open != "{"
 }
@@ -508,6 +511,7 @@ func (c *comparer) names(w, g *expr.Node) bool {
 		!slices.ContainsFunc(g.Args, func(m *expr.Node) bool { return m.Is("y") }) || c.same(w, g)
 }
 
+// equations reports whether all signs of a chain of relations state equality, exact or approximate.
 func equations(n *expr.Node) bool {
 	return !slices.ContainsFunc(n.Ops, func(op string) bool { return op != "=" && op != "~" && op != "equiv" })
 }

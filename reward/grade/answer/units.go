@@ -84,6 +84,7 @@ func isCount(name string) bool {
 		!slices.ContainsFunc(fields, func(f string) bool { return measure.IsUnit(f) || f == "units" || f == "times" })
 }
 
+// scaledBy returns n multiplied by size.
 func scaledBy(n *expr.Node, size *big.Rat) *expr.Node {
 	if size.Cmp(big.NewRat(1, 1)) == 0 {
 		return n

@@ -51,6 +51,7 @@ func (p *parser) bracket() *Node {
 	return &Node{Kind: Bracket, Open: open, Close: closing, Args: items}
 }
 
+// absolute parses |x| or ||x||. pipe is the sign that opens and closes it.
 func (p *parser) absolute(pipe string) *Node {
 	defer p.leave()
 	if !p.enter() {

@@ -69,6 +69,7 @@ func (p *parser) raised(n *Node) *Node {
 	return power(n, exponent)
 }
 
+// primary parses one factor without postfix operators and exponents, such as 5, x, \sin x, (a + b) or |x|.
 func (p *parser) primary() *Node {
 	t := p.peek()
 	switch t.kind {
@@ -162,6 +163,7 @@ func less(n *Node) *Node {
 	return Add(n, Integer(-1))
 }
 
+// arguments returns the items of a bracket, or n itself: f(x, y) and f x.
 func arguments(n *Node) []*Node {
 	if n.Kind == Bracket {
 		return n.Args
@@ -228,6 +230,7 @@ func (p *parser) function(name string) *Node {
 	return n
 }
 
+// orZero returns n, or 0 if n is nil.
 func orZero(n *Node) *Node {
 	if n == nil {
 		return Integer(0)
@@ -275,6 +278,7 @@ func (p *parser) argument() *Node {
 	return p.primary()
 }
 
+// radical parses the degree and the argument of a root: \sqrt[3]{x}.
 func (p *parser) radical(name string) *Node {
 	degree := Integer(map[string]int64{"sqrt": 2, "cbrt": 3}[name])
 	if t := p.peek(); t.kind == tOpen && t.text == "[" {

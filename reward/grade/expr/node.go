@@ -83,6 +83,7 @@ func Multiply(args ...*Node) *Node { return gather(Product, args) }
 // Add returns the sum of args.
 func Add(args ...*Node) *Node { return gather(Sum, args) }
 
+// gather returns the sum or product of args: the only one of them, or else a node of the kind.
 func gather(kind Kind, args []*Node) *Node {
 	if len(args) == 1 {
 		return args[0]
@@ -90,6 +91,7 @@ func gather(kind Kind, args []*Node) *Node {
 	return &Node{Kind: kind, Args: args}
 }
 
+// root returns n to the power 1/degree.
 func root(n *Node, degree *Node) *Node { return power(n, Invert(degree)) }
 
 // Is reports whether n is the symbol name.

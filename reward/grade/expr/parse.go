@@ -30,6 +30,7 @@ func (p *parser) enter() bool {
 	return p.depth <= maxDepth
 }
 
+// leave ends the level that enter counted.
 func (p *parser) leave() { p.depth-- }
 
 // scope is what the brackets around an expression mean for its tokens.
@@ -72,6 +73,7 @@ func Parse(s string, mode Mode) (*Node, bool) {
 	return n, true
 }
 
+// groups parses lists between semicolons: 1, 2; 3, 4.
 func (p *parser) groups() *Node {
 	n := p.list()
 	if n == nil || !p.isOp(";") {
@@ -87,6 +89,7 @@ func (p *parser) groups() *Node {
 	return &Node{Kind: List, Args: items}
 }
 
+// list parses relations between commas, or a single one.
 func (p *parser) list() *Node {
 	p.skip(",") // as in ", and 5"
 	n := p.relation()
@@ -106,6 +109,8 @@ func (p *parser) list() *Node {
 	return &Node{Kind: List, Args: items}
 }
 
+// relation parses a chain such as a < b = c, or a single side. A relation sign in front, as in "= 5", does
+// not count.
 func (p *parser) relation() *Node {
 	defer p.leave()
 	if !p.enter() {
@@ -140,6 +145,7 @@ func (p *parser) relation() *Node {
 	return rel
 }
 
+// sets parses unions, intersections and differences of sets, from left to right.
 func (p *parser) sets() *Node {
 	n := p.ratio()
 	for n != nil {
@@ -160,6 +166,8 @@ func (p *parser) sets() *Node {
 	return n
 }
 
+// ratio parses what has a colon: a ratio 2:3, a time 8:34 pm or a label "Area: 5". It also parses a
+// binomial coefficient "n choose k".
 func (p *parser) ratio() *Node {
 	n := p.sum()
 	if n == nil {
@@ -196,6 +204,7 @@ func (p *parser) ratio() *Node {
 	return r
 }
 
+// sum parses terms with signs between them. A unit of the last term applies to the entire sum: 3 + 4 cm.
 func (p *parser) sum() *Node {
 	var args []*Node
 	for first := true; ; first = false {

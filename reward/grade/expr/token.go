@@ -121,6 +121,7 @@ func lex(s string, mode Mode) ([]token, bool) {
 // firstIdeograph is the start of the scripts whose letters form words.
 const firstIdeograph = 0x2e80
 
+// run reads tokens until the end of the text, a fault or too many tokens.
 func (l *lexer) run() {
 	for !l.done() && !l.failed && len(l.out) <= maxTokens {
 		r, size := utf8.DecodeRuneInString(l.rest())
@@ -149,6 +150,7 @@ func (l *lexer) run() {
 	}
 }
 
+// number reads a number. As a LaTeX argument without braces, it is a single digit: \frac12.
 func (l *lexer) number() {
 	form := notation{Mode: l.mode, listed: l.depth > 0, argument: l.missing > 0}
 	t := token{kind: tNumber}
