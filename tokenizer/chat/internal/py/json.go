@@ -35,6 +35,7 @@ type decoder struct {
 	tokens *json.Decoder
 }
 
+// value reads the next value.
 func (d decoder) value() (Value, error) {
 	token, err := d.tokens.Token()
 	if err != nil {
@@ -58,6 +59,7 @@ func (d decoder) value() (Value, error) {
 	return token, nil // nil or bool
 }
 
+// list reads the items of a list, whose bracket was read, and the closing bracket.
 func (d decoder) list() (Value, error) {
 	var items []Value
 	for d.tokens.More() {
@@ -71,6 +73,7 @@ func (d decoder) list() (Value, error) {
 	return d.NewList(items), err
 }
 
+// dict reads the items of an object, whose brace was read, and the closing brace.
 func (d decoder) dict() (Value, error) {
 	dict := NewDict()
 	for d.tokens.More() {
@@ -92,6 +95,7 @@ func (d decoder) dict() (Value, error) {
 // (sys.get_int_max_str_digits).
 const maxDigits = 4300
 
+// decodeNumber returns a float if s has a decimal point or an exponent, else an integer.
 func decodeNumber(s string) (Value, error) {
 	if strings.ContainsAny(s, ".eE") {
 		f, err := strconv.ParseFloat(s, 64)
@@ -146,6 +150,7 @@ func (e *encoder) line(level int) {
 	}
 }
 
+// encode writes v, which is nested in level lists and dicts.
 func (e *encoder) encode(v Value, level int) {
 	e.Enter()
 	defer e.Leave()

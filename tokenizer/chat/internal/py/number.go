@@ -189,6 +189,7 @@ func floats(op string, f, g float64) Value {
 	return floor
 }
 
+// floatPower implements f ** g, with the errors of Python.
 func floatPower(f, g float64) Value {
 	if f == 0 && g < 0 {
 		Raise("ZeroDivisionError", "0.0 cannot be raised to a negative power")

@@ -41,6 +41,8 @@ func (p *operators) expression(cond bool) Expr {
 	return x
 }
 
+// or parses an expression without an inline if. It and the methods below parse one level of operators each,
+// from those that bind least (or) to those that bind most (**).
 func (p *operators) or() Expr {
 	x := p.and()
 	for p.skipWord("or") {
@@ -65,6 +67,7 @@ func (p *operators) not() Expr {
 	return p.compare()
 }
 
+// compare parses a chain of comparisons, such as a < b <= c, or a single operand.
 func (p *operators) compare() Expr {
 	line := p.cur().line
 	x := p.sum()
@@ -99,6 +102,7 @@ func (p *operators) sum() Expr {
 	return x
 }
 
+// concat parses operands between ~, which joins them as text.
 func (p *operators) concat() Expr {
 	x := p.product()
 	if !p.cur().is("~") {
@@ -120,6 +124,7 @@ func (p *operators) product() Expr {
 	return x
 }
 
+// power parses powers. In Jinja ** associates to the left, unlike in Python.
 func (p *operators) power() Expr {
 	x := p.unary(true)
 	for t := p.cur(); t.is("**"); t = p.cur() {
