@@ -48,6 +48,7 @@ func (r *Recorded) Canary() *publish.Canary {
 		Perturb: func(context.Context) (*publish.Perturbed, error) { return r.perturbed, nil }}
 }
 
+// logprobs returns the recorded log-probabilities of a version, which must be the latest that Set got.
 func (r *Recorded) logprobs(_ context.Context, version int64) ([]float32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

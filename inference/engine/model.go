@@ -42,7 +42,8 @@ type forward interface {
 	close() error
 }
 
-// runner is a decoder and its cache on a device.
+// runner implements forward with a decoder and its cache on a device. release frees the decoder and the
+// cache.
 type runner struct {
 	dev     npu.Device
 	cfg     *model.Config
@@ -106,6 +107,7 @@ type shape struct {
 	HiddenSize, FFNSize, Layers, Heads, KVHeads, HeadDim, VocabSize int
 }
 
+// shapeOf returns the shape of c.
 func shapeOf(c *model.Config) shape {
 	return shape{c.Type, c.HiddenSize, c.FFNSize, c.Layers, c.Heads, c.KVHeads, c.HeadDim, c.VocabSize}
 }

@@ -307,6 +307,7 @@ func (j *Job) CheckNumbers(i int, c *inference.Completion) error {
 	return nil
 }
 
+// randomHex returns 24 random hexadecimal digits.
 func randomHex() string {
 	b := make([]byte, 12)
 	_, _ = rand.Read(b) // never fails
