@@ -28,7 +28,8 @@ type About struct {
 // Write writes a to a run's folder.
 func (a About) Write(dir string) error { return writeJSON(filepath.Join(dir, aboutFile), a) }
 
-// ReadAbout reads the file in a run's folder. Without one it returns the zero value.
+// ReadAbout reads the About in a run's folder. It returns the zero value if there is none or if a
+// crash has damaged it.
 func ReadAbout(dir string) (a About, err error) {
 	_, err = readJSON(filepath.Join(dir, aboutFile), &a)
 	return a, err
@@ -62,7 +63,7 @@ func readJSON(path string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// Parameters formats a number of parameters for people: "596 M".
+// Parameters formats a number of parameters with three digits and a unit, such as "596 M".
 func Parameters(n int64) string {
 	for _, unit := range []struct {
 		size float64

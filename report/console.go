@@ -19,11 +19,11 @@ type Console struct {
 	mu    sync.Mutex
 	out   io.Writer
 	width func() int // terminal width in columns; nil if out is not a terminal
-	now   progress
-	doing string    // progress within the current step, for terminals; set by Progress
-	unit  string    // unit that Count counts; empty without Count
-	first int       // number of steps done before this process started
-	start time.Time // when the console was made
+	now   progress   // what the line shows
+	doing string     // progress within the current step, for terminals; set by Progress
+	unit  string     // unit that Count counts; empty without Count
+	first int        // number of steps done before this process started
+	start time.Time  // when the console was made
 }
 
 // NewConsole returns a console that shows steps done+1 to total on out.
@@ -48,8 +48,8 @@ func newConsole(out io.Writer, done, total int, width func() int) *Console {
 	return c
 }
 
-// Remember takes over the values of an earlier step without showing them, so that a resumed
-// run shows its last held-out score.
+// Remember records the reward and the held-out score of a step from before a resume. It draws nothing
+// and does not count the step as done.
 func (c *Console) Remember(values Values) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Console) Remember(values Values) {
 	c.now.done, c.now.rest = done, nil
 }
 
-// Step reports the step of values as done.
+// Step shows values, whose "step" is the number of the step just finished.
 func (c *Console) Step(values Values) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +108,8 @@ func (c *Console) Progress(done, of int, what string) {
 	c.draw()
 }
 
-// Count reports that done of the total are done; what names the unit. Without a terminal it
-// prints a line every 5%.
+// Count shows how many of the total are done, in the unit that what names. From then on the line shows
+// only the count and the time left. Without a terminal, Count prints a line every 5%.
 func (c *Console) Count(done int, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,8 @@ func (c *Console) Note(kind notice.Kind, format string, args ...any) {
 	c.draw()
 }
 
-// Close leaves the last state on the screen.
+// Close ends the progress line and leaves it on the screen. The console then prints as it does
+// without a terminal.
 func (c *Console) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,6 +151,7 @@ func (c *Console) Left() string {
 	return c.left()
 }
 
+// left implements Left. The caller holds c.mu.
 func (c *Console) left() string {
 	done := c.now.done - c.first
 	if done <= 0 || c.now.done >= c.now.total {

@@ -24,9 +24,9 @@ func Damage(dir string) []string {
 	return all
 }
 
-// Damaged says in a line how a crash left a file of a run's folder. It is empty if the file
-// is whole, cannot be read or is neither JSON nor JSON lines. Files of metrics and of
-// warnings may be empty.
+// Damaged returns a line that describes the damage a crash did to a file of a run's folder. It returns
+// "" if the file is whole, cannot be read or is neither JSON nor JSON lines. The metrics file and
+// the warnings file may be empty.
 func Damaged(path string) string {
 	info, err := os.Stat(path)
 	name := filepath.Base(path)
@@ -46,8 +46,8 @@ func Damaged(path string) string {
 	return ""
 }
 
-// CutOff says in a line that the last line of a file of JSON lines is cut off. It is empty
-// if that line is whole or cannot be read.
+// CutOff returns a message if the last line of a file of JSON lines is cut off. It returns "" if that
+// line is whole or cannot be read.
 func CutOff(path string) string {
 	file, err := filetype.Open(path)
 	if err != nil {

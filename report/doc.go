@@ -1,7 +1,7 @@
-// Package report records a run's steps and spans and shows them: console, JSON
-// lines, page, trace. The page, the trace and the HTTP server of a live run are in
-// packages of their own.
+// Package report records a run's steps, warnings and description in the run's folder, and shows its
+// progress on the console. Packages below it draw the page and the trace, export metrics to other
+// programs, and serve a live run over HTTP.
 //
-// The package handles only names and numbers. It knows nothing about trainers,
-// models or configurations, and its parts do not depend on each other.
+// The package handles only names and numbers. It knows nothing about trainers, models or
+// configurations.
 package report

@@ -7,14 +7,14 @@ import (
 	"syscall"
 )
 
-// PeakMemory returns the peak resident memory of the process, in bytes.
+// PeakMemory returns the peak resident memory of the process, in bytes, or 0 if it is unknown.
 func PeakMemory() int64 {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
 		return 0
 	}
-	peak := int64(usage.Maxrss) //nolint:unconvert // the type differs between systems
-	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" {
+	peak := int64(usage.Maxrss)                            //nolint:unconvert // the type differs between systems
+	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" { // these report bytes, others KiB
 		peak *= 1024
 	}
 	return peak

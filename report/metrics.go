@@ -28,21 +28,21 @@ const maxLine = 64 << 20
 type Values map[string]float64
 
 // Evaluation splits the name of an evaluation's metric, such as "eval/test/mean@4", into the
-// name of the set and the kind of metric.
+// name of the set and the kind of metric. ok is false for any other name.
 func Evaluation(name string) (set, kind string, ok bool) {
 	rest, evaluated := strings.CutPrefix(name, "eval/")
 	set, kind, ok = strings.Cut(rest, "/")
 	return set, kind, ok && evaluated
 }
 
-// groupOrder returns the order of name groups in a line. A group is the part before
-// the first slash; unlisted groups come last. Names sort alphabetically within one.
+// groupOrder returns the order in which a line lists groups of names. A name's group is the part before
+// its first slash. Unlisted groups come last. Names of one group are in alphabetical order.
 func groupOrder() []string {
 	return []string{"step", "version", "time", "reward", "eval", "response_length", "prompt_length", "actor",
 		"mismatch", "staleness", "timing_s", "idle", "perf", "tokens", "fleet", "groups", "memory", "traffic"}
 }
 
-// Names returns v's names in line order.
+// Names returns v's names in the order in which a line lists them (see groupOrder).
 func (v Values) Names() []string {
 	order := groupOrder()
 	rank := func(name string) int {
@@ -95,9 +95,9 @@ type Metrics struct{ file *os.File }
 // maxMetrics bounds a metrics file, in bytes.
 const maxMetrics = 1 << 36
 
-// OpenMetrics opens path for writing steps from onward. It drops existing lines of
-// those steps and an incomplete last line, because a run that resumes from a checkpoint
-// repeats the steps after it.
+// OpenMetrics opens path to append steps numbered from or higher. It removes existing lines of those
+// steps, because a run that resumes from a checkpoint repeats the steps after the checkpoint. It also
+// removes an incomplete last line.
 func OpenMetrics(path string, from int) (*Metrics, error) {
 	old, err := filetype.ReadLimited(path, maxMetrics)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +140,7 @@ func (m *Metrics) Write(values Values) error {
 func (m *Metrics) Close() error { return m.file.Close() }
 
 // ReadMetrics reads a metrics file, one Values per line. It omits nulls and skips an
-// incomplete last line. With an error it returns the steps before it.
+// incomplete last line. If a line is invalid, it returns the steps before that line and an error.
 func ReadMetrics(path string) (all []Values, err error) {
 	err = EachStep(path, func(values Values) error {
 		all = append(all, values)
@@ -157,7 +157,7 @@ func EachStep(path string, visit func(Values) error) error {
 		return fmt.Errorf("read metrics: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // only read
-	var fault error
+	var fault error    // of the previous line
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {

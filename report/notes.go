@@ -45,7 +45,7 @@ func NewNotes(write notice.Printer) *Notes {
 	return n
 }
 
-// Say queues a message. After Close it does nothing.
+// Say queues a message and never blocks. After Close it does nothing.
 func (n *Notes) Say(kind notice.Kind, format string, args ...any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -62,7 +62,7 @@ func (n *Notes) Say(kind notice.Kind, format string, args ...any) {
 	n.lines <- line{kind, fmt.Sprintf(format, args...)} // has room: only Say sends, and it holds mu
 }
 
-// Close writes the pending lines and waits for them.
+// Close waits until all queued lines are written.
 func (n *Notes) Close() {
 	n.mu.Lock()
 	if !n.closed {

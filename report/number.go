@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// Number formats x for display with about four significant digits.
+// Number formats x for display with four significant digits. Two kinds of numbers have all their digits
+// before the point and none after it: integers below 1e6, and numbers from 1,000 to below 1e9.
 func Number(x float64) string {
 	x += 0 // turns -0 into 0
 	switch size := math.Abs(x); {

@@ -22,13 +22,14 @@ type progress struct {
 
 // field is a named number.
 type field struct {
-	name, short string
+	name, short string // short is the name in a narrow terminal
 	value       string // empty if there is none yet
 }
 
+// text returns the value after name, or "" if there is no value yet.
 func (f field) text(name string) string { return prefixed(name+" ", f.value) }
 
-// add takes over the values of a step.
+// add updates the fields from the values of a step.
 func (p *progress) add(values Values) {
 	p.done = int(values["step"])
 	if x, ok := values["reward/mean"]; ok {
@@ -64,7 +65,7 @@ func heldOut(values Values) (name string, mean float64, ok bool) {
 func Summary(values Values) string {
 	var p progress
 	p.add(values)
-	return strings.Join(append(words(p.reward.text(p.reward.name), p.held.text(p.held.name)), p.rest...), "  ")
+	return strings.Join(append(nonEmpty(p.reward.text(p.reward.name), p.held.text(p.held.name)), p.rest...), "  ")
 }
 
 // details returns the secondary numbers of a step. It skips missing names.
@@ -107,15 +108,15 @@ func (p *progress) line(room int, bar bool) string {
 	if held != "" && p.heldStep < p.done {
 		dated += fmt.Sprintf(" (step %d)", p.heldStep)
 	}
-	full := words("step "+count, reward, dated, left)
+	full := nonEmpty("step "+count, reward, dated, left)
 	var lines []string // candidates, from the longest to the shortest
 	for n := len(p.rest); n >= 0; n-- {
 		lines = append(lines, strings.Join(slices.Concat(full, p.rest[:n]), "  "))
 	}
-	lines = append(lines, strings.Join(words("step "+count, reward, held, left), "  "),
-		strings.Join(words(count, reward, held, p.left), " "),
-		strings.Join(words(count, p.reward.text(p.reward.short), p.held.text(p.held.short), p.left), " "),
-		strings.Join(words(count, p.reward.value, p.held.value, p.left), " "))
+	lines = append(lines, strings.Join(nonEmpty("step "+count, reward, held, left), "  "),
+		strings.Join(nonEmpty(count, reward, held, p.left), " "),
+		strings.Join(nonEmpty(count, p.reward.text(p.reward.short), p.held.text(p.held.short), p.left), " "),
+		strings.Join(nonEmpty(count, p.reward.value, p.held.value, p.left), " "))
 	i := slices.IndexFunc(lines, func(line string) bool { return width(line) <= room })
 	if i < 0 {
 		return cut(lines[len(lines)-1], room)
@@ -125,7 +126,7 @@ func (p *progress) line(room int, bar bool) string {
 
 // count returns a line that shows only how many of unit are done.
 func (p *progress) count(room int, unit string, bar bool) string {
-	line := strings.Join(words(fmt.Sprintf("%d/%d %s", p.done, p.total, unit), prefixed("left ", p.left)), "  ")
+	line := strings.Join(nonEmpty(fmt.Sprintf("%d/%d %s", p.done, p.total, unit), prefixed("left ", p.left)), "  ")
 	return p.withBar(cut(line, room), room, bar)
 }
 
@@ -153,11 +154,12 @@ func cut(line string, room int) string {
 	return string([]rune(line)[:max(room, 0)])
 }
 
-// words returns the parts that are not empty.
-func words(parts ...string) []string {
+// nonEmpty returns the parts that are not empty.
+func nonEmpty(parts ...string) []string {
 	return slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 }
 
+// prefixed returns prefix and text, or "" if text is empty.
 func prefixed(prefix, text string) string {
 	if text == "" {
 		return ""
@@ -165,9 +167,10 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
+// width returns the columns that line takes on a terminal, one for each character.
 func width(line string) int { return utf8.RuneCountInString(line) }
 
-// Duration formats d in its two largest units.
+// Duration formats d in its two largest units, rounded to seconds, such as "1h05m" or "12s".
 func Duration(d time.Duration) string {
 	seconds := int64(math.Round(d.Seconds()))
 	switch {

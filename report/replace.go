@@ -29,8 +29,8 @@ func Replace(path string, write func(w io.Writer) error) error {
 	return replace(path, mode, write)
 }
 
-// ReplacePrivateFile replaces the content of path with data like ReplaceFile. Only the owner
-// may read the file.
+// ReplacePrivateFile replaces the content of path with data like ReplaceFile. The file gets permissions
+// 0600.
 func ReplacePrivateFile(path string, data []byte) error {
 	return replace(path, 0o600, func(w io.Writer) error {
 		_, err := w.Write(data)

@@ -6,8 +6,8 @@ import (
 )
 
 // Steps stores the values of a run's steps by column, in step order: eight bytes per
-// value, a tenth of the size of Values. It is not safe for concurrent use, but a Copy stays
-// readable while the original changes.
+// value, a tenth of the size of Values. The zero value has no steps. Steps is not safe for concurrent
+// use, but one goroutine may read a Copy while another changes the original.
 type Steps struct {
 	n       int
 	columns map[string][]float64 // NaN if a step lacks the name; short columns lack their last steps
@@ -23,7 +23,7 @@ func ReadSteps(path string) (*Steps, error) {
 	return s, err
 }
 
-// Add appends a step and skips non-finite values.
+// Add appends a step. It skips non-finite values.
 func (s *Steps) Add(values Values) {
 	if s.columns == nil {
 		s.columns = map[string][]float64{}
@@ -37,6 +37,7 @@ func (s *Steps) Add(values Values) {
 	s.n++
 }
 
+// put appends x to a column, after a NaN for each earlier step that lacks the name.
 func (s *Steps) put(name string, x float64) {
 	column := s.columns[name]
 	for len(column) < s.n {
@@ -55,13 +56,14 @@ func (s *Steps) Cut(step float64) {
 		return
 	}
 	old := *s
-	*s = Steps{} // with columns of its own, because a copy shares the old ones
+	*s = Steps{} // has new columns, because a Copy may share the old ones
 	for i := range kept {
 		s.Add(old.Values(i))
 	}
 }
 
-// Copy returns a snapshot of s. The two share the values so far, which neither overwrites.
+// Copy returns a snapshot of s. The two share the memory of their columns, so at most one of them may
+// get more steps.
 func (s *Steps) Copy() *Steps { return &Steps{s.n, maps.Clone(s.columns)} }
 
 // Len returns the number of steps.
@@ -87,8 +89,7 @@ func (s *Steps) Values(i int) Values {
 	return values
 }
 
-// Series returns the values of over and name, as xs and ys, for the steps that have
-// both.
+// Series returns the values of two names, over as xs and name as ys, for the steps that have both.
 func (s *Steps) Series(over, name string) (xs, ys []float64) {
 	a, b := s.columns[over], s.columns[name]
 	for i := range min(len(a), len(b)) {

@@ -14,16 +14,15 @@ import (
 // WarningsFile is the name of the warnings file in a run's folder.
 const WarningsFile = "warnings.jsonl"
 
-// Warning is a one-time warning about a run: what was seen, why it matters and what
-// helps.
+// Warning is a one-time warning about a run. Text says what was seen, why it matters and what helps.
 type Warning struct {
 	Step int    `json:"step"` // the step after which it was seen
 	Kind string `json:"kind"` // one word, such as "entropy"
 	Text string `json:"text"`
 }
 
-// ReadWarnings reads a file of warnings, one per line, and skips a last line that is cut
-// off. A missing file has none.
+// ReadWarnings reads a file of warnings, one per line, and skips a last line that is cut off. It returns
+// nil if there is no file.
 func ReadWarnings(path string) ([]Warning, error) {
 	data, err := filetype.Read(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +47,7 @@ func ReadWarnings(path string) ([]Warning, error) {
 	return all, nil
 }
 
-// WriteWarnings replaces the content of path with all.
+// WriteWarnings replaces the content of path with all, one per line.
 func WriteWarnings(path string, all []Warning) error {
 	var b bytes.Buffer
 	lines := json.NewEncoder(&b)
