@@ -13,8 +13,9 @@ func PeakMemory() int64 {
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
 		return 0
 	}
-	peak := int64(usage.Maxrss)                            //nolint:unconvert // the type differs between systems
-	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" { // these report bytes, others KiB
+	peak := int64(usage.Maxrss) //nolint:unconvert // the type differs between systems
+	// Apple's systems report bytes, others KiB.
+	if runtime.GOOS != "darwin" && runtime.GOOS != "ios" {
 		peak *= 1024
 	}
 	return peak

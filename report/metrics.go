@@ -157,7 +157,8 @@ func EachStep(path string, visit func(Values) error) error {
 		return fmt.Errorf("read metrics: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // only read
-	var fault error    // of the previous line
+	// fault is the error in the previous line. It counts only if another line follows.
+	var fault error
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, maxLine)
 	for n := 1; lines.Scan(); n++ {

@@ -7,8 +7,8 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// About says what the run in dir trains: run, model, objective and reward. It returns nil
-// if the folder does not say.
+// About describes what the run in dir trains: run, model, objective and reward. It returns nil if the
+// folder has no report.About.
 func About(dir string) ([]Tile, error) {
 	a, err := report.ReadAbout(dir)
 	if err != nil {

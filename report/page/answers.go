@@ -34,12 +34,13 @@ type group struct {
 	ID        string          `json:"prompt_id"`
 	Prompt    string          `json:"prompt"`
 	Answer    json.RawMessage `json:"answer"`
-	Replaced  bool            `json:"replaced"`
+	Replaced  bool            `json:"replaced"` // the step trained another group instead
 	Responses []response      `json:"responses"`
 
-	Shown []response `json:"-"` // those that the page shows
+	Shown []response `json:"-"` // the responses that the page shows
 }
 
+// response is a response in a group, as recorded.
 type response struct {
 	Text      string    `json:"text"`
 	IDs       []int32   `json:"ids"`
@@ -48,10 +49,10 @@ type response struct {
 	Advantage *float64  `json:"advantage"` // nil if unknown
 	Reward    float64   `json:"reward"`
 	Finish    string    `json:"finish"`
-	Tokens    int       `json:"tokens"` // in some files instead of IDs
+	Tokens    int       `json:"tokens"` // length, in files without IDs
 
-	Count int     // equal responses that this one stands for
-	View  []token // empty if it is not shown by token
+	Count int     // number of equal responses, this one included
+	View  []token // its tokens in color; empty if the page shows only its text
 }
 
 // AnswerText returns the reference answer, without quotes if it is a string.
@@ -63,8 +64,8 @@ func (g group) AnswerText() string {
 	return string(g.Answer)
 }
 
-// choose returns the responses to show: different ones, those with the lowest reward first,
-// but the best one among them.
+// choose returns at most pageResponses different responses to show, by ascending reward: those with the
+// lowest rewards and, as the last one, the one with the highest.
 func (g *group) choose() []response {
 	var distinct []response
 	for _, r := range g.Responses {
@@ -85,8 +86,8 @@ func (g *group) choose() []response {
 	return distinct
 }
 
-// wrongFirst orders groups by their lowest reward. Of equal ones those come first in which
-// other responses are better, since they are the ones to learn from.
+// wrongFirst sorts groups by their lowest reward. Among groups with the same lowest reward, those with
+// a better response come first, because training learns only from such groups.
 func wrongFirst(groups []group) {
 	rank := func(g group) int {
 		if g.Mean() > g.least() {
@@ -99,7 +100,7 @@ func wrongFirst(groups []group) {
 	})
 }
 
-// least returns the lowest reward, 0 without responses.
+// least returns the lowest reward, or 0 if there are no responses.
 func (g group) least() float64 {
 	if len(g.Responses) == 0 {
 		return 0
@@ -107,7 +108,7 @@ func (g group) least() float64 {
 	return slices.MinFunc(g.Responses, func(a, b response) int { return cmp.Compare(a.Reward, b.Reward) }).Reward
 }
 
-// Mean returns the mean reward.
+// Mean returns the mean reward, or 0 if there are no responses.
 func (g group) Mean() float64 {
 	sum := 0.0
 	for _, r := range g.Responses {
@@ -140,13 +141,14 @@ type answers struct {
 	Pairs   []pair
 	Samples []sample
 
-	HasViews     bool // a response is shown by token
-	HasEntropies bool // and with entropies
+	HasViews     bool // at least one response has a View
+	HasEntropies bool // at least one View shows entropies
 }
 
-// readAnswers reads some rollouts files in dir: the first, middle and last one for
-// distributions and samples. For pairs it reads the first and the last evaluation or,
-// if they have none, the rollouts files from the last one backward.
+// readAnswers reads answers of the run in dir. It draws distributions from the first, the middle and the
+// last rollouts file, and takes samples from the first and the last. It pairs the answers of the first
+// and the last evaluation or, if these have no pairs, those of the first rollouts file with later
+// ones, from the last one backward.
 func readAnswers(dir string) (answers, error) {
 	var a answers
 	files, err := stepFiles(filepath.Join(dir, "rollouts"))
@@ -185,7 +187,7 @@ func readAnswers(dir string) (answers, error) {
 	}
 	views := newTokenViews(dir)
 	for _, s := range slices.Backward(a.Samples) { // the last step matters most
-		s.see(views)
+		s.addViews(views)
 	}
 	a.HasViews, a.HasEntropies = views.made, views.entropies
 	if len(a.Pairs) == 0 {
@@ -206,8 +208,9 @@ func samplesOf(groups []group) sample {
 	return s
 }
 
-// see adds token views, the first response of each group before the others.
-func (s *sample) see(views *tokenViews) {
+// addViews gives the shown responses their token views. It starts with the first response of each group,
+// because the budget may not suffice for all.
+func (s *sample) addViews(views *tokenViews) {
 	for i := range pageResponses {
 		for _, g := range s.Groups {
 			if i < len(g.Shown) {
@@ -224,7 +227,7 @@ func stepFiles(dir string) ([]string, error) {
 		files[i] = filepath.Join(dir, name)
 	}
 	slices.SortFunc(files, func(a, b string) int {
-		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // from a million, names are longer
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b)) // step numbers above 999,999 have more digits
 	})
 	return files, err
 }
@@ -253,7 +256,8 @@ func distribution(groups []group) (lengths, rewards chart.Sample) {
 	return lengths, rewards
 }
 
-// readGroups reads the first readBytes of a rollouts file, up to a line that is cut off.
+// readGroups reads the groups in the first readBytes of a rollouts file, up to the first line that is not
+// valid JSON, such as one that is cut off.
 func readGroups(path string) (groups []group, err error) {
 	budget, whole := int64(readBytes), true
 	err = eachLine(path, &budget, func(line []byte) {
@@ -265,8 +269,8 @@ func readGroups(path string) (groups []group, err error) {
 	return groups, err
 }
 
-// findPairs looks for the prompts of the first step in later files, last file first,
-// until it has enough pairs or exceeds its budget.
+// findPairs looks for the prompts of first, the groups in files[0], in the other files, last file first.
+// It stops at pageGroups pairs or when it has read searchBytes.
 func findPairs(first []group, files []string) ([]pair, error) {
 	byID := map[string]group{}
 	for _, g := range first {
@@ -294,8 +298,8 @@ func findPairs(first []group, files []string) ([]pair, error) {
 	return pairs, nil
 }
 
-// eachLine calls f with each line of a file within a budget of bytes, and subtracts
-// what it read from the budget.
+// eachLine calls f with each line of a file. It reads at most *budget bytes and subtracts what it has
+// read from *budget. It ignores the rest of the file from a line longer than readBytes on.
 func eachLine(path string, budget *int64, f func(line []byte)) error {
 	file, err := filetype.Open(path)
 	if err != nil {
@@ -310,7 +314,7 @@ func eachLine(path string, budget *int64, f func(line []byte)) error {
 		f(lines.Bytes())
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return nil // skip the rest of the file
+		return nil
 	}
 	return lines.Err()
 }
@@ -326,6 +330,7 @@ func promptID(line []byte) string {
 	return id
 }
 
+// shorten cuts s to pageText bytes.
 func shorten(s string) string {
 	if len(s) <= pageText {
 		return s

@@ -12,7 +12,7 @@ import (
 // figure describes a chart of related metrics.
 type figure struct {
 	title, y string
-	names    string // regular expression of the metrics' whole names
+	names    string // regular expression that matches the whole name of each metric
 	minutes  bool   // plot over time instead of steps
 }
 
@@ -39,8 +39,8 @@ func figures() []figure {
 	}
 }
 
-// restParts bounds the places where a minor chart shows its values, which keeps the page
-// small.
+// restParts is the number of parts of the horizontal axis at which a minor chart shows its values under
+// the pointer. A small number keeps the page small.
 const restParts = 30
 
 // curves holds the charts of a run: the main ones, one per remaining metric, and the
@@ -97,8 +97,10 @@ func drawCurves(steps *report.Steps) curves {
 	return c
 }
 
+// pattern matches the names of the figure's metrics.
 func (f figure) pattern() *regexp.Regexp { return regexp.MustCompile("^(?:" + f.names + ")$") }
 
+// axis returns the name of the horizontal axis.
 func (f figure) axis() string {
 	if f.minutes {
 		return "minutes"
@@ -106,7 +108,7 @@ func (f figure) axis() string {
 	return "step"
 }
 
-// line returns a metric over the steps, or over the minutes since the first step.
+// line returns a metric over the steps or, with minutes, over the minutes since the first step.
 func line(steps *report.Steps, name string, minutes bool) chart.Series {
 	s := chart.Series{Name: name}
 	if !minutes {

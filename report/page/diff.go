@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// edit is a piece of text in both of two texts, or only in the first (Gone) or the
-// second (Come).
+// edit is a piece of text that two texts share, or that only the first (Gone) or only the second
+// (Come) has.
 type edit struct {
 	Text       string
 	Gone, Come bool
 }
 
-// diff returns the edits that turn a into b, word by word, with as few as possible.
+// diff returns the edits that turn a into b, word by word, and keeps as many words as possible. Its time
+// and memory grow with the product of the lengths, so callers shorten long texts.
 func diff(a, b string) []edit {
 	old, now := words(a), words(b)
 	// common[i][j] is the length of the longest common subsequence of old[i:] and now[j:].

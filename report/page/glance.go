@@ -8,7 +8,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// lately is the number of last steps to average for recent idle shares.
+// lately is the number of steps over which a recent idle share is averaged.
 const lately = 10
 
 // Tile is a headline number of a run, formatted for display.
@@ -18,8 +18,8 @@ type Tile struct {
 	Name  string `json:"name"` // metric name
 }
 
-// Glance returns the headline numbers of a run: whether it learns, and which side
-// waits.
+// Glance returns the headline numbers of a run. They show whether it learns, and whether the trainer or
+// the instances wait.
 func Glance(steps *report.Steps) []Tile {
 	var tiles []Tile
 	for _, name := range steps.Names() {
@@ -78,6 +78,7 @@ func brief(x float64) string {
 	return fmt.Sprintf("%.2g", x)
 }
 
+// sum returns the sum of xs.
 func sum(xs []float64) (all float64) {
 	for _, x := range xs {
 		all += x

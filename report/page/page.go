@@ -39,8 +39,8 @@ type page struct {
 	Steps    string // number of steps and their duration
 	Glance   []Tile
 	Rows     []Row
-	Parts    []share
-	Idle     []share
+	Parts    []share // where the trainer's time went
+	Idle     []share // how long each side was idle
 	Warnings []report.Warning
 	Curves   curves
 	Timeline template.HTML // empty without a trace
@@ -49,9 +49,9 @@ type page struct {
 	Machine  *report.Machine
 }
 
-// Write writes a self-contained report.html from the records of the run in dir. It
-// needs the metrics; configuration, machine, warnings, trace and answers are optional.
-// It returns the page's path and the rows of compare.
+// Write writes a self-contained report.html from the records of the run in dir. It needs metrics of at
+// least one step; configuration, machine, warnings, trace and answers are optional. It returns the
+// page's path and the rows that compare the first and the last values of the main metrics.
 func Write(dir string) (path string, rows []Row, err error) {
 	steps, err := report.ReadSteps(filepath.Join(dir, report.MetricsFile))
 	if err != nil {
@@ -152,7 +152,7 @@ func breakable(name string) template.HTML {
 		escaped)) //nolint:gosec // escaped above
 }
 
-// seconds formats a time given in seconds; from 100 s it uses larger units.
+// seconds formats a time in seconds. From 100 s on it uses larger units.
 func seconds(x float64) string {
 	if x < 100 {
 		return fmt.Sprintf("%.2f s", x)
@@ -160,6 +160,7 @@ func seconds(x float64) string {
 	return report.Duration(time.Duration(x * float64(time.Second)))
 }
 
+// percent formats a fraction as a percentage.
 func percent(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
 // Row compares a metric's first and last value in a run.

@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/report/trace"
 )
 
-// parts returns the names of the page's parts, each a template.
+// parts returns the names of the page's parts, which are also the names of their templates.
 func parts() []string {
 	return []string{"numbers", "warnings", "curves", "timeline", "answers", "configuration"}
 }
@@ -32,7 +32,8 @@ func Part(part, dir string, steps *report.Steps) ([]byte, error) {
 	return html, nil
 }
 
-// Heading returns the name of the run in dir and its progress after steps.
+// Heading returns the name of the run in dir and its progress, such as "100 steps in 1m02s". The progress
+// is "" if there are no steps.
 func Heading(dir string, steps *report.Steps) (name, extended string, err error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -44,7 +45,7 @@ func Heading(dir string, steps *report.Steps) (name, extended string, err error)
 	return title(absolute), extended, nil
 }
 
-// fill reads or draws the content of a part.
+// fill reads or draws the content of a part. It leaves the timeline empty if a crash damaged the trace.
 func (p *page) fill(part, dir string, steps *report.Steps) (err error) {
 	switch part {
 	case "numbers":

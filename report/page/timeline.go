@@ -20,7 +20,7 @@ import (
 // stepSpan is the name of the spans that cover a step.
 const stepSpan = "step"
 
-// mostLanes bounds the rows shown per track, mostRows all rows.
+// mostLanes limits the rows shown of one track, mostRows the rows of the whole timeline.
 const (
 	mostLanes = 4
 	mostRows  = 32
@@ -37,7 +37,7 @@ type event struct {
 	Args  json.RawMessage `json:"args"`
 }
 
-// span returns the time of the event in seconds.
+// span returns the event's interval, in seconds, under the given name.
 func (e *event) span(name string) chart.Span {
 	return chart.Span{Name: name, From: e.Time / 1e6, To: e.Time/1e6 + e.Dur/1e6}
 }
@@ -48,13 +48,14 @@ type timeline struct {
 	steps []chart.Span
 }
 
+// timelineRow is a row of the trace.
 type timelineRow struct {
 	chart.Row
-	track string
-	order int
+	track string // the track's name, which all its lanes share
+	order int    // the row's place in the trace
 }
 
-// usualKinds returns the kinds of work that look the same on every page.
+// usualKinds returns the kinds of work that have the same color and texture on every page.
 func usualKinds() []string {
 	return []string{"backward", "policy", "decode", "prompt", "publish", "prefill", "optimizer", "request", "loss",
 		"score", "eval", "micro-batch", "forward", "reduce", "checkpoint", "write checkpoint"}
@@ -94,6 +95,7 @@ func (t *timeline) read(data []byte) error {
 	return nil
 }
 
+// add records what the timeline shows of an event.
 func (t *timeline) add(e *event) {
 	var args struct {
 		Step  json.Number `json:"step"`
@@ -122,6 +124,7 @@ func (t *timeline) add(e *event) {
 	}
 }
 
+// row returns the row of a process and thread, and creates it if needed.
 func (t *timeline) row(key [2]int) *timelineRow {
 	row := t.rows[key]
 	if row == nil {
@@ -141,8 +144,8 @@ func kind(name string) string {
 	return strings.TrimRight(name, " -_")
 }
 
-// shown returns the rows with bars in trace order, but the trainer's first. In each row,
-// a bar precedes the bars that it encloses.
+// shown returns the rows that have bars, within the limits: the trainer's rows first, then the others in
+// the order of the trace. In each row, a bar precedes the bars that it encloses.
 func (t *timeline) shown() []chart.Row {
 	var all []*timelineRow
 	for _, row := range t.rows {

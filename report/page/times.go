@@ -13,10 +13,10 @@ type share struct {
 	Of      float64 // fraction of the total
 }
 
-// times divides the run's time. parts says where the trainer's time went, from the
-// timing_s metrics: phases of the steps, evaluations and checkpoints, and the rest.
-// idle says how long each side was idle during the steps, from the idle metrics, and
-// the minimum time in which both worked at once. Both are nil without step times.
+// times divides the run's time. parts says where the trainer's time went, according to the timing_s
+// metrics: phases of the steps, evaluations, checkpoints and the rest. idle says how long each side was
+// idle during the steps, according to the idle metrics. With two sides it ends with the minimum time in
+// which both worked at once. Both results are nil without step times.
 func times(steps *report.Steps) (parts, idle []share) {
 	total := func(name string) float64 {
 		_, seconds := steps.Series("step", "timing_s/"+name)
@@ -57,7 +57,7 @@ func times(steps *report.Steps) (parts, idle []share) {
 	return parts, idle
 }
 
-// weighed returns the sum of shares, each multiplied by its total.
+// weighed returns the sum of shares, each multiplied by the total that it is a share of.
 func weighed(shares, of []float64) (all float64) {
 	for i, share := range shares {
 		all += share * of[i]

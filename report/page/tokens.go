@@ -14,28 +14,28 @@ import (
 	"github.com/easyrl/easyrl/tokenizer"
 )
 
-// Limits of the tokens shown by color: of one response and of the page.
+// Limits of the tokens shown in color: in one response and on the whole page.
 const (
 	viewTokens = 256
 	pageTokens = 2000
 )
 
-// token is a piece of a response with what was recorded of it.
+// token is a token of a response, ready to show.
 type token struct {
 	Text  string
-	Class string // of its colors
-	Title string // its values
+	Class string // style classes for its colors
+	Title string // its log-probability and entropy, in words
 }
 
 // tokenViews makes token views of responses until their budget is spent.
 type tokenViews struct {
 	budget    int                         // tokens left
-	text      func() *tokenizer.Tokenizer // nil if the run's was not found
-	made      bool                        // at least one view
-	entropies bool                        // a view has entropies
+	text      func() *tokenizer.Tokenizer // returns the run's tokenizer, or nil if it is not found
+	made      bool                        // whether view made at least one view
+	entropies bool                        // whether a view has entropies
 }
 
-// newTokenViews makes views for the run in dir. It loads the tokenizer for the first one.
+// newTokenViews returns the views for the run in dir. The first view loads the run's tokenizer.
 func newTokenViews(dir string) *tokenViews {
 	text := sync.OnceValue(func() *tokenizer.Tokenizer { return findTokenizer(dir) })
 	return &tokenViews{budget: pageTokens, text: text}
@@ -71,7 +71,7 @@ func (v *tokenViews) view(r *response) []token {
 	return tokens
 }
 
-// level returns the class of surprise or entropy of a number of nats, from 0 to 5.
+// level returns the color class, from 0 to 5, of a token's surprise or entropy in nats.
 func level(nats float64) int {
 	class, found := slices.BinarySearch([]float64{.1, .5, 1, 2, 4}, nats)
 	if found {
@@ -80,7 +80,8 @@ func level(nats float64) int {
 	return class
 }
 
-// pieces returns the text of each token: what it adds to the text of those before it.
+// pieces returns the text of each token: what it adds to the text of the tokens before it. Without a
+// tokenizer, the text is the token's ID.
 func (v *tokenViews) pieces(ids []int32) []string {
 	out := make([]string, len(ids))
 	before, text := "", v.text()
@@ -100,7 +101,7 @@ func (v *tokenViews) pieces(ids []int32) []string {
 	return out
 }
 
-// whole returns text without a character at its end that later tokens complete.
+// whole returns text without an incomplete character at its end, which later tokens may complete.
 func whole(text string) string {
 	for text != "" {
 		r, size := utf8.DecodeLastRuneInString(text)
@@ -142,7 +143,7 @@ func findTokenizer(dir string) *tokenizer.Tokenizer {
 	return nil
 }
 
-// sign returns the style class of an advantage.
+// sign returns the style class of an advantage, which may be nil.
 func sign(advantage *float64) string {
 	switch {
 	case advantage == nil || *advantage == 0:
@@ -153,7 +154,7 @@ func sign(advantage *float64) string {
 	return "down"
 }
 
-// signed formats an advantage.
+// signed formats an advantage, which must not be nil.
 func signed(advantage *float64) string {
 	if *advantage == 0 {
 		return "0"
