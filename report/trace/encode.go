@@ -62,6 +62,7 @@ func about(event string, pid, tid int, args Args) Event {
 	return Event{Name: event, Phase: "M", PID: pid, TID: tid, Args: args}
 }
 
+// event returns the event of a span.
 func (p *placed) event() Event {
 	e := Event{Name: p.name, Phase: "X", Time: microseconds(p.begin), Dur: microseconds(p.end - p.begin),
 		PID: p.pid, TID: p.tid, Args: Args{Tokens: p.tokens, Prompt: p.prompt}}
@@ -81,5 +82,5 @@ func quotedLen(s string) int {
 	return len(s)
 }
 
-// microseconds returns d, a multiple of a microsecond, in microseconds.
+// microseconds returns d in microseconds. d is a multiple of a microsecond.
 func microseconds(d time.Duration) float64 { return float64(d / time.Microsecond) }

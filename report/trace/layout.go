@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// row is one line of the rendered trace. The times of its spans are multiples of a microsecond. Spans
-// follow or enclose each other, and come after the spans that enclose them.
+// row is one line of the rendered trace. Its spans follow or enclose each other, and a span comes after
+// the spans that enclose it. Their times are multiples of a microsecond.
 type row struct {
 	track    trackInfo
 	name     string
@@ -65,8 +65,8 @@ func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [
 	return rows, connect(passes)
 }
 
-// nest makes spans, sorted by their beginning, follow or enclose each other. It cuts
-// a span that outlasts the span enclosing it.
+// nest makes spans, sorted by their beginning, follow or enclose each other. It ends a span with the
+// span that encloses it if that ends earlier.
 func nest(spans []*placed) {
 	var open []*placed
 	var free time.Duration // earliest free time on the innermost level
@@ -87,8 +87,8 @@ func nest(spans []*placed) {
 	}
 }
 
-// widen makes p begin at free or later and, if a flow passes it, last at least
-// a microsecond: viewers do not find shorter spans.
+// widen makes p begin at free or later and, if a flow passes it, last at least a microsecond, because
+// viewers do not attach a flow to a shorter span.
 func (p *placed) widen(free time.Duration) {
 	p.begin = max(p.begin, free)
 	minEnd := p.begin
@@ -98,8 +98,9 @@ func (p *placed) widen(free time.Duration) {
 	p.end = max(p.end, minEnd)
 }
 
-// lanes places spans, sorted by their beginning, on as few rows as possible without
-// overlap, numbered from tid. A flow reserves its row from its first span to its last.
+// lanes places the spans of a track, sorted by their beginning, on rows numbered from tid. Spans of one
+// row do not overlap. A flow reserves its row from its first span to its last. Each span takes the
+// first row that is free.
 func lanes(track trackInfo, spans []*placed, tid int) []row {
 	ends := map[uint64]time.Duration{} // by flow: end of its last span
 	for _, p := range spans {
@@ -137,15 +138,15 @@ func lanes(track trackInfo, spans []*placed, tid int) []row {
 	return out
 }
 
-// pass is a flow at one of the spans that it passes.
+// pass is one of the spans that a flow passes, with the flow's ID.
 type pass struct {
 	*placed
 	id uint64
 }
 
-// connect builds the flows. Each runs from a span that opens it to the last span
-// before the next opening. It omits passes before an opening and flows of one span,
-// so that each start has an end.
+// connect builds the flows. Each runs from a span that opens it to the last span before the next
+// opening of the same ID. connect omits passes before the first opening and flows of only one span, so
+// that each flow has a start and an end.
 func connect(passes []pass) (flows [][]pass) {
 	passes = slices.DeleteFunc(passes, func(p pass) bool { return p.end == p.begin })
 	slices.SortStableFunc(passes, func(a, b pass) int {

@@ -23,7 +23,7 @@ const maxTracks = 1000
 const (
 	// DefaultSpans is the default span limit.
 	DefaultSpans = 100_000
-	// maxBytes bounds the size of the file, without the names of its rows.
+	// maxBytes limits the size of the file in bytes, without the names of its rows.
 	maxBytes = 16 << 20
 )
 
@@ -41,15 +41,17 @@ type Spans struct {
 	limit    int           // max. number of spans
 	maxBytes int           // max. value of bytes
 	dropped  int           // number of spans dropped so far
-	kept     time.Time     // end of the last Keep
-	keeping  time.Duration // duration of the last Keep
+	kept     time.Time     // when the last Keep ended
+	keeping  time.Duration // how long the last Keep took
 }
 
+// trackInfo is what a track was created with.
 type trackInfo struct {
 	name  string
 	lanes bool // its spans may overlap
 }
 
+// span is a finished span.
 type span struct {
 	name       string
 	begin, end time.Duration // since start
@@ -72,7 +74,7 @@ type Note struct {
 	Opens  bool     // the flows start here
 }
 
-// New returns a recorder of at most limit spans.
+// New returns a recorder that keeps at most limit spans, such as DefaultSpans.
 func New(limit int) *Spans {
 	now := time.Now()
 	return &Spans{start: now, origin: now, limit: max(limit, 1), maxBytes: maxBytes}
@@ -88,10 +90,11 @@ type Track struct {
 // other.
 func (s *Spans) Track(name string) Track { return s.track(trackInfo{name: name}) }
 
-// Lanes returns the rows called name, for concurrent work. Overlapping spans are on
-// different rows, and the spans of a flow on the same one.
+// Lanes returns the rows called name, for concurrent work. Overlapping spans are on different rows.
+// Spans of one flow that do not overlap are on the same row.
 func (s *Spans) Lanes(name string) Track { return s.track(trackInfo{name: name, lanes: true}) }
 
+// track returns the track described by info, and creates it if needed.
 func (s *Spans) track(info trackInfo) Track {
 	if s == nil {
 		return Track{}
@@ -109,7 +112,7 @@ func (s *Spans) track(info trackInfo) Track {
 	return Track{spans: s, id: int32(id)}
 }
 
-// Records reports whether t keeps its spans.
+// Records reports whether t records spans. The zero Track and tracks of a nil *Spans do not.
 func (t Track) Records() bool { return t.spans != nil }
 
 // Span is a piece of work in progress.
@@ -158,11 +161,11 @@ func (sp Span) record(end time.Duration, n Note) {
 	s := sp.track.spans
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keep(done)
+	s.add(done)
 }
 
-// keep adds a span and drops the oldest ones above the limits. The caller holds s.mu.
-func (s *Spans) keep(done span) {
+// add stores a span and drops the oldest ones above the limits. The caller holds s.mu.
+func (s *Spans) add(done span) {
 	if s.oldest > 0 && s.oldest >= len(s.spans)/2 && len(s.spans) == cap(s.spans) {
 		n := copy(s.spans, s.spans[s.oldest:])
 		clear(s.spans[n:])
@@ -180,6 +183,6 @@ func (s *Spans) keep(done span) {
 
 // size returns an upper bound on the bytes of the span in the file.
 func (sp *span) size() int {
-	const event, flow = 160, 120 // with all numbers at their longest
+	const event, flow = 160, 120 // bytes without strings, with all numbers at their longest
 	return event + quotedLen(sp.name) + quotedLen(sp.prompt) + flow*len(sp.flows)
 }

@@ -57,8 +57,8 @@ type traceOrigin struct {
 	Dropped int       `json:"dropped"` // number of oldest spans dropped to stay within the limits
 }
 
-// Keep writes the trace as WriteFile does, so that a killed run leaves a trace. To limit writing to 1/500
-// of the run's time, it does nothing until 500 times the duration of the last write have passed.
+// Keep writes the trace as WriteFile does, so that a killed run leaves a trace. To spend at most 1/500 of
+// the run's time on writing, it does nothing until 500 times the duration of its last write has passed.
 func (s *Spans) Keep(path string) error {
 	if s == nil {
 		return nil
@@ -78,8 +78,8 @@ func (s *Spans) Keep(path string) error {
 	return err
 }
 
-// Continue loads an earlier trace of the run, if path exists, and continues it. Call
-// it before recording the first span.
+// Continue loads an earlier trace of the run from path, so that WriteFile writes its spans too. It does
+// nothing if there is no file. Call it before recording the first span.
 func (s *Spans) Continue(path string) error {
 	if s == nil {
 		return nil
@@ -112,8 +112,8 @@ func (s *Spans) Continue(path string) error {
 	return nil
 }
 
-// restore adds the spans of a trace that began the time ago before s. rows maps the rows of events, by TID,
-// to tracks.
+// restore adds the spans of an earlier trace. ago is how long before s that trace began. rows maps the
+// TID of an event to its track.
 func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 	type place struct {
 		row  int
@@ -144,7 +144,7 @@ func (s *Spans) restore(events []Event, rows map[int]Track, ago time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range spans {
-		s.keep(spans[i])
+		s.add(spans[i])
 	}
 }
 
