@@ -67,13 +67,13 @@ func (a *statusError) Error() string {
 	return fmt.Sprintf("%s: %.300s", a.Code, message)
 }
 
-// call posts in as JSON, or sends a GET if in is nil, and decodes the response into
-// out unless that is nil. name is the path after "mlflow/". The error is a refusal unless another attempt
-// may succeed.
-func (c *client) call(ctx context.Context, name string, in, out any) error {
+// call posts input as JSON, or sends a GET if input is nil, and decodes the response into output unless
+// that is nil. name is the path after "mlflow/". The error is a refusal unless another attempt may
+// succeed.
+func (c *client) call(ctx context.Context, name string, input, output any) error {
 	method, body := http.MethodGet, io.Reader(nil)
-	if in != nil {
-		data, err := json.Marshal(in)
+	if input != nil {
+		data, err := json.Marshal(input)
 		if err != nil {
 			return &refusal{fmt.Errorf("%s: %w", name, err)}
 		}
@@ -105,16 +105,16 @@ func (c *client) call(ctx context.Context, name string, in, out any) error {
 		}
 		return err
 	}
-	if out == nil {
+	if output == nil {
 		return nil
 	}
-	if err := json.Unmarshal(data, out); err != nil {
+	if err := json.Unmarshal(data, output); err != nil {
 		return &refusal{fmt.Errorf("%s: %w", name, err)}
 	}
 	return nil
 }
 
-// experiment returns the ID of the experiment and creates it if needed.
+// experiment returns the ID of the experiment experimentName, and creates it if needed.
 func (c *client) experiment(ctx context.Context) (string, error) {
 	for made := false; ; made = true {
 		var found struct {
@@ -133,6 +133,7 @@ func (c *client) experiment(ctx context.Context) (string, error) {
 	}
 }
 
+// isCode reports whether err is a response with an MLflow error code.
 func isCode(err error, code string) bool {
 	var a *statusError
 	return errors.As(err, &a) && a.Code == code
@@ -168,7 +169,7 @@ func (c *client) update(ctx context.Context, run, status string, end time.Time) 
 type metric struct {
 	Key       string  `json:"key"`
 	Value     float64 `json:"value"`
-	Timestamp int64   `json:"timestamp"` // milliseconds
+	Timestamp int64   `json:"timestamp"` // milliseconds since 1970
 	Step      int     `json:"step"`
 }
 
@@ -178,13 +179,13 @@ type param struct {
 	Value string `json:"value"`
 }
 
-// logBatch adds in to a run; name is "metrics" or "params". It omits the other key,
-// because MLflow fails if it is null.
-func (c *client) logBatch(ctx context.Context, run, name string, in any) error {
-	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, name: in}, nil)
+// logBatch adds items to a run. kind is "metrics" or "params". The request omits the other key, because
+// MLflow fails if its value is null.
+func (c *client) logBatch(ctx context.Context, run, kind string, items any) error {
+	return c.call(ctx, "runs/log-batch", map[string]any{"run_id": run, kind: items}, nil)
 }
 
-// logParams sends a run's settings with passwords hidden and long values truncated.
+// logParams sends a run's settings with secrets hidden and long values truncated.
 func (c *client) logParams(ctx context.Context, run string, settings map[string]string) error {
 	var all []param
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
@@ -214,9 +215,9 @@ func metricsOf(values report.Values) []metric {
 	return all
 }
 
-// mlflowName maps name to MLflow's alphabet: letters, digits, _-.:/ and space, as
-// a clean relative path. "@" becomes "_at_", as in other trainers, and any other
-// character "_".
+// mlflowName turns name into a clean relative path of at most maxName bytes in MLflow's alphabet:
+// letters, digits, _-.:/ and space. "@" becomes "_at_", as in other trainers, and any other character
+// becomes "_".
 func mlflowName(name string) string {
 	name = strings.ReplaceAll(name, "@", "_at_")
 	name = regexp.MustCompile(`[^0-9A-Za-z_.:/ -]`).ReplaceAllString(name, "_")

@@ -20,9 +20,10 @@ const CSVFile = "metrics.csv"
 type table struct {
 	run     *Run
 	file    *os.File
-	columns report.Values // has the name of each column
+	columns report.Values // its names are the columns; its values are unused
 }
 
+// openCSV writes a new CSV file with the steps in the run's metrics.
 func openCSV(run *Run) (*table, error) {
 	t := &table{run: run, columns: report.Values{"step": 0}}
 	err := report.EachStep(run.metrics(), func(values report.Values) error {
@@ -47,8 +48,8 @@ func (t *table) widen(values report.Values) bool {
 	return len(t.columns) > before
 }
 
-// rewrite replaces the file with the steps in the run's metrics. If next is not nil, it
-// writes only the steps before next.
+// rewrite replaces the file with the steps in the run's metrics or, if next is not nil, with those before
+// the step next.
 func (t *table) rewrite(next report.Values) error {
 	path := filepath.Join(t.run.Dir, CSVFile)
 	err := report.Replace(path, func(w io.Writer) error {
@@ -74,7 +75,7 @@ func (t *table) rewrite(next report.Values) error {
 	return err
 }
 
-// cells returns the line of values. Missing and non-finite values are empty.
+// cells returns the cells of a step's line. Missing and non-finite values have empty cells.
 func (t *table) cells(values report.Values) (cells []string) {
 	for _, name := range t.columns.Names() {
 		cell := ""

@@ -28,7 +28,7 @@ const (
 	// minRetry and maxRetry limit the pause between attempts, which doubles each time.
 	minRetry = time.Second
 	maxRetry = time.Minute
-	// closeWait is how long Close waits for unsent steps.
+	// closeWait limits how long Close waits for unsent steps.
 	closeWait = 5 * time.Second
 	// maxMetrics is MLflow's limit on metrics in a request.
 	maxMetrics = 1000
@@ -42,7 +42,7 @@ type place struct {
 }
 
 // tracker sends steps to an MLflow server from its own goroutine, which reads them from the run's metrics
-// file. So a server that is down for any time gets all of them once it is back or the run is resumed.
+// file. A server that was down therefore gets all steps once it is back or once the run is resumed.
 type tracker struct {
 	run *Run
 	api *client
@@ -53,8 +53,8 @@ type tracker struct {
 	created    bool          // whether this process created the run in MLflow
 	file       *os.File      // the run's metrics file
 	lines      *bufio.Reader // of file
-	part       []byte        // beginning of a line whose end is not written yet
-	queue      []metric      // metrics that were read and not sent: fewer than maxMetrics, and one step
+	part       []byte        // the beginning of a line whose end is not in the file yet
+	queue      []metric      // unsent metrics: fewer than maxMetrics, plus those of one step
 	newest     int           // last step in the queue
 
 	wake   chan struct{}      // signals a new step
@@ -64,7 +64,8 @@ type tracker struct {
 	work   sync.WaitGroup     // the goroutine
 }
 
-// openMLflow starts a tracker for the server at url. transport carries its requests.
+// openMLflow starts a tracker for the server at url. It continues the run in mlflowFile if that run is on
+// the same server. transport carries the requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
 	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		place: place{URL: secret.Hide(url), Step: -1}}
@@ -93,7 +94,7 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 
 func (t *tracker) path() string { return filepath.Join(t.run.Dir, mlflowFile) }
 
-// Step implements sink.
+// Step implements sink. The values are ignored: the goroutine reads them from the run's metrics.
 func (t *tracker) Step(report.Values) error {
 	select {
 	case t.wake <- struct{}{}:
@@ -114,9 +115,9 @@ func (t *tracker) Close(end End) error {
 	return t.file.Close()
 }
 
-// deliverAll sends steps as they come until everything is sent after the end of the
-// run, ctx ends, or the server rejects a request. It warns once while the server is
-// down, and when it gives up.
+// deliverAll sends steps as they come. It returns when the run has ended and everything is sent, when ctx
+// ends, or at an error that another attempt cannot mend. It warns when it gives up, and the first time
+// that the server is unreachable.
 func (t *tracker) deliverAll(ctx context.Context) {
 	pause := minRetry
 	warned := false
@@ -189,8 +190,8 @@ func (t *tracker) deliver(ctx context.Context) error {
 	}
 }
 
-// register resumes the run in mlflowFile or creates a new one with its settings in MLflow, once. After an
-// error, the next call continues.
+// register resumes the run in mlflowFile, or creates a run with its settings in MLflow. After an error,
+// the next call continues where this one stopped. After a success, later calls do nothing.
 func (t *tracker) register(ctx context.Context) error {
 	if t.registered {
 		return nil

@@ -1,9 +1,8 @@
 // Package sink exports a run's steps to other programs: TensorBoard, spreadsheets
 // and MLflow.
 //
-// The source is metrics.jsonl in the run's folder. A newly opened sink first writes
-// the steps in that file. So a sink of a resumed run gets each step once, and a sink that is
-// added later gets all steps.
+// The source is metrics.jsonl in the run's folder. A newly opened sink first exports the steps in that
+// file. A resumed run therefore exports each step once, and a sink that is added later gets all steps.
 package sink
 
 import (
@@ -44,17 +43,18 @@ type Run struct {
 	Name     string
 	Dir      string            // run folder, with the metrics of earlier steps
 	Settings map[string]string // TOML values by key
-	// Warn prints a note. Other goroutines call it too.
+	// Warn prints a warning. Sinks call it from their own goroutines too.
 	Warn func(format string, args ...any)
 }
 
+// metrics returns the path of the run's metrics file.
 func (r *Run) metrics() string { return filepath.Join(r.Dir, report.MetricsFile) }
 
 // Names of sinks.
 const (
 	tensorBoard = "tensorboard"
 	spreadsheet = "csv"
-	mlflow      = "mlflow="
+	mlflow      = "mlflow=" // followed by the server's URL
 )
 
 // Check returns an error if name is not a sink.
@@ -85,7 +85,8 @@ type named struct {
 	sink
 }
 
-// Open opens the named sinks. Check must accept every name.
+// Open opens the named sinks. Check must accept every name. Open warns about a sink that fails to open,
+// and continues without it.
 func Open(names []string, run Run) *Sinks {
 	s := &Sinks{warn: run.Warn}
 	for _, name := range names {

@@ -30,6 +30,7 @@ const eventsName = "events.out.tfevents.%010d.%d.easyrl"
 // earlier processes.
 type events struct{ file *os.File }
 
+// openEvents starts a new file with the steps in the run's metrics.
 func openEvents(run *Run) (*events, error) {
 	dir := filepath.Join(run.Dir, EventsDir)
 	before, err := fs.Glob(os.DirFS(dir), "events.out.tfevents.*.easyrl")
@@ -141,8 +142,8 @@ func writeRecord(w io.Writer, data []byte) error {
 	return nil
 }
 
-// masked returns the CRC-32C of data, rotated right by 15 bits, plus a constant.
-// TFRecord masks checksums because data may itself contain CRCs.
+// masked returns the CRC-32C of data, rotated right by 15 bits, plus a constant. TFRecord masks its
+// checksums in this way because data may itself contain checksums.
 func masked(data []byte) uint32 {
 	crc := crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return (crc>>15 | crc<<17) + 0xa282ead8
