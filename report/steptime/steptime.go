@@ -1,5 +1,5 @@
-// Package steptime predicts from measured steps how long a step takes with other splits
-// of threads between trainer and instances.
+// Package steptime predicts, from measured steps, how long a step takes if trainer and instances share
+// the threads differently.
 package steptime
 
 import "fmt"
@@ -45,7 +45,7 @@ type Measured struct {
 	Sampling      float64 // Ti: time in which the instances have requests
 	Training      float64 // Tt: time of forward passes, backward passes and the optimizer
 	FirstGroup    float64 // time until the first group is complete; unused if WaitsForBatch
-	Overhead      float64 // time that is neither waiting nor training, such as publishing
+	Overhead      float64 // time in which the trainer neither waits nor trains, such as publishing
 	IdleInstances float64 // share of the step, 0 to 1, in which the instances have no requests
 }
 
@@ -57,8 +57,8 @@ func (m *Measured) samplers() float64 {
 	return float64(m.SamplingThreads())
 }
 
-// trainers returns the mean number of threads that trained. Lent threads count for the
-// time in which they do not sample.
+// trainers returns the mean number of threads that trained. Threads that instances lend count only for
+// the share of time in which they do not sample.
 func (m *Measured) trainers() float64 {
 	own, lent := float64(m.TrainerThreads), 0.0
 	if m.LendsIdle {
@@ -79,13 +79,12 @@ type Workload struct {
 // Model predicts the time of a step from the split of threads. With the sampling
 // time Ti and the training time Tt as functions of threads,
 //
-//	alternating: overhead + Ti(sampling) + Tt(training)
+//	alternating: overhead + Ti(sampling) + Tt(after)
 //	overlapping: scale · (overhead + Ti(sampling) + left · Tt(after))
 //
-// where left is the part of training that does not overlap with sampling. It is at
-// least the last group, and at least 1 - (1-first)·Ti(sampling)/Tt(training), because
-// training cannot start before the first group. After sampling, the trainer also has
-// the threads that the instances lend.
+// where training counts the trainer's own threads, and after adds the threads that idle instances lend.
+// left is the part of training that does not overlap with sampling. It is at least the last group, and at
+// least 1 - (1-first)·Ti(sampling)/Tt(training), because training cannot start before the first group.
 type Model struct {
 	Ti       Scaling `json:"ti"`
 	Tt       Scaling `json:"tt"`
@@ -100,8 +99,8 @@ type Model struct {
 	Scale float64 `json:"scale"`
 }
 
-// Fit fits a model to steps with the same workload. If all of them waited for the
-// batch, it assumes that the first group comes with the first wave.
+// Fit fits a model to one or more steps with the same workload. If all of them waited for the batch, it
+// assumes that the first group comes with the first wave.
 func Fit(steps []Measured, batch Workload) Model {
 	m := Model{LastGroup: 1 / batch.Groups, FirstGroup: max(1/batch.Groups, 1/max(batch.Waves, 1)), Scale: 1}
 	var alone, beside []Measured
