@@ -22,10 +22,9 @@ import (
 )
 
 // Server serves a live run. GET / is the live page, which calls paths below /page/.
-// GET /status returns the last step's values as JSON, GET /metrics returns them for
-// Prometheus, and GET /events streams them. /instances lists, adds and removes
-// instances. A Server is safe for concurrent use. All methods of a nil *Server do
-// nothing.
+// GET /status returns the last step's values as JSON, GET /metrics returns them for Prometheus, and GET
+// /events streams steps, warnings and changes of instances. /instances lists, adds, drains and removes
+// instances. A Server is safe for concurrent use. All methods of a nil *Server do nothing.
 type Server struct {
 	guard    *guard.Guard
 	server   *fasthttp.Server
@@ -45,7 +44,7 @@ type Server struct {
 	left      string        // estimated time for the steps after last, in words
 	instances Instances     // nil if the run has no instances that clients can change
 	kinds     []string      // kinds of server that can be added to instances
-	shown     []string      // states that instances can have
+	stateList []string      // states that instances can have
 	listeners listeners
 	journal   journal
 }
@@ -56,8 +55,9 @@ const (
 	controlWrite = 30 * time.Second // how long a client may take to read a response
 )
 
-// New listens on addr for the run in dir. If token is not empty, requests need
-// "Authorization: Bearer token". An address other than loopback requires a token.
+// New listens on addr for the run in dir and serves until Close. If token is not empty, requests other
+// than those for the empty page and its script need "Authorization: Bearer token". An address other
+// than loopback requires a token.
 func New(addr, token, dir string) (*Server, error) {
 	empty, err := shell(token != "")
 	if err != nil {
@@ -112,8 +112,8 @@ func (c *Server) Addr() string {
 	return c.listener.Addr().String()
 }
 
-// Step publishes a finished step. left is the estimated time for the remaining
-// steps, in words or empty.
+// Step publishes a finished step. It keeps values, which must not change afterwards. left is the estimated
+// time for the remaining steps, in words, or "".
 func (c *Server) Step(values report.Values, left string) {
 	if c == nil {
 		return
@@ -125,7 +125,7 @@ func (c *Server) Step(values report.Values, left string) {
 	c.listeners.broadcast("step", values.Line())
 }
 
-// Close closes all connections and waits for them.
+// Close stops serving, closes all connections and waits until the server's goroutine has ended.
 func (c *Server) Close() {
 	if c == nil {
 		return
@@ -136,10 +136,11 @@ func (c *Server) Close() {
 	c.served.Wait()
 }
 
+// handle answers a request.
 func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	path := string(ctx.URI().PathOriginal())
-	if no := c.guard.Check(ctx, isShell(ctx, path)); no != nil {
-		refuse(ctx, no.Status, "%s", no.Message)
+	if denied := c.guard.Check(ctx, isShell(ctx, path)); denied != nil {
+		refuse(ctx, denied.Status, "%s", denied.Message)
 		return
 	}
 	switch {
@@ -180,10 +181,11 @@ func (c *Server) handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// states returns the current number of instances in each state, under names such as fleet/updating.
+// states returns the current number of instances in each state, under names such as fleet/updating. It
+// returns nil if the run has no instances.
 func (c *Server) states() report.Values {
 	c.mu.Lock()
-	instances, states := c.instances, c.shown
+	instances, states := c.instances, c.stateList
 	c.mu.Unlock()
 	if instances == nil {
 		return nil

@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// maxListeners limits the concurrent clients of /events.
+	// maxListeners limits the number of concurrent clients of /events.
 	maxListeners = 64
-	// maxUnsent is the number of unsent events above which a listener is cut off.
+	// maxUnsent limits the queue of unsent events for one listener. The server cuts off a listener whose
+	// queue is full.
 	maxUnsent = 256
-	// eventsBeat is the interval of keep-alives to a listener.
+	// eventsBeat is the interval between keep-alives to a listener.
 	eventsBeat = 10 * time.Second
 )
 
 // InstanceEvent describes a change of an instance's state, including joining and
-// leaving. Without ID it is about the fleet: a Cause means that too few instances
-// serve, no Cause that enough serve again.
+// leaving. An event without ID is about the whole fleet: with a Cause, too few instances serve; without
+// one, enough serve again.
 type InstanceEvent struct {
 	ID string `json:"id,omitempty"`
 	// From and To are states. From is empty if the instance joined, To if it left.
@@ -61,8 +62,8 @@ func (c *Server) publish(name, text string, v any) {
 	c.listeners.broadcast(name, body)
 }
 
-// listeners are the clients of /events, each a queue of unsent events. A queue is closed when the listener is
-// cut off.
+// listeners are the clients of /events, each a queue of unsent events. broadcast closes a queue when it
+// cuts the listener off.
 type listeners map[chan []byte]struct{}
 
 // broadcast sends an event to all listeners and cuts off those that fall behind.
@@ -99,14 +100,15 @@ func (c *Server) listen() chan []byte {
 	return l
 }
 
+// unlisten removes a listener.
 func (c *Server) unlisten(l chan []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.listeners, l)
 }
 
-// serveEvents streams steps, warnings and instance events as server-sent events. It
-// returns when the client leaves or, after the end of the run, when all is sent.
+// serveEvents streams steps, warnings and instance events as server-sent events. The stream ends when the
+// client leaves, when the server cuts it off or, after Close, when everything is sent.
 func (c *Server) serveEvents(ctx *fasthttp.RequestCtx) {
 	if !ctx.IsGet() {
 		refuse(ctx, fasthttp.StatusMethodNotAllowed, "%s /events: expected GET", ctx.Method())

@@ -18,7 +18,7 @@ type history struct {
 	added int // number of steps that this process added
 }
 
-// add appends a step and replaces old steps from its number onward.
+// add appends a step. It first drops steps with the same or a higher number, which a resumed run repeats.
 func (h *history) add(values report.Values) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,11 +46,10 @@ var (
 // Instances lists and changes a run's inference instances. Its methods may be called concurrently.
 type Instances interface {
 	List() []Instance
-	// Add adds the server at url to the fleet. Once weights are published it returns
-	// when the server holds them or has failed to take them. An empty kind asks the
-	// server.
+	// Add adds the server at url to the fleet. If the run has published weights, Add returns when the
+	// server holds them or has failed to take them. If kind is empty, Add asks the server for it.
 	Add(ctx context.Context, url, kind string) (Instance, error)
-	// Drain gives an instance no more work; it does not wait for requests in flight.
+	// Drain stops sending work to an instance. It does not wait for requests in flight.
 	Drain(id string) (Instance, error)
 	// Remove takes an instance out of the fleet at once.
 	Remove(ctx context.Context, id string) error
@@ -62,16 +61,16 @@ type Instances interface {
 	Removed(id string) bool
 }
 
-// Serve lets clients list and change instances. Until Serve is called, such requests
-// are refused. states are those that instances can have. Refusals
-// name the kinds of server that can be added.
+// Serve lets clients list and change instances. The server refuses such requests until Serve is called.
+// states are the states that an instance can have. kinds are the kinds of server that clients can add,
+// which refusals name.
 func (c *Server) Serve(instances Instances, states []string, kinds ...string) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.instances, c.shown, c.kinds = instances, states, kinds
+	c.instances, c.stateList, c.kinds = instances, states, kinds
 }
 
 // bodyOf describes the body of a request that adds an instance of one of kinds.
@@ -83,8 +82,8 @@ func bodyOf(kinds []string) string {
 	return `{"url": "http://HOST:PORT", "kind": ` + list + `}`
 }
 
-// shown returns m with the secrets in its fault hidden. Its ID and URL stay, as clients name
-// the instance by them; an instance has no password in its URL.
+// shown returns m with the secrets in its Fault hidden. ID and URL stay as they are, because clients name
+// the instance by them. The URL of an instance never has a password.
 func (m Instance) shown() Instance {
 	m.Fault = secret.Hide(m.Fault)
 	return m
@@ -105,6 +104,7 @@ func refuse(ctx *fasthttp.RequestCtx, status int, format string, args ...any) {
 	answer(ctx, status, map[string]map[string]string{"error": {"message": message}})
 }
 
+// answer answers with v as one line of JSON.
 func answer(ctx *fasthttp.RequestCtx, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -128,8 +128,8 @@ func refuseError(ctx *fasthttp.RequestCtx, err error) {
 	refuse(ctx, status, "%v", err)
 }
 
-// serveInstances answers requests below /instances. path is not unescaped yet, so that
-// an ID may contain any characters.
+// serveInstances answers requests for /instances and the paths below it. path is still escaped, so that an
+// ID may contain any character.
 func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	c.mu.Lock()
 	instances, kinds := c.instances, c.kinds
@@ -177,10 +177,10 @@ func (c *Server) serveInstances(ctx *fasthttp.RequestCtx, path string) {
 	}
 }
 
-// listInstances lists all instances, or only the one that the query's id names. The
-// answer has boot, by which joining instances notice that they were removed or that
-// the run restarted without them. given_up means that the named instance may join
-// again, taken_out that it should not do so on its own.
+// listInstances lists all instances, or only the one that the query's id names. The answer contains boot,
+// by which an instance that joined notices that the run restarted without it. given_up means that the
+// run dropped the named instance and that it may join again. taken_out means that a user drained
+// or removed it and that it should not join again on its own.
 func (c *Server) listInstances(ctx *fasthttp.RequestCtx, instances Instances) {
 	all := list(instances)
 	listing := map[string]any{"boot": c.boot}

@@ -35,7 +35,7 @@ const (
 	// drawShare is the pause after a drawing as a multiple of the time it took, so
 	// that each part uses at most 2% of a core.
 	drawShare = 50
-	// mostEntries bounds the event log.
+	// mostEntries limits the event log of this process.
 	mostEntries = 256
 )
 
@@ -49,7 +49,7 @@ type part struct {
 	mu    sync.Mutex
 	html  []byte
 	added int       // steps added when it was drawn
-	until time.Time // not redrawn before
+	until time.Time // earliest time of the next drawing
 }
 
 // liveParts returns the parts that are redrawn during the run.
@@ -65,7 +65,7 @@ type entry struct {
 	Text   string `json:"text"`
 }
 
-// shell returns the live page without content.
+// shell returns the live page without content. With needsToken, the page asks the user for the token.
 func shell(needsToken bool) ([]byte, error) {
 	view, err := template.New("live").Parse(liveSource)
 	if err != nil {
@@ -94,6 +94,7 @@ func (c *Server) serveShell(ctx *fasthttp.RequestCtx, path string) {
 	ctx.SetBody(liveScript)
 }
 
+// secure sets headers that keep the page from running, embedding or leaking anything else.
 func secure(ctx *fasthttp.RequestCtx) {
 	h := &ctx.Response.Header
 	h.Set("Content-Security-Policy", livePolicy)
@@ -138,8 +139,8 @@ func (c *Server) servePart(ctx *fasthttp.RequestCtx, name string) {
 	ctx.SetBody(html)
 }
 
-// draw returns the HTML of a part and the number of steps added when it was drawn. It
-// redraws the part if steps have been added and part.until has passed.
+// draw returns the HTML of a part and how many steps this process had added when the part was drawn. It
+// redraws the part if it has new steps and part.until has passed.
 func (c *Server) draw(name string, part *part) (html []byte, added int, err error) {
 	part.mu.Lock()
 	defer part.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// prometheus formats values in Prometheus's text format: reward/mean becomes
-// easyrl_reward_mean. All are gauges, of the time that when names; none is a counter. Names from
-// data sources and rewards may map to the same metric. Then only the first is kept,
-// because a scraper rejects duplicates.
+// prometheus formats values as gauges in Prometheus's text format: reward/mean becomes
+// easyrl_reward_mean. The help text of each gauge ends with when, which says to what time the values
+// belong. Names from data sources and rewards may map to the same metric. Only the first one is then
+// written, because a scraper rejects duplicates.
 func prometheus(values report.Values, when string) string {
 	var b strings.Builder
 	seen := map[string]bool{}

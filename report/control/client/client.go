@@ -22,12 +22,12 @@ import (
 var ErrInvalid = errors.New("invalid request")
 
 const (
-	// largest bounds a response, in bytes.
-	largest = 64 << 20
-	// patience is the timeout of requests that need no work.
-	patience = 30 * time.Second
-	// drainLook is the interval at which Drain polls.
-	drainLook = 200 * time.Millisecond
+	// maxResponse limits how much of a response Call reads, in bytes.
+	maxResponse = 64 << 20
+	// listTimeout is the timeout of a request for the list of instances.
+	listTimeout = 30 * time.Second
+	// drainPoll is the interval at which Drain polls.
+	drainPoll = 200 * time.Millisecond
 )
 
 // Client calls a run's control address. Its methods may be called concurrently.
@@ -40,12 +40,13 @@ type Client struct {
 func New(root, token string) *Client {
 	return &Client{root: strings.TrimRight(root, "/"), token: token, http: &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true},
-		// keep the token from other addresses
+		// Following no redirect keeps the token from other addresses.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
 
-// Call sends in as a JSON body and decodes the answer into out. Both may be nil.
+// Call sends in as a JSON body and decodes the answer into out. Both may be nil. A status other than 2xx
+// is an error with the server's message. It is ErrInvalid for status 400. Call has no timeout of its own.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -73,7 +74,7 @@ func (c *Client) Call(ctx context.Context, method, path string, in, out any) err
 		return fmt.Errorf("fleet: %w", err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // only read
-	text, err := io.ReadAll(io.LimitReader(resp.Body, largest))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return fmt.Errorf("fleet: %s %s: %w", method, c.root+path, err)
 	}
@@ -120,8 +121,8 @@ func (r *refusal) Is(target error) bool {
 
 // Instances lists the run's instances.
 func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience,
-		fmt.Errorf("fleet: GET %s/instances: no response within %v", c.root, patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, listTimeout,
+		fmt.Errorf("fleet: GET %s/instances: no response within %v", c.root, listTimeout))
 	defer cancel()
 	var answer struct {
 		Instances []control.Instance `json:"instances"`
@@ -130,14 +131,14 @@ func (c *Client) Instances(ctx context.Context) ([]control.Instance, error) {
 	return answer.Instances, err
 }
 
-// Drain drains instance id and waits until it has no requests left. It reports whether
-// the instance left the run meanwhile, including when it has joined again since.
+// Drain drains instance id and waits until it has no requests left. left reports whether the instance left
+// the run meanwhile, even if it has joined again since.
 func (c *Client) Drain(ctx context.Context, id string) (left bool, err error) {
 	var m control.Instance
 	if err := c.Call(ctx, http.MethodPost, "/instances/"+url.PathEscape(id)+"/drain", nil, &m); err != nil {
 		return false, err
 	}
-	tick := time.NewTicker(drainLook)
+	tick := time.NewTicker(drainPoll)
 	defer tick.Stop()
 	for m.Requests > 0 {
 		select {

@@ -10,7 +10,8 @@ import (
 	"github.com/easyrl/easyrl/internal/filetype"
 )
 
-// Address parses the URL of a control address.
+// Address parses the URL of a control address. Its error starts with "is", for a caller to put the name of
+// the setting before it.
 func Address(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err == nil && u.Port() != "" {
@@ -23,11 +24,11 @@ func Address(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// longestToken bounds a token file, in bytes. The token goes into a header.
+// longestToken limits the size of a token file, in bytes, because the token goes into a header.
 const longestToken = 4 << 10
 
-// ReadToken reads a bearer token from a file, which may be one that this process has been given,
-// such as <(…) of a shell. It returns "" if path is empty.
+// ReadToken reads a bearer token from a regular file, or from one that is open in this process already,
+// such as a shell's <(…). It returns "" if path is empty.
 func ReadToken(path string) (string, error) {
 	if path == "" {
 		return "", nil
