@@ -1,7 +1,7 @@
-// Package advice turns a run's metrics into one-time warnings: what is seen, why it
+// Package advice turns a run's metrics into one-time warnings. A warning says what was seen, why it
 // matters and what helps.
 //
-// It knows only metric names, their values and the Run, and changes nothing.
+// The package reads only metrics and the Run that describes the configuration. It changes nothing.
 package advice
 
 import (
@@ -18,8 +18,8 @@ type Run struct {
 	// Servers says that servers sample. Otherwise instances in the trainer's process
 	// sample, on cores of their own.
 	Servers bool
-	// Training and Sampling count the threads of the trainer and of all instances in
-	// its process. Lends says that the trainer borrows the threads of idle instances.
+	// Training is the number of the trainer's threads, Sampling that of all instances in its process.
+	// Lends says that the trainer borrows the threads of idle instances.
 	Training, Sampling int
 	Lends              bool
 	// Groups is the number of groups in a step. Waves is a step's responses divided by
@@ -32,19 +32,19 @@ type Run struct {
 	MaxTokens       int
 	DynamicSampling bool
 	Clip            float64
-	// LR is the peak learning rate, EpsilonHigh the upper bound of the clip, and Beta the
+	// LR is the peak learning rate, EpsilonHigh the upper clip range of the policy ratio, and Beta the
 	// weight of the divergence from the reference.
 	LR, EpsilonHigh, Beta float64
 }
 
 // Bands of mismatch/kl, in nats per token.
 const (
-	// ExactBand applies to instances that run the trainer's computation in the same
-	// order. Their mismatch is 0 up to the rounding of the estimate.
+	// ExactBand applies to instances that compute exactly what the trainer computes, in the same order.
+	// Their mismatch is 0 up to the rounding of the estimate.
 	ExactBand = 1e-6
-	// ServerBand applies to other engines. In bfloat16 they differ by 0.001 or less.
-	// 0.01 adds up to 10 nats over 1,000 tokens: one side finds the sequence 20,000
-	// times as likely as the other.
+	// ServerBand applies to other engines. In bfloat16 their mismatch is 0.001 or less. A mismatch of
+	// 0.01 adds up to 10 nats over 1,000 tokens: one side finds the sequence 20,000 times as likely as
+	// the other.
 	ServerBand = 1e-2
 )
 
@@ -64,13 +64,14 @@ func New(run Run, given []report.Warning) *Adviser {
 	return a
 }
 
-// rule checks a history after its last step. say returns the text of a warning, or
-// "" if there is none.
+// rule is a check for one kind of problem. say checks a history after its last step and returns the text
+// of a warning, or "" if there is none.
 type rule struct {
 	kind string
 	say  func(h *history, run *Run) string
 }
 
+// rules returns all rules in the order in which Step applies them.
 func rules() []rule {
 	return []rule{
 		{"idle-trainer", trainerIdle},
@@ -147,6 +148,7 @@ const (
 	actorLoss     = "actor/loss"
 )
 
+// add appends the watched values of a step.
 func (h *history) add(values report.Values) {
 	if h.series == nil {
 		h.series = map[string][]point{}
@@ -169,14 +171,15 @@ func (h *history) recent(name string, n int) []point {
 	return all[len(all)-n:]
 }
 
-// lately returns the mean of the last n values of name, false if recent has none.
+// lately returns the mean of the last n values of name, and false if one of the last n steps lacks it.
 func (h *history) lately(name string, n int) (float64, bool) {
 	some := h.recent(name, n)
 	return mean(some), len(some) > 0
 }
 
-// around returns the mean of the n values of name up to and including step.
-func (h *history) around(name string, step, n int) (float64, bool) {
+// meanUpTo returns the mean of the n values of name up to and including step, and false if there are
+// fewer.
+func (h *history) meanUpTo(name string, step, n int) (float64, bool) {
 	all := h.series[name]
 	end, found := slices.BinarySearchFunc(all, step, func(p point, step int) int { return p.step - step })
 	if found {
@@ -188,6 +191,7 @@ func (h *history) around(name string, step, n int) (float64, bool) {
 	return mean(all[end-n : end]), true
 }
 
+// mean returns the mean of the values, NaN if there are none.
 func mean(some []point) float64 {
 	sum := 0.0
 	for _, p := range some {

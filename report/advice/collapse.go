@@ -8,33 +8,34 @@ import (
 )
 
 const (
-	// sureErrors is the number of standard errors by which means of window steps must differ
-	// to count as different.
+	// sureErrors is the number of standard errors by which two means over window steps must differ to
+	// count as different.
 	sureErrors = 4
 	// mostLost is the share of a rise, or of the reward at the start, that a reward may lose.
 	mostLost = 0.5
-	// leastFall is the share of the reward's size below which a fall is not worth a warning.
+	// leastFall is the share of the reward's magnitude below which a fall is not worth a warning.
 	leastFall = 0.1
 	// muchChanged is the factor by which entropy must change to be worth naming.
 	muchChanged = 2
 )
 
-// fallen is a mean reward that fell. Each value is a mean over window steps.
+// fallen describes a mean reward that fell. start, best and now are means over window steps: the first
+// ones, those with the highest mean and the last ones.
 type fallen struct {
 	start, best, now float64
-	step             int  // the last of the best mean
-	rose             bool // from start to best
+	step             int  // the last step of best
+	rose             bool // best is significantly above start
 }
 
-// collapse returns how the mean reward fell far below its best, if it did. Noise is estimated
-// from the steps of the means that are compared.
+// collapse describes how the mean reward fell. ok reports whether it fell far below its best. collapse
+// estimates the noise from the steps of the three means.
 func (h *history) collapse() (f fallen, ok bool) {
 	all := h.series[rewardMean]
 	now := h.recent(rewardMean, window)
 	if now == nil || len(all) < 3*window {
 		return f, false
 	}
-	end := window // of the best mean
+	end := window // index after the last step of the best mean
 	for i := window; i <= len(all)-window; i++ {
 		if mean(all[i-window:i]) > mean(all[end-window:end]) {
 			end = i
@@ -89,7 +90,7 @@ func collapsed(h *history, run *Run) string {
 // entropySince says how entropy has changed since a step, or returns "" if it hardly has.
 func (h *history) entropySince(step int) string {
 	now, ok := h.lately(entropy, window)
-	then, known := h.around(entropy, step, window)
+	then, known := h.meanUpTo(entropy, step, window)
 	switch {
 	case !ok || !known || then <= 0:
 		return ""

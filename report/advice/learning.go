@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// mostMute is the share of groups without a signal above which nearly all of a
-	// step's sampling is wasted.
-	mostMute = 0.9
+	// maxNoSignal is the share of groups without a signal above which nearly all of a step's sampling is
+	// wasted.
+	maxNoSignal = 0.9
 	// Entropy is averaged over the last entropyWindow steps and compared with the
 	// first entropyStart steps. A ratio below entropyLeft is a collapse: learning
-	// a task well lowers entropy a few times, not ten times.
+	// a task well divides entropy by a small factor, not by ten.
 	entropyWindow, entropyStart, entropyLeft = 10, 5, 0.1
 	// stillRising is the relative growth of the reward above which entropyCollapse
 	// does not warn.
 	stillRising = 0.01
-	// mostCut is the share of truncated responses above which truncation shapes what
-	// is learned: with groups of 8, most groups contain one.
-	mostCut = 0.2
-	// A gradient norm is a spike if it is spike times the median and spikeLargest
-	// times the largest of the last spikeWindow steps. The rule needs at least
-	// spikeMinimum steps. In healthy runs norms vary threefold between steps.
+	// maxCut is the share of truncated responses above which truncation shapes what the policy learns:
+	// with groups of 8, most groups contain a truncated response.
+	maxCut = 0.2
+	// A gradient norm is a spike if it is at least spike times the median and at least spikeLargest times
+	// the largest norm of the spikeWindow steps before. The rule needs more than spikeMinimum steps. In
+	// healthy runs norms vary threefold between steps.
 	spike, spikeLargest       = 10, 3
 	spikeWindow, spikeMinimum = 50, 20
-	// The last two evaluations must be fallErrors standard errors below the best one.
-	// A loss has no standard error; it must exceed the best by the share fallShare.
+	// A held-out score has worsened if the last two evaluations are more than fallErrors standard errors
+	// below the best one. A loss has no standard error: it must exceed the best by the share fallShare.
 	fallErrors, fallShare = 2, 0.02
 )
 
 // withoutSignal warns if the advantages of most groups are 0: such a group teaches nothing.
 func withoutSignal(h *history, run *Run) string {
 	share, ok := h.lately(noSignal, window)
-	if !ok || share < mostMute {
+	if !ok || share < maxNoSignal {
 		return ""
 	}
 	reward, _ := h.lately(rewardMean, window)
@@ -75,9 +75,9 @@ func entropyCollapse(h *history, _ *Run) string {
 		return ""
 	}
 	reward, ok := h.lately(rewardMean, entropyWindow)
-	before, known := h.around(rewardMean, h.last-entropyWindow, entropyWindow)
+	before, known := h.meanUpTo(rewardMean, h.last-entropyWindow, entropyWindow)
 	rising := known && reward-before > stillRising*math.Abs(before)
-	if equal, _ := h.lately(noSignal, entropyWindow); !ok || rising || equal >= mostMute {
+	if equal, _ := h.lately(noSignal, entropyWindow); !ok || rising || equal >= maxNoSignal {
 		return ""
 	}
 	return fmt.Sprintf("entropy collapsed from %s to %s nats per token, and the reward stays at %s. Responses to a "+
@@ -90,7 +90,7 @@ func entropyCollapse(h *history, _ *Run) string {
 // a response, often its answer, is missing, and it scores as wrong.
 func cutResponses(h *history, run *Run) string {
 	share, ok := h.lately(cutShare, window)
-	if !ok || share < mostCut {
+	if !ok || share < maxCut {
 		return ""
 	}
 	return fmt.Sprintf(
@@ -140,6 +140,7 @@ func gradientSpike(h *history, run *Run) string {
 		report.Number(now), now/median, remedy)
 }
 
+// values returns the values of points.
 func values(some []point) []float64 {
 	all := make([]float64, len(some))
 	for i, p := range some {
@@ -172,8 +173,8 @@ func heldOut(h *history, _ *Run) string {
 		if best > len(all)-3 || !fell(all, best, sign, errors) {
 			continue
 		}
-		now, ok := h.around(training, h.last, window)
-		then, known := h.around(training, all[best].step, min(window, max(all[best].step, 1)))
+		now, ok := h.meanUpTo(training, h.last, window)
+		then, known := h.meanUpTo(training, all[best].step, min(window, max(all[best].step, 1)))
 		if !ok || !known || sign*(now-then) <= 0 {
 			continue
 		}

@@ -12,8 +12,8 @@ const (
 	// window is the number of consecutive steps to average over, so that one slow
 	// step does not trigger a warning.
 	window = 5
-	// muchIdle is the idle share above which a side is mostly waiting. Below
-	// littleIdle it is the slow side.
+	// muchIdle is the idle share above which a side mostly waits. A side with an idle share below
+	// littleIdle is the bottleneck.
 	muchIdle, littleIdle = 0.6, 0.2
 	// syncIdle is the trainer's idle share above which mode "sync" is worth leaving.
 	syncIdle = 0.3
@@ -21,10 +21,10 @@ const (
 	leastGain = 1.05
 )
 
-// speed holds means over the steps of a window.
+// speed holds means over the steps of a window. Servers is the number of instances, embedded ones too.
 type speed struct {
 	steptime.Measured
-	busy  float64 // seconds per step in which the trainer is not waiting for groups
+	busy  float64 // seconds per step in which the trainer does not wait for groups
 	model steptime.Model
 }
 
@@ -52,8 +52,9 @@ func (h *history) speed(run *Run) (s speed, ok bool) {
 	return s, true
 }
 
-// gain returns how many times faster a step is if n servers sample while the trainer
-// trains. For instances in the trainer's process, n is the threads of each.
+// gain returns the predicted speed-up factor of a step if training overlaps with sampling by n servers.
+// For instances in the trainer's process, n is the number of threads of each, and the trainer gets the
+// other threads.
 func (s *speed) gain(n float64) float64 {
 	share := s.Split
 	if share.Instances > 0 {
@@ -74,7 +75,7 @@ func (s *speed) split() (each int, gain float64) {
 	return each, gain
 }
 
-// setting returns the configuration for a number of threads per instance.
+// setting returns the configuration that gives each instance a number of threads.
 func (s *speed) setting(each int) string {
 	if s.LendsIdle {
 		return fmt.Sprintf("inference.threads = %d", each)
@@ -125,8 +126,8 @@ func trainerIdle(h *history, run *Run) string {
 		seen, report.Number(s.FirstGroup), report.Number(s.Step))
 }
 
-// instancesIdle warns if the instances wait for the trainer. Lent threads are not
-// idle, and modes in which sampling and training alternate wait by design.
+// instancesIdle warns if the instances wait for the trainer. It does not warn if the instances lend their
+// threads, or in modes in which sampling and training alternate, because there instances wait by design.
 func instancesIdle(h *history, run *Run) string {
 	idle, ok := h.lately(idleInstances, window)
 	trainer, _ := h.lately(idleTrainer, window)
