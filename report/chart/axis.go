@@ -27,7 +27,7 @@ func newAxis(low, high, begin, end float64, n int) axis {
 	return axis{low: low, high: high, begin: begin, end: end, step: round((high - low) / float64(n))}
 }
 
-// widen extends the axis to round values at both ends.
+// widen returns the axis, extended to round values at both ends.
 func (a axis) widen() axis {
 	if a.step > 0 { // 1e-9 keeps values that are round up to rounding errors
 		a.low = math.Floor(a.low/a.step+1e-9) * a.step
@@ -59,6 +59,7 @@ func (a axis) ticks() (all []float64) {
 	return all
 }
 
+// at returns the SVG coordinate of value x.
 func (a axis) at(x float64) float64 { return a.begin + (x-a.low)/(a.high-a.low)*(a.end-a.begin) }
 
 // tick formats x as a short label. All labels of an axis use the unit prefix of its

@@ -1,6 +1,6 @@
-// Package chart draws numbers as SVG: lines, histograms, and bars over time. A page with
-// charts needs Style once, and neither scripts nor network access. Each chart also
-// describes its content in words for screen readers.
+// Package chart draws numbers as SVG: lines, histograms, and bars over time. A page includes Style once
+// for all its charts. Charts need neither scripts nor network access. Each chart also describes its
+// content in words for screen readers.
 package chart
 
 import (
@@ -12,14 +12,13 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Series holds the points of one line, with ascending X. Non-finite points are
-// skipped.
+// Series holds the points of one line, with ascending X. Charts skip points that are not finite.
 type Series struct {
 	Name string
 	X, Y []float64
 
-	means  []float64 // smoothed Y, if it is drawn
-	window int       // number of values that a mean covers
+	means  []float64 // smoothed Y; nil if the line is not smoothed
+	window int       // number of values that each mean covers
 }
 
 // Plot is a chart of lines.
@@ -27,19 +26,19 @@ type Plot struct {
 	Title  string
 	X, Y   string // names of the axes; Y may be empty
 	Series []Series
-	// From and To are values that the horizontal axis includes, so that charts can share
-	// one. They have no effect unless From < To.
+	// From and To are values that the horizontal axis includes, so that several charts can have the same
+	// axis. They have no effect unless From < To.
 	From, To float64
-	// Smooth draws noisy lines faintly, and the mean of the last values over them.
+	// Smooth draws a noisy line faintly, with its running mean on top.
 	Smooth bool
-	// Parts is the max. number of parts of the horizontal axis that each show their values under the
-	// pointer; 0 selects one part for each of up to 100 values, and 60 parts for more values.
+	// Parts is the maximum number of parts of the horizontal axis that show their values under the
+	// pointer. 0 means one part for each value or, with more than 100 values, 60 parts.
 	Parts int
 }
 
-// Lines draws series on shared axes. Color, dash and marker distinguish them. Values show
-// under the pointer. If a series has more points than the chart can show, Lines draws means
-// and a band between the extremes.
+// Lines draws the series of p on shared axes. Color, dash and marker distinguish them, and values appear
+// under the pointer. For a series with more points than the chart can show, Lines draws means and a
+// band between the extremes.
 func Lines(p Plot) template.HTML {
 	f := &frame{Plot: p}
 	f.Series = nil

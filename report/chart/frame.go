@@ -114,6 +114,7 @@ func (f *frame) scale() {
 	f.up = newAxis(low, high, frameBottom, frameTop, 4).widen()
 }
 
+// axes draws the axes with their ticks and names.
 func (f *frame) axes(b *strings.Builder) {
 	for _, y := range f.up.ticks() {
 		at := place(f.up.at(y))
@@ -170,6 +171,7 @@ func (f *frame) line(b *strings.Builder, i int, s Series) {
 	fmt.Fprintf(b, `<path class="m%d" d="%s"/>`, i%colours, d.String())
 }
 
+// points returns the SVG coordinates of points.
 func (f *frame) points(points []point) string {
 	var b strings.Builder
 	for _, p := range points {

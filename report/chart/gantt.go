@@ -11,7 +11,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// Sizes of a Gantt chart, in pixels if nothing else is said.
+// Sizes of a Gantt chart, in pixels unless another unit is given.
 const (
 	ganttRow      = 22      // height of a row
 	ganttFoot     = 34      // height of the time axis with its labels
@@ -33,9 +33,9 @@ type Row struct {
 	Bars []Span
 }
 
-// Gantt draws the rows of workers in adjacent, scrollable windows on one time scale, and a
-// table of each row's shares. There is at least one window. Color, texture and, if they fit,
-// names distinguish kinds of bars. The kinds in usual look the same in every chart.
+// Gantt draws the rows of workers in adjacent, scrollable windows on one time scale, and a table of how
+// each row spent its time. windows are in time order and not empty. Color, texture and, where they
+// fit, names distinguish kinds of bars. The kinds in usual look the same in every chart.
 func Gantt(rows []Row, windows []Span, usual ...string) template.HTML {
 	g := gantt{rows: rows, scale: scaleOf(windows), kinds: map[string]int{}, working: len(usual), usual: usual}
 	for range rows {
@@ -73,10 +73,11 @@ func Gantt(rows []Row, windows []Span, usual ...string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // all text was escaped
 }
 
+// gantt is a Gantt chart in progress.
 type gantt struct {
 	rows    []Row
 	scale   float64              // pixels per second
-	usual   []string             // kinds of the first textures
+	usual   []string             // kinds that have the first textures, in this order
 	kinds   map[string]int       // texture by kind of bar
 	working int                  // number of textures in use, without the one for waiting
 	shares  []map[string]float64 // seconds of each kind, by row
@@ -94,7 +95,8 @@ func scaleOf(windows []Span) float64 {
 	return min(ganttWindow/lengths[len(lengths)/2], ganttMaxWidth/lengths[len(lengths)-1])
 }
 
-// window draws one window.
+// window draws the window w as an SVG element with the given ID, and adds its times to g.shares and
+// g.length.
 func (g *gantt) window(w Span, id string) string {
 	seconds := max(w.To-w.From, 1e-6)
 	width := max(int(seconds*g.scale), 40)
@@ -175,13 +177,13 @@ func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
 
 // piece is a bar in pixels.
 type piece struct {
-	name        string
+	name        string // kind of bar; empty for a gap
 	from, width int
 }
 
-// columns divides the window into pixel columns. Each takes the name of the bar that
-// covers most of it, preferring an enclosed bar to its enclosing one. Adjacent columns
-// with the same name form one piece.
+// columns divides the window w into pixel columns. A column takes the name of the last bar that covers at
+// least half of it, so that an enclosed bar hides the one around it. If there is none, it takes the
+// name of the first bar that covers any of it. Adjacent columns with the same name form one piece.
 func columns(bars []Span, w Span, width int) []piece {
 	names := make([]string, width)
 	scale := float64(width) / max(w.To-w.From, 1e-6)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// textureCount is the number of textures, each a unique pair of color and pattern.
-// The texture with this index marks waiting.
+// textureCount is the number of textures for work, each a unique pair of color and pattern. One more
+// texture, with this index, marks waiting.
 const textureCount = 24
 
 // patterns returns the paths drawn over a bar's color, in a 6-pixel square.
@@ -25,7 +25,7 @@ func patterns() []string {
 	}
 }
 
-// kind returns the texture of a name, the same in all rows.
+// kind returns the index of the texture for a kind of bar. It is the same in all rows.
 func (g *gantt) kind(name string) int {
 	at, ok := g.kinds[name]
 	switch {
@@ -62,8 +62,8 @@ func textures() string {
 // anchor returns the ID of window i in the page.
 func anchor(i int) string { return fmt.Sprintf("Workers-%d", i) }
 
-// links returns links to the windows, or to some of them evenly spread. first is the
-// number of the first window.
+// links returns links to the windows or, if there are many, to some that are evenly spread. It returns ""
+// for a few windows, which need none. first is the number of the first window.
 func links(windows []Span, first int) string {
 	const most = 8
 	if len(windows) < 4 {

@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// bins is the approximate number of bins.
+// bins is the approximate number of bins in a histogram.
 const bins = 24
 
 // Sample is a set of values to draw the distribution of.
@@ -19,8 +19,8 @@ type Sample struct {
 	Values []float64
 }
 
-// Histogram draws the distributions of samples as outlines on shared axes. title is
-// above the chart and x names the values.
+// Histogram draws the distributions of samples as outlines on shared axes. The chart has the given title,
+// and x names the values, such as "tokens".
 func Histogram(title, x string, samples []Sample) template.HTML {
 	f := &frame{Plot: Plot{Title: title, X: x, Y: "% of values"}}
 	low, high := math.Inf(1), math.Inf(-1)
@@ -55,8 +55,8 @@ func binEdges(low, high float64) []float64 {
 	return []float64{a.low, a.high}
 }
 
-// outline returns the outline of the bars over edges, in percent of the sample's values, which
-// ascend. The last bin includes its upper edge.
+// outline returns the outline of a sample's bars over edges, in percent of its values. The values are
+// sorted. The last bin includes its upper edge.
 func outline(sample Sample, edges []float64) Series {
 	s := Series{Name: sample.Name, X: []float64{edges[0]}, Y: []float64{0}}
 	sorted := sample.Values

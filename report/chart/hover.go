@@ -9,19 +9,19 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// A chart shows each of up to mostHits values under the pointer, unless a Plot sets another
-// number. Of more it shows fewHits parts.
+// A chart shows each value under the pointer if there are at most mostHits. If there are more, it shows
+// the means of fewHits parts. Plot.Parts replaces both numbers.
 const (
 	mostHits = 100
 	fewHits  = 60
 )
 
-// hit is a part of the horizontal axis that shows its values under the pointer.
+// hit is a part of the horizontal axis. Its values appear while the pointer is over it.
 type hit struct {
 	from, to float64 // SVG coordinates
-	title    string  // all values
+	title    string  // all values, in words
 	short    string  // the main values, as SVG text
-	marks    []point // SVG coordinates
+	marks    []point // points to mark, in SVG coordinates
 }
 
 // hover draws the parts of the axis, which style.css shows under the pointer.
@@ -65,7 +65,7 @@ func (f *frame) lineHits() (hits []hit) {
 	return hits
 }
 
-// read adds the values of all series between two values on the horizontal axis to a hit.
+// read sets the texts and marks of h to the values of all series from low to high on the horizontal axis.
 func (f *frame) read(h *hit, low, high float64) {
 	h.title = f.X + " " + report.Number(low)
 	if high > low {
@@ -100,6 +100,7 @@ func (f *frame) read(h *hit, low, high float64) {
 	}
 }
 
+// meanOf returns the mean of values without a sum that could overflow.
 func meanOf(values []float64) (mean float64) {
 	for i, y := range values {
 		mean += (y - mean) / float64(i+1)

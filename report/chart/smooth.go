@@ -7,8 +7,9 @@ const (
 	smoothTurns = 4  // a line that turns at fewer than one in this many values is already smooth
 )
 
-// smooth returns, for each value, the mean of a window that ends with it. window is the number of values in
-// a window, about a twentieth of the line. smooth returns nil for a line that is short or already smooth.
+// smooth returns, for each value, the mean of the window of values that ends with it. window is the number
+// of values in a full window, about a twentieth of the line. smooth returns nil and 0 for a line that is
+// short or already smooth.
 func smooth(s Series) (means []float64, window int) {
 	if len(s.Y) < minSmoothed || turns(s.Y)*smoothTurns < len(s.Y) {
 		return nil, 0

@@ -6,10 +6,10 @@ import (
 )
 
 // rules begins with the colors, for light and then for dark schemes. Text colors are readable on
-// --paper and --panel, and line colors are visible on --paper. --rule separates without a
-// meaning, --edge draws borders of fields and axes. --gone and --come are backgrounds of deleted
-// and inserted text, --q1 to --q5 those of likely to unlikely text. Classes l, m and g with a
-// number, at the end, draw a line, a marker and a bar of that color or texture.
+// --paper and --panel, and line colors are visible on --paper. --rule draws decorative separators, --edge
+// the borders of fields and axes. --gone and --come are backgrounds of deleted and inserted text, --q1 to
+// --q5 those of likely to unlikely text. Classes l, m and g with a number, at the end of the file, draw
+// a line, a marker and a bar of that color or texture.
 //
 //go:embed style.css
 var rules string

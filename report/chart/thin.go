@@ -5,10 +5,11 @@ import "slices"
 // buckets is the number of distinguishable parts of the horizontal axis.
 const buckets = 200
 
+// point is a point of a line, in values or in SVG coordinates.
 type point struct{ x, y float64 }
 
-// thin returns what to draw of s: all points, or the mean of each part of the axis with
-// the extremes as a band.
+// thin returns what to draw of s: all points or, if there are too many, the mean of each part of the axis
+// and a band between the part's extremes. A band is a closed polygon; without one, band is nil.
 func thin(s Series, across axis) (line, band []point) {
 	if len(s.X) <= 2*buckets {
 		for i := range s.X {
