@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
-// forest is a layout of segments for attention tests.
+// forest is a named list of segments for attention tests.
 type forest struct {
 	name     string
 	segments []npu.Segment
@@ -65,7 +65,8 @@ func forests() []forest {
 	return append(all, group, deep, several, woven)
 }
 
-// headShapes returns grouped and ungrouped, narrow, wide and odd shapes.
+// headShapes returns shapes with and without groups of query heads, and with narrow, wide and odd
+// dimensions.
 func headShapes() []npu.Heads {
 	return []npu.Heads{
 		{Q: 1, KV: 1, Dim: 8}, {Q: 4, KV: 2, Dim: 5}, {Q: 3, KV: 1, Dim: 33}, {Q: 4, KV: 2, Dim: 32},
@@ -100,7 +101,7 @@ func rowsOf(x []float32, rows []int, width int) []float32 {
 	return y
 }
 
-// pick returns a case with other segments, built from the given rows of c.
+// pick returns a case of the given segments, whose rows are the given rows of c.
 func (c *attentionCase) pick(segments []npu.Segment, rows []int) *attentionCase {
 	wq, wk := c.h.Q*c.h.Dim, c.h.KV*c.h.Dim
 	return &attentionCase{

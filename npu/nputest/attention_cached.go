@@ -19,7 +19,7 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 	for n, d := range append([]npu.Device{device(t, open, 1)}, teams(t, open, 3)...) {
 		for i, f := range forests() {
 			for j, h := range headShapes() {
-				if n > 0 && (i+j)%2 != 0 && !soak.Long() { // half of them with more threads
+				if n > 0 && (i+j)%2 != 0 && !soak.Long() { // with more threads, only half of the cases
 					continue
 				}
 				c := newAttentionCase(f, h, uint64(10*i+j), 1)
@@ -35,9 +35,9 @@ func testAttentionCached(t *testing.T, open func(threads int) (npu.Device, error
 	}
 }
 
-// decode computes every row's output through a cache. The pages are in random order
-// and hold NaN or large values in slots that no row was written to. Every segment is
-// its own sequence, with copies of its ancestors' rows.
+// decode computes every row's output through a cache, position by position. Each segment becomes a
+// sequence of its own, with copies of its ancestors' rows. Pages are in random order, and slots that no
+// row was written to hold NaN or large values.
 func (c *attentionCase) decode(t *testing.T, d npu.Device, r *rand.Rand) []float32 {
 	t.Helper()
 	seqs := make([][]int, len(c.segments)) // rows on each segment's path from the root

@@ -31,7 +31,7 @@ func testFutureUnread(t *testing.T, open func(threads int) (npu.Device, error)) 
 	}
 }
 
-// spoil returns a copy of x with every value from index n on replaced.
+// spoil returns a copy of x with every value from index n on replaced by by.
 func spoil(x []float32, n int, by float32) []float32 {
 	y := append([]float32(nil), x...)
 	for i := n; i < len(y); i++ {
@@ -40,8 +40,7 @@ func spoil(x []float32, n int, by float32) []float32 {
 	return y
 }
 
-// testAttentionInPlace checks that stats may be none and that dq may share the memory
-// of dOut.
+// testAttentionInPlace checks that stats may be the zero Buffer and that dq may share the memory of dOut.
 func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	exactOnly(t, d)
@@ -61,7 +60,7 @@ func testAttentionInPlace(t *testing.T, open func(threads int) (npu.Device, erro
 	}
 }
 
-// testAttentionExtremes checks that large operands give no NaN.
+// testAttentionExtremes checks that large operands give finite results.
 func testAttentionExtremes(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 2)
 	for i, f := range forests() {

@@ -8,7 +8,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// testEvents uses on one queue what another has written, without a wait between.
+// testEvents reads on one queue what another queue has written. The queues await each other's events; the
+// host does not wait in between.
 func testEvents(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	f, err := d.Fork(1)
@@ -45,7 +46,8 @@ func testEvents(t *testing.T, open func(threads int) (npu.Device, error)) {
 	f.Await(nil)
 }
 
-// captureCase is a sum of gathered rows and a product, in buffers whose content may change.
+// captureCase gathers rows of x, adds x and multiplies by w, in buffers whose content may change between
+// runs.
 type captureCase struct {
 	m        *memory
 	rows     npu.Ints
@@ -62,7 +64,7 @@ func newCaptureCase(m *memory) *captureCase {
 	return c
 }
 
-// run calls the kernels.
+// run calls the kernels that a graph captures.
 func (c *captureCase) run() {
 	gathered := c.sum
 	c.m.d.GatherRows(gathered, c.x, c.rows, 4)
@@ -83,7 +85,7 @@ func (c *captureCase) want(x []float32, rows []int32) []float32 {
 	return out
 }
 
-// testCapture replays kernels over changed memory.
+// testCapture replays captured kernels after their memory has changed.
 func testCapture(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	m := newMemory(t, d)

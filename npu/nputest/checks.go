@@ -8,8 +8,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// testChecks calls kernels with buffers that do not fit. The calls panic, whether or not the
-// device runs kernels later.
+// testChecks calls kernels with buffers that do not fit and with indices out of range. The calls must
+// panic, even on a device that runs kernels later.
 func testChecks(t *testing.T, open func(threads int) (npu.Device, error)) {
 	d := device(t, open, 1)
 	for name, call := range wrongCalls(d) {

@@ -34,7 +34,7 @@ func newDenseCase(t, n, k int, scale float64) *denseCase {
 
 func (c *denseCase) String() string { return fmt.Sprintf("%d rows, weight [%d, %d]", c.t, c.n, c.k) }
 
-// rows returns the case of rows [lo, hi) alone, a leaf.
+// rows returns the case of rows [lo, hi) alone, as one leaf.
 func (c *denseCase) rows(lo, hi int) *denseCase {
 	return &denseCase{
 		t: hi - lo, n: c.n, k: c.k, w: c.w, bias: c.bias, leaves: c.leaves.of(hi - lo),
@@ -63,8 +63,8 @@ func (m *memory) putMatrix(x []float32, rows, cols int) npu.Matrix {
 	return w
 }
 
-// getMatrix reads a matrix back. It requires zero padding: packing the values again, in
-// memory of zeros, gives the same memory.
+// getMatrix reads a matrix back. It requires the padding to be zero: the values, packed again into memory
+// of zeros, must give the same memory.
 func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	m.t.Helper()
 	x := make([]float32, w.Rows*w.Cols)
@@ -76,8 +76,8 @@ func (m *memory) getMatrix(w npu.Matrix) []float32 {
 	return x
 }
 
-// requireBlocks packs a matrix block by block and requires the memory of w, which was
-// packed in one call.
+// requireBlocks packs x block by block and requires the memory to equal that of w, which holds x packed in
+// one call. In host memory, it also requires the layout that npu.Matrix documents.
 func (m *memory) requireBlocks(w npu.Matrix, x []float32) {
 	m.t.Helper()
 	got := m.nan(w.Len())
@@ -130,7 +130,7 @@ func (c *denseCase) run(t *testing.T, d npu.Device) outputs {
 	return r
 }
 
-// checkLayout packs the weight and requires the layout and the values of a matrix.
+// checkLayout packs the weight, and requires its values to come back and its layout to be right.
 func (c *denseCase) checkLayout(t *testing.T, d npu.Device) {
 	t.Helper()
 	m := newMemory(t, d)
@@ -140,7 +140,7 @@ func (c *denseCase) checkLayout(t *testing.T, d npu.Device) {
 	m.requireBlocks(w, c.w)
 }
 
-// refDense computes the definition, in float64 or naively in float32.
+// refDense computes the case by definition: in float64 if to is widen, naively in float32 if to is same32.
 func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, dw, db []F) {
 	t, n, k := c.t, c.n, c.k
 	x, w, dy := to(c.x), to(c.w), to(c.dy)
@@ -152,6 +152,7 @@ func refDense[F reference.Float](c *denseCase, to func([]float32) []F) (y, dx, d
 	return y, dx, dw, db
 }
 
+// same32 returns x. It is the counterpart of widen for references in float32.
 func same32(x []float32) []float32 { return x }
 
 func (c *denseCase) checkReference(t *testing.T, got outputs) {
@@ -197,8 +198,8 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 				threads := d.(npu.Cores)
 				equalOutputs(t, fmt.Sprintf("%v, %d threads", c, threads.Threads()), want, c.run(t, d))
 				c.checkLayout(t, d)
-				for limit := range threads.Threads() + 2 { // the ends are clamped to 1 and threads
-					// one limit a case, another one for each shape's next case
+				for limit := range threads.Threads() + 2 { // the first and the last are out of range
+					// Without soak.Long, each case tries only one limit, and the cases of a shape different ones.
 					if (i+i/8)%(threads.Threads()+2) != limit && !soak.Long() {
 						continue
 					}
@@ -221,7 +222,7 @@ func testDense(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("padding", func(t *testing.T) { testPadding(t, one) })
 }
 
-// checkApart requires calls over leaves of step rows to give the bits of one call.
+// checkApart requires calls of step rows each, one leaf per call, to give the bits of one call.
 func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	t.Helper()
 	if !soak.Long() && step < 12 && c.t > 8*step { // many calls
@@ -238,8 +239,8 @@ func (c *denseCase) checkApart(t *testing.T, d npu.Device, step int) {
 	equalOutputs(t, fmt.Sprintf("%v, %d at a time", c, step), whole.run(t, d), parts)
 }
 
-// testChain compares with the chain over terms ascending. Operands of few bits make
-// each product exact, so that a sum of products equals a fused one.
+// testChain requires the bits of the chain, computed term by term. It rounds the operands to a few bits, so
+// that each product is exact and a separate product and sum equal a fused multiply-add.
 func testChain(t *testing.T, d npu.Device) {
 	exactOnly(t, d)
 	c := newDenseCase(13, 70, 530, 1)

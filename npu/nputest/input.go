@@ -23,7 +23,7 @@ type inputProduct struct {
 	dy, w       []float32
 }
 
-// newInputCase returns a case with products of these rows and blocks.
+// newInputCase returns a case of the given products, each {rows, block}.
 func newInputCase(t, k int, scale float64, products ...[2]int) *inputCase {
 	r := rand.New(rand.NewPCG(uint64(t*1000+k), uint64(len(products))))
 	c := &inputCase{t: t, k: k, dx0: normal(r, t*k, scale)}
@@ -60,7 +60,7 @@ func (c *inputCase) String() string {
 	return text
 }
 
-// order returns the product and row of each term.
+// order returns the terms in the order of the chain, each {product, row}.
 func (c *inputCase) order() (terms [][2]int) {
 	for block := 0; block*c.products[0].block < c.products[0].rows; block++ {
 		for i, p := range c.products {
@@ -86,7 +86,7 @@ func (c *inputCase) run(t *testing.T, d npu.Device) outputs {
 	return outputs{values: map[string][]float32{"dx": m.get(plain), "dx added": m.get(onto)}}
 }
 
-// checkReference compares with the sum of the products.
+// checkReference compares with the sum of the products in float64.
 func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 	t.Helper()
 	got := c.run(t, d)
@@ -102,8 +102,8 @@ func (c *inputCase) checkReference(t *testing.T, d npu.Device) {
 	near(t, c.String()+" dx added", got.values["dx added"], wantAdded, naiveAdded)
 }
 
-// checkChain compares with the chain in its order of terms. Operands of few bits make
-// each product exact, so that a sum of products equals a fused one.
+// checkChain requires the bits of the chain, computed term by term in its order. It rounds the operands to
+// a few bits, so that each product is exact and a separate product and sum equal a fused multiply-add.
 func (c *inputCase) checkChain(t *testing.T, d npu.Device) {
 	t.Helper()
 	coarse := func(x []float32) []float32 {

@@ -52,8 +52,8 @@ func testLeaves(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("rounding", func(t *testing.T) { testRounding(t, d) })
 }
 
-// checkChains compares the gradient of a weight with the chains of Linear, whose inputs
-// are a leaf's dy and x, transposed.
+// checkChains compares the gradient of a weight with products by Linear. For each leaf, the inputs of
+// Linear are the leaf's dy and x, transposed.
 func (c *denseCase) checkChains(t *testing.T, d npu.Device) {
 	t.Helper()
 	m := newMemory(t, d)
@@ -81,6 +81,7 @@ func (c *denseCase) checkChains(t *testing.T, d npu.Device) {
 	require.Equal(t, bias, m.getSums(db), "%v bias", c)
 }
 
+// transposed returns the transpose of x, which has rows of cols values.
 func transposed(x []float32, cols int) []float32 {
 	rows := len(x) / cols
 	y := make([]float32, len(x))
@@ -90,7 +91,7 @@ func transposed(x []float32, cols int) []float32 {
 	return y
 }
 
-// checkOrder requires the same sums if the leaves come in a random order, in random calls.
+// checkOrder requires the same sums if the leaves come in random orders, divided over any number of calls.
 func (c *denseCase) checkOrder(t *testing.T, d npu.Device, r *rand.Rand) {
 	t.Helper()
 	type leaf struct{ lo, hi int }
@@ -147,7 +148,7 @@ func testRounding(t *testing.T, d npu.Device) {
 	}
 }
 
-// edges returns values at which rounding or the range changes.
+// edges returns scaled values, value·Scale, at which the rounding or the range check changes.
 func edges(limit float32) []float32 {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	list := []float32{0, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 3.5, 1e-30, 4194303.5, 4194304.5, 8388607.5, 1 << 24, 0x1p51,
@@ -162,8 +163,8 @@ func edges(limit float32) []float32 {
 	return list
 }
 
-// checkRounding adds v to one of many sums. With one row whose x is 1, the gradient is dy,
-// and twice that with two equal heads.
+// checkRounding adds gradients that contain v at a random place. A layer with one row whose x is 1 has the
+// gradient dy. An RMS norm with two equal heads adds dy twice.
 func checkRounding(t *testing.T, d npu.Device, v float32, l *leaves) {
 	t.Helper()
 	const n = 37

@@ -19,7 +19,7 @@ type memory struct {
 
 func newMemory(t testing.TB, d npu.Device) *memory { return &memory{indices: indices{t: t, d: d}} }
 
-// alloc allocates n values, which are undefined.
+// alloc allocates n undefined values.
 func (m *memory) alloc(dtype npu.DType, n int) npu.Buffer {
 	m.t.Helper()
 	b, err := m.d.Alloc(dtype, n, npu.Activations)
@@ -68,8 +68,8 @@ func (m *memory) getInts(b npu.Buffer) []int32 {
 	return x
 }
 
-// words returns the memory of 64-bit values as 32-bit words, which a device can copy from
-// and to the host.
+// words returns the memory of b, 64-bit values, as a buffer of 32-bit words. A device copies such words
+// from and to the host, but no 64-bit values.
 func words(b npu.Buffer) npu.Buffer {
 	if host := b.Int64s(); host != nil {
 		return npu.AddressBuffer(unsafe.Pointer(&host[0]), npu.Int32, 2*len(host))
@@ -91,6 +91,7 @@ func (m *memory) getLongs(b npu.Buffer) []int64 {
 	return x
 }
 
+// free frees everything that m has allocated.
 func (m *memory) free() {
 	for _, b := range m.held {
 		m.d.Free(b)
@@ -113,7 +114,7 @@ func (x *indices) free() {
 	x.batches = nil
 }
 
-// batch uploads index arrays with a number of values in all.
+// batch uploads the index arrays that add puts into a new batch. values is their total length.
 func (x *indices) batch(values int, add func(b *npu.Batch)) {
 	x.t.Helper()
 	b := npu.NewBatch(x.d)
@@ -142,7 +143,7 @@ func (x *indices) leaves(l *leaves) *npu.Leaves {
 	return &all
 }
 
-// tokens uploads the token ids of leaves.
+// tokens uploads the token ids of the rows of l.
 func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
 	x.t.Helper()
 	var t npu.Tokens
@@ -150,7 +151,8 @@ func (x *indices) tokens(ids []int32, l *leaves) *npu.Tokens {
 	return &t
 }
 
-// tables uploads the pages of sequences, the last sequence's first.
+// tables uploads the pages of sequences, with stride pages and a length for each. It puts the last
+// sequence first in the table, so that rows and table have different orders.
 func (x *indices) tables(pages []int32, stride int, lens []int32) *npu.Tables {
 	x.t.Helper()
 	var t npu.Tables

@@ -37,7 +37,7 @@ func (c *normCase) String() string {
 	return fmt.Sprintf("%d rows of %d vectors of %d", c.t, c.heads, c.n)
 }
 
-// part returns the case of heads [lo, hi) of each row.
+// part returns the case of heads [lo, hi) of all rows.
 func (c *normCase) part(lo, hi int) *normCase {
 	pick := func(all []float32) (some []float32) {
 		for row := range slices.Chunk(all, c.heads*c.n) {
@@ -49,7 +49,7 @@ func (c *normCase) part(lo, hi int) *normCase {
 		dx: pick(c.dx)}
 }
 
-// rows returns the case of rows [lo, hi) alone, a leaf.
+// rows returns the case of rows [lo, hi) alone, as one leaf.
 func (c *normCase) rows(lo, hi int) *normCase {
 	row := c.heads * c.n
 	return &normCase{
@@ -167,8 +167,8 @@ func testNormHeads(t *testing.T, d npu.Device) {
 	}
 }
 
-// checkReference compares with the definition, whose derivative it compares with
-// central differences.
+// checkReference compares with the reference in float64, and the derivatives of the reference with central
+// differences.
 func (c *normCase) checkReference(t *testing.T, got outputs) {
 	t.Helper()
 	x, w, g := widen(c.x), widen(c.w), widen(c.g)

@@ -9,11 +9,10 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// Run checks every kernel of the devices that open returns. It compares with float64
-// references written from the formulas. It also checks the properties that the fixed
-// order of summation promises to devices that claim exactness: results do not depend on
-// the other rows of a call, on the number of threads, or on how a long sum is split into
-// calls.
+// Run checks every kernel of the devices that open returns, against float64 references written from the
+// formulas. On devices that claim exactness, it also checks what the fixed order of summation promises:
+// results do not depend on the other rows of a call, on the number of threads, or on how a long sum is
+// split into calls.
 func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	Contract(t, open)
 	t.Run("dense", func(t *testing.T) { testDense(t, open) })
@@ -28,8 +27,8 @@ func Run(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("attention", func(t *testing.T) { testAttention(t, open) })
 }
 
-// Contract checks memory, the queue and the arguments of calls, but no kernel's results.
-// With Same, it is enough for a device that runs another one's kernels.
+// Contract checks memory, the queue, events, graphs, the checks of arguments and the sums of panels. For a
+// device that runs the kernels of another device, Contract and Same are enough.
 func Contract(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("memory", func(t *testing.T) { testMemory(t, open) })
 	t.Run("queue", func(t *testing.T) { testQueue(t, open) })
@@ -39,8 +38,8 @@ func Contract(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("panels", func(t *testing.T) { testPanels(t, open) })
 }
 
-// Same requires devices that claim exactness to give the bits of the first one in every
-// kernel.
+// Same requires every kernel of the devices got to give the same bits as on want. All of them claim
+// exactness.
 func Same(t *testing.T, want npu.Device, got ...npu.Device) {
 	require.True(t, want.Info().Exact)
 	for _, d := range got {
@@ -57,7 +56,7 @@ func Same(t *testing.T, want npu.Device, got ...npu.Device) {
 	t.Run("attention", func(t *testing.T) { sameAttention(t, want, got) })
 }
 
-// device opens a device for the duration of a test.
+// device opens a device and closes it at the end of the test.
 func device(t *testing.T, open func(threads int) (npu.Device, error), threads int) npu.Device {
 	t.Helper()
 	d, err := open(threads)
@@ -66,8 +65,8 @@ func device(t *testing.T, open func(threads int) (npu.Device, error), threads in
 	return d
 }
 
-// teams opens devices of several numbers of threads, whose bits must not differ. It opens
-// none unless devices run on cores and are exact.
+// teams opens a device for each number of threads, whose results must have the same bits. It returns none
+// if the devices do not run on cores or do not claim exactness.
 func teams(t *testing.T, open func(threads int) (npu.Device, error), threads ...int) []npu.Device {
 	t.Helper()
 	var all []npu.Device
@@ -81,7 +80,7 @@ func teams(t *testing.T, open func(threads int) (npu.Device, error), threads ...
 	return all
 }
 
-// exactOnly skips a test of bits on a device that does not claim exactness.
+// exactOnly skips the test if the device does not claim exactness.
 func exactOnly(t *testing.T, d npu.Device) {
 	t.Helper()
 	if !d.Info().Exact {

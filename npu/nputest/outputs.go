@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// outputs are what kernels computed, in host memory, by name.
+// outputs holds the results of kernels in host memory, by name.
 type outputs struct {
 	values map[string][]float32
 	sums   map[string]sums // of gradients
@@ -63,7 +63,8 @@ func finiteOutputs(t *testing.T, name string, got outputs) {
 	}
 }
 
-// sameOutputs requires the same bits from all devices, for cases at each scale of values.
+// sameOutputs runs the cases at each scale of values. It requires the same bits from the devices got as
+// from want.
 func sameOutputs[C testCase](
 	t *testing.T, want npu.Device, got []npu.Device, cases func(scale float64) []C, scales ...float64,
 ) {

@@ -73,7 +73,7 @@ func testSetInts(t *testing.T, d npu.Device) {
 	}
 }
 
-// testNormLinear compares with a norm and products, one call each.
+// testNormLinear compares NormLinear with RMSNorm and one call of Linear for each projection.
 func testNormLinear(t *testing.T, d npu.Device) {
 	r := rand.New(rand.NewPCG(41, 43))
 	for _, c := range [][]int{{1, 8, 16}, {3, 40, 33, 7, 7}, {65, 64, 100, 32}} {

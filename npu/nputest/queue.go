@@ -77,6 +77,7 @@ func testIntegers(t *testing.T, m *memory, ids, longs npu.Buffer) {
 	require.Equal(t, []int64{1 << 40, -1 << 63, 5, 0, 5}, m.getLongs(longs))
 }
 
+// ramp returns n ascending values.
 func ramp(n int) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -96,7 +97,7 @@ func testQueue(t *testing.T, open func(threads int) (npu.Device, error)) {
 	t.Run("fork", func(t *testing.T) { testFork(t, d) })
 }
 
-// testTransfers changes what a call copies right after the call.
+// testTransfers changes the source of each copy right after the call, which must not affect the copy.
 func testTransfers(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -122,7 +123,7 @@ func testTransfers(t *testing.T, d npu.Device) {
 	require.Equal(t, make([]int32, 40), listAfter)
 }
 
-// testLists changes the lists of calls right after the calls.
+// testLists clears the list of each call right after the call, which must not affect the call.
 func testLists(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -144,8 +145,7 @@ func testLists(t *testing.T, d npu.Device) {
 	require.Equal(t, ramp(4), m.get(weight), "a gradient of 0")
 }
 
-// testWaiting checks the calls whose results are valid when they return, and copies that
-// are valid after a wait.
+// testWaiting checks sums, which are valid when the call returns, and copies, which are valid after a wait.
 func testWaiting(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -172,8 +172,8 @@ func testWaiting(t *testing.T, d npu.Device) {
 	require.Equal(t, []npu.Squares{{Sum: npu.Wide{5}}}, squares)
 }
 
-// testFree frees a buffer that kernels of the queue use, then takes memory that the device
-// might give out again.
+// testFree frees a buffer while kernels in the queue use it, then allocates memory that the device may have
+// taken back too early.
 func testFree(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -192,7 +192,7 @@ func testFree(t *testing.T, d npu.Device) {
 	require.Equal(t, want, m.get(to))
 }
 
-// testBatch begins a batch again, also a longer one, while kernels of the queue use it.
+// testBatch fills a batch again, with more or fewer values, while kernels in the queue use its old content.
 func testBatch(t *testing.T, d npu.Device) {
 	m, b := newMemory(t, d), npu.NewBatch(d)
 	defer m.free()
@@ -221,7 +221,7 @@ func testBatch(t *testing.T, d npu.Device) {
 	}
 }
 
-// testFork runs kernels of two queues at the same time, on one memory.
+// testFork runs the kernels of two queues on one memory at the same time.
 func testFork(t *testing.T, d npu.Device) {
 	f, err := d.Fork(1)
 	require.NoError(t, err)

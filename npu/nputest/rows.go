@@ -9,11 +9,14 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
+// rowsResult holds the outputs of the kernels that move rows.
 type rowsResult struct {
 	embedded, gathered, scattered []float32
 	dTable                        sums
 }
 
+// runRows calls the kernels that move rows, with n indices into a table [rows, cols], and checks all
+// results against their definitions.
 func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	t.Helper()
 	m := newMemory(t, d)
@@ -49,7 +52,7 @@ func runRows(t *testing.T, d npu.Device, rows, cols, n int) rowsResult {
 	return res
 }
 
-// embedGradient computes the definition.
+// embedGradient computes EmbedBackward by its definition.
 func embedGradient(dy []float32, ids []int32, rows, cols int, l *leaves) sums {
 	total := sums{values: make([]int64, rows*cols)}
 	start := 0

@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/npu/nputest/reference"
 )
 
-// sample draws a token for each row and waits. The error is that of Sync.
+// sample draws a token for each row and waits. It returns the error of Sync.
 func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []npu.SampleParams) (
 	ids []int32, logp []float32, err error) {
 	t.Helper()
@@ -26,7 +26,7 @@ func sample(t *testing.T, d npu.Device, logits []float32, vocab int, params []np
 	return ids, logp, d.Sync()
 }
 
-// drawn is sample for logits that are finite.
+// drawn is sample for finite logits, which must not fail.
 func drawn(t *testing.T, d npu.Device, logits []float32, vocab int, params ...npu.SampleParams) ([]int32, []float32) {
 	t.Helper()
 	ids, logp, err := sample(t, d, logits, vocab, params)
@@ -83,8 +83,8 @@ func testSample(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 }
 
-// testFailure checks which calls report a failure: Sync and the sums of squares. The first
-// one counts.
+// testFailure requires Sync and the sums of squares to report the first of two failures, once. Transfers do
+// not report it.
 func testFailure(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -112,6 +112,7 @@ func testFailure(t *testing.T, d npu.Device) {
 	}
 }
 
+// sampleSettings returns parameters with each limit alone and with several limits together.
 func sampleSettings() []npu.SampleParams {
 	return []npu.SampleParams{
 		{Temperature: 1, TopP: 1},

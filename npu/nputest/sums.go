@@ -10,12 +10,13 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// leaves are npu.Leaves in host memory.
+// leaves holds an npu.Leaves in host memory: the format and the row at which each leaf ends.
 type leaves struct {
 	npu.FixedPoint
 	ends []int32
 }
 
+// rows returns the number of rows of all leaves.
 func (l *leaves) rows() int {
 	if len(l.ends) == 0 {
 		return 0
@@ -26,13 +27,13 @@ func (l *leaves) rows() int {
 // of returns one leaf of n rows in the same format.
 func (l *leaves) of(n int) *leaves { return &leaves{l.FixedPoint, []int32{int32(n)}} }
 
-// sums are fixed-point sums in host memory.
+// sums holds an npu.Sums in host memory.
 type sums struct {
 	values []int64
-	worst  int64 // the mark
+	worst  int64 // the mark; 0 if no value was out of range
 }
 
-// format returns the fixed-point format for values of this size.
+// format returns a fixed-point format for values of this size.
 func format(size float64) npu.FixedPoint {
 	exponent := 30
 	if size > 0 {
@@ -41,7 +42,7 @@ func format(size float64) npu.FixedPoint {
 	return npu.FixedPoint{Scale: float32(math.Ldexp(1, exponent)), Limit: 1 << 55}
 }
 
-// cut draws the ends of leaves of t rows.
+// cut draws leaves that cover t rows and returns their ends.
 func cut(r *rand.Rand, t int) []int32 {
 	var ends []int32
 	for end := 0; end < t; {
@@ -71,6 +72,7 @@ func markOf(v float32) int64 {
 	return int64(math.Float32bits(max(v, -v)))
 }
 
+// add adds the sums x to s.
 func (s *sums) add(x sums) {
 	if s.values == nil {
 		s.values = make([]int64, len(x.values))
@@ -81,7 +83,7 @@ func (s *sums) add(x sums) {
 	s.worst = max(s.worst, x.worst)
 }
 
-// floats returns the sums as values.
+// floats returns the values that the sums stand for in the format of l.
 func (s sums) floats(l *leaves) []float32 {
 	x := make([]float32, len(s.values))
 	for i, v := range s.values {
@@ -96,6 +98,7 @@ func (m *memory) sums(n int) npu.Sums {
 	return npu.NewSums(m.zero(npu.Int64, n+1))
 }
 
+// matrixSums allocates the sums of a matrix, all 0.
 func (m *memory) matrixSums(rows, cols int) npu.MatrixSums {
 	m.t.Helper()
 	return npu.MatrixSums{Sums: m.sums(m.d.MatrixLen(rows, cols)), Rows: rows, Cols: cols}
@@ -115,8 +118,8 @@ func (m *memory) getSums(s npu.Sums) sums {
 	return sums{m.getLongs(s.Buffer), m.getLongs(s.Mark)[0]}
 }
 
-// getMatrixSums returns the sums of a matrix, row-major. It requires zero padding. It
-// unpacks the places of values, so that any layout that holds each value once will do.
+// getMatrixSums copies the sums of a matrix from the device, in row-major order. It requires the padding to
+// be zero. To find out the device's layout, it unpacks a matrix whose values are their own places.
 func (m *memory) getMatrixSums(w npu.MatrixSums) sums {
 	m.t.Helper()
 	packed := m.getSums(w.Sums)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// normal draws n values from a normal distribution.
+// normal draws n values from a normal distribution with mean 0 and standard deviation scale.
 func normal(r *rand.Rand, n int, scale float64) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -17,6 +17,7 @@ func normal(r *rand.Rand, n int, scale float64) []float32 {
 	return x
 }
 
+// filled returns n values equal to by.
 func filled(n int, by float32) []float32 {
 	x := make([]float32, n)
 	for i := range x {
@@ -25,6 +26,7 @@ func filled(n int, by float32) []float32 {
 	return x
 }
 
+// widen converts x to float64.
 func widen(x []float32) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {
@@ -43,9 +45,9 @@ func rms(x []float64) float64 {
 	return math.Sqrt(sum / float64(max(len(x), 1)))
 }
 
-// near requires the error of got against the exact values to be at most three times
-// the largest error of naive code in the same precision, plus a few units in the last
-// place of a typical value.
+// near compares got with the exact values want. It allows an error of three times the largest error of
+// naive, the result of naive code in the same precision, plus a few units in the last place of a typical
+// value.
 func near(t testing.TB, name string, got []float32, want []float64, naive []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
@@ -61,8 +63,8 @@ func near(t testing.TB, name string, got []float32, want []float64, naive []floa
 	}
 }
 
-// within requires a relative error against the exact values. Values below a typical
-// one count as typical.
+// within requires the relative error of got against the exact values want to be at most relative. For
+// values smaller than the root mean square of want, the error is relative to that.
 func within(t testing.TB, name string, got []float32, want []float64, relative float64) {
 	t.Helper()
 	require.Len(t, got, len(want), name)
@@ -75,7 +77,7 @@ func within(t testing.TB, name string, got []float32, want []float64, relative f
 	}
 }
 
-// equal requires the same bits. All NaN are equal.
+// equal requires the same bits, except that any two NaN are equal.
 func equal(t testing.TB, name string, want, got []float32) {
 	t.Helper()
 	require.Len(t, got, len(want), name)

@@ -25,8 +25,8 @@ func updateOperands(n int, scale float64) (w []float32, g []int64) {
 	return normal(r, n, 1), randomSums(r, n, scale)
 }
 
-// randomSums draws n sums of the scale times 2^30, and sums whose conversion rounds twice
-// or that are the largest.
+// randomSums draws n sums with standard deviation scale·2^30. Above scale 1, it also puts in the extreme
+// sums, and sums that a conversion to float32 through float64 rounds twice.
 func randomSums(r *rand.Rand, n int, scale float64) []int64 {
 	x := make([]int64, n)
 	for i := range x {
@@ -56,7 +56,7 @@ func updateCases() (all []updateCase) {
 	return all
 }
 
-// runAdamW makes steps updates of all tensors with the same gradients.
+// runAdamW updates all tensors a number of times, each time with the same gradients.
 func runAdamW(t *testing.T, d npu.Device, cases []updateCase, steps int, scale float64) []outputs {
 	t.Helper()
 	m := newMemory(t, d)
@@ -128,7 +128,7 @@ func testUpdate(t *testing.T, open func(threads int) (npu.Device, error)) {
 	})
 }
 
-// testSumSquares compares with float64.
+// testSumSquares compares sums of squares with float64.
 func testSumSquares(t *testing.T, d npu.Device) {
 	m := newMemory(t, d)
 	defer m.free()
@@ -149,7 +149,7 @@ func testSumSquares(t *testing.T, d npu.Device) {
 	require.NoError(t, d.SumSquares(nil, nil))
 }
 
-// testSquares compares with arbitrary precision. The last sums are none.
+// testSquares compares exact sums of squares with arbitrary precision. The last gradient has no values.
 func testSquares(t *testing.T, d npu.Device) {
 	for _, scale := range []float64{1, 1e-6, 1e9} {
 		m := newMemory(t, d)

@@ -25,7 +25,7 @@ type vocabCase struct {
 func newVocabCase(n, vocab, k int, scale float64, invTemp float32) *vocabCase {
 	r := rand.New(rand.NewPCG(uint64(n*7+vocab), uint64(k)))
 	c := &vocabCase{n: n, vocab: vocab, k: k, invTemp: invTemp, hidden: normal(r, n*k, scale), w: normal(r, vocab*k, 1)}
-	normal(r, vocab*k, 1) // golden bits depend on the draws
+	normal(r, vocab*k, 1) // unused, but the golden bits depend on the values drawn after it
 	c.dlp = normal(r, n, 1)
 	for range n {
 		c.targets = append(c.targets, int32(r.IntN(vocab)))
@@ -38,6 +38,7 @@ func (c *vocabCase) String() string {
 	return fmt.Sprintf("%d rows of %d, vocabulary of %d at inverse temperature %g", c.n, c.k, c.vocab, c.invTemp)
 }
 
+// rows returns the case of rows [lo, hi) alone.
 func (c *vocabCase) rows(lo, hi int) *vocabCase {
 	return &vocabCase{
 		n: hi - lo, vocab: c.vocab, k: c.k, w: c.w, invTemp: c.invTemp,
@@ -57,7 +58,7 @@ func vocabCases(scale float64) []*vocabCase {
 	return all
 }
 
-// vocabPart is a range of the vocabulary on a device.
+// vocabPart is a range of the vocabulary on a device, w.Rows columns from first on.
 type vocabPart struct {
 	first  int
 	w      npu.Matrix
@@ -66,8 +67,8 @@ type vocabPart struct {
 
 func (c *vocabCase) run(t *testing.T, d npu.Device) outputs { return c.runCut(t, d, c.vocab) }
 
-// runCut computes with the vocabulary cut into parts of width columns, the last one
-// shorter. dLogits is by columns, [vocab, n].
+// runCut computes the case with the vocabulary cut into parts of width columns, the last of which may be
+// shorter. The output dLogits is transposed, [vocab, n].
 func (c *vocabCase) runCut(t *testing.T, d npu.Device, width int) outputs {
 	t.Helper()
 	m := newMemory(t, d)
@@ -158,7 +159,8 @@ func testVocab(t *testing.T, open func(threads int) (npu.Device, error)) {
 			for lo := 0; lo < c.n; lo += 5 {
 				parts.add(c.rows(lo, min(c.n, lo+5)).run(t, one))
 			}
-			parts.values["dLogits"] = all.values["dLogits"] // by columns; dHidden depends on them
+			// dLogits is transposed, so parts cannot be appended. dHidden, which is compared, depends on it.
+			parts.values["dLogits"] = all.values["dLogits"]
 			equalOutputs(t, c.String(), all, parts)
 		}
 	})

@@ -29,7 +29,8 @@ func mask(segments []npu.Segment, rows int) [][]bool {
 	return m
 }
 
-// Attention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices.
+// Attention computes softmax(q kᵀ/sqrt(Dim) + mask) v with dense matrices. stats [rows, h.Q, 2] are each
+// row's maximum and the reciprocal of its sum.
 func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, stats []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	out, stats = make([]F, len(q)), make([]F, rows*h.Q*2)
@@ -50,7 +51,8 @@ func Attention[F Float](q, k, v []F, segments []npu.Segment, h npu.Heads) (out, 
 	return out, stats
 }
 
-// Softmax computes one row of exp(score - max), the maximum and the sum.
+// Softmax computes row i of one head: p is exp(score - m) of each key that see allows and 0 of the others,
+// m the maximum score and l the sum of p.
 func Softmax[F Float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m, l F) {
 	p = make([]F, len(see))
 	m = F(math.Inf(-1))
@@ -74,7 +76,7 @@ func Softmax[F Float](q, k []F, see []bool, i, head int, h npu.Heads) (p []F, m,
 	return p, m, l
 }
 
-// AttentionBackward computes the derivative of Σ dOut·out, term by term.
+// AttentionBackward computes the derivatives of Σ dOut·out with respect to q, k and v, term by term.
 func AttentionBackward[F Float](dOut, out, q, k, v []F, segments []npu.Segment, h npu.Heads) (dq, dk, dv []F) {
 	rows := len(q) / (h.Q * h.Dim)
 	dq, dk, dv = make([]F, len(q)), make([]F, len(k)), make([]F, len(v))

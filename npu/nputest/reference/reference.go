@@ -20,7 +20,8 @@ func Slope(x []float64, i int, f func() float64) float64 {
 	return (up - down) / (2 * step)
 }
 
-// Product adds a bᵀ to c, terms ascending: a [m, k], b [n, k], with strides.
+// Product returns c + a bᵀ [m, n], with terms added in ascending order. It does not change c. a is [m, k] and
+// b [n, k]; the last four arguments are their strides from row to row and from term to term.
 func Product[F Float](c, a, b []F, m, n, k, aRow, aTerm, bRow, bTerm int) []F {
 	c = append([]F(nil), c...)
 	for i := range m {
@@ -45,7 +46,7 @@ func Norm[F Float](x, w []F, n int, eps float64) []F {
 	return y
 }
 
-// NormBackward computes the derivative of Σ g·y by x and w.
+// NormBackward computes the derivatives of Σ g·y with respect to x and w, where y is Norm's result.
 func NormBackward[F Float](g, x, w []F, n int, eps float64) (dx, dw []F) {
 	dx, dw = make([]F, len(x)), make([]F, n)
 	for at := 0; at < len(x); at += n {
@@ -62,6 +63,7 @@ func NormBackward[F Float](g, x, w []F, n int, eps float64) (dx, dw []F) {
 	return dx, dw
 }
 
+// inverseRMS returns 1/sqrt(mean(x²) + eps).
 func inverseRMS[F Float](x []F, eps float64) F {
 	var sum F
 	for _, v := range x {
@@ -70,7 +72,7 @@ func inverseRMS[F Float](x []F, eps float64) F {
 	return F(1 / math.Sqrt(float64(sum/F(len(x))+F(eps))))
 }
 
-// Rope multiplies each pair by e^(i·angle) as a complex number.
+// Rope rotates x as npu.RowKernels.Rope does: it multiplies each pair, a complex number, by e^(i·angle).
 func Rope(x []float64, table []float32, positions []int32, heads, dim int, inverse bool) []float64 {
 	y := make([]float64, len(x))
 	half := dim / 2
@@ -88,7 +90,7 @@ func Rope(x []float64, table []float32, positions []int32, heads, dim int, inver
 	return y
 }
 
-// SwiGLU computes silu(gate)·up and the derivatives of its product with dy.
+// SwiGLU computes y = silu(gate)·up and the derivatives of Σ dy·y with respect to gate and up.
 func SwiGLU[F Float](gate, up, dy []F) (y, dGate, dUp []F) {
 	for i, g := range gate {
 		s := 1 / (1 + F(math.Exp(float64(-g))))

@@ -6,8 +6,8 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// AdamW makes steps updates of w0 with gradient g0 by algorithm 2 of Loshchilov and
-// Hutter 2019. It ignores p.Step.
+// AdamW updates w0 a number of times with the same gradient g0, by algorithm 2 of Loshchilov and Hutter
+// 2019. It counts steps itself and ignores p.Step.
 func AdamW[F Float](w0, g0 []float32, p npu.AdamWParams, steps int) (w, m, v []F) {
 	n := len(w0)
 	lr, b1, b2, decay := F(p.LR), F(p.Beta1), F(p.Beta2), F(p.WeightDecay)

@@ -7,8 +7,9 @@ import (
 	"github.com/easyrl/easyrl/npu"
 )
 
-// LogProb computes the log softmax at targets, its entropy, and the derivatives of
-// Σ dlp·logp by the logits before they are scaled, [vocabulary, rows], and by hidden.
+// LogProb computes the log softmax at targets and the entropy of the distribution. It also computes the
+// derivatives of Σ dlp·logp with respect to hidden and to the logits before scaling. dLogits is
+// transposed, [vocabulary, rows].
 func LogProb[F Float](hidden, w, dlp []F, targets []int32, invTemp float32) (logp, entropy, dLogits, dHidden []F) {
 	n := len(targets)
 	k := len(hidden) / n
@@ -54,7 +55,8 @@ func logits[F Float](hidden, w []F, invTemp F) []F {
 	return s
 }
 
-// Distribution returns the distribution that a row is drawn from.
+// Distribution returns the distribution from which npu's Sample draws the token of a row: top-k, then
+// top-p, then min-p. p.Temperature must not be 0.
 func Distribution(logits []float32, p npu.SampleParams) []float64 {
 	prob, order := make([]float64, len(logits)), make([]int, len(logits))
 	top := math.Inf(-1)
