@@ -13,7 +13,8 @@ typedef struct {
   int64_t part; /* floats of scratch per thread */
 } att_forward;
 
-/* p = exp(s - m) in place, il = 1 / (chain of sums over keys). */
+/* Turns the scores s of a tile, in p, into exp(s - m), where m is each lane's maximum over
+ * the keys. il is 1 / (the sum of p, a chain over the keys). */
 SIMD_INLINE void att_softmax(float *p, float *m, float *il, int64_t keys, const int nv) {
   vf max[ATT_NV], sum[ATT_NV];
   for (int v = 0; v < nv; v++) max[v] = v_set1(-INFINITY), sum[v] = v_zero();
@@ -69,13 +70,13 @@ static void kernel_attention(easyrl_device *d, float *out, float *stats, const f
   pool_run(d->pool, a.f.n_tiles, att_forward_tile, &a);
 }
 
-/* The backward pass has two halves. The first half of a tile stores its p and dS
- * [keys][ATT_LANES] and its rows of q and dOut in a slot, and writes dq. For the
- * keys on its path, the second half adds dS q to dk and p dOut to dv. These are
- * chains over the lanes of all tiles of the tree in their order, continued in
- * memory. If there are enough whole trees, each runs in one thread. Otherwise a
- * run of tiles goes through the first half in parallel, then units of keys go
- * through the second half. */
+/* The backward pass processes a tile in two halves. The first half writes dq, and stores the
+ * tile's p and dS [keys][ATT_LANES] and its rows of q and dOut in a slot. The second half
+ * adds dS q to dk and p dOut to dv, for the keys on the tile's path. Each dk and dv is a
+ * chain over the lanes of all tiles of the tree, in their order, and memory holds the chain
+ * between tiles. If there are enough trees to keep the threads busy, one thread takes a tree
+ * through both halves. Otherwise the threads take a run of tiles through the first half in
+ * parallel, and then units of keys through the second half. */
 typedef struct {
   att_forest f;
   float *dq, *dk, *dv;
@@ -85,6 +86,7 @@ typedef struct {
   int64_t first, last; /* current run of tiles */
 } att_backward;
 
+/* Returns the floats in the slot of a tile with a number of keys. */
 SIMD_INLINE int64_t att_slot_floats(const att_forest *f, int64_t keys) {
   return 2 * (keys + ATT_ROWS) * ATT_LANES + 2 * ATT_LANES * f->dim_padded;
 }
@@ -96,7 +98,8 @@ SIMD_INLINE att_slot att_slot_at(float *at, const att_forest *f, const att_tile 
   return (att_slot){at, at + matrix, at + 2 * matrix, at + 2 * matrix + rows};
 }
 
-/* p = exp(s - m) il, dS = (p (dP - D)) scale, in place of s and dP. */
+/* Replaces the scores s in the slot's p by p = exp(s - m) il, and dP in the slot's ds by
+ * dS = (p (dP - dot)) scale. */
 SIMD_INLINE void att_softmax_backward(att_slot s, int64_t keys, const float *m, const float *il, const float *dot,
                                       float scale, const int nv) {
   for (int v = 0; v < nv; v++) {
@@ -110,6 +113,7 @@ SIMD_INLINE void att_softmax_backward(att_slot s, int64_t keys, const float *m, 
   }
 }
 
+/* The first half of a tile. */
 static void att_backward_tile(const att_backward *a, const att_tile *t, att_slot s, int32_t thread) {
   const att_forest *f = &a->f;
   float *cursor = a->scratch + thread * a->part;
@@ -147,8 +151,9 @@ static void att_backward_tile(const att_backward *a, const att_tile *t, att_slot
     for (int v = 0; v < nv; v++) acc[r][v] = v_fma(v_set1(p[r * ATT_LANES]), b[v], acc[r][v]); \
     __attribute__((fallthrough));
 
-/* y[r] += chain of p[r][lane] and x[lane] over the lanes that attend to key r, for
- * keys rows of y (at most a block) and nv vectors of Dim. */
+/* Continues the chains y[r] with p[r][lane] x[lane] over the lanes that attend to key r, for
+ * nv vectors of Dim. y has keys rows, at most a block of rows rows. Key r is hidden from the
+ * lanes below hidden + r step. */
 SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const float *p, const float *x, int32_t wide,
                                   int32_t lanes, int64_t hidden, int64_t step, const int rows, const int nv,
                                   const int full, int width) {
@@ -159,7 +164,7 @@ SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const floa
     for (int v = 0; v < nv; v++)
       acc[r][v] = r < keys ? att_load(y + r * stride + v * VL, full || v < nv - 1, width) : v_zero();
   int64_t lane = max64(0, hidden);
-  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* from here on no key is hidden */
+  int64_t all = max64(lane, min64(lanes, hidden + (keys - 1) * step)); /* no key is hidden from lanes from all on */
   p += lane, x += lane * wide;
   for (; lane < all; lane++, p++, x += wide) {
 #pragma GCC unroll 2
@@ -196,7 +201,8 @@ SIMD_INLINE void att_spread_block(float *y, int64_t stride, int keys, const floa
   }
 }
 
-/* y[key] += p[key] x for n keys of one segment. */
+/* Continues the chains y[key] with p[key] x, for n keys of one segment. Key j is hidden from
+ * the lanes below hidden + j step. */
 static void att_spread(float *y, const float *p, const float *x, int64_t n, int64_t hidden, int64_t step,
                        const att_forest *f, const att_tile *t) {
   int64_t stride = (int64_t)f->h.kv * f->h.dim;
@@ -236,7 +242,7 @@ SIMD_INLINE void att_backward_keys(const att_backward *a, const att_tile *t, att
   att_spread(a->dv + at, s.p + j, s.d_out, n, hidden, step, f, t);
 }
 
-/* Both halves for one tree and key-value head, tile by tile. */
+/* Both halves of all tiles of one tree and key-value head, tile by tile. */
 static void att_backward_group(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_forest *f = &a->f;
@@ -249,12 +255,14 @@ static void att_backward_group(void *arg, int64_t task, int32_t thread) {
   }
 }
 
+/* The first half of one tile of the current run. */
 static void att_backward_first(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_tile *t = &a->f.tiles[a->first + task];
   att_backward_tile(a, t, att_slot_at(a->slots + t->slot, &a->f, t), thread);
 }
 
+/* The second half of all tiles of the current run, for the keys of one unit. */
 static void att_backward_second(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_forest *f = &a->f;
@@ -269,6 +277,7 @@ static void att_backward_second(void *arg, int64_t task, int32_t thread) {
   }
 }
 
+/* Sets dk and dv of one unit to zero. */
 static void att_backward_zero(void *arg, int64_t task, int32_t thread) {
   const att_backward *a = arg;
   const att_unit *u = &a->f.units[task];
@@ -281,8 +290,8 @@ static void att_backward_zero(void *arg, int64_t task, int32_t thread) {
   }
 }
 
-/* Returns whether whole trees keep all threads busy: no group of tiles is much
- * more than a thread's share of the work. */
+/* Returns whether groups of tiles keep all threads busy: the largest group has at most 1.25
+ * times a thread's share of the work. */
 static int att_groups_suffice(const att_forest *f, int32_t threads) {
   int64_t total = 0, largest = 0;
   for (int64_t g = 0; g < f->n_groups; g++) {
@@ -296,7 +305,8 @@ static int att_groups_suffice(const att_forest *f, int32_t threads) {
 
 #define ATT_RUN_FLOATS ((int64_t)1 << 20) /* minimum room for a run's slots with several threads */
 
-/* Assigns slots to the run of tiles that starts at first and returns its end. */
+/* Gives slots to the tiles from first on, as many as fit into room floats. Returns the end of
+ * this run of tiles. */
 static int64_t att_backward_run(att_backward *a, int64_t first, int64_t room) {
   int64_t used = 0, i = first;
   for (; i < a->f.n_tiles; i++) {

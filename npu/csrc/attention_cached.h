@@ -63,9 +63,9 @@ typedef struct {
   int64_t part; /* floats of scratch per thread: p of CACHE_HEADS heads */
 } cache_attend;
 
-/* The operands of one block of heads: q [heads][dim], p [heads][padded], out
- * [heads][dim]. k and v are the cache from one key-value head's block on; table
- * lists the sequence's pages. */
+/* The operands of one block of query heads that read the same key-value head: q [heads][dim],
+ * p [heads][padded] and out [heads][dim]. k and v point to that key-value head in page 0 of
+ * the cache. table lists the sequence's pages. */
 typedef struct {
   const float *q, *k, *v;
   float *p, *out;
@@ -76,7 +76,8 @@ typedef struct {
   float scale;
 } cache_block;
 
-/* The scores of pages pages from page first on, and their maxima lane by lane. */
+/* Writes the scores of a number of pages, from page first on, to p, and raises max to their
+ * maxima, lane by lane. */
 SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, const int heads, const int pages) {
   vf acc[CACHE_HEADS][CACHE_PAGES], b[CACHE_PAGES];
   const float *k[CACHE_PAGES];
@@ -109,9 +110,10 @@ SIMD_INLINE void cache_scores(const cache_block *a, int64_t first, vf *max, cons
   }
 }
 
-/* out = (chain over positions of p and value) / (chain of p) for nv vectors of Dim
- * from e on. Each block of Dim recomputes the chain of p in every lane, which
- * costs nothing compared with the products. */
+/* out = (chain over positions of p and value) * (1 / (chain of p)) for nv vectors of Dim from
+ * e on. full is nonzero if the vectors are whole; otherwise nv is 1 and width is the width of
+ * the vector. Each block of Dim recomputes the chain of p in every lane, which costs little
+ * compared with the products. */
 SIMD_INLINE void cache_weigh(const cache_block *a, int32_t e, const int heads, const int nv, const int full, int width) {
   vf acc[CACHE_HEADS][CACHE_NV], b[CACHE_NV], sum[CACHE_HEADS];
 #pragma GCC unroll 4

@@ -1,5 +1,5 @@
-/* The part that the forward and the backward pass of attention share: tiles of
- * queries, and three products over them.
+/* The part that the forward and the backward pass of attention share: tiles of queries,
+ * their scores and their weighted sums.
  *
  * A lane is a query row of one segment in one of the query heads that read the
  * same key-value head. Lanes count through the heads of a row first, then through
@@ -23,7 +23,7 @@
 #endif
 #define ATT_LANES (ATT_NV * VL)
 #define ATT_UNIT 64                    /* keys in a unit of work of the backward pass */
-#define ATT_SEEN (-((int64_t)1 << 40)) /* "hidden from" of a key that every lane attends to */
+#define ATT_SEEN (-((int64_t)1 << 40)) /* value of hidden for keys that every lane attends to */
 
 typedef struct {
   int32_t segment, kv, lane, lanes;
@@ -31,6 +31,7 @@ typedef struct {
   int64_t slot; /* offset of the backward pass's slot, in floats */
 } att_tile;
 
+/* Keys [first, first + n) of one segment and key-value head. */
 typedef struct { int32_t segment, kv, first, n; } att_unit;
 
 /* Keys or values of one segment on a tile's path, a constant stride apart. */
@@ -51,13 +52,14 @@ typedef struct {
   att_unit *units;
 } att_forest;
 
-/* Takes bytes from a scratch, in multiples of a cache line. */
+/* Takes room for bytes from a scratch, rounded up to a multiple of a cache line. */
 SIMD_INLINE void *att_take(float **cursor, int64_t bytes) {
   void *p = *cursor;
   *cursor += round_up(ceil_div(bytes, 4), 16);
   return p;
 }
 
+/* Returns the number of tiles of a segment for one key-value head. */
 SIMD_INLINE int64_t att_tiles_of(const att_forest *f, int32_t s) {
   return ceil_div((int64_t)f->segments[s].len * f->group, ATT_LANES);
 }
@@ -83,6 +85,7 @@ static int64_t att_forest_measure(att_forest *f, const easyrl_segment *segments,
          round_up(f->n_units * (int64_t)sizeof(att_unit) / 4 + 1, 16);
 }
 
+/* Builds the arrays of a measured forest in scratch. */
 static void att_forest_build(att_forest *f, float **cursor) {
   const easyrl_segment *segments = f->segments;
   f->before = att_take(cursor, f->n * (int64_t)sizeof(int64_t));
@@ -155,8 +158,8 @@ static void att_gather(float *restrict rows, float *restrict columns, const floa
       v_transpose16(columns + (int64_t)e * ATT_LANES + i, ATT_LANES, rows + (int64_t)i * wide + e, wide);
 }
 
-/* s[r][lane] = (chain over e of x[e][lane] and k[r][e]) * scale, or -inf if key r
- * is hidden. */
+/* s[r][lane] = (chain over e of x[e][lane] and k[r][e]) * scale, or -inf if key r is hidden
+ * from the lane: if lane < hidden + r step. */
 SIMD_INLINE void att_scores_block(float *restrict s, const float *restrict x, const float *restrict k, int64_t stride,
                                   int32_t dim, float scale, int64_t hidden, int64_t step, const int rows, const int nv) {
   vf acc[ATT_ROWS][ATT_NV], a[ATT_NV];
@@ -192,7 +195,7 @@ SIMD_INLINE void att_scores_block(float *restrict s, const float *restrict x, co
     else att_scores_block(s, x, k, stride, dim, scale, hidden, step, rows, ATT_NV); \
     break;
 
-/* The scores of n keys. */
+/* The scores of n keys, a constant stride apart. */
 static void att_scores_span(float *s, const float *x, const float *k, int64_t n, int64_t stride, int32_t dim,
                             float scale, int64_t hidden, int64_t step, int nv) {
   for (int64_t j = 0; j < n; j += ATT_ROWS) {

@@ -1,4 +1,4 @@
-/* Memory-bound kernels: adding, moving rows, and packing and unpacking weights. */
+/* Memory-bound kernels: they add values, move rows, pack and unpack weights, and hash panels. */
 
 #define ELEMENTS 16384 /* values per task of an elementwise kernel */
 
@@ -96,7 +96,7 @@ typedef struct {
   int64_t n, cols;
 } rows_job;
 
-#define ROWS_TASK 64 /* columns per task that adds rows */
+#define ROWS_TASK 64 /* columns per task of the kernels that add rows */
 
 static void embed_task(void *arg, int64_t t, int32_t thread) {
   (void)thread;

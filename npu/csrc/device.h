@@ -1,11 +1,12 @@
-/* The part of the CPU device that the kernels share. Kernels are written once, in
- * the headers that kernels.h lists, and compiled for each instruction set. Each is
- * a static function with the signature of its entry in easyrl_device_api. */
+/* The part of the CPU device that all kernels share. The headers that kernels.h lists
+ * contain the kernels, which are compiled once for each instruction set. Each kernel is a
+ * static function with the signature of its entry in easyrl_device_api. */
 #ifndef EASYRL_CPU_DEVICE_H
 #define EASYRL_CPU_DEVICE_H
 
-/* Every product and sum is rounded separately, in any -std. This precedes all
- * functions, intrinsics included. kernels_open tests the result. */
+/* The compiler must round every product and sum separately, whatever -std is, and not
+ * contract them into fused multiply-adds. This precedes all functions, intrinsics included.
+ * kernels_open tests the result. */
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
@@ -31,10 +32,10 @@ struct easyrl_device {
  * caller's thread, not from a task. */
 EASYRL_INTERNAL void device_fail(easyrl_device *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* device_scratch returns room for n floats in total, aligned to 64 bytes, valid
- * until the next call. Its content is undefined. A kernel that gives each thread a
- * part asks for threads * part, with part a multiple of 16. Without memory,
- * device_scratch records a failure and returns NULL; the kernel must then return. */
+/* device_scratch returns room for n floats, aligned to 64 bytes, with undefined content. It
+ * is valid until the next call of device_scratch. A kernel that gives each thread a part
+ * asks for threads * part, with part a multiple of 16. If memory is short, device_scratch
+ * records a failure and returns NULL, and the kernel must return. */
 EASYRL_INTERNAL float *device_scratch(easyrl_device *, int64_t n);
 
 static inline int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -6,17 +6,17 @@
  * Meaning, shapes and the order of every reduction are those of npu.Device in
  * npu.go, function by function. This header only defines how they are called.
  *
- * A device is memory and a queue. A call adds work to the queue and may return before
- * the work is done; work is done in the order of the calls. Only sync, sum_squares,
- * sum_squares_exact and sum_panels wait for the queue. Kernels return nothing: a
- * device records its first failure, which sync returns. A device is used from one
- * thread at a time, its forks from others. Calls may come from any thread, so each call
- * sets the thread state it needs (in CUDA, the current device).
+ * A device is memory and a queue. A call adds work to the queue and may return before the
+ * work is done. The queue does its work in the order of the calls. Only sync, sum_squares,
+ * sum_squares_exact and sum_panels wait for the queue. Kernels return nothing: a device
+ * records its first failure, which sync returns. The caller uses a device from one thread at
+ * a time. Other threads may use its forks meanwhile. The thread may change from call to
+ * call, so each call sets the thread state it needs (in CUDA, the current device).
  *
- * Pointers, also those to indices, segments and sampling parameters, are addresses in
- * the device's memory. Parameters named host... point to host memory that is not used
- * after the call returns. Those named pinned... are memory of host_alloc, which the queue
- * uses until the next wait. */
+ * Pointers, also those to indices, segments and sampling parameters, are addresses in the
+ * device's memory, with two exceptions. A parameter named host... points to host memory,
+ * which the device does not use after the call returns. A parameter named pinned... points
+ * to memory of host_alloc, which the queue uses until the next wait. */
 #ifndef EASYRL_DEVICE_H
 #define EASYRL_DEVICE_H
 
@@ -39,9 +39,9 @@ typedef struct { float lr, beta1, beta2, eps, weight_decay, grad_scale; int32_t 
 /* A weight [rows, cols] in the device's own layout. */
 typedef struct { float *data; int32_t rows, cols; } easyrl_matrix;
 
-/* Fixed-point sums, and a word that is 0 or the bits of the largest magnitude of a value
- * out of range, in which NaN (0x7fc00000) is above all. Those of a matrix have the
- * matrix's layout. */
+/* Fixed-point sums and their mark. The mark is 0 if all values were in range. Otherwise it
+ * holds the float32 bits of the largest magnitude among the values out of range; NaN counts
+ * as the largest, with the bits 0x7fc00000. The sums of a matrix have the matrix's layout. */
 typedef struct { int64_t *data, *mark; } easyrl_sums;
 typedef struct { easyrl_sums sums; int32_t rows, cols; } easyrl_matrix_sums;
 
@@ -53,12 +53,13 @@ typedef struct { const int32_t *ends; int32_t n, rows; easyrl_fixed_point format
 /* A forest of n segments. rows is one more than the last row of all segments. */
 typedef struct { const easyrl_segment *list; int32_t n, rows; } easyrl_segments;
 
-/* The ids of t tokens. Rows of a leaf with one id form a list: next[t] is the next row,
- * or -1. firsts are the first rows of the lists; -1 marks an unused entry. */
+/* The ids of t tokens. Rows of one leaf with the same id form a list: next[row] is the next
+ * row of the list, or -1. firsts has an entry for each of lists lists: its first row, or -1
+ * if the entry is unused. */
 typedef struct { const int32_t *ids, *firsts, *next; int32_t t, lists; } easyrl_tokens;
 
-/* n sequences. lens[i], at most longest, is the length of sequence i; row rows[i] of pages
- * (stride entries) lists its pages. */
+/* n sequences. lens[i] is the length of sequence i, at most longest. Row rows[i] of pages,
+ * which has rows of stride entries, lists the sequence's pages. */
 typedef struct { const int32_t *pages, *rows, *lens; int32_t n, stride, longest; } easyrl_tables;
 
 /* A term of linear_backward_input: dy [t, w.rows]. */
@@ -77,7 +78,7 @@ typedef struct { easyrl_sums sums; int64_t n; } easyrl_gradient;
 /* A 192-bit unsigned integer, least significant word first. */
 typedef struct { uint64_t words[3]; } easyrl_wide;
 
-/* worst is the mark; sum is undefined unless it is 0. */
+/* worst is the mark as a float32. sum is undefined unless worst is 0. */
 typedef struct { easyrl_wide sum; float worst; } easyrl_squares;
 
 typedef struct {
@@ -98,49 +99,53 @@ typedef struct {
   easyrl_device *(*open)(int32_t ordinal, int32_t threads, char *err, int64_t err_len);
   /* fork opens another queue on the same memory, with its own failure. Kernels of all
    * queues may use memory that any of them allocated. Queues are not ordered with each
-   * other: the caller syncs one, or makes another await its event, before the other uses
-   * what it wrote. fork fails as open does. It may be called from any thread at any time. */
+   * other: before one queue uses what another wrote, the caller syncs the writer or makes the
+   * reader await its event. fork reports an error as open does. Any thread may call it at any
+   * time. */
   easyrl_device *(*fork)(easyrl_device *, int32_t threads, char *err, int64_t err_len);
-  /* close frees the queue, its graphs and all that was allocated with it. Forks are closed before
-   * their origin. */
+  /* close frees the queue, its graphs and everything allocated with it. The caller closes
+   * forks before their origin. */
   void (*close)(easyrl_device *);
   const char *(*name)(easyrl_device *);
-  /* threads and limit are NULL unless kernels run on CPU cores. limit sets the number of
-   * threads for kernels called from now on to n, 1 to threads(). It may be called from
-   * any thread at any time. */
+  /* threads returns the number of threads of the device. limit sets the number of threads
+   * for kernels called from now on to n, which is from 1 to threads(). Any thread may call
+   * limit at any time. Both are NULL unless kernels run on CPU cores. */
   int32_t (*threads)(easyrl_device *);
   void (*limit)(easyrl_device *, int32_t n);
 
   /* alloc returns memory aligned to 64 bytes, or NULL. Its content is undefined. All queues
-   * may use it at once. free takes effect after the calls so far. */
+   * may use it immediately. free takes effect after the calls so far. */
   void *(*alloc)(easyrl_device *, int64_t bytes);
   void (*free)(easyrl_device *, void *);
-  /* host_alloc returns pinned memory: host memory that the queue may access, aligned to
-   * 64 bytes, or NULL. host_free is called when the queue is empty. */
+  /* host_alloc returns pinned memory, which is host memory that the queue may access, aligned
+   * to 64 bytes. It returns NULL on failure. The caller calls host_free only when the queue is
+   * empty. */
   void *(*host_alloc)(easyrl_device *, int64_t bytes);
   void (*host_free)(easyrl_device *, void *host);
   /* sync waits for the queue and returns 0, or 1 with a line in err. It then clears the
    * failure, unless no later call can succeed. */
   int32_t (*sync)(easyrl_device *, char *err, int64_t err_len);
 
-  /* record returns an event after the calls so far, or NULL if out of memory. await makes
-   * later calls of this queue run after an event of another queue of the memory.
-   * event_free may be called from any thread, also before an await has taken effect and after
-   * the event's queue is closed. The three are NULL if work is done when a call returns. */
+  /* record returns an event that marks the end of the calls so far, or NULL if out of memory.
+   * await makes later calls of this queue run after an event of another queue on the same
+   * memory. Any thread may call event_free, even before an await has taken effect or after
+   * the event's queue is closed. All three are NULL if each call finishes its work before it
+   * returns. */
   easyrl_event *(*record)(easyrl_device *);
   void (*await)(easyrl_device *, easyrl_event *);
   void (*event_free)(easyrl_event *);
 
-  /* Calls of copy, zero and kernels between capture and captured are recorded instead of
-   * run. This queue gets no other call but matrix_len; other queues may get any (in CUDA,
-   * capture in relaxed mode: captured may come from another thread). captured returns the
-   * graph, or NULL with a line in err if capture or a call in between failed; that is no
-   * failure for sync. replay queues the recorded calls with their original arguments:
-   * device memory, index arrays included, may differ at each replay, scalars and lists in
-   * host memory, which the graph copies, do not. Scratch that a graph uses lives as long
-   * as the graph. The caller does not replay a graph after it has freed memory that the
-   * graph uses. graph_free takes effect after the calls so far. The four are NULL if the
-   * device cannot record. */
+  /* capture makes the device record the following calls of copy, zero and kernels instead of
+   * running them, until captured. In between, the caller makes no other call on this queue,
+   * except matrix_len. It may make any call on other queues, and may call captured from
+   * another thread (in CUDA, use the relaxed capture mode). captured returns the graph, or
+   * NULL with a line in err if capture or a call in between failed. sync does not return such
+   * a failure. replay queues the recorded calls with their original arguments. Scalars and
+   * lists in host memory, which the graph copies, are the same in every replay. The content
+   * of device memory, index arrays included, may change between replays. Scratch that a graph
+   * uses lives as long as the graph. The caller does not replay a graph after it has freed
+   * memory that the graph uses. graph_free takes effect after the calls so far. All four are
+   * NULL if the device cannot record. */
   void (*capture)(easyrl_device *);
   easyrl_graph *(*captured)(easyrl_device *, char *err, int64_t err_len);
   void (*replay)(easyrl_device *, easyrl_graph *);
@@ -155,8 +160,9 @@ typedef struct {
   int64_t (*matrix_len)(easyrl_device *, int32_t rows, int32_t cols);
   void (*pack_matrix)(easyrl_device *, easyrl_matrix, const float *pinned_src);
   void (*unpack_matrix)(easyrl_device *, float *pinned_dst, easyrl_matrix);
-  /* sum_panels writes the sums of all panels of n matrices, in order. cols is 0 for a
-   * vector of rows values. It waits. If it fails, sync returns the failure. */
+  /* sum_panels waits, and writes the sums of all panels of n matrices, in order. A matrix with
+   * cols 0 is a vector of rows values, which is one panel. If it fails, sync returns the
+   * failure. */
   void (*sum_panels)(easyrl_device *, uint64_t *host_sums, const easyrl_matrix *host_m, int32_t n);
 
   void (*embed)(easyrl_device *, float *y, easyrl_matrix table, const int32_t *ids, int32_t t);
@@ -168,7 +174,7 @@ typedef struct {
   void (*linear_backward_weight)(easyrl_device *, easyrl_matrix_sums dw, easyrl_sums d_bias, const float *dy,
                                  const float *x, easyrl_leaves);
   void (*rms_norm)(easyrl_device *, float *y, const float *x, const float *weight, int32_t t, int32_t cols, float eps);
-  /* norm [t, cols] is scratch. NULL if rms_norm and linear are as fast. */
+  /* norm [t, cols] is scratch. norm_linear is NULL if rms_norm and linear are as fast. */
   void (*norm_linear)(easyrl_device *, const easyrl_projection *host_outputs, int32_t n, float *norm, const float *x,
                       const float *weight, int32_t t, int32_t cols, float eps);
   void (*rms_norm_backward)(easyrl_device *, float *dx, easyrl_sums d_weight, const float *dy, const float *x,

@@ -1,11 +1,11 @@
-/* exp and log in float32, with the same bits in every lane, instruction set and
- * language. They use only fused multiply-adds, products, sums and integer
- * operations, in the order written here. cpu/math_purego.go is the same in Go.
+/* exp and log in float32, with the same bits in every lane, instruction set and language.
+ * They use only fused multiply-adds, products, sums and integer operations, in the order
+ * written here. cpu/math_purego.go does the same in Go.
  *
  * exp(x) = 2^n (1 + r + r^2 q(r)), with n = round(x / ln 2) and r = x - n ln 2 in
- * two pieces (Cody and Waite); q is a minimax polynomial. The error is at most
- * 1.04 ulp. exp(-inf) = 0. Results below the smallest subnormal are 0, above the
- * largest float inf. NaN stays NaN.
+ * two pieces (Cody and Waite); q is a minimax polynomial. The error is at most 1.04 ulp.
+ * exp(-inf) = 0. A result too small for a subnormal is 0, and one above the largest float is
+ * inf. NaN stays NaN.
  *
  * log(x) = e ln 2 + f - f^2/2 + f^3 q(f), with x = 2^e (1 + f) and 1 + f in
  * [1/sqrt 2, sqrt 2). The error is at most 0.86 ulp. log(0) = -inf, log of a

@@ -1,8 +1,8 @@
-/* 64-bit fixed-point sums. A value v is added as v * scale, rounded once to the
- * nearest integer, ties to even; additions wrap. scale is a power of two of at least
- * 1, so v * scale is exact in float32 or infinite. A product that is not at most the
- * limit in magnitude, or NaN, is not added; the mark keeps the bits of the largest
- * magnitude of such a v, in which NaN is above all. */
+/* 64-bit fixed-point sums. Adding a value v adds v * scale, rounded once to the nearest
+ * integer, ties to even. Additions wrap. scale is a power of two of at least 1, so v * scale
+ * is exact in float32 or infinite. If v * scale is NaN or beyond the limit in magnitude, v is
+ * out of range: nothing is added, and the mark keeps the bits of the largest magnitude of
+ * such a v. NaN counts as the largest. */
 #ifndef EASYRL_FIXED_H
 #define EASYRL_FIXED_H
 
@@ -11,7 +11,7 @@
 
 typedef struct {
   float scale, limit;
-  float fast; /* |v| of at most this is in range and |v * scale| at most 2^51 */
+  float fast; /* if |v| is at most this, v is in range and |v * scale| is at most 2^51 */
 } fixed_format;
 
 static fixed_format fixed_of(easyrl_fixed_point p) {
@@ -21,9 +21,10 @@ static fixed_format fixed_of(easyrl_fixed_point p) {
   return (fixed_format){p.scale, p.limit, fast};
 }
 
-/* Adding and subtracting it rounds a double of at most 2^51 to an integer. */
+/* Adding and then subtracting this rounds a double of magnitude at most 2^51 to an integer. */
 #define FIXED_MAGIC 0x1.8p52
 
+/* Raises the mark, atomically, to the bits of |v|, or to those of NaN. */
 static __attribute__((noinline)) void fixed_mark(int64_t *mark, float v) {
   uint32_t bits;
   memcpy(&bits, &v, sizeof bits);
@@ -34,7 +35,7 @@ static __attribute__((noinline)) void fixed_mark(int64_t *mark, float v) {
 
 static inline int fixed_in_range(float v, fixed_format f) { return fabsf(v * f.scale) <= f.limit; }
 
-/* Marks what is out of range in m vectors. */
+/* Raises the mark for all values of m vectors that are out of range. */
 static __attribute__((noinline, unused)) void fixed_mark_all(int64_t *mark, const vf *v, int m, fixed_format f) {
   float t[VL];
   for (int i = 0; i < m; i++) {
@@ -44,6 +45,7 @@ static __attribute__((noinline, unused)) void fixed_mark_all(int64_t *mark, cons
   }
 }
 
+/* Adds one value to a sum, or raises the mark. */
 static inline void fixed_add_one(int64_t *sum, int64_t *mark, float v, fixed_format f) {
   if (!fixed_in_range(v, f)) {
     fixed_mark(mark, v);
@@ -60,8 +62,8 @@ static __attribute__((noinline, unused)) void fixed_add_slow(int64_t *sum, int64
   for (int i = 0; i < n; i++) fixed_add_one(sum + i, mark, v[i], f);
 }
 
-/* fixed_add adds m vectors; vector i is added to sums i*stride and up. Values beyond
- * lane n must be 0. It writes all 16 sums of a vector. */
+/* fixed_add adds m vectors to sums: vector i to the 16 sums from i*stride on. It reads and
+ * writes all 16. A lane of 0 leaves its sum as it is. */
 #if defined(SIMD_AVX512)
 
 SIMD_INLINE void fixed_add(const int m, const vf *v, int64_t *sum, int64_t stride, int64_t *mark, fixed_format f) {
@@ -91,7 +93,7 @@ SIMD_INLINE void fixed_add4(int64_t *s, __m128 v, __m256d scale) {
 }
 
 SIMD_INLINE void fixed_add(const int m, const vf *v, int64_t *sum, int64_t stride, int64_t *mark, fixed_format f) {
-  /* Bits of magnitudes compare like integers; NaN is above all. */
+  /* The bits of magnitudes compare like integers, and those of NaN are the largest. */
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i most = _mm256_setzero_si256();
 #pragma GCC unroll 12
@@ -121,7 +123,7 @@ SIMD_INLINE void fixed_add(const int m, const vf *v, int64_t *sum, int64_t strid
 
 #elif defined(SIMD_NEON)
 
-/* Adds four values; returns a mask of those in range. */
+/* Adds those of four values that are in range, and returns their mask. */
 SIMD_INLINE uint32x4_t fixed_add4(int64_t *s, float32x4_t v, fixed_format f) {
   float32x4_t p = vmulq_n_f32(v, f.scale);
   uint32x4_t in = vcleq_f32(vabsq_f32(p), vdupq_n_f32(f.limit));
@@ -173,8 +175,8 @@ SIMD_INLINE vf fixed_load(const int64_t *sum) {
   __m256 hi = _mm512_cvtpd_ps(_mm512_cvtepi64_pd(_mm512_loadu_si512(sum + 8)));
   return _mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1);
 #elif defined(SIMD_AVX2)
-  /* The low word in the mantissa of 2^52, the high word, made unsigned, in that of 2^84:
-   * both are exact, and one addition rounds. */
+  /* The low word goes into the mantissa of 2^52, and the high word, made unsigned, into that of
+   * 2^84. Both are exact, so only their addition rounds. */
   const __m256i low = _mm256_set1_epi64x(0x4330000000000000), high = _mm256_set1_epi64x(0x4530000080000000);
   const __m256d bias = _mm256_set1_pd(0x1p84 + 0x1p63 + 0x1p52);
   __m128 q[4];

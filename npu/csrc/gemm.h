@@ -1,9 +1,9 @@
 /* Matrix products in which every output is one chain of fused multiply-adds.
  *
- * A weight [rows, cols] is stored in panels. Panel p is [cols][32]; its lane l is
- * the weight's row 32p + l, zero beyond the last row. Panels are 64-byte aligned.
- * All three products run the same tile: m rows by 16 nv lanes of accumulators,
- * started from the output, the bias or zero, over kc terms, with
+ * A weight [rows, cols] consists of panels. Panel p is [cols][32]; its lane l is the weight's
+ * row 32p + l, zero beyond the last row. Panels are aligned to 64 bytes. linear and
+ * linear_backward_input run the same tile: m rows by 16 nv lanes of accumulators, which
+ * start from the output, the bias or zero, over kc terms, with
  *
  *   a [kc][lda]     one value per row and term, broadcast
  *   b [kc][32]      one vector per term, the lanes
@@ -13,8 +13,8 @@
 
 #define PANEL 32
 
-/* The tile's registers: GEMM_MR x GEMM_NV accumulators. Packed rows come in tiles
- * of GEMM_PR, which transpose well and are as fast. */
+/* A tile has at most GEMM_MR x GEMM_NV accumulators, which fit the registers. Packed rows come
+ * in tiles of at most GEMM_PR rows, which are fast to transpose and no slower to multiply. */
 #if defined(SIMD_AVX512)
 #define GEMM_MR 12
 #define GEMM_NV 2
@@ -88,8 +88,8 @@ GEMM_TILE(1, 8) GEMM_TILE(2, 4) GEMM_TILE(3, 4)
 static const gemm_tile_fn gemm_tiles[GEMM_MR] = {
     gemm_tile_1_2, gemm_tile_2_2, gemm_tile_3_2, gemm_tile_4_2,  gemm_tile_5_2,  gemm_tile_6_2,
     gemm_tile_7_2, gemm_tile_8_2, gemm_tile_9_2, gemm_tile_10_2, gemm_tile_11_2, gemm_tile_12_2};
-/* A few rows give too few chains to fill the multipliers, so these tiles span
- * several panels. */
+/* A tile of one panel and few rows has too few chains to keep the multipliers busy, so these
+ * tiles span several panels. Entry m - 1 is for m rows. */
 static const struct { int panels; gemm_tile_fn tile; } gemm_wide[] = {{4, gemm_tile_1_8}, {2, gemm_tile_2_4}, {2, gemm_tile_3_4}};
 #else
 GEMM_TILE(1, 1) GEMM_TILE(2, 1) GEMM_TILE(3, 1) GEMM_TILE(4, 1) GEMM_TILE(5, 1) GEMM_TILE(6, 1)
@@ -128,9 +128,9 @@ static void gemm_pack_rows(float *dst, const float *x, int64_t ld, int64_t rows,
   }
 }
 
-/* One block of the output against one panel: all tiles of rows rows. A tile of a
- * starts step floats after the previous one. With step 0 it starts where the
- * previous tile's rows end. */
+/* Multiplies a block of rows by one panel, tile by tile. In a, each tile starts step floats
+ * after the previous one. With step 0 it starts one float per row of the previous tile after
+ * that tile's start. */
 static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const float *a, int64_t lda, int64_t step, const float *b,
                               float *c, int64_t ldc, int start, const float *bias, int cols) {
   for (int64_t i = 0; i < tiles; i++) {
@@ -146,17 +146,17 @@ static inline void gemm_block(int64_t rows, int64_t tiles, int64_t kc, const flo
   }
 }
 
-/* The split of an output of rows x panels into tasks: blocks of rows of nearly
- * equal size, the same number for each thread, or chunks of panels if there are
- * few rows. */
+/* How an output of rows x panels is split into blocks x chunks tasks: blocks of rows of nearly
+ * equal size, the same number for each thread. If there are too few rows for that, the split
+ * is into chunks of panels. */
 typedef struct {
   int64_t rows, panels, blocks, chunks;
 } gemm_grid;
 
-#define GEMM_FEW 32 /* fewer rows than this do not justify reading all panels */
+#define GEMM_FEW 32 /* fewest rows for which a task may read all panels */
 
-/* A block has at most max_rows. Each thread gets shares tasks of equal size if
- * there are enough rows. */
+/* Splits an output. A block has at most max_rows rows. Each thread gets shares blocks if there
+ * are enough rows. */
 static gemm_grid gemm_cut(int64_t rows, int64_t panels, int64_t max_rows, int32_t threads, int64_t shares) {
   gemm_grid g = {rows, panels, ceil_div(rows, max_rows), 1};
   if (threads == 1) return g;
@@ -181,7 +181,7 @@ static inline gemm_part gemm_task(const gemm_grid *g, int64_t task) {
                      g->panels * j / g->chunks, g->panels * (j + 1) / g->chunks};
 }
 
-/* y [t, w.rows] = x wT, starting from the value that start selects. */
+/* y [t, w.rows] = x wT. Each chain starts from the value that start selects. */
 typedef struct {
   float *y;
   const float *x;
@@ -194,7 +194,8 @@ typedef struct {
   int64_t scratch_part;
 } linear_job;
 
-/* For few rows: reads every panel once, front to back, over its full length. */
+/* Computes the panels [p, p_end) for t of at most GEMM_MR rows. It reads every panel once, from
+ * front to back, over all its terms. */
 static void linear_few(const linear_job *j, int64_t p, int64_t p_end, float *packed) {
   int64_t k = j->w.cols, n = j->w.rows;
   int m = (int)j->t;

@@ -1,7 +1,7 @@
-/* dx [t, cols] = sum of dy w over products. Lanes are columns of the weights, terms
- * their rows: the chain takes a block of rows of each product in turn. A run is a
- * range of rows within one block of one product. A block of GEMM_KC terms, which the
- * tiles take at once, consists of runs. */
+/* dx [t, cols] = sum of dy w over products. Lanes are the columns of the weights, and terms are
+ * their rows: the chain takes the first block of rows of each product in turn, then the second
+ * blocks, and so on. A run is a range of rows within one such block. The GEMM_KC terms that a
+ * tile takes at once are a list of runs. */
 
 typedef struct {
   float *dx;
@@ -19,13 +19,13 @@ typedef struct {
   int64_t row, rows;
 } input_run;
 
-/* The next term of the chain: row offset of a block of a product. */
+/* The next term of the chain: the row at an offset in a block of a product. */
 typedef struct {
   int64_t block, offset;
   int32_t product;
 } input_cursor;
 
-/* Takes the next kc terms. Returns the number of runs, at most kc. */
+/* Writes the next kc terms of the chain to runs and returns the number of runs, at most kc. */
 static int input_take(const input_job *j, input_cursor *at, int64_t kc, input_run *runs) {
   int n = 0;
   while (kc > 0) {
@@ -49,7 +49,7 @@ static int input_take(const input_job *j, input_cursor *at, int64_t kc, input_ru
 static void input_pack_weight(float *dst, easyrl_matrix w, int64_t row, int64_t rows, int64_t k0) {
   int64_t cols = min64(PANEL, w.cols - k0);
   for (int64_t end = row + rows; row < end;) {
-    int64_t lane = row % PANEL; /* a vector of rows ends where its panel does */
+    int64_t lane = row % PANEL; /* the rows of one transposition are in one panel */
     const float *src = w.data + (row / PANEL * w.cols + k0) * PANEL + lane;
     int lanes = (int)min64(min64(VL, PANEL - lane), end - row);
     for (int64_t half = 0; half < PANEL; half += VL)
@@ -59,7 +59,7 @@ static void input_pack_weight(float *dst, easyrl_matrix w, int64_t row, int64_t 
   }
 }
 
-/* Packs rows [r0, r0+rows) of the runs' dy as gemm_pack_rows does. */
+/* Packs rows [r0, r0+rows) of dy as gemm_pack_rows does. The terms are those of the runs. */
 static void input_pack_rows(float *dst, const input_run *runs, int n, int64_t r0, int64_t rows, int64_t tiles) {
   for (int64_t i = 0; i < tiles; i++) {
     int64_t r = gemm_tile_start(rows, tiles, i);

@@ -20,8 +20,8 @@
 #include "pointwise.h"
 #include "attention.h"
 
-/* Returns a * b - c in the first lane and without lanes. noinline keeps the compiler
- * from computing them. */
+/* Computes a * b - c with vectors, into r[0], and with scalars, into r[1]. noinline keeps the
+ * compiler from folding the constants of the caller. */
 static __attribute__((noinline)) void kernels_difference(float *r, float a, float b, float c) {
   float lanes[VL];
   v_store(lanes, v_sub(v_mul(v_set1(a), v_set1(b)), v_set1(c)));
@@ -29,6 +29,8 @@ static __attribute__((noinline)) void kernels_difference(float *r, float a, floa
   r[1] = a * b - c;
 }
 
+/* Opens a device. It first checks that the kernels were compiled without contraction, which
+ * would make a * b - (a * b) differ from 0. */
 static easyrl_device *kernels_open(int32_t ordinal, int32_t threads, char *err, int64_t err_len) {
   (void)ordinal;
   float product[2], rest[2];

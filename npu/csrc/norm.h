@@ -1,9 +1,10 @@
 /* RMS norm and its backward pass.
  *
- * r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are
- * chains of fused multiply-adds; y = (x r) weight. Backward, with g = dy weight
- * and c the fold of g x: b = (((c/n) r) r) r, dx = fma(x, -b, g r). For each leaf and
- * head, the chain over rows of dy and x r is added to dWeight on its own. */
+ * Forward: r = 1/sqrt(sum(x^2)/n + eps), where the sum is a fold whose partial sums are chains
+ * of fused multiply-adds, and y = (x r) weight.
+ * Backward: g = dy weight, c is the fold of g x, b = (((c/n) r) r) r and dx = fma(x, -b, g r).
+ * For each leaf and each head, the chain of dy and x r over the leaf's rows is added to
+ * dWeight. */
 #ifndef EASYRL_NORM_H
 #define EASYRL_NORM_H
 
@@ -17,7 +18,7 @@
 typedef struct {
   float *y, *dx;
   const float *x, *w, *dy;
-  float *r, *b;    /* per vector */
+  float *r, *b;    /* scratch: a value per vector */
   int64_t t, rows; /* vectors; vectors per task */
   int32_t n, add, heads;
   float eps;
@@ -26,6 +27,7 @@ typedef struct {
   fixed_format format;
 } norm_args;
 
+/* Returns r of a vector. */
 SIMD_INLINE float norm_inverse(const float *x, int32_t n, float eps) {
   vf sum = v_zero();
   int32_t i = 0;
@@ -58,7 +60,7 @@ static void kernel_rms_norm(easyrl_device *d, float *y, const float *x, const fl
   pool_run(d->pool, ceil_div(t, a.rows), norm_forward, &a);
 }
 
-/* Computes r and b of each row. */
+/* Computes r and b of the vectors [first, last). */
 static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
@@ -76,8 +78,8 @@ static void norm_backward_rows(const norm_args *a, int64_t first, int64_t last) 
   }
 }
 
-/* Continues a chain over the vectors [first, last) of one head; x, dy and r are the first
- * one's. */
+/* Continues a chain over the vectors of one head in a number of rows. x, dy and r point to the
+ * first vector's values. */
 SIMD_INLINE vf norm_chain(vf sum, const float *x, const float *dy, const float *r, int64_t heads, int64_t n, int64_t rows, int width) {
   for (int64_t i = 0; i < rows; i++) {
     vf xv = width == VL ? v_load(x) : v_load_n(x, width), g = width == VL ? v_load(dy) : v_load_n(dy, width);
@@ -89,8 +91,9 @@ SIMD_INLINE vf norm_chain(vf sum, const float *x, const float *dy, const float *
   return sum;
 }
 
-/* Continues the chains of some columns over rows [first, last) of a leaf. chains [heads,
- * n] holds them if the leaf does not begin and end here. */
+/* Continues the chains of columns [from, to) over rows [first, last) of a leaf. begins and ends
+ * say whether the leaf begins and ends there. If it does not do both, chains [heads, n] holds
+ * the chains between calls. */
 static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last, int begins, int ends, int32_t from, int32_t to,
                                  float *chains) {
   int64_t n = a->n, heads = a->heads;
@@ -109,6 +112,7 @@ static void norm_backward_weight(const norm_args *a, int64_t first, int64_t last
 
 SIMD_INLINE vf norm_dx(vf x, vf dy, vf w, vf r, vf b) { return v_fnma(b, x, v_mul(v_mul(dy, w), r)); }
 
+/* Computes dx of the vectors [first, last). */
 static void norm_backward_input(const norm_args *a, int64_t first, int64_t last) {
   int32_t n = a->n;
   for (int64_t row = first; row < last; row++) {
@@ -148,7 +152,8 @@ static void norm_task_input(void *arg, int64_t task, int32_t thread) {
   norm_backward_input(a, task * a->rows, min64(a->t, (task + 1) * a->rows));
 }
 
-/* One leaf on one thread. Vectors stay in the cache from one pass to the next. */
+/* The whole backward pass of one leaf, on one thread, in groups of rows that stay in the cache
+ * from one step to the next. */
 static void norm_backward_leaf(const norm_args *a, int64_t start, int64_t end, float *chains) {
   int64_t rows = max64(1, a->rows / a->heads);
   for (int64_t first = start; first < end; first += rows) {

@@ -17,7 +17,8 @@ typedef struct {
   int32_t heads, dim, inverse;
 } rope_args;
 
-/* a' = fma(a, cos, -(b sin)), b' = fma(b, cos, a sin); inverse negates sin. */
+/* Rotates pairs (a, b) = (x[i], x[half + i]), a vector of them: a' = fma(a, cos, -(b sin)) and
+ * b' = fma(b, cos, a sin). sign, 1 or -1 for inverse, multiplies sin. */
 SIMD_INLINE void rope_pairs(float *x, const float *table, int32_t half, int32_t i, const int full, int width, vf sign) {
   vf a = full ? v_load(x + i) : v_load_n(x + i, width);
   vf b = full ? v_load(x + half + i) : v_load_n(x + half + i, width);

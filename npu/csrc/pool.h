@@ -1,7 +1,7 @@
-/* A pool of threads that belongs to one device. The caller of pool_run takes part
- * in the work, so a pool of one thread has no threads of its own and costs
- * nothing. Idle threads spin for some microseconds and then sleep. Devices in one
- * process share its cores by limiting their pools. */
+/* A pool of threads that belongs to one device. The caller of pool_run takes part in the
+ * work and counts as one of the threads, so a pool of one thread starts none. Idle threads
+ * spin for some microseconds and then sleep. Devices in one process share its cores by
+ * limiting their pools. */
 #ifndef EASYRL_POOL_H
 #define EASYRL_POOL_H
 
@@ -18,20 +18,22 @@ typedef struct pool pool;
 /* Runs one task; task is in [0, tasks), thread in [0, threads). */
 typedef void (*pool_fn)(void *arg, int64_t task, int32_t thread);
 
-/* Returns NULL if threads cannot be started. */
+/* Opens a pool of a number of threads, the caller's included. Returns NULL if it cannot
+ * start them. */
 EASYRL_INTERNAL pool *pool_open(int32_t threads);
 EASYRL_INTERNAL void pool_close(pool *);
 EASYRL_INTERNAL int32_t pool_threads(const pool *);
 
-/* Limits the pool to n threads, including the caller's, until the next call. The
- * other threads finish their task and sleep. Any thread may call it at any time. */
+/* Limits the pool to n threads, the caller's included, until the next call of pool_limit.
+ * Threads above the limit finish their task and sleep. Any thread may call it at any
+ * time. */
 EASYRL_INTERNAL void pool_limit(pool *, int32_t n);
 /* Returns the limit of pool_limit, initially pool_threads. */
 EASYRL_INTERNAL int32_t pool_limited(pool *);
 
-/* Calls fn for every task and returns when all are done. Tasks start in ascending
- * order. The thread that runs a task is not determined, so a task's result must
- * not depend on it. */
+/* Calls fn for every task and returns when all are done. Tasks start in ascending order. Any
+ * of the threads may run a task, so its result must not depend on the thread. Only one
+ * thread at a time may call pool_run. */
 EASYRL_INTERNAL void pool_run(pool *, int64_t tasks, pool_fn fn, void *arg);
 
 #endif

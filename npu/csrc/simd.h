@@ -1,14 +1,14 @@
-/* A thin vector layer. A vector always has 16 floats (VL), whatever the size of
- * the machine's registers, so that a kernel is written once and lane j computes
- * the same bits everywhere. A source file chooses the instruction set by defining
- * SIMD_AVX512 or SIMD_AVX2 before it includes this header. Otherwise the layer
- * uses NEON on arm64 and plain C elsewhere.
+/* A thin vector layer. A vector always has 16 floats (VL), whatever the size of the machine's
+ * registers, so that one source serves all machines and lane j computes the same bits on each.
+ * A source file chooses the instruction set by defining SIMD_AVX512 or SIMD_AVX2 before it
+ * includes this header. Otherwise the layer uses NEON on arm64 and plain C elsewhere.
  *
  *   vf   16 floats        vi   16 int32        vm   16 booleans
  *
- * In every lane, v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b: if
- * either is NaN, the result is b. Functions ending in _n touch only the first n
- * lanes of memory, 0 <= n <= 16, and read the other lanes as zero. */
+ * In every lane, v_max(a, b) is a > b ? a : b and v_min(a, b) is a < b ? a : b: if either is
+ * NaN, the result is b. v_fma(a, b, c) is a b + c and v_fnma(a, b, c) is c - a b, rounded
+ * once. v_load_n and v_store_n touch only the first n floats of memory, 0 <= n <= 16; v_load_n
+ * sets the other lanes to zero. */
 #ifndef EASYRL_SIMD_H
 #define EASYRL_SIMD_H
 
@@ -137,7 +137,7 @@ SIMD_INLINE vf vi_float(vi x) { return (vf){_mm256_cvtepi32_ps(x.a), _mm256_cvte
 
 #else
 
-/* NEON and plain C: four quarters of four lanes. */
+/* NEON and plain C: a vector is four quarters of four lanes. */
 #if defined(SIMD_NEON)
 #define SIMD_NAME "neon"
 typedef float32x4_t simd_q;
@@ -249,8 +249,8 @@ SIMD_INLINE vf vi_float(vi x) { return (vf){simd_cvt(x.a), simd_cvt(x.b), simd_c
 
 #endif
 
-/* Keeps a in a register from here on. Otherwise the compiler may reload it for
- * each use. */
+/* Returns a. With AVX-512 it makes the compiler keep a in a register instead of loading it again
+ * for each use. */
 SIMD_INLINE vf v_keep(vf a) {
 #if defined(SIMD_AVX512)
   __asm__("" : "+v"(a));
@@ -258,7 +258,7 @@ SIMD_INLINE vf v_keep(vf a) {
   return a;
 }
 
-/* Selects the first n lanes of yes and the others of no. */
+/* Returns the first n lanes of yes and the other lanes of no. */
 SIMD_INLINE vf v_select_n(int n, vf yes, vf no) { return v_select(vm_first(n), yes, no); }
 
 /* The end of a fold: partial sum i+s is added to partial sum i, s = 8, 4, 2, 1. */

@@ -5,7 +5,7 @@
 #include "simd.h"
 
 #if defined(SIMD_AVX2)
-/* Loads n columns of 8 rows, zero beyond the first rows. */
+/* Loads n columns, at most 8, of the first rows rows into r. The rest of r[0..7] is zero. */
 SIMD_INLINE void transpose_load(__m256 *r, const float *src, int64_t stride, int rows, int n) {
   if (rows >= 8 && n == 8) {
 #pragma GCC unroll 8
@@ -17,7 +17,7 @@ SIMD_INLINE void transpose_load(__m256 *r, const float *src, int64_t stride, int
   for (int i = 0; i < 8; i++) r[i] = i < rows ? _mm256_maskload_ps(src + i * stride, mask) : _mm256_setzero_ps();
 }
 
-/* Transposes rows r in place. */
+/* Transposes r [8][8] in place. */
 SIMD_INLINE void transpose_8x8(__m256 *r) {
   __m256 t[8], u[8];
 #pragma GCC unroll 4
@@ -137,8 +137,8 @@ SIMD_INLINE void v_transpose8(float *restrict dst, const float *restrict src, in
   }
 }
 #elif defined(SIMD_AVX2)
-/* Transposes a block of at most 6 x 16 to dst [cols][6], zero for r >= rows. It writes 2
- * floats more. */
+/* Transposes a block of at most 6 x 16 to dst [cols][6], zero for r >= rows. It writes 2 floats
+ * beyond the end of dst. */
 SIMD_INLINE void v_transpose6(float *restrict dst, const float *restrict src, int64_t src_stride, int rows, int cols) {
   for (int c = 0; c < cols; c += 8) {
     int n = cols - c < 8 ? cols - c : 8;

@@ -8,7 +8,8 @@ typedef struct {
   float scale, beta1, rest1, beta2, rest2, correct1, correct2, eps, keep, lr;
 } adamw_job;
 
-/* In float32, every operation rounded:
+/* Updates one vector in float32, with every operation rounded. sum is the gradient's fixed-point
+ * sum, and decay and t are those of the update:
  *   g = float32(float64(sum)) * scale
  *   m = fma(beta1, m, rest1 * g),  v = fma(beta2, v, rest2 * (g * g)),  rest = 1 - beta
  *   step = (m * correct1) / (sqrt(v * correct2) + eps),  correct = 1 / (1 - beta^t) computed in float64
@@ -67,7 +68,7 @@ static void kernel_adamw(easyrl_device *d, const easyrl_update *updates, int32_t
   }
 }
 
-#define SQUARES_FOLD 4096
+#define SQUARES_FOLD 4096 /* values per fold */
 #define SQUARES_TASK 8 /* folds per task */
 
 typedef struct {
@@ -115,6 +116,7 @@ typedef struct {
   easyrl_wide *parts; /* one per task */
 } exact_job;
 
+/* Adds high 2^128 + low to sum. */
 static inline void wide_add(easyrl_wide *sum, unsigned __int128 low, uint64_t high) {
   unsigned __int128 old = (unsigned __int128)sum->words[1] << 64 | sum->words[0], total = old + low;
   sum->words[0] = (uint64_t)total;

@@ -5,9 +5,9 @@
  *   z = fold of e_j,  u = fold of e_j d_j by fma
  *   logp_j = (s_j - m) - log z,  entropy = log z - u / z
  *   d logit_j = (onehot_j - e_j (1 / z)) (d_logp inv_temp)
- * exp of less than -104 is 0, so the bound changes no term. A row may be cut at any
- * multiple of 32 columns: the maximum comes first, and a fold continues from the
- * partial sums of the columns before. */
+ * exp of less than -104 is 0, so the bound changes no term. A row may be split at any multiple
+ * of 32 columns: a pass over all columns finds the maximum first, and then a fold continues
+ * from the partial sums of the columns before. */
 
 /* Returns max s_j, never -0. */
 static float softmax_max(const float *x, int64_t n, float inv_temp) {
@@ -29,8 +29,8 @@ typedef struct {
   vf sum, weighted;
 } softmax_sums;
 
-/* Continues the partial sums over a row whose first column is a multiple of 16 of the
- * vocabulary. If e is not NULL, stores e_j there. */
+/* Continues the partial sums over n logits of a row. The first one's column in the vocabulary is
+ * a multiple of 16. If e is not NULL, e_j is stored there. */
 SIMD_INLINE softmax_sums softmax_fold(softmax_sums s, const float *x, int64_t n, float inv_temp, float m, float *e) {
   vf t = v_set1(inv_temp), max = v_set1(m), bound = v_set1(EXP_MIN);
   int64_t i = 0;
@@ -157,9 +157,9 @@ typedef struct {
   int64_t part;
 } sample_job;
 
-/* Orders ids 0..n-1 by descending x * inv_temp, lower ids first among equals, by a
- * radix sort in three passes of 11 bits. Returns the order. keys and ids need room
- * for 2n each. */
+/* Sorts ids 0 to n-1 by descending x * inv_temp, lower ids first among equals, with a radix sort
+ * in three passes of 11 bits. Returns the sorted ids, which are in the memory of ids. keys and
+ * ids need room for 2n values each. */
 static uint32_t *sample_order(const float *x, int64_t n, float inv_temp, uint32_t *keys, uint32_t *ids) {
   uint32_t *from = keys, *to = keys + n, *id = ids, *id_to = ids + n;
   for (int64_t i = 0; i < n; i++) {
@@ -190,7 +190,7 @@ static uint32_t *sample_order(const float *x, int64_t n, float inv_temp, uint32_
   return id;
 }
 
-/* Zeroes the values of e that top-k, then top-p, exclude. */
+/* Sets e to 0 for the tokens that top-k and then top-p exclude. keys needs room for 4n values. */
 static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sample_params p, float *e, uint32_t *keys) {
   const uint32_t *order = sample_order(x, n, inv_temp, keys, keys + 2 * n);
   int64_t kept = p.top_k > 0 && p.top_k < n ? p.top_k : n;
@@ -206,8 +206,8 @@ static void sample_limit(const float *x, int64_t n, float inv_temp, easyrl_sampl
   for (int64_t i = kept; i < n; i++) e[order[i]] = 0.0f;
 }
 
-/* Returns the first id at which the running sum of e exceeds uniform times the
- * total. */
+/* Returns the first id at which the running sum of e exceeds uniform times the total. If
+ * rounding leaves none, returns the last id with a positive e. */
 static int32_t sample_draw(const float *e, int64_t n, float uniform) {
   double total = 0, sum = 0;
   for (int64_t i = 0; i < n; i++) total += (double)e[i];

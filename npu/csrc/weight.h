@@ -1,14 +1,15 @@
-/* The gradient of a weight, dyT x for each leaf, in the weight's own layout. A tile
- * is m columns of the weight by 16 GEMM_NV rows of a panel. Terms are the rows of x,
- * read in place, and of dy. */
+/* The gradient of a weight, dyT x for each leaf, in the weight's own layout. A tile is m columns
+ * of the weight by 16 GEMM_NV lanes of a panel. Its terms are rows: those of x, which it reads
+ * in place, and those of dy, packed. */
 
 #define WEIGHT_ROWS GEMM_KC    /* rows in a block */
 #define WEIGHT_COLUMNS GEMM_MC /* columns of the weight in a task */
 #define WEIGHT_PANELS 8        /* panels that share the rows of x in the cache */
 
-/* Rows [start, start + len) of one leaf. */
+/* Rows [start, start + len) of one leaf. first and last say whether the leaf begins and ends
+ * with them. */
 typedef struct {
-  int32_t start, len, first, last; /* whether the leaf begins and ends here */
+  int32_t start, len, first, last;
 } weight_piece;
 
 typedef struct {
@@ -22,8 +23,9 @@ typedef struct {
   float *scratch;
 } weight_job;
 
-/* A tile continues from c, or starts from zero, and either adds to the sums or, if
- * they are NULL, stores to c. lanes exist. */
+/* A tile over kc rows of one piece. Its chains continue from c or start from zero. At their end
+ * it adds them to the sums or, if sum is NULL, stores them in c. Only the first lanes lanes are
+ * rows of the weight; the others are padding. */
 SIMD_INLINE void weight_tile(const int m, int64_t kc, const float *restrict a, int64_t lda, const float *restrict b, float *restrict c,
                              int start, int64_t *restrict sum, int64_t *mark, fixed_format f, int lanes) {
   vf acc[GEMM_NV][12];
@@ -87,7 +89,7 @@ static const weight_tile_fn weight_tiles[GEMM_MR] = {
 #endif
 };
 
-/* Copies lanes of dy into [len][32], zero beyond lanes. */
+/* Copies lanes columns of dy, len rows of ld floats, into [len][32]. The other lanes are zero. */
 static void weight_pack_lanes(float *dst, const float *dy, int64_t ld, int lanes, int64_t len) {
   int lo = lanes < VL ? lanes : VL, hi = lanes - lo;
   for (int64_t t = 0; t < len; t++) {
@@ -129,7 +131,7 @@ static void weight_block(const weight_job *j, int64_t p, int64_t c0, int64_t col
   }
 }
 
-/* Returns the number of the first pieces that make a block. */
+/* Returns how many of the pieces, from the first on, fit into a block of WEIGHT_ROWS rows. */
 static int64_t weight_take(const weight_piece *pieces, int64_t n) {
   int64_t rows = 0, i = 0;
   while (i < n && rows + pieces[i].len <= WEIGHT_ROWS) rows += pieces[i++].len;

@@ -1,5 +1,5 @@
-/* The 64-bit XXH3 without a seed, as github.com/Cyan4973/xxHash, doc/xxhash_spec.md
- * defines it, of at least 4 bytes.
+/* The 64-bit XXH3 of at least 4 bytes, without a seed. github.com/Cyan4973/xxHash,
+ * doc/xxhash_spec.md, defines it. The host must be little-endian.
  *
  *   acc   eight sums of 64 bits   stripe  64 bytes of input   block  16 stripes */
 #ifndef EASYRL_XXH3_H
