@@ -1,26 +1,29 @@
 //go:build unix
 
-/* The loops that measure the machine's ceilings: only fused multiply-adds in
- * registers, or only loads. They return their results, so that a compiler cannot
- * remove the work and a test can check it. */
+/* The loops that measure the machine's ceilings. They do only fused multiply-adds in registers,
+ * or only loads. They return their results, so that the compiler cannot remove the work and a
+ * test can check it. */
 #include "../csrc/device.h"
 
 #include <math.h>
 #include <string.h>
 
-#define FMAS 192 /* per lane, in a round of every instruction set */
-#define STREAMS 8
+#define FMAS 192  /* multiply-adds of single floats in a round, for every instruction set */
+#define STREAMS 8 /* vectors that read adds up independently */
 
 typedef struct {
   double (*fma)(int64_t rounds);
   double (*read)(const float *, int64_t n);
 } ceiling_loops;
 
-/* A multiply-add takes 4 or 5 cycles and a core starts 2 per cycle (4 on some
- * arm64). Many chains at once keep it busy: as many as there are registers for.
- * Chain i starts from i + 3 in all lanes. A step is x/2 + 1, whose fixed point is
- * 2. fma returns the sum of the chains, where a chain is the mean of its lanes.
- * read returns the sum of n values, n a multiple of 16 * STREAMS. */
+/* Defines the loops of an instruction set, whose vectors have a number of lanes.
+ *
+ * fma: a multiply-add takes 4 or 5 cycles, and a core starts 2 per cycle (4 on some arm64), so
+ * only many chains at once keep it busy. Chain i starts from i + 3 in all lanes. A step is
+ * x/2 + 1, whose fixed point is 2. The result is the sum of the chains, where a chain counts as
+ * the mean of its lanes.
+ *
+ * read returns the sum of n values. n is a multiple of 16 * STREAMS. */
 #define CEILINGS(isa, target, vec, lanes, chains, set1, load, add, fmadd)                            \
   target static double fma_##isa(int64_t rounds) {                                                   \
     vec a[chains], half = set1(0.5f), one = set1(1.0f);                                              \
@@ -73,8 +76,8 @@ static inline quad quad_fmadd(quad a, quad b, quad c) {
 CEILINGS(portable, , quad, 4, 12, quad_set1, quad_load, quad_add, quad_fmadd)
 #endif
 
-/* Returns the loops of an instruction set by its number in device.c. This machine
- * must run it. 0 selects the best. */
+/* Returns the loops of an instruction set by its number in easyrl_cpu_table, or the best ones
+ * for 0. The machine must support the instruction set. */
 static const ceiling_loops *loops_of(int32_t isa) {
 #if defined(__x86_64__)
   if (isa == 3 || (isa == 0 && easyrl_cpu_avx512())) return &loops_avx512;
@@ -84,9 +87,11 @@ static const ceiling_loops *loops_of(int32_t isa) {
   return &loops_portable;
 }
 
-/* easyrl_ceiling_fma computes FMAS * rounds multiply-adds of one lane each. */
+/* Computes FMAS * rounds multiply-adds of single floats. */
 EASYRL_INTERNAL double easyrl_ceiling_fma(int32_t isa, int64_t rounds) { return loops_of(isa)->fma(rounds); }
 
+/* Reads n values and returns their sum. */
 EASYRL_INTERNAL double easyrl_ceiling_read(int32_t isa, const float *p, int64_t n) { return loops_of(isa)->read(p, n); }
 
+/* Copies n values. */
 EASYRL_INTERNAL void easyrl_ceiling_copy(float *dst, const float *src, int64_t n) { memcpy(dst, src, (size_t)n * 4); }

@@ -13,7 +13,8 @@
 #define MAX_THREADS 1024
 #define HUGE_PAGE (2 << 20)
 
-/* Header of each allocation. It occupies 64 bytes, so that values stay aligned. */
+/* The header of an allocation. It occupies BLOCK_BYTES, so that the values after it are aligned
+ * to 64 bytes. */
 typedef struct block {
   struct block *prev, *next;
 } block;
@@ -21,9 +22,10 @@ typedef struct block {
 
 typedef struct {
   easyrl_device base;
-  block blocks; /* head of a ring */
+  block blocks; /* head of the ring of all allocations */
 } cpu_device;
 
+/* Returns memory aligned to 64 bytes, or NULL. It asks for huge pages for a large block. */
 static void *aligned(int64_t bytes) {
   void *mem;
   int huge = bytes >= 2 * HUGE_PAGE;
@@ -142,8 +144,8 @@ __attribute__((visibility("default"))) const easyrl_device_api *easyrl_device_ap
   return table ? table : easyrl_cpu_portable();
 }
 
-/* Returns the table of an instruction set by its number, or NULL if this machine
- * does not run it. */
+/* Returns the table of an instruction set by its number, or that of the best one for 0. It
+ * returns NULL if this machine does not support the instruction set. */
 EASYRL_INTERNAL const easyrl_device_api *easyrl_cpu_table(int32_t isa) {
   switch (isa) {
     case 0: return easyrl_device_api_v4();

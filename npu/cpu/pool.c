@@ -8,14 +8,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#define SPINS 2000
-#define CLOSED 0xffffffffu
+#define SPINS 2000         /* polls before a thread sleeps */
+#define CLOSED 0xffffffffu /* lower half of word between jobs */
 
-/* word holds a job's number in its upper half and the job's next task in its lower
- * half, or CLOSED between jobs. A thread claims a task by a compare-and-swap of
- * word from the value it read to the next. If that succeeds, the fn, arg and tasks
- * that it read in between belong to that job, because they change only while word
- * is CLOSED. */
+/* A job is one call of pool_run. word holds the job's number in its upper half. Its lower half
+ * is the job's next task, or CLOSED between jobs. To claim a task, a thread reads word and then
+ * replaces it by word + 1 with a compare-and-swap. If that succeeds, the fn, arg and tasks that
+ * the thread read in between belong to the same job, because they change only while word is
+ * CLOSED. */
 struct pool {
   int32_t threads, started;
   _Atomic uint64_t word;
@@ -36,7 +36,7 @@ static inline void relax(void) {
 #endif
 }
 
-/* Runs one task of the open job, if there is one. Returns whether it did. */
+/* Runs one task of the current job, if a task is left. Returns whether it did. */
 static int run_one(pool *p, int32_t thread) {
   uint64_t word = atomic_load(&p->word);
   for (;;) {
@@ -57,11 +57,13 @@ static int run_one(pool *p, int32_t thread) {
   }
 }
 
+/* Returns whether the current job has a task left. */
 static int has_task(pool *p) {
   uint32_t task = (uint32_t)atomic_load(&p->word);
   return task != CLOSED && (int64_t)task < atomic_load(&p->tasks);
 }
 
+/* The body of a worker thread. A thread is barred while its index is not below the limit. */
 static void *work(void *arg) {
   struct worker *self = arg;
   pool *p = self->pool;
@@ -105,7 +107,7 @@ pool *pool_open(int32_t threads) {
     pool_close(p);
     return 0;
   }
-  /* Signals go to the program's threads, not to these. */
+  /* The workers block all signals, so that the program's own threads receive them. */
   sigset_t all, old;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &old);
