@@ -1,9 +1,9 @@
 //go:build ignore
 
-/* A device for tests, built as a shared library. Its memory is the host's, but the host
- * faults if it uses one of its addresses. Calls are recorded and run in a wait, by the
- * kernels of the CPU. Memory that nobody has written, and memory that is free, is
- * poisoned. */
+/* A device for tests, built as a shared library. It behaves like a device whose memory the host
+ * cannot address: its memory is host memory, but its addresses are changed so that the host
+ * faults if it uses one. It records calls, and runs them with the CPU's kernels when the host
+ * waits. It fills new memory and freed memory with poison. */
 #include "far.h"
 
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 
 _Static_assert(sizeof(void *) == 8, "addresses have 64 bits");
 
-/* The CPU device in this library has only one instruction set, and another name for its
- * entry. */
+/* The build gives the CPU device in this library another entry name, and only one of its
+ * instruction sets. */
 #undef easyrl_device_api_v4
 const easyrl_device_api *easyrl_far_cpu_api(void);
 #define ABSENT __attribute__((weak, visibility("hidden")))
@@ -22,7 +22,8 @@ ABSENT const easyrl_device_api *easyrl_cpu_avx2(void) { return 0; }
 ABSENT const easyrl_device_api *easyrl_cpu_portable(void) { return 0; }
 
 static _Atomic int64_t counters[FAR_COUNTERS];
-/* Bytes of live memory now and at most, packed matrices, and the one of them that fails. */
+/* Bytes of live memory now, and their maximum since the last reset; the number of packed
+ * matrices since then; and the number of the matrix whose packing fails, or 0 for none. */
 static _Atomic int64_t live, peak, packs, broken;
 
 static void far_count(int counter, int64_t n) { atomic_fetch_add(&counters[counter], n); }
@@ -46,13 +47,14 @@ EXPORT void easyrl_far_memory(int64_t *values) {
 
 EXPORT void easyrl_far_break(int64_t pack) { atomic_store(&broken, pack); }
 
+/* Adds bytes to the live memory. */
 static void far_use(int64_t bytes) {
   int64_t now = atomic_fetch_add(&live, bytes) + bytes, most = atomic_load(&peak);
   while (now > most && !atomic_compare_exchange_weak(&peak, &most, now)) {}
 }
 
-/* Stops counting a block as live. A free counts when it is called: an allocation that found no memory
- * would wait for it. */
+/* Stops counting a block as live, once. A block counts as free when the caller frees it, although
+ * commands may still use it, because an allocation that finds no memory would wait for them. */
 static void far_unuse(far_block *b) {
   if (b->used) far_use(-b->bytes);
   b->used = 0;
@@ -76,8 +78,8 @@ static void far_poison(void *mem, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 4) memcpy((char *)mem + i, &word, (size_t)(bytes - i < 4 ? bytes - i : 4));
 }
 
-/* Returns the number of blocks whose base is at most at. The caller of this and of the
- * following functions has the mutex. */
+/* Returns the number of blocks whose base is at most at. The caller of this and of the following
+ * functions up to far_bury holds the mutex. */
 static int64_t far_rank(const far_memory *m, const char *at) {
   int64_t lo = 0, hi = m->n;
   while (lo < hi) {
@@ -113,7 +115,8 @@ static void far_remove(far_memory *m, far_block *b) {
   free(b);
 }
 
-/* Poisons a block and puts it into quarantine, which its oldest blocks leave. */
+/* Poisons a freed block and puts it into quarantine, so that late uses are found. Above its
+ * limits, the quarantine releases its oldest blocks. */
 static void far_bury(far_memory *m, far_block *b) {
   far_poison(b->base, b->bytes);
   far_unuse(b);
@@ -132,6 +135,8 @@ static void far_bury(far_memory *m, far_block *b) {
   }
 }
 
+/* Returns at, a host address, if bytes from there on are within one block of the given state.
+ * Otherwise records a failure and returns NULL. */
 static void *far_within(easyrl_device *d, const char *operand, const char *at, int64_t bytes, far_state state) {
   far_memory *m = d->memory;
   pthread_mutex_lock(&m->mutex);
@@ -192,7 +197,7 @@ static void far_push(easyrl_device *d, const char *name, void (*run)(easyrl_devi
   pthread_mutex_unlock(&d->mutex);
 }
 
-/* Takes the first command from the queue. */
+/* Takes the first command from the queue. Returns NULL if the queue is empty. */
 static far_command *far_take(easyrl_device *d) {
   pthread_mutex_lock(&d->mutex);
   far_command *c = d->queue.first;
@@ -201,6 +206,7 @@ static far_command *far_take(easyrl_device *d) {
   return c;
 }
 
+/* Runs one command, and takes over a failure of the CPU device. */
 static void far_run(easyrl_device *d, const char *name, void (*run)(easyrl_device *, void *), void *args) {
   char failure[sizeof d->failure];
   d->running = name;
@@ -257,6 +263,7 @@ static void far_download(easyrl_device *d, void *pinned, const void *src, int64_
   PUSH(download, pinned, src, bytes);
 }
 
+/* Allocates a poisoned block and returns its host address, or NULL. */
 static void *far_new_block(easyrl_device *d, int64_t bytes, far_state state) {
   far_block *b = bytes > 0 ? calloc(1, sizeof *b) : 0;
   void *mem;
@@ -305,6 +312,7 @@ static void far_host_free(easyrl_device *d, void *mem) {
   pthread_mutex_unlock(&d->memory->mutex);
 }
 
+/* Drops one reference to an event, and frees it after the last one. */
 static void far_release(easyrl_event *e) {
   if (atomic_fetch_sub(&e->holders, 1) == 1) free(e);
 }
@@ -424,7 +432,7 @@ static easyrl_device *far_fork(easyrl_device *d, int32_t threads, char *err, int
   return far_queue(d->memory, 0, threads, err, err_len);
 }
 
-/* Frees what the queue has allocated. */
+/* Frees everything that the queue has allocated. The caller holds the mutex. */
 static void far_abandon(easyrl_device *d) {
   far_memory *m = d->memory;
   for (int64_t i = m->n - 1; i >= 0; i--) {

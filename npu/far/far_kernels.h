@@ -1,5 +1,6 @@
-/* The kernels. Each call records its arguments. Later its run function turns them into
- * the host's addresses and calls the CPU's kernel, unless an argument is not valid. */
+/* The kernels. A call records its arguments. Later, the kernel's run function checks them,
+ * replaces device addresses by host addresses and calls the CPU's kernel. It does not call the
+ * kernel if an argument is invalid. */
 
 /* The fields of a kernel's arguments. */
 #define ARGS(kernel, ...)             \
@@ -23,7 +24,8 @@
     PUSH(kernel, __VA_ARGS__); \
   } while (0)
 
-/* Records a call of a kernel with a copy of a list of n. Its run function sets the list. */
+/* Records a call of a kernel with a copy of a list of n elements. In the run function, LIST sets
+ * the field to that copy. */
 #define CALL_LIST(kernel, list, n, ...)                                                                                             \
   do {                                                                                                                              \
     far_count(FAR_KERNELS, 1);                                                                                                      \
@@ -35,7 +37,8 @@
 #define CPU(kernel, ...) \
   if (d->valid) d->api->kernel(d->cpu, __VA_ARGS__)
 
-/* An operand of n values, by its field. */
+/* Each of these checks an operand, named by its field in the arguments, and replaces its device
+ * address by the host address. NEAR is for n values, OPTIONAL for n values or NULL. */
 #define NEAR(field, n) (a->field = far_near(d, #field, a->field, (int64_t)(n) * (int64_t)sizeof *a->field))
 #define OPTIONAL(field, n) (a->field ? NEAR(field, n) : 0)
 #define INDICES(field, n, lo, hi) (NEAR(field, n), far_indices(d, #field, a->field, n, lo, hi))
@@ -43,7 +46,7 @@
 #define SUMS(field, n) (NEAR(field.data, n), NEAR(field.mark, 1))
 #define MATRIX_SUMS(field) SUMS(field.sums, far_matrix(d, a->field.rows, a->field.cols))
 #define LEAVES(field) INDICES(field.ends, a->field.n, 0, (int64_t)a->field.rows + 1)
-#define INDEX_END INT32_MAX /* of indices whose limit the operands give */
+#define INDEX_END INT32_MAX /* for indices whose limit is the size of another operand */
 
 static int64_t far_matrix(easyrl_device *d, int32_t rows, int32_t cols) { return d->api->matrix_len(d->cpu, rows, cols); }
 

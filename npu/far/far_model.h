@@ -1,6 +1,6 @@
 /* The kernels of attention, of the vocabulary and of the optimizer. */
 
-/* Requires a forest whose parents precede their children. */
+/* Records a failure unless all segments are in range and each parent precedes its children. */
 static void far_forest(easyrl_device *d, easyrl_segments s) {
   for (int32_t i = 0; s.list && i < s.n; i++) {
     easyrl_segment g = s.list[i];
@@ -35,7 +35,7 @@ static void far_attention_backward(easyrl_device *d, float *dq, float *dk, float
   CALL(attention_backward, dq, dk, dv, d_out, out, stats, q, k, v, s, h);
 }
 
-/* Floats of a page. */
+/* Returns the floats in a page of keys or of values. */
 static int64_t far_page(easyrl_heads h) { return (int64_t)EASYRL_PAGE_SIZE * h.kv * h.dim; }
 
 ARGS(cache_write, float *cache_k, *cache_v; const float *k, *v; const int32_t *slots; int32_t t; easyrl_heads h;)
@@ -50,8 +50,8 @@ static void far_cache_write(easyrl_device *d, float *cache_k, float *cache_v, co
   CALL(cache_write, cache_k, cache_v, k, v, slots, t, h);
 }
 
-/* Turns a table of pages into the host's addresses. Returns one more than the greatest page that
- * a sequence uses. */
+/* Checks tables and replaces their device addresses by host addresses. Returns one more than the
+ * largest page that a sequence uses. */
 static int64_t far_tables(easyrl_device *d, easyrl_tables *t) {
   t->rows = far_near(d, "tables.rows", t->rows, t->n * 4LL);
   t->lens = far_near(d, "tables.lens", t->lens, t->n * 4LL);
