@@ -1,18 +1,17 @@
 //go:build unix
 
-/* Copies runs of more than 240 bytes and sums each one while it is in registers. A run
- * with the right sum is stored intact even if its source changes during the copy: only
- * part of the last stripe is read twice, and the second reading is the one that is
- * stored. */
+/* Copies runs of more than 240 bytes, and computes the XXH3 sum of each run while it is in
+ * registers. If the sum is right, the copy is intact, even if the source changed during the
+ * copy: only part of the last stripe is read twice, and the copy keeps the second reading. */
 #include "../csrc/xxh3.h"
 
 #define INTERNAL __attribute__((visibility("hidden")))
 #define EXPONENT 0x7f800000u /* of infinity and NaN */
-#define LOWEST 0x00800000u   /* added to an exponent of all ones, carries into the sign */
+#define LOWEST 0x00800000u   /* lowest bit of an exponent; added to EXPONENT, it carries into the sign */
 
-/* run_<isa> sums a run and, unless dst is NULL, copies it to dst. It bypasses the
- * caches if dst is aligned to a cache line. It sets the sign bit of *bad if a
- * value is not finite. */
+/* Defines run_<isa>, which returns the sum of a run and, unless dst is NULL, copies the run to
+ * dst. The copy bypasses the caches if dst is aligned to a cache line. run_<isa> sets the sign
+ * bit of *bad if a value is not finite. A stripe is vecs vectors of type vec. */
 #define RUN(isa, target, vec, vecs)                                                                                                       \
   target static inline __attribute__((always_inline)) uint64_t body_##isa(uint8_t *dst, const uint8_t *src, int64_t bytes,                \
                                                                           int past, uint32_t *bad) {                                      \
@@ -103,7 +102,8 @@ INLINE uint64_t halves(uint64_t x) { return (x & 0xffffffffu) * (x >> 32); }
 INLINE pair mixed_portable(pair acc, pair d, pair key) {
   return (pair){acc.a + d.b + halves(d.a ^ key.a), acc.b + d.a + halves(d.b ^ key.b)};
 }
-/* The exponent of a word's lower value cannot carry beyond its sign. */
+/* Adds LOWEST to the exponents of two values in a word. The lower one carries into its own sign
+ * at most, not into the upper value. */
 INLINE uint64_t carries(uint64_t x) { return (x & 0x7f8000007f800000u) + 0x0080000000800000u; }
 INLINE pair carried_portable(pair wrong, pair d) { return (pair){wrong.a | carries(d.a), wrong.b | carries(d.b)}; }
 INLINE uint64_t scrambled(uint64_t acc, uint64_t key) { return (acc ^ acc >> 47 ^ key) * XXH3_PRIME32; }
@@ -112,8 +112,8 @@ RUN(portable, , pair, 4)
 
 typedef uint64_t (*run_function)(uint8_t *dst, const uint8_t *src, int64_t bytes, uint32_t *bad);
 
-/* Returns the function for an instruction set by its number in copysum_cgo.go, or
- * NULL if this machine does not run it. 0 selects the best. */
+/* Returns the function for an instruction set by its number in copysum_cgo.go, or the best one
+ * for 0. Returns NULL if this machine does not support the instruction set. */
 static run_function run_of(int32_t isa) {
 #if defined(__x86_64__)
   int avx512 = __builtin_cpu_supports("avx512f"), avx2 = __builtin_cpu_supports("avx2");
@@ -126,8 +126,8 @@ static run_function run_of(int32_t isa) {
 /* Reports whether this machine runs an instruction set. */
 INTERNAL int32_t easyrl_copy_sum_runs(int32_t isa) { return run_of(isa) != 0; }
 
-/* Sums runs of n values, n above 60, and copies them to dst unless it is NULL. It
- * returns whether all values are finite. */
+/* Writes the sum of each of a number of runs, of n values each, to sums, and copies the runs to
+ * dst unless it is NULL. n is above 60. Returns whether all values are finite. */
 INTERNAL int32_t easyrl_copy_sum(int32_t isa, float *dst, const float *src, int64_t n, int64_t runs, uint64_t *sums) {
   run_function run = run_of(isa);
   uint32_t bad = 0;

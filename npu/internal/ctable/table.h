@@ -1,11 +1,12 @@
-/* Wrappers for Go: cgo cannot call through a function pointer. Device addresses
+/* Wrappers that Go calls, because cgo cannot call through a function pointer. Device addresses
  * are integers here, so that Go never holds one as a pointer. */
 #ifndef EASYRL_CTABLE_TABLE_H
 #define EASYRL_CTABLE_TABLE_H
 
 #include "../../csrc/easyrl_device.h"
 
-/* The table and its handles are integers too: Go checks the pointers of a call. */
+/* The table and its handles are integers too, because cgo checks the pointers in the arguments of
+ * each call. */
 typedef uintptr_t table, device, event, graph, addr;
 #define A(t) ((const easyrl_device_api *)(t))
 #define D(d) ((easyrl_device *)(d))
@@ -57,7 +58,8 @@ static inline easyrl_segments SG(segments s) { easyrl_segments v = {V(s.list), s
 static inline easyrl_tokens TK(tokens t) { easyrl_tokens v = {I(t.ids), I(t.firsts), I(t.next), t.t, t.lists}; return v; }
 static inline easyrl_tables TB(tables t) { easyrl_tables v = {I(t.pages), I(t.rows), I(t.lens), t.n, t.stride, t.longest}; return v; }
 
-/* Elements of lists. They have the layout of the contract's types. */
+/* Elements of lists. They have the same layout as the types in easyrl_device.h that they are
+ * named after. */
 typedef struct { addr dy; matrix w; int32_t block; } product;
 typedef struct { addr y; matrix w; addr bias; } projection;
 typedef struct { addr w; sums g; addr m, v; int64_t n; int32_t decay; } update;
