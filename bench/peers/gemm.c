@@ -1,9 +1,11 @@
-// oneDNN's matrix products for `go run ./bench`: y = x wT, with the shapes and the
-// amount of work of bench/gemm.go.
+// Measures oneDNN's matrix products for `go run ./bench`: y = x wT, with the same shapes and the
+// same amount of work as bench/gemm.go. It prints the seconds of each iteration as JSON.
 //
-//	gemm sgemm all       the weight as given
-//	gemm matmul small    the weight reordered once into the primitive's preferred
-//	                     layout; only shapes with at most 32 rows
+//	gemm sgemm all       multiplies by the weight as given
+//	gemm matmul small    reorders the weight once into the layout that the primitive prefers;
+//	                     only shapes with at most 32 rows
+//
+// Each method also accepts the other set of shapes.
 #include <dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +38,8 @@ static void unpack(packed_t *p) {
   dnnl_engine_destroy(p->engine);
 }
 
+// pack returns a matmul primitive for x [m, k], w [n, k] and y [m, n], with a reordered copy of w.
+// unpack frees it.
 static packed_t pack(int m, int n, int k, float *x, float *w, float *y) {
   packed_t p;
   dnnl_engine_t engine;
