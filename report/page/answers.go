@@ -90,18 +90,18 @@ func (g *group) choose() []response {
 // a better response come first, because training learns only from such groups.
 func wrongFirst(groups []group) {
 	rank := func(g group) int {
-		if g.Mean() > g.least() {
+		if g.Mean() > g.lowest() {
 			return 0
 		}
 		return 1
 	}
 	slices.SortStableFunc(groups, func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.least(), b.least()), rank(a)-rank(b))
+		return cmp.Or(cmp.Compare(a.lowest(), b.lowest()), rank(a)-rank(b))
 	})
 }
 
-// least returns the lowest reward, or 0 if there are no responses.
-func (g group) least() float64 {
+// lowest returns the lowest reward, or 0 if there are no responses.
+func (g group) lowest() float64 {
 	if len(g.Responses) == 0 {
 		return 0
 	}

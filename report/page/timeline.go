@@ -20,10 +20,10 @@ import (
 // stepSpan is the name of the spans that cover a step.
 const stepSpan = "step"
 
-// mostLanes limits the rows shown of one track, mostRows the rows of the whole timeline.
+// maxLanes limits the rows shown of one track, maxRows the rows of the whole timeline.
 const (
-	mostLanes = 4
-	mostRows  = 32
+	maxLanes = 4
+	maxRows  = 32
 )
 
 // event is the part of a trace.Event that the page uses; times are in microseconds.
@@ -165,7 +165,7 @@ func (t *timeline) shown() []chart.Row {
 	lanes := map[string]int{}
 	var rows []chart.Row
 	for _, row := range all {
-		if lanes[row.track]++; lanes[row.track] > mostLanes || len(rows) == mostRows {
+		if lanes[row.track]++; lanes[row.track] > maxLanes || len(rows) == maxRows {
 			continue
 		}
 		slices.SortStableFunc(row.Bars, func(a, b chart.Span) int {

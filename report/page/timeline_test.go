@@ -54,13 +54,13 @@ func TestTimelineBoundsLanes(t *testing.T) {
 		row.track, row.order, row.Bars = "lanes", i, []chart.Span{{Name: "a", To: 1}}
 		got.row([2]int{2, i}).Bars = []chart.Span{{Name: "a", To: 1}}
 	}
-	require.Len(t, got.shown(), mostRows)
+	require.Len(t, got.shown(), maxRows)
 	got.rows = map[[2]int]*timelineRow{}
 	for i := range 40 {
 		row := got.row([2]int{1, i})
 		row.track, row.Bars = "lanes", []chart.Span{{Name: "a", To: 1}}
 	}
-	require.Len(t, got.shown(), mostLanes)
+	require.Len(t, got.shown(), maxLanes)
 }
 
 func TestWindowsOmitLongGaps(t *testing.T) {
