@@ -35,8 +35,8 @@ const (
 	// drawShare is the pause after a drawing as a multiple of the time it took, so
 	// that each part uses at most 2% of a core.
 	drawShare = 50
-	// mostEntries limits the event log of this process.
-	mostEntries = 256
+	// maxEntries limits the event log of this process.
+	maxEntries = 256
 )
 
 // livePolicy allows only the page's own script and calls, so that a model's answers
@@ -234,8 +234,8 @@ type journal struct {
 func (j *journal) note(kind, text string) {
 	j.noted++
 	j.log = append(j.log, entry{j.noted, time.Now().UnixMilli(), kind, text})
-	if len(j.log) > mostEntries {
-		j.log = slices.Clone(j.log[len(j.log)-mostEntries:])
+	if len(j.log) > maxEntries {
+		j.log = slices.Clone(j.log[len(j.log)-maxEntries:])
 	}
 }
 

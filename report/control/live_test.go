@@ -161,11 +161,11 @@ func TestLog(t *testing.T) {
 		"instance: x joined, HEALTHY"}, texts)
 	require.Zero(t, log[0].Time)
 	require.Positive(t, log[1].Time)
-	for range 3 * mostEntries {
+	for range 3 * maxEntries {
 		c.Instance(InstanceEvent{ID: "x", From: "HEALTHY", To: "SUSPECT"})
 	}
-	require.Len(t, c.journal.log, mostEntries)
-	require.Equal(t, 3*mostEntries+2, c.journal.log[mostEntries-1].Number)
+	require.Len(t, c.journal.log, maxEntries)
+	require.Equal(t, 3*maxEntries+2, c.journal.log[maxEntries-1].Number)
 }
 
 // The page works before the first step.

@@ -24,8 +24,8 @@ func Address(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// longestToken limits the size of a token file, in bytes, because the token goes into a header.
-const longestToken = 4 << 10
+// maxToken limits the size of a token file, in bytes, because the token goes into a header.
+const maxToken = 4 << 10
 
 // ReadToken reads a bearer token from a regular file, or from one that is open in this process already,
 // such as a shell's <(…). It returns "" if path is empty.
@@ -38,14 +38,14 @@ func ReadToken(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close() //nolint:errcheck // only read
-	b, err := io.ReadAll(io.LimitReader(f, longestToken+1))
+	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(b))
 	switch {
-	case len(b) > longestToken:
-		return "", fmt.Errorf("%s has more than %d bytes, expected one line of letters and digits", path, longestToken)
+	case len(b) > maxToken:
+		return "", fmt.Errorf("%s has more than %d bytes, expected one line of letters and digits", path, maxToken)
 	case token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return "", fmt.Errorf("%s has no token, expected one line of letters and digits", path)
 	}
