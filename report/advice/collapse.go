@@ -11,12 +11,12 @@ const (
 	// sureErrors is the number of standard errors by which two means over window steps must differ to
 	// count as different.
 	sureErrors = 4
-	// mostLost is the share of a rise, or of the reward at the start, that a reward may lose.
-	mostLost = 0.5
-	// leastFall is the share of the reward's magnitude below which a fall is not worth a warning.
-	leastFall = 0.1
-	// muchChanged is the factor by which entropy must change to be worth naming.
-	muchChanged = 2
+	// maxLostShare is the share of a rise, or of the reward at the start, that a reward may lose.
+	maxLostShare = 0.5
+	// minFall is the share of the reward's magnitude below which a fall is not worth a warning.
+	minFall = 0.1
+	// notableChange is the factor by which entropy must change to be worth naming.
+	notableChange = 2
 )
 
 // fallen describes a mean reward that fell. start, best and now are means over window steps: the first
@@ -46,8 +46,8 @@ func (h *history) collapse() (f fallen, ok bool) {
 	sure := sureErrors * math.Sqrt((variance(first)+variance(best)+variance(now))/3*2/window)
 	fall, rise := f.best-f.now, f.best-f.start
 	f.rose = rise > sure
-	far := f.rose && fall >= mostLost*rise || f.start > 0 && f.now < mostLost*f.start
-	return f, fall > sure && far && fall >= leastFall*max(math.Abs(f.best), math.Abs(f.now))
+	far := f.rose && fall >= maxLostShare*rise || f.start > 0 && f.now < maxLostShare*f.start
+	return f, fall > sure && far && fall >= minFall*max(math.Abs(f.best), math.Abs(f.now))
 }
 
 // variance returns the unbiased variance of the values.
@@ -94,9 +94,9 @@ func (h *history) entropySince(step int) string {
 	switch {
 	case !ok || !known || then <= 0:
 		return ""
-	case now >= muchChanged*then:
+	case now >= notableChange*then:
 		return fmt.Sprintf(", and entropy rose from %s to %s nats per token", report.Number(then), report.Number(now))
-	case now <= then/muchChanged:
+	case now <= then/notableChange:
 		return fmt.Sprintf(", and entropy fell from %s to %s nats per token", report.Number(then), report.Number(now))
 	}
 	return ""

@@ -17,8 +17,8 @@ const (
 	muchIdle, littleIdle = 0.6, 0.2
 	// syncIdle is the trainer's idle share above which mode "sync" is worth leaving.
 	syncIdle = 0.3
-	// leastGain is the smallest speed-up factor worth a warning.
-	leastGain = 1.05
+	// minGain is the smallest speed-up factor worth a warning.
+	minGain = 1.05
 )
 
 // speed holds means over the steps of a window. Servers is the number of instances, embedded ones too.
@@ -98,7 +98,7 @@ func trainerIdle(h *history, run *Run) string {
 		if !run.Servers {
 			now = float64(s.InstanceThreads)
 		}
-		if gain := s.gain(now); gain >= leastGain {
+		if gain := s.gain(now); gain >= minGain {
 			return fmt.Sprintf("%s. With run.mode = \"periodic-async\" it trains groups while others are sampled, "+
 				"on the same weights, and steps are about %.1f times as fast.",
 				seen, gain)
@@ -108,7 +108,7 @@ func trainerIdle(h *history, run *Run) string {
 		return ""
 	}
 	if !run.Servers {
-		if each, gain := s.split(); each > s.InstanceThreads && gain >= leastGain {
+		if each, gain := s.split(); each > s.InstanceThreads && gain >= minGain {
 			return fmt.Sprintf("sampling is the bottleneck; %s. Set %s for steps about %.1f times as fast.", seen,
 				s.setting(each), gain)
 		}
@@ -116,7 +116,7 @@ func trainerIdle(h *history, run *Run) string {
 			". More threads won't help. Add inference servers with inference.endpoints."
 	}
 	enough := math.Ceil(s.Servers * s.Sampling / s.busy)
-	if gain := s.gain(enough); enough > s.Servers && gain >= leastGain {
+	if gain := s.gain(enough); enough > s.Servers && gain >= minGain {
 		return fmt.Sprintf(
 			"sampling is the bottleneck; %s. Use %.0f instances instead of %.0f for steps about %.1f times as fast.",
 			seen, enough, s.Servers, gain)
@@ -143,7 +143,7 @@ func instancesIdle(h *history, run *Run) string {
 		}
 		return ""
 	}
-	if each, gain := s.split(); each < s.InstanceThreads && gain >= leastGain {
+	if each, gain := s.split(); each < s.InstanceThreads && gain >= minGain {
 		return fmt.Sprintf("%s. Set %s for steps about %.1f times as fast.", seen, s.setting(each), gain)
 	}
 	return ""
