@@ -156,7 +156,7 @@ func (g *gantt) row(b *strings.Builder, i int, byKind map[string][]piece) {
 	middle := i*ganttRow + ganttRow/2
 	var labels strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(byKind)) {
-		fmt.Fprintf(b, `<path class="g%d" d="`, g.kind(name))
+		fmt.Fprintf(b, `<path class="g%d" d="`, g.texture(name))
 		at := 0
 		for k, p := range byKind[name] {
 			if k == 0 {

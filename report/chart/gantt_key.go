@@ -25,8 +25,8 @@ func patterns() []string {
 	}
 }
 
-// kind returns the index of the texture for a kind of bar. It is the same in all rows.
-func (g *gantt) kind(name string) int {
+// texture returns the index of the texture for a kind of bar. It is the same in all rows.
+func (g *gantt) texture(name string) int {
 	at, ok := g.kinds[name]
 	switch {
 	case ok:
@@ -65,13 +65,13 @@ func anchor(i int) string { return fmt.Sprintf("Workers-%d", i) }
 // links returns links to the windows or, if there are many, to some that are evenly spread. It returns ""
 // for a few windows, which need none. first is the number of the first window.
 func links(windows []Span, first int) string {
-	const most = 8
+	const maxLinks = 8
 	if len(windows) < 4 {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString(`<nav class="links" aria-label="jump to">`)
-	n := min(len(windows), most)
+	n := min(len(windows), maxLinks)
 	for i := range n {
 		at := i * (len(windows) - 1) / (n - 1)
 		fmt.Fprintf(&b, `<a href="#%s">%s</a> `, anchor(first+at), escape(windows[at].Name))

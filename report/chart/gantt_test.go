@@ -40,12 +40,12 @@ func TestGanttTextures(t *testing.T) {
 	t.Parallel()
 	g := gantt{kinds: map[string]int{}}
 	for i := range textureCount {
-		require.Equal(t, i, g.kind(fmt.Sprint("kind ", i)))
+		require.Equal(t, i, g.texture(fmt.Sprint("kind ", i)))
 	}
-	require.Equal(t, textureCount, g.kind("wait"))
-	require.Equal(t, textureCount, g.kind("idle"))
-	require.Equal(t, 3, g.kind("kind 3"))
-	require.Equal(t, 0, g.kind("one more"))
+	require.Equal(t, textureCount, g.texture("wait"))
+	require.Equal(t, textureCount, g.texture("idle"))
+	require.Equal(t, 3, g.texture("kind 3"))
+	require.Equal(t, 0, g.texture("one more"))
 	all := textures()
 	seen := map[string]bool{}
 	for _, pattern := range strings.Split(all, "<pattern ")[1:] {

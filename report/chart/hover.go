@@ -9,11 +9,11 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// A chart shows each value under the pointer if there are at most mostHits. If there are more, it shows
-// the means of fewHits parts. Plot.Parts replaces both numbers.
+// A chart shows each value under the pointer if there are at most maxHits. If there are more, it shows
+// the means of hitParts parts. Plot.Parts replaces both numbers.
 const (
-	mostHits = 100
-	fewHits  = 60
+	maxHits  = 100
+	hitParts = 60
 )
 
 // hit is a part of the horizontal axis. Its values appear while the pointer is over it.
@@ -48,8 +48,8 @@ func (f *frame) lineHits() (hits []hit) {
 	slices.Sort(xs)
 	xs = slices.Compact(xs)
 	n := len(xs)
-	if n > cmp.Or(f.Parts, mostHits) {
-		n = cmp.Or(f.Parts, fewHits)
+	if n > cmp.Or(f.Parts, maxHits) {
+		n = cmp.Or(f.Parts, hitParts)
 	}
 	from := float64(frameLeft)
 	for i := range n {
@@ -87,8 +87,8 @@ func (f *frame) read(h *hit, low, high float64) {
 			h.title += "\n" + s.Name
 		}
 		h.title += ": " + report.Number(mean)
-		if least, most := slices.Min(values), slices.Max(values); least < most {
-			h.title += fmt.Sprintf(" (%s to %s)", report.Number(least), report.Number(most))
+		if lowest, highest := slices.Min(values), slices.Max(values); lowest < highest {
+			h.title += fmt.Sprintf(" (%s to %s)", report.Number(lowest), report.Number(highest))
 		}
 		drawn := mean
 		if len(s.means) > 0 {
