@@ -34,8 +34,8 @@ const (
 	maxMetrics = 1000
 )
 
-// place is the content of mlflowFile.
-type place struct {
+// serverState is the content of mlflowFile: what the server has of the run.
+type serverState struct {
 	URL  string `json:"url"`  // the server's, with secrets hidden
 	Run  string `json:"run"`  // run ID in MLflow; empty before the run is created
 	Step int    `json:"step"` // last step sent; -1 for none
@@ -48,7 +48,7 @@ type tracker struct {
 	api *client
 
 	// Only the tracker's goroutine uses these.
-	place      place
+	state      serverState
 	registered bool          // whether the server has the run and its settings
 	created    bool          // whether this process created the run in MLflow
 	file       *os.File      // the run's metrics file
@@ -68,9 +68,9 @@ type tracker struct {
 // the same server. transport carries the requests.
 func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, error) {
 	t := &tracker{run: run, api: newClient(url, transport), wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		place: place{URL: secret.Hide(url), Step: -1}}
+		state: serverState{URL: secret.Hide(url), Step: -1}}
 	data, err := filetype.Read(t.path())
-	var earlier place
+	var earlier serverState
 	if err == nil {
 		if err = json.Unmarshal(data, &earlier); err != nil {
 			return nil, fmt.Errorf("%s: %w; remove it to start a new run in MLflow", t.path(), err)
@@ -79,8 +79,8 @@ func openMLflow(url string, run *Run, transport http.RoundTripper) (*tracker, er
 		return nil, err
 	}
 	earlier.URL = secret.Hide(earlier.URL)
-	if earlier.URL == t.place.URL {
-		t.place = earlier
+	if earlier.URL == t.state.URL {
+		t.state = earlier
 	}
 	if t.file, err = filetype.Open(run.metrics()); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (t *tracker) deliverAll(ctx context.Context) {
 			return
 		case ctx.Err() != nil:
 			t.run.Warn("mlflow is missing the steps from %d on or the run's final status. Resume the run to send them.",
-				t.place.Step+1)
+				t.state.Step+1)
 			return
 		default:
 			if !warned {
@@ -178,13 +178,13 @@ func (t *tracker) deliver(ctx context.Context) error {
 		}
 		for len(t.queue) > 0 {
 			n := min(len(t.queue), maxMetrics)
-			if err := t.api.logBatch(ctx, t.place.Run, "metrics", t.queue[:n]); err != nil {
+			if err := t.api.logBatch(ctx, t.state.Run, "metrics", t.queue[:n]); err != nil {
 				return err
 			}
 			t.queue = t.queue[n:]
 		}
-		t.place.Step = t.newest
-		if err := t.savePlace(); err != nil {
+		t.state.Step = t.newest
+		if err := t.saveState(); err != nil {
 			return err
 		}
 	}
@@ -196,9 +196,9 @@ func (t *tracker) register(ctx context.Context) error {
 	if t.registered {
 		return nil
 	}
-	if t.place.Run != "" && !t.created {
-		if err := t.api.update(ctx, t.place.Run, "RUNNING", time.Time{}); err != nil {
-			return fmt.Errorf("continue run %s from %s: %w", t.place.Run, t.path(), err)
+	if t.state.Run != "" && !t.created {
+		if err := t.api.update(ctx, t.state.Run, "RUNNING", time.Time{}); err != nil {
+			return fmt.Errorf("continue run %s from %s: %w", t.state.Run, t.path(), err)
 		}
 		t.registered = true
 		return nil
@@ -208,15 +208,15 @@ func (t *tracker) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if t.place.Run, err = t.api.create(ctx, experiment, t.run.Name, time.Now()); err != nil {
+		if t.state.Run, err = t.api.create(ctx, experiment, t.run.Name, time.Now()); err != nil {
 			return err
 		}
 		t.created = true
-		if err := t.savePlace(); err != nil {
+		if err := t.saveState(); err != nil {
 			return err
 		}
 	}
-	if err := t.api.logParams(ctx, t.place.Run, t.run.Settings); err != nil {
+	if err := t.api.logParams(ctx, t.state.Run, t.run.Settings); err != nil {
 		return err
 	}
 	t.registered = true
@@ -239,7 +239,7 @@ func (t *tracker) read() error {
 		if err != nil {
 			return &refusal{err}
 		}
-		if step := int(values["step"]); step > t.place.Step {
+		if step := int(values["step"]); step > t.state.Step {
 			t.queue = append(t.queue, metricsOf(values)...)
 			t.newest = step
 		}
@@ -247,9 +247,9 @@ func (t *tracker) read() error {
 	return nil
 }
 
-// savePlace writes mlflowFile.
-func (t *tracker) savePlace() error {
-	data, err := json.Marshal(t.place)
+// saveState writes mlflowFile.
+func (t *tracker) saveState() error {
+	data, err := json.Marshal(t.state)
 	if err == nil {
 		err = report.ReplaceFile(t.path(), append(data, '\n'))
 	}
@@ -262,5 +262,5 @@ func (t *tracker) savePlace() error {
 // finish sends the final status of the run.
 func (t *tracker) finish(ctx context.Context) error {
 	status := map[End]string{Finished: "FINISHED", Stopped: "KILLED", Failed: "FAILED"}[t.end]
-	return t.api.update(ctx, t.place.Run, status, time.Now())
+	return t.api.update(ctx, t.state.Run, status, time.Now())
 }
