@@ -103,37 +103,38 @@ type Model struct {
 // assumes that the first group comes with the first wave.
 func Fit(steps []Measured, batch Workload) Model {
 	m := Model{LastGroup: 1 / batch.Groups, FirstGroup: max(1/batch.Groups, 1/max(batch.Waves, 1)), Scale: 1}
-	var alone, beside []Measured
+	var sequential, overlapping []Measured
 	for _, s := range steps {
 		if s.WaitsForBatch {
-			alone = append(alone, s)
+			sequential = append(sequential, s)
 		} else {
-			beside = append(beside, s)
+			overlapping = append(overlapping, s)
 		}
 	}
-	if len(alone) == 0 { // prefer steps in which sampling and training do not slow each other
-		alone = beside
+	fitted := sequential // preferred, because in these steps sampling and training do not slow each other
+	if len(fitted) == 0 {
+		fitted = overlapping
 	}
 	var sampled, trained []point
-	for _, s := range alone {
+	for _, s := range fitted {
 		sampled = append(sampled, point{s.samplers(), s.Sampling})
 		trained = append(trained, point{s.trainers(), s.Training})
-		m.Overhead += s.Overhead / float64(len(alone))
+		m.Overhead += s.Overhead / float64(len(fitted))
 	}
 	m.Ti, m.Tt = fitScaling(sampled), fitScaling(trained)
 	if steps[0].Instances == 0 {
 		m.Servers = steps[0].samplers()
 	}
-	if len(beside) == 0 {
+	if len(overlapping) == 0 {
 		return m
 	}
 	first, scale := 0.0, 0.0
-	for _, s := range beside {
-		first += min(1, s.FirstGroup/max(s.Sampling, 1e-9)) / float64(len(beside))
+	for _, s := range overlapping {
+		first += min(1, s.FirstGroup/max(s.Sampling, 1e-9)) / float64(len(overlapping))
 	}
 	m.FirstGroup = first
-	for _, s := range beside {
-		scale += s.Step / m.Step(s.Split, s.samplers()) / float64(len(beside))
+	for _, s := range overlapping {
+		scale += s.Step / m.Step(s.Split, s.samplers()) / float64(len(overlapping))
 	}
 	m.Scale = scale
 	return m
