@@ -30,31 +30,31 @@ const process = 1
 // spans it passes. A track without spans gets a row too, unless dropped says that its
 // spans may have been dropped.
 func layout(tracks []trackInfo, spans []span, dropped bool) (rows []row, flows [][]pass) {
-	of := make([][]*placed, len(tracks))
+	byTrack := make([][]*placed, len(tracks))
 	var passes []pass
 	for i := range spans {
 		p := &placed{span: spans[i]}
 		p.begin, p.end = max(p.begin, 0).Truncate(time.Microsecond), max(p.end, 0).Truncate(time.Microsecond)
-		of[p.track] = append(of[p.track], p)
+		byTrack[p.track] = append(byTrack[p.track], p)
 		for _, id := range p.flows {
 			passes = append(passes, pass{p, id})
 		}
 	}
 	for id, track := range tracks {
-		if len(of[id]) == 0 && dropped {
+		if len(byTrack[id]) == 0 && dropped {
 			continue
 		}
 		if track.lanes {
-			slices.SortStableFunc(of[id], func(a, b *placed) int {
+			slices.SortStableFunc(byTrack[id], func(a, b *placed) int {
 				return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end))
 			})
-			rows = append(rows, lanes(track, of[id], len(rows)+2)...)
+			rows = append(rows, lanes(track, byTrack[id], len(rows)+2)...)
 		} else {
-			slices.SortStableFunc(of[id], func(a, b *placed) int {
+			slices.SortStableFunc(byTrack[id], func(a, b *placed) int {
 				return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end))
 			})
-			nest(of[id])
-			rows = append(rows, row{track, track.name, process, len(rows) + 2, of[id]})
+			nest(byTrack[id])
+			rows = append(rows, row{track, track.name, process, len(rows) + 2, byTrack[id]})
 		}
 	}
 	for _, r := range rows {
