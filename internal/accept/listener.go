@@ -19,36 +19,36 @@ const (
 // for connections. A plain listener would fail and end its server.
 type Listener struct {
 	net.Listener
-	once sync.Once
-	over chan struct{} // closed by Close
+	once   sync.Once
+	closed chan struct{} // closed by Close
 }
 
 // New returns a Listener that wraps and owns inner.
 func New(inner net.Listener) *Listener {
-	return &Listener{Listener: inner, over: make(chan struct{})}
+	return &Listener{Listener: inner, closed: make(chan struct{})}
 }
 
 // Accept returns the next connection. It retries temporary failures with growing
-// pauses.
+// pauses until Close is called; then it returns an error.
 func (l *Listener) Accept() (net.Conn, error) {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		c, err := l.Listener.Accept()
-		if err == nil || !passes(err) {
+		if err == nil || !isTemporary(err) {
 			return c, err
 		}
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
-		case <-l.over:
+		case <-l.closed:
 			t.Stop()
 			return nil, net.ErrClosed
 		}
 	}
 }
 
-// passes reports whether err is temporary: a shortage of resources or a
-// connection aborted by the client.
-func passes(err error) bool {
+// isTemporary reports whether a later Accept may succeed: err is a shortage of resources or a
+// connection that the client aborted.
+func isTemporary(err error) bool {
 	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED} {
 		if errors.Is(err, e) {
@@ -58,8 +58,8 @@ func passes(err error) bool {
 	return false
 }
 
-// Close implements net.Listener and unblocks Accept.
+// Close implements net.Listener and unblocks Accept. It may be called several times.
 func (l *Listener) Close() error {
-	l.once.Do(func() { close(l.over) })
+	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
