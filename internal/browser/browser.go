@@ -32,60 +32,61 @@ var audit string
 // Tab is a browser tab that records the page's complaints and requests. Only the
 // test's goroutine may use it.
 type Tab struct {
-	t    *testing.T
-	ctx  context.Context
-	kept string // folder for screenshots; none if empty
+	t   *testing.T
+	ctx context.Context
+	dir string // folder for screenshots; empty for none
 
-	mu     sync.Mutex
-	faults []string
-	asked  []string
+	mu         sync.Mutex // guards the following, which the browser's events append to
+	complaints []string
+	requests   []string // URLs
 }
 
-// New opens a tab in a new browser, or skips the test if no Chromium is
-// installed. Names that end in .example lead to this machine. New saves screenshots to the
-// folder kept, or nowhere if kept is "".
-func New(t *testing.T, kept string) *Tab {
+// New opens a tab in a new browser, which closes when the test ends. It skips the test if no
+// Chromium is installed. Host names that end in .example resolve to this machine. The tab saves
+// screenshots to the folder dir, or nowhere if dir is "".
+func New(t *testing.T, dir string) *Tab {
 	t.Helper()
 	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless_shell",
 		"headless-shell"}
 	found := slices.IndexFunc(names, func(name string) bool { _, err := exec.LookPath(name); return err == nil })
 	if found < 0 {
-		t.Skipf("the page is not looked at in a browser: none of %s on the PATH (apt-get install chromium)",
+		t.Skipf("no browser to test the page in: none of %s is on the PATH (apt-get install chromium)",
 			strings.Join(names, ", "))
 	}
 	limited, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	t.Cleanup(cancel)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(names[found]), chromedp.NoSandbox,
 		chromedp.WindowSize(1200, 900),
-		// a busy machine starts it slowly
-		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"), chromedp.WSURLReadTimeout(2*time.Minute))
+		chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"),
+		chromedp.WSURLReadTimeout(2*time.Minute)) // the browser starts slowly on a busy machine
 	process, end := chromedp.NewExecAllocator(limited, options...)
 	t.Cleanup(end)
-	b := &Tab{t: t, kept: kept}
+	b := &Tab{t: t, dir: dir}
 	b.ctx, cancel = chromedp.NewContext(process)
 	t.Cleanup(cancel)
-	require.NoError(t, chromedp.Listen(b.ctx, b.hear))
+	require.NoError(t, chromedp.Listen(b.ctx, b.record))
 	return b
 }
 
-func (b *Tab) hear(event any) {
+// record stores the complaint or request that a browser event reports.
+func (b *Tab) record(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		b.faults = append(b.faults, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception.Description))
+		b.complaints = append(b.complaints, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception.Description))
 	case *runtime.EventConsoleAPICalled:
-		b.faults = append(b.faults, fmt.Sprintf("console.%s", e.Type))
+		b.complaints = append(b.complaints, fmt.Sprintf("console.%s", e.Type))
 	case *log.EventEntryAdded:
-		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+		b.complaints = append(b.complaints, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, "data:") { // no network request; the browser makes some itself
-			b.asked = append(b.asked, e.Request.URL)
+		if !strings.HasPrefix(e.Request.URL, "data:") { // needs no network, and the browser opens some by itself
+			b.requests = append(b.requests, e.Request.URL)
 		}
 	}
 }
 
-// Do performs actions on the page.
+// Do performs actions on the page. Like the other methods, it fails the test on an error.
 func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	if err := chromedp.Do(b.ctx, actions...); err != nil {
@@ -93,7 +94,7 @@ func (b *Tab) Do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// Tells returns the value of a JavaScript expression in the page.
+// Tells evaluates a JavaScript expression in the page and returns its value. It awaits a promise.
 func Tells[T any](b *Tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -101,14 +102,14 @@ func Tells[T any](b *Tab, expression string) T {
 	return v
 }
 
-// Until waits until a JavaScript expression is true.
+// Until waits until a JavaScript expression is true. It fails the test after three minutes.
 func (b *Tab) Until(expression string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, 3*time.Minute)
 	defer cancel()
-	look := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`,
+	poll := fmt.Sprintf(`new Promise(done => { const look = () => (%s) ? done(true) : setTimeout(look, 50); look(); })`,
 		expression)
-	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](look, chromedp.EvalAwaitPromise)); err != nil {
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool](poll, chromedp.EvalAwaitPromise)); err != nil {
 		require.NoError(b.t, err, "%s\npage: %.3000s\nconsole: %q", expression,
 			Tells[string](b, "document.body.innerText"), b.Complaints())
 	}
@@ -121,11 +122,12 @@ func (b *Tab) Shows(selector, text string) {
 }
 
 // Complaints returns the errors and console messages since the last call.
-func (b *Tab) Complaints() []string { return b.take(&b.faults) }
+func (b *Tab) Complaints() []string { return b.take(&b.complaints) }
 
 // Requests returns the URLs that the page requested since the last call.
-func (b *Tab) Requests() []string { return b.take(&b.asked) }
+func (b *Tab) Requests() []string { return b.take(&b.requests) }
 
+// take empties from and returns what it held.
 func (b *Tab) take(from *[]string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -138,23 +140,23 @@ func (b *Tab) take(from *[]string) []string {
 // "dark".
 func (b *Tab) View(width int64, scheme string) {
 	b.t.Helper()
-	look := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
 		Value: scheme}}}
-	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, look)
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, media)
 	require.NoError(b.t, err)
 	b.Do(chromedp.EmulateViewport(width, 900))
 }
 
-// Keep saves a screenshot of the whole page.
+// Keep saves a screenshot of the whole page as name.png, if New got a folder.
 func (b *Tab) Keep(name string) {
 	b.t.Helper()
-	if b.kept == "" {
+	if b.dir == "" {
 		return
 	}
 	picture, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
 	require.NoError(b.t, err)
-	require.NoError(b.t, os.MkdirAll(b.kept, 0o755))
-	require.NoError(b.t, os.WriteFile(filepath.Join(b.kept, name+".png"), picture, 0o644))
+	require.NoError(b.t, os.MkdirAll(b.dir, 0o755))
+	require.NoError(b.t, os.WriteFile(filepath.Join(b.dir, name+".png"), picture, 0o644))
 }
 
 // Inspect opens all details elements and requires that the page passes audit.js
@@ -168,16 +170,16 @@ func (b *Tab) Inspect(name string) {
 	for _, width := range []int64{1280, 768, 375} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.View(width, scheme)
-			as := fmt.Sprintf("%s-%d-%s", name, width, scheme)
-			b.Keep(as)
-			require.Empty(b.t, b.audit(), as)
+			view := fmt.Sprintf("%s-%d-%s", name, width, scheme)
+			b.Keep(view)
+			require.Empty(b.t, b.audit(), view)
 		}
 	}
 	b.View(1280, "light")
 	for _, deficiency := range []emulation.SetEmulatedVisionDeficiencyType{
 		emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia,
 		emulation.SetEmulatedVisionDeficiencyTypeTritanopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia,
-		emulation.SetEmulatedVisionDeficiencyTypeNone} {
+		emulation.SetEmulatedVisionDeficiencyTypeNone} { // None comes last and restores normal vision
 		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedVisionDeficiency,
 			emulation.SetEmulatedVisionDeficiencyParams{Type: deficiency})
 		require.NoError(b.t, err)
@@ -187,6 +189,7 @@ func (b *Tab) Inspect(name string) {
 	}
 }
 
+// audit returns the faults that audit.js finds in the current view.
 func (b *Tab) audit() []string { return Tells[[]string](b, audit+"\naudit()") }
 
 // Tour requires that the Tab key reaches every interactive element from the top
@@ -196,6 +199,7 @@ func (b *Tab) Tour() {
 	require.Empty(b.t, b.tour())
 }
 
+// tour returns the faults that Tour finds.
 func (b *Tab) tour() (faults []string) {
 	for range Tells[int](b, audit+"\nbeginTour()") {
 		b.Do(chromedp.KeyEvent(kb.Tab))

@@ -3,8 +3,8 @@ package bytesize
 
 import "fmt"
 
-// Text returns n bytes as text such as "1.5 GiB" or, below 1 GiB, "12.0 MiB". Less than
-// 0.1 MiB is given in bytes.
+// Text formats n bytes in GiB, as in "1.5 GiB"; below 1 GiB in MiB, as in "12.0 MiB"; and
+// below 0.1 MiB in bytes.
 func Text(n int64) string {
 	switch {
 	case n >= 1<<30:
