@@ -1,5 +1,5 @@
-// Package cli provides commands with verbs, flags, help and shell completion.
-// Flags may follow other arguments, and misspelled names get a suggestion.
+// Package cli parses command lines with verbs and flags, and provides help and shell completion.
+// Flags may follow other arguments. Errors about misspelled names suggest the right ones.
 package cli
 
 import (
@@ -27,9 +27,9 @@ type Verb struct {
 	Run func(ctx context.Context, args []string) error
 }
 
-// Execute runs the verb named by args, or prints help to out. Without arguments
-// it prints the overview to errs and returns ErrNoVerb. A faulty command line is
-// a usage error.
+// Execute runs the verb that the first of args names, or prints help to out. Without
+// arguments it prints the overview to errs and returns ErrNoVerb. For a faulty
+// command line it returns a usage error.
 func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer) error {
 	if len(args) == 0 {
 		overview(errs, all)
@@ -60,7 +60,7 @@ func Execute(ctx context.Context, all []Verb, args []string, out, errs io.Writer
 	return v.Run(ctx, positional)
 }
 
-// ErrNoVerb is returned if no command is given, after the overview is printed.
+// ErrNoVerb means that the command line is empty. Execute has printed the overview.
 var ErrNoVerb = errors.New("no command given")
 
 func unknownVerb(name string, all []Verb) error {
@@ -117,8 +117,8 @@ func (v *Verb) help(w io.Writer) {
 	}
 }
 
-// describe splits a flag's usage into the placeholder of its value, which is in back
-// quotes at the beginning, and the text after it.
+// describe splits a flag's usage, such as "`FILE` write to this file", into the placeholder of
+// its value and the text after it.
 func describe(f *flag.Flag) (value, text string) {
 	value, text = flag.UnquoteUsage(f)
 	if strings.HasPrefix(f.Usage, "`") {
@@ -130,7 +130,7 @@ func describe(f *flag.Flag) (value, text string) {
 // Printer writes lines for people. It ignores write errors.
 type Printer struct{ W io.Writer }
 
-// Line writes one line, without control characters that a terminal obeys.
+// Line formats and writes one line. It escapes control characters.
 func (p Printer) Line(format string, args ...any) {
 	_, _ = fmt.Fprintln(p.W, plain.Text(fmt.Sprintf(format, args...)))
 }

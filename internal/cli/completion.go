@@ -9,8 +9,8 @@ import (
 	"github.com/easyrl/easyrl/internal/usage"
 )
 
-// CompletionVerb returns a verb that prints a completion script for easyrl's verbs and
-// their flags.
+// CompletionVerb returns a verb that prints to out a shell completion script for all, the other
+// verbs, and for itself.
 func CompletionVerb(all []Verb, out io.Writer) Verb {
 	v := Verb{
 		Name:     "completion",
@@ -24,12 +24,12 @@ func CompletionVerb(all []Verb, out io.Writer) Verb {
 		shell := strings.Join(args, " ")
 		switch p := (Printer{out}); shell {
 		case "bash":
-			bash(p, append(all, v))
+			writeBash(p, append(all, v))
 		case "zsh":
 			p.Line("autoload -U +X bashcompinit && bashcompinit")
-			bash(p, append(all, v))
+			writeBash(p, append(all, v))
 		case "fish":
-			fish(p, append(all, v))
+			writeFish(p, append(all, v))
 		default:
 			return usage.Errorf("completion: shell is %q, expected bash, zsh or fish", shell)
 		}
@@ -38,9 +38,9 @@ func CompletionVerb(all []Verb, out io.Writer) Verb {
 	return v
 }
 
-// bash prints a script that completes verbs as the first word, the verb's flags
+// writeBash prints a script that completes verbs as the first word, the verb's flags
 // for words that start with a dash, and files otherwise.
-func bash(p Printer, all []Verb) {
+func writeBash(p Printer, all []Verb) {
 	p.Line("_easyrl() {")
 	p.Line("  local word=${COMP_WORDS[COMP_CWORD]} words=")
 	p.Line("  if [ \"$COMP_CWORD\" -eq 1 ]; then words=%q", strings.Join(names(all), " "))
@@ -56,9 +56,9 @@ func bash(p Printer, all []Verb) {
 	p.Line("complete -o filenames -F _easyrl easyrl")
 }
 
-// fish prints a script that completes verbs with their summaries, and each verb's
+// writeFish prints a script that completes verbs with their summaries, and each verb's
 // flags.
-func fish(p Printer, all []Verb) {
+func writeFish(p Printer, all []Verb) {
 	for _, v := range all {
 		p.Line("complete -c easyrl -n __fish_use_subcommand -f -a %s -d %s", v.Name, fishQuote(v.Summary))
 		v.Flags.VisitAll(func(f *flag.Flag) {
@@ -69,7 +69,7 @@ func fish(p Printer, all []Verb) {
 	}
 }
 
-// fishQuote quotes text for fish.
+// fishQuote returns text as one single-quoted word of fish.
 func fishQuote(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
 }
@@ -81,6 +81,7 @@ func names(all []Verb) (words []string) {
 	return words
 }
 
+// flagNames returns the flags of fs with a dash, and -h.
 func flagNames(fs *flag.FlagSet) (words []string) {
 	fs.VisitAll(func(f *flag.Flag) { words = append(words, "-"+f.Name) })
 	return append(words, "-h")

@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/internal/spelling"
 )
 
-// NewFlags returns an empty flag set for a verb.
+// NewFlags returns an empty flag set for a verb. It prints nothing itself, unlike flag.FlagSet's default.
 func NewFlags() *flag.FlagSet {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -21,7 +21,7 @@ func NewFlags() *flag.FlagSet {
 
 // ParseFlags sets fs from args and returns the positional arguments. Flags may
 // appear anywhere, with one dash or two, as -name value or -name=value. All
-// arguments after "--" are positional.
+// arguments after "--" are positional. For -h and -help it returns flag.ErrHelp.
 func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -57,12 +57,12 @@ func ParseFlags(fs *flag.FlagSet, args []string) (positional []string, err error
 	return positional, nil
 }
 
-// Words returns the command line that runs v with its flags and args. It leaves out the
-// flags named in without.
+// Words returns a command line that runs v again with args and with the flags that were set,
+// except those named in without.
 func (v *Verb) Words(args []string, without ...string) []string {
 	words := []string{os.Args[0], v.Name}
 	for _, arg := range args {
-		if strings.HasPrefix(arg, "-") { // a file, not a flag
+		if strings.HasPrefix(arg, "-") { // a file name, which would read as a flag
 			arg = "./" + arg
 		}
 		words = append(words, arg)
@@ -84,11 +84,13 @@ func (v *Verb) Words(args []string, without ...string) []string {
 	return words
 }
 
+// isSwitch reports whether f is boolean and so takes no separate value.
 func isSwitch(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()
 }
 
+// unknownFlag returns an error that suggests the flag or configuration key that arg may mean.
 func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	var known []string
 	fs.VisitAll(func(f *flag.Flag) { known = append(known, "-"+f.Name) })
@@ -112,7 +114,7 @@ func unknownFlag(fs *flag.FlagSet, arg, name string) error {
 	return fmt.Errorf("unknown flag %s, expected one of %s", arg, strings.Join(known, ", "))
 }
 
-// badValue returns an error that names the flag's expected type.
+// badValue returns an error that names the type of value that f expects, or wraps err for other types.
 func badValue(f *flag.Flag, value string, err error) error {
 	expected := ""
 	if getter, ok := f.Value.(flag.Getter); ok {

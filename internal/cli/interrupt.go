@@ -15,59 +15,60 @@ import (
 // ErrInterrupted is the cause of a context that a signal cancelled.
 var ErrInterrupted = errors.New("stopped by signal")
 
-// echo is the time in which further signals count as the same one: a terminal,
-// timeout(1) and a supervisor may signal both a process and its group.
-const echo = 300 * time.Millisecond
+// echoWindow is the time after the first signal in which further ones count as the same: a
+// terminal, timeout(1) and a supervisor may signal both a process and its group.
+const echoWindow = 300 * time.Millisecond
 
-// patience is how long a context waits for the line that announces its cancellation.
-const patience = time.Second
+// announceTimeout limits how long the cancellation of a context waits for its announcement.
+const announceTimeout = time.Second
 
-// sayKey is the key of the context value that OnSignal sets.
-type sayKey struct{}
+// announcementKey is the key of the context value that holds the text to announce.
+type announcementKey struct{}
 
-// OnSignal sets what Interruptible's first signal prints, in place of "stopping cleanly". Without
-// Interruptible it does nothing.
+// OnSignal sets what the first signal announces, in place of "stopping cleanly". ctx must derive
+// from Interruptible's context; otherwise OnSignal does nothing. It may be called concurrently.
 func OnSignal(ctx context.Context, text string) {
-	if say, ok := ctx.Value(sayKey{}).(*atomic.Value); ok {
-		say.Store(text)
+	if announcement, ok := ctx.Value(announcementKey{}).(*atomic.Value); ok {
+		announcement.Store(text)
 	}
 }
 
-// Interruptible returns a context that the first signal cancels, so that work can stop
-// cleanly. It announces that on warn first, so that the announcement precedes the work's last
-// output; if warn blocks, it cancels after patience. At a second signal it calls quit, unless
-// that says again that the terminal is gone. The caller calls stop when its work is done.
+// Interruptible returns a context that the first signal cancels with a cause that wraps
+// ErrInterrupted, so that work can stop cleanly. It announces this on warn first, so that the
+// announcement precedes the work's last output. If warn blocks, it cancels after announceTimeout. A
+// later signal calls quit, except SIGHUP, which may repeat that the terminal is gone, and signals within
+// echoWindow. The caller must call stop when its work is done.
 func Interruptible(signals <-chan os.Signal, warn io.Writer, quit func()) (ctx context.Context, stop func()) {
-	var say atomic.Value
-	say.Store("stopping cleanly")
-	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), sayKey{}, &say))
+	var announcement atomic.Value
+	announcement.Store("stopping cleanly")
+	ctx, cancel := context.WithCancelCause(context.WithValue(context.Background(), announcementKey{}, &announcement))
 	done := make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		var cause error
-		said := make(chan struct{})
+		announced := make(chan struct{})
 		select {
 		case sig := <-signals:
 			cause = fmt.Errorf("%w: %s", ErrInterrupted, sig)
-			go func() { // not waited for: it blocks as long as warn does
-				defer close(said)
-				_, _ = fmt.Fprintf(warn, "\n%s: %s; press Ctrl-C again to quit now\n", sig, say.Load())
+			go func() { // nothing waits for its end, because warn may block forever
+				defer close(announced)
+				_, _ = fmt.Fprintf(warn, "\n%s: %s; press Ctrl-C again to quit now\n", sig, announcement.Load())
 			}()
 		case <-done:
 			return
 		}
-		var ended <-chan struct{} // done, once the context is cancelled
-		first, late := time.Now(), time.After(patience)
+		var ended <-chan struct{} // nil until the context is cancelled, then done; so stop waits for the announcement
+		first, late := time.Now(), time.After(announceTimeout)
 		for {
 			select {
-			case <-said:
+			case <-announced:
 				cancel(cause)
-				said, ended = nil, done
+				announced, ended = nil, done
 			case <-late:
 				cancel(cause)
 				ended = done
 			case sig := <-signals:
-				if sig != syscall.SIGHUP && time.Since(first) >= echo {
+				if sig != syscall.SIGHUP && time.Since(first) >= echoWindow {
 					quit()
 					return
 				}

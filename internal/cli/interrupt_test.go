@@ -41,10 +41,10 @@ func TestSignals(t *testing.T) {
 		signals <- syscall.SIGINT
 		<-ctx.Done()
 		require.ErrorIs(t, context.Cause(ctx), ErrInterrupted)
-		signals <- syscall.SIGINT // within echo of the first
+		signals <- syscall.SIGINT // within echoWindow of the first
 		synctest.Wait()
 		require.Empty(t, quits)
-		<-time.After(echo)
+		<-time.After(echoWindow)
 		signals <- syscall.SIGHUP
 		synctest.Wait()
 		require.Empty(t, quits)
@@ -125,7 +125,7 @@ func TestStopWaitsForTheLine(t *testing.T) {
 	})
 }
 
-// A standard error that nobody reads delays the end by no more than patience, and neither
+// A standard error that nobody reads delays the end by no more than announceTimeout, and neither
 // hides a second signal nor keeps stop waiting.
 func TestSignalWithBlockedWriter(t *testing.T) {
 	t.Parallel()
@@ -135,7 +135,7 @@ func TestSignalWithBlockedWriter(t *testing.T) {
 		began := time.Now()
 		signals <- syscall.SIGINT
 		<-ctx.Done()
-		require.Equal(t, patience, time.Since(began))
+		require.Equal(t, announceTimeout, time.Since(began))
 		require.ErrorIs(t, context.Cause(ctx), ErrInterrupted)
 		signals <- syscall.SIGINT
 		require.True(t, <-quits)
@@ -143,7 +143,7 @@ func TestSignalWithBlockedWriter(t *testing.T) {
 
 		ctx, stop = Interruptible(signals, warn, func() { quits <- true })
 		signals <- syscall.SIGTERM
-		<-time.After(echo)
+		<-time.After(echoWindow)
 		require.NoError(t, ctx.Err())
 		signals <- syscall.SIGTERM
 		require.True(t, <-quits)

@@ -10,8 +10,8 @@ import (
 // ErrUnread is the cause of a context that Output cancelled.
 var ErrUnread = errors.New("nobody reads the output")
 
-// Output returns a writer to w, and a context that is cancelled when w is a pipe that nobody
-// reads any more.
+// Output returns a writer to w and a context derived from ctx. A write to a pipe without a
+// reader cancels the context with the cause ErrUnread.
 func Output(ctx context.Context, w io.Writer) (context.Context, io.Writer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return ctx, output{w, cancel}
@@ -22,7 +22,7 @@ type output struct {
 	cancel context.CancelCauseFunc
 }
 
-// Write writes b.
+// Write implements io.Writer.
 func (o output) Write(b []byte) (int, error) {
 	n, err := o.Writer.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
