@@ -23,21 +23,21 @@ const fence = "```"
 func Blocks(page string) ([]Block, error) {
 	saved := regexp.MustCompile("(?i)\\bsave it as\\s+`([^`]+)`")
 	var all []Block
-	open, words := false, ""
+	open, prose := false, ""
 	for i, line := range strings.Split(page, "\n") {
 		switch {
 		case strings.HasPrefix(line, fence) && !open:
 			b := Block{Line: i + 1, Language: strings.TrimPrefix(line, fence)}
-			if m := saved.FindStringSubmatch(words); m != nil {
+			if m := saved.FindStringSubmatch(prose); m != nil {
 				b.File = m[1]
 			}
-			open, all, words = true, append(all, b), ""
+			open, all, prose = true, append(all, b), ""
 		case strings.HasPrefix(line, fence):
 			open = false
 		case open:
 			all[len(all)-1].Text += line + "\n"
 		default:
-			words += line + "\n"
+			prose += line + "\n"
 		}
 	}
 	if open {
@@ -55,7 +55,7 @@ func Prose(page string) string {
 		if open || fenced {
 			line = "\n"
 		}
-		open = open != fenced
+		open = open != fenced // a fence opens or closes a block
 		out.WriteString(line)
 	}
 	return out.String()

@@ -9,27 +9,27 @@ import (
 
 // Sum is an exact sum of float64 values. The zero value is 0. It represents the sum as a
 // list of values whose bits do not overlap, smallest first (Shewchuk 1997, "Adaptive
-// precision floating-point arithmetic", section 2.4). It is not safe for concurrent use. Only one
-// copy of a Sum may be added to.
+// precision floating-point arithmetic", section 2.4). It is not safe for concurrent use. Copies
+// share memory, so only one of them may be added to.
 type Sum struct {
 	parts   []float64
 	special float64 // sum of the terms that are not finite
 }
 
-// Add adds a term. Once finite terms add up to more than float64 can hold, the sum is infinite.
+// Add adds a term. If a partial sum of finite terms overflows, the sum becomes infinite.
 func (s *Sum) Add(v float64) {
-	if v-v != 0 {
+	if !finite(v) {
 		s.special += v
 		return
 	}
 	kept := s.parts[:0]
 	for _, part := range s.parts {
 		high := v + part
-		if high-high != 0 {
+		if !finite(high) {
 			s.special, s.parts = s.special+high, nil
 			return
 		}
-		rest := high - v // what high has of part
+		rest := high - v // the portion of part that high includes
 		low := (v - (high - rest)) + (part - rest)
 		if low != 0 {
 			kept = append(kept, low)
@@ -39,16 +39,19 @@ func (s *Sum) Add(v float64) {
 	s.parts = append(kept, v)
 }
 
+// finite reports whether v is neither infinite nor NaN.
+func finite(v float64) bool { return v-v == 0 }
+
 // AddSquare adds the square of v, exactly unless it overflows or underflows.
 func (s *Sum) AddSquare(v float64) {
 	high := float64(v * v)
 	s.Add(high)
-	if high-high == 0 {
-		s.Add(math.FMA(v, v, -high)) // what rounding took from it
+	if finite(high) {
+		s.Add(math.FMA(v, v, -high)) // the rounding error of high
 	}
 }
 
-// Merge adds the terms of o.
+// Merge adds the terms of o, which stays the same.
 func (s *Sum) Merge(o *Sum) {
 	s.special += o.special
 	for _, part := range o.parts {
@@ -66,8 +69,8 @@ func (s *Sum) Float64() float64 {
 	return v
 }
 
-// bits is the width of an exact sum: from the largest to the smallest bit of a float64, and
-// carries.
+// bits is a precision that holds any exact sum: 2,098 bits from the largest to the smallest of
+// a float64, and carries.
 const bits = 2200
 
 // exact returns the sum of the finite terms.
@@ -80,7 +83,7 @@ func (s *Sum) exact() *big.Float {
 }
 
 // Variance returns the unbiased variance of n values from their sum and the sum of their
-// squares, 0 for fewer than two values. It is NaN if a sum is not finite.
+// squares. It is 0 for fewer than two values and NaN if a sum is not finite.
 func Variance(sum, squares *Sum, n float64) float64 {
 	if sum.special != 0 || squares.special != 0 {
 		return math.NaN()
