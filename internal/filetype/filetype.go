@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// headSize is the number of bytes from which a kind is recognized.
+// headSize is the number of leading bytes of a file that decide its kind.
 const headSize = 4096
 
 // kind is a kind of file.
@@ -21,13 +21,14 @@ type kind struct {
 	remedy string // what to do; may be empty
 }
 
-// Explain returns an error that says what a file is, from its first bytes, where expected
-// should be. It returns nil for a file it does not recognize, for JSON lines, and for files
-// whose name begins with one of fine.
-func Explain(head []byte, expected string, fine ...string) error {
-	k := of(head[:min(len(head), headSize)])
+// Explain recognizes the kind of a file from head, its first bytes, and returns an error such as
+// "found a zip archive, expected JSON lines; unpack it first". It returns nil if it does not
+// recognize the file, if the file holds JSON lines, or if the kind, such as "a JSON array", begins
+// with one of accepted.
+func Explain(head []byte, expected string, accepted ...string) error {
+	k := kindOf(head[:min(len(head), headSize)])
 	switch {
-	case k.name == "", slices.ContainsFunc(fine, func(name string) bool { return strings.HasPrefix(k.name, name) }):
+	case k.name == "", slices.ContainsFunc(accepted, func(name string) bool { return strings.HasPrefix(k.name, name) }):
 		return nil
 	case k.remedy == "":
 		return fmt.Errorf("found %s, expected %s", k.name, expected)
@@ -39,7 +40,7 @@ func Explain(head []byte, expected string, fine ...string) error {
 func NotJSON(head []byte) error { return Explain(head, "JSON", "a JSON ") }
 
 // ExplainFile is Explain for a file. It returns nil for a file that it cannot read.
-func ExplainFile(path, expected string, fine ...string) error {
+func ExplainFile(path, expected string, accepted ...string) error {
 	f, err := Open(path)
 	if err != nil {
 		return nil
@@ -47,14 +48,15 @@ func ExplainFile(path, expected string, fine ...string) error {
 	defer f.Close() //nolint:errcheck // only read
 	head := make([]byte, headSize)
 	n, _ := io.ReadFull(f, head)
-	return Explain(head[:n], expected, fine...)
+	return Explain(head[:n], expected, accepted...)
 }
 
-func of(head []byte) kind {
+// kindOf returns the kind of a file, or the zero kind if it is unknown or JSON lines.
+func kindOf(head []byte) kind {
 	if k := binaryKind(head); k.name != "" {
 		return k
 	}
-	if k := wide(head); k.name != "" {
+	if k := encodingKind(head); k.name != "" {
 		return k
 	}
 	return textKind(strings.TrimSpace(strings.TrimPrefix(string(head), "\ufeff")))
@@ -102,18 +104,18 @@ func binaryKind(head []byte) kind {
 	return kind{}
 }
 
-// wide recognizes encodings of text other than UTF-8.
-func wide(head []byte) kind {
-	named := func(encoding string) kind {
+// encodingKind recognizes text in UTF-16 or UTF-32, and binary data by its zero bytes.
+func encodingKind(head []byte) kind {
+	text := func(encoding string) kind {
 		return kind{"text in " + encoding, "convert it with iconv -f " + encoding + " -t UTF-8"}
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte("\xff\xfe\x00\x00")), bytes.HasPrefix(head, []byte("\x00\x00\xfe\xff")):
-		return named("UTF-32")
+		return text("UTF-32")
 	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")):
-		return named("UTF-16")
+		return text("UTF-16")
 	}
-	var zeros [2]int // at even and odd places
+	var zeros [2]int // number of zero bytes at even and at odd positions
 	for i, b := range head {
 		if b == 0 {
 			zeros[i%2]++
@@ -124,14 +126,14 @@ func wide(head []byte) kind {
 	case zeros[0]+zeros[1] == 0:
 		return kind{}
 	case zeros[1] > half*3/4 && zeros[0] <= half/8:
-		return named("UTF-16LE")
+		return text("UTF-16LE")
 	case zeros[0] > half*3/4 && zeros[1] <= half/8:
-		return named("UTF-16BE")
+		return text("UTF-16BE")
 	}
 	return kind{"binary data", ""}
 }
 
-// Patterns of first lines, and of a field in one.
+// Regular expressions for the first line of a file, and for a column name in it.
 const (
 	yamlKey   = `^(- )?["']?[A-Za-z_][\w .-]{0,40}["']?:( |$)`
 	tomlKey   = `^\[{1,2}[A-Za-z_][\w."' -]*\]{1,2}\s*(#.*)?$|^[A-Za-z_][\w.-]* *= *\S`
@@ -139,9 +141,9 @@ const (
 	fieldName = `^"?[A-Za-z_][\w .-]{0,40}"?$`
 )
 
-func like(text, pattern string) bool { return regexp.MustCompile(pattern).MatchString(text) }
+func matches(text, pattern string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
-// textKind recognizes a file by its first lines.
+// textKind recognizes a file by its first lines. It returns the zero kind for JSON lines.
 func textKind(text string) kind {
 	first, rest, _ := strings.Cut(text, "\n")
 	first = strings.TrimSpace(first)
@@ -154,31 +156,31 @@ func textKind(text string) kind {
 		return kind{"a web page", "it may be a login or an error page: download the file again"}
 	case strings.HasPrefix(text, "<"):
 		return kind{"XML", ""}
-	case like(first, pythonKey):
+	case matches(first, pythonKey):
 		return kind{"Python values", "write them with json.dumps, one object per line"}
 	case first == "[" || strings.HasPrefix(first, "[{") || strings.HasPrefix(first, "[") &&
 		strings.HasPrefix(strings.TrimSpace(first[1:]), "{"):
 		return kind{"a JSON array", "write one object per line, as jq -c '.[]' does"}
-	case first == "{" || strings.HasPrefix(first, "{") && pretty(first, rest):
+	case first == "{" || strings.HasPrefix(first, "{") && isMultiline(first, rest):
 		return kind{"a JSON object over several lines", "write one object per line, as jq -c . does"}
 	case strings.HasPrefix(first, "{"), strings.HasPrefix(first, "\"") && strings.HasSuffix(first, "\"") &&
 		!strings.Contains(first, "\",\""):
 		return kind{}
 	case first == "---" || strings.HasPrefix(first, "%YAML"):
 		return kind{"YAML", ""}
-	case like(first, tomlKey):
+	case matches(first, tomlKey):
 		return kind{"TOML", ""}
 	}
 	return tableKind(first, rest)
 }
 
-// pretty reports whether an object's first line continues on the next.
-func pretty(first, rest string) bool {
+// isMultiline reports whether an object's first line continues on the next.
+func isMultiline(first, rest string) bool {
 	return strings.HasSuffix(first, ",") && strings.HasPrefix(strings.TrimSpace(rest), `"`) ||
 		strings.HasSuffix(first, "{") || strings.HasSuffix(first, "[")
 }
 
-// tableKind recognizes tables with separators, YAML and text.
+// tableKind recognizes tables by their separators, and else YAML and plain text.
 func tableKind(first, rest string) kind {
 	second, _, _ := strings.Cut(strings.TrimLeft(rest, "\r\n"), "\n")
 	for _, s := range []struct{ separator, name string }{{"\t", "TSV"}, {",", "CSV"}, {";", "CSV"},
@@ -187,16 +189,16 @@ func tableKind(first, rest string) kind {
 		if len(fields) < 2 {
 			continue
 		}
-		named := true
+		header := true // whether all fields look like column names
 		for _, f := range fields {
-			named = named && like(f, fieldName)
+			header = header && matches(f, fieldName)
 		}
-		if named || second != "" && len(fields) == strings.Count(second, s.separator)+1 && !like(first, yamlKey) {
+		if header || second != "" && len(fields) == strings.Count(second, s.separator)+1 && !matches(first, yamlKey) {
 			return kind{s.name, "convert it to JSON lines"}
 		}
 	}
 	switch {
-	case like(first, yamlKey):
+	case matches(first, yamlKey):
 		return kind{"YAML", ""}
 	case first != "" && utf8.ValidString(first) && !strings.ContainsAny(first[:1], `{["0123456789-tfn`):
 		return kind{"plain text", ""}

@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// ErrIrregular is wrapped by the error about a pipe, a device, a socket or a folder.
+// ErrIrregular means that a path is a folder, a pipe, a device or a socket.
 var ErrIrregular = errors.New("expected a regular file")
 
-// maxRead bounds the files that Read reads, in bytes. The largest tokenizers have some 40 MB.
+// maxRead bounds the files that Read reads, in bytes. The largest tokenizers take about 40 MB.
 const maxRead = 1 << 30
 
 // Open opens a regular file for reading and follows symbolic links. It refuses anything else
@@ -25,7 +25,8 @@ func Open(path string) (*os.File, error) {
 	if err := Check(path); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe that replaces the file now does not block
+	// O_NONBLOCK: a pipe may have replaced the file since Check.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -39,28 +40,28 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenInput is Open for a file that the user names. It also opens files that are open in this
-// process already: /dev/stdin, and /dev/fd/N, which a shell passes for <(…).
+// OpenInput is Open for a file that the user names. It also opens the process's own file
+// descriptors, which may be pipes: /dev/stdin, and /dev/fd/N, which a shell passes for <(…).
 func OpenInput(path string) (*os.File, error) {
-	if given(path) {
+	if isDescriptor(path) {
 		return os.Open(path)
 	}
 	return Open(path)
 }
 
-// given reports whether path is a file that is open in this process.
-func given(path string) bool {
+// isDescriptor reports whether path names a file descriptor of this process.
+func isDescriptor(path string) bool {
 	clean := filepath.ToSlash(filepath.Clean(path))
 	return clean == "/dev/stdin" || strings.HasPrefix(clean, "/dev/fd/") || strings.HasPrefix(clean, "/proc/self/fd/")
 }
 
-// Read reads a regular file of a model or a run, as Open opens it, of at most 1 GiB.
+// Read reads a regular file of at most 1 GiB. It opens the file with Open.
 func Read(path string) ([]byte, error) { return readAll(path, Open, maxRead) }
 
-// ReadLimited reads a regular file of at most limit bytes, as Open opens it.
+// ReadLimited reads a regular file of at most limit bytes. It opens the file with Open.
 func ReadLimited(path string, limit int64) ([]byte, error) { return readAll(path, Open, limit) }
 
-// ReadInput reads a file of at most limit bytes that OpenInput opens.
+// ReadInput reads a file of at most limit bytes. It opens the file with OpenInput.
 func ReadInput(path string, limit int64) ([]byte, error) { return readAll(path, OpenInput, limit) }
 
 func readAll(path string, open func(string) (*os.File, error), limit int64) ([]byte, error) {
@@ -95,8 +96,8 @@ func Check(path string) error {
 	return irregular(path, info.Mode())
 }
 
-// CheckFolder returns an error if an entry of a folder is neither a regular file nor a folder,
-// for programs that open files of the folder by themselves.
+// CheckFolder returns an error if an entry of a folder is neither a regular file nor a folder. It
+// guards code that opens the folder's files itself, without Open.
 func CheckFolder(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -113,7 +114,7 @@ func CheckFolder(dir string) error {
 	return nil
 }
 
-// irregular returns an error that says what a file is, unless it is regular.
+// irregular returns nil for the mode of a regular file, or else an error that says what path is.
 func irregular(path string, mode fs.FileMode) error {
 	what := "a special file"
 	switch {
