@@ -13,15 +13,15 @@ import (
 //go:embed settings.txt
 var settings string
 
-// Setting says what another program's setting is here.
+// Setting is the counterpart of another program's setting.
 type Setting struct {
-	// Key of the configuration; empty if there is none.
+	// Key is the configuration key. It is empty if there is none.
 	Key string
 	// Note says how the value differs or, without a key, why there is none. It may be empty.
 	Note string
 }
 
-// String returns advice to follow the name of an unknown key.
+// String returns advice for an error about an unknown key, such as "use train.lr".
 func (s Setting) String() string {
 	switch {
 	case s.Key == "":
@@ -32,20 +32,20 @@ func (s Setting) String() string {
 	return "use " + s.Key + ", " + s.Note
 }
 
-// row gives several names the same meaning.
+// row maps several names to one Setting.
 type row struct {
 	Setting
-	names []string
+	names []string // normalized; a name that ends in * matches any name that starts so
 }
 
 // Lookup returns the meaning of a setting of another program, such as "learning_rate",
-// "--learning-rate" or "actor_rollout_ref.actor.optim.lr". The longest end of the path that
-// has a meaning counts.
+// "--learning-rate" or "actor_rollout_ref.actor.optim.lr". Within a table, the longest suffix of
+// the dotted path that the table lists counts.
 func Lookup(name string) (Setting, bool) {
-	name = normal(name)
+	name = normalize(name)
 	for _, table := range tables() {
-		for end, more := name, true; more; _, end, more = strings.Cut(end, ".") {
-			if at := slices.IndexFunc(table, func(r row) bool { return r.has(end) }); at >= 0 {
+		for suffix, more := name, true; more; _, suffix, more = strings.Cut(suffix, ".") {
+			if at := slices.IndexFunc(table, func(r row) bool { return r.has(suffix) }); at >= 0 {
 				return table[at].Setting, true
 			}
 		}
@@ -78,17 +78,17 @@ func tables() (all [][]row) {
 	return all
 }
 
-// has reports whether the row gives a name.
+// has reports whether the row's names match name.
 func (r *row) has(name string) bool {
 	return slices.ContainsFunc(r.names, func(known string) bool {
-		begin, open := strings.CutSuffix(known, "*")
-		return known == name || open && strings.HasPrefix(name, begin)
+		prefix, wildcard := strings.CutSuffix(known, "*")
+		return known == name || wildcard && strings.HasPrefix(name, prefix)
 	})
 }
 
-// normal returns a name without the marks of a command line, as in --learning-rate and
-// +trainer.x.
-func normal(name string) string {
+// normalize returns name in lower case with underscores for hyphens, and without quotes or the
+// prefixes of command lines, as in --learning-rate and +trainer.x.
+func normalize(name string) string {
 	name = strings.TrimLeft(strings.ToLower(strings.Trim(name, `"' `)), "-+~")
 	return strings.ReplaceAll(name, "-", "_")
 }

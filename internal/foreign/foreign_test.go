@@ -134,7 +134,7 @@ func TestTable(t *testing.T) {
 		require.LessOrEqual(t, len(r.Note), 120, r.Note)
 		for _, name := range r.names {
 			require.False(t, seen[name], name)
-			require.Equal(t, normal(name), name)
+			require.Equal(t, normalize(name), name)
 			seen[name] = true
 			names++
 		}
