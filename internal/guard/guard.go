@@ -1,5 +1,6 @@
-// Package guard decides which requests an HTTP server answers. It keeps web pages in a
-// user's browser, and names that an attacker points at the server, from using it.
+// Package guard decides which requests an HTTP server answers. It keeps foreign web pages in a
+// user's browser from calling the server, whether by its address or by a name of their own that
+// resolves to it (DNS rebinding).
 package guard
 
 import (
@@ -15,7 +16,7 @@ import (
 
 // Guard checks the requests of one server. Its methods may be called concurrently.
 type Guard struct {
-	name   string // that the server listens on; empty for all addresses
+	name   string // host that the server listens on; empty for all addresses
 	token  bool
 	digest [sha256.Size]byte // of the token
 }
@@ -29,22 +30,22 @@ func New(listen, token string) *Guard {
 
 // Refusal is the answer to a request that breaks a rule.
 type Refusal struct {
-	Status  int
+	Status  int // of HTTP
 	Message string
 }
 
 // Check returns nil if ctx's request keeps all rules:
 //
-//   - If it is from a web page, the page is this server's own. A link from another page is
-//     allowed.
+//   - A request from a web page comes from one of this server's own pages. Links from other
+//     pages are allowed.
 //   - If the server has no token, Host is localhost, an IP address or the name that the
-//     server listens on. An attacker's page can make its own name resolve to the server's
-//     address, which makes it the server's own page in a browser's eyes.
-//   - If the server has a token, the request has it, or is public.
-//   - A POST with a body has the type of JSON. A browser sends other types to foreign servers
-//     without asking them first (a CORS preflight).
+//     server listens on. Otherwise an attacker could make the name of his page resolve to
+//     the server's address, and a browser would take the page for one of the server's own.
+//   - If the server has a token, the request has it, or public is true.
+//   - A POST with a body has a JSON content type. A browser sends other types to foreign
+//     servers without asking them first (a CORS preflight).
 func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
-	// they differ if the request's target is a URL
+	// the two differ if the request line has an absolute URL
 	hosts := []string{string(ctx.Request.Header.Host()), string(ctx.Host())}
 	if no := checkPage(&ctx.Request.Header, hosts); no != nil {
 		return no
@@ -59,8 +60,8 @@ func (g *Guard) Check(ctx *fasthttp.RequestCtx, public bool) *Refusal {
 	return checkType(&ctx.Request.Header)
 }
 
-// checkPage refuses requests of other servers' pages. Browsers send Origin with all
-// requests except for some that read, and Sec-Fetch-Site with those.
+// checkPage refuses requests from other servers' pages. Browsers send Origin with all requests
+// except some GET and HEAD requests, with which they send Sec-Fetch-Site.
 func checkPage(h *fasthttp.RequestHeader, hosts []string) *Refusal {
 	refused := func(page string) *Refusal {
 		return &Refusal{fasthttp.StatusForbidden,
@@ -77,7 +78,7 @@ func checkPage(h *fasthttp.RequestHeader, hosts []string) *Refusal {
 	}
 	switch site := string(h.Peek("Sec-Fetch-Site")); {
 	case site == "", site == "same-origin", site == "none":
-	// a link
+	// A user has followed a link.
 	case (h.IsGet() || h.IsHead()) && string(h.Peek("Sec-Fetch-Mode")) == "navigate" &&
 		string(h.Peek("Sec-Fetch-Dest")) == "document":
 	default:
@@ -86,12 +87,13 @@ func checkPage(h *fasthttp.RequestHeader, hosts []string) *Refusal {
 	return nil
 }
 
+// checkHost refuses names that may be an attacker's, if the server has no token.
 func (g *Guard) checkHost(hosts []string) *Refusal {
 	if g.token {
 		return nil
 	}
 	for _, host := range hosts {
-		if !g.own(host) {
+		if !g.trusts(host) {
 			return &Refusal{fasthttp.StatusForbidden,
 				fmt.Sprintf("Host is %.100q, expected localhost, an IP address or the name listened on, because the "+
 					"server has no token", host)}
@@ -100,9 +102,9 @@ func (g *Guard) checkHost(hosts []string) *Refusal {
 	return nil
 }
 
-// own reports whether a Host header cannot be an attacker's name for this server. HTTP/1.0
-// clients send none; browsers always do.
-func (g *Guard) own(host string) bool {
+// trusts reports whether a Host header cannot be a name of an attacker. An empty one is from an
+// HTTP/1.0 client, because browsers always send the header.
+func (g *Guard) trusts(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	} else if inner, ok := strings.CutPrefix(host, "["); ok {
@@ -119,6 +121,7 @@ func (g *Guard) authorized(header string) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(digest[:], g.digest[:]) == 1
 }
 
+// checkType refuses a POST with a body that is not declared as JSON.
 func checkType(h *fasthttp.RequestHeader) *Refusal {
 	if !h.IsPost() || h.ContentLength() == 0 {
 		return nil
