@@ -16,7 +16,8 @@ type Heap[T any] struct {
 }
 
 // New returns an empty heap. If place is not nil, the heap calls it with each item's
-// new position whenever that changes, and with Out when the item is removed. It must not use the heap.
+// new position whenever that changes, and with Out when the item is removed. place
+// must not use the heap.
 func New[T any](less func(a, b T) bool, place func(item T, at int)) Heap[T] {
 	if place == nil {
 		place = func(T, int) {}
@@ -37,7 +38,7 @@ func (h *Heap[T]) Push(item T) {
 	h.up(len(h.items) - 1)
 }
 
-// Pop removes and returns the top item.
+// Pop removes and returns the top item. It panics if the heap is empty.
 func (h *Heap[T]) Pop() T { return h.Remove(0) }
 
 // Fix restores the heap order after the item at a position has changed.

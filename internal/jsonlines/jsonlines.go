@@ -22,9 +22,10 @@ type Line struct {
 	Err    error
 }
 
-// Read returns the non-blank lines of in, each at most limit bytes long, until ctx ends. A
-// Line with an error is the last. The goroutine that reads may outlive ctx: a read of
-// standard input blocks until the process exits.
+// Read returns the non-blank lines of in until ctx ends, without the space around them. A line
+// of limit bytes or more is an error. A Line with an error is the last. A goroutine reads in;
+// it outlives the iteration while a read blocks, as one of standard input may until the process
+// exits.
 func Read(ctx context.Context, in io.Reader, limit int) iter.Seq[Line] {
 	return func(yield func(Line) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -70,8 +71,8 @@ func scan(ctx context.Context, in io.Reader, limit int, out chan<- Line) {
 	}
 }
 
-// Fault rewords an error of encoding/json about the line for users. If the first line shows that
-// the file is of another kind, the error says so.
+// Fault rewords an error of encoding/json about the line for users. expected names what the line
+// should hold. If the first line shows that the file is of another kind, the error says so.
 func (l *Line) Fault(err error, expected string) error {
 	if l.Number == 1 {
 		if other := filetype.Explain(l.Text, "JSON lines with "+expected); other != nil {

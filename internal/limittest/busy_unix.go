@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// busy returns the processor time of this process, so that other load on the
-// machine fails no test.
+// busy returns the processor time that this process has used. Other load on the machine does
+// not add to it.
 func busy() time.Duration {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {

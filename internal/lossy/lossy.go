@@ -19,7 +19,7 @@ func String(text string) string {
 	for i := 0; i < len(text); {
 		c, n := utf8.DecodeRuneInString(text[i:])
 		if c == utf8.RuneError && n == 1 {
-			n = beginning(text[i:])
+			n = maximalSubpart(text[i:])
 		}
 		b.WriteRune(c)
 		i += n
@@ -27,13 +27,13 @@ func String(text string) string {
 	return b.String()
 }
 
-// beginning returns the length of the longest beginning of a character at the start of text, or 1 if there
-// is none. text must not begin with a complete character.
-func beginning(text string) int {
+// maximalSubpart returns the length of the longest beginning of a character at the start of text,
+// or 1 if there is none. text must not begin with a complete character.
+func maximalSubpart(text string) int {
 	n := 1
 	for n < min(len(text), utf8.UTFMax) && !utf8.FullRuneInString(text[:n]) && text[n]&0xc0 == 0x80 {
 		n++
-		if utf8.FullRuneInString(text[:n]) { // FullRune is true for an error: the new byte cannot follow
+		if utf8.FullRuneInString(text[:n]) { // a full rune here is an error: the new byte cannot follow
 			return n - 1
 		}
 	}
