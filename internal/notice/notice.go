@@ -25,8 +25,8 @@ const (
 // A Printer prints a message of a kind.
 type Printer func(kind Kind, format string, args ...any)
 
-// Text puts the kind before each line of message. It skips blank lines, indented lines, which
-// continue the line above, and lines that have a kind, such as "hint: …".
+// Text prefixes each line of message with kind. It leaves alone blank lines, indented lines, which
+// continue the line above, and lines that have a prefix, such as "hint: …".
 func Text(kind Kind, message string) string {
 	if kind == Progress {
 		return message
@@ -55,8 +55,8 @@ func prefixed(line string) bool {
 	return false
 }
 
-// Print writes a message and a line break, without control characters that a terminal
-// obeys and with passwords hidden. It ignores write errors.
+// Print writes a message and a line break to w. It escapes control characters, masks secrets and
+// ignores write errors.
 func Print(w io.Writer, kind Kind, format string, args ...any) {
 	text := plain.Text(strings.TrimRight(fmt.Sprintf(format, args...), "\n"))
 	_, _ = fmt.Fprintln(w, Text(kind, secret.Hide(text)))

@@ -1,4 +1,4 @@
-// Package paths says in errors where a path points to.
+// Package paths explains in errors how the program understands a path.
 package paths
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Absolute returns path as an absolute path, or unchanged if there is no working directory.
+// Absolute returns path as an absolute path, or unchanged if the working directory is unknown.
 func Absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs
@@ -24,11 +24,11 @@ func IsFile(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// Missing says that path does not exist, and where it was looked for.
+// Missing returns a message that path does not exist, with a Hint.
 func Missing(path string) string { return path + " does not exist" + Hint(path) }
 
-// Hint returns what helps to find a path that does not exist, as the end of a message, or "".
-// besides lists files, such as run files, whose folders may hold it.
+// Hint returns advice on a path that does not exist, to append to a message, or "" if there is
+// none. besides lists files, such as run files, in whose folders path may exist.
 func Hint(path string, besides ...string) string {
 	switch {
 	case path == "" || filepath.IsAbs(path):

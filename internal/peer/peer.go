@@ -1,4 +1,4 @@
-// Package peer words the errors of network connections.
+// Package peer shortens the errors of network connections.
 package peer
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Fault returns err without this side's address in its message. The port differs from call
-// to call and means nothing to anyone.
+// Fault returns err without the local address in its message. Its port differs from call to
+// call and does not help the reader. The result wraps err.
 func Fault(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil || op.Addr == nil {

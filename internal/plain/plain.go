@@ -1,5 +1,5 @@
-// Package plain makes text from servers and models harmless on terminals and pages, where
-// control characters move the cursor or set the clipboard, and others reorder or hide text.
+// Package plain makes text from servers and models harmless on terminals and pages. There, control
+// characters can move the cursor or set the clipboard, and others can reorder or hide text.
 package plain
 
 import (
@@ -13,9 +13,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text replaces control characters other than line breaks and tabs, characters that set
-// the writing direction or are invisible, and bytes that are not UTF-8 by escapes as in
-// Go, such as \x1b. It keeps joiners between characters beyond ASCII, as in emoji.
+// Text replaces some characters with Go's escapes, such as \x1b: control characters other than
+// line breaks and tabs, characters that set the writing direction or are invisible, and bytes
+// that are not UTF-8. It keeps joiners between characters beyond ASCII, as in emoji.
 func Text(s string) string {
 	if strings.IndexFunc(s, suspect) < 0 && utf8.ValidString(s) {
 		return s
@@ -31,8 +31,8 @@ func Page(html []byte) []byte {
 	return []byte(Text(string(html)))
 }
 
-// JSON replaces the same characters in a JSON document that encoding/json wrote. Its
-// meaning stays the same.
+// JSON replaces the same characters with JSON's escapes in a document that encoding/json wrote.
+// The document keeps its meaning.
 func JSON(doc []byte) []byte {
 	if bytes.IndexFunc(doc, suspect) < 0 {
 		return doc
@@ -45,7 +45,8 @@ func JSON(doc []byte) []byte {
 	})
 }
 
-// replace returns s with escape's text for each character that acts.
+// replace returns s with what escape appends in place of each suspect character, and with \x
+// escapes in place of bytes that are not UTF-8.
 func replace(s string, escape func([]byte, rune) []byte) (b []byte) {
 	before := rune(0)
 	for i, n := 0, 0; i < len(s); i += n {
@@ -55,7 +56,7 @@ func replace(s string, escape func([]byte, rune) []byte) (b []byte) {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			b = fmt.Appendf(b, `\x%02x`, s[i])
-		case joins(r) && joined(before) && joined(after):
+		case isJoiner(r) && mayJoin(before) && mayJoin(after):
 			b = utf8.AppendRune(b, r)
 		case suspect(r):
 			b = escape(b, r)
@@ -67,8 +68,8 @@ func replace(s string, escape func([]byte, rune) []byte) (b []byte) {
 	return b
 }
 
-// JSONWriter applies JSON to each document, which must be written by one call, as by
-// json.Encoder.
+// JSONWriter applies JSON to what it writes to W. Each Write must hold a complete document, as
+// json.Encoder's do.
 type JSONWriter struct{ W io.Writer }
 
 // Write implements io.Writer.
@@ -82,14 +83,14 @@ func (w JSONWriter) Write(doc []byte) (int, error) {
 // suspect reports whether r controls a terminal, sets the writing direction or is
 // invisible.
 func suspect(r rune) bool {
-	formats := unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
-	return r != '\n' && r != '\t' && unicode.IsControl(r) || formats || r == '\u2028' || r == '\u2029'
+	format := unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+	return r != '\n' && r != '\t' && unicode.IsControl(r) || format || r == '\u2028' || r == '\u2029'
 }
 
-// joins reports whether r is a joiner or non-joiner.
-func joins(r rune) bool { return r == '\u200c' || r == '\u200d' }
+// isJoiner reports whether r is a joiner or non-joiner.
+func isJoiner(r rune) bool { return r == '\u200c' || r == '\u200d' }
 
-// joined reports whether joiners next to r may be legitimate.
-func joined(r rune) bool {
+// mayJoin reports whether a joiner next to r may be legitimate.
+func mayJoin(r rune) bool {
 	return r > unicode.MaxASCII && r != utf8.RuneError && !suspect(r) && !unicode.IsSpace(r)
 }

@@ -1,4 +1,4 @@
-// Package porttest gives tests addresses at which something listens later.
+// Package porttest finds free addresses for tests that start to listen later.
 package porttest
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Address returns a free address of the loopback interface. Its port is below those that the
-// system gives to connections and to listeners without a port, so that no other test takes it
-// meanwhile, except by rare chance.
+// Address returns a free address, host:port, of the loopback interface. Its port is below those
+// that the system assigns on its own, so that until the caller listens only another call of
+// Address can take it, by rare chance.
 func Address(t testing.TB) string {
 	t.Helper()
 	const low, high = 10_000, 32_000
