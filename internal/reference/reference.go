@@ -1,6 +1,6 @@
-// Package reference is a decoder in float64 for tests to compare with. It follows
-// the formulas directly, with a dense mask and no cache, and shares no code with
-// the kernels.
+// Package reference implements a decoder in float64 that tests compare the kernels with.
+// It follows the formulas directly, with a dense mask and no cache, and shares no code
+// with the kernels.
 package reference
 
 import (
@@ -31,6 +31,7 @@ func (r *Decoder) Set(name string, values []float32) {
 	r.Tensor[name] = wide
 }
 
+// linear returns w·x plus the bias, if there is one. w is the tensor name.weight, [len(y), len(x)].
 func (r *Decoder) linear(x []float64, name string) []float64 {
 	w := r.Tensor[name+".weight"]
 	in := len(x)
@@ -46,6 +47,7 @@ func (r *Decoder) linear(x []float64, name string) []float64 {
 	return y
 }
 
+// norm returns the RMS norm of x, scaled by the tensor name.weight.
 func (r *Decoder) norm(x []float64, name string) []float64 {
 	ss := 0.0
 	for _, v := range x {
@@ -59,6 +61,8 @@ func (r *Decoder) norm(x []float64, name string) []float64 {
 	return y
 }
 
+// heads applies RMS norm, if QKNorm is set, and the rotary embedding of position to each head of x, in
+// place. name is the norm's.
 func (r *Decoder) heads(x []float64, name string, position int32) {
 	d := r.HeadDim
 	for h := 0; h < len(x); h += d {
@@ -77,29 +81,28 @@ func (r *Decoder) heads(x []float64, name string, position int32) {
 // Logprobs returns the log-probability of each of l's targets under
 // softmax(logits / temperature), and the entropy at its row.
 func (r *Decoder) Logprobs(l *attention.Layout, temperature float64) (logp, entropy []float64) {
-	c := r
 	x := make([][]float64, l.Rows())
 	for t, id := range l.Tokens {
-		x[t] = append([]float64(nil), r.Tensor["model.embed_tokens.weight"][int(id)*c.HiddenSize:][:c.HiddenSize]...)
+		x[t] = append([]float64(nil), r.Tensor["model.embed_tokens.weight"][int(id)*r.HiddenSize:][:r.HiddenSize]...)
 	}
-	for i := range c.Layers {
+	for i := range r.Layers {
 		r.block(i, l, x)
 	}
 	head := "lm_head"
-	if c.Tied {
+	if r.Tied {
 		head = "model.embed_tokens"
 	}
 	for _, target := range l.Targets {
 		logits := r.linear(r.norm(x[target.Row], "model.norm"), head)
-		most, sum, e := math.Inf(-1), 0.0, 0.0
+		largest, sum, e := math.Inf(-1), 0.0, 0.0
 		for j := range logits {
 			logits[j] /= temperature
-			most = max(most, logits[j])
+			largest = max(largest, logits[j])
 		}
 		for _, v := range logits {
-			sum += math.Exp(v - most)
+			sum += math.Exp(v - largest)
 		}
-		lse := most + math.Log(sum)
+		lse := largest + math.Log(sum)
 		for _, v := range logits {
 			e -= math.Exp(v-lse) * (v - lse)
 		}
@@ -108,8 +111,9 @@ func (r *Decoder) Logprobs(l *attention.Layout, temperature float64) (logp, entr
 	return logp, entropy
 }
 
+// block applies decoder layer i to x, [row][hidden], in place.
 func (r *Decoder) block(i int, l *attention.Layout, x [][]float64) {
-	c, name := r, fmt.Sprintf("model.layers.%d.", i)
+	name := fmt.Sprintf("model.layers.%d.", i)
 	q, k, v := make([][]float64, len(x)), make([][]float64, len(x)), make([][]float64, len(x))
 	for t := range x {
 		n := r.norm(x[t], name+"input_layernorm")
@@ -118,11 +122,11 @@ func (r *Decoder) block(i int, l *attention.Layout, x [][]float64) {
 		r.heads(q[t], name+"self_attn.q_norm", l.Positions[t])
 		r.heads(k[t], name+"self_attn.k_norm", l.Positions[t])
 	}
-	d := c.HeadDim
+	d := r.HeadDim
 	for t := range x {
-		att := make([]float64, c.Heads*d)
-		for h := range c.Heads {
-			kv := h / (c.Heads / c.KVHeads) * d
+		att := make([]float64, r.Heads*d)
+		for h := range r.Heads {
+			kv := h / (r.Heads / r.KVHeads) * d
 			sum := 0.0
 			for u := range x {
 				if !l.Visible(t, u) {
