@@ -7,30 +7,31 @@ import (
 )
 
 // The functions of this file take a precision in bits and return values with a relative error below
-// 2^(8-prec). Arguments are exact or as precise.
+// 2^(8-prec). Their arguments are exact or have at most such an error.
 
-// exact is the precision in bits above which a value that cannot be distinguished from the middle of two
-// float64 is taken to be that middle.
-const exact = 1000
+// tiePrec is the precision in bits above which settle takes a value that it cannot distinguish from the
+// middle of two float64 to be that middle.
+const tiePrec = 1000
 
 // settle returns the value of f rounded to nearest. It doubles the precision until all values within the
 // error of f round to the same float64.
 func settle(f func(prec uint) *big.Float) float64 {
 	for prec := uint(128); ; prec *= 2 {
 		y := f(prec)
-		if prec > exact {
+		if prec > tiePrec {
 			y.SetPrec(prec / 2)
 		}
 		margin := new(big.Float).SetMantExp(y, 16-int(prec))
 		low, _ := new(big.Float).Sub(y, margin).Float64()
 		high, _ := new(big.Float).Add(y, margin).Float64()
-		if low == high || prec > exact {
+		if low == high || prec > tiePrec {
 			v, _ := y.Float64()
 			return v
 		}
 	}
 }
 
+// number returns x, rounded to prec bits.
 func number(prec uint, x float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(x) }
 
 // series returns z + s·z³/3 + z⁵/5 + s·z⁷/7 + …: atanh(z) if s is 1, atan(z) if it is -1.
@@ -55,25 +56,25 @@ func negligible(term, sum *big.Float, prec uint) bool {
 	return term.Sign() == 0 || term.MantExp(nil) < sum.MantExp(nil)-int(prec)
 }
 
-// common is the precision of the constants that are computed only once.
-const common = 512
+// commonPrec is the precision in bits of the constants that are computed only once.
+const commonPrec = 512
 
 var (
-	commonLn2 = sync.OnceValue(func() *big.Float { return newLn2(common) })
-	commonPi  = sync.OnceValue(func() *big.Float { return newPi(common) })
+	commonLn2 = sync.OnceValue(func() *big.Float { return newLn2(commonPrec) })
+	commonPi  = sync.OnceValue(func() *big.Float { return newPi(commonPrec) })
 )
 
-// bigLn2 returns log(2). The caller does not change it.
+// bigLn2 returns log(2). Callers share the result and must not change it.
 func bigLn2(prec uint) *big.Float {
-	if prec <= common {
+	if prec <= commonPrec {
 		return commonLn2()
 	}
 	return newLn2(prec)
 }
 
-// bigPi returns π. The caller does not change it.
+// bigPi returns π. Callers share the result and must not change it.
 func bigPi(prec uint) *big.Float {
-	if prec <= common {
+	if prec <= commonPrec {
 		return commonPi()
 	}
 	return newPi(prec)
@@ -91,6 +92,7 @@ func newPi(prec uint) *big.Float {
 	return a.Sub(a.SetMantExp(a, 4), b.SetMantExp(b, 2))
 }
 
+// inverse returns 1/x.
 func inverse(x float64, prec uint) *big.Float {
 	return number(prec, 1).Quo(number(prec, 1), number(prec, x))
 }

@@ -5,13 +5,13 @@ import (
 	"math/big"
 )
 
-// Bounds of the results of exp that are not NaN.
+// Arguments of the exponential function beyond which its result is trivial.
 const (
 	expOverflow  = 709.79  // above, e^x is infinite
 	expUnderflow = -745.14 // below, e^x is 0
 )
 
-// Exp returns e^x.
+// Exp returns e^x, with the special cases of math.Exp.
 func Exp(x float64) float64 {
 	switch {
 	case x != x || x > expOverflow:
@@ -28,7 +28,7 @@ func Exp(x float64) float64 {
 	return settle(func(prec uint) *big.Float { return bigExp(big.NewFloat(x), prec) })
 }
 
-// Expm1 returns e^x - 1, accurately also near 0.
+// Expm1 returns e^x - 1, rounded to nearest also near 0.
 func Expm1(x float64) float64 {
 	const small = 0.005
 	switch size := math.Abs(x); {
@@ -72,7 +72,7 @@ func expand(x double) (d double, k int) {
 	product := twoProduct(t.high, m.high)
 	s := twoSum(t.high, product.high)
 	s.low += product.low + (t.low + float64(t.low*m.high) + float64(t.high*m.low))
-	return s, n >> 6
+	return s, n >> 6 // n / expSteps, rounded down
 }
 
 // tail returns e^r - 1 for |r| < 2^-7.5. The error is below 2^-68 |r|.

@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// Log returns the natural logarithm of x.
+// Log returns the natural logarithm of x, with the special cases of math.Log.
 func Log(x float64) float64 {
 	switch {
 	case x != x || x > math.MaxFloat64:

@@ -5,8 +5,8 @@ import (
 	"math/big"
 )
 
-// Pow returns x^y, with the special cases of math.Pow. Of results beyond e^±100, up to one in 30 takes a
-// hundred times as long as others, and so does one in the middle of two float64.
+// Pow returns x^y, with the special cases of math.Pow. Some results take a hundred times as long as
+// others: up to one in 30 of those beyond e^±100, and those in the middle of two float64.
 func Pow(x, y float64) float64 {
 	whole := y == math.Trunc(y)
 	odd := whole && math.Mod(y, 2) != 0 // false if y is infinite

@@ -7,8 +7,8 @@
 // calls, it evaluates again in arithmetic of math/big, with 128 bits, then with twice as many, until the
 // rounding is certain. Results are therefore correctly rounded as long as the bounds of the errors
 // hold. The tests compare the first evaluation with 128 bits, on hard and on random arguments, and
-// require a quarter of each bound. A result of Pow within 2^-1000 of the middle of two float64 is taken
-// to be that middle.
+// require errors below a quarter of each bound. A result of Pow within 2^-1000 of the middle of two
+// float64 is taken to be that middle.
 //
 // Every product is rounded by a conversion or is part of a math.FMA, so no compiler may fuse it with a
 // sum. The functions may be called concurrently.
@@ -32,9 +32,10 @@ func twoProduct(a, b float64) double {
 	return double{p, math.FMA(a, b, -p)}
 }
 
-// nearest rounds d to nearest and reports whether all values within err of d round to the same float64.
-func (d double) nearest(err float64) (float64, bool) {
-	below := d.high + (d.low - err)
-	above := d.high + (d.low + err)
+// nearest rounds d to nearest and reports whether all values within margin of d round to the same
+// float64.
+func (d double) nearest(margin float64) (float64, bool) {
+	below := d.high + (d.low - margin)
+	above := d.high + (d.low + margin)
 	return below, below == above
 }

@@ -13,7 +13,7 @@ const (
 	angleSteps = 256 // of a full turn
 )
 
-// constants are tables and parts of irrational numbers.
+// constants holds lookup tables, and irrational numbers as sums of float64.
 type constants struct {
 	power    [expSteps]double   // 2^(i/expSteps)
 	expStep  double             // log(2)/expSteps; the product of high and an integer of 21 bits is exact
@@ -24,7 +24,7 @@ type constants struct {
 	turn     [3]float64         // 2π/angleSteps as an unevaluated sum
 }
 
-// tables are computed at first use, in about 10 ms.
+// tables returns the constants. The first call computes them, in about 10 ms.
 //
 // Step i of inverse is the range from 1/2 + i/logSteps to 1/2 + (i+1)/logSteps. inverse[i] has at most 11
 // bits and is near the reciprocal of the middle of that range. For the two steps next to 1 it is exactly
@@ -65,8 +65,7 @@ var tables = sync.OnceValue(func() *constants {
 	return c
 })
 
-// split returns the sum of two float64 that is nearest to x. The lowest bits of high are 0; zeros is their
-// number.
+// split returns the sum of two float64 that is nearest to x, where the lowest zeros bits of high are 0.
 func split(x *big.Float, zeros uint) double {
 	high, _ := new(big.Float).SetPrec(53 - zeros).Set(x).Float64()
 	low, _ := new(big.Float).SetPrec(x.Prec()).Sub(x, big.NewFloat(high)).Float64()

@@ -69,7 +69,7 @@ func circle(x float64) (sin, cos double) {
 
 func (d double) minus() double { return double{-d.high, -d.low} }
 
-// turned returns a + a·cosine + b·sine.
+// turned returns a + a·cosine + b·sine. cosine is the cosine less 1.
 func turned(a, b, sine, cosine double) double {
 	u, v := twoProduct(b.high, sine.high), twoProduct(a.high, cosine.high)
 	low := float64(b.high*sine.low) + float64(b.low*sine.high) + u.low +

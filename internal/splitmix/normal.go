@@ -7,18 +7,18 @@ import (
 )
 
 // Normal draws from N(0, 1) by the polar method. The draws of a seed are the same on every
-// machine.
+// machine. A Normal is not safe for concurrent use.
 type Normal struct {
-	Seed  uint64
-	drawn uint64
-	spare float64
-	have  bool
+	Seed     uint64  // set before the first draw
+	drawn    uint64  // number of uniform draws so far
+	spare    float64 // the second value of a pair, if hasSpare
+	hasSpare bool
 }
 
 // Next returns the next draw.
 func (r *Normal) Next() float64 {
-	if r.have {
-		r.have = false
+	if r.hasSpare {
+		r.hasSpare = false
 		return r.spare
 	}
 	for {
@@ -28,7 +28,7 @@ func (r *Normal) Next() float64 {
 			continue
 		}
 		f := math.Sqrt(-2 * rounded.Log(s) / s)
-		r.spare, r.have = float64(v*f), true
+		r.spare, r.hasSpare = float64(v*f), true
 		return float64(u * f)
 	}
 }
