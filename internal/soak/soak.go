@@ -1,4 +1,4 @@
-// Package soak scales tests.
+// Package soak tells tests how many cases to try.
 package soak
 
 import (
@@ -9,12 +9,11 @@ import (
 
 // Long reports whether tests run their long versions, because EASYRL_SOAK=1 is set in the
 // environment. The short versions try fewer cases, but some of every kind, and the same
-// ones each time. If Race is true, tests also skip arithmetic of a single goroutine, which
-// cannot race and takes ten times as long with the race detector.
+// ones each time.
 func Long() bool { return os.Getenv("EASYRL_SOAK") == "1" }
 
-// Parallel lets n tests of a package run at once, unless -parallel is given. TestMain calls it for tests that
-// mostly wait, so more of them may run than there are cores.
+// Parallel lets n tests of a package run at once, unless the command line has -parallel. TestMain calls it
+// for tests that mostly wait, so that more of them can run than there are cores.
 func Parallel(n int) {
 	flag.Parse()
 	given := false

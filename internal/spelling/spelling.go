@@ -7,23 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// Near returns the known word of which word is most likely a misspelling: the first that starts
-// with word, or else the first with the smallest edit distance. It returns false if more than a third of
-// the letters differ in every known word. Letter case, hyphens and underscores do not count.
+// Near returns the known word that word most likely stands for: the first that starts with word, or
+// else the first with the smallest edit distance. It returns false if more than a third of the letters
+// differ in every known word. Letter case, hyphens and underscores do not count.
 func Near(word string, known []string) (string, bool) {
 	const longest = 100 // longer words have no near word, to bound the time
-	typed := plain(word)
+	typed := fold(word)
 	if typed == "" || len(typed) > longest {
 		return "", false
 	}
-	begins := func(k string) bool { return strings.HasPrefix(plain(k), typed) }
+	begins := func(k string) bool { return strings.HasPrefix(fold(k), typed) }
 	if at := slices.IndexFunc(known, begins); at >= 0 && len(typed) > 1 {
 		return known[at], true
 	}
 	best := ""
 	bestDistance := -1
 	for _, k := range known {
-		candidate := plain(k)
+		candidate := fold(k)
 		size := max(utf8.RuneCountInString(typed), utf8.RuneCountInString(candidate))
 		if d := distance(typed, candidate); d <= size/3 && (bestDistance < 0 || d < bestDistance) {
 			best = k
@@ -33,8 +33,8 @@ func Near(word string, known []string) (string, bool) {
 	return best, bestDistance >= 0
 }
 
-// plain returns word without differences that are not misspellings.
-func plain(word string) string {
+// fold returns word in lower case without hyphens and underscores.
+func fold(word string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word))
 }
 
@@ -42,7 +42,7 @@ func plain(word string) string {
 // letters inserted, deleted, substituted or swapped with a neighbor.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
-	// Rows of the table of distances between beginnings of x and y: the one to fill and the two before it.
+	// Rows of the table of distances between prefixes of x and y: the one to fill and the two before it.
 	row := make([]int, len(y)+1)
 	last := make([]int, len(y)+1)
 	beforeLast := make([]int, len(y)+1)

@@ -1,5 +1,5 @@
-// Package tracetest reads a trace file like Perfetto's trace processor and
-// reports what that would drop or count as an error.
+// Package tracetest reads a trace file as Perfetto's trace processor does, and
+// reports what the trace processor would drop or count as an error.
 package tracetest
 
 import (
@@ -13,10 +13,10 @@ import (
 
 // Trace is the content of a trace file.
 type Trace struct {
-	Rows    []string // in their order
+	Rows    []string // names, in the order of the file
 	Slices  []Slice
 	Flows   map[int][]Slice // by ID: the slices that each flow passes through, in order
-	Dropped int
+	Dropped int             // number of events that the writer dropped, by its own count
 }
 
 // Slice is a span on a row; times are in microseconds.
@@ -33,6 +33,7 @@ func (t *Trace) Named(name string) []Slice {
 	return slices.DeleteFunc(slices.Clone(t.Slices), func(s Slice) bool { return s.Name != name })
 }
 
+// event is an event of Chrome's trace event format. Pointers are nil for absent fields.
 type event struct {
 	Name     *string        `json:"name"`
 	Phase    string         `json:"ph"`
@@ -68,7 +69,7 @@ func Read(data []byte) (*Trace, error) {
 	r := reader{rows: map[int]*row{}, flows: map[int]*flow{}}
 	var timed []event
 	for i, e := range f.Events {
-		if err := complete(&e); err != nil {
+		if err := check(&e); err != nil {
 			r.fault("event %d: %v", i, err)
 		} else if e.Phase == "M" {
 			r.name(&e)
@@ -87,8 +88,8 @@ func Read(data []byte) (*Trace, error) {
 	return r.end(f.Other.Dropped)
 }
 
-// complete returns an error if e lacks a field that its phase requires.
-func complete(e *event) error {
+// check returns an error if e lacks a field that its phase requires.
+func check(e *event) error {
 	switch {
 	case e.Name == nil || *e.Name == "":
 		return errors.New("no name")
@@ -113,7 +114,7 @@ func complete(e *event) error {
 			return fmt.Errorf("%s: a flow without id or cat", *e.Name)
 		}
 		if (e.Phase == "f") != (e.Bind == "e") {
-			return fmt.Errorf("%s: phase %s with bp %q, expected e at the end alone", *e.Name, e.Phase, e.Bind)
+			return fmt.Errorf("%s: phase %s with bp %q, expected e at the end of a flow only", *e.Name, e.Phase, e.Bind)
 		}
 	default:
 		return fmt.Errorf("%s: phase %q", *e.Name, e.Phase)
@@ -144,6 +145,7 @@ func (r *reader) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Errorf(format, args...))
 }
 
+// name records the name of a row.
 func (r *reader) name(e *event) {
 	if *e.Name != "thread_name" {
 		return
@@ -157,8 +159,9 @@ func (r *reader) name(e *event) {
 	r.Rows = append(r.Rows, name)
 }
 
-// of returns the row of e after closing slices that have ended by then.
-func (r *reader) of(e *event) *row {
+// rowOf returns the row of e, after it closes the slices that have ended by e's time. If the row
+// has no name, it reports a fault and returns nil.
+func (r *reader) rowOf(e *event) *row {
 	w := r.rows[*e.TID]
 	if w == nil || w.pid != *e.PID {
 		r.fault("%s at %v: row %d of process %d has no name", *e.Name, *e.Time, *e.TID, *e.PID)
@@ -170,13 +173,14 @@ func (r *reader) of(e *event) *row {
 	return w
 }
 
+// slice adds a span to its row.
 func (r *reader) slice(e *event) {
-	w := r.of(e)
+	w := r.rowOf(e)
 	if w == nil {
 		return
 	}
 	if w.flow == *e.Time {
-		r.fault("%s: %s begins at %v, where a flow passes what encloses it", w.name, *e.Name, *e.Time)
+		r.fault("%s: %s begins at %v, where a flow passes the enclosing span", w.name, *e.Name, *e.Time)
 	}
 	s := Slice{w.name, w.track, *e.Name, *e.Time, *e.Time + *e.Dur, len(w.open), e.Args}
 	if n := len(w.open); n > 0 && r.Slices[w.open[n-1]].End < s.End {
@@ -187,8 +191,9 @@ func (r *reader) slice(e *event) {
 	w.open = append(w.open, len(r.Slices)-1)
 }
 
+// flow adds the innermost open span of e's row to a flow.
 func (r *reader) flow(e *event) {
-	w := r.of(e)
+	w := r.rowOf(e)
 	if w == nil {
 		return
 	}
@@ -212,6 +217,7 @@ func (r *reader) flow(e *event) {
 	f.ended = e.Phase == "f"
 }
 
+// end returns the trace and all faults in one error.
 func (r *reader) end(dropped int) (*Trace, error) {
 	r.Trace.Dropped, r.Trace.Flows = dropped, map[int][]Slice{}
 	for id, f := range r.flows {

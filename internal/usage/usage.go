@@ -28,7 +28,8 @@ func Wrap(err error) error {
 	return Error{err}
 }
 
-// OneLine returns err with the line breaks of its message replaced by semicolons.
+// OneLine returns an error with err's message, in which semicolons replace line breaks. It does not
+// wrap err.
 func OneLine(err error) error { return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) }
 
 // Is reports whether err is or wraps a usage error.
@@ -37,8 +38,8 @@ func Is(err error) bool {
 	return errors.As(err, &e)
 }
 
-// Prefix prepends name to each error joined in a usage error. It returns other
-// errors unchanged.
+// Prefix prepends name to a usage error, or to each of the errors joined in it. It
+// returns other errors unchanged.
 func Prefix(name string, err error) error {
 	var e Error
 	if !errors.As(err, &e) {
