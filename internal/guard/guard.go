@@ -39,8 +39,8 @@ type Refusal struct {
 //   - A request from a web page comes from one of this server's own pages. Links from other
 //     pages are allowed.
 //   - If the server has no token, Host is localhost, an IP address or the name that the
-//     server listens on. Otherwise an attacker could make the name of his page resolve to
-//     the server's address, and a browser would take the page for one of the server's own.
+//     server listens on. Otherwise an attacker's page could make its own name resolve to the
+//     server's address, and a browser would take the page for one of the server's own.
 //   - If the server has a token, the request has it, or public is true.
 //   - A POST with a body has a JSON content type. A browser sends other types to foreign
 //     servers without asking them first (a CORS preflight).

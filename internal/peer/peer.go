@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Fault returns err without the local address in its message. Its port differs from call to
-// call and does not help the reader. The result wraps err.
+// Fault returns err without the local address in its message, because the local port differs from
+// call to call and does not help the reader. The result wraps err.
 func Fault(err error) error {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Source == nil || op.Addr == nil {

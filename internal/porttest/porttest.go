@@ -13,8 +13,8 @@ import (
 )
 
 // Address returns a free address, host:port, of the loopback interface. Its port is below those
-// that the system assigns on its own, so that until the caller listens only another call of
-// Address can take it, by rare chance.
+// that the system assigns on its own, so that another socket rarely takes it before the caller
+// listens.
 func Address(t testing.TB) string {
 	t.Helper()
 	const low, high = 10_000, 32_000

@@ -14,7 +14,7 @@ import (
 )
 
 // Folder returns an error unless files could be written to dir, which need not exist yet.
-// It creates neither dir nor anything in it.
+// It leaves neither dir nor anything in it behind.
 func Folder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -25,7 +25,7 @@ func Folder(dir string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: cause(err)}
 	}
-	if _, err := os.Lstat(dir); err == nil { // a link to nowhere
+	if _, err := os.Lstat(dir); err == nil { // a dangling link
 		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.EEXIST}
 	}
 	if len(filepath.Base(dir)) > longestName {
@@ -34,13 +34,13 @@ func Folder(dir string) error {
 	return Folder(filepath.Dir(dir))
 }
 
-// longestName is the length of the longest name that file systems take, in bytes. They
-// report longer ones themselves only in a folder that exists.
+// longestName is the maximum length of a file name in common file systems, in bytes. They
+// themselves report a longer one only in a folder that exists.
 const longestName = 255
 
-// file returns an error if a file exists at path that is not a regular one or cannot be opened
+// checkFile returns an error if a file exists at path that is not a regular one or cannot be opened
 // for writing.
-func file(path string) error {
+func checkFile(path string) error {
 	if err := filetype.Check(path); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func file(path string) error {
 	return f.Close()
 }
 
-// Refused reports whether err means that a place can never be written to. Others, such as that
-// of a full disk, may pass.
+// Refused reports whether err means that nobody can ever write to a place as it is. Other errors, such as
+// a full disk, may be temporary.
 func Refused(err error) bool {
 	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS,
 		syscall.ENOTDIR, syscall.EISDIR,
@@ -67,8 +67,8 @@ func Refused(err error) bool {
 	return false
 }
 
-// tried is the content of a trial file, enough for a full disk to refuse it.
-func tried() []byte { return make([]byte, 4096) }
+// trialContent returns the content of a trial file, enough for a full disk to refuse it.
+func trialContent() []byte { return make([]byte, 4096) }
 
 // createNamed writes a file to dir and removes it.
 func createNamed(dir string) error {
@@ -76,7 +76,7 @@ func createNamed(dir string) error {
 	if err != nil {
 		return &fs.PathError{Op: "write to", Path: dir, Err: cause(err)}
 	}
-	_, err = f.Write(tried())
+	_, err = f.Write(trialContent())
 	err = errors.Join(err, f.Close())
 	_ = os.Remove(f.Name()) // err says more
 	if err != nil {
@@ -85,7 +85,7 @@ func createNamed(dir string) error {
 	return nil
 }
 
-// cause returns the system's error in err, without the path.
+// cause returns the system's error number in err, without the path, or err if it has none.
 func cause(err error) error {
 	var number syscall.Errno
 	if errors.As(err, &number) {
@@ -94,8 +94,8 @@ func cause(err error) error {
 	return err
 }
 
-// Contents returns an error unless files could be written to dir and to these folders in it,
-// and to these files in it.
+// Contents returns an error unless files could be written to dir and to the named folders in
+// it, and unless the named files in it could be written. None of them need exist.
 func Contents(dir string, folders, files []string) error {
 	err := Folder(dir)
 	for _, name := range folders {
@@ -105,13 +105,14 @@ func Contents(dir string, folders, files []string) error {
 	}
 	for _, name := range files {
 		if err == nil {
-			err = file(filepath.Join(dir, name))
+			err = checkFile(filepath.Join(dir, name))
 		}
 	}
 	return err
 }
 
-// Among reports whether a file is one of several, which may have other paths.
+// Among reports whether path is the same file as one of files, even by another path. It
+// follows links.
 func Among(path string, files []string) bool {
 	target, err := os.Stat(path)
 	return err == nil && slices.ContainsFunc(files, func(file string) bool {
