@@ -14,7 +14,7 @@ import (
 )
 
 // Folder returns an error unless files could be written to dir, which need not exist yet.
-// It leaves neither dir nor anything in it behind.
+// It does not create dir, and leaves nothing behind in it.
 func Folder(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -54,8 +54,8 @@ func checkFile(path string) error {
 	return f.Close()
 }
 
-// Refused reports whether err means that nobody can ever write to a place as it is. Other errors, such as
-// a full disk, may be temporary.
+// Refused reports whether err is permanent: this process cannot write to the place as it is. Other errors,
+// such as a full disk, may be temporary.
 func Refused(err error) bool {
 	for _, refusal := range []error{filetype.ErrIrregular, fs.ErrPermission, fs.ErrNotExist, fs.ErrExist, syscall.EROFS,
 		syscall.ENOTDIR, syscall.EISDIR,
