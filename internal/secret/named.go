@@ -2,10 +2,10 @@ package secret
 
 import "strings"
 
-// private reports whether the name of an option, variable, field or header suggests that its value is a
+// namesSecret reports whether the name of an option, variable, field or header suggests that its value is a
 // secret.
-func private(name string) bool {
-	const longest = 32 // bytes at the end of a name that private examines
+func namesSecret(name string) bool {
+	const longest = 32 // bytes at the end of a name that count
 	name = name[max(0, len(name)-longest):]
 	base := strings.TrimRight(name, "0123456789_-.")
 	switch form := strings.ToUpper(base[strings.LastIndexAny(base, "-_.")+1:]); form {
@@ -44,7 +44,7 @@ func private(name string) bool {
 	case "oldpwd":
 		return false
 	}
-	if before, ok := strings.CutSuffix(joined, "token"); ok && vocabulary(before) {
+	if before, ok := strings.CutSuffix(joined, "token"); ok && isVocabularyToken(before) {
 		return false
 	}
 	for _, kind := range [...]string{"key", "keys", "tokens"} {
@@ -68,9 +68,9 @@ func private(name string) bool {
 	return false
 }
 
-// vocabulary reports whether the words before "token" in a name mean that it is a token of a text, not a
-// secret.
-func vocabulary(before string) bool {
+// isVocabularyToken reports whether the words before "token" in a name mean a token of a text, as in
+// eos_token, not a secret.
+func isVocabularyToken(before string) bool {
 	for _, role := range [...]string{"bos", "eos", "eot", "eom", "pad", "unk", "sep", "cls", "mask", "stop", "special",
 		"image", "think", "per", "next", "first", "last", "start", "end"} {
 		if strings.HasSuffix(before, role) {
@@ -115,9 +115,9 @@ func passwordOptions(program string) string {
 	return ""
 }
 
-// named masks the value of the name from s.at to end, if the name is private. The value may follow "=", ":"
-// or a space, or be the content of an XML element or a field "value" next to the name.
-func (s *scanner) named(end int) bool {
+// namedSecret masks the value of the name from s.at to end, if the name suggests a secret. The value may
+// follow "=", ":" or a space, or be the content of an XML element or a field "value" next to the name.
+func (s *scanner) namedSecret(end int) bool {
 	name := s.text[s.at:end]
 	_, shut := s.quote(end)
 	quoted := shut > end
@@ -130,18 +130,18 @@ func (s *scanner) named(end int) bool {
 		if value < len(s.text) && s.text[value] == '>' {
 			value++
 		}
-		if strings.HasPrefix(s.text[next:], "==") || !private(name) {
+		if strings.HasPrefix(s.text[next:], "==") || !namesSecret(name) {
 			return false
 		}
 		switch argument := s.enclosed(value); {
 		case next > end || argument < value:
 		case argument == value: // empty, unless the word goes on after the quote
 			_, value = s.quote(value)
-			if value == len(s.text) || !wordy(s.text[value]) {
+			if value == len(s.text) || !isWordByte(s.text[value]) {
 				return false
 			}
 		case !s.shellCode():
-			s.star(value, argument)
+			s.mask(value, argument)
 			return true
 		}
 		return s.value(value, false)
@@ -155,10 +155,10 @@ func (s *scanner) named(end int) bool {
 		if !named || s.slashes(value) > 0 || strings.EqualFold(name, "pass") {
 			return false
 		}
-		return private(name) && s.value(value, isHeader(name))
+		return namesSecret(name) && s.value(value, isHeader(name))
 	case s.text[next] == '>' && s.at > 0 && s.text[s.at-1] == '<':
-		return private(name) && s.element(next+1)
-	case !private(name):
+		return namesSecret(name) && s.element(next+1)
+	case !namesSecret(name):
 		return false
 	}
 	if value := s.namedValue(shut); value >= 0 {
@@ -188,7 +188,7 @@ func (s *scanner) named(end int) bool {
 func (s *scanner) element(i int) bool {
 	end := s.until(i, "<")
 	if end > i {
-		s.star(i, end)
+		s.mask(i, end)
 	}
 	return end > i
 }
@@ -212,7 +212,7 @@ func (s *scanner) namedValue(i int) int {
 	return i + 1
 }
 
-// isPassword reports whether a sentence that has this word and then quotes has a password in the quotes.
+// isPassword reports whether a sentence with this word followed by quotes has a password in the quotes.
 func isPassword(name string) bool {
 	return strings.EqualFold(name, "password") || strings.EqualFold(name, "passwd") ||
 		strings.EqualFold(name, "passphrase")
@@ -272,7 +272,7 @@ func (s *scanner) shortOption(end int) bool {
 // attached reports whether the value of a short option starts at position i, without a space.
 func (s *scanner) attached(i int) bool {
 	_, i = s.quote(i)
-	return i < len(s.text) && wordy(s.text[i])
+	return i < len(s.text) && isWordByte(s.text[i])
 }
 
 // startsLine reports whether s.at starts a line or the content of brackets or quotes.

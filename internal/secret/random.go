@@ -2,12 +2,12 @@ package secret
 
 import "strings"
 
-// tokenSize returns the size of a secret of a known kind at the start of text, or 0 if there is none, and
-// the number of bytes that it has examined. It recognizes a kind by its prefix.
+// tokenSize returns the size of a secret of a known kind at the start of text, which it recognizes by its
+// prefix, or 0 if there is none. looked is the number of bytes that it has examined.
 func tokenSize(text string) (size, looked int) {
 	const (
-		firstLetters = "AEGPSdefghnopqrstwxy" // first letters of the prefixes below, to be fast
-		shortest     = 12                     // min. bytes after the prefix
+		firstLetters = "AEGPSdefghnopqrstwxy" // first letters of the prefixes below, for a quick check
+		shortest     = 12                     // minimum number of bytes after the prefix
 	)
 	if strings.IndexByte(firstLetters, text[0]) < 0 {
 		return 0, 0
@@ -23,7 +23,7 @@ func tokenSize(text string) (size, looked int) {
 		if !strings.HasPrefix(text, prefix) {
 			continue
 		}
-		for size < len(text) && isName(text[size]) {
+		for size < len(text) && isNameByte(text[size]) {
 			size++
 		}
 		looked = size
@@ -36,9 +36,10 @@ func tokenSize(text string) (size, looked int) {
 	return 0, 0
 }
 
-// random reports whether a word looks like a secret: it is a token of a known kind, hexadecimal digits that
-// are not a hash, or has a long run of letters and digits that is not readable. A path is not random.
-func random(word string) bool {
+// looksRandom reports whether a word looks like a secret: it is a token of a known kind, it consists of
+// hexadecimal digits that are not a hash, or it has a long run of letters and digits that is not readable.
+// A path does not look random.
+func looksRandom(word string) bool {
 	if word == "" {
 		return false
 	}
@@ -61,6 +62,7 @@ func random(word string) bool {
 	return false
 }
 
+// isHex reports whether a word has only hexadecimal digits.
 func isHex(word string) bool { return strings.Trim(word, "0123456789abcdefABCDEF") == "" }
 
 // isHash reports whether a word of hexadecimal digits has the size of a Git commit or another hash.
@@ -69,7 +71,7 @@ func isHash(word string) bool {
 }
 
 // readable reports whether neighboring characters of a word rarely differ in kind: digit, upper case or
-// lower case. They rarely do in names of models, and often do in random words.
+// lower case. In names of models they rarely differ, in random words often.
 func readable(word string) bool {
 	kind := func(c byte) int {
 		switch {

@@ -8,13 +8,13 @@ package secret
 import "strings"
 
 const (
-	// stars replace a secret.
+	// stars replaces a secret.
 	stars = "***"
 	// maxPasses limits how often settle masks a text. Most texts need one pass, and a second one that
 	// changes nothing.
 	maxPasses = 8
-	// maxLooked limits the bytes that rules may examine for each byte of a text, so that masking takes
-	// linear time. A text that needs more is replaced as a whole.
+	// maxLooked limits the bytes that rules may examine per byte of a text, so that masking takes
+	// linear time. If a text needs more, stars replace all of it.
 	maxLooked = 64
 )
 
@@ -56,7 +56,7 @@ func settle(text string, command bool) string {
 }
 
 // A scanner masks a text in one pass from left to right. At each position, scan applies the rule for the
-// byte there. A rule moves at past the bytes that it has handled. Rules that mask call star. A method that
+// byte there. A rule moves at past the bytes that it has handled. Rules that mask text call mask. A method that
 // is a rule and returns a bool reports whether it applied; if not, it has changed nothing except looked.
 //
 // Positions are indices of bytes in text. Quotes may have backslashes before them, because a text may be
@@ -67,9 +67,9 @@ type scanner struct {
 	hidden  bool            // whether stars that hide a secret were found in text
 	at      int             // position at which the next rule applies
 	out     strings.Builder // the masked text[:done]
-	done    int
-	login   string // letters of the current program's short options that take a password
-	looked  int    // number of bytes that rules have examined ahead of at
+	done    int             // end of the text that out already holds
+	login   string          // letters of the current program's short options that take a password
+	looked  int             // number of bytes that rules have examined ahead of at
 }
 
 // scan returns the masked text.
@@ -82,16 +82,16 @@ func (s *scanner) scan() string {
 		switch {
 		case c == '-' && s.privateKey():
 		case c == ':' && s.slashes(s.at+1) > 0:
-			s.link(s.at+1, true)
+			s.url(s.at+1, true)
 		case (c == '/' || c == '\\') && s.starts(s.at) && s.slashes(s.at) > 0:
-			s.link(s.at, false)
-		case c == '%' && encoded(s.text[s.at:]) > 0:
-			s.star(s.at+encoded(s.text[s.at:]), trimEnd(s.text, s.at, s.linkEnd(s.at)))
+			s.url(s.at, false)
+		case c == '%' && encodedSlashes(s.text[s.at:]) > 0:
+			s.mask(s.at+encodedSlashes(s.text[s.at:]), trimEnd(s.text, s.at, s.linkEnd(s.at)))
 		case c == '@':
 			s.userAndPassword()
 		case c == '*' && strings.HasPrefix(s.text[s.at:], stars):
 			s.ownStars()
-		case isName(c) && (s.at == 0 || !isName(s.text[s.at-1]) || s.escape(s.at-1)):
+		case isNameByte(c) && (s.at == 0 || !isNameByte(s.text[s.at-1]) || s.escape(s.at-1)):
 			s.word()
 		default:
 			if strings.IndexByte("\n|;&", c) >= 0 { // another command may follow
@@ -103,15 +103,15 @@ func (s *scanner) scan() string {
 	return s.out.String() + s.text[s.done:]
 }
 
-// star masks text[from:to] together with any stars next to it, and moves at after it.
-func (s *scanner) star(from, to int) {
+// mask writes stars in place of text[from:to] together with any stars next to it, and moves at after it.
+func (s *scanner) mask(from, to int) {
 	from = max(from, s.done)
 	if from >= to {
 		s.at = max(s.at+1, to)
 		return
 	}
 	if from > s.done && s.text[from-1] == '*' { // mask the complete word, or the stars would be within it
-		for from > s.done && (s.text[from-1] == '*' || isName(s.text[from-1])) {
+		for from > s.done && (s.text[from-1] == '*' || isNameByte(s.text[from-1])) {
 			from--
 		}
 	}
@@ -128,8 +128,8 @@ func (s *scanner) star(from, to int) {
 // ownStars skips stars in the text. If they are a complete word, they hide a secret.
 func (s *scanner) ownStars() {
 	end := s.at + len(s.text[s.at:]) - len(strings.TrimLeft(s.text[s.at:], "*"))
-	starts := s.at == 0 || !isName(s.text[s.at-1]) && s.text[s.at-1] != '*'
-	word := end-s.at == len(stars) && starts && (end == len(s.text) || !wordy(s.text[end]) || s.text[end] == '@')
+	starts := s.at == 0 || !isNameByte(s.text[s.at-1]) && s.text[s.at-1] != '*'
+	word := end-s.at == len(stars) && starts && (end == len(s.text) || !isWordByte(s.text[end]) || s.text[end] == '@')
 	s.hidden = s.hidden || word
 	s.at = end
 }
@@ -137,13 +137,13 @@ func (s *scanner) ownStars() {
 // word applies the rules for the word at s.at.
 func (s *scanner) word() {
 	end := s.at
-	for end < len(s.text) && isName(s.text[end]) {
+	for end < len(s.text) && isNameByte(s.text[end]) {
 		end++
 	}
 	s.looked += end - s.at
 	start, name := s.at, s.text[s.at:end]
 	switch {
-	case s.named(end):
+	case s.namedSecret(end):
 	case s.shortOption(end):
 	case strings.EqualFold(name, "bearer") && s.bearer(end):
 	case s.token():
@@ -171,10 +171,10 @@ func (s *scanner) token() bool {
 	if size == 0 {
 		return false
 	}
-	for s.at+size < len(s.text) && (wordy(s.text[s.at+size]) || s.text[s.at+size] == '.') {
+	for s.at+size < len(s.text) && (isWordByte(s.text[s.at+size]) || s.text[s.at+size] == '.') {
 		size++
 	}
-	s.star(s.at, trimEnd(s.text, s.at, s.at+size))
+	s.mask(s.at, trimEnd(s.text, s.at, s.at+size))
 	return true
 }
 
@@ -185,14 +185,14 @@ func (s *scanner) bearer(end int) bool {
 		return false
 	}
 	to := from
-	for to < len(s.text) && wordy(s.text[to]) || to < len(s.text) && s.text[to] == '.' {
+	for to < len(s.text) && isWordByte(s.text[to]) || to < len(s.text) && s.text[to] == '.' {
 		to++
 	}
 	s.looked += to - end
 	if word := s.text[from:to]; word != stars && len(word) < 20 && !strings.ContainsAny(word, "0123456789") {
 		return false
 	}
-	s.star(from, trimEnd(s.text, from, to))
+	s.mask(from, trimEnd(s.text, from, to))
 	return true
 }
 
@@ -206,10 +206,10 @@ func (s *scanner) randomWord() bool {
 		size = len(s.text) - s.at
 	}
 	s.looked += size
-	if !random(s.text[s.at : s.at+size]) {
+	if !looksRandom(s.text[s.at : s.at+size]) {
 		return false
 	}
-	s.star(s.at, s.at+size)
+	s.mask(s.at, s.at+size)
 	return true
 }
 
@@ -228,25 +228,26 @@ func (s *scanner) privateKey() bool {
 		return false
 	}
 	from += size + len(shut)
-	s.star(from, s.until(from, "-----END "))
+	s.mask(from, s.until(from, "-----END "))
 	return true
 }
 
 // starts reports whether position i starts a word.
 func (s *scanner) starts(i int) bool {
-	return i == 0 || !wordy(s.text[i-1]) && s.text[i-1] != '*'
+	return i == 0 || !isWordByte(s.text[i-1]) && s.text[i-1] != '*'
 }
 
-// wordy reports whether a byte belongs to a word and does not separate words.
-func wordy(c byte) bool {
+// isWordByte reports whether a byte belongs to a word and does not separate words.
+func isWordByte(c byte) bool {
 	return c > ' ' && strings.IndexByte("\"'`,;:=()[]{}<>|&\\/.", c) < 0 && c != 0x7f
 }
 
-// isName reports whether a byte may be in the name of an option, variable or header.
-func isName(c byte) bool {
+// isNameByte reports whether a byte may be in the name of an option, variable or header.
+func isNameByte(c byte) bool {
 	return isAlphanumeric(c) || c == '_' || c == '-' || c == '.'
 }
 
+// isSpace reports whether a byte is white space in ASCII.
 func isSpace(c byte) bool { return c == ' ' || '\t' <= c && c <= '\r' }
 
 func isAlphanumeric(c byte) bool {

@@ -12,9 +12,9 @@ func (s *scanner) slashes(i int) int {
 	return 0
 }
 
-// encoded returns the size of two percent-encoded slashes at the start of text, or 0 if there are none. They
-// may be encoded several times.
-func encoded(text string) int {
+// encodedSlashes returns the size of two percent-encoded slashes at the start of text, or 0 if there are
+// none. They may be encoded several times.
+func encodedSlashes(text string) int {
 	rest := text
 	for range 2 {
 		if !strings.HasPrefix(rest, "%") {
@@ -41,7 +41,7 @@ func (s *scanner) linkEnd(i int) int {
 		switch c := s.text[i]; {
 		case isSpace(c) || strings.IndexByte("\"<>`", c) >= 0:
 			return i
-		case c == '\'' && (i+1 == len(s.text) || !wordy(s.text[i+1])):
+		case c == '\'' && (i+1 == len(s.text) || !isWordByte(s.text[i+1])):
 			return i
 		case c == '\\':
 			end := i + 1
@@ -55,7 +55,7 @@ func (s *scanner) linkEnd(i int) int {
 			continue
 		case c == ',' || c == ';' || c == '|':
 			scheme := i + 1
-			for scheme < len(s.text) && (isName(s.text[scheme]) || s.text[scheme] == '+') {
+			for scheme < len(s.text) && (isNameByte(s.text[scheme]) || s.text[scheme] == '+') {
 				scheme++
 			}
 			s.looked += scheme - i
@@ -68,10 +68,10 @@ func (s *scanner) linkEnd(i int) int {
 	return i
 }
 
-// link masks the URL whose slashes are at position i. scheme means that it has a scheme. Otherwise it may
-// not be a URL, so link is more careful: it masks no malformed port, and a query only if the host looks
+// url masks the URL whose slashes are at position i. scheme means that it has a scheme. Otherwise it may
+// not be a URL, so url is more careful: it masks no malformed port, and a query only if the host looks
 // like one.
-func (s *scanner) link(i int, scheme bool) {
+func (s *scanner) url(i int, scheme bool) {
 	end := s.linkEnd(i)
 	lastAt := i + strings.LastIndexByte(s.text[i:end], '@')
 	slashes := i + s.slashes(i)
@@ -80,7 +80,7 @@ func (s *scanner) link(i int, scheme bool) {
 		rest, _, _ := strings.Cut(s.text[end:min(end+maxRest, len(s.text))], "\n")
 		s.looked += len(rest)
 		if at := strings.IndexByte(rest, '@'); at >= 0 {
-			s.star(slashes, end+at)
+			s.mask(slashes, end+at)
 			return
 		}
 	}
@@ -112,9 +112,9 @@ func (s *scanner) authority(i, end, lastAt int, scheme bool) int {
 	s.looked += host - i
 	switch {
 	case user >= i:
-		s.star(i, user)
+		s.mask(i, user)
 	case port > 0 && scheme:
-		s.star(i+port, trimEnd(s.text, i+port, host))
+		s.mask(i+port, trimEnd(s.text, i+port, host))
 	}
 	return host
 }
@@ -127,8 +127,8 @@ func (s *scanner) hostEnd(i, end int) int {
 	return end
 }
 
-// badPort returns the position in host of a port that is not a number, or 0 if there is none. It is rather a
-// password, whose "@" and host are cut off. A placeholder such as the word port does not count.
+// badPort returns the position in host of a port that is not a number, or 0 if there is none. Such a port is
+// probably a password whose "@" and host are cut off. A placeholder such as the word port does not count.
 func badPort(host string) int {
 	colon := strings.LastIndexByte(host[:trimEnd(host, 0, len(host))], ':')
 	if colon < 0 || strings.Contains(host[colon:], "]") || isPlaceholder(host[colon+1:]) {
@@ -156,7 +156,7 @@ func (s *scanner) path(i, at, end int, scheme bool) int {
 	for at < end {
 		if c := s.text[at]; c == '?' || c == '#' {
 			if scheme || strings.ContainsAny(host, ".@") {
-				s.star(at+1, trimEnd(s.text, at+1, end))
+				s.mask(at+1, trimEnd(s.text, at+1, end))
 			}
 			return -1
 		}
@@ -170,40 +170,41 @@ func (s *scanner) path(i, at, end int, scheme bool) int {
 		}
 		if !local {
 			named := strings.Contains(strings.ToLower(s.text[from:at]), "hook")
-			s.segment(from, at, hook && !named)
+			s.pathSegment(from, at, hook && !named)
 			hook = hook || named
 		}
 	}
 	return -1
 }
 
-// segment masks parts of text[from:to], a segment of a URL's path, that look like a secret. hook means that
-// the host or an earlier segment names a webhook; then any word with digits does.
-func (s *scanner) segment(from, to int, hook bool) {
+// pathSegment masks parts of text[from:to], a segment of a URL's path, that look like a secret. hook means
+// that the host or an earlier segment names a webhook. Then any segment with a digit and more than three
+// characters looks like one.
+func (s *scanner) pathSegment(from, to int, hook bool) {
 	to = trimEnd(s.text, from, to)
 	part := s.text[from:to]
 	digits := strings.IndexAny(part, "0123456789")
 	colon := strings.IndexByte(part, ':')
 	user := strings.LastIndexByte(part, '@')
-	const botID = 6 // min. digits of a bot's number, as in 123456:token
+	const botID = 6 // minimum number of digits of a bot's ID, as in 123456:token
 	switch {
-	case random(part), hook && digits >= 0 && len(part) > 3, digits >= 0 && colon-digits >= botID:
-		s.star(from, to)
+	case looksRandom(part), hook && digits >= 0 && len(part) > 3, digits >= 0 && colon-digits >= botID:
+		s.mask(from, to)
 	case user > 0 && colon > 0 && colon < user:
-		s.star(from, from+user)
+		s.mask(from, from+user)
 	case part == stars || strings.HasPrefix(part, stars+"@"):
-		s.star(from, from+len(stars))
+		s.mask(from, from+len(stars))
 	default:
 		parameter := false
 		for i := range len(part) {
 			switch c := part[i]; {
 			case c == ';':
 				parameter = true
-			case c == '%' && encoded(part[i:]) > 0:
-				s.star(from+i+encoded(part[i:]), to)
+			case c == '%' && encodedSlashes(part[i:]) > 0:
+				s.mask(from+i+encodedSlashes(part[i:]), to)
 				return
-			case c == '=' && (parameter || private(part[:i])):
-				s.star(from+i+1, to)
+			case c == '=' && (parameter || namesSecret(part[:i])):
+				s.mask(from+i+1, to)
 				return
 			}
 		}
@@ -215,7 +216,7 @@ func (s *scanner) userAndPassword() {
 	at := s.at
 	s.at++
 	size := 0
-	for at+1+size < len(s.text) && (isName(s.text[at+1+size]) || s.text[at+1+size] == '[') {
+	for at+1+size < len(s.text) && (isNameByte(s.text[at+1+size]) || s.text[at+1+size] == '[') {
 		size++
 	}
 	s.looked += size
@@ -234,6 +235,6 @@ func (s *scanner) userAndPassword() {
 	}
 	from += strings.LastIndexAny(s.text[from:colon], "=,;|()[]{}\\") + 1
 	if from < colon {
-		s.star(from, at)
+		s.mask(from, at)
 	}
 }

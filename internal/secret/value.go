@@ -33,21 +33,21 @@ func (s *scanner) quote(i int) (backslashes, end int) {
 }
 
 // unquote returns the end of the quoted text that starts at position i, and the position after the quote
-// that closes it. Both are the end of the text if no quote closes it. mark is the quote that opened the
-// text, and backslashes the number of backslashes before that. In a text that is quoted n times within
-// others, the quote has 2^n - 1 backslashes before it, and each backslash of the text takes 2^n.
-func (s *scanner) unquote(i int, mark byte, backslashes int) (end, after int) {
+// that closes it. Both are the end of the text if no quote closes it. quote is the character that opened
+// the quoted text, and backslashes the number of backslashes before it. If a quoted text is quoted again n
+// times, 2^n - 1 backslashes precede its quotes, and each of its own backslashes becomes 2^n.
+func (s *scanner) unquote(i int, quote byte, backslashes int) (end, after int) {
 	if backslashes&(backslashes+1) != 0 { // not 2^n - 1
 		backslashes = 0
 	}
-	run, start := 0, i
+	run, start := 0, i // run is the number of backslashes just before i
 	defer func() { s.looked += i - start }()
 	for ; i < len(s.text); i++ {
 		switch s.text[i] {
 		case '\\':
 			run++
 			continue
-		case mark:
+		case quote:
 			if run%(2*(backslashes+1)) == backslashes {
 				return i - backslashes, i + 1
 			}
@@ -111,11 +111,11 @@ func (s *scanner) value(i int, header bool) bool {
 	if from >= to || isScheme(s.text[from:to]) || isConstant(s.text[from:to]) {
 		return false
 	}
-	s.star(from, to)
+	s.mask(from, to)
 	return true
 }
 
-// isConstant reports whether a value begins with a constant that is no secret.
+// isConstant reports whether a value is a constant such as true or null, which is no secret.
 func isConstant(value string) bool {
 	switch strings.ToLower(value[:min(len(value), 6)]) {
 	case "true", "false", "null", "none", "nil":
@@ -146,7 +146,7 @@ func (s *scanner) list(i int) bool {
 		if first == len(s.text) || s.text[first] == '{' || s.text[first] == ']' {
 			return false
 		}
-		s.star(first, s.until(first, "]"))
+		s.mask(first, s.until(first, "]"))
 		return true
 	}
 	found := false
@@ -156,7 +156,7 @@ func (s *scanner) list(i int) bool {
 		if after == i {
 			return found
 		}
-		s.star(from, to)
+		s.mask(from, to)
 		i, s.at, found = after, after, true
 	}
 }
@@ -180,9 +180,9 @@ func (s *scanner) valueEnd(i int) int {
 				if i = s.skip(i, `\`); i < len(s.text) && (s.text[i] == ' ' || s.text[i] == '\t') {
 					i++
 				}
-			case i == start || open < len(s.text) && wordy(s.text[open]):
+			case i == start || open < len(s.text) && isWordByte(s.text[open]):
 				_, _, i = s.quotedText(i)
-				if i < len(s.text) && !wordy(s.text[i]) && strings.IndexByte(`\"'`, s.text[i]) < 0 {
+				if i < len(s.text) && !isWordByte(s.text[i]) && strings.IndexByte(`\"'`, s.text[i]) < 0 {
 					return i
 				}
 			default:
@@ -201,12 +201,12 @@ func (s *scanner) valueEnd(i int) int {
 // because a space, a quote or another name is after it.
 func (s *scanner) separates(i int) bool {
 	next := i + 1
-	for next < len(s.text) && isName(s.text[next]) {
+	for next < len(s.text) && isNameByte(s.text[next]) {
 		next++
 	}
 	s.looked += next - i
 	if next == i+1 {
-		return next == len(s.text) || !wordy(s.text[next])
+		return next == len(s.text) || !isWordByte(s.text[next])
 	}
 	return next < len(s.text) && (s.text[next] == '=' || s.text[next] == ':')
 }
@@ -230,7 +230,7 @@ func (s *scanner) lineEnd(i int) int {
 		if c == '\n' || c == '\r' || strings.HasPrefix(s.text[i:], `\r`) || strings.HasPrefix(s.text[i:], `\n`) {
 			return i
 		}
-		if _, open := s.quote(i); open > i && (open == len(s.text) || !wordy(s.text[open])) {
+		if _, open := s.quote(i); open > i && (open == len(s.text) || !isWordByte(s.text[open])) {
 			return i
 		}
 		i++
@@ -281,7 +281,7 @@ func (s *scanner) isReference(i int) bool {
 	}
 	rest := s.text[i:]
 	if strings.HasPrefix(rest, "TOKEN") {
-		return len(rest) == 5 || !isName(rest[5]) && !wordy(rest[5])
+		return len(rest) == 5 || !isNameByte(rest[5]) && !isWordByte(rest[5])
 	}
 	if strings.HasPrefix(rest, "$(") {
 		return true
