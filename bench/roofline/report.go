@@ -25,13 +25,13 @@ func (r *Report) Print(w io.Writer) error {
 	p.add("")
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)
 	rows := lines{t}
-	at := []*npu.Ceiling{&r.Ceilings.One, &r.Ceilings.All}
-	if at[1].Threads == 1 {
-		at = at[:1]
+	columns := []*npu.Ceiling{&r.Ceilings.One, &r.Ceilings.All}
+	if columns[1].Threads == 1 {
+		columns = columns[:1]
 	}
 	row := func(name, format string, value func(*npu.Ceiling) any) {
 		line := fmt.Sprintf("%-29s\t", name)
-		for _, c := range at {
+		for _, c := range columns {
 			line += fmt.Sprintf(format+"\t", value(c))
 		}
 		rows.add("%s", line)
@@ -55,12 +55,12 @@ func (r *Report) Print(w io.Writer) error {
 		return err
 	}
 	p.add("")
-	p.add("GB/s are what must be moved at least, of what the threads reach going over a set of that size,")
-	p.add("in caches where it fits. The bound is the ceiling that the phase is nearer to.")
+	p.add("GB/s counts only the bytes that a phase must move. The threads reach \"of GB/s\" in a loop over as many")
+	p.add("bytes, from caches if they fit. The bound is the ceiling that the phase is nearer to.")
 	return nil
 }
 
-// lines writes lines to a writer that reports write errors in its Flush.
+// lines writes lines. It ignores write errors; Print returns those of the tables.
 type lines struct{ w io.Writer }
 
 func (l lines) add(format string, args ...any) { _, _ = fmt.Fprintf(l.w, format+"\n", args...) }

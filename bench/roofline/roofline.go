@@ -40,15 +40,15 @@ func Measure(ctx context.Context, dev npu.Device, shape *model.Config, name stri
 type phase struct {
 	name  string
 	rows  int     // tokens; 0 for an optimizer step
-	flop  float64 // of matrix products and attention, or of elementwise work
+	flop  float64 // operations of matrix products and attention, or of elementwise work
 	read  float64 // bytes, each once
 	write float64 // bytes, each once
-	set   float64 // distinct bytes read or written; 0 means read + write
+	set   float64 // distinct bytes read or written; 0 stands for read + write
 	// before runs untimed before each run; it may be nil.
 	before, run func() error
 }
 
-// The bounds: the ceiling that a phase is closer to.
+// Values of Point.Bound: the ceiling that a phase is closer to.
 const (
 	fmaBound       = "fma"
 	bandwidthBound = "bandwidth"
@@ -61,11 +61,12 @@ type Point struct {
 	Seconds        float64 `json:"seconds"` // the fastest of several runs
 	FLOP           float64 `json:"flops"`
 	FLOPPerSecond  float64 `json:"flops_per_second"`
-	FMAShare       float64 `json:"fma_share"` // of the ceiling
+	FMAShare       float64 `json:"fma_share"` // of the ceiling of multiply-adds
 	Bytes          float64 `json:"bytes"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	Bandwidth      float64 `json:"bandwidth"` // of a loop over as many bytes as the phase touches
-	BandwidthShare float64 `json:"bandwidth_share"`
+	// Bandwidth is the bytes per second of a loop over as many bytes as the phase touches.
+	Bandwidth      float64 `json:"bandwidth"`
+	BandwidthShare float64 `json:"bandwidth_share"` // of Bandwidth
 	Bound          string  `json:"bound"`
 }
 
@@ -103,24 +104,28 @@ func (b *measurement) time(phases ...phase) error {
 		if set == 0 {
 			set = p.read + p.write
 		}
-		read, copied, err := device.Bandwidth(b.dev, int64(set))
+		bandwidth, copying, err := device.Bandwidth(b.dev, int64(set))
 		if err != nil {
 			return err
 		}
 		if p.write > p.read/2 { // closer to copying than to reading
-			read = copied
+			bandwidth = copying
 		}
-		b.points = append(b.points, p.point(d, b.ceilings.All.FLOPPerSecond, read))
+		b.points = append(b.points, p.point(d, b.ceilings.All.FLOPPerSecond, bandwidth))
 	}
 	return nil
 }
 
 // fastest returns the time of the fastest run of p. It repeats long phases less often.
 func (b *measurement) fastest(p *phase) (time.Duration, error) {
-	const runs, least, enough, most = 100, 3, 200 * time.Millisecond, 5 * time.Second
+	const (
+		maxRuns, minRuns = 100, 3
+		enough           = 200 * time.Millisecond // after minRuns
+		maxTime          = 5 * time.Second
+	)
 	best := time.Duration(math.MaxInt64)
-	for n, began := 0, time.Now(); n < runs; n++ {
-		if spent := time.Since(began); n > 0 && (spent > most || n >= least && spent > enough) {
+	for n, began := 0, time.Now(); n < maxRuns; n++ {
+		if spent := time.Since(began); n > 0 && (spent > maxTime || n >= minRuns && spent > enough) {
 			break
 		}
 		if err := b.ctx.Err(); err != nil {

@@ -15,7 +15,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// The measured work, limited to the model's context.
+// Sizes of the measured work. A model with a short context gets shorter prompts and responses.
 const (
 	contextTokens  = 256 // tokens of the prompt for prefill and decode
 	promptTokens   = 64  // tokens of the prompt for training
@@ -29,7 +29,7 @@ func batches() []int { return []int{1, 8, 32, 128} }
 // sampled is the number of sequences that the sample phase draws tokens for.
 const sampled = 32
 
-// Operations per value, as in npu/csrc.
+// Floating-point operations per value, as in npu/csrc.
 const (
 	drawFLOP  = 24 // of a logit: scale, maximum, exp (18), sums
 	adamwFLOP = 18 // of a weight: its gradient's square, moments, update
@@ -52,6 +52,7 @@ func (b *measurement) all(w *model.Weights) error {
 	return b.training(models)
 }
 
+// tokens draws n token IDs.
 func (b *measurement) tokens(rng *rand.Rand, n int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
@@ -64,51 +65,52 @@ func (b *measurement) tokens(rng *rand.Rand, n int) []int32 {
 // in their cache, and the draw of tokens.
 func (b *measurement) sampling(w *model.Weights) error {
 	c := b.shape
-	most := batches()[len(batches())-1]
+	largest := batches()[len(batches())-1]
 	length := min(contextTokens, c.MaxPositions-1)
 	pages := length/npu.PageSize + 1 // per sequence, including its next token
-	run, err := model.NewRunner(b.dev, c, max(length, most))
+	run, err := model.NewRunner(b.dev, c, max(length, largest))
 	if err != nil {
 		return err
 	}
 	defer run.Close()
-	held, err := cache.New(b.dev, c.Cache(most*pages, most, length+1))
+	kv, err := cache.New(b.dev, c.Cache(largest*pages, largest, length+1))
 	if err != nil {
 		return err
 	}
-	defer held.Close()
+	defer kv.Close()
 	rng := rand.New(rand.NewPCG(1, 1))
 	var prompt attention.Layout
 	prompt.Add(-1, b.tokens(rng, length), false)
-	weights, position := 4*float64(c.NumParams()), float64(c.Cache(1, 0, 0).Bytes())/npu.PageSize
+	weights := 4 * float64(c.NumParams())                        // bytes
+	position := float64(c.Cache(1, 0, 0).Bytes()) / npu.PageSize // bytes of the cache per token
 	err = b.time(phase{name: "prefill", rows: length, flop: c.FLOPs(length, 1, int64(length)*int64(length+1)/2),
 		read: weights, write: float64(length) * position, run: func() error {
-			_, err := run.Prefill(w, held, &prompt, prompt.Positions, []int32{int32(length) - 1})
+			_, err := run.Prefill(w, kv, &prompt, prompt.Positions, []int32{int32(length) - 1})
 			return synced(b.dev, err)
 		}})
 	if err != nil {
 		return err
 	}
-	for page := pages; page < most*pages; page++ {
-		held.CopyPage(int32(page), int32(page%pages))
+	for page := pages; page < largest*pages; page++ {
+		kv.CopyPage(int32(page), int32(page%pages))
 	}
-	ids := b.tokens(rng, most)
+	ids := b.tokens(rng, largest)
 	var rows []model.Row
-	for i := range most {
+	for i := range largest {
 		for j := range pages {
-			held.SetPages(int32(i), j, []int32{int32(i*pages + j)})
+			kv.SetPages(int32(i), j, []int32{int32(i*pages + j)})
 		}
 		rows = append(rows, model.Row{Sequence: int32(i), ID: ids[i], Position: int32(length),
 			Slot: int32(i*pages*npu.PageSize + length)})
 	}
 	var logits npu.Buffer
-	// the likeliest token
-	params, sampledIDs, logp := make([]npu.SampleParams, most), make([]int32, most), make([]float32, most)
+	// Zero parameters take the likeliest token.
+	params, sampledIDs, logp := make([]npu.SampleParams, largest), make([]int32, largest), make([]float32, largest)
 	for _, n := range batches() {
 		err := b.time(phase{name: fmt.Sprint("decode ", n), rows: n, flop: c.FLOPs(n, n, int64(n)*int64(length+1)),
 			read: weights + float64(n*length)*position, write: float64(n)*position + 4*float64(n*c.VocabSize),
 			run: func() (err error) {
-				logits, err = run.Step(w, held, rows[:n], params[:n], sampledIDs[:n], logp[:n])
+				logits, err = run.Step(w, kv, rows[:n], params[:n], sampledIDs[:n], logp[:n])
 				return err
 			}})
 		if err != nil {
@@ -161,23 +163,24 @@ func (b *measurement) training(models *trimodel.Models) error {
 	}
 	var logp backend.Logprobs
 	var result loss.Result
-	number := 0 // of the update
+	number := 0 // of the last update
 	forward := func() (err error) {
 		logp, err = models.Forward(&l)
 		return err
 	}
-	weights := 4 * float64(c.NumParams())
-	kept := float64(model.ActivationBytes(c, l.Rows(), l.Rows(), n, false))
-	flop, vector := c.TrainFLOPs(&l)/3, 4*float64(n)
+	weights := 4 * float64(c.NumParams()) // bytes, as are activations and vector
+	activations := float64(model.ActivationBytes(c, l.Rows(), l.Rows(), n, false))
+	vector := 4 * float64(n)     // one value per target
+	flop := c.TrainFLOPs(&l) / 3 // operations of the forward pass, half those of the backward pass
 	return b.time(
-		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: kept, run: forward},
+		phase{name: "forward", rows: l.Rows(), flop: flop, read: weights, write: activations, run: forward},
 		phase{name: "loss", rows: n, read: 4 * vector, write: vector, run: func() (err error) {
 			result, err = objective.Eval(
 				loss.Vars{Policy: logp.Policy, Old: logp.Old, Advantage: advantage, Weight: weight})
 			return err
 		}},
-		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + kept + weights, write: weights,
-			set:    2*weights + kept,
+		phase{name: "backward", rows: l.Rows(), flop: 2 * flop, read: weights + activations + weights, write: weights,
+			set:    2*weights + activations,
 			before: forward, run: func() error { return synced(b.dev, models.Backward(result.Grad)) }},
 		// The norm reads the gradients; AdamW reads weights, gradients and both
 		// moments and writes all but the gradients, which are then cleared.
