@@ -33,18 +33,18 @@ type bench struct {
 	dir     string
 	dev     npu.Device
 	weights *model.Weights
-	from    []float32 // source of the plain copy
-	to      []float32
-	version int64
+	from    []float32       // source of the plain copy, as long as the weights
+	to      []float32       // target of the plain copy
+	version int64           // last published
 	files   []remote.Server // clients that publish by file
 	streams []remote.Server // clients that publish by stream
 	servers []*exec.Cmd
 
-	first time.Duration
-	times map[string][]time.Duration
+	first time.Duration              // of the first publish of the file
+	times map[string][]time.Duration // of each round, by kind
 }
 
-// config returns a decoder with about params parameters.
+// config returns the config.json of a decoder with about params parameters.
 func config(params int) string {
 	const vocab, hidden, ffn = 8192, 1024, 2816
 	layers := max(1, (params-vocab*hidden)/(4*hidden*hidden+3*hidden*ffn))
@@ -56,6 +56,8 @@ func config(params int) string {
 		"initializer_range":0.02}`, hidden, ffn, layers, vocab)
 }
 
+// open builds easyrl, writes the model, starts the servers and connects to them. The caller
+// calls close, also on errors.
 func (b *bench) open(ctx context.Context) (err error) {
 	b.times = map[string][]time.Duration{}
 	if b.dir, err = os.MkdirTemp("", "easyrl-publish-"); err != nil {
@@ -94,6 +96,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// makeModel draws the weights, writes the model folder and allocates the buffers of copy.
 func (b *bench) makeModel() error {
 	text := config(b.bytes / 4)
 	shape, err := arch.ParseConfig([]byte(text))
@@ -105,11 +108,11 @@ func (b *bench) makeModel() error {
 	}
 	b.weights.Init(1)
 	n := int(b.weights.Bytes() / 4)
-	room, err := b.dev.Alloc(npu.Float32, 2*n, npu.Activations)
+	buffer, err := b.dev.Alloc(npu.Float32, 2*n, npu.Activations)
 	if err != nil {
 		return err
 	}
-	b.from, b.to = room.Float32s()[:n], room.Float32s()[n:]
+	b.from, b.to = buffer.Float32s()[:n], buffer.Float32s()[n:]
 	return errors.Join(
 		os.WriteFile(filepath.Join(b.dir, "config.json"), []byte(text), 0o600),
 		checkpoint.WriteFile(filepath.Join(b.dir, "model.safetensors"), b.weights.Sources(), nil))
@@ -119,7 +122,7 @@ func (b *bench) makeModel() error {
 func (b *bench) serve(ctx context.Context, binary string) (port string, err error) {
 	cmd := exec.CommandContext(ctx, binary, "serve", "-model", b.dir, "-listen", "127.0.0.1:0", "-max-running", "1",
 		"-threads", fmt.Sprint(b.threads))
-	said, err := cmd.StderrPipe()
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		return "", err
 	}
@@ -129,9 +132,9 @@ func (b *bench) serve(ctx context.Context, binary string) (port string, err erro
 	b.servers = append(b.servers, cmd)
 	address := regexp.MustCompile(`at http://127\.0\.0\.1:(\d+)`)
 	var text strings.Builder
-	for lines := bufio.NewScanner(said); lines.Scan(); {
+	for lines := bufio.NewScanner(stderr); lines.Scan(); {
 		if m := address.FindStringSubmatch(lines.Text()); m != nil {
-			go io.Copy(io.Discard, said) //nolint:errcheck // ends with the server
+			go io.Copy(io.Discard, stderr) //nolint:errcheck // ends with the server
 			return m[1], nil
 		}
 		text.WriteString(lines.Text() + "; ")
@@ -139,6 +142,7 @@ func (b *bench) serve(ctx context.Context, binary string) (port string, err erro
 	return "", fmt.Errorf("easyrl serve: %s, expected its address", text.String())
 }
 
+// close stops the servers and removes the files.
 func (b *bench) close() {
 	for _, cmd := range b.servers {
 		_ = cmd.Process.Signal(os.Interrupt)
@@ -148,8 +152,8 @@ func (b *bench) close() {
 }
 
 // measure alternates between the kinds, so that all see the same load from other
-// processes. The first round touches fresh memory; only the file's time of it is kept,
-// separately.
+// processes. The first round touches fresh memory, so measure keeps only its time of
+// the file, in first.
 func (b *bench) measure(ctx context.Context) (err error) {
 	kinds := []struct {
 		name string

@@ -7,11 +7,11 @@
 // in its own process as in a run; this process acts as the trainer. It times a publish
 // to all of them at once, from weights without a known checksum to the last
 // confirmation that an instance serves them. In the same rounds, all cores copy the
-// same number of bytes in memory. Medians count.
+// same number of bytes in memory. Figures are medians over rounds.
 //
 // Targets: publishing the file moves the necessary bytes (one write of the file, and
-// one read into each instance's weights) at no less than 60% of the speed of a memory
-// copy; a stream to one instance reaches 1 GB/s. A byte that is read and written counts
+// one read into each instance's weights) at 60% or more of the speed of a memory copy;
+// a stream to one instance reaches 1 GB/s. A byte that is read and written counts
 // once in both.
 package main
 
@@ -75,7 +75,7 @@ func (b *bench) print() error {
 	stream := say("stream, to one", b.times["stream"], gb)
 	say("streams, to all", b.times["streams"], gb*float64(b.instances))
 	missed := 0
-	bar := func(name string, value, want float64) {
+	target := func(name string, value, want float64) {
 		verdict := "ok"
 		if value < want {
 			verdict = "MISSED"
@@ -83,8 +83,8 @@ func (b *bench) print() error {
 		}
 		fmt.Printf("%-28s %6.2f, at least %.2f: %s\n", name, value, want, verdict)
 	}
-	bar("file, share of the copy", file/memory, 0.6)
-	bar("stream, GB/s", stream, 1)
+	target("file, share of the copy", file/memory, 0.6)
+	target("stream, GB/s", stream, 1)
 	if missed > 0 {
 		return fmt.Errorf("%d targets missed", missed)
 	}

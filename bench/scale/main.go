@@ -8,8 +8,8 @@
 // memory does not grow during the step; and slots are empty at most 3% more of the
 // time than the response lengths dictate. The reference is a list schedule, which
 // gives each response, in prompt order, to the first free slot. With slower or faster
-// instances (-simulate), the command predicts how long a cluster takes for a step and
-// how full it is.
+// instances (-simulate), the command predicts how long a step takes on a cluster and how
+// much of the time the cluster's slots are busy.
 package main
 
 import (
@@ -58,7 +58,7 @@ func run(s *scale, spec string) error {
 // print shows the figures and their targets. It returns an error if a target is missed.
 func (r *result) print() error {
 	missed := 0
-	bar := func(name, value, want string, ok bool) {
+	target := func(name, value, want string, ok bool) {
 		verdict := "ok"
 		if !ok {
 			verdict = "MISSED"
@@ -75,18 +75,18 @@ func (r *result) print() error {
 	say("groups per second", "%.0f", float64(r.groups)/r.wall.Seconds())
 	say("tokens per second", "%.0f", float64(r.tokens)/r.wall.Seconds())
 	say("CPU time per group", "%v", (r.cpu / time.Duration(r.groups)).Round(time.Microsecond))
-	bar("CPU time, cores", fmt.Sprintf("%.3f", r.cores()), "less than 1", r.cores() < 1)
+	target("CPU time, cores", fmt.Sprintf("%.3f", r.cores()), "less than 1", r.cores() < 1)
 	say("heap before", "%.1f MiB", mib(r.before))
 	say("heap, peak in the second quarter", "%.1f MiB", mib(r.early))
 	flat := float64(r.late) <= 1.1*float64(r.early)
-	bar("heap, peak in the last quarter", fmt.Sprintf("%.1f MiB", mib(r.late)), "at most 1.1 times that", flat)
+	target("heap, peak in the last quarter", fmt.Sprintf("%.1f MiB", mib(r.late)), "at most 1.1 times that", flat)
 	records := uint64(r.goroutines * goroutineRecord)
 	say("goroutine records", "%.1f MiB", mib(records))
-	bar("heap after, without those", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))), "at most 8 MiB more",
-		r.after <= r.before+records+8<<20)
+	target("heap after, without those", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))),
+		"at most 8 MiB more", r.after <= r.before+records+8<<20)
 	say("idle slots forced by the lengths", "%.2f%%", 100*r.idle(r.ideal))
 	beyond := r.idle(r.wall) - r.idle(r.ideal)
-	bar("idle slots beyond that", fmt.Sprintf("%.2f%%", 100*beyond), "at most 3%", beyond <= 0.03)
+	target("idle slots beyond that", fmt.Sprintf("%.2f%%", 100*beyond), "at most 3%", beyond <= 0.03)
 	if missed > 0 {
 		return fmt.Errorf("%d targets missed", missed)
 	}

@@ -19,9 +19,9 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-const promptTokens = 100
+const promptTokens = 100 // of each prompt
 
-// scale holds the settings of a measurement.
+// scale holds the settings of a measurement; see the flags.
 type scale struct {
 	instances, prompts, group, maxTokens int
 	cfg                                  simulate.Config
@@ -66,9 +66,9 @@ func (unscored) Score(context.Context, reward.Input) (reward.Score, error) {
 	return reward.Score{}, nil
 }
 
-// measure runs a step through the complete pipeline.
+// measure runs a step through the producer, the fleet and the simulated instances.
 func (s *scale) measure(ctx context.Context) (*result, error) {
-	r := &result{slots: s.instances * s.cfg.Slots, before: alive()}
+	r := &result{slots: s.instances * s.cfg.Slots, before: liveBytes()}
 	fc := fleet.DefaultConfig()
 	if s.ahead >= 0 {
 		fc.Ahead = s.ahead
@@ -115,7 +115,7 @@ func (s *scale) measure(ctx context.Context) (*result, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	r.after = alive()
+	r.after = liveBytes()
 	return r, nil
 }
 
@@ -132,12 +132,12 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 	lengths := make([]int32, s.prompts*s.group)
 	for g := range stream.Groups() {
 		for k := range g.Responses {
-			at := &lengths[g.Index*s.group+k]
-			if *at != 0 {
+			length := &lengths[g.Index*s.group+k]
+			if *length != 0 {
 				return nil, fmt.Errorf("prompt %d came twice", g.Index)
 			}
-			*at = int32(len(g.Responses[k].IDs))
-			r.tokens += int64(*at)
+			*length = int32(len(g.Responses[k].IDs))
+			r.tokens += int64(*length)
 		}
 		r.groups++
 		if r.groups%100 != 0 {
@@ -146,9 +146,9 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 		r.goroutines = max(r.goroutines, runtime.NumGoroutine())
 		switch 4 * r.groups / s.prompts {
 		case 1:
-			r.early = max(r.early, marked())
+			r.early = max(r.early, lastLiveBytes())
 		case 3:
-			r.late = max(r.late, marked())
+			r.late = max(r.late, lastLiveBytes())
 		}
 	}
 	_, err := stream.Wait()
@@ -162,8 +162,8 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 	return lengths, nil
 }
 
-// listSchedule returns how long the responses take if each, in order, goes to the first
-// free slot.
+// listSchedule returns how long responses of these lengths, in tokens, take if each in
+// turn goes to the first free slot. perSecond is the tokens per second of a slot.
 func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	free := indexed.New(func(a, b int64) bool { return a < b }, nil) // tokens until a slot is free
 	for range slots {
@@ -178,18 +178,18 @@ func listSchedule(lengths []int32, perSecond float64, slots int) time.Duration {
 	return time.Duration(float64(last) / perSecond * float64(time.Second))
 }
 
-// goroutineRecord is roughly the number of bytes that Go keeps for reuse per ended
-// goroutine. It keeps as many records as ever ran at once.
+// goroutineRecord is roughly the size in bytes of the record that Go keeps of an ended
+// goroutine, for reuse. Go keeps as many records as goroutines ever ran at once.
 const goroutineRecord = 512
 
-// alive returns the number of live bytes after a collection.
-func alive() uint64 {
+// liveBytes returns the number of live bytes after a garbage collection, which it runs.
+func liveBytes() uint64 {
 	runtime.GC()
-	return marked()
+	return lastLiveBytes()
 }
 
-// marked returns the number of bytes that the last collection found live.
-func marked() uint64 {
+// lastLiveBytes returns the number of bytes that the last garbage collection found live.
+func lastLiveBytes() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
