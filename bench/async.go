@@ -16,10 +16,11 @@ type asynchrony struct {
 	Ceiling  float64 `json:"ceiling"`  // (Ti+Tt) / max(Ti,Tt), the largest possible gain
 }
 
-// asyncSettings returns the unmodified quickstart and settings that give trainer and instance more
-// or less work: a third pass and recomputed activations, untrained responses, fewer concurrent
-// responses. These use 128 prompts per step. With the quickstart's few prompts, sampling the first
-// group and training the last, which cannot overlap with anything, take a tenth of a step.
+// asyncSettings returns the changes to the quickstart to measure. The first is none. The others vary
+// Ti:Tt: a reference pass and recomputed activations make training slower, training on some responses
+// only makes it faster, and fewer concurrent responses make sampling slower. They use 128 prompts per
+// step. With the quickstart's few prompts, sampling the first group and training the last, which
+// overlap with nothing, take a tenth of a step.
 func asyncSettings() [][]string {
 	return [][]string{
 		nil,
@@ -49,7 +50,7 @@ func asynchronies(rounds int) ([]asynchrony, error) {
 			if err != nil {
 				return nil, err
 			}
-			both := sync.sample + sync.train // the other parts of a synchronous step are short and ignored
+			both := sync.sample + sync.train // this ignores the other, short parts of a synchronous step
 			ratios = append(ratios, sync.sample/sync.train)
 			gains = append(gains, both/async.step)
 			ceilings = append(ceilings, both/max(sync.sample, sync.train))
@@ -65,7 +66,7 @@ func asynchronies(rounds int) ([]asynchrony, error) {
 // times holds the mean seconds of a step and of its parts.
 type times struct{ step, sample, train float64 }
 
-// stepTimes runs 20 steps and averages all but the first two.
+// stepTimes runs 20 steps of the quickstart in a mode and returns the means over all but the first two.
 func stepTimes(mode string, settings []string) (times, error) {
 	const steps, skip = 20, 2
 	settings = append([]string{"run.mode=" + mode, fmt.Sprint("run.steps=", steps),

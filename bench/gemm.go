@@ -7,10 +7,10 @@ import (
 	"github.com/easyrl/easyrl/npu/cpu"
 )
 
-// shape is a product of [m, k] and a weight [n, k].
+// shape is the shape of a product y = x·wᵀ: x is [m, k], the weight w is [n, k], and y is [m, n].
 type shape struct{ m, n, k int }
 
-// gemmShapes returns the shapes of peers/gemm.c.
+// gemmShapes returns the shapes to measure. They are the same as in peers/gemm.c.
 func gemmShapes() []shape {
 	return []shape{
 		{256, 512, 128}, {1024, 1024, 256}, {2048, 512, 512}, {2048, 2048, 2048}, {64, 384, 128},
@@ -18,8 +18,10 @@ func gemmShapes() []shape {
 	}
 }
 
-// products times matrix products with packed weights, by shape: "all", or the "small"
-// ones with at most 32 rows. An iteration repeats a product for about 0.5 GFLOP.
+// products times n iterations of matrix products with packed weights, for each shape. which
+// selects the shapes: "all", or those with at most 32 rows for "small". An iteration repeats
+// a product until it has done about 0.5 GFLOP. The keys of the outcome are shapes, such as
+// "64x384x128" for m, n and k.
 func products(which string, threads, n int) (outcome, error) {
 	dev, err := cpu.Open(threads)
 	if err != nil {

@@ -74,7 +74,7 @@ func run(pattern string, rounds int, peers, out string) error {
 	return r.write(out)
 }
 
-// workProcess runs work KIND MODEL THREADS ITERATIONS and prints its outcome.
+// workProcess is the command "work KIND MODEL THREADS ITERATIONS". It prints the outcome as JSON.
 func workProcess(args []string) error {
 	if len(args) != 4 {
 		return errors.New("work: expected KIND MODEL THREADS ITERATIONS")

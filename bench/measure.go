@@ -26,9 +26,10 @@ type measurement struct {
 	ours, peer func() *exec.Cmd
 }
 
-// outcome is the output of a working process, ours or a peer's: the seconds of each
-// iteration but the first, by part of the work if it has parts.
+// outcome is the output of a working process, ours or a peer's.
 type outcome struct {
+	// Seconds holds the time of each iteration but the first, by part of the work. Work
+	// without parts has the key "".
 	Seconds map[string][]float64 `json:"seconds"`
 	Version string               `json:"version,omitempty"` // of the peer's package
 	// PeakBytes is the process's peak resident memory, as measured from outside.
@@ -41,14 +42,15 @@ type result struct {
 	Against string             `json:"against,omitempty"`
 	Aim     string             `json:"aim,omitempty"`
 	Ratio   float64            `json:"ratio,omitempty"`  // median over rounds of peer's time / our time
-	Rounds  []float64          `json:"rounds,omitempty"` // ratio of each round
+	Rounds  []float64          `json:"rounds,omitempty"` // ratio of each round: the geometric mean of its parts' ratios
 	Parts   map[string]float64 `json:"parts,omitempty"`  // ratio of each part of the work
 	Ours    []outcome          `json:"ours"`
 	Peer    []outcome          `json:"peer,omitempty"`
 	Memory  float64            `json:"memory,omitempty"` // our peak / peer's peak
 }
 
-// measurements returns all rows. They use 2 threads, the matrix products 1.
+// measurements returns all rows. They use 2 threads, except that the matrix products use 1. peers
+// is the folder of the peers' scripts.
 func measurements(peers string) []measurement {
 	self := func(args ...string) func() *exec.Cmd {
 		return func() *exec.Cmd { return exec.Command("/proc/self/exe", append([]string{"work"}, args...)...) }
@@ -76,7 +78,7 @@ func measurements(peers string) []measurement {
 		}
 		return measurement{name, "oneDNN " + primitive, aim, self("gemm", which, "1", "20"), peer}
 	}
-	ranks := filepath.Join(peers, "venv/bin/python")
+	torchPython := filepath.Join(peers, "venv/bin/python")
 	step := func(name, kind, aim, trainer string, n int) measurement {
 		return measurement{name, "TRL", aim, self(kind, trainer, "2", strconv.Itoa(n)),
 			python("trl_step.py", kind, "2", strconv.Itoa(n))}
@@ -97,15 +99,16 @@ func measurements(peers string) []measurement {
 		torch("generate 0.8M, 64 x 8 x 64", "> 8", 6, "generate", "0.8M"),
 		torch("generate 25M, 64 x 8 x 64", "> 2", 2, "generate", "25M"),
 		step("quickstart step", "quickstart", "> 6", ownKernels, 8),
-		step("quickstart step, PyTorch ranks", "quickstart", "> 1", ranks, 8),
+		step("quickstart step, PyTorch ranks", "quickstart", "> 1", torchPython, 8),
 		step("step 25M, 2 x (448 + 8 x 96)", "long", "", ownKernels, 2),
-		step("step 25M, 2 x (448 + 8 x 96), PyTorch ranks", "long", "> 2.5", ranks, 2),
+		step("step 25M, 2 x (448 + 8 x 96), PyTorch ranks", "long", "> 2.5", torchPython, 2),
 		overhead("1"), overhead("64"), overhead("1000"),
 		{name: "start to the first group, quickstart", aim: "< 0.5", ours: self("start", "-", "2", "5")},
 	}
 }
 
-// measure alternates between the two sides.
+// measure alternates between the two sides, rounds times. If the peer is not installed, the result
+// has our figures of one round.
 func (m *measurement) measure(rounds int) (result, error) {
 	r := result{Name: m.name, Against: m.against, Aim: m.aim}
 	parts := map[string][]float64{}
@@ -128,13 +131,13 @@ func (m *measurement) measure(rounds int) (result, error) {
 			return r, err
 		}
 		r.Peer = append(r.Peer, peer)
-		logs := 0.0
+		logRatio := 0.0 // mean over parts
 		for name, seconds := range ours.Seconds {
 			ratio := warm(peer.Seconds[name]) / warm(seconds)
 			parts[name] = append(parts[name], ratio)
-			logs += math.Log(ratio) / float64(len(ours.Seconds))
+			logRatio += math.Log(ratio) / float64(len(ours.Seconds))
 		}
-		r.Rounds = append(r.Rounds, math.Exp(logs))
+		r.Rounds = append(r.Rounds, math.Exp(logRatio))
 		memory = append(memory, float64(ours.PeakBytes)/float64(peer.PeakBytes))
 	}
 	if len(r.Rounds) == 0 {
@@ -150,7 +153,8 @@ func (m *measurement) measure(rounds int) (result, error) {
 	return r, nil
 }
 
-// runSide runs a process and reads its outcome.
+// runSide runs a process, reads its outcome from the last line of its output and measures its peak
+// memory.
 func runSide(cmd *exec.Cmd) (outcome, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -167,12 +171,13 @@ func runSide(cmd *exec.Cmd) (outcome, error) {
 	return o, nil
 }
 
+// lastLine returns the last line of b that is not blank.
 func lastLine(b []byte) []byte {
 	b = bytes.TrimSpace(b)
 	return b[bytes.LastIndexByte(b, '\n')+1:]
 }
 
-// warm returns the median of the later half of the iterations: an allocator may take
+// warm returns the median of the later half of the iterations, because an allocator may take
 // several to settle.
 func warm(seconds []float64) float64 { return median(seconds[len(seconds)/2:]) }
 

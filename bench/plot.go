@@ -12,9 +12,9 @@ const (
 	plotTop, plotRight    = 40.0, 20.0
 )
 
-// plotted draws the curves as one SVG: time next to memory, one row per unit, both axes
-// in powers of two.
-func plotted(curves []curve) []byte {
+// plot draws the curves as one SVG: time next to memory, one row per unit, with logarithmic
+// axes.
+func plot(curves []curve) []byte {
 	var units []string
 	rows := map[string][]curve{}
 	for _, c := range curves {
@@ -38,7 +38,7 @@ func plotted(curves []curve) []byte {
 	return b.Bytes()
 }
 
-// panel draws curves with the top left corner at (left, top).
+// panel draws one diagram of value over X, with its top left corner at (left, top).
 func panel(b *bytes.Buffer, left, top float64, unit, title string, curves []curve, value func(curvePoint) float64) {
 	lowX, highX, lowY, highY := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, c := range curves {
@@ -66,7 +66,11 @@ func panel(b *bytes.Buffer, left, top float64, unit, title string, curves []curv
 		path := ""
 		for j, p := range c.Points {
 			px, py := x(math.Log2(p.X)), y(math.Log2(value(p)))
-			path += fmt.Sprintf("%s%.1f %.1f", map[bool]string{true: "M", false: "L"}[j == 0], px, py)
+			command := "L"
+			if j == 0 {
+				command = "M"
+			}
+			path += fmt.Sprintf("%s%.1f %.1f", command, px, py)
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", px, py, color)
 			if i == 0 {
 				fmt.Fprintf(b, `<text x="%.1f" y="%g" text-anchor="middle">%g</text>`+"\n", px, y(lowY)+18, p.X)

@@ -14,12 +14,12 @@ import (
 	"github.com/easyrl/easyrl/report"
 )
 
-// ownKernels stands for the path of Python where our kernels train.
+// ownKernels takes the place of a path of Python if easyrl's own kernels train.
 const ownKernels = "-"
 
-// quickstart times n steps of the quickstart's GRPO in bin/easyrl, after a first step.
-// With one thread, trainer and instance share it. If python is a path, a PyTorch rank
-// trains.
+// quickstart times n steps of the quickstart's GRPO in bin/easyrl, after a first, untimed
+// step. With one thread, trainer and instance share it. Unless python is ownKernels, a
+// PyTorch rank trains in that Python.
 func quickstart(python string, threads, n int, settings ...string) (outcome, error) {
 	mode := "run.mode=periodic-async"
 	if threads == 1 {
@@ -40,8 +40,8 @@ func quickstart(python string, threads, n int, settings ...string) (outcome, err
 	return outcome{Seconds: map[string][]float64{"": seconds}, PeakBytes: usage.Maxrss * 1024}, nil
 }
 
-// long times steps of GRPO as quickstart does, with a model of 25 M parameters, prompts of
-// 448 tokens and groups of 8 responses of 96. peers/trl_step.py does the same.
+// long times n steps of GRPO as quickstart does, with a model of 25 M parameters, prompts of
+// 448 tokens and groups of 8 responses of 96 tokens. peers/trl_step.py does the same.
 func long(python string, threads, n int) (outcome, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -59,26 +59,26 @@ func long(python string, threads, n int) (outcome, error) {
 	return quickstart(python, threads, n, "model.path="+model, "data.train="+data, "data.eval=[]",
 		"data.max_prompt_tokens=448", "rollout.prompts_per_step=2",
 		"rollout.max_tokens=96", "reward.think=false", "reward.kind=regex",
-		fmt.Sprintf("reward.pattern=^[%c-%c]", first, first+2047))
+		fmt.Sprintf("reward.pattern=^[%c-%c]", firstChar, firstChar+2047))
 }
 
-// first is the character of token 2 of the tokenizer that writeLong writes; characters and
-// tokens follow in order.
-const first = '一'
+// firstChar is the character of token 2 in the tokenizer that writeLong writes. The characters of
+// the following tokens follow it.
+const firstChar = '一'
 
-// writeLong writes a configuration of 25 M parameters, a tokenizer with a token for each of
-// 4,094 characters, and n random prompts of 448 tokens.
+// writeLong writes to dir the config.json of a model with 25 M parameters and a tokenizer with a
+// token for each of 4,094 characters, and to the file data n random prompts of 448 tokens.
 func writeLong(dir, data string, n int) error {
 	vocab := map[string]int{"<eos>": 0, "<pad>": 1}
 	for i := range 4094 {
-		vocab[string(first+rune(i))] = i + 2
+		vocab[string(firstChar+rune(i))] = i + 2
 	}
 	var rows bytes.Buffer
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range n {
 		prompt := make([]rune, 448)
 		for i := range prompt {
-			prompt[i] = first + rune(rng.IntN(4094))
+			prompt[i] = firstChar + rune(rng.IntN(4094))
 		}
 		fmt.Fprintf(&rows, "{\"prompt\": %q, \"answer\": \"\"}\n", string(prompt))
 	}
@@ -121,13 +121,15 @@ func start(n int) (outcome, error) {
 			return outcome{}, err
 		}
 		v := lines[0]
+		// the end of the step, less its duration, plus the parts that come before the end of the first group
 		seconds = append(seconds, v["time"]-v["timing_s/step"]+v["timing_s/publish"]+v["timing_s/first_group"]-began)
 	}
 	return outcome{Seconds: map[string][]float64{"": seconds}}, nil
 }
 
-// train runs bin/easyrl train on the given number of cores and returns its steps'
-// metrics.
+// train runs bin/easyrl train on the given number of cores, without evaluations and
+// checkpoints. It returns the metrics of each step, of which there is at least one, and the
+// resources that the process used.
 func train(cores int, config string, settings ...string) ([]report.Values, *syscall.Rusage, error) {
 	temporary, err := os.MkdirTemp("", "bench-")
 	if err != nil {

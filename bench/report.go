@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// benchReport is a complete run of the measurements.
+// benchReport holds the results of a run of this command.
 type benchReport struct {
 	Date    string   `json:"date"`
 	CPU     string   `json:"cpu"`
@@ -46,7 +46,8 @@ func cpuName() (string, error) {
 	return runtime.GOARCH, err
 }
 
-// table formats the results for people.
+// table formats the results for people. The memory column is the ratio to the peer's, or without a
+// peer our peak.
 func (r *benchReport) table() string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -71,11 +72,11 @@ func (r *benchReport) table() string {
 		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%.2f\t%.0f%%\n", cmp.Or(a.Settings, "quickstart"), a.Ratio, a.Gain, a.Ceiling,
 			100*a.Gain/a.Ceiling)
 	}
-	_ = w.Flush() // a buffer cannot fail
+	_ = w.Flush() // writing to a buffer never fails
 	return b.String()
 }
 
-// megabytes formats the largest peak memory.
+// megabytes formats the largest peak memory of all rounds.
 func megabytes(rounds []outcome) string {
 	var peak int64
 	for _, o := range rounds {
@@ -84,8 +85,8 @@ func megabytes(rounds []outcome) string {
 	return fmt.Sprintf("%d MB", peak/1e6)
 }
 
-// typical returns the median over rounds of the summed medians of the parts, in
-// seconds.
+// typical returns, in seconds, the median over rounds of a round's time, which is the
+// sum of the medians of its parts.
 func typical(rounds []outcome) float64 {
 	var all []float64
 	for _, o := range rounds {
@@ -112,7 +113,7 @@ func (r *benchReport) write(dir string) error {
 	if err := os.WriteFile(base+".json", append(figures, '\n'), 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(base+".svg", plotted(r.Curves), 0o644); err != nil {
+	if err := os.WriteFile(base+".svg", plot(r.Curves), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(base+".txt", []byte(r.table()), 0o644)

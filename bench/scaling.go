@@ -28,8 +28,8 @@ type curvePoint struct {
 	PeakBytes int64   `json:"peak_bytes"`
 }
 
-// curves measures the quickstart's step against threads, and training steps of 0.8 M
-// parameters against sequence length and group size.
+// curves measures how the quickstart's step scales with threads, and how training steps of
+// 0.8 M parameters scale with sequence length and group size.
 func curves() ([]curve, error) {
 	kinds := []struct {
 		kind, name, unit string
@@ -95,11 +95,12 @@ func growWork(kind string, n, threads int) (func() error, error) {
 	return stepOn(m, &l, dev.Sync), nil
 }
 
-// stepOn returns a training step on every target of a layout.
+// stepOn returns a function that takes one training step. The step raises the log-probability of
+// every target of l.
 func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() error {
-	seed := make([]float32, len(l.Targets))
-	for i := range seed {
-		seed[i] = -1
+	grad := make([]float32, len(l.Targets)) // of the loss, by log-probability
+	for i := range grad {
+		grad[i] = -1
 	}
 	number := 0
 	return func() error {
@@ -107,11 +108,11 @@ func stepOn(m *trimodel.Models, l *attention.Layout, sync func() error) func() e
 		if _, err := m.Forward(l); err != nil {
 			return err
 		}
-		if err := m.Backward(seed); err != nil {
+		if err := m.Backward(grad); err != nil {
 			return err
 		}
 		_, err := m.Step(context.Background(),
-			backend.Update{Number: number, Scale: 1 / float64(len(seed)), LR: 1e-6, Clip: 1})
+			backend.Update{Number: number, Scale: 1 / float64(len(grad)), LR: 1e-6, Clip: 1})
 		return errors.Join(err, sync())
 	}
 }

@@ -23,7 +23,7 @@ import (
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
-// shapes returns the models of the measurements, the same as in peers/torch_work.py.
+// shapes returns the shapes of the measured models by name. They are the same as in peers/torch_work.py.
 func shapes() map[string]*model.Config {
 	base := model.Config{Type: "qwen3", MaxPositions: 1024, NormEps: 1e-6, RopeTheta: 1e4, InitStd: 0.02, QKNorm: true,
 		Tied: true, BOS: -1}
@@ -35,7 +35,8 @@ func shapes() map[string]*model.Config {
 	return map[string]*model.Config{"0.8M": &small, "25M": &large}
 }
 
-// work does one kind of work in this process: once to warm up, then n times timed.
+// work does one kind of work in this process: once to warm up, then n times timed. Depending on the
+// kind, name is a model of shapes, a selection of shapes, the Python that trains, or a number.
 func work(kind, name string, threads, n int) (outcome, error) {
 	var once func() error
 	var err error
@@ -66,7 +67,7 @@ func work(kind, name string, threads, n int) (outcome, error) {
 	case "generate":
 		once, err = generateWork(name, threads)
 	default:
-		err = fmt.Errorf("work %q, expected one that measure.go names", kind)
+		err = fmt.Errorf("kind of work is %q, expected one of measurements or curves", kind)
 	}
 	if err != nil {
 		return outcome{}, err
@@ -75,7 +76,7 @@ func work(kind, name string, threads, n int) (outcome, error) {
 	return outcome{Seconds: map[string][]float64{"": seconds}}, err
 }
 
-// timed calls once to warm up, then n times timed.
+// timed calls once to warm up, then n times, and returns the seconds of each of these.
 func timed(n int, once func() error) ([]float64, error) {
 	var seconds []float64
 	for i := range n + 1 {
@@ -90,7 +91,7 @@ func timed(n int, once func() error) ([]float64, error) {
 	return seconds, nil
 }
 
-// open returns the named model's shape and a device for it.
+// open returns a CPU device and the shape of the named model. The process ends without closing the device.
 func open(name string, threads int) (npu.Device, *model.Config, error) {
 	c := shapes()[name]
 	if c == nil {
@@ -100,6 +101,7 @@ func open(name string, threads int) (npu.Device, *model.Config, error) {
 	return dev, c, err
 }
 
+// tokens draws n token IDs below vocab.
 func tokens(rng *rand.Rand, n, vocab int) []int32 {
 	ids := make([]int32, n)
 	for i := range ids {
@@ -108,6 +110,7 @@ func tokens(rng *rand.Rand, n, vocab int) []int32 {
 	return ids
 }
 
+// models returns training models with random weights in the shape of c.
 func models(dev npu.Device, c *model.Config, cfg trimodel.Config) (*trimodel.Models, error) {
 	w, err := model.NewWeights(dev, c, npu.Weights)
 	if err != nil {
@@ -134,12 +137,12 @@ func trainWork(name string, threads int) (func() error, error) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	var l attention.Layout
-	began := 0 // of the leaf
+	leafStart := 0 // first row of the current leaf
 	for range batch {
 		ids := tokens(rng, length, c.VocabSize)
-		if l.Rows()-began+length-1 > 512 { // as in supervised fine-tuning
+		if l.Rows()-leafStart+length-1 > 512 { // a leaf as in supervised fine-tuning
 			l.EndLeaf()
-			began = l.Rows()
+			leafStart = l.Rows()
 		}
 		l.AddResponse(l.Add(-1, ids[:1], false), ids[1:])
 	}
@@ -215,17 +218,17 @@ func generateWork(name string, threads int) (func() error, error) {
 		return nil, err
 	}
 	ctx := context.Background()
-	running := 32 // their key-value pages stay in the processor's cache
+	running := 32 // concurrent responses; their key-value pages fit the processor's cache
 	if name == "25M" {
-		running = 256 // the weights exceed that cache; larger batches read them less often
+		running = 256 // the weights exceed the processor's cache; larger batches read them less often
 	}
 	for i := range threads {
-		own, err := cpu.Open(1)
+		instanceDev, err := cpu.Open(1)
 		if err != nil {
 			return nil, err
 		}
 		e, err := engine.New(engine.Config{ID: fmt.Sprint("bench-", i), MaxRunning: running, CachePages: running * 8},
-			c, nil, own)
+			c, nil, instanceDev)
 		if err == nil {
 			err = f.Add(ctx, e)
 		}
