@@ -7,12 +7,12 @@ import (
 )
 
 // delivery decides when finished groups are delivered: at once, or with gate in prompt order
-// when the step is complete.
+// when the step is complete. It is not safe for concurrent use.
 type delivery struct {
 	gate   bool             // Config.Gate
 	only   []int            // indices of the step's prompts, ascending
-	groups []*rollout.Group // with gate: groups held back until the step is complete, by place in only
-	count  int              // number of prompts that gave a group or failed
+	groups []*rollout.Group // with gate: the finished groups, by place in only; nil for a prompt without one
+	count  int              // number of prompts whose group has finished or failed
 }
 
 func newDelivery(gate bool, only []int) *delivery {
@@ -35,5 +35,5 @@ func (d *delivery) add(index int, g *rollout.Group) []*rollout.Group {
 	return slices.DeleteFunc(ready, func(g *rollout.Group) bool { return g == nil })
 }
 
-// complete reports whether every prompt gave a group or failed.
+// complete reports whether the group of every prompt has finished or failed.
 func (d *delivery) complete() bool { return d.count == len(d.only) }

@@ -3,7 +3,7 @@
 //
 // It is the temporary data generator of periodic asynchrony (Lu 2025, section 4.3). In each
 // step it runs one task per prompt. A task samples a group of responses, scores them and
-// queues them for the trainer, which meanwhile works on earlier groups.
+// queues the group for the trainer, which meanwhile trains on earlier groups.
 package producer
 
 import (
@@ -32,7 +32,7 @@ type Config struct {
 	// GroupSize is the number of responses per prompt.
 	GroupSize int
 	Sampling  inference.Sampling // parameters of all requests
-	Seed      uint64             // seed of the run
+	Seed      uint64             // seed of the run, from which the seeds of requests derive
 	// InFlight is the number of groups that the fleet samples at once, not counting those
 	// being scored. 0 follows the fleet's target.
 	InFlight int
@@ -44,17 +44,18 @@ type Config struct {
 	DynamicSampling int
 	// MaxFailed is the number of a step's groups that may fail because of their prompt or
 	// their reward; see Budget. MaxLost is the number that may fail because no instance
-	// could sample them. If more fail, so does the step.
+	// could sample them. The step fails if more do, or if all groups do.
 	MaxFailed, MaxLost int
 }
 
 // Budget returns the number of a step's groups that may fail because of their prompt or
-// reward: a tenth, but at least 1. So few failures can be the fault of single prompts. More
-// point to the reward, and losing their groups would change what the policy learns.
+// reward: a tenth, but at least 1. Individual prompts can cause so few failures. More suggest
+// a broken reward, and training without their groups would change what the policy learns.
 func Budget(prompts int) int { return max(1, prompts/10) }
 
-// DefaultConfig returns a configuration that delivers groups as they arrive and allows none
-// to be lost. It leaves the sampling open.
+// DefaultConfig returns a configuration that delivers groups as they finish. One group may fail
+// because of its prompt or reward, and none because no instance could sample it. The caller
+// sets GroupSize, Sampling and Seed.
 func DefaultConfig() Config {
 	return Config{Scoring: 8, MaxFailed: 1}
 }
@@ -103,18 +104,19 @@ type Deps struct {
 	// Text decodes a response for the reward and the record, without stop and other special
 	// tokens. If nil, the instances' text is used.
 	Text func(ids []int32) string
-	// Spare returns the prompt at a place of the endless order that replacements are taken
-	// from. Config.DynamicSampling needs it. It may be called concurrently.
+	// Spare returns the prompt at a place, from 0 on, of the endless sequence of replacements.
+	// The same place always gives the same prompt. Config.DynamicSampling needs it. It may be
+	// called concurrently.
 	Spare func(place int) rollout.Prompt
 	// Signal reports whether a group with these rewards may have an advantage other than 0.
 	// Config.DynamicSampling needs it. It may be called concurrently.
 	Signal func(rewards []float64) bool
 	// Counters reads the run's totals. If nil, a step's stats omit them.
 	Counters func() Counters
-	// Warn reports each prompt without a group; may be nil.
+	// Warn reports each prompt without a group, at the end of a step. It may be nil.
 	Warn func(format string, args ...any)
-	// Lanes are the rows of the groups' spans: "prompt" while the fleet samples and "score"
-	// while the reward runs. A group's flow is named after its request's seed and opens
+	// Lanes are the trace's rows for the groups' spans: "prompt" while the fleet samples and
+	// "score" while the reward runs. A group's flow has its request's seed as ID and opens
 	// with the prompt span. The zero Track records nothing.
 	Lanes trace.Track
 }
@@ -127,7 +129,7 @@ type Producer struct {
 	retries atomic.Int64 // Counters.RewardRetries at the end of the last step
 }
 
-// New returns a producer.
+// New returns a producer. It fails if cfg is invalid.
 func New(cfg Config, deps Deps) (*Producer, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -154,8 +156,8 @@ func (p *Producer) counters() Counters {
 }
 
 // spare returns the prompt that replaces prompt index of a batch in an attempt, which counts from 1.
-// It depends only on the step, the index and the attempt, so neither the order in which groups
-// arrive nor a resume changes it.
+// Its place depends only on the step, the index and the attempt, so that neither the order in which
+// groups finish nor a resume changes it.
 func (p *Producer) spare(batch *rollout.Batch, index, attempt int) rollout.Prompt {
 	return p.deps.Spare(((batch.Step-1)*p.cfg.DynamicSampling+attempt-1)*len(batch.Prompts) + index)
 }

@@ -16,14 +16,15 @@ import (
 	"github.com/easyrl/easyrl/rollout"
 )
 
-// recheck is the interval at which a worker without a free slot asks the fleet for its
-// target again, in case no group ends meanwhile.
+// recheck is the interval at which a worker that waits for a slot asks the fleet for its target
+// again. The target may rise although no group ends.
 const recheck = time.Second
 
 // step is a batch being sampled. It implements rollout.Stream.
 //
 // One goroutine runs run, which starts workers that run a task for each prompt. A slot is the right
-// to have a group at the fleet; a task holds one while its group is sampled, not while it is scored.
+// to have a group sampled by the fleet. A task holds one while its group is sampled, but not while it
+// is scored.
 type step struct {
 	*Producer
 	batch  rollout.Batch
@@ -31,7 +32,7 @@ type step struct {
 	groups chan rollout.Group      // has capacity for all groups, so that sends never block; closed by run
 	cancel context.CancelCauseFunc // ends the step with an error
 	freed  chan struct{}           // holds a token when a slot may have become free; see wake
-	before Counters                // the run's totals at the start of the step
+	before Counters                // the run's totals when the step started
 	work   conc.WaitGroup          // waits for run
 
 	mu       sync.Mutex // guards inFlight, delivery and failed while workers run
@@ -39,7 +40,7 @@ type step struct {
 	delivery *delivery
 	failed   []failure
 
-	stats rollout.Stats // set by run; read after work has ended, as is err
+	stats rollout.Stats // set by run, like err; Wait reads both after run has ended
 	err   error
 }
 
@@ -87,7 +88,7 @@ func (s *step) run(ctx context.Context) {
 	after := s.counters()
 	s.stats = rollout.Stats{Busy: after.Busy - s.before.Busy, Instances: after.Instances,
 		Retries: after.Retries - s.before.Retries, Failed: len(s.failed),
-		// includes those of evaluations since the last step
+		// includes retries of evaluations since the last step
 		RewardRetries: after.RewardRetries - s.retries.Swap(after.RewardRetries)}
 }
 
@@ -123,14 +124,14 @@ func validate(b *rollout.Batch) error {
 	return errors.Join(faults...)
 }
 
-// dispatch runs the tasks in the order of the prompts, as slots become free, and returns
-// when they have ended. Only the worker that holds front takes a prompt and waits for a slot. Before
-// it runs its task, it starts another worker to do the same, unless one is already starting. A
-// worker that finds front held after its task ends. So at most one worker waits.
+// dispatch runs the tasks in the order of the prompts, as slots become free, and returns when all
+// have ended. Only the worker that holds front takes the next prompt and waits for a slot. It then
+// releases front, starts another worker unless one is already starting, and runs its task. A worker
+// that finds front held after its task ends. So at most one worker waits.
 func (s *step) dispatch(ctx context.Context) {
 	var workers conc.WaitGroup
 	var front sync.Mutex     // held by the worker that waits for a slot; guards next
-	var starting atomic.Bool // a worker has been started but does not run yet
+	var starting atomic.Bool // whether a worker has been started but does not run yet
 	next := 0                // place in s.only of the next prompt
 	var work func()
 	work = func() {
@@ -165,7 +166,7 @@ func try(do func() error) (err error) {
 	return err
 }
 
-// slot takes a slot. It returns false if the step ends first.
+// slot takes a slot, waiting until one is free. It returns false if the step ends first.
 func (s *step) slot(ctx context.Context) bool {
 	for {
 		s.mu.Lock()

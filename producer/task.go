@@ -12,16 +12,17 @@ import (
 	"github.com/easyrl/easyrl/rollout/sample"
 )
 
-// task samples, scores and queues one group. It returns an error only if the step cannot
-// continue.
+// task samples, scores and queues the group of prompt index. If the group has no signal, task
+// first replaces the prompt, up to Config.DynamicSampling times. It returns an error only if the
+// step cannot continue.
 func (s *step) task(ctx context.Context, index int) error {
 	prompt := &s.batch.Prompts[index]
 	var group *sample.Group
 	var err error
-	lost := false              // see failure
+	lost := false              // see failure.lost
 	var before []rollout.Group // groups without a signal that group replaces
 	for attempt := 0; ; attempt++ {
-		if attempt > 0 && !s.slot(ctx) { // dispatch has taken the first attempt's slot
+		if attempt > 0 && !s.slot(ctx) { // dispatch took the slot of the first attempt
 			return context.Cause(ctx)
 		}
 		group, err = s.sample(ctx, index, attempt, prompt)
@@ -33,11 +34,11 @@ func (s *step) task(ctx context.Context, index int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil || attempt == s.cfg.DynamicSampling || s.teaches(group.Group) {
+		if err != nil || attempt == s.cfg.DynamicSampling || s.hasSignal(group.Group) {
 			break
 		}
-		another := s.spare(&s.batch, index, attempt+1)
-		prompt = &another
+		replacement := s.spare(&s.batch, index, attempt+1)
+		prompt = &replacement
 		group.Replaced = true
 		before = append(before, *group.Group)
 	}
@@ -55,8 +56,8 @@ func (s *step) task(ctx context.Context, index int) error {
 	return s.fail(failure{index: index, prompt: *prompt, lost: lost, err: err})
 }
 
-// teaches reports whether a group may have a signal.
-func (s *step) teaches(g *rollout.Group) bool {
+// hasSignal reports whether a group's rewards may give a gradient.
+func (s *step) hasSignal(g *rollout.Group) bool {
 	rewards := make([]float64, len(g.Responses))
 	for i := range rewards {
 		rewards[i] = g.Responses[i].Reward
@@ -64,8 +65,8 @@ func (s *step) teaches(g *rollout.Group) bool {
 	return s.deps.Signal(rewards)
 }
 
-// sample samples the group of a prompt at an index, and begins to score it. attempt counts
-// the prompts that had the index before.
+// sample samples the group of prompt, which is at index of the batch, and starts to score it.
+// attempt is the number of prompts that had the index before.
 func (s *step) sample(ctx context.Context, index, attempt int, prompt *rollout.Prompt) (*sample.Group, error) {
 	b := &s.batch
 	seed := seedOf(s.cfg.Seed, b.Step, index+attempt*len(b.Prompts))
@@ -91,7 +92,8 @@ func (s *step) score(g *sample.Group) error {
 	return err
 }
 
-// fail records a prompt without a group. It returns an error if too many have failed.
+// fail records a prompt without a group. It returns an error that wraps ErrBudget if too many have
+// failed.
 func (s *step) fail(f failure) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,6 +123,6 @@ func (s *step) fail(f failure) error {
 // that can be delivered as a result. The caller holds s.mu.
 func (s *step) deliver(index int, g *rollout.Group) {
 	for _, ready := range s.delivery.add(index, g) {
-		s.groups <- *ready // has capacity
+		s.groups <- *ready // never blocks; see step.groups
 	}
 }
