@@ -58,7 +58,7 @@ func execute(ctx context.Context, std streams, args []string) int {
 	return exitStatus(ctx, std.err, err)
 }
 
-// addSettings adds the flag -set to fs.
+// addSettings adds the flag -set to fs and returns the list that collects its values.
 func addSettings(fs *flag.FlagSet) *cli.List {
 	set := &cli.List{Check: func(value string) error {
 		if key, _, ok := strings.Cut(value, "="); !ok || strings.TrimSpace(key) == "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/easyrl/easyrl/run"
 )
 
-// exitStatus prints err and returns the exit status for it. It prints nothing if err comes from an output that no
-// process reads any more.
+// exitStatus prints err to w and returns the exit status for it. It prints nothing if ctx ended because no
+// process reads the command's output any more.
 func exitStatus(ctx context.Context, w io.Writer, err error) int {
 	if err == nil {
 		return exitDone

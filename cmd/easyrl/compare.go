@@ -53,20 +53,20 @@ func compareVerb(std streams) cli.Verb {
 		}
 		o.Say = func(format string, args ...any) { notice.Print(std.err, notice.Progress, format, args...) }
 		o.Train = inProcess(std)
-		found, err := compare.Run(ctx, o)
+		result, err := compare.Run(ctx, o)
 		switch {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
 			return usage.Wrap(err)
 		case err != nil && ctx.Err() != nil:
 			return run.StoppedError{Message: "stopped; finished runs are kept",
 				Continue: run.Command(append(v.Words(args, "resume"), "-resume")...)}
-		case found == nil:
+		case result == nil:
 			return err
 		}
-		if err := found.Print(std.out); err != nil {
+		if err := result.Print(std.out); err != nil {
 			return err
 		}
-		cli.Printer{W: std.out}.Line("%s", filepath.Join(found.Dir(), compare.PageFile))
+		cli.Printer{W: std.out}.Line("%s", filepath.Join(result.Dir(), compare.PageFile))
 		return err
 	}
 	return v
@@ -77,7 +77,7 @@ func compareVerb(std streams) cli.Verb {
 // interrupts the process and waits for it. The process writes to our standard error. If
 // the first process rejects its configuration, the error is compare.ErrRefused.
 func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
-	ran := false // a process has accepted its configuration
+	accepted := false // whether a process has accepted its configuration
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
 		if err != nil {
@@ -89,10 +89,10 @@ func inProcess(std streams) func(ctx context.Context, cores int, args []string) 
 		cmd.Stderr = std.err
 		err = cmd.Run()
 		var exit *exec.ExitError
-		if errors.As(err, &exit) && exit.ExitCode() == exitUsage && !ran {
+		if errors.As(err, &exit) && exit.ExitCode() == exitUsage && !accepted {
 			return compare.ErrRefused
 		}
-		ran = true
+		accepted = true
 		if errors.As(err, &exit) {
 			return fmt.Errorf("easyrl train exited with status %d, see its error above", exit.ExitCode())
 		}

@@ -25,7 +25,7 @@ func evalVerb(std streams) cli.Verb {
 		Flags: cli.NewFlags(),
 	}
 	set := addSettings(v.Flags)
-	short := addEvalFlags(v.Flags)
+	flags := addEvalFlags(v.Flags)
 	out := v.Flags.String("out", "", "`FILE` write each finished prompt with its scored responses as one JSON line; "+
 		"an existing file resumes its evaluation")
 	asJSON := v.Flags.Bool("json", false, "print one JSON object")
@@ -35,7 +35,7 @@ func evalVerb(std streams) cli.Verb {
 			return usage.Wrap(err)
 		}
 		cfg := &resolved.Config
-		short.apply(v.Flags, cfg)
+		flags.apply(v.Flags, cfg)
 		if cfg.Model.Path == "" && cfg.Model.Init.Config == "" || len(cfg.Data.Eval) == 0 {
 			return usage.Errorf("eval: expected -model DIR and -data FILE, or a RUN.toml with model.path and " +
 				"data.eval (see easyrl eval -h)")
@@ -64,13 +64,14 @@ func evalVerb(std streams) cli.Verb {
 	return v
 }
 
-// evalFlags are flags that set configuration keys. cfg holds their values, except for those of data.
+// evalFlags holds the values of the flags that set configuration keys: those of -data in data, all others
+// in cfg.
 type evalFlags struct {
 	data cli.List
 	cfg  configs.Config
 }
 
-// addEvalFlags adds the flags to fs.
+// addEvalFlags adds the flags to fs. Parsing fs fills the result.
 func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	s := &evalFlags{cfg: configs.Default()}
 	c := &s.cfg
@@ -96,14 +97,16 @@ func addEvalFlags(fs *flag.FlagSet) *evalFlags {
 	return s
 }
 
-// addRewardFlags adds the flags for keys of the reward, with the defaults of c.
+// addRewardFlags adds the flags for keys of the reward, which store their values in c. The default of
+// -reward is the kind in c.
 func addRewardFlags(fs *flag.FlagSet, c *configs.Config) {
 	fs.StringVar(&c.Reward.Kind, "reward", c.Reward.Kind, "`KIND` reward kind (sets reward.kind)")
 	fs.BoolVar(&c.Reward.Think, "think", false,
 		"skip one leading <think>…</think> in reward exact (sets reward.think)")
 }
 
-// rewardKeys returns the reward flags as settings, because Validate must see that they override the files.
+// rewardKeys returns the reward flags that are set, in the form of -set. evalFlags.apply does not copy them,
+// because Validate must see that they override the files.
 func rewardKeys(fs *flag.FlagSet) (settings []string) {
 	fs.Visit(func(f *flag.Flag) {
 		switch f.Name {
@@ -116,7 +119,7 @@ func rewardKeys(fs *flag.FlagSet) (settings []string) {
 	return settings
 }
 
-// apply copies the flags that are set to cfg, over files and settings.
+// apply copies the values of the flags that are set, except the reward's, to cfg. They override files and -set.
 func (s *evalFlags) apply(fs *flag.FlagSet, cfg *configs.Config) {
 	from := &s.cfg
 	fs.Visit(func(f *flag.Flag) {

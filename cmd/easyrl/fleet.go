@@ -78,8 +78,8 @@ func fleetVerb(std streams) cli.Verb {
 // fleetClient calls a run's control address and prints the results.
 type fleetClient struct{ *client.Client }
 
-// readToken reads the bearer token in a file. It returns an empty token if path is
-// empty. key is the flag that names the file.
+// readToken reads the bearer token in a file. It returns "" if path is empty. key names
+// the flag in errors.
 func readToken(key, path string) (string, error) {
 	token, err := client.ReadToken(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func readToken(key, path string) (string, error) {
 	return token, nil
 }
 
-// list prints the instances as a table, followed by their faults, or as JSON.
+// list prints the instances as JSON, or as a table with their faults below, with secrets masked.
 func (c fleetClient) list(ctx context.Context, out io.Writer, asJSON bool) error {
 	all, err := c.Instances(ctx)
 	if err != nil {

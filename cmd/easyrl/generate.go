@@ -66,7 +66,7 @@ func generateVerb(std streams) cli.Verb {
 			return err
 		}
 		out, err := run.Sample(ctx, f, *device, *threads, req)
-		if errors.Is(err, inference.ErrInvalid) { // does not fit this model
+		if errors.Is(err, inference.ErrInvalid) { // the request does not fit this model
 			return usage.Wrap(err)
 		}
 		if err != nil {
@@ -77,7 +77,8 @@ func generateVerb(std streams) cli.Verb {
 	return v
 }
 
-// checkRequest rejects requests that no instance can serve.
+// checkRequest returns a usage error for a request that no instance can serve. temperature is the
+// request's, before rounding to float32.
 func checkRequest(req inference.Request, temperature float64) error {
 	if err := inference.CheckTemperature(temperature); err != nil {
 		return usage.Errorf("temperature %w", err)
@@ -88,7 +89,7 @@ func checkRequest(req inference.Request, temperature float64) error {
 	return nil
 }
 
-// tokensOf returns the tokens of a prompt given as text or as ids.
+// tokensOf returns the tokens of a prompt: of text, or if list is not empty, the ids in it.
 func tokensOf(f *folder.Folder, text, list string) ([]int32, error) {
 	if list == "" {
 		if f.Tokenizer == nil {

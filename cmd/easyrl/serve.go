@@ -69,7 +69,7 @@ func serveVerb(std streams) cli.Verb {
 	return v
 }
 
-// controlURL parses a trainer's control address. key is the flag that has it.
+// controlURL parses a trainer's control address. key names the flag in errors.
 func controlURL(key, text string) (*url.URL, error) {
 	u, err := client.Address(text)
 	if err != nil {

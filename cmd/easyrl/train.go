@@ -26,7 +26,7 @@ func sftVerb(std streams) cli.Verb {
 	})
 }
 
-// trainingVerb completes a verb that trains: it adds the arguments, -set and -resume.
+// trainingVerb completes v, a verb that trains: it sets the synopsis, the flags and Run.
 func trainingVerb(std streams, task configs.Task, train func(context.Context, *configs.Resolved, run.Options) error,
 	v cli.Verb) cli.Verb {
 	v.Synopsis = "RUN.toml [OVERLAY.toml …] [-set section.key=value …] [-resume]"
@@ -38,7 +38,7 @@ func trainingVerb(std streams, task configs.Task, train func(context.Context, *c
 		if err != nil {
 			return err
 		}
-		follows := func() { cli.OnSignal(ctx, "this rank continues until rank 0 ends") }
+		follows := func() { cli.OnSignal(ctx, "this rank continues until rank 0 ends") } // not "stopping cleanly"
 		return train(ctx, resolved, run.Options{Files: args, Resume: *resume, Command: v.Words(args, "resume"),
 			Out: std.out, Log: std.err, Follows: follows})
 	}
