@@ -74,6 +74,7 @@ func writeLines[T any](path string, rows []T) (err error) {
 	return buffer.Flush()
 }
 
+// writeJSON writes value as indented JSON without escaping angle brackets.
 func writeJSON(path string, value any) (err error) {
 	file, err := os.Create(path)
 	if err != nil {

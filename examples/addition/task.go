@@ -14,8 +14,8 @@ const (
 	forgetCarry = 0.7 // share of carries forgotten in the others
 )
 
-// maxPrompts bounds the sizes of the sets: there are 810,000 sums, and one in
-// sixteen is held out.
+// maxPrompts bounds the sizes of the sets. There are 810,000 sums, of which one in
+// sixteen, about 50,000, is held out.
 const maxPrompts = 40_000
 
 // problem is the sum of two three-digit numbers.
@@ -27,8 +27,8 @@ func (p problem) prompt() string { return fmt.Sprintf("%d+%d=", p.a, p.b) }
 
 func (p problem) answer() string { return strconv.Itoa(p.a + p.b) }
 
-// heldOut reports whether p belongs to the test set. It does not depend on the
-// seed: no training set ever contains p.
+// heldOut reports whether p is reserved for the test set. It does not depend on
+// the seed, so no training set ever contains a problem that is held out.
 func (p problem) heldOut() bool {
 	sum := md5.Sum([]byte(p.prompt())) //nolint:gosec // splits prompts, protects nothing
 	return sum[0]%16 == 0
@@ -40,7 +40,7 @@ type task struct {
 	Answer string `json:"answer"`
 }
 
-// split draws distinct prompts for training and evaluation.
+// split draws distinct prompts: train of them for training, test for evaluation.
 func split(seed uint64, train, test int) (trainSet, testSet []task, err error) {
 	if train < 1 || test < 1 || train > maxPrompts || test > maxPrompts {
 		return nil, nil, fmt.Errorf("%d training and %d held-out prompts, expected 1 to %d of each", train,
@@ -86,11 +86,12 @@ func demonstrations(seed uint64, n int) []demonstration {
 	return demos
 }
 
-// lazy adds only the hundreds.
+// lazy returns a guess without thinking: it adds only the hundreds.
 func lazy(p problem) string { return strconv.Itoa((p.a/100 + p.b/100) * 100) }
 
-// worked adds column by column, least significant first. If forget returns true,
-// it writes an incoming carry as 0, and the answer follows from what is written.
+// worked returns a response that adds column by column, least significant first.
+// If forget returns true, it writes an incoming carry as 0. The answer follows
+// from what is written, so it may be wrong.
 func worked(p problem, forget func() bool) string {
 	var steps []string
 	a, b, carry, answer := p.a, p.b, 0, ""

@@ -28,8 +28,8 @@ func main() {
 	}
 }
 
-// train runs a configuration for three steps in dir and prints each step's mean
-// reward.
+// train runs the configuration in files for three steps, with the run folder dir,
+// and prints each step's mean reward to out. The run logs to log.
 func train(ctx context.Context, files []string, dir string, out, log io.Writer) error {
 	if len(files) == 0 {
 		return errors.New("no configuration given, expected RUN.toml")
