@@ -94,7 +94,7 @@ type Counters struct {
 	Busy          time.Duration // time with work, summed over instances
 	Retries       int64         // number of requests that were sent again
 	RewardRetries int64         // number of reward calls that were made again
-	Instances     int           // number of instances that serve at present, which is not a total
+	Instances     int           // number of instances that serve now; the only field that is not a total
 }
 
 // Deps are the parts that a producer uses.

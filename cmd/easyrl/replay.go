@@ -22,9 +22,10 @@ func replayVerb(std streams) cli.Verb {
 		"train, its optimizer state continues, otherwise the state starts at zero")
 	v.Flags.StringVar(&of.Rollouts, "rollouts", "", "`FILE` groups, one per line, as in a run's rollouts/")
 	v.Flags.StringVar(&of.Run, "run", "",
-		"`DIR` folder of the run whose run.toml has the settings of the step (default: the one with the groups)")
+		"`DIR` folder of the run whose run.toml has the settings of the step (default: the run that contains "+
+			"-rollouts)")
 	v.Flags.StringVar(&of.Reference, "reference", "", "`DIR` model that the run started from, for loss.beta above 0 "+
-		"(default: that of run.toml for a checkpoint, otherwise the model itself)")
+		"(default: the one in run.toml if -model is a checkpoint, otherwise the model itself)")
 	v.Flags.StringVar(&of.Out, "out", "",
 		"`DIR` folder to write: the stepped model, its optimizer state and the step's metrics.jsonl")
 	set := addSettings(v.Flags)

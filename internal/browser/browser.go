@@ -74,7 +74,8 @@ func (b *Tab) record(event any) {
 	defer b.mu.Unlock()
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
-		b.complaints = append(b.complaints, fmt.Sprint(e.ExceptionDetails.Text, " ", e.ExceptionDetails.Exception.Description))
+		d := e.ExceptionDetails
+		b.complaints = append(b.complaints, fmt.Sprint(d.Text, " ", d.Exception.Description))
 	case *runtime.EventConsoleAPICalled:
 		b.complaints = append(b.complaints, fmt.Sprintf("console.%s", e.Type))
 	case *log.EventEntryAdded:

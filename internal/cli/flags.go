@@ -12,7 +12,7 @@ import (
 	"github.com/easyrl/easyrl/internal/spelling"
 )
 
-// NewFlags returns an empty flag set for a verb. It prints nothing itself, unlike flag.FlagSet's default.
+// NewFlags returns an empty flag set for a verb. It prints nothing itself.
 func NewFlags() *flag.FlagSet {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)

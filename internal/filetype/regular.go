@@ -25,7 +25,7 @@ func Open(path string) (*os.File, error) {
 	if err := Check(path); err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK: a pipe may have replaced the file since Check.
+	// With O_NONBLOCK the call returns even if a pipe has replaced the file since Check.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

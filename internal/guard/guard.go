@@ -30,7 +30,7 @@ func New(listen, token string) *Guard {
 
 // Refusal is the answer to a request that breaks a rule.
 type Refusal struct {
-	Status  int // of HTTP
+	Status  int // HTTP status
 	Message string
 }
 

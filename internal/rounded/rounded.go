@@ -3,7 +3,7 @@
 // some the compiler fuses their products and sums.
 //
 // A function first evaluates a sum of two float64 whose relative error is below 2^-66. If every value
-// within that error rounds to one float64, that is the result. Otherwise, at most once in some 4,000
+// within that error rounds to one float64, that is the result. Otherwise, at most once in about 4,000
 // calls, it evaluates again in arithmetic of math/big, with 128 bits, then with twice as many, until the
 // rounding is certain. Results are therefore correctly rounded as long as the bounds of the errors
 // hold. The tests compare the first evaluation with 128 bits, on hard and on random arguments, and

@@ -135,7 +135,7 @@ func (s *scanner) namedSecret(end int) bool {
 		}
 		switch argument := s.enclosed(value); {
 		case next > end || argument < value:
-		case argument == value: // empty, unless the word goes on after the quote
+		case argument == value: // empty, unless the word continues after the quote
 			_, value = s.quote(value)
 			if value == len(s.text) || !isWordByte(s.text[value]) {
 				return false
