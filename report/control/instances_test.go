@@ -254,7 +254,7 @@ func TestControlRefusesLargeBodies(t *testing.T) {
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", c.Addr())
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST /instances HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", maxBody+1)
+	_, err = fmt.Fprintf(conn, "POST /instances HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", controlBody+1)
 	require.NoError(t, err)
 	text, err := io.ReadAll(conn)
 	require.NoError(t, err)
