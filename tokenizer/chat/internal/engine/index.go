@@ -131,6 +131,29 @@ func (e *executor) slice(v, start, stop, step py.Value) py.Value {
 	return nil
 }
 
+// bound resolves a bound of a slice of n items. A nil v is missing and gives otherwise. A bound before the first item
+// gives -1, and one beyond the end n + 1.
+func bound(n int, v py.Value, otherwise int) int {
+	if v == nil {
+		return otherwise
+	}
+	big, ok := py.ToBig(v)
+	if !ok {
+		py.Raise(py.KindType, "slice indices must be integers or None or have an __index__ method")
+	}
+	i := n + 1
+	switch {
+	case big.IsInt64() && big.Int64() >= -int64(n)-1 && big.Int64() <= int64(n):
+		i = int(big.Int64())
+	case big.Sign() < 0:
+		i = -n - 1
+	}
+	if i < 0 {
+		i += n
+	}
+	return i
+}
+
 // span is the indices from lo to hi, exclusive, in steps of by.
 type span struct{ lo, hi, by int }
 
@@ -138,26 +161,7 @@ type span struct{ lo, hi, by int }
 // missing. lo and hi stay within the items, except that hi may be -1 for a negative step. The span is empty
 // if hi does not lie beyond lo in the direction of the step.
 func newSpan(n int, start, stop, step py.Value) span {
-	index := func(v py.Value, otherwise int) int {
-		if v == nil {
-			return otherwise
-		}
-		big, ok := py.ToBig(v)
-		if !ok {
-			py.Raise(py.KindType, "slice indices must be integers or None or have an __index__ method")
-		}
-		i := n + 1 // for a bound beyond the end
-		switch {
-		case big.IsInt64() && big.Int64() >= -int64(n)-1 && big.Int64() <= int64(n):
-			i = int(big.Int64())
-		case big.Sign() < 0:
-			i = -n - 1
-		}
-		if i < 0 {
-			i += n
-		}
-		return i
-	}
+	index := func(v py.Value, otherwise int) int { return bound(n, v, otherwise) }
 	by := 1
 	if step != nil {
 		by = py.WantInt(step)

@@ -126,22 +126,20 @@ func (e *executor) textTest(name string) textCall {
 }
 
 // window returns s[start:end], and the number of characters before that part. start and end
-// are None or py.Missing if the bound is missing.
-func (e *executor) window(s string, start, end py.Value) (part string, before int) {
+// are None or py.Missing if the bound is missing. ok is false if start lies beyond end: then
+// Python finds nothing there, not even an empty string.
+func (e *executor) window(s string, start, end py.Value) (part string, before int, ok bool) {
 	if py.Or(start, nil) == nil && py.Or(end, nil) == nil {
-		return s, 0
+		return s, 0, true
 	}
 	n := py.Runes(s)
-	w := newSpan(n, py.Or(start, nil), py.Or(end, nil), nil)
-	if w.lo >= w.hi {
-		if w.lo > n {
-			return "", n
-		}
-		return "", w.lo
+	lo, hi := max(0, bound(n, py.Or(start, nil), 0)), min(n, max(0, bound(n, py.Or(end, nil), n)))
+	if lo >= hi {
+		return "", lo, lo == hi
 	}
 	all := []rune(s)
 	e.Charge(5 * len(s))
-	return string(all[w.lo:w.hi]), w.lo
+	return string(all[lo:hi]), lo, true
 }
 
 // affix returns the method startswith or endswith.
@@ -152,7 +150,7 @@ func (e *executor) affix(name string) textCall {
 	}
 	return func(s string, args py.Args) py.Value {
 		got := args.TakePositional(name, "prefix", "start?", "end?")
-		s, _ = e.window(s, got[1], got[2])
+		s, _, inside := e.window(s, got[1], got[2])
 		options := []py.Value{got[0]}
 		if t, ok := got[0].(*py.Tuple); ok {
 			options = t.Items
@@ -162,7 +160,7 @@ func (e *executor) affix(name string) textCall {
 			if !ok {
 				py.Raise(py.KindType, "%s first arg must be str or a tuple of str, not %s", name, py.TypeName(option))
 			}
-			if test(s, part) {
+			if inside && test(s, part) {
 				return true
 			}
 		}
@@ -178,15 +176,18 @@ func (e *executor) search(name string) textCall {
 		if !ok {
 			py.Raise(py.KindType, "must be str, not %s", py.TypeName(got[0]))
 		}
-		s, before := e.window(s, got[1], got[2])
+		s, before, inside := e.window(s, got[1], got[2])
 		if name == "count" {
+			if !inside {
+				return int64(0)
+			}
 			return int64(strings.Count(s, part))
 		}
 		at := strings.Index(s, part)
 		if name[0] == 'r' {
 			at = strings.LastIndex(s, part)
 		}
-		if at < 0 {
+		if at < 0 || !inside {
 			if strings.HasSuffix(name, "index") {
 				py.Raise(py.KindValue, "substring not found")
 			}
