@@ -222,8 +222,10 @@ type partWriter[T any] interface {
 //
 // run works in its own goroutine. stream returns after the first part; fasthttp then calls send,
 // which writes the rest. stream or send calls done after run has returned.
-func stream[T any](reqCtx context.Context, ctx *fasthttp.RequestCtx, from *feed[T],
-	run func(ctx context.Context) ([]inference.Completion, error), open func(out *bufio.Writer) partWriter[T], done func(),
+func stream[T any](
+	reqCtx context.Context, ctx *fasthttp.RequestCtx, from *feed[T],
+	run func(ctx context.Context) ([]inference.Completion, error),
+	open func(out *bufio.Writer) partWriter[T], done func(),
 ) error {
 	runCtx, cancel := context.WithCancelCause(reqCtx)
 	var sampling sync.WaitGroup
