@@ -34,8 +34,8 @@ func NewSpace(name string) *Space { return &Space{name: name} }
 
 func (s *Space) String() string { return s.name }
 
-// Allocation is memory that buffers share. Any goroutine may ask whether it is freed: a fork
-// may hold slices of what its origin frees.
+// Allocation is memory that buffers share. Any goroutine may call Freed, because a forked device
+// (Device.Fork) may hold slices of memory that the original device frees.
 type Allocation struct {
 	space *Space
 	freed atomic.Bool
@@ -62,9 +62,9 @@ func (p Purpose) String() string {
 }
 
 // Buffer is a span of values of one type in an address space. It is a small value and owns
-// nothing: slices of a buffer share its memory. The queue that allocated the memory frees it, given
-// the buffer that Alloc returned. Kernels then reject all slices of it. The zero Buffer
-// means "none" for a kernel's optional argument.
+// nothing: slices of a buffer share its memory. To free the memory, pass the buffer that Alloc
+// returned to Free of the same Device. Kernels then reject all slices of it. The zero Buffer means
+// "none" for a kernel's optional argument.
 type Buffer struct {
 	addr  uintptr
 	n     int
@@ -179,9 +179,9 @@ func hostValues[T any](b Buffer, dtype DType) []T {
 	return unsafe.Slice((*T)(b.host), b.n)
 }
 
-// MatrixBlock is the number of rows that a device may interleave in a matrix's layout. The layout
-// can be cut between blocks: it is that of the first MatrixBlock·k rows followed by that of the
-// remaining rows, for every k.
+// MatrixBlock is the number of rows that a device may interleave in a matrix's layout. Blocks are
+// stored one after another, so a matrix can be split at any multiple of MatrixBlock rows, and each
+// part has the layout of a matrix of its own.
 const MatrixBlock = 32
 
 // Matrix is a weight of shape [Rows, Cols] (out features, in features) in the
@@ -199,7 +199,7 @@ type Matrix struct {
 // tensor's values. Addition wraps.
 type Sums struct {
 	Buffer // Int64
-	// Mark is one value. It is 0 if all leaf values were in range (see FixedPoint). Otherwise it
+	// Mark is one value. It is 0 if every contribution was in range (see FixedPoint). Otherwise it
 	// holds the float32 bits of the largest magnitude out of range; NaN, 0x7fc00000, is the largest.
 	Mark Buffer
 }
