@@ -1,6 +1,6 @@
 // Command scale measures the cost of the producer and the fleet with many instances:
-// it runs a step of many prompts over simulated instances, which take a model's time
-// and compute nothing.
+// it runs a step of many prompts over simulated instances, which take as long as a real
+// model but compute nothing.
 //
 //	go run ./bench/scale
 //
@@ -31,7 +31,7 @@ func main() {
 	flag.IntVar(&s.maxTokens, "max-tokens", 2048, "maximum tokens per response")
 	flag.Float64Var(&s.ahead, "ahead", -1,
 		"work queued ahead per instance, as a share of its capacity; negative for the default")
-	flag.IntVar(&s.inFlight, "in-flight", 0, "groups in flight; 0 follows the fleet")
+	flag.IntVar(&s.inFlight, "in-flight", 0, "groups in flight; 0 lets the fleet choose")
 	spec := flag.String("simulate", "lengths=lognormal:500,0.6,tokens_per_second=125,slots=32",
 		"simulated instance, as in easyrl serve -simulate")
 	flag.Parse()
@@ -64,7 +64,7 @@ func (r *result) print() error {
 			verdict = "MISSED"
 			missed++
 		}
-		fmt.Printf("%-38s %14s   %-22s %s\n", name, value, want, verdict)
+		fmt.Printf("%-38s %14s   %-31s %s\n", name, value, want, verdict)
 	}
 	say := func(name string, format string, args ...any) {
 		fmt.Printf("%-38s %14s\n", name, fmt.Sprintf(format, args...))
@@ -82,8 +82,8 @@ func (r *result) print() error {
 	target("heap, peak in the last quarter", fmt.Sprintf("%.1f MiB", mib(r.late)), "at most 1.1 times that", flat)
 	records := uint64(r.goroutines * goroutineRecord)
 	say("goroutine records", "%.1f MiB", mib(records))
-	target("heap after, without those", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))),
-		"at most 8 MiB more", r.after <= r.before+records+8<<20)
+	target("heap after, minus goroutine records", fmt.Sprintf("%.1f MiB", mib(r.after-min(r.after, records))),
+		"at most 8 MiB above heap before", r.after <= r.before+records+8<<20)
 	say("idle slots forced by the lengths", "%.2f%%", 100*r.idle(r.ideal))
 	beyond := r.idle(r.wall) - r.idle(r.ideal)
 	target("idle slots beyond that", fmt.Sprintf("%.2f%%", 100*beyond), "at most 3%", beyond <= 0.03)
