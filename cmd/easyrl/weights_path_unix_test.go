@@ -41,7 +41,7 @@ func TestWeightsPathIsNoOracle(t *testing.T) {
 			status := ask(t, http.MethodPut, root+"/v1/weights?version=2&path="+url.QueryEscape(path), "",
 				http.NoBody, &answer)
 			require.Equal(t, http.StatusBadRequest, status, "%q: %v", path, answer)
-			require.Equal(t, "path is not a file with weights of this model; send the weights as body",
+			require.Equal(t, "path is not a file with weights of this model; send the weights in the request body",
 				answer.Error.Message, "%q", path)
 		}
 		require.Zero(t, stop())

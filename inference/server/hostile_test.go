@@ -336,7 +336,7 @@ func TestWatch(t *testing.T) {
 	stop()
 	require.NoError(t, c.Close())
 	require.NoError(t, l.Close())
-	l.End()
+	l.CloseConns()
 }
 
 // Close does not wait for a body that never arrives.

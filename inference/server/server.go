@@ -42,7 +42,7 @@ type Config struct {
 	// MaxQueue is the maximum number of further requests that wait. Others are answered 429.
 	MaxQueue int
 	// HeaderTimeout limits the time to send a request's header and the first 8 KiB of its
-	// body, which fasthttp reads together. The complete body may take bodyTimes as long.
+	// body, which fasthttp reads together. The complete body may take six times as long (bodyTimes).
 	HeaderTimeout time.Duration
 	// DrainTimeout limits how long Drain waits for running requests.
 	DrainTimeout time.Duration
@@ -190,7 +190,10 @@ func (s *Server) Drain(ctx context.Context) error {
 			continue
 		case <-ctx.Done():
 		}
-		return fmt.Errorf("server: drain: %d requests are still running: %w", s.Running(), context.Cause(ctx))
+		if n := s.Running(); n > 0 {
+			return fmt.Errorf("server: drain: %d requests are still running: %w", n, context.Cause(ctx))
+		}
+		return fmt.Errorf("server: drain: answers are still being sent: %w", context.Cause(ctx))
 	}
 	return nil
 }
@@ -217,7 +220,7 @@ func (s *Server) Close() error {
 	case <-s.listener.WhenQuiet():
 	case <-answers.C:
 	}
-	s.listener.End()
+	s.listener.CloseConns()
 	return err
 }
 
@@ -239,7 +242,7 @@ func (s *Server) handle(ctx *fasthttp.RequestCtx) {
 	if s.ctx.Err() != nil {
 		ctx.SetConnectionClose()
 	}
-	wire.LeftOver(ctx)
+	wire.CloseIfUnread(ctx)
 }
 
 // admit returns an error if the request breaks a rule of the server's guard. /health needs no token

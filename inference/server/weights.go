@@ -31,7 +31,7 @@ type weights struct {
 	served   *counters
 	boot     string        // random; identifies this process
 	lease    lease         // held by the trainer whose weights are accepted
-	updating chan struct{} // a lock whose wait a timeout can end: full while an update runs
+	updating chan struct{} // semaphore of size 1, so that waiting can time out; full while an update runs
 }
 
 // weightsHeld describes the current weights and the server that holds them.
@@ -58,9 +58,9 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	if err := w.lockUpdates(); err != nil {
 		return err
 	}
-	defer func() { <-w.updating }()
+	defer w.unlockUpdates()
 	if err := w.lease.check(string(args.Peek("trainer")), time.Now()); err != nil {
-		return othersTrainer(err)
+		return otherTrainerFailure(err)
 	}
 	deadline := time.Now().Add(updateTimeout)
 	updateCtx, cancel := context.WithDeadline(w.ctx, deadline)
@@ -81,8 +81,8 @@ func (w *weights) update(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// lockUpdates waits until no other update runs. After its update, the caller takes the element out of
-// w.updating. It returns a 409 after updateWait, or the cause of w.ctx.
+// lockUpdates waits until no other update runs. It fails with a 409 after updateWait, or with the cause of
+// w.ctx. Otherwise the caller must call unlockUpdates.
 func (w *weights) lockUpdates() error {
 	late := time.NewTimer(updateWait)
 	defer late.Stop()
@@ -97,13 +97,16 @@ func (w *weights) lockUpdates() error {
 	}
 }
 
+// unlockUpdates lets the next update run.
+func (w *weights) unlockUpdates() { <-w.updating }
+
 // updateFile reads new weights from the file at path and returns their checksum.
 func (w *weights) updateFile(
 	updateCtx context.Context, ctx *fasthttp.RequestCtx, version int64, path string,
 ) (string, error) {
 	if !ctx.RemoteIP().IsLoopback() {
 		return "", &api.Failure{Status: fasthttp.StatusForbidden, Kind: api.InvalidRequest, Param: "path",
-			Message: "path is allowed only for clients on this machine; send the weights as body"}
+			Message: "path is allowed only for clients on this machine; send the weights in the request body"}
 	}
 	if !filepath.IsAbs(path) {
 		return "", api.Invalid("path", "path %.200q, expected an absolute path", path)
@@ -116,7 +119,8 @@ func (w *weights) updateFile(
 	defer stop()
 	checksum, err := w.backend.UpdateFile(watched, version, path)
 	if errors.Is(err, inference.ErrInvalid) { // the same answer for all paths, so as not to reveal which exist
-		return "", api.Invalid("path", "path is not a file with weights of this model; send the weights as body")
+		return "", api.Invalid("path",
+			"path is not a file with weights of this model; send the weights in the request body")
 	}
 	if err != nil {
 		return "", fmt.Errorf("update to version %d: %w", version, err)
@@ -139,7 +143,8 @@ func (w *weights) updateStream(
 		return string(ctx.Request.Header.Peek(checksumHeader)) // a trailer arrives after the body
 	}
 	if size > 0 && want() == "" {
-		want = nil // a body of known length has no trailer; a published file has its own checksum
+		// No checksum was sent, and none can follow in a trailer. easyrl's own files have one in their metadata.
+		want = nil
 	}
 	body := &wire.Checked{Source: wire.RequestBody(ctx), Size: max(size, -1), Want: want, Before: func() error {
 		next := time.Now().Add(updateStall)
@@ -175,7 +180,7 @@ func (w *weights) held(ctx *fasthttp.RequestCtx) error {
 }
 
 // take reserves the server for a trainer or renews the reservation. The server then refuses weights
-// from other trainers. With "try" in the body, take only answers whether the server is free.
+// from other trainers. With "try" in the body, take only checks whether this trainer could reserve it.
 func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 	data, release, err := w.bodies.read(ctx)
 	if err != nil {
@@ -192,7 +197,7 @@ func (w *weights) take(ctx *fasthttp.RequestCtx) error {
 		err = w.lease.take(r.ID, r.Name, time.Now())
 	}
 	if err != nil {
-		return othersTrainer(err)
+		return otherTrainerFailure(err)
 	}
 	writeJSON(ctx, fasthttp.StatusOK, struct{}{})
 	return nil
@@ -205,8 +210,8 @@ func (w *weights) free(ctx *fasthttp.RequestCtx) error {
 	return nil
 }
 
-// othersTrainer returns err, an error of the lease, as a 409.
-func othersTrainer(err error) error {
+// otherTrainerFailure returns err, an error of the lease, as a 409.
+func otherTrainerFailure(err error) error {
 	return &api.Failure{Status: fasthttp.StatusConflict, Kind: "other_trainer", Code: "other_trainer",
 		Message: err.Error()}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -195,6 +196,10 @@ func TestDrainSendsAnswers(t *testing.T) {
 	drained := make(chan error, 1)
 	go func() { drained <- errors.Join(s.Drain(t.Context()), s.Close()) }()
 	close(backend.hold)
+	require.Eventually(t, func() bool { return s.Running() == 0 }, time.Minute, time.Millisecond)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, s.Drain(ended), "drain: answers are still being sent: context canceled")
 	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
 	data, err := io.ReadAll(answer.Body)

@@ -26,16 +26,16 @@ const (
 // ErrGone ends a request whose client has disconnected.
 var ErrGone = errors.New("client closed the connection")
 
-// Listener tracks its open connections, so that End can close them, and the busy ones among them.
+// Listener tracks its open connections, so that CloseConns can close them, and the busy ones among them.
 type Listener struct {
 	net.Listener
 	open sync.WaitGroup // counts conns
 
-	mu    sync.Mutex
-	ended bool           // End was called
-	conns map[*Conn]bool // open connections
-	busy  int            // number of busy connections; see Conn.Busy
-	quiet chan struct{}  // closed when busy becomes 0; nil unless WhenQuiet has waiters
+	mu     sync.Mutex
+	closed bool           // CloseConns was called
+	conns  map[*Conn]bool // open connections
+	busy   int            // number of busy connections; see Conn.Busy
+	quiet  chan struct{}  // closed when busy becomes 0; nil unless WhenQuiet has waiters
 }
 
 // NewListener returns a Listener that accepts from inner and owns it.
@@ -52,7 +52,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	c := &Conn{Conn: inner, listener: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended {
+	if l.closed {
 		return nil, errors.Join(net.ErrClosed, inner.Close())
 	}
 	l.conns[c] = true
@@ -76,11 +76,11 @@ func (l *Listener) WhenQuiet() <-chan struct{} {
 	return quiet
 }
 
-// End closes all connections, refuses later ones, and waits until the connections' owners have
+// CloseConns closes all connections, refuses later ones, and waits until the connections' owners have
 // called Close.
-func (l *Listener) End() {
+func (l *Listener) CloseConns() {
 	l.mu.Lock()
-	l.ended = true
+	l.closed = true
 	for c := range l.conns {
 		_ = c.Conn.Close() // the server's next read fails, and it closes c
 	}

@@ -38,9 +38,9 @@ func bodyOf(ctx *fasthttp.RequestCtx) *bodyReader {
 	return b
 }
 
-// LeftOver makes the server close the connection of a request whose body was not read to its end,
+// CloseIfUnread makes the server close the connection of a request whose body was not read to its end,
 // because the rest of the body would be taken for the next request.
-func LeftOver(ctx *fasthttp.RequestCtx) {
+func CloseIfUnread(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() || ctx.Request.Header.ContentLength() == 0 || bodyOf(ctx).ended {
 		return
 	}
