@@ -167,12 +167,12 @@ func (c *column) header() (pageHeader, error) {
 		c.at += int64(used)
 		ratio, _ := maxRatio(c.codec)
 		switch {
-		case h.packed < 0 || int64(h.packed) > c.end-c.at:
-			return h, fmt.Errorf("page of %d bytes, but the column has %d left", h.packed, c.end-c.at)
+		case h.compressedSize < 0 || int64(h.compressedSize) > c.end-c.at:
+			return h, fmt.Errorf("page of %d bytes, but the column has %d left", h.compressedSize, c.end-c.at)
 		case h.size < 0 || h.size > maxPage:
 			return h, fmt.Errorf("page of %d bytes, expected at most %d", h.size, maxPage)
-		case int64(h.size) > int64(h.packed)*ratio+256:
-			return h, fmt.Errorf("page of %d bytes claims to decompress to %d", h.packed, h.size)
+		case int64(h.size) > int64(h.compressedSize)*ratio+256:
+			return h, fmt.Errorf("page of %d bytes claims to decompress to %d", h.compressedSize, h.size)
 		case h.values < 0:
 			return h, fmt.Errorf("page of %d values", h.values)
 		}
@@ -182,14 +182,14 @@ func (c *column) header() (pageHeader, error) {
 
 // skip moves past a page without reading it.
 func (c *column) skip(h pageHeader) error {
-	c.at += int64(h.packed)
+	c.at += int64(h.compressedSize)
 	return nil
 }
 
 // body reads a page into c.buf; the first raw bytes are uncompressed.
 func (c *column) body(h pageHeader, raw int) error {
 	var err error
-	if c.packed, err = c.room(c.packed, int(h.packed)); err != nil {
+	if c.packed, err = c.room(c.packed, int(h.compressedSize)); err != nil {
 		return err
 	}
 	if c.buf, err = c.room(c.buf, int(h.size)); err != nil {
@@ -198,7 +198,7 @@ func (c *column) body(h pageHeader, raw int) error {
 	if err := c.file.read(c.packed, c.at); err != nil {
 		return err
 	}
-	c.at += int64(h.packed)
+	c.at += int64(h.compressedSize)
 	if h.hasCRC && crc32.ChecksumIEEE(c.packed) != h.crc {
 		return errors.New("page does not match its checksum")
 	}
@@ -206,7 +206,7 @@ func (c *column) body(h pageHeader, raw int) error {
 		return fmt.Errorf("page of %d bytes with %d bytes of levels", len(c.packed), raw)
 	}
 	copy(c.buf, c.packed[:raw])
-	if c.codec == codecNone || h.plain {
+	if c.codec == codecNone || h.uncompressed {
 		if len(c.packed) != len(c.buf) {
 			return fmt.Errorf("page of %d bytes claims to hold %d", len(c.packed), len(c.buf))
 		}

@@ -69,7 +69,9 @@ func (h *hybrid) header() error {
 	count := n >> 1
 	h.packed = n&1 == 1
 	if h.packed { // count groups of 8 values
-		if count > uint64(len(h.b))+1 && h.width > 0 { // a group takes at least one byte
+		// A group takes at least one byte. One group more is tolerated: it may be empty padding, and next checks
+		// the bytes of every value.
+		if count > uint64(len(h.b))+1 && h.width > 0 {
 			return errValues
 		}
 		h.left = count * 8
@@ -151,13 +153,13 @@ func (p *plain) next() (value, error) {
 	if len(p.b) < n {
 		return value{}, errValues
 	}
-	v := fixed(p.leaf.kind, p.b[:n:n])
+	v := decodePlain(p.leaf.kind, p.b[:n:n])
 	p.b = p.b[n:]
 	return v, nil
 }
 
-// fixed converts the plain encoding of a value. Byte arrays share the memory of b.
-func fixed(kind int32, b []byte) value {
+// decodePlain converts the plain encoding of a value. Byte arrays share the memory of b.
+func decodePlain(kind int32, b []byte) value {
 	switch kind {
 	case kindInt32:
 		return value{bits: uint64(int64(int32(binary.LittleEndian.Uint32(b))))}
@@ -193,15 +195,15 @@ func (p *splitValues) next() (value, error) {
 		p.buf[i] = p.b[i*p.n+p.at]
 	}
 	p.at++
-	return fixed(p.kind, p.buf), nil
+	return decodePlain(p.kind, p.buf), nil
 }
 
 // dictionary holds the values that a column's pages refer to.
 type dictionary struct {
 	b    []byte // the values in plain encoding
 	leaf *node
-	// starts has the start of each byte array, and a last item as if one more followed. Four
-	// bytes of length precede each start. It is nil for other types.
+	// starts[i] is the offset in b of byte array i, after its 4-byte length. starts[n] is 4 more than
+	// the end of the last one, so that array i ends at starts[i+1]-4. starts is nil for other types.
 	starts []uint32
 	n      int // number of values
 }
@@ -244,7 +246,7 @@ func (d *dictionary) at(i uint32) (value, error) {
 	if d.starts != nil {
 		return value{bytes: d.b[d.starts[i] : d.starts[i+1]-4]}, nil
 	}
-	return fixed(d.leaf.kind, d.b[int(i)*d.leaf.size:(int(i)+1)*d.leaf.size]), nil
+	return decodePlain(d.leaf.kind, d.b[int(i)*d.leaf.size:(int(i)+1)*d.leaf.size]), nil
 }
 
 // indices decodes values stored as indices of the dictionary.

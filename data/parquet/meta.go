@@ -44,7 +44,7 @@ type footer struct {
 
 const (
 	maxElements = 1 << 16 // maximum number of elements of the schema
-	maxChunks   = 1 << 20 // maximum number of chunks and row groups
+	maxChunks   = 1 << 20 // maximum of column chunks plus row groups
 )
 
 // The ids of fields below are those of parquet.thrift.
@@ -52,7 +52,7 @@ const (
 func parseFooter(b []byte) (*footer, error) {
 	c := &thriftReader{b: b}
 	f := new(footer)
-	chunks := 0
+	items := 0 // row groups and their chunks
 	c.structure(func(id int16, kind byte) bool {
 		switch {
 		case id == 2 && kind == thriftList:
@@ -63,8 +63,9 @@ func parseFooter(b []byte) (*footer, error) {
 			})
 		case id == 4 && kind == thriftList:
 			c.list(func(byte) {
-				g := c.rowGroup(maxChunks - chunks)
-				chunks += len(g.chunks) + 1
+				items++
+				g := c.rowGroup(maxChunks - items)
+				items += len(g.chunks)
 				f.groups = append(f.groups, g)
 			})
 		case id == 8 && kind == thriftStruct:
@@ -136,16 +137,21 @@ func (c *thriftReader) logical(e *element) {
 	})
 }
 
-// rowGroup reads a RowGroup of fewer than limit chunks.
+// rowGroup reads a RowGroup of at most limit column chunks. A negative limit allows no row group at all.
 func (c *thriftReader) rowGroup(limit int) rowGroup {
 	var g rowGroup
+	check := func() {
+		if len(g.chunks) > limit {
+			c.fail(fmt.Errorf("more than %d row groups and column chunks", maxChunks))
+		}
+	}
+	check()
 	c.structure(func(id int16, kind byte) bool {
 		switch {
 		case id == 1 && kind == thriftList:
 			c.list(func(byte) {
-				if g.chunks = append(g.chunks, c.chunk()); len(g.chunks) >= limit {
-					c.fail(fmt.Errorf("more than %d column chunks", maxChunks))
-				}
+				g.chunks = append(g.chunks, c.chunk())
+				check()
 			})
 		case id == 3 && kind == thriftI64:
 			g.rows = c.varint()
@@ -204,13 +210,14 @@ func (c *thriftReader) chunkMeta(k *chunk) {
 // pageHeader is the part of PageHeader that this package uses.
 type pageHeader struct {
 	kind           int32
-	size, packed   int32  // uncompressed and compressed size of the page in bytes
+	size           int32  // bytes of the uncompressed page
+	compressedSize int32  // bytes of the page in the file
 	crc            uint32 // CRC-32 of the compressed page, valid if hasCRC is set
 	hasCRC         bool
 	values         int32 // number of values, including nulls
 	encoding       int32
 	defLen, repLen int32    // bytes of definition and repetition levels, in version 2
-	plain          bool     // the values are not compressed, in version 2
+	uncompressed   bool     // the values are not compressed, in version 2
 	levels         [2]int32 // encodings of definition and repetition levels, in version 1
 }
 
@@ -225,7 +232,7 @@ func parsePageHeader(b []byte) (h pageHeader, n int, err error) {
 		case kind == thriftI32 && id == 2:
 			h.size = c.i32()
 		case kind == thriftI32 && id == 3:
-			h.packed = c.i32()
+			h.compressedSize = c.i32()
 		case kind == thriftI32 && id == 4:
 			h.crc, h.hasCRC = uint32(c.i32()), true
 		case kind == thriftStruct && (id == 5 || id == 7):
@@ -235,7 +242,7 @@ func parsePageHeader(b []byte) (h pageHeader, n int, err error) {
 		case kind == thriftStruct && id == 8:
 			c.structure(func(field int16, kind byte) bool {
 				if field == 7 {
-					h.plain = kind == thriftFalse
+					h.uncompressed = kind == thriftFalse
 					return false
 				}
 				return kind == thriftI32 && c.dataHeaderV2(&h, field)

@@ -2,6 +2,7 @@ package parquet
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"os"
@@ -135,6 +136,9 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	whole := golden(t, "flat-none.parquet")
 	with := func(change func(b []byte) []byte) []byte { return change(bytes.Clone(whole)) }
+	// A footer whose only field is a list of maxChunks+1 row groups without chunks, and its size.
+	groups := append([]byte("PAR1\x49\xfc\x81\x80\x40"), make([]byte, maxChunks+2)...)
+	groups = append(binary.LittleEndian.AppendUint32(groups, uint32(len(groups)-4)), "PAR1"...)
 	for _, c := range []struct {
 		name string
 		text []byte
@@ -147,6 +151,7 @@ func TestRefused(t *testing.T) {
 		{"footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\xff\xff\xff\x7f"); return b }),
 			"footer of 2147483647 bytes does not fit in a file of"},
 		{"short footer", with(func(b []byte) []byte { copy(b[len(b)-8:], "\x20\x00\x00\x00"); return b }), "footer"},
+		{"row groups", groups, "more than 1048576 row groups and column chunks"},
 	} {
 		_, err := Open(bytes.NewReader(c.text), int64(len(c.text)))
 		require.ErrorContains(t, err, c.want, c.name)
