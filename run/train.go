@@ -170,9 +170,9 @@ func (t *training) peak() float64 {
 	return device.PeakFLOPS(t.dev)
 }
 
-// cores returns a function for trainer.Rollouts.Cores. Call it before RaiseGOMAXPROCS, which changes cores.Own.
+// cores returns a function for trainer.Rollouts.Cores. Call it before RaiseGOMAXPROCS, which changes cores.InUse.
 func (t *training) cores() func() int {
-	own := cores.Own(t.cfg)
+	own := cores.InUse(t.cfg)
 	return func() int {
 		served, known := t.instances.Fleet().Cores()
 		if !known {

@@ -41,8 +41,8 @@ func Busy(threads int) int {
 	return min(cmp.Or(threads, cores), cores)
 }
 
-// Own returns the number of cores that the trainer and the embedded instances together keep busy.
-func Own(cfg *configs.Config) int {
+// InUse returns the number of cores that the trainer and the embedded instances together keep busy.
+func InUse(cfg *configs.Config) int {
 	training, each, _ := Share(cfg)
 	sampling := each * cfg.Inference.Instances
 	if cfg.Run.Mode == configs.Colocated { // they take turns
