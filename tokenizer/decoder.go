@@ -10,7 +10,7 @@ import (
 	"github.com/easyrl/easyrl/tokenizer/internal/text"
 )
 
-// newMetaspace returns the step of a Metaspace component, also for its use as a decoder.
+// newMetaspace parses a Metaspace component, which may be a pre-tokenizer or a decoder.
 func newMetaspace(c *component) (*split.Metaspace, error) {
 	m := &split.Metaspace{Replacement: c.Replacement, Scheme: c.Scheme}
 	switch {
@@ -31,7 +31,8 @@ func newMetaspace(c *component) (*split.Metaspace, error) {
 	return m, nil
 }
 
-// newDecoder returns the decoder of a character model; c may be nil.
+// newDecoder returns the decoder of a model whose tokens consist of characters, not bytes. Without c, it
+// joins tokens with spaces.
 func newDecoder(c *component) (text.Decoder, error) {
 	if c == nil {
 		return text.Decoder{text.Spaced}, nil
@@ -66,16 +67,17 @@ func newDecoder(c *component) (text.Decoder, error) {
 		}
 		return text.Decoder{text.Metaspace(m.Replacement, m.Scheme != "never")}, nil
 	}
+	// ByteLevel, which the error lists, is handled by checkDecoder.
 	return nil, fmt.Errorf("decoder %q is not supported, expected Replace, ByteFallback, Fuse, Strip, Metaspace, "+
 		"ByteLevel or a Sequence of them", c.Type)
 }
 
-// replace returns a step that replaces the matches of find by with.
-func replace(find split.Finder, with string) text.Step {
+// replace returns a step that replaces each match of find with replacement.
+func replace(find split.Finder, replacement string) text.Step {
 	return text.Replace(func(b *budget.Budget, s string) [][2]int {
 		found, _ := find.Matches(b, nil, s, 0, math.MaxInt)
 		return found
-	}, with)
+	}, replacement)
 }
 
 // newReplace returns the step of a Replace component; what names its use for errors.
