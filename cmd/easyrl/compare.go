@@ -37,7 +37,7 @@ func compareVerb(std streams) cli.Verb {
 	v.Flags.StringVar(&o.Sweep, "sweep", "", "`section.key=value,value,…` run each mode with each of these values")
 	v.Flags.IntVar(&o.Warmup, "warmup", 1, "`N` untimed steps at the start of each process")
 	v.Flags.IntVar(&o.Repeats, "repeats", 1,
-		"`N` run each variant N times and count the fastest of each step; steadies the figures on a busy machine")
+		"`N` run each variant N times and use each step's fastest time; reduces noise on a busy machine")
 	v.Flags.BoolVar(&o.Resume, "resume", false, "keep finished runs and continue the others")
 	v.Flags.StringVar(&o.Dir, "out", "",
 		"`DIR` output folder for the runs, compare.json and compare.html (default runs/<name>-compare)")
@@ -52,7 +52,7 @@ func compareVerb(std streams) cli.Verb {
 			}
 		}
 		o.Say = func(format string, args ...any) { notice.Print(std.err, notice.Progress, format, args...) }
-		o.Train = inProcess(std)
+		o.Train = inSubprocess(std)
 		result, err := compare.Run(ctx, o)
 		switch {
 		case errors.Is(err, compare.ErrUsage), errors.Is(err, compare.ErrRefused):
@@ -63,6 +63,7 @@ func compareVerb(std streams) cli.Verb {
 		case result == nil:
 			return err
 		}
+		// If only some runs failed, print the others and return the error.
 		if err := result.Print(std.out); err != nil {
 			return err
 		}
@@ -72,11 +73,11 @@ func compareVerb(std streams) cli.Verb {
 	return v
 }
 
-// inProcess returns a function that runs easyrl train in a separate process, so that
+// inSubprocess returns a function that runs easyrl train in a separate process, so that
 // runs share neither threads nor memory nor caches. When the context ends, the function
 // interrupts the process and waits for it. The process writes to our standard error. If
 // the first process rejects its configuration, the error is compare.ErrRefused.
-func inProcess(std streams) func(ctx context.Context, cores int, args []string) error {
+func inSubprocess(std streams) func(ctx context.Context, cores int, args []string) error {
 	accepted := false // whether a process has accepted its configuration
 	return func(ctx context.Context, cores int, args []string) error {
 		self, err := os.Executable()
