@@ -79,7 +79,7 @@ func newEasyrl(ctx context.Context, c *client) (Server, error) {
 		e.latest = publish.NewLatest()
 	}
 	if err := e.checkClaim(ctx); err != nil {
-		return nil, publish.Fault(err)
+		return nil, publish.ServerError(err)
 	}
 	return e, nil
 }
@@ -185,7 +185,7 @@ func (e *easyrl) Publish(ctx context.Context, w inference.Weights) (string, erro
 		err = fmt.Errorf("PUT /v1/weights: server has checksum %q, expected %s", h.Checksum, w.Checksum())
 	}
 	if err != nil {
-		return "", fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
+		return "", fmt.Errorf("instance %s: %w", e.url, publish.ServerError(err))
 	}
 	return h.Checksum, nil
 }

@@ -26,7 +26,7 @@ const maxResumes = 8
 type labelled struct {
 	*client
 	remedy     string        // tells users what to do if an update does not reach every tensor; may be empty
-	publishing chan struct{} // a lock whose wait a context can end: full while a publish runs
+	publishing chan struct{} // semaphore of size 1, so that waiting can be canceled; full while a publish runs
 
 	mu      sync.Mutex      // guards the fields below
 	version int64           // current version; 0 before the first verified publish and after a failed one
@@ -90,7 +90,7 @@ func (l *labelled) publish(ctx context.Context, w inference.Weights, calls label
 			err = fmt.Errorf("%w. %s", err, l.remedy)
 		}
 		if err != nil {
-			err = fmt.Errorf("instance %s: %w", l.url, publish.Fault(err))
+			err = fmt.Errorf("instance %s: %w", l.url, publish.ServerError(err))
 		}
 	}()
 	if l.cfg.Store == nil {

@@ -35,7 +35,7 @@ func (e *easyrl) Claim(ctx context.Context) error {
 		return nil
 	}
 	if err := e.renewClaim(ctx); err != nil {
-		return fmt.Errorf("instance %s: %w", e.url, publish.Fault(err))
+		return fmt.Errorf("instance %s: %w", e.url, publish.ServerError(err))
 	}
 	renewing, stop := context.WithCancel(context.Background())
 	e.stop = stop

@@ -16,7 +16,7 @@ import (
 // once, over the previous one: a server that still reads the previous one finds a wrong checksum at
 // the end. The files have no name in the file system and vanish with the process.
 type Latest struct {
-	writing chan struct{} // a lock whose wait a context can end: full while Put runs; guards files
+	writing chan struct{} // semaphore of size 1, so that waiting can be canceled; full while Put runs; guards files
 	files   map[string]*layoutFile
 }
 

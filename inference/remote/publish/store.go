@@ -22,7 +22,7 @@ type Store struct {
 	pattern *regexp.Regexp // names of the folders in dir that the store may remove
 	latest  *Latest
 
-	writing chan struct{} // a lock whose wait a context can end: full while Put runs
+	writing chan struct{} // semaphore of size 1, so that waiting can be canceled; full while Put runs
 	kept    []string      // names of the last two put, newest last; guarded by writing
 }
 
@@ -36,7 +36,7 @@ func NewStore(dir string) (*Store, error) {
 		writing: make(chan struct{}, 1)}, nil
 }
 
-// Latest returns the store's files in memory.
+// Latest returns the store's in-memory copy of the newest weights.
 func (s *Store) Latest() *Latest { return s.latest }
 
 // Label returns the name of weights on the wire and in a store: version and checksum.
@@ -89,7 +89,7 @@ func (s *Store) Put(ctx context.Context, w inference.Weights) (string, error) {
 	return folder, nil
 }
 
-// write writes w to the folder name. It replaces the folder if an earlier run left it.
+// write writes w to the folder called name, replacing one left by an earlier run.
 func (s *Store) write(name string, w inference.Weights) error {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return err
@@ -116,9 +116,8 @@ func (s *Store) write(name string, w inference.Weights) error {
 	return os.Rename(partial, final)
 }
 
-// writeFile writes w to a new file. It does not sync the file to disk: the file is useless after a
-// crash, and a network file system shows a closed file completely to every server that opens it
-// later.
+// writeFile writes w to a new file. It need not sync: nobody reads the file after a crash, and
+// network file systems show a closed file in full to servers that open it later.
 func writeFile(path string, w inference.Weights) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -147,9 +146,9 @@ func (s *Store) keep(name string) {
 	}
 }
 
-// Fault returns err so that it wraps neither ErrInvalid nor ErrStale. These would blame the request,
-// but a refused publish is a fault of the server.
-func Fault(err error) error {
+// ServerError returns an error with err's message that wraps neither ErrInvalid nor ErrStale. These
+// would blame the request, but a refused publish is the server's fault.
+func ServerError(err error) error {
 	if errors.Is(err, inference.ErrInvalid) || errors.Is(err, inference.ErrStale) {
 		return errors.New(err.Error())
 	}
