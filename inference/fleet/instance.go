@@ -16,7 +16,7 @@ type instance struct {
 	handle state.Handle
 	ctx    context.Context // ends when the instance leaves
 	cancel context.CancelCauseFunc
-	asking chan struct{} // a lock whose wait a context can end: full while a call asks for a pulse
+	asking chan struct{} // a semaphore of size 1, full while a call asks for a pulse
 
 	// Guarded by fleet.mu; the fields above do not change.
 	work       context.Context         // parent of its calls; ends with ctx or when the instance is silent

@@ -47,8 +47,8 @@ func firstSentences() map[string]string {
 		"tokenizer/chat": "Package chat renders conversations into prompts with a model's chat template.",
 		"checkpoint": "Package checkpoint reads and writes safetensors weights and the state that makes a run " +
 			"resumable.",
-		"report": "Package report records a run's steps and spans and shows them: console, JSON lines, page, " +
-			"trace.",
+		"report": "Package report records a run's steps, warnings and description in the run's folder, and shows its " +
+			"progress on the console.",
 		"run/evaluate": "Package evaluate samples and scores responses to held-out prompts and turns their scores " +
 			"into mean@k, pass@k and maj@k.",
 		"run":          "Package run puts a run together from its configuration:",
