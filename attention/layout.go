@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // Layout holds the rows of one forward pass, in order, without padding. The zero Layout is
@@ -90,17 +91,44 @@ func (l *Layout) Add(parent int, tokens []int32, loss bool) int {
 // AddResponse appends a segment that carries loss and has no children, and returns its index. The
 // last token predicts nothing, so it gets no row.
 func (l *Layout) AddResponse(parent int, tokens []int32) int {
-	if len(tokens) == 0 {
-		return l.Add(parent, nil, true)
-	}
-	last := len(tokens) - 1
-	segment := l.Add(parent, tokens[:last], true)
-	row := l.lastRow(segment)
-	if row >= 0 {
-		l.Targets = append(l.Targets, Target{Row: row, Token: tokens[last], Segment: int32(segment),
-			Offset: int32(last)})
+	return l.AddTrajectory(parent, rollout.Demonstrated(tokens), rollout.IsTrained)
+}
+
+// AddTrajectory appends a segment without children that holds all spans of t, and returns its index. The
+// tokens of the spans that isTarget selects become targets if they have a row before them. The last target
+// and the tokens after it predict nothing, so they get no rows.
+func (l *Layout) AddTrajectory(parent int, t rollout.Trajectory, isTarget func(*rollout.Span) bool) int {
+	ids, rows := t.IDs(), TrajectoryRows(t, isTarget)
+	segment := l.Add(parent, ids[:rows], false)
+	start := l.Segments[segment].Start
+	offset := 0
+	for i := range t {
+		end := offset + len(t[i].IDs)
+		for ; offset < end && isTarget(&t[i]); offset++ {
+			row := start + int32(offset) - 1
+			if offset == 0 {
+				row = l.lastRow(parent)
+			}
+			if row >= 0 {
+				l.Targets = append(l.Targets,
+					Target{Row: row, Token: ids[offset], Segment: int32(segment), Offset: int32(offset)})
+			}
+		}
+		offset = end
 	}
 	return segment
+}
+
+// TrajectoryRows returns the number of rows that AddTrajectory appends.
+func TrajectoryRows(t rollout.Trajectory, isTarget func(*rollout.Span) bool) int {
+	rows, end := 0, 0
+	for i := range t {
+		end += len(t[i].IDs)
+		if len(t[i].IDs) > 0 && isTarget(&t[i]) {
+			rows = end - 1
+		}
+	}
+	return rows
 }
 
 // AddGroup appends a prompt and its responses, whose tokens carry loss, and

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/easyrl/easyrl/npu"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 func TestAddGroup(t *testing.T) {
@@ -137,6 +138,48 @@ func TestAddResponse(t *testing.T) {
 		{Row: 1, Token: 4, Segment: 2, Offset: 0},
 	}, l.Targets)
 	require.NoError(t, l.Validate())
+}
+
+// A trajectory is one segment. Only the tokens of chosen spans are targets, and nothing after the last of them
+// has a row.
+func TestAddTrajectory(t *testing.T) {
+	t.Parallel()
+	spans := rollout.Trajectory{
+		{From: rollout.Environment, IDs: []int32{1}},
+		{From: rollout.Policy, IDs: []int32{2, 3}, Trained: true},
+		{From: rollout.Environment, IDs: []int32{4, 5}},
+		{From: rollout.Policy, IDs: []int32{6}, Trained: true},
+		{From: rollout.Policy, IDs: []int32{7, 8}},
+		{From: rollout.Environment, IDs: []int32{9}},
+	}
+	for _, c := range []struct {
+		isTarget func(*rollout.Span) bool
+		rows     int
+		offsets  []int32
+	}{
+		{rollout.IsTrained, 5, []int32{1, 2, 5}},
+		{rollout.IsSampled, 7, []int32{1, 2, 5, 6, 7}},
+		{func(*rollout.Span) bool { return true }, 8, []int32{0, 1, 2, 3, 4, 5, 6, 7, 8}},
+		{func(*rollout.Span) bool { return false }, 0, nil},
+	} {
+		var l Layout
+		root := l.Add(-1, []int32{20, 21}, false)
+		segment := l.AddTrajectory(root, spans, c.isTarget)
+		require.Equal(t, c.rows, TrajectoryRows(spans, c.isTarget))
+		require.Equal(t, append([]int32{20, 21}, spans.IDs()[:c.rows]...), l.Tokens)
+		var offsets []int32
+		for _, target := range l.Targets {
+			require.EqualValues(t, segment, target.Segment)
+			require.EqualValues(t, target.Offset+1, target.Row)
+			require.Equal(t, spans.IDs()[target.Offset], target.Token)
+			offsets = append(offsets, target.Offset)
+		}
+		require.Equal(t, c.offsets, offsets)
+		require.NoError(t, l.Validate())
+	}
+	var l Layout // without a row before its first token, that token is no target
+	l.AddTrajectory(-1, rollout.Demonstrated([]int32{5, 6}), rollout.IsTrained)
+	require.Equal(t, []Target{{Row: 0, Token: 6, Segment: 0, Offset: 1}}, l.Targets)
 }
 
 func TestAddPanicsOnUnknownParent(t *testing.T) {
