@@ -199,7 +199,7 @@ func TestPaperEachPromptOnce(t *testing.T) {
 			if _, twice := tokens[g.Index]; twice {
 				t.Errorf("group %d came twice", g.Index)
 			}
-			tokens[g.Index] = g.Responses[0].IDs[0]
+			tokens[g.Index] = g.Responses[0].Spans[0].IDs[0]
 		}
 		return tokens
 	}

@@ -187,10 +187,10 @@ func TestGroupIsComplete(t *testing.T) {
 			Step: 3, Index: 1, Prompts: len(in.Prompts), Version: 7, Prompt: in.Prompts[1], Seed: seedOf(42, 3, 1),
 			Scored: time.Now(),
 			Responses: []rollout.Response{
-				{Text: "[0]", IDs: []int32{0, 9}, Logprobs: []float32{-1, -2}, Reward: 2,
-					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
-				{Text: "[1]", IDs: []int32{1, 9}, Logprobs: []float32{-1, -2}, Reward: 2,
-					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Version: 7, Instance: "fake"},
+				{Text: "[0]", Spans: rollout.Sampled([]int32{0, 9}, []float32{-1, -2}, 7), Reward: 2,
+					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Instance: "fake"},
+				{Text: "[1]", Spans: rollout.Sampled([]int32{1, 9}, []float32{-1, -2}, 7), Reward: 2,
+					Parts: map[string]float64{"length": 2}, Finish: rollout.Stop, Instance: "fake"},
 			},
 		}, groups[1])
 		require.Equal(t, map[string]int{"fake": 2}, sum.byInstance)
@@ -198,7 +198,7 @@ func TestGroupIsComplete(t *testing.T) {
 		for i := range groups {
 			prompt += len(groups[i].Prompt.IDs)
 			for _, r := range groups[i].Responses {
-				response += len(r.IDs)
+				response += len(r.Spans[0].IDs)
 			}
 		}
 		require.Equal(t, []int{2, 8}, []int{prompt, response})

@@ -3,7 +3,6 @@
 package rollout
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 )
@@ -78,22 +77,20 @@ const (
 	Length Finish = "length"
 )
 
-// Response is one sampled answer and its score.
+// Response is one sampled answer to a prompt and its score.
 type Response struct {
-	Text     string             `json:"text"`
-	IDs      []int32            `json:"ids"`      // includes the stop token if one ended it
-	Logprobs []float32          `json:"logprobs"` // natural log-probability of each of IDs under the sampling policy
-	Reward   float64            `json:"reward"`
-	Parts    map[string]float64 `json:"parts,omitempty"` // components of the reward by name
-	Finish   Finish             `json:"finish"`
-	Version  int64              `json:"version"`  // version of the weights that sampled the response
-	Instance string             `json:"instance"` // name of the instance that sampled the response
+	Text     string
+	Spans    Trajectory // the last token of a span of the policy is the stop token if one ended it
+	Reward   float64
+	Parts    map[string]float64 // components of the reward by name
+	Finish   Finish
+	Instance string // name of the instance that sampled the response
 	// Advantage is the advantage that the trainer computed; nil if it did not train on the
 	// response.
-	Advantage *float64 `json:"advantage,omitempty"`
-	// Entropies has the entropy of the policy's distribution at each of IDs, in nats, rounded
-	// to four decimals. It is empty if the trainer computed none, as for an advantage of 0.
-	Entropies []float32 `json:"entropies,omitempty"`
+	Advantage *float64
+	// Entropies has the entropy of the policy's distribution at each trained token, in nats,
+	// rounded to four decimals. It is empty if the trainer computed none, as for an advantage of 0.
+	Entropies []float32
 }
 
 // Group is a prompt and its responses. It is the unit streamed to the trainer, because an
@@ -102,7 +99,7 @@ type Group struct {
 	Step      int   // from 1
 	Index     int   // position among the step's prompts, from 0
 	Prompts   int   // number of prompts of the step; 0 if unknown
-	Version   int64 // version of the weights that sampled all responses
+	Version   int64 // version of the weights that the batch asked for
 	Prompt    Prompt
 	Responses []Response
 	// Seed is the seed of the request that sampled the group. It names the group in the
@@ -121,53 +118,4 @@ type Group struct {
 	// that it claims; cause says why. It is nil if the recorded log-probabilities may differ
 	// from the trainer's even with the right weights. Rollouts files omit it.
 	Reject func(cause error)
-}
-
-// groupJSON is the flat form of a Group in rollouts files.
-type groupJSON struct {
-	Step      int             `json:"step"`
-	Version   int64           `json:"version"`
-	Index     int             `json:"index"`
-	Prompts   int             `json:"prompts,omitempty"`
-	PromptID  string          `json:"prompt_id"`
-	Prompt    string          `json:"prompt"`
-	Question  string          `json:"question,omitempty"` // last message of the user; "" for plain text
-	PromptIDs []int32         `json:"prompt_ids"`
-	Answer    json.RawMessage `json:"answer"` // null if there is none
-	Source    string          `json:"source,omitempty"`
-	Responses []Response      `json:"responses"`
-	Replaced  bool            `json:"replaced,omitempty"`
-}
-
-// MarshalJSON writes the flat form of a run's rollouts files. It leaves < and > unescaped,
-// because people read these files.
-func (g Group) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(groupJSON{
-		Step: g.Step, Version: g.Version, Index: g.Index, Prompts: g.Prompts,
-		PromptID: g.Prompt.ID, Prompt: g.Prompt.Text, Question: g.Prompt.Asked(), PromptIDs: g.Prompt.IDs,
-		Answer: g.Prompt.Answer, Source: g.Prompt.Source,
-		Responses: g.Responses, Replaced: g.Replaced,
-	})
-	return bytes.TrimRight(b.Bytes(), "\n"), err
-}
-
-// UnmarshalJSON reads the flat form.
-func (g *Group) UnmarshalJSON(b []byte) error {
-	var j groupJSON
-	if err := json.Unmarshal(b, &j); err != nil {
-		return err
-	}
-	if string(j.Answer) == "null" {
-		j.Answer = nil
-	}
-	*g = Group{
-		Step: j.Step, Version: j.Version, Index: j.Index, Prompts: j.Prompts,
-		Prompt: Prompt{ID: j.PromptID, Text: j.Prompt, Messages: Chat(j.Question), IDs: j.PromptIDs,
-			Answer: j.Answer, Source: j.Source},
-		Responses: j.Responses, Replaced: j.Replaced,
-	}
-	return nil
 }

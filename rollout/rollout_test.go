@@ -27,9 +27,9 @@ func TestGroupUnmarshalsContract(t *testing.T) {
 		Step: 1, Version: 1,
 		Prompt: Prompt{ID: "gsm8k:7", Text: "1+1=", IDs: []int32{5, 6, 5}, Answer: json.RawMessage(`"2"`)},
 		Responses: []Response{
-			{Text: "2", IDs: []int32{7, 1}, Logprobs: []float32{-0.25, -1e-7}, Reward: 1, Finish: Stop, Version: 1,
+			{Text: "2", Spans: Sampled([]int32{7, 1}, []float32{-0.25, -1e-7}, 1), Reward: 1, Finish: Stop,
 				Instance: "local"},
-			{Text: "33", IDs: []int32{8, 8}, Logprobs: []float32{-3.5, -0.125}, Reward: 0.5, Finish: Length, Version: 1,
+			{Text: "33", Spans: Sampled([]int32{8, 8}, []float32{-3.5, -0.125}, 1), Reward: 0.5, Finish: Length,
 				Instance: "http://10.0.0.2:8000"},
 		},
 	}, g)
@@ -85,11 +85,17 @@ func TestGroupRoundTrip(t *testing.T) {
 		for range rng.IntN(4) {
 			r := Response{
 				Text: texts[rng.IntN(5)], Reward: rng.NormFloat64(), Finish: []Finish{Stop, Length}[rng.IntN(2)],
-				Version: g.Version, Instance: texts[rng.IntN(5)],
+				Spans: Sampled(nil, nil, g.Version), Instance: texts[rng.IntN(5)],
 			}
+			s := &r.Spans[0]
 			for range 1 + rng.IntN(20) {
-				r.IDs = append(r.IDs, rng.Int32())
-				r.Logprobs = append(r.Logprobs, -math.Float32frombits(rng.Uint32N(0x7f800000)))
+				s.IDs = append(s.IDs, rng.Int32())
+				s.Logprobs = append(s.Logprobs, -math.Float32frombits(rng.Uint32N(0x7f800000)))
+			}
+			if rng.IntN(3) == 0 { // another turn
+				r.Spans = append(r.Spans, Span{From: Environment, IDs: []int32{rng.Int32()}},
+					Span{From: Policy, IDs: []int32{rng.Int32()}, Logprobs: []float32{-1}, Version: 2,
+						Trained: rng.IntN(2) == 0})
 			}
 			if rng.IntN(2) == 0 {
 				r.Parts = map[string]float64{"a": rng.Float64(), "b": math.SmallestNonzeroFloat64}
@@ -132,7 +138,7 @@ func TestGroupRejectsInvalid(t *testing.T) {
 	for _, bad := range []float64{math.NaN(), math.Inf(1)} {
 		_, err := json.Marshal(Group{Responses: []Response{{Reward: bad}}})
 		require.Error(t, err)
-		_, err = json.Marshal(Group{Responses: []Response{{Logprobs: []float32{float32(bad)}}}})
+		_, err = json.Marshal(Group{Responses: []Response{{Spans: Sampled(nil, []float32{float32(bad)}, 1)}}})
 		require.Error(t, err)
 	}
 }
@@ -151,6 +157,8 @@ func TestAnswerText(t *testing.T) {
 func FuzzGroup(f *testing.F) {
 	f.Add([]byte(line))
 	f.Add([]byte(`{"responses":[{}],"answer":{"a":1.50}}`))
+	f.Add([]byte(`{"responses":[{"spans":[{"from":"policy","ids":[1],"logprobs":[-1],"version":2,"trained":true}]},` +
+		`{"spans":[{"from":"environment","ids":[1]}],"ids":null}]}`))
 	f.Add([]byte(`{"answer":null,"prompt":"\ud800"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var g, back Group

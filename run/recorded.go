@@ -41,7 +41,7 @@ func newRecordedStep(groups []rollout.Group, known int) *recordedStep {
 		s.prompts = g.Index + 1
 		s.size = max(s.size, len(g.Responses))
 		for j := range g.Responses {
-			s.longest = max(s.longest, len(g.Responses[j].IDs))
+			s.longest = max(s.longest, g.Responses[j].Spans.Tokens())
 		}
 	}
 	if kept {
@@ -56,7 +56,7 @@ func (s *recordedStep) start(step int) rollout.Stream {
 	for _, g := range s.groups {
 		g.Step, g.Version = step, int64(step)
 		for i := range g.Responses {
-			g.Responses[i].Version = int64(step)
+			g.Responses[i].Spans.SetVersion(int64(step))
 		}
 		s.stream <- g
 	}

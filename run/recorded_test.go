@@ -34,7 +34,7 @@ func TestRecordedIndices(t *testing.T) {
 		for i, index := range c.indices {
 			groups = append(groups, rollout.Group{Index: index, Prompts: c.recorded,
 				Responses: make([]rollout.Response, i+1)})
-			groups[i].Responses[0].IDs = make([]int32, 5-i)
+			groups[i].Responses[0].Spans = rollout.Sampled(make([]int32, 5-i), nil, 1)
 		}
 		s := newRecordedStep(groups, c.known)
 		require.Equal(t, []int{c.prompts, len(groups), 5}, []int{s.prompts, s.size, s.longest})
@@ -42,7 +42,7 @@ func TestRecordedIndices(t *testing.T) {
 		var got []int
 		for g := range stream.Groups() {
 			got = append(got, g.Index)
-			require.Equal(t, []int64{7, 7, 7}, []int64{int64(g.Step), g.Version, g.Responses[0].Version})
+			require.Equal(t, []int64{7, 7, 7}, []int64{int64(g.Step), g.Version, g.Responses[0].Spans[0].Version})
 		}
 		require.Equal(t, c.want, got)
 		stats, err := stream.Wait()

@@ -10,11 +10,14 @@ import (
 
 	"github.com/easyrl/easyrl/backend"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
 )
 
-// Demonstration is a prompt and the response to imitate, as token ids.
+// Demonstration is a prompt, as token ids, and what follows it. The policy learns to imitate the trained
+// spans.
 type Demonstration struct {
-	Prompt, Response []int32
+	Prompt []int32
+	Spans  rollout.Trajectory
 }
 
 // HeldOut is a set of examples that is never trained on.
@@ -99,7 +102,7 @@ func (d *demonstrations) leaves(n int, example func(i int) Demonstration) iter.S
 		var current leaf
 		for i := range n {
 			e := example(i)
-			p := part{prompt: e.Prompt, responses: []sequence{{ids: e.Response}}}
+			p := part{prompt: e.Prompt, responses: []sequence{{spans: e.Spans}}}
 			if len(current) > 0 && current.rows()+p.rows() > limit {
 				if !yield(current) {
 					return

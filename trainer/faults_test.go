@@ -246,7 +246,7 @@ func TestParseGroups(t *testing.T) {
 	groups, _, err := parseGroups([]byte("\n"+recordedGroup+"\r\n\n"+recordedGroup), shape)
 	require.NoError(t, err)
 	require.Len(t, groups, 2)
-	require.Equal(t, []int32{5, 1}, groups[1].Responses[0].IDs)
+	require.Equal(t, []int32{5, 1}, groups[1].Responses[0].Spans[0].IDs)
 	for _, test := range []struct{ old, replacement, want string }{
 		{`"version":2,"prompt_id"`, `"version":7,"prompt_id"`, "response 0: version is 2, expected 7 as in its group"},
 		{`"version":2,"instance"`, `"version":3,"instance"`, "response 0: version is 3, expected 2 as in its group"},
@@ -328,9 +328,9 @@ func FuzzParseGroups(f *testing.F) {
 			require.NoError(t, verify.OnPolicy(&groups[i], groups[i].Step, groups[i].Version))
 			require.Equal(t, groups[0].Version, groups[i].Version)
 			for _, r := range groups[i].Responses {
-				for j, id := range r.IDs {
-					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Logprobs[j] >= -745 &&
-						r.Logprobs[j] <= 1e-3)
+				for j, id := range r.Spans[0].IDs {
+					require.True(t, id >= 0 && int(id) < shape.VocabSize && r.Spans[0].Logprobs[j] >= -745 &&
+						r.Spans[0].Logprobs[j] <= 1e-3)
 				}
 			}
 		}

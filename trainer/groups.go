@@ -124,7 +124,7 @@ func (r *rollouts) leaves(b *batch, groups []rollout.Group, rewards, advantages 
 			kept := loss.Keep(r.Loss.Keep, rewards[i])
 			b.responses += len(kept)
 			for _, j := range kept {
-				b.tokens += len(g.Responses[j].IDs)
+				b.tokens += g.Responses[j].Spans.Count(rollout.IsTrained)
 			}
 			r.measureGroup(&b.metrics, g, rewards[i])
 			b.metrics.Share("reward/no_signal_frac", !loss.Signal(advantages[i], kept))
@@ -153,7 +153,7 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 		limit := cmp.Or(r.t.Models.LeafRows(len(current.prompt)), r.t.microBatchRows())
 		for _, i := range indices {
 			response := &g.Responses[i]
-			n := len(response.IDs) - 1 // the last token predicts nothing
+			n := trainedRows(response.Spans)
 			if len(current.responses) > 0 && rows+n > limit {
 				if !yield(current) {
 					return
@@ -161,9 +161,10 @@ func (r *rollouts) cut(g *rollout.Group, advantages []float64, indices []int) it
 				current.responses = nil
 				rows = len(current.prompt)
 			}
-			current.responses = append(current.responses,
-				sequence{ids: response.IDs, behaviour: response.Logprobs, response: response,
-					advantage: float32(advantages[i]), weight: r.Loss.Aggregation.Weight(len(response.IDs))})
+			tokens := response.Spans.Count(rollout.IsTrained)
+			current.responses = append(current.responses, sequence{spans: response.Spans, response: response,
+				advantage: slices.Repeat([]float32{float32(advantages[i])}, tokens),
+				weight:    slices.Repeat([]float32{r.Loss.Aggregation.Weight(tokens)}, tokens)})
 			rows += n
 		}
 		if len(current.responses) > 0 {

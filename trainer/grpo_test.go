@@ -86,14 +86,14 @@ func tinyGroups(n, size int) []rollout.Group {
 		g := rollout.Group{Step: 1, Index: i, Version: 1,
 			Prompt: rollout.Prompt{ID: fmt.Sprint("p", i), IDs: ids(2 + 3*i)}}
 		for j := range size {
-			r := rollout.Response{IDs: ids(1 + rng.IntN(9)), Version: 1, Reward: float64(rng.IntN(4)),
+			r := rollout.Response{Spans: rollout.Sampled(ids(1+rng.IntN(9)), nil, 1), Reward: float64(rng.IntN(4)),
 				Finish: rollout.Stop}
 			if i == 1 {
 				r.Reward = 2
 			} else if j == 0 {
 				r.Reward = -1
 			}
-			r.Logprobs = make([]float32, len(r.IDs))
+			r.Spans[0].Logprobs = make([]float32, len(r.Spans[0].IDs))
 			g.Responses = append(g.Responses, r)
 		}
 		groups[i] = g
@@ -130,19 +130,20 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 		for j, r := range g.Responses {
 			adv := (r.Reward - mean) / (math.Sqrt(sd) + 1e-4)
 			var l attention.Layout
-			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.Spans.IDs())
 			lp, _ := policy.Logprobs(&l, temperature)
 			lo, lr := old(g.Index, j, &l), ref(g.Index, j, &l)
 			sum := 0.0
-			for i := range lp {
+			trained := trainedTokens(&r)
+			for _, i := range trained {
 				ratio := math.Exp(lp[i] - lo[i])
 				pg := math.Min(ratio*adv, math.Max(1-c.EpsilonLow, math.Min(1+c.EpsilonHigh, ratio))*adv)
 				d := lr[i] - lp[i]
 				sum += pg - c.Beta*map[string]float64{loss.K2: d * d / 2, loss.K3: math.Exp(d) - d - 1}[c.KL]
 			}
-			tokens, responses = tokens+len(lp), responses+1
+			tokens, responses = tokens+len(trained), responses+1
 			if c.Aggregation == loss.SequenceMean {
-				sum /= float64(len(lp))
+				sum /= float64(len(trained))
 			}
 			total -= sum
 		}
@@ -157,13 +158,56 @@ func objective(c loss.Config, maxTokens int, groups []rollout.Group, policy *ref
 	}
 }
 
+// trainedTokens returns the indices of the trained tokens of a response.
+func trainedTokens(r *rollout.Response) (indices []int) {
+	i := 0
+	for _, s := range r.Spans {
+		for range s.IDs {
+			if s.Trained {
+				indices = append(indices, i)
+			}
+			i++
+		}
+	}
+	return indices
+}
+
+// inTurns cuts the responses of groups into spans of up to three tokens: trained ones, those of an environment
+// and ones that the policy wrote but does not train, in turn. A response of one token stays as it is.
+func inTurns(groups []rollout.Group) []rollout.Group {
+	for i := range groups {
+		for j := range groups[i].Responses {
+			r := &groups[i].Responses[j]
+			whole := r.Spans[0]
+			r.Spans = nil
+			for from := 0; from < len(whole.IDs); from += 3 {
+				to := min(from+3, len(whole.IDs))
+				s := whole
+				s.IDs, s.Logprobs = whole.IDs[from:to], whole.Logprobs[from:to]
+				switch len(r.Spans) % 3 {
+				case 1:
+					s = rollout.Span{From: rollout.Environment, IDs: s.IDs}
+				case 2:
+					s.Trained = false
+				}
+				r.Spans = append(r.Spans, s)
+			}
+		}
+	}
+	return groups
+}
+
 // Compares a whole GRPO step (shared prompts, three models, micro-batches, deferred
 // normalisation) with an independent float64 objective and its central differences, for
-// each aggregation and each estimator of the KL.
+// each aggregation and each estimator of the KL, and for responses of one and of several spans.
 func TestGRPOStepMatchesFloat64(t *testing.T) {
 	for _, aggregation := range []loss.Aggregation{loss.SequenceMean, loss.TokenMean, loss.Constant} {
-		for _, kl := range []string{loss.K2, loss.K3} {
+		for _, kl := range []string{loss.K2, loss.K3, "turns"} {
 			t.Run(fmt.Sprintf("%s/%s", aggregation, kl), func(t *testing.T) {
+				turns := kl == "turns"
+				if turns {
+					kl = loss.K3
+				}
 				t.Parallel()
 				cfg := Rollouts{MaxTokens: 11, Loss: loss.Default()}
 				cfg.Loss.Aggregation, cfg.Loss.KL, cfg.Loss.Beta, cfg.Loss.OldPolicy = aggregation, kl, 0.3,
@@ -180,6 +224,9 @@ func TestGRPOStepMatchesFloat64(t *testing.T) {
 				r := tinySource(t, m, 40, cfg)
 				b := &batch{}
 				groups := tinyGroups(3, 4)
+				if turns {
+					groups = inTurns(groups)
+				}
 				require.NoError(t, r.train(t.Context(), &step{number: 1}, b, groups))
 				r.setScale(b)
 
@@ -279,12 +326,12 @@ func TestRefusesOffPolicyGroups(t *testing.T) {
 	for name, spoil := range map[string]func(g *rollout.Group){
 		"version 0, expected step 1 and version 1": func(g *rollout.Group) { g.Version = 0 },
 		"step 2 and version 1, expected":           func(g *rollout.Group) { g.Step = 2 },
-		"response 1: sampled with version 7":       func(g *rollout.Group) { g.Responses[1].Version = 7 },
-		"tokens but 0 log-probabilities":           func(g *rollout.Group) { g.Responses[0].Logprobs = nil },
+		"response 1: sampled with version 7":       func(g *rollout.Group) { g.Responses[1].Spans[0].Version = 7 },
+		"ids and 0 logprobs":                       func(g *rollout.Group) { g.Responses[0].Spans[0].Logprobs = nil },
 		"response 2: reward is NaN":                func(g *rollout.Group) { g.Responses[2].Reward = math.NaN() },
-		"response 0: 0 tokens but 0 log-probabilit": func(
+		"response 0: 0 ids and 0 logprobs": func(
 			g *rollout.Group) {
-			g.Responses[0].IDs, g.Responses[0].Logprobs = nil, nil
+			g.Responses[0].Spans[0].IDs, g.Responses[0].Spans[0].Logprobs = nil, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -381,12 +428,12 @@ func TestNoSignalIsOfTheAdvantages(t *testing.T) {
 func TestStalenessIsMeasured(t *testing.T) {
 	t.Parallel()
 	groups := tinyGroups(2, 3)
-	groups[0].Step, groups[1].Step, groups[1].Responses[2].Version = 5, 5, 3
+	groups[0].Step, groups[1].Step, groups[1].Responses[2].Spans[0].Version = 5, 5, 3
 	for i := range groups[0].Responses {
-		groups[0].Responses[i].Version = 5
+		groups[0].Responses[i].Spans[0].Version = 5
 	}
 	for i := range 2 {
-		groups[1].Responses[i].Version = 4
+		groups[1].Responses[i].Spans[0].Version = 4
 	}
 	r := &rollouts{}
 	for want, measured := range map[float64][]rollout.Group{0: groups[:1], 2: groups} {

@@ -44,15 +44,17 @@ func TestPartsCutGroups(t *testing.T) {
 		t: &Trainer{cfg: Config{MicroBatchTokens: 10}, Deps: Deps{Models: leafless{}}}}
 	g := &rollout.Group{Prompt: rollout.Prompt{IDs: make([]int32, 4)}}
 	for _, n := range []int{3, 4, 2, 30, 1} {
-		g.Responses = append(g.Responses, rollout.Response{IDs: make([]int32, n)})
+		g.Responses = append(g.Responses, rollout.Response{Spans: rollout.Demonstrated(make([]int32, n))})
 	}
 	// cut returns the indices of the responses in each part. Their lengths identify them.
 	cut := func(advantages []float64, kept []int) (got [][]int) {
 		for p := range r.cut(g, advantages, kept) {
 			var responses []int
 			for _, s := range p.responses {
-				i := slices.IndexFunc(g.Responses, func(r rollout.Response) bool { return len(r.IDs) == len(s.ids) })
-				require.Equal(t, float32(advantages[i]), s.advantage)
+				i := slices.IndexFunc(g.Responses, func(r rollout.Response) bool {
+					return r.Spans.Tokens() == s.spans.Tokens()
+				})
+				require.Equal(t, slices.Repeat([]float32{float32(advantages[i])}, s.spans.Tokens()), s.advantage)
 				responses = append(responses, i)
 			}
 			got = append(got, responses)

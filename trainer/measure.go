@@ -18,13 +18,18 @@ func (r *rollouts) measureGroup(m *metrics, g *rollout.Group, rewards []float64)
 	m.Mean("prompt_length/mean", prompt, 1)
 	for i := range g.Responses {
 		response := &g.Responses[i]
-		tokens := float64(len(response.IDs))
+		tokens := float64(response.Spans.Count(rollout.IsSampled))
 		m.Sum("tokens/prompt", prompt)
 		m.Sum("tokens/response", tokens)
-		m.Max("staleness/max", float64(int64(g.Step)-response.Version))
+		for k := range response.Spans {
+			if s := &response.Spans[k]; rollout.IsSampled(s) {
+				m.Max("staleness/max", float64(int64(g.Step)-s.Version))
+			}
+		}
 		m.Mean("response_length/mean", tokens, 1)
 		m.Max("response_length/max", tokens)
-		m.Mean("actor/clip_frac", 0, tokens) // measurePass adds the clipped tokens
+		// measurePass adds the clipped tokens
+		m.Mean("actor/clip_frac", 0, float64(response.Spans.Count(rollout.IsTrained)))
 		m.Share("response_length/clip_ratio", response.Finish == rollout.Length)
 		m.Mean("reward/mean", response.Reward, 1)
 		m.Std("reward/std", response.Reward)

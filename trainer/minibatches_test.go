@@ -39,7 +39,7 @@ func (s *byToken) add(c *loss.Config, maxTokens int, groups []rollout.Group, pol
 			deviation += (r - mean) * (r - mean) / float64(len(rewards)-1)
 		}
 		for j, r := range g.Responses {
-			n := float64(len(r.IDs))
+			n := float64(len(r.Spans[0].IDs))
 			s.tokens += n
 			if !slices.Contains(kept, j) {
 				continue
@@ -59,7 +59,7 @@ func (s *byToken) add(c *loss.Config, maxTokens int, groups []rollout.Group, pol
 				continue
 			}
 			var l attention.Layout
-			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+			l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.Spans[0].IDs)
 			now, entropy := policy.Logprobs(&l, 1)
 			before, _ := old.Logprobs(&l, 1)
 			began, _ := start.Logprobs(&l, 1)
@@ -77,7 +77,7 @@ func (s *byToken) add(c *loss.Config, maxTokens int, groups []rollout.Group, pol
 				}
 				s.entropy += entropy[k]
 				s.passed++
-				m := before[k] - float64(r.Logprobs[k])
+				m := before[k] - float64(r.Spans[0].Logprobs[k])
 				s.mismatch += math.Exp(m) - 1 - m
 				s.mismatchWorst = max(s.mismatchWorst, math.Abs(m))
 			}

@@ -95,7 +95,7 @@ func (s *script) produce(ctx context.Context, p rollout.Batch) rollout.Stream {
 			g := groups[i]
 			g.Step, g.Version = p.Step, p.Version
 			for j := range g.Responses {
-				g.Responses[j].Version = p.Version
+				g.Responses[j].Spans[0].Version = p.Version
 			}
 			if s.change != nil {
 				s.change(&g)

@@ -25,13 +25,13 @@ type batch struct {
 	scale             float64      // factor for the gradient sums: 1 / the loss's divisor; 0 if nothing is trained
 }
 
-// sequence is a response with the inputs of its loss.
+// sequence is a response or demonstration with the inputs of its loss, which have a value for each trained
+// token of spans. They are nil for a demonstration.
 type sequence struct {
-	ids       []int32
-	behaviour []float32 // the sampler's log-probabilities; nil for a demonstration
-	advantage float32
-	response  *rollout.Response // recorded; nil for a demonstration
-	weight    float32           // weight in the loss of each token
+	spans     rollout.Trajectory
+	advantage []float32
+	weight    []float32
+	response  *rollout.Response // nil for a demonstration
 }
 
 // leaf is the unit whose gradient is computed from zero and then added to the sums (see
@@ -56,24 +56,28 @@ type part struct {
 	responses []sequence
 }
 
-// rows returns the number of rows of the part's layout: the prompt once, and all tokens of
-// each response but the last, which predicts nothing.
+// rows returns the number of rows of the part's layout: the prompt once, and those of each response.
 func (p *part) rows() int {
 	n := len(p.prompt)
 	for i := range p.responses {
-		n += len(p.responses[i].ids) - 1
+		n += trainedRows(p.responses[i].spans)
 	}
 	return n
 }
 
+// trainedRows returns the number of rows that spans need for their trained tokens.
+func trainedRows(spans rollout.Trajectory) int {
+	return attention.TrajectoryRows(spans, rollout.IsTrained)
+}
+
 // micro is one micro-batch: a forest of prompts with their responses, and the loss's inputs
-// for each response token, in the order of the layout's targets.
+// for each trained token, in the order of the layout's targets.
 type micro struct {
 	layout    attention.Layout
 	advantage []float32
 	weight    []float32
 	behaviour []float32
-	lengths   []int               // number of tokens of each response
+	lengths   []int               // number of trained tokens of each response
 	responses []*rollout.Response // recorded responses; empty for demonstrations
 	groups    []*rollout.Group    // groups[i] is the group of responses[i]
 	flows     []uint64            // identify the groups in the trace
@@ -95,16 +99,14 @@ func (m *micro) addPart(p *part) {
 	root := m.layout.Add(-1, p.prompt, false) // a new tree; prompts have no targets
 	for i := range p.responses {
 		r := &p.responses[i]
-		m.layout.AddResponse(root, r.ids)
-		m.behaviour = append(m.behaviour, r.behaviour...)
-		m.lengths = append(m.lengths, len(r.ids))
+		m.layout.AddTrajectory(root, r.spans, rollout.IsTrained)
+		m.behaviour = append(m.behaviour, r.spans.Logprobs(rollout.IsTrained)...)
+		m.lengths = append(m.lengths, r.spans.Count(rollout.IsTrained))
+		m.advantage = append(m.advantage, r.advantage...)
+		m.weight = append(m.weight, r.weight...)
 		if r.response != nil {
 			m.responses = append(m.responses, r.response)
 			m.groups = append(m.groups, p.group)
-		}
-		for range r.ids {
-			m.advantage = append(m.advantage, r.advantage)
-			m.weight = append(m.weight, r.weight)
 		}
 	}
 	if n := len(m.flows); p.flow != 0 && (n == 0 || m.flows[n-1] != p.flow) {

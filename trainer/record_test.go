@@ -35,7 +35,7 @@ func TestRolloutsHaveAdvantagesAndEntropies(t *testing.T) {
 				require.Empty(t, r.Entropies)
 				continue
 			}
-			require.Len(t, r.Entropies, len(r.IDs))
+			require.Len(t, r.Entropies, len(r.Spans[0].IDs))
 			for _, e := range r.Entropies {
 				require.InDelta(t, math.Round(float64(e)*1e4), float64(e)*1e4, 1e-2, "four decimals")
 				sum, n = sum+float64(e), n+1

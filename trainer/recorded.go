@@ -97,17 +97,17 @@ func parseGroup(text []byte) (rollout.Group, error) {
 	var numbers struct {
 		PromptIDs []*int32 `json:"prompt_ids"`
 		Responses []struct {
-			IDs      []*int32          `json:"ids"`
-			Logprobs []json.RawMessage `json:"logprobs"`
-			Reward   json.RawMessage   `json:"reward"`
+			rawSpan
+			Spans  []rawSpan       `json:"spans"`
+			Reward json.RawMessage `json:"reward"`
 		} `json:"responses"`
 	}
 	numbersErr := json.Unmarshal(quoteConstants(text), &numbers)
 	if numbersErr == nil {
 		for j, r := range numbers.Responses {
-			for i, lp := range r.Logprobs {
-				if notFinite(lp, 32) {
-					return g, fmt.Errorf("response %d: %w", j, logprobError(i, unquoted(lp)))
+			for _, s := range append(r.Spans, r.rawSpan) {
+				if err := s.checkFinite(); err != nil {
+					return g, fmt.Errorf("response %d: %w", j, err)
 				}
 			}
 			if notFinite(r.Reward, 64) {
@@ -127,24 +127,51 @@ func parseGroup(text []byte) (rollout.Group, error) {
 		}
 		return g, fmt.Errorf("%s is a JSON %s, expected a group as recorded in rollouts/", field, mismatch.Value)
 	}
-	if err != nil {
+	if errors.As(err, new(*json.SyntaxError)) {
 		return g, fmt.Errorf("not JSON: %w", err)
+	}
+	if err != nil {
+		return g, err
 	}
 	if i := indexNil(numbers.PromptIDs); i >= 0 {
 		return g, fmt.Errorf("prompt_ids[%d] is null, expected a number", i)
 	}
 	for j, r := range numbers.Responses {
-		if i := indexNil(r.IDs); i >= 0 {
-			return g, fmt.Errorf("response %d: ids[%d] is null, expected a number", j, i)
-		}
-		if i := slices.IndexFunc(r.Logprobs, isNull); i >= 0 {
-			return g, fmt.Errorf("response %d: logprobs[%d] is null, expected a number", j, i)
+		for _, s := range append(r.Spans, r.rawSpan) {
+			if err := s.checkNull(); err != nil {
+				return g, fmt.Errorf("response %d: %w", j, err)
+			}
 		}
 		if isNull(r.Reward) {
 			return g, fmt.Errorf("response %d has no reward, expected a number", j)
 		}
 	}
 	return g, nil
+}
+
+// rawSpan is a span whose numbers may be null or not finite.
+type rawSpan struct {
+	IDs      []*int32          `json:"ids"`
+	Logprobs []json.RawMessage `json:"logprobs"`
+}
+
+func (s *rawSpan) checkFinite() error {
+	for i, lp := range s.Logprobs {
+		if notFinite(lp, 32) {
+			return logprobError(i, unquoted(lp))
+		}
+	}
+	return nil
+}
+
+func (s *rawSpan) checkNull() error {
+	if i := indexNil(s.IDs); i >= 0 {
+		return fmt.Errorf("ids[%d] is null, expected a number", i)
+	}
+	if i := slices.IndexFunc(s.Logprobs, isNull); i >= 0 {
+		return fmt.Errorf("logprobs[%d] is null, expected a number", i)
+	}
+	return nil
 }
 
 // indexNil returns the index of the first nil, or -1.
@@ -215,23 +242,24 @@ func checkGroup(g *rollout.Group, c *model.Config) error {
 }
 
 func checkResponse(r *rollout.Response, g *rollout.Group, c *model.Config) error {
-	switch {
-	case r.Version != g.Version:
-		return fmt.Errorf("version is %d, expected %d as in its group", r.Version, g.Version)
-	case len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs):
-		return fmt.Errorf("%d ids and %d logprobs, expected equally many, at least 1", len(r.IDs), len(r.Logprobs))
-	case len(g.Prompt.IDs)+len(r.IDs) > c.MaxPositions:
-		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", len(g.Prompt.IDs)+len(r.IDs),
-			c.MaxPositions)
-	case r.Finish != rollout.Stop && r.Finish != rollout.Length:
+	if other, found := r.Spans.OtherVersion(g.Version); found {
+		return fmt.Errorf("version is %d, expected %d as in its group", other, g.Version)
+	}
+	if err := r.Spans.CheckSampled(); err != nil {
+		return err
+	}
+	if n := len(g.Prompt.IDs) + r.Spans.Tokens(); n > c.MaxPositions {
+		return fmt.Errorf("%d tokens including the prompt, but the model's context is %d", n, c.MaxPositions)
+	}
+	if r.Finish != rollout.Stop && r.Finish != rollout.Length {
 		return fmt.Errorf("finish is %q, expected %q or %q", r.Finish, rollout.Stop, rollout.Length)
 	}
-	for i, lp := range r.Logprobs {
+	for i, lp := range r.Spans.Logprobs(rollout.IsSampled) {
 		if !(lp >= minLogprob && lp <= maxLogprob) { // also if lp is NaN
 			return logprobError(i, lp)
 		}
 	}
-	return checkIDs("ids", r.IDs, c.VocabSize)
+	return checkIDs("ids", r.Spans.IDs(), c.VocabSize)
 }
 
 // checkIDs returns an error that names the first id outside a vocabulary.

@@ -319,7 +319,7 @@ func (r *rollouts) unusable(ctx context.Context) bool {
 		if len(ids) == 0 {
 			return false
 		}
-		l := leaf{{prompt: ids, responses: []sequence{{ids: ids[:1]}}}} // any token will do
+		l := leaf{{prompt: ids, responses: []sequence{{spans: rollout.Demonstrated(ids[:1])}}}} // any token will do
 		if i > 0 && m.rows()+l.rows() > t.cfg.MicroBatchTokens {
 			break
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/easyrl/easyrl/checkpoint"
 	"github.com/easyrl/easyrl/optim"
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
 	trimodel "github.com/easyrl/easyrl/tri_model"
 )
 
@@ -35,7 +36,8 @@ func TestStoppedSFTResumes(t *testing.T) {
 	t.Parallel()
 	examples := make([]Demonstration, 7)
 	for i := range examples {
-		examples[i] = Demonstration{Prompt: []int32{int32(i), 2}, Response: []int32{int32(9 - i), 5, 1}[i%2:]}
+		response := []int32{int32(9 - i), 5, 1}[i%2:]
+		examples[i] = Demonstration{Prompt: []int32{int32(i), 2}, Spans: rollout.Demonstrated(response)}
 	}
 	// run returns the weights' checksum, or an empty one if it was stopped.
 	run := func(t *testing.T, dir string, ctx context.Context) string { //nolint:revive // the test's context is wrapped
@@ -107,12 +109,12 @@ func TestStoppedSFTResumes(t *testing.T) {
 // micro-batches. It equals the loss of one pass over everything.
 func TestHeldOutLoss(t *testing.T) {
 	t.Parallel()
-	set := []Demonstration{{[]int32{1, 2}, []int32{3, 4, 5}}, {[]int32{6}, []int32{7}},
-		{[]int32{8, 9, 3}, []int32{2, 1}}}
+	set := []Demonstration{{[]int32{1, 2}, rollout.Demonstrated([]int32{3, 4, 5})},
+		{[]int32{6}, rollout.Demonstrated([]int32{7})}, {[]int32{8, 9, 3}, rollout.Demonstrated([]int32{2, 1})}}
 	models := tinyModels(t, 1, trimodel.Config{Temperature: 1})
 	var l attention.Layout
 	for _, e := range set {
-		l.AddResponse(l.Add(-1, e.Prompt, false), e.Response)
+		l.AddResponse(l.Add(-1, e.Prompt, false), e.Spans.IDs())
 	}
 	lp, err := models.Forward(&l)
 	require.NoError(t, err)
@@ -166,7 +168,7 @@ func TestSFTFaults(t *testing.T) {
 		return tr
 	}
 	example := func(i int) Demonstration {
-		return Demonstration{Prompt: []int32{int32(i % 7)}, Response: []int32{5, 1}}
+		return Demonstration{Prompt: []int32{int32(i % 7)}, Spans: rollout.Demonstrated([]int32{5, 1})}
 	}
 	t.Run("rate", func(t *testing.T) {
 		t.Parallel()
@@ -245,7 +247,7 @@ func TestSFTOccupiesLanes(t *testing.T) {
 			Optim: optim.Default()}
 		tr, err := NewSFT(cfg, State{}, Deps{Models: models, Metrics: metrics, Progress: func(int, report.Values) {}},
 			Demonstrations{Example: func(i int) Demonstration {
-				return Demonstration{Prompt: long, Response: []int32{int32(i), 5, 1}}
+				return Demonstration{Prompt: long, Spans: rollout.Demonstrated([]int32{int32(i), 5, 1})}
 			}})
 		require.NoError(t, err)
 		require.NoError(t, tr.Run(t.Context()))

@@ -136,7 +136,7 @@ func (s *scale) step(ctx context.Context, p *producer.Producer, r *result) ([]in
 			if *length != 0 {
 				return nil, fmt.Errorf("prompt %d came twice", g.Index)
 			}
-			*length = int32(len(g.Responses[k].IDs))
+			*length = int32(g.Responses[k].Spans.Tokens())
 			r.tokens += int64(*length)
 		}
 		r.groups++

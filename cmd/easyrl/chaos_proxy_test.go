@@ -281,7 +281,7 @@ func trainedOn(t *testing.T, run string, step int) (groups []rollout.Group, by m
 		by[g.Responses[0].Instance]++
 		for i := range g.Responses {
 			r := &g.Responses[i]
-			require.EqualValues(t, step, r.Version, "group %d response %d", g.Index, i)
+			require.EqualValues(t, step, r.Spans[0].Version, "group %d response %d", g.Index, i)
 			require.NotEmpty(t, r.Instance)
 			r.Instance = ""
 		}

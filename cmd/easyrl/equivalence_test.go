@@ -348,7 +348,7 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 	var in strings.Builder
 	for _, g := range groups {
 		for _, r := range g.Responses {
-			line, err := json.Marshal(map[string]any{"ids": append(append([]int32{}, g.Prompt.IDs...), r.IDs...)})
+			line, err := json.Marshal(map[string]any{"ids": append(append([]int32{}, g.Prompt.IDs...), r.Spans.IDs()...)})
 			require.NoError(t, err)
 			in.Write(append(line, '\n'))
 		}
@@ -363,7 +363,7 @@ func TestRolloutsMatchLogprobs(t *testing.T) {
 				Logprobs []float32 `json:"logprobs"`
 			}
 			require.NoError(t, answers.Decode(&row))
-			require.Equal(t, r.Logprobs, row.Logprobs[len(g.Prompt.IDs)-1:])
+			require.Equal(t, r.Spans[0].Logprobs, row.Logprobs[len(g.Prompt.IDs)-1:])
 		}
 	}
 }

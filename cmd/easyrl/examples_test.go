@@ -104,7 +104,7 @@ func TestSFTTurns(t *testing.T) {
 		require.NoError(t, err)
 		var got []string
 		for _, e := range lists[0] {
-			got = append(got, f.Tokenizer.Decode(e.Prompt)+">"+f.Tokenizer.Decode(e.Response))
+			got = append(got, f.Tokenizer.Decode(e.Prompt)+">"+f.Tokenizer.Decode(e.Spans.IDs()))
 		}
 		require.Equal(t, want, got)
 		if turns == configs.LastTurn {
@@ -127,7 +127,7 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	lists, err := dataset.New(f, &cfg, 0, t.Logf).Demonstrations(t.Context(), []string{demo})
 	require.NoError(t, err)
 	e := lists[0][0]
-	ids, err := json.Marshal(map[string]any{"ids": append(e.Prompt, e.Response...)})
+	ids, err := json.Marshal(map[string]any{"ids": append(e.Prompt, e.Spans.IDs()...)})
 	require.NoError(t, err)
 	file := write(t, t.TempDir(), "ids.jsonl", string(ids))
 	code, out, errs := command(t, "logprobs", "-model", model, "-data", file)
@@ -138,7 +138,7 @@ func meanLogprob(t *testing.T, model, prompt, response string) float64 {
 	for _, x := range got.Logprobs[len(e.Prompt)-1:] {
 		sum += x
 	}
-	return sum / float64(len(e.Response))
+	return sum / float64(len(e.Spans.IDs()))
 }
 
 // Fine-tuning killed at any instant resumes and ends in the same bits, with one line of

@@ -123,15 +123,15 @@ func (h *byHand) sampled(step int) report.Values {
 		of, rows := []float64{}, prompt
 		for j, r := range g.Responses {
 			of = append(of, r.Reward)
-			lengths = append(lengths, float64(len(r.IDs)))
+			lengths = append(lengths, float64(len(r.Spans[0].IDs)))
 			v["tokens/prompt"] += prompt
-			v["tokens/response"] += float64(len(r.IDs))
+			v["tokens/response"] += float64(len(r.Spans[0].IDs))
 			if r.Finish == rollout.Length {
 				v["response_length/clip_ratio"]++
 			}
-			v["staleness/max"] = max(v["staleness/max"], float64(int64(step)-r.Version))
+			v["staleness/max"] = max(v["staleness/max"], float64(int64(step)-r.Spans[0].Version))
 			if h.beta > 0 || advantages[i][j] != 0 {
-				rows += float64(len(r.IDs) - 1)
+				rows += float64(len(r.Spans[0].IDs) - 1)
 			}
 		}
 		rewards = append(rewards, of...)
@@ -218,7 +218,7 @@ func (h *byHand) loss(groups []rollout.Group, advantages [][]float32, policy, ol
 	for i, g := range groups {
 		for j, r := range g.Responses {
 			var layout attention.Layout
-			layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
+			layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.Spans[0].IDs)
 			now, _ := policy.Logprobs(&layout, 1)
 			before, _ := old.Logprobs(&layout, 1)
 			began, _ := start.Logprobs(&layout, 1)
@@ -290,10 +290,10 @@ func TestNumbersByHand(t *testing.T) {
 		for _, g := range groups { // the recorded version is the one that sampled
 			for _, r := range g.Responses {
 				var layout attention.Layout
-				layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.IDs)
+				layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), r.Spans[0].IDs)
 				logprobs, _ := sampled.Logprobs(&layout, 1)
 				for k, l := range logprobs {
-					require.InDelta(t, l, r.Logprobs[k], 1e-4)
+					require.InDelta(t, l, r.Spans[0].Logprobs[k], 1e-4)
 				}
 			}
 		}
@@ -354,16 +354,16 @@ func TestCutDistributionByHand(t *testing.T) {
 		start, excluded := h.decoder(h.start), 0.0
 		g := h.groups(1)[0]
 		for _, r := range g.Responses {
-			for k := range r.IDs {
+			for k := range r.Spans[0].IDs {
 				var all []float64 // log-probabilities of the vocabulary at k
 				for id := range int32(16) {
 					var layout attention.Layout
-					layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.IDs[:k]), id))
+					layout.AddResponse(layout.Add(-1, g.Prompt.IDs, false), append(slices.Clone(r.Spans[0].IDs[:k]), id))
 					logprobs, _ := start.Logprobs(&layout, 1)
 					all = append(all, logprobs[k])
 				}
-				drawn := all[r.IDs[k]]
-				require.InDelta(t, drawn, r.Logprobs[k], 1e-4, "%s: of the whole distribution", name)
+				drawn := all[r.Spans[0].IDs[k]]
+				require.InDelta(t, drawn, r.Spans[0].Logprobs[k], 1e-4, "%s: of the whole distribution", name)
 				slices.SortFunc(all, func(a, b float64) int { return cmp.Compare(b, a) })
 				kept, above, likelier := 0.0, 0.0, 0
 				for rank, lp := range all {

@@ -170,7 +170,7 @@ func requireQwen3Demonstrations(t *testing.T, model, file string) {
 		e := lists[0][i]
 		ids, err := f.Tokenizer.Encode(whole)
 		require.NoError(t, err)
-		require.Equal(t, ids, append(e.Prompt, e.Response...), row.Question)
-		require.Equal(t, []int32{151645, 198}, e.Response[len(e.Response)-2:], "<|im_end|> and the end of the line")
+		require.Equal(t, ids, append(e.Prompt, e.Spans.IDs()...), row.Question)
+		require.Equal(t, []int32{151645, 198}, e.Spans.IDs()[len(e.Spans.IDs())-2:], "<|im_end|> and the end of the line")
 	}
 }

@@ -230,7 +230,7 @@ func TestRunWithSimulatedServers(t *testing.T) {
 			var g rollout.Group
 			require.NoError(t, json.Unmarshal(line, &g))
 			for _, r := range g.Responses {
-				require.EqualValues(t, simulate.Logprob, r.Logprobs[0])
+				require.EqualValues(t, simulate.Logprob, r.Spans[0].Logprobs[0])
 				served[r.Instance]++
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/easyrl/easyrl/internal/filetype"
 	"github.com/easyrl/easyrl/report/chart"
+	"github.com/easyrl/easyrl/rollout"
 )
 
 // Limits of the sampled answers to read and show.
@@ -43,9 +44,9 @@ type group struct {
 // response is a response in a group, as recorded.
 type response struct {
 	Text      string    `json:"text"`
-	IDs       []int32   `json:"ids"`
-	Logprobs  []float64 `json:"logprobs"`
-	Entropies []float64 `json:"entropies"` // empty if the trainer computed none
+	span                // the only one, if Spans is empty
+	Spans     []span    `json:"spans"`
+	Entropies []float64 `json:"entropies"` // of the trained tokens; empty if the trainer computed none
 	Advantage *float64  `json:"advantage"` // nil if unknown
 	Reward    float64   `json:"reward"`
 	Finish    string    `json:"finish"`
@@ -53,6 +54,24 @@ type response struct {
 
 	Count int     // number of equal responses, this one included
 	View  []token // its tokens in color; empty if the page shows only its text
+}
+
+// span is a rollout.Span as it is recorded.
+type span struct {
+	From     rollout.Author `json:"from"`
+	IDs      []int32        `json:"ids"`
+	Logprobs []float64      `json:"logprobs"`
+	Trained  bool           `json:"trained"`
+}
+
+// spans returns the response's spans.
+func (r *response) spans() []span {
+	if len(r.Spans) > 0 {
+		return r.Spans
+	}
+	only := r.span
+	only.From, only.Trained = rollout.Policy, true
+	return []span{only}
 }
 
 // AnswerText returns the reference answer, without quotes if it is a string.
@@ -117,8 +136,25 @@ func (g group) Mean() float64 {
 	return sum / float64(max(len(g.Responses), 1))
 }
 
-// Length returns the length in tokens.
-func (r response) Length() int { return max(r.Tokens, len(r.IDs)) }
+// Length returns the number of tokens that the policy sampled.
+func (r response) Length() int {
+	n := 0
+	for _, s := range r.spans() {
+		if s.From == rollout.Policy {
+			n += len(s.IDs)
+		}
+	}
+	return max(r.Tokens, n)
+}
+
+// Total returns the number of tokens, including those of an environment.
+func (r response) Total() int {
+	n := 0
+	for _, s := range r.spans() {
+		n += len(s.IDs)
+	}
+	return n
+}
 
 // Cut reports whether the response ended at the length limit.
 func (r response) Cut() bool { return r.Finish == "length" }

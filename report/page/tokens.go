@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/easyrl/easyrl/report"
+	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/tokenizer"
 )
 
@@ -41,34 +42,75 @@ func newTokenViews(dir string) *tokenViews {
 	return &tokenViews{budget: pageTokens, text: text}
 }
 
+// recorded is a token of a response as it is recorded.
+type recorded struct {
+	id      int32
+	logprob *float64 // nil if the policy did not sample the token
+	entropy *float64 // nil if unknown
+}
+
+// recorded returns all tokens of a response, or nil if a log-probability of the policy's is missing.
+func (r *response) recorded() []recorded {
+	var all []recorded
+	entropies := r.Entropies
+	for _, s := range r.spans() {
+		if s.From == rollout.Policy && len(s.Logprobs) != len(s.IDs) {
+			return nil
+		}
+		for i, id := range s.IDs {
+			token := recorded{id: id}
+			if s.From == rollout.Policy {
+				token.logprob = &s.Logprobs[i]
+			}
+			if s.Trained && len(entropies) > 0 {
+				token.entropy = &entropies[0]
+				entropies = entropies[1:]
+			}
+			all = append(all, token)
+		}
+	}
+	return all
+}
+
 // view returns the first tokens of a response, or nil if their log-probabilities were not
 // recorded or the budget is spent.
 func (v *tokenViews) view(r *response) []token {
-	n := min(len(r.IDs), viewTokens)
-	if n == 0 || len(r.Logprobs) != len(r.IDs) || n > v.budget {
+	all := r.recorded()
+	n := min(len(all), viewTokens)
+	if n == 0 || n > v.budget {
 		return nil
 	}
 	v.budget -= n
 	v.made = true
-	pieces := v.pieces(r.IDs[:n])
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = all[i].id
+	}
 	tokens := make([]token, n)
-	for i := range tokens {
-		lp := r.Logprobs[i]
-		classes := []string{}
-		if class := level(-lp); class > 0 {
-			classes = append(classes, fmt.Sprint("q", class))
-		}
-		title := fmt.Sprintf("log-probability %.3f", lp)
-		if len(r.Entropies) == len(r.IDs) {
-			v.entropies = true
-			if class := level(r.Entropies[i]); class > 0 {
-				classes = append(classes, fmt.Sprint("e", class))
-			}
-			title += fmt.Sprintf(", entropy %.3f", r.Entropies[i])
-		}
-		tokens[i] = token{pieces[i], strings.Join(classes, " "), title}
+	for i, piece := range v.pieces(ids) {
+		tokens[i] = v.token(piece, all[i])
 	}
 	return tokens
+}
+
+// token returns a token with its colors and values.
+func (v *tokenViews) token(piece string, r recorded) token {
+	if r.logprob == nil {
+		return token{piece, "input", "written by the environment"}
+	}
+	classes := []string{}
+	if class := level(-*r.logprob); class > 0 {
+		classes = append(classes, fmt.Sprint("q", class))
+	}
+	title := fmt.Sprintf("log-probability %.3f", *r.logprob)
+	if r.entropy != nil {
+		v.entropies = true
+		if class := level(*r.entropy); class > 0 {
+			classes = append(classes, fmt.Sprint("e", class))
+		}
+		title += fmt.Sprintf(", entropy %.3f", *r.entropy)
+	}
+	return token{piece, strings.Join(classes, " "), title}
 }
 
 // level returns the color class, from 0 to 5, of a token's surprise or entropy in nats.

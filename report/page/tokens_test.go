@@ -108,10 +108,25 @@ func TestTokenView(t *testing.T) {
 	require.Contains(t, string(html), `>1 </i>`, "without a tokenizer ids are shown")
 }
 
+// Tokens of an environment are shown between those of the policy, which alone have values and count.
+func TestViewOfSpans(t *testing.T) {
+	t.Parallel()
+	var r response
+	require.NoError(t, json.Unmarshal([]byte(`{"spans":[{"from":"policy","ids":[5],"logprobs":[-0.01]},`+
+		`{"from":"environment","ids":[6,7]},`+
+		`{"from":"policy","ids":[8],"logprobs":[-3],"trained":true}],"entropies":[0.6]}`), &r))
+	require.Equal(t, []int{2, 4}, []int{r.Length(), r.Total()})
+	require.Equal(t, []token{
+		{"5 ", "", "log-probability -0.010"},
+		{"6 ", "input", "written by the environment"}, {"7 ", "input", "written by the environment"},
+		{"8 ", "q4 e2", "log-probability -3.000, entropy 0.600"},
+	}, newTokenViews(t.TempDir()).view(&r))
+}
+
 // Long responses and many of them do not make the page large.
 func TestTokenViewsAreBounded(t *testing.T) {
 	t.Parallel()
-	long := response{IDs: make([]int32, 10_000), Logprobs: make([]float64, 10_000)}
+	long := response{span: span{IDs: make([]int32, 10_000), Logprobs: make([]float64, 10_000)}}
 	v := newTokenViews(t.TempDir())
 	all := 0
 	for range 20 {

@@ -68,8 +68,8 @@ func (s *Sampler) Sample(ctx context.Context, prompt *rollout.Prompt, req infere
 	g := &rollout.Group{Version: req.Version, Seed: req.Seed, Prompt: *prompt,
 		Responses: make([]rollout.Response, len(out)), Reject: out[0].Reject}
 	for i, a := range scoring.final(out) {
-		g.Responses[i] = rollout.Response{Text: a.text, IDs: a.IDs, Logprobs: a.Logprobs, Finish: a.Finish,
-			Version: a.Version, Instance: instance}
+		g.Responses[i] = rollout.Response{Text: a.text, Spans: rollout.Sampled(a.IDs, a.Logprobs, a.Version),
+			Finish: a.Finish, Instance: instance}
 	}
 	sampled = true
 	return &Group{g, scoring}, nil

@@ -52,8 +52,8 @@ func TestSample(t *testing.T) {
 	f := &fleet{versions: []int64{3, 3}}
 	s := Sampler{Fleet: f}
 	response := func(i int32, text string) rollout.Response {
-		return rollout.Response{Text: text, IDs: []int32{i, 9}, Logprobs: []float32{-1, -2}, Finish: rollout.Stop,
-			Version: 3, Instance: "fake"}
+		return rollout.Response{Text: text, Spans: rollout.Sampled([]int32{i, 9}, []float32{-1, -2}, 3),
+			Finish: rollout.Stop, Instance: "fake"}
 	}
 	got, err := s.Sample(t.Context(), &prompt, req)
 	require.NoError(t, err)

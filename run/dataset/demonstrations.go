@@ -84,38 +84,40 @@ func (r *Reader) demonstration(row *data.Example) (e *trainer.Demonstration, key
 	if err != nil {
 		return nil, "", err
 	}
-	if e, err = encodeDemonstration(r.folder, prompt, response, rendered); err != nil {
+	promptIDs, responseIDs, err := encodeDemonstration(r.folder, prompt, response, rendered)
+	if err != nil {
 		return nil, "", err
 	}
-	if len(e.Prompt) == 0 || len(e.Response) == 0 {
+	if len(promptIDs) == 0 || len(responseIDs) == 0 {
 		return nil, "", errors.New("an empty prompt or response, expected at least one token each")
 	}
-	if len(e.Prompt) > r.cfg.Data.MaxPromptTokens || len(e.Prompt)+len(e.Response) > positions {
+	if len(promptIDs) > r.cfg.Data.MaxPromptTokens || len(promptIDs)+len(responseIDs) > positions {
 		return nil, "", nil
 	}
+	e = &trainer.Demonstration{Prompt: promptIDs, Spans: rollout.Demonstrated(responseIDs)}
 	return e, prompt + "\x00" + response, nil
 }
 
 // encodeDemonstration encodes prompt and response separately, as in sampling. A response
 // that no chat template has terminated gets the model's end-of-sequence token.
-func encodeDemonstration(f *folder.Folder, prompt, response string, rendered bool) (*trainer.Demonstration, error) {
+func encodeDemonstration(
+	f *folder.Folder, prompt, response string, rendered bool,
+) (promptIDs, responseIDs []int32, err error) {
 	encodePrompt := f.Tokenizer.EncodePrompt
 	if rendered {
 		encodePrompt = f.Tokenizer.Encode
 	}
-	var e trainer.Demonstration
-	var err error
-	if e.Prompt, err = encodePrompt(prompt); err != nil {
-		return nil, err
+	if promptIDs, err = encodePrompt(prompt); err != nil {
+		return nil, nil, err
 	}
-	if e.Response, err = f.Tokenizer.Encode(response); err != nil {
-		return nil, err
+	if responseIDs, err = f.Tokenizer.Encode(response); err != nil {
+		return nil, nil, err
 	}
-	if n := len(e.Response); !rendered && len(f.StopIDs) > 0 &&
-		(n == 0 || !slices.Contains(f.StopIDs, e.Response[n-1])) {
-		e.Response = append(e.Response, f.StopIDs[0])
+	if n := len(responseIDs); !rendered && len(f.StopIDs) > 0 &&
+		(n == 0 || !slices.Contains(f.StopIDs, responseIDs[n-1])) {
+		responseIDs = append(responseIDs, f.StopIDs[0])
 	}
-	return &e, nil
+	return promptIDs, responseIDs, nil
 }
 
 // HeldOut reads the demonstrations of sft.eval, which are evaluated but not trained

@@ -131,7 +131,7 @@ func WarnOverlap(warn Warn, training []rollout.Prompt, sets []evaluate.Set) {
 
 // WarnHeldOut warns about held-out demonstrations that the run also trains on.
 func WarnHeldOut(warn Warn, training []trainer.Demonstration, sets []trainer.HeldOut) {
-	key := func(d *trainer.Demonstration) string { return fmt.Sprint(d.Prompt, d.Response) }
+	key := func(d *trainer.Demonstration) string { return fmt.Sprint(d.Prompt, d.Spans.IDs()) }
 	trained := map[string]struct{}{}
 	if len(sets) > 0 {
 		for i := range training {

@@ -112,7 +112,7 @@ func TestOverlap(t *testing.T) {
 
 	r, warnings = graded(reward.Exact)
 	demo := func(prompt, response int32) trainer.Demonstration {
-		return trainer.Demonstration{Prompt: []int32{prompt}, Response: []int32{response}}
+		return trainer.Demonstration{Prompt: []int32{prompt}, Spans: rollout.Demonstrated([]int32{response})}
 	}
 	WarnHeldOut(r.warn, []trainer.Demonstration{demo(1, 2), demo(1, 3)},
 		[]trainer.HeldOut{{Name: "held", Examples: []trainer.Demonstration{demo(1, 4), demo(1, 3)}}})

@@ -10,6 +10,7 @@ import (
 	"github.com/easyrl/easyrl/inference/engine"
 	"github.com/easyrl/easyrl/model/arch"
 	"github.com/easyrl/easyrl/parallel"
+	"github.com/easyrl/easyrl/rollout"
 	"github.com/easyrl/easyrl/trainer"
 )
 
@@ -126,7 +127,8 @@ func TestLeaf(t *testing.T) {
 	var tokens Tokens
 	tokens.AddPrompt(96, 10_000, &cfg.Rollout)
 	require.Equal(t, Tokens{Leaf: 4096, Step: 2 * (96 + 8*1001)}, tokens)
-	sft := Demonstrations([]trainer.Demonstration{{Prompt: make([]int32, 30), Response: make([]int32, 70)},
-		{Prompt: make([]int32, 40), Response: make([]int32, 20)}}, 64)
+	sft := Demonstrations([]trainer.Demonstration{
+		{Prompt: make([]int32, 30), Spans: rollout.Demonstrated(make([]int32, 70))},
+		{Prompt: make([]int32, 40), Spans: rollout.Demonstrated(make([]int32, 20))}}, 64)
 	require.Equal(t, Tokens{Leaf: 512, Step: 6400}, sft)
 }

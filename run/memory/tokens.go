@@ -25,7 +25,7 @@ func (t *Tokens) AddPrompt(prompt, positions int, r *configs.Rollout) {
 func Demonstrations(all []trainer.Demonstration, batch int) Tokens {
 	longest := 0
 	for i := range all {
-		longest = max(longest, len(all[i].Prompt)+len(all[i].Response))
+		longest = max(longest, len(all[i].Prompt)+all[i].Spans.Tokens())
 	}
 	return Tokens{Leaf: max(longest, trainer.DemonstrationRows), Step: batch * longest}
 }

@@ -28,10 +28,11 @@ type row struct {
 	Length   int            `json:"length"` // in tokens
 
 	Responses []struct {
-		Text   *string        `json:"text"`
-		Finish rollout.Finish `json:"finish"`
-		IDs    []int32        `json:"ids"`
-		Tokens int            `json:"tokens"` // instead of IDs
+		Text   *string            `json:"text"`
+		Finish rollout.Finish     `json:"finish"`
+		Spans  rollout.Trajectory `json:"spans"`
+		IDs    []int32            `json:"ids"`    // instead of Spans
+		Tokens int                `json:"tokens"` // instead of IDs
 	} `json:"responses"`
 
 	Settings json.RawMessage `json:"easyrl_eval"` // first line of a record, which has no responses
@@ -73,7 +74,7 @@ func parse(line jsonlines.Line, place string) ([]response, error) {
 	}
 	var all []response
 	for i, r := range l.Responses {
-		in, err := input(p, r.Text, r.Finish, cmp.Or(len(r.IDs), r.Tokens))
+		in, err := input(p, r.Text, r.Finish, cmp.Or(r.Spans.Count(rollout.IsSampled), len(r.IDs), r.Tokens))
 		if err != nil {
 			return nil, fmt.Errorf("responses[%d]: %w", i, err)
 		}

@@ -80,23 +80,31 @@ func (v *Verifier) Groups(
 	return good, nil
 }
 
-// CheckUntrained verifies the responses of g that training does not pass to CheckTrained. trained are the indices
-// of the others.
+// CheckUntrained verifies the sampled tokens of g that training does not pass to CheckTrained. trained are the
+// indices of the responses that it does pass, which have their trained tokens verified there.
 func (v *Verifier) CheckUntrained(ctx context.Context, g *rollout.Group, trained []int) error {
-	if !v.inPasses(g) || len(trained) == len(g.Responses) {
+	if !v.inPasses(g) {
+		return nil
+	}
+	untrained := slices.DeleteFunc(allIndices(g), func(i int) bool {
+		spans := g.Responses[i].Spans
+		allTrained := spans.Count(rollout.IsTrained) == spans.Count(rollout.IsSampled)
+		return allTrained && slices.Contains(trained, i)
+	})
+	if len(untrained) == 0 {
 		return nil
 	}
 	defer v.Track.Begin(g.Step, "verify").End()
-	untrained := slices.DeleteFunc(allIndices(g), func(i int) bool { return slices.Contains(trained, i) })
 	return v.catch(g, v.recompute(ctx, g, untrained))
 }
 
-// CheckTrained verifies a response of g. recomputed are its log-probabilities under the published weights.
+// CheckTrained verifies the trained tokens of a response of g. recomputed are their log-probabilities under the
+// published weights.
 func (v *Verifier) CheckTrained(g *rollout.Group, response *rollout.Response, recomputed []float32) error {
 	if !v.inPasses(g) {
 		return nil
 	}
-	return v.catch(g, compare(g, response, recomputed))
+	return v.catch(g, compare(g, response.Spans.Logprobs(rollout.IsTrained), recomputed))
 }
 
 // catch returns err, unless it is a mismatch: then catch records the instance of g as caught and returns an
@@ -195,13 +203,12 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 	}
 	for i := range g.Responses {
 		r := &g.Responses[i]
-		if r.Version != version {
+		if other, found := r.Spans.OtherVersion(version); found {
 			return fmt.Errorf("prompt %s, response %d: sampled with version %d, expected %d: not on-policy",
-				g.Prompt.ID, i, r.Version, version)
+				g.Prompt.ID, i, other, version)
 		}
-		if len(r.IDs) == 0 || len(r.IDs) != len(r.Logprobs) {
-			return fmt.Errorf("prompt %s, response %d: %d tokens but %d log-probabilities", g.Prompt.ID, i, len(r.IDs),
-				len(r.Logprobs))
+		if err := r.Spans.CheckSampled(); err != nil {
+			return fmt.Errorf("prompt %s, response %d: %w", g.Prompt.ID, i, err)
 		}
 		if math.IsNaN(r.Reward) || math.IsInf(r.Reward, 0) {
 			return fmt.Errorf("prompt %s, response %d: reward is %v", g.Prompt.ID, i, r.Reward)
@@ -214,7 +221,7 @@ func OnPolicy(g *rollout.Group, step int, version int64) error {
 func (v *Verifier) checkLengths(g *rollout.Group) error {
 	limit := v.Models.MaxPositions()
 	for i := range g.Responses {
-		if n := len(g.Prompt.IDs) + len(g.Responses[i].IDs); n > limit {
+		if n := len(g.Prompt.IDs) + g.Responses[i].Spans.Tokens(); n > limit {
 			return mismatch{fmt.Errorf("prompt %s, response %d: %d tokens with the prompt, expected at most %d",
 				g.Prompt.ID, i, n, limit)}
 		}
@@ -222,7 +229,7 @@ func (v *Verifier) checkLengths(g *rollout.Group) error {
 	return nil
 }
 
-// every returns the indices of g's responses.
+// allIndices returns the indices of g's responses.
 func allIndices(g *rollout.Group) []int {
 	all := make([]int, len(g.Responses))
 	for i := range all {
@@ -239,11 +246,11 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 		root := l.Add(-1, g.Prompt.IDs, false) // a new tree; prompts have no targets
 		n := 0                                 // responses in this pass
 		for ; n < len(indices); n++ {
-			ids := g.Responses[indices[n]].IDs
-			if n > 0 && l.Rows()+len(ids) > v.Rows {
+			spans := g.Responses[indices[n]].Spans
+			if n > 0 && l.Rows()+attention.TrajectoryRows(spans, rollout.IsSampled) > v.Rows {
 				break
 			}
-			l.AddResponse(root, ids)
+			l.AddTrajectory(root, spans, rollout.IsSampled)
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -253,25 +260,24 @@ func (v *Verifier) recompute(ctx context.Context, g *rollout.Group, indices []in
 			return fmt.Errorf("prompt %s: %w", g.Prompt.ID, err)
 		}
 		for _, i := range indices[:n] {
-			r := &g.Responses[i]
-			if err := compare(g, r, recomputed[:len(r.IDs)]); err != nil {
+			recorded := g.Responses[i].Spans.Logprobs(rollout.IsSampled)
+			if err := compare(g, recorded, recomputed[:len(recorded)]); err != nil {
 				return err
 			}
-			recomputed = recomputed[len(r.IDs):]
+			recomputed = recomputed[len(recorded):]
 		}
 		indices = indices[n:]
 	}
 	return nil
 }
 
-// compare returns a mismatch unless the recorded log-probabilities of a response of g equal
-// the recomputed ones.
-func compare(g *rollout.Group, r *rollout.Response, recomputed []float32) error {
-	for k, recorded := range r.Logprobs {
-		if recorded != recomputed[k] { // true if one is NaN
+// compare returns a mismatch unless the recorded log-probabilities of tokens of a response of g equal the
+// recomputed ones.
+func compare(g *rollout.Group, recorded, recomputed []float32) error {
+	for k, lp := range recorded {
+		if lp != recomputed[k] { // true if one is NaN
 			return mismatch{fmt.Errorf("prompt %s: token %d of a response has log-probability %v, expected %v: "+
-				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, recorded,
-				recomputed[k])}
+				"the instance does not sample with the weights that it reports", g.Prompt.ID, k, lp, recomputed[k])}
 		}
 	}
 	return nil

@@ -81,11 +81,11 @@ func (w *world) group(index int) rollout.Group {
 		Prompt: rollout.Prompt{ID: fmt.Sprint("p", index), IDs: ids(5)},
 		Reject: func(cause error) { w.rejected = append(w.rejected, cause.Error()) }}
 	for range 4 {
-		r := rollout.Response{IDs: ids(1 + rng.IntN(12)), Version: 3, Finish: rollout.Stop, Reward: 1}
+		r := rollout.Response{Spans: rollout.Sampled(ids(1+rng.IntN(12)), nil, 3), Finish: rollout.Stop, Reward: 1}
 		var l attention.Layout
-		l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.IDs)
+		l.AddResponse(l.Add(-1, g.Prompt.IDs, false), r.Spans[0].IDs)
 		var err error
-		r.Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
+		r.Spans[0].Logprobs, err = w.Models.Recompute(w.t.Context(), &l)
 		require.NoError(w.t, err)
 		g.Responses = append(g.Responses, r)
 	}
@@ -126,10 +126,13 @@ func (w *world) produce(ctx context.Context, b rollout.Batch) rollout.Stream {
 	return s
 }
 
+// span returns the first span of a response of g.
+func span(g *rollout.Group, response int) *rollout.Span { return &g.Responses[response].Spans[0] }
+
 // bit changes the last bit of a log-probability of the last response.
 func bit(g *rollout.Group) {
-	r := &g.Responses[len(g.Responses)-1]
-	last := &r.Logprobs[len(r.Logprobs)-1]
+	logprobs := span(g, len(g.Responses)-1).Logprobs
+	last := &logprobs[len(logprobs)-1]
 	*last = math.Nextafter32(*last, -1e9)
 }
 
@@ -149,21 +152,22 @@ func TestGroupsAreSampledAgain(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func(g *rollout.Group){
 		"a bit":       bit,
-		"NaN":         func(g *rollout.Group) { g.Responses[1].Logprobs[0] = float32(math.NaN()) },
-		"infinity":    func(g *rollout.Group) { g.Responses[1].Logprobs[0] = float32(math.Inf(-1)) },
-		"other token": func(g *rollout.Group) { g.Responses[2].IDs[0] = (g.Responses[2].IDs[0] + 1) % vocab },
+		"NaN":         func(g *rollout.Group) { span(g, 1).Logprobs[0] = float32(math.NaN()) },
+		"infinity":    func(g *rollout.Group) { span(g, 1).Logprobs[0] = float32(math.Inf(-1)) },
+		"other token": func(g *rollout.Group) { span(g, 2).IDs[0] = (span(g, 2).IDs[0] + 1) % vocab },
 		"two swapped": func(g *rollout.Group) {
-			g.Responses[0].Logprobs, g.Responses[3].Logprobs = g.Responses[3].Logprobs, g.Responses[0].Logprobs
-			g.Responses[0].IDs, g.Responses[3].IDs = make([]int32, len(g.Responses[0].Logprobs)),
-				make([]int32, len(g.Responses[3].Logprobs))
+			a, b := span(g, 0), span(g, 3)
+			a.Logprobs, b.Logprobs = b.Logprobs, a.Logprobs
+			a.IDs, b.IDs = make([]int32, len(a.Logprobs)), make([]int32, len(b.Logprobs))
 		},
 		"too long": func(g *rollout.Group) {
-			g.Responses[1].IDs, g.Responses[1].Logprobs = make([]int32, positions), make([]float32, positions)
+			g.Responses[1].Spans = rollout.Sampled(make([]int32, positions), make([]float32, positions), 3)
 		},
 		"replaced group": func(g *rollout.Group) {
 			old := *g
 			old.Responses = slices.Clone(g.Responses)
-			old.Responses[0].Logprobs = make([]float32, len(old.Responses[0].IDs))
+			ids := span(g, 0).IDs
+			old.Responses[0].Spans = rollout.Sampled(ids, make([]float32, len(ids)), 3)
 			g.Before = []rollout.Group{old}
 		},
 	} {
@@ -254,7 +258,7 @@ func TestPassesVerify(t *testing.T) {
 	}
 	pass := func(g *rollout.Group, i int) error {
 		honest := w.group(g.Index)
-		return w.CheckTrained(g, &g.Responses[i], honest.Responses[i].Logprobs)
+		return w.CheckTrained(g, &g.Responses[i], span(&honest, i).Logprobs)
 	}
 	groups(lying, alike, other)
 	require.Empty(t, w.asked)
@@ -263,7 +267,7 @@ func TestPassesVerify(t *testing.T) {
 	require.NoError(t, pass(&lying, 0))
 	honest := w.group(0)
 	honest.Reject = nil
-	require.NoError(t, w.CheckTrained(&honest, &honest.Responses[0], lying.Responses[1].Logprobs), "it may differ")
+	require.NoError(t, w.CheckTrained(&honest, &honest.Responses[0], span(&lying, 1).Logprobs), "it may differ")
 
 	err := pass(&lying, 3)
 	require.ErrorAs(t, err, new(OffPolicyError))
@@ -285,6 +289,52 @@ func TestPassesVerify(t *testing.T) {
 	require.Equal(t, []int{3}, w.asked[3], "no pass computes replaced groups")
 	long := w.group(5)
 	long.Responses[0].Instance = "d"
-	long.Responses[1].IDs, long.Responses[1].Logprobs = make([]int32, positions), make([]float32, positions)
+	long.Responses[1].Spans = rollout.Sampled(make([]int32, positions), make([]float32, positions), 3)
 	w.requireHonest(groups(long), 5)
+}
+
+// turns returns a group whose responses have three spans: one that is trained, an environment's, and one that the
+// policy wrote but does not train. It also returns the log-probabilities of its trained spans.
+func (w *world) turns() (g rollout.Group, trained [][]float32) {
+	g = w.group(0)
+	for i := range g.Responses {
+		r := &g.Responses[i]
+		r.Spans = append(r.Spans, rollout.Span{From: rollout.Environment, IDs: []int32{2, 3}},
+			rollout.Span{From: rollout.Policy, IDs: []int32{4, 5}, Version: 3})
+		var l attention.Layout
+		l.AddTrajectory(l.Add(-1, g.Prompt.IDs, false), r.Spans, rollout.IsSampled)
+		logprobs, err := w.Models.Recompute(w.t.Context(), &l)
+		require.NoError(w.t, err)
+		n := len(r.Spans[0].IDs)
+		r.Spans[0].Logprobs, r.Spans[2].Logprobs = logprobs[:n], logprobs[n:]
+		trained = append(trained, logprobs[:n])
+	}
+	return g, trained
+}
+
+// All tokens of the policy are verified, whoever wrote those between them, and whether they are trained or not.
+func TestTurnsAreVerified(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.DeferToPasses = true
+	g, trained := w.turns()
+	_, err := w.Groups(t.Context(), w.batch(), []rollout.Group{g}, &Resampled{})
+	require.NoError(t, err)
+	all := []int{0, 1, 2, 3}
+	require.NoError(t, w.CheckUntrained(t.Context(), &g, all))
+	for i := range g.Responses {
+		require.NoError(t, w.CheckTrained(&g, &g.Responses[i], trained[i]))
+	}
+	untrained := &g.Responses[2].Spans[2].Logprobs[1]
+	*untrained = math.Nextafter32(*untrained, -1e9)
+	require.NoError(t, w.CheckTrained(&g, &g.Responses[2], trained[2]))
+	require.ErrorAs(t, w.CheckUntrained(t.Context(), &g, all), new(OffPolicyError))
+	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{g}, &Resampled{})
+	require.NoError(t, err)
+	require.Equal(t, [][]int{{0}}, w.asked, "it is sampled again")
+
+	g, _ = w.turns()
+	g.Responses[1].Spans[2].Version = 2
+	_, err = w.Groups(t.Context(), w.batch(), []rollout.Group{g}, &Resampled{})
+	require.ErrorContains(t, err, "response 1: sampled with version 2, expected 3: not on-policy")
 }
